@@ -1,0 +1,57 @@
+# The front door. Real work happens in CMake presets (CMakePresets.json); this file only names jobs.
+.DEFAULT_GOAL := all
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# Seconds each fuzz target runs in `make fuzz`.
+FUZZ_SECONDS ?= 60
+
+.PHONY: all deps test demo bench format tidy asan tsan fuzz clean help
+
+all: deps ## release build -> build/berth
+	@tools/build.sh release $(JOBS)
+	@ln -sf release/berth build/berth
+	@echo "built build/berth"
+
+deps: ## install what is missing from Debian's packages (no-op when all is there)
+	@tools/deps.sh build
+
+test: deps ## build and run every test
+	@tools/deps.sh test
+	@tools/build.sh dev $(JOBS)
+	@tools/test.sh dev $(JOBS)
+
+demo: all ## make synthetic models, look inside them, list devices
+	@tools/demo.sh build/berth
+
+bench: all ## run the benchmarks (ratios against a reference in the same run)
+	@tools/bench.sh build/release/bench
+
+asan: deps ## all tests under AddressSanitizer + UndefinedBehaviorSanitizer
+	@tools/deps.sh test
+	@tools/build.sh asan $(JOBS)
+	@tools/test.sh asan $(JOBS)
+
+tsan: deps ## all tests under ThreadSanitizer
+	@tools/deps.sh test
+	@tools/build.sh tsan $(JOBS)
+	@tools/test.sh tsan $(JOBS)
+
+fuzz: deps ## run every fuzz target for FUZZ_SECONDS (default 60) with libFuzzer
+	@tools/deps.sh test
+	@tools/deps.sh fuzz
+	@tools/build.sh fuzz $(JOBS)
+	@tools/fuzz.sh build/fuzz $(FUZZ_SECONDS)
+
+format: ## clang-format over all C sources
+	@tools/deps.sh format
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+tidy: deps ## clang-tidy over src/
+	@tools/deps.sh format
+	@tools/build.sh dev $(JOBS)
+	@git ls-files 'src/*.c' | xargs -P $(JOBS) -n 8 clang-tidy -p build/dev --quiet
+
+clean: ## remove build/
+	rm -rf build
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile

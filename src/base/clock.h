@@ -1,0 +1,32 @@
+/* clock: time that is handed in, so that a test can hand in another. */
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
+
+#include <stdint.h>
+
+struct clock {
+    uint64_t (*mono_ns)(const struct clock *c); /* never goes back, arbitrary origin */
+    uint64_t (*wall_ns)(const struct clock *c); /* since 1970-01-01 UTC */
+};
+
+const struct clock *clock_system(void);
+
+static inline uint64_t clock_mono_ns(const struct clock *c)
+{
+    return c->mono_ns(c);
+}
+
+static inline uint64_t clock_wall_ns(const struct clock *c)
+{
+    return c->wall_ns(c);
+}
+
+/* A clock that moves only when told; base first, so that &m->base is the clock. */
+struct clock_manual {
+    struct clock base;
+    uint64_t mono, wall;
+};
+void clock_manual_init(struct clock_manual *m, uint64_t mono_ns, uint64_t wall_ns);
+void clock_manual_advance(struct clock_manual *m, uint64_t ns);
+
+#endif

@@ -1,0 +1,42 @@
+/* json: JSON values, json_t of jansson, read with limits and with three kinds of number.
+ *
+ * json_t is vocabulary everywhere; only this module turns text into it and back. jansson has one
+ * integer type, int64; seeds go to 2^64-1. An integer above INT64_MAX is therefore carried as a
+ * tagged string that starts with a NUL byte. Text from outside can never produce one, because
+ * strings with U+0000 are refused when reading. Ask js_kind(), not json_typeof().
+ * Object key order is kept; duplicate keys are refused. */
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+
+#include "base/err.h"
+#include "base/str.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+enum js_kind { JS_NULL, JS_BOOL, JS_I64, JS_U64, JS_F64, JS_STRING, JS_ARRAY, JS_OBJECT };
+
+struct js_limits {
+    size_t max_bytes;   /* of the text */
+    unsigned max_depth; /* at most JSTOK_DEPTH_MAX */
+    size_t max_values;  /* of all kinds together */
+};
+extern const struct js_limits js_limits_default; /* 64 MiB, depth 64, 4 million values */
+
+/* lim NULL: the defaults. *out is owned (json_decref). */
+berth_status js_parse(const char *text, size_t n, const struct js_limits *lim, json_t **out, berth_err *err);
+berth_status js_parse_file(const char *path, const struct js_limits *lim, json_t **out, berth_err *err);
+
+enum js_kind js_kind(const json_t *v);  /* JS_U64 only for values above INT64_MAX */
+json_t *js_u64(uint64_t v);             /* new value: plain integer when it fits int64 */
+/* Exact conversions; false when v is not an integer of that range. */
+bool js_get_i64(const json_t *v, int64_t *out);
+bool js_get_u64(const json_t *v, uint64_t *out);
+bool js_get_f64(const json_t *v, double *out); /* any number */
+
+/* Appends compact text, or indented by `indent` spaces. Doubles print shortest-exact and keep a
+ * ".0" or exponent, so that a kind survives a round trip. out->bad on exhaustion. */
+void js_write(const json_t *v, int indent, struct str *out);
+void js_write_string(const char *s, size_t n, struct str *out); /* quoted and escaped */
+
+#endif

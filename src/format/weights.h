@@ -1,0 +1,131 @@
+/* format: weight files as an index over a mapping: name -> dtype, shape, byte range.
+ *
+ * Words   entry: one tensor in a file; shard: one file of a model split over several.
+ * Flow    weights_open() -> probe every format -> map -> parse header -> check -> index.
+ *         weights_write() takes names and a fill callback and writes a whole file or none.
+ * Trust   Every file is hostile until checked. A header is parsed in place through a cursor, each
+ *         number meets its limit before it sizes anything, and nothing is read from tensor data
+ *         while opening. Data is touched through weights_read() or weights_data(); both survive a
+ *         file that is cut short under us (base/file.h).
+ * Invariants  (1) every entry lies inside its shard's data section   (2) entries of a shard do not
+ *         overlap   (3) size == dtype_bytes(count(shape))   (4) names are unique in the whole index
+ * Threads An open index is immutable: any thread may read it.
+ * Adding  format/x.c with `const struct format format_x` and a line in formats.def.
+ * Files   weights.c doors, shards, lookup; safetensors.c; gguf.c; pickle.c (refuses, and says why);
+ *         write_*.c writers. */
+#ifndef FORMAT_WEIGHTS_H
+#define FORMAT_WEIGHTS_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/tpool.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+struct weights; /* an open model file, or all shards of one */
+
+struct weights_limits {
+    uint64_t max_header;  /* bytes; safetensors: 100,000,000 */
+    uint64_t max_tensors; /* 1,000,000 */
+    uint32_t max_name;    /* bytes; 1024 */
+    uint64_t max_kv;      /* metadata entries; 65,536 */
+    uint32_t max_nesting; /* GGUF arrays of arrays; 4 */
+    uint32_t max_shards;  /* 1024 */
+};
+extern const struct weights_limits weights_limits_default;
+
+struct weights_entry {
+    const char *name; /* NUL-terminated, UTF-8 without NUL inside */
+    uint32_t name_len;
+    uint32_t shard;
+    enum dtype dtype;
+    struct shape shape; /* torch order; comfy.gguf.orig_shape already applied */
+    uint64_t off, size; /* byte range in the shard's file */
+};
+
+/* Metadata: safetensors `__metadata__`, GGUF key/values. */
+enum weights_meta_kind { META_STRING, META_INT, META_UINT, META_FLOAT, META_BOOL, META_ARRAY };
+struct weights_meta {
+    const char *key; /* NUL-terminated */
+    enum weights_meta_kind kind;
+    /* META_STRING: text; META_ARRAY: see below. Borrowed from the index. */
+    const char *str;
+    size_t str_len;
+    union {
+        int64_t i;
+        uint64_t u;
+        double f;
+        bool b;
+    };
+    /* META_ARRAY: GGUF element type and count; `raw` is the encoded elements, raw_len bytes, whose
+     * structure was checked when opening. Walk it with the cursor of base/rd.h. */
+    uint32_t elem_type;
+    uint64_t count;
+    const uint8_t *raw;
+    size_t raw_len;
+};
+
+/* path: a .safetensors/.sft/.gguf file, or a *.safetensors.index.json. The content decides the
+ * format, not the name. lim NULL: the defaults. */
+berth_status weights_open(const char *path, const struct weights_limits *lim, struct weights **out,
+                          berth_err *err);
+void weights_close(struct weights *w); /* NULL is fine */
+
+const char *weights_path(const struct weights *w);
+const char *weights_format(const struct weights *w); /* "safetensors", "gguf", "safetensors (sharded)" */
+uint64_t weights_data_bytes(const struct weights *w); /* sum of entry sizes */
+size_t weights_heap_bytes(const struct weights *w);   /* what the index itself costs in RAM */
+
+size_t weights_count(const struct weights *w);
+const struct weights_entry *weights_at(const struct weights *w, size_t i); /* by shard, then file offset */
+const struct weights_entry *weights_find(const struct weights *w, const char *name, size_t len);
+
+size_t weights_meta_count(const struct weights *w);
+const struct weights_meta *weights_meta_at(const struct weights *w, size_t i);
+const struct weights_meta *weights_meta_find(const struct weights *w, const char *key);
+
+size_t weights_shards(const struct weights *w); /* at least 1 */
+const struct file_map *weights_shard(const struct weights *w, size_t i);
+
+/* Copies [off, off+n) of an entry's bytes to dst. Error when the file shrank or changed. */
+berth_status weights_read(const struct weights *w, const struct weights_entry *e, uint64_t off,
+                          void *dst, size_t n, berth_err *err);
+/* Borrowed, possibly unaligned bytes in the mapping; call weights_check() after using them. */
+const uint8_t *weights_data(const struct weights *w, const struct weights_entry *e);
+berth_status weights_check(const struct weights *w, berth_err *err);
+
+/* ---- writing ---- */
+
+struct weights_spec { /* one tensor to write; order in the file = order given */
+    const char *name;
+    enum dtype dtype;
+    struct shape shape;
+};
+struct weights_meta_spec { /* string metadata (safetensors and GGUF) */
+    const char *key, *value;
+};
+/* Produces the encoded bytes [off, off+n) of tensor i. off and n are multiples of the type's block
+ * size in bytes. Any thread, any order. */
+typedef berth_status weights_fill_fn(void *user, size_t i, uint64_t off, void *dst, size_t n,
+                                     berth_err *err);
+typedef void weights_progress_fn(void *user, uint64_t done, uint64_t total); /* one thread at a time */
+
+struct weights_write_args {
+    const char *format; /* a name from formats.def: "safetensors" or "gguf" */
+    const char *path;
+    const struct weights_spec *spec;
+    size_t count;
+    const struct weights_meta_spec *meta;
+    size_t meta_count;
+    weights_fill_fn *fill;
+    void *user;
+    struct tpool *pool;            /* NULL: this thread only */
+    weights_progress_fn *progress; /* may be NULL */
+    void *progress_user;
+};
+/* GGUF: names over 63 bytes and shapes whose innermost dimension is no multiple of the block are
+ * handled as ComfyUI-GGUF does (comfy.gguf.orig_shape.*) or refused with a clear error. */
+berth_status weights_write(const struct weights_write_args *a, berth_err *err);
+
+#endif

@@ -1,0 +1,23 @@
+/* shape: dimensions, outermost first (row-major, as torch prints them). ndim 0 is a scalar. */
+#ifndef TENSOR_SHAPE_H
+#define TENSOR_SHAPE_H
+
+#include "base/attr.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SHAPE_MAX_DIMS 8
+#define SHAPE_TEXT_MAX 176 /* "[" + 8 * 20 digits + separators + "]" + NUL */
+
+struct shape {
+    int ndim;
+    uint64_t dim[SHAPE_MAX_DIMS]; /* entries at and behind ndim are 0 */
+};
+
+WARN_UNUSED bool shape_count(const struct shape *s, uint64_t *out); /* elements; false: overflow */
+bool shape_eq(const struct shape *a, const struct shape *b);
+const char *shape_text(const struct shape *s, char buf[SHAPE_TEXT_MAX]); /* "[64, 3, 3]" */
+
+#endif

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Installs missing Debian packages and says what it does. usage: deps.sh build|test|fuzz|format
+set -eu
+case ${1:-build} in
+build) packages="gcc libc6-dev cmake ninja-build pkg-config libjansson-dev" ;;
+test) packages="libcmocka-dev binutils" ;;
+fuzz) packages="clang libclang-rt-dev llvm" ;;
+format) packages="clang-format clang-tidy" ;;
+*) echo "usage: deps.sh build|test|fuzz|format" >&2; exit 2 ;;
+esac
+
+if ! command -v dpkg-query > /dev/null; then
+    echo "deps: not a Debian system; make sure these (or their equivalents) are installed: $packages"
+    exit 0
+fi
+missing=
+for p in $packages; do
+    status=$(dpkg-query -W -f '${Status}' "$p" 2> /dev/null || true)
+    [ "$status" = "install ok installed" ] && continue
+    # pkg-config is a virtual name on newer releases: any provider will do
+    [ "$p" = pkg-config ] && command -v pkg-config > /dev/null && continue
+    missing="$missing $p"
+done
+if [ -z "$missing" ]; then
+    exit 0
+fi
+sudo=
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo > /dev/null || { echo "deps: missing:$missing; run as root: apt-get install$missing" >&2; exit 1; }
+    sudo=sudo
+fi
+echo "deps: installing$missing"
+export DEBIAN_FRONTEND=noninteractive
+$sudo apt-get update -q > /dev/null || echo "deps: apt-get update failed, trying with the lists that are there" >&2
+$sudo apt-get install -y -q --no-install-recommends $missing
