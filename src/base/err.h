@@ -20,7 +20,8 @@
 berth_status err_set_at(berth_err *err, const char *file, int line, berth_status code, int native,
                         const char *fmt, ...) PRINTF_LIKE(6, 7);
 
-/* Puts "context: " in front of the message; returns err->code. The tail is cut if it does not fit. */
+/* Puts "context: " in front of the message; returns err->code. The tail is cut if it does not fit.
+ */
 berth_status err_add(berth_err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 #define err_set(err, code, ...) err_set_at(err, __FILE__, __LINE__, code, 0, __VA_ARGS__)
@@ -28,7 +29,8 @@ berth_status err_add(berth_err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Like err_set, and appends ": <strerror>" for the errno value `native` (pass errno itself). */
 berth_status err_sys_at(berth_err *err, const char *file, int line, berth_status code, int native,
                         const char *fmt, ...) PRINTF_LIKE(6, 7);
-#define err_sys(err, code, native, ...) err_sys_at(err, __FILE__, __LINE__, code, native, __VA_ARGS__)
+#define err_sys(err, code, native, ...)                                                            \
+    err_sys_at(err, __FILE__, __LINE__, code, native, __VA_ARGS__)
 
 _Noreturn void bug_at(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
 #define BUG(...) bug_at(__FILE__, __LINE__, __VA_ARGS__)

@@ -8,7 +8,8 @@
  *            Signal dispositions belong to the process, so the table of mappings does too: the one
  *            deliberate global in this code base (at most FILE_MAPS_MAX mappings at a time).
  * Replacing  file_new_open() writes to a temporary file in the target's folder; commit does fsync,
- *            rename, fsync of the folder; a crash leaves the old file or the new one, never a half. */
+ *            rename, fsync of the folder; a crash leaves the old file or the new one, never a half.
+ */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -24,7 +25,8 @@ struct file_id { /* what "the same file" means to the registry */
 
 struct file_map; /* opaque */
 
-/* Maps a regular file read-only. Zero bytes, a directory, a device node: clear errors naming path. */
+/* Maps a regular file read-only. Zero bytes, a directory, a device node: clear errors naming path.
+ */
 berth_status file_map_open(const char *path, struct file_map **out, berth_err *err);
 void file_map_close(struct file_map *m); /* NULL is fine */
 const uint8_t *file_map_data(const struct file_map *m);
@@ -34,15 +36,19 @@ struct file_id file_map_id(const struct file_map *m);
 /* BERTH_EIO naming the file and both sizes when it shrank or changed since it was opened. */
 berth_status file_map_check(const struct file_map *m, berth_err *err);
 /* Bounds-checked copy out of the mapping, then file_map_check(). */
-berth_status file_map_read(const struct file_map *m, uint64_t off, void *dst, size_t n, berth_err *err);
+berth_status file_map_read(const struct file_map *m, uint64_t off, void *dst, size_t n,
+                           berth_err *err);
 
 struct file_new; /* a file being written */
 
 /* size_hint: bytes that will be written (checked against free disk space), 0 if unknown. */
-berth_status file_new_open(const char *path, uint64_t size_hint, struct file_new **out, berth_err *err);
-berth_status file_new_write(struct file_new *f, const void *p, size_t n, berth_err *err); /* appends */
+berth_status file_new_open(const char *path, uint64_t size_hint, struct file_new **out,
+                           berth_err *err);
+berth_status file_new_write(struct file_new *f, const void *p, size_t n,
+                            berth_err *err); /* appends */
 /* Positioned write; any thread, disjoint ranges. */
-berth_status file_new_write_at(struct file_new *f, uint64_t off, const void *p, size_t n, berth_err *err);
+berth_status file_new_write_at(struct file_new *f, uint64_t off, const void *p, size_t n,
+                               berth_err *err);
 berth_status file_new_commit(struct file_new *f, berth_err *err); /* closes f in every case */
 void file_new_abort(struct file_new *f); /* removes the temporary file, closes f; NULL is fine */
 

@@ -24,11 +24,13 @@ struct js_limits {
 extern const struct js_limits js_limits_default; /* 64 MiB, depth 64, 4 million values */
 
 /* lim NULL: the defaults. *out is owned (json_decref). */
-berth_status js_parse(const char *text, size_t n, const struct js_limits *lim, json_t **out, berth_err *err);
-berth_status js_parse_file(const char *path, const struct js_limits *lim, json_t **out, berth_err *err);
+berth_status js_parse(const char *text, size_t n, const struct js_limits *lim, json_t **out,
+                      berth_err *err);
+berth_status js_parse_file(const char *path, const struct js_limits *lim, json_t **out,
+                           berth_err *err);
 
-enum js_kind js_kind(const json_t *v);  /* JS_U64 only for values above INT64_MAX */
-json_t *js_u64(uint64_t v);             /* new value: plain integer when it fits int64 */
+enum js_kind js_kind(const json_t *v); /* JS_U64 only for values above INT64_MAX */
+json_t *js_u64(uint64_t v);            /* new value: plain integer when it fits int64 */
 /* Exact conversions; false when v is not an integer of that range. */
 bool js_get_i64(const json_t *v, int64_t *out);
 bool js_get_u64(const json_t *v, uint64_t *out);

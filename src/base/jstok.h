@@ -45,7 +45,8 @@ struct jstok {
 
 void jstok_init(struct jstok *t, const char *text, size_t len, unsigned max_depth);
 enum jstok_type jstok_next(struct jstok *t);
-bool jstok_skip(struct jstok *t); /* skips the value that comes next (after a KEY, or in an array) */
+bool jstok_skip(
+    struct jstok *t); /* skips the value that comes next (after a KEY, or in an array) */
 size_t jstok_offset(const struct jstok *t);
 
 /* Of the current JSTOK_INT; false when out of range. "-0" is 0. */
@@ -53,8 +54,8 @@ bool jstok_i64(const struct jstok *t, int64_t *out);
 bool jstok_u64(const struct jstok *t, uint64_t *out);
 /* Of the current INT or REAL; false when it overflows to infinity. Locale-independent. */
 bool jstok_f64(const struct jstok *t, double *out);
-/* Decodes the current STRING or KEY into buf (needs at most t->n bytes; no NUL is added). False on a
- * lone surrogate. *nul tells whether the text contains U+0000; may be NULL. */
+/* Decodes the current STRING or KEY into buf (needs at most t->n bytes; no NUL is added). False on
+ * a lone surrogate. *nul tells whether the text contains U+0000; may be NULL. */
 bool jstok_decode(const struct jstok *t, char *buf, size_t *n, bool *nul);
 
 /* Fills err (BERTH_EFORMAT): the reader's own error, or `what` if it has none. */

@@ -22,7 +22,8 @@ enum map_put_result { MAP_NOMEM, MAP_ADDED, MAP_EXISTS };
 WARN_UNUSED bool map_reserve(struct map *m, size_t n);
 /* Adds key -> value. When the key is there already nothing changes and MAP_EXISTS is returned. */
 WARN_UNUSED enum map_put_result map_add(struct map *m, const char *key, size_t len, uint64_t value);
-bool map_get(const struct map *m, const char *key, size_t len, uint64_t *value); /* value may be NULL */
+bool map_get(const struct map *m, const char *key, size_t len,
+             uint64_t *value);                                            /* value may be NULL */
 bool map_set(struct map *m, const char *key, size_t len, uint64_t value); /* false: key not there */
 bool map_del(struct map *m, const char *key, size_t len);                 /* false: key not there */
 /* Iteration in unspecified order: start with *it = 0; false at the end. */

@@ -18,7 +18,7 @@ struct rd {
 static inline struct rd rd_init(const void *p, size_t n)
 {
     const uint8_t *at = p;
-    return (struct rd){ .p = at, .end = n ? at + n : at };
+    return (struct rd) { .p = at, .end = n ? at + n : at };
 }
 
 static inline size_t rd_left(const struct rd *r)
@@ -47,10 +47,22 @@ static inline uint64_t rd_uint_le(struct rd *r, size_t n)
     return v;
 }
 
-static inline uint8_t rd_u8(struct rd *r) { return (uint8_t)rd_uint_le(r, 1); }
-static inline uint16_t rd_u16le(struct rd *r) { return (uint16_t)rd_uint_le(r, 2); }
-static inline uint32_t rd_u32le(struct rd *r) { return (uint32_t)rd_uint_le(r, 4); }
-static inline uint64_t rd_u64le(struct rd *r) { return rd_uint_le(r, 8); }
+static inline uint8_t rd_u8(struct rd *r)
+{
+    return (uint8_t)rd_uint_le(r, 1);
+}
+static inline uint16_t rd_u16le(struct rd *r)
+{
+    return (uint16_t)rd_uint_le(r, 2);
+}
+static inline uint32_t rd_u32le(struct rd *r)
+{
+    return (uint32_t)rd_uint_le(r, 4);
+}
+static inline uint64_t rd_u64le(struct rd *r)
+{
+    return rd_uint_le(r, 8);
+}
 
 static inline float rd_f32le(struct rd *r)
 {

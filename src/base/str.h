@@ -25,7 +25,8 @@ void str_addf(struct str *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void str_pad(struct str *s, char c, size_t width); /* appends c until s->n == width */
 void str_clear(struct str *s);                     /* length 0 and not bad, memory kept */
 void str_release(struct str *s);
-WARN_UNUSED char *str_take(struct str *s); /* ownership moves out (free()); NULL when bad; s is empty */
+WARN_UNUSED char *
+str_take(struct str *s); /* ownership moves out (free()); NULL when bad; s is empty */
 
 static inline const char *str_c(const struct str *s)
 {

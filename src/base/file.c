@@ -1,0 +1,363 @@
+#include "base/file.h"
+
+#include "base/file_impl.h"
+#include "base/sz.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* ---- the SIGBUS table ---- */
+
+/* One mapping the handler knows. FREE -> CLAIMED (slot_take) -> page address (slot_take, last) ->
+ * FREE (slot_drop, before munmap). The handler looks only at slots with a page address. */
+struct slot {
+    atomic_uintptr_t start;
+    atomic_size_t len; /* whole pages */
+    atomic_bool lost;  /* sticky until the slot is dropped */
+};
+enum { SLOT_FREE = 0, SLOT_CLAIMED = 1 }; /* no page starts at either */
+
+static struct slot slots[FILE_MAPS_MAX];
+static atomic_size_t slots_high; /* slots at and above were never used */
+static atomic_size_t page_bytes; /* sysconf() is not for signal handlers */
+static struct sigaction previous;
+static pthread_once_t installed = PTHREAD_ONCE_INIT;
+
+/* Puts zero pages from the faulting one to the end of the mapping. To the end, and not just one:
+ * what follows a page that lies beyond the end of the file lies beyond it too, and 24 GB should not
+ * cost six million faults. The raw system call, since a sanitizer's wrapper of mmap() is not made
+ * for signal handlers. */
+static bool bury(struct slot *s, uintptr_t start, size_t len, uintptr_t addr)
+{
+    uintptr_t page = addr & ~(uintptr_t)(atomic_load(&page_bytes) - 1);
+    atomic_store(&s->lost, true); /* before anyone can read a zero */
+    long got = syscall(SYS_mmap, page, start + len - page, PROT_READ,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, (off_t)0);
+    return (uintptr_t)got == page;
+}
+
+static bool fault_is_ours(uintptr_t addr)
+{
+    size_t high = atomic_load(&slots_high);
+    for (size_t i = 0; i < high; i++) {
+        struct slot *s = &slots[i];
+        uintptr_t start = atomic_load(&s->start);
+        size_t len = atomic_load(&s->len);
+        /* start again: the slot may have changed hands between the two loads */
+        if (start > SLOT_CLAIMED && addr >= start && addr - start < len &&
+            atomic_load(&s->start) == start)
+            return bury(s, start, len, addr);
+    }
+    return false;
+}
+
+/* Only system calls and atomics from here: any thread may be interrupted anywhere. */
+static void on_sigbus(int sig, siginfo_t *info, void *ucontext)
+{
+    int saved = errno;
+    bool sent = info->si_code <= 0; /* by kill() and friends: si_addr means nothing */
+    if (sent || !fault_is_ours((uintptr_t)info->si_addr)) {
+        if (previous.sa_flags & SA_SIGINFO) {
+            previous.sa_sigaction(sig, info, ucontext);
+        } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
+            previous.sa_handler(sig);
+        } else if (previous.sa_handler == SIG_DFL || !sent) {
+            /* The default is death. A fault happens again on return; a sent signal must be resent.
+             */
+            struct sigaction dfl = { .sa_handler = SIG_DFL };
+            sigaction(SIGBUS, &dfl, NULL);
+            if (sent)
+                raise(sig);
+        }
+    }
+    errno = saved;
+}
+
+static void install(void)
+{
+    long page = sysconf(_SC_PAGESIZE);
+    if (page < 1 || !sz_is_pow2((size_t)page))
+        BUG("page size %ld", page);
+    atomic_store(&page_bytes, (size_t)page);
+    sigaction(SIGBUS, NULL, &previous); /* known before the handler can run */
+    struct sigaction sa = { .sa_sigaction = on_sigbus,
+                            .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART };
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGBUS, &sa, NULL);
+}
+
+static struct slot *slot_take(const void *data, size_t len)
+{
+    for (size_t i = 0; i < FILE_MAPS_MAX; i++) {
+        struct slot *s = &slots[i];
+        uintptr_t want = SLOT_FREE;
+        if (!atomic_compare_exchange_strong(&s->start, &want, SLOT_CLAIMED))
+            continue;
+        size_t high = atomic_load(&slots_high);
+        while (high < i + 1 && !atomic_compare_exchange_weak(&slots_high, &high, i + 1))
+            ;
+        atomic_store(&s->lost, false);
+        atomic_store(&s->len, len);
+        atomic_store(&s->start, (uintptr_t)data);
+        return s;
+    }
+    return NULL;
+}
+
+static void slot_drop(struct slot *s)
+{
+    atomic_store(&s->len, 0);
+    atomic_store(&s->start, SLOT_FREE);
+}
+
+/* ---- opening ---- */
+
+const char *file_kind(mode_t mode)
+{
+    return S_ISDIR(mode)    ? "directory"
+           : S_ISFIFO(mode) ? "FIFO"
+           : S_ISSOCK(mode) ? "socket"
+           : S_ISCHR(mode)  ? "character device"
+           : S_ISBLK(mode)  ? "block device"
+                            : "special file";
+}
+
+berth_status file_status(int native)
+{
+    return native == ENOENT || native == ENOTDIR ? BERTH_ENOTFOUND
+           : native == ENOMEM                    ? BERTH_ENOMEM
+                                                 : BERTH_EIO;
+}
+
+berth_status file_open_read(const char *path, int *fd, struct stat *st, berth_err *err)
+{
+    /* O_NONBLOCK: opening a FIFO nobody writes to must not hang; regular files do not care */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (*fd < 0 && errno == ENXIO)
+        return err_sys(err, BERTH_EINVAL, ENXIO, "'%s' is not a regular file", path);
+    if (*fd < 0) {
+        int e = errno;
+        return err_sys(err, file_status(e), e, "cannot open '%s'", path);
+    }
+    if (fstat(*fd, st)) {
+        int e = errno;
+        close(*fd);
+        return err_sys(err, BERTH_EIO, e, "cannot stat '%s'", path);
+    }
+    if (!S_ISREG(st->st_mode)) {
+        close(*fd);
+        return err_set(err, BERTH_EINVAL, "'%s' is a %s, not a regular file", path,
+                       file_kind(st->st_mode));
+    }
+    return BERTH_OK;
+}
+
+/* ---- mappings ---- */
+
+struct file_map {
+    char *path;
+    int fd; /* kept for file_map_check(): the file itself, whatever its name points to later */
+    uint8_t *data;
+    size_t size, len; /* len: size in whole pages */
+    struct slot *slot;
+    struct file_id id;
+};
+
+static struct file_id id_of(const struct stat *st)
+{
+    return (struct file_id) {
+        .dev = (uint64_t)st->st_dev,
+        .inode = (uint64_t)st->st_ino,
+        .size = (uint64_t)st->st_size,
+        .mtime_ns =
+            (uint64_t)st->st_mtim.tv_sec * UINT64_C(1000000000) + (uint64_t)st->st_mtim.tv_nsec,
+    };
+}
+
+static berth_status map_fd(struct file_map *m, const struct stat *st, berth_err *err)
+{
+    m->id = id_of(st);
+    if (m->id.size == 0)
+        return err_set(err, BERTH_EFORMAT, "'%s' is empty (0 bytes)", m->path);
+    if (!sz_from_u64(m->id.size, &m->size) || !sz_align(m->size, atomic_load(&page_bytes), &m->len))
+        return err_set(err, BERTH_ELIMIT, "'%s': %" PRIu64 " bytes do not fit the address space",
+                       m->path, m->id.size);
+    void *p = mmap(NULL, m->size, PROT_READ, MAP_SHARED, m->fd, 0);
+    if (p == MAP_FAILED) {
+        int e = errno;
+        return err_sys(err, e == ENOMEM ? BERTH_ENOMEM : BERTH_EIO, e,
+                       "cannot map '%s' (%" PRIu64 " bytes)", m->path, m->id.size);
+    }
+    m->data = p;
+    m->slot = slot_take(m->data, m->len);
+    if (!m->slot)
+        return err_set(err, BERTH_ELIMIT, "cannot map '%s': %d files are mapped already", m->path,
+                       FILE_MAPS_MAX);
+    return BERTH_OK;
+}
+
+berth_status file_map_open(const char *path, struct file_map **out, berth_err *err)
+{
+    *out = NULL;
+    pthread_once(&installed, install);
+    struct file_map *m = calloc(1, sizeof *m);
+    if (!m || !(m->path = strdup(path))) {
+        free(m);
+        return err_set(err, BERTH_ENOMEM, "cannot open '%s'", path);
+    }
+    struct stat st;
+    berth_status s = file_open_read(path, &m->fd, &st, err);
+    if (s) {
+        m->fd = -1;
+        file_map_close(m);
+        return s;
+    }
+    s = map_fd(m, &st, err);
+    if (s)
+        file_map_close(m);
+    else
+        *out = m;
+    return s;
+}
+
+void file_map_close(struct file_map *m)
+{
+    if (!m)
+        return;
+    if (m->slot)
+        slot_drop(m->slot); /* first: the address may belong to someone else after munmap */
+    if (m->data)
+        munmap(m->data, m->len);
+    if (m->fd >= 0)
+        close(m->fd);
+    free(m->path);
+    free(m);
+}
+
+const uint8_t *file_map_data(const struct file_map *m)
+{
+    return m->data;
+}
+
+size_t file_map_size(const struct file_map *m)
+{
+    return m->size;
+}
+
+const char *file_map_path(const struct file_map *m)
+{
+    return m->path;
+}
+
+struct file_id file_map_id(const struct file_map *m)
+{
+    return m->id;
+}
+
+berth_status file_map_check(const struct file_map *m, berth_err *err)
+{
+    struct stat st;
+    if (fstat(m->fd, &st)) {
+        int e = errno;
+        return err_sys(err, BERTH_EIO, e, "cannot stat '%s'", m->path);
+    }
+    struct file_id now = id_of(&st);
+    if (now.size != m->id.size)
+        return err_set(err, BERTH_EIO,
+                       "'%s' %s while it was open: %" PRIu64 " bytes then, %" PRIu64 " now",
+                       m->path, now.size < m->id.size ? "shrank" : "grew", m->id.size, now.size);
+    if (atomic_load(&m->slot->lost))
+        return err_set(
+            err, BERTH_EIO,
+            "part of '%s' could not be read: a disk error, or the file was cut short for "
+            "a while (%" PRIu64 " bytes then, %" PRIu64 " now)",
+            m->path, m->id.size, now.size);
+    if (now.mtime_ns != m->id.mtime_ns)
+        return err_set(err, BERTH_EIO,
+                       "'%s' was written to while it was open (%" PRIu64 " bytes then and now)",
+                       m->path, m->id.size);
+    return BERTH_OK;
+}
+
+berth_status file_map_read(const struct file_map *m, uint64_t off, void *dst, size_t n,
+                           berth_err *err)
+{
+    if (off > m->size || n > m->size - off)
+        return err_set(err, BERTH_EINVAL,
+                       "'%s': %zu bytes at offset %" PRIu64 " lie outside its %zu bytes", m->path,
+                       n, off, m->size);
+    if (n)
+        memcpy(dst, m->data + off, n);
+    return file_map_check(m, err);
+}
+
+/* ---- small files ---- */
+
+/* Reads to the end, at most max bytes. The size from stat is a hint only: files in /proc have none,
+ * others grow. */
+static berth_status slurp(int fd, const char *path, size_t hint, size_t max, char **out, size_t *n,
+                          berth_err *err)
+{
+    size_t cap = hint < max ? hint + 1 : max; /* + 1: the read that finds the end */
+    char *buf = malloc(cap + 1);              /* + 1: NUL; max < SIZE_MAX is the caller's check */
+    size_t len = 0;
+    while (buf) {
+        if (len == cap && cap < max) {
+            cap = cap > max / 2 ? max : cap * 2 < 4096 ? 4096 : cap * 2;
+            cap = cap > max ? max : cap;
+            char *more = realloc(buf, cap + 1);
+            if (!more)
+                break;
+            buf = more;
+        }
+        char probe; /* one byte beyond max tells "exactly max" from "too large" */
+        ssize_t got = len < cap ? read(fd, buf + len, cap - len) : read(fd, &probe, 1);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            int e = errno;
+            free(buf);
+            return err_sys(err, BERTH_EIO, e, "cannot read '%s'", path);
+        }
+        if (got == 0) {
+            buf[len] = '\0';
+            *out = buf;
+            *n = len;
+            return BERTH_OK;
+        }
+        if (len == cap) {
+            free(buf);
+            return err_set(err, BERTH_ELIMIT, "'%s' is larger than %zu bytes", path, max);
+        }
+        len += (size_t)got;
+    }
+    free(buf);
+    return err_set(err, BERTH_ENOMEM, "reading '%s' (%zu bytes so far)", path, len);
+}
+
+berth_status file_read_all(const char *path, size_t max, char **out, size_t *n, berth_err *err)
+{
+    int fd;
+    struct stat st;
+    *out = NULL;
+    *n = 0;
+    berth_status s = file_open_read(path, &fd, &st, err);
+    if (s)
+        return s;
+    if (max > SIZE_MAX - 2)
+        max = SIZE_MAX - 2;
+    if ((uint64_t)st.st_size > max)
+        s = err_set(err, BERTH_ELIMIT, "'%s' has %" PRIu64 " bytes, at most %zu are read", path,
+                    (uint64_t)st.st_size, max);
+    else
+        s = slurp(fd, path, (size_t)st.st_size, max, out, n, err);
+    close(fd);
+    return s;
+}

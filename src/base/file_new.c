@@ -1,0 +1,225 @@
+#include "base/file_impl.h"
+#include "base/str.h"
+#include "base/sz.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+struct file_new {
+    char *path; /* as given, for messages */
+    char *name; /* last component of the file that will be replaced, inside dir */
+    char tmp[48];
+    int dir, fd; /* -1: not open */
+    bool made;   /* tmp is there and ours to remove */
+    bool replaces;
+    mode_t mode; /* of the replaced file */
+    uint64_t at; /* where file_new_write() continues; owner: the appending thread */
+};
+
+/* Where a chain of symbolic links ends, so that the link stays and its target is replaced. The last
+ * component need not exist. A link to a link to ... more than 40 times is a loop, as in the kernel.
+ */
+static berth_status follow(const char *path, struct str *out, berth_err *err)
+{
+    char link[4096];
+    str_adds(out, path);
+    for (int hop = 0; hop < 40; hop++) {
+        ssize_t n = out->bad ? -1 : readlink(out->p, link, sizeof link);
+        if (out->bad)
+            return err_set(err, BERTH_ENOMEM, "cannot write '%s'", path);
+        if (n < 0)
+            return BERTH_OK; /* no link, or not there: open and rename will say more */
+        if ((size_t)n == sizeof link)
+            return err_set(err, BERTH_ELIMIT, "'%s' links to a path that is too long", path);
+        const char *slash = strrchr(out->p, '/');
+        size_t keep = link[0] == '/' || !slash ? 0 : (size_t)(slash - out->p) + 1;
+        out->n = keep; /* relative to the folder the link is in */
+        str_add(out, link, (size_t)n);
+    }
+    return err_set(err, BERTH_EINVAL, "'%s': too many symbolic links", path);
+}
+
+/* Splits `target` and opens its folder. */
+static berth_status open_folder(struct file_new *f, const char *target, berth_err *err)
+{
+    const char *slash = strrchr(target, '/');
+    const char *name = slash ? slash + 1 : target;
+    if (!*name)
+        return err_set(err, BERTH_EINVAL, "'%s' does not name a file", f->path);
+    struct str folder = { 0 };
+    if (!slash)
+        str_adds(&folder, ".");
+    else
+        str_add(&folder, target, slash == target ? 1 : (size_t)(slash - target));
+    f->name = strdup(name);
+    berth_status s = BERTH_OK;
+    if (!f->name || folder.bad) {
+        s = err_set(err, BERTH_ENOMEM, "cannot write '%s'", f->path);
+    } else {
+        f->dir = open(folder.p, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        int e = errno;
+        if (f->dir < 0)
+            s = err_sys(err, file_status(e), e, "cannot write '%s': folder '%s'", f->path,
+                        folder.p);
+    }
+    str_release(&folder);
+    return s;
+}
+
+/* What is there now, if anything: only a regular file may be replaced. */
+static berth_status look_at_target(struct file_new *f, berth_err *err)
+{
+    struct stat st;
+    if (fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW)) {
+        int e = errno;
+        return e == ENOENT ? BERTH_OK : err_sys(err, BERTH_EIO, e, "cannot write '%s'", f->path);
+    }
+    if (!S_ISREG(st.st_mode))
+        return err_set(err, BERTH_EINVAL, "cannot write '%s': it is a %s", f->path,
+                       file_kind(st.st_mode));
+    f->replaces = true;
+    f->mode = st.st_mode & 0777;
+    return BERTH_OK;
+}
+
+/* The old file stays until the rename, so the new one needs all of its own space. */
+static berth_status check_space(const struct file_new *f, uint64_t need, berth_err *err)
+{
+    struct statvfs v;
+    uint64_t left;
+    if (need == 0 || fstatvfs(f->dir, &v) || v.f_blocks == 0) /* 0: a file system without numbers */
+        return BERTH_OK;
+    if (__builtin_mul_overflow((uint64_t)v.f_bavail, (uint64_t)v.f_frsize, &left) || need <= left)
+        return BERTH_OK;
+    char a[STR_BYTES_MAX], b[STR_BYTES_MAX];
+    return err_set_at(err, __FILE__, __LINE__, BERTH_EIO, ENOSPC,
+                      "cannot write '%s': needs %s, %s free on its file system", f->path,
+                      str_bytes(need, a), str_bytes(left, b));
+}
+
+/* A name of its own instead of the target's plus a suffix, which could be too long. O_EXCL settles
+ * who gets it; the number only makes a clash rare. A replacement is private until commit, a new
+ * file has the mode the umask gives it from the start: neither is ever more open than in the end.
+ */
+static berth_status make_tmp(struct file_new *f, berth_err *err)
+{
+    for (unsigned i = 0; i < 1000; i++) {
+        struct timespec t = { 0 };
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        snprintf(f->tmp, sizeof f->tmp, ".berth-%lx-%lx-%x.tmp", (unsigned long)getpid(),
+                 (unsigned long)t.tv_nsec, i);
+        f->fd = openat(f->dir, f->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+                       f->replaces ? 0600 : 0666);
+        if (f->fd >= 0) {
+            f->made = true;
+            return BERTH_OK;
+        }
+        if (errno != EEXIST && errno != EINTR)
+            break;
+    }
+    int e = errno;
+    return err_sys(err, file_status(e), e, "cannot write '%s': temporary file in its folder",
+                   f->path);
+}
+
+berth_status file_new_open(const char *path, uint64_t size_hint, struct file_new **out,
+                           berth_err *err)
+{
+    *out = NULL;
+    struct str target = { 0 };
+    struct file_new *f = calloc(1, sizeof *f);
+    berth_status s;
+    if (!f || !(f->path = strdup(path))) {
+        free(f);
+        return err_set(err, BERTH_ENOMEM, "cannot write '%s'", path);
+    }
+    f->dir = f->fd = -1;
+    if ((s = follow(path, &target, err)) || (s = open_folder(f, target.p, err)) ||
+        (s = look_at_target(f, err)) || (s = check_space(f, size_hint, err)) ||
+        (s = make_tmp(f, err)))
+        file_new_abort(f);
+    else
+        *out = f;
+    str_release(&target);
+    return s;
+}
+
+berth_status file_new_write_at(struct file_new *f, uint64_t off, const void *p, size_t n,
+                               berth_err *err)
+{
+    const char *b = p;
+    uint64_t end;
+    if (__builtin_add_overflow(off, (uint64_t)n, &end) || end > INT64_MAX)
+        return err_set(err, BERTH_EINVAL, "'%s': %zu bytes at offset %" PRIu64, f->path, n, off);
+    while (n) {
+        size_t step = n < (1u << 30) ? n : 1u << 30; /* the kernel writes at most 2 GiB at once */
+        ssize_t got = pwrite(f->fd, b, step, (off_t)off);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            int e = got ? errno : EIO;
+            return err_sys(err, BERTH_EIO, e, "writing '%s' at byte %" PRIu64, f->path, off);
+        }
+        b += got;
+        n -= (size_t)got;
+        off += (uint64_t)got;
+    }
+    return BERTH_OK;
+}
+
+berth_status file_new_write(struct file_new *f, const void *p, size_t n, berth_err *err)
+{
+    berth_status s = file_new_write_at(f, f->at, p, n, err);
+    if (s == BERTH_OK)
+        f->at += n;
+    return s;
+}
+
+static berth_status step_failed(const struct file_new *f, const char *step, int e, berth_err *err)
+{
+    return err_sys(err, BERTH_EIO, e, "finishing '%s': %s", f->path, step);
+}
+
+static berth_status commit(struct file_new *f, berth_err *err)
+{
+    /* EPERM: a file system without modes, FAT for one */
+    if (f->replaces && fchmod(f->fd, f->mode) && errno != EPERM)
+        return step_failed(f, "setting its mode", errno, err);
+    if (fsync(f->fd))
+        return step_failed(f, "writing to disk", errno, err);
+    int fd = f->fd;
+    f->fd = -1;
+    if (close(fd) && errno != EINTR) /* NFS reports late write errors here */
+        return step_failed(f, "closing", errno, err);
+    if (renameat(f->dir, f->tmp, f->dir, f->name))
+        return step_failed(f, "renaming the temporary file", errno, err);
+    f->made = false;
+    if (fsync(f->dir) && errno != EINVAL && errno != ENOTSUP) /* some cannot sync a folder */
+        return step_failed(f, "it is in place, but writing its folder to disk failed", errno, err);
+    return BERTH_OK;
+}
+
+berth_status file_new_commit(struct file_new *f, berth_err *err)
+{
+    berth_status s = commit(f, err);
+    file_new_abort(f); /* after a rename there is nothing left to remove */
+    return s;
+}
+
+void file_new_abort(struct file_new *f)
+{
+    if (!f)
+        return;
+    if (f->fd >= 0)
+        close(f->fd);
+    if (f->made)
+        unlinkat(f->dir, f->tmp, 0);
+    if (f->dir >= 0)
+        close(f->dir);
+    free(f->name);
+    free(f->path);
+    free(f);
+}
