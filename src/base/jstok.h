@@ -19,8 +19,8 @@ enum jstok_type {
     JSTOK_NULL,
     JSTOK_TRUE,
     JSTOK_FALSE,
-    JSTOK_INT,    /* no fraction, no exponent: see jstok_i64, jstok_u64 */
-    JSTOK_REAL,   /* with fraction or exponent, or an integer beyond 64 bits */
+    JSTOK_INT,    /* no fraction, no exponent, of any length: see jstok_i64, jstok_u64 */
+    JSTOK_REAL,   /* with fraction or exponent */
     JSTOK_STRING, /* raw text between the quotes in s, n; has_escape tells whether to decode */
     JSTOK_KEY,    /* an object key; the ':' is consumed */
     JSTOK_ARRAY,
@@ -36,18 +36,21 @@ struct jstok {
     bool has_escape;
     /* private */
     const char *text;
-    size_t len, at;
+    size_t len, at, tok; /* of the text; of what is unread; of the current token */
     unsigned depth, max_depth;
     unsigned expect;
+    bool too_deep;    /* the error is the depth limit */
     const char *what; /* first error; NULL if none */
     uint8_t in_object[JSTOK_DEPTH_MAX / 8];
 };
 
+/* text: borrowed while t is used, may be NULL when len is 0. */
 void jstok_init(struct jstok *t, const char *text, size_t len, unsigned max_depth);
 enum jstok_type jstok_next(struct jstok *t);
-bool jstok_skip(
-    struct jstok *t); /* skips the value that comes next (after a KEY, or in an array) */
-size_t jstok_offset(const struct jstok *t);
+/* Skips the value that comes next: after a KEY, or in an array. False (and sticky) on an error,
+ * also when there is none. */
+bool jstok_skip(struct jstok *t);
+size_t jstok_offset(const struct jstok *t); /* of the current token, or of the offending byte */
 
 /* Of the current JSTOK_INT; false when out of range. "-0" is 0. */
 bool jstok_i64(const struct jstok *t, int64_t *out);
@@ -58,7 +61,8 @@ bool jstok_f64(const struct jstok *t, double *out);
  * a lone surrogate. *nul tells whether the text contains U+0000; may be NULL. */
 bool jstok_decode(const struct jstok *t, char *buf, size_t *n, bool *nul);
 
-/* Fills err (BERTH_EFORMAT): the reader's own error, or `what` if it has none. */
+/* Fills err (BERTH_EFORMAT): the reader's own error, or `what`, about the current token, if it has
+ * none. "line 3, column 7, byte 41: expected ',' or '}' near 'abc'". */
 berth_status jstok_fail(const struct jstok *t, const char *what, berth_err *err);
 
 #endif

@@ -1,0 +1,417 @@
+#include "base/json.h"
+
+#include "base/file.h"
+#include "base/jstok.h"
+#include "base/utf8.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+
+const struct js_limits js_limits_default = {
+    .max_bytes = 64u << 20,
+    .max_depth = 64,
+    .max_values = 4000000,
+};
+
+/* ---- reading ---- */
+
+struct reader {
+    struct jstok tok;
+    json_t *open[JSTOK_DEPTH_MAX]; /* borrowed: every container hangs in its parent already */
+    unsigned depth;
+    struct str key;  /* of the value that comes next, decoded; in objects */
+    struct str text; /* scratch for strings with escapes */
+    size_t values;
+};
+
+static berth_status no_memory(const struct reader *r, berth_err *err)
+{
+    return err_set(err, BERTH_ENOMEM, "reading JSON at byte %zu of %zu", jstok_offset(&r->tok),
+                   r->tok.len);
+}
+
+/* The current STRING or KEY, decoded into `to`. */
+static berth_status decode(struct reader *r, struct str *to, berth_err *err)
+{
+    size_t n;
+    bool nul;
+    str_clear(to);
+    str_pad(to, '\0', r->tok.n); /* decoding never needs more */
+    str_add(to, "", 0);          /* so that even an empty string has memory */
+    if (to->bad)
+        return no_memory(r, err);
+    if (!jstok_decode(&r->tok, to->p, &n, &nul))
+        return jstok_fail(&r->tok, "lone surrogate in a string", err);
+    if (nul)
+        return jstok_fail(&r->tok, "U+0000 in a string", err);
+    to->n = n;
+    to->p[n] = '\0';
+    return BERTH_OK;
+}
+
+static berth_status integer(struct reader *r, json_t **out, berth_err *err)
+{
+    int64_t i;
+    uint64_t u;
+    if (jstok_i64(&r->tok, &i))
+        *out = json_integer(i);
+    else if (jstok_u64(&r->tok, &u))
+        *out = js_u64(u);
+    else
+        return jstok_fail(&r->tok, "integer out of range (-2^63 to 2^64-1)", err);
+    return *out ? BERTH_OK : no_memory(r, err);
+}
+
+static berth_status string(struct reader *r, json_t **out, berth_err *err)
+{
+    if (!r->tok.has_escape) {
+        *out = json_stringn_nocheck(r->tok.s, r->tok.n);
+    } else {
+        berth_status s = decode(r, &r->text, err);
+        if (s)
+            return s;
+        *out = json_stringn_nocheck(r->text.p, r->text.n);
+    }
+    return *out ? BERTH_OK : no_memory(r, err);
+}
+
+/* The value that starts with the token just read. */
+static berth_status make(struct reader *r, enum jstok_type type, json_t **out, berth_err *err)
+{
+    double f;
+    switch (type) {
+    case JSTOK_INT:
+        return integer(r, out, err);
+    case JSTOK_STRING:
+        return string(r, out, err);
+    case JSTOK_REAL:
+        if (!jstok_f64(&r->tok, &f))
+            return jstok_fail(&r->tok, "number too large for a double", err);
+        *out = json_real(f);
+        break;
+    case JSTOK_ARRAY:
+        *out = json_array();
+        break;
+    case JSTOK_OBJECT:
+        *out = json_object();
+        break;
+    case JSTOK_TRUE:
+    case JSTOK_FALSE:
+        *out = json_boolean(type == JSTOK_TRUE);
+        break;
+    default:
+        *out = json_null();
+        break;
+    }
+    return *out ? BERTH_OK : no_memory(r, err);
+}
+
+/* Hangs v (taken) where it belongs. */
+static berth_status attach(struct reader *r, json_t *v, json_t **root, berth_err *err)
+{
+    if (r->depth == 0) {
+        *root = v;
+        return BERTH_OK;
+    }
+    json_t *in = r->open[r->depth - 1];
+    int bad = json_is_object(in) ? json_object_set_new_nocheck(in, r->key.p, v)
+                                 : json_array_append_new(in, v);
+    return bad ? no_memory(r, err) : BERTH_OK;
+}
+
+static berth_status take_key(struct reader *r, berth_err *err)
+{
+    berth_status s = decode(r, &r->key, err);
+    if (s)
+        return s;
+    if (!json_object_get(r->open[r->depth - 1], r->key.p))
+        return BERTH_OK;
+    jstok_fail(&r->tok, "duplicate key", err);
+    return err_add(err, "key '%.64s' is there twice", r->key.p);
+}
+
+static berth_status build(struct reader *r, const struct js_limits *lim, json_t **root,
+                          berth_err *err)
+{
+    for (;;) {
+        enum jstok_type type = jstok_next(&r->tok);
+        berth_status s = BERTH_OK;
+        json_t *v = NULL;
+        switch (type) {
+        case JSTOK_END:
+            return BERTH_OK;
+        case JSTOK_ERROR:
+            s = jstok_fail(&r->tok, NULL, err);
+            if (r->tok.too_deep)
+                s = err->code = BERTH_ELIMIT;
+            return s;
+        case JSTOK_ARRAY_END:
+        case JSTOK_OBJECT_END:
+            r->depth--;
+            break;
+        case JSTOK_KEY:
+            s = take_key(r, err);
+            break;
+        default:
+            if (++r->values > lim->max_values)
+                return err_set(err, BERTH_ELIMIT, "more than %zu JSON values", lim->max_values);
+            s = make(r, type, &v, err);
+            if (s == BERTH_OK)
+                s = attach(r, v, root, err);
+            if (s == BERTH_OK && (type == JSTOK_ARRAY || type == JSTOK_OBJECT))
+                r->open[r->depth++] = v;
+            break;
+        }
+        if (s)
+            return s;
+    }
+}
+
+berth_status js_parse(const char *text, size_t n, const struct js_limits *lim, json_t **out,
+                      berth_err *err)
+{
+    *out = NULL;
+    if (!lim)
+        lim = &js_limits_default;
+    if (n > lim->max_bytes)
+        return err_set(err, BERTH_ELIMIT, "%zu bytes of JSON, at most %zu are read", n,
+                       lim->max_bytes);
+    struct reader r;
+    jstok_init(&r.tok, text, n, lim->max_depth);
+    r.depth = 0;
+    r.values = 0;
+    r.key = r.text = (struct str) { 0 };
+    json_t *root = NULL;
+    berth_status s = build(&r, lim, &root, err);
+    if (s)
+        json_decref(root);
+    else
+        *out = root;
+    str_release(&r.key);
+    str_release(&r.text);
+    return s;
+}
+
+berth_status js_parse_file(const char *path, const struct js_limits *lim, json_t **out,
+                           berth_err *err)
+{
+    char *text;
+    size_t n;
+    *out = NULL;
+    berth_status s =
+        file_read_all(path, lim ? lim->max_bytes : js_limits_default.max_bytes, &text, &n, err);
+    if (s)
+        return s; /* names the file already */
+    s = js_parse(text, n, lim, out, err);
+    free(text);
+    return s ? err_add(err, "'%s'", path) : BERTH_OK;
+}
+
+/* ---- kinds of number ---- */
+
+/* Above INT64_MAX: a NUL and the decimal digits. */
+static bool is_tagged(const json_t *v)
+{
+    return json_is_string(v) && json_string_length(v) > 1 && json_string_value(v)[0] == '\0';
+}
+
+enum js_kind js_kind(const json_t *v)
+{
+    switch (json_typeof(v)) {
+    case JSON_OBJECT:
+        return JS_OBJECT;
+    case JSON_ARRAY:
+        return JS_ARRAY;
+    case JSON_STRING:
+        return is_tagged(v) ? JS_U64 : JS_STRING;
+    case JSON_INTEGER:
+        return JS_I64;
+    case JSON_REAL:
+        return JS_F64;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return JS_BOOL;
+    case JSON_NULL:
+        break;
+    }
+    return JS_NULL;
+}
+
+json_t *js_u64(uint64_t v)
+{
+    if (v <= INT64_MAX)
+        return json_integer((json_int_t)v);
+    char buf[24] = { 0 };
+    int n = snprintf(buf + 1, sizeof buf - 1, "%" PRIu64, v);
+    return json_stringn_nocheck(buf, (size_t)n + 1);
+}
+
+bool js_get_i64(const json_t *v, int64_t *out)
+{
+    if (!json_is_integer(v))
+        return false;
+    *out = json_integer_value(v);
+    return true;
+}
+
+bool js_get_u64(const json_t *v, uint64_t *out)
+{
+    if (json_is_integer(v) && json_integer_value(v) >= 0) {
+        *out = (uint64_t)json_integer_value(v);
+        return true;
+    }
+    return is_tagged(v) && str_parse_u64(json_string_value(v) + 1, json_string_length(v) - 1, out);
+}
+
+bool js_get_f64(const json_t *v, double *out)
+{
+    uint64_t u;
+    if (json_is_number(v))
+        *out = json_number_value(v);
+    else if (js_get_u64(v, &u))
+        *out = (double)u;
+    else
+        return false;
+    return true;
+}
+
+/* ---- writing ---- */
+
+void js_write_string(const char *s, size_t n, struct str *out)
+{
+    static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
+    str_addc(out, '"');
+    for (size_t i = 0, run = 0; i < n; run = 0) {
+        while (i + run < n && (uint8_t)s[i + run] >= ' ' && (uint8_t)s[i + run] < 0x7f &&
+               s[i + run] != '"' && s[i + run] != '\\')
+            run++;
+        str_add(out, s + i, run);
+        i += run;
+        if (i == n)
+            break;
+        uint8_t c = (uint8_t)s[i];
+        const char *at = c ? strchr(from, c) : NULL;
+        size_t len = utf8_step(s + i, n - i);
+        if (at)
+            str_addf(out, "\\%c", to[at - from]);
+        else if (len == 1)
+            str_addf(out, "\\u%04x", c);
+        else if (len == 2 && c == 0xc2 && (uint8_t)s[i + 1] < 0xa0) /* C1 drive terminals too */
+            str_addf(out, "\\u%04x", (uint8_t)s[i + 1]);
+        else if (len)
+            str_add(out, s + i, len);
+        else
+            str_adds(out, "\xef\xbf\xbd"); /* not UTF-8, a file name perhaps: U+FFFD */
+        i += len ? len : 1;
+    }
+    str_addc(out, '"');
+}
+
+/* The fewest digits that read back as v; 15 always survive in a normal number, so shorter texts
+ * come out of %g by themselves. */
+static void write_f64(double v, struct str *out)
+{
+    char buf[64] = "null"; /* jansson keeps NaN and infinity out */
+    for (int digits = fabs(v) < DBL_MIN ? 1 : 15; isfinite(v) && digits <= 17; digits++) {
+        snprintf(buf, sizeof buf, "%.*g", digits, v);
+        if (strtod(buf, NULL) == v) /* same locale on both sides */
+            break;
+    }
+    bool whole = isfinite(v);
+    for (const char *p = buf; *p; p++) {
+        bool plain = (*p >= '0' && *p <= '9') || *p == '-' || *p == '+' || *p == 'e';
+        if (plain || !isfinite(v))
+            str_addc(out, *p);
+        else if (whole) /* the locale's decimal point, one byte or several */
+            str_addc(out, '.');
+        if (!plain || *p == 'e')
+            whole = false;
+    }
+    if (whole)
+        str_adds(out, ".0");
+}
+
+static void newline(int indent, unsigned depth, struct str *out)
+{
+    if (indent > 0) {
+        str_addc(out, '\n');
+        str_pad(out, ' ', out->n + (size_t)indent * depth);
+    }
+}
+
+static void write_value(const json_t *v, int indent, unsigned depth, struct str *out);
+
+static void write_array(const json_t *v, int indent, unsigned depth, struct str *out)
+{
+    size_t n = json_array_size(v);
+    str_addc(out, '[');
+    for (size_t i = 0; i < n && !out->bad; i++) {
+        if (i)
+            str_addc(out, ',');
+        newline(indent, depth + 1, out);
+        write_value(json_array_get(v, i), indent, depth + 1, out);
+    }
+    if (n)
+        newline(indent, depth, out);
+    str_addc(out, ']');
+}
+
+static void write_object(const json_t *v, int indent, unsigned depth, struct str *out)
+{
+    json_t *o = (json_t *)(uintptr_t)v; /* jansson's iterators are not const */
+    bool first = true;
+    str_addc(out, '{');
+    for (void *it = json_object_iter(o); it && !out->bad; it = json_object_iter_next(o, it)) {
+        const char *key = json_object_iter_key(it);
+        if (!first)
+            str_addc(out, ',');
+        first = false;
+        newline(indent, depth + 1, out);
+        js_write_string(key, strlen(key), out);
+        str_adds(out, indent > 0 ? ": " : ":");
+        write_value(json_object_iter_value(it), indent, depth + 1, out);
+    }
+    if (!first)
+        newline(indent, depth, out);
+    str_addc(out, '}');
+}
+
+static void write_value(const json_t *v, int indent, unsigned depth, struct str *out)
+{
+    if (depth > JSTOK_DEPTH_MAX) {
+        out->bad = true; /* nobody could read it back */
+        return;
+    }
+    switch (js_kind(v)) {
+    case JS_NULL:
+        str_adds(out, "null");
+        break;
+    case JS_BOOL:
+        str_adds(out, json_is_true(v) ? "true" : "false");
+        break;
+    case JS_I64:
+        str_addf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+        break;
+    case JS_U64:
+        str_add(out, json_string_value(v) + 1, json_string_length(v) - 1);
+        break;
+    case JS_F64:
+        write_f64(json_real_value(v), out);
+        break;
+    case JS_STRING:
+        js_write_string(json_string_value(v), json_string_length(v), out);
+        break;
+    case JS_ARRAY:
+        write_array(v, indent, depth, out);
+        break;
+    case JS_OBJECT:
+        write_object(v, indent, depth, out);
+        break;
+    }
+}
+
+void js_write(const json_t *v, int indent, struct str *out)
+{
+    write_value(v, indent, 0, out);
+}
