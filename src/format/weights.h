@@ -1,18 +1,28 @@
 /* format: weight files as an index over a mapping: name -> dtype, shape, byte range.
  *
  * Words   entry: one tensor in a file; shard: one file of a model split over several.
- * Flow    weights_open() -> probe every format -> map -> parse header -> check -> index.
- *         weights_write() takes names and a fill callback and writes a whole file or none.
- * Trust   Every file is hostile until checked. A header is parsed in place through a cursor, each
- *         number meets its limit before it sizes anything, and nothing is read from tensor data
- *         while opening. Data is touched through weights_read() or weights_data(); both survive a
- *         file that is cut short under us (base/file.h).
- * Invariants  (1) every entry lies inside its shard's data section   (2) entries of a shard do not
- *         overlap   (3) size == dtype_bytes(count(shape))   (4) names are unique in the whole index
- * Threads An open index is immutable: any thread may read it.
- * Adding  format/x.c with `const struct format format_x` and a line in formats.def.
- * Files   weights.c doors, shards, lookup; safetensors.c; gguf.c; pickle.c (refuses, and says why);
- *         write_*.c writers. */
+ * Flow    weights_open() -> map -> whose bytes are these? (formats.def) -> parse header -> check ->
+ *         sort, name table -> did the file change meanwhile? -> index.
+ *         weights_write() lays out the file, then fills and writes it in pieces; whole or not
+ * there. Trust   Every file is hostile until checked. A header is parsed in place through a cursor,
+ * each number meets its limit before it sizes anything, and nothing is read from tensor data while
+ * opening. Data is touched through weights_read() or weights_data(); both survive a file that is
+ * cut short under us (base/file.h). A mapping can also change while we read it: each number is
+ * fetched once into a local, texts are copied and then checked, so that what was checked is what is
+ * used. Invariants  (1) every entry lies inside its shard's file, behind the header   (2) entries
+ * of a shard do not overlap   (3) size == dtype_bytes(count(shape))   (4) names are unique in the
+ *         whole index   weights_verify() asserts them.
+ * Shards  *.safetensors.index.json: {"metadata": {...}, "weight_map": {tensor name: file name}}.
+ * File names are plain names in the folder of the index; each file is opened once and fully
+ *         checked. Map and files must agree exactly: a tensor that is missing, lies in another
+ * file, or is in a file but not in the map is an error, because it means a download of two versions
+ * mixed. metadata.total_size is kept as metadata and not compared: files in the field count shared
+ * tensors either way, and the shards' own bytes are accounted for anyway. Metadata of the index
+ * comes first, then what the shards add to it. Threads An open index is immutable: any thread may
+ * read it. Adding  format/x.c with `const struct format format_x` and a line in formats.def. Files
+ * weights.c doors; index.c entries, metadata, name table; safetensors.c; gguf.c reads, gguf_write.c
+ * lays out; shards.c; pickle.c (refuses, and says why); sniff.c what other bytes look like; write.c
+ * fills and writes. format_impl.h is for this folder alone. */
 #ifndef FORMAT_WEIGHTS_H
 #define FORMAT_WEIGHTS_H
 
@@ -45,11 +55,28 @@ struct weights_entry {
 };
 
 /* Metadata: safetensors `__metadata__`, GGUF key/values. */
+enum gguf_type { /* numbers of the file format */
+                 GGUF_U8,
+                 GGUF_I8,
+                 GGUF_U16,
+                 GGUF_I16,
+                 GGUF_U32,
+                 GGUF_I32,
+                 GGUF_F32,
+                 GGUF_BOOL,   /* one byte, 0 or 1 */
+                 GGUF_STRING, /* u64 length, bytes */
+                 GGUF_ARRAY,  /* u32 element type, u64 count, elements */
+                 GGUF_U64,
+                 GGUF_I64,
+                 GGUF_F64,
+};
 enum weights_meta_kind { META_STRING, META_INT, META_UINT, META_FLOAT, META_BOOL, META_ARRAY };
 struct weights_meta {
-    const char *key; /* NUL-terminated */
+    const char *key; /* NUL-terminated, UTF-8 without control characters */
+    uint32_t key_len;
     enum weights_meta_kind kind;
-    /* META_STRING: text; META_ARRAY: see below. Borrowed from the index. */
+    /* META_STRING: text, NUL-terminated, UTF-8 without NUL inside (control characters and line ends
+     * may occur). Borrowed from the index. */
     const char *str;
     size_t str_len;
     union {
@@ -58,35 +85,45 @@ struct weights_meta {
         double f;
         bool b;
     };
-    /* META_ARRAY: GGUF element type and count; `raw` is the encoded elements, raw_len bytes, whose
-     * structure was checked when opening. Walk it with the cursor of base/rd.h. */
-    uint32_t elem_type;
+    /* META_ARRAY: type and number of the elements; `raw` is their encoding, raw_len bytes in the
+     * mapping, whose structure was checked when opening. Walk it with the cursor of base/rd.h all
+     * the same (the file may have changed since), and ask weights_check() afterwards. Texts in an
+     * array of strings are unchecked bytes. A GGUF scalar has its own type here. */
+    uint32_t elem_type; /* enum gguf_type */
     uint64_t count;
     const uint8_t *raw;
     size_t raw_len;
 };
 
 /* path: a .safetensors/.sft/.gguf file, or a *.safetensors.index.json. The content decides the
- * format, not the name. lim NULL: the defaults. */
+ * format, not the name. lim NULL: the defaults. *out is owned (weights_close()); NULL on error.
+ * Status: EFORMAT malformed, ELIMIT over a limit, EUNSUPPORTED well-formed but not for us (pickles,
+ * types we do not carry), EIO and ENOTFOUND from the disk, ENOMEM. Messages name the file. */
 berth_status weights_open(const char *path, const struct weights_limits *lim, struct weights **out,
                           berth_err *err);
 void weights_close(struct weights *w); /* NULL is fine */
 
 const char *weights_path(const struct weights *w);
-const char *weights_format(const struct weights *w); /* "safetensors", "gguf", "safetensors (sharded)" */
+const char *
+weights_format(const struct weights *w); /* "safetensors", "gguf", "safetensors (sharded)" */
 uint64_t weights_data_bytes(const struct weights *w); /* sum of entry sizes */
 size_t weights_heap_bytes(const struct weights *w);   /* what the index itself costs in RAM */
 
+/* Whole-index validator: BUG() when an invariant above does not hold. weights_open() calls it in
+ * builds with BERTH_CHECKS. */
+void weights_verify(const struct weights *w);
+
 size_t weights_count(const struct weights *w);
-const struct weights_entry *weights_at(const struct weights *w, size_t i); /* by shard, then file offset */
+const struct weights_entry *weights_at(const struct weights *w,
+                                       size_t i); /* by shard, then file offset */
 const struct weights_entry *weights_find(const struct weights *w, const char *name, size_t len);
 
 size_t weights_meta_count(const struct weights *w);
 const struct weights_meta *weights_meta_at(const struct weights *w, size_t i);
 const struct weights_meta *weights_meta_find(const struct weights *w, const char *key);
 
-size_t weights_shards(const struct weights *w); /* at least 1 */
-const struct file_map *weights_shard(const struct weights *w, size_t i);
+size_t weights_shards(const struct weights *w);                          /* at least 1 */
+const struct file_map *weights_shard(const struct weights *w, size_t i); /* borrowed */
 
 /* Copies [off, off+n) of an entry's bytes to dst. Error when the file shrank or changed. */
 berth_status weights_read(const struct weights *w, const struct weights_entry *e, uint64_t off,
@@ -109,7 +146,8 @@ struct weights_meta_spec { /* string metadata (safetensors and GGUF) */
  * size in bytes. Any thread, any order. */
 typedef berth_status weights_fill_fn(void *user, size_t i, uint64_t off, void *dst, size_t n,
                                      berth_err *err);
-typedef void weights_progress_fn(void *user, uint64_t done, uint64_t total); /* one thread at a time */
+typedef void weights_progress_fn(void *user, uint64_t done,
+                                 uint64_t total); /* one thread at a time */
 
 struct weights_write_args {
     const char *format; /* a name from formats.def: "safetensors" or "gguf" */
@@ -124,8 +162,13 @@ struct weights_write_args {
     weights_progress_fn *progress; /* may be NULL */
     void *progress_user;
 };
-/* GGUF: names over 63 bytes and shapes whose innermost dimension is no multiple of the block are
- * handled as ComfyUI-GGUF does (comfy.gguf.orig_shape.*) or refused with a clear error. */
+/* The bytes of the file depend on the arguments alone, never on the number of threads. The first
+ * error of any thread stops the others and is the one reported; an existing file then stays as it
+ * was. GGUF: written as version 3, alignment 32. Names up to 127 bytes, as in ComfyUI-GGUF (ggml
+ * without its patch reads 63). A shape whose innermost dimension is no multiple of the type's
+ * block, or with more than four dimensions, is flattened and its true shape kept in
+ * comfy.gguf.orig_shape.<name>, as ComfyUI-GGUF does; when the element count is no multiple of the
+ * block either, that is an error. */
 berth_status weights_write(const struct weights_write_args *a, berth_err *err);
 
 #endif

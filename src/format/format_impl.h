@@ -1,0 +1,149 @@
+/* format_impl: what the files of format/ share among themselves; nobody else includes it (tests of
+ * this folder do).
+ *
+ * Words   opening: one weights_open() in progress, a struct on its stack. The formats add entries
+ *         and metadata to it; index_finish() turns them into the immutable index.
+ * Trust   Bytes of a mapping can change while we look at them (another process writes the file).
+ *         So every number is read once into a local and checked there, and every text that is kept
+ *         is copied first, with a length measured once, and checked in the copy. */
+#ifndef FORMAT_FORMAT_IMPL_H
+#define FORMAT_FORMAT_IMPL_H
+
+#include "base/arena.h"
+#include "base/jstok.h"
+#include "base/map.h"
+#include "base/str.h"
+#include "base/vec.h"
+#include "format/weights.h"
+
+struct opening;
+struct write_plan;
+
+struct format {
+    const char *name; /* what weights_format() says and weights_write() takes */
+    const char *ext;  /* file name endings, blank-separated; they only help the error message */
+    /* Do the first bytes (at most FORMAT_HEAD) claim to be this format? */
+    bool (*probe)(const uint8_t *head, size_t n);
+    /* Adds what shard number `shard` holds to the opening, in file order, fully checked. */
+    berth_status (*open)(struct opening *o, uint32_t shard, berth_err *err);
+    /* Lays out a file. NULL: this format is not written. */
+    berth_status (*plan)(const struct weights_write_args *a, struct write_plan *p, berth_err *err);
+};
+
+#define FORMAT_HEAD 512
+
+#define FORMAT(x) extern const struct format format_##x;
+#include "format/formats.def"
+#undef FORMAT
+
+const struct format *format_by_name(const char *name);            /* NULL when unknown */
+const struct format *format_probe(const uint8_t *data, size_t n); /* NULL: nobody claims it */
+
+/* ---- the index ---- */
+
+struct shard {
+    struct file_map *map; /* owned; NULL: the bytes were handed in by weights_open_memory() */
+    const char *path;     /* in the index's arena */
+    const uint8_t *data;
+    size_t size;
+};
+
+struct name_slot { /* one place of the name table */
+    uint32_t tag;  /* upper half of the name's hash */
+    uint32_t at;   /* entry number + 1; 0: free */
+};
+
+struct weights { /* immutable once weights_open() returned it */
+    const struct format *format;
+    const char *path;
+    struct arena mem; /* everything below except `shard` and the mappings */
+    struct vec shard; /* struct shard */
+    struct weights_entry *entry;
+    size_t count;
+    struct weights_meta *meta;
+    size_t metas;
+    struct name_slot *slot;
+    size_t slots;       /* a power of two */
+    uint64_t hash_seed; /* differs from run to run, so that a file cannot aim at collisions */
+    uint64_t data_bytes;
+};
+
+struct weights_file { /* a file in memory, for weights_open_memory() */
+    const char *name;
+    const void *data;
+    size_t size;
+};
+
+struct opening {
+    struct weights *w; /* owned until handed out */
+    struct weights_limits lim;
+    struct vec entry;    /* struct weights_entry */
+    struct vec meta;     /* struct weights_meta */
+    struct map meta_key; /* key -> number in `meta` */
+    char *text;          /* rest of the arena block that texts are packed into */
+    size_t text_left;
+    const struct weights_file *files; /* not NULL: open these, not the disk */
+    size_t file_count;
+};
+
+/* Opens files[0]; a shard index finds its shards among the others, by name. The bytes are borrowed
+ * until weights_close(). This is how the fuzzers and the hostile tables get in. */
+berth_status weights_open_memory(const struct weights_file *files, size_t count,
+                                 const struct weights_limits *lim, struct weights **out,
+                                 berth_err *err);
+
+/* index.c */
+
+/* Maps `path` and appends it to the shards. */
+berth_status open_shard(struct opening *o, const char *path, berth_err *err);
+const struct shard *open_shard_at(const struct opening *o, uint32_t shard);
+void open_drop_shards(struct opening *o);
+
+/* Copies n bytes and adds a NUL; packed, no alignment. NULL: out of memory. */
+WARN_UNUSED char *open_text(struct opening *o, const void *p, size_t n);
+/* Decodes the reader's current STRING or KEY by way of a private copy, since jstok_decode() relies
+ * on what the walk saw. scratch: t->n + 2 bytes, out: t->n bytes. False: malformed. */
+WARN_UNUSED bool token_decode(const struct jstok *t, char *scratch, char *out, size_t *n);
+/* Copies and decodes the reader's current STRING or KEY into the index, with a NUL. */
+berth_status open_token(struct opening *o, const struct jstok *t, const char **s, size_t *n,
+                        berth_err *err);
+/* A zeroed entry of `shard`, or NULL and err: too many, or out of memory. */
+struct weights_entry *open_entry(struct opening *o, uint32_t shard, berth_err *err);
+/* A zeroed metadata entry under `key` (already in the index, NUL-terminated); NULL and err when the
+ * key is there already, there are too many, or memory is out. */
+struct weights_meta *open_meta(struct opening *o, const char *key, size_t len, berth_err *err);
+/* Fills shape-dependent fields: size from dtype and shape. EFORMAT when it does not fit. */
+berth_status entry_measure(struct weights_entry *e, berth_err *err);
+/* Puts the entries from number `first` on into file order: by offset; a zero-size tensor before the
+ * bytes that follow it; otherwise as they came. */
+berth_status open_sort(struct opening *o, size_t first, berth_err *err);
+/* Copies the entries to their final place, builds the name table, refuses duplicate names. */
+berth_status index_finish(struct opening *o, berth_err *err);
+
+/* ---- names ---- */
+
+/* Tensor names and metadata keys, read or written: 1 to max bytes of UTF-8 without control
+ * characters. `what`: "tensor name", "metadata key". */
+berth_status name_check(const char *s, size_t n, size_t max, const char *what, berth_err *err);
+
+/* Outside text made short and printable for an error message: excerpt(s, n).s */
+struct excerpt {
+    char s[100];
+};
+struct excerpt excerpt(const char *s, size_t n);
+
+/* sniff.c: what unknown bytes look like, in words; buf is used when the words carry bytes. */
+const char *sniff(const uint8_t *head, size_t n, char *buf, size_t cap);
+
+/* ---- writing ---- */
+
+struct write_plan { /* a file laid out: header, then tensor i at off[i], zeros in between */
+    struct str header;
+    uint64_t *size; /* of each tensor, filled in by write.c */
+    uint64_t *off;  /* of each tensor from the start of the file, ascending */
+    uint64_t total; /* bytes of the whole file */
+};
+
+#define WRITE_ALIGN_MAX 64 /* most padding a format puts behind a tensor */
+
+#endif

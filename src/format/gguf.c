@@ -1,0 +1,515 @@
+/* GGUF versions 2 and 3, reading. Little-endian throughout.
+ *
+ *     "GGUF" | u32 version | u64 tensor_count | u64 kv_count
+ *     kv_count     x  string key | u32 type | value
+ *     tensor_count x  string name | u32 n_dims | n_dims x u64 ne | u32 ggml type | u64 offset
+ *     zeros up to a multiple of general.alignment (u32, 32 when absent)
+ *     tensor data; offsets count from here and are multiples of the alignment
+ *
+ *     string = u64 length, bytes        array = u32 element type, u64 count, elements
+ *
+ * ne[0] is the innermost dimension: torch's shape is ne reversed. Where a converter had to flatten
+ * a tensor, comfy.gguf.orig_shape.<name> (array of i32) carries its true shape. n_dims 0 is a
+ * scalar; a dimension of 0 makes a tensor without bytes, as in ggml since 2025. Tensors may lie in
+ * any order and leave room between them (ggml itself wants them in sequence); they may not overlap,
+ * and bytes behind the last one are ignored. */
+#include "format/format_impl.h"
+
+#include "base/rd.h"
+#include "base/sz.h"
+#include "format/gguf_impl.h"
+
+#include <inttypes.h>
+
+struct gguf { /* one file being read */
+    struct opening *o;
+    struct rd r;
+    uint32_t shard;
+    uint64_t size; /* of the file */
+    uint64_t align;
+    size_t orig_shapes; /* metadata keys that carry one */
+};
+
+static const struct value_type {
+    const char *name;
+    uint8_t bytes; /* 0: no fixed size */
+} value_type[] = {
+    [GGUF_U8] = { "u8", 1 },       [GGUF_I8] = { "i8", 1 },     [GGUF_U16] = { "u16", 2 },
+    [GGUF_I16] = { "i16", 2 },     [GGUF_U32] = { "u32", 4 },   [GGUF_I32] = { "i32", 4 },
+    [GGUF_F32] = { "f32", 4 },     [GGUF_BOOL] = { "bool", 1 }, [GGUF_STRING] = { "string", 0 },
+    [GGUF_ARRAY] = { "array", 0 }, [GGUF_U64] = { "u64", 8 },   [GGUF_I64] = { "i64", 8 },
+    [GGUF_F64] = { "f64", 8 },
+};
+
+static const char *type_name(uint32_t t)
+{
+    return t < ARRAY_LEN(value_type) ? value_type[t].name : "?";
+}
+
+/* GGML types that we do not carry, so that the message can say which one it was. */
+static const char *ggml_name(uint32_t id)
+{
+    static const char *const name[] = {
+        [4] = "Q4_2, removed",
+        [5] = "Q4_3, removed",
+        [9] = "Q8_1",
+        [15] = "Q8_K",
+        [16] = "IQ2_XXS",
+        [17] = "IQ2_XS",
+        [18] = "IQ3_XXS",
+        [19] = "IQ1_S",
+        [21] = "IQ3_S",
+        [22] = "IQ2_S",
+        [29] = "IQ1_M",
+        [31] = "Q4_0_4_4, removed",
+        [32] = "Q4_0_4_8, removed",
+        [33] = "Q4_0_8_8, removed",
+        [34] = "TQ1_0",
+        [35] = "TQ2_0",
+        [36] = "IQ4_NL_4_4, removed",
+        [37] = "IQ4_NL_4_8, removed",
+        [38] = "IQ4_NL_8_8, removed",
+        [39] = "MXFP4",
+        [40] = "NVFP4",
+        [41] = "Q1_0",
+    };
+    return id < ARRAY_LEN(name) && name[id] ? name[id] : "unknown";
+}
+
+static bool probe(const uint8_t *head, size_t n)
+{
+    return n >= 4 && memcmp(head, "GGUF", 4) == 0;
+}
+
+/* The cursor ran off the end: of the file, or of what we are willing to read as a header. */
+static berth_status cut_short(const struct gguf *g, const char *where, berth_err *err)
+{
+    if (g->size > g->o->lim.max_header)
+        return err_set(err, BERTH_ELIMIT,
+                       "the header is over the limit of %" PRIu64 " bytes, in %s",
+                       g->o->lim.max_header, where);
+    return err_set(err, BERTH_EFORMAT, "cut short in %s: the file has %" PRIu64 " bytes", where,
+                   g->size);
+}
+
+/* A string, copied into the index. The length meets the bytes that are left before it is used. */
+static berth_status read_text(struct gguf *g, const char *what, const char **s, size_t *n,
+                              berth_err *err)
+{
+    uint64_t len = rd_u64le(&g->r);
+    if (g->r.bad)
+        return cut_short(g, what, err);
+    if (len > rd_left(&g->r))
+        return err_set(err, BERTH_EFORMAT, "%s of %" PRIu64 " bytes, but only %zu are left", what,
+                       len, rd_left(&g->r));
+    *n = (size_t)len;
+    *s = open_text(g->o, rd_take(&g->r, *n), *n);
+    return *s ? BERTH_OK : err_set(err, BERTH_ENOMEM, "out of memory for a %s", what);
+}
+
+/* ---- metadata ---- */
+
+static berth_status check_bools(const uint8_t *p, uint64_t n, berth_err *err)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (p[i] > 1)
+            return err_set(err, BERTH_EFORMAT, "a bool must be 0 or 1, not %u", p[i]);
+    return BERTH_OK;
+}
+
+/* Walks over `count` elements of `type`. Every element takes at least one byte, and the count meets
+ * the bytes that are left before the loop: no file can make us count to 2^64. */
+static berth_status walk_array(struct gguf *g, uint32_t type, uint64_t count, uint32_t depth,
+                               berth_err *err)
+{
+    if (type >= ARRAY_LEN(value_type))
+        return err_set(err, BERTH_EFORMAT, "unknown array element type %" PRIu32, type);
+    uint64_t least = type == GGUF_STRING ? 8 : type == GGUF_ARRAY ? 12 : value_type[type].bytes;
+    if (count > rd_left(&g->r) / least)
+        return err_set(err, BERTH_EFORMAT,
+                       "an array of %" PRIu64 " x %s does not fit the %zu bytes that are left",
+                       count, type_name(type), rd_left(&g->r));
+    if (value_type[type].bytes) {
+        const uint8_t *p = rd_take(&g->r, (size_t)(count * least));
+        return type == GGUF_BOOL ? check_bools(p, count, err) : BERTH_OK;
+    }
+    if (type == GGUF_ARRAY && depth >= g->o->lim.max_nesting)
+        return err_set(err, BERTH_ELIMIT, "arrays nested deeper than %" PRIu32,
+                       g->o->lim.max_nesting);
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t inner = type == GGUF_ARRAY ? rd_u32le(&g->r) : 0;
+        uint64_t n = rd_u64le(&g->r);
+        if (g->r.bad)
+            return cut_short(g, "an array", err);
+        if (type == GGUF_ARRAY) {
+            if (walk_array(g, inner, n, depth + 1, err))
+                return err->code;
+        } else if (n > rd_left(&g->r)) {
+            return err_set(err, BERTH_EFORMAT,
+                           "a string of %" PRIu64 " bytes in an array, but only %zu are left", n,
+                           rd_left(&g->r));
+        } else {
+            (void)rd_take(&g->r, (size_t)n);
+        }
+    }
+    return BERTH_OK;
+}
+
+static berth_status read_array(struct gguf *g, struct weights_meta *m, berth_err *err)
+{
+    m->kind = META_ARRAY;
+    m->elem_type = rd_u32le(&g->r);
+    m->count = rd_u64le(&g->r);
+    if (g->r.bad)
+        return cut_short(g, "an array", err);
+    m->raw = g->r.p;
+    if (walk_array(g, m->elem_type, m->count, 1, err))
+        return err->code;
+    m->raw_len = (size_t)(g->r.p - m->raw);
+    return BERTH_OK;
+}
+
+static berth_status read_string(struct gguf *g, struct weights_meta *m, berth_err *err)
+{
+    m->kind = META_STRING;
+    if (read_text(g, "string", &m->str, &m->str_len, err))
+        return err->code;
+    if (!str_is_utf8(m->str, m->str_len) || memchr(m->str, '\0', m->str_len))
+        return err_set(err, BERTH_EFORMAT, "the string has a NUL or is not UTF-8");
+    return BERTH_OK;
+}
+
+static berth_status read_bool(struct gguf *g, struct weights_meta *m, berth_err *err)
+{
+    uint8_t b = rd_u8(&g->r);
+    m->kind = META_BOOL;
+    m->b = b;
+    return check_bools(&b, 1, err);
+}
+
+static void set_int(struct weights_meta *m, int64_t v)
+{
+    m->kind = META_INT;
+    m->i = v;
+}
+
+static void set_uint(struct weights_meta *m, uint64_t v)
+{
+    m->kind = META_UINT;
+    m->u = v;
+}
+
+static void set_float(struct weights_meta *m, double v)
+{
+    m->kind = META_FLOAT;
+    m->f = v;
+}
+
+static berth_status read_value(struct gguf *g, uint32_t type, struct weights_meta *m,
+                               berth_err *err)
+{
+    struct rd *r = &g->r;
+    m->elem_type = type;
+    switch (type) {
+    case GGUF_U8:
+        set_uint(m, rd_u8(r));
+        break;
+    case GGUF_I8:
+        set_int(m, (int8_t)rd_u8(r));
+        break;
+    case GGUF_U16:
+        set_uint(m, rd_u16le(r));
+        break;
+    case GGUF_I16:
+        set_int(m, (int16_t)rd_u16le(r));
+        break;
+    case GGUF_U32:
+        set_uint(m, rd_u32le(r));
+        break;
+    case GGUF_I32:
+        set_int(m, (int32_t)rd_u32le(r));
+        break;
+    case GGUF_U64:
+        set_uint(m, rd_u64le(r));
+        break;
+    case GGUF_I64:
+        set_int(m, (int64_t)rd_u64le(r));
+        break;
+    case GGUF_F32:
+        set_float(m, (double)rd_f32le(r));
+        break;
+    case GGUF_F64:
+        set_float(m, rd_f64le(r));
+        break;
+    case GGUF_BOOL:
+        return read_bool(g, m, err);
+    case GGUF_STRING:
+        return read_string(g, m, err);
+    case GGUF_ARRAY:
+        return read_array(g, m, err);
+    default:
+        return err_set(err, BERTH_EFORMAT, "unknown value type %" PRIu32, type);
+    }
+    return BERTH_OK;
+}
+
+/* The alignment must be known before the tensors are placed. */
+static berth_status take_alignment(struct gguf *g, uint32_t type, const struct weights_meta *m,
+                                   berth_err *err)
+{
+    if (type != GGUF_U32)
+        return err_set(err, BERTH_EFORMAT, "must be a u32, not %s", type_name(type));
+    if (!sz_is_pow2((size_t)m->u) || m->u > GGUF_ALIGN_MAX)
+        return err_set(err, BERTH_EFORMAT, "%" PRIu64 " is not a power of two between 1 and %d",
+                       m->u, GGUF_ALIGN_MAX);
+    g->align = m->u;
+    return BERTH_OK;
+}
+
+static berth_status read_pair(struct gguf *g, berth_err *err)
+{
+    const char *key;
+    size_t len;
+    if (read_text(g, "metadata key", &key, &len, err) ||
+        name_check(key, len, (size_t)g->o->lim.max_name + GGUF_KEY_EXTRA, "metadata key", err))
+        return err->code;
+    struct weights_meta *m = open_meta(g->o, key, len, err);
+    if (!m)
+        return err->code;
+    uint32_t type = rd_u32le(&g->r);
+    if (!g->r.bad && read_value(g, type, m, err))
+        return err_add(err, "metadata '%s'", excerpt(key, len).s);
+    if (g->r.bad)
+        return cut_short(g, "the metadata", err);
+    if (str_eq(key, len, "general.alignment") && take_alignment(g, type, m, err))
+        return err_add(err, "metadata '%s'", key);
+    if (str_starts(key, len, GGUF_ORIG_SHAPE))
+        g->orig_shapes++;
+    return BERTH_OK;
+}
+
+/* ---- tensors ---- */
+
+/* name, dimensions and type; *off as the file gives it. */
+static berth_status read_info(struct gguf *g, struct weights_entry *e, uint64_t *off,
+                              berth_err *err)
+{
+    size_t len;
+    uint64_t ne[GGUF_DIMS_MAX];
+    if (read_text(g, "tensor name", &e->name, &len, err) ||
+        name_check(e->name, len, g->o->lim.max_name, "tensor name", err))
+        return err->code;
+    e->name_len = (uint32_t)len;
+    const struct excerpt name = excerpt(e->name, len);
+    uint32_t ndim = rd_u32le(&g->r);
+    if (ndim > GGUF_DIMS_MAX)
+        return err_set(err, BERTH_EFORMAT,
+                       "tensor '%s' has %" PRIu32 " dimensions, GGUF has at "
+                       "most %d",
+                       name.s, ndim, GGUF_DIMS_MAX);
+    for (uint32_t i = 0; i < ndim; i++)
+        ne[i] = rd_u64le(&g->r);
+    uint32_t id = rd_u32le(&g->r);
+    *off = rd_u64le(&g->r);
+    if (g->r.bad)
+        return cut_short(g, "the tensor list", err);
+    e->dtype = dtype_by_ggml_id(id);
+    if (e->dtype == DT_NONE)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "tensor '%s' has GGML type %" PRIu32 " (%s), which is not supported", name.s,
+                       id, ggml_name(id));
+    e->shape.ndim = (int)ndim;
+    for (uint32_t i = 0; i < ndim; i++)
+        e->shape.dim[i] = ne[ndim - 1 - i];
+    uint64_t row = ndim ? ne[0] : 1, block = dtype_desc(e->dtype)->elems;
+    if (row % block)
+        return err_set(err, BERTH_EFORMAT,
+                       "tensor '%s': a row of %" PRIu64 " is no multiple of the "
+                       "%" PRIu64 " of a %s block",
+                       name.s, row, block, dtype_name(e->dtype));
+    return entry_measure(e, err);
+}
+
+/* Makes offsets absolute, once the end of the header is known. */
+static berth_status place(const struct gguf *g, struct weights_entry *e, uint64_t data_at,
+                          berth_err *err)
+{
+    const struct excerpt name = excerpt(e->name, e->name_len);
+    uint64_t off = e->off, end;
+    if (off % g->align)
+        return err_set(err, BERTH_EFORMAT,
+                       "tensor '%s': offset %" PRIu64 " is no multiple of the alignment %" PRIu64,
+                       name.s, off, g->align);
+    if (__builtin_add_overflow(off, data_at, &e->off) ||
+        __builtin_add_overflow(e->off, e->size, &end) || end > g->size)
+        return err_set(err, BERTH_EFORMAT,
+                       "tensor '%s' takes %" PRIu64 " bytes at offset %" PRIu64
+                       " of the data, which "
+                       "begins at %" PRIu64 " of a file of %" PRIu64 ": it is cut short, or its "
+                       "header lies",
+                       name.s, e->size, off, data_at, g->size);
+    return BERTH_OK;
+}
+
+/* Entries in file order. A tensor without bytes overlaps nothing. */
+static berth_status check_overlap(const struct opening *o, size_t first, berth_err *err)
+{
+    uint64_t end = 0;
+    for (size_t i = first; i < o->entry.n; i++) {
+        const struct weights_entry *e = vec_at(&o->entry, i);
+        if (e->size == 0)
+            continue;
+        if (e->off < end)
+            return err_set(err, BERTH_EFORMAT,
+                           "tensor '%s' at byte %" PRIu64 " of the file overlaps the one before, "
+                           "which ends at %" PRIu64,
+                           excerpt(e->name, e->name_len).s, e->off, end);
+        end = e->off + e->size;
+    }
+    return BERTH_OK;
+}
+
+/* The shape that an orig_shape array spells out. */
+static berth_status orig_shape(const struct weights_meta *m, struct shape *out, berth_err *err)
+{
+    if (m->kind != META_ARRAY || m->elem_type != GGUF_I32)
+        return err_set(err, BERTH_EFORMAT, "must be an array of i32");
+    if (m->count > SHAPE_MAX_DIMS)
+        return err_set(err, BERTH_ELIMIT, "%" PRIu64 " dimensions, at most %d are supported",
+                       m->count, SHAPE_MAX_DIMS);
+    struct rd r = rd_init(m->raw, m->raw_len);
+    *out = (struct shape) { .ndim = (int)m->count };
+    for (int i = 0; i < out->ndim; i++) {
+        int32_t dim = (int32_t)rd_u32le(&r);
+        if (dim < 0)
+            return err_set(err, BERTH_EFORMAT, "dimension %" PRId32 " is negative", dim);
+        out->dim[i] = (uint64_t)dim;
+    }
+    return BERTH_OK;
+}
+
+static berth_status restore_shape(struct weights_entry *e, const struct weights_meta *m,
+                                  berth_err *err)
+{
+    char a[SHAPE_TEXT_MAX], b[SHAPE_TEXT_MAX];
+    struct shape s;
+    uint64_t was, now;
+    if (orig_shape(m, &s, err))
+        return err_add(err, "metadata '%s'", excerpt(m->key, m->key_len).s);
+    if (!shape_count(&e->shape, &was) || !shape_count(&s, &now) || was != now)
+        return err_set(err, BERTH_EFORMAT, "metadata '%s': %s has not as many elements as %s",
+                       excerpt(m->key, m->key_len).s, shape_text(&s, a), shape_text(&e->shape, b));
+    e->shape = s;
+    return BERTH_OK;
+}
+
+/* A key for a tensor that is not there means nothing: converters leave such keys behind. */
+static berth_status restore_shapes(const struct gguf *g, size_t first, berth_err *err)
+{
+    struct str key = { 0 };
+    for (size_t i = first; g->orig_shapes && i < g->o->entry.n; i++) {
+        struct weights_entry *e = vec_at(&g->o->entry, i);
+        uint64_t at;
+        str_clear(&key);
+        str_adds(&key, GGUF_ORIG_SHAPE);
+        str_add(&key, e->name, e->name_len);
+        if (key.bad) {
+            str_release(&key);
+            return err_set(err, BERTH_ENOMEM, "out of memory for a metadata key");
+        }
+        if (map_get(&g->o->meta_key, key.p, key.n, &at) &&
+            restore_shape(e, vec_at(&g->o->meta, (size_t)at), err)) {
+            str_release(&key);
+            return err->code;
+        }
+    }
+    str_release(&key);
+    return BERTH_OK;
+}
+
+/* ---- the file ---- */
+
+static berth_status check_version(uint32_t v, berth_err *err)
+{
+    if (v == 2 || v == 3)
+        return BERTH_OK;
+    if (v && (v & 0xffff) == 0)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "big-endian GGUF (version %" PRIu32 "): only little-endian files are read",
+                       v >> 24);
+    return err_set(err, BERTH_EUNSUPPORTED, "GGUF version %" PRIu32 ": versions 2 and 3 are read%s",
+                   v, v == 1 ? "; convert the file with a current tool" : "");
+}
+
+/* Smallest possible encodings: a count meets them before it sizes or drives anything. */
+enum { PAIR_MIN = 8 + 1 + 4 + 1, INFO_MIN = 8 + 1 + 4 + 4 + 8 };
+
+static berth_status read_counts(struct gguf *g, uint64_t *tensors, uint64_t *pairs, berth_err *err)
+{
+    const uint8_t *magic = rd_take(&g->r, 4);
+    if (!magic || memcmp(magic, "GGUF", 4) != 0)
+        return err_set(err, BERTH_EFORMAT, "does not begin with 'GGUF'");
+    uint32_t version = rd_u32le(&g->r);
+    if (!g->r.bad && check_version(version, err))
+        return err->code;
+    *tensors = rd_u64le(&g->r);
+    *pairs = rd_u64le(&g->r);
+    if (g->r.bad)
+        return cut_short(g, "the first 24 bytes", err);
+    if (*tensors > g->o->lim.max_tensors || *pairs > g->o->lim.max_kv)
+        return err_set(err, BERTH_ELIMIT,
+                       "%" PRIu64 " tensors and %" PRIu64 " metadata entries; the limits are "
+                       "%" PRIu64 " and %" PRIu64,
+                       *tensors, *pairs, g->o->lim.max_tensors, g->o->lim.max_kv);
+    size_t left = rd_left(&g->r);
+    if (*pairs > left / PAIR_MIN || *tensors > (left - *pairs * PAIR_MIN) / INFO_MIN)
+        return err_set(err, BERTH_EFORMAT,
+                       "cut short: %" PRIu64 " tensors and %" PRIu64 " metadata entries do not fit "
+                       "the %zu bytes that are left",
+                       *tensors, *pairs, left);
+    return BERTH_OK;
+}
+
+static berth_status read_tensors(struct gguf *g, uint64_t count, berth_err *err)
+{
+    size_t first = g->o->entry.n, data_at;
+    if (!vec_reserve(&g->o->entry, first + (size_t)count))
+        return err_set(err, BERTH_ENOMEM, "out of memory for %" PRIu64 " tensors", count);
+    for (uint64_t i = 0; i < count; i++) {
+        struct weights_entry *e = open_entry(g->o, g->shard, err);
+        if (!e || read_info(g, e, &e->off, err))
+            return err->code;
+    }
+    size_t header = (size_t)(g->r.p - open_shard_at(g->o, g->shard)->data);
+    if (!sz_align(header, (size_t)g->align, &data_at))
+        return err_set(err, BERTH_EFORMAT, "the header does not end");
+    for (size_t i = first; i < g->o->entry.n; i++)
+        if (place(g, vec_at(&g->o->entry, i), data_at, err))
+            return err->code;
+    if (open_sort(g->o, first, err) || check_overlap(g->o, first, err))
+        return err->code;
+    return restore_shapes(g, first, err);
+}
+
+static berth_status gguf_open(struct opening *o, uint32_t shard, berth_err *err)
+{
+    const struct shard *f = open_shard_at(o, shard);
+    uint64_t tensors = 0, pairs = 0;
+    size_t head = f->size < o->lim.max_header ? f->size : (size_t)o->lim.max_header;
+    struct gguf g = { .o = o, .shard = shard, .size = f->size, .align = GGUF_ALIGN_DEFAULT };
+    g.r = rd_init(f->data, head);
+    if (read_counts(&g, &tensors, &pairs, err))
+        return err->code;
+    for (uint64_t i = 0; i < pairs; i++)
+        if (read_pair(&g, err))
+            return err->code;
+    return read_tensors(&g, tensors, err);
+}
+
+const struct format format_gguf = {
+    .name = "gguf",
+    .ext = ".gguf",
+    .probe = probe,
+    .open = gguf_open,
+    .plan = gguf_plan,
+};

@@ -1,0 +1,73 @@
+/* What bytes look like that are no weight file, for the message. A wrong guess costs nothing. */
+#include "format/format_impl.h"
+
+#include "base/utf8.h"
+
+#include <strings.h>
+
+static const struct {
+    const char *magic;
+    uint8_t len;
+    const char *what;
+} magics[] = {
+    { "version https://git-lfs", 23,
+      "a Git LFS pointer: the file itself is fetched by 'git lfs pull'" },
+    { "<!doctype html", 14, "a web page: a login or an error page was saved instead of the model" },
+    { "<html", 5, "a web page: a login or an error page was saved instead of the model" },
+    { "PK\3\4", 4, "a ZIP archive" },
+    { "PK\5\6", 4, "an empty ZIP archive" },
+    { "\x1f\x8b", 2, "gzip data" },
+    { "\x28\xb5\x2f\xfd", 4, "Zstandard data" },
+    { "7z\xbc\xaf\x27\x1c", 6, "a 7-Zip archive" },
+    { "Rar!", 4, "a RAR archive" },
+    { "\x89PNG", 4, "a PNG image" },
+    { "\xff\xd8\xff", 3, "a JPEG image" },
+    { "\x89HDF", 4, "an HDF5 file (Keras?)" },
+    { "\x93NUMPY", 6, "a NumPy array" },
+    { "lmgg", 4, "a GGML file from before GGUF" },
+    { "tjgg", 4, "a GGML file (GGJT) from before GGUF" },
+    { "fmgg", 4, "a GGML file (GGMF) from before GGUF" },
+    { "FUGG", 4, "a byte-swapped GGUF file" },
+    { "\x7f"
+      "ELF",
+      4, "a program" },
+};
+
+static bool all_zero(const uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (p[i])
+            return false;
+    return true;
+}
+
+static bool is_text(const uint8_t *p, size_t n)
+{
+    const char *s = (const char *)p;
+    for (size_t i = 0, step; i < n; i += step) {
+        step = utf8_step(s + i, n - i);
+        if (step == 0)
+            return n - i < 4 && i > 0; /* a character cut at the end */
+        if (p[i] < 0x20 && p[i] != '\n' && p[i] != '\r' && p[i] != '\t')
+            return false;
+    }
+    return true;
+}
+
+const char *sniff(const uint8_t *head, size_t n, char *buf, size_t cap)
+{
+    for (size_t i = 0; i < ARRAY_LEN(magics); i++)
+        if (n >= magics[i].len &&
+            strncasecmp((const char *)head, magics[i].magic, magics[i].len) == 0)
+            return magics[i].what;
+    if (all_zero(head, n))
+        return "zero bytes: an unfinished download?";
+    if (is_text(head, n)) {
+        snprintf(buf, cap, "text: '%s'", excerpt((const char *)head, n < 40 ? n : 40).s);
+        return buf;
+    }
+    size_t at = (size_t)snprintf(buf, cap, "bytes");
+    for (size_t i = 0; i < n && i < 16 && at < cap; i++)
+        at += (size_t)snprintf(buf + at, cap - at, " %02x", head[i]);
+    return buf;
+}

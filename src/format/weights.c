@@ -1,0 +1,319 @@
+/* The doors: opening a file of any format, and looking into the index. */
+#include "format/weights.h"
+
+#include "format/format_impl.h"
+
+#include <inttypes.h>
+#include <strings.h>
+
+const struct weights_limits weights_limits_default = {
+    .max_header = 100000000,
+    .max_tensors = 1000000,
+    .max_name = 1024,
+    .max_kv = 65536,
+    .max_nesting = 4,
+    .max_shards = 1024,
+};
+
+static const struct format *const all[] = {
+#define FORMAT(x) &format_##x,
+#include "format/formats.def"
+#undef FORMAT
+};
+
+const struct format *format_by_name(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (strcmp(all[i]->name, name) == 0)
+            return all[i];
+    return NULL;
+}
+
+/* A copy of the head, so that every probe sees the same bytes. */
+static size_t take_head(const struct shard *f, uint8_t head[FORMAT_HEAD])
+{
+    size_t n = f->size < FORMAT_HEAD ? f->size : FORMAT_HEAD;
+    if (n)
+        memcpy(head, f->data, n);
+    return n;
+}
+
+const struct format *format_probe(const uint8_t *data, size_t n)
+{
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (all[i]->probe(data, n < FORMAT_HEAD ? n : FORMAT_HEAD))
+            return all[i];
+    return NULL;
+}
+
+static bool has_ending(const struct format *f, const char *path)
+{
+    size_t path_len = strlen(path);
+    for (const char *e = f->ext; *e;) {
+        size_t n = strcspn(e, " ");
+        if (path_len > n && strncasecmp(path + path_len - n, e, n) == 0)
+            return true;
+        e += n + (e[n] == ' ');
+    }
+    return false;
+}
+
+/* Nobody claims the content. A format that the name points to may say what exactly is wrong. */
+static berth_status open_unknown(struct opening *o, const uint8_t *head, size_t n, berth_err *err)
+{
+    const char *path = open_shard_at(o, 0)->path;
+    char buf[160];
+    const char *what = sniff(head, n, buf, sizeof buf);
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        if (!has_ending(all[i], path))
+            continue;
+        o->w->format = all[i];
+        if (all[i]->open(o, 0, err) == BERTH_OK) /* the bytes changed since they were probed */
+            return BERTH_OK;
+        if (all[i] == &format_pickle || err->code == BERTH_ENOMEM)
+            return err->code;
+        return err_add(err, "not a %s file, it looks like %s", all[i]->name, what);
+    }
+    return err_set(err, BERTH_EUNSUPPORTED,
+                   "not a weight file: it looks like %s. Accepted are safetensors, GGUF, and the "
+                   "*.safetensors.index.json of a sharded model",
+                   what);
+}
+
+/* ---- opening ---- */
+
+static berth_status open_content(struct opening *o, berth_err *err)
+{
+    uint8_t head[FORMAT_HEAD];
+    size_t n = take_head(open_shard_at(o, 0), head);
+    o->w->format = format_probe(head, n);
+    return o->w->format ? o->w->format->open(o, 0, err) : open_unknown(o, head, n, err);
+}
+
+static struct weights_limits clamp(const struct weights_limits *lim)
+{
+    struct weights_limits l = lim ? *lim : weights_limits_default;
+    if (l.max_tensors > UINT32_MAX - 1) /* the name table counts in 32 bits */
+        l.max_tensors = UINT32_MAX - 1;
+    if (l.max_name > UINT32_MAX / 2)
+        l.max_name = UINT32_MAX / 2;
+    if (l.max_nesting > 64) /* a level is a stack frame */
+        l.max_nesting = 64;
+    return l;
+}
+
+/* The end of a path tells files apart; leaves room in a message for what is wrong. */
+static const char *path_end(const char *path)
+{
+    enum { KEEP = 160 };
+    size_t n = strlen(path);
+    return n <= KEEP ? path : path + (n - KEEP);
+}
+
+/* Opens path into o->w, all but the last word about the file itself. */
+static berth_status open_into(struct opening *o, const char *path, berth_err *err)
+{
+    if (open_shard(o, path, err))
+        return err->code; /* names the path */
+    o->w->path = open_shard_at(o, 0)->path;
+    if (open_content(o, err) || index_finish(o, err)) {
+        /* When the file shrank under us, that is the news, not the zeros we read. */
+        berth_err change;
+        if (err->code != BERTH_ENOMEM && weights_check(o->w, &change)) {
+            *err = change;
+            return err->code;
+        }
+        return err_add(err, "'%s'", path_end(path));
+    }
+    return weights_check(o->w, err);
+}
+
+static berth_status open_any(const char *path, const struct weights_file *files, size_t count,
+                             const struct weights_limits *lim, struct weights **out, berth_err *err)
+{
+    *out = NULL;
+    struct opening o = {
+        .w = calloc(1, sizeof *o.w),
+        .lim = clamp(lim),
+        .entry = { .elem = sizeof(struct weights_entry) },
+        .meta = { .elem = sizeof(struct weights_meta) },
+        .files = files,
+        .file_count = count,
+    };
+    if (!o.w)
+        return err_set(err, BERTH_ENOMEM, "'%s': out of memory", path_end(path));
+    o.w->shard.elem = sizeof(struct shard);
+    /* The address differs from run to run: a file cannot aim at collisions. */
+    o.meta_key.seed = (uint64_t)(uintptr_t)o.w * UINT64_C(0x9e3779b97f4a7c15);
+    berth_status s = open_into(&o, path, err);
+    vec_release(&o.entry);
+    vec_release(&o.meta);
+    map_release(&o.meta_key);
+    if (s) {
+        weights_close(o.w);
+        return s;
+    }
+#ifdef BERTH_CHECKS
+    weights_verify(o.w);
+#endif
+    *out = o.w;
+    return BERTH_OK;
+}
+
+berth_status weights_open(const char *path, const struct weights_limits *lim, struct weights **out,
+                          berth_err *err)
+{
+    return open_any(path, NULL, 0, lim, out, err);
+}
+
+berth_status weights_open_memory(const struct weights_file *files, size_t count,
+                                 const struct weights_limits *lim, struct weights **out,
+                                 berth_err *err)
+{
+    return open_any(files[0].name, files, count, lim, out, err);
+}
+
+void weights_close(struct weights *w)
+{
+    if (!w)
+        return;
+    for (size_t i = 0; i < w->shard.n; i++)
+        file_map_close(((struct shard *)vec_at(&w->shard, i))->map);
+    vec_release(&w->shard);
+    arena_release(&w->mem);
+    free(w);
+}
+
+/* ---- looking ---- */
+
+static const struct shard *shard_at(const struct weights *w, size_t i)
+{
+    if (i >= w->shard.n)
+        BUG("shard %zu of %zu", i, w->shard.n);
+    return vec_at(&w->shard, i);
+}
+
+const char *weights_path(const struct weights *w)
+{
+    return w->path;
+}
+
+const char *weights_format(const struct weights *w)
+{
+    return w->format->name;
+}
+
+uint64_t weights_data_bytes(const struct weights *w)
+{
+    return w->data_bytes;
+}
+
+size_t weights_heap_bytes(const struct weights *w)
+{
+    return sizeof *w + w->mem.total + w->shard.cap * w->shard.elem;
+}
+
+size_t weights_count(const struct weights *w)
+{
+    return w->count;
+}
+
+const struct weights_entry *weights_at(const struct weights *w, size_t i)
+{
+    if (i >= w->count)
+        BUG("tensor %zu of %zu", i, w->count);
+    return &w->entry[i];
+}
+
+size_t weights_meta_count(const struct weights *w)
+{
+    return w->metas;
+}
+
+const struct weights_meta *weights_meta_at(const struct weights *w, size_t i)
+{
+    if (i >= w->metas)
+        BUG("metadata %zu of %zu", i, w->metas);
+    return &w->meta[i];
+}
+
+size_t weights_shards(const struct weights *w)
+{
+    return w->shard.n;
+}
+
+const struct file_map *weights_shard(const struct weights *w, size_t i)
+{
+    return shard_at(w, i)->map;
+}
+
+/* ---- bytes ---- */
+
+berth_status weights_read(const struct weights *w, const struct weights_entry *e, uint64_t off,
+                          void *dst, size_t n, berth_err *err)
+{
+    const struct shard *f = shard_at(w, e->shard);
+    if (off > e->size || n > e->size - off)
+        return err_set(err, BERTH_EINVAL,
+                       "tensor '%s': bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64 " in '%s'",
+                       excerpt(e->name, e->name_len).s, off, off + n, e->size, path_end(f->path));
+    if (f->map) {
+        if (file_map_read(f->map, e->off + off, dst, n, err))
+            return err_add(err, "tensor '%s'", excerpt(e->name, e->name_len).s);
+    } else if (n) {
+        memcpy(dst, f->data + e->off + off, n);
+    }
+    return BERTH_OK;
+}
+
+const uint8_t *weights_data(const struct weights *w, const struct weights_entry *e)
+{
+    return shard_at(w, e->shard)->data + e->off;
+}
+
+berth_status weights_check(const struct weights *w, berth_err *err)
+{
+    for (size_t i = 0; i < w->shard.n; i++) {
+        const struct shard *f = vec_at(&w->shard, i);
+        if (f->map && file_map_check(f->map, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
+/* ---- the invariants of weights.h ---- */
+
+static void verify_entry(const struct weights *w, size_t i)
+{
+    const struct weights_entry *e = &w->entry[i];
+    const struct shard *f = shard_at(w, e->shard);
+    uint64_t n, bytes;
+    if (e->off > f->size || e->size > f->size - e->off)
+        BUG("'%s' lies outside its file", e->name);
+    if (!shape_count(&e->shape, &n) || !dtype_bytes(e->dtype, n, &bytes) || bytes != e->size)
+        BUG("'%s': %" PRIu64 " bytes do not fit its shape", e->name, e->size);
+    if (strlen(e->name) != e->name_len || weights_find(w, e->name, e->name_len) != e)
+        BUG("'%s' is not found by its name", e->name);
+    if (i == 0 || w->entry[i - 1].shard < e->shard)
+        return;
+    if (w->entry[i - 1].shard > e->shard || w->entry[i - 1].off > e->off)
+        BUG("'%s' is out of order", e->name);
+}
+
+void weights_verify(const struct weights *w)
+{
+    uint64_t end = 0, sum = 0;
+    for (size_t i = 0; i < w->count; i++) {
+        const struct weights_entry *e = &w->entry[i];
+        verify_entry(w, i);
+        if (i && e->shard != w->entry[i - 1].shard)
+            end = 0;
+        if (e->size && e->off < end)
+            BUG("'%s' overlaps the tensor before", e->name);
+        if (e->size)
+            end = e->off + e->size;
+        sum += e->size;
+    }
+    if (sum != w->data_bytes)
+        BUG("%" PRIu64 " data bytes, counted %" PRIu64, w->data_bytes, sum);
+}
