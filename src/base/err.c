@@ -6,6 +6,7 @@
 
 /* Formats into a message buffer: always terminated, valid UTF-8, free of control characters, and
  * marked with "..." where it had to be cut. */
+PRINTF_LIKE(3, 0)
 static size_t format(char *buf, size_t cap, const char *fmt, va_list ap)
 {
     int wanted = vsnprintf(buf, cap, fmt, ap);
