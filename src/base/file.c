@@ -27,8 +27,13 @@ enum { SLOT_FREE = 0, SLOT_CLAIMED = 1 }; /* no page starts at either */
 static struct slot slots[FILE_MAPS_MAX];
 static atomic_size_t slots_high; /* slots at and above were never used */
 static atomic_size_t page_bytes; /* sysconf() is not for signal handlers */
-static struct sigaction previous;
-static pthread_once_t installed = PTHREAD_ONCE_INIT;
+
+/* Whom our handler stands in front of. A program may set its own handler after ours; the next
+ * file_map_open() then steps in front of that one. The handler reads only the newest record, and
+ * several more must be made before it is written over. */
+static struct sigaction before_us[8];
+static atomic_size_t installs; /* the newest record is before_us[(installs - 1) % 8] */
+static pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Puts zero pages from the faulting one to the end of the mapping. To the end, and not just one:
  * what follows a page that lies beyond the end of the file lies beyond it too, and 24 GB should not
@@ -58,39 +63,64 @@ static bool fault_is_ours(uintptr_t addr)
     return false;
 }
 
-/* Only system calls and atomics from here: any thread may be interrupted anywhere. */
+static void die_of(int sig, bool sent)
+{
+    struct sigaction dfl = { .sa_handler = SIG_DFL };
+    sigaction(sig, &dfl, NULL);
+    if (sent)
+        raise(sig); /* a fault happens again on return, a sent signal does not */
+}
+
+/* To whoever was there before us. A handler that was set after ours may call ours, which is now in
+ * front of it again: the same siginfo further down the stack ends that circle. */
+static void pass_on(int sig, siginfo_t *info, void *ucontext, bool sent)
+{
+    static _Atomic(siginfo_t *) last_info;
+    static atomic_uintptr_t last_frame;
+    const struct sigaction *prev = &before_us[(atomic_load(&installs) - 1) % ARRAY_LEN(before_us)];
+    uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+    bool circle = atomic_exchange(&last_info, info) == info && frame < atomic_load(&last_frame);
+    atomic_store(&last_frame, frame);
+    if (circle)
+        die_of(sig, sent);
+    else if (prev->sa_flags & SA_SIGINFO)
+        prev->sa_sigaction(sig, info, ucontext);
+    else if (prev->sa_handler != SIG_DFL && prev->sa_handler != SIG_IGN)
+        prev->sa_handler(sig);
+    else if (prev->sa_handler == SIG_DFL || !sent) /* a fault cannot be ignored */
+        die_of(sig, sent);
+}
+
+/* Only system calls and atomics in here: any thread may be interrupted anywhere. */
 static void on_sigbus(int sig, siginfo_t *info, void *ucontext)
 {
     int saved = errno;
     bool sent = info->si_code <= 0; /* by kill() and friends: si_addr means nothing */
-    if (sent || !fault_is_ours((uintptr_t)info->si_addr)) {
-        if (previous.sa_flags & SA_SIGINFO) {
-            previous.sa_sigaction(sig, info, ucontext);
-        } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
-            previous.sa_handler(sig);
-        } else if (previous.sa_handler == SIG_DFL || !sent) {
-            /* The default is death. A fault happens again on return; a sent signal must be resent.
-             */
-            struct sigaction dfl = { .sa_handler = SIG_DFL };
-            sigaction(SIGBUS, &dfl, NULL);
-            if (sent)
-                raise(sig);
-        }
-    }
+    if (sent || !fault_is_ours((uintptr_t)info->si_addr))
+        pass_on(sig, info, ucontext, sent);
     errno = saved;
 }
 
 static void install(void)
 {
-    long page = sysconf(_SC_PAGESIZE);
-    if (page < 1 || !sz_is_pow2((size_t)page))
-        BUG("page size %ld", page);
-    atomic_store(&page_bytes, (size_t)page);
-    sigaction(SIGBUS, NULL, &previous); /* known before the handler can run */
-    struct sigaction sa = { .sa_sigaction = on_sigbus,
-                            .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART };
-    sigemptyset(&sa.sa_mask);
-    sigaction(SIGBUS, &sa, NULL);
+    struct sigaction now,
+        ours = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART };
+    pthread_mutex_lock(&install_lock);
+    if (!atomic_load(&page_bytes)) {
+        long page = sysconf(_SC_PAGESIZE);
+        if (page < 2 || !sz_is_pow2((size_t)page))
+            BUG("page size %ld", page);
+        atomic_store(&page_bytes, (size_t)page);
+    }
+    sigaction(SIGBUS, NULL, &now);
+    if (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != on_sigbus) {
+        size_t n = atomic_load(&installs);
+        before_us[n % ARRAY_LEN(before_us)] = now; /* known before our handler can run */
+        atomic_store(&installs, n + 1);
+        sigemptyset(&ours.sa_mask);
+        sigaction(SIGBUS, &ours, NULL);
+    }
+    pthread_mutex_unlock(&install_lock);
 }
 
 static struct slot *slot_take(const void *data, size_t len)
@@ -206,7 +236,7 @@ static berth_status map_fd(struct file_map *m, const struct stat *st, berth_err 
 berth_status file_map_open(const char *path, struct file_map **out, berth_err *err)
 {
     *out = NULL;
-    pthread_once(&installed, install);
+    install();
     struct file_map *m = calloc(1, sizeof *m);
     if (!m || !(m->path = strdup(path))) {
         free(m);

@@ -44,7 +44,7 @@ static void iteration_sees_each_key_once(void **state)
 {
     (void)state;
     struct map m = { 0 };
-    char keys[100][4];
+    char keys[100][16];
     for (int i = 0; i < 100; i++) {
         snprintf(keys[i], sizeof keys[i], "k%d", i);
         assert_int_equal(map_add(&m, keys[i], strlen(keys[i]), (uint64_t)i), MAP_ADDED);
@@ -66,7 +66,7 @@ static void exhaustion_loses_nothing(void **state)
 {
     (void)state;
     struct map m = { 0 };
-    char keys[64][4];
+    char keys[64][16];
     oom_after(0);
     assert_int_equal(map_add(&m, "x", 1, 1), MAP_NOMEM);
     assert_false(map_reserve(&m, SIZE_MAX / 64));
@@ -94,7 +94,7 @@ static void reserving_avoids_growth(void **state)
 {
     (void)state;
     struct map m = { 0 };
-    char keys[1000][8];
+    char keys[1000][16];
     assert_true(map_reserve(&m, 1000));
     oom_after(0);
     for (int i = 0; i < 1000; i++) {
