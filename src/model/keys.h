@@ -1,0 +1,101 @@
+/* keys: the names and shapes of a model's tensors, in state-dict order.
+ *
+ * Words   key: the full name of a tensor, with its prefix ("model.diffusion_model.out.2.weight").
+ * Flow    A family (unet, vae, clip, t5, flux) walks its config as the network is built and adds
+ * one layer after another; keys_enter() and keys_leave() keep the prefix. A preset (preset.h) calls
+ * one family or several. keys_read() takes a list from a JSON file instead. Errors  Sticky: when
+ * memory runs out `bad` is set, later additions do nothing, ask once at the end. Threads One owner
+ * while it is built; read-only afterwards. Files   keys.c the list and its JSON reader,
+ * keys_<family>.c one network family each. */
+#ifndef MODEL_KEYS_H
+#define MODEL_KEYS_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/str.h"
+#include "tensor/shape.h"
+
+#include <stdbool.h>
+
+struct key {
+    const char *name; /* NUL-terminated, owned by the list */
+    size_t name_len;
+    struct shape shape;
+    uint64_t count; /* elements */
+};
+
+struct keys { /* zeroed is empty */
+    struct arena mem;
+    struct key *at;
+    size_t n, cap;
+    uint64_t params; /* sum of counts; fits, because every addition checked it */
+    struct str prefix;
+    bool bad;
+};
+
+void keys_release(struct keys *k); /* empty again */
+
+/* Adds "<prefix>.<fmt...>." to what the next keys start with; returns the mark for keys_leave(). */
+size_t keys_enter(struct keys *k, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void keys_leave(struct keys *k, size_t mark);
+
+/* One tensor of up to four dimensions; trailing zeros are "no such dimension". */
+void keys_tensor(struct keys *k, const char *name, uint64_t d0, uint64_t d1, uint64_t d2,
+                 uint64_t d3);
+
+/* Layers: name.weight, then name.bias unless it has none. */
+enum keys_bias { KEYS_NO_BIAS, KEYS_BIAS };
+void keys_linear(struct keys *k, const char *name, uint64_t out, uint64_t in, enum keys_bias bias);
+void keys_conv(struct keys *k, const char *name, uint64_t out, uint64_t in, uint64_t side);
+void keys_norm(struct keys *k, const char *name, uint64_t n); /* with weight and bias */
+
+/* Reads {"name": [dims, outermost first], ...} from a JSON file: hostile until checked. Error names
+ * the file and the key. *k must be empty; after a failure it is empty again. */
+berth_status keys_read(const char *path, struct keys *k, berth_err *err);
+
+/* ---- families: one config struct and one walk each ---- */
+
+struct unet_config { /* SD1.x, SDXL */
+    uint64_t in_channels, out_channels, model_channels;
+    uint64_t context_dim;
+    uint64_t adm_channels; /* width of the extra vector (SDXL); 0: none */
+    int levels;
+    uint8_t mult[4];  /* channels of a level / model_channels */
+    uint8_t depth[4]; /* transformer blocks after each res block of a level; 0: none */
+    uint8_t depth_middle;
+    uint8_t res_blocks; /* per level on the way down; one more on the way up */
+    bool linear_proj;   /* proj_in and proj_out are linear layers instead of 1x1 convolutions */
+};
+void keys_unet(struct keys *k, const struct unet_config *c);
+
+struct vae_config { /* AutoencoderKL */
+    uint64_t ch, z_channels;
+    int levels;
+    uint8_t mult[4];
+    uint8_t res_blocks; /* per level in the encoder; one more in the decoder */
+    bool quant_convs;   /* SD1, SDXL: 1x1 convolutions around the latent */
+};
+void keys_vae(struct keys *k, const struct vae_config *c);
+
+struct clip_config { /* CLIP text encoders, HF names */
+    uint64_t vocab, positions, width, mlp;
+    int layers;
+    bool projection; /* text_projection.weight */
+};
+void keys_clip(struct keys *k, const struct clip_config *c);
+
+struct t5_config { /* T5 encoder with gated feed-forward */
+    uint64_t vocab, width, inner, ff, heads, buckets;
+    int layers;
+};
+void keys_t5(struct keys *k, const struct t5_config *c);
+
+struct flux_config {
+    uint64_t in_channels; /* latent channels x 4: a patch of 2x2 */
+    uint64_t hidden, head_dim, context_dim, vec_dim;
+    int depth, depth_single;
+    bool guidance; /* distilled guidance input (dev) */
+};
+void keys_flux(struct keys *k, const struct flux_config *c);
+
+#endif

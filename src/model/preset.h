@@ -1,0 +1,29 @@
+/* preset: models whose tensors are known by name: their shapes, and how their files are written.
+ *
+ * Adding  one `const struct preset preset_<x>` in the family's file and one line in presets.def. */
+#ifndef MODEL_PRESET_H
+#define MODEL_PRESET_H
+
+#include "model/keys.h"
+
+struct preset {
+    const char *name;  /* what --preset takes */
+    const char *about; /* one line for people */
+    const char *arch;  /* general.architecture in GGUF files; NULL: left out */
+    const char *const
+        *hiprec; /* name prefixes that are never quantised, NULL-terminated; or NULL */
+    void (*build)(struct keys *k); /* adds every tensor; failures stay in k->bad */
+};
+
+#define PRESET(x) extern const struct preset preset_##x;
+#include "model/presets.def"
+#undef PRESET
+
+size_t preset_count(void);
+const struct preset *preset_at(size_t i);
+const struct preset *preset_find(const char *name); /* NULL: no such preset */
+
+/* Fills *k, which must be empty; it is empty again after a failure. */
+berth_status preset_keys(const struct preset *p, struct keys *k, berth_err *err);
+
+#endif

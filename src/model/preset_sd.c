@@ -1,0 +1,119 @@
+/* Stable Diffusion: checkpoints made of a UNet, a VAE and a text encoder under their prefixes. */
+#include "model/keys.h"
+#include "model/preset.h"
+
+static const struct unet_config unet_sd15_tiny = { .in_channels = 4,
+                                                   .out_channels = 4,
+                                                   .model_channels = 32,
+                                                   .context_dim = 64,
+                                                   .levels = 4,
+                                                   .mult = { 1, 2, 4, 4 },
+                                                   .depth = { 1, 1, 1, 0 },
+                                                   .depth_middle = 1,
+                                                   .res_blocks = 2 };
+static const struct vae_config vae_sd15_tiny = { .ch = 32,
+                                                 .z_channels = 4,
+                                                 .levels = 4,
+                                                 .mult = { 1, 2, 4, 4 },
+                                                 .res_blocks = 2,
+                                                 .quant_convs = true };
+static const struct clip_config clip_sd15_tiny = {
+    .vocab = 49408, .positions = 77, .width = 64, .mlp = 256, .layers = 3, .projection = true
+};
+
+static const struct unet_config unet_sd15 = { .in_channels = 4,
+                                              .out_channels = 4,
+                                              .model_channels = 320,
+                                              .context_dim = 768,
+                                              .levels = 4,
+                                              .mult = { 1, 2, 4, 4 },
+                                              .depth = { 1, 1, 1, 0 },
+                                              .depth_middle = 1,
+                                              .res_blocks = 2 };
+static const struct vae_config vae_sd15 = { .ch = 128,
+                                            .z_channels = 4,
+                                            .levels = 4,
+                                            .mult = { 1, 2, 4, 4 },
+                                            .res_blocks = 2,
+                                            .quant_convs = true };
+static const struct clip_config clip_sd15 = {
+    .vocab = 49408, .positions = 77, .width = 768, .mlp = 3072, .layers = 12
+};
+
+static const struct unet_config unet_sdxl_tiny = { .in_channels = 4,
+                                                   .out_channels = 4,
+                                                   .model_channels = 64,
+                                                   .context_dim = 128,
+                                                   .adm_channels = 1600,
+                                                   .levels = 3,
+                                                   .mult = { 1, 2, 4 },
+                                                   .depth = { 0, 2, 3 },
+                                                   .depth_middle = 3,
+                                                   .res_blocks = 2,
+                                                   .linear_proj = true };
+
+static void unet(struct keys *k, const struct unet_config *c)
+{
+    size_t mark = keys_enter(k, "model.diffusion_model");
+    keys_unet(k, c);
+    keys_leave(k, mark);
+}
+
+static void checkpoint(struct keys *k, const struct unet_config *u, const struct vae_config *v,
+                       const struct clip_config *c)
+{
+    unet(k, u);
+    size_t mark = keys_enter(k, "first_stage_model");
+    keys_vae(k, v);
+    keys_leave(k, mark);
+    mark = keys_enter(k, "cond_stage_model.transformer");
+    keys_clip(k, c);
+    keys_leave(k, mark);
+}
+
+static void sd15_tiny(struct keys *k)
+{
+    checkpoint(k, &unet_sd15_tiny, &vae_sd15_tiny, &clip_sd15_tiny);
+}
+
+static void sd15(struct keys *k)
+{
+    checkpoint(k, &unet_sd15, &vae_sd15, &clip_sd15);
+}
+
+static void sdxl_tiny(struct keys *k)
+{
+    unet(k, &unet_sdxl_tiny);
+}
+
+/* What ComfyUI-GGUF's converter leaves unquantised: the embeddings, the way in and the way out. */
+static const char *const hiprec[] = { "model.diffusion_model.time_embed.",
+                                      "model.diffusion_model.label_emb.",
+                                      "model.diffusion_model.input_blocks.0.",
+                                      "model.diffusion_model.out.", NULL };
+
+const struct preset preset_sd15_tiny = {
+    .name = "sd15-tiny",
+    .about = "SD1.5 checkpoint (UNet, VAE, CLIP-L), a hundredth of the size",
+    .arch = "sd1",
+    .hiprec = hiprec,
+    .build = sd15_tiny,
+};
+
+/* The weights of the real single-file checkpoint. Its constant buffers (position_ids, noise
+ * schedule) are no weights: readers ignore them, and the rule has no values for them. */
+const struct preset preset_sd15 = {
+    .name = "sd15",
+    .about = "SD1.5 checkpoint (UNet, VAE, CLIP-L), full size",
+    .arch = "sd1",
+    .hiprec = hiprec,
+    .build = sd15,
+};
+
+const struct preset preset_sdxl_tiny = {
+    .name = "sdxl-tiny",
+    .about = "SDXL UNet with width 64 (text encoder: clip-g-tiny)",
+    .arch = "sdxl",
+    .hiprec = hiprec,
+    .build = sdxl_tiny,
+};

@@ -1,0 +1,52 @@
+/* synth: weights that follow from their names, so that any program can make them again.
+ *
+ * Rule    For a tensor with full key `name` and elements i = 0, 1, ... in row-major order:
+ *             h = FNV-1a 64 of the name
+ *             z = h + (i+1) * 0x9E3779B97F4A7C15                                  (mod 2^64)
+ *             z = (z ^ z>>30) * 0xBF58476D1CE4E5B9; z = (z ^ z>>27) * 0x94D049BB133111EB
+ *             z = z ^ z>>31;  u = (z >> 40) / 2^24 * 2 - 1                         (double)
+ *             2 or more dimensions:                         u * sqrt(3 / product(shape[1:]))
+ *             1 dimension, last name part weight or scale:  1 + 0.1 u
+ *             otherwise:                                    0.1 u
+ *         in double, rounded to float32, then to the stored type as dtype_desc.from_f32 does it.
+ *         Every element stands alone: the bytes do not depend on threads, chunks or order.
+ * Types   safetensors: one type throughout. GGUF follows ComfyUI-GGUF's converter, whatever the
+ *         type asked for: tensors with fewer than two dimensions or at most 1024 elements stay F32.
+ *         With a quant type, tensors the preset names as sensitive and those whose elements do
+ *         not fill whole blocks stay F16.
+ * Threads synth_fill() and synth_weights_fill() from any; they share nothing they write. */
+#ifndef MODEL_SYNTH_H
+#define MODEL_SYNTH_H
+
+#include "format/weights.h"
+#include "model/keys.h"
+
+#include <stdatomic.h>
+
+/* Elements [first, first + count) of the tensor, by the rule. */
+void synth_fill(const char *name, size_t name_len, const struct shape *shape, uint64_t first,
+                size_t count, float *out);
+
+enum synth_format { SYNTH_SAFETENSORS, SYNTH_GGUF };
+
+struct synth {                 /* what a file will hold; user data of synth_weights_fill() */
+    const struct keys *keys;   /* borrowed */
+    struct weights_spec *spec; /* owned, keys->n of them; names borrowed from keys */
+    uint64_t bytes;            /* of tensor data, without header and padding */
+    const atomic_bool *cancel; /* borrowed; when it turns true filling ends with ECANCELED */
+};
+
+/* Decides the stored type of every tensor.
+ *   hiprec  see struct preset; NULL: none        cancel  NULL: cannot be canceled
+ * EUNSUPPORTED, listing what can be written, when this type cannot be made or stored there. */
+berth_status synth_init(struct synth *s, const struct keys *keys, enum dtype dtype,
+                        enum synth_format format, const char *const *hiprec,
+                        const atomic_bool *cancel, berth_err *err);
+void synth_release(struct synth *s);
+
+weights_fill_fn synth_weights_fill; /* user: const struct synth * */
+
+/* Can a file of this format be made in this type? */
+bool synth_can(enum dtype dtype, enum synth_format format);
+
+#endif
