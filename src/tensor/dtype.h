@@ -21,6 +21,9 @@ enum dtype {
     DT_NONE = DT_COUNT
 };
 
+typedef void to_f32_fn(const void *src, float *dst, size_t n);
+typedef void from_f32_fn(const float *src, void *dst, size_t n);
+
 struct dtype_desc {
     const char *name;    /* "F16", "Q4_K": what people read, and what --dtype takes in any case */
     const char *st_name; /* name in safetensors headers; NULL: cannot be stored there */
@@ -28,10 +31,16 @@ struct dtype_desc {
     uint16_t elems;      /* per block */
     uint16_t bytes;      /* per block */
     bool is_float;       /* plain floating point */
+    bool is_wide;        /* has values that F32 cannot hold: convert() goes around F32 */
     /* n elements, a multiple of `elems`. Source and destination may be unaligned and do not
-     * overlap. Rounds to nearest, ties to even; fp8 saturates. NULL: no such conversion. */
-    void (*to_f32)(const void *src, float *dst, size_t n);
-    void (*from_f32)(const float *src, void *dst, size_t n);
+     * overlap. Rounds to nearest, ties to even; fp8 saturates. NULL: no such conversion.
+     * convert.h has the rules in full, and the pairs that do not pass through F32. Any thread. */
+    to_f32_fn *to_f32;
+    from_f32_fn *from_f32;
+    /* The same conversions one by one per enum cpu_level (convert_impl.h), [CPU_PLAIN] being the
+     * reference, so that tests can hold them together. NULL: one version for every processor. */
+    to_f32_fn *const *to_f32_levels;
+    from_f32_fn *const *from_f32_levels;
 };
 
 const struct dtype_desc *dtype_desc(enum dtype t); /* BUG() on DT_NONE */

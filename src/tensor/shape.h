@@ -9,14 +9,16 @@
 #include <stdint.h>
 
 #define SHAPE_MAX_DIMS 8
-#define SHAPE_TEXT_MAX 176 /* "[" + 8 * 20 digits + separators + "]" + NUL */
+#define SHAPE_TEXT_MAX 184 /* "[" + 8 * 20 digits + 7 * ", " + "]" + NUL, and a little air */
 
 struct shape {
     int ndim;
     uint64_t dim[SHAPE_MAX_DIMS]; /* entries at and behind ndim are 0 */
 };
 
-WARN_UNUSED bool shape_count(const struct shape *s, uint64_t *out); /* elements; false: overflow */
+/* Elements; 1 for a scalar, 0 when a dimension is 0. False when the product of the other dimensions
+ * does not fit 64 bits, even beside a 0: the strides of such a shape could not be written down. */
+WARN_UNUSED bool shape_count(const struct shape *s, uint64_t *out);
 bool shape_eq(const struct shape *a, const struct shape *b);
 const char *shape_text(const struct shape *s, char buf[SHAPE_TEXT_MAX]); /* "[64, 3, 3]" */
 

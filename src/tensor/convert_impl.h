@@ -1,0 +1,133 @@
+/* convert_impl: how a conversion is compiled for several processors. For this folder, its tests and
+ * benchmarks.
+ *
+ * Words   level: a set of instructions a version of a conversion may use. CPU_PLAIN is portable C
+ *         and the reference: every other level must give the same bits, NaN payloads included.
+ *         body: an INLINE_BODY function in plain C; the *_CLONES macros compile it once per level
+ *         and leave the vectors to the compiler. Where the processor has an instruction for the
+ *         job (F16) the levels are written out instead.
+ * Flow    desc->to_f32() -> to_f32_run() -> levels[cpu_level()], block by block through a small
+ *         buffer and streaming stores when the destination is larger than any cache.
+ * Memory  Sources and destinations may be unaligned: touched through memcpy or unaligned loads
+ * only. Floats  The default rounding mode is assumed. */
+#ifndef TENSOR_CONVERT_IMPL_H
+#define TENSOR_CONVERT_IMPL_H
+
+#include "tensor/dtype.h"
+
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endian, so are we");
+
+#if defined(__x86_64__)
+#define CPU_X86 1
+#define TARGET_AVX2 __attribute__((target("avx2,f16c")))
+#define TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
+enum cpu_level { CPU_PLAIN, CPU_AVX2, CPU_AVX512, CPU_LEVELS };
+#else
+#define CPU_X86 0
+enum cpu_level { CPU_PLAIN, CPU_LEVELS };
+#endif
+
+#define INLINE_BODY static inline __attribute__((always_inline))
+
+enum cpu_level cpu_level(void); /* the best one this processor has */
+const char *cpu_level_name(enum cpu_level l);
+
+/* Every descriptor, by the name of its line in dtypes.def. */
+#define DTYPE(ID, id) extern const struct dtype_desc dtype_##id;
+#include "tensor/dtypes.def"
+#undef DTYPE
+
+/* n elements in blocks of `elems` elements and `bytes` bytes through levels[cpu_level()]. */
+void to_f32_run(to_f32_fn *const levels[CPU_LEVELS], size_t elems, size_t bytes, const void *src,
+                float *dst, size_t n);
+
+/* Converts n elements of a wide plain type to any plain type but F32, rounding once. In wide.c. */
+void wide_convert(enum dtype from, const void *src, enum dtype to, void *dst, size_t n);
+
+/* TO_F32_CLONES(f, body): f_plain(), f_avx2(), f_avx512(), all with that body.
+ * TO_F32_TABLE(f, elems, bytes): f_levels[] of those three, and f(), the one that chooses. */
+#if CPU_X86
+#define LEVELS_OF(f)                                                                               \
+    {                                                                                              \
+        f##_plain, f##_avx2, f##_avx512                                                            \
+    }
+#define CLONES_OF(f, body, S, D)                                                                   \
+    static void f##_plain(const S *src, D *dst, size_t n)                                          \
+    {                                                                                              \
+        body(src, dst, n);                                                                         \
+    }                                                                                              \
+    TARGET_AVX2 static void f##_avx2(const S *src, D *dst, size_t n)                               \
+    {                                                                                              \
+        body(src, dst, n);                                                                         \
+    }                                                                                              \
+    TARGET_AVX512 static void f##_avx512(const S *src, D *dst, size_t n)                           \
+    {                                                                                              \
+        body(src, dst, n);                                                                         \
+    }
+#else
+#define LEVELS_OF(f)                                                                               \
+    {                                                                                              \
+        f##_plain                                                                                  \
+    }
+#define CLONES_OF(f, body, S, D)                                                                   \
+    static void f##_plain(const S *src, D *dst, size_t n)                                          \
+    {                                                                                              \
+        body(src, dst, n);                                                                         \
+    }
+#endif
+#define TO_F32_CLONES(f, body) CLONES_OF(f, body, void, float)
+#define FROM_F32_CLONES(f, body) CLONES_OF(f, body, float, void)
+
+#define TO_F32_TABLE(f, elems, bytes)                                                              \
+    static to_f32_fn *const f##_levels[CPU_LEVELS] = LEVELS_OF(f);                                 \
+    static void f(const void *src, float *dst, size_t n)                                           \
+    {                                                                                              \
+        to_f32_run(f##_levels, elems, bytes, src, dst, n);                                         \
+    }
+#define FROM_F32_TABLE(f)                                                                          \
+    static from_f32_fn *const f##_levels[CPU_LEVELS] = LEVELS_OF(f);                               \
+    static void f(const float *src, void *dst, size_t n)                                           \
+    {                                                                                              \
+        f##_levels[cpu_level()](src, dst, n);                                                      \
+    }
+
+/* Element i behind p, aligned or not. */
+static inline uint16_t ld_u16(const void *p, size_t i)
+{
+    uint16_t v;
+    memcpy(&v, (const uint8_t *)p + i * sizeof v, sizeof v);
+    return v;
+}
+
+static inline uint32_t ld_u32(const void *p, size_t i)
+{
+    uint32_t v;
+    memcpy(&v, (const uint8_t *)p + i * sizeof v, sizeof v);
+    return v;
+}
+
+static inline float ld_f32(const void *p, size_t i)
+{
+    float v;
+    memcpy(&v, (const uint8_t *)p + i * sizeof v, sizeof v);
+    return v;
+}
+
+static inline void st_u16(void *p, size_t i, uint16_t v)
+{
+    memcpy((uint8_t *)p + i * sizeof v, &v, sizeof v);
+}
+
+static inline void st_u32(void *p, size_t i, uint32_t v)
+{
+    memcpy((uint8_t *)p + i * sizeof v, &v, sizeof v);
+}
+
+static inline void st_f32(void *p, size_t i, float v)
+{
+    memcpy((uint8_t *)p + i * sizeof v, &v, sizeof v);
+}
+
+#endif

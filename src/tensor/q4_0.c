@@ -1,0 +1,51 @@
+/* q4_0: 32 elements in 18 bytes.
+ *   0 d     2 q: 16 bytes of two nibbles, element i low in byte i, element 16 + i high
+ *   y[i] = d * (q[i] - 8) */
+#include "tensor/quant_impl.h"
+
+enum { ELEMS = 32, BYTES = 18 };
+
+INLINE_BODY void dequant(const void *restrict src, float *restrict dst, size_t n)
+{
+    const uint8_t *b = src;
+    uint8_t *y = (uint8_t *)dst;
+    for (size_t k = 0; k < n / ELEMS; k++, b += BYTES, y += ELEMS * sizeof(float)) {
+        float d = ld_half(b);
+        for (size_t i = 0; i < 16; i++) {
+            st_f32(y, i, d * (float)((b[2 + i] & 15) - 8));
+            st_f32(y, 16 + i, d * (float)((b[2 + i] >> 4) - 8));
+        }
+    }
+}
+
+TO_F32_CLONES(to_f32, dequant)
+TO_F32_TABLE(to_f32, ELEMS, BYTES)
+
+/* GGML's rule: d maps the largest magnitude to -8, the longer side; halves round up. */
+static void from_f32(const float *src, void *dst, size_t n)
+{
+    const uint8_t *s = (const uint8_t *)src;
+    uint8_t *b = dst;
+    for (size_t k = 0; k < n / ELEMS; k++, s += ELEMS * sizeof(float), b += BYTES) {
+        float x[ELEMS];
+        quant_load(s, x, ELEMS);
+        float d = quant_extreme(x, ELEMS) / -8;
+        float inv = quant_scale(&d);
+        st_u16(b, 0, f16_narrow(d));
+        for (size_t i = 0; i < 16; i++) {
+            unsigned lo = quant_step(x[i] * inv + 8.5f, 15);
+            unsigned hi = quant_step(x[16 + i] * inv + 8.5f, 15);
+            b[2 + i] = (uint8_t)(lo | hi << 4);
+        }
+    }
+}
+
+const struct dtype_desc dtype_q4_0 = {
+    .name = "Q4_0",
+    .ggml_id = 2,
+    .elems = ELEMS,
+    .bytes = BYTES,
+    .to_f32 = to_f32,
+    .from_f32 = from_f32,
+    .to_f32_levels = to_f32_levels,
+};
