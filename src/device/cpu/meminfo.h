@@ -1,0 +1,17 @@
+/* meminfo: how much memory this process may count on.
+ *
+ * The machine's RAM from /proc/meminfo, cut down to the limits of the control groups the process
+ * lives in: inside a container those count, not the machine. Version 2 (memory.max) and version 1
+ * (memory.limit_in_bytes) hierarchies, the group itself and every group above it. Page cache that
+ * the kernel would drop first (inactive_file) counts as free, as MemAvailable does. */
+#ifndef DEVICE_CPU_MEMINFO_H
+#define DEVICE_CPU_MEMINFO_H
+
+#include "base/err.h"
+
+/* root: "" on a real machine; tests hand in a folder with its own proc/ and sys/. No allocation.
+ * Any thread. BERTH_EIO when meminfo cannot be read, BERTH_EFORMAT when it is not what we know;
+ * control group files that are missing or odd set no limit. post: *free <= *total, *total > 0. */
+berth_status meminfo_read(const char *root, uint64_t *total, uint64_t *free, berth_err *err);
+
+#endif

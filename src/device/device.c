@@ -1,0 +1,228 @@
+/* device: streams, events, copies and launches; what happens when a driver leaves a slot empty. */
+#include "device/device_impl.h"
+
+#include <errno.h>
+
+const struct dev_driver *const *dev_drivers(void)
+{
+    static const struct dev_driver *const all[] = {
+#define DEVICE(x) &driver_##x,
+#include "device/devices.def"
+#undef DEVICE
+        NULL,
+    };
+    return all;
+}
+
+/* -- streams -------------------------------------------------------------------------------------
+ */
+
+static berth_status stream_new(struct phys *p, struct dev_stream **out, berth_err *err)
+{
+    berth_status s = BERTH_OK;
+    *out = NULL;
+    if (p->driver->stream_new)
+        s = p->driver->stream_new(p, out, err);
+    else if (!(*out = calloc(1, sizeof **out)))
+        s = err_set(err, BERTH_ENOMEM, "a stream");
+    if (!s)
+        (*out)->phys = p;
+    return s;
+}
+
+berth_status dev_stream_new(struct device *d, struct dev_stream **out, berth_err *err)
+{
+    berth_status s = stream_new(d->phys, out, err);
+    return s ? err_add(err, "%s", d->name) : BERTH_OK;
+}
+
+void dev_stream_free(struct dev_stream *s)
+{
+    if (!s)
+        return;
+    if (s->phys->driver->stream_free)
+        s->phys->driver->stream_free(s);
+    else
+        free(s);
+}
+
+berth_status dev_stream_sync(struct dev_stream *s, berth_err *err)
+{
+    return s->phys->driver->stream_sync ? s->phys->driver->stream_sync(s, err) : BERTH_OK;
+}
+
+berth_status dev_stream_wait(struct dev_stream *s, struct dev_event *e, berth_err *err)
+{
+    if (s->phys->driver != e->phys->driver)
+        return dev_event_sync(e, err);
+    return s->phys->driver->stream_wait ? s->phys->driver->stream_wait(s, e, err) : BERTH_OK;
+}
+
+/* -- events --------------------------------------------------------------------------------------
+ */
+
+berth_status dev_event_new(struct device *d, struct dev_event **out, berth_err *err)
+{
+    const struct dev_driver *driver = d->phys->driver;
+    berth_status s = BERTH_OK;
+    *out = NULL;
+    if (driver->event_new)
+        s = driver->event_new(d->phys, out, err);
+    else if (!(*out = calloc(1, sizeof **out)))
+        s = err_set(err, BERTH_ENOMEM, "an event");
+    if (s)
+        return err_add(err, "%s", d->name);
+    (*out)->phys = d->phys;
+    return BERTH_OK;
+}
+
+void dev_event_free(struct dev_event *e)
+{
+    if (!e)
+        return;
+    if (e->retiring) {
+        e->orphan = true; /* dev_event_release() comes back here */
+        return;
+    }
+    if (e->phys->driver->event_free)
+        e->phys->driver->event_free(e);
+    else
+        free(e);
+}
+
+void dev_event_hold(struct dev_event *e)
+{
+    e->retiring++;
+}
+
+void dev_event_release(struct dev_event *e)
+{
+    if (--e->retiring == 0 && e->orphan)
+        dev_event_free(e);
+}
+
+berth_status dev_event_record(struct dev_event *e, struct dev_stream *s, berth_err *err)
+{
+    if (e->phys != s->phys)
+        BUG("event of %s recorded on a stream of %s", e->phys->name, s->phys->name);
+    return s->phys->driver->event_record ? s->phys->driver->event_record(e, s, err) : BERTH_OK;
+}
+
+berth_status dev_event_query(struct dev_event *e, bool *done, berth_err *err)
+{
+    *done = true;
+    return e->phys->driver->event_query ? e->phys->driver->event_query(e, done, err) : BERTH_OK;
+}
+
+berth_status dev_event_sync(struct dev_event *e, berth_err *err)
+{
+    return e->phys->driver->event_sync ? e->phys->driver->event_sync(e, err) : BERTH_OK;
+}
+
+/* -- copies --------------------------------------------------------------------------------------
+ */
+
+berth_status dev_copy_h2d(struct dev_stream *s, uint64_t dst, const void *src, size_t n,
+                          berth_err *err)
+{
+    return n ? s->phys->driver->copy_h2d(s, dst, src, n, err) : BERTH_OK;
+}
+
+berth_status dev_copy_d2h(struct dev_stream *s, void *dst, uint64_t src, size_t n, berth_err *err)
+{
+    return n ? s->phys->driver->copy_d2h(s, dst, src, n, err) : BERTH_OK;
+}
+
+static void *host_ptr(uint64_t addr) /* of a host-visible device */
+{
+    return (void *)(uintptr_t)addr;
+}
+
+bool dev_can_peer(const struct device *to, const struct device *from)
+{
+    if (to->phys == from->phys)
+        return true;
+    const struct dev_driver *driver = to->phys->driver;
+    return driver == from->phys->driver && driver->can_peer &&
+           driver->can_peer(to->phys, from->phys);
+}
+
+/* One piece at a time through a host buffer. `in` and `out` are streams of source and destination;
+ * one of them is the caller's, whose earlier work is done when we get here. */
+static berth_status copy_pieces(struct dev_stream *out, uint64_t dst, struct dev_stream *in,
+                                uint64_t src, size_t n, void *buf, size_t buf_n, berth_err *err)
+{
+    berth_status s = BERTH_OK;
+    for (size_t done = 0, piece; !s && done < n; done += piece) {
+        piece = n - done < buf_n ? n - done : buf_n;
+        s = dev_copy_d2h(in, buf, src + done, piece, err);
+        if (!s)
+            s = dev_stream_sync(in, err);
+        if (!s)
+            s = dev_copy_h2d(out, dst + done, buf, piece, err);
+        if (!s)
+            s = dev_stream_sync(out, err);
+    }
+    return s;
+}
+
+#define STAGE_BYTES ((size_t)8 << 20)
+
+static berth_status copy_staged(struct dev_stream *s, struct dev_at dst, struct dev_at src,
+                                size_t n, berth_err *err)
+{
+    size_t buf_n = n < STAGE_BYTES ? n : STAGE_BYTES;
+    struct phys *other_end = s->phys == src.dev->phys ? dst.dev->phys : src.dev->phys;
+    struct dev_stream *other;
+    void *buf = dev_pages_map(buf_n);
+    if (!buf)
+        return err_sys(err, BERTH_ENOMEM, errno, "%zu bytes to stage a copy", buf_n);
+    berth_status st = stream_new(other_end, &other, err);
+    if (!st)
+        st = dev_stream_sync(s, err);
+    if (!st && s->phys == src.dev->phys)
+        st = copy_pieces(other, dst.addr, s, src.addr, n, buf, buf_n, err);
+    else if (!st)
+        st = copy_pieces(s, dst.addr, other, src.addr, n, buf, buf_n, err);
+    dev_stream_free(other); /* waits: nothing reads buf any more */
+    dev_pages_unmap(buf, buf_n);
+    return st;
+}
+
+static berth_status copy_way(struct dev_stream *s, struct dev_at dst, struct dev_at src, size_t n,
+                             berth_err *err)
+{
+    const struct dev_driver *driver = s->phys->driver;
+    if (dst.dev->phys == src.dev->phys)
+        return driver->copy_d2d(s, dst.addr, src.addr, n, err);
+    if (s->phys == dst.dev->phys && dev_can(src.dev, BERTH_CAP_HOST_VISIBLE))
+        return driver->copy_h2d(s, dst.addr, host_ptr(src.addr), n, err);
+    if (s->phys == src.dev->phys && dev_can(dst.dev, BERTH_CAP_HOST_VISIBLE))
+        return driver->copy_d2h(s, host_ptr(dst.addr), src.addr, n, err);
+    if (dst.dev->phys->driver == src.dev->phys->driver && driver->copy_peer)
+        return driver->copy_peer(s, dst.dev->phys, dst.addr, src.dev->phys, src.addr, n, err);
+    return copy_staged(s, dst, src, n, err);
+}
+
+berth_status dev_copy(struct dev_stream *s, struct dev_at dst, struct dev_at src, size_t n,
+                      berth_err *err)
+{
+    if (s->phys != dst.dev->phys && s->phys != src.dev->phys)
+        BUG("copy from %s to %s on a stream of %s", src.dev->name, dst.dev->name, s->phys->name);
+    if (!n)
+        return BERTH_OK;
+    berth_status st = copy_way(s, dst, src, n, err);
+    return st ? err_add(err, "copying %zu bytes from %s to %s", n, src.dev->name, dst.dev->name)
+              : BERTH_OK;
+}
+
+berth_status dev_launch(struct dev_stream *s, dev_fn *fn, void *user,
+                        const struct dev_access *access, size_t n, berth_err *err)
+{
+    if (!s->phys->driver->launch)
+        return err_set(err, BERTH_EUNSUPPORTED, "%s does not run host functions", s->phys->name);
+    if (n > DEV_LAUNCH_ACCESS_MAX)
+        return err_set(err, BERTH_ELIMIT, "%s: %zu declared accesses, at most %d", s->phys->name, n,
+                       DEV_LAUNCH_ACCESS_MAX);
+    return s->phys->driver->launch(s, fn, user, access, n, err);
+}

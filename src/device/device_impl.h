@@ -1,0 +1,16 @@
+/* device_impl: what the files of device/ share and nobody else needs. */
+#ifndef DEVICE_DEVICE_IMPL_H
+#define DEVICE_DEVICE_IMPL_H
+
+#include "device/device.h"
+
+/* A retirement refers to e: it outlives dev_event_free() until the last release. device.c */
+void dev_event_hold(struct dev_event *e);
+void dev_event_release(struct dev_event *e);
+
+/* Plain pages, zeroed. n is rounded up by the kernel; (ptr, n) go back together. pages.c */
+void *dev_pages_map(size_t n); /* NULL: errno says why */
+void dev_pages_unmap(void *ptr, size_t n);
+size_t dev_page_size(void);
+
+#endif

@@ -1,0 +1,268 @@
+#include "device/devset.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+
+#define DRIVERS_MAX 16
+
+struct library { /* one driver in this set */
+    const struct dev_driver *driver;
+    void *shared;
+    unsigned count;
+};
+
+struct devset {
+    struct dev_env env;
+    struct library library[DRIVERS_MAX];
+    size_t libraries;
+    struct phys *phys[SPEC_MAX];
+    size_t physes;
+    struct device *device[SPEC_MAX];
+    size_t devices;
+};
+
+/* A list of names in a fixed buffer; "..." when it is full. */
+struct list {
+    char text[200];
+    size_t n;
+};
+
+static void list_add(struct list *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void list_add(struct list *l, const char *fmt, ...)
+{
+    char item[48];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(item, sizeof item, fmt, ap);
+    va_end(ap);
+    if (l->n + strlen(item) + sizeof ", ..." >= sizeof l->text) {
+        if (l->n && l->text[l->n - 1] != '.')
+            l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, ", ...");
+        return;
+    }
+    l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%s", l->n ? ", " : "", item);
+}
+
+/* -- drivers
+ * ---------------------------------------------------------------------------------------- */
+
+static berth_status open_libraries(struct devset *set, berth_err *err)
+{
+    for (const struct dev_driver *const *d = dev_drivers(); *d; d++) {
+        if (set->libraries == DRIVERS_MAX)
+            BUG("more than %d drivers", DRIVERS_MAX);
+        struct library *l = &set->library[set->libraries];
+        l->driver = *d;
+        if ((*d)->library_open && (*d)->library_open(&set->env, &l->shared, err))
+            return err_add(err, "driver %s", (*d)->name);
+        set->libraries++;
+        l->count = (*d)->count(l->shared);
+    }
+    return BERTH_OK;
+}
+
+static berth_status not_here(const struct devset *set, const struct spec_name *name, berth_err *err)
+{
+    struct list l = { .n = 0 };
+    for (size_t i = 0; i < set->libraries; i++) {
+        const struct library *lib = &set->library[i];
+        if (lib->driver->elastic)
+            list_add(&l, "%s%s", lib->driver->name, lib->driver->indexed ? ":N" : "");
+        else if (!lib->driver->indexed && lib->count)
+            list_add(&l, "%s", lib->driver->name);
+        else
+            for (unsigned k = 0; k < lib->count; k++)
+                list_add(&l, "%s:%u", lib->driver->name, k);
+    }
+    return err_set(err, BERTH_EUNSUPPORTED,
+                   "no device %s here; there is: %s (%s@cpu=8g would lend it cpu memory)",
+                   name->text, l.text, name->text);
+}
+
+static struct library *find_library(struct devset *set, const struct spec_name *name)
+{
+    for (size_t i = 0; i < set->libraries; i++) {
+        struct library *l = &set->library[i];
+        if (strcmp(l->driver->name, name->kind) == 0 && l->driver->indexed == name->indexed &&
+            (l->driver->elastic || name->index < l->count))
+            return l;
+    }
+    return NULL;
+}
+
+/* Every real device of the machine with all it has. */
+static void default_spec(const struct devset *set, struct spec *out)
+{
+    out->n = 0;
+    for (size_t i = 0; i < set->libraries; i++) {
+        const struct library *l = &set->library[i];
+        for (unsigned k = 0; k < l->count && out->n < SPEC_MAX; k++) {
+            struct spec_name name = { .indexed = l->driver->indexed, .index = k };
+            snprintf(name.kind, sizeof name.kind, "%s", l->driver->name);
+            if (name.indexed)
+                snprintf(name.text, sizeof name.text, "%.12s:%u", l->driver->name, k);
+            else
+                snprintf(name.text, sizeof name.text, "%s", l->driver->name);
+            out->entry[out->n++] =
+                (struct spec_entry) { .name = name, .phys = name, .budget = SPEC_REST };
+        }
+    }
+}
+
+/* -- budgets
+ * ---------------------------------------------------------------------------------------- */
+
+struct shares {      /* of the entries on one phys */
+    uint64_t stated; /* sum of the budgets that were given */
+    bool rest;       /* one takes what is left */
+};
+
+static berth_status sum_shares(const struct spec *s, const char *phys, struct shares *out,
+                               berth_err *err)
+{
+    *out = (struct shares) { 0 };
+    for (size_t i = 0; i < s->n; i++) {
+        const struct spec_entry *e = &s->entry[i];
+        if (strcmp(e->phys.text, phys) != 0)
+            continue;
+        if (e->budget == SPEC_REST)
+            out->rest = true;
+        else if (__builtin_add_overflow(out->stated, e->budget, &out->stated))
+            return err_set(err, BERTH_ELIMIT, "the budgets on %s do not fit in 64 bits", phys);
+    }
+    return BERTH_OK;
+}
+
+static berth_status open_phys(struct devset *set, const struct spec *s,
+                              const struct spec_name *name, struct phys **out, berth_err *err)
+{
+    struct library *l = find_library(set, name);
+    struct shares sh;
+    for (size_t i = 0; i < set->physes; i++)
+        if (strcmp(set->phys[i]->name, name->text) == 0) {
+            *out = set->phys[i];
+            return BERTH_OK;
+        }
+    if (!l)
+        return not_here(set, name, err);
+    if (sum_shares(s, name->text, &sh, err))
+        return err->code;
+    /* Elastic: what was asked for, or the driver's own idea when somebody takes "the rest". */
+    uint64_t want = l->driver->elastic && !sh.rest ? sh.stated : 0;
+    if (l->driver->open(l->shared, &set->env, name->index, want, out, err))
+        return err_add(err, "opening %s", name->text);
+    set->phys[set->physes++] = *out;
+    return BERTH_OK;
+}
+
+/* The entry's budget in bytes; refused when all on this phys together want more than there is. */
+static berth_status budget_of(const struct spec *s, size_t i, struct phys *p, uint64_t *out,
+                              berth_err *err)
+{
+    uint64_t total, driver_free;
+    struct shares sh;
+    if (p->driver->info(p, &total, &driver_free, err) || sum_shares(s, p->name, &sh, err))
+        return err->code;
+    if (sh.stated > total || (sh.rest && sh.stated == total)) {
+        char want[STR_BYTES_MAX], have[STR_BYTES_MAX];
+        return err_set(err, BERTH_ELIMIT,
+                       "%s has %s (%" PRIu64 " bytes), its devices want %s (%" PRIu64 ")%s",
+                       p->name, str_bytes(total, have), total, str_bytes(sh.stated, want),
+                       sh.stated, sh.rest ? " and a rest" : "");
+    }
+    *out = s->entry[i].budget == SPEC_REST ? total - sh.stated : s->entry[i].budget;
+    return BERTH_OK;
+}
+
+/* -- life
+ * ------------------------------------------------------------------------------------------- */
+
+static berth_status open_entry(struct devset *set, const struct spec *s, size_t i, berth_err *err)
+{
+    const struct spec_entry *e = &s->entry[i];
+    struct dev_config cfg = { .name = e->name.text,
+                              .log = set->env.log,
+                              .stress = set->env.stress };
+    if (open_phys(set, s, &e->phys, &cfg.phys, err) ||
+        budget_of(s, i, cfg.phys, &cfg.budget, err) ||
+        dev_open(&cfg, &set->device[set->devices], err)) {
+        char text[SPEC_ENTRY_TEXT_MAX];
+        return err_add(err, "devices: entry %s", spec_entry_text(s, i, text));
+    }
+    set->devices++;
+    log_info(set->env.log, "dev.open", "dev=%s phys=%s budget=%" PRIu64, cfg.name, cfg.phys->name,
+             cfg.budget);
+    return BERTH_OK;
+}
+
+berth_status devset_open(const struct spec *spec, const struct dev_env *env, struct devset **out,
+                         berth_err *err)
+{
+    struct spec all;
+    *out = NULL;
+    struct devset *set = calloc(1, sizeof *set);
+    if (!set)
+        return err_set(err, BERTH_ENOMEM, "a set of devices");
+    set->env = *env;
+    if (open_libraries(set, err))
+        goto fail;
+    if (!spec) {
+        default_spec(set, &all);
+        spec = &all;
+    }
+    for (size_t i = 0; i < spec->n; i++)
+        if (open_entry(set, spec, i, err))
+            goto fail;
+    *out = set;
+    return BERTH_OK;
+fail:
+    devset_close(set);
+    return err->code;
+}
+
+void devset_close(struct devset *set)
+{
+    if (!set)
+        return;
+    while (set->devices)
+        dev_close(set->device[--set->devices]);
+    while (set->physes) {
+        struct phys *p = set->phys[--set->physes];
+        p->driver->close(p);
+    }
+    while (set->libraries) {
+        struct library *l = &set->library[--set->libraries];
+        if (l->driver->library_close)
+            l->driver->library_close(l->shared);
+    }
+    free(set);
+}
+
+size_t devset_count(const struct devset *set)
+{
+    return set->devices;
+}
+
+struct device *devset_at(const struct devset *set, size_t i)
+{
+    if (i >= set->devices)
+        BUG("device %zu of %zu", i, set->devices);
+    return set->device[i];
+}
+
+berth_status devset_find(const struct devset *set, const char *name, size_t n, size_t *index,
+                         berth_err *err)
+{
+    struct spec_name want;
+    if (spec_parse_name(name, n, &want, err))
+        return err->code;
+    struct list l = { .n = 0 };
+    for (size_t i = 0; i < set->devices; i++) {
+        if (strcmp(set->device[i]->name, want.text) == 0) {
+            *index = i;
+            return BERTH_OK;
+        }
+        list_add(&l, "%s", set->device[i]->name);
+    }
+    return err_set(err, BERTH_ENOTFOUND, "no device %s; there is: %s", want.text, l.text);
+}

@@ -1,0 +1,183 @@
+/* driver: the contract between device/ and one kind of hardware, device/<x>/<x>.c.
+ *
+ * Adding a device is that file, exporting `const struct dev_driver driver_x`, and one line in
+ * devices.def. Nobody but device/ calls these slots; everybody else uses the doors in device.h.
+ *
+ * Words      phys      one physical device, opened once per set however many logical ones share it
+ *            address   uint64_t in the device's own address space, 0 is none. Address arithmetic is
+ *                      allowed (addr + k is byte k); following it as a host pointer is not, unless
+ *                      BERTH_CAP_HOST_VISIBLE. A driver without flat addresses (OpenCL) hands out
+ *                      ranges of an invented space and translates, as null does.
+ *            library   what the devices of one driver share within a set (the opened libcuda, the
+ *                      null engine); never a global
+ * Contract   Pre- and post-conditions stand at each slot. Common to all: pointers are never NULL
+ *            unless said; `err` is filled exactly on failure; a failed call changes nothing and may
+ *            be repeated; *out is NULL (addresses: 0) after a failure. Sizes are > 0.
+ *            Failures: BERTH_ENODEVMEM no device memory (with wanted and free bytes in the text),
+ *            BERTH_ENOMEM no host memory, BERTH_EDEVICE the device or its driver refused (native
+ *            code in err->native), BERTH_EUNSUPPORTED cannot be done here at all.
+ * Optional   Slots marked (optional) may be NULL; the default that device/ then uses is said there.
+ * Threads    The thread that opened the set (the executor) calls everything, except `info`, which
+ *            any thread may call at any time between open and close. */
+#ifndef DEVICE_DRIVER_H
+#define DEVICE_DRIVER_H
+
+#include "base/err.h"
+#include "base/log.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define DEV_NAME_MAX BERTH_DEVICE_NAME_MAX
+#define DEV_INDEX_MAX 255 /* N of a name like cuda:N */
+#define DEV_ALIGN_MIN 256 /* every driver aligns at least to this */
+
+struct phys;
+struct dev_driver;
+struct dev_kernels; /* a driver's kernels by op; arrives with op/ */
+struct null_config; /* device/null/null.h */
+
+/* What drivers may know of the outside; tests hand in another. Borrowed for as long as the set. */
+struct dev_env {
+    const struct log *log;          /* NULL: silent */
+    const char *root;               /* put before /proc and /sys; NULL: "" */
+    const struct null_config *null; /* NULL: defaults */
+    bool stress;                    /* every first try for new device memory fails (tests) */
+};
+
+/* A driver's own struct starts with one of these, filled by its open(). */
+struct phys {
+    const struct dev_driver *driver;
+    char name[DEV_NAME_MAX]; /* "cuda:0" */
+    uint32_t caps;           /* BERTH_CAP_* */
+    size_t align;            /* power of two, >= DEV_ALIGN_MIN */
+    size_t granularity; /* power of two, >= align: allocations smaller than this waste memory */
+};
+
+/* Work in one stream runs in the order it was queued; two streams are ordered by events only. */
+struct dev_stream {
+    struct phys *phys;
+};
+
+/* A mark in a stream. Completes when everything queued on the stream before the latest record is
+ * done. One that was never recorded counts as complete. The rest is for device/ alone: an event
+ * freed while memory retired on it waits lives until that memory is free. */
+struct dev_event {
+    struct phys *phys;
+    unsigned retiring;
+    bool orphan;
+};
+
+enum { DEV_READ = 1, DEV_WRITE = 2 };
+
+struct dev_access { /* what a launched function or the host touches */
+    uint64_t addr;
+    size_t n;
+    unsigned how; /* DEV_READ | DEV_WRITE */
+};
+
+/* ptr[i] is where the bytes of the i-th declared access can be touched, for this call only. */
+typedef void dev_fn(void *user, void *const *ptr);
+
+struct dev_driver {
+    const char *name; /* "cuda": its devices are cuda:0, cuda:1 ..., or just "cpu" if !indexed */
+    bool indexed;
+    bool elastic; /* has no memory of its own size: opens with as much as the spec asks for */
+
+    /* (optional, both or none) What all devices of this driver share in one set. Default: NULL. */
+    berth_status (*library_open)(const struct dev_env *env, void **out, berth_err *err);
+    void (*library_close)(void *library); /* after the last device of the set is closed */
+
+    /* How many are there: 0 .. count-1 can be opened. A missing driver library is count 0 and no
+     * error. An elastic driver returns 0: any index opens, none is in the default set. */
+    unsigned (*count)(void *library);
+
+    /* total: bytes an elastic device shall have, 0 for others. */
+    berth_status (*open)(void *library, const struct dev_env *env, unsigned index, uint64_t total,
+                         struct phys **out, berth_err *err);
+    /* pre: streams, events and memory are freed. Frees what is left all the same. NULL is fine. */
+    void (*close)(struct phys *p);
+
+    /* -- memory ------------------------------------------------------------------------------ */
+
+    /* pre: n is a multiple of align. post: *addr is a multiple of align, unique among live
+     * allocations of the driver, contents unspecified. Slow: called for pool segments only. */
+    berth_status (*alloc)(struct phys *p, size_t n, uint64_t *addr, berth_err *err);
+    /* pre: (addr, n) is exactly what alloc gave and no queued work touches it. Cannot fail: a
+     * driver that is refused logs it. post: the memory is back with the driver or OS. */
+    void (*free)(struct phys *p, uint64_t addr, size_t n);
+    /* Any thread. post: free <= total. Limits that bind the process (cgroup) count. */
+    berth_status (*info)(struct phys *p, uint64_t *total, uint64_t *free, berth_err *err);
+    /* (optional) [addr, addr+n) inside an allocation stays allocated, its contents may go: give the
+     * pages back. Returns how many bytes went. pre: no queued work. Default: keeps them, 0. */
+    size_t (*discard)(struct phys *p, uint64_t addr, size_t n);
+    /* (optional) The pool hands a range out (live) or takes it back. A device that checks its users
+     * hears about it; a failure to note it is not an error. Default: nothing. */
+    void (*mark)(struct phys *p, uint64_t addr, size_t n, bool live);
+
+    /* -- host memory that copies at full speed ------------------------------------------------ */
+
+    /* (optional, both or none) post: page-aligned; pinned if BERTH_CAP_PINNED is set, and reachable
+     * by every device of the driver. Default: plain pages. */
+    berth_status (*host_alloc)(struct phys *p, size_t n, void **out, berth_err *err);
+    void (*host_free)(struct phys *p, void *ptr, size_t n);
+    /* (optional) The host is about to read or write its own bytes at ptr, which copies may also
+     * touch. A device that checks its users verifies the order. Default: nothing. */
+    void (*host_access)(struct phys *p, const void *ptr, size_t n, unsigned how);
+
+    /* -- streams and events ------------------------------------------------------------------- */
+    /* (optional, all nine or none) Default: every call does its work before it returns, streams
+     * and events carry nothing and are always complete. BERTH_CAP_ASYNC says which. */
+
+    berth_status (*stream_new)(struct phys *p, struct dev_stream **out, berth_err *err);
+    void (*stream_free)(struct dev_stream *s); /* waits for its work first */
+    berth_status (*stream_sync)(struct dev_stream *s, berth_err *err); /* post: its work is done */
+    /* Later work on s starts after e as it is recorded now; returns at once. s and e may belong to
+     * two devices of the same driver. */
+    berth_status (*stream_wait)(struct dev_stream *s, struct dev_event *e, berth_err *err);
+    berth_status (*event_new)(struct phys *p, struct dev_event **out, berth_err *err);
+    void (*event_free)(struct dev_event *e); /* waits that refer to it stay valid */
+    /* Moves the mark to the end of s. pre: e and s belong to the same phys. */
+    berth_status (*event_record)(struct dev_event *e, struct dev_stream *s, berth_err *err);
+    berth_status (*event_query)(struct dev_event *e, bool *done, berth_err *err); /* no waiting */
+    berth_status (*event_sync)(struct dev_event *e, berth_err *err);              /* waits */
+
+    /* -- copies: queued on s; both sides stay valid and undisturbed until it is done ------------
+     */
+
+    berth_status (*copy_h2d)(struct dev_stream *s, uint64_t dst, const void *src, size_t n,
+                             berth_err *err);
+    berth_status (*copy_d2h)(struct dev_stream *s, void *dst, uint64_t src, size_t n,
+                             berth_err *err);
+    /* Within s->phys. pre: the ranges do not overlap. */
+    berth_status (*copy_d2d)(struct dev_stream *s, uint64_t dst, uint64_t src, size_t n,
+                             berth_err *err);
+    /* (optional) May `to` read `from` directly? Both of this driver. Default: no. */
+    bool (*can_peer)(const struct phys *to, const struct phys *from);
+    /* (optional) Between two devices of this driver, on a stream of either. pre: can_peer is not
+     * required, a driver may stage by itself. Default: device/ stages through host memory and
+     * waits, see dev_copy(). */
+    berth_status (*copy_peer)(struct dev_stream *s, struct phys *dst_phys, uint64_t dst,
+                              struct phys *src_phys, uint64_t src, size_t n, berth_err *err);
+
+    /* -- work -----------------------------------------------------------------------------------
+     */
+
+    /* (optional) Runs fn on the host in stream order. Declared accesses (at most
+     * DEV_LAUNCH_ACCESS_MAX, copied by the call) are everything it touches of the device's memory;
+     * `user` stays valid until it has run. Default: BERTH_EUNSUPPORTED. */
+    berth_status (*launch)(struct dev_stream *s, dev_fn *fn, void *user,
+                           const struct dev_access *access, size_t n, berth_err *err);
+    const struct dev_kernels *kernels; /* (optional) Default: none, op/ uses the reference. */
+};
+
+#define DEV_LAUNCH_ACCESS_MAX 16
+
+/* The drivers of this build, in the order of devices.def, NULL at the end. */
+const struct dev_driver *const *dev_drivers(void);
+
+#define DEVICE(x) extern const struct dev_driver driver_##x;
+#include "device/devices.def"
+#undef DEVICE
+
+#endif

@@ -1,0 +1,371 @@
+/* mem: the doors to device memory: pool, ledger and retirement put together. */
+#include "base/str.h"
+#include "base/sz.h"
+#include "device/device_impl.h"
+#include "device/ledger.h"
+#include "device/pool.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#ifdef BERTH_CHECKS
+/* A full walk costs as much as there are ranges: every time while there are few, then now and then.
+ */
+static void check(const struct device *d)
+{
+    const struct dev_stats *s = pool_stats(d->pool);
+    berth_err err;
+    if (s->ranges > 128 && (s->allocs + s->frees) % 512)
+        return;
+    if (dev_check(d, &err))
+        BUG("%s", err.msg);
+}
+#else
+static void check(const struct device *d)
+{
+    (void)d;
+}
+#endif
+
+/* -- life ----------------------------------------------------------------------------------------
+ */
+
+berth_status dev_open(const struct dev_config *cfg, struct device **out, berth_err *err)
+{
+    *out = NULL;
+    struct device *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(err, BERTH_ENOMEM, "device %s", cfg->name);
+    snprintf(d->name, sizeof d->name, "%s", cfg->name);
+    d->phys = cfg->phys;
+    d->budget = cfg->budget;
+    d->log = cfg->log;
+    d->retired_end = &d->retired;
+    struct pool_config pc = { .phys = cfg->phys, .budget = cfg->budget, .stress = cfg->stress };
+    if (pool_new(&pc, &d->pool, err) || ledger_new(d, &d->ledger, err)) {
+        pool_free(d->pool);
+        free(d);
+        return err_add(err, "opening %s", cfg->name);
+    }
+    *out = d;
+    return BERTH_OK;
+}
+
+void dev_close(struct device *d)
+{
+    if (!d)
+        return;
+    berth_err err;
+    if (dev_drain(d, NULL, &err))
+        log_error(d->log, "dev.close", "dev=%s why=\"%s\"", d->name, err.msg);
+    struct pool_range *next;
+    for (struct pool_range *r = d->retired; r; r = next) { /* the device did not let go: we do */
+        next = r->waiting;
+        dev_event_release(r->event);
+    }
+    for (const struct dev_owner *o = d->ledger->lines; o; o = o->next)
+        if (o->count)
+            log_error(d->log, "dev.leak",
+                      "dev=%s owner=\"%s\" kind=%s bytes=%" PRIu64 " ranges=%" PRIu64, d->name,
+                      o->name, dev_kind_name(o->kind), o->bytes, o->count);
+    pool_free(d->pool);
+    ledger_free(d->ledger);
+    free(d);
+}
+
+berth_status dev_owner_open(struct device *d, const char *name, enum dev_kind kind,
+                            struct dev_owner **out, berth_err *err)
+{
+    berth_status s = ledger_line_open(d->ledger, name, kind, out, err);
+    return s ? err_add(err, "%s", d->name) : BERTH_OK;
+}
+
+void dev_owner_close(struct dev_owner *o)
+{
+    if (o)
+        ledger_line_close(o);
+}
+
+/* -- alloc, free ----------------------------------------------------------------------------------
+ */
+
+static berth_status no_room(struct device *d, size_t n, berth_err *err)
+{
+    uint64_t in[DEV_KIND_COUNT], total, driver_free;
+    char wanted[STR_BYTES_MAX], free_text[32] = "unknown", why[sizeof err->msg];
+    const struct dev_stats s = ledger_stats(d->ledger);
+    berth_err ignored;
+    snprintf(why, sizeof why, "%s", err->msg);
+    if (!d->phys->driver->info(d->phys, &total, &driver_free, &ignored))
+        snprintf(free_text, sizeof free_text, "%" PRIu64, driver_free);
+    ledger_by_kind(d->ledger, in);
+    return err_set(err, BERTH_ENODEVMEM,
+                   "%s: no room for %s: wanted %zu, in use %" PRIu64 " (weights %" PRIu64
+                   ", staging %" PRIu64 ", activations %" PRIu64 "), idle %" PRIu64
+                   " (largest range %zu), retired %" PRIu64 ", budget %" PRIu64
+                   ", driver free %s; %s",
+                   d->name, str_bytes(n, wanted), n, s.in_use, in[DEV_WEIGHTS], in[DEV_STAGING],
+                   in[DEV_ACTIVATIONS], in[DEV_POOL_IDLE], pool_largest_idle(d->pool), s.retired,
+                   d->budget, free_text, why);
+}
+
+/* Puts the range back where it came from. pre: nothing reads it any more. */
+static void give(struct device *d, struct pool_range *r)
+{
+    struct dev_owner *o = r->owner;
+    uint64_t bytes = r->n, requested = r->requested;
+    pool_give(d->pool, r);
+    ledger_sub(o, bytes, requested, pool_stats(d->pool));
+    check(d);
+}
+
+/* The pool is empty-handed: takes back what was retired, first what is done, then one by one what
+ * has to be waited for, until the wish fits. */
+static berth_status take_after_retired(struct device *d, size_t n, struct pool_range **out,
+                                       berth_err *err)
+{
+    uint64_t freed = 0;
+    berth_status s = dev_poll(d, &freed, err);
+    if (s)
+        return s;
+    s = BERTH_ENODEVMEM;
+    if (freed)
+        s = pool_take(d->pool, n, out, err);
+    while (s == BERTH_ENODEVMEM && d->retired) {
+        berth_status w = dev_event_sync(d->retired->event, err);
+        if (!w)
+            w = dev_poll(d, NULL, err);
+        if (w)
+            return w;
+        s = pool_take(d->pool, n, out, err);
+    }
+    return s;
+}
+
+berth_status dev_alloc(struct device *d, struct dev_owner *o, size_t n, struct dev_mem *out,
+                       berth_err *err)
+{
+    struct pool_range *r;
+    *out = (struct dev_mem) { 0 };
+    if (o->ledger != d->ledger || o->kind == DEV_PINNED)
+        BUG("owner '%s' (%s) is not one of %s's", o->name, dev_kind_name(o->kind), d->name);
+    berth_status s = pool_take(d->pool, n, &r, err);
+    if (s == BERTH_ENODEVMEM && d->retired)
+        s = take_after_retired(d, n, &r, err);
+    if (s) {
+        ledger_publish(d->ledger, pool_stats(d->pool)); /* idle segments may have gone */
+        return s == BERTH_ENODEVMEM ? no_room(d, n, err)
+                                    : err_add(err, "%s: %zu bytes for '%s'", d->name, n, o->name);
+    }
+    r->owner = o;
+    ledger_add(o, r->n, n, pool_stats(d->pool));
+    *out = (struct dev_mem) { .dev = d, .addr = r->addr, .n = n, .range = r };
+    check(d);
+    return BERTH_OK;
+}
+
+static struct pool_range *take_apart(struct dev_mem *m)
+{
+    struct pool_range *r = m->range;
+    if (!r->busy || r->addr != m->addr || r->event)
+        BUG("%s: memory at %#" PRIx64 " was given up before", m->dev->name, m->addr);
+    *m = (struct dev_mem) { 0 };
+    return r;
+}
+
+void dev_free(struct dev_mem *m)
+{
+    struct device *d = m->dev;
+    if (d)
+        give(d, take_apart(m));
+}
+
+/* -- retire
+ * ----------------------------------------------------------------------------------------- */
+
+void dev_retire(struct dev_mem *m, struct dev_event *e)
+{
+    struct device *d = m->dev;
+    if (!d)
+        return;
+    struct pool_range *r = take_apart(m);
+    dev_event_hold(e);
+    r->event = e;
+    r->waiting = NULL;
+    *d->retired_end = r;
+    d->retired_end = &r->waiting;
+    ledger_retired(d->ledger, r->n, 0);
+}
+
+/* Frees the retired range *at, which the queue then no longer has. */
+static uint64_t free_retired(struct device *d, struct pool_range **at)
+{
+    struct pool_range *r = *at;
+    struct dev_event *e = r->event;
+    uint64_t n = r->n;
+    *at = r->waiting;
+    if (!*at)
+        d->retired_end = at;
+    ledger_retired(d->ledger, 0, n);
+    give(d, r);
+    dev_event_release(e);
+    return n;
+}
+
+berth_status dev_poll(struct device *d, uint64_t *freed, berth_err *err)
+{
+    uint64_t n = 0;
+    berth_status s = BERTH_OK;
+    const struct dev_event *last = NULL; /* blocks of one layer share their event: ask it once */
+    bool done = false;
+    for (struct pool_range **at = &d->retired; *at && !s;) {
+        if ((*at)->event != last) {
+            last = (*at)->event;
+            s = dev_event_query((*at)->event, &done, err);
+        }
+        if (s || !done)
+            at = &(*at)->waiting;
+        else {
+            unsigned holds = (*at)->event->retiring;
+            n += free_retired(d, at);
+            if (holds == 1) /* the event may be gone, and its address may come again */
+                last = NULL;
+        }
+    }
+    if (freed)
+        *freed = n;
+    return s ? err_add(err, "%s: retired memory", d->name) : BERTH_OK;
+}
+
+berth_status dev_drain(struct device *d, uint64_t *freed, berth_err *err)
+{
+    uint64_t n = 0;
+    berth_status s = BERTH_OK;
+    while (!s && d->retired) {
+        s = dev_event_sync(d->retired->event, err);
+        if (!s)
+            n += free_retired(d, &d->retired);
+    }
+    if (freed)
+        *freed = n;
+    return s ? err_add(err, "%s: retired memory", d->name) : BERTH_OK;
+}
+
+struct dev_trimmed dev_trim(struct device *d)
+{
+    struct dev_trimmed t = pool_trim(d->pool);
+    ledger_publish(d->ledger, pool_stats(d->pool));
+    check(d);
+    log_debug(d->log, "dev.trim", "dev=%s released=%" PRIu64 " discarded=%" PRIu64 " idle=%" PRIu64,
+              d->name, t.released, t.discarded, t.idle);
+    return t;
+}
+
+/* -- host memory
+ * -------------------------------------------------------------------------------------- */
+
+berth_status dev_host_alloc(struct device *d, struct dev_owner *o, size_t n, struct dev_host *out,
+                            berth_err *err)
+{
+    struct device *payer = o->ledger->device;
+    const struct dev_driver *driver = d->phys->driver;
+    size_t size;
+    void *ptr = NULL;
+    *out = (struct dev_host) { 0 };
+    if (o->kind != DEV_PINNED)
+        BUG("owner '%s' of host memory has kind %s", o->name, dev_kind_name(o->kind));
+    if (!n || !sz_align(n, dev_page_size(), &size))
+        return err_set(err, BERTH_EINVAL, "%s: %zu bytes of host memory", d->name, n);
+    uint64_t before = ledger_stats(payer->ledger).pinned;
+    bool counts = dev_can(payer, BERTH_CAP_HOST_VISIBLE);
+    if (counts && (before > UINT64_MAX - size || !pool_reserve(payer->pool, before + size))) {
+        ledger_publish(payer->ledger, pool_stats(payer->pool));
+        err_set(err, BERTH_ENODEVMEM, "pinned %" PRIu64, before);
+        return no_room(payer, n, err);
+    }
+    berth_status s = BERTH_OK;
+    if (driver->host_alloc)
+        s = driver->host_alloc(d->phys, size, &ptr, err);
+    else if (!(ptr = dev_pages_map(size)))
+        s = err_sys(err, BERTH_ENOMEM, errno, "%zu bytes of host memory", size);
+    if (s) {
+        if (counts && !pool_reserve(payer->pool, before))
+            BUG("%s: a smaller reserve does not fit", payer->name);
+        ledger_publish(payer->ledger, pool_stats(payer->pool));
+        return err_add(err, "%s: host memory for '%s'", d->name, o->name);
+    }
+    ledger_add(o, size, n, pool_stats(payer->pool));
+    *out = (struct dev_host) { .phys = d->phys, .ptr = ptr, .n = n, .held = size, .owner = o };
+    check(payer);
+    return BERTH_OK;
+}
+
+void dev_host_free(struct dev_host *h)
+{
+    if (!h->ptr)
+        return;
+    struct device *payer = h->owner->ledger->device;
+    if (h->phys->driver->host_free)
+        h->phys->driver->host_free(h->phys, h->ptr, h->held);
+    else
+        dev_pages_unmap(h->ptr, h->held);
+    ledger_sub(h->owner, h->held, h->n, NULL);
+    if (dev_can(payer, BERTH_CAP_HOST_VISIBLE) &&
+        !pool_reserve(payer->pool, ledger_stats(payer->ledger).pinned))
+        BUG("%s: a smaller reserve does not fit", payer->name);
+    *h = (struct dev_host) { 0 };
+    check(payer);
+}
+
+void dev_host_access(struct device *d, const void *ptr, size_t n, unsigned how)
+{
+    if (d->phys->driver->host_access && n)
+        d->phys->driver->host_access(d->phys, ptr, n, how);
+}
+
+/* -- reports
+ * ------------------------------------------------------------------------------------------ */
+
+berth_status dev_info(const struct device *d, struct dev_info *out, berth_err *err)
+{
+    *out = (struct dev_info) { .budget = d->budget };
+    berth_status s = d->phys->driver->info(d->phys, &out->total, &out->free, err);
+    if (s)
+        return err_add(err, "%s", d->name);
+    out->stats = ledger_stats(d->ledger);
+    return BERTH_OK;
+}
+
+size_t dev_ledger(const struct device *d, struct dev_ledger_row *row, size_t cap,
+                  struct dev_stats *sum)
+{
+    return ledger_rows(d->ledger, row, cap, sum);
+}
+
+berth_status dev_check(const struct device *d, berth_err *err)
+{
+    const struct dev_stats *s = pool_stats(d->pool);
+    if (pool_check(d->pool, err) || ledger_check(d->ledger, s, err))
+        return err_add(err, "%s", d->name);
+    uint64_t retired = 0, busy = 0;
+    for (const struct pool_range *r = d->retired; r; r = r->waiting) {
+        if (!r->busy || !r->event || !r->owner)
+            return err_set(err, BERTH_EDEVICE, "%s: a retired range is not in use", d->name);
+        retired += r->n;
+    }
+    for (const struct pool_range *r = pool_next_busy(d->pool, NULL); r;
+         r = pool_next_busy(d->pool, r)) {
+        if (!r->owner || r->owner->ledger != d->ledger)
+            return err_set(err, BERTH_EDEVICE, "%s: a range without an owner", d->name);
+        busy += r->n;
+    }
+    const struct dev_stats pub = ledger_stats(d->ledger);
+    uint64_t pinned = dev_can(d, BERTH_CAP_HOST_VISIBLE) ? pub.pinned : 0;
+    if (retired != pub.retired || busy != s->in_use)
+        return err_set(err, BERTH_EDEVICE, "%s: retired %" PRIu64 " counted %" PRIu64, d->name,
+                       retired, pub.retired);
+    if (pinned > d->budget || s->in_use + s->idle > d->budget - pinned)
+        return err_set(err, BERTH_EDEVICE, "%s: held %" PRIu64 " of %" PRIu64, d->name,
+                       s->in_use + s->idle + pinned, d->budget);
+    return BERTH_OK;
+}

@@ -1,0 +1,388 @@
+/* null: the driver of devices that do not exist: invented addresses over host pages. */
+#include "device/null/null_impl.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+static const char *call_name(enum null_call call)
+{
+    static const char *const name[] = {
+#define CALL_NAME(id, text) text,
+        NULL_CALL_MAP(CALL_NAME)
+#undef CALL_NAME
+    };
+    return name[call];
+}
+
+bool null_call_fails(struct null_dev *d, enum null_call call, berth_err *err)
+{
+    uint64_t n = atomic_fetch_add(&d->calls[call], 1) + 1;
+    uint64_t any = atomic_fetch_add(&d->calls[NULL_ANY], 1) + 1;
+    if (n != atomic_load(&d->fail_at[call]) && any != atomic_load(&d->fail_at[NULL_ANY]))
+        return false;
+    berth_status code = call == NULL_ALLOC        ? BERTH_ENODEVMEM
+                        : call == NULL_HOST_ALLOC ? BERTH_ENOMEM
+                                                  : BERTH_EDEVICE;
+    err_set(err, code, "%s: %s number %" PRIu64 " was told to fail", d->base.name, call_name(call),
+            n);
+    return true;
+}
+
+static void fail_at(struct null_dev *d, enum null_call call, uint64_t k)
+{
+    atomic_store(&d->fail_at[call], k ? atomic_load(&d->calls[call]) + k : 0);
+}
+
+/* -- library
+ * ---------------------------------------------------------------------------------------- */
+
+static berth_status library_open(const struct dev_env *env, void **out, berth_err *err)
+{
+    *out = NULL;
+    struct world *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_set(err, BERTH_ENOMEM, "the null engine");
+    w->log = env->log;
+    if (env->null)
+        w->cfg = *env->null;
+    w->rng = w->cfg.seed;
+    w->host.access.elem = sizeof(struct access);
+    w->host.dead.elem = sizeof(struct interval);
+    w->graves.elem = sizeof(struct grave);
+    *out = w;
+    return BERTH_OK;
+}
+
+static void library_close(void *library)
+{
+    struct world *w = library;
+    if (!w)
+        return;
+    for (size_t i = 0; i < w->graves.n; i++) {
+        struct grave *g = vec_at(&w->graves, i);
+        dev_pages_unmap(g->ptr, g->n);
+    }
+    vec_release(&w->graves);
+    shadow_release(&w->host);
+    free(w);
+}
+
+static unsigned count(void *library)
+{
+    (void)library;
+    return 0;
+}
+
+/* If there is no memory to remember it the pages stay mapped: a leak in a test beats a crash. */
+void null_bury(struct world *w, void *ptr, size_t n)
+{
+    struct grave *g = vec_add(&w->graves);
+    if (g)
+        *g = (struct grave) { ptr, n };
+}
+
+/* -- life
+ * ------------------------------------------------------------------------------------------- */
+
+static berth_status null_open(void *library, const struct dev_env *env, unsigned index,
+                              uint64_t total, struct phys **out, berth_err *err)
+{
+    struct world *w = library;
+    (void)env;
+    *out = NULL;
+    struct null_dev *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(err, BERTH_ENOMEM, "null:%u", index);
+    snprintf(d->base.name, sizeof d->base.name, "null:%u", index);
+    d->base.driver = &driver_null;
+    d->base.caps = BERTH_CAP_ASYNC | BERTH_CAP_PINNED | BERTH_CAP_PEER | BERTH_CAP_LAUNCH;
+    d->base.align = DEV_ALIGN_MIN;
+    d->base.granularity = DEV_ALIGN_MIN;
+    d->world = w;
+    d->total = total ? total : NULL_TOTAL_DEFAULT;
+    d->first_addr = (uint64_t)(index + 1) << 48; /* far from host addresses and from each other */
+    d->next_addr = d->first_addr;
+    d->blocks.elem = sizeof(struct block *);
+    fail_at(d, w->cfg.fail_call, w->cfg.fail_at);
+    if (null_call_fails(d, NULL_OPEN, err)) {
+        free(d);
+        return err->code;
+    }
+    *out = &d->base;
+    return BERTH_OK;
+}
+
+static void block_free(struct block *b)
+{
+    shadow_release(&b->shadow);
+    free(b);
+}
+
+static void null_close(struct phys *p)
+{
+    if (!p)
+        return;
+    struct null_dev *d = null_of(p);
+    struct world *w = d->world;
+    for (unsigned a = 1; a < ACTORS; a++) {
+        struct null_stream *s = w->stream[a];
+        if (!s || s->base.phys != p)
+            continue;
+        hazard_report(w, NULL_LEAK, "%s stream %" PRIu64 " was not freed before close", p->name,
+                      s->serial);
+        null_stream_free(&s->base);
+    }
+    while (d->events) {
+        hazard_report(w, NULL_LEAK, "an event of %s was not freed before close", p->name);
+        null_event_free(&d->events->base);
+    }
+    if (d->host_blocks)
+        hazard_report(w, NULL_LEAK, "%zu pinned ranges of %s were not freed before close",
+                      d->host_blocks, p->name);
+    if (d->blocks.n) {
+        engine_run(w); /* queued work of other devices may touch them */
+        const struct block *b = *(struct block **)vec_at(&d->blocks, 0);
+        hazard_report(w, NULL_LEAK,
+                      "%zu allocations of %s were not freed before close, the first is [%#" PRIx64
+                      ", +%zu)",
+                      d->blocks.n, p->name, b->addr, b->n);
+    }
+    for (size_t i = 0; i < d->blocks.n; i++) {
+        struct block *b = *(struct block **)vec_at(&d->blocks, i);
+        dev_pages_unmap(b->host, b->n);
+        block_free(b);
+    }
+    vec_release(&d->blocks);
+    free(d);
+}
+
+/* -- memory
+ * ----------------------------------------------------------------------------------------- */
+
+static berth_status null_info(struct phys *p, uint64_t *total, uint64_t *free_bytes, berth_err *err)
+{
+    struct null_dev *d = null_of(p);
+    if (null_call_fails(d, NULL_INFO, err))
+        return err->code;
+    *total = d->total;
+    *free_bytes = d->total - atomic_load(&d->used);
+    return BERTH_OK;
+}
+
+static size_t block_index(const struct null_dev *d, uint64_t addr) /* first with addr beyond it */
+{
+    size_t lo = 0, hi = d->blocks.n;
+    struct block *const *b = d->blocks.p;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (b[mid]->addr <= addr)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+struct block *null_block_at(struct null_dev *d, uint64_t addr)
+{
+    size_t i = block_index(d, addr);
+    struct block *b = i ? *(struct block **)vec_at(&d->blocks, i - 1) : NULL;
+    return b && addr - b->addr < b->n ? b : NULL;
+}
+
+static berth_status null_alloc(struct phys *p, size_t n, uint64_t *addr, berth_err *err)
+{
+    struct null_dev *d = null_of(p);
+    uint64_t left = d->total - atomic_load(&d->used);
+    *addr = 0;
+    if (null_call_fails(d, NULL_ALLOC, err))
+        return err->code;
+    if (n > left)
+        return err_set(err, BERTH_ENODEVMEM,
+                       "%s: %zu bytes wanted, %" PRIu64 " of %" PRIu64 " free", p->name, n, left,
+                       d->total);
+    struct block *b = calloc(1, sizeof *b);
+    struct block **slot = b ? vec_add(&d->blocks) : NULL;
+    if (!slot) {
+        free(b);
+        return err_set(err, BERTH_ENOMEM, "%s: a block", p->name);
+    }
+    b->host = dev_pages_map(n);
+    if (!b->host) {
+        vec_pop(&d->blocks);
+        free(b);
+        return err_sys(err, BERTH_ENODEVMEM, errno, "%s: mapping %zu bytes", p->name, n);
+    }
+    b->addr = d->next_addr;
+    b->n = n;
+    b->shadow.access.elem = sizeof(struct access);
+    b->shadow.dead.elem = sizeof(struct interval);
+    d->next_addr += n + p->align; /* a gap: running over the end meets nobody */
+    *slot = b;
+    atomic_fetch_add(&d->used, n);
+    *addr = b->addr;
+    return BERTH_OK;
+}
+
+static void null_free(struct phys *p, uint64_t addr, size_t n)
+{
+    struct null_dev *d = null_of(p);
+    struct block *b = null_block_at(d, addr);
+    if (!b || b->addr != addr || b->n != n)
+        BUG("%s: free of [%#" PRIx64 ", +%zu), which is no allocation", p->name, addr, n);
+    struct actor_op by = host_op(d->world, "free");
+    shadow_free(&b->shadow, &by, addr, addr + n);
+    if (by.found)
+        null_bury(d->world, b->host, n);
+    else
+        dev_pages_unmap(b->host, n);
+    size_t i = block_index(d, addr) - 1;
+    struct block **blocks = d->blocks.p;
+    memmove(blocks + i, blocks + i + 1, (d->blocks.n - i - 1) * sizeof *blocks);
+    vec_pop(&d->blocks);
+    block_free(b);
+    atomic_fetch_sub(&d->used, n);
+}
+
+static void null_mark(struct phys *p, uint64_t addr, size_t n, bool live)
+{
+    struct null_dev *d = null_of(p);
+    struct block *b = null_block_at(d, addr);
+    if (!b || n > b->n - (addr - b->addr))
+        BUG("%s: mark of [%#" PRIx64 ", +%zu), which is not allocated", p->name, addr, n);
+    if (live) {
+        shadow_revive(&b->shadow, addr, addr + n);
+        return;
+    }
+    struct actor_op by = host_op(d->world, "free");
+    shadow_free(&b->shadow, &by, addr, addr + n);
+    shadow_kill(&b->shadow, addr, addr + n);
+}
+
+static berth_status null_host_alloc(struct phys *p, size_t n, void **out, berth_err *err)
+{
+    *out = NULL;
+    if (null_call_fails(null_of(p), NULL_HOST_ALLOC, err))
+        return err->code;
+    *out = dev_pages_map(n);
+    if (!*out)
+        return err_sys(err, BERTH_ENOMEM, errno, "%s: mapping %zu host bytes", p->name, n);
+    null_of(p)->host_blocks++;
+    return BERTH_OK;
+}
+
+static void null_host_free(struct phys *p, void *ptr, size_t n)
+{
+    struct world *w = null_of(p)->world;
+    struct actor_op by = host_op(w, "host free");
+    shadow_free(&w->host, &by, (uintptr_t)ptr, (uintptr_t)ptr + n);
+    if (by.found)
+        null_bury(w, ptr, n);
+    else
+        dev_pages_unmap(ptr, n);
+    null_of(p)->host_blocks--;
+}
+
+static void null_host_access(struct phys *p, const void *ptr, size_t n, unsigned how)
+{
+    struct world *w = null_of(p)->world;
+    struct actor_op by = host_op(w, how & DEV_WRITE ? "host write" : "host read");
+    shadow_check(&w->host, &by, (uintptr_t)ptr, (uintptr_t)ptr + n, how);
+    /* Not recorded: all that is queued later comes after what the host did before. */
+}
+
+static bool null_can_peer(const struct phys *to, const struct phys *from)
+{
+    return ((const struct null_dev *)to)->world == ((const struct null_dev *)from)->world;
+}
+
+const struct dev_driver driver_null = {
+    .name = "null",
+    .indexed = true,
+    .elastic = true,
+    .library_open = library_open,
+    .library_close = library_close,
+    .count = count,
+    .open = null_open,
+    .close = null_close,
+    .alloc = null_alloc,
+    .free = null_free,
+    .info = null_info,
+    .mark = null_mark,
+    .host_alloc = null_host_alloc,
+    .host_free = null_host_free,
+    .host_access = null_host_access,
+    .stream_new = null_stream_new,
+    .stream_free = null_stream_free,
+    .stream_sync = null_stream_sync,
+    .stream_wait = null_stream_wait,
+    .event_new = null_event_new,
+    .event_free = null_event_free,
+    .event_record = null_event_record,
+    .event_query = null_event_query,
+    .event_sync = null_event_sync,
+    .copy_h2d = null_copy_h2d,
+    .copy_d2h = null_copy_d2h,
+    .copy_d2d = null_copy_d2d,
+    .can_peer = null_can_peer,
+    .copy_peer = null_copy_peer,
+    .launch = null_launch,
+};
+
+/* -- for tests
+ * ---------------------------------------------------------------------------------------- */
+
+static struct null_dev *of(const struct device *d)
+{
+    if (d->phys->driver != &driver_null)
+        BUG("%s is no null device", d->name);
+    return null_of(d->phys);
+}
+
+void null_fail(struct device *d, enum null_call call, uint64_t k)
+{
+    fail_at(of(d), call, k);
+}
+
+uint64_t null_calls(const struct device *d, enum null_call call)
+{
+    return atomic_load(&of(d)->calls[call]);
+}
+
+void null_seed(struct device *d, uint64_t seed)
+{
+    of(d)->world->rng = seed;
+}
+
+bool null_step(struct device *d)
+{
+    return engine_step(of(d)->world);
+}
+
+void null_run(struct device *d)
+{
+    engine_run(of(d)->world);
+}
+
+size_t null_queued(const struct device *d)
+{
+    return of(d)->world->queued;
+}
+
+uint64_t null_hazards(const struct device *d)
+{
+    uint64_t n = 0;
+    for (int k = 0; k < NULL_HAZARD_COUNT; k++)
+        n += of(d)->world->hazards[k];
+    return n;
+}
+
+uint64_t null_hazards_of(const struct device *d, enum null_hazard kind)
+{
+    return of(d)->world->hazards[kind];
+}
+
+const char *null_last_hazard(const struct device *d)
+{
+    return of(d)->world->last;
+}

@@ -1,0 +1,92 @@
+/* null: devices without hardware, for tests: null:0, null:1, ...
+ *
+ * Memory     as many bytes as the spec says, backed by host pages that are touched only when used.
+ *            Addresses are invented and never used twice, so that following one as a pointer, or
+ *            using one after its end, is noticed.
+ * Failing    null_fail(): the k-th call of a kind from now on fails, once.
+ * Engine     Copies and launches are queued and take effect when their stream runs: by null_step()
+ *            and null_run(), in an order drawn from the seed that respects streams and events; or
+ *            when somebody waits. All null devices of a set share one engine.
+ * Hazards    Whether two accesses to the same bytes are ordered is decided by happens-before, not
+ * by what the drawn order happened to be: the host and every stream carry a vector clock,
+ *            record/wait/sync join them, and each access is held against the earlier ones when it
+ *            is *queued*. Found: a read of bytes whose write is not ordered before it, overwriting
+ *            what may still be read or written, freeing what queued work touches, use of freed or
+ *            unknown memory, leaks at close. Host memory counts too: copies touch it by themselves,
+ *            the host says so with dev_host_access().
+ * Threads    as every driver: one thread, except info. */
+#ifndef DEVICE_NULL_NULL_H
+#define DEVICE_NULL_NULL_H
+
+#include "device/device.h"
+
+#define NULL_TOTAL_DEFAULT (UINT64_C(16) << 30) /* bytes of a null device nobody gave a size */
+#define NULL_STREAMS_MAX 63                     /* at a time in one set */
+
+/* Calls that can be made to fail. ALLOC and HOST_ALLOC then say "no memory", all others EDEVICE. */
+#define NULL_CALL_MAP(X)                                                                           \
+    X(OPEN, "open")                                                                                \
+    X(ALLOC, "alloc")                                                                              \
+    X(INFO, "info")                                                                                \
+    X(HOST_ALLOC, "host_alloc")                                                                    \
+    X(STREAM_NEW, "stream_new")                                                                    \
+    X(STREAM_SYNC, "stream_sync")                                                                  \
+    X(STREAM_WAIT, "stream_wait")                                                                  \
+    X(EVENT_NEW, "event_new")                                                                      \
+    X(EVENT_RECORD, "event_record")                                                                \
+    X(EVENT_QUERY, "event_query")                                                                  \
+    X(EVENT_SYNC, "event_sync")                                                                    \
+    X(COPY, "copy")                                                                                \
+    X(LAUNCH, "launch")                                                                            \
+    X(ANY, "any") /* counts every call of the others */
+
+enum null_call {
+#define NULL_CALL_ENUM(name, text) NULL_##name,
+    NULL_CALL_MAP(NULL_CALL_ENUM)
+#undef NULL_CALL_ENUM
+        NULL_CALL_COUNT
+};
+
+#define NULL_HAZARD_MAP(X)                                                                         \
+    X(READ_UNWRITTEN, "reads bytes whose write is not ordered before it")                          \
+    X(OVERWRITE_READ, "overwrites bytes that may still be read")                                   \
+    X(OVERWRITE_WRITE, "overwrites bytes that may still be written")                               \
+    X(FREE_PENDING, "frees bytes that queued work touches")                                        \
+    X(USE_FREED, "touches bytes that are free")                                                    \
+    X(UNKNOWN_ADDRESS, "touches bytes that were never allocated")                                  \
+    X(LEAK, "was not freed before close")
+
+enum null_hazard {
+#define NULL_HAZARD_ENUM(name, text) NULL_##name,
+    NULL_HAZARD_MAP(NULL_HAZARD_ENUM)
+#undef NULL_HAZARD_ENUM
+        NULL_HAZARD_COUNT
+};
+
+/* text: who does what to which bytes, and who else is at them. Borrowed for the call. */
+typedef void null_hazard_fn(void *user, enum null_hazard kind, const char *text);
+
+struct null_config { /* zero: defaults */
+    uint64_t seed;   /* of the drawn order */
+    bool lazy;       /* asking an event runs nothing; else each question runs one step */
+    bool strict;     /* a call that makes a hazard fails with BERTH_EDEVICE and queues nothing */
+    enum null_call fail_call;
+    uint64_t fail_at; /* as null_fail() on every device, from its open on; 0: never */
+    null_hazard_fn *on_hazard;
+    void *user;
+};
+
+/* d: a null device; BUG otherwise. Engine-wide ones act on all null devices of d's set. */
+
+/* The k-th call of this kind on d's phys from now fails (1: the next). 0: none does. */
+void null_fail(struct device *d, enum null_call call, uint64_t k);
+uint64_t null_calls(const struct device *d, enum null_call call); /* so far, failed ones included */
+void null_seed(struct device *d, uint64_t seed);
+bool null_step(struct device *d);           /* runs one queued operation; false: none is queued */
+void null_run(struct device *d);            /* until nothing is queued */
+size_t null_queued(const struct device *d); /* operations, marks and waits included */
+uint64_t null_hazards(const struct device *d); /* found so far, all kinds */
+uint64_t null_hazards_of(const struct device *d, enum null_hazard kind);
+const char *null_last_hazard(const struct device *d); /* text of the latest; "" if none */
+
+#endif

@@ -1,0 +1,602 @@
+#include "device/pool.h"
+
+#include "base/sz.h"
+
+#include <inttypes.h>
+
+#define SL_BITS 5 /* bins per power of two, as a power of two */
+#define SL_COUNT (1u << SL_BITS)
+#define FL_COUNT 53   /* sizes below 2^64 in units of at least 2^8 bytes, see bin_of() */
+#define LOOK 16       /* ranges of the size's own bin that are looked at before a fuller bin */
+#define CHUNK 64      /* tags per allocation of host memory */
+#define TAGS_NEEDED 2 /* one take uses at most: the new segment's range and the rest of a split */
+
+static const struct {
+    size_t max;     /* largest range of the class */
+    size_t segment; /* 0: the size itself */
+} classes[] = {
+    { (size_t)1 << 20, (size_t)2 << 20 },
+    { (size_t)16 << 20, (size_t)32 << 20 },
+    { SIZE_MAX, 0 },
+};
+#define CLASS_COUNT ARRAY_LEN(classes)
+
+struct pool_segment {
+    struct pool_segment *prev, *next;
+    uint64_t addr;
+    size_t n;
+    size_t busy; /* ranges; 0: one idle range covers the segment */
+    unsigned class;
+    struct pool_range *first;
+};
+
+struct bins {
+    uint64_t fl; /* bit f: some bin of row f has ranges */
+    uint32_t sl[FL_COUNT];
+    struct pool_range *head[FL_COUNT][SL_COUNT];
+};
+
+struct tags {
+    struct tags *next;
+    struct pool_range range[CHUNK];
+};
+
+struct pool {
+    struct phys *phys;
+    uint64_t budget, reserved;
+    bool stress;
+    unsigned shift; /* log2 of the alignment, the unit of bin sizes */
+    struct pool_segment *segments;
+    struct tags *tags;
+    struct pool_range *spare; /* unused tags, by bin_next */
+    size_t spares;
+    struct dev_stats stats;
+    struct bins bins[CLASS_COUNT];
+};
+
+/* -- tags ---------------------------------------------------------------------------------------
+ */
+
+static bool tags_reserve(struct pool *p)
+{
+    if (p->spares >= TAGS_NEEDED)
+        return true;
+    struct tags *t = calloc(1, sizeof *t);
+    if (!t)
+        return false;
+    t->next = p->tags;
+    p->tags = t;
+    for (size_t i = 0; i < CHUNK; i++) {
+        t->range[i].bin_next = p->spare;
+        p->spare = &t->range[i];
+    }
+    p->spares += CHUNK;
+    return true;
+}
+
+static struct pool_range *tag_take(struct pool *p) /* pre: tags_reserve() */
+{
+    struct pool_range *r = p->spare;
+    p->spare = r->bin_next;
+    p->spares--;
+    *r = (struct pool_range) { 0 };
+    p->stats.ranges++;
+    return r;
+}
+
+static void tag_give(struct pool *p, struct pool_range *r)
+{
+    *r = (struct pool_range) { .bin_next = p->spare };
+    p->spare = r;
+    p->spares++;
+    p->stats.ranges--;
+}
+
+/* -- bins ---------------------------------------------------------------------------------------
+ */
+
+/* Row 0 holds sizes of 1..31 units one by one; row f >= 1 splits [2^(f+4), 2^(f+5)) into 32. */
+static void bin_of(const struct pool *p, size_t n, unsigned *fl, unsigned *sl)
+{
+    uint64_t units = n >> p->shift;
+    if (units < SL_COUNT) {
+        *fl = 0;
+        *sl = (unsigned)units;
+        return;
+    }
+    unsigned top = 63u - (unsigned)__builtin_clzll(units);
+    *fl = top - SL_BITS + 1;
+    *sl = (unsigned)(units >> (top - SL_BITS)) & (SL_COUNT - 1);
+}
+
+static void bin_add(struct pool *p, struct pool_range *r)
+{
+    unsigned fl, sl;
+    struct bins *b = &p->bins[r->segment->class];
+    bin_of(p, r->n, &fl, &sl);
+    r->bin_prev = NULL;
+    r->bin_next = b->head[fl][sl];
+    if (r->bin_next)
+        r->bin_next->bin_prev = r;
+    b->head[fl][sl] = r;
+    b->fl |= UINT64_C(1) << fl;
+    b->sl[fl] |= UINT32_C(1) << sl;
+    p->stats.idle += r->n;
+    if (r->discarded)
+        p->stats.discarded += r->n;
+}
+
+static void bin_del(struct pool *p, struct pool_range *r)
+{
+    unsigned fl, sl;
+    struct bins *b = &p->bins[r->segment->class];
+    bin_of(p, r->n, &fl, &sl);
+    if (r->bin_prev)
+        r->bin_prev->bin_next = r->bin_next;
+    else
+        b->head[fl][sl] = r->bin_next;
+    if (r->bin_next)
+        r->bin_next->bin_prev = r->bin_prev;
+    if (!b->head[fl][sl]) {
+        b->sl[fl] &= ~(UINT32_C(1) << sl);
+        if (!b->sl[fl])
+            b->fl &= ~(UINT64_C(1) << fl);
+    }
+    r->bin_prev = r->bin_next = NULL;
+    p->stats.idle -= r->n;
+    if (r->discarded)
+        p->stats.discarded -= r->n;
+}
+
+/* The smallest of the first `look` ranges of the size's own bin that are large enough, else any
+ * range of the next fuller bin: there everything is. */
+static struct pool_range *bins_find(const struct pool *p, unsigned class, size_t n, size_t look)
+{
+    unsigned fl, sl;
+    const struct bins *b = &p->bins[class];
+    struct pool_range *best = NULL;
+    bin_of(p, n, &fl, &sl);
+    for (struct pool_range *r = b->head[fl][sl]; r && look; r = r->bin_next, look--) {
+        if (r->n == n)
+            return r;
+        if (r->n > n && (!best || r->n < best->n))
+            best = r;
+    }
+    if (best)
+        return best;
+    uint32_t in_row = sl + 1 < SL_COUNT ? b->sl[fl] & (UINT32_MAX << (sl + 1)) : 0;
+    if (!in_row) {
+        uint64_t rows = b->fl & (UINT64_MAX << (fl + 1));
+        if (!rows)
+            return NULL;
+        fl = (unsigned)__builtin_ctzll(rows);
+        in_row = b->sl[fl];
+    }
+    return b->head[fl][__builtin_ctz(in_row)];
+}
+
+size_t pool_largest_idle(const struct pool *p)
+{
+    size_t largest = 0;
+    for (unsigned c = 0; c < CLASS_COUNT; c++) {
+        const struct bins *b = &p->bins[c];
+        if (!b->fl)
+            continue;
+        unsigned fl = 63u - (unsigned)__builtin_clzll(b->fl);
+        unsigned sl = 31u - (unsigned)__builtin_clz(b->sl[fl]);
+        for (const struct pool_range *r = b->head[fl][sl]; r; r = r->bin_next)
+            if (r->n > largest)
+                largest = r->n;
+    }
+    return largest;
+}
+
+/* -- segments ------------------------------------------------------------------------------------
+ */
+
+static uint64_t held(const struct pool *p)
+{
+    return p->stats.in_use + p->stats.idle;
+}
+
+static uint64_t room(const struct pool *p)
+{
+    return p->budget - p->reserved - held(p);
+}
+
+static void mark(struct pool *p, uint64_t addr, size_t n, bool live)
+{
+    if (p->phys->driver->mark)
+        p->phys->driver->mark(p->phys, addr, n, live);
+}
+
+/* A new segment of n bytes as one idle range. pre: n <= room, tags_reserve(). */
+static berth_status segment_new(struct pool *p, unsigned class, size_t n, berth_err *err)
+{
+    struct pool_segment *g = calloc(1, sizeof *g);
+    if (!g)
+        return err_set(err, BERTH_ENOMEM, "a pool segment's tag");
+    p->stats.driver_allocs++;
+    berth_status s = p->phys->driver->alloc(p->phys, n, &g->addr, err);
+    if (s) {
+        p->stats.driver_refusals++;
+        free(g);
+        return s;
+    }
+    mark(p, g->addr, n, false);
+    struct pool_range *r = tag_take(p);
+    r->segment = g;
+    r->addr = g->addr;
+    r->n = n;
+    g->n = n;
+    g->class = class;
+    g->first = r;
+    g->next = p->segments;
+    if (g->next)
+        g->next->prev = g;
+    p->segments = g;
+    p->stats.segments++;
+    bin_add(p, r);
+    if (held(p) > p->stats.peak_held)
+        p->stats.peak_held = held(p);
+    return BERTH_OK;
+}
+
+static void segment_free(struct pool *p, struct pool_segment *g) /* pre: wholly idle */
+{
+    bin_del(p, g->first);
+    tag_give(p, g->first);
+    p->phys->driver->free(p->phys, g->addr, g->n);
+    p->stats.driver_frees++;
+    p->stats.segments--;
+    if (g->prev)
+        g->prev->next = g->next;
+    else
+        p->segments = g->next;
+    if (g->next)
+        g->next->prev = g->prev;
+    free(g);
+}
+
+/* Gives wholly idle segments back until `want` bytes went or none is left: each time the smallest
+ * that is enough, else the largest, so that few driver calls do and the cache keeps the rest. */
+static uint64_t release_idle(struct pool *p, uint64_t want)
+{
+    uint64_t gone = 0;
+    while (gone < want) {
+        struct pool_segment *pick = NULL;
+        for (struct pool_segment *g = p->segments; g; g = g->next) {
+            if (g->busy)
+                continue;
+            bool g_enough = g->n >= want - gone, pick_enough = pick && pick->n >= want - gone;
+            if (!pick || (g_enough && !pick_enough) ||
+                (g_enough == pick_enough && (g_enough ? g->n < pick->n : g->n > pick->n)))
+                pick = g;
+        }
+        if (!pick)
+            break;
+        gone += pick->n;
+        segment_free(p, pick);
+    }
+    return gone;
+}
+
+/* Tries the class's usual segment size, then what the range itself needs. pre: n <= room. */
+static berth_status grow(struct pool *p, unsigned class, size_t n, berth_err *err)
+{
+    size_t least, usual = classes[class].segment;
+    if (!sz_align(n, p->phys->granularity, &least) || least > room(p))
+        least = n; /* the driver may waste some; the budget is exact */
+    if (usual < least)
+        usual = least;
+    if (usual > room(p))
+        usual = (size_t)room(p) & ~(p->phys->align - 1);
+    berth_status s = segment_new(p, class, usual, err);
+    if (s == BERTH_ENODEVMEM && usual > least)
+        s = segment_new(p, class, least, err);
+    return s;
+}
+
+static berth_status over_budget(const struct pool *p, size_t n, berth_err *err)
+{
+    return err_set(err, BERTH_ENODEVMEM, "the budget leaves %" PRIu64 " of %zu", room(p), n);
+}
+
+/* An idle range of at least n bytes in a segment that did not exist before, making room for it by
+ * giving idle segments back: first what is missing, then everything. */
+static berth_status grow_or_make_room(struct pool *p, unsigned class, size_t n, berth_err *err)
+{
+    berth_status s = BERTH_ENODEVMEM;
+    if (p->stress)
+        err_set(err, s, "stress: every first try fails");
+    else
+        s = n <= room(p) ? grow(p, class, n, err) : over_budget(p, n, err);
+    for (int all = 0; s == BERTH_ENODEVMEM && all < 2; all++) {
+        uint64_t want = all ? UINT64_MAX : n <= room(p) ? n : n - room(p);
+        if (!release_idle(p, want) && !(p->stress && !all))
+            continue;
+        s = n <= room(p) ? grow(p, class, n, err) : over_budget(p, n, err);
+    }
+    return s;
+}
+
+/* -- take and give
+ * --------------------------------------------------------------------------------- */
+
+static void split(struct pool *p, struct pool_range *r, size_t n) /* r: not in a bin */
+{
+    if (r->n == n)
+        return;
+    struct pool_range *rest = tag_take(p);
+    rest->segment = r->segment;
+    rest->addr = r->addr + n;
+    rest->n = r->n - n;
+    rest->discarded = r->discarded;
+    rest->prev = r;
+    rest->next = r->next;
+    if (rest->next)
+        rest->next->prev = rest;
+    r->next = rest;
+    r->n = n;
+    bin_add(p, rest);
+}
+
+static void make_busy(struct pool *p, struct pool_range *r, size_t n, size_t requested)
+{
+    bin_del(p, r);
+    split(p, r, n);
+    r->busy = true;
+    r->discarded = false;
+    r->requested = requested;
+    r->segment->busy++;
+    p->stats.in_use += n;
+    p->stats.requested += requested;
+    p->stats.allocs++;
+    if (p->stats.in_use > p->stats.peak)
+        p->stats.peak = p->stats.in_use;
+    mark(p, r->addr, n, true);
+}
+
+berth_status pool_take(struct pool *p, size_t requested, struct pool_range **out, berth_err *err)
+{
+    size_t n;
+    *out = NULL;
+    if (!requested)
+        return err_set(err, BERTH_EINVAL, "zero bytes wanted");
+    if (!sz_align(requested, p->phys->align, &n) || n > p->budget)
+        return over_budget(p, requested, err);
+    if (!tags_reserve(p))
+        return err_set(err, BERTH_ENOMEM, "pool tags");
+    unsigned class = 0;
+    while (n > classes[class].max)
+        class ++;
+
+    struct pool_range *r = bins_find(p, class, n, LOOK);
+    if (r) {
+        p->stats.hits++;
+    } else {
+        berth_status s = grow_or_make_room(p, class, n, err);
+        if (s && s != BERTH_ENODEVMEM)
+            return s;
+        if (!s)
+            r = bins_find(p, class, n, SIZE_MAX);
+        for (unsigned c = 0; !r && c < CLASS_COUNT; c++) /* last resort: whatever is large enough */
+            r = bins_find(p, c, n, SIZE_MAX);
+        if (!r)
+            return s;
+    }
+    make_busy(p, r, n, requested);
+    *out = r;
+    return BERTH_OK;
+}
+
+/* b is right behind a, both idle and in no bin. */
+static void merge(struct pool *p, struct pool_range *a, struct pool_range *b)
+{
+    a->n += b->n;
+    a->discarded = a->discarded && b->discarded;
+    a->next = b->next;
+    if (a->next)
+        a->next->prev = a;
+    tag_give(p, b);
+}
+
+void pool_give(struct pool *p, struct pool_range *r)
+{
+    if (!r->busy)
+        BUG("range %#" PRIx64 " of %s given back twice", r->addr, p->phys->name);
+    mark(p, r->addr, r->n, false);
+    p->stats.in_use -= r->n;
+    p->stats.requested -= r->requested;
+    p->stats.frees++;
+    r->segment->busy--;
+    r->busy = false;
+    r->owner = NULL;
+    r->event = NULL;
+    if (r->next && !r->next->busy) {
+        bin_del(p, r->next);
+        merge(p, r, r->next);
+    }
+    if (r->prev && !r->prev->busy) {
+        struct pool_range *before = r->prev;
+        bin_del(p, before);
+        merge(p, before, r);
+        r = before;
+    }
+    bin_add(p, r);
+}
+
+struct dev_trimmed pool_trim(struct pool *p)
+{
+    struct dev_trimmed t = { .released = release_idle(p, UINT64_MAX) };
+    size_t (*discard)(struct phys *, uint64_t, size_t) = p->phys->driver->discard;
+    for (struct pool_segment *g = p->segments; g && discard; g = g->next) {
+        for (struct pool_range *r = g->first; r; r = r->next) {
+            if (r->busy || r->discarded)
+                continue;
+            size_t gone = discard(p->phys, r->addr, r->n);
+            if (!gone)
+                continue;
+            t.discarded += gone;
+            r->discarded = true;
+            p->stats.discarded += r->n;
+        }
+    }
+    t.idle = p->stats.idle;
+    return t;
+}
+
+bool pool_reserve(struct pool *p, uint64_t bytes)
+{
+    if (bytes > p->budget || p->stats.in_use > p->budget - bytes)
+        return false;
+    uint64_t left = p->budget - bytes;
+    if (held(p) > left)
+        release_idle(p, held(p) - left);
+    if (held(p) > left)
+        return false;
+    p->reserved = bytes;
+    return true;
+}
+
+/* -- life
+ * ------------------------------------------------------------------------------------------ */
+
+berth_status pool_new(const struct pool_config *cfg, struct pool **out, berth_err *err)
+{
+    *out = NULL;
+    struct pool *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_set(err, BERTH_ENOMEM, "a pool for %s", cfg->phys->name);
+    p->phys = cfg->phys;
+    p->budget = cfg->budget;
+    p->stress = cfg->stress;
+    p->shift = (unsigned)__builtin_ctzll(cfg->phys->align);
+    *out = p;
+    return BERTH_OK;
+}
+
+void pool_free(struct pool *p)
+{
+    if (!p)
+        return;
+    for (struct pool_segment *g = p->segments, *next; g; g = next) {
+        next = g->next;
+        p->phys->driver->free(p->phys, g->addr, g->n);
+        free(g);
+    }
+    for (struct tags *t = p->tags, *next; t; t = next) {
+        next = t->next;
+        free(t);
+    }
+    free(p);
+}
+
+const struct dev_stats *pool_stats(const struct pool *p)
+{
+    return &p->stats;
+}
+
+struct pool_range *pool_next_busy(const struct pool *p, const struct pool_range *after)
+{
+    const struct pool_segment *g = after ? after->segment : p->segments;
+    struct pool_range *r = after ? after->next : g ? g->first : NULL;
+    for (;;) {
+        while (r && !r->busy)
+            r = r->next;
+        if (r || !g)
+            return r;
+        g = g->next;
+        r = g ? g->first : NULL;
+    }
+}
+
+/* -- check
+ * ----------------------------------------------------------------------------------------- */
+
+static bool range_in_bin(const struct pool *p, const struct pool_range *wanted)
+{
+    unsigned fl, sl;
+    bin_of(p, wanted->n, &fl, &sl);
+    const struct pool_range *r = p->bins[wanted->segment->class].head[fl][sl];
+    while (r && r != wanted)
+        r = r->bin_next;
+    return r != NULL;
+}
+
+/* Ranges tile the segment and are linked both ways; no two idle neighbours. Adds to `sum`. */
+static const char *check_segment(const struct pool *p, const struct pool_segment *g,
+                                 struct dev_stats *sum)
+{
+    size_t at = 0, busy = 0;
+    for (const struct pool_range *r = g->first; r; r = r->next) {
+        if (r->segment != g || r->addr != g->addr + at || !r->n || r->n % p->phys->align)
+            return "a range does not continue its neighbour";
+        if (r->n > g->n - at)
+            return "a range leaves its segment";
+        if ((r->prev ? r->prev->next : g->first) != r)
+            return "neighbours disagree";
+        if (!r->busy && ((r->prev && !r->prev->busy) || !range_in_bin(p, r)))
+            return "an idle range is not merged or not in its bin";
+        if (r->busy && (r->requested > r->n || r->n - r->requested >= p->phys->align))
+            return "a busy range is not the size that was asked for";
+        at += r->n;
+        busy += r->busy;
+        sum->ranges++;
+        sum->in_use += r->busy ? r->n : 0;
+        sum->requested += r->busy ? r->requested : 0;
+        sum->idle += r->busy ? 0 : r->n;
+        sum->discarded += r->discarded ? r->n : 0;
+    }
+    return at != g->n        ? "ranges do not fill the segment"
+           : busy != g->busy ? "busy count is wrong"
+                             : NULL;
+}
+
+static size_t count_bins(const struct pool *p, bool *sound)
+{
+    size_t n = 0;
+    for (unsigned c = 0; c < CLASS_COUNT; c++) {
+        for (unsigned f = 0; f < FL_COUNT; f++) {
+            *sound &= (p->bins[c].fl >> f & 1) == (p->bins[c].sl[f] != 0);
+            for (unsigned s = 0; s < SL_COUNT; s++) {
+                const struct pool_range *r = p->bins[c].head[f][s];
+                *sound &= (p->bins[c].sl[f] >> s & 1) == (r != NULL);
+                for (; r; r = r->bin_next, n++)
+                    *sound &= !r->busy && (!r->bin_next || r->bin_next->bin_prev == r);
+            }
+        }
+    }
+    return n;
+}
+
+berth_status pool_check(const struct pool *p, berth_err *err)
+{
+    struct dev_stats sum = { 0 };
+    const struct dev_stats *s = &p->stats;
+    size_t idle_ranges = 0;
+    bool sound = true;
+    for (const struct pool_segment *g = p->segments; g; g = g->next) {
+        const char *what = (g->next && g->next->prev != g) ? "segment list" : NULL;
+        if (!what)
+            what = check_segment(p, g, &sum);
+        if (what)
+            return err_set(err, BERTH_EDEVICE, "pool of %s, segment %#" PRIx64 ": %s",
+                           p->phys->name, g->addr, what);
+        for (const struct pool_range *r = g->first; r; r = r->next)
+            idle_ranges += !r->busy;
+        sum.segments++;
+    }
+    if (count_bins(p, &sound) != idle_ranges || !sound)
+        return err_set(err, BERTH_EDEVICE, "pool of %s: bins and bitmaps disagree", p->phys->name);
+    if (sum.in_use != s->in_use || sum.idle != s->idle || sum.requested != s->requested ||
+        sum.ranges != s->ranges || sum.segments != s->segments || sum.discarded != s->discarded ||
+        s->driver_allocs - s->driver_refusals - s->driver_frees != s->segments)
+        return err_set(err, BERTH_EDEVICE, "pool of %s: counters are not the sums", p->phys->name);
+    if (p->reserved > p->budget || held(p) > p->budget - p->reserved || s->peak < s->in_use ||
+        s->peak_held < held(p))
+        return err_set(err, BERTH_EDEVICE,
+                       "pool of %s: held %" PRIu64 " + reserved %" PRIu64 ", budget %" PRIu64,
+                       p->phys->name, held(p), p->reserved, p->budget);
+    return BERTH_OK;
+}

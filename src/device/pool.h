@@ -1,0 +1,66 @@
+/* pool: ranges out of segments, for one device. For device/ alone; knows no owners.
+ *
+ * Words       segment  what the driver gave; never split between devices
+ *             range    a piece of a segment, busy or idle; the tags that bound it live here in host
+ *                      memory, never in the device's
+ *             class    small (<= 1 MiB), medium (<= 16 MiB), large: each has its own segments, so
+ *                      that a small long-lived range does not hold a large segment back from trim
+ *             bin      idle ranges of one class and similar size: 32 bins per power of two
+ * Finding     bin of the size itself (a look at a few), then by bitmap the next fuller bin: the
+ *             same two steps however many ranges there are. A range that is larger than needed is
+ *             split; one given back merges with idle neighbours.
+ * Segments    2 MiB for small, 32 MiB for medium, the size itself for large ranges; less when the
+ *             budget does not allow more. Under pressure: idle segments go back first, and in the
+ *             end any idle range of any class will do.
+ * Invariants  ranges tile their segment; no two idle neighbours; an idle range is in exactly the
+ * bin of its size; held + reserved <= budget; counters equal the sums. pool_check(). Threads one
+ * owner, the device's. */
+#ifndef DEVICE_POOL_H
+#define DEVICE_POOL_H
+
+#include "device/device.h"
+
+struct pool_segment;
+
+struct pool_range {
+    struct pool_range *prev, *next; /* neighbours in the segment, by address */
+    struct pool_range *bin_prev, *bin_next;
+    struct pool_segment *segment;
+    uint64_t addr;
+    size_t n; /* multiple of the alignment */
+    bool busy;
+    bool discarded; /* idle, and its pages were given back */
+    /* busy only, for mem.c: */
+    size_t requested;
+    struct dev_owner *owner;
+    struct dev_event *event;    /* retired on this one */
+    struct pool_range *waiting; /* next in the queue of retired ranges */
+};
+
+struct pool_config {
+    struct phys *phys; /* borrowed */
+    uint64_t budget;
+    bool stress; /* the first try for each new segment fails */
+};
+
+berth_status pool_new(const struct pool_config *cfg, struct pool **out, berth_err *err);
+void pool_free(struct pool *p); /* NULL is fine; every segment goes back, busy or not */
+
+/* A busy range of n (> 0) bytes, rounded up. BERTH_ENODEVMEM: budget or driver; the text says
+ * which. BERTH_ENOMEM: no host memory for the tags. Nothing is taken on failure. */
+berth_status pool_take(struct pool *p, size_t n, struct pool_range **out, berth_err *err);
+void pool_give(struct pool *p, struct pool_range *r);
+
+struct dev_trimmed pool_trim(struct pool *p);
+/* Takes `bytes` out of the budget for memory that is not the pool's (replaces the last value),
+ * releasing idle segments if need be. False, and nothing changes: they do not fit. */
+WARN_UNUSED bool pool_reserve(struct pool *p, uint64_t bytes);
+
+const struct dev_stats *pool_stats(const struct pool *p); /* borrowed; pinned, retired are 0 */
+size_t pool_largest_idle(const struct pool *p);
+berth_status pool_check(const struct pool *p, berth_err *err);
+
+/* Busy ranges, in no particular order: start with NULL, NULL at the end. */
+struct pool_range *pool_next_busy(const struct pool *p, const struct pool_range *after);
+
+#endif

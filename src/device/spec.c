@@ -1,0 +1,234 @@
+#include "device/spec.h"
+
+#include <inttypes.h>
+
+struct text {
+    const char *s;
+    size_t n;
+};
+
+static const struct {
+    const char *name;
+    bool indexed;
+} kinds[] = {
+    { "cpu", false }, { "cuda", true },     { "xpu", true },   { "npu", true },  { "mlu", true },
+    { "mps", false }, { "directml", true }, { "corex", true }, { "null", true },
+};
+#define KINDS "cpu, cuda:N, xpu:N, npu:N, mlu:N, mps, directml:N, corex:N, null:N"
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+static struct text trim(struct text t)
+{
+    while (t.n && is_space(t.s[0])) {
+        t.s++;
+        t.n--;
+    }
+    while (t.n && is_space(t.s[t.n - 1]))
+        t.n--;
+    return t;
+}
+
+/* Splits at the first c: *head is before it, the rest behind it. False: there is no c. */
+static bool cut(struct text *t, char c, struct text *head)
+{
+    const char *at = t->n ? memchr(t->s, c, t->n) : NULL;
+    *head = *t;
+    if (!at)
+        return false;
+    head->n = (size_t)(at - t->s);
+    t->s = at + 1;
+    t->n -= head->n + 1;
+    return true;
+}
+
+static bool is_kind(struct text t, const char *kind)
+{
+    size_t n = strlen(kind);
+    if (t.n != n)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        char c = t.s[i];
+        if ((c >= 'A' && c <= 'Z' ? (char)(c + 32) : c) != kind[i])
+            return false;
+    }
+    return true;
+}
+
+/* What outside text may take of a message. */
+static int shown(struct text t)
+{
+    return t.n > 40 ? 40 : (int)t.n;
+}
+
+static berth_status parse_index(struct text t, struct spec_name *out, berth_err *err)
+{
+    uint64_t index;
+    if (!str_parse_u64(t.s, t.n, &index) || (t.n > 1 && t.s[0] == '0'))
+        return err_set(err, BERTH_EINVAL, "'%.*s' is not a device index", shown(t), t.s);
+    if (index > DEV_INDEX_MAX)
+        return err_set(err, BERTH_EINVAL, "device index %.*s is over %d", shown(t), t.s,
+                       DEV_INDEX_MAX);
+    out->index = (unsigned)index;
+    return BERTH_OK;
+}
+
+berth_status spec_parse_name(const char *s, size_t n, struct spec_name *out, berth_err *err)
+{
+    struct text t = trim((struct text) { s, n }), whole = t, kind;
+    *out = (struct spec_name) { 0 };
+    if (!t.n)
+        return err_set(err, BERTH_EINVAL, "device name missing");
+    bool has_index = cut(&t, ':', &kind);
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        if (!is_kind(kind, kinds[i].name))
+            continue;
+        if (has_index && !kinds[i].indexed)
+            return err_set(err, BERTH_EINVAL, "'%.*s': %s takes no index", shown(whole), whole.s,
+                           kinds[i].name);
+        if (!has_index && kinds[i].indexed)
+            return err_set(err, BERTH_EINVAL, "device index missing: write %s:0", kinds[i].name);
+        if (has_index && parse_index(t, out, err))
+            return err->code;
+        out->indexed = has_index;
+        snprintf(out->kind, sizeof out->kind, "%s", kinds[i].name);
+        if (has_index)
+            snprintf(out->text, sizeof out->text, "%s:%u", kinds[i].name, out->index);
+        else
+            snprintf(out->text, sizeof out->text, "%s", kinds[i].name);
+        return BERTH_OK;
+    }
+    return err_set(err, BERTH_EINVAL, "unknown device '%.*s', devices are " KINDS, shown(whole),
+                   whole.s);
+}
+
+static berth_status parse_budget(struct text t, uint64_t *out, berth_err *err)
+{
+    t = trim(t);
+    *out = SPEC_REST;
+    if (t.n == 1 && t.s[0] == '*')
+        return BERTH_OK;
+    if (!t.n)
+        return err_set(err, BERTH_EINVAL, "budget missing behind '='");
+    if (!str_parse_bytes(t.s, t.n, out) || *out == SPEC_REST)
+        return err_set(err, BERTH_EINVAL,
+                       "'%.*s' is not a budget (write 24g, 512m, 1073741824 or *)", shown(t), t.s);
+    if (!*out)
+        return err_set(err, BERTH_EINVAL, "budget is zero");
+    return BERTH_OK;
+}
+
+static berth_status parse_entry(struct text t, struct spec_entry *e, berth_err *err)
+{
+    struct text left, name;
+    bool has_budget = cut(&t, '=', &left);
+    bool has_phys = cut(&left, '@', &name);
+    if (spec_parse_name(name.s, name.n, &e->name, err))
+        return err->code;
+    e->phys = e->name;
+    if (has_phys && spec_parse_name(left.s, left.n, &e->phys, err))
+        return err_add(err, "behind '@'");
+    e->budget = SPEC_REST;
+    return has_budget ? parse_budget(t, &e->budget, err) : BERTH_OK;
+}
+
+static bool is_logical(const struct spec_entry *e)
+{
+    return strcmp(e->name.text, e->phys.text) != 0;
+}
+
+/* The new, last entry against those before it. */
+static berth_status check_entry(const struct spec *s, bool hypothetical, berth_err *err)
+{
+    const struct spec_entry *e = &s->entry[s->n - 1];
+    if (hypothetical && e->budget == SPEC_REST)
+        return err_set(err, BERTH_EINVAL, "a hypothetical device needs a budget, as in %s=24g",
+                       e->name.text);
+    for (size_t i = 0; i + 1 < s->n; i++) {
+        const struct spec_entry *o = &s->entry[i];
+        bool same_phys = strcmp(e->phys.text, o->phys.text) == 0;
+        if (strcmp(e->name.text, o->name.text) == 0)
+            return err_set(err, BERTH_EINVAL, "%s is also entry %zu", e->name.text, i + 1);
+        if (same_phys && e->budget == SPEC_REST && o->budget == SPEC_REST)
+            return err_set(err, BERTH_EINVAL,
+                           "entry %zu already takes all that is left of %s: give one a budget",
+                           i + 1, e->phys.text);
+        const char *twofold =
+            is_logical(o) && strcmp(e->phys.text, o->name.text) == 0   ? o->name.text
+            : is_logical(e) && strcmp(o->phys.text, e->name.text) == 0 ? e->name.text
+                                                                       : NULL;
+        if (twofold)
+            return err_set(err, BERTH_EINVAL,
+                           "%s is a logical device here and a physical one there (entry %zu)",
+                           twofold, i + 1);
+    }
+    return BERTH_OK;
+}
+
+berth_status spec_parse(const char *s, size_t n, bool hypothetical, struct spec *out,
+                        berth_err *err)
+{
+    struct text t = { s, n }, entry;
+    out->n = 0;
+    if (n > SPEC_TEXT_MAX)
+        return err_set(err, BERTH_ELIMIT, "devices: %zu bytes of text, at most %d", n,
+                       SPEC_TEXT_MAX);
+    if (!trim(t).n)
+        return err_set(err, BERTH_EINVAL, "devices: no device named");
+    for (bool more = true; more;) {
+        more = cut(&t, ',', &entry);
+        entry = trim(entry);
+        if (out->n == SPEC_MAX)
+            return err_set(err, BERTH_ELIMIT, "devices: more than %d entries", SPEC_MAX);
+        struct spec_entry *e = &out->entry[out->n++];
+        *e = (struct spec_entry) { 0 };
+        if (!entry.n)
+            err_set(err, BERTH_EINVAL, "empty");
+        if (!entry.n || parse_entry(entry, e, err) || check_entry(out, hypothetical, err)) {
+            err_add(err, "devices: entry %zu '%.*s'", out->n, shown(entry), entry.n ? entry.s : "");
+            out->n = 0;
+            return err->code;
+        }
+    }
+    return BERTH_OK;
+}
+
+static void entry_text(const struct spec_entry *e, char buf[SPEC_ENTRY_TEXT_MAX])
+{
+    char budget[24] = "";
+    if (e->budget != SPEC_REST) {
+        uint64_t b = e->budget;
+        const char *unit = "";
+        if (b % (UINT64_C(1) << 30) == 0)
+            b >>= 30, unit = "g";
+        else if (b % (UINT64_C(1) << 20) == 0)
+            b >>= 20, unit = "m";
+        else if (b % (UINT64_C(1) << 10) == 0)
+            b >>= 10, unit = "k";
+        snprintf(budget, sizeof budget, "=%" PRIu64 "%s", b, unit);
+    }
+    snprintf(buf, SPEC_ENTRY_TEXT_MAX, "%s%s%s%s", e->name.text, is_logical(e) ? "@" : "",
+             is_logical(e) ? e->phys.text : "", budget);
+}
+
+void spec_text(const struct spec *s, struct str *out)
+{
+    char buf[SPEC_ENTRY_TEXT_MAX];
+    for (size_t i = 0; i < s->n; i++) {
+        entry_text(&s->entry[i], buf);
+        if (i)
+            str_addc(out, ',');
+        str_adds(out, buf);
+    }
+}
+
+const char *spec_entry_text(const struct spec *s, size_t i, char buf[SPEC_ENTRY_TEXT_MAX])
+{
+    char text[SPEC_ENTRY_TEXT_MAX];
+    entry_text(&s->entry[i], text);
+    snprintf(buf, SPEC_ENTRY_TEXT_MAX, "%zu '%.70s'", i + 1, text);
+    return buf;
+}

@@ -1,0 +1,56 @@
+/* spec: the text that says which devices there are: --devices
+ * "cpu=16g,null:0=24g,cuda:1@cuda:0=40g"
+ *
+ *   spec      entry { "," entry }
+ *   entry     name [ "@" physical ] [ "=" budget ]
+ *   name      cpu | mps | kind ":" N          physical: the same; without it the name itself
+ *   kind      cuda | xpu | npu | mlu | directml | corex | null         N: 0..255, no leading zero
+ *   budget    number [unit] as str_parse_bytes() reads it ("2.5g", "512 MiB", "1073741824"), or
+ * "*", which is what the other devices on the same phys leave; absent means "*"
+ *
+ * Spaces and tabs around every part are skipped, letters may be upper case. An error names the
+ * entry by number and text. Refused: empty text or entries, unknown kinds, a missing or extra
+ * index, a name given twice, a budget of zero, "@" on a device that is itself logical, two "*" on
+ * one phys, more than SPEC_MAX devices, more than SPEC_TEXT_MAX bytes.
+ *
+ * What a spec cannot know, whether the machine has such a device and that much memory, is asked by
+ * devset_open(). A hypothetical spec is never opened: every entry must then state its budget. */
+#ifndef DEVICE_SPEC_H
+#define DEVICE_SPEC_H
+
+#include "base/str.h"
+#include "device/driver.h"
+
+#define SPEC_MAX 64
+#define SPEC_TEXT_MAX 4096
+#define SPEC_REST UINT64_MAX /* budget "*" */
+
+struct spec_name {
+    char text[DEV_NAME_MAX]; /* "cuda:1" */
+    char kind[DEV_NAME_MAX]; /* "cuda" */
+    bool indexed;
+    unsigned index; /* 0 when not indexed */
+};
+
+struct spec_entry {
+    struct spec_name name, phys;
+    uint64_t budget; /* bytes, > 0; SPEC_REST */
+};
+
+struct spec {
+    struct spec_entry entry[SPEC_MAX];
+    size_t n;
+};
+
+/* No allocation. BERTH_EINVAL, or BERTH_ELIMIT for too much text or too many entries. */
+berth_status spec_parse(const char *text, size_t n, bool hypothetical, struct spec *out,
+                        berth_err *err);
+/* A device name alone, as in "cuda:0"; the same rules. */
+berth_status spec_parse_name(const char *text, size_t n, struct spec_name *out, berth_err *err);
+/* Appends the shortest text that parses to the same spec. */
+void spec_text(const struct spec *s, struct str *out);
+/* "3 'cuda:1@cuda:0=40g'": how messages name an entry, in buf. */
+#define SPEC_ENTRY_TEXT_MAX 80
+const char *spec_entry_text(const struct spec *s, size_t i, char buf[SPEC_ENTRY_TEXT_MAX]);
+
+#endif
