@@ -96,8 +96,7 @@ BERTH_API void berth_ctx_free(berth_ctx *ctx);
     X(ASYNC, 1, "async")               /* streams run by themselves */                             \
     X(PINNED, 2, "pinned")             /* hands out pinned host memory */                          \
     X(PEER, 3, "peer")                 /* may copy straight to another device of its kind */       \
-    X(LAUNCH, 4, "launch")             /* runs host functions in stream order */                   \
-    X(TIMING, 5, "timing")             /* events know when they happened */
+    X(LAUNCH, 4, "launch")             /* runs host functions in stream order */
 
 enum {
 #define BERTH_CAP_ENUM(name, bit, text) BERTH_CAP_##name = 1 << (bit),

@@ -1,0 +1,111 @@
+/* ctx: a context wires the layers below together. So far: the devices. */
+#include "base/log.h"
+#include "device/devset.h"
+
+struct berth_ctx {
+    struct log log; /* constant */
+    berth_log_fn *log_fn;
+    void *log_user;
+    struct devset *devices; /* the set is constant, its devices know their threads */
+};
+
+/* The two lists of levels are one; this fails to compile when they part. */
+_Static_assert((int)BERTH_LOG_DEBUG == (int)LOG_DEBUG && (int)BERTH_LOG_INFO == (int)LOG_INFO &&
+                   (int)BERTH_LOG_WARN == (int)LOG_WARN && (int)BERTH_LOG_ERROR == (int)LOG_ERROR &&
+                   (int)BERTH_LOG_OFF == (int)LOG_OFF,
+               "log levels");
+
+static void forward_log(void *user, enum log_level level, uint64_t wall_ns, const char *event,
+                        const char *text)
+{
+    const berth_ctx *ctx = user;
+    ctx->log_fn(ctx->log_user, (berth_log_level)level, wall_ns, event, text);
+}
+
+berth_status berth_ctx_new(const berth_config *cfg, berth_ctx **out, berth_err *err)
+{
+    static const berth_config defaults;
+    struct spec spec;
+    *out = NULL;
+    if (!cfg)
+        cfg = &defaults;
+    const char *text = cfg->devices && cfg->devices[0] ? cfg->devices : NULL;
+    if (text && spec_parse(text, strlen(text), false, &spec, err))
+        return err->code;
+    berth_ctx *ctx = calloc(1, sizeof *ctx);
+    if (!ctx)
+        return err_set(err, BERTH_ENOMEM, "a context");
+    ctx->log_fn = cfg->log;
+    ctx->log_user = cfg->log_user;
+    ctx->log = (struct log) { .level = cfg->log ? (enum log_level)cfg->log_level : LOG_OFF,
+                              .write = cfg->log ? forward_log : NULL,
+                              .user = ctx };
+    struct dev_env env = { .log = &ctx->log };
+    if (devset_open(text ? &spec : NULL, &env, &ctx->devices, err)) {
+        berth_ctx_free(ctx);
+        return err->code;
+    }
+    *out = ctx;
+    return BERTH_OK;
+}
+
+void berth_ctx_free(berth_ctx *ctx)
+{
+    if (!ctx)
+        return;
+    devset_close(ctx->devices);
+    free(ctx);
+}
+
+size_t berth_ctx_device_count(const berth_ctx *ctx)
+{
+    return devset_count(ctx->devices);
+}
+
+static void caps_text(uint32_t caps, char *buf, size_t cap)
+{
+    static const struct {
+        uint32_t bit;
+        const char *text;
+    } words[] = {
+#define CAP_WORD(name, bit, text) { BERTH_CAP_##name, text },
+        BERTH_CAP_MAP(CAP_WORD)
+#undef CAP_WORD
+    };
+    size_t n = 0;
+    buf[0] = '\0';
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (caps & words[i].bit && n < cap)
+            n += (size_t)snprintf(buf + n, cap - n, "%s%s", n ? " " : "", words[i].text);
+}
+
+berth_status berth_ctx_device_info(berth_ctx *ctx, size_t index, berth_device_info *out,
+                                   berth_err *err)
+{
+    *out = (berth_device_info) { 0 };
+    if (index >= devset_count(ctx->devices))
+        return err_set(err, BERTH_EINVAL, "device %zu of %zu", index, devset_count(ctx->devices));
+    const struct device *d = devset_at(ctx->devices, index);
+    struct dev_info info;
+    if (dev_info(d, &info, err))
+        return err->code;
+    snprintf(out->name, sizeof out->name, "%s", d->name);
+    snprintf(out->kind, sizeof out->kind, "%s", d->phys->driver->name);
+    snprintf(out->physical, sizeof out->physical, "%s", d->phys->name);
+    caps_text(d->phys->caps, out->caps_text, sizeof out->caps_text);
+    out->caps = d->phys->caps;
+    out->total = info.total;
+    out->free = info.free;
+    out->budget = info.budget;
+    out->in_use = info.stats.in_use;
+    out->idle = info.stats.idle;
+    out->peak = info.stats.peak;
+    out->pinned = info.stats.pinned;
+    return BERTH_OK;
+}
+
+berth_status berth_ctx_device_find(const berth_ctx *ctx, const char *name, size_t *index,
+                                   berth_err *err)
+{
+    return devset_find(ctx->devices, name, strlen(name), index, err);
+}
