@@ -186,11 +186,15 @@ INLINE_BODY void choose(struct block *b, const struct fit fit[SUBS])
     }
 }
 
-/* What F16 makes of v * 2^e, divided by 2^e again. */
-static inline float through_f16(float v, int e)
+/* The F16 of which 63 make `most`, on the scale of x, which is 2^e too small. Among subnormals F16
+ * may round down so far that 63 fall short: then the next one. */
+static inline float f16_unit(float most, int e)
 {
-    float real = ldexpf(v, e);
-    return ldexpf(f16_widen(f16_narrow(real < F16_MOST ? real : F16_MOST)), -e);
+    float real = ldexpf(most / 63, e);
+    uint16_t h = f16_narrow(real < F16_MOST ? real : F16_MOST);
+    if (ldexpf(f16_widen(h), -e) * 63.5f < most && f16_widen(h) < F16_MOST)
+        h++;
+    return ldexpf(f16_widen(h), -e);
 }
 
 static void store(const struct block *b, int e, uint8_t *out)
@@ -229,8 +233,8 @@ INLINE_BODY void quant_block(const uint8_t *src, uint8_t *dst)
         b.d = fmaxf(b.d, fit[j].scale);
         b.dmin = fmaxf(b.dmin, fit[j].min);
     }
-    b.d = through_f16(b.d / 63, e);
-    b.dmin = through_f16(b.dmin / 63, e);
+    b.d = f16_unit(b.d, e);
+    b.dmin = f16_unit(b.dmin, e);
     choose(&b, fit);
     store(&b, e, dst);
 }
