@@ -94,7 +94,7 @@ static const char *const hiprec[] = { "model.diffusion_model.time_embed.",
 
 const struct preset preset_sd15_tiny = {
     .name = "sd15-tiny",
-    .about = "SD1.5 checkpoint (UNet, VAE, CLIP-L), a hundredth of the size",
+    .about = "SD1.5 checkpoint (UNet, VAE, CLIP-L) of width 32",
     .arch = "sd1",
     .hiprec = hiprec,
     .build = sd15_tiny,
@@ -112,7 +112,7 @@ const struct preset preset_sd15 = {
 
 const struct preset preset_sdxl_tiny = {
     .name = "sdxl-tiny",
-    .about = "SDXL UNet with width 64 (text encoder: clip-g-tiny)",
+    .about = "SDXL UNet of width 64 (text encoder: clip-g-tiny)",
     .arch = "sdxl",
     .hiprec = hiprec,
     .build = sdxl_tiny,

@@ -117,7 +117,7 @@ berth_status synth_weights_fill(void *user, size_t i, uint64_t off, void *dst, s
     uint8_t *to = dst;
     while (left) {
         if (s->cancel && atomic_load_explicit(s->cancel, memory_order_relaxed))
-            return err_set(err, BERTH_ECANCELED, "stopped at '%.80s'", key->name);
+            return err_set(err, BERTH_ECANCELED, "stopped");
         size_t count = left < ARRAY_LEN(buf) ? left : ARRAY_LEN(buf);
         fill(r, first, count, buf);
         d->from_f32(buf, to, count);

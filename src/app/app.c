@@ -1,0 +1,95 @@
+/* What every command leans on: its options, and how it speaks of failure. */
+#include "app/app.h"
+
+#include <stdarg.h>
+
+static void complain(const struct app *a, const char *msg)
+{
+    fflush(stdout); /* what was printed so far stands above */
+    fprintf(stderr, "berth%s%s: %s\n", a->cmd ? " " : "", a->cmd ? a->cmd : "", msg);
+}
+
+int app_fail(const struct app *a, const berth_err *err)
+{
+    complain(a, err->msg);
+    return APP_FAILED;
+}
+
+int app_usage(const struct app *a, const char *fmt, ...)
+{
+    char msg[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(msg, sizeof msg, fmt, ap);
+    va_end(ap);
+    berth_err err;
+    err_set(&err, BERTH_EINVAL, "%s", msg); /* makes outside text printable */
+    complain(a, err.msg);
+    fprintf(stderr, "Try 'berth%s%s --help'.\n", a->cmd ? " " : "", a->cmd ? a->cmd : "");
+    return APP_USAGE;
+}
+
+void app_globals(struct app *a, struct app_globals *g, bool with_version)
+{
+    *g = (struct app_globals) { 0 };
+    g->opt[0] = (struct opt) {
+        .name = "help", .letter = 'h', .help = "show this text and stop", .to = &g->help
+    };
+    g->opt[1] = (struct opt) { .name = "log-level",
+                               .kind = OPT_TEXT,
+                               .value = "LEVEL",
+                               .help = "debug, info, warn (default), error, off; goes to stderr",
+                               .to = &a->log_level };
+    g->opt[2] = (struct opt) { .name = "log-json",
+                               .help = "log as JSON, one object a line",
+                               .to = &a->log_json };
+    g->opt[3] =
+        (struct opt) { .name = "version", .help = "show the version and stop", .to = &g->version };
+    g->table = (struct opts) { .at = g->opt, .n = ARRAY_LEN(g->opt) - !with_version };
+}
+
+bool app_log_setup(struct app *a)
+{
+    const char *level = a->log_level ? a->log_level : "warn";
+    a->log_file = (struct log_file) { .out = stderr, .color = a->err.color };
+    a->log = (struct log) { .write = a->log_json ? log_write_json : log_write_text,
+                            .user = &a->log_file,
+                            .clock = a->clock };
+    if (log_level_parse(level, strlen(level), &a->log.level))
+        return true;
+    app_usage(a, "--log-level: '%.80s' is none of debug, info, warn, error, off", level);
+    return false;
+}
+
+static void print_help(const struct app *a, const struct command *c, const struct opts *o)
+{
+    struct str s = { 0 };
+    const char *bold = term_style(&a->out, STYLE_BOLD), *off = term_style(&a->out, STYLE_RESET);
+    str_addf(&s, "%sberth %s%s: %s\n\nUsage: berth %s %s\n\nOptions:\n", bold, c->name, off,
+             c->about, c->name, c->usage);
+    args_help(o, &s);
+    if (c->more)
+        str_addf(&s, "\n%s", c->more);
+    fputs(str_c(&s), stdout);
+    str_release(&s);
+}
+
+bool app_args(struct app *a, const struct command *c, const struct opt *opt, size_t opts, int argc,
+              char **argv, int *n, int *code)
+{
+    struct app_globals g;
+    app_globals(a, &g, false);
+    const struct opts table = { .at = opt, .n = opts, .next = &g.table };
+    berth_err err;
+    *code = APP_OK;
+    berth_status s = args_parse(&table, argc, argv, n, &err);
+    if (!s && g.help) {
+        print_help(a, c, &table);
+        return false;
+    }
+    if (s)
+        *code = app_usage(a, "%s", err.msg);
+    else if (!app_log_setup(a))
+        *code = APP_USAGE;
+    return !*code;
+}

@@ -1,0 +1,69 @@
+/* app: the command line. The only folder that reads argv, the environment and signals.
+ *
+ * Flow     main() reads the options in front of the command, finds it in commands.def and runs it;
+ *          the command reads its own options with app_args() and returns an exit code; main() makes
+ *          sure that everything printed arrived.
+ * Exit     0 fine, 1 failed, 2 wrong usage, 128 + n stopped by signal n.
+ * Output   Results on stdout. Errors on stderr as "berth CMD: message", naming the file. `--json`
+ *          prints one value: lists are arrays.
+ * Adding   cmd_<x>.c with `const struct command command_<x>` and a line in commands.def.
+ * Files    main.c finds the command; app.c what commands share; args.c options; term.c terminals;
+ * jsonout.c JSON; signals.c; cmd_*.c one command each, inspect_*.c the pieces of inspect. */
+#ifndef APP_APP_H
+#define APP_APP_H
+
+#include "app/args.h"
+#include "app/term.h"
+#include "base/log.h"
+
+#include <stdatomic.h>
+
+enum app_exit { APP_OK = 0, APP_FAILED = 1, APP_USAGE = 2, APP_SIGNAL = 128 };
+
+struct app {              /* owner: the main thread */
+    const char *cmd;      /* running command, for messages; NULL: none yet */
+    struct term out, err; /* stdout, stderr */
+    const struct clock *clock;
+    struct log log; /* to stderr; --log-level, --log-json */
+    struct log_file log_file;
+    const char *log_level; /* as given; NULL: warnings and errors */
+    bool log_json;
+};
+
+struct command {
+    const char *name;
+    const char *about; /* one line, in the list of commands */
+    const char *usage; /* what follows "berth NAME " */
+    const char *more;  /* paragraphs behind the options; may be NULL */
+    int (*run)(struct app *a, int argc, char **argv); /* argv: behind the command's name */
+};
+
+#define COMMAND(x) extern const struct command command_##x;
+#include "app/commands.def"
+#undef COMMAND
+
+/* Reads the command's options and the global ones. True: go on, argv[0..*n) are the plain
+ * arguments. False: return *code; the help was printed, or the mistake was named. */
+bool app_args(struct app *a, const struct command *c, const struct opt *opt, size_t opts, int argc,
+              char **argv, int *n, int *code);
+
+/* "berth CMD: message" on stderr; returns APP_FAILED or APP_USAGE. */
+int app_fail(const struct app *a, const berth_err *err);
+int app_usage(const struct app *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* The options every command has, and how they take effect. --version only in front of a command. */
+struct app_globals {
+    struct opt opt[4];
+    struct opts table;
+    bool help, version;
+};
+void app_globals(struct app *a, struct app_globals *g, bool with_version);
+/* From log_level and log_json; called again after every reading of options. False: no such level,
+ * and it was complained about. */
+bool app_log_setup(struct app *a);
+
+/* signals.c: SIGINT, SIGTERM and SIGHUP as a flag that long work looks at. */
+const atomic_bool *signals_watch(void); /* from here on they no longer end the process */
+int signals_caught(void);               /* the signal, or 0 */
+
+#endif

@@ -1,0 +1,56 @@
+/* args: a small command-line reader.
+ *
+ * Forms   --name, --name=value, --name value, -x, -xvalue, -x value; "--" ends the options; a lone
+ *         "-" is an argument. Options and arguments may come in any order; the last of two equal
+ *         options counts. Long names are never abbreviated.
+ * Errors  BERTH_EINVAL naming the offender, with the nearest name there is. Nothing is printed. */
+#ifndef APP_ARGS_H
+#define APP_ARGS_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+
+enum opt_kind {
+    OPT_FLAG, /* bool *: becomes true */
+    OPT_TEXT, /* const char **: points into argv */
+    OPT_INT,  /* uint64_t *: decimal, min..max */
+};
+
+struct opt {
+    const char *name; /* without the dashes */
+    char letter;      /* short form; 0: none */
+    enum opt_kind kind;
+    const char *value; /* what the value is called in the help text: "FILE"; NULL for flags */
+    const char *help;  /* one line */
+    void *to;          /* see opt_kind; untouched when the option is not given */
+    uint64_t min, max; /* OPT_INT */
+};
+
+struct opts { /* several tables read as one, so that commands share the global options */
+    const struct opt *at;
+    size_t n;
+    const struct opts *next; /* NULL: the last table */
+};
+
+/* Reads argv[0..argc). What is left, the plain arguments, moves to the front of argv in order; *n
+ * tells how many. */
+berth_status args_parse(const struct opts *o, int argc, char **argv, int *n, berth_err *err);
+
+/* Like args_parse, and stops in front of the first plain argument: *n is its index, or argc. */
+berth_status args_parse_front(const struct opts *o, int argc, char **argv, int *n, berth_err *err);
+
+/* Appends one line per option, aligned: "  -o, --output FILE   where to write". */
+struct str;
+void args_help(const struct opts *o, struct str *out);
+
+/* The candidate that looks most like `word`, or NULL when none is close: at most a third of its
+ * letters differ (inserted, dropped, changed or swapped). */
+struct nearest {
+    const char *word; /* in */
+    const char *best; /* out: NULL when nothing is close */
+    size_t distance;  /* of best */
+};
+void nearest_try(struct nearest *n, const char *candidate);
+
+#endif

@@ -1,0 +1,42 @@
+/* inspect: the pieces of `berth inspect`, one file each.
+ *
+ * Flow   weights_open() -> summary_make() -> inspect_text() or inspect_json(), and on a terminal
+ *        inspect_picture(). Nothing here touches tensor data. */
+#ifndef APP_INSPECT_H
+#define APP_INSPECT_H
+
+#include "app/app.h"
+#include "app/jsonout.h"
+#include "format/weights.h"
+
+#define INSPECT_TOP 10
+
+struct tally {
+    uint64_t tensors, params, bytes;
+};
+
+struct summary {         /* zeroed is empty; holds no memory */
+    uint64_t file_bytes; /* of all shards */
+    struct tally all, by_dtype[DT_COUNT];
+    const struct weights_entry *top[INSPECT_TOP]; /* largest first, ties in file order */
+    size_t tops;
+};
+
+void summary_make(const struct weights *w, struct summary *s);
+
+/* inspect_text.c */
+void inspect_text(const struct app *a, const struct weights *w, const struct summary *s,
+                  bool tensors);
+
+/* inspect_json.c: one object. */
+void inspect_json(struct jsonout *j, const struct weights *w, const struct summary *s,
+                  bool tensors);
+/* One metadata value; at most max_items elements of an array (then "..."), 0: all. */
+void inspect_meta(struct jsonout *j, const char *key, const struct weights_meta *m,
+                  uint64_t max_items);
+const char *inspect_meta_type(uint32_t gguf_type); /* "u32", "string"; "?" when unknown */
+
+/* inspect_picture.c: where in the file what lies. Draws nothing when memory is short. */
+void inspect_picture(const struct app *a, const struct weights *w, const struct summary *s);
+
+#endif

@@ -1,0 +1,196 @@
+#include "app/inspect.h"
+
+#include "base/rd.h"
+
+/* GGUF metadata types, by number. */
+enum {
+    G_U8,
+    G_I8,
+    G_U16,
+    G_I16,
+    G_U32,
+    G_I32,
+    G_F32,
+    G_BOOL,
+    G_STRING,
+    G_ARRAY,
+    G_U64,
+    G_I64,
+    G_F64
+};
+
+const char *inspect_meta_type(uint32_t type)
+{
+    static const char *const name[] = { "u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                        "bool", "string", "array", "u64", "i64", "f64" };
+    return type < ARRAY_LEN(name) ? name[type] : "?";
+}
+
+static void array(struct jsonout *j, const char *key, struct rd *r, uint32_t type, uint64_t count,
+                  uint64_t max);
+
+static void element(struct jsonout *j, struct rd *r, uint32_t type, uint64_t max)
+{
+    switch (type) {
+    case G_U8:
+        jsonout_u64(j, NULL, rd_u8(r));
+        return;
+    case G_I8:
+        jsonout_i64(j, NULL, (int8_t)rd_u8(r));
+        return;
+    case G_U16:
+        jsonout_u64(j, NULL, rd_u16le(r));
+        return;
+    case G_I16:
+        jsonout_i64(j, NULL, (int16_t)rd_u16le(r));
+        return;
+    case G_U32:
+        jsonout_u64(j, NULL, rd_u32le(r));
+        return;
+    case G_I32:
+        jsonout_i64(j, NULL, (int32_t)rd_u32le(r));
+        return;
+    case G_F32:
+        jsonout_f64(j, NULL, (double)rd_f32le(r));
+        return;
+    case G_BOOL:
+        jsonout_bool(j, NULL, rd_u8(r) != 0);
+        return;
+    case G_U64:
+        jsonout_u64(j, NULL, rd_u64le(r));
+        return;
+    case G_I64:
+        jsonout_i64(j, NULL, (int64_t)rd_u64le(r));
+        return;
+    case G_F64:
+        jsonout_f64(j, NULL, rd_f64le(r));
+        return;
+    case G_STRING: {
+        size_t n = (size_t)rd_u64le(r);
+        const uint8_t *s = rd_take(r, n);
+        jsonout_text(j, NULL, s ? (const char *)s : "", s ? n : 0);
+        return;
+    }
+    case G_ARRAY: {
+        uint32_t inner = rd_u32le(r);
+        uint64_t count = rd_u64le(r);
+        array(j, NULL, r, inner, count, max);
+        return;
+    }
+    default:
+        r->bad = true; /* the reader let none through */
+    }
+}
+
+static void array(struct jsonout *j, const char *key, struct rd *r, uint32_t type, uint64_t count,
+                  uint64_t max)
+{
+    jsonout_open_flat(j, key, '[');
+    for (uint64_t i = 0; i < count && !r->bad; i++) {
+        if (max && i == max) {
+            jsonout_str(j, NULL, "...");
+            r->bad = true; /* the rest is not walked */
+            break;
+        }
+        element(j, r, type, max);
+    }
+    jsonout_close(j, ']');
+}
+
+void inspect_meta(struct jsonout *j, const char *key, const struct weights_meta *m,
+                  uint64_t max_items)
+{
+    switch (m->kind) {
+    case META_STRING:
+        jsonout_text(j, key, m->str, m->str_len);
+        return;
+    case META_INT:
+        jsonout_i64(j, key, m->i);
+        return;
+    case META_UINT:
+        jsonout_u64(j, key, m->u);
+        return;
+    case META_FLOAT:
+        jsonout_f64(j, key, m->f);
+        return;
+    case META_BOOL:
+        jsonout_bool(j, key, m->b);
+        return;
+    case META_ARRAY: {
+        struct rd r = rd_init(m->raw, m->raw_len);
+        array(j, key, &r, m->elem_type, m->count, max_items);
+        return;
+    }
+    }
+}
+
+static void shape(struct jsonout *j, const struct shape *s)
+{
+    jsonout_open_flat(j, "shape", '[');
+    for (int i = 0; i < s->ndim; i++)
+        jsonout_u64(j, NULL, s->dim[i]);
+    jsonout_close(j, ']');
+}
+
+static void entry(struct jsonout *j, const struct weights_entry *e, bool place)
+{
+    jsonout_open_flat(j, NULL, '{');
+    jsonout_text(j, "name", e->name, e->name_len);
+    jsonout_str(j, "dtype", dtype_name(e->dtype));
+    shape(j, &e->shape);
+    if (place) {
+        jsonout_u64(j, "shard", e->shard);
+        jsonout_u64(j, "offset", e->off);
+    }
+    jsonout_u64(j, "bytes", e->size);
+    jsonout_close(j, '}');
+}
+
+void inspect_json(struct jsonout *j, const struct weights *w, const struct summary *s, bool tensors)
+{
+    jsonout_open(j, NULL, '{');
+    jsonout_str(j, "file", weights_path(w));
+    jsonout_str(j, "format", weights_format(w));
+    jsonout_u64(j, "bytes", s->file_bytes);
+    jsonout_u64(j, "data_bytes", s->all.bytes);
+    jsonout_u64(j, "tensors", s->all.tensors);
+    jsonout_u64(j, "parameters", s->all.params);
+    jsonout_open(j, "shards", '[');
+    for (size_t i = 0; i < weights_shards(w); i++) {
+        jsonout_open_flat(j, NULL, '{');
+        jsonout_str(j, "file", file_map_path(weights_shard(w, i)));
+        jsonout_u64(j, "bytes", file_map_size(weights_shard(w, i)));
+        jsonout_close(j, '}');
+    }
+    jsonout_close(j, ']');
+    jsonout_open(j, "dtypes", '[');
+    for (int t = 0; t < DT_COUNT; t++) {
+        const struct tally *c = &s->by_dtype[t];
+        if (!c->tensors)
+            continue;
+        jsonout_open_flat(j, NULL, '{');
+        jsonout_str(j, "dtype", dtype_name((enum dtype)t));
+        jsonout_u64(j, "tensors", c->tensors);
+        jsonout_u64(j, "parameters", c->params);
+        jsonout_u64(j, "bytes", c->bytes);
+        jsonout_close(j, '}');
+    }
+    jsonout_close(j, ']');
+    jsonout_open(j, "metadata", '{');
+    for (size_t i = 0; i < weights_meta_count(w); i++) {
+        const struct weights_meta *m = weights_meta_at(w, i);
+        inspect_meta(j, m->key, m, 0);
+    }
+    jsonout_close(j, '}');
+    jsonout_open(j, "largest", '[');
+    for (size_t i = 0; i < s->tops; i++)
+        entry(j, s->top[i], false);
+    jsonout_close(j, ']');
+    if (tensors) {
+        jsonout_open(j, "index", '[');
+        for (size_t i = 0; i < weights_count(w); i++)
+            entry(j, weights_at(w, i), true);
+        jsonout_close(j, ']');
+    }
+    jsonout_close(j, '}');
+}

@@ -1,0 +1,299 @@
+/* The picture: a strip as wide as the terminal, every column an equal piece of the file, coloured
+ * by the part of the model (upper rows) and by dtype (lower row) that owns most of it.
+ *
+ *     0                                                              65.6 MiB
+ *     aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaabbbbbbbbbbbbbbbbbbbbccccccccccc   parts
+ *     AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA   dtypes
+ *
+ * Parts are the leading name parts ("double_blocks"), taken deeper while there is only one. */
+#include "app/inspect.h"
+
+#include "base/map.h"
+
+#define CLASSES 8 /* shown apart; the last one gathers the rest when there are more */
+#define PICTURE_SHARDS 8
+#define DEPTH_MAX 6 /* name parts looked at */
+
+struct group { /* tensors drawn in one colour */
+    const char *name;
+    size_t len; /* of the part of a tensor's name that is the group's */
+    uint64_t bytes;
+    unsigned class;
+};
+
+struct grouping {
+    struct group *at;
+    size_t n;
+    unsigned *of;              /* of[i]: class of tensor i */
+    struct group top[CLASSES]; /* what the legend says, largest first */
+    unsigned classes;
+};
+
+/* Length of the first `depth` dotted parts, without the dot behind. */
+static size_t prefix_len(const char *s, size_t n, int depth)
+{
+    for (size_t i = 0; i < n; i++)
+        if (s[i] == '.' && --depth == 0)
+            return i;
+    return n;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct group *x = *(const struct group *const *)a, *y = *(const struct group *const *)b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return x < y ? -1 : 1; /* first seen first */
+}
+
+static void grouping_release(struct grouping *g)
+{
+    free(g->at);
+    free(g->of);
+    *g = (struct grouping) { 0 };
+}
+
+/* Sorts tensors into groups by name prefix; false when memory is short. of[] holds group numbers
+ * until classes are given out. */
+static bool group_by_prefix(const struct weights *w, int depth, struct grouping *g)
+{
+    struct map seen = { 0 };
+    bool ok = true;
+    g->n = 0;
+    for (size_t i = 0; ok && i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        size_t len = prefix_len(e->name, e->name_len, depth);
+        uint64_t at;
+        if (!map_get(&seen, e->name, len, &at)) {
+            at = g->n++;
+            g->at[at] = (struct group) { .name = e->name, .len = len };
+            ok = map_add(&seen, e->name, len, at) == MAP_ADDED;
+        }
+        g->at[at].bytes += e->size;
+        g->of[i] = (unsigned)at;
+    }
+    map_release(&seen);
+    return ok;
+}
+
+/* A group may share more leading parts than its prefix: "model" is "model.diffusion_model". */
+static void widen_names(const struct weights *w, struct grouping *g)
+{
+    for (size_t k = 0; k < g->n; k++) {
+        struct group *p = &g->at[k];
+        size_t whole = strlen(p->name);
+        size_t parent = whole;
+        while (parent && p->name[parent] != '.')
+            parent--;
+        p->len = parent > p->len ? parent : p->len; /* without the last part, the tensor's own */
+    }
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        struct group *p = &g->at[g->of[i]];
+        while (p->len > e->name_len || memcmp(p->name, e->name, p->len) ||
+               (e->name_len > p->len && e->name[p->len] != '.')) {
+            size_t cut = p->len;
+            while (cut && p->name[--cut] != '.') {
+            }
+            if (!cut)
+                break;
+            p->len = cut;
+        }
+    }
+}
+
+/* The largest groups get a class of their own, the rest share the last one. */
+static bool give_classes(const struct weights *w, struct grouping *g)
+{
+    const struct group **order = malloc((g->n ? g->n : 1) * sizeof *order);
+    if (!order)
+        return false;
+    for (size_t k = 0; k < g->n; k++)
+        order[k] = &g->at[k];
+    qsort(order, g->n, sizeof *order, by_bytes);
+    for (size_t k = 0; k < g->n; k++) {
+        struct group *p = &g->at[order[k] - g->at];
+        p->class = (unsigned)(k < CLASSES ? k : CLASSES - 1);
+        if (k < CLASSES)
+            g->top[k] = *p;
+        else if (k == CLASSES)
+            g->top[CLASSES - 1] = (struct group) { .name = "other",
+                                                   .len = 5,
+                                                   .bytes = g->top[CLASSES - 1].bytes + p->bytes };
+        else
+            g->top[CLASSES - 1].bytes += p->bytes;
+    }
+    g->classes = (unsigned)(g->n < CLASSES ? g->n : CLASSES);
+    for (size_t i = 0; i < weights_count(w); i++)
+        g->of[i] = g->at[g->of[i]].class;
+    free(order);
+    return true;
+}
+
+static bool grouping_new(const struct weights *w, size_t groups, struct grouping *g)
+{
+    size_t count = weights_count(w);
+    *g = (struct grouping) { .at = calloc(groups ? groups : 1, sizeof *g->at),
+                             .of = calloc(count ? count : 1, sizeof *g->of) };
+    return g->at && g->of;
+}
+
+static bool group_parts(const struct weights *w, struct grouping *g)
+{
+    if (!grouping_new(w, weights_count(w), g))
+        return false;
+    for (int depth = 1; depth <= DEPTH_MAX; depth++) {
+        if (!group_by_prefix(w, depth, g))
+            return false;
+        if (g->n != 1)
+            break;
+    }
+    widen_names(w, g);
+    return give_classes(w, g);
+}
+
+static bool group_dtypes(const struct weights *w, const struct summary *s, struct grouping *g)
+{
+    if (!grouping_new(w, DT_COUNT, g))
+        return false;
+    unsigned number[DT_COUNT] = { 0 };
+    for (int t = 0; t < DT_COUNT; t++)
+        if (s->by_dtype[t].tensors) {
+            const char *name = dtype_name((enum dtype)t);
+            number[t] = (unsigned)g->n;
+            g->at[g->n++] =
+                (struct group) { .name = name, .len = strlen(name), .bytes = s->by_dtype[t].bytes };
+        }
+    for (size_t i = 0; i < weights_count(w); i++)
+        g->of[i] = number[weights_at(w, i)->dtype];
+    return give_classes(w, g);
+}
+
+/* Which class owns most of each column; CLASSES: header, padding. */
+static bool columns(const struct weights *w, uint32_t shard, const unsigned *of, int width,
+                    unsigned *out)
+{
+    double(*share)[CLASSES] = calloc((size_t)width, sizeof *share);
+    if (!share)
+        return false;
+    double scale = (double)file_map_size(weights_shard(w, shard)) / width; /* bytes per column */
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        if (e->shard != shard || !e->size)
+            continue;
+        double from = (double)e->off / scale, to = (double)(e->off + e->size) / scale;
+        for (int c = (int)from; c < width && c < to; c++) {
+            double a = from > c ? from : c, b = to < c + 1 ? to : c + 1;
+            share[c][of[i]] += b - a;
+        }
+    }
+    for (int c = 0; c < width; c++) {
+        double best = 0, sum = 0; /* of one column */
+        out[c] = CLASSES;
+        for (unsigned k = 0; k < CLASSES; k++) {
+            sum += share[c][k];
+            if (share[c][k] > best) {
+                best = share[c][k];
+                out[c] = k;
+            }
+        }
+        if (sum < 0.5)
+            out[c] = CLASSES; /* mostly nothing */
+    }
+    free(share);
+    return true;
+}
+
+/* With colour the class is the colour, without it is a letter. */
+static void draw_row(const struct app *a, const unsigned *cell, int width, const char *block,
+                     char letter)
+{
+    struct str t = { 0 };
+    str_adds(&t, "    ");
+    for (int c = 0; c < width; c++) {
+        bool same = c && cell[c] == cell[c - 1];
+        if (cell[c] == CLASSES) {
+            str_adds(&t, same ? "" : term_style(&a->out, STYLE_RESET));
+            str_adds(&t, a->out.utf8 ? "·" : ".");
+        } else if (a->out.color) {
+            str_adds(&t, same ? "" : term_color(&a->out, cell[c]));
+            str_adds(&t, a->out.utf8 ? block : "#");
+        } else {
+            str_addc(&t, (char)(letter + (char)cell[c]));
+        }
+    }
+    str_adds(&t, term_style(&a->out, STYLE_RESET));
+    puts(str_c(&t));
+    str_release(&t);
+}
+
+static void draw_legend(const struct app *a, const struct grouping *g, const char *block,
+                        char letter)
+{
+    int column = 0;
+    struct str line = { 0 };
+    for (unsigned k = 0; k < g->classes; k++) {
+        char size[STR_BYTES_MAX];
+        struct str text = { 0 };
+        term_safe(&text, g->top[k].name, g->top[k].len, 40);
+        str_addf(&text, " %s", str_bytes(g->top[k].bytes, size));
+        int n = (int)text.n + 5;
+        if (!k || column + n > a->out.width - 4) {
+            str_adds(&line, k ? "\n    " : "    ");
+            column = 0;
+        } else {
+            str_adds(&line, "   ");
+        }
+        if (a->out.color)
+            str_addf(&line, "%s%s%s %s", term_color(&a->out, k), a->out.utf8 ? block : "#",
+                     term_style(&a->out, STYLE_RESET), str_c(&text));
+        else
+            str_addf(&line, "%c %s", letter + (char)k, str_c(&text));
+        column += n;
+        str_release(&text);
+    }
+    puts(str_c(&line));
+    str_release(&line);
+}
+
+static bool draw_shard(const struct app *a, const struct weights *w, uint32_t shard,
+                       const struct grouping *parts, const struct grouping *dtypes)
+{
+    int width = a->out.width - 6;
+    unsigned *cell = calloc((size_t)width, sizeof *cell);
+    if (!cell)
+        return false;
+    char size[STR_BYTES_MAX];
+    str_bytes(file_map_size(weights_shard(w, shard)), size);
+    printf("    0%*s\n", width - 1, size);
+    bool ok = columns(w, shard, parts->of, width, cell);
+    if (ok) {
+        draw_row(a, cell, width, "█", 'a');
+        if (a->out.color)
+            draw_row(a, cell, width, "█", 'a');
+        ok = columns(w, shard, dtypes->of, width, cell);
+    }
+    if (ok)
+        draw_row(a, cell, width, "▀", 'A');
+    free(cell);
+    return ok;
+}
+
+void inspect_picture(const struct app *a, const struct weights *w, const struct summary *s)
+{
+    struct grouping parts = { 0 }, dtypes = { 0 };
+    if (weights_count(w) && group_parts(w, &parts) && group_dtypes(w, s, &dtypes)) {
+        printf("\n  %slayout%s\n", term_style(&a->out, STYLE_BOLD),
+               term_style(&a->out, STYLE_RESET));
+        size_t shards = weights_shards(w);
+        for (uint32_t i = 0; i < shards && i < PICTURE_SHARDS; i++)
+            if (!draw_shard(a, w, i, &parts, &dtypes))
+                break;
+        if (shards > PICTURE_SHARDS)
+            printf("    ... and %zu more files\n", shards - PICTURE_SHARDS);
+        draw_legend(a, &parts, "█", 'a');
+        draw_legend(a, &dtypes, "▀", 'A');
+    }
+    grouping_release(&parts);
+    grouping_release(&dtypes);
+}

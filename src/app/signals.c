@@ -1,0 +1,32 @@
+/* Signals belong to the process, and so does what they leave behind: the one state of app/ that is
+ * not on a stack. */
+#include "app/app.h"
+
+#include <signal.h>
+
+static atomic_bool stop;
+static atomic_int caught;
+
+static void on_signal(int sig)
+{
+    atomic_store(&caught, sig);
+    atomic_store(&stop, true);
+}
+
+const atomic_bool *signals_watch(void)
+{
+    static const int watched[] = { SIGINT, SIGTERM, SIGHUP };
+    for (size_t i = 0; i < ARRAY_LEN(watched); i++) {
+        struct sigaction old, now = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+        sigemptyset(&now.sa_mask);
+        /* Ignored by whoever started us (nohup, a background job): leave it so. */
+        if (!sigaction(watched[i], NULL, &old) && old.sa_handler != SIG_IGN)
+            sigaction(watched[i], &now, NULL);
+    }
+    return &stop;
+}
+
+int signals_caught(void)
+{
+    return atomic_load(&caught);
+}

@@ -1,0 +1,68 @@
+/* term: what the other end of a stream can show, and text made safe for it.
+ *
+ * Rules   Colour and pictures when it is a terminal, NO_COLOR is unset or empty and TERM is not
+ *         "dumb"; block characters when the locale says UTF-8; the width is what the terminal says,
+ *         else COLUMNS, else 80.
+ * Threads struct progress: one thread at a time, as its callers promise. */
+#ifndef APP_TERM_H
+#define APP_TERM_H
+
+#include "base/clock.h"
+#include "base/str.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+struct term {
+    bool tty, color, utf8;
+    int width; /* columns, TERM_WIDTH_MIN at least */
+};
+
+#define TERM_WIDTH_MIN 40
+#define TERM_WIDTH_MAX 400
+
+struct term_env { /* the environment as far as terminals care; NULL: unset */
+    const char *no_color, *term, *columns, *lc_all, *lc_ctype, *lang;
+};
+
+struct term term_probe(FILE *f);                                            /* asks the system */
+struct term term_decide(bool tty, int columns, const struct term_env *env); /* the rules alone */
+
+/* Escape sequences, or "" without colour. */
+enum style { STYLE_RESET, STYLE_BOLD, STYLE_DIM };
+const char *term_style(const struct term *t, enum style s);
+#define TERM_COLORS 8
+const char *term_color(const struct term *t, unsigned i); /* foreground, i modulo TERM_COLORS */
+
+/* Appends outside text with control characters, marks that reorder a line and malformed bytes
+ * escaped (\n, \x1b, \u{202e}); at most `max` columns, then "..." (0: no limit). */
+void term_safe(struct str *out, const char *s, size_t n, size_t max);
+
+/* A bar of `width` columns with `share` of it filled, 0..1. */
+void term_bar(struct str *out, const struct term *t, double share, int width);
+
+/* "12,345,678" */
+void term_number(struct str *out, uint64_t v);
+/* "860 M", "11.9 B": three digits for people; the exact number stands beside it */
+void term_short_number(struct str *out, uint64_t v);
+
+struct progress {
+    FILE *out;        /* stderr */
+    struct term term; /* draws only on a tty */
+    const struct clock *clock;
+    const char *label;
+    uint64_t start_ns, drawn_ns;
+    bool shown;
+};
+
+#define PROGRESS_DELAY_NS                                                                          \
+    UINT64_C(1000000000) /* nothing is drawn before: short jobs stay quiet                         \
+                          */
+#define PROGRESS_EVERY_NS UINT64_C(100000000)
+
+void progress_init(struct progress *p, FILE *out, const struct term *t, const struct clock *clock,
+                   const char *label);
+void progress_set(struct progress *p, uint64_t done, uint64_t total); /* bytes */
+void progress_end(struct progress *p);                                /* takes the bar away */
+
+#endif

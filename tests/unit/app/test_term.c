@@ -1,0 +1,190 @@
+/* What terminals are promised: no colour where none is wanted, no control characters at all. */
+#include "support/test.h"
+
+#include "app/term.h"
+
+static void the_rules(void **state)
+{
+    (void)state;
+    struct term t =
+        term_decide(true, 120, &(struct term_env) { .lang = "en_US.UTF-8", .term = "xterm" });
+    assert_true(t.tty && t.color && t.utf8);
+    assert_int_equal(t.width, 120);
+    t = term_decide(true, 0, &(struct term_env) { .no_color = "1", .columns = "66", .lang = "C" });
+    assert_true(t.tty && !t.color && !t.utf8);
+    assert_int_equal(t.width, 66);
+    t = term_decide(true, 80, &(struct term_env) { .no_color = "" });
+    assert_true(t.color); /* empty does not count */
+    t = term_decide(true, 80, &(struct term_env) { .term = "dumb" });
+    assert_false(t.color);
+    t = term_decide(false, 0, &(struct term_env) { .lc_all = "de_DE.utf8", .lang = "C" });
+    assert_true(!t.tty && !t.color && t.utf8);
+    assert_int_equal(t.width, 80);
+    t = term_decide(false, 0, &(struct term_env) { .lc_all = "C", .lang = "de_DE.utf8" });
+    assert_false(t.utf8);
+    t = term_decide(false, 0, &(struct term_env) { .lc_all = "", .lc_ctype = "C.UTF-8" });
+    assert_true(t.utf8);
+    assert_int_equal(term_decide(true, 3, &(struct term_env) { 0 }).width, TERM_WIDTH_MIN);
+    assert_int_equal(term_decide(true, 9999, &(struct term_env) { 0 }).width, TERM_WIDTH_MAX);
+    assert_int_equal(term_decide(false, 0, &(struct term_env) { .columns = "wide" }).width, 80);
+    assert_int_equal(term_decide(false, 0, &(struct term_env) { .columns = "99999999999" }).width,
+                     TERM_WIDTH_MAX);
+    assert_int_equal(term_decide(false, 0, &(struct term_env) { .columns = "0" }).width, 80);
+}
+
+static void check_safe(const char *s, size_t n, size_t max, const char *want)
+{
+    struct str out = { 0 };
+    term_safe(&out, s, n, max);
+    assert_string_equal(str_c(&out), want);
+    str_release(&out);
+}
+
+#define SAFE(s, max, want) check_safe(s, sizeof s - 1, max, want)
+
+static void text_is_made_safe(void **state)
+{
+    (void)state;
+    SAFE("", 0, "");
+    SAFE("plain.weight", 0, "plain.weight");
+    SAFE("na\xc3\xafve \xe2\x98\x95 \xf0\x9f\x90\x88", 0,
+         "na\xc3\xafve \xe2\x98\x95 \xf0\x9f\x90\x88");
+    SAFE("\033[31mred\a\r\n\t", 0, "\\x1b[31mred\\x07\\x0d\\n\\x09");
+    SAFE("nul\0in", 0, "nul\\x00in");
+    SAFE("\x7f\xc2\x85", 0, "\\x7f\\x85"); /* DEL, C1 next line */
+    SAFE("a\xe2\x80\xae"
+         "b",
+         0, "a\\u{202e}b");                                /* right-to-left override */
+    SAFE("\xef\xbb\xbfx", 0, "\\u{feff}x");                /* byte order mark */
+    SAFE("\xff\xc3(\xe2\x80", 0, "\\xff\\xc3(\\xe2\\x80"); /* malformed */
+    SAFE("\xed\xa0\x80", 0, "\\xed\\xa0\\x80");            /* a surrogate */
+    SAFE("abcdef", 6, "abcdef");
+    SAFE("abcdefg", 6, "abcdef...");
+    SAFE("ab\033cd", 5, "ab..."); /* an escape is shown whole or not at all */
+    SAFE("\xe2\x98\x95\xe2\x98\x95\xe2\x98\x95", 2, "\xe2\x98\x95\xe2\x98\x95...");
+}
+
+static void check_bar(bool utf8, double share, int width, const char *want)
+{
+    const struct term t = { .utf8 = utf8 };
+    struct str out = { 0 };
+    term_bar(&out, &t, share, width);
+    assert_string_equal(str_c(&out), want);
+    str_release(&out);
+}
+
+static void bars(void **state)
+{
+    (void)state;
+    check_bar(false, 0, 4, "....");
+    check_bar(false, 0.5, 4, "##..");
+    check_bar(false, 1, 4, "####");
+    check_bar(false, 7, 4, "####");
+    check_bar(false, -7, 4, "....");
+    check_bar(true, 0.5, 4, "██  ");
+    check_bar(true, 0.625, 2, "█▎");
+    check_bar(true, 1, 2, "██");
+    check_bar(true, 0, 2, "  ");
+}
+
+static void check_number(uint64_t v, const char *full, const char *brief)
+{
+    struct str out = { 0 };
+    term_number(&out, v);
+    assert_string_equal(str_c(&out), full);
+    str_clear(&out);
+    term_short_number(&out, v);
+    assert_string_equal(str_c(&out), brief);
+    str_release(&out);
+}
+
+static void numbers(void **state)
+{
+    (void)state;
+    check_number(0, "0", "0");
+    check_number(999, "999", "999");
+    check_number(1000, "1,000", "1.00 K");
+    check_number(859520964, "859,520,964", "860 M");
+    check_number(11901408320, "11,901,408,320", "11.9 B");
+    check_number(999999, "999,999", "1.00 M");
+    check_number(UINT64_MAX, "18,446,744,073,709,551,615", "18446744 T");
+}
+
+static void colours_only_when_wanted(void **state)
+{
+    (void)state;
+    const struct term on = { .color = true }, off = { 0 };
+    assert_string_equal(term_color(&off, 3), "");
+    assert_string_equal(term_style(&off, STYLE_BOLD), "");
+    assert_int_equal(term_color(&on, 3)[0], '\033');
+    assert_ptr_equal(term_color(&on, 1), term_color(&on, 1 + TERM_COLORS));
+    assert_string_equal(term_style(&on, STYLE_RESET), "\033[0m");
+}
+
+static void progress_waits_and_cleans_up(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    struct clock_manual clock;
+    clock_manual_init(&clock, 5, 0);
+    struct term t = { .tty = true, .color = true, .utf8 = true, .width = 100 };
+    struct progress p;
+    progress_init(&p, f, &t, &clock.base, "file");
+    progress_set(&p, 10, 100);
+    clock_manual_advance(&clock, PROGRESS_DELAY_NS - 1);
+    progress_set(&p, 20, 100);
+    fflush(f);
+    assert_int_equal(n, 0); /* short jobs stay quiet */
+    clock_manual_advance(&clock, PROGRESS_DELAY_NS + 1);
+    progress_set(&p, UINT64_C(2000000000), UINT64_C(8000000000));
+    fflush(f);
+    assert_non_null(strstr(text, "25 %"));
+    assert_non_null(strstr(text, "1.00 GB/s"));
+    assert_non_null(strstr(text, "0:06 left"));
+    assert_null(strchr(text, '\n'));
+    size_t before = n;
+    progress_set(&p, UINT64_C(2100000000), UINT64_C(8000000000)); /* too soon to draw again */
+    fflush(f);
+    assert_int_equal(n, before);
+    progress_end(&p);
+    fflush(f);
+    assert_string_equal(text + before, "\r\033[K");
+    progress_end(&p);
+    fclose(f);
+    free(text);
+}
+
+static void progress_is_silent_without_a_terminal(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    struct clock_manual clock;
+    clock_manual_init(&clock, 0, 0);
+    const struct term t = { .width = 80 };
+    struct progress p;
+    progress_init(&p, f, &t, &clock.base, "file");
+    clock_manual_advance(&clock, 5 * PROGRESS_DELAY_NS);
+    progress_set(&p, 1, 2);
+    progress_end(&p);
+    fclose(f);
+    assert_int_equal(n, 0);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_rules),
+        cmocka_unit_test(text_is_made_safe),
+        cmocka_unit_test(bars),
+        cmocka_unit_test(numbers),
+        cmocka_unit_test(colours_only_when_wanted),
+        cmocka_unit_test(progress_waits_and_cleans_up),
+        cmocka_unit_test(progress_is_silent_without_a_terminal),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

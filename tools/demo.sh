@@ -1,0 +1,42 @@
+#!/bin/sh
+# A tour of the command line: make two models, look inside, list devices. usage: demo.sh BERTH
+set -eu
+berth=$1
+case $berth in /*) ;; *) berth=$PWD/$berth ;; esac
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/berth-demo-XXXXXX")
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' HUP INT TERM
+cd "$tmp"
+
+bold='' cyan='' off=''
+if [ -t 1 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then
+    bold=$(printf '\033[1m') cyan=$(printf '\033[36m') off=$(printf '\033[0m')
+fi
+say() { printf '\n%s# %s%s\n' "$cyan" "$*" "$off"; }
+show() { # prints the command as one would type it, then runs it
+    shown="berth"
+    for word; do
+        case $word in *[,\ ]*) shown="$shown \"$word\"" ;; *) shown="$shown $word" ;; esac
+    done
+    printf '%s$ %s%s\n' "$bold" "$shown" "$off"
+    "$berth" "$@"
+}
+
+say "Weights that follow from their names: a small SD1.5 checkpoint, the same bytes on every machine."
+show synth --preset sd15-tiny --output sd15-tiny.safetensors
+say "The same for a Flux transformer, quantised to GGUF's Q8_0."
+show synth --preset flux-tiny --dtype q8_0 --output flux-tiny.gguf
+
+say "What is in them, read from the headers alone."
+show inspect --picture sd15-tiny.safetensors
+show inspect --picture flux-tiny.gguf
+
+say "What this machine has to put models on."
+show devices
+say "The same machine split into logical devices: one with fake memory, one called cuda:0 in RAM."
+show devices --devices "cpu=8g,null:0=2g,cuda:0@cpu=4g" ||
+    show devices --devices "cpu=256m,null:0=2g,cuda:0@cpu=128m" # a machine with less memory
+
+say "A device that is not there is refused, never replaced in silence."
+show devices --devices "xpu:0=8g" || printf '(exit code %d)\n' $?
+say "Done. The models were in $tmp and are gone."
