@@ -132,8 +132,10 @@ struct excerpt {
 };
 struct excerpt excerpt(const char *s, size_t n);
 
-/* sniff.c: what unknown bytes look like, in words; buf is used when the words carry bytes. */
-const char *sniff(const uint8_t *head, size_t n, char *buf, size_t cap);
+/* sniff.c: what the first bytes of a file that nobody claims look like */
+#define SNIFF_MAX 128
+const char *sniff(const uint8_t *head, size_t n); /* "a PNG image"; NULL: nothing we know */
+const char *sniff_raw(const uint8_t *head, size_t n, char buf[SNIFF_MAX]); /* "bytes 4d 5a ..." */
 
 /* ---- writing ---- */
 

@@ -54,20 +54,23 @@ static bool is_text(const uint8_t *p, size_t n)
     return true;
 }
 
-const char *sniff(const uint8_t *head, size_t n, char *buf, size_t cap)
+const char *sniff(const uint8_t *head, size_t n)
 {
     for (size_t i = 0; i < ARRAY_LEN(magics); i++)
         if (n >= magics[i].len &&
             strncasecmp((const char *)head, magics[i].magic, magics[i].len) == 0)
             return magics[i].what;
-    if (all_zero(head, n))
-        return "zero bytes: an unfinished download?";
+    return all_zero(head, n) ? "zero bytes: an unfinished download?" : NULL;
+}
+
+const char *sniff_raw(const uint8_t *head, size_t n, char buf[SNIFF_MAX])
+{
     if (is_text(head, n)) {
-        snprintf(buf, cap, "text: '%s'", excerpt((const char *)head, n < 40 ? n : 40).s);
+        snprintf(buf, SNIFF_MAX, "text: '%s'", excerpt((const char *)head, n < 40 ? n : 40).s);
         return buf;
     }
-    size_t at = (size_t)snprintf(buf, cap, "bytes");
-    for (size_t i = 0; i < n && i < 16 && at < cap; i++)
-        at += (size_t)snprintf(buf + at, cap - at, " %02x", head[i]);
+    size_t at = (size_t)snprintf(buf, SNIFF_MAX, "bytes");
+    for (size_t i = 0; i < n && i < 16; i++)
+        at += (size_t)snprintf(buf + at, SNIFF_MAX - at, " %02x", head[i]);
     return buf;
 }

@@ -58,26 +58,32 @@ static bool has_ending(const struct format *f, const char *path)
     return false;
 }
 
-/* Nobody claims the content. A format that the name points to may say what exactly is wrong. */
+static const struct format *format_by_ending(const char *path)
+{
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (has_ending(all[i], path))
+            return all[i];
+    return NULL;
+}
+
+/* Nobody claims the content. When it is nothing we know by sight, the format that the name points
+ * to may say what exactly is wrong. */
 static berth_status open_unknown(struct opening *o, const uint8_t *head, size_t n, berth_err *err)
 {
-    const char *path = open_shard_at(o, 0)->path;
-    char buf[160];
-    const char *what = sniff(head, n, buf, sizeof buf);
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        if (!has_ending(all[i], path))
-            continue;
-        o->w->format = all[i];
-        if (all[i]->open(o, 0, err) == BERTH_OK) /* the bytes changed since they were probed */
-            return BERTH_OK;
-        if (all[i] == &format_pickle || err->code == BERTH_ENOMEM)
-            return err->code;
-        return err_add(err, "not a %s file, it looks like %s", all[i]->name, what);
-    }
-    return err_set(err, BERTH_EUNSUPPORTED,
-                   "not a weight file: it looks like %s. Accepted are safetensors, GGUF, and the "
-                   "*.safetensors.index.json of a sharded model",
-                   what);
+    const struct format *f = format_by_ending(open_shard_at(o, 0)->path);
+    const char *known = sniff(head, n);
+    char raw[SNIFF_MAX];
+    if (!f || (known && f != &format_pickle))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "not a weight file: it looks like %s. Accepted are safetensors, GGUF, and "
+                       "the *.safetensors.index.json of a sharded model",
+                       known ? known : sniff_raw(head, n, raw));
+    o->w->format = f;
+    if (f->open(o, 0, err) == BERTH_OK) /* the bytes changed since they were probed */
+        return BERTH_OK;
+    if (f == &format_pickle || err->code == BERTH_ENOMEM)
+        return err->code;
+    return err_add(err, "not a %s file (%s)", f->name, sniff_raw(head, n, raw));
 }
 
 /* ---- opening ---- */
