@@ -1,6 +1,6 @@
 /* Models in several files: *.safetensors.index.json. */
+#include "fuzz/format/shard_set.h"
 #include "unit/format/build.h"
-#include "unit/format/shard_set.h"
 
 #include "support/oom.h"
 #include "support/tmp.h"

@@ -1,7 +1,7 @@
 /* shard_set: the files that a shard index in a test can point to. Also what the fuzzer of the index
  * has beside its input. */
-#ifndef UNIT_FORMAT_SHARD_SET_H
-#define UNIT_FORMAT_SHARD_SET_H
+#ifndef FUZZ_FORMAT_SHARD_SET_H
+#define FUZZ_FORMAT_SHARD_SET_H
 
 #include "base/str.h"
 #include "format/format_impl.h"
