@@ -21,26 +21,35 @@ struct devset {
     size_t devices;
 };
 
-/* A list of names in a fixed buffer; "..." when it is full. */
+/* A list of names in a fixed buffer; ends with "..." when they do not all fit. */
 struct list {
     char text[200];
     size_t n;
+    bool full;
 };
+
+static void list_append(struct list *l, const char *s)
+{
+    size_t n = strlen(s);
+    memcpy(l->text + l->n, s, n + 1);
+    l->n += n;
+}
 
 static void list_add(struct list *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
 static void list_add(struct list *l, const char *fmt, ...)
 {
-    char item[48];
+    static const char more[] = "...";
+    char item[48] = ", ";
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(item, sizeof item, fmt, ap);
+    vsnprintf(item + 2, sizeof item - 2, fmt, ap);
     va_end(ap);
-    if (l->n + strlen(item) + sizeof ", ..." >= sizeof l->text) {
-        if (l->n && l->text[l->n - 1] != '.')
-            l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, ", ...");
+    if (l->full)
         return;
-    }
-    l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%s", l->n ? ", " : "", item);
+    l->full = l->n + strlen(item) + 2 + sizeof more > sizeof l->text;
+    if (l->full)
+        memcpy(item + 2, more, sizeof more);
+    list_append(l, l->n ? item : item + 2);
 }
 
 /* -- drivers

@@ -17,11 +17,11 @@ void vclock_join(struct vclock *to, const struct vclock *from)
             to->at[a] = from->at[a];
 }
 
-struct actor_op host_op(struct world *w, const char *what)
+struct actor_op host_op(struct world *w)
 {
     struct vclock *c = &w->clock[HOST];
     return (struct actor_op) {
-        .world = w, .actor = HOST, .epoch = ++c->at[HOST], .op = ++w->ops, .what = what, .clock = c
+        .world = w, .actor = HOST, .epoch = ++c->at[HOST], .what = "the host", .clock = c
     };
 }
 
@@ -53,13 +53,13 @@ static const char *hazard_text(enum null_hazard kind)
 
 #define WHO_MAX 96
 
-/* "h2d copy #12 on null:0 stream 3", "host write #4" */
+/* "h2d copy #12 on null:0 stream 3"; the host's own steps have no number */
 static const char *who(const struct world *w, unsigned actor, uint64_t op, const char *what,
                        char buf[WHO_MAX])
 {
     const struct null_stream *s = w->stream[actor];
     if (actor == HOST)
-        snprintf(buf, WHO_MAX, "%s #%" PRIu64, what, op);
+        snprintf(buf, WHO_MAX, "%s", what);
     else
         snprintf(buf, WHO_MAX, "%s #%" PRIu64 " on %s stream %" PRIu64, what, op,
                  s ? s->base.phys->name : "a freed", s ? s->serial : 0);

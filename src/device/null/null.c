@@ -230,7 +230,7 @@ static void null_free(struct phys *p, uint64_t addr, size_t n)
     struct block *b = null_block_at(d, addr);
     if (!b || b->addr != addr || b->n != n)
         BUG("%s: free of [%#" PRIx64 ", +%zu), which is no allocation", p->name, addr, n);
-    struct actor_op by = host_op(d->world, "free");
+    struct actor_op by = host_op(d->world);
     shadow_free(&b->shadow, &by, addr, addr + n);
     if (by.found)
         null_bury(d->world, b->host, n);
@@ -254,7 +254,7 @@ static void null_mark(struct phys *p, uint64_t addr, size_t n, bool live)
         shadow_revive(&b->shadow, addr, addr + n);
         return;
     }
-    struct actor_op by = host_op(d->world, "free");
+    struct actor_op by = host_op(d->world);
     shadow_free(&b->shadow, &by, addr, addr + n);
     shadow_kill(&b->shadow, addr, addr + n);
 }
@@ -274,7 +274,7 @@ static berth_status null_host_alloc(struct phys *p, size_t n, void **out, berth_
 static void null_host_free(struct phys *p, void *ptr, size_t n)
 {
     struct world *w = null_of(p)->world;
-    struct actor_op by = host_op(w, "host free");
+    struct actor_op by = host_op(w);
     shadow_free(&w->host, &by, (uintptr_t)ptr, (uintptr_t)ptr + n);
     if (by.found)
         null_bury(w, ptr, n);
@@ -286,7 +286,7 @@ static void null_host_free(struct phys *p, void *ptr, size_t n)
 static void null_host_access(struct phys *p, const void *ptr, size_t n, unsigned how)
 {
     struct world *w = null_of(p)->world;
-    struct actor_op by = host_op(w, how & DEV_WRITE ? "host write" : "host read");
+    struct actor_op by = host_op(w);
     shadow_check(&w->host, &by, (uintptr_t)ptr, (uintptr_t)ptr + n, how);
     /* Not recorded: all that is queued later comes after what the host did before. */
 }

@@ -132,8 +132,8 @@ void shadow_free(struct shadow *s, struct actor_op *by, uint64_t lo, uint64_t hi
 void shadow_kill(struct shadow *s, uint64_t lo, uint64_t hi);   /* further use is a hazard */
 void shadow_revive(struct shadow *s, uint64_t lo, uint64_t hi); /* handed out again */
 void hazard_report(struct world *w, enum null_hazard kind, const char *fmt, ...) PRINTF_LIKE(3, 4);
-/* The host's next step, as an actor. */
-struct actor_op host_op(struct world *w, const char *what);
+/* The host's next step, as an actor. Only queued operations are numbered. */
+struct actor_op host_op(struct world *w);
 
 /* engine.c */
 bool engine_step(struct world *w);

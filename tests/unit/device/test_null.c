@@ -1,0 +1,652 @@
+/* The null device: fake memory, calls that fail on purpose, and an engine that notices hazards
+ * whatever order it happens to draw. */
+#include "support/devices.h"
+#include "support/oom.h"
+
+#include <sys/mman.h>
+
+#define MIB ((size_t)1 << 20)
+
+/* Two null devices, two streams and an event on the first, one buffer on each. Engine lazy, so that
+ * nothing runs unless somebody waits. */
+struct bench {
+    struct devset *set;
+    struct device *d, *d2;
+    struct dev_stream *a, *b;
+    struct dev_event *e;
+    struct dev_owner *o, *o2;
+    struct dev_mem m, n, far; /* n on d, far on d2 */
+    char host[4096], back[4096];
+    enum null_hazard kind; /* of the latest report */
+    char text[512];
+};
+
+static void note(void *user, enum null_hazard kind, const char *text)
+{
+    struct bench *t = user;
+    t->kind = kind;
+    snprintf(t->text, sizeof t->text, "%s", text);
+}
+
+static struct bench *start(bool strict)
+{
+    struct bench *t = calloc(1, sizeof *t);
+    assert_non_null(t);
+    struct null_config cfg = {
+        .seed = 7, .lazy = true, .strict = strict, .on_hazard = note, .user = t
+    };
+    struct dev_env env = { .null = &cfg };
+    t->set = open_devices("null:0=64m,null:1=64m", &env);
+    t->d = devset_at(t->set, 0);
+    t->d2 = devset_at(t->set, 1);
+    t->a = stream_of(t->d);
+    t->b = stream_of(t->d);
+    t->e = event_of(t->d);
+    t->o = owner_of(t->d, "m", DEV_WEIGHTS);
+    t->o2 = owner_of(t->d2, "m", DEV_WEIGHTS);
+    t->m = alloc_on(t->d, t->o, 4096);
+    t->n = alloc_on(t->d, t->o, 4096);
+    t->far = alloc_on(t->d2, t->o2, 4096);
+    for (size_t i = 0; i < sizeof t->host; i++)
+        t->host[i] = (char)(i * 7);
+    return t;
+}
+
+static void stop(struct bench *t, uint64_t hazards)
+{
+    if (null_hazards(t->d) != hazards)
+        fail_msg("%d hazards, last: %s", (int)null_hazards(t->d), null_last_hazard(t->d));
+    null_run(t->d);
+    dev_stream_free(t->a); /* the host then knows that all is done */
+    dev_stream_free(t->b);
+    dev_event_free(t->e);
+    dev_free(&t->m);
+    dev_free(&t->n);
+    dev_free(&t->far);
+    dev_owner_close(t->o);
+    dev_owner_close(t->o2);
+    assert_true(null_hazards(t->d) == hazards);
+    devset_close(t->set);
+    free(t);
+}
+
+#define ok(call)                                                                                   \
+    do {                                                                                           \
+        berth_err err_ = { 0 };                                                                    \
+        berth_err *err = &err_;                                                                    \
+        assert_ok(call, err_);                                                                     \
+    } while (0)
+
+static void expect(struct bench *t, uint64_t count, enum null_hazard kind, const char *a,
+                   const char *b)
+{
+    assert_true(null_hazards(t->d) == count);
+    assert_int_equal(t->kind, kind);
+    assert_true(null_hazards_of(t->d, kind) >= 1);
+    assert_string_equal(t->text, null_last_hazard(t->d));
+    if (!strstr(t->text, a) || !strstr(t->text, b))
+        fail_msg("'%s' names not both '%s' and '%s'", t->text, a, b);
+}
+
+static void bytes_round_trip(void **state)
+{
+    struct bench *t = start(false);
+    (void)state;
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, 4096, err));
+    ok(dev_copy(t->a, (struct dev_at) { t->d, t->n.addr }, (struct dev_at) { t->d, t->m.addr },
+                4096, err));
+    ok(dev_copy(t->a, (struct dev_at) { t->d2, t->far.addr }, (struct dev_at) { t->d, t->n.addr },
+                4096, err));
+    assert_int_equal(null_queued(t->d), 3);
+    assert_int_equal(t->back[1], 0); /* nothing happened yet */
+    ok(dev_stream_sync(t->a, err));
+    assert_int_equal(null_queued(t->d), 0);
+    struct dev_stream *s2 = stream_of(t->d2);
+    ok(dev_copy_d2h(s2, t->back, t->far.addr, 4096, err));
+    ok(dev_stream_sync(s2, err));
+    dev_stream_free(s2);
+    assert_memory_equal(t->host, t->back, 4096);
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, 0, err)); /* nothing to do, nothing queued */
+    assert_int_equal(null_queued(t->d), 0);
+    assert_true(dev_can_peer(t->d, t->d2));
+    stop(t, 0);
+}
+
+static void addresses_are_never_used_twice(void **state)
+{
+    struct devset *set = open_devices("null:0=64m,null:1=64m", NULL);
+    struct phys *p = devset_at(set, 0)->phys, *q = devset_at(set, 1)->phys;
+    uint64_t a, b, c;
+    berth_err err = { 0 };
+    (void)state;
+    assert_ok(p->driver->alloc(p, 4096, &a, &err), err);
+    p->driver->free(p, a, 4096);
+    assert_ok(p->driver->alloc(p, 4096, &b, &err), err);
+    assert_ok(p->driver->alloc(q, 4096, &c, &err), err);
+    assert_true(b > a + 4096 && c > b + (UINT64_C(1) << 40));
+    assert_int_equal(b % 256, 0);
+    p->driver->free(p, b, 4096);
+    q->driver->free(q, c, 4096);
+    devset_close(set);
+}
+
+static void effects_come_in_stream_order(void **state)
+{
+    struct bench *t = start(false);
+    (void)state;
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, 16, err));
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host + 16, 16, err)); /* same stream: ordered */
+    ok(dev_event_record(t->e, t->a, err));
+    ok(dev_stream_wait(t->b, t->e, err));
+    ok(dev_copy_d2h(t->b, t->back, t->m.addr, 16, err));
+    bool done;
+    ok(dev_event_query(t->e, &done, err));
+    assert_false(done);
+    int steps = 0;
+    while (null_step(t->d))
+        steps++;
+    assert_int_equal(steps, 5);
+    ok(dev_event_query(t->e, &done, err));
+    assert_true(done);
+    ok(dev_stream_sync(t->b, err));
+    assert_memory_equal(t->back, t->host + 16, 16);
+    stop(t, 0);
+}
+
+static void an_unrecorded_event_is_complete(void **state)
+{
+    struct bench *t = start(false);
+    bool done;
+    (void)state;
+    ok(dev_event_query(t->e, &done, err));
+    assert_true(done);
+    ok(dev_event_sync(t->e, err));
+    ok(dev_stream_wait(t->a, t->e, err));
+    assert_int_equal(null_queued(t->d), 0);
+    stop(t, 0);
+}
+
+static void a_wait_means_the_record_of_its_time(void **state)
+{
+    struct bench *t = start(false);
+    (void)state;
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, 16, err));
+    ok(dev_event_record(t->e, t->a, err));
+    ok(dev_stream_wait(t->b, t->e, err));
+    ok(dev_copy_h2d(t->a, t->n.addr, t->host, 16, err));
+    ok(dev_event_record(t->e, t->a, err)); /* after the wait: the wait does not cover it */
+    ok(dev_copy_d2h(t->b, t->back, t->m.addr, 16, err));
+    assert_true(null_hazards(t->d) == 0);
+    ok(dev_copy_d2h(t->b, t->back + 16, t->n.addr, 16, err));
+    expect(t, 1, NULL_READ_UNWRITTEN, "d2h copy", "h2d copy");
+    stop(t, 1);
+}
+
+/* -- each hazard, found when the second operation is queued, before anything has run ---------------- */
+
+static void read_before_the_copy_is_done(void **state)
+{
+    struct bench *t = start(false);
+    (void)state;
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, 100, err));
+    ok(dev_copy_d2h(t->b, t->back, t->m.addr + 99, 1, err));
+    expect(t, 1, NULL_READ_UNWRITTEN, "d2h copy #2 on null:0 stream 2 reads bytes whose write",
+           "written by h2d copy #1 on null:0 stream 1");
+    ok(dev_copy_d2h(t->b, t->back + 8, t->m.addr + 100, 1, err)); /* the byte behind it is fine */
+    stop(t, 1);
+}
+
+static void luck_does_not_help(void **state)
+{
+    struct bench *t = start(false);
+    (void)state;
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, 100, err));
+    null_run(t->d); /* it did run, but nobody asked: the host does not know */
+    ok(dev_copy_d2h(t->b, t->back, t->m.addr, 100, err));
+    expect(t, 1, NULL_READ_UNWRITTEN, "stream 2", "stream 1");
+    bool done;
+    ok(dev_event_record(t->e, t->a, err));
+    null_run(t->d);
+    ok(dev_event_query(t->e, &done, err)); /* asking is knowing */
+    assert_true(done);
+    ok(dev_copy_d2h(t->b, t->back + 100, t->m.addr, 100, err));
+    stop(t, 1);
+}
+
+static void host_reads_too_early(void **state)
+{
+    struct bench *t = start(false);
+    (void)state;
+    ok(dev_copy_d2h(t->a, t->back, t->m.addr, 100, err));
+    dev_host_access(t->d, t->back + 50, 10, DEV_READ);
+    expect(t, 1, NULL_READ_UNWRITTEN, "the host reads",
+           "written by d2h copy #1 on null:0 stream 1");
+    ok(dev_stream_sync(t->a, err));
+    dev_host_access(t->d, t->back, 100, DEV_READ | DEV_WRITE);
+    stop(t, 1);
+}
+
+static void host_overwrites_a_source(void **state)
+{
+    struct bench *t = start(false);
+    (void)state;
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, 100, err));
+    dev_host_access(t->d, t->host, 100, DEV_READ); /* two readers are fine */
+    assert_true(null_hazards(t->d) == 0);
+    dev_host_access(t->d, t->host + 99, 100, DEV_WRITE);
+    expect(t, 1, NULL_OVERWRITE_READ, "the host overwrites", "read by h2d copy #1");
+    stop(t, 1);
+}
+
+static void overwrites_what_is_being_read(void **state)
+{
+    struct bench *t = start(false);
+    (void)state;
+    ok(dev_copy_d2h(t->a, t->back, t->m.addr, 4096, err));
+    ok(dev_copy_h2d(t->b, t->m.addr + 1000, t->host, 10, err));
+    expect(t, 1, NULL_OVERWRITE_READ,
+           "h2d copy #2 on null:0 stream 2 overwrites bytes that may still",
+           "read by d2h copy #1 on null:0 stream 1");
+    stop(t, 1);
+}
+
+static void two_writers(void **state)
+{
+    struct bench *t = start(false);
+    (void)state;
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, 100, err));
+    ok(dev_copy_h2d(t->b, t->m.addr, t->host, 100, err));
+    expect(t, 1, NULL_OVERWRITE_WRITE, "h2d copy #2", "written by h2d copy #1");
+    stop(t, 1);
+}
+
+static void peers_are_watched_too(void **state)
+{
+    struct bench *t = start(false);
+    struct dev_stream *s2 = stream_of(t->d2);
+    struct dev_event *e2 = event_of(t->d2);
+    struct dev_at near = { t->d, t->m.addr }, far = { t->d2, t->far.addr };
+    (void)state;
+    ok(dev_copy_h2d(s2, t->far.addr, t->host, 100, err));
+    ok(dev_copy(t->a, near, far, 100, err));
+    expect(t, 1, NULL_READ_UNWRITTEN, "peer copy #2 on null:0 stream 1",
+           "h2d copy #1 on null:1 stream 3");
+    ok(dev_copy_h2d(s2, t->far.addr + 200, t->host, 100, err));
+    ok(dev_event_record(e2, s2, err)); /* an event of one device orders a stream of the other */
+    ok(dev_stream_wait(t->a, e2, err));
+    ok(dev_copy(t->a, (struct dev_at) { t->d, t->m.addr + 200 },
+                (struct dev_at) { t->d2, t->far.addr + 200 }, 100, err));
+    dev_event_free(e2); /* with the wait still queued */
+    dev_stream_free(s2);
+    stop(t, 1);
+}
+
+static void add_one(void *user, void *const *ptr)
+{
+    unsigned char *dst = ptr[0], *src = ptr[1];
+    for (size_t i = 0; i < *(size_t *)user; i++)
+        dst[i] = (unsigned char)(src[i] + 1);
+}
+
+static void launches_declare_what_they_touch(void **state)
+{
+    struct bench *t = start(false);
+    size_t n = 64;
+    struct dev_access access[] = { { t->n.addr, n, DEV_WRITE }, { t->m.addr, n, DEV_READ } };
+    struct dev_access too_many[DEV_LAUNCH_ACCESS_MAX + 1] = { { 0 } };
+    berth_err e = { 0 };
+    (void)state;
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, n, err));
+    ok(dev_launch(t->a, add_one, &n, access, 2, err));
+    ok(dev_copy_d2h(t->a, t->back, t->n.addr, n, err));
+    ok(dev_stream_sync(t->a, err));
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal((unsigned char)t->back[i], (unsigned char)(t->host[i] + 1));
+    ok(dev_launch(t->a, add_one, &n, access, 2, err));
+    ok(dev_launch(t->b, add_one, &n, access, 2, err));
+    expect(t, 1, NULL_OVERWRITE_WRITE, "launch", "written by launch");
+    assert_fails(dev_launch(t->a, add_one, &n, too_many, ARRAY_LEN(too_many), &e), e, BERTH_ELIMIT,
+                 "17 declared accesses");
+    stop(t, 1);
+}
+
+static void in_place_is_no_conflict_with_itself(void **state)
+{
+    struct bench *t = start(false);
+    size_t n = 64;
+    struct dev_access access[] = { { t->m.addr, n, DEV_READ | DEV_WRITE },
+                                   { t->m.addr, n, DEV_READ } };
+    (void)state;
+    ok(dev_launch(t->a, add_one, &n, access, 2, err));
+    ok(dev_launch(t->a, add_one, &n, access, 2, err));
+    stop(t, 0);
+}
+
+static void freed_while_in_use(void **state)
+{
+    struct bench *t = start(false);
+    (void)state;
+    struct dev_mem m = alloc_on(t->d, t->o, 4096);
+    ok(dev_copy_h2d(t->a, m.addr, t->host, 4096, err));
+    dev_free(&m); /* should have been retired */
+    expect(t, 1, NULL_FREE_PENDING, "the host frees bytes that queued work touches",
+           "written by h2d copy #1");
+    m = alloc_on(t->d, t->o, 4096);
+    ok(dev_copy_h2d(t->a, m.addr, t->host, 4096, err));
+    ok(dev_stream_sync(t->a, err));
+    dev_free(&m);
+    stop(t, 1);
+}
+
+static void use_after_free(void **state)
+{
+    struct bench *t = start(false);
+    struct phys *p = t->d->phys;
+    uint64_t addr;
+    berth_err e = { 0 };
+    (void)state;
+    struct dev_mem m = alloc_on(t->d, t->o, 4096);
+    addr = m.addr;
+    dev_free(&m);
+    ok(dev_copy_h2d(t->a, addr, t->host, 16, err)); /* the pool still has it, nobody else does */
+    expect(t, 1, NULL_USE_FREED, "h2d copy", "free is [");
+    ok(p->driver->alloc(p, 4096, &addr, err));
+    p->driver->free(p, addr, 4096);
+    assert_fails(dev_copy_d2h(t->a, t->back, addr, 16, &e), e, BERTH_EDEVICE, "not allocated");
+    expect(t, 2, NULL_USE_FREED, "d2h copy", "null:0");
+    assert_fails(dev_copy_d2h(t->a, t->back, 12345, 16, &e), e, BERTH_EDEVICE, "never allocated");
+    expect(t, 3, NULL_UNKNOWN_ADDRESS, "d2h copy", "0x3039");
+    ok(p->driver->alloc(p, 4096, &addr, err));
+    assert_fails(dev_copy_d2h(t->a, t->back, addr + 4000, 97, &e), e, BERTH_EDEVICE, "leaves its");
+    expect(t, 4, NULL_UNKNOWN_ADDRESS, "d2h copy", "+97");
+    p->driver->free(p, addr, 4096);
+    stop(t, 4);
+}
+
+static void driver_free_with_work_queued(void **state)
+{
+    struct bench *t = start(false);
+    struct phys *p = t->d->phys;
+    uint64_t addr;
+    (void)state;
+    ok(p->driver->alloc(p, 4096, &addr, err));
+    ok(dev_copy_h2d(t->a, addr, t->host, 4096, err));
+    p->driver->free(p, addr, 4096);
+    expect(t, 1, NULL_FREE_PENDING, "the host frees", "h2d copy");
+    null_run(t->d); /* the bytes are kept: the report is all that happens */
+    stop(t, 1);
+}
+
+static void pinned_freed_with_work_queued(void **state)
+{
+    struct bench *t = start(false);
+    struct dev_owner *o = owner_of(t->d, "ring", DEV_PINNED);
+    struct dev_host h;
+    (void)state;
+    ok(dev_host_alloc(t->d, o, 4096, &h, err));
+    ok(dev_copy_h2d(t->a, t->m.addr, h.ptr, 4096, err));
+    dev_host_free(&h);
+    expect(t, 1, NULL_FREE_PENDING, "the host frees", "read by h2d copy");
+    null_run(t->d);
+    dev_owner_close(o);
+    stop(t, 1);
+}
+
+static void leaks_at_close(void **state)
+{
+    struct bench t = { .kind = 0 };
+    struct null_config cfg = { .on_hazard = note, .user = &t };
+    struct dev_env env = { .null = &cfg };
+    (void)state;
+    struct devset *set = open_devices("null:0=64m", &env);
+    struct device *d = devset_at(set, 0);
+    (void)stream_of(d);
+    (void)event_of(d);
+    devset_close(set);
+    assert_int_equal(t.kind, NULL_LEAK);
+    assert_string_equal(t.text, "an event of null:0 was not freed before close");
+    set = open_devices("null:0=64m", &env);
+    struct phys *p = devset_at(set, 0)->phys;
+    uint64_t addr;
+    ok(p->driver->alloc(p, 4096, &addr, err));
+    devset_close(set);
+    assert_non_null(strstr(t.text, "1 allocations of null:0 were not freed"));
+    set = open_devices("null:0=64m", &env);
+    struct dev_stream *s = stream_of(devset_at(set, 0));
+    (void)s;
+    devset_close(set);
+    assert_string_equal(t.text, "null:0 stream 1 was not freed before close");
+    set = open_devices("null:0=64m", &env);
+    p = devset_at(set, 0)->phys;
+    void *ptr;
+    ok(p->driver->host_alloc(p, 4096, &ptr, err));
+    devset_close(set);
+    assert_non_null(strstr(t.text, "1 pinned ranges of null:0"));
+    assert_int_equal(munmap(ptr, 4096), 0);
+}
+
+static void strict_refuses(void **state)
+{
+    struct bench *t = start(true);
+    berth_err e = { 0 };
+    (void)state;
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, 100, err));
+    assert_fails(dev_copy_d2h(t->b, t->back, t->m.addr, 100, &e), e, BERTH_EDEVICE,
+                 "reads bytes whose write is not ordered before it");
+    assert_int_equal(null_queued(t->d), 1); /* the second was not queued */
+    ok(dev_stream_sync(t->a, err));
+    ok(dev_copy_d2h(t->b, t->back, t->m.addr, 100, err)); /* and left no trace */
+    stop(t, 1);
+}
+
+static void write_event(void *user, enum log_level level, uint64_t wall_ns, const char *event,
+                        const char *text)
+{
+    (void)wall_ns, (void)text;
+    if (level == LOG_ERROR && strcmp(event, "null.hazard") == 0)
+        ++*(int *)user;
+}
+
+static void reports_go_to_the_log_without_a_callback(void **state)
+{
+    int seen = 0;
+    struct log log = { .write = write_event, .user = &seen };
+    struct dev_env env = { .log = &log };
+    (void)state;
+    struct devset *set = open_devices("null:0=64m", &env);
+    (void)event_of(devset_at(set, 0));
+    devset_close(set);
+    assert_int_equal(seen, 1);
+}
+
+/* -- failing calls ---------------------------------------------------------------------------------- */
+
+static void the_kth_call_fails(void **state)
+{
+    struct bench *t = start(false);
+    berth_err e = { 0 };
+    struct dev_stream *s = NULL;
+    struct dev_event *v = NULL;
+    struct dev_info info;
+    size_t n = 1;
+    bool done;
+    struct dev_access access[2] = { { t->n.addr, n, DEV_WRITE }, { t->m.addr, n, DEV_READ } };
+    (void)state;
+    null_fail(t->d, NULL_COPY, 2);
+    uint64_t before = null_calls(t->d, NULL_COPY);
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, 1, err));
+    assert_fails(dev_copy_h2d(t->a, t->m.addr, t->host, 1, &e), e, BERTH_EDEVICE,
+                 "null:0: copy number 2 was told to fail");
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, 1, err)); /* once */
+    assert_true(null_calls(t->d, NULL_COPY) == before + 3);
+    null_fail(t->d, NULL_STREAM_NEW, 1);
+    assert_fails(dev_stream_new(t->d, &s, &e), e, BERTH_EDEVICE, "stream_new");
+    assert_null(s);
+    null_fail(t->d, NULL_EVENT_NEW, 1);
+    assert_fails(dev_event_new(t->d, &v, &e), e, BERTH_EDEVICE, "event_new");
+    assert_null(v);
+    null_fail(t->d, NULL_EVENT_RECORD, 1);
+    assert_fails(dev_event_record(t->e, t->a, &e), e, BERTH_EDEVICE, "event_record");
+    null_fail(t->d, NULL_EVENT_QUERY, 1);
+    assert_fails(dev_event_query(t->e, &done, &e), e, BERTH_EDEVICE, "event_query");
+    null_fail(t->d, NULL_EVENT_SYNC, 1);
+    assert_fails(dev_event_sync(t->e, &e), e, BERTH_EDEVICE, "event_sync");
+    null_fail(t->d, NULL_STREAM_WAIT, 1);
+    assert_fails(dev_stream_wait(t->b, t->e, &e), e, BERTH_EDEVICE, "stream_wait");
+    null_fail(t->d, NULL_STREAM_SYNC, 1);
+    assert_fails(dev_stream_sync(t->a, &e), e, BERTH_EDEVICE, "stream_sync");
+    null_fail(t->d, NULL_LAUNCH, 1);
+    assert_fails(dev_launch(t->a, add_one, &n, access, 2, &e), e, BERTH_EDEVICE, "launch");
+    null_fail(t->d, NULL_INFO, 1);
+    assert_fails(dev_info(t->d, &info, &e), e, BERTH_EDEVICE, "info");
+    null_fail(t->d, NULL_ANY, 2);
+    ok(dev_event_sync(t->e, err));
+    assert_fails(dev_stream_sync(t->a, &e), e, BERTH_EDEVICE, "stream_sync");
+    null_fail(t->d, NULL_ANY, 1);
+    null_fail(t->d, NULL_ANY, 0); /* taken back */
+    ok(dev_stream_sync(t->a, err));
+    stop(t, 0);
+}
+
+static void streams_end(void **state)
+{
+    struct devset *set = open_devices("null:0=64m", NULL);
+    struct device *d = devset_at(set, 0);
+    struct dev_stream *s[NULL_STREAMS_MAX], *more;
+    berth_err err = { 0 };
+    (void)state;
+    for (size_t round = 0; round < 2; round++) {
+        for (size_t i = 0; i < ARRAY_LEN(s); i++)
+            s[i] = stream_of(d);
+        assert_fails(dev_stream_new(d, &more, &err), err, BERTH_EDEVICE, "more than 63 streams");
+        for (size_t i = 0; i < ARRAY_LEN(s); i++)
+            dev_stream_free(s[i]);
+    }
+    devset_close(set);
+}
+
+static void reused_stream_slots_do_not_inherit(void **state)
+{
+    struct bench *t = start(false);
+    struct dev_stream *c = stream_of(t->d), *d;
+    (void)state;
+    ok(dev_copy_h2d(c, t->m.addr, t->host, 100, err));
+    dev_stream_free(c); /* waits: the host knows */
+    d = stream_of(t->d);
+    ok(dev_copy_d2h(t->a, t->back, t->m.addr, 100, err));
+    ok(dev_copy_h2d(d, t->m.addr, t->host, 100, err));
+    expect(t, 1, NULL_OVERWRITE_READ, "h2d copy", "d2h copy");
+    dev_stream_free(d);
+    stop(t, 1);
+}
+
+/* Every call of a small program, with each allocation of host memory failing in turn. */
+static berth_status small_program(struct device *d, struct dev_owner *o, berth_err *err)
+{
+    static char host[256];
+    struct dev_stream *s = NULL, *s2 = NULL;
+    struct dev_event *e = NULL;
+    struct dev_mem m = { 0 };
+    size_t n = 16;
+    berth_status st = dev_stream_new(d, &s, err);
+    st = st ? st : dev_stream_new(d, &s2, err);
+    st = st ? st : dev_event_new(d, &e, err);
+    st = st ? st : dev_alloc(d, o, 4096, &m, err);
+    struct dev_access access[2] = { { m.addr + 64, n, DEV_WRITE }, { m.addr, n, DEV_READ } };
+    st = st ? st : dev_copy_h2d(s, m.addr, host, 64, err);
+    st = st ? st : dev_launch(s, add_one, &n, access, 2, err);
+    st = st ? st : dev_event_record(e, s, err);
+    st = st ? st : dev_stream_wait(s2, e, err);
+    st = st ? st : dev_copy_d2h(s2, host + 64, m.addr + 64, 64, err);
+    berth_err sync_err;
+    if (s2 && dev_stream_sync(s2, &sync_err) && !st) {
+        *err = sync_err;
+        st = err->code;
+    }
+    dev_event_free(e);
+    dev_stream_free(s2);
+    dev_stream_free(s);
+    dev_free(&m);
+    return st;
+}
+
+static void survives_oom(void **state)
+{
+    struct devset *set = open_devices("null:0=64m", NULL);
+    struct device *d = devset_at(set, 0);
+    struct dev_owner *o = owner_of(d, "m", DEV_WEIGHTS);
+    berth_status s = BERTH_ENOMEM;
+    (void)state;
+    for (long k = 0; s != BERTH_OK; k++) {
+        berth_err err = { 0 };
+        oom_after(k);
+        s = small_program(d, o, &err);
+        oom_off();
+        assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && err.msg[0]));
+        assert_true(null_hazards(d) == 0);
+        dev_trim(d);
+    }
+    dev_owner_close(o);
+    devset_close(set);
+}
+
+static void survives_every_failing_call(void **state)
+{
+    struct devset *set = open_devices("null:0=64m", NULL);
+    struct device *d = devset_at(set, 0);
+    struct dev_owner *o = owner_of(d, "m", DEV_WEIGHTS);
+    berth_status s = BERTH_EDEVICE;
+    int failures = 0;
+    (void)state;
+    for (uint64_t k = 1; k < 100; k++) {
+        berth_err err = { 0 };
+        uint64_t before = null_calls(d, NULL_ANY);
+        null_fail(d, NULL_ANY, k);
+        s = small_program(d, o, &err);
+        if (null_calls(d, NULL_ANY) < before + k)
+            break; /* the program makes fewer calls than that */
+        failures += s != BERTH_OK;
+        assert_true(s == BERTH_OK || err.msg[0]);
+        assert_true(null_hazards(d) == 0);
+        assert_sound(d);
+        null_fail(d, NULL_ANY, 0);
+        dev_trim(d);
+    }
+    assert_int_equal(s, BERTH_OK);
+    assert_true(failures >= 9);
+    dev_owner_close(o);
+    devset_close(set);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_round_trip),
+        cmocka_unit_test(addresses_are_never_used_twice),
+        cmocka_unit_test(effects_come_in_stream_order),
+        cmocka_unit_test(an_unrecorded_event_is_complete),
+        cmocka_unit_test(a_wait_means_the_record_of_its_time),
+        cmocka_unit_test(read_before_the_copy_is_done),
+        cmocka_unit_test(luck_does_not_help),
+        cmocka_unit_test(host_reads_too_early),
+        cmocka_unit_test(host_overwrites_a_source),
+        cmocka_unit_test(overwrites_what_is_being_read),
+        cmocka_unit_test(two_writers),
+        cmocka_unit_test(peers_are_watched_too),
+        cmocka_unit_test(launches_declare_what_they_touch),
+        cmocka_unit_test(in_place_is_no_conflict_with_itself),
+        cmocka_unit_test(freed_while_in_use),
+        cmocka_unit_test(use_after_free),
+        cmocka_unit_test(driver_free_with_work_queued),
+        cmocka_unit_test(pinned_freed_with_work_queued),
+        cmocka_unit_test(leaks_at_close),
+        cmocka_unit_test(strict_refuses),
+        cmocka_unit_test(reports_go_to_the_log_without_a_callback),
+        cmocka_unit_test(the_kth_call_fails),
+        cmocka_unit_test(streams_end),
+        cmocka_unit_test(reused_stream_slots_do_not_inherit),
+        cmocka_unit_test(survives_oom),
+        cmocka_unit_test(survives_every_failing_call),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
