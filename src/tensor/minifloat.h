@@ -36,6 +36,14 @@ static inline float f32_from_bits(uint32_t u)
     return f;
 }
 
+/* a > b ? yes : no, for a and b below 2^31. The sign of a difference as a mask: compilers turn
+ * chains of ?: into branches and then find no vectors. */
+static inline uint32_t mf_if_above(uint32_t a, uint32_t b, uint32_t yes, uint32_t no)
+{
+    uint32_t m = (uint32_t)((int32_t)(b - a) >> 31);
+    return (yes & m) | (no & ~m);
+}
+
 /* Bits of the finite value `em`, without sign. */
 static inline uint32_t mf_widen(uint32_t em, int M, int B)
 {
@@ -44,28 +52,27 @@ static inline uint32_t mf_widen(uint32_t em, int M, int B)
     /* A subnormal is m steps of 2^(1-B-M): put m behind a leading one and take the one away. */
     uint32_t one = (uint32_t)(128 - B) << 23;
     uint32_t sub = f32_bits(f32_from_bits(one + up) - f32_from_bits(one));
-    return em >> M ? normal : sub;
+    return mf_if_above(em >> M, 0, normal, sub);
 }
 
-/* Code without sign of |value|, `abs` being its F32 bits, no NaN and at most `most`. */
+/* Code without sign of the number whose F32 bits are `abs`; anything above `most` counts as that. */
 static inline uint32_t mf_narrow(uint32_t abs, int M, int B, uint32_t most)
 {
-    abs = abs > most ? most : abs;
+    abs = mf_if_above(abs, most, most, abs);
     int shift = 23 - M;
     uint32_t half = (1u << (shift - 1)) - 1 + (abs >> shift & 1);
     uint32_t normal = (abs + half - ((uint32_t)(127 - B) << 23)) >> shift;
     /* Adding a number whose last place is one subnormal step lets the adder round to steps. */
     uint32_t step = (uint32_t)(127 + 24 - B - M) << 23;
     uint32_t sub = f32_bits(f32_from_bits(abs) + f32_from_bits(step)) - step;
-    return abs >> 23 > (uint32_t)(127 - B) ? normal : sub;
+    return mf_if_above(abs >> 23, (uint32_t)(127 - B), normal, sub);
 }
 
 static inline uint32_t f16_widen_bits(uint32_t h)
 {
     uint32_t em = h & 0x7fff;
-    uint32_t quiet = em > 0x7c00 ? F32_QUIET : 0;
-    uint32_t special = F32_INF | em << 13 | quiet;
-    uint32_t abs = em >= 0x7c00 ? special : mf_widen(em, 10, 15);
+    uint32_t special = F32_INF | em << 13 | mf_if_above(em, 0x7c00, F32_QUIET, 0);
+    uint32_t abs = mf_if_above(em, 0x7bff, special, mf_widen(em, 10, 15));
     return (h & 0x8000) << 16 | abs;
 }
 
@@ -79,7 +86,7 @@ static inline uint16_t f16_narrow(float f)
     uint32_t u = f32_bits(f), abs = u & ~F32_SIGN;
     uint32_t nan = 0x7e00 | (abs >> 13 & 0x3ff);
     uint32_t em = mf_narrow(abs, 10, 15, 0x47800000); /* 65536 rounds to the code of infinity */
-    return (uint16_t)((u >> 16 & 0x8000) | (abs > F32_INF ? nan : em));
+    return (uint16_t)((u >> 16 & 0x8000) | mf_if_above(abs, F32_INF, nan, em));
 }
 
 static inline uint16_t bf16_narrow(float f)
@@ -87,13 +94,13 @@ static inline uint16_t bf16_narrow(float f)
     uint32_t u = f32_bits(f), abs = u & ~F32_SIGN;
     uint32_t nan = u >> 16 | 0x40;
     uint32_t near = (u + 0x7fff + (u >> 16 & 1)) >> 16;
-    return (uint16_t)(abs > F32_INF ? nan : near);
+    return (uint16_t)mf_if_above(abs, F32_INF, nan, near);
 }
 
 static inline uint32_t e4m3_widen_bits(uint32_t b)
 {
     uint32_t em = b & 0x7f;
-    uint32_t abs = em == 0x7f ? F32_INF | F32_QUIET : mf_widen(em, 3, 7);
+    uint32_t abs = mf_if_above(em, 0x7e, F32_INF | F32_QUIET, mf_widen(em, 3, 7));
     return (b & 0x80) << 24 | abs;
 }
 
@@ -101,7 +108,7 @@ static inline uint8_t e4m3_narrow(float f)
 {
     uint32_t u = f32_bits(f), abs = u & ~F32_SIGN;
     uint32_t em = mf_narrow(abs, 3, 7, 0x43e00000); /* 448 */
-    return (uint8_t)((u >> 24 & 0x80) | (abs > F32_INF ? 0x7f : em));
+    return (uint8_t)((u >> 24 & 0x80) | mf_if_above(abs, F32_INF, 0x7f, em));
 }
 
 /* E5M2 is the upper byte of an F16. */
@@ -115,7 +122,7 @@ static inline uint8_t e5m2_narrow(float f)
     uint32_t u = f32_bits(f), abs = u & ~F32_SIGN;
     uint32_t nan = 0x7e | (abs >> 21 & 3);
     uint32_t em = mf_narrow(abs, 2, 15, 0x47600000); /* 57344 */
-    return (uint8_t)((u >> 24 & 0x80) | (abs > F32_INF ? nan : em));
+    return (uint8_t)((u >> 24 & 0x80) | mf_if_above(abs, F32_INF, nan, em));
 }
 
 /* E8M0 is a bare exponent: 2^(b-127), 0xff is NaN; no sign, no zero, no infinity. */

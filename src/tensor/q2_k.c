@@ -17,6 +17,7 @@ INLINE_BODY void dequant(const void *restrict src, float *restrict dst, size_t n
             float scale = d * (float)(b[g] & 15), min = dmin * (float)(b[g] >> 4);
             const uint8_t *q = b + 16 + g / 8 * 32 + g % 2 * 16;
             unsigned shift = g / 2 % 4 * 2;
+            VECTOR_LOOP
             for (size_t i = 0; i < 16; i++)
                 st_f32(y, 16 * g + i, scale * (float)(q[i] >> shift & 3) - min);
         }

@@ -11,6 +11,7 @@ INLINE_BODY void dequant(const void *restrict src, float *restrict dst, size_t n
     uint8_t *y = (uint8_t *)dst;
     for (size_t k = 0; k < n / ELEMS; k++, b += BYTES, y += ELEMS * sizeof(float)) {
         float d = ld_half(b), m = ld_half(b + 2);
+        VECTOR_LOOP
         for (size_t i = 0; i < 16; i++) {
             st_f32(y, i, d * (float)(b[4 + i] & 15) + m);
             st_f32(y, 16 + i, d * (float)(b[4 + i] >> 4) + m);

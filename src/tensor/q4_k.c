@@ -68,14 +68,10 @@ INLINE_BODY float sum(const float t[SUB])
     return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
 }
 
-/* The nearest step to (x + min) * inv, as a float. Clamped as bits, which order like the numbers
- * when positive: two float comparisons become branches and keep compilers from using vectors. */
+/* The nearest step to (x + min) * inv, as a float. */
 INLINE_BODY float step_of(float x, float min, float inv)
 {
-    uint32_t v = f32_bits((x + min) * inv);
-    v &= ~(uint32_t)((int32_t)v >> 31); /* negative: 0 */
-    uint32_t most = f32_bits(15.0f);
-    return (float)(int)(f32_from_bits(v < most ? v : most) + 0.5f);
+    return (float)(int)(quant_clamp((x + min) * inv, 15) + 0.5f);
 }
 
 /* 1 / scale; 0 for a scale too small to have an inverse. */
@@ -217,12 +213,7 @@ INLINE_BODY void quant_block(const uint8_t *src, uint8_t *dst)
 {
     struct block b;
     struct fit fit[SUBS];
-    quant_load(src, b.x, ELEMS);
-    uint32_t most = 0;
-    for (int i = 0; i < ELEMS; i++) {
-        uint32_t abs = f32_bits(b.x[i]) & ~F32_SIGN;
-        most = abs > most ? abs : most;
-    }
+    uint32_t most = quant_load(src, b.x, ELEMS);
     int e = (int)(most >> 23) - 126; /* |x| < 2^e */
     double k = ldexp(1, -e);
     for (int i = 0; i < ELEMS; i++)

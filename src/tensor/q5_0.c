@@ -25,26 +25,28 @@ TO_F32_CLONES(to_f32, dequant)
 TO_F32_TABLE(to_f32, ELEMS, BYTES)
 
 /* GGML's rule: d maps the largest magnitude to -16, the longer side; halves round up. */
-static void from_f32(const float *src, void *dst, size_t n)
+INLINE_BODY void quant(const float *src, void *dst, size_t n)
 {
     const uint8_t *s = (const uint8_t *)src;
     uint8_t *b = dst;
     for (size_t k = 0; k < n / ELEMS; k++, s += ELEMS * sizeof(float), b += BYTES) {
         float x[ELEMS];
-        quant_load(s, x, ELEMS);
-        float d = quant_extreme(x, ELEMS) / -16;
+        float d = quant_extreme(x, quant_load(s, x, ELEMS)) / -16;
         float inv = quant_scale(&d);
-        uint32_t h = 0;
-        for (size_t i = 0; i < 16; i++) {
-            unsigned lo = quant_step(x[i] * inv + 16.5f, 31);
-            unsigned hi = quant_step(x[16 + i] * inv + 16.5f, 31);
-            b[6 + i] = (uint8_t)((lo & 15) | (hi & 15) << 4);
-            h |= lo >> 4 << i | hi >> 4 << (16 + i);
-        }
+        uint32_t q[ELEMS], h = 0;
+        for (size_t i = 0; i < ELEMS; i++)
+            q[i] = (uint32_t)(int)quant_clamp(x[i] * inv + 16.5f, 31);
+        for (size_t i = 0; i < ELEMS; i++)
+            h |= q[i] >> 4 << i;
+        for (size_t i = 0; i < 16; i++)
+            b[6 + i] = (uint8_t)((q[i] & 15) | (q[16 + i] & 15) << 4);
         st_u16(b, 0, f16_narrow(d));
         st_u32(b + 2, 0, h);
     }
 }
+
+FROM_F32_CLONES(from_f32, quant)
+FROM_F32_TABLE(from_f32)
 
 const struct dtype_desc dtype_q5_0 = {
     .name = "Q5_0",
@@ -54,4 +56,5 @@ const struct dtype_desc dtype_q5_0 = {
     .to_f32 = to_f32,
     .from_f32 = from_f32,
     .to_f32_levels = to_f32_levels,
+    .from_f32_levels = from_f32_levels,
 };

@@ -19,6 +19,7 @@ INLINE_BODY void dequant(const void *restrict src, float *restrict dst, size_t n
             unsigned j = g / 2 % 4; /* k of the formula */
             const uint8_t *ql = b + 64 * half + 32 * (j % 2) + at, *qh = b + 128 + 32 * half + at;
             float scale = d * (float)(int8_t)b[192 + g];
+            VECTOR_LOOP
             for (size_t i = 0; i < 16; i++) {
                 int v = (ql[i] >> j / 2 * 4 & 15) | (qh[i] >> 2 * j & 3) << 4;
                 st_f32(y, 16 * g + i, scale * (float)(v - 32));

@@ -195,7 +195,7 @@ static void quants_pass_through_f32(void **state)
     (void)state;
     enum { N = 256 * 9 };
     static float x[N], y[N];
-    static uint8_t q8[N * 2], q4[N], want[N], half[N * 2], want_half[N * 2];
+    static uint8_t q8[N * 2], q4[N], want[N * 2], half[N * 2], want_half[N * 2];
     static double wide[N];
     struct rng r = { 5 };
     for (int i = 0; i < N; i++)
