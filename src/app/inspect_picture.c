@@ -76,41 +76,43 @@ static bool group_by_prefix(const struct weights *w, int depth, struct grouping 
     return ok;
 }
 
-/* A group may share more leading parts than its prefix: "model" is "model.diffusion_model". */
+/* How much of a and b is the same, in whole dotted parts. */
+static size_t common_parts(const char *a, size_t n, const char *b, size_t m)
+{
+    size_t same = 0, dot = 0;
+    for (; same < n && same < m && a[same] == b[same]; same++)
+        if (a[same] == '.')
+            dot = same;
+    bool whole = (same == n || a[same] == '.') && (same == m || b[same] == '.');
+    return whole ? same : dot;
+}
+
+/* A group may share more leading parts than its prefix: "model" is "model.diffusion_model". Starts
+ * from the first tensor without its own last part and keeps what all the others have too. */
 static void widen_names(const struct weights *w, struct grouping *g)
 {
     for (size_t k = 0; k < g->n; k++) {
-        struct group *p = &g->at[k];
-        size_t whole = strlen(p->name);
-        size_t parent = whole;
-        while (parent && p->name[parent] != '.')
-            parent--;
-        p->len = parent > p->len ? parent : p->len; /* without the last part, the tensor's own */
+        const char *last = strrchr(g->at[k].name, '.');
+        size_t parent = last ? (size_t)(last - g->at[k].name) : 0;
+        if (parent > g->at[k].len)
+            g->at[k].len = parent;
     }
     for (size_t i = 0; i < weights_count(w); i++) {
         const struct weights_entry *e = weights_at(w, i);
         struct group *p = &g->at[g->of[i]];
-        while (p->len > e->name_len || memcmp(p->name, e->name, p->len) ||
-               (e->name_len > p->len && e->name[p->len] != '.')) {
-            size_t cut = p->len;
-            while (cut && p->name[--cut] != '.') {
-            }
-            if (!cut)
-                break;
-            p->len = cut;
-        }
+        p->len = common_parts(p->name, p->len, e->name, e->name_len);
     }
 }
 
 /* The largest groups get a class of their own, the rest share the last one. */
 static bool give_classes(const struct weights *w, struct grouping *g)
 {
-    const struct group **order = malloc((g->n ? g->n : 1) * sizeof *order);
+    const struct group **order = calloc(g->n ? g->n : 1, sizeof(const struct group *));
     if (!order)
         return false;
     for (size_t k = 0; k < g->n; k++)
         order[k] = &g->at[k];
-    qsort(order, g->n, sizeof *order, by_bytes);
+    qsort(order, g->n, sizeof(const struct group *), by_bytes);
     for (size_t k = 0; k < g->n; k++) {
         struct group *p = &g->at[order[k] - g->at];
         p->class = (unsigned)(k < CLASSES ? k : CLASSES - 1);
@@ -227,6 +229,17 @@ static void draw_row(const struct app *a, const unsigned *cell, int width, const
     str_release(&t);
 }
 
+/* The end of a long name tells more than its beginning. */
+static void legend_name(struct str *out, const char *name, size_t len)
+{
+    const char *end = name + len, *dot;
+    const size_t max = 40;
+    while ((size_t)(end - name) > max && (dot = memchr(name, '.', (size_t)(end - name))))
+        name = dot + 1;
+    str_adds(out, name == end - len ? "" : "...");
+    term_safe(out, name, (size_t)(end - name), max);
+}
+
 static void draw_legend(const struct app *a, const struct grouping *g, const char *block,
                         char letter)
 {
@@ -235,7 +248,7 @@ static void draw_legend(const struct app *a, const struct grouping *g, const cha
     for (unsigned k = 0; k < g->classes; k++) {
         char size[STR_BYTES_MAX];
         struct str text = { 0 };
-        term_safe(&text, g->top[k].name, g->top[k].len, 40);
+        legend_name(&text, g->top[k].name, g->top[k].len);
         str_addf(&text, " %s", str_bytes(g->top[k].bytes, size));
         int n = (int)text.n + 5;
         if (!k || column + n > a->out.width - 4) {

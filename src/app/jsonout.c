@@ -2,7 +2,6 @@
 
 #include "base/err.h"
 #include "base/json.h"
-#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,22 +9,7 @@
 static void put_string(struct jsonout *j, const char *s, size_t n)
 {
     str_clear(&j->text);
-    if (str_is_utf8(s, n)) {
-        js_write_string(s, n, &j->text);
-    } else {
-        struct str clean = { 0 };
-        for (size_t at = 0; at < n;) {
-            size_t len = utf8_step(s + at, n - at);
-            if (len)
-                str_add(&clean, s + at, len);
-            else
-                str_adds(&clean, "\xef\xbf\xbd"); /* U+FFFD */
-            at += len ? len : 1;
-        }
-        js_write_string(str_c(&clean), clean.n, &j->text);
-        j->nomem |= clean.bad;
-        str_release(&clean);
-    }
+    js_write_string(s, n, &j->text);
     j->nomem |= j->text.bad;
     if (j->text.bad)
         fputs("\"\"", j->out);

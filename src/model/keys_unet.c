@@ -65,7 +65,7 @@ static void res_and_transformer(struct keys *k, const struct unet_config *c, uin
 void keys_unet(struct keys *k, const struct unet_config *c)
 {
     const uint64_t M = c->model_channels, emb = 4 * M;
-    uint64_t skip[32]; /* channels each input block leaves for its output block */
+    uint64_t skip[32] = { 0 }; /* channels each input block leaves for its output block */
     int skips = 0;
     if (c->levels * (c->res_blocks + 1) + 1 > (int)ARRAY_LEN(skip))
         BUG("%d levels of %d res blocks", c->levels, c->res_blocks);
