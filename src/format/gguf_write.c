@@ -18,7 +18,7 @@ static void put_text(struct str *h, const char *s)
     str_add(h, s, n);
 }
 
-/* The shape a tensor gets in the file. True when it is not its own and orig_shape must tell. */
+/* The shape a tensor gets in the file. *flat: it is not its own, and orig_shape must tell. */
 static berth_status file_shape(const struct weights_spec *s, struct shape *out, bool *flat,
                                berth_err *err)
 {
@@ -39,8 +39,10 @@ static berth_status file_shape(const struct weights_spec *s, struct shape *out, 
             return err_set(err, BERTH_EINVAL,
                            "tensor '%s': %s must be flattened, but has a dimension over 2^31-1",
                            name.s, shape_text(&s->shape, text));
-    /* Rows of 256 are what ComfyUI-GGUF writes; shorter ones where the count asks for it. */
-    uint64_t row = n % 256 == 0 ? 256 : n % 32 == 0 ? 32 : 1;
+    /* Too many dimensions alone: the rows stay. Otherwise rows of 256, as ComfyUI-GGUF writes them,
+     * or shorter ones where the count asks for it. */
+    bool keep = last && last % d->elems == 0;
+    uint64_t row = keep ? last : n % 256 == 0 ? 256 : 32;
     *out = (struct shape) { .ndim = 2, .dim = { n / row, row } };
     return BERTH_OK;
 }
