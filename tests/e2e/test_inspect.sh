@@ -49,6 +49,21 @@ json 0/shards/# 2
 json 0/tensors 3
 json 0/parameters 8256
 
+# metadata: cut for people, whole in JSON
+long=$(awk 'BEGIN { for (i = 0; i < 3000; i++) printf "x" }')
+head='{"__metadata__":{"notes":"'$long'end"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+printf "\\$(printf %03o $((${#head} % 256)))\\$(printf %03o $((${#head} / 256)))\\0\\0\\0\\0\\0\\0" > meta.safetensors
+printf '%s!' "$head" >> meta.safetensors
+run 0 inspect meta.safetensors
+out_has 'notes  xxx.*x\.\.\.$'
+[ "$(awk '{ n = length($0); if (n > m) m = n } END { print m }' .out)" -le 100 ] || fail "a long line"
+run 0 inspect meta.safetensors --json
+json 0/metadata/notes "${long}end"
+echo '{"c.weight": [256, 4, 3, 3]}' > one.json
+run 0 synth --keys one.json --dtype q8_0 -o flat.gguf
+run 0 inspect flat.gguf --json --tensors
+json 0/index/0/shape '[256,4,3,3]'
+
 # hostile, broken, or no model at all: named on stderr, exit 1
 : > empty.safetensors
 mkdir folder.safetensors

@@ -1,0 +1,40 @@
+# On a terminal: colour and the picture by themselves, unless NO_COLOR or a dumb terminal says no.
+command -v script > /dev/null || {
+    echo "skipped: no script(1)"
+    exit 77
+}
+. "$(dirname "$0")/lib.sh"
+script -qec true /dev/null < /dev/null > /dev/null 2>&1 || {
+    echo "skipped: no pseudo-terminal here"
+    exit 77
+}
+"$berth" synth --preset t5-tiny -o x.safetensors > /dev/null || fail "synth"
+esc=$(printf '\033')
+
+on_tty() { # on_tty COMMAND: runs it on a terminal of 90 columns, keeps what it shows in .out
+    script -qec "stty cols 90; $1" /dev/null < /dev/null > .out 2> .err || fail "$1"
+}
+export TERM=xterm LC_ALL=C.UTF-8
+on_tty "'$berth' inspect x.safetensors"
+out_has layout
+out_has "$esc\["
+out_has '█'
+widest=$(sed "s/$esc\[[0-9]*[mK]//g" .out | sed -n '/layout/,$p' | tr -d '\r' | sed 's/█/#/g; s/▀/#/g; s/·/./g' |
+    awk '{ if (length($0) > m) m = length($0) } END { print m }')
+[ "$widest" -gt 80 ] && [ "$widest" -le 90 ] || fail "the picture is $widest columns wide on 90"
+
+on_tty "NO_COLOR=1 '$berth' inspect x.safetensors"
+out_lacks "$esc\["
+on_tty "TERM=dumb '$berth' inspect x.safetensors"
+out_lacks "$esc\["
+on_tty "LC_ALL=C '$berth' inspect x.safetensors"
+out_lacks '█'
+on_tty "'$berth' inspect x.safetensors --json"
+out_lacks "$esc\["
+out_lacks layout
+for cmd in devices version "synth --list" --help; do
+    on_tty "'$berth' $cmd"
+    on_tty "NO_COLOR=1 '$berth' $cmd"
+    out_lacks "$esc\["
+done
+echo ok

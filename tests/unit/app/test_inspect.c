@@ -1,0 +1,163 @@
+/* Metadata of every GGUF type as JSON, and the ranking of the largest tensors. */
+#include "support/test.h"
+#include "support/tmp.h"
+
+#include "app/inspect.h"
+#include "base/json.h"
+
+/* What inspect_meta() prints, read back by a strict reader; the text stays in *text. */
+static json_t *print_meta(const struct weights_meta *m, uint64_t max_items, char **text)
+{
+    size_t n = 0;
+    struct jsonout j = { .out = open_memstream(text, &n) };
+    berth_err err;
+    json_t *v;
+    assert_non_null(j.out);
+    inspect_meta(&j, NULL, m, max_items);
+    assert_true(jsonout_end(&j));
+    fclose(j.out);
+    assert_ok(js_parse(*text, n, NULL, &v, &err), err);
+    return v;
+}
+
+static void expect(const struct weights_meta *m, uint64_t max_items, const char *want)
+{
+    char *text = NULL;
+    json_decref(print_meta(m, max_items, &text));
+    assert_string_equal(text, want);
+    free(text);
+}
+
+static void single_values(void **state)
+{
+    (void)state;
+    expect(&(struct weights_meta) { .kind = META_UINT, .u = UINT64_MAX }, 0,
+           "18446744073709551615\n");
+    expect(&(struct weights_meta) { .kind = META_INT, .i = INT64_MIN }, 0,
+           "-9223372036854775808\n");
+    expect(&(struct weights_meta) { .kind = META_FLOAT, .f = 0.5 }, 0, "0.5\n");
+    expect(&(struct weights_meta) { .kind = META_BOOL, .b = true }, 0, "true\n");
+    expect(&(struct weights_meta) { .kind = META_STRING, .str = "a\"\n\033b", .str_len = 5 }, 0,
+           "\"a\\\"\\n\\u001bb\"\n");
+}
+
+static struct weights_meta array_of(uint32_t type, uint64_t count, const void *raw, size_t n)
+{
+    return (struct weights_meta) {
+        .kind = META_ARRAY, .elem_type = type, .count = count, .raw = raw, .raw_len = n
+    };
+}
+
+#define EXPECT_ARRAY(type, count, raw, want)                                                       \
+    do {                                                                                           \
+        struct weights_meta m_ = array_of(type, count, raw, sizeof(raw) - 1);                      \
+        expect(&m_, 0, want);                                                                      \
+    } while (0)
+
+static void arrays_of_every_type(void **state)
+{
+    (void)state;
+    EXPECT_ARRAY(0, 2, "\x01\xff", "[1, 255]\n");
+    EXPECT_ARRAY(1, 2, "\x01\xff", "[1, -1]\n");
+    EXPECT_ARRAY(2, 1, "\xff\xff", "[65535]\n");
+    EXPECT_ARRAY(3, 1, "\xff\xff", "[-1]\n");
+    EXPECT_ARRAY(4, 1, "\xff\xff\xff\xff", "[4294967295]\n");
+    EXPECT_ARRAY(5, 1, "\xfe\xff\xff\xff", "[-2]\n");
+    EXPECT_ARRAY(6, 2, "\0\0\x80\x3f\0\0\xc0\x7f", "[1.0, \"NaN\"]\n");
+    EXPECT_ARRAY(7, 2, "\x01\0", "[true, false]\n");
+    EXPECT_ARRAY(8, 2, "\x02\0\0\0\0\0\0\0hi\x01\0\0\0\0\0\0\0\xff",
+                 "[\"hi\", \"\xef\xbf\xbd\"]\n");
+    EXPECT_ARRAY(10, 1, "\xff\xff\xff\xff\xff\xff\xff\xff", "[18446744073709551615]\n");
+    EXPECT_ARRAY(11, 1, "\xff\xff\xff\xff\xff\xff\xff\xff", "[-1]\n");
+    EXPECT_ARRAY(12, 1, "\0\0\0\0\0\0\xe0\x3f", "[0.5]\n");
+    /* [[1, 2], []]: element type, count, elements */
+    EXPECT_ARRAY(9, 2,
+                 "\0\0\0\0\x02\0\0\0\0\0\0\0\x01\x02"
+                 "\x08\0\0\0\0\0\0\0\0\0\0\0",
+                 "[[1, 2], []]\n");
+    EXPECT_ARRAY(4, 0, "", "[]\n");
+}
+
+static void long_arrays_can_be_cut(void **state)
+{
+    (void)state;
+    struct weights_meta m = array_of(0, 5, "\x01\x02\x03\x04\x05", 5);
+    expect(&m, 3, "[1, 2, 3, \"...\"]\n");
+    expect(&m, 5, "[1, 2, 3, 4, 5]\n");
+}
+
+/* The reader checks structure when it opens; bytes that changed since must still do no harm. */
+static void a_cut_array_ends_quietly(void **state)
+{
+    (void)state;
+    static const uint8_t raw[] = "\x09\0\0\0\0\0\0\0hi";
+    for (size_t n = 0; n < sizeof raw - 1; n++) {
+        char *text = NULL;
+        struct weights_meta m = array_of(8, 3, raw, n);
+        json_decref(print_meta(&m, 0, &text));
+        free(text);
+    }
+    char *text = NULL;
+    struct weights_meta m = array_of(77, 3, raw, 8);
+    json_decref(print_meta(&m, 0, &text));
+    free(text);
+    assert_string_equal(inspect_meta_type(8), "string");
+    assert_string_equal(inspect_meta_type(77), "?");
+}
+
+static berth_status zeros(void *user, size_t i, uint64_t off, void *dst, size_t n, berth_err *err)
+{
+    (void)user, (void)i, (void)off, (void)err;
+    memset(dst, 0, n);
+    return BERTH_OK;
+}
+
+static void the_largest_come_first(void **state)
+{
+    (void)state;
+    enum { N = 25 };
+    struct weights_spec spec[N];
+    char name[N][8];
+    for (int i = 0; i < N; i++) {
+        snprintf(name[i], sizeof name[i], "t%d", i);
+        /* sizes 0 7 14 21 3 10 ..., with t20 and t21 as large as t0 and t1 */
+        spec[i] = (struct weights_spec) { .name = name[i],
+                                          .dtype = i % 2 ? DT_F32 : DT_I8,
+                                          .shape = { 1, { (uint64_t)(i % 20 * 7 % 25) } } };
+    }
+    berth_err err;
+    struct weights *w;
+    const struct weights_write_args args = { .format = "safetensors",
+                                             .path = tmp_path("top.safetensors"),
+                                             .spec = spec,
+                                             .count = N,
+                                             .fill = zeros };
+    assert_ok(weights_write(&args, &err), err);
+    assert_ok(weights_open(args.path, NULL, &w, &err), err);
+    struct summary s;
+    summary_make(w, &s);
+    assert_int_equal(s.tops, INSPECT_TOP);
+    assert_int_equal(s.all.tensors, N);
+    assert_int_equal(s.by_dtype[DT_F32].tensors + s.by_dtype[DT_I8].tensors, N);
+    assert_int_equal(s.by_dtype[DT_F32].bytes, 4 * s.by_dtype[DT_F32].params);
+    assert_int_equal(s.all.bytes, s.by_dtype[DT_F32].bytes + s.by_dtype[DT_I8].bytes);
+    for (size_t i = 0; i < s.tops; i++) {
+        size_t larger = 0;
+        for (size_t k = 0; k < N; k++)
+            larger += weights_at(w, k)->size > s.top[i]->size;
+        assert_true(larger <= i);
+        assert_true(!i || s.top[i - 1]->size > s.top[i]->size ||
+                    (s.top[i - 1]->size == s.top[i]->size && s.top[i - 1] < s.top[i]));
+    }
+    weights_close(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(single_values),          cmocka_unit_test(arrays_of_every_type),
+        cmocka_unit_test(long_arrays_can_be_cut), cmocka_unit_test(a_cut_array_ends_quietly),
+        cmocka_unit_test(the_largest_come_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
