@@ -8,7 +8,8 @@
  *         return err_add(err, "loading '%s'", path);   -> "loading 'a.st': header 9 > 8 bytes"
  *
  * `err` is never NULL. Nothing here allocates. Outside text in a message is the caller's to
- * shorten; control characters are replaced by '?' so that a hostile name cannot drive a terminal.
+ * shorten; control characters and malformed UTF-8 become '?', so that a hostile name cannot drive a
+ * terminal.
  * BUG() stops the process: for our own broken invariants only, no input may reach it. */
 #ifndef BASE_ERR_H
 #define BASE_ERR_H
@@ -20,8 +21,8 @@
 berth_status err_set_at(berth_err *err, const char *file, int line, berth_status code, int native,
                         const char *fmt, ...) PRINTF_LIKE(6, 7);
 
-/* Puts "context: " in front of the message; returns err->code. The tail is cut if it does not fit.
- */
+/* Puts "context: " in front of the message; returns err->code. What does not fit is cut at a whole
+ * character and marked with "...". */
 berth_status err_add(berth_err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 #define err_set(err, code, ...) err_set_at(err, __FILE__, __LINE__, code, 0, __VA_ARGS__)

@@ -242,7 +242,7 @@ berth_status file_map_open(const char *path, struct file_map **out, berth_err *e
         free(m);
         return err_set(err, BERTH_ENOMEM, "cannot open '%s'", path);
     }
-    struct stat st;
+    struct stat st = { 0 };
     berth_status s = file_open_read(path, &m->fd, &st, err);
     if (s) {
         m->fd = -1;
@@ -375,7 +375,7 @@ static berth_status slurp(int fd, const char *path, size_t hint, size_t max, cha
 berth_status file_read_all(const char *path, size_t max, char **out, size_t *n, berth_err *err)
 {
     int fd;
-    struct stat st;
+    struct stat st = { 0 };
     *out = NULL;
     *n = 0;
     berth_status s = file_open_read(path, &fd, &st, err);

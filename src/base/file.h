@@ -5,12 +5,18 @@
  *            kept and gets the faults that are not ours). It puts zero pages under the reader and
  *            sets the mapping's `lost` flag: sticky, like a bad cursor. Readers copy or parse, then
  *            ask file_map_check(), which also compares size and mtime with what was opened. Only
- *            loads are protected: a system call given a lost page fails with EFAULT.
+ *            loads are protected, and only in threads that do not block SIGBUS: a system call given
+ *            a lost page fails with EFAULT.
  *            Signal dispositions belong to the process, so the table of mappings does too: the one
  *            deliberate global in this code base (at most FILE_MAPS_MAX mappings at a time).
  * Replacing  file_new_open() writes to a temporary file in the target's folder; commit does fsync,
- *            rename, fsync of the folder; a crash leaves the old file or the new one, never a half.
- */
+ *            rename, fsync of the folder; a crash leaves the old file or the new one, never a half
+ *            (and perhaps a .berth-*.tmp). A symbolic link stays, its target is replaced. The mode
+ *            of a replaced file is kept; a new one gets what the umask leaves.
+ * Statuses   ENOTFOUND not there, EINVAL not a regular file, EFORMAT zero bytes, ELIMIT too large or
+ *            too many, EIO everything the system says, with its errno in `native`.
+ * Threads    Any. A mapping may be read by several; closing it while another reads is a mistake.
+ * Files      file.c mappings and reading, file_new.c replacing. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -26,15 +32,15 @@ struct file_id { /* what "the same file" means to the registry */
 
 struct file_map; /* opaque */
 
-/* Maps a regular file read-only. Zero bytes, a directory, a device node: clear errors naming path.
- */
+/* Maps a regular file read-only. Zero bytes, a directory, a FIFO: an error naming path. */
 berth_status file_map_open(const char *path, struct file_map **out, berth_err *err);
 void file_map_close(struct file_map *m); /* NULL is fine */
 const uint8_t *file_map_data(const struct file_map *m);
 size_t file_map_size(const struct file_map *m); /* at least 1 */
 const char *file_map_path(const struct file_map *m);
 struct file_id file_map_id(const struct file_map *m);
-/* BERTH_EIO naming the file and both sizes when it shrank or changed since it was opened. */
+/* BERTH_EIO naming the file and both sizes when it shrank or changed since it was opened. The file,
+ * not the name: one that was renamed or replaced stays readable. */
 berth_status file_map_check(const struct file_map *m, berth_err *err);
 /* Bounds-checked copy out of the mapping, then file_map_check(). */
 berth_status file_map_read(const struct file_map *m, uint64_t off, void *dst, size_t n,
@@ -42,11 +48,12 @@ berth_status file_map_read(const struct file_map *m, uint64_t off, void *dst, si
 
 struct file_new; /* a file being written */
 
-/* size_hint: bytes that will be written (checked against free disk space), 0 if unknown. */
+/* size_hint: bytes that will be written (checked against free disk space, BERTH_EIO with ENOSPC),
+ * 0 if unknown. */
 berth_status file_new_open(const char *path, uint64_t size_hint, struct file_new **out,
                            berth_err *err);
-berth_status file_new_write(struct file_new *f, const void *p, size_t n,
-                            berth_err *err); /* appends */
+/* Appends to what this function wrote before. */
+berth_status file_new_write(struct file_new *f, const void *p, size_t n, berth_err *err);
 /* Positioned write; any thread, disjoint ranges. */
 berth_status file_new_write_at(struct file_new *f, uint64_t off, const void *p, size_t n,
                                berth_err *err);

@@ -54,7 +54,7 @@ static uint64_t stripes(const uint8_t **at, size_t *left, uint64_t seed)
     const uint8_t *b = *at;
     size_t n = *left;
     for (; n >= 32; n -= 32, b += 32)
-        for (unsigned i = 0; i < 4; i++)
+        for (size_t i = 0; i < 4; i++)
             a[i] = lane(a[i], load64(b + 8 * i));
     *at = b;
     *left = n;

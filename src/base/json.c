@@ -379,7 +379,7 @@ static void write_object(const json_t *v, int indent, unsigned depth, struct str
 
 static void write_value(const json_t *v, int indent, unsigned depth, struct str *out)
 {
-    if (depth > JSTOK_DEPTH_MAX) {
+    if (depth == JSTOK_DEPTH_MAX && (json_is_array(v) || json_is_object(v))) {
         out->bad = true; /* nobody could read it back */
         return;
     }

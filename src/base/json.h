@@ -4,7 +4,9 @@
  * integer type, int64; seeds go to 2^64-1. An integer above INT64_MAX is therefore carried as a
  * tagged string that starts with a NUL byte. Text from outside can never produce one, because
  * strings with U+0000 are refused when reading. Ask js_kind(), not json_typeof().
- * Object key order is kept; duplicate keys are refused. */
+ * Object key order is kept; duplicate keys are refused, and so are integers outside -2^63 .. 2^64-1
+ * (a rounded seed is worse than an error) and numbers too large for a double. "-0" is 0.
+ * Threads     Any; a json_t belongs to one thread at a time, as jansson counts without atomics. */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
 
@@ -23,7 +25,8 @@ struct js_limits {
 };
 extern const struct js_limits js_limits_default; /* 64 MiB, depth 64, 4 million values */
 
-/* lim NULL: the defaults. *out is owned (json_decref). */
+/* lim NULL: the defaults. *out is owned (json_decref). BERTH_EFORMAT says line, column and byte;
+ * BERTH_ELIMIT is one of the limits. */
 berth_status js_parse(const char *text, size_t n, const struct js_limits *lim, json_t **out,
                       berth_err *err);
 berth_status js_parse_file(const char *path, const struct js_limits *lim, json_t **out,
@@ -31,14 +34,16 @@ berth_status js_parse_file(const char *path, const struct js_limits *lim, json_t
 
 enum js_kind js_kind(const json_t *v); /* JS_U64 only for values above INT64_MAX */
 json_t *js_u64(uint64_t v);            /* new value: plain integer when it fits int64 */
-/* Exact conversions; false when v is not an integer of that range. */
+/* Exact conversions; false when v is not an integer of that range, or NULL. */
 bool js_get_i64(const json_t *v, int64_t *out);
 bool js_get_u64(const json_t *v, uint64_t *out);
 bool js_get_f64(const json_t *v, double *out); /* any number */
 
 /* Appends compact text, or indented by `indent` spaces. Doubles print shortest-exact and keep a
- * ".0" or exponent, so that a kind survives a round trip. out->bad on exhaustion. */
+ * ".0" or exponent, so that a kind survives a round trip. out->bad on exhaustion, and for a tree
+ * deeper than JSTOK_DEPTH_MAX, which nobody could read back. */
 void js_write(const json_t *v, int indent, struct str *out);
-void js_write_string(const char *s, size_t n, struct str *out); /* quoted and escaped */
+/* Quoted and escaped; malformed UTF-8 becomes U+FFFD. */
+void js_write_string(const char *s, size_t n, struct str *out);
 
 #endif

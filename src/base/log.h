@@ -5,7 +5,12 @@
  * A dotted event name, then key=value pairs; a value with spaces is written key="two words". The
  * text sink prints a line for people, the JSON sink one object a line: {"ts","level","event"} plus
  * each pair as a string field. Return an error or log it: the one who handles it logs it, once.
- * A NULL log drops everything. Sinks write each line with one write, so lines never interleave. */
+ * A NULL log drops everything. Sinks write each line with one write, so lines never interleave.
+ *
+ * Times are UTC with milliseconds. Text is cut at 2 KiB and then ends with "...". Control characters
+ * never get out: '?' in text, escapes in JSON. What is no pair, a repeated key, and a key that would
+ * hide "ts", "level", "event" or "msg" is kept, in order, in the field "msg". A quoted value ends at
+ * a quote in front of a space or the end, so put a value from outside last in the format. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 

@@ -19,14 +19,15 @@ struct map {
 
 enum map_put_result { MAP_NOMEM, MAP_ADDED, MAP_EXISTS };
 
+/* Room for n keys without further allocation. */
 WARN_UNUSED bool map_reserve(struct map *m, size_t n);
 /* Adds key -> value. When the key is there already nothing changes and MAP_EXISTS is returned. */
 WARN_UNUSED enum map_put_result map_add(struct map *m, const char *key, size_t len, uint64_t value);
-bool map_get(const struct map *m, const char *key, size_t len,
-             uint64_t *value);                                            /* value may be NULL */
-bool map_set(struct map *m, const char *key, size_t len, uint64_t value); /* false: key not there */
-bool map_del(struct map *m, const char *key, size_t len);                 /* false: key not there */
-/* Iteration in unspecified order: start with *it = 0; false at the end. */
+/* These three: false when the key is not there. value of map_get may be NULL. */
+bool map_get(const struct map *m, const char *key, size_t len, uint64_t *value);
+bool map_set(struct map *m, const char *key, size_t len, uint64_t value);
+bool map_del(struct map *m, const char *key, size_t len);
+/* Iteration in unspecified order: start with *it = 0; false at the end. No add or del meanwhile. */
 bool map_next(const struct map *m, size_t *it, const char **key, size_t *len, uint64_t *value);
 void map_release(struct map *m);
 

@@ -18,6 +18,7 @@ struct str {
     bool bad;
 };
 
+/* What is added must not lie inside s, which may move. */
 void str_add(struct str *s, const char *p, size_t n);
 void str_adds(struct str *s, const char *z);
 void str_addc(struct str *s, char c);
@@ -25,8 +26,8 @@ void str_addf(struct str *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void str_pad(struct str *s, char c, size_t width); /* appends c until s->n == width */
 void str_clear(struct str *s);                     /* length 0 and not bad, memory kept */
 void str_release(struct str *s);
-WARN_UNUSED char *
-str_take(struct str *s); /* ownership moves out (free()); NULL when bad; s is empty */
+/* Ownership moves out (free()), s is empty again. NULL when bad. */
+WARN_UNUSED char *str_take(struct str *s);
 
 static inline const char *str_c(const struct str *s)
 {
@@ -39,7 +40,7 @@ bool str_starts(const char *s, size_t n, const char *z);
 bool str_ends(const char *s, size_t n, const char *z);
 bool str_is_utf8(const char *s, size_t n); /* strict: no overlong forms, surrogates, > U+10FFFF */
 
-/* "23.8 GiB", binary units, three significant digits; buf of at least 16 bytes is always enough. */
+/* "23.8 GiB", binary units, three digits ("1023 KiB" has four), rounded to the nearest. */
 #define STR_BYTES_MAX 16
 const char *str_bytes(uint64_t n, char buf[STR_BYTES_MAX]);
 

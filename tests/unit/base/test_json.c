@@ -135,6 +135,7 @@ static void numbers_convert_exactly_or_not(void **state)
     assert_false(js_get_u64(v, &u));
     assert_false(js_get_f64(v, &f));
     json_decref(v);
+    assert_false(js_get_i64(NULL, &i) || js_get_u64(NULL, &u) || js_get_f64(NULL, &f));
 }
 
 static void refusals(void **state)
@@ -220,20 +221,29 @@ static void writing_strings(void **state)
     str_release(&out);
 }
 
-static void too_deep_to_write(void **state)
+/* Arrays inside arrays, `depth` of them. */
+static json_t *nested(int depth)
 {
-    (void)state;
     json_t *root = json_array(), *in = root;
-    for (int i = 0; i < 600; i++) {
+    for (int i = 1; i < depth; i++) {
         json_t *next = json_array();
         json_array_append_new(in, next);
         in = next;
     }
-    struct str out = { 0 };
-    js_write(root, 0, &out);
-    assert_true(out.bad);
-    str_release(&out);
-    json_decref(root);
+    return root;
+}
+
+static void too_deep_to_write(void **state)
+{
+    (void)state;
+    for (int depth = JSTOK_DEPTH_MAX - 1; depth < JSTOK_DEPTH_MAX + 3; depth++) {
+        json_t *v = nested(depth);
+        struct str out = { 0 };
+        js_write(v, 0, &out);
+        assert_int_equal(out.bad, depth > JSTOK_DEPTH_MAX); /* what can be read can be written */
+        str_release(&out);
+        json_decref(v);
+    }
 }
 
 static void files(void **state)

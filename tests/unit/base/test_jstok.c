@@ -50,6 +50,7 @@ static void takes_json(void **state)
         { "{\"a\":1}", "{ki}." },
         { "{\"a\" : 1 , \"b\":[ ],\"c\":{\"d\":0.5}}", "{kik[]k{kr}}." },
         { "{\"\":0}", "{ki}." },
+        { "[{},[1,2],{\"a\":1,\"b\":[1,{}]},[3,4]]", "[{}[ii]{kik[i{}]}[ii]]." },
         { "[[[[[[[[]]]]]]]]", "[[[[[[[[]]]]]]]]." },
         { "{\"a\":{\"a\":{\"a\":[{\"a\":[]}]}}}", "{k{k{k[{k[]}]}}}." },
         { "{\"a\":1,\"a\":2}", "{kiki}." }, /* duplicates are the caller's to judge */
@@ -194,6 +195,26 @@ static void strings_of_every_length(void **state)
                 }
                 free(copy);
             }
+}
+
+/* Bytes that may not be in a string, at every place of one: found, and found there. */
+static void bad_bytes_everywhere(void **state)
+{
+    (void)state;
+    for (unsigned c = 0; c < 256; c++) {
+        if (c >= ' ' && c < 0x80 && c != '\\')
+            continue;
+        for (size_t at = 0; at < 39; at++) { /* behind it an x, which no escape has */
+            char text[42];
+            memset(text, 'x', sizeof text);
+            text[0] = text[41] = '"';
+            text[at + 1] = (char)c;
+            struct jstok t;
+            jstok_init(&t, text, sizeof text, 1);
+            if (jstok_next(&t) != JSTOK_ERROR || jstok_offset(&t) != at + 1)
+                fail_msg("byte %02x at %zu", c, at);
+        }
+    }
 }
 
 static void positions(void **state)
@@ -389,9 +410,9 @@ static void decoding(void **state)
     assert_decodes("\"a\\u0000b\"", "a\0b", 3, true);
     assert_decodes("\"\\u0000\"", "\0", 1, true);
 
-    static const char *const lone[] = { "\"\\ud800\"",        "\"\\udc00\"",  "\"\\udc00\\ud800\"",
-                                        "\"\\ud800\\u0041\"", "\"\\ud800x\"", "\"\\ud800\\ud800\"",
-                                        "\"\\ud800\\n\"",     "\"\\udfff\"" };
+    static const char *const lone[] = { "\"\\udc00\\udc00\"", "\"\\ud800\"",        "\"\\udc00\"",
+                                        "\"\\udc00\\ud800\"", "\"\\ud800\\u0041\"", "\"\\ud800x\"",
+                                        "\"\\ud800\\ud800\"", "\"\\ud800\\n\"",     "\"\\udfff\"" };
     for (size_t i = 0; i < ARRAY_LEN(lone); i++) {
         struct jstok k = one(lone[i], JSTOK_STRING);
         char buf[32];
@@ -468,6 +489,7 @@ int main(void)
         cmocka_unit_test(takes_json),
         cmocka_unit_test(refuses_the_rest),
         cmocka_unit_test(strings_of_every_length),
+        cmocka_unit_test(bad_bytes_everywhere),
         cmocka_unit_test(positions),
         cmocka_unit_test(integers),
         cmocka_unit_test(reals),
