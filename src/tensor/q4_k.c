@@ -16,9 +16,9 @@ INLINE_BODY void dequant(const void *restrict src, float *restrict dst, size_t n
         float d = ld_half(b), dmin = ld_half(b + 2);
         for (size_t j = 0; j < SUBS; j += 2) {
             uint8_t sc, mn;
-            k_pair(b + 4, (int)j, &sc, &mn);
+            k_pair(b + 4, j, &sc, &mn);
             float scale0 = d * sc, min0 = dmin * mn;
-            k_pair(b + 4, (int)j + 1, &sc, &mn);
+            k_pair(b + 4, j + 1, &sc, &mn);
             float scale1 = d * sc, min1 = dmin * mn;
             const uint8_t *q = b + 16 + j / 2 * SUB;
             for (size_t i = 0; i < SUB; i++) {
@@ -172,12 +172,12 @@ INLINE_BODY void choose_pair(const float *x, float d, float dmin, struct fit f, 
 /* Fills scales, minima and steps for d and dmin. */
 INLINE_BODY void choose(struct block *b, const struct fit fit[SUBS])
 {
-    for (int j = 0; j < SUBS; j++) {
+    for (size_t j = 0; j < SUBS; j++) {
         const float *x = b->x + SUB * j;
         choose_pair(x, b->d, b->dmin, fit[j], &b->scale[j], &b->min[j]);
         float scale = b->d * (float)b->scale[j], min = b->dmin * (float)b->min[j];
         float inv = inverse(scale);
-        for (int i = 0; i < SUB; i++)
+        for (size_t i = 0; i < SUB; i++)
             b->q[SUB * j + i] = (uint8_t)step_of(x[i], min, inv);
     }
 }
@@ -203,7 +203,7 @@ static void store(const struct block *b, int e, uint8_t *out)
         s[j + 4] = (uint8_t)(b->min[j] | b->min[j + 4] >> 4 << 6);
         s[j + 8] = (uint8_t)((b->scale[j + 4] & 15) | (b->min[j + 4] & 15) << 4);
     }
-    for (int i = 0; i < ELEMS / 2; i++) {
+    for (size_t i = 0; i < ELEMS / 2; i++) {
         const uint8_t *q = b->q + i / SUB * 2 * SUB + i % SUB;
         out[16 + i] = (uint8_t)(q[0] | q[SUB] << 4);
     }
@@ -219,7 +219,7 @@ INLINE_BODY void quant_block(const uint8_t *src, uint8_t *dst)
     for (int i = 0; i < ELEMS; i++)
         b.x[i] = (float)((double)b.x[i] * k);
     b.d = b.dmin = 0;
-    for (int j = 0; j < SUBS; j++) {
+    for (size_t j = 0; j < SUBS; j++) {
         fit[j] = fit_sub(b.x + SUB * j);
         b.d = fmaxf(b.d, fit[j].scale);
         b.dmin = fmaxf(b.dmin, fit[j].min);

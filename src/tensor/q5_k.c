@@ -13,14 +13,14 @@ INLINE_BODY void dequant(const void *restrict src, float *restrict dst, size_t n
     uint8_t *y = (uint8_t *)dst;
     for (size_t k = 0; k < n / ELEMS; k++, b += BYTES, y += ELEMS * sizeof(float)) {
         float d = ld_half(b), dmin = ld_half(b + 2);
-        for (int j = 0; j < 8; j++) {
+        for (size_t j = 0; j < 8; j++) {
             uint8_t sc, mn;
             k_pair(b + 4, j, &sc, &mn);
             float scale = d * sc, min = dmin * mn;
             const uint8_t *h = b + 16, *q = b + 48 + j / 2 * 32;
             for (size_t i = 0; i < 32; i++) {
                 int v = (q[i] >> j % 2 * 4 & 15) | (h[i] >> j & 1) << 4;
-                st_f32(y, 32 * (size_t)j + i, scale * (float)v - min);
+                st_f32(y, 32 * j + i, scale * (float)v - min);
             }
         }
     }

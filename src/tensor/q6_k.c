@@ -15,8 +15,7 @@ INLINE_BODY void dequant(const void *restrict src, float *restrict dst, size_t n
     for (size_t k = 0; k < n / ELEMS; k++, b += BYTES, y += ELEMS * sizeof(float)) {
         float d = ld_half(b + 208);
         for (size_t g = 0; g < 16; g++) {
-            size_t half = g / 8, at = g % 2 * 16;
-            unsigned j = g / 2 % 4; /* k of the formula */
+            size_t half = g / 8, j = g / 2 % 4, at = g % 2 * 16; /* j: k of the formula */
             const uint8_t *ql = b + 64 * half + 32 * (j % 2) + at, *qh = b + 128 + 32 * half + at;
             float scale = d * (float)(int8_t)b[192 + g];
             VECTOR_LOOP

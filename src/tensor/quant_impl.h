@@ -28,7 +28,7 @@ static inline float ld_half(const uint8_t *p)
 /* Scale and minimum of sub-block j of a Q4_K or Q5_K block: eight pairs of 6 bits in 12 bytes. The
  * first four pairs sit in the low 6 bits of bytes 0-3 and 4-7; the others have their low 4 bits in
  * bytes 8-11 and their high 2 bits above the first four. */
-static inline void k_pair(const uint8_t s[12], int j, uint8_t *scale, uint8_t *min)
+static inline void k_pair(const uint8_t s[12], size_t j, uint8_t *scale, uint8_t *min)
 {
     if (j < 4) {
         *scale = s[j] & 63;
@@ -45,8 +45,8 @@ static inline void k_pair(const uint8_t s[12], int j, uint8_t *scale, uint8_t *m
         -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113                   \
     }
 
-/* Copies n values for a quantiser: NaN becomes 0, infinities the largest finite F32. Returns the
- * bits of the largest magnitude. */
+/* Copies n values for a quantiser: NaN becomes 0, infinities the largest finite F32, so that no NaN
+ * arises later on (its sign differs between processors). Returns the bits of the largest magnitude. */
 INLINE_BODY uint32_t quant_load(const void *restrict src, float *restrict x, size_t n)
 {
     uint32_t most = 0;

@@ -168,8 +168,9 @@ static void extremes_saturate_and_stay_finite(void **state)
     static const float big[] = { INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, 1e30f, -1e9f };
     for (size_t k = 0; k < ARRAY_LEN(quantisers); k++) {
         const struct dtype_desc *d = dtype_desc(quantisers[k]);
+        float mixed[256], y[256];
         for (size_t j = 0; j < ARRAY_LEN(big); j++) {
-            float x[256], y[256];
+            float x[256];
             for (int i = 0; i < 256; i++)
                 x[i] = i % 7 == 0 ? big[j] : (float)i;
             there_and_back(d, x, y);
@@ -178,9 +179,14 @@ static void extremes_saturate_and_stay_finite(void **state)
             if (fabsf(y[0]) < 100000 || signbit(y[0]) != signbit(big[j]))
                 fail_msg("%s: %g became %g", d->name, (double)big[j], (double)y[0]);
         }
+        for (int i = 0; i < 256; i++) /* both infinities in one sub-block */
+            mixed[i] = i % 3 == 0 ? INFINITY : i % 3 == 1 ? -INFINITY : 1;
+        there_and_back(d, mixed, y);
+        for (int i = 0; i < d->elems; i++)
+            assert_true(i % 3 == 0 ? y[i] > 100000 : i % 3 == 1 ? y[i] < -100000 : isfinite(y[i]));
         /* Down to the smallest subnormal: F16 scales cannot follow, but nothing blows up. */
         for (int e = -149; e < -10; e++) {
-            float x[256], y[256];
+            float x[256];
             for (int i = 0; i < 256; i++)
                 x[i] = ldexpf((float)(i % 5 - 2), e);
             there_and_back(d, x, y);
