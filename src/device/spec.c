@@ -181,8 +181,10 @@ berth_status spec_parse(const char *s, size_t n, bool hypothetical, struct spec 
     for (bool more = true; more;) {
         more = cut(&t, ',', &entry);
         entry = trim(entry);
-        if (out->n == SPEC_MAX)
+        if (out->n == SPEC_MAX) {
+            out->n = 0;
             return err_set(err, BERTH_ELIMIT, "devices: more than %d entries", SPEC_MAX);
+        }
         struct spec_entry *e = &out->entry[out->n++];
         *e = (struct spec_entry) { 0 };
         if (!entry.n)

@@ -140,6 +140,7 @@ static void keeps_its_limits(void **state)
     assert_int_equal(s.n, SPEC_MAX);
     str_adds(&text, ",cpu");
     assert_fails(spec_parse(text.p, text.n, false, &s, &err), err, BERTH_ELIMIT, "more than 64");
+    assert_int_equal(s.n, 0);
     str_clear(&text);
     str_adds(&text, "cpu");
     str_pad(&text, ' ', SPEC_TEXT_MAX);
