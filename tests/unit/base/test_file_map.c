@@ -286,6 +286,15 @@ static void opening_and_closing_in_parallel(void **state)
 
 /* ---- faults that are not ours ---- */
 
+/* A child that a broken handler sends in circles must end by itself. */
+static pid_t fork_for_a_minute(void)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        alarm(60);
+    return pid;
+}
+
 static volatile sig_atomic_t passed_on;
 
 static void their_handler(int sig, siginfo_t *info, void *context)
@@ -299,7 +308,7 @@ static void their_handler(int sig, siginfo_t *info, void *context)
  * what should get the signal. */
 static int fault_of_a_stranger(bool with_handler)
 {
-    pid_t pid = fork();
+    pid_t pid = fork_for_a_minute();
     if (pid == 0) {
         struct sigaction sa = { .sa_flags = SA_SIGINFO };
         if (with_handler)
@@ -335,7 +344,7 @@ static void sent_signals_are_passed_on(void **state)
 {
     (void)state;
     tmp_write("ours", "x", 1);
-    pid_t pid = fork();
+    pid_t pid = fork_for_a_minute();
     if (pid == 0) {
         signal(SIGBUS, SIG_DFL);
         struct file_map *m = NULL;
@@ -349,7 +358,7 @@ static void sent_signals_are_passed_on(void **state)
     waitpid(pid, &status, 0);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
 
-    pid = fork();
+    pid = fork_for_a_minute();
     if (pid == 0) {
         signal(SIGBUS, SIG_IGN);
         struct file_map *m = NULL;
@@ -376,7 +385,7 @@ static void handlers_in_a_circle_end(void **state)
 {
     (void)state;
     const char *path = big_file("circle");
-    pid_t pid = fork();
+    pid_t pid = fork_for_a_minute();
     if (pid == 0) {
         struct file_map *m = NULL;
         berth_err err = { 0 };
@@ -405,7 +414,7 @@ static void the_table_has_an_end(void **state)
 {
     (void)state;
     /* In a child: it needs more descriptors than usual. */
-    pid_t pid = fork();
+    pid_t pid = fork_for_a_minute();
     if (pid == 0) {
         struct file_map *m = NULL, **all = calloc(FILE_MAPS_MAX + 1, sizeof(*all));
         berth_err err = { 0 };
