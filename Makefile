@@ -39,7 +39,7 @@ fuzz: deps ## run every fuzz target for FUZZ_SECONDS (default 60) with libFuzzer
 	@tools/deps.sh test
 	@tools/deps.sh fuzz
 	@tools/build.sh fuzz $(JOBS)
-	@tools/fuzz.sh build/fuzz $(FUZZ_SECONDS)
+	@tools/fuzz.sh build/fuzz $(FUZZ_SECONDS) $(JOBS)
 
 format: ## clang-format over all C sources
 	@tools/deps.sh format

@@ -13,7 +13,7 @@ struct file_new {
     char *name; /* last component of the file that will be replaced, inside dir */
     char tmp[48];
     int dir, fd; /* -1: not open */
-    bool made;   /* tmp is there and ours to remove */
+    bool made;   /* tmp is there and ours to remove; false: the file has no name yet */
     bool replaces;
     mode_t mode; /* of the replaced file */
     uint64_t at; /* where file_new_write() continues; owner: the appending thread */
@@ -100,26 +100,67 @@ static berth_status check_space(const struct file_new *f, uint64_t need, berth_e
                       str_bytes(need, a), str_bytes(left, b));
 }
 
-/* A name of its own instead of the target's plus a suffix, which could be too long. O_EXCL settles
- * who gets it; the number only makes a clash rare. A replacement is private until commit, a new
- * file has the mode the umask gives it from the start: neither is ever more open than in the end.
- */
-static berth_status make_tmp(struct file_new *f, berth_err *err)
+/* Tries `make` under names of our own until one is free. Of our own instead of the target's plus a
+ * suffix, which could be too long; the number only makes a clash rare. */
+static bool under_free_name(struct file_new *f, bool (*make)(struct file_new *))
 {
     for (unsigned i = 0; i < 1000; i++) {
         struct timespec t = { 0 };
         clock_gettime(CLOCK_MONOTONIC, &t);
         snprintf(f->tmp, sizeof f->tmp, ".berth-%lx-%lx-%x.tmp", (unsigned long)getpid(),
                  (unsigned long)t.tv_nsec, i);
-        f->fd = openat(f->dir, f->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
-                       f->replaces ? 0600 : 0666);
-        if (f->fd >= 0) {
+        if (make(f)) {
             f->made = true;
-            return BERTH_OK;
+            return true;
         }
         if (errno != EEXIST && errno != EINTR)
             break;
     }
+    return false;
+}
+
+/* A replacement is private until commit, a new file has the mode the umask gives it from the start:
+ * neither is ever more open than in the end. */
+static mode_t first_mode(const struct file_new *f)
+{
+    return f->replaces ? 0600 : 0666;
+}
+
+static bool make_named(struct file_new *f)
+{
+    int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+    f->fd = openat(f->dir, f->tmp, flags, first_mode(f));
+    return f->fd >= 0;
+}
+
+static void fd_path(const struct file_new *f, char path[32])
+{
+    snprintf(path, 32, "/proc/self/fd/%d", f->fd);
+}
+
+static bool link_unnamed(struct file_new *f)
+{
+    char path[32];
+    fd_path(f, path);
+    return linkat(AT_FDCWD, path, f->dir, f->tmp, AT_SYMLINK_FOLLOW) == 0;
+}
+
+/* Best a file without a name: a process that is killed then leaves nothing behind, be it 24 GB. It
+ * gets one at commit by way of /proc, so that must be there now. */
+static berth_status make_tmp(struct file_new *f, bool named, berth_err *err)
+{
+    char path[32];
+    if (!named)
+        f->fd = openat(f->dir, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, first_mode(f));
+    if (f->fd >= 0) {
+        fd_path(f, path);
+        if (access(path, F_OK) == 0)
+            return BERTH_OK;
+        close(f->fd);
+        f->fd = -1;
+    }
+    if (under_free_name(f, make_named)) /* not every file system has the other kind */
+        return BERTH_OK;
     int e = errno;
     return err_sys(err, file_status(e), e, "cannot write '%s': temporary file in its folder",
                    f->path);
@@ -127,6 +168,12 @@ static berth_status make_tmp(struct file_new *f, berth_err *err)
 
 berth_status file_new_open(const char *path, uint64_t size_hint, struct file_new **out,
                            berth_err *err)
+{
+    return file_new_open_as(path, size_hint, false, out, err);
+}
+
+berth_status file_new_open_as(const char *path, uint64_t size_hint, bool named,
+                              struct file_new **out, berth_err *err)
 {
     *out = NULL;
     struct str target = { 0 };
@@ -139,7 +186,7 @@ berth_status file_new_open(const char *path, uint64_t size_hint, struct file_new
     f->dir = f->fd = -1;
     if ((s = follow(path, &target, err)) || (s = open_folder(f, target.p, err)) ||
         (s = look_at_target(f, err)) || (s = check_space(f, size_hint, err)) ||
-        (s = make_tmp(f, err)))
+        (s = make_tmp(f, named, err)))
         file_new_abort(f);
     else
         *out = f;
@@ -190,6 +237,8 @@ static berth_status commit(struct file_new *f, berth_err *err)
         return step_failed(f, "setting its mode", errno, err);
     if (fsync(f->fd))
         return step_failed(f, "writing to disk", errno, err);
+    if (!f->made && !under_free_name(f, link_unnamed))
+        return step_failed(f, "naming the temporary file", errno, err);
     int fd = f->fd;
     f->fd = -1;
     if (close(fd) && errno != EINTR) /* NFS reports late write errors here */

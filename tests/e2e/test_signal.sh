@@ -1,4 +1,5 @@
 # A signal in the middle of synth: gone soon, exit 128 + n, no file and no temporary left.
+# SIGKILL too leaves nothing, where the file system has files without a name.
 . "$(dirname "$0")/lib.sh"
 [ "$(df -Pk . | awk 'NR == 2 { print $4 }')" -gt 6000000 ] || {
     echo "skipped: less than 6 GB free in $tmp"
@@ -13,7 +14,8 @@ interrupt() {
     rm -f pid
     (
         tries=0
-        until [ -s pid ] && ls -A | grep -q '^\.berth-.*tmp$'; do
+        # the temporary file has no name, or one that starts with .berth-: its descriptor shows both
+        until [ -s pid ] && ls -l "/proc/$(cat pid)/fd" 2> /dev/null | grep -q "$PWD/[#.]"; do
             tries=$((tries + 1))
             [ $tries -lt 600 ] || exit 1
             sleep 0.05
@@ -49,5 +51,14 @@ echo old > x.safetensors
 interrupt TERM synth --preset sd15 --threads 2 --force -o x.safetensors
 [ $rc -eq 143 ] || fail "exit $rc"
 [ "$(cat x.safetensors)" = old ] || fail "the old file is gone"
+only_files x.safetensors
+
+interrupt KILL synth --preset sd15 --threads 2 --force -o x.safetensors
+[ $rc -eq 137 ] || fail "exit $rc"
+[ "$(cat x.safetensors)" = old ] || fail "the old file is gone after SIGKILL"
+if ls -A | grep -q '^\.berth-'; then
+    echo "this file system has no unnamed files: a killed synth leaves its temporary one"
+    rm -f .berth-*
+fi
 only_files x.safetensors
 echo ok

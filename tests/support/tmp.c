@@ -22,10 +22,17 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
     return remove(path);
 }
 
+int tmp_clear(void)
+{
+    int rc = dir[0] ? nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) : 0;
+    dir[0] = '\0';
+    return rc;
+}
+
 static void remove_all(void)
 {
     if (getpid() == owner)
-        nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        tmp_clear();
 }
 
 const char *tmp_dir(void)
@@ -36,8 +43,9 @@ const char *tmp_dir(void)
     snprintf(dir, sizeof dir, "%s/berth-test-XXXXXX", base && base[0] ? base : "/tmp");
     if (!mkdtemp(dir))
         give_up(dir);
+    if (owner != getpid())
+        atexit(remove_all);
     owner = getpid();
-    atexit(remove_all);
     return dir;
 }
 

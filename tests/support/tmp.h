@@ -4,8 +4,11 @@
 
 #include <stddef.h>
 
-const char *tmp_dir(void);                                      /* made on the first call */
-const char *tmp_path(const char *name);                         /* "<dir>/<name>"; good until the 16th next call */
-const char *tmp_write(const char *name, const void *p, size_t n); /* writes the file, returns tmp_path(name) */
+const char *tmp_dir(void);              /* made on the first call */
+const char *tmp_path(const char *name); /* "<dir>/<name>"; good until the 16th next call */
+const char *tmp_write(const char *name, const void *p,
+                      size_t n); /* writes the file, returns tmp_path(name) */
+
+int tmp_clear(void); /* removes the folder; the next call makes a new one. 0: fine */
 
 #endif
