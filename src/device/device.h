@@ -17,7 +17,8 @@
  *             (3) an address handed out is a multiple of phys->align and overlaps no other
  *             (4) retired memory goes back to the pool only after its event
  *             (5) with nothing in use, dev_trim() leaves 0 bytes held
- *             dev_check() asserts them; builds with BERTH_CHECKS call it after each change
+ *             dev_check() asserts them; builds with BERTH_CHECKS call it after each change while
+ *             there are few ranges, and now and then beyond
  * Threads     A device belongs to the thread that drives it, the executor; so do its streams and
  *             events. Any thread may call dev_info() and dev_ledger(), which read a consistent
  *             moment under the ledger's lock, and may read the fields marked constant.

@@ -190,7 +190,7 @@ void shadow_free(struct shadow *s, struct actor_op *by, uint64_t lo, uint64_t hi
 
 /* Both keep `dead` sorted and disjoint. When host memory for it runs out something freed is simply
  * no longer watched: a hazard may be missed, none is invented. */
-void shadow_revive(struct shadow *s, uint64_t lo, uint64_t hi)
+bool shadow_revive(struct shadow *s, uint64_t lo, uint64_t hi)
 {
     size_t kept = 0, n = s->dead.n;
     struct interval tail = { 0, 0 };
@@ -211,16 +211,19 @@ void shadow_revive(struct shadow *s, uint64_t lo, uint64_t hi)
         kept += d.lo < lo || d.hi > hi;
     }
     s->dead.n = kept;
-    if (tail.hi && vec_add(&s->dead)) {
-        size_t at = s->dead.n - 1;
-        struct interval *d = s->dead.p;
-        for (; at > 0 && d[at - 1].lo > tail.lo; at--)
-            d[at] = d[at - 1];
-        d[at] = tail;
-    }
+    if (!tail.hi)
+        return true;
+    if (!vec_add(&s->dead))
+        return false;
+    size_t at = s->dead.n - 1;
+    struct interval *d = s->dead.p;
+    for (; at > 0 && d[at - 1].lo > tail.lo; at--)
+        d[at] = d[at - 1];
+    d[at] = tail;
+    return true;
 }
 
-void shadow_kill(struct shadow *s, uint64_t lo, uint64_t hi)
+bool shadow_kill(struct shadow *s, uint64_t lo, uint64_t hi)
 {
     struct interval *d = s->dead.p;
     size_t at = 0;
@@ -234,7 +237,7 @@ void shadow_kill(struct shadow *s, uint64_t lo, uint64_t hi)
     }
     if (end == at) {
         if (!vec_add(&s->dead))
-            return;
+            return false;
         d = s->dead.p;
         memmove(d + at + 1, d + at, (s->dead.n - 1 - at) * sizeof *d);
     } else if (end > at + 1) {
@@ -242,4 +245,5 @@ void shadow_kill(struct shadow *s, uint64_t lo, uint64_t hi)
         s->dead.n -= end - at - 1;
     }
     d[at] = (struct interval) { lo, hi };
+    return true;
 }

@@ -231,6 +231,16 @@ static void null_free(struct phys *p, uint64_t addr, size_t n)
     if (!b || b->addr != addr || b->n != n)
         BUG("%s: free of [%#" PRIx64 ", +%zu), which is no allocation", p->name, addr, n);
     struct actor_op by = host_op(d->world);
+    uint64_t handed_out = n;
+    for (size_t i = 0; i < b->shadow.dead.n; i++) {
+        const struct interval *dead = vec_at(&b->shadow.dead, i);
+        handed_out -= dead->hi - dead->lo;
+    }
+    if (b->pooled && handed_out)
+        hazard_report(d->world, NULL_LEAK,
+                      "%s: segment [%#" PRIx64 ", +%zu) goes back with %" PRIu64
+                      " bytes of it handed out",
+                      p->name, addr, n, handed_out);
     shadow_free(&b->shadow, &by, addr, addr + n);
     if (by.found)
         null_bury(d->world, b->host, n);
@@ -250,13 +260,16 @@ static void null_mark(struct phys *p, uint64_t addr, size_t n, bool live)
     struct block *b = null_block_at(d, addr);
     if (!b || n > b->n - (addr - b->addr))
         BUG("%s: mark of [%#" PRIx64 ", +%zu), which is not allocated", p->name, addr, n);
+    bool whole = !live && addr == b->addr && n == b->n; /* a new segment: nothing handed out yet */
+    bool noted;
     if (live) {
-        shadow_revive(&b->shadow, addr, addr + n);
-        return;
+        noted = shadow_revive(&b->shadow, addr, addr + n);
+    } else {
+        struct actor_op by = host_op(d->world);
+        shadow_free(&b->shadow, &by, addr, addr + n);
+        noted = shadow_kill(&b->shadow, addr, addr + n);
     }
-    struct actor_op by = host_op(d->world);
-    shadow_free(&b->shadow, &by, addr, addr + n);
-    shadow_kill(&b->shadow, addr, addr + n);
+    b->pooled = noted && (b->pooled || whole);
 }
 
 static berth_status null_host_alloc(struct phys *p, size_t n, void **out, berth_err *err)

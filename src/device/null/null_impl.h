@@ -43,7 +43,8 @@ struct shadow {
 struct block { /* one allocation of the driver */
     uint64_t addr;
     size_t n;
-    char *host; /* its bytes */
+    char *host;  /* its bytes */
+    bool pooled; /* a pool marks its ranges, and no mark was lost: what is not dead is handed out */
     struct shadow shadow;
 };
 
@@ -129,8 +130,9 @@ void shadow_access(struct shadow *s, const struct actor_op *by, uint64_t lo, uin
 /* The host gives [lo, hi) up: everything on it must be ordered before. Records there are dropped.
  */
 void shadow_free(struct shadow *s, struct actor_op *by, uint64_t lo, uint64_t hi);
-void shadow_kill(struct shadow *s, uint64_t lo, uint64_t hi);   /* further use is a hazard */
-void shadow_revive(struct shadow *s, uint64_t lo, uint64_t hi); /* handed out again */
+/* Further use is a hazard; handed out again. False: no memory to remember it. */
+bool shadow_kill(struct shadow *s, uint64_t lo, uint64_t hi);
+bool shadow_revive(struct shadow *s, uint64_t lo, uint64_t hi);
 void hazard_report(struct world *w, enum null_hazard kind, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* The host's next step, as an actor. Only queued operations are numbered. */
 struct actor_op host_op(struct world *w);

@@ -422,6 +422,12 @@ static void leaks_at_close(void **state)
     ok(p->driver->host_alloc(p, 4096, &ptr, err));
     devset_close(set);
     assert_non_null(strstr(t.text, "1 pinned ranges of null:0"));
+    set = open_devices("null:0=64m", &env);
+    struct dev_owner *o = owner_of(devset_at(set, 0), "m", DEV_WEIGHTS);
+    struct dev_mem m = alloc_on(devset_at(set, 0), o, 1000), gone = alloc_on(m.dev, o, 1000);
+    dev_free(&gone);
+    devset_close(set); /* from the pool, by its owner */
+    assert_non_null(strstr(t.text, "goes back with 1024 bytes of it handed out"));
     assert_int_equal(munmap(ptr, 4096), 0);
 }
 
