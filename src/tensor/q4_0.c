@@ -35,6 +35,7 @@ INLINE_BODY void quant(const float *src, void *dst, size_t n)
         int q[ELEMS];
         for (size_t i = 0; i < ELEMS; i++)
             q[i] = (int)quant_clamp(x[i] * inv + 8.5f, 15);
+        VECTOR_LOOP
         for (size_t i = 0; i < 16; i++)
             b[2 + i] = (uint8_t)(q[i] | q[16 + i] << 4);
     }

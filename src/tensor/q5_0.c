@@ -38,6 +38,7 @@ INLINE_BODY void quant(const float *src, void *dst, size_t n)
             q[i] = (uint32_t)(int)quant_clamp(x[i] * inv + 16.5f, 31);
         for (size_t i = 0; i < ELEMS; i++)
             h |= q[i] >> 4 << i;
+        VECTOR_LOOP
         for (size_t i = 0; i < 16; i++)
             b[6 + i] = (uint8_t)((q[i] & 15) | (q[16 + i] & 15) << 4);
         st_u16(b, 0, f16_narrow(d));

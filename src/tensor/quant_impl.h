@@ -49,15 +49,18 @@ static inline void k_pair(const uint8_t s[12], size_t j, uint8_t *scale, uint8_t
  * arises later on (its sign differs between processors). Returns the bits of the largest magnitude. */
 INLINE_BODY uint32_t quant_load(const void *restrict src, float *restrict x, size_t n)
 {
-    uint32_t most = 0;
+    int32_t most = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t u = ld_u32(src, i), abs = u & ~F32_SIGN;
         abs -= abs == F32_INF;
         abs = mf_if_above(abs, F32_INF, 0, abs);
-        most = mf_if_above(abs, most, abs, most);
         x[i] = f32_from_bits((u & F32_SIGN) | abs);
     }
-    return most;
+    for (size_t i = 0; i < n; i++) {
+        int32_t abs = (int32_t)(f32_bits(x[i]) & ~F32_SIGN);
+        most = abs > most ? abs : most;
+    }
+    return (uint32_t)most;
 }
 
 /* The first element of that magnitude, with its sign. */
