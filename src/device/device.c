@@ -14,20 +14,19 @@ const struct dev_driver *const *dev_drivers(void)
     return all;
 }
 
-/* -- streams -------------------------------------------------------------------------------------
- */
+/* -- streams -------------------------------------------------------------------------------- */
 
 static berth_status stream_new(struct phys *p, struct dev_stream **out, berth_err *err)
 {
-    berth_status s = BERTH_OK;
     *out = NULL;
     if (p->driver->stream_new)
-        s = p->driver->stream_new(p, out, err);
-    else if (!(*out = calloc(1, sizeof **out)))
-        s = err_set(err, BERTH_ENOMEM, "a stream");
+        return p->driver->stream_new(p, out, err);
+    struct dev_stream *s = calloc(1, sizeof *s);
     if (!s)
-        (*out)->phys = p;
-    return s;
+        return err_set(err, BERTH_ENOMEM, "a stream");
+    s->phys = p;
+    *out = s;
+    return BERTH_OK;
 }
 
 berth_status dev_stream_new(struct device *d, struct dev_stream **out, berth_err *err)
@@ -58,22 +57,25 @@ berth_status dev_stream_wait(struct dev_stream *s, struct dev_event *e, berth_er
     return s->phys->driver->stream_wait ? s->phys->driver->stream_wait(s, e, err) : BERTH_OK;
 }
 
-/* -- events --------------------------------------------------------------------------------------
- */
+/* -- events --------------------------------------------------------------------------------- */
+
+static berth_status event_new(struct phys *p, struct dev_event **out, berth_err *err)
+{
+    *out = NULL;
+    if (p->driver->event_new)
+        return p->driver->event_new(p, out, err);
+    struct dev_event *e = calloc(1, sizeof *e);
+    if (!e)
+        return err_set(err, BERTH_ENOMEM, "an event");
+    e->phys = p;
+    *out = e;
+    return BERTH_OK;
+}
 
 berth_status dev_event_new(struct device *d, struct dev_event **out, berth_err *err)
 {
-    const struct dev_driver *driver = d->phys->driver;
-    berth_status s = BERTH_OK;
-    *out = NULL;
-    if (driver->event_new)
-        s = driver->event_new(d->phys, out, err);
-    else if (!(*out = calloc(1, sizeof **out)))
-        s = err_set(err, BERTH_ENOMEM, "an event");
-    if (s)
-        return err_add(err, "%s", d->name);
-    (*out)->phys = d->phys;
-    return BERTH_OK;
+    berth_status s = event_new(d->phys, out, err);
+    return s ? err_add(err, "%s", d->name) : BERTH_OK;
 }
 
 void dev_event_free(struct dev_event *e)
@@ -119,8 +121,7 @@ berth_status dev_event_sync(struct dev_event *e, berth_err *err)
     return e->phys->driver->event_sync ? e->phys->driver->event_sync(e, err) : BERTH_OK;
 }
 
-/* -- copies --------------------------------------------------------------------------------------
- */
+/* -- copies --------------------------------------------------------------------------------- */
 
 berth_status dev_copy_h2d(struct dev_stream *s, uint64_t dst, const void *src, size_t n,
                           berth_err *err)

@@ -69,7 +69,7 @@ static inline bool dev_can(const struct device *d, uint32_t caps) /* all of thes
     return (d->phys->caps & caps) == caps;
 }
 
-/* -- memory ---------------------------------------------------------------------------------- */
+/* -- memory --------------------------------------------------------------------------------- */
 
 /* A range that was handed out. A plain value: whoever has it owns the range, and dev_free() or
  * dev_retire() empties it. { 0 } is none. */
@@ -126,8 +126,7 @@ void dev_host_free(struct dev_host *h); /* pre: no queued copy touches it. An em
 /* Says that the host now reads or writes host bytes that copies also touch; d checks it or not. */
 void dev_host_access(struct device *d, const void *ptr, size_t n, unsigned how);
 
-/* -- reports: any thread ------------------------------------------------------------------------
- */
+/* -- reports: any thread -------------------------------------------------------------------- */
 
 struct dev_stats {
     uint64_t in_use;    /* handed out, rounded; retired included */
@@ -200,8 +199,7 @@ bool dev_can_peer(const struct device *to, const struct device *from); /* true o
 berth_status dev_launch(struct dev_stream *s, dev_fn *fn, void *user,
                         const struct dev_access *access, size_t n, berth_err *err);
 
-/* -- lifetime: devset.c and tests ---------------------------------------------------------------
- */
+/* -- lifetime: devset.c and tests ----------------------------------------------------------- */
 
 struct dev_config {
     const char *name;

@@ -27,8 +27,7 @@ static void check(const struct device *d)
 }
 #endif
 
-/* -- life ----------------------------------------------------------------------------------------
- */
+/* -- life ----------------------------------------------------------------------------------- */
 
 berth_status dev_open(const struct dev_config *cfg, struct device **out, berth_err *err)
 {
@@ -86,8 +85,7 @@ void dev_owner_close(struct dev_owner *o)
         ledger_line_close(o);
 }
 
-/* -- alloc, free ----------------------------------------------------------------------------------
- */
+/* -- alloc, free ---------------------------------------------------------------------------- */
 
 static berth_status no_room(struct device *d, size_t n, berth_err *err)
 {

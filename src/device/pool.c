@@ -54,8 +54,7 @@ struct pool {
     struct bins bins[CLASS_COUNT];
 };
 
-/* -- tags ---------------------------------------------------------------------------------------
- */
+/* -- tags ----------------------------------------------------------------------------------- */
 
 static bool tags_reserve(struct pool *p)
 {
@@ -92,8 +91,7 @@ static void tag_give(struct pool *p, struct pool_range *r)
     p->stats.ranges--;
 }
 
-/* -- bins ---------------------------------------------------------------------------------------
- */
+/* -- bins ----------------------------------------------------------------------------------- */
 
 /* Row 0 holds sizes of 1..31 units one by one; row f >= 1 splits [2^(f+4), 2^(f+5)) into 32. */
 static void bin_of(const struct pool *p, size_t n, unsigned *fl, unsigned *sl)
@@ -191,8 +189,7 @@ size_t pool_largest_idle(const struct pool *p)
     return largest;
 }
 
-/* -- segments ------------------------------------------------------------------------------------
- */
+/* -- segments ------------------------------------------------------------------------------- */
 
 static uint64_t held(const struct pool *p)
 {

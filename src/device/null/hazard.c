@@ -25,8 +25,7 @@ struct actor_op host_op(struct world *w)
     };
 }
 
-/* -- reports --------------------------------------------------------------------------------------
- */
+/* -- reports -------------------------------------------------------------------------------- */
 
 void hazard_report(struct world *w, enum null_hazard kind, const char *fmt, ...)
 {

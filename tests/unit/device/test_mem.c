@@ -106,8 +106,8 @@ static void no_room_says_the_numbers(void **state)
     assert_null(none.dev);
     static const char *const parts[] = { "null:0: ",
                                          "wanted 8388608",
-                                         "in use 9437696 (weights 9437184, staging 512, "
-                                         "activations 0)",
+                                         "in use 9437696 (weights 9437184, staging 512,",
+                                         " activations 0)",
                                          "idle 7339520",
                                          "(largest range 7339520)",
                                          "retired 0",
