@@ -10,9 +10,9 @@
  *
  * ne[0] is the innermost dimension: torch's shape is ne reversed. Where a converter had to flatten
  * a tensor, comfy.gguf.orig_shape.<name> (array of i32) carries its true shape. n_dims 0 is a
- * scalar; a dimension of 0 makes a tensor without bytes, as in ggml since 2025. Tensors may lie in
- * any order and leave room between them (ggml itself wants them in sequence); they may not overlap,
- * and bytes behind the last one are ignored. */
+ * scalar; a dimension of 0 makes a tensor without bytes, as in current ggml. Tensors may lie in any
+ * order and leave room between them (ggml itself wants them in sequence), but not overlap; bytes
+ * behind the last one are ignored. */
 #include "format/format_impl.h"
 
 #include "base/rd.h"

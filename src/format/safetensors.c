@@ -1,14 +1,14 @@
-/* safetensors, reading.
+/* safetensors, reading and laying out.
  *
  *     u64 N | N bytes of JSON, padded with spaces | tensor data
  *
- * The header is walked in place, without a tree. What is checked, and where we are stricter than
- * the reference library (0.8): it accepts white space before and any white space after the object,
- * a tensor name given twice (the last wins), a tensor written as an array instead of an object,
- * null metadata, empty names and control characters in names. The format's own text forbids the
- * first two and leaves the others open; we refuse all of them. Like the library we skip fields of a
- * tensor that we do not know, and want the data covered without a hole: sorted by offset every
- * tensor begins where the one before ended, the first at 0, the last ending with the file. */
+ * The header is walked in place, without a tree. Sorted by offset every tensor begins where the one
+ * before ended, the first at 0, the last ending with the file. Fields of a tensor that we do not
+ * know are skipped, as the reference library (0.8) does.
+ * We are stricter than it where it accepts: white space before the object, white space other than
+ * spaces behind it, a name given twice (all three against the format's own text), a tensor written
+ * as an array instead of an object, null metadata, a metadata key given twice, empty names, control
+ * characters in names. */
 #include "format/format_impl.h"
 
 #include "base/json.h"

@@ -1,28 +1,32 @@
 /* format: weight files as an index over a mapping: name -> dtype, shape, byte range.
  *
  * Words   entry: one tensor in a file; shard: one file of a model split over several.
- * Flow    weights_open() -> map -> whose bytes are these? (formats.def) -> parse header -> check ->
+ * Flow    weights_open() -> map -> whose bytes are these? (formats.def) -> parse header, check ->
  *         sort, name table -> did the file change meanwhile? -> index.
- *         weights_write() lays out the file, then fills and writes it in pieces; whole or not
- * there. Trust   Every file is hostile until checked. A header is parsed in place through a cursor,
- * each number meets its limit before it sizes anything, and nothing is read from tensor data while
- * opening. Data is touched through weights_read() or weights_data(); both survive a file that is
- * cut short under us (base/file.h). A mapping can also change while we read it: each number is
- * fetched once into a local, texts are copied and then checked, so that what was checked is what is
- * used. Invariants  (1) every entry lies inside its shard's file, behind the header   (2) entries
- * of a shard do not overlap   (3) size == dtype_bytes(count(shape))   (4) names are unique in the
- *         whole index   weights_verify() asserts them.
- * Shards  *.safetensors.index.json: {"metadata": {...}, "weight_map": {tensor name: file name}}.
- * File names are plain names in the folder of the index; each file is opened once and fully
- *         checked. Map and files must agree exactly: a tensor that is missing, lies in another
- * file, or is in a file but not in the map is an error, because it means a download of two versions
- * mixed. metadata.total_size is kept as metadata and not compared: files in the field count shared
- * tensors either way, and the shards' own bytes are accounted for anyway. Metadata of the index
- * comes first, then what the shards add to it. Threads An open index is immutable: any thread may
- * read it. Adding  format/x.c with `const struct format format_x` and a line in formats.def. Files
- * weights.c doors; index.c entries, metadata, name table; safetensors.c; gguf.c reads, gguf_write.c
- * lays out; shards.c; pickle.c (refuses, and says why); sniff.c what other bytes look like; write.c
- * fills and writes. format_impl.h is for this folder alone. */
+ *         weights_write() lays the file out, then fills and writes it in pieces, on all threads.
+ * Trust   Every file is hostile until checked. A header is parsed in place through a cursor, each
+ *         number meets its limit before it sizes anything, and nothing is read from tensor data
+ *         while opening. Data is touched through weights_read() or weights_data(); both survive a
+ *         file that is cut short under us (base/file.h).
+ *         A mapping can also change while we read it: each number is fetched once into a local,
+ *         texts are copied and then checked, so that what was checked is what is used.
+ * Shards  *.safetensors.index.json: {"metadata": {}, "weight_map": {tensor name: file name}}.
+ *         File names are plain names in the folder of the index; each file is opened once and
+ *         fully checked. Map and files must agree exactly: a tensor that is missing, lies in
+ *         another file, or is in a file but not in the map is an error, because it means that two
+ *         versions were mixed. metadata.total_size is kept as metadata and not compared: files in
+ *         the field count shared tensors either way, and the shards account for their own bytes.
+ *         Metadata of the index comes first, then what the shards add to it.
+ * Invariants
+ *         (1) every entry lies inside its shard's file   (2) entries of a shard do not overlap
+ *         (3) size == dtype_bytes(count(shape))   (4) names are unique in the whole index
+ *         (5) entries are in file order   weights_verify() asserts them.
+ * Threads An open index is immutable: any thread may read it.
+ * Adding  format/x.c with `const struct format format_x` and a line in formats.def.
+ * Files   weights.c doors; index.c entries, metadata, name table; safetensors.c reads and lays
+ *         out; gguf.c reads, gguf_write.c lays out; shards.c; pickle.c (refuses, and says why);
+ *         sniff.c what other bytes look like; write.c fills and writes. format_impl.h is for this
+ *         folder alone. */
 #ifndef FORMAT_WEIGHTS_H
 #define FORMAT_WEIGHTS_H
 
@@ -36,7 +40,7 @@
 struct weights; /* an open model file, or all shards of one */
 
 struct weights_limits {
-    uint64_t max_header;  /* bytes; safetensors: 100,000,000 */
+    uint64_t max_header;  /* bytes, either format, or of a shard index; 100,000,000 */
     uint64_t max_tensors; /* 1,000,000 */
     uint32_t max_name;    /* bytes; 1024 */
     uint64_t max_kv;      /* metadata entries; 65,536 */
@@ -54,22 +58,24 @@ struct weights_entry {
     uint64_t off, size; /* byte range in the shard's file */
 };
 
-/* Metadata: safetensors `__metadata__`, GGUF key/values. */
-enum gguf_type { /* numbers of the file format */
-                 GGUF_U8,
-                 GGUF_I8,
-                 GGUF_U16,
-                 GGUF_I16,
-                 GGUF_U32,
-                 GGUF_I32,
-                 GGUF_F32,
-                 GGUF_BOOL,   /* one byte, 0 or 1 */
-                 GGUF_STRING, /* u64 length, bytes */
-                 GGUF_ARRAY,  /* u32 element type, u64 count, elements */
-                 GGUF_U64,
-                 GGUF_I64,
-                 GGUF_F64,
+/* Types of metadata values, with their numbers in GGUF files. */
+enum gguf_type {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,   /* one byte, 0 or 1 */
+    GGUF_STRING, /* u64 length, bytes */
+    GGUF_ARRAY,  /* u32 element type, u64 count, elements */
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
 };
+
+/* Metadata: safetensors `__metadata__`, GGUF key/values, "metadata" of a shard index. */
 enum weights_meta_kind { META_STRING, META_INT, META_UINT, META_FLOAT, META_BOOL, META_ARRAY };
 struct weights_meta {
     const char *key; /* NUL-terminated, UTF-8 without control characters */
@@ -103,9 +109,10 @@ berth_status weights_open(const char *path, const struct weights_limits *lim, st
                           berth_err *err);
 void weights_close(struct weights *w); /* NULL is fine */
 
+/* What these return is borrowed until weights_close(). */
 const char *weights_path(const struct weights *w);
-const char *
-weights_format(const struct weights *w); /* "safetensors", "gguf", "safetensors (sharded)" */
+/* "safetensors", "gguf", "safetensors (sharded)" */
+const char *weights_format(const struct weights *w);
 uint64_t weights_data_bytes(const struct weights *w); /* sum of entry sizes */
 size_t weights_heap_bytes(const struct weights *w);   /* what the index itself costs in RAM */
 
@@ -114,8 +121,9 @@ size_t weights_heap_bytes(const struct weights *w);   /* what the index itself c
 void weights_verify(const struct weights *w);
 
 size_t weights_count(const struct weights *w);
-const struct weights_entry *weights_at(const struct weights *w,
-                                       size_t i); /* by shard, then file offset */
+/* By shard, then file offset; a tensor without bytes before the one that begins where it lies. */
+const struct weights_entry *weights_at(const struct weights *w, size_t i);
+/* NULL: no such tensor. */
 const struct weights_entry *weights_find(const struct weights *w, const char *name, size_t len);
 
 size_t weights_meta_count(const struct weights *w);
@@ -146,8 +154,8 @@ struct weights_meta_spec { /* string metadata (safetensors and GGUF) */
  * size in bytes. Any thread, any order. */
 typedef berth_status weights_fill_fn(void *user, size_t i, uint64_t off, void *dst, size_t n,
                                      berth_err *err);
-typedef void weights_progress_fn(void *user, uint64_t done,
-                                 uint64_t total); /* one thread at a time */
+/* Bytes of tensor data; called by one thread at a time. */
+typedef void weights_progress_fn(void *user, uint64_t done, uint64_t total);
 
 struct weights_write_args {
     const char *format; /* a name from formats.def: "safetensors" or "gguf" */
@@ -164,9 +172,10 @@ struct weights_write_args {
 };
 /* The bytes of the file depend on the arguments alone, never on the number of threads. The first
  * error of any thread stops the others and is the one reported; an existing file then stays as it
- * was. GGUF: written as version 3, alignment 32. Names up to 127 bytes, as in ComfyUI-GGUF (ggml
- * without its patch reads 63). A shape whose innermost dimension is no multiple of the type's
- * block, or with more than four dimensions, is flattened and its true shape kept in
+ * was. Takes 4 MiB of memory for each thread of the pool.
+ * GGUF: written as version 3, alignment 32. Names up to 127 bytes, as in ComfyUI-GGUF (ggml without
+ * its patch reads 63). A shape with more than four dimensions, or whose innermost dimension is no
+ * multiple of the type's block, is flattened and its true shape kept in
  * comfy.gguf.orig_shape.<name>, as ComfyUI-GGUF does; when the element count is no multiple of the
  * block either, that is an error. */
 berth_status weights_write(const struct weights_write_args *a, berth_err *err);

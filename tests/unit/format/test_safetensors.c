@@ -54,6 +54,7 @@ static const struct broken broken[] = {
     BAD("name_empty", "\"b\"", "\"\"", EFORMAT, "empty tensor name"),
     BAD("name_nul", "\"b\"", "\"b\\u0000\"", EFORMAT, "control character at byte 1"),
     BAD("name_escape", "\"b\"", "\"\\u001b[2J\"", EFORMAT, "control character at byte 0"),
+    BAD("name_del", "\"b\"", "\"b\x7f\"", EFORMAT, "control character at byte 1"),
     BAD("name_c1", "\"b\"", "\"b\\u009b\"", EFORMAT, "control character at byte 1"),
     BAD("name_lone_surrogate", "\"b\"", "\"\\ud800\"", EFORMAT, "malformed escape"),
     BAD("name_bad_escape", "\"b\"", "\"\\x\"", EFORMAT, "malformed escape"),
@@ -305,6 +306,20 @@ static void entries_are_sorted(void **state)
     free(mem);
 }
 
+/* In order but for a tensor without bytes, named behind the one that begins where it lies. */
+static void empty_tensor_named_late(void **state)
+{
+    (void)state;
+    void *mem;
+    struct weights *w =
+        open_header("{\"first\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
+                    "\"z\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}",
+                    3, &mem);
+    assert_string_equal(weights_at(w, 0)->name, "z");
+    weights_close(w);
+    free(mem);
+}
+
 /* Enough tensors for the table to grow and the names to fill several blocks; last one first. */
 static void many_tensors_are_found(void **state)
 {
@@ -391,7 +406,7 @@ int main(void)
         cmocka_unit_test(unusual_files_open),     cmocka_unit_test(header_length_like_a_brace),
         cmocka_unit_test(every_dtype_is_read),    cmocka_unit_test(entries_are_sorted),
         cmocka_unit_test(many_tensors_are_found), cmocka_unit_test(limits_hold),
-        cmocka_unit_test(open_survives_oom),
+        cmocka_unit_test(open_survives_oom),      cmocka_unit_test(empty_tensor_named_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
