@@ -15,7 +15,7 @@ interrupt() {
     (
         tries=0
         # the temporary file has no name, or one that starts with .berth-: its descriptor shows both
-        until [ -s pid ] && ls -l "/proc/$(cat pid)/fd" 2> /dev/null | grep -q "$PWD/[#.]"; do
+        until [ -s pid ] && ls -l "/proc/$(cat pid)/fd" 2> /dev/null | grep -q -e "$PWD/#" -e "$PWD/\.berth-"; do
             tries=$((tries + 1))
             [ $tries -lt 600 ] || exit 1
             sleep 0.05
