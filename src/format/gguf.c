@@ -268,8 +268,8 @@ static berth_status take_alignment(struct gguf *g, uint32_t type, const struct w
 
 static berth_status read_pair(struct gguf *g, berth_err *err)
 {
-    const char *key;
-    size_t len;
+    const char *key = NULL;
+    size_t len = 0;
     if (read_text(g, "metadata key", &key, &len, err) ||
         name_check(key, len, (size_t)g->o->lim.max_name + GGUF_KEY_EXTRA, "metadata key", err))
         return err->code;
@@ -294,7 +294,7 @@ static berth_status read_pair(struct gguf *g, berth_err *err)
 static berth_status read_info(struct gguf *g, struct weights_entry *e, uint64_t *off,
                               berth_err *err)
 {
-    size_t len;
+    size_t len = 0;
     uint64_t ne[GGUF_DIMS_MAX];
     if (read_text(g, "tensor name", &e->name, &len, err) ||
         name_check(e->name, len, g->o->lim.max_name, "tensor name", err))

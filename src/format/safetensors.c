@@ -80,7 +80,7 @@ static berth_status read_shape(struct jstok *t, struct shape *s, berth_err *err)
         return jstok_fail(t, "shape must be an array", err);
     for (;;) {
         enum jstok_type type = jstok_next(t);
-        uint64_t dim;
+        uint64_t dim = 0;
         if (type == JSTOK_ARRAY_END)
             return BERTH_OK;
         if (read_u64(t, type, "a dimension must be an integer, 0 or more", &dim, err))

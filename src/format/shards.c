@@ -272,7 +272,7 @@ static berth_status open_shards(struct shard_map *m, const char *dir, size_t dir
                                 berth_err *err)
 {
     size_t n = m->file.n;
-    struct shard_name **order = calloc(n, sizeof(struct shard_name *));
+    struct shard_name **order = calloc(n ? n : 1, sizeof(struct shard_name *));
     if (!order)
         return no_memory(m, err);
     for (size_t i = 0; i < n; i++)
