@@ -3,8 +3,8 @@
  *
  * A sequence is drawn once from a fixed seed and played on each side in turn, several times; the
  * first time only warms up, so the pool and malloc are both in their steady state, and the best of
- * the others counts. Nobody touches the bytes. The pool's time includes the ledger and its lock, about
- * 4 ns of each step. What malloc spends on trimming its own heap is part of its price too. */
+ * the others counts. Nobody touches the bytes. The pool's time includes the ledger and its lock,
+ * about 4 ns of each step; what malloc spends on trimming its own heap is part of its price too. */
 #include "base/clock.h"
 #include "device/devset.h"
 

@@ -42,8 +42,8 @@ struct spec {
     size_t n;
 };
 
-/* No allocation. BERTH_EINVAL, or BERTH_ELIMIT for too much text or too many entries; out->n is then
- * 0. */
+/* No allocation. BERTH_EINVAL, or BERTH_ELIMIT for too much text or too many entries, leave
+ * out->n 0. */
 berth_status spec_parse(const char *text, size_t n, bool hypothetical, struct spec *out,
                         berth_err *err);
 /* A device name alone, as in "cuda:0"; the same rules. */

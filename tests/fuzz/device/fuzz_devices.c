@@ -1,4 +1,4 @@
-/* --devices text: whatever is accepted reads the same after it was written, and opens or says why. */
+/* --devices text: what is accepted reads the same after it was written, and opens or says why. */
 #include "device/devset.h"
 #include "device/null/null.h"
 
