@@ -8,7 +8,7 @@
  *          prints one value: lists are arrays.
  * Adding   cmd_<x>.c with `const struct command command_<x>` and a line in commands.def.
  * Files    main.c finds the command; app.c what commands share; args.c options; term.c terminals;
- * jsonout.c JSON; signals.c; cmd_*.c one command each, inspect_*.c the pieces of inspect. */
+ *          jsonout.c JSON; signals.c; cmd_*.c one command each, inspect_*.c the pieces of inspect. */
 #ifndef APP_APP_H
 #define APP_APP_H
 

@@ -12,8 +12,8 @@
  * Replacing  file_new_open() writes to a temporary file in the target's folder, one without a name
  *            where the file system has such; commit does fsync, name it, rename, fsync of the
  *            folder. A crash leaves the old file or the new one, never a half (a .berth-*.tmp at
- *            most where files must have names). A symbolic link stays, its target is replaced. The mode
- *            of a replaced file is kept; a new one gets what the umask leaves.
+ *            most where files must have names). A symbolic link stays, its target is replaced. The
+ *            mode of a replaced file is kept; a new one gets what the umask leaves.
  * Statuses   ENOTFOUND not there, EINVAL not a regular file, EFORMAT zero bytes, ELIMIT too large or
  *            too many, EIO everything the system says, with its errno in `native`.
  * Threads    Any. A mapping may be read by several; closing it while another reads is a mistake.

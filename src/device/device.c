@@ -14,7 +14,7 @@ const struct dev_driver *const *dev_drivers(void)
     return all;
 }
 
-/* -- streams -------------------------------------------------------------------------------- */
+/* ---- streams ---- */
 
 static berth_status stream_new(struct phys *p, struct dev_stream **out, berth_err *err)
 {
@@ -57,7 +57,7 @@ berth_status dev_stream_wait(struct dev_stream *s, struct dev_event *e, berth_er
     return s->phys->driver->stream_wait ? s->phys->driver->stream_wait(s, e, err) : BERTH_OK;
 }
 
-/* -- events --------------------------------------------------------------------------------- */
+/* ---- events ---- */
 
 static berth_status event_new(struct phys *p, struct dev_event **out, berth_err *err)
 {
@@ -121,7 +121,7 @@ berth_status dev_event_sync(struct dev_event *e, berth_err *err)
     return e->phys->driver->event_sync ? e->phys->driver->event_sync(e, err) : BERTH_OK;
 }
 
-/* -- copies --------------------------------------------------------------------------------- */
+/* ---- copies ---- */
 
 berth_status dev_copy_h2d(struct dev_stream *s, uint64_t dst, const void *src, size_t n,
                           berth_err *err)

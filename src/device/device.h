@@ -1,14 +1,15 @@
 /* device: something with memory, and the one door to every byte of it.
  *
  * Words       device    what plans and workflows name: a budget, a pool and a ledger over the
- * memory of one phys. `cuda:1@cuda:0` is a logical device: the name cuda:1, the memory of the card
- * cuda:0. Most devices sit on the phys of their own name phys      the hardware behind it
- * (driver.h), shared by its logical devices segment   a range got from the driver; range: a piece
- * of one, handed out or idle owner     a name and a kind, one line of the ledger: "flux-dev"
- * weights retired   given up by its owner while a stream may still read it; still in use held in
- * use + idle: what this device has of its phys right now Flow        devset_open(spec) ->
- * dev_owner_open() -> dev_alloc() -> dev_copy_h2d() on a stream, dev_event_record() -> ... ->
- * dev_retire(mem, event) -> dev_poll() frees it
+ *                       memory of one phys. `cuda:1@cuda:0` is a logical device: the name cuda:1,
+ *                       the memory of the card cuda:0. Most sit on the phys of their own name
+ *             phys      the hardware behind it (driver.h), shared by its logical devices
+ *             segment   a range got from the driver; range: a piece of one, handed out or idle
+ *             owner     a name and a kind, one line of the ledger: "flux-dev" weights
+ *             retired   given up by its owner while a stream may still read it; still in use
+ *             held      in use + idle: what this device has of its phys right now
+ * Flow        devset_open(spec) -> dev_owner_open() -> dev_alloc() -> dev_copy_h2d() on a stream,
+ *             dev_event_record() -> ... -> dev_retire(mem, event) -> dev_poll() frees it
  *             -> dev_trim() gives idle bytes back -> devset_close()
  *             dev_alloc: pool hit | new segment | release idle segments, new segment | wait for
  *             retired memory | BERTH_ENODEVMEM with the numbers that stood in the way
@@ -69,7 +70,7 @@ static inline bool dev_can(const struct device *d, uint32_t caps) /* all of thes
     return (d->phys->caps & caps) == caps;
 }
 
-/* -- memory --------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 /* A range that was handed out. A plain value: whoever has it owns the range, and dev_free() or
  * dev_retire() empties it. { 0 } is none. */
@@ -126,7 +127,7 @@ void dev_host_free(struct dev_host *h); /* pre: no queued copy touches it. An em
 /* Says that the host now reads or writes host bytes that copies also touch; d checks it or not. */
 void dev_host_access(struct device *d, const void *ptr, size_t n, unsigned how);
 
-/* -- reports: any thread -------------------------------------------------------------------- */
+/* ---- reports: any thread ---- */
 
 struct dev_stats {
     uint64_t in_use;    /* handed out, rounded; retired included */
@@ -160,7 +161,7 @@ size_t dev_ledger(const struct device *d, struct dev_ledger_row *row, size_t cap
 /* BERTH_EDEVICE naming the broken invariant. Walks everything. Executor thread. */
 berth_status dev_check(const struct device *d, berth_err *err);
 
-/* -- streams, events, copies -------------------------------------------------------------------
+/* ---- streams, events, copies ----
  * As the slots of the same name in driver.h. A device without BERTH_CAP_ASYNC does everything
  * before it returns. Streams and events belong to the phys: logical devices on it may share them.
  */
@@ -199,7 +200,7 @@ bool dev_can_peer(const struct device *to, const struct device *from); /* true o
 berth_status dev_launch(struct dev_stream *s, dev_fn *fn, void *user,
                         const struct dev_access *access, size_t n, berth_err *err);
 
-/* -- lifetime: devset.c and tests ----------------------------------------------------------- */
+/* ---- lifetime: devset.c and tests ---- */
 
 struct dev_config {
     const char *name;

@@ -52,8 +52,7 @@ static void list_add(struct list *l, const char *fmt, ...)
     list_append(l, l->n ? item : item + 2);
 }
 
-/* -- drivers
- * ---------------------------------------------------------------------------------------- */
+/* ---- drivers ---- */
 
 static berth_status open_libraries(struct devset *set, berth_err *err)
 {
@@ -118,8 +117,7 @@ static void default_spec(const struct devset *set, struct spec *out)
     }
 }
 
-/* -- budgets
- * ---------------------------------------------------------------------------------------- */
+/* ---- budgets ---- */
 
 struct shares {      /* of the entries on one phys */
     uint64_t stated; /* sum of the budgets that were given */
@@ -183,8 +181,7 @@ static berth_status budget_of(const struct spec *s, size_t i, struct phys *p, ui
     return BERTH_OK;
 }
 
-/* -- life
- * ------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static berth_status open_entry(struct devset *set, const struct spec *s, size_t i, berth_err *err)
 {

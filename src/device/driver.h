@@ -98,7 +98,7 @@ struct dev_driver {
     /* pre: streams, events and memory are freed. Frees what is left all the same. NULL is fine. */
     void (*close)(struct phys *p);
 
-    /* -- memory ----------------------------------------------------------------------------- */
+    /* ---- memory ---- */
 
     /* pre: n is a multiple of align. post: *addr is a multiple of align, unique among live
      * allocations of the driver, contents unspecified. Slow: called for pool segments only. */
@@ -115,7 +115,7 @@ struct dev_driver {
      * hears about it; a failure to note it is not an error. Default: nothing. */
     void (*mark)(struct phys *p, uint64_t addr, size_t n, bool live);
 
-    /* -- host memory that copies at full speed ---------------------------------------------- */
+    /* ---- host memory that copies at full speed ---- */
 
     /* (optional, both or none) post: page-aligned; pinned if BERTH_CAP_PINNED is set, and reachable
      * by every device of the driver. Default: plain pages. */
@@ -125,7 +125,7 @@ struct dev_driver {
      * touch. A device that checks its users verifies the order. Default: nothing. */
     void (*host_access)(struct phys *p, const void *ptr, size_t n, unsigned how);
 
-    /* -- streams and events ----------------------------------------------------------------- */
+    /* ---- streams and events ---- */
     /* (optional, all nine or none) Default: every call does its work before it returns, streams
      * and events carry nothing and are always complete. BERTH_CAP_ASYNC says which. */
 
@@ -143,7 +143,7 @@ struct dev_driver {
     berth_status (*event_query)(struct dev_event *e, bool *done, berth_err *err); /* no waiting */
     berth_status (*event_sync)(struct dev_event *e, berth_err *err);              /* waits */
 
-    /* -- copies: queued on s; both sides stay valid and undisturbed until it is done -------- */
+    /* ---- copies: queued on s; both sides stay valid and undisturbed until it is done ---- */
 
     berth_status (*copy_h2d)(struct dev_stream *s, uint64_t dst, const void *src, size_t n,
                              berth_err *err);
@@ -160,7 +160,7 @@ struct dev_driver {
     berth_status (*copy_peer)(struct dev_stream *s, struct phys *dst_phys, uint64_t dst,
                               struct phys *src_phys, uint64_t src, size_t n, berth_err *err);
 
-    /* -- work ------------------------------------------------------------------------------- */
+    /* ---- work ---- */
 
     /* (optional) Runs fn on the host in stream order. Declared accesses (at most
      * DEV_LAUNCH_ACCESS_MAX, copied by the call) are everything it touches of the device's memory;

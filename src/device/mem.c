@@ -27,7 +27,7 @@ static void check(const struct device *d)
 }
 #endif
 
-/* -- life ----------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 berth_status dev_open(const struct dev_config *cfg, struct device **out, berth_err *err)
 {
@@ -85,7 +85,7 @@ void dev_owner_close(struct dev_owner *o)
         ledger_line_close(o);
 }
 
-/* -- alloc, free ---------------------------------------------------------------------------- */
+/* ---- alloc, free ---- */
 
 static berth_status no_room(struct device *d, size_t n, berth_err *err)
 {
@@ -178,8 +178,7 @@ void dev_free(struct dev_mem *m)
         give(d, take_apart(m));
 }
 
-/* -- retire
- * ----------------------------------------------------------------------------------------- */
+/* ---- retire ---- */
 
 void dev_retire(struct dev_mem *m, struct dev_event *e)
 {
@@ -259,8 +258,7 @@ struct dev_trimmed dev_trim(struct device *d)
     return t;
 }
 
-/* -- host memory
- * -------------------------------------------------------------------------------------- */
+/* ---- host memory ---- */
 
 berth_status dev_host_alloc(struct device *d, struct dev_owner *o, size_t n, struct dev_host *out,
                             berth_err *err)
@@ -321,8 +319,7 @@ void dev_host_access(struct device *d, const void *ptr, size_t n, unsigned how)
         d->phys->driver->host_access(d->phys, ptr, n, how);
 }
 
-/* -- reports
- * ------------------------------------------------------------------------------------------ */
+/* ---- reports ---- */
 
 berth_status dev_info(const struct device *d, struct dev_info *out, berth_err *err)
 {

@@ -54,7 +54,7 @@ struct pool {
     struct bins bins[CLASS_COUNT];
 };
 
-/* -- tags ----------------------------------------------------------------------------------- */
+/* ---- tags ---- */
 
 static bool tags_reserve(struct pool *p)
 {
@@ -91,7 +91,7 @@ static void tag_give(struct pool *p, struct pool_range *r)
     p->stats.ranges--;
 }
 
-/* -- bins ----------------------------------------------------------------------------------- */
+/* ---- bins ---- */
 
 /* Row 0 holds sizes of 1..31 units one by one; row f >= 1 splits [2^(f+4), 2^(f+5)) into 32. */
 static void bin_of(const struct pool *p, size_t n, unsigned *fl, unsigned *sl)
@@ -189,7 +189,7 @@ size_t pool_largest_idle(const struct pool *p)
     return largest;
 }
 
-/* -- segments ------------------------------------------------------------------------------- */
+/* ---- segments ---- */
 
 static uint64_t held(const struct pool *p)
 {
@@ -317,8 +317,7 @@ static berth_status grow_or_make_room(struct pool *p, unsigned class, size_t n, 
     return s;
 }
 
-/* -- take and give
- * --------------------------------------------------------------------------------- */
+/* ---- take and give ---- */
 
 static void split(struct pool *p, struct pool_range *r, size_t n) /* r: not in a bin */
 {
@@ -456,8 +455,7 @@ bool pool_reserve(struct pool *p, uint64_t bytes)
     return true;
 }
 
-/* -- life
- * ------------------------------------------------------------------------------------------ */
+/* ---- life ---- */
 
 berth_status pool_new(const struct pool_config *cfg, struct pool **out, berth_err *err)
 {
@@ -508,8 +506,7 @@ struct pool_range *pool_next_busy(const struct pool *p, const struct pool_range 
     }
 }
 
-/* -- check
- * ----------------------------------------------------------------------------------------- */
+/* ---- check ---- */
 
 static bool range_in_bin(const struct pool *p, const struct pool_range *wanted)
 {

@@ -13,8 +13,8 @@
  *             budget does not allow more. Under pressure: idle segments go back first, and in the
  *             end any idle range of any class will do.
  * Invariants  ranges tile their segment; no two idle neighbours; an idle range is in exactly the
- * bin of its size; held + reserved <= budget; counters equal the sums. pool_check(). Threads one
- * owner, the device's. */
+ *             bin of its size; held + reserved <= budget; counters equal the sums. pool_check().
+ * Threads     one owner, the device's. */
 #ifndef DEVICE_POOL_H
 #define DEVICE_POOL_H
 

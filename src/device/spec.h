@@ -1,12 +1,13 @@
-/* spec: the text that says which devices there are: --devices
- * "cpu=16g,null:0=24g,cuda:1@cuda:0=40g"
+/* spec: the text that says which devices there are.
+ *
+ *     --devices "cpu=16g,null:0=24g,cuda:1@cuda:0=40g"
  *
  *   spec      entry { "," entry }
  *   entry     name [ "@" physical ] [ "=" budget ]
  *   name      cpu | mps | kind ":" N          physical: the same; without it the name itself
  *   kind      cuda | xpu | npu | mlu | directml | corex | null         N: 0..255, no leading zero
  *   budget    number [unit] as str_parse_bytes() reads it ("2.5g", "512 MiB", "1073741824"), or
- * "*", which is what the other devices on the same phys leave; absent means "*"
+ *             "*", which is what the other devices on the same phys leave; absent means "*"
  *
  * Spaces and tabs around every part are skipped, letters may be upper case. An error names the
  * entry by number and text. Refused: empty text or entries, unknown kinds, a missing or extra

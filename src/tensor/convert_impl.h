@@ -8,8 +8,8 @@
  *         job (F16) the levels are written out instead.
  * Flow    desc->to_f32() -> to_f32_run() -> levels[cpu_level()], block by block through a small
  *         buffer and streaming stores when the destination is larger than any cache.
- * Memory  Sources and destinations may be unaligned: touched through memcpy or unaligned loads
- * only. Floats  The default rounding mode is assumed. */
+ * Memory  Sources and destinations may be unaligned: touched through memcpy or unaligned loads only.
+ * Floats  The default rounding mode is assumed. */
 #ifndef TENSOR_CONVERT_IMPL_H
 #define TENSOR_CONVERT_IMPL_H
 

@@ -2,7 +2,8 @@
  *
  * Words   dtype: how an element is stored (dtype.h). shape: the dimensions, outermost first
  *         (shape.h). view: a dtype, a shape and a stride per dimension laid over memory that
- * somebody else owns. block: the smallest unit of a dtype; one element, or 32 or 256 for quants.
+ *         somebody else owns. block: the smallest unit of a dtype; one element, or 32 or 256 for
+ *         quants.
  * Views   Blocks of a quant lie along the last dimension. There the stride counts from block to
  *         block, a slice begins and ends at blocks, and a permutation leaves the dimension last.
  *         Nothing here follows `data`: it may be an address on a device.

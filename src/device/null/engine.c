@@ -41,8 +41,7 @@ static void mark_unref(struct mark *m)
         free(m);
 }
 
-/* -- running
- * --------------------------------------------------------------------------------------- */
+/* ---- running ---- */
 
 static uint64_t draw(struct world *w) /* splitmix64 */
 {
@@ -100,8 +99,7 @@ void engine_run(struct world *w)
         ;
 }
 
-/* -- queueing
- * --------------------------------------------------------------------------------------- */
+/* ---- queueing ---- */
 
 static void push(struct null_stream *s, struct op *o)
 {
@@ -253,8 +251,7 @@ berth_status null_launch(struct dev_stream *stream, dev_fn *fn, void *user,
     return BERTH_OK;
 }
 
-/* -- streams
- * ---------------------------------------------------------------------------------------- */
+/* ---- streams ---- */
 
 berth_status null_stream_new(struct phys *p, struct dev_stream **out, berth_err *err)
 {
@@ -326,8 +323,7 @@ berth_status null_stream_wait(struct dev_stream *stream, struct dev_event *e, be
     return BERTH_OK;
 }
 
-/* -- events
- * ----------------------------------------------------------------------------------------- */
+/* ---- events ---- */
 
 berth_status null_event_new(struct phys *p, struct dev_event **out, berth_err *err)
 {

@@ -25,7 +25,7 @@ struct actor_op host_op(struct world *w)
     };
 }
 
-/* -- reports -------------------------------------------------------------------------------- */
+/* ---- reports ---- */
 
 void hazard_report(struct world *w, enum null_hazard kind, const char *fmt, ...)
 {
@@ -88,8 +88,7 @@ static void report_dead(struct actor_op *by, uint64_t lo, uint64_t hi, const str
                   hi - lo, d->lo, d->hi - d->lo);
 }
 
-/* -- shadows
- * ---------------------------------------------------------------------------------------- */
+/* ---- shadows ---- */
 
 void shadow_release(struct shadow *s)
 {

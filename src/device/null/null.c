@@ -33,8 +33,7 @@ static void fail_at(struct null_dev *d, enum null_call call, uint64_t k)
     atomic_store(&d->fail_at[call], k ? atomic_load(&d->calls[call]) + k : 0);
 }
 
-/* -- library
- * ---------------------------------------------------------------------------------------- */
+/* ---- library ---- */
 
 static berth_status library_open(const struct dev_env *env, void **out, berth_err *err)
 {
@@ -81,8 +80,7 @@ void null_bury(struct world *w, void *ptr, size_t n)
         *g = (struct grave) { ptr, n };
 }
 
-/* -- life
- * ------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static berth_status null_open(void *library, const struct dev_env *env, unsigned index,
                               uint64_t total, struct phys **out, berth_err *err)
@@ -156,8 +154,7 @@ static void null_close(struct phys *p)
     free(d);
 }
 
-/* -- memory
- * ----------------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 static berth_status null_info(struct phys *p, uint64_t *total, uint64_t *free_bytes, berth_err *err)
 {
@@ -342,8 +339,7 @@ const struct dev_driver driver_null = {
     .launch = null_launch,
 };
 
-/* -- for tests
- * ---------------------------------------------------------------------------------------- */
+/* ---- for tests ---- */
 
 static struct null_dev *of(const struct device *d)
 {

@@ -8,7 +8,7 @@
  *            and null_run(), in an order drawn from the seed that respects streams and events; or
  *            when somebody waits. All null devices of a set share one engine.
  * Hazards    Whether two accesses to the same bytes are ordered is decided by happens-before, not
- * by what the drawn order happened to be: the host and every stream carry a vector clock,
+ *            by what the drawn order happened to be: the host and every stream carry a vector clock,
  *            record/wait/sync join them, and each access is held against the earlier ones when it
  *            is *queued*. Found: a read of bytes whose write is not ordered before it, overwriting
  *            what may still be read or written, freeing what queued work touches, use of freed or

@@ -61,7 +61,7 @@ static bool conflict(const struct op *a, const struct op *b)
     return !on_host(a) && writes(b, a->src, a->src_at, a->n);
 }
 
-/* -- making programs ------------------------------------------------------------------------ */
+/* ---- making programs ---- */
 
 static struct op draw_op(struct rng *r)
 {
@@ -112,7 +112,7 @@ static void draw_program(struct rng *r, struct program *p, size_t keep)
     }
 }
 
-/* -- the model ------------------------------------------------------------------------------ */
+/* ---- the model ---- */
 
 /* Is some pair that conflicts not ordered? before[i]: what happens before operation i. */
 static bool has_race(const struct program *p)
@@ -159,7 +159,7 @@ static void run_plainly(const struct program *p, unsigned char mem[BUFFERS][BYTE
     }
 }
 
-/* -- the engine ----------------------------------------------------------------------------- */
+/* ---- the engine ---- */
 
 struct machine {
     struct devset *set;
@@ -283,7 +283,7 @@ static void compare(struct machine *m, unsigned char want[BUFFERS][BYTES])
     assert_memory_equal(m->host, want[HOST_BUFFER], BYTES);
 }
 
-/* -- properties ----------------------------------------------------------------------------- */
+/* ---- properties ---- */
 
 static uint64_t running; /* 0: none */
 

@@ -182,7 +182,7 @@ static void a_wait_means_the_record_of_its_time(void **state)
     stop(t, 1);
 }
 
-/* -- each hazard, found when the second operation is queued, before anything has run -------- */
+/* ---- each hazard, found when the second operation is queued, before anything has run ---- */
 
 static void read_before_the_copy_is_done(void **state)
 {
@@ -465,7 +465,7 @@ static void reports_go_to_the_log_without_a_callback(void **state)
     assert_int_equal(seen, 1);
 }
 
-/* -- failing calls -------------------------------------------------------------------------- */
+/* ---- failing calls ---- */
 
 static void the_kth_call_fails(void **state)
 {
