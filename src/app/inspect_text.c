@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #define META_ITEMS 16 /* of an array; the line is cut at the terminal's edge anyway */
+#define META_LINES 40 /* of metadata */
 
 static void heading(const struct app *a, const char *text)
 {
@@ -89,30 +90,50 @@ static void meta_text(struct str *t, const struct weights_meta *m, size_t width)
     free(text);
 }
 
+/* Shapes that GGUF could not store as they are: one key per tensor, and the reader has applied them
+ * already. A line each would bury everything else. */
+static bool is_orig_shape(const struct weights_meta *m)
+{
+    return m->kind == META_ARRAY && str_starts(m->key, m->key_len, "comfy.gguf.orig_shape.");
+}
+
+static void print_meta(const struct weights_meta *m, size_t longest, size_t room)
+{
+    struct str t = { 0 };
+    str_adds(&t, "    ");
+    term_safe(&t, m->key, m->key_len, 0);
+    if (t.n < longest + 4)
+        str_pad(&t, ' ', longest + 4);
+    str_adds(&t, "  ");
+    meta_text(&t, m, room);
+    puts(str_c(&t));
+    str_release(&t);
+}
+
 static void print_metadata(const struct app *a, const struct weights *w)
 {
-    size_t count = weights_meta_count(w), longest = 0;
+    size_t count = weights_meta_count(w), longest = 0, shapes = 0, shown = 0;
     if (!count)
         return;
     heading(a, "metadata");
     for (size_t i = 0; i < count; i++) {
-        size_t n = strlen(weights_meta_at(w, i)->key);
-        longest = n > longest ? n : longest;
+        const struct weights_meta *m = weights_meta_at(w, i);
+        if (is_orig_shape(m))
+            shapes++;
+        else if (m->key_len > longest)
+            longest = m->key_len;
     }
     longest = longest > 40 ? 40 : longest;
     size_t room = (size_t)a->out.width > longest + 30 ? (size_t)a->out.width - longest - 10 : 20;
-    for (size_t i = 0; i < count; i++) {
-        const struct weights_meta *m = weights_meta_at(w, i);
-        struct str t = { 0 };
-        str_adds(&t, "    ");
-        term_safe(&t, m->key, strlen(m->key), 0);
-        if (t.n < longest + 4)
-            str_pad(&t, ' ', longest + 4);
-        str_adds(&t, "  ");
-        meta_text(&t, m, room);
-        puts(str_c(&t));
-        str_release(&t);
-    }
+    for (size_t i = 0; i < count && shown < META_LINES; i++)
+        if (!is_orig_shape(weights_meta_at(w, i))) {
+            print_meta(weights_meta_at(w, i), longest, room);
+            shown++;
+        }
+    if (shapes)
+        printf("    comfy.gguf.orig_shape.*  %zu shapes, applied to their tensors\n", shapes);
+    if (count - shapes > shown)
+        printf("    ... and %zu more; --json has them all\n", count - shapes - shown);
 }
 
 static void print_largest(const struct app *a, const struct summary *s)

@@ -63,6 +63,19 @@ echo '{"c.weight": [256, 4, 3, 3]}' > one.json
 run 0 synth --keys one.json --dtype q8_0 -o flat.gguf
 run 0 inspect flat.gguf --json --tensors
 json 0/index/0/shape '[256,4,3,3]'
+json 0/metadata/comfy.gguf.orig_shape.c.weight '[256,4,3,3]'
+run 0 inspect flat.gguf
+out_has 'orig_shape\.\*  1 shapes'
+out_lacks 'orig_shape.c.weight'
+many=$(awk 'BEGIN { for (i = 0; i < 100; i++) printf "\"k%02d\":\"v\",", i }')
+head='{"__metadata__":{'$many'"last":"v"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+printf "\\$(printf %03o $((${#head} % 256)))\\$(printf %03o $((${#head} / 256)))\\0\\0\\0\\0\\0\\0" > many.safetensors
+printf '%s!' "$head" >> many.safetensors
+run 0 inspect many.safetensors
+out_has '\.\.\. and 61 more; --json'
+out_lacks ' last '
+run 0 inspect many.safetensors --json
+json 0/metadata/last v
 
 # hostile, broken, or no model at all: named on stderr, exit 1
 : > empty.safetensors
