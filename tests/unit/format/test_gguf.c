@@ -155,7 +155,7 @@ static const int32_t six[] = { 1, 6 }, seven[] = { 7 }, minus[] = { -2, -3 },
     HOSTILE(count_tensors_more, EFORMAT, "tensors and 2 metadata", r->tensors = 900)               \
     HOSTILE(count_pairs_huge, ELIMIT, "18446744073709551615 metadata", r->pairs = UINT64_MAX)      \
     HOSTILE(count_pairs_more, EFORMAT, "60 metadata entries do not fit", r->pairs = 60)            \
-    HOSTILE(count_pairs_less, EFORMAT, "", r->pairs = 1)                                           \
+    HOSTILE(count_pairs_less, EFORMAT, "has too many elements", r->pairs = 1)                      \
     HOSTILE(key_twice, EFORMAT, "'general.architecture' occurs twice",                             \
             kv_text(r, "general.architecture", "sd1"))                                             \
     HOSTILE(key_empty, EFORMAT, "empty metadata key", kv_text(r, "", "x"))                         \
