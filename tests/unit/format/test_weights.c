@@ -309,12 +309,11 @@ static void file_is_written_while_it_is_opened(void **state)
     assert_fails(got, err, BERTH_EIO, "busy.safetensors");
 }
 
-static void open_survives_oom(void **state)
+static void assert_open_survives_oom(const char *path)
 {
-    (void)state;
-    const char *path = write_st("oom.safetensors", 10);
     berth_status s = BERTH_ENOMEM;
-    for (long k = 0; s != BERTH_OK; k++) {
+    long k = 0;
+    for (; s != BERTH_OK; k++) {
         struct weights *w = NULL;
         berth_err err = { 0 };
         oom_after(k);
@@ -323,6 +322,46 @@ static void open_survives_oom(void **state)
         assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && !w && err.msg[0]));
         weights_close(w);
     }
+    assert_true(k > 3); /* something was there to fail */
+}
+
+static berth_status fill_zero(void *user, size_t i, uint64_t off, void *dst, size_t n,
+                              berth_err *err)
+{
+    (void)user, (void)i, (void)off, (void)err;
+    memset(dst, 0, n);
+    return BERTH_OK;
+}
+
+static void open_survives_oom(void **state)
+{
+    (void)state;
+    assert_open_survives_oom(write_st("oom-1.safetensors", 10));
+
+    const struct weights_spec spec = { "a.weight", DT_Q8_0, { .ndim = 4, .dim = { 32, 4, 3, 3 } } };
+    const struct weights_meta_spec meta = { "general.architecture", "sd1" };
+    const struct weights_write_args args = { .format = "gguf",
+                                             .path = tmp_path("oom.gguf"),
+                                             .spec = &spec,
+                                             .count = 1,
+                                             .meta = &meta,
+                                             .meta_count = 1,
+                                             .fill = fill_zero };
+    berth_err err = { 0 };
+    assert_ok(weights_write(&args, &err), err);
+    assert_open_survives_oom(args.path);
+
+    struct weights *w = NULL;
+    assert_ok(weights_open(tmp_path("oom-1.safetensors"), NULL, &w, &err), err);
+    struct str index = { 0 };
+    str_adds(&index, "{\"weight_map\":{");
+    for (size_t i = 0; i < weights_count(w); i++)
+        str_addf(&index, "%s\"%s\":\"oom-1.safetensors\"", i ? "," : "", weights_at(w, i)->name);
+    str_adds(&index, "}}");
+    weights_close(w);
+    assert_false(index.bad);
+    assert_open_survives_oom(tmp_write("oom.safetensors.index.json", index.p, index.n));
+    str_release(&index);
 }
 
 /* Two indexes of one file at once, closed in either order: there is no hidden state. */
