@@ -95,7 +95,7 @@ static berth_status make_file(struct file *f, const struct weights_spec *spec, s
             s = err_set(err, BERTH_ENOMEM, "no room to lay out %zu tensors", count);
     }
     if (s == BERTH_OK)
-        s = format_by_name(f->format)->plan(&a, &p, err);
+        s = weights_writer_find(f->format)->plan(&a, &p, err);
     if (s == BERTH_OK)
         s = make_sparse(f, &p, err);
     str_release(&p.header);

@@ -22,12 +22,10 @@ struct job {                     /* zeroed is empty */
     const struct preset *preset; /* NULL: the keys come from a file */
     struct keys keys;
     enum dtype dtype;
-    enum synth_format format;
+    const struct weights_writer *format;
     struct str output;
     struct synth synth;
 };
-
-static const char *const format_name[] = { "safetensors", "gguf" };
 
 static void job_release(struct job *j)
 {
@@ -61,36 +59,45 @@ static int choose_dtype(const struct app *a, const struct options *o, struct job
         return APP_OK;
     struct str can = { 0 };
     for (int t = 0; t < DT_COUNT; t++)
-        if (synth_can((enum dtype)t, SYNTH_SAFETENSORS) || synth_can((enum dtype)t, SYNTH_GGUF))
+        if (synth_can((enum dtype)t, NULL))
             str_addf(&can, " %s", dtype_name((enum dtype)t));
     int code = app_usage(a, "unknown dtype '%.80s'; there are%s", name, str_c(&can));
     str_release(&can);
     return code;
 }
 
+/* What a type is written in when nobody says: safetensors if it can, else the first that can. */
+static const struct weights_writer *default_format(enum dtype t)
+{
+    const struct weights_writer *f = weights_writer_find("safetensors");
+    for (size_t i = 0; f && !f->stores(t); i++)
+        f = weights_writer_at(i);
+    return f ? f : weights_writer_at(0); /* none can: synth_init() will say so */
+}
+
+static void list_formats(struct str *t, const char *prefix)
+{
+    const struct weights_writer *f;
+    for (size_t i = 0; (f = weights_writer_at(i)); i++)
+        str_addf(t, "%s%s%s", i ? ", " : "", prefix, f->name);
+}
+
 /* --format, else the ending of --output, else what can hold the type. */
 static int choose_format(const struct app *a, const struct options *o, struct job *j)
 {
-    const char *out = o->output ? o->output : "";
-    size_t n = strlen(out);
-    if (o->format) {
-        for (size_t i = 0; i < ARRAY_LEN(format_name); i++)
-            if (!strcmp(o->format, format_name[i])) {
-                j->format = (enum synth_format)i;
-                return APP_OK;
-            }
-        return app_usage(a, "unknown format '%.80s'; there are safetensors and gguf", o->format);
-    }
-    if (str_ends(out, n, ".gguf"))
-        j->format = SYNTH_GGUF;
-    else if (str_ends(out, n, ".safetensors") || str_ends(out, n, ".sft"))
-        j->format = SYNTH_SAFETENSORS;
-    else if (o->output)
-        return app_usage(
-            a, "'%.200s' does not end in .safetensors or .gguf: say which with --format", out);
-    else
-        j->format = synth_can(j->dtype, SYNTH_SAFETENSORS) ? SYNTH_SAFETENSORS : SYNTH_GGUF;
-    return APP_OK;
+    j->format = o->format   ? weights_writer_find(o->format)
+                : o->output ? weights_writer_by_path(o->output)
+                            : default_format(j->dtype);
+    if (j->format)
+        return APP_OK;
+    struct str all = { 0 };
+    list_formats(&all, o->format ? "" : ".");
+    int code = o->format
+                   ? app_usage(a, "unknown format '%.80s'; there are %s", o->format, str_c(&all))
+                   : app_usage(a, "'%.200s' ends in none of %s: say which format with --format",
+                               o->output, str_c(&all));
+    str_release(&all);
+    return code;
 }
 
 /* Without --output the file is called after the preset, or after the keys file, in this folder. */
@@ -109,7 +116,7 @@ static void choose_output(const struct options *o, struct job *j)
         n -= str_ends(base, n, ".json") ? 5 : 0;
     }
     str_add(&j->output, base, n);
-    str_addf(&j->output, ".%s", format_name[j->format]);
+    str_add(&j->output, j->format->ext, strcspn(j->format->ext, " "));
 }
 
 static int read_keys(const struct app *a, const struct options *o, struct job *j)
@@ -147,13 +154,13 @@ static berth_status write_file(const struct app *a, const struct job *j, struct 
 {
     const struct weights_meta_spec meta[] = { { "general.architecture",
                                                 j->preset ? j->preset->arch : NULL } };
-    bool with_arch = j->format == SYNTH_GGUF && meta[0].value;
+    bool with_arch = j->format->mixed && meta[0].value;
     struct str label = { 0 };
     struct progress bar;
     term_safe(&label, str_c(&j->output), j->output.n, 30);
     progress_init(&bar, stderr, &a->err, a->clock, str_c(&label));
     const struct weights_write_args args = {
-        .format = format_name[j->format],
+        .format = j->format->name,
         .path = str_c(&j->output),
         .spec = j->synth.spec,
         .count = j->keys.n,
@@ -188,7 +195,7 @@ static int report(const struct app *a, const struct options *o, const struct job
         term_safe(&t, path, strlen(path), 0);
         str_addf(&t, ": %zu tensors, ", j->keys.n);
         term_short_number(&t, j->keys.params);
-        str_addf(&t, " parameters, %s, %s, %s", dtype_name(j->dtype), format_name[j->format],
+        str_addf(&t, " parameters, %s, %s, %s", dtype_name(j->dtype), j->format->name,
                  str_bytes((uint64_t)st.st_size, size));
         if (elapsed_ns > PROGRESS_DELAY_NS)
             str_addf(&t, ", %.1f s, %.2f GB/s", seconds, rate);
@@ -200,7 +207,7 @@ static int report(const struct app *a, const struct options *o, const struct job
     jsonout_open(&out, NULL, '{');
     jsonout_str(&out, "file", path);
     jsonout_str(&out, "preset", j->preset ? j->preset->name : NULL);
-    jsonout_str(&out, "format", format_name[j->format]);
+    jsonout_str(&out, "format", j->format->name);
     jsonout_str(&out, "dtype", dtype_name(j->dtype));
     jsonout_u64(&out, "tensors", j->keys.n);
     jsonout_u64(&out, "parameters", j->keys.params);
@@ -282,9 +289,7 @@ static berth_status list_one(struct app *a, const struct preset *p, struct jsono
     for (size_t i = 0; !s && i < ARRAY_LEN(listed); i++) {
         struct synth y = { 0 };
         char size[STR_BYTES_MAX];
-        bool gguf = dtype_is_quant(listed[i]);
-        s = synth_init(&y, &k, listed[i], gguf ? SYNTH_GGUF : SYNTH_SAFETENSORS, p->hiprec, NULL,
-                       err);
+        s = synth_init(&y, &k, listed[i], default_format(listed[i]), p->hiprec, NULL, err);
         str_addf(&line, " %9s", str_bytes(y.bytes, size));
         if (json)
             jsonout_u64(json, dtype_name(listed[i]), y.bytes);

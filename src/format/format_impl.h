@@ -20,14 +20,13 @@ struct opening;
 struct write_plan;
 
 struct format {
-    const char *name; /* what weights_format() says and weights_write() takes */
+    const char *name; /* what weights_format() says */
     const char *ext;  /* file name endings, blank-separated; they only help the error message */
     /* Do the first bytes (at most FORMAT_HEAD) claim to be this format? */
     bool (*probe)(const uint8_t *head, size_t n);
     /* Adds what shard number `shard` holds to the opening, in file order, fully checked. */
     berth_status (*open)(struct opening *o, uint32_t shard, berth_err *err);
-    /* Lays out a file. NULL: this format is not written. */
-    berth_status (*plan)(const struct weights_write_args *a, struct write_plan *p, berth_err *err);
+    const struct weights_writer *writer; /* NULL: this format is not written */
 };
 
 #define FORMAT_HEAD 512
@@ -36,7 +35,6 @@ struct format {
 #include "format/formats.def"
 #undef FORMAT
 
-const struct format *format_by_name(const char *name);            /* NULL when unknown */
 const struct format *format_probe(const uint8_t *data, size_t n); /* NULL: nobody claims it */
 
 /* ---- the index ---- */

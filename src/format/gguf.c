@@ -506,10 +506,23 @@ static berth_status gguf_open(struct opening *o, uint32_t shard, berth_err *err)
     return read_tensors(&g, tensors, err);
 }
 
+static bool stores(enum dtype t)
+{
+    return dtype_desc(t)->ggml_id >= 0;
+}
+
+static const struct weights_writer writer = {
+    .name = "gguf",
+    .ext = ".gguf",
+    .mixed = true,
+    .stores = stores,
+    .plan = gguf_plan,
+};
+
 const struct format format_gguf = {
     .name = "gguf",
     .ext = ".gguf",
     .probe = probe,
     .open = gguf_open,
-    .plan = gguf_plan,
+    .writer = &writer,
 };

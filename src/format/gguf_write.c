@@ -76,9 +76,6 @@ static void put_orig_shape(struct str *h, const struct weights_spec *s)
 static berth_status check_tensor(const struct weights_spec *s, berth_err *err)
 {
     size_t len = strlen(s->name);
-    if (dtype_desc(s->dtype)->ggml_id < 0)
-        return err_set(err, BERTH_EUNSUPPORTED, "tensor '%s': gguf cannot hold %s; safetensors can",
-                       excerpt(s->name, len).s, dtype_name(s->dtype));
     if (len > GGUF_NAME_MAX)
         return err_set(err, BERTH_ELIMIT, "tensor name '%s' is %zu bytes long, gguf takes %d",
                        excerpt(s->name, len).s, len, GGUF_NAME_MAX);

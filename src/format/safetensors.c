@@ -380,10 +380,6 @@ static berth_status st_plan(const struct weights_write_args *a, struct write_pla
     add_metadata(a, h);
     for (size_t i = 0; i < a->count; i++) {
         const struct weights_spec *s = &a->spec[i];
-        if (!dtype_desc(s->dtype)->st_name)
-            return err_set(err, BERTH_EUNSUPPORTED,
-                           "tensor '%s': safetensors cannot hold %s; gguf can",
-                           excerpt(s->name, strlen(s->name)).s, dtype_name(s->dtype));
         if (strcmp(s->name, "__metadata__") == 0)
             return err_set(err, BERTH_EINVAL, "a tensor cannot be called '__metadata__'");
         if (i || a->meta_count)
@@ -407,10 +403,23 @@ static berth_status st_plan(const struct weights_write_args *a, struct write_pla
     return BERTH_OK;
 }
 
+static bool stores(enum dtype t)
+{
+    return dtype_desc(t)->st_name != NULL;
+}
+
+static const struct weights_writer writer = {
+    .name = "safetensors",
+    .ext = ".safetensors .sft",
+    .mixed = false,
+    .stores = stores,
+    .plan = st_plan,
+};
+
 const struct format format_safetensors = {
     .name = "safetensors",
     .ext = ".safetensors .sft",
     .probe = probe,
     .open = st_open,
-    .plan = st_plan,
+    .writer = &writer,
 };

@@ -21,14 +21,6 @@ static const struct format *const all[] = {
 #undef FORMAT
 };
 
-const struct format *format_by_name(const char *name)
-{
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        if (strcmp(all[i]->name, name) == 0)
-            return all[i];
-    return NULL;
-}
-
 /* A copy of the head, so that every probe sees the same bytes. */
 static size_t take_head(const struct shard *f, uint8_t head[FORMAT_HEAD])
 {
@@ -46,10 +38,10 @@ const struct format *format_probe(const uint8_t *data, size_t n)
     return NULL;
 }
 
-static bool has_ending(const struct format *f, const char *path)
+static bool has_ending(const char *ext, const char *path)
 {
     size_t path_len = strlen(path);
-    for (const char *e = f->ext; *e;) {
+    for (const char *e = ext; *e;) {
         size_t n = strcspn(e, " ");
         if (path_len > n && strncasecmp(path + path_len - n, e, n) == 0)
             return true;
@@ -61,8 +53,34 @@ static bool has_ending(const struct format *f, const char *path)
 static const struct format *format_by_ending(const char *path)
 {
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        if (has_ending(all[i], path))
+        if (has_ending(all[i]->ext, path))
             return all[i];
+    return NULL;
+}
+
+const struct weights_writer *weights_writer_at(size_t i)
+{
+    for (size_t at = 0; at < ARRAY_LEN(all); at++)
+        if (all[at]->writer && i-- == 0)
+            return all[at]->writer;
+    return NULL;
+}
+
+const struct weights_writer *weights_writer_find(const char *name)
+{
+    const struct weights_writer *w;
+    for (size_t i = 0; (w = weights_writer_at(i)); i++)
+        if (strcmp(w->name, name) == 0)
+            return w;
+    return NULL;
+}
+
+const struct weights_writer *weights_writer_by_path(const char *path)
+{
+    const struct weights_writer *w;
+    for (size_t i = 0; (w = weights_writer_at(i)); i++)
+        if (has_ending(w->ext, path))
+            return w;
     return NULL;
 }
 

@@ -157,8 +157,25 @@ typedef berth_status weights_fill_fn(void *user, size_t i, uint64_t off, void *d
 /* Bytes of tensor data; called by one thread at a time. */
 typedef void weights_progress_fn(void *user, uint64_t done, uint64_t total);
 
+struct write_plan; /* format/ alone */
+struct weights_write_args;
+
+struct weights_writer { /* a kind of file that can be written; ask it, not its name */
+    const char *name;
+    const char *ext; /* file name endings, blank-separated; a new file gets the first */
+    /* The custom of this format's tools: vectors and small tensors stay F32 whatever the type of
+     * the file, and "general.architecture" names the network. */
+    bool mixed;
+    bool (*stores)(enum dtype t);
+    /* Lays the file out; format/ alone. */
+    berth_status (*plan)(const struct weights_write_args *a, struct write_plan *p, berth_err *err);
+};
+const struct weights_writer *weights_writer_at(size_t i);              /* NULL behind the last */
+const struct weights_writer *weights_writer_find(const char *name);    /* NULL: there is none */
+const struct weights_writer *weights_writer_by_path(const char *path); /* by its ending, or NULL */
+
 struct weights_write_args {
-    const char *format; /* a name from formats.def: "safetensors" or "gguf" */
+    const char *format; /* name of a writer */
     const char *path;
     const struct weights_spec *spec;
     size_t count;

@@ -64,14 +64,32 @@ static berth_status add_unique(struct map *m, const char *s, const char *what, b
     }
 }
 
+/* Names the formats that could, for whoever picked this one. */
+static berth_status cannot_hold(const struct weights_writer *f, const struct weights_spec *s,
+                                berth_err *err)
+{
+    struct str can = { 0 };
+    const struct weights_writer *o;
+    for (size_t i = 0; (o = weights_writer_at(i)); i++)
+        if (o->stores(s->dtype))
+            str_addf(&can, "; %s can", o->name);
+    err_set(err, BERTH_EUNSUPPORTED, "tensor '%s': %s cannot hold %s%s",
+            excerpt(s->name, strlen(s->name)).s, f->name, dtype_name(s->dtype), str_c(&can));
+    str_release(&can);
+    return err->code;
+}
+
 /* Sizes of all tensors, and that the sum of them fits with room for any padding. */
-static berth_status check_specs(struct writing *w, struct map *names, berth_err *err)
+static berth_status check_specs(struct writing *w, const struct weights_writer *f,
+                                struct map *names, berth_err *err)
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < w->a->count; i++) {
         if (check_spec(&w->a->spec[i], &w->plan.size[i], err) ||
             add_unique(names, w->a->spec[i].name, "tensor", err))
             return err->code;
+        if (!f->stores(w->a->spec[i].dtype))
+            return cannot_hold(f, &w->a->spec[i], err);
         w->data_bytes += w->plan.size[i];
         if (__builtin_add_overflow(sum, w->plan.size[i] + WRITE_ALIGN_MAX, &sum) ||
             sum > INT64_MAX / 2)
@@ -94,12 +112,12 @@ static berth_status check_meta(const struct weights_write_args *a, struct map *k
     return BERTH_OK;
 }
 
-static berth_status check_args(struct writing *w, const struct format *f, berth_err *err)
+static berth_status check_args(struct writing *w, const struct weights_writer *f, berth_err *err)
 {
     const struct weights_limits *lim = &weights_limits_default;
     const struct weights_write_args *a = w->a;
     struct map names = { 0 }, keys = { 0 };
-    if (!f || !f->plan)
+    if (!f)
         return err_set(err, BERTH_EINVAL,
                        "'%s' is no format that can be written; safetensors and "
                        "gguf are",
@@ -113,7 +131,7 @@ static berth_status check_args(struct writing *w, const struct format *f, berth_
     w->plan.off = arena_array(&w->mem, a->count, sizeof *w->plan.off);
     if (!w->plan.size || !w->plan.off)
         return err_set(err, BERTH_ENOMEM, "out of memory for %zu tensors", a->count);
-    berth_status s = check_specs(w, &names, err);
+    berth_status s = check_specs(w, f, &names, err);
     if (s == BERTH_OK)
         s = check_meta(a, &keys, err);
     map_release(&names);
@@ -258,7 +276,7 @@ berth_status weights_write(const struct weights_write_args *a, berth_err *err)
         .job = { .elem = sizeof(struct job) },
         .lock = PTHREAD_MUTEX_INITIALIZER,
     };
-    const struct format *f = format_by_name(a->format);
+    const struct weights_writer *f = weights_writer_find(a->format);
     if (check_args(&w, f, err) == BERTH_OK && f->plan(a, &w.plan, err) == BERTH_OK)
         w.status = write_file(&w, err);
     else

@@ -1,5 +1,6 @@
 #include "model/keys.h"
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/sz.h"
 
@@ -133,32 +134,46 @@ static berth_status read_key(struct keys *k, const char *name, size_t len, const
     return BERTH_OK;
 }
 
-berth_status keys_read(const char *path, struct keys *k, berth_err *err)
+static berth_status read_root(struct keys *k, json_t *root, berth_err *err)
+{
+    if (js_kind(root) != JS_OBJECT)
+        return err_set(err, BERTH_EFORMAT, "not an object of \"name\": [dims]");
+    if (json_object_size(root) > KEYS_MAX || !json_object_size(root))
+        return err_set(err, BERTH_ELIMIT, "%zu tensors; 1 to %u are allowed",
+                       json_object_size(root), KEYS_MAX);
+    const char *name;
+    json_t *dims;
+    json_object_foreach(root, name, dims)
+    {
+        if (read_key(k, name, strlen(name), dims, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
+berth_status keys_parse(const char *text, size_t n, struct keys *k, berth_err *err)
 {
     const struct js_limits lim = { .max_bytes = KEYS_FILE_MAX,
                                    .max_depth = 4,
                                    .max_values = (size_t)KEYS_MAX * 6 };
     json_t *root = NULL;
-    berth_status s = js_parse_file(path, &lim, &root, err);
-    if (s)
-        return s; /* names the file already */
-    if (js_kind(root) != JS_OBJECT) {
-        s = err_set(err, BERTH_EFORMAT, "not an object of \"name\": [dims]");
-    } else if (json_object_size(root) > KEYS_MAX || !json_object_size(root)) {
-        s = err_set(err, BERTH_ELIMIT, "%zu tensors; 1 to %u are allowed", json_object_size(root),
-                    KEYS_MAX);
-    } else {
-        const char *name;
-        json_t *dims;
-        json_object_foreach(root, name, dims)
-        {
-            s = read_key(k, name, strlen(name), dims, err);
-            if (s)
-                break;
-        }
-    }
+    berth_status s = js_parse(text, n, &lim, &root, err);
+    if (!s)
+        s = read_root(k, root, err);
     json_decref(root);
     if (s)
         keys_release(k);
+    return s;
+}
+
+berth_status keys_read(const char *path, struct keys *k, berth_err *err)
+{
+    char *text;
+    size_t n;
+    berth_status s = file_read_all(path, KEYS_FILE_MAX, &text, &n, err);
+    if (s)
+        return s; /* names the file already */
+    s = keys_parse(text, n, k, err);
+    free(text);
     return s ? err_add(err, "%s", path) : BERTH_OK;
 }

@@ -52,6 +52,7 @@ void keys_norm(struct keys *k, const char *name, uint64_t n); /* with weight and
 /* Reads {"name": [dims, outermost first], ...} from a JSON file: hostile until checked. Error names
  * the file and the key. *k must be empty; after a failure it is empty again. */
 berth_status keys_read(const char *path, struct keys *k, berth_err *err);
+berth_status keys_parse(const char *text, size_t n, struct keys *k, berth_err *err); /* the same */
 
 /* ---- families: one config struct and one walk each ---- */
 

@@ -143,28 +143,34 @@ static bool holds_weights(const struct dtype_desc *d)
     return y < 0;
 }
 
-bool synth_can(enum dtype dtype, enum synth_format format)
+static const struct weights_writer *any_that_stores(enum dtype dtype)
 {
-    const struct dtype_desc *d = dtype_desc(dtype);
-    bool stored = format == SYNTH_GGUF ? d->ggml_id >= 0 : d->st_name != NULL;
-    return stored && holds_weights(d);
+    const struct weights_writer *f;
+    for (size_t i = 0; (f = weights_writer_at(i)); i++)
+        if (f->stores(dtype))
+            return f;
+    return NULL;
 }
 
-static berth_status refuse(enum dtype dtype, enum synth_format format, berth_err *err)
+bool synth_can(enum dtype dtype, const struct weights_writer *format)
 {
-    const enum synth_format other = format == SYNTH_GGUF ? SYNTH_SAFETENSORS : SYNTH_GGUF;
-    const char *const name[] = { "safetensors", "gguf" };
-    if (synth_can(dtype, other))
+    bool stored = format ? format->stores(dtype) : any_that_stores(dtype) != NULL;
+    return stored && holds_weights(dtype_desc(dtype));
+}
+
+static berth_status refuse(enum dtype dtype, const struct weights_writer *format, berth_err *err)
+{
+    if (synth_can(dtype, NULL))
         return err_set(err, BERTH_EUNSUPPORTED,
                        "%s cannot be stored in a %s file; write %s instead", dtype_name(dtype),
-                       name[format], name[other]);
+                       format->name, any_that_stores(dtype)->name);
     char can[240] = "";
     size_t n = 0;
     for (int t = 0; t < DT_COUNT && n < sizeof can; t++)
         if (synth_can((enum dtype)t, format))
             n += (size_t)snprintf(can + n, sizeof can - n, " %s", dtype_name((enum dtype)t));
     return err_set(err, BERTH_EUNSUPPORTED, "cannot make %s; %s files can have:%s",
-                   dtype_name(dtype), name[format], can);
+                   dtype_name(dtype), format->name, can);
 }
 
 static bool is_hiprec(const struct key *k, const char *const *hiprec)
@@ -175,10 +181,10 @@ static bool is_hiprec(const struct key *k, const char *const *hiprec)
     return false;
 }
 
-static enum dtype choose(const struct key *k, enum dtype dtype, enum synth_format format,
+static enum dtype choose(const struct key *k, enum dtype dtype, const struct weights_writer *format,
                          const char *const *hiprec)
 {
-    if (format != SYNTH_GGUF)
+    if (!format->mixed)
         return dtype;
     if (k->shape.ndim < 2 || k->count <= SMALL_TENSOR)
         return DT_F32;
@@ -191,7 +197,7 @@ static enum dtype choose(const struct key *k, enum dtype dtype, enum synth_forma
 }
 
 berth_status synth_init(struct synth *s, const struct keys *keys, enum dtype dtype,
-                        enum synth_format format, const char *const *hiprec,
+                        const struct weights_writer *format, const char *const *hiprec,
                         const atomic_bool *cancel, berth_err *err)
 {
     *s = (struct synth) { .keys = keys, .cancel = cancel };

@@ -10,10 +10,10 @@
  *             otherwise:                                    0.1 u
  *         in double, rounded to float32, then to the stored type as dtype_desc.from_f32 does it.
  *         Every element stands alone: the bytes do not depend on threads, chunks or order.
- * Types   safetensors: one type throughout. GGUF follows ComfyUI-GGUF's converter, whatever the
- *         type asked for: tensors with fewer than two dimensions or at most 1024 elements stay F32.
- *         With a quant type, tensors the preset names as sensitive and those whose elements do
- *         not fill whole blocks stay F16.
+ * Types   One type throughout, unless the format is `mixed` (GGUF): then as ComfyUI-GGUF's converter
+ *         does it, whatever the type asked for: tensors with fewer than two dimensions or at most
+ *         1024 elements stay F32. With a quant type, tensors the preset names as sensitive and those
+ *         whose elements do not fill whole blocks stay F16.
  * Threads synth_fill() and synth_weights_fill() from any; they share nothing they write. */
 #ifndef MODEL_SYNTH_H
 #define MODEL_SYNTH_H
@@ -27,8 +27,6 @@
 void synth_fill(const char *name, size_t name_len, const struct shape *shape, uint64_t first,
                 size_t count, float *out);
 
-enum synth_format { SYNTH_SAFETENSORS, SYNTH_GGUF };
-
 struct synth {                 /* what a file will hold; user data of synth_weights_fill() */
     const struct keys *keys;   /* borrowed */
     struct weights_spec *spec; /* owned, keys->n of them; names borrowed from keys */
@@ -40,13 +38,13 @@ struct synth {                 /* what a file will hold; user data of synth_weig
  *   hiprec  see struct preset; NULL: none        cancel  NULL: cannot be canceled
  * EUNSUPPORTED, listing what can be written, when this type cannot be made or stored there. */
 berth_status synth_init(struct synth *s, const struct keys *keys, enum dtype dtype,
-                        enum synth_format format, const char *const *hiprec,
+                        const struct weights_writer *format, const char *const *hiprec,
                         const atomic_bool *cancel, berth_err *err);
 void synth_release(struct synth *s);
 
 weights_fill_fn synth_weights_fill; /* user: const struct synth * */
 
-/* Can a file of this format be made in this type? */
-bool synth_can(enum dtype dtype, enum synth_format format);
+/* Can a file of this format be made in this type? format NULL: of any format. */
+bool synth_can(enum dtype dtype, const struct weights_writer *format);
 
 #endif

@@ -107,7 +107,7 @@ err_has 'safetensors instead'
 run 2 synth --preset t5-tiny --format pickle
 err_has "unknown format 'pickle'"
 run 2 synth --preset t5-tiny -o x.bin
-err_has 'say which with --format'
+err_has 'say which format with --format'
 run 2 synth --preset t5-tiny --threads 0
 err_has 'threads'
 run 2 synth --preset t5-tiny --output

@@ -83,7 +83,8 @@ static void flux_dev_is_the_real_size(void **state)
     check_shape(&k, "single_blocks.37.linear1.weight", "[21504, 3072]");
     check_shape(&k, "single_blocks.37.linear2.weight", "[3072, 15360]");
     check_shape(&k, "final_layer.linear.weight", "[64, 3072]");
-    assert_ok(synth_init(&s, &k, DT_BF16, SYNTH_SAFETENSORS, NULL, NULL, &err), err);
+    assert_ok(synth_init(&s, &k, DT_BF16, weights_writer_find("safetensors"), NULL, NULL, &err),
+              err);
     assert_int_equal(s.bytes, UINT64_C(23802816640));
     synth_release(&s);
     keys_release(&k);

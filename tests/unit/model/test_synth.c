@@ -134,20 +134,21 @@ static void types_follow_the_rules(void **state)
     berth_err err;
     mixed_keys(&k);
 
-    assert_ok(synth_init(&s, &k, DT_F16, SYNTH_SAFETENSORS, hiprec, NULL, &err), err);
+    assert_ok(synth_init(&s, &k, DT_F16, weights_writer_find("safetensors"), hiprec, NULL, &err),
+              err);
     for (size_t i = 0; i < k.n; i++)
         assert_int_equal(s.spec[i].dtype, DT_F16);
     assert_int_equal(s.bytes, 2 * k.params);
     synth_release(&s);
 
-    assert_ok(synth_init(&s, &k, DT_BF16, SYNTH_GGUF, hiprec, NULL, &err), err);
+    assert_ok(synth_init(&s, &k, DT_BF16, weights_writer_find("gguf"), hiprec, NULL, &err), err);
     assert_int_equal(stored(&s, "norm.weight"), DT_F32);
     assert_int_equal(stored(&s, "small.weight"), DT_F32);
     assert_int_equal(stored(&s, "odd.weight"), DT_BF16);
     assert_int_equal(stored(&s, "in.linear.weight"), DT_BF16);
     synth_release(&s);
 
-    assert_ok(synth_init(&s, &k, DT_Q4_K, SYNTH_GGUF, hiprec, NULL, &err), err);
+    assert_ok(synth_init(&s, &k, DT_Q4_K, weights_writer_find("gguf"), hiprec, NULL, &err), err);
     assert_int_equal(stored(&s, "norm.weight"), DT_F32);
     assert_int_equal(stored(&s, "small.weight"), DT_F32);
     assert_int_equal(stored(&s, "linear.weight"), DT_Q4_K);
@@ -157,7 +158,7 @@ static void types_follow_the_rules(void **state)
     assert_int_equal(stored(&s, "in.linear.weight"), DT_F16);
     synth_release(&s);
 
-    assert_ok(synth_init(&s, &k, DT_Q8_0, SYNTH_GGUF, NULL, NULL, &err), err);
+    assert_ok(synth_init(&s, &k, DT_Q8_0, weights_writer_find("gguf"), NULL, NULL, &err), err);
     assert_int_equal(stored(&s, "rows32.weight"), DT_Q8_0);
     assert_int_equal(stored(&s, "in.linear.weight"), DT_Q8_0);
     synth_release(&s);
@@ -171,16 +172,17 @@ static void refuses_and_says_what_goes(void **state)
     struct synth s;
     berth_err err;
     mixed_keys(&k);
-    assert_fails(synth_init(&s, &k, DT_Q8_0, SYNTH_SAFETENSORS, NULL, NULL, &err), err,
-                 BERTH_EUNSUPPORTED, "gguf instead");
-    assert_fails(synth_init(&s, &k, DT_F8_E4M3, SYNTH_GGUF, NULL, NULL, &err), err,
+    assert_fails(synth_init(&s, &k, DT_Q8_0, weights_writer_find("safetensors"), NULL, NULL, &err),
+                 err, BERTH_EUNSUPPORTED, "gguf instead");
+    assert_fails(synth_init(&s, &k, DT_F8_E4M3, weights_writer_find("gguf"), NULL, NULL, &err), err,
                  BERTH_EUNSUPPORTED, "safetensors instead");
-    assert_fails(synth_init(&s, &k, DT_Q6_K, SYNTH_GGUF, NULL, NULL, &err), err, BERTH_EUNSUPPORTED,
-                 "Q8_0");
-    assert_fails(synth_init(&s, &k, DT_I32, SYNTH_SAFETENSORS, NULL, NULL, &err), err,
-                 BERTH_EUNSUPPORTED, "F8_E4M3");
-    assert_fails(synth_init(&s, &k, DT_F8_E8M0, SYNTH_SAFETENSORS, NULL, NULL, &err), err,
-                 BERTH_EUNSUPPORTED, "cannot make F8_E8M0");
+    assert_fails(synth_init(&s, &k, DT_Q6_K, weights_writer_find("gguf"), NULL, NULL, &err), err,
+                 BERTH_EUNSUPPORTED, "Q8_0");
+    assert_fails(synth_init(&s, &k, DT_I32, weights_writer_find("safetensors"), NULL, NULL, &err),
+                 err, BERTH_EUNSUPPORTED, "F8_E4M3");
+    assert_fails(
+        synth_init(&s, &k, DT_F8_E8M0, weights_writer_find("safetensors"), NULL, NULL, &err), err,
+        BERTH_EUNSUPPORTED, "cannot make F8_E8M0");
     assert_null(s.spec);
     keys_release(&k);
 }
@@ -199,8 +201,10 @@ static void encodes_alike_however_it_is_cut(void **state)
     synth_fill("a.weight", 8, &k.at[0].shape, 0, count, values);
     int made = 0;
     for (int t = 0; t < DT_COUNT; t++) {
-        enum synth_format f =
-            synth_can((enum dtype)t, SYNTH_SAFETENSORS) ? SYNTH_SAFETENSORS : SYNTH_GGUF;
+        const struct weights_writer *f =
+            synth_can((enum dtype)t, weights_writer_find("safetensors"))
+                ? weights_writer_find("safetensors")
+                : weights_writer_find("gguf");
         if (!synth_can((enum dtype)t, f))
             continue;
         made++;
@@ -240,7 +244,8 @@ static void stops_when_told(void **state)
     atomic_bool stop = false;
     float out[64];
     keys_tensor(&k, "a.weight", 8, 8, 0, 0);
-    assert_ok(synth_init(&s, &k, DT_F32, SYNTH_SAFETENSORS, NULL, &stop, &err), err);
+    assert_ok(synth_init(&s, &k, DT_F32, weights_writer_find("safetensors"), NULL, &stop, &err),
+              err);
     assert_ok(synth_weights_fill(&s, 0, 0, out, sizeof out, &err), err);
     atomic_store(&stop, true);
     assert_fails(synth_weights_fill(&s, 0, 0, out, sizeof out, &err), err, BERTH_ECANCELED,
@@ -260,7 +265,7 @@ static void survives_exhausted_memory(void **state)
         struct synth s;
         err = (berth_err) { 0 };
         oom_after(n);
-        st = synth_init(&s, &k, DT_F32, SYNTH_SAFETENSORS, NULL, NULL, &err);
+        st = synth_init(&s, &k, DT_F32, weights_writer_find("safetensors"), NULL, NULL, &err);
         oom_off();
         assert_true(st == BERTH_OK || (st == BERTH_ENOMEM && !s.spec && err.msg[0]));
         synth_release(&s);
