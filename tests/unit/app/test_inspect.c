@@ -117,7 +117,7 @@ static void the_largest_come_first(void **state)
     (void)state;
     enum { N = 25 };
     struct weights_spec spec[N];
-    char name[N][8];
+    char name[N][16];
     for (int i = 0; i < N; i++) {
         snprintf(name[i], sizeof name[i], "t%d", i);
         /* sizes 0 7 14 21 3 10 ..., with t20 and t21 as large as t0 and t1 */

@@ -61,7 +61,7 @@ static uint64_t element_of(enum dtype t, long double x)
     long double hi = ldexpl(1, (int)bits - is_signed) - 1;
     x = rintl(x);
     x = x < lo ? lo : x > hi ? hi : x;
-    uint64_t u = x < 0 ? (uint64_t) - (int64_t)(uint64_t)-x : (uint64_t)x;
+    uint64_t u = x < 0 ? 0 - (uint64_t)-x : (uint64_t)x; /* mod 2^64: -2^63 too */
     return bits < 64 ? u & ((UINT64_C(1) << bits) - 1) : u;
 }
 
