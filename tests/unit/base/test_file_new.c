@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -185,11 +186,23 @@ static void failing_commit_leaves_the_old_file(void **state)
 static void failing_writes_name_the_file(void **state)
 {
     (void)state;
-    /* A limit on the file size stands in for a full disk. */
+    /* A limit on the file size stands in for a full disk: it holds on every file system. */
     const char *path = tmp_path("limited");
     struct file_new *f = open_ok(path, 0);
     berth_err err = { 0 };
-    assert_fails(file_new_write_at(f, INT64_MAX - 10, "x", 1, &err), err, BERTH_EIO, path);
+    struct rlimit was, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    small = was;
+    small.rlim_cur = 100;
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    berth_status fits = file_new_write(f, "0123456789", 10, &err);
+    berth_status s = file_new_write_at(f, 200, "x", 1, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    signal(SIGXFSZ, handler);
+    assert_int_equal(fits, BERTH_OK);
+    assert_fails(s, err, BERTH_EIO, path);
+    assert_int_equal(err.native, EFBIG);
     file_new_abort(f);
     assert_int_not_equal(access(path, F_OK), 0);
     assert_no_leftovers();
