@@ -10,9 +10,10 @@
  *
  * ne[0] is the innermost dimension: torch's shape is ne reversed. Where a converter had to flatten
  * a tensor, comfy.gguf.orig_shape.<name> (array of i32) carries its true shape. n_dims 0 is a
- * scalar; a dimension of 0 makes a tensor without bytes, as in current ggml. Tensors may lie in any
- * order and leave room between them (ggml itself wants them in sequence), but not overlap; bytes
- * behind the last one are ignored. */
+ * scalar; a dimension of 0 makes a tensor without bytes, as in current ggml. Tensors may be listed in
+ * any order, but their bytes follow each other as ggml wants it: without overlap, and with no more
+ * between two of them, or behind the last, than the padding to the next multiple of the alignment.
+ * Keys with a meaning fixed by the format must have their type (fixed_key); others may have any. */
 #include "format/format_impl.h"
 
 #include "base/rd.h"
@@ -254,16 +255,66 @@ static berth_status read_value(struct gguf *g, uint32_t type, struct weights_met
 }
 
 /* The alignment must be known before the tensors are placed. */
-static berth_status take_alignment(struct gguf *g, uint32_t type, const struct weights_meta *m,
-                                   berth_err *err)
+static berth_status take_alignment(struct gguf *g, const struct weights_meta *m, berth_err *err)
 {
-    if (type != GGUF_U32)
-        return err_set(err, BERTH_EFORMAT, "must be a u32, not %s", type_name(type));
     if (!sz_is_pow2((size_t)m->u) || m->u > GGUF_ALIGN_MAX)
         return err_set(err, BERTH_EFORMAT, "%" PRIu64 " is not a power of two between 1 and %d",
                        m->u, GGUF_ALIGN_MAX);
     g->align = m->u;
     return BERTH_OK;
+}
+
+/* The shape that an orig_shape array spells out. */
+static berth_status orig_shape(const struct weights_meta *m, struct shape *out, berth_err *err)
+{
+    if (m->kind != META_ARRAY || m->elem_type != GGUF_I32)
+        return err_set(err, BERTH_EFORMAT, "must be an array of i32");
+    if (m->count > SHAPE_MAX_DIMS)
+        return err_set(err, BERTH_ELIMIT, "%" PRIu64 " dimensions, at most %d are supported",
+                       m->count, SHAPE_MAX_DIMS);
+    struct rd r = rd_init(m->raw, m->raw_len);
+    *out = (struct shape) { .ndim = (int)m->count };
+    for (int i = 0; i < out->ndim; i++) {
+        int32_t dim = (int32_t)rd_u32le(&r);
+        if (dim < 0)
+            return err_set(err, BERTH_EFORMAT, "dimension %" PRId32 " is negative", dim);
+        out->dim[i] = (uint64_t)dim;
+    }
+    return BERTH_OK;
+}
+
+/* Keys whose meaning and type the format itself fixes. */
+static berth_status check_fixed_key(const char *key, size_t len, uint32_t type, berth_err *err)
+{
+    static const struct {
+        const char *key;
+        uint32_t type;
+    } fixed_key[] = {
+        { "general.architecture", GGUF_STRING },
+        { "general.alignment", GGUF_U32 },
+        { "general.quantization_version", GGUF_U32 },
+        { "general.file_type", GGUF_U32 },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(fixed_key); i++)
+        if (str_eq(key, len, fixed_key[i].key) && type != fixed_key[i].type)
+            return err_set(err, BERTH_EFORMAT, "must be a %s, not %s", type_name(fixed_key[i].type),
+                           type_name(type));
+    return BERTH_OK;
+}
+
+/* What a key says about the rest of the file. */
+static berth_status heed(struct gguf *g, uint32_t type, const struct weights_meta *m,
+                         berth_err *err)
+{
+    struct shape ignored;
+    if (check_fixed_key(m->key, m->key_len, type, err))
+        return err->code;
+    if (str_eq(m->key, m->key_len, "general.alignment"))
+        return take_alignment(g, m, err);
+    if (!str_starts(m->key, m->key_len, GGUF_ORIG_SHAPE))
+        return BERTH_OK;
+    g->orig_shapes++;
+    return orig_shape(m, &ignored, err); /* well-formed, even if its tensor is not there */
 }
 
 static berth_status read_pair(struct gguf *g, berth_err *err)
@@ -281,10 +332,8 @@ static berth_status read_pair(struct gguf *g, berth_err *err)
         return err_add(err, "metadata '%s'", excerpt(key, len).s);
     if (g->r.bad)
         return cut_short(g, "the metadata", err);
-    if (str_eq(key, len, "general.alignment") && take_alignment(g, type, m, err))
-        return err_add(err, "metadata '%s'", key);
-    if (str_starts(key, len, GGUF_ORIG_SHAPE))
-        g->orig_shapes++;
+    if (heed(g, type, m, err))
+        return err_add(err, "metadata '%s'", excerpt(key, len).s);
     return BERTH_OK;
 }
 
@@ -351,12 +400,13 @@ static berth_status place(const struct gguf *g, struct weights_entry *e, uint64_
     return BERTH_OK;
 }
 
-/* Entries in file order. A tensor without bytes overlaps nothing. */
-static berth_status check_overlap(const struct opening *o, size_t first, berth_err *err)
+/* Entries in file order. A tensor without bytes neither overlaps nor leaves a hole. */
+static berth_status check_cover(const struct gguf *g, size_t first, uint64_t data_at,
+                                berth_err *err)
 {
-    uint64_t end = 0;
-    for (size_t i = first; i < o->entry.n; i++) {
-        const struct weights_entry *e = vec_at(&o->entry, i);
+    uint64_t end = data_at; /* of the tensors so far, padding not included */
+    for (size_t i = first; i < g->o->entry.n; i++) {
+        const struct weights_entry *e = vec_at(&g->o->entry, i);
         if (e->size == 0)
             continue;
         if (e->off < end)
@@ -364,27 +414,18 @@ static berth_status check_overlap(const struct opening *o, size_t first, berth_e
                            "tensor '%s' at byte %" PRIu64 " of the file overlaps the one before, "
                            "which ends at %" PRIu64,
                            excerpt(e->name, e->name_len).s, e->off, end);
+        if (e->off - end >= g->align) /* both ends are aligned or follow aligned data */
+            return err_set(err, BERTH_EFORMAT,
+                           "%" PRIu64 " bytes before tensor '%s' at byte %" PRIu64
+                           " of the file belong to nothing",
+                           e->off - end, excerpt(e->name, e->name_len).s, e->off);
         end = e->off + e->size;
     }
-    return BERTH_OK;
-}
-
-/* The shape that an orig_shape array spells out. */
-static berth_status orig_shape(const struct weights_meta *m, struct shape *out, berth_err *err)
-{
-    if (m->kind != META_ARRAY || m->elem_type != GGUF_I32)
-        return err_set(err, BERTH_EFORMAT, "must be an array of i32");
-    if (m->count > SHAPE_MAX_DIMS)
-        return err_set(err, BERTH_ELIMIT, "%" PRIu64 " dimensions, at most %d are supported",
-                       m->count, SHAPE_MAX_DIMS);
-    struct rd r = rd_init(m->raw, m->raw_len);
-    *out = (struct shape) { .ndim = (int)m->count };
-    for (int i = 0; i < out->ndim; i++) {
-        int32_t dim = (int32_t)rd_u32le(&r);
-        if (dim < 0)
-            return err_set(err, BERTH_EFORMAT, "dimension %" PRId32 " is negative", dim);
-        out->dim[i] = (uint64_t)dim;
-    }
+    if (g->size > end && g->size - end >= g->align)
+        return err_set(err, BERTH_EFORMAT,
+                       "%" PRIu64 " bytes behind the last tensor, which ends at %" PRIu64
+                       ", belong to nothing",
+                       g->size - end, end);
     return BERTH_OK;
 }
 
@@ -486,7 +527,7 @@ static berth_status read_tensors(struct gguf *g, uint64_t count, berth_err *err)
     for (size_t i = first; i < g->o->entry.n; i++)
         if (place(g, vec_at(&g->o->entry, i), data_at, err))
             return err->code;
-    if (open_sort(g->o, first, err) || check_overlap(g->o, first, err))
+    if (open_sort(g->o, first, err) || check_cover(g, first, data_at, err))
         return err->code;
     return restore_shapes(g, first, err);
 }

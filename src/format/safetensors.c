@@ -197,7 +197,8 @@ static berth_status read_tensor(struct opening *o, struct jstok *t, const char *
     return place(e, off, data_at, data_len, err);
 }
 
-static berth_status read_pair(struct opening *o, struct jstok *t, uint32_t shard, berth_err *err)
+/* seen: the keys of this file so far */
+static berth_status read_pair(struct opening *o, struct jstok *t, struct map *seen, berth_err *err)
 {
     const char *key, *value;
     size_t key_len, value_len;
@@ -213,8 +214,17 @@ static berth_status read_pair(struct opening *o, struct jstok *t, uint32_t shard
     if (!str_is_utf8(value, value_len) || memchr(value, '\0', value_len))
         return err_set(err, BERTH_EFORMAT, "metadata '%s': the value has a NUL or is not UTF-8",
                        excerpt(key, key_len).s);
-    if (shard > 0 && map_get(&o->meta_key, key, key_len, NULL))
-        return BERTH_OK; /* shards repeat each other: the first one's word stands */
+    switch (map_add(seen, key, key_len, 0)) {
+    case MAP_ADDED:
+        break;
+    case MAP_EXISTS:
+        return err_set(err, BERTH_EFORMAT, "metadata key '%s' occurs twice",
+                       excerpt(key, key_len).s);
+    case MAP_NOMEM:
+        return err_set(err, BERTH_ENOMEM, "out of memory for a metadata key");
+    }
+    if (map_get(&o->meta_key, key, key_len, NULL))
+        return BERTH_OK; /* shards repeat each other and the index: the first one's word stands */
     struct weights_meta *m = open_meta(o, key, key_len, err);
     if (!m)
         return err->code;
@@ -224,20 +234,21 @@ static berth_status read_pair(struct opening *o, struct jstok *t, uint32_t shard
     return BERTH_OK;
 }
 
-static berth_status read_metadata(struct opening *o, struct jstok *t, uint32_t shard,
-                                  berth_err *err)
+static berth_status read_metadata(struct opening *o, struct jstok *t, berth_err *err)
 {
+    struct map seen = { .seed = o->meta_key.seed };
+    berth_status s = BERTH_OK;
     if (jstok_next(t) != JSTOK_OBJECT)
         return jstok_fail(t, "__metadata__ must be an object", err);
-    for (;;) {
+    while (s == BERTH_OK) {
         enum jstok_type type = jstok_next(t);
         if (type == JSTOK_OBJECT_END)
-            return BERTH_OK;
-        if (type != JSTOK_KEY)
-            return jstok_fail(t, "malformed __metadata__", err);
-        if (read_pair(o, t, shard, err))
-            return err->code;
+            break;
+        s = type == JSTOK_KEY ? read_pair(o, t, &seen, err)
+                              : jstok_fail(t, "malformed __metadata__", err);
     }
+    map_release(&seen);
+    return s;
 }
 
 /* The whole header object. */
@@ -265,7 +276,7 @@ static berth_status read_header(struct opening *o, struct jstok *t, uint32_t sha
         if (has_metadata)
             return err_set(err, BERTH_EFORMAT, "'__metadata__' occurs twice");
         has_metadata = true;
-        if (read_metadata(o, t, shard, err))
+        if (read_metadata(o, t, err))
             return err->code;
     }
     return jstok_next(t) == JSTOK_END ? BERTH_OK

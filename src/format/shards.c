@@ -258,10 +258,11 @@ static berth_status open_one(struct opening *o, const char *dir, size_t dir_len,
     if (s)
         return s;
     const struct shard *sh = open_shard_at(o, shard);
-    if (format_probe(sh->data, sh->size) != &format_safetensors)
-        s = err_set(err, BERTH_EFORMAT, "not a safetensors file");
+    const struct format *is = format_probe(sh->data, sh->size);
+    if (is == &format_safetensors || is == &format_pickle) /* which says why it refuses */
+        s = is->open(o, shard, err);
     else
-        s = format_safetensors.open(o, shard, err);
+        s = err_set(err, BERTH_EFORMAT, "not a safetensors file");
     if (s)
         return err_add(err, "shard '%s'", excerpt(f->s, f->n).s);
     return sh->map ? file_map_check(sh->map, err) : BERTH_OK;

@@ -116,7 +116,9 @@ static berth_status check_args(struct writing *w, const struct weights_writer *f
 {
     const struct weights_limits *lim = &weights_limits_default;
     const struct weights_write_args *a = w->a;
-    struct map names = { 0 }, keys = { 0 };
+    /* The address differs from run to run: names cannot aim at collisions. */
+    uint64_t seed = (uint64_t)(uintptr_t)w * UINT64_C(0x9e3779b97f4a7c15);
+    struct map names = { .seed = seed }, keys = { .seed = seed };
     if (!f)
         return err_set(err, BERTH_EINVAL,
                        "'%s' is no format that can be written; safetensors and "

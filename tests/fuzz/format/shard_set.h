@@ -21,6 +21,8 @@ static const struct {
     { "again.safetensors", "{" SHARD_U8("a", 0, 3) "}", 3 },
     { "broken.safetensors", "{" SHARD_U8("c", 0, 4) "}", 3 },
     { "empty.safetensors", "{}", 0 },
+    { "twice.safetensors", "{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"}," SHARD_U8("b", 0, 2) "}",
+      2 },
 };
 enum { SHARD_SET = sizeof shard_set / sizeof shard_set[0] };
 

@@ -231,6 +231,14 @@ static const int32_t six[] = { 1, 6 }, seven[] = { 7 }, minus[] = { -2, -3 },
     HOSTILE(offset_beyond, EFORMAT, "offset 1024 of the data", r->info[1].off = 1024)              \
     HOSTILE(overlap, EFORMAT, "'blk.0.bias' at byte", r->info[1].off = 64)                         \
     HOSTILE(overlap_same, EFORMAT, "overlaps the one before", r->info[2].off = 96)                 \
+    HOSTILE(hole, EFORMAT, "40 bytes before tensor 'norm'", r->info[2].off = 160, r->data = 170)   \
+    HOSTILE(hole_at_start, EFORMAT, "32 bytes before tensor 'blk.0.weight'", r->info[0].off = 32,  \
+            r->info[1].off = 128, r->info[2].off = 160, r->data = 170)                             \
+    HOSTILE(junk_behind, EFORMAT, "32 bytes behind the last tensor", r->data = 138 + 32)           \
+    HOSTILE(file_type_type, EFORMAT, "'general.file_type': must be a u32, not string",             \
+            kv_text(r, "general.file_type", "flux"))                                               \
+    HOSTILE(shape_of_nothing, EFORMAT, "must be an array of i32",                                  \
+            kv_text(r, "comfy.gguf.orig_shape.absent", "[1, 6]"))                                  \
     HOSTILE(shape_type, EFORMAT, "must be an array of i32",                                        \
             kv_text(r, "comfy.gguf.orig_shape.blk.0.bias", "[1, 6]"))                              \
     HOSTILE(shape_elem_type, EFORMAT, "must be an array of i32",                                   \
@@ -339,13 +347,13 @@ static void unusual_files_open(void **state)
     weights_close(open_recipe(&r, "no_tensors", &mem));
     free(mem);
 
-    recipe_init(&r); /* alignment 64, tensors out of order, with room between them */
+    recipe_init(&r); /* alignment 64, tensors out of order */
     kv_uint(&r, "general.alignment", GGUF_U32, 64, 4);
     r.align = 64;
-    r.info[0].off = 256;
+    r.info[0].off = 128;
     r.info[1].off = 64;
     r.info[2].off = 0;
-    r.data = 256 + 72;
+    r.data = 128 + 72;
     struct weights *w = open_recipe(&r, "align_64_unsorted", &mem);
     assert_string_equal(weights_at(w, 0)->name, "norm");
     assert_string_equal(weights_at(w, 2)->name, "blk.0.weight");
@@ -353,11 +361,11 @@ static void unusual_files_open(void **state)
     weights_close(w);
     free(mem);
 
-    recipe_init(&r); /* a scalar, a tensor without bytes inside another one, bytes behind */
+    recipe_init(&r); /* a scalar, a tensor without bytes inside another one, padding behind */
     r.info[1].ndim = 0;
     r.info[2].ne[0] = 0;
     r.info[2].off = 32;
-    r.data += 50;
+    r.data = 96 + 4 + 28;
     w = open_recipe(&r, "scalar_and_empty", &mem);
     assert_int_equal(weights_find(w, "blk.0.bias", 10)->shape.ndim, 0);
     assert_int_equal(weights_find(w, "blk.0.bias", 10)->size, 4);
@@ -452,11 +460,15 @@ static void every_type_number_is_known(void **state)
         void *mem;
         char words[32];
         recipe_init(&r);
-        r.info[0] = (struct info) { "t", 1, { 256 }, id, 160 };
-        r.data = 160 + 256 * 8;
+        uint64_t bytes = 0;
+        enum dtype t = dtype_by_ggml_id(id);
+        assert_true(t == DT_NONE || dtype_bytes(t, 256, &bytes));
+        r.info[0] = (struct info) { "t", 1, { 256 }, id, 64 };
+        r.info[1].off = 0;
+        r.info[2].off = 32;
+        r.data = 64 + (size_t)bytes;
         recipe_bytes(&r, &f);
         snprintf(words, sizeof words, "GGML type %u (", id);
-        enum dtype t = dtype_by_ggml_id(id);
         if (t == DT_NONE) {
             assert_fails(open_bytes(&f, "x", &mem, &w, &err), err, BERTH_EUNSUPPORTED, words);
         } else {
@@ -506,8 +518,10 @@ static void open_survives_oom(void **state)
     struct str f = { 0 };
     recipe_init(&r);
     kv_i32s(&r, "comfy.gguf.orig_shape.blk.0.bias", 2, six);
-    r.info[0].off = 160; /* unsorted, so that sorting allocates too */
-    r.data = 160 + 72;
+    r.info[0].off = 64; /* unsorted, so that sorting allocates too */
+    r.info[1].off = 0;
+    r.info[2].off = 32;
+    r.data = 64 + 72;
     recipe_bytes(&r, &f);
     struct weights_file file = { .name = "x", .data = f.p, .size = f.n };
     berth_status s = BERTH_ENOMEM;

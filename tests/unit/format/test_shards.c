@@ -70,6 +70,8 @@ static const struct {
     BROKEN("metadata_deep", ":3",
            ":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]", EFORMAT,
            "too deep"),
+    BROKEN("shard_key_twice", "m-2.safetensors", "twice.safetensors", EFORMAT,
+           "metadata key 'k' occurs twice"),
     BROKEN("file_number", "\"m-2.safetensors\"", "2", EFORMAT, "must be a string"),
     BROKEN("file_empty", "m-2.safetensors", "", EFORMAT, "empty file name"),
     BROKEN("file_absolute", "m-2.safetensors", "/etc/passwd", EFORMAT, "not a plain name"),
@@ -163,6 +165,35 @@ static void valid_index_opens(void **state)
     str_release(&text);
 }
 
+/* Exporters put "format" into the index and into every shard: that is no contradiction. */
+static void index_and_shards_may_share_keys(void **state)
+{
+    (void)state;
+    struct str text = { 0 };
+    struct weights *w;
+    berth_err err;
+    str_adds(&text, valid);
+    replace(&text, "\"total_size\":3", "\"total_size\":3,\"format\":\"index\"");
+    dump_case("shared_key", &text);
+    assert_ok(open_index(text.p, NULL, &w, &err), err);
+    assert_string_equal(weights_meta_find(w, "format")->str, "index");
+    assert_int_equal(weights_meta_count(w), 4); /* total_size, format, one, two */
+    weights_close(w);
+    str_release(&text);
+}
+
+static void pickled_shards_are_refused_with_the_reason(void **state)
+{
+    (void)state;
+    static const char index[] = "{\"weight_map\":{\"a\":\"m-1.bin\"}}";
+    const struct weights_file files[] = { { "m.bin.index.json", index, sizeof index - 1 },
+                                          { "m-1.bin", "\x80\x02}q.", 5 } };
+    struct weights *w;
+    berth_err err;
+    assert_fails(weights_open_memory(files, 2, NULL, &w, &err), err, BERTH_EUNSUPPORTED,
+                 "can run any program");
+}
+
 /* Unknown fields are skipped, scalars in the metadata are kept whatever their kind. */
 static void unusual_index_opens(void **state)
 {
@@ -247,6 +278,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(valid_index_opens),
         cmocka_unit_test(hostile_indexes_are_refused),
+        cmocka_unit_test(index_and_shards_may_share_keys),
+        cmocka_unit_test(pickled_shards_are_refused_with_the_reason),
         cmocka_unit_test(unusual_index_opens),
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(files_are_found_beside_the_index),
