@@ -4,7 +4,9 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # Seconds each fuzz target runs in `make fuzz`.
 FUZZ_SECONDS ?= 60
 
-.PHONY: all deps test demo bench format tidy asan tsan fuzz clean help
+PREFIX ?= /usr/local
+
+.PHONY: all deps install test demo bench format tidy asan tsan fuzz clean help
 
 all: deps ## release build -> build/berth
 	@tools/build.sh release $(JOBS)
@@ -13,6 +15,9 @@ all: deps ## release build -> build/berth
 
 deps: ## install what is missing from Debian's packages (no-op when all is there)
 	@tools/deps.sh build
+
+install: all ## berth, libberth, berth.h and berth.pc under PREFIX (default /usr/local)
+	@cmake --install build/release --prefix "$(PREFIX)"
 
 test: deps ## build and run every test
 	@tools/deps.sh test
@@ -43,7 +48,7 @@ fuzz: deps ## run every fuzz target for FUZZ_SECONDS (default 60) with libFuzzer
 
 format: ## clang-format over all C sources
 	@tools/deps.sh format
-	@git ls-files '*.c' '*.h' | xargs clang-format -i
+	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs clang-format -i
 
 tidy: deps ## clang-tidy over src/
 	@tools/deps.sh format

@@ -1,8 +1,10 @@
 /* berth.h: the whole public face of libberth.
  *
  * Conventions  Functions that can fail return berth_status (0 is fine) and take `berth_err *err`
- * last. `err` is never NULL and is meaningful only after a failure. Threads      Everything here is
- * safe to call from any thread unless its comment says otherwise. */
+ *              last. `err` is never NULL and is meaningful only after a failure.
+ * Threads      Everything here is safe to call from any thread unless its comment says otherwise.
+ * Versions     Until 1.0 structs may grow between minor versions: build against the header that
+ *              came with the library. */
 #ifndef BERTH_BERTH_H
 #define BERTH_BERTH_H
 

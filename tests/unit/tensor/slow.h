@@ -36,6 +36,7 @@ static inline const struct slow_fmt *slow_fmt(enum dtype t)
     for (size_t i = 0; i < ARRAY_LEN(slow_fmts); i++)
         if (slow_fmts[i].dtype == t)
             return &slow_fmts[i];
+    fail_msg("%s has no row in slow_fmts: add what its definition says", dtype_name(t));
     return NULL;
 }
 
