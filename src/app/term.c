@@ -36,6 +36,13 @@ struct term term_decide(bool tty, int columns, const struct term_env *env)
     return t;
 }
 
+int term_columns(FILE *f)
+{
+    int fd = fileno(f);
+    struct winsize w = { 0 };
+    return fd >= 0 && isatty(fd) && !ioctl(fd, TIOCGWINSZ, &w) ? w.ws_col : 0;
+}
+
 struct term term_probe(FILE *f)
 {
     const struct term_env env = { .no_color = getenv("NO_COLOR"),
@@ -45,11 +52,7 @@ struct term term_probe(FILE *f)
                                   .lc_ctype = getenv("LC_CTYPE"),
                                   .lang = getenv("LANG") };
     int fd = fileno(f);
-    bool tty = fd >= 0 && isatty(fd);
-    struct winsize w = { 0 };
-    if (!tty || ioctl(fd, TIOCGWINSZ, &w))
-        w.ws_col = 0;
-    return term_decide(tty, w.ws_col, &env);
+    return term_decide(fd >= 0 && isatty(fd), term_columns(f), &env);
 }
 
 const char *term_style(const struct term *t, enum style s)
@@ -152,6 +155,18 @@ void term_short_number(struct str *out, uint64_t v)
         str_addf(out, "%.*f %c", x < 9.995 ? 2 : x < 99.95 ? 1 : 0, x, unit[u]);
 }
 
+void term_count(struct str *out, uint64_t n, const char *one)
+{
+    str_addf(out, "%" PRIu64 " %s%s", n, one, n == 1 ? "" : "s");
+}
+
+/* ---- progress ---- */
+
+#define RECENT_S 5.0 /* the recent past: what was measured so long ago counts half or less */
+#define BAR_MIN 8
+#define BAR_MAX 60
+#define LABEL_MIN 8 /* a label cut shorter says nothing */
+
 void progress_init(struct progress *p, FILE *out, const struct term *t, const struct clock *clock,
                    const char *label)
 {
@@ -159,45 +174,135 @@ void progress_init(struct progress *p, FILE *out, const struct term *t, const st
     p->start_ns = p->drawn_ns = clock_mono_ns(clock);
 }
 
+/* At most this many columns: letters from the scripts with wide ones count two, so that a guess
+ * which is wrong leaves room and never wraps. */
+static size_t columns_of(uint32_t c)
+{
+    return c >= 0x1100 ? 2 : 1;
+}
+
+/* Appends a printable text, cut to `room` columns; returns the columns it took. */
+static size_t add_label(struct str *out, const char *s, size_t room)
+{
+    size_t n = strlen(s), used = 0, cut = 0, cut_used = 0, at = 0;
+    while (at < n) {
+        size_t len = utf8_step(s + at, n - at);
+        size_t wide = columns_of(len ? code_point(s + at, len) : '?');
+        if (used + wide > room)
+            break;
+        used += wide;
+        at += len ? len : 1;
+        if (used + 3 <= room) {
+            cut = at;
+            cut_used = used;
+        }
+    }
+    if (at < n && room < LABEL_MIN)
+        return 0;
+    str_add(out, s, at < n ? cut : n);
+    str_adds(out, at < n ? "..." : "");
+    return at < n ? cut_used + 3 : used;
+}
+
+/* Old measurements fade by the time that passed since, so that the sums begin as plain averages. */
+static double recent_rate(struct progress *p, uint64_t now, uint64_t done)
+{
+    double dt = (double)(now - p->drawn_ns) * 1e-9, keep = RECENT_S / (RECENT_S + dt);
+    p->bytes = p->bytes * keep + (double)(done - p->drawn_done);
+    p->seconds = p->seconds * keep + dt;
+    return p->seconds > 0 ? p->bytes / p->seconds : 0;
+}
+
+static void time_left(char *buf, size_t cap, double seconds)
+{
+    uint64_t s = seconds < 1e6 ? (uint64_t)(seconds + 0.5) : 1000000;
+    if (s < 3600)
+        snprintf(buf, cap, "  %" PRIu64 ":%02" PRIu64 " left", s / 60, s % 60);
+    else
+        snprintf(buf, cap, "  %" PRIu64 ":%02" PRIu64 ":%02" PRIu64 " left", s / 3600, s / 60 % 60,
+                 s % 60);
+}
+
+enum part { PART_SIZE, PART_RATE, PART_LEFT, PARTS }; /* as they stand in the line */
+
+/* Composes label, bar, percentage and the parts that fit into `room` columns; returns how many
+ * columns it took. */
+static size_t compose(const struct progress *p, double share, char part[PARTS][48], size_t room,
+                      struct str *line)
+{
+    static const enum part first[] = { PART_LEFT, PART_SIZE, PART_RATE }; /* most wanted first */
+    char percent[8];
+    struct str label = { 0 };
+    size_t used = (size_t)snprintf(percent, sizeof percent, "%3.0f %%", share * 100);
+    if (used > room)
+        return 0;
+    size_t columns = room > used + 1 ? add_label(&label, p->label, room - used - 1) : 0;
+    used += columns ? columns + 1 : 0;
+    bool with[PARTS] = { false };
+    for (size_t i = 0; i < PARTS; i++) {
+        size_t n = strlen(part[first[i]]);
+        with[first[i]] = used + n <= room;
+        used += with[first[i]] ? n : 0;
+    }
+    str_addf(line, "%s%s", str_c(&label), columns ? " " : "");
+    if (room >= used + BAR_MIN + 1) {
+        size_t bar = room - used - 1 < BAR_MAX ? room - used - 1 : BAR_MAX;
+        str_adds(line, term_color(&p->term, 0));
+        term_bar(line, &p->term, share, (int)bar);
+        str_addf(line, "%s ", term_style(&p->term, STYLE_RESET));
+        used += bar + 1;
+    }
+    str_adds(line, percent);
+    for (size_t i = 0; i < PARTS; i++)
+        str_adds(line, with[i] ? part[i] : "");
+    line->bad |= label.bad;
+    str_release(&label);
+    return used;
+}
+
 void progress_set(struct progress *p, uint64_t done, uint64_t total)
 {
     uint64_t now = clock_mono_ns(p->clock), since = now - p->start_ns;
-    if (!p->term.tty || !total || since < PROGRESS_DELAY_NS ||
-        (p->shown && now - p->drawn_ns < PROGRESS_EVERY_NS))
+    if (!p->term.tty || !total || done > total || since < PROGRESS_DELAY_NS ||
+        (p->columns && now - p->drawn_ns < PROGRESS_EVERY_NS))
         return;
-    double share = (double)done / (double)total, seconds = (double)since * 1e-9;
-    double left = done ? seconds / share - seconds : 0;
-    char right[96], a[STR_BYTES_MAX], b[STR_BYTES_MAX];
-    int n = snprintf(right, sizeof right, " %3.0f %%  %s of %s  %.2f GB/s  %d:%02d left",
-                     share * 100, str_bytes(done, a), str_bytes(total, b),
-                     (double)done * 1e-9 / seconds, (int)(left / 60), (int)left % 60);
-    int bar = p->term.width - 1 - n - (int)strlen(p->label) - 2;
+    double rate = recent_rate(p, now, done);
+    char part[PARTS][48] = { "" }, a[STR_BYTES_MAX], b[STR_BYTES_MAX];
+    snprintf(part[PART_SIZE], sizeof part[0], "  %s of %s", str_bytes(done, a),
+             str_bytes(total, b));
+    snprintf(part[PART_RATE], sizeof part[0], "  %s/s", str_bytes((uint64_t)rate, a));
+    if (since >= 2 * PROGRESS_DELAY_NS && rate >= 1)
+        time_left(part[PART_LEFT], sizeof part[0], (double)(total - done) / rate);
+    int asked = term_columns(p->out); /* it may have changed since the last time */
+    size_t room = (size_t)(asked > 0 ? asked : p->term.width) - 1;
     struct str line = { 0 };
-    str_addf(&line, "\r%s ", p->label);
-    if (bar >= 8) {
-        str_adds(&line, term_color(&p->term, 0));
-        term_bar(&line, &p->term, share, bar < 60 ? bar : 60);
-        str_adds(&line, term_style(&p->term, STYLE_RESET));
-    }
-    str_adds(&line, right);
-    str_adds(&line, p->term.color ? "\033[K" : "");
+    str_addc(&line, '\r');
+    size_t columns = compose(p, (double)done / (double)total, part, room, &line);
+    if (p->term.color)
+        str_adds(&line, "\033[K");
+    else
+        for (size_t i = columns; i < p->columns && i < room; i++)
+            str_addc(&line, ' ');
     if (!line.bad) {
         fwrite(line.p, 1, line.n, p->out);
         fflush(p->out);
-        p->shown = true;
-        p->drawn_ns = now;
+        p->columns = columns ? columns : 1;
     }
+    p->drawn_ns = now;
+    p->drawn_done = done;
     str_release(&line);
 }
 
 void progress_end(struct progress *p)
 {
-    if (!p->shown)
+    if (!p->columns)
         return;
+    int asked = term_columns(p->out);
+    size_t room = (size_t)(asked > 0 ? asked : p->term.width) - 1;
     if (p->term.color)
         fputs("\r\033[K", p->out);
     else
-        fputc('\n', p->out);
+        fprintf(p->out, "\r%*s\r", (int)(p->columns < room ? p->columns : room), "");
     fflush(p->out);
-    p->shown = false;
+    p->columns = 0;
 }

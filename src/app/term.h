@@ -25,8 +25,10 @@ struct term_env { /* the environment as far as terminals care; NULL: unset */
     const char *no_color, *term, *columns, *lc_all, *lc_ctype, *lang;
 };
 
-struct term term_probe(FILE *f);                                            /* asks the system */
-struct term term_decide(bool tty, int columns, const struct term_env *env); /* the rules alone */
+struct term term_probe(FILE *f); /* asks the system */
+int term_columns(FILE *f);       /* of the terminal right now; 0: none, or it does not say */
+/* The rules alone. */
+struct term term_decide(bool tty, int columns, const struct term_env *env);
 
 /* Escape sequences, or "" without colour. */
 enum style { STYLE_RESET, STYLE_BOLD, STYLE_DIM };
@@ -46,23 +48,30 @@ void term_number(struct str *out, uint64_t v);
 /* "860 M", "11.9 B": three digits for people; the exact number stands beside it */
 void term_short_number(struct str *out, uint64_t v);
 
+/* "1 tensor", "2 tensors"; `one` is a word that takes an s. */
+void term_count(struct str *out, uint64_t n, const char *one);
+
+/* A line that is redrawn in place. It never wraps: the width is asked before every drawing, and
+ * what does not fit is left out, the percentage last. Rate and time left follow the recent past,
+ * because a disk that is fast while its cache fills would promise too much; the time is shown once
+ * the line has been there for a second. */
 struct progress {
     FILE *out;        /* stderr */
     struct term term; /* draws only on a tty */
     const struct clock *clock;
-    const char *label;
-    uint64_t start_ns, drawn_ns;
-    bool shown;
+    const char *label; /* printable, borrowed */
+    uint64_t start_ns, drawn_ns, drawn_done;
+    double bytes, seconds; /* of the recent past: older drawings count less */
+    size_t columns;        /* of the line that stands there; 0: none */
 };
 
-#define PROGRESS_DELAY_NS                                                                          \
-    UINT64_C(1000000000) /* nothing is drawn before: short jobs stay quiet                         \
-                          */
+/* Nothing is drawn before: short jobs stay quiet. */
+#define PROGRESS_DELAY_NS UINT64_C(1000000000)
 #define PROGRESS_EVERY_NS UINT64_C(100000000)
 
 void progress_init(struct progress *p, FILE *out, const struct term *t, const struct clock *clock,
                    const char *label);
 void progress_set(struct progress *p, uint64_t done, uint64_t total); /* bytes */
-void progress_end(struct progress *p);                                /* takes the bar away */
+void progress_end(struct progress *p);                                /* takes the line away */
 
 #endif

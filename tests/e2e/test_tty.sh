@@ -37,4 +37,15 @@ for cmd in devices version "synth --list" --help; do
     on_tty "NO_COLOR=1 '$berth' $cmd"
     out_lacks "$esc\["
 done
+
+# the progress line fits, whatever the width, and is gone at the end
+for cols in 40 20; do
+    script -qec "stty cols $cols; timeout -s INT 3 '$berth' synth -p sd15 -d q4_k -j 1 -o p.gguf" /dev/null \
+        < /dev/null > .out 2> .err
+    rm -f p.gguf
+    sed "s/$esc\[[0-9]*[mK]//g" .out | tr '\r' '\n' | grep '%' > lines || fail "no progress on $cols columns"
+    awk -v cols=$cols 'length($0) >= cols { exit 1 }' lines || fail "a progress line wraps on $cols columns"
+    grep -q "$(printf '\r')$esc\[Kberth synth: " .out || grep -q "$(printf '\r')$esc\[Kp.gguf: " .out ||
+        fail "the progress line is still there"
+done
 echo ok

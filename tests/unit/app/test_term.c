@@ -110,6 +110,19 @@ static void numbers(void **state)
     check_number(UINT64_MAX, "18,446,744,073,709,551,615", "18446744 T");
 }
 
+static void counts_and_their_words(void **state)
+{
+    (void)state;
+    struct str out = { 0 };
+    term_count(&out, 0, "tensor");
+    str_addc(&out, ',');
+    term_count(&out, 1, "tensor");
+    str_addc(&out, ',');
+    term_count(&out, 1234, "tensor");
+    assert_string_equal(str_c(&out), "0 tensors,1 tensor,1234 tensors");
+    str_release(&out);
+}
+
 static void colours_only_when_wanted(void **state)
 {
     (void)state;
@@ -141,7 +154,7 @@ static void progress_waits_and_cleans_up(void **state)
     progress_set(&p, UINT64_C(2000000000), UINT64_C(8000000000));
     fflush(f);
     assert_non_null(strstr(text, "25 %"));
-    assert_non_null(strstr(text, "1.00 GB/s"));
+    assert_non_null(strstr(text, "954 MiB/s"));
     assert_non_null(strstr(text, "0:06 left"));
     assert_null(strchr(text, '\n'));
     size_t before = n;
@@ -153,6 +166,97 @@ static void progress_waits_and_cleans_up(void **state)
     assert_string_equal(text + before, "\r\033[K");
     progress_end(&p);
     fclose(f);
+    free(text);
+}
+
+/* What one drawing shows on a terminal of `width` columns without colour, without the "\r". */
+static char *draw(int width, const char *label, uint64_t done, uint64_t total)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    struct clock_manual clock;
+    clock_manual_init(&clock, 0, 0);
+    const struct term t = { .tty = true, .width = width };
+    struct progress p;
+    progress_init(&p, f, &t, &clock.base, label);
+    clock_manual_advance(&clock, 4 * PROGRESS_DELAY_NS);
+    progress_set(&p, done, total);
+    fclose(f);
+    assert_int_equal(text[0], '\r');
+    memmove(text, text + 1, n);
+    return text;
+}
+
+static void progress_never_wraps(void **state)
+{
+    (void)state;
+    const uint64_t gib = UINT64_C(1) << 30;
+    static const struct {
+        int width;
+        const char *label, *want;
+    } cases[] = {
+        { 80, "a.gguf",
+          "a.gguf #####................  25 %  4.00 GiB of 16.0 GiB  1.00 GiB/s  "
+          "0:12 left" },
+        { 60, "a.gguf", "a.gguf  25 %  4.00 GiB of 16.0 GiB  1.00 GiB/s  0:12 left" },
+        { 48, "a.gguf", "a.gguf  25 %  4.00 GiB of 16.0 GiB  0:12 left" },
+        { 40, "a.gguf", "a.gguf  25 %  1.00 GiB/s  0:12 left" },
+        { 24, "a.gguf", "a.gguf  25 %  0:12 left" },
+        { 14, "a.gguf", "a.gguf  25 %" },
+        { 8, "a.gguf", " 25 %" },
+        { 3, "a.gguf", "" },
+        { 20, "a-rather-long-name.gguf", "a-rather-l...  25 %" },
+        { 20,
+          "\xe6\xb0\xb4\xe6\xb0\xb4\xe6\xb0\xb4\xe6\xb0\xb4\xe6\xb0\xb4\xe6\xb0\xb4\xe6\xb0\xb4",
+          "\xe6\xb0\xb4\xe6\xb0\xb4\xe6\xb0\xb4\xe6\xb0\xb4\xe6\xb0\xb4...  25 %" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *got = draw(cases[i].width, cases[i].label, 4 * gib, 16 * gib);
+        assert_string_equal(got, cases[i].want);
+        free(got);
+    }
+    for (int width = 1; width < 120; width++) {
+        char *got = draw(width, "some-model-or-other.safetensors", 3 * gib, 16 * gib);
+        if ((int)strlen(got) >= width)
+            fail_msg("%d columns for a line of %zu", width, strlen(got));
+        free(got);
+    }
+}
+
+/* A disk that is fast for three seconds and slow from then on. */
+static void time_left_follows_the_recent_past(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    struct clock_manual clock;
+    clock_manual_init(&clock, 0, 0);
+    const struct term t = { .tty = true, .width = 100 };
+    struct progress p;
+    const uint64_t mib = UINT64_C(1) << 20, total = 10000 * mib;
+    uint64_t done = 0;
+    progress_init(&p, f, &t, &clock.base, "file");
+    for (int tenth = 1; tenth <= 430; tenth++) {
+        clock_manual_advance(&clock, PROGRESS_EVERY_NS);
+        done += (tenth <= 30 ? 100 : 10) * mib;
+        progress_set(&p, done, total);
+        fflush(f);
+        if (tenth == 19)
+            assert_null(strstr(text, "left")); /* too early to tell */
+        if (tenth == 20)
+            assert_non_null(strstr(text, "0:08 left"));
+    }
+    /* 3000 MiB are left at 100 MiB/s; the average from the start would say 0:18 */
+    const char *last = strrchr(text, '\r');
+    assert_non_null(strstr(last, "0:30 left"));
+    assert_non_null(strstr(last, "100 MiB/s"));
+    size_t before = n;
+    progress_end(&p);
+    fclose(f);
+    assert_int_equal(text[before], '\r'); /* without colour blanks wipe it out */
+    assert_int_equal(text[n - 1], '\r');
     free(text);
 }
 
@@ -184,6 +288,9 @@ int main(void)
         cmocka_unit_test(numbers),
         cmocka_unit_test(colours_only_when_wanted),
         cmocka_unit_test(progress_waits_and_cleans_up),
+        cmocka_unit_test(progress_never_wraps),
+        cmocka_unit_test(time_left_follows_the_recent_past),
+        cmocka_unit_test(counts_and_their_words),
         cmocka_unit_test(progress_is_silent_without_a_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
