@@ -108,7 +108,7 @@ static void default_spec(const struct devset *set, struct spec *out)
             struct spec_name name = { .indexed = l->driver->indexed, .index = k };
             snprintf(name.kind, sizeof name.kind, "%s", l->driver->name);
             if (name.indexed)
-                snprintf(name.text, sizeof name.text, "%.12s:%u", l->driver->name, k);
+                snprintf(name.text, sizeof name.text, "%.*s:%u", SPEC_KIND_MAX, l->driver->name, k);
             else
                 snprintf(name.text, sizeof name.text, "%s", l->driver->name);
             out->entry[out->n++] =
@@ -119,32 +119,11 @@ static void default_spec(const struct devset *set, struct spec *out)
 
 /* ---- budgets ---- */
 
-struct shares {      /* of the entries on one phys */
-    uint64_t stated; /* sum of the budgets that were given */
-    bool rest;       /* one takes what is left */
-};
-
-static berth_status sum_shares(const struct spec *s, const char *phys, struct shares *out,
-                               berth_err *err)
-{
-    *out = (struct shares) { 0 };
-    for (size_t i = 0; i < s->n; i++) {
-        const struct spec_entry *e = &s->entry[i];
-        if (strcmp(e->phys.text, phys) != 0)
-            continue;
-        if (e->budget == SPEC_REST)
-            out->rest = true;
-        else if (__builtin_add_overflow(out->stated, e->budget, &out->stated))
-            return err_set(err, BERTH_ELIMIT, "the budgets on %s do not fit in 64 bits", phys);
-    }
-    return BERTH_OK;
-}
-
 static berth_status open_phys(struct devset *set, const struct spec *s,
                               const struct spec_name *name, struct phys **out, berth_err *err)
 {
     struct library *l = find_library(set, name);
-    struct shares sh;
+    struct spec_shares sh;
     for (size_t i = 0; i < set->physes; i++)
         if (strcmp(set->phys[i]->name, name->text) == 0) {
             *out = set->phys[i];
@@ -152,7 +131,7 @@ static berth_status open_phys(struct devset *set, const struct spec *s,
         }
     if (!l)
         return not_here(set, name, err);
-    if (sum_shares(s, name->text, &sh, err))
+    if (spec_shares(s, name->text, &sh, err))
         return err->code;
     /* Elastic: what was asked for, or the driver's own idea when somebody takes "the rest". */
     uint64_t want = l->driver->elastic && !sh.rest ? sh.stated : 0;
@@ -167,8 +146,8 @@ static berth_status budget_of(const struct spec *s, size_t i, struct phys *p, ui
                               berth_err *err)
 {
     uint64_t total, driver_free;
-    struct shares sh;
-    if (p->driver->info(p, &total, &driver_free, err) || sum_shares(s, p->name, &sh, err))
+    struct spec_shares sh;
+    if (p->driver->info(p, &total, &driver_free, err) || spec_shares(s, p->name, &sh, err))
         return err->code;
     if (sh.stated > total || (sh.rest && sh.stated == total)) {
         char want[STR_BYTES_MAX], have[STR_BYTES_MAX];

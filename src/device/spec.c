@@ -7,14 +7,15 @@ struct text {
     size_t n;
 };
 
+/* How workflows write names whose driver this build may lack. Only for better words when the index
+ * is forgotten: any other kind is as good a name, and a driver of this build speaks for itself. */
 static const struct {
     const char *name;
     bool indexed;
-} kinds[] = {
-    { "cpu", false }, { "cuda", true },     { "xpu", true },   { "npu", true },  { "mlu", true },
-    { "mps", false }, { "directml", true }, { "corex", true }, { "null", true },
+} ecosystem[] = {
+    { "cuda", true }, { "xpu", true },      { "npu", true },   { "mlu", true },
+    { "mps", false }, { "directml", true }, { "corex", true },
 };
-#define KINDS "cpu, cuda:N, xpu:N, npu:N, mlu:N, mps, directml:N, corex:N, null:N"
 
 static bool is_space(char c)
 {
@@ -45,19 +46,6 @@ static bool cut(struct text *t, char c, struct text *head)
     return true;
 }
 
-static bool is_kind(struct text t, const char *kind)
-{
-    size_t n = strlen(kind);
-    if (t.n != n)
-        return false;
-    for (size_t i = 0; i < n; i++) {
-        char c = t.s[i];
-        if ((c >= 'A' && c <= 'Z' ? (char)(c + 32) : c) != kind[i])
-            return false;
-    }
-    return true;
-}
-
 /* What outside text may take of a message. */
 static int shown(struct text t)
 {
@@ -76,33 +64,61 @@ static berth_status parse_index(struct text t, struct spec_name *out, berth_err 
     return BERTH_OK;
 }
 
+/* Lower case letters into kind. False: something else is in it, or too much of it. */
+static bool parse_kind(struct text t, char kind[DEV_NAME_MAX])
+{
+    if (!t.n || t.n > SPEC_KIND_MAX)
+        return false;
+    for (size_t i = 0; i < t.n; i++) {
+        char c = t.s[i] >= 'A' && t.s[i] <= 'Z' ? (char)(t.s[i] + 32) : t.s[i];
+        if (c < 'a' || c > 'z')
+            return false;
+        kind[i] = c;
+    }
+    kind[t.n] = '\0';
+    return true;
+}
+
+/* Whether names of this kind carry an index. False: nobody here knows. */
+static bool kind_indexed(const char *kind, bool *indexed)
+{
+    for (const struct dev_driver *const *d = dev_drivers(); *d; d++)
+        if (strcmp((*d)->name, kind) == 0) {
+            *indexed = (*d)->indexed;
+            return true;
+        }
+    for (size_t i = 0; i < ARRAY_LEN(ecosystem); i++)
+        if (strcmp(ecosystem[i].name, kind) == 0) {
+            *indexed = ecosystem[i].indexed;
+            return true;
+        }
+    return false;
+}
+
 berth_status spec_parse_name(const char *s, size_t n, struct spec_name *out, berth_err *err)
 {
     struct text t = trim((struct text) { s, n }), whole = t, kind;
+    bool indexed;
     *out = (struct spec_name) { 0 };
     if (!t.n)
         return err_set(err, BERTH_EINVAL, "device name missing");
     bool has_index = cut(&t, ':', &kind);
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-        if (!is_kind(kind, kinds[i].name))
-            continue;
-        if (has_index && !kinds[i].indexed)
-            return err_set(err, BERTH_EINVAL, "'%.*s': %s takes no index", shown(whole), whole.s,
-                           kinds[i].name);
-        if (!has_index && kinds[i].indexed)
-            return err_set(err, BERTH_EINVAL, "device index missing: write %s:0", kinds[i].name);
-        if (has_index && parse_index(t, out, err))
-            return err->code;
-        out->indexed = has_index;
-        snprintf(out->kind, sizeof out->kind, "%s", kinds[i].name);
-        if (has_index)
-            snprintf(out->text, sizeof out->text, "%s:%u", kinds[i].name, out->index);
-        else
-            snprintf(out->text, sizeof out->text, "%s", kinds[i].name);
-        return BERTH_OK;
-    }
-    return err_set(err, BERTH_EINVAL, "unknown device '%.*s', devices are " KINDS, shown(whole),
-                   whole.s);
+    if (!parse_kind(kind, out->kind))
+        return err_set(err, BERTH_EINVAL,
+                       "'%.*s' is not a device name (write letters and an index, as in cuda:0)",
+                       shown(whole), whole.s);
+    if (kind_indexed(out->kind, &indexed) && indexed != has_index)
+        return indexed ? err_set(err, BERTH_EINVAL, "device index missing: write %s:0", out->kind)
+                       : err_set(err, BERTH_EINVAL, "'%.*s': %s takes no index", shown(whole),
+                                 whole.s, out->kind);
+    if (has_index && parse_index(t, out, err))
+        return err->code;
+    out->indexed = has_index;
+    if (has_index)
+        snprintf(out->text, sizeof out->text, "%.*s:%u", SPEC_KIND_MAX, out->kind, out->index);
+    else
+        snprintf(out->text, sizeof out->text, "%s", out->kind);
+    return BERTH_OK;
 }
 
 static berth_status parse_budget(struct text t, uint64_t *out, berth_err *err)
@@ -140,13 +156,32 @@ static bool is_logical(const struct spec_entry *e)
     return strcmp(e->name.text, e->phys.text) != 0;
 }
 
+berth_status spec_shares(const struct spec *s, const char *phys, struct spec_shares *out,
+                         berth_err *err)
+{
+    *out = (struct spec_shares) { 0 };
+    for (size_t i = 0; i < s->n; i++) {
+        const struct spec_entry *e = &s->entry[i];
+        if (strcmp(e->phys.text, phys) != 0)
+            continue;
+        if (e->budget == SPEC_REST)
+            out->rest = true;
+        else if (__builtin_add_overflow(out->stated, e->budget, &out->stated))
+            return err_set(err, BERTH_ELIMIT, "the budgets on %s do not fit in 64 bits", phys);
+    }
+    return BERTH_OK;
+}
+
 /* The new, last entry against those before it. */
 static berth_status check_entry(const struct spec *s, bool hypothetical, berth_err *err)
 {
     const struct spec_entry *e = &s->entry[s->n - 1];
+    struct spec_shares shares;
     if (hypothetical && e->budget == SPEC_REST)
         return err_set(err, BERTH_EINVAL, "a hypothetical device needs a budget, as in %s=24g",
                        e->name.text);
+    if (hypothetical && spec_shares(s, e->phys.text, &shares, err))
+        return err->code; /* a real one is asked for its memory when it opens */
     for (size_t i = 0; i + 1 < s->n; i++) {
         const struct spec_entry *o = &s->entry[i];
         bool same_phys = strcmp(e->phys.text, o->phys.text) == 0;

@@ -4,18 +4,21 @@
  *
  *   spec      entry { "," entry }
  *   entry     name [ "@" physical ] [ "=" budget ]
- *   name      cpu | mps | kind ":" N          physical: the same; without it the name itself
- *   kind      cuda | xpu | npu | mlu | directml | corex | null         N: 0..255, no leading zero
+ *   name      kind [ ":" N ]                  physical: the same; without it the name itself
+ *   kind      1..12 letters: cpu, cuda, null, or any other     N: 0..255, no leading zero
  *   budget    number [unit] as str_parse_bytes() reads it ("2.5g", "512 MiB", "1073741824"), or
  *             "*", which is what the other devices on the same phys leave; absent means "*"
  *
  * Spaces and tabs around every part are skipped, letters may be upper case. An error names the
- * entry by number and text. Refused: empty text or entries, unknown kinds, a missing or extra
- * index, a name given twice, a budget of zero, "@" on a device that is itself logical, two "*" on
- * one phys, more than SPEC_MAX devices, more than SPEC_TEXT_MAX bytes.
+ * entry by number and text. Refused: empty text or entries, names of another shape, a missing or
+ * extra index where the driver or custom says (cuda, cpu:0), a name given twice, a budget of zero,
+ * "@" on a device that is itself logical, two "*" on one phys, more than SPEC_MAX devices, more than
+ * SPEC_TEXT_MAX bytes.
  *
  * What a spec cannot know, whether the machine has such a device and that much memory, is asked by
- * devset_open(). A hypothetical spec is never opened: every entry must then state its budget. */
+ * devset_open(), which also says what there is instead. A hypothetical spec is never opened: every
+ * entry must then state its budget, and the memory of each phys is what its entries add up to
+ * (spec_shares()). */
 #ifndef DEVICE_SPEC_H
 #define DEVICE_SPEC_H
 
@@ -25,6 +28,7 @@
 #define SPEC_MAX 64
 #define SPEC_TEXT_MAX 4096
 #define SPEC_REST UINT64_MAX /* budget "*" */
+#define SPEC_KIND_MAX 12     /* letters; with ":", any unsigned and NUL that is DEV_NAME_MAX */
 
 struct spec_name {
     char text[DEV_NAME_MAX]; /* "cuda:1" */
@@ -43,12 +47,21 @@ struct spec {
     size_t n;
 };
 
-/* No allocation. BERTH_EINVAL, or BERTH_ELIMIT for too much text or too many entries, leave
- * out->n 0. */
+/* No allocation. BERTH_EINVAL, or BERTH_ELIMIT for too much text, too many entries or (hypothetical)
+ * budgets beyond 64 bits, leave out->n 0. */
 berth_status spec_parse(const char *text, size_t n, bool hypothetical, struct spec *out,
                         berth_err *err);
 /* A device name alone, as in "cuda:0"; the same rules. */
 berth_status spec_parse_name(const char *text, size_t n, struct spec_name *out, berth_err *err);
+
+struct spec_shares { /* of the entries on one phys */
+    uint64_t stated; /* sum of the budgets that were given; of a hypothetical phys: its memory */
+    bool rest;       /* one takes what is left; never so in a hypothetical spec */
+};
+/* BERTH_ELIMIT: the sum does not fit in 64 bits; cannot happen in a hypothetical spec. */
+berth_status spec_shares(const struct spec *s, const char *phys, struct spec_shares *out,
+                         berth_err *err);
+
 /* Appends the shortest text that parses to the same spec. */
 void spec_text(const struct spec *s, struct str *out);
 /* "3 'cuda:1@cuda:0=40g'": how messages name an entry, in buf. */

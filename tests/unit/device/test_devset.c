@@ -72,6 +72,9 @@ static void refuses(void **state)
         { "cpu=1g,xpu:0=4g", BERTH_EUNSUPPORTED,
           "devices: entry 2 'xpu:0=4g': no device xpu:0 here; there is: cpu" },
         { "cuda:255=4g", BERTH_EUNSUPPORTED, "no device cuda:255 here" },
+        { "opencl:0", BERTH_EUNSUPPORTED,
+          "devices: entry 1 'opencl:0': no device opencl:0 here; there is: cpu, null:N" },
+        { "gpu", BERTH_EUNSUPPORTED, "no device gpu here; there is: cpu" },
         { "mps", BERTH_EUNSUPPORTED, "no device mps here; there is: cpu" },
         { "cpu=1g,cuda:0@npu:0=4g", BERTH_EUNSUPPORTED, "no device npu:0 here" },
         { "cpu=17g", BERTH_ELIMIT,
@@ -103,7 +106,9 @@ static void finds_by_name(void **state)
     assert_int_equal(i, 2);
     assert_fails(devset_find(set, "cuda:1", 6, &i, &err), err, BERTH_ENOTFOUND,
                  "no device cuda:1; there is: cpu, null:0, cuda:0");
-    assert_fails(devset_find(set, "gpu", 3, &i, &err), err, BERTH_EINVAL, "unknown device");
+    assert_fails(devset_find(set, "gpu", 3, &i, &err), err, BERTH_ENOTFOUND,
+                 "no device gpu; there is: cpu, null:0, cuda:0");
+    assert_fails(devset_find(set, "gpu0", 4, &i, &err), err, BERTH_EINVAL, "not a device name");
     devset_close(set);
     struct str text = { 0 };
     for (int k = 0; k < SPEC_MAX; k++)

@@ -78,9 +78,12 @@ static void refuses(void **state)
         { "cpu,,null:0", "entry 2 ''", "empty" },
         { "cpu,", "entry 2 ''", "empty" },
         { "cpu, ,", "entry 2 ''", "empty" },
-        { "gpu0", "entry 1 'gpu0'", "unknown device 'gpu0', devices are cpu, cuda:N" },
-        { "cpu;null:0", "entry 1", "unknown device" },
-        { "opencl:0", "entry 1", "unknown device" },
+        { "gpu0", "entry 1 'gpu0'", "'gpu0' is not a device name (write letters and an index" },
+        { "cpu;null:0", "entry 1", "'cpu;null:0' is not a device name" },
+        { "open-cl:0", "entry 1", "is not a device name" },
+        { ":0", "entry 1", "is not a device name" },
+        { "abcdefghijklm:0", "entry 1", "is not a device name" },
+        { "null", "entry 1", "device index missing: write null:0" },
         { "cuda", "entry 1 'cuda'", "device index missing: write cuda:0" },
         { "cuda:", "entry 1", "is not a device index" },
         { "cuda:x", "entry 1", "'x' is not a device index" },
@@ -107,8 +110,8 @@ static void refuses(void **state)
         { "=4g", "entry 1", "device name missing" },
         { "@cpu=4g", "entry 1", "device name missing" },
         { "cuda:0@=4g", "entry 1", "behind '@': device name missing" },
-        { "cuda:0@gpu=4g", "entry 1", "behind '@': unknown device 'gpu'" },
-        { "cuda:0@cpu@cpu=4g", "entry 1", "behind '@': unknown device 'cpu@cpu'" },
+        { "cuda:0@gpu0=4g", "entry 1", "behind '@': 'gpu0' is not a device name" },
+        { "cuda:0@cpu@cpu=4g", "entry 1", "behind '@': 'cpu@cpu' is not a device name" },
         { "cpu=1g,cpu=2g", "entry 2 'cpu=2g'", "cpu is also entry 1" },
         { "cpu=1g,null:0,CPU", "entry 3 'CPU'", "cpu is also entry 1" },
         { "cuda:0@cpu=1g,cuda:0=1g", "entry 2", "cuda:0 is also entry 1" },
@@ -149,10 +152,12 @@ static void keeps_its_limits(void **state)
     assert_fails(spec_parse(text.p, text.n, false, &s, &err), err, BERTH_ELIMIT, "4097 bytes");
     str_clear(&text);
     str_pad(&text, 'x', 3000); /* a long name stays a short message */
-    assert_fails(spec_parse(text.p, text.n, false, &s, &err), err, BERTH_EINVAL, "unknown device");
+    assert_fails(spec_parse(text.p, text.n, false, &s, &err), err, BERTH_EINVAL,
+                 "is not a device name");
     assert_true(strlen(err.msg) < 300);
     str_release(&text);
-    assert_fails(spec_parse("a\0b\n\x1b[", 6, false, &s, &err), err, BERTH_EINVAL, "unknown");
+    assert_fails(spec_parse("a\0b\n\x1b[", 6, false, &s, &err), err, BERTH_EINVAL,
+                 "not a device name");
     for (const char *p = err.msg; *p; p++)
         assert_true((unsigned char)*p >= 0x20);
 }
@@ -167,7 +172,44 @@ static void hypothetical_needs_budgets(void **state)
     assert_fails(parse("cuda:0=24g,cpu", true, &s, &err), err, BERTH_EINVAL,
                  "entry 2 'cpu': a hypothetical device needs a budget");
     assert_fails(parse("cuda:0=*", true, &s, &err), err, BERTH_EINVAL, "needs a budget");
-    assert_fails(parse("gpu:0=1g", true, &s, &err), err, BERTH_EINVAL, "unknown device");
+    assert_fails(parse("gpu0=1g", true, &s, &err), err, BERTH_EINVAL, "not a device name");
+}
+
+/* What a plan for another machine needs: names, budgets, and how much each phys would have. */
+static void hypothetical_machines_add_up(void **state)
+{
+    struct spec s;
+    struct spec_shares sh;
+    berth_err err = { 0 };
+    (void)state;
+    assert_ok(parse("cuda:0=24g,cuda:1=12g,cpu=64g,cuda:2@cuda:0=16g,tpu:3=8g", true, &s, &err),
+              err);
+    assert_string_equal(s.entry[3].name.text, "cuda:2");
+    assert_string_equal(s.entry[3].phys.text, "cuda:0");
+    assert_ok(spec_shares(&s, s.entry[3].phys.text, &sh, &err), err);
+    assert_true(sh.stated == UINT64_C(40) << 30 && !sh.rest);
+    assert_ok(spec_shares(&s, "tpu:3", &sh, &err), err); /* nobody here has heard of it */
+    assert_true(sh.stated == UINT64_C(8) << 30);
+    assert_ok(spec_shares(&s, "cuda:9", &sh, &err), err);
+    assert_true(sh.stated == 0 && !sh.rest);
+    assert_fails(parse("cuda:0=17179869183g,cuda:1@cuda:0=17179869183g", true, &s, &err), err,
+                 BERTH_ELIMIT,
+                 "entry 2 'cuda:1@cuda:0=17179869183g': the budgets on cuda:0 do not");
+    assert_int_equal(s.n, 0);
+}
+
+/* A driver is one file and one line: its names need no list of names. */
+static void any_kind_is_a_name(void **state)
+{
+    struct spec s;
+    berth_err err = { 0 };
+    (void)state;
+    assert_ok(parse("OpenCL:0=1g,vulkan:12,metal=1g,abcdefghijkl:255", false, &s, &err), err);
+    assert_string_equal(s.entry[0].name.text, "opencl:0");
+    assert_string_equal(s.entry[0].name.kind, "opencl");
+    assert_true(s.entry[1].name.indexed && s.entry[1].name.index == 12);
+    assert_false(s.entry[2].name.indexed);
+    assert_string_equal(s.entry[3].name.text, "abcdefghijkl:255");
 }
 
 static void names_alone(void **state)
@@ -178,7 +220,7 @@ static void names_alone(void **state)
     assert_ok(spec_parse_name(" Cuda:3 ", 8, &n, &err), err);
     assert_string_equal(n.text, "cuda:3");
     assert_fails(spec_parse_name("", 0, &n, &err), err, BERTH_EINVAL, "missing");
-    assert_fails(spec_parse_name("cud", 3, &n, &err), err, BERTH_EINVAL, "unknown device 'cud'");
+    assert_fails(spec_parse_name("cu_", 3, &n, &err), err, BERTH_EINVAL, "device name");
 }
 
 static void needs_no_memory(void **state)
@@ -197,10 +239,15 @@ static void needs_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_entries),   cmocka_unit_test(writes_what_it_read),
-        cmocka_unit_test(refuses),         cmocka_unit_test(keeps_its_limits),
-        cmocka_unit_test(names_alone),     cmocka_unit_test(hypothetical_needs_budgets),
+        cmocka_unit_test(reads_entries),
+        cmocka_unit_test(writes_what_it_read),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(keeps_its_limits),
+        cmocka_unit_test(names_alone),
+        cmocka_unit_test(hypothetical_needs_budgets),
         cmocka_unit_test(needs_no_memory),
+        cmocka_unit_test(hypothetical_machines_add_up),
+        cmocka_unit_test(any_kind_is_a_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
