@@ -21,6 +21,19 @@ for cmd in inspect synth devices version; do
 done
 rm text
 
+run 0 help help
+out_has '^Usage: berth help '
+run 0 help --help
+out_has '^Usage: berth help '
+run 0 -h synth
+cp .out text
+run 0 synth -h
+cmp -s .out text || fail "'berth -h synth' differs from 'berth synth -h'"
+rm text
+run 0 --help
+out_has '128 + n'
+out_has '{"error": {"code", "message"}}'
+
 run 0 --version
 out_has '^berth [0-9]*\.[0-9]*\.[0-9]*$'
 version=$(sed 's/berth //' .out)
@@ -42,6 +55,12 @@ run 2 frobnicate
 err_has "unknown command 'frobnicate'"
 run 2 help frobnicate
 err_has frobnicate
+run 2 help --json
+err_has "berth help: unknown option '--json'"
+run 2 help synth devices
+err_has "'devices'"
+run 2 -h frobnicate
+err_has "unknown command 'frobnicate'"
 run 2 --verison
 err_has "unknown option '--verison', did you mean '--version'?"
 for cmd in inspect synth devices version; do
