@@ -3,19 +3,62 @@
 
 #include <stdarg.h>
 
-static void complain(const struct app *a, const char *msg)
+static void complain(struct app *a, const char *msg)
 {
+    if (a->json_begun) { /* err_set() and err_add() leave no line ends in a message */
+        str_addf(&a->late, "%s\n", msg);
+        return;
+    }
     fflush(stdout); /* what was printed so far stands above */
     fprintf(stderr, "berth%s%s: %s\n", a->cmd ? " " : "", a->cmd ? a->cmd : "", msg);
 }
 
-int app_fail(const struct app *a, const berth_err *err)
+void app_json_begin(struct app *a, struct jsonout *j)
 {
+    *j = (struct jsonout) { .out = stdout };
+    a->json_begun = true;
+}
+
+void app_json_error(struct jsonout *j, const berth_err *err)
+{
+    jsonout_open(j, "error", '{');
+    jsonout_str(j, "code", berth_status_name(err->code));
+    jsonout_str(j, "message", err->msg);
+    jsonout_close(j, '}');
+}
+
+int app_json_end(struct app *a, struct jsonout *j, int code)
+{
+    bool whole = jsonout_end(j) && !a->late.bad;
+    a->json_begun = false;
+    for (const char *at = str_c(&a->late), *end; (end = strchr(at, '\n')); at = end + 1) {
+        fflush(stdout);
+        fprintf(stderr, "berth%s%s: %.*s\n", a->cmd ? " " : "", a->cmd ? a->cmd : "",
+                (int)(end - at), at);
+    }
+    str_release(&a->late);
+    if (!whole) {
+        complain(a, "out of memory: some of the output is missing");
+        code = code ? code : APP_FAILED;
+    }
+    return code;
+}
+
+int app_fail(struct app *a, const berth_err *err)
+{
+    if (a->json && !a->json_begun) {
+        struct jsonout j;
+        app_json_begin(a, &j);
+        jsonout_open(&j, NULL, '{');
+        app_json_error(&j, err);
+        jsonout_close(&j, '}');
+        (void)app_json_end(a, &j, APP_FAILED);
+    }
     complain(a, err->msg);
     return APP_FAILED;
 }
 
-int app_usage(const struct app *a, const char *fmt, ...)
+int app_usage(struct app *a, const char *fmt, ...)
 {
     char msg[400];
     va_list ap;
@@ -70,6 +113,8 @@ static void print_help(const struct app *a, const struct command *c, const struc
     args_help(o, &s);
     if (c->more)
         str_addf(&s, "\n%s", c->more);
+    if (c->tables)
+        c->tables(&s);
     fputs(str_c(&s), stdout);
     str_release(&s);
 }

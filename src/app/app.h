@@ -3,9 +3,12 @@
  * Flow     main() reads the options in front of the command, finds it in commands.def and runs it;
  *          the command reads its own options with app_args() and returns an exit code; main() makes
  *          sure that everything printed arrived.
- * Exit     0 fine, 1 failed, 2 wrong usage, 128 + n stopped by signal n.
+ * Exit     0 fine, 1 failed, 2 wrong usage, 128 + n stopped by signal n. A closed pipe ends us as
+ *          SIGPIPE would, 141 and no word, but what was going on is finished and cleaned up first.
  * Output   Results on stdout. Errors on stderr as "berth CMD: message", naming the file. `--json`
- *          prints one value: lists are arrays.
+ *          prints one value: lists are arrays. A command that fails (1) still prints JSON, with an
+ *          "error" {code, message} in it; wrong usage (2) prints nothing on stdout. Messages wait
+ *          until the JSON text is whole: both may share a terminal.
  * Adding   cmd_<x>.c with `const struct command command_<x>` and a line in commands.def.
  * Files    main.c finds the command; app.c what commands share; args.c options; term.c terminals;
  *          jsonout.c JSON; signals.c; cmd_*.c one command each, inspect_*.c the pieces of inspect. */
@@ -13,6 +16,7 @@
 #define APP_APP_H
 
 #include "app/args.h"
+#include "app/jsonout.h"
 #include "app/term.h"
 #include "base/log.h"
 
@@ -28,13 +32,17 @@ struct app {              /* owner: the main thread */
     struct log_file log_file;
     const char *log_level; /* as given; NULL: warnings and errors */
     bool log_json;
+    bool json;       /* the command was asked for JSON: set it once the options are read */
+    bool json_begun; /* between app_json_begin() and app_json_end() */
+    struct str late; /* messages that wait for the end of the JSON, one a line */
 };
 
 struct command {
     const char *name;
-    const char *about; /* one line, in the list of commands */
-    const char *usage; /* what follows "berth NAME " */
-    const char *more;  /* paragraphs behind the options; may be NULL */
+    const char *about;               /* one line, in the list of commands */
+    const char *usage;               /* what follows "berth NAME " */
+    const char *more;                /* paragraphs behind the options; may be NULL */
+    void (*tables)(struct str *out); /* appends those that come from tables; may be NULL */
     int (*run)(struct app *a, int argc, char **argv); /* argv: behind the command's name */
 };
 
@@ -47,9 +55,17 @@ struct command {
 bool app_args(struct app *a, const struct command *c, const struct opt *opt, size_t opts, int argc,
               char **argv, int *n, int *code);
 
-/* "berth CMD: message" on stderr; returns APP_FAILED or APP_USAGE. */
-int app_fail(const struct app *a, const berth_err *err);
-int app_usage(const struct app *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* "berth CMD: message" on stderr; returns APP_FAILED or APP_USAGE. app_fail() with --json, outside
+ * app_json_begin() and app_json_end(), also prints {"error": ...}. */
+int app_fail(struct app *a, const berth_err *err);
+int app_usage(struct app *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* A command that prints its JSON piece by piece puts it between these two, and its errors, with
+ * app_json_error(), where they belong. app_json_end() prints the messages that waited and returns
+ * `code`, or APP_FAILED when some of the text is missing for want of memory. */
+void app_json_begin(struct app *a, struct jsonout *j);
+void app_json_error(struct jsonout *j, const berth_err *err); /* "error": {"code", "message"} */
+int app_json_end(struct app *a, struct jsonout *j, int code);
 
 /* The options every command has, and how they take effect. --version only in front of a command. */
 struct app_globals {

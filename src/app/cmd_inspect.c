@@ -43,39 +43,43 @@ struct options {
     bool json, tensors, picture;
 };
 
-static void show(const struct app *a, const struct options *o, struct jsonout *j,
-                 const struct weights *w)
+/* The mapping may have changed while it was printed; what was printed is then not in the file. */
+static berth_status show(const struct app *a, const struct options *o, struct jsonout *j,
+                         const struct weights *w, berth_err *err)
 {
     struct summary s;
     summary_make(w, &s);
-    if (o->json) {
-        inspect_json(j, w, &s, o->tensors);
-        return;
-    }
+    if (o->json)
+        return inspect_json(j, w, &s, o->tensors, err);
     inspect_text(a, w, &s, o->tensors);
-    if (o->picture || (a->out.tty && a->out.color))
+    if (o->picture || a->out.tty)
         inspect_picture(a, w, &s);
+    return weights_check(w, err);
 }
 
-static int one_file(const struct app *a, const char *path, const struct options *o,
-                    struct jsonout *j)
+static int one_file(struct app *a, const char *path, const struct options *o, struct jsonout *j)
 {
     struct weights *w;
     berth_err err;
-    if (!weights_open(path, NULL, &w, &err)) {
-        show(a, o, j, w);
+    uint64_t start = clock_mono_ns(a->clock);
+    berth_status status = weights_open(path, NULL, &w, &err);
+    if (!status) {
+        log_info(&a->log, "inspect.open",
+                 "tensors=%zu shards=%zu ms=%.3f format=\"%s\" file=\"%s\"", weights_count(w),
+                 weights_shards(w), (double)(clock_mono_ns(a->clock) - start) * 1e-6,
+                 weights_format(w), path);
+        status = show(a, o, j, w, &err);
         weights_close(w);
-        return APP_OK;
-    }
-    if (o->json) {
+    } else if (o->json) {
         jsonout_open(j, NULL, '{');
         jsonout_str(j, "file", path);
-        jsonout_open(j, "error", '{');
-        jsonout_str(j, "code", berth_status_name(err.code));
-        jsonout_str(j, "message", err.msg);
-        jsonout_close(j, '}');
+        app_json_error(j, &err);
         jsonout_close(j, '}');
     }
+    log_debug(&a->log, "inspect.done", "ms=%.3f status=%s file=\"%s\"",
+              (double)(clock_mono_ns(a->clock) - start) * 1e-6, berth_status_name(status), path);
+    if (!status)
+        return APP_OK;
     if (!strstr(err.msg, path))
         err_add(&err, "%s", path);
     return app_fail(a, &err);
@@ -91,7 +95,7 @@ static int run(struct app *a, int argc, char **argv)
           .help = "list every tensor in file order",
           .to = &o.tensors },
         { .name = "picture",
-          .help = "draw the byte layout, on a terminal or not",
+          .help = "draw the byte layout even when this is no terminal",
           .to = &o.picture },
     };
     int n, code;
@@ -99,9 +103,12 @@ static int run(struct app *a, int argc, char **argv)
         return code;
     if (!n)
         return app_usage(a, "which file?");
-    struct jsonout j = { .out = stdout };
-    if (o.json)
+    struct jsonout j;
+    a->json = o.json;
+    if (o.json) {
+        app_json_begin(a, &j);
         jsonout_open(&j, NULL, '[');
+    }
     for (int i = 0; i < n; i++) {
         if (i && !o.json)
             putchar('\n');
@@ -110,8 +117,7 @@ static int run(struct app *a, int argc, char **argv)
     }
     if (o.json) {
         jsonout_close(&j, ']');
-        if (!jsonout_end(&j))
-            code = APP_FAILED;
+        code = app_json_end(a, &j, code);
     }
     return code;
 }
@@ -121,15 +127,16 @@ const struct command command_inspect = {
     .about = "look inside weight files",
     .usage = "FILE... [--json] [--tensors] [--picture]",
     .more =
-        "FILE is a .safetensors or .gguf file, or the *.safetensors.index.json of a sharded "
-        "model.\n"
-        "Only headers are read. A file that cannot be read is named on stderr, the others are "
-        "still\n"
-        "shown, and the exit code is 1.\n\n"
+        "FILE is a .safetensors or .gguf file, or the *.safetensors.index.json of a sharded\n"
+        "model. Only headers are read. A file that cannot be read, or that changes while it is\n"
+        "printed, is named on stderr, the others are still shown, and the exit code is 1.\n\n"
+        "On a terminal, or with --picture, the byte layout follows: a strip as wide as the\n"
+        "terminal for the parts of the model, and one for the types. Without colour (NO_COLOR,\n"
+        "TERM=dumb, no terminal) letters take the place of colours.\n\n"
         "JSON: an array with one object per file: file, format, bytes, data_bytes, tensors,\n"
-        "parameters, shards, dtypes, metadata, largest, and with --tensors index (every tensor "
-        "with\n"
-        "shard, offset, bytes). A file that failed has file and error {code, message}. Sizes and\n"
-        "offsets are bytes from the start of the shard; shapes are outermost first.\n",
+        "parameters, shards, dtypes, metadata, largest, and with --tensors index (every tensor\n"
+        "with shard, offset, bytes). A file that failed has file and error {code, message}; one\n"
+        "that changed while it was printed has error beside the rest. Sizes and offsets are\n"
+        "bytes from the start of the shard; shapes are outermost first.\n",
     .run = run,
 };

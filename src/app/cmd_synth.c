@@ -36,7 +36,7 @@ static void job_release(struct job *j)
 
 /* ---- what to write: each returns 0 or the exit code of a mistake it named ---- */
 
-static int unknown_preset(const struct app *a, const char *name)
+static int unknown_preset(struct app *a, const char *name)
 {
     struct nearest near = { .word = name };
     struct str all = { 0 };
@@ -51,7 +51,7 @@ static int unknown_preset(const struct app *a, const char *name)
     return code;
 }
 
-static int choose_dtype(const struct app *a, const struct options *o, struct job *j)
+static int choose_dtype(struct app *a, const struct options *o, struct job *j)
 {
     const char *name = o->dtype ? o->dtype : "f32";
     j->dtype = dtype_by_name(name, strlen(name));
@@ -83,7 +83,7 @@ static void list_formats(struct str *t, const char *prefix)
 }
 
 /* --format, else the ending of --output, else what can hold the type. */
-static int choose_format(const struct app *a, const struct options *o, struct job *j)
+static int choose_format(struct app *a, const struct options *o, struct job *j)
 {
     j->format = o->format   ? weights_writer_find(o->format)
                 : o->output ? weights_writer_by_path(o->output)
@@ -119,7 +119,7 @@ static void choose_output(const struct options *o, struct job *j)
     str_add(&j->output, j->format->ext, strcspn(j->format->ext, " "));
 }
 
-static int read_keys(const struct app *a, const struct options *o, struct job *j)
+static int read_keys(struct app *a, const struct options *o, struct job *j)
 {
     if (!o->preset == !o->keys)
         return app_usage(a, "give --preset NAME or --keys FILE%s; --list shows the presets",
@@ -132,7 +132,7 @@ static int read_keys(const struct app *a, const struct options *o, struct job *j
     return APP_OK;
 }
 
-static int refuse_overwrite(const struct app *a, const struct options *o, const char *path)
+static int refuse_overwrite(struct app *a, const struct options *o, const char *path)
 {
     struct stat st;
     berth_err err;

@@ -24,13 +24,14 @@ struct summary {         /* zeroed is empty; holds no memory */
 
 void summary_make(const struct weights *w, struct summary *s);
 
-/* inspect_text.c */
+/* inspect_text.c; ask weights_check() afterwards. */
 void inspect_text(const struct app *a, const struct weights *w, const struct summary *s,
                   bool tensors);
 
-/* inspect_json.c: one object. */
-void inspect_json(struct jsonout *j, const struct weights *w, const struct summary *s,
-                  bool tensors);
+/* inspect_json.c: one object. Metadata arrays come out of the mapping while they are printed: when
+ * weights_check() then fails, so does this, and the object has an "error". */
+berth_status inspect_json(struct jsonout *j, const struct weights *w, const struct summary *s,
+                          bool tensors, berth_err *err);
 /* One metadata value; at most max_items elements of an array (then "..."), 0: all. */
 void inspect_meta(struct jsonout *j, const char *key, const struct weights_meta *m,
                   uint64_t max_items);

@@ -146,7 +146,8 @@ static void entry(struct jsonout *j, const struct weights_entry *e, bool place)
     jsonout_close(j, '}');
 }
 
-void inspect_json(struct jsonout *j, const struct weights *w, const struct summary *s, bool tensors)
+berth_status inspect_json(struct jsonout *j, const struct weights *w, const struct summary *s,
+                          bool tensors, berth_err *err)
 {
     jsonout_open(j, NULL, '{');
     jsonout_str(j, "file", weights_path(w));
@@ -192,5 +193,9 @@ void inspect_json(struct jsonout *j, const struct weights *w, const struct summa
             entry(j, weights_at(w, i), true);
         jsonout_close(j, ']');
     }
+    berth_status status = weights_check(w, err);
+    if (status)
+        app_json_error(j, err);
     jsonout_close(j, '}');
+    return status;
 }

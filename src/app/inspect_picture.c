@@ -57,7 +57,8 @@ static void grouping_release(struct grouping *g)
  * until classes are given out. */
 static bool group_by_prefix(const struct weights *w, int depth, struct grouping *g)
 {
-    struct map seen = { 0 };
+    /* names come from outside: without a seed they could be made to collide */
+    struct map seen = { .seed = (uint64_t)(uintptr_t)w * UINT64_C(0x9e3779b97f4a7c15) };
     bool ok = true;
     g->n = 0;
     for (size_t i = 0; ok && i < weights_count(w); i++) {

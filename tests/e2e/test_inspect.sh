@@ -111,6 +111,27 @@ if [ "$(id -u)" -ne 0 ]; then
     err_has 'secret.gguf'
 fi
 
+# cut short while it is printed: far more than a pipe holds, so berth waits for us in the middle
+"$berth" synth --preset sd15-tiny --dtype q8_0 -o cut.gguf > /dev/null || fail "synth"
+for how in --json --picture; do
+    cp cut.gguf half.gguf
+    { "$berth" inspect --tensors $how half.gguf 2> .err; echo $? > rc; } | {
+        dd bs=1 count=1 of=.out 2> /dev/null
+        head -c 200000 cut.gguf > half.gguf # truncates the mapped file
+        cat >> .out
+    }
+    [ "$(cat rc)" -eq 1 ] || fail "a file that shrank under $how: exit $(cat rc)"
+    err_has 'berth inspect: .*half.gguf'
+    [ $how = --picture ] || json 0/error/code EIO
+    [ $how = --picture ] || json 0/file half.gguf
+done
+rm cut.gguf half.gguf rc
+
+# what the log tells
+"$berth" --log-level debug --log-json inspect good.gguf > .out 2> .err || fail "inspect with a log"
+err_has '"event":"inspect.open".*"tensors":"92"'
+err_has '"event":"inspect.done"'
+
 # one bad file does not hide the others
 run 1 inspect good.gguf no-such-file.gguf good.safetensors
 out_has '^good.gguf$'

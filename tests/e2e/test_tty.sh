@@ -1,4 +1,4 @@
-# On a terminal: colour and the picture by themselves, unless NO_COLOR or a dumb terminal says no.
+# On a terminal: colour and the picture by themselves; letters when NO_COLOR or TERM=dumb says no.
 command -v script > /dev/null || {
     echo "skipped: no script(1)"
     exit 77
@@ -23,10 +23,20 @@ widest=$(sed "s/$esc\[[0-9]*[mK]//g" .out | sed -n '/layout/,$p' | tr -d '\r' | 
     awk '{ if (length($0) > m) m = length($0) } END { print m }')
 [ "$widest" -gt 80 ] && [ "$widest" -le 90 ] || fail "the picture is $widest columns wide on 90"
 
-on_tty "NO_COLOR=1 '$berth' inspect x.safetensors"
-out_lacks "$esc\["
-on_tty "TERM=dumb '$berth' inspect x.safetensors"
-out_lacks "$esc\["
+for plain in NO_COLOR=1 TERM=dumb; do
+    on_tty "$plain '$berth' inspect x.safetensors"
+    out_lacks "$esc\["
+    out_has layout
+    out_has '^    b*aaaa*' # letters instead
+    out_has '^    AAAA*'
+done
+# an error waits until the JSON is whole
+script -qec "'$berth' inspect --json nope x.safetensors" /dev/null < /dev/null > both 2> .err
+grep -q '^berth inspect: nope' both || fail "the message is not on a line of its own"
+grep -v '^berth inspect: ' both > .out
+json 0/error/code ENOTFOUND
+json 1/tensors 30
+tail -n 1 both | grep -q '^berth inspect: ' || fail "the message is inside the JSON"
 on_tty "LC_ALL=C '$berth' inspect x.safetensors"
 out_lacks '█'
 on_tty "'$berth' inspect x.safetensors --json"

@@ -5,6 +5,8 @@
 #include "app/inspect.h"
 #include "base/json.h"
 
+#include <unistd.h>
+
 /* What inspect_meta() prints, read back by a strict reader; the text stays in *text. */
 static json_t *print_meta(const struct weights_meta *m, uint64_t max_items, char **text)
 {
@@ -105,6 +107,55 @@ static void a_cut_array_ends_quietly(void **state)
     assert_string_equal(inspect_meta_type(77), "?");
 }
 
+/* A GGUF file with one array of 100,000 numbers and no tensor, all of them 7. */
+static const char *gguf_with_array(void)
+{
+    enum { COUNT = 100000 };
+    static const uint8_t head[] = "GGUF\x03\0\0\0"
+                                  "\0\0\0\0\0\0\0\0"        /* tensors */
+                                  "\x01\0\0\0\0\0\0\0"      /* metadata */
+                                  "\x04\0\0\0\0\0\0\0list"  /* key */
+                                  "\x09\0\0\0\0\0\0\0"      /* array of u8 */
+                                  "\xa0\x86\x01\0\0\0\0\0"; /* COUNT */
+    static uint8_t file[sizeof head - 1 + COUNT];
+    memcpy(file, head, sizeof head - 1);
+    memset(file + sizeof head - 1, 7, COUNT);
+    return tmp_write("array.gguf", file, sizeof file);
+}
+
+/* The array is read while it is printed. A file that is cut short meanwhile reads as zeros, which
+ * must not pass for an answer. */
+static void a_file_that_shrinks_is_an_error(void **state)
+{
+    (void)state;
+    const char *path = gguf_with_array();
+    for (int cut = 0; cut < 2; cut++) {
+        struct weights *w;
+        struct summary s;
+        berth_err err;
+        char *text = NULL;
+        size_t n = 0;
+        json_t *v;
+        assert_ok(weights_open(path, NULL, &w, &err), err);
+        summary_make(w, &s);
+        assert_true(!cut || !truncate(path, 100));
+        struct jsonout j = { .out = open_memstream(&text, &n) };
+        assert_non_null(j.out);
+        berth_status status = inspect_json(&j, w, &s, true, &err);
+        assert_int_equal(status, cut ? BERTH_EIO : BERTH_OK);
+        assert_true(jsonout_end(&j));
+        fclose(j.out);
+        assert_ok(js_parse(text, n, NULL, &v, &err), err); /* whole all the same */
+        const json_t *error = json_object_get(v, "error");
+        assert_int_equal(!error, !cut);
+        if (cut)
+            assert_string_equal(json_string_value(json_object_get(error, "code")), "EIO");
+        json_decref(v);
+        free(text);
+        weights_close(w);
+    }
+}
+
 static berth_status zeros(void *user, size_t i, uint64_t off, void *dst, size_t n, berth_err *err)
 {
     (void)user, (void)i, (void)off, (void)err;
@@ -157,7 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(single_values),          cmocka_unit_test(arrays_of_every_type),
         cmocka_unit_test(long_arrays_can_be_cut), cmocka_unit_test(a_cut_array_ends_quietly),
-        cmocka_unit_test(the_largest_come_first),
+        cmocka_unit_test(the_largest_come_first), cmocka_unit_test(a_file_that_shrinks_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
