@@ -76,7 +76,8 @@ struct dev_access { /* what a launched function or the host touches */
     unsigned how; /* DEV_READ | DEV_WRITE */
 };
 
-/* ptr[i] is where the bytes of the i-th declared access can be touched, for this call only. */
+/* ptr[i] is where the bytes of the i-th declared access can be touched, for this call only; of an
+ * access of 0 bytes it may be NULL. */
 typedef void dev_fn(void *user, void *const *ptr);
 
 struct dev_driver {

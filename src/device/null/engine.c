@@ -236,13 +236,16 @@ berth_status null_launch(struct dev_stream *stream, dev_fn *fn, void *user,
         return err_set(err, BERTH_ENOMEM, "null: a queued launch");
     struct actor_op by = stream_op(s, "launch");
     bool known = true;
+    size_t touches = 0;
     for (size_t i = 0; i < n; i++) {
-        o->ptr[i] = locate(d, &by, access[i].addr, access[i].n, access[i].how, &t[i]);
+        if (!access[i].n) /* touches nothing, wherever it points */
+            continue;
+        o->ptr[i] = locate(d, &by, access[i].addr, access[i].n, access[i].how, &t[touches++]);
         known &= o->ptr[i] != NULL;
     }
     o->fn = fn;
     o->user = user;
-    berth_status st = known ? admit(&by, t, n, err) : bad_address(&by, err);
+    berth_status st = known ? admit(&by, t, touches, err) : bad_address(&by, err);
     if (st) {
         free(o);
         return st;

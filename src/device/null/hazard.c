@@ -88,18 +88,118 @@ static void report_dead(struct actor_op *by, uint64_t lo, uint64_t hi, const str
                   hi - lo, d->lo, d->hi - d->lo);
 }
 
+static void report_blank(struct actor_op *by, uint64_t lo, uint64_t hi, const struct interval *u)
+{
+    char a[WHO_MAX];
+    by->found = true;
+    hazard_report(by->world, NULL_READ_BLANK,
+                  "%s %s: [%#" PRIx64 ", +%" PRIu64
+                  "), never written since they were handed out: [%#" PRIx64 ", +%" PRIu64 ")",
+                  who(by->world, by->actor, by->op, by->what, a), hazard_text(NULL_READ_BLANK), lo,
+                  hi - lo, u->lo, u->hi - u->lo);
+}
+
+/* ---- sets of bytes: struct interval, sorted, disjoint, no two touch ---- */
+
+static size_t set_find(const struct vec *s, uint64_t at) /* the first that ends at or behind it */
+{
+    const struct interval *v = s->p;
+    size_t lo = 0, hi = s->n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (v[mid].hi < at)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* NULL: none of [lo, hi) is in it. */
+static const struct interval *set_meets(const struct vec *s, uint64_t lo, uint64_t hi)
+{
+    size_t i = set_find(s, lo + 1);
+    const struct interval *v = s->p;
+    return i < s->n && v[i].lo < hi ? &v[i] : NULL;
+}
+
+/* Both: false when there is no memory for another interval; then some of the bytes are not in the
+ * set. A hazard may be missed, none is invented. */
+static bool set_add(struct vec *s, uint64_t lo, uint64_t hi)
+{
+    struct interval *v = s->p;
+    size_t at = set_find(s, lo), end = at;
+    while (end < s->n && v[end].lo <= hi) { /* touching ones become one */
+        lo = v[end].lo < lo ? v[end].lo : lo;
+        hi = v[end].hi > hi ? v[end].hi : hi;
+        end++;
+    }
+    if (end == at) {
+        if (!vec_add(s))
+            return false;
+        v = s->p;
+        memmove(v + at + 1, v + at, (s->n - 1 - at) * sizeof *v);
+    } else {
+        memmove(v + at + 1, v + end, (s->n - end) * sizeof *v);
+        s->n -= end - at - 1;
+    }
+    v[at] = (struct interval) { lo, hi };
+    return true;
+}
+
+static bool set_del(struct vec *s, uint64_t lo, uint64_t hi)
+{
+    struct interval *v = s->p;
+    size_t at = set_find(s, lo + 1), end = at;
+    while (end < s->n && v[end].lo < hi)
+        end++;
+    if (at == end)
+        return true;
+    struct interval head = { v[at].lo, lo }, tail = { hi, v[end - 1].hi };
+    bool has_head = head.lo < head.hi, has_tail = tail.lo < tail.hi;
+    if (has_head && has_tail && end - at == 1) { /* cut in two */
+        if (!vec_add(s)) {
+            v[at] = head;
+            return false;
+        }
+        v = s->p;
+        memmove(v + end + 1, v + end, (s->n - 1 - end) * sizeof *v);
+        end++;
+    }
+    if (has_head)
+        v[at++] = head;
+    if (has_tail)
+        v[at++] = tail;
+    memmove(v + at, v + end, (s->n - end) * sizeof *v);
+    s->n -= end - at;
+    return true;
+}
+
 /* ---- shadows ---- */
+
+void shadow_init(struct shadow *s)
+{
+    *s = (struct shadow) { .access.elem = sizeof(struct access),
+                           .dead.elem = sizeof(struct interval),
+                           .blank.elem = sizeof(struct interval) };
+}
 
 void shadow_release(struct shadow *s)
 {
     vec_release(&s->access);
     vec_release(&s->dead);
+    vec_release(&s->blank);
+}
+
+static bool reserve(struct vec *v) /* for all that one operation adds */
+{
+    size_t need = v->n + DEV_LAUNCH_ACCESS_MAX + 1;
+    return need <= v->cap || vec_reserve(v, 2 * need);
 }
 
 bool shadow_reserve(struct shadow *s)
 {
-    size_t need = s->access.n + DEV_LAUNCH_ACCESS_MAX + 1;
-    return need <= s->access.cap || vec_reserve(&s->access, 2 * need);
+    return reserve(&s->access) && reserve(&s->blank);
 }
 
 static bool ordered(const struct access *r, const struct vclock *c)
@@ -125,13 +225,12 @@ void shadow_check(struct shadow *s, struct actor_op *by, uint64_t lo, uint64_t h
                                : NULL_OVERWRITE_READ,
                     lo, hi, r);
     }
-    for (size_t i = 0; i < s->dead.n; i++) {
-        const struct interval *d = vec_at(&s->dead, i);
-        if (overlaps(lo, hi, d->lo, d->hi)) {
-            report_dead(by, lo, hi, d);
-            break;
-        }
-    }
+    const struct interval *dead = set_meets(&s->dead, lo, hi);
+    const struct interval *blank = how & DEV_READ ? set_meets(&s->blank, lo, hi) : NULL;
+    if (dead)
+        report_dead(by, lo, hi, dead);
+    if (blank)
+        report_blank(by, lo, hi, blank);
 }
 
 /* Keeps the records for which keep stays true, in place. */
@@ -171,6 +270,9 @@ void shadow_access(struct shadow *s, const struct actor_op *by, uint64_t lo, uin
                            .epoch = by->epoch,
                            .op = by->op,
                            .what = by->what };
+    /* Whoever reads them from now on must be ordered after this write: the record sees to that. */
+    if (write && !set_del(&s->blank, lo, hi))
+        BUG("no room to note written bytes");
 }
 
 void shadow_free(struct shadow *s, struct actor_op *by, uint64_t lo, uint64_t hi)
@@ -186,62 +288,24 @@ void shadow_free(struct shadow *s, struct actor_op *by, uint64_t lo, uint64_t hi
     s->access.n = kept;
 }
 
-/* Both keep `dead` sorted and disjoint. When host memory for it runs out something freed is simply
- * no longer watched: a hazard may be missed, none is invented. */
-bool shadow_revive(struct shadow *s, uint64_t lo, uint64_t hi)
-{
-    size_t kept = 0, n = s->dead.n;
-    struct interval tail = { 0, 0 };
-    for (size_t i = 0; i < n; i++) {
-        struct interval d = *(struct interval *)vec_at(&s->dead, i);
-        struct interval *to = vec_at(&s->dead, kept);
-        if (!overlaps(lo, hi, d.lo, d.hi)) {
-            *to = d;
-            kept++;
-            continue;
-        }
-        if (d.lo < lo && d.hi > hi)
-            tail = (struct interval) { hi, d.hi }; /* cut in two: at most once, they are disjoint */
-        if (d.lo < lo)
-            *to = (struct interval) { d.lo, lo };
-        else if (d.hi > hi)
-            *to = (struct interval) { hi, d.hi };
-        kept += d.lo < lo || d.hi > hi;
-    }
-    s->dead.n = kept;
-    if (!tail.hi)
-        return true;
-    if (!vec_add(&s->dead))
-        return false;
-    size_t at = s->dead.n - 1;
-    struct interval *d = s->dead.p;
-    for (; at > 0 && d[at - 1].lo > tail.lo; at--)
-        d[at] = d[at - 1];
-    d[at] = tail;
-    return true;
-}
-
 bool shadow_kill(struct shadow *s, uint64_t lo, uint64_t hi)
 {
-    struct interval *d = s->dead.p;
-    size_t at = 0;
-    while (at < s->dead.n && d[at].hi < lo)
-        at++;
-    size_t end = at;
-    while (end < s->dead.n && d[end].lo <= hi) { /* touching ones become one */
-        lo = d[end].lo < lo ? d[end].lo : lo;
-        hi = d[end].hi > hi ? d[end].hi : hi;
-        end++;
+    bool a = set_del(&s->blank, lo, hi), b = set_add(&s->dead, lo, hi);
+    return a && b;
+}
+
+bool shadow_revive(struct shadow *s, uint64_t lo, uint64_t hi, bool blank)
+{
+    bool a = set_del(&s->dead, lo, hi), b = !blank || set_add(&s->blank, lo, hi);
+    return a && b;
+}
+
+uint64_t shadow_live(const struct shadow *s, uint64_t lo, uint64_t hi)
+{
+    uint64_t n = hi - lo;
+    for (size_t i = 0; i < s->dead.n; i++) {
+        const struct interval *d = vec_at(&s->dead, i);
+        n -= d->hi - d->lo;
     }
-    if (end == at) {
-        if (!vec_add(&s->dead))
-            return false;
-        d = s->dead.p;
-        memmove(d + at + 1, d + at, (s->dead.n - 1 - at) * sizeof *d);
-    } else if (end > at + 1) {
-        memmove(d + at + 1, d + end, (s->dead.n - end) * sizeof *d);
-        s->dead.n -= end - at - 1;
-    }
-    d[at] = (struct interval) { lo, hi };
-    return true;
+    return n;
 }

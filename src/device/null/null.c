@@ -45,8 +45,7 @@ static berth_status library_open(const struct dev_env *env, void **out, berth_er
     if (env->null)
         w->cfg = *env->null;
     w->rng = w->cfg.seed;
-    w->host.access.elem = sizeof(struct access);
-    w->host.dead.elem = sizeof(struct interval);
+    shadow_init(&w->host);
     w->graves.elem = sizeof(struct grave);
     *out = w;
     return BERTH_OK;
@@ -204,16 +203,17 @@ static berth_status null_alloc(struct phys *p, size_t n, uint64_t *addr, berth_e
         free(b);
         return err_set(err, BERTH_ENOMEM, "%s: a block", p->name);
     }
-    b->host = dev_pages_map(n);
-    if (!b->host) {
-        vec_pop(&d->blocks);
-        free(b);
-        return err_sys(err, BERTH_ENODEVMEM, errno, "%s: mapping %zu bytes", p->name, n);
-    }
     b->addr = d->next_addr;
     b->n = n;
-    b->shadow.access.elem = sizeof(struct access);
-    b->shadow.dead.elem = sizeof(struct interval);
+    shadow_init(&b->shadow);
+    bool noted = shadow_revive(&b->shadow, b->addr, b->addr + n, true);
+    b->host = noted ? dev_pages_map(n) : NULL;
+    if (!b->host) {
+        vec_pop(&d->blocks);
+        block_free(b);
+        return noted ? err_sys(err, BERTH_ENODEVMEM, errno, "%s: mapping %zu bytes", p->name, n)
+                     : err_set(err, BERTH_ENOMEM, "%s: a block's notes", p->name);
+    }
     d->next_addr += n + p->align; /* a gap: running over the end meets nobody */
     *slot = b;
     atomic_fetch_add(&d->used, n);
@@ -228,11 +228,7 @@ static void null_free(struct phys *p, uint64_t addr, size_t n)
     if (!b || b->addr != addr || b->n != n)
         BUG("%s: free of [%#" PRIx64 ", +%zu), which is no allocation", p->name, addr, n);
     struct actor_op by = host_op(d->world);
-    uint64_t handed_out = n;
-    for (size_t i = 0; i < b->shadow.dead.n; i++) {
-        const struct interval *dead = vec_at(&b->shadow.dead, i);
-        handed_out -= dead->hi - dead->lo;
-    }
+    uint64_t handed_out = shadow_live(&b->shadow, addr, addr + n);
     if (b->pooled && handed_out)
         hazard_report(d->world, NULL_LEAK,
                       "%s: segment [%#" PRIx64 ", +%zu) goes back with %" PRIu64
@@ -260,7 +256,7 @@ static void null_mark(struct phys *p, uint64_t addr, size_t n, bool live)
     bool whole = !live && addr == b->addr && n == b->n; /* a new segment: nothing handed out yet */
     bool noted;
     if (live) {
-        noted = shadow_revive(&b->shadow, addr, addr + n);
+        noted = shadow_revive(&b->shadow, addr, addr + n, true);
     } else {
         struct actor_op by = host_op(d->world);
         shadow_free(&b->shadow, &by, addr, addr + n);

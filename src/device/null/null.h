@@ -10,10 +10,11 @@
  * Hazards    Whether two accesses to the same bytes are ordered is decided by happens-before, not
  *            by what the drawn order happened to be: the host and every stream carry a vector clock,
  *            record/wait/sync join them, and each access is held against the earlier ones when it
- *            is *queued*. Found: a read of bytes whose write is not ordered before it, overwriting
- *            what may still be read or written, freeing what queued work touches, use of freed or
- *            unknown memory, leaks at close. Host memory counts too: copies touch it by themselves,
- *            the host says so with dev_host_access().
+ *            is *queued*. Found: a read of bytes whose write is not ordered before it, or that were
+ *            not written at all since they were allocated, overwriting what may still be read or
+ *            written, freeing what queued work touches, use of freed or unknown memory, leaks at
+ *            close. Host memory counts too: copies touch it by themselves, the host says so with
+ *            dev_host_access().
  * Threads    as every driver: one thread, except info. */
 #ifndef DEVICE_NULL_NULL_H
 #define DEVICE_NULL_NULL_H
@@ -49,6 +50,7 @@ enum null_call {
 
 #define NULL_HAZARD_MAP(X)                                                                         \
     X(READ_UNWRITTEN, "reads bytes whose write is not ordered before it")                          \
+    X(READ_BLANK, "reads bytes nobody wrote")                                                      \
     X(OVERWRITE_READ, "overwrites bytes that may still be read")                                   \
     X(OVERWRITE_WRITE, "overwrites bytes that may still be written")                               \
     X(FREE_PENDING, "frees bytes that queued work touches")                                        \

@@ -38,6 +38,7 @@ struct interval {
 struct shadow {
     struct vec access; /* struct access */
     struct vec dead;   /* struct interval, sorted, disjoint: handed back to the pool */
+    struct vec blank;  /* the same: handed out, and no write was queued or made since */
 };
 
 struct block { /* one allocation of the driver */
@@ -119,6 +120,7 @@ struct actor_op { /* who is acting now, for records and reports */
 };
 
 void vclock_join(struct vclock *to, const struct vclock *from);
+void shadow_init(struct shadow *s);
 void shadow_release(struct shadow *s);
 /* Room for the records of one operation, so that shadow_access() cannot fail. */
 WARN_UNUSED bool shadow_reserve(struct shadow *s);
@@ -130,9 +132,12 @@ void shadow_access(struct shadow *s, const struct actor_op *by, uint64_t lo, uin
 /* The host gives [lo, hi) up: everything on it must be ordered before. Records there are dropped.
  */
 void shadow_free(struct shadow *s, struct actor_op *by, uint64_t lo, uint64_t hi);
-/* Further use is a hazard; handed out again. False: no memory to remember it. */
+/* Further use is a hazard; handed out again, blank: with nothing in it that may be read. False: no
+ * memory to remember it. */
 bool shadow_kill(struct shadow *s, uint64_t lo, uint64_t hi);
-bool shadow_revive(struct shadow *s, uint64_t lo, uint64_t hi);
+bool shadow_revive(struct shadow *s, uint64_t lo, uint64_t hi, bool blank);
+uint64_t shadow_live(const struct shadow *s, uint64_t lo,
+                     uint64_t hi); /* bytes not dead; all are inside */
 void hazard_report(struct world *w, enum null_hazard kind, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* The host's next step, as an actor. Only queued operations are numbered. */
 struct actor_op host_op(struct world *w);

@@ -52,6 +52,20 @@ static struct bench *start(bool strict)
     return t;
 }
 
+/* The same with something in every buffer, from operations 1 to 3 of streams that are gone. */
+static struct bench *start_filled(bool strict)
+{
+    struct bench *t = start(strict);
+    const struct dev_mem *m[] = { &t->m, &t->n, &t->far };
+    for (size_t i = 0; i < ARRAY_LEN(m); i++) {
+        struct dev_stream *s = stream_of(m[i]->dev);
+        berth_err err = { 0 };
+        assert_ok(dev_copy_h2d(s, m[i]->addr, t->host, 4096, &err), err);
+        dev_stream_free(s);
+    }
+    return t;
+}
+
 static void stop(struct bench *t, uint64_t hazards)
 {
     if (null_hazards(t->d) != hazards)
@@ -186,12 +200,12 @@ static void a_wait_means_the_record_of_its_time(void **state)
 
 static void read_before_the_copy_is_done(void **state)
 {
-    struct bench *t = start(false);
+    struct bench *t = start_filled(false);
     (void)state;
     ok(dev_copy_h2d(t->a, t->m.addr, t->host, 100, err));
     ok(dev_copy_d2h(t->b, t->back, t->m.addr + 99, 1, err));
-    expect(t, 1, NULL_READ_UNWRITTEN, "d2h copy #2 on null:0 stream 2 reads bytes whose write",
-           "written by h2d copy #1 on null:0 stream 1");
+    expect(t, 1, NULL_READ_UNWRITTEN, "d2h copy #5 on null:0 stream 2 reads bytes whose write",
+           "written by h2d copy #4 on null:0 stream 1");
     ok(dev_copy_d2h(t->b, t->back + 8, t->m.addr + 100, 1, err)); /* the byte behind it is fine */
     stop(t, 1);
 }
@@ -215,12 +229,12 @@ static void luck_does_not_help(void **state)
 
 static void host_reads_too_early(void **state)
 {
-    struct bench *t = start(false);
+    struct bench *t = start_filled(false);
     (void)state;
     ok(dev_copy_d2h(t->a, t->back, t->m.addr, 100, err));
     dev_host_access(t->d, t->back + 50, 10, DEV_READ);
     expect(t, 1, NULL_READ_UNWRITTEN, "the host reads",
-           "written by d2h copy #1 on null:0 stream 1");
+           "written by d2h copy #4 on null:0 stream 1");
     ok(dev_stream_sync(t->a, err));
     dev_host_access(t->d, t->back, 100, DEV_READ | DEV_WRITE);
     stop(t, 1);
@@ -240,13 +254,13 @@ static void host_overwrites_a_source(void **state)
 
 static void overwrites_what_is_being_read(void **state)
 {
-    struct bench *t = start(false);
+    struct bench *t = start_filled(false);
     (void)state;
     ok(dev_copy_d2h(t->a, t->back, t->m.addr, 4096, err));
     ok(dev_copy_h2d(t->b, t->m.addr + 1000, t->host, 10, err));
     expect(t, 1, NULL_OVERWRITE_READ,
-           "h2d copy #2 on null:0 stream 2 overwrites bytes that may still",
-           "read by d2h copy #1 on null:0 stream 1");
+           "h2d copy #5 on null:0 stream 2 overwrites bytes that may still",
+           "read by d2h copy #4 on null:0 stream 1");
     stop(t, 1);
 }
 
@@ -312,7 +326,7 @@ static void launches_declare_what_they_touch(void **state)
 
 static void in_place_is_no_conflict_with_itself(void **state)
 {
-    struct bench *t = start(false);
+    struct bench *t = start_filled(false);
     size_t n = 64;
     struct dev_access access[] = { { t->m.addr, n, DEV_READ | DEV_WRITE },
                                    { t->m.addr, n, DEV_READ } };
@@ -320,6 +334,75 @@ static void in_place_is_no_conflict_with_itself(void **state)
     ok(dev_launch(t->a, add_one, &n, access, 2, err));
     ok(dev_launch(t->a, add_one, &n, access, 2, err));
     stop(t, 0);
+}
+
+static void nothing_of_it_is_no_conflict(void **state)
+{
+    struct bench *t = start_filled(false);
+    size_t n = 0;
+    struct dev_access access[] = { { t->m.addr + 8, 0, DEV_WRITE }, { 12345, 0, DEV_READ } };
+    (void)state;
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, 64, err));
+    ok(dev_launch(t->b, add_one, &n, access, 2, err)); /* in the middle of a pending write */
+    stop(t, 0);
+}
+
+/* ---- bytes that nobody wrote ---- */
+
+static void used_before_its_copy(void **state)
+{
+    struct bench *t = start(false);
+    size_t n = 64;
+    struct dev_access access[] = { { t->n.addr, n, DEV_WRITE }, { t->m.addr, n, DEV_READ } };
+    (void)state;
+    ok(dev_launch(t->a, add_one, &n, access, 2, err)); /* the wrong way round, on one stream: */
+    expect(t, 1, NULL_READ_BLANK, "launch #1 on null:0 stream 1 reads bytes nobody wrote", "+64)");
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, n, err)); /* ordered, but too late */
+    ok(dev_launch(t->a, add_one, &n, access, 2, err));
+    ok(dev_copy_d2h(t->a, t->back, t->n.addr, n, err));
+    ok(dev_copy_d2h(t->a, t->back + 64, t->n.addr, n + 1, err)); /* one byte too many */
+    expect(t, 2, NULL_READ_BLANK, "d2h copy #5", "+4032)");
+    stop(t, 2);
+}
+
+static void old_contents_are_nobodys(void **state)
+{
+    struct bench *t = start(false);
+    static const char secret[] = "secret";
+    (void)state;
+    struct dev_mem m = alloc_on(t->d, t->o, sizeof secret);
+    uint64_t addr = m.addr;
+    ok(dev_copy_h2d(t->a, m.addr, secret, sizeof secret, err));
+    ok(dev_copy_d2h(t->a, t->back, m.addr, sizeof secret, err));
+    ok(dev_stream_sync(t->a, err));
+    assert_true(null_hazards(t->d) == 0);
+    dev_free(&m);
+    m = alloc_on(t->d, t->o, sizeof secret);
+    assert_true(m.addr == addr);
+    ok(dev_copy_d2h(t->a, t->back, m.addr, sizeof secret, err));
+    expect(t, 1, NULL_READ_BLANK, "d2h copy", "never written");
+    ok(dev_stream_sync(t->a, err));
+    dev_free(&m);
+    stop(t, 1);
+}
+
+static void holes_stay_blank(void **state)
+{
+    struct bench *t = start(true);
+    berth_err e = { 0 };
+    (void)state;
+    for (size_t i = 0; i < 16; i++) /* every other 16 bytes */
+        ok(dev_copy_h2d(t->a, t->m.addr + 32 * i, t->host, 16, err));
+    for (size_t i = 0; i < 16; i++) {
+        ok(dev_copy_d2h(t->a, t->back, t->m.addr + 32 * i, 16, err));
+        assert_fails(dev_copy_d2h(t->a, t->back, t->m.addr + 32 * i + 15, 2, &e), e, BERTH_EDEVICE,
+                     "nobody wrote");
+        assert_fails(dev_copy_d2h(t->a, t->back, t->m.addr + 32 * i + 31, 1, &e), e, BERTH_EDEVICE,
+                     "nobody wrote");
+    }
+    ok(dev_copy_h2d(t->a, t->m.addr + 8, t->host, 512 - 8, err)); /* closes them all but the last */
+    ok(dev_copy_d2h(t->a, t->back, t->m.addr, 512, err));
+    stop(t, 32);
 }
 
 static void freed_while_in_use(void **state)
@@ -563,7 +646,7 @@ static berth_status small_program(struct device *d, struct dev_owner *o, berth_e
     st = st ? st : dev_launch(s, add_one, &n, access, 2, err);
     st = st ? st : dev_event_record(e, s, err);
     st = st ? st : dev_stream_wait(s2, e, err);
-    st = st ? st : dev_copy_d2h(s2, host + 64, m.addr + 64, 64, err);
+    st = st ? st : dev_copy_d2h(s2, host + 64, m.addr + 64, n, err);
     berth_err sync_err;
     if (s2 && dev_stream_sync(s2, &sync_err) && !st) {
         *err = sync_err;
@@ -641,6 +724,10 @@ int main(void)
         cmocka_unit_test(peers_are_watched_too),
         cmocka_unit_test(launches_declare_what_they_touch),
         cmocka_unit_test(in_place_is_no_conflict_with_itself),
+        cmocka_unit_test(nothing_of_it_is_no_conflict),
+        cmocka_unit_test(used_before_its_copy),
+        cmocka_unit_test(old_contents_are_nobodys),
+        cmocka_unit_test(holes_stay_blank),
         cmocka_unit_test(freed_while_in_use),
         cmocka_unit_test(use_after_free),
         cmocka_unit_test(driver_free_with_work_queued),
