@@ -1,16 +1,24 @@
-/* berth devices: what there is to put models on. */
+/* berth devices: what there is to put models on, or what there would be (--hypothetical). */
 #include "app/app.h"
-#include "app/jsonout.h"
+#include "device/spec.h"
 
-static void print_json(struct jsonout *j, const berth_device_info *d)
+#define CELL 9 /* columns of a size: "1023 GiB" */
+
+static void print_json(struct jsonout *j, const berth_device_info *d, bool hypothetical)
 {
     jsonout_open(j, NULL, '{');
     jsonout_str(j, "name", d->name);
     jsonout_str(j, "kind", d->kind);
     jsonout_str(j, "physical", d->physical);
+    jsonout_bool(j, "hypothetical", hypothetical);
     jsonout_u64(j, "total", d->total);
-    jsonout_u64(j, "free", d->free);
+    if (!hypothetical)
+        jsonout_u64(j, "free", d->free);
     jsonout_u64(j, "budget", d->budget);
+    if (hypothetical) {
+        jsonout_close(j, '}');
+        return;
+    }
     jsonout_u64(j, "in_use", d->in_use);
     jsonout_u64(j, "idle", d->idle);
     jsonout_u64(j, "peak", d->peak);
@@ -25,50 +33,117 @@ static void print_json(struct jsonout *j, const berth_device_info *d)
     jsonout_close(j, '}');
 }
 
-static void print_head(const struct app *a)
+struct table { /* what is printed for people */
+    const struct app *a;
+    const berth_device_info *at;
+    size_t n;
+    int name, physical; /* columns of the two texts */
+    bool hypothetical;
+};
+
+static int wider(int width, const char *text)
 {
-    printf("%s%-8s  %-5s  %-8s  %9s  %9s  %9s  %-10s  %s%s\n", term_style(&a->out, STYLE_BOLD),
-           "device", "kind", "on", "total", "free", "budget", "used", "can",
-           term_style(&a->out, STYLE_RESET));
+    int n = (int)strlen(text);
+    return n > width ? n : width;
 }
 
-/* The bar shows how much of the physical memory is taken. */
-static void print_row(const struct app *a, const berth_device_info *d)
+/* What a device may take and has taken. What it can do stands behind, or below where that does not
+ * fit. */
+static void print_devices(const struct table *t)
 {
-    char total[STR_BYTES_MAX], avail[STR_BYTES_MAX], budget[STR_BYTES_MAX];
-    struct str bar = { 0 };
-    term_bar(&bar, &a->out, d->total ? 1 - (double)d->free / (double)d->total : 0, 10);
-    printf("%-8s  %-5s  %-8s  %9s  %9s  %9s  %s%s%s  %s\n", d->name, d->kind,
-           strcmp(d->name, d->physical) ? d->physical : "-", str_bytes(d->total, total),
-           str_bytes(d->free, avail), str_bytes(d->budget, budget), term_color(&a->out, 0),
-           str_c(&bar), term_style(&a->out, STYLE_RESET), d->caps_text);
-    str_release(&bar);
-}
-
-static int list(struct app *a, berth_ctx *ctx, bool json)
-{
-    struct jsonout j = { .out = stdout };
-    berth_err err;
-    int code = APP_OK;
-    if (json)
-        jsonout_open(&j, NULL, '[');
-    else
-        print_head(a);
-    for (size_t i = 0; i < berth_ctx_device_count(ctx); i++) {
-        berth_device_info d;
-        if (berth_ctx_device_info(ctx, i, &d, &err))
-            code = app_fail(a, &err);
-        else if (json)
-            print_json(&j, &d);
+    const struct term *term = &t->a->out;
+    int left = t->name + 2 + t->physical + 2 * (2 + CELL) + 2;
+    bool beside = true;
+    for (size_t i = 0; i < t->n; i++)
+        beside = beside && left + (int)strlen(t->at[i].caps_text) <= term->width;
+    printf("%s%-*s  %-*s  %*s", term_style(term, STYLE_BOLD), t->name, "device", t->physical, "on",
+           CELL, "budget");
+    if (!t->hypothetical)
+        printf("  %*s%s", CELL, "in use", beside ? "  can" : "");
+    printf("%s\n", term_style(term, STYLE_RESET));
+    for (size_t i = 0; i < t->n; i++) {
+        const berth_device_info *d = &t->at[i];
+        char budget[STR_BYTES_MAX], in_use[STR_BYTES_MAX];
+        printf("%-*s  %-*s  %*s", t->name, d->name, t->physical, d->physical, CELL,
+               str_bytes(d->budget, budget));
+        if (!t->hypothetical)
+            printf("  %*s", CELL, str_bytes(d->in_use + d->idle, in_use));
+        struct str can = { 0 };
+        if (beside)
+            str_addf(&can, "%s%s", d->caps_text[0] ? "  " : "", d->caps_text);
         else
-            print_row(a, &d);
+            term_wrap(&can, d->caps_text, 4, (size_t)term->width);
+        puts(str_c(&can));
+        str_release(&can);
     }
-    if (json) {
+}
+
+/* Memory belongs to the physical devices: once for each, however many share it. */
+static void print_physical(const struct table *t)
+{
+    const struct term *term = &t->a->out;
+    int left = t->physical + 2 * (2 + CELL) + 2;
+    printf("\n%s%-*s  %*s", term_style(term, STYLE_BOLD), t->physical, "physical", CELL, "total");
+    if (!t->hypothetical)
+        printf("  %*s", CELL, "free");
+    printf("%s\n", term_style(term, STYLE_RESET));
+    for (size_t i = 0; i < t->n; i++) {
+        const berth_device_info *d = &t->at[i];
+        size_t first = 0;
+        while (strcmp(t->at[first].physical, d->physical))
+            first++;
+        if (first < i)
+            continue;
+        char total[STR_BYTES_MAX], avail[STR_BYTES_MAX];
+        printf("%-*s  %*s", t->physical, d->physical, CELL, str_bytes(d->total, total));
+        if (!t->hypothetical)
+            printf("  %*s", CELL, str_bytes(d->free, avail));
+        if (!t->hypothetical && d->total && left + 22 <= term->width) {
+            double taken = 1 - (double)d->free / (double)d->total;
+            struct str bar = { 0 };
+            term_bar(&bar, term, taken, 10);
+            printf("  %s%s%s %3.0f %% taken", term_color(term, 0), str_c(&bar),
+                   term_style(term, STYLE_RESET), taken * 100);
+            str_release(&bar);
+        }
+        putchar('\n');
+    }
+}
+
+static int print_list(struct app *a, const berth_device_info *at, size_t n, bool hypothetical)
+{
+    if (a->json) {
+        struct jsonout j;
+        app_json_begin(a, &j);
+        jsonout_open(&j, NULL, '[');
+        for (size_t i = 0; i < n; i++)
+            print_json(&j, &at[i], hypothetical);
         jsonout_close(&j, ']');
-        if (!jsonout_end(&j))
-            code = APP_FAILED;
+        return app_json_end(a, &j, APP_OK);
     }
-    return code;
+    struct table t = { .a = a, .at = at, .n = n, .hypothetical = hypothetical };
+    t.name = wider(0, "device");
+    t.physical = wider(0, "physical");
+    for (size_t i = 0; i < n; i++) {
+        t.name = wider(t.name, at[i].name);
+        t.physical = wider(t.physical, at[i].physical);
+    }
+    print_devices(&t);
+    print_physical(&t);
+    return APP_OK;
+}
+
+/* A mistake in the text is wrong usage; a machine that lacks what was asked for is a failure. */
+static int refuse(struct app *a, const berth_err *err)
+{
+    static const char prefix[] = "devices: "; /* the command says it already */
+    const char *msg = err->msg;
+    msg += str_starts(msg, strlen(msg), prefix) ? sizeof prefix - 1 : 0;
+    if (err->code == BERTH_EINVAL)
+        return app_usage(a, "--devices: %s", msg);
+    berth_err said;
+    err_set(&said, err->code, "%s", msg);
+    return app_fail(a, &said);
 }
 
 _Static_assert((int)LOG_DEBUG == (int)BERTH_LOG_DEBUG && (int)LOG_OFF == (int)BERTH_LOG_OFF,
@@ -81,24 +156,8 @@ static void forward_log(void *user, berth_log_level level, uint64_t wall_ns, con
     l->write(l->user, (enum log_level)level, wall_ns, event, text);
 }
 
-static int run(struct app *a, int argc, char **argv)
+static int list_real(struct app *a, const char *devices)
 {
-    bool json = false;
-    const char *devices = NULL;
-    const struct opt opt[] = {
-        { .name = "json", .help = "print a JSON array, one object per device", .to = &json },
-        { .name = "devices",
-          .kind = OPT_TEXT,
-          .value = "SPEC",
-          .help = "name[@physical][=budget],...; default: all of this machine",
-          .to = &devices },
-    };
-    int n, code;
-    if (!app_args(a, &command_devices, opt, ARRAY_LEN(opt), argc, argv, &n, &code))
-        return code;
-    if (n)
-        return app_usage(a, "unexpected argument '%.80s' (devices are given with --devices)",
-                         argv[0]);
     const berth_config cfg = { .devices = devices,
                                .log = forward_log,
                                .log_user = &a->log,
@@ -106,19 +165,105 @@ static int run(struct app *a, int argc, char **argv)
     berth_ctx *ctx;
     berth_err err;
     if (berth_ctx_new(&cfg, &ctx, &err))
-        return app_fail(a, &err);
-    code = list(a, ctx, json);
+        return refuse(a, &err);
+    size_t n = berth_ctx_device_count(ctx);
+    berth_device_info *at = calloc(n ? n : 1, sizeof *at);
+    berth_status s = at ? BERTH_OK : err_set(&err, BERTH_ENOMEM, "list of %zu devices", n);
+    for (size_t i = 0; !s && i < n; i++)
+        s = berth_ctx_device_info(ctx, i, &at[i], &err);
+    int code = s ? app_fail(a, &err) : print_list(a, at, n, false);
+    free(at);
     berth_ctx_free(ctx);
     return code;
+}
+
+/* Opens nothing: what the text says is all there is. */
+static int list_hypothetical(struct app *a, const char *devices)
+{
+    struct spec spec;
+    berth_err err;
+    berth_device_info at[SPEC_MAX];
+    if (spec_parse(devices, strlen(devices), true, &spec, &err))
+        return refuse(a, &err);
+    for (size_t i = 0; i < spec.n; i++) {
+        const struct spec_entry *e = &spec.entry[i];
+        struct spec_shares shares;
+        if (spec_shares(&spec, e->phys.text, &shares, &err))
+            return refuse(a, &err);
+        at[i] = (berth_device_info) { .total = shares.stated, .budget = e->budget };
+        snprintf(at[i].name, sizeof at[i].name, "%s", e->name.text);
+        snprintf(at[i].kind, sizeof at[i].kind, "%s", e->phys.kind);
+        snprintf(at[i].physical, sizeof at[i].physical, "%s", e->phys.text);
+    }
+    return print_list(a, at, spec.n, true);
+}
+
+static int run(struct app *a, int argc, char **argv)
+{
+    bool json = false, hypothetical = false;
+    const char *devices = NULL;
+    const struct opt opt[] = {
+        { .name = "devices",
+          .kind = OPT_TEXT,
+          .value = "SPEC",
+          .help = "what to open, see below; default: all of this machine",
+          .to = &devices },
+        { .name = "hypothetical",
+          .help = "open nothing: the SPEC of a machine that is not here",
+          .to = &hypothetical },
+        { .name = "json", .help = "print a JSON array, one object per device", .to = &json },
+    };
+    int n, code;
+    if (!app_args(a, &command_devices, opt, ARRAY_LEN(opt), argc, argv, &n, &code))
+        return code;
+    if (n)
+        return app_usage(a, "unexpected argument '%.80s' (devices are given with --devices)",
+                         argv[0]);
+    if (hypothetical && !devices)
+        return app_usage(a, "--hypothetical needs --devices SPEC, which says what there would be");
+    a->json = json;
+    return hypothetical ? list_hypothetical(a, devices) : list_real(a, devices);
+}
+
+/* The words of "can". A capability without a text here does not compile. */
+#define ABOUT_HOST_VISIBLE "its memory is host memory, the processor may touch it"
+#define ABOUT_ASYNC "copies and kernels run by themselves while the processor goes on"
+#define ABOUT_PINNED "hands out pinned host memory, which it copies from faster"
+#define ABOUT_PEER "may copy straight to another device of its kind"
+#define ABOUT_LAUNCH "runs functions in the order of its streams"
+
+static void tables(struct str *out)
+{
+    str_adds(out, "\nWhat a device can do:\n");
+#define CAP(id, bit, text) str_addf(out, "  %-12s  %s\n", text, ABOUT_##id);
+    BERTH_CAP_MAP(CAP)
+#undef CAP
 }
 
 const struct command command_devices = {
     .name = "devices",
     .about = "list devices: memory, budget, what they can do",
-    .usage = "[--devices SPEC] [--json]",
-    .more = "A SPEC splits the machine into logical devices, each with its own budget:\n"
-            "  cpu=16g,null:0=24g         two devices, budgets in GiB\n"
-            "  cuda:0@cpu=8g              a device called cuda:0 that lives in host memory\n"
-            "Numbers in JSON are bytes.\n",
+    .usage = "[--devices SPEC [--hypothetical]] [--json]",
+    .more = "SPEC is NAME[@PHYSICAL][=BUDGET],...\n"
+            "  NAME      a kind, with a number from 0 to 255 where there may be several: cpu,\n"
+            "            cuda:0, xpu:0, npu:0, mlu:0, directml:0, corex:0, mps, or another\n"
+            "            word. null:0 is made up, for tests, with the memory its budget says\n"
+            "  PHYSICAL  whose memory it is; without it, NAME itself. With it, NAME is a\n"
+            "            logical device: several may share a physical one within its memory\n"
+            "  BUDGET    the most it may hold: bytes, or with k, m, g for KiB, MiB, GiB;\n"
+            "            decimals are fine. * or nothing: what the others there leave\n"
+            "Examples:\n"
+            "  cpu=16g,null:0=2.5g         two devices\n"
+            "  cuda:0@cpu=8g,cuda:1@cpu=*  two logical devices that live in host memory\n"
+            "A device that is not there, and a budget beyond its memory, is refused with exit\n"
+            "code 1; a SPEC that cannot be understood, with 2.\n\n"
+            "on: the physical device. in use: what Berth holds of the budget, handed out or\n"
+            "kept for reuse. total, free: of the physical device, whoever uses it.\n\n"
+            "JSON: name, kind (the driver), physical, hypothetical, total, free, budget,\n"
+            "in_use and idle (\"in use\" is their sum), peak (highest in_use), pinned (host\n"
+            "memory), can. Numbers are bytes. A hypothetical device has none of free, in_use,\n"
+            "idle, peak, pinned, can; its physical device is as large as the budgets on it.\n"
+            "A failure is {\"error\": {\"code\", \"message\"}}.\n",
+    .tables = tables,
     .run = run,
 };

@@ -126,17 +126,17 @@ const struct command command_inspect = {
     .name = "inspect",
     .about = "look inside weight files",
     .usage = "FILE... [--json] [--tensors] [--picture]",
-    .more =
-        "FILE is a .safetensors or .gguf file, or the *.safetensors.index.json of a sharded\n"
-        "model. Only headers are read. A file that cannot be read, or that changes while it is\n"
-        "printed, is named on stderr, the others are still shown, and the exit code is 1.\n\n"
-        "On a terminal, or with --picture, the byte layout follows: a strip as wide as the\n"
-        "terminal for the parts of the model, and one for the types. Without colour (NO_COLOR,\n"
-        "TERM=dumb, no terminal) letters take the place of colours.\n\n"
-        "JSON: an array with one object per file: file, format, bytes, data_bytes, tensors,\n"
-        "parameters, shards, dtypes, metadata, largest, and with --tensors index (every tensor\n"
-        "with shard, offset, bytes). A file that failed has file and error {code, message}; one\n"
-        "that changed while it was printed has error beside the rest. Sizes and offsets are\n"
-        "bytes from the start of the shard; shapes are outermost first.\n",
+    .more = "FILE is a .safetensors or .gguf file, or the *.safetensors.index.json of a\n"
+            "sharded model. Only headers are read. A file that cannot be read, or that\n"
+            "changes while it is printed, is named on stderr, the others are still shown, and\n"
+            "the exit code is 1.\n\n"
+            "On a terminal, or with --picture, the byte layout follows: a strip as wide as\n"
+            "the terminal for the parts of the model, and one for the types. Without colour\n"
+            "(NO_COLOR, TERM=dumb, no terminal) letters take the place of colours.\n\n"
+            "JSON: an array with one object per file: file, format, bytes, data_bytes,\n"
+            "tensors, parameters, shards, dtypes, metadata, largest, and with --tensors index\n"
+            "(every tensor with shard, offset, bytes). A file that failed has file and error\n"
+            "{code, message}; one that changed while it was printed has error beside the\n"
+            "rest. Offsets are bytes from the start of the shard; shapes are outermost first.\n",
     .run = run,
 };

@@ -123,8 +123,8 @@ static void hold_standard_streams(void)
             return; /* no /dev/null: nothing left to try */
 }
 
-/* Is stdout a pipe or socket that nobody reads any more? The write that failed may lie far back, and
- * its errno is gone. */
+/* Is stdout a pipe or socket that nobody reads any more? The write that failed may lie far back,
+ * and its errno is gone. */
 static bool reader_is_gone(void)
 {
     struct stat st;

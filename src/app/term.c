@@ -160,6 +160,29 @@ void term_count(struct str *out, uint64_t n, const char *one)
     str_addf(out, "%" PRIu64 " %s%s", n, one, n == 1 ? "" : "s");
 }
 
+void term_wrap(struct str *out, const char *text, size_t indent, size_t width)
+{
+    size_t column = width; /* the first word opens a line */
+    for (;;) {
+        text += strspn(text, " ");
+        size_t n = strcspn(text, " ");
+        if (!n)
+            return;
+        if (column + 1 + n > width) {
+            str_addc(out, '\n');
+            for (size_t i = 0; i < indent; i++)
+                str_addc(out, ' ');
+            column = indent;
+        } else {
+            str_addc(out, ' ');
+            column++;
+        }
+        str_add(out, text, n);
+        column += n;
+        text += n;
+    }
+}
+
 /* ---- progress ---- */
 
 #define RECENT_S 5.0 /* the recent past: what was measured so long ago counts half or less */

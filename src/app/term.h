@@ -48,6 +48,10 @@ void term_number(struct str *out, uint64_t v);
 /* "860 M", "11.9 B": three digits for people; the exact number stands beside it */
 void term_short_number(struct str *out, uint64_t v);
 
+/* Appends the words of `text` on lines of their own, each indented and at most `width` columns long;
+ * a longer word is left whole. Begins with a line end, has none at the end. */
+void term_wrap(struct str *out, const char *text, size_t indent, size_t width);
+
 /* "1 tensor", "2 tensors"; `one` is a word that takes an s. */
 void term_count(struct str *out, uint64_t n, const char *one);
 

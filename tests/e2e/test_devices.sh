@@ -27,14 +27,65 @@ json 2/budget 33554432
 run 0 devices --devices="$spec"
 out_has '^cuda:0 .* cpu '
 
-# what cannot be driven is refused, and what there is is listed
+out_has '^physical .* total .* free'
+[ "$(grep -c '^cpu ' .out)" -eq 2 ] || fail "host memory is not listed once"
+for width in 40 80; do
+    COLUMNS=$width "$berth" devices --devices "$spec" > .out || fail "on $width columns"
+    awk -v w=$width 'length($0) > w { exit 1 }' .out || fail "wider than $width columns"
+done
+
+# what is not there is refused, and what there is is listed
 run 1 devices --devices xpu:0=1g
-err_has 'berth devices: '
-err_has 'xpu:0'
+err_has "berth devices: entry 1 'xpu:0=1g': "
 err_has 'cpu'
 [ -s .out ] && fail "printed a list all the same"
-for bad in 'cpu=' 'cpu=x' 'cpu,,' '=1g' 'cpu=1g,cpu=1g' 'cpu=99999999999999g' 'nonsense'; do
-    run 1 devices --devices "$bad"
-    err_has 'berth devices: '
+run 1 devices --devices xpu:0=1g --json
+json error/code EUNSUPPORTED
+"$jsonget" .out error/message | grep -q 'xpu:0' || fail "no message in the JSON"
+err_has 'berth devices: .*xpu:0'
+run 1 devices --devices cpu=1000000g
+err_has 'entry 1'
+# what cannot be understood is wrong usage
+for bad in 'cpu=' 'cpu=x' 'cpu,,' '=1g' 'cpu=1g,cpu=1g' 'cpu=99999999999999g' 'cuda=1g' 'cpu:0'; do
+    run 2 devices --devices "$bad" --json
+    err_has 'berth devices: --devices: entry [12]'
+    err_has "Try 'berth devices --help'"
+    [ -s .out ] && fail "'$bad' printed something"
+done
+
+# a machine that is not here: nothing is opened
+spec="cuda:0=24g,cuda:1=12g,cpu=64000g,a:0@cuda:0=1.5g"
+run 0 devices --hypothetical --devices "$spec" --json
+json '#' 4
+json 0/name cuda:0
+json 0/kind cuda
+json 0/hypothetical true
+json 0/budget 25769803776
+json 0/total 27380416512
+json 2/total 68719476736000
+json 3/physical cuda:0
+json 3/budget 1610612736
+run 0 devices --hypothetical --devices "$spec"
+out_has '^cuda:1 *cuda:1 *12.0 GiB$'
+out_lacks 'free'
+run 2 devices --hypothetical --devices cuda:0
+err_has 'budget'
+run 2 devices --hypothetical
+err_has 'needs --devices'
+run 0 devices --json
+json 0/hypothetical false
+
+# the help text names only what is understood, and every word of "can"
+run 0 help devices
+names=$(sed -n '/^  NAME/,/^  PHYSICAL/p' .out | grep -o -w -e 'cpu' -e 'mps' -e '[a-z]*:0')
+[ "$(echo "$names" | wc -l)" -ge 8 ] || fail "no names in the help text"
+for name in $names; do run 0 devices --hypothetical --devices "$name=1g"; done
+run 0 devices --devices null:0=1m --json
+cp .out null.json
+run 0 help devices
+i=0
+while [ $i -lt "$("$jsonget" null.json 0/can/#)" ]; do
+    out_has "^  $("$jsonget" null.json 0/can/$i)  "
+    i=$((i + 1))
 done
 echo ok

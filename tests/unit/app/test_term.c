@@ -123,6 +123,21 @@ static void counts_and_their_words(void **state)
     str_release(&out);
 }
 
+static void words_wrap_whole(void **state)
+{
+    (void)state;
+    struct str out = { 0 };
+    term_wrap(&out, "host-visible async pinned peer", 2, 20);
+    assert_string_equal(str_c(&out), "\n  host-visible async\n  pinned peer");
+    str_clear(&out);
+    term_wrap(&out, "a-word-that-is-too-long  b", 2, 10);
+    assert_string_equal(str_c(&out), "\n  a-word-that-is-too-long\n  b");
+    str_clear(&out);
+    term_wrap(&out, "", 2, 10);
+    assert_string_equal(str_c(&out), "");
+    str_release(&out);
+}
+
 static void colours_only_when_wanted(void **state)
 {
     (void)state;
@@ -291,6 +306,7 @@ int main(void)
         cmocka_unit_test(progress_never_wraps),
         cmocka_unit_test(time_left_follows_the_recent_past),
         cmocka_unit_test(counts_and_their_words),
+        cmocka_unit_test(words_wrap_whole),
         cmocka_unit_test(progress_is_silent_without_a_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
