@@ -123,20 +123,35 @@ berth_status dev_event_sync(struct dev_event *e, berth_err *err)
 
 /* ---- copies ---- */
 
+static void *host_ptr(uint64_t addr) /* of a host-visible device */
+{
+    return (void *)(uintptr_t)addr;
+}
+
+/* Both ends are host memory when s belongs to a host-visible device, and it is done now. */
+static void announce_copy(const struct dev_stream *s, const void *dst, const void *src, size_t n)
+{
+    if (!(s->phys->caps & BERTH_CAP_HOST_VISIBLE))
+        return;
+    dev_host_touch(s->phys, src, n, DEV_READ);
+    dev_host_touch(s->phys, dst, n, DEV_WRITE);
+}
+
 berth_status dev_copy_h2d(struct dev_stream *s, uint64_t dst, const void *src, size_t n,
                           berth_err *err)
 {
-    return n ? s->phys->driver->copy_h2d(s, dst, src, n, err) : BERTH_OK;
+    if (!n)
+        return BERTH_OK;
+    announce_copy(s, host_ptr(dst), src, n);
+    return s->phys->driver->copy_h2d(s, dst, src, n, err);
 }
 
 berth_status dev_copy_d2h(struct dev_stream *s, void *dst, uint64_t src, size_t n, berth_err *err)
 {
-    return n ? s->phys->driver->copy_d2h(s, dst, src, n, err) : BERTH_OK;
-}
-
-static void *host_ptr(uint64_t addr) /* of a host-visible device */
-{
-    return (void *)(uintptr_t)addr;
+    if (!n)
+        return BERTH_OK;
+    announce_copy(s, dst, host_ptr(src), n);
+    return s->phys->driver->copy_d2h(s, dst, src, n, err);
 }
 
 bool dev_can_peer(const struct device *to, const struct device *from)
@@ -194,12 +209,14 @@ static berth_status copy_way(struct dev_stream *s, struct dev_at dst, struct dev
                              berth_err *err)
 {
     const struct dev_driver *driver = s->phys->driver;
-    if (dst.dev->phys == src.dev->phys)
+    if (dst.dev->phys == src.dev->phys) {
+        announce_copy(s, host_ptr(dst.addr), host_ptr(src.addr), n);
         return driver->copy_d2d(s, dst.addr, src.addr, n, err);
+    }
     if (s->phys == dst.dev->phys && dev_can(src.dev, BERTH_CAP_HOST_VISIBLE))
-        return driver->copy_h2d(s, dst.addr, host_ptr(src.addr), n, err);
+        return dev_copy_h2d(s, dst.addr, host_ptr(src.addr), n, err);
     if (s->phys == src.dev->phys && dev_can(dst.dev, BERTH_CAP_HOST_VISIBLE))
-        return driver->copy_d2h(s, host_ptr(dst.addr), src.addr, n, err);
+        return dev_copy_d2h(s, host_ptr(dst.addr), src.addr, n, err);
     if (dst.dev->phys->driver == src.dev->phys->driver && driver->copy_peer)
         return driver->copy_peer(s, dst.dev->phys, dst.addr, src.dev->phys, src.addr, n, err);
     return copy_staged(s, dst, src, n, err);
@@ -225,5 +242,7 @@ berth_status dev_launch(struct dev_stream *s, dev_fn *fn, void *user,
     if (n > DEV_LAUNCH_ACCESS_MAX)
         return err_set(err, BERTH_ELIMIT, "%s: %zu declared accesses, at most %d", s->phys->name, n,
                        DEV_LAUNCH_ACCESS_MAX);
+    for (size_t i = 0; i < n && s->phys->caps & BERTH_CAP_HOST_VISIBLE; i++)
+        dev_host_touch(s->phys, host_ptr(access[i].addr), access[i].n, access[i].how);
     return s->phys->driver->launch(s, fn, user, access, n, err);
 }

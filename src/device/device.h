@@ -25,7 +25,7 @@
  *             moment under the ledger's lock, and may read the fields marked constant.
  * Files       driver.h the contract with hardware, <x>/<x>.c its implementations, devices.def;
  *             pool.c segments and ranges, ledger.c who has what, mem.c the memory doors below,
- *             device.c streams, events, copies and the defaults of optional driver slots;
+ *             host.c host memory, device.c streams, events, copies and the defaults of optional driver slots;
  *             spec.c the --devices text, devset.c opens what it describes */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
@@ -124,8 +124,14 @@ struct dev_host {
 berth_status dev_host_alloc(struct device *d, struct dev_owner *o, size_t n, struct dev_host *out,
                             berth_err *err);
 void dev_host_free(struct dev_host *h); /* pre: no queued copy touches it. An empty one is fine */
-/* Says that the host now reads or writes host bytes that copies also touch; d checks it or not. */
+/* Both tell the devices of d's set that check such things (null) about host memory which queued
+ * copies may touch. Memory of host-visible devices and of dev_host_alloc() is announced by itself
+ * when it is freed, and when copies and launches of a host-visible device touch it; what is left are
+ * accesses through plain pointers, and memory that is not ours: a mapped file, somebody's malloc.
+ *   dev_host_access  the host reads or writes these bytes now
+ *   dev_host_gone    they are about to be unmapped or freed; pre: no queued copy touches them */
 void dev_host_access(struct device *d, const void *ptr, size_t n, unsigned how);
+void dev_host_gone(struct device *d, const void *ptr, size_t n);
 
 /* ---- reports: any thread ---- */
 

@@ -3,8 +3,6 @@
 #include <inttypes.h>
 #include <stdarg.h>
 
-#define DRIVERS_MAX 16
-
 struct library { /* one driver in this set */
     const struct dev_driver *driver;
     void *shared;
@@ -13,8 +11,9 @@ struct library { /* one driver in this set */
 
 struct devset {
     struct dev_env env;
-    struct library library[DRIVERS_MAX];
+    struct library library[DEV_DRIVERS_MAX];
     size_t libraries;
+    struct dev_hub hub;
     struct phys *phys[SPEC_MAX];
     size_t physes;
     struct device *device[SPEC_MAX];
@@ -57,8 +56,8 @@ static void list_add(struct list *l, const char *fmt, ...)
 static berth_status open_libraries(struct devset *set, berth_err *err)
 {
     for (const struct dev_driver *const *d = dev_drivers(); *d; d++) {
-        if (set->libraries == DRIVERS_MAX)
-            BUG("more than %d drivers", DRIVERS_MAX);
+        if (set->libraries == DEV_DRIVERS_MAX)
+            BUG("more than %d drivers", DEV_DRIVERS_MAX);
         struct library *l = &set->library[set->libraries];
         l->driver = *d;
         if ((*d)->library_open && (*d)->library_open(&set->env, &l->shared, err))
@@ -119,6 +118,21 @@ static void default_spec(const struct devset *set, struct spec *out)
 
 /* ---- budgets ---- */
 
+/* The driver has a device now: it hears of host memory, if it wants to. */
+static void join_hub(struct devset *set, const struct library *l, struct phys *p)
+{
+    struct dev_hub *hub = &set->hub;
+    size_t i = 0;
+    p->hub = hub;
+    while (i < hub->watchers && hub->watcher[i].driver != l->driver)
+        i++;
+    if (i < hub->watchers || !l->driver->host_access)
+        return;
+    hub->watcher[i].driver = l->driver;
+    hub->watcher[i].library = l->shared;
+    hub->watchers++;
+}
+
 static berth_status open_phys(struct devset *set, const struct spec *s,
                               const struct spec_name *name, struct phys **out, berth_err *err)
 {
@@ -138,6 +152,7 @@ static berth_status open_phys(struct devset *set, const struct spec *s,
     if (l->driver->open(l->shared, &set->env, name->index, want, out, err))
         return err_add(err, "opening %s", name->text);
     set->phys[set->physes++] = *out;
+    join_hub(set, l, *out);
     return BERTH_OK;
 }
 

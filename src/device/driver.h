@@ -32,7 +32,10 @@
 #define DEV_INDEX_MAX 255 /* N of a name like cuda:N */
 #define DEV_ALIGN_MIN 256 /* every driver aligns at least to this */
 
+#define DEV_DRIVERS_MAX 16
+
 struct phys;
+struct device;
 struct dev_driver;
 struct dev_kernels; /* a driver's kernels by op; arrives with op/ */
 struct null_config; /* device/null/null.h */
@@ -45,6 +48,15 @@ struct dev_env {
     bool stress;                    /* every first try for new device memory fails (tests) */
 };
 
+/* What the devices of one set know of each other. Filled while the set opens, constant then. */
+struct dev_hub {
+    struct { /* drivers of opened devices that want to hear of host memory */
+        const struct dev_driver *driver;
+        void *library;
+    } watcher[DEV_DRIVERS_MAX];
+    size_t watchers;
+};
+
 /* A driver's own struct starts with one of these, filled by its open(). */
 struct phys {
     const struct dev_driver *driver;
@@ -52,6 +64,7 @@ struct phys {
     uint32_t caps;           /* BERTH_CAP_* */
     size_t align;            /* power of two, >= DEV_ALIGN_MIN */
     size_t granularity; /* power of two, >= align: allocations smaller than this waste memory */
+    const struct dev_hub *hub; /* of its set, which sets it; NULL outside of one */
 };
 
 /* Work in one stream runs in the order it was queued; two streams are ordered by events only. */
@@ -69,6 +82,9 @@ struct dev_event {
 };
 
 enum { DEV_READ = 1, DEV_WRITE = 2 };
+
+/* What becomes of host memory: handed out; back in a pool, mapped but nobody's; back at the OS. */
+enum dev_host_mark { DEV_HOST_LIVE, DEV_HOST_IDLE, DEV_HOST_GONE };
 
 struct dev_access { /* what a launched function or the host touches */
     uint64_t addr;
@@ -122,9 +138,14 @@ struct dev_driver {
      * by every device of the driver. Default: plain pages. */
     berth_status (*host_alloc)(struct phys *p, size_t n, void **out, berth_err *err);
     void (*host_free)(struct phys *p, void *ptr, size_t n);
-    /* (optional) The host is about to read or write its own bytes at ptr, which copies may also
-     * touch. A device that checks its users verifies the order. Default: nothing. */
-    void (*host_access)(struct phys *p, const void *ptr, size_t n, unsigned how);
+    /* (optional, both or none) A driver that checks the order of its users has to know what else
+     * happens to host memory that its copies touch. Told to every such driver with an open device
+     * in the set, whoever's memory it is. Default: nothing.
+     * host_access: the host, or a host-visible device on its behalf, reads or writes [ptr, ptr+n)
+     * now. host_mark: see the enum; IDLE and GONE come before it happens. A failure to note it is
+     * no error. */
+    void (*host_access)(void *library, const void *ptr, size_t n, unsigned how);
+    void (*host_mark)(void *library, const void *ptr, size_t n, enum dev_host_mark mark);
 
     /* ---- streams and events ---- */
     /* (optional, all nine or none) Default: every call does its work before it returns, streams

@@ -301,6 +301,7 @@ void dev_host_free(struct dev_host *h)
     if (!h->ptr)
         return;
     struct device *payer = h->owner->ledger->device;
+    dev_host_note(h->phys, h->ptr, h->held, DEV_HOST_GONE);
     if (h->phys->driver->host_free)
         h->phys->driver->host_free(h->phys, h->ptr, h->held);
     else
@@ -311,12 +312,6 @@ void dev_host_free(struct dev_host *h)
         BUG("%s: a smaller reserve does not fit", payer->name);
     *h = (struct dev_host) { 0 };
     check(payer);
-}
-
-void dev_host_access(struct device *d, const void *ptr, size_t n, unsigned how)
-{
-    if (d->phys->driver->host_access && n)
-        d->phys->driver->host_access(d->phys, ptr, n, how);
 }
 
 /* ---- reports ---- */

@@ -1,6 +1,7 @@
 #include "device/pool.h"
 
 #include "base/sz.h"
+#include "device/device_impl.h"
 
 #include <inttypes.h>
 
@@ -205,6 +206,16 @@ static void mark(struct pool *p, uint64_t addr, size_t n, bool live)
 {
     if (p->phys->driver->mark)
         p->phys->driver->mark(p->phys, addr, n, live);
+    if (p->phys->caps & BERTH_CAP_HOST_VISIBLE)
+        dev_host_note(p->phys, (const void *)(uintptr_t)addr, n,
+                      live ? DEV_HOST_LIVE : DEV_HOST_IDLE);
+}
+
+static void driver_free(struct pool *p, uint64_t addr, size_t n)
+{
+    if (p->phys->caps & BERTH_CAP_HOST_VISIBLE)
+        dev_host_note(p->phys, (const void *)(uintptr_t)addr, n, DEV_HOST_GONE);
+    p->phys->driver->free(p->phys, addr, n);
 }
 
 /* A new segment of n bytes as one idle range. pre: n <= room, tags_reserve(). */
@@ -243,7 +254,7 @@ static void segment_free(struct pool *p, struct pool_segment *g) /* pre: wholly 
 {
     bin_del(p, g->first);
     tag_give(p, g->first);
-    p->phys->driver->free(p->phys, g->addr, g->n);
+    driver_free(p, g->addr, g->n);
     p->stats.driver_frees++;
     p->stats.segments--;
     if (g->prev)
@@ -477,7 +488,7 @@ void pool_free(struct pool *p)
         return;
     for (struct pool_segment *g = p->segments, *next; g; g = next) {
         next = g->next;
-        p->phys->driver->free(p->phys, g->addr, g->n);
+        driver_free(p, g->addr, g->n);
         free(g);
     }
     for (struct tags *t = p->tags, *next; t; t = next) {

@@ -46,7 +46,6 @@ static berth_status library_open(const struct dev_env *env, void **out, berth_er
         w->cfg = *env->null;
     w->rng = w->cfg.seed;
     shadow_init(&w->host);
-    w->graves.elem = sizeof(struct grave);
     *out = w;
     return BERTH_OK;
 }
@@ -56,11 +55,6 @@ static void library_close(void *library)
     struct world *w = library;
     if (!w)
         return;
-    for (size_t i = 0; i < w->graves.n; i++) {
-        struct grave *g = vec_at(&w->graves, i);
-        dev_pages_unmap(g->ptr, g->n);
-    }
-    vec_release(&w->graves);
     shadow_release(&w->host);
     free(w);
 }
@@ -69,14 +63,6 @@ static unsigned count(void *library)
 {
     (void)library;
     return 0;
-}
-
-/* If there is no memory to remember it the pages stay mapped: a leak in a test beats a crash. */
-void null_bury(struct world *w, void *ptr, size_t n)
-{
-    struct grave *g = vec_add(&w->graves);
-    if (g)
-        *g = (struct grave) { ptr, n };
 }
 
 /* ---- life ---- */
@@ -221,6 +207,15 @@ static berth_status null_alloc(struct phys *p, size_t n, uint64_t *addr, berth_e
     return BERTH_OK;
 }
 
+/* The host gives bytes up. If queued work touches them it is reported, and runs now, which is as
+ * good an order as any: the report then is all that happens. */
+static void give_up(struct shadow *s, struct actor_op *by, uint64_t lo, uint64_t hi)
+{
+    shadow_free(s, by, lo, hi);
+    if (by->found)
+        engine_run(by->world);
+}
+
 static void null_free(struct phys *p, uint64_t addr, size_t n)
 {
     struct null_dev *d = null_of(p);
@@ -234,11 +229,8 @@ static void null_free(struct phys *p, uint64_t addr, size_t n)
                       "%s: segment [%#" PRIx64 ", +%zu) goes back with %" PRIu64
                       " bytes of it handed out",
                       p->name, addr, n, handed_out);
-    shadow_free(&b->shadow, &by, addr, addr + n);
-    if (by.found)
-        null_bury(d->world, b->host, n);
-    else
-        dev_pages_unmap(b->host, n);
+    give_up(&b->shadow, &by, addr, addr + n);
+    dev_pages_unmap(b->host, n);
     size_t i = block_index(d, addr) - 1;
     struct block **blocks = d->blocks.p;
     memmove(blocks + i, blocks + i + 1, (d->blocks.n - i - 1) * sizeof *blocks);
@@ -259,7 +251,7 @@ static void null_mark(struct phys *p, uint64_t addr, size_t n, bool live)
         noted = shadow_revive(&b->shadow, addr, addr + n, true);
     } else {
         struct actor_op by = host_op(d->world);
-        shadow_free(&b->shadow, &by, addr, addr + n);
+        give_up(&b->shadow, &by, addr, addr + n);
         noted = shadow_kill(&b->shadow, addr, addr + n);
     }
     b->pooled = noted && (b->pooled || whole);
@@ -279,22 +271,30 @@ static berth_status null_host_alloc(struct phys *p, size_t n, void **out, berth_
 
 static void null_host_free(struct phys *p, void *ptr, size_t n)
 {
-    struct world *w = null_of(p)->world;
-    struct actor_op by = host_op(w);
-    shadow_free(&w->host, &by, (uintptr_t)ptr, (uintptr_t)ptr + n);
-    if (by.found)
-        null_bury(w, ptr, n);
-    else
-        dev_pages_unmap(ptr, n);
+    dev_pages_unmap(ptr, n); /* who still uses it was asked by host_mark() */
     null_of(p)->host_blocks--;
 }
 
-static void null_host_access(struct phys *p, const void *ptr, size_t n, unsigned how)
+static void null_host_access(void *library, const void *ptr, size_t n, unsigned how)
 {
-    struct world *w = null_of(p)->world;
+    struct world *w = library;
     struct actor_op by = host_op(w);
     shadow_check(&w->host, &by, (uintptr_t)ptr, (uintptr_t)ptr + n, how);
     /* Not recorded: all that is queued later comes after what the host did before. */
+}
+
+/* Contents are not watched here: the host writes through pointers and need not say so. */
+static void null_host_mark(void *library, const void *ptr, size_t n, enum dev_host_mark mark)
+{
+    struct world *w = library;
+    uint64_t lo = (uintptr_t)ptr, hi = lo + n;
+    struct actor_op by = host_op(w);
+    if (mark != DEV_HOST_LIVE)
+        give_up(&w->host, &by, lo, hi);
+    if (mark == DEV_HOST_IDLE)
+        (void)shadow_kill(&w->host, lo, hi);
+    else
+        (void)shadow_revive(&w->host, lo, hi, false); /* GONE: anybody's, the OS may reuse it */
 }
 
 static bool null_can_peer(const struct phys *to, const struct phys *from)
@@ -318,6 +318,7 @@ const struct dev_driver driver_null = {
     .host_alloc = null_host_alloc,
     .host_free = null_host_free,
     .host_access = null_host_access,
+    .host_mark = null_host_mark,
     .stream_new = null_stream_new,
     .stream_free = null_stream_free,
     .stream_sync = null_stream_sync,

@@ -13,8 +13,10 @@
  *            is *queued*. Found: a read of bytes whose write is not ordered before it, or that were
  *            not written at all since they were allocated, overwriting what may still be read or
  *            written, freeing what queued work touches, use of freed or unknown memory, leaks at
- *            close. Host memory counts too: copies touch it by themselves, the host says so with
- *            dev_host_access().
+ *            close. Host memory counts too: copies touch it by themselves, memory of the cpu device
+ *            and of dev_host_alloc() is followed, the host says what else it does with
+ *            dev_host_access() and dev_host_gone(). Work that would touch memory which goes
+ *            away is reported and then runs at once, so that a report is all that happens.
  * Threads    as every driver: one thread, except info. */
 #ifndef DEVICE_NULL_NULL_H
 #define DEVICE_NULL_NULL_H
@@ -71,7 +73,7 @@ typedef void null_hazard_fn(void *user, enum null_hazard kind, const char *text)
 struct null_config { /* zero: defaults */
     uint64_t seed;   /* of the drawn order */
     bool lazy;       /* asking an event runs nothing; else each question runs one step */
-    bool strict;     /* a call that makes a hazard fails with BERTH_EDEVICE and queues nothing */
+    bool strict; /* a call to queue that makes a hazard fails, BERTH_EDEVICE; nothing is queued */
     enum null_call fail_call;
     uint64_t fail_at; /* as null_fail() on every device, from its open on; 0: never */
     null_hazard_fn *on_hazard;

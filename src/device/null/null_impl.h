@@ -74,15 +74,8 @@ struct world { /* the library: what all null devices of a set share */
     uint64_t ops, streams; /* numbers given so far */
     size_t queued;
     struct shadow host;
-    struct vec graves; /* struct grave */
     uint64_t hazards[NULL_HAZARD_COUNT];
     char last[512];
-};
-
-struct grave { /* freed while queued work touches it: kept until the end, so that only a report dies
-                */
-    void *ptr;
-    size_t n;
 };
 
 struct null_dev {
@@ -107,7 +100,6 @@ static inline struct null_dev *null_of(struct phys *p)
 /* Counts the call; true when it is the one that fails. */
 bool null_call_fails(struct null_dev *d, enum null_call call, berth_err *err);
 struct block *null_block_at(struct null_dev *d, uint64_t addr); /* the one that contains addr */
-void null_bury(struct world *w, void *ptr, size_t n);
 
 /* hazard.c */
 struct actor_op { /* who is acting now, for records and reports */

@@ -17,6 +17,7 @@ static void slots_come_in_groups(void **state)
         assert_ok(spec_parse_name(text, strlen(text), &name, &err), err); /* can be asked for */
         assert_int_equal(name.indexed, d->indexed);
         assert_true(d->count && d->open && d->close && d->alloc && d->free && d->info);
+        assert_int_equal(!d->host_access, !d->host_mark);
         assert_true(d->copy_h2d && d->copy_d2h && d->copy_d2d);
         assert_int_equal(!d->library_open, !d->library_close);
         assert_int_equal(!d->host_alloc, !d->host_free);

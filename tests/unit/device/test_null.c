@@ -91,6 +91,11 @@ static void stop(struct bench *t, uint64_t hazards)
         assert_ok(call, err_);                                                                     \
     } while (0)
 
+static void *at(uint64_t addr) /* of the cpu device */
+{
+    return (void *)(uintptr_t)addr;
+}
+
 static void expect(struct bench *t, uint64_t count, enum null_hazard kind, const char *a,
                    const char *b)
 {
@@ -409,11 +414,13 @@ static void freed_while_in_use(void **state)
 {
     struct bench *t = start(false);
     (void)state;
-    struct dev_mem m = alloc_on(t->d, t->o, 4096);
+    struct dev_mem m = alloc_on(t->d, t->o, 20 * MIB);
     ok(dev_copy_h2d(t->a, m.addr, t->host, 4096, err));
     dev_free(&m); /* should have been retired */
     expect(t, 1, NULL_FREE_PENDING, "the host frees bytes that queued work touches",
            "written by h2d copy #1");
+    assert_true(dev_trim(t->d).released == 20 * MIB);
+    ok(dev_stream_sync(t->a, err)); /* the segment is gone, the process is not */
     m = alloc_on(t->d, t->o, 4096);
     ok(dev_copy_h2d(t->a, m.addr, t->host, 4096, err));
     ok(dev_stream_sync(t->a, err));
@@ -473,6 +480,159 @@ static void pinned_freed_with_work_queued(void **state)
     null_run(t->d);
     dev_owner_close(o);
     stop(t, 1);
+}
+
+/* ---- host memory: the cpu device, pinned memory, whatever else ---- */
+
+struct donor { /* a bench of its own with cpu memory beside the null device, in ranges of 20 MiB */
+    struct bench t;
+    struct device *cpu;
+    struct dev_stream *cs;
+    struct dev_owner *co;
+    struct dev_mem cm, cn;
+};
+
+static struct donor *donor_open(void)
+{
+    struct donor *x = calloc(1, sizeof *x);
+    assert_non_null(x);
+    struct bench *t = &x->t;
+    struct null_config cfg = { .seed = 7, .lazy = true, .on_hazard = note, .user = t };
+    struct dev_env env = { .null = &cfg };
+    t->set = open_devices("cpu=64m,null:0=64m", &env);
+    x->cpu = devset_at(t->set, 0);
+    x->cs = stream_of(x->cpu);
+    x->co = owner_of(x->cpu, "donor", DEV_WEIGHTS);
+    x->cm = alloc_on(x->cpu, x->co, 20 * MIB);
+    x->cn = alloc_on(x->cpu, x->co, 20 * MIB);
+    t->d = devset_at(t->set, 1);
+    t->a = stream_of(t->d);
+    t->o = owner_of(t->d, "m", DEV_WEIGHTS);
+    t->m = alloc_on(t->d, t->o, 4096);
+    memset(at(x->cm.addr), 5, 4096);
+    return x;
+}
+
+static void donor_close(struct donor *x, uint64_t hazards)
+{
+    struct bench *t = &x->t;
+    null_run(t->d);
+    dev_stream_free(t->a);
+    dev_stream_free(x->cs);
+    dev_free(&t->m);
+    dev_free(&x->cm);
+    dev_free(&x->cn);
+    dev_owner_close(t->o);
+    dev_owner_close(x->co);
+    assert_true(null_hazards(t->d) == hazards);
+    devset_close(t->set);
+    free(x);
+}
+
+static void donor_freed_under_a_copy(void **state)
+{
+    struct donor *x = donor_open();
+    struct bench *t = &x->t;
+    (void)state;
+    uint64_t gone = x->cm.addr;
+    ok(dev_copy_h2d(t->a, t->m.addr, at(gone), 4096, err));
+    dev_free(&x->cm);
+    expect(t, 1, NULL_FREE_PENDING, "the host frees", "read by h2d copy #1 on null:0 stream 1");
+    assert_true(dev_trim(x->cpu).released == 20 * MIB);
+    ok(dev_stream_sync(t->a, err)); /* the pages are gone, the process is not */
+    ok(dev_copy_d2h(t->a, t->back, t->m.addr, 4096, err));
+    ok(dev_stream_sync(t->a, err));
+    assert_int_equal(t->back[4095], 5);
+    donor_close(x, 1);
+}
+
+static void donor_used_after_free(void **state)
+{
+    struct donor *x = donor_open();
+    struct bench *t = &x->t;
+    (void)state;
+    uint64_t addr = x->cm.addr;
+    dev_free(&x->cm); /* the pool keeps the pages */
+    ok(dev_copy_h2d(t->a, t->m.addr, at(addr), 4096, err));
+    expect(t, 1, NULL_USE_FREED, "h2d copy #1", "free is [");
+    ok(dev_copy_h2d(x->cs, x->cn.addr, at(addr), 64, err));
+    expect(t, 2, NULL_USE_FREED, "the host touches bytes that are free", "free is [");
+    ok(dev_stream_sync(t->a, err));
+    x->cm = alloc_on(x->cpu, x->co, 20 * MIB); /* handed out again: fine again */
+    assert_true(x->cm.addr == addr);
+    ok(dev_copy_h2d(t->a, t->m.addr, at(addr), 4096, err));
+    ok(dev_stream_sync(t->a, err));
+    donor_close(x, 2);
+}
+
+static void cpu_work_before_the_event(void **state)
+{
+    struct donor *x = donor_open();
+    struct bench *t = &x->t;
+    size_t n = 64;
+    struct dev_access access[] = { { x->cn.addr, n, DEV_WRITE }, { x->cm.addr, n, DEV_READ } };
+    struct dev_at cm = { x->cpu, x->cm.addr }, cn = { x->cpu, x->cn.addr };
+    (void)state;
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, 4096, err));
+    ok(dev_copy_d2h(t->a, at(x->cm.addr), t->m.addr, 4096, err));
+    ok(dev_copy(x->cs, cn, cm, 64, err)); /* cpu work happens at once, the copy did not */
+    expect(t, 1, NULL_READ_UNWRITTEN, "the host reads", "written by d2h copy #2");
+    ok(dev_copy_h2d(x->cs, x->cm.addr + 4000, t->host, 97, err));
+    expect(t, 2, NULL_OVERWRITE_WRITE, "the host overwrites", "written by d2h copy #2");
+    ok(dev_copy_d2h(x->cs, t->back, x->cm.addr, 1, err));
+    expect(t, 3, NULL_READ_UNWRITTEN, "the host reads", "written by d2h copy #2");
+    ok(dev_launch(x->cs, add_one, &n, access, 2, err));
+    expect(t, 4, NULL_READ_UNWRITTEN, "the host reads", "written by d2h copy #2");
+    struct dev_event *e = event_of(t->d);
+    ok(dev_event_record(e, t->a, err));
+    ok(dev_stream_wait(x->cs, e, err)); /* the way it should be */
+    ok(dev_launch(x->cs, add_one, &n, access, 2, err));
+    ok(dev_copy_d2h(x->cs, t->back, x->cm.addr, 4096, err));
+    dev_event_free(e);
+    donor_close(x, 4);
+}
+
+static void retired_donors_are_fine(void **state)
+{
+    struct donor *x = donor_open();
+    struct bench *t = &x->t;
+    uint64_t freed;
+    (void)state;
+    struct dev_event *e = event_of(t->d);
+    ok(dev_copy_h2d(t->a, t->m.addr, at(x->cm.addr), 4096, err));
+    ok(dev_event_record(e, t->a, err));
+    dev_retire(&x->cm, e); /* cpu memory, waiting for a null event */
+    ok(dev_poll(x->cpu, &freed, err));
+    assert_true(freed == 0);
+    null_run(t->d);
+    ok(dev_poll(x->cpu, &freed, err));
+    assert_true(freed == 20 * MIB);
+    assert_true(dev_trim(x->cpu).released == 20 * MIB);
+    dev_event_free(e);
+    donor_close(x, 0);
+}
+
+static void host_memory_that_goes_away(void **state)
+{
+    struct donor *x = donor_open();
+    struct bench *t = &x->t;
+    struct dev_owner *o = owner_of(x->cpu, "ring", DEV_PINNED);
+    struct dev_host h;
+    (void)state;
+    ok(dev_host_alloc(x->cpu, o, 4096, &h, err)); /* the cpu's own: plain pages */
+    ok(dev_copy_h2d(t->a, t->m.addr, h.ptr, 4096, err));
+    dev_host_free(&h);
+    expect(t, 1, NULL_FREE_PENDING, "the host frees", "read by h2d copy #1");
+    ok(dev_stream_sync(t->a, err));
+    void *file = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(file != MAP_FAILED);
+    ok(dev_copy_h2d(t->a, t->m.addr, file, 4096, err));
+    dev_host_gone(x->cpu, file, 4096); /* any device of the set will do */
+    assert_int_equal(munmap(file, 4096), 0);
+    expect(t, 2, NULL_FREE_PENDING, "the host frees", "read by h2d copy #2");
+    ok(dev_stream_sync(t->a, err));
+    dev_owner_close(o);
+    donor_close(x, 2);
 }
 
 static void leaks_at_close(void **state)
@@ -732,6 +892,11 @@ int main(void)
         cmocka_unit_test(use_after_free),
         cmocka_unit_test(driver_free_with_work_queued),
         cmocka_unit_test(pinned_freed_with_work_queued),
+        cmocka_unit_test(donor_freed_under_a_copy),
+        cmocka_unit_test(donor_used_after_free),
+        cmocka_unit_test(cpu_work_before_the_event),
+        cmocka_unit_test(retired_donors_are_fine),
+        cmocka_unit_test(host_memory_that_goes_away),
         cmocka_unit_test(leaks_at_close),
         cmocka_unit_test(strict_refuses),
         cmocka_unit_test(reports_go_to_the_log_without_a_callback),
