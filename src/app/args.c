@@ -6,6 +6,11 @@
 
 #define NEAREST_MAX 32 /* longer words are not worth guessing */
 
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
+}
+
 /* Edit distance with swaps of neighbours, over words of at most NEAREST_MAX letters. */
 static size_t distance(const char *a, size_t n, const char *b, size_t m)
 {
@@ -16,17 +21,25 @@ static size_t distance(const char *a, size_t n, const char *b, size_t m)
         d[0][j] = j;
     for (size_t i = 1; i <= n; i++)
         for (size_t j = 1; j <= m; j++) {
-            size_t best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            size_t best = d[i - 1][j - 1] + (lower(a[i - 1]) != lower(b[j - 1]));
             if (d[i - 1][j] + 1 < best)
                 best = d[i - 1][j] + 1;
             if (d[i][j - 1] + 1 < best)
                 best = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                d[i - 2][j - 2] + 1 < best)
+            if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+                lower(a[i - 2]) == lower(b[j - 1]) && d[i - 2][j - 2] + 1 < best)
                 best = d[i - 2][j - 2] + 1;
             d[i][j] = best;
         }
     return d[n][m];
+}
+
+static bool begins(const char *word, const char *candidate)
+{
+    size_t i = 0;
+    while (word[i] && lower(word[i]) == lower(candidate[i]))
+        i++;
+    return !word[i];
 }
 
 void nearest_try(struct nearest *n, const char *candidate)
@@ -35,12 +48,38 @@ void nearest_try(struct nearest *n, const char *candidate)
     if (!a || a > NEAREST_MAX || b > NEAREST_MAX)
         return;
     size_t far = distance(n->word, a, candidate, b), longer = a > b ? a : b;
-    if (a >= 3 && !strncmp(n->word, candidate, a)) /* the start of it: as good as one slip */
+    if (a >= 3 && begins(n->word, candidate)) /* the start of it: as good as one slip */
         far = 1;
     if (far * 3 <= longer && (!n->best || far < n->distance)) {
         n->best = candidate;
         n->distance = far;
     }
+}
+
+bool suggest(struct str *out, const char *word, const char *(*at)(size_t i))
+{
+    struct nearest near = { .word = word };
+    size_t begun = 0, said = 0;
+    for (size_t i = 0; at(i); i++) {
+        nearest_try(&near, at(i));
+        begun += strlen(word) >= 2 && begins(word, at(i));
+    }
+    if (!begun) {
+        if (near.best)
+            str_addf(out, ", did you mean '%s'?", near.best);
+        return near.best;
+    }
+    for (size_t i = 0; at(i); i++)
+        if (begins(word, at(i))) {
+            str_addf(out, "%s'%s'",
+                     !said               ? ", did you mean "
+                     : said + 1 == begun ? " or "
+                                         : ", ",
+                     at(i));
+            said++;
+        }
+    str_addc(out, '?');
+    return true;
 }
 
 static const struct opt *find(const struct opts *o, const char *name, size_t len)

@@ -45,12 +45,16 @@ struct str;
 void args_help(const struct opts *o, struct str *out);
 
 /* The candidate that looks most like `word`, or NULL when none is close: at most a third of its
- * letters differ (inserted, dropped, changed or swapped). */
+ * letters differ (inserted, dropped, changed or swapped; upper and lower case are equal). */
 struct nearest {
     const char *word; /* in */
     const char *best; /* out: NULL when nothing is close */
     size_t distance;  /* of best */
 };
 void nearest_try(struct nearest *n, const char *candidate);
+
+/* Appends ", did you mean 'a'?" with all of at(0), at(1), ... up to NULL that `word` begins, or
+ * else with the nearest. False: nothing is close, and nothing was appended. */
+bool suggest(struct str *out, const char *word, const char *(*at)(size_t i));
 
 #endif

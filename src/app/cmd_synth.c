@@ -36,18 +36,28 @@ static void job_release(struct job *j)
 
 /* ---- what to write: each returns 0 or the exit code of a mistake it named ---- */
 
-static int unknown_preset(struct app *a, const char *name)
+static const char *preset_name(size_t i)
 {
-    struct nearest near = { .word = name };
-    struct str all = { 0 };
-    for (size_t i = 0; i < preset_count(); i++) {
-        nearest_try(&near, preset_at(i)->name);
-        str_addf(&all, "%s%s", i ? ", " : "", preset_at(i)->name);
-    }
-    int code = near.best
-                   ? app_usage(a, "unknown preset '%.80s', did you mean '%s'?", name, near.best)
-                   : app_usage(a, "unknown preset '%.80s'; there are %s", name, str_c(&all));
-    str_release(&all);
+    return i < preset_count() ? preset_at(i)->name : NULL;
+}
+
+/* The i-th type that can be written, in some format. */
+static const char *writable_name(size_t i)
+{
+    for (int t = 0; t < DT_COUNT; t++)
+        if (synth_can((enum dtype)t, NULL) && !i--)
+            return dtype_name((enum dtype)t);
+    return NULL;
+}
+
+static int unknown(struct app *a, const char *what, const char *name, const char *(*at)(size_t i))
+{
+    struct str more = { 0 };
+    if (!suggest(&more, name, at))
+        for (size_t i = 0; at(i); i++)
+            str_addf(&more, "%s%s", i ? ", " : "; there are ", at(i));
+    int code = app_usage(a, "unknown %s '%.80s'%s", what, name, str_c(&more));
+    str_release(&more);
     return code;
 }
 
@@ -55,15 +65,7 @@ static int choose_dtype(struct app *a, const struct options *o, struct job *j)
 {
     const char *name = o->dtype ? o->dtype : "f32";
     j->dtype = dtype_by_name(name, strlen(name));
-    if (j->dtype != DT_NONE)
-        return APP_OK;
-    struct str can = { 0 };
-    for (int t = 0; t < DT_COUNT; t++)
-        if (synth_can((enum dtype)t, NULL))
-            str_addf(&can, " %s", dtype_name((enum dtype)t));
-    int code = app_usage(a, "unknown dtype '%.80s'; there are%s", name, str_c(&can));
-    str_release(&can);
-    return code;
+    return j->dtype != DT_NONE ? APP_OK : unknown(a, "dtype", name, writable_name);
 }
 
 /* What a type is written in when nobody says: safetensors if it can, else the first that can. */
@@ -75,29 +77,39 @@ static const struct weights_writer *default_format(enum dtype t)
     return f ? f : weights_writer_at(0); /* none can: synth_init() will say so */
 }
 
-static void list_formats(struct str *t, const char *prefix)
+static const char *format_name(size_t i)
 {
-    const struct weights_writer *f;
-    for (size_t i = 0; (f = weights_writer_at(i)); i++)
-        str_addf(t, "%s%s%s", i ? ", " : "", prefix, f->name);
+    const struct weights_writer *f = weights_writer_at(i);
+    return f ? f->name : NULL;
+}
+
+static int ending_says_nothing(struct app *a, const char *path)
+{
+    struct str all = { 0 };
+    for (size_t i = 0; format_name(i); i++)
+        str_addf(&all, "%s.%s", i ? ", " : "", format_name(i));
+    int code = app_usage(a, "'%.200s' ends in none of %s: say which format with --format", path,
+                         str_c(&all));
+    str_release(&all);
+    return code;
 }
 
 /* --format, else the ending of --output, else what can hold the type. */
 static int choose_format(struct app *a, const struct options *o, struct job *j)
 {
+    const struct weights_writer *ending = o->output ? weights_writer_by_path(o->output) : NULL;
+    if (o->output && !strcmp(o->output, "-"))
+        return app_usage(a, "standard output is not supported: give a file name");
     j->format = o->format   ? weights_writer_find(o->format)
-                : o->output ? weights_writer_by_path(o->output)
+                : o->output ? ending
                             : default_format(j->dtype);
-    if (j->format)
-        return APP_OK;
-    struct str all = { 0 };
-    list_formats(&all, o->format ? "" : ".");
-    int code = o->format
-                   ? app_usage(a, "unknown format '%.80s'; there are %s", o->format, str_c(&all))
-                   : app_usage(a, "'%.200s' ends in none of %s: say which format with --format",
-                               o->output, str_c(&all));
-    str_release(&all);
-    return code;
+    if (!j->format)
+        return o->format ? unknown(a, "format", o->format, format_name)
+                         : ending_says_nothing(a, o->output);
+    if (ending && ending != j->format)
+        return app_usage(a, "'%.200s' ends like a %s file, but --format says %s", o->output,
+                         ending->name, j->format->name);
+    return APP_OK;
 }
 
 /* Without --output the file is called after the preset, or after the keys file, in this folder. */
@@ -125,20 +137,25 @@ static int read_keys(struct app *a, const struct options *o, struct job *j)
         return app_usage(a, "give --preset NAME or --keys FILE%s; --list shows the presets",
                          o->preset ? ", not both" : "");
     if (o->preset && !(j->preset = preset_find(o->preset)))
-        return unknown_preset(a, o->preset);
+        return unknown(a, "preset", o->preset, preset_name);
     berth_err err;
     if (j->preset ? preset_keys(j->preset, &j->keys, &err) : keys_read(o->keys, &j->keys, &err))
         return app_fail(a, &err);
     return APP_OK;
 }
 
-static int refuse_overwrite(struct app *a, const struct options *o, const char *path)
+/* Only regular files are replaced, and only when told to. */
+static int check_place(struct app *a, const struct options *o, const char *path)
 {
     struct stat st;
     berth_err err;
-    if (o->force || lstat(path, &st))
+    if (!stat(path, &st) && !S_ISREG(st.st_mode))
+        err_set(&err, BERTH_EINVAL, "%s: is %s", path,
+                S_ISDIR(st.st_mode) ? "a directory" : "no regular file");
+    else if (!o->force && !lstat(path, &st))
+        err_set(&err, BERTH_EBUSY, "%s: exists already; --force replaces it", path);
+    else
         return APP_OK;
-    err_set(&err, BERTH_EBUSY, "%s: exists already; --force replaces it", path);
     return app_fail(a, &err);
 }
 
@@ -178,45 +195,92 @@ static berth_status write_file(const struct app *a, const struct job *j, struct 
     return s;
 }
 
-static int report(const struct app *a, const struct options *o, const struct job *j,
-                  uint64_t elapsed_ns, size_t threads)
+/* How many tensors have which type; the type asked for may have found none. */
+struct types {
+    uint64_t tensors[DT_COUNT];
+};
+
+static struct types count_types(const struct job *j)
 {
-    const char *path = str_c(&j->output);
-    double seconds = (double)elapsed_ns * 1e-9;
-    double rate = seconds > 0 ? (double)j->synth.bytes * 1e-9 / seconds : 0;
-    struct stat st = { 0 };
-    stat(path, &st); /* just written; 0 if somebody took it away */
-    log_info(&a->log, "synth.done",
-             "file=\"%s\" bytes=%" PRIu64 " seconds=%.3f gb_s=%.2f threads=%zu", path,
-             (uint64_t)st.st_size, seconds, rate, threads);
-    if (!o->json) {
-        char size[STR_BYTES_MAX];
-        struct str t = { 0 };
-        term_safe(&t, path, strlen(path), 0);
-        str_addf(&t, ": %zu tensors, ", j->keys.n);
-        term_short_number(&t, j->keys.params);
-        str_addf(&t, " parameters, %s, %s, %s", dtype_name(j->dtype), j->format->name,
-                 str_bytes((uint64_t)st.st_size, size));
-        if (elapsed_ns > PROGRESS_DELAY_NS)
-            str_addf(&t, ", %.1f s, %.2f GB/s", seconds, rate);
-        puts(str_c(&t));
-        str_release(&t);
-        return APP_OK;
+    struct types t = { 0 };
+    for (size_t i = 0; i < j->keys.n; i++)
+        t.tensors[j->synth.spec[i].dtype]++;
+    return t;
+}
+
+static void type_text(struct str *out, const struct job *j)
+{
+    const struct types types = count_types(j);
+    if (types.tensors[j->dtype] || !j->keys.n) {
+        str_adds(out, dtype_name(j->dtype));
+        return;
     }
-    struct jsonout out = { .out = stdout };
+    const char *comma = "";
+    for (int t = 0; t < DT_COUNT; t++)
+        if (types.tensors[t]) {
+            str_addf(out, "%s%s", comma, dtype_name((enum dtype)t));
+            comma = " and ";
+        }
+    str_addf(out, " (no tensor is fit for %s)", dtype_name(j->dtype));
+}
+
+static void report_text(const struct job *j, uint64_t file_bytes, uint64_t elapsed_ns)
+{
+    char text[STR_BYTES_MAX];
+    struct str t = { 0 };
+    double seconds = (double)elapsed_ns * 1e-9;
+    term_safe(&t, str_c(&j->output), j->output.n, 0);
+    str_adds(&t, ": ");
+    term_count(&t, j->keys.n, "tensor");
+    str_adds(&t, ", ");
+    term_short_number(&t, j->keys.params);
+    str_addf(&t, " parameter%s, ", j->keys.params == 1 ? "" : "s");
+    type_text(&t, j);
+    str_addf(&t, ", %s, %s", j->format->name, str_bytes(file_bytes, text));
+    if (elapsed_ns > PROGRESS_DELAY_NS)
+        str_addf(&t, ", %.1f s, %s/s", seconds,
+                 str_bytes((uint64_t)((double)j->synth.bytes / seconds), text));
+    puts(str_c(&t));
+    str_release(&t);
+}
+
+static int report_json(struct app *a, const struct job *j, uint64_t file_bytes, uint64_t elapsed_ns,
+                       size_t threads)
+{
+    const struct types types = count_types(j);
+    struct jsonout out;
+    app_json_begin(a, &out);
     jsonout_open(&out, NULL, '{');
-    jsonout_str(&out, "file", path);
+    jsonout_str(&out, "file", str_c(&j->output));
     jsonout_str(&out, "preset", j->preset ? j->preset->name : NULL);
     jsonout_str(&out, "format", j->format->name);
     jsonout_str(&out, "dtype", dtype_name(j->dtype));
+    jsonout_open_flat(&out, "dtypes", '{');
+    for (int t = 0; t < DT_COUNT; t++)
+        if (types.tensors[t])
+            jsonout_u64(&out, dtype_name((enum dtype)t), types.tensors[t]);
+    jsonout_close(&out, '}');
     jsonout_u64(&out, "tensors", j->keys.n);
     jsonout_u64(&out, "parameters", j->keys.params);
-    jsonout_u64(&out, "bytes", (uint64_t)st.st_size);
+    jsonout_u64(&out, "bytes", file_bytes);
     jsonout_u64(&out, "data_bytes", j->synth.bytes);
-    jsonout_f64(&out, "seconds", seconds);
+    jsonout_f64(&out, "seconds", (double)elapsed_ns * 1e-9);
     jsonout_u64(&out, "threads", threads);
     jsonout_close(&out, '}');
-    return jsonout_end(&out) ? APP_OK : APP_FAILED;
+    return app_json_end(a, &out, APP_OK);
+}
+
+static int report(struct app *a, const struct job *j, uint64_t elapsed_ns, size_t threads)
+{
+    const char *path = str_c(&j->output);
+    struct stat st = { 0 };
+    stat(path, &st); /* just written; 0 if somebody took it away */
+    log_info(&a->log, "synth.done", "bytes=%" PRIu64 " seconds=%.3f threads=%zu file=\"%s\"",
+             (uint64_t)st.st_size, (double)elapsed_ns * 1e-9, threads, path);
+    if (a->json)
+        return report_json(a, j, (uint64_t)st.st_size, elapsed_ns, threads);
+    report_text(j, (uint64_t)st.st_size, elapsed_ns);
+    return APP_OK;
 }
 
 static int make(struct app *a, const struct options *o, struct job *j)
@@ -233,7 +297,7 @@ static int make(struct app *a, const struct options *o, struct job *j)
         return app_fail(a, &err);
     }
     const char *path = str_c(&j->output);
-    code = refuse_overwrite(a, o, path);
+    code = check_place(a, o, path);
     if (code)
         return code;
     if (synth_init(&j->synth, &j->keys, j->dtype, j->format, j->preset ? j->preset->hiprec : NULL,
@@ -246,10 +310,15 @@ static int make(struct app *a, const struct options *o, struct job *j)
     struct tpool *pool;
     if (tpool_new((size_t)o->threads, &pool, &err))
         return app_fail(a, &err);
+    size_t threads = tpool_size(pool);
+    log_info(&a->log, "synth.start",
+             "tensors=%zu params=%" PRIu64 " data_bytes=%" PRIu64
+             " dtype=%s format=%s threads=%zu file=\"%s\"",
+             j->keys.n, j->keys.params, j->synth.bytes, dtype_name(j->dtype), j->format->name,
+             threads, path);
     uint64_t start = clock_mono_ns(a->clock);
     berth_status s = write_file(a, j, pool, &err);
     uint64_t elapsed = clock_mono_ns(a->clock) - start;
-    size_t threads = tpool_size(pool);
     tpool_free(pool);
     if (s) {
         if (s == BERTH_ECANCELED)
@@ -258,77 +327,162 @@ static int make(struct app *a, const struct options *o, struct job *j)
             err_add(&err, "%s", path);
         code = app_fail(a, &err);
     } else {
-        code = report(a, o, j, elapsed, threads);
+        code = report(a, j, elapsed, threads);
     }
     return signals_caught() ? APP_SIGNAL + signals_caught() : code;
 }
 
 /* ---- --list ---- */
 
-static const enum dtype listed[] = { DT_F32, DT_BF16, DT_F8_E4M3, DT_Q8_0, DT_Q4_0 };
+#define SIZE_COLUMNS 9 /* of a size in the list, with the blank in front */
 
-static berth_status list_one(struct app *a, const struct preset *p, struct jsonout *json,
+struct list {                            /* what every line of the list shares */
+    const struct weights_writer *format; /* NULL: what the type is usually written in */
+    enum dtype dtype[DT_COUNT];          /* the sizes that are shown */
+    size_t n;
+    int name; /* columns */
+    struct jsonout json;
+};
+
+/* Only the one that was asked for; otherwise JSON has them all, and people get a few that differ:
+ * as many of those as fit on a line. */
+static void choose_columns(const struct app *a, const struct options *o, enum dtype dtype,
+                           struct list *l)
+{
+    static const enum dtype shown[] = { DT_F32, DT_F16, DT_BF16, DT_Q8_0, DT_Q4_K };
+    for (size_t i = 0; i < preset_count(); i++) {
+        int n = (int)strlen(preset_at(i)->name);
+        l->name = n > l->name ? n : l->name;
+    }
+    if (o->dtype) {
+        l->dtype[l->n++] = dtype;
+        return;
+    }
+    size_t room = (size_t)(a->out.width - l->name - 16) / SIZE_COLUMNS;
+    for (size_t i = 0; i < (a->json ? DT_COUNT : ARRAY_LEN(shown)); i++) {
+        enum dtype t = a->json ? (enum dtype)i : shown[i];
+        if (synth_can(t, l->format) && (a->json || l->n < room))
+            l->dtype[l->n++] = t;
+    }
+}
+
+static berth_status list_sizes(struct list *l, const struct preset *p, const struct keys *k,
+                               uint64_t *bytes, berth_err *err)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        struct synth y = { 0 };
+        if (synth_init(&y, k, l->dtype[i], l->format ? l->format : default_format(l->dtype[i]),
+                       p->hiprec, NULL, err))
+            return err->code;
+        bytes[i] = y.bytes;
+        synth_release(&y);
+    }
+    return BERTH_OK;
+}
+
+static void list_json(struct list *l, const struct preset *p, const struct keys *k,
+                      const uint64_t *bytes)
+{
+    struct jsonout *j = &l->json;
+    jsonout_open(j, NULL, '{');
+    jsonout_str(j, "preset", p->name);
+    jsonout_str(j, "about", p->about);
+    jsonout_str(j, "architecture", p->arch);
+    jsonout_u64(j, "tensors", k->n);
+    jsonout_u64(j, "parameters", k->params);
+    jsonout_open_flat(j, "data_bytes", '{');
+    for (size_t i = 0; i < l->n; i++)
+        jsonout_u64(j, dtype_name(l->dtype[i]), bytes[i]);
+    jsonout_close(j, '}');
+    jsonout_close(j, '}');
+}
+
+/* The description stands below: beside the sizes there is no room for it. */
+static void list_text(const struct app *a, const struct list *l, const struct preset *p,
+                      const struct keys *k, const uint64_t *bytes)
+{
+    struct str line = { 0 }, params = { 0 };
+    char size[STR_BYTES_MAX];
+    term_short_number(&params, k->params);
+    str_addf(&line, "%-*s %7zu %7s", l->name, p->name, k->n, str_c(&params));
+    for (size_t i = 0; i < l->n; i++)
+        str_addf(&line, "%*s", SIZE_COLUMNS, str_bytes(bytes[i], size));
+    str_adds(&line, term_style(&a->out, STYLE_DIM));
+    term_wrap(&line, p->about, 4, (size_t)a->out.width);
+    printf("%s%s\n", str_c(&line), term_style(&a->out, STYLE_RESET));
+    str_release(&line);
+    str_release(&params);
+}
+
+static berth_status list_one(const struct app *a, struct list *l, const struct preset *p,
                              berth_err *err)
 {
     struct keys k = { 0 };
-    berth_status s = preset_keys(p, &k, err);
-    if (s)
-        return s;
-    struct str line = { 0 }, params = { 0 };
-    if (json) {
-        jsonout_open(json, NULL, '{');
-        jsonout_str(json, "preset", p->name);
-        jsonout_str(json, "about", p->about);
-        jsonout_str(json, "architecture", p->arch);
-        jsonout_u64(json, "tensors", k.n);
-        jsonout_u64(json, "parameters", k.params);
-        jsonout_open_flat(json, "data_bytes", '{');
-    }
-    term_short_number(&params, k.params);
-    str_addf(&line, "%-14s %7zu %9s ", p->name, k.n, str_c(&params));
-    for (size_t i = 0; !s && i < ARRAY_LEN(listed); i++) {
-        struct synth y = { 0 };
-        char size[STR_BYTES_MAX];
-        s = synth_init(&y, &k, listed[i], default_format(listed[i]), p->hiprec, NULL, err);
-        str_addf(&line, " %9s", str_bytes(y.bytes, size));
-        if (json)
-            jsonout_u64(json, dtype_name(listed[i]), y.bytes);
-        synth_release(&y);
-    }
-    if (json) {
-        jsonout_close(json, '}');
-        jsonout_close(json, '}');
-    } else {
-        printf("%s  %s%s%s\n", str_c(&line), term_style(&a->out, STYLE_DIM), p->about,
-               term_style(&a->out, STYLE_RESET));
-    }
-    str_release(&line);
-    str_release(&params);
+    uint64_t bytes[DT_COUNT];
+    if (preset_keys(p, &k, err))
+        return err->code;
+    berth_status s = list_sizes(l, p, &k, bytes, err);
+    if (!s && a->json)
+        list_json(l, p, &k, bytes);
+    else if (!s)
+        list_text(a, l, p, &k, bytes);
     keys_release(&k);
     return s;
 }
 
-static int list(struct app *a, bool json)
+/* Asks the maker itself, with a model that has no tensors, so that the message is its own. */
+static berth_status check_type(enum dtype t, const struct weights_writer *format, berth_err *err)
 {
-    struct jsonout out = { .out = stdout };
+    const struct keys none = { 0 };
+    struct synth y;
+    berth_status s = synth_init(&y, &none, t, format ? format : default_format(t), NULL, NULL, err);
+    synth_release(&y);
+    return s;
+}
+
+static void list_head(const struct app *a, const struct list *l)
+{
+    printf("%s%-*s %7s %7s", term_style(&a->out, STYLE_BOLD), l->name, "preset", "tensors",
+           "params");
+    for (size_t i = 0; i < l->n; i++)
+        printf("%*s", SIZE_COLUMNS, dtype_name(l->dtype[i]));
+    printf("%s\n", term_style(&a->out, STYLE_RESET));
+}
+
+static int list(struct app *a, const struct options *o)
+{
+    struct list l = { 0 };
+    struct job j = { 0 };
     berth_err err;
-    berth_status s = BERTH_OK;
-    if (json) {
-        jsonout_open(&out, NULL, '[');
+    int code = choose_dtype(a, o, &j);
+    if (code)
+        return code;
+    if (o->format && !(l.format = weights_writer_find(o->format)))
+        return unknown(a, "format", o->format, format_name);
+    if (o->dtype && check_type(j.dtype, l.format, &err))
+        return app_usage(a, "%s", err.msg);
+    choose_columns(a, o, j.dtype, &l);
+    if (a->json) {
+        app_json_begin(a, &l.json);
+        jsonout_open(&l.json, NULL, '[');
     } else {
-        printf("%s%-14s %7s %9s ", term_style(&a->out, STYLE_BOLD), "preset", "tensors", "params");
-        for (size_t i = 0; i < ARRAY_LEN(listed); i++)
-            printf(" %9s", dtype_name(listed[i]));
-        printf("%s\n", term_style(&a->out, STYLE_RESET));
+        list_head(a, &l);
     }
-    for (size_t i = 0; !s && i < preset_count(); i++)
-        s = list_one(a, preset_at(i), json ? &out : NULL, &err);
-    bool whole = true;
-    if (json) {
-        jsonout_close(&out, ']');
-        whole = jsonout_end(&out);
+    for (size_t i = 0; !code && i < preset_count(); i++)
+        if (list_one(a, &l, preset_at(i), &err)) {
+            if (a->json) {
+                jsonout_open(&l.json, NULL, '{');
+                jsonout_str(&l.json, "preset", preset_at(i)->name);
+                app_json_error(&l.json, &err);
+                jsonout_close(&l.json, '}');
+            }
+            code = app_fail(a, &err);
+        }
+    if (a->json) {
+        jsonout_close(&l.json, ']');
+        code = app_json_end(a, &l.json, code);
     }
-    return s ? app_fail(a, &err) : whole ? APP_OK : APP_FAILED;
+    return code;
 }
 
 static int run(struct app *a, int argc, char **argv)
@@ -345,13 +499,13 @@ static int run(struct app *a, int argc, char **argv)
           .letter = 'k',
           .kind = OPT_TEXT,
           .value = "FILE",
-          .help = "a JSON file: {\"tensor name\": [dims, outermost first], ...}",
+          .help = "a JSON file: {\"tensor name\": [dims, outermost first]}",
           .to = &o.keys },
         { .name = "dtype",
           .letter = 'd',
           .kind = OPT_TEXT,
           .value = "TYPE",
-          .help = "f32 (default), f16, bf16, f8_e4m3, q8_0, q4_0, ...",
+          .help = "how weights are stored, see below; default: f32",
           .to = &o.dtype },
         { .name = "format",
           .letter = 'f',
@@ -363,7 +517,7 @@ static int run(struct app *a, int argc, char **argv)
           .letter = 'o',
           .kind = OPT_TEXT,
           .value = "FILE",
-          .help = "where to write; default: <preset>.<format> in this folder",
+          .help = "where to write; default: see below",
           .to = &o.output },
         { .name = "threads",
           .letter = 'j',
@@ -374,7 +528,9 @@ static int run(struct app *a, int argc, char **argv)
           .min = 1,
           .max = THREADS_MAX },
         { .name = "force", .help = "replace an existing file", .to = &o.force },
-        { .name = "list", .help = "show the presets with their sizes and stop", .to = &o.list },
+        { .name = "list",
+          .help = "show the presets and their sizes, with -d in that type",
+          .to = &o.list },
         { .name = "json", .help = "print the result, or the list, as JSON", .to = &o.json },
     };
     int n, code;
@@ -383,24 +539,59 @@ static int run(struct app *a, int argc, char **argv)
     if (n)
         return app_usage(a, "unexpected argument '%.80s' (the file is given with --output)",
                          argv[0]);
+    a->json = o.json;
     if (o.list)
-        return list(a, o.json);
+        return list(a, &o);
     struct job j = { 0 };
     code = make(a, &o, &j);
     job_release(&j);
     return code;
 }
 
+static void add_types(struct str *out, const char *what, size_t columns,
+                      const struct weights_writer *f, bool can)
+{
+    struct str names = { 0 }, text = { 0 };
+    for (int t = 0; t < DT_COUNT; t++)
+        if (synth_can((enum dtype)t, f) == can)
+            str_addf(&names, " %s", dtype_name((enum dtype)t));
+    term_wrap(&text, str_c(&names), columns + 4, 80);
+    /* the first line continues behind the label */
+    str_addf(out, "  %-*s  %s\n", (int)columns, what,
+             text.n > columns + 5 ? str_c(&text) + columns + 5 : "");
+    str_release(&names);
+    str_release(&text);
+}
+
+static void tables(struct str *out)
+{
+    static const char others[] = "read-only";
+    size_t columns = sizeof others - 1;
+    for (size_t i = 0; format_name(i); i++)
+        columns = strlen(format_name(i)) > columns ? strlen(format_name(i)) : columns;
+    str_adds(out, "\nTypes that can be written (upper or lower case), and those that cannot:\n");
+    for (size_t i = 0; format_name(i); i++)
+        add_types(out, format_name(i), columns, weights_writer_at(i), true);
+    add_types(out, others, columns, NULL, false);
+}
+
 const struct command command_synth = {
     .name = "synth",
     .about = "write a synthetic model file: weights that follow from their names",
-    .usage = "(--preset NAME | --keys FILE) [--dtype TYPE] [--output FILE] ...",
-    .more =
-        "The same names and shapes give the same bytes on every machine.\n"
-        "safetensors files hold one dtype throughout. GGUF files follow ComfyUI-GGUF: tensors\n"
-        "with fewer than two dimensions or at most 1024 elements stay F32; with a quant dtype,\n"
-        "sensitive tensors (the model's inputs and outputs) and those that do not fill whole\n"
-        "blocks stay F16; general.architecture is set for presets that have one.\n"
-        "The file appears when it is whole; an interrupted run leaves nothing behind.\n",
+    .usage = "(--preset NAME | --keys FILE) [--dtype TYPE] [--output FILE]",
+    .more = "The same names and shapes give the same bytes on every machine.\n"
+            "Without --output the file is called after the preset, or after the keys file\n"
+            "without its .json, and stands in this folder. Without --format the ending of\n"
+            "--output decides, or else the type: safetensors, and gguf for quant types.\n"
+            "safetensors files hold one dtype throughout. GGUF files follow ComfyUI-GGUF:\n"
+            "tensors with fewer than two dimensions or at most 1024 elements stay F32; with a\n"
+            "quant dtype, sensitive tensors (the model's inputs and outputs) and those that\n"
+            "do not fill whole blocks stay F16; general.architecture is set for presets that\n"
+            "have one.\n"
+            "The file appears when it is whole; an interrupted run leaves nothing behind.\n\n"
+            "JSON: file, preset, format, dtype, dtypes (tensors of each), tensors,\n"
+            "parameters, bytes, data_bytes, seconds, threads; with --list an array with the\n"
+            "data_bytes of every type. A failure is {\"error\": {\"code\", \"message\"}}.\n",
+    .tables = tables,
     .run = run,
 };

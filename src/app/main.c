@@ -22,14 +22,18 @@ static const struct command *find_command(const char *name)
     return NULL;
 }
 
+static const char *command_name(size_t i)
+{
+    return i < ARRAY_LEN(commands) ? commands[i]->name : NULL;
+}
+
 static int unknown_command(struct app *a, const char *name)
 {
-    struct nearest near = { .word = name };
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-        nearest_try(&near, commands[i]->name);
-    if (near.best)
-        return app_usage(a, "unknown command '%.80s', did you mean '%s'?", name, near.best);
-    return app_usage(a, "unknown command '%.80s'", name);
+    struct str near = { 0 };
+    suggest(&near, name, command_name);
+    int code = app_usage(a, "unknown command '%.80s'%s", name, str_c(&near));
+    str_release(&near);
+    return code;
 }
 
 static void print_overview(struct app *a)

@@ -16,6 +16,7 @@ for cmd in inspect synth devices version; do
     out_has "--json"
     out_has "-h, --help"
     cp .out text
+    awk 'length($0) > 80 { exit 1 }' .out || fail "the help of $cmd is too wide"
     run 0 help $cmd
     cmp -s .out text || fail "'berth help $cmd' differs from 'berth $cmd --help'"
 done

@@ -53,6 +53,22 @@ run 0 synth --preset t5-tiny --dtype f16 --force
 [ "$sum" != "$(cksum < t5-tiny.safetensors)" ] || fail "--force did not replace it"
 rm t5-tiny.safetensors
 
+# what the report says when the type found no tensor, and of one tensor
+echo '{"a.bias": [64], "b.bias": [32]}' > vec.json
+run 0 synth --keys vec.json --dtype q8_0
+out_has '^vec.gguf: 2 tensors, .* F32 (no tensor is fit for Q8_0), gguf'
+run 0 synth --keys vec.json --dtype q8_0 --json --force
+json dtype Q8_0
+json dtypes/F32 2
+json dtypes/# 1
+echo '{"a.bias": [64]}' > vec.json
+run 0 synth --keys vec.json --force -o vec.gguf
+out_has ': 1 tensor, '
+"$berth" --log-level info --log-json synth --keys vec.json --force -o vec.gguf > .out 2> .err || fail "with a log"
+err_has '"event":"synth.start".*"tensors":"1"'
+err_has '"event":"synth.done"'
+rm vec.json vec.gguf
+
 # keys from a file
 cat > my.json << 'EOF'
 {"a.weight": [64, 64], "a.bias": [64], "b.weight": [3, 3, 8, 8, 2], "s": [], "none": [0, 4]}
@@ -90,6 +106,12 @@ run 2 synth --preset a --keys b
 err_has 'not both'
 run 2 synth --preset sd15-tyni
 err_has "unknown preset 'sd15-tyni', did you mean 'sd15-tiny'?"
+run 2 synth --preset flux
+err_has "did you mean 'flux-tiny', 'flux-dev' or 'flux-tiny-vae'?"
+for how in 'q4k Q4_K' 'fp16 F16' 'q4_k_m Q4_K' 'Q8-0 Q8_0'; do
+    run 2 synth --preset t5-tiny --dtype ${how% *}
+    err_has "unknown dtype '${how% *}', did you mean '${how#* }'?"
+done
 run 2 synth --preset whatever
 err_has 'there are sd15-tiny,'
 run 2 synth --preset t5-tiny --dtype q9
@@ -108,6 +130,12 @@ run 2 synth --preset t5-tiny --format pickle
 err_has "unknown format 'pickle'"
 run 2 synth --preset t5-tiny -o x.bin
 err_has 'say which format with --format'
+run 2 synth --preset t5-tiny -f gguf -o c.safetensors
+err_has "'c.safetensors' ends like a safetensors file, but --format says gguf"
+run 2 synth --preset t5-tiny -f gguf -o -
+err_has 'standard output is not supported'
+run 2 synth --list --dtype q6_k
+err_has 'cannot make Q6_K'
 run 2 synth --preset t5-tiny --threads 0
 err_has 'threads'
 run 2 synth --preset t5-tiny --output
@@ -118,9 +146,16 @@ only_files
 run 1 synth --preset t5-tiny -o no/such/folder/x.gguf
 err_has 'no/such/folder/x.gguf'
 mkdir folder.gguf
-run 1 synth --preset t5-tiny -o folder.gguf --force
-err_has 'folder.gguf'
+for force in '' --force; do
+    run 1 synth --preset t5-tiny -o folder.gguf $force
+    err_has 'folder.gguf: is a directory'
+done
 rmdir folder.gguf
+run 1 synth --preset t5-tiny -f gguf -o /dev/null
+err_has '/dev/null: is no regular file'
+run 1 synth --preset t5-tiny -o no/such/folder/x.gguf --json
+[ "$("$jsonget" .out error/code)" != "" ] || fail "no error in the JSON"
+err_has 'no/such/folder/x.gguf'
 if [ -c /dev/full ]; then
     run 1 synth --preset t5-tiny --format gguf -o /dev/full --force
     err_has '/dev/full'
@@ -138,6 +173,25 @@ only_files
 # --list, also as JSON; the full-size ones have their real sizes
 run 0 synth --list
 for p in sd15-tiny sd15 sdxl-tiny flux-tiny flux-dev; do out_has "^$p "; done
+out_has '^preset .* F16 .* Q4_K'
+for width in 40 80; do
+    COLUMNS=$width "$berth" synth --list > .out || fail "--list on $width columns"
+    awk -v w=$width 'length($0) > w { exit 1 }' .out || fail "--list is wider than $width columns"
+done
+run 0 synth --list --dtype q4_0
+out_has '^preset .* Q4_0$'
+# the help text names the types that can be written, and no others
+run 0 help synth
+cp .out help
+for t in $(sed -n 's/^  safetensors //p' help); do
+    run 0 synth --preset t5-tiny --dtype $t -o x.safetensors --force
+done
+for t in $(sed -n 's/^  gguf //p' help); do run 0 synth --preset t5-tiny --dtype $t -o x.gguf --force; done
+for t in $(sed -n '/^  read-only/,$p' help | sed 's/read-only//'); do
+    run 2 synth --preset t5-tiny --dtype $t --force
+    err_has "cannot make $t"
+done
+rm x.gguf x.safetensors help
 run 0 synth --list --json
 i=0
 while [ $i -lt "$("$jsonget" .out '#')" ]; do

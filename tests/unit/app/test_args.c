@@ -202,12 +202,46 @@ static void nearest_words(void **state)
     assert_string_equal(nearest_of("a-word-that-is-much-longer-than-anything-there-is"), "");
 }
 
+static const char *model_name(size_t i)
+{
+    static const char *const names[] = {
+        "flux-tiny", "flux-dev", "flux-vae", "sd15", "Q4_K", NULL
+    };
+    return names[i];
+}
+
+static void suggestions(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *word, *want;
+    } cases[] = {
+        { "flux", ", did you mean 'flux-tiny', 'flux-dev' or 'flux-vae'?" },
+        { "FLUX-", ", did you mean 'flux-tiny', 'flux-dev' or 'flux-vae'?" },
+        { "flux-t", ", did you mean 'flux-tiny'?" },
+        { "flux-dve", ", did you mean 'flux-dev'?" },
+        { "sd", ", did you mean 'sd15'?" },
+        { "q4k", ", did you mean 'Q4_K'?" },
+        { "s", "" },
+        { "whatever", "" },
+        { "", "" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct str out = { 0 };
+        bool some = suggest(&out, cases[i].word, model_name);
+        assert_string_equal(str_c(&out), cases[i].want);
+        assert_int_equal(some, cases[i].want[0] != '\0');
+        str_release(&out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form),         cmocka_unit_test(every_mistake),
         cmocka_unit_test(a_very_long_option), cmocka_unit_test(front_stops_at_the_command),
         cmocka_unit_test(help_is_aligned),    cmocka_unit_test(nearest_words),
+        cmocka_unit_test(suggestions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
