@@ -10,6 +10,10 @@
 #include "format/weights.h"
 
 #define INSPECT_TOP 10
+#define INSPECT_CLASSES 8 /* parts, and types, that get a colour of their own */
+/* Colours: parts of the model take the first, types those behind, so that no two things share one
+ * as long as there are at most seven types. */
+#define INSPECT_TYPE_COLOR INSPECT_CLASSES
 
 struct tally {
     uint64_t tensors, params, bytes;

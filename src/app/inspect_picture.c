@@ -10,7 +10,9 @@
 
 #include "base/map.h"
 
-#define CLASSES 8 /* shown apart; the last one gathers the rest when there are more */
+#include <inttypes.h>
+
+#define CLASSES INSPECT_CLASSES /* the last one gathers the rest when there are more */
 #define PICTURE_SHARDS 8
 #define DEPTH_MAX 6 /* name parts looked at */
 
@@ -207,9 +209,15 @@ static bool columns(const struct weights *w, uint32_t shard, const unsigned *of,
     return true;
 }
 
-/* With colour the class is the colour, without it is a letter. */
-static void draw_row(const struct app *a, const unsigned *cell, int width, const char *block,
-                     char letter)
+struct look { /* with colour a class is a colour, without it is a letter */
+    const char *block;
+    char letter;
+    unsigned color; /* of the first class */
+};
+static const struct look part_look = { "█", 'a', 0 };
+static const struct look type_look = { "▀", 'A', INSPECT_TYPE_COLOR };
+
+static void draw_row(const struct app *a, const unsigned *cell, int width, const struct look *look)
 {
     struct str t = { 0 };
     str_adds(&t, "    ");
@@ -219,10 +227,10 @@ static void draw_row(const struct app *a, const unsigned *cell, int width, const
             str_adds(&t, same ? "" : term_style(&a->out, STYLE_RESET));
             str_adds(&t, a->out.utf8 ? "·" : ".");
         } else if (a->out.color) {
-            str_adds(&t, same ? "" : term_color(&a->out, cell[c]));
-            str_adds(&t, a->out.utf8 ? block : "#");
+            str_adds(&t, same ? "" : term_color(&a->out, look->color + cell[c]));
+            str_adds(&t, a->out.utf8 ? look->block : "#");
         } else {
-            str_addc(&t, (char)(letter + (char)cell[c]));
+            str_addc(&t, (char)(look->letter + (char)cell[c]));
         }
     }
     str_adds(&t, term_style(&a->out, STYLE_RESET));
@@ -241,8 +249,7 @@ static void legend_name(struct str *out, const char *name, size_t len)
     term_safe(out, name, (size_t)(end - name), max);
 }
 
-static void draw_legend(const struct app *a, const struct grouping *g, const char *block,
-                        char letter)
+static void draw_legend(const struct app *a, const struct grouping *g, const struct look *look)
 {
     int column = 0;
     struct str line = { 0 };
@@ -259,10 +266,11 @@ static void draw_legend(const struct app *a, const struct grouping *g, const cha
             str_adds(&line, "   ");
         }
         if (a->out.color)
-            str_addf(&line, "%s%s%s %s", term_color(&a->out, k), a->out.utf8 ? block : "#",
-                     term_style(&a->out, STYLE_RESET), str_c(&text));
+            str_addf(&line, "%s%s%s %s", term_color(&a->out, look->color + k),
+                     a->out.utf8 ? look->block : "#", term_style(&a->out, STYLE_RESET),
+                     str_c(&text));
         else
-            str_addf(&line, "%c %s", letter + (char)k, str_c(&text));
+            str_addf(&line, "%c %s", look->letter + (char)k, str_c(&text));
         column += n;
         str_release(&text);
     }
@@ -279,16 +287,18 @@ static bool draw_shard(const struct app *a, const struct weights *w, uint32_t sh
         return false;
     char size[STR_BYTES_MAX];
     str_bytes(file_map_size(weights_shard(w, shard)), size);
+    if (weights_shards(w) > 1)
+        printf("    file %" PRIu32 "\n", shard);
     printf("    0%*s\n", width - 1, size);
     bool ok = columns(w, shard, parts->of, width, cell);
     if (ok) {
-        draw_row(a, cell, width, "█", 'a');
+        draw_row(a, cell, width, &part_look);
         if (a->out.color)
-            draw_row(a, cell, width, "█", 'a');
+            draw_row(a, cell, width, &part_look);
         ok = columns(w, shard, dtypes->of, width, cell);
     }
     if (ok)
-        draw_row(a, cell, width, "▀", 'A');
+        draw_row(a, cell, width, &type_look);
     free(cell);
     return ok;
 }
@@ -303,10 +313,14 @@ void inspect_picture(const struct app *a, const struct weights *w, const struct 
         for (uint32_t i = 0; i < shards && i < PICTURE_SHARDS; i++)
             if (!draw_shard(a, w, i, &parts, &dtypes))
                 break;
-        if (shards > PICTURE_SHARDS)
-            printf("    ... and %zu more files\n", shards - PICTURE_SHARDS);
-        draw_legend(a, &parts, "█", 'a');
-        draw_legend(a, &dtypes, "▀", 'A');
+        if (shards > PICTURE_SHARDS) {
+            struct str more = { 0 };
+            term_count(&more, shards - PICTURE_SHARDS, "more file");
+            printf("    ... and %s\n", str_c(&more));
+            str_release(&more);
+        }
+        draw_legend(a, &parts, &part_look);
+        draw_legend(a, &dtypes, &type_look);
     }
     grouping_release(&parts);
     grouping_release(&dtypes);

@@ -4,6 +4,7 @@
 
 #define META_ITEMS 16 /* of an array; the line is cut at the terminal's edge anyway */
 #define META_LINES 40 /* of metadata */
+#define FILE_LINES 40 /* of shards, unless every tensor is listed too */
 
 static void heading(const struct app *a, const char *text)
 {
@@ -34,6 +35,27 @@ static void print_facts(const struct app *a, const struct weights *w, const stru
     str_release(&t);
 }
 
+/* The numbers that the list of tensors and the picture use. */
+static void print_shards(const struct app *a, const struct weights *w, bool all)
+{
+    size_t n = weights_shards(w), shown = all || n < FILE_LINES ? n : FILE_LINES;
+    if (n < 2)
+        return;
+    heading(a, "files");
+    for (size_t i = 0; i < shown; i++) {
+        const char *path = file_map_path(weights_shard(w, i)), *slash = strrchr(path, '/');
+        char size[STR_BYTES_MAX];
+        struct str name = { 0 };
+        path = slash ? slash + 1 : path;
+        term_safe(&name, path, strlen(path), 0);
+        printf("    %4zu  %10s  %s\n", i, str_bytes(file_map_size(weights_shard(w, i)), size),
+               str_c(&name));
+        str_release(&name);
+    }
+    if (shown < n)
+        printf("    ... and %zu more; --tensors has them all\n", n - shown);
+}
+
 /* Largest first, as in the picture, so that a type has one colour in both. */
 static unsigned color_of(const struct summary *s, int dtype)
 {
@@ -42,14 +64,14 @@ static unsigned color_of(const struct summary *s, int dtype)
         if (s->by_dtype[t].tensors)
             rank += s->by_dtype[t].bytes > s->by_dtype[dtype].bytes ||
                     (s->by_dtype[t].bytes == s->by_dtype[dtype].bytes && t < dtype);
-    return rank;
+    return INSPECT_TYPE_COLOR + (rank < INSPECT_CLASSES ? rank : INSPECT_CLASSES - 1);
 }
 
 static void print_dtypes(const struct app *a, const struct summary *s)
 {
     printf("\n  %s%-8s %8s %18s %11s%s\n", term_style(&a->out, STYLE_BOLD), "dtype", "tensors",
            "parameters", "bytes", term_style(&a->out, STYLE_RESET));
-    int bar = a->out.width - 62 < 8 ? 8 : a->out.width - 62 > 40 ? 40 : a->out.width - 62;
+    int bar = a->out.width - 62 < 8 ? 0 : a->out.width - 62 > 40 ? 40 : a->out.width - 62;
     for (int t = 0; t < DT_COUNT; t++) {
         const struct tally *c = &s->by_dtype[t];
         if (!c->tensors)
@@ -58,8 +80,11 @@ static void print_dtypes(const struct app *a, const struct summary *s)
         char size[STR_BYTES_MAX];
         struct str params = { 0 }, picture = { 0 };
         term_number(&params, c->params);
-        term_bar(&picture, &a->out, share, bar);
-        printf("  %-8s %8" PRIu64 " %18s %11s  %s%s%s %5.1f %%\n", dtype_name((enum dtype)t),
+        if (bar) {
+            term_bar(&picture, &a->out, share, bar);
+            str_addc(&picture, ' ');
+        }
+        printf("  %-8s %8" PRIu64 " %18s %11s  %s%s%s%5.1f %%\n", dtype_name((enum dtype)t),
                c->tensors, str_c(&params), str_bytes(c->bytes, size),
                term_color(&a->out, color_of(s, t)), str_c(&picture),
                term_style(&a->out, STYLE_RESET), share * 100);
@@ -131,7 +156,8 @@ static void print_metadata(const struct app *a, const struct weights *w)
             shown++;
         }
     if (shapes)
-        printf("    comfy.gguf.orig_shape.*  %zu shapes, applied to their tensors\n", shapes);
+        printf("    comfy.gguf.orig_shape.*  %zu shape%s, applied already\n", shapes,
+               shapes == 1 ? "" : "s");
     if (count - shapes > shown)
         printf("    ... and %zu more; --json has them all\n", count - shapes - shown);
 }
@@ -175,6 +201,7 @@ void inspect_text(const struct app *a, const struct weights *w, const struct sum
                   bool tensors)
 {
     print_facts(a, w, s);
+    print_shards(a, w, tensors);
     print_dtypes(a, s);
     print_metadata(a, w);
     print_largest(a, s);

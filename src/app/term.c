@@ -64,7 +64,9 @@ const char *term_style(const struct term *t, enum style s)
 const char *term_color(const struct term *t, unsigned i)
 {
     static const char *const code[TERM_COLORS] = { "\033[36m", "\033[33m", "\033[35m", "\033[32m",
-                                                   "\033[34m", "\033[31m", "\033[96m", "\033[93m" };
+                                                   "\033[34m", "\033[31m", "\033[96m", "\033[93m",
+                                                   "\033[92m", "\033[95m", "\033[94m", "\033[91m",
+                                                   "\033[37m", "\033[90m", "\033[97m" };
     return t->color ? code[i % TERM_COLORS] : "";
 }
 

@@ -33,7 +33,7 @@ struct term term_decide(bool tty, int columns, const struct term_env *env);
 /* Escape sequences, or "" without colour. */
 enum style { STYLE_RESET, STYLE_BOLD, STYLE_DIM };
 const char *term_style(const struct term *t, enum style s);
-#define TERM_COLORS 8
+#define TERM_COLORS 15 /* all different; the first eight stand out best */
 const char *term_color(const struct term *t, unsigned i); /* foreground, i modulo TERM_COLORS */
 
 /* Appends outside text with control characters, marks that reorder a line and malformed bytes

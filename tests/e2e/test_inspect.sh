@@ -44,6 +44,9 @@ cat > m.safetensors.index.json << 'EOF'
 EOF
 run 0 inspect m.safetensors.index.json --tensors --picture
 out_has '2 files'
+out_has '^ *0 .*  m-1.safetensors$'
+out_has '^ *1 .*  m-2.safetensors$'
+out_has '^    file 1$'
 run 0 inspect m.safetensors.index.json --json
 json 0/shards/# 2
 json 0/tensors 3
@@ -65,7 +68,7 @@ run 0 inspect flat.gguf --json --tensors
 json 0/index/0/shape '[256,4,3,3]'
 json 0/metadata/comfy.gguf.orig_shape.c.weight '[256,4,3,3]'
 run 0 inspect flat.gguf
-out_has 'orig_shape\.\*  1 shapes'
+out_has 'orig_shape\.\*  1 shape,'
 out_lacks 'orig_shape.c.weight'
 many=$(awk 'BEGIN { for (i = 0; i < 100; i++) printf "\"k%02d\":\"v\",", i }')
 head='{"__metadata__":{'$many'"last":"v"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'

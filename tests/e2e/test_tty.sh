@@ -19,6 +19,13 @@ on_tty "'$berth' inspect x.safetensors"
 out_has layout
 out_has "$esc\["
 out_has '█'
+# a colour means one thing: those of the parts are not those of the types
+parts=$(grep '█' .out | sed -n '/shared/p' | grep -o "$esc\[[1-9][0-9]*m█" | grep -o '[0-9]*m' | sort -u)
+types=$(grep '▀ \|▀.*F32 ' .out | grep -o "$esc\[[1-9][0-9]*m▀" | grep -o '[0-9]*m' | sort -u)
+[ -n "$parts" ] && [ -n "$types" ] || fail "no colours in the legend"
+for c in $parts; do
+    case " $types " in *" $c "*) fail "colour $c stands for a part and for a type" ;; esac
+done
 widest=$(sed "s/$esc\[[0-9]*[mK]//g" .out | sed -n '/layout/,$p' | tr -d '\r' | sed 's/█/#/g; s/▀/#/g; s/·/./g' |
     awk '{ if (length($0) > m) m = length($0) } END { print m }')
 [ "$widest" -gt 80 ] && [ "$widest" -le 90 ] || fail "the picture is $widest columns wide on 90"

@@ -147,6 +147,9 @@ static void colours_only_when_wanted(void **state)
     assert_int_equal(term_color(&on, 3)[0], '\033');
     assert_ptr_equal(term_color(&on, 1), term_color(&on, 1 + TERM_COLORS));
     assert_string_equal(term_style(&on, STYLE_RESET), "\033[0m");
+    for (unsigned i = 0; i < TERM_COLORS; i++)
+        for (unsigned k = 0; k < i; k++)
+            assert_string_not_equal(term_color(&on, i), term_color(&on, k));
 }
 
 static void progress_waits_and_cleans_up(void **state)
