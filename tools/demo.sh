@@ -37,6 +37,9 @@ say "The same machine split into logical devices: one with fake memory, one call
 show devices --devices "cpu=8g,null:0=2g,cuda:0@cpu=4g" ||
     show devices --devices "cpu=256m,null:0=2g,cuda:0@cpu=128m" # a machine with less memory
 
+say "A machine that is not here, to plan for: nothing is opened."
+show devices --hypothetical --devices "cuda:0=24g,cuda:1=12g,cpu=64g"
+
 say "A device that is not there is refused, never replaced in silence."
 show devices --devices "xpu:0=8g" || printf '(exit code %d)\n' $?
 say "Done. The models were in $tmp and are gone."
