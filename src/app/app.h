@@ -10,8 +10,9 @@
  *          "error" {code, message} in it; wrong usage (2) prints nothing on stdout. Messages wait
  *          until the JSON text is whole: both may share a terminal.
  * Adding   cmd_<x>.c with `const struct command command_<x>` and a line in commands.def.
- * Files    main.c finds the command; app.c what commands share; args.c options; term.c terminals;
- *          jsonout.c JSON; signals.c; cmd_*.c one command each, inspect_*.c the pieces of inspect. */
+ * Files    main.c finds the command, and is help; app.c what commands share; args.c options;
+ *          term.c terminals; jsonout.c JSON; signals.c; cmd_*.c one command each; inspect_*.c the
+ *          pieces of inspect. */
 #ifndef APP_APP_H
 #define APP_APP_H
 

@@ -1,8 +1,8 @@
 /* term: what the other end of a stream can show, and text made safe for it.
  *
- * Rules   Colour and pictures when it is a terminal, NO_COLOR is unset or empty and TERM is not
- *         "dumb"; block characters when the locale says UTF-8; the width is what the terminal says,
- *         else COLUMNS, else 80.
+ * Rules   Pictures when it is a terminal; colour when also NO_COLOR is unset or empty and TERM is
+ *         not "dumb"; block characters when the locale says UTF-8; the width is what the terminal
+ *         says, else COLUMNS, else 80.
  * Threads struct progress: one thread at a time, as its callers promise. */
 #ifndef APP_TERM_H
 #define APP_TERM_H
@@ -48,8 +48,8 @@ void term_number(struct str *out, uint64_t v);
 /* "860 M", "11.9 B": three digits for people; the exact number stands beside it */
 void term_short_number(struct str *out, uint64_t v);
 
-/* Appends the words of `text` on lines of their own, each indented and at most `width` columns long;
- * a longer word is left whole. Begins with a line end, has none at the end. */
+/* Appends the words of `text` on lines of their own, each indented and at most `width` columns
+ * long; a longer word is left whole. Begins with a line end, has none at the end. */
 void term_wrap(struct str *out, const char *text, size_t indent, size_t width);
 
 /* "1 tensor", "2 tensors"; `one` is a word that takes an s. */

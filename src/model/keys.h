@@ -4,7 +4,7 @@
  * Flow    A family (unet, vae, clip, t5, flux) walks its config as the network is built and adds
  *         one layer after another; keys_enter() and keys_leave() keep the prefix. A preset
  *         (preset.h) calls one family or several. keys_read() takes a list from a JSON file.
- * Errors  Sticky: when memory runs out `bad` is set, later additions do nothing, ask once at the end.
+ * Errors  Sticky: when memory runs out `bad` is set and later additions do nothing; ask at the end.
  * Threads One owner while it is built; read-only afterwards.
  * Files   keys.c the list and its JSON reader, keys_<family>.c one network family each. */
 #ifndef MODEL_KEYS_H

@@ -10,10 +10,10 @@
  *             otherwise:                                    0.1 u
  *         in double, rounded to float32, then to the stored type as dtype_desc.from_f32 does it.
  *         Every element stands alone: the bytes do not depend on threads, chunks or order.
- * Types   One type throughout, unless the format is `mixed` (GGUF): then as ComfyUI-GGUF's converter
- *         does it, whatever the type asked for: tensors with fewer than two dimensions or at most
- *         1024 elements stay F32. With a quant type, tensors the preset names as sensitive and those
- *         whose elements do not fill whole blocks stay F16.
+ * Types   One type throughout, unless the format is `mixed` (GGUF): then as ComfyUI-GGUF's
+ *         converter does it, whatever the type asked for: tensors with fewer than two dimensions or
+ *         at most 1024 elements stay F32. With a quant type, tensors the preset names as sensitive
+ *         and those whose elements do not fill whole blocks stay F16.
  * Threads synth_fill() and synth_weights_fill() from any; they share nothing they write. */
 #ifndef MODEL_SYNTH_H
 #define MODEL_SYNTH_H
