@@ -190,29 +190,32 @@ static berth_status run(struct side *side, bool json, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status open_and_run(bool json, berth_err *err)
+/* Each device in a set of its own: a null device beside it would watch the cpu's memory. */
+static berth_status open_side(struct side *t, const char *text, struct devset **set, berth_err *err)
 {
-    static const char text[] = "cpu,null:0=64g";
-    static struct dev_mem mem[3][1000];
-    static void *ptr[1000];
     struct dev_env env = { 0 };
     struct spec spec;
-    struct devset *set;
-    if (spec_parse(text, sizeof text - 1, false, &spec, err) || devset_open(&spec, &env, &set, err))
+    if (spec_parse(text, strlen(text), false, &spec, err) || devset_open(&spec, &env, set, err))
         return err->code;
+    t->dev = devset_at(*set, 0);
+    return dev_owner_open(t->dev, "bench", DEV_ACTIVATIONS, &t->owner, err);
+}
+
+static berth_status open_and_run(bool json, berth_err *err)
+{
+    static struct dev_mem mem[3][1000];
+    static void *ptr[1000];
+    struct devset *cpu = NULL, *null = NULL;
     struct side side[3] = { { .name = "malloc", .ptr = ptr },
-                            { .name = "cpu" },
-                            { .name = "null" } };
-    berth_status s = BERTH_OK;
-    for (size_t i = 1; i < 3; i++) {
-        side[i].dev = devset_at(set, i - 1);
-        side[i].mem = mem[i];
-        s = s ? s : dev_owner_open(side[i].dev, "bench", DEV_ACTIVATIONS, &side[i].owner, err);
-    }
+                            { .name = "cpu", .mem = mem[1] },
+                            { .name = "null", .mem = mem[2] } };
+    berth_status s = open_side(&side[1], "cpu", &cpu, err);
+    s = s ? s : open_side(&side[2], "null:0=64g", &null, err);
     s = s ? s : run(side, json, err);
     dev_owner_close(side[1].owner);
     dev_owner_close(side[2].owner);
-    devset_close(set);
+    devset_close(cpu);
+    devset_close(null);
     return s;
 }
 

@@ -8,16 +8,19 @@
  *             owner     a name and a kind, one line of the ledger: "flux-dev" weights
  *             retired   given up by its owner while a stream may still read it; still in use
  *             held      in use + idle: what this device has of its phys right now
+ *             discarded memory of an idle range that went back to the driver or OS; not held
  * Flow        devset_open(spec) -> dev_owner_open() -> dev_alloc() -> dev_copy_h2d() on a stream,
  *             dev_event_record() -> ... -> dev_retire(mem, event) -> dev_poll() frees it
  *             -> dev_trim() gives idle bytes back -> devset_close()
- *             dev_alloc: pool hit | new segment | release idle segments, new segment | wait for
+ *             dev_alloc: pool hit | new segment | give up what is idle, new segment | wait for
  *             retired memory | BERTH_ENODEVMEM with the numbers that stood in the way
  * Invariants  (1) held <= budget, always; host-visible devices also count pinned bytes in it
  *             (2) the bytes of all owners == the pool's in-use bytes, after every call
  *             (3) an address handed out is a multiple of phys->align and overlaps no other
  *             (4) retired memory goes back to the pool only after its event
- *             (5) with nothing in use, dev_trim() leaves 0 bytes held
+ *             (5) dev_trim() leaves 0 idle bytes on a device that can discard, but for less than one
+ *                 phys->granularity at each end of an idle range; with nothing in use it leaves 0
+ *                 bytes held on any device
  *             dev_check() asserts them; builds with BERTH_CHECKS call it after each change while
  *             there are few ranges, and now and then beyond
  * Threads     A device belongs to the thread that drives it, the executor; so do its streams and
@@ -106,8 +109,8 @@ berth_status dev_drain(struct device *d, uint64_t *freed, berth_err *err);
 
 struct dev_trimmed {
     uint64_t released;  /* bytes of wholly idle segments, back at the driver or OS */
-    uint64_t discarded; /* bytes of idle ranges in other segments whose pages went back */
-    uint64_t idle;      /* idle bytes still held, discarded ones included */
+    uint64_t discarded; /* bytes of idle ranges in other segments, back there too */
+    uint64_t idle;      /* idle bytes still held, see invariant 5 */
 };
 struct dev_trimmed dev_trim(struct device *d);
 
@@ -138,10 +141,12 @@ void dev_host_gone(struct device *d, const void *ptr, size_t n);
 struct dev_stats {
     uint64_t in_use;    /* handed out, rounded; retired included */
     uint64_t requested; /* the same as it was asked for */
-    uint64_t idle, discarded, retired, pinned;
+    uint64_t idle;      /* cached and held */
+    uint64_t discarded; /* addresses without memory, ready to be backed again: not held */
+    uint64_t retired, pinned;
     uint64_t peak, peak_held; /* highest in_use, highest in_use + idle */
     uint64_t segments, ranges;
-    uint64_t allocs, frees, hits; /* hits: allocs that needed no driver call */
+    uint64_t allocs, frees, hits; /* hits: allocs served by what was held */
     uint64_t driver_allocs, driver_frees, driver_refusals;
 };
 

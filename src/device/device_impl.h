@@ -8,6 +8,11 @@
 void dev_event_hold(struct dev_event *e);
 void dev_event_release(struct dev_event *e);
 
+static inline bool dev_host_watched(const struct phys *p)
+{
+    return p->hub && p->hub->watchers;
+}
+
 /* For the watchers of p's set; nothing happens without one. host.c */
 void dev_host_touch(const struct phys *p, const void *ptr, size_t n, unsigned how);
 void dev_host_note(const struct phys *p, const void *ptr, size_t n, enum dev_host_mark mark);
@@ -15,6 +20,7 @@ void dev_host_note(const struct phys *p, const void *ptr, size_t n, enum dev_hos
 /* Plain pages, zeroed. n is rounded up by the kernel; (ptr, n) go back together. pages.c */
 void *dev_pages_map(size_t n); /* NULL: errno says why */
 void dev_pages_unmap(void *ptr, size_t n);
+bool dev_pages_discard(void *ptr, size_t n); /* whole pages; zeroed ones come when touched again */
 size_t dev_page_size(void);
 
 #endif

@@ -63,7 +63,8 @@ struct phys {
     char name[DEV_NAME_MAX]; /* "cuda:0" */
     uint32_t caps;           /* BERTH_CAP_* */
     size_t align;            /* power of two, >= DEV_ALIGN_MIN */
-    size_t granularity; /* power of two, >= align: allocations smaller than this waste memory */
+    size_t granularity; /* power of two, >= align: what the driver takes from the hardware and gives
+                           back. Smaller allocations waste memory; discard works in these */
     const struct dev_hub *hub; /* of its set, which sets it; NULL outside of one */
 };
 
@@ -117,17 +118,27 @@ struct dev_driver {
 
     /* ---- memory ---- */
 
-    /* pre: n is a multiple of align. post: *addr is a multiple of align, unique among live
+    /* pre: n is a multiple of align. post: *addr is a multiple of granularity, unique among live
      * allocations of the driver, contents unspecified. Slow: called for pool segments only. */
     berth_status (*alloc)(struct phys *p, size_t n, uint64_t *addr, berth_err *err);
-    /* pre: (addr, n) is exactly what alloc gave and no queued work touches it. Cannot fail: a
-     * driver that is refused logs it. post: the memory is back with the driver or OS. */
+    /* pre: (addr, n) is exactly what alloc gave and no queued work touches it; parts of it may be
+     * discarded. Cannot fail: a driver that is refused logs it. post: the memory is back with the
+     * driver or OS. */
     void (*free)(struct phys *p, uint64_t addr, size_t n);
     /* Any thread. post: free <= total. Limits that bind the process (cgroup) count. */
     berth_status (*info)(struct phys *p, uint64_t *total, uint64_t *free, berth_err *err);
-    /* (optional) [addr, addr+n) inside an allocation stays allocated, its contents may go: give the
-     * pages back. Returns how many bytes went. pre: no queued work. Default: keeps them, 0. */
-    size_t (*discard)(struct phys *p, uint64_t addr, size_t n);
+    /* (optional) [addr, addr+n) inside an allocation keeps its addresses, the memory behind them
+     * goes back to the driver or OS, contents are lost. pre: addr and n are multiples of
+     * granularity, nothing of it is discarded, no queued work. post: true, and `info` counts it as
+     * free; or false, and nothing changed. Default: false, so that only wholly idle allocations go
+     * back. A driver whose plain allocations cannot be taken apart builds them from granules: for
+     * CUDA cuMemAddressReserve, then cuMemCreate and cuMemMap of 2 MiB each; discard is cuMemUnmap
+     * and cuMemRelease, restore creates and maps again. */
+    bool (*discard)(struct phys *p, uint64_t addr, size_t n);
+    /* (optional, needs discard) Memory for discarded addresses again, contents unspecified. pre: as
+     * discard, but all of it is discarded. BERTH_ENODEVMEM: others took it meanwhile. Default:
+     * nothing is needed, it comes when it is touched (pages of the OS). */
+    berth_status (*restore)(struct phys *p, uint64_t addr, size_t n, berth_err *err);
     /* (optional) The pool hands a range out (live) or takes it back. A device that checks its users
      * hears about it; a failure to note it is not an error. Default: nothing. */
     void (*mark)(struct phys *p, uint64_t addr, size_t n, bool live);

@@ -22,3 +22,8 @@ void dev_pages_unmap(void *ptr, size_t n)
     if (ptr && munmap(ptr, n))
         BUG("munmap(%p, %zu)", ptr, n);
 }
+
+bool dev_pages_discard(void *ptr, size_t n)
+{
+    return madvise(ptr, n, MADV_DONTNEED) == 0;
+}

@@ -21,6 +21,7 @@ static const struct {
     { SIZE_MAX, 0 },
 };
 #define CLASS_COUNT ARRAY_LEN(classes)
+#define SNUG 8 /* of a large range at most 1/SNUG is left over when it is reused */
 
 struct pool_segment {
     struct pool_segment *prev, *next;
@@ -29,6 +30,8 @@ struct pool_segment {
     size_t busy; /* ranges; 0: one idle range covers the segment */
     unsigned class;
     struct pool_range *first;
+    uint64_t *gone; /* bit i: granule i was discarded; NULL: none ever was */
+    size_t gone_n;  /* bits set */
 };
 
 struct bins {
@@ -108,6 +111,8 @@ static void bin_of(const struct pool *p, size_t n, unsigned *fl, unsigned *sl)
     *sl = (unsigned)(units >> (top - SL_BITS)) & (SL_COUNT - 1);
 }
 
+/* Both count all of r as idle; discarded parts of it are taken out by whoever discards, and for a
+ * moment `idle` may wrap around below zero while r is in no bin. */
 static void bin_add(struct pool *p, struct pool_range *r)
 {
     unsigned fl, sl;
@@ -121,8 +126,6 @@ static void bin_add(struct pool *p, struct pool_range *r)
     b->fl |= UINT64_C(1) << fl;
     b->sl[fl] |= UINT32_C(1) << sl;
     p->stats.idle += r->n;
-    if (r->discarded)
-        p->stats.discarded += r->n;
 }
 
 static void bin_del(struct pool *p, struct pool_range *r)
@@ -143,8 +146,6 @@ static void bin_del(struct pool *p, struct pool_range *r)
     }
     r->bin_prev = r->bin_next = NULL;
     p->stats.idle -= r->n;
-    if (r->discarded)
-        p->stats.discarded -= r->n;
 }
 
 /* The smallest of the first `look` ranges of the size's own bin that are large enough, else any
@@ -174,22 +175,6 @@ static struct pool_range *bins_find(const struct pool *p, unsigned class, size_t
     return b->head[fl][__builtin_ctz(in_row)];
 }
 
-size_t pool_largest_idle(const struct pool *p)
-{
-    size_t largest = 0;
-    for (unsigned c = 0; c < CLASS_COUNT; c++) {
-        const struct bins *b = &p->bins[c];
-        if (!b->fl)
-            continue;
-        unsigned fl = 63u - (unsigned)__builtin_clzll(b->fl);
-        unsigned sl = 31u - (unsigned)__builtin_clz(b->sl[fl]);
-        for (const struct pool_range *r = b->head[fl][sl]; r; r = r->bin_next)
-            if (r->n > largest)
-                largest = r->n;
-    }
-    return largest;
-}
-
 /* ---- segments ---- */
 
 static uint64_t held(const struct pool *p)
@@ -206,7 +191,7 @@ static void mark(struct pool *p, uint64_t addr, size_t n, bool live)
 {
     if (p->phys->driver->mark)
         p->phys->driver->mark(p->phys, addr, n, live);
-    if (p->phys->caps & BERTH_CAP_HOST_VISIBLE)
+    if (p->phys->caps & BERTH_CAP_HOST_VISIBLE && dev_host_watched(p->phys))
         dev_host_note(p->phys, (const void *)(uintptr_t)addr, n,
                       live ? DEV_HOST_LIVE : DEV_HOST_IDLE);
 }
@@ -218,8 +203,15 @@ static void driver_free(struct pool *p, uint64_t addr, size_t n)
     p->phys->driver->free(p->phys, addr, n);
 }
 
+static void note_held(struct pool *p) /* it may have grown */
+{
+    if (held(p) > p->stats.peak_held)
+        p->stats.peak_held = held(p);
+}
+
 /* A new segment of n bytes as one idle range. pre: n <= room, tags_reserve(). */
-static berth_status segment_new(struct pool *p, unsigned class, size_t n, berth_err *err)
+static berth_status segment_new(struct pool *p, unsigned class, size_t n, struct pool_range **out,
+                                berth_err *err)
 {
     struct pool_segment *g = calloc(1, sizeof *g);
     if (!g)
@@ -245,14 +237,22 @@ static berth_status segment_new(struct pool *p, unsigned class, size_t n, berth_
     p->segments = g;
     p->stats.segments++;
     bin_add(p, r);
-    if (held(p) > p->stats.peak_held)
-        p->stats.peak_held = held(p);
+    note_held(p);
+    *out = r;
     return BERTH_OK;
+}
+
+static uint64_t segment_held(const struct pool *p, const struct pool_segment *g)
+{
+    return g->n - (uint64_t)g->gone_n * p->phys->granularity;
 }
 
 static void segment_free(struct pool *p, struct pool_segment *g) /* pre: wholly idle */
 {
+    uint64_t discarded = g->n - segment_held(p, g);
     bin_del(p, g->first);
+    p->stats.idle += discarded;
+    p->stats.discarded -= discarded;
     tag_give(p, g->first);
     driver_free(p, g->addr, g->n);
     p->stats.driver_frees++;
@@ -263,6 +263,7 @@ static void segment_free(struct pool *p, struct pool_segment *g) /* pre: wholly 
         p->segments = g->next;
     if (g->next)
         g->next->prev = g->prev;
+    free(g->gone);
     free(g);
 }
 
@@ -273,24 +274,29 @@ static uint64_t release_idle(struct pool *p, uint64_t want)
     uint64_t gone = 0;
     while (gone < want) {
         struct pool_segment *pick = NULL;
+        uint64_t pick_n = 0;
         for (struct pool_segment *g = p->segments; g; g = g->next) {
+            uint64_t n = segment_held(p, g);
             if (g->busy)
                 continue;
-            bool g_enough = g->n >= want - gone, pick_enough = pick && pick->n >= want - gone;
-            if (!pick || (g_enough && !pick_enough) ||
-                (g_enough == pick_enough && (g_enough ? g->n < pick->n : g->n > pick->n)))
+            bool enough = n >= want - gone, pick_enough = pick_n >= want - gone;
+            if (!pick || (enough && !pick_enough) ||
+                (enough == pick_enough && (enough ? n < pick_n : n > pick_n))) {
                 pick = g;
+                pick_n = n;
+            }
         }
         if (!pick)
             break;
-        gone += pick->n;
+        gone += pick_n;
         segment_free(p, pick);
     }
     return gone;
 }
 
 /* Tries the class's usual segment size, then what the range itself needs. pre: n <= room. */
-static berth_status grow(struct pool *p, unsigned class, size_t n, berth_err *err)
+static berth_status grow(struct pool *p, unsigned class, size_t n, struct pool_range **out,
+                         berth_err *err)
 {
     size_t least, usual = classes[class].segment;
     if (!sz_align(n, p->phys->granularity, &least) || least > room(p))
@@ -299,33 +305,168 @@ static berth_status grow(struct pool *p, unsigned class, size_t n, berth_err *er
         usual = least;
     if (usual > room(p))
         usual = (size_t)room(p) & ~(p->phys->align - 1);
-    berth_status s = segment_new(p, class, usual, err);
+    berth_status s = segment_new(p, class, usual, out, err);
     if (s == BERTH_ENODEVMEM && usual > least)
-        s = segment_new(p, class, least, err);
+        s = segment_new(p, class, least, out, err);
     return s;
 }
 
-static berth_status over_budget(const struct pool *p, size_t n, berth_err *err)
+static berth_status over_budget(const struct pool *p, uint64_t n, berth_err *err)
 {
-    return err_set(err, BERTH_ENODEVMEM, "the budget leaves %" PRIu64 " of %zu", room(p), n);
+    return err_set(err, BERTH_ENODEVMEM, "the budget leaves %" PRIu64 " of %" PRIu64, room(p), n);
+}
+
+static berth_status grow_if_allowed(struct pool *p, unsigned class, size_t n,
+                                    struct pool_range **out, berth_err *err)
+{
+    return n <= room(p) ? grow(p, class, n, out, err) : over_budget(p, n, err);
 }
 
 /* An idle range of at least n bytes in a segment that did not exist before, making room for it by
  * giving idle segments back: first what is missing, then everything. */
-static berth_status grow_or_make_room(struct pool *p, unsigned class, size_t n, berth_err *err)
+static berth_status grow_or_make_room(struct pool *p, unsigned class, size_t n,
+                                      struct pool_range **out, berth_err *err)
 {
     berth_status s = BERTH_ENODEVMEM;
     if (p->stress)
         err_set(err, s, "stress: every first try fails");
     else
-        s = n <= room(p) ? grow(p, class, n, err) : over_budget(p, n, err);
+        s = grow_if_allowed(p, class, n, out, err);
     for (int all = 0; s == BERTH_ENODEVMEM && all < 2; all++) {
         uint64_t want = all ? UINT64_MAX : n <= room(p) ? n : n - room(p);
         if (!release_idle(p, want) && !(p->stress && !all))
             continue;
-        s = n <= room(p) ? grow(p, class, n, err) : over_budget(p, n, err);
+        s = grow_if_allowed(p, class, n, out, err);
     }
     return s;
+}
+
+/* ---- discarding ----
+ * In granules of the driver, counted from the segment's start. A discarded one lies inside one idle
+ * range: it went while it was idle, and comes back before any byte of it is handed out. */
+
+struct granules {
+    size_t from, to;
+};
+
+static struct granules granules_inside(const struct pool *p, const struct pool_range *r)
+{
+    uint64_t at = r->addr - r->segment->addr, size = p->phys->granularity;
+    struct granules i = { (size_t)((at + size - 1) / size), (size_t)((at + r->n) / size) };
+    return i.from < i.to ? i : (struct granules) { 0, 0 };
+}
+
+/* Those that the first n bytes of r touch. */
+static struct granules granules_touched(const struct pool *p, const struct pool_range *r, size_t n)
+{
+    uint64_t at = r->addr - r->segment->addr, size = p->phys->granularity;
+    return (struct granules) { (size_t)(at / size), (size_t)((at + n + size - 1) / size) };
+}
+
+static bool is_gone(const struct pool_segment *g, size_t i)
+{
+    return g->gone[i / 64] >> (i % 64) & 1;
+}
+
+/* The next run of granules of i that are gone, or not; i then starts behind it. False: none. */
+static bool next_run(const struct pool_segment *g, struct granules *i, bool gone,
+                     struct granules *run)
+{
+    while (i->from < i->to && is_gone(g, i->from) != gone)
+        i->from++;
+    run->from = i->from;
+    while (i->from < i->to && is_gone(g, i->from) == gone)
+        i->from++;
+    run->to = i->from;
+    return run->from < run->to;
+}
+
+static size_t count_gone(const struct pool_segment *g, struct granules i)
+{
+    size_t n = 0;
+    for (struct granules run; g->gone_n && next_run(g, &i, true, &run);)
+        n += run.to - run.from;
+    return n;
+}
+
+/* The run came back, or went. */
+static void flip(struct pool *p, struct pool_segment *g, struct granules run)
+{
+    uint64_t bytes = (uint64_t)(run.to - run.from) * p->phys->granularity;
+    bool back = is_gone(g, run.from);
+    for (size_t i = run.from; i < run.to; i++)
+        g->gone[i / 64] ^= UINT64_C(1) << (i % 64);
+    g->gone_n += back ? run.from - run.to : run.to - run.from;
+    p->stats.idle += back ? bytes : 0 - bytes;
+    p->stats.discarded += back ? 0 - bytes : bytes;
+    note_held(p);
+}
+
+/* What can go of one idle range. Without host memory to note it, it stays. */
+static uint64_t discard_range(struct pool *p, struct pool_range *r)
+{
+    struct pool_segment *g = r->segment;
+    const struct phys *ph = p->phys;
+    struct granules i = granules_inside(p, r), run;
+    uint64_t gone = 0;
+    if (i.from == i.to)
+        return 0;
+    if (!g->gone)
+        g->gone = calloc(g->n / ph->granularity / 64 + 1, sizeof *g->gone);
+    while (g->gone && next_run(g, &i, false, &run)) {
+        uint64_t addr = g->addr + run.from * ph->granularity;
+        size_t n = (run.to - run.from) * ph->granularity;
+        if (!ph->driver->discard(p->phys, addr, n))
+            continue;
+        flip(p, g, run);
+        gone += n;
+    }
+    return gone;
+}
+
+/* From idle ranges of segments that are partly in use, until `want` bytes went. */
+static uint64_t discard_idle(struct pool *p, uint64_t want)
+{
+    uint64_t gone = 0;
+    if (!p->phys->driver->discard)
+        return 0;
+    for (struct pool_segment *g = p->segments; g && gone < want; g = g->next)
+        for (struct pool_range *r = g->first; r && gone < want; r = r->next)
+            gone += r->busy ? 0 : discard_range(p, r);
+    return gone;
+}
+
+/* Brings back what the first n bytes of the idle range need, within the budget. */
+static berth_status restore(struct pool *p, struct pool_range *r, size_t n, berth_err *err)
+{
+    struct pool_segment *g = r->segment;
+    const struct phys *ph = p->phys;
+    if (!g->gone_n)
+        return BERTH_OK;
+    struct granules i = granules_touched(p, r, n), run;
+    uint64_t need = (uint64_t)count_gone(g, i) * ph->granularity;
+    if (need > room(p))
+        return over_budget(p, need, err);
+    while (need && next_run(g, &i, true, &run)) {
+        uint64_t addr = g->addr + run.from * ph->granularity;
+        size_t bytes = (run.to - run.from) * ph->granularity;
+        if (ph->driver->restore && ph->driver->restore(p->phys, addr, bytes, err))
+            return err->code;
+        flip(p, g, run);
+    }
+    return BERTH_OK;
+}
+
+size_t pool_largest_idle(const struct pool *p)
+{
+    size_t largest = 0;
+    for (const struct pool_segment *g = p->segments; g; g = g->next)
+        for (const struct pool_range *r = g->first; r; r = r->next) {
+            size_t gone =
+                r->busy ? r->n : count_gone(g, granules_inside(p, r)) * p->phys->granularity;
+            largest = r->n - gone > largest ? r->n - gone : largest;
+        }
+    return largest;
 }
 
 /* ---- take and give ---- */
@@ -338,7 +479,6 @@ static void split(struct pool *p, struct pool_range *r, size_t n) /* r: not in a
     rest->segment = r->segment;
     rest->addr = r->addr + n;
     rest->n = r->n - n;
-    rest->discarded = r->discarded;
     rest->prev = r;
     rest->next = r->next;
     if (rest->next)
@@ -353,7 +493,6 @@ static void make_busy(struct pool *p, struct pool_range *r, size_t n, size_t req
     bin_del(p, r);
     split(p, r, n);
     r->busy = true;
-    r->discarded = false;
     r->requested = requested;
     r->segment->busy++;
     p->stats.in_use += n;
@@ -364,13 +503,57 @@ static void make_busy(struct pool *p, struct pool_range *r, size_t n, size_t req
     mark(p, r->addr, n, true);
 }
 
+/* An idle range of the class whose first n bytes are there; NULL: none, or they cannot be brought
+ * back now. Unless `any` will do, a much larger one stays whole: else a small piece of it would keep
+ * the segment from going back as long as it lives. */
+static struct pool_range *idle_range(struct pool *p, unsigned class, size_t n, size_t look,
+                                     bool any, berth_err *err)
+{
+    struct pool_range *r = bins_find(p, class, n, look);
+    if (!r || (!any && !classes[class].segment && r->n - n > n / SNUG))
+        return NULL;
+    return restore(p, r, n, err) ? NULL : r;
+}
+
+static struct pool_range *any_idle_range(struct pool *p, size_t n, berth_err *err)
+{
+    struct pool_range *r = NULL;
+    for (unsigned c = 0; !r && c < CLASS_COUNT; c++)
+        r = idle_range(p, c, n, SIZE_MAX, true, err);
+    return r;
+}
+
+/* None of the idle ranges was right. A new segment, if need be at the expense of idle ones; else
+ * whatever is large enough; else a new segment at the expense of all that is idle anywhere. */
+static berth_status take_hard(struct pool *p, unsigned class, size_t n, struct pool_range **out,
+                              berth_err *err)
+{
+    /* A range is there but too large: such ones must not pile up beyond what is in use. */
+    if (p->stats.idle > p->stats.in_use && bins_find(p, class, n, LOOK)) {
+        uint64_t over = p->stats.idle - p->stats.in_use;
+        release_idle(p, over < n ? over : n);
+    }
+    berth_status s = grow_or_make_room(p, class, n, out, err);
+    if (s != BERTH_ENODEVMEM)
+        return s;
+    berth_err ignored; /* what stood in the way of a new segment says more */
+    *out = any_idle_range(p, n, &ignored);
+    if (!*out && discard_idle(p, UINT64_MAX)) {
+        s = grow_if_allowed(p, class, n, out, err);
+        if (s == BERTH_ENODEVMEM)
+            *out = any_idle_range(p, n, &ignored);
+    }
+    return *out ? BERTH_OK : s;
+}
+
 berth_status pool_take(struct pool *p, size_t requested, struct pool_range **out, berth_err *err)
 {
     size_t n;
     *out = NULL;
     if (!requested)
         return err_set(err, BERTH_EINVAL, "zero bytes wanted");
-    if (!sz_align(requested, p->phys->align, &n) || n > p->budget)
+    /* What can never fit is refused before anything idle is given up for it. */
+    if (!sz_align(requested, p->phys->align, &n) || n > p->budget - p->reserved - p->stats.in_use)
         return over_budget(p, requested, err);
     if (!tags_reserve(p))
         return err_set(err, BERTH_ENOMEM, "pool tags");
@@ -378,20 +561,12 @@ berth_status pool_take(struct pool *p, size_t requested, struct pool_range **out
     while (n > classes[class].max)
         class ++;
 
-    struct pool_range *r = bins_find(p, class, n, LOOK);
-    if (r) {
-        p->stats.hits++;
-    } else {
-        berth_status s = grow_or_make_room(p, class, n, err);
-        if (s && s != BERTH_ENODEVMEM)
-            return s;
-        if (!s)
-            r = bins_find(p, class, n, SIZE_MAX);
-        for (unsigned c = 0; !r && c < CLASS_COUNT; c++) /* last resort: whatever is large enough */
-            r = bins_find(p, c, n, SIZE_MAX);
-        if (!r)
-            return s;
-    }
+    uint64_t discarded = p->stats.discarded;
+    berth_err ignored;
+    struct pool_range *r = idle_range(p, class, n, LOOK, false, &ignored);
+    p->stats.hits += r && discarded == p->stats.discarded;
+    if (!r && take_hard(p, class, n, &r, err))
+        return err->code;
     make_busy(p, r, n, requested);
     *out = r;
     return BERTH_OK;
@@ -401,7 +576,6 @@ berth_status pool_take(struct pool *p, size_t requested, struct pool_range **out
 static void merge(struct pool *p, struct pool_range *a, struct pool_range *b)
 {
     a->n += b->n;
-    a->discarded = a->discarded && b->discarded;
     a->next = b->next;
     if (a->next)
         a->next->prev = a;
@@ -435,22 +609,9 @@ void pool_give(struct pool *p, struct pool_range *r)
 
 struct dev_trimmed pool_trim(struct pool *p)
 {
-    struct dev_trimmed t = { .released = release_idle(p, UINT64_MAX) };
-    size_t (*discard)(struct phys *, uint64_t, size_t) = p->phys->driver->discard;
-    for (struct pool_segment *g = p->segments; g && discard; g = g->next) {
-        for (struct pool_range *r = g->first; r; r = r->next) {
-            if (r->busy || r->discarded)
-                continue;
-            size_t gone = discard(p->phys, r->addr, r->n);
-            if (!gone)
-                continue;
-            t.discarded += gone;
-            r->discarded = true;
-            p->stats.discarded += r->n;
-        }
-    }
-    t.idle = p->stats.idle;
-    return t;
+    uint64_t released = release_idle(p, UINT64_MAX), discarded = discard_idle(p, UINT64_MAX);
+    return (
+        struct dev_trimmed) { .released = released, .discarded = discarded, .idle = p->stats.idle };
 }
 
 bool pool_reserve(struct pool *p, uint64_t bytes)
@@ -460,6 +621,8 @@ bool pool_reserve(struct pool *p, uint64_t bytes)
     uint64_t left = p->budget - bytes;
     if (held(p) > left)
         release_idle(p, held(p) - left);
+    if (held(p) > left)
+        discard_idle(p, held(p) - left);
     if (held(p) > left)
         return false;
     p->reserved = bytes;
@@ -489,6 +652,7 @@ void pool_free(struct pool *p)
     for (struct pool_segment *g = p->segments, *next; g; g = next) {
         next = g->next;
         driver_free(p, g->addr, g->n);
+        free(g->gone);
         free(g);
     }
     for (struct tags *t = p->tags, *next; t; t = next) {
@@ -533,7 +697,7 @@ static bool range_in_bin(const struct pool *p, const struct pool_range *wanted)
 static const char *check_segment(const struct pool *p, const struct pool_segment *g,
                                  struct dev_stats *sum)
 {
-    size_t at = 0, busy = 0;
+    size_t at = 0, busy = 0, gone_n = 0;
     for (const struct pool_range *r = g->first; r; r = r->next) {
         if (r->segment != g || r->addr != g->addr + at || !r->n || r->n % p->phys->align)
             return "a range does not continue its neighbour";
@@ -550,9 +714,16 @@ static const char *check_segment(const struct pool *p, const struct pool_segment
         sum->ranges++;
         sum->in_use += r->busy ? r->n : 0;
         sum->requested += r->busy ? r->requested : 0;
-        sum->idle += r->busy ? 0 : r->n;
-        sum->discarded += r->discarded ? r->n : 0;
+        struct granules inside = r->busy ? (struct granules) { 0, 0 } : granules_inside(p, r);
+        size_t gone = count_gone(g, inside);
+        if (gone != count_gone(g, granules_touched(p, r, r->n)))
+            return "a discarded granule is not idle";
+        sum->idle += r->busy ? 0 : r->n - gone * p->phys->granularity;
+        sum->discarded += gone * p->phys->granularity;
+        gone_n += gone;
     }
+    if (gone_n != g->gone_n)
+        return "discarded granules are not counted right";
     return at != g->n        ? "ranges do not fill the segment"
            : busy != g->busy ? "busy count is wrong"
                              : NULL;

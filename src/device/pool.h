@@ -6,14 +6,25 @@
  *             class    small (<= 1 MiB), medium (<= 16 MiB), large: each has its own segments, so
  *                      that a small long-lived range does not hold a large segment back from trim
  *             bin      idle ranges of one class and similar size: 32 bins per power of two
+ *             granule  phys->granularity bytes of a segment, counted from its start
+ *             discarded  a granule whose memory went back to the driver; the address range stays.
+ *                      Held, in `idle` and in the budget, is only what was not discarded
  * Finding     bin of the size itself (a look at a few), then by bitmap the next fuller bin: the
  *             same two steps however many ranges there are. A range that is larger than needed is
- *             split; one given back merges with idle neighbours.
+ *             split; one given back merges with idle neighbours. A large range is reused only for a
+ *             wish that leaves no more than an eighth of it over, so that a large segment is nearly
+ *             always wholly in use or wholly idle.
  * Segments    2 MiB for small, 32 MiB for medium, the size itself for large ranges; less when the
- *             budget does not allow more. Under pressure: idle segments go back first, and in the
- *             end any idle range of any class will do.
+ *             budget does not allow more. Under pressure idle segments go back first, then any idle
+ *             range of any class will do, and in the end idle granules of all segments go. Idle
+ *             bytes never make a wish fail, beyond the parts of granules at the ends of ranges.
+ * Trim        Wholly idle segments go back, of the others every whole idle granule. What stays
+ *             held of an idle range is less than one granule at each end. A discarded granule is
+ *             restored, and counted against the budget again, before a byte of it is handed out;
+ *             that can fail as a new segment can.
  * Invariants  ranges tile their segment; no two idle neighbours; an idle range is in exactly the
- *             bin of its size; held + reserved <= budget; counters equal the sums. pool_check().
+ *             bin of its size; a discarded granule lies inside one idle range; held + reserved <=
+ *             budget; counters equal the sums. pool_check().
  * Threads     one owner, the device's. */
 #ifndef DEVICE_POOL_H
 #define DEVICE_POOL_H
@@ -29,7 +40,6 @@ struct pool_range {
     uint64_t addr;
     size_t n; /* multiple of the alignment */
     bool busy;
-    bool discarded; /* idle, and its pages were given back */
     /* busy only, for mem.c: */
     size_t requested;
     struct dev_owner *owner;
@@ -53,11 +63,11 @@ void pool_give(struct pool *p, struct pool_range *r);
 
 struct dev_trimmed pool_trim(struct pool *p);
 /* Takes `bytes` out of the budget for memory that is not the pool's (replaces the last value),
- * releasing idle segments if need be. False, and nothing changes: they do not fit. */
+ * giving idle bytes up if need be. False, and nothing changes: they do not fit. */
 WARN_UNUSED bool pool_reserve(struct pool *p, uint64_t bytes);
 
 const struct dev_stats *pool_stats(const struct pool *p); /* borrowed; pinned, retired are 0 */
-size_t pool_largest_idle(const struct pool *p);
+size_t pool_largest_idle(const struct pool *p); /* held bytes of the idle range with the most */
 berth_status pool_check(const struct pool *p, berth_err *err);
 
 /* Busy ranges, in no particular order: start with NULL, NULL at the end. */

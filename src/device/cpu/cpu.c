@@ -11,7 +11,6 @@
 struct cpu {
     struct phys base;
     const char *root; /* borrowed from the environment of the set */
-    size_t page;
 };
 
 static struct cpu *cpu_of(struct phys *p)
@@ -34,12 +33,11 @@ static berth_status cpu_open(void *library, const struct dev_env *env, unsigned 
     if (!c)
         return err_set(err, BERTH_ENOMEM, "cpu");
     c->root = env->root ? env->root : "";
-    c->page = dev_page_size();
     c->base = (struct phys) { .driver = &driver_cpu,
                               .name = "cpu",
                               .caps = BERTH_CAP_HOST_VISIBLE | BERTH_CAP_LAUNCH,
                               .align = DEV_ALIGN_MIN,
-                              .granularity = c->page };
+                              .granularity = dev_page_size() };
     *out = &c->base;
     return BERTH_OK;
 }
@@ -74,15 +72,10 @@ static void cpu_free(struct phys *p, uint64_t addr, size_t n)
     dev_pages_unmap((void *)(uintptr_t)addr, n);
 }
 
-/* Whole pages inside the range; the kernel gives zeroed ones when they are touched again. */
-static size_t cpu_discard(struct phys *p, uint64_t addr, size_t n)
+static bool cpu_discard(struct phys *p, uint64_t addr, size_t n)
 {
-    size_t page = cpu_of(p)->page;
-    uint64_t from = (addr + page - 1) & ~(uint64_t)(page - 1);
-    uint64_t to = (addr + n) & ~(uint64_t)(page - 1);
-    if (to <= from || madvise((void *)(uintptr_t)from, (size_t)(to - from), MADV_DONTNEED))
-        return 0;
-    return (size_t)(to - from);
+    (void)p;
+    return dev_pages_discard((void *)(uintptr_t)addr, n);
 }
 
 static berth_status cpu_h2d(struct dev_stream *s, uint64_t dst, const void *src, size_t n,

@@ -20,9 +20,9 @@ bool null_call_fails(struct null_dev *d, enum null_call call, berth_err *err)
     uint64_t any = atomic_fetch_add(&d->calls[NULL_ANY], 1) + 1;
     if (n != atomic_load(&d->fail_at[call]) && any != atomic_load(&d->fail_at[NULL_ANY]))
         return false;
-    berth_status code = call == NULL_ALLOC        ? BERTH_ENODEVMEM
-                        : call == NULL_HOST_ALLOC ? BERTH_ENOMEM
-                                                  : BERTH_EDEVICE;
+    berth_status code = call == NULL_ALLOC || call == NULL_RESTORE ? BERTH_ENODEVMEM
+                        : call == NULL_HOST_ALLOC                  ? BERTH_ENOMEM
+                                                                   : BERTH_EDEVICE;
     err_set(err, code, "%s: %s number %" PRIu64 " was told to fail", d->base.name, call_name(call),
             n);
     return true;
@@ -80,7 +80,7 @@ static berth_status null_open(void *library, const struct dev_env *env, unsigned
     d->base.driver = &driver_null;
     d->base.caps = BERTH_CAP_ASYNC | BERTH_CAP_PINNED | BERTH_CAP_PEER | BERTH_CAP_LAUNCH;
     d->base.align = DEV_ALIGN_MIN;
-    d->base.granularity = DEV_ALIGN_MIN;
+    d->base.granularity = dev_page_size();
     d->world = w;
     d->total = total ? total : NULL_TOTAL_DEFAULT;
     d->first_addr = (uint64_t)(index + 1) << 48; /* far from host addresses and from each other */
@@ -141,13 +141,24 @@ static void null_close(struct phys *p)
 
 /* ---- memory ---- */
 
+static uint64_t left_of(struct null_dev *d)
+{
+    return d->total - atomic_load(&d->used);
+}
+
+static berth_status no_memory(struct null_dev *d, size_t n, berth_err *err)
+{
+    return err_set(err, BERTH_ENODEVMEM, "%s: %zu bytes wanted, %" PRIu64 " of %" PRIu64 " free",
+                   d->base.name, n, left_of(d), d->total);
+}
+
 static berth_status null_info(struct phys *p, uint64_t *total, uint64_t *free_bytes, berth_err *err)
 {
     struct null_dev *d = null_of(p);
     if (null_call_fails(d, NULL_INFO, err))
         return err->code;
     *total = d->total;
-    *free_bytes = d->total - atomic_load(&d->used);
+    *free_bytes = left_of(d);
     return BERTH_OK;
 }
 
@@ -175,14 +186,11 @@ struct block *null_block_at(struct null_dev *d, uint64_t addr)
 static berth_status null_alloc(struct phys *p, size_t n, uint64_t *addr, berth_err *err)
 {
     struct null_dev *d = null_of(p);
-    uint64_t left = d->total - atomic_load(&d->used);
     *addr = 0;
     if (null_call_fails(d, NULL_ALLOC, err))
         return err->code;
-    if (n > left)
-        return err_set(err, BERTH_ENODEVMEM,
-                       "%s: %zu bytes wanted, %" PRIu64 " of %" PRIu64 " free", p->name, n, left,
-                       d->total);
+    if (n > left_of(d))
+        return no_memory(d, n, err);
     struct block *b = calloc(1, sizeof *b);
     struct block **slot = b ? vec_add(&d->blocks) : NULL;
     if (!slot) {
@@ -200,7 +208,8 @@ static berth_status null_alloc(struct phys *p, size_t n, uint64_t *addr, berth_e
         return noted ? err_sys(err, BERTH_ENODEVMEM, errno, "%s: mapping %zu bytes", p->name, n)
                      : err_set(err, BERTH_ENOMEM, "%s: a block's notes", p->name);
     }
-    d->next_addr += n + p->align; /* a gap: running over the end meets nobody */
+    /* A gap: running over the end meets nobody. */
+    d->next_addr = (d->next_addr + n + 2 * p->granularity - 1) & ~(uint64_t)(p->granularity - 1);
     *slot = b;
     atomic_fetch_add(&d->used, n);
     *addr = b->addr;
@@ -235,8 +244,36 @@ static void null_free(struct phys *p, uint64_t addr, size_t n)
     struct block **blocks = d->blocks.p;
     memmove(blocks + i, blocks + i + 1, (d->blocks.n - i - 1) * sizeof *blocks);
     vec_pop(&d->blocks);
+    atomic_fetch_sub(&d->used, n - b->discarded);
     block_free(b);
+}
+
+static bool null_discard(struct phys *p, uint64_t addr, size_t n)
+{
+    struct null_dev *d = null_of(p);
+    struct block *b = null_block_at(d, addr);
+    if (!b || n > b->n - (addr - b->addr) || (addr | n) & (p->granularity - 1))
+        BUG("%s: discard of [%#" PRIx64 ", +%zu)", p->name, addr, n);
+    if (!dev_pages_discard(b->host + (addr - b->addr), n))
+        return false;
+    b->discarded += n;
     atomic_fetch_sub(&d->used, n);
+    return true;
+}
+
+static berth_status null_restore(struct phys *p, uint64_t addr, size_t n, berth_err *err)
+{
+    struct null_dev *d = null_of(p);
+    struct block *b = null_block_at(d, addr);
+    if (!b || n > b->discarded)
+        BUG("%s: restore of [%#" PRIx64 ", +%zu), which is not discarded", p->name, addr, n);
+    if (null_call_fails(d, NULL_RESTORE, err))
+        return err->code;
+    if (n > left_of(d))
+        return no_memory(d, n, err);
+    b->discarded -= n;
+    atomic_fetch_add(&d->used, n);
+    return BERTH_OK;
 }
 
 static void null_mark(struct phys *p, uint64_t addr, size_t n, bool live)
@@ -314,6 +351,8 @@ const struct dev_driver driver_null = {
     .alloc = null_alloc,
     .free = null_free,
     .info = null_info,
+    .discard = null_discard,
+    .restore = null_restore,
     .mark = null_mark,
     .host_alloc = null_host_alloc,
     .host_free = null_host_free,

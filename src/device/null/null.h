@@ -26,10 +26,11 @@
 #define NULL_TOTAL_DEFAULT (UINT64_C(16) << 30) /* bytes of a null device nobody gave a size */
 #define NULL_STREAMS_MAX 63                     /* at a time in one set */
 
-/* Calls that can be made to fail. ALLOC and HOST_ALLOC then say "no memory", all others EDEVICE. */
+/* Calls that can be made to fail. ALLOC, RESTORE and HOST_ALLOC say "no memory", others EDEVICE. */
 #define NULL_CALL_MAP(X)                                                                           \
     X(OPEN, "open")                                                                                \
     X(ALLOC, "alloc")                                                                              \
+    X(RESTORE, "restore")                                                                          \
     X(INFO, "info")                                                                                \
     X(HOST_ALLOC, "host_alloc")                                                                    \
     X(STREAM_NEW, "stream_new")                                                                    \

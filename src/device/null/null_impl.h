@@ -44,7 +44,8 @@ struct shadow {
 struct block { /* one allocation of the driver */
     uint64_t addr;
     size_t n;
-    char *host;  /* its bytes */
+    char *host;       /* its bytes */
+    size_t discarded; /* how many of them the device has back */
     bool pooled; /* a pool marks its ranges, and no mark was lost: what is not dead is handed out */
     struct shadow shadow;
 };

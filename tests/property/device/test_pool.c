@@ -1,6 +1,7 @@
 /* Random alloc, free, retire, poll, trim, pinned memory and failing drivers, against a list of what
  * should be there. Whatever the sequence: no overlap, aligned, contents kept, sums equal, budget
- * kept, a refusal justified, trim leaves exactly the segments in use, no hazard. */
+ * kept, a refusal justified, trim leaves exactly the segments in use and of their idle ranges only
+ * what is less than a granule, no hazard. */
 #include "device/pool.h"
 #include "support/devices.h"
 #include "support/rng.h"
@@ -93,7 +94,38 @@ static void assert_apart(const struct run *t, const struct live *l)
     }
 }
 
-/* Refused: then nothing idle was large enough and the budget or the driver had no more to give. */
+static bool new_segment(const void **seen, size_t *n, const void *g)
+{
+    for (size_t i = 0; i < *n; i++)
+        if (seen[i] == g)
+            return false;
+    seen[(*n)++] = g;
+    return true;
+}
+
+/* Idle bytes of segments in use that cannot go: the parts of granules at both ends of each idle
+ * range. pre: nothing is retired, so that the live ranges name all segments in use. */
+static uint64_t unavoidable(const struct run *t)
+{
+    uint64_t sum = 0, g = t->d->phys->granularity;
+    const void *seen[LIVE_MAX];
+    size_t segments = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        const struct pool_range *r = t->live[i].m.range;
+        if (!new_segment(seen, &segments, r->segment))
+            continue;
+        while (r->prev)
+            r = r->prev;
+        for (; r; r = r->next) {
+            uint64_t from = (r->addr + g - 1) / g * g, to = (r->addr + r->n) / g * g;
+            sum += r->busy ? 0 : to > from ? r->n - (to - from) : r->n;
+        }
+    }
+    return sum;
+}
+
+/* Refused: then what was idle had been given up, or would not have helped, and still the budget or
+ * the driver had no more to give. */
 static void assert_justified(const struct run *t, size_t n, bool told_to_fail)
 {
     const struct dev_stats *s = pool_stats(t->d->pool);
@@ -101,7 +133,11 @@ static void assert_justified(const struct run *t, size_t n, bool told_to_fail)
     berth_err err = { 0 };
     if (dev_can(t->d, BERTH_CAP_HOST_VISIBLE))
         held += stats_of(t->d).pinned;
-    assert_true(pool_largest_idle(t->d->pool) < rounded(n));
+    /* Ends of ranges, each less than a granule, may be in the way of a wish of that size. */
+    assert_true(pool_largest_idle(t->d->pool) < rounded(n) ||
+                rounded(n) < 2 * t->d->phys->granularity);
+    if (held - s->idle + rounded(n) <= t->d->budget && !told_to_fail)
+        assert_true(s->idle == unavoidable(t));
     assert_ok(t->d->phys->driver->info(t->d->phys, &total, &left, &err), err);
     assert_true(told_to_fail || held + rounded(n) > t->d->budget || left < rounded(n));
 }
@@ -114,13 +150,17 @@ static void do_alloc(struct run *t)
     berth_err err = { 0 };
     if (t->n == LIVE_MAX)
         return;
-    if (told)
+    if (told) {
         null_fail(t->d, NULL_ALLOC, 1 + rng_below(&t->rng, 3));
+        null_fail(t->d, NULL_RESTORE, 1 + rng_below(&t->rng, 3));
+    }
     berth_status s = dev_alloc(t->d, t->owner[owner], n, &l->m, &err);
     if (s == BERTH_ENODEVMEM)
         assert_justified(t, n, told);
-    if (told)
+    if (told) {
         null_fail(t->d, NULL_ALLOC, 0);
+        null_fail(t->d, NULL_RESTORE, 0);
+    }
     if (s == BERTH_ENODEVMEM)
         return;
     assert_ok(s, err);
@@ -168,14 +208,11 @@ static void do_trim(struct run *t)
     assert_true(trimmed.idle == s.idle);
     if (s.retired)
         return;
-    for (size_t i = 0; i < t->n; i++) {
-        size_t k = 0;
-        while (k < segments && seen[k] != t->live[i].m.range->segment)
-            k++;
-        if (k == segments)
-            seen[segments++] = t->live[i].m.range->segment;
-    }
+    for (size_t i = 0; i < t->n; i++)
+        new_segment(seen, &segments, t->live[i].m.range->segment);
     assert_true(s.segments == segments);
+    assert_true(s.idle == unavoidable(t));
+    assert_true(dev_trim(t->d).discarded == 0); /* nothing twice */
     if (!t->n)
         assert_true(s.idle == 0 && s.in_use == 0);
 }
@@ -221,7 +258,8 @@ static void compare(struct run *t)
     uint64_t pinned = dev_can(t->d, BERTH_CAP_HOST_VISIBLE) ? s.pinned : 0;
     assert_true(s.in_use + s.idle + pinned <= t->d->budget);
     t->peak = s.in_use > t->peak ? s.in_use : t->peak;
-    assert_true(s.peak >= t->peak);
+    assert_true(s.peak == t->peak);
+    assert_true(s.peak_held <= t->d->budget);
     assert_sound(t->d);
 }
 
@@ -294,6 +332,16 @@ static void end(struct run *t)
         assert_true(null_hazards(t->d) == 0);
 }
 
+/* What two devices hold of a null phys is what it has given, discarded bytes not among it. */
+static void assert_phys_agrees(const struct run *a, const struct run *b)
+{
+    struct dev_stats x = stats_of(a->d), y = stats_of(b->d);
+    uint64_t total, left;
+    berth_err err = { 0 };
+    assert_ok(a->d->phys->driver->info(a->d->phys, &total, &left, &err), err);
+    assert_true(total - left == x.in_use + x.idle + y.in_use + y.idle);
+}
+
 /* One seed decides everything: budgets, stress, which device does the next step. */
 static void one_sequence(uint64_t seed, int steps)
 {
@@ -308,8 +356,10 @@ static void one_sequence(uint64_t seed, int steps)
     static struct run run[3];
     for (size_t i = 0; i < 3; i++)
         begin(&run[i], devset_at(set, i), rng_u64(&rng));
-    for (int i = 0; i < steps; i++)
+    for (int i = 0; i < steps; i++) {
         step(&run[rng_below(&rng, 3)]);
+        assert_phys_agrees(&run[0], &run[1]);
+    }
     for (size_t i = 0; i < 3; i++)
         end(&run[i]);
     uint64_t total, left;
@@ -341,8 +391,9 @@ static void random_sequences(void **state)
     running = 0;
 }
 
-/* Seeds that failed once. */
-static void remembered_sequences(void **state)
+/* The same three in every run of the suite, none of which ever failed. A seed that does fail is kept
+ * here, with a word about why. */
+static void fixed_sequences(void **state)
 {
     static const uint64_t seeds[] = { 1, 2, 3 };
     (void)state;
@@ -364,7 +415,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(random_sequences, say_seed),
-        cmocka_unit_test_teardown(remembered_sequences, say_seed),
+        cmocka_unit_test_teardown(fixed_sequences, say_seed),
     };
     return cmocka_run_group_tests(tests, make_patterns, NULL);
 }

@@ -18,6 +18,7 @@ static void slots_come_in_groups(void **state)
         assert_int_equal(name.indexed, d->indexed);
         assert_true(d->count && d->open && d->close && d->alloc && d->free && d->info);
         assert_int_equal(!d->host_access, !d->host_mark);
+        assert_true(d->discard || !d->restore);
         assert_true(d->copy_h2d && d->copy_d2h && d->copy_d2d);
         assert_int_equal(!d->library_open, !d->library_close);
         assert_int_equal(!d->host_alloc, !d->host_free);
@@ -69,7 +70,7 @@ static void a_phys_is_sound(void **state)
         assert_true(total > 0 && left <= total);
         for (int k = 0; k < 3; k++) {
             assert_ok(p->driver->alloc(p, p->align, &addr[k], &err), err);
-            assert_true(addr[k] && addr[k] % p->align == 0);
+            assert_true(addr[k] && addr[k] % p->granularity == 0);
             for (int j = 0; j < k; j++)
                 assert_true(addr[k] >= addr[j] + p->align || addr[j] >= addr[k] + p->align);
         }
@@ -78,6 +79,41 @@ static void a_phys_is_sound(void **state)
         size_t huge = (size_t)1 << 60;
         assert_fails(p->driver->alloc(p, huge, &addr[0], &err), err, BERTH_ENODEVMEM, p->name);
         assert_true(addr[0] == 0);
+    }
+    devset_close(set);
+}
+
+/* Memory behind addresses goes and comes back; what is beside it stays. */
+static void discards_and_restores(void **state)
+{
+    struct devset *set = open_all();
+    (void)state;
+    for (size_t i = 0; i < devset_count(set); i++) {
+        struct phys *p = devset_at(set, i)->phys;
+        size_t g = p->granularity, total_n = 3 * g;
+        unsigned char out[2] = { 0 }, in[2] = { 7, 9 };
+        uint64_t addr;
+        berth_err err = { 0 };
+        if (!p->driver->discard)
+            continue;
+        struct dev_stream *s = stream_of(devset_at(set, i));
+        assert_ok(p->driver->alloc(p, total_n, &addr, &err), err);
+        for (int k = 0; k < 3; k++)
+            assert_ok(dev_copy_h2d(s, addr + (size_t)k * g, in, 2, &err), err);
+        assert_ok(dev_stream_sync(s, &err), err);
+        assert_true(p->driver->discard(p, addr + g, g));
+        if (p->driver->restore)
+            assert_ok(p->driver->restore(p, addr + g, g, &err), err);
+        for (int k = 0; k < 3; k += 2) {
+            assert_ok(dev_copy_d2h(s, out, addr + (size_t)k * g, 2, &err), err);
+            assert_ok(dev_stream_sync(s, &err), err);
+            assert_memory_equal(in, out, 2);
+        }
+        assert_ok(dev_copy_h2d(s, addr + g, in, 2, &err), err); /* usable again */
+        assert_ok(dev_stream_sync(s, &err), err);
+        assert_true(p->driver->discard(p, addr, 2 * g));
+        p->driver->free(p, addr, total_n); /* as it is */
+        dev_stream_free(s);
     }
     devset_close(set);
 }
@@ -140,6 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slots_come_in_groups),
         cmocka_unit_test(a_phys_is_sound),
+        cmocka_unit_test(discards_and_restores),
         cmocka_unit_test(bytes_arrive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -128,8 +128,9 @@ static void classes_have_their_own_segments(void **state)
     give(&f, small);
     give(&f, small2);
     give(&f, medium);
+    assert_true(s->idle == 2 * MIB + 64 * KIB + 4096); /* whole granules, the rest was discarded */
     t = pool_trim(f.pool);
-    assert_true(t.released == 34 * MIB && t.idle == 0);
+    assert_true(t.released == 2 * MIB + 64 * KIB + 4096 && t.idle == 0);
     assert_true(s->idle == 0 && s->in_use == 0 && s->segments == 0 && s->ranges == 0);
     assert_true(s->driver_allocs == s->driver_frees);
     stop(&f);
@@ -205,9 +206,9 @@ static void driver_says_no(void **state)
     berth_err err = { 0 };
     struct pool_range *r;
     (void)state;
-    null_fail(f.dev, NULL_ALLOC, 1); /* the 2 MiB segment is refused, 256 bytes are not */
+    null_fail(f.dev, NULL_ALLOC, 1); /* the 2 MiB segment is refused, one granule is not */
     r = take(&f, 1);
-    assert_true(s->idle == 0 && s->in_use == 256);
+    assert_true(s->idle == 4096 - 256 && s->in_use == 256);
     assert_int_equal(s->driver_refusals, 1);
     give(&f, r);
     null_fail(f.dev, NULL_ALLOC, 1); /* a large one: idle segments go, then the second try works */
@@ -268,6 +269,167 @@ static void stress_takes_the_long_road(void **state)
     stop(&f);
 }
 
+static uint64_t device_used(struct fixture *f)
+{
+    uint64_t total, left;
+    berth_err err = { 0 };
+    assert_ok(f->dev->phys->driver->info(f->dev->phys, &total, &left, &err), err);
+    return total - left;
+}
+
+/* 19 MiB in use after 200 MiB were freed: nothing else is kept by a trim. */
+static void trim_leaves_what_is_in_use(void **state)
+{
+    struct fixture f = start(256 * MIB, false);
+    const struct dev_stats *s = pool_stats(f.pool);
+    (void)state;
+    give(&f, take(&f, 200 * MIB));
+    struct pool_range *a = take(&f, 17 * MIB), *b = take(&f, 2 * MIB);
+    struct dev_trimmed t = pool_trim(f.pool);
+    assert_true(t.idle == 0 && s->idle == 0);
+    assert_true(device_used(&f) == 19 * MIB);                       /* and the device says so too */
+    assert_true(s->in_use == 19 * MIB && s->discarded == 30 * MIB); /* the medium segment's rest */
+    berth_err err = { 0 };
+    assert_ok(pool_check(f.pool, &err), err);
+    give(&f, a);
+    give(&f, b);
+    stop(&f);
+}
+
+static void large_ranges_are_reused_snugly(void **state)
+{
+    struct fixture f = start(256 * MIB, false);
+    const struct dev_stats *s = pool_stats(f.pool);
+    (void)state;
+    struct pool_range *fence = take(&f, 90 * MIB), *big = take(&f, 72 * MIB), *a;
+    uint64_t addr = big->addr;
+    give(&f, big);
+    a = take(&f, 63 * MIB); /* an eighth of it would not do: a segment of its own */
+    assert_true(a->addr != addr && s->segments == 3 && s->idle == 72 * MIB);
+    give(&f, a);
+    a = take(&f, 64 * MIB); /* just so */
+    assert_true(a->addr == addr && s->idle == 8 * MIB + 63 * MIB);
+    struct pool_range *c = take(&f, 63 * MIB);
+    assert_true(s->segments == 3 && s->idle == 8 * MIB);
+    give(&f, c);
+    give(&f, a);
+    /* 90 in use, 135 idle in two segments, 31 of the budget left: 40 of them are for nobody's wish,
+     * and idle is more than in use, so one of them makes place. */
+    a = take(&f, 40 * MIB);
+    assert_true(s->idle == 72 * MIB && s->in_use == 130 * MIB);
+    give(&f, a);
+    give(&f, fence);
+    stop(&f);
+}
+
+static void under_pressure_any_range_will_do(void **state)
+{
+    struct fixture f = start(100 * MIB, false);
+    struct pool_range *a = take(&f, 60 * MIB), *b = take(&f, 40 * MIB), *c;
+    (void)state;
+    give(&f, a);
+    a = take(&f, 55 * MIB); /* snug: 5 MiB of the segment stay idle */
+    c = take(&f, 3 * MIB);  /* no budget for a medium segment: out of the large one's rest */
+    assert_ptr_equal(c->segment, a->segment);
+    give(&f, a);
+    give(&f, b);
+    give(&f, c);
+    stop(&f);
+}
+
+static void discarded_bytes_come_back(void **state)
+{
+    struct fixture f = start(64 * MIB, false);
+    const struct dev_stats *s = pool_stats(f.pool);
+    (void)state;
+    struct pool_range *keep = take(&f, 2 * MIB), *a = take(&f, 10 * MIB), *b;
+    uint64_t addr = a->addr;
+    give(&f, a);
+    struct dev_trimmed t = pool_trim(f.pool);
+    assert_true(t.released == 0 && t.discarded == 30 * MIB && t.idle == 0);
+    t = pool_trim(f.pool);
+    assert_true(t.discarded == 0); /* nothing twice */
+    assert_true(device_used(&f) == 2 * MIB);
+    a = take(&f, 10 * MIB - 256); /* the same addresses, memory again behind them */
+    assert_true(a->addr == addr && s->segments == 1 && s->hits == 1);
+    assert_true(s->idle == 256 && s->discarded == 20 * MIB); /* the end of its last granule */
+    assert_true(device_used(&f) == 12 * MIB && s->peak_held == 32 * MIB);
+    give(&f, a); /* next to what is still discarded */
+    assert_true(s->idle == 10 * MIB && s->discarded == 20 * MIB);
+    t = pool_trim(f.pool);
+    assert_true(t.discarded == 10 * MIB && t.idle == 0); /* only what came back */
+    null_fail(f.dev, NULL_RESTORE, 1);                   /* others took it: a new segment instead */
+    a = take(&f, 10 * MIB);
+    assert_true(s->segments == 2 && a->addr != addr);
+    b = take(&f, 3 * MIB);
+    give(&f, a);
+    give(&f, b);
+    pool_trim(f.pool);
+    give(&f, keep); /* partly discarded, now wholly idle: the driver takes it like this */
+    t = pool_trim(f.pool);
+    assert_true(t.released == 2 * MIB && s->segments == 0 && device_used(&f) == 0);
+    stop(&f);
+}
+
+static void restoring_keeps_the_budget(void **state)
+{
+    struct fixture f = start(40 * MIB, false);
+    const struct dev_stats *s = pool_stats(f.pool);
+    berth_err err = { 0 };
+    struct pool_range *keep = take(&f, 2 * MIB), *a, *none;
+    (void)state;
+    pool_trim(f.pool);      /* 30 MiB of its segment */
+    a = take(&f, 30 * MIB); /* uses what they left */
+    assert_true(s->in_use == 32 * MIB && s->idle == 0 && s->discarded == 30 * MIB);
+    assert_fails(pool_take(f.pool, 9 * MIB, &none, &err), err, BERTH_ENODEVMEM, "leaves 8388608");
+    assert_ok(pool_check(f.pool, &err), err);
+    struct pool_range *b = take(&f, 8 * MIB); /* of the 30, as much as the budget has left */
+    assert_true(s->in_use == 40 * MIB && s->segments == 2 && s->discarded == 22 * MIB);
+    assert_true(pool_reserve(f.pool, 0) && !pool_reserve(f.pool, 1));
+    give(&f, a);
+    give(&f, b);
+    give(&f, keep);
+    stop(&f);
+}
+
+/* Idle bytes of segments in use do not stand in the way: their memory goes. */
+static void idle_granules_make_room(void **state)
+{
+    struct fixture f = start(64 * MIB, false);
+    const struct dev_stats *s = pool_stats(f.pool);
+    (void)state;
+    struct pool_range *a = take(&f, 2 * MIB), *x = take(&f, 14 * MIB), *y = take(&f, 14 * MIB);
+    struct pool_range *b = take(&f, 4 * MIB); /* a second medium segment */
+    give(&f, x);
+    give(&f, y);
+    assert_true(s->segments == 2 && s->idle == 58 * MIB);
+    struct pool_range *big = take(&f, 50 * MIB); /* 6 in use, 58 idle in pieces */
+    assert_true(s->in_use == 56 * MIB && s->idle == 0 && s->segments == 3);
+    give(&f, big);
+    assert_true(pool_reserve(f.pool, 58 * MIB)); /* the same for a reserve */
+    assert_true(pool_reserve(f.pool, 0));
+    give(&f, a);
+    give(&f, b);
+    stop(&f);
+}
+
+static void what_never_fits_costs_nothing(void **state)
+{
+    struct fixture f = start(100 * MIB, false);
+    berth_err err = { 0 };
+    struct pool_range *r, *a = take(&f, 40 * MIB);
+    (void)state;
+    give(&f, take(&f, 30 * MIB));
+    assert_true(pool_reserve(f.pool, 10 * MIB));
+    assert_fails(pool_take(f.pool, 50 * MIB + 1, &r, &err), err, BERTH_ENODEVMEM, "leaves");
+    assert_true(pool_stats(f.pool)->idle == 30 * MIB); /* still cached */
+    assert_int_equal(pool_stats(f.pool)->driver_frees, 0);
+    r = take(&f, 50 * MIB);
+    give(&f, r);
+    give(&f, a);
+    stop(&f);
+}
+
 static void walks_the_busy_ones(void **state)
 {
     struct fixture f = start(100 * MIB, false);
@@ -309,15 +471,28 @@ static void check_notices(void **state)
     a->requested = 500;
     assert_fails(pool_check(f.pool, &err), err, BERTH_EDEVICE, "counters");
     a->requested = 512;
-    b->next->discarded = true;
-    assert_fails(pool_check(f.pool, &err), err, BERTH_EDEVICE, "counters");
-    b->next->discarded = false;
     b->next->bin_next = b; /* a busy range in a bin */
     assert_fails(pool_check(f.pool, &err), err, BERTH_EDEVICE, "bins and bitmaps");
     b->next->bin_next = NULL;
     assert_ok(pool_check(f.pool, &err), err);
     give(&f, a);
     give(&f, b);
+    stop(&f);
+}
+
+static void trim_survives_oom(void **state)
+{
+    struct fixture f = start(64 * MIB, false);
+    struct pool_range *keep = take(&f, 2 * MIB);
+    berth_err err = { 0 };
+    (void)state;
+    oom_after(0);
+    struct dev_trimmed t = pool_trim(f.pool); /* nowhere to note it: then it stays */
+    oom_off();
+    assert_true(t.discarded == 0 && t.idle == 30 * MIB);
+    assert_ok(pool_check(f.pool, &err), err);
+    assert_true(pool_trim(f.pool).idle == 0);
+    give(&f, keep);
     stop(&f);
 }
 
@@ -365,8 +540,16 @@ int main(void)
         cmocka_unit_test(physical_end_before_budget),
         cmocka_unit_test(reserve_shrinks_the_budget),
         cmocka_unit_test(stress_takes_the_long_road),
+        cmocka_unit_test(trim_leaves_what_is_in_use),
+        cmocka_unit_test(large_ranges_are_reused_snugly),
+        cmocka_unit_test(under_pressure_any_range_will_do),
+        cmocka_unit_test(discarded_bytes_come_back),
+        cmocka_unit_test(restoring_keeps_the_budget),
+        cmocka_unit_test(idle_granules_make_room),
+        cmocka_unit_test(what_never_fits_costs_nothing),
         cmocka_unit_test(walks_the_busy_ones),
         cmocka_unit_test(check_notices),
+        cmocka_unit_test(trim_survives_oom),
         cmocka_unit_test(survives_exhaustion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
