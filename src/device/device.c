@@ -1,8 +1,6 @@
 /* device: streams, events, copies and launches; what happens when a driver leaves a slot empty. */
 #include "device/device_impl.h"
 
-#include <errno.h>
-
 const struct dev_driver *const *dev_drivers(void)
 {
     static const struct dev_driver *const all[] = {
@@ -184,24 +182,43 @@ static berth_status copy_pieces(struct dev_stream *out, uint64_t dst, struct dev
 
 #define STAGE_BYTES ((size_t)8 << 20)
 
+static berth_status copy_through(struct dev_stream *s, struct dev_at dst, struct dev_at src,
+                                 size_t n, struct dev_host *buf, berth_err *err)
+{
+    struct dev_stream *other;
+    bool from_s = s->phys == src.dev->phys;
+    berth_status st = stream_new(from_s ? dst.dev->phys : src.dev->phys, &other, err);
+    if (st)
+        return st;
+    st = dev_stream_sync(s, err);
+    if (!st)
+        st = copy_pieces(from_s ? other : s, dst.addr, from_s ? s : other, src.addr, n, buf->ptr,
+                         buf->n, err);
+    dev_stream_free(other); /* waits */
+    return st;
+}
+
 static berth_status copy_staged(struct dev_stream *s, struct dev_at dst, struct dev_at src,
                                 size_t n, berth_err *err)
 {
-    size_t buf_n = n < STAGE_BYTES ? n : STAGE_BYTES;
-    struct phys *other_end = s->phys == src.dev->phys ? dst.dev->phys : src.dev->phys;
-    struct dev_stream *other;
-    void *buf = dev_pages_map(buf_n);
-    if (!buf)
-        return err_sys(err, BERTH_ENOMEM, errno, "%zu bytes to stage a copy", buf_n);
-    berth_status st = stream_new(other_end, &other, err);
-    if (!st)
-        st = dev_stream_sync(s, err);
-    if (!st && s->phys == src.dev->phys)
-        st = copy_pieces(other, dst.addr, s, src.addr, n, buf, buf_n, err);
-    else if (!st)
-        st = copy_pieces(s, dst.addr, other, src.addr, n, buf, buf_n, err);
-    dev_stream_free(other); /* waits: nothing reads buf any more */
-    dev_pages_unmap(buf, buf_n);
+    struct device *d = dev_can(src.dev, BERTH_CAP_PINNED) && !dev_can(dst.dev, BERTH_CAP_PINNED)
+                           ? src.dev
+                           : dst.dev;
+    struct dev_owner *o;
+    struct dev_host buf;
+    berth_err sync_err;
+    if (dev_owner_open(d, "staged copy", DEV_PINNED, &o, err))
+        return err->code;
+    berth_status st = dev_host_alloc(d, o, n < STAGE_BYTES ? n : STAGE_BYTES, &buf, err);
+    dev_owner_close(o);
+    if (st)
+        return st;
+    st = copy_through(s, dst, src, n, &buf, err);
+    if (st && dev_stream_sync(s, &sync_err)) /* a copy of ours may be queued on it */
+        log_error(d->log, "dev.kept", "dev=%s bytes=%zu why=\"%s\"", d->name, buf.held,
+                  sync_err.msg);
+    else
+        dev_host_free(&buf);
     return st;
 }
 

@@ -14,7 +14,8 @@
  *             -> dev_trim() gives idle bytes back -> devset_close()
  *             dev_alloc: pool hit | new segment | give up what is idle, new segment | wait for
  *             retired memory | BERTH_ENODEVMEM with the numbers that stood in the way
- * Invariants  (1) held <= budget, always; host-visible devices also count pinned bytes in it
+ * Invariants  (1) held <= budget, always; host-visible devices also count pinned bytes in it. Host
+ *                 memory for copies is booked once, on the host's device if the set has one
  *             (2) the bytes of all owners == the pool's in-use bytes, after every call
  *             (3) an address handed out is a multiple of phys->align and overlaps no other
  *             (4) retired memory goes back to the pool only after its event
@@ -92,8 +93,9 @@ berth_status dev_owner_open(struct device *d, const char *name, enum dev_kind ki
 void dev_owner_close(struct dev_owner *o); /* NULL is fine */
 
 /* n bytes for an owner of d, contents unspecified. Blocks only in the last resort, waiting for
- * retired memory. BERTH_ENODEVMEM says: wanted, in use by kind, idle, largest idle range, retired,
- * budget, free at the driver. BERTH_EINVAL: n is 0. */
+ * retired memory. BERTH_ENODEVMEM says: wanted, in use by kind and how much of it is retired, idle,
+ * largest idle range, pinned, what is left of the budget (these four add up to it), free at the
+ * driver. BERTH_EINVAL: n is 0. */
 berth_status dev_alloc(struct device *d, struct dev_owner *o, size_t n, struct dev_mem *out,
                        berth_err *err);
 /* pre: no queued work touches it. An empty one is fine. */
@@ -114,15 +116,19 @@ struct dev_trimmed {
 };
 struct dev_trimmed dev_trim(struct device *d);
 
-/* Host memory for copies to and from d's phys, pinned where BERTH_CAP_PINNED. Page-aligned.
- *   o  of kind DEV_PINNED, of any device: its ledger counts the bytes, and if that device is
- *      host-visible they count against its budget too */
+/* Host memory for copies to and from d's phys, pinned where BERTH_CAP_PINNED. Page-aligned. It is
+ * host RAM, whichever device it is for, so every byte counts in one ledger and against one budget:
+ * of o's own device if that is host-visible, else of the set's host device (`cpu`, or the first
+ * host-visible one), on a line of the same name. In a set without one it stands in the ledger of o's
+ * device and against no budget. Waits for retired memory and fails with BERTH_ENODEVMEM as
+ * dev_alloc() does; BERTH_ENOMEM: the system has none.
+ *   o  of kind DEV_PINNED, of any device */
 struct dev_host {
     struct phys *phys;
     void *ptr;
-    size_t n;    /* as asked for */
-    size_t held; /* rounded up to pages, what the ledger counts */
-    struct dev_owner *owner;
+    size_t n;                /* as asked for */
+    size_t held;             /* rounded up to pages, what the ledger counts */
+    struct dev_owner *owner; /* the line that has it, opened once more */
 };
 berth_status dev_host_alloc(struct device *d, struct dev_owner *o, size_t n, struct dev_host *out,
                             berth_err *err);
@@ -195,7 +201,7 @@ berth_status dev_copy_h2d(struct dev_stream *s, uint64_t dst, const void *src, s
 berth_status dev_copy_d2h(struct dev_stream *s, void *dst, uint64_t src, size_t n, berth_err *err);
 
 struct dev_at { /* an address and whose it is */
-    const struct device *dev;
+    struct device *dev;
     uint64_t addr;
 };
 /* Between any two devices, ordered on s, a stream of either phys. The way follows from the ends:
@@ -203,6 +209,10 @@ struct dev_at { /* an address and whose it is */
  *   one end host-visible              h2d or d2h, on a stream of the other end
  *   same driver with copy_peer        that
  *   anything else                     staged through host memory; s is waited for, before and after
+ * Staging takes up to 8 MiB, as dev_host_alloc() for "staged copy" of the receiving device, or of the
+ * other one if only that has pinned memory; BERTH_ENODEVMEM if the host's budget has no room. If it
+ * fails and then s cannot be waited for either, the buffer stays allocated, logged (dev.kept): the
+ * device may still write to it.
  * pre: the ranges do not overlap. */
 berth_status dev_copy(struct dev_stream *s, struct dev_at dst, struct dev_at src, size_t n,
                       berth_err *err);

@@ -177,6 +177,19 @@ static berth_status budget_of(const struct spec *s, size_t i, struct phys *p, ui
 
 /* ---- life ---- */
 
+/* Whose budget host memory counts against: the host's own device, else the first on its memory. */
+static struct device *find_host(const struct devset *set)
+{
+    struct device *host = NULL;
+    for (size_t i = 0; i < set->devices; i++) {
+        struct device *d = set->device[i];
+        bool own = strcmp(d->name, d->phys->name) == 0;
+        if (dev_can(d, BERTH_CAP_HOST_VISIBLE) && (!host || own))
+            host = d;
+    }
+    return host;
+}
+
 static berth_status open_entry(struct devset *set, const struct spec *s, size_t i, berth_err *err)
 {
     const struct spec_entry *e = &s->entry[i];
@@ -213,6 +226,7 @@ berth_status devset_open(const struct spec *spec, const struct dev_env *env, str
     for (size_t i = 0; i < spec->n; i++)
         if (open_entry(set, spec, i, err))
             goto fail;
+    set->hub.host = find_host(set);
     *out = set;
     return BERTH_OK;
 fail:
@@ -224,6 +238,7 @@ void devset_close(struct devset *set)
 {
     if (!set)
         return;
+    set->hub.host = NULL;
     while (set->devices)
         dev_close(set->device[--set->devices]);
     while (set->physes) {

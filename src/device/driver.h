@@ -55,6 +55,7 @@ struct dev_hub {
         void *library;
     } watcher[DEV_DRIVERS_MAX];
     size_t watchers;
+    struct device *host; /* pays for host memory of devices that have none; NULL: nobody does */
 };
 
 /* A driver's own struct starts with one of these, filled by its open(). */

@@ -1,17 +1,15 @@
 /* mem: the doors to device memory: pool, ledger and retirement put together. */
 #include "base/str.h"
-#include "base/sz.h"
 #include "device/device_impl.h"
 #include "device/ledger.h"
 #include "device/pool.h"
 
-#include <errno.h>
 #include <inttypes.h>
 
 #ifdef BERTH_CHECKS
 /* A full walk costs as much as there are ranges: every time while there are few, then now and then.
  */
-static void check(const struct device *d)
+void dev_debug_check(const struct device *d)
 {
     const struct dev_stats *s = pool_stats(d->pool);
     berth_err err;
@@ -21,7 +19,7 @@ static void check(const struct device *d)
         BUG("%s", err.msg);
 }
 #else
-static void check(const struct device *d)
+void dev_debug_check(const struct device *d)
 {
     (void)d;
 }
@@ -87,11 +85,12 @@ void dev_owner_close(struct dev_owner *o)
 
 /* ---- alloc, free ---- */
 
-static berth_status no_room(struct device *d, size_t n, berth_err *err)
+berth_status dev_no_room(struct device *d, size_t n, berth_err *err)
 {
     uint64_t in[DEV_KIND_COUNT], total, driver_free;
     char wanted[STR_BYTES_MAX], free_text[32] = "unknown", why[sizeof err->msg];
     const struct dev_stats s = ledger_stats(d->ledger);
+    uint64_t pinned = dev_can(d, BERTH_CAP_HOST_VISIBLE) ? s.pinned : 0; /* as the budget has it */
     berth_err ignored;
     snprintf(why, sizeof why, "%s", err->msg);
     if (!d->phys->driver->info(d->phys, &total, &driver_free, &ignored))
@@ -99,12 +98,12 @@ static berth_status no_room(struct device *d, size_t n, berth_err *err)
     ledger_by_kind(d->ledger, in);
     return err_set(err, BERTH_ENODEVMEM,
                    "%s: no room for %s: wanted %zu, in use %" PRIu64 " (weights %" PRIu64
-                   ", staging %" PRIu64 ", activations %" PRIu64 "), idle %" PRIu64
-                   " (largest range %zu), retired %" PRIu64 ", budget %" PRIu64
-                   ", driver free %s; %s",
+                   ", staging %" PRIu64 ", activations %" PRIu64 ", of them retired %" PRIu64
+                   "), idle %" PRIu64 " (largest range %zu), pinned %" PRIu64 ", left %" PRIu64
+                   " of budget %" PRIu64 ", driver free %s; %s",
                    d->name, str_bytes(n, wanted), n, s.in_use, in[DEV_WEIGHTS], in[DEV_STAGING],
-                   in[DEV_ACTIVATIONS], in[DEV_POOL_IDLE], pool_largest_idle(d->pool), s.retired,
-                   d->budget, free_text, why);
+                   in[DEV_ACTIVATIONS], s.retired, s.idle, pool_largest_idle(d->pool), pinned,
+                   d->budget - s.in_use - s.idle - pinned, d->budget, free_text, why);
 }
 
 /* Puts the range back where it came from. pre: nothing reads it any more. */
@@ -114,51 +113,55 @@ static void give(struct device *d, struct pool_range *r)
     uint64_t bytes = r->n, requested = r->requested;
     pool_give(d->pool, r);
     ledger_sub(o, bytes, requested, pool_stats(d->pool));
-    check(d);
+    dev_debug_check(d);
 }
 
-/* The pool is empty-handed: takes back what was retired, first what is done, then one by one what
- * has to be waited for, until the wish fits. */
-static berth_status take_after_retired(struct device *d, size_t n, struct pool_range **out,
-                                       berth_err *err)
+berth_status dev_try_hard(struct device *d, dev_try_fn *try, void *wish, berth_err *err)
 {
     uint64_t freed = 0;
-    berth_status s = dev_poll(d, &freed, err);
-    if (s)
+    berth_status s = try(d, wish, err);
+    if (s != BERTH_ENODEVMEM || !d->retired)
         return s;
-    s = BERTH_ENODEVMEM;
+    if (dev_poll(d, &freed, err))
+        return err->code;
     if (freed)
-        s = pool_take(d->pool, n, out, err);
+        s = try(d, wish, err);
     while (s == BERTH_ENODEVMEM && d->retired) {
-        berth_status w = dev_event_sync(d->retired->event, err);
-        if (!w)
-            w = dev_poll(d, NULL, err);
-        if (w)
-            return w;
-        s = pool_take(d->pool, n, out, err);
+        if (dev_event_sync(d->retired->event, err) || dev_poll(d, NULL, err))
+            return err->code;
+        s = try(d, wish, err);
     }
     return s;
+}
+
+struct wish {
+    size_t n;
+    struct pool_range *range; /* out */
+};
+
+static berth_status take(struct device *d, void *user, berth_err *err)
+{
+    struct wish *w = user;
+    return pool_take(d->pool, w->n, &w->range, err);
 }
 
 berth_status dev_alloc(struct device *d, struct dev_owner *o, size_t n, struct dev_mem *out,
                        berth_err *err)
 {
-    struct pool_range *r;
+    struct wish w = { .n = n };
     *out = (struct dev_mem) { 0 };
     if (o->ledger != d->ledger || o->kind == DEV_PINNED)
         BUG("owner '%s' (%s) is not one of %s's", o->name, dev_kind_name(o->kind), d->name);
-    berth_status s = pool_take(d->pool, n, &r, err);
-    if (s == BERTH_ENODEVMEM && d->retired)
-        s = take_after_retired(d, n, &r, err);
+    berth_status s = dev_try_hard(d, take, &w, err);
     if (s) {
         ledger_publish(d->ledger, pool_stats(d->pool)); /* idle segments may have gone */
-        return s == BERTH_ENODEVMEM ? no_room(d, n, err)
+        return s == BERTH_ENODEVMEM ? dev_no_room(d, n, err)
                                     : err_add(err, "%s: %zu bytes for '%s'", d->name, n, o->name);
     }
-    r->owner = o;
-    ledger_add(o, r->n, n, pool_stats(d->pool));
-    *out = (struct dev_mem) { .dev = d, .addr = r->addr, .n = n, .range = r };
-    check(d);
+    w.range->owner = o;
+    ledger_add(o, w.range->n, n, pool_stats(d->pool));
+    *out = (struct dev_mem) { .dev = d, .addr = w.range->addr, .n = n, .range = w.range };
+    dev_debug_check(d);
     return BERTH_OK;
 }
 
@@ -252,66 +255,10 @@ struct dev_trimmed dev_trim(struct device *d)
 {
     struct dev_trimmed t = pool_trim(d->pool);
     ledger_publish(d->ledger, pool_stats(d->pool));
-    check(d);
+    dev_debug_check(d);
     log_debug(d->log, "dev.trim", "dev=%s released=%" PRIu64 " discarded=%" PRIu64 " idle=%" PRIu64,
               d->name, t.released, t.discarded, t.idle);
     return t;
-}
-
-/* ---- host memory ---- */
-
-berth_status dev_host_alloc(struct device *d, struct dev_owner *o, size_t n, struct dev_host *out,
-                            berth_err *err)
-{
-    struct device *payer = o->ledger->device;
-    const struct dev_driver *driver = d->phys->driver;
-    size_t size;
-    void *ptr = NULL;
-    *out = (struct dev_host) { 0 };
-    if (o->kind != DEV_PINNED)
-        BUG("owner '%s' of host memory has kind %s", o->name, dev_kind_name(o->kind));
-    if (!n || !sz_align(n, dev_page_size(), &size))
-        return err_set(err, BERTH_EINVAL, "%s: %zu bytes of host memory", d->name, n);
-    uint64_t before = ledger_stats(payer->ledger).pinned;
-    bool counts = dev_can(payer, BERTH_CAP_HOST_VISIBLE);
-    if (counts && (before > UINT64_MAX - size || !pool_reserve(payer->pool, before + size))) {
-        ledger_publish(payer->ledger, pool_stats(payer->pool));
-        err_set(err, BERTH_ENODEVMEM, "pinned %" PRIu64, before);
-        return no_room(payer, n, err);
-    }
-    berth_status s = BERTH_OK;
-    if (driver->host_alloc)
-        s = driver->host_alloc(d->phys, size, &ptr, err);
-    else if (!(ptr = dev_pages_map(size)))
-        s = err_sys(err, BERTH_ENOMEM, errno, "%zu bytes of host memory", size);
-    if (s) {
-        if (counts && !pool_reserve(payer->pool, before))
-            BUG("%s: a smaller reserve does not fit", payer->name);
-        ledger_publish(payer->ledger, pool_stats(payer->pool));
-        return err_add(err, "%s: host memory for '%s'", d->name, o->name);
-    }
-    ledger_add(o, size, n, pool_stats(payer->pool));
-    *out = (struct dev_host) { .phys = d->phys, .ptr = ptr, .n = n, .held = size, .owner = o };
-    check(payer);
-    return BERTH_OK;
-}
-
-void dev_host_free(struct dev_host *h)
-{
-    if (!h->ptr)
-        return;
-    struct device *payer = h->owner->ledger->device;
-    dev_host_note(h->phys, h->ptr, h->held, DEV_HOST_GONE);
-    if (h->phys->driver->host_free)
-        h->phys->driver->host_free(h->phys, h->ptr, h->held);
-    else
-        dev_pages_unmap(h->ptr, h->held);
-    ledger_sub(h->owner, h->held, h->n, NULL);
-    if (dev_can(payer, BERTH_CAP_HOST_VISIBLE) &&
-        !pool_reserve(payer->pool, ledger_stats(payer->ledger).pinned))
-        BUG("%s: a smaller reserve does not fit", payer->name);
-    *h = (struct dev_host) { 0 };
-    check(payer);
 }
 
 /* ---- reports ---- */

@@ -110,6 +110,80 @@ static void staging_fails_cleanly(void **state)
     devset_close(set);
 }
 
+/* The staging buffer is host memory like any other: booked, and refused when the host is full. */
+static void staging_is_accounted_for(void **state)
+{
+    struct devset *set = open_devices("cpu=16m,null:0=64m", NULL);
+    struct end cpu = end_open(devset_at(set, 0)), null = end_open(devset_at(set, 1));
+    struct dev_at dst = { null.d, null.m.addr }, src = { cpu.d, cpu.m.addr };
+    struct dev_owner *o = owner_of(cpu.d, "x", DEV_PINNED);
+    struct dev_host h;
+    berth_err err = { 0 };
+    (void)state;
+    /* 8 MiB and 100 bytes are in use: another 8 MiB are 100 bytes too many. */
+    assert_fails(dev_copy(cpu.s, dst, src, N, &err), err, BERTH_ENODEVMEM,
+                 "copying 8388708 bytes from cpu to null:0: null:0: host memory for 'staged copy': "
+                 "cpu: no room for 8.00 MiB");
+    assert_ok(dev_host_alloc(cpu.d, o, 4 << 20, &h, &err), err);
+    assert_ok(dev_copy(cpu.s, dst, src, 2 << 20, &err), err);
+    assert_fails(dev_copy(cpu.s, dst, src, 5 << 20, &err), err, BERTH_ENODEVMEM, "pinned 4194304");
+    dev_host_free(&h);
+    assert_ok(dev_copy(cpu.s, dst, src, 7 << 20, &err), err);
+    assert_true(stats_of(cpu.d).pinned == 0 && stats_of(null.d).pinned == 0);
+    dev_owner_close(o);
+    assert_true(null_hazards(null.d) == 0);
+    end_close(&cpu);
+    end_close(&null);
+    devset_close(set);
+}
+
+static void note_kept(void *user, enum log_level level, uint64_t wall_ns, const char *event,
+                      const char *text)
+{
+    (void)level, (void)wall_ns, (void)text;
+    if (strcmp(event, "dev.kept") == 0)
+        ++*(int *)user;
+}
+
+/* Two null devices whose driver has no way between them; a failure leaves a copy queued on the
+ * caller's stream, into the staging buffer. */
+static void staging_outlives_what_is_queued(void **state)
+{
+    struct null_config lazy = { .lazy = true };
+    struct dev_driver no_peer = driver_null;
+    int kept = 0;
+    struct log log = { .write = note_kept, .user = &kept };
+    struct dev_env env = { .null = &lazy, .log = &log };
+    berth_err err = { 0 };
+    (void)state;
+    no_peer.copy_peer = NULL;
+    no_peer.can_peer = NULL;
+    for (int twice = 0; twice < 2; twice++) {
+        struct devset *set = open_devices("null:0=64m,null:1=64m,cpu=64m", &env);
+        struct end a = end_open(devset_at(set, 0)), b = end_open(devset_at(set, 1));
+        struct device *cpu = devset_at(set, 2);
+        struct dev_at dst = { b.d, b.m.addr }, src = { a.d, a.m.addr };
+        unsigned char *pattern = calloc(1, N);
+        fill(&a, pattern);
+        null_fail(a.d, NULL_STREAM_SYNC, 2); /* the one behind the first piece */
+        if (twice)
+            null_fail(a.d, NULL_ANY, 4); /* sync, copy, sync; and the one that would mend it */
+        a.d->phys->driver = b.d->phys->driver = &no_peer;
+        berth_status s = dev_copy(a.s, dst, src, N, &err);
+        a.d->phys->driver = b.d->phys->driver = &driver_null;
+        assert_int_equal(s, BERTH_EDEVICE);
+        assert_int_equal(kept, twice);
+        assert_true((null_queued(a.d) != 0) == twice); /* waited for, or still to come */
+        assert_true(stats_of(cpu).pinned == (twice ? 8 << 20 : 0)); /* and then still booked */
+        assert_true(null_hazards(a.d) == 0);
+        assert_ok(dev_stream_sync(a.s, &err), err); /* writes to it */
+        end_close(&a);
+        end_close(&b);
+        free(pattern);
+        devset_close(set);
+    }
+}
+
 static void streams_and_events_survive_oom(void **state)
 {
     struct devset *set = open_devices("cpu=64m,null:0=64m", NULL);
@@ -168,6 +242,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair),
         cmocka_unit_test(staging_fails_cleanly),
+        cmocka_unit_test(staging_is_accounted_for),
+        cmocka_unit_test(staging_outlives_what_is_queued),
         cmocka_unit_test(streams_and_events_survive_oom),
         cmocka_unit_test(events_across_drivers),
     };

@@ -107,11 +107,10 @@ static void no_room_says_the_numbers(void **state)
     static const char *const parts[] = { "null:0: ",
                                          "wanted 8388608",
                                          "in use 9437696 (weights 9437184, staging 512,",
-                                         " activations 0)",
+                                         " activations 0, of them retired 0)",
                                          "idle 7339520",
                                          "(largest range 7339520)",
-                                         "retired 0",
-                                         "budget 16777216",
+                                         "pinned 0, left 0 of budget 16777216",
                                          "driver free 0",
                                          "the budget leaves 0 of" };
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
@@ -124,6 +123,61 @@ static void no_room_says_the_numbers(void **state)
     dev_free(&m[0]);
     dev_owner_close(w);
     dev_owner_close(s);
+    devset_close(set);
+}
+
+static uint64_t number_behind(const char *text, const char *word)
+{
+    const char *at = strstr(text, word);
+    unsigned long long n;
+    if (!at || sscanf(at + strlen(word), " %llu", &n) != 1)
+        fail_msg("no number behind '%s' in '%s'", word, text);
+    return n;
+}
+
+/* in use + idle + pinned + left == budget, whatever stood in the way. */
+static void assert_adds_up(const char *msg, uint64_t budget)
+{
+    uint64_t in_use = number_behind(msg, ", in use"), idle = number_behind(msg, ", idle");
+    uint64_t pinned = number_behind(msg, ", pinned"), left = number_behind(msg, ", left");
+    assert_true(number_behind(msg, "of budget") == budget);
+    if (in_use + idle + pinned + left != budget)
+        fail_msg("does not add up: '%s'", msg);
+}
+
+static void the_numbers_add_up(void **state)
+{
+    struct devset *set = open_devices("cpu=16m,null:0=16m", NULL);
+    struct device *cpu = devset_at(set, 0), *d = devset_at(set, 1);
+    struct dev_owner *w = owner_of(cpu, "w", DEV_WEIGHTS), *p = owner_of(cpu, "p", DEV_PINNED);
+    struct dev_owner *nw = owner_of(d, "w", DEV_WEIGHTS);
+    struct dev_host h, no_host;
+    berth_err err = { 0 };
+    struct dev_mem none;
+    (void)state;
+    assert_ok(dev_host_alloc(d, p, 4 * MIB, &h, &err), err);
+    struct dev_mem m = alloc_on(cpu, w, 3 * MIB), s = alloc_on(cpu, w, 100);
+    struct dev_mem big = alloc_on(cpu, w, 5 * MIB);
+    dev_free(&m);
+    assert_fails(dev_alloc(cpu, w, 8 * MIB, &none, &err), err, BERTH_ENODEVMEM, "pinned 4194304,");
+    assert_adds_up(err.msg, 16 * MIB);
+    assert_true(number_behind(err.msg, ", in use") == 5 * MIB + 256);
+    assert_fails(dev_host_alloc(cpu, p, 7 * MIB, &no_host, &err), err, BERTH_ENODEVMEM, "cpu: ");
+    assert_adds_up(err.msg, 16 * MIB);
+    struct dev_mem n = alloc_on(d, nw, 9 * MIB); /* refused in the end, after all it tried */
+    assert_fails(dev_alloc(d, nw, 7 * MIB + 1, &none, &err), err, BERTH_ENODEVMEM, "null:0: ");
+    assert_adds_up(err.msg, 16 * MIB);
+    null_fail(d, NULL_ALLOC, 1); /* and by the driver, with room in the budget */
+    dev_trim(d);
+    assert_fails(dev_alloc(d, nw, 7 * MIB + 1, &none, &err), err, BERTH_ENODEVMEM, "null:0: ");
+    assert_adds_up(err.msg, 16 * MIB);
+    dev_free(&n);
+    dev_free(&s);
+    dev_free(&big);
+    dev_host_free(&h);
+    dev_owner_close(w);
+    dev_owner_close(p);
+    dev_owner_close(nw);
     devset_close(set);
 }
 
@@ -273,32 +327,38 @@ static void host_memory_is_counted(void **state)
     berth_err err = { 0 };
     (void)state;
     assert_true(dev_can(d, BERTH_CAP_PINNED) && !dev_can(cpu, BERTH_CAP_PINNED));
-    /* Charged to the null device it is no part of its budget. */
-    assert_ok(dev_host_alloc(d, on_null, 12 * MIB, &h[0], &err), err);
+    /* Whoever asks, it is host memory: in the host's ledger, against the host's budget, once. */
+    assert_fails(dev_host_alloc(d, on_null, 12 * MIB, &none, &err), err, BERTH_ENODEVMEM,
+                 "null:0: host memory for 'ring': cpu: no room for 12.0 MiB");
+    assert_ok(dev_host_alloc(d, on_null, 2 * MIB, &h[0], &err), err);
     assert_int_equal((uintptr_t)h[0].ptr % 4096, 0);
     memset(h[0].ptr, 1, h[0].n);
-    assert_true(stats_of(d).pinned == 12 * MIB && stats_of(d).in_use == 0);
-    /* Charged to cpu it is, whoever allocated it. */
-    assert_ok(dev_host_alloc(d, on_cpu, 5 * MIB + 1, &h[1], &err), err);
+    assert_true(stats_of(d).pinned == 0 && stats_of(cpu).pinned == 2 * MIB);
+    struct dev_ledger_row row[2];
+    assert_int_equal(dev_ledger(d, NULL, 0, NULL), 0);
+    assert_int_equal(dev_ledger(cpu, row, 2, NULL), 1);
+    assert_string_equal(row[0].owner, "ring");
+    assert_true(row[0].kind == DEV_PINNED && row[0].bytes == 2 * MIB);
+    assert_ok(dev_host_alloc(d, on_cpu, 3 * MIB + 1, &h[1], &err), err);
     assert_true(stats_of(cpu).pinned == 5 * MIB + 4096);
     struct dev_mem m;
     assert_fails(dev_alloc(cpu, weights, 3 * MIB, &m, &err), err, BERTH_ENODEVMEM,
                  "budget 8388608");
     m = alloc_on(cpu, weights, 3 * MIB - 4096);
     assert_fails(dev_host_alloc(cpu, on_cpu, 1, &none, &err), err, BERTH_ENODEVMEM,
-                 "pinned 5246976");
+                 "pinned 5246976, left 0 of");
     assert_null(none.ptr);
     assert_sound(cpu);
     dev_host_free(&h[1]);
     assert_null(h[1].ptr);
     dev_host_free(&h[1]);
-    assert_true(stats_of(cpu).pinned == 0);
+    assert_true(stats_of(cpu).pinned == 2 * MIB);
     assert_ok(dev_host_alloc(cpu, on_cpu, 1, &h[1], &err),
               err); /* cpu has plain pages of its own */
     dev_host_access(cpu, h[1].ptr, 1, DEV_WRITE);
     null_fail(d, NULL_HOST_ALLOC, 1);
     assert_fails(dev_host_alloc(d, on_cpu, MIB, &none, &err), err, BERTH_ENOMEM, "null:0");
-    assert_true(stats_of(cpu).pinned == 4096);
+    assert_true(stats_of(cpu).pinned == 2 * MIB + 4096);
     assert_fails(dev_host_alloc(d, on_null, 0, &none, &err), err, BERTH_EINVAL, "0 bytes");
     assert_fails(dev_host_alloc(d, on_null, SIZE_MAX, &none, &err), err, BERTH_EINVAL, "bytes");
     assert_fails(dev_host_alloc(cpu, on_cpu, SIZE_MAX / 2, &none, &err), err, BERTH_ENODEVMEM, "");
@@ -309,6 +369,84 @@ static void host_memory_is_counted(void **state)
     dev_owner_close(on_cpu);
     dev_owner_close(weights);
     assert_true(null_hazards(d) == 0);
+    devset_close(set);
+}
+
+static void host_memory_without_a_host_device(void **state)
+{
+    struct devset *set = open_devices("null:0=8m", NULL);
+    struct device *d = devset_at(set, 0);
+    struct dev_owner *o = owner_of(d, "ring", DEV_PINNED);
+    struct dev_host h;
+    berth_err err = { 0 };
+    (void)state;
+    assert_ok(dev_host_alloc(d, o, 12 * MIB, &h, &err), err); /* no part of the device's budget */
+    assert_true(stats_of(d).pinned == 12 * MIB && stats_of(d).in_use == 0);
+    dev_owner_close(o);
+    assert_true(dev_ledger(d, NULL, 0, NULL) == 1); /* the bytes keep their line */
+    dev_host_free(&h);
+    assert_null(d->ledger->lines);
+    devset_close(set);
+    /* Two devices in host memory, none called cpu: the first pays. */
+    set = open_devices("null:0=8m,cuda:0@cpu=4m,cuda:1@cpu=4m", NULL);
+    d = devset_at(set, 0);
+    o = owner_of(d, "ring", DEV_PINNED);
+    assert_ok(dev_host_alloc(d, o, 1, &h, &err), err);
+    assert_true(stats_of(devset_at(set, 1)).pinned == 4096);
+    dev_host_free(&h);
+    dev_owner_close(o);
+    devset_close(set);
+}
+
+/* cpu memory that a queued copy reads is retired: pinned memory waits for it, as any other does. */
+static void host_alloc_waits_for_retired_memory(void **state)
+{
+    struct gate g = gate_open("null:0=32m,cpu=32m");
+    struct device *cpu = devset_at(g.set, 1);
+    struct dev_owner *w = owner_of(cpu, "w", DEV_WEIGHTS), *p = owner_of(cpu, "p", DEV_PINNED);
+    struct dev_mem dst = alloc_on(g.d, g.o, 4096);
+    struct dev_host h;
+    berth_err err = { 0 };
+    (void)state;
+    for (int fail = 0; fail < 2; fail++) {
+        struct dev_mem m = alloc_on(cpu, w, 20 * MIB);
+        assert_ok(dev_copy_h2d(g.s, dst.addr, (void *)(uintptr_t)m.addr, 4096, &err), err);
+        assert_ok(dev_event_record(g.e, g.s, &err), err);
+        dev_retire(&m, g.e);
+        if (fail) {
+            null_fail(g.d, NULL_EVENT_SYNC, 1);
+            assert_fails(dev_host_alloc(g.d, p, 24 * MIB, &h, &err), err, BERTH_EDEVICE, "told");
+            assert_true(stats_of(cpu).retired == 20 * MIB && stats_of(cpu).pinned == 0);
+        }
+        assert_ok(dev_host_alloc(g.d, p, 24 * MIB, &h, &err), err);
+        assert_true(stats_of(cpu).retired == 0 && stats_of(cpu).pinned == 24 * MIB);
+        dev_host_free(&h);
+    }
+    dev_free(&dst);
+    dev_owner_close(w);
+    dev_owner_close(p);
+    gate_close(&g);
+}
+
+static void host_alloc_survives_oom(void **state)
+{
+    struct devset *set = open_devices("cpu=8m,null:0=8m", NULL);
+    struct device *cpu = devset_at(set, 0), *d = devset_at(set, 1);
+    struct dev_owner *o = owner_of(d, "ring", DEV_PINNED);
+    berth_status s = BERTH_ENOMEM;
+    (void)state;
+    for (long k = 0; s != BERTH_OK; k++) {
+        struct dev_host h;
+        berth_err err = { 0 };
+        oom_after(k);
+        s = dev_host_alloc(d, o, MIB, &h, &err);
+        oom_off();
+        assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && !h.ptr && err.msg[0]));
+        assert_true(s == BERTH_OK || stats_of(cpu).pinned == 0);
+        assert_sound(cpu);
+        dev_host_free(&h);
+    }
+    dev_owner_close(o);
     devset_close(set);
 }
 
@@ -495,6 +633,10 @@ int main(void)
         cmocka_unit_test(event_may_go_first),
         cmocka_unit_test(alloc_waits_for_retired_memory),
         cmocka_unit_test(host_memory_is_counted),
+        cmocka_unit_test(the_numbers_add_up),
+        cmocka_unit_test(host_memory_without_a_host_device),
+        cmocka_unit_test(host_alloc_waits_for_retired_memory),
+        cmocka_unit_test(host_alloc_survives_oom),
         cmocka_unit_test(leaks_are_named),
         cmocka_unit_test(logical_devices_share_a_phys),
         cmocka_unit_test(others_see_sums_that_agree),

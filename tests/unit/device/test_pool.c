@@ -386,7 +386,13 @@ static void restoring_keeps_the_budget(void **state)
     struct pool_range *b = take(&f, 8 * MIB); /* of the 30, as much as the budget has left */
     assert_true(s->in_use == 40 * MIB && s->segments == 2 && s->discarded == 22 * MIB);
     assert_true(pool_reserve(f.pool, 0) && !pool_reserve(f.pool, 1));
-    give(&f, a);
+    give(&f, b);
+    pool_trim(f.pool);
+    give(&f, a); /* 2 in use, 30 idle, 8 left: 10 of the 30 discarded ones are too many for that */
+    assert_true(s->idle == 30 * MIB && s->discarded == 30 * MIB);
+    b = take(&f, 10 * MIB);
+    assert_true(s->in_use == 12 * MIB && s->in_use + s->idle <= 40 * MIB);
+    assert_true(s->peak_held == 40 * MIB);
     give(&f, b);
     give(&f, keep);
     stop(&f);
