@@ -19,9 +19,9 @@
  *             (2) the bytes of all owners == the pool's in-use bytes, after every call
  *             (3) an address handed out is a multiple of phys->align and overlaps no other
  *             (4) retired memory goes back to the pool only after its event
- *             (5) dev_trim() leaves 0 idle bytes on a device that can discard, but for less than one
- *                 phys->granularity at each end of an idle range; with nothing in use it leaves 0
- *                 bytes held on any device
+ *             (5) dev_trim() leaves 0 idle bytes on a device that can discard, but for less than
+ *                 one phys->granularity at each end of an idle range; with nothing in use it leaves
+ *                 0 bytes held on any device
  *             dev_check() asserts them; builds with BERTH_CHECKS call it after each change while
  *             there are few ranges, and now and then beyond
  * Threads     A device belongs to the thread that drives it, the executor; so do its streams and
@@ -29,8 +29,9 @@
  *             moment under the ledger's lock, and may read the fields marked constant.
  * Files       driver.h the contract with hardware, <x>/<x>.c its implementations, devices.def;
  *             pool.c segments and ranges, ledger.c who has what, mem.c the memory doors below,
- *             host.c host memory, device.c streams, events, copies and the defaults of optional driver slots;
- *             spec.c the --devices text, devset.c opens what it describes */
+ *             host.c host memory for copies and who hears of host memory, device.c streams, events,
+ *             copies and the defaults of optional driver slots; spec.c the --devices text, devset.c
+ *             opens what it describes */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
@@ -39,7 +40,7 @@
 /* What memory is for. One list gives the enum and the words of reports. */
 #define DEV_KIND_MAP(X)                                                                            \
     X(WEIGHTS, "weights")                                                                          \
-    X(STAGING, "staging")         /* slots and bounce buffers of transfers */                      \
+    X(STAGING, "staging")         /* slots of transfers, in the device's own memory */             \
     X(ACTIVATIONS, "activations") /* everything a step computes */                                 \
     X(PINNED, "pinned")           /* host memory: dev_host_alloc() only */                         \
     X(POOL_IDLE, "pool-idle")     /* nobody's: a line of reports, never of an owner */
@@ -119,8 +120,8 @@ struct dev_trimmed dev_trim(struct device *d);
 /* Host memory for copies to and from d's phys, pinned where BERTH_CAP_PINNED. Page-aligned. It is
  * host RAM, whichever device it is for, so every byte counts in one ledger and against one budget:
  * of o's own device if that is host-visible, else of the set's host device (`cpu`, or the first
- * host-visible one), on a line of the same name. In a set without one it stands in the ledger of o's
- * device and against no budget. Waits for retired memory and fails with BERTH_ENODEVMEM as
+ * host-visible one), on a line of the same name. In a set without one it stands in the ledger of
+ * o's device and against no budget. Waits for retired memory and fails with BERTH_ENODEVMEM as
  * dev_alloc() does; BERTH_ENOMEM: the system has none.
  *   o  of kind DEV_PINNED, of any device */
 struct dev_host {
@@ -135,8 +136,8 @@ berth_status dev_host_alloc(struct device *d, struct dev_owner *o, size_t n, str
 void dev_host_free(struct dev_host *h); /* pre: no queued copy touches it. An empty one is fine */
 /* Both tell the devices of d's set that check such things (null) about host memory which queued
  * copies may touch. Memory of host-visible devices and of dev_host_alloc() is announced by itself
- * when it is freed, and when copies and launches of a host-visible device touch it; what is left are
- * accesses through plain pointers, and memory that is not ours: a mapped file, somebody's malloc.
+ * when it is freed, and when copies and launches of a host-visible device touch it; what is left
+ * are accesses through plain pointers, and memory that is not ours: a mapped file, a malloc.
  *   dev_host_access  the host reads or writes these bytes now
  *   dev_host_gone    they are about to be unmapped or freed; pre: no queued copy touches them */
 void dev_host_access(struct device *d, const void *ptr, size_t n, unsigned how);
@@ -209,10 +210,10 @@ struct dev_at { /* an address and whose it is */
  *   one end host-visible              h2d or d2h, on a stream of the other end
  *   same driver with copy_peer        that
  *   anything else                     staged through host memory; s is waited for, before and after
- * Staging takes up to 8 MiB, as dev_host_alloc() for "staged copy" of the receiving device, or of the
- * other one if only that has pinned memory; BERTH_ENODEVMEM if the host's budget has no room. If it
- * fails and then s cannot be waited for either, the buffer stays allocated, logged (dev.kept): the
- * device may still write to it.
+ * Staging takes up to 8 MiB, as dev_host_alloc() for "staged copy" of the receiving device, or of
+ * the other one if only that has pinned memory; BERTH_ENODEVMEM if the host's budget has no room.
+ * If it fails and then s cannot be waited for either, the buffer stays allocated and booked, logged
+ * as dev.kept: the device may still write to it.
  * pre: the ranges do not overlap. */
 berth_status dev_copy(struct dev_stream *s, struct dev_at dst, struct dev_at src, size_t n,
                       berth_err *err);

@@ -8,8 +8,8 @@
 void dev_event_hold(struct dev_event *e);
 void dev_event_release(struct dev_event *e);
 
-/* Tries, and as long as that ends in BERTH_ENODEVMEM and d has retired memory, takes some of it back
- * and tries again; what is done first, then what has to be waited for. mem.c */
+/* Tries, and as long as that ends in BERTH_ENODEVMEM and d has retired memory, takes some of it
+ * back and tries again; first what is done, then what has to be waited for. mem.c */
 typedef berth_status dev_try_fn(struct device *d, void *wish, berth_err *err);
 berth_status dev_try_hard(struct device *d, dev_try_fn *try, void *wish, berth_err *err);
 /* BERTH_ENODEVMEM for n bytes on d: all the numbers, behind them what err said. mem.c */

@@ -4,8 +4,9 @@
  * order. Without a spec: every device the drivers count (cpu, and cards when their driver finds
  * some), each with all of its memory; elastic ones (null) only when named. Refused: a device this
  * build or machine does not have (BERTH_EUNSUPPORTED, listing what there is), budgets on one phys
- * that add up to more than it has (BERTH_ELIMIT, with the numbers). Threads: open and close on the
- * executor thread; count, at, find from any. */
+ * that add up to more than it has (BERTH_ELIMIT, with the numbers). The devices of a set share a
+ * hub (driver.h): who wants to hear of host memory, and which device pays for it. Threads: open and
+ * close on the executor thread; count, at, find from any. */
 #ifndef DEVICE_DEVSET_H
 #define DEVICE_DEVSET_H
 

@@ -504,8 +504,8 @@ static void make_busy(struct pool *p, struct pool_range *r, size_t n, size_t req
 }
 
 /* An idle range of the class whose first n bytes are there; NULL: none, or they cannot be brought
- * back now. Unless `any` will do, a much larger one stays whole: else a small piece of it would keep
- * the segment from going back as long as it lives. */
+ * back now. Unless `any` will do, a much larger one stays whole: else a small piece of it would
+ * keep the segment from going back as long as it lives. */
 static struct pool_range *idle_range(struct pool *p, unsigned class, size_t n, size_t look,
                                      bool any, berth_err *err)
 {

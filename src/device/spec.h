@@ -12,8 +12,8 @@
  * Spaces and tabs around every part are skipped, letters may be upper case. An error names the
  * entry by number and text. Refused: empty text or entries, names of another shape, a missing or
  * extra index where the driver or custom says (cuda, cpu:0), a name given twice, a budget of zero,
- * "@" on a device that is itself logical, two "*" on one phys, more than SPEC_MAX devices, more than
- * SPEC_TEXT_MAX bytes.
+ * "@" on a device that is itself logical, two "*" on one phys, more than SPEC_MAX devices, more
+ * than SPEC_TEXT_MAX bytes.
  *
  * What a spec cannot know, whether the machine has such a device and that much memory, is asked by
  * devset_open(), which also says what there is instead. A hypothetical spec is never opened: every
@@ -47,8 +47,8 @@ struct spec {
     size_t n;
 };
 
-/* No allocation. BERTH_EINVAL, or BERTH_ELIMIT for too much text, too many entries or (hypothetical)
- * budgets beyond 64 bits, leave out->n 0. */
+/* No allocation. BERTH_EINVAL, or BERTH_ELIMIT for too much text, too many entries or, if
+ * hypothetical, budgets beyond 64 bits, leave out->n 0. */
 berth_status spec_parse(const char *text, size_t n, bool hypothetical, struct spec *out,
                         berth_err *err);
 /* A device name alone, as in "cuda:0"; the same rules. */

@@ -408,8 +408,8 @@ static void random_sequences(void **state)
     running = 0;
 }
 
-/* The same three in every run of the suite, none of which ever failed. A seed that does fail is kept
- * here, with a word about why. */
+/* The same three in every run of the suite; none of them ever failed. A seed that does fail is
+ * kept here, with a word about why. */
 static void fixed_sequences(void **state)
 {
     static const uint64_t seeds[] = { 1, 2, 3 };

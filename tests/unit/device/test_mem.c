@@ -129,7 +129,7 @@ static void no_room_says_the_numbers(void **state)
 static uint64_t number_behind(const char *text, const char *word)
 {
     const char *at = strstr(text, word);
-    unsigned long long n;
+    unsigned long long n = 0;
     if (!at || sscanf(at + strlen(word), " %llu", &n) != 1)
         fail_msg("no number behind '%s' in '%s'", word, text);
     return n;
