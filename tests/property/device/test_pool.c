@@ -401,7 +401,7 @@ static void random_sequences(void **state)
 {
     uint64_t seed = rng_seed();
     (void)state;
-    for (uint64_t i = 0; i < 40; i++) {
+    for (uint64_t i = 0; i < 24; i++) {
         running = seed + i;
         one_sequence(running, 2000);
     }
