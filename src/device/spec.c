@@ -109,8 +109,7 @@ berth_status spec_parse_name(const char *s, size_t n, struct spec_name *out, ber
                        shown(whole), whole.s);
     if (kind_indexed(out->kind, &indexed) && indexed != has_index)
         return indexed ? err_set(err, BERTH_EINVAL, "device index missing: write %s:0", out->kind)
-                       : err_set(err, BERTH_EINVAL, "'%.*s': %s takes no index", shown(whole),
-                                 whole.s, out->kind);
+                       : err_set(err, BERTH_EINVAL, "%s takes no index", out->kind);
     if (has_index && parse_index(t, out, err))
         return err->code;
     out->indexed = has_index;
