@@ -7,6 +7,7 @@
  * line by line. */
 #include "support/devices.h"
 #include "support/rng.h"
+#include "support/seed.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -328,25 +329,6 @@ static void compare(struct machine *m, const struct program *p, unsigned char wa
 }
 
 /* ---- properties ---- */
-
-static uint64_t running; /* 0: none */
-
-static int say_seed(void **state) /* after a failure */
-{
-    (void)state;
-    if (running)
-        print_message("to see it again: BERTH_SEED=%llu\n", (unsigned long long)running);
-    return 0;
-}
-
-static void
-say_seed_and_die(int signal_number) /* a BUG(): not much may be called, this is enough */
-{
-    char text[64];
-    int n = snprintf(text, sizeof text, "BERTH_SEED=%llu\n", (unsigned long long)running);
-    signal(signal_number, SIG_DFL);
-    (void)!write(STDERR_FILENO, text, n > 0 ? (size_t)n : 0);
-}
 
 struct tally {
     int races, blanks, clean;

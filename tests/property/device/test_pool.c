@@ -5,6 +5,7 @@
 #include "device/pool.h"
 #include "support/devices.h"
 #include "support/rng.h"
+#include "support/seed.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -376,25 +377,6 @@ static void one_sequence(uint64_t seed, int steps)
     assert_ok(p->driver->info(p, &total, &left, &err), err);
     assert_true(total == left);
     devset_close(set);
-}
-
-static uint64_t running; /* 0: none */
-
-static int say_seed(void **state) /* after a failure */
-{
-    (void)state;
-    if (running)
-        print_message("to see it again: BERTH_SEED=%llu\n", (unsigned long long)running);
-    return 0;
-}
-
-static void
-say_seed_and_die(int signal_number) /* a BUG(): not much may be called, this is enough */
-{
-    char text[64];
-    int n = snprintf(text, sizeof text, "BERTH_SEED=%llu\n", (unsigned long long)running);
-    signal(signal_number, SIG_DFL);
-    (void)!write(STDERR_FILENO, text, n > 0 ? (size_t)n : 0);
 }
 
 static void random_sequences(void **state)
