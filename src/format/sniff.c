@@ -60,13 +60,16 @@ const char *sniff(const uint8_t *head, size_t n)
         if (n >= magics[i].len &&
             strncasecmp((const char *)head, magics[i].magic, magics[i].len) == 0)
             return magics[i].what;
-    return all_zero(head, n) ? "zero bytes: an unfinished download?" : NULL;
+    return all_zero(head, n) ? "zero bytes (an unfinished download, perhaps)" : NULL;
 }
 
 const char *sniff_raw(const uint8_t *head, size_t n, char buf[SNIFF_MAX])
 {
     if (is_text(head, n)) {
-        snprintf(buf, SNIFF_MAX, "text: '%s'", excerpt((const char *)head, n < 40 ? n : 40).s);
+        size_t line = 0; /* the first one, as far as it says something */
+        while (line < n && line < 40 && head[line] != '\n' && head[line] != '\r')
+            line++;
+        snprintf(buf, SNIFF_MAX, "text: '%s'", excerpt((const char *)head, line).s);
         return buf;
     }
     size_t at = (size_t)snprintf(buf, SNIFF_MAX, "bytes");
