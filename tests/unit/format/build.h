@@ -7,6 +7,7 @@
 
 #include "base/str.h"
 #include "format/format_impl.h"
+#include "support/oom.h"
 #include "support/test.h"
 
 #include <unistd.h>
@@ -64,6 +65,23 @@ static inline void dump_case(const char *name, const struct str *f)
     assert_non_null(out);
     assert_int_equal(fwrite(f->p, 1, f->n, out), f->n);
     fclose(out);
+}
+
+/* Opens files[0] with every allocation failing in turn: clean each time, fine in the end. */
+static inline void expect_survives_oom(const struct weights_file *files, size_t count)
+{
+    berth_status s = BERTH_ENOMEM;
+    long k = 0;
+    for (; s != BERTH_OK; k++) {
+        struct weights *w = NULL;
+        berth_err err = { 0 };
+        oom_after(k);
+        s = weights_open_memory(files, count, NULL, &w, &err);
+        oom_off();
+        assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && !w && err.msg[0]));
+        weights_close(w);
+    }
+    assert_true(k > 8); /* every allocation had its turn */
 }
 
 /* One hostile case, opened: it must fail with `want` and say `text`; names the case when not. */

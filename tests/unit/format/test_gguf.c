@@ -2,7 +2,6 @@
 #include "unit/format/build.h"
 
 #include "base/rd.h"
-#include "support/oom.h"
 
 /* ---- a valid file, in parts that a case can change ---- */
 
@@ -524,18 +523,7 @@ static void open_survives_oom(void **state)
     r.data = 64 + 72;
     recipe_bytes(&r, &f);
     struct weights_file file = { .name = "x", .data = f.p, .size = f.n };
-    berth_status s = BERTH_ENOMEM;
-    long k = 0;
-    for (; s != BERTH_OK; k++) {
-        struct weights *w = NULL;
-        berth_err err = { 0 };
-        oom_after(k);
-        s = weights_open_memory(&file, 1, NULL, &w, &err);
-        oom_off();
-        assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && !w && err.msg[0]));
-        weights_close(w);
-    }
-    assert_true(k > 8); /* every allocation had its turn */
+    expect_survives_oom(&file, 1);
     str_release(&f);
     str_release(&r.kv);
 }
