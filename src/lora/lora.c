@@ -1,0 +1,2 @@
+/* lora: opening an adapter file. */
+#include "lora/lora.h"

@@ -1,0 +1,86 @@
+/* blocks: the units a model is placed in.
+ *
+ * A block is the tensors of a file that share a name up to the last dot: the weight, bias and scales
+ * of one leaf layer. Its bytes are those of its tensors in the stored types, nothing else; in memory
+ * its tensors lie behind one another, each aligned to BLOCK_ALIGN, which takes `span` bytes.
+ *
+ * Order   Execution order: the architecture's own where it is known (struct block_arch), else file
+ *         order. Everything that counts or spreads blocks goes by it.
+ * Roles   An input embedding is looked up by token, not multiplied through: it stays with the
+ *         compute device whatever the quotas say.
+ * Threads A list is constant once it is made. Files blocks.c. */
+#ifndef RESIDENCY_BLOCKS_H
+#define RESIDENCY_BLOCKS_H
+
+#include "base/arena.h"
+#include "format/weights.h"
+
+#define BLOCK_ALIGN 256 /* of a tensor in its block; the least every device aligns to */
+
+#define BLOCK_KIND_MAP(X)                                                                          \
+    X(LINEAR, "Linear")       /* a weight of two dimensions */                                     \
+    X(CONV, "Conv")           /* of three and more */                                              \
+    X(NORM, "Norm")           /* of one */                                                         \
+    X(EMBEDDING, "Embedding") /* the role */                                                       \
+    X(OTHER, "Other")         /* no tensor called weight */
+
+enum block_kind {
+#define BLOCK_KIND_ENUM(name, text) BLOCK_##name,
+    BLOCK_KIND_MAP(BLOCK_KIND_ENUM)
+#undef BLOCK_KIND_ENUM
+        BLOCK_KIND_COUNT
+};
+const char *block_kind_name(enum block_kind kind);
+
+struct block_tensor {
+    const struct weights_entry *entry; /* borrowed from the file's index; NULL in made-up lists */
+    uint64_t off;                      /* in the block's memory, a multiple of BLOCK_ALIGN */
+    uint64_t bytes;
+};
+
+struct block {
+    const char *name; /* NUL-terminated; "" for tensors without a dot */
+    uint32_t name_len;
+    enum block_kind kind;
+    bool embedding;    /* role: input embedding */
+    uint64_t bytes;    /* sum of its tensors: what plans count */
+    uint64_t span;     /* with the padding between them: what a device is asked for */
+    uint32_t first, n; /* its tensors, blocks.tensor[first .. first+n) */
+};
+
+struct blocks {
+    struct arena mem;
+    struct block *at; /* in execution order */
+    size_t n;
+    struct block_tensor *tensor;
+    size_t tensors;
+    uint64_t bytes; /* of all blocks, S of the plans */
+};
+
+/* What an architecture knows about its blocks. Names come without the part's prefix. */
+struct block_arch {
+    const char *name; /* "flux" */
+    const char *about;
+    /* Is this the table that turns tokens or positions into vectors? NULL: none is. */
+    bool (*embedding)(const char *block, size_t n);
+    /* <0: a runs before b; 0: not known, file order decides. NULL: always. A total preorder. */
+    int (*order)(const char *a, size_t an, const char *b, size_t bn);
+};
+
+/* The blocks of those tensors whose name starts with `prefix` (NULL or "": all), or of whole files.
+ *   arch  NULL: not known
+ * BERTH_ENOTFOUND: no tensor has that prefix. Release with blocks_release(), also after an error. */
+berth_status blocks_from_weights(const struct weights *w, const char *prefix,
+                                 const struct block_arch *arch, struct blocks *out, berth_err *err);
+
+/* A list made by hand (tests, requests that describe a model): names and bytes, one tensor each. */
+struct block_spec {
+    const char *name;
+    uint64_t bytes;
+    bool embedding;
+};
+berth_status blocks_from_specs(const struct block_spec *spec, size_t n, struct blocks *out,
+                               berth_err *err);
+void blocks_release(struct blocks *b); /* zeroed is fine */
+
+#endif

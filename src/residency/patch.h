@@ -1,0 +1,69 @@
+/* patch: what adapters do to weights, as far as residency has to know.
+ *
+ * An adapter (lora/) is an object of its own, counted, shared by models. For a tensor it gives terms
+ * in the order they apply; residency merges them into a float32 copy of the base weight on the
+ * compute device and stores the result at the block's home: float types as they are (fp8 with
+ * stochastic rounding seeded by the tensor's key), quantised blocks as F16, because a quantiser
+ * would throw the patch away; the plan's bytes grow by that and the ledger shows it.
+ *
+ *   W[row .. row+rows) viewed as [rows, cols], cols = elements of a row
+ *   TERM_LOWRANK   W += scale * up[rows, rank] . down[rank, cols]
+ *   TERM_ADD       W += scale * dense[rows, cols]
+ *   TERM_SET       W  = dense (scale does not matter)
+ *
+ * scale in a term already holds strength and alpha/rank. */
+#ifndef RESIDENCY_PATCH_H
+#define RESIDENCY_PATCH_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/vec.h"
+#include "tensor/shape.h"
+
+#include <stdatomic.h>
+
+enum res_term_kind { TERM_LOWRANK, TERM_ADD, TERM_SET };
+
+struct res_term {
+    enum res_term_kind kind;
+    uint64_t row, rows, cols;
+    uint32_t rank;
+    float scale;
+    const float *up, *down, *dense; /* in the arena handed to terms() */
+};
+
+struct res_adapter;
+
+struct res_adapter_ops {
+    /* Does it touch this tensor? key: the tensor's full name in the model's file. Cheap. */
+    bool (*touches)(const struct res_adapter *a, const char *key, size_t n);
+    /* Appends struct res_term to *out, factors converted to F32 in *tmp. shape: of the tensor.
+     * BERTH_EFORMAT: factors that do not fit the shape, naming both. Any thread. */
+    berth_status (*terms)(const struct res_adapter *a, const char *key, size_t n,
+                          const struct shape *shape, float strength, struct arena *tmp,
+                          struct vec *out, berth_err *err);
+    void (*free)(struct res_adapter *a);
+};
+
+struct res_adapter { /* first member of an implementation's struct */
+    const struct res_adapter_ops *ops;
+    atomic_uint refs;
+    uint64_t id;      /* hash of the file's identity and options: equal means equal effect */
+    const char *name; /* for messages */
+};
+static inline void res_adapter_ref(struct res_adapter *a)
+{
+    atomic_fetch_add_explicit(&a->refs, 1, memory_order_relaxed);
+}
+static inline void res_adapter_unref(struct res_adapter *a) /* NULL is fine */
+{
+    if (a && atomic_fetch_sub_explicit(&a->refs, 1, memory_order_acq_rel) == 1)
+        a->ops->free(a);
+}
+
+struct res_patch {
+    struct res_adapter *adapter;
+    float strength; /* 0: as if it were not there */
+};
+
+#endif

@@ -1,0 +1,96 @@
+/* plan: block -> device, in exact bytes.
+ *
+ * Flow     quotas (alloc.h: from a string, from virtual VRAM, or plan_auto()) + blocks (blocks.h)
+ *          + a layout -> plan_make() -> struct plan. Nothing is loaded, no device is asked.
+ * Classes  embedding  input embeddings stay on compute and use up its quota, as far as it goes
+ *          tiny       bytes * 10000 < all bytes: on compute, outside of any quota
+ *          the rest is distributed by the layout
+ * Layouts  tail    from the last block to the first: the first device, in the order written, whose
+ *                  remaining quota holds it. What upstream does, for people who compare
+ *          spread  (default) the blocks of every device are interleaved evenly over the execution
+ *                  order, so that streaming hides behind resident layers. Of devices that do not
+ *                  take orphans no prefix of the order holds more than its share of their bytes nor
+ *                  less than it by a whole block: so any window of consecutive blocks holds its fair
+ *                  share of donor bytes to within one (the largest) block. With several donors and
+ *                  no "*" among them that holds up to the last blocks, where what is left of each
+ *                  quota may be too small for any block
+ * Orphans  a block that fits no remaining quota goes to quotas.orphans, without a limit
+ * Overflow a device that would hold more than its budget is an error with both numbers
+ *          (BERTH_ELIMIT), before anything is loaded
+ * Invariants (1) every block has one device   (2) bytes of the devices add up to all bytes
+ *          (3) a device that does not take orphans and does not compute holds at most its quota
+ *          (4) blocks, quotas, layout -> always the same plan
+ * Threads  any. Files plan.c doors and classes, layout.c, plan_auto.c, plan_text.c the tables. */
+#ifndef RESIDENCY_PLAN_H
+#define RESIDENCY_PLAN_H
+
+#include "residency/alloc.h"
+#include "residency/blocks.h"
+
+enum plan_layout { PLAN_SPREAD, PLAN_TAIL };
+const char *plan_layout_name(enum plan_layout l);
+WARN_UNUSED bool plan_layout_parse(const char *s, size_t n, enum plan_layout *out);
+
+/* Kept free on a compute device for activations when nobody says otherwise: 0.8 GiB + 400 MiB, as
+ * ComfyUI (residency.md 4.1). Nothing is kept free on the host. */
+#define PLAN_RESERVE_DEFAULT UINT64_C(1278423859)
+
+enum plan_class {
+    PLAN_QUOTA,
+    PLAN_ORPHAN,
+    PLAN_TINY,
+    PLAN_EMBEDDING
+}; /* why a block is where it is */
+
+struct plan_share { /* one device's part */
+    uint64_t bytes;
+    size_t blocks;
+    uint64_t by_class[4]; /* bytes */
+    size_t blocks_by_class[4];
+};
+
+struct plan {
+    struct plan_devices devices; /* as given */
+    struct quotas quotas;        /* as given */
+    enum plan_layout layout;
+    size_t n;                                   /* blocks */
+    uint8_t *device;                            /* [n] index in devices */
+    uint8_t *why;                               /* [n] enum plan_class */
+    struct plan_share share[ALLOC_ENTRIES_MAX]; /* by device */
+    uint64_t bytes;
+};
+
+/* blocks: borrowed for the call. *out: plan_release(), also after an error. */
+berth_status plan_make(const struct blocks *b, const struct plan_devices *devices,
+                       const struct quotas *q, enum plan_layout layout, struct plan *out,
+                       berth_err *err);
+void plan_release(struct plan *p); /* zeroed is fine */
+berth_status plan_copy(const struct plan *from, struct plan *to, berth_err *err);
+bool plan_same(const struct plan *a, const struct plan *b); /* the same device for every block */
+
+/* Fills the compute device up to budget - reserve (tiny and embedding blocks included), then donors
+ * by speed, fastest first; unmeasured ones behind measured ones: of the compute device's kind by
+ * number, then others, the host last. The last donor with room takes the orphans.
+ *   compute  NULL: as alloc_resolve()
+ *   reserve  UINT64_MAX: the default for that device
+ * BERTH_ELIMIT with the numbers: they do not hold the model together. */
+berth_status plan_auto(const struct blocks *b, const struct plan_devices *devices,
+                       const char *compute, uint64_t reserve, struct quotas *out, berth_err *err);
+
+/* A string, or NULL for auto; the whole way in one call. */
+struct plan_args {
+    const char *alloc;   /* allocation string; NULL or "": auto */
+    const char *compute; /* for strings without a suffix, and for auto; NULL: the default device */
+    enum plan_layout layout;
+    uint64_t reserve; /* auto; UINT64_MAX: the default */
+};
+berth_status plan_from_args(const struct blocks *b, const struct plan_devices *devices,
+                            const struct plan_args *args, struct plan *out, berth_err *err);
+
+/* The tables people know (residency.md 2.7), one line per call of `line`, no line ends. */
+typedef void plan_line_fn(void *user, const char *line);
+void plan_tables(const struct plan *p, const struct blocks *b, plan_line_fn *line, void *user);
+/* The equivalent allocation string. */
+void plan_string(const struct plan *p, struct str *out);
+
+#endif

@@ -1,0 +1,357 @@
+/* residency: which block of which model lives where, who may push whom out, what a free leaves.
+ *
+ * Words      model     an opened weight file (or one part of it) made of blocks, with a plan
+ *            key       what makes two opens the same model: file identity of every shard, part,
+ *                      options, compute device, allocation string, layout
+ *            handle    a counted reference somebody holds: a node's output, a program's variable
+ *            anchor    a counted reference the registry holds, with its reason; visible to people
+ *            retention keep | eject | auto: what a free may do with the model
+ *            use       a promise of running work: until it ends no block of the model moves
+ *            home      the device the plan gives a block; a block that is elsewhere was demoted
+ *            adapter   a LoRA or the like, an object of its own; patch set: adapters with strengths
+ *            receipt   what a free did
+ *
+ * States     res_open()      nothing -> REGISTERED: file indexed, plan made, no bytes
+ *            res_load()      REGISTERED, EJECTED -> LOADING -> RESIDENT; when it fails or is
+ *                            canceled back to where it came from, with no bytes left
+ *            res_eject(), res_free(), making room    RESIDENT -> EJECTED: no bytes, still known;
+ *                            handles stay valid and res_load() brings it back
+ *            the last handle and anchor go           any -> gone, its memory is free
+ *
+ * Invariants (1) at most one model has a given key
+ *            (2) REGISTERED, EJECTED: no block has memory. RESIDENT: every block has memory, once
+ *            (3) per model and device: the bytes of its blocks there == its table of bytes; their
+ *                spans == what the device's ledger has for it (weights + pinned, as requested)
+ *            (4) a model lives exactly as long as it has a handle or an anchor
+ *            (5) uses > 0: RESIDENT, and its addresses do not change
+ *            (6) keep: has an anchor RES_ANCHOR_KEEP. eject: has no anchor
+ *            (7) a block's patch signature is 0 (base weights) or that of the model's patch set
+ *            (8) every byte a device's ledger calls weights belongs to a model of the registry
+ *            res_check() asserts them; builds with BERTH_CHECKS call it after each operation.
+ *
+ * Retention  The table of res_free() below. A retained model is found again by key and re-attached:
+ *            zero bytes read, zero bytes moved. A model with the same file and options but another
+ *            plan that nobody holds (anchored only) is adopted: only blocks whose device differs move.
+ * Room       res_alloc() is the one door: try; make room on the device that is short (room.c); try
+ *            once more; say in numbers what stood in the way.
+ * Patches    Base weights are never lost: they are in the file, which stays mapped. A block whose
+ *            list of patches changes is derived again from there (patch.c), others are not touched.
+ * Threads    Everything belongs to the executor thread, except where a comment says "any thread".
+ *            Reading and converting is spread over the pool that was handed in.
+ * Files      alloc.c alloc_resolve.c strings; blocks.c; plan.c layout.c plan_auto.c plan_text.c;
+ *            registry.c models, keys, handles, anchors, retention; load.c file -> devices; move.c
+ *            blocks between devices, re-planning; room.c; patch.c; free.c the free flow, receipt.c;
+ *            pressure.c; stream.c the ring (stream.h); journal.c snapshots (journal.h); check.c */
+#ifndef RESIDENCY_RESIDENCY_H
+#define RESIDENCY_RESIDENCY_H
+
+#include "base/tpool.h"
+#include "device/devset.h"
+#include "residency/patch.h"
+#include "residency/plan.h"
+
+#include <stdatomic.h>
+
+struct residency;
+struct res_model;
+struct journal;
+
+/* ---- the registry ---- */
+
+/* What happens when a free finds no model marked eject. */
+enum res_unflagged { RES_UNFLAGGED_KEEP, RES_UNFLAGGED_UNLOAD };
+
+/* Drops every cached node output, and with it their handles. Called from res_free(), must not call
+ * back into it. NULL: there is no executor. */
+typedef void res_reset_fn(void *user);
+
+struct res_config {            /* zero: the default of every field */
+    struct devset *devices;    /* borrowed, outlives the registry; required */
+    struct tpool *pool;        /* borrowed; NULL: this thread only */
+    const struct log *log;     /* borrowed; NULL: silent */
+    const struct clock *clock; /* borrowed; NULL: system */
+    uint64_t pin_budget; /* bytes of pinned host memory for weights; 0: a quarter of the host's
+                               budget, RES_NO_PINS: none */
+    uint64_t reserve;    /* for activations on compute devices; 0: PLAN_RESERVE_DEFAULT */
+    enum res_unflagged when_unflagged;
+    bool no_auto_cleanup;       /* do not eject `eject` models after the prompt that used them */
+    double pressure_percent;    /* RAM in use above which the executor is reset; 0: 85 */
+    double pressure_hysteresis; /* points; 0: 5 */
+    res_reset_fn *reset;
+    void *reset_user;
+    const struct journal_config *journal; /* copied; NULL: defaults */
+};
+#define RES_NO_PINS UINT64_MAX
+
+berth_status residency_new(const struct res_config *cfg, struct residency **out, berth_err *err);
+/* NULL is fine. pre: no handles, no uses. Anchored models are ejected. */
+void residency_free(struct residency *r);
+struct journal *res_journal(struct residency *r); /* borrowed */
+void res_set_reset(struct residency *r, res_reset_fn *fn, void *user);
+
+/* The devices as plans see them. measure: time a copy from each to `compute` (once; remembered).
+ * Budgets are what devices may hold at all: a plan is about the model, not about today's tenants. */
+berth_status res_plan_devices(struct residency *r, const char *compute, bool measure,
+                              struct plan_devices *out, berth_err *err);
+
+/* ---- models ---- */
+
+#define RES_RETENTION_MAP(X)                                                                       \
+    X(AUTO, "auto")                                                                                \
+    X(KEEP, "keep")                                                                                \
+    X(EJECT, "eject")
+enum res_retention {
+#define RES_RETENTION_ENUM(name, text) RES_##name,
+    RES_RETENTION_MAP(RES_RETENTION_ENUM)
+#undef RES_RETENTION_ENUM
+};
+const char *res_retention_name(enum res_retention x);
+WARN_UNUSED bool res_retention_parse(const char *s, size_t n, enum res_retention *out);
+
+#define RES_STATE_MAP(X)                                                                           \
+    X(REGISTERED, "registered")                                                                    \
+    X(LOADING, "loading")                                                                          \
+    X(RESIDENT, "resident")                                                                        \
+    X(EJECTED, "ejected")
+enum res_state {
+#define RES_STATE_ENUM(name, text) RES_##name,
+    RES_STATE_MAP(RES_STATE_ENUM)
+#undef RES_STATE_ENUM
+};
+const char *res_state_name(enum res_state s);
+
+/* Reasons of anchors. */
+#define RES_ANCHOR_MAP(X)                                                                          \
+    X(KEEP, "keep_loaded")         /* its loader, or somebody since, said keep */                  \
+    X(SURVIVED, "survived a free") /* auto, and others were marked to go */                        \
+    X(USER, "held by request")     /* res_anchor() */
+enum res_anchor {
+#define RES_ANCHOR_ENUM(name, text) RES_ANCHOR_##name,
+    RES_ANCHOR_MAP(RES_ANCHOR_ENUM)
+#undef RES_ANCHOR_ENUM
+        RES_ANCHOR_COUNT
+};
+const char *res_anchor_text(enum res_anchor a);
+
+struct res_open_args {
+    const char *path;
+    const char *part;              /* prefix of the tensors that belong to it; NULL: all */
+    const char *name;              /* for people; NULL: the file's name without folder and ending */
+    const char *role;              /* "unet", "clip", "vae": in journal lines; NULL: "model" */
+    const char *options;           /* whatever else makes two models differ; NULL: "" */
+    const struct block_arch *arch; /* borrowed for ever (a table); NULL: not known */
+    struct plan_args plan;
+    enum res_retention retention;
+    /* Loader input `eject_models`: at its first load every other model that is not keep leaves the
+     * compute device first (residency.md 4.4). */
+    bool eject_others;
+};
+/* A handle on the model: an existing one when the key is known (its retention becomes args', unless
+ * that is RES_AUTO), else a new one in REGISTERED. *attached (may be NULL): it was RESIDENT already.
+ * The file is indexed, its data is not read. */
+berth_status res_open(struct residency *r, const struct res_open_args *args, struct res_model **out,
+                      bool *attached, berth_err *err);
+void res_ref(struct res_model *m);
+void res_unref(struct res_model *m); /* NULL is fine; the last owner's leaving frees everything */
+
+typedef void res_progress_fn(void *user, uint64_t done, uint64_t total); /* bytes */
+struct res_load_args {                                                   /* zero: defaults */
+    res_progress_fn *progress;                                           /* executor thread */
+    void *progress_user;
+    const atomic_bool *cancel; /* any thread sets it; looked at between pieces */
+    bool evict_keep;           /* if nothing else helps, keep models may go too */
+};
+struct res_load_result {
+    uint64_t read;  /* bytes read from the file */
+    uint64_t moved; /* bytes copied between devices, or between host and device */
+    bool was_resident;
+};
+/* Brings every block to its home, patched as m's patch set says. A RESIDENT model: nothing at all
+ * is read or moved, unless the patch set changed. args, result may be NULL.
+ * Error: names the block, the device and the bytes; the model is as it was before.
+ * BERTH_ECANCELED, BERTH_ENODEVMEM, BERTH_EIO (the file changed), BERTH_EDEVICE. */
+berth_status res_load(struct res_model *m, const struct res_load_args *args,
+                      struct res_load_result *result, berth_err *err);
+
+/* Between these no block of m moves. _begin: pre RESIDENT (BERTH_EINVAL else). */
+berth_status res_use_begin(struct res_model *m, berth_err *err);
+void res_use_end(struct res_model *m);
+
+/* A resident block's bytes. dev: where. BERTH_EINVAL: not resident. */
+struct res_block_at {
+    struct device *dev;
+    size_t device; /* index in the set */
+    uint64_t addr; /* in dev's space; of pinned host memory the pointer */
+    bool pinned;   /* host memory of dev_host_alloc(): *copies touch it, addr is a host pointer */
+    uint64_t bytes, span;
+    enum dtype
+        patched; /* DT_NONE: the file's types. Else all its patched tensors are of this type */
+};
+berth_status res_block_at(const struct res_model *m, size_t block, struct res_block_at *out,
+                          berth_err *err);
+/* Host copy of a tensor's bytes as they are now, patched or not; for tests and checksums. */
+berth_status res_tensor_read(struct res_model *m, size_t block, size_t tensor, void *dst, size_t n,
+                             berth_err *err);
+/* XXH64 over all tensors in block order. */
+berth_status res_checksum(struct res_model *m, uint64_t *out, berth_err *err);
+
+/* BERTH_EBUSY: in use. */
+berth_status res_eject(struct res_model *m, berth_err *err);
+/* keep: anchors it. eject: drops its anchors; with no handle left it is gone when this returns.
+ * auto: a keep anchor stays as RES_ANCHOR_SURVIVED. */
+void res_set_retention(struct res_model *m, enum res_retention x);
+void res_anchor(struct res_model *m);   /* RES_ANCHOR_USER, counted */
+void res_unanchor(struct res_model *m); /* pre: res_anchor(). May be the last owner */
+/* A new plan: moves only blocks whose device changes. In use: BERTH_EBUSY. After a failure every
+ * block is somewhere and counted, the old plan stands, and res_load() goes on from there. */
+berth_status res_replan(struct res_model *m, const struct plan_args *plan,
+                        struct res_load_result *result, berth_err *err);
+/* The patch set. Nothing moves until the next res_load(). Takes references on the adapters.
+ * BERTH_EBUSY: in use. */
+berth_status res_set_patches(struct res_model *m, const struct res_patch *patch, size_t n,
+                             berth_err *err);
+
+/* ---- looking ---- */
+
+struct res_model_info {
+    uint64_t id;                           /* never used twice in a registry */
+    const char *name, *role, *path, *part; /* borrowed until the model goes */
+    uint64_t key;                          /* hash of the key */
+    enum res_state state;
+    enum res_retention retention;
+    unsigned handles, uses, anchors, anchor[RES_ANCHOR_COUNT];
+    size_t blocks, patches, demoted;       /* demoted: blocks away from home */
+    uint64_t bytes;                        /* of the model */
+    uint64_t resident;                     /* bytes in memory, on all devices */
+    uint64_t last_use;                     /* clock_mono_ns */
+    uint64_t loads, read, moved, attached; /* so far: loads, bytes, bytes, times re-attached */
+};
+struct res_model_info res_info(const struct res_model *m);
+uint64_t res_bytes_on(const struct res_model *m, size_t device); /* blocks' bytes, by set index */
+const struct blocks *res_blocks(const struct res_model *m);      /* borrowed */
+const struct plan *res_plan(const struct res_model *m);          /* borrowed until res_replan() */
+size_t res_model_count(const struct residency *r);
+struct res_model *res_model_at(const struct residency *r, size_t i); /* borrowed; oldest first */
+struct res_model *res_model_by_id(const struct residency *r, uint64_t id); /* NULL: none */
+
+struct res_metrics { /* counters since residency_new() */
+    uint64_t loads, load_failures, attaches, ejects, frees, demotions, demoted_bytes, moved_bytes,
+        read_bytes, resets, pressure_resets, retention_violations;
+};
+struct res_metrics res_metrics(const struct residency *r);
+
+/* BERTH_EDEVICE naming the broken invariant and the model. */
+berth_status res_check(struct residency *r, berth_err *err);
+
+/* ---- memory for everybody else ---- */
+
+/* dev_alloc() that makes room: of activations, staging and weights alike. `for_model` (may be NULL)
+ * is not pushed out. See room.c for who goes, in which order. */
+berth_status res_alloc(struct residency *r, struct device *d, struct dev_owner *o, size_t n,
+                       const struct res_model *for_model, bool evict_keep, struct dev_mem *out,
+                       berth_err *err);
+
+/* ---- free ----
+ * unload_models, or free_memory which implies it:
+ *   some resident model is eject   exactly those go; keep and auto stay, anchored
+ *   none is                        auto models lose their anchors and go, on every device; keep
+ *                                  models are not touched (RES_UNFLAGGED_UNLOAD: they go too)
+ *   force                          everything goes
+ *   automatic (after a prompt)     the eject models go; if there is none nothing happens to models
+ *   models named                   those go, except keep ones (kept, and the receipt says so)
+ * A model in use stays, and the receipt says so.
+ * Steps   1 unload  2 executor reset (free_memory)  3 models nobody owns any more
+ *         4 trim every pool on every device, host pages to the OS  5 receipt
+ *         Snapshots pre-unload, post-unload, post-reset, post-soft-empty; after each step every
+ *         retained model is checked to be alive at its old addresses. One that is not: an ERROR
+ *         line naming model, step and address, a counter, an entry in the receipt. */
+
+enum { /* tiers: which kinds of memory a free may touch */
+       RES_TIER_WEIGHTS = 1 << DEV_WEIGHTS,
+       RES_TIER_STAGING = 1 << DEV_STAGING,
+       RES_TIER_ACTIVATIONS = 1 << DEV_ACTIVATIONS,
+       RES_TIER_PINNED = 1 << DEV_PINNED,
+       RES_TIER_IDLE = 1 << DEV_POOL_IDLE,
+};
+
+struct res_free_args {
+    bool unload_models, free_memory, force, automatic;
+    bool dry_run; /* the receipt says what would happen; nothing does */
+    bool wait;    /* wait for memory that queued work still reads, so that it is counted as freed */
+    const char *const *models; /* ids ("7") or names; 0 of them: all */
+    size_t models_n;
+    const char *const *devices; /* only models with bytes there, and only these are trimmed */
+    size_t devices_n;
+    unsigned tiers; /* RES_TIER_*; 0: all. Without WEIGHTS no model goes, without IDLE no trim */
+    const char *reason; /* for the log and the receipt; NULL: "free" */
+};
+
+enum res_verdict { RES_EJECTED_BY_FREE, RES_KEPT, RES_BUSY, RES_FAILED };
+struct res_receipt_model {
+    uint64_t id;
+    const char *name;
+    enum res_retention retention;
+    enum res_verdict verdict;
+    const char *why;      /* "marked eject", "keep_loaded", "auto: others were marked", ... */
+    uint64_t bytes;       /* freed, or still resident */
+    uint64_t read, moved; /* bytes during this free; 0 of a kept one */
+};
+struct res_receipt_device {
+    const char *name;
+    uint64_t before[DEV_KIND_COUNT], after[DEV_KIND_COUNT]; /* bytes by tier */
+    uint64_t released; /* given back to the driver or OS by the trim */
+};
+struct res_receipt_violation {
+    uint64_t model;
+    const char *name, *step, *block;
+    uint64_t was, is; /* addresses */
+};
+struct res_receipt {
+    struct arena mem; /* everything below */
+    uint64_t serial;  /* 1.. */
+    const char *reason;
+    bool unload_models, free_memory, force, automatic, dry_run;
+    struct res_receipt_model *model;
+    size_t models;
+    struct res_receipt_device *device;
+    size_t devices;
+    struct res_receipt_violation *violation;
+    size_t violations;
+    uint64_t rss_before, rss_after; /* of the process; 0: not known */
+    uint64_t ns;                    /* how long it took */
+};
+/* *out: res_receipt_release(), also after an error. A failure to unload one model is an entry in the
+ * receipt, the rest goes on. BERTH_EINVAL: a selector that names nothing, a device that is not there;
+ * BERTH_EBUSY: called from inside the reset callback. */
+berth_status res_free(struct residency *r, const struct res_free_args *args,
+                      struct res_receipt *out, berth_err *err);
+void res_receipt_release(struct res_receipt *x);                     /* zeroed is fine */
+void res_receipt_json(const struct res_receipt *x, struct str *out); /* one object, one line */
+void res_receipt_text(const struct res_receipt *x, struct str *out); /* for people */
+
+/* Both flags, as ComfyUI-Manager's button: at once, or after the prompt that runs unless force.
+ * summary (may be NULL) gets one line: reason, models before -> after, cpu delta in MB. */
+berth_status res_force_full_cleanup(struct residency *r, const char *reason, bool force,
+                                    struct str *summary, berth_err *err);
+
+/* ---- prompts: frees act between them ---- */
+
+/* Any thread: remember a free for the end of the running prompt, or the next res_settle(). */
+void res_request_free(struct residency *r, bool unload_models, bool free_memory, bool force);
+bool res_free_requested(struct residency *r); /* any thread */
+void res_prompt_begin(struct residency *r);
+/* Ends the prompt and settles: a requested free, else the automatic cleanup when an eject model was
+ * used, then the pressure check. out: the receipt of the last free that ran, zeroed when none did. */
+berth_status res_prompt_end(struct residency *r, struct res_receipt *out, berth_err *err);
+berth_status res_settle(struct residency *r, struct res_receipt *out, berth_err *err);
+
+/* ---- pressure ---- */
+enum res_pressure { RES_PRESSURE_LOW, RES_PRESSURE_BAND, RES_PRESSURE_BUSY, RES_PRESSURE_RESET };
+/* Looks at the host's memory (cgroup limits count where they are lower). Above the threshold and
+ * more than the hysteresis above the usage of the last reset: requests a reset (RES_PRESSURE_RESET),
+ * unless a prompt runs and !force (RES_PRESSURE_BUSY). Re-arms below threshold - hysteresis and
+ * after a reset that brought usage below the threshold. percent (may be NULL): usage. */
+berth_status res_pressure_check(struct residency *r, bool force, enum res_pressure *out,
+                                double *percent, berth_err *err);
+
+#endif

@@ -1,0 +1,130 @@
+/* residency_impl: what the files of residency/ share. */
+#ifndef RESIDENCY_RESIDENCY_IMPL_H
+#define RESIDENCY_RESIDENCY_IMPL_H
+
+#include "base/vec.h"
+#include "residency/journal.h"
+#include "residency/residency.h"
+
+#define RES_NOWHERE UINT8_MAX
+
+struct res_block {        /* one block's memory; device RES_NOWHERE: none */
+    struct dev_mem mem;   /* set, or ... */
+    struct dev_host host; /* ... this: pinned host memory of the set's host device */
+    uint8_t device;       /* where it is, index in the set */
+    uint8_t home;         /* where the plan wants it, index in the set */
+    enum dtype patched;   /* type its patched tensors are stored in; DT_NONE: as in the file */
+    uint64_t bytes, span; /* now: those of the block, or more when patched into a wider type */
+    uint64_t patch;       /* signature of what is merged in; 0: base weights */
+};
+
+struct res_owners { /* one model's lines in one device's ledger; opened when first needed */
+    struct dev_owner *weights, *pinned;
+};
+
+struct res_model {
+    struct residency *res;
+    struct res_model *prev, *next; /* registry order, oldest first */
+    uint64_t id;
+    char *name, *role, *path, *part, *options;
+    char owner[DEV_OWNER_MAX]; /* "<name>#<id>": its name in ledgers */
+    struct weights *weights;   /* owned; stays open: base weights are read again from here */
+    const struct block_arch *arch;
+    struct blocks blocks;
+    struct plan plan;
+    char *alloc, *compute_name; /* of the plan, as asked; NULL: auto, default */
+    enum plan_layout layout;
+    uint64_t plan_reserve;
+    size_t compute;         /* index in the set */
+    uint64_t base_key, key; /* without and with the plan; hashes of key_text */
+    char *key_text;         /* full text; the base key is its first base_len bytes */
+    size_t base_len;
+    enum res_state state;
+    enum res_retention retention;
+    unsigned handles, uses, anchor[RES_ANCHOR_COUNT];
+    bool eject_others, used_in_prompt;
+    struct res_block *block;   /* [blocks.n] */
+    uint64_t *bytes_on;        /* [devices of the set] */
+    struct res_owners *owners; /* [devices of the set] */
+    struct vec patches;        /* struct res_patch, referenced */
+    uint64_t last_use, loads, read, moved, attached;
+};
+
+struct residency {
+    struct res_config cfg;
+    struct devset *devices;
+    size_t n_devices;
+    size_t host; /* index of the host device in the set, or n_devices */
+    const struct log *log;
+    const struct clock *clock;
+    struct tpool *pool;
+    struct res_model *first, *last;
+    size_t models;
+    uint64_t next_id, frees;
+    uint64_t pinned, pin_budget; /* bytes of weights in pinned host memory */
+    double *speed;               /* [n*n] measured bytes/s from i to j; 0: not yet */
+    struct journal *journal;
+    struct res_metrics metrics;
+    bool prompt_running, in_free;
+    atomic_uint requested; /* bits: 1 unload_models, 2 free_memory, 4 force */
+    double pressure_last;  /* usage at the last reset; 0: armed */
+    struct { /* host <-> device copies of load, move and patch; one stream per device, lazily */
+        struct dev_stream **stream;
+        struct dev_host stage[2]; /* pinned staging for reads to devices, lazily */
+        struct dev_event *stage_free[2];
+        size_t stage_device; /* whose phys pinned it */
+        struct dev_owner *stage_owner;
+    } io;
+};
+
+/* registry.c */
+void res_model_gone(struct res_model *m); /* pre: no handles, no anchors, no uses */
+void res_model_maybe_gone(struct res_model *m);
+uint64_t res_now(const struct residency *r);
+
+/* move.c: one block's memory */
+/* Memory for block i on device d, recorded in nothing yet. Uses pins for host blocks of models that
+ * compute elsewhere, within the pin budget. may_make_room: false inside making room. */
+berth_status res_block_alloc(struct res_model *m, size_t i, size_t d, uint64_t span,
+                             bool may_make_room, bool evict_keep, struct res_block *out,
+                             berth_err *err);
+void res_block_drop(struct res_model *m, size_t i); /* frees its memory, books it out */
+/* Books `got` in as block i's memory (which has none). */
+void res_block_put(struct res_model *m, size_t i, const struct res_block *got);
+/* Copies it to device d and frees the old place. */
+berth_status res_block_move(struct res_model *m, size_t i, size_t d, bool may_make_room,
+                            berth_err *err);
+void *res_block_host_ptr(const struct res_model *m, size_t i); /* NULL: not host memory */
+uint64_t res_block_addr(const struct res_block *b);
+berth_status res_stream_of(struct residency *r, size_t device, struct dev_stream **out,
+                           berth_err *err);
+
+/* load.c */
+void res_drop_all(struct res_model *m); /* every block's memory; state is the caller's to set */
+/* Bytes of one tensor of block i to its memory, through staging where needed. */
+berth_status res_tensor_write(struct res_model *m, size_t i, uint64_t off, const void *src,
+                              size_t n, berth_err *err);
+
+/* patch.c: brings blocks [all] whose signature differs from the patch set up to date. */
+uint64_t res_patch_signature(const struct res_model *m, size_t block); /* 0: untouched */
+berth_status res_patch_block(struct res_model *m, size_t block, const struct res_load_args *args,
+                             struct res_load_result *result, berth_err *err);
+
+/* room.c: true when something moved or went; `wanted` bytes on device d. */
+bool res_make_room(struct residency *r, size_t d, uint64_t wanted,
+                   const struct res_model *for_model, bool evict_keep);
+/* "in the way: flux#1 keep 4.0 GiB, ..." for error messages. */
+void res_in_the_way(const struct residency *r, size_t d, const struct res_model *for_model,
+                    char *buf, size_t cap);
+
+/* check.c */
+#ifdef BERTH_CHECKS
+void res_check_now(struct residency *r); /* BUG() on a broken invariant */
+#else
+static inline void res_check_now(struct residency *r)
+{
+    (void)r;
+}
+#endif
+
+#endif
