@@ -6,13 +6,15 @@
  *   line     2026-11-15T06:00:00.123Z free_memory_pre                     cpu|1.50 cuda:0|0.25
  *            UTC time, <identifier>_<tag> left-aligned to 35, then cpu|U and the other devices in
  *            text order, U = used GiB with two decimals
- *   summary  for each identifier in text order a header line naming it, then its lines
+ *   summary  for each identifier in text order "=== memory summary: <identifier> ===", its lines
  *   inspect  tag=<tag>|cpu=<used>/<total>|<dev>=<used>/<total>...  GiB, two decimals, set order,
  *            devices with total 0 left out
  *   JSON     one object per line and record: timestamp, level, name, message, event_category,
  *            component, workflow_id, prompt_id, static fields (residency.md 6.4)
  *
  * used = total - free, as the device's driver says it: what other programs take shows too.
+ * Snapshot lines reach the JSON log at level FOCUS, with "[MultiGPU Model Management] " in front.
+ *
  * Threads  journal_snapshot() from the executor; reading and journal_record() from any thread. The
  *          rings are under one lock, a leaf. JSON records are written with one write each; an I/O
  *          error is counted and otherwise ignored.
@@ -29,7 +31,7 @@
 #define JOURNAL_RING_DEFAULT 256      /* lines kept per identifier */
 #define JOURNAL_TIMELINE_DEFAULT 4096 /* snapshots kept in all */
 #define JOURNAL_SERIES_MAX 256        /* identifiers; the one that was quiet longest is dropped */
-#define JOURNAL_NAME_MAX 96           /* bytes of an identifier or tag, longer ones are cut */
+#define JOURNAL_NAME_MAX 96           /* bytes of an identifier or tag; longer ones end in "..." */
 
 /* Python's numbers, and FOCUS between INFO and WARNING. */
 enum journal_level {
@@ -40,18 +42,19 @@ enum journal_level {
     JOURNAL_ERROR = 40,
     JOURNAL_CRITICAL = 50,
 };
-/* A name in any case or an integer; JOURNAL_FOCUS for anything else, NULL included. */
+/* A name in any case or an integer, at least 1; JOURNAL_FOCUS for anything else, NULL included. */
 int journal_level_parse(const char *text);
 
-struct journal_config {    /* zero: defaults; borrowed for journal_new(), except env_user */
+struct journal_config { /* zero: defaults; borrowed for journal_new(), except what json_id uses */
     size_t ring, timeline; /* lines */
     bool log_lines;        /* snapshots also go to the log, "[MultiGPU Model Management] <line>" */
-    const char *json_path; /* NULL: no JSON log. Parent folders are made */
+    const char *json_path; /* NULL: no JSON log. Parent folders are made. One that cannot be opened
+                              is a warning in the log and a failure in the count */
     int json_level;        /* 0: JOURNAL_FOCUS */
     bool json_append;      /* else the file is emptied first */
     const char *json_static; /* a JSON object merged last into every record; invalid: none */
-    /* workflow and prompt id of the moment, asked per record (app reads the environment); may return
-     * NULL. */
+    /* workflow and prompt id of the moment, asked per record on its thread (app reads the
+     * environment); may return NULL. */
     const char *(*json_id)(void *user, bool workflow);
     void *json_user;
 };
@@ -66,9 +69,11 @@ void journal_free(struct journal *j); /* NULL is fine */
 /* Never fails outwardly: what a device will not say is 0, what memory will not hold is counted in
  * journal_dropped(). */
 void journal_snapshot(struct journal *j, const char *identifier, const char *tag);
-uint64_t journal_dropped(const struct journal *j);
+uint64_t journal_dropped(const struct journal *j);       /* any thread */
+uint64_t journal_json_failures(const struct journal *j); /* any thread; records not written */
 
-/* One record for the JSON log (and nothing else). fields: "key", "value" pairs, NULL-terminated. */
+/* One record for the JSON log (and nothing else). fields: "key", "value" pairs, NULL-terminated;
+ * may be NULL. Any thread. */
 void journal_record(struct journal *j, int level, const char *message, const char *const *fields);
 
 #define JOURNAL_DEVICES_MAX SPEC_MAX
@@ -80,14 +85,18 @@ struct journal_entry {
     uint64_t used[JOURNAL_DEVICES_MAX], total[JOURNAL_DEVICES_MAX]; /* by set index */
 };
 /* The timeline: entries with seq > after, oldest first, at most cap; identifier NULL: all. Returns how
- * many were filled; *lost (may be NULL) how many newer than `after` the ring no longer has. */
+ * many were filled; *lost (may be NULL) how many newer than `after`, of whatever identifier, the ring
+ * no longer has. Any thread. */
 size_t journal_query(struct journal *j, uint64_t after, const char *identifier,
                      struct journal_entry *out, size_t cap, uint64_t *lost);
 
 void journal_line(const struct journal *j, const struct journal_entry *e, struct str *out);
-void journal_series(struct journal *j, const char *identifier, struct str *out); /* its lines */
+/* Lines with their line ends; inspect: one line without. */
+void journal_series(struct journal *j, const char *identifier, struct str *out);
 void journal_summary(struct journal *j, struct str *out);
 void journal_inspect(struct journal *j, const char *tag, struct str *out);
+/* {"entries":[{"seq","time","identifier","tag","devices":[{"device","used","total"}]}],"lost","next"};
+ * next: what to give as `after` to go on. */
 void journal_timeline_json(struct journal *j, uint64_t after, size_t cap, struct str *out);
 
 #endif

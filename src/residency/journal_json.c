@@ -1,0 +1,371 @@
+/* journal_json: the JSON log, one object per line, written as Python's json.dumps would. */
+#include "residency/journal_impl.h"
+
+#include "base/json.h"
+#include "base/utf8.h"
+#include "base/vec.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STATIC_BYTES_MAX 65536 /* text of the static fields */
+#define STATIC_DEPTH_MAX 16
+
+/* One field of a record. A static one owns its key and has its value rendered already, because
+ * jansson's values are for one thread at a time. */
+struct field {
+    const char *key;
+    const char *text;
+    bool rendered;
+};
+
+struct journal_json {
+    int fd; /* -1: the file could not be opened */
+    int level;
+    struct vec fixed; /* struct field, merged last; strings from malloc */
+    const char *(*id)(void *user, bool workflow);
+    void *user;
+    atomic_uint_least64_t errors; /* any thread */
+};
+
+/* ---- text as Python writes it ---- */
+
+static void add_u16(struct str *s, unsigned unit)
+{
+    str_addf(s, "\\u%04x", unit);
+}
+
+static void add_escaped(struct str *s, const char *p, size_t len)
+{
+    const uint8_t *u = (const uint8_t *)p;
+    if (len == 2) {
+        add_u16(s, (u[0] & 0x1fu) << 6 | (u[1] & 0x3fu));
+    } else if (len == 3) {
+        add_u16(s, (u[0] & 0x0fu) << 12 | (u[1] & 0x3fu) << 6 | (u[2] & 0x3fu));
+    } else {
+        unsigned c =
+            (u[0] & 0x07u) << 18 | (u[1] & 0x3fu) << 12 | (u[2] & 0x3fu) << 6 | (u[3] & 0x3fu);
+        add_u16(s, 0xd800 + ((c - 0x10000) >> 10));
+        add_u16(s, 0xdc00 + ((c - 0x10000) & 0x3ff));
+    }
+}
+
+/* Quoted, ASCII only; malformed UTF-8 becomes U+FFFD, byte by byte. */
+static void add_string(struct str *s, const char *p, size_t n)
+{
+    static const char short_from[] = "\"\\\b\f\n\r\t", short_to[] = "\"\\bfnrt";
+    str_addc(s, '"');
+    for (size_t i = 0; i < n;) {
+        size_t len = utf8_step(p + i, n - i);
+        const char *two = p[i] ? strchr(short_from, p[i]) : NULL;
+        if (len == 0)
+            add_u16(s, 0xfffd);
+        else if (len > 1)
+            add_escaped(s, p + i, len);
+        else if (two)
+            str_addf(s, "\\%c", short_to[two - short_from]);
+        else if ((uint8_t)p[i] < 0x20 || p[i] == 0x7f)
+            add_u16(s, (uint8_t)p[i]);
+        else
+            str_addc(s, p[i]);
+        i += len ? len : 1;
+    }
+    str_addc(s, '"');
+}
+
+static void add_value(struct str *s, const json_t *v) /* depth: met its limit when it was read */
+{
+    switch (js_kind(v)) {
+    case JS_OBJECT: {
+        const char *key, *between = "";
+        json_t *item;
+        str_addc(s, '{');
+        json_object_foreach((json_t *)v, key, item)
+        {
+            str_adds(s, between);
+            add_string(s, key, strlen(key));
+            str_adds(s, ": ");
+            add_value(s, item);
+            between = ", ";
+        }
+        str_addc(s, '}');
+        break;
+    }
+    case JS_ARRAY:
+        str_addc(s, '[');
+        for (size_t i = 0; i < json_array_size(v); i++) {
+            str_adds(s, i ? ", " : "");
+            add_value(s, json_array_get(v, i));
+        }
+        str_addc(s, ']');
+        break;
+    case JS_STRING:
+        add_string(s, json_string_value(v), json_string_length(v));
+        break;
+    case JS_NULL:
+    case JS_BOOL:
+    case JS_I64:
+    case JS_U64:
+    case JS_F64:
+        js_write(v, 0, s);
+        break;
+    }
+}
+
+void journal_time(struct str *s, uint64_t wall_ns, unsigned digits)
+{
+    time_t sec = (time_t)(wall_ns / 1000000000u);
+    unsigned micro = (unsigned)(wall_ns / 1000u % 1000000u);
+    struct tm tm = { 0 };
+    gmtime_r(&sec, &tm);
+    str_addf(s, "%04d-%02d-%02dT%02d:%02d:%02d.", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
+             tm.tm_hour, tm.tm_min, tm.tm_sec);
+    if (digits == 6)
+        str_addf(s, "%06uZ", micro);
+    else
+        str_addf(s, "%03uZ", micro / 1000);
+}
+
+/* ---- opening ---- */
+
+static void make_parents(const char *path)
+{
+    struct str p = { 0 };
+    str_adds(&p, path);
+    for (char *c = p.bad ? NULL : strchr(p.p + 1, '/'); c; c = strchr(c + 1, '/')) {
+        *c = '\0';
+        (void)mkdir(p.p, 0777); /* what is missing in the end, open() says */
+        *c = '/';
+    }
+    str_release(&p);
+}
+
+static int open_log(const struct journal_config *cfg)
+{
+    int how = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (cfg->json_append ? 0 : O_TRUNC);
+    int fd = open(cfg->json_path, how, 0666);
+    if (fd < 0 && errno == ENOENT && *cfg->json_path) {
+        make_parents(cfg->json_path);
+        fd = open(cfg->json_path, how, 0666);
+    }
+    return fd;
+}
+
+static void fields_release(struct vec *v)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        struct field *f = vec_at(v, i);
+        free((char *)f->key);
+        free((char *)f->text);
+    }
+    vec_release(v);
+}
+
+static bool keep_static(struct vec *v, const json_t *object)
+{
+    const char *key;
+    json_t *item;
+    json_object_foreach((json_t *)object, key, item)
+    {
+        struct str text = { 0 };
+        struct field *f = vec_add(v);
+        if (!f)
+            return false;
+        add_value(&text, item);
+        *f = (struct field) { strdup(key), str_take(&text), true };
+        if (!f->key || !f->text)
+            return false;
+    }
+    return true;
+}
+
+static berth_status read_static(struct journal_json *x, const char *text, const struct log *log,
+                                berth_err *err)
+{
+    static const struct js_limits lim = { STATIC_BYTES_MAX, STATIC_DEPTH_MAX, STATIC_BYTES_MAX };
+    json_t *v = NULL;
+    berth_err why = { 0 };
+    if (!text || !*text)
+        return BERTH_OK;
+    berth_status s = js_parse(text, strlen(text), &lim, &v, &why);
+    if (s == BERTH_OK && js_kind(v) != JS_OBJECT)
+        s = err_set(&why, BERTH_EFORMAT, "not an object");
+    if (s == BERTH_OK && !keep_static(&x->fixed, v))
+        s = err_set(&why, BERTH_ENOMEM, "no memory");
+    json_decref(v);
+    if (s == BERTH_ENOMEM)
+        return err_set(err, s, "static fields of the JSON log: %s", why.msg);
+    if (s)
+        log_warn(log, "journal.static", "static fields are ignored: %s", why.msg);
+    return BERTH_OK;
+}
+
+berth_status journal_json_new(const struct journal_config *cfg, const struct log *log,
+                              struct journal_json **out, berth_err *err)
+{
+    *out = NULL;
+    struct journal_json *x = calloc(1, sizeof *x);
+    if (!x)
+        return err_set(err, BERTH_ENOMEM, "JSON log '%.100s'", cfg->json_path);
+    x->fd = -1;
+    x->level = cfg->json_level ? cfg->json_level : JOURNAL_FOCUS;
+    x->fixed.elem = sizeof(struct field);
+    x->id = cfg->json_id;
+    x->user = cfg->json_user;
+    if (read_static(x, cfg->json_static, log, err)) {
+        journal_json_free(x);
+        return err->code;
+    }
+    x->fd = open_log(cfg);
+    if (x->fd < 0) {
+        int e = errno;
+        atomic_fetch_add(&x->errors, 1);
+        log_warn(log, "journal.open", "no JSON log, errno=%d (%s) path=\"%s\"", e, strerror(e),
+                 cfg->json_path);
+    }
+    *out = x;
+    return BERTH_OK;
+}
+
+void journal_json_free(struct journal_json *x)
+{
+    if (!x)
+        return;
+    if (x->fd >= 0)
+        close(x->fd);
+    fields_release(&x->fixed);
+    free(x);
+}
+
+bool journal_json_wants(const struct journal_json *x, int level)
+{
+    return x && x->fd >= 0 && level >= x->level;
+}
+
+uint64_t journal_json_errors(const struct journal_json *x)
+{
+    return x ? atomic_load(&x->errors) : 0;
+}
+
+/* ---- one record ---- */
+
+static const char *level_name(int level, char buf[24])
+{
+    switch (level) {
+    case JOURNAL_DEBUG:
+        return "DEBUG";
+    case JOURNAL_INFO:
+        return "INFO";
+    case JOURNAL_FOCUS:
+        return "FOCUS";
+    case JOURNAL_WARNING:
+        return "WARNING";
+    case JOURNAL_ERROR:
+        return "ERROR";
+    case JOURNAL_CRITICAL:
+        return "CRITICAL";
+    default:
+        snprintf(buf, 24, "Level %d", level);
+        return buf;
+    }
+}
+
+/* A later value of a key takes the place of the earlier one, as in a Python dict. */
+static bool put(struct vec *v, const char *key, const char *text, bool rendered, bool replace)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        struct field *f = vec_at(v, i);
+        if (strcmp(f->key, key) == 0) {
+            if (replace)
+                *f = (struct field) { key, text, rendered };
+            return true;
+        }
+    }
+    struct field *f = vec_add(v);
+    if (f)
+        *f = (struct field) { key, text, rendered };
+    return f;
+}
+
+/* "[Category] rest": the text between the brackets. */
+static void leading_category(const char *message, struct str *out)
+{
+    const char *end = *message == '[' ? strchr(message, ']') : NULL;
+    if (end && end > message + 1)
+        str_add(out, message + 1, (size_t)(end - message - 1));
+}
+
+static bool collect(const struct journal_json *x, struct vec *v, const char *time_text,
+                    const char *level, const char *message, const char *category,
+                    const char *const *fields)
+{
+    bool ok = put(v, "timestamp", time_text, false, true) && put(v, "level", level, false, true) &&
+              put(v, "name", "MultiGPU", false, true) && put(v, "message", message, false, true) &&
+              (!*category || put(v, "event_category", category, false, true));
+    for (; ok && fields && fields[0] && fields[1]; fields += 2)
+        ok = put(v, fields[0], fields[1], false, true);
+    const char *workflow = x->id ? x->id(x->user, true) : NULL;
+    const char *prompt = x->id ? x->id(x->user, false) : NULL;
+    if (ok && workflow && *workflow)
+        ok = put(v, "workflow_id", workflow, false, false);
+    if (ok && prompt && *prompt)
+        ok = put(v, "prompt_id", prompt, false, false);
+    for (size_t i = 0; ok && i < x->fixed.n; i++) {
+        const struct field *f = vec_at(&x->fixed, i);
+        ok = put(v, f->key, f->text, true, true);
+    }
+    return ok;
+}
+
+static bool write_all(int fd, const char *p, size_t n)
+{
+    while (n) { /* once, unless a signal or a full disk cuts it short */
+        ssize_t got = write(fd, p, n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return false;
+        p += got;
+        n -= (size_t)got;
+    }
+    return true;
+}
+
+void journal_json_record(struct journal_json *x, uint64_t wall_ns, int level, const char *message,
+                         const char *const *fields)
+{
+    if (!journal_json_wants(x, level))
+        return;
+    struct str when = { 0 }, category = { 0 }, line = { 0 };
+    struct vec v = { .elem = sizeof(struct field) };
+    char number[24];
+    journal_time(&when, wall_ns, 6);
+    leading_category(message, &category);
+    bool ok =
+        collect(x, &v, str_c(&when), level_name(level, number), message, str_c(&category), fields);
+    for (size_t i = 0; i < v.n; i++) {
+        const struct field *f = vec_at(&v, i);
+        str_adds(&line, i ? ", " : "{");
+        add_string(&line, f->key, strlen(f->key));
+        str_adds(&line, ": ");
+        if (f->rendered)
+            str_adds(&line, f->text);
+        else
+            add_string(&line, f->text, strlen(f->text));
+    }
+    str_adds(&line, "}\n");
+    ok = ok && !when.bad && !category.bad && !line.bad;
+    if (!ok || !write_all(x->fd, line.p, line.n))
+        atomic_fetch_add(&x->errors, 1);
+    vec_release(&v);
+    str_release(&when);
+    str_release(&category);
+    str_release(&line);
+}
