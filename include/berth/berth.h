@@ -80,6 +80,18 @@ typedef struct berth_config {
     berth_log_fn *log; /* NULL: silent */
     void *log_user;
     berth_log_level log_level; /* events below are dropped */
+    /* Threads that read and convert weights; 0: one per core. */
+    uint32_t threads;
+    /* The most host memory the context may hold: the budget of `cpu` when `devices` names none for
+     * it; 0: all of it. With `devices` given, say cpu=16g there (BERTH_EINVAL if both do). */
+    uint64_t ram_budget;
+    uint64_t pin_budget; /* pinned host memory for weights; 0: a quarter of the host's budget */
+    uint64_t reserve;    /* kept free for activations by automatic plans; 0: about 1.2 GiB */
+    /* A free that finds no model marked eject: 0, keep models stay; 1, they go too. */
+    int unload_when_unflagged;
+    double pressure_percent; /* host memory in use that asks for an executor reset; 0: 85 */
+    /* Snapshots as JSON lines, in ComfyUI-MultiGPU's format; NULL: none. */
+    const char *json_log;
 } berth_config;
 
 /* Opens the devices named in cfg (NULL: all defaults).
@@ -133,6 +145,186 @@ BERTH_API berth_status berth_ctx_device_info(berth_ctx *ctx, size_t index, berth
 /* BERTH_ENOTFOUND lists the names there are. */
 BERTH_API berth_status berth_ctx_device_find(const berth_ctx *ctx, const char *name, size_t *index,
                                              berth_err *err);
+
+/* Plans ---------------------------------------------------------------------------------------
+ * Which block of a model goes where, in exact bytes. Making one reads the file's index only. */
+
+typedef enum berth_retention { BERTH_AUTO, BERTH_KEEP, BERTH_EJECT } berth_retention;
+
+typedef enum berth_layout {
+    BERTH_SPREAD, /* each device's blocks interleaved over the execution order */
+    BERTH_TAIL,   /* filled from the last block to the first, as ComfyUI-MultiGPU does */
+} berth_layout;
+
+/* What a model is. Start from { .path = ... }; everything is borrowed for the call. */
+typedef struct berth_model_config {
+    const char *path;
+    const char *part; /* prefix of its tensors, "model.diffusion_model."; NULL: the whole file */
+    const char *name; /* for people; NULL: the file's name */
+    /* "cuda:0,2.5gb;cuda:1,3.0g;cpu,*", "#cuda:0;4.0;cpu" ...; NULL or "": automatic */
+    const char *alloc;
+    const char *compute; /* where it computes if alloc does not say; NULL: the first accelerator */
+    berth_layout layout;
+    berth_retention retention;
+    int eject_others; /* others leave the compute device before its first load */
+} berth_model_config;
+
+typedef struct berth_plan berth_plan; /* constant once made; any thread */
+
+/* hypothetical: devices to plan for, e.g. "cuda:0=24g,cpu=64g", ctx may then be NULL; NULL: ctx's.
+ *   out  berth_plan_free()
+ * BERTH_EINVAL names the entry of the string that is wrong; BERTH_ELIMIT: does not fit, in numbers. */
+BERTH_API berth_status berth_plan_make(berth_ctx *ctx, const berth_model_config *cfg,
+                                       const char *hypothetical, berth_plan **out, berth_err *err);
+BERTH_API void berth_plan_free(berth_plan *p); /* NULL is fine */
+
+typedef struct berth_plan_device {
+    const char *device; /* borrowed from the plan, as all texts here */
+    uint64_t bytes, blocks;
+    double share; /* of the model's bytes */
+} berth_plan_device;
+typedef struct berth_plan_block { /* in execution order */
+    const char *name;
+    uint64_t bytes;
+    const char *device;
+} berth_plan_block;
+
+BERTH_API uint64_t berth_plan_bytes(const berth_plan *p);
+BERTH_API const char *berth_plan_compute(const berth_plan *p);
+BERTH_API const char *berth_plan_string(const berth_plan *p); /* gives the same plan again */
+BERTH_API size_t berth_plan_device_count(const berth_plan *p);
+BERTH_API size_t berth_plan_block_count(const berth_plan *p);
+/* BERTH_EINVAL beyond the count. */
+BERTH_API berth_status berth_plan_device_at(const berth_plan *p, size_t index,
+                                            berth_plan_device *out, berth_err *err);
+BERTH_API berth_status berth_plan_block_at(const berth_plan *p, size_t index, berth_plan_block *out,
+                                           berth_err *err);
+
+/* Models --------------------------------------------------------------------------------------
+ * A berth_model is a handle. The model behind it is shared by all handles that were opened with the
+ * same file, part and plan, and outlives them while it is anchored: kept models are, and models
+ * that survived a free. Opening it again then reads and moves nothing.
+ * Calls on one context wait for each other; from inside a callback they fail with BERTH_EBUSY. */
+
+typedef struct berth_model berth_model;
+
+/* Indexes the file and plans; loads nothing. A known model is attached to.
+ *   out  berth_model_close() */
+BERTH_API berth_status berth_model_open(berth_ctx *ctx, const berth_model_config *cfg,
+                                        berth_model **out, berth_err *err);
+/* NULL is fine. Frees the model's memory if nobody else holds it. pre: no other call on m runs. */
+BERTH_API void berth_model_close(berth_model *m);
+
+typedef void berth_progress_fn(void *user, uint64_t done, uint64_t total); /* bytes */
+typedef struct berth_load_config {                                         /* { 0 }: defaults */
+    berth_progress_fn *progress; /* called on the loading thread */
+    void *progress_user;
+    int evict_keep; /* when nothing else makes room, kept models may go */
+} berth_load_config;
+typedef struct berth_load_result {
+    uint64_t read, moved; /* bytes from the file; bytes copied between memories */
+    int was_resident;
+} berth_load_result;
+/* Brings every block to its device, adapters merged. A resident model: 0 read, 0 moved. cfg and
+ * result may be NULL. A failure leaves the model as it was and names block, device and bytes. */
+BERTH_API berth_status berth_model_load(berth_model *m, const berth_load_config *cfg,
+                                        berth_load_result *result, berth_err *err);
+/* A load through m that runs, or the next one, ends with BERTH_ECANCELED. */
+BERTH_API void berth_model_cancel(berth_model *m);
+
+BERTH_API berth_status berth_model_eject(berth_model *m, berth_err *err);
+BERTH_API berth_status berth_model_set_retention(berth_model *m, berth_retention retention,
+                                                 berth_err *err);
+/* Moves only the blocks whose device changes. alloc, compute: as in berth_model_config. */
+BERTH_API berth_status berth_model_replan(berth_model *m, const char *alloc, const char *compute,
+                                          berth_layout layout, berth_load_result *result,
+                                          berth_err *err);
+
+#define BERTH_MODEL_NAME_MAX 128
+#define BERTH_MODEL_ANCHORS_MAX 160
+typedef struct berth_model_info {
+    uint64_t id; /* never used twice in a context */
+    char name[BERTH_MODEL_NAME_MAX];
+    char state[16];     /* "registered", "loading", "resident", "ejected" */
+    char retention[16]; /* "auto", "keep", "eject" */
+    char anchors
+        [BERTH_MODEL_ANCHORS_MAX]; /* why it stays without handles: "keep_loaded x1"; or "" */
+    uint64_t handles, blocks, demoted, adapters;
+    uint64_t bytes, resident;              /* of the model; in memory now, on all devices */
+    uint64_t loads, read, moved, attached; /* so far; attached: re-used without loading, times */
+} berth_model_info;
+BERTH_API berth_status berth_model_get_info(berth_model *m, berth_model_info *out, berth_err *err);
+/* All models the context knows, those without a handle too. index: 0 .. count-1, oldest first. */
+BERTH_API size_t berth_ctx_model_count(berth_ctx *ctx);
+BERTH_API berth_status berth_ctx_model_info(berth_ctx *ctx, size_t index, berth_model_info *out,
+                                            berth_err *err);
+
+typedef struct berth_block_info {
+    const char *name;                   /* borrowed until the model goes */
+    char device[BERTH_DEVICE_NAME_MAX]; /* where it is; "" nowhere */
+    char home[BERTH_DEVICE_NAME_MAX];   /* where the plan wants it */
+    uint64_t bytes, address;
+} berth_block_info;
+/* index: 0 .. info.blocks-1, in execution order. */
+BERTH_API berth_status berth_model_block(berth_model *m, size_t index, berth_block_info *out,
+                                         berth_err *err);
+/* XXH64 over the weights as they are in memory. pre: resident. */
+BERTH_API berth_status berth_model_checksum(berth_model *m, uint64_t *out, berth_err *err);
+
+/* Adapters (LoRA) ------------------------------------------------------------------------------
+ * Merged into the weights by the next load, in the order given; only the blocks they touch are
+ * derived again. */
+
+typedef struct berth_adapter berth_adapter;
+/* For models of m's architecture. Keys that match nothing are warned about in the log. */
+BERTH_API berth_status berth_adapter_open(berth_model *m, const char *path, berth_adapter **out,
+                                          berth_err *err);
+BERTH_API void berth_adapter_close(berth_adapter *a); /* NULL is fine; models keep what they use */
+typedef struct berth_adapter_use {
+    berth_adapter *adapter;
+    float strength;
+} berth_adapter_use;
+BERTH_API berth_status berth_model_set_adapters(berth_model *m, const berth_adapter_use *use,
+                                                size_t count, berth_err *err);
+
+/* Free ----------------------------------------------------------------------------------------
+ *   some resident model is eject   exactly those go; all others stay at their addresses
+ *   none is                        auto models go, on every device; keep models are not touched
+ *   force                          everything goes
+ * Then idle memory goes back to drivers and OS, on every device. */
+
+typedef struct berth_free_config {  /* { .unload_models = 1 } is the common one */
+    int unload_models, free_memory; /* free_memory implies unload_models and resets the executor */
+    int force, dry_run;
+    int wait;                  /* for memory that queued work still reads */
+    const char *const *models; /* names or ids; none: all */
+    size_t model_count;
+    const char *const *devices; /* none: all */
+    size_t device_count;
+    const char *tiers;  /* "weights,pool-idle"; NULL: all */
+    const char *reason; /* for log and receipt */
+} berth_free_config;
+
+typedef struct berth_receipt berth_receipt; /* constant; any thread */
+/* receipt (may be NULL): berth_receipt_free(). */
+BERTH_API berth_status berth_free(berth_ctx *ctx, const berth_free_config *cfg,
+                                  berth_receipt **receipt, berth_err *err);
+BERTH_API const char *berth_receipt_text(const berth_receipt *r);  /* a table for people */
+BERTH_API const char *berth_receipt_json(const berth_receipt *r);  /* one object on one line */
+BERTH_API size_t berth_receipt_ejected(const berth_receipt *r);    /* models that went */
+BERTH_API size_t berth_receipt_violations(const berth_receipt *r); /* kept ones that moved: 0 */
+BERTH_API void berth_receipt_free(berth_receipt *r);               /* NULL is fine */
+
+/* Snapshots ------------------------------------------------------------------------------------
+ * Used memory per device over time; every load and free adds some. */
+
+BERTH_API void berth_snapshot(berth_ctx *ctx, const char *identifier, const char *tag);
+/* Texts are owned by the caller, berth_text_free(). */
+BERTH_API berth_status berth_snapshot_summary(berth_ctx *ctx, char **out, berth_err *err);
+/* JSON array of the snapshots after sequence number `after` (0: all that are kept). */
+BERTH_API berth_status berth_snapshot_json(berth_ctx *ctx, uint64_t after, char **out,
+                                           berth_err *err);
+BERTH_API void berth_text_free(char *text); /* NULL is fine */
 
 #ifdef __cplusplus
 }
