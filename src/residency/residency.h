@@ -16,16 +16,17 @@
  *                            canceled back to where it came from, with no bytes left
  *            res_eject(), res_free(), making room    RESIDENT -> EJECTED: no bytes, still known;
  *                            handles stay valid and res_load() brings it back
- *            the last handle and anchor go           any -> gone, its memory is free
+ *            the last handle, anchor and use go      any -> gone, its memory is free
  *
  * Invariants (1) at most one model has a given key
  *            (2) REGISTERED, EJECTED: no block has memory. RESIDENT: every block has memory, once
  *            (3) per model and device: the bytes of its blocks there == its table of bytes; their
  *                spans == what the device's ledger has for it (weights + pinned, as requested)
- *            (4) a model lives exactly as long as it has a handle or an anchor
+ *            (4) a model lives exactly as long as it has a handle, an anchor or a use
  *            (5) uses > 0: RESIDENT, and its addresses do not change
  *            (6) keep: has an anchor RES_ANCHOR_KEEP. eject: has no anchor
- *            (7) a block's patch signature is 0 (base weights) or that of the model's patch set
+ *            (7) RESIDENT: a block's patch signature is that of the model's patch set, 0 for base
+ *                weights; between res_set_patches() and the next load it may be the old one
  *            (8) every byte a device's ledger calls weights belongs to a model of the registry
  *            res_check() asserts them; builds with BERTH_CHECKS call it after each operation.
  *
@@ -200,10 +201,13 @@ berth_status res_eject(struct res_model *m, berth_err *err);
 /* keep: anchors it. eject: drops its anchors; with no handle left it is gone when this returns.
  * auto: a keep anchor stays as RES_ANCHOR_SURVIVED. */
 void res_set_retention(struct res_model *m, enum res_retention x);
-void res_anchor(struct res_model *m);   /* RES_ANCHOR_USER, counted */
-void res_unanchor(struct res_model *m); /* pre: res_anchor(). May be the last owner */
-/* A new plan: moves only blocks whose device changes. In use: BERTH_EBUSY. After a failure every
- * block is somewhere and counted, the old plan stands, and res_load() goes on from there. */
+/* RES_ANCHOR_USER, counted. An eject model becomes auto: nobody holds what he throws away. */
+void res_anchor(struct res_model *m);
+/* Takes one back; nothing happens when there is none (any more). May be the last owner. */
+void res_unanchor(struct res_model *m);
+/* A new plan: moves only blocks whose device changes. In use, or another model has the key that
+ * this one would get: BERTH_EBUSY. After a failure every block is somewhere and counted, the old
+ * plan stands, and res_load() goes on from there. A model without bytes only gets the plan. */
 berth_status res_replan(struct res_model *m, const struct plan_args *plan,
                         struct res_load_result *result, berth_err *err);
 /* The patch set. Nothing moves until the next res_load(). Takes references on the adapters.

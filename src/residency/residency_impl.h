@@ -43,6 +43,7 @@ struct res_model {
     enum res_retention retention;
     unsigned handles, uses, anchor[RES_ANCHOR_COUNT];
     bool eject_others, used_in_prompt;
+    bool patches_changed;      /* res_set_patches() came after the last load */
     struct res_block *block;   /* [blocks.n] */
     uint64_t *bytes_on;        /* [devices of the set] */
     struct res_owners *owners; /* [devices of the set] */
@@ -61,7 +62,8 @@ struct residency {
     struct res_model *first, *last;
     size_t models;
     uint64_t next_id, frees;
-    uint64_t pinned, pin_budget; /* bytes of weights in pinned host memory */
+    uint64_t pinned, pin_budget; /* bytes of weights in pinned host memory, as asked for */
+    bool pins_refused;           /* said so in the log */
     double *speed;               /* [n*n] measured bytes/s from i to j; 0: not yet */
     struct journal *journal;
     struct res_metrics metrics;
@@ -78,9 +80,27 @@ struct residency {
 };
 
 /* registry.c */
-void res_model_gone(struct res_model *m); /* pre: no handles, no anchors, no uses */
-void res_model_maybe_gone(struct res_model *m);
+void res_model_gone(struct res_model *m); /* pre: no handles, no uses; anchors do not matter */
+/* Gone unless it has a handle, an anchor or a use, or is LOADING. True: m is no more. */
+bool res_model_maybe_gone(struct res_model *m);
 uint64_t res_now(const struct residency *r);
+struct device *res_device(const struct residency *r, size_t device); /* borrowed */
+void res_touch(struct res_model *m);                                 /* it was used now */
+/* keys.c: what makes two opens the same model. */
+struct res_key {
+    char *text;      /* owned, free() */
+    size_t base_len; /* the base key is this much of it */
+    uint64_t base, full;
+};
+berth_status res_key_make(const struct residency *r, const struct weights *w, const char *part,
+                          const char *options, const struct plan_args *plan, struct res_key *out,
+                          berth_err *err);
+/* Does m have this key, or with base_only its base key? */
+bool res_key_is(const struct res_model *m, const struct res_key *k, bool base_only);
+/* A plan over the registry's devices; NULL in args->compute and reserve UINT64_MAX filled in. */
+berth_status res_make_plan(struct residency *r, const struct blocks *b,
+                           const struct plan_args *args, struct plan *out, berth_err *err);
+size_t res_default_compute(const struct residency *r); /* the first that is not the host, else 0 */
 
 /* move.c: one block's memory */
 /* Memory for block i on device d, recorded in nothing yet. Uses pins for host blocks of models that
@@ -88,18 +108,34 @@ uint64_t res_now(const struct residency *r);
 berth_status res_block_alloc(struct res_model *m, size_t i, size_t d, uint64_t span,
                              bool may_make_room, bool evict_keep, struct res_block *out,
                              berth_err *err);
+void res_block_give(struct res_block *got); /* gives back what res_block_alloc() got; empties it */
 void res_block_drop(struct res_model *m, size_t i); /* frees its memory, books it out */
-/* Books `got` in as block i's memory (which has none). */
+/* Books `got` in as block i's memory (which has none). Takes its device, mem, host, bytes, span,
+ * patched and patch; the home stays. */
 void res_block_put(struct res_model *m, size_t i, const struct res_block *got);
 /* Copies it to device d and frees the old place. */
 berth_status res_block_move(struct res_model *m, size_t i, size_t d, bool may_make_room,
                             berth_err *err);
 void *res_block_host_ptr(const struct res_model *m, size_t i); /* NULL: not host memory */
-uint64_t res_block_addr(const struct res_block *b);
+uint64_t res_block_addr(const struct res_block *b); /* 0: no memory, or a block of 0 bytes */
+/* Where tensor k of block i lies in the block's memory, stored as it is now. With DT_NONE in
+ * `patched` as blocks.h says; else every quantised tensor of the block is of that type, touched or
+ * not, and all tensors lie behind one another, each aligned to BLOCK_ALIGN. So a layout follows
+ * from the block and one type. */
+struct res_tensor_at {
+    uint64_t off, bytes;
+    enum dtype dtype;
+};
+struct res_tensor_at res_tensor_at(const struct res_model *m, size_t i, size_t k);
+/* bytes and span of block i when it is stored as `patched` says. False: beyond 64 bits. */
+WARN_UNUSED bool res_block_layout(const struct res_model *m, size_t i, enum dtype patched,
+                                  uint64_t *bytes, uint64_t *span);
 berth_status res_stream_of(struct residency *r, size_t device, struct dev_stream **out,
                            berth_err *err);
 
 /* load.c */
+/* RESIDENT -> EJECTED. pre: not in use. why: for the log, "asked", "budget", "free" ... */
+void res_eject_for(struct res_model *m, size_t device, const char *why);
 void res_drop_all(struct res_model *m); /* every block's memory; state is the caller's to set */
 /* Bytes of one tensor of block i to its memory, through staging where needed. */
 berth_status res_tensor_write(struct res_model *m, size_t i, uint64_t off, const void *src,
@@ -110,10 +146,18 @@ uint64_t res_patch_signature(const struct res_model *m, size_t block); /* 0: unt
 berth_status res_patch_block(struct res_model *m, size_t block, const struct res_load_args *args,
                              struct res_load_result *result, berth_err *err);
 
-/* room.c: true when something moved or went; `wanted` bytes on device d. */
+/* room.c: the next thing that can be done for `wanted` bytes on device d; false: there is none.
+ *     while (s == BERTH_ENODEVMEM && res_make_room(...))
+ *         s = try again; */
 bool res_make_room(struct residency *r, size_t d, uint64_t wanted,
                    const struct res_model *for_model, bool evict_keep);
 /* "in the way: flux#1 keep 4.0 GiB, ..." for error messages. */
+/* Moves m's blocks away from d, to its donors or the host, until `wanted` bytes are free or nothing
+ * more can be moved without making room there. Returns the bytes that left. */
+uint64_t res_demote(struct res_model *m, size_t d, uint64_t wanted, const char *why);
+/* The message of an allocation that failed for good, in place of what the device said. */
+berth_status res_no_room(const struct residency *r, size_t d, uint64_t wanted,
+                         const struct res_model *for_model, berth_err *err);
 void res_in_the_way(const struct residency *r, size_t d, const struct res_model *for_model,
                     char *buf, size_t cap);
 
