@@ -1,0 +1,147 @@
+#include "model/arch.h"
+
+#include "base/str.h"
+
+static const struct arch *const all[] = {
+#define ARCH(x) &arch_##x,
+#include "model/archs.def"
+#undef ARCH
+};
+
+size_t arch_count(void)
+{
+    return ARRAY_LEN(all);
+}
+
+const struct arch *arch_at(size_t i)
+{
+    if (i >= ARRAY_LEN(all))
+        BUG("architecture %zu of %zu", i, ARRAY_LEN(all));
+    return all[i];
+}
+
+const struct arch *arch_detect(const struct weights *w, const char *prefix)
+{
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (all[i]->detect(w, prefix ? prefix : ""))
+            return all[i];
+    return NULL;
+}
+
+/* A name longer than this is in no file: readers have a limit of 1024. */
+#define NAME_MAX_BYTES 1100
+
+bool arch_has(const struct weights *w, const char *prefix, const char *lead, const char *name)
+{
+    char full[NAME_MAX_BYTES];
+    int n = snprintf(full, sizeof full, "%s%s%s", prefix, lead ? lead : "", name);
+    return n > 0 && (size_t)n < sizeof full && weights_find(w, full, (size_t)n);
+}
+
+bool arch_has_part(const struct weights *w, const char *prefix, const struct arch_part *part)
+{
+    char full[NAME_MAX_BYTES];
+    int n = snprintf(full, sizeof full, "%s%s", prefix ? prefix : "", part->prefix);
+    return n > 0 && (size_t)n < sizeof full && part->family->detect(w, full);
+}
+
+bool arch_ends_with(const char *name, size_t n, const char *word)
+{
+    size_t len = strlen(word);
+    return str_ends(name, n, word) && (n == len || name[n - len - 1] == '.');
+}
+
+/* ---- order ---- */
+
+/* What stands at one place of a name, by rank. */
+enum place { PLACE_END, PLACE_NUMBER, PLACE_WORD, PLACE_UNKNOWN };
+
+struct token {
+    enum place place;
+    uint64_t value; /* NUMBER: itself; WORD: index in the list */
+    size_t len;     /* of the name, dots behind not included */
+};
+
+struct cursor { /* a place in a name */
+    const char *p;
+    size_t n;
+};
+
+/* Bytes of `s` that the entry matches, whole parts only; 0: it does not. */
+static size_t match(const char *entry, size_t len, const char *s, size_t n)
+{
+    if (len > n || entry[0] != s[0] || memcmp(entry, s, len) != 0)
+        return 0;
+    return len == n || s[len] == '.' ? len : 0;
+}
+
+static bool counts_down(const char *entry, size_t len)
+{
+    return len > 2 && entry[len - 1] == '<' && entry[len - 2] == '.';
+}
+
+static struct token read_number(const char *s, size_t n)
+{
+    uint64_t v = 0;
+    for (size_t i = 0; i < n; i++)
+        if (__builtin_mul_overflow(v, 10u, &v) ||
+            __builtin_add_overflow(v, (uint64_t)(s[i] - '0'), &v)) {
+            v = UINT64_MAX; /* so many blocks there are not: they may be equal */
+            break;
+        }
+    return (struct token) { PLACE_NUMBER, v, n };
+}
+
+/* down: does the number behind the word count down? Left alone unless a word was read. */
+static struct token read_token(const char *const *word, size_t words, const struct cursor *at,
+                               bool *down)
+{
+    if (!at->n)
+        return (struct token) { PLACE_END, 0, 0 };
+    size_t digits = 0;
+    while (digits < at->n && at->p[digits] >= '0' && at->p[digits] <= '9')
+        digits++;
+    if (digits && (digits == at->n || at->p[digits] == '.'))
+        return read_number(at->p, digits);
+    struct token best = { PLACE_UNKNOWN, 0, 0 };
+    for (size_t i = 0; i < words; i++) {
+        if (word[i][0] != at->p[0])
+            continue;
+        size_t len = strlen(word[i]);
+        bool falls = counts_down(word[i], len);
+        size_t got = match(word[i], falls ? len - 2 : len, at->p, at->n);
+        if (got > best.len) {
+            best = (struct token) { PLACE_WORD, i, got };
+            *down = falls;
+        }
+    }
+    return best;
+}
+
+static void step(struct cursor *at, const struct token *t)
+{
+    size_t n = t->len < at->n ? t->len + 1 : at->n; /* the dot too */
+    at->p += n;
+    at->n -= n;
+}
+
+int arch_order(const char *const *word, size_t words, const char *a, size_t an, const char *b,
+               size_t bn)
+{
+    struct cursor x = { a, an }, y = { b, bn };
+    bool down = false;
+    for (;;) {
+        bool down_y = false, was = down;
+        down = false;
+        struct token s = read_token(word, words, &x, &down);
+        struct token t = read_token(word, words, &y, &down_y);
+        if (s.place != t.place)
+            return s.place < t.place ? -1 : 1;
+        if (s.place == PLACE_END || s.place == PLACE_UNKNOWN)
+            return 0;
+        if (s.value != t.value)
+            return (s.value < t.value) != (was && s.place == PLACE_NUMBER) ? -1 : 1;
+        step(&x, &s);
+        step(&y, &t);
+    }
+}

@@ -1,0 +1,67 @@
+/* arch: network families as far as placement knows them: what a file is, in which order its blocks
+ * run, and which of them are input embeddings.
+ *
+ * Words   family: networks with the same tensor names ("flux"); part: one network inside a file
+ *         that holds several, told by its prefix ("first_stage_model.")
+ * Flow    arch_detect() asks every family in archs.def whether the file has its tensors; the
+ *         answer's `base` goes to blocks_from_weights(), which asks it back about names.
+ * Order   A family lists the words of its names in the order the forward pass comes to them; a name
+ *         is read as words and numbers from left to right and compared like that, numbers by value.
+ *         The entries of a list are
+ *             "img_in"          one part of a dotted name
+ *             "img_attn.qkv"    several, where parts of two modules run in turn; the longest match
+ *                               counts
+ *             "up.<"            the numbers behind it count down: the highest runs first
+ *         At one place the end of a name comes first, then numbers, then listed words; a word that
+ *         is not listed ends the comparison, behind the others: such names are equal, and the file's
+ *         order stands. So a name has a key that depends on nothing else, and the relation is a
+ *         total preorder.
+ * Threads Tables and pure functions: any.
+ * Adding  arch_<x>.c with `const struct arch arch_<x>` and a line in archs.def.
+ * Files   arch.c detection and order, arch_<family>.c one family each, arch_checkpoint.c files that
+ *         hold several networks. */
+#ifndef MODEL_ARCH_H
+#define MODEL_ARCH_H
+
+#include "format/weights.h"
+#include "residency/blocks.h"
+
+struct arch;
+
+struct arch_part {
+    const char *prefix;        /* of tensor names, ends with a dot */
+    const char *role;          /* "clip", "unet", "vae": what residency calls it */
+    const struct arch *family; /* what it is when it is there */
+};
+
+struct arch {
+    struct block_arch base; /* name, about, embedding(), order() */
+    /* Are these its tensors? prefix: what stands in front of the names ("" for none). */
+    bool (*detect)(const struct weights *w, const char *prefix);
+    const struct arch_part *part; /* files that hold several networks, in the order they run */
+    size_t parts;                 /* 0: it is one network */
+};
+
+#define ARCH(x) extern const struct arch arch_##x;
+#include "model/archs.def"
+#undef ARCH
+
+size_t arch_count(void);
+const struct arch *arch_at(size_t i);
+
+/* prefix: NULL or "": the whole file. NULL: none of the families. */
+const struct arch *arch_detect(const struct weights *w, const char *prefix);
+/* Is that part of the file there, and of that family? */
+bool arch_has_part(const struct weights *w, const char *prefix, const struct arch_part *part);
+
+/* ---- for families ---- */
+
+/* order() over a word list. */
+int arch_order(const char *const *word, size_t words, const char *a, size_t an, const char *b,
+               size_t bn);
+/* Has the file a tensor called <prefix><lead><name>? lead: NULL for "". */
+bool arch_has(const struct weights *w, const char *prefix, const char *lead, const char *name);
+/* Is the last part of a dotted name this word? */
+bool arch_ends_with(const char *name, size_t n, const char *word);
+
+#endif
