@@ -175,6 +175,8 @@ struct dev_ledger_row {
  * there are. `sum` (may be NULL) is the stats of the same moment. */
 size_t dev_ledger(const struct device *d, struct dev_ledger_row *row, size_t cap,
                   struct dev_stats *sum);
+/* Rounded bytes of all lines by kind, pool-idle too. */
+void dev_by_kind(const struct device *d, uint64_t bytes[DEV_KIND_COUNT]);
 
 /* BERTH_EDEVICE naming the broken invariant. Walks everything. Executor thread. */
 berth_status dev_check(const struct device *d, berth_err *err);

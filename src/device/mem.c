@@ -279,6 +279,11 @@ size_t dev_ledger(const struct device *d, struct dev_ledger_row *row, size_t cap
     return ledger_rows(d->ledger, row, cap, sum);
 }
 
+void dev_by_kind(const struct device *d, uint64_t bytes[DEV_KIND_COUNT])
+{
+    ledger_by_kind(d->ledger, bytes);
+}
+
 berth_status dev_check(const struct device *d, berth_err *err)
 {
     const struct dev_stats *s = pool_stats(d->pool);

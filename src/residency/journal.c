@@ -443,13 +443,11 @@ static void add_entry_json(const struct journal *j, const struct journal_entry *
 void journal_timeline_json(struct journal *j, uint64_t after, size_t cap, struct str *out)
 {
     struct journal_entry e[8];
-    uint64_t lost_in_all = 0, lost;
     size_t done = 0, n;
-    str_adds(out, "{\"entries\":[");
+    str_addc(out, '[');
     do {
         n = journal_query(j, after, NULL, e, cap - done < ARRAY_LEN(e) ? cap - done : ARRAY_LEN(e),
-                          &lost);
-        lost_in_all += lost;
+                          NULL);
         for (size_t i = 0; i < n; i++) {
             str_adds(out, done + i ? "," : "");
             add_entry_json(j, &e[i], out);
@@ -457,5 +455,5 @@ void journal_timeline_json(struct journal *j, uint64_t after, size_t cap, struct
         after = n ? e[n - 1].seq : after;
         done += n;
     } while (n && done < cap && !out->bad);
-    str_addf(out, "],\"lost\":%" PRIu64 ",\"next\":%" PRIu64 "}", lost_in_all, after);
+    str_addc(out, ']');
 }

@@ -95,8 +95,8 @@ void journal_line(const struct journal *j, const struct journal_entry *e, struct
 void journal_series(struct journal *j, const char *identifier, struct str *out);
 void journal_summary(struct journal *j, struct str *out);
 void journal_inspect(struct journal *j, const char *tag, struct str *out);
-/* {"entries":[{"seq","time","identifier","tag","devices":[{"device","used","total"}]}],"lost","next"};
- * next: what to give as `after` to go on. */
+/* [{"seq","time","identifier","tag","devices":[{"device","used","total"}]},...], at most cap; numbers
+ * have no gaps, so a first one beyond after + 1 says how many were lost. */
 void journal_timeline_json(struct journal *j, uint64_t after, size_t cap, struct str *out);
 
 #endif

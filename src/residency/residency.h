@@ -42,7 +42,7 @@
  * Files      alloc.c alloc_resolve.c strings; blocks.c; plan.c layout.c plan_auto.c plan_text.c;
  *            registry.c models, keys, handles, anchors, retention; load.c file -> devices; move.c
  *            blocks between devices, re-planning; room.c; patch.c; free.c the free flow, receipt.c;
- *            pressure.c; stream.c the ring (stream.h); journal.c snapshots (journal.h); check.c */
+ *            prompt.c requests and prompts; pressure.c; stream.c the ring (stream.h); journal.c snapshots (journal.h); check.c */
 #ifndef RESIDENCY_RESIDENCY_H
 #define RESIDENCY_RESIDENCY_H
 
@@ -263,7 +263,11 @@ berth_status res_alloc(struct residency *r, struct device *d, struct dev_owner *
  *   force                          everything goes
  *   automatic (after a prompt)     the eject models go; if there is none nothing happens to models
  *   models named                   those go, except keep ones (kept, and the receipt says so)
- * A model in use stays, and the receipt says so.
+ * With selectors the table is about the selected models; all others stay. A model in use stays, and
+ * the receipt says so. force and naming a model imply unload_models; with no flag at all memory is
+ * trimmed and models are left alone. auto models that stay get RES_ANCHOR_SURVIVED. An eject model
+ * has no anchor: one that was not selected goes with its last handle, and that may be in the reset.
+ * A keep model that went (force) is forgotten if nobody has a handle; else it keeps its anchor.
  * Steps   1 unload  2 executor reset (free_memory)  3 models nobody owns any more
  *         4 trim every pool on every device, host pages to the OS  5 receipt
  *         Snapshots pre-unload, post-unload, post-reset, post-soft-empty; after each step every
@@ -280,9 +284,9 @@ enum { /* tiers: which kinds of memory a free may touch */
 
 struct res_free_args {
     bool unload_models, free_memory, force, automatic;
-    bool dry_run; /* the receipt says what would happen; nothing does */
+    bool dry_run; /* the receipt says what would happen; nothing does, no snapshot, serial 0 */
     bool wait;    /* wait for memory that queued work still reads, so that it is counted as freed */
-    const char *const *models; /* ids ("7") or names; 0 of them: all */
+    const char *const *models; /* ids ("7"), names, or both ("flux#7"); 0 of them: all */
     size_t models_n;
     const char *const *devices; /* only models with bytes there, and only these are trimmed */
     size_t devices_n;
@@ -291,6 +295,7 @@ struct res_free_args {
 };
 
 enum res_verdict { RES_EJECTED_BY_FREE, RES_KEPT, RES_BUSY, RES_FAILED };
+const char *res_verdict_name(enum res_verdict v); /* "ejected", "kept", "busy", "failed" */
 struct res_receipt_model {
     uint64_t id;
     const char *name;
@@ -324,8 +329,8 @@ struct res_receipt {
     uint64_t rss_before, rss_after; /* of the process; 0: not known */
     uint64_t ns;                    /* how long it took */
 };
-/* *out: res_receipt_release(), also after an error. A failure to unload one model is an entry in the
- * receipt, the rest goes on. BERTH_EINVAL: a selector that names nothing, a device that is not there;
+/* out (may be NULL): res_receipt_release(), also after an error. A failure to unload one model is an
+ * entry in the receipt, the rest goes on. BERTH_ENOMEM comes before anything was changed. BERTH_EINVAL: a selector that names nothing, a device that is not there;
  * BERTH_EBUSY: called from inside the reset callback. */
 berth_status res_free(struct residency *r, const struct res_free_args *args,
                       struct res_receipt *out, berth_err *err);
@@ -333,8 +338,9 @@ void res_receipt_release(struct res_receipt *x);                     /* zeroed i
 void res_receipt_json(const struct res_receipt *x, struct str *out); /* one object, one line */
 void res_receipt_text(const struct res_receipt *x, struct str *out); /* for people */
 
-/* Both flags, as ComfyUI-Manager's button: at once, or after the prompt that runs unless force.
- * summary (may be NULL) gets one line: reason, models before -> after, cpu delta in MB. */
+/* Both flags, as ComfyUI-Manager's button (keep models stay): at once, or after the prompt that runs
+ * unless force. summary (may be NULL) gets one line: reason, resident models before -> after, cpu
+ * delta in MB. */
 berth_status res_force_full_cleanup(struct residency *r, const char *reason, bool force,
                                     struct str *summary, berth_err *err);
 
@@ -345,9 +351,11 @@ void res_request_free(struct residency *r, bool unload_models, bool free_memory,
 bool res_free_requested(struct residency *r); /* any thread */
 void res_prompt_begin(struct residency *r);
 /* Ends the prompt and settles: a requested free, else the automatic cleanup when an eject model was
- * used, then the pressure check. out: the receipt of the last free that ran, zeroed when none did. */
+ * used; then, if that did not reset the executor, the pressure check and the reset it asks for.
+ * out (may be NULL): the receipt of the last free that ran, zeroed when none did. A request whose
+ * free failed stays. BERTH_EBUSY: called from inside the reset callback. */
 berth_status res_prompt_end(struct residency *r, struct res_receipt *out, berth_err *err);
-berth_status res_settle(struct residency *r, struct res_receipt *out, berth_err *err);
+berth_status res_settle(struct residency *r, struct res_receipt *out, berth_err *err); /* between */
 
 /* ---- pressure ---- */
 enum res_pressure { RES_PRESSURE_LOW, RES_PRESSURE_BAND, RES_PRESSURE_BUSY, RES_PRESSURE_RESET };

@@ -132,10 +132,17 @@ WARN_UNUSED bool res_block_layout(const struct res_model *m, size_t i, enum dtyp
                                   uint64_t *bytes, uint64_t *span);
 berth_status res_stream_of(struct residency *r, size_t device, struct dev_stream **out,
                            berth_err *err);
+/* After a failure: nothing queued on the device's stream touches memory any more. */
+void res_stream_settle(struct residency *r, size_t device);
+/* Bytes of the device's budget that nobody holds; idle ones count as free. Asks no driver. */
+uint64_t res_left_on(const struct residency *r, size_t device);
+/* Puts "block 'x' (N bytes) of model y on dev" in front of err. */
+berth_status res_block_err(const struct res_model *m, size_t i, size_t device, berth_err *err);
 
 /* load.c */
 /* RESIDENT -> EJECTED. pre: not in use. why: for the log, "asked", "budget", "free" ... */
 void res_eject_for(struct res_model *m, size_t device, const char *why);
+void res_stage_release(struct residency *r); /* staging buffers of reads to devices */
 void res_drop_all(struct res_model *m); /* every block's memory; state is the caller's to set */
 /* Bytes of one tensor of block i to its memory, through staging where needed. */
 berth_status res_tensor_write(struct res_model *m, size_t i, uint64_t off, const void *src,
@@ -160,6 +167,9 @@ berth_status res_no_room(const struct residency *r, size_t d, uint64_t wanted,
                          const struct res_model *for_model, berth_err *err);
 void res_in_the_way(const struct residency *r, size_t d, const struct res_model *for_model,
                     char *buf, size_t cap);
+
+/* pressure.c: the executor was reset; armed again if that helped. */
+void res_pressure_after_reset(struct residency *r);
 
 /* check.c */
 #ifdef BERTH_CHECKS

@@ -1,0 +1,529 @@
+/* free: who goes, in which order, and whether those that stay really stayed.
+ *
+ * Everything the flow needs is allocated before its first step, so that a free cannot run out of
+ * memory half way. Models are remembered by id: a step may end any of them. */
+#include "residency/residency_impl.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <malloc.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STEPS = 4 }; /* unload, reset, retire, trim: each may find one violation per model */
+
+/* Addresses of a model that is to stay, as they were before step 1. */
+struct watch {
+    uint64_t id;
+    const char *name;
+    uint64_t *addr; /* [n] by block */
+    size_t n;
+    bool over; /* found dead, and said so */
+};
+
+struct flow {
+    struct residency *r;
+    const struct res_free_args *args;
+    struct res_receipt *x;
+    struct arena tmp;
+    bool device[SPEC_MAX]; /* by set index: selected */
+    bool unload;           /* models may go */
+    unsigned tiers;
+    struct watch *watch;
+    size_t watches;
+    uint64_t *read, *moved; /* [x->models] counters before step 1 */
+};
+
+/* Resident bytes of the process; 0: not known. */
+static uint64_t rss_now(void)
+{
+    char text[128];
+    unsigned long long size, resident;
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    long page = sysconf(_SC_PAGESIZE);
+    return sscanf(text, "%llu %llu", &size, &resident) == 2 ? resident * (uint64_t)page : 0;
+}
+
+/* ---- who is meant ---- */
+
+static bool model_is(const struct res_model *m, const char *text)
+{
+    uint64_t id;
+    return strcmp(m->name, text) == 0 || strcmp(m->owner, text) == 0 ||
+           (str_parse_u64(text, strlen(text), &id) && id == m->id);
+}
+
+static berth_status check_selectors(struct flow *f, berth_err *err)
+{
+    const struct res_free_args *a = f->args;
+    for (size_t i = 0; i < a->models_n; i++) {
+        const struct res_model *m = f->r->first;
+        while (m && !model_is(m, a->models[i]))
+            m = m->next;
+        if (!m)
+            return err_set(err, BERTH_EINVAL, "free: no model is called '%.100s', of %zu there are",
+                           a->models[i], f->r->models);
+    }
+    for (size_t i = 0; i < f->r->n_devices; i++)
+        f->device[i] = a->devices_n == 0;
+    for (size_t i = 0; i < a->devices_n; i++) {
+        size_t at;
+        if (devset_find(f->r->devices, a->devices[i], strlen(a->devices[i]), &at, err)) {
+            err->code = BERTH_EINVAL;
+            return err_add(err, "free");
+        }
+        f->device[at] = true;
+    }
+    return BERTH_OK;
+}
+
+static bool has_bytes(const struct res_model *m)
+{
+    return m->state == RES_RESIDENT || m->state == RES_LOADING;
+}
+
+static bool selected(const struct flow *f, const struct res_model *m)
+{
+    const struct res_free_args *a = f->args;
+    bool named = a->models_n == 0, there = a->devices_n == 0;
+    for (size_t i = 0; i < a->models_n && !named; i++)
+        named = model_is(m, a->models[i]);
+    for (size_t i = 0; i < f->r->n_devices && !there; i++)
+        there = f->device[i] && m->bytes_on[i];
+    return named && there;
+}
+
+static bool some_marked(const struct flow *f)
+{
+    for (const struct res_model *m = f->r->first; m; m = m->next)
+        if (m->state == RES_RESIDENT && m->retention == RES_EJECT && selected(f, m))
+            return true;
+    return false;
+}
+
+/* ---- verdicts: the table in residency.h ---- */
+
+struct verdict {
+    bool go;
+    const char *why;
+};
+
+static struct verdict judge(const struct flow *f, const struct res_model *m, bool marked)
+{
+    const struct res_free_args *a = f->args;
+    if (!f->unload)
+        return (struct verdict) { false, "no models were asked for" };
+    if (!selected(f, m))
+        return (struct verdict) { false, "not selected" };
+    if (a->force)
+        return (struct verdict) { true, "force" };
+    if (m->retention == RES_KEEP) {
+        bool all = f->r->cfg.when_unflagged == RES_UNFLAGGED_UNLOAD;
+        if (all && !marked && !a->automatic && a->models_n == 0)
+            return (struct verdict) { true, "keep, but nothing is marked eject" };
+        return (struct verdict) { false, res_anchor_text(RES_ANCHOR_KEEP) };
+    }
+    if (m->retention == RES_EJECT)
+        return (struct verdict) { true, "marked eject" };
+    if (a->automatic)
+        return (struct verdict) { false, "auto: only marked ones go after a prompt" };
+    if (a->models_n)
+        return (struct verdict) { true, "asked for by name" };
+    if (marked)
+        return (struct verdict) { false, "auto: others are marked eject" };
+    return (struct verdict) { true, "auto: nothing is marked eject" };
+}
+
+static uint64_t resident_bytes(const struct res_model *m)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < m->res->n_devices; i++)
+        n += m->bytes_on[i];
+    return n;
+}
+
+/* One line of the receipt per model with bytes. */
+static berth_status judge_all(struct flow *f, berth_err *err)
+{
+    struct res_receipt *x = f->x;
+    size_t n = 0;
+    for (const struct res_model *m = f->r->first; m; m = m->next)
+        n += has_bytes(m);
+    x->model = arena_array(&x->mem, n, sizeof *x->model);
+    f->read = arena_array(&f->tmp, n, sizeof *f->read);
+    f->moved = arena_array(&f->tmp, n, sizeof *f->moved);
+    if (n && (!x->model || !f->read || !f->moved))
+        return err_set(err, BERTH_ENOMEM, "free: a receipt of %zu models", n);
+    bool marked = some_marked(f);
+    for (const struct res_model *m = f->r->first; m; m = m->next) {
+        if (!has_bytes(m))
+            continue;
+        struct verdict v = judge(f, m, marked);
+        const char *name = arena_strndup(&x->mem, m->name, strlen(m->name));
+        if (!name)
+            return err_set(err, BERTH_ENOMEM, "free: the name of model %s", m->owner);
+        f->read[x->models] = m->read;
+        f->moved[x->models] = m->moved;
+        bool busy = v.go && (m->uses || m->state == RES_LOADING);
+        x->model[x->models++] = (struct res_receipt_model) {
+            .id = m->id,
+            .name = name,
+            .retention = m->retention,
+            .verdict = busy   ? RES_BUSY
+                       : v.go ? RES_EJECTED_BY_FREE
+                              : RES_KEPT,
+            .why = !busy     ? v.why
+                   : m->uses ? "in use"
+                             : "is being loaded",
+            .bytes = resident_bytes(m),
+        };
+    }
+    return BERTH_OK;
+}
+
+/* ---- those that stay ---- */
+
+/* A model marked eject has no anchor: it stays only as long as somebody holds it. */
+static bool stays(const struct flow *f, const struct res_receipt_model *line)
+{
+    return line->verdict != RES_EJECTED_BY_FREE &&
+           (line->retention != RES_EJECT || !f->args->free_memory || line->verdict == RES_BUSY);
+}
+
+static berth_status watch_all(struct flow *f, berth_err *err)
+{
+    struct res_receipt *x = f->x;
+    f->watch = arena_array(&f->tmp, x->models, sizeof *f->watch);
+    x->violation = arena_array(&x->mem, x->models * STEPS, sizeof *x->violation);
+    if (x->models && (!f->watch || !x->violation))
+        return err_set(err, BERTH_ENOMEM, "free: watching %zu models", x->models);
+    for (size_t i = 0; i < x->models; i++) {
+        const struct res_model *m = res_model_by_id(f->r, x->model[i].id);
+        if (!stays(f, &x->model[i]) || m->state != RES_RESIDENT)
+            continue;
+        struct watch *w = &f->watch[f->watches++];
+        w->id = m->id;
+        w->name = x->model[i].name;
+        w->n = m->blocks.n;
+        w->addr = arena_array(&f->tmp, w->n, sizeof *w->addr);
+        if (w->n && !w->addr)
+            return err_set(err, BERTH_ENOMEM, "free: addresses of model %s", m->owner);
+        for (size_t b = 0; b < w->n; b++)
+            w->addr[b] = res_block_addr(&m->block[b]);
+    }
+    return BERTH_OK;
+}
+
+static void violation(struct flow *f, const struct watch *w, const char *step, const char *block,
+                      uint64_t was, uint64_t is, size_t moved)
+{
+    struct residency *r = f->r;
+    const char *copy = arena_strndup(&f->x->mem, block, strlen(block));
+    f->x->violation[f->x->violations++] =
+        (struct res_receipt_violation) { .model = w->id,
+                                         .name = w->name,
+                                         .step = step,
+                                         .block = copy ? copy : "",
+                                         .was = was,
+                                         .is = is };
+    r->metrics.retention_violations++;
+    log_error(r->log, "res.retention.violated",
+              "step=%s was=0x%" PRIx64 " is=0x%" PRIx64 " blocks=%zu id=%" PRIu64
+              " model=\"%s\" block=\"%s\"",
+              step, was, is, moved, w->id, w->name, block);
+    char text[512];
+    snprintf(
+        text, sizeof text,
+        "[MultiGPU Model Management] retention violated in step %s: model %.200s, block %.100s, "
+        "0x%" PRIx64 " -> 0x%" PRIx64,
+        step, w->name, block, was, is);
+    static const char *const fields[] = { "component", "model_management", NULL };
+    journal_record(r->journal, JOURNAL_ERROR, text, fields);
+}
+
+/* Every retained model is alive at its old addresses, or the world hears of it, once per change. */
+static void check_watches(struct flow *f, const char *step)
+{
+    for (size_t i = 0; i < f->watches; i++) {
+        struct watch *w = &f->watch[i];
+        const struct res_model *m = w->over ? NULL : res_model_by_id(f->r, w->id);
+        if (w->over)
+            continue;
+        if (!m || m->state != RES_RESIDENT || m->blocks.n != w->n) {
+            w->over = true;
+            violation(f, w, step, "", w->n ? w->addr[0] : 0, 0, w->n);
+            continue;
+        }
+        size_t first = 0, moved = 0;
+        for (size_t b = w->n; b-- > 0;)
+            if (res_block_addr(&m->block[b]) != w->addr[b]) {
+                first = b;
+                moved++;
+            }
+        if (!moved)
+            continue;
+        violation(f, w, step, m->blocks.at[first].name, w->addr[first],
+                  res_block_addr(&m->block[first]), moved);
+        for (size_t b = 0; b < w->n; b++)
+            w->addr[b] = res_block_addr(&m->block[b]);
+    }
+}
+
+/* What a reset must not take away is held by an anchor. keep models have theirs. */
+static void anchor_survivors(struct flow *f)
+{
+    for (size_t i = 0; i < f->x->models; i++) {
+        const struct res_receipt_model *line = &f->x->model[i];
+        struct res_model *m = res_model_by_id(f->r, line->id);
+        if (line->verdict != RES_EJECTED_BY_FREE && m->retention == RES_AUTO)
+            m->anchor[RES_ANCHOR_SURVIVED] = 1;
+    }
+}
+
+/* ---- the steps ---- */
+
+static void step_unload(struct flow *f)
+{
+    for (size_t i = 0; i < f->x->models; i++) {
+        struct res_receipt_model *line = &f->x->model[i];
+        struct res_model *m = res_model_by_id(f->r, line->id);
+        berth_err why = { 0 };
+        if (line->verdict != RES_EJECTED_BY_FREE || res_eject(m, &why) == BERTH_OK)
+            continue;
+        const char *text = arena_printf(&f->x->mem, "%s", why.msg);
+        line->verdict = RES_FAILED;
+        line->why = text ? text : "failed";
+        log_warn(f->r->log, "res.free.failed", "model=%s %s", m->owner, why.msg);
+    }
+}
+
+static void step_reset(struct flow *f)
+{
+    struct residency *r = f->r;
+    if (!r->cfg.reset)
+        return;
+    r->cfg.reset(r->cfg.reset_user);
+    r->metrics.resets++;
+}
+
+/* Those that went lose the registry's own references. A keep model that somebody still holds keeps
+ * its anchor, as every keep model does: brought back through that handle, it stays again. */
+static void step_retire(struct flow *f)
+{
+    for (size_t i = 0; i < f->x->models; i++) {
+        struct res_receipt_model *line = &f->x->model[i];
+        struct res_model *m = res_model_by_id(f->r, line->id);
+        if (!m) {
+            if (line->verdict == RES_KEPT && !stays(f, line)) {
+                line->verdict = RES_EJECTED_BY_FREE;
+                line->why = "marked eject, and nobody held it any more";
+            }
+            continue;
+        }
+        line->read = m->read - f->read[i];
+        line->moved = m->moved - f->moved[i];
+        if (line->verdict != RES_EJECTED_BY_FREE || m->state == RES_RESIDENT)
+            continue;
+        m->anchor[RES_ANCHOR_SURVIVED] = 0;
+        if (!m->handles)
+            m->anchor[RES_ANCHOR_KEEP] = 0;
+        if (!res_model_maybe_gone(m) && m->retention == RES_KEEP)
+            m->anchor[RES_ANCHOR_KEEP] = 1; /* held by request */
+    }
+    for (struct res_model *m = f->r->first, *next; m; m = next) {
+        next = m->next;
+        res_model_maybe_gone(m);
+    }
+}
+
+static void step_trim(struct flow *f)
+{
+    struct residency *r = f->r;
+    bool host = r->host < r->n_devices ? f->device[r->host] : f->args->devices_n == 0;
+    if (f->tiers & (RES_TIER_STAGING | RES_TIER_PINNED) && !r->prompt_running)
+        res_stage_release(r);
+    for (size_t i = 0, at = 0; i < r->n_devices; i++) {
+        struct device *d = devset_at(r->devices, i);
+        berth_err err = { 0 };
+        if (!f->device[i])
+            continue;
+        if (f->args->wait ? dev_drain(d, NULL, &err) : dev_poll(d, NULL, &err))
+            log_warn(r->log, "res.free.poll", "dev=%s retired memory stays: %s", d->name, err.msg);
+        if (f->tiers & RES_TIER_IDLE) {
+            struct dev_trimmed t = dev_trim(d);
+            f->x->device[at].released = t.released + t.discarded;
+        }
+        at++;
+    }
+    if (host && f->tiers & RES_TIER_IDLE)
+        malloc_trim(0); /* what the process itself no longer uses; all arenas */
+}
+
+/* ---- the receipt ---- */
+
+static berth_status open_devices(struct flow *f, berth_err *err)
+{
+    struct res_receipt *x = f->x;
+    for (size_t i = 0; i < f->r->n_devices; i++)
+        x->devices += f->device[i];
+    x->device = arena_array(&x->mem, x->devices, sizeof *x->device);
+    if (!x->device)
+        return err_set(err, BERTH_ENOMEM, "free: a receipt of %zu devices", x->devices);
+    for (size_t i = 0, at = 0; i < f->r->n_devices; i++) {
+        const struct device *d = devset_at(f->r->devices, i);
+        if (!f->device[i])
+            continue;
+        x->device[at].name = arena_strndup(&x->mem, d->name, strlen(d->name));
+        if (!x->device[at].name)
+            return err_set(err, BERTH_ENOMEM, "free: a receipt of %zu devices", x->devices);
+        dev_by_kind(d, x->device[at++].before);
+    }
+    return BERTH_OK;
+}
+
+static void close_devices(struct flow *f)
+{
+    for (size_t i = 0, at = 0; i < f->r->n_devices; i++)
+        if (f->device[i])
+            dev_by_kind(devset_at(f->r->devices, i), f->x->device[at++].after);
+}
+
+static berth_status prepare(struct flow *f, berth_err *err)
+{
+    const struct res_free_args *a = f->args;
+    struct res_receipt *x = f->x;
+    const char *reason = a->reason ? a->reason : "free";
+    f->tiers = a->tiers ? a->tiers : ~0u;
+    x->unload_models =
+        a->unload_models || a->free_memory || a->force || a->automatic || a->models_n;
+    x->free_memory = a->free_memory;
+    x->force = a->force;
+    x->automatic = a->automatic;
+    x->dry_run = a->dry_run;
+    f->unload = x->unload_models && f->tiers & RES_TIER_WEIGHTS;
+    x->rss_before = rss_now();
+    x->reason = arena_strndup(&x->mem, reason, strlen(reason));
+    if (!x->reason)
+        return err_set(err, BERTH_ENOMEM, "free: a receipt");
+    if (check_selectors(f, err) || judge_all(f, err) || watch_all(f, err) || open_devices(f, err))
+        return err->code;
+    return BERTH_OK;
+}
+
+/* The ledger's bytes of one model on one device. */
+static uint64_t ledger_of(const struct dev_ledger_row *row, size_t n, const struct res_model *m,
+                          enum dev_kind kind)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        if (row[i].kind == kind && strcmp(row[i].owner, m->owner) == 0)
+            bytes += row[i].bytes;
+    return bytes;
+}
+
+/* What the devices would look like: the ledger without those that would go. */
+static berth_status foretell(struct flow *f, berth_err *err)
+{
+    struct res_receipt *x = f->x;
+    for (size_t i = 0, at = 0; i < f->r->n_devices; i++) {
+        const struct device *d = devset_at(f->r->devices, i);
+        if (!f->device[i])
+            continue;
+        struct res_receipt_device *line = &x->device[at++];
+        size_t n = dev_ledger(d, NULL, 0, NULL);
+        struct dev_ledger_row *row = arena_array(&f->tmp, n ? n : 1, sizeof *row);
+        if (!row)
+            return err_set(err, BERTH_ENOMEM, "free: %zu lines of the ledger of %s", n, d->name);
+        dev_ledger(d, row, n, NULL);
+        memcpy(line->after, line->before, sizeof line->after);
+        for (size_t k = 0; k < x->models; k++) {
+            const struct res_model *m = res_model_by_id(f->r, x->model[k].id);
+            if (x->model[k].verdict != RES_EJECTED_BY_FREE)
+                continue;
+            uint64_t weights = ledger_of(row, n, m, DEV_WEIGHTS);
+            uint64_t pinned = ledger_of(row, n, m, DEV_PINNED);
+            line->after[DEV_WEIGHTS] -= weights;
+            line->after[DEV_PINNED] -= pinned; /* goes straight back to the system */
+            line->after[DEV_POOL_IDLE] += weights;
+        }
+        if (f->tiers & RES_TIER_IDLE) {
+            line->released = line->after[DEV_POOL_IDLE];
+            line->after[DEV_POOL_IDLE] = 0;
+        }
+    }
+    x->rss_after = x->rss_before;
+    return BERTH_OK;
+}
+
+static void run(struct flow *f)
+{
+    struct residency *r = f->r;
+    r->in_free = true;
+    journal_snapshot(r->journal, "general", "pre-unload");
+    if (f->x->unload_models)
+        anchor_survivors(f);
+    step_unload(f);
+    journal_snapshot(r->journal, "general", "post-unload");
+    check_watches(f, "unload");
+    if (f->args->free_memory) {
+        step_reset(f);
+        journal_snapshot(r->journal, "general", "post-reset");
+        check_watches(f, "reset");
+    }
+    step_retire(f);
+    check_watches(f, "retire");
+    step_trim(f);
+    journal_snapshot(r->journal, "general", "post-soft-empty");
+    check_watches(f, "trim");
+    close_devices(f);
+    f->x->rss_after = rss_now();
+    f->x->serial = ++r->frees;
+    r->metrics.frees++;
+    r->in_free = false;
+    if (f->args->free_memory)
+        res_pressure_after_reset(r);
+}
+
+static void tell(const struct flow *f)
+{
+    const struct res_receipt *x = f->x;
+    uint64_t released = 0, ejected = 0;
+    for (size_t i = 0; i < x->devices; i++)
+        released += x->device[i].released;
+    for (size_t i = 0; i < x->models; i++)
+        ejected += x->model[i].verdict == RES_EJECTED_BY_FREE;
+    log_info(f->r->log, "res.free",
+             "serial=%" PRIu64 " ejected=%" PRIu64 " of=%zu released=%" PRIu64 " rss=%" PRIu64
+             " violations=%zu reason=\"%s\"",
+             x->serial, ejected, x->models, released, x->rss_after, x->violations, x->reason);
+}
+
+berth_status res_free(struct residency *r, const struct res_free_args *args,
+                      struct res_receipt *out, berth_err *err)
+{
+    struct res_receipt own;
+    struct flow f = { .r = r, .args = args, .x = out ? out : &own };
+    uint64_t start = clock_mono_ns(r->clock);
+    *f.x = (struct res_receipt) { 0 };
+    if (r->in_free)
+        return err_set(err, BERTH_EBUSY, "free: called from inside a free, by its reset callback");
+    berth_status s = prepare(&f, err);
+    if (!s && args->dry_run)
+        s = foretell(&f, err);
+    else if (!s)
+        run(&f);
+    f.x->ns = clock_mono_ns(r->clock) - start;
+    if (!s && !args->dry_run)
+        tell(&f);
+    arena_release(&f.tmp);
+    if (s || !out)
+        res_receipt_release(f.x);
+    res_check_now(r);
+    return s;
+}

@@ -1,0 +1,79 @@
+/* pressure: when the host's memory is nearly used up, ask for the executor's caches.
+ *
+ * The numbers are the host device's own, so limits of control groups count where they are lower
+ * than the machine's RAM. After a reset at P percent the next one needs P + hysteresis, else a
+ * machine that is simply full would be reset after every prompt; it is armed again as soon as usage
+ * has been below threshold - hysteresis, or below the threshold right after a reset. */
+#include "residency/residency_impl.h"
+
+#define PERCENT_DEFAULT 85.0
+#define HYSTERESIS_DEFAULT 5.0
+
+static double threshold(const struct residency *r)
+{
+    return r->cfg.pressure_percent > 0 ? r->cfg.pressure_percent : PERCENT_DEFAULT;
+}
+
+static double hysteresis(const struct residency *r)
+{
+    return r->cfg.pressure_hysteresis > 0 ? r->cfg.pressure_hysteresis : HYSTERESIS_DEFAULT;
+}
+
+static berth_status usage(const struct residency *r, double *percent, berth_err *err)
+{
+    struct dev_info info;
+    *percent = 0;
+    if (r->host >= r->n_devices) /* a set without RAM: nothing to run out of */
+        return BERTH_OK;
+    berth_status s = dev_info(devset_at(r->devices, r->host), &info, err);
+    if (s == BERTH_OK && info.total)
+        *percent = 100.0 * (double)(info.total - info.free) / (double)info.total;
+    return s;
+}
+
+static void snapshot(struct residency *r, const char *what, double percent)
+{
+    char tag[JOURNAL_NAME_MAX];
+    snprintf(tag, sizeof tag, "%s:%.1fpct", what, percent);
+    journal_snapshot(r->journal, "cpu_monitor", tag);
+}
+
+berth_status res_pressure_check(struct residency *r, bool force, enum res_pressure *out,
+                                double *percent, berth_err *err)
+{
+    double used;
+    enum res_pressure found = RES_PRESSURE_LOW;
+    berth_status s = usage(r, &used, err);
+    if (s)
+        return err_add(err, "memory pressure");
+    if (used < threshold(r) - hysteresis(r))
+        r->pressure_last = 0;
+    if (used > threshold(r)) {
+        if (r->pressure_last > 0 && used <= r->pressure_last + hysteresis(r)) {
+            found = RES_PRESSURE_BAND;
+            snapshot(r, "skip_hysteresis", used);
+        } else if (r->prompt_running && !force) {
+            found = RES_PRESSURE_BUSY;
+        } else {
+            found = RES_PRESSURE_RESET;
+            r->pressure_last = used;
+            r->metrics.pressure_resets++;
+            snapshot(r, "trigger", used);
+            log_info(r->log, "res.pressure", "used=%.1f%% threshold=%.1f%%", used, threshold(r));
+            res_request_free(r, false, true, false);
+        }
+    }
+    if (out)
+        *out = found;
+    if (percent)
+        *percent = used;
+    return BERTH_OK;
+}
+
+void res_pressure_after_reset(struct residency *r)
+{
+    double used;
+    berth_err err = { 0 };
+    if (r->pressure_last > 0 && usage(r, &used, &err) == BERTH_OK && used <= threshold(r))
+        r->pressure_last = 0;
+}

@@ -1,0 +1,176 @@
+/* receipt: what a free did, as JSON and for people. */
+#include "residency/residency_impl.h"
+
+#include "base/json.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define GIB 1073741824.0
+
+const char *res_verdict_name(enum res_verdict v)
+{
+    static const char *const name[] = {
+        [RES_EJECTED_BY_FREE] = "ejected",
+        [RES_KEPT] = "kept",
+        [RES_BUSY] = "busy",
+        [RES_FAILED] = "failed",
+    };
+    return name[v];
+}
+
+void res_receipt_release(struct res_receipt *x)
+{
+    arena_release(&x->mem);
+    *x = (struct res_receipt) { 0 };
+}
+
+/* ---- JSON ---- */
+
+static void add_string(struct str *out, const char *before, const char *text)
+{
+    str_adds(out, before);
+    js_write_string(text ? text : "", text ? strlen(text) : 0, out);
+}
+
+static void add_bool(struct str *out, const char *before, bool x)
+{
+    str_adds(out, before);
+    str_adds(out, x ? "true" : "false");
+}
+
+static void add_kinds(struct str *out, const uint64_t bytes[DEV_KIND_COUNT])
+{
+    for (int k = 0; k < DEV_KIND_COUNT; k++)
+        str_addf(out, "%c\"%s\":%" PRIu64, k ? ',' : '{', dev_kind_name((enum dev_kind)k),
+                 bytes[k]);
+    str_addc(out, '}');
+}
+
+static void add_model(struct str *out, const struct res_receipt_model *m)
+{
+    str_addf(out, "{\"id\":%" PRIu64, m->id);
+    add_string(out, ",\"name\":", m->name);
+    str_addf(out, ",\"retention\":\"%s\",\"verdict\":\"%s\"", res_retention_name(m->retention),
+             res_verdict_name(m->verdict));
+    add_string(out, ",\"why\":", m->why);
+    str_addf(out, ",\"bytes\":%" PRIu64 ",\"read\":%" PRIu64 ",\"moved\":%" PRIu64 "}", m->bytes,
+             m->read, m->moved);
+}
+
+static void add_violation(struct str *out, const struct res_receipt_violation *v)
+{
+    str_addf(out, "{\"model\":%" PRIu64, v->model);
+    add_string(out, ",\"name\":", v->name);
+    add_string(out, ",\"step\":", v->step);
+    add_string(out, ",\"block\":", v->block);
+    str_addf(out, ",\"was\":\"0x%" PRIx64 "\",\"is\":\"0x%" PRIx64 "\"}", v->was, v->is);
+}
+
+void res_receipt_json(const struct res_receipt *x, struct str *out)
+{
+    str_addf(out, "{\"serial\":%" PRIu64, x->serial);
+    add_string(out, ",\"reason\":", x->reason);
+    add_bool(out, ",\"unload_models\":", x->unload_models);
+    add_bool(out, ",\"free_memory\":", x->free_memory);
+    add_bool(out, ",\"force\":", x->force);
+    add_bool(out, ",\"automatic\":", x->automatic);
+    add_bool(out, ",\"dry_run\":", x->dry_run);
+    str_adds(out, ",\"models\":[");
+    for (size_t i = 0; i < x->models; i++) {
+        str_adds(out, i ? "," : "");
+        add_model(out, &x->model[i]);
+    }
+    str_adds(out, "],\"devices\":[");
+    for (size_t i = 0; i < x->devices; i++) {
+        const struct res_receipt_device *d = &x->device[i];
+        str_adds(out, i ? "," : "");
+        add_string(out, "{\"device\":", d->name);
+        str_adds(out, ",\"before\":");
+        add_kinds(out, d->before);
+        str_adds(out, ",\"after\":");
+        add_kinds(out, d->after);
+        str_addf(out, ",\"released\":%" PRIu64 "}", d->released);
+    }
+    str_addf(out, "],\"rss\":{\"before\":%" PRIu64 ",\"after\":%" PRIu64 "},\"violations\":[",
+             x->rss_before, x->rss_after);
+    for (size_t i = 0; i < x->violations; i++) {
+        str_adds(out, i ? "," : "");
+        add_violation(out, &x->violation[i]);
+    }
+    str_addf(out, "],\"seconds\":%.6f}", (double)x->ns / 1e9);
+}
+
+/* ---- for people ---- */
+
+static double gib(uint64_t bytes)
+{
+    return (double)bytes / GIB;
+}
+
+static void text_models(const struct res_receipt *x, struct str *out)
+{
+    int width = 5;
+    for (size_t i = 0; i < x->models; i++) {
+        size_t n = strlen(x->model[i].name);
+        if (n > (size_t)width)
+            width = n < 40 ? (int)n : 40;
+    }
+    str_addf(out, "  %-*s  %-9s  %-7s  %9s  why\n", width, "model", "retention", "verdict", "GiB");
+    for (size_t i = 0; i < x->models; i++) {
+        const struct res_receipt_model *m = &x->model[i];
+        str_addf(out, "  %-*s  %-9s  %-7s  %9.3f  %s\n", width, m->name,
+                 res_retention_name(m->retention), res_verdict_name(m->verdict), gib(m->bytes),
+                 m->why);
+    }
+}
+
+static uint64_t sum(const uint64_t bytes[DEV_KIND_COUNT])
+{
+    uint64_t all = 0;
+    for (int k = 0; k < DEV_KIND_COUNT; k++)
+        all += bytes[k];
+    return all;
+}
+
+static void text_devices(const struct res_receipt *x, struct str *out)
+{
+    str_addf(out, "  %-12s  %9s  %9s  %9s  (GiB)\n", "device", "before", "after", "released");
+    for (size_t i = 0; i < x->devices; i++) {
+        const struct res_receipt_device *d = &x->device[i];
+        str_addf(out, "  %-12s  %9.3f  %9.3f  %9.3f", d->name, gib(sum(d->before)),
+                 gib(sum(d->after)), gib(d->released));
+        const char *between = "  now ";
+        for (int k = 0; k < DEV_KIND_COUNT; k++)
+            if (d->after[k]) {
+                str_addf(out, "%s%s %.3f", between, dev_kind_name((enum dev_kind)k),
+                         gib(d->after[k]));
+                between = ", ";
+            }
+        str_addc(out, '\n');
+    }
+}
+
+void res_receipt_text(const struct res_receipt *x, struct str *out)
+{
+    if (x->dry_run)
+        str_addf(out, "dry run (%s), nothing was changed:", x->reason ? x->reason : "");
+    else
+        str_addf(out, "free %" PRIu64 " (%s):", x->serial, x->reason ? x->reason : "");
+    str_addf(out, "%s%s%s%s%s in %.3f s\n", x->unload_models ? " unload_models" : "",
+             x->free_memory ? " free_memory" : "", x->force ? " force" : "",
+             x->automatic ? " automatic" : "",
+             x->unload_models || x->free_memory ? "" : " trim only", (double)x->ns / 1e9);
+    if (x->models)
+        text_models(x, out);
+    text_devices(x, out);
+    if (x->rss_before)
+        str_addf(out, "  process       %9.3f  %9.3f\n", gib(x->rss_before), gib(x->rss_after));
+    for (size_t i = 0; i < x->violations; i++) {
+        const struct res_receipt_violation *v = &x->violation[i];
+        str_addf(out,
+                 "  VIOLATION: %s was to stay, but after step '%s' block '%s' of it moved from "
+                 "0x%" PRIx64 " to 0x%" PRIx64 "\n",
+                 v->name, v->step, v->block, v->was, v->is);
+    }
+}
