@@ -120,8 +120,10 @@ struct quota {
 struct quotas { /* a value */
     struct quota at[ALLOC_ENTRIES_MAX];
     size_t n;
-    size_t orphans; /* index in plan_devices */
-    size_t compute; /* index in plan_devices; may have no quota */
+    size_t orphans;         /* index in plan_devices */
+    size_t compute;         /* index in plan_devices; may have no quota */
+    enum alloc_mode mode;   /* what it came from, for the tables; BYTES when made by plan_auto() */
+    uint64_t virtual_bytes; /* VIRTUAL: what was asked for */
     char note[QUOTA_NOTES_MAX]
              [160]; /* what people should hear: implicit cpu, overflow, ignored entries */
     bool warn[QUOTA_NOTES_MAX]; /* the note is a warning */

@@ -1,8 +1,10 @@
 /* blocks: the units a model is placed in.
  *
  * A block is the tensors of a file that share a name up to the last dot: the weight, bias and scales
- * of one leaf layer. Its bytes are those of its tensors in the stored types, nothing else; in memory
- * its tensors lie behind one another, each aligned to BLOCK_ALIGN, which takes `span` bytes.
+ * of one leaf layer. A tensor without a dot is a block of its own, named as the tensor (with those
+ * named below it, should there be any: names of blocks are unique). A block's bytes are those of its
+ * tensors in the stored types, nothing else; a tensor without bytes costs nothing. In memory its
+ * tensors lie behind one another, each aligned to BLOCK_ALIGN, which takes `span` bytes.
  *
  * Order   Execution order: the architecture's own where it is known (struct block_arch), else file
  *         order. Everything that counts or spreads blocks goes by it.
@@ -39,7 +41,7 @@ struct block_tensor {
 };
 
 struct block {
-    const char *name; /* NUL-terminated; "" for tensors without a dot */
+    const char *name; /* NUL-terminated, without the part's prefix */
     uint32_t name_len;
     enum block_kind kind;
     bool embedding;    /* role: input embedding */

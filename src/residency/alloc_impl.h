@@ -1,0 +1,33 @@
+/* alloc_impl: what alloc.c, alloc_resolve.c and plan_auto.c share. */
+#ifndef RESIDENCY_ALLOC_IMPL_H
+#define RESIDENCY_ALLOC_IMPL_H
+
+#include "residency/alloc.h"
+
+/* Where in the text a mistake is: entries before the "#", fields behind it. Borrowed text. */
+struct alloc_spot {
+    const char *unit; /* "entry" or "field" */
+    size_t number;    /* 1.. */
+    const char *text;
+    size_t n;
+};
+
+/* `expert_mode_allocations: <what> (entry N: "<text>")`, long texts cut. Returns the code. */
+berth_status alloc_fail(berth_err *err, berth_status code, const struct alloc_spot *at,
+                        const char *fmt, ...) PRINTF_LIKE(4, 5);
+
+/* The part of the suffix between its ";": field 1 compute, 2 gigabytes, 3 donors. */
+struct alloc_spot alloc_field(const struct alloc *a, size_t number);
+
+/* Shrinks (*s, *n) to what lies between the blanks around it. */
+void alloc_trim(const char **s, size_t *n);
+char alloc_lower(char c); /* ASCII, in every locale */
+
+unsigned long alloc_device_number(const char *name); /* N of "cuda:N"; 0 without one */
+/* The device named, or without a name the default one: the first that is not the host. */
+berth_status plan_compute_find(const struct plan_devices *d, const char *name, size_t *out,
+                               berth_err *err);
+/* Dropped when there are QUOTA_NOTES_MAX already. */
+void quotas_note(struct quotas *q, bool warn, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+#endif

@@ -1,0 +1,218 @@
+/* blocks: from the tensors of a file to the units that are placed. */
+#include "residency/blocks.h"
+
+#include "base/map.h"
+#include "base/str.h"
+#include "base/sz.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+const char *block_kind_name(enum block_kind kind)
+{
+    static const char *const name[] = {
+#define NAME(id, text) [BLOCK_##id] = text,
+        BLOCK_KIND_MAP(NAME)
+#undef NAME
+    };
+    return name[kind];
+}
+
+struct builder {
+    const struct weights *w;
+    const char *prefix;
+    size_t prefix_len;
+    const struct block_arch *arch;
+    struct blocks *out;
+    struct map names;                   /* block name -> index */
+    struct arena tmp;                   /* dies with the call */
+    uint32_t *block_of;                 /* [tensors taken] their block, in file order */
+    const struct weights_entry **entry; /* [tensors taken] */
+    berth_err *err;
+};
+
+/* "double_blocks.0.img_attn.qkv.weight" -> the part before the last dot; without a dot all of it. */
+static size_t block_name_length(const char *name, size_t n)
+{
+    for (size_t i = n; i-- > 0;)
+        if (name[i] == '.')
+            return i;
+    return n;
+}
+
+static berth_status no_memory(struct builder *b)
+{
+    return err_set(b->err, BERTH_ENOMEM, "blocks of '%s'", b->w ? weights_path(b->w) : "a list");
+}
+
+/* A weight's dimensions tell the kind of layer. */
+static void learn_kind(struct block *k, const struct weights_entry *e)
+{
+    if (!str_ends(e->name, e->name_len, ".weight") || k->kind == BLOCK_EMBEDDING)
+        return;
+    int ndim = e->shape.ndim;
+    k->kind = ndim == 0   ? BLOCK_OTHER
+              : ndim == 1 ? BLOCK_NORM
+              : ndim == 2 ? BLOCK_LINEAR
+                          : BLOCK_CONV;
+}
+
+/* First walk over the file: who is there. Blocks come in the order of their first tensor. */
+static berth_status collect(struct builder *b)
+{
+    struct blocks *out = b->out;
+    for (size_t i = 0; i < weights_count(b->w); i++) {
+        const struct weights_entry *e = weights_at(b->w, i);
+        if (!str_starts(e->name, e->name_len, b->prefix))
+            continue;
+        const char *name = e->name + b->prefix_len;
+        size_t len = block_name_length(name, e->name_len - b->prefix_len);
+        uint64_t at = out->n;
+        switch (map_add(&b->names, name, len, at)) {
+        case MAP_NOMEM:
+            return no_memory(b);
+        case MAP_EXISTS:
+            map_get(&b->names, name, len, &at);
+            break;
+        case MAP_ADDED:
+            out->at[at].kind = BLOCK_OTHER;
+            out->at[at].name = arena_strndup(&out->mem, name, len);
+            out->at[at].name_len = (uint32_t)len;
+            if (!out->at[at].name)
+                return no_memory(b);
+            if (b->arch && b->arch->embedding && b->arch->embedding(out->at[at].name, len)) {
+                out->at[at].embedding = true;
+                out->at[at].kind = BLOCK_EMBEDDING;
+            }
+            out->n++;
+            break;
+        }
+        out->at[at].n++;
+        learn_kind(&out->at[at], e);
+        b->entry[out->tensors] = e;
+        b->block_of[out->tensors++] = (uint32_t)at;
+    }
+    if (!out->n)
+        return err_set(b->err, BERTH_ENOTFOUND, "'%s' has no tensor whose name starts with '%.80s'",
+                       weights_path(b->w), b->prefix);
+    return BERTH_OK;
+}
+
+/* One more tensor behind those the block has. */
+static berth_status add_tensor(struct builder *b, struct block *k, const struct weights_entry *e,
+                               uint64_t bytes)
+{
+    struct block_tensor *t = &b->out->tensor[k->first + k->n++];
+    size_t off, span, sum, all;
+    if (!sz_align(k->span, BLOCK_ALIGN, &off) || !sz_add(off, bytes, &span) ||
+        !sz_add(k->bytes, bytes, &sum) || !sz_add(b->out->bytes, bytes, &all))
+        return err_set(b->err, BERTH_ELIMIT, "block '%.80s': %" PRIu64 " more bytes pass 2^64",
+                       k->name, bytes);
+    *t = (struct block_tensor) { .entry = e, .off = off, .bytes = bytes };
+    k->span = span;
+    k->bytes = sum;
+    b->out->bytes = all;
+    return BERTH_OK;
+}
+
+/* Second walk: the tensors of a block beside each other, in file order. */
+static berth_status lay_out(struct builder *b)
+{
+    struct blocks *out = b->out;
+    uint32_t first = 0;
+    for (size_t i = 0; i < out->n; i++) {
+        out->at[i].first = first;
+        first += out->at[i].n;
+        out->at[i].n = 0;
+    }
+    for (size_t i = 0; i < out->tensors; i++)
+        if (add_tensor(b, &out->at[b->block_of[i]], b->entry[i], b->entry[i]->size))
+            return b->err->code;
+    return BERTH_OK;
+}
+
+/* Merge sort: stable, so that what the architecture does not order stays in file order. */
+static void sort_blocks(struct block *a, struct block *tmp, size_t n, const struct block_arch *arch)
+{
+    if (n < 2)
+        return;
+    size_t half = n / 2, i = 0, k = half;
+    sort_blocks(a, tmp, half, arch);
+    sort_blocks(a + half, tmp, n - half, arch);
+    memcpy(tmp, a, n * sizeof *a);
+    for (size_t at = 0; at < n; at++) {
+        bool left = k == n || (i < half && arch->order(tmp[i].name, tmp[i].name_len, tmp[k].name,
+                                                       tmp[k].name_len) <= 0);
+        a[at] = left ? tmp[i++] : tmp[k++];
+    }
+}
+
+static berth_status build(struct builder *b)
+{
+    struct blocks *out = b->out;
+    size_t n = weights_count(b->w);
+    b->block_of = arena_array(&b->tmp, n + 1, sizeof *b->block_of);
+    b->entry = arena_array(&b->tmp, n + 1, sizeof *b->entry);
+    struct block *spare = arena_array(&b->tmp, n + 1, sizeof *spare);
+    out->at = arena_array(&out->mem, n + 1, sizeof *out->at);
+    out->tensor = arena_array(&out->mem, n + 1, sizeof *out->tensor);
+    if (!b->block_of || !b->entry || !spare || !out->at || !out->tensor)
+        return no_memory(b);
+    if (collect(b) || lay_out(b))
+        return b->err->code;
+    if (b->arch && b->arch->order)
+        sort_blocks(out->at, spare, out->n, b->arch);
+    return BERTH_OK;
+}
+
+berth_status blocks_from_weights(const struct weights *w, const char *prefix,
+                                 const struct block_arch *arch, struct blocks *out, berth_err *err)
+{
+    memset(out, 0, sizeof *out);
+    prefix = prefix ? prefix : "";
+    struct builder b = {
+        .w = w, .prefix = prefix, .prefix_len = strlen(prefix), .arch = arch, .out = out, .err = err
+    };
+    b.names.seed =
+        (uint64_t)(uintptr_t)w * UINT64_C(0x9e3779b97f4a7c15); /* names are a stranger's */
+    berth_status s = build(&b);
+    map_release(&b.names);
+    arena_release(&b.tmp);
+    if (s)
+        blocks_release(out);
+    return s;
+}
+
+berth_status blocks_from_specs(const struct block_spec *spec, size_t n, struct blocks *out,
+                               berth_err *err)
+{
+    memset(out, 0, sizeof *out);
+    struct builder b = { .out = out, .err = err };
+    out->at = arena_array(&out->mem, n + 1, sizeof *out->at);
+    out->tensor = arena_array(&out->mem, n + 1, sizeof *out->tensor);
+    berth_status s = out->at && out->tensor ? BERTH_OK : no_memory(&b);
+    for (size_t i = 0; i < n && !s; i++) {
+        struct block *k = &out->at[i];
+        k->name_len = (uint32_t)strlen(spec[i].name);
+        k->name = arena_strndup(&out->mem, spec[i].name, k->name_len);
+        if (!k->name) {
+            s = no_memory(&b);
+            break;
+        }
+        k->embedding = spec[i].embedding;
+        k->kind = k->embedding ? BLOCK_EMBEDDING : BLOCK_LINEAR;
+        k->first = (uint32_t)i;
+        s = add_tensor(&b, k, NULL, spec[i].bytes);
+        out->n++;
+        out->tensors++;
+    }
+    if (s)
+        blocks_release(out);
+    return s;
+}
+
+void blocks_release(struct blocks *b)
+{
+    arena_release(&b->mem);
+    memset(b, 0, sizeof *b);
+}

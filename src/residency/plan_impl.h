@@ -1,0 +1,25 @@
+/* plan_impl: what plan.c, layout.c and plan_auto.c share. */
+#ifndef RESIDENCY_PLAN_IMPL_H
+#define RESIDENCY_PLAN_IMPL_H
+
+#include "residency/plan.h"
+
+/* Blocks too small to be worth a transfer of their own; all: bytes of the whole model. */
+static inline bool plan_tiny(uint64_t bytes, uint64_t all)
+{
+    return (unsigned __int128)bytes * 10000 < all;
+}
+
+/* What a layout works on. Blocks whose `why` is PLAN_QUOTA are its to place: it writes `device` of
+ * each and turns `why` of those beyond every quota into PLAN_ORPHAN. */
+struct layout {
+    const struct blocks *b;
+    const struct quotas *q;
+    uint64_t left[ALLOC_ENTRIES_MAX]; /* of each quota, embeddings already taken off */
+    uint64_t bytes;                   /* of the blocks to place */
+    uint8_t *device, *why;
+};
+void layout_tail(struct layout *l);
+void layout_spread(struct layout *l);
+
+#endif
