@@ -346,8 +346,6 @@ static void step_trim(struct flow *f)
 {
     struct residency *r = f->r;
     bool host = r->host < r->n_devices ? f->device[r->host] : f->args->devices_n == 0;
-    if (f->tiers & (RES_TIER_STAGING | RES_TIER_PINNED) && !r->prompt_running)
-        res_stage_release(r);
     for (size_t i = 0, at = 0; i < r->n_devices; i++) {
         struct device *d = devset_at(r->devices, i);
         berth_err err = { 0 };
