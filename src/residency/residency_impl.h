@@ -68,15 +68,9 @@ struct residency {
     struct journal *journal;
     struct res_metrics metrics;
     bool prompt_running, in_free;
-    atomic_uint requested; /* bits: 1 unload_models, 2 free_memory, 4 force */
-    double pressure_last;  /* usage at the last reset; 0: armed */
-    struct { /* host <-> device copies of load, move and patch; one stream per device, lazily */
-        struct dev_stream **stream;
-        struct dev_host stage[2]; /* pinned staging for reads to devices, lazily */
-        struct dev_event *stage_free[2];
-        size_t stage_device; /* whose phys pinned it */
-        struct dev_owner *stage_owner;
-    } io;
+    atomic_uint requested;      /* bits: 1 unload_models, 2 free_memory, 4 force */
+    double pressure_last;       /* usage at the last reset; 0: armed */
+    struct dev_stream **stream; /* [n] for copies of load, move and patch; made when needed */
 };
 
 /* registry.c */
@@ -140,9 +134,9 @@ uint64_t res_left_on(const struct residency *r, size_t device);
 berth_status res_block_err(const struct res_model *m, size_t i, size_t device, berth_err *err);
 
 /* load.c */
-/* RESIDENT -> EJECTED. pre: not in use. why: for the log, "asked", "budget", "free" ... */
+/* RESIDENT -> EJECTED. pre: not in use. device: the one that is short, or n_devices; why: for the
+ * log, "asked", "room" ... */
 void res_eject_for(struct res_model *m, size_t device, const char *why);
-void res_stage_release(struct residency *r); /* staging buffers of reads to devices */
 void res_drop_all(struct res_model *m); /* every block's memory; state is the caller's to set */
 /* Bytes of one tensor of block i to its memory, through staging where needed. */
 berth_status res_tensor_write(struct res_model *m, size_t i, uint64_t off, const void *src,
@@ -162,6 +156,9 @@ bool res_make_room(struct residency *r, size_t d, uint64_t wanted,
 /* Moves m's blocks away from d, to its donors or the host, until `wanted` bytes are free or nothing
  * more can be moved without making room there. Returns the bytes that left. */
 uint64_t res_demote(struct res_model *m, size_t d, uint64_t wanted, const char *why);
+/* Residency.md 4.4: every other model's bytes leave m's compute device. Keep models and models in
+ * use stay. */
+void res_eject_others(struct res_model *m);
 /* The message of an allocation that failed for good, in place of what the device said. */
 berth_status res_no_room(const struct residency *r, size_t d, uint64_t wanted,
                          const struct res_model *for_model, berth_err *err);

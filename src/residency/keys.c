@@ -1,0 +1,127 @@
+/* keys: what makes two opens the same model, and the devices and plan a model gets. */
+#include "residency/residency_impl.h"
+
+#include "base/hash.h"
+
+#include <inttypes.h>
+
+size_t res_default_compute(const struct residency *r)
+{
+    return r->host == 0 && r->n_devices > 1 ? 1 : 0;
+}
+
+/* Strings from outside with their length in front: no text can look like two. */
+static void add_text(struct str *s, const char *name, const char *text)
+{
+    text = text ? text : "";
+    str_addf(s, "|%s=%zu:%s", name, strlen(text), text);
+}
+
+/* The device that computes, as far as the texts say: one spelling for one device. */
+static berth_status compute_of(const struct residency *r, const struct plan_args *plan,
+                               const char **out, berth_err *err)
+{
+    struct alloc *a = plan->alloc && *plan->alloc ? malloc(sizeof *a) : NULL;
+    const char *name = plan->compute && *plan->compute ? plan->compute : NULL;
+    berth_status s = BERTH_OK;
+    size_t i = res_default_compute(r);
+    if (plan->alloc && *plan->alloc) {
+        if (!a)
+            return err_set(err, BERTH_ENOMEM, "an allocation string");
+        s = alloc_parse(plan->alloc, strlen(plan->alloc), a, err);
+        if (!s && a->compute[0])
+            name = a->compute;
+    }
+    if (!s && name)
+        s = devset_find(r->devices, name, strlen(name), &i, err);
+    if (!s)
+        *out = res_device(r, i)->name;
+    free(a);
+    return s ? err_add(err, "compute device") : BERTH_OK;
+}
+
+berth_status res_key_make(const struct residency *r, const struct weights *w, const char *part,
+                          const char *options, const struct plan_args *plan, struct res_key *out,
+                          berth_err *err)
+{
+    bool is_auto = !plan->alloc || !*plan->alloc;
+    const char *compute;
+    struct str s = { 0 };
+    *out = (struct res_key) { 0 };
+    if (compute_of(r, plan, &compute, err))
+        return err->code;
+    for (size_t i = 0; i < weights_shards(w); i++) {
+        struct file_id id = file_map_id(weights_shard(w, i));
+        str_addf(&s, "%s%" PRIu64 ".%" PRIu64 ".%" PRIu64 ".%" PRIu64, i ? "," : "file=", id.dev,
+                 id.inode, id.size, id.mtime_ns);
+    }
+    add_text(&s, "part", part);
+    add_text(&s, "options", options);
+    out->base_len = s.n;
+    add_text(&s, "compute", compute);
+    add_text(&s, "alloc", plan->alloc);
+    str_addf(&s, "|layout=%s", plan_layout_name(plan->layout));
+    if (is_auto) /* a string says itself what stays free */
+        str_addf(&s, "|reserve=%" PRIu64, plan->reserve);
+    out->text = str_take(&s);
+    if (!out->text) {
+        str_release(&s);
+        return err_set(err, BERTH_ENOMEM, "the key of '%s'", weights_path(w));
+    }
+    out->base = hash_xxh64(out->text, out->base_len, 0);
+    out->full = hash_xxh64(out->text, strlen(out->text), 0);
+    return BERTH_OK;
+}
+
+bool res_key_is(const struct res_model *m, const struct res_key *k, bool base_only)
+{
+    if (m->base_len != k->base_len || m->base_key != k->base)
+        return false;
+    if (base_only)
+        return memcmp(m->key_text, k->text, k->base_len) == 0;
+    return m->key == k->full && strcmp(m->key_text, k->text) == 0;
+}
+
+/* ---- plans over the registry's devices ---- */
+
+static uint64_t reserve_of(const struct residency *r, const struct plan_args *args)
+{
+    if (args->reserve != UINT64_MAX)
+        return args->reserve;
+    return r->cfg.reserve ? r->cfg.reserve : UINT64_MAX;
+}
+
+/* Only an automatic plan that spills over to one of several donors asks which is faster. */
+static bool wants_speeds(const struct residency *r, const struct blocks *b, size_t compute,
+                         const struct plan_args *args)
+{
+    uint64_t budget = res_device(r, compute)->budget, reserve = reserve_of(r, args);
+    if ((args->alloc && *args->alloc) || r->n_devices < 3)
+        return false;
+    if (compute == r->host)
+        reserve = 0;
+    else if (reserve == UINT64_MAX)
+        reserve = PLAN_RESERVE_DEFAULT;
+    return reserve >= budget || b->bytes > budget - reserve;
+}
+
+berth_status res_make_plan(struct residency *r, const struct blocks *b,
+                           const struct plan_args *args, struct plan *out, berth_err *err)
+{
+    struct plan_args a = *args;
+    size_t i;
+    *out = (struct plan) { 0 };
+    struct plan_devices *devices = malloc(sizeof *devices);
+    if (!devices)
+        return err_set(err, BERTH_ENOMEM, "the devices of a plan");
+    berth_status s = compute_of(r, args, &a.compute, err);
+    if (!s)
+        s = devset_find(r->devices, a.compute, strlen(a.compute), &i, err);
+    a.reserve = reserve_of(r, args);
+    if (!s)
+        s = res_plan_devices(r, a.compute, wants_speeds(r, b, i, args), devices, err);
+    if (!s)
+        s = plan_from_args(b, devices, &a, out, err);
+    free(devices);
+    return s;
+}

@@ -1,0 +1,545 @@
+/* load: from the file to the blocks' homes; ejecting.
+ *
+ * Flow     every block gets its memory (making room) -> blocks in host memory: the file is read
+ *          straight into them, in pieces on all threads -> blocks elsewhere, device by device:
+ *          pieces are read into one of two pinned buffers while the other one travels -> blocks
+ *          with patches (patch.c) -> did the file change? -> RESIDENT
+ * Pieces   A batch of pieces is read at a time. Between batches the executor thread reports progress
+ *          and looks at cancel; the readers look at it before each piece.
+ * Failure  Everything that was got goes back, nothing is queued any more, the state is the old one. */
+#include "residency/residency_impl.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+
+enum {
+    PIECE_BYTES = 4 << 20,  /* one read */
+    STAGE_BYTES = 32 << 20, /* one staging buffer at most ... */
+    STAGE_LEAST = 64 << 10, /* ... and at least */
+    BATCH_PIECES = 1024,
+};
+
+struct piece { /* a part of a tensor on its way */
+    size_t block;
+    const struct weights_entry *entry;
+    uint64_t from; /* first byte in the tensor */
+    uint64_t to;   /* in the block's memory */
+    char *dst;     /* where the reader puts it */
+    size_t n;
+};
+
+struct loading {
+    struct res_model *m;
+    const struct res_load_args *args; /* never NULL */
+    uint64_t *want;                   /* [blocks] patch signatures; NULL: none */
+    struct res_load_result got;
+    uint64_t done; /* bytes of blocks that are where they belong */
+    struct vec batch;
+    atomic_bool stop;
+    pthread_mutex_t lock; /* of `first` */
+    berth_err first;      /* error of any reader; code 0: none */
+    size_t first_block;
+};
+
+static uint64_t wanted_patch(const struct loading *l, size_t i)
+{
+    return l->want ? l->want[i] : 0;
+}
+
+static bool canceled(const struct loading *l)
+{
+    return l->args->cancel && atomic_load_explicit(l->args->cancel, memory_order_relaxed);
+}
+
+static berth_status cancel_err(const struct loading *l, berth_err *err)
+{
+    return err_set(err, BERTH_ECANCELED,
+                   "loading model %.80s: canceled after %" PRIu64 " of %" PRIu64 " bytes",
+                   l->m->owner, l->done, l->m->blocks.bytes);
+}
+
+static void progress(const struct loading *l)
+{
+    if (l->args->progress)
+        l->args->progress(l->args->progress_user, l->done, l->m->blocks.bytes);
+}
+
+/* ---- pieces ---- */
+
+struct cursor { /* over the tensors of the blocks on one device that come straight from the file */
+    size_t device;
+    size_t block, tensor;
+    uint64_t off;
+};
+
+static bool skips(const struct loading *l, const struct cursor *c)
+{
+    return l->m->block[c->block].device != c->device || wanted_patch(l, c->block) != 0;
+}
+
+/* At most `most` bytes. False: all were given out. */
+static bool next_piece(const struct loading *l, struct cursor *c, size_t most, struct piece *out)
+{
+    const struct blocks *b = &l->m->blocks;
+    for (; c->block < b->n; c->block++, c->tensor = 0, c->off = 0) {
+        if (skips(l, c))
+            continue;
+        for (; c->tensor < b->at[c->block].n; c->tensor++, c->off = 0) {
+            const struct block_tensor *t = &b->tensor[b->at[c->block].first + c->tensor];
+            uint64_t left = t->bytes - c->off;
+            if (!left)
+                continue;
+            most = most < PIECE_BYTES ? most : PIECE_BYTES;
+            *out = (struct piece) { .block = c->block,
+                                    .entry = t->entry,
+                                    .from = c->off,
+                                    .to = t->off + c->off,
+                                    .n = left < most ? (size_t)left : most };
+            c->off += out->n;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void read_piece(void *user, size_t i, size_t worker)
+{
+    struct loading *l = user;
+    const struct piece *p = vec_at(&l->batch, i);
+    berth_err err;
+    (void)worker;
+    if (atomic_load_explicit(&l->stop, memory_order_relaxed) || canceled(l))
+        return;
+    if (!weights_read(l->m->weights, p->entry, p->from, p->dst, p->n, &err))
+        return;
+    pthread_mutex_lock(&l->lock);
+    if (!l->first.code) {
+        l->first = err;
+        l->first_block = p->block;
+    }
+    pthread_mutex_unlock(&l->lock);
+    atomic_store_explicit(&l->stop, true, memory_order_relaxed);
+}
+
+/* Reads every piece of the batch to its dst. */
+static berth_status read_batch(struct loading *l, berth_err *err)
+{
+    struct residency *r = l->m->res;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < l->batch.n; i++) {
+        const struct piece *p = vec_at(&l->batch, i);
+        dev_host_access(res_device(r, 0), p->dst, p->n, DEV_WRITE);
+        sum += p->n;
+    }
+    if (r->pool)
+        tpool_for(r->pool, l->batch.n, read_piece, l);
+    else
+        for (size_t i = 0; i < l->batch.n; i++)
+            read_piece(l, i, 0);
+    if (l->first.code) {
+        *err = l->first;
+        return res_block_err(l->m, l->first_block, l->m->block[l->first_block].device, err);
+    }
+    if (canceled(l))
+        return cancel_err(l, err);
+    l->got.read += sum;
+    l->done += sum;
+    return BERTH_OK;
+}
+
+static struct piece *batch_add(struct loading *l, berth_err *err)
+{
+    struct piece *p = vec_add(&l->batch);
+    if (!p)
+        err_set(err, BERTH_ENOMEM, "%zu pieces of model %s", l->batch.n, l->m->owner);
+    return p;
+}
+
+/* ---- blocks in host memory ---- */
+
+static berth_status load_direct(struct loading *l, size_t device, berth_err *err)
+{
+    struct residency *r = l->m->res;
+    struct cursor c = { .device = device };
+    size_t most = 4 * (r->pool ? tpool_size(r->pool) : 1) * (size_t)PIECE_BYTES;
+    struct piece next;
+    bool more = next_piece(l, &c, PIECE_BYTES, &next);
+    while (more) {
+        size_t sum = 0;
+        for (l->batch.n = 0; more && sum < most && l->batch.n < BATCH_PIECES;) {
+            struct piece *p = batch_add(l, err);
+            if (!p)
+                return err->code;
+            *p = next;
+            p->dst = (char *)res_block_host_ptr(l->m, p->block) + p->to;
+            sum += p->n;
+            more = next_piece(l, &c, PIECE_BYTES, &next);
+        }
+        if (read_batch(l, err))
+            return err->code;
+        progress(l);
+    }
+    return BERTH_OK;
+}
+
+/* ---- blocks elsewhere ---- */
+
+struct stage { /* two buffers: one is filled while the other one's copies run */
+    struct dev_owner *owner;
+    struct dev_host buf[2];
+    struct dev_event *copied[2]; /* nothing reads the buffer any more */
+    size_t size;                 /* of each */
+    unsigned n;                  /* buffers: the second is a luxury */
+};
+
+static void stage_close(struct stage *s)
+{
+    for (int k = 0; k < 2; k++) {
+        dev_event_free(s->copied[k]);
+        dev_host_free(&s->buf[k]);
+    }
+    dev_owner_close(s->owner);
+}
+
+/* As large as makes sense and as the host's budget allows. */
+static berth_status stage_alloc(struct residency *r, struct device *d, struct stage *s,
+                                struct res_model *m, berth_err *err)
+{
+    berth_status st = dev_host_alloc(d, s->owner, s->size, &s->buf[0], err);
+    while (st == BERTH_ENODEVMEM && s->size > STAGE_LEAST) {
+        s->size = s->size / 2 > STAGE_LEAST ? s->size / 2 : STAGE_LEAST;
+        st = dev_host_alloc(d, s->owner, s->size, &s->buf[0], err);
+    }
+    while (st == BERTH_ENODEVMEM && r->host < r->n_devices &&
+           res_make_room(r, r->host, s->size, m, false))
+        st = dev_host_alloc(d, s->owner, s->size, &s->buf[0], err);
+    return st;
+}
+
+static berth_status stage_open(struct residency *r, size_t device, uint64_t bytes,
+                               struct res_model *m, struct stage *s, berth_err *err)
+{
+    struct device *d = res_device(r, device);
+    berth_err second;
+    *s = (struct stage) { .size = bytes < STAGE_BYTES ? (size_t)bytes : STAGE_BYTES, .n = 1 };
+    if (dev_owner_open(d, "loading", DEV_PINNED, &s->owner, err) || stage_alloc(r, d, s, m, err) ||
+        dev_event_new(d, &s->copied[0], err)) {
+        stage_close(s);
+        return err_add(err, "staging %zu bytes for %s", s->size, d->name);
+    }
+    if (bytes > s->size && !dev_event_new(d, &s->copied[1], &second) &&
+        !dev_host_alloc(d, s->owner, s->size, &s->buf[1], &second))
+        s->n = 2;
+    return BERTH_OK;
+}
+
+/* Pieces that follow one another in a block and in the buffer travel together. */
+static berth_status send_batch(struct loading *l, struct dev_stream *stream, berth_err *err)
+{
+    for (size_t i = 0, end; i < l->batch.n; i = end) {
+        const struct piece *p = vec_at(&l->batch, i), *q;
+        size_t n = p->n;
+        for (end = i + 1; end < l->batch.n; end++, n += q->n) {
+            q = vec_at(&l->batch, end);
+            if (q->block != p->block || q->to != p->to + n)
+                break;
+        }
+        const struct res_block *b = &l->m->block[p->block];
+        if (dev_copy_h2d(stream, b->mem.addr + p->to, p->dst, n, err))
+            return res_block_err(l->m, p->block, b->device, err);
+        l->got.moved += n;
+    }
+    return BERTH_OK;
+}
+
+/* A failure of the way itself is told with a block that was on it. */
+static berth_status on_the_way(const struct loading *l, size_t device, berth_status s,
+                               berth_err *err)
+{
+    const struct piece *p = s && l->batch.n ? vec_at(&l->batch, 0) : NULL;
+    return p ? res_block_err(l->m, p->block, device, err) : s;
+}
+
+static berth_status run_stage(struct loading *l, size_t device, struct stage *s,
+                              struct dev_stream *stream, berth_err *err)
+{
+    struct cursor c = { .device = device };
+    struct piece next;
+    bool more = next_piece(l, &c, s->size, &next);
+    for (unsigned k = 0; more; k = (k + 1) % s->n) {
+        size_t at = 0;
+        /* of the round before the last */
+        if (on_the_way(l, device, dev_event_sync(s->copied[k], err), err))
+            return err->code;
+        for (l->batch.n = 0; more && l->batch.n < BATCH_PIECES;) {
+            if (next.n > s->size - at) {
+                if (at)
+                    break;
+                BUG("a piece of %zu bytes for a buffer of %zu", next.n, s->size);
+            }
+            struct piece *p = batch_add(l, err);
+            if (!p)
+                return err->code;
+            *p = next;
+            p->dst = (char *)s->buf[k].ptr + at;
+            at += p->n;
+            more = next_piece(l, &c, s->size, &next);
+        }
+        if (read_batch(l, err) || send_batch(l, stream, err) ||
+            on_the_way(l, device, dev_event_record(s->copied[k], stream, err), err))
+            return err->code;
+        progress(l);
+    }
+    return on_the_way(l, device, dev_stream_sync(stream, err), err);
+}
+
+static berth_status load_staged(struct loading *l, size_t device, berth_err *err)
+{
+    struct residency *r = l->m->res;
+    struct cursor c = { .device = device };
+    struct piece p;
+    uint64_t bytes = 0;
+    struct dev_stream *stream;
+    struct stage s;
+    for (; c.block < l->m->blocks.n; c.block++)
+        bytes += skips(l, &c) ? 0 : l->m->blocks.at[c.block].bytes;
+    c = (struct cursor) { .device = device };
+    if (!bytes || !next_piece(l, &c, 1, &p))
+        return BERTH_OK;
+    berth_status st = res_stream_of(r, device, &stream, err);
+    if (!st)
+        st = stage_open(r, device, bytes, l->m, &s, err);
+    if (st)
+        return res_block_err(l->m, p.block, device, err);
+    st = run_stage(l, device, &s, stream, err);
+    if (st)
+        res_stream_settle(r, device);
+    stage_close(&s);
+    return st;
+}
+
+/* ---- the whole ---- */
+
+/* Others leave once for all blocks that come, so that not every block has to ask for itself. */
+static void clear_the_way(struct loading *l)
+{
+    struct res_model *m = l->m;
+    struct residency *r = m->res;
+    if (m->eject_others)
+        res_eject_others(m);
+    for (size_t d = 0; d < r->n_devices; d++) {
+        uint64_t need = 0;
+        for (size_t i = 0; i < m->blocks.n; i++)
+            need += m->block[i].home == d ? m->block[i].span : 0;
+        while (need && res_left_on(r, d) < need && res_make_room(r, d, need, m, false))
+            ;
+    }
+}
+
+static berth_status get_memory(struct loading *l, berth_err *err)
+{
+    struct res_model *m = l->m;
+    for (size_t i = 0; i < m->blocks.n; i++) {
+        struct res_block got;
+        if (canceled(l))
+            return cancel_err(l, err);
+        if (res_block_alloc(m, i, m->block[i].home, m->block[i].span, true, l->args->evict_keep,
+                            &got, err))
+            return err->code;
+        res_block_put(m, i, &got);
+    }
+    return BERTH_OK;
+}
+
+/* Blocks whose patches are not what they should be; of a LOADING model all that have some. */
+static berth_status patch_blocks(struct loading *l, berth_err *err)
+{
+    struct res_model *m = l->m;
+    for (size_t i = 0; i < m->blocks.n; i++) {
+        if (m->block[i].patch == wanted_patch(l, i))
+            continue;
+        if (canceled(l))
+            return cancel_err(l, err);
+        if (m->uses)
+            return err_set(err, BERTH_EBUSY, "model %s is in use: its patches cannot change",
+                           m->owner);
+        if (res_patch_block(m, i, l->args, &l->got, err))
+            return res_block_err(m, i, m->block[i].device, err);
+        if (m->state == RES_LOADING) {
+            l->done += m->blocks.at[i].bytes;
+            progress(l);
+        }
+    }
+    return BERTH_OK;
+}
+
+static berth_status load_all(struct loading *l, berth_err *err)
+{
+    struct residency *r = l->m->res;
+    clear_the_way(l);
+    berth_status s = get_memory(l, err);
+    for (size_t d = 0; !s && d < r->n_devices; d++)
+        s = dev_can(res_device(r, d), BERTH_CAP_HOST_VISIBLE) ? load_direct(l, d, err)
+                                                              : load_staged(l, d, err);
+    if (!s)
+        s = patch_blocks(l, err);
+    if (!s && weights_check(l->m->weights, err))
+        s = err_add(err, "loading model %.80s", l->m->owner);
+    if (!s && canceled(l))
+        s = cancel_err(l, err);
+    return s;
+}
+
+/* Blocks that had to leave come home where that pushes nobody out. Not worth an error. */
+static void promote(struct res_model *m)
+{
+    for (size_t i = 0; i < m->blocks.n && !m->uses; i++) {
+        berth_err err;
+        struct res_block *b = &m->block[i];
+        if (b->device == b->home || res_left_on(m->res, b->home) < b->span)
+            continue;
+        berth_status s = res_block_move(m, i, b->home, false, &err);
+        if (s && s != BERTH_ENODEVMEM)
+            log_warn(m->res->log, "res.promote", "model=%s why=\"%s\"", m->owner, err.msg);
+        if (s)
+            return;
+    }
+}
+
+static berth_status loading_begin(struct loading *l, berth_err *err)
+{
+    struct res_model *m = l->m;
+    int e = pthread_mutex_init(&l->lock, NULL);
+    if (e)
+        return err_sys(err, BERTH_ENOMEM, e, "a lock");
+    l->batch.elem = sizeof(struct piece);
+    if (!m->patches.n)
+        return BERTH_OK;
+    l->want = calloc(m->blocks.n ? m->blocks.n : 1, sizeof *l->want);
+    for (size_t i = 0; l->want && i < m->blocks.n; i++)
+        l->want[i] = res_patch_signature(m, i);
+    if (l->want)
+        return BERTH_OK;
+    pthread_mutex_destroy(&l->lock);
+    return err_set(err, BERTH_ENOMEM, "patches of %zu blocks of model %s", m->blocks.n, m->owner);
+}
+
+static void loading_end(struct loading *l)
+{
+    struct res_model *m = l->m;
+    m->read += l->got.read;
+    m->moved += l->got.moved;
+    m->res->metrics.read_bytes += l->got.read;
+    m->res->metrics.moved_bytes += l->got.moved;
+    free(l->want);
+    vec_release(&l->batch);
+    pthread_mutex_destroy(&l->lock);
+}
+
+static void snapshot(struct res_model *m, const char *tag)
+{
+    char who[JOURNAL_NAME_MAX];
+    snprintf(who, sizeof who, "%.60s:%08" PRIx64, m->role, m->key >> 32);
+    journal_snapshot(m->res->journal, who, tag);
+}
+
+static berth_status load_absent(struct loading *l, berth_err *err)
+{
+    struct res_model *m = l->m;
+    struct residency *r = m->res;
+    enum res_state before = m->state;
+    uint64_t began = res_now(r);
+    snapshot(m, "pre-load");
+    m->state = RES_LOADING;
+    berth_status s = load_all(l, err);
+    if (s) {
+        res_drop_all(m);
+        m->state = before;
+        r->metrics.load_failures += s != BERTH_ECANCELED;
+    } else {
+        m->state = RES_RESIDENT;
+        m->patches_changed = false;
+        m->loads++;
+        r->metrics.loads++;
+        l->done = m->blocks.bytes;
+        progress(l);
+    }
+    snapshot(m, "post-load");
+    log_info(r->log, "res.load",
+             "model=%s status=%s bytes=%" PRIu64 " read=%" PRIu64 " moved=%" PRIu64 " ms=%" PRIu64,
+             m->owner, berth_status_name(s), m->blocks.bytes, l->got.read, l->got.moved,
+             (res_now(r) - began) / 1000000);
+    return s;
+}
+
+static berth_status load_resident(struct loading *l, berth_err *err)
+{
+    struct res_model *m = l->m;
+    uint64_t moved = m->moved;
+    berth_status s = patch_blocks(l, err);
+    if (!s) {
+        m->patches_changed = false;
+        promote(m);
+        l->done = m->blocks.bytes;
+        progress(l);
+    }
+    /* What promote() moved is booked already: loading_end() adds the rest. */
+    moved = m->moved - moved;
+    m->moved -= moved;
+    m->res->metrics.moved_bytes -= moved;
+    l->got.moved += moved;
+    return s;
+}
+
+berth_status res_load(struct res_model *m, const struct res_load_args *args,
+                      struct res_load_result *result, berth_err *err)
+{
+    static const struct res_load_args defaults;
+    struct loading l = { .m = m, .args = args ? args : &defaults };
+    if (result)
+        *result = (struct res_load_result) { 0 };
+    if (m->state == RES_LOADING)
+        return err_set(err, BERTH_EBUSY, "model %s is being loaded", m->owner);
+    berth_status s = loading_begin(&l, err);
+    if (s)
+        return s;
+    l.got.was_resident = m->state == RES_RESIDENT;
+    s = l.got.was_resident ? load_resident(&l, err) : load_absent(&l, err);
+    res_touch(m);
+    loading_end(&l);
+    if (result)
+        *result = l.got;
+    res_check_now(m->res);
+    return s;
+}
+
+/* ---- the way back ---- */
+
+void res_drop_all(struct res_model *m)
+{
+    for (size_t i = 0; i < m->blocks.n; i++)
+        res_block_drop(m, i);
+}
+
+void res_eject_for(struct res_model *m, size_t device, const char *why)
+{
+    struct residency *r = m->res;
+    uint64_t bytes = 0;
+    for (size_t d = 0; d < r->n_devices; d++)
+        bytes += device == r->n_devices || d == device ? m->bytes_on[d] : 0;
+    log_info(r->log, "res.evict", "model=%s bytes=%" PRIu64 " dev=%s why=%s", m->owner, bytes,
+             device < r->n_devices ? res_device(r, device)->name : "all", why);
+    res_drop_all(m);
+    m->state = RES_EJECTED;
+    r->metrics.ejects++;
+}
+
+berth_status res_eject(struct res_model *m, berth_err *err)
+{
+    if (m->uses || m->state == RES_LOADING)
+        return err_set(err, BERTH_EBUSY, "model %s is in use (%u) and stays", m->owner, m->uses);
+    if (m->state == RES_RESIDENT)
+        res_eject_for(m, m->res->n_devices, "asked");
+    res_check_now(m->res);
+    return BERTH_OK;
+}

@@ -1,0 +1,508 @@
+/* move: a block's memory: getting it, booking it, copying it elsewhere, giving it back; re-planning.
+ *
+ * A copy touches the tensors and never the padding between them, which nobody ever wrote. Each move
+ * waits for its copy before the old place is free: simple, and right whatever fails. Passes over
+ * many blocks that must overlap with work are stream.c's. */
+#include "residency/residency_impl.h"
+
+#include "base/hash.h"
+#include "base/sz.h"
+
+#include <inttypes.h>
+
+/* ---- layout ---- */
+
+static uint64_t stored_bytes(const struct block_tensor *t, enum dtype patched, enum dtype *type)
+{
+    uint64_t n, bytes;
+    *type = t->entry ? t->entry->dtype : DT_NONE;
+    if (patched == DT_NONE || *type == DT_NONE || !dtype_is_quant(*type))
+        return t->bytes;
+    *type = patched;
+    /* Shapes were checked with the file's own type, so only the wider one can be too much. */
+    if (!shape_count(&t->entry->shape, &n) || !dtype_bytes(patched, n, &bytes))
+        return UINT64_MAX;
+    return bytes;
+}
+
+bool res_block_layout(const struct res_model *m, size_t i, enum dtype patched, uint64_t *bytes,
+                      uint64_t *span)
+{
+    const struct block *b = &m->blocks.at[i];
+    enum dtype type;
+    size_t at = 0, sum = 0;
+    for (uint32_t k = 0; k < b->n && patched != DT_NONE; k++) {
+        uint64_t n = stored_bytes(&m->blocks.tensor[b->first + k], patched, &type);
+        size_t size;
+        if (!sz_align(at, BLOCK_ALIGN, &at) || !sz_from_u64(n, &size) || !sz_add(at, size, &at) ||
+            !sz_add(sum, size, &sum))
+            return false;
+    }
+    *bytes = patched == DT_NONE ? b->bytes : sum;
+    *span = patched == DT_NONE ? b->span : at;
+    return true;
+}
+
+struct res_tensor_at res_tensor_at(const struct res_model *m, size_t i, size_t k)
+{
+    const struct block *b = &m->blocks.at[i];
+    const struct block_tensor *t = &m->blocks.tensor[b->first];
+    enum dtype patched = m->block[i].patched;
+    struct res_tensor_at at = { .off = t[k].off };
+    if (k >= b->n)
+        BUG("tensor %zu of %" PRIu32 " in block '%s'", k, b->n, b->name);
+    if (patched != DT_NONE) {
+        at.off = 0;
+        for (size_t j = 0; j < k; j++) {
+            at.off += stored_bytes(&t[j], patched, &at.dtype);
+            at.off = (at.off + BLOCK_ALIGN - 1) & ~(uint64_t)(BLOCK_ALIGN - 1);
+        }
+    }
+    at.bytes = stored_bytes(&t[k], patched, &at.dtype);
+    return at;
+}
+
+/* The next stretch of the block's memory without padding inside, beginning at tensor *k, which moves
+ * behind it. False: there is none. */
+static bool next_stretch(const struct res_model *m, size_t i, size_t *k, uint64_t *off, uint64_t *n)
+{
+    size_t tensors = m->blocks.at[i].n;
+    for (*n = 0; *k < tensors; (*k)++) {
+        struct res_tensor_at t = res_tensor_at(m, i, *k);
+        if (!t.bytes)
+            continue;
+        if (*n && t.off != *off + *n)
+            break;
+        if (!*n)
+            *off = t.off;
+        *n += t.bytes;
+    }
+    return *n > 0;
+}
+
+berth_status res_block_err(const struct res_model *m, size_t i, size_t device, berth_err *err)
+{
+    return err_add(err, "block '%.80s' (%" PRIu64 " bytes) of model %.80s on %s",
+                   m->blocks.at[i].name, m->block[i].bytes, m->owner,
+                   res_device(m->res, device)->name);
+}
+
+/* ---- memory ---- */
+
+uint64_t res_left_on(const struct residency *r, size_t device)
+{
+    const struct device *d = res_device(r, device);
+    struct dev_stats s;
+    dev_ledger(d, NULL, 0, &s);
+    uint64_t taken = s.in_use + (dev_can(d, BERTH_CAP_HOST_VISIBLE) ? s.pinned : 0);
+    return d->budget > taken ? d->budget - taken : 0;
+}
+
+static berth_status owner_line(struct res_model *m, size_t d, bool pinned, struct dev_owner **out,
+                               berth_err *err)
+{
+    struct dev_owner **line = pinned ? &m->owners[d].pinned : &m->owners[d].weights;
+    if (!*line && dev_owner_open(res_device(m->res, d), m->owner, pinned ? DEV_PINNED : DEV_WEIGHTS,
+                                 line, err))
+        return err->code;
+    *out = *line;
+    return BERTH_OK;
+}
+
+/* Host blocks of a model that computes on a card are pinned while the budget for pins lasts. */
+static bool wants_pin(const struct res_model *m, size_t d, uint64_t span)
+{
+    const struct residency *r = m->res;
+    const struct device *compute = res_device(r, m->compute);
+    return d == r->host && d != m->compute && dev_can(compute, BERTH_CAP_PINNED) &&
+           !dev_can(compute, BERTH_CAP_HOST_VISIBLE) && r->pinned <= r->pin_budget &&
+           span <= r->pin_budget - r->pinned;
+}
+
+/* Pinned memory, or nothing: without it the block is slower, not homeless. */
+static bool try_pin(struct res_model *m, size_t d, size_t span, struct res_block *out)
+{
+    struct residency *r = m->res;
+    struct dev_owner *line;
+    berth_err err;
+    if (!owner_line(m, d, true, &line, &err) &&
+        !dev_host_alloc(res_device(r, m->compute), line, span, &out->host, &err))
+        return true;
+    if (!r->pins_refused)
+        log_warn(r->log, "res.unpinned", "model=%s bytes=%zu why=\"%s\"", m->owner, span, err.msg);
+    r->pins_refused = true;
+    return false;
+}
+
+berth_status res_block_alloc(struct res_model *m, size_t i, size_t d, uint64_t span,
+                             bool may_make_room, bool evict_keep, struct res_block *out,
+                             berth_err *err)
+{
+    struct residency *r = m->res;
+    struct dev_owner *line;
+    size_t n;
+    *out = m->block[i];
+    out->mem = (struct dev_mem) { 0 };
+    out->host = (struct dev_host) { 0 };
+    out->device = (uint8_t)d;
+    out->span = span;
+    if (!span || (sz_from_u64(span, &n) && wants_pin(m, d, span) && try_pin(m, d, n, out)))
+        return BERTH_OK;
+    berth_status s = sz_from_u64(span, &n) ? owner_line(m, d, false, &line, err)
+                                           : err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes", span);
+    if (!s && may_make_room)
+        s = res_alloc(r, res_device(r, d), line, n, m, evict_keep, &out->mem, err);
+    else if (!s)
+        s = dev_alloc(res_device(r, d), line, n, &out->mem, err);
+    if (!s)
+        return BERTH_OK;
+    out->device = RES_NOWHERE;
+    return res_block_err(m, i, d, err);
+}
+
+void res_block_give(struct res_block *got)
+{
+    dev_free(&got->mem);
+    dev_host_free(&got->host);
+    got->device = RES_NOWHERE;
+}
+
+void res_block_put(struct res_model *m, size_t i, const struct res_block *got)
+{
+    struct res_block *b = &m->block[i];
+    if (b->device != RES_NOWHERE)
+        BUG("block '%s' of '%s' has memory already", m->blocks.at[i].name, m->owner);
+    uint8_t home = b->home;
+    *b = *got;
+    b->home = home;
+    m->bytes_on[b->device] += b->bytes;
+    m->res->pinned += b->host.n;
+}
+
+void res_block_drop(struct res_model *m, size_t i)
+{
+    struct res_block *b = &m->block[i];
+    if (b->device == RES_NOWHERE)
+        return;
+    m->bytes_on[b->device] -= b->bytes;
+    m->res->pinned -= b->host.n;
+    res_block_give(b);
+    b->patched = DT_NONE;
+    b->patch = 0;
+    b->bytes = m->blocks.at[i].bytes;
+    b->span = m->blocks.at[i].span;
+}
+
+uint64_t res_block_addr(const struct res_block *b)
+{
+    return b->host.ptr ? (uintptr_t)b->host.ptr : b->mem.addr;
+}
+
+static void *host_ptr(const struct res_block *b)
+{
+    if (b->host.ptr)
+        return b->host.ptr;
+    return b->mem.dev && dev_can(b->mem.dev, BERTH_CAP_HOST_VISIBLE)
+               ? (void *)(uintptr_t)b->mem.addr
+               : NULL;
+}
+
+void *res_block_host_ptr(const struct res_model *m, size_t i)
+{
+    return host_ptr(&m->block[i]);
+}
+
+/* ---- copies ---- */
+
+berth_status res_stream_of(struct residency *r, size_t device, struct dev_stream **out,
+                           berth_err *err)
+{
+    struct dev_stream **s = &r->stream[device];
+    if (!*s && dev_stream_new(res_device(r, device), s, err))
+        return err->code;
+    *out = *s;
+    return BERTH_OK;
+}
+
+void res_stream_settle(struct residency *r, size_t device)
+{
+    berth_err err;
+    /* Twice: a hiccup of the driver may hit the waiting itself. A device that is lost for good
+     * runs nothing any more. */
+    if (r->stream[device] && dev_stream_sync(r->stream[device], &err) &&
+        dev_stream_sync(r->stream[device], &err))
+        log_error(r->log, "res.lost", "dev=%s why=\"%s\"", res_device(r, device)->name, err.msg);
+}
+
+struct ends { /* of a copy between two places of one block */
+    const struct res_block *from, *to;
+    size_t device; /* whose stream */
+    struct dev_stream *stream;
+};
+
+static berth_status copy_stretch(const struct residency *r, const struct ends *e, uint64_t off,
+                                 size_t n, berth_err *err)
+{
+    char *src = host_ptr(e->from), *dst = host_ptr(e->to);
+    if (src && dst) {
+        dev_host_access(res_device(r, e->from->device), src + off, n, DEV_READ);
+        dev_host_access(res_device(r, e->to->device), dst + off, n, DEV_WRITE);
+        memcpy(dst + off, src + off, n);
+        return BERTH_OK;
+    }
+    if (src)
+        return dev_copy_h2d(e->stream, e->to->mem.addr + off, src + off, n, err);
+    if (dst)
+        return dev_copy_d2h(e->stream, dst + off, e->from->mem.addr + off, n, err);
+    return dev_copy(e->stream, (struct dev_at) { e->to->mem.dev, e->to->mem.addr + off },
+                    (struct dev_at) { e->from->mem.dev, e->from->mem.addr + off }, n, err);
+}
+
+/* Copies block i to `to` and waits. */
+static berth_status copy_block(struct res_model *m, size_t i, const struct res_block *to,
+                               berth_err *err)
+{
+    struct residency *r = m->res;
+    struct ends e = { .from = &m->block[i], .to = to };
+    bool host_only = host_ptr(e.from) && host_ptr(to);
+    e.device = host_ptr(to) ? e.from->device : to->device;
+    if (!host_only && res_stream_of(r, e.device, &e.stream, err))
+        return err->code;
+    berth_status s = BERTH_OK;
+    uint64_t off, n;
+    for (size_t k = 0; !s && next_stretch(m, i, &k, &off, &n);)
+        s = copy_stretch(r, &e, off, (size_t)n, err);
+    if (!host_only && !s)
+        s = dev_stream_sync(e.stream, err);
+    if (!host_only && s)
+        res_stream_settle(r, e.device);
+    return s;
+}
+
+berth_status res_block_move(struct res_model *m, size_t i, size_t d, bool may_make_room,
+                            berth_err *err)
+{
+    struct residency *r = m->res;
+    size_t from = m->block[i].device;
+    struct res_block to;
+    if (res_block_alloc(m, i, d, m->block[i].span, may_make_room, false, &to, err))
+        return err_add(err, "moving from %s", res_device(r, from)->name);
+    if (to.span && copy_block(m, i, &to, err)) {
+        res_block_give(&to);
+        res_block_err(m, i, d, err);
+        return err_add(err, "moving from %s", res_device(r, from)->name);
+    }
+    res_block_drop(m, i);
+    res_block_put(m, i, &to);
+    m->moved += to.bytes;
+    r->metrics.moved_bytes += to.bytes;
+    return BERTH_OK;
+}
+
+/* ---- reading and writing ---- */
+
+berth_status res_block_at(const struct res_model *m, size_t block, struct res_block_at *out,
+                          berth_err *err)
+{
+    *out = (struct res_block_at) { 0 };
+    if (m->state != RES_RESIDENT || block >= m->blocks.n)
+        return err_set(err, BERTH_EINVAL, "block %zu of %zu of model %s, which is %s", block,
+                       m->blocks.n, m->owner, res_state_name(m->state));
+    const struct res_block *b = &m->block[block];
+    *out = (struct res_block_at) { .dev = res_device(m->res, b->device),
+                                   .device = b->device,
+                                   .addr = res_block_addr(b),
+                                   .pinned = b->host.ptr != NULL,
+                                   .bytes = b->bytes,
+                                   .span = b->span,
+                                   .patched = b->patched };
+    return BERTH_OK;
+}
+
+berth_status res_tensor_write(struct res_model *m, size_t i, uint64_t off, const void *src,
+                              size_t n, berth_err *err)
+{
+    struct res_block *b = &m->block[i];
+    struct dev_stream *stream;
+    char *dst = host_ptr(b);
+    if (!n)
+        return BERTH_OK;
+    if (dst) {
+        dev_host_access(res_device(m->res, b->device), dst + off, n, DEV_WRITE);
+        memcpy(dst + off, src, n);
+        return BERTH_OK;
+    }
+    berth_status s = res_stream_of(m->res, b->device, &stream, err);
+    if (s)
+        return res_block_err(m, i, b->device, err);
+    s = dev_copy_h2d(stream, b->mem.addr + off, src, n, err);
+    if (!s)
+        s = dev_stream_sync(stream, err);
+    if (!s)
+        return BERTH_OK;
+    res_stream_settle(m->res, b->device);
+    return res_block_err(m, i, b->device, err);
+}
+
+/* [off, off+n) of the block's memory to dst. */
+static berth_status block_read(struct res_model *m, size_t i, uint64_t off, void *dst, size_t n,
+                               berth_err *err)
+{
+    const struct res_block *b = &m->block[i];
+    struct dev_stream *stream;
+    const char *src = host_ptr(b);
+    if (!n)
+        return BERTH_OK;
+    if (src) {
+        dev_host_access(res_device(m->res, b->device), src + off, n, DEV_READ);
+        memcpy(dst, src + off, n);
+        return BERTH_OK;
+    }
+    if (res_stream_of(m->res, b->device, &stream, err))
+        return res_block_err(m, i, b->device, err);
+    berth_status s = dev_copy_d2h(stream, dst, b->mem.addr + off, n, err);
+    if (!s)
+        s = dev_stream_sync(stream, err);
+    if (s)
+        res_stream_settle(m->res, b->device);
+    dev_host_gone(res_device(m->res, b->device), dst, n); /* the caller's, from here on */
+    return s ? res_block_err(m, i, b->device, err) : BERTH_OK;
+}
+
+berth_status res_tensor_read(struct res_model *m, size_t block, size_t tensor, void *dst, size_t n,
+                             berth_err *err)
+{
+    if (m->state != RES_RESIDENT || block >= m->blocks.n || tensor >= m->blocks.at[block].n)
+        return err_set(err, BERTH_EINVAL, "tensor %zu of block %zu of model %s, which is %s",
+                       tensor, block, m->owner, res_state_name(m->state));
+    struct res_tensor_at t = res_tensor_at(m, block, tensor);
+    if (n != t.bytes)
+        return err_set(err, BERTH_EINVAL,
+                       "tensor %zu of block '%.80s' has %" PRIu64 " bytes, not %zu", tensor,
+                       m->blocks.at[block].name, t.bytes, n);
+    return block_read(m, block, t.off, dst, n, err);
+}
+
+enum { SUM_BYTES = 1 << 20 };
+
+berth_status res_checksum(struct res_model *m, uint64_t *out, berth_err *err)
+{
+    berth_status s = BERTH_OK;
+    uint64_t sum = 0;
+    *out = 0;
+    if (m->state != RES_RESIDENT)
+        return err_set(err, BERTH_EINVAL, "model %s is %s: no bytes to sum up", m->owner,
+                       res_state_name(m->state));
+    void *buf = malloc(SUM_BYTES);
+    if (!buf)
+        return err_set(err, BERTH_ENOMEM, "%d bytes to sum up model %s", SUM_BYTES, m->owner);
+    for (size_t i = 0; !s && i < m->blocks.n; i++)
+        for (size_t k = 0; !s && k < m->blocks.at[i].n; k++) {
+            struct res_tensor_at t = res_tensor_at(m, i, k);
+            for (uint64_t at = 0; !s && at < t.bytes; at += SUM_BYTES) {
+                size_t n = t.bytes - at < SUM_BYTES ? (size_t)(t.bytes - at) : SUM_BYTES;
+                s = block_read(m, i, t.off + at, buf, n, err);
+                if (!s)
+                    sum = hash_xxh64(buf, n, sum);
+            }
+        }
+    free(buf);
+    if (!s)
+        *out = sum;
+    return s;
+}
+
+/* ---- re-planning ---- */
+
+/* Two rounds of moves that fit by themselves, since every block that leaves makes room for one that
+ * comes; then the rest, pushing others out. */
+static berth_status move_to(struct res_model *m, const uint8_t *home, berth_err *err)
+{
+    enum { QUIET_ROUNDS = 2 };
+    for (int round = 0; round <= QUIET_ROUNDS; round++)
+        for (size_t i = 0; i < m->blocks.n; i++) {
+            bool push = round == QUIET_ROUNDS;
+            if (m->block[i].device == home[i] ||
+                (!push && res_left_on(m->res, home[i]) < m->block[i].span))
+                continue;
+            berth_status s = res_block_move(m, i, home[i], push, err);
+            if (s && (push || s != BERTH_ENODEVMEM))
+                return s;
+        }
+    return BERTH_OK;
+}
+
+struct next { /* what a model gets with its new plan; all of it before the first block moves */
+    struct plan plan;
+    struct res_key key;
+    char *alloc, *compute;
+};
+
+static void next_release(struct next *x)
+{
+    plan_release(&x->plan);
+    free(x->key.text);
+    free(x->alloc);
+    free(x->compute);
+}
+
+static berth_status next_make(struct res_model *m, const struct plan_args *args, struct next *x,
+                              berth_err *err)
+{
+    struct residency *r = m->res;
+    if (res_key_make(r, m->weights, m->part, m->options, args, &x->key, err) ||
+        res_make_plan(r, &m->blocks, args, &x->plan, err))
+        return err->code;
+    x->alloc = args->alloc ? strdup(args->alloc) : NULL;
+    x->compute = args->compute ? strdup(args->compute) : NULL;
+    if ((args->alloc && !x->alloc) || (args->compute && !x->compute))
+        return err_set(err, BERTH_ENOMEM, "the texts of a plan");
+    for (const struct res_model *o = r->first; o; o = o->next)
+        if (o != m && res_key_is(o, &x->key, false))
+            return err_set(err, BERTH_EBUSY, "model %s has that plan already", o->owner);
+    return BERTH_OK;
+}
+
+/* Swaps, so that releasing x releases what m had. */
+static void next_take(struct res_model *m, const struct plan_args *args, struct next *x)
+{
+    struct next old = {
+        .plan = m->plan, .key.text = m->key_text, .alloc = m->alloc, .compute = m->compute_name
+    };
+    m->plan = x->plan;
+    m->key_text = x->key.text;
+    m->base_len = x->key.base_len;
+    m->base_key = x->key.base;
+    m->key = x->key.full;
+    m->alloc = x->alloc;
+    m->compute_name = x->compute;
+    m->layout = args->layout;
+    m->plan_reserve = args->reserve;
+    m->compute = m->plan.quotas.compute;
+    for (size_t i = 0; i < m->blocks.n; i++)
+        m->block[i].home = m->plan.device[i];
+    *x = old;
+}
+
+berth_status res_replan(struct res_model *m, const struct plan_args *plan,
+                        struct res_load_result *result, berth_err *err)
+{
+    struct next next = { 0 };
+    uint64_t moved = m->moved;
+    if (result)
+        *result = (struct res_load_result) { .was_resident = m->state == RES_RESIDENT };
+    if (m->uses || m->state == RES_LOADING)
+        return err_set(err, BERTH_EBUSY, "model %s is in use: its plan stays", m->owner);
+    berth_status s = next_make(m, plan, &next, err);
+    if (!s && m->state == RES_RESIDENT)
+        s = move_to(m, next.plan.device, err);
+    if (!s)
+        next_take(m, plan, &next);
+    next_release(&next);
+    if (result)
+        result->moved = m->moved - moved;
+    log_info(m->res->log, "res.replan", "model=%s moved=%" PRIu64 " status=%s", m->owner,
+             m->moved - moved, berth_status_name(s));
+    res_check_now(m->res);
+    return s ? err_add(err, "planning model %.80s again", m->owner) : BERTH_OK;
+}

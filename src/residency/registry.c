@@ -1,0 +1,507 @@
+/* registry: models, handles, anchors, retention. */
+#include "residency/residency_impl.h"
+
+#include <inttypes.h>
+
+/* ---- life of a registry ---- */
+
+/* RAM itself: host memory under its own name. A card's name on host memory (cuda:0@cpu) is a card. */
+static size_t find_host(const struct devset *set)
+{
+    for (size_t i = 0; i < devset_count(set); i++) {
+        const struct device *d = devset_at(set, i);
+        if (dev_can(d, BERTH_CAP_HOST_VISIBLE) && strcmp(d->name, d->phys->name) == 0)
+            return i;
+    }
+    return devset_count(set);
+}
+
+static uint64_t pin_budget_of(const struct residency *r)
+{
+    if (r->cfg.pin_budget == RES_NO_PINS || r->host == r->n_devices)
+        return 0;
+    return r->cfg.pin_budget ? r->cfg.pin_budget : res_device(r, r->host)->budget / 4;
+}
+
+berth_status residency_new(const struct res_config *cfg, struct residency **out, berth_err *err)
+{
+    *out = NULL;
+    if (!cfg->devices || !devset_count(cfg->devices))
+        return err_set(err, BERTH_EINVAL, "a registry without devices");
+    if (devset_count(cfg->devices) >= RES_NOWHERE)
+        return err_set(err, BERTH_ELIMIT, "%zu devices, at most %d", devset_count(cfg->devices),
+                       RES_NOWHERE - 1);
+    struct residency *r = calloc(1, sizeof *r);
+    if (!r)
+        return err_set(err, BERTH_ENOMEM, "a registry");
+    r->cfg = *cfg;
+    r->devices = cfg->devices;
+    r->n_devices = devset_count(cfg->devices);
+    r->host = find_host(cfg->devices);
+    r->log = cfg->log;
+    r->clock = cfg->clock ? cfg->clock : clock_system();
+    r->pool = cfg->pool;
+    r->next_id = 1;
+    r->pin_budget = pin_budget_of(r);
+    r->stream = calloc(r->n_devices, sizeof(struct dev_stream *));
+    r->speed = calloc(r->n_devices * r->n_devices, sizeof *r->speed);
+    if (!r->stream || !r->speed) {
+        err_set(err, BERTH_ENOMEM, "a registry of %zu devices", r->n_devices);
+        goto fail;
+    }
+    if (journal_new(cfg->journal, r->devices, r->log, r->clock, &r->journal, err))
+        goto fail;
+    r->cfg.journal = NULL; /* it was borrowed for this call */
+    *out = r;
+    return BERTH_OK;
+fail:
+    residency_free(r);
+    return err->code;
+}
+
+void residency_free(struct residency *r)
+{
+    if (!r)
+        return;
+    while (r->first)
+        res_model_gone(r->first);
+    for (size_t i = 0; r->stream && i < r->n_devices; i++)
+        dev_stream_free(r->stream[i]);
+    free(r->stream);
+    free(r->speed);
+    journal_free(r->journal);
+    free(r);
+}
+
+struct journal *res_journal(struct residency *r)
+{
+    return r->journal;
+}
+
+void res_set_reset(struct residency *r, res_reset_fn *fn, void *user)
+{
+    r->cfg.reset = fn;
+    r->cfg.reset_user = user;
+}
+
+uint64_t res_now(const struct residency *r)
+{
+    return clock_mono_ns(r->clock);
+}
+
+struct device *res_device(const struct residency *r, size_t device)
+{
+    return devset_at(r->devices, device);
+}
+
+struct res_metrics res_metrics(const struct residency *r)
+{
+    return r->metrics;
+}
+
+/* ---- life of a model ---- */
+
+void res_touch(struct res_model *m)
+{
+    m->last_use = res_now(m->res);
+}
+
+/* The file's name without folder and endings. */
+static char *name_from_path(const char *path)
+{
+    static const char *const ending[] = { ".safetensors.index.json", ".safetensors", ".sft",
+                                          ".gguf" };
+    const char *slash = strrchr(path, '/');
+    const char *base = slash ? slash + 1 : path;
+    size_t n = strlen(base);
+    for (size_t i = 0; i < ARRAY_LEN(ending); i++)
+        if (str_ends(base, n, ending[i]) && n > strlen(ending[i])) {
+            n -= strlen(ending[i]);
+            break;
+        }
+    return strndup(base, n);
+}
+
+static char *dup_or_null(const char *s)
+{
+    return s ? strdup(s) : NULL;
+}
+
+static bool copy_texts(struct res_model *m, const struct res_open_args *args)
+{
+    m->name = args->name && *args->name ? strdup(args->name) : name_from_path(args->path);
+    m->role = strdup(args->role ? args->role : "model");
+    m->path = strdup(args->path);
+    m->part = strdup(args->part ? args->part : "");
+    m->options = strdup(args->options ? args->options : "");
+    m->alloc = dup_or_null(args->plan.alloc);
+    m->compute_name = dup_or_null(args->plan.compute);
+    if (!m->name || !m->role || !m->path || !m->part || !m->options ||
+        (args->plan.alloc && !m->alloc) || (args->plan.compute && !m->compute_name))
+        return false;
+    snprintf(m->owner, sizeof m->owner, "%.200s#%" PRIu64, m->name, m->id);
+    return true;
+}
+
+static void model_free(struct res_model *m)
+{
+    for (size_t d = 0; m->owners && d < m->res->n_devices; d++) {
+        dev_owner_close(m->owners[d].weights);
+        dev_owner_close(m->owners[d].pinned);
+    }
+    for (size_t i = 0; i < m->patches.n; i++)
+        res_adapter_unref(((struct res_patch *)vec_at(&m->patches, i))->adapter);
+    vec_release(&m->patches);
+    free(m->owners);
+    free(m->bytes_on);
+    free(m->block);
+    free(m->key_text);
+    free(m->name);
+    free(m->role);
+    free(m->path);
+    free(m->part);
+    free(m->options);
+    free(m->alloc);
+    free(m->compute_name);
+    plan_release(&m->plan);
+    blocks_release(&m->blocks);
+    weights_close(m->weights);
+    free(m);
+}
+
+static void link_last(struct residency *r, struct res_model *m)
+{
+    m->prev = r->last;
+    *(r->last ? &r->last->next : &r->first) = m;
+    r->last = m;
+    r->models++;
+}
+
+void res_model_gone(struct res_model *m)
+{
+    struct residency *r = m->res;
+    if (m->handles || m->uses || m->state == RES_LOADING)
+        BUG("model '%s' goes with %u handles and %u uses", m->owner, m->handles, m->uses);
+    res_drop_all(m);
+    *(m->prev ? &m->prev->next : &r->first) = m->next;
+    *(m->next ? &m->next->prev : &r->last) = m->prev;
+    r->models--;
+    log_debug(r->log, "res.gone", "model=%s", m->owner);
+    model_free(m);
+}
+
+static unsigned anchors_of(const struct res_model *m)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < RES_ANCHOR_COUNT; i++)
+        n += m->anchor[i];
+    return n;
+}
+
+bool res_model_maybe_gone(struct res_model *m)
+{
+    if (m->handles || m->uses || anchors_of(m) || m->state == RES_LOADING)
+        return false;
+    res_model_gone(m);
+    return true;
+}
+
+/* ---- open ---- */
+
+/* The tables of a model whose file and plan are known. */
+static berth_status fill_tables(struct res_model *m, berth_err *err)
+{
+    size_t n = m->blocks.n, devices = m->res->n_devices;
+    m->block = calloc(n ? n : 1, sizeof *m->block);
+    m->bytes_on = calloc(devices, sizeof *m->bytes_on);
+    m->owners = calloc(devices, sizeof *m->owners);
+    if (!m->block || !m->bytes_on || !m->owners)
+        return err_set(err, BERTH_ENOMEM, "%zu blocks of '%s'", n, m->name);
+    for (size_t i = 0; i < n; i++)
+        m->block[i] = (struct res_block) { .device = RES_NOWHERE,
+                                           .home = m->plan.device[i],
+                                           .patched = DT_NONE,
+                                           .bytes = m->blocks.at[i].bytes,
+                                           .span = m->blocks.at[i].span };
+    m->compute = m->plan.quotas.compute;
+    return BERTH_OK;
+}
+
+/* Takes *w and *key in every case. */
+static berth_status model_new(struct residency *r, const struct res_open_args *args,
+                              struct weights *w, struct res_key *key, struct res_model **out,
+                              berth_err *err)
+{
+    struct res_model *m = calloc(1, sizeof *m);
+    if (!m) {
+        weights_close(w);
+        free(key->text);
+        return err_set(err, BERTH_ENOMEM, "a model");
+    }
+    m->res = r;
+    m->id = r->next_id;
+    m->weights = w;
+    m->arch = args->arch;
+    m->key_text = key->text;
+    m->base_len = key->base_len;
+    m->base_key = key->base;
+    m->key = key->full;
+    m->layout = args->plan.layout;
+    m->plan_reserve = args->plan.reserve;
+    m->patches.elem = sizeof(struct res_patch);
+    berth_status s = copy_texts(m, args) ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a model's names");
+    if (!s)
+        s = blocks_from_weights(w, m->part, args->arch, &m->blocks, err);
+    if (!s)
+        s = res_make_plan(r, &m->blocks, &args->plan, &m->plan, err);
+    if (!s)
+        s = fill_tables(m, err);
+    if (s) {
+        model_free(m);
+        return s;
+    }
+    r->next_id++;
+    link_last(r, m);
+    *out = m;
+    return BERTH_OK;
+}
+
+static struct res_model *find_same(const struct residency *r, const struct res_key *key)
+{
+    for (struct res_model *m = r->first; m; m = m->next)
+        if (res_key_is(m, key, false))
+            return m;
+    return NULL;
+}
+
+/* The same weights under another plan, and nobody who would mind a change of it. */
+static struct res_model *find_adoptable(const struct residency *r, const struct res_key *key)
+{
+    for (struct res_model *m = r->first; m; m = m->next)
+        if (res_key_is(m, key, true) && !m->handles && !m->uses && m->state != RES_LOADING)
+            return m;
+    return NULL;
+}
+
+static void attach(struct res_model *m, const struct res_open_args *args)
+{
+    m->handles++;
+    m->eject_others = args->eject_others;
+    res_touch(m);
+    if (m->state == RES_RESIDENT) {
+        m->attached++;
+        m->res->metrics.attaches++;
+    }
+    log_debug(m->res->log, "res.attach", "model=%s state=%s", m->owner, res_state_name(m->state));
+}
+
+static berth_status open_key(struct residency *r, const struct res_open_args *args,
+                             struct weights *w, struct res_key *key, struct res_model **out,
+                             berth_err *err)
+{
+    struct res_model *m = find_same(r, key);
+    struct res_model *old = m ? NULL : find_adoptable(r, key);
+    if (!m && !old)
+        return model_new(r, args, w, key, out, err);
+    weights_close(w);
+    free(key->text);
+    if (old && res_replan(old, &args->plan, NULL, err))
+        return err_add(err, "adopting the anchored model %s", old->owner);
+    *out = m ? m : old;
+    return BERTH_OK;
+}
+
+berth_status res_open(struct residency *r, const struct res_open_args *args, struct res_model **out,
+                      bool *attached, berth_err *err)
+{
+    struct weights *w;
+    struct res_key key;
+    struct res_model *m = NULL;
+    *out = NULL;
+    if (attached)
+        *attached = false;
+    if (weights_open(args->path, NULL, &w, err))
+        return err->code;
+    berth_status s = res_key_make(r, w, args->part, args->options, &args->plan, &key, err);
+    if (s) {
+        weights_close(w);
+        return err_add(err, "opening '%s'", args->path);
+    }
+    if (open_key(r, args, w, &key, &m, err))
+        return err_add(err, "opening '%s'", args->path);
+    attach(m, args);
+    if (args->retention != RES_AUTO)
+        res_set_retention(m, args->retention);
+    if (attached)
+        *attached = m->state == RES_RESIDENT;
+    *out = m;
+    res_check_now(r);
+    return BERTH_OK;
+}
+
+void res_ref(struct res_model *m)
+{
+    m->handles++;
+}
+
+void res_unref(struct res_model *m)
+{
+    if (!m)
+        return;
+    struct residency *r = m->res;
+    if (!m->handles)
+        BUG("model '%s' has no handle to give back", m->owner);
+    m->handles--;
+    res_model_maybe_gone(m);
+    res_check_now(r);
+}
+
+/* ---- uses, anchors, retention ---- */
+
+berth_status res_use_begin(struct res_model *m, berth_err *err)
+{
+    if (m->state != RES_RESIDENT)
+        return err_set(err, BERTH_EINVAL, "model %s is %s: only a resident one can be used",
+                       m->owner, res_state_name(m->state));
+    m->uses++;
+    m->used_in_prompt = true;
+    res_touch(m);
+    return BERTH_OK;
+}
+
+void res_use_end(struct res_model *m)
+{
+    struct residency *r = m->res;
+    if (!m->uses)
+        BUG("model '%s' is not in use", m->owner);
+    m->uses--;
+    res_touch(m);
+    res_model_maybe_gone(m);
+    res_check_now(r);
+}
+
+void res_set_retention(struct res_model *m, enum res_retention x)
+{
+    struct residency *r = m->res;
+    if (x != m->retention)
+        log_info(r->log, "res.retention", "model=%s was=%s is=%s", m->owner,
+                 res_retention_name(m->retention), res_retention_name(x));
+    m->retention = x;
+    if (x == RES_EJECT)
+        memset(m->anchor, 0, sizeof m->anchor);
+    else if (x == RES_KEEP)
+        m->anchor[RES_ANCHOR_KEEP] = 1;
+    else if (m->anchor[RES_ANCHOR_KEEP]) {
+        m->anchor[RES_ANCHOR_KEEP] = 0;
+        m->anchor[RES_ANCHOR_SURVIVED] = 1;
+    }
+    res_model_maybe_gone(m);
+    res_check_now(r);
+}
+
+void res_anchor(struct res_model *m)
+{
+    if (m->retention == RES_EJECT)
+        res_set_retention(m, RES_AUTO);
+    m->anchor[RES_ANCHOR_USER]++;
+}
+
+void res_unanchor(struct res_model *m)
+{
+    struct residency *r = m->res;
+    if (!m->anchor[RES_ANCHOR_USER])
+        return;
+    m->anchor[RES_ANCHOR_USER]--;
+    res_model_maybe_gone(m);
+    res_check_now(r);
+}
+
+berth_status res_set_patches(struct res_model *m, const struct res_patch *patch, size_t n,
+                             berth_err *err)
+{
+    struct vec next = { .elem = sizeof(struct res_patch) };
+    if (m->uses || m->state == RES_LOADING)
+        return err_set(err, BERTH_EBUSY, "model %s is in use: its patches stay", m->owner);
+    if (n && !vec_reserve(&next, n))
+        return err_set(err, BERTH_ENOMEM, "%zu patches of model %s", n, m->owner);
+    for (size_t i = 0; i < n; i++) {
+        *(struct res_patch *)vec_add(&next) = patch[i];
+        res_adapter_ref(patch[i].adapter);
+    }
+    for (size_t i = 0; i < m->patches.n; i++)
+        res_adapter_unref(((struct res_patch *)vec_at(&m->patches, i))->adapter);
+    vec_release(&m->patches);
+    m->patches = next;
+    m->patches_changed = true;
+    res_check_now(m->res);
+    return BERTH_OK;
+}
+
+/* ---- looking ---- */
+
+struct res_model_info res_info(const struct res_model *m)
+{
+    struct res_model_info x = { .id = m->id,
+                                .name = m->name,
+                                .role = m->role,
+                                .path = m->path,
+                                .part = m->part,
+                                .key = m->key,
+                                .state = m->state,
+                                .retention = m->retention,
+                                .handles = m->handles,
+                                .uses = m->uses,
+                                .anchors = anchors_of(m),
+                                .blocks = m->blocks.n,
+                                .patches = m->patches.n,
+                                .bytes = m->blocks.bytes,
+                                .last_use = m->last_use,
+                                .loads = m->loads,
+                                .read = m->read,
+                                .moved = m->moved,
+                                .attached = m->attached };
+    memcpy(x.anchor, m->anchor, sizeof x.anchor);
+    for (size_t d = 0; d < m->res->n_devices; d++)
+        x.resident += m->bytes_on[d];
+    for (size_t i = 0; i < m->blocks.n && m->state == RES_RESIDENT; i++)
+        x.demoted += m->block[i].device != m->block[i].home;
+    return x;
+}
+
+uint64_t res_bytes_on(const struct res_model *m, size_t device)
+{
+    return device < m->res->n_devices ? m->bytes_on[device] : 0;
+}
+
+const struct blocks *res_blocks(const struct res_model *m)
+{
+    return &m->blocks;
+}
+
+const struct plan *res_plan(const struct res_model *m)
+{
+    return &m->plan;
+}
+
+size_t res_model_count(const struct residency *r)
+{
+    return r->models;
+}
+
+struct res_model *res_model_at(const struct residency *r, size_t i)
+{
+    struct res_model *m = r->first;
+    while (m && i--)
+        m = m->next;
+    if (!m)
+        BUG("a model beyond the %zu there are", r->models);
+    return m;
+}
+
+struct res_model *res_model_by_id(const struct residency *r, uint64_t id)
+{
+    struct res_model *m = r->first;
+    while (m && m->id != id)
+        m = m->next;
+    return m;
+}

@@ -1,0 +1,358 @@
+/* room: who leaves a device that is short, and in which order.
+ *
+ * By bytes on the device that is short, one step per call of res_make_room(), the next one only when
+ * the allocation still fails:
+ *   0  memory that was retired and is no longer read
+ *   1  idle bytes of the other logical devices on the same hardware (the device's own pool gives
+ *      its idle bytes up by itself)
+ *   2  eject models go whole
+ *   3  auto models: as many blocks as are needed move to the plan's other devices, else to the host,
+ *      where there is room without asking anybody; the model that was not used for longest first,
+ *      its last blocks in execution order first
+ *   4  auto models go whole, see cost()
+ *   5  keep models go whole, only when the request says so
+ * Never: models in use, the model that the memory is for, and anything at all when even all of it
+ * would not be enough. */
+#include "residency/residency_impl.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+
+/* ---- who may go ---- */
+
+static bool may_go(const struct res_model *m, const struct res_model *for_model)
+{
+    return m != for_model && !m->uses && m->state == RES_RESIDENT;
+}
+
+/* Bytes of the device that a model's leaving would free. */
+static uint64_t held_on(const struct res_model *m, size_t d)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; m->bytes_on[d] && i < m->blocks.n; i++)
+        if (m->block[i].device == d)
+            sum += (m->block[i].span + DEV_ALIGN_MIN - 1) & ~(uint64_t)(DEV_ALIGN_MIN - 1);
+    return sum;
+}
+
+static bool could_suffice(const struct residency *r, size_t d, uint64_t wanted,
+                          const struct res_model *for_model, bool evict_keep)
+{
+    struct dev_stats s;
+    dev_ledger(res_device(r, d), NULL, 0, &s);
+    uint64_t sum = res_left_on(r, d) + s.retired;
+    for (const struct res_model *m = r->first; m && sum < wanted; m = m->next)
+        if (may_go(m, for_model) && (m->retention != RES_KEEP || evict_keep))
+            sum += held_on(m, d);
+    return sum >= wanted;
+}
+
+/* How much is lost when m goes from d, per idle second and byte that it frees there:
+ *     bytes to read again / (seconds since its last use * bytes it frees on d)
+ * The smallest goes first. Models of the running prompt come after all others; of equals the one
+ * with the fewest bytes to read again, then the oldest. */
+struct cost {
+    bool in_prompt;
+    double rate;
+    uint64_t reload, id;
+};
+
+static struct cost cost(const struct res_model *m, size_t d)
+{
+    const struct residency *r = m->res;
+    uint64_t now = res_now(r);
+    double idle = now > m->last_use ? (double)(now - m->last_use) : 0;
+    return (struct cost) { .in_prompt = r->prompt_running && m->used_in_prompt,
+                           .rate = (double)m->blocks.bytes /
+                                   ((idle + 1) * (double)(m->bytes_on[d] ? m->bytes_on[d] : 1)),
+                           .reload = m->blocks.bytes,
+                           .id = m->id };
+}
+
+static bool cheaper(const struct cost *a, const struct cost *b)
+{
+    if (a->in_prompt != b->in_prompt)
+        return b->in_prompt;
+    if (a->rate < b->rate || a->rate > b->rate)
+        return a->rate < b->rate;
+    return a->reload != b->reload ? a->reload < b->reload : a->id < b->id;
+}
+
+static struct res_model *cheapest(const struct residency *r, size_t d,
+                                  const struct res_model *for_model, enum res_retention which)
+{
+    struct res_model *best = NULL;
+    struct cost least = { 0 };
+    for (struct res_model *m = r->first; m; m = m->next) {
+        if (m->retention != which || !m->bytes_on[d] || !may_go(m, for_model))
+            continue;
+        struct cost c = cost(m, d);
+        if (!best || cheaper(&c, &least)) {
+            best = m;
+            least = c;
+        }
+    }
+    return best;
+}
+
+static bool eject_one(const struct residency *r, size_t d, const struct res_model *for_model,
+                      enum res_retention which)
+{
+    struct res_model *m = cheapest(r, d, for_model, which);
+    if (m)
+        res_eject_for(m, d, "room");
+    return m != NULL;
+}
+
+/* ---- moving out of the way ---- */
+
+/* Where m's blocks of device d may go, best first: devices of its plan that do not compute, then the
+ * host. Returns how many. */
+static size_t shelters(const struct res_model *m, size_t d, size_t out[ALLOC_ENTRIES_MAX + 1])
+{
+    const struct residency *r = m->res;
+    size_t n = 0;
+    for (size_t i = 0; i < m->plan.quotas.n; i++) {
+        size_t at = m->plan.quotas.at[i].device;
+        if (at != d && at != m->compute && at != r->host)
+            out[n++] = at;
+    }
+    if (r->host < r->n_devices && r->host != d)
+        out[n++] = r->host;
+    return n;
+}
+
+/* Block i to the first shelter that takes it; false: none does. */
+static bool shelter_block(struct res_model *m, size_t i, const size_t *to, size_t n)
+{
+    const struct residency *r = m->res;
+    for (size_t k = 0; k < n; k++) {
+        berth_err err;
+        if (res_left_on(r, to[k]) < m->block[i].span)
+            continue;
+        berth_status s = res_block_move(m, i, to[k], false, &err);
+        if (!s)
+            return true;
+        if (s != BERTH_ENODEVMEM)
+            log_warn(r->log, "res.demote", "model=%s why=\"%s\"", m->owner, err.msg);
+    }
+    return false;
+}
+
+uint64_t res_demote(struct res_model *m, size_t d, uint64_t wanted, const char *why)
+{
+    struct residency *r = m->res;
+    size_t to[ALLOC_ENTRIES_MAX + 1], n = shelters(m, d, to);
+    uint64_t freed = 0, bytes = 0, blocks = 0;
+    for (size_t i = m->blocks.n; n && i-- > 0 && freed < wanted;) {
+        struct res_block *b = &m->block[i];
+        if (b->device != d || !b->span)
+            continue;
+        uint64_t span = b->span, size = b->bytes;
+        if (!shelter_block(m, i, to, n))
+            break; /* smaller ones may still fit, but then a model goes in crumbs */
+        freed += span;
+        bytes += size;
+        blocks++;
+    }
+    if (!blocks)
+        return 0;
+    r->metrics.demotions += blocks;
+    r->metrics.demoted_bytes += bytes;
+    log_info(r->log, "res.demote", "model=%s blocks=%" PRIu64 " bytes=%" PRIu64 " dev=%s why=%s",
+             m->owner, blocks, bytes, res_device(r, d)->name, why);
+    return freed;
+}
+
+static struct res_model *longest_unused(const struct residency *r, size_t d,
+                                        const struct res_model *for_model, uint64_t after,
+                                        uint64_t after_id)
+{
+    struct res_model *best = NULL;
+    for (struct res_model *m = r->first; m; m = m->next) {
+        if (m->retention != RES_AUTO || !m->bytes_on[d] || !may_go(m, for_model))
+            continue;
+        if (m->last_use < after || (m->last_use == after && m->id <= after_id))
+            continue;
+        if (!best || m->last_use < best->last_use)
+            best = m;
+    }
+    return best;
+}
+
+static bool demote_some(const struct residency *r, size_t d, uint64_t wanted,
+                        const struct res_model *for_model)
+{
+    uint64_t left = res_left_on(r, d), freed = 0, last = 0, id = 0;
+    uint64_t need = wanted > left ? wanted - left : wanted; /* enough by the budget: fragments */
+    for (struct res_model *m; freed < need; last = m->last_use, id = m->id) {
+        m = longest_unused(r, d, for_model, last, id);
+        if (!m)
+            break;
+        freed += res_demote(m, d, need - freed, "room");
+    }
+    return freed > 0;
+}
+
+/* ---- steps ---- */
+
+static bool take_retired(const struct residency *r, size_t d)
+{
+    uint64_t freed = 0;
+    berth_err err;
+    if (dev_drain(res_device(r, d), &freed, &err))
+        log_warn(r->log, "res.room", "dev=%s why=\"%s\"", res_device(r, d)->name, err.msg);
+    return freed > 0;
+}
+
+static bool trim_neighbours(const struct residency *r, size_t d)
+{
+    bool gave = false;
+    for (size_t i = 0; i < r->n_devices; i++) {
+        struct dev_stats s;
+        struct device *n = res_device(r, i);
+        if (i == d || n->phys != res_device(r, d)->phys)
+            continue;
+        dev_ledger(n, NULL, 0, &s);
+        if (!s.idle)
+            continue;
+        struct dev_trimmed t = dev_trim(n);
+        gave |= t.released + t.discarded > 0;
+    }
+    return gave;
+}
+
+bool res_make_room(struct residency *r, size_t d, uint64_t wanted,
+                   const struct res_model *for_model, bool evict_keep)
+{
+    if (take_retired(r, d) || trim_neighbours(r, d))
+        return true;
+    if (!could_suffice(r, d, wanted, for_model, evict_keep))
+        return false;
+    return eject_one(r, d, for_model, RES_EJECT) || demote_some(r, d, wanted, for_model) ||
+           eject_one(r, d, for_model, RES_AUTO) ||
+           (evict_keep && eject_one(r, d, for_model, RES_KEEP));
+}
+
+void res_eject_others(struct res_model *m)
+{
+    struct residency *r = m->res;
+    size_t d = m->compute;
+    for (struct res_model *o = r->first; o; o = o->next) {
+        if (o->retention == RES_KEEP || !o->bytes_on[d] || !may_go(o, m))
+            continue;
+        if (o->retention == RES_AUTO)
+            res_demote(o, d, UINT64_MAX, "eject_others");
+        if (o->bytes_on[d])
+            res_eject_for(o, d, "eject_others");
+    }
+}
+
+/* ---- the door ---- */
+
+struct list { /* text in a buffer, cut with "..." */
+    char *p;
+    size_t n, cap;
+};
+
+static void list_add(struct list *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void list_add(struct list *l, const char *fmt, ...)
+{
+    char item[160];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(item, sizeof item, fmt, ap);
+    va_end(ap);
+    size_t n = strlen(item);
+    if (l->n + n + sizeof ", ..." > l->cap) {
+        if (l->n + sizeof ", ..." <= l->cap && !(l->n >= 3 && l->p[l->n - 1] == '.'))
+            l->n += (size_t)snprintf(l->p + l->n, l->cap - l->n, ", ...");
+        return;
+    }
+    l->n += (size_t)snprintf(l->p + l->n, l->cap - l->n, "%s%s", l->n ? ", " : "", item);
+}
+
+/* What others than models hold there, by kind. */
+static void list_kinds(const struct residency *r, size_t d, struct list *l)
+{
+    struct dev_ledger_row row[64];
+    uint64_t sum[DEV_KIND_COUNT] = { 0 }, models = 0;
+    char text[STR_BYTES_MAX];
+    size_t n = dev_ledger(res_device(r, d), row, ARRAY_LEN(row), NULL);
+    for (size_t i = 0; i < n && i < ARRAY_LEN(row); i++)
+        sum[row[i].kind] += row[i].bytes;
+    for (const struct res_model *m = r->first; m; m = m->next)
+        for (size_t i = 0; d == r->host && i < m->blocks.n; i++)
+            models += m->block[i].host.held;
+    sum[DEV_PINNED] -= models < sum[DEV_PINNED] ? models : sum[DEV_PINNED];
+    for (size_t k = 0; k < DEV_KIND_COUNT; k++)
+        if (sum[k] && k != DEV_WEIGHTS && k != DEV_POOL_IDLE)
+            list_add(l, "%s %s", dev_kind_name((enum dev_kind)k), str_bytes(sum[k], text));
+}
+
+void res_in_the_way(const struct residency *r, size_t d, const struct res_model *for_model,
+                    char *buf, size_t cap)
+{
+    struct list l = { .p = buf, .cap = cap };
+    char text[STR_BYTES_MAX];
+    buf[0] = 0;
+    list_kinds(r, d, &l);
+    /* Largest first, so that what is cut matters least. */
+    uint64_t last = UINT64_MAX, last_id = 0;
+    for (;;) {
+        const struct res_model *best = NULL;
+        for (const struct res_model *m = r->first; m; m = m->next) {
+            uint64_t n = m->bytes_on[d];
+            bool behind = n < last || (n == last && m->id > last_id);
+            if (n && behind && (!best || n > best->bytes_on[d]))
+                best = m;
+        }
+        if (!best)
+            break;
+        last = best->bytes_on[d];
+        last_id = best->id;
+        list_add(&l, "%.48s %s %s%s", best->owner, res_retention_name(best->retention),
+                 str_bytes(last, text),
+                 best == for_model ? " (itself)"
+                 : best->uses      ? " (in use)"
+                                   : "");
+    }
+    if (!buf[0])
+        snprintf(buf, cap, "nothing");
+}
+
+berth_status res_no_room(const struct residency *r, size_t d, uint64_t wanted,
+                         const struct res_model *for_model, berth_err *err)
+{
+    const struct device *dev = res_device(r, d);
+    char way[220], text[STR_BYTES_MAX];
+    struct dev_stats s;
+    dev_ledger(dev, NULL, 0, &s);
+    res_in_the_way(r, d, for_model, way, sizeof way);
+    return err_set(err, BERTH_ENODEVMEM,
+                   "%s: no room for %s: wanted %" PRIu64 ", budget %" PRIu64 ", in use %" PRIu64
+                   ", pinned %" PRIu64 ", left %" PRIu64 "; in the way: %s",
+                   dev->name, str_bytes(wanted, text), wanted, dev->budget, s.in_use, s.pinned,
+                   res_left_on(r, d), way);
+}
+
+static size_t index_of(const struct residency *r, const struct device *d)
+{
+    size_t i = 0;
+    while (i < r->n_devices && res_device(r, i) != d)
+        i++;
+    if (i == r->n_devices)
+        BUG("device %s is not of this registry", d->name);
+    return i;
+}
+
+berth_status res_alloc(struct residency *r, struct device *d, struct dev_owner *o, size_t n,
+                       const struct res_model *for_model, bool evict_keep, struct dev_mem *out,
+                       berth_err *err)
+{
+    size_t i = index_of(r, d);
+    berth_status s = dev_alloc(d, o, n, out, err);
+    while (s == BERTH_ENODEVMEM && res_make_room(r, i, n, for_model, evict_keep))
+        s = dev_alloc(d, o, n, out, err);
+    return s == BERTH_ENODEVMEM ? res_no_room(r, i, n, for_model, err) : s;
+}
