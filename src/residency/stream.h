@@ -1,98 +1,154 @@
 /* stream: blocks of donors reach the compute device just before their layer runs, every pass.
  *
- * Words    item    one block in execution order: resident on the compute device, or on a donor
- *          run     neighbouring donor items that travel together: one slot, one pair of events
- *          slot    a piece of device memory of the ring; filled: its copy is done; drained: the last
- *                  layer that reads it is done
- *          pass    one forward run over all items, in order
- *          exposed time the compute stream had nothing to do but wait for a copy
+ * Words    item    one block in execution order: read where it lies, or copied from a donor
+ *          run     neighbouring donor items that travel together: one slot, one pair of events.
+ *                  Neighbours in the order of the donor items: resident ones between them do not
+ *                  count, or layout `spread` would cut every run down to one block
+ *          slot    a piece of device memory of the ring; filled: its copies are done; drained: the
+ *                  last layer that reads it is done
+ *          lane    a donor's copy stream: all host memory has one, every other donor its own
+ *          pass    one forward run over all items, in order, on one compute stream
+ *          exposed time the host could do nothing but wait for a copy, see Time
  * Flow     stream_open() cuts the items into runs and allocates the ring, once. Per pass:
  *          stream_begin(), then for each item in order stream_acquire() (the compute stream waits
- *          for filled) ... launches ... stream_release() (the last of a run records drained), then
- *          stream_end(). Copies of later runs are issued as soon as their slot is drained, in
- *          execution order; the next pass's first runs are issued at the end of this one.
+ *          for filled, once a run) ... launches ... stream_release() (the last of a run records
+ *          drained), then stream_end(). The copies of a run are queued the moment a slot has been
+ *          released, behind its drained event, so the host never waits for the compute stream; the
+ *          order is cyclic: the last releases of a pass queue the first runs of the next one.
  *          Nothing is allocated between open and close.
- * Ways     donor is host memory from dev_host_alloc() (pinned): async copy on the copy stream
- *          donor is pageable host memory: through a pinned staging ring, filled by a loader thread
- *          donor is another device: dev_copy() on the copy stream
- * Runs     consecutive donor items of one donor, until `run_bytes`; an item larger than that is a
- *          run of its own. Pieces that are neighbours in source and slot become one copy.
+ * Ways     host memory from dev_host_alloc() (pinned): an async copy on the host's lane
+ *          pageable host memory: through pinned staging filled by loader threads, where the compute
+ *          device has pinned memory; else copied as it is
+ *          another device: dev_copy(). Between two drivers that copy is staged by device/, which
+ *          allocates and waits; with a host-visible compute device the lane belongs to the donor
+ *          and it does not
+ * Jumps    Items are meant to come in order. A run stays in its slot until all of its items have
+ *          been released, so re-acquiring a neighbour costs nothing. An item whose run is not there
+ *          (a skipped layer, a jump back) is served all the same: the ring then goes on from that
+ *          run, with one copy that nothing hides, and out_of_order counts it. Runs behind the one
+ *          before the current run and beyond the ring's reach give their slots up.
+ * Time     wait_ns is what the host itself waited: for staging, for copies of a device that knows
+ *          no asynchronous ones, for another driver's event. What a compute stream waits for inside
+ *          a device takes timed events, which device/ does not have yet.
  * Invariants (1) a slot is written only after its drained event   (2) a layer reads a slot only after
  *          its filled event   (3) staging is overwritten only after the copy that reads it
- *          (4) bytes copied per pass == bytes of all donor items   (5) a model without donor items
- *          on this stream moves nothing and allocates nothing
- * Threads  executor, except the loader thread inside.
- * Files    stream.c the ring, stream_runs.c cutting, stream_stage.c staging and its thread. */
+ *          (4) bytes == acquired + ahead + dropped, always; a pass in order over all items acquires
+ *          the bytes of all donor items exactly once and drops nothing   (5) items without donors:
+ *          nothing is allocated, no stream, event or thread is made, nothing moves
+ *          (6) at most `slots` slots, and never more than there are runs
+ * Failure  A device call that fails ends the pass: what follows is refused until stream_end(), which
+ *          waits for everything and leaves the ring empty and ready.
+ * Threads  executor, except the loader threads inside: they read sources and write staging, own
+ *          nothing and call no device. One lock, a leaf, for the hand-over; the executor declares
+ *          their accesses (dev_host_access) when it hands a buffer over.
+ * Files    stream.c ring and passes, stream_runs.c cutting, stream_stage.c staging and its threads,
+ *          model_stream.c the items of a registered model; stream_impl.h what they share. */
 #ifndef RESIDENCY_STREAM_H
 #define RESIDENCY_STREAM_H
 
 #include "base/clock.h"
 #include "device/device.h"
 
+#define STREAM_RUN_DEFAULT (UINT64_C(16) << 20)
+#define STREAM_SLOTS_DEFAULT 3
+#define STREAM_SLOTS_MAX 64
+#define STREAM_STAGE_DEFAULT 3
+#define STREAM_STAGE_MAX 64
+#define STREAM_LOADERS_DEFAULT 2
+#define STREAM_LOADERS_MAX 16
+#define STREAM_LANES_MAX 64
+
 struct stream_piece { /* bytes of an item that are worth copying (padding is not) */
     uint64_t off;
     uint64_t n;
 };
 
+/* RESIDENT: the compute device reads it where it is. PINNED, PAGEABLE: host memory, by pointer.
+ * DEVICE: memory of `dev`. */
 enum stream_source { STREAM_RESIDENT, STREAM_PINNED, STREAM_PAGEABLE, STREAM_DEVICE };
+
+/* What memory of `dev` is to layers that run on `compute`. Resident: memory of compute itself, and
+ * any host memory (pinned, or of whichever logical device) when compute is host-visible, because
+ * all of it is in one address space: two logical devices on one cpu copy nothing. Two logical
+ * devices on one card do copy: such a set is there to run a plan for several cards as they would. */
+enum stream_source stream_source_of(const struct device *compute, const struct device *dev,
+                                    bool pinned);
 
 struct stream_item {
     enum stream_source source;
-    struct device *dev; /* whose memory it is; the compute device for STREAM_RESIDENT */
+    struct device *dev; /* whose memory it is; for messages if it is the host's */
     uint64_t addr;      /* in dev's space; STREAM_PINNED, STREAM_PAGEABLE: a host pointer */
-    uint64_t span;
+    uint64_t span;      /* bytes it takes in memory, padding included */
     const struct stream_piece *piece; /* ascending, inside the span; borrowed while open */
     uint32_t pieces;
+    const char *name; /* for messages; may be NULL */
 };
 
 struct stream_config {         /* zero: defaults */
-    uint64_t run_bytes;        /* 0: 16 MiB */
-    unsigned slots;            /* 0: 3; at least 1 */
-    unsigned stage_slots;      /* 0: 2 */
+    uint64_t run_bytes;        /* a run takes items up to this; a larger item is a run by itself */
+    unsigned slots;            /* 1 works, from 2 on copies and layers overlap */
+    unsigned stage_slots;      /* staging buffers */
     uint64_t stage_bytes;      /* of one staging buffer; 0: run_bytes */
+    unsigned loaders;          /* threads that fill staging */
     const struct clock *clock; /* NULL: system */
-    const struct log *log;
+    const struct log *log;     /* NULL: silent */
 };
 
 struct stream_stats {
-    uint64_t passes, runs, copies;    /* runs and copies of all passes */
-    uint64_t bytes;                   /* copied in all passes */
-    uint64_t staged;                  /* of them through staging */
-    uint64_t out_of_order;            /* acquires that were not the next item */
-    uint64_t wait_ns;                 /* the host waited for a slot or staging */
-    uint64_t pass_ns;                 /* wall time of passes */
+    uint64_t passes;       /* begun */
+    uint64_t runs, copies; /* queued, runs counted when complete */
+    uint64_t bytes;        /* copied, or queued to be: acquired + ahead + dropped */
+    uint64_t ahead;   /* of them in slots nobody acquired yet: for later in the pass, or the next */
+    uint64_t dropped; /* of them given up before anybody acquired them */
+    uint64_t staged;  /* of them through staging */
+    uint64_t out_of_order;            /* acquires whose run had to be fetched out of turn */
+    uint64_t wait_ns;                 /* the host waited for copies */
+    uint64_t pass_ns;                 /* wall time of passes that ended */
     uint64_t ring_bytes, stage_bytes; /* memory it holds */
+    uint64_t donor_bytes;             /* what a pass in order copies */
+    unsigned slots;
 };
 
 struct stream;
 
-/* items: borrowed while open (what they describe must not move: the model is in use).
- * alloc: how device memory is got (res_alloc with room making); NULL: dev_alloc. owner: STAGING line
- * of the compute device; host_owner: PINNED line. */
+/* How device memory is got (res_alloc with room making). */
 typedef berth_status stream_alloc_fn(void *user, struct device *d, struct dev_owner *o, size_t n,
                                      struct dev_mem *out, berth_err *err);
 struct stream_args {
+    const char *name; /* whose blocks, for messages; borrowed while open; may be NULL */
     struct device *compute;
-    const struct stream_item *item;
+    const struct stream_item *item; /* borrowed while open; what they describe does not move */
     size_t n;
-    struct dev_owner *owner, *host_owner;
-    stream_alloc_fn *alloc;
+    struct dev_owner *owner; /* STAGING line of compute, for the ring; NULL if nothing streams */
+    struct dev_owner *host_owner; /* PINNED line, for staging; NULL if nothing is pageable */
+    stream_alloc_fn *alloc;       /* NULL: dev_alloc */
     void *alloc_user;
+    void (*on_close)(
+        void *user); /* last act of stream_close(); not called if open fails; or NULL */
+    void *close_user;
     struct stream_config cfg;
 };
+/* BERTH_EINVAL: pieces outside of their item, a resident item elsewhere; BERTH_ELIMIT: a number of
+ * cfg beyond its maximum, spans that do not add up in 64 bits; BERTH_ENODEVMEM: no room for the ring,
+ * with its numbers. */
 berth_status stream_open(const struct stream_args *args, struct stream **out, berth_err *err);
-/* Waits for its copies. NULL is fine. */
+/* Waits for its copies and for layers that read its slots. NULL is fine. */
 void stream_close(struct stream *s);
 
-berth_status stream_begin(struct stream *s, berth_err *err);
-/* Work queued on `compute` after this may read item i at *addr, until stream_release(). Items are
- * meant to come in order; another one (a skipped layer, a jump) is served all the same, with a copy
- * that nothing hides, and counted. */
-berth_status stream_acquire(struct stream *s, size_t i, struct dev_stream *compute, uint64_t *addr,
-                            berth_err *err);
-berth_status stream_release(struct stream *s, size_t i, struct dev_stream *compute, berth_err *err);
-/* After a failure or cancel too: leaves the stream ready for stream_begin(). */
-berth_status stream_end(struct stream *s, struct dev_stream *compute, berth_err *err);
+/* Everything until stream_end() is about work on `compute`, borrowed until stream_end() succeeded or
+ * stream_close(); the next pass may use another one. */
+berth_status stream_begin(struct stream *s, struct dev_stream *compute, berth_err *err);
+/* Work queued on the compute stream after this may read item i at *addr, until stream_release().
+ * Counted: each acquire has its release. BERTH_EBUSY: its run needs a slot and every slot has items
+ * that are acquired; nothing changed. */
+berth_status stream_acquire(struct stream *s, size_t i, uint64_t *addr, berth_err *err);
+/* Work queued from now on does not read item i. */
+berth_status stream_release(struct stream *s, size_t i, berth_err *err);
+/* Ends a pass wherever it is, after a failure or cancel too; items still acquired count as released.
+ * post: BERTH_OK: ready for stream_begin(). Else the device would not even be waited for; may be
+ * called again. */
+berth_status stream_end(struct stream *s, berth_err *err);
+
 struct stream_stats stream_stats(const struct stream *s);
 
 #endif

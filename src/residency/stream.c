@@ -1,0 +1,521 @@
+/* stream: the ring of slots and the passes over it.
+ *
+ * A slot is free, being filled (run set, !ready: a staged run on its way), or ready (all its copies
+ * are queued and marked by filled). It becomes free again when every item of its run was released
+ * once and nobody holds one, or when its run is given up; if somebody read it, drained is recorded
+ * then, and whoever writes the slot next waits for that on the lane, not on the host. */
+#include "residency/stream_impl.h"
+
+#include "base/sz.h"
+
+#include <inttypes.h>
+
+static const char *name_of(const struct stream *s)
+{
+    return s->args.name ? s->args.name : "stream";
+}
+
+static const char *item_name(const struct stream *s, size_t i)
+{
+    return s->args.item[i].name ? s->args.item[i].name : "?";
+}
+
+berth_status stream_broke(struct stream *s, uint32_t run, berth_err *err)
+{
+    const struct stream_run *r = &s->cut.run[run];
+    s->broken = true;
+    return err_add(err, "%s: %u blocks from '%s' (item %u, %zu bytes) on their way from %s to %s",
+                   name_of(s), r->items, item_name(s, r->first), r->first, r->bytes, r->dev->name,
+                   s->args.compute->name);
+}
+
+static bool is_async(const struct phys *p)
+{
+    return p->caps & BERTH_CAP_ASYNC;
+}
+
+static uint64_t now(const struct stream *s)
+{
+    return clock_mono_ns(s->clock);
+}
+
+uint32_t stream_distance(const struct stream *s, uint32_t run)
+{
+    return run >= s->at ? run - s->at : run + (s->cut.runs - s->at);
+}
+
+/* ---- filling ---- */
+
+/* Invariant 1. A slot that was written by another lane and never read is ordered by that filling:
+ * it waited for drained itself. */
+berth_status stream_slot_open(struct stream *s, struct stream_slot *t, uint32_t lane,
+                              berth_err *err)
+{
+    struct dev_stream *to = s->lane[lane];
+    if (t->drain && dev_stream_wait(to, t->drained, err))
+        return err->code;
+    t->drain = false;
+    if (t->lane != lane && t->lane != STREAM_NONE && dev_stream_wait(to, t->filled[t->lane], err))
+        return err->code;
+    t->lane = lane;
+    t->open = true;
+    return BERTH_OK;
+}
+
+berth_status stream_slot_filled(struct stream *s, struct stream_slot *t, berth_err *err)
+{
+    if (dev_event_record(t->filled[t->lane], s->lane[t->lane], err))
+        return stream_broke(s, t->run, err);
+    t->open = false;
+    t->ready = true;
+    s->stats.runs++;
+    return BERTH_OK;
+}
+
+static berth_status queue_copies(struct stream *s, struct stream_slot *t, berth_err *err)
+{
+    const struct stream_run *r = &s->cut.run[t->run];
+    struct dev_stream *lane = s->lane[r->lane];
+    for (uint32_t k = 0; k < r->copies; k++) {
+        const struct stream_copy *c = &s->cut.copy[r->copy + k];
+        struct dev_at dst = { s->args.compute, t->mem.addr + c->dst };
+        const void *host = (const void *)(uintptr_t)c->src;
+        if (r->host ? dev_copy_h2d(lane, dst.addr, host, c->n, err)
+                    : dev_copy(lane, dst, (struct dev_at) { r->dev, c->src }, c->n, err))
+            return err->code;
+        s->stats.copies++;
+        s->stats.bytes += c->n;
+        t->copied += c->n;
+    }
+    return BERTH_OK;
+}
+
+/* Run r goes into the free slot t; a staged one only gets in line for that. */
+static berth_status fill(struct stream *s, struct stream_slot *t, uint32_t r, berth_err *err)
+{
+    const struct stream_run *run = &s->cut.run[r];
+    t->run = r;
+    t->serial = ++s->serial;
+    t->left = run->items;
+    t->copied = 0;
+    t->ready = t->touched = t->waited = false;
+    t->stage_copy = 0;
+    t->stage_off = 0;
+    t->stage_to = run->staged ? run->bytes : 0;
+    s->run_slot[r] = (uint32_t)(t - s->slot);
+    if (run->staged)
+        return BERTH_OK;
+    bool wait = !is_async(s->lane[run->lane]->phys); /* then the copies happen right here */
+    uint64_t start = wait ? now(s) : 0;
+    if (stream_slot_open(s, t, run->lane, err) || queue_copies(s, t, err))
+        return stream_broke(s, r, err);
+    s->stats.wait_ns += wait ? now(s) - start : 0;
+    return stream_slot_filled(s, t, err);
+}
+
+/* ---- giving up ---- */
+
+static void set_free(struct stream *s, struct stream_slot *t)
+{
+    if (!t->touched)
+        s->stats.dropped += t->copied;
+    s->run_slot[t->run] = STREAM_NONE;
+    t->run = STREAM_NONE;
+    t->copied = 0;
+    t->stage_to = 0;
+    t->ready = t->touched = t->waited = false;
+}
+
+/* pre: nobody holds it. */
+static berth_status give_up(struct stream *s, struct stream_slot *t, berth_err *err)
+{
+    if (t->touched) {
+        if (dev_event_record(t->drained, s->compute, err))
+            return stream_broke(s, t->run, err);
+        t->drain = true;
+    }
+    if (t->open) { /* half filled: mark where its copies end, another lane may write next */
+        if (dev_event_record(t->filled[t->lane], s->lane[t->lane], err))
+            return stream_broke(s, t->run, err);
+        t->open = false;
+    }
+    set_free(s, t);
+    return BERTH_OK;
+}
+
+/* Of the current run's surroundings the ring keeps: the run before it (layers that are acquired not
+ * quite in order) and what comes after, as far as it reaches. */
+static berth_status give_up_far(struct stream *s, berth_err *err)
+{
+    for (uint32_t i = 0; i < s->slots; i++) {
+        struct stream_slot *t = &s->slot[i];
+        if (t->run == STREAM_NONE || t->held)
+            continue;
+        uint32_t d = stream_distance(s, t->run);
+        if (d >= s->slots && d != s->cut.runs - 1 && give_up(s, t, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
+/* A slot for the run that is acquired right now: a free one, else the one needed last. NULL: all
+ * are held. */
+static struct stream_slot *find_slot(struct stream *s)
+{
+    struct stream_slot *best = NULL;
+    for (uint32_t i = 0; i < s->slots; i++) {
+        struct stream_slot *t = &s->slot[i];
+        if (t->run == STREAM_NONE)
+            return t;
+        if (!t->held && (!best || stream_distance(s, t->run) > stream_distance(s, best->run)))
+            best = t;
+    }
+    return best;
+}
+
+/* ---- ahead ---- */
+
+static struct stream_slot *free_slot(struct stream *s)
+{
+    for (uint32_t i = 0; i < s->slots; i++)
+        if (s->slot[i].run == STREAM_NONE)
+            return &s->slot[i];
+    return NULL;
+}
+
+static uint32_t after(const struct stream *s, uint32_t run)
+{
+    return run + 1 < s->cut.runs ? run + 1 : 0;
+}
+
+/* Free slots take the next runs in order. Runs that are there already are passed over at once, or
+ * they would be fetched again when they are through. There are no more slots than runs: while one
+ * is free, some run has none. */
+static berth_status pump(struct stream *s, berth_err *err)
+{
+    for (;;) {
+        for (uint32_t k = 0; k < s->slots && s->run_slot[s->next] != STREAM_NONE; k++)
+            s->next = after(s, s->next);
+        struct stream_slot *t = free_slot(s);
+        if (!t)
+            return stage_pump(s, err);
+        if (fill(s, t, s->next, err))
+            return err->code;
+    }
+}
+
+/* The run that is acquired now has no slot: the ring goes on from there. */
+static berth_status jump(struct stream *s, size_t i, berth_err *err)
+{
+    struct stream_slot *t = find_slot(s);
+    if (!t)
+        return err_set(err, BERTH_EBUSY, "%s: block '%s' (item %zu): each of %u slots is held",
+                       name_of(s), item_name(s, i), i, s->slots);
+    s->stats.out_of_order++;
+    if (t->run != STREAM_NONE && give_up(s, t, err))
+        return err->code;
+    s->next = after(s, s->at);
+    return fill(s, t, s->at, err);
+}
+
+/* ---- recovery ---- */
+
+/* Waits for everything on every stream and forgets what was on its way. What cannot be waited for
+ * stays as it is, and broken. */
+static berth_status quiesce(struct stream *s, berth_err *err)
+{
+    s->broken = true;
+    if (s->compute && dev_stream_sync(s->compute, err))
+        return err_add(err, "%s: waiting for the layers on %s", name_of(s), s->args.compute->name);
+    for (uint32_t k = 0; k < s->cut.lanes; k++)
+        if (dev_stream_sync(s->lane[k], err))
+            return err_add(err, "%s: waiting for copies to %s", name_of(s), s->args.compute->name);
+    stage_reset(s);
+    for (uint32_t i = 0; i < s->slots; i++) {
+        struct stream_slot *t = &s->slot[i];
+        if (t->run != STREAM_NONE)
+            set_free(s, t);
+        t->held = 0;
+        t->drain = t->open = false;
+        t->lane = STREAM_NONE;
+    }
+    if (s->held)
+        memset(s->held, 0, s->args.n * sizeof *s->held);
+    s->next = s->at = 0;
+    s->broken = false;
+    return BERTH_OK;
+}
+
+/* The ring as the next pass wants it: its first runs, read by nobody yet. */
+static berth_status wind_back(struct stream *s, berth_err *err)
+{
+    for (uint32_t i = 0; i < s->slots; i++) {
+        struct stream_slot *t = &s->slot[i];
+        t->held = 0;
+        if (t->run != STREAM_NONE && (t->touched || t->run >= s->slots) && give_up(s, t, err))
+            return err->code;
+    }
+    s->next = s->at = 0;
+    return BERTH_OK;
+}
+
+/* ---- passes ---- */
+
+berth_status stream_begin(struct stream *s, struct dev_stream *compute, berth_err *err)
+{
+    if (s->active)
+        return err_set(err, BERTH_EINVAL, "%s: a pass is running", name_of(s));
+    if (compute->phys != s->args.compute->phys)
+        BUG("%s computes on %s, not on %s", name_of(s), s->args.compute->name, compute->phys->name);
+    if (s->broken && quiesce(s, err))
+        return err->code;
+    if (s->slots && pump(s, err))
+        return err->code;
+    s->compute = compute;
+    s->active = true;
+    s->began = now(s);
+    s->stats.passes++;
+    return BERTH_OK;
+}
+
+static berth_status usable(const struct stream *s, size_t i, berth_err *err)
+{
+    if (i >= s->args.n)
+        return err_set(err, BERTH_EINVAL, "%s: item %zu of %zu", name_of(s), i, s->args.n);
+    if (!s->active)
+        return err_set(err, BERTH_EINVAL, "%s: item %zu outside of a pass", name_of(s), i);
+    if (s->broken)
+        return err_set(err, BERTH_EDEVICE, "%s: item %zu after a failure; the pass has to end",
+                       name_of(s), i);
+    return BERTH_OK;
+}
+
+static bool host_waits(const struct stream *s, const struct stream_slot *t)
+{
+    return s->lane[t->lane]->phys->driver != s->compute->phys->driver;
+}
+
+/* Invariant 2: once a run and pass, the compute stream waits for filled. */
+static berth_status wait_filled(struct stream *s, struct stream_slot *t, berth_err *err)
+{
+    uint64_t start = now(s);
+    bool wait = !t->ready;
+    if (wait && stage_finish(s, t, err))
+        return err->code;
+    wait |= host_waits(s, t);
+    if (dev_stream_wait(s->compute, t->filled[t->lane], err))
+        return stream_broke(s, t->run, err);
+    t->waited = true;
+    s->stats.wait_ns += wait ? now(s) - start : 0;
+    return BERTH_OK;
+}
+
+berth_status stream_acquire(struct stream *s, size_t i, uint64_t *addr, berth_err *err)
+{
+    *addr = 0;
+    if (usable(s, i, err))
+        return err->code;
+    uint32_t r = s->slots ? s->cut.place[i].run : STREAM_NONE;
+    if (r == STREAM_NONE) {
+        *addr = s->args.item[i].addr;
+        return BERTH_OK;
+    }
+    if (r != s->at || s->run_slot[r] == STREAM_NONE) {
+        uint32_t before = s->at;
+        s->at = r;
+        if (s->run_slot[r] == STREAM_NONE && jump(s, i, err)) {
+            s->at = s->broken ? r : before;
+            return err->code;
+        }
+        if (give_up_far(s, err) || pump(s, err))
+            return err->code;
+    }
+    struct stream_slot *t = &s->slot[s->run_slot[r]];
+    if (!t->waited && wait_filled(s, t, err))
+        return err->code;
+    t->touched = true;
+    t->held++;
+    s->held[i]++;
+    *addr = t->mem.addr + s->cut.place[i].off;
+    return BERTH_OK;
+}
+
+berth_status stream_release(struct stream *s, size_t i, berth_err *err)
+{
+    if (usable(s, i, err))
+        return err->code;
+    uint32_t r = s->slots ? s->cut.place[i].run : STREAM_NONE;
+    if (r == STREAM_NONE)
+        return BERTH_OK;
+    if (!s->held[i])
+        return err_set(err, BERTH_EINVAL, "%s: item %zu was not acquired", name_of(s), i);
+    struct stream_slot *t = &s->slot[s->run_slot[r]];
+    s->held[i]--;
+    t->held--;
+    if (s->done[i] != t->serial) {
+        s->done[i] = t->serial;
+        t->left--;
+    }
+    if (!t->left && !t->held && give_up(s, t, err))
+        return err->code;
+    return pump(s, err);
+}
+
+berth_status stream_end(struct stream *s, berth_err *err)
+{
+    if (!s->active && !s->broken)
+        return err_set(err, BERTH_EINVAL, "%s: no pass is running", name_of(s));
+    if (s->active)
+        s->stats.pass_ns += now(s) - s->began;
+    s->active = false;
+    if (!s->broken && s->held)
+        memset(s->held, 0, s->args.n * sizeof *s->held);
+    if (!s->broken && wind_back(s, err)) /* nobody else will say it if waiting mends it */
+        log_warn(s->args.cfg.log, "stream.end", "dev=%s why=\"%s\"", s->args.compute->name,
+                 err->msg);
+    if (s->broken && quiesce(s, err))
+        return err->code;
+    s->compute = NULL;
+    return BERTH_OK;
+}
+
+struct stream_stats stream_stats(const struct stream *s)
+{
+    struct stream_stats x = s->stats;
+    for (uint32_t i = 0; i < s->slots; i++)
+        if (s->slot[i].run != STREAM_NONE && !s->slot[i].touched)
+            x.ahead += s->slot[i].copied;
+    return x;
+}
+
+/* ---- life ---- */
+
+static berth_status config(struct stream *s, berth_err *err)
+{
+    struct stream_config *c = &s->args.cfg;
+    c->run_bytes = c->run_bytes ? c->run_bytes : STREAM_RUN_DEFAULT;
+    c->slots = c->slots ? c->slots : STREAM_SLOTS_DEFAULT;
+    c->stage_slots = c->stage_slots ? c->stage_slots : STREAM_STAGE_DEFAULT;
+    c->stage_bytes = c->stage_bytes ? c->stage_bytes : c->run_bytes;
+    c->loaders = c->loaders ? c->loaders : STREAM_LOADERS_DEFAULT;
+    s->clock = c->clock ? c->clock : clock_system();
+    if (c->slots > STREAM_SLOTS_MAX || c->stage_slots > STREAM_STAGE_MAX ||
+        c->loaders > STREAM_LOADERS_MAX)
+        return err_set(err, BERTH_ELIMIT,
+                       "%u slots, %u staging buffers, %u loaders; at most %d, %d, %d", c->slots,
+                       c->stage_slots, c->loaders, STREAM_SLOTS_MAX, STREAM_STAGE_MAX,
+                       STREAM_LOADERS_MAX);
+    return BERTH_OK;
+}
+
+static berth_status open_slot(struct stream *s, struct stream_slot *t, berth_err *err)
+{
+    struct device *d = s->args.compute;
+    size_t n = s->cut.span;
+    t->run = t->lane = STREAM_NONE;
+    t->filled = arena_array(&s->cut.mem, s->cut.lanes, sizeof *t->filled);
+    if (!t->filled)
+        return err_set(err, BERTH_ENOMEM, "events of a slot");
+    if (s->args.alloc ? s->args.alloc(s->args.alloc_user, d, s->args.owner, n, &t->mem, err)
+                      : dev_alloc(d, s->args.owner, n, &t->mem, err))
+        return err->code;
+    s->stats.ring_bytes += n;
+    if (dev_event_new(d, &t->drained, err))
+        return err->code;
+    for (uint32_t k = 0; k < s->cut.lanes; k++)
+        if (dev_event_new(s->cut.lane_on[k], &t->filled[k], err))
+            return err->code;
+    return BERTH_OK;
+}
+
+static berth_status open_ring(struct stream *s, berth_err *err)
+{
+    struct arena *mem = &s->cut.mem;
+    uint32_t slots = s->args.cfg.slots < s->cut.runs ? s->args.cfg.slots : s->cut.runs;
+    if (!s->args.owner)
+        BUG("%s: blocks to stream and nobody to pay for the ring", name_of(s));
+    s->slot = arena_array(mem, slots, sizeof *s->slot);
+    s->run_slot = arena_array(mem, s->cut.runs, sizeof *s->run_slot);
+    s->held = arena_array(mem, s->args.n, sizeof *s->held);
+    s->done = arena_array(mem, s->args.n, sizeof *s->done);
+    if (!s->slot || !s->run_slot || !s->held || !s->done)
+        return err_set(err, BERTH_ENOMEM, "the ring for %u runs", s->cut.runs);
+    memset(s->run_slot, 0xff, s->cut.runs * sizeof *s->run_slot); /* STREAM_NONE */
+    for (uint32_t k = 0; k < s->cut.lanes; k++)
+        if (dev_stream_new(s->cut.lane_on[k], &s->lane[k], err))
+            return err->code;
+    for (; s->slots < slots; s->slots++)
+        if (open_slot(s, &s->slot[s->slots], err)) {
+            s->slots++; /* what it has of it goes back too */
+            return err_add(err, "slot %u of %u, %zu bytes each", s->slots, slots, s->cut.span);
+        }
+    return stage_open(s, err);
+}
+
+berth_status stream_open(const struct stream_args *args, struct stream **out, berth_err *err)
+{
+    const char *name = args->name ? args->name : "blocks";
+    *out = NULL;
+    struct stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(err, BERTH_ENOMEM, "streaming %s", name);
+    s->args = *args;
+    s->args.on_close = NULL; /* until it is open */
+    if (config(s, err) || stream_cut(&s->args, s->args.cfg.run_bytes, &s->cut, err) ||
+        (s->cut.runs && open_ring(s, err))) {
+        stream_close(s);
+        return err_add(err, "streaming %s to %s", name, args->compute->name);
+    }
+    s->args.on_close = args->on_close;
+    s->stats.slots = s->slots;
+    s->stats.stage_bytes = s->stage.mem.n;
+    s->stats.donor_bytes = s->cut.bytes;
+    *out = s;
+    return BERTH_OK;
+}
+
+/* The layers that read the slot may still be queued. A device that will not be waited for gets the
+ * memory back when it says that it is done. */
+static void close_slot(struct stream *s, struct stream_slot *t)
+{
+    berth_err err = { 0 };
+    bool open = t->touched; /* read, and no mark yet: in a pass nobody ended */
+    if (open && dev_stream_sync(s->compute, &err) && dev_event_record(t->drained, s->compute, &err))
+        log_error(s->args.cfg.log, "stream.close", "model=%s dev=%s bytes=%zu why=\"%s\"",
+                  name_of(s), s->args.compute->name, t->mem.n, err.msg);
+    if (t->mem.n && t->drained && dev_event_sync(t->drained, &err))
+        dev_retire(&t->mem, t->drained);
+    dev_free(&t->mem);
+    dev_event_free(t->drained);
+    for (uint32_t k = 0; t->filled && k < s->cut.lanes; k++)
+        dev_event_free(t->filled[k]);
+}
+
+static void report(const struct stream *s)
+{
+    const struct stream_stats *x = &s->stats;
+    log_debug(s->args.cfg.log, "stream.done",
+              "dev=%s passes=%" PRIu64 " bytes=%" PRIu64 " gb_per_s=%.2f waited_percent=%.1f "
+              "out_of_order=%" PRIu64 " dropped=%" PRIu64 " model=\"%s\"",
+              s->args.compute->name, x->passes, x->bytes,
+              x->pass_ns ? (double)x->bytes / (double)x->pass_ns : 0,
+              x->pass_ns ? 100.0 * (double)x->wait_ns / (double)x->pass_ns : 0, x->out_of_order,
+              x->dropped, name_of(s));
+}
+
+void stream_close(struct stream *s)
+{
+    if (!s)
+        return;
+    if (s->stats.passes && s->slots)
+        report(s);
+    for (uint32_t k = 0; k < s->cut.lanes; k++)
+        dev_stream_free(s->lane[k]); /* waits */
+    stage_close(s);
+    for (uint32_t i = 0; i < s->slots; i++)
+        close_slot(s, &s->slot[i]);
+    stream_cut_release(&s->cut);
+    if (s->args.on_close)
+        s->args.on_close(s->args.close_user);
+    free(s);
+}

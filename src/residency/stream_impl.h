@@ -1,0 +1,147 @@
+/* stream_impl: what the files of the streaming engine share. */
+#ifndef RESIDENCY_STREAM_IMPL_H
+#define RESIDENCY_STREAM_IMPL_H
+
+#include "base/arena.h"
+#include "residency/stream.h"
+
+#include <pthread.h>
+
+#define STREAM_NONE UINT32_MAX
+
+/* ---- stream_runs.c: what travels together; constant once it is cut ---- */
+
+struct stream_copy {
+    uint64_t src; /* in the donor's space, or a host pointer */
+    size_t dst;   /* offset in the slot */
+    size_t n;
+};
+
+struct stream_run {
+    struct device *dev;    /* the donor */
+    bool host;             /* its memory is host memory, by pointer */
+    bool staged;           /* goes through staging */
+    uint32_t lane;         /* index in cut.lane */
+    uint32_t first, items; /* its first item, how many it has; resident ones lie between them */
+    uint32_t copy, copies; /* cut.copy[copy .. copy+copies), ascending in the slot */
+    size_t span;           /* of the slot */
+    size_t bytes;          /* of its copies */
+};
+
+struct stream_place {
+    uint32_t run; /* STREAM_NONE: read where it is */
+    size_t off;   /* in the slot */
+};
+
+struct stream_cut {
+    struct arena mem;
+    struct stream_run *run;
+    uint32_t runs;
+    struct stream_copy *copy;
+    struct stream_place *place;               /* by item */
+    struct device *lane[STREAM_LANES_MAX];    /* donor; NULL: host memory */
+    struct device *lane_on[STREAM_LANES_MAX]; /* whose stream its copies are queued on */
+    uint32_t lanes;
+    size_t span;          /* largest of a run */
+    uint64_t bytes;       /* of all runs */
+    size_t staged;        /* bytes of the largest staged run; 0: nothing is staged */
+    uint64_t staged_runs; /* how many */
+};
+
+/* run_bytes > 0. Release with stream_cut_release(), also after an error. */
+berth_status stream_cut(const struct stream_args *args, uint64_t run_bytes, struct stream_cut *out,
+                        berth_err *err);
+void stream_cut_release(struct stream_cut *c);
+
+/* ---- the ring ---- */
+
+struct stream_slot {
+    struct dev_mem mem;
+    struct dev_event *drained;  /* of the compute device */
+    struct dev_event **filled;  /* by lane */
+    uint32_t run;               /* STREAM_NONE: free */
+    uint32_t lane;              /* that wrote it last; STREAM_NONE: nobody yet */
+    uint64_t serial;            /* of this filling; never used twice */
+    uint32_t left;              /* items of the run that were not released yet */
+    uint32_t held;              /* acquires without a release */
+    size_t copied;              /* bytes queued */
+    bool drain;                 /* its last readers are marked by drained, nobody waited for it */
+    bool open;                  /* written since filled[lane] was recorded */
+    bool ready;                 /* every copy is queued and filled[lane] recorded */
+    bool touched;               /* acquired since it was filled */
+    bool waited;                /* the compute stream is behind filled */
+    uint32_t stage_copy;        /* staged runs: where the next chunk begins, in run->copies */
+    size_t stage_off, stage_to; /* and in that copy; bytes not handed to a loader yet */
+};
+
+/* ---- staging: stream_stage.c ---- */
+
+struct stage_chunk { /* what one staging buffer is filled with */
+    uint32_t slot, run;
+    uint64_t serial; /* of the slot's filling: a chunk of an older one is thrown away */
+    uint32_t copy;   /* begins here ... */
+    size_t off;      /* ... at this byte of it */
+    size_t n;
+};
+
+struct stream_stage { /* chunk k goes through buffer k % bufs. Owner: executor, except under lock */
+    struct dev_host mem;
+    size_t buf_n; /* bytes of a buffer */
+    unsigned bufs;
+    struct dev_event *copied[STREAM_STAGE_MAX]; /* the copies that read the buffer are done */
+    bool copying[STREAM_STAGE_MAX];             /* copied was recorded and not seen complete */
+    struct stage_chunk chunk[STREAM_STAGE_MAX]; /* the loader's between posted and loaded */
+    uint64_t issued;                            /* chunks whose copies were queued */
+    const struct stream_cut *cut;               /* constant */
+    pthread_t thread[STREAM_LOADERS_MAX];
+    unsigned threads;
+    bool made; /* lock and conditions are */
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    /* under lock; `posted` is written by the executor only, which may read it without */
+    uint64_t posted, taken;
+    bool loaded[STREAM_STAGE_MAX];
+    bool stop;
+};
+
+struct stream { /* owner: executor */
+    struct stream_args args;
+    struct stream_cut cut;
+    const struct clock *clock;
+    struct dev_stream *lane[STREAM_LANES_MAX];
+    struct stream_slot *slot;
+    uint32_t slots;
+    uint32_t *run_slot; /* by run: its slot, or STREAM_NONE */
+    uint32_t *held;     /* by item: acquires without a release */
+    uint64_t *done;     /* by item: serial of the filling under which it was released */
+    uint64_t serial;
+    uint32_t next;              /* run to fetch next */
+    uint32_t at;                /* run acquired last */
+    struct dev_stream *compute; /* of the pass; stays set until everything on it is known */
+    bool active;                /* between begin and end */
+    bool broken;                /* a device call failed: what is queued where is not known */
+    uint64_t began;             /* ns */
+    struct stream_stage stage;
+    struct stream_stats stats;
+};
+
+/* "flux: block 'x' (item 3) from cpu to cuda:0", in front of err. Marks the stream broken. */
+berth_status stream_broke(struct stream *s, uint32_t run, berth_err *err);
+/* lane may write to the slot after this. */
+berth_status stream_slot_open(struct stream *s, struct stream_slot *t, uint32_t lane,
+                              berth_err *err);
+/* Every copy of it is queued. */
+berth_status stream_slot_filled(struct stream *s, struct stream_slot *t, berth_err *err);
+/* How far ahead of the run acquired last, in cyclic order. */
+uint32_t stream_distance(const struct stream *s, uint32_t run);
+
+berth_status stage_open(struct stream *s, berth_err *err); /* stage_close() after an error too */
+void stage_close(struct stream *s); /* pre: the copies that read staging are done */
+/* Queues what is loaded, hands out what can be loaded. Does not wait. */
+berth_status stage_pump(struct stream *s, berth_err *err);
+/* Until slot t is ready. pre: its run is the one acquired last. */
+berth_status stage_finish(struct stream *s, struct stream_slot *t, berth_err *err);
+/* Forgets everything on its way. pre: the copies that read staging are done. */
+void stage_reset(struct stream *s);
+
+#endif
