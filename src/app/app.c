@@ -138,3 +138,22 @@ bool app_args(struct app *a, const struct command *c, const struct opt *opt, siz
         *code = APP_USAGE;
     return !*code;
 }
+
+_Static_assert((int)LOG_DEBUG == (int)BERTH_LOG_DEBUG && (int)LOG_OFF == (int)BERTH_LOG_OFF,
+               "the library's log levels and base/log.h are one list");
+
+static void forward_log(void *user, berth_log_level level, uint64_t wall_ns, const char *event,
+                        const char *text)
+{
+    const struct log *l = user;
+    l->write(l->user, (enum log_level)level, wall_ns, event, text);
+}
+
+berth_status app_ctx_new(struct app *a, const char *devices, berth_ctx **out, berth_err *err)
+{
+    const berth_config cfg = { .devices = devices,
+                               .log = forward_log,
+                               .log_user = &a->log,
+                               .log_level = (berth_log_level)a->log.level };
+    return berth_ctx_new(&cfg, out, err);
+}

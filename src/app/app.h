@@ -11,8 +11,8 @@
  *          until the JSON text is whole: both may share a terminal.
  * Adding   cmd_<x>.c with `const struct command command_<x>` and a line in commands.def.
  * Files    main.c finds the command, and is help; app.c what commands share; args.c options;
- *          term.c terminals; jsonout.c JSON; signals.c; cmd_*.c one command each; inspect_*.c the
- *          pieces of inspect. */
+ *          term.c terminals; jsonout.c JSON; signals.c; cmd_*.c one command each; inspect_*.c and
+ *          plan_*.c the pieces of those two. */
 #ifndef APP_APP_H
 #define APP_APP_H
 
@@ -78,6 +78,9 @@ void app_globals(struct app *a, struct app_globals *g, bool with_version);
 /* From log_level and log_json; called again after every reading of options. False: no such level,
  * and it was complained about. */
 bool app_log_setup(struct app *a);
+
+/* berth_ctx_new() that logs where the command does; a outlives the context. */
+berth_status app_ctx_new(struct app *a, const char *devices, berth_ctx **out, berth_err *err);
 
 /* signals.c: SIGINT, SIGTERM and SIGHUP as a flag that long work looks at. */
 const atomic_bool *signals_watch(void); /* from here on they no longer end the process */

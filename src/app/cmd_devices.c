@@ -146,25 +146,11 @@ static int refuse(struct app *a, const berth_err *err)
     return app_fail(a, &said);
 }
 
-_Static_assert((int)LOG_DEBUG == (int)BERTH_LOG_DEBUG && (int)LOG_OFF == (int)BERTH_LOG_OFF,
-               "the library's log levels and base/log.h are one list");
-
-static void forward_log(void *user, berth_log_level level, uint64_t wall_ns, const char *event,
-                        const char *text)
-{
-    const struct log *l = user;
-    l->write(l->user, (enum log_level)level, wall_ns, event, text);
-}
-
 static int list_real(struct app *a, const char *devices)
 {
-    const berth_config cfg = { .devices = devices,
-                               .log = forward_log,
-                               .log_user = &a->log,
-                               .log_level = (berth_log_level)a->log.level };
     berth_ctx *ctx;
     berth_err err;
-    if (berth_ctx_new(&cfg, &ctx, &err))
+    if (app_ctx_new(a, devices, &ctx, &err))
         return refuse(a, &err);
     size_t n = berth_ctx_device_count(ctx);
     berth_device_info *at = calloc(n ? n : 1, sizeof *at);
