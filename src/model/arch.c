@@ -45,6 +45,20 @@ bool arch_has_part(const struct weights *w, const char *prefix, const struct arc
     return n > 0 && (size_t)n < sizeof full && part->family->detect(w, full);
 }
 
+size_t arch_part_of(const struct arch *arch, const char *block, size_t n, size_t *rest)
+{
+    size_t i = 0, at = 0;
+    for (; i < arch->parts; i++) {
+        size_t len = strlen(arch->part[i].prefix);
+        at = n < len ? n : len; /* the prefix, or all of it but the dot */
+        if (at + 1 >= len && memcmp(block, arch->part[i].prefix, at) == 0)
+            break;
+    }
+    if (rest)
+        *rest = i < arch->parts ? at : 0;
+    return i;
+}
+
 bool arch_ends_with(const char *name, size_t n, const char *word)
 {
     size_t len = strlen(word);

@@ -53,6 +53,9 @@ const struct arch *arch_at(size_t i);
 const struct arch *arch_detect(const struct weights *w, const char *prefix);
 /* Is that part of the file there, and of that family? */
 bool arch_has_part(const struct weights *w, const char *prefix, const struct arch_part *part);
+/* Index of the part a block is of, or arch->parts; *rest (may be NULL): where its name inside of the
+ * part begins. Tensors right below a prefix make a block called like the prefix without its dot. */
+size_t arch_part_of(const struct arch *arch, const char *block, size_t n, size_t *rest);
 
 /* ---- for families ---- */
 

@@ -5,8 +5,6 @@
  * difference between the two tables. */
 #include "model/arch.h"
 
-#include "base/str.h"
-
 #define PARTS(X, DIFFUSION)                                                                        \
     X("cond_stage_model.", "clip", arch_clip)        /* SD1, SD2 */                                \
     X("conditioner.embedders.0.", "clip", arch_clip) /* SDXL */                                    \
@@ -23,55 +21,29 @@
 static const struct arch_part sd_parts[] = { PARTS(PART, arch_sd_unet) };
 static const struct arch_part flux_parts[] = { PARTS(PART, arch_flux) };
 
-/* Index of the part a block is of, or parts; *rest: its name inside. A block of
- * tensors right below the prefix has the prefix without its dot for a name. */
-static size_t find(const struct arch_part *part, size_t parts, const char *name, size_t n,
-                   size_t *rest)
+static int order_in(const struct arch *arch, const char *a, size_t an, const char *b, size_t bn)
 {
-    for (size_t i = 0; i < parts; i++) {
-        size_t len = strlen(part[i].prefix);
-        if (str_starts(name, n, part[i].prefix)) {
-            *rest = len;
-            return i;
-        }
-        if (n + 1 == len && memcmp(name, part[i].prefix, n) == 0) {
-            *rest = n;
-            return i;
-        }
-    }
-    *rest = 0;
-    return parts;
-}
-
-static int order_in(const struct arch_part *part, size_t parts, const char *a, size_t an,
-                    const char *b, size_t bn)
-{
-    size_t x, y, i = find(part, parts, a, an, &x), k = find(part, parts, b, bn, &y);
+    size_t x, y, i = arch_part_of(arch, a, an, &x), k = arch_part_of(arch, b, bn, &y);
     if (i != k)
         return i < k ? -1 : 1;
-    return i == parts ? 0 : part[i].family->base.order(a + x, an - x, b + y, bn - y);
-}
-
-static bool embedding_in(const struct arch_part *part, size_t parts, const char *block, size_t n)
-{
-    size_t x, i = find(part, parts, block, n, &x);
-    return i < parts && part[i].family->base.embedding &&
-           part[i].family->base.embedding(block + x, n - x);
+    return i == arch->parts ? 0 : arch->part[i].family->base.order(a + x, an - x, b + y, bn - y);
 }
 
 static int sd_order(const char *a, size_t an, const char *b, size_t bn)
 {
-    return order_in(sd_parts, ARRAY_LEN(sd_parts), a, an, b, bn);
+    return order_in(&arch_sd_checkpoint, a, an, b, bn);
 }
 
 static int flux_order(const char *a, size_t an, const char *b, size_t bn)
 {
-    return order_in(flux_parts, ARRAY_LEN(flux_parts), a, an, b, bn);
+    return order_in(&arch_flux_checkpoint, a, an, b, bn);
 }
 
-static bool embedding(const char *block, size_t n) /* no diffusion model has any */
+static bool embedding(const char *block, size_t n) /* no diffusion model has any: one for both */
 {
-    return embedding_in(sd_parts, ARRAY_LEN(sd_parts), block, n);
+    size_t x, i = arch_part_of(&arch_sd_checkpoint, block, n, &x);
+    const struct arch *family = i < arch_sd_checkpoint.parts ? sd_parts[i].family : NULL;
+    return family && family->base.embedding && family->base.embedding(block + x, n - x);
 }
 
 static bool sd_detect(const struct weights *w, const char *prefix)

@@ -6,6 +6,7 @@
 
 static const char *const words[] = {
     /* in front */
+    "embedders",
     "transformer",
     "model",
     "text_model",
@@ -53,7 +54,14 @@ static bool embedding(const char *block, size_t n)
 
 static bool detect(const struct weights *w, const char *prefix)
 {
-    static const char *const lead[] = { "", "transformer.", "model.", "model.transformer." };
+    static const char *const lead[] = { "",
+                                        "transformer.",
+                                        "model.",
+                                        "model.transformer.",
+                                        "embedders.0.transformer.", /* "conditioner." alone */
+                                        "embedders.0.model.",
+                                        "embedders.1.model.",
+                                        "embedders.1.model.transformer." };
     static const char *const key[] = {
         "text_model.encoder.layers.0.layer_norm1.weight",
         "encoder.layers.0.layer_norm1.weight", /* SD1 checkpoints of the first days */

@@ -1,0 +1,301 @@
+/* berth plan: which block of a model would live where. Loads nothing. */
+#include "app/plan.h"
+#include "device/spec.h"
+
+struct options {
+    const char *alloc, *virtual_vram, *donor, *compute, *devices, *layout, *part, *reserve;
+    bool automatic, json;
+};
+
+struct request { /* the options, understood */
+    const struct options *o;
+    struct str text;    /* the allocation string to resolve; empty: auto */
+    struct alloc alloc; /* of text */
+    struct plan_devices devices;
+    enum plan_layout layout;
+    uint64_t reserve;
+    struct str prefix; /* of the part; ends with a dot, or is empty */
+};
+
+/* ---- devices ---- */
+
+static void add_device(struct plan_devices *d, const char *name, uint64_t total, uint64_t budget)
+{
+    struct plan_device *x = &d->at[d->n++];
+    *x = (struct plan_device) { .total = total, .budget = budget, .host = !strcmp(name, "cpu") };
+    snprintf(x->name, sizeof x->name, "%s", name);
+}
+
+_Static_assert(SPEC_MAX <= ALLOC_ENTRIES_MAX, "every device of a spec can be planned for");
+
+/* A logical device is as large as its budget: it cannot have more of the physical one. */
+static berth_status real_devices(struct app *a, struct plan_devices *d, berth_err *err)
+{
+    berth_ctx *ctx;
+    if (app_ctx_new(a, NULL, &ctx, err))
+        return err->code;
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; !s && i < berth_ctx_device_count(ctx) && i < ALLOC_ENTRIES_MAX; i++) {
+        berth_device_info info;
+        s = berth_ctx_device_info(ctx, i, &info, err);
+        if (!s)
+            add_device(d, info.name, strcmp(info.name, info.physical) ? info.budget : info.total,
+                       info.budget);
+    }
+    berth_ctx_free(ctx);
+    return s;
+}
+
+static berth_status hypothetical_devices(const char *text, struct plan_devices *d, berth_err *err)
+{
+    struct spec spec;
+    if (spec_parse(text, strlen(text), true, &spec, err))
+        return err->code;
+    for (size_t i = 0; i < spec.n; i++)
+        add_device(d, spec.entry[i].name.text, spec.entry[i].budget, spec.entry[i].budget);
+    return BERTH_OK;
+}
+
+/* What alloc_resolve() takes when nobody names a device. */
+static const char *default_compute(const struct plan_devices *d)
+{
+    for (size_t i = 0; i < d->n; i++)
+        if (!d->at[i].host)
+            return d->at[i].name;
+    return d->n ? d->at[0].name : "cpu";
+}
+
+/* ---- options ---- */
+
+/* The string that --virtual-vram stands for. */
+static void compose(struct request *r)
+{
+    const struct options *o = r->o;
+    str_addf(&r->text, "#%s;%s;%s", o->compute ? o->compute : default_compute(&r->devices),
+             o->virtual_vram, o->donor ? o->donor : "cpu");
+}
+
+/* Combinations that mean nothing; 0: fine. */
+static int check_usage(struct app *a, const struct options *o)
+{
+    if (!!o->alloc + !!o->virtual_vram + o->automatic > 1)
+        return app_usage(a, "--alloc, --virtual-vram and --auto exclude each other");
+    if (o->donor && !o->virtual_vram)
+        return app_usage(a, "--donor goes with --virtual-vram");
+    if (o->reserve && (o->alloc || o->virtual_vram))
+        return app_usage(a, "--reserve goes with --auto: %s says itself how much goes where",
+                         o->alloc ? "--alloc" : "--virtual-vram");
+    return 0;
+}
+
+/* Mistakes in the text of an option; 0: fine. */
+static int read_options(struct app *a, struct request *r)
+{
+    const struct options *o = r->o;
+    berth_err err;
+    r->reserve = UINT64_MAX;
+    if (o->layout && !plan_layout_parse(o->layout, strlen(o->layout), &r->layout))
+        return app_usage(a, "--layout: '%.80s' is neither spread nor tail", o->layout);
+    if (o->reserve && !str_parse_bytes(o->reserve, strlen(o->reserve), &r->reserve))
+        return app_usage(a, "--reserve: '%.80s' is no size; write 1.5g, 512m or bytes", o->reserve);
+    if (o->part) {
+        str_adds(&r->prefix, o->part);
+        if (o->part[0] && !str_ends(o->part, strlen(o->part), "."))
+            str_addc(&r->prefix, '.');
+    }
+    if (o->devices && hypothetical_devices(o->devices, &r->devices, &err))
+        return app_usage(a, "--devices: %s", err.msg);
+    if (!o->devices && real_devices(a, &r->devices, &err))
+        return app_fail(a, &err);
+    if (o->virtual_vram)
+        compose(r);
+    else if (o->alloc)
+        str_adds(&r->text, o->alloc);
+    if ((o->alloc || o->virtual_vram) && alloc_parse(str_c(&r->text), r->text.n, &r->alloc, &err))
+        return app_usage(a, "%s", err.msg);
+    if (o->alloc && o->compute && r->alloc.compute[0] &&
+        plan_device_find(&r->devices, o->compute, strlen(o->compute)) !=
+            plan_device_find(&r->devices, r->alloc.compute, strlen(r->alloc.compute)))
+        return app_usage(a, "--compute %.80s, but --alloc says #%s", o->compute, r->alloc.compute);
+    return 0;
+}
+
+/* ---- planning ---- */
+
+/* "..., this file has a., b." for somebody who asked for a part that is not there. */
+static berth_status no_such_part(const struct weights *w, berth_err *err)
+{
+    const struct arch *arch = arch_detect(w, NULL);
+    struct str s = { 0 };
+    for (size_t i = 0; arch && i < arch->parts; i++)
+        if (arch_has_part(w, NULL, &arch->part[i]))
+            str_addf(&s, "%s%s", s.n ? ", " : "", arch->part[i].prefix);
+    berth_err said = *err;
+    if (s.n && !s.bad)
+        err_set(err, said.code, "%s; its parts are %s", said.msg, str_c(&s));
+    str_release(&s);
+    return err->code;
+}
+
+static berth_status make_quotas(const struct request *r, const struct blocks *b, struct quotas *q,
+                                berth_err *err)
+{
+    if (r->text.n)
+        return alloc_resolve(&r->alloc, &r->devices, r->o->compute, b->bytes, q, err);
+    return plan_auto(b, &r->devices, r->o->compute, r->reserve, q, err);
+}
+
+static int plan_blocks(struct app *a, const struct request *r, struct planned *x)
+{
+    struct quotas q = { 0 };
+    struct plan p = { 0 };
+    berth_err err;
+    uint64_t start = clock_mono_ns(a->clock);
+    berth_status s = make_quotas(r, x->blocks, &q, &err);
+    if (!s)
+        s = plan_make(x->blocks, &r->devices, &q, r->layout, &p, &err);
+    log_info(&a->log, "plan.make", "blocks=%zu ms=%.3f status=%s", x->blocks->n,
+             (double)(clock_mono_ns(a->clock) - start) * 1e-6, berth_status_name(s));
+    int code = APP_OK;
+    x->plan = &p;
+    if (s)
+        code = app_fail(a, &err);
+    else if (a->json)
+        code = plan_json(a, x);
+    else
+        plan_text(a, x);
+    plan_release(&p);
+    return code;
+}
+
+static int plan_file(struct app *a, const char *path, const struct request *r)
+{
+    struct weights *w;
+    berth_err err;
+    uint64_t start = clock_mono_ns(a->clock);
+    if (weights_open(path, NULL, &w, &err))
+        return app_fail(a, &err);
+    struct planned x = { .file = path, .prefix = str_c(&r->prefix), .weights = w };
+    struct blocks b = { 0 };
+    x.arch = arch_detect(w, x.prefix);
+    x.blocks = &b;
+    berth_status s = blocks_from_weights(w, x.prefix, x.arch ? &x.arch->base : NULL, &b, &err);
+    log_info(&a->log, "plan.open", "tensors=%zu blocks=%zu ms=%.3f arch=%s file=\"%s\"",
+             weights_count(w), b.n, (double)(clock_mono_ns(a->clock) - start) * 1e-6,
+             x.arch ? x.arch->base.name : "-", path);
+    if (s == BERTH_ENOTFOUND)
+        no_such_part(w, &err);
+    if (s && !strstr(err.msg, path))
+        err_add(&err, "%s", path);
+    int code = s ? app_fail(a, &err) : plan_blocks(a, r, &x);
+    blocks_release(&b);
+    weights_close(w);
+    return code;
+}
+
+static int run(struct app *a, int argc, char **argv)
+{
+    struct options o = { 0 };
+    const struct opt opt[] = {
+        { .name = "alloc",
+          .kind = OPT_TEXT,
+          .value = "STRING",
+          .help = "allocation string, see below",
+          .to = &o.alloc },
+        { .name = "virtual-vram",
+          .kind = OPT_TEXT,
+          .value = "GB",
+          .help = "so many GiB of the model go to the donors",
+          .to = &o.virtual_vram },
+        { .name = "donor",
+          .kind = OPT_TEXT,
+          .value = "D[,D]",
+          .help = "devices that take them, first come first filled; default: cpu",
+          .to = &o.donor },
+        { .name = "auto",
+          .help = "fill the compute device, then the others (default)",
+          .to = &o.automatic },
+        { .name = "compute",
+          .kind = OPT_TEXT,
+          .value = "D",
+          .help = "device that computes; default: the first that is not cpu",
+          .to = &o.compute },
+        { .name = "devices",
+          .kind = OPT_TEXT,
+          .value = "SPEC",
+          .help = "plan for a machine that is not here; default: this one",
+          .to = &o.devices },
+        { .name = "layout",
+          .kind = OPT_TEXT,
+          .value = "WORD",
+          .help = "spread (default): evenly over the model; tail: from its end",
+          .to = &o.layout },
+        { .name = "part",
+          .kind = OPT_TEXT,
+          .value = "PREFIX",
+          .help = "only the tensors whose names begin with it",
+          .to = &o.part },
+        { .name = "reserve",
+          .kind = OPT_TEXT,
+          .value = "SIZE",
+          .help = "with --auto: kept free on the compute device; default: 1.19g",
+          .to = &o.reserve },
+        { .name = "json", .help = "print a JSON object", .to = &o.json },
+    };
+    int n, code;
+    if (!app_args(a, &command_plan, opt, ARRAY_LEN(opt), argc, argv, &n, &code))
+        return code;
+    if (!n)
+        return app_usage(a, "which file?");
+    if (n > 1)
+        return app_usage(a, "one file at a time, '%.80s' is too much", argv[1]);
+    struct request *r = calloc(1, sizeof *r); /* too large for a stack that is shared with others */
+    berth_err err;
+    a->json = o.json;
+    if (!r)
+        return app_fail(a, (err_set(&err, BERTH_ENOMEM, "options"), &err));
+    r->o = &o;
+    code = check_usage(a, &o);
+    if (!code)
+        code = read_options(a, r);
+    if (!code && (r->text.bad || r->prefix.bad)) {
+        err_set(&err, BERTH_ENOMEM, "options");
+        code = app_fail(a, &err);
+    }
+    if (!code)
+        code = plan_file(a, argv[0], r);
+    str_release(&r->text);
+    str_release(&r->prefix);
+    free(r);
+    return code;
+}
+
+const struct command command_plan = {
+    .name = "plan",
+    .about = "say where every block of a model would live",
+    .usage = "FILE [--alloc STRING | --virtual-vram GB [--donor D[,D]] | --auto] [OPTION...]",
+    .more = "FILE is a weight file as for inspect. Only its header is read: nothing is loaded.\n\n"
+            "A block is a leaf layer: its weight, bias and scales. Blocks under a ten\n"
+            "thousandth of the model, and tables that turn tokens into vectors, stay on the\n"
+            "compute device. The bytes of a device are met exactly, to within one block.\n\n"
+            "STRING is DEVICE,AMOUNT;... with the device that computes behind a #:\n"
+            "  cuda:0,2.5gb;cuda:1,3g;cpu,*     bytes; * takes the rest\n"
+            "  cuda:0,25%;cpu,75%#cuda:0        weights in percent\n"
+            "  cuda:0,0.5;cpu,0.1               fractions of each device's memory\n"
+            "  #cuda:0;4.0;cuda:1,cpu           what --virtual-vram 4 --donor cuda:1,cpu means\n\n"
+            "SPEC is NAME=SIZE,...: cuda:0=24g,cuda:1=12g,cpu=64g. cpu is host memory.\n\n"
+            "Examples:\n"
+            "  berth plan flux-dev.safetensors --devices cuda:0=12g,cpu=64g\n"
+            "  berth plan flux-dev.safetensors --devices cuda:0=24g,cpu=64g --virtual-vram 10\n"
+            "  berth plan sd15.safetensors --part model.diffusion_model --alloc 'cpu,*'\n\n"
+            "The strips show the model from the first block that runs to the last. A column is\n"
+            "an equal piece of its bytes, the higher the more of it lies on the device; without\n"
+            "UTF-8 in tenths, # for all and . for none.\n\n"
+            "JSON: total_bytes, compute, devices [{device, bytes, blocks, share}], blocks\n"
+            "[{name, bytes, device}] in the order they run, string (the allocation string that\n"
+            "means the same), layout, notes [{warning, text}]. share is of the model. Names of\n"
+            "blocks are without the --part. A failure is {\"error\": {\"code\", \"message\"}}.\n\n"
+            "A plan that cannot be (a device that is not there, more than it holds) is refused\n"
+            "with exit code 1; a text that cannot be understood, with 2.\n",
+    .run = run,
+};
