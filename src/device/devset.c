@@ -156,9 +156,14 @@ static berth_status open_phys(struct devset *set, const struct spec *s,
     return BERTH_OK;
 }
 
+static bool is_host(const struct spec_entry *e, const struct phys *p)
+{
+    return (p->caps & BERTH_CAP_HOST_VISIBLE) && strcmp(e->name.text, p->name) == 0;
+}
+
 /* The entry's budget in bytes; refused when all on this phys together want more than there is. */
-static berth_status budget_of(const struct spec *s, size_t i, struct phys *p, uint64_t *out,
-                              berth_err *err)
+static berth_status budget_of(const struct devset *set, const struct spec *s, size_t i,
+                              struct phys *p, uint64_t *out, berth_err *err)
 {
     uint64_t total, driver_free;
     struct spec_shares sh;
@@ -172,6 +177,17 @@ static berth_status budget_of(const struct spec *s, size_t i, struct phys *p, ui
                        sh.stated, sh.rest ? " and a rest" : "");
     }
     *out = s->entry[i].budget == SPEC_REST ? total - sh.stated : s->entry[i].budget;
+    if (s->entry[i].budget != SPEC_REST || !set->env.host_budget || !is_host(&s->entry[i], p))
+        return BERTH_OK;
+    if (set->env.host_budget > *out) {
+        char want[STR_BYTES_MAX], have[STR_BYTES_MAX];
+        return err_set(err, BERTH_ELIMIT,
+                       "a host budget of %s (%" PRIu64 " bytes), and %s has %s (%" PRIu64
+                       ") for it",
+                       str_bytes(set->env.host_budget, want), set->env.host_budget, p->name,
+                       str_bytes(*out, have), *out);
+    }
+    *out = set->env.host_budget;
     return BERTH_OK;
 }
 
@@ -197,7 +213,7 @@ static berth_status open_entry(struct devset *set, const struct spec *s, size_t 
                               .log = set->env.log,
                               .stress = set->env.stress };
     if (open_phys(set, s, &e->phys, &cfg.phys, err) ||
-        budget_of(s, i, cfg.phys, &cfg.budget, err) ||
+        budget_of(set, s, i, cfg.phys, &cfg.budget, err) ||
         dev_open(&cfg, &set->device[set->devices], err)) {
         char text[SPEC_ENTRY_TEXT_MAX];
         return err_add(err, "devices: entry %s", spec_entry_text(s, i, text));

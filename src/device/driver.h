@@ -46,6 +46,8 @@ struct dev_env {
     const char *root;               /* put before /proc and /sys; NULL: "" */
     const struct null_config *null; /* NULL: defaults */
     bool stress;                    /* every first try for new device memory fails (tests) */
+    uint64_t host_budget; /* of the host's own device (cpu) when the spec gives it no number; 0: all
+                             that is left of its memory */
 };
 
 /* What the devices of one set know of each other. Filled while the set opens, constant then. */

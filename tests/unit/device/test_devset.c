@@ -95,6 +95,46 @@ static void refuses(void **state)
     }
 }
 
+/* A smaller host for the default set, and for a text that leaves its size open. */
+static void host_budget(void **state)
+{
+    static const struct {
+        const char *text; /* NULL: the default set */
+        uint64_t budget, cpu;
+    } cases[] = {
+        { NULL, 4 * GIB, 4 * GIB },
+        { NULL, 16 * GIB, 16 * GIB },
+        { "cpu", 4 * GIB, 4 * GIB },
+        { "cpu=2g", 4 * GIB, 2 * GIB }, /* said is said */
+        { "cpu,cuda:0@cpu=8g", 4 * GIB, 4 * GIB },
+        { "cpu,cuda:0@cpu=8g", 0, 8 * GIB },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct dev_env env = small_machine();
+        struct devset *set;
+        berth_err err = { 0 };
+        env.host_budget = cases[i].budget;
+        assert_ok(cases[i].text ? try_devices(cases[i].text, &env, &set, &err)
+                                : devset_open(NULL, &env, &set, &err),
+                  err);
+        assert_true(device_named(set, "cpu")->budget == cases[i].cpu);
+        if (devset_count(set) > 1 && cases[i].text)
+            assert_true(device_named(set, "cuda:0")->budget == 8 * GIB);
+        devset_close(set);
+    }
+    struct dev_env env = small_machine();
+    struct devset *set;
+    berth_err err = { 0 };
+    env.host_budget = 16 * GIB + 1;
+    assert_fails(devset_open(NULL, &env, &set, &err), err, BERTH_ELIMIT,
+                 "a host budget of 16.0 GiB (17179869185 bytes), and cpu has 16.0 GiB "
+                 "(17179869184) for it");
+    env.host_budget = 9 * GIB;
+    assert_fails(try_devices("cpu,cuda:0@cpu=8g", &env, &set, &err), err, BERTH_ELIMIT,
+                 "cpu has 8.00 GiB (8589934592) for it");
+}
+
 static void finds_by_name(void **state)
 {
     struct dev_env env = small_machine();
@@ -193,6 +233,7 @@ int main(void)
         cmocka_unit_test(opens_in_order),
         cmocka_unit_test(default_is_what_is_there),
         cmocka_unit_test(refuses),
+        cmocka_unit_test(host_budget),
         cmocka_unit_test(finds_by_name),
         cmocka_unit_test(survives_oom),
         cmocka_unit_test(survives_failing_calls),
