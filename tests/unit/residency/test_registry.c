@@ -1,15 +1,46 @@
 /* Handles, anchors, retention, keys: who is alive, and what an open finds again. */
 #include "support/models.h"
+#include "support/oom.h"
 
-static void loads_and_goes(void **state)
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEVICES "cpu=8m,null:0=4m"
+#define SPLIT "null:0,256kb;cpu,*#null:0"
+
+static struct res_model_info info(const struct res_model *m)
+{
+    return res_info(m);
+}
+
+static void states(void **state)
 {
     struct fixture f;
+    berth_err err = { 0 };
+    struct res_block_at at;
     (void)state;
-    fixture_open(&f, "cpu=8m,null:0=4m", NULL);
-    const char *path = model_file("a", 8, 64 << 10);
-    struct res_model *m = model_open(&f, path, "null:0,256kb;cpu,*#null:0", RES_AUTO);
-    struct res_load_result got = model_load(m);
-    assert_int_equal(got.read, 8 * 65536);
+    fixture_open(&f, DEVICES, NULL);
+    struct res_model *m = model_open(&f, model_file("a", 8, 64 << 10), SPLIT, RES_AUTO);
+    assert_int_equal(info(m).state, RES_REGISTERED);
+    assert_int_equal(info(m).resident, 0);
+    assert_int_equal(fixture_in_use(&f, "cpu") + fixture_in_use(&f, "null:0"), 0);
+    assert_fails(res_use_begin(m, &err), err, BERTH_EINVAL, "a#1 is registered");
+    assert_fails(res_block_at(m, 0, &at, &err), err, BERTH_EINVAL, "registered");
+    assert_ok(res_eject(m, &err), err); /* nothing to eject: still registered */
+    assert_int_equal(info(m).state, RES_REGISTERED);
+    model_load(m);
+    assert_int_equal(info(m).state, RES_RESIDENT);
+    assert_int_equal(info(m).resident, 8 * 65536);
+    assert_int_equal(res_bytes_on(m, 1), 4 * 65536);
+    model_intact(m);
+    assert_ok(res_use_begin(m, &err), err);
+    assert_fails(res_eject(m, &err), err, BERTH_EBUSY, "a#1 is in use");
+    res_use_end(m);
+    assert_ok(res_eject(m, &err), err);
+    assert_int_equal(info(m).state, RES_EJECTED);
+    assert_int_equal(fixture_in_use(&f, "cpu") + fixture_in_use(&f, "null:0"), 0);
+    model_load(m);
+    assert_int_equal(info(m).loads, 2);
     model_intact(m);
     fixture_check(&f);
     res_unref(m);
@@ -17,10 +48,340 @@ static void loads_and_goes(void **state)
     fixture_close(&f);
 }
 
+/* What can happen to a model that nobody has a handle on. */
+static void owners(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, DEVICES, NULL);
+    const char *path = model_file("a", 4, 16 << 10);
+    struct res_model *m = model_open(&f, path, SPLIT, RES_KEEP);
+    assert_int_equal(info(m).anchor[RES_ANCHOR_KEEP], 1);
+    model_load(m);
+    res_unref(m);
+    assert_int_equal(res_model_count(f.r), 1); /* its anchor holds it */
+    assert_ptr_equal(res_model_at(f.r, 0), m);
+    assert_ptr_equal(res_model_by_id(f.r, 1), m);
+    res_set_retention(m, RES_AUTO); /* the anchor stays under another reason */
+    assert_int_equal(info(m).anchor[RES_ANCHOR_KEEP], 0);
+    assert_int_equal(info(m).anchor[RES_ANCHOR_SURVIVED], 1);
+    res_anchor(m);
+    res_anchor(m);
+    assert_int_equal(info(m).anchors, 3);
+    res_unanchor(m);
+    assert_int_equal(info(m).anchor[RES_ANCHOR_USER], 1);
+    res_set_retention(m, RES_EJECT);
+    assert_int_equal(res_model_count(f.r), 0);
+
+    m = model_open(&f, path, SPLIT, RES_EJECT); /* a new one: ids are not used twice */
+    assert_int_equal(info(m).id, 2);
+    assert_null(res_model_by_id(f.r, 1));
+    res_anchor(m); /* nobody holds what he throws away */
+    assert_int_equal(info(m).retention, RES_AUTO);
+    res_ref(m);
+    assert_int_equal(info(m).handles, 2);
+    res_unref(m);
+    res_unref(m);
+    assert_int_equal(res_model_count(f.r), 1);
+    res_unanchor(m);
+    assert_int_equal(res_model_count(f.r), 0);
+
+    m = model_open(&f, path, SPLIT, RES_AUTO); /* a use holds it too */
+    model_load(m);
+    assert_ok(res_use_begin(m, &err), err);
+    res_unref(m);
+    assert_int_equal(res_model_count(f.r), 1);
+    model_intact(m);
+    res_use_end(m);
+    assert_int_equal(res_model_count(f.r), 0);
+
+    m = model_open(&f, path, SPLIT, RES_KEEP); /* left to residency_free() */
+    model_load(m);
+    res_unref(m);
+    fixture_close(&f);
+}
+
+static void reattach_reads_and_moves_nothing(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    bool attached;
+    uint64_t before, after;
+    (void)state;
+    fixture_open(&f, DEVICES, NULL);
+    const char *path = model_file("a", 8, 64 << 10);
+    struct res_model *m = model_open(&f, path, SPLIT, RES_KEEP), *again;
+    model_load(m);
+    struct res_block_at at[8];
+    for (size_t i = 0; i < 8; i++)
+        assert_ok(res_block_at(m, i, &at[i], &err), err);
+    assert_ok(res_checksum(m, &before, &err), err);
+    res_unref(m);
+    struct dev_stats cpu = stats_of(devset_at(f.set, 0)), card = stats_of(devset_at(f.set, 1));
+    uint64_t copies = null_calls(devset_at(f.set, 1), NULL_COPY);
+    struct res_metrics was = res_metrics(f.r);
+
+    struct res_open_args args = { .path = path, .plan.alloc = SPLIT };
+    assert_ok(res_open(f.r, &args, &again, &attached, &err), err);
+    assert_true(attached);
+    assert_ptr_equal(again, m);
+    struct res_load_result got = model_load(again);
+    assert_true(got.was_resident && got.read == 0 && got.moved == 0);
+    assert_int_equal(info(m).attached, 1);
+    assert_int_equal(info(m).retention, RES_KEEP); /* auto in an open says nothing */
+    assert_int_equal(res_metrics(f.r).attaches, was.attaches + 1);
+    assert_int_equal(res_metrics(f.r).read_bytes, was.read_bytes);
+    assert_int_equal(res_metrics(f.r).moved_bytes, was.moved_bytes);
+    assert_int_equal(null_calls(devset_at(f.set, 1), NULL_COPY), copies);
+    assert_int_equal(stats_of(devset_at(f.set, 0)).allocs, cpu.allocs);
+    assert_int_equal(stats_of(devset_at(f.set, 1)).allocs, card.allocs);
+    for (size_t i = 0; i < 8; i++) {
+        struct res_block_at now;
+        assert_ok(res_block_at(m, i, &now, &err), err);
+        assert_true(now.addr == at[i].addr && now.device == at[i].device);
+    }
+    assert_ok(res_checksum(m, &after, &err), err);
+    assert_true(before == after);
+
+    args.retention = RES_EJECT; /* an open may change its mind */
+    assert_ok(res_open(f.r, &args, &again, &attached, &err), err);
+    assert_int_equal(info(m).retention, RES_EJECT);
+    assert_int_equal(info(m).anchors, 0);
+    res_unref(again);
+    res_unref(m);
+    assert_int_equal(res_model_count(f.r), 0);
+    fixture_close(&f);
+}
+
+/* Opens that are the same model, and opens that are not. */
+static void keys(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, DEVICES, NULL);
+    const char *path = model_file("a", 4, 16 << 10);
+    char linked[300];
+    snprintf(linked, sizeof linked, "%s", tmp_path("link.safetensors"));
+    assert_int_equal(symlink(path, linked), 0);
+    static const struct {
+        bool link, same;
+        struct res_open_args a;
+    } cases[] = {
+        { false, true, { .plan.alloc = SPLIT } },
+        { true, true, { .plan.alloc = SPLIT, .name = "other", .role = "unet" } },
+        { false, true, { .plan = { .alloc = SPLIT, .compute = "NULL:0" } } },
+        { false, true, { .plan = { .alloc = SPLIT, .compute = "cpu" } } }, /* the suffix wins */
+        { false, true, { .plan = { .alloc = SPLIT, .reserve = 7 } } },
+        { false, false, { .plan.alloc = "null:0,128kb;cpu,*#null:0" } },
+        { false, false, { .plan = { .alloc = SPLIT, .layout = PLAN_TAIL } } },
+        { false, false, { .plan.alloc = SPLIT, .part = "layers.1." } },
+        { false, false, { .plan.alloc = SPLIT, .options = "fp8" } },
+        { false, false, { .plan.alloc = NULL } },
+        { false, false, { .plan = { .alloc = NULL, .compute = "cpu" } } },
+        { false, false, { .plan = { .alloc = NULL, .reserve = 7 } } },
+    };
+    struct res_model *first = model_open(&f, path, SPLIT, RES_AUTO), *other[ARRAY_LEN(cases)];
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct res_open_args a = cases[i].a;
+        a.path = cases[i].link ? linked : path;
+        assert_ok(res_open(f.r, &a, &other[i], NULL, &err), err);
+        if ((other[i] == first) != cases[i].same)
+            fail_msg("case %zu: %s model", i, cases[i].same ? "another" : "the same");
+    }
+    assert_int_equal(res_model_count(f.r), 8);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        res_unref(other[i]);
+    /* The default compute device has one spelling. */
+    struct res_open_args a = { .path = path, .plan.compute = " null:0 " };
+    struct res_model *x, *y;
+    assert_ok(res_open(f.r, &a, &x, NULL, &err), err);
+    a.plan.compute = NULL;
+    assert_ok(res_open(f.r, &a, &y, NULL, &err), err);
+    assert_ptr_equal(x, y);
+    res_unref(x);
+    res_unref(y);
+    res_unref(first);
+    fixture_close(&f);
+}
+
+/* A file that was replaced is another model; the old one goes on living from the old file. */
+static void replaced_file(void **state)
+{
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, DEVICES, NULL);
+    const char *path = model_file("a", 4, 16 << 10);
+    struct res_model *old = model_open(&f, path, SPLIT, RES_AUTO);
+    model_file("a", 6, 16 << 10); /* written beside it and renamed over it */
+    struct res_model *new = model_open(&f, path, SPLIT, RES_AUTO);
+    assert_ptr_not_equal(old, new);
+    assert_int_equal(info(old).blocks, 4);
+    assert_int_equal(info(new).blocks, 6);
+    model_load(old);
+    model_load(new);
+    model_intact(old);
+    model_intact(new);
+    res_unref(old);
+    res_unref(new);
+    fixture_close(&f);
+}
+
+/* Anchored, nobody has a handle, another plan: the same blocks move, nothing is read. */
+static void adopts(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    bool attached;
+    (void)state;
+    fixture_open(&f, DEVICES, NULL);
+    const char *path = model_file("a", 8, 64 << 10);
+    struct res_model *m = model_open(&f, path, "#null:0", RES_KEEP), *got, *other;
+    model_load(m);
+    struct res_open_args args = { .path = path, .plan.alloc = SPLIT };
+    assert_ok(res_open(f.r, &args, &other, &attached, &err), err); /* m is held: a second model */
+    assert_ptr_not_equal(other, m);
+    assert_false(attached);
+    res_unref(other);
+    res_unref(m);
+    uint64_t read = res_metrics(f.r).read_bytes, moved = res_metrics(f.r).moved_bytes;
+    assert_ok(res_open(f.r, &args, &got, &attached, &err), err);
+    assert_true(attached);
+    assert_ptr_equal(got, m);
+    assert_int_equal(res_metrics(f.r).read_bytes, read);
+    assert_int_equal(res_metrics(f.r).moved_bytes, moved + 4 * 65536);
+    assert_int_equal(res_bytes_on(m, 0), 4 * 65536);
+    model_intact(m);
+    struct res_load_result r = model_load(m);
+    assert_true(r.read == 0 && r.moved == 0);
+    assert_int_equal(res_model_count(f.r), 1);
+    res_unref(got);
+    fixture_close(&f);
+}
+
+static void names(void **state)
+{
+    static const struct {
+        const char *file, *want;
+    } cases[] = { { "flux1-dev", "flux1-dev" }, { "v1.5.fp16", "v1.5.fp16" } };
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, DEVICES, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *path = model_file(cases[i].file, 1, 1000);
+        struct res_model *m = model_open(&f, path, NULL, RES_AUTO);
+        assert_string_equal(info(m).name, cases[i].want);
+        assert_string_equal(info(m).path, path);
+        assert_string_equal(info(m).role, "model");
+        assert_string_equal(info(m).part, "");
+        res_unref(m);
+    }
+    char long_name[2000];
+    memset(long_name, 'n', sizeof long_name - 1);
+    long_name[sizeof long_name - 1] = 0;
+    struct res_open_args args = { .path = model_file("a", 1, 1000), .name = long_name };
+    struct res_model *m;
+    assert_ok(res_open(f.r, &args, &m, NULL, &err), err);
+    model_load(m); /* its ledger line is cut and still unique */
+    assert_string_equal(info(m).name, long_name);
+    res_unref(m);
+    fixture_close(&f);
+}
+
+static void refuses(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    struct res_model *m;
+    (void)state;
+    fixture_open(&f, DEVICES, NULL);
+    const char *path = model_file("a", 4, 16 << 10);
+    static const struct {
+        struct res_open_args a;
+        berth_status code;
+        const char *text;
+    } cases[] = {
+        { { .path = "/nowhere/x.safetensors" }, BERTH_ENOTFOUND, "/nowhere/x.safetensors" },
+        { { .plan.alloc = "cuda:9,1gb" }, BERTH_EINVAL, "cuda:9" },
+        { { .plan.compute = "cuda:9" }, BERTH_ENOTFOUND, "there is: cpu, null:0" },
+        { { .part = "nothing." }, BERTH_ENOTFOUND, "nothing." },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct res_open_args a = cases[i].a;
+        a.path = a.path ? a.path : path;
+        assert_fails(res_open(f.r, &a, &m, NULL, &err), err, cases[i].code, cases[i].text);
+        assert_null(m);
+        assert_int_equal(res_model_count(f.r), 0);
+    }
+    struct residency *none;
+    struct res_config cfg = { 0 };
+    assert_fails(residency_new(&cfg, &none, &err), err, BERTH_EINVAL, "without devices");
+    assert_null(none);
+    fixture_close(&f);
+}
+
+static void new_survives_oom(void **state)
+{
+    struct devset *set = open_devices(DEVICES, NULL);
+    berth_status s = BERTH_ENOMEM;
+    (void)state;
+    for (long k = 0; s != BERTH_OK; k++) {
+        struct res_config cfg = { .devices = set };
+        struct residency *r;
+        berth_err err = { 0 };
+        oom_after(k);
+        s = residency_new(&cfg, &r, &err);
+        oom_off();
+        assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && !r && err.msg[0]));
+        residency_free(r);
+    }
+    devset_close(set);
+}
+
+static void open_survives_oom(void **state)
+{
+    const char *path = model_file("a", 4, 16 << 10);
+    for (int adopt = 0; adopt < 2; adopt++) {
+        struct fixture f;
+        berth_status s = BERTH_ENOMEM;
+        (void)state;
+        fixture_open(&f, DEVICES, NULL);
+        if (adopt) { /* anchored with another plan */
+            struct res_model *m = model_open(&f, path, "#null:0", RES_KEEP);
+            model_load(m);
+            res_unref(m);
+        }
+        for (long k = 0; s != BERTH_OK; k++) {
+            struct res_open_args args = { .path = path, .plan.alloc = SPLIT };
+            struct res_model *m;
+            berth_err err = { 0 };
+            oom_after(k);
+            s = res_open(f.r, &args, &m, NULL, &err);
+            oom_off();
+            assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && !m && err.msg[0]));
+            fixture_check(&f);
+            assert_int_equal(res_model_count(f.r), s == BERTH_OK || adopt);
+            res_unref(m);
+        }
+        fixture_close(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loads_and_goes),
+        cmocka_unit_test(states),
+        cmocka_unit_test(owners),
+        cmocka_unit_test(reattach_reads_and_moves_nothing),
+        cmocka_unit_test(keys),
+        cmocka_unit_test(replaced_file),
+        cmocka_unit_test(adopts),
+        cmocka_unit_test(names),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(new_survives_oom),
+        cmocka_unit_test(open_survives_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
