@@ -39,8 +39,8 @@
 
 enum alloc_mode { ALLOC_BYTES, ALLOC_RATIO, ALLOC_FRACTION, ALLOC_VIRTUAL, ALLOC_COMPUTE_ONLY };
 
-/* value = digits / 10^scale, exact; at most 18 digits behind the point, further ones are an error
- * unless they are zeros. */
+/* value = digits / 10^scale, exact; at most 18 digits behind the point and 2^64-1 without it, more are
+ * an error; zeros at the end do not count. */
 struct alloc_num {
     uint64_t digits;
     unsigned scale;

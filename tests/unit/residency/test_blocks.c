@@ -1,0 +1,286 @@
+/* From the tensors of a file to blocks: names, order, roles, memory layout, limits. */
+#include "residency/blocks.h"
+#include "support/oom.h"
+#include "support/test.h"
+#include "support/tmp.h"
+
+static berth_status fill(void *user, size_t i, uint64_t off, void *dst, size_t n, berth_err *err)
+{
+    (void)user, (void)i, (void)off, (void)err;
+    memset(dst, 0, n);
+    return BERTH_OK;
+}
+
+static struct weights *open_file(const char *name, const struct weights_spec *spec, size_t n)
+{
+    struct weights *w;
+    berth_err err = { 0 };
+    const char *path = tmp_path(name);
+    struct weights_write_args args = {
+        .format = "safetensors", .path = path, .spec = spec, .count = n, .fill = fill
+    };
+    assert_ok(weights_write(&args, &err), err);
+    assert_ok(weights_open(path, NULL, &w, &err), err);
+    return w;
+}
+
+#define V(n)                                                                                       \
+    {                                                                                              \
+        1,                                                                                         \
+        {                                                                                          \
+            n                                                                                      \
+        }                                                                                          \
+    }
+#define M(a, b)                                                                                    \
+    {                                                                                              \
+        2,                                                                                         \
+        {                                                                                          \
+            a, b                                                                                   \
+        }                                                                                          \
+    }
+
+static const struct weights_spec mixed[] = {
+    { "part.out.weight", DT_U8, M(10, 30) },
+    { "part.emb.weight", DT_U8, M(100, 10) },
+    { "part.in.bias", DT_U8, V(7) },
+    { "part.in.weight", DT_U8, M(16, 16) },
+    { "part.conv.0.weight", DT_F16, { 4, { 2, 2, 3, 3 } } },
+    { "part.norm.weight", DT_F32, V(5) },
+    { "part.out.bias", DT_U8, V(3) },
+    { "part.in.weight_scale", DT_F32, { 0, { 0 } } },
+    { "part.out.scale", DT_U8, M(0, 4) }, /* no bytes */
+    { "part.alone", DT_U8, M(2, 2) },
+    { "part.mod.table", DT_U8, V(9) },
+    { "other.x.weight", DT_U8, V(1) },
+};
+
+static const struct block *find(const struct blocks *b, const char *name)
+{
+    for (size_t i = 0; i < b->n; i++)
+        if (strcmp(b->at[i].name, name) == 0)
+            return &b->at[i];
+    fail_msg("no block %s", name);
+    return NULL;
+}
+
+static void assert_names(const struct blocks *b, const char *const *name, size_t n)
+{
+    assert_int_equal(b->n, n);
+    for (size_t i = 0; i < n; i++) {
+        assert_string_equal(b->at[i].name, name[i]);
+        assert_int_equal(b->at[i].name_len, strlen(name[i]));
+    }
+}
+
+static void groups_by_name_in_file_order(void **state)
+{
+    (void)state;
+    struct weights *w = open_file("a.safetensors", mixed, ARRAY_LEN(mixed));
+    struct blocks b;
+    berth_err err = { 0 };
+    assert_ok(blocks_from_weights(w, "part.", NULL, &b, &err), err);
+    static const char *const names[] = { "out", "emb", "in", "conv.0", "norm", "alone", "mod" };
+    assert_names(&b, names, ARRAY_LEN(names));
+    assert_int_equal(b.tensors, 11);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < b.n; i++)
+        sum += b.at[i].bytes;
+    assert_int_equal(sum, b.bytes);
+    assert_int_equal(b.bytes, weights_data_bytes(w) - 1);
+    assert_int_equal(find(&b, "out")->bytes, 303);
+    assert_int_equal(find(&b, "out")->n, 3);
+    assert_int_equal(find(&b, "in")->bytes, 7 + 256 + 4);
+    assert_int_equal(find(&b, "in")->kind, BLOCK_LINEAR);
+    assert_int_equal(find(&b, "emb")->kind, BLOCK_LINEAR); /* nobody said more */
+    assert_int_equal(find(&b, "conv.0")->kind, BLOCK_CONV);
+    assert_int_equal(find(&b, "norm")->kind, BLOCK_NORM);
+    assert_int_equal(find(&b, "alone")->kind, BLOCK_OTHER);
+    assert_int_equal(find(&b, "mod")->kind, BLOCK_OTHER);
+    assert_string_equal(block_kind_name(BLOCK_CONV), "Conv");
+    blocks_release(&b);
+
+    assert_ok(blocks_from_weights(w, NULL, NULL, &b, &err), err);
+    assert_int_equal(b.n, 8); /* "part" has tensor alone only */
+    assert_int_equal(find(&b, "part")->bytes, 4);
+    blocks_release(&b);
+    assert_fails(blocks_from_weights(w, "nobody.", NULL, &b, &err), err, BERTH_ENOTFOUND,
+                 "'nobody.'");
+    assert_int_equal(b.n, 0);
+    blocks_release(&b);
+    weights_close(w);
+}
+
+static void tensors_lie_aligned_in_their_block(void **state)
+{
+    (void)state;
+    struct weights *w = open_file("b.safetensors", mixed, ARRAY_LEN(mixed));
+    struct blocks b;
+    berth_err err = { 0 };
+    assert_ok(blocks_from_weights(w, "part.", NULL, &b, &err), err);
+    uint32_t first = 0;
+    for (size_t i = 0; i < b.n; i++) {
+        const struct block *k = &b.at[i];
+        uint64_t end = 0, bytes = 0;
+        assert_int_equal(k->first, first);
+        for (uint32_t t = k->first; t < k->first + k->n; t++) {
+            assert_int_equal(b.tensor[t].off % BLOCK_ALIGN, 0);
+            assert_true(b.tensor[t].off >= end && b.tensor[t].off < end + BLOCK_ALIGN);
+            assert_int_equal(b.tensor[t].bytes, b.tensor[t].entry->size);
+            assert_memory_equal(b.tensor[t].entry->name + 5, k->name, k->name_len);
+            end = b.tensor[t].off + b.tensor[t].bytes;
+            bytes += b.tensor[t].bytes;
+        }
+        assert_int_equal(k->span, end);
+        assert_int_equal(k->bytes, bytes);
+        first += k->n;
+    }
+    assert_int_equal(first, b.tensors);
+    assert_int_equal(find(&b, "in")->span, 256 + 256 + 4);
+    blocks_release(&b);
+    weights_close(w);
+}
+
+static void a_tensor_without_a_dot_is_a_block(void **state)
+{
+    (void)state;
+    static const struct weights_spec spec[] = {
+        { "cls", DT_U8, V(5) },
+        { "pos", DT_U8, V(6) },
+        { "cls.more", DT_U8, V(7) },
+        { ".weight", DT_U8, M(2, 4) },
+    };
+    struct weights *w = open_file("c.safetensors", spec, ARRAY_LEN(spec));
+    struct blocks b;
+    berth_err err = { 0 };
+    assert_ok(blocks_from_weights(w, "", NULL, &b, &err), err);
+    static const char *const names[] = { "cls", "pos", "" };
+    assert_names(&b, names, ARRAY_LEN(names));
+    assert_int_equal(b.at[0].bytes, 12); /* names stay unique */
+    assert_int_equal(b.at[2].bytes, 8);
+    blocks_release(&b);
+    weights_close(w);
+}
+
+static bool is_emb(const char *s, size_t n)
+{
+    return n == 3 && memcmp(s, "emb", 3) == 0;
+}
+
+static int rank_of(const char *s)
+{
+    return strcmp(s, "in") == 0 ? 0 : strcmp(s, "out") == 0 ? 2 : 1;
+}
+
+static int in_first_out_last(const char *a, size_t an, const char *b, size_t bn)
+{
+    assert_int_equal(strlen(a), an); /* they may be used as strings */
+    assert_int_equal(strlen(b), bn);
+    return rank_of(a) - rank_of(b);
+}
+
+static const struct block_arch arch = { "test", "", is_emb, in_first_out_last };
+
+static void an_architecture_orders_and_protects(void **state)
+{
+    (void)state;
+    struct weights *w = open_file("d.safetensors", mixed, ARRAY_LEN(mixed));
+    struct blocks b;
+    berth_err err = { 0 };
+    assert_ok(blocks_from_weights(w, "part.", &arch, &b, &err), err);
+    static const char *const names[] = { "in", "emb", "conv.0", "norm", "alone", "mod", "out" };
+    assert_names(&b, names, ARRAY_LEN(names)); /* those of the same rank in file order */
+    for (size_t i = 0; i < b.n; i++)
+        assert_int_equal(b.at[i].embedding, i == 1);
+    assert_int_equal(b.at[1].kind, BLOCK_EMBEDDING);
+    assert_string_equal(b.tensor[b.at[0].first].entry->name, "part.in.bias");
+    blocks_release(&b);
+    weights_close(w);
+}
+
+static int by_last_digit(const char *a, size_t an, const char *b, size_t bn)
+{
+    return a[an - 1] - b[bn - 1];
+}
+
+static void sorting_is_stable(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    static struct weights_spec spec[N];
+    static char name[N][24];
+    for (int i = 0; i < N; i++) {
+        snprintf(name[i], sizeof name[i], "b%03d.weight", i);
+        spec[i] = (struct weights_spec) { name[i], DT_U8, V(1) };
+    }
+    struct weights *w = open_file("e.safetensors", spec, N);
+    struct blocks b;
+    berth_err err = { 0 };
+    const struct block_arch last = { .order = by_last_digit };
+    assert_ok(blocks_from_weights(w, NULL, &last, &b, &err), err);
+    assert_int_equal(b.n, N);
+    for (int i = 0; i < N; i++) {
+        char want[16];
+        snprintf(want, sizeof want, "b%03d", i % (N / 10) * 10 + i / (N / 10));
+        assert_string_equal(b.at[i].name, want);
+    }
+    blocks_release(&b);
+    weights_close(w);
+}
+
+static void lists_made_by_hand(void **state)
+{
+    (void)state;
+    struct block_spec spec[] = { { "a", 1000, false }, { "b", 0, false }, { "e", 300, true } };
+    struct blocks b;
+    berth_err err = { 0 };
+    assert_ok(blocks_from_specs(spec, 3, &b, &err), err);
+    assert_int_equal(b.bytes, 1300);
+    assert_int_equal(b.at[2].kind, BLOCK_EMBEDDING);
+    assert_int_equal(b.at[0].span, 1000);
+    assert_null(b.tensor[b.at[2].first].entry);
+    assert_int_equal(b.tensor[b.at[2].first].bytes, 300);
+    blocks_release(&b);
+    blocks_release(&b);
+    assert_ok(blocks_from_specs(NULL, 0, &b, &err), err);
+    blocks_release(&b);
+    spec[1].bytes = UINT64_MAX - 500;
+    assert_fails(blocks_from_specs(spec, 3, &b, &err), err, BERTH_ELIMIT, "block 'b'");
+    blocks_release(&b);
+}
+
+static void survives_oom(void **state)
+{
+    (void)state;
+    struct weights *w = open_file("f.safetensors", mixed, ARRAY_LEN(mixed));
+    const struct block_spec spec[] = { { "a", 1000, false } };
+    for (int which = 0; which < 2; which++) {
+        berth_status s = BERTH_ENOMEM;
+        long tries = 0;
+        for (; s; tries++) {
+            struct blocks b;
+            berth_err err = { 0 };
+            oom_after(tries);
+            s = which ? blocks_from_specs(spec, 1, &b, &err)
+                      : blocks_from_weights(w, "part.", &arch, &b, &err);
+            oom_off();
+            assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && err.msg[0] && !b.n && !b.mem.head));
+            blocks_release(&b);
+        }
+        assert_true(tries > 1);
+    }
+    weights_close(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_by_name_in_file_order),
+        cmocka_unit_test(tensors_lie_aligned_in_their_block),
+        cmocka_unit_test(a_tensor_without_a_dot_is_a_block),
+        cmocka_unit_test(an_architecture_orders_and_protects),
+        cmocka_unit_test(sorting_is_stable),
+        cmocka_unit_test(lists_made_by_hand),
+        cmocka_unit_test(survives_oom),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
