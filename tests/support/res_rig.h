@@ -44,7 +44,8 @@ static inline void rig_reset(void *user) /* what an executor does: forget every 
         g->at_reset(g);
 }
 
-/* env may be NULL. cfg: its devices, log and reset are filled in here; may be NULL. */
+/* env may be NULL. cfg (may be NULL): its devices, log and reset are filled in here; pressure is off
+ * unless it has a percentage, a negative one being the registry's default. */
 static inline struct rig *rig_open(const char *devices, const struct dev_env *env,
                                    const struct res_config *cfg)
 {
@@ -58,6 +59,8 @@ static inline struct rig *rig_open(const char *devices, const struct dev_env *en
     own.log = &g->log;
     own.reset = rig_reset;
     own.reset_user = g;
+    if (!(own.pressure_percent > 0)) /* how full the machine is does not matter to most tests */
+        own.pressure_percent = own.pressure_percent < 0 ? 0 : 101;
     assert_ok(residency_new(&own, &g->r, &err), err);
     return g;
 }

@@ -1,0 +1,657 @@
+/* The free flow: the table row by row, selectors, what a dry run promises, what goes wrong half way,
+ * and frees that wait for a prompt. */
+#include "support/oom.h"
+#include "support/res_rig.h"
+
+#include "base/json.h"
+
+#include <pthread.h>
+
+#define DEVICES "cpu=256m,null:0=64m,null:1=64m"
+#define SIZE MIB /* of every model */
+#define BLOCKS 4
+
+static struct rig_model tiny(const char *name, const char *device, enum res_retention retention)
+{
+    char file[32];
+    snprintf(file, sizeof file, "%s.safetensors", name);
+    return (struct rig_model) { rig_file(file, BLOCKS, SIZE), NULL, device, retention };
+}
+
+static enum res_retention retention_of(char c)
+{
+    return c == 'k' ? RES_KEEP : c == 'e' ? RES_EJECT : RES_AUTO;
+}
+
+/* ---- the table ---- */
+
+struct row {
+    const char *models; /* k, e, a: retention of each; upper case: in use */
+    struct res_free_args args;
+    bool unload_kept; /* free_when_unflagged = unload */
+    const char *want; /* g goes, - stays, b stays because it is in use */
+};
+
+static const struct row table[] = {
+    { "ekk", { .unload_models = true }, false, "g--" },
+    { "ekk", { .free_memory = true }, false, "g--" },
+    { "kk", { .unload_models = true, .free_memory = true }, false, "--" },
+    { "eaa", { .unload_models = true }, false, "g--" },
+    { "aa", { .unload_models = true }, false, "gg" },
+    { "ka", { .free_memory = true }, false, "-g" },
+    { "ka", { .free_memory = true }, true, "gg" },
+    { "eka", { .free_memory = true }, true, "g--" },
+    { "eka", { .unload_models = true, .force = true }, false, "ggg" },
+    { "eka", { .force = true }, false, "ggg" },
+    { "kk", { .free_memory = true, .force = true }, false, "gg" },
+    { "eka", { .automatic = true }, false, "g--" },
+    { "ka", { .automatic = true }, false, "--" },
+    { "ka", { .automatic = true }, true, "--" },
+    { "eka", { 0 }, false, "---" },
+    { "Eka", { .unload_models = true }, false, "b--" },
+    { "eA", { .unload_models = true }, false, "g-" },
+    { "aA", { .unload_models = true }, false, "gb" },
+    { "AKE", { .force = true }, false, "bbb" },
+    { "eka", { .unload_models = true, .tiers = RES_TIER_IDLE }, false, "---" },
+    { "eka", { .force = true, .tiers = RES_TIER_IDLE | RES_TIER_STAGING }, false, "---" },
+    { "eka", { .unload_models = true, .tiers = RES_TIER_WEIGHTS }, false, "g--" },
+    { "", { .free_memory = true, .force = true }, false, "" },
+};
+
+static void check_row(const struct row *t, size_t number)
+{
+    static const char *const names[] = { "m0", "m1", "m2" };
+    struct res_config cfg = { .when_unflagged =
+                                  t->unload_kept ? RES_UNFLAGGED_UNLOAD : RES_UNFLAGGED_KEEP };
+    struct rig *g = rig_open(DEVICES, NULL, &cfg);
+    struct res_model *m[3];
+    berth_err err = { 0 };
+    size_t n = strlen(t->models);
+    for (size_t i = 0; i < n; i++) {
+        bool used = t->models[i] < 'a';
+        m[i] = rig_load(
+            g,
+            tiny(names[i], i % 2 ? "null:1" : "null:0", retention_of((char)(t->models[i] | 0x20))),
+            NULL, NULL);
+        if (used)
+            assert_ok(res_use_begin(m[i], &err), err);
+    }
+    bool no_weights = t->args.tiers && !(t->args.tiers & RES_TIER_WEIGHTS);
+    struct res_receipt x = rig_free(g, t->args);
+    assert_int_equal(x.models, n);
+    for (size_t i = 0; i < n; i++) {
+        const struct res_receipt_model *line = line_of(&x, names[i]);
+        char got = line->verdict == RES_KEPT ? '-' : line->verdict == RES_BUSY ? 'b' : 'g';
+        if (got != t->want[i])
+            fail_msg("row %zu '%s': model %zu is %s (%s)", number, t->models, i,
+                     res_verdict_name(line->verdict), line->why);
+        assert_true(line->bytes == SIZE && line->why[0] && !line->read && !line->moved);
+        struct res_model *now = res_model_by_id(g->r, line->id);
+        if (got != 'g') { /* alive, and an auto one was anchored if models were asked for */
+            assert_ptr_equal(now, m[i]);
+            assert_int_equal(res_info(now).state, RES_RESIDENT);
+            bool asked =
+                t->args.unload_models || t->args.free_memory || t->args.force || t->args.automatic;
+            if (res_info(now).retention == RES_AUTO)
+                assert_int_equal(res_info(now).anchor[RES_ANCHOR_SURVIVED], asked);
+        } else if (now) { /* somebody still has a handle: known, without bytes */
+            assert_int_equal(res_info(now).state, RES_EJECTED);
+            assert_false(t->args.free_memory);
+        }
+    }
+    struct device *null0 = device_named(g->set, "null:0");
+    if (!(t->args.tiers && !(t->args.tiers & RES_TIER_IDLE)))
+        assert_int_equal(stats_of(null0).idle, 0);
+    else
+        assert_true(stats_of(null0).idle > 0); /* not trimmed */
+    assert_int_equal(g->resets, t->args.free_memory);
+    assert_int_equal(g->errors, 0);
+    assert_true(!no_weights || res_metrics(g->r).ejects == 0);
+    res_receipt_release(&x);
+    for (size_t i = 0; i < n; i++)
+        if (t->models[i] < 'a')
+            res_use_end(m[i]);
+    rig_close(g);
+}
+
+static void the_table_row_by_row(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        check_row(&table[i], i);
+}
+
+/* ---- selectors ---- */
+
+static void models_by_name_and_number(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct res_model *a = rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
+    struct res_model *b = rig_load(g, tiny("m1", "null:0", RES_KEEP), NULL, NULL);
+    struct res_model *c = rig_load(g, tiny("m2", "null:1", RES_AUTO), NULL, NULL);
+    struct res_receipt x;
+    char id[24], both[64];
+    const char *who[] = { "m0", "m1" };
+    (void)state;
+    x = rig_free(g, (struct res_free_args) { .models = who, .models_n = 2 });
+    assert_verdict(&x, "m0", RES_EJECTED_BY_FREE, "asked for by name");
+    assert_verdict(&x, "m1", RES_KEPT, "keep_loaded");
+    assert_verdict(&x, "m2", RES_KEPT, "not selected");
+    assert_int_equal(res_info(a).state, RES_EJECTED); /* its handle is still there */
+    res_receipt_release(&x);
+
+    snprintf(id, sizeof id, "%llu", (unsigned long long)res_info(c).id);
+    who[0] = id;
+    x = rig_free(g, (struct res_free_args) { .models = who, .models_n = 1 });
+    assert_verdict(&x, "m2", RES_EJECTED_BY_FREE, "asked for by name");
+    res_receipt_release(&x);
+
+    snprintf(both, sizeof both, "m1#%llu", (unsigned long long)res_info(b).id);
+    who[0] = both; /* keep ones only with force */
+    x = rig_free(g, (struct res_free_args) { .models = who, .models_n = 1, .force = true });
+    assert_verdict(&x, "m1", RES_EJECTED_BY_FREE, "force");
+    res_receipt_release(&x);
+    rig_close(g);
+}
+
+static void devices_narrow_the_table(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct res_model *a = rig_load(g, tiny("m0", "null:0", RES_EJECT), NULL, NULL);
+    rig_load(g, tiny("m1", "null:1", RES_AUTO), NULL, NULL);
+    rig_load(g, tiny("m2", "null:0", RES_AUTO), NULL, NULL);
+    const char *where[] = { " NULL:1 " };
+    uint64_t id = res_info(a).id;
+    (void)state;
+    struct res_receipt x = rig_free(
+        g, (struct res_free_args) { .unload_models = true, .devices = where, .devices_n = 1 });
+    assert_verdict(&x, "m1", RES_EJECTED_BY_FREE, "nothing is marked eject"); /* none there is */
+    assert_verdict(&x, "m0", RES_KEPT, "not selected");
+    assert_verdict(&x, "m2", RES_KEPT, "not selected");
+    assert_int_equal(x.devices, 1);
+    assert_string_equal(x.device[0].name, "null:1");
+    assert_true(x.device[0].released >= SIZE);
+    assert_int_equal(stats_of(device_named(g->set, "null:1")).in_use, 0);
+    assert_true(stats_of(device_named(g->set, "null:0")).in_use >= 2 * SIZE);
+    res_receipt_release(&x);
+
+    /* With a reset: m2 is held by an anchor now; nobody holds m0, which is marked. */
+    x = rig_free(g,
+                 (struct res_free_args) { .free_memory = true, .devices = where, .devices_n = 1 });
+    assert_verdict(&x, "m0", RES_EJECTED_BY_FREE, "nobody held it");
+    assert_verdict(&x, "m2", RES_KEPT, "not selected");
+    assert_null(res_model_by_id(g->r, id));
+    assert_int_equal(x.violations, 0);
+    assert_int_equal(res_model_count(g->r), 1);
+    res_receipt_release(&x);
+    rig_close(g);
+}
+
+static void selectors_that_name_nothing(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct res_model *m = rig_load(g, tiny("m0", "null:0", RES_EJECT), NULL, NULL);
+    static const char *const nobody[] = { "m0", "m9" }, *const nowhere[] = { "cuda:3" };
+    static const char *const empty[] = { "" };
+    struct res_receipt x;
+    berth_err err = { 0 };
+    (void)state;
+    struct res_free_args a = { .models = nobody, .models_n = 2 };
+    assert_fails(res_free(g->r, &a, &x, &err), err, BERTH_EINVAL, "'m9'");
+    res_receipt_release(&x);
+    a = (struct res_free_args) { .models = empty, .models_n = 1 };
+    assert_fails(res_free(g->r, &a, NULL, &err), err, BERTH_EINVAL, "''");
+    a = (struct res_free_args) { .force = true, .devices = nowhere, .devices_n = 1 };
+    assert_fails(res_free(g->r, &a, NULL, &err), err, BERTH_EINVAL, "cuda:3");
+    assert_int_equal(res_info(m).state, RES_RESIDENT); /* nothing happened */
+    assert_int_equal(res_metrics(g->r).frees, 0);
+    rig_close(g);
+}
+
+/* ---- dry run ---- */
+
+static void dry_run_changes_nothing_and_tells_the_truth(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct res_model *m[3] = { rig_load(g, tiny("m0", "null:0", RES_EJECT), NULL, NULL),
+                               rig_load(g, tiny("m1", "null:0", RES_AUTO), NULL, NULL),
+                               rig_load(g, tiny("m2", "null:1", RES_KEEP), NULL, NULL) };
+    struct res_model_info before[3], after;
+    struct journal_entry e;
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        before[i] = res_info(m[i]);
+    uint64_t idle = stats_of(device_named(g->set, "null:0")).idle;
+    size_t lines = journal_query(res_journal(g->r), 0, "general", &e, 1, NULL);
+    struct res_receipt dry = rig_free(
+        g, (struct res_free_args) { .free_memory = true, .dry_run = true, .reason = "what if" });
+    for (int i = 0; i < 3; i++) {
+        after = res_info(m[i]);
+        assert_true(after.state == before[i].state && after.retention == before[i].retention);
+        assert_true(after.handles == before[i].handles && after.anchors == before[i].anchors);
+        assert_true(after.resident == before[i].resident && after.last_use == before[i].last_use);
+    }
+    assert_int_equal(g->resets, 0);
+    assert_int_equal(res_metrics(g->r).frees, 0);
+    assert_int_equal(journal_query(res_journal(g->r), 0, "general", &e, 1, NULL), lines);
+    assert_true(stats_of(device_named(g->set, "null:0")).idle == idle);
+    assert_true(dry.dry_run && dry.serial == 0);
+
+    struct res_receipt real = rig_free(g, (struct res_free_args) { .free_memory = true });
+    assert_int_equal(real.serial, 1);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(dry.model[i].verdict, real.model[i].verdict);
+        assert_string_equal(dry.model[i].why, real.model[i].why);
+    }
+    for (size_t d = 1; d < 3; d++) { /* null: what was foretold came true, byte by byte */
+        assert_memory_equal(dry.device[d].before, real.device[d].before,
+                            sizeof dry.device[d].before);
+        assert_memory_equal(dry.device[d].after, real.device[d].after, sizeof dry.device[d].after);
+        assert_true(dry.device[d].released == real.device[d].released);
+    }
+    res_receipt_release(&dry);
+    res_receipt_release(&real);
+    rig_close(g);
+}
+
+/* ---- anchors ---- */
+
+static void a_kept_model_after_force(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct res_model *m = rig_load(g, tiny("m0", "null:0", RES_KEEP), NULL, NULL);
+    struct res_receipt x;
+    berth_err err = { 0 };
+    (void)state;
+    uint64_t sum = checksum_of(m);
+    x = rig_free(g, (struct res_free_args) { .force = true }); /* the cache still has a handle */
+    res_receipt_release(&x);
+    assert_int_equal(res_info(m).state, RES_EJECTED);
+    assert_int_equal(res_info(m).anchor[RES_ANCHOR_KEEP], 1);
+    assert_ok(res_load(m, NULL, NULL, &err), err);
+    assert_true(checksum_of(m) == sum);
+    x = rig_free(g, (struct res_free_args) { .free_memory = true }); /* and is kept again */
+    assert_verdict(&x, "m0", RES_KEPT, "keep_loaded");
+    res_receipt_release(&x);
+    x = rig_free(g, (struct res_free_args) { .force = true }); /* nobody has a handle now */
+    res_receipt_release(&x);
+    assert_int_equal(res_model_count(g->r), 0);
+    rig_close(g);
+}
+
+static void a_model_held_by_request_stays_known(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct res_model *m = rig_load(g, tiny("m0", "null:0", RES_KEEP), NULL, NULL);
+    (void)state;
+    res_anchor(m);
+    struct res_receipt x =
+        rig_free(g, (struct res_free_args) { .free_memory = true, .force = true });
+    res_receipt_release(&x);
+    assert_int_equal(res_model_count(g->r), 1);
+    assert_int_equal(res_info(m).state, RES_EJECTED);
+    res_set_retention(m, RES_EJECT);
+    assert_int_equal(res_model_count(g->r), 0);
+    rig_close(g);
+}
+
+/* ---- trouble half way ---- */
+
+static struct res_model *victim; /* of the callbacks below */
+
+static void move_it(struct rig *g)
+{
+    struct plan_args plan = { .alloc = "null:1,*", .compute = "null:1" };
+    berth_err err = { 0 };
+    (void)g;
+    assert_ok(res_replan(victim, &plan, NULL, &err), err);
+}
+
+static void eject_it(struct rig *g)
+{
+    berth_err err = { 0 };
+    (void)g;
+    assert_ok(res_eject(victim, &err), err);
+}
+
+static void lose_it(struct rig *g)
+{
+    (void)g;
+    res_set_retention(victim, RES_EJECT); /* nobody holds it: gone */
+}
+
+static void who_stays_and_does_not_is_reported(void **state)
+{
+    static void (*const harm[])(struct rig *) = { move_it, eject_it, lose_it };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(harm); i++) {
+        struct rig *g = rig_open(DEVICES, NULL, NULL);
+        struct res_block_at at;
+        struct str json = { 0 };
+        char was[32];
+        berth_err err = { 0 };
+        rig_load(g, tiny("m0", "null:0", RES_EJECT), NULL, NULL);
+        rig_load(g, tiny("m2", "null:0", RES_KEEP), NULL, NULL);
+        victim = rig_load(g, tiny("m1", "null:0", RES_KEEP), NULL, NULL);
+        assert_ok(res_block_at(victim, 0, &at, &err), err);
+        g->at_reset = harm[i];
+        struct res_receipt x = rig_free(g, (struct res_free_args) { .free_memory = true });
+        assert_int_equal(x.violations, 1);
+        const struct res_receipt_violation *v = &x.violation[0];
+        assert_string_equal(v->name, "m1");
+        assert_string_equal(v->step, "reset");
+        assert_true(v->was == at.addr && v->is != at.addr);
+        if (i == 0) {
+            assert_string_equal(v->block, "blocks.0");
+            assert_ok(res_block_at(victim, 0, &at, &err), err);
+            assert_true(v->is == at.addr);
+        } else {
+            assert_int_equal(v->is, 0);
+        }
+        assert_int_equal(res_metrics(g->r).retention_violations, 1);
+        assert_int_equal(g->errors, 1);
+        snprintf(was, sizeof was, "was=0x%llx", (unsigned long long)v->was);
+        assert_non_null(strstr(g->last_error, was));
+        assert_non_null(strstr(g->last_error, "step=reset"));
+        assert_non_null(strstr(g->last_error, "model=\"m1\""));
+        res_receipt_json(&x, &json);
+        assert_non_null(strstr(str_c(&json), "\"step\":\"reset\""));
+        res_receipt_text(&x, &json);
+        assert_non_null(strstr(str_c(&json), "VIOLATION: m1"));
+        str_release(&json);
+        res_receipt_release(&x);
+        rig_close(g);
+    }
+}
+
+static berth_status tried[2];
+
+static void free_again(struct rig *g)
+{
+    struct res_free_args a = { .force = true };
+    struct res_receipt x;
+    berth_err err = { 0 };
+    tried[0] = res_free(g->r, &a, &x, &err);
+    res_receipt_release(&x);
+    res_request_free(g->r, true, false, false);
+    tried[1] = res_settle(g->r, &x, &err);
+    res_receipt_release(&x);
+}
+
+static void no_free_inside_a_free(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct res_receipt x;
+    berth_err err = { 0 };
+    (void)state;
+    rig_load(g, tiny("m0", "null:0", RES_KEEP), NULL, NULL);
+    g->at_reset = free_again;
+    x = rig_free(g, (struct res_free_args) { .free_memory = true });
+    res_receipt_release(&x);
+    assert_int_equal(tried[0], BERTH_EBUSY);
+    assert_int_equal(tried[1], BERTH_EBUSY);
+    assert_int_equal(res_metrics(g->r).frees, 1);
+    assert_int_equal(res_model_count(g->r), 1);
+    assert_true(res_free_requested(g->r)); /* it was not lost */
+    g->at_reset = NULL;
+    assert_ok(res_settle(g->r, &x, &err), err);
+    assert_int_equal(x.serial, 2);
+    res_receipt_release(&x);
+    rig_close(g);
+}
+
+/* Memory that queued work still reads, on both cards; one of them does not answer. */
+static void a_device_in_trouble_does_not_stop_the_others(void **state)
+{
+    static const struct null_config lazy = { .lazy = true };
+    static const struct dev_env env = { .null = &lazy };
+    (void)state;
+    for (int wait = 0; wait < 2; wait++) {
+        struct rig *g = rig_open(DEVICES, &env, NULL);
+        struct dev_stream *s[2];
+        struct dev_event *e[2];
+        struct dev_owner *o[2];
+        berth_err err = { 0 };
+        rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
+        rig_load(g, tiny("m1", "null:1", RES_AUTO), NULL, NULL);
+        for (int i = 0; i < 2; i++) {
+            static uint8_t zero[4096];
+            struct device *d = devset_at(g->set, (size_t)i + 1);
+            s[i] = stream_of(d);
+            e[i] = event_of(d);
+            o[i] = owner_of(d, "step", DEV_ACTIVATIONS);
+            struct dev_mem m = alloc_on(d, o[i], sizeof zero);
+            assert_ok(dev_copy_h2d(s[i], m.addr, zero, sizeof zero, &err), err);
+            assert_ok(dev_event_record(e[i], s[i], &err), err);
+            dev_retire(&m, e[i]);
+        }
+        struct device *sick = devset_at(g->set, 1), *well = devset_at(g->set, 2);
+        null_fail(sick, wait ? NULL_EVENT_SYNC : NULL_EVENT_QUERY, 1);
+        struct res_receipt x =
+            rig_free(g, (struct res_free_args) { .free_memory = true, .wait = wait });
+        assert_int_equal(res_model_count(g->r), 0); /* both models went all the same */
+        assert_int_equal(ledger_bytes(sick, "m"), 0);
+        assert_int_equal(ledger_bytes(well, "m"), 0);
+        assert_int_equal(ledger_bytes(sick, "step"), 4096); /* still read, still booked */
+        assert_int_equal(ledger_bytes(well, "step"), wait ? 0 : 4096);
+        assert_true(x.device[2].after[DEV_ACTIVATIONS] == (wait ? 0 : 4096));
+        assert_true(x.device[1].released > 0 && x.device[2].released > 0);
+        res_receipt_release(&x);
+        for (int i = 0; i < 2; i++) {
+            dev_stream_free(s[i]);
+            assert_ok(dev_drain(devset_at(g->set, (size_t)i + 1), NULL, &err), err);
+            dev_event_free(e[i]);
+            dev_owner_close(o[i]);
+        }
+        rig_close(g);
+    }
+}
+
+static void free_survives_oom(void **state)
+{
+    (void)state;
+    for (long k = 0;; k++) {
+        struct rig *g = rig_open(DEVICES, NULL, NULL);
+        struct res_model *m[2] = { rig_load(g, tiny("m0", "null:0", RES_EJECT), NULL, NULL),
+                                   rig_load(g, tiny("m1", "null:0", RES_AUTO), NULL, NULL) };
+        struct res_free_args a = { .free_memory = true };
+        struct res_receipt x;
+        berth_err err = { 0 };
+        res_request_free(g->r, true, false, false);
+        oom_after(k);
+        berth_status s = k % 2 ? res_free(g->r, &a, &x, &err) : res_settle(g->r, &x, &err);
+        bool whole = oom_seen() <= k;
+        oom_off();
+        if (s) { /* nothing happened, nothing was forgotten */
+            assert_int_equal(s, BERTH_ENOMEM);
+            assert_true(err.msg[0] && x.models == 0);
+            assert_int_equal(res_info(m[0]).state, RES_RESIDENT);
+            assert_int_equal(res_info(m[1]).anchors, 0);
+            assert_true(res_free_requested(g->r));
+            assert_int_equal(g->resets, 0);
+        } else { /* done, if perhaps without a line of the journal */
+            assert_verdict(&x, "m0", RES_EJECTED_BY_FREE, "marked");
+            assert_verdict(&x, "m1", RES_KEPT, "others");
+        }
+        assert_ok(res_check(g->r, &err), err);
+        res_receipt_release(&x);
+        rig_close(g);
+        if (whole && k % 2)
+            break;
+    }
+}
+
+/* ---- the receipt ---- */
+
+static void receipt_as_json_and_text(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct str s = { 0 };
+    json_t *v, *x_models, *device;
+    berth_err err = { 0 };
+    (void)state;
+    rig_load(g, tiny("m0", "null:0", RES_EJECT), NULL, NULL);
+    rig_load(g, tiny("m1", "null:1", RES_AUTO), NULL, NULL);
+    struct res_receipt x =
+        rig_free(g, (struct res_free_args) { .free_memory = true, .reason = "a \"b\"\n" });
+    res_receipt_json(&x, &s);
+    assert_null(strchr(str_c(&s), '\n'));
+    assert_ok(js_parse(s.p, s.n, NULL, &v, &err), err);
+    assert_string_equal(json_string_value(json_object_get(v, "reason")), "a \"b\"\n");
+    assert_int_equal(json_integer_value(json_object_get(v, "serial")), 1);
+    assert_true(json_is_true(json_object_get(v, "free_memory")));
+    assert_true(json_is_true(json_object_get(v, "unload_models"))); /* implied */
+    assert_true(json_is_false(json_object_get(v, "force")));
+    x_models = json_object_get(v, "models");
+    assert_int_equal(json_array_size(x_models), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(x_models, 0), "verdict")),
+                        "ejected");
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(x_models, 1), "bytes")),
+                     SIZE);
+    device = json_array_get(json_object_get(v, "devices"), 1);
+    assert_string_equal(json_string_value(json_object_get(device, "device")), "null:0");
+    assert_true(json_integer_value(json_object_get(json_object_get(device, "before"), "weights")) >=
+                (json_int_t)SIZE);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(device, "after"), "weights")), 0);
+    assert_true(json_integer_value(json_object_get(device, "released")) >= (json_int_t)SIZE);
+    assert_int_equal(json_array_size(json_object_get(v, "violations")), 0);
+    assert_true(json_integer_value(json_object_get(json_object_get(v, "rss"), "before")) > 0);
+    assert_true(json_is_real(json_object_get(v, "seconds")));
+    json_decref(v);
+    str_clear(&s);
+    res_receipt_text(&x, &s);
+    assert_non_null(strstr(str_c(&s), "  m0     eject      ejected      0.001  marked eject\n"));
+    assert_non_null(strstr(str_c(&s), "  m1     auto       kept         0.001  auto: others are"));
+    assert_non_null(strstr(str_c(&s), "  null:0  "));
+    str_release(&s);
+    res_receipt_release(&x);
+    res_receipt_release(&x); /* zeroed is fine */
+    rig_close(g);
+}
+
+/* ---- prompts ---- */
+
+static void *ask(void *user)
+{
+    res_request_free(user, true, true, false);
+    return NULL;
+}
+
+static void a_request_acts_after_the_prompt(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct res_model *m = rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
+    struct res_receipt x;
+    berth_err err = { 0 };
+    pthread_t t;
+    (void)state;
+    res_prompt_begin(g->r);
+    assert_ok(res_use_begin(m, &err), err);
+    assert_int_equal(pthread_create(&t, NULL, ask, g->r), 0);
+    while (!res_free_requested(g->r)) /* as an executor might notice it between nodes */
+        sched_yield();
+    assert_ok(res_settle(g->r, &x, &err), err); /* not yet */
+    assert_int_equal(x.serial, 0);
+    assert_int_equal(res_info(m).state, RES_RESIDENT);
+    res_use_end(m);
+    pthread_join(t, NULL);
+    assert_ok(res_prompt_end(g->r, &x, &err), err);
+    assert_int_equal(x.serial, 1);
+    assert_string_equal(x.reason, "requested");
+    assert_true(x.unload_models && x.free_memory && !x.force && !x.automatic);
+    assert_int_equal(res_model_count(g->r), 0);
+    assert_false(res_free_requested(g->r));
+    res_receipt_release(&x);
+    assert_ok(res_settle(g->r, &x, &err), err); /* once */
+    assert_int_equal(x.serial, 0);
+    rig_close(g);
+}
+
+static void automatic_cleanup(void **state)
+{
+    berth_err err = { 0 };
+    (void)state;
+    for (int off = 0; off < 2; off++) {
+        struct res_config cfg = { .no_auto_cleanup = off };
+        struct rig *g = rig_open(DEVICES, NULL, &cfg);
+        struct res_receipt x;
+        struct res_model *e = rig_load(g, tiny("m0", "null:0", RES_EJECT), NULL, NULL);
+        struct res_model *a = rig_load(g, tiny("m1", "null:0", RES_AUTO), NULL, NULL);
+        res_prompt_begin(g->r); /* does not use the marked one */
+        assert_ok(res_use_begin(a, &err), err);
+        res_use_end(a);
+        assert_ok(res_prompt_end(g->r, &x, &err), err);
+        assert_int_equal(x.serial, 0);
+        assert_int_equal(res_info(e).state, RES_RESIDENT);
+        res_prompt_begin(g->r); /* does */
+        assert_ok(res_use_begin(e, &err), err);
+        res_use_end(e);
+        assert_ok(res_prompt_end(g->r, &x, &err), err);
+        assert_int_equal(res_info(e).state, off ? RES_RESIDENT : RES_EJECTED);
+        assert_int_equal(res_info(a).state, RES_RESIDENT);
+        assert_int_equal(x.automatic, !off);
+        assert_int_equal(g->resets, 0); /* outputs stay cached: ejecting is enough */
+        res_receipt_release(&x);
+        assert_ok(res_load(e, NULL, NULL, &err), err);
+        res_prompt_begin(g->r); /* what an earlier prompt used does not count */
+        assert_ok(res_prompt_end(g->r, NULL, &err), err);
+        assert_int_equal(res_info(e).state, RES_RESIDENT);
+        rig_close(g);
+    }
+}
+
+static void the_button(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct str line = { 0 };
+    struct journal_entry e[4];
+    struct res_receipt x;
+    berth_err err = { 0 };
+    (void)state;
+    rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
+    rig_load(g, tiny("m1", "null:0", RES_KEEP), NULL, NULL);
+    res_prompt_begin(g->r);
+    assert_ok(res_force_full_cleanup(g->r, "manual", false, &line, &err), err);
+    assert_memory_equal(str_c(&line), "reason=manual models=2->2 cpu_delta_mb=", 39);
+    assert_true(res_free_requested(g->r));
+    assert_ok(res_prompt_end(g->r, &x, &err), err);
+    assert_int_equal(x.serial, 1);
+    assert_int_equal(res_model_count(g->r), 1);
+    res_receipt_release(&x);
+    rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
+    res_prompt_begin(g->r);
+    str_clear(&line);
+    assert_ok(res_force_full_cleanup(g->r, NULL, true, &line, &err), err); /* at once */
+    assert_memory_equal(str_c(&line), "reason=manual models=2->1 cpu_delta_mb=", 39);
+    assert_false(res_free_requested(g->r));
+    assert_int_equal(res_model_count(g->r), 1); /* keep stays: the button is no force */
+    assert_int_equal(journal_query(res_journal(g->r), 0, "full_cleanup", e, 4, NULL), 4);
+    assert_string_equal(e[0].tag, "start:manual");
+    assert_string_equal(e[1].tag, "requested:manual");
+    assert_ok(res_prompt_end(g->r, NULL, &err), err);
+    str_release(&line);
+    rig_close(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_table_row_by_row),
+        cmocka_unit_test(models_by_name_and_number),
+        cmocka_unit_test(devices_narrow_the_table),
+        cmocka_unit_test(selectors_that_name_nothing),
+        cmocka_unit_test(dry_run_changes_nothing_and_tells_the_truth),
+        cmocka_unit_test(a_kept_model_after_force),
+        cmocka_unit_test(a_model_held_by_request_stays_known),
+        cmocka_unit_test(who_stays_and_does_not_is_reported),
+        cmocka_unit_test(no_free_inside_a_free),
+        cmocka_unit_test(a_device_in_trouble_does_not_stop_the_others),
+        cmocka_unit_test(free_survives_oom),
+        cmocka_unit_test(receipt_as_json_and_text),
+        cmocka_unit_test(a_request_acts_after_the_prompt),
+        cmocka_unit_test(automatic_cleanup),
+        cmocka_unit_test(the_button),
+    };
+    return cmocka_run_group_tests_name("free", tests, NULL, NULL);
+}
