@@ -1,0 +1,271 @@
+/* Moving blocks: re-planning moves what differs and nothing else, demoted blocks come home. */
+#include "residency/residency_impl.h"
+#include "support/models.h"
+#include "support/oom.h"
+
+#define DEVICES "cpu=8m,null:0=1m,null:1=1m,cuda:0@cpu=1m"
+enum { LAYERS = 8, BYTES = 64 << 10 };
+
+/* Every pair of places, there and back, pinned and not. */
+static void every_pair(void **state)
+{
+    static const char *const place[] = { "#cpu", "#null:0", "#null:1", "#cuda:0", "cpu,*#null:0" };
+    const char *path = model_file("a", LAYERS, BYTES);
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(place); i++)
+        for (size_t k = 0; k < ARRAY_LEN(place); k++) {
+            struct fixture f;
+            berth_err err = { 0 };
+            struct plan_args plan = { .alloc = place[k] };
+            struct res_load_result got;
+            fixture_open(&f, DEVICES, NULL);
+            struct res_model *m = model_open(&f, path, place[i], RES_AUTO);
+            model_load(m);
+            bool stays = i == k || (i + k == 4 && i * k == 0); /* cpu is cpu, pinned or not */
+            assert_ok(res_replan(m, &plan, &got, &err), err);
+            assert_int_equal(got.moved, stays ? 0 : LAYERS * BYTES);
+            assert_int_equal(got.read, 0);
+            assert_true(got.was_resident);
+            model_intact(m);
+            assert_int_equal(res_info(m).demoted, 0);
+            fixture_check(&f);
+            res_unref(m);
+            fixture_close(&f);
+        }
+}
+
+/* Only blocks whose device differs move; the others keep their addresses. */
+static void moves_only_what_differs(void **state)
+{
+    static const char *const plan[] = {
+        "null:0,256kb;cpu,*#null:0",
+        "null:0,128kb;cpu,*#null:0",
+        "null:0,128kb;null:1,128kb;cpu,*#null:0",
+        "null:1,512kb;cpu,*#null:0",
+        "null:0,256kb;cpu,*#null:0",
+        "#null:0",
+    };
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, DEVICES, NULL);
+    struct res_model *m = model_open(&f, model_file("a", LAYERS, BYTES), plan[0], RES_AUTO);
+    model_load(m);
+    uint64_t read = res_info(m).read;
+    for (int tail = 0; tail < 2; tail++)
+        for (size_t i = 0; i < ARRAY_LEN(plan); i++) {
+            struct res_block_at was[LAYERS], now;
+            struct plan_args args = { .alloc = plan[i], .layout = tail ? PLAN_TAIL : PLAN_SPREAD };
+            struct res_load_result got;
+            uint64_t differ = 0;
+            for (size_t b = 0; b < LAYERS; b++)
+                assert_ok(res_block_at(m, b, &was[b], &err), err);
+            assert_ok(res_replan(m, &args, &got, &err), err);
+            for (size_t b = 0; b < LAYERS; b++) {
+                assert_ok(res_block_at(m, b, &now, &err), err);
+                assert_int_equal(now.device, res_plan(m)->device[b]);
+                differ += now.device != was[b].device ? BYTES : 0;
+                if (now.device == was[b].device)
+                    assert_true(now.addr == was[b].addr);
+            }
+            assert_int_equal(got.moved, differ);
+            model_intact(m);
+            fixture_check(&f);
+        }
+    assert_int_equal(res_info(m).read, read);
+    res_unref(m);
+    fixture_close(&f);
+}
+
+/* Two devices that are both full: what leaves makes room for what comes. */
+static void full_devices(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, "cpu=2m,null:0=260k,null:1=260k", NULL);
+    struct res_model *m =
+        model_open(&f, model_file("a", LAYERS, BYTES), "null:0,256kb;cpu,*#null:0", RES_AUTO);
+    model_load(m);
+    struct plan_args args = { .alloc = "null:0,256kb;cpu,*#null:0", .layout = PLAN_TAIL };
+    assert_ok(res_replan(m, &args, NULL, &err), err);
+    model_intact(m);
+    assert_int_equal(res_bytes_on(m, 1), 4 * BYTES);
+    res_unref(m);
+    fixture_close(&f);
+}
+
+static void refused(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, "cpu=2m,null:0=1m", NULL);
+    const char *path = model_file("a", LAYERS, BYTES);
+    struct res_model *m = model_open(&f, path, "#cpu", RES_AUTO);
+    struct res_model *other = model_open(&f, path, "null:0,128kb;cpu,*#null:0", RES_AUTO);
+    struct plan_args bad = { .alloc = "cuda:7,*" },
+                     taken = { .alloc = "null:0,128kb;cpu,*#null:0" },
+                     plan = { .alloc = "#null:0" };
+    model_load(m);
+    const struct plan *was = res_plan(m);
+    uint64_t key = res_info(m).key;
+    assert_fails(res_replan(m, &bad, NULL, &err), err, BERTH_EINVAL, "cuda:7");
+    assert_fails(res_replan(m, &taken, NULL, &err), err, BERTH_EBUSY, "a#2 has that plan");
+    assert_ok(res_use_begin(m, &err), err);
+    assert_fails(res_replan(m, &plan, NULL, &err), err, BERTH_EBUSY, "in use");
+    res_use_end(m);
+    assert_ptr_equal(res_plan(m), was);
+    assert_int_equal(res_plan(m)->device[0], 0);
+    assert_true(res_info(m).key == key);
+    /* Without bytes a plan is only a plan. */
+    plan.alloc = "null:0,64kb;cpu,*#null:0";
+    assert_ok(res_replan(other, &plan, NULL, &err), err);
+    assert_int_equal(res_info(other).moved, 0);
+    model_load(other);
+    assert_int_equal(res_bytes_on(other, 1), BYTES);
+    fixture_check(&f);
+    res_unref(m);
+    res_unref(other);
+    fixture_close(&f);
+}
+
+/* Half-way: everything is somewhere, the old plan stands, a load brings the blocks home. */
+static void failure_half_way(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, "cpu=2m,null:0=1m", NULL);
+    struct res_model *m = model_open(&f, model_file("a", LAYERS, BYTES), "#null:0", RES_AUTO);
+    model_load(m);
+    uint64_t key = res_info(m).key;
+    struct plan_args plan = { .alloc = "#cpu" };
+    null_fail(devset_at(f.set, 1), NULL_COPY, 5); /* layers are two copies each: weight, bias */
+    assert_fails(res_replan(m, &plan, NULL, &err), err, BERTH_EDEVICE, "block 'layers.2'");
+    assert_non_null(strstr(err.msg, "65536 bytes"));
+    assert_non_null(strstr(err.msg, "from null:0"));
+    fixture_check(&f);
+    assert_true(res_info(m).key == key && res_info(m).state == RES_RESIDENT);
+    assert_int_equal(res_info(m).demoted, 2);
+    assert_int_equal(res_bytes_on(m, 0), 2 * BYTES);
+    model_intact(m);
+    struct res_load_result got = model_load(m);
+    assert_true(got.read == 0 && got.moved == 2 * BYTES);
+    assert_int_equal(res_info(m).demoted, 0);
+    model_intact(m);
+    res_unref(m);
+    fixture_close(&f);
+}
+
+static void replan_survives_oom(void **state)
+{
+    const char *path = model_file("a", LAYERS, BYTES);
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, DEVICES, NULL);
+    struct res_model *m = model_open(&f, path, "#null:0", RES_AUTO);
+    model_load(m);
+    berth_status s = BERTH_ENOMEM;
+    for (long k = 0; s != BERTH_OK; k++) {
+        struct plan_args plan = { .alloc = "cpu,*#null:0" };
+        berth_err err = { 0 };
+        oom_after(k);
+        s = res_replan(m, &plan, NULL, &err);
+        oom_off();
+        assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && err.msg[0]));
+        assert_int_equal(res_info(m).state, RES_RESIDENT);
+        fixture_check(&f);
+    }
+    model_intact(m);
+    res_unref(m);
+    fixture_close(&f);
+}
+
+/* Reading back: sizes are checked, the sum does not depend on where the blocks are. */
+static void reading(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    unsigned char byte[100];
+    uint64_t sum[3];
+    static const char *const alloc[] = { "#cpu", "#null:0", "null:0,128kb;cpu,*#null:0" };
+    (void)state;
+    const char *path = model_file("a", LAYERS, BYTES);
+    for (size_t i = 0; i < 3; i++) {
+        fixture_open(&f, DEVICES, NULL);
+        struct res_model *m = model_open(&f, path, alloc[i], RES_AUTO);
+        assert_fails(res_checksum(m, &sum[i], &err), err, BERTH_EINVAL, "registered");
+        assert_fails(res_tensor_read(m, 0, 0, byte, 1, &err), err, BERTH_EINVAL, "registered");
+        model_load(m);
+        assert_fails(res_tensor_read(m, 0, 1, byte, 99, &err), err, BERTH_EINVAL,
+                     "has 100 bytes, not 99");
+        assert_fails(res_tensor_read(m, 0, 2, byte, 1, &err), err, BERTH_EINVAL, "tensor 2");
+        assert_fails(res_tensor_read(m, LAYERS, 0, byte, 1, &err), err, BERTH_EINVAL, "block 8");
+        assert_ok(res_tensor_read(m, 3, 1, byte, 100, &err), err);
+        assert_int_equal(byte[7], model_byte(7, 7));
+        assert_ok(res_checksum(m, &sum[i], &err), err);
+        static const unsigned char other[] = "written";
+        assert_ok(res_tensor_write(m, 3, 0, other, 7, &err), err);
+        uint64_t changed;
+        assert_ok(res_checksum(m, &changed, &err), err);
+        assert_true(changed != sum[i]);
+        res_unref(m);
+        fixture_close(&f);
+    }
+    assert_true(sum[0] == sum[1] && sum[1] == sum[2]);
+}
+
+/* ---- speeds ---- */
+
+struct ticking { /* each question costs a microsecond per call */
+    struct clock base;
+};
+
+static uint64_t tick(const struct clock *c)
+{
+    static uint64_t now; /* the clock's own: it is const */
+    (void)c;
+    return now += 1000;
+}
+
+static void speeds(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    struct plan_devices d;
+    struct ticking clock = { { tick, tick } };
+    struct res_config cfg = { .clock = &clock.base };
+    (void)state;
+    fixture_open(&f, DEVICES, &cfg);
+    assert_ok(res_plan_devices(f.r, "null:0", false, &d, &err), err);
+    assert_int_equal(d.n, 4);
+    for (size_t i = 0; i < d.n; i++)
+        assert_true(d.at[i].speed == 0 && d.at[i].host == (i == 0));
+    assert_true(d.at[0].total == 8 << 20 && d.at[1].budget == 1 << 20);
+    assert_ok(res_plan_devices(f.r, "null:0", true, &d, &err), err);
+    for (size_t i = 0; i < d.n; i++)
+        assert_true((d.at[i].speed > 0) == (i != 1));
+    uint64_t copies = null_calls(devset_at(f.set, 1), NULL_COPY);
+    assert_ok(res_plan_devices(f.r, "null:0", true, &d, &err), err); /* remembered */
+    assert_int_equal(null_calls(devset_at(f.set, 1), NULL_COPY), copies);
+    assert_fails(res_plan_devices(f.r, "cuda:5", true, &d, &err), err, BERTH_ENOTFOUND, "cuda:5");
+    /* What cannot be measured is no error. */
+    null_fail(devset_at(f.set, 2), NULL_COPY, 1);
+    assert_ok(res_plan_devices(f.r, "null:1", true, &d, &err), err);
+    assert_true(d.at[0].speed == 0);
+    assert_ok(res_plan_devices(f.r, "null:1", true, &d, &err), err);
+    assert_true(d.at[0].speed > 0);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_pair),       cmocka_unit_test(moves_only_what_differs),
+        cmocka_unit_test(full_devices),     cmocka_unit_test(refused),
+        cmocka_unit_test(failure_half_way), cmocka_unit_test(replan_survives_oom),
+        cmocka_unit_test(reading),          cmocka_unit_test(speeds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
