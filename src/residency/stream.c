@@ -236,7 +236,7 @@ static berth_status quiesce(struct stream *s, berth_err *err)
         if (t->run != STREAM_NONE)
             set_free(s, t);
         t->held = 0;
-        t->drain = t->open = false;
+        t->open = false; /* drain stays: the layers of an earlier pass may be on another stream */
         t->lane = STREAM_NONE;
     }
     if (s->held)
