@@ -1,2 +1,243 @@
-/* lora: opening an adapter file. */
-#include "lora/lora.h"
+/* lora: opening an adapter file, and which tensors of the model it touches. */
+#include "lora/lora_impl.h"
+
+#include "base/hash.h"
+#include "base/str.h"
+
+#include <string.h>
+
+#define WEIGHT ".weight"
+#define SHOWN 3 /* unknown tensors that a warning names */
+
+static const struct lora *lora_of(const struct res_adapter *a)
+{
+    return (const struct lora *)(const void *)a; /* base is the first member */
+}
+
+static bool lora_touches(const struct res_adapter *a, const char *key, size_t n)
+{
+    return map_get(&lora_of(a)->first, key, n, NULL);
+}
+
+static void lora_free(struct res_adapter *a)
+{
+    struct lora *l = (struct lora *)(void *)a;
+    weights_close(l->weights);
+    map_release(&l->first);
+    vec_release(&l->target);
+    arena_release(&l->mem);
+    free(l->name);
+    free(l);
+}
+
+static const struct res_adapter_ops ops = { .touches = lora_touches,
+                                            .terms = lora_terms,
+                                            .free = lora_free };
+
+/* ---- targets ---- */
+
+static bool same_place(const struct lora_target *a, const struct lora_target *b)
+{
+    return a->row == b->row && a->rows == b->rows && a->swap == b->swap;
+}
+
+/* Adds t, whose key is borrowed, or puts it in the place of an earlier one for the same rows. False:
+ * out of memory. */
+static bool set_target(struct lora *l, struct lora_target t)
+{
+    uint64_t first;
+    struct lora_target *last = NULL;
+    if (map_get(&l->first, t.key, t.key_len, &first)) {
+        for (size_t i = (size_t)first + 1; i; i = last->next) {
+            last = vec_at(&l->target, i - 1);
+            if (same_place(last, &t)) {
+                t.key = last->key;
+                t.next = last->next;
+                *last = t;
+                return true;
+            }
+        }
+        t.key = last->key;
+    } else if (!(t.key = arena_strndup(&l->mem, t.key, t.key_len)) ||
+               map_add(&l->first, t.key, t.key_len, l->target.n) != MAP_ADDED) {
+        return false;
+    }
+    size_t before = last ? (size_t)(last - (struct lora_target *)l->target.p) : 0;
+    struct lora_target *x = vec_add(&l->target);
+    if (!x)
+        return false;
+    *x = t;
+    if (last)
+        ((struct lora_target *)vec_at(&l->target, before))->next = l->target.n;
+    return true;
+}
+
+static bool set_dense(struct lora *l, const struct lora_target *to, enum lora_kind kind,
+                      const struct weights_entry *dense)
+{
+    if (!dense)
+        return true;
+    struct lora_target t = *to;
+    t.kind = kind;
+    t.dense = dense;
+    return set_target(l, t);
+}
+
+/* The bias beside a weight; false: the key is no weight's, or out of memory (*ok). */
+static bool bias_of(struct lora *l, const struct lora_target *weight, struct lora_target *out,
+                    bool *ok)
+{
+    *out = *weight;
+    if (!str_ends(weight->key, weight->key_len, WEIGHT))
+        return false;
+    char *key =
+        arena_printf(&l->mem, "%.*s.bias", (int)(weight->key_len - strlen(WEIGHT)), weight->key);
+    *ok = key != NULL;
+    out->key = key;
+    out->key_len = key ? strlen(key) : 0;
+    return key != NULL;
+}
+
+static bool set_targets(struct lora *l, const struct lora_name *n, const struct lora_base *b)
+{
+    struct lora_target to = {
+        .key = n->key, .key_len = strlen(n->key), .row = n->row, .rows = n->rows, .swap = n->swap
+    };
+    struct lora_target bias;
+    bool ok = true;
+    for (int f = 0; f < LORA_FAMILIES; f++)
+        if (b->up[f] && b->down[f]) {
+            struct lora_target t = to;
+            t.kind = LORA_PAIR;
+            t.up = b->up[f];
+            t.down = b->down[f];
+            t.mid = f == 0 ? b->mid : NULL;
+            t.alpha = b->alpha;
+            ok = set_target(l, t);
+            break;
+        }
+    ok = ok && set_dense(l, &to, LORA_DIFF, b->w_norm) && set_dense(l, &to, LORA_DIFF, b->diff) &&
+         set_dense(l, &to, LORA_SET, b->set);
+    if (ok && (b->diff_b || b->b_norm) && bias_of(l, &to, &bias, &ok))
+        ok = set_dense(l, &bias, LORA_DIFF, b->b_norm) && set_dense(l, &bias, LORA_DIFF, b->diff_b);
+    return ok;
+}
+
+static berth_status find_targets(struct lora *l, struct lora_bases *b,
+                                 const struct lora_names *names, berth_err *err)
+{
+    for (size_t i = 0; i < names->n; i++) {
+        const struct lora_name *n = &names->at[i];
+        uint64_t at;
+        if (!map_get(&b->find, n->base, strlen(n->base), &at))
+            continue;
+        struct lora_base *x = vec_at(&b->at, (size_t)at);
+        if (x->refused)
+            return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is of kind %s, which is not merged",
+                           x->refused_by->name, x->refused);
+        x->used = true;
+        if (!set_targets(l, n, x))
+            return err_set(err, BERTH_ENOMEM, "%zu targets", l->target.n);
+    }
+    return BERTH_OK;
+}
+
+/* ---- the rest ---- */
+
+static void warn_unknown(struct lora *l, const struct lora_bases *b)
+{
+    char some[SHOWN * 80 + 8] = "";
+    size_t n = 0, shown = 0;
+    l->info.unknown = b->strays;
+    for (size_t i = 0; i < b->at.n; i++) {
+        const struct lora_base *x = vec_at(&b->at, i);
+        if (x->used)
+            continue;
+        l->info.unknown += x->tensors;
+        if (shown++ < SHOWN)
+            n += (size_t)snprintf(some + n, sizeof some - n, "%s%.*s", n ? ", " : "",
+                                  x->len > 70 ? 70 : (int)x->len, x->name);
+    }
+    if (l->info.unknown)
+        log_warn(l->log, "lora.unknown", "file=\"%s\" unknown=%zu of=%zu such_as=\"%s\"",
+                 l->base.name, l->info.unknown, l->info.tensors, some);
+}
+
+static uint64_t chain(uint64_t sum, const void *p, size_t n)
+{
+    return hash_xxh64(p, n, sum);
+}
+
+/* Equal for equal effect: the files, and what was made of them. */
+static uint64_t identity(const struct lora *l)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < weights_shards(l->weights); i++) {
+        const struct file_map *map = weights_shard(l->weights, i);
+        struct file_id id = map ? file_map_id(map) : (struct file_id) { 0 };
+        sum = chain(sum, &id, sizeof id);
+    }
+    sum = chain(sum, l->base.name, strlen(l->base.name));
+    for (size_t i = 0; i < l->target.n; i++) {
+        const struct lora_target *t = vec_at(&l->target, i);
+        const struct weights_entry *e = t->kind == LORA_PAIR ? t->up : t->dense;
+        const uint64_t where[] = { t->row, t->rows, t->swap, (uint64_t)t->kind };
+        sum = chain(chain(sum, t->key, t->key_len), where, sizeof where);
+        sum = chain(sum, e->name, e->name_len);
+    }
+    return sum;
+}
+
+berth_status lora_open_weights(struct weights *w, const struct lora_names *names,
+                               const struct log *log, struct res_adapter **out, berth_err *err)
+{
+    struct lora_bases bases = { 0 };
+    struct lora *l = calloc(1, sizeof *l);
+    *out = NULL;
+    if (!l) {
+        weights_close(w);
+        return err_set(err, BERTH_ENOMEM, "an adapter");
+    }
+    l->base.ops = &ops;
+    atomic_init(&l->base.refs, 1);
+    l->weights = w;
+    l->log = log;
+    l->target.elem = sizeof(struct lora_target);
+    l->first.seed = (uintptr_t)l;
+    l->info.tensors = weights_count(w);
+    berth_status s = BERTH_OK;
+    const char *slash = strrchr(weights_path(w), '/');
+    if (!(l->name = strdup(slash ? slash + 1 : weights_path(w))))
+        s = err_set(err, BERTH_ENOMEM, "an adapter's name");
+    l->base.name = l->name;
+    if (!s)
+        s = lora_bases_init(&bases, w, err);
+    if (!s)
+        s = find_targets(l, &bases, names, err);
+    if (s) {
+        err_add(err, "adapter %.80s", weights_path(w));
+        lora_free(&l->base);
+    } else {
+        l->info.targets = l->target.n;
+        l->base.id = identity(l);
+        warn_unknown(l, &bases);
+        *out = &l->base;
+    }
+    lora_bases_release(&bases);
+    return s;
+}
+
+berth_status lora_open(const char *path, const struct lora_names *names, const struct log *log,
+                       struct res_adapter **out, berth_err *err)
+{
+    struct weights *w;
+    *out = NULL;
+    if (weights_open(path, NULL, &w, err))
+        return err->code; /* names the file */
+    return lora_open_weights(w, names, log, out, err);
+}
+
+struct lora_info lora_info(const struct res_adapter *a)
+{
+    return lora_of(a)->info;
+}

@@ -1,30 +1,59 @@
-/* patch: which adapters touch a block, and the block derived again from its base weights. */
+/* patch: which adapters touch a block, and a block derived again from its base weights.
+ *
+ * Flow     res_patch_block() -> memory -> for every tensor: bytes of the file as they are, or terms
+ *          of the adapters -> merged where the model computes -> the block's memory, wherever that is
+ *          -> the new memory takes the old one's place.
+ * Memory   A RESIDENT block is derived into new memory on the device it is on, and the old one goes
+ *          when the new one is complete: whatever fails, the block stays as it was. While a model is
+ *          LOADING its memory holds nothing yet and is filled in place.
+ * Where    A compute device that the host can touch: straight from the file's mapping, over the
+ *          pool. One that runs our functions in stream order (BERTH_CAP_LAUNCH): base and factors
+ *          are copied up, merged there by one launch, the result is copied to the home. Others will
+ *          bring a kernel of their own. The bits are the same everywhere: it is the same merge.
+ * Types    Floats stay what they are; fp8 is rounded by chance, seeded by the tensor's key; an fp8
+ *          weight with a scale beside it gets a new scale; quantised tensors become F16.
+ * Counted  read: bytes of the file. moved: weights that crossed between host and devices, base or
+ *          result; factors are not counted. */
+#include "residency/patch_impl.h"
 #include "residency/residency_impl.h"
 
+#include "base/crc32.h"
 #include "base/hash.h"
+#include "base/sz.h"
 
+#include <inttypes.h>
 #include <string.h>
 
-static bool touches(const struct res_patch *p, const struct res_model *m, const struct block *b)
+#define BOUNCE ((size_t)8 << 20) /* host memory for copies from the file to a device */
+#define COPY_PIECE ((size_t)1 << 20)
+#define NO_TENSOR UINT32_MAX
+
+/* ---- who touches what ---- */
+
+static bool patch_on(const struct res_patch *p, const struct weights_entry *e)
 {
-    if (p->strength == 0)
-        return false;
-    for (uint32_t t = 0; t < b->n; t++) {
-        const struct weights_entry *e = m->blocks.tensor[b->first + t].entry;
-        if (e && p->adapter->ops->touches(p->adapter, e->name, e->name_len))
+    return p->strength != 0 && e && p->adapter->ops->touches(p->adapter, e->name, e->name_len);
+}
+
+static bool touched(const struct res_model *m, const struct weights_entry *e)
+{
+    for (size_t i = 0; i < m->patches.n; i++)
+        if (patch_on(vec_at(&m->patches, i), e))
             return true;
-    }
     return false;
 }
 
 uint64_t res_patch_signature(const struct res_model *m, size_t block)
 {
+    const struct block *b = &m->blocks.at[block];
     uint64_t sum = 0;
     for (size_t i = 0; i < m->patches.n; i++) {
         const struct res_patch *p = vec_at(&m->patches, i);
-        if (!touches(p, m, &m->blocks.at[block]))
+        uint32_t t = 0, bits;
+        while (t < b->n && !patch_on(p, m->blocks.tensor[b->first + t].entry))
+            t++;
+        if (t == b->n)
             continue;
-        uint32_t bits;
         memcpy(&bits, &p->strength, sizeof bits);
         const uint64_t link[3] = { sum, p->adapter->id, bits };
         sum = hash_xxh64(link, sizeof link, 0);
@@ -33,11 +62,586 @@ uint64_t res_patch_signature(const struct res_model *m, size_t block)
     return sum;
 }
 
+/* ---- one block being derived ---- */
+
+struct derive {
+    struct res_model *m;
+    struct residency *r;
+    size_t block;
+    const struct res_load_args *args;
+    struct res_block *to;  /* the memory that is filled, booked nowhere yet or of a LOADING model */
+    enum dtype patched;    /* what quantised tensors become; DT_NONE: stay */
+    uint32_t scale_tensor; /* scale of an fp8 weight that is merged, or NO_TENSOR */
+    float scale;           /* its new value */
+    struct res_load_result got;
+};
+
+struct place { /* of one tensor in the new memory */
+    const struct weights_entry *entry;
+    enum dtype dtype;
+    uint64_t off, bytes;
+};
+
+static struct device *compute_of(const struct derive *d)
+{
+    return devset_at(d->r->devices, d->m->compute);
+}
+
+static bool canceled(const struct derive *d)
+{
+    return d->args && d->args->cancel &&
+           atomic_load_explicit(d->args->cancel, memory_order_relaxed);
+}
+
+static uint8_t *host_of(const struct res_block *b)
+{
+    if (b->host.ptr)
+        return b->host.ptr;
+    bool visible = b->mem.dev && dev_can(b->mem.dev, BERTH_CAP_HOST_VISIBLE);
+    return visible ? (uint8_t *)(uintptr_t)b->mem.addr : NULL;
+}
+
+/* The next tensor of the walk; *end is where the one before ended. As res_tensor_at(), for a type the
+ * block does not have yet. */
+static struct place place_of(const struct derive *d, uint32_t k, uint64_t *end)
+{
+    const struct block_tensor *t = &d->m->blocks.tensor[d->m->blocks.at[d->block].first + k];
+    struct place p = {
+        .entry = t->entry, .dtype = t->entry->dtype, .off = t->off, .bytes = t->bytes
+    };
+    uint64_t n;
+    if (d->patched != DT_NONE) {
+        p.off = (*end + BLOCK_ALIGN - 1) & ~(uint64_t)(BLOCK_ALIGN - 1);
+        if (dtype_is_quant(p.dtype)) {
+            p.dtype = d->patched;
+            if (!shape_count(&t->entry->shape, &n) || !dtype_bytes(p.dtype, n, &p.bytes))
+                BUG("'%s' does not fit, and res_block_layout() said it does", t->entry->name);
+        }
+    }
+    *end = p.off + p.bytes;
+    return p;
+}
+
+/* ---- memory for a moment ---- */
+
+static berth_status scratch(const struct derive *d, uint64_t n, struct dev_mem *out, berth_err *err)
+{
+    struct dev_owner *o;
+    size_t size;
+    *out = (struct dev_mem) { 0 };
+    if (!n)
+        return BERTH_OK;
+    if (!sz_from_u64(n, &size))
+        return err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes", n);
+    if (dev_owner_open(compute_of(d), "patching", DEV_STAGING, &o, err))
+        return err->code;
+    berth_status s =
+        res_alloc(d->r, compute_of(d), o, size, d->m, d->args && d->args->evict_keep, out, err);
+    dev_owner_close(o);
+    return s;
+}
+
+static berth_status bounce_open(struct device *dev, uint64_t n, struct dev_host *out,
+                                berth_err *err)
+{
+    struct dev_owner *o;
+    if (dev_owner_open(dev, "patching", DEV_PINNED, &o, err))
+        return err->code;
+    berth_status s = dev_host_alloc(dev, o, n < BOUNCE ? (size_t)n : BOUNCE, out, err);
+    dev_owner_close(o);
+    return s;
+}
+
+/* ---- bytes of the file as they are ---- */
+
+struct copying {
+    const uint8_t *src;
+    uint8_t *dst;
+    uint64_t n;
+};
+
+static void copy_task(void *user, size_t i, size_t worker)
+{
+    (void)worker;
+    const struct copying *c = user;
+    uint64_t at = (uint64_t)i * COPY_PIECE;
+    memcpy(c->dst + at, c->src + at, c->n - at < COPY_PIECE ? (size_t)(c->n - at) : COPY_PIECE);
+}
+
+static void copy_bytes(struct tpool *pool, struct copying c)
+{
+    size_t n = (size_t)((c.n + COPY_PIECE - 1) / COPY_PIECE);
+    if (pool)
+        tpool_for(pool, n, copy_task, &c);
+    else
+        for (size_t i = 0; i < n; i++)
+            copy_task(&c, i, 0);
+}
+
+/* A tensor's bytes from the file to an address of `device`, in pieces, waited for. */
+static berth_status upload(struct derive *d, size_t device, const struct weights_entry *e,
+                           uint64_t addr, berth_err *err)
+{
+    struct dev_stream *stream;
+    struct dev_host buf;
+    struct device *dev = devset_at(d->r->devices, device);
+    if (res_stream_of(d->r, device, &stream, err) || bounce_open(dev, e->size, &buf, err))
+        return err->code;
+    berth_status s = BERTH_OK;
+    for (uint64_t at = 0; !s && at < e->size; at += buf.n) {
+        size_t n = e->size - at < buf.n ? (size_t)(e->size - at) : buf.n;
+        dev_host_access(dev, buf.ptr, n, DEV_WRITE);
+        s = weights_read(d->m->weights, e, at, buf.ptr, n, err);
+        if (!s)
+            s = dev_copy_h2d(stream, addr + at, buf.ptr, n, err);
+        if (!s)
+            s = dev_stream_sync(stream, err);
+    }
+    if (s)
+        res_stream_settle(d->r, device);
+    else
+        d->got.moved += e->size;
+    dev_host_free(&buf);
+    return s;
+}
+
+static berth_status take_as_is(struct derive *d, const struct place *p, berth_err *err)
+{
+    uint8_t *dst = host_of(d->to);
+    if (!p->bytes)
+        return BERTH_OK;
+    if (!dst)
+        return upload(d, d->to->device, p->entry, d->to->mem.addr + p->off, err);
+    dev_host_access(devset_at(d->r->devices, d->to->device), dst + p->off, (size_t)p->bytes,
+                    DEV_WRITE);
+    copy_bytes(d->r->pool, (struct copying) { .src = weights_data(d->m->weights, p->entry),
+                                              .dst = dst + p->off,
+                                              .n = p->bytes });
+    return BERTH_OK; /* the file is checked when the block is complete */
+}
+
+/* ---- terms ---- */
+
+struct job { /* one tensor to merge */
+    struct merge merge;
+    struct arena tmp; /* factors, draws */
+    struct vec terms; /* struct res_term */
+    bool rescale;     /* look for the largest value first and choose the scale by it */
+    struct tpool *pool;
+};
+
+static void job_release(struct job *j)
+{
+    arena_release(&j->tmp);
+    vec_release(&j->terms);
+}
+
+static berth_status check_term(const struct res_term *t, const struct merge *m, berth_err *err)
+{
+    bool inside = t->rows <= m->rows && t->row <= m->rows - t->rows && t->cols == m->cols;
+    bool whole = t->kind == TERM_LOWRANK ? (t->up && t->down) || !t->rank : t->dense != NULL;
+    if (inside && whole)
+        return BERTH_OK;
+    return err_set(err, BERTH_EFORMAT,
+                   "rows %" PRIu64 " + %" PRIu64 " of %" PRIu64 " columns do not fit %" PRIu64
+                   " x %" PRIu64,
+                   t->row, t->rows, t->cols, m->rows, m->cols);
+}
+
+static berth_status collect_terms(const struct derive *d, const struct weights_entry *e,
+                                  struct job *j, berth_err *err)
+{
+    for (size_t i = 0; i < d->m->patches.n; i++) {
+        const struct res_patch *p = vec_at(&d->m->patches, i);
+        size_t first = j->terms.n;
+        if (!patch_on(p, e))
+            continue;
+        berth_status s = p->adapter->ops->terms(p->adapter, e->name, e->name_len, &e->shape,
+                                                p->strength, &j->tmp, &j->terms, err);
+        for (size_t k = first; !s && k < j->terms.n; k++)
+            s = check_term(vec_at(&j->terms, k), &j->merge, err);
+        if (s)
+            return err_add(err, "adapter %.60s", p->adapter->name);
+    }
+    return BERTH_OK;
+}
+
+/* CRC-32 of the key as ComfyUI has it: "diffusion_model." and the name without the file's prefix. */
+static uint32_t seed_of(const struct res_model *m, const struct weights_entry *e)
+{
+    static const char lead[] = "diffusion_model.";
+    const char *name = e->name;
+    size_t n = e->name_len, part = m->part ? strlen(m->part) : 0;
+    if (str_starts(name, n, "model.diffusion_model."))
+        part = strlen("model.diffusion_model.");
+    else if (str_starts(name, n, lead))
+        part = strlen(lead);
+    else if (!m->part || !str_starts(name, n, m->part))
+        part = 0;
+    return crc32_of(crc32_of(0, lead, strlen(lead)), name + part, n - part);
+}
+
+/* The scalar beside an fp8 weight that its codes are multiplied by. */
+static uint32_t scale_of(const struct derive *d)
+{
+    const struct block *b = &d->m->blocks.at[d->block];
+    for (uint32_t k = 0; k < b->n; k++) {
+        const struct weights_entry *e = d->m->blocks.tensor[b->first + k].entry;
+        if (str_ends(e->name, e->name_len, ".scale_weight") ||
+            str_ends(e->name, e->name_len, ".weight_scale"))
+            return k;
+    }
+    return NO_TENSOR;
+}
+
+static berth_status read_scale(const struct derive *d, float *out, berth_err *err)
+{
+    const struct block *b = &d->m->blocks.at[d->block];
+    const struct weights_entry *e = d->m->blocks.tensor[b->first + d->scale_tensor].entry;
+    uint8_t raw[8];
+    uint64_t n;
+    if (!shape_count(&e->shape, &n) || n != 1 || e->size > sizeof raw || !merge_stores(e->dtype))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "'%.80s' is no single number: patching weights with such scales is not "
+                       "supported",
+                       e->name);
+    if (weights_read(d->m->weights, e, 0, raw, (size_t)e->size, err))
+        return err->code;
+    dtype_desc(e->dtype)->to_f32(raw, out, 1);
+    return BERTH_OK;
+}
+
+static berth_status job_init(struct derive *d, const struct place *p, struct job *j, berth_err *err)
+{
+    const struct weights_entry *e = p->entry;
+    *j = (struct job) {
+        .merge = { .from = e->dtype, .to = p->dtype, .src_scale = 1, .dst_scale = 1 },
+        .terms = { .elem = sizeof(struct res_term) },
+        .pool = d->r->pool
+    };
+    struct merge *m = &j->merge;
+    if (!merge_stores(m->to) || !dtype_desc(m->from)->to_f32)
+        return err_set(err, BERTH_EUNSUPPORTED, "weights of type %s cannot be patched",
+                       dtype_name(m->from));
+    if (!merge_matrix(&e->shape, &m->rows, &m->cols))
+        return err_set(err, BERTH_EFORMAT, "its shape does not fit");
+    if (collect_terms(d, e, j, err))
+        return err->code;
+    if (d->scale_tensor != NO_TENSOR && merge_by_chance(m->from) &&
+        str_ends(e->name, e->name_len, ".weight")) {
+        if (read_scale(d, &m->src_scale, err))
+            return err->code;
+        j->rescale = true;
+    }
+    m->term = j->terms.p;
+    m->terms = j->terms.n;
+    m->seed = seed_of(d->m, e);
+    uint64_t chances = merge_chances(m);
+    if (chances && !(m->chance = arena_array(&j->tmp, (size_t)chances, sizeof *m->chance)))
+        return err_set(err, BERTH_ENOMEM, "%" PRIu64 " random numbers", chances);
+    return BERTH_OK;
+}
+
+static void job_run(struct job *j)
+{
+    struct merge *m = &j->merge;
+    if (j->rescale) {
+        float amax = merge_amax(m, j->pool), most = m->to == DT_F8_E5M2 ? 57344 : 448;
+        m->dst_scale = amax > 0 ? amax / most : 1;
+    }
+    merge_run(m, j->pool);
+}
+
+/* ---- where the merge happens ---- */
+
+/* Compute memory is host memory: from the mapping to the home, or to scratch and from there. */
+static berth_status merge_here(struct derive *d, const struct place *p, struct job *j,
+                               berth_err *err)
+{
+    uint8_t *dst = host_of(d->to);
+    struct dev_mem out = { 0 };
+    struct dev_stream *stream = NULL;
+    j->merge.src = weights_data(d->m->weights, p->entry);
+    if (dst) {
+        j->merge.dst = dst + p->off;
+        dev_host_access(devset_at(d->r->devices, d->to->device), dst + p->off, (size_t)p->bytes,
+                        DEV_WRITE);
+        job_run(j);
+        return BERTH_OK;
+    }
+    if (scratch(d, p->bytes, &out, err))
+        return err->code;
+    j->merge.dst = (void *)(uintptr_t)out.addr;
+    dev_host_access(out.dev, j->merge.dst, (size_t)p->bytes, DEV_WRITE);
+    job_run(j);
+    berth_status s = res_stream_of(d->r, d->to->device, &stream, err);
+    if (!s)
+        s = dev_copy_h2d(stream, d->to->mem.addr + p->off, j->merge.dst, (size_t)p->bytes, err);
+    if (!s)
+        s = dev_stream_sync(stream, err);
+    if (s)
+        res_stream_settle(d->r, d->to->device);
+    else
+        d->got.moved += p->bytes;
+    dev_free(&out);
+    return s;
+}
+
+struct upstairs { /* a merge on a device that runs our functions */
+    struct dev_mem base, factors, out;
+    uint64_t out_at; /* where the result goes: in `out`, or in the block itself */
+    size_t base_n, factors_n, out_n;
+    struct dev_stream *stream;
+};
+
+/* Calls fn for every factor array of every term, in one fixed order. */
+typedef berth_status factor_fn(void *user, const float **at, size_t n, berth_err *err);
+static berth_status each_factor(struct job *j, factor_fn *fn, void *user, berth_err *err)
+{
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; !s && i < j->terms.n; i++) {
+        struct res_term *t = vec_at(&j->terms, i);
+        if (t->kind != TERM_LOWRANK)
+            s = fn(user, &t->dense, (size_t)(t->rows * t->cols), err);
+        else if (!(s = fn(user, &t->up, (size_t)(t->rows * t->rank), err)))
+            s = fn(user, &t->down, (size_t)(t->rank * t->cols), err);
+    }
+    return s;
+}
+
+static berth_status count_factor(void *user, const float **at, size_t n, berth_err *err)
+{
+    (void)at;
+    (void)err;
+    *(size_t *)user += n * sizeof(float);
+    return BERTH_OK;
+}
+
+struct sending {
+    struct dev_stream *stream;
+    uint64_t to;
+};
+
+static berth_status send_factor(void *user, const float **at, size_t n, berth_err *err)
+{
+    struct sending *x = user;
+    if (dev_copy_h2d(x->stream, x->to, *at, n * sizeof(float), err))
+        return err->code;
+    x->to += n * sizeof(float);
+    return BERTH_OK;
+}
+
+static berth_status forget_factor(void *user, const float **at, size_t n, berth_err *err)
+{
+    (void)err;
+    dev_host_gone(user, *at, n * sizeof(float));
+    return BERTH_OK;
+}
+
+static berth_status bind_factor(void *user, const float **at, size_t n, berth_err *err)
+{
+    const float **next = user;
+    (void)err;
+    *at = *next;
+    *next += n;
+    return BERTH_OK;
+}
+
+/* The launched function: base, factors, result. */
+static void run_upstairs(void *user, void *const *ptr)
+{
+    struct job *j = user;
+    const float *factors = ptr[1];
+    berth_err none;
+    each_factor(j, bind_factor, &factors, &none);
+    j->merge.src = ptr[0];
+    j->merge.dst = ptr[2];
+    job_run(j);
+}
+
+static berth_status queue_upstairs(struct derive *d, const struct place *p, struct job *j,
+                                   struct upstairs *u, berth_err *err)
+{
+    if (upload(d, d->m->compute, p->entry, u->base.addr, err))
+        return err->code;
+    berth_err ignored;
+    struct sending x = { .stream = u->stream, .to = u->factors.addr };
+    berth_status s = each_factor(j, send_factor, &x, err);
+    if (!s)
+        s = dev_stream_sync(u->stream, err);
+    if (s)
+        res_stream_settle(d->r, d->m->compute);
+    each_factor(j, forget_factor, compute_of(d), &ignored);
+    if (s)
+        return s;
+    const struct dev_access access[] = { { u->base.addr, u->base_n, DEV_READ },
+                                         { u->factors.addr, u->factors_n, DEV_READ },
+                                         { u->out_at, u->out_n, DEV_WRITE } };
+    return dev_launch(u->stream, run_upstairs, j, access, ARRAY_LEN(access), err);
+}
+
+static berth_status bring_home(struct derive *d, const struct place *p, const struct upstairs *u,
+                               berth_err *err)
+{
+    uint8_t *host = d->to->host.ptr;
+    if (!u->out.dev)
+        return BERTH_OK; /* it is there */
+    d->got.moved += p->bytes;
+    if (host)
+        return dev_copy_d2h(u->stream, host + p->off, u->out.addr, u->out_n, err);
+    return dev_copy(u->stream, (struct dev_at) { d->to->mem.dev, d->to->mem.addr + p->off },
+                    (struct dev_at) { u->out.dev, u->out.addr }, u->out_n, err);
+}
+
+static berth_status merge_upstairs(struct derive *d, const struct place *p, struct job *j,
+                                   berth_err *err)
+{
+    struct upstairs u = { .base_n = (size_t)p->entry->size, .out_n = (size_t)p->bytes };
+    berth_err ignored;
+    each_factor(j, count_factor, &u.factors_n, &ignored);
+    bool in_place = !d->to->host.ptr && d->to->mem.dev->phys == compute_of(d)->phys;
+    u.out_at = d->to->mem.addr + p->off;
+    berth_status s = res_stream_of(d->r, d->m->compute, &u.stream, err);
+    if (!s)
+        s = scratch(d, u.base_n, &u.base, err);
+    if (!s)
+        s = scratch(d, u.factors_n, &u.factors, err);
+    if (!s && !in_place && !(s = scratch(d, u.out_n, &u.out, err)))
+        u.out_at = u.out.addr;
+    if (!s)
+        s = queue_upstairs(d, p, j, &u, err);
+    if (!s)
+        s = bring_home(d, p, &u, err);
+    if (!s)
+        s = dev_stream_sync(u.stream, err);
+    if (s && u.stream)
+        res_stream_settle(d->r, d->m->compute);
+    dev_free(&u.base);
+    dev_free(&u.factors);
+    dev_free(&u.out);
+    return s;
+}
+
+static berth_status merge_tensor(struct derive *d, const struct place *p, berth_err *err)
+{
+    struct device *compute = compute_of(d);
+    bool here = dev_can(compute, BERTH_CAP_HOST_VISIBLE);
+    struct job j;
+    if (!here && !dev_can(compute, BERTH_CAP_LAUNCH))
+        return err_set(err, BERTH_EUNSUPPORTED, "%s cannot merge weights: it has no kernel for it",
+                       compute->name);
+    berth_status s = job_init(d, p, &j, err);
+    if (!s && p->bytes)
+        s = here ? merge_here(d, p, &j, err) : merge_upstairs(d, p, &j, err);
+    if (!s && j.rescale)
+        d->scale = j.merge.dst_scale;
+    job_release(&j);
+    return s;
+}
+
+/* ---- the block ---- */
+
+static berth_status write_scale(struct derive *d, const struct place *p, berth_err *err)
+{
+    uint8_t raw[8];
+    uint8_t *dst = host_of(d->to);
+    struct dev_stream *stream;
+    dtype_desc(p->dtype)->from_f32(&d->scale, raw, 1);
+    if (dst) {
+        dev_host_access(devset_at(d->r->devices, d->to->device), dst + p->off, (size_t)p->bytes,
+                        DEV_WRITE);
+        memcpy(dst + p->off, raw, (size_t)p->bytes);
+        return BERTH_OK;
+    }
+    berth_status s = res_stream_of(d->r, d->to->device, &stream, err);
+    if (!s)
+        s = dev_copy_h2d(stream, d->to->mem.addr + p->off, raw, (size_t)p->bytes, err);
+    if (!s)
+        s = dev_stream_sync(stream, err);
+    if (s)
+        res_stream_settle(d->r, d->to->device);
+    dev_host_gone(devset_at(d->r->devices, d->to->device), raw, sizeof raw);
+    return s;
+}
+
+static berth_status fill(struct derive *d, berth_err *err)
+{
+    const struct block *b = &d->m->blocks.at[d->block];
+    struct place scale = { 0 };
+    uint64_t end = 0;
+    for (uint32_t k = 0; k < b->n; k++) {
+        struct place p = place_of(d, k, &end);
+        berth_status s = BERTH_OK;
+        if (canceled(d))
+            return err_set(err, BERTH_ECANCELED, "stopped while patching");
+        if (k == d->scale_tensor)
+            scale = p; /* known when its weight is done */
+        else if (touched(d->m, p.entry) || p.dtype != p.entry->dtype)
+            s = merge_tensor(d, &p, err);
+        else
+            s = take_as_is(d, &p, err);
+        if (s)
+            return err_add(err, "tensor '%.100s'", p.entry->name);
+        d->got.read += p.entry->size;
+    }
+    if (scale.entry && write_scale(d, &scale, err))
+        return err_add(err, "tensor '%.100s'", scale.entry->name);
+    return weights_check(d->m->weights, err);
+}
+
+/* What the block will be stored as, and whether a scale has to follow its weight. */
+static void decide(struct derive *d)
+{
+    const struct block *b = &d->m->blocks.at[d->block];
+    for (uint32_t k = 0; k < b->n; k++) {
+        const struct weights_entry *e = d->m->blocks.tensor[b->first + k].entry;
+        if (!touched(d->m, e))
+            continue;
+        if (dtype_is_quant(e->dtype))
+            d->patched = DT_F16;
+        if (merge_by_chance(e->dtype) && str_ends(e->name, e->name_len, ".weight"))
+            d->scale_tensor = scale_of(d);
+    }
+}
+
 berth_status res_patch_block(struct res_model *m, size_t block, const struct res_load_args *args,
                              struct res_load_result *result, berth_err *err)
 {
-    (void)args;
-    (void)result;
-    return err_set(err, BERTH_EUNSUPPORTED, "%s: block '%s' cannot be patched yet", m->name,
-                   m->blocks.at[block].name);
+    struct derive d = { .m = m,
+                        .r = m->res,
+                        .block = block,
+                        .args = args,
+                        .patched = DT_NONE,
+                        .scale_tensor = NO_TENSOR };
+    struct res_block *now = &m->block[block], fresh;
+    uint64_t bytes, span;
+    decide(&d);
+    if (!res_block_layout(m, block, d.patched, &bytes, &span))
+        return err_set(err, BERTH_ELIMIT, "too large as %s", dtype_name(d.patched));
+    bool in_place = m->state == RES_LOADING && now->patched == d.patched;
+    if (!in_place &&
+        res_block_alloc(m, block, now->device, span, true, args && args->evict_keep, &fresh, err))
+        return err->code;
+    d.to = in_place ? now : &fresh;
+    berth_status s = fill(&d, err);
+    if (result) {
+        result->read += d.got.read;
+        result->moved += d.got.moved;
+    }
+    if (s && !in_place)
+        res_block_give(&fresh);
+    if (s)
+        return s;
+    uint64_t patch = res_patch_signature(m, block);
+    if (in_place) {
+        now->patch = patch;
+        return BERTH_OK;
+    }
+    fresh.bytes = bytes;
+    fresh.span = span;
+    fresh.patched = d.patched;
+    fresh.patch = patch;
+    res_block_drop(m, block);
+    res_block_put(m, block, &fresh);
+    return BERTH_OK;
 }

@@ -1,0 +1,66 @@
+/* lora_impl: what the files of lora/ share; its tests and fuzz target include it too. */
+#ifndef LORA_LORA_IMPL_H
+#define LORA_LORA_IMPL_H
+
+#include "base/map.h"
+#include "lora/lora.h"
+
+/* Families of names for the same two factors, in the order they are looked for (lora.md 4). */
+#define LORA_FAMILIES 7
+
+struct lora_base { /* one base name of the file; entries are NULL where the file has none */
+    const char *name;
+    size_t len;
+    const struct weights_entry *up[LORA_FAMILIES], *down[LORA_FAMILIES];
+    const struct weights_entry *mid, *alpha, *diff, *diff_b, *w_norm, *b_norm, *set;
+    const char *refused; /* a kind we do not merge: "LoHa"; NULL: none */
+    const struct weights_entry *refused_by;
+    uint32_t tensors; /* of the file, under this name */
+    bool used;
+};
+
+struct lora_bases {
+    struct arena mem;
+    struct vec at;   /* struct lora_base */
+    struct map find; /* name -> index */
+    size_t strays;   /* tensors without a suffix we know */
+};
+
+/* Sorts the file's tensors by base name. lora_bases_release(), also after an error. */
+berth_status lora_bases_init(struct lora_bases *b, const struct weights *w, berth_err *err);
+void lora_bases_release(struct lora_bases *b);
+
+enum lora_kind { LORA_PAIR, LORA_DIFF, LORA_SET };
+
+struct lora_target {
+    const char *key;
+    size_t key_len;
+    uint64_t row, rows; /* rows 0: all */
+    bool swap;
+    enum lora_kind kind;
+    const struct weights_entry *up, *down, *mid, *alpha; /* LORA_PAIR; the last two may be NULL */
+    const struct weights_entry *dense;                   /* the others */
+    size_t next;                                         /* of the same key, number + 1; 0: none */
+};
+
+struct lora {
+    struct res_adapter base;
+    struct weights *weights; /* owned */
+    const struct log *log;
+    struct arena mem;  /* texts */
+    struct vec target; /* struct lora_target */
+    struct map first;  /* key -> number of its first target */
+    struct lora_info info;
+    char *name;
+};
+
+/* lora_open() of a file that is open already. w: taken, closed on error too. */
+berth_status lora_open_weights(struct weights *w, const struct lora_names *names,
+                               const struct log *log, struct res_adapter **out, berth_err *err);
+
+/* lora_terms.c: res_adapter_ops.terms */
+berth_status lora_terms(const struct res_adapter *a, const char *key, size_t n,
+                        const struct shape *shape, float strength, struct arena *tmp,
+                        struct vec *out, berth_err *err);
+
+#endif

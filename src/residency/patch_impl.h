@@ -1,0 +1,40 @@
+/* patch_impl: merging terms into one tensor, host pointers only. For patch.c, its tests and benchmarks.
+ *
+ * A merge walks the tensor in tiles that stay in a core's cache: base type -> float32, every term in
+ * order, float32 -> stored type. Tiles are independent, so the bits do not depend on threads; only
+ * the draws of stochastic rounding come one after another, in row-major order. */
+#ifndef RESIDENCY_PATCH_IMPL_H
+#define RESIDENCY_PATCH_IMPL_H
+
+#include "base/tpool.h"
+#include "residency/patch.h"
+#include "tensor/dtype.h"
+
+struct merge { /* everything borrowed */
+    enum dtype from, to;
+    const void *src;
+    void *dst;
+    uint64_t rows, cols; /* of the tensor as a matrix; cols > 0 */
+    const struct res_term *term;
+    size_t terms;
+    /* fp8 with a scale beside it: value = code * scale. 1: none. */
+    float src_scale, dst_scale;
+    /* Type `to` is fp8: the generator's seed, and room for merge_chances() draws. */
+    uint32_t seed;
+    uint32_t *chance;
+};
+
+bool merge_stores(enum dtype t); /* can patched weights be stored in it? */
+bool merge_by_chance(enum dtype t);
+/* Draws that m->chance must have room for; m's type and shape are set. 0: none are needed. */
+uint64_t merge_chances(const struct merge *m);
+/* pre: terms lie inside the matrix. Allocates nothing. pool NULL: this thread only. */
+void merge_run(const struct merge *m, struct tpool *pool);
+/* The largest |value| of the merged tensor before dst_scale; NaN does not count. Writes nothing. */
+float merge_amax(const struct merge *m, struct tpool *pool);
+
+/* The matrix a shape is seen as: a row for every index of the outermost dimension; a scalar is 1 x 1.
+ * False: beyond 64 bits. */
+WARN_UNUSED bool merge_matrix(const struct shape *s, uint64_t *rows, uint64_t *cols);
+
+#endif

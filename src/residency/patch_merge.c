@@ -1,0 +1,241 @@
+/* patch_merge: base weights + terms -> stored weights, tile by tile. */
+#include "residency/patch_impl.h"
+
+#include "base/err.h"
+#include "base/mt19937.h"
+#include "op/op.h"
+
+#include <math.h>
+#include <string.h>
+
+#define TILE_COLS 1024
+#define TILE_ELEMS 32768        /* floats: 128 KiB on the stack of whoever works */
+#define QUANT_MAX 256           /* elements of the largest block of a quant */
+#define CHANCES (1u << 20)      /* draws made at a time: 4 MiB */
+#define AMAX_LANES ((size_t)64) /* most tasks of one walk over the tiles that only looks */
+
+bool merge_by_chance(enum dtype t)
+{
+    return t == DT_F8_E4M3 || t == DT_F8_E5M2;
+}
+
+bool merge_stores(enum dtype t)
+{
+    return t == DT_F64 || t == DT_F32 || t == DT_F16 || t == DT_BF16 || merge_by_chance(t);
+}
+
+bool merge_matrix(const struct shape *s, uint64_t *rows, uint64_t *cols)
+{
+    struct shape row = { .ndim = s->ndim ? s->ndim - 1 : 0 };
+    *rows = s->ndim ? s->dim[0] : 1;
+    if (row.ndim)
+        memcpy(row.dim, s->dim + 1, (size_t)row.ndim * sizeof *row.dim);
+    return shape_count(&row, cols);
+}
+
+uint64_t merge_chances(const struct merge *m)
+{
+    if (!merge_by_chance(m->to))
+        return 0;
+    return m->cols > CHANCES || m->rows * m->cols > CHANCES
+               ? (m->cols > CHANCES ? m->cols : CHANCES)
+               : m->rows * m->cols;
+}
+
+struct tile {
+    uint64_t row, col;
+    size_t rows, cols;
+    float *w; /* [rows, cols] */
+};
+
+/* n elements of the base from number `at` on; a quant may begin and end inside its blocks. */
+static void widen(const struct merge *m, uint64_t at, float *dst, size_t n)
+{
+    const struct dtype_desc *d = dtype_desc(m->from);
+    const uint8_t *src = m->src;
+    size_t skip = (size_t)(at % d->elems);
+    src += at / d->elems * d->bytes;
+    if (!skip && n % d->elems == 0) {
+        d->to_f32(src, dst, n);
+        return;
+    }
+    float block[QUANT_MAX];
+    for (; n; src += d->bytes, skip = 0) {
+        size_t now = d->elems - skip < n ? d->elems - skip : n;
+        d->to_f32(src, block, d->elems);
+        memcpy(dst, block + skip, now * sizeof *dst);
+        dst += now;
+        n -= now;
+    }
+}
+
+static void narrow(const struct merge *m, uint64_t at, uint64_t first_chance, const float *src,
+                   size_t n)
+{
+    const struct dtype_desc *d = dtype_desc(m->to);
+    uint8_t *dst = (uint8_t *)m->dst + at * d->bytes;
+    if (merge_by_chance(m->to))
+        op_fp8_round(m->to, src, m->chance + (at - first_chance), dst, n);
+    else
+        d->from_f32(src, dst, n);
+}
+
+/* Calls of a tile's rows: all at once where they lie behind one another. */
+static size_t strips(const struct merge *m, const struct tile *t, size_t *n)
+{
+    bool whole = t->cols == m->cols;
+    *n = whole ? t->rows * t->cols : t->cols;
+    return whole ? 1 : t->rows;
+}
+
+static void apply(const struct res_term *x, const struct tile *t)
+{
+    uint64_t from = x->row > t->row ? x->row : t->row;
+    uint64_t to = x->row + x->rows < t->row + t->rows ? x->row + x->rows : t->row + t->rows;
+    if (from >= to)
+        return;
+    float *w = t->w + (from - t->row) * t->cols;
+    size_t rows = (size_t)(to - from), first = (size_t)(from - x->row), ld = (size_t)x->cols;
+    if (x->kind == TERM_LOWRANK) {
+        op_lowrank_tile(&(struct op_lowrank) { .w = w,
+                                               .rows = rows,
+                                               .cols = t->cols,
+                                               .ld_w = t->cols,
+                                               .up = x->up + first * x->rank,
+                                               .down = x->down + t->col,
+                                               .rank = x->rank,
+                                               .ld_up = x->rank,
+                                               .ld_down = ld,
+                                               .scale = x->scale });
+        return;
+    }
+    for (size_t r = 0; r < rows; r++, w += t->cols) {
+        const float *d = x->dense + (first + r) * ld + t->col;
+        if (x->kind == TERM_SET)
+            memcpy(w, d, t->cols * sizeof *w);
+        else
+            for (size_t c = 0; c < t->cols; c++)
+                w[c] += x->scale * d[c];
+    }
+}
+
+static void tile_merge(const struct merge *m, const struct tile *t)
+{
+    size_t n, count = strips(m, t, &n), all = t->rows * t->cols;
+    for (size_t i = 0; i < count; i++)
+        widen(m, (t->row + i) * m->cols + t->col, t->w + i * n, n);
+    if (m->src_scale != 1)
+        for (size_t i = 0; i < all; i++)
+            t->w[i] *= m->src_scale;
+    for (size_t i = 0; i < m->terms; i++)
+        apply(&m->term[i], t);
+}
+
+struct walk { /* over the tiles of rows [row, row + rows) */
+    const struct merge *m;
+    uint64_t row, rows;
+    size_t tile_rows, tile_cols, across;
+    float *amax; /* not NULL: only look, [lanes] */
+    size_t lanes;
+};
+
+static struct walk walk_of(const struct merge *m, uint64_t row, uint64_t rows)
+{
+    struct walk w = { .m = m, .row = row, .rows = rows };
+    w.tile_cols = m->cols < TILE_COLS ? (size_t)m->cols : TILE_COLS;
+    w.tile_rows = TILE_ELEMS / w.tile_cols;
+    w.across = (size_t)((m->cols + w.tile_cols - 1) / w.tile_cols);
+    return w;
+}
+
+static size_t walk_tiles(const struct walk *w)
+{
+    return (size_t)((w->rows + w->tile_rows - 1) / w->tile_rows) * w->across;
+}
+
+static struct tile tile_at(const struct walk *w, size_t i, float *buf)
+{
+    uint64_t row = i / w->across * w->tile_rows, col = i % w->across * w->tile_cols;
+    uint64_t below = w->rows - row, right = w->m->cols - col;
+    return (struct tile) { .row = w->row + row,
+                           .col = col,
+                           .rows = below < w->tile_rows ? (size_t)below : w->tile_rows,
+                           .cols = right < w->tile_cols ? (size_t)right : w->tile_cols,
+                           .w = buf };
+}
+
+static void merge_task(void *user, size_t i, size_t worker)
+{
+    (void)worker;
+    const struct walk *w = user;
+    const struct merge *m = w->m;
+    float buf[TILE_ELEMS];
+    struct tile t = tile_at(w, i, buf);
+    tile_merge(m, &t);
+    if (m->dst_scale != 1)
+        for (size_t k = 0; k < t.rows * t.cols; k++)
+            buf[k] /= m->dst_scale;
+    size_t n, count = strips(m, &t, &n);
+    for (size_t k = 0; k < count; k++)
+        narrow(m, (t.row + k) * m->cols + t.col, w->row * m->cols, buf + k * n, n);
+}
+
+static void for_each(struct tpool *pool, size_t n, tpool_fn *fn, struct walk *w)
+{
+    if (pool)
+        tpool_for(pool, n, fn, w);
+    else
+        for (size_t i = 0; i < n; i++)
+            fn(w, i, 0);
+}
+
+void merge_run(const struct merge *m, struct tpool *pool)
+{
+    if (!m->rows || !m->cols)
+        return;
+    if (!merge_by_chance(m->to)) {
+        struct walk w = walk_of(m, 0, m->rows);
+        for_each(pool, walk_tiles(&w), merge_task, &w);
+        return;
+    }
+    struct mt19937 g;
+    mt19937_init(&g, m->seed);
+    uint64_t step = merge_chances(m) / m->cols;
+    for (uint64_t row = 0; row < m->rows; row += step) {
+        uint64_t rows = m->rows - row < step ? m->rows - row : step;
+        struct walk w = walk_of(m, row, rows);
+        mt19937_fill(&g, m->chance, (size_t)(rows * m->cols));
+        for_each(pool, walk_tiles(&w), merge_task, &w);
+    }
+}
+
+/* Lane i looks at every lanes-th tile: a maximum does not care about order. */
+static void amax_task(void *user, size_t lane, size_t worker)
+{
+    (void)worker;
+    const struct walk *w = user;
+    float buf[TILE_ELEMS], most = 0;
+    size_t tiles = walk_tiles(w);
+    for (size_t i = lane; i < tiles; i += w->lanes) {
+        struct tile t = tile_at(w, i, buf);
+        tile_merge(w->m, &t);
+        for (size_t k = 0; k < t.rows * t.cols; k++)
+            most = fabsf(buf[k]) > most ? fabsf(buf[k]) : most;
+    }
+    w->amax[lane] = most;
+}
+
+float merge_amax(const struct merge *m, struct tpool *pool)
+{
+    float amax[AMAX_LANES], most = 0;
+    if (!m->rows || !m->cols)
+        return 0;
+    struct walk w = walk_of(m, 0, m->rows);
+    size_t tiles = walk_tiles(&w);
+    w.amax = amax;
+    w.lanes = tiles < AMAX_LANES ? tiles : AMAX_LANES;
+    for_each(pool, w.lanes, amax_task, &w);
+    for (size_t i = 0; i < w.lanes; i++)
+        most = amax[i] > most ? amax[i] : most;
+    return most;
+}
