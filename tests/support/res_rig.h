@@ -96,7 +96,7 @@ static inline const char *rig_file(const char *name, size_t blocks, uint64_t byt
     static char path[16][256];
     static size_t paths;
     struct weights_spec spec[64];
-    char names[64][32];
+    char names[64][40];
     berth_err err = { 0 };
     for (size_t i = 0; i < paths; i++)
         if (strcmp(strrchr(path[i], '/') + 1, name) == 0)
