@@ -7,11 +7,8 @@
  *         answer's `base` goes to blocks_from_weights(), which asks it back about names.
  * Order   A family lists the words of its names in the order the forward pass comes to them; a name
  *         is read as words and numbers from left to right and compared like that, numbers by value.
- *         The entries of a list are
- *             "img_in"          one part of a dotted name
- *             "img_attn.qkv"    several, where parts of two modules run in turn; the longest match
- *                               counts
- *             "up.<"            the numbers behind it count down: the highest runs first
+ *         An entry may span several parts ("img_attn.qkv"), where the layers of two modules run in
+ *         turn; the longest match counts. Behind a word in ARCH_DOWN() the highest number runs first.
  *         At one place the end of a name comes first, then numbers, then listed words; a word that
  *         is not listed ends the comparison, behind the others: such names are equal, and the file's
  *         order stands. So a name has a key that depends on nothing else, and the relation is a
@@ -59,8 +56,22 @@ size_t arch_part_of(const struct arch *arch, const char *block, size_t n, size_t
 
 /* ---- for families ---- */
 
+struct arch_word {
+    const char *text;
+    size_t len;
+    bool down; /* numbers right behind it count down */
+};
+#define ARCH_WORD(s)                                                                               \
+    {                                                                                              \
+        .text = s, .len = sizeof(s) - 1                                                            \
+    }
+#define ARCH_DOWN(s)                                                                               \
+    {                                                                                              \
+        .text = s, .len = sizeof(s) - 1, .down = true                                              \
+    }
+
 /* order() over a word list. */
-int arch_order(const char *const *word, size_t words, const char *a, size_t an, const char *b,
+int arch_order(const struct arch_word *word, size_t words, const char *a, size_t an, const char *b,
                size_t bn);
 /* Has the file a tensor called <prefix><lead><name>? lead: NULL for "". */
 bool arch_has(const struct weights *w, const char *prefix, const char *lead, const char *name);

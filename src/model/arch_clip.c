@@ -4,38 +4,39 @@
 
 #include "base/str.h"
 
-static const char *const words[] = {
+static const struct arch_word words[] = {
     /* in front */
-    "embedders",
-    "transformer",
-    "model",
-    "text_model",
+    ARCH_WORD("embedders"),
+    ARCH_WORD("transformer"),
+    ARCH_WORD("model"),
+    ARCH_WORD("text_model"),
     /* the way through: HF, and OpenCLIP, whose stacked q, k, v are tensors of "attn" itself */
-    "embeddings",
-    "token_embedding",
-    "position_embedding",
-    "encoder",
-    "transformer.resblocks",
-    "final_layer_norm",
-    "ln_final",
-    "text_projection",
+    ARCH_WORD("embeddings"),
+    ARCH_WORD("token_embedding"),
+    ARCH_WORD("position_embedding"),
+    ARCH_WORD("positional_embedding"),
+    ARCH_WORD("encoder"),
+    ARCH_WORD("transformer.resblocks"),
+    ARCH_WORD("final_layer_norm"),
+    ARCH_WORD("ln_final"),
+    ARCH_WORD("text_projection"),
     /* a layer */
-    "layers",
-    "layer_norm1",
-    "ln_1",
-    "self_attn",
-    "attn",
-    "layer_norm2",
-    "ln_2",
-    "mlp",
-    "q_proj",
-    "k_proj",
-    "v_proj",
-    "out_proj",
-    "fc1",
-    "c_fc",
-    "fc2",
-    "c_proj",
+    ARCH_WORD("layers"),
+    ARCH_WORD("layer_norm1"),
+    ARCH_WORD("ln_1"),
+    ARCH_WORD("self_attn"),
+    ARCH_WORD("attn"),
+    ARCH_WORD("layer_norm2"),
+    ARCH_WORD("ln_2"),
+    ARCH_WORD("mlp"),
+    ARCH_WORD("q_proj"),
+    ARCH_WORD("k_proj"),
+    ARCH_WORD("v_proj"),
+    ARCH_WORD("out_proj"),
+    ARCH_WORD("fc1"),
+    ARCH_WORD("c_fc"),
+    ARCH_WORD("fc2"),
+    ARCH_WORD("c_proj"),
 };
 
 static int order(const char *a, size_t an, const char *b, size_t bn)
@@ -43,13 +44,14 @@ static int order(const char *a, size_t an, const char *b, size_t bn)
     return arch_order(words, ARRAY_LEN(words), a, an, b, bn);
 }
 
-/* OpenCLIP's table of positions is a bare tensor, in one block with the output projection: that one
- * is multiplied through, so it is no embedding. */
+/* In a checkpoint OpenCLIP's table of positions shares a block with the output projection: that one
+ * is multiplied through, so the block, called as the model itself, is no embedding. */
 static bool embedding(const char *block, size_t n)
 {
     return !str_starts(block, n, "vision_model.") &&
            (arch_ends_with(block, n, "token_embedding") ||
-            arch_ends_with(block, n, "position_embedding"));
+            arch_ends_with(block, n, "position_embedding") ||
+            arch_ends_with(block, n, "positional_embedding"));
 }
 
 static bool detect(const struct weights *w, const char *prefix)

@@ -2,41 +2,41 @@
  * block take turns: both reach the attention before either goes on. */
 #include "model/arch.h"
 
-static const char *const words[] = {
-    "img_in",
-    "time_in",
-    "guidance_in",
-    "vector_in",
-    "txt_in",
-    "double_blocks",
-    "single_blocks",
-    "final_layer",
+static const struct arch_word words[] = {
+    ARCH_WORD("img_in"),
+    ARCH_WORD("time_in"),
+    ARCH_WORD("guidance_in"),
+    ARCH_WORD("vector_in"),
+    ARCH_WORD("txt_in"),
+    ARCH_WORD("double_blocks"),
+    ARCH_WORD("single_blocks"),
+    ARCH_WORD("final_layer"),
     /* embedders */
-    "in_layer",
-    "out_layer",
+    ARCH_WORD("in_layer"),
+    ARCH_WORD("out_layer"),
     /* a double block */
-    "img_mod",
-    "txt_mod",
-    "img_attn.qkv",
-    "img_attn.norm",
-    "txt_attn.qkv",
-    "txt_attn.norm",
-    "img_attn.proj",
-    "img_mlp",
-    "txt_attn.proj",
-    "txt_mlp",
+    ARCH_WORD("img_mod"),
+    ARCH_WORD("txt_mod"),
+    ARCH_WORD("img_attn.qkv"),
+    ARCH_WORD("img_attn.norm"),
+    ARCH_WORD("txt_attn.qkv"),
+    ARCH_WORD("txt_attn.norm"),
+    ARCH_WORD("img_attn.proj"),
+    ARCH_WORD("img_mlp"),
+    ARCH_WORD("txt_attn.proj"),
+    ARCH_WORD("txt_mlp"),
     /* a single block */
-    "modulation",
-    "linear1",
-    "norm",
-    "linear2",
+    ARCH_WORD("modulation"),
+    ARCH_WORD("linear1"),
+    ARCH_WORD("norm"),
+    ARCH_WORD("linear2"),
     /* inside norms and modulations */
-    "query_norm",
-    "key_norm",
-    "lin",
+    ARCH_WORD("query_norm"),
+    ARCH_WORD("key_norm"),
+    ARCH_WORD("lin"),
     /* the final layer */
-    "adaLN_modulation",
-    "linear",
+    ARCH_WORD("adaLN_modulation"),
+    ARCH_WORD("linear"),
 };
 
 static int order(const char *a, size_t an, const char *b, size_t bn)

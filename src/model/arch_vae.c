@@ -1,38 +1,38 @@
 /* AutoencoderKL. The decoder's levels are numbered as the encoder's and run backwards. */
 #include "model/arch.h"
 
-static const char *const words[] = {
-    "encoder",
-    "quant_conv",
-    "post_quant_conv",
-    "decoder",
+static const struct arch_word words[] = {
+    ARCH_WORD("encoder"),
+    ARCH_WORD("quant_conv"),
+    ARCH_WORD("post_quant_conv"),
+    ARCH_WORD("decoder"),
     /* both ways; each has one of down and up */
-    "conv_in",
-    "down",
-    "mid",
-    "up.<",
-    "norm_out",
-    "conv_out",
+    ARCH_WORD("conv_in"),
+    ARCH_WORD("down"),
+    ARCH_WORD("mid"),
+    ARCH_DOWN("up"),
+    ARCH_WORD("norm_out"),
+    ARCH_WORD("conv_out"),
     /* a level, the middle */
-    "block",
-    "downsample",
-    "upsample",
-    "block_1",
-    "attn_1",
-    "block_2",
+    ARCH_WORD("block"),
+    ARCH_WORD("downsample"),
+    ARCH_WORD("upsample"),
+    ARCH_WORD("block_1"),
+    ARCH_WORD("attn_1"),
+    ARCH_WORD("block_2"),
     /* a res block */
-    "norm1",
-    "conv1",
-    "norm2",
-    "conv2",
-    "nin_shortcut",
+    ARCH_WORD("norm1"),
+    ARCH_WORD("conv1"),
+    ARCH_WORD("norm2"),
+    ARCH_WORD("conv2"),
+    ARCH_WORD("nin_shortcut"),
     /* attention, and the steps between levels */
-    "norm",
-    "q",
-    "k",
-    "v",
-    "proj_out",
-    "conv",
+    ARCH_WORD("norm"),
+    ARCH_WORD("q"),
+    ARCH_WORD("k"),
+    ARCH_WORD("v"),
+    ARCH_WORD("proj_out"),
+    ARCH_WORD("conv"),
 };
 
 static int order(const char *a, size_t an, const char *b, size_t bn)

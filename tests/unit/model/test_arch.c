@@ -80,6 +80,7 @@ static void detects_parts_of_a_checkpoint(void **state)
     weights_close(w);
     w = open_preset("clip-g-tiny");
     is(w, "conditioner.embedders.1.", &arch_clip);
+    is(w, "conditioner.", &arch_clip);
     weights_close(w);
 }
 
@@ -235,10 +236,11 @@ static void knows_the_order(void **state)
             "text_model.encoder.layers.0.mlp.fc2", "text_model.encoder.layers.11.layer_norm1",
             "text_model.final_layer_norm", "text_projection" } },
         { &arch_clip,
-          { "", "token_embedding", "transformer.resblocks.0.ln_1", "transformer.resblocks.0.attn",
-            "transformer.resblocks.0.attn.out_proj", "transformer.resblocks.0.ln_2",
-            "transformer.resblocks.0.mlp.c_fc", "transformer.resblocks.0.mlp.c_proj",
-            "transformer.resblocks.31.ln_1", "ln_final" } },
+          { "", "token_embedding", "positional_embedding", "transformer.resblocks.0.ln_1",
+            "transformer.resblocks.0.attn", "transformer.resblocks.0.attn.out_proj",
+            "transformer.resblocks.0.ln_2", "transformer.resblocks.0.mlp.c_fc",
+            "transformer.resblocks.0.mlp.c_proj", "transformer.resblocks.31.ln_1", "ln_final",
+            "text_projection", "logit_scale" } },
         { &arch_t5,
           { "shared", "encoder.block.0.layer.0.layer_norm",
             "encoder.block.0.layer.0.SelfAttention.q", "encoder.block.0.layer.0.SelfAttention.k",
@@ -351,6 +353,7 @@ static void knows_embeddings_by_role(void **state)
         { &arch_clip, "text_model.embeddings.position_embedding", true },
         { &arch_clip, "transformer.text_model.embeddings.token_embedding", true },
         { &arch_clip, "token_embedding", true },
+        { &arch_clip, "positional_embedding", true },
         { &arch_clip, "my_token_embedding", false },
         { &arch_clip, "text_model.embeddings", false },
         { &arch_clip, "text_projection", false },
@@ -370,6 +373,7 @@ static void knows_embeddings_by_role(void **state)
         { &arch_sd_checkpoint, "cond_stage_model.transformer.text_model.embeddings.token_embedding",
           true },
         { &arch_sd_checkpoint, "conditioner.embedders.1.model.token_embedding", true },
+        { &arch_sd_checkpoint, "conditioner.embedders.1.model", false },
         { &arch_sd_checkpoint, "model.diffusion_model.time_embed.0", false },
         { &arch_sd_checkpoint, "model.diffusion_model.token_embedding", false },
         { &arch_sd_checkpoint, "first_stage_model.encoder.conv_in", false },
