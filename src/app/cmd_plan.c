@@ -183,8 +183,10 @@ static int plan_file(struct app *a, const char *path, const struct request *r)
     log_info(&a->log, "plan.open", "tensors=%zu blocks=%zu ms=%.3f arch=%s file=\"%s\"",
              weights_count(w), b.n, (double)(clock_mono_ns(a->clock) - start) * 1e-6,
              x.arch ? x.arch->base.name : "-", path);
-    if (s == BERTH_ENOTFOUND)
+    if (s == BERTH_ENOTFOUND && x.prefix[0])
         no_such_part(w, &err);
+    else if (s == BERTH_ENOTFOUND)
+        err_set(&err, s, "'%s' has no tensors", path);
     if (s && !strstr(err.msg, path))
         err_add(&err, "%s", path);
     int code = s ? app_fail(a, &err) : plan_blocks(a, r, &x);
