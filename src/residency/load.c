@@ -320,20 +320,40 @@ static berth_status load_staged(struct loading *l, size_t device, berth_err *err
 
 /* ---- the whole ---- */
 
-/* Others leave once for all blocks that come, so that not every block has to ask for itself. */
-static void clear_the_way(struct loading *l)
+/* Bytes that m's blocks need on device d; *first is one of them. */
+static uint64_t need_on(const struct res_model *m, size_t d, size_t *first)
+{
+    uint64_t need = 0;
+    for (size_t i = m->blocks.n; i-- > 0;)
+        if (m->block[i].home == d && m->block[i].span) {
+            need += m->block[i].span;
+            *first = i;
+        }
+    return need;
+}
+
+/* Nobody leaves for a load that cannot succeed. Else others leave once for all blocks that come, so
+ * that not every block has to ask for itself. */
+static berth_status clear_the_way(struct loading *l, berth_err *err)
 {
     struct res_model *m = l->m;
     struct residency *r = m->res;
+    size_t first = 0;
+    for (size_t d = 0; d < r->n_devices; d++) {
+        uint64_t need = need_on(m, d, &first);
+        if (need && !res_could_suffice(r, d, need, m, l->args->evict_keep)) {
+            res_no_room(r, d, need, m, err);
+            return res_block_err(m, first, d, err);
+        }
+    }
     if (m->eject_others)
         res_eject_others(m);
     for (size_t d = 0; d < r->n_devices; d++) {
-        uint64_t need = 0;
-        for (size_t i = 0; i < m->blocks.n; i++)
-            need += m->block[i].home == d ? m->block[i].span : 0;
+        uint64_t need = need_on(m, d, &first);
         while (need && res_left_on(r, d) < need && res_make_room(r, d, need, m, false))
             ;
     }
+    return BERTH_OK;
 }
 
 static berth_status get_memory(struct loading *l, berth_err *err)
@@ -376,8 +396,9 @@ static berth_status patch_blocks(struct loading *l, berth_err *err)
 static berth_status load_all(struct loading *l, berth_err *err)
 {
     struct residency *r = l->m->res;
-    clear_the_way(l);
-    berth_status s = get_memory(l, err);
+    berth_status s = clear_the_way(l, err);
+    if (!s)
+        s = get_memory(l, err);
     for (size_t d = 0; !s && d < r->n_devices; d++)
         s = dev_can(res_device(r, d), BERTH_CAP_HOST_VISIBLE) ? load_direct(l, d, err)
                                                               : load_staged(l, d, err);
@@ -459,6 +480,7 @@ static berth_status load_absent(struct loading *l, berth_err *err)
     } else {
         m->state = RES_RESIDENT;
         m->patches_changed = false;
+        m->eject_others = false; /* that was the first load; another open may ask again */
         m->loads++;
         r->metrics.loads++;
         l->done = m->blocks.bytes;

@@ -153,6 +153,9 @@ berth_status res_patch_block(struct res_model *m, size_t block, const struct res
 bool res_make_room(struct residency *r, size_t d, uint64_t wanted,
                    const struct res_model *for_model, bool evict_keep);
 /* "in the way: flux#1 keep 4.0 GiB, ..." for error messages. */
+/* Could all that may go make room for `wanted` bytes on d? Never false when it could. */
+bool res_could_suffice(const struct residency *r, size_t d, uint64_t wanted,
+                       const struct res_model *for_model, bool evict_keep);
 /* Moves m's blocks away from d, to its donors or the host, until `wanted` bytes are free or nothing
  * more can be moved without making room there. Returns the bytes that left. */
 uint64_t res_demote(struct res_model *m, size_t d, uint64_t wanted, const char *why);

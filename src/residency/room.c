@@ -25,18 +25,19 @@ static bool may_go(const struct res_model *m, const struct res_model *for_model)
     return m != for_model && !m->uses && m->state == RES_RESIDENT;
 }
 
-/* Bytes of the device that a model's leaving would free. */
+/* Bytes of the device that a model's leaving would free, and a little more: a pool's ranges may be
+ * up to an eighth larger than what was asked for. */
 static uint64_t held_on(const struct res_model *m, size_t d)
 {
     uint64_t sum = 0;
     for (size_t i = 0; m->bytes_on[d] && i < m->blocks.n; i++)
         if (m->block[i].device == d)
             sum += (m->block[i].span + DEV_ALIGN_MIN - 1) & ~(uint64_t)(DEV_ALIGN_MIN - 1);
-    return sum;
+    return sum + sum / 8;
 }
 
-static bool could_suffice(const struct residency *r, size_t d, uint64_t wanted,
-                          const struct res_model *for_model, bool evict_keep)
+bool res_could_suffice(const struct residency *r, size_t d, uint64_t wanted,
+                       const struct res_model *for_model, bool evict_keep)
 {
     struct dev_stats s;
     dev_ledger(res_device(r, d), NULL, 0, &s);
@@ -227,7 +228,7 @@ bool res_make_room(struct residency *r, size_t d, uint64_t wanted,
 {
     if (take_retired(r, d) || trim_neighbours(r, d))
         return true;
-    if (!could_suffice(r, d, wanted, for_model, evict_keep))
+    if (!res_could_suffice(r, d, wanted, for_model, evict_keep))
         return false;
     return eject_one(r, d, for_model, RES_EJECT) || demote_some(r, d, wanted, for_model) ||
            eject_one(r, d, for_model, RES_AUTO) ||
