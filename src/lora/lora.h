@@ -27,19 +27,6 @@
 #include "format/weights.h"
 #include "residency/patch.h"
 
-struct lora_name {
-    const char *base; /* base name in adapter files */
-    const char *key;  /* full name of the model's tensor */
-    uint64_t row;     /* the rows of it that are meant, along the outermost dimension; */
-    uint64_t rows;    /* 0: all */
-    bool swap;        /* the halves of the change trade places (Flux: scale, shift) */
-};
-
-struct lora_names { /* in map order: of two names for the same rows the later one wins */
-    const struct lora_name *at;
-    size_t n;
-};
-
 /* Opens the file and finds out what it changes; reads no factors.
  *   names  borrowed for the call       log  borrowed for the adapter's life; NULL: silent
  *   out    owned, one reference (res_adapter_unref()); NULL on error

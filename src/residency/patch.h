@@ -66,4 +66,18 @@ struct res_patch {
     float strength; /* 0: as if it were not there */
 };
 
+/* What adapter files call a model's tensors: a model knows its own (model/lora_names.h), lora/ looks
+ * them up. The two do not know each other, so the list they share is here. */
+struct lora_name {
+    const char *base; /* base name in adapter files: "lora_unet_conv_in" */
+    const char *key;  /* full name of the tensor in the model's file */
+    uint64_t row;     /* the rows of it that are meant, along the outermost dimension; */
+    uint64_t rows;    /* 0: all */
+    bool swap;        /* the halves of the change trade places (Flux: scale, shift) */
+};
+struct lora_names { /* in map order: of two names for the same rows the later one wins */
+    const struct lora_name *at;
+    size_t n;
+};
+
 #endif

@@ -1,0 +1,92 @@
+/* lora_names: the list, and the names every network has. */
+#include "model/lora_names.h"
+
+#include "model/lora_names_impl.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#define WEIGHT ".weight"
+
+void lora_add(struct lora_table *t, const char *lead, const char *q, bool flat,
+              const struct lora_meant *m)
+{
+    if (t->bad)
+        return;
+    if (!t->at.elem)
+        t->at.elem = sizeof(struct lora_name);
+    char *base = arena_printf(&t->mem, "%s%s", lead, q);
+    char *key = arena_strndup(&t->mem, m->key, strlen(m->key));
+    struct lora_name *n = base && key ? vec_add(&t->at) : NULL;
+    t->bad = !n;
+    if (!n)
+        return;
+    for (char *c = base + strlen(lead); flat && *c; c++)
+        if (*c == '.')
+            *c = '_';
+    *n = (struct lora_name) {
+        .base = base, .key = key, .row = m->row, .rows = m->rows, .swap = m->swap
+    };
+}
+
+bool lora_path(const struct weights_entry *e, const char *prefix, char path[LORA_NAME_MAX])
+{
+    size_t skip = strlen(prefix), tail = strlen(WEIGHT);
+    if (!str_starts(e->name, e->name_len, prefix) || !str_ends(e->name, e->name_len, WEIGHT) ||
+        e->name_len <= skip + tail || e->name_len - skip - tail >= LORA_NAME_MAX)
+        return false;
+    size_t n = e->name_len - skip - tail;
+    memcpy(path, e->name + skip, n);
+    path[n] = '\0';
+    return true;
+}
+
+const struct weights_entry *lora_find(const struct weights *w, const char *prefix, const char *fmt,
+                                      ...)
+{
+    char name[2 * LORA_NAME_MAX];
+    int lead = snprintf(name, sizeof name, "%s", prefix);
+    if (lead < 0 || (size_t)lead >= sizeof name)
+        return NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(name + lead, sizeof name - (size_t)lead, fmt, ap);
+    va_end(ap);
+    return n < 0 || (size_t)n >= sizeof name - (size_t)lead
+               ? NULL
+               : weights_find(w, name, (size_t)(lead + n));
+}
+
+berth_status lora_names_diffusion(struct lora_table *t, const struct weights *w, const char *prefix,
+                                  berth_err *err)
+{
+    char path[LORA_NAME_MAX];
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        struct lora_meant all = { .key = e->name };
+        if (!str_starts(e->name, e->name_len, prefix))
+            continue;
+        if (lora_path(e, prefix, path)) {
+            lora_add(t, "lora_unet_", path, true, &all);
+            lora_add(t, "diffusion_model.", path, false, &all);
+        } else if (!str_ends(e->name, e->name_len, WEIGHT)) {
+            lora_add(t, "diffusion_model.", e->name + strlen(prefix), false, &all);
+        }
+    }
+    lora_unet(t, w, prefix);
+    lora_flux(t, w, prefix);
+    return t->bad ? err_set(err, BERTH_ENOMEM, "adapter names of %.100s", weights_path(w))
+                  : BERTH_OK;
+}
+
+struct lora_names lora_table_names(const struct lora_table *t)
+{
+    return (struct lora_names) { .at = t->at.p, .n = t->at.n };
+}
+
+void lora_table_release(struct lora_table *t)
+{
+    arena_release(&t->mem);
+    vec_release(&t->at);
+    *t = (struct lora_table) { 0 };
+}

@@ -1,0 +1,55 @@
+/* lora_names: what adapter files call the tensors of a model.
+ *
+ * The list is made from the tensors the model's file has, never by taking a file's name apart: with
+ * all dots turned into underscores a name has many readings, and only the model knows which is meant.
+ * One list may cover several networks of a checkpoint; one adapter then patches them all.
+ *
+ * Names   of W = "<prefix><path>.weight"
+ *         diffusion   diffusion_model.<path>, lora_unet_<path_>; other parameters by full name; and
+ *                     SD, SDXL  with the diffusers name q: lora_unet_<q_>, lycoris_<q_>, q and unet.<q>
+ *                               with .processor (lora.md 2)
+ *                     Flux      transformer.<q>, lycoris_<q_>, lora_transformer_<q_>; q, k, v and the
+ *                               mlp are rows of one tensor; linear1_qkv
+ *         CLIP        text_encoders.<comfy path>; lora_te*_, text_encoder*.  per layer
+ *         T5          text_encoders.<comfy path>; lora_te*_<path_>
+ * Threads one owner while it is built; read-only afterwards.
+ * Files   lora_names.c the list, generic names; lora_names_unet.c, lora_names_flux.c,
+ *         lora_names_text.c; lora_names_impl.h. */
+#ifndef MODEL_LORA_NAMES_H
+#define MODEL_LORA_NAMES_H
+
+#include "base/arena.h"
+#include "base/vec.h"
+#include "format/weights.h"
+#include "residency/patch.h"
+
+struct lora_table { /* zeroed is empty */
+    struct arena mem;
+    struct vec at; /* struct lora_name */
+    bool bad;      /* memory ran out: sticky, the adding calls report it */
+};
+
+/* A diffusion network. prefix: of its tensors in the file, "model.diffusion_model." or "". */
+berth_status lora_names_diffusion(struct lora_table *t, const struct weights *w, const char *prefix,
+                                  berth_err *err);
+
+/* Numbers of a text encoder in adapter files. */
+enum {
+    LORA_TE = 1,  /* lora_te_, text_encoder. */
+    LORA_TE1 = 2, /* lora_te1_ */
+    LORA_TE2 = 4, /* lora_te2_, text_encoder_2. */
+    LORA_TE3 = 8, /* lora_te3_ */
+};
+struct lora_text {
+    const char *prefix; /* "cond_stage_model.transformer." */
+    const char *comfy;  /* ComfyUI's word for it: "clip_l", "clip_g", "clip_h", "t5xxl" */
+    unsigned te;        /* LORA_TE*: CLIP-L TE|TE1; CLIP-G beside L TE2, alone TE; T5 by number */
+};
+/* CLIP (HF or OpenCLIP names) or T5, told by the tensors that are there. */
+berth_status lora_names_text(struct lora_table *t, const struct weights *w,
+                             const struct lora_text *which, berth_err *err);
+
+struct lora_names lora_table_names(const struct lora_table *t); /* borrowed until t changes */
+void lora_table_release(struct lora_table *t);
+
+#endif

@@ -1,0 +1,31 @@
+/* lora_names_impl: adding names, for the files of lora_names. */
+#ifndef MODEL_LORA_NAMES_IMPL_H
+#define MODEL_LORA_NAMES_IMPL_H
+
+#include "model/lora_names.h"
+
+#include "base/str.h"
+
+#define LORA_NAME_MAX 256 /* bytes of a name on the stack; longer ones have no such names */
+
+/* What a name means: all of a tensor, or some rows of it. */
+struct lora_meant {
+    const char *key; /* borrowed from the file's index */
+    uint64_t row, rows;
+    bool swap;
+};
+
+/* Adds the name "<lead><q>". With `flat`, dots of q become underscores. */
+void lora_add(struct lora_table *t, const char *lead, const char *q, bool flat,
+              const struct lora_meant *m);
+
+/* A tensor's name inside its network without ".weight", in `path`. False: outside, or too long. */
+bool lora_path(const struct weights_entry *e, const char *prefix, char path[LORA_NAME_MAX]);
+/* The tensor "<prefix><fmt...>", or NULL. */
+const struct weights_entry *lora_find(const struct weights *w, const char *prefix, const char *fmt,
+                                      ...) PRINTF_LIKE(3, 4);
+
+void lora_unet(struct lora_table *t, const struct weights *w, const char *prefix);
+void lora_flux(struct lora_table *t, const struct weights *w, const char *prefix);
+
+#endif
