@@ -96,8 +96,6 @@ berth_status res_prompt_end(struct residency *r, struct res_receipt *out, berth_
         *out = (struct res_receipt) { 0 };
     r->prompt_running = false;
     bool automatic = !r->cfg.no_auto_cleanup && used_marked_models(r);
-    for (struct res_model *m = r->first; m; m = m->next)
-        m->used_in_prompt = false;
     return settle_into(r, automatic, out, err);
 }
 

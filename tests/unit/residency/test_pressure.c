@@ -218,6 +218,19 @@ static void a_reset_asks_like_any_other_free(void **state)
     rig_close(g);
 }
 
+static void a_threshold_below_the_hysteresis(void **state)
+{
+    struct rig *g = open_rig(2, 5);
+    (void)state;
+    use(40);
+    assert_int_equal(look(g, false), RES_PRESSURE_RESET);
+    use(90);
+    assert_int_equal(look(g, false), RES_PRESSURE_BAND);
+    use(91);
+    assert_int_equal(look(g, false), RES_PRESSURE_RESET);
+    rig_close(g);
+}
+
 static void a_set_without_ram(void **state)
 {
     struct rig *g = rig_open("null:0=64m", NULL, &(struct res_config) { .pressure_percent = 1 });
@@ -240,6 +253,7 @@ int main(void)
         cmocka_unit_test(not_while_a_prompt_runs),
         cmocka_unit_test(no_second_reset),
         cmocka_unit_test(a_reset_asks_like_any_other_free),
+        cmocka_unit_test(a_threshold_below_the_hysteresis),
         cmocka_unit_test(a_set_without_ram),
     };
     return cmocka_run_group_tests_name("pressure", tests, NULL, NULL);
