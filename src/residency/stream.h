@@ -151,4 +151,16 @@ berth_status stream_end(struct stream *s, berth_err *err);
 
 struct stream_stats stream_stats(const struct stream *s);
 
+/* ---- of a model: model_stream.c ---- */
+
+struct res_model;
+/* A stream over the model's blocks, items in execution order (item i is block i), to the device that
+ * computes. It holds a use: until stream_close() no block moves and the model cannot go. The ring is
+ * got with res_alloc(), staging is booked on the host; both as "stream of <model>". A model whose
+ * blocks all lie where it computes: a stream that holds and moves nothing.
+ *   cfg  NULL: defaults; clock and log default to the registry's
+ * BERTH_EINVAL: not resident; else as stream_open(). */
+berth_status res_stream_open(struct res_model *m, const struct stream_config *cfg,
+                             struct stream **out, berth_err *err);
+
 #endif

@@ -1,0 +1,277 @@
+/* Cutting: which items travel together, where they lie in the slot, as which copies. */
+#include "residency/stream_impl.h"
+#include "support/devices.h"
+#include "support/oom.h"
+
+#define ITEMS_MAX 16
+
+struct bench {
+    struct devset *set;
+    struct device *null0, *null1, *cpu, *logical, *cpu2;
+};
+
+static int setup(void **state)
+{
+    static struct bench b;
+    b.set = open_devices("null:0=16m,null:1=16m,cpu=32m,null:2@null:0=1m,cuda:0@cpu=32m", NULL);
+    b.null0 = device_named(b.set, "null:0");
+    b.null1 = device_named(b.set, "null:1");
+    b.cpu = device_named(b.set, "cpu");
+    b.logical = device_named(b.set, "null:2");
+    b.cpu2 = device_named(b.set, "cuda:0");
+    *state = &b;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    devset_close(((struct bench *)*state)->set);
+    return 0;
+}
+
+/* Items from a text, one word each: kind, span and, after a colon, the source address; without one
+ * they lie far apart. r resident, p pinned, m pageable, d on null:1, e on null:2. One piece each. */
+struct drawn {
+    struct stream_item item[ITEMS_MAX];
+    struct stream_piece piece[ITEMS_MAX];
+    struct stream_args args;
+};
+
+static void draw(const struct bench *b, const char *text, struct drawn *x)
+{
+    size_t n = 0;
+    *x = (struct drawn) { .args.compute = b->null0 };
+    for (const char *p = text; *p; n++) {
+        struct stream_item *it = &x->item[n];
+        char kind = *p++, *end;
+        it->span = strtoull(p, &end, 10);
+        it->addr = *end == ':' ? strtoull(end + 1, &end, 10) : (n + 1) << 20;
+        it->source = kind == 'r'   ? STREAM_RESIDENT
+                     : kind == 'p' ? STREAM_PINNED
+                     : kind == 'm' ? STREAM_PAGEABLE
+                                   : STREAM_DEVICE;
+        it->dev = kind == 'r' ? b->null0 : kind == 'd' ? b->null1 : b->cpu;
+        it->dev = kind == 'e' ? b->logical : it->dev;
+        x->piece[n] = (struct stream_piece) { 0, it->span };
+        it->piece = &x->piece[n];
+        it->pieces = 1;
+        for (p = end; *p == ' '; p++)
+            ;
+    }
+    x->args.item = x->item;
+    x->args.n = n;
+}
+
+static void cut_rows(void **state)
+{
+    /* runs: first item x items / span / copies, "s" when staged, then the lane */
+    static const struct {
+        const char *name, *items;
+        uint64_t run_bytes;
+        const char *runs;
+    } row[] = {
+        { "nothing to move", "r100 r200", 1000, "" },
+        { "one", "p100", 1000, "0x1/100/1 l0" },
+        { "neighbours join", "p100 p100 p100", 1000, "0x3/612/3 l0" },
+        { "resident ones between them do not matter", "r9 p100 r9 r9 p100 r9", 1000,
+          "1x2/356/2 l0" },
+        { "up to run_bytes, exactly", "p256 p244 p1", 500, "0x2/500/2 l0, 2x1/1/1 l0" },
+        { "one byte more does not fit", "p256 p245", 500, "0x1/256/1 l0, 1x1/245/1 l0" },
+        { "padding counts", "p100 p245", 500, "0x1/100/1 l0, 1x1/245/1 l0" },
+        { "a large one stands alone", "p10 p900 p10", 500,
+          "0x1/10/1 l0, 1x1/900/1 l0, 2x1/10/1 l0" },
+        { "another donor ends a run", "p10 d10 p10 p10", 5000,
+          "0x1/10/1 l0, 1x1/10/1 l1, 2x2/266/2 l0" },
+        { "pinned and pageable do not mix, and share a lane", "p10 m10 m10", 5000,
+          "0x1/10/1 l0, 1x2/266/2s l0" },
+        { "a lane for every device", "d10 e10 d10", 5000, "0x1/10/1 l0, 1x1/10/1 l1, 2x1/10/1 l0" },
+        { "neighbours in memory are one copy", "p256:1024 p256:1280 p100:1536 p100:1636", 5000,
+          "0x4/868/2 l0" },
+        { "the same on a device", "d512:4096 r1 d512:4608", 5000, "0x2/1024/1 l0" },
+        { "not if the slot has padding there", "p100:1024 p100:1124", 5000, "0x2/356/2 l0" },
+        { "an item without bytes stays", "p0 p100 p0", 5000, "1x1/100/1 l0" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct drawn x;
+        struct stream_cut c;
+        char got[512] = "";
+        berth_err err = { 0 };
+        draw(*state, row[i].items, &x);
+        assert_ok(stream_cut(&x.args, row[i].run_bytes, &c, &err), err);
+        for (uint32_t k = 0; k < c.runs; k++) {
+            const struct stream_run *r = &c.run[k];
+            size_t n = strlen(got);
+            snprintf(got + n, sizeof got - n, "%s%ux%u/%zu/%u%s l%u", k ? ", " : "", r->first,
+                     r->items, r->span, r->copies, r->staged ? "s" : "", r->lane);
+        }
+        if (strcmp(got, row[i].runs) != 0)
+            fail_msg("%s: got \"%s\", wanted \"%s\"", row[i].name, got, row[i].runs);
+        stream_cut_release(&c);
+    }
+}
+
+static void places_and_sums(void **state)
+{
+    struct drawn x;
+    struct stream_cut c;
+    berth_err err = { 0 };
+    draw(*state, "p100 r50 p100 d300 m40 m70", &x);
+    assert_ok(stream_cut(&x.args, 4096, &c, &err), err);
+    static const struct stream_place want[] = {
+        { 0, 0 }, { STREAM_NONE, 0 }, { 0, 256 }, { 1, 0 }, { 2, 0 }, { 2, 256 },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        assert_int_equal(c.place[i].run, want[i].run);
+        assert_int_equal(c.place[i].off, want[i].off);
+    }
+    assert_int_equal(c.bytes, 100 + 100 + 300 + 40 + 70);
+    assert_int_equal(c.span, 356);
+    assert_int_equal(c.staged, 110);
+    assert_int_equal(c.lanes, 2);
+    assert_null(c.lane[0]);
+    assert_ptr_equal(c.lane[1], ((struct bench *)*state)->null1);
+    stream_cut_release(&c);
+}
+
+static void pieces_leave_padding_out(void **state)
+{
+    struct drawn x;
+    struct stream_cut c;
+    berth_err err = { 0 };
+    static const struct stream_piece p[] = { { 0, 10 }, { 256, 256 }, { 512, 0 }, { 512, 8 } };
+    draw(*state, "p600:8192", &x);
+    x.item[0].piece = p;
+    x.item[0].pieces = ARRAY_LEN(p);
+    assert_ok(stream_cut(&x.args, 4096, &c, &err), err);
+    assert_int_equal(c.run[0].copies, 2);
+    assert_int_equal(c.run[0].bytes, 274);
+    assert_int_equal(c.copy[1].src, 8192 + 256);
+    assert_int_equal(c.copy[1].dst, 256);
+    assert_int_equal(c.copy[1].n, 264);
+    stream_cut_release(&c);
+}
+
+/* Staging is for devices that have faster memory than pages; a cpu copies by itself, and a card's
+ * blocks reach it on the card's stream. */
+static void a_cpu_that_computes(void **state)
+{
+    struct bench *b = *state;
+    struct drawn x;
+    struct stream_cut c;
+    berth_err err = { 0 };
+    draw(b, "m100 d100", &x);
+    x.args.compute = b->cpu;
+    assert_ok(stream_cut(&x.args, 4096, &c, &err), err);
+    assert_int_equal(c.staged, 0);
+    assert_ptr_equal(c.lane_on[0], b->cpu);
+    assert_ptr_equal(c.lane_on[1], b->null1);
+    stream_cut_release(&c);
+}
+
+static void refuses(void **state)
+{
+    static const struct stream_piece outside = { 50, 51 }, wraps = { 8, UINT64_MAX },
+                                     beyond = { 101, 0 }, twice[] = { { 0, 60 }, { 59, 2 } };
+    static const struct {
+        const struct stream_piece *piece;
+        uint32_t pieces;
+        uint64_t addr, span;
+        berth_status want;
+        const char *text;
+    } row[] = {
+        { &outside, 1, 4096, 100, BERTH_EINVAL, "outside of it" },
+        { &wraps, 1, 4096, 100, BERTH_EINVAL, "outside of it" },
+        { &beyond, 1, 4096, 100, BERTH_EINVAL, "outside of it" },
+        { twice, 2, 4096, 100, BERTH_EINVAL, "out of order" },
+        { twice, 1, UINT64_MAX - 99, 100, BERTH_ELIMIT, "address space" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct drawn x;
+        struct stream_cut c;
+        berth_err err = { 0 };
+        draw(*state, "p10 p100", &x);
+        x.item[1].name = "attn.qkv";
+        x.item[1].piece = row[i].piece;
+        x.item[1].pieces = row[i].pieces;
+        x.item[1].addr = row[i].addr;
+        x.item[1].span = row[i].span;
+        assert_fails(stream_cut(&x.args, 4096, &c, &err), err, row[i].want, row[i].text);
+        assert_non_null(strstr(err.msg, "block 'attn.qkv' (item 1, 100 bytes on cpu)"));
+        stream_cut_release(&c);
+    }
+}
+
+static void refuses_what_is_not_there(void **state)
+{
+    struct bench *b = *state;
+    struct drawn x;
+    struct stream_cut c;
+    berth_err err = { 0 };
+    draw(b, "r10", &x);
+    x.item[0].dev = b->null1;
+    assert_fails(stream_cut(&x.args, 4096, &c, &err), err, BERTH_EINVAL, "where the layers run");
+    x.item[0].dev = NULL;
+    assert_fails(stream_cut(&x.args, 4096, &c, &err), err, BERTH_EINVAL, "no device");
+    draw(b, "p100 p100", &x);
+    x.item[0].span = x.item[1].span = UINT64_MAX / 2 + 1;
+    x.item[0].addr = x.item[1].addr = 1;
+    assert_fails(stream_cut(&x.args, 4096, &c, &err), err, BERTH_ELIMIT, "too many bytes");
+    stream_cut_release(&c);
+}
+
+static void survives_oom(void **state)
+{
+    struct drawn x;
+    berth_status s = BERTH_ENOMEM;
+    draw(*state, "p100 m100 d100 r5 p100", &x);
+    for (long k = 0; s; k++) {
+        struct stream_cut c;
+        berth_err err = { 0 };
+        oom_after(k);
+        s = stream_cut(&x.args, 4096, &c, &err);
+        oom_off();
+        assert_true(!s || (s == BERTH_ENOMEM && err.msg[0]));
+        stream_cut_release(&c);
+    }
+}
+
+static void sources(void **state)
+{
+    struct bench *b = *state;
+    const struct {
+        const struct device *compute, *dev;
+        bool pinned;
+        enum stream_source want;
+    } row[] = {
+        { b->null0, b->null0, false, STREAM_RESIDENT },
+        { b->null0, b->null1, false, STREAM_DEVICE },
+        { b->null0, b->logical, false,
+          STREAM_DEVICE }, /* a card in two parts copies as two would */
+        { b->null0, b->cpu, false, STREAM_PAGEABLE },
+        { b->null0, b->cpu, true, STREAM_PINNED },
+        { b->null0, b->cpu2, false, STREAM_PAGEABLE },
+        { b->cpu, b->cpu, false, STREAM_RESIDENT },
+        { b->cpu, b->cpu, true, STREAM_RESIDENT },
+        { b->cpu, b->cpu2, false, STREAM_RESIDENT }, /* one address space */
+        { b->cpu2, b->cpu, false, STREAM_RESIDENT },
+        { b->cpu, b->null0, false, STREAM_DEVICE },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(row); i++)
+        if (stream_source_of(row[i].compute, row[i].dev, row[i].pinned) != row[i].want)
+            fail_msg("row %d: %s for %s", (int)i, row[i].dev->name, row[i].compute->name);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cut_rows),
+        cmocka_unit_test(places_and_sums),
+        cmocka_unit_test(pieces_leave_padding_out),
+        cmocka_unit_test(a_cpu_that_computes),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(refuses_what_is_not_there),
+        cmocka_unit_test(survives_oom),
+        cmocka_unit_test(sources),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
