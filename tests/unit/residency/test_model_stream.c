@@ -1,0 +1,195 @@
+/* Streams of registered models: items from the registry, the use they hold, whom they push out. */
+#include "residency/stream.h"
+#include "support/models.h"
+#include "support/oom.h"
+
+#define LAYERS 8
+#define LAYER_BYTES ((uint64_t)64 << 10)
+
+struct look { /* user of a layer: compares a block with the file */
+    const struct res_model *m;
+    size_t block;
+    unsigned wrong;
+};
+
+static void layer(void *user, void *const *ptr)
+{
+    struct look *l = user;
+    const struct blocks *b = res_blocks(l->m);
+    for (uint32_t k = 0; k < b->at[l->block].n; k++) {
+        const unsigned char *p = ptr[k];
+        const struct block_tensor *t = &b->tensor[b->at[l->block].first + k];
+        size_t index = 0;
+        (void)sscanf(t->entry->name, "layers.%zu.", &index);
+        index = index * 2 + (strstr(t->entry->name, ".bias") != NULL);
+        for (uint64_t at = 0; at < t->bytes; at++)
+            l->wrong += p[at] != model_byte(index, at);
+    }
+}
+
+static void passes(struct res_model *m, struct stream *s, struct device *compute, int n)
+{
+    const struct blocks *b = res_blocks(m);
+    struct dev_stream *on = stream_of(compute);
+    static struct look look[LAYERS];
+    berth_err err = { 0 };
+    assert_int_equal(b->n, LAYERS);
+    for (int pass = 0; pass < n; pass++) {
+        assert_ok(stream_begin(s, on, &err), err);
+        for (size_t i = 0; i < b->n; i++) {
+            struct dev_access a[2];
+            uint64_t addr;
+            assert_ok(stream_acquire(s, i, &addr, &err), err);
+            for (uint32_t k = 0; k < 2; k++) {
+                const struct block_tensor *t = &b->tensor[b->at[i].first + k];
+                a[k] = (struct dev_access) { addr + t->off, (size_t)t->bytes, DEV_READ };
+            }
+            look[i] = (struct look) { .m = m, .block = i };
+            assert_ok(dev_launch(on, layer, &look[i], a, 2, &err), err);
+            assert_ok(stream_release(s, i, &err), err);
+        }
+        assert_ok(stream_end(s, &err), err);
+        assert_ok(dev_stream_sync(on, &err), err);
+        for (size_t i = 0; i < b->n; i++)
+            assert_int_equal(look[i].wrong, 0);
+    }
+    dev_stream_free(on);
+}
+
+static void streams_what_the_plan_left_on_donors(void **state)
+{
+    static const struct {
+        const char *devices, *alloc, *compute;
+        uint64_t pin_budget;
+        uint64_t moved; /* bytes a pass */
+        bool staged;    /* some of it */
+    } row[] = {
+        { "null:0=8m,cpu=64m", "#null:0;0.000244140625;cpu", "null:0", 0, 256 << 10, false },
+        { "null:0=8m,cpu=64m", "cpu,*#null:0", "null:0", 0, 512 << 10, false },
+        { "null:0=8m,cpu=64m", "cpu,*#null:0", "null:0", RES_NO_PINS, 512 << 10, true },
+        { "null:0=8m,cpu=64m", "cpu,*#null:0", "null:0", 200 << 10, 512 << 10, true },
+        { "null:0=8m,null:1=8m,cpu=64m", "null:1,50%;cpu,50%#null:0", "null:0", 0, 512 << 10,
+          false },
+        { "null:0=8m,cpu=64m", "null:0,*#null:0", "null:0", 0, 0, false },
+        { "cpu=64m", "cpu,*#cpu", "cpu", 0, 0, false },
+        { "cpu=64m,cuda:0@cpu=64m", "cuda:0,50%;cpu,50%#cuda:0", "cuda:0", 0, 0, false },
+        { "cpu=64m,null:0=8m", "null:0,25%;cpu,75%#cpu", "cpu", 0, 128 << 10, false },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct fixture f;
+        struct stream *s;
+        berth_err err = { 0 };
+        struct res_config cfg = { .pin_budget = row[i].pin_budget };
+        fixture_open(&f, row[i].devices, &cfg);
+        struct res_model *m =
+            model_open(&f, model_file("streamed", LAYERS, LAYER_BYTES), row[i].alloc, RES_AUTO);
+        model_load(m);
+        struct stream_config sc = { .run_bytes = 100 << 10, .slots = 2, .stage_bytes = 10000 };
+        assert_ok(res_stream_open(m, &sc, &s, &err), err);
+        passes(m, s, device_named(f.set, row[i].compute), 3);
+        fixture_check(&f); /* the ledger has the weights exactly, ring and staging apart */
+        struct stream_stats x = stream_stats(s);
+        if (x.bytes - x.ahead != 3 * row[i].moved || x.donor_bytes != row[i].moved)
+            fail_msg("row %d: %d bytes in three passes, %d wanted each", (int)i,
+                     (int)(x.bytes - x.ahead), (int)row[i].moved);
+        assert_int_equal(x.staged > 0, row[i].staged);
+        assert_int_equal(x.out_of_order + x.dropped, 0);
+        assert_int_equal(x.ring_bytes > 0, row[i].moved > 0);
+        stream_close(s);
+        model_intact(m);
+        res_unref(m);
+        fixture_close(&f);
+    }
+}
+
+static void holds_a_use(void **state)
+{
+    struct fixture f;
+    struct stream *s;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, "null:0=8m,cpu=64m", NULL);
+    struct res_model *m =
+        model_open(&f, model_file("used", LAYERS, LAYER_BYTES), "cpu,*#null:0", RES_AUTO);
+    assert_fails(res_stream_open(m, NULL, &s, &err), err, BERTH_EINVAL, "registered");
+    assert_null(s);
+    model_load(m);
+    assert_ok(res_stream_open(m, NULL, &s, &err), err);
+    assert_int_equal(res_info(m).uses, 1);
+    assert_fails(res_eject(m, &err), err, BERTH_EBUSY, "");
+    res_unref(m); /* the stream is its last owner */
+    assert_int_equal(res_model_count(f.r), 1);
+    passes(m, s, device_named(f.set, "null:0"), 1);
+    stream_close(s);
+    assert_int_equal(res_model_count(f.r), 0);
+    fixture_close(&f);
+}
+
+/* A ring that has no room pushes another model off the compute device, as any allocation does. */
+static void the_ring_makes_room(void **state)
+{
+    struct fixture f;
+    struct stream *s;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, "null:0=600k,cpu=64m", NULL);
+    struct res_model *a =
+        model_open(&f, model_file("tenant", LAYERS, LAYER_BYTES), "null:0,*#null:0", RES_AUTO);
+    struct res_model *b =
+        model_open(&f, model_file("comer", LAYERS, LAYER_BYTES), "cpu,*#null:0", RES_AUTO);
+    model_load(a);
+    model_load(b);
+    size_t null0 = 0;
+    assert_int_equal(res_bytes_on(a, null0), LAYERS * LAYER_BYTES);
+    struct stream_config sc = { .run_bytes = 64 << 10 };
+    assert_ok(res_stream_open(b, &sc, &s, &err), err);
+    assert_true(res_bytes_on(a, null0) < LAYERS * LAYER_BYTES);
+    passes(b, s, device_named(f.set, "null:0"), 2);
+    stream_close(s);
+    model_load(a);
+    model_intact(a);
+    res_set_retention(a, RES_KEEP);
+    sc.run_bytes = 512 << 10; /* and one that never fits says so, and leaves nothing behind */
+    assert_fails(res_stream_open(b, &sc, &s, &err), err, BERTH_ENODEVMEM, "slot ");
+    assert_int_equal(res_info(b).uses, 0);
+    res_set_retention(a, RES_EJECT);
+    res_unref(a);
+    res_unref(b);
+    fixture_close(&f);
+}
+
+static void open_survives_oom(void **state)
+{
+    struct fixture f;
+    berth_status st = BERTH_ENOMEM;
+    (void)state;
+    struct res_config cfg = { .pin_budget = RES_NO_PINS };
+    fixture_open(&f, "null:0=8m,cpu=64m", &cfg);
+    struct res_model *m =
+        model_open(&f, model_file("scarce", LAYERS, LAYER_BYTES), "cpu,*#null:0", RES_AUTO);
+    model_load(m);
+    for (long k = 0; st; k++) {
+        struct stream *s;
+        berth_err err = { 0 };
+        oom_after(k);
+        st = res_stream_open(m, NULL, &s, &err);
+        oom_off();
+        assert_true(!st || (st == BERTH_ENOMEM && !s && err.msg[0]));
+        stream_close(s);
+        assert_int_equal(res_info(m).uses, 0);
+    }
+    res_unref(m);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_what_the_plan_left_on_donors),
+        cmocka_unit_test(holds_a_use),
+        cmocka_unit_test(the_ring_makes_room),
+        cmocka_unit_test(open_survives_oom),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
