@@ -252,24 +252,24 @@ static berth_status send_batch(struct loading *l, struct dev_stream *stream, ber
     return BERTH_OK;
 }
 
-/* A failure of the way itself is told with a block that was on it. */
-static berth_status on_the_way(const struct loading *l, size_t device, berth_status s,
-                               berth_err *err)
+/* A failure of the way itself is told with a block that is on it. */
+static berth_status on_the_way(const struct loading *l, const struct piece *p, size_t device,
+                               berth_status s, berth_err *err)
 {
-    const struct piece *p = s && l->batch.n ? vec_at(&l->batch, 0) : NULL;
-    return p ? res_block_err(l->m, p->block, device, err) : s;
+    return s ? res_block_err(l->m, p->block, device, err) : BERTH_OK;
 }
 
 static berth_status run_stage(struct loading *l, size_t device, struct stage *s,
                               struct dev_stream *stream, berth_err *err)
 {
     struct cursor c = { .device = device };
-    struct piece next;
+    struct piece next, first = { 0 };
     bool more = next_piece(l, &c, s->size, &next);
     for (unsigned k = 0; more; k = (k + 1) % s->n) {
         size_t at = 0;
+        first = next;
         /* of the round before the last */
-        if (on_the_way(l, device, dev_event_sync(s->copied[k], err), err))
+        if (on_the_way(l, &first, device, dev_event_sync(s->copied[k], err), err))
             return err->code;
         for (l->batch.n = 0; more && l->batch.n < BATCH_PIECES;) {
             if (next.n > s->size - at) {
@@ -286,11 +286,11 @@ static berth_status run_stage(struct loading *l, size_t device, struct stage *s,
             more = next_piece(l, &c, s->size, &next);
         }
         if (read_batch(l, err) || send_batch(l, stream, err) ||
-            on_the_way(l, device, dev_event_record(s->copied[k], stream, err), err))
+            on_the_way(l, &first, device, dev_event_record(s->copied[k], stream, err), err))
             return err->code;
         progress(l);
     }
-    return on_the_way(l, device, dev_stream_sync(stream, err), err);
+    return on_the_way(l, &first, device, dev_stream_sync(stream, err), err);
 }
 
 static berth_status load_staged(struct loading *l, size_t device, berth_err *err)
