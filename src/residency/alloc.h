@@ -108,7 +108,8 @@ berth_status alloc_legacy_donors(const struct plan_devices *d, const char *compu
  *   FRACTION  fraction of the device's total, in order, never more than is left. Bytes beyond all
  *             of them go to the host with a warning that gives the number
  *   VIRTUAL   compute: max(0, model - V); donors in order min(still wanted, their total); the last
- *             one takes the orphans. More than the donors hold is an error with both numbers
+ *             one takes the orphans. More than the donors hold, or more left on compute than it
+ *             has, is an error with both numbers
  *   COMPUTE_ONLY  everything on the compute device
  *
  * Invariant: the quotas add up to the model's bytes. */

@@ -281,16 +281,22 @@ static berth_status resolve_fraction(struct resolver *r)
     return BERTH_OK;
 }
 
-/* What stays on compute should leave it a tenth of its memory. */
-static void advise_virtual(struct resolver *r)
+/* What stays on compute must fit there, and should leave it a tenth of its memory. */
+static berth_status check_kept(struct resolver *r, uint64_t kept)
 {
     const struct plan_device *c = &r->d->at[r->out->compute];
-    uint64_t good = c->total / 10 * 9, kept = r->out->at[0].bytes;
+    struct alloc_spot at = alloc_field(r->a, 2);
+    uint64_t good = c->total / 10 * 9;
+    if (kept > c->total)
+        return alloc_fail(r->err, BERTH_EINVAL, &at,
+                          "%" PRIu64 " bytes stay and exceed device memory, %s has %" PRIu64, kept,
+                          c->name, c->total);
     if (kept > good && !c->host)
         quotas_note(r->out, true,
                     "%.2f GB stay on %s, of %.2f GB: %.2f GB of virtual VRAM are advised",
                     (double)kept / (double)GIB, c->name, (double)c->total / (double)GIB,
                     (double)(r->model - good) / (double)GIB);
+    return BERTH_OK;
 }
 
 static berth_status resolve_virtual(struct resolver *r)
@@ -316,8 +322,9 @@ static berth_status resolve_virtual(struct resolver *r)
         quotas_note(r->out, true,
                     "virtual VRAM of %.2f GB, donors have %.2f GB: enough for this model",
                     (double)a->virtual_bytes / (double)GIB, (double)room / (double)GIB);
+    if (donors && check_kept(r, r->model - want))
+        return r->err->code;
     give(r, compute, donors ? r->model - want : r->model);
-    advise_virtual(r);
     for (size_t i = 0; i < donors; i++) {
         uint64_t total = r->d->at[r->device[i]].total;
         give(r, r->device[i], total < r->left ? total : r->left);

@@ -186,6 +186,9 @@ static void virtual_vram(void **state)
     assert_int_equal(q.notes, 1);
     assert_true(q.warn[0]);
     assert_non_null(strstr(q.note[0], "8.40 GB of virtual VRAM are advised"));
+    assert_fails(resolve("#cuda:0;5;cpu", &machine, NULL, 30 * GIB, &q, &err), err, BERTH_EINVAL,
+                 "26843545600 bytes stay and exceed device memory, cuda:0 has 25769803776 "
+                 "(field 2: \"5\")");
     assert_ok(resolve("#cuda:0;0;cpu", &machine, NULL, GIB, &q, &err), err);
     assert_int_equal(quota_on(&q, CUDA0), GIB);
     /* Entries decide, virtual VRAM beside them is not looked at, and that is said. */
@@ -279,6 +282,22 @@ static void writes_quotas_as_bytes(void **state)
     }
 }
 
+/* A "*" may be due more than its device has (tiny blocks and embeddings never get there): no text may
+ * ask for that, but it need not. */
+static void writes_a_wildcard_beyond_the_device(void **state)
+{
+    (void)state;
+    struct quotas q, again;
+    struct str out = { 0 };
+    berth_err err = { 0 };
+    assert_ok(resolve("cuda:0,1gb;cpu,*", &machine, NULL, 66 * GIB, &q, &err), err);
+    quotas_text(&q, &machine, &out);
+    assert_string_equal(str_c(&out), "cuda:0,1gb;cpu,64gb*#cuda:0");
+    assert_ok(resolve(str_c(&out), &machine, NULL, 66 * GIB, &again, &err), err);
+    assert_int_equal(quota_on(&again, CPU), 65 * GIB);
+    str_release(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +312,7 @@ int main(void)
         cmocka_unit_test(composes_what_a_loader_means),
         cmocka_unit_test(legacy_donors),
         cmocka_unit_test(writes_quotas_as_bytes),
+        cmocka_unit_test(writes_a_wildcard_beyond_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,6 +122,21 @@ static void spread_interleaves(void **state)
     blocks_release(&b);
 }
 
+/* Shares may send a block to a donor that is full: another one with room takes it before compute. */
+static void spread_fills_donors_before_orphans(void **state)
+{
+    (void)state;
+    struct block_spec spec[7];
+    for (size_t i = 0; i < ARRAY_LEN(spec); i++)
+        spec[i] = (struct block_spec) { "x", (i < 6 ? 60 : 40) * MIB, false };
+    struct blocks b = list(spec, ARRAY_LEN(spec));
+    struct plan p = plan_of(&b, "cuda:1,75%;cpu,25%#cuda:0", PLAN_SPREAD);
+    assert_devices(&p, "c11111c");
+    assert_int_equal(p.share[CUDA0].blocks, 0);
+    plan_release(&p);
+    blocks_release(&b);
+}
+
 static void tiny_is_below_a_ten_thousandth(void **state)
 {
     (void)state;
@@ -286,6 +301,7 @@ int main(void)
         cmocka_unit_test(worked_examples_tail),
         cmocka_unit_test(worked_example_clip),
         cmocka_unit_test(spread_interleaves),
+        cmocka_unit_test(spread_fills_donors_before_orphans),
         cmocka_unit_test(tiny_is_below_a_ten_thousandth),
         cmocka_unit_test(over_budget_is_an_error),
         cmocka_unit_test(copies_and_compares),
