@@ -34,20 +34,20 @@ struct flow {
     uint64_t *read, *moved; /* [x->models] counters before step 1 */
 };
 
-/* Resident bytes of the process; 0: not known. */
+/* Resident bytes of the process; 0: not known. The file is "size resident shared ...", in pages. */
 static uint64_t rss_now(void)
 {
     char text[128];
-    unsigned long long size, resident;
     int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (fd >= 0)
         close(fd);
-    if (n <= 0)
+    text[n > 0 ? n : 0] = '\0';
+    const char *second = strchr(text, ' ');
+    uint64_t pages;
+    if (!second || !str_parse_u64(second + 1, strcspn(second + 1, " "), &pages))
         return 0;
-    text[n] = '\0';
-    long page = sysconf(_SC_PAGESIZE);
-    return sscanf(text, "%llu %llu", &size, &resident) == 2 ? resident * (uint64_t)page : 0;
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 /* ---- who is meant ---- */
@@ -429,7 +429,7 @@ static uint64_t ledger_of(const struct dev_ledger_row *row, size_t n, const stru
 static berth_status foretell(struct flow *f, berth_err *err)
 {
     struct res_receipt *x = f->x;
-    for (size_t i = 0, at = 0; i < f->r->n_devices; i++) {
+    for (size_t i = 0, at = 0; i < f->r->n_devices && at < x->devices; i++) {
         const struct device *d = devset_at(f->r->devices, i);
         if (!f->device[i])
             continue;

@@ -64,7 +64,7 @@ static void check_row(const struct row *t, size_t number)
     struct res_config cfg = { .when_unflagged =
                                   t->unload_kept ? RES_UNFLAGGED_UNLOAD : RES_UNFLAGGED_KEEP };
     struct rig *g = rig_open(DEVICES, NULL, &cfg);
-    struct res_model *m[3];
+    struct res_model *m[3] = { 0 };
     berth_err err = { 0 };
     size_t n = strlen(t->models);
     for (size_t i = 0; i < n; i++) {
@@ -499,11 +499,11 @@ static void free_survives_oom(void **state)
 static void host_pages_go_back(void **state)
 {
     enum { PIECES = 16384, PIECE = 4000 };
-    struct rig *g = rig_open(DEVICES, NULL, NULL);
     static char *piece[PIECES];
     (void)state;
     if (OTHER_MALLOC)
         skip();
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
     for (size_t i = 0; i < PIECES; i++) {
         piece[i] = malloc(PIECE);
         assert_non_null(piece[i]);

@@ -266,10 +266,7 @@ static char *read_text(const char *path)
 
 static void json_log_reads_exactly_so(void **state)
 {
-    static const char *const fields[] = { "component",
-                                          "mo\xc3\xa9"
-                                          "del",
-                                          "prompt_id", "mine", NULL };
+    static const char *const fields[] = { "component", "mo\xc3\xa9l", "prompt_id", "mine", NULL };
     const char *path = tmp_path("deep/er/log.jsonl");
     struct journal_config cfg = {
         .json_path = path,
@@ -297,7 +294,7 @@ static void json_log_reads_exactly_so(void **state)
         "{\"timestamp\": \"2025-11-15T06:00:00.123456Z\", \"level\": [1, 2.5, null, {\"a\": "
         "true}], "
         "\"name\": \"MultiGPU\", \"message\": \"[A b] \\\"q\\\" \\\\ \\n \\u0001 \\u007f "
-        "\\ud83d\\ude00 \\ufffd\", \"event_category\": \"A b\", \"component\": \"mo\\u00e9del\", "
+        "\\ud83d\\ude00 \\ufffd\", \"event_category\": \"A b\", \"component\": \"mo\\u00e9l\", "
         "\"prompt_id\": \"mine\", \"workflow_id\": \"w-1\", \"host\": \"b\\u00fc\", "
         "\"n\": 18446744073709551615}\n"
         "{\"timestamp\": \"2025-11-15T06:00:00.123456Z\", \"level\": [1, 2.5, null, {\"a\": "
