@@ -207,6 +207,7 @@ static bool perform(struct world *w)
 void world_prepare(void)
 {
     files_make();
+    fake_root();
 }
 
 bool world_run(const uint8_t *data, size_t n, struct str *report)
@@ -231,7 +232,7 @@ bool world_run(const uint8_t *data, size_t n, struct str *report)
     struct null_config null = {
         .seed = w->mix, .lazy = w->mix & 1, .on_hazard = on_hazard, .user = w
     };
-    struct dev_env env = { .null = &null };
+    struct dev_env env = { .null = &null, .root = fake_root() };
     bool ok = open_machine(w, &env, pool);
     for (size_t at = 1; ok && at < WORLD_RECORDS && (at + 1) * WORLD_RECORD <= n; at++) {
         use_record(w, data + at * WORLD_RECORD);

@@ -39,7 +39,8 @@ struct identity { /* what makes two opens the same but for their plan */
 extern const struct identity identities[];
 extern const size_t identities_n;
 
-void files_make(void); /* once per process */
+void files_make(void);       /* once per process */
+const char *fake_root(void); /* for dev_env */
 const struct file_fact *file_fact(size_t file);
 /* By full name; NULL: none. */
 const struct tensor_fact *tensor_fact(size_t file, const char *name, size_t n);

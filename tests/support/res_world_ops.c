@@ -143,10 +143,9 @@ static bool is_roomy(const struct world *w, const struct naive *n)
     uint64_t need = n ? n->bytes * 2 + n->blocks * 8 * KIB + 256 * KIB : 0;
     for (size_t d = 0; d < w->devices; d++) {
         struct device *dev = devset_at(w->set, d);
-        struct dev_info info;
-        berth_err err = { 0 };
-        if (dev_info(dev, &info, &err) ||
-            info.stats.in_use + info.stats.pinned + need > dev->budget)
+        struct dev_stats s;
+        dev_ledger(dev, NULL, 0, &s);
+        if (s.in_use + s.pinned + need > dev->budget)
             return false;
         for (size_t k = 0; k < w->devices; k++) /* two on one phys: its memory is shared */
             if (k != d && devset_at(w->set, k)->phys == dev->phys)
@@ -610,10 +609,10 @@ bool op_scratch(struct world *w)
     CHECK(w, !dev_owner_open(dev, "scratch", DEV_ACTIVATIONS, &w->scratch_owner[k], &err),
           "owner: %s", err.msg);
     fault_arm(w, false);
-    struct dev_info info;
-    w->roomy = !dev_info(dev, &info, &err) && !w->fault &&
-               info.stats.in_use + info.stats.pinned + n + 64 * KIB <= dev->budget &&
-               is_roomy(w, NULL);
+    struct dev_stats stats;
+    dev_ledger(dev, NULL, 0, &stats);
+    w->roomy =
+        !w->fault && stats.in_use + stats.pinned + n + 64 * KIB <= dev->budget && is_roomy(w, NULL);
     berth_status s = res_alloc(w->r, dev, w->scratch_owner[k], n, NULL, keep, &w->scratch[k], &err);
     fault_off(w);
     if (s) {
