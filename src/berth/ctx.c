@@ -1,13 +1,8 @@
-/* ctx: a context wires the layers below together. So far: the devices. */
-#include "base/log.h"
-#include "device/devset.h"
+/* ctx: a context wires the layers below together: devices, threads, the registry of models. */
+#include "berth/ctx_impl.h"
 
-struct berth_ctx {
-    struct log log; /* constant */
-    berth_log_fn *log_fn;
-    void *log_user;
-    struct devset *devices; /* the set is constant, its devices know their threads */
-};
+#include <errno.h>
+#include <inttypes.h>
 
 /* The two lists of levels are one; this fails to compile when they part. */
 _Static_assert((int)BERTH_LOG_DEBUG == (int)LOG_DEBUG && (int)BERTH_LOG_INFO == (int)LOG_INFO &&
@@ -22,16 +17,69 @@ static void forward_log(void *user, enum log_level level, uint64_t wall_ns, cons
     ctx->log_fn(ctx->log_user, (berth_log_level)level, wall_ns, event, text);
 }
 
+berth_status ctx_lock(berth_ctx *ctx, berth_err *err)
+{
+    if (pthread_mutex_lock(&ctx->lock) == EDEADLK)
+        return err_set(err, BERTH_EBUSY, "called from inside a callback of the same context");
+    return BERTH_OK;
+}
+
+void ctx_unlock(berth_ctx *ctx)
+{
+    pthread_mutex_unlock(&ctx->lock);
+}
+
+static berth_status open_devices(berth_ctx *ctx, const berth_config *cfg, berth_err *err)
+{
+    struct spec spec;
+    const char *text = cfg->devices && cfg->devices[0] ? cfg->devices : NULL;
+    if (text && cfg->ram_budget)
+        return err_set(err, BERTH_EINVAL,
+                       "a RAM budget beside a list of devices: say cpu=%" PRIu64 " in '%.100s'",
+                       cfg->ram_budget, text);
+    if (text && spec_parse(text, strlen(text), false, &spec, err))
+        return err->code;
+    struct dev_env env = { .log = &ctx->log, .host_budget = cfg->ram_budget };
+    return devset_open(text ? &spec : NULL, &env, &ctx->devices, err);
+}
+
+static berth_status open_lock(berth_ctx *ctx, berth_err *err)
+{
+    pthread_mutexattr_t attr;
+    int n = pthread_mutexattr_init(&attr);
+    if (!n) {
+        pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
+        n = pthread_mutex_init(&ctx->lock, &attr);
+        pthread_mutexattr_destroy(&attr);
+    }
+    if (n)
+        return err_sys(err, BERTH_ENOMEM, n, "the lock of a context");
+    ctx->lock_made = true;
+    return BERTH_OK;
+}
+
+static berth_status open_registry(berth_ctx *ctx, const berth_config *cfg, berth_err *err)
+{
+    struct journal_config journal = { .json_path = cfg->json_log };
+    struct res_config res = {
+        .devices = ctx->devices,
+        .pool = ctx->pool,
+        .log = &ctx->log,
+        .pin_budget = cfg->pin_budget,
+        .reserve = cfg->reserve,
+        .when_unflagged = cfg->unload_when_unflagged ? RES_UNFLAGGED_UNLOAD : RES_UNFLAGGED_KEEP,
+        .pressure_percent = cfg->pressure_percent,
+        .journal = &journal,
+    };
+    return residency_new(&res, &ctx->res, err);
+}
+
 berth_status berth_ctx_new(const berth_config *cfg, berth_ctx **out, berth_err *err)
 {
     static const berth_config defaults;
-    struct spec spec;
     *out = NULL;
     if (!cfg)
         cfg = &defaults;
-    const char *text = cfg->devices && cfg->devices[0] ? cfg->devices : NULL;
-    if (text && spec_parse(text, strlen(text), false, &spec, err))
-        return err->code;
     berth_ctx *ctx = calloc(1, sizeof *ctx);
     if (!ctx)
         return err_set(err, BERTH_ENOMEM, "a context");
@@ -40,8 +88,8 @@ berth_status berth_ctx_new(const berth_config *cfg, berth_ctx **out, berth_err *
     ctx->log = (struct log) { .level = cfg->log ? (enum log_level)cfg->log_level : LOG_OFF,
                               .write = cfg->log ? forward_log : NULL,
                               .user = ctx };
-    struct dev_env env = { .log = &ctx->log };
-    if (devset_open(text ? &spec : NULL, &env, &ctx->devices, err)) {
+    if (open_devices(ctx, cfg, err) || open_lock(ctx, err) ||
+        tpool_new(cfg->threads, &ctx->pool, err) || open_registry(ctx, cfg, err)) {
         berth_ctx_free(ctx);
         return err->code;
     }
@@ -53,6 +101,10 @@ void berth_ctx_free(berth_ctx *ctx)
 {
     if (!ctx)
         return;
+    residency_free(ctx->res);
+    tpool_free(ctx->pool);
+    if (ctx->lock_made)
+        pthread_mutex_destroy(&ctx->lock);
     devset_close(ctx->devices);
     free(ctx);
 }

@@ -38,6 +38,12 @@ bool arch_has(const struct weights *w, const char *prefix, const char *lead, con
     return n > 0 && (size_t)n < sizeof full && weights_find(w, full, (size_t)n);
 }
 
+const struct block_arch *arch_blocks(const struct weights *w, const char *prefix)
+{
+    const struct arch *a = arch_detect(w, prefix);
+    return a ? &a->base : NULL;
+}
+
 bool arch_has_part(const struct weights *w, const char *prefix, const struct arch_part *part)
 {
     char full[NAME_MAX_BYTES];

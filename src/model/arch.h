@@ -48,6 +48,8 @@ const struct arch *arch_at(size_t i);
 
 /* prefix: NULL or "": the whole file. NULL: none of the families. */
 const struct arch *arch_detect(const struct weights *w, const char *prefix);
+/* The same for residency: what blocks_from_weights() asks. */
+const struct block_arch *arch_blocks(const struct weights *w, const char *prefix);
 /* Is that part of the file there, and of that family? */
 bool arch_has_part(const struct weights *w, const char *prefix, const struct arch_part *part);
 /* Index of the part a block is of, or arch->parts; *rest (may be NULL): where its name inside of the

@@ -14,7 +14,7 @@
  *         T5          text_encoders.<comfy path>; lora_te*_<path_>
  * Threads one owner while it is built; read-only afterwards.
  * Files   lora_names.c the list, generic names; lora_names_unet.c, lora_names_flux.c,
- *         lora_names_text.c; lora_names_impl.h. */
+ *         lora_names_text.c; lora_names_file.c; lora_names_impl.h. */
 #ifndef MODEL_LORA_NAMES_H
 #define MODEL_LORA_NAMES_H
 
@@ -48,6 +48,11 @@ struct lora_text {
 /* CLIP (HF or OpenCLIP names) or T5, told by the tensors that are there. */
 berth_status lora_names_text(struct lora_table *t, const struct weights *w,
                              const struct lora_text *which, berth_err *err);
+
+/* All networks of a file, or the one with this prefix (NULL or "": all), by what they are (arch.h).
+ * BERTH_EUNSUPPORTED: of no family whose adapters we know. */
+berth_status lora_names_file(struct lora_table *t, const struct weights *w, const char *prefix,
+                             berth_err *err);
 
 struct lora_names lora_table_names(const struct lora_table *t); /* borrowed until t changes */
 void lora_table_release(struct lora_table *t);

@@ -1,6 +1,8 @@
 /* plan: every block gets its device. */
 #include "residency/plan_impl.h"
 
+#include "device/spec.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,4 +173,24 @@ berth_status plan_from_args(const struct blocks *b, const struct plan_devices *d
 void plan_string(const struct plan *p, struct str *out)
 {
     quotas_text(&p->quotas, &p->devices, out);
+}
+
+_Static_assert(SPEC_MAX <= ALLOC_ENTRIES_MAX, "every device of a spec can be planned for");
+
+berth_status plan_devices_parse(const char *text, size_t n, struct plan_devices *out,
+                                berth_err *err)
+{
+    struct spec spec;
+    out->n = 0;
+    if (spec_parse(text, n, true, &spec, err))
+        return err->code;
+    for (size_t i = 0; i < spec.n; i++) {
+        const char *name = spec.entry[i].name.text;
+        struct plan_device *d = &out->at[out->n++];
+        *d = (struct plan_device) { .total = spec.entry[i].budget,
+                                    .budget = spec.entry[i].budget,
+                                    .host = strcmp(name, "cpu") == 0 };
+        snprintf(d->name, sizeof d->name, "%s", name);
+    }
+    return BERTH_OK;
 }

@@ -68,6 +68,11 @@ void plan_release(struct plan *p); /* zeroed is fine */
 berth_status plan_copy(const struct plan *from, struct plan *to, berth_err *err);
 bool plan_same(const struct plan *a, const struct plan *b); /* the same device for every block */
 
+/* Devices nobody has, from text as `berth plan --devices` takes it ("cuda:0=24g,cpu=64g"); the one
+ * called cpu is the host. */
+berth_status plan_devices_parse(const char *text, size_t n, struct plan_devices *out,
+                                berth_err *err);
+
 /* Fills the compute device up to budget - reserve (tiny and embedding blocks included), then donors
  * by speed, fastest first; unmeasured ones behind measured ones: of the compute device's kind by
  * number, then others, the host last. The last donor with room takes the orphans.

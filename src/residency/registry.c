@@ -241,7 +241,7 @@ static berth_status model_new(struct residency *r, const struct res_open_args *a
     m->res = r;
     m->id = r->next_id;
     m->weights = w;
-    m->arch = args->arch;
+    m->arch = !args->arch && args->detect ? args->detect(w, args->part) : args->arch;
     m->key_text = key->text;
     m->base_len = key->base_len;
     m->base_key = key->base;
@@ -251,7 +251,7 @@ static berth_status model_new(struct residency *r, const struct res_open_args *a
     m->patches.elem = sizeof(struct res_patch);
     berth_status s = copy_texts(m, args) ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a model's names");
     if (!s)
-        s = blocks_from_weights(w, m->part, args->arch, &m->blocks, err);
+        s = blocks_from_weights(w, m->part, m->arch, &m->blocks, err);
     if (!s)
         s = res_make_plan(r, &m->blocks, &args->plan, &m->plan, err);
     if (!s)
@@ -471,6 +471,11 @@ struct res_model_info res_info(const struct res_model *m)
 uint64_t res_bytes_on(const struct res_model *m, size_t device)
 {
     return device < m->res->n_devices ? m->bytes_on[device] : 0;
+}
+
+const struct weights *res_weights(const struct res_model *m)
+{
+    return m->weights;
 }
 
 const struct blocks *res_blocks(const struct res_model *m)

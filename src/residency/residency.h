@@ -140,7 +140,9 @@ struct res_open_args {
     const char *name;              /* for people; NULL: the file's name without folder and ending */
     const char *role;              /* "unet", "clip", "vae": in journal lines; NULL: "model" */
     const char *options;           /* whatever else makes two models differ; NULL: "" */
-    const struct block_arch *arch; /* borrowed for ever (a table); NULL: not known */
+    const struct block_arch *arch; /* borrowed for ever (a table); NULL: ask detect */
+    /* What the file is, once its index is there; NULL, or its answer is: not known. */
+    const struct block_arch *(*detect)(const struct weights *w, const char *part);
     struct plan_args plan;
     enum res_retention retention;
     /* Loader input `eject_models`: at its first load every other model that is not keep leaves the
@@ -232,6 +234,7 @@ struct res_model_info {
 };
 struct res_model_info res_info(const struct res_model *m);
 uint64_t res_bytes_on(const struct res_model *m, size_t device); /* blocks' bytes, by set index */
+const struct weights *res_weights(const struct res_model *m); /* borrowed; the open file */
 const struct blocks *res_blocks(const struct res_model *m);      /* borrowed */
 const struct plan *res_plan(const struct res_model *m);          /* borrowed until res_replan() */
 size_t res_model_count(const struct residency *r);

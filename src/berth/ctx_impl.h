@@ -1,0 +1,40 @@
+/* ctx_impl: what the files of berth/ share.
+ *
+ * Lock    ctx->lock is held for the whole of every call that touches models or memory: devices and
+ *         registry want one thread at a time, and this makes one of many. It checks errors, so that
+ *         a callback calling back is told BERTH_EBUSY instead of waiting for itself. */
+#ifndef BERTH_CTX_IMPL_H
+#define BERTH_CTX_IMPL_H
+
+#include "base/log.h"
+#include "base/tpool.h"
+#include "residency/journal.h"
+#include "residency/residency.h"
+
+#include <pthread.h>
+
+struct berth_ctx {
+    struct log log; /* constant */
+    berth_log_fn *log_fn;
+    void *log_user;
+    struct devset *devices; /* the set is constant, its devices know their threads */
+    struct tpool *pool;     /* used under the lock */
+    struct residency *res;  /* under the lock */
+    pthread_mutex_t lock;
+    bool lock_made;
+};
+
+struct berth_model { /* a handle */
+    berth_ctx *ctx;
+    struct res_model *model; /* under the lock */
+    atomic_bool cancel;      /* any thread */
+};
+
+/* BERTH_EBUSY: this thread is inside a call already. */
+berth_status ctx_lock(berth_ctx *ctx, berth_err *err);
+void ctx_unlock(berth_ctx *ctx);
+
+/* model.c; under the lock */
+void ctx_model_info(struct res_model *m, berth_model_info *out);
+
+#endif

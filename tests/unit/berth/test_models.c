@@ -1,0 +1,358 @@
+/* Models, plans, free and snapshots through the public header alone; files made with the synthetic
+ * presets. */
+#include "model/preset.h"
+#include "model/synth.h"
+#include "support/oom.h"
+#include "support/test.h"
+#include "support/tmp.h"
+
+#include <pthread.h>
+
+/* Writes a preset once per program; returns its path. */
+static const char *preset_file(const char *preset, const char *file)
+{
+    const char *path = tmp_path(file);
+    FILE *there = fopen(path, "rb");
+    if (there) {
+        fclose(there);
+        return path;
+    }
+    struct keys keys = { 0 };
+    struct synth synth;
+    berth_err err = { 0 };
+    assert_ok(preset_keys(preset_find(preset), &keys, &err), err);
+    assert_ok(
+        synth_init(&synth, &keys, DT_F16, weights_writer_find("safetensors"), NULL, NULL, &err),
+        err);
+    struct weights_write_args args = { .format = "safetensors",
+                                       .path = path,
+                                       .spec = synth.spec,
+                                       .count = keys.n,
+                                       .fill = synth_weights_fill,
+                                       .user = &synth };
+    assert_ok(weights_write(&args, &err), err);
+    synth_release(&synth);
+    keys_release(&keys);
+    return path;
+}
+
+static berth_ctx *open_ctx(const char *devices)
+{
+    berth_config cfg = { .devices = devices, .threads = 2 };
+    berth_ctx *ctx;
+    berth_err err = { 0 };
+    assert_ok(berth_ctx_new(&cfg, &ctx, &err), err);
+    return ctx;
+}
+
+static berth_model *open_model(berth_ctx *ctx, const char *path, const char *alloc,
+                               berth_retention retention)
+{
+    berth_model_config cfg = { .path = path, .alloc = alloc, .retention = retention };
+    berth_model *m;
+    berth_err err = { 0 };
+    assert_ok(berth_model_open(ctx, &cfg, &m, &err), err);
+    return m;
+}
+
+static berth_load_result load(berth_model *m)
+{
+    berth_load_result got;
+    berth_err err = { 0 };
+    assert_ok(berth_model_load(m, NULL, &got, &err), err);
+    return got;
+}
+
+static berth_model_info info_of(berth_model *m)
+{
+    berth_model_info info;
+    berth_err err = { 0 };
+    assert_ok(berth_model_get_info(m, &info, &err), err);
+    return info;
+}
+
+static void kept_model_comes_back_for_nothing(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    berth_ctx *ctx = open_ctx("cpu=256m,null:0=64m");
+    const char *unet = preset_file("sd15-tiny", "unet.safetensors");
+    const char *flux = preset_file("flux-tiny", "flux.safetensors");
+    berth_model *kept = open_model(ctx, unet, "null:0,1mb;cpu,*#null:0", BERTH_KEEP);
+    berth_model *gone = open_model(ctx, flux, NULL, BERTH_EJECT);
+    assert_int_equal(info_of(kept).handles, 1);
+    assert_string_equal(info_of(kept).state, "registered");
+    assert_true(load(kept).read == info_of(kept).bytes);
+    load(gone);
+    uint64_t before, after;
+    assert_ok(berth_model_checksum(kept, &before, &err), err);
+    berth_block_info block, again;
+    assert_ok(berth_model_block(kept, 3, &block, &err), err);
+    assert_string_equal(block.device, block.home);
+    assert_true(block.address);
+    uint64_t id = info_of(kept).id;
+    berth_model_close(kept);
+    assert_int_equal(berth_ctx_model_count(ctx), 2);
+
+    berth_receipt *receipt;
+    berth_free_config both = { .unload_models = 1, .free_memory = 1, .reason = "test" };
+    assert_ok(berth_free(ctx, &both, &receipt, &err), err);
+    assert_int_equal(berth_receipt_ejected(receipt), 1);
+    assert_int_equal(berth_receipt_violations(receipt), 0);
+    assert_non_null(strstr(berth_receipt_json(receipt), "\"reason\""));
+    assert_non_null(strstr(berth_receipt_text(receipt), "unet"));
+    berth_receipt_free(receipt);
+    assert_string_equal(info_of(gone).state, "ejected");
+    assert_int_equal(info_of(gone).resident, 0);
+
+    kept = open_model(ctx, unet, "null:0,1mb;cpu,*#null:0", BERTH_KEEP);
+    berth_load_result got = load(kept);
+    assert_true(!got.read && !got.moved && got.was_resident);
+    assert_int_equal(info_of(kept).id, id);
+    assert_non_null(strstr(info_of(kept).anchors, "keep_loaded"));
+    assert_ok(berth_model_block(kept, 3, &again, &err), err);
+    assert_true(again.address == block.address);
+    assert_ok(berth_model_checksum(kept, &after, &err), err);
+    assert_true(before == after);
+
+    /* The ejected one comes back too, from its file. */
+    assert_true(load(gone).read == info_of(gone).bytes);
+    berth_model_close(gone);
+    berth_model_close(kept);
+    berth_ctx_free(ctx);
+}
+
+static void plans(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    berth_model_config cfg = { .path = preset_file("flux-tiny", "flux.safetensors"),
+                               .alloc = "cuda:0,50%;cpu,50%" };
+    berth_plan *p, *same;
+    assert_ok(berth_plan_make(NULL, &cfg, "cuda:0=24g,cpu=64g", &p, &err), err);
+    assert_string_equal(berth_plan_compute(p), "cuda:0");
+    assert_int_equal(berth_plan_device_count(p), 2);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < berth_plan_device_count(p); i++) {
+        berth_plan_device d;
+        assert_ok(berth_plan_device_at(p, i, &d, &err), err);
+        assert_true(d.share > 0.4 && d.share < 0.6);
+        sum += d.bytes;
+    }
+    assert_true(sum == berth_plan_bytes(p));
+    cfg.alloc = berth_plan_string(p);
+    assert_ok(berth_plan_make(NULL, &cfg, "cuda:0=24g,cpu=64g", &same, &err), err);
+    assert_int_equal(berth_plan_block_count(same), berth_plan_block_count(p));
+    for (size_t i = 0; i < berth_plan_block_count(p); i++) {
+        berth_plan_block a, b;
+        assert_ok(berth_plan_block_at(p, i, &a, &err), err);
+        assert_ok(berth_plan_block_at(same, i, &b, &err), err);
+        assert_string_equal(a.device, b.device);
+    }
+    berth_plan_device d;
+    assert_fails(berth_plan_device_at(p, 2, &d, &err), err, BERTH_EINVAL, "device 2");
+    berth_plan_free(same);
+    berth_plan_free(p);
+    cfg.alloc = "cuda:9,1gb";
+    assert_fails(berth_plan_make(NULL, &cfg, "cuda:0=24g,cpu=64g", &p, &err), err, BERTH_EINVAL,
+                 "entry 1");
+    assert_null(p);
+    assert_fails(berth_plan_make(NULL, &cfg, NULL, &p, &err), err, BERTH_EINVAL, "context");
+    cfg.alloc = NULL;
+    berth_ctx *ctx = open_ctx("cpu=256m,null:0=64m");
+    assert_ok(berth_plan_make(ctx, &cfg, NULL, &p, &err), err);
+    assert_string_equal(berth_plan_compute(p), "null:0");
+    berth_plan_free(p);
+    berth_ctx_free(ctx);
+}
+
+static void moves_what_must_move(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    berth_ctx *ctx = open_ctx("cpu=256m,null:0=64m,null:1=64m");
+    berth_model *m = open_model(ctx, preset_file("flux-tiny", "flux.safetensors"),
+                                "null:0,*#null:0", BERTH_AUTO);
+    load(m);
+    uint64_t before, after;
+    assert_ok(berth_model_checksum(m, &before, &err), err);
+    berth_load_result got;
+    assert_ok(berth_model_replan(m, "null:0,70%;null:1,30%#null:0", NULL, BERTH_SPREAD, &got, &err),
+              err);
+    assert_true(got.moved > 0 && got.moved < info_of(m).bytes && !got.read);
+    assert_ok(berth_model_checksum(m, &after, &err), err);
+    assert_true(before == after);
+    assert_ok(berth_model_eject(m, &err), err);
+    assert_fails(berth_model_checksum(m, &after, &err), err, BERTH_EINVAL, "flux");
+    berth_model_close(m);
+    assert_int_equal(berth_ctx_model_count(ctx), 0);
+    berth_ctx_free(ctx);
+}
+
+struct canceling {
+    berth_model *m;
+    uint64_t calls;
+    berth_status nested; /* what calling back gave */
+};
+
+static void cancel_now(void *user, uint64_t done, uint64_t total)
+{
+    struct canceling *c = user;
+    berth_err err = { 0 };
+    assert_true(done <= total);
+    c->calls++;
+    c->nested = berth_model_eject(c->m, &err);
+    berth_model_cancel(c->m);
+}
+
+static void cancels(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    berth_ctx *ctx = open_ctx("cpu=256m,null:0=64m");
+    struct canceling c = { 0 };
+    c.m = open_model(ctx, preset_file("sd15-tiny", "unet.safetensors"), NULL, BERTH_AUTO);
+    berth_load_config cfg = { .progress = cancel_now, .progress_user = &c };
+    assert_fails(berth_model_load(c.m, &cfg, NULL, &err), err, BERTH_ECANCELED, "unet");
+    assert_true(c.calls > 0);
+    assert_int_equal(c.nested, BERTH_EBUSY);
+    assert_int_equal(info_of(c.m).resident, 0);
+    load(c.m); /* one cancel ends one load */
+    berth_model_close(c.m);
+    berth_ctx_free(ctx);
+}
+
+static void bad_words(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    berth_ctx *ctx = open_ctx("cpu=64m");
+    berth_model *m;
+    berth_model_config cfg = { 0 };
+    assert_fails(berth_model_open(ctx, &cfg, &m, &err), err, BERTH_EINVAL, "path");
+    cfg.path = tmp_path("nothing.safetensors");
+    assert_fails(berth_model_open(ctx, &cfg, &m, &err), err, BERTH_ENOTFOUND, "nothing");
+    cfg.retention = (berth_retention)7;
+    assert_fails(berth_model_open(ctx, &cfg, &m, &err), err, BERTH_EINVAL, "retention 7");
+    berth_free_config free_cfg = { .unload_models = 1, .tiers = "weights, gold" };
+    assert_fails(berth_free(ctx, &free_cfg, NULL, &err), err, BERTH_EINVAL, "gold");
+    const char *nobody[] = { "nobody" };
+    free_cfg = (berth_free_config) { .unload_models = 1, .models = nobody, .model_count = 1 };
+    assert_fails(berth_free(ctx, &free_cfg, NULL, &err), err, BERTH_EINVAL, "nobody");
+    berth_model_info info;
+    assert_fails(berth_ctx_model_info(ctx, 0, &info, &err), err, BERTH_EINVAL, "model 0 of 0");
+    berth_ctx_free(ctx);
+    berth_config both = { .devices = "cpu=64m", .ram_budget = 1 << 20 };
+    assert_fails(berth_ctx_new(&both, &ctx, &err), err, BERTH_EINVAL, "RAM budget");
+}
+
+static void ram_budget_is_hard(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    berth_config cfg = { .ram_budget = 1 << 20 };
+    berth_ctx *ctx;
+    assert_ok(berth_ctx_new(&cfg, &ctx, &err), err);
+    size_t cpu;
+    berth_device_info info;
+    assert_ok(berth_ctx_device_find(ctx, "cpu", &cpu, &err), err);
+    assert_ok(berth_ctx_device_info(ctx, cpu, &info, &err), err);
+    assert_int_equal(info.budget, 1 << 20);
+    berth_model_config model = { .path = preset_file("sd15-tiny", "unet.safetensors"),
+                                 .alloc = "cpu,*#cpu" };
+    berth_model *m;
+    assert_fails(berth_model_open(ctx, &model, &m, &err), err, BERTH_ELIMIT, "cpu");
+    berth_ctx_free(ctx);
+}
+
+static void snapshots(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    berth_ctx *ctx = open_ctx("cpu=64m,null:0=64m");
+    berth_snapshot(ctx, "mine", "first");
+    char *text;
+    assert_ok(berth_snapshot_summary(ctx, &text, &err), err);
+    assert_non_null(strstr(text, "mine_first"));
+    assert_non_null(strstr(text, "null:0|0.00"));
+    berth_text_free(text);
+    assert_ok(berth_snapshot_json(ctx, 0, &text, &err), err);
+    assert_int_equal(text[0], '[');
+    assert_non_null(strstr(text, "\"mine\""));
+    berth_text_free(text);
+    berth_ctx_free(ctx);
+}
+
+static void *look(void *arg)
+{
+    berth_ctx *ctx = arg;
+    for (int i = 0; i < 200; i++) {
+        berth_err err = { 0 };
+        berth_model_info info;
+        char *text;
+        if (berth_ctx_model_count(ctx))
+            berth_ctx_model_info(ctx, 0, &info, &err);
+        if (!berth_snapshot_json(ctx, 0, &text, &err))
+            berth_text_free(text);
+    }
+    return NULL;
+}
+
+static void any_thread(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    berth_ctx *ctx = open_ctx("cpu=256m,null:0=64m");
+    const char *path = preset_file("flux-tiny", "flux.safetensors");
+    pthread_t watcher;
+    assert_int_equal(pthread_create(&watcher, NULL, look, ctx), 0);
+    for (int i = 0; i < 10; i++) {
+        berth_model *m = open_model(ctx, path, NULL, BERTH_EJECT);
+        load(m);
+        berth_free_config all = { .unload_models = 1, .force = 1 };
+        assert_ok(berth_free(ctx, &all, NULL, &err), err);
+        berth_model_close(m);
+    }
+    pthread_join(watcher, NULL);
+    berth_ctx_free(ctx);
+}
+
+static void survives_oom(void **state)
+{
+    (void)state;
+    const char *path = preset_file("flux-tiny", "flux.safetensors");
+    berth_status s = BERTH_ENOMEM;
+    for (int k = 0; s != BERTH_OK; k++) {
+        berth_config cfg = { .devices = "cpu=64m,null:0=64m", .threads = 1 };
+        berth_ctx *ctx = NULL;
+        berth_model *m = NULL;
+        berth_err err = { 0 };
+        berth_model_config model = { .path = path, .alloc = "null:0,50%;cpu,*#null:0" };
+        oom_after(k);
+        s = berth_ctx_new(&cfg, &ctx, &err);
+        if (!s)
+            s = berth_model_open(ctx, &model, &m, &err);
+        if (!s)
+            s = berth_model_load(m, NULL, NULL, &err);
+        oom_off();
+        assert_true(s == BERTH_OK || err.msg[0]);
+        berth_model_close(m);
+        berth_ctx_free(ctx);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kept_model_comes_back_for_nothing),
+        cmocka_unit_test(plans),
+        cmocka_unit_test(moves_what_must_move),
+        cmocka_unit_test(cancels),
+        cmocka_unit_test(bad_words),
+        cmocka_unit_test(ram_budget_is_hard),
+        cmocka_unit_test(snapshots),
+        cmocka_unit_test(any_thread),
+        cmocka_unit_test(survives_oom),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
