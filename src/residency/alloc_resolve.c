@@ -234,7 +234,7 @@ static berth_status resolve_bytes(struct resolver *r)
 static berth_status resolve_ratio(struct resolver *r)
 {
     const struct alloc *a = r->a;
-    unsigned __int128 whole = 0, weight[ALLOC_ENTRIES_MAX];
+    unsigned __int128 whole = 0, weight[ALLOC_ENTRIES_MAX] = { 0 };
     bool star = false;
     r->out->orphans = r->out->compute;
     for (size_t i = 0; i < a->n; i++) {

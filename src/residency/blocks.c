@@ -24,10 +24,11 @@ struct builder {
     size_t prefix_len;
     const struct block_arch *arch;
     struct blocks *out;
-    struct map names;                   /* block name -> index */
-    struct arena tmp;                   /* dies with the call */
-    uint32_t *block_of;                 /* [tensors taken] their block, in file order */
-    const struct weights_entry **entry; /* [tensors taken] */
+    struct map names; /* block name -> index */
+    struct arena tmp; /* dies with the call */
+    struct {
+        uint32_t entry, block; /* indices */
+    } * taken;                 /* [out->tensors] in file order */
     berth_err *err;
 };
 
@@ -89,8 +90,8 @@ static berth_status collect(struct builder *b)
         }
         out->at[at].n++;
         learn_kind(&out->at[at], e);
-        b->entry[out->tensors] = e;
-        b->block_of[out->tensors++] = (uint32_t)at;
+        b->taken[out->tensors].entry = (uint32_t)i;
+        b->taken[out->tensors++].block = (uint32_t)at;
     }
     if (!out->n)
         return err_set(b->err, BERTH_ENOTFOUND, "'%s' has no tensor whose name starts with '%.80s'",
@@ -125,9 +126,11 @@ static berth_status lay_out(struct builder *b)
         first += out->at[i].n;
         out->at[i].n = 0;
     }
-    for (size_t i = 0; i < out->tensors; i++)
-        if (add_tensor(b, &out->at[b->block_of[i]], b->entry[i], b->entry[i]->size))
+    for (size_t i = 0; i < out->tensors; i++) {
+        const struct weights_entry *e = weights_at(b->w, b->taken[i].entry);
+        if (add_tensor(b, &out->at[b->taken[i].block], e, e->size))
             return b->err->code;
+    }
     return BERTH_OK;
 }
 
@@ -171,12 +174,11 @@ static berth_status build(struct builder *b)
 {
     struct blocks *out = b->out;
     size_t n = weights_count(b->w);
-    b->block_of = arena_array(&b->tmp, n + 1, sizeof *b->block_of);
-    b->entry = arena_array(&b->tmp, n + 1, sizeof *b->entry);
+    b->taken = arena_array(&b->tmp, n + 1, sizeof *b->taken);
     struct block *spare = arena_array(&b->tmp, n + 1, sizeof *spare);
     out->at = arena_array(&out->mem, n + 1, sizeof *out->at);
     out->tensor = arena_array(&out->mem, n + 1, sizeof *out->tensor);
-    if (!b->block_of || !b->entry || !spare || !out->at || !out->tensor)
+    if (!b->taken || !spare || !out->at || !out->tensor)
         return no_memory(b);
     if (collect(b) || lay_out(b))
         return b->err->code;
@@ -203,6 +205,20 @@ berth_status blocks_from_weights(const struct weights *w, const char *prefix,
     return s;
 }
 
+static berth_status add_spec(struct builder *b, const struct block_spec *spec)
+{
+    struct blocks *out = b->out;
+    struct block *k = &out->at[out->n++];
+    k->name_len = (uint32_t)strlen(spec->name);
+    k->name = arena_strndup(&out->mem, spec->name, k->name_len);
+    if (!k->name)
+        return no_memory(b);
+    k->embedding = spec->embedding;
+    k->kind = k->embedding ? BLOCK_EMBEDDING : BLOCK_LINEAR;
+    k->first = (uint32_t)out->tensors++;
+    return add_tensor(b, k, NULL, spec->bytes);
+}
+
 berth_status blocks_from_specs(const struct block_spec *spec, size_t n, struct blocks *out,
                                berth_err *err)
 {
@@ -210,22 +226,13 @@ berth_status blocks_from_specs(const struct block_spec *spec, size_t n, struct b
     struct builder b = { .out = out, .err = err };
     out->at = arena_array(&out->mem, n + 1, sizeof *out->at);
     out->tensor = arena_array(&out->mem, n + 1, sizeof *out->tensor);
-    berth_status s = out->at && out->tensor ? BERTH_OK : no_memory(&b);
-    for (size_t i = 0; i < n && !s; i++) {
-        struct block *k = &out->at[i];
-        k->name_len = (uint32_t)strlen(spec[i].name);
-        k->name = arena_strndup(&out->mem, spec[i].name, k->name_len);
-        if (!k->name) {
-            s = no_memory(&b);
-            break;
-        }
-        k->embedding = spec[i].embedding;
-        k->kind = k->embedding ? BLOCK_EMBEDDING : BLOCK_LINEAR;
-        k->first = (uint32_t)i;
-        s = add_tensor(&b, k, NULL, spec[i].bytes);
-        out->n++;
-        out->tensors++;
+    if (!out->at || !out->tensor) {
+        blocks_release(out);
+        return no_memory(&b);
     }
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; i < n && !s; i++)
+        s = add_spec(&b, &spec[i]);
     if (s)
         blocks_release(out);
     return s;

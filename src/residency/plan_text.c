@@ -51,7 +51,7 @@ static bool next_device(const struct plan *p, size_t *it, size_t *out)
 {
     size_t n = p->devices.n;
     for (; *it < 2 * n; ++*it) {
-        size_t i = *it % n;
+        size_t i = *it < n ? *it : *it - n;
         if (p->devices.at[i].host == (*it >= n)) {
             *out = i;
             ++*it;

@@ -87,7 +87,8 @@ static void limits(void **state)
     struct alloc a;
     berth_err err = { 0 };
     memset(text, ';', sizeof text);
-    memcpy(text, "cpu,*", 5);
+    for (size_t i = 0; i < 5; i++)
+        text[i] = "cpu,*"[i];
     assert_ok(alloc_parse(text, ALLOC_TEXT_MAX - 1, &a, &err), err);
     assert_fails(alloc_parse(text, ALLOC_TEXT_MAX, &a, &err), err, BERTH_ELIMIT, "4096 bytes");
     size_t n = 0;
