@@ -24,7 +24,7 @@ test: deps ## build and run every test
 	@tools/build.sh dev $(JOBS)
 	@tools/test.sh dev $(JOBS)
 
-demo: all ## make synthetic models, look inside them, list devices
+demo: all ## make synthetic models, look inside them, plan where they would go
 	@tools/demo.sh build/berth
 
 bench: all ## run the benchmarks (ratios against a reference in the same run)

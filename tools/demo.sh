@@ -1,5 +1,5 @@
 #!/bin/sh
-# A tour of the command line: make two models, look inside, list devices. usage: demo.sh BERTH
+# A tour of the command line: make two models, look inside, list devices, plan. usage: demo.sh BERTH
 set -eu
 berth=$1
 case $berth in /*) ;; *) berth=$PWD/$berth ;; esac
@@ -16,7 +16,7 @@ say() { printf '\n%s# %s%s\n' "$cyan" "$*" "$off"; }
 show() { # prints the command as one would type it, then runs it
     shown="berth"
     for word; do
-        case $word in *[,\ ]*) shown="$shown \"$word\"" ;; *) shown="$shown $word" ;; esac
+        case $word in *[,\ \;]*) shown="$shown \"$word\"" ;; *) shown="$shown $word" ;; esac
     done
     printf '%s$ %s%s\n' "$bold" "$shown" "$off"
     "$berth" "$@"
@@ -39,6 +39,11 @@ show devices --devices "cpu=8g,null:0=2g,cuda:0@cpu=4g" ||
 
 say "A machine that is not here, to plan for: nothing is opened."
 show devices --hypothetical --devices "cuda:0=24g,cuda:1=12g,cpu=64g"
+
+say "Where its blocks would go on a machine with two small cards: the first computes, nothing is loaded."
+show plan sd15-tiny.safetensors --devices "cuda:0=32m,cuda:1=24m,cpu=8g" --alloc "cuda:0,28m;cuda:1,16m;cpu,*"
+say "The same for the Flux model, by itself: the card is filled, the rest goes to RAM."
+show plan flux-tiny.gguf --devices "cuda:0=6m,cpu=8g" --reserve 512k
 
 say "A device that is not there is refused, never replaced in silence."
 show devices --devices "xpu:0=8g" || printf '(exit code %d)\n' $?

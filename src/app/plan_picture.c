@@ -82,9 +82,13 @@ static void draw_memory(const struct app *a, const struct plan *p, size_t i, int
              term_color(&a->out, (unsigned)i));
     if (width >= BAR_MIN)
         term_bar(&t, &a->out, share, width);
-    str_addf(&t, "%s%s%s, %.*f %% of %s", term_style(&a->out, STYLE_RESET),
-             width >= BAR_MIN ? "  " : "", str_bytes(p->share[i].bytes, held),
-             share > 0 && share < 0.0995 ? 1 : 0, share * 100, str_bytes(d->budget, all));
+    str_addf(&t, "%s%s%s, ", term_style(&a->out, STYLE_RESET), width >= BAR_MIN ? "  " : "",
+             str_bytes(p->share[i].bytes, held));
+    if (share > 0 && share < 0.0005)
+        str_adds(&t, "<0.1");
+    else
+        str_addf(&t, "%.*f", share > 0 && share < 0.0995 ? 1 : 0, share * 100);
+    str_addf(&t, " %% of %s", str_bytes(d->budget, all));
     puts(str_c(&t));
     str_release(&t);
 }
@@ -165,13 +169,14 @@ void plan_picture(const struct app *a, const struct planned *x)
     parts_find(x, &parts);
     bool ok = width > 0 && strip_make(x->blocks, width, p->devices.n, device_of, p, &order) &&
               strip_make(x->blocks, width, parts.n + 1, part_of, &parts, &which);
-    if (ok)
-        puts("");
     for (size_t i = 0; ok && i < p->devices.n; i++) {
+        puts("");
         draw_memory(a, p, i, name, bar);
         if (p->share[i].blocks)
             draw_order(a, &order, i, name);
     }
+    if (ok)
+        puts("");
     if (ok && parts.n > 1)
         draw_parts(&parts, &which, name);
     if (ok)
