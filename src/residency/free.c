@@ -368,11 +368,13 @@ static void step_trim(struct flow *f)
 static berth_status open_devices(struct flow *f, berth_err *err)
 {
     struct res_receipt *x = f->x;
+    size_t n = 0;
     for (size_t i = 0; i < f->r->n_devices; i++)
-        x->devices += f->device[i];
-    x->device = arena_array(&x->mem, x->devices, sizeof *x->device);
+        n += f->device[i];
+    x->device = arena_array(&x->mem, n, sizeof *x->device);
     if (!x->device)
-        return err_set(err, BERTH_ENOMEM, "free: a receipt of %zu devices", x->devices);
+        return err_set(err, BERTH_ENOMEM, "free: a receipt of %zu devices", n);
+    x->devices = n;
     for (size_t i = 0, at = 0; i < f->r->n_devices; i++) {
         const struct device *d = devset_at(f->r->devices, i);
         if (!f->device[i])
@@ -409,9 +411,10 @@ static berth_status prepare(struct flow *f, berth_err *err)
     x->reason = arena_strndup(&x->mem, reason, strlen(reason));
     if (!x->reason)
         return err_set(err, BERTH_ENOMEM, "free: a receipt");
-    if (check_selectors(f, err) || judge_all(f, err) || watch_all(f, err) || open_devices(f, err))
-        return err->code;
-    return BERTH_OK;
+    berth_status s = check_selectors(f, err);
+    s = s ? s : judge_all(f, err);
+    s = s ? s : watch_all(f, err);
+    return s ? s : open_devices(f, err);
 }
 
 /* The ledger's bytes of one model on one device. */
@@ -439,7 +442,8 @@ static berth_status foretell(struct flow *f, berth_err *err)
         if (!row)
             return err_set(err, BERTH_ENOMEM, "free: %zu lines of the ledger of %s", n, d->name);
         dev_ledger(d, row, n, NULL);
-        memcpy(line->after, line->before, sizeof line->after);
+        for (int k = 0; k < DEV_KIND_COUNT; k++)
+            line->after[k] = line->before[k];
         for (size_t k = 0; k < x->models; k++) {
             const struct res_model *m = res_model_by_id(f->r, x->model[k].id);
             if (x->model[k].verdict != RES_EJECTED_BY_FREE)

@@ -66,7 +66,7 @@ static void check_row(const struct row *t, size_t number)
     struct rig *g = rig_open(DEVICES, NULL, &cfg);
     struct res_model *m[3] = { 0 };
     berth_err err = { 0 };
-    size_t n = strlen(t->models);
+    size_t n = strnlen(t->models, ARRAY_LEN(m));
     for (size_t i = 0; i < n; i++) {
         bool used = t->models[i] < 'a';
         m[i] = rig_load(
