@@ -87,7 +87,7 @@ static berth_status processes(const char *berth, const char *file, bool json, be
         { "plan", { berth, "plan", file, "--devices", MACHINE, NULL }, 50 },
         { "plan --json", { berth, "plan", file, "--devices", MACHINE, "--json", NULL }, 50 },
         { "plan --virtual-vram 12",
-          { berth, "plan", file, "--devices=" MACHINE, "--virtual-vram", "12", NULL },
+          { berth, "plan", file, "--devices", MACHINE, "--virtual-vram", "12", NULL },
           50 },
         { "inspect", { berth, "inspect", file, NULL }, 0 },
         { "version", { berth, "version", NULL }, 0 },

@@ -1,6 +1,5 @@
 /* berth plan: which block of a model would live where. Loads nothing. */
 #include "app/plan.h"
-#include "device/spec.h"
 
 struct options {
     const char *alloc, *virtual_vram, *donor, *compute, *devices, *layout, *part, *reserve;
@@ -19,16 +18,6 @@ struct request { /* the options, understood */
 
 /* ---- devices ---- */
 
-static void add_device(struct plan_devices *d, const char *name, uint64_t total, uint64_t budget)
-{
-    struct plan_device *x = &d->at[d->n++];
-    *x = (struct plan_device) { .total = total, .budget = budget, .host = !strcmp(name, "cpu") };
-    snprintf(x->name, sizeof x->name, "%s", name);
-}
-
-_Static_assert(SPEC_MAX <= ALLOC_ENTRIES_MAX, "every device of a spec can be planned for");
-
-/* A logical device is as large as its budget: it cannot have more of the physical one. */
 static berth_status real_devices(struct app *a, struct plan_devices *d, berth_err *err)
 {
     berth_ctx *ctx;
@@ -36,24 +25,16 @@ static berth_status real_devices(struct app *a, struct plan_devices *d, berth_er
         return err->code;
     berth_status s = BERTH_OK;
     for (size_t i = 0; !s && i < berth_ctx_device_count(ctx) && i < ALLOC_ENTRIES_MAX; i++) {
-        berth_device_info info;
+        berth_device_info info = { 0 };
+        struct plan_device *x = &d->at[d->n++];
         s = berth_ctx_device_info(ctx, i, &info, err);
-        if (!s)
-            add_device(d, info.name, strcmp(info.name, info.physical) ? info.budget : info.total,
-                       info.budget);
+        *x = (struct plan_device) { .total = info.total,
+                                    .budget = info.budget,
+                                    .host = !strcmp(info.name, "cpu") };
+        snprintf(x->name, sizeof x->name, "%s", info.name);
     }
     berth_ctx_free(ctx);
     return s;
-}
-
-static berth_status hypothetical_devices(const char *text, struct plan_devices *d, berth_err *err)
-{
-    struct spec spec;
-    if (spec_parse(text, strlen(text), true, &spec, err))
-        return err->code;
-    for (size_t i = 0; i < spec.n; i++)
-        add_device(d, spec.entry[i].name.text, spec.entry[i].budget, spec.entry[i].budget);
-    return BERTH_OK;
 }
 
 /* What alloc_resolve() takes when nobody names a device. */
@@ -103,7 +84,7 @@ static int read_options(struct app *a, struct request *r)
         if (o->part[0] && !str_ends(o->part, strlen(o->part), "."))
             str_addc(&r->prefix, '.');
     }
-    if (o->devices && hypothetical_devices(o->devices, &r->devices, &err))
+    if (o->devices && plan_devices_parse(o->devices, strlen(o->devices), &r->devices, &err))
         return app_usage(a, "--devices: %s", err.msg);
     if (!o->devices && real_devices(a, &r->devices, &err))
         return app_fail(a, &err);
