@@ -16,13 +16,15 @@
  * The mode follows from the values alone: any byte unit, or nothing but "*": BYTES; any "%": RATIO;
  * else FRACTION; no expert entries: VIRTUAL. Mixing is an error. Numbers are exact: bytes as 64-bit
  * integers, percents and fractions as decimal fractions over a power of ten (see struct alloc_num).
- * Spaces around every part are skipped, letters may be upper case.
+ * Spaces around every part are skipped, letters may be upper case. A compute field that is empty or
+ * "none" names nobody.
  *
  * Errors read `expert_mode_allocations: <what> (entry N: "<text>")`, N counting from 1 over the
  * non-empty entries; mistakes behind "#" name the suffix field instead: (field N: "<text>").
  * Parsing knows no devices. alloc_resolve() holds the names against the devices there are and turns
  * every mode into one normal form, see there.
- * Threads any. Files alloc.c parsing, alloc_resolve.c the normal form. */
+ * Threads any. Files alloc.c parsing, alloc_resolve.c the normal form; alloc_impl.h is for this
+ * folder alone. */
 #ifndef RESIDENCY_ALLOC_H
 #define RESIDENCY_ALLOC_H
 
@@ -104,13 +106,16 @@ berth_status alloc_legacy_donors(const struct plan_devices *d, const char *compu
  *             host when nobody has a "*" (logged). A number with "*" is a minimum, set aside before
  *             later entries. `cuda:0,2gb;cuda:0,*` is the same as `cuda:0,2gb*`
  *   RATIO     weight / sum of weights of the model's bytes, rounded down, what rounding leaves goes
- *             to the orphans device; with "*": percents are of the model, "*" has 100 % - sum
+ *             to the orphans device, which is compute; with "*": percents are of the model, "*"
+ *             has 100 % - sum and takes the orphans
  *   FRACTION  fraction of the device's total, in order, never more than is left. Bytes beyond all
- *             of them go to the host with a warning that gives the number
- *   VIRTUAL   compute: max(0, model - V); donors in order min(still wanted, their total); the last
- *             one takes the orphans. More than the donors hold, or more left on compute than it
- *             has, is an error with both numbers
+ *             of them go to the host with a warning that gives the number; it takes the orphans
+ *   VIRTUAL   compute: max(0, model - V); donors in order min(still wanted, their total), wanted
+ *             being V or the whole model; the last one takes the orphans. More than the donors
+ *             hold, or more left on compute than it has, is an error with both numbers. A donor
+ *             that is the compute device is left out with a warning
  *   COMPUTE_ONLY  everything on the compute device
+ * Without a host, compute is meant where it says host.
  *
  * Invariant: the quotas add up to the model's bytes. */
 struct quota {

@@ -20,7 +20,8 @@
  * Invariants (1) every block has one device   (2) bytes of the devices add up to all bytes
  *          (3) a device that does not take orphans and does not compute holds at most its quota
  *          (4) blocks, quotas, layout -> always the same plan
- * Threads  any. Files plan.c doors and classes, layout.c, plan_auto.c, plan_text.c the tables. */
+ * Threads  any. Files plan.c doors and classes, layout.c, plan_auto.c, plan_text.c the tables;
+ *          plan_impl.h is theirs alone. */
 #ifndef RESIDENCY_PLAN_H
 #define RESIDENCY_PLAN_H
 
@@ -60,7 +61,8 @@ struct plan {
     uint64_t bytes;
 };
 
-/* blocks: borrowed for the call. *out: plan_release(), also after an error. */
+/* blocks: borrowed for the call. *out: plan_release(), also after an error. BERTH_EINVAL: quotas for
+ * another number of bytes than the blocks have; BERTH_ELIMIT: see Overflow. */
 berth_status plan_make(const struct blocks *b, const struct plan_devices *devices,
                        const struct quotas *q, enum plan_layout layout, struct plan *out,
                        berth_err *err);
@@ -75,7 +77,8 @@ berth_status plan_devices_parse(const char *text, size_t n, struct plan_devices 
 
 /* Fills the compute device up to budget - reserve (tiny and embedding blocks included), then donors
  * by speed, fastest first; unmeasured ones behind measured ones: of the compute device's kind by
- * number, then others, the host last. The last donor with room takes the orphans.
+ * number, then others, the host last. The last donor that got a share takes the orphans when it has
+ * room for what whole blocks leave open, else one behind it that has. quotas.note says who got what.
  *   compute  NULL: as alloc_resolve()
  *   reserve  UINT64_MAX: the default for that device
  * BERTH_ELIMIT with the numbers: they do not hold the model together. */
