@@ -12,7 +12,7 @@
 
 static const char *name_of(const struct stream *s)
 {
-    return s->args.name ? s->args.name : "stream";
+    return s->args.name ? s->args.name : "blocks";
 }
 
 static const char *item_name(const struct stream *s, size_t i)
@@ -29,9 +29,12 @@ berth_status stream_broke(struct stream *s, uint32_t run, berth_err *err)
                    s->args.compute->name);
 }
 
-static bool is_async(const struct phys *p)
+/* Are its copies done when they are queued? On a device that knows no others, and from another
+ * driver's device, see dev_copy(). */
+static bool copies_wait(const struct stream *s, const struct stream_run *r)
 {
-    return p->caps & BERTH_CAP_ASYNC;
+    const struct phys *p = s->lane[r->lane]->phys;
+    return !(p->caps & BERTH_CAP_ASYNC) || (!r->host && r->dev->phys->driver != p->driver);
 }
 
 static uint64_t now(const struct stream *s)
@@ -105,7 +108,7 @@ static berth_status fill(struct stream *s, struct stream_slot *t, uint32_t r, be
     s->run_slot[r] = (uint32_t)(t - s->slot);
     if (run->staged)
         return BERTH_OK;
-    bool wait = !is_async(s->lane[run->lane]->phys); /* then the copies happen right here */
+    bool wait = copies_wait(s, run);
     uint64_t start = wait ? now(s) : 0;
     if (stream_slot_open(s, t, run->lane, err) || queue_copies(s, t, err))
         return stream_broke(s, r, err);
@@ -269,11 +272,11 @@ berth_status stream_begin(struct stream *s, struct dev_stream *compute, berth_er
         BUG("%s computes on %s, not on %s", name_of(s), s->args.compute->name, compute->phys->name);
     if (s->broken && quiesce(s, err))
         return err->code;
+    s->began = now(s);
     if (s->slots && pump(s, err))
         return err->code;
     s->compute = compute;
     s->active = true;
-    s->began = now(s);
     s->stats.passes++;
     return BERTH_OK;
 }
@@ -324,7 +327,7 @@ berth_status stream_acquire(struct stream *s, size_t i, uint64_t *addr, berth_er
         uint32_t before = s->at;
         s->at = r;
         if (s->run_slot[r] == STREAM_NONE && jump(s, i, err)) {
-            s->at = s->broken ? r : before;
+            s->at = before;
             return err->code;
         }
         if (give_up_far(s, err) || pump(s, err))
@@ -478,11 +481,14 @@ berth_status stream_open(const struct stream_args *args, struct stream **out, be
  * memory back when it says that it is done. */
 static void close_slot(struct stream *s, struct stream_slot *t)
 {
-    berth_err err = { 0 };
+    berth_err err;
     bool open = t->touched; /* read, and no mark yet: in a pass nobody ended */
-    if (open && dev_stream_sync(s->compute, &err) && dev_event_record(t->drained, s->compute, &err))
-        log_error(s->args.cfg.log, "stream.close", "model=%s dev=%s bytes=%zu why=\"%s\"",
-                  name_of(s), s->args.compute->name, t->mem.n, err.msg);
+    if (open && dev_stream_sync(s->compute, &err) &&
+        dev_event_record(t->drained, s->compute, &err)) {
+        err_add(&err, "%s", name_of(s));
+        log_error(s->args.cfg.log, "stream.close", "dev=%s bytes=%zu why=\"%s\"",
+                  s->args.compute->name, t->mem.n, err.msg);
+    }
     if (t->mem.n && t->drained && dev_event_sync(t->drained, &err))
         dev_retire(&t->mem, t->drained);
     dev_free(&t->mem);

@@ -14,7 +14,8 @@
  *          for filled, once a run) ... launches ... stream_release() (the last of a run records
  *          drained), then stream_end(). The copies of a run are queued the moment a slot has been
  *          released, behind its drained event, so the host never waits for the compute stream; the
- *          order is cyclic: the last releases of a pass queue the first runs of the next one.
+ *          order is cyclic: the last releases of a pass queue the first runs of the next one (so
+ *          the last pass of a job fetches one ring too much).
  *          Nothing is allocated between open and close.
  * Ways     host memory from dev_host_alloc() (pinned): an async copy on the host's lane
  *          pageable host memory: through pinned staging filled by loader threads, where the compute
@@ -136,7 +137,8 @@ berth_status stream_open(const struct stream_args *args, struct stream **out, be
 void stream_close(struct stream *s);
 
 /* Everything until stream_end() is about work on `compute`, borrowed until stream_end() succeeded or
- * stream_close(); the next pass may use another one. */
+ * stream_close(); the next pass may use another one. After a failure no pass runs; the next call
+ * first waits for what is on its way. */
 berth_status stream_begin(struct stream *s, struct dev_stream *compute, berth_err *err);
 /* Work queued on the compute stream after this may read item i at *addr, until stream_release().
  * Counted: each acquire has its release. BERTH_EBUSY: its run needs a slot and every slot has items

@@ -433,25 +433,25 @@ static void cases(size_t n, enum how how, bool failing)
 static void in_order(void **state)
 {
     (void)state;
-    cases(2000, IN_ORDER, false);
+    cases(1500, IN_ORDER, false);
 }
 
 static void jumping(void **state)
 {
     (void)state;
-    cases(1500, JUMPING, false);
+    cases(1000, JUMPING, false);
 }
 
 static void in_order_with_failures(void **state)
 {
     (void)state;
-    cases(3000, IN_ORDER, true);
+    cases(2000, IN_ORDER, true);
 }
 
 static void jumping_with_failures(void **state)
 {
     (void)state;
-    cases(2500, JUMPING, true);
+    cases(1500, JUMPING, true);
 }
 
 int main(void)
