@@ -145,8 +145,9 @@ struct res_open_args {
     const struct block_arch *(*detect)(const struct weights *w, const char *part);
     struct plan_args plan;
     enum res_retention retention;
-    /* Loader input `eject_models`: at its first load every other model that is not keep leaves the
-     * compute device first (residency.md 4.4). */
+    /* Loader input `eject_models`: at its first load, and at the first one after another open that
+     * says so, every other model that is not keep leaves the compute device before (residency.md
+     * 4.4): eject models altogether, auto ones to their donors or the host if those have room. */
     bool eject_others;
 };
 /* A handle on the model: an existing one when the key is known (its retention becomes args', unless
@@ -170,9 +171,13 @@ struct res_load_result {
     bool was_resident;
 };
 /* Brings every block to its home, patched as m's patch set says. A RESIDENT model: nothing at all
- * is read or moved, unless the patch set changed. args, result may be NULL.
- * Error: names the block, the device and the bytes; the model is as it was before.
- * BERTH_ECANCELED, BERTH_ENODEVMEM, BERTH_EIO (the file changed), BERTH_EDEVICE. */
+ * is read or moved, but for blocks whose patches changed, and demoted blocks, which come home where
+ * that pushes nobody out. args, result may be NULL; after an error the result says what was done.
+ * A load that could not succeed if all went that may go fails before anybody goes.
+ * Error: names the block, the device and the bytes; the model is in the state it was in. Blocks of
+ * a RESIDENT one that have their new patches already keep them, the next load goes on from there.
+ * BERTH_ECANCELED, BERTH_ENODEVMEM, BERTH_EIO (the file changed), BERTH_EDEVICE; BERTH_EBUSY: it is
+ * being loaded, or its patches changed and it is in use. */
 berth_status res_load(struct res_model *m, const struct res_load_args *args,
                       struct res_load_result *result, berth_err *err);
 
@@ -195,7 +200,8 @@ berth_status res_block_at(const struct res_model *m, size_t block, struct res_bl
 /* Host copy of a tensor's bytes as they are now, patched or not; for tests and checksums. */
 berth_status res_tensor_read(struct res_model *m, size_t block, size_t tensor, void *dst, size_t n,
                              berth_err *err);
-/* XXH64 over all tensors in block order. */
+/* Over the bytes of all tensors in block order, as they are stored now and wherever they are: XXH64
+ * of each piece of at most 1 MiB of a tensor, seeded with the sum so far. */
 berth_status res_checksum(struct res_model *m, uint64_t *out, berth_err *err);
 
 /* BERTH_EBUSY: in use. */
@@ -234,7 +240,7 @@ struct res_model_info {
 };
 struct res_model_info res_info(const struct res_model *m);
 uint64_t res_bytes_on(const struct res_model *m, size_t device); /* blocks' bytes, by set index */
-const struct weights *res_weights(const struct res_model *m); /* borrowed; the open file */
+const struct weights *res_weights(const struct res_model *m);    /* borrowed; the open file */
 const struct blocks *res_blocks(const struct res_model *m);      /* borrowed */
 const struct plan *res_plan(const struct res_model *m);          /* borrowed until res_replan() */
 size_t res_model_count(const struct residency *r);

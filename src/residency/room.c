@@ -7,8 +7,8 @@
  *      its idle bytes up by itself)
  *   2  eject models go whole
  *   3  auto models: as many blocks as are needed move to the plan's other devices, else to the host,
- *      where there is room without asking anybody; the model that was not used for longest first,
- *      its last blocks in execution order first
+ *      where there is room for all of them without asking anybody; the model that was not used for
+ *      longest first, its last blocks in execution order first
  *   4  auto models go whole, see cost()
  *   5  keep models go whole, only when the request says so
  * Never: models in use, the model that the memory is for, and anything at all when even all of it
@@ -181,6 +181,17 @@ static struct res_model *longest_unused(const struct residency *r, size_t d,
     return best;
 }
 
+/* Is there room for what m would have to move? Copying a part of it and then throwing all of it out
+ * would be the worst of both. */
+static bool finds_shelter(const struct res_model *m, size_t d, uint64_t need)
+{
+    size_t to[ALLOC_ENTRIES_MAX + 1], n = shelters(m, d, to);
+    uint64_t left = 0;
+    for (size_t k = 0; k < n; k++)
+        left += res_left_on(m->res, to[k]);
+    return left >= (need < m->bytes_on[d] ? need : m->bytes_on[d]);
+}
+
 static bool demote_some(const struct residency *r, size_t d, uint64_t wanted,
                         const struct res_model *for_model)
 {
@@ -190,7 +201,8 @@ static bool demote_some(const struct residency *r, size_t d, uint64_t wanted,
         m = longest_unused(r, d, for_model, last, id);
         if (!m)
             break;
-        freed += res_demote(m, d, need - freed, "room");
+        if (finds_shelter(m, d, need - freed))
+            freed += res_demote(m, d, need - freed, "room");
     }
     return freed > 0;
 }

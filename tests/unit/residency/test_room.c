@@ -101,6 +101,23 @@ static void auto_blocks_move_to_their_donors(void **state)
     fixture_close(&f);
 }
 
+/* Too little room for the part that has to move: nothing is copied only to be thrown away. */
+static void no_copy_before_the_end(void **state)
+{
+    struct fixture f;
+    struct said said;
+    struct res_config cfg = listening(&said);
+    (void)state;
+    fixture_open(&f, "cpu=150k,null:0=514k", &cfg); /* two layers on the host, and staging */
+    struct res_model *a = tenant(&f, "a", 8, "#null:0", RES_AUTO);
+    struct res_model *b = tenant(&f, "b", 4, "#null:0", RES_AUTO);
+    assert_int_equal(state_of(a), RES_EJECTED);
+    assert_string_equal(said.text, "res.evict model=a#1 bytes=524288 dev=null:0 why=room\n");
+    assert_int_equal(res_metrics(f.r).demotions, 0);
+    res_unref(a), res_unref(b);
+    fixture_close(&f);
+}
+
 /* No other place: whole models, by what it costs to have them back. */
 static void whole_models_by_cost(void **state)
 {
@@ -385,6 +402,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(eject_models_go_first),
         cmocka_unit_test(auto_blocks_move_to_their_donors),
+        cmocka_unit_test(no_copy_before_the_end),
         cmocka_unit_test(whole_models_by_cost),
         cmocka_unit_test(the_running_prompt_goes_last),
         cmocka_unit_test(keep_goes_only_when_told),
