@@ -1,4 +1,5 @@
 /* Streams of registered models: items from the registry, the use they hold, whom they push out. */
+#include "residency/residency_impl.h"
 #include "residency/stream.h"
 #include "support/models.h"
 #include "support/oom.h"
@@ -159,6 +160,127 @@ static void the_ring_makes_room(void **state)
     fixture_close(&f);
 }
 
+/* ---- patched ---- */
+
+static bool touches(const struct res_adapter *a, const char *key, size_t n)
+{
+    (void)a;
+    return n == strlen("layers.1.weight") && memcmp(key, "layers.1.weight", n) == 0;
+}
+
+static berth_status terms(const struct res_adapter *a, const char *key, size_t n,
+                          const struct shape *shape, float strength, struct arena *tmp,
+                          struct vec *out, berth_err *err)
+{
+    uint64_t rows = shape->dim[0], cols = shape->dim[1];
+    float *dense = arena_array(tmp, (size_t)(rows * cols), sizeof *dense);
+    struct res_term *t = vec_add(out);
+    (void)a, (void)key, (void)n;
+    if (!dense || !t)
+        return err_set(err, BERTH_ENOMEM, "a term");
+    for (uint64_t i = 0; i < rows * cols; i++)
+        dense[i] = (float)i;
+    *t = (struct res_term) {
+        .kind = TERM_ADD, .rows = rows, .cols = cols, .scale = strength, .dense = dense
+    };
+    return BERTH_OK;
+}
+
+static void never(struct res_adapter *a)
+{
+    (void)a;
+}
+
+#define Q_ROWS 8
+#define Q_COLS 256
+
+static berth_status fill_quants(void *user, size_t i, uint64_t off, void *dst, size_t n,
+                                berth_err *err)
+{
+    (void)user, (void)err;
+    for (size_t k = 0; k < n;
+         k++) /* a Q8_0 block is a scale of two bytes, here 1.0, and 32 bytes */
+        ((unsigned char *)dst)[k] = (off + k) % 34 == 0   ? 0
+                                    : (off + k) % 34 == 1 ? 0x3c
+                                                          : (unsigned char)(off + k + i);
+    return BERTH_OK;
+}
+
+static const char *quant_file(void)
+{
+    static char name[3 * 2][40];
+    struct weights_spec spec[3 * 2];
+    berth_err err = { 0 };
+    for (size_t i = 0; i < ARRAY_LEN(spec); i++) {
+        bool bias = i % 2;
+        snprintf(name[i], sizeof name[i], "layers.%zu.%s", i / 2, bias ? "bias" : "weight");
+        spec[i] = (struct weights_spec) { .name = name[i], .dtype = bias ? DT_F32 : DT_Q8_0 };
+        spec[i].shape = bias ? (struct shape) { .ndim = 1, .dim = { 5 } }
+                             : (struct shape) { .ndim = 2, .dim = { Q_ROWS, Q_COLS } };
+    }
+    const char *path = tmp_path("quants.gguf");
+    struct weights_write_args args = {
+        .format = "gguf", .path = path, .spec = spec, .count = ARRAY_LEN(spec), .fill = fill_quants
+    };
+    assert_ok(weights_write(&args, &err), err);
+    return path;
+}
+
+/* What res_tensor_read() says about every tensor arrives in the slot, at the stored layout. */
+static void arrives(struct res_model *m, struct stream *s, struct device *compute)
+{
+    struct dev_stream *on = stream_of(compute);
+    berth_err err = { 0 };
+    assert_ok(stream_begin(s, on, &err), err);
+    for (size_t i = 0; i < res_blocks(m)->n; i++) {
+        uint64_t addr;
+        assert_ok(stream_acquire(s, i, &addr, &err), err);
+        for (size_t k = 0; k < res_blocks(m)->at[i].n; k++) {
+            struct res_tensor_at t = res_tensor_at(m, i, k);
+            char *want = malloc(t.bytes), *got = malloc(t.bytes);
+            assert_true(want && got);
+            assert_ok(res_tensor_read(m, i, k, want, t.bytes, &err), err);
+            assert_ok(dev_copy_d2h(on, got, addr + t.off, t.bytes, &err), err);
+            assert_ok(dev_stream_sync(on, &err), err);
+            assert_memory_equal(want, got, t.bytes);
+            dev_host_gone(compute, got, t.bytes);
+            free(want);
+            free(got);
+        }
+        assert_ok(stream_release(s, i, &err), err);
+    }
+    assert_ok(stream_end(s, &err), err);
+    dev_stream_free(on);
+}
+
+static void patched_blocks_travel_as_they_are_stored(void **state)
+{
+    static const struct res_adapter_ops ops = { touches, terms, never };
+    struct res_adapter adapter = { .ops = &ops, .refs = 1, .id = 7, .name = "adds" };
+    uint64_t base = 0;
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, "null:0=8m,cpu=64m", NULL);
+    struct res_model *m = model_open(&f, quant_file(), "cpu,*#null:0", RES_AUTO);
+    for (int patched = 0; patched < 2; patched++) {
+        struct res_patch p = { &adapter, 1 };
+        struct stream *s;
+        berth_err err = { 0 };
+        assert_ok(res_set_patches(m, &p, (size_t)patched, &err), err);
+        model_load(m);
+        assert_ok(res_stream_open(m, NULL, &s, &err), err);
+        arrives(m, s, device_named(f.set, "null:0"));
+        uint64_t bytes = stream_stats(s).donor_bytes;
+        if (!patched)
+            base = bytes;
+        else /* Q8_0 has 34 bytes for 32 weights, F16 64 */
+            assert_int_equal(bytes - base, Q_ROWS * Q_COLS / 32 * (64 - 34));
+        stream_close(s);
+    }
+    res_unref(m);
+    fixture_close(&f);
+}
+
 static void open_survives_oom(void **state)
 {
     struct fixture f;
@@ -189,6 +311,7 @@ int main(void)
         cmocka_unit_test(streams_what_the_plan_left_on_donors),
         cmocka_unit_test(holds_a_use),
         cmocka_unit_test(the_ring_makes_room),
+        cmocka_unit_test(patched_blocks_travel_as_they_are_stored),
         cmocka_unit_test(open_survives_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
