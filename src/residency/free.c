@@ -28,6 +28,7 @@ struct flow {
     struct arena tmp;
     bool device[SPEC_MAX]; /* by set index: selected */
     bool unload;           /* models may go */
+    bool marked;           /* some resident, selected model is marked eject */
     unsigned tiers;
     struct watch *watch;
     size_t watches;
@@ -114,7 +115,7 @@ struct verdict {
     const char *why;
 };
 
-static struct verdict judge(const struct flow *f, const struct res_model *m, bool marked)
+static struct verdict judge(const struct flow *f, const struct res_model *m)
 {
     const struct res_free_args *a = f->args;
     if (!f->unload)
@@ -125,7 +126,7 @@ static struct verdict judge(const struct flow *f, const struct res_model *m, boo
         return (struct verdict) { true, "force" };
     if (m->retention == RES_KEEP) {
         bool all = f->r->cfg.when_unflagged == RES_UNFLAGGED_UNLOAD;
-        if (all && !marked && !a->automatic && a->models_n == 0)
+        if (all && !f->marked && !a->automatic && a->models_n == 0)
             return (struct verdict) { true, "keep, but nothing is marked eject" };
         return (struct verdict) { false, res_anchor_text(RES_ANCHOR_KEEP) };
     }
@@ -135,7 +136,7 @@ static struct verdict judge(const struct flow *f, const struct res_model *m, boo
         return (struct verdict) { false, "auto: only marked ones go after a prompt" };
     if (a->models_n)
         return (struct verdict) { true, "asked for by name" };
-    if (marked)
+    if (f->marked)
         return (struct verdict) { false, "auto: others are marked eject" };
     return (struct verdict) { true, "auto: nothing is marked eject" };
 }
@@ -160,11 +161,11 @@ static berth_status judge_all(struct flow *f, berth_err *err)
     f->moved = arena_array(&f->tmp, n, sizeof *f->moved);
     if (n && (!x->model || !f->read || !f->moved))
         return err_set(err, BERTH_ENOMEM, "free: a receipt of %zu models", n);
-    bool marked = some_marked(f);
+    f->marked = some_marked(f);
     for (const struct res_model *m = f->r->first; m; m = m->next) {
         if (!has_bytes(m))
             continue;
-        struct verdict v = judge(f, m, marked);
+        struct verdict v = judge(f, m);
         const char *name = arena_strndup(&x->mem, m->name, strlen(m->name));
         if (!name)
             return err_set(err, BERTH_ENOMEM, "free: the name of model %s", m->owner);
@@ -275,13 +276,17 @@ static void check_watches(struct flow *f, const char *step)
     }
 }
 
-/* What a reset must not take away is held by an anchor. keep models have theirs. */
+/* What a reset must not take away is held by an anchor. keep models have theirs, one in use is held
+ * by that and goes with it, and a cleanup after a prompt that finds nothing to eject leaves models
+ * alone. */
 static void anchor_survivors(struct flow *f)
 {
+    if (f->args->automatic && !f->args->force && !f->marked)
+        return;
     for (size_t i = 0; i < f->x->models; i++) {
         const struct res_receipt_model *line = &f->x->model[i];
         struct res_model *m = res_model_by_id(f->r, line->id);
-        if (line->verdict != RES_EJECTED_BY_FREE && m->retention == RES_AUTO)
+        if (line->verdict == RES_KEPT && m->retention == RES_AUTO)
             m->anchor[RES_ANCHOR_SURVIVED] = 1;
     }
 }
@@ -312,8 +317,19 @@ static void step_reset(struct flow *f)
     r->metrics.resets++;
 }
 
-/* Those that went lose the registry's own references. A keep model that somebody still holds keeps
- * its anchor, as every keep model does: brought back through that handle, it stays again. */
+/* A model that went loses the registry's own references. A keep model that somebody still holds
+ * keeps its anchor, as every keep model does: brought back through that handle, it stays again. */
+static void let_go(struct res_model *m)
+{
+    m->anchor[RES_ANCHOR_SURVIVED] = 0;
+    if (!m->handles)
+        m->anchor[RES_ANCHOR_KEEP] = 0;
+    if (!res_model_maybe_gone(m) && m->retention == RES_KEEP)
+        m->anchor[RES_ANCHOR_KEEP] = 1; /* held by request */
+}
+
+/* Also those that had lost their bytes before, to make room: else what an earlier free anchored
+ * would be known for ever. */
 static void step_retire(struct flow *f)
 {
     for (size_t i = 0; i < f->x->models; i++) {
@@ -328,17 +344,15 @@ static void step_retire(struct flow *f)
         }
         line->read = m->read - f->read[i];
         line->moved = m->moved - f->moved[i];
-        if (line->verdict != RES_EJECTED_BY_FREE || m->state == RES_RESIDENT)
-            continue;
-        m->anchor[RES_ANCHOR_SURVIVED] = 0;
-        if (!m->handles)
-            m->anchor[RES_ANCHOR_KEEP] = 0;
-        if (!res_model_maybe_gone(m) && m->retention == RES_KEEP)
-            m->anchor[RES_ANCHOR_KEEP] = 1; /* held by request */
+        if (line->verdict == RES_EJECTED_BY_FREE && m->state != RES_RESIDENT)
+            let_go(m);
     }
     for (struct res_model *m = f->r->first, *next; m; m = next) {
         next = m->next;
-        res_model_maybe_gone(m);
+        if (!has_bytes(m) && judge(f, m).go)
+            let_go(m);
+        else
+            res_model_maybe_gone(m);
     }
 }
 

@@ -40,9 +40,10 @@
  * Threads    Everything belongs to the executor thread, except where a comment says "any thread".
  *            Reading and converting is spread over the pool that was handed in.
  * Files      alloc.c alloc_resolve.c strings; blocks.c; plan.c layout.c plan_auto.c plan_text.c;
- *            registry.c models, keys, handles, anchors, retention; load.c file -> devices; move.c
- *            blocks between devices, re-planning; room.c; patch.c; free.c the free flow, receipt.c;
- *            prompt.c requests and prompts; pressure.c; stream.c the ring (stream.h); journal.c snapshots (journal.h); check.c */
+ *            registry.c models, handles, anchors, retention; keys.c what is the same model; load.c
+ *            file -> devices; move.c blocks between devices, re-planning; room.c; speed.c of links;
+ *            patch.c; free.c the free flow, receipt.c; prompt.c requests and prompts; pressure.c;
+ *            stream.c the ring (stream.h); journal.c snapshots (journal.h); check.c */
 #ifndef RESIDENCY_RESIDENCY_H
 #define RESIDENCY_RESIDENCY_H
 
