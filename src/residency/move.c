@@ -102,6 +102,7 @@ static berth_status owner_line(struct res_model *m, size_t d, bool pinned, struc
                                berth_err *err)
 {
     struct dev_owner **line = pinned ? &m->owners[d].pinned : &m->owners[d].weights;
+    *out = NULL;
     if (!*line && dev_owner_open(res_device(m->res, d), m->owner, pinned ? DEV_PINNED : DEV_WEIGHTS,
                                  line, err))
         return err->code;
@@ -218,6 +219,7 @@ berth_status res_stream_of(struct residency *r, size_t device, struct dev_stream
                            berth_err *err)
 {
     struct dev_stream **s = &r->stream[device];
+    *out = NULL;
     if (!*s && dev_stream_new(res_device(r, device), s, err))
         return err->code;
     *out = *s;
