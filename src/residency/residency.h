@@ -271,13 +271,16 @@ berth_status res_alloc(struct residency *r, struct device *d, struct dev_owner *
  *   none is                        auto models lose their anchors and go, on every device; keep
  *                                  models are not touched (RES_UNFLAGGED_UNLOAD: they go too)
  *   force                          everything goes
- *   automatic (after a prompt)     the eject models go; if there is none nothing happens to models
+ *   automatic (after a prompt)     the eject models go; if there is none nothing happens to models,
+ *                                  not even to their anchors
  *   models named                   those go, except keep ones (kept, and the receipt says so)
  * With selectors the table is about the selected models; all others stay. A model in use stays, and
  * the receipt says so. force and naming a model imply unload_models; with no flag at all memory is
- * trimmed and models are left alone. auto models that stay get RES_ANCHOR_SURVIVED. An eject model
- * has no anchor: one that was not selected goes with its last handle, and that may be in the reset.
- * A keep model that went (force) is forgotten if nobody has a handle; else it keeps its anchor.
+ * trimmed and models are left alone. auto models that stay get RES_ANCHOR_SURVIVED, but for those
+ * in use that were to go: the use holds them. An eject model has no anchor: one that was not
+ * selected goes with its last handle, and that may be in the reset. What went loses the registry's
+ * own anchors: SURVIVED, and KEEP if nobody has a handle or RES_ANCHOR_USER, which are other
+ * people's and keep it known, EJECTED. So do models a row means that have no bytes any more.
  * Steps   1 unload  2 executor reset (free_memory)  3 models nobody owns any more
  *         4 trim every pool on every device, host pages to the OS  5 receipt
  *         Snapshots pre-unload, post-unload, post-reset, post-soft-empty; after each step every
