@@ -185,10 +185,10 @@ static const struct {
     op_fn *run;
     unsigned weight;
 } ops[] = {
-    { op_open, 10 },   { op_load, 14 },     { op_unref, 4 },  { op_use, 4 },      { op_unuse, 4 },
-    { op_eject, 2 },   { op_retention, 4 }, { op_anchor, 2 }, { op_unanchor, 2 }, { op_replan, 4 },
-    { op_patches, 5 }, { op_scratch, 4 },   { op_free, 7 },   { op_prompt, 4 },   { op_request, 1 },
-    { op_settle, 1 },  { op_cleanup, 1 },
+    { op_open, 10 },   { op_load, 14 },   { op_ref, 1 },       { op_unref, 5 },  { op_use, 4 },
+    { op_unuse, 4 },   { op_eject, 2 },   { op_retention, 4 }, { op_anchor, 2 }, { op_unanchor, 2 },
+    { op_replan, 5 },  { op_patches, 5 }, { op_scratch, 4 },   { op_free, 7 },   { op_prompt, 4 },
+    { op_request, 1 }, { op_settle, 1 },  { op_cleanup, 1 },   { op_touch, 1 },
 };
 
 static bool perform(struct world *w)

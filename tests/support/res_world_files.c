@@ -4,10 +4,11 @@
 #include "support/tmp.h"
 #include "tensor/convert.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
-static struct file_fact files[4];
+static struct file_fact files[FILES];
 
 static bool is_embedding(const char *block, size_t n)
 {
@@ -25,9 +26,24 @@ const struct identity identities[] = {
 };
 const size_t identities_n = ARRAY_LEN(identities);
 
+static void must(bool so, const char *what)
+{
+    if (so)
+        return;
+    fprintf(stderr, "tests/support/res_world: %s\n", what);
+    abort();
+}
+
 const struct file_fact *file_fact(size_t file)
 {
     return &files[file];
+}
+
+void file_touch(size_t file)
+{
+    static long count; /* never the same time twice */
+    struct timespec t[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = 1000000 + ++count } };
+    must(!utimensat(AT_FDCWD, files[file].path, t, 0), "a time stamp");
 }
 
 const struct tensor_fact *tensor_fact(size_t file, const char *name, size_t n)
@@ -36,14 +52,6 @@ const struct tensor_fact *tensor_fact(size_t file, const char *name, size_t n)
         if (str_eq(name, n, files[file].tensor[i].name))
             return &files[file].tensor[i];
     return NULL;
-}
-
-static void must(bool so, const char *what)
-{
-    if (so)
-        return;
-    fprintf(stderr, "tests/support/res_world: %s\n", what);
-    abort();
 }
 
 /* i < 0: the name is `prefix` alone. */

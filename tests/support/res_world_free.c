@@ -7,7 +7,9 @@
 struct forecast {
     struct naive before[MODELS_MAX];
     bool goes[MODELS_MAX], busy[MODELS_MAX];
-    bool unload;
+    bool forgotten
+        [MODELS_MAX]; /* has no bytes, and is of those that would go: anchors let go of it */
+    bool anchors;     /* those that stay are anchored */
     uint64_t resident[MODELS_MAX];
 };
 
@@ -24,19 +26,18 @@ static bool named(const struct naive *n, const struct res_free_args *a)
     return a->models_n == 0;
 }
 
-static bool on_devices(const struct world *w, const struct naive *n, const struct res_free_args *a)
+static bool on_devices(const struct naive *n, const struct res_free_args *a)
 {
     for (size_t i = 0; i < a->devices_n; i++)
         for (size_t b = 0; b < n->blocks; b++)
             if (n->at[b].dev && n->at[b].bytes && strcmp(n->at[b].dev->name, a->devices[i]) == 0)
                 return true;
-    (void)w;
     return a->devices_n == 0;
 }
 
-static bool selected(const struct world *w, const struct naive *n, const struct res_free_args *a)
+static bool selected(const struct naive *n, const struct res_free_args *a)
 {
-    return n->exists && n->state == RES_RESIDENT && named(n, a) && on_devices(w, n, a);
+    return n->exists && named(n, a) && on_devices(n, a);
 }
 
 /* The table of architecture.md section 4, with the rows the header adds to it. */
@@ -55,31 +56,37 @@ static bool table_says_go(const struct world *w, const struct naive *n,
 static void forecast(struct world *w, const struct res_free_args *a, struct forecast *f)
 {
     bool some_eject = false, weights = !a->tiers || a->tiers & RES_TIER_WEIGHTS;
+    bool unload = a->unload_models || a->free_memory || a->force || a->automatic || a->models_n;
     memset(f, 0, sizeof *f);
     memcpy(f->before, w->model, sizeof f->before);
-    f->unload = a->unload_models || a->free_memory || a->force || a->automatic || a->models_n;
-    for (size_t i = 0; i < MODELS_MAX; i++)
+    for (size_t i = 0; i < MODELS_MAX; i++) {
+        const struct naive *n = &w->model[i];
         some_eject =
-            some_eject || (selected(w, &w->model[i], a) && w->model[i].retention == RES_EJECT);
+            some_eject || (selected(n, a) && n->state == RES_RESIDENT && n->retention == RES_EJECT);
+    }
+    f->anchors = unload && (!a->automatic || some_eject || a->force); /* else: nothing happens */
     for (size_t i = 0; i < MODELS_MAX; i++) {
         struct naive *n = &w->model[i];
+        bool go = unload && weights && selected(n, a) && table_says_go(w, n, a, some_eject);
+        bool here = n->state == RES_RESIDENT;
         for (size_t b = 0; b < n->blocks; b++)
-            f->resident[i] += n->state == RES_RESIDENT ? n->at[b].bytes : 0;
-        f->goes[i] =
-            f->unload && weights && selected(w, n, a) && table_says_go(w, n, a, some_eject);
-        f->busy[i] = f->goes[i] && n->uses;
-        f->goes[i] = f->goes[i] && !n->uses;
+            f->resident[i] += here ? n->at[b].bytes : 0;
+        f->goes[i] = go && here && !n->uses;
+        f->busy[i] = go && here && n->uses;
+        f->forgotten[i] = go && !here;
     }
 }
 
-/* Up to the reset: those that go are without bytes, those that stay have their anchors. */
+/* Up to the reset: those that go are without bytes, those that stay have their anchors. One that is
+ * in use is held by that, and goes with it when nobody else holds it. */
 static void apply_unload(struct world *w, const struct forecast *f)
 {
     for (size_t i = 0; i < MODELS_MAX; i++) {
         struct naive *n = &w->model[i];
         if (f->goes[i])
             naive_eject(n);
-        else if (f->unload && n->exists && n->state == RES_RESIDENT && n->retention == RES_AUTO)
+        else if (f->anchors && !f->busy[i] && n->exists && n->state == RES_RESIDENT &&
+                 n->retention == RES_AUTO)
             n->anchor[RES_ANCHOR_SURVIVED] = 1;
     }
 }
@@ -89,7 +96,7 @@ static void apply_retire(struct world *w, const struct forecast *f)
 {
     for (size_t i = 0; i < MODELS_MAX; i++) {
         struct naive *n = &w->model[i];
-        if (!f->goes[i] || !n->exists)
+        if (!(f->goes[i] || f->forgotten[i]) || !n->exists)
             continue;
         n->anchor[RES_ANCHOR_SURVIVED] = 0;
         if (!naive_handles(n) && !n->anchor[RES_ANCHOR_USER])

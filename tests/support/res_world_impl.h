@@ -14,6 +14,7 @@
 
 /* ---- weight files: small whole numbers, so that every type and every patch is exact ---- */
 
+#define FILES 4
 #define FILE_TENSORS_MAX 24
 #define BLOCKS_MAX 16
 
@@ -42,6 +43,7 @@ extern const size_t identities_n;
 void files_make(void);       /* once per process */
 const char *fake_root(void); /* for dev_env */
 const struct file_fact *file_fact(size_t file);
+void file_touch(size_t file); /* another time stamp: another file, as far as anybody can tell */
 /* By full name; NULL: none. */
 const struct tensor_fact *tensor_fact(size_t file, const char *name, size_t n);
 
@@ -88,6 +90,7 @@ struct naive {
     struct res_model *m; /* valid while it exists */
     uint64_t id;
     size_t identity;
+    unsigned generation; /* of its file when it was opened */
     struct naive_plan plan;
     enum res_state state;
     enum res_retention retention;
@@ -134,6 +137,7 @@ struct world {
     bool prompt;
     unsigned requested; /* bits: 1 unload_models, 2 free_memory, 4 force */
     uint64_t last_id, last_serial;
+    unsigned generation[FILES]; /* how often each file was touched in this sequence */
     struct dev_mem scratch[SCRATCH_MAX];
     struct dev_owner *scratch_owner[SCRATCH_MAX];
     unsigned resets; /* calls of the reset callback, all in all */
@@ -188,6 +192,7 @@ void naive_gone(struct naive *n);  /* nobody owns it any more: forget it */
 /* res_world_ops.c and res_world_free.c: one operation each; false: the world failed */
 bool op_open(struct world *w);
 bool op_load(struct world *w);
+bool op_ref(struct world *w);
 bool op_unref(struct world *w);
 bool op_use(struct world *w);
 bool op_unuse(struct world *w);
@@ -198,6 +203,7 @@ bool op_unanchor(struct world *w);
 bool op_replan(struct world *w);
 bool op_patches(struct world *w);
 bool op_scratch(struct world *w);
+bool op_touch(struct world *w);
 bool op_free(struct world *w);
 bool op_prompt(struct world *w);
 bool op_request(struct world *w);

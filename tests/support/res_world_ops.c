@@ -7,7 +7,7 @@
 void fault_arm(struct world *w, bool patches)
 {
     struct device *d = devset_at(w->set, draw(w, w->devices));
-    size_t kind = draw(w, 16), k = draw(w, 24), call = draw(w, NULL_CALL_COUNT);
+    size_t kind = draw(w, 12), k = draw(w, 24), call = draw(w, NULL_CALL_COUNT);
     w->fault = false;
     if (kind == 0 && strcmp(d->phys->driver->name, "null") == 0) {
         null_fail(d, (enum null_call)call, 1 + k % 6);
@@ -156,11 +156,12 @@ static bool is_roomy(const struct world *w, const struct naive *n)
 
 /* ---- open, unref ---- */
 
-static size_t find_key(const struct world *w, size_t identity, const struct naive_plan *p)
+static size_t find_key(const struct world *w, size_t identity, unsigned generation,
+                       const struct naive_plan *p)
 {
     for (size_t i = 0; i < MODELS_MAX; i++)
         if (w->model[i].exists && w->model[i].identity == identity &&
-            plan_is_same(&w->model[i].plan, p))
+            w->model[i].generation == generation && plan_is_same(&w->model[i].plan, p))
             return i;
     return NOBODY;
 }
@@ -173,9 +174,15 @@ static size_t find_id(const struct world *w, uint64_t id)
     return NOBODY;
 }
 
-static bool adoptable(const struct naive *n, size_t identity)
+static unsigned generation_of(const struct world *w, size_t identity)
 {
-    return n->exists && n->identity == identity && !naive_handles(n) && !n->uses;
+    return w->generation[identities[identity].file];
+}
+
+static bool adoptable(const struct world *w, const struct naive *n, size_t identity)
+{
+    return n->exists && n->identity == identity && n->generation == generation_of(w, identity) &&
+           !naive_handles(n) && !n->uses;
 }
 
 static void naive_retention(struct naive *n, enum res_retention x)
@@ -201,6 +208,7 @@ static bool opened_new(struct world *w, size_t slot, size_t identity, struct res
                           .m = m,
                           .id = x.id,
                           .identity = identity,
+                          .generation = generation_of(w, identity),
                           .state = RES_REGISTERED,
                           .blocks = x.blocks,
                           .bytes = x.bytes };
@@ -232,9 +240,9 @@ bool op_open(struct world *w)
                 plan = w->model[i].plan;
     for (size_t i = 0; i < MODELS_MAX; i++) {
         slot = !w->model[i].exists ? i : slot;
-        adopts = adopts || adoptable(&w->model[i], identity);
+        adopts = adopts || adoptable(w, &w->model[i], identity);
     }
-    size_t known = find_key(w, identity, &plan);
+    size_t known = find_key(w, identity, generation_of(w, identity), &plan);
     if (slot == NOBODY)
         return true;
     say(w, "open %s %s%s%s", id->name, res_retention_name(retention), cached ? " cached" : "",
@@ -260,7 +268,7 @@ bool op_open(struct world *w)
         if (!error_ok(w, &err, s, codes, may ? 3 : 2))
             return false;
         for (size_t i = 0; may && i < MODELS_MAX; i++) /* blocks may have moved half way */
-            if (adoptable(&w->model[i], identity) && !naive_compare(w, i, may))
+            if (adoptable(w, &w->model[i], identity) && !naive_compare(w, i, may))
                 return false;
         return naive_compare(w, NOBODY, may);
     }
@@ -271,7 +279,7 @@ bool op_open(struct world *w)
         CHECK(w, got == known, "key known as #%" PRIu64 ", got #%" PRIu64, w->model[known].id,
               res_info(m).id);
     } else if (got != NOBODY) {
-        CHECK(w, adoptable(&w->model[got], identity), "adopted a model that somebody holds");
+        CHECK(w, adoptable(w, &w->model[got], identity), "adopted a model that somebody holds");
         w->model[got].plan = plan;
     } else {
         CHECK(w, !adopts || w->fault, "nobody held the other one, and it was not adopted");
@@ -289,6 +297,17 @@ bool op_open(struct world *w)
     if (got == slot || retention != RES_AUTO)
         naive_retention(n, retention);
     return naive_compare(w, got, known == NOBODY ? may : 0);
+}
+
+bool op_ref(struct world *w)
+{
+    size_t i = draw_model(w);
+    if (i == NOBODY)
+        return true;
+    say_model(w, "ref", i);
+    res_ref(w->model[i].m);
+    *(draw(w, 2) ? &w->model[i].cached : &w->model[i].held) += 1;
+    return naive_compare(w, i, 0);
 }
 
 bool op_unref(struct world *w)
@@ -385,13 +404,17 @@ bool op_load(struct world *w)
     fault_off(w);
     unsigned may = MAY_MOVE | MAY_EVICT | (keep ? MAY_EVICT_KEEP : 0) |
                    (n->eject_others ? MAY_EJECT_OTHERS : 0);
+    bool old_file = n->generation != generation_of(w, n->identity);
     CHECK(w, !p.backwards, "progress went back, or beyond its end");
     if (s) {
         bool canceled = s == BERTH_ECANCELED && atomic_load(&p.cancel);
-        if (canceled)
-            say(w, " -> canceled '%s'", err.msg);
+        if (s == BERTH_ECANCELED || s == BERTH_EIO)
+            say(w, " -> %s '%s'", berth_status_name(s), err.msg);
         bool busy = n->uses && stale; /* its patches changed, and now it is in use */
-        if (!canceled && !error_ok(w, &err, s, codes, busy ? 2 : 1))
+        bool changed = s == BERTH_EIO && old_file && stale;
+        if (canceled || changed)
+            CHECK(w, err.code == s && err.msg[0], "no message");
+        else if (!error_ok(w, &err, s, codes, busy ? 2 : 1))
             return false;
         CHECK(w, s != BERTH_ENODEVMEM || !w->roomy, "there was room: %s", err.msg);
         w->fault = true; /* some blocks may have their new patches already */
@@ -399,6 +422,7 @@ bool op_load(struct world *w)
             n->unsure[b] = was && stale;
         return naive_compare(w, i, may);
     }
+    CHECK(w, !old_file || was, "loaded from a file that had changed");
     CHECK(w, !n->uses || !stale, "patched a model in use");
     CHECK(w, p.calls == 0 || p.done == p.total, "progress ended at %" PRIu64 " of %" PRIu64, p.done,
           p.total);
@@ -524,7 +548,7 @@ bool op_replan(struct world *w)
     struct res_load_result got = { 0 };
     berth_err err = { 0 };
     draw_plan(w, &plan);
-    size_t other = find_key(w, n->identity, &plan);
+    size_t other = find_key(w, n->identity, n->generation, &plan);
     bool refused = n->uses || (other != NOBODY && other != i);
     say_model(w, "replan", i);
     say_plan(w, &plan);
@@ -623,4 +647,13 @@ bool op_scratch(struct world *w)
             return false;
     }
     return naive_compare(w, NOBODY, MAY_EVICT | (keep ? MAY_EVICT_KEEP : 0));
+}
+
+bool op_touch(struct world *w)
+{
+    size_t file = draw(w, FILES);
+    say(w, "file %zu changes", file);
+    file_touch(file);
+    w->generation[file]++;
+    return naive_compare(w, NOBODY, 0);
 }
