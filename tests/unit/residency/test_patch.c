@@ -1,0 +1,565 @@
+/* Blocks derived from base weights and terms: every stored type on every kind of place, exact bytes
+ * read, and what is left when something fails. */
+#include "support/models.h"
+#include "support/oom.h"
+
+#include "base/mt19937.h"
+#include "op/op.h"
+#include "residency/patch_impl.h"
+#include "residency/residency_impl.h"
+
+#include <math.h>
+
+/* ---- an adapter made by hand: rank 2 on weights whose name has `what` in it, and a bias ---- */
+
+struct toy {
+    struct res_adapter base;
+    const char *what;
+    float size;
+    bool misfit;
+    unsigned freed;
+};
+
+static bool toy_touches(const struct res_adapter *a, const char *key, size_t n)
+{
+    const struct toy *t = (const struct toy *)(const void *)a;
+    (void)n;
+    return strstr(key, t->what) && !strstr(key, "scale");
+}
+
+static berth_status toy_terms(const struct res_adapter *a, const char *key, size_t n,
+                              const struct shape *shape, float strength, struct arena *tmp,
+                              struct vec *out, berth_err *err)
+{
+    const struct toy *t = (const struct toy *)(const void *)a;
+    uint64_t rows, cols;
+    assert_true(toy_touches(a, key, n) && merge_matrix(shape, &rows, &cols));
+    struct res_term x = {
+        .kind = TERM_LOWRANK, .rows = rows, .cols = cols, .rank = 2, .scale = strength * t->size
+    };
+    float *up = arena_array(tmp, rows * 2, sizeof *up),
+          *down = arena_array(tmp, 2 * cols, sizeof *up);
+    struct res_term *to = vec_add(out);
+    if (!up || !down || !to)
+        return err_set(err, BERTH_ENOMEM, "toy terms");
+    for (uint64_t i = 0; i < rows * 2; i++)
+        up[i] = (float)(int)(i % 7) - 3;
+    for (uint64_t i = 0; i < cols * 2; i++)
+        down[i] = (float)(int)(i % 5) / 4 - 0.5f;
+    x.up = up;
+    x.down = down;
+    x.rows += t->misfit;
+    *to = x;
+    return BERTH_OK;
+}
+
+static void toy_free(struct res_adapter *a)
+{
+    ((struct toy *)(void *)a)->freed++;
+}
+
+static const struct res_adapter_ops toy_ops = { toy_touches, toy_terms, toy_free };
+
+static struct toy toy_of(const char *what, float size, uint64_t id)
+{
+    struct toy t = { .base = { .ops = &toy_ops, .id = id, .name = "toy" },
+                     .what = what,
+                     .size = size };
+    atomic_init(&t.base.refs, 1);
+    return t;
+}
+
+/* ---- files ---- */
+
+#define ROWS 24
+#define COLS 512 /* whole blocks of every quant */
+
+/* Values a stored type holds well, different in every tensor. */
+static float value(size_t tensor, uint64_t i)
+{
+    return (float)(int)((i * 37 + tensor * 11) % 129) / 64 - 1;
+}
+
+struct stored {
+    enum dtype weight;
+    bool scaled; /* a scale beside each weight */
+};
+
+static berth_status fill(void *user, size_t i, uint64_t off, void *dst, size_t n, berth_err *err)
+{
+    const struct weights_spec *spec = user;
+    const struct dtype_desc *d = dtype_desc(spec[i].dtype);
+    uint64_t first = off / d->bytes * d->elems;
+    size_t count = n / d->bytes * d->elems;
+    float *v = malloc(count * sizeof *v);
+    (void)err;
+    assert_non_null(v);
+    for (size_t k = 0; k < count; k++)
+        v[k] = strstr(spec[i].name, "scale") ? 0.25f : value(i, first + k);
+    d->from_f32(v, dst, count);
+    free(v);
+    return BERTH_OK;
+}
+
+/* Four layers: weight of the type, bias in F32, perhaps a scale. */
+static const char *write_file(const char *name, struct stored s)
+{
+    struct weights_spec spec[12];
+    char text[12][64];
+    size_t n = 0;
+    berth_err err = { 0 };
+    bool gguf = dtype_is_quant(s.weight);
+    for (int layer = 0; layer < 4; layer++) {
+        const char *const parts[] = { "weight", "bias", "scale_weight" };
+        for (int p = 0; p < (s.scaled ? 3 : 2); p++, n++) {
+            snprintf(text[n], sizeof text[n], "layers.%d.%s", layer, parts[p]);
+            spec[n] = (struct weights_spec) { .name = text[n], .dtype = p ? DT_F32 : s.weight };
+            spec[n].shape = p == 0   ? (struct shape) { 2, { ROWS, COLS } }
+                            : p == 1 ? (struct shape) { 1, { ROWS } }
+                                     : (struct shape) { 0, { 0 } };
+        }
+    }
+    char file[64];
+    snprintf(file, sizeof file, "%s.%s", name, gguf ? "gguf" : "safetensors");
+    const char *path = tmp_path(file);
+    struct weights_write_args args = { .format = gguf ? "gguf" : "safetensors",
+                                       .path = path,
+                                       .spec = spec,
+                                       .count = n,
+                                       .fill = fill,
+                                       .user = spec };
+    assert_ok(weights_write(&args, &err), err);
+    return path;
+}
+
+static const struct {
+    const char *devices, *alloc;
+} places[] = {
+    { "cpu=64m", "#cpu" },
+    { "cpu=64m,null:0=64m", "#null:0" },
+    { "cpu=64m,null:0=64m", "cpu,*#null:0" }, /* pinned host memory */
+    { "cpu=64m,null:0=64m,null:1=64m", "null:1,60%;null:0,40%#null:0" },
+    { "cpu=64m,null:0=64m", "null:0,*#cpu" },
+};
+
+static void set(struct res_model *m, struct toy *t, float strength)
+{
+    const struct res_patch p = { .adapter = t ? &t->base : NULL, .strength = strength };
+    berth_err err = { 0 };
+    assert_ok(res_set_patches(m, &p, t ? 1 : 0, &err), err);
+}
+
+static uint64_t checksum(struct res_model *m)
+{
+    uint64_t sum;
+    berth_err err = { 0 };
+    assert_ok(res_checksum(m, &sum, &err), err);
+    return sum;
+}
+
+/* Tensor k of block i as F32. */
+static void read_f32(struct res_model *m, size_t i, size_t k, float *out)
+{
+    struct res_tensor_at at = res_tensor_at(m, i, k);
+    uint8_t raw[ROWS * COLS * 4];
+    berth_err err = { 0 };
+    assert_ok(res_tensor_read(m, i, k, raw, (size_t)at.bytes, &err), err);
+    const struct dtype_desc *d = dtype_desc(at.dtype);
+    d->to_f32(raw, out, (size_t)at.bytes / d->bytes * d->elems);
+}
+
+/* What the weight of block i ought to be, before it is stored. */
+static void expected(struct res_model *m, size_t i, size_t k, const struct toy *t, float strength,
+                     float scale, float *w)
+{
+    const struct weights_entry *e = m->blocks.tensor[m->blocks.at[i].first + k].entry;
+    struct arena tmp = { 0 };
+    struct vec terms = { .elem = sizeof(struct res_term) };
+    berth_err err = { 0 };
+    uint64_t n;
+    assert_true(shape_count(&e->shape, &n));
+    dtype_desc(e->dtype)->to_f32(weights_data(m->weights, e), w, (size_t)n);
+    for (uint64_t x = 0; x < n; x++)
+        w[x] *= scale;
+    assert_ok(toy_terms(&t->base, e->name, e->name_len, &e->shape, strength, &tmp, &terms, &err),
+              err);
+    const struct res_term *x = vec_at(&terms, 0);
+    op_lowrank_add_ref(w, x->rows, x->cols, x->up, x->down, x->rank, x->scale);
+    vec_release(&terms);
+    arena_release(&tmp);
+}
+
+/* ---- every type, every place ---- */
+
+static void check_layer(struct res_model *m, size_t i, const struct toy *t, float strength,
+                        const struct stored *s)
+{
+    static float want[ROWS * COLS], got[ROWS * COLS];
+    float scale = 1, new_scale = 1;
+    if (s->scaled) {
+        scale = 0.25f;
+        read_f32(m, i, 2, &new_scale);
+    }
+    expected(m, i, 0, t, strength, scale, want);
+    read_f32(m, i, 0, got);
+    struct res_tensor_at at = res_tensor_at(m, i, 0);
+    assert_int_equal(at.dtype, dtype_is_quant(s->weight) ? DT_F16 : s->weight);
+    float amax = 0;
+    for (size_t k = 0; k < ROWS * COLS; k++)
+        amax = fabsf(want[k]) > amax ? fabsf(want[k]) : amax;
+    if (s->scaled)
+        assert_true(new_scale == amax / (s->weight == DT_F8_E4M3 ? 448 : 57344));
+    /* One step of the stored type; fp8 may take either neighbour. */
+    double step = merge_by_chance(s->weight) ? (s->weight == DT_F8_E4M3 ? 0.125 : 0.25)
+                  : at.dtype == DT_BF16      ? 0x1p-8
+                  : at.dtype == DT_F16       ? 0x1p-11
+                                             : 0;
+    double least = merge_by_chance(s->weight) ? 0x1p-9 * (double)new_scale : 0x1p-24;
+    for (size_t k = 0; k < ROWS * COLS; k++) {
+        double off = fabs((double)got[k] * (double)new_scale - (double)want[k]);
+        if (off > step * fabs((double)want[k]) * 1.001 + (step > 0 ? least : 0))
+            fail_msg("%s, block %zu: element %zu is %g, should be %g", dtype_name(s->weight), i, k,
+                     (double)got[k] * (double)new_scale, (double)want[k]);
+    }
+}
+
+static void every_type_on_every_place(void **state)
+{
+    (void)state;
+    static const struct stored types[] = {
+        { DT_F32, false },     { DT_F16, false },     { DT_BF16, false },
+        { DT_F8_E4M3, false }, { DT_F8_E5M2, false }, { DT_F8_E4M3, true },
+        { DT_Q8_0, false },    { DT_Q4_0, false },    { DT_F8_E5M2, true },
+    };
+    for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+        const char *path = write_file("typed", types[t]);
+        uint64_t sum[ARRAY_LEN(places)], base[ARRAY_LEN(places)];
+        for (size_t p = 0; p < ARRAY_LEN(places); p++) {
+            struct fixture f;
+            struct toy toy = toy_of("layers.1.", 0.125f, 1);
+            fixture_open(&f, places[p].devices, NULL);
+            struct res_model *m = model_open(&f, path, places[p].alloc, RES_AUTO);
+            set(m, &toy, 0.5f);
+            assert_int_equal(model_load(m).read, res_info(m).bytes);
+            for (size_t i = 0; i < 4; i++) {
+                bool mine = strstr(m->blocks.at[i].name, "layers.1");
+                struct res_block_at at;
+                berth_err err = { 0 };
+                assert_ok(res_block_at(m, i, &at, &err), err);
+                bool wide = mine && dtype_is_quant(types[t].weight);
+                assert_int_equal(at.patched, wide ? DT_F16 : DT_NONE);
+                assert_int_equal(at.bytes > m->blocks.at[i].bytes, wide);
+                if (mine)
+                    check_layer(m, i, &toy, 0.5f, &types[t]);
+            }
+            sum[p] = checksum(m);
+            fixture_check(&f);
+            set(m, NULL, 0);
+            model_load(m);
+            base[p] = checksum(m);
+            assert_true(base[p] != sum[p]);
+            assert_true(sum[p] == sum[0] && base[p] == base[0]);
+            assert_int_equal(res_bytes_on(m, 0) +
+                                 (devset_count(f.set) > 1 ? res_bytes_on(m, 1) : 0) +
+                                 (devset_count(f.set) > 2 ? res_bytes_on(m, 2) : 0),
+                             res_info(m).bytes);
+            res_unref(m);
+            assert_int_equal(toy.freed, 0);
+            fixture_close(&f);
+        }
+    }
+}
+
+/* ---- what is read when ---- */
+
+static void only_touched_blocks_are_read_again(void **state)
+{
+    (void)state;
+    const char *path = write_file("counted", (struct stored) { DT_F16, false });
+    for (size_t p = 0; p < ARRAY_LEN(places); p++) {
+        struct fixture f;
+        berth_err err = { 0 };
+        struct toy a = toy_of("layers.1.weight", 0.1f, 1), b = toy_of("layers.2.bias", 0.3f, 2);
+        fixture_open(&f, places[p].devices, NULL);
+        struct res_model *m = model_open(&f, path, places[p].alloc, RES_AUTO);
+        const uint64_t block = ROWS * COLS * 2 + ROWS * 4;
+        model_load(m);
+        uint64_t base = checksum(m);
+        struct res_patch both[] = { { &a.base, 1 }, { &b.base, 0.5f } };
+        assert_ok(res_set_patches(m, both, 2, &err), err);
+        assert_int_equal(model_load(m).read, 2 * block);
+        uint64_t first = checksum(m);
+        both[1].strength = 0; /* as if it were not there */
+        assert_ok(res_set_patches(m, both, 2, &err), err);
+        assert_int_equal(model_load(m).read, block);
+        both[1].strength = 0.5f;
+        assert_ok(res_set_patches(m, both, 2, &err), err);
+        assert_int_equal(model_load(m).read, block);
+        assert_true(checksum(m) == first);
+        struct res_load_result got = model_load(m);
+        assert_int_equal(got.read + got.moved, 0);
+        assert_ok(res_set_patches(m, both, 1, &err), err);
+        assert_int_equal(model_load(m).read, block);
+        assert_ok(res_set_patches(m, NULL, 0, &err), err);
+        assert_int_equal(model_load(m).read, block);
+        assert_true(checksum(m) == base);
+        res_unref(m);
+        fixture_close(&f);
+    }
+}
+
+static void stacked_adapters_apply_in_order(void **state)
+{
+    (void)state;
+    static float one[ROWS * COLS], two[ROWS * COLS];
+    const char *path = write_file("stacked", (struct stored) { DT_F32, false });
+    struct fixture f;
+    berth_err err = { 0 };
+    struct toy a = toy_of("layers.0.weight", 0.1f, 1), b = toy_of("layers.0.weight", 0.7f, 2);
+    const struct res_patch both[] = { { &a.base, 1 }, { &b.base, -1 } };
+    fixture_open(&f, "cpu=64m", NULL);
+    struct res_model *m = model_open(&f, path, "#cpu", RES_AUTO);
+    assert_ok(res_set_patches(m, both, 2, &err), err);
+    model_load(m);
+    size_t i = 0;
+    while (strcmp(m->blocks.at[i].name, "layers.0") != 0)
+        i++;
+    struct arena tmp = { 0 };
+    struct vec terms = { .elem = sizeof(struct res_term) };
+    const struct weights_entry *e = m->blocks.tensor[m->blocks.at[i].first].entry;
+    expected(m, i, 0, &a, 1, 1, one);
+    assert_ok(toy_terms(&b.base, e->name, e->name_len, &e->shape, -1, &tmp, &terms, &err), err);
+    const struct res_term *x = vec_at(&terms, 0);
+    op_lowrank_add_ref(one, x->rows, x->cols, x->up, x->down, x->rank, x->scale);
+    read_f32(m, i, 0, two);
+    assert_memory_equal(one, two, sizeof one);
+    vec_release(&terms);
+    arena_release(&tmp);
+    res_unref(m);
+    fixture_close(&f);
+}
+
+/* Quants whose rows end inside a block, and draws that begin again every 2^20 elements. */
+static void odd_shapes_merge_like_whole_ones(void **state)
+{
+    (void)state;
+    static const struct {
+        enum dtype from, to;
+        uint64_t rows, cols;
+    } cases[] = { { DT_Q4_0, DT_F16, 64, 33 },       { DT_Q6_K, DT_F32, 256, 3 },
+                  { DT_F16, DT_F8_E4M3, 700, 1601 }, { DT_F32, DT_F8_E5M2, 1, 1200000 },
+                  { DT_F32, DT_BF16, 2100, 1 },      { DT_F16, DT_F16, 37, 2050 } };
+    struct tpool *pool;
+    berth_err err = { 0 };
+    assert_ok(tpool_new(3, &pool, &err), err);
+    for (size_t c = 0; c < ARRAY_LEN(cases); c++) {
+        struct merge m = { .from = cases[c].from,
+                           .to = cases[c].to,
+                           .rows = cases[c].rows,
+                           .cols = cases[c].cols,
+                           .src_scale = 1,
+                           .dst_scale = 1,
+                           .seed = 7 };
+        size_t n = (size_t)(m.rows * m.cols), in = n / dtype_desc(m.from)->elems;
+        uint8_t *src = malloc(in * dtype_desc(m.from)->bytes);
+        float *flat = malloc(n * sizeof *flat), *up = malloc((size_t)m.rows * sizeof *up);
+        float *down = malloc((size_t)m.cols * sizeof *down);
+        uint8_t *got = malloc(n * 4), *want = malloc(n * 4);
+        uint64_t chances = merge_chances(&m);
+        m.chance = malloc((chances + 1) * sizeof *m.chance);
+        assert_true(src && flat && up && down && got && want && m.chance);
+        for (size_t i = 0; i < in * dtype_desc(m.from)->bytes; i++)
+            src[i] = (uint8_t)(i * 7 & 0x3b); /* small finite values in every type */
+        for (size_t i = 0; i < m.rows; i++)
+            up[i] = (float)(int)(i % 9) / 8;
+        for (size_t i = 0; i < m.cols; i++)
+            down[i] = (float)(int)(i % 11) / 16;
+        struct res_term term = { .kind = TERM_LOWRANK,
+                                 .row = m.rows / 3,
+                                 .rows = m.rows - m.rows / 3,
+                                 .cols = m.cols,
+                                 .rank = 1,
+                                 .scale = 0.5f,
+                                 .up = up,
+                                 .down = down };
+        m.src = src, m.term = &term, m.terms = 1;
+        dtype_desc(m.from)->to_f32(src, flat, n);
+        op_lowrank_add_ref(flat + term.row * m.cols, term.rows, m.cols, up, down, 1, 0.5f);
+        if (chances) {
+            uint32_t *all = malloc(n * sizeof *all);
+            struct mt19937 g;
+            assert_non_null(all);
+            mt19937_init(&g, 7);
+            mt19937_fill(&g, all, n);
+            op_fp8_round_ref(m.to, flat, all, want, n);
+            free(all);
+        } else {
+            dtype_desc(m.to)->from_f32(flat, want, n);
+        }
+        for (int threads = 0; threads < 2; threads++) {
+            m.dst = got;
+            merge_run(&m, threads ? pool : NULL);
+            if (memcmp(got, want, n * dtype_desc(m.to)->bytes) != 0)
+                fail_msg("case %zu, %s to %s", c, dtype_name(m.from), dtype_name(m.to));
+        }
+        free(src), free(flat), free(up), free(down), free(got), free(want), free(m.chance);
+    }
+    tpool_free(pool);
+}
+
+/* ---- failures ---- */
+
+static void refusals_name_what_they_refuse(void **state)
+{
+    (void)state;
+    struct fixture f;
+    berth_err err = { 0 };
+    struct toy toy = toy_of("layers.", 1, 1);
+    fixture_open(&f, "cpu=64m", NULL);
+    struct res_model *m = model_open(&f, model_file("bytes", 2, 4096), "#cpu", RES_AUTO);
+    model_load(m);
+    uint64_t base = checksum(m);
+    set(m, &toy, 1); /* U8 tensors */
+    assert_fails(res_load(m, NULL, NULL, &err), err, BERTH_EUNSUPPORTED, "type U8");
+    assert_true(strstr(err.msg, "layers.0") && checksum(m) == base);
+    res_unref(m);
+    m = model_open(&f, write_file("misfit", (struct stored) { DT_F32, false }), "#cpu", RES_AUTO);
+    model_load(m);
+    base = checksum(m);
+    toy.misfit = true;
+    set(m, &toy, 1);
+    assert_fails(res_load(m, NULL, NULL, &err), err, BERTH_EFORMAT, "do not fit 24 x 512");
+    assert_true(strstr(err.msg, "toy") && checksum(m) == base);
+    res_unref(m);
+    fixture_close(&f);
+}
+
+static void cancel_leaves_the_model(void **state)
+{
+    (void)state;
+    struct fixture f;
+    berth_err err = { 0 };
+    struct toy toy = toy_of("layers.", 1, 1);
+    atomic_bool stop;
+    atomic_init(&stop, true);
+    fixture_open(&f, "cpu=64m,null:0=64m", NULL);
+    struct res_model *m = model_open(&f, write_file("cancel", (struct stored) { DT_F32, false }),
+                                     "null:0,50%;cpu,50%#null:0", RES_AUTO);
+    model_load(m);
+    uint64_t base = checksum(m);
+    set(m, &toy, 1);
+    assert_fails(res_load(m, &(struct res_load_args) { .cancel = &stop }, NULL, &err), err,
+                 BERTH_ECANCELED, "");
+    assert_true(checksum(m) == base);
+    res_unref(m);
+    fixture_close(&f);
+}
+
+/* Every call of the device fails once, while loading patched and while changing the patch. The
+ * model is then gone or has whole blocks, each of one of the two patch sets. */
+static void a_fault_at_every_call(void **state)
+{
+    (void)state;
+    const char *path = write_file("fault", (struct stored) { DT_F8_E4M3, true });
+    char own[512];
+    snprintf(own, sizeof own, "%s", path);
+    for (int resident = 0; resident < 2; resident++) {
+        uint64_t k = 1, want = 0, failed = 0;
+        for (bool more = true; more; k++) {
+            struct fixture f;
+            berth_err err = { 0 };
+            struct toy toy = toy_of("layers.", 0.01f, 1);
+            fixture_open(&f, "cpu=64m,null:0=64m,null:1=64m", NULL);
+            struct device *d = device_named(f.set, "null:0");
+            struct res_model *m =
+                model_open(&f, own, "null:0,30%;null:1,40%;cpu,30%#null:0", RES_AUTO);
+            if (resident)
+                model_load(m);
+            set(m, &toy, 1);
+            uint64_t calls = null_calls(d, NULL_ANY);
+            null_fail(d, NULL_ANY, k);
+            berth_status s = res_load(m, NULL, NULL, &err);
+            null_fail(d, NULL_ANY, 0);
+            more = null_calls(d, NULL_ANY) - calls >= k; /* else it came to its end unharmed */
+            failed += s != BERTH_OK;
+            if (s && (!strstr(err.msg, "layers.") || !strstr(err.msg, "null:")))
+                fail_msg("call %llu: '%s'", (unsigned long long)k, err.msg);
+            fixture_check(&f);
+            model_load(m); /* goes on from there */
+            uint64_t sum = checksum(m);
+            want = want ? want : sum;
+            assert_true(sum == want);
+            res_unref(m);
+            fixture_close(&f);
+        }
+        print_message("%llu calls, %llu of them cannot fail without notice\n",
+                      (unsigned long long)(k - 2), (unsigned long long)failed);
+        assert_true(failed > 20);
+    }
+}
+
+static void survives_oom(void **state)
+{
+    (void)state;
+    char path[512];
+    snprintf(path, sizeof path, "%s", write_file("oom", (struct stored) { DT_F8_E4M3, false }));
+    static const char *const texts[] = { "#cpu", "null:0,50%;cpu,50%#null:0" };
+    for (size_t p = 0; p < ARRAY_LEN(texts); p++) {
+        struct fixture f;
+        struct toy toy = toy_of("layers.2", 0.01f, 1);
+        fixture_open(&f, "cpu=64m,null:0=64m", NULL);
+        struct res_model *m = model_open(&f, path, texts[p], RES_AUTO);
+        model_load(m);
+        set(m, &toy, 1);
+        berth_status s = BERTH_ENOMEM;
+        for (long k = 0; s != BERTH_OK; k++) {
+            berth_err err = { 0 };
+            oom_after(k);
+            s = res_load(m, NULL, NULL, &err);
+            oom_off();
+            if (s && s != BERTH_ENOMEM && s != BERTH_ENODEVMEM)
+                fail_msg("allocation %ld: %s '%s'", k, berth_status_name(s), err.msg);
+            fixture_check(&f);
+        }
+        res_unref(m);
+        fixture_close(&f);
+    }
+}
+
+/* A device that is full still patches: the second copy of a block pushes others out, or it says so
+ * and everything stays. */
+static void no_room_leaves_the_old_block(void **state)
+{
+    (void)state;
+    struct fixture f;
+    berth_err err = { 0 };
+    struct toy toy = toy_of("layers.3", 1, 1);
+    char path[512];
+    snprintf(path, sizeof path, "%s", write_file("tight", (struct stored) { DT_F32, false }));
+    fixture_open(&f, "cpu=64m,null:0=256k", NULL);
+    struct res_model *m = model_open(&f, path, "null:0,200kb;cpu,*#null:0", RES_AUTO);
+    model_load(m);
+    uint64_t base = checksum(m);
+    set(m, &toy, 1);
+    berth_status s = res_load(m, NULL, NULL, &err);
+    assert_true(s == BERTH_OK || (s == BERTH_ENODEVMEM && checksum(m) == base));
+    fixture_check(&f);
+    res_unref(m);
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_type_on_every_place),
+        cmocka_unit_test(only_touched_blocks_are_read_again),
+        cmocka_unit_test(stacked_adapters_apply_in_order),
+        cmocka_unit_test(odd_shapes_merge_like_whole_ones),
+        cmocka_unit_test(refusals_name_what_they_refuse),
+        cmocka_unit_test(cancel_leaves_the_model),
+        cmocka_unit_test(a_fault_at_every_call),
+        cmocka_unit_test(survives_oom),
+        cmocka_unit_test(no_room_leaves_the_old_block),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
