@@ -182,6 +182,9 @@ static void keep_goes_only_when_told(void **state)
                  "in the way: keep#1 keep 192 KiB");
     assert_true(state_of(keep) == RES_RESIDENT && state_of(m) == RES_REGISTERED);
     assert_int_equal(res_bytes_on(keep, 1), 3 * BYTES); /* not even demoted */
+    /* Nor for a wish that the budget has room for, and the device refused all the same. */
+    assert_false(res_make_room(f.r, 1, 1, NULL, false));
+    assert_int_equal(state_of(keep), RES_RESIDENT);
     struct res_load_args args = { .evict_keep = true };
     assert_ok(res_load(m, &args, NULL, &err), err);
     assert_int_equal(state_of(keep), RES_EJECTED);
