@@ -1,8 +1,8 @@
 /* registry: what the bookkeeping of a model of 10,000 blocks costs.
  *
- * Every row is one operation on a resident model split between a null device and the host, or on the
- * file behind it; none of them reads a weight, and only the replan row moves any. The bar is 10 ms
- * for each. In the same run: loading the same bytes, and memcpy of them. */
+ * Every row is one operation on a resident model split between a null device and the host; none of
+ * those with a bar reads or moves a weight. The bar is 10 ms for each. In the same run: ejecting
+ * and loading the model, and memcpy of its bytes. */
 #include "base/clock.h"
 #include "device/null/null.h"
 #include "residency/residency.h"

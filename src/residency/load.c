@@ -4,9 +4,9 @@
  *          straight into them, in pieces on all threads -> blocks elsewhere, device by device:
  *          pieces are read into one of two pinned buffers while the other one travels -> blocks
  *          with patches (patch.c) -> did the file change? -> RESIDENT
- * Pieces   A batch of pieces is read at a time. Between batches the executor thread reports progress
- *          and looks at cancel; the readers look at it before each piece.
- * Failure  Everything that was got goes back, nothing is queued any more, the state is the old one. */
+ * Pieces   A batch of pieces is read at a time. Between batches the executor thread reports
+ *          progress and looks at cancel; the readers look at it before each piece.
+ * Failure  What was got goes back, nothing is queued any more, the state is the old one. */
 #include "residency/residency_impl.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* move: a block's memory: getting it, booking it, copying it elsewhere, giving it back; re-planning.
+/* move: a block's memory: getting, booking, copying it elsewhere, giving it back; re-planning.
  *
  * A copy touches the tensors and never the padding between them, which nobody ever wrote. Each move
  * waits for its copy before the old place is free: simple, and right whatever fails. Passes over
@@ -62,8 +62,8 @@ struct res_tensor_at res_tensor_at(const struct res_model *m, size_t i, size_t k
     return at;
 }
 
-/* The next stretch of the block's memory without padding inside, beginning at tensor *k, which moves
- * behind it. False: there is none. */
+/* The next stretch of the block's memory without padding inside, beginning at tensor *k, which
+ * moves behind it. False: there is none. */
 static bool next_stretch(const struct res_model *m, size_t i, size_t *k, uint64_t *off, uint64_t *n)
 {
     size_t tensors = m->blocks.at[i].n;

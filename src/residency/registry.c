@@ -5,7 +5,7 @@
 
 /* ---- life of a registry ---- */
 
-/* RAM itself: host memory under its own name. A card's name on host memory (cuda:0@cpu) is a card. */
+/* RAM itself: host memory under its own name. A card's name on it (cuda:0@cpu) is a card. */
 static size_t find_host(const struct devset *set)
 {
     for (size_t i = 0; i < devset_count(set); i++) {

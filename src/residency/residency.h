@@ -32,7 +32,8 @@
  *
  * Retention  The table of res_free() below. A retained model is found again by key and re-attached:
  *            zero bytes read, zero bytes moved. A model with the same file and options but another
- *            plan that nobody holds (anchored only) is adopted: only blocks whose device differs move.
+ *            plan that nobody holds (anchored only) is adopted: only blocks whose device differs
+ *            move.
  * Room       res_alloc() is the one door: try; make room on the device that is short (room.c); try
  *            once more; say in numbers what stood in the way.
  * Patches    Base weights are never lost: they are in the file, which stays mapped. A block whose
@@ -92,7 +93,7 @@ struct journal *res_journal(struct residency *r); /* borrowed */
 void res_set_reset(struct residency *r, res_reset_fn *fn, void *user);
 
 /* The devices as plans see them. measure: time a copy from each to `compute` (once; remembered).
- * Budgets are what devices may hold at all: a plan is about the model, not about today's tenants. */
+ * Budgets are what devices may hold at all: a plan is about the model, not today's tenants. */
 berth_status res_plan_devices(struct residency *r, const char *compute, bool measure,
                               struct plan_devices *out, berth_err *err);
 
@@ -152,7 +153,7 @@ struct res_open_args {
     bool eject_others;
 };
 /* A handle on the model: an existing one when the key is known (its retention becomes args', unless
- * that is RES_AUTO), else a new one in REGISTERED. *attached (may be NULL): it was RESIDENT already.
+ * that is RES_AUTO), else a new one in REGISTERED. *attached (may be NULL): it was RESIDENT.
  * The file is indexed, its data is not read. */
 berth_status res_open(struct residency *r, const struct res_open_args *args, struct res_model **out,
                       bool *attached, berth_err *err);

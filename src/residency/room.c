@@ -1,14 +1,14 @@
 /* room: who leaves a device that is short, and in which order.
  *
- * By bytes on the device that is short, one step per call of res_make_room(), the next one only when
- * the allocation still fails:
+ * By bytes on the device that is short, one step per call of res_make_room(), the next one only
+ * when the allocation still fails:
  *   0  memory that was retired and is no longer read
  *   1  idle bytes of the other logical devices on the same hardware (the device's own pool gives
  *      its idle bytes up by itself)
  *   2  eject models go whole
- *   3  auto models: as many blocks as are needed move to the plan's other devices, else to the host,
- *      where there is room for all of them without asking anybody; the model that was not used for
- *      longest first, its last blocks in execution order first
+ *   3  auto models: as many blocks as are needed move to the plan's other devices, else to the
+ *      host, where there is room for all of them without asking anybody; the model that was not
+ *      used for longest first, its last blocks in execution order first
  *   4  auto models go whole, see cost()
  *   5  keep models go whole, only when the request says so
  * Never: models in use, the model that the memory is for, and anything at all when even all of it
@@ -107,8 +107,8 @@ static bool eject_one(const struct residency *r, size_t d, const struct res_mode
 
 /* ---- moving out of the way ---- */
 
-/* Where m's blocks of device d may go, best first: devices of its plan that do not compute, then the
- * host. Returns how many. */
+/* Where m's blocks of device d may go, best first: devices of its plan that do not compute, then
+ * the host. Returns how many. */
 static size_t shelters(const struct res_model *m, size_t d, size_t out[ALLOC_ENTRIES_MAX + 1])
 {
     const struct residency *r = m->res;
