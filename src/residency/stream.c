@@ -416,9 +416,6 @@ static berth_status open_slot(struct stream *s, struct stream_slot *t, berth_err
     struct device *d = s->args.compute;
     size_t n = s->cut.span;
     t->run = t->lane = STREAM_NONE;
-    t->filled = arena_array(&s->cut.mem, s->cut.lanes, sizeof *t->filled);
-    if (!t->filled)
-        return err_set(err, BERTH_ENOMEM, "events of a slot");
     if (s->args.alloc ? s->args.alloc(s->args.alloc_user, d, s->args.owner, n, &t->mem, err)
                       : dev_alloc(d, s->args.owner, n, &t->mem, err))
         return err->code;
@@ -493,7 +490,7 @@ static void close_slot(struct stream *s, struct stream_slot *t)
         dev_retire(&t->mem, t->drained);
     dev_free(&t->mem);
     dev_event_free(t->drained);
-    for (uint32_t k = 0; t->filled && k < s->cut.lanes; k++)
+    for (uint32_t k = 0; k < s->cut.lanes; k++)
         dev_event_free(t->filled[k]);
 }
 

@@ -57,14 +57,14 @@ void stream_cut_release(struct stream_cut *c);
 
 struct stream_slot {
     struct dev_mem mem;
-    struct dev_event *drained;  /* of the compute device */
-    struct dev_event **filled;  /* by lane */
-    uint32_t run;               /* STREAM_NONE: free */
-    uint32_t lane;              /* that wrote it last; STREAM_NONE: nobody yet */
-    uint64_t serial;            /* of this filling; never used twice */
-    uint32_t left;              /* items of the run that were not released yet */
-    uint32_t held;              /* acquires without a release */
-    size_t copied;              /* bytes queued */
+    struct dev_event *drained;                  /* of the compute device */
+    struct dev_event *filled[STREAM_LANES_MAX]; /* by lane */
+    uint32_t run;                               /* STREAM_NONE: free */
+    uint32_t lane;                              /* that wrote it last; STREAM_NONE: nobody yet */
+    uint64_t serial;                            /* of this filling; never used twice */
+    uint32_t left;                              /* items of the run that were not released yet */
+    uint32_t held;                              /* acquires without a release */
+    size_t copied;                              /* bytes queued */
     bool drain;                 /* its last readers are marked by drained, nobody waited for it */
     bool open;                  /* written since filled[lane] was recorded */
     bool ready;                 /* every copy is queued and filled[lane] recorded */

@@ -110,31 +110,37 @@ static void add_pieces(struct stream_cut *c, struct stream_run *r, const struct 
     }
 }
 
+/* Where `it` would lie at the end of run r. False: it does not fit, or comes from elsewhere. */
+static bool joins(const struct stream_args *a, const struct stream_run *r,
+                  const struct stream_item *it, uint64_t run_bytes, size_t *off)
+{
+    size_t span;
+    return same_donor(a, r, it) && sz_align(r->span, a->compute->phys->align, off) &&
+           sz_add(*off, (size_t)it->span, &span) && span <= run_bytes;
+}
+
 /* Item i joins the last run, or begins the next one. */
 static berth_status add_item(const struct stream_args *a, struct stream_cut *c, size_t i,
                              uint64_t run_bytes, berth_err *err)
 {
     const struct stream_item *it = &a->item[i];
-    struct stream_run *r = c->runs ? &c->run[c->runs - 1] : NULL;
-    size_t off = 0, span = 0;
-    bool fits = r && same_donor(a, r, it) && sz_align(r->span, a->compute->phys->align, &off) &&
-                sz_add(off, (size_t)it->span, &span) && span <= run_bytes;
-    if (!fits) {
-        uint32_t copy = r ? r->copy + r->copies : 0;
-        r = &c->run[c->runs++];
-        *r = (struct stream_run) { .dev = it->dev,
+    size_t off = 0;
+    if (!c->runs || !joins(a, &c->run[c->runs - 1], it, run_bytes, &off)) {
+        const struct stream_run *last = c->runs ? &c->run[c->runs - 1] : NULL;
+        struct stream_run next = { .dev = it->dev,
                                    .host = from_host(it),
                                    .staged = is_staged(a, it),
                                    .first = (uint32_t)i,
-                                   .copy = copy };
-        if (lane_of(a, c, it, &r->lane, err))
+                                   .copy = last ? last->copy + last->copies : 0 };
+        if (lane_of(a, c, it, &next.lane, err))
             return err->code;
         off = 0;
-        span = (size_t)it->span;
+        c->run[c->runs++] = next;
     }
+    struct stream_run *r = &c->run[c->runs - 1];
     c->place[i] = (struct stream_place) { .run = c->runs - 1, .off = off };
     r->items++;
-    r->span = span;
+    r->span = off + (size_t)it->span;
     add_pieces(c, r, it, off);
     return BERTH_OK;
 }

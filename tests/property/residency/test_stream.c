@@ -399,7 +399,7 @@ static void one_case(struct machine *m, uint64_t seed, enum how how, bool failin
     null_seed(m->dev[0], rng_u64(&c->r));
     c->compute = m->dev[rng_below(&c->r, 6) ? 0 : 2];
     c->n = 1 + rng_below(&c->r, ITEMS);
-    c->layers_max = 6 * 40 * ITEMS;
+    c->layers_max = (size_t)6 * 40 * ITEMS;
     c->layer = calloc(c->layers_max, sizeof *c->layer);
     assert_non_null(c->layer);
     draw_blocks(c);

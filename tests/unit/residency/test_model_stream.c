@@ -20,8 +20,7 @@ static void layer(void *user, void *const *ptr)
     for (uint32_t k = 0; k < b->at[l->block].n; k++) {
         const unsigned char *p = ptr[k];
         const struct block_tensor *t = &b->tensor[b->at[l->block].first + k];
-        size_t index = 0;
-        (void)sscanf(t->entry->name, "layers.%zu.", &index);
+        size_t index = strtoul(t->entry->name + strlen("layers."), NULL, 10);
         index = index * 2 + (strstr(t->entry->name, ".bias") != NULL);
         for (uint64_t at = 0; at < t->bytes; at++)
             l->wrong += p[at] != model_byte(index, at);

@@ -66,7 +66,7 @@ static struct bench *start(const char *devices, const char *kinds)
     b->ring = owner_of(b->compute, "ring", DEV_STAGING);
     b->pinned = owner_of(b->cpu, "pins", DEV_PINNED);
     b->piece = (struct stream_piece) { 0, BYTES };
-    assert_ok(dev_host_alloc(b->compute, b->pinned, N * 1024, &b->host, &err), err);
+    assert_ok(dev_host_alloc(b->compute, b->pinned, (size_t)N * 1024, &b->host, &err), err);
     for (size_t i = 0; i < N; i++) {
         char k = kinds[i];
         struct stream_item *it = &b->item[i];

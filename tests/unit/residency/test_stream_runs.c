@@ -174,16 +174,16 @@ static void refuses(void **state)
                                      beyond = { 101, 0 }, twice[] = { { 0, 60 }, { 59, 2 } };
     static const struct {
         const struct stream_piece *piece;
-        uint32_t pieces;
         uint64_t addr, span;
-        berth_status want;
         const char *text;
+        uint32_t pieces;
+        berth_status want;
     } row[] = {
-        { &outside, 1, 4096, 100, BERTH_EINVAL, "outside of it" },
-        { &wraps, 1, 4096, 100, BERTH_EINVAL, "outside of it" },
-        { &beyond, 1, 4096, 100, BERTH_EINVAL, "outside of it" },
-        { twice, 2, 4096, 100, BERTH_EINVAL, "out of order" },
-        { twice, 1, UINT64_MAX - 99, 100, BERTH_ELIMIT, "address space" },
+        { &outside, 4096, 100, "outside of it", 1, BERTH_EINVAL },
+        { &wraps, 4096, 100, "outside of it", 1, BERTH_EINVAL },
+        { &beyond, 4096, 100, "outside of it", 1, BERTH_EINVAL },
+        { twice, 4096, 100, "out of order", 2, BERTH_EINVAL },
+        { twice, UINT64_MAX - 99, 100, "address space", 1, BERTH_ELIMIT },
     };
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct drawn x;
