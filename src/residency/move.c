@@ -416,21 +416,44 @@ berth_status res_checksum(struct res_model *m, uint64_t *out, berth_err *err)
 
 /* ---- re-planning ---- */
 
+/* A block that is on device d and has to leave it waits on the host until there is room where it
+ * belongs. False: there is no such block, or no room for it. */
+static bool step_aside(struct res_model *m, const uint8_t *home, size_t d)
+{
+    const struct residency *r = m->res;
+    berth_err err;
+    if (r->host == r->n_devices || r->host == d)
+        return false;
+    for (size_t i = 0; i < m->blocks.n; i++)
+        if (m->block[i].device == d && home[i] != d && m->block[i].span)
+            return res_left_on(r, r->host) >= m->block[i].span &&
+                   !res_block_move(m, i, r->host, false, &err);
+    return false;
+}
+
 /* Two rounds of moves that fit by themselves, since every block that leaves makes room for one that
- * comes; then the rest, pushing others out. */
+ * comes; then what is left: blocks that wait for each other's places, or for somebody else's. */
 static berth_status move_to(struct res_model *m, const uint8_t *home, berth_err *err)
 {
     enum { QUIET_ROUNDS = 2 };
     for (int round = 0; round <= QUIET_ROUNDS; round++)
         for (size_t i = 0; i < m->blocks.n; i++) {
-            bool push = round == QUIET_ROUNDS;
+            bool last = round == QUIET_ROUNDS;
             if (m->block[i].device == home[i] ||
-                (!push && res_left_on(m->res, home[i]) < m->block[i].span))
+                (!last && res_left_on(m->res, home[i]) < m->block[i].span))
                 continue;
-            berth_status s = res_block_move(m, i, home[i], push, err);
-            if (s && (push || s != BERTH_ENODEVMEM))
+            berth_status s = res_block_move(m, i, home[i], false, err);
+            while (last && s == BERTH_ENODEVMEM && step_aside(m, home, home[i]))
+                s = res_block_move(m, i, home[i], false, err);
+            if (last && s == BERTH_ENODEVMEM)
+                s = res_block_move(m, i, home[i], true, err);
+            if (s && (last || s != BERTH_ENODEVMEM))
                 return s;
         }
+    /* Those that stepped aside after their turn. */
+    for (size_t i = 0; i < m->blocks.n; i++)
+        if (m->block[i].device != home[i] && res_block_move(m, i, home[i], true, err))
+            return err->code;
     return BERTH_OK;
 }
 

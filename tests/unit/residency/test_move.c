@@ -95,6 +95,31 @@ static void full_devices(void **state)
     fixture_close(&f);
 }
 
+/* Two cards change places and neither has a byte left: blocks step aside to the host meanwhile. */
+static void full_devices_change_places(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    struct res_load_result got;
+    (void)state;
+    fixture_open(&f, "cpu=300k,null:0=257k,null:1=257k", NULL);
+    struct res_model *m =
+        model_open(&f, model_file("a", LAYERS, BYTES), "null:0,256kb;null:1,*#null:0", RES_AUTO);
+    model_load(m);
+    uint8_t was[LAYERS];
+    memcpy(was, res_plan(m)->device, sizeof was);
+    struct plan_args args = { .alloc = "null:1,256kb;null:0,*#null:1" };
+    assert_ok(res_replan(m, &args, &got, &err), err);
+    for (size_t i = 0; i < LAYERS; i++)
+        assert_int_equal(res_plan(m)->device[i], 3 - was[i]);
+    assert_true(got.read == 0 && got.moved > LAYERS * BYTES && got.moved <= 2 * LAYERS * BYTES);
+    assert_int_equal(res_info(m).demoted, 0);
+    assert_int_equal(res_bytes_on(m, 0), 0);
+    model_intact(m);
+    res_unref(m);
+    fixture_close(&f);
+}
+
 static void refused(void **state)
 {
     struct fixture f;
@@ -262,10 +287,15 @@ static void speeds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pair),       cmocka_unit_test(moves_only_what_differs),
-        cmocka_unit_test(full_devices),     cmocka_unit_test(refused),
-        cmocka_unit_test(failure_half_way), cmocka_unit_test(replan_survives_oom),
-        cmocka_unit_test(reading),          cmocka_unit_test(speeds),
+        cmocka_unit_test(every_pair),
+        cmocka_unit_test(moves_only_what_differs),
+        cmocka_unit_test(full_devices),
+        cmocka_unit_test(full_devices_change_places),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(failure_half_way),
+        cmocka_unit_test(replan_survives_oom),
+        cmocka_unit_test(reading),
+        cmocka_unit_test(speeds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
