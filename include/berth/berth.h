@@ -71,8 +71,19 @@ typedef void berth_log_fn(void *user, berth_log_level level, uint64_t wall_ns, c
 
 typedef struct berth_ctx berth_ctx;
 
+/* Snapshots and violations as JSON lines, in ComfyUI-MultiGPU's format. */
+typedef struct berth_json_log {
+    const char *path;   /* NULL: none. Opened, and its folders made, with the first record */
+    const char *level;  /* CRITICAL, ERROR, WARNING, FOCUS, INFO, DEBUG or a number; else FOCUS */
+    int append;         /* else an existing file is emptied */
+    const char *fields; /* a JSON object merged into every record; NULL, or not one: none */
+    /* The running workflow's or prompt's id, asked per record on its thread; may return NULL. */
+    const char *(*id)(void *user, int workflow);
+    void *user;
+} berth_json_log;
+
 /* Start from { 0 }: every field's zero is its default. Borrowed for berth_ctx_new(), except what
- * log_user points at, which outlives the context. */
+ * log_user and json_log.user point at, which outlives the context. */
 typedef struct berth_config {
     /* What to open, e.g. "cpu=16g,null:0=24g,cuda:1@cuda:0=40g": name[@physical][=budget], ...
      * NULL or "": every real device of this machine, each with all of its memory. */
@@ -90,8 +101,8 @@ typedef struct berth_config {
     /* A free that finds no model marked eject: 0, keep models stay; 1, they go too. */
     int unload_when_unflagged;
     double pressure_percent; /* host memory in use that asks for an executor reset; 0: 85 */
-    /* Snapshots as JSON lines, in ComfyUI-MultiGPU's format; NULL: none. */
-    const char *json_log;
+    int log_snapshots;       /* memory snapshots go to the log too, as lines people's tools read */
+    berth_json_log json_log;
 } berth_config;
 
 /* Opens the devices named in cfg (NULL: all defaults).

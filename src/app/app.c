@@ -2,6 +2,7 @@
 #include "app/app.h"
 
 #include <stdarg.h>
+#include <strings.h>
 
 static void complain(struct app *a, const char *msg)
 {
@@ -149,11 +150,45 @@ static void forward_log(void *user, berth_log_level level, uint64_t wall_ns, con
     l->write(l->user, (enum log_level)level, wall_ns, event, text);
 }
 
-berth_status app_ctx_new(struct app *a, const char *devices, berth_ctx **out, berth_err *err)
+static bool said_no(const char *text)
+{
+    return text &&
+           (!strcasecmp(text, "0") || !strcasecmp(text, "false") || !strcasecmp(text, "no"));
+}
+
+static const char *id_from_env(void *user, int workflow)
+{
+    (void)user;
+    return getenv(workflow ? "MGPU_JSON_WORKFLOW" : "MGPU_JSON_PROMPT");
+}
+
+/* The variables ComfyUI-MultiGPU reads. */
+static berth_json_log json_log_from_env(void)
+{
+    const char *path = getenv("MGPU_JSON_LOG_PATH");
+    return (berth_json_log) { .path = path && *path ? path : NULL,
+                              .level = getenv("MGPU_JSON_MIN_LEVEL"),
+                              .append = said_no(getenv("MGPU_JSON_OVERWRITE")),
+                              .fields = getenv("MGPU_JSON_STATIC_FIELDS"),
+                              .id = id_from_env };
+}
+
+berth_status app_ctx_new(struct app *a, const char *devices, uint64_t ram_budget, berth_ctx **out,
+                         berth_err *err)
 {
     const berth_config cfg = { .devices = devices,
                                .log = forward_log,
                                .log_user = &a->log,
-                               .log_level = (berth_log_level)a->log.level };
+                               .log_level = (berth_log_level)a->log.level,
+                               .ram_budget = ram_budget,
+                               .json_log = json_log_from_env() };
     return berth_ctx_new(&cfg, out, err);
+}
+
+int app_ram_budget(struct app *a, const char *text, uint64_t *out)
+{
+    *out = 0;
+    if (text && (!str_parse_bytes(text, strlen(text), out) || !*out))
+        return app_usage(a, "--ram-budget: '%.80s' is no size; write 16g, 512m or bytes", text);
+    return APP_OK;
 }

@@ -146,11 +146,11 @@ static int refuse(struct app *a, const berth_err *err)
     return app_fail(a, &said);
 }
 
-static int list_real(struct app *a, const char *devices)
+static int list_real(struct app *a, const char *devices, uint64_t ram_budget)
 {
     berth_ctx *ctx;
     berth_err err;
-    if (app_ctx_new(a, devices, &ctx, &err))
+    if (app_ctx_new(a, devices, ram_budget, &ctx, &err))
         return refuse(a, &err);
     size_t n = berth_ctx_device_count(ctx);
     berth_device_info *at = calloc(n ? n : 1, sizeof *at);
@@ -187,7 +187,8 @@ static int list_hypothetical(struct app *a, const char *devices)
 static int run(struct app *a, int argc, char **argv)
 {
     bool json = false, hypothetical = false;
-    const char *devices = NULL;
+    const char *devices = NULL, *ram = NULL;
+    uint64_t ram_budget;
     const struct opt opt[] = {
         { .name = "devices",
           .kind = OPT_TEXT,
@@ -197,6 +198,11 @@ static int run(struct app *a, int argc, char **argv)
         { .name = "hypothetical",
           .help = "open nothing: the SPEC of a machine that is not here",
           .to = &hypothetical },
+        { .name = "ram-budget",
+          .kind = OPT_TEXT,
+          .value = "SIZE",
+          .help = "the most host memory to hold; with --devices say cpu=SIZE there",
+          .to = &ram },
         { .name = "json", .help = "print a JSON array, one object per device", .to = &json },
     };
     int n, code;
@@ -207,8 +213,13 @@ static int run(struct app *a, int argc, char **argv)
                          argv[0]);
     if (hypothetical && !devices)
         return app_usage(a, "--hypothetical needs --devices SPEC, which says what there would be");
+    if (ram && devices)
+        return app_usage(a, "--ram-budget beside --devices: say cpu=%.40s there", ram);
+    code = app_ram_budget(a, ram, &ram_budget);
+    if (code)
+        return code;
     a->json = json;
-    return hypothetical ? list_hypothetical(a, devices) : list_real(a, devices);
+    return hypothetical ? list_hypothetical(a, devices) : list_real(a, devices, ram_budget);
 }
 
 /* The words of "can". A capability without a text here does not compile. */
@@ -229,7 +240,7 @@ static void tables(struct str *out)
 const struct command command_devices = {
     .name = "devices",
     .about = "list devices: memory, budget, what they can do",
-    .usage = "[--devices SPEC [--hypothetical]] [--json]",
+    .usage = "[--devices SPEC [--hypothetical] | --ram-budget SIZE] [--json]",
     .more = "SPEC is NAME[@PHYSICAL][=BUDGET],...\n"
             "  NAME      a kind, with a number from 0 to 255 where there may be several: cpu,\n"
             "            cuda:0, xpu:0, npu:0, mlu:0, directml:0, corex:0, mps, or another\n"

@@ -2,7 +2,7 @@
 #include "app/plan.h"
 
 struct options {
-    const char *alloc, *virtual_vram, *donor, *compute, *devices, *layout, *part, *reserve;
+    const char *alloc, *virtual_vram, *donor, *compute, *devices, *layout, *part, *reserve, *ram;
     bool automatic, json;
 };
 
@@ -18,10 +18,11 @@ struct request { /* the options, understood */
 
 /* ---- devices ---- */
 
-static berth_status real_devices(struct app *a, struct plan_devices *d, berth_err *err)
+static berth_status real_devices(struct app *a, uint64_t ram_budget, struct plan_devices *d,
+                                 berth_err *err)
 {
     berth_ctx *ctx;
-    if (app_ctx_new(a, NULL, &ctx, err))
+    if (app_ctx_new(a, NULL, ram_budget, &ctx, err))
         return err->code;
     berth_status s = BERTH_OK;
     for (size_t i = 0; !s && i < berth_ctx_device_count(ctx) && i < ALLOC_ENTRIES_MAX; i++) {
@@ -61,6 +62,8 @@ static int check_usage(struct app *a, const struct options *o)
 {
     if (!!o->alloc + !!o->virtual_vram + o->automatic > 1)
         return app_usage(a, "--alloc, --virtual-vram and --auto exclude each other");
+    if (o->ram && o->devices)
+        return app_usage(a, "--ram-budget beside --devices: say cpu=%.40s there", o->ram);
     if (o->donor && !o->virtual_vram)
         return app_usage(a, "--donor goes with --virtual-vram");
     if (o->reserve && (o->alloc || o->virtual_vram))
@@ -84,9 +87,13 @@ static int read_options(struct app *a, struct request *r)
         if (o->part[0] && !str_ends(o->part, strlen(o->part), "."))
             str_addc(&r->prefix, '.');
     }
+    uint64_t ram_budget;
+    int code = app_ram_budget(a, o->ram, &ram_budget);
+    if (code)
+        return code;
     if (o->devices && plan_devices_parse(o->devices, strlen(o->devices), &r->devices, &err))
         return app_usage(a, "--devices: %s", err.msg);
-    if (!o->devices && real_devices(a, &r->devices, &err))
+    if (!o->devices && real_devices(a, ram_budget, &r->devices, &err))
         return app_fail(a, &err);
     if (o->virtual_vram)
         compose(r);
@@ -223,6 +230,11 @@ static int run(struct app *a, int argc, char **argv)
           .value = "SIZE",
           .help = "with --auto: kept free on the compute device; default: 1.19g",
           .to = &o.reserve },
+        { .name = "ram-budget",
+          .kind = OPT_TEXT,
+          .value = "SIZE",
+          .help = "the most of this machine's memory to plan with",
+          .to = &o.ram },
         { .name = "json", .help = "print a JSON object", .to = &o.json },
     };
     int n, code;

@@ -58,9 +58,24 @@ static berth_status open_lock(berth_ctx *ctx, berth_err *err)
     return BERTH_OK;
 }
 
+static const char *record_id(void *user, bool workflow)
+{
+    const berth_ctx *ctx = user;
+    return ctx->json_log.id(ctx->json_log.user, workflow);
+}
+
 static berth_status open_registry(berth_ctx *ctx, const berth_config *cfg, berth_err *err)
 {
-    struct journal_config journal = { .json_path = cfg->json_log };
+    struct journal_config journal = {
+        .log_lines = cfg->log_snapshots,
+        .json_path = cfg->json_log.path,
+        .json_level = journal_level_parse(cfg->json_log.level),
+        .json_append = cfg->json_log.append,
+        .json_static = cfg->json_log.fields,
+        .json_id = cfg->json_log.id ? record_id : NULL,
+        .json_user = ctx,
+    };
+    ctx->json_log = cfg->json_log;
     struct res_config res = {
         .devices = ctx->devices,
         .pool = ctx->pool,

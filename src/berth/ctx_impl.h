@@ -17,9 +17,10 @@ struct berth_ctx {
     struct log log; /* constant */
     berth_log_fn *log_fn;
     void *log_user;
-    struct devset *devices; /* the set is constant, its devices know their threads */
-    struct tpool *pool;     /* used under the lock */
-    struct residency *res;  /* under the lock */
+    berth_json_log json_log; /* constant; its texts were borrowed */
+    struct devset *devices;  /* the set is constant, its devices know their threads */
+    struct tpool *pool;      /* used under the lock */
+    struct residency *res;   /* under the lock */
     pthread_mutex_t lock;
     bool lock_made;
 };

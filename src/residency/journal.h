@@ -48,8 +48,9 @@ int journal_level_parse(const char *text);
 struct journal_config { /* zero: defaults; borrowed for journal_new(), except what json_id uses */
     size_t ring, timeline; /* lines */
     bool log_lines;        /* snapshots also go to the log, "[MultiGPU Model Management] <line>" */
-    const char *json_path; /* NULL: no JSON log. Parent folders are made. One that cannot be opened
-                              is a warning in the log and a failure in the count */
+    const char *json_path; /* NULL: no JSON log. Opened with the first record, parent folders are
+                              made. One that cannot be opened is a warning in the log and a failure
+                              in the count */
     int json_level;        /* 0: JOURNAL_FOCUS */
     bool json_append;      /* else the file is emptied first */
     const char *json_static; /* a JSON object merged last into every record; invalid: none */

@@ -8,12 +8,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { NOT_YET = -1, NEVER = -2 };
 
 #define STATIC_BYTES_MAX 65536 /* text of the static fields */
 #define STATIC_DEPTH_MAX 16
@@ -27,7 +30,11 @@ struct field {
 };
 
 struct journal_json {
-    int fd; /* -1: the file could not be opened */
+    pthread_mutex_t lock; /* of opening */
+    atomic_int fd;        /* NOT_YET, or NEVER: it could not be opened */
+    char *path;
+    bool append;
+    const struct log *log;
     int level;
     struct vec fixed; /* struct field, merged last; strings from malloc */
     const char *(*id)(void *user, bool workflow);
@@ -147,14 +154,34 @@ static void make_parents(const char *path)
     str_release(&p);
 }
 
-static int open_log(const struct journal_config *cfg)
+static int open_file(const struct journal_json *x)
 {
-    int how = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (cfg->json_append ? 0 : O_TRUNC);
-    int fd = open(cfg->json_path, how, 0666);
-    if (fd < 0 && errno == ENOENT && *cfg->json_path) {
-        make_parents(cfg->json_path);
-        fd = open(cfg->json_path, how, 0666);
+    int how = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (x->append ? 0 : O_TRUNC);
+    int fd = open(x->path, how, 0666);
+    if (fd < 0 && errno == ENOENT && *x->path) {
+        make_parents(x->path);
+        fd = open(x->path, how, 0666);
     }
+    return fd;
+}
+
+/* With the first record, so that a program that has nothing to say empties nobody's log. */
+static int open_log(struct journal_json *x)
+{
+    pthread_mutex_lock(&x->lock);
+    int fd = atomic_load(&x->fd);
+    if (fd == NOT_YET) {
+        fd = open_file(x);
+        int e = errno;
+        if (fd < 0) {
+            fd = NEVER;
+            atomic_fetch_add(&x->errors, 1);
+            log_warn(x->log, "journal.open", "no JSON log, errno=%d (%s) path=\"%s\"", e,
+                     strerror(e), x->path);
+        }
+        atomic_store(&x->fd, fd);
+    }
+    pthread_mutex_unlock(&x->lock);
     return fd;
 }
 
@@ -212,23 +239,23 @@ berth_status journal_json_new(const struct journal_config *cfg, const struct log
 {
     *out = NULL;
     struct journal_json *x = calloc(1, sizeof *x);
-    if (!x)
+    if (!x || pthread_mutex_init(&x->lock, NULL)) {
+        free(x);
         return err_set(err, BERTH_ENOMEM, "JSON log '%.100s'", cfg->json_path);
-    x->fd = -1;
+    }
+    atomic_init(&x->fd, NOT_YET);
+    x->append = cfg->json_append;
+    x->log = log;
     x->level = cfg->json_level ? cfg->json_level : JOURNAL_FOCUS;
     x->fixed.elem = sizeof(struct field);
     x->id = cfg->json_id;
     x->user = cfg->json_user;
-    if (read_static(x, cfg->json_static, log, err)) {
+    x->path = strdup(cfg->json_path);
+    berth_status s = x->path ? read_static(x, cfg->json_static, log, err)
+                             : err_set(err, BERTH_ENOMEM, "JSON log '%.100s'", cfg->json_path);
+    if (s) {
         journal_json_free(x);
-        return err->code;
-    }
-    x->fd = open_log(cfg);
-    if (x->fd < 0) {
-        int e = errno;
-        atomic_fetch_add(&x->errors, 1);
-        log_warn(log, "journal.open", "no JSON log, errno=%d (%s) path=\"%s\"", e, strerror(e),
-                 cfg->json_path);
+        return s;
     }
     *out = x;
     return BERTH_OK;
@@ -238,15 +265,18 @@ void journal_json_free(struct journal_json *x)
 {
     if (!x)
         return;
-    if (x->fd >= 0)
-        close(x->fd);
+    int fd = atomic_load(&x->fd);
+    if (fd >= 0)
+        close(fd);
     fields_release(&x->fixed);
+    pthread_mutex_destroy(&x->lock);
+    free(x->path);
     free(x);
 }
 
 bool journal_json_wants(const struct journal_json *x, int level)
 {
-    return x && x->fd >= 0 && level >= x->level;
+    return x && level >= x->level && atomic_load(&x->fd) != NEVER;
 }
 
 uint64_t journal_json_errors(const struct journal_json *x)
@@ -341,7 +371,10 @@ static bool write_all(int fd, const char *p, size_t n)
 void journal_json_record(struct journal_json *x, uint64_t wall_ns, int level, const char *message,
                          const char *const *fields)
 {
-    if (!journal_json_wants(x, level))
+    int fd = journal_json_wants(x, level) ? atomic_load(&x->fd) : NEVER;
+    if (fd == NOT_YET)
+        fd = open_log(x);
+    if (fd < 0)
         return;
     struct str when = { 0 }, category = { 0 }, line = { 0 };
     struct vec v = { .elem = sizeof(struct field) };
@@ -362,7 +395,7 @@ void journal_json_record(struct journal_json *x, uint64_t wall_ns, int level, co
     }
     str_adds(&line, "}\n");
     ok = ok && !when.bad && !category.bad && !line.bad;
-    if (!ok || !write_all(x->fd, line.p, line.n))
+    if (!ok || !write_all(fd, line.p, line.n))
         atomic_fetch_add(&x->errors, 1);
     vec_release(&v);
     str_release(&when);

@@ -89,3 +89,11 @@ while [ $i -lt "$("$jsonget" null.json 0/can/#)" ]; do
     i=$((i + 1))
 done
 echo ok
+
+run 0 devices --ram-budget 512m --json
+json 0/name cpu
+json 0/budget 536870912
+run 2 devices --ram-budget much
+err_has "'much' is no size"
+run 2 devices --ram-budget 1g --devices cpu=2g
+err_has 'say cpu=1g there'

@@ -236,3 +236,14 @@ while read -r _ _ line; do
     eval "run 0 plan $line"
 done < .examples
 echo ok
+
+# This machine, with less memory than the model: refused in numbers.
+run 0 synth --preset flux-tiny --output ram.safetensors
+run 1 plan ram.safetensors --ram-budget 1m
+err_has 1048576
+run 2 plan ram.safetensors --ram-budget 1m --devices cpu=1g
+err_has 'say cpu=1m there'
+# The JSON log of the environment is not touched by a command that records nothing.
+echo old > mgpu.jsonl
+MGPU_JSON_LOG_PATH=$PWD/mgpu.jsonl "$berth" plan ram.safetensors > .out 2> .err || fail "plan"
+[ "$(cat mgpu.jsonl)" = old ] || fail "the JSON log was emptied"

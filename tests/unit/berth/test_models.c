@@ -283,6 +283,105 @@ static void snapshots(void **state)
     berth_ctx_free(ctx);
 }
 
+static const char *some_id(void *user, int workflow)
+{
+    return workflow ? NULL : user;
+}
+
+static void json_log(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    char prompt[] = "p-1", *text;
+    size_t n;
+    berth_config cfg = { .devices = "cpu=64m",
+                         .json_log = { .path = tmp_path("log/mgpu.jsonl"),
+                                       .level = "focus",
+                                       .fields = "{\"host\": \"here\"}",
+                                       .id = some_id,
+                                       .user = prompt } };
+    berth_ctx *ctx;
+    assert_ok(berth_ctx_new(&cfg, &ctx, &err), err);
+    berth_snapshot(ctx, "mine", "first");
+    berth_ctx_free(ctx);
+    assert_ok(file_read_all(tmp_path("log/mgpu.jsonl"), 10000, &text, &n, &err), err);
+    assert_non_null(strstr(text, "\"prompt_id\": \"p-1\", \"host\": \"here\"}\n"));
+    assert_null(strstr(text, "workflow_id"));
+    free(text);
+}
+
+/* up [32, 2], down [2, 4 * 3 * 3] for the first convolution of the tiny UNet: up . down is 2 k
+ * everywhere, k = up's value. */
+static berth_status fill_lora(void *user, size_t i, uint64_t off, void *dst, size_t n,
+                              berth_err *err)
+{
+    (void)user, (void)off, (void)err;
+    for (size_t k = 0; k < n / sizeof(float); k++)
+        ((float *)dst)[k] = i ? 1.0f : 0.25f;
+    return BERTH_OK;
+}
+
+static const char *lora_file(void)
+{
+    const struct weights_spec spec[] = {
+        { "lora_unet_conv_in.lora_up.weight", DT_F32, { 4, { 32, 2, 1, 1 } } },
+        { "lora_unet_conv_in.lora_down.weight", DT_F32, { 4, { 2, 4, 3, 3 } } },
+    };
+    const char *path = tmp_path("lora.safetensors");
+    struct weights_write_args args = {
+        .format = "safetensors", .path = path, .spec = spec, .count = 2, .fill = fill_lora
+    };
+    berth_err err = { 0 };
+    assert_ok(weights_write(&args, &err), err);
+    return path;
+}
+
+static uint64_t checksum(berth_model *m)
+{
+    uint64_t sum;
+    berth_err err = { 0 };
+    assert_ok(berth_model_checksum(m, &sum, &err), err);
+    return sum;
+}
+
+static void adapters_go_on_and_off(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    berth_ctx *ctx = open_ctx("cpu=256m,null:0=64m");
+    berth_model *m = open_model(ctx, preset_file("sd15-tiny", "unet.safetensors"),
+                                "null:0,30%;cpu,70%#null:0", BERTH_AUTO);
+    load(m);
+    uint64_t plain = checksum(m);
+    berth_adapter *a;
+    assert_ok(berth_adapter_open(m, lora_file(), &a, &err), err);
+    berth_adapter_use use = { a, 0.5f };
+    assert_ok(berth_model_set_adapters(m, &use, 1, &err), err);
+    assert_true(checksum(m) == plain); /* with the next load */
+    berth_load_result got = load(m);
+    assert_true(got.read && got.read < 8192); /* weight [32, 4, 3, 3] and bias, F16 */
+    uint64_t patched = checksum(m);
+    assert_true(patched != plain);
+    assert_int_equal(info_of(m).adapters, 1);
+    got = load(m);
+    assert_true(!got.read && !got.moved);
+    assert_ok(berth_model_set_adapters(m, NULL, 0, &err), err);
+    load(m);
+    assert_true(checksum(m) == plain);
+    assert_ok(berth_model_set_adapters(m, &use, 1, &err), err);
+    berth_adapter_close(a); /* the model keeps what it uses */
+    load(m);
+    assert_true(checksum(m) == patched);
+    assert_fails(berth_adapter_open(m, tmp_path("none.safetensors"), &a, &err), err,
+                 BERTH_ENOTFOUND, "none");
+    berth_model_close(m);
+    berth_model *vae =
+        open_model(ctx, preset_file("flux-tiny-vae", "vae.safetensors"), NULL, BERTH_AUTO);
+    assert_fails(berth_adapter_open(vae, lora_file(), &a, &err), err, BERTH_EUNSUPPORTED, "vae");
+    berth_model_close(vae);
+    berth_ctx_free(ctx);
+}
+
 static void *look(void *arg)
 {
     berth_ctx *ctx = arg;
@@ -351,6 +450,8 @@ int main(void)
         cmocka_unit_test(bad_words),
         cmocka_unit_test(ram_budget_is_hard),
         cmocka_unit_test(snapshots),
+        cmocka_unit_test(json_log),
+        cmocka_unit_test(adapters_go_on_and_off),
         cmocka_unit_test(any_thread),
         cmocka_unit_test(survives_oom),
     };
