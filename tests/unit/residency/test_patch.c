@@ -9,6 +9,7 @@
 #include "residency/residency_impl.h"
 
 #include <math.h>
+#include <unistd.h>
 
 /* ---- an adapter made by hand: rank 2 on weights whose name has `what` in it, and a bias ---- */
 
@@ -231,13 +232,17 @@ static void every_type_on_every_place(void **state)
         { DT_F8_E4M3, false }, { DT_F8_E5M2, false }, { DT_F8_E4M3, true },
         { DT_Q8_0, false },    { DT_Q4_0, false },    { DT_F8_E5M2, true },
     };
+    struct tpool *pool;
+    berth_err none = { 0 };
+    assert_ok(tpool_new(3, &pool, &none), none);
     for (size_t t = 0; t < ARRAY_LEN(types); t++) {
         const char *path = write_file("typed", types[t]);
         uint64_t sum[ARRAY_LEN(places)], base[ARRAY_LEN(places)];
         for (size_t p = 0; p < ARRAY_LEN(places); p++) {
             struct fixture f;
             struct toy toy = toy_of("layers.1.", 0.125f, 1);
-            fixture_open(&f, places[p].devices, NULL);
+            const struct res_config cfg = { .pool = p == 0 ? NULL : pool };
+            fixture_open(&f, places[p].devices, &cfg);
             struct res_model *m = model_open(&f, path, places[p].alloc, RES_AUTO);
             set(m, &toy, 0.5f);
             assert_int_equal(model_load(m).read, res_info(m).bytes);
@@ -268,6 +273,7 @@ static void every_type_on_every_place(void **state)
             fixture_close(&f);
         }
     }
+    tpool_free(pool);
 }
 
 /* ---- what is read when ---- */
@@ -434,6 +440,30 @@ static void refusals_name_what_they_refuse(void **state)
     fixture_close(&f);
 }
 
+/* The base weights are gone: what is in memory stays, patched or not. */
+static void a_file_that_changed_leaves_the_model(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < ARRAY_LEN(places); p++) {
+        struct fixture f;
+        berth_err err = { 0 };
+        struct toy toy = toy_of("layers.", 1, 1);
+        char path[512];
+        snprintf(path, sizeof path, "%s", write_file("cut", (struct stored) { DT_F16, false }));
+        fixture_open(&f, places[p].devices, NULL);
+        struct res_model *m = model_open(&f, path, places[p].alloc, RES_AUTO);
+        model_load(m);
+        uint64_t base = checksum(m);
+        assert_int_equal(truncate(path, 4096), 0);
+        set(m, &toy, 1);
+        assert_fails(res_load(m, NULL, NULL, &err), err, BERTH_EIO, "cut.safetensors");
+        assert_true(checksum(m) == base);
+        fixture_check(&f);
+        res_unref(m);
+        fixture_close(&f);
+    }
+}
+
 static void cancel_leaves_the_model(void **state)
 {
     (void)state;
@@ -556,6 +586,7 @@ int main(void)
         cmocka_unit_test(stacked_adapters_apply_in_order),
         cmocka_unit_test(odd_shapes_merge_like_whole_ones),
         cmocka_unit_test(refusals_name_what_they_refuse),
+        cmocka_unit_test(a_file_that_changed_leaves_the_model),
         cmocka_unit_test(cancel_leaves_the_model),
         cmocka_unit_test(a_fault_at_every_call),
         cmocka_unit_test(survives_oom),
