@@ -1,8 +1,9 @@
 #!/bin/sh
-# A tour of the command line: make two models, look inside, list devices, plan. usage: demo.sh BERTH
+# A tour: make two models, look inside, list devices, plan, load, keep, free. usage: demo.sh BERTH
 set -eu
 berth=$1
 case $berth in /*) ;; *) berth=$PWD/$berth ;; esac
+embed=$(dirname "$(readlink -f "$berth")")/examples/embed
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/berth-demo-XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM
@@ -44,6 +45,11 @@ say "Where its blocks would go on a machine with two small cards: the first comp
 show plan sd15-tiny.safetensors --devices "cuda:0=32m,cuda:1=24m,cpu=8g" --alloc "cuda:0,28m;cuda:1,16m;cpu,*"
 say "The same for the Flux model, by itself: the card is filled, the rest goes to RAM."
 show plan flux-tiny.gguf --devices "cuda:0=6m,cpu=8g" --reserve 512k
+
+say "The library at work (examples/embed.c): two models on a simulated card and RAM, one kept. A free ejects
+# exactly the other; the kept one is found again where it was: 0 bytes read, 0 moved."
+printf '%s$ embed sd15-tiny.safetensors flux-tiny.gguf "cpu=1g,null:0=1250m"%s\n' "$bold" "$off"
+"$embed" sd15-tiny.safetensors flux-tiny.gguf "cpu=1g,null:0=1250m"
 
 say "A device that is not there is refused, never replaced in silence."
 show devices --devices "xpu:0=8g" || printf '(exit code %d)\n' $?

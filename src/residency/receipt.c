@@ -6,8 +6,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define GIB 1073741824.0
-
 const char *res_verdict_name(enum res_verdict v)
 {
     static const char *const name[] = {
@@ -103,11 +101,6 @@ void res_receipt_json(const struct res_receipt *x, struct str *out)
 
 /* ---- for people ---- */
 
-static double gib(uint64_t bytes)
-{
-    return (double)bytes / GIB;
-}
-
 static void text_models(const struct res_receipt *x, struct str *out)
 {
     int width = 5;
@@ -116,12 +109,14 @@ static void text_models(const struct res_receipt *x, struct str *out)
         if (n > (size_t)width)
             width = n < 40 ? (int)n : 40;
     }
-    str_addf(out, "  %-*s  %-9s  %-7s  %9s  why\n", width, "model", "retention", "verdict", "GiB");
+    str_addf(out, "  %-*s  %-9s  %-7s  %9s  why\n", width, "model", "retention", "verdict",
+             "bytes");
     for (size_t i = 0; i < x->models; i++) {
         const struct res_receipt_model *m = &x->model[i];
-        str_addf(out, "  %-*s  %-9s  %-7s  %9.3f  %s\n", width, m->name,
-                 res_retention_name(m->retention), res_verdict_name(m->verdict), gib(m->bytes),
-                 m->why);
+        char bytes[STR_BYTES_MAX];
+        str_addf(out, "  %-*s  %-9s  %-7s  %9s  %s\n", width, m->name,
+                 res_retention_name(m->retention), res_verdict_name(m->verdict),
+                 str_bytes(m->bytes, bytes), m->why);
     }
 }
 
@@ -135,16 +130,17 @@ static uint64_t sum(const uint64_t bytes[DEV_KIND_COUNT])
 
 static void text_devices(const struct res_receipt *x, struct str *out)
 {
-    str_addf(out, "  %-12s  %9s  %9s  %9s  (GiB)\n", "device", "before", "after", "released");
+    char a[STR_BYTES_MAX], b[STR_BYTES_MAX], c[STR_BYTES_MAX];
+    str_addf(out, "  %-12s  %9s  %9s  %9s\n", "device", "before", "after", "released");
     for (size_t i = 0; i < x->devices; i++) {
         const struct res_receipt_device *d = &x->device[i];
-        str_addf(out, "  %-12s  %9.3f  %9.3f  %9.3f", d->name, gib(sum(d->before)),
-                 gib(sum(d->after)), gib(d->released));
+        str_addf(out, "  %-12s  %9s  %9s  %9s", d->name, str_bytes(sum(d->before), a),
+                 str_bytes(sum(d->after), b), str_bytes(d->released, c));
         const char *between = "  now ";
         for (int k = 0; k < DEV_KIND_COUNT; k++)
             if (d->after[k]) {
-                str_addf(out, "%s%s %.3f", between, dev_kind_name((enum dev_kind)k),
-                         gib(d->after[k]));
+                str_addf(out, "%s%s %s", between, dev_kind_name((enum dev_kind)k),
+                         str_bytes(d->after[k], a));
                 between = ", ";
             }
         str_addc(out, '\n');
@@ -164,8 +160,11 @@ void res_receipt_text(const struct res_receipt *x, struct str *out)
     if (x->models)
         text_models(x, out);
     text_devices(x, out);
-    if (x->rss_before)
-        str_addf(out, "  process       %9.3f  %9.3f\n", gib(x->rss_before), gib(x->rss_after));
+    if (x->rss_before) {
+        char was[STR_BYTES_MAX], is[STR_BYTES_MAX];
+        str_addf(out, "  %-12s  %9s  %9s  resident memory of this process\n", "process",
+                 str_bytes(x->rss_before, was), str_bytes(x->rss_after, is));
+    }
     for (size_t i = 0; i < x->violations; i++) {
         const struct res_receipt_violation *v = &x->violation[i];
         str_addf(out,

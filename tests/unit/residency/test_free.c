@@ -564,8 +564,8 @@ static void receipt_as_json_and_text(void **state)
     json_decref(v);
     str_clear(&s);
     res_receipt_text(&x, &s);
-    assert_non_null(strstr(str_c(&s), "  m0     eject      ejected      0.001  marked eject\n"));
-    assert_non_null(strstr(str_c(&s), "  m1     auto       kept         0.001  auto: others are"));
+    assert_non_null(strstr(str_c(&s), "  m0     eject      ejected   1.00 MiB  marked eject\n"));
+    assert_non_null(strstr(str_c(&s), "  m1     auto       kept      1.00 MiB  auto: others are"));
     assert_non_null(strstr(str_c(&s), "  null:0  "));
     str_release(&s);
     res_receipt_release(&x);
