@@ -3,6 +3,7 @@
 #include "support/models.h"
 #include "support/oom.h"
 
+#include "base/crc32.h"
 #include "base/mt19937.h"
 #include "op/op.h"
 #include "residency/patch_impl.h"
@@ -298,6 +299,14 @@ static void only_touched_blocks_are_read_again(void **state)
         both[1].strength = 0; /* as if it were not there */
         assert_ok(res_set_patches(m, both, 2, &err), err);
         assert_int_equal(model_load(m).read, block);
+        for (size_t i = 0; i < m->blocks.n; i++)
+            assert_int_equal(m->block[i].patch != 0, !strcmp(m->blocks.at[i].name, "layers.1"));
+        both[0].strength = 0.75f;
+        assert_ok(res_set_patches(m, both, 2, &err), err);
+        assert_int_equal(model_load(m).read, block);
+        both[0].strength = 1;
+        assert_ok(res_set_patches(m, both, 2, &err), err);
+        assert_int_equal(model_load(m).read, block);
         both[1].strength = 0.5f;
         assert_ok(res_set_patches(m, both, 2, &err), err);
         assert_int_equal(model_load(m).read, block);
@@ -345,6 +354,54 @@ static void stacked_adapters_apply_in_order(void **state)
     fixture_close(&f);
 }
 
+/* The draws are those of ComfyUI's key: its prefix, and the name without the file's. */
+static void fp8_is_seeded_by_the_key(void **state)
+{
+    (void)state;
+    static const char key[] = "diffusion_model.layers.0.weight";
+    static const char *const prefixes[] = { "", "model.diffusion_model.", "diffusion_model.",
+                                            "other.prefix." };
+    static float w[ROWS * COLS];
+    static uint32_t chance[ROWS * COLS];
+    static uint8_t want[ROWS * COLS], got[ROWS * COLS];
+    for (size_t p = 0; p < ARRAY_LEN(prefixes); p++)
+        for (int whole = 0; whole < 2; whole++) { /* the file as one model, or its part */
+            char name[80];
+            struct fixture f;
+            berth_err err = { 0 };
+            struct toy toy = toy_of("layers.0.weight", 0.3f, 1);
+            snprintf(name, sizeof name, "%slayers.0.weight", prefixes[p]);
+            struct weights_spec spec = { name, DT_F8_E4M3, { 2, { ROWS, COLS } } };
+            struct weights_write_args file = { .format = "safetensors",
+                                               .path = tmp_path("seed.safetensors"),
+                                               .spec = &spec,
+                                               .count = 1,
+                                               .fill = fill,
+                                               .user = &spec };
+            assert_ok(weights_write(&file, &err), err);
+            fixture_open(&f, "cpu=64m", NULL);
+            struct res_open_args args = { .path = file.path,
+                                          .plan.alloc = "#cpu",
+                                          .part = whole ? NULL : prefixes[p] };
+            struct res_model *m;
+            assert_ok(res_open(f.r, &args, &m, NULL, &err), err);
+            set(m, &toy, 1);
+            model_load(m);
+            expected(m, 0, 0, &toy, 1, 1, w);
+            struct mt19937 g;
+            bool unknown = whole && p == 3; /* nobody said that it is a prefix */
+            mt19937_init(&g, unknown
+                                 ? crc32_of(crc32_of(0, "diffusion_model.", 16), name, strlen(name))
+                                 : crc32_of(0, key, strlen(key)));
+            mt19937_fill(&g, chance, ROWS * COLS);
+            op_fp8_round_ref(DT_F8_E4M3, w, chance, want, ROWS * COLS);
+            assert_ok(res_tensor_read(m, 0, 0, got, sizeof got, &err), err);
+            assert_memory_equal(got, want, sizeof got);
+            res_unref(m);
+            fixture_close(&f);
+        }
+}
+
 /* Quants whose rows end inside a block, and draws that begin again every 2^20 elements. */
 static void odd_shapes_merge_like_whole_ones(void **state)
 {
@@ -352,7 +409,7 @@ static void odd_shapes_merge_like_whole_ones(void **state)
     static const struct {
         enum dtype from, to;
         uint64_t rows, cols;
-    } cases[] = { { DT_Q4_0, DT_F16, 64, 33 },       { DT_Q6_K, DT_F32, 256, 3 },
+    } cases[] = { { DT_Q4_0, DT_F16, 64, 1025 },     { DT_Q6_K, DT_F32, 256, 1027 },
                   { DT_F16, DT_F8_E4M3, 700, 1601 }, { DT_F32, DT_F8_E5M2, 1, 1200000 },
                   { DT_F32, DT_BF16, 2100, 1 },      { DT_F16, DT_F16, 37, 2050 } };
     struct tpool *pool;
@@ -584,6 +641,7 @@ int main(void)
         cmocka_unit_test(every_type_on_every_place),
         cmocka_unit_test(only_touched_blocks_are_read_again),
         cmocka_unit_test(stacked_adapters_apply_in_order),
+        cmocka_unit_test(fp8_is_seeded_by_the_key),
         cmocka_unit_test(odd_shapes_merge_like_whole_ones),
         cmocka_unit_test(refusals_name_what_they_refuse),
         cmocka_unit_test(a_file_that_changed_leaves_the_model),
