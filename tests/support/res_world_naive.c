@@ -281,10 +281,41 @@ static bool compare_ledgers(struct world *w)
     return true;
 }
 
+/* Bytes of n on device d that have been there since `before`. */
+static bool stayed_on(const struct naive *n, const struct naive *before, size_t d)
+{
+    for (size_t b = 0; n->exists && n->state == RES_RESIDENT && b < n->blocks; b++)
+        if (n->at[b].bytes && n->at[b].device == d && same_place(&n->at[b], &before->at[b]))
+            return true;
+    return false;
+}
+
+/* eject models go before auto ones, those before keep ones: of one that went, on some device it was
+ * on, nobody who should have gone first is left. */
+static bool went_in_order(struct world *w, const struct naive *before, size_t i, size_t target)
+{
+    static const int rank[] = { [RES_EJECT] = 0, [RES_AUTO] = 1, [RES_KEEP] = 2 };
+    for (size_t d = 0; d < w->devices; d++) {
+        bool was_on = false, first = false;
+        for (size_t b = 0; b < before[i].blocks; b++)
+            was_on = was_on || (before[i].at[b].bytes && before[i].at[b].device == d);
+        for (size_t k = 0; was_on && k < MODELS_MAX; k++)
+            first = first || (k != target && !before[k].uses &&
+                              rank[before[k].retention] < rank[before[i].retention] &&
+                              stayed_on(&w->model[k], &before[k], d));
+        if (was_on && !first)
+            return true;
+    }
+    char buf[48];
+    CHECK(w, false, "%s went, others should have gone first", label(&before[i], buf));
+}
+
 bool naive_compare(struct world *w, size_t target, unsigned may)
 {
+    static struct naive before[MODELS_MAX];
     berth_err err = { 0 };
     size_t count = 0;
+    memcpy(before, w->model, sizeof before);
     CHECK(w, !res_check(w->r, &err), "res_check: %s", err.msg);
     for (size_t i = 0; i < MODELS_MAX; i++) {
         if (!w->model[i].exists)
@@ -293,6 +324,10 @@ bool naive_compare(struct world *w, size_t target, unsigned may)
             return false;
         count += w->model[i].exists;
     }
+    for (size_t i = 0; may & MAY_EVICT && !(may & MAY_EJECT_OTHERS) && i < MODELS_MAX; i++)
+        if (i != target && before[i].exists && before[i].state == RES_RESIDENT &&
+            w->model[i].state != RES_RESIDENT && !went_in_order(w, before, i, target))
+            return false;
     CHECK(w, res_model_count(w->r) == count, "%zu models, should be %zu", res_model_count(w->r),
           count);
     uint64_t last = 0;

@@ -5,6 +5,7 @@
  * A sequence that fails is made shorter before it is shown: records are taken out as long as it
  * still fails, each try in a process of its own, because a broken invariant stops the process.
  * BERTH_SEED=n runs that one sequence, BERTH_SEQUENCES=n that many. */
+#include "support/models.h"
 #include "support/res_world.h"
 #include "support/rng.h"
 #include "support/seed.h"
@@ -97,6 +98,97 @@ static void random_sequences(void **state)
     running = 0;
 }
 
+/* ---- what they found, one test each ---- */
+
+static void free_all(struct fixture *f, struct res_free_args args)
+{
+    struct res_receipt x;
+    berth_err err = { 0 };
+    assert_ok(res_free(f->r, &args, &x, &err), err);
+    res_receipt_release(&x);
+    fixture_check(f);
+}
+
+/* The flag was never taken back: every load after an ejection sent the others away again. */
+static void eject_others_once(void **state)
+{
+    struct fixture f;
+    struct res_model *a, *b;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, "cpu=8m,null:0=8m", NULL);
+    struct res_open_args args = { .path = model_file("a", 4, 32 << 10),
+                                  .plan.alloc = "null:0,*#null:0",
+                                  .eject_others = true };
+    assert_ok(res_open(f.r, &args, &a, NULL, &err), err);
+    b = model_open(&f, model_file("b", 4, 32 << 10), "null:0,*#null:0", RES_EJECT);
+    model_load(b);
+    model_load(a);
+    assert_int_equal(res_info(b).state, RES_EJECTED);
+    assert_ok(res_eject(a, &err), err);
+    model_load(b);
+    model_load(a);
+    assert_int_equal(res_info(b).state, RES_RESIDENT);
+    res_unref(a);
+    res_unref(b);
+    fixture_close(&f);
+}
+
+/* An auto model that a free had anchored and that then made room was known for ever. */
+static void evicted_survivor_is_forgotten(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, "cpu=8m", NULL);
+    struct res_model *e = model_open(&f, model_file("e", 2, 32 << 10), NULL, RES_EJECT);
+    struct res_model *a = model_open(&f, model_file("a", 2, 32 << 10), NULL, RES_AUTO);
+    model_load(e);
+    model_load(a);
+    free_all(&f, (struct res_free_args) { .unload_models = true });
+    assert_int_equal(res_info(a).anchor[RES_ANCHOR_SURVIVED], 1);
+    assert_ok(res_eject(a, &err), err);
+    res_unref(a);
+    res_unref(e);
+    assert_int_equal(res_model_count(f.r), 1);
+    free_all(&f, (struct res_free_args) { .unload_models = true });
+    assert_int_equal(res_model_count(f.r), 0);
+    fixture_close(&f);
+}
+
+/* A cleanup after a prompt that found nothing to eject anchored all the others. */
+static void cleanup_of_nothing_anchors_nobody(void **state)
+{
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, "cpu=8m", NULL);
+    struct res_model *a = model_open(&f, model_file("a", 2, 32 << 10), NULL, RES_AUTO);
+    model_load(a);
+    free_all(&f, (struct res_free_args) { .automatic = true });
+    assert_int_equal(res_info(a).anchors, 0);
+    res_unref(a);
+    assert_int_equal(res_model_count(f.r), 0);
+    fixture_close(&f);
+}
+
+/* A free that wanted a busy model gone gave it an anchor instead. */
+static void busy_model_goes_with_its_use(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, "cpu=8m", NULL);
+    struct res_model *a = model_open(&f, model_file("a", 2, 32 << 10), NULL, RES_AUTO);
+    model_load(a);
+    assert_ok(res_use_begin(a, &err), err);
+    res_unref(a);
+    free_all(&f, (struct res_free_args) { .unload_models = true });
+    model_intact(a);
+    res_use_end(a);
+    assert_int_equal(res_model_count(f.r), 0);
+    fixture_close(&f);
+}
+
 static void say_steps_and_die(int signal_number)
 {
     const char *steps = world_trace();
@@ -108,6 +200,10 @@ static void say_steps_and_die(int signal_number)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(eject_others_once),
+        cmocka_unit_test(evicted_survivor_is_forgotten),
+        cmocka_unit_test(cleanup_of_nothing_anchors_nobody),
+        cmocka_unit_test(busy_model_goes_with_its_use),
         cmocka_unit_test_teardown(random_sequences, say_seed),
     };
     signal(SIGABRT, say_steps_and_die); /* validators stop the process */
