@@ -8,6 +8,7 @@
 #include "op/op_impl.h"
 
 #include <math.h>
+#include <string.h>
 
 #define STEP 512 /* values at a time: the buffers stay in the first-level cache */
 
@@ -25,12 +26,23 @@ static struct fp8 fp8_of(enum dtype to)
     BUG("%s is no type to round to by chance", dtype_name(to));
 }
 
-static inline float pow2(int e)
+static inline uint32_t bits_of(float f)
 {
-    uint32_t u = (uint32_t)(127 + e) << 23;
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static inline float float_of(uint32_t u)
+{
     float f;
     memcpy(&f, &u, sizeof f);
     return f;
+}
+
+static inline float pow2(int e)
+{
+    return float_of((uint32_t)(127 + e) << 23);
 }
 
 /* floor(log2 a) as the reference has it, of an F16 value with these F32 bits (0 for 0). n: how far
@@ -54,8 +66,8 @@ INLINE_BODY void split(const struct fp8 *f, const float *restrict x,
 {
     const float sub = pow2(f->bias - 1 + f->mantissa), last = pow2(f->mantissa);
     for (size_t i = 0; i < n; i++) {
-        uint32_t abs = ld_u32(x, i) & 0x7fffffff;
-        float a = ld_f32(&abs, 0);
+        uint32_t abs = bits_of(x[i]) & 0x7fffffff;
+        float a = float_of(abs);
         e[i] = clamp(exponent(abs) + f->bias, 0, f->top);
         float normal = (a * pow2(f->bias - e[i]) - 1) * last;
         q[i] = (e[i] ? normal : a * sub) + (float)(chance[i] & 0x7ff) * 0x1p-11f;
@@ -68,8 +80,8 @@ INLINE_BODY void join(const struct fp8 *f, const float *restrict x, const int *r
 {
     const float sub = pow2(1 - f->bias - f->mantissa), last = pow2(-f->mantissa);
     for (size_t i = 0; i < n; i++) {
-        uint32_t u = ld_u32(x, i), abs = u & 0x7fffffff;
-        float a = ld_f32(&abs, 0);
+        uint32_t u = bits_of(x[i]), abs = u & 0x7fffffff;
+        float a = float_of(abs);
         float cut = (float)((int)(a < f->most ? q[i] + 1 : 1) - 1); /* floor: q >= -1 */
         float v = e[i] ? pow2(e[i] - f->bias) * (1 + cut * last) : sub * cut;
         v = a < f->most ? (v < f->most ? v : f->most) : a > f->most ? f->most : a; /* NaN: a */

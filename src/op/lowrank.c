@@ -7,6 +7,8 @@
  * with the same roundings as in the reference, so the bits are the same. */
 #include "op/op_impl.h"
 
+#include <string.h>
+
 #define PANEL_MAX 32  /* columns */
 #define PACK_RANK 128 /* ranks that are packed: 16 KiB of stack */
 #define ROWS_MAX 8

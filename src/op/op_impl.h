@@ -1,10 +1,10 @@
-/* op_impl: the versions of a kernel, one per enum cpu_level (tensor/convert_impl.h). For this folder,
+/* op_impl: the versions of a kernel, one per enum cpu_level (tensor/cpu.h). For this folder,
  * its tests and benchmarks. */
 #ifndef OP_OP_IMPL_H
 #define OP_OP_IMPL_H
 
 #include "op/op.h"
-#include "tensor/convert_impl.h"
+#include "tensor/cpu.h"
 
 typedef void op_lowrank_fn(const struct op_lowrank *t);
 extern op_lowrank_fn *const op_lowrank_levels[CPU_LEVELS];

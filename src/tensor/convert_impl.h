@@ -1,8 +1,7 @@
 /* convert_impl: how a conversion is compiled for several processors. For this folder, its tests and
  * benchmarks.
  *
- * Words   level: a set of instructions a version of a conversion may use. CPU_PLAIN is portable C
- *         and the reference: every other level must give the same bits, NaN payloads included.
+ * Words   level: see cpu.h; every level must give the same bits as CPU_PLAIN, NaN payloads included.
  *         body: an INLINE_BODY function in plain C; the *_CLONES macros compile it once per level
  *         and leave the vectors to the compiler. Where the processor has an instruction for the
  *         job (F16) the levels are written out instead.
@@ -13,26 +12,12 @@
 #ifndef TENSOR_CONVERT_IMPL_H
 #define TENSOR_CONVERT_IMPL_H
 
+#include "tensor/cpu.h"
 #include "tensor/dtype.h"
 
 #include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endian, so are we");
-
-#if defined(__x86_64__)
-#define CPU_X86 1
-#define TARGET_AVX2 __attribute__((target("avx2,f16c")))
-#define TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
-enum cpu_level { CPU_PLAIN, CPU_AVX2, CPU_AVX512, CPU_LEVELS };
-#else
-#define CPU_X86 0
-enum cpu_level { CPU_PLAIN, CPU_LEVELS };
-#endif
-
-#define INLINE_BODY static inline __attribute__((always_inline))
-
-enum cpu_level cpu_level(void); /* the best one this processor has */
-const char *cpu_level_name(enum cpu_level l);
 
 /* Every descriptor, by the name of its line in dtypes.def. */
 #define DTYPE(ID, id) extern const struct dtype_desc dtype_##id;
@@ -49,10 +34,6 @@ void wide_convert(enum dtype from, const void *src, enum dtype to, void *dst, si
 /* TO_F32_CLONES(f, body): f_plain(), f_avx2(), f_avx512(), all with that body.
  * TO_F32_TABLE(f, elems, bytes): f_levels[] of those three, and f(), the one that chooses. */
 #if CPU_X86
-#define LEVELS_OF(f)                                                                               \
-    {                                                                                              \
-        f##_plain, f##_avx2, f##_avx512                                                            \
-    }
 #define CLONES_OF(f, body, S, D)                                                                   \
     static void f##_plain(const S *src, D *dst, size_t n)                                          \
     {                                                                                              \
@@ -67,10 +48,6 @@ void wide_convert(enum dtype from, const void *src, enum dtype to, void *dst, si
         body(src, dst, n);                                                                         \
     }
 #else
-#define LEVELS_OF(f)                                                                               \
-    {                                                                                              \
-        f##_plain                                                                                  \
-    }
 #define CLONES_OF(f, body, S, D)                                                                   \
     static void f##_plain(const S *src, D *dst, size_t n)                                          \
     {                                                                                              \

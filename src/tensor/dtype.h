@@ -37,7 +37,7 @@ struct dtype_desc {
      * convert.h has the rules in full, and the pairs that do not pass through F32. Any thread. */
     to_f32_fn *to_f32;
     from_f32_fn *from_f32;
-    /* The same conversions one by one per enum cpu_level (convert_impl.h), [CPU_PLAIN] being the
+    /* The same conversions one by one per enum cpu_level (cpu.h), [CPU_PLAIN] being the
      * reference, so that tests can hold them together. NULL: one version for every processor. */
     to_f32_fn *const *to_f32_levels;
     from_f32_fn *const *from_f32_levels;

@@ -11,8 +11,8 @@
  *         bytes: there are no broadcast strides   Every function below keeps both, or fails with
  *         EINVAL (EUNSUPPORTED where only a copy would help) and leaves *out alone.
  * Threads A view is a value; copy it. Any thread.
- * Files   dtype.c lookup, shape.c, view.c; convert.c conversions (convert.h), plain.c and one file
- *         per type. */
+ * Files   dtype.c lookup, shape.c, view.c; cpu.c processor levels (cpu.h); convert.c conversions
+ *         (convert.h), plain.c and one file per type. */
 #ifndef TENSOR_TENSOR_H
 #define TENSOR_TENSOR_H
 

@@ -34,7 +34,7 @@ static berth_status toy_terms(const struct res_adapter *a, const char *key, size
                               struct vec *out, berth_err *err)
 {
     const struct toy *t = (const struct toy *)(const void *)a;
-    uint64_t rows, cols;
+    uint64_t rows = 0, cols = 0;
     assert_true(toy_touches(a, key, n) && merge_matrix(shape, &rows, &cols));
     struct res_term x = {
         .kind = TERM_LOWRANK, .rows = rows, .cols = cols, .rank = 2, .scale = strength * t->size
