@@ -11,7 +11,10 @@
  *   TERM_ADD       W += scale * dense[rows, cols]
  *   TERM_SET       W  = dense (scale does not matter)
  *
- * scale in a term already holds strength and alpha/rank. */
+ * scale in a term already holds strength and alpha/rank.
+ *
+ * Files  patch.c who touches what, and a block derived again; patch_merge.c terms into one tensor,
+ *        tile by tile (patch_impl.h). */
 #ifndef RESIDENCY_PATCH_H
 #define RESIDENCY_PATCH_H
 
