@@ -201,7 +201,7 @@ static int run(struct app *a, int argc, char **argv)
         { .name = "ram-budget",
           .kind = OPT_TEXT,
           .value = "SIZE",
-          .help = "the most host memory to hold; with --devices say cpu=SIZE there",
+          .help = "the most host memory to hold; not beside --devices",
           .to = &ram },
         { .name = "json", .help = "print a JSON array, one object per device", .to = &json },
     };
@@ -240,7 +240,7 @@ static void tables(struct str *out)
 const struct command command_devices = {
     .name = "devices",
     .about = "list devices: memory, budget, what they can do",
-    .usage = "[--devices SPEC [--hypothetical] | --ram-budget SIZE] [--json]",
+    .usage = "[--devices SPEC [--hypothetical] | --ram-budget N] [--json]",
     .more = "SPEC is NAME[@PHYSICAL][=BUDGET],...\n"
             "  NAME      a kind, with a number from 0 to 255 where there may be several: cpu,\n"
             "            cuda:0, xpu:0, npu:0, mlu:0, directml:0, corex:0, mps, or another\n"

@@ -15,7 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
+#define SEQUENCES 2500 /* each takes four to ten times as long */
+#else
 #define SEQUENCES 10000
+#endif
 
 /* True: the sequence runs to its end. Its own process, quiet. */
 static bool passes(const uint8_t *data, size_t n)
