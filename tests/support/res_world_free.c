@@ -204,6 +204,7 @@ static bool end_free(struct world *w, const struct res_free_args *a, const struc
         apply_retire(w, f);
     if (w->failed)
         return false;
+    w->count.frees += !a->dry_run;
     CHECK(w, w->resets - resets == (a->free_memory && !a->dry_run), "%u resets",
           w->resets - resets);
     CHECK(w, res_metrics(w->r).retention_violations == 0, "retention was violated");

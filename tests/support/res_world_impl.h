@@ -141,6 +141,9 @@ struct world {
     struct dev_mem scratch[SCRATCH_MAX];
     struct dev_owner *scratch_owner[SCRATCH_MAX];
     unsigned resets; /* calls of the reset callback, all in all */
+    struct {         /* what the registry's counters should say */
+        uint64_t loads, attaches, frees;
+    } count;
 
     bool fault; /* the running operation was told to fail somewhere */
     bool roomy; /* it cannot be short of memory anywhere */

@@ -185,6 +185,25 @@ static bool adoptable(const struct world *w, const struct naive *n, size_t ident
            !naive_handles(n) && !n->uses;
 }
 
+/* The model whose blocks an adoption that failed has moved half way; NOBODY: none. Of several a keep
+ * one: the others are auto, and may have been demoted to make room for it. */
+static size_t half_adopted(const struct world *w, size_t identity)
+{
+    size_t found = NOBODY;
+    for (size_t i = 0; i < MODELS_MAX; i++) {
+        const struct naive *n = &w->model[i];
+        struct res_block_at at;
+        berth_err err = { 0 };
+        bool moved = false;
+        for (size_t b = 0; adoptable(w, n, identity) && b < n->blocks; b++)
+            moved = moved || (res_model_by_id(w->r, n->id) && !res_block_at(n->m, b, &at, &err) &&
+                              at.device != n->at[b].device);
+        if (moved && (found == NOBODY || n->retention == RES_KEEP))
+            found = i;
+    }
+    return found;
+}
+
 static void naive_retention(struct naive *n, enum res_retention x)
 {
     if (x == RES_KEEP)
@@ -267,10 +286,7 @@ bool op_open(struct world *w)
         CHECK(w, known == NOBODY || w->fault, "could not attach: %s", err.msg);
         if (!error_ok(w, &err, s, codes, may ? 3 : 2))
             return false;
-        for (size_t i = 0; may && i < MODELS_MAX; i++) /* blocks may have moved half way */
-            if (adoptable(w, &w->model[i], identity) && !naive_compare(w, i, may))
-                return false;
-        return naive_compare(w, NOBODY, may);
+        return naive_compare(w, may ? half_adopted(w, identity) : NOBODY, may);
     }
     CHECK(w, m, "no model came out");
     size_t got = find_id(w, res_info(m).id);
@@ -292,6 +308,7 @@ bool op_open(struct world *w)
     CHECK(w, attached == (n->state == RES_RESIDENT), "attached %d, it was %s", attached,
           res_state_name(n->state));
     n->attached += n->state == RES_RESIDENT;
+    w->count.attaches += n->state == RES_RESIDENT;
     *(cached ? &n->cached : &n->held) += 1;
     n->eject_others = others;
     if (got == slot || retention != RES_AUTO)
@@ -342,19 +359,20 @@ static void on_progress(void *user, uint64_t done, uint64_t total)
         atomic_store(&p->cancel, true);
 }
 
-/* Bytes of blocks whose merged patches are not those of the set. */
-static uint64_t stale_bytes(const struct naive *n)
+/* Bytes of blocks whose merged patches are not those of the set. unsure: and of those that may have
+ * others after a load that failed. */
+static uint64_t stale_bytes(const struct naive *n, bool unsure)
 {
     const struct blocks *b = res_blocks(n->m);
     uint64_t sum = 0;
-    for (size_t i = 0; i < n->blocks; i++)
-        for (size_t k = 0; k < b->at[i].n; k++) {
+    for (size_t i = 0; i < n->blocks; i++) {
+        bool stale = unsure && n->unsure[i];
+        for (size_t k = 0; k < b->at[i].n && !stale; k++) {
             const struct weights_entry *e = b->tensor[b->at[i].first + k].entry;
-            if (n->unsure[i] || !patches_same(&n->applied[i], &n->patches, e->name, e->name_len)) {
-                sum += b->at[i].bytes;
-                break;
-            }
+            stale = !patches_same(&n->applied[i], &n->patches, e->name, e->name_len);
         }
+        sum += stale ? b->at[i].bytes : 0;
+    }
     return sum;
 }
 
@@ -378,6 +396,22 @@ static bool loaded(struct world *w, struct naive *n, const struct res_load_resul
     return true;
 }
 
+/* eject_others: the rest has left the compute device. An auto model that was sent away may have been
+ * sent back when the place it had found was short. */
+static bool alone_on_compute(struct world *w, size_t target)
+{
+    size_t d = w->model[target].plan.compute;
+    for (size_t i = 0; i < MODELS_MAX; i++) {
+        const struct naive *n = &w->model[i];
+        if (i == target || !n->exists || n->retention == RES_KEEP || n->uses)
+            continue;
+        const struct res_model *m = res_model_by_id(w->r, n->id);
+        CHECK(w, !m || !res_bytes_on(m, d) || (n->retention == RES_AUTO && res_info(m).demoted),
+              "%s#%" PRIu64 " is still on the compute device", identities[n->identity].name, n->id);
+    }
+    return true;
+}
+
 bool op_load(struct world *w)
 {
     static const berth_status codes[] = { BERTH_ENODEVMEM, BERTH_EBUSY };
@@ -392,7 +426,7 @@ bool op_load(struct world *w)
     };
     struct res_load_result got = { 0 };
     struct res_model_info before = res_info(n->m);
-    uint64_t stale = was ? stale_bytes(n) : n->bytes;
+    uint64_t stale = was ? stale_bytes(n, true) : n->bytes;
     berth_err err = { 0 };
     atomic_init(&p.cancel, p.cancel_at == 6);
     w->clock.mono += 1000;
@@ -423,9 +457,12 @@ bool op_load(struct world *w)
         return naive_compare(w, i, may);
     }
     CHECK(w, !old_file || was, "loaded from a file that had changed");
-    CHECK(w, !n->uses || !stale, "patched a model in use");
+    CHECK(w, !n->uses || !stale_bytes(n, false), "patched a model in use");
     CHECK(w, p.calls == 0 || p.done == p.total, "progress ended at %" PRIu64 " of %" PRIu64, p.done,
           p.total);
+    w->count.loads += !was;
+    if (!was && n->eject_others && !alone_on_compute(w, i))
+        return false;
     if (!was)
         n->eject_others = false;
     return loaded(w, n, &got, stale, before.demoted, was) && naive_compare(w, i, may);
