@@ -18,11 +18,14 @@ static berth_status load(berth_ctx *ctx, const char *path, berth_retention reten
 {
     berth_model_config cfg = { .path = path, .retention = retention };
     berth_load_result got;
-    if (berth_model_open(ctx, &cfg, out, err) || berth_model_load(*out, NULL, &got, err))
-        return err->code;
     berth_model_info info;
-    if (berth_model_get_info(*out, &info, err))
-        return err->code;
+    berth_status s = berth_model_open(ctx, &cfg, out, err);
+    if (!s)
+        s = berth_model_load(*out, NULL, &got, err);
+    if (!s)
+        s = berth_model_get_info(*out, &info, err);
+    if (s)
+        return s;
     printf("%-5s %-20s %11llu bytes resident, %llu read, %llu moved\n", info.retention, info.name,
            (unsigned long long)info.resident, (unsigned long long)got.read,
            (unsigned long long)got.moved);
@@ -35,25 +38,28 @@ static berth_status tour(berth_ctx *ctx, const char *kept_path, const char *ejec
     berth_model *kept = NULL, *ejected = NULL, *again = NULL;
     berth_receipt *receipt = NULL;
     berth_free_config both = { .unload_models = 1, .free_memory = 1, .reason = "embed" };
-    if (load(ctx, kept_path, BERTH_KEEP, &kept, err) ||
-        load(ctx, ejected_path, BERTH_EJECT, &ejected, err))
+    berth_status s = load(ctx, kept_path, BERTH_KEEP, &kept, err);
+    if (!s)
+        s = load(ctx, ejected_path, BERTH_EJECT, &ejected, err);
+    if (s)
         goto out;
 
     /* Nobody holds the kept model any more; its anchor does. */
     berth_model_close(kept);
     kept = NULL;
-    if (berth_free(ctx, &both, &receipt, err))
+    s = berth_free(ctx, &both, &receipt, err);
+    if (s)
         goto out;
     fputs(berth_receipt_text(receipt), stdout);
 
     /* Found again by its file and plan: 0 bytes read, 0 bytes moved. */
-    load(ctx, kept_path, BERTH_KEEP, &again, err);
+    s = load(ctx, kept_path, BERTH_KEEP, &again, err);
 out:
     berth_receipt_free(receipt);
     berth_model_close(again);
     berth_model_close(ejected);
     berth_model_close(kept);
-    return err->code;
+    return s; /* not err->code: an err is meaningful only after a failure */
 }
 
 int main(int argc, char **argv)

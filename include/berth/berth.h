@@ -145,7 +145,7 @@ typedef struct berth_device_info {
     uint64_t in_use;                      /* handed out, rounded up to the alignment */
     uint64_t idle;                        /* cached by the pool, ready for reuse */
     uint64_t peak;                        /* highest in_use so far */
-    uint64_t pinned;                      /* host memory pinned on its account */
+    uint64_t pinned; /* host memory for copies on its account; counts against the budget, too */
 } berth_device_info;
 
 BERTH_API size_t berth_ctx_device_count(const berth_ctx *ctx);
@@ -234,19 +234,24 @@ typedef struct berth_load_config {                                         /* { 
 } berth_load_config;
 typedef struct berth_load_result {
     uint64_t read, moved; /* bytes from the file; bytes copied between memories */
+    uint64_t demoted;     /* blocks that are resident but not where the plan wants them: no room */
     int was_resident;
 } berth_load_result;
-/* Brings every block to its device, adapters merged. A resident model: 0 read, 0 moved. cfg and
- * result may be NULL. A failure leaves the model as it was and names block, device and bytes. */
+/* Brings every block to its device, adapters merged. A resident model: 0 read, 0 moved, but blocks
+ * that had to leave for others come home as far as there is room now. cfg and result may be NULL. A
+ * failure leaves the model as it was and names block, device and bytes. */
 BERTH_API berth_status berth_model_load(berth_model *m, const berth_load_config *cfg,
                                         berth_load_result *result, berth_err *err);
-/* A load through m that runs, or the next one, ends with BERTH_ECANCELED. */
+/* A load through m that runs ends with BERTH_ECANCELED; without one nothing happens. Any thread,
+ * callbacks too. */
 BERTH_API void berth_model_cancel(berth_model *m);
 
 BERTH_API berth_status berth_model_eject(berth_model *m, berth_err *err);
 BERTH_API berth_status berth_model_set_retention(berth_model *m, berth_retention retention,
                                                  berth_err *err);
-/* Moves only the blocks whose device changes. alloc, compute: as in berth_model_config. */
+/* Moves only the blocks whose device changes. alloc, compute: as in berth_model_config. From here on
+ * the model is found by the new plan. After a failure the old plan stands; blocks that moved already
+ * count as demoted, and the next load brings them home. BERTH_EBUSY: another model has that plan. */
 BERTH_API berth_status berth_model_replan(berth_model *m, const char *alloc, const char *compute,
                                           berth_layout layout, berth_load_result *result,
                                           berth_err *err);
@@ -254,7 +259,8 @@ BERTH_API berth_status berth_model_replan(berth_model *m, const char *alloc, con
 #define BERTH_MODEL_NAME_MAX 128
 #define BERTH_MODEL_ANCHORS_MAX 160
 typedef struct berth_model_info {
-    uint64_t id; /* never used twice in a context */
+    uint64_t id;  /* never used twice in a context */
+    uint64_t key; /* of file and plan; snapshots name a model by its first eight hex digits */
     char name[BERTH_MODEL_NAME_MAX];
     char state[16];     /* "registered", "loading", "resident", "ejected" */
     char retention[16]; /* "auto", "keep", "eject" */
@@ -290,11 +296,18 @@ typedef struct berth_adapter berth_adapter;
 /* For models of m's architecture. Keys that match nothing are warned about in the log. */
 BERTH_API berth_status berth_adapter_open(berth_model *m, const char *path, berth_adapter **out,
                                           berth_err *err);
+typedef struct berth_adapter_info {
+    uint64_t targets; /* weights of the model it changes */
+    uint64_t tensors; /* in its file */
+    uint64_t unknown; /* of these, match nothing: for another part or another model */
+} berth_adapter_info;
+BERTH_API void berth_adapter_get_info(const berth_adapter *a, berth_adapter_info *out);
 BERTH_API void berth_adapter_close(berth_adapter *a); /* NULL is fine; models keep what they use */
 typedef struct berth_adapter_use {
     berth_adapter *adapter;
     float strength;
 } berth_adapter_use;
+/* use may be NULL when count is 0: none. BERTH_EINVAL: a strength that is no finite number. */
 BERTH_API berth_status berth_model_set_adapters(berth_model *m, const berth_adapter_use *use,
                                                 size_t count, berth_err *err);
 

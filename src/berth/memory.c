@@ -36,6 +36,8 @@ static berth_status parse_tiers(const char *text, unsigned *out, berth_err *err)
 berth_status berth_free(berth_ctx *ctx, const berth_free_config *cfg, berth_receipt **receipt,
                         berth_err *err)
 {
+    if (!cfg)
+        return err_set(err, BERTH_EINVAL, "a free without saying of what");
     struct res_free_args args = { .unload_models = cfg->unload_models,
                                   .free_memory = cfg->free_memory,
                                   .force = cfg->force,

@@ -4,6 +4,8 @@
 #include "model/arch.h"
 #include "model/lora_names.h"
 
+#include <math.h>
+
 _Static_assert((int)BERTH_AUTO == (int)RES_AUTO && (int)BERTH_KEEP == (int)RES_KEEP &&
                    (int)BERTH_EJECT == (int)RES_EJECT,
                "retention");
@@ -67,11 +69,13 @@ void berth_model_close(berth_model *m)
     free(m);
 }
 
-static void give_result(const struct res_load_result *from, berth_load_result *to)
+static void give_result(const struct res_load_result *from, const struct res_model_info *info,
+                        berth_load_result *to)
 {
     if (to)
         *to = (berth_load_result) { .read = from->read,
                                     .moved = from->moved,
+                                    .demoted = info->demoted,
                                     .was_resident = from->was_resident };
 }
 
@@ -80,6 +84,8 @@ berth_status berth_model_load(berth_model *m, const berth_load_config *cfg,
 {
     struct res_load_result got = { 0 };
     struct res_load_args args = { .cancel = &m->cancel };
+    struct res_model_info info = { 0 };
+    atomic_store(&m->cancel, false); /* one that came too late for the last load is not for this */
     if (cfg) {
         args.progress = cfg->progress;
         args.progress_user = cfg->progress_user;
@@ -90,10 +96,9 @@ berth_status berth_model_load(berth_model *m, const berth_load_config *cfg,
     if (ctx_lock(m->ctx, err))
         return err->code;
     berth_status s = res_load(m->model, &args, &got, err);
+    info = res_info(m->model);
     ctx_unlock(m->ctx);
-    if (s == BERTH_ECANCELED)
-        atomic_store(&m->cancel, false); /* one cancel ends one load */
-    give_result(&got, result);
+    give_result(&got, &info, result);
     return s;
 }
 
@@ -131,8 +136,9 @@ berth_status berth_model_replan(berth_model *m, const char *alloc, const char *c
     if (check_choices(BERTH_AUTO, (int)layout, err) || ctx_lock(m->ctx, err))
         return err->code;
     berth_status s = res_replan(m->model, &args, &got, err);
+    struct res_model_info info = res_info(m->model);
     ctx_unlock(m->ctx);
-    give_result(&got, result);
+    give_result(&got, &info, result);
     return s;
 }
 
@@ -150,6 +156,7 @@ void ctx_model_info(struct res_model *m, berth_model_info *out)
 {
     struct res_model_info i = res_info(m);
     *out = (berth_model_info) { .id = i.id,
+                                .key = i.key,
                                 .handles = i.handles,
                                 .blocks = i.blocks,
                                 .demoted = i.demoted,
@@ -275,6 +282,13 @@ berth_status berth_adapter_open(berth_model *m, const char *path, berth_adapter 
     return BERTH_OK;
 }
 
+void berth_adapter_get_info(const berth_adapter *a, berth_adapter_info *out)
+{
+    struct lora_info i = lora_info(a->adapter);
+    *out =
+        (berth_adapter_info) { .targets = i.targets, .tensors = i.tensors, .unknown = i.unknown };
+}
+
 void berth_adapter_close(berth_adapter *a)
 {
     if (!a)
@@ -286,15 +300,23 @@ void berth_adapter_close(berth_adapter *a)
 berth_status berth_model_set_adapters(berth_model *m, const berth_adapter_use *use, size_t count,
                                       berth_err *err)
 {
+    for (size_t i = 0; i < count; i++) {
+        if (!use[i].adapter)
+            return err_set(err, BERTH_EINVAL, "adapter %zu of %zu is NULL", i, count);
+        if (!isfinite(use[i].strength))
+            return err_set(err, BERTH_EINVAL, "adapter '%s': strength %f is no number",
+                           use[i].adapter->adapter->name, (double)use[i].strength);
+    }
     struct res_patch *patch = calloc(count ? count : 1, sizeof *patch);
     if (!patch)
         return err_set(err, BERTH_ENOMEM, "a list of %zu adapters", count);
     for (size_t i = 0; i < count; i++)
         patch[i] = (struct res_patch) { use[i].adapter->adapter, use[i].strength };
-    if (!ctx_lock(m->ctx, err)) {
-        res_set_patches(m->model, patch, count, err);
+    berth_status s = ctx_lock(m->ctx, err);
+    if (!s) {
+        s = res_set_patches(m->model, patch, count, err);
         ctx_unlock(m->ctx);
     }
     free(patch);
-    return err->code;
+    return s;
 }

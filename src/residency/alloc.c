@@ -1,6 +1,7 @@
 /* alloc: reading allocation strings. */
 #include "residency/alloc_impl.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -496,4 +497,33 @@ berth_status alloc_compose(const char *device, const char *gib, const char *dono
     else if (*expert)
         str_addf(out, "%s#%s", expert, device);
     return out->bad ? err_set(err, BERTH_ENOMEM, "composing an allocation string") : BERTH_OK;
+}
+
+static void add_num(struct str *out, struct alloc_num n)
+{
+    while (n.scale && n.digits % 10 == 0) {
+        n.digits /= 10;
+        n.scale--;
+    }
+    str_addf(out, "%" PRIu64 "e-%u", n.digits, n.scale);
+}
+
+void alloc_canonical(const struct alloc *a, struct str *out)
+{
+    for (size_t i = 0; i < a->n; i++) {
+        const struct alloc_entry *e = &a->entry[i];
+        str_addf(out, "%s%s,", i ? ";" : "", e->device);
+        if (e->rest && !e->bytes)
+            str_addc(out, '*');
+        else if (a->mode == ALLOC_BYTES)
+            str_addf(out, "%" PRIu64 "b%s", e->bytes, e->rest ? "*" : "");
+        else
+            add_num(out, e->num);
+        if (a->mode == ALLOC_RATIO && !e->rest)
+            str_addc(out, '%');
+    }
+    if (a->mode == ALLOC_VIRTUAL)
+        str_addf(out, "#%" PRIu64, a->virtual_bytes);
+    for (size_t i = 0; i < a->donors; i++)
+        str_addf(out, "%c%s", i ? ',' : ';', a->donor[i]);
 }

@@ -71,6 +71,10 @@ struct alloc { /* a value; nothing to release */
 /* No allocation. BERTH_EINVAL with the message above; BERTH_ELIMIT: too long or too many entries. */
 berth_status alloc_parse(const char *text, size_t n, struct alloc *out, berth_err *err);
 
+/* One spelling for every text that means the same amounts in the same order: "cuda:0,31457280b;cpu,*"
+ * for "CUDA:0, 30mb ; cpu,*". Without the compute device, which may come from elsewhere. */
+void alloc_canonical(const struct alloc *a, struct str *out);
+
 /* The string a DisTorch2 loader composes (residency.md 1.1): device;gigabytes;donors and an expert
  * text. gib is the text of the number ("4.0"); NULL, "" or zero: none. use_other_vram style donors
  * are the caller's to spell out with alloc_legacy_donors(). Empty result: plain loading. */

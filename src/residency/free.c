@@ -60,6 +60,17 @@ static bool model_is(const struct res_model *m, const char *text)
            (str_parse_u64(text, strlen(text), &id) && id == m->id);
 }
 
+static berth_status no_such_model(const struct residency *r, const char *text, berth_err *err)
+{
+    struct str names = { 0 };
+    for (const struct res_model *m = r->first; m; m = m->next)
+        str_addf(&names, "%s%s", names.n ? ", " : "", m->owner);
+    err_set(err, BERTH_ENOTFOUND, "free: no model is called '%.100s'; there are: %.300s", text,
+            names.n && !names.bad ? names.p : "none");
+    str_release(&names);
+    return err->code;
+}
+
 static berth_status check_selectors(struct flow *f, berth_err *err)
 {
     const struct res_free_args *a = f->args;
@@ -68,17 +79,14 @@ static berth_status check_selectors(struct flow *f, berth_err *err)
         while (m && !model_is(m, a->models[i]))
             m = m->next;
         if (!m)
-            return err_set(err, BERTH_EINVAL, "free: no model is called '%.100s', of %zu there are",
-                           a->models[i], f->r->models);
+            return no_such_model(f->r, a->models[i], err);
     }
     for (size_t i = 0; i < f->r->n_devices; i++)
         f->device[i] = a->devices_n == 0;
     for (size_t i = 0; i < a->devices_n; i++) {
         size_t at;
-        if (devset_find(f->r->devices, a->devices[i], strlen(a->devices[i]), &at, err)) {
-            err->code = BERTH_EINVAL;
+        if (devset_find(f->r->devices, a->devices[i], strlen(a->devices[i]), &at, err))
             return err_add(err, "free");
-        }
         f->device[at] = true;
     }
     return BERTH_OK;
@@ -360,18 +368,15 @@ static void step_trim(struct flow *f)
 {
     struct residency *r = f->r;
     bool host = r->host < r->n_devices ? f->device[r->host] : f->args->devices_n == 0;
-    for (size_t i = 0, at = 0; i < r->n_devices; i++) {
+    for (size_t i = 0; i < r->n_devices; i++) {
         struct device *d = devset_at(r->devices, i);
         berth_err err = { 0 };
         if (!f->device[i])
             continue;
         if (f->args->wait ? dev_drain(d, NULL, &err) : dev_poll(d, NULL, &err))
             log_warn(r->log, "res.free.poll", "dev=%s retired memory stays: %s", d->name, err.msg);
-        if (f->tiers & RES_TIER_IDLE) {
-            struct dev_trimmed t = dev_trim(d);
-            f->x->device[at].released = t.released + t.discarded;
-        }
-        at++;
+        if (f->tiers & RES_TIER_IDLE)
+            dev_trim(d);
     }
     if (host && f->tiers & RES_TIER_IDLE)
         malloc_trim(0); /* what the process itself no longer uses; all arenas */
@@ -401,11 +406,24 @@ static berth_status open_devices(struct flow *f, berth_err *err)
     return BERTH_OK;
 }
 
+/* What a device no longer holds went back to its driver or the OS, pinned memory too. */
+static void count_released(struct res_receipt_device *d)
+{
+    uint64_t before = 0, after = 0;
+    for (int k = 0; k < DEV_KIND_COUNT; k++) {
+        before += d->before[k];
+        after += d->after[k];
+    }
+    d->released = before > after ? before - after : 0;
+}
+
 static void close_devices(struct flow *f)
 {
     for (size_t i = 0, at = 0; i < f->r->n_devices; i++)
-        if (f->device[i])
-            dev_by_kind(devset_at(f->r->devices, i), f->x->device[at++].after);
+        if (f->device[i]) {
+            dev_by_kind(devset_at(f->r->devices, i), f->x->device[at].after);
+            count_released(&f->x->device[at++]);
+        }
 }
 
 static berth_status prepare(struct flow *f, berth_err *err)
@@ -468,10 +486,9 @@ static berth_status foretell(struct flow *f, berth_err *err)
             line->after[DEV_PINNED] -= pinned; /* goes straight back to the system */
             line->after[DEV_POOL_IDLE] += weights;
         }
-        if (f->tiers & RES_TIER_IDLE) {
-            line->released = line->after[DEV_POOL_IDLE];
+        if (f->tiers & RES_TIER_IDLE)
             line->after[DEV_POOL_IDLE] = 0;
-        }
+        count_released(line);
     }
     x->rss_after = x->rss_before;
     return BERTH_OK;

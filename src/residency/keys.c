@@ -17,9 +17,10 @@ static void add_text(struct str *s, const char *name, const char *text)
     str_addf(s, "|%s=%zu:%s", name, strlen(text), text);
 }
 
-/* The device that computes, as far as the texts say: one spelling for one device. */
+/* The device that computes, as far as the texts say: one spelling for one device. text (may be
+ * NULL): gets the one spelling of the allocation string. */
 static berth_status compute_of(const struct residency *r, const struct plan_args *plan,
-                               const char **out, berth_err *err)
+                               const char **out, struct str *text, berth_err *err)
 {
     struct alloc *a = plan->alloc && *plan->alloc ? malloc(sizeof *a) : NULL;
     const char *name = plan->compute && *plan->compute ? plan->compute : NULL;
@@ -31,6 +32,8 @@ static berth_status compute_of(const struct residency *r, const struct plan_args
         s = alloc_parse(plan->alloc, strlen(plan->alloc), a, err);
         if (!s && a->compute[0])
             name = a->compute;
+        if (!s && text)
+            alloc_canonical(a, text);
     }
     if (!s && name)
         s = devset_find(r->devices, name, strlen(name), &i, err);
@@ -46,10 +49,12 @@ berth_status res_key_make(const struct residency *r, const struct weights *w, co
 {
     bool is_auto = !plan->alloc || !*plan->alloc;
     const char *compute;
-    struct str s = { 0 };
+    struct str s = { 0 }, alloc = { 0 };
     *out = (struct res_key) { 0 };
-    if (compute_of(r, plan, &compute, err))
+    if (compute_of(r, plan, &compute, &alloc, err)) {
+        str_release(&alloc);
         return err->code;
+    }
     for (size_t i = 0; i < weights_shards(w); i++) {
         struct file_id id = file_map_id(weights_shard(w, i));
         str_addf(&s, "%s%" PRIu64 ".%" PRIu64 ".%" PRIu64 ".%" PRIu64, i ? "," : "file=", id.dev,
@@ -59,10 +64,12 @@ berth_status res_key_make(const struct residency *r, const struct weights *w, co
     add_text(&s, "options", options);
     out->base_len = s.n;
     add_text(&s, "compute", compute);
-    add_text(&s, "alloc", plan->alloc);
+    add_text(&s, "alloc", str_c(&alloc));
     str_addf(&s, "|layout=%s", plan_layout_name(plan->layout));
     if (is_auto) /* a string says itself what stays free */
         str_addf(&s, "|reserve=%" PRIu64, plan->reserve);
+    s.bad |= alloc.bad;
+    str_release(&alloc);
     out->text = str_take(&s);
     if (!out->text) {
         str_release(&s);
@@ -98,11 +105,50 @@ static bool wants_speeds(const struct residency *r, const struct blocks *b, size
     uint64_t budget = res_device(r, compute)->budget, reserve = reserve_of(r, args);
     if ((args->alloc && *args->alloc) || r->n_devices < 3)
         return false;
-    if (compute == r->host)
-        reserve = 0;
-    else if (reserve == UINT64_MAX)
-        reserve = PLAN_RESERVE_DEFAULT;
+    if (reserve == UINT64_MAX)
+        reserve = plan_reserve_default(budget, compute == r->host);
     return reserve >= budget || b->bytes > budget - reserve;
+}
+
+/* Memory of device d that no load may push out: of keep models and models in use, but the one that
+ * these blocks are of. */
+static uint64_t settled_on(const struct residency *r, size_t d, const struct blocks *but)
+{
+    uint64_t sum = 0;
+    for (const struct res_model *m = r->first; m; m = m->next) {
+        if (&m->blocks == but || (m->retention != RES_KEEP && !m->uses) || !m->bytes_on[d])
+            continue;
+        for (size_t i = 0; i < m->blocks.n; i++)
+            if (m->block[i].device == d)
+                sum += m->block[i].host.ptr
+                           ? m->block[i].host.held
+                           : (m->block[i].span + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
+    }
+    return sum;
+}
+
+/* A string is what somebody wants, whoever is there. An automatic plan goes around those who cannot
+ * be pushed out; where that leaves too little it is made as if they were not there, because the load
+ * may be allowed to push them out, or they are gone by then. */
+static berth_status plan_around_others(const struct residency *r, const struct blocks *b,
+                                       const struct plan_devices *devices,
+                                       const struct plan_args *args, struct plan *out,
+                                       berth_err *err)
+{
+    struct plan_devices *left = args->alloc && *args->alloc ? NULL : malloc(sizeof *left);
+    bool settled = false;
+    if (left)
+        *left = *devices;
+    for (size_t d = 0; left && d < devices->n; d++) {
+        uint64_t taken = settled_on(r, d, b), *budget = &left->at[d].budget;
+        *budget -= taken < *budget ? taken : *budget;
+        settled |= taken > 0;
+    }
+    berth_status s = BERTH_ELIMIT;
+    if (settled)
+        s = plan_from_args(b, left, args, out, err);
+    free(left);
+    return s == BERTH_ELIMIT ? plan_from_args(b, devices, args, out, err) : s;
 }
 
 berth_status res_make_plan(struct residency *r, const struct blocks *b,
@@ -114,14 +160,14 @@ berth_status res_make_plan(struct residency *r, const struct blocks *b,
     struct plan_devices *devices = malloc(sizeof *devices);
     if (!devices)
         return err_set(err, BERTH_ENOMEM, "the devices of a plan");
-    berth_status s = compute_of(r, args, &a.compute, err);
+    berth_status s = compute_of(r, args, &a.compute, NULL, err);
     if (!s)
         s = devset_find(r->devices, a.compute, strlen(a.compute), &i, err);
     a.reserve = reserve_of(r, args);
     if (!s)
         s = res_plan_devices(r, a.compute, wants_speeds(r, b, i, args), devices, err);
     if (!s)
-        s = plan_from_args(b, devices, &a, out, err);
+        s = plan_around_others(r, b, devices, &a, out, err);
     free(devices);
     return s;
 }

@@ -69,23 +69,38 @@ static void add_up(const struct blocks *b, struct plan *p)
         struct plan_share *s = &p->share[p->device[i]];
         uint64_t bytes = b->at[i].bytes;
         s->bytes += bytes;
+        s->held += plan_held(&b->at[i]);
         s->blocks++;
         s->by_class[p->why[i]] += bytes;
         s->blocks_by_class[p->why[i]]++;
     }
 }
 
+/* " (12.4 MiB of it ...)": what no quota speaks of. */
+static const char *beyond_quota(const struct plan *p, size_t device, char buf[120])
+{
+    const struct plan_share *s = &p->share[device];
+    uint64_t stays = s->by_class[PLAN_TINY] + s->by_class[PLAN_EMBEDDING];
+    char bytes[STR_BYTES_MAX];
+    buf[0] = '\0';
+    if (stays)
+        snprintf(buf, 120, "; %s of it are small blocks and embeddings, which stay with compute",
+                 str_bytes(stays, bytes));
+    return buf;
+}
+
 static berth_status check_budgets(const struct plan *p, berth_err *err)
 {
-    char want[STR_BYTES_MAX], has[STR_BYTES_MAX];
+    char want[STR_BYTES_MAX], has[STR_BYTES_MAX], stays[120];
     for (size_t i = 0; i < p->devices.n; i++) {
         const struct plan_device *d = &p->devices.at[i];
-        if (p->share[i].bytes > d->budget)
+        if (p->share[i].held > d->budget)
             return err_set(err, BERTH_ELIMIT,
                            "%s would hold %s (%" PRIu64 " bytes in %zu blocks), its budget is %s "
-                           "(%" PRIu64 " bytes)",
-                           d->name, str_bytes(p->share[i].bytes, want), p->share[i].bytes,
-                           p->share[i].blocks, str_bytes(d->budget, has), d->budget);
+                           "(%" PRIu64 " bytes)%s",
+                           d->name, str_bytes(p->share[i].held, want), p->share[i].held,
+                           p->share[i].blocks, str_bytes(d->budget, has), d->budget,
+                           beyond_quota(p, i, stays));
     }
     return BERTH_OK;
 }

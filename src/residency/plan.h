@@ -15,7 +15,7 @@
  *                  no "*" among them that holds up to the last blocks, where what is left of each
  *                  quota may be too small for any block
  * Orphans  a block that fits no remaining quota goes to quotas.orphans, without a limit
- * Overflow a device that would hold more than its budget is an error with both numbers
+ * Overflow a device that would hold more than its budget, alignment included, is an error with both numbers
  *          (BERTH_ELIMIT), before anything is loaded
  * Invariants (1) every block has one device   (2) bytes of the devices add up to all bytes
  *          (3) a device that does not take orphans and does not compute holds at most its quota
@@ -33,8 +33,10 @@ const char *plan_layout_name(enum plan_layout l);
 WARN_UNUSED bool plan_layout_parse(const char *s, size_t n, enum plan_layout *out);
 
 /* Kept free on a compute device for activations when nobody says otherwise: 0.8 GiB + 400 MiB, as
- * ComfyUI (residency.md 4.1). Nothing is kept free on the host. */
+ * ComfyUI, but at most a quarter of the device: a small card is for weights too. Nothing is kept
+ * free on the host. */
 #define PLAN_RESERVE_DEFAULT UINT64_C(1278423859)
+uint64_t plan_reserve_default(uint64_t budget, bool host);
 
 enum plan_class {
     PLAN_QUOTA,
@@ -45,6 +47,8 @@ enum plan_class {
 
 struct plan_share { /* one device's part */
     uint64_t bytes;
+    uint64_t
+        held; /* the same as memory: tensors and blocks aligned; what budgets are held against */
     size_t blocks;
     uint64_t by_class[4]; /* bytes */
     size_t blocks_by_class[4];

@@ -10,11 +10,26 @@ struct autoplan {
     const struct blocks *b;
     const struct plan_devices *d;
     struct quotas *out;
+    uint64_t reserve;
     size_t donor[ALLOC_ENTRIES_MAX], donors; /* nearest first */
     uint64_t stuck;   /* bytes that are on compute whatever it has: tiny blocks and embeddings */
     uint64_t tiny;    /* of them, outside of any quota */
     uint64_t largest; /* block to place */
+    uint64_t padding; /* of all blocks: kept off every device's room, wherever they end */
 };
+
+uint64_t plan_reserve_default(uint64_t budget, bool host)
+{
+    if (host)
+        return 0;
+    return budget / 4 < PLAN_RESERVE_DEFAULT ? budget / 4 : PLAN_RESERVE_DEFAULT;
+}
+
+static uint64_t room_on(const struct autoplan *p, size_t device)
+{
+    uint64_t budget = p->d->at[device].budget;
+    return budget > p->padding ? budget - p->padding : 0;
+}
 
 static void measure(struct autoplan *p)
 {
@@ -23,6 +38,7 @@ static void measure(struct autoplan *p)
         bool tiny = !k->embedding && plan_tiny(k->bytes, p->b->bytes);
         p->tiny += tiny ? k->bytes : 0;
         p->stuck += tiny || k->embedding ? k->bytes : 0;
+        p->padding += plan_held(k) - k->bytes;
         if (!tiny && !k->embedding && k->bytes > p->largest)
             p->largest = k->bytes;
     }
@@ -60,7 +76,7 @@ static int compare(const struct plan_devices *d, size_t compute, size_t a, size_
 static void rank_donors(struct autoplan *p)
 {
     for (size_t i = 0; i < p->d->n; i++) {
-        if (i == p->out->compute || !p->d->at[i].budget)
+        if (i == p->out->compute || !room_on(p, i))
             continue;
         size_t k = p->donors++;
         for (; k && compare(p->d, p->out->compute, p->donor[k - 1], i) > 0; k--)
@@ -84,7 +100,7 @@ static void choose_orphans(struct autoplan *p, size_t last)
     p->out->orphans = p->donor[last];
     for (size_t i = last; i < p->donors; i++) {
         uint64_t used = i == last ? p->out->at[p->out->n - 1].bytes : 0;
-        uint64_t room = p->d->at[p->donor[i]].budget;
+        uint64_t room = room_on(p, p->donor[i]);
         room -= used < room ? used : room;
         if (room > most) {
             most = room;
@@ -95,13 +111,14 @@ static void choose_orphans(struct autoplan *p, size_t last)
     }
 }
 
-static berth_status too_big(const struct autoplan *p, uint64_t compute, uint64_t donors,
-                            berth_err *err)
+static berth_status too_big(const struct autoplan *p, uint64_t donors, berth_err *err)
 {
+    const struct plan_device *c = &p->d->at[p->out->compute];
     return err_set(err, BERTH_ELIMIT,
-                   "auto plan: the model has %" PRIu64 " bytes; %s takes %" PRIu64
-                   " (its reserve kept free) and the other devices %" PRIu64,
-                   p->b->bytes, p->d->at[p->out->compute].name, compute, donors);
+                   "auto plan: the model has %" PRIu64 " bytes; %s has %" PRIu64
+                   ", of which %" PRIu64
+                   " are kept free for activations, and the other devices %" PRIu64,
+                   p->b->bytes, c->name, c->budget, p->reserve, donors);
 }
 
 /* `left` bytes of quota to the donors in order; what is tiny needs no room there. */
@@ -111,21 +128,21 @@ static berth_status share_out(struct autoplan *p, uint64_t quota, berth_err *err
     uint64_t held = p->stuck > quota + p->tiny ? p->stuck : quota + p->tiny;
     uint64_t need = p->b->bytes - held; /* bytes that donors really get */
     for (size_t i = 0; i < p->donors; i++)
-        if (__builtin_add_overflow(room, p->d->at[p->donor[i]].budget, &room))
+        if (__builtin_add_overflow(room, room_on(p, p->donor[i]), &room))
             room = UINT64_MAX;
     if (!p->donors || need > room)
-        return too_big(p, held, room, err);
+        return too_big(p, room, err);
     size_t i = 0;
-    for (; i + 1 < p->donors && left > p->d->at[p->donor[i]].budget; i++) {
-        give(p, p->donor[i], p->d->at[p->donor[i]].budget);
-        left -= p->d->at[p->donor[i]].budget;
+    for (; i + 1 < p->donors && left > room_on(p, p->donor[i]); i++) {
+        give(p, p->donor[i], room_on(p, p->donor[i]));
+        left -= room_on(p, p->donor[i]);
     }
     give(p, p->donor[i], left); /* tiny bytes may be beyond its budget: they are never put there */
     choose_orphans(p, i);
     return BERTH_OK;
 }
 
-static void explain(struct autoplan *p, uint64_t capacity, uint64_t reserve)
+static void explain(struct autoplan *p, uint64_t capacity)
 {
     struct quotas *q = p->out;
     const struct plan_device *c = &p->d->at[q->compute];
@@ -133,7 +150,7 @@ static void explain(struct autoplan *p, uint64_t capacity, uint64_t reserve)
     bool all = q->n == 1;
     quotas_note(q, false, "auto: %s takes %s of %s, %s kept free for activations", c->name,
                 all ? "all" : str_bytes(q->at[0].bytes + p->tiny, a), str_bytes(p->b->bytes, b),
-                str_bytes(reserve, s));
+                str_bytes(p->reserve, s));
     if (p->stuck > capacity)
         quotas_note(q, true,
                     "auto: %s of embeddings and tiny blocks leave %s less than its reserve",
@@ -157,10 +174,10 @@ berth_status plan_auto(const struct blocks *b, const struct plan_devices *device
     if (plan_compute_find(devices, compute, &out->compute, err))
         return err->code;
     const struct plan_device *c = &devices->at[out->compute];
-    if (reserve == UINT64_MAX)
-        reserve = c->host ? 0 : PLAN_RESERVE_DEFAULT;
-    uint64_t capacity = c->budget > reserve ? c->budget - reserve : 0;
+    p.reserve = reserve == UINT64_MAX ? plan_reserve_default(c->budget, c->host) : reserve;
     measure(&p);
+    uint64_t room = room_on(&p, out->compute);
+    uint64_t capacity = room > p.reserve ? room - p.reserve : 0;
     out->orphans = out->compute;
     if (b->bytes <= capacity) {
         give(&p, out->compute, b->bytes);
@@ -171,6 +188,6 @@ berth_status plan_auto(const struct blocks *b, const struct plan_devices *device
         if (share_out(&p, quota, err))
             return err->code;
     }
-    explain(&p, capacity, reserve);
+    explain(&p, capacity);
     return BERTH_OK;
 }

@@ -10,6 +10,12 @@ static inline bool plan_tiny(uint64_t bytes, uint64_t all)
     return (unsigned __int128)bytes * 10000 < all;
 }
 
+/* A block's memory: no device aligns to less. */
+static inline uint64_t plan_held(const struct block *b)
+{
+    return (b->span + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
+}
+
 /* What a layout works on. Blocks whose `why` is PLAN_QUOTA are its to place: it writes `device` of
  * each and turns `why` of those beyond every quota into PLAN_ORPHAN. */
 struct layout {

@@ -93,7 +93,8 @@ struct journal *res_journal(struct residency *r); /* borrowed */
 void res_set_reset(struct residency *r, res_reset_fn *fn, void *user);
 
 /* The devices as plans see them. measure: time a copy from each to `compute` (once; remembered).
- * Budgets are what devices may hold at all: a plan is about the model, not today's tenants. */
+ * Budgets are what devices may hold at all. The registry's own automatic plans take off what keep
+ * models and models in use hold there: nobody could push those out for it. */
 berth_status res_plan_devices(struct residency *r, const char *compute, bool measure,
                               struct plan_devices *out, berth_err *err);
 
@@ -322,7 +323,7 @@ struct res_receipt_model {
 struct res_receipt_device {
     const char *name;
     uint64_t before[DEV_KIND_COUNT], after[DEV_KIND_COUNT]; /* bytes by tier */
-    uint64_t released; /* given back to the driver or OS by the trim */
+    uint64_t released; /* no longer held: back at the driver or OS */
 };
 struct res_receipt_violation {
     uint64_t model;
@@ -344,8 +345,8 @@ struct res_receipt {
     uint64_t ns;                    /* how long it took */
 };
 /* out (may be NULL): res_receipt_release(), also after an error. A failure to unload one model is an
- * entry in the receipt, the rest goes on. BERTH_ENOMEM comes before anything was changed. BERTH_EINVAL: a selector that names nothing, a device that is not there;
- * BERTH_EBUSY: called from inside the reset callback. */
+ * entry in the receipt, the rest goes on. BERTH_ENOMEM comes before anything was changed.
+ * BERTH_ENOTFOUND: a selector that names nothing, and what there is; BERTH_EBUSY: called from inside the reset callback. */
 berth_status res_free(struct residency *r, const struct res_free_args *args,
                       struct res_receipt *out, berth_err *err);
 void res_receipt_release(struct res_receipt *x);                     /* zeroed is fine */

@@ -214,7 +214,7 @@ static bool end_free(struct world *w, const struct res_free_args *a, const struc
 static bool failed_free(struct world *w, const struct forecast *f, berth_status s,
                         const berth_err *err, unsigned resets, bool bad_selector)
 {
-    static const berth_status codes[] = { BERTH_EINVAL };
+    static const berth_status codes[] = { BERTH_ENOTFOUND };
     memcpy(w->model, f->before, sizeof w->model);
     CHECK(w, w->resets == resets, "a free that failed reset the executor");
     return error_ok(w, err, s, codes, bad_selector) && naive_compare(w, NOBODY, 0);

@@ -238,7 +238,7 @@ static void bad_words(void **state)
     assert_fails(berth_free(ctx, &free_cfg, NULL, &err), err, BERTH_EINVAL, "gold");
     const char *nobody[] = { "nobody" };
     free_cfg = (berth_free_config) { .unload_models = 1, .models = nobody, .model_count = 1 };
-    assert_fails(berth_free(ctx, &free_cfg, NULL, &err), err, BERTH_EINVAL, "nobody");
+    assert_fails(berth_free(ctx, &free_cfg, NULL, &err), err, BERTH_ENOTFOUND, "nobody");
     berth_model_info info;
     assert_fails(berth_ctx_model_info(ctx, 0, &info, &err), err, BERTH_EINVAL, "model 0 of 0");
     berth_ctx_free(ctx);

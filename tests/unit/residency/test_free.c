@@ -198,12 +198,12 @@ static void selectors_that_name_nothing(void **state)
     berth_err err = { 0 };
     (void)state;
     struct res_free_args a = { .models = nobody, .models_n = 2 };
-    assert_fails(res_free(g->r, &a, &x, &err), err, BERTH_EINVAL, "'m9'");
+    assert_fails(res_free(g->r, &a, &x, &err), err, BERTH_ENOTFOUND, "'m9'; there are: m0#1");
     res_receipt_release(&x);
     a = (struct res_free_args) { .models = empty, .models_n = 1 };
-    assert_fails(res_free(g->r, &a, NULL, &err), err, BERTH_EINVAL, "''");
+    assert_fails(res_free(g->r, &a, NULL, &err), err, BERTH_ENOTFOUND, "''");
     a = (struct res_free_args) { .force = true, .devices = nowhere, .devices_n = 1 };
-    assert_fails(res_free(g->r, &a, NULL, &err), err, BERTH_EINVAL, "cuda:3");
+    assert_fails(res_free(g->r, &a, NULL, &err), err, BERTH_ENOTFOUND, "cuda:3");
     assert_int_equal(res_info(m).state, RES_RESIDENT); /* nothing happened */
     assert_int_equal(res_metrics(g->r).frees, 0);
     rig_close(g);

@@ -66,7 +66,7 @@ static void donors_in_order_of_speed(void **state)
     (void)state;
     static const char *const name[] = { "cpu", "xpu:0", "cuda:10", "cuda:2", "cuda:0" };
     static const uint64_t gib[] = { 1, 1, 1, 1, 4 };
-    struct blocks b = even(80, GIB / 10);
+    struct blocks b = even(80, 102 * MIB);
     struct plan_devices d = devices(5, name, gib);
     struct quotas q;
     berth_err err = { 0 };
@@ -122,10 +122,10 @@ static void too_big_for_all_is_an_error_with_numbers(void **state)
     struct plan_devices d = devices(2, name, gib);
     struct quotas q;
     berth_err err = { 0 };
-    struct blocks b = even(80, GIB / 10 + 1);
-    assert_fails(plan_auto(&b, &d, NULL, 0, &q, &err), err, BERTH_ELIMIT,
-                 "the model has 8589934640 bytes; cuda:0 takes 4294967296 (its reserve kept free) "
-                 "and the other devices 4294967296");
+    struct blocks b = even(81, 102 * MIB);
+    assert_fails(plan_auto(&b, &d, NULL, 7, &q, &err), err, BERTH_ELIMIT,
+                 "the model has 8663334912 bytes; cuda:0 has 4294967296, of which 7 are kept free "
+                 "for activations, and the other devices 4294967296");
     d.n = 1;
     assert_fails(plan_auto(&b, &d, NULL, 0, &q, &err), err, BERTH_ELIMIT, "other devices 0");
     d.n = 0;
@@ -165,9 +165,45 @@ static void embeddings_and_tiny_blocks_count_on_compute(void **state)
     blocks_release(&b);
 }
 
+/* Every block of 1000 bytes takes 1024: a budget of exactly the bytes is not enough. */
+static void alignment_counts(void **state)
+{
+    (void)state;
+    static const char *const name[] = { "cuda:0", "cpu" };
+    static const uint64_t gib[] = { 0, 1 };
+    struct plan_devices d = devices(2, name, gib);
+    struct quotas q;
+    struct plan p;
+    berth_err err = { 0 };
+    struct blocks b = even(100, 1000);
+    d.at[0].total = d.at[0].budget = 100 * 1024;
+    assert_ok(plan_auto(&b, &d, NULL, 0, &q, &err), err);
+    assert_int_equal(q.n, 1);
+    assert_ok(plan_make(&b, &d, &q, PLAN_TAIL, &p, &err), err);
+    assert_int_equal(p.share[0].held, 100 * 1024);
+    plan_release(&p);
+    d.at[0].total = d.at[0].budget = 100 * 1000;
+    assert_fails(plan_make(&b, &d, &q, PLAN_TAIL, &p, &err), err, BERTH_ELIMIT, "102400 bytes");
+    assert_ok(plan_auto(&b, &d, NULL, 0, &q, &err), err);
+    assert_ok(plan_make(&b, &d, &q, PLAN_TAIL, &p, &err), err);
+    assert_true(p.share[0].blocks > 90 && p.share[0].held <= 100 * 1000);
+    plan_release(&p);
+    blocks_release(&b);
+}
+
+static void a_small_card_keeps_a_quarter_free(void **state)
+{
+    (void)state;
+    assert_int_equal(plan_reserve_default(24 * GIB, false), PLAN_RESERVE_DEFAULT);
+    assert_int_equal(plan_reserve_default(2 * GIB, false), GIB / 2);
+    assert_int_equal(plan_reserve_default(2 * GIB, true), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(alignment_counts),
+        cmocka_unit_test(a_small_card_keeps_a_quarter_free),
         cmocka_unit_test(all_on_compute_when_it_fits),
         cmocka_unit_test(donors_in_order_of_speed),
         cmocka_unit_test(the_last_donor_with_room_takes_orphans),
