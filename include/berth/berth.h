@@ -100,8 +100,13 @@ typedef struct berth_config {
     uint64_t reserve;    /* kept free for activations by automatic plans; 0: about 1.2 GiB */
     /* A free that finds no model marked eject: 0, keep models stay; 1, they go too. */
     int unload_when_unflagged;
+    int keep_ejectable;      /* no automatic free of eject models after the prompt that used them */
     double pressure_percent; /* host memory in use that asks for an executor reset; 0: 85 */
-    int log_snapshots;       /* memory snapshots go to the log too, as lines people's tools read */
+    /* The executor's reset, called by frees with free_memory: drop cached results and close the
+     * handles they hold; berth_model_close() may be called from here. NULL: there is none. */
+    void (*reset)(void *user);
+    void *reset_user;
+    int log_snapshots; /* memory snapshots go to the log too, as lines people's tools read */
     berth_json_log json_log;
 } berth_config;
 
@@ -110,7 +115,7 @@ typedef struct berth_config {
  * BERTH_EINVAL: the device text is malformed; BERTH_EUNSUPPORTED: a device this build or machine
  * does not have, the message lists what is there; BERTH_ELIMIT: budgets beyond the memory. */
 BERTH_API berth_status berth_ctx_new(const berth_config *cfg, berth_ctx **out, berth_err *err);
-/* NULL is fine. No other call on ctx may be running. */
+/* NULL is fine. pre: no other call on ctx runs, every model handle is closed. Kept models go. */
 BERTH_API void berth_ctx_free(berth_ctx *ctx);
 
 /* Devices ------------------------------------------------------------------------------------- */
@@ -172,6 +177,7 @@ typedef struct berth_model_config {
     const char *path;
     const char *part; /* prefix of its tensors, "model.diffusion_model."; NULL: the whole file */
     const char *name; /* for people; NULL: the file's name */
+    const char *role; /* "unet", "clip", "vae": how snapshots call it; NULL: "model" */
     /* "cuda:0,2.5gb;cuda:1,3.0g;cpu,*", "#cuda:0;4.0;cpu" ...; NULL or "": automatic */
     const char *alloc;
     const char *compute; /* where it computes if alloc does not say; NULL: the first accelerator */
@@ -215,11 +221,15 @@ BERTH_API berth_status berth_plan_block_at(const berth_plan *p, size_t index, be
  * A berth_model is a handle. The model behind it is shared by all handles that were opened with the
  * same file, part and plan, and outlives them while it is anchored: kept models are, and models
  * that survived a free. Opening it again then reads and moves nothing.
- * Calls on one context wait for each other; from inside a callback they fail with BERTH_EBUSY. */
+ * Calls on one context wait for each other, so a question about a model waits for a load that runs;
+ * from inside a callback they fail with BERTH_EBUSY, except berth_model_close(), berth_model_cancel()
+ * and berth_request_free(). */
 
 typedef struct berth_model berth_model;
 
-/* Indexes the file and plans; loads nothing. A known model is attached to.
+/* Indexes the file and plans; loads nothing. A known model is attached to: its adapters are none
+ * until set again. One that nobody holds, of the same file but with another plan, is taken over and
+ * its blocks move to the new plan; that can fail for want of room.
  *   out  berth_model_close() */
 BERTH_API berth_status berth_model_open(berth_ctx *ctx, const berth_model_config *cfg,
                                         berth_model **out, berth_err *err);
@@ -246,6 +256,11 @@ BERTH_API berth_status berth_model_load(berth_model *m, const berth_load_config 
  * callbacks too. */
 BERTH_API void berth_model_cancel(berth_model *m);
 
+/* Between these two no block of m moves. pre: resident, adapters merged (BERTH_EINVAL). */
+BERTH_API berth_status berth_model_use_begin(berth_model *m, berth_err *err);
+BERTH_API void berth_model_use_end(berth_model *m);
+
+/* Its memory goes, on every device; the next load reads it again. BERTH_EBUSY: in use. */
 BERTH_API berth_status berth_model_eject(berth_model *m, berth_err *err);
 BERTH_API berth_status berth_model_set_retention(berth_model *m, berth_retention retention,
                                                  berth_err *err);
@@ -272,9 +287,14 @@ typedef struct berth_model_info {
 } berth_model_info;
 BERTH_API berth_status berth_model_get_info(berth_model *m, berth_model_info *out, berth_err *err);
 /* All models the context knows, those without a handle too. index: 0 .. count-1, oldest first. */
-BERTH_API size_t berth_ctx_model_count(berth_ctx *ctx);
+BERTH_API size_t berth_ctx_model_count(berth_ctx *ctx); /* 0 from inside a callback */
 BERTH_API berth_status berth_ctx_model_info(berth_ctx *ctx, size_t index, berth_model_info *out,
                                             berth_err *err);
+
+/* Retention of a model by its id: kept ones may have no handle. eject without a handle: it goes now.
+ * BERTH_ENOTFOUND: no such model. */
+BERTH_API berth_status berth_ctx_set_retention(berth_ctx *ctx, uint64_t id,
+                                               berth_retention retention, berth_err *err);
 
 typedef struct berth_block_info {
     const char *name;                   /* borrowed until the model goes */
@@ -339,11 +359,35 @@ BERTH_API size_t berth_receipt_ejected(const berth_receipt *r);    /* models tha
 BERTH_API size_t berth_receipt_violations(const berth_receipt *r); /* kept ones that moved: 0 */
 BERTH_API void berth_receipt_free(berth_receipt *r);               /* NULL is fine */
 
+/* ComfyUI-Manager's "Free model and node cache": both flags. While a prompt runs it acts right after
+ * it with force, and not at all without.
+ *   summary  one line, berth_text_free(); may be NULL */
+BERTH_API berth_status berth_force_full_cleanup(berth_ctx *ctx, const char *reason, int force,
+                                                char **summary, berth_err *err);
+
+/* Prompts: frees act between them. Requests are remembered by any thread at any time, callbacks
+ * included, and acted on by the end of the prompt or by berth_settle(). */
+BERTH_API void berth_request_free(berth_ctx *ctx, int unload_models, int free_memory, int force);
+BERTH_API berth_status berth_prompt_begin(berth_ctx *ctx, berth_err *err);
+/* A requested free, else the automatic one when an eject model was used in this prompt; then the
+ * pressure of host memory. receipt (may be NULL): of the last free that ran; NULL if none did. */
+BERTH_API berth_status berth_prompt_end(berth_ctx *ctx, berth_receipt **receipt, berth_err *err);
+BERTH_API berth_status berth_settle(berth_ctx *ctx, berth_receipt **receipt, berth_err *err);
+
+typedef struct berth_metrics { /* since the context was made */
+    uint64_t loads, load_failures, attaches, ejects, frees, resets, pressure_resets;
+    uint64_t demoted_blocks, demoted_bytes, moved_bytes, read_bytes;
+    uint64_t retention_violations; /* kept models that did not stay: 0 */
+} berth_metrics;
+BERTH_API berth_status berth_ctx_metrics(berth_ctx *ctx, berth_metrics *out, berth_err *err);
+
 /* Snapshots ------------------------------------------------------------------------------------
  * Used memory per device over time; every load and free adds some. */
 
+/* From inside a callback nothing happens: the call that runs it takes its own. */
 BERTH_API void berth_snapshot(berth_ctx *ctx, const char *identifier, const char *tag);
-/* Texts are owned by the caller, berth_text_free(). */
+/* Texts are owned by the caller, berth_text_free(). Lines give used memory in GiB: of the physical
+ * device, whoever uses it. */
 BERTH_API berth_status berth_snapshot_summary(berth_ctx *ctx, char **out, berth_err *err);
 /* JSON array of the snapshots after sequence number `after` (0: all that are kept). */
 BERTH_API berth_status berth_snapshot_json(berth_ctx *ctx, uint64_t after, char **out,

@@ -83,7 +83,10 @@ static berth_status open_registry(berth_ctx *ctx, const berth_config *cfg, berth
         .pin_budget = cfg->pin_budget,
         .reserve = cfg->reserve,
         .when_unflagged = cfg->unload_when_unflagged ? RES_UNFLAGGED_UNLOAD : RES_UNFLAGGED_KEEP,
+        .no_auto_cleanup = cfg->keep_ejectable,
         .pressure_percent = cfg->pressure_percent,
+        .reset = cfg->reset,
+        .reset_user = cfg->reset_user,
         .journal = &journal,
     };
     return residency_new(&res, &ctx->res, err);

@@ -31,11 +31,13 @@ struct berth_model { /* a handle */
     atomic_bool cancel;      /* any thread */
 };
 
-/* BERTH_EBUSY: this thread is inside a call already. */
+/* BERTH_EBUSY: this thread is inside a call already, in one of its callbacks. */
 berth_status ctx_lock(berth_ctx *ctx, berth_err *err);
 void ctx_unlock(berth_ctx *ctx);
 
-/* model.c; under the lock */
+/* model.c */
+berth_status ctx_check_config(const berth_model_config *cfg, berth_err *err);
+/* Under the lock. */
 void ctx_model_info(struct res_model *m, berth_model_info *out);
 
 #endif

@@ -6,6 +6,21 @@ struct berth_receipt {
     struct str text, json;
 };
 
+/* Takes *got. What happened has happened: a caller that cannot have its receipt is told, no more. */
+static berth_status give_receipt(struct res_receipt *got, berth_receipt **out, berth_err *err)
+{
+    berth_receipt *r = out ? calloc(1, sizeof *r) : NULL;
+    if (!r) {
+        res_receipt_release(got);
+        return out ? err_set(err, BERTH_ENOMEM, "the receipt of a free that was done") : BERTH_OK;
+    }
+    r->receipt = *got;
+    res_receipt_text(&r->receipt, &r->text);
+    res_receipt_json(&r->receipt, &r->json);
+    *out = r;
+    return BERTH_OK;
+}
+
 /* "weights, pool-idle" -> bits of the tiers. */
 static berth_status parse_tiers(const char *text, unsigned *out, berth_err *err)
 {
@@ -52,23 +67,13 @@ berth_status berth_free(berth_ctx *ctx, const berth_free_config *cfg, berth_rece
         *receipt = NULL;
     if (parse_tiers(cfg->tiers, &args.tiers, err))
         return err->code;
-    berth_receipt *r = calloc(1, sizeof *r);
-    if (!r)
-        return err_set(err, BERTH_ENOMEM, "a receipt");
+    struct res_receipt got = { 0 };
     berth_status s = ctx_lock(ctx, err);
     if (!s) {
-        s = res_free(ctx->res, &args, &r->receipt, err);
+        s = res_free(ctx->res, &args, &got, err);
         ctx_unlock(ctx);
     }
-    if (!s) {
-        res_receipt_text(&r->receipt, &r->text);
-        res_receipt_json(&r->receipt, &r->json);
-    }
-    if (!s && receipt)
-        *receipt = r;
-    else
-        berth_receipt_free(r);
-    return s;
+    return s ? s : give_receipt(&got, receipt, err);
 }
 
 const char *berth_receipt_text(const berth_receipt *r)
@@ -104,6 +109,98 @@ void berth_receipt_free(berth_receipt *r)
     free(r);
 }
 
+/* ---- prompts ---- */
+
+static berth_status give_text(struct str *text, char **out, berth_err *err)
+{
+    str_adds(text, ""); /* empty is a text too */
+    *out = str_take(text);
+    str_release(text);
+    return *out ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a text about memory");
+}
+
+void berth_request_free(berth_ctx *ctx, int unload_models, int free_memory, int force)
+{
+    res_request_free(ctx->res, unload_models, free_memory, force);
+}
+
+berth_status berth_prompt_begin(berth_ctx *ctx, berth_err *err)
+{
+    if (ctx_lock(ctx, err))
+        return err->code;
+    res_prompt_begin(ctx->res);
+    ctx_unlock(ctx);
+    return BERTH_OK;
+}
+
+static berth_status
+settle(berth_ctx *ctx, berth_status (*fn)(struct residency *, struct res_receipt *, berth_err *),
+       berth_receipt **receipt, berth_err *err)
+{
+    struct res_receipt got = { 0 };
+    if (receipt)
+        *receipt = NULL;
+    berth_status s = ctx_lock(ctx, err);
+    if (!s) {
+        s = fn(ctx->res, &got, err);
+        ctx_unlock(ctx);
+    }
+    if (s || !got.serial) { /* 0: no free ran */
+        res_receipt_release(&got);
+        return s;
+    }
+    return give_receipt(&got, receipt, err);
+}
+
+berth_status berth_prompt_end(berth_ctx *ctx, berth_receipt **receipt, berth_err *err)
+{
+    return settle(ctx, res_prompt_end, receipt, err);
+}
+
+berth_status berth_settle(berth_ctx *ctx, berth_receipt **receipt, berth_err *err)
+{
+    return settle(ctx, res_settle, receipt, err);
+}
+
+berth_status berth_force_full_cleanup(berth_ctx *ctx, const char *reason, int force, char **summary,
+                                      berth_err *err)
+{
+    struct str line = { 0 };
+    if (summary)
+        *summary = NULL;
+    berth_status s = ctx_lock(ctx, err);
+    if (!s) {
+        s = res_force_full_cleanup(ctx->res, reason, force, &line, err);
+        ctx_unlock(ctx);
+    }
+    if (!s && summary)
+        return give_text(&line, summary, err);
+    str_release(&line);
+    return s;
+}
+
+berth_status berth_ctx_metrics(berth_ctx *ctx, berth_metrics *out, berth_err *err)
+{
+    *out = (berth_metrics) { 0 };
+    if (ctx_lock(ctx, err))
+        return err->code;
+    struct res_metrics x = res_metrics(ctx->res);
+    ctx_unlock(ctx);
+    *out = (berth_metrics) { .loads = x.loads,
+                             .load_failures = x.load_failures,
+                             .attaches = x.attaches,
+                             .ejects = x.ejects,
+                             .frees = x.frees,
+                             .resets = x.resets,
+                             .pressure_resets = x.pressure_resets,
+                             .demoted_blocks = x.demotions,
+                             .demoted_bytes = x.demoted_bytes,
+                             .moved_bytes = x.moved_bytes,
+                             .read_bytes = x.read_bytes,
+                             .retention_violations = x.retention_violations };
+    return BERTH_OK;
+}
+
 /* ---- snapshots ---- */
 
 void berth_snapshot(berth_ctx *ctx, const char *identifier, const char *tag)
@@ -113,14 +210,6 @@ void berth_snapshot(berth_ctx *ctx, const char *identifier, const char *tag)
         return; /* from a callback: the call that runs it takes its own */
     journal_snapshot(res_journal(ctx->res), identifier, tag);
     ctx_unlock(ctx);
-}
-
-static berth_status give_text(struct str *text, char **out, berth_err *err)
-{
-    str_adds(text, ""); /* empty is a text too */
-    *out = str_take(text);
-    str_release(text);
-    return *out ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a text about memory");
 }
 
 berth_status berth_snapshot_summary(berth_ctx *ctx, char **out, berth_err *err)

@@ -4,6 +4,7 @@
 #include "model/arch.h"
 #include "model/lora_names.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 _Static_assert((int)BERTH_AUTO == (int)RES_AUTO && (int)BERTH_KEEP == (int)RES_KEEP &&
@@ -21,13 +22,18 @@ static berth_status check_choices(int retention, int layout, berth_err *err)
     return BERTH_OK;
 }
 
+berth_status ctx_check_config(const berth_model_config *cfg, berth_err *err)
+{
+    if (!cfg || !cfg->path)
+        return err_set(err, BERTH_EINVAL, "a model without a path");
+    return check_choices((int)cfg->retention, (int)cfg->layout, err);
+}
+
 berth_status berth_model_open(berth_ctx *ctx, const berth_model_config *cfg, berth_model **out,
                               berth_err *err)
 {
     *out = NULL;
-    if (!cfg->path)
-        return err_set(err, BERTH_EINVAL, "a model without a path");
-    if (check_choices((int)cfg->retention, (int)cfg->layout, err))
+    if (ctx_check_config(cfg, err))
         return err->code;
     berth_model *m = calloc(1, sizeof *m);
     if (!m)
@@ -35,6 +41,7 @@ berth_status berth_model_open(berth_ctx *ctx, const berth_model_config *cfg, ber
     struct res_open_args args = { .path = cfg->path,
                                   .part = cfg->part,
                                   .name = cfg->name,
+                                  .role = cfg->role,
                                   .detect = arch_blocks,
                                   .plan = { .alloc = cfg->alloc,
                                             .compute = cfg->compute,
@@ -62,10 +69,10 @@ void berth_model_close(berth_model *m)
     berth_err err = { 0 };
     if (!m)
         return;
-    if (ctx_lock(m->ctx, &err))
-        BUG("berth_model_close: %s", err.msg);
+    bool inside = ctx_lock(m->ctx, &err) != BERTH_OK; /* a callback: this thread has the lock */
     res_unref(m->model);
-    ctx_unlock(m->ctx);
+    if (!inside)
+        ctx_unlock(m->ctx);
     free(m);
 }
 
@@ -105,6 +112,24 @@ berth_status berth_model_load(berth_model *m, const berth_load_config *cfg,
 void berth_model_cancel(berth_model *m)
 {
     atomic_store(&m->cancel, true);
+}
+
+berth_status berth_model_use_begin(berth_model *m, berth_err *err)
+{
+    if (ctx_lock(m->ctx, err))
+        return err->code;
+    berth_status s = res_use_begin(m->model, err);
+    ctx_unlock(m->ctx);
+    return s;
+}
+
+void berth_model_use_end(berth_model *m)
+{
+    berth_err err = { 0 };
+    if (ctx_lock(m->ctx, &err))
+        BUG("berth_model_use_end: %s", err.msg);
+    res_use_end(m->model);
+    ctx_unlock(m->ctx);
 }
 
 berth_status berth_model_eject(berth_model *m, berth_err *err)
@@ -205,6 +230,21 @@ berth_status berth_ctx_model_info(berth_ctx *ctx, size_t index, berth_model_info
         ctx_model_info(res_model_at(ctx->res, index), out);
     else
         s = err_set(err, BERTH_EINVAL, "model %zu of %zu", index, n);
+    ctx_unlock(ctx);
+    return s;
+}
+
+berth_status berth_ctx_set_retention(berth_ctx *ctx, uint64_t id, berth_retention retention,
+                                     berth_err *err)
+{
+    if (check_choices((int)retention, BERTH_SPREAD, err) || ctx_lock(ctx, err))
+        return err->code;
+    struct res_model *m = res_model_by_id(ctx->res, id);
+    berth_status s = BERTH_OK;
+    if (m)
+        res_set_retention(m, (enum res_retention)retention);
+    else
+        s = err_set(err, BERTH_ENOTFOUND, "no model has the id %" PRIu64, id);
     ctx_unlock(ctx);
     return s;
 }

@@ -33,6 +33,8 @@ berth_status berth_plan_make(berth_ctx *ctx, const berth_model_config *cfg,
 {
     *out = NULL;
     struct plan_devices devices;
+    if (ctx_check_config(cfg, err))
+        return err->code;
     if (!ctx && !hypothetical)
         return err_set(err, BERTH_EINVAL, "a plan needs a context or hypothetical devices");
     if (hypothetical ? plan_devices_parse(hypothetical, strlen(hypothetical), &devices, err)

@@ -6,6 +6,7 @@
 #include "support/test.h"
 #include "support/tmp.h"
 
+#include <math.h>
 #include <pthread.h>
 
 /* Writes a preset once per program; returns its path. */
@@ -217,7 +218,10 @@ static void cancels(void **state)
     assert_true(c.calls > 0);
     assert_int_equal(c.nested, BERTH_EBUSY);
     assert_int_equal(info_of(c.m).resident, 0);
-    load(c.m); /* one cancel ends one load */
+    load(c.m);               /* one cancel ends one load */
+    berth_model_cancel(c.m); /* too late: nothing runs */
+    assert_ok(berth_model_eject(c.m, &err), err);
+    load(c.m);
     berth_model_close(c.m);
     berth_ctx_free(ctx);
 }
@@ -230,6 +234,13 @@ static void bad_words(void **state)
     berth_model *m;
     berth_model_config cfg = { 0 };
     assert_fails(berth_model_open(ctx, &cfg, &m, &err), err, BERTH_EINVAL, "path");
+    berth_plan *plan;
+    assert_fails(berth_plan_make(ctx, &cfg, NULL, &plan, &err), err, BERTH_EINVAL, "path");
+    assert_fails(berth_free(ctx, NULL, NULL, &err), err, BERTH_EINVAL, "free");
+    cfg.path = "x";
+    cfg.layout = (berth_layout)7;
+    assert_fails(berth_plan_make(ctx, &cfg, NULL, &plan, &err), err, BERTH_EINVAL, "layout 7");
+    cfg.layout = BERTH_TAIL;
     cfg.path = tmp_path("nothing.safetensors");
     assert_fails(berth_model_open(ctx, &cfg, &m, &err), err, BERTH_ENOTFOUND, "nothing");
     cfg.retention = (berth_retention)7;
@@ -355,6 +366,12 @@ static void adapters_go_on_and_off(void **state)
     uint64_t plain = checksum(m);
     berth_adapter *a;
     assert_ok(berth_adapter_open(m, lora_file(), &a, &err), err);
+    berth_adapter_info about;
+    berth_adapter_get_info(a, &about);
+    assert_true(about.targets == 1 && about.tensors == 2 && about.unknown == 0);
+    berth_adapter_use bad[] = { { a, NAN }, { NULL, 1 } };
+    assert_fails(berth_model_set_adapters(m, bad, 1, &err), err, BERTH_EINVAL, "no number");
+    assert_fails(berth_model_set_adapters(m, bad + 1, 1, &err), err, BERTH_EINVAL, "NULL");
     berth_adapter_use use = { a, 0.5f };
     assert_ok(berth_model_set_adapters(m, &use, 1, &err), err);
     assert_true(checksum(m) == plain); /* with the next load */
@@ -379,6 +396,126 @@ static void adapters_go_on_and_off(void **state)
         open_model(ctx, preset_file("flux-tiny-vae", "vae.safetensors"), NULL, BERTH_AUTO);
     assert_fails(berth_adapter_open(vae, lora_file(), &a, &err), err, BERTH_EUNSUPPORTED, "vae");
     berth_model_close(vae);
+    berth_ctx_free(ctx);
+}
+
+/* An err is meaningful only after a failure: nobody may look into a dirty one. */
+static void dirty_errors_do_no_harm(void **state)
+{
+    (void)state;
+    berth_err err;
+    berth_ctx *ctx;
+    berth_model *m;
+    berth_plan *p;
+    berth_adapter *a;
+    berth_load_result got;
+    berth_model_info info;
+    berth_block_info block;
+    berth_metrics metrics;
+    uint64_t sum;
+    char *text;
+    const char *unet = preset_file("sd15-tiny", "unet.safetensors"), *lora = lora_file();
+    berth_config cfg = { .devices =
+                             "cpu=48m,null:0=64m" }; /* making room fails and retries inside */
+    berth_model_config model = { .path = unet, .alloc = "null:0,50%;cpu,50%#null:0" };
+    berth_free_config both = { .unload_models = 1, .free_memory = 1 };
+#define fine(call)                                                                                 \
+    do {                                                                                           \
+        memset(&err, 0x5a, sizeof err);                                                            \
+        assert_int_equal(call, BERTH_OK);                                                          \
+    } while (0)
+    fine(berth_ctx_new(&cfg, &ctx, &err));
+    fine(berth_plan_make(ctx, &model, NULL, &p, &err));
+    berth_plan_free(p);
+    fine(berth_model_open(ctx, &model, &m, &err));
+    fine(berth_adapter_open(m, lora, &a, &err));
+    berth_adapter_use use = { a, 1 };
+    fine(berth_model_set_adapters(m, &use, 1, &err));
+    fine(berth_model_load(m, NULL, &got, &err));
+    fine(berth_model_use_begin(m, &err));
+    berth_model_use_end(m);
+    fine(berth_model_get_info(m, &info, &err));
+    fine(berth_ctx_model_info(ctx, 0, &info, &err));
+    fine(berth_model_block(m, 0, &block, &err));
+    fine(berth_model_checksum(m, &sum, &err));
+    fine(berth_model_set_retention(m, BERTH_KEEP, &err));
+    fine(berth_ctx_set_retention(ctx, info.id, BERTH_AUTO, &err));
+    fine(berth_model_replan(m, "null:0,40%;cpu,60%#null:0", NULL, BERTH_TAIL, &got, &err));
+    fine(berth_prompt_begin(ctx, &err));
+    fine(berth_prompt_end(ctx, NULL, &err));
+    fine(berth_settle(ctx, NULL, &err));
+    fine(berth_free(ctx, &both, NULL, &err));
+    fine(berth_force_full_cleanup(ctx, "test", 0, &text, &err));
+    berth_text_free(text);
+    fine(berth_ctx_metrics(ctx, &metrics, &err));
+    assert_int_equal(metrics.loads, 1);
+    fine(berth_snapshot_summary(ctx, &text, &err));
+    berth_text_free(text);
+    fine(berth_snapshot_json(ctx, 0, &text, &err));
+    berth_text_free(text);
+    fine(berth_model_eject(m, &err));
+#undef fine
+    berth_adapter_close(a);
+    berth_model_close(m);
+    berth_ctx_free(ctx);
+}
+
+static void close_handle(void *user) /* an executor that drops what it cached */
+{
+    berth_model **m = user;
+    berth_model_close(*m);
+    *m = NULL;
+}
+
+static void prompts_and_the_executor(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    berth_model *cached = NULL;
+    berth_config cfg = { .devices = "cpu=256m,null:0=64m",
+                         .reset = close_handle,
+                         .reset_user = &cached };
+    berth_ctx *ctx;
+    berth_receipt *receipt;
+    assert_ok(berth_ctx_new(&cfg, &ctx, &err), err);
+    berth_model *keep =
+        open_model(ctx, preset_file("sd15-tiny", "unet.safetensors"), NULL, BERTH_KEEP);
+    cached = open_model(ctx, preset_file("flux-tiny", "flux.safetensors"), NULL, BERTH_EJECT);
+    load(keep);
+    load(cached);
+
+    /* the automatic one after a prompt that used an eject model; no reset */
+    assert_ok(berth_prompt_begin(ctx, &err), err);
+    assert_ok(berth_model_use_begin(cached, &err), err);
+    assert_fails(berth_model_eject(cached, &err), err, BERTH_EBUSY, "flux");
+    berth_model_use_end(cached);
+    assert_ok(berth_prompt_end(ctx, &receipt, &err), err);
+    assert_non_null(receipt);
+    assert_int_equal(berth_receipt_ejected(receipt), 1);
+    berth_receipt_free(receipt);
+    assert_non_null(cached);
+    assert_string_equal(info_of(cached).state, "ejected");
+
+    /* a request acts right after the prompt; the reset closes the executor's handle */
+    assert_ok(berth_prompt_begin(ctx, &err), err);
+    berth_request_free(ctx, 0, 1, 0);
+    assert_non_null(cached);
+    assert_ok(berth_prompt_end(ctx, &receipt, &err), err);
+    assert_non_null(receipt);
+    berth_receipt_free(receipt);
+    assert_null(cached);
+    assert_int_equal(berth_ctx_model_count(ctx), 1);
+    assert_string_equal(info_of(keep).state, "resident");
+    assert_ok(berth_settle(ctx, &receipt, &err), err);
+    assert_null(receipt); /* nothing was asked for */
+
+    /* by id, without a handle: it goes */
+    uint64_t id = info_of(keep).id;
+    berth_model_close(keep);
+    assert_int_equal(berth_ctx_model_count(ctx), 1);
+    assert_ok(berth_ctx_set_retention(ctx, id, BERTH_EJECT, &err), err);
+    assert_int_equal(berth_ctx_model_count(ctx), 0);
+    assert_fails(berth_ctx_set_retention(ctx, id, BERTH_KEEP, &err), err, BERTH_ENOTFOUND, "id");
     berth_ctx_free(ctx);
 }
 
@@ -452,6 +589,8 @@ int main(void)
         cmocka_unit_test(snapshots),
         cmocka_unit_test(json_log),
         cmocka_unit_test(adapters_go_on_and_off),
+        cmocka_unit_test(dirty_errors_do_no_harm),
+        cmocka_unit_test(prompts_and_the_executor),
         cmocka_unit_test(any_thread),
         cmocka_unit_test(survives_oom),
     };
