@@ -1,5 +1,6 @@
 /* berth plan: which block of a model would live where. Loads nothing. */
 #include "app/plan.h"
+#include "berth/ctx.h"
 
 struct options {
     const char *alloc, *virtual_vram, *donor, *compute, *devices, *layout, *part, *reserve, *ram;
@@ -18,22 +19,16 @@ struct request { /* the options, understood */
 
 /* ---- devices ---- */
 
-static berth_status real_devices(struct app *a, uint64_t ram_budget, struct plan_devices *d,
-                                 berth_err *err)
+/* Which donor is nearer matters to an automatic plan with a choice: only then it is measured. */
+static berth_status real_devices(struct app *a, const struct options *o, uint64_t ram_budget,
+                                 struct plan_devices *d, berth_err *err)
 {
     berth_ctx *ctx;
     if (app_ctx_new(a, NULL, ram_budget, &ctx, err))
         return err->code;
-    berth_status s = BERTH_OK;
-    for (size_t i = 0; !s && i < berth_ctx_device_count(ctx) && i < ALLOC_ENTRIES_MAX; i++) {
-        berth_device_info info = { 0 };
-        struct plan_device *x = &d->at[d->n++];
-        s = berth_ctx_device_info(ctx, i, &info, err);
-        *x = (struct plan_device) { .total = info.total,
-                                    .budget = info.budget,
-                                    .host = !strcmp(info.name, "cpu") };
-        snprintf(x->name, sizeof x->name, "%s", info.name);
-    }
+    bool automatic = !o->alloc && !o->virtual_vram;
+    berth_status s =
+        ctx_plan_devices(ctx, o->compute, automatic && berth_ctx_device_count(ctx) > 2, d, err);
     berth_ctx_free(ctx);
     return s;
 }
@@ -72,6 +67,22 @@ static int check_usage(struct app *a, const struct options *o)
     return 0;
 }
 
+/* The library speaks of the node input that strings come from; here they come from an option. */
+static berth_err *option_said(const struct options *o, berth_err *err)
+{
+    static const char input[] = "expert_mode_allocations: ";
+    const char *at = strstr(err->msg, input);
+    if (!at)
+        return err;
+    berth_err said = *err;
+    err_set(err, said.code, "%.*s%s: %s", (int)(at - err->msg), said.msg,
+            o->alloc          ? "--alloc"
+            : o->virtual_vram ? "--virtual-vram"
+                              : "--compute",
+            said.msg + (at - err->msg) + sizeof input - 1);
+    return err;
+}
+
 /* Mistakes in the text of an option; 0: fine. */
 static int read_options(struct app *a, struct request *r)
 {
@@ -93,14 +104,16 @@ static int read_options(struct app *a, struct request *r)
         return code;
     if (o->devices && plan_devices_parse(o->devices, strlen(o->devices), &r->devices, &err))
         return app_usage(a, "--devices: %s", err.msg);
-    if (!o->devices && real_devices(a, ram_budget, &r->devices, &err))
+    if (!o->devices && real_devices(a, o, ram_budget, &r->devices, &err))
         return app_fail(a, &err);
     if (o->virtual_vram)
         compose(r);
     else if (o->alloc)
         str_adds(&r->text, o->alloc);
-    if ((o->alloc || o->virtual_vram) && alloc_parse(str_c(&r->text), r->text.n, &r->alloc, &err))
-        return app_usage(a, "%s", err.msg);
+    if ((o->alloc || o->virtual_vram) && alloc_parse(str_c(&r->text), r->text.n, &r->alloc, &err)) {
+        app_fail(a, option_said(o, &err)); /* a program's --json wants to hear of a bad string */
+        return APP_USAGE;
+    }
     if (o->alloc && o->compute && r->alloc.compute[0] &&
         plan_device_find(&r->devices, o->compute, strlen(o->compute)) !=
             plan_device_find(&r->devices, r->alloc.compute, strlen(r->alloc.compute)))
@@ -147,7 +160,7 @@ static int plan_blocks(struct app *a, const struct request *r, struct planned *x
     int code = APP_OK;
     x->plan = &p;
     if (s)
-        code = app_fail(a, &err);
+        code = app_fail(a, option_said(r->o, &err));
     else if (a->json)
         code = plan_json(a, x);
     else
@@ -228,7 +241,7 @@ static int run(struct app *a, int argc, char **argv)
         { .name = "reserve",
           .kind = OPT_TEXT,
           .value = "SIZE",
-          .help = "with --auto: kept free on the compute device; default: 1.19g",
+          .help = "with --auto: kept free for activations; default: 1.19g, a quarter at most",
           .to = &o.reserve },
         { .name = "ram-budget",
           .kind = OPT_TEXT,
@@ -269,28 +282,31 @@ const struct command command_plan = {
     .name = "plan",
     .about = "say where every block of a model would live",
     .usage = "FILE [--alloc STRING | --virtual-vram GB [--donor D[,D]] | --auto] [OPTION...]",
-    .more = "FILE is a weight file as for inspect. Only its header is read: nothing is loaded.\n\n"
-            "A block is a leaf layer: its weight, bias and scales. Blocks under a ten\n"
-            "thousandth of the model, and tables that turn tokens into vectors, stay on the\n"
-            "compute device. The bytes of a device are met exactly, to within one block.\n\n"
-            "STRING is DEVICE,AMOUNT;... with the device that computes behind a #:\n"
-            "  cuda:0,2.5gb;cuda:1,3g;cpu,*     bytes; * takes the rest\n"
-            "  cuda:0,25%;cpu,75%#cuda:0        weights in percent\n"
-            "  cuda:0,0.5;cpu,0.1               fractions of each device's memory\n"
-            "  #cuda:0;4.0;cuda:1,cpu           what --virtual-vram 4 --donor cuda:1,cpu means\n\n"
-            "SPEC is NAME=SIZE,...: cuda:0=24g,cuda:1=12g,cpu=64g. cpu is host memory.\n\n"
-            "Examples:\n"
-            "  berth plan flux-dev.safetensors --devices cuda:0=12g,cpu=64g\n"
-            "  berth plan flux-dev.safetensors --devices cuda:0=24g,cpu=64g --virtual-vram 10\n"
-            "  berth plan sd15.safetensors --part model.diffusion_model --alloc 'cpu,*'\n\n"
-            "The strips show the model from the first block that runs to the last. A column is\n"
-            "an equal piece of its bytes, the higher the more of it lies on the device; without\n"
-            "UTF-8 in tenths, # for all and . for none.\n\n"
-            "JSON: total_bytes, compute, devices [{device, bytes, blocks, share}], blocks\n"
-            "[{name, bytes, device}] in the order they run, string (the allocation string that\n"
-            "means the same), layout, notes [{warning, text}]. share is of the model. Names of\n"
-            "blocks are without the --part. A failure is {\"error\": {\"code\", \"message\"}}.\n\n"
-            "A plan that cannot be (a device that is not there, more than it holds) is refused\n"
-            "with exit code 1; a text that cannot be understood, with 2.\n",
+    .more =
+        "FILE is a weight file as for inspect. Only its header is read: nothing is loaded.\n\n"
+        "A block is a leaf layer: its weight, bias and scales. Blocks under a ten\n"
+        "thousandth of the model, and tables that turn tokens into vectors, stay on the\n"
+        "compute device, on top of its amount. The bytes of a device are met exactly, to\n"
+        "within one block.\n\n"
+        "STRING is DEVICE,AMOUNT;... with the device that computes behind a #:\n"
+        "  cuda:0,2.5gb;cuda:1,3g;cpu,*     bytes; * takes the rest\n"
+        "  cuda:0,25%;cpu,75%#cuda:0        weights in percent\n"
+        "  cuda:0,0.5;cpu,0.1               fractions of each device's memory\n"
+        "  #cuda:0;4.0;cuda:1,cpu           what --virtual-vram 4 --donor cuda:1,cpu means\n\n"
+        "SPEC is NAME=SIZE,...: cuda:0=24g,cuda:1=12g,cpu=64g. cpu is host memory.\n\n"
+        "Examples:\n"
+        "  berth plan flux-dev.safetensors --devices cuda:0=12g,cpu=64g\n"
+        "  berth plan flux-dev.safetensors --devices cuda:0=24g,cpu=64g --virtual-vram 10\n"
+        "  berth plan sd15.safetensors --part model.diffusion_model --alloc 'cpu,*'\n\n"
+        "The strips show the model from the first block that runs to the last. A column is\n"
+        "an equal piece of its bytes, the higher the more of it lies on the device; without\n"
+        "UTF-8 in tenths, # for all and . for none.\n\n"
+        "JSON: total_bytes, compute, devices [{device, bytes, blocks, share}], blocks\n"
+        "[{name, bytes, device}] in the order they run, string (the allocation string that\n"
+        "means the same), layout, notes [{warning, text}]. share is of the model. Names of\n"
+        "blocks are without the --part. A failure is {\"error\": {\"code\", \"message\"}}, also\n"
+        "for an allocation string that cannot be understood.\n\n"
+        "A plan that cannot be (a device that is not there, more than it holds) is refused\n"
+        "with exit code 1; a text that cannot be understood, with 2.\n",
     .run = run,
 };

@@ -39,6 +39,10 @@ void plan_text(const struct app *a, const struct planned *x)
         printf("%s%s: %s\n", i ? "" : "\n", q->warn[i] ? "warning" : "note", q->note[i]);
     struct str s = { 0 };
     plan_string(x->plan, &s);
-    printf("\n%sallocation string%s\n  %s\n", bold, off, str_c(&s));
+    printf("\n%sallocation string%s\n  --alloc '%s'%s", bold, off, str_c(&s),
+           x->plan->layout == PLAN_TAIL ? " --layout tail" : "");
+    if (x->prefix[0])
+        printf(" --part '%s'", x->prefix);
+    putchar('\n');
     str_release(&s);
 }

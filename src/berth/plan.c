@@ -1,4 +1,5 @@
 /* plan: berth_plan_*, plans for people who embed us. */
+#include "berth/ctx.h"
 #include "berth/ctx_impl.h"
 #include "model/arch.h"
 
@@ -11,12 +12,12 @@ struct berth_plan {
     size_t devices;
 };
 
-static berth_status context_devices(berth_ctx *ctx, const char *compute, struct plan_devices *out,
-                                    berth_err *err)
+berth_status ctx_plan_devices(berth_ctx *ctx, const char *compute, bool measure,
+                              struct plan_devices *out, berth_err *err)
 {
     if (ctx_lock(ctx, err))
         return err->code;
-    berth_status s = res_plan_devices(ctx->res, compute, true, out, err);
+    berth_status s = res_plan_devices(ctx->res, compute, measure, out, err);
     ctx_unlock(ctx);
     return s;
 }
@@ -38,7 +39,7 @@ berth_status berth_plan_make(berth_ctx *ctx, const berth_model_config *cfg,
     if (!ctx && !hypothetical)
         return err_set(err, BERTH_EINVAL, "a plan needs a context or hypothetical devices");
     if (hypothetical ? plan_devices_parse(hypothetical, strlen(hypothetical), &devices, err)
-                     : context_devices(ctx, cfg->compute, &devices, err))
+                     : ctx_plan_devices(ctx, cfg->compute, true, &devices, err))
         return err->code;
     berth_plan *p = calloc(1, sizeof *p);
     if (!p)

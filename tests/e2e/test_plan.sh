@@ -144,7 +144,7 @@ out_has '^warning: '
 run 0 plan sd15-tiny.safetensors --devices cuda:0=32m,cuda:1=12g,cpu=64g --alloc 'cuda:0,25%;cpu,75%'
 for line in 'Device allocations' 'Layer types' 'Final assignments' '^Linear ' '^Embedding ' \
     '^  cuda:0  memory  #' '^ *order   [0-9.#]*$' '^  cuda:1  memory  .* 0 B, 0 % of 12.0 GiB' \
-    '^ *parts   a*b*c*$' 'a cond_stage_model.  clip' '^allocation string$' '^  cuda:0,.*#cuda:0$'; do
+    '^ *parts   a*b*c*$' 'a cond_stage_model.  clip' '^allocation string$' "^  --alloc 'cuda:0,.*#cuda:0'$"; do
     out_has "$line"
 done
 for width in 60 80 120; do
@@ -205,6 +205,14 @@ wrong() { # WORD ARGS...
     err_has "Try 'berth plan --help'"
     [ -s .out ] && fail "'$*' printed something"
 }
+# A string is data to a program: exit 2 too, and the error as JSON.
+bad_string() { # WORD ARGS...
+    word=$1
+    shift
+    run 2 plan "$@" --json
+    err_has "^berth plan: .*$word"
+    json error/code EINVAL
+}
 f=flux-tiny.safetensors
 wrong 'which file'
 wrong "'other'" $f other
@@ -217,12 +225,12 @@ wrong '--reserve' $f --reserve lots
 wrong '--layout' $f --layout head
 wrong 'entry 2' $f --devices cuda:0=4g,cpu
 wrong 'budget' $f --devices cuda:0
-wrong 'entry 1: "cuda:0 2gb"' $f --devices "$pc" --alloc 'cuda:0 2gb'
-wrong 'entry 2: "cpu,4x"' $f --devices "$pc" --alloc ';cuda:0,1g;;cpu,4x'
-wrong 'no device entries' $f --alloc ' ; '
-wrong 'no device entries' $f --alloc ''
-wrong 'field 2: "lots"' $f --devices "$pc" --virtual-vram lots
-wrong 'range' $f --devices "$pc" --virtual-vram 129
+bad_string 'entry 1: "cuda:0 2gb"' $f --devices "$pc" --alloc 'cuda:0 2gb'
+bad_string 'entry 2: "cpu,4x"' $f --devices "$pc" --alloc ';cuda:0,1g;;cpu,4x'
+bad_string 'no device entries' $f --alloc ' ; '
+bad_string 'no device entries' $f --alloc ''
+bad_string ' 2: "lots"' $f --devices "$pc" --virtual-vram lots
+bad_string 'range' $f --devices "$pc" --virtual-vram 129
 wrong '#cuda:0' $f --devices "$pc" --alloc 'cpu,*#cuda:0' --compute cuda:1
 wrong "did you mean '--layout'" $f --layuot tail
 
