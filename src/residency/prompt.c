@@ -121,23 +121,27 @@ berth_status res_force_full_cleanup(struct residency *r, const char *reason, boo
 {
     char tag[JOURNAL_NAME_MAX];
     berth_status s = BERTH_OK;
+    bool skip = r->prompt_running && !force; /* force: even if a prompt runs; keep models stay */
     reason = reason ? reason : "manual";
     size_t before = count_resident(r);
     double used = host_used_mib(r);
     snprintf(tag, sizeof tag, "start:%s", reason);
     journal_snapshot(r->journal, "full_cleanup", tag);
-    if ((r->prompt_running && !force) || r->in_free) {
-        res_request_free(r, true, true, false);
+    if (r->prompt_running || r->in_free) {
+        if (!skip)
+            res_request_free(r, true, true, false); /* never under a running prompt's feet */
     } else {
         struct res_free_args args = { .unload_models = true,
                                       .free_memory = true,
                                       .reason = reason };
         s = res_free(r, &args, NULL, err);
     }
-    snprintf(tag, sizeof tag, "requested:%s", reason);
-    journal_snapshot(r->journal, "full_cleanup", tag);
+    if (!skip) {
+        snprintf(tag, sizeof tag, "requested:%s", reason);
+        journal_snapshot(r->journal, "full_cleanup", tag);
+    }
     if (summary)
-        str_addf(summary, "reason=%s models=%zu->%zu cpu_delta_mb=%.2f", reason, before,
-                 count_resident(r), host_used_mib(r) - used);
+        str_addf(summary, "reason=%s models=%zu->%zu cpu_delta_mb=%.2f%s", reason, before,
+                 count_resident(r), host_used_mib(r) - used, skip ? " skipped: a prompt runs" : "");
     return s;
 }

@@ -353,9 +353,11 @@ void res_receipt_release(struct res_receipt *x);                     /* zeroed i
 void res_receipt_json(const struct res_receipt *x, struct str *out); /* one object, one line */
 void res_receipt_text(const struct res_receipt *x, struct str *out); /* for people */
 
-/* Both flags, as ComfyUI-Manager's button (keep models stay): at once, or after the prompt that runs
- * unless force. summary (may be NULL) gets one line: reason, resident models before -> after, cpu
- * delta in MB. */
+/* Both flags, as ComfyUI-Manager's button. No prompt runs: at once. One runs: with force right after
+ * it, else not at all, and the summary ends with "skipped: a prompt runs". force is about the prompt
+ * alone, it is not the free's: keep models stay. From inside the reset callback: requested. summary
+ * (may be NULL) gets one line: reason, resident models before -> after, cpu delta in MB. Snapshots
+ * full_cleanup start:<reason> and, unless skipped, requested:<reason>. */
 berth_status res_force_full_cleanup(struct residency *r, const char *reason, bool force,
                                     struct str *summary, berth_err *err);
 

@@ -362,7 +362,7 @@ bool op_request(struct world *w)
 bool op_cleanup(struct world *w)
 {
     static struct forecast f;
-    bool force = draw(w, 2), waits = w->prompt && !force;
+    bool force = draw(w, 2), waits = w->prompt; /* not forced: for ever, nothing is asked for */
     struct res_free_args a = { .unload_models = true, .free_memory = true };
     struct str summary = { 0 };
     berth_err err = { 0 };
@@ -378,6 +378,7 @@ bool op_cleanup(struct world *w)
         w->last_serial++;
         return end_free(w, &a, &f, NULL, resets);
     }
-    w->requested |= 3;
+    w->requested |= force ? 3 : 0;
+    CHECK(w, res_free_requested(w->r) == (w->requested != 0), "full cleanup in a prompt");
     return naive_compare(w, NOBODY, 0);
 }

@@ -649,32 +649,53 @@ static void the_button(void **state)
     struct rig *g = rig_open(DEVICES, NULL, NULL);
     struct str line = { 0 };
     struct journal_entry e[4];
-    struct res_receipt x;
     berth_err err = { 0 };
     (void)state;
     rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
     rig_load(g, tiny("m1", "null:0", RES_KEEP), NULL, NULL);
-    res_prompt_begin(g->r);
-    assert_ok(res_force_full_cleanup(g->r, "manual", false, &line, &err), err);
-    assert_memory_equal(str_c(&line), "reason=manual models=2->2 cpu_delta_mb=", 39);
-    assert_true(res_free_requested(g->r));
-    assert_ok(res_prompt_end(g->r, &x, &err), err);
-    assert_int_equal(x.serial, 1);
-    assert_int_equal(res_model_count(g->r), 1);
-    res_receipt_release(&x);
-    rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
-    res_prompt_begin(g->r);
-    str_clear(&line);
-    assert_ok(res_force_full_cleanup(g->r, NULL, true, &line, &err), err); /* at once */
+    assert_ok(res_force_full_cleanup(g->r, NULL, false, &line, &err), err); /* at once */
     assert_memory_equal(str_c(&line), "reason=manual models=2->1 cpu_delta_mb=", 39);
+    assert_null(strstr(str_c(&line), "skipped"));
     assert_false(res_free_requested(g->r));
+    assert_int_equal(g->resets, 1);
     assert_int_equal(res_model_count(g->r), 1); /* keep stays: the button is no force */
-    assert_int_equal(journal_query(res_journal(g->r), 0, "full_cleanup", e, 4, NULL), 4);
+    assert_int_equal(journal_query(res_journal(g->r), 0, "full_cleanup", e, 4, NULL), 2);
     assert_string_equal(e[0].tag, "start:manual");
     assert_string_equal(e[1].tag, "requested:manual");
-    assert_ok(res_prompt_end(g->r, NULL, &err), err);
     str_release(&line);
     rig_close(g);
+}
+
+/* force decides whether it happens at all, never that it happens now. */
+static void the_button_while_a_prompt_runs(void **state)
+{
+    berth_err err = { 0 };
+    (void)state;
+    for (int force = 0; force < 2; force++) {
+        struct rig *g = rig_open(DEVICES, NULL, NULL);
+        struct str line = { 0 };
+        struct journal_entry e[4];
+        struct res_receipt x;
+        rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
+        rig_load(g, tiny("m1", "null:0", RES_KEEP), NULL, NULL);
+        res_prompt_begin(g->r);
+        assert_ok(res_force_full_cleanup(g->r, "manual", force, &line, &err), err);
+        assert_memory_equal(str_c(&line), "reason=manual models=2->2 cpu_delta_mb=", 39);
+        assert_true(!strstr(str_c(&line), " skipped: a prompt runs") == force);
+        assert_int_equal(g->resets, 0); /* its outputs are still wanted */
+        assert_int_equal(res_metrics(g->r).frees, 0);
+        assert_int_equal(res_free_requested(g->r), force);
+        assert_int_equal(journal_query(res_journal(g->r), 0, "full_cleanup", e, 4, NULL),
+                         1 + force);
+        assert_ok(res_prompt_end(g->r, &x, &err), err);
+        assert_int_equal(g->resets, force);
+        assert_true(x.serial == (uint64_t)force && !x.force);
+        assert_int_equal(x.unload_models && x.free_memory, force);
+        assert_int_equal(res_model_count(g->r), 2 - force); /* keep stays */
+        res_receipt_release(&x);
+        str_release(&line);
+        rig_close(g);
+    }
 }
 
 int main(void)
@@ -696,6 +717,7 @@ int main(void)
         cmocka_unit_test(a_request_acts_after_the_prompt),
         cmocka_unit_test(automatic_cleanup),
         cmocka_unit_test(the_button),
+        cmocka_unit_test(the_button_while_a_prompt_runs),
     };
     return cmocka_run_group_tests_name("free", tests, NULL, NULL);
 }
