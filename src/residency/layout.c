@@ -1,6 +1,8 @@
 /* layout: which blocks of a model are the ones that fill a device's quota. */
 #include "residency/plan_impl.h"
 
+#include <string.h>
+
 /* Position of a device in the quotas, or q->n. */
 static size_t quota_of(const struct quotas *q, size_t device)
 {
@@ -10,18 +12,12 @@ static size_t quota_of(const struct quotas *q, size_t device)
     return i;
 }
 
-static void place(struct layout *l, size_t block, size_t quota)
-{
-    l->device[block] = (uint8_t)l->q->at[quota].device;
-    l->left[quota] -= l->b->at[block].bytes;
-}
-
 /* What nobody else takes: quota of the orphans device as long as it has some. */
-static void place_rest(struct layout *l, size_t block, size_t orphans)
+static void place_rest(struct layout *l, size_t block, uint64_t *left)
 {
     l->device[block] = (uint8_t)l->q->orphans;
-    if (orphans < l->q->n && l->left[orphans] >= l->b->at[block].bytes)
-        l->left[orphans] -= l->b->at[block].bytes;
+    if (left && *left >= l->b->at[block].bytes)
+        *left -= l->b->at[block].bytes;
     else
         l->why[block] = PLAN_ORPHAN;
 }
@@ -36,131 +32,375 @@ void layout_tail(struct layout *l)
         size_t k = 0;
         while (k < l->q->n && l->left[k] < l->b->at[i].bytes)
             k++;
-        if (k < l->q->n)
-            place(l, i, k);
-        else
-            place_rest(l, i, l->q->n);
+        if (k < l->q->n) {
+            l->device[i] = (uint8_t)l->q->at[k].device;
+            l->left[k] -= l->b->at[i].bytes;
+        } else {
+            place_rest(l, i, NULL);
+        }
     }
 }
 
 /* ---- spread ----
  *
- * One rule, used at every fork: of the bytes that came by so far (this block included) a taker with
- * `quota` of `whole` bytes is due seen * quota / whole; it takes the block when it then has at most
- * that. So at every point it has
+ * A fork stands where blocks come by and one side is due `due` of every `whole` bytes of them. Its
+ * error is what that side should have by now less what it has. Three rules say when it takes a
+ * block; with `e` the error before it does, the block counted among those that came by:
  *
- *     due - block < has <= due
+ *     FLOOR   when it then has at most what is due    e >= block      the error stays in [0, block)
+ *     CENTRE  when that brings the error down         e >= block / 2  in [-block / 2, block / 2)
+ *     CEIL    when it has less than is due            e > 0           in (-block, 0]
  *
- * (the left half: it had too little room for the last block it refused, and what is due only grows),
- * and never more than its quota. Two such points are the ends of a window: the bytes between them are
- * the fair share to within one block.
+ * All keep the error within a range of one (the largest) block. The bytes of a window are the
+ * difference of two prefixes, so what a window is off by is at most that range.
  *
- * The forks: compute against the donors; then, of what the donors get, the first donor against the
- * others, and so on. The device that takes the orphans takes what all others leave, so it comes last
- * and the one it stands against is the taker: with a donor that takes orphans compute is capped, and
- * where compute takes them the donors are capped together. */
+ * That is against `due`. People see the plan, not the quota, and whole blocks rarely fill a quota: so
+ * what one pass gave to a side is due in the next, until both are the same. Blocks of one size are
+ * there in the second pass. Where sizes are mixed that may never be; then the best of some passes
+ * counts, see better().
+ *
+ * The first fork is compute against the donors. The side that does not take orphans is the one that
+ * is due something, and capped by its quotas; the other gets what is left. Then, of what the donors
+ * get, the first donor against the others, and so on; a donor that takes the orphans comes last. */
 
-struct taker {
-    size_t quota;        /* position in the quotas */
-    uint64_t due, whole; /* its share: due of every `whole` bytes */
+enum rule { FLOOR, CENTRE, CEIL };
+
+#define ROUNDS 4 /* passes per rule */
+
+typedef __int128 wide; /* products of bytes: plan_make() keeps models below 2^62 */
+
+struct fork {
+    uint64_t due, whole;
     uint64_t seen, has;
 };
 
-static bool takes(struct taker *t, uint64_t bytes)
+static bool wants(const struct fork *f, uint64_t bytes, enum rule rule)
 {
-    t->seen += bytes;
-    return (unsigned __int128)t->seen * t->due >= (unsigned __int128)(t->has + bytes) * t->whole;
+    wide e = (wide)f->seen * f->due - (wide)f->has * f->whole;
+    if (rule == CEIL)
+        return e > 0;
+    wide block = (wide)bytes * f->whole;
+    return rule == FLOOR ? e >= block : 2 * e >= block;
 }
 
-struct spread {
-    struct taker compute; /* or all donors together */
-    struct taker donor[ALLOC_ENTRIES_MAX];
-    size_t donors;
-    size_t orphans; /* position in the quotas, or q->n */
+/* What a pass goes by, so that the best one can be done again instead of being kept. */
+struct aim {
+    enum rule rule;
+    bool start;                       /* the first block is compute's, whatever the rule says */
+    uint64_t first;                   /* due to the capped side of the first fork */
+    uint64_t each[ALLOC_ENTRIES_MAX]; /* to every capped donor, by position in the quotas */
 };
 
-/* Who stands in line for `bytes`, the donors' part of the model. */
-static void line_up(struct spread *s, const struct layout *l, uint64_t bytes)
+struct score {
+    wide off;       /* the worst window's donor bytes against their share, times spread.whole */
+    wide off_donor; /* the same for the worst donor among donors' blocks, times their bytes */
+    uint64_t side;  /* bytes on the capped side of the first fork */
+    uint64_t good; /* the same without a first block that a donor need not have, see spread.start */
+    uint64_t bytes; /* on capped quotas */
+    bool close;     /* off is at most the largest block */
+    bool starts;    /* the first block is where it is used, or cannot be */
+};
+
+struct spread {
+    struct layout *l;
+    size_t compute, orphans;                 /* positions in the quotas, or q->n */
+    bool capped_compute;                     /* else the donors are, together and each */
+    size_t donor[ALLOC_ENTRIES_MAX], donors; /* capped ones, positions in the quotas */
+    uint64_t whole;                          /* bytes to distribute */
+    uint64_t largest, smallest;              /* blocks among them */
+    size_t first;                            /* of them, or b->n */
+    /* Compute has quota for the first block. Nothing runs before it, so no copy of it could hide. */
+    bool start;
+    uint64_t cap;                     /* most for the capped side of the first fork */
+    uint64_t left[ALLOC_ENTRIES_MAX]; /* of each quota, after a pass */
+    uint64_t side;                    /* what the capped side got */
+};
+
+/* ---- one pass ---- */
+
+static void give(struct spread *s, size_t block, size_t quota)
 {
-    for (size_t i = 0; i < l->q->n; i++) {
-        if (l->q->at[i].device == l->q->compute || i == s->orphans)
+    s->l->device[block] = (uint8_t)s->l->q->at[quota].device;
+    s->left[quota] -= s->l->b->at[block].bytes;
+}
+
+static bool any_room(const struct spread *s, uint64_t bytes)
+{
+    for (size_t i = 0; i < s->donors; i++)
+        if (s->left[s->donor[i]] >= bytes)
+            return true;
+    return false;
+}
+
+/* A capped donor for a block that the donors get; false: none wants it, or none that does has room. */
+static bool give_donor(struct spread *s, struct fork *fork, size_t block)
+{
+    uint64_t bytes = s->l->b->at[block].bytes;
+    for (size_t i = 0; i < s->donors; i++) {
+        fork[i].seen += bytes;
+        if (wants(&fork[i], bytes, CENTRE) && s->left[s->donor[i]] >= bytes) {
+            fork[i].has += bytes;
+            give(s, block, s->donor[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The same without a rule: the first that has room. */
+static void give_any_donor(struct spread *s, struct fork *fork, size_t block)
+{
+    size_t i = 0;
+    while (s->left[s->donor[i]] < s->l->b->at[block].bytes)
+        i++;
+    fork[i].has += s->l->b->at[block].bytes;
+    give(s, block, s->donor[i]);
+}
+
+/* False: the block goes to the other side. */
+static bool give_capped(struct spread *s, struct fork *first, struct fork *fork, size_t block,
+                        const struct aim *aim)
+{
+    uint64_t bytes = s->l->b->at[block].bytes;
+    if (aim->start && block == s->first ? !s->capped_compute : !wants(first, bytes, aim->rule))
+        return false;
+    if (s->capped_compute) {
+        if (s->compute == s->l->q->n || s->left[s->compute] < bytes)
+            return false;
+        give(s, block, s->compute);
+    } else {
+        if (!any_room(s, bytes))
+            return false;
+        if (!give_donor(s, fork, block))
+            give_any_donor(s, fork, block);
+    }
+    first->has += bytes;
+    return true;
+}
+
+static void pass(struct spread *s, const struct aim *aim)
+{
+    const struct layout *l = s->l;
+    struct fork first = { .due = aim->first, .whole = s->whole }, fork[ALLOC_ENTRIES_MAX];
+    uint64_t rest = s->capped_compute ? s->whole - aim->first : aim->first;
+    memcpy(s->left, l->left, sizeof l->left);
+    for (size_t i = 0; i < s->donors; i++) {
+        uint64_t due = aim->each[s->donor[i]];
+        fork[i] = (struct fork) { .due = due < rest ? due : rest, .whole = rest };
+        rest -= fork[i].due;
+    }
+    for (size_t i = 0; i < l->b->n; i++) {
+        if (l->why[i] != PLAN_QUOTA)
             continue;
-        uint64_t due = l->left[i] < bytes ? l->left[i] : bytes;
-        s->donor[s->donors++] = (struct taker) { .quota = i, .due = due, .whole = bytes };
-        bytes -= due;
+        first.seen += l->b->at[i].bytes;
+        if (give_capped(s, &first, fork, i, aim))
+            continue;
+        if (!s->capped_compute || !give_donor(s, fork, i))
+            l->device[i] = (uint8_t)l->q->orphans;
     }
+    s->side = first.has;
 }
 
-/* A donor for the block, or false. */
-static bool give_donor(struct spread *s, struct layout *l, size_t block)
+/* ---- how good it is ---- */
+
+struct range { /* of an error */
+    wide low, high;
+};
+
+static void widen(struct range *r, wide e)
 {
-    uint64_t bytes = l->b->at[block].bytes;
+    r->low = e < r->low ? e : r->low;
+    r->high = e > r->high ? e : r->high;
+}
+
+/* The largest range of any donor's error among the donors' blocks. It only grows between two blocks
+ * of a donor, so it is enough to look around each. */
+static wide worst_donor(const struct layout *l, const uint64_t *bytes, uint64_t all)
+{
+    struct range r[ALLOC_ENTRIES_MAX] = { 0 };
+    uint64_t has[ALLOC_ENTRIES_MAX] = { 0 }, seen = 0;
+    wide worst = 0;
+    for (size_t i = 0; i < l->b->n; i++) {
+        size_t d = l->device[i];
+        if (l->why[i] != PLAN_QUOTA || d == l->q->compute)
+            continue;
+        widen(&r[d], (wide)bytes[d] * seen - (wide)all * has[d]);
+        seen += l->b->at[i].bytes;
+        has[d] += l->b->at[i].bytes;
+        widen(&r[d], (wide)bytes[d] * seen - (wide)all * has[d]);
+        worst = r[d].high - r[d].low > worst ? r[d].high - r[d].low : worst;
+    }
+    return worst;
+}
+
+static struct score evaluate(const struct spread *s)
+{
+    const struct layout *l = s->l;
+    struct score out = { 0 };
+    uint64_t bytes[ALLOC_ENTRIES_MAX] = { 0 }, donors, seen = 0, has = 0;
+    for (size_t i = 0; i < l->b->n; i++)
+        bytes[l->device[i]] += l->why[i] == PLAN_QUOTA ? l->b->at[i].bytes : 0;
+    donors = s->whole - bytes[l->q->compute];
+    struct range r = { 0 };
+    for (size_t i = 0; i < l->b->n; i++) {
+        if (l->why[i] != PLAN_QUOTA)
+            continue;
+        seen += l->b->at[i].bytes;
+        has += l->device[i] != l->q->compute ? l->b->at[i].bytes : 0;
+        widen(&r, (wide)donors * seen - (wide)s->whole * has);
+    }
+    out.off = r.high - r.low;
+    out.off_donor = worst_donor(l, bytes, donors);
+    out.side = s->capped_compute ? s->whole - donors : donors;
+    for (size_t i = 0; i < l->q->n; i++)
+        out.bytes += i != s->orphans ? bytes[l->q->at[i].device] : 0;
+    out.close = out.off <= (wide)s->largest * s->whole;
+    out.starts = !s->start || l->device[s->first] == l->q->compute;
+    out.good = out.side - (s->capped_compute || out.starts ? 0 : l->b->at[s->first].bytes);
+    return out;
+}
+
+/* Off by at most one block counts most, then bytes where they were asked for; among plans that are
+ * alike there the one that starts with a block that is there, then the more even one. */
+static bool better(const struct score *a, const struct score *b)
+{
+    if (a->close != b->close)
+        return a->close;
+    if (!a->close)
+        return a->off < b->off;
+    if (a->good != b->good)
+        return a->good > b->good;
+    if (a->starts != b->starts)
+        return a->starts;
+    if (a->bytes != b->bytes)
+        return a->bytes > b->bytes;
+    return a->off_donor < b->off_donor;
+}
+
+/* ---- all of it ---- */
+
+static void line_up(struct spread *s, struct layout *l)
+{
+    const struct quotas *q = l->q;
+    *s = (struct spread) { .l = l, .whole = l->bytes, .smallest = UINT64_MAX };
+    s->compute = quota_of(q, q->compute);
+    s->orphans = quota_of(q, q->orphans);
+    s->capped_compute = q->orphans != q->compute;
+    for (size_t i = 0; i < q->n; i++) {
+        if (i != s->compute && i != s->orphans)
+            s->donor[s->donors++] = i;
+        if (s->capped_compute ? i == s->compute : i != s->compute)
+            s->cap += l->left[i]; /* quotas add up to the model */
+    }
+    s->cap = s->cap < s->whole ? s->cap : s->whole;
+    s->first = l->b->n;
+    for (size_t i = l->b->n; i-- > 0;) {
+        if (l->why[i] != PLAN_QUOTA)
+            continue;
+        uint64_t bytes = l->b->at[i].bytes;
+        s->first = i;
+        s->largest = bytes > s->largest ? bytes : s->largest;
+        s->smallest = bytes < s->smallest ? bytes : s->smallest;
+    }
+    s->start =
+        s->first < l->b->n && s->compute < q->n && l->left[s->compute] >= l->b->at[s->first].bytes;
+}
+
+/* The next pass is to give what this one gave. False: it was to give just that. */
+static bool aim_again(const struct spread *s, struct aim *aim)
+{
+    bool changed = aim->first != s->side;
+    aim->first = s->side;
     for (size_t i = 0; i < s->donors; i++) {
-        struct taker *t = &s->donor[i];
-        if (takes(t, bytes) && l->left[t->quota] >= bytes) {
-            t->has += bytes;
-            place(l, block, t->quota);
-            return true;
+        size_t k = s->donor[i];
+        uint64_t got = s->l->left[k] - s->left[k];
+        changed |= aim->each[k] != got;
+        aim->each[k] = got;
+    }
+    return changed;
+}
+
+/* What FLOOR at the quotas keeps to, whatever the sizes are: one block and what is left open, or one
+ * per donor where each is capped: a block is refused only when all of them have less room than it. */
+static wide bound(const struct spread *s, const struct score *p)
+{
+    uint64_t blocks = s->capped_compute || !s->donors ? 1 : s->donors;
+    return ((wide)s->largest * blocks + (s->cap - p->side)) * s->whole;
+}
+
+/* The best pass there is. FLOOR at the quotas is the one that can always be had: its side of the
+ * first fork leaves less than a block of its quota open, and no other is taken that leaves a whole
+ * block more. */
+static struct score search(struct spread *s, struct aim *best)
+{
+    struct aim start = { .rule = FLOOR, .first = s->cap };
+    memcpy(start.each, s->l->left, sizeof s->l->left);
+    *best = start;
+    pass(s, best);
+    struct score top = evaluate(s);
+    uint64_t least = top.side > s->largest ? top.side - s->largest : 0;
+    const struct aim try[] = { { .rule = s->capped_compute ? CEIL : FLOOR, .start = true },
+                               { .rule = CENTRE, .start = true },
+                               { .rule = CENTRE },
+                               { .rule = s->capped_compute ? FLOOR : CEIL } };
+    for (size_t i = 0; i < ARRAY_LEN(try); i++) {
+        struct aim aim = start;
+        aim.rule = try[i].rule;
+        aim.start = try[i].start && s->start;
+        for (int round = 0; round < ROUNDS; round++) {
+            struct aim now = aim;
+            pass(s, &now);
+            struct score got = evaluate(s);
+            if (got.side >= least && got.off <= bound(s, &got) && better(&got, &top)) {
+                top = got;
+                *best = now;
+            }
+            if (!aim_again(s, &aim))
+                break;
+        }
+        if (top.close && top.starts && s->cap - top.side < s->smallest)
+            break; /* nothing is left to gain */
+    }
+    return top;
+}
+
+/* Blocks of the orphans device into what is open of the other quotas, from the last to the first as
+ * tail does, at most `limit` bytes of each. */
+static void fill(struct spread *s, uint64_t limit)
+{
+    const struct layout *l = s->l;
+    for (size_t k = 0; k < l->q->n; k++) {
+        uint64_t room = s->left[k] < limit ? s->left[k] : limit;
+        for (size_t i = l->b->n; i-- > 0 && room >= s->smallest && k != s->orphans;) {
+            uint64_t bytes = l->b->at[i].bytes;
+            if (l->why[i] != PLAN_QUOTA || l->device[i] != l->q->orphans || bytes > room ||
+                (i == s->first && s->start && !s->capped_compute)) /* it is where it is used */
+                continue;
+            give(s, i, k);
+            room -= bytes;
         }
     }
-    return false;
-}
-
-/* The same without the rule: whoever has room. */
-static bool give_any_donor(struct spread *s, struct layout *l, size_t block)
-{
-    for (size_t i = 0; i < s->donors; i++) {
-        struct taker *t = &s->donor[i];
-        if (l->left[t->quota] >= l->b->at[block].bytes) {
-            t->has += l->b->at[block].bytes;
-            place(l, block, t->quota);
-            return true;
-        }
-    }
-    return false;
-}
-
-/* A donor takes the orphans: compute is capped, then the donors before that one. */
-static void spread_capped_compute(struct spread *s, struct layout *l, size_t block, size_t compute)
-{
-    uint64_t bytes = l->b->at[block].bytes;
-    if (takes(&s->compute, bytes)) {
-        s->compute.has += bytes;
-        place(l, block, compute);
-    } else if (!give_donor(s, l, block)) {
-        place_rest(l, block, s->orphans);
-    }
-}
-
-/* Compute takes the orphans: the donors are capped, each alone and all together. */
-static void spread_capped_donors(struct spread *s, struct layout *l, size_t block)
-{
-    uint64_t bytes = l->b->at[block].bytes;
-    if (takes(&s->compute, bytes) && (give_donor(s, l, block) || give_any_donor(s, l, block)))
-        s->compute.has += bytes;
-    else
-        place_rest(l, block, s->orphans);
 }
 
 void layout_spread(struct layout *l)
 {
-    struct spread s = { 0 };
-    size_t compute = quota_of(l->q, l->q->compute);
-    bool capped_compute = l->q->orphans != l->q->compute;
-    s.orphans = quota_of(l->q, l->q->orphans);
-    uint64_t due = 0; /* of the first fork */
+    struct spread s;
+    struct aim best;
+    line_up(&s, l);
+    struct score top = search(&s, &best);
+    pass(&s, &best);
+    uint64_t limit = 0;
     for (size_t i = 0; i < l->q->n; i++)
-        if ((i == compute) == capped_compute && __builtin_add_overflow(due, l->left[i], &due))
-            due = UINT64_MAX;
-    due = due < l->bytes ? due : l->bytes;
-    s.compute = (struct taker) { .quota = compute, .due = due, .whole = l->bytes };
-    line_up(&s, l, capped_compute ? l->bytes - due : due);
-    for (size_t i = 0; i < l->b->n; i++) {
-        if (l->why[i] != PLAN_QUOTA)
-            continue;
-        if (capped_compute)
-            spread_capped_compute(&s, l, i, compute);
-        else
-            spread_capped_donors(&s, l, i);
+        limit = i != s.orphans && s.left[i] > limit ? s.left[i] : limit;
+    for (; limit >= s.smallest; limit /= 2) {
+        fill(&s, limit);
+        struct score got = evaluate(&s);
+        if (got.bytes == top.bytes || got.close)
+            break;
+        pass(&s, &best); /* as it was */
     }
+    uint64_t left = s.orphans < l->q->n ? l->left[s.orphans] : 0;
+    for (size_t i = 0; i < l->b->n; i++)
+        if (l->why[i] == PLAN_QUOTA && l->device[i] == l->q->orphans)
+            place_rest(l, i, &left);
 }

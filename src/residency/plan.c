@@ -33,6 +33,9 @@ static berth_status check_quotas(const struct blocks *b, const struct plan_devic
         if (q->at[i].device >= d->n || __builtin_add_overflow(sum, q->at[i].bytes, &sum))
             BUG("quotas of other devices");
     }
+    if (b->bytes >= PLAN_BYTES_MAX)
+        return err_set(err, BERTH_ELIMIT,
+                       "a model of %" PRIu64 " bytes, plans are for less than 2^62", b->bytes);
     if (sum != b->bytes)
         return err_set(err, BERTH_EINVAL,
                        "the quotas are of %" PRIu64 " bytes, the blocks have %" PRIu64, sum,

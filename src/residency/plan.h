@@ -8,18 +8,20 @@
  * Layouts  tail    from the last block to the first: the first device, in the order written, whose
  *                  remaining quota holds it. What upstream does, for people who compare
  *          spread  (default) the blocks of every device are interleaved evenly over the execution
- *                  order, so that streaming hides behind resident layers. Of devices that do not
- *                  take orphans no prefix of the order holds more than its share of their bytes nor
- *                  less than it by a whole block: so any window of consecutive blocks holds its fair
- *                  share of donor bytes to within one (the largest) block. With several donors and
- *                  no "*" among them that holds up to the last blocks, where what is left of each
- *                  quota may be too small for any block
+ *                  order, so that streaming hides behind resident layers. Any window of consecutive
+ *                  blocks holds its fair share of donor bytes, as this plan divides the model:
+ *                  blocks of one size to within one block. Mixed sizes to within the largest block
+ *                  nearly always; at worst what the quotas leave open comes on top, and where compute
+ *                  takes the orphans and there are several donors it is one block per donor.
+ *                  Quotas hold at least what fits of whole blocks less one; small blocks fill what
+ *                  is open where that stays within the largest block. The first block is with
+ *                  compute where its quota allows and it costs nothing of the above
  * Orphans  a block that fits no remaining quota goes to quotas.orphans, without a limit
  * Overflow a device that would hold more than its budget, alignment included, is an error with both numbers
  *          (BERTH_ELIMIT), before anything is loaded
  * Invariants (1) every block has one device   (2) bytes of the devices add up to all bytes
  *          (3) a device that does not take orphans and does not compute holds at most its quota
- *          (4) blocks, quotas, layout -> always the same plan
+ *          (4) blocks, quotas, layout -> always the same plan   (5) less than 2^62 bytes
  * Threads  any. Files plan.c doors and classes, layout.c, plan_auto.c, plan_text.c the tables;
  *          plan_impl.h is theirs alone. */
 #ifndef RESIDENCY_PLAN_H
@@ -66,7 +68,7 @@ struct plan {
 };
 
 /* blocks: borrowed for the call. *out: plan_release(), also after an error. BERTH_EINVAL: quotas for
- * another number of bytes than the blocks have; BERTH_ELIMIT: see Overflow. */
+ * another number of bytes than the blocks have; BERTH_ELIMIT: see Overflow, or 2^62 bytes. */
 berth_status plan_make(const struct blocks *b, const struct plan_devices *devices,
                        const struct quotas *q, enum plan_layout layout, struct plan *out,
                        berth_err *err);

@@ -4,6 +4,8 @@
 
 #include "residency/plan.h"
 
+#define PLAN_BYTES_MAX (UINT64_C(1) << 62) /* products of two of them have a sign bit to spare */
+
 /* Blocks too small to be worth a transfer of their own; all: bytes of the whole model. */
 static inline bool plan_tiny(uint64_t bytes, uint64_t all)
 {

@@ -3,8 +3,8 @@
  *   all      every block has one device, bytes add up, nobody but the orphans device and compute is
  *            over quota, the plan's string gives the same plan again, and so does asking twice
  *   tail     the same device for every block as a naive walk over the rules
- *   spread   of every window of consecutive blocks the donors hold their fair share to within one
- *            (the largest) block, when a donor takes the orphans or there is one donor */
+ *   spread   of every window of consecutive blocks the donors hold their fair share, as the plan
+ *            itself divides the model: see allowed() */
 #include "support/plans.h"
 #include "support/rng.h"
 #include "support/seed.h"
@@ -49,7 +49,8 @@ static void draw_model(struct world *w, struct rng *r)
     for (size_t i = 0; i < n; i++)
         w->spec[i] =
             (struct block_spec) { "b", alike ? each : draw_bytes(r), rng_below(r, 30) == 0 };
-    w->spec[rng_below(r, n)].bytes += 1; /* some model at all */
+    if (!alike)
+        w->spec[rng_below(r, n)].bytes += 1; /* some model at all */
     assert_ok(blocks_from_specs(w->spec, n, &w->b, &err), err);
 }
 
@@ -196,28 +197,45 @@ static void check_tail(const struct world *w)
     }
 }
 
-/* Donor bytes of all windows, against bytes * donor share, in whole numbers: times `all`. */
-static void check_spread(const struct world *w)
+/* What spread keeps to: blocks of one size one block; else one (the largest) and what the quota leaves
+ * open, per donor where there are several and compute takes the orphans. */
+static uint64_t allowed(const struct world *w, uint64_t donor, uint64_t all)
 {
-    uint64_t embedding = 0, all = 0, quota_c = quota_on(&w->q, w->q.compute), quota_d = 0;
-    size_t donors = 0;
-    for (size_t i = 0; i < w->q.n; i++)
-        if (w->q.at[i].device != w->q.compute && w->q.at[i].bytes) {
-            donors++;
-            quota_d += w->q.at[i].bytes;
-        }
-    if (w->q.orphans == w->q.compute && donors > 1)
-        return;
+    uint64_t most = largest(w), cap = 0, embedding = 0, side = donor, blocks = 0;
+    bool alike = true;
     for (size_t i = 0; i < w->b.n; i++) {
         embedding += w->b.at[i].embedding ? w->b.at[i].bytes : 0;
-        all += w->p.why[i] == PLAN_QUOTA || w->p.why[i] == PLAN_ORPHAN ? w->b.at[i].bytes : 0;
+        if (w->p.why[i] == PLAN_QUOTA || w->p.why[i] == PLAN_ORPHAN)
+            alike &= w->b.at[i].bytes == most;
     }
-    quota_c -= embedding < quota_c ? embedding : quota_c;
-    quota_c = quota_c < all ? quota_c : all;
-    quota_d = quota_d < all ? quota_d : all;
-    if (w->q.orphans != w->q.compute)
-        quota_d = all - quota_c; /* what compute is not due */
-    __int128 slack = (__int128)largest(w) * all;
+    if (alike)
+        return most;
+    if (w->q.orphans != w->q.compute) {
+        cap = quota_on(&w->q, w->q.compute);
+        cap -= embedding < cap ? embedding : cap;
+        side = all - donor;
+        blocks = 1;
+    }
+    for (size_t i = 0; i < w->q.n && w->q.orphans == w->q.compute; i++)
+        if (w->q.at[i].device != w->q.compute) {
+            cap += w->q.at[i].bytes;
+            blocks++;
+        }
+    cap = cap < all ? cap : all;
+    return most * (blocks ? blocks : 1) + (cap - side);
+}
+
+/* Donor bytes of all windows, against bytes * the plan's own donor share, in whole numbers: times
+ * `all`. */
+static void check_spread(const struct world *w)
+{
+    uint64_t all = 0, donors = 0;
+    for (size_t i = 0; i < w->b.n; i++)
+        if (w->p.why[i] == PLAN_QUOTA || w->p.why[i] == PLAN_ORPHAN) {
+            all += w->b.at[i].bytes;
+            donors += w->p.device[i] != w->q.compute ? w->b.at[i].bytes : 0;
+        }
+    __int128 slack = (__int128)allowed(w, donors, all) * all;
     for (size_t from = 0; from < w->b.n; from++) {
         __int128 bytes = 0, donor = 0;
         for (size_t i = from; i < w->b.n; i++) {
@@ -225,8 +243,8 @@ static void check_spread(const struct world *w)
                 continue;
             bytes += w->b.at[i].bytes;
             donor += w->p.device[i] != w->q.compute ? w->b.at[i].bytes : 0;
-            __int128 off = donor * all - bytes * quota_d;
-            if (off >= slack || off <= -slack)
+            __int128 off = donor * all - bytes * donors;
+            if (off > slack || off < -slack)
                 fail_msg("'%s': window %zu..%zu of %zu blocks", w->text, from, i, w->b.n);
         }
     }

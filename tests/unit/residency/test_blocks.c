@@ -178,7 +178,9 @@ static int in_first_out_last(const char *a, size_t an, const char *b, size_t bn)
     return rank_of(a) - rank_of(b);
 }
 
-static const struct block_arch arch = { "test", "", is_emb, in_first_out_last };
+static const struct block_arch arch = { .name = "test",
+                                        .embedding = is_emb,
+                                        .order = in_first_out_last };
 
 static void an_architecture_orders_and_protects(void **state)
 {

@@ -104,13 +104,14 @@ static void spread_interleaves(void **state)
     static const struct {
         const char *text, *devices;
     } cases[] = {
-        { "cuda:0,600mb;cpu,*", "c0c0c0c0c0c0" },
-        { "cuda:0,50%;cpu,50%", "0c0c0c0c0c0c" }, /* compute takes the orphans: the donor waits */
-        { "cuda:0,900mb;cpu,*", "c000c000c000" },
-        { "cuda:0,300mb;cpu,*", "ccc0ccc0ccc0" },
-        { "cuda:0,600mb;cuda:1,300mb;cpu,*", "c010c010c010" },
-        { "cuda:0,400mb;cuda:1,400mb;cpu,400mb#cuda:0", "c10c10c10c10" },
-        { "cuda:0,*;cuda:1,400mb;cpu,400mb#cuda:0", "0c10c10c10c1" },
+        { "cuda:0,600mb;cpu,*", "0c0c0c0c0c0c" }, /* the first block is there when it is needed */
+        { "cuda:0,50%;cpu,50%", "0c0c0c0c0c0c" },
+        { "cuda:0,900mb;cpu,*", "000c000c000c" },
+        { "cuda:0,300mb;cpu,*", "0ccc0ccc0ccc" },
+        { "cuda:0,399mb;cpu,*", "0ccc0ccc0ccc" }, /* 99 MiB hold no block: as if 300 were asked */
+        { "cuda:0,600mb;cuda:1,300mb;cpu,*", "010c010c010c" },
+        { "cuda:0,400mb;cuda:1,400mb;cpu,400mb#cuda:0", "01c01c01c01c" },
+        { "cuda:0,*;cuda:1,450mb;cpu,450mb#cuda:0", "01c01c01c01c" }, /* each its own 400 */
         { "cpu,*", "cccccccccccc" },
         { "cuda:0,*", "000000000000" },
     };
@@ -119,6 +120,61 @@ static void spread_interleaves(void **state)
         assert_devices(&p, cases[i].devices);
         plan_release(&p);
     }
+    blocks_release(&b);
+}
+
+/* The same bytes per device as tail has where blocks allow it, and small blocks fill what is open. */
+static void spread_and_tail_give_the_same_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *devices;
+        int more[3]; /* MiB more than tail */
+    } cases[] = {
+        { "#cuda:0;2.0;cpu", "00c0cc0cc00", { 0 } },
+        { "cuda:0,1gb;cuda:1,1.5gb;cpu,*", "010c1c01c00", { 0 } },
+        { "cuda:0,0.05;cuda:1,0.05;cpu,0.03", "0c10cc01c00", { 0 } },
+        /* the amounts of devices that take no orphans are used better than from the last to the
+         * first: 500 of 500, 3010 of 3012, 510 of 803 */
+        { "cuda:0,500mb;cuda:1,3.0g;cpu,5gb*", "1111c011101", { 484, 16, -500 } },
+        { "cuda:0,25%;cpu,75%", "00ccc0ccc0c", { -10, 0, 10 } },
+        { "cuda:0,8%;cuda:1,8%;cpu,4%", "0010c10100c", { -10, 0, 10 } },
+    };
+    struct blocks b = list(toy, TOY_BLOCKS);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct plan tail = plan_of(&b, cases[i].text, PLAN_TAIL);
+        struct plan p = plan_of(&b, cases[i].text, PLAN_SPREAD);
+        assert_devices(&p, cases[i].devices);
+        for (size_t d = 0; d < machine.n; d++)
+            assert_int_equal(p.share[d].bytes - tail.share[d].bytes,
+                             (uint64_t)cases[i].more[d] * MIB);
+        plan_release(&tail);
+        plan_release(&p);
+    }
+    blocks_release(&b);
+}
+
+/* 21 blocks, donors hold 4 (of 4.9) and 5 of them: 9 of 21, in every window to within one block. */
+static void several_donors_without_a_wildcard_interleave(void **state)
+{
+    (void)state;
+    struct block_spec even[21];
+    for (size_t i = 0; i < ARRAY_LEN(even); i++)
+        even[i] = (struct block_spec) { "x", 100 * MIB, false };
+    struct blocks b = list(even, ARRAY_LEN(even));
+    struct plan p = plan_of(&b, "cuda:0,1110mb*;cuda:1,490mb;cpu,500mb", PLAN_SPREAD);
+    assert_int_equal(p.share[CUDA1].blocks, 4);
+    assert_int_equal(p.share[CPU].blocks, 5);
+    assert_int_equal(p.device[0], CUDA0);
+    for (size_t from = 0; from < p.n; from++) {
+        int donors = 0;
+        for (size_t i = from; i < p.n; i++) {
+            donors += p.device[i] != CUDA0;
+            int off = donors * 21 - (int)(i + 1 - from) * 9;
+            assert_true(off <= 21 && off >= -21);
+        }
+    }
+    plan_release(&p);
     blocks_release(&b);
 }
 
@@ -131,7 +187,7 @@ static void spread_fills_donors_before_orphans(void **state)
         spec[i] = (struct block_spec) { "x", (i < 6 ? 60 : 40) * MIB, false };
     struct blocks b = list(spec, ARRAY_LEN(spec));
     struct plan p = plan_of(&b, "cuda:1,75%;cpu,25%#cuda:0", PLAN_SPREAD);
-    assert_devices(&p, "c11111c");
+    assert_devices(&p, "11c111c");
     assert_int_equal(p.share[CUDA0].blocks, 0);
     plan_release(&p);
     blocks_release(&b);
@@ -176,6 +232,12 @@ static void over_budget_is_an_error(void **state)
     assert_ok(resolve("cpu,*", &d, NULL, b.bytes - 1, &q, &err), err);
     assert_fails(plan_make(&b, &d, &q, PLAN_TAIL, &p, &err), err, BERTH_EINVAL,
                  "the quotas are of 4211113983 bytes, the blocks have 4211113984");
+    plan_release(&p);
+    struct quotas q2 = q;
+    struct blocks huge = { .bytes = UINT64_C(1) << 62 };
+    q2.at[0].bytes = huge.bytes;
+    assert_fails(plan_make(&huge, &d, &q2, PLAN_SPREAD, &p, &err), err, BERTH_ELIMIT,
+                 "plans are for less than 2^62");
     plan_release(&p);
     args.alloc = "cuda:0,1qb";
     assert_fails(plan_from_args(&b, &d, &args, &p, &err), err, BERTH_EINVAL, "entry 1");
@@ -301,6 +363,8 @@ int main(void)
         cmocka_unit_test(worked_examples_tail),
         cmocka_unit_test(worked_example_clip),
         cmocka_unit_test(spread_interleaves),
+        cmocka_unit_test(spread_and_tail_give_the_same_bytes),
+        cmocka_unit_test(several_donors_without_a_wildcard_interleave),
         cmocka_unit_test(spread_fills_donors_before_orphans),
         cmocka_unit_test(tiny_is_below_a_ten_thousandth),
         cmocka_unit_test(over_budget_is_an_error),
