@@ -1,7 +1,8 @@
 /* pressure: when the host's memory is nearly used up, ask for the executor's caches.
  *
- * The numbers are the host device's own, so limits of control groups count where they are lower
- * than the machine's RAM. After a reset at P percent the next one needs P + hysteresis, else a
+ * The numbers are those of the hardware behind the host device, or behind a card's name on its
+ * memory (cuda:0@cpu) where that is all there is: limits of control groups count where they are
+ * lower than the machine's RAM. After a reset at P percent the next one needs P + hysteresis, else a
  * machine that is simply full would be reset after every prompt; it is armed again as soon as usage
  * has been below threshold - hysteresis, or below the threshold right after a reset. */
 #include "residency/residency_impl.h"
@@ -19,13 +20,24 @@ static double hysteresis(const struct residency *r)
     return r->cfg.pressure_hysteresis > 0 ? r->cfg.pressure_hysteresis : HYSTERESIS_DEFAULT;
 }
 
+const struct device *res_ram(const struct residency *r)
+{
+    if (r->host < r->n_devices)
+        return devset_at(r->devices, r->host);
+    for (size_t i = 0; i < r->n_devices; i++)
+        if (dev_can(devset_at(r->devices, i), BERTH_CAP_HOST_VISIBLE))
+            return devset_at(r->devices, i);
+    return NULL;
+}
+
 static berth_status usage(const struct residency *r, double *percent, berth_err *err)
 {
     struct dev_info info;
+    const struct device *ram = res_ram(r);
     *percent = 0;
-    if (r->host >= r->n_devices) /* a set without RAM: nothing to run out of */
+    if (!ram) /* nothing to run out of */
         return BERTH_OK;
-    berth_status s = dev_info(devset_at(r->devices, r->host), &info, err);
+    berth_status s = dev_info(ram, &info, err);
     if (s == BERTH_OK && info.total)
         *percent = 100.0 * (double)(info.total - info.free) / (double)info.total;
     return s;
@@ -49,18 +61,18 @@ berth_status res_pressure_check(struct residency *r, bool force, enum res_pressu
     if (used < threshold(r) - hysteresis(r))
         r->pressure_last = 0;
     if (used > threshold(r)) {
-        if (r->pressure_last > 0 && used <= r->pressure_last + hysteresis(r)) {
+        if (r->prompt_running && !force) {
+            found = RES_PRESSURE_BUSY; /* band or not: res_prompt_end() looks again */
+        } else if (r->pressure_last > 0 && used <= r->pressure_last + hysteresis(r)) {
             found = RES_PRESSURE_BAND;
             snapshot(r, "skip_hysteresis", used);
-        } else if (r->prompt_running && !force) {
-            found = RES_PRESSURE_BUSY;
         } else {
             found = RES_PRESSURE_RESET;
             r->pressure_last = used;
             r->metrics.pressure_resets++;
             snapshot(r, "trigger", used);
             log_info(r->log, "res.pressure", "used=%.1f%% threshold=%.1f%%", used, threshold(r));
-            res_request_free(r, false, true, false);
+            res_request_for_pressure(r);
         }
     }
     if (out)

@@ -1,13 +1,19 @@
 /* prompt: frees act between prompts: requests, the end of a prompt, the button that asks for all. */
 #include "residency/residency_impl.h"
 
-enum { ASK_UNLOAD = 1, ASK_FREE = 2, ASK_FORCE = 4 };
+/* Pressure wants free_memory, under a bit of its own: the receipt says who asked. */
+enum { ASK_UNLOAD = 1, ASK_FREE = 2, ASK_FORCE = 4, ASK_PRESSURE = 8 };
 
 void res_request_free(struct residency *r, bool unload_models, bool free_memory, bool force)
 {
     unsigned bits = (unload_models ? ASK_UNLOAD : 0u) | (free_memory ? ASK_FREE : 0u) |
                     (force ? ASK_FORCE : 0u);
     atomic_fetch_or(&r->requested, bits);
+}
+
+void res_request_for_pressure(struct residency *r)
+{
+    atomic_fetch_or(&r->requested, ASK_PRESSURE);
 }
 
 bool res_free_requested(struct residency *r)
@@ -38,9 +44,11 @@ static berth_status take_requested(struct residency *r, struct res_receipt *out,
     if (!bits)
         return BERTH_OK;
     struct res_free_args args = { .unload_models = bits & ASK_UNLOAD,
-                                  .free_memory = bits & ASK_FREE,
+                                  .free_memory = bits & (ASK_FREE | ASK_PRESSURE),
                                   .force = bits & ASK_FORCE,
-                                  .reason = "requested" };
+                                  .reason = !(bits & ASK_PRESSURE) ? "requested"
+                                            : bits == ASK_PRESSURE ? "pressure"
+                                                                   : "requested, and pressure" };
     res_receipt_release(out);
     berth_status s = res_free(r, &args, out, err);
     if (s)
@@ -111,7 +119,8 @@ static double host_used_mib(const struct residency *r)
 {
     struct dev_info info;
     berth_err err = { 0 };
-    if (r->host >= r->n_devices || dev_info(devset_at(r->devices, r->host), &info, &err))
+    const struct device *ram = res_ram(r);
+    if (!ram || dev_info(ram, &info, &err))
         return 0;
     return (double)(info.total - info.free) / 1048576.0;
 }

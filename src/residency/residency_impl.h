@@ -68,7 +68,7 @@ struct residency {
     struct journal *journal;
     struct res_metrics metrics;
     bool prompt_running, in_free;
-    atomic_uint requested;      /* bits: 1 unload_models, 2 free_memory, 4 force */
+    atomic_uint requested;      /* who asked for what: bits of prompt.c */
     double pressure_last;       /* usage at the last reset; 0: armed */
     struct dev_stream **stream; /* [n] for copies of load, move and patch; made when needed */
 };
@@ -168,7 +168,12 @@ berth_status res_no_room(const struct residency *r, size_t d, uint64_t wanted,
 void res_in_the_way(const struct residency *r, size_t d, const struct res_model *for_model,
                     char *buf, size_t cap);
 
-/* pressure.c: the executor was reset; armed again if that helped. */
+/* prompt.c: a reset for the end of the prompt, because memory runs short. */
+void res_request_for_pressure(struct residency *r);
+
+/* pressure.c: a device whose numbers are RAM's; NULL: none is. */
+const struct device *res_ram(const struct residency *r);
+/* The executor was reset; armed again if that helped. */
 void res_pressure_after_reset(struct residency *r);
 
 /* check.c */

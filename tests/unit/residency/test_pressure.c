@@ -26,7 +26,7 @@ static void use(unsigned permille)
     put("proc/meminfo", text);
 }
 
-static struct rig *open_rig(double percent, double hysteresis)
+static struct rig *open_rig_on(const char *devices, double percent, double hysteresis)
 {
     static int number;
     static const struct dev_env env = { .root = root };
@@ -36,7 +36,12 @@ static struct rig *open_rig(double percent, double hysteresis)
     snprintf(root, sizeof root, "%s", tmp_path(name));
     mkdir(root, 0755);
     use(100);
-    return rig_open("cpu=256m,null:0=64m", &env, &cfg);
+    return rig_open(devices, &env, &cfg);
+}
+
+static struct rig *open_rig(double percent, double hysteresis)
+{
+    return open_rig_on("cpu=256m,null:0=64m", percent, hysteresis);
 }
 
 static enum res_pressure look(struct rig *g, bool force)
@@ -167,6 +172,14 @@ static void not_while_a_prompt_runs(void **state)
     assert_true(x.serial == 1 && x.free_memory);
     res_receipt_release(&x);
     assert_int_equal(g->resets, 1);
+    expect_tag(g, 0, "trigger:95.0pct");
+    res_prompt_begin(g->r); /* within the band of that reset: busy all the same, and no line */
+    assert_int_equal(look(g, false), RES_PRESSURE_BUSY);
+    expect_tag(g, 0, "trigger:95.0pct");
+    assert_int_equal(look(g, true), RES_PRESSURE_BAND);
+    expect_tag(g, 1, "skip_hysteresis:95.0pct");
+    assert_ok(res_prompt_end(g->r, NULL, &err), err);
+    assert_int_equal(g->resets, 1);
     rig_close(g);
 
     g = open_rig(85, 5);
@@ -218,6 +231,54 @@ static void a_reset_asks_like_any_other_free(void **state)
     rig_close(g);
 }
 
+static void the_receipt_says_who_asked(void **state)
+{
+    struct rig *g = open_rig(85, 5);
+    struct res_receipt x;
+    berth_err err = { 0 };
+    (void)state;
+    use(900);
+    assert_ok(res_settle(g->r, &x, &err), err);
+    assert_string_equal(x.reason, "pressure");
+    assert_true(x.free_memory && !x.force);
+    res_receipt_release(&x);
+    use(960);
+    assert_int_equal(look(g, false), RES_PRESSURE_RESET);
+    res_request_free(g->r, true, false, false); /* somebody else, before it is settled */
+    assert_ok(res_settle(g->r, &x, &err), err);
+    assert_string_equal(x.reason, "requested, and pressure");
+    assert_true(x.unload_models && x.free_memory && !x.force);
+    res_receipt_release(&x);
+    res_request_free(g->r, false, true, false);
+    assert_ok(res_settle(g->r, &x, &err), err);
+    assert_string_equal(x.reason, "requested");
+    res_receipt_release(&x);
+    rig_close(g);
+}
+
+/* A card's name on the host's memory: nobody is called cpu, RAM can run out all the same. */
+static void ram_under_another_name(void **state)
+{
+    struct rig *g = open_rig_on("null:0=64m,cuda:0@cpu=64m", 85, 5);
+    struct str line = { 0 };
+    double percent;
+    berth_err err = { 0 };
+    (void)state;
+    use(423);
+    assert_ok(res_pressure_check(g->r, false, NULL, &percent, &err), err);
+    assert_true(percent > 42.29 && percent < 42.31);
+    use(900);
+    settle(g, 1);
+    assert_int_equal(g->resets, 1);
+    use(100);
+    g->at_reset = relieve; /* the button's summary reads the same numbers */
+    lower_to = 612;        /* 51.2 % of 1,000,000 KiB more */
+    assert_ok(res_force_full_cleanup(g->r, NULL, false, &line, &err), err);
+    assert_non_null(strstr(str_c(&line), "cpu_delta_mb=500.00"));
+    str_release(&line);
+    rig_close(g);
+}
+
 static void a_threshold_below_the_hysteresis(void **state)
 {
     struct rig *g = open_rig(2, 5);
@@ -253,6 +314,8 @@ int main(void)
         cmocka_unit_test(not_while_a_prompt_runs),
         cmocka_unit_test(no_second_reset),
         cmocka_unit_test(a_reset_asks_like_any_other_free),
+        cmocka_unit_test(the_receipt_says_who_asked),
+        cmocka_unit_test(ram_under_another_name),
         cmocka_unit_test(a_threshold_below_the_hysteresis),
         cmocka_unit_test(a_set_without_ram),
     };
