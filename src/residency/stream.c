@@ -42,9 +42,23 @@ static uint64_t now(const struct stream *s)
     return clock_mono_ns(s->clock);
 }
 
+/* Began, and has items to come, the current one included. */
+static bool under_way(const struct stream *s, uint32_t run)
+{
+    return s->cut.run[run].first <= s->at && s->at <= s->cut.run[run].last;
+}
+
+static uint32_t newest(const struct stream *s)
+{
+    return s->cut.place[s->at].newest;
+}
+
 uint32_t stream_distance(const struct stream *s, uint32_t run)
 {
-    return run >= s->at ? run - s->at : run + (s->cut.runs - s->at);
+    if (under_way(s, run))
+        return run != s->cut.place[s->at].run;
+    uint32_t to = newest(s);
+    return 1 + (run > to ? run - to : run + (s->cut.runs - to));
 }
 
 /* ---- filling ---- */
@@ -146,16 +160,16 @@ static berth_status give_up(struct stream *s, struct stream_slot *t, berth_err *
     return BERTH_OK;
 }
 
-/* Of the current run's surroundings the ring keeps: the run before it (layers that are acquired not
- * quite in order) and what comes after, as far as it reaches. */
+/* Of the surroundings the ring keeps: what is under way, the run before that (layers that are
+ * acquired not quite in order) and what comes after, as far as it reaches. */
 static berth_status give_up_far(struct stream *s, berth_err *err)
 {
     for (uint32_t i = 0; i < s->slots; i++) {
         struct stream_slot *t = &s->slot[i];
-        if (t->run == STREAM_NONE || t->held)
+        if (t->run == STREAM_NONE || t->held || under_way(s, t->run))
             continue;
         uint32_t d = stream_distance(s, t->run);
-        if (d >= s->slots && d != s->cut.runs - 1 && give_up(s, t, err))
+        if (d > s->slots && d != s->cut.runs && give_up(s, t, err))
             return err->code;
     }
     return BERTH_OK;
@@ -186,25 +200,20 @@ static struct stream_slot *free_slot(struct stream *s)
     return NULL;
 }
 
-static uint32_t after(const struct stream *s, uint32_t run)
-{
-    return run + 1 < s->cut.runs ? run + 1 : 0;
-}
-
-/* Free slots take the next runs in order. Runs that are there already are passed over at once, or
- * they would be fetched again when they are through. There are no more slots than runs: while one
- * is free, some run has none. */
+/* Free slots take the next runs in order, up to the last of this pass and then the first of the next
+ * one; there a run that is still under way in this pass has to end first. There are no more slots
+ * than runs: while one is free, some run has none. */
 static berth_status pump(struct stream *s, berth_err *err)
 {
-    for (;;) {
-        for (uint32_t k = 0; k < s->slots && s->run_slot[s->next] != STREAM_NONE; k++)
-            s->next = after(s, s->next);
-        struct stream_slot *t = free_slot(s);
-        if (!t)
-            return stage_pump(s, err);
-        if (fill(s, t, s->next, err))
+    uint32_t runs = s->cut.runs;
+    for (struct stream_slot *t; (t = free_slot(s)); s->next++) {
+        for (; s->run_slot[s->next % runs] != STREAM_NONE; s->next++)
+            if (s->next >= runs && under_way(s, (uint32_t)(s->next % runs)))
+                return stage_pump(s, err);
+        if (fill(s, t, (uint32_t)(s->next % runs), err))
             return err->code;
     }
+    return stage_pump(s, err);
 }
 
 /* The run that is acquired now has no slot: the ring goes on from there. */
@@ -217,11 +226,48 @@ static berth_status jump(struct stream *s, size_t i, berth_err *err)
     s->stats.out_of_order++;
     if (t->run != STREAM_NONE && give_up(s, t, err))
         return err->code;
-    s->next = after(s, s->at);
-    return fill(s, t, s->at, err);
+    s->next = newest(s) + 1;
+    return fill(s, t, s->cut.place[i].run, err);
+}
+
+/* After a jump: others are under way there too, and the next items are theirs. */
+static berth_status catch_up(struct stream *s, berth_err *err)
+{
+    struct stream_slot *t;
+    for (uint32_t r = newest(s) + 1; r-- > 0 && (t = free_slot(s));)
+        if (under_way(s, r) && s->run_slot[r] == STREAM_NONE && fill(s, t, r, err))
+            return err->code;
+    return BERTH_OK;
+}
+
+/* Item i, of a run, is the current one. */
+static berth_status go_to(struct stream *s, size_t i, berth_err *err)
+{
+    uint32_t run = s->cut.place[i].run, before = s->at;
+    bool absent = s->run_slot[run] == STREAM_NONE, other = run != s->cut.place[before].run;
+    s->at = (uint32_t)i;
+    if (absent && jump(s, i, err)) {
+        s->at = before;
+        return err->code;
+    }
+    if (s->next <= newest(s)) /* runs were left out */
+        s->next = newest(s) + 1;
+    if (s->next - newest(s) > s->cut.runs) /* back at the beginning without a new pass */
+        s->next -= s->cut.runs;
+    if (!absent && !other)
+        return BERTH_OK;
+    if (give_up_far(s, err) || (absent && catch_up(s, err)))
+        return err->code;
+    return pump(s, err);
 }
 
 /* ---- recovery ---- */
+
+static void rewind_order(struct stream *s)
+{
+    s->next = 0;
+    s->at = s->cut.runs ? s->cut.run[0].first : 0;
+}
 
 /* Waits for everything on every stream and forgets what was on its way. What cannot be waited for
  * stays as it is, and broken. */
@@ -244,7 +290,7 @@ static berth_status quiesce(struct stream *s, berth_err *err)
     }
     if (s->held)
         memset(s->held, 0, s->args.n * sizeof *s->held);
-    s->next = s->at = 0;
+    rewind_order(s);
     s->broken = false;
     return BERTH_OK;
 }
@@ -258,7 +304,7 @@ static berth_status wind_back(struct stream *s, berth_err *err)
         if (t->run != STREAM_NONE && (t->touched || t->run >= s->slots) && give_up(s, t, err))
             return err->code;
     }
-    s->next = s->at = 0;
+    rewind_order(s);
     return BERTH_OK;
 }
 
@@ -323,16 +369,8 @@ berth_status stream_acquire(struct stream *s, size_t i, uint64_t *addr, berth_er
         *addr = s->args.item[i].addr;
         return BERTH_OK;
     }
-    if (r != s->at || s->run_slot[r] == STREAM_NONE) {
-        uint32_t before = s->at;
-        s->at = r;
-        if (s->run_slot[r] == STREAM_NONE && jump(s, i, err)) {
-            s->at = before;
-            return err->code;
-        }
-        if (give_up_far(s, err) || pump(s, err))
-            return err->code;
-    }
+    if (go_to(s, i, err))
+        return err->code;
     struct stream_slot *t = &s->slot[s->run_slot[r]];
     if (!t->waited && wait_filled(s, t, err))
         return err->code;
@@ -397,7 +435,6 @@ static berth_status config(struct stream *s, berth_err *err)
 {
     struct stream_config *c = &s->args.cfg;
     c->run_bytes = c->run_bytes ? c->run_bytes : STREAM_RUN_DEFAULT;
-    c->slots = c->slots ? c->slots : STREAM_SLOTS_DEFAULT;
     c->stage_slots = c->stage_slots ? c->stage_slots : STREAM_STAGE_DEFAULT;
     c->stage_bytes = c->stage_bytes ? c->stage_bytes : c->run_bytes;
     c->loaders = c->loaders ? c->loaders : STREAM_LOADERS_DEFAULT;
@@ -431,7 +468,7 @@ static berth_status open_slot(struct stream *s, struct stream_slot *t, berth_err
 static berth_status open_ring(struct stream *s, berth_err *err)
 {
     struct arena *mem = &s->cut.mem;
-    uint32_t slots = s->args.cfg.slots < s->cut.runs ? s->args.cfg.slots : s->cut.runs;
+    uint32_t slots = s->cut.slots;
     if (!s->args.owner)
         BUG("%s: blocks to stream and nobody to pay for the ring", name_of(s));
     s->slot = arena_array(mem, slots, sizeof *s->slot);
@@ -449,6 +486,7 @@ static berth_status open_ring(struct stream *s, berth_err *err)
             s->slots++; /* what it has of it goes back too */
             return err_add(err, "slot %u of %u, %zu bytes each", s->slots, slots, s->cut.span);
         }
+    rewind_order(s);
     return stage_open(s, err);
 }
 
@@ -461,7 +499,8 @@ berth_status stream_open(const struct stream_args *args, struct stream **out, be
         return err_set(err, BERTH_ENOMEM, "streaming %s", name);
     s->args = *args;
     s->args.on_close = NULL; /* until it is open */
-    if (config(s, err) || stream_cut(&s->args, s->args.cfg.run_bytes, &s->cut, err) ||
+    if (config(s, err) ||
+        stream_cut(&s->args, s->args.cfg.run_bytes, s->args.cfg.slots, &s->cut, err) ||
         (s->cut.runs && open_ring(s, err))) {
         stream_close(s);
         return err_add(err, "streaming %s to %s", name, args->compute->name);

@@ -1,9 +1,11 @@
 /* stream: blocks of donors reach the compute device just before their layer runs, every pass.
  *
  * Words    item    one block in execution order: read where it lies, or copied from a donor
- *          run     neighbouring donor items that travel together: one slot, one pair of events.
- *                  Neighbours in the order of the donor items: resident ones between them do not
- *                  count, or layout `spread` would cut every run down to one block
+ *          run     neighbouring items of one donor that travel together: one slot, one pair of
+ *                  events. Neighbours in the order of that donor's items: those of others between
+ *                  them do not count, resident or not, or layout `spread` would cut every run down
+ *                  to one block. How far a run may reach over others: stream_runs.c
+ *          under way  a run between its first and its last item
  *          slot    a piece of device memory of the ring; filled: its copies are done; drained: the
  *                  last layer that reads it is done
  *          lane    a donor's copy stream: all host memory has one, every other donor its own
@@ -27,7 +29,7 @@
  *          been released, so re-acquiring a neighbour costs nothing. An item whose run is not there
  *          (a skipped layer, a jump back) is served all the same: the ring then goes on from that
  *          run, with one copy that nothing hides, and out_of_order counts it. Runs behind the one
- *          before the current run and beyond the ring's reach give their slots up.
+ *          before those under way and beyond the ring's reach give their slots up.
  * Time     wait_ns is what the host itself waited: for staging, for copies of a device that knows
  *          no asynchronous ones, for another driver's event. What a compute stream waits for inside
  *          a device takes timed events, which device/ does not have yet.
@@ -36,7 +38,9 @@
  *          (4) bytes == acquired + ahead + dropped, always; a pass in order over all items acquires
  *          the bytes of all donor items exactly once and drops nothing   (5) items without donors:
  *          nothing is allocated, no stream, event or thread is made, nothing moves
- *          (6) at most `slots` slots, and never more than there are runs
+ *          (6) at most `slots` slots, and never more than there are runs   (7) at most slots - 1
+ *          runs (or one) are under way at an item, so that in order each of them has a slot and the
+ *          ring can turn
  * Failure  A device call that fails ends the pass: what follows is refused until stream_end(), which
  *          waits for everything and leaves the ring empty and ready.
  * Threads  executor, except the loader threads inside: they read sources and write staging, own
@@ -85,9 +89,11 @@ struct stream_item {
     const char *name; /* for messages; may be NULL */
 };
 
-struct stream_config {         /* zero: defaults */
-    uint64_t run_bytes;        /* a run takes items up to this; a larger item is a run by itself */
-    unsigned slots;            /* 1 works, from 2 on copies and layers overlap */
+struct stream_config {  /* zero: defaults */
+    uint64_t run_bytes; /* a run takes items up to this; a larger item is a run by itself */
+    unsigned slots;     /* 1 works, from 2 on copies and layers overlap, and one more for each donor
+                       beyond the first keeps their runs long. Default: 3, or with more than two
+                       donors one more than there are, unless a block is larger than a run */
     unsigned stage_slots;      /* staging buffers */
     uint64_t stage_bytes;      /* of one staging buffer; 0: run_bytes */
     unsigned loaders;          /* threads that fill staging */

@@ -22,21 +22,24 @@ struct stream_run {
     bool host;             /* its memory is host memory, by pointer */
     bool staged;           /* goes through staging */
     uint32_t lane;         /* index in cut.lane */
-    uint32_t first, items; /* its first item, how many it has; resident ones lie between them */
+    uint32_t first, last;  /* items; resident ones and those of other runs may lie between them */
+    uint32_t items;        /* how many it has */
     uint32_t copy, copies; /* cut.copy[copy .. copy+copies), ascending in the slot */
     size_t span;           /* of the slot */
     size_t bytes;          /* of its copies */
 };
 
 struct stream_place {
-    uint32_t run; /* STREAM_NONE: read where it is */
-    size_t off;   /* in the slot */
+    uint32_t run;    /* STREAM_NONE: read where it is */
+    uint32_t newest; /* run that began last, up to this item */
+    size_t off;      /* in the slot */
 };
 
 struct stream_cut {
     struct arena mem;
-    struct stream_run *run;
+    struct stream_run *run; /* by first item */
     uint32_t runs;
+    uint32_t slots; /* of the ring they are cut for, at most one for each run */
     struct stream_copy *copy;
     struct stream_place *place;               /* by item */
     struct device *lane[STREAM_LANES_MAX];    /* donor; NULL: host memory */
@@ -48,9 +51,11 @@ struct stream_cut {
     uint64_t staged_runs; /* how many */
 };
 
-/* run_bytes > 0. Release with stream_cut_release(), also after an error. */
-berth_status stream_cut(const struct stream_args *args, uint64_t run_bytes, struct stream_cut *out,
-                        berth_err *err);
+/* run_bytes > 0; slots: at most STREAM_SLOTS_MAX, 0: as many as it takes. Release with
+ * stream_cut_release(), also after an error. post: at no item are more than max(1, slots - 1) runs
+ * under way, that is, began at or before it and end at or behind it. */
+berth_status stream_cut(const struct stream_args *args, uint64_t run_bytes, uint32_t slots,
+                        struct stream_cut *out, berth_err *err);
 void stream_cut_release(struct stream_cut *c);
 
 /* ---- the ring ---- */
@@ -115,8 +120,8 @@ struct stream { /* owner: executor */
     uint32_t *held;     /* by item: acquires without a release */
     uint64_t *done;     /* by item: serial of the filling under which it was released */
     uint64_t serial;
-    uint32_t next;              /* run to fetch next */
-    uint32_t at;                /* run acquired last */
+    uint64_t next;              /* run to fetch next; from cut.runs on: in the next pass */
+    uint32_t at;                /* donor item acquired last; at first: the first one */
     struct dev_stream *compute; /* of the pass; stays set until everything on it is known */
     bool active;                /* between begin and end */
     bool broken;                /* a device call failed: what is queued where is not known */
@@ -132,7 +137,8 @@ berth_status stream_slot_open(struct stream *s, struct stream_slot *t, uint32_t 
                               berth_err *err);
 /* Every copy of it is queued. */
 berth_status stream_slot_filled(struct stream *s, struct stream_slot *t, berth_err *err);
-/* How far ahead of the run acquired last, in cyclic order. */
+/* How soon it is needed: 0 the run acquired last, 1 others under way, then those to come in order,
+ * up to the one that ended last. */
 uint32_t stream_distance(const struct stream *s, uint32_t run);
 
 berth_status stage_open(struct stream *s, berth_err *err); /* stage_close() after an error too */

@@ -110,39 +110,139 @@ static void add_pieces(struct stream_cut *c, struct stream_run *r, const struct 
     }
 }
 
-/* Where `it` would lie at the end of run r. False: it does not fit, or comes from elsewhere. */
-static bool joins(const struct stream_args *a, const struct stream_run *r,
-                  const struct stream_item *it, uint64_t run_bytes, size_t *off)
+/* ---- several donors ----
+ *
+ * Layout `spread` deals the blocks of several donors out in turn, so a run that ended where another
+ * donor's block comes would be one block long. One run may be open per track instead, a track for
+ * each donor that is met; runs of different donors then interleave in execution order. A run holds
+ * its slot from its first item to its last, so:
+ *
+ *     tracks = slots - 1 (1 with a ring of 1 or 2)
+ *
+ * At no item are more runs under way than tracks, in order every one of them has a slot, and one
+ * slot is left for what comes next. More donors than tracks: the one that was met longest ago loses
+ * its track, and runs get short again.
+ *
+ * A run that shares its time with others also ends by position: `stop`, in donor bytes of all
+ * tracks, at most tracks + 1/2 times run_bytes behind its beginning. A donor that is rarely met must
+ * not hold a slot while the rest turns many times. Track k first stops at a multiple k + j * tracks
+ * of run_bytes: were all to end at the same item, each would want the one free slot at that moment,
+ * and all but one of the copies would be exposed. */
+
+struct track {
+    uint32_t run;   /* open on it; STREAM_NONE: none yet */
+    uint32_t first; /* its first item, counted among donor items */
+    uint32_t last;  /* the latest */
+    uint64_t stop;
+};
+
+struct cutter {
+    const struct stream_args *args;
+    struct stream_cut *cut;
+    uint64_t run_bytes;
+    uint32_t tracks;
+    struct track track[STREAM_SLOTS_MAX];
+    uint32_t item; /* donor items so far */
+    uint64_t pos;  /* their bytes */
+};
+
+/* The track of its donor, else one nobody has, else that of the donor met longest ago. */
+static uint32_t track_of(const struct cutter *x, const struct stream_item *it)
 {
-    size_t span;
-    return same_donor(a, r, it) && sz_align(r->span, a->compute->phys->align, off) &&
-           sz_add(*off, (size_t)it->span, &span) && span <= run_bytes;
+    uint32_t best = 0;
+    for (uint32_t k = 0; k < x->tracks; k++) {
+        const struct track *t = &x->track[k], *b = &x->track[best];
+        if (t->run != STREAM_NONE && same_donor(x->args, &x->cut->run[t->run], it))
+            return k;
+        if (b->run != STREAM_NONE && (t->run == STREAM_NONE || t->last < b->last))
+            best = k;
+    }
+    return best;
 }
 
-/* Item i joins the last run, or begins the next one. */
-static berth_status add_item(const struct stream_args *a, struct stream_cut *c, size_t i,
-                             uint64_t run_bytes, berth_err *err)
+/* Where `it` would lie at the end of run r. False: no room. */
+static bool fits(const struct cutter *x, const struct stream_run *r, const struct stream_item *it,
+                 size_t *off)
 {
-    const struct stream_item *it = &a->item[i];
+    size_t span;
+    return sz_align(r->span, x->args->compute->phys->align, off) &&
+           sz_add(*off, (size_t)it->span, &span) && span <= x->run_bytes;
+}
+
+static uint64_t times(uint64_t n, uint64_t unit) /* beyond 64 bits: never reached */
+{
+    uint64_t out;
+    return __builtin_mul_overflow(n, unit, &out) ? UINT64_MAX : out;
+}
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* The next one of track k that is worth a run. */
+static uint64_t next_stop(const struct cutter *x, uint32_t k)
+{
+    uint64_t j = x->pos / x->run_bytes + 1;
+    j += (k + x->tracks - j % x->tracks) % x->tracks;
+    uint64_t stop = times(j, x->run_bytes);
+    return stop - x->pos < x->run_bytes / 2 ? plus(stop, times(x->tracks, x->run_bytes)) : stop;
+}
+
+static berth_status begin_run(struct cutter *x, uint32_t k, size_t i, bool full, berth_err *err)
+{
+    const struct stream_item *it = &x->args->item[i];
+    struct stream_run next = { .dev = it->dev,
+                               .host = from_host(it),
+                               .staged = is_staged(x->args, it),
+                               .first = (uint32_t)i };
+    if (lane_of(x->args, x->cut, it, &next.lane, err))
+        return err->code;
+    /* After a full one its turn is as good as any: there is nothing to be brought apart. */
+    uint64_t stop = full ? plus(x->pos, times(x->tracks, x->run_bytes)) : next_stop(x, k);
+    x->track[k] = (struct track) { .run = x->cut->runs, .first = x->item, .stop = stop };
+    x->cut->run[x->cut->runs++] = next;
+    return BERTH_OK;
+}
+
+/* Item i joins the run of its donor, or begins the next one. */
+static berth_status add_item(struct cutter *x, size_t i, berth_err *err)
+{
+    struct stream_cut *c = x->cut;
+    const struct stream_item *it = &x->args->item[i];
+    uint32_t k = track_of(x, it);
+    struct track *t = &x->track[k];
+    const struct stream_run *open = t->run == STREAM_NONE ? NULL : &c->run[t->run];
     size_t off = 0;
-    if (!c->runs || !joins(a, &c->run[c->runs - 1], it, run_bytes, &off)) {
-        const struct stream_run *last = c->runs ? &c->run[c->runs - 1] : NULL;
-        struct stream_run next = { .dev = it->dev,
-                                   .host = from_host(it),
-                                   .staged = is_staged(a, it),
-                                   .first = (uint32_t)i,
-                                   .copy = last ? last->copy + last->copies : 0 };
-        if (lane_of(a, c, it, &next.lane, err))
+    bool ours = open && same_donor(x->args, open, it), full = ours && !fits(x, open, it, &off);
+    bool alone = ours && t->first + open->items == x->item; /* nobody else's came between */
+    if (!ours || full || !(alone || plus(x->pos, it->span) <= t->stop)) {
+        if (begin_run(x, k, i, full, err))
             return err->code;
         off = 0;
-        c->run[c->runs++] = next;
     }
-    struct stream_run *r = &c->run[c->runs - 1];
-    c->place[i] = (struct stream_place) { .run = c->runs - 1, .off = off };
+    struct stream_run *r = &c->run[t->run];
+    c->place[i] = (struct stream_place) { .run = t->run, .newest = c->runs - 1, .off = off };
     r->items++;
+    r->last = (uint32_t)i;
     r->span = off + (size_t)it->span;
-    add_pieces(c, r, it, off);
+    r->copies += it->pieces; /* at most; add_copies() counts */
+    t->last = x->item++;
+    x->pos += it->span;
     return BERTH_OK;
+}
+
+static void add_copies(const struct stream_args *a, struct stream_cut *c)
+{
+    uint32_t at = 0;
+    for (uint32_t k = 0; k < c->runs; k++) {
+        c->run[k].copy = at;
+        at += c->run[k].copies;
+        c->run[k].copies = 0;
+    }
+    for (size_t i = 0; i < a->n; i++)
+        if (c->place[i].run != STREAM_NONE)
+            add_pieces(c, &c->run[c->place[i].run], &a->item[i], c->place[i].off);
 }
 
 static void sum_up(struct stream_cut *c)
@@ -157,8 +257,56 @@ static void sum_up(struct stream_cut *c)
     }
 }
 
-berth_status stream_cut(const struct stream_args *a, uint64_t run_bytes, struct stream_cut *out,
-                        berth_err *err)
+/* How many donors have blocks small enough to share a run, and is that all there is? */
+static bool count_small(const struct stream_args *a, uint64_t run_bytes, uint32_t *donors)
+{
+    const struct stream_item *met[STREAM_SLOTS_MAX];
+    *donors = 0;
+    for (size_t i = 0; i < a->n; i++) {
+        const struct stream_item *it = &a->item[i];
+        uint32_t k = 0;
+        if (it->source == STREAM_RESIDENT)
+            continue;
+        if (it->span > run_bytes)
+            return false;
+        while (k < *donors && !(met[k]->dev == it->dev && from_host(met[k]) == from_host(it) &&
+                                is_staged(a, met[k]) == is_staged(a, it)))
+            k++;
+        if (k == *donors && k < STREAM_SLOTS_MAX && it->span <= run_bytes / 2)
+            met[(*donors)++] = it;
+    }
+    return true;
+}
+
+/* A slot of one run more for each donor that would have no track, where slots are no larger than
+ * that. */
+static uint32_t default_slots(const struct stream_args *a, uint64_t run_bytes)
+{
+    uint32_t donors;
+    if (!count_small(a, run_bytes, &donors) || donors < STREAM_SLOTS_DEFAULT)
+        return STREAM_SLOTS_DEFAULT;
+    return donors < STREAM_SLOTS_MAX ? donors + 1 : STREAM_SLOTS_MAX;
+}
+
+static berth_status cut_items(const struct stream_args *a, uint64_t run_bytes, uint32_t slots,
+                              struct stream_cut *out, berth_err *err)
+{
+    struct cutter x = { .args = a, .cut = out, .run_bytes = run_bytes };
+    uint64_t bytes;
+    x.tracks = slots > 2 ? slots - 1 : 1;
+    for (uint32_t k = 0; k < x.tracks; k++)
+        x.track[k].run = STREAM_NONE;
+    for (size_t i = 0; i < a->n; i++) {
+        out->place[i].run = STREAM_NONE;
+        (void)check_item(a, i, &bytes, err);
+        if (bytes && add_item(&x, i, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
+berth_status stream_cut(const struct stream_args *a, uint64_t run_bytes, uint32_t slots,
+                        struct stream_cut *out, berth_err *err)
 {
     uint64_t bytes, all = 0;
     size_t donors = 0, pieces = 0;
@@ -182,13 +330,12 @@ berth_status stream_cut(const struct stream_args *a, uint64_t run_bytes, struct 
     out->copy = arena_array(&out->mem, pieces, sizeof *out->copy);
     if (!out->place || !out->run || !out->copy)
         return err_set(err, BERTH_ENOMEM, "the runs of %zu blocks", a->n);
-    for (size_t i = 0; i < a->n; i++) {
-        out->place[i].run = STREAM_NONE;
-        (void)check_item(a, i, &bytes, err);
-        if (bytes && add_item(a, out, i, run_bytes, err))
-            return err->code;
-    }
+    slots = slots ? slots : default_slots(a, run_bytes);
+    if (cut_items(a, run_bytes, slots, out, err))
+        return err->code;
+    add_copies(a, out);
     sum_up(out);
+    out->slots = slots < out->runs ? slots : out->runs;
     return BERTH_OK;
 }
 

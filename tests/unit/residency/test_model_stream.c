@@ -5,6 +5,7 @@
 #include "support/oom.h"
 
 #define LAYERS 8
+#define MANY 60
 #define LAYER_BYTES ((uint64_t)64 << 10)
 
 struct look { /* user of a layer: compares a block with the file */
@@ -31,9 +32,9 @@ static void passes(struct res_model *m, struct stream *s, struct device *compute
 {
     const struct blocks *b = res_blocks(m);
     struct dev_stream *on = stream_of(compute);
-    static struct look look[LAYERS];
+    static struct look look[MANY];
     berth_err err = { 0 };
-    assert_int_equal(b->n, LAYERS);
+    assert_true(b->n == LAYERS || b->n == MANY);
     for (int pass = 0; pass < n; pass++) {
         assert_ok(stream_begin(s, on, &err), err);
         for (size_t i = 0; i < b->n; i++) {
@@ -98,6 +99,44 @@ static void streams_what_the_plan_left_on_donors(void **state)
         assert_int_equal(x.ring_bytes > 0, row[i].moved > 0);
         stream_close(s);
         model_intact(m);
+        res_unref(m);
+        fixture_close(&f);
+    }
+}
+
+/* Layout `spread` deals blocks to donors in turn; their runs are long all the same. */
+static void spread_over_donors_in_long_runs(void **state)
+{
+    static const struct {
+        const char *alloc;
+        unsigned slots, runs; /* wanted; a pass */
+    } row[] = {
+        { "cpu,*#null:0", 3, 4 },
+        { "null:1,50%;cpu,50%#null:0", 3, 5 },
+        { "null:1,34%;null:2,33%;cpu,33%#null:0", 4, 6 },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct fixture f;
+        struct stream *s;
+        berth_err err = { 0 };
+        fixture_open(&f, "null:0=16m,null:1=16m,null:2=16m,cpu=64m", NULL);
+        struct res_model *m =
+            model_open(&f, model_file("long", MANY, LAYER_BYTES), row[i].alloc, RES_AUTO);
+        model_load(m);
+        struct stream_config sc = { .run_bytes = 16 * LAYER_BYTES };
+        assert_ok(res_stream_open(m, &sc, &s, &err), err);
+        struct device *d = device_named(f.set, "null:0");
+        passes(m, s, d, 1);
+        uint64_t before = stream_stats(s).runs;
+        passes(m, s, d, 1);
+        struct stream_stats x = stream_stats(s);
+        if (x.slots != row[i].slots || x.runs - before > row[i].runs)
+            fail_msg("%s: %d runs a pass through %d slots", row[i].alloc, (int)(x.runs - before),
+                     (int)x.slots);
+        assert_int_equal(x.bytes - x.ahead, 2 * x.donor_bytes);
+        assert_true(x.donor_bytes >= (MANY - 2) * LAYER_BYTES); /* the rest of the shares */
+        stream_close(s);
         res_unref(m);
         fixture_close(&f);
     }
@@ -308,6 +347,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_what_the_plan_left_on_donors),
+        cmocka_unit_test(spread_over_donors_in_long_runs),
         cmocka_unit_test(holds_a_use),
         cmocka_unit_test(the_ring_makes_room),
         cmocka_unit_test(patched_blocks_travel_as_they_are_stored),

@@ -312,6 +312,65 @@ static void a_run_stays_until_all_of_it_was_used(void **state)
     stop(b);
 }
 
+/* Runs of two donors interleave: both are under way at once, each pass copies each once. */
+static void donors_in_turn(void **state)
+{
+    (void)state;
+    struct bench *b = start("null:0=1m,cpu=4m,null:1=1m", "pdpdpd");
+    uint64_t a0, a1, addr;
+    b->args.cfg.run_bytes = 4000;
+    struct stream *s = open_stream(b);
+    assert_int_equal(stream_stats(s).slots, 3); /* 0 2 4, 1 3, 5: the second donor ends apart */
+    for (uint64_t pass = 1; pass <= 3; pass++) {
+        ok(whole_pass(b, s, err));
+        struct stream_stats x = stream_stats(s);
+        assert_int_equal(x.bytes - x.ahead, pass * N * BYTES);
+        assert_int_equal(x.runs, pass * 3 + 3);
+        assert_int_equal(x.out_of_order + x.dropped, 0);
+    }
+    ok(stream_begin(s, b->s, err)); /* a jump to where both are under way fetches both */
+    ok(use(b, s, 5, &addr, err));
+    uint64_t before = stream_stats(s).out_of_order;
+    ok(use(b, s, 2, &a0, err));
+    ok(use(b, s, 3, &a1, err));
+    ok(use(b, s, 4, &addr, err));
+    assert_true(addr == a0 + 1024 && a0 != a1);
+    assert_int_equal(stream_stats(s).out_of_order, before);
+    ok(stream_end(s, err));
+    ok(whole_pass(b, s, err));
+    stream_close(s);
+    stop(b);
+}
+
+/* A ring of two: a run under way to the end of the pass is not skipped when the next one begins. */
+static void a_long_run_is_fetched_for_every_pass(void **state)
+{
+    (void)state;
+    struct bench *b = start("null:0=1m,cpu=4m,null:1=1m", "dppppd");
+    b->args.cfg.run_bytes = 2100;
+    b->args.cfg.slots = 3;
+    b->item[1].span = b->item[2].span = b->item[3].span = 200; /* or it would be too far */
+    b->item[4].span = 200;
+    static const struct stream_piece small = { 0, 200 };
+    for (size_t i = 1; i <= 4; i++)
+        b->item[i].piece = &small;
+    struct stream *s = open_stream(b);
+    for (uint64_t pass = 1; pass <= 3; pass++) {
+        uint64_t addr;
+        ok(stream_begin(s, b->s, err));
+        for (size_t i = 0; i < N; i++) {
+            ok(stream_acquire(s, i, &addr, err));
+            ok(stream_release(s, i, err));
+        }
+        ok(stream_end(s, err));
+        struct stream_stats x = stream_stats(s);
+        assert_int_equal(x.bytes - x.ahead, pass * x.donor_bytes);
+        assert_int_equal(x.out_of_order + x.dropped, 0);
+    }
+    stream_close(s);
+    stop(b);
+}
+
 static void jumps_are_served_and_counted(void **state)
 {
     (void)state;
@@ -528,6 +587,8 @@ int main(void)
         cmocka_unit_test(passes_do_not_allocate),
         cmocka_unit_test(staging_in_chunks),
         cmocka_unit_test(a_run_stays_until_all_of_it_was_used),
+        cmocka_unit_test(donors_in_turn),
+        cmocka_unit_test(a_long_run_is_fetched_for_every_pass),
         cmocka_unit_test(jumps_are_served_and_counted),
         cmocka_unit_test(as_many_as_the_ring_holds),
         cmocka_unit_test(refuses_wrong_use),

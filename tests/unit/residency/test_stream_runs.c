@@ -2,8 +2,10 @@
 #include "residency/stream_impl.h"
 #include "support/devices.h"
 #include "support/oom.h"
+#include "support/rng.h"
+#include "support/seed.h"
 
-#define ITEMS_MAX 16
+#define ITEMS_MAX 64
 
 struct bench {
     struct devset *set;
@@ -64,7 +66,8 @@ static void draw(const struct bench *b, const char *text, struct drawn *x)
 
 static void cut_rows(void **state)
 {
-    /* runs: first item x items / span / copies, "s" when staged, then the lane */
+    /* items: may begin with the slots and a bar; runs: first item x items / span / copies, "s" when
+     * staged, then the lane */
     static const struct {
         const char *name, *items;
         uint64_t run_bytes;
@@ -80,11 +83,24 @@ static void cut_rows(void **state)
         { "padding counts", "p100 p245", 500, "0x1/100/1 l0, 1x1/245/1 l0" },
         { "a large one stands alone", "p10 p900 p10", 500,
           "0x1/10/1 l0, 1x1/900/1 l0, 2x1/10/1 l0" },
-        { "another donor ends a run", "p10 d10 p10 p10", 5000,
+        { "another donor does not end a run", "p10 d10 p10 p10", 5000,
+          "0x3/522/3 l0, 1x1/10/1 l1" },
+        { "but with two slots it does", "2|p10 d10 p10 p10", 5000,
           "0x1/10/1 l0, 1x1/10/1 l1, 2x2/266/2 l0" },
-        { "pinned and pageable do not mix, and share a lane", "p10 m10 m10", 5000,
-          "0x1/10/1 l0, 1x2/266/2s l0" },
-        { "a lane for every device", "d10 e10 d10", 5000, "0x1/10/1 l0, 1x1/10/1 l1, 2x1/10/1 l0" },
+        { "and with one", "1|p10 d10 p10", 5000, "0x1/10/1 l0, 1x1/10/1 l1, 2x1/10/1 l0" },
+        { "pinned and pageable do not mix, and share a lane", "p10 m10 p10 m10", 5000,
+          "0x2/266/2 l0, 1x2/266/2s l0" },
+        { "a lane for every device", "d10 e10 d10", 5000, "0x2/266/2 l0, 1x1/10/1 l1" },
+        { "three donors, four slots by default", "p10 d10 e10 p10 d10 e10", 5000,
+          "0x2/266/2 l0, 1x2/266/2 l1, 2x2/266/2 l2" },
+        { "three donors, three slots: the one met longest ago loses", "3|p10 d10 p10 e10 p10 d10",
+          5000, "0x3/522/3 l0, 1x1/10/1 l1, 3x1/10/1 l2, 5x1/10/1 l1" },
+        { "two donors end their runs in turn",
+          "p256 d256 p256 d256 p256 d256 p256 d256 p256 d256 p256 d256 p256 d256 p256 d256", 1024,
+          "0x4/1024/4 l0, 1x2/512/2 l1, 5x4/1024/4 l1, 8x4/1024/4 l0, 13x2/512/2 l1" },
+        { "a rare one does not wait until it is full",
+          "p256 d256 d256 d256 d256 d256 d256 d256 d256 p256", 1024,
+          "0x1/256/1 l0, 1x4/1024/4 l1, 5x4/1024/4 l1, 9x1/256/1 l0" },
         { "neighbours in memory are one copy", "p256:1024 p256:1280 p100:1536 p100:1636", 5000,
           "0x4/868/2 l0" },
         { "the same on a device", "d512:4096 r1 d512:4608", 5000, "0x2/1024/1 l0" },
@@ -96,8 +112,10 @@ static void cut_rows(void **state)
         struct stream_cut c;
         char got[512] = "";
         berth_err err = { 0 };
-        draw(*state, row[i].items, &x);
-        assert_ok(stream_cut(&x.args, row[i].run_bytes, &c, &err), err);
+        const char *bar = strchr(row[i].items, '|');
+        uint32_t slots = bar ? (uint32_t)strtoul(row[i].items, NULL, 10) : 0;
+        draw(*state, bar ? bar + 1 : row[i].items, &x);
+        assert_ok(stream_cut(&x.args, row[i].run_bytes, slots, &c, &err), err);
         for (uint32_t k = 0; k < c.runs; k++) {
             const struct stream_run *r = &c.run[k];
             size_t n = strlen(got);
@@ -116,13 +134,15 @@ static void places_and_sums(void **state)
     struct stream_cut c;
     berth_err err = { 0 };
     draw(*state, "p100 r50 p100 d300 m40 m70", &x);
-    assert_ok(stream_cut(&x.args, 4096, &c, &err), err);
+    assert_ok(stream_cut(&x.args, 4096, 0, &c, &err), err);
     static const struct stream_place want[] = {
-        { 0, 0 }, { STREAM_NONE, 0 }, { 0, 256 }, { 1, 0 }, { 2, 0 }, { 2, 256 },
+        { 0, 0, 0 }, { STREAM_NONE, 0, 0 }, { 0, 0, 256 }, { 1, 1, 0 }, { 2, 2, 0 }, { 2, 2, 256 },
     };
     for (size_t i = 0; i < ARRAY_LEN(want); i++) {
         assert_int_equal(c.place[i].run, want[i].run);
         assert_int_equal(c.place[i].off, want[i].off);
+        if (want[i].run != STREAM_NONE)
+            assert_int_equal(c.place[i].newest, want[i].newest);
     }
     assert_int_equal(c.bytes, 100 + 100 + 300 + 40 + 70);
     assert_int_equal(c.span, 356);
@@ -131,6 +151,51 @@ static void places_and_sums(void **state)
     assert_null(c.lane[0]);
     assert_ptr_equal(c.lane[1], ((struct bench *)*state)->null1);
     stream_cut_release(&c);
+}
+
+/* What the ring relies on, for random items: in order every run under way has a slot and one is
+ * left, and each item has a place of its own in its run. */
+static void never_more_under_way_than_slots(void **state)
+{
+    struct rng r = { rng_seed() };
+    for (int round = 0; round < 3000; round++) {
+        char text[ITEMS_MAX * 8] = "";
+        struct drawn x;
+        struct stream_cut c;
+        berth_err err = { 0 };
+        size_t n = 1 + rng_below(&r, ITEMS_MAX), kinds = 1 + rng_below(&r, 5);
+        for (size_t i = 0, at = 0; i < n; i++)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%c%d ",
+                                   "pdmer"[rng_below(&r, kinds)], (int)(1 + rng_below(&r, 900)));
+        draw(*state, text, &x);
+        uint32_t slots = (uint32_t)rng_below(&r, 7), live = 0;
+        assert_ok(stream_cut(&x.args, 1 + rng_below(&r, 4000), slots, &c, &err), err);
+        uint32_t most = slots ? slots : kinds > 2 ? (uint32_t)kinds + 1 : 3;
+        uint64_t bytes = 0;
+        for (uint32_t k = 0; k < c.runs; k++) {
+            const struct stream_run *a = &c.run[k];
+            uint32_t items = 0;
+            size_t end = 0;
+            assert_true(!k || a->first > c.run[k - 1].first);
+            for (size_t i = a->first; i <= a->last; i++) {
+                if (c.place[i].run != k)
+                    continue;
+                assert_true(c.place[i].off >= end && c.place[i].off % 256 == 0);
+                end = c.place[i].off + x.item[i].span;
+                items++;
+            }
+            assert_true(items == a->items && end == a->span);
+            for (uint32_t m = live = 0; m < c.runs; m++)
+                live += c.run[m].first <= a->first && a->first <= c.run[m].last;
+            if (live > (most > 2 ? most - 1 : 1))
+                fail_msg("%d runs under way at item %d with %d slots: %s", (int)live, (int)a->first,
+                         (int)most, text);
+            for (uint32_t m = 0; m < a->copies; m++)
+                bytes += c.copy[a->copy + m].n;
+        }
+        assert_true(bytes == c.bytes && c.slots <= most && c.slots <= c.runs);
+        stream_cut_release(&c);
+    }
 }
 
 static void pieces_leave_padding_out(void **state)
@@ -142,7 +207,7 @@ static void pieces_leave_padding_out(void **state)
     draw(*state, "p600:8192", &x);
     x.item[0].piece = p;
     x.item[0].pieces = ARRAY_LEN(p);
-    assert_ok(stream_cut(&x.args, 4096, &c, &err), err);
+    assert_ok(stream_cut(&x.args, 4096, 0, &c, &err), err);
     assert_int_equal(c.run[0].copies, 2);
     assert_int_equal(c.run[0].bytes, 274);
     assert_int_equal(c.copy[1].src, 8192 + 256);
@@ -161,7 +226,7 @@ static void a_cpu_that_computes(void **state)
     berth_err err = { 0 };
     draw(b, "m100 d100", &x);
     x.args.compute = b->cpu;
-    assert_ok(stream_cut(&x.args, 4096, &c, &err), err);
+    assert_ok(stream_cut(&x.args, 4096, 0, &c, &err), err);
     assert_int_equal(c.staged, 0);
     assert_ptr_equal(c.lane_on[0], b->cpu);
     assert_ptr_equal(c.lane_on[1], b->null1);
@@ -195,7 +260,7 @@ static void refuses(void **state)
         x.item[1].pieces = row[i].pieces;
         x.item[1].addr = row[i].addr;
         x.item[1].span = row[i].span;
-        assert_fails(stream_cut(&x.args, 4096, &c, &err), err, row[i].want, row[i].text);
+        assert_fails(stream_cut(&x.args, 4096, 0, &c, &err), err, row[i].want, row[i].text);
         assert_non_null(strstr(err.msg, "block 'attn.qkv' (item 1, 100 bytes on cpu)"));
         stream_cut_release(&c);
     }
@@ -209,13 +274,13 @@ static void refuses_what_is_not_there(void **state)
     berth_err err = { 0 };
     draw(b, "r10", &x);
     x.item[0].dev = b->null1;
-    assert_fails(stream_cut(&x.args, 4096, &c, &err), err, BERTH_EINVAL, "where the layers run");
+    assert_fails(stream_cut(&x.args, 4096, 0, &c, &err), err, BERTH_EINVAL, "where the layers run");
     x.item[0].dev = NULL;
-    assert_fails(stream_cut(&x.args, 4096, &c, &err), err, BERTH_EINVAL, "no device");
+    assert_fails(stream_cut(&x.args, 4096, 0, &c, &err), err, BERTH_EINVAL, "no device");
     draw(b, "p100 p100", &x);
     x.item[0].span = x.item[1].span = UINT64_MAX / 2 + 1;
     x.item[0].addr = x.item[1].addr = 1;
-    assert_fails(stream_cut(&x.args, 4096, &c, &err), err, BERTH_ELIMIT, "too many bytes");
+    assert_fails(stream_cut(&x.args, 4096, 0, &c, &err), err, BERTH_ELIMIT, "too many bytes");
     stream_cut_release(&c);
 }
 
@@ -228,7 +293,7 @@ static void survives_oom(void **state)
         struct stream_cut c;
         berth_err err = { 0 };
         oom_after(k);
-        s = stream_cut(&x.args, 4096, &c, &err);
+        s = stream_cut(&x.args, 4096, 0, &c, &err);
         oom_off();
         assert_true(!s || (s == BERTH_ENOMEM && err.msg[0]));
         stream_cut_release(&c);
@@ -266,6 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cut_rows),
         cmocka_unit_test(places_and_sums),
+        cmocka_unit_test_teardown(never_more_under_way_than_slots, say_seed),
         cmocka_unit_test(pieces_leave_padding_out),
         cmocka_unit_test(a_cpu_that_computes),
         cmocka_unit_test(refuses),
