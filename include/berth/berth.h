@@ -313,7 +313,9 @@ BERTH_API berth_status berth_model_checksum(berth_model *m, uint64_t *out, berth
  * derived again. */
 
 typedef struct berth_adapter berth_adapter;
-/* For models of m's architecture. Keys that match nothing are warned about in the log. */
+/* For m and for every model of the same network, in whatever file: opened on a checkpoint it fits its
+ * UNet, the UNet in a file of its own, and its text encoders as far as the checkpoint has them. What
+ * it knows nothing of it leaves as it is. Keys that match nothing are warned about in the log. */
 BERTH_API berth_status berth_adapter_open(berth_model *m, const char *path, berth_adapter **out,
                                           berth_err *err);
 typedef struct berth_adapter_info {

@@ -38,7 +38,8 @@ static const struct res_adapter_ops ops = { .touches = lora_touches,
 
 static bool same_place(const struct lora_target *a, const struct lora_target *b)
 {
-    return a->row == b->row && a->rows == b->rows && a->swap == b->swap;
+    return a->row == b->row && a->rows == b->rows && a->swap == b->swap &&
+           a->transpose == b->transpose;
 }
 
 /* Adds t, whose key is borrowed, or puts it in the place of an earlier one for the same rows. False:
@@ -100,9 +101,12 @@ static bool bias_of(struct lora *l, const struct lora_target *weight, struct lor
 
 static bool set_targets(struct lora *l, const struct lora_name *n, const struct lora_base *b)
 {
-    struct lora_target to = {
-        .key = n->key, .key_len = strlen(n->key), .row = n->row, .rows = n->rows, .swap = n->swap
-    };
+    struct lora_target to = { .key = n->key,
+                              .key_len = strlen(n->key),
+                              .row = n->row,
+                              .rows = n->rows,
+                              .swap = n->swap,
+                              .transpose = n->transpose };
     struct lora_target bias;
     bool ok = true;
     for (int f = 0; f < LORA_FAMILIES; f++)
@@ -181,7 +185,7 @@ static uint64_t identity(const struct lora *l)
     for (size_t i = 0; i < l->target.n; i++) {
         const struct lora_target *t = vec_at(&l->target, i);
         const struct weights_entry *e = t->kind == LORA_PAIR ? t->up : t->dense;
-        const uint64_t where[] = { t->row, t->rows, t->swap, (uint64_t)t->kind };
+        const uint64_t where[] = { t->row, t->rows, t->swap, t->transpose, (uint64_t)t->kind };
         sum = chain(chain(sum, t->key, t->key_len), where, sizeof where);
         sum = chain(sum, e->name, e->name_len);
     }

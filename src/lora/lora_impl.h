@@ -36,7 +36,7 @@ struct lora_target {
     const char *key;
     size_t key_len;
     uint64_t row, rows; /* rows 0: all */
-    bool swap;
+    bool swap, transpose;
     enum lora_kind kind;
     const struct weights_entry *up, *down, *mid, *alpha; /* LORA_PAIR; the last two may be NULL */
     const struct weights_entry *dense;                   /* the others */

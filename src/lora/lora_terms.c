@@ -2,7 +2,8 @@
  *
  *   up [out, r (,1,1)], down [r, in (,kh,kw)], mid [r, r, kh, kw]; W seen as [rows, cols]
  *   delta = up . down, scale = strength * (alpha / r, or 1 without alpha)
- *   with mid, down becomes down'[m, i, h, w] = sum over n of mid[m, n, h, w] * down[n, i] */
+ *   with mid, down becomes down'[m, i, h, w] = sum over n of mid[m, n, h, w] * down[n, i]
+ *   a weight kept the other way round: delta^T = down^T . up^T */
 #include "lora/lora_impl.h"
 
 #include "base/sz.h"
@@ -14,38 +15,54 @@
 
 struct place { /* the rows of the tensor that a target means */
     uint64_t row, rows, cols;
+    const struct shape *weight; /* all of it */
 };
+
+/* Names end with what tells them apart and begin with what says where they are: a long one loses its
+ * middle. */
+#define NAME_TEXT 128
+static const char *name_text(const struct weights_entry *e, char buf[NAME_TEXT])
+{
+    size_t n = e->name_len, head = 48, tail = n - 72;
+    if (n < NAME_TEXT)
+        return e->name;
+    while (((unsigned char)e->name[head] & 0xc0) == 0x80)
+        head--;
+    while (((unsigned char)e->name[tail] & 0xc0) == 0x80)
+        tail++;
+    snprintf(buf, NAME_TEXT, "%.*s...%s", (int)head, e->name, e->name + tail);
+    return buf;
+}
 
 static berth_status misfit(const struct weights_entry *e, const struct place *p, berth_err *err)
 {
-    char text[SHAPE_TEXT_MAX];
-    return err_set(err, BERTH_EFORMAT, "'%.80s' %s does not fit %" PRIu64 " x %" PRIu64 " weights",
-                   e->name, shape_text(&e->shape, text), p->rows, p->cols);
+    char name[NAME_TEXT], text[SHAPE_TEXT_MAX], weight[SHAPE_TEXT_MAX], rows[64] = "";
+    if (p->weight->ndim && p->rows != p->weight->dim[0])
+        snprintf(rows, sizeof rows, "rows %" PRIu64 " to %" PRIu64 " of ", p->row,
+                 p->row + p->rows - 1);
+    return err_set(err, BERTH_EFORMAT, "'%s' %s does not fit %sa weight of shape %s",
+                   name_text(e, name), shape_text(&e->shape, text), rows,
+                   shape_text(p->weight, weight));
 }
 
-/* The entry as a matrix: its outermost dimension and the rest. False: no such thing. */
+/* The entry as a matrix. False: it has no elements, or too many. */
 static bool matrix(const struct weights_entry *e, uint64_t *rows, uint64_t *cols)
 {
-    struct shape rest = { .ndim = e->shape.ndim - 1 };
-    *rows = *cols = 0;
-    if (e->shape.ndim < 1)
-        return false;
-    memcpy(rest.dim, e->shape.dim + 1, (size_t)rest.ndim * sizeof *rest.dim);
-    *rows = e->shape.dim[0];
-    return shape_count(&rest, cols) && *rows && *cols;
+    return merge_matrix(&e->shape, rows, cols) && *rows && *cols;
 }
 
 static berth_status load(const struct lora *l, const struct weights_entry *e, struct arena *tmp,
                          float **out, berth_err *err)
 {
     const struct dtype_desc *d = dtype_desc(e->dtype);
+    char name[NAME_TEXT];
     uint64_t n;
     size_t count;
     if (!d->to_f32)
-        return err_set(err, BERTH_EUNSUPPORTED, "'%.80s' is of type %s", e->name, d->name);
+        return err_set(err, BERTH_EUNSUPPORTED, "'%s' is of type %s", name_text(e, name), d->name);
     if (!shape_count(&e->shape, &n) || !sz_from_u64(n, &count) ||
         !(*out = arena_array(tmp, count, sizeof **out)))
-        return err_set(err, BERTH_ENOMEM, "'%.80s': %" PRIu64 " values", e->name, n);
+        return err_set(err, BERTH_ENOMEM, "'%s': %" PRIu64 " values", name_text(e, name), n);
     d->to_f32(weights_data(l->weights, e), *out, count);
     return BERTH_OK;
 }
@@ -54,11 +71,12 @@ static berth_status load_alpha(const struct lora *l, const struct weights_entry 
                                berth_err *err)
 {
     const struct dtype_desc *d = dtype_desc(e->dtype);
+    char name[NAME_TEXT];
     uint8_t raw[8];
     uint64_t n;
     float f;
     if (!shape_count(&e->shape, &n) || n != 1 || e->size > sizeof raw || !d->to_f32)
-        return err_set(err, BERTH_EFORMAT, "'%.80s' is no single number", e->name);
+        return err_set(err, BERTH_EFORMAT, "'%s' is no single number", name_text(e, name));
     if (weights_read(l->weights, e, 0, raw, (size_t)e->size, err))
         return err->code;
     d->to_f32(raw, &f, 1);
@@ -87,18 +105,19 @@ static berth_status fold_mid(const struct lora *l, const struct lora_target *t, 
                              float **down, uint64_t *cols, struct arena *tmp, berth_err *err)
 {
     const struct shape *s = &t->mid->shape;
+    char name[NAME_TEXT];
     float *mid, *out;
     uint64_t kernel = s->ndim == 4 ? s->dim[2] * s->dim[3] : 0, in = *cols;
     size_t n, width;
     if (s->ndim != 4 || s->dim[0] != rank || s->dim[1] != rank)
-        return err_set(err, BERTH_EFORMAT, "'%.80s' is no [%" PRIu64 ", %" PRIu64 ", kh, kw]",
-                       t->mid->name, rank, rank);
+        return err_set(err, BERTH_EFORMAT, "'%s' is no [%" PRIu64 ", %" PRIu64 ", kh, kw]",
+                       name_text(t->mid, name), rank, rank);
     if (load(l, t->mid, tmp, &mid, err))
         return err->code;
     if (!sz_mul((size_t)in, (size_t)kernel, &width) || !sz_mul(width, (size_t)rank, &n) ||
         !(out = arena_array(tmp, n, sizeof *out)))
-        return err_set(err, BERTH_ENOMEM, "'%.80s': %" PRIu64 " x %" PRIu64 " x %" PRIu64 " values",
-                       t->mid->name, rank, in, kernel);
+        return err_set(err, BERTH_ENOMEM, "'%s': %" PRIu64 " x %" PRIu64 " x %" PRIu64 " values",
+                       name_text(t->mid, name), rank, in, kernel);
     for (uint64_t m = 0; m < rank; m++)
         for (uint64_t k = 0; k < rank; k++)
             for (uint64_t i = 0; i < in; i++)
@@ -110,10 +129,38 @@ static berth_status fold_mid(const struct lora *l, const struct lora_target *t, 
     return BERTH_OK;
 }
 
+/* *p [rows, cols] -> [cols, rows], in new memory. */
+static berth_status transpose(float **p, uint64_t rows, uint64_t cols, struct arena *tmp,
+                              berth_err *err)
+{
+    float *out = arena_array(tmp, (size_t)(rows * cols), sizeof *out);
+    if (!out)
+        return err_set(err, BERTH_ENOMEM, "%" PRIu64 " x %" PRIu64 " values", rows, cols);
+    for (uint64_t r = 0; r < rows; r++)
+        for (uint64_t c = 0; c < cols; c++)
+            out[c * rows + r] = (*p)[r * cols + c];
+    *p = out;
+    return BERTH_OK;
+}
+
+/* up . down -> its transpose, again as up . down. */
+static berth_status transpose_pair(float **up, uint64_t rows, uint64_t rank, float **down,
+                                   uint64_t cols, struct arena *tmp, berth_err *err)
+{
+    float *was = *up;
+    if (transpose(&was, rows, rank, tmp, err) || transpose(down, rank, cols, tmp, err))
+        return err->code;
+    *up = *down;
+    *down = was;
+    return BERTH_OK;
+}
+
 static berth_status pair(const struct lora *l, const struct lora_target *t, const struct place *p,
                          float strength, struct arena *tmp, struct vec *out, berth_err *err)
 {
     uint64_t rows, up_rank, rank, cols, kernel = 1;
+    const uint64_t want_rows = t->transpose ? p->cols : p->rows;
+    const uint64_t want_cols = t->transpose ? p->rows : p->cols;
     float *up, *down;
     double alpha = 0;
     if (!matrix(t->up, &rows, &up_rank) || !matrix(t->down, &rank, &cols) || rank > RANK_MAX)
@@ -121,14 +168,15 @@ static berth_status pair(const struct lora *l, const struct lora_target *t, cons
     if (t->mid && t->mid->shape.ndim == 4)
         kernel =
             t->mid->shape.dim[2] * t->mid->shape.dim[3]; /* elements of a tensor: no overflow */
-    if (rows != p->rows || up_rank != rank)
+    if (rows != want_rows || up_rank != rank)
         return misfit(t->up, p, err);
-    if (!kernel || cols > p->cols || p->cols % cols || p->cols / cols != kernel)
+    if (!kernel || cols > want_cols || want_cols % cols || want_cols / cols != kernel)
         return misfit(t->down, p, err);
     if (load(l, t->up, tmp, &up, err) || load(l, t->down, tmp, &down, err) ||
         (t->mid && fold_mid(l, t, rank, &down, &cols, tmp, err)) ||
         (t->alpha && load_alpha(l, t->alpha, &alpha, err)) ||
-        swap_halves(up, rows, rank, t->swap, err))
+        swap_halves(up, rows, rank, t->swap, err) ||
+        (t->transpose && transpose_pair(&up, rows, rank, &down, cols, tmp, err)))
         return err->code;
     struct res_term *x = vec_add(out);
     if (!x)
@@ -153,6 +201,10 @@ static berth_status dense(const struct lora *l, const struct lora_target *t, con
     float *values;
     if (want.ndim)
         want.dim[0] = p->rows;
+    if (t->transpose && want.ndim == 2) {
+        want.dim[0] = p->cols;
+        want.dim[1] = p->rows;
+    }
     if (!shape_eq(&want, &t->dense->shape)) {
         char got[SHAPE_TEXT_MAX], wanted[SHAPE_TEXT_MAX];
         if (t->kind == LORA_SET)
@@ -161,7 +213,9 @@ static berth_status dense(const struct lora *l, const struct lora_target *t, con
                  shape_text(&t->dense->shape, got), shape_text(&want, wanted), t->dense->name);
         return BERTH_OK;
     }
-    if (load(l, t->dense, tmp, &values, err) || swap_halves(values, p->rows, p->cols, t->swap, err))
+    if (load(l, t->dense, tmp, &values, err) ||
+        swap_halves(values, p->rows, p->cols, t->swap, err) ||
+        (t->transpose && transpose(&values, p->cols, p->rows, tmp, err)))
         return err->code;
     struct res_term *x = vec_add(out);
     if (!x)
@@ -180,11 +234,9 @@ berth_status lora_terms(const struct res_adapter *a, const char *key, size_t n,
                         struct vec *out, berth_err *err)
 {
     const struct lora *l = (const struct lora *)(const void *)a;
-    struct shape row = { .ndim = shape->ndim ? shape->ndim - 1 : 0 };
-    struct place all = { .rows = shape->ndim ? shape->dim[0] : 1 };
+    struct place all = { .weight = shape };
     uint64_t first;
-    memcpy(row.dim, shape->dim + (shape->ndim ? 1 : 0), (size_t)row.ndim * sizeof *row.dim);
-    if (!shape_count(&row, &all.cols))
+    if (!merge_matrix(shape, &all.rows, &all.cols))
         return err_set(err, BERTH_EFORMAT, "'%.*s': its shape does not fit", (int)n, key);
     if (!map_get(&l->first, key, n, &first))
         return BERTH_OK;

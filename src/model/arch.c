@@ -23,19 +23,35 @@ const struct arch *arch_at(size_t i)
 const struct arch *arch_detect(const struct weights *w, const char *prefix)
 {
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        if (all[i]->detect(w, prefix ? prefix : ""))
+        if (arch_is(all[i], w, prefix ? prefix : "", NULL))
             return all[i];
     return NULL;
+}
+
+bool arch_is(const struct arch *arch, const struct weights *w, const char *prefix,
+             char root[ARCH_ROOT_MAX])
+{
+    static const char *const none[] = { "", NULL };
+    char buf[ARCH_ROOT_MAX];
+    for (const char *const *lead = arch->lead ? arch->lead : none; *lead; lead++) {
+        int n = snprintf(buf, sizeof buf, "%s%s", prefix, *lead);
+        if (n < 0 || (size_t)n >= sizeof buf || !arch->detect(w, buf))
+            continue;
+        if (root)
+            memcpy(root, buf, (size_t)n + 1);
+        return true;
+    }
+    return false;
 }
 
 /* A name longer than this is in no file: readers have a limit of 1024. */
 #define NAME_MAX_BYTES 1100
 
-bool arch_has(const struct weights *w, const char *prefix, const char *lead, const char *name)
+const struct weights_entry *arch_find(const struct weights *w, const char *root, const char *name)
 {
     char full[NAME_MAX_BYTES];
-    int n = snprintf(full, sizeof full, "%s%s%s", prefix, lead ? lead : "", name);
-    return n > 0 && (size_t)n < sizeof full && weights_find(w, full, (size_t)n);
+    int n = snprintf(full, sizeof full, "%s%s", root, name);
+    return n > 0 && (size_t)n < sizeof full ? weights_find(w, full, (size_t)n) : NULL;
 }
 
 const struct block_arch *arch_blocks(const struct weights *w, const char *prefix)
@@ -48,7 +64,7 @@ bool arch_has_part(const struct weights *w, const char *prefix, const struct arc
 {
     char full[NAME_MAX_BYTES];
     int n = snprintf(full, sizeof full, "%s%s", prefix ? prefix : "", part->prefix);
-    return n > 0 && (size_t)n < sizeof full && part->family->detect(w, full);
+    return n > 0 && (size_t)n < sizeof full && arch_is(part->family, w, full, NULL);
 }
 
 size_t arch_part_of(const struct arch *arch, const char *block, size_t n, size_t *rest)

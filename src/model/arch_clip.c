@@ -54,32 +54,52 @@ static bool embedding(const char *block, size_t n)
             arch_ends_with(block, n, "positional_embedding"));
 }
 
-static bool detect(const struct weights *w, const char *prefix)
+static const struct weights_entry *first_norm(const struct weights *w, const char *root)
 {
-    static const char *const lead[] = { "",
-                                        "transformer.",
-                                        "model.",
-                                        "model.transformer.",
-                                        "embedders.0.transformer.", /* "conditioner." alone */
-                                        "embedders.0.model.",
-                                        "embedders.1.model.",
-                                        "embedders.1.model.transformer." };
-    static const char *const key[] = {
+    static const char *const name[] = {
         "text_model.encoder.layers.0.layer_norm1.weight",
         "encoder.layers.0.layer_norm1.weight", /* SD1 checkpoints of the first days */
         "transformer.resblocks.0.ln_1.weight",
     };
-    for (size_t i = 0; i < ARRAY_LEN(lead); i++)
-        for (size_t k = 0; k < ARRAY_LEN(key); k++)
-            if (arch_has(w, prefix, lead[i], key[k]))
-                return true;
-    return false;
+    const struct weights_entry *e = NULL;
+    for (size_t i = 0; !e && i < ARRAY_LEN(name); i++)
+        e = arch_find(w, root, name[i]);
+    return e;
 }
+
+uint64_t arch_clip_width(const struct weights *w, const char *root)
+{
+    const struct weights_entry *e = first_norm(w, root);
+    return e && e->shape.ndim ? e->shape.dim[0] : 0;
+}
+
+bool arch_clip_is_bare(const struct weights *w, const char *root)
+{
+    return arch_find(w, root, "encoder.layers.0.layer_norm1.weight");
+}
+
+static bool detect(const struct weights *w, const char *root)
+{
+    return first_norm(w, root);
+}
+
+static const char *const leads[] = { "",
+                                     "transformer.",
+                                     "model.",
+                                     "model.transformer.",
+                                     "embedders.0.transformer.", /* "conditioner." alone */
+                                     "embedders.0.model.",
+                                     "embedders.1.model.",
+                                     "embedders.1.model.transformer.",
+                                     NULL };
 
 const struct arch arch_clip = {
     .base = { .name = "clip",
               .about = "CLIP text encoder (L, G, H)",
               .embedding = embedding,
-              .order = order },
+              .order = order,
+              .aliases = arch_aliases },
+    .naming = ARCH_CLIP,
     .detect = detect,
+    .lead = leads,
 };

@@ -44,17 +44,19 @@ static int order(const char *a, size_t an, const char *b, size_t bn)
     return arch_order(words, ARRAY_LEN(words), a, an, b, bn);
 }
 
-static bool detect(const struct weights *w, const char *prefix)
+static bool detect(const struct weights *w, const char *root)
 {
     /* Others with these blocks (Flux2, Chroma, Hunyuan) have more in front of them. */
-    return arch_has(w, prefix, NULL, "double_blocks.0.img_attn.norm.key_norm.scale") &&
-           arch_has(w, prefix, NULL, "img_in.weight") &&
-           arch_has(w, prefix, NULL, "time_in.in_layer.weight") &&
-           arch_has(w, prefix, NULL, "vector_in.in_layer.weight") &&
-           arch_has(w, prefix, NULL, "txt_in.weight");
+    return arch_find(w, root, "double_blocks.0.img_attn.norm.key_norm.scale") &&
+           arch_find(w, root, "img_in.weight") && arch_find(w, root, "time_in.in_layer.weight") &&
+           arch_find(w, root, "vector_in.in_layer.weight") && arch_find(w, root, "txt_in.weight");
 }
 
 const struct arch arch_flux = {
-    .base = { .name = "flux", .about = "Flux.1 transformer", .order = order },
+    .base = { .name = "flux",
+              .about = "Flux.1 transformer",
+              .order = order,
+              .aliases = arch_aliases },
+    .naming = ARCH_DIFFUSION,
     .detect = detect,
 };

@@ -39,14 +39,18 @@ static int order(const char *a, size_t an, const char *b, size_t bn)
     return arch_order(words, ARRAY_LEN(words), a, an, b, bn);
 }
 
-static bool detect(const struct weights *w, const char *prefix)
+static bool detect(const struct weights *w, const char *root)
 {
-    return arch_has(w, prefix, NULL, "input_blocks.0.0.weight") &&
-           arch_has(w, prefix, NULL, "time_embed.0.weight") &&
-           arch_has(w, prefix, NULL, "out.2.weight"); /* a ControlNet has none */
+    return arch_find(w, root, "input_blocks.0.0.weight") &&
+           arch_find(w, root, "time_embed.0.weight") &&
+           arch_find(w, root, "out.2.weight"); /* a ControlNet has none */
 }
 
 const struct arch arch_sd_unet = {
-    .base = { .name = "sd-unet", .about = "UNet of SD1.x, SD2, SDXL", .order = order },
+    .base = { .name = "sd-unet",
+              .about = "UNet of SD1.x, SD2, SDXL",
+              .order = order,
+              .aliases = arch_aliases },
+    .naming = ARCH_DIFFUSION,
     .detect = detect,
 };

@@ -40,15 +40,16 @@ static int order(const char *a, size_t an, const char *b, size_t bn)
     return arch_order(words, ARRAY_LEN(words), a, an, b, bn);
 }
 
-static bool detect(const struct weights *w, const char *prefix)
+static bool detect(const struct weights *w, const char *root)
 {
-    return arch_has(w, prefix, NULL, "decoder.conv_in.weight") &&
-           arch_has(w, prefix, NULL, "decoder.mid.block_1.conv1.weight");
+    return arch_find(w, root, "decoder.conv_in.weight") &&
+           arch_find(w, root, "decoder.mid.block_1.conv1.weight");
 }
 
 const struct arch arch_vae = {
     .base = { .name = "vae",
               .about = "AutoencoderKL: the VAE of SD1, SDXL, SD3, Flux",
-              .order = order },
+              .order = order,
+              .aliases = arch_aliases },
     .detect = detect,
 };

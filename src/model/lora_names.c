@@ -8,6 +8,15 @@
 
 #define WEIGHT ".weight"
 
+/* "<known>" for "<root>" in front of the name. NULL: out of memory. */
+static char *key_of(struct lora_table *t, const char *name)
+{
+    size_t skip = strlen(t->alias->root);
+    if (strncmp(name, t->alias->root, skip) != 0)
+        BUG("'%s' is not in '%s'", name, t->alias->root);
+    return arena_printf(&t->mem, "%s%s", t->alias->known, name + skip);
+}
+
 void lora_add(struct lora_table *t, const char *lead, const char *q, bool flat,
               const struct lora_meant *m)
 {
@@ -16,7 +25,7 @@ void lora_add(struct lora_table *t, const char *lead, const char *q, bool flat,
     if (!t->at.elem)
         t->at.elem = sizeof(struct lora_name);
     char *base = arena_printf(&t->mem, "%s%s", lead, q);
-    char *key = arena_strndup(&t->mem, m->key, strlen(m->key));
+    char *key = key_of(t, m->name);
     struct lora_name *n = base && key ? vec_add(&t->at) : NULL;
     t->bad = !n;
     if (!n)
@@ -24,9 +33,12 @@ void lora_add(struct lora_table *t, const char *lead, const char *q, bool flat,
     for (char *c = base + strlen(lead); flat && *c; c++)
         if (*c == '.')
             *c = '_';
-    *n = (struct lora_name) {
-        .base = base, .key = key, .row = m->row, .rows = m->rows, .swap = m->swap
-    };
+    *n = (struct lora_name) { .base = base,
+                              .key = key,
+                              .row = m->row,
+                              .rows = m->rows,
+                              .swap = m->swap,
+                              .transpose = m->transpose };
 }
 
 bool lora_path(const struct weights_entry *e, const char *prefix, char path[LORA_NAME_MAX])
@@ -57,26 +69,66 @@ const struct weights_entry *lora_find(const struct weights *w, const char *prefi
                : weights_find(w, name, (size_t)(lead + n));
 }
 
-berth_status lora_names_diffusion(struct lora_table *t, const struct weights *w, const char *prefix,
-                                  berth_err *err)
+static void diffusion(struct lora_table *t, const struct weights *w, const struct arch_net *net)
 {
     char path[LORA_NAME_MAX];
+    const char *root = net->alias.root;
     for (size_t i = 0; i < weights_count(w); i++) {
         const struct weights_entry *e = weights_at(w, i);
-        struct lora_meant all = { .key = e->name };
-        if (!str_starts(e->name, e->name_len, prefix))
+        struct lora_meant all = { .name = e->name };
+        if (!str_starts(e->name, e->name_len, root))
             continue;
-        if (lora_path(e, prefix, path)) {
+        if (lora_path(e, root, path)) {
             lora_add(t, "lora_unet_", path, true, &all);
             lora_add(t, "diffusion_model.", path, false, &all);
         } else if (!str_ends(e->name, e->name_len, WEIGHT)) {
-            lora_add(t, "diffusion_model.", e->name + strlen(prefix), false, &all);
+            lora_add(t, "diffusion_model.", e->name + strlen(root), false, &all);
         }
     }
-    lora_unet(t, w, prefix);
-    lora_flux(t, w, prefix);
+    lora_unet(t, w, root);
+    lora_flux(t, w, root);
+}
+
+berth_status lora_names_net(struct lora_table *t, const struct weights *w,
+                            const struct arch_net *net, berth_err *err)
+{
+    t->alias = &net->alias;
+    switch (net->family->naming) {
+    case ARCH_DIFFUSION:
+        diffusion(t, w, net);
+        break;
+    case ARCH_CLIP:
+        lora_clip(t, w, net);
+        break;
+    case ARCH_T5:
+        lora_t5(t, w, net);
+        break;
+    case ARCH_NAMELESS:
+        return err_set(err, BERTH_EUNSUPPORTED, "'%.200s': adapters for %s files are not known",
+                       weights_path(w), net->family->base.name);
+    }
+    t->alias = NULL;
     return t->bad ? err_set(err, BERTH_ENOMEM, "adapter names of %.100s", weights_path(w))
                   : BERTH_OK;
+}
+
+berth_status lora_names_file(struct lora_table *t, const struct weights *w, const char *part,
+                             berth_err *err)
+{
+    struct arch_net net[ARCH_NETS_MAX];
+    size_t n = arch_nets(w, part, net), named = 0;
+    if (!n)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "'%.200s': no family we know, so adapters cannot name its tensors",
+                       weights_path(w));
+    for (size_t i = 0; i < n; i++) {
+        if (net[i].family->naming == ARCH_NAMELESS && (named || i + 1 < n))
+            continue; /* a VAE beside others; alone it is refused */
+        if (lora_names_net(t, w, &net[i], err))
+            return err->code;
+        named++;
+    }
+    return BERTH_OK;
 }
 
 struct lora_names lora_table_names(const struct lora_table *t)

@@ -1,20 +1,23 @@
 /* lora_names: what adapter files call the tensors of a model.
  *
+ * A name stands for a tensor's key (arch.h), not for its name in the file: an adapter opened on a
+ * checkpoint fits the same network in a file of its own.
+ *
  * The list is made from the tensors the model's file has, never by taking a file's name apart: with
  * all dots turned into underscores a name has many readings, and only the model knows which is meant.
  * One list may cover several networks of a checkpoint; one adapter then patches them all.
  *
- * Names   of W = "<prefix><path>.weight"
+ * Names   of W = "<root><path>.weight"
  *         diffusion   diffusion_model.<path>, lora_unet_<path_>; other parameters by full name; and
  *                     SD, SDXL  with the diffusers name q: lora_unet_<q_>, lycoris_<q_>, q and unet.<q>
  *                               with .processor (lora.md 2)
  *                     Flux      transformer.<q>, lycoris_<q_>, lora_transformer_<q_>; q, k, v and the
  *                               mlp are rows of one tensor; linear1_qkv
- *         CLIP        text_encoders.<comfy path>; lora_te*_, text_encoder*.  per layer
- *         T5          text_encoders.<comfy path>; lora_te*_<path_>
+ *         CLIP        text_encoders.<key>; lora_te*_, text_encoder*.  per layer; text_projection
+ *         T5          text_encoders.<key>; lora_te*_<path_>
  * Threads one owner while it is built; read-only afterwards.
  * Files   lora_names.c the list, generic names; lora_names_unet.c, lora_names_flux.c,
- *         lora_names_text.c; lora_names_file.c; lora_names_impl.h. */
+ *         lora_names_text.c; lora_names_impl.h. */
 #ifndef MODEL_LORA_NAMES_H
 #define MODEL_LORA_NAMES_H
 
@@ -25,13 +28,15 @@
 
 struct lora_table { /* zeroed is empty */
     struct arena mem;
-    struct vec at; /* struct lora_name */
-    bool bad;      /* memory ran out: sticky, the adding calls report it */
+    struct vec at;                   /* struct lora_name */
+    const struct block_alias *alias; /* of the network that is being added */
+    bool bad;                        /* memory ran out: sticky, the adding calls report it */
 };
 
-/* A diffusion network. prefix: of its tensors in the file, "model.diffusion_model." or "". */
-berth_status lora_names_diffusion(struct lora_table *t, const struct weights *w, const char *prefix,
-                                  berth_err *err);
+/* One network. BERTH_EUNSUPPORTED: of a family whose adapters we do not know. */
+struct arch_net;
+berth_status lora_names_net(struct lora_table *t, const struct weights *w,
+                            const struct arch_net *net, berth_err *err);
 
 /* Numbers of a text encoder in adapter files. */
 enum {
@@ -40,18 +45,10 @@ enum {
     LORA_TE2 = 4, /* lora_te2_, text_encoder_2. */
     LORA_TE3 = 8, /* lora_te3_ */
 };
-struct lora_text {
-    const char *prefix; /* "cond_stage_model.transformer." */
-    const char *comfy;  /* ComfyUI's word for it: "clip_l", "clip_g", "clip_h", "t5xxl" */
-    unsigned te;        /* LORA_TE*: CLIP-L TE|TE1; CLIP-G beside L TE2, alone TE; T5 by number */
-};
-/* CLIP (HF or OpenCLIP names) or T5, told by the tensors that are there. */
-berth_status lora_names_text(struct lora_table *t, const struct weights *w,
-                             const struct lora_text *which, berth_err *err);
 
-/* All networks of a file, or the one with this prefix (NULL or "": all), by what they are (arch.h).
- * BERTH_EUNSUPPORTED: of no family whose adapters we know. */
-berth_status lora_names_file(struct lora_table *t, const struct weights *w, const char *prefix,
+/* All networks of a file, or those of this part (NULL or "": all), by what they are (arch_nets()).
+ * BERTH_EUNSUPPORTED: none is of a family whose adapters we know. */
+berth_status lora_names_file(struct lora_table *t, const struct weights *w, const char *part,
                              berth_err *err);
 
 struct lora_names lora_table_names(const struct lora_table *t); /* borrowed until t changes */

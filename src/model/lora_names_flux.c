@@ -71,7 +71,7 @@ static void add_block(struct lora_table *t, const struct weights *w, const char 
     if (!e)
         return;
     snprintf(q, sizeof q, "%s.%u.%s", theirs, i, n->theirs);
-    add(t, q, &(struct lora_meant) { .key = e->name, .row = n->row * D, .rows = n->rows * D });
+    add(t, q, &(struct lora_meant) { .name = e->name, .row = n->row * D, .rows = n->rows * D });
 }
 
 void lora_flux(struct lora_table *t, const struct weights *w, const char *prefix)
@@ -91,11 +91,11 @@ void lora_flux(struct lora_table *t, const struct weights *w, const char *prefix
             add_block(t, w, prefix, "single_blocks", "single_transformer_blocks", i, &single[k], D);
         snprintf(q, sizeof q, "single_blocks.%u.linear1_qkv", i);
         lora_add(t, "diffusion_model.", q, false,
-                 &(struct lora_meant) { .key = e->name, .rows = 3 * D });
+                 &(struct lora_meant) { .name = e->name, .rows = 3 * D });
     }
     for (size_t k = 0; k < ARRAY_LEN(once); k++)
         if ((e = lora_find(w, prefix, "%s", once[k].ours)))
-            add(t, once[k].theirs, &(struct lora_meant) { .key = e->name });
+            add(t, once[k].theirs, &(struct lora_meant) { .name = e->name });
     if ((e = lora_find(w, prefix, "final_layer.adaLN_modulation.1.weight")))
-        add(t, "norm_out.linear", &(struct lora_meant) { .key = e->name, .swap = true });
+        add(t, "norm_out.linear", &(struct lora_meant) { .name = e->name, .swap = true });
 }

@@ -5,17 +5,18 @@
 #include "model/lora_names.h"
 
 #include "base/str.h"
+#include "model/arch.h"
 
 #define LORA_NAME_MAX 256 /* bytes of a name on the stack; longer ones have no such names */
 
 /* What a name means: all of a tensor, or some rows of it. */
 struct lora_meant {
-    const char *key; /* borrowed from the file's index */
+    const char *name; /* in the file, borrowed from its index */
     uint64_t row, rows;
-    bool swap;
+    bool swap, transpose;
 };
 
-/* Adds the name "<lead><q>". With `flat`, dots of q become underscores. */
+/* Adds the name "<lead><q>". With `flat`, dots of q become underscores. pre: t->alias is set. */
 void lora_add(struct lora_table *t, const char *lead, const char *q, bool flat,
               const struct lora_meant *m);
 
@@ -25,7 +26,10 @@ bool lora_path(const struct weights_entry *e, const char *prefix, char path[LORA
 const struct weights_entry *lora_find(const struct weights *w, const char *prefix, const char *fmt,
                                       ...) PRINTF_LIKE(3, 4);
 
+/* The names of one network, whose root is t->alias->root. */
 void lora_unet(struct lora_table *t, const struct weights *w, const char *prefix);
 void lora_flux(struct lora_table *t, const struct weights *w, const char *prefix);
+void lora_clip(struct lora_table *t, const struct weights *w, const struct arch_net *net);
+void lora_t5(struct lora_table *t, const struct weights *w, const struct arch_net *net);
 
 #endif

@@ -1,6 +1,4 @@
 /* lora_names_text: CLIP and T5 text encoders. */
-#include "model/lora_names.h"
-
 #include "model/lora_names_impl.h"
 
 #include <string.h>
@@ -47,6 +45,8 @@ static bool clip_module(const struct weights *w, const char *prefix, unsigned b,
     const struct weights_entry *e =
         lora_find(w, prefix, "text_model.encoder.layers.%u.%s.weight", b, c->hf);
     *m = (struct lora_meant) { 0 };
+    if (!e)
+        e = lora_find(w, prefix, "encoder.layers.%u.%s.weight", b, c->hf);
     if (!e && (e = lora_find(w, prefix, "transformer.resblocks.%u.%s", b, c->open)) &&
         c->third >= 0) {
         uint64_t D = e->shape.ndim == 2 ? e->shape.dim[0] / 3 : 0;
@@ -55,54 +55,56 @@ static bool clip_module(const struct weights *w, const char *prefix, unsigned b,
         m->row = (uint64_t)c->third * D;
         m->rows = D;
     }
-    m->key = e ? e->name : NULL;
+    m->name = e ? e->name : NULL;
     return e != NULL;
 }
 
-static void clip(struct lora_table *t, const struct weights *w, const struct lora_text *x)
+/* The last projection. OpenCLIP keeps it as it multiplies from the right: the other way round. */
+static bool projection(const struct weights *w, const char *root, struct lora_meant *m)
 {
+    const struct weights_entry *e = lora_find(w, root, "text_projection.weight");
+    *m = (struct lora_meant) { 0 };
+    if (!e && (e = lora_find(w, root, "text_projection")))
+        m->transpose = true;
+    m->name = e ? e->name : NULL;
+    return e && (!m->transpose || e->shape.ndim == 2);
+}
+
+/* text_encoders.<key without .weight> of every weight. */
+static void generic(struct lora_table *t, const struct weights *w, const char *root)
+{
+    char path[LORA_NAME_MAX], lead[sizeof "text_encoders." + BLOCK_ALIAS_MAX];
+    snprintf(lead, sizeof lead, "text_encoders.%s", t->alias->known);
+    for (size_t i = 0; i < weights_count(w); i++)
+        if (lora_path(weights_at(w, i), root, path))
+            lora_add(t, lead, path, false, &(struct lora_meant) { .name = weights_at(w, i)->name });
+}
+
+void lora_clip(struct lora_table *t, const struct weights *w, const struct arch_net *net)
+{
+    const char *root = net->alias.root;
     char q[LORA_NAME_MAX];
     struct lora_meant m;
-    for (unsigned b = 0; clip_module(w, x->prefix, b, &modules[0], &m); b++)
+    generic(t, w, root);
+    for (unsigned b = 0; clip_module(w, root, b, &modules[0], &m); b++)
         for (size_t c = 0; c < ARRAY_LEN(modules); c++)
-            if (clip_module(w, x->prefix, b, &modules[c], &m)) {
+            if (clip_module(w, root, b, &modules[c], &m)) {
                 snprintf(q, sizeof q, "text_model.encoder.layers.%u.%s", b, modules[c].hf);
-                add_clip(t, x->te, q, &m);
+                add_clip(t, net->te, q, &m);
             }
-    const struct weights_entry *e = lora_find(w, x->prefix, "text_projection.weight");
-    if (!e)
-        return;
-    m = (struct lora_meant) { .key = e->name };
-    for (size_t i = 0; i < ARRAY_LEN(leads); i++)
-        if (x->te & leads[i].te & (LORA_TE1 | LORA_TE2))
+    for (size_t i = 0; projection(w, root, &m) && i < ARRAY_LEN(leads); i++)
+        if (net->te & leads[i].te & (LORA_TE1 | LORA_TE2))
             lora_add(t, leads[i].flat, "text_projection", true, &m);
 }
 
-static void t5(struct lora_table *t, const char *path, unsigned te, const struct lora_meant *m)
+void lora_t5(struct lora_table *t, const struct weights *w, const struct arch_net *net)
 {
-    for (size_t i = 0; i < ARRAY_LEN(leads); i++)
-        if (te & leads[i].te)
-            lora_add(t, leads[i].flat, path, true, m);
-}
-
-berth_status lora_names_text(struct lora_table *t, const struct weights *w,
-                             const struct lora_text *which, berth_err *err)
-{
-    const char *prefix = which->prefix;
-    bool is_t5 = lora_find(w, prefix, "encoder.block.0.layer.0.SelfAttention.q.weight");
-    char path[LORA_NAME_MAX], lead[LORA_NAME_MAX];
-    snprintf(lead, sizeof lead, "text_encoders.%.100s.transformer.", which->comfy);
-    for (size_t i = 0; i < weights_count(w); i++) {
-        const struct weights_entry *e = weights_at(w, i);
-        if (!lora_path(e, prefix, path))
-            continue;
-        const struct lora_meant all = { .key = e->name };
-        lora_add(t, lead, path, false, &all);
-        if (is_t5)
-            t5(t, path, which->te, &all);
+    char path[LORA_NAME_MAX];
+    generic(t, w, net->alias.root);
+    for (size_t k = 0; k < weights_count(w); k++) {
+        const struct weights_entry *e = weights_at(w, k);
+        for (size_t i = 0; lora_path(e, net->alias.root, path) && i < ARRAY_LEN(leads); i++)
+            if (net->te & leads[i].te)
+                lora_add(t, leads[i].flat, path, true, &(struct lora_meant) { .name = e->name });
     }
-    if (!is_t5)
-        clip(t, w, which);
-    return t->bad ? err_set(err, BERTH_ENOMEM, "adapter names of %.100s", weights_path(w))
-                  : BERTH_OK;
 }

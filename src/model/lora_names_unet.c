@@ -87,9 +87,9 @@ static bool diffusers(const char *path, unsigned res, char *q)
     return module(q, "mid_block", in, 0);
 }
 
-static void add(struct lora_table *t, const char *q, const char *key)
+static void add(struct lora_table *t, const char *q, const char *name)
 {
-    const struct lora_meant all = { .key = key };
+    const struct lora_meant all = { .name = name };
     struct str p = { 0 };
     lora_add(t, "lora_unet_", q, true, &all);
     lora_add(t, "lycoris_", q, true, &all);

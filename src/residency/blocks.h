@@ -59,6 +59,13 @@ struct blocks {
     uint64_t bytes; /* of all blocks, S of the plans */
 };
 
+/* Tensors whose names start with `root` in a file are called `known` and the rest everywhere else, by
+ * adapters and by ComfyUI: "model.diffusion_model.", "diffusion_model.". */
+#define BLOCK_ALIAS_MAX 128
+struct block_alias {
+    char root[BLOCK_ALIAS_MAX], known[BLOCK_ALIAS_MAX];
+};
+
 /* What an architecture knows about its blocks. Names come without the part's prefix. */
 struct block_arch {
     const char *name; /* "flux" */
@@ -67,6 +74,10 @@ struct block_arch {
     bool (*embedding)(const char *block, size_t n);
     /* <0: a runs before b; 0: not known, file order decides. NULL: always. A total preorder. */
     int (*order)(const char *a, size_t an, const char *b, size_t bn);
+    /* What its tensors are called elsewhere; returns how many aliases, at most cap. NULL: as in the
+     * file. */
+    size_t (*aliases)(const struct weights *w, const char *part, struct block_alias *out,
+                      size_t cap);
 };
 
 /* The blocks of those tensors whose name starts with `prefix` (NULL or "": all), or of whole files.

@@ -30,16 +30,57 @@
 
 /* ---- who touches what ---- */
 
-static bool patch_on(const struct res_patch *p, const struct weights_entry *e)
+/* Files of no family we know are taken for diffusion models: what adapters are mostly for. */
+static size_t guess_key(const struct res_model *m, const struct weights_entry *e,
+                        char out[RES_KEY_MAX])
 {
-    return p->strength != 0 && e && p->adapter->ops->touches(p->adapter, e->name, e->name_len);
+    const char *const roots[] = { "model.diffusion_model.", "diffusion_model.",
+                                  m->part ? m->part : "" };
+    size_t i = 0;
+    while (i < ARRAY_LEN(roots) - 1 && !str_starts(e->name, e->name_len, roots[i]))
+        i++;
+    size_t skip = str_starts(e->name, e->name_len, roots[i]) ? strlen(roots[i]) : 0;
+    return (size_t)snprintf(out, RES_KEY_MAX, "diffusion_model.%s", e->name + skip);
+}
+
+size_t res_tensor_key(const struct res_model *m, const struct weights_entry *e,
+                      char out[RES_KEY_MAX])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->aliases && !n; i++)
+        if (str_starts(e->name, e->name_len, m->alias[i].root))
+            n = (size_t)snprintf(out, RES_KEY_MAX, "%s%s", m->alias[i].known,
+                                 e->name + strlen(m->alias[i].root));
+    if (!n)
+        n = m->aliases ? (size_t)snprintf(out, RES_KEY_MAX, "%s", e->name) : guess_key(m, e, out);
+    return n < RES_KEY_MAX ? n : RES_KEY_MAX - 1;
+}
+
+static bool patch_on(const struct res_patch *p, const char *key, size_t n)
+{
+    return p->strength != 0 && p->adapter->ops->touches(p->adapter, key, n);
 }
 
 static bool touched(const struct res_model *m, const struct weights_entry *e)
 {
-    for (size_t i = 0; i < m->patches.n; i++)
-        if (patch_on(vec_at(&m->patches, i), e))
+    char key[RES_KEY_MAX];
+    size_t n = e && m->patches.n ? res_tensor_key(m, e, key) : 0;
+    for (size_t i = 0; n && i < m->patches.n; i++)
+        if (patch_on(vec_at(&m->patches, i), key, n))
             return true;
+    return false;
+}
+
+/* Does it touch any tensor of the block? */
+static bool patch_on_block(const struct res_model *m, const struct res_patch *p,
+                           const struct block *b)
+{
+    char key[RES_KEY_MAX];
+    for (uint32_t t = 0; t < b->n; t++) {
+        const struct weights_entry *e = m->blocks.tensor[b->first + t].entry;
+        if (e && patch_on(p, key, res_tensor_key(m, e, key)))
+            return true;
+    }
     return false;
 }
 
@@ -49,10 +90,8 @@ uint64_t res_patch_signature(const struct res_model *m, size_t block)
     uint64_t sum = 0;
     for (size_t i = 0; i < m->patches.n; i++) {
         const struct res_patch *p = vec_at(&m->patches, i);
-        uint32_t t = 0, bits;
-        while (t < b->n && !patch_on(p, m->blocks.tensor[b->first + t].entry))
-            t++;
-        if (t == b->n)
+        uint32_t bits;
+        if (!patch_on_block(m, p, b))
             continue;
         memcpy(&bits, &p->strength, sizeof bits);
         const uint64_t link[3] = { sum, p->adapter->id, bits };
@@ -251,34 +290,22 @@ static berth_status check_term(const struct res_term *t, const struct merge *m, 
 static berth_status collect_terms(const struct derive *d, const struct weights_entry *e,
                                   struct job *j, berth_err *err)
 {
+    char key[RES_KEY_MAX];
+    size_t n = res_tensor_key(d->m, e, key);
+    j->merge.seed = crc32_of(0, key, n); /* ComfyUI's */
     for (size_t i = 0; i < d->m->patches.n; i++) {
         const struct res_patch *p = vec_at(&d->m->patches, i);
         size_t first = j->terms.n;
-        if (!patch_on(p, e))
+        if (!patch_on(p, key, n))
             continue;
-        berth_status s = p->adapter->ops->terms(p->adapter, e->name, e->name_len, &e->shape,
-                                                p->strength, &j->tmp, &j->terms, err);
+        berth_status s = p->adapter->ops->terms(p->adapter, key, n, &e->shape, p->strength, &j->tmp,
+                                                &j->terms, err);
         for (size_t k = first; !s && k < j->terms.n; k++)
             s = check_term(vec_at(&j->terms, k), &j->merge, err);
         if (s)
             return err_add(err, "adapter %.60s", p->adapter->name);
     }
     return BERTH_OK;
-}
-
-/* CRC-32 of the key as ComfyUI has it: "diffusion_model." and the name without the file's prefix. */
-static uint32_t seed_of(const struct res_model *m, const struct weights_entry *e)
-{
-    static const char lead[] = "diffusion_model.";
-    const char *name = e->name;
-    size_t n = e->name_len, part = m->part ? strlen(m->part) : 0;
-    if (str_starts(name, n, "model.diffusion_model."))
-        part = strlen("model.diffusion_model.");
-    else if (str_starts(name, n, lead))
-        part = strlen(lead);
-    else if (!m->part || !str_starts(name, n, m->part))
-        part = 0;
-    return crc32_of(crc32_of(0, lead, strlen(lead)), name + part, n - part);
 }
 
 /* The scalar beside an fp8 weight that its codes are multiplied by. */
@@ -335,7 +362,6 @@ static berth_status job_init(struct derive *d, const struct place *p, struct job
     }
     m->term = j->terms.p;
     m->terms = j->terms.n;
-    m->seed = seed_of(d->m, e);
     uint64_t chances = merge_chances(m);
     if (chances && !(m->chance = arena_array(&j->tmp, (size_t)chances, sizeof *m->chance)))
         return err_set(err, BERTH_ENOMEM, "%" PRIu64 " random numbers", chances);

@@ -35,10 +35,15 @@ struct res_term {
     const float *up, *down, *dense; /* in the arena handed to terms() */
 };
 
+/* The matrix a shape is seen as: a row for every index of the outermost dimension; a scalar is 1 x 1.
+ * False: beyond 64 bits. */
+WARN_UNUSED bool merge_matrix(const struct shape *s, uint64_t *rows, uint64_t *cols);
+
 struct res_adapter;
 
 struct res_adapter_ops {
-    /* Does it touch this tensor? key: the tensor's full name in the model's file. Cheap. */
+    /* Does it touch this tensor? key: what ComfyUI calls it, whatever the file does
+     * (res_tensor_key()). Cheap. */
     bool (*touches)(const struct res_adapter *a, const char *key, size_t n);
     /* Appends struct res_term to *out, factors converted to F32 in *tmp. shape: of the tensor.
      * BERTH_EFORMAT: factors that do not fit the shape, naming both. Any thread. */
@@ -73,10 +78,11 @@ struct res_patch {
  * them up. The two do not know each other, so the list they share is here. */
 struct lora_name {
     const char *base; /* base name in adapter files: "lora_unet_conv_in" */
-    const char *key;  /* full name of the tensor in the model's file */
+    const char *key;  /* of the tensor: "diffusion_model.input_blocks.0.0.weight" */
     uint64_t row;     /* the rows of it that are meant, along the outermost dimension; */
     uint64_t rows;    /* 0: all */
     bool swap;        /* the halves of the change trade places (Flux: scale, shift) */
+    bool transpose;   /* the file keeps the matrix the other way round (OpenCLIP) */
 };
 struct lora_names { /* in map order: of two names for the same rows the later one wins */
     const struct lora_name *at;

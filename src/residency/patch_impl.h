@@ -33,8 +33,4 @@ void merge_run(const struct merge *m, struct tpool *pool);
 /* The largest |value| of the merged tensor before dst_scale; NaN does not count. Writes nothing. */
 float merge_amax(const struct merge *m, struct tpool *pool);
 
-/* The matrix a shape is seen as: a row for every index of the outermost dimension; a scalar is 1 x 1.
- * False: beyond 64 bits. */
-WARN_UNUSED bool merge_matrix(const struct shape *s, uint64_t *rows, uint64_t *cols);
-
 #endif

@@ -242,6 +242,8 @@ static berth_status model_new(struct residency *r, const struct res_open_args *a
     m->id = r->next_id;
     m->weights = w;
     m->arch = !args->arch && args->detect ? args->detect(w, args->part) : args->arch;
+    if (m->arch && m->arch->aliases)
+        m->aliases = m->arch->aliases(w, args->part, m->alias, RES_ALIASES);
     m->key_text = key->text;
     m->base_len = key->base_len;
     m->base_key = key->base;

@@ -7,6 +7,7 @@
 #include "residency/residency.h"
 
 #define RES_NOWHERE UINT8_MAX
+#define RES_ALIASES 16 /* networks in a file */
 
 struct res_block {        /* one block's memory; device RES_NOWHERE: none */
     struct dev_mem mem;   /* set, or ... */
@@ -30,6 +31,8 @@ struct res_model {
     char owner[DEV_OWNER_MAX]; /* "<name>#<id>": its name in ledgers */
     struct weights *weights;   /* owned; stays open: base weights are read again from here */
     const struct block_arch *arch;
+    struct block_alias alias[RES_ALIASES]; /* what its tensors are called elsewhere */
+    size_t aliases;
     struct blocks blocks;
     struct plan plan;
     char *alloc, *compute_name; /* of the plan, as asked; NULL: auto, default */
@@ -142,7 +145,11 @@ void res_drop_all(struct res_model *m); /* every block's memory; state is the ca
 berth_status res_tensor_write(struct res_model *m, size_t i, uint64_t off, const void *src,
                               size_t n, berth_err *err);
 
-/* patch.c: brings blocks [all] whose signature differs from the patch set up to date. */
+/* patch.c: what adapters and ComfyUI call a tensor of m; returns its length. */
+#define RES_KEY_MAX (1024 + BLOCK_ALIAS_MAX) /* names of tensors have at most 1024 bytes */
+size_t res_tensor_key(const struct res_model *m, const struct weights_entry *e,
+                      char out[RES_KEY_MAX]);
+/* Brings blocks [all] whose signature differs from the patch set up to date. */
 uint64_t res_patch_signature(const struct res_model *m, size_t block); /* 0: untouched */
 berth_status res_patch_block(struct res_model *m, size_t block, const struct res_load_args *args,
                              struct res_load_result *result, berth_err *err);

@@ -324,10 +324,10 @@ static void factors_that_do_not_fit(void **state)
     } cases[] = {
         { { { "x.lora_up.weight", { 2, { 5, 2 } }, 1 },
             { "x.lora_down.weight", { 2, { 2, 6 } }, 1 } },
-          "[5, 2] does not fit 4 x 6" },
+          "'x.lora_up.weight' [5, 2] does not fit a weight of shape [4, 6]" },
         { { { "x.lora_up.weight", { 2, { 4, 2 } }, 1 },
             { "x.lora_down.weight", { 2, { 2, 7 } }, 1 } },
-          "[2, 7] does not fit 4 x 6" },
+          "'x.lora_down.weight' [2, 7] does not fit a weight of shape [4, 6]" },
         { { { "x.lora_up.weight", { 2, { 4, 3 } }, 1 },
             { "x.lora_down.weight", { 2, { 2, 6 } }, 1 } },
           "[4, 3] does not fit" },
@@ -348,7 +348,8 @@ static void factors_that_do_not_fit(void **state)
             { "x.lora_down.weight", { 2, { 2, 6 } }, 1 },
             { "x.lora_mid.weight", { 4, { 2, 2, 0, 1 } }, 1 } },
           "does not fit" },
-        { { { "x.set_weight", { 2, { 4, 5 } }, 1 } }, "[4, 5] does not fit 4 x 6" },
+        { { { "x.set_weight", { 2, { 4, 5 } }, 1 } },
+          "'x.set_weight' [4, 5] does not fit a weight of shape [4, 6]" },
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct opened o;
@@ -360,6 +361,63 @@ static void factors_that_do_not_fit(void **state)
         assert_int_equal(o.terms.n, 0);
         close_file(&o);
     }
+}
+
+/* A convolution's shape as it is, rows where only some are meant, and long names without their
+ * middle: both ends of a name say something. */
+static void what_does_not_fit_is_named_whole(void **state)
+{
+    (void)state;
+    char name[256], up[300], down[300], says[400];
+    memset(name, 'm', sizeof name - 1);
+    memcpy(name, "lora_unet_input_blocks", 22);
+    snprintf(name + 200, sizeof name - 200, "_end_of_it");
+    snprintf(up, sizeof up, "%s.lora_up.weight", name);
+    snprintf(down, sizeof down, "%s.lora_down.weight", name);
+    const struct lora_name names[] = { { .base = name, .key = KEY },
+                                       { .base = "r", .key = BIAS, .row = 2, .rows = 2 } };
+    const struct lora_tensor t[] = { { up, { 4, { 5, 2, 1, 1 } }, 1 },
+                                     { down, { 4, { 2, 6, 3, 3 } }, 1 },
+                                     { "r.set_weight", { 1, { 3 } }, 1 } };
+    struct opened o;
+    OPEN(&o, t, (&(struct lora_names) { names, 2 }));
+    snprintf(says, sizeof says,
+             "%.*s...%s' [5, 2, 1, 1] does not fit a weight of shape [4, 6, 3, 3]", 48, up,
+             up + strlen(up) - 72);
+    assert_fails(terms_of(&o, KEY, &(struct shape) { 4, { 4, 6, 3, 3 } }, 1), o.err, BERTH_EFORMAT,
+                 says);
+    assert_fails(terms_of(&o, BIAS, &(struct shape) { 1, { 4 } }, 1), o.err, BERTH_EFORMAT,
+                 "'r.set_weight' [3] does not fit rows 2 to 3 of a weight of shape [4]");
+    close_file(&o);
+}
+
+/* Weights that the file keeps the other way round get the change the other way round. */
+static void transposed_weights(void **state)
+{
+    (void)state;
+    static const struct lora_name names[] = { { .base = "x", .key = KEY, .transpose = true },
+                                              { .base = "d", .key = BIAS, .transpose = true } };
+    const struct lora_tensor t[] = { { "x.lora_up.weight", { 2, { 6, 2 } }, 1 },
+                                     { "x.lora_down.weight", { 2, { 2, 4 } }, 3 },
+                                     { "d.diff", { 2, { 6, 4 } }, 5 } };
+    struct opened o;
+    OPEN(&o, t, (&(struct lora_names) { names, 2 }));
+    assert_ok(terms_of(&o, KEY, &W, 1), o.err);
+    assert_ok(terms_of(&o, BIAS, &W, 1), o.err);
+    const struct res_term *x = term(&o, 0), *d = term(&o, 1);
+    assert_true(x->rows == 4 && x->cols == 6 && x->rank == 2 && d->rows == 4 && d->cols == 6);
+    for (size_t r = 0; r < 4; r++)
+        for (size_t c = 0; c < 6; c++) {
+            float got = 0, want = 0; /* delta[c, r] */
+            for (size_t k = 0; k < 2; k++) {
+                got += x->up[r * 2 + k] * x->down[k * 6 + c];
+                want += lora_value(&t[0], c * 2 + k) * lora_value(&t[1], k * 4 + r);
+            }
+            assert_true(got == want && d->dense[r * 6 + c] == lora_value(&t[2], c * 4 + r));
+        }
+    assert_fails(terms_of(&o, KEY, &(struct shape) { 2, { 6, 4 } }, 1), o.err, BERTH_EFORMAT,
+                 "[6, 2] does not fit a weight of shape [6, 4]");
+    close_file(&o);
 }
 
 /* ---- identity, files, memory ---- */
@@ -442,6 +500,8 @@ int main(void)
         cmocka_unit_test(other_kinds_are_refused_by_name),
         cmocka_unit_test(unknown_tensors_are_one_warning),
         cmocka_unit_test(factors_that_do_not_fit),
+        cmocka_unit_test(what_does_not_fit_is_named_whole),
+        cmocka_unit_test(transposed_weights),
         cmocka_unit_test(equal_means_equal_effect),
         cmocka_unit_test(from_disk),
         cmocka_unit_test(opening_survives_oom),

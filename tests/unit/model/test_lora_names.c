@@ -1,43 +1,23 @@
 /* Names of tensors in adapter files, for the networks of the presets. */
 #include "support/oom.h"
-#include "support/test.h"
-#include "support/tmp.h"
+#include "support/presets.h"
 
 #include "base/map.h"
+#include "model/arch.h"
 #include "model/lora_names.h"
-#include "model/preset.h"
-#include "model/synth.h"
 
 static struct weights *open_preset(const char *name)
 {
-    struct keys keys = { 0 };
-    struct synth synth;
     struct weights *w;
     berth_err err = { 0 };
-    char file[64];
-    snprintf(file, sizeof file, "%s.safetensors", name);
-    const char *path = tmp_path(file);
-    assert_ok(preset_keys(preset_find(name), &keys, &err), err);
-    assert_ok(
-        synth_init(&synth, &keys, DT_F8_E4M3, weights_writer_find("safetensors"), NULL, NULL, &err),
-        err);
-    struct weights_write_args args = { .format = "safetensors",
-                                       .path = path,
-                                       .spec = synth.spec,
-                                       .count = keys.n,
-                                       .fill = synth_weights_fill,
-                                       .user = &synth };
-    assert_ok(weights_write(&args, &err), err);
-    assert_ok(weights_open(path, NULL, &w, &err), err);
-    synth_release(&synth);
-    keys_release(&keys);
+    assert_ok(weights_open(preset_file(name, DT_F8_E4M3), NULL, &w, &err), err);
     return w;
 }
 
 struct want {
     const char *base, *key;
     uint64_t row, rows;
-    bool swap;
+    bool swap, transpose;
 };
 
 static void expect(const struct lora_table *t, const struct want *want, size_t n)
@@ -49,7 +29,8 @@ static void expect(const struct lora_table *t, const struct want *want, size_t n
             if (!strcmp(names.at[k].base, want[i].base))
                 got = &names.at[k];
         if (!got || strcmp(got->key, want[i].key) != 0 || got->row != want[i].row ||
-            got->rows != want[i].rows || got->swap != want[i].swap)
+            got->rows != want[i].rows || got->swap != want[i].swap ||
+            got->transpose != want[i].transpose)
             fail_msg("%s: '%s' rows %llu + %llu", want[i].base, got ? got->key : "unknown",
                      got ? (unsigned long long)got->row : 0,
                      got ? (unsigned long long)got->rows : 0);
@@ -57,110 +38,138 @@ static void expect(const struct lora_table *t, const struct want *want, size_t n
 }
 
 /* No name means two things, and every weight of the network has one. */
-static void expect_sound(const struct lora_table *t, const struct weights *w, const char *prefix)
+static void expect_sound(const struct lora_table *t, const struct weights *w,
+                         const struct block_alias *alias)
 {
     const struct lora_names names = lora_table_names(t);
     struct map bases = { 0 }, keys = { 0 };
+    size_t root = strlen(alias->root), known = strlen(alias->known);
     for (size_t i = 0; i < names.n; i++) {
         const struct lora_name *n = &names.at[i];
+        char name[300];
         uint64_t at;
         if (map_get(&bases, n->base, strlen(n->base), &at))
             fail_msg("%s: '%s' and '%s'", n->base, n->key, names.at[at].key);
         assert_true(map_add(&bases, n->base, strlen(n->base), i) == MAP_ADDED);
         assert_true(map_add(&keys, n->key, strlen(n->key), i) != MAP_NOMEM);
-        const struct weights_entry *e = weights_find(w, n->key, strlen(n->key));
+        if (strncmp(n->key, alias->known, known) != 0)
+            continue;
+        snprintf(name, sizeof name, "%.100s%.199s", alias->root, n->key + known);
+        const struct weights_entry *e = weights_find(w, name, strlen(name));
         assert_true(e && n->row + n->rows <= e->shape.dim[0]);
     }
     for (size_t i = 0; i < weights_count(w); i++) {
         const struct weights_entry *e = weights_at(w, i);
-        if (!strncmp(e->name, prefix, strlen(prefix)) && strstr(e->name, ".weight") &&
-            !map_get(&keys, e->name, e->name_len, NULL))
+        char key[300];
+        snprintf(key, sizeof key, "%.100s%.199s", alias->known,
+                 e->name_len > root ? e->name + root : "");
+        if (!strncmp(e->name, alias->root, root) && strstr(e->name, ".weight") &&
+            !map_get(&keys, key, strlen(key), NULL))
             fail_msg("'%s' has no name", e->name);
     }
     map_release(&bases);
     map_release(&keys);
 }
 
-#define SD "model.diffusion_model."
+/* The names of a part of a preset; the file must hold exactly these networks there. */
+struct net {
+    const char *root, *known;
+    unsigned te;
+};
+static void check_part(const char *preset, const char *part, const struct net *net, size_t nets,
+                       const struct want *want, size_t n)
+{
+    struct weights *w = open_preset(preset);
+    struct arch_net got[ARCH_NETS_MAX];
+    struct lora_table t = { 0 };
+    berth_err err = { 0 };
+    assert_int_equal(arch_nets(w, part, got), nets);
+    assert_ok(lora_names_file(&t, w, part, &err), err);
+    for (size_t i = 0; i < nets; i++) {
+        assert_string_equal(got[i].alias.root, net[i].root);
+        assert_string_equal(got[i].alias.known, net[i].known);
+        assert_int_equal(got[i].te, net[i].te);
+        if (got[i].family->naming != ARCH_NAMELESS)
+            expect_sound(&t, w, &got[i].alias);
+    }
+    expect(&t, want, n);
+    lora_table_release(&t);
+    weights_close(w);
+}
+
+#define SD "diffusion_model."
+#define CHECKPOINT "model.diffusion_model."
+#define CLIP_L "cond_stage_model.transformer."
+
+static const struct net sd15[] = {
+    { CLIP_L, "clip_l.transformer.", LORA_TE | LORA_TE1 },
+    { CHECKPOINT, SD, 0 },
+    { "first_stage_model.", "", 0 },
+};
 
 static void sd15_unet_and_clip(void **state)
 {
     (void)state;
     static const struct want want[] = {
-        { "lora_unet_down_blocks_1_attentions_0_transformer_blocks_0_attn2_to_k",
-          SD "input_blocks.4.1.transformer_blocks.0.attn2.to_k.weight", 0, 0, false },
-        { "lora_unet_input_blocks_4_1_transformer_blocks_0_attn2_to_k",
-          SD "input_blocks.4.1.transformer_blocks.0.attn2.to_k.weight", 0, 0, false },
-        { "diffusion_model.input_blocks.4.1.transformer_blocks.0.attn2.to_k",
-          SD "input_blocks.4.1.transformer_blocks.0.attn2.to_k.weight", 0, 0, false },
-        { "diffusion_model.out.2.bias", SD "out.2.bias", 0, 0, false },
-        { "lycoris_mid_block_attentions_0_proj_in", SD "middle_block.1.proj_in.weight", 0, 0,
-          false },
-        { "lora_unet_mid_block_resnets_1_conv2", SD "middle_block.2.out_layers.3.weight", 0, 0,
-          false },
-        { "lora_unet_mid_block_resnets_0_norm1", SD "middle_block.0.in_layers.0.weight", 0, 0,
-          false },
-        { "lora_unet_up_blocks_0_upsamplers_0_conv", SD "output_blocks.2.1.conv.weight", 0, 0,
-          false },
-        { "lora_unet_up_blocks_1_upsamplers_0_conv", SD "output_blocks.5.2.conv.weight", 0, 0,
-          false },
-        { "lora_unet_up_blocks_3_resnets_2_conv_shortcut",
-          SD "output_blocks.11.0.skip_connection.weight", 0, 0, false },
-        { "lora_unet_down_blocks_2_downsamplers_0_conv", SD "input_blocks.9.0.op.weight", 0, 0,
-          false },
-        { "lora_unet_conv_in", SD "input_blocks.0.0.weight", 0, 0, false },
-        { "lora_unet_conv_norm_out", SD "out.0.weight", 0, 0, false },
-        { "lora_unet_time_embedding_linear_1", SD "time_embed.0.weight", 0, 0, false },
-        { "down_blocks.0.attentions.0.transformer_blocks.0.attn1.processor.to_q",
-          SD "input_blocks.1.1.transformer_blocks.0.attn1.to_q.weight", 0, 0, false },
-        { "unet.down_blocks.0.attentions.0.transformer_blocks.0.attn1.processor.to_out",
-          SD "input_blocks.1.1.transformer_blocks.0.attn1.to_out.0.weight", 0, 0, false },
-        { "lora_te_text_model_encoder_layers_1_mlp_fc1",
-          "cond_stage_model.transformer.text_model.encoder.layers.1.mlp.fc1.weight", 0, 0, false },
-        { "lora_te1_text_model_encoder_layers_0_self_attn_q_proj",
-          "cond_stage_model.transformer.text_model.encoder.layers.0.self_attn.q_proj.weight", 0, 0,
-          false },
-        { "text_encoder.text_model.encoder.layers.2.self_attn.out_proj",
-          "cond_stage_model.transformer.text_model.encoder.layers.2.self_attn.out_proj.weight", 0,
-          0, false },
-        { "text_encoders.clip_l.transformer.text_model.final_layer_norm",
-          "cond_stage_model.transformer.text_model.final_layer_norm.weight", 0, 0, false },
-        { "lora_te1_text_projection", "cond_stage_model.transformer.text_projection.weight", 0, 0,
-          false },
+        { .base = "lora_unet_down_blocks_1_attentions_0_transformer_blocks_0_attn2_to_k",
+          .key = SD "input_blocks.4.1.transformer_blocks.0.attn2.to_k.weight" },
+        { .base = "lora_unet_input_blocks_4_1_transformer_blocks_0_attn2_to_k",
+          .key = SD "input_blocks.4.1.transformer_blocks.0.attn2.to_k.weight" },
+        { .base = "diffusion_model.input_blocks.4.1.transformer_blocks.0.attn2.to_k",
+          .key = SD "input_blocks.4.1.transformer_blocks.0.attn2.to_k.weight" },
+        { .base = "diffusion_model.out.2.bias", .key = SD "out.2.bias" },
+        { .base = "lycoris_mid_block_attentions_0_proj_in",
+          .key = SD "middle_block.1.proj_in.weight" },
+        { .base = "lora_unet_mid_block_resnets_1_conv2",
+          .key = SD "middle_block.2.out_layers.3.weight" },
+        { .base = "lora_unet_mid_block_resnets_0_norm1",
+          .key = SD "middle_block.0.in_layers.0.weight" },
+        { .base = "lora_unet_up_blocks_0_upsamplers_0_conv",
+          .key = SD "output_blocks.2.1.conv.weight" },
+        { .base = "lora_unet_up_blocks_1_upsamplers_0_conv",
+          .key = SD "output_blocks.5.2.conv.weight" },
+        { .base = "lora_unet_up_blocks_3_resnets_2_conv_shortcut",
+          .key = SD "output_blocks.11.0.skip_connection.weight" },
+        { .base = "lora_unet_down_blocks_2_downsamplers_0_conv",
+          .key = SD "input_blocks.9.0.op.weight" },
+        { .base = "lora_unet_conv_in", .key = SD "input_blocks.0.0.weight" },
+        { .base = "lora_unet_conv_norm_out", .key = SD "out.0.weight" },
+        { .base = "lora_unet_time_embedding_linear_1", .key = SD "time_embed.0.weight" },
+        { .base = "down_blocks.0.attentions.0.transformer_blocks.0.attn1.processor.to_q",
+          .key = SD "input_blocks.1.1.transformer_blocks.0.attn1.to_q.weight" },
+        { .base = "unet.down_blocks.0.attentions.0.transformer_blocks.0.attn1.processor.to_out",
+          .key = SD "input_blocks.1.1.transformer_blocks.0.attn1.to_out.0.weight" },
+        { .base = "lora_te_text_model_encoder_layers_1_mlp_fc1",
+          .key = "clip_l.transformer.text_model.encoder.layers.1.mlp.fc1.weight" },
+        { .base = "lora_te1_text_model_encoder_layers_0_self_attn_q_proj",
+          .key = "clip_l.transformer.text_model.encoder.layers.0.self_attn.q_proj.weight" },
+        { .base = "text_encoder.text_model.encoder.layers.2.self_attn.out_proj",
+          .key = "clip_l.transformer.text_model.encoder.layers.2.self_attn.out_proj.weight" },
+        { .base = "text_encoders.clip_l.transformer.text_model.final_layer_norm",
+          .key = "clip_l.transformer.text_model.final_layer_norm.weight" },
+        { .base = "lora_te1_text_projection", .key = "clip_l.transformer.text_projection.weight" },
     };
-    const struct lora_text clip = { .prefix = "cond_stage_model.transformer.",
-                                    .comfy = "clip_l",
-                                    .te = LORA_TE | LORA_TE1 };
-    struct weights *w = open_preset("sd15-tiny");
-    struct lora_table t = { 0 };
-    berth_err err = { 0 };
-    assert_ok(lora_names_diffusion(&t, w, SD, &err), err);
-    expect_sound(&t, w, SD);
-    assert_ok(lora_names_text(&t, w, &clip, &err), err);
-    expect_sound(&t, w, "cond_stage_model.");
-    expect(&t, want, ARRAY_LEN(want));
-    lora_table_release(&t);
-    weights_close(w);
+    check_part("sd15-tiny", NULL, sd15, 3, want, ARRAY_LEN(want));
+    /* The same names by part, however much of the prefix the part is. */
+    const size_t clip = 16; /* from here on they are the text encoder's */
+    assert_true(strstr(want[clip].base, "lora_te_") && strstr(want[clip - 1].base, "unet."));
+    check_part("sd15-tiny", CHECKPOINT, &sd15[1], 1, want, clip);
+    static const char *const parts[] = { "cond_stage_model.", CLIP_L, CLIP_L "text_model." };
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        check_part("sd15-tiny", parts[i], &sd15[0], 1, want + clip, ARRAY_LEN(want) - clip);
 }
 
 static void sdxl_unet(void **state)
 {
     (void)state;
     static const struct want want[] = {
-        { "lora_unet_add_embedding_linear_2", SD "label_emb.0.2.weight", 0, 0, false },
-        { "lora_unet_down_blocks_2_attentions_1_transformer_blocks_2_ff_net_0_proj",
-          SD "input_blocks.8.1.transformer_blocks.2.ff.net.0.proj.weight", 0, 0, false },
-        { "lora_unet_up_blocks_1_upsamplers_0_conv", SD "output_blocks.5.2.conv.weight", 0, 0,
-          false },
+        { .base = "lora_unet_add_embedding_linear_2", .key = SD "label_emb.0.2.weight" },
+        { .base = "lora_unet_down_blocks_2_attentions_1_transformer_blocks_2_ff_net_0_proj",
+          .key = SD "input_blocks.8.1.transformer_blocks.2.ff.net.0.proj.weight" },
+        { .base = "lora_unet_up_blocks_1_upsamplers_0_conv",
+          .key = SD "output_blocks.5.2.conv.weight" },
     };
-    struct weights *w = open_preset("sdxl-tiny");
-    struct lora_table t = { 0 };
-    berth_err err = { 0 };
-    assert_ok(lora_names_diffusion(&t, w, SD, &err), err);
-    expect(&t, want, ARRAY_LEN(want));
-    expect_sound(&t, w, SD);
-    lora_table_release(&t);
-    weights_close(w);
+    check_part("sdxl-tiny", NULL, &sd15[1], 1, want, ARRAY_LEN(want));
 }
 
 static void flux_rows(void **state)
@@ -168,78 +177,77 @@ static void flux_rows(void **state)
     (void)state;
     enum { D = 256 };
     static const struct want want[] = {
-        { "lora_unet_double_blocks_0_img_attn_qkv", "double_blocks.0.img_attn.qkv.weight", 0, 0,
-          false },
-        { "diffusion_model.single_blocks.1.linear1", "single_blocks.1.linear1.weight", 0, 0,
-          false },
-        { "diffusion_model.single_blocks.0.norm.key_norm.scale",
-          "single_blocks.0.norm.key_norm.scale", 0, 0, false },
-        { "transformer.transformer_blocks.1.attn.to_k", "double_blocks.1.img_attn.qkv.weight", D, D,
-          false },
-        { "lycoris_transformer_blocks_0_attn_add_v_proj", "double_blocks.0.txt_attn.qkv.weight",
-          2 * D, D, false },
-        { "lora_transformer_single_transformer_blocks_2_proj_mlp", "single_blocks.2.linear1.weight",
-          3 * D, 4 * D, false },
-        { "transformer.single_transformer_blocks.0.attn.to_q", "single_blocks.0.linear1.weight", 0,
-          D, false },
-        { "transformer.norm_out.linear", "final_layer.adaLN_modulation.1.weight", 0, 0, true },
-        { "transformer.proj_out", "final_layer.linear.weight", 0, 0, false },
-        { "transformer.transformer_blocks.0.ff_context.net.2", "double_blocks.0.txt_mlp.2.weight",
-          0, 0, false },
-        { "transformer.transformer_blocks.0.attn.norm_added_q",
-          "double_blocks.0.txt_attn.norm.query_norm.scale", 0, 0, false },
-        { "transformer.time_text_embed.guidance_embedder.linear_2", "guidance_in.out_layer.weight",
-          0, 0, false },
-        { "diffusion_model.single_blocks.1.linear1_qkv", "single_blocks.1.linear1.weight", 0, 3 * D,
-          false },
+        { .base = "lora_unet_double_blocks_0_img_attn_qkv",
+          .key = SD "double_blocks.0.img_attn.qkv.weight" },
+        { .base = "diffusion_model.single_blocks.1.linear1",
+          .key = SD "single_blocks.1.linear1.weight" },
+        { .base = "diffusion_model.single_blocks.0.norm.key_norm.scale",
+          .key = SD "single_blocks.0.norm.key_norm.scale" },
+        { .base = "transformer.transformer_blocks.1.attn.to_k",
+          .key = SD "double_blocks.1.img_attn.qkv.weight",
+          .row = D,
+          .rows = D },
+        { .base = "lycoris_transformer_blocks_0_attn_add_v_proj",
+          .key = SD "double_blocks.0.txt_attn.qkv.weight",
+          .row = 2 * D,
+          .rows = D },
+        { .base = "lora_transformer_single_transformer_blocks_2_proj_mlp",
+          .key = SD "single_blocks.2.linear1.weight",
+          .row = 3 * D,
+          .rows = 4 * D },
+        { .base = "transformer.single_transformer_blocks.0.attn.to_q",
+          .key = SD "single_blocks.0.linear1.weight",
+          .row = 0,
+          .rows = D },
+        { .base = "transformer.norm_out.linear",
+          .key = SD "final_layer.adaLN_modulation.1.weight",
+          .swap = true },
+        { .base = "transformer.proj_out", .key = SD "final_layer.linear.weight" },
+        { .base = "transformer.transformer_blocks.0.ff_context.net.2",
+          .key = SD "double_blocks.0.txt_mlp.2.weight" },
+        { .base = "transformer.transformer_blocks.0.attn.norm_added_q",
+          .key = SD "double_blocks.0.txt_attn.norm.query_norm.scale" },
+        { .base = "transformer.time_text_embed.guidance_embedder.linear_2",
+          .key = SD "guidance_in.out_layer.weight" },
+        { .base = "diffusion_model.single_blocks.1.linear1_qkv",
+          .key = SD "single_blocks.1.linear1.weight",
+          .row = 0,
+          .rows = 3 * D },
     };
-    struct weights *w = open_preset("flux-tiny");
-    struct lora_table t = { 0 };
-    berth_err err = { 0 };
-    assert_ok(lora_names_diffusion(&t, w, "", &err), err);
-    expect(&t, want, ARRAY_LEN(want));
-    expect_sound(&t, w, "");
-    lora_table_release(&t);
-    weights_close(w);
+    static const struct net net = { "", SD, 0 };
+    check_part("flux-tiny", NULL, &net, 1, want, ARRAY_LEN(want));
 }
 
 static void clip_g_and_t5(void **state)
 {
     (void)state;
-#define G "conditioner.embedders.1.model.transformer."
+#define G "clip_g.transformer."
     static const struct want g[] = {
-        { "lora_te2_text_model_encoder_layers_3_mlp_fc2",
-          G "text_model.encoder.layers.3.mlp.fc2.weight", 0, 0, false },
-        { "text_encoder_2.text_model.encoder.layers.0.self_attn.v_proj",
-          G "text_model.encoder.layers.0.self_attn.v_proj.weight", 0, 0, false },
-        { "lora_te2_text_projection", G "text_projection.weight", 0, 0, false },
+        { .base = "lora_te2_text_model_encoder_layers_3_mlp_fc2",
+          .key = G "text_model.encoder.layers.3.mlp.fc2.weight" },
+        { .base = "text_encoder_2.text_model.encoder.layers.0.self_attn.v_proj",
+          .key = G "text_model.encoder.layers.0.self_attn.v_proj.weight" },
+        { .base = "lora_te2_text_projection", .key = G "text_projection.weight" },
     };
     static const struct want t5[] = {
-        { "lora_te2_encoder_block_0_layer_0_SelfAttention_q",
-          "encoder.block.0.layer.0.SelfAttention.q.weight", 0, 0, false },
-        { "lora_te3_encoder_block_2_layer_1_DenseReluDense_wo",
-          "encoder.block.2.layer.1.DenseReluDense.wo.weight", 0, 0, false },
-        { "text_encoders.t5xxl.transformer.shared", "shared.weight", 0, 0, false },
+        { .base = "lora_te2_encoder_block_0_layer_0_SelfAttention_q",
+          .key = "t5xxl.transformer.encoder.block.0.layer.0.SelfAttention.q.weight" },
+        { .base = "lora_te3_encoder_block_2_layer_1_DenseReluDense_wo",
+          .key = "t5xxl.transformer.encoder.block.2.layer.1.DenseReluDense.wo.weight" },
+        { .base = "text_encoders.t5xxl.transformer.shared",
+          .key = "t5xxl.transformer.shared.weight" },
     };
-    struct weights *w = open_preset("clip-g-tiny");
-    struct lora_table t = { 0 };
-    berth_err err = { 0 };
-    assert_ok(lora_names_text(&t, w, &(struct lora_text) { G, "clip_g", LORA_TE2 }, &err), err);
-    expect(&t, g, ARRAY_LEN(g));
-    expect_sound(&t, w, G);
-    lora_table_release(&t);
-    weights_close(w);
-    w = open_preset("t5-tiny");
-    assert_ok(
-        lora_names_text(&t, w, &(struct lora_text) { "", "t5xxl", LORA_TE2 | LORA_TE3 }, &err),
-        err);
-    expect(&t, t5, ARRAY_LEN(t5));
-    expect_sound(&t, w, "");
-    lora_table_release(&t);
-    weights_close(w);
+    static const struct net nets[] = {
+        { "conditioner.embedders.1.model.transformer.", G, LORA_TE2 },
+        { "", "t5xxl.transformer.", LORA_TE2 | LORA_TE3 },
+    };
+    static const char *const parts[] = { NULL, "conditioner.", "conditioner.embedders.1.",
+                                         "conditioner.embedders.1.model." };
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        check_part("clip-g-tiny", parts[i], &nets[0], 1, g, ARRAY_LEN(g));
+    check_part("t5-tiny", NULL, &nets[1], 1, t5, ARRAY_LEN(t5));
 }
 
-/* OpenCLIP keeps q, k and v in one tensor. */
 static berth_status zeros(void *user, size_t i, uint64_t off, void *dst, size_t n, berth_err *err)
 {
     (void)user, (void)i, (void)off, (void)err;
@@ -247,35 +255,134 @@ static berth_status zeros(void *user, size_t i, uint64_t off, void *dst, size_t 
     return BERTH_OK;
 }
 
-static void open_clip_rows(void **state)
+/* A CLIP of one layer, HF names or OpenCLIP's, behind `lead`. */
+static struct weights *open_clip(const char *lead, bool open, uint64_t width)
 {
-    (void)state;
-    static const struct weights_spec spec[] = {
-        { "m.transformer.resblocks.0.attn.in_proj_weight", DT_F32, { 2, { 12, 4 } } },
-        { "m.transformer.resblocks.0.attn.out_proj.weight", DT_F32, { 2, { 4, 4 } } },
-        { "m.transformer.resblocks.0.mlp.c_fc.weight", DT_F32, { 2, { 16, 4 } } },
-        { "m.transformer.resblocks.0.mlp.c_proj.weight", DT_F32, { 2, { 4, 16 } } },
-    };
-    static const struct want want[] = {
-        { "lora_te2_text_model_encoder_layers_0_self_attn_k_proj",
-          "m.transformer.resblocks.0.attn.in_proj_weight", 4, 4, false },
-        { "lora_te2_text_model_encoder_layers_0_mlp_fc1",
-          "m.transformer.resblocks.0.mlp.c_fc.weight", 0, 0, false },
-    };
+    static const char *const hf[] = { "layer_norm1.weight", "mlp.fc1.weight",
+                                      "self_attn.k_proj.weight" };
+    static const char *const oc[] = { "ln_1.weight", "mlp.c_fc.weight", "attn.in_proj_weight" };
+    char name[4][128];
+    struct weights_spec spec[4];
+    struct weights *w;
+    berth_err err = { 0 };
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(name[i], sizeof name[i], "%s%s.0.%s", lead,
+                 open ? "transformer.resblocks" : "encoder.layers", open ? oc[i] : hf[i]);
+        spec[i] = (struct weights_spec) { name[i], DT_F8_E4M3, { 2, { 3 * width, 4 } } };
+    }
+    spec[0].shape = (struct shape) { 1, { width } };
+    snprintf(name[3], sizeof name[3], "%stext_projection%s", lead, open ? "" : ".weight");
+    spec[3] = (struct weights_spec) { name[3], DT_F8_E4M3, { 2, { 4, 4 } } };
     struct weights_write_args args = { .format = "safetensors",
-                                       .path = tmp_path("open.safetensors"),
+                                       .path = tmp_path("clip.safetensors"),
                                        .spec = spec,
                                        .count = ARRAY_LEN(spec),
                                        .fill = zeros };
-    struct weights *w;
-    struct lora_table t = { 0 };
-    berth_err err = { 0 };
     assert_ok(weights_write(&args, &err), err);
     assert_ok(weights_open(args.path, NULL, &w, &err), err);
-    assert_ok(lora_names_text(&t, w, &(struct lora_text) { "m.", "clip_g", LORA_TE2 }, &err), err);
-    expect(&t, want, ARRAY_LEN(want));
-    lora_table_release(&t);
-    weights_close(w);
+    return w;
+}
+
+/* Which CLIP it is: told by its place in a checkpoint, else by its width. */
+static void clips_by_place_and_width(void **state)
+{
+    (void)state;
+    enum { L = LORA_TE | LORA_TE1, G_ALONE = LORA_TE | LORA_TE2 };
+    static const struct {
+        const char *lead;
+        bool open;
+        uint64_t width;
+        const char *root, *known;
+        unsigned te;
+    } row[] = {
+        { "text_model.", false, 768, "", "clip_l.transformer.", L },
+        { "text_model.", false, 1024, "", "clip_h.transformer.", L },
+        { "text_model.", false, 1280, "", "clip_g.transformer.", G_ALONE },
+        { "text_model.", false, 64, "", "clip_l.transformer.", L },
+        { "transformer.text_model.", false, 1280, "transformer.", "clip_g.transformer.", G_ALONE },
+        { "", true, 1280, "", "clip_g.transformer.", G_ALONE },
+        { "model.", true, 1024, "model.", "clip_h.transformer.", L },
+        { "", false, 768, "", "clip_l.transformer.text_model.", L }, /* of the first days */
+        { "cond_stage_model.transformer.", false, 768, "cond_stage_model.transformer.",
+          "clip_l.transformer.text_model.", L },
+        { "cond_stage_model.model.", true, 1024, "cond_stage_model.model.", "clip_h.transformer.",
+          L },
+        { "conditioner.embedders.0.model.", true, 1280, "conditioner.embedders.0.model.",
+          "clip_g.transformer.", G_ALONE },
+        { "conditioner.embedders.0.transformer.text_model.", false, 768,
+          "conditioner.embedders.0.transformer.", "clip_l.transformer.", L },
+        { "conditioner.embedders.1.model.", true, 1280, "conditioner.embedders.1.model.",
+          "clip_g.transformer.", LORA_TE2 },
+        { "text_encoders.clip_l.transformer.text_model.", false, 768,
+          "text_encoders.clip_l.transformer.", "clip_l.transformer.", L },
+        { "text_encoders.clip_g.transformer.text_model.", false, 1280,
+          "text_encoders.clip_g.transformer.", "clip_g.transformer.", LORA_TE2 },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct weights *w = open_clip(row[i].lead, row[i].open, row[i].width);
+        struct arch_net net[ARCH_NETS_MAX];
+        if (arch_nets(w, NULL, net) != 1 || strcmp(net[0].alias.root, row[i].root) != 0 ||
+            strcmp(net[0].alias.known, row[i].known) != 0 || net[0].te != row[i].te)
+            fail_msg("row %zu: '%s' as '%s', te %u", i, net[0].alias.root, net[0].alias.known,
+                     net[0].te);
+        weights_close(w);
+    }
+}
+
+/* OpenCLIP keeps q, k and v in one tensor, and the projection the other way round. */
+static void open_clip_rows(void **state)
+{
+    (void)state;
+    static const struct want open[] = {
+        { .base = "lora_te2_text_model_encoder_layers_0_self_attn_k_proj",
+          .key = "clip_g.transformer.transformer.resblocks.0.attn.in_proj_weight",
+          .row = 1280,
+          .rows = 1280 },
+        { .base = "lora_te_text_model_encoder_layers_0_mlp_fc1",
+          .key = "clip_g.transformer.transformer.resblocks.0.mlp.c_fc.weight" },
+        { .base = "lora_te2_text_projection",
+          .key = "clip_g.transformer.text_projection",
+          .transpose = true },
+    };
+    static const struct want bare[] = {
+        { .base = "lora_te_text_model_encoder_layers_0_mlp_fc1",
+          .key = "clip_l.transformer.text_model.encoder.layers.0.mlp.fc1.weight" },
+        { .base = "text_encoders.clip_l.transformer.text_model.encoder.layers.0.mlp.fc1",
+          .key = "clip_l.transformer.text_model.encoder.layers.0.mlp.fc1.weight" },
+    };
+    for (int i = 0; i < 2; i++) {
+        struct weights *w = open_clip("", i == 0, i == 0 ? 1280 : 768);
+        struct lora_table t = { 0 };
+        berth_err err = { 0 };
+        assert_ok(lora_names_file(&t, w, NULL, &err), err);
+        if (i == 0)
+            expect(&t, open, ARRAY_LEN(open));
+        else
+            expect(&t, bare, ARRAY_LEN(bare));
+        lora_table_release(&t);
+        weights_close(w);
+    }
+}
+
+static void families_without_adapters_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset, *part, *says;
+    } row[] = {
+        { "flux-tiny-vae", NULL, "vae" },
+        { "sd15-tiny", "first_stage_model.", "vae" },
+        { "sd15-tiny", "elsewhere.", "no family" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct weights *w = open_preset(row[i].preset);
+        struct lora_table t = { 0 };
+        berth_err err = { 0 };
+        assert_int_equal(lora_names_file(&t, w, row[i].part, &err), BERTH_EUNSUPPORTED);
+        assert_non_null(strstr(err.msg, row[i].says));
+        lora_table_release(&t);
+        weights_close(w);
+    }
 }
 
 static void survives_oom(void **state)
@@ -288,7 +395,7 @@ static void survives_oom(void **state)
         struct lora_table t = { 0 };
         berth_err err = { 0 };
         oom_after(k);
-        s = lora_names_diffusion(&t, w, "", &err);
+        s = lora_names_file(&t, w, NULL, &err);
         oom_off();
         assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && err.msg[0]));
         lora_table_release(&t);
@@ -300,9 +407,14 @@ static void survives_oom(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sd15_unet_and_clip), cmocka_unit_test(sdxl_unet),
-        cmocka_unit_test(flux_rows),          cmocka_unit_test(clip_g_and_t5),
-        cmocka_unit_test(open_clip_rows),     cmocka_unit_test(survives_oom),
+        cmocka_unit_test(sd15_unet_and_clip),
+        cmocka_unit_test(sdxl_unet),
+        cmocka_unit_test(flux_rows),
+        cmocka_unit_test(clip_g_and_t5),
+        cmocka_unit_test(open_clip_rows),
+        cmocka_unit_test(survives_oom),
+        cmocka_unit_test(clips_by_place_and_width),
+        cmocka_unit_test(families_without_adapters_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

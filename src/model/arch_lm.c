@@ -1,0 +1,110 @@
+/* Language models that encode texts: T5 and umT5, and those used whole (Qwen2.5, Llama). All of them
+ * under their HF names and under GGUF's, which they share for the most part: one list of words. */
+#include "model/arch.h"
+
+static const struct arch_word words[] = {
+    /* in front; the picture tower, where there is one, runs first */
+    ARCH_WORD("transformer"),
+    ARCH_WORD("visual"),
+    ARCH_WORD("shared"),
+    ARCH_WORD("token_embd"),
+    ARCH_WORD("model"),
+    ARCH_WORD("encoder"),
+    ARCH_WORD("enc"),
+    ARCH_WORD("embed_tokens"),
+    ARCH_WORD("layers"),
+    ARCH_WORD("block"),
+    ARCH_WORD("blk"),
+    ARCH_WORD("norm"),
+    ARCH_WORD("final_layer_norm"),
+    ARCH_WORD("output_norm"),
+    ARCH_WORD("lm_head"),
+    ARCH_WORD("output"),
+    /* a block of T5, HF */
+    ARCH_WORD("layer"),
+    ARCH_WORD("layer_norm"),
+    ARCH_WORD("SelfAttention"),
+    ARCH_WORD("DenseReluDense"),
+    ARCH_WORD("q"),
+    ARCH_WORD("k"),
+    ARCH_WORD("v"),
+    ARCH_WORD("relative_attention_bias"),
+    ARCH_WORD("o"),
+    ARCH_WORD("wi_0"),
+    ARCH_WORD("wi_1"),
+    ARCH_WORD("wo"),
+    /* a layer of the others, HF */
+    ARCH_WORD("input_layernorm"),
+    ARCH_WORD("self_attn"),
+    ARCH_WORD("post_attention_layernorm"),
+    ARCH_WORD("mlp"),
+    ARCH_WORD("q_proj"),
+    ARCH_WORD("q_norm"),
+    ARCH_WORD("k_proj"),
+    ARCH_WORD("k_norm"),
+    ARCH_WORD("v_proj"),
+    ARCH_WORD("o_proj"),
+    ARCH_WORD("gate_proj"),
+    ARCH_WORD("up_proj"),
+    ARCH_WORD("down_proj"),
+    /* GGUF */
+    ARCH_WORD("attn_norm"),
+    ARCH_WORD("attn_q"),
+    ARCH_WORD("attn_q_norm"),
+    ARCH_WORD("attn_k"),
+    ARCH_WORD("attn_k_norm"),
+    ARCH_WORD("attn_v"),
+    ARCH_WORD("attn_rel_b"),
+    ARCH_WORD("attn_o"),
+    ARCH_WORD("attn_output"),
+    ARCH_WORD("ffn_norm"),
+    ARCH_WORD("ffn_gate"),
+    ARCH_WORD("ffn_up"),
+    ARCH_WORD("ffn_down"),
+};
+
+static int order(const char *a, size_t an, const char *b, size_t bn)
+{
+    return arch_order(words, ARRAY_LEN(words), a, an, b, bn);
+}
+
+static bool embedding(const char *block, size_t n)
+{
+    return arch_ends_with(block, n, "shared") || arch_ends_with(block, n, "embed_tokens") ||
+           arch_ends_with(block, n, "token_embd");
+}
+
+static bool is_t5(const struct weights *w, const char *root)
+{
+    return arch_find(w, root, "encoder.block.0.layer.0.SelfAttention.q.weight") ||
+           arch_find(w, root, "enc.blk.0.attn_q.weight");
+}
+
+static bool is_llama(const struct weights *w, const char *root)
+{
+    return arch_find(w, root, "model.layers.0.self_attn.q_proj.weight") ||
+           arch_find(w, root, "blk.0.attn_q.weight");
+}
+
+static const char *const leads[] = { "", "transformer.", NULL }; /* all-in-one files */
+
+const struct arch arch_t5 = {
+    .base = { .name = "t5",
+              .about = "T5 and umT5 encoder",
+              .embedding = embedding,
+              .order = order,
+              .aliases = arch_aliases },
+    .naming = ARCH_T5,
+    .detect = is_t5,
+    .lead = leads,
+};
+
+const struct arch arch_llama = {
+    .base = { .name = "llama",
+              .about = "language model as text encoder (Qwen2.5, Llama)",
+              .embedding = embedding,
+              .order = order,
+              .aliases = arch_aliases },
+    .detect = is_llama,
+    .lead = leads,
+};

@@ -1,0 +1,46 @@
+/* presets: the built-in shape tables as files of synthetic weights. */
+#ifndef SUPPORT_PRESETS_H
+#define SUPPORT_PRESETS_H
+
+#include "support/test.h"
+#include "support/tmp.h"
+
+#include "model/preset.h"
+#include "model/synth.h"
+
+/* Writes a preset to `path`, replacing what is there. */
+static inline void preset_write(const char *preset, enum dtype dtype, const char *path)
+{
+    struct keys keys = { 0 };
+    struct synth synth;
+    berth_err err = { 0 };
+    assert_ok(preset_keys(preset_find(preset), &keys, &err), err);
+    assert_ok(
+        synth_init(&synth, &keys, dtype, weights_writer_find("safetensors"), NULL, NULL, &err),
+        err);
+    struct weights_write_args args = { .format = "safetensors",
+                                       .path = path,
+                                       .spec = synth.spec,
+                                       .count = keys.n,
+                                       .fill = synth_weights_fill,
+                                       .user = &synth };
+    assert_ok(weights_write(&args, &err), err);
+    synth_release(&synth);
+    keys_release(&keys);
+}
+
+/* <preset>-<type>.safetensors in the test's folder, written once per program. Good as tmp_path(). */
+static inline const char *preset_file(const char *preset, enum dtype dtype)
+{
+    char file[96];
+    snprintf(file, sizeof file, "%s-%s.safetensors", preset, dtype_name(dtype));
+    const char *path = tmp_path(file);
+    FILE *there = fopen(path, "rb");
+    if (there)
+        fclose(there);
+    else
+        preset_write(preset, dtype, path);
+    return path;
+}
+
+#endif
