@@ -10,7 +10,9 @@
  *      host, where there is room for all of them without asking anybody; the model that was not
  *      used for longest first, its last blocks in execution order first
  *   4  auto models go whole, see cost()
- *   5  keep models go whole, only when the request says so
+ *   5  steps 2 to 4 again for the models that the running prompt has used: it may want them again,
+ *      also those that are to go when it ends
+ *   6  keep models go whole, only when the request says so; those of the running prompt last
  * Never: models in use, the model that the memory is for, and anything at all when even all of it
  * would not be enough. */
 #include "residency/residency_impl.h"
@@ -48,12 +50,25 @@ bool res_could_suffice(const struct residency *r, size_t d, uint64_t wanted,
     return sum >= wanted;
 }
 
+/* One set of models that may go: those with bytes on d, of one retention, used by the running prompt
+ * or not. */
+struct group {
+    size_t d;
+    const struct res_model *for_model;
+    enum res_retention which;
+    bool in_prompt;
+};
+
+static bool in_group(const struct res_model *m, const struct group *g)
+{
+    return m->retention == g->which && m->bytes_on[g->d] && may_go(m, g->for_model) &&
+           (m->res->prompt_running && m->used_in_prompt) == g->in_prompt;
+}
+
 /* How much is lost when m goes from d, per idle second and byte that it frees there:
  *     bytes to read again / (seconds since its last use * bytes it frees on d)
- * The smallest goes first. Models of the running prompt come after all others; of equals the one
- * with the fewest bytes to read again, then the oldest. */
+ * The smallest goes first; of equals the one with the fewest bytes to read again, then the oldest. */
 struct cost {
-    bool in_prompt;
     double rate;
     uint64_t reload, id;
 };
@@ -63,8 +78,7 @@ static struct cost cost(const struct res_model *m, size_t d)
     const struct residency *r = m->res;
     uint64_t now = res_now(r);
     double idle = now > m->last_use ? (double)(now - m->last_use) : 0;
-    return (struct cost) { .in_prompt = r->prompt_running && m->used_in_prompt,
-                           .rate = (double)m->blocks.bytes /
+    return (struct cost) { .rate = (double)m->blocks.bytes /
                                    ((idle + 1) * (double)(m->bytes_on[d] ? m->bytes_on[d] : 1)),
                            .reload = m->blocks.bytes,
                            .id = m->id };
@@ -72,22 +86,19 @@ static struct cost cost(const struct res_model *m, size_t d)
 
 static bool cheaper(const struct cost *a, const struct cost *b)
 {
-    if (a->in_prompt != b->in_prompt)
-        return b->in_prompt;
     if (a->rate < b->rate || a->rate > b->rate)
         return a->rate < b->rate;
     return a->reload != b->reload ? a->reload < b->reload : a->id < b->id;
 }
 
-static struct res_model *cheapest(const struct residency *r, size_t d,
-                                  const struct res_model *for_model, enum res_retention which)
+static struct res_model *cheapest(const struct residency *r, const struct group *g)
 {
     struct res_model *best = NULL;
     struct cost least = { 0 };
     for (struct res_model *m = r->first; m; m = m->next) {
-        if (m->retention != which || !m->bytes_on[d] || !may_go(m, for_model))
+        if (!in_group(m, g))
             continue;
-        struct cost c = cost(m, d);
+        struct cost c = cost(m, g->d);
         if (!best || cheaper(&c, &least)) {
             best = m;
             least = c;
@@ -96,12 +107,11 @@ static struct res_model *cheapest(const struct residency *r, size_t d,
     return best;
 }
 
-static bool eject_one(const struct residency *r, size_t d, const struct res_model *for_model,
-                      enum res_retention which)
+static bool eject_one(const struct residency *r, const struct group *g)
 {
-    struct res_model *m = cheapest(r, d, for_model, which);
+    struct res_model *m = cheapest(r, g);
     if (m)
-        res_eject_for(m, d, "room");
+        res_eject_for(m, g->d, "room");
     return m != NULL;
 }
 
@@ -165,13 +175,12 @@ uint64_t res_demote(struct res_model *m, size_t d, uint64_t wanted, const char *
     return freed;
 }
 
-static struct res_model *longest_unused(const struct residency *r, size_t d,
-                                        const struct res_model *for_model, uint64_t after,
-                                        uint64_t after_id)
+static struct res_model *longest_unused(const struct residency *r, const struct group *g,
+                                        uint64_t after, uint64_t after_id)
 {
     struct res_model *best = NULL;
     for (struct res_model *m = r->first; m; m = m->next) {
-        if (m->retention != RES_AUTO || !m->bytes_on[d] || !may_go(m, for_model))
+        if (!in_group(m, g))
             continue;
         if (m->last_use < after || (m->last_use == after && m->id <= after_id))
             continue;
@@ -192,13 +201,13 @@ static bool finds_shelter(const struct res_model *m, size_t d, uint64_t need)
     return left >= (need < m->bytes_on[d] ? need : m->bytes_on[d]);
 }
 
-static bool demote_some(const struct residency *r, size_t d, uint64_t wanted,
-                        const struct res_model *for_model)
+static bool demote_some(const struct residency *r, const struct group *g, uint64_t wanted)
 {
+    size_t d = g->d;
     uint64_t left = res_left_on(r, d), freed = 0, last = 0, id = 0;
     uint64_t need = wanted > left ? wanted - left : wanted; /* enough by the budget: fragments */
     for (struct res_model *m; freed < need; last = m->last_use, id = m->id) {
-        m = longest_unused(r, d, for_model, last, id);
+        m = longest_unused(r, g, last, id);
         if (!m)
             break;
         if (finds_shelter(m, d, need - freed))
@@ -242,9 +251,15 @@ bool res_make_room(struct residency *r, size_t d, uint64_t wanted,
         return true;
     if (!res_could_suffice(r, d, wanted, for_model, evict_keep))
         return false;
-    return eject_one(r, d, for_model, RES_EJECT) || demote_some(r, d, wanted, for_model) ||
-           eject_one(r, d, for_model, RES_AUTO) ||
-           (evict_keep && eject_one(r, d, for_model, RES_KEEP));
+    for (int in_prompt = 0; in_prompt < 2; in_prompt++) {
+        const struct group marked = { d, for_model, RES_EJECT, in_prompt };
+        const struct group others = { d, for_model, RES_AUTO, in_prompt };
+        if (eject_one(r, &marked) || demote_some(r, &others, wanted) || eject_one(r, &others))
+            return true;
+    }
+    const struct group kept = { d, for_model, RES_KEEP, false };
+    const struct group kept_in_prompt = { d, for_model, RES_KEEP, true };
+    return evict_keep && (eject_one(r, &kept) || eject_one(r, &kept_in_prompt));
 }
 
 void res_eject_others(struct res_model *m)

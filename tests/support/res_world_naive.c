@@ -291,18 +291,26 @@ static bool stayed_on(const struct naive *n, const struct naive *before, size_t 
     return false;
 }
 
-/* eject models go before auto ones, those before keep ones: of one that went, on some device it was
- * on, nobody who should have gone first is left. */
+/* eject models go before auto ones; then those that the running prompt used, in the same order; then
+ * keep ones. */
+static int rank_of(const struct world *w, const struct naive *n)
+{
+    int in_prompt = w->prompt && n->used_in_prompt;
+    if (n->retention == RES_KEEP)
+        return 4 + in_prompt;
+    return 2 * in_prompt + (n->retention == RES_AUTO);
+}
+
+/* Of one that went, on some device it was on, nobody who should have gone first is left. */
 static bool went_in_order(struct world *w, const struct naive *before, size_t i, size_t target)
 {
-    static const int rank[] = { [RES_EJECT] = 0, [RES_AUTO] = 1, [RES_KEEP] = 2 };
     for (size_t d = 0; d < w->devices; d++) {
         bool was_on = false, first = false;
         for (size_t b = 0; b < before[i].blocks; b++)
             was_on = was_on || (before[i].at[b].bytes && before[i].at[b].device == d);
         for (size_t k = 0; was_on && k < MODELS_MAX; k++)
             first = first || (k != target && !before[k].uses &&
-                              rank[before[k].retention] < rank[before[i].retention] &&
+                              rank_of(w, &before[k]) < rank_of(w, &before[i]) &&
                               stayed_on(&w->model[k], &before[k], d));
         if (was_on && !first)
             return true;

@@ -168,6 +168,41 @@ static void the_running_prompt_goes_last(void **state)
     fixture_close(&f);
 }
 
+/* Marked to go, but this prompt has used it: one that was idle for an hour goes before. */
+static void eject_of_the_running_prompt_goes_late(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    struct res_receipt receipt;
+    (void)state;
+    for (int host_has_room = 0; host_has_room < 2; host_has_room++) {
+        fixture_open(&f, host_has_room ? "cpu=1m,null:0=400k" : "cpu=80k,null:0=400k", NULL);
+        struct res_model *idle = tenant(&f, "idle", 2, "#null:0", RES_AUTO);
+        struct res_model *flux = tenant(&f, "flux", 2, "#null:0", RES_EJECT);
+        clock_manual_advance(&f.clock, UINT64_C(3600) * 1000000000);
+        res_prompt_begin(f.r);
+        assert_ok(res_use_begin(flux, &err), err);
+        res_use_end(flux);
+        struct res_model *vae = tenant(&f, "vae", 3, "#null:0", RES_AUTO);
+        assert_int_equal(state_of(flux), RES_RESIDENT);
+        assert_true(res_bytes_on(idle, 1) < 2 * BYTES);
+        assert_int_equal(state_of(idle), host_has_room ? RES_RESIDENT : RES_EJECTED);
+        struct res_model *next = tenant(&f, "next", 3, "#null:0", RES_AUTO);
+        assert_int_equal(state_of(flux), RES_RESIDENT); /* vae was not used, only loaded */
+        assert_ok(res_use_begin(next, &err), err);
+        res_use_end(next);
+        struct res_model *last = tenant(&f, "last", 3, "#null:0", RES_AUTO);
+        assert_int_equal(state_of(flux), RES_EJECTED); /* both are this prompt's: marked first */
+        assert_true(res_bytes_on(next, 1) > 0);
+        model_intact(last);
+        fixture_check(&f);
+        res_unref(idle), res_unref(flux), res_unref(vae), res_unref(next), res_unref(last);
+        assert_ok(res_prompt_end(f.r, &receipt, &err), err);
+        res_receipt_release(&receipt);
+        fixture_close(&f);
+    }
+}
+
 static void keep_goes_only_when_told(void **state)
 {
     struct fixture f;
@@ -408,6 +443,7 @@ int main(void)
         cmocka_unit_test(no_copy_before_the_end),
         cmocka_unit_test(whole_models_by_cost),
         cmocka_unit_test(the_running_prompt_goes_last),
+        cmocka_unit_test(eject_of_the_running_prompt_goes_late),
         cmocka_unit_test(keep_goes_only_when_told),
         cmocka_unit_test(models_in_use_never_go),
         cmocka_unit_test(a_hopeless_load_moves_nobody),
