@@ -30,13 +30,18 @@ struct reader {
 berth_status alloc_fail(berth_err *err, berth_status code, const struct alloc_spot *at,
                         const char *fmt, ...)
 {
-    char what[136];
+    char what[160];
+    size_t used = 0;
+    if (at->part)
+        used = (size_t)snprintf(what, sizeof what, "%s: ", at->part);
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
+    vsnprintf(what + used, sizeof what - used, fmt, ap);
     va_end(ap);
+    if (!at->number)
+        return err_set(err, code, "%s", what);
     bool cut = at->n > SHOWN_MAX;
-    return err_set(err, code, "expert_mode_allocations: %s (%s %zu: \"%.*s%s\")", what, at->unit,
+    return err_set(err, code, "expert_mode_allocations: %s (entry %zu: \"%.*s%s\")", what,
                    at->number, (int)(cut ? SHOWN_MAX : at->n), at->text, cut ? "..." : "");
 }
 
@@ -91,7 +96,7 @@ static size_t count(struct view v, char c)
 
 static struct alloc_spot spot_of(const struct alloc *a, const struct alloc_entry *e)
 {
-    return (struct alloc_spot) { "entry", e->number, a->text + e->at, e->len };
+    return (struct alloc_spot) { NULL, e->number, a->text + e->at, e->len };
 }
 
 struct alloc_spot alloc_field(const struct alloc *a, size_t number)
@@ -103,7 +108,9 @@ struct alloc_spot alloc_field(const struct alloc *a, size_t number)
         for (size_t i = 0; i < number && split(&rest, ';', &part); i++)
             ;
     }
-    return (struct alloc_spot) { "field", number, part.s, part.n };
+    static const char *const name[] = { "compute device", "gigabytes", "donor" };
+    return (struct alloc_spot) { number <= ARRAY_LEN(name) ? name[number - 1] : NULL, number,
+                                 part.s, part.n };
 }
 
 /* ---- numbers ---- */
@@ -260,7 +267,7 @@ static berth_status read_name(struct reader *r, const struct alloc_spot *at, str
 static berth_status read_entry(struct reader *r, struct view text)
 {
     struct alloc *a = r->out;
-    struct alloc_spot at = { "entry", a->n + 1, text.s, text.n };
+    struct alloc_spot at = { NULL, a->n + 1, text.s, text.n };
     if (a->n == ALLOC_ENTRIES_MAX)
         return alloc_fail(r->err, BERTH_ELIMIT, &at, "more than %d entries", ALLOC_ENTRIES_MAX);
     struct alloc_entry *e = &a->entry[a->n];
@@ -297,8 +304,9 @@ static berth_status read_entries(struct reader *r, struct view expert)
 static berth_status find_mode(struct reader *r)
 {
     struct alloc *a = r->out;
+    static const char *const unit[] = { "", "bytes", "%", "a fraction" };
     enum family f = STAR;
-    size_t star = 0;
+    size_t star = 0, first = 0; /* entry that f is of */
     for (size_t i = 0; i < a->n; i++) {
         struct alloc_spot at = spot_of(a, &a->entry[i]);
         if (a->entry[i].rest && star++)
@@ -306,7 +314,9 @@ static berth_status find_mode(struct reader *r)
         if (r->family[i] == STAR)
             continue;
         if (f != STAR && r->family[i] != f)
-            return alloc_fail(r->err, BERTH_EINVAL, &at, "mixed units");
+            return alloc_fail(r->err, BERTH_EINVAL, &at, "mixed units, %s in entry %u and %s here",
+                              unit[f], a->entry[first].number, unit[r->family[i]]);
+        first = f == STAR ? i : first;
         f = r->family[i];
     }
     for (size_t i = 0; i < a->n && f == FRACTION; i++) {
@@ -379,14 +389,13 @@ static berth_status read_gigabytes(struct view v, const struct alloc_spot *at, u
     if (minus)
         v = trimmed(v.s + 1, v.n - 1);
     if (!v.n)
-        return alloc_fail(err, BERTH_EINVAL, at, "gigabytes missing");
+        return alloc_fail(err, BERTH_EINVAL, at, "amount missing");
     if (number_length(v) != v.n)
         return alloc_fail(err, BERTH_EINVAL, at, "bad number");
     if (!number_value(v, &x))
         return alloc_fail(err, BERTH_EINVAL, at, "too many digits");
     if ((minus && x.digits) || more_than(x, ALLOC_GIB_MAX))
-        return alloc_fail(err, BERTH_EINVAL, at, "virtual VRAM out of range 0..%d GB",
-                          ALLOC_GIB_MAX);
+        return alloc_fail(err, BERTH_EINVAL, at, "virtual VRAM out of range 0..%d", ALLOC_GIB_MAX);
     *bytes = (uint64_t)((unsigned __int128)x.digits * GIB / ten_to(x.scale));
     return BERTH_OK;
 }
@@ -394,7 +403,8 @@ static berth_status read_gigabytes(struct view v, const struct alloc_spot *at, u
 static berth_status read_donors(struct reader *r, struct view list)
 {
     struct alloc *a = r->out;
-    struct alloc_spot at = alloc_field(a, 3);
+    struct alloc_spot name = alloc_field(a, 3), at = name;
+    at.part = NULL; /* the messages say it */
     for (bool more = true; more;) {
         struct view part;
         more = split(&list, ',', &part);
@@ -402,11 +412,11 @@ static berth_status read_donors(struct reader *r, struct view list)
             return alloc_fail(r->err, BERTH_EINVAL, &at, "donor device missing");
         if (a->donors == ALLOC_ENTRIES_MAX)
             return alloc_fail(r->err, BERTH_ELIMIT, &at, "more than %d donors", ALLOC_ENTRIES_MAX);
-        if (read_name(r, &at, part, a->donor[a->donors]))
+        if (read_name(r, &name, part, a->donor[a->donors]))
             return r->err->code;
         for (size_t i = 0; i < a->donors; i++)
             if (strcmp(a->donor[i], a->donor[a->donors]) == 0)
-                return alloc_fail(r->err, BERTH_EINVAL, &at, "donor %s listed twice", a->donor[i]);
+                return alloc_fail(r->err, BERTH_EINVAL, &at, "donor listed twice, %s", a->donor[i]);
         a->donors++;
     }
     return BERTH_OK;
@@ -431,8 +441,10 @@ static berth_status read_suffix(struct reader *r, struct view suffix)
     at = alloc_field(a, 2);
     if (n > 1 && read_gigabytes(field[1], &at, &a->virtual_bytes, r->err))
         return r->err->code;
-    if (n == 2 && !a->n)
+    if (n == 2 && !a->n) {
+        last.part = NULL;
         return alloc_fail(r->err, BERTH_EINVAL, &last, "donor device missing");
+    }
     if (n > 2 && read_donors(r, field[2]))
         return r->err->code;
     if (!a->n)
@@ -448,12 +460,12 @@ static berth_status read_all(struct reader *r, size_t n)
     struct view rest = { a->text, n }, expert;
     bool hash = split(&rest, '#', &expert);
     struct view suffix = trimmed(rest.s, rest.n);
-    struct alloc_spot at = { "field", 1, suffix.s, suffix.n };
+    struct alloc_spot at = { NULL, 1, suffix.s, suffix.n };
     if (hash && count(suffix, '#'))
         return alloc_fail(r->err, BERTH_EINVAL, &at, "more than one \"#\"");
     if (read_entries(r, expert))
         return r->err->code;
-    at = (struct alloc_spot) { "entry", 1, a->text, n };
+    at = (struct alloc_spot) { NULL, 1, a->text, n };
     if (!a->n && (expert.n || !suffix.n))
         return alloc_fail(r->err, BERTH_EINVAL, &at, "no device entries");
     if (a->n && (find_mode(r) || merge_twice(r)))
@@ -466,7 +478,7 @@ static berth_status read_all(struct reader *r, size_t n)
 berth_status alloc_parse(const char *text, size_t n, struct alloc *out, berth_err *err)
 {
     memset(out, 0, sizeof *out);
-    struct alloc_spot at = { "entry", 1, text, n };
+    struct alloc_spot at = { NULL, 1, text, n };
     if (n >= ALLOC_TEXT_MAX)
         return alloc_fail(err, BERTH_ELIMIT, &at, "%zu bytes of text, at most %d", n,
                           ALLOC_TEXT_MAX - 1);
@@ -482,14 +494,14 @@ berth_status alloc_compose(const char *device, const char *gib, const char *dono
                            const char *expert, struct str *out, berth_err *err)
 {
     struct view v = trimmed(gib ? gib : "", gib ? strlen(gib) : 0);
-    struct alloc_spot at = { "field", 2, v.s, v.n };
+    struct alloc_spot at = { "gigabytes", 2, v.s, v.n };
     uint64_t bytes = 0;
     if (v.n && read_gigabytes(v, &at, &bytes, err))
         return err->code;
     device = device ? device : "";
     expert = expert ? expert : "";
     if (*expert && strspn(expert, "; \t\r\n") == strlen(expert)) {
-        at = (struct alloc_spot) { "entry", 1, expert, strlen(expert) };
+        at = (struct alloc_spot) { NULL, 1, expert, strlen(expert) };
         return alloc_fail(err, BERTH_EINVAL, &at, "no device entries");
     }
     if (bytes)

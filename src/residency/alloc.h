@@ -20,7 +20,9 @@
  * "none" names nobody.
  *
  * Errors read `expert_mode_allocations: <what> (entry N: "<text>")`, N counting from 1 over the
- * non-empty entries; mistakes behind "#" name the suffix field instead: (field N: "<text>").
+ * non-empty entries; behind "#" it counts the fields there, and <what> says which one is meant:
+ * `expert_mode_allocations: gigabytes: bad number (entry 2: "4gb")`. A compute device that is not of
+ * the text but a caller's is refused without all that: `compute device: unknown device cuda:5, ...`.
  * Parsing knows no devices. alloc_resolve() holds the names against the devices there are and turns
  * every mode into one normal form, see there.
  * Threads any. Files alloc.c parsing, alloc_resolve.c the normal form; alloc_impl.h is for this
@@ -126,7 +128,7 @@ struct quota {
     size_t device; /* index in plan_devices */
     uint64_t bytes;
 };
-#define QUOTA_NOTES_MAX 4
+#define QUOTA_NOTES_MAX 12
 struct quotas { /* a value */
     struct quota at[ALLOC_ENTRIES_MAX];
     size_t n;
@@ -138,6 +140,7 @@ struct quotas { /* a value */
              [160]; /* what people should hear: implicit cpu, overflow, ignored entries */
     bool warn[QUOTA_NOTES_MAX]; /* the note is a warning */
     size_t notes;
+    size_t more; /* notes there was no room for: the last one gives the number */
 };
 
 /* a          as parsed

@@ -85,22 +85,34 @@ static const char *list_devices(const struct plan_devices *d, char *buf, size_t 
     return buf;
 }
 
+/* Kinds that come with a number, on whatever machine (residency.md 1.2). */
+static bool needs_index(const struct plan_devices *d, const char *name)
+{
+    static const char *const kind[] = { "cuda", "xpu", "npu", "mlu", "directml", "corex" };
+    size_t n = strlen(name);
+    for (size_t i = 0; i < ARRAY_LEN(kind); i++)
+        if (strcmp(kind[i], name) == 0)
+            return true;
+    for (size_t i = 0; i < d->n; i++)
+        if (strncmp(d->at[i].name, name, n) == 0 && d->at[i].name[n] == ':')
+            return true;
+    return false;
+}
+
 /* Which device `name` is; refused when it is none, or has no memory to give. */
 static berth_status find_device(const struct resolver *r, const char *name,
                                 const struct alloc_spot *at, size_t *out)
 {
     char list[72];
-    size_t n = strlen(name);
-    *out = plan_device_find(r->d, name, n);
+    *out = plan_device_find(r->d, name, strlen(name));
     if (*out < r->d->n) {
         if (r->d->at[*out].total)
             return BERTH_OK;
         return alloc_fail(r->err, BERTH_EINVAL, at, "device %s reports no memory", name);
     }
     list_devices(r->d, list, sizeof list);
-    for (size_t i = 0; i < r->d->n; i++)
-        if (strncmp(r->d->at[i].name, name, n) == 0 && r->d->at[i].name[n] == ':')
-            return alloc_fail(r->err, BERTH_EINVAL, at, "device index missing, there are %s", list);
+    if (needs_index(r->d, name))
+        return alloc_fail(r->err, BERTH_EINVAL, at, "device index missing, there are %s", list);
     return alloc_fail(r->err, BERTH_EINVAL, at, "unknown device %s, there are %s", name, list);
 }
 
@@ -122,7 +134,7 @@ berth_status plan_compute_find(const struct plan_devices *d, const char *name, s
         return err_set(err, BERTH_EINVAL, "a plan needs devices, there are none");
     if (!name || !*name)
         name = d->at[default_compute(d)].name;
-    struct alloc_spot at = { "compute device", 1, name, strlen(name) };
+    struct alloc_spot at = { "compute device", 0, name, strlen(name) };
     return find_device(&r, name, &at, out);
 }
 
@@ -138,8 +150,12 @@ static berth_status find_compute(struct resolver *r, const char *asked)
 
 void quotas_note(struct quotas *q, bool warn, const char *fmt, ...)
 {
-    if (q->notes == QUOTA_NOTES_MAX)
+    if (q->notes == QUOTA_NOTES_MAX) {
+        q->more += q->more ? 1 : 2; /* the last one makes room for the number */
+        snprintf(q->note[q->notes - 1], sizeof q->note[0], "and %zu more", q->more);
+        q->warn[q->notes - 1] |= warn;
         return;
+    }
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(q->note[q->notes], sizeof q->note[0], fmt, ap);
@@ -185,7 +201,7 @@ static unsigned __int128 ten_to(unsigned scale)
 static struct alloc_spot entry_spot(const struct alloc *a, size_t i)
 {
     const struct alloc_entry *e = &a->entry[i];
-    return (struct alloc_spot) { "entry", e->number, a->text + e->at, e->len };
+    return (struct alloc_spot) { NULL, e->number, a->text + e->at, e->len };
 }
 
 static berth_status over_memory(const struct resolver *r, size_t i, uint64_t bytes)
@@ -304,6 +320,7 @@ static berth_status resolve_virtual(struct resolver *r)
     const struct alloc *a = r->a;
     size_t compute = r->out->compute, donors = 0;
     struct alloc_spot at = alloc_field(a, 3);
+    at.part = NULL;
     uint64_t want = a->virtual_bytes < r->model ? a->virtual_bytes : r->model, room = 0;
     for (size_t i = 0; i < a->donors; i++) {
         if (r->device[i] == compute) {

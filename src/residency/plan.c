@@ -1,4 +1,5 @@
 /* plan: every block gets its device. */
+#include "residency/alloc_impl.h"
 #include "residency/plan_impl.h"
 
 #include "device/spec.h"
@@ -92,6 +93,21 @@ static const char *beyond_quota(const struct plan *p, size_t device, char buf[12
     return buf;
 }
 
+/* People who gave compute an amount hear of what is beyond it. */
+static void note_stays(struct plan *p)
+{
+    const struct plan_share *s = &p->share[p->quotas.compute];
+    uint64_t quota = 0, embedding = s->by_class[PLAN_EMBEDDING], beyond = s->by_class[PLAN_TINY];
+    char bytes[STR_BYTES_MAX];
+    for (size_t i = 0; i < p->quotas.n; i++)
+        quota += p->quotas.at[i].device == p->quotas.compute ? p->quotas.at[i].bytes : 0;
+    beyond += embedding > quota ? embedding - quota : 0;
+    if (beyond > quota / 100)
+        quotas_note(&p->quotas, false,
+                    "%s also holds %s of small blocks and embeddings, outside of its amount",
+                    p->devices.at[p->quotas.compute].name, str_bytes(beyond, bytes));
+}
+
 static berth_status check_budgets(const struct plan *p, berth_err *err)
 {
     char want[STR_BYTES_MAX], has[STR_BYTES_MAX], stays[120];
@@ -137,6 +153,7 @@ berth_status plan_make(const struct blocks *b, const struct plan_devices *device
     else
         layout_spread(&l);
     add_up(b, out);
+    note_stays(out);
     if (check_budgets(out, err))
         goto fail;
     return BERTH_OK;

@@ -58,7 +58,7 @@ struct plan_share { /* one device's part */
 
 struct plan {
     struct plan_devices devices; /* as given */
-    struct quotas quotas;        /* as given */
+    struct quotas quotas;        /* as given, with notes about the plan */
     enum plan_layout layout;
     size_t n;                                   /* blocks */
     uint8_t *device;                            /* [n] index in devices */

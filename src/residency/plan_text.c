@@ -173,6 +173,7 @@ void plan_tables(const struct plan *p, const struct blocks *b, plan_line_fn *lin
     const struct plan_share *orphans = &p->share[p->quotas.orphans];
     if (p->quotas.mode == ALLOC_VIRTUAL)
         virtual_table(&o, p);
+    say(&o, "Allocation string (fractions of each device)");
     fraction_line(&o, p);
     device_table(&o, p);
     type_table(&o, b);

@@ -40,7 +40,8 @@ static void refused_on(const struct plan_devices *d, const char *text, const cha
     berth_err err = { 0 };
     berth_status s = resolve(text, d, NULL, MODEL, &q, &err);
     if (s != BERTH_EINVAL || strncmp(err.msg, "expert_mode_allocations: ", 25) != 0 ||
-        !strstr(err.msg, what) || !strstr(err.msg, where))
+        !strstr(err.msg, what) || !strstr(err.msg, where) || !strstr(err.msg, " (entry ") ||
+        !str_ends(err.msg, strlen(err.msg), "\")"))
         fail_msg("'%s': %s '%s', wanted '%s' and '%s'", text, berth_status_name(s), err.msg, what,
                  where);
 }
@@ -94,15 +95,23 @@ ROW(row_06_unknown_device)
     refused("cuda:0,1gb;cuda:9,1gb", "unknown device cuda:9, there are cuda:0, cuda:1, cpu",
             "(entry 2: \"cuda:9,1gb\")");
     refused("gpu0,25%;cpu,75%", "unknown device gpu0", "(entry 1: \"gpu0,25%\")");
-    refused("cpu,*#cuda:7", "unknown device cuda:7", "(field 1: \"cuda:7\")");
-    refused("#cuda:0;1;cuda:8", "unknown device cuda:8", "(field 3: \"cuda:8\")");
+    refused("cpu,*#cuda:7", "compute device: unknown device cuda:7", "(entry 1: \"cuda:7\")");
+    refused("#cuda:0;1;cuda:8", "donor: unknown device cuda:8", "(entry 3: \"cuda:8\")");
     refused("a-name-that-is-longer-than-any-device,1gb", "unknown device", "(entry 1: \"a-name");
 }
 
 ROW(row_07_device_without_its_index)
 {
     refused("cpu,1gb;cuda,1gb", "device index missing", "(entry 2: \"cuda,1gb\")");
-    refused("#cuda;1;cpu", "device index missing", "(field 1: \"cuda\")");
+    refused("#cuda;1;cpu", "compute device: device index missing", "(entry 1: \"cuda\")");
+    /* whatever the machine has */
+    static const char *const kind[] = { "xpu", "npu", "mlu", "directml", "corex" };
+    for (size_t i = 0; i < ARRAY_LEN(kind); i++) {
+        char text[32];
+        snprintf(text, sizeof text, "%s,1gb", kind[i]);
+        refused(text, "device index missing", "(entry 1: \"");
+    }
+    refused("mps,1gb", "unknown device mps", "(entry 1: \"mps,1gb\")"); /* it has none */
 }
 
 ROW(row_08_device_twice_in_bytes)
@@ -162,7 +171,10 @@ ROW(row_14_fraction_and_wildcard)
 
 ROW(row_15_percent_and_bytes)
 {
-    refused("cuda:0,25%;cpu,4gb", "mixed units", "(entry 2: \"cpu,4gb\")");
+    refused("cuda:0,25%;cpu,4gb", "mixed units, % in entry 1 and bytes here",
+            "(entry 2: \"cpu,4gb\")");
+    refused("cuda:0,*;cpu,4gb;cuda:1,1gb;cuda:2,25%;cuda:3,1gb",
+            "mixed units, bytes in entry 2 and % here", "(entry 4: \"cuda:2,25%\")");
 }
 
 ROW(row_16_fraction_and_bytes)
@@ -277,27 +289,27 @@ ROW(row_31_entries_after_the_model_is_used_up)
 
 ROW(row_32_suffix_without_donor)
 {
-    refused("#cuda:0;4.0", "donor device missing", "(field 2: \"4.0\")");
-    refused("#cuda:0;4.0;", "donor device missing", "(field 3: \"\")");
-    refused("#cuda:0;4.0;cpu,", "donor device missing", "(field 3: \"cpu,\")");
+    refused("#cuda:0;4.0", "donor device missing", "(entry 2: \"4.0\")");
+    refused("#cuda:0;4.0;", "donor device missing", "(entry 3: \"\")");
+    refused("#cuda:0;4.0;cpu,", "donor device missing", "(entry 3: \"cpu,\")");
 }
 
 ROW(row_33_suffix_with_four_fields)
 {
-    refused("#cuda:0;4.0;cpu;x", "too many \";\" fields", "(field 4: \"x\")");
-    refused("cpu,*#cuda:0;4.0;cpu;", "too many \";\" fields", "(field 4: \"\")");
+    refused("#cuda:0;4.0;cpu;x", "too many \";\" fields", "(entry 4: \"x\")");
+    refused("cpu,*#cuda:0;4.0;cpu;", "too many \";\" fields", "(entry 4: \"\")");
 }
 
 ROW(row_34_second_hash)
 {
-    refused("cpu,*#cuda:0#cuda:1", "more than one \"#\"", "(field 1: \"cuda:0#cuda:1\")");
+    refused("cpu,*#cuda:0#cuda:1", "more than one \"#\"", "(entry 1: \"cuda:0#cuda:1\")");
 }
 
 ROW(row_35_gigabytes_no_number)
 {
-    refused("#cuda:0;four;cpu", "bad number", "(field 2: \"four\")");
-    refused("#cuda:0;4gb;cpu", "bad number", "(field 2: \"4gb\")");
-    refused("#cuda:0;;cpu", "gigabytes missing", "(field 2: \"\")");
+    refused("#cuda:0;four;cpu", "gigabytes: bad number", "(entry 2: \"four\")");
+    refused("#cuda:0;4gb;cpu", "bad number", "(entry 2: \"4gb\")");
+    refused("#cuda:0;;cpu", "gigabytes: amount missing", "(entry 2: \"\")");
 }
 
 ROW(row_36_virtual_vram_out_of_range)
@@ -307,12 +319,12 @@ ROW(row_36_virtual_vram_out_of_range)
     static const char *const out_of_range[] = { "-1", "-0.5", "128.5", "129" };
     for (size_t i = 0; i < ARRAY_LEN(out_of_range); i++) {
         assert_fails(alloc_compose("cuda:0", out_of_range[i], "cpu", "", &text, &err), err,
-                     BERTH_EINVAL, "virtual VRAM out of range 0..128 GB (field 2: \"");
+                     BERTH_EINVAL, "virtual VRAM out of range 0..128 (entry 2: \"");
         assert_non_null(strstr(err.msg, out_of_range[i]));
         assert_int_equal(text.n, 0);
     }
-    refused("#cuda:0;-1;cpu", "virtual VRAM out of range", "(field 2: \"-1\")");
-    refused("cpu,*#cuda:0;129;cpu", "virtual VRAM out of range", "(field 2: \"129\")");
+    refused("#cuda:0;-1;cpu", "virtual VRAM out of range", "(entry 2: \"-1\")");
+    refused("cpu,*#cuda:0;129;cpu", "virtual VRAM out of range", "(entry 2: \"129\")");
 }
 
 ROW(row_37_donor_is_the_compute_device)
@@ -331,7 +343,7 @@ ROW(row_38_more_than_the_donors_hold)
     small.at[CPU].total = small.at[CPU].budget = GIB;
     small.at[CUDA1].total = small.at[CUDA1].budget = GIB;
     refused_on(&small, "#cuda:0;3.5;cuda:1,cpu",
-               "donors can hold only 2147483648 of 3758096384 bytes", "(field 3: \"cuda:1,cpu\")");
+               "donors can hold only 2147483648 of 3758096384 bytes", "(entry 3: \"cuda:1,cpu\")");
     struct quotas q;
     berth_err err = { 0 };
     assert_ok(resolve("#cuda:0;2;cuda:1,cpu", &small, NULL, MODEL, &q, &err), err);
@@ -369,7 +381,7 @@ ROW(row_40_compute_device_in_no_entry)
 
 ROW(row_41_donor_listed_twice)
 {
-    refused("#cuda:0;2;cpu,cuda:1,CPU", "donor cpu listed twice", "(field 3: \"cpu,cuda:1,CPU\")");
+    refused("#cuda:0;2;cpu,cuda:1,CPU", "donor listed twice, cpu", "(entry 3: \"cpu,cuda:1,CPU\")");
 }
 
 ROW(row_42_device_without_memory)
@@ -379,8 +391,8 @@ ROW(row_42_device_without_memory)
     refused_on(&broken, "cuda:0,1gb;cuda:1,0.5gb", "device cuda:1 reports no memory",
                "(entry 2: \"cuda:1,0.5gb\")");
     refused_on(&broken, "#cuda:0;1;cuda:1", "device cuda:1 reports no memory",
-               "(field 3: \"cuda:1\")");
-    refused_on(&broken, "cpu,*#cuda:1", "device cuda:1 reports no memory", "(field 1: \"cuda:1\")");
+               "(entry 3: \"cuda:1\")");
+    refused_on(&broken, "cpu,*#cuda:1", "device cuda:1 reports no memory", "(entry 1: \"cuda:1\")");
 }
 
 int main(void)

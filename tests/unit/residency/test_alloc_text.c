@@ -64,7 +64,7 @@ static void too_much_is_refused(void **state)
         { "cuda:0,17179869184gb", "more than 2^64 bytes (entry 1: " },
         { "cuda:0,0000000000000000000000000000000000000000000000000000000000000000000001g",
           "too many digits (entry 1: " },
-        { "#cuda:0;0.0000000000000000001;cpu", "too many digits (field 2: " },
+        { "#cuda:0;0.0000000000000000001;cpu", "too many digits (entry 2: " },
         { "cuda:0,+4gb", "bad number (entry 1: " },
         { "cuda:0,4 5gb", "bad number (entry 1: " },
         { "cuda:0,50%%", "unknown unit \"%%\" (entry 1: " },
@@ -99,7 +99,7 @@ static void limits(void **state)
     n = (size_t)snprintf(text, sizeof text, "#cuda:0;1;x:0");
     for (int i = 1; i <= ALLOC_ENTRIES_MAX; i++)
         n += (size_t)snprintf(text + n, sizeof text - n, ",x:%d", i);
-    assert_fails(alloc_parse(text, n, &a, &err), err, BERTH_ELIMIT, "more than 64 donors (field 3");
+    assert_fails(alloc_parse(text, n, &a, &err), err, BERTH_ELIMIT, "more than 64 donors (entry 3");
     assert_fails(alloc_parse("cpu,\0*", 6, &a, &err), err, BERTH_EINVAL, "NUL");
 }
 
@@ -140,6 +140,8 @@ static void suffix_and_argument_choose_the_compute_device(void **state)
     assert_int_equal(quota_on(&q, CUDA1), GIB);
     assert_fails(resolve("cpu,*", &machine, "cuda:5", GIB, &q, &err), err, BERTH_EINVAL,
                  "unknown device cuda:5");
+    assert_string_equal(err.msg, "compute device: unknown device cuda:5, there are cuda:0, cuda:1, "
+                                 "cpu"); /* the text has nothing to do with it */
     struct plan_devices host = { .at = { machine.at[CPU] }, .n = 1 };
     assert_ok(resolve("cpu,*", &host, NULL, GIB, &q, &err), err);
     assert_int_equal(q.compute, 0);
@@ -189,13 +191,35 @@ static void virtual_vram(void **state)
     assert_non_null(strstr(q.note[0], "8.40 GB of virtual VRAM are advised"));
     assert_fails(resolve("#cuda:0;5;cpu", &machine, NULL, 30 * GIB, &q, &err), err, BERTH_EINVAL,
                  "26843545600 bytes stay and exceed device memory, cuda:0 has 25769803776 "
-                 "(field 2: \"5\")");
+                 "(entry 2: \"5\")");
     assert_ok(resolve("#cuda:0;0;cpu", &machine, NULL, GIB, &q, &err), err);
     assert_int_equal(quota_on(&q, CUDA0), GIB);
     /* Entries decide, virtual VRAM beside them is not looked at, and that is said. */
     assert_ok(resolve("cpu,*#cuda:0;2;cuda:1", &machine, NULL, GIB, &q, &err), err);
     assert_int_equal(quota_on(&q, CPU), GIB);
     assert_non_null(strstr(q.note[0], "the entries decide"));
+}
+
+static void more_notes_than_fit_are_counted(void **state)
+{
+    (void)state;
+    struct plan_devices many = { .n = 20 };
+    struct str text = { 0 };
+    struct quotas q;
+    berth_err err = { 0 };
+    for (size_t i = 0; i < many.n; i++) {
+        snprintf(many.at[i].name, sizeof many.at[i].name, "cuda:%d", (int)(i % 256));
+        many.at[i].total = GIB;
+        str_addf(&text, "cuda:%zu,1gb;", i);
+    }
+    /* all but the first come after the model is used up: 19 notes */
+    assert_ok(resolve(str_c(&text), &many, NULL, GIB, &q, &err), err);
+    assert_int_equal(q.notes, QUOTA_NOTES_MAX);
+    assert_non_null(strstr(q.note[QUOTA_NOTES_MAX - 2], "nothing for entry 12"));
+    char want[32];
+    snprintf(want, sizeof want, "and %d more", 19 - (QUOTA_NOTES_MAX - 1));
+    assert_string_equal(q.note[QUOTA_NOTES_MAX - 1], want);
+    str_release(&text);
 }
 
 static void composes_what_a_loader_means(void **state)
@@ -224,7 +248,7 @@ static void composes_what_a_loader_means(void **state)
     struct str out = { 0 };
     berth_err err = { 0 };
     assert_fails(alloc_compose("cuda:0", "x", "cpu", "", &out, &err), err, BERTH_EINVAL,
-                 "bad number (field 2: \"x\")");
+                 "bad number (entry 2: \"x\")");
     assert_fails(alloc_compose("cuda:0", "", "cpu", " ; ", &out, &err), err, BERTH_EINVAL,
                  "no device entries (entry 1: \" ; \")");
     oom_after(0);
@@ -310,6 +334,7 @@ int main(void)
         cmocka_unit_test(suffix_and_argument_choose_the_compute_device),
         cmocka_unit_test(the_mode_comes_from_amounts_only),
         cmocka_unit_test(virtual_vram),
+        cmocka_unit_test(more_notes_than_fit_are_counted),
         cmocka_unit_test(composes_what_a_loader_means),
         cmocka_unit_test(legacy_donors),
         cmocka_unit_test(writes_quotas_as_bytes),

@@ -211,6 +211,31 @@ static void tiny_is_below_a_ten_thousandth(void **state)
     blocks_release(&b);
 }
 
+/* What is beyond the amount of the compute device is said when it is more than a hundredth of it. */
+static void notes_what_stays_beyond_the_amount(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *note; /* NULL: none */
+    } cases[] = {
+        { "cuda:1,476mb;cpu,*#cuda:1", NULL }, /* the embedding is in, 16 KiB are 0.003 % */
+        { "cuda:1,300mb;cpu,*#cuda:1", NULL },
+        { "cuda:1,200mb;cpu,*#cuda:1", "cuda:1 also holds 100 MiB of small blocks and embeddings, "
+                                       "outside of its amount" },
+        { "cpu,*#cuda:1", "cuda:1 also holds 300 MiB of small blocks and embeddings" },
+        { "cuda:1,1mb;cpu,*#cuda:1", "cuda:1 also holds 299 MiB of small" },
+    };
+    struct blocks b = list(clip, CLIP_BLOCKS);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct plan p = plan_of(&b, cases[i].text, PLAN_SPREAD);
+        assert_int_equal(p.quotas.notes, cases[i].note ? 1 : 0);
+        if (cases[i].note && !strstr(p.quotas.note[0], cases[i].note))
+            fail_msg("'%s': '%s'", cases[i].text, p.quotas.note[0]);
+        plan_release(&p);
+    }
+    blocks_release(&b);
+}
+
 static void over_budget_is_an_error(void **state)
 {
     (void)state;
@@ -311,6 +336,7 @@ static const char tables[] = "===============================================\n"
                              "cpu      donor      64.00GB   62.00GB   -2.00GB\n"
                              "-----------------------------------------------\n"
                              "model    model       3.92GB    1.92GB   -2.00GB\n"
+                             "Allocation string (fractions of each device)\n"
                              "cuda:0,0.0801;cuda:1,0.0000;cpu,0.0312\n"
                              "==================================================\n"
                              "            Device allocations\n"
@@ -367,6 +393,7 @@ int main(void)
         cmocka_unit_test(several_donors_without_a_wildcard_interleave),
         cmocka_unit_test(spread_fills_donors_before_orphans),
         cmocka_unit_test(tiny_is_below_a_ten_thousandth),
+        cmocka_unit_test(notes_what_stays_beyond_the_amount),
         cmocka_unit_test(over_budget_is_an_error),
         cmocka_unit_test(copies_and_compares),
         cmocka_unit_test(survives_oom),

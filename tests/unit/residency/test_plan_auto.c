@@ -58,6 +58,7 @@ static void all_on_compute_when_it_fits(void **state)
     assert_int_equal(quota_on(&q, CPU), 24 * GIB);
     assert_fails(plan_auto(&b, &machine, "cuda:4", 0, &q, &err), err, BERTH_EINVAL,
                  "unknown device cuda:4");
+    assert_null(strstr(err.msg, "expert_mode_allocations")); /* nobody wrote one */
     blocks_release(&b);
 }
 
