@@ -42,7 +42,7 @@ berth_status berth_model_open(berth_ctx *ctx, const berth_model_config *cfg, ber
                                   .part = cfg->part,
                                   .name = cfg->name,
                                   .role = cfg->role,
-                                  .detect = arch_blocks,
+                                  .arch = arch_blocks,
                                   .plan = { .alloc = cfg->alloc,
                                             .compute = cfg->compute,
                                             .layout = (enum plan_layout)cfg->layout,

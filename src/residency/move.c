@@ -460,15 +460,12 @@ static berth_status move_to(struct res_model *m, const uint8_t *home, berth_err 
 struct next { /* what a model gets with its new plan; all of it before the first block moves */
     struct plan plan;
     struct res_key key;
-    char *alloc, *compute;
 };
 
 static void next_release(struct next *x)
 {
     plan_release(&x->plan);
     free(x->key.text);
-    free(x->alloc);
-    free(x->compute);
 }
 
 static berth_status next_make(struct res_model *m, const struct plan_args *args, struct next *x,
@@ -478,10 +475,6 @@ static berth_status next_make(struct res_model *m, const struct plan_args *args,
     if (res_key_make(r, m->weights, m->part, m->options, args, &x->key, err) ||
         res_make_plan(r, &m->blocks, args, &x->plan, err))
         return err->code;
-    x->alloc = args->alloc ? strdup(args->alloc) : NULL;
-    x->compute = args->compute ? strdup(args->compute) : NULL;
-    if ((args->alloc && !x->alloc) || (args->compute && !x->compute))
-        return err_set(err, BERTH_ENOMEM, "the texts of a plan");
     for (const struct res_model *o = r->first; o; o = o->next)
         if (o != m && res_key_is(o, &x->key, false))
             return err_set(err, BERTH_EBUSY, "model %s has that plan already", o->owner);
@@ -489,20 +482,14 @@ static berth_status next_make(struct res_model *m, const struct plan_args *args,
 }
 
 /* Swaps, so that releasing x releases what m had. */
-static void next_take(struct res_model *m, const struct plan_args *args, struct next *x)
+static void next_take(struct res_model *m, struct next *x)
 {
-    struct next old = {
-        .plan = m->plan, .key.text = m->key_text, .alloc = m->alloc, .compute = m->compute_name
-    };
+    struct next old = { .plan = m->plan, .key.text = m->key_text };
     m->plan = x->plan;
     m->key_text = x->key.text;
     m->base_len = x->key.base_len;
     m->base_key = x->key.base;
     m->key = x->key.full;
-    m->alloc = x->alloc;
-    m->compute_name = x->compute;
-    m->layout = args->layout;
-    m->plan_reserve = args->reserve;
     m->compute = m->plan.quotas.compute;
     for (size_t i = 0; i < m->blocks.n; i++)
         m->block[i].home = m->plan.device[i];
@@ -522,7 +509,7 @@ berth_status res_replan(struct res_model *m, const struct plan_args *plan,
     if (!s && m->state == RES_RESIDENT)
         s = move_to(m, next.plan.device, err);
     if (!s)
-        next_take(m, plan, &next);
+        next_take(m, &next);
     next_release(&next);
     if (result)
         result->moved = m->moved - moved;

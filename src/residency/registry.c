@@ -122,11 +122,6 @@ static char *name_from_path(const char *path)
     return strndup(base, n);
 }
 
-static char *dup_or_null(const char *s)
-{
-    return s ? strdup(s) : NULL;
-}
-
 static bool copy_texts(struct res_model *m, const struct res_open_args *args)
 {
     m->name = args->name && *args->name ? strdup(args->name) : name_from_path(args->path);
@@ -134,10 +129,7 @@ static bool copy_texts(struct res_model *m, const struct res_open_args *args)
     m->path = strdup(args->path);
     m->part = strdup(args->part ? args->part : "");
     m->options = strdup(args->options ? args->options : "");
-    m->alloc = dup_or_null(args->plan.alloc);
-    m->compute_name = dup_or_null(args->plan.compute);
-    if (!m->name || !m->role || !m->path || !m->part || !m->options ||
-        (args->plan.alloc && !m->alloc) || (args->plan.compute && !m->compute_name))
+    if (!m->name || !m->role || !m->path || !m->part || !m->options)
         return false;
     snprintf(m->owner, sizeof m->owner, "%.200s#%" PRIu64, m->name, m->id);
     return true;
@@ -161,8 +153,6 @@ static void model_free(struct res_model *m)
     free(m->path);
     free(m->part);
     free(m->options);
-    free(m->alloc);
-    free(m->compute_name);
     plan_release(&m->plan);
     blocks_release(&m->blocks);
     weights_close(m->weights);
@@ -241,15 +231,13 @@ static berth_status model_new(struct residency *r, const struct res_open_args *a
     m->res = r;
     m->id = r->next_id;
     m->weights = w;
-    m->arch = !args->arch && args->detect ? args->detect(w, args->part) : args->arch;
+    m->arch = args->arch ? args->arch(w, args->part) : NULL;
     if (m->arch && m->arch->aliases)
         m->aliases = m->arch->aliases(w, args->part, m->alias, RES_ALIASES);
     m->key_text = key->text;
     m->base_len = key->base_len;
     m->base_key = key->base;
     m->key = key->full;
-    m->layout = args->plan.layout;
-    m->plan_reserve = args->plan.reserve;
     m->patches.elem = sizeof(struct res_patch);
     berth_status s = copy_texts(m, args) ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a model's names");
     if (!s)
@@ -288,7 +276,7 @@ static struct res_model *find_adoptable(const struct residency *r, const struct 
 static void attach(struct res_model *m, const struct res_open_args *args)
 {
     m->handles++;
-    m->eject_others = args->eject_others;
+    m->eject_others |= args->eject_others; /* a plain open does not take another one's wish back */
     res_touch(m);
     if (m->state == RES_RESIDENT) {
         m->attached++;

@@ -34,8 +34,8 @@
  *            zero bytes read, zero bytes moved. A model with the same file and options but another
  *            plan that nobody holds (anchored only) is adopted: only blocks whose device differs
  *            move.
- * Room       res_alloc() is the one door: try; make room on the device that is short (room.c); try
- *            once more; say in numbers what stood in the way.
+ * Room       res_alloc() is the one door: try; make room on the device that is short (room.c) and
+ *            try again, step by step; say in numbers what stood in the way.
  * Patches    Base weights are never lost: they are in the file, which stays mapped. A block whose
  *            list of patches changes is derived again from there (patch.c), others are not touched.
  * Threads    Everything belongs to the executor thread, except where a comment says "any thread".
@@ -139,23 +139,25 @@ const char *res_anchor_text(enum res_anchor a);
 
 struct res_open_args {
     const char *path;
-    const char *part;              /* prefix of the tensors that belong to it; NULL: all */
-    const char *name;              /* for people; NULL: the file's name without folder and ending */
-    const char *role;              /* "unet", "clip", "vae": in journal lines; NULL: "model" */
-    const char *options;           /* whatever else makes two models differ; NULL: "" */
-    const struct block_arch *arch; /* borrowed for ever (a table); NULL: ask detect */
-    /* What the file is, once its index is there; NULL, or its answer is: not known. */
-    const struct block_arch *(*detect)(const struct weights *w, const char *part);
+    const char *part;    /* prefix of the tensors that belong to it; NULL: all */
+    const char *name;    /* for people; NULL: the file's name without folder and ending */
+    const char *role;    /* "unet", "clip", "vae": in journal lines; NULL: "model" */
+    const char *options; /* whatever else makes two models differ; NULL: "" */
+    /* What the file is, once its index is there; a table, borrowed for ever. NULL, or its answer is:
+     * not known. */
+    const struct block_arch *(*arch)(const struct weights *w, const char *part);
     struct plan_args plan;
     enum res_retention retention;
     /* Loader input `eject_models`: at its first load, and at the first one after another open that
-     * says so, every other model that is not keep leaves the compute device before (residency.md
+     * says so (a later one that does not takes nothing back), every other model that is not keep leaves the compute device before (residency.md
      * 4.4): eject models altogether, auto ones to their donors or the host if those have room. */
     bool eject_others;
 };
 /* A handle on the model: an existing one when the key is known (its retention becomes args', unless
  * that is RES_AUTO), else a new one in REGISTERED. *attached (may be NULL): it was RESIDENT.
- * The file is indexed, its data is not read. */
+ * The file is indexed, its data is not read. Adopting a model for another plan moves blocks, as
+ * res_replan() does: then others may leave to make room, and BERTH_ENODEVMEM is possible; the
+ * adopted model stays as res_replan() leaves it. */
 berth_status res_open(struct residency *r, const struct res_open_args *args, struct res_model **out,
                       bool *attached, berth_err *err);
 void res_ref(struct res_model *m);

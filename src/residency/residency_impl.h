@@ -35,9 +35,6 @@ struct res_model {
     size_t aliases;
     struct blocks blocks;
     struct plan plan;
-    char *alloc, *compute_name; /* of the plan, as asked; NULL: auto, default */
-    enum plan_layout layout;
-    uint64_t plan_reserve;
     size_t compute;         /* index in the set */
     uint64_t base_key, key; /* without and with the plan; hashes of key_text */
     char *key_text;         /* full text; the base key is its first base_len bytes */
@@ -159,7 +156,6 @@ berth_status res_patch_block(struct res_model *m, size_t block, const struct res
  *         s = try again; */
 bool res_make_room(struct residency *r, size_t d, uint64_t wanted,
                    const struct res_model *for_model, bool evict_keep);
-/* "in the way: flux#1 keep 4.0 GiB, ..." for error messages. */
 /* Could all that may go make room for `wanted` bytes on d? Never false when it could. */
 bool res_could_suffice(const struct residency *r, size_t d, uint64_t wanted,
                        const struct res_model *for_model, bool evict_keep);
@@ -172,6 +168,7 @@ void res_eject_others(struct res_model *m);
 /* The message of an allocation that failed for good, in place of what the device said. */
 berth_status res_no_room(const struct residency *r, size_t d, uint64_t wanted,
                          const struct res_model *for_model, berth_err *err);
+/* "flux#1 keep 4.0 GiB, ...": who has the device's memory, largest first; for error messages. */
 void res_in_the_way(const struct residency *r, size_t d, const struct res_model *for_model,
                     char *buf, size_t cap);
 

@@ -35,7 +35,7 @@ struct file_fact {
 struct identity { /* what makes two opens the same but for their plan */
     size_t file;
     const char *part, *options, *name;
-    const struct block_arch *arch;
+    const struct block_arch *(*arch)(const struct weights *w, const char *part);
 };
 extern const struct identity identities[];
 extern const size_t identities_n;

@@ -310,7 +310,7 @@ bool op_open(struct world *w)
     n->attached += n->state == RES_RESIDENT;
     w->count.attaches += n->state == RES_RESIDENT;
     *(cached ? &n->cached : &n->held) += 1;
-    n->eject_others = others;
+    n->eject_others = n->eject_others || others;
     if (got == slot || retention != RES_AUTO)
         naive_retention(n, retention);
     return naive_compare(w, got, known == NOBODY ? may : 0);
