@@ -328,6 +328,13 @@ berth_status file_map_read(const struct file_map *m, uint64_t off, void *dst, si
     return file_map_check(m, err);
 }
 
+void file_map_drop(const struct file_map *m)
+{
+    /* Clean pages of a shared mapping stay in the system's cache; the zero pages that bury() put there
+     * are made anew. A refusal (locked memory) costs memory, nothing else. */
+    (void)madvise(m->data, m->len, MADV_DONTNEED);
+}
+
 /* ---- small files ---- */
 
 /* Reads to the end, at most max bytes. The size from stat is a hint only: files in /proc have none,

@@ -47,6 +47,10 @@ berth_status file_map_check(const struct file_map *m, berth_err *err);
 berth_status file_map_read(const struct file_map *m, uint64_t off, void *dst, size_t n,
                            berth_err *err);
 
+/* Lets the process forget the pages it has read: they no longer count as its memory, and come again
+ * when they are read again. What was lost stays lost, and zero. Any thread, also while others read. */
+void file_map_drop(const struct file_map *m);
+
 struct file_new; /* a file being written */
 
 /* size_hint: bytes that will be written (checked against free disk space, BERTH_EIO with ENOSPC),

@@ -305,6 +305,15 @@ berth_status weights_check(const struct weights *w, berth_err *err)
     return BERTH_OK;
 }
 
+void weights_drop(const struct weights *w)
+{
+    for (size_t i = 0; i < w->shard.n; i++) {
+        const struct shard *f = vec_at(&w->shard, i);
+        if (f->map)
+            file_map_drop(f->map);
+    }
+}
+
 /* ---- the invariants of weights.h ---- */
 
 static void verify_entry(const struct weights *w, size_t i)

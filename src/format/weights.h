@@ -139,6 +139,8 @@ berth_status weights_read(const struct weights *w, const struct weights_entry *e
 /* Borrowed, possibly unaligned bytes in the mapping; call weights_check() after using them. */
 const uint8_t *weights_data(const struct weights *w, const struct weights_entry *e);
 berth_status weights_check(const struct weights *w, berth_err *err);
+/* The file's pages leave the process, see file_map_drop(); borrowed bytes stay good. */
+void weights_drop(const struct weights *w);
 
 /* ---- writing ---- */
 

@@ -33,7 +33,8 @@ struct loading {
     const struct res_load_args *args; /* never NULL */
     uint64_t *want;                   /* [blocks] patch signatures; NULL: none */
     struct res_load_result got;
-    uint64_t done; /* bytes of blocks that are where they belong */
+    uint64_t promoted; /* bytes that came home: each move counts itself */
+    uint64_t done;     /* bytes of blocks that are where they belong */
     struct vec batch;
     atomic_bool stop;
     pthread_mutex_t lock; /* of `first` */
@@ -128,7 +129,7 @@ static berth_status read_batch(struct loading *l, berth_err *err)
     uint64_t sum = 0;
     for (size_t i = 0; i < l->batch.n; i++) {
         const struct piece *p = vec_at(&l->batch, i);
-        dev_host_access(res_device(r, 0), p->dst, p->n, DEV_WRITE);
+        dev_host_access(res_device(r, l->m->block[p->block].device), p->dst, p->n, DEV_WRITE);
         sum += p->n;
     }
     if (r->pool)
@@ -412,8 +413,9 @@ static berth_status load_all(struct loading *l, berth_err *err)
 }
 
 /* Blocks that had to leave come home where that pushes nobody out. Not worth an error. */
-static void promote(struct res_model *m)
+static void promote(struct loading *l)
 {
+    struct res_model *m = l->m;
     for (size_t i = 0; i < m->blocks.n && !m->uses; i++) {
         berth_err err;
         struct res_block *b = &m->block[i];
@@ -424,6 +426,7 @@ static void promote(struct res_model *m)
             log_warn(m->res->log, "res.promote", "model=%s why=\"%s\"", m->owner, err.msg);
         if (s)
             return;
+        l->promoted += b->bytes;
     }
 }
 
@@ -452,6 +455,7 @@ static void loading_end(struct loading *l)
     m->moved += l->got.moved;
     m->res->metrics.read_bytes += l->got.read;
     m->res->metrics.moved_bytes += l->got.moved;
+    l->got.moved += l->promoted;
     free(l->want);
     vec_release(&l->batch);
     pthread_mutex_destroy(&l->lock);
@@ -497,20 +501,14 @@ static berth_status load_absent(struct loading *l, berth_err *err)
 static berth_status load_resident(struct loading *l, berth_err *err)
 {
     struct res_model *m = l->m;
-    uint64_t moved = m->moved;
     berth_status s = patch_blocks(l, err);
-    if (!s) {
-        m->patches_changed = false;
-        promote(m);
-        l->done = m->blocks.bytes;
-        progress(l);
-    }
-    /* What promote() moved is booked already: loading_end() adds the rest. */
-    moved = m->moved - moved;
-    m->moved -= moved;
-    m->res->metrics.moved_bytes -= moved;
-    l->got.moved += moved;
-    return s;
+    if (s)
+        return s;
+    m->patches_changed = false;
+    promote(l);
+    l->done = m->blocks.bytes;
+    progress(l);
+    return BERTH_OK;
 }
 
 berth_status res_load(struct res_model *m, const struct res_load_args *args,
@@ -528,6 +526,8 @@ berth_status res_load(struct res_model *m, const struct res_load_args *args,
     l.got.was_resident = m->state == RES_RESIDENT;
     s = l.got.was_resident ? load_resident(&l, err) : load_absent(&l, err);
     res_touch(m);
+    if (s || l.got.read) /* else two copies of the model would count as this process's memory */
+        weights_drop(m->weights);
     loading_end(&l);
     if (result)
         *result = l.got;

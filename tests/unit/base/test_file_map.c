@@ -167,6 +167,28 @@ static void loss_is_sticky(void **state)
     file_map_close(m);
 }
 
+/* Pages that were dropped come again; what was lost is not found again that way. */
+static void dropped_pages_come_again(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    const char *path = big_file("dropped");
+    struct file_map *m = open_ok(path);
+    unsigned long whole = sum_of(m);
+    file_map_drop(m);
+    assert_true(sum_of(m) == whole);
+    assert_ok(file_map_check(m, &err), err);
+    file_map_drop(m);
+    assert_int_equal(truncate(path, 10), 0); /* a page that was read before is gone all the same */
+    unsigned long rest = sum_of(m);
+    assert_true(rest < whole);
+    big_file("dropped"); /* whole again */
+    file_map_drop(m);
+    assert_int_equal(file_map_data(m)[BIG - 1], 0);
+    assert_int_equal(file_map_check(m, &err), BERTH_EIO);
+    file_map_close(m);
+}
+
 static void notices_changes(void **state)
 {
     (void)state;
@@ -513,6 +535,7 @@ int main(void)
         cmocka_unit_test(survives_a_file_cut_to_nothing),
         cmocka_unit_test(survives_a_file_cut_in_half),
         cmocka_unit_test(loss_is_sticky),
+        cmocka_unit_test(dropped_pages_come_again),
         cmocka_unit_test(notices_changes),
         cmocka_unit_test(many_threads_fault_at_once),
         cmocka_unit_test(opening_and_closing_in_parallel),

@@ -350,6 +350,78 @@ static void ejects_others(void **state)
     fixture_close(&f);
 }
 
+/* A plain open of the same model does not take it back; the load does. */
+static void a_plain_open_erases_no_wish(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, "cpu=8m,null:0=4m", NULL);
+    struct res_model *other = model_open(&f, model_file("a", 2, 64 << 10), "#null:0", RES_EJECT);
+    struct res_open_args args = { .path = model_file("b", 2, 64 << 10),
+                                  .plan.alloc = "#null:0",
+                                  .eject_others = true };
+    struct res_model *b, *again;
+    model_load(other);
+    assert_ok(res_open(f.r, &args, &b, NULL, &err), err);
+    again = model_open(&f, args.path, "#null:0", RES_AUTO);
+    assert_ptr_equal(again, b);
+    model_load(b);
+    assert_int_equal(res_info(other).state, RES_EJECTED);
+    model_load(other);
+    assert_ok(res_eject(b, &err), err);
+    model_load(b);
+    assert_int_equal(res_info(other).state, RES_RESIDENT);
+    res_unref(again), res_unref(b), res_unref(other);
+    fixture_close(&f);
+}
+
+/* ---- what the process has ---- */
+
+/* Resident pages of the process, of the mapped file too. */
+static uint64_t resident_now(void)
+{
+    unsigned long size, resident;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%lu %lu", &size, &resident), 2);
+    fclose(f);
+    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The bytes are in memory once, not as the file's pages a second time; ejected they are not there. */
+static void memory_once(void **state)
+{
+    enum { LAYERS = 4 };
+    const uint64_t bytes = 16 << 20, all = LAYERS * bytes, slack = all / 4;
+    struct fixture f;
+    berth_err err = { 0 };
+    struct res_receipt receipt;
+    (void)state;
+    const char *path = model_file("rss", LAYERS, bytes), *names[] = { "rss" };
+    for (int canceled = 0; canceled < 2; canceled++) {
+        struct watch w = { .cancel_after = canceled ? bytes : 0 };
+        struct res_load_args args = { .progress = watch, .progress_user = &w, .cancel = &w.cancel };
+        fixture_open(&f, "cpu=128m", NULL);
+        struct res_model *m = model_open(&f, path, NULL, RES_AUTO);
+        uint64_t before = resident_now();
+        assert_int_equal(res_load(m, &args, NULL, &err), canceled ? BERTH_ECANCELED : BERTH_OK);
+        uint64_t loaded = resident_now();
+        if (!canceled && (loaded < before + all - slack || loaded > before + all + slack))
+            fail_msg("%llu -> %llu with a model of %llu", (unsigned long long)before,
+                     (unsigned long long)loaded, (unsigned long long)all);
+        struct res_free_args free_args = { .models = names, .models_n = 1 };
+        assert_ok(res_free(f.r, &free_args, &receipt, &err), err);
+        res_receipt_release(&receipt);
+        assert_int_equal(res_info(m).handles, 1);
+        if (resident_now() > before + slack)
+            fail_msg("%llu -> %llu after the model went", (unsigned long long)before,
+                     (unsigned long long)resident_now());
+        res_unref(m);
+        fixture_close(&f);
+    }
+}
+
 /* ---- exhaustion ---- */
 
 static void load_survives_oom(void **state)
@@ -392,6 +464,8 @@ int main(void)
         cmocka_unit_test(loading_is_a_state),
         cmocka_unit_test(changed_files),
         cmocka_unit_test(ejects_others),
+        cmocka_unit_test(a_plain_open_erases_no_wish),
+        cmocka_unit_test(memory_once),
         cmocka_unit_test(load_survives_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
