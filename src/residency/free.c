@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <malloc.h>
+#include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,9 +28,7 @@ struct flow {
     struct res_receipt *x;
     struct arena tmp;
     bool device[SPEC_MAX]; /* by set index: selected */
-    bool unload;           /* models may go */
     bool marked;           /* some resident, selected model is marked eject */
-    unsigned tiers;
     struct watch *watch;
     size_t watches;
     uint64_t *read, *moved; /* [x->models] counters before step 1 */
@@ -126,8 +125,10 @@ struct verdict {
 static struct verdict judge(const struct flow *f, const struct res_model *m)
 {
     const struct res_free_args *a = f->args;
-    if (!f->unload)
+    if (!f->x->unload_models)
         return (struct verdict) { false, "no models were asked for" };
+    if (!(f->x->tiers & RES_TIER_WEIGHTS))
+        return (struct verdict) { false, "tier weights is not selected" };
     if (!selected(f, m))
         return (struct verdict) { false, "not selected" };
     if (a->force)
@@ -229,10 +230,14 @@ static berth_status watch_all(struct flow *f, berth_err *err)
     return BERTH_OK;
 }
 
+/* is 0: the model is gone. */
 static void violation(struct flow *f, const struct watch *w, const char *step, const char *block,
                       uint64_t was, uint64_t is, size_t moved)
 {
     struct residency *r = f->r;
+    char now[24] = "gone";
+    if (is)
+        snprintf(now, sizeof now, "0x%" PRIx64, is);
     const char *copy = arena_strndup(&f->x->mem, block, strlen(block));
     f->x->violation[f->x->violations++] =
         (struct res_receipt_violation) { .model = w->id,
@@ -240,20 +245,30 @@ static void violation(struct flow *f, const struct watch *w, const char *step, c
                                          .step = step,
                                          .block = copy ? copy : "",
                                          .was = was,
-                                         .is = is };
+                                         .is = is,
+                                         .gone = !is };
     r->metrics.retention_violations++;
     log_error(r->log, "res.retention.violated",
-              "step=%s was=0x%" PRIx64 " is=0x%" PRIx64 " blocks=%zu id=%" PRIu64
-              " model=\"%s\" block=\"%s\"",
-              step, was, is, moved, w->id, w->name, block);
+              "step=%s was=0x%" PRIx64 " is=%s blocks=%zu id=%" PRIu64 " model=\"%s\" block=\"%s\"",
+              step, was, now, moved, w->id, w->name, block);
     char text[512];
-    snprintf(
-        text, sizeof text,
-        "[MultiGPU Model Management] retention violated in step %s: model %.200s, block %.100s, "
-        "0x%" PRIx64 " -> 0x%" PRIx64,
-        step, w->name, block, was, is);
+    snprintf(text, sizeof text,
+             "[MultiGPU Model Management] retention violated in step %s: model %.200s%s%.100s, "
+             "0x%" PRIx64 " -> %s",
+             step, w->name, is ? ", block " : " is gone", block, was, now);
     static const char *const fields[] = { "component", "model_management", NULL };
     journal_record(r->journal, JOURNAL_ERROR, text, fields);
+}
+
+static void failed_to_stay(struct flow *f, const struct watch *w, const char *step)
+{
+    struct res_receipt *x = f->x;
+    const char *why = arena_printf(&x->mem, "gone in step %s", step);
+    for (size_t i = 0; i < x->models; i++)
+        if (x->model[i].id == w->id) {
+            x->model[i].verdict = RES_FAILED;
+            x->model[i].why = why ? why : "gone";
+        }
 }
 
 /* Every retained model is alive at its old addresses, or the world hears of it, once per change. */
@@ -267,6 +282,7 @@ static void check_watches(struct flow *f, const char *step)
         if (!m || m->state != RES_RESIDENT || m->blocks.n != w->n) {
             w->over = true;
             violation(f, w, step, "", w->n ? w->addr[0] : 0, 0, w->n);
+            failed_to_stay(f, w, step);
             continue;
         }
         size_t first = 0, moved = 0;
@@ -316,13 +332,27 @@ static void step_unload(struct flow *f)
     }
 }
 
+/* A snapshot whose tag has a name in it. */
+static void PRINTF_LIKE(3, 4)
+    snapshot_of(struct residency *r, const char *identifier, const char *fmt, ...)
+{
+    char tag[JOURNAL_NAME_MAX * 2]; /* the journal marks where it cuts */
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(tag, sizeof tag, fmt, ap);
+    va_end(ap);
+    journal_snapshot(r->journal, identifier, tag);
+}
+
 static void step_reset(struct flow *f)
 {
     struct residency *r = f->r;
     if (!r->cfg.reset)
         return;
+    snapshot_of(r, "executor_reset", "pre-trigger (%s)", f->x->reason);
     r->cfg.reset(r->cfg.reset_user);
     r->metrics.resets++;
+    snapshot_of(r, "executor_reset", "post-trigger (%s)", f->x->reason);
 }
 
 /* A model that went loses the registry's own references. A keep model that somebody still holds
@@ -368,17 +398,22 @@ static void step_trim(struct flow *f)
 {
     struct residency *r = f->r;
     bool host = r->host < r->n_devices ? f->device[r->host] : f->args->devices_n == 0;
+    bool empty = f->x->tiers & RES_TIER_IDLE;
     for (size_t i = 0; i < r->n_devices; i++) {
         struct device *d = devset_at(r->devices, i);
         berth_err err = { 0 };
         if (!f->device[i])
             continue;
+        if (empty)
+            snapshot_of(r, "general", "pre-empty:%s", d->name);
         if (f->args->wait ? dev_drain(d, NULL, &err) : dev_poll(d, NULL, &err))
             log_warn(r->log, "res.free.poll", "dev=%s retired memory stays: %s", d->name, err.msg);
-        if (f->tiers & RES_TIER_IDLE)
-            dev_trim(d);
+        if (!empty)
+            continue;
+        dev_trim(d);
+        snapshot_of(r, "general", "post-empty:%s", d->name);
     }
-    if (host && f->tiers & RES_TIER_IDLE)
+    if (host && empty)
         malloc_trim(0); /* what the process itself no longer uses; all arenas */
 }
 
@@ -431,14 +466,13 @@ static berth_status prepare(struct flow *f, berth_err *err)
     const struct res_free_args *a = f->args;
     struct res_receipt *x = f->x;
     const char *reason = a->reason ? a->reason : "free";
-    f->tiers = a->tiers ? a->tiers : ~0u;
+    x->tiers = a->tiers ? a->tiers & RES_TIER_ALL : RES_TIER_ALL;
     x->unload_models =
         a->unload_models || a->free_memory || a->force || a->automatic || a->models_n;
     x->free_memory = a->free_memory;
     x->force = a->force;
     x->automatic = a->automatic;
     x->dry_run = a->dry_run;
-    f->unload = x->unload_models && f->tiers & RES_TIER_WEIGHTS;
     x->rss_before = rss_now();
     x->reason = arena_strndup(&x->mem, reason, strlen(reason));
     if (!x->reason)
@@ -486,7 +520,7 @@ static berth_status foretell(struct flow *f, berth_err *err)
             line->after[DEV_PINNED] -= pinned; /* goes straight back to the system */
             line->after[DEV_POOL_IDLE] += weights;
         }
-        if (f->tiers & RES_TIER_IDLE)
+        if (x->tiers & RES_TIER_IDLE)
             line->after[DEV_POOL_IDLE] = 0;
         count_released(line);
     }
@@ -506,9 +540,9 @@ static void run(struct flow *f)
     check_watches(f, "unload");
     if (f->args->free_memory) {
         step_reset(f);
-        journal_snapshot(r->journal, "general", "post-reset");
         check_watches(f, "reset");
     }
+    journal_snapshot(r->journal, "general", "post-reset"); /* past that point, asked for or not */
     step_retire(f);
     check_watches(f, "retire");
     step_trim(f);

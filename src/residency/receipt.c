@@ -2,6 +2,7 @@
 #include "residency/residency_impl.h"
 
 #include "base/json.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -45,6 +46,18 @@ static void add_kinds(struct str *out, const uint64_t bytes[DEV_KIND_COUNT])
     str_addc(out, '}');
 }
 
+/* Their names, each within quotes. */
+static void add_tiers(struct str *out, unsigned tiers, const char *quote, const char *between)
+{
+    bool first = true;
+    for (int k = 0; k < DEV_KIND_COUNT; k++)
+        if (tiers & 1u << k) {
+            str_addf(out, "%s%s%s%s", first ? "" : between, quote, dev_kind_name((enum dev_kind)k),
+                     quote);
+            first = false;
+        }
+}
+
 static void add_model(struct str *out, const struct res_receipt_model *m)
 {
     str_addf(out, "{\"id\":%" PRIu64, m->id);
@@ -62,7 +75,9 @@ static void add_violation(struct str *out, const struct res_receipt_violation *v
     add_string(out, ",\"name\":", v->name);
     add_string(out, ",\"step\":", v->step);
     add_string(out, ",\"block\":", v->block);
-    str_addf(out, ",\"was\":\"0x%" PRIx64 "\",\"is\":\"0x%" PRIx64 "\"}", v->was, v->is);
+    str_addf(out, ",\"was\":\"0x%" PRIx64 "\",\"is\":\"0x%" PRIx64 "\"", v->was, v->is);
+    add_bool(out, ",\"gone\":", v->gone);
+    str_addc(out, '}');
 }
 
 void res_receipt_json(const struct res_receipt *x, struct str *out)
@@ -74,7 +89,9 @@ void res_receipt_json(const struct res_receipt *x, struct str *out)
     add_bool(out, ",\"force\":", x->force);
     add_bool(out, ",\"automatic\":", x->automatic);
     add_bool(out, ",\"dry_run\":", x->dry_run);
-    str_adds(out, ",\"models\":[");
+    str_adds(out, ",\"tiers\":[");
+    add_tiers(out, x->tiers, "\"", ",");
+    str_adds(out, "],\"models\":[");
     for (size_t i = 0; i < x->models; i++) {
         str_adds(out, i ? "," : "");
         add_model(out, &x->model[i]);
@@ -101,22 +118,52 @@ void res_receipt_json(const struct res_receipt *x, struct str *out)
 
 /* ---- for people ---- */
 
+/* Text from outside, fit for a terminal. */
+static void add_clean(struct str *out, const char *text)
+{
+    size_t from = out->n;
+    str_adds(out, text ? text : "");
+    if (!out->bad)
+        utf8_sanitize(out->p + from, out->n - from);
+}
+
+static size_t columns(const char *s, size_t n) /* characters of clean text */
+{
+    size_t c = 0;
+    for (size_t i = 0; i < n; i++)
+        c += ((unsigned char)s[i] & 0xc0) != 0x80;
+    return c;
+}
+
+static void add_padded(struct str *out, const char *text, size_t width)
+{
+    size_t from = out->n;
+    add_clean(out, text);
+    size_t wide = out->bad ? width : columns(out->p + from, out->n - from);
+    for (; wide < width; wide++)
+        str_addc(out, ' ');
+}
+
 static void text_models(const struct res_receipt *x, struct str *out)
 {
-    int width = 5;
+    size_t width = 5;
     for (size_t i = 0; i < x->models; i++) {
-        size_t n = strlen(x->model[i].name);
-        if (n > (size_t)width)
-            width = n < 40 ? (int)n : 40;
+        size_t n = columns(x->model[i].name, strlen(x->model[i].name));
+        if (n > width)
+            width = n < 40 ? n : 40;
     }
-    str_addf(out, "  %-*s  %-9s  %-7s  %9s  why\n", width, "model", "retention", "verdict",
-             "bytes");
+    str_adds(out, "  ");
+    add_padded(out, "model", width);
+    str_addf(out, "  %-9s  %-7s  %9s  why\n", "retention", "verdict", "bytes");
     for (size_t i = 0; i < x->models; i++) {
         const struct res_receipt_model *m = &x->model[i];
         char bytes[STR_BYTES_MAX];
-        str_addf(out, "  %-*s  %-9s  %-7s  %9s  %s\n", width, m->name,
-                 res_retention_name(m->retention), res_verdict_name(m->verdict),
-                 str_bytes(m->bytes, bytes), m->why);
+        str_adds(out, "  ");
+        add_padded(out, m->name, width);
+        str_addf(out, "  %-9s  %-7s  %9s  ", res_retention_name(m->retention),
+                 res_verdict_name(m->verdict), str_bytes(m->bytes, bytes));
+        add_clean(out, m->why);
+        str_addc(out, '\n');
     }
 }
 
@@ -147,16 +194,50 @@ static void text_devices(const struct res_receipt *x, struct str *out)
     }
 }
 
+/* What was asked for, and where the tiers say otherwise, that too. */
+static void text_asked(const struct res_receipt *x, struct str *out)
+{
+    bool trim = x->tiers & RES_TIER_IDLE;
+    str_addf(out, "%s%s%s%s", x->unload_models ? " unload_models" : "",
+             x->free_memory ? " free_memory" : "", x->force ? " force" : "",
+             x->automatic ? " automatic" : "");
+    if (!x->unload_models && !x->free_memory)
+        str_adds(out, trim ? " trim only" : " nothing");
+    if (x->tiers == RES_TIER_ALL)
+        return;
+    str_adds(out, ", tiers ");
+    add_tiers(out, x->tiers, "", "+");
+    str_adds(out, x->tiers ? "" : "none");
+    if (x->unload_models && !(x->tiers & RES_TIER_WEIGHTS))
+        str_adds(out, " (not weights: models stay)");
+    if (x->unload_models && !trim)
+        str_adds(out, " (not pool-idle: no trim)");
+}
+
+static void text_violation(const struct res_receipt_violation *v, struct str *out)
+{
+    str_adds(out, "  VIOLATION: ");
+    add_clean(out, v->name);
+    if (v->gone) {
+        str_addf(out, " was to stay, but after step '%s' it is gone (was at 0x%" PRIx64 ")\n",
+                 v->step, v->was);
+        return;
+    }
+    str_addf(out, " was to stay, but after step '%s' block '", v->step);
+    add_clean(out, v->block);
+    str_addf(out, "' of it moved from 0x%" PRIx64 " to 0x%" PRIx64 "\n", v->was, v->is);
+}
+
 void res_receipt_text(const struct res_receipt *x, struct str *out)
 {
     if (x->dry_run)
-        str_addf(out, "dry run (%s), nothing was changed:", x->reason ? x->reason : "");
+        str_adds(out, "dry run (");
     else
-        str_addf(out, "free %" PRIu64 " (%s):", x->serial, x->reason ? x->reason : "");
-    str_addf(out, "%s%s%s%s%s in %.3f s\n", x->unload_models ? " unload_models" : "",
-             x->free_memory ? " free_memory" : "", x->force ? " force" : "",
-             x->automatic ? " automatic" : "",
-             x->unload_models || x->free_memory ? "" : " trim only", (double)x->ns / 1e9);
+        str_addf(out, "free %" PRIu64 " (", x->serial);
+    add_clean(out, x->reason);
+    str_adds(out, x->dry_run ? "), nothing was changed:" : "):");
+    text_asked(x, out);
+    str_addf(out, " in %.3f s\n", (double)x->ns / 1e9);
     if (x->models)
         text_models(x, out);
     text_devices(x, out);
@@ -165,11 +246,6 @@ void res_receipt_text(const struct res_receipt *x, struct str *out)
         str_addf(out, "  %-12s  %9s  %9s  resident memory of this process\n", "process",
                  str_bytes(x->rss_before, was), str_bytes(x->rss_after, is));
     }
-    for (size_t i = 0; i < x->violations; i++) {
-        const struct res_receipt_violation *v = &x->violation[i];
-        str_addf(out,
-                 "  VIOLATION: %s was to stay, but after step '%s' block '%s' of it moved from "
-                 "0x%" PRIx64 " to 0x%" PRIx64 "\n",
-                 v->name, v->step, v->block, v->was, v->is);
-    }
+    for (size_t i = 0; i < x->violations; i++)
+        text_violation(&x->violation[i], out);
 }

@@ -287,16 +287,24 @@ berth_status res_alloc(struct residency *r, struct device *d, struct dev_owner *
  * people's and keep it known, EJECTED. So do models a row means that have no bytes any more.
  * Steps   1 unload  2 executor reset (free_memory)  3 models nobody owns any more
  *         4 trim every pool on every device, host pages to the OS  5 receipt
- *         Snapshots pre-unload, post-unload, post-reset, post-soft-empty; after each step every
- *         retained model is checked to be alive at its old addresses. One that is not: an ERROR
- *         line naming model, step and address, a counter, an entry in the receipt. */
+ *         Snapshots general pre-unload, post-unload, post-reset, post-soft-empty, always all four;
+ *         pre-empty:<dev> and post-empty:<dev> around each device's trim; executor_reset
+ *         pre-trigger (<reason>) and post-trigger (<reason>) around the reset callback. After each
+ *         step every retained model is checked to be alive at its old addresses. One that is not:
+ *         an ERROR line naming model, step and address, a counter, an entry in the receipt; one
+ *         that is gone has verdict failed, "gone in step <s>". */
 
-enum { /* tiers: which kinds of memory a free may touch */
-       RES_TIER_WEIGHTS = 1 << DEV_WEIGHTS,
-       RES_TIER_STAGING = 1 << DEV_STAGING,
-       RES_TIER_ACTIVATIONS = 1 << DEV_ACTIVATIONS,
-       RES_TIER_PINNED = 1 << DEV_PINNED,
-       RES_TIER_IDLE = 1 << DEV_POOL_IDLE,
+/* Tiers: which kinds of memory a free may touch. A model's blocks in pinned memory are weights and
+ * belong to WEIGHTS. Staging, activations and other pins are given back by whoever has them, so
+ * STAGING, ACTIVATIONS and PINNED select nothing of their own today: alone, neither models nor
+ * pools are touched. */
+enum {
+    RES_TIER_WEIGHTS = 1 << DEV_WEIGHTS,
+    RES_TIER_STAGING = 1 << DEV_STAGING,
+    RES_TIER_ACTIVATIONS = 1 << DEV_ACTIVATIONS,
+    RES_TIER_PINNED = 1 << DEV_PINNED,
+    RES_TIER_IDLE = 1 << DEV_POOL_IDLE,
+    RES_TIER_ALL = (1 << DEV_KIND_COUNT) - 1,
 };
 
 struct res_free_args {
@@ -334,12 +342,14 @@ struct res_receipt_violation {
 };
 struct res_receipt {
     struct arena mem; /* everything below */
+    bool gone;        /* it has no bytes any more: is 0, and the address was its first block's */
     uint64_t serial;  /* 1.. */
     const char *reason;
     bool unload_models, free_memory, force, automatic, dry_run;
     struct res_receipt_model *model;
     size_t models;
     struct res_receipt_device *device;
+    unsigned tiers; /* those that were selected */
     size_t devices;
     struct res_receipt_violation *violation;
     size_t violations;
@@ -365,7 +375,10 @@ berth_status res_force_full_cleanup(struct residency *r, const char *reason, boo
 
 /* ---- prompts: frees act between them ---- */
 
-/* Any thread: remember a free for the end of the running prompt, or the next res_settle(). */
+/* Any thread: remember a free for the end of the running prompt, or the next res_settle(). Only
+ * these three flags are remembered, and several requests add up to one free. Selectors, dry_run and
+ * wait are res_free()'s: they act at once or not at all. Who wants them after a prompt (the server)
+ * queues the whole request and calls res_free() then. */
 void res_request_free(struct residency *r, bool unload_models, bool free_memory, bool force);
 bool res_free_requested(struct residency *r); /* any thread */
 void res_prompt_begin(struct residency *r);

@@ -345,13 +345,18 @@ static void who_stays_and_does_not_is_reported(void **state)
         assert_string_equal(v->name, "m1");
         assert_string_equal(v->step, "reset");
         assert_true(v->was == at.addr && v->is != at.addr);
+        assert_int_equal(v->gone, i != 0);
         if (i == 0) {
             assert_string_equal(v->block, "blocks.0");
             assert_ok(res_block_at(victim, 0, &at, &err), err);
             assert_true(v->is == at.addr);
+            assert_verdict(&x, "m1", RES_KEPT, "keep_loaded");
         } else {
             assert_int_equal(v->is, 0);
+            assert_verdict(&x, "m1", RES_FAILED, "gone in step reset");
+            assert_non_null(strstr(g->last_error, "is=gone"));
         }
+        assert_verdict(&x, "m2", RES_KEPT, "keep_loaded");
         assert_int_equal(res_metrics(g->r).retention_violations, 1);
         assert_int_equal(g->errors, 1);
         snprintf(was, sizeof was, "was=0x%llx", (unsigned long long)v->was);
@@ -360,8 +365,11 @@ static void who_stays_and_does_not_is_reported(void **state)
         assert_non_null(strstr(g->last_error, "model=\"m1\""));
         res_receipt_json(&x, &json);
         assert_non_null(strstr(str_c(&json), "\"step\":\"reset\""));
+        assert_non_null(strstr(str_c(&json), i ? "\"gone\":true" : "\"gone\":false"));
         res_receipt_text(&x, &json);
-        assert_non_null(strstr(str_c(&json), "VIOLATION: m1"));
+        assert_non_null(strstr(str_c(&json), "VIOLATION: m1 was to stay, but after step 'reset' "));
+        assert_true(!strstr(str_c(&json), "it is gone (was at 0x") == !i);
+        assert_true(!strstr(str_c(&json), "moved from 0x") == !!i);
         str_release(&json);
         res_receipt_release(&x);
         rig_close(g);
@@ -573,6 +581,155 @@ static void receipt_as_json_and_text(void **state)
     rig_close(g);
 }
 
+/* The reasons and the header say what the tiers made of a request. */
+static void receipt_of_tiers(void **state)
+{
+    static const struct {
+        struct res_free_args args;
+        const char *header, *json, *why; /* why m0, which is marked, stays; NULL: it goes */
+    } row[] = {
+        { { .unload_models = true }, "): unload_models in ", "\"tiers\":[\"weights\",", NULL },
+        { { 0 }, "): trim only in ", "\"tiers\":[\"weights\",", "no models were asked for" },
+        { { .unload_models = true, .tiers = RES_TIER_IDLE },
+          "): unload_models, tiers pool-idle (not weights: models stay) in ",
+          "\"tiers\":[\"pool-idle\"]",
+          "tier weights is not selected" },
+        { { .force = true, .tiers = RES_TIER_STAGING | RES_TIER_ACTIVATIONS | RES_TIER_PINNED },
+          "): unload_models force, tiers staging+activations+pinned (not weights: models stay) "
+          "(not pool-idle: no trim) in ",
+          "\"tiers\":[\"staging\",\"activations\",\"pinned\"]",
+          "tier weights is not selected" },
+        { { .tiers = RES_TIER_WEIGHTS },
+          "): nothing, tiers weights in ",
+          "\"tiers\":[\"weights\"]",
+          "no models were asked for" },
+        { { .unload_models = true, .tiers = RES_TIER_WEIGHTS },
+          "): unload_models, tiers weights (not pool-idle: no trim) in ",
+          "\"tiers\":[\"weights\"]",
+          NULL },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct rig *g = rig_open(DEVICES, NULL, NULL);
+        struct rig_model spread = tiny("m0", NULL, RES_EJECT); /* half of it pinned in RAM */
+        struct str s = { 0 };
+        spread.alloc = "null:0,512kb;cpu,*#null:0";
+        rig_load(g, spread, NULL, NULL);
+        struct res_receipt x = rig_free(g, row[i].args);
+        assert_verdict(&x, "m0", row[i].why ? RES_KEPT : RES_EJECTED_BY_FREE,
+                       row[i].why ? row[i].why : "marked eject");
+        assert_true(x.device[0].before[DEV_PINNED] >= SIZE / 2); /* weights, whatever the tier */
+        assert_true(x.device[0].after[DEV_PINNED] ==
+                    (row[i].why ? x.device[0].before[DEV_PINNED] : 0));
+        res_receipt_text(&x, &s);
+        if (!strstr(str_c(&s), row[i].header))
+            fail_msg("row %zu: %s", i, str_c(&s));
+        str_clear(&s);
+        res_receipt_json(&x, &s);
+        if (!strstr(str_c(&s), row[i].json))
+            fail_msg("row %zu: %s", i, str_c(&s));
+        str_release(&s);
+        res_receipt_release(&x);
+        rig_close(g);
+    }
+}
+
+/* A file may be called anything; a terminal sees none of it, JSON all of it. */
+static void receipt_of_a_hostile_name(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct res_open_args a = { .path = rig_file("m0.safetensors", BLOCKS, SIZE),
+                               .name = "\x1b[2Jm\n\xc3\xa9\xff",
+                               .plan = { .alloc = "null:0,*", .compute = "null:0" },
+                               .retention = RES_EJECT };
+    struct res_model *m;
+    struct str s = { 0 };
+    berth_err err = { 0 };
+    (void)state;
+    assert_ok(res_open(g->r, &a, &m, NULL, &err), err);
+    assert_ok(res_load(m, NULL, NULL, &err), err);
+    g->cached[g->cached_n++] = m;
+    struct res_receipt x =
+        rig_free(g, (struct res_free_args) { .unload_models = true, .reason = "\x1b[1mwhy\r\n" });
+    res_receipt_text(&x, &s);
+    for (const char *c = str_c(&s); *c; c++)
+        assert_true((unsigned char)*c >= ' ' || *c == '\n');
+    assert_non_null(strstr(str_c(&s), "free 1 (?[1mwhy?" "?): "));
+    assert_non_null(strstr(str_c(&s), "\n  ?[2Jm?\xc3\xa9?  eject      ejected"));
+    str_release(&s);
+    res_receipt_release(&x);
+    rig_close(g);
+}
+
+/* ---- snapshots ---- */
+
+static void expect_lines(struct rig *g, const char *identifier, const char *const *tag, size_t n)
+{
+    struct journal_entry e[24];
+    size_t got = journal_query(res_journal(g->r), 0, identifier, e, ARRAY_LEN(e), NULL);
+    for (size_t i = 0; i < n && i < got; i++)
+        assert_string_equal(e[i].tag, tag[i]);
+    assert_int_equal(got, n);
+}
+
+static void snapshots_of_a_free(void **state)
+{
+    static const char *const all[] = { "pre-unload",        "post-unload",      "post-reset",
+                                       "pre-empty:cpu",     "post-empty:cpu",   "pre-empty:null:0",
+                                       "post-empty:null:0", "pre-empty:null:1", "post-empty:null:1",
+                                       "post-soft-empty" };
+    static const char *const one[] = { "pre-unload",       "post-unload",       "post-reset",
+                                       "pre-empty:null:1", "post-empty:null:1", "post-soft-empty" };
+    static const char *const none[] = { "pre-unload", "post-unload", "post-reset",
+                                        "post-soft-empty" };
+    static const char *const resets[] = { "pre-trigger (why)", "post-trigger (why)" };
+    static const char *const where[] = { "null:1" };
+    const struct {
+        struct res_free_args args;
+        const char *const *tag;
+        size_t n;
+    } row[] = {
+        { { .free_memory = true, .reason = "why" }, all, ARRAY_LEN(all) },
+        { { .unload_models = true }, all, ARRAY_LEN(all) },
+        { { .devices = where, .devices_n = 1 }, one, ARRAY_LEN(one) },
+        { { .force = true, .tiers = RES_TIER_WEIGHTS }, none, ARRAY_LEN(none) },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct rig *g = rig_open(DEVICES, NULL, NULL);
+        rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
+        struct res_receipt x = rig_free(g, row[i].args);
+        expect_lines(g, "general", row[i].tag, row[i].n);
+        expect_lines(g, "executor_reset", resets, row[i].args.free_memory ? 2 : 0);
+        res_receipt_release(&x);
+        rig_close(g);
+    }
+    struct rig *g = rig_open(DEVICES, NULL, NULL); /* no executor: there is nothing to trigger */
+    res_set_reset(g->r, NULL, NULL);
+    struct res_receipt x = rig_free(g, row[0].args);
+    expect_lines(g, "general", all, ARRAY_LEN(all));
+    expect_lines(g, "executor_reset", NULL, 0);
+    res_receipt_release(&x);
+    rig_close(g);
+}
+
+/* The lines around the callback and around a trim show what it did. */
+static void snapshots_see_the_trim(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct journal_entry e[16];
+    (void)state;
+    rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
+    struct res_receipt x = rig_free(g, (struct res_free_args) { .unload_models = true });
+    size_t n = journal_query(res_journal(g->r), 0, "general", e, 16, NULL);
+    assert_int_equal(n, 10);
+    assert_true(e[4].used[1] == e[5].used[1]);        /* cpu's trim is not null:0's */
+    assert_true(e[5].used[1] >= e[6].used[1] + SIZE); /* its own is */
+    assert_true(e[6].used[1] == e[9].used[1]);
+    res_receipt_release(&x);
+    rig_close(g);
+}
+
 /* ---- prompts ---- */
 
 static void *ask(void *user)
@@ -714,6 +871,10 @@ int main(void)
         cmocka_unit_test(free_survives_oom),
         cmocka_unit_test(host_pages_go_back),
         cmocka_unit_test(receipt_as_json_and_text),
+        cmocka_unit_test(receipt_of_tiers),
+        cmocka_unit_test(receipt_of_a_hostile_name),
+        cmocka_unit_test(snapshots_of_a_free),
+        cmocka_unit_test(snapshots_see_the_trim),
         cmocka_unit_test(a_request_acts_after_the_prompt),
         cmocka_unit_test(automatic_cleanup),
         cmocka_unit_test(the_button),
