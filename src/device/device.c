@@ -1,6 +1,8 @@
 /* device: streams, events, copies and launches; what happens when a driver leaves a slot empty. */
 #include "device/device_impl.h"
 
+#include "base/clock.h"
+
 const struct dev_driver *const *dev_drivers(void)
 {
     static const struct dev_driver *const all[] = {
@@ -105,7 +107,12 @@ berth_status dev_event_record(struct dev_event *e, struct dev_stream *s, berth_e
 {
     if (e->phys != s->phys)
         BUG("event of %s recorded on a stream of %s", e->phys->name, s->phys->name);
-    return s->phys->driver->event_record ? s->phys->driver->event_record(e, s, err) : BERTH_OK;
+    const struct dev_driver *driver = s->phys->driver;
+    if (driver->event_record && driver->event_record(e, s, err))
+        return err->code;
+    if (!driver->event_time)
+        e->recorded = clock_mono_ns(clock_system());
+    return BERTH_OK;
 }
 
 berth_status dev_event_query(struct dev_event *e, bool *done, berth_err *err)
@@ -117,6 +124,18 @@ berth_status dev_event_query(struct dev_event *e, bool *done, berth_err *err)
 berth_status dev_event_sync(struct dev_event *e, berth_err *err)
 {
     return e->phys->driver->event_sync ? e->phys->driver->event_sync(e, err) : BERTH_OK;
+}
+
+berth_status dev_event_time(struct dev_event *e, bool *done, uint64_t *ns, berth_err *err)
+{
+    *done = false;
+    *ns = 0;
+    if (e->phys->driver->event_time)
+        return e->phys->driver->event_time(e, done, ns, err);
+    if (dev_event_query(e, done, err))
+        return err->code;
+    *ns = *done ? e->recorded : 0;
+    return BERTH_OK;
 }
 
 /* ---- copies ---- */

@@ -81,6 +81,7 @@ struct dev_stream {
  * freed while memory retired on it waits lives until that memory is free. */
 struct dev_event {
     struct phys *phys;
+    uint64_t recorded; /* host time in ns, of drivers without event_time */
     unsigned retiring;
     bool orphan;
 };
@@ -178,6 +179,14 @@ struct dev_driver {
     berth_status (*event_record)(struct dev_event *e, struct dev_stream *s, berth_err *err);
     berth_status (*event_query)(struct dev_event *e, bool *done, berth_err *err); /* no waiting */
     berth_status (*event_sync)(struct dev_event *e, berth_err *err);              /* waits */
+    /* (optional, beyond the nine) When the latest record was reached: ns on the device's clock, whose
+     * origin is any, stays while the phys is open and is the same for all of its events. *done
+     * false: not yet, *ns is 0; never recorded: true and 0. Neither waits nor orders anything: whoever
+     * goes on because of it asks event_query. Default: the host's time of the record call, which is
+     * right where everything is done before a call returns. CUDA: cuEventElapsedTime since an event
+     * of the open; its float loses microseconds within minutes, so that event is renewed now and
+     * then and the parts are added up in 64 bits. */
+    berth_status (*event_time)(struct dev_event *e, bool *done, uint64_t *ns, berth_err *err);
 
     /* ---- copies: queued on s; both sides stay valid and undisturbed until it is done ---- */
 

@@ -8,11 +8,13 @@
 struct mark {
     unsigned refs;
     bool done;
+    uint64_t time;       /* virtual, once it is done */
     struct vclock clock; /* of the stream when it was queued */
 };
 
 struct op {
     struct op *next;
+    uint64_t from;              /* the host's time when it was queued */
     struct mark *record, *wait; /* at most one of the two, and then nothing else */
     dev_fn *fn;
     void *user;
@@ -56,6 +58,26 @@ static bool runnable(const struct null_stream *s)
     return s && s->head && !(s->head->wait && !s->head->wait->done);
 }
 
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Virtual time: when o is done. */
+static uint64_t time_of(const struct world *w, const struct null_stream *s, const struct op *o)
+{
+    uint64_t start = later(s->now, o->from);
+    if (o->wait)
+        return later(start, o->wait->time);
+    if (o->record)
+        return start;
+    if (o->fn)
+        return start + w->cfg.launch_ns;
+    return w->cfg.copy_bytes_per_s
+               ? start + (uint64_t)((double)o->n * 1e9 / (double)w->cfg.copy_bytes_per_s)
+               : start;
+}
+
 static void run_head(struct world *w, struct null_stream *s)
 {
     struct op *o = s->head;
@@ -63,12 +85,15 @@ static void run_head(struct world *w, struct null_stream *s)
     if (!s->head)
         s->tail = &s->head;
     w->queued--;
-    if (o->record)
+    s->now = time_of(w, s, o);
+    if (o->record) {
+        o->record->time = s->now;
         o->record->done = true;
-    else if (o->fn)
+    } else if (o->fn) {
         o->fn(o->user, o->ptr);
-    else if (!o->wait)
+    } else if (!o->wait) {
         memmove(o->ptr[0], o->ptr[1], o->n);
+    }
     mark_unref(o->record);
     mark_unref(o->wait);
     free(o);
@@ -103,9 +128,11 @@ void engine_run(struct world *w)
 
 static void push(struct null_stream *s, struct op *o)
 {
+    struct world *w = world_of(s->base.phys);
     *s->tail = o;
     s->tail = &o->next;
-    world_of(s->base.phys)->queued++;
+    o->from = w->now;
+    w->queued++;
 }
 
 static struct op *op_new(size_t ptrs)
@@ -287,6 +314,7 @@ static void finish(struct null_stream *s)
     while (s->head)
         engine_step(w);
     vclock_join(&w->clock[HOST], &w->clock[s->actor]);
+    w->now = later(w->now, s->now);
 }
 
 void null_stream_free(struct dev_stream *stream)
@@ -391,8 +419,10 @@ berth_status null_event_query(struct dev_event *e, bool *done, berth_err *err)
     if (m && !m->done && !w->cfg.lazy)
         engine_step(w);
     *done = !m || m->done;
-    if (m && m->done)
+    if (m && m->done) {
         vclock_join(&w->clock[HOST], &m->clock);
+        w->now = later(w->now, m->time);
+    }
     return BERTH_OK;
 }
 
@@ -404,7 +434,21 @@ berth_status null_event_sync(struct dev_event *e, berth_err *err)
         return err->code;
     while (m && !m->done)
         engine_step(w);
-    if (m)
-        vclock_join(&w->clock[HOST], &m->clock);
+    if (!m)
+        return BERTH_OK;
+    vclock_join(&w->clock[HOST], &m->clock);
+    w->now = later(w->now, m->time);
+    return BERTH_OK;
+}
+
+berth_status null_event_time(struct dev_event *e, bool *done, uint64_t *ns, berth_err *err)
+{
+    const struct mark *m = event_of(e)->mark;
+    *done = false;
+    *ns = 0;
+    if (null_call_fails(null_of(e->phys), NULL_EVENT_TIME, err))
+        return err->code;
+    *done = !m || m->done;
+    *ns = m && m->done ? m->time : 0;
     return BERTH_OK;
 }

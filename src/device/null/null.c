@@ -367,6 +367,7 @@ const struct dev_driver driver_null = {
     .event_record = null_event_record,
     .event_query = null_event_query,
     .event_sync = null_event_sync,
+    .event_time = null_event_time,
     .copy_h2d = null_copy_h2d,
     .copy_d2h = null_copy_d2h,
     .copy_d2d = null_copy_d2d,

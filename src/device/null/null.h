@@ -7,6 +7,12 @@
  * Engine     Copies and launches are queued and take effect when their stream runs: by null_step()
  *            and null_run(), in an order drawn from the seed that respects streams and events; or
  *            when somebody waits. All null devices of a set share one engine.
+ * Time       Virtual, for event_time: it decides nothing about the drawn order, and what is computed
+ *            is the same in every order. Each stream has a now, and so has the host; a copy and a
+ *            launch move their stream's on by what null_config says, a wait moves it to the mark's
+ *            if that is later, an operation begins no earlier than the host's when it was queued,
+ *            and a sync, or a query that says done, moves the host's to what it learned of. All streams copy at full speed:
+ *            each lane is a link of its own.
  * Hazards    Whether two accesses to the same bytes are ordered is decided by happens-before, not
  *            by what the drawn order happened to be: the host and every stream carry a vector
  *            clock, record/wait/sync join them, and each access is held against the earlier ones
@@ -40,6 +46,7 @@
     X(EVENT_RECORD, "event_record")                                                                \
     X(EVENT_QUERY, "event_query")                                                                  \
     X(EVENT_SYNC, "event_sync")                                                                    \
+    X(EVENT_TIME, "event_time")                                                                    \
     X(COPY, "copy")                                                                                \
     X(LAUNCH, "launch")                                                                            \
     X(ANY, "any") /* counts every call of the others */
@@ -75,6 +82,8 @@ struct null_config { /* zero: defaults */
     uint64_t seed;   /* of the drawn order */
     bool lazy;       /* asking an event runs nothing; else each question runs one step */
     bool strict; /* a call to queue that makes a hazard fails, BERTH_EDEVICE; nothing is queued */
+    uint64_t copy_bytes_per_s; /* virtual time of copies; 0: they take none */
+    uint64_t launch_ns;        /* and of a launch */
     enum null_call fail_call;
     uint64_t fail_at; /* as null_fail() on every device, from its open on; 0: never */
     null_hazard_fn *on_hazard;

@@ -64,6 +64,7 @@ struct null_stream {
     unsigned actor;
     uint64_t serial; /* names it in reports, never reused */
     struct op *head, **tail;
+    uint64_t now; /* virtual ns, when its last operation that ran was done */
 };
 
 struct world { /* the library: what all null devices of a set share */
@@ -74,6 +75,7 @@ struct world { /* the library: what all null devices of a set share */
     struct vclock clock[ACTORS];
     uint64_t ops, streams; /* numbers given so far */
     size_t queued;
+    uint64_t now; /* the host's, virtual ns */
     struct shadow host;
     uint64_t hazards[NULL_HAZARD_COUNT];
     char last[512];
@@ -147,6 +149,7 @@ void null_event_free(struct dev_event *e);
 berth_status null_event_record(struct dev_event *e, struct dev_stream *s, berth_err *err);
 berth_status null_event_query(struct dev_event *e, bool *done, berth_err *err);
 berth_status null_event_sync(struct dev_event *e, berth_err *err);
+berth_status null_event_time(struct dev_event *e, bool *done, uint64_t *ns, berth_err *err);
 berth_status null_copy_h2d(struct dev_stream *s, uint64_t dst, const void *src, size_t n,
                            berth_err *err);
 berth_status null_copy_d2h(struct dev_stream *s, void *dst, uint64_t src, size_t n, berth_err *err);

@@ -1,4 +1,5 @@
 /* The cpu device: host memory that really comes and goes. */
+#include "base/clock.h"
 #include "support/devices.h"
 
 #include <sys/mman.h>
@@ -128,6 +129,12 @@ static void work_is_done_when_the_call_returns(void **state)
     assert_ok(dev_event_record(e, s, &err), err);
     assert_ok(dev_event_query(e, &done, &err), err);
     assert_true(done);
+    uint64_t before = clock_mono_ns(clock_system()), ns;
+    assert_ok(dev_event_time(e, &done, &ns, &err), err);
+    assert_true(done && ns > 0 && ns <= before); /* the host's clock, when it was recorded */
+    assert_ok(dev_event_record(e, s, &err), err);
+    assert_ok(dev_event_time(e, &done, &ns, &err), err);
+    assert_true(ns >= before && ns <= clock_mono_ns(clock_system()));
     assert_ok(dev_stream_wait(s, e, &err), err);
     assert_ok(dev_event_sync(e, &err), err);
     assert_ok(dev_stream_sync(s, &err), err);

@@ -151,6 +151,13 @@ static void bytes_arrive(void **state)
         assert_ok(dev_event_sync(e, &err), err);
         assert_ok(dev_event_query(e, &done, &err), err);
         assert_true(done);
+        uint64_t first, second;
+        assert_ok(dev_event_time(e, &done, &first, &err), err);
+        assert_true(done);
+        assert_ok(dev_event_record(e, b, &err), err);
+        assert_ok(dev_event_sync(e, &err), err);
+        assert_ok(dev_event_time(e, &done, &second, &err), err);
+        assert_true(done && first <= second);
         dev_host_access(d, out, N, DEV_READ);
         assert_memory_equal(in, out, N);
         memset(out, 0, N);

@@ -95,6 +95,77 @@ static void a_wait_means_the_record_of_its_time(void **state)
     stop(t, 1);
 }
 
+/* Copies of 1000 bytes take 1 us, launches 300 ns; the numbers do not depend on the drawn order. */
+static void virtual_time(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct null_config cfg = {
+            .seed = seed, .lazy = true, .copy_bytes_per_s = 1000000000, .launch_ns = 300
+        };
+        struct dev_env env = { .null = &cfg };
+        struct devset *set = open_devices("null:0=1m", &env);
+        struct device *d = devset_at(set, 0);
+        struct dev_owner *o = owner_of(d, "m", DEV_WEIGHTS);
+        struct dev_mem m = alloc_on(d, o, 4096);
+        struct dev_stream *a = stream_of(d), *b = stream_of(d);
+        struct dev_event *e[5];
+        static char host[4096];
+        size_t n = 0;
+        for (size_t i = 0; i < ARRAY_LEN(e); i++)
+            e[i] = event_of(d);
+        ok(dev_copy_h2d(a, m.addr, host, 2000, err));
+        ok(dev_event_record(e[0], a, err));
+        ok(dev_launch(b, add_one, &n, NULL, 0, err));
+        ok(dev_event_record(e[1], b, err)); /* does not wait */
+        ok(dev_stream_wait(b, e[0], err));
+        ok(dev_event_record(e[2], b, err));
+        ok(dev_launch(b, add_one, &n, NULL, 0, err));
+        ok(dev_event_record(e[3], b, err));
+        ok(dev_stream_wait(a, e[1], err)); /* was there long ago */
+        bool done = true;
+        uint64_t ns = 1;
+        ok(dev_event_time(e[0], &done, &ns, err)); /* asking runs nothing */
+        assert_true(!done && !ns && null_queued(d) == 9);
+        ok(dev_event_sync(e[3], err));
+        ok(dev_copy_h2d(a, m.addr, host, 500, err)); /* not before the host said so */
+        ok(dev_event_record(e[4], a, err));
+        ok(dev_stream_sync(a, err));
+        static const uint64_t want[] = { 2000, 300, 2000, 2300, 2800 };
+        for (size_t i = 0; i < ARRAY_LEN(e); i++) {
+            ok(dev_event_time(e[i], &done, &ns, err));
+            assert_true(done);
+            assert_int_equal(ns, want[i]);
+            dev_event_free(e[i]);
+        }
+        dev_stream_free(a);
+        dev_stream_free(b);
+        dev_free(&m);
+        dev_owner_close(o);
+        assert_true(null_hazards(d) == 0);
+        devset_close(set);
+    }
+}
+
+/* Knowing when something was done is not waiting for it: what follows is still unordered. */
+static void a_time_orders_nothing(void **state)
+{
+    struct bench *t = start(false);
+    bool done = false;
+    uint64_t ns = 1;
+    (void)state;
+    ok(dev_event_time(t->e, &done, &ns, err));
+    assert_true(done && !ns); /* never recorded */
+    ok(dev_copy_h2d(t->a, t->m.addr, t->host, 16, err));
+    ok(dev_event_record(t->e, t->a, err));
+    null_run(t->d);
+    ok(dev_event_time(t->e, &done, &ns, err));
+    assert_true(done && !ns); /* no speed, no time */
+    ok(dev_copy_d2h(t->b, t->back, t->m.addr, 16, err));
+    expect(t, 1, NULL_READ_UNWRITTEN, "d2h copy", "h2d copy");
+    stop(t, 1);
+}
+
 /* ---- each hazard, found when the second operation is queued, before anything has run ---- */
 
 static void the_kth_call_fails(void **state)
@@ -127,6 +198,10 @@ static void the_kth_call_fails(void **state)
     assert_fails(dev_event_query(t->e, &done, &e), e, BERTH_EDEVICE, "event_query");
     null_fail(t->d, NULL_EVENT_SYNC, 1);
     assert_fails(dev_event_sync(t->e, &e), e, BERTH_EDEVICE, "event_sync");
+    null_fail(t->d, NULL_EVENT_TIME, 1);
+    uint64_t ns = 1;
+    assert_fails(dev_event_time(t->e, &done, &ns, &e), e, BERTH_EDEVICE, "event_time");
+    assert_true(!done && !ns);
     null_fail(t->d, NULL_STREAM_WAIT, 1);
     assert_fails(dev_stream_wait(t->b, t->e, &e), e, BERTH_EDEVICE, "stream_wait");
     null_fail(t->d, NULL_STREAM_SYNC, 1);
@@ -261,6 +336,8 @@ int main(void)
         cmocka_unit_test(effects_come_in_stream_order),
         cmocka_unit_test(an_unrecorded_event_is_complete),
         cmocka_unit_test(a_wait_means_the_record_of_its_time),
+        cmocka_unit_test(virtual_time),
+        cmocka_unit_test(a_time_orders_nothing),
         cmocka_unit_test(the_kth_call_fails),
         cmocka_unit_test(streams_end),
         cmocka_unit_test(reused_stream_slots_do_not_inherit),
