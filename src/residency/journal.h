@@ -12,6 +12,10 @@
  *   JSON     one object per line and record: timestamp, level, name, message, event_category,
  *            component, workflow_id, prompt_id, static fields (residency.md 6.4)
  *
+ * Identifiers and their tags are whoever's that takes the snapshot: general and executor_reset
+ * (free.c, the steps in residency.h), cpu_monitor (pressure.c), full_cleanup (prompt.c),
+ * <role>:<first 8 of the key> (load.c).
+ *
  * used = total - free, as the device's driver says it: what other programs take shows too.
  * Snapshot lines reach the JSON log at level FOCUS, with "[MultiGPU Model Management] " in front.
  *
