@@ -339,17 +339,17 @@ struct res_receipt_violation {
     uint64_t model;
     const char *name, *step, *block;
     uint64_t was, is; /* addresses */
+    bool gone;        /* it has no bytes any more: is 0, and the address was its first block's */
 };
 struct res_receipt {
     struct arena mem; /* everything below */
-    bool gone;        /* it has no bytes any more: is 0, and the address was its first block's */
     uint64_t serial;  /* 1.. */
     const char *reason;
     bool unload_models, free_memory, force, automatic, dry_run;
+    unsigned tiers; /* those that were selected */
     struct res_receipt_model *model;
     size_t models;
     struct res_receipt_device *device;
-    unsigned tiers; /* those that were selected */
     size_t devices;
     struct res_receipt_violation *violation;
     size_t violations;
