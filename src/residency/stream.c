@@ -75,13 +75,14 @@ berth_status stream_slot_open(struct stream *s, struct stream_slot *t, uint32_t 
     if (t->lane != lane && t->lane != STREAM_NONE && dev_stream_wait(to, t->filled[t->lane], err))
         return err->code;
     t->lane = lane;
+    bool first = !t->open;
     t->open = true;
-    return BERTH_OK;
+    return first ? time_begin(s, t, err) : BERTH_OK;
 }
 
 berth_status stream_slot_filled(struct stream *s, struct stream_slot *t, berth_err *err)
 {
-    if (dev_event_record(t->filled[t->lane], s->lane[t->lane], err))
+    if (time_filled(s, t, err) || dev_event_record(t->filled[t->lane], s->lane[t->lane], err))
         return stream_broke(s, t->run, err);
     t->open = false;
     t->ready = true;
@@ -120,13 +121,20 @@ static berth_status fill(struct stream *s, struct stream_slot *t, uint32_t r, be
     t->stage_off = 0;
     t->stage_to = run->staged ? run->bytes : 0;
     s->run_slot[r] = (uint32_t)(t - s->slot);
+    time_get(s, t);
     if (run->staged)
         return BERTH_OK;
     bool wait = copies_wait(s, run);
     uint64_t start = wait ? now(s) : 0;
     if (stream_slot_open(s, t, run->lane, err) || queue_copies(s, t, err))
         return stream_broke(s, r, err);
-    s->stats.wait_ns += wait ? now(s) - start : 0;
+    uint64_t waited = wait ? now(s) - start : 0;
+    s->stats.wait_ns += waited;
+    if (!(s->lane[run->lane]->phys->caps & BERTH_CAP_ASYNC)) {
+        s->stats.timed += run->bytes;
+        s->stats.copy_ns += waited;
+        s->stats.exposed_ns += waited;
+    }
     return stream_slot_filled(s, t, err);
 }
 
@@ -136,6 +144,7 @@ static void set_free(struct stream *s, struct stream_slot *t)
 {
     if (!t->touched)
         s->stats.dropped += t->copied;
+    time_let_go(t);
     s->run_slot[t->run] = STREAM_NONE;
     t->run = STREAM_NONE;
     t->copied = 0;
@@ -347,15 +356,18 @@ static bool host_waits(const struct stream *s, const struct stream_slot *t)
 /* Invariant 2: once a run and pass, the compute stream waits for filled. */
 static berth_status wait_filled(struct stream *s, struct stream_slot *t, berth_err *err)
 {
-    uint64_t start = now(s);
-    bool wait = !t->ready;
-    if (wait && stage_finish(s, t, err))
+    bool wait = !t->ready || host_waits(s, t);
+    uint64_t start = wait ? now(s) : 0;
+    if (time_reached(s, t, err))
+        return stream_broke(s, t->run, err);
+    if (!t->ready && stage_finish(s, t, err))
         return err->code;
-    wait |= host_waits(s, t);
     if (dev_stream_wait(s->compute, t->filled[t->lane], err))
         return stream_broke(s, t->run, err);
     t->waited = true;
-    s->stats.wait_ns += wait ? now(s) - start : 0;
+    uint64_t waited = wait ? now(s) - start : 0;
+    s->stats.wait_ns += waited;
+    s->stats.exposed_ns += time_compares(s, t->run) ? 0 : waited;
     return BERTH_OK;
 }
 
@@ -417,11 +429,13 @@ berth_status stream_end(struct stream *s, berth_err *err)
     if (s->broken && quiesce(s, err))
         return err->code;
     s->compute = NULL;
+    time_collect(s);
     return BERTH_OK;
 }
 
-struct stream_stats stream_stats(const struct stream *s)
+struct stream_stats stream_stats(struct stream *s)
 {
+    time_collect(s);
     struct stream_stats x = s->stats;
     for (uint32_t i = 0; i < s->slots; i++)
         if (s->slot[i].run != STREAM_NONE && !s->slot[i].touched)
@@ -487,7 +501,7 @@ static berth_status open_ring(struct stream *s, berth_err *err)
             return err_add(err, "slot %u of %u, %zu bytes each", s->slots, slots, s->cut.span);
         }
     rewind_order(s);
-    return stage_open(s, err);
+    return time_open(s, err) || stage_open(s, err) ? err->code : BERTH_OK;
 }
 
 berth_status stream_open(const struct stream_args *args, struct stream **out, berth_err *err)
@@ -533,14 +547,16 @@ static void close_slot(struct stream *s, struct stream_slot *t)
         dev_event_free(t->filled[k]);
 }
 
-static void report(const struct stream *s)
+static void report(struct stream *s)
 {
+    for (uint32_t i = 0; i < s->slots; i++)
+        time_let_go(&s->slot[i]);
+    time_collect(s);
     const struct stream_stats *x = &s->stats;
     log_debug(s->args.cfg.log, "stream.done",
-              "dev=%s passes=%" PRIu64 " bytes=%" PRIu64 " gb_per_s=%.2f waited_percent=%.1f "
-              "out_of_order=%" PRIu64 " dropped=%" PRIu64 " model=\"%s\"",
-              s->args.compute->name, x->passes, x->bytes,
-              x->pass_ns ? (double)x->bytes / (double)x->pass_ns : 0,
+              "dev=%s passes=%" PRIu64 " bytes=%" PRIu64 " gb_per_s=%.2f exposed_percent=%.1f "
+              "waited_percent=%.1f out_of_order=%" PRIu64 " dropped=%" PRIu64 " model=\"%s\"",
+              s->args.compute->name, x->passes, x->bytes, stream_gbps(x), 100.0 * stream_exposed(x),
               x->pass_ns ? 100.0 * (double)x->wait_ns / (double)x->pass_ns : 0, x->out_of_order,
               x->dropped, name_of(s));
 }
@@ -549,10 +565,11 @@ void stream_close(struct stream *s)
 {
     if (!s)
         return;
-    if (s->stats.passes && s->slots)
-        report(s);
     for (uint32_t k = 0; k < s->cut.lanes; k++)
         dev_stream_free(s->lane[k]); /* waits */
+    if (s->stats.passes && s->slots)
+        report(s);
+    time_close(s);
     stage_close(s);
     for (uint32_t i = 0; i < s->slots; i++)
         close_slot(s, &s->slot[i]);

@@ -10,7 +10,7 @@
  *                  last layer that reads it is done
  *          lane    a donor's copy stream: all host memory has one, every other donor its own
  *          pass    one forward run over all items, in order, on one compute stream
- *          exposed time the host could do nothing but wait for a copy, see Time
+ *          exposed time layers stood waiting for a copy, see Time
  * Flow     stream_open() cuts the items into runs and allocates the ring, once. Per pass:
  *          stream_begin(), then for each item in order stream_acquire() (the compute stream waits
  *          for filled, once a run) ... launches ... stream_release() (the last of a run records
@@ -30,9 +30,14 @@
  *          (a skipped layer, a jump back) is served all the same: the ring then goes on from that
  *          run, with one copy that nothing hides, and out_of_order counts it. Runs behind the one
  *          before those under way and beyond the ring's reach give their slots up.
- * Time     wait_ns is what the host itself waited: for staging, for copies of a device that knows
- *          no asynchronous ones, for another driver's event. What a compute stream waits for inside
- *          a device takes timed events, which device/ does not have yet.
+ * Time     copy_ns and exposed_ns are the device's (dev_event_time), read when it is done with the
+ *          marks and never waited for: in stream_stats(), at the end of passes, when marks are needed
+ *          again. exposed is from when the compute stream came to a run's first layer until the run
+ *          was filled, if that is later: 0 when all copies hide behind layers; the first run of a
+ *          first pass never does. Copies of a device that knows no asynchronous ones are exposed,
+ *          all of them; a cpu that computes on another device's blocks is exposed to what the host
+ *          waits. wait_ns is what the host itself waited: for staging, for such copies, for
+ *          another driver's event; layers may have run meanwhile.
  * Invariants (1) a slot is written only after its drained event   (2) a layer reads a slot only after
  *          its filled event   (3) staging is overwritten only after the copy that reads it
  *          (4) bytes == acquired + ahead + dropped, always; a pass in order over all items acquires
@@ -47,7 +52,8 @@
  *          nothing and call no device. One lock, a leaf, for the hand-over; the executor declares
  *          their accesses (dev_host_access) when it hands a buffer over.
  * Files    stream.c ring and passes, stream_runs.c cutting, stream_stage.c staging and its threads,
- *          model_stream.c the items of a registered model; stream_impl.h what they share. */
+ *          stream_time.c marks and their times, model_stream.c the items of a registered model;
+ *          stream_impl.h what they share. */
 #ifndef RESIDENCY_STREAM_H
 #define RESIDENCY_STREAM_H
 
@@ -108,7 +114,11 @@ struct stream_stats {
     uint64_t ahead;   /* of them in slots nobody acquired yet: for later in the pass, or the next */
     uint64_t dropped; /* of them given up before anybody acquired them */
     uint64_t staged;  /* of them through staging */
-    uint64_t out_of_order;            /* acquires whose run had to be fetched out of turn */
+    uint64_t out_of_order; /* acquires whose run had to be fetched out of turn */
+    uint64_t timed;        /* of bytes: those whose times are in the next two */
+    uint64_t copy_ns; /* copies ran, the time of all lanes added up; of a staged run from its first
+                            chunk to its last */
+    uint64_t exposed_ns;              /* layers stood waiting for them */
     uint64_t wait_ns;                 /* the host waited for copies */
     uint64_t pass_ns;                 /* wall time of passes that ended */
     uint64_t ring_bytes, stage_bytes; /* memory it holds */
@@ -157,7 +167,10 @@ berth_status stream_release(struct stream *s, size_t i, berth_err *err);
  * called again. */
 berth_status stream_end(struct stream *s, berth_err *err);
 
-struct stream_stats stream_stats(const struct stream *s);
+/* What the device is done with; sync the compute stream before the end of a pass to have all. */
+struct stream_stats stream_stats(struct stream *s);
+double stream_gbps(const struct stream_stats *x);    /* 10^9 bytes/s of a lane while it copies */
+double stream_exposed(const struct stream_stats *x); /* exposed_ns / copy_ns */
 
 /* ---- of a model: model_stream.c ---- */
 

@@ -58,6 +58,18 @@ berth_status stream_cut(const struct stream_args *args, uint64_t run_bytes, uint
                         struct stream_cut *out, berth_err *err);
 void stream_cut_release(struct stream_cut *c);
 
+/* ---- stream_time.c: marks of one filling, on the device's clock ---- */
+
+#define STREAM_TIMES 2 /* sets of marks for each run */
+
+struct stream_time {
+    struct dev_event *begun, *filled; /* of the lane; NULL: it has no clock of its own */
+    struct dev_event *reached;        /* of the compute stream; NULL: the clocks do not compare */
+    size_t bytes;
+    bool busy;                  /* a slot's, marks may come */
+    bool is_filled, is_reached; /* recorded */
+};
+
 /* ---- the ring ---- */
 
 struct stream_slot {
@@ -67,6 +79,7 @@ struct stream_slot {
     uint32_t run;                               /* STREAM_NONE: free */
     uint32_t lane;                              /* that wrote it last; STREAM_NONE: nobody yet */
     uint64_t serial;                            /* of this filling; never used twice */
+    struct stream_time *time;                   /* of this filling; NULL: untimed */
     uint32_t left;                              /* items of the run that were not released yet */
     uint32_t held;                              /* acquires without a release */
     size_t copied;                              /* bytes queued */
@@ -119,6 +132,7 @@ struct stream { /* owner: executor */
     uint32_t *run_slot; /* by run: its slot, or STREAM_NONE */
     uint32_t *held;     /* by item: acquires without a release */
     uint64_t *done;     /* by item: serial of the filling under which it was released */
+    struct stream_time (*time)[STREAM_TIMES]; /* by run */
     uint64_t serial;
     uint64_t next;              /* run to fetch next; from cut.runs on: in the next pass */
     uint32_t at;                /* donor item acquired last; at first: the first one */
@@ -149,5 +163,17 @@ berth_status stage_pump(struct stream *s, berth_err *err);
 berth_status stage_finish(struct stream *s, struct stream_slot *t, berth_err *err);
 /* Forgets everything on its way. pre: the copies that read staging are done. */
 void stage_reset(struct stream *s);
+
+berth_status time_open(struct stream *s, berth_err *err); /* time_close() after an error too */
+void time_close(struct stream *s);
+bool time_compares(const struct stream *s, uint32_t run); /* lane and layers have one clock */
+/* A new filling; its first copy is queued next; the last one was; the compute stream waits for it next
+ * (which may be before the first copy); its marks are all there, or it goes without. */
+void time_get(struct stream *s, struct stream_slot *t);
+berth_status time_begin(struct stream *s, struct stream_slot *t, berth_err *err);
+berth_status time_filled(struct stream *s, struct stream_slot *t, berth_err *err);
+berth_status time_reached(struct stream *s, struct stream_slot *t, berth_err *err);
+void time_let_go(struct stream_slot *t);
+void time_collect(struct stream *s); /* into the statistics, what is complete */
 
 #endif

@@ -51,13 +51,17 @@ static void fill(struct bench *b, size_t i)
     dev_host_gone(it->dev, bytes, BYTES);
 }
 
-/* kinds: one letter per block, r resident, p pinned, m pageable, d on null:1. */
-static struct bench *start(const char *devices, const char *kinds)
+/* kinds: one letter per block, r resident, p pinned, m pageable, d on null:1. A copy of one block
+ * takes 1000 ns of virtual time. */
+static struct bench *start_timed(const char *devices, const char *kinds, uint64_t launch_ns)
 {
     struct bench *b = calloc(1, sizeof *b);
     berth_err err = { 0 };
     assert_non_null(b);
-    b->null = (struct null_config) { .seed = 5, .lazy = true };
+    b->null = (struct null_config) { .seed = 5,
+                                     .lazy = true,
+                                     .copy_bytes_per_s = (uint64_t)BYTES * 1000000,
+                                     .launch_ns = launch_ns };
     struct dev_env env = { .null = &b->null };
     b->set = open_devices(devices, &env);
     b->compute = devset_at(b->set, 0);
@@ -96,6 +100,11 @@ static struct bench *start(const char *devices, const char *kinds)
                                      .close_user = b,
                                      .cfg = { .run_bytes = 1 } };
     return b;
+}
+
+static struct bench *start(const char *devices, const char *kinds)
+{
+    return start_timed(devices, kinds, 0);
 }
 
 static void stop(struct bench *b)
@@ -473,6 +482,150 @@ static void waits_are_counted(void **state)
     stop(b);
 }
 
+/* ---- time: virtual, see null.h ---- */
+
+/* A pass whose layers are done before it ends, so that every mark can be read. */
+static void timed_pass(struct bench *b, struct stream *s)
+{
+    uint64_t addr;
+    ok(stream_begin(s, b->s, err));
+    for (size_t i = 0; i < N; i++)
+        ok(use(b, s, i, &addr, err));
+    ok(dev_stream_sync(b->s, err));
+    ok(stream_end(s, err));
+}
+
+static void exposed_is_what_layers_do_not_hide(void **state)
+{
+    static const struct {
+        const char *name;
+        uint64_t launch_ns;
+        unsigned slots;
+        uint64_t first, later; /* exposed ns of the first pass, of each later one */
+    } row[] = {
+        { "all hidden but the very first copy", 1500, 3, 1000, 0 },
+        { "just so", 1000, 3, 1000, 0 },
+        { "copies slower than layers", 400, 3, 1000 + 5 * 600, 6 * 600 },
+        { "the same with two slots", 400, 2, 1000 + 5 * 600, 6 * 600 },
+        { "two slots hide as much, if layers take long enough", 1500, 2, 1000, 0 },
+        { "no layers", 0, 3, 6 * 1000, 6 * 1000 },
+        { "one slot hides nothing", 1500, 1, 6 * 1000, 6 * 1000 },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct bench *b = start_timed("null:0=1m,cpu=4m", "pppppp", row[i].launch_ns);
+        b->args.cfg.slots = row[i].slots;
+        struct stream *s = open_stream(b);
+        for (uint64_t pass = 1; pass <= 3; pass++) {
+            timed_pass(b, s);
+            struct stream_stats x = stream_stats(s);
+            uint64_t want = row[i].first + (pass - 1) * row[i].later;
+            if (x.exposed_ns != want)
+                fail_msg("%s: %d ns exposed in %d passes, %d wanted", row[i].name,
+                         (int)x.exposed_ns, (int)pass, (int)want);
+            assert_int_equal(x.timed, pass * N * BYTES);
+            assert_int_equal(x.copy_ns, pass * N * 1000);
+            assert_true(stream_gbps(&x) == 1.0);
+            assert_true(stream_exposed(&x) == (double)want / (double)(pass * N * 1000));
+        }
+        stream_close(s);
+        stop(b);
+    }
+}
+
+/* Layers of resident blocks hide copies too. */
+static void resident_layers_hide_copies(void **state)
+{
+    (void)state;
+    struct bench *b = start_timed("null:0=1m,cpu=4m", "rrprrp", 400);
+    struct stream *s = open_stream(b);
+    timed_pass(b, s);
+    timed_pass(b, s);
+    assert_int_equal(stream_stats(s).exposed_ns, 1000 - 2 * 400); /* of the first one, once */
+    stream_close(s);
+    stop(b);
+}
+
+/* Nobody waits for a mark: those of passes the device has not come to yet are not counted, and a host
+ * more than two passes ahead goes on without. */
+static void a_host_far_ahead(void **state)
+{
+    (void)state;
+    struct bench *b = start_timed("null:0=1m,cpu=4m", "pppppp", 400);
+    struct stream *s = open_stream(b);
+    for (int pass = 0; pass < 5; pass++)
+        ok(whole_pass(b, s, err));
+    struct stream_stats x = stream_stats(s);
+    assert_true(!x.timed && !x.copy_ns && !x.exposed_ns && stream_gbps(&x) == 0);
+    ok(dev_stream_sync(b->s, err));
+    x = stream_stats(s);
+    assert_int_equal(x.timed, 2 * N * BYTES);
+    assert_int_equal(x.copy_ns, 2 * N * 1000);
+    assert_int_equal(x.exposed_ns, 1000 + 11 * 600);
+    ok(whole_pass(b, s, err)); /* marks are free again */
+    ok(dev_stream_sync(b->s, err));
+    assert_true(stream_stats(s).timed > x.timed);
+    stream_close(s);
+    stop(b);
+}
+
+static void staged_runs_are_timed(void **state)
+{
+    (void)state;
+    struct bench *b = start_timed("null:0=1m,cpu=4m", "mmmmmm", 0);
+    b->args.cfg.stage_bytes = 300;
+    struct stream *s = open_stream(b);
+    timed_pass(b, s);
+    struct stream_stats x = stream_stats(s);
+    assert_int_equal(x.timed, N * BYTES);
+    assert_true(x.copy_ns >= N * 1000);
+    assert_true(x.exposed_ns >= N * 1000 - 6); /* chunks of 300 bytes: whole ns each */
+    stream_close(s);
+    stop(b);
+}
+
+static void without_streams_all_is_exposed(void **state)
+{
+    (void)state;
+    struct bench *b = start("cpu=4m", "pppppp");
+    struct stream *s = open_stream(b);
+    ok(whole_pass(b, s, err));
+    struct stream_stats x = stream_stats(s);
+    assert_true(x.copy_ns > 0 && x.copy_ns == x.exposed_ns && x.copy_ns == x.wait_ns);
+    assert_true(x.timed == x.bytes && stream_exposed(&x) == 1.0 && stream_gbps(&x) > 0);
+    stream_close(s);
+    stop(b);
+}
+
+/* Blocks of a card for a cpu: copies on the card's clock, waiting on the host's. */
+static void a_cpu_waits_itself(void **state)
+{
+    (void)state;
+    struct bench *b = start("cpu=4m,null:1=1m", "dddddd");
+    struct stream *s = open_stream(b);
+    ok(whole_pass(b, s, err));
+    struct stream_stats x = stream_stats(s);
+    assert_int_equal(x.timed, N * BYTES);
+    assert_int_equal(x.copy_ns, N * 1000);
+    assert_int_equal(x.exposed_ns, x.wait_ns);
+    stream_close(s);
+    stop(b);
+}
+
+/* A device that will not tell the time streams all the same. */
+static void a_refused_time_is_left_out(void **state)
+{
+    (void)state;
+    struct bench *b = start_timed("null:0=1m,cpu=4m", "pppppp", 400);
+    struct stream *s = open_stream(b);
+    null_fail(b->compute, NULL_EVENT_TIME, 1);
+    timed_pass(b, s);
+    timed_pass(b, s);
+    assert_int_equal(stream_stats(s).timed, (2 * N - 1) * BYTES);
+    stream_close(s);
+    stop(b);
+}
+
 /* The ring comes from wherever the caller says. */
 static berth_status counted_alloc(void *user, struct device *d, struct dev_owner *o, size_t n,
                                   struct dev_mem *out, berth_err *err)
@@ -547,7 +700,7 @@ static void every_device_call_may_fail(void **state)
             } else {
                 assert_non_null(strstr(err.msg, "streaming flux to null:0"));
             }
-            failed = null_calls(d, NULL_ANY) - first >= k && k < 400;
+            failed = null_calls(d, NULL_ANY) - first >= k && k < 2000;
             stream_close(s);
             null_fail(d, NULL_ANY, 0);
             null_run(b->compute);
@@ -594,6 +747,13 @@ int main(void)
         cmocka_unit_test(refuses_wrong_use),
         cmocka_unit_test(refuses_limits_and_no_room),
         cmocka_unit_test(waits_are_counted),
+        cmocka_unit_test(exposed_is_what_layers_do_not_hide),
+        cmocka_unit_test(resident_layers_hide_copies),
+        cmocka_unit_test(a_host_far_ahead),
+        cmocka_unit_test(staged_runs_are_timed),
+        cmocka_unit_test(without_streams_all_is_exposed),
+        cmocka_unit_test(a_cpu_waits_itself),
+        cmocka_unit_test(a_refused_time_is_left_out),
         cmocka_unit_test(memory_comes_through_the_door),
         cmocka_unit_test(open_survives_oom),
         cmocka_unit_test(every_device_call_may_fail),

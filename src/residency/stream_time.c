@@ -1,0 +1,134 @@
+/* stream_time: how long copies ran, and how long layers stood waiting for them, on the device's clock.
+ *
+ * A filling of a slot has three marks: begun and filled on its lane around the copies, reached on the
+ * compute stream in front of its wait for filled. They are read when they are complete, later, by
+ * whoever comes by: nobody waits for them and the order of things does not depend on them. Each run
+ * has two sets of marks, so that the host may be up to two passes ahead of the device; beyond that
+ * a filling goes untimed, and stats.timed says how many bytes were not.
+ *
+ * A lane without BERTH_CAP_ASYNC has no marks: fill() has the time, and all of it is exposed. Where
+ * lane and layers have different clocks (a cpu that computes), exposed is what the host waited. */
+#include "residency/stream_impl.h"
+
+static bool has_marks(const struct stream *s, uint32_t run)
+{
+    return s->lane[s->cut.run[run].lane]->phys->caps & BERTH_CAP_ASYNC;
+}
+
+bool time_compares(const struct stream *s, uint32_t run)
+{
+    return has_marks(s, run) && s->lane[s->cut.run[run].lane]->phys == s->args.compute->phys;
+}
+
+berth_status time_open(struct stream *s, berth_err *err)
+{
+    s->time = arena_array(&s->cut.mem, s->cut.runs, sizeof *s->time);
+    if (!s->time)
+        return err_set(err, BERTH_ENOMEM, "the times of %u runs", s->cut.runs);
+    for (uint32_t k = 0; k < s->cut.runs; k++) {
+        struct device *lane = s->cut.lane_on[s->cut.run[k].lane];
+        for (int i = 0; i < STREAM_TIMES && has_marks(s, k); i++) {
+            struct stream_time *x = &s->time[k][i];
+            if (dev_event_new(lane, &x->begun, err) || dev_event_new(lane, &x->filled, err) ||
+                (time_compares(s, k) && dev_event_new(s->args.compute, &x->reached, err)))
+                return err->code;
+        }
+    }
+    return BERTH_OK;
+}
+
+void time_close(struct stream *s)
+{
+    for (uint32_t k = 0; s->time && k < s->cut.runs; k++)
+        for (int i = 0; i < STREAM_TIMES; i++) {
+            dev_event_free(s->time[k][i].begun);
+            dev_event_free(s->time[k][i].filled);
+            dev_event_free(s->time[k][i].reached);
+        }
+}
+
+/* ---- marks ---- */
+
+/* Adds it up and makes it free again. False: somebody needs it, or the device is not there yet. What
+ * a device will not tell is left out: the pass does not need it. */
+static bool take(struct stream *s, struct stream_time *x)
+{
+    uint64_t begun, filled, reached = 0;
+    bool b, f, r = true;
+    berth_err err;
+    if (x->busy)
+        return false;
+    if (!x->is_filled)
+        return true;
+    if (!dev_event_time(x->filled, &f, &filled, &err) &&
+        !dev_event_time(x->begun, &b, &begun, &err) &&
+        !(x->is_reached && dev_event_time(x->reached, &r, &reached, &err))) {
+        if (!b || !f || !r)
+            return false;
+        s->stats.timed += x->bytes;
+        s->stats.copy_ns += filled - begun;
+        s->stats.exposed_ns += x->is_reached && filled > reached ? filled - reached : 0;
+    }
+    x->is_filled = x->is_reached = false;
+    return true;
+}
+
+void time_get(struct stream *s, struct stream_slot *t)
+{
+    struct stream_time *of_run = s->time[t->run];
+    for (int i = 0; i < STREAM_TIMES && has_marks(s, t->run) && !t->time; i++)
+        if (take(s, &of_run[i]))
+            t->time = &of_run[i];
+    if (t->time)
+        t->time->busy = true;
+}
+
+berth_status time_begin(struct stream *s, struct stream_slot *t, berth_err *err)
+{
+    return t->time ? dev_event_record(t->time->begun, s->lane[t->lane], err) : BERTH_OK;
+}
+
+berth_status time_filled(struct stream *s, struct stream_slot *t, berth_err *err)
+{
+    if (!t->time)
+        return BERTH_OK;
+    if (dev_event_record(t->time->filled, s->lane[t->lane], err))
+        return err->code;
+    t->time->is_filled = true;
+    t->time->bytes = t->copied;
+    return BERTH_OK;
+}
+
+berth_status time_reached(struct stream *s, struct stream_slot *t, berth_err *err)
+{
+    if (!t->time || !t->time->reached)
+        return BERTH_OK;
+    if (dev_event_record(t->time->reached, s->compute, err))
+        return err->code;
+    t->time->is_reached = true;
+    return BERTH_OK;
+}
+
+void time_let_go(struct stream_slot *t)
+{
+    if (t->time)
+        t->time->busy = false;
+    t->time = NULL;
+}
+
+void time_collect(struct stream *s)
+{
+    for (uint32_t k = 0; s->time && k < s->cut.runs; k++)
+        for (int i = 0; i < STREAM_TIMES; i++)
+            (void)take(s, &s->time[k][i]);
+}
+
+double stream_gbps(const struct stream_stats *x)
+{
+    return x->copy_ns ? (double)x->timed / (double)x->copy_ns : 0;
+}
+
+double stream_exposed(const struct stream_stats *x)
+{
+    return x->copy_ns ? (double)x->exposed_ns / (double)x->copy_ns : 0;
+}
