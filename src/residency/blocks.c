@@ -6,6 +6,7 @@
 #include "base/sz.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *block_kind_name(enum block_kind kind)
@@ -58,6 +59,29 @@ static void learn_kind(struct block *k, const struct weights_entry *e)
                           : BLOCK_CONV;
 }
 
+/* Names of input embeddings as people choose them, for files nobody knows. Whole parts only: a
+ * "patch_embed" is multiplied through like any other layer. */
+static bool embedding_by_name(const char *name, size_t n)
+{
+    static const char *const word[] = {
+        "embed_tokens", "token_embd", "token_embedding", "position_embedding",
+        "wte",          "wpe",        "shared"
+    };
+    for (size_t i = 0; i < ARRAY_LEN(word); i++) {
+        size_t len = strlen(word[i]);
+        if (str_ends(name, n, word[i]) && (n == len || name[n - len - 1] == '.'))
+            return true;
+    }
+    return false;
+}
+
+static bool is_embedding(const struct block_arch *arch, const char *name, size_t n)
+{
+    if (!arch)
+        return embedding_by_name(name, n);
+    return arch->embedding && arch->embedding(name, n);
+}
+
 /* First walk over the file: who is there. Blocks come in the order of their first tensor. */
 static berth_status collect(struct builder *b)
 {
@@ -81,7 +105,7 @@ static berth_status collect(struct builder *b)
             out->at[at].name_len = (uint32_t)len;
             if (!out->at[at].name)
                 return no_memory(b);
-            if (b->arch && b->arch->embedding && b->arch->embedding(out->at[at].name, len)) {
+            if (is_embedding(b->arch, out->at[at].name, len)) {
                 out->at[at].embedding = true;
                 out->at[at].kind = BLOCK_EMBEDDING;
             }
@@ -99,24 +123,31 @@ static berth_status collect(struct builder *b)
     return BERTH_OK;
 }
 
-/* One more tensor behind those the block has. */
-static berth_status add_tensor(struct builder *b, struct block *k, const struct weights_entry *e,
-                               uint64_t bytes)
+/* The block's next tensor gets its place behind those that have one. */
+static berth_status place(struct builder *b, struct block *k, struct block_tensor *t)
 {
-    struct block_tensor *t = &b->out->tensor[k->first + k->n++];
     size_t off, span, sum, all;
-    if (!sz_align(k->span, BLOCK_ALIGN, &off) || !sz_add(off, bytes, &span) ||
-        !sz_add(k->bytes, bytes, &sum) || !sz_add(b->out->bytes, bytes, &all))
+    if (!sz_align(k->span, BLOCK_ALIGN, &off) || !sz_add(off, t->bytes, &span) ||
+        !sz_add(k->bytes, t->bytes, &sum) || !sz_add(b->out->bytes, t->bytes, &all))
         return err_set(b->err, BERTH_ELIMIT, "block '%.80s': %" PRIu64 " more bytes pass 2^64",
-                       k->name, bytes);
-    *t = (struct block_tensor) { .entry = e, .off = off, .bytes = bytes };
+                       k->name, t->bytes);
+    t->off = off;
     k->span = span;
     k->bytes = sum;
     b->out->bytes = all;
     return BERTH_OK;
 }
 
-/* Second walk: the tensors of a block beside each other, in file order. */
+/* Largest first; of one size as in the file, whose order `off` tells until they have a place. */
+static int by_size(const void *a, const void *b)
+{
+    const struct block_tensor *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return x->off < y->off ? -1 : x->off > y->off;
+}
+
+/* Second walk: the tensors of a block beside each other. */
 static berth_status lay_out(struct builder *b)
 {
     struct blocks *out = b->out;
@@ -128,20 +159,43 @@ static berth_status lay_out(struct builder *b)
     }
     for (size_t i = 0; i < out->tensors; i++) {
         const struct weights_entry *e = weights_at(b->w, b->taken[i].entry);
-        if (add_tensor(b, &out->at[b->taken[i].block], e, e->size))
-            return b->err->code;
+        struct block *k = &out->at[b->taken[i].block];
+        out->tensor[k->first + k->n++] =
+            (struct block_tensor) { .entry = e, .off = i, .bytes = e->size };
+    }
+    for (size_t i = 0; i < out->n; i++) {
+        struct block *k = &out->at[i];
+        qsort(out->tensor + k->first, k->n, sizeof *out->tensor, by_size);
+        for (uint32_t t = k->first; t < k->first + k->n; t++)
+            if (place(b, k, &out->tensor[t]))
+                return b->err->code;
     }
     return BERTH_OK;
 }
 
-static bool runs_after(const struct block_arch *arch, const struct block *a, const struct block *b)
+/* ---- execution order ---- */
+
+struct runner { /* a block on its way to its place */
+    const struct block *block;
+    const uint64_t *key; /* NULL: ask the architecture about names */
+    size_t n;
+};
+
+static bool runs_after(const struct block_arch *arch, const struct runner *a,
+                       const struct runner *b)
 {
-    return arch->order(a->name, a->name_len, b->name, b->name_len) > 0;
+    if (!a->key || !b->key)
+        return arch->order(a->block->name, a->block->name_len, b->block->name, b->block->name_len) >
+               0;
+    for (size_t i = 0; i < a->n; i++)
+        if (i == b->n || a->key[i] != b->key[i])
+            return i == b->n || a->key[i] > b->key[i];
+    return false;
 }
 
 /* Where in the sorted a[0..n) the blocks begin that run after `b`. */
-static size_t first_after(const struct block_arch *arch, const struct block *a, size_t n,
-                          const struct block *b)
+static size_t first_after(const struct block_arch *arch, const struct runner *a, size_t n,
+                          const struct runner *b)
 {
     size_t from = 0;
     while (from < n) {
@@ -157,17 +211,56 @@ static size_t first_after(const struct block_arch *arch, const struct block *a, 
 /* Merge sort: stable, so that what the architecture does not order stays in file order. Files are
  * mostly in order, and asking for it costs more than anything else here: only where the halves
  * overlap are they merged. */
-static void sort_blocks(struct block *a, struct block *tmp, size_t n, const struct block_arch *arch)
+static void sort_runners(struct runner *a, struct runner *tmp, size_t n,
+                         const struct block_arch *arch)
 {
     if (n < 2)
         return;
     size_t half = n / 2;
-    sort_blocks(a, tmp, half, arch);
-    sort_blocks(a + half, tmp, n - half, arch);
+    sort_runners(a, tmp, half, arch);
+    sort_runners(a + half, tmp, n - half, arch);
     size_t at = first_after(arch, a, half, &a[half]), i = at, k = half;
     memcpy(tmp + at, a + at, (half - at) * sizeof *a);
     for (; i < half; at++) /* what is left of the upper half then is in its place */
         a[at] = k < n && runs_after(arch, &tmp[i], &a[k]) ? a[k++] : tmp[i++];
+}
+
+#define KEY_MAX 64 /* numbers; names beyond that are compared as names, with everybody */
+
+/* Reading a name costs more than comparing two keys, and a sort compares each some 13 times. */
+static berth_status read_key(struct builder *b, struct runner *r)
+{
+    uint64_t key[KEY_MAX];
+    size_t n = b->arch->key(r->block->name, r->block->name_len, key, KEY_MAX);
+    if (n > KEY_MAX)
+        return BERTH_OK;
+    uint64_t *keep = arena_array(&b->tmp, n + 1, sizeof *keep);
+    if (!keep)
+        return no_memory(b);
+    memcpy(keep, key, n * sizeof *key);
+    r->key = keep;
+    r->n = n;
+    return BERTH_OK;
+}
+
+static berth_status sort_blocks(struct builder *b)
+{
+    struct blocks *out = b->out;
+    struct block *old = arena_array(&b->tmp, out->n, sizeof *old);
+    struct runner *r = arena_array(&b->tmp, out->n, sizeof *r);
+    struct runner *spare = arena_array(&b->tmp, out->n, sizeof *spare);
+    if (!old || !r || !spare)
+        return no_memory(b);
+    memcpy(old, out->at, out->n * sizeof *old);
+    for (size_t i = 0; i < out->n; i++) {
+        r[i] = (struct runner) { .block = &old[i] };
+        if (b->arch->key && read_key(b, &r[i]))
+            return b->err->code;
+    }
+    sort_runners(r, spare, out->n, b->arch);
+    for (size_t i = 0; i < out->n; i++)
+        out->at[i] = *r[i].block;
+    return BERTH_OK;
 }
 
 static berth_status build(struct builder *b)
@@ -175,16 +268,13 @@ static berth_status build(struct builder *b)
     struct blocks *out = b->out;
     size_t n = weights_count(b->w);
     b->taken = arena_array(&b->tmp, n + 1, sizeof *b->taken);
-    struct block *spare = arena_array(&b->tmp, n + 1, sizeof *spare);
     out->at = arena_array(&out->mem, n + 1, sizeof *out->at);
     out->tensor = arena_array(&out->mem, n + 1, sizeof *out->tensor);
-    if (!b->taken || !spare || !out->at || !out->tensor)
+    if (!b->taken || !out->at || !out->tensor)
         return no_memory(b);
     if (collect(b) || lay_out(b))
         return b->err->code;
-    if (b->arch && b->arch->order)
-        sort_blocks(out->at, spare, out->n, b->arch);
-    return BERTH_OK;
+    return b->arch && b->arch->order ? sort_blocks(b) : BERTH_OK;
 }
 
 berth_status blocks_from_weights(const struct weights *w, const char *prefix,
@@ -216,7 +306,9 @@ static berth_status add_spec(struct builder *b, const struct block_spec *spec)
     k->embedding = spec->embedding;
     k->kind = k->embedding ? BLOCK_EMBEDDING : BLOCK_LINEAR;
     k->first = (uint32_t)out->tensors++;
-    return add_tensor(b, k, NULL, spec->bytes);
+    k->n = 1;
+    out->tensor[k->first].bytes = spec->bytes;
+    return place(b, k, &out->tensor[k->first]);
 }
 
 berth_status blocks_from_specs(const struct block_spec *spec, size_t n, struct blocks *out,

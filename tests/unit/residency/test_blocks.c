@@ -140,6 +140,75 @@ static void tensors_lie_aligned_in_their_block(void **state)
     weights_close(w);
 }
 
+/* Whatever the file's order, the weight comes first, and what is of one size as in the file. */
+static void the_largest_tensor_comes_first(void **state)
+{
+    (void)state;
+    static const struct weights_spec spec[] = {
+        { "x.bias", DT_U8, V(8) },    { "x.scale_a", DT_U8, V(4) },
+        { "x.none", DT_U8, M(0, 4) }, { "x.weight", DT_U8, M(16, 32) },
+        { "x.scale_b", DT_U8, V(4) },
+    };
+    static const char *const want[] = { "x.weight", "x.bias", "x.scale_a", "x.scale_b", "x.none" };
+    static const uint64_t off[] = { 0, 512, 768, 1024, 1280 };
+    struct weights *w = open_file("g.safetensors", spec, ARRAY_LEN(spec));
+    struct blocks b;
+    berth_err err = { 0 };
+    assert_ok(blocks_from_weights(w, NULL, NULL, &b, &err), err);
+    assert_int_equal(b.at[0].n, ARRAY_LEN(want));
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        assert_string_equal(b.tensor[i].entry->name, want[i]);
+        assert_int_equal(b.tensor[i].off, off[i]); /* the bias right behind the weight */
+    }
+    blocks_release(&b);
+    weights_close(w);
+}
+
+/* Files of no known family: whole last parts, and nothing that only contains one. */
+static void usual_names_of_embeddings_are_known(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        bool embedding;
+    } row[] = {
+        { "model.embed_tokens.weight", true },
+        { "token_embd.weight", true },
+        { "text.embeddings.token_embedding.weight", true },
+        { "text.embeddings.position_embedding.weight", true },
+        { "h.wte.weight", true },
+        { "h.wpe.weight", true },
+        { "shared.weight", true },
+        { "patch_embed.weight", false },
+        { "patch_embed.proj.weight", false },
+        { "embed.weight", false },
+        { "time_embedding.weight", false },
+        { "shared.0.weight", false },
+        { "unshared.weight", false },
+        { "my_wte.weight", false },
+    };
+    struct weights_spec spec[ARRAY_LEN(row)];
+    for (size_t i = 0; i < ARRAY_LEN(row); i++)
+        spec[i] = (struct weights_spec) { row[i].name, DT_U8, M(4, 4) };
+    struct weights *w = open_file("h.safetensors", spec, ARRAY_LEN(spec));
+    struct blocks b;
+    berth_err err = { 0 };
+    assert_ok(blocks_from_weights(w, NULL, NULL, &b, &err), err);
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        if (b.at[i].embedding != row[i].embedding)
+            fail_msg("%s", row[i].name);
+        assert_int_equal(b.at[i].kind, row[i].embedding ? BLOCK_EMBEDDING : BLOCK_LINEAR);
+    }
+    blocks_release(&b);
+    /* a family knows better */
+    const struct block_arch none = { .name = "none" };
+    assert_ok(blocks_from_weights(w, NULL, &none, &b, &err), err);
+    for (size_t i = 0; i < b.n; i++)
+        assert_false(b.at[i].embedding);
+    blocks_release(&b);
+    weights_close(w);
+}
+
 static void a_tensor_without_a_dot_is_a_block(void **state)
 {
     (void)state;
@@ -194,7 +263,7 @@ static void an_architecture_orders_and_protects(void **state)
     for (size_t i = 0; i < b.n; i++)
         assert_int_equal(b.at[i].embedding, i == 1);
     assert_int_equal(b.at[1].kind, BLOCK_EMBEDDING);
-    assert_string_equal(b.tensor[b.at[0].first].entry->name, "part.in.bias");
+    assert_string_equal(b.tensor[b.at[0].first].entry->name, "part.in.weight");
     blocks_release(&b);
     weights_close(w);
 }
@@ -202,6 +271,27 @@ static void an_architecture_orders_and_protects(void **state)
 static int by_last_digit(const char *a, size_t an, const char *b, size_t bn)
 {
     return a[an - 1] - b[bn - 1];
+}
+
+static size_t last_digit(const char *s, size_t n, uint64_t *out, size_t cap)
+{
+    assert_true(cap > 1);
+    out[0] = (uint64_t)s[n - 1];
+    return strcmp(s, "b777") == 0 ? cap + 1 : 1; /* one that is too long for a key */
+}
+
+static int never(const char *a, size_t an, const char *b, size_t bn)
+{
+    (void)an, (void)bn;
+    fail_msg("'%s' and '%s' have keys", a, b);
+    return 0;
+}
+
+static size_t short_and_long(const char *s, size_t n, uint64_t *out, size_t cap)
+{
+    (void)cap;
+    out[0] = out[1] = 7;
+    return s[n - 1] % 2 ? 1 : 2; /* the end of a key comes first */
 }
 
 static void sorting_is_stable(void **state)
@@ -217,12 +307,23 @@ static void sorting_is_stable(void **state)
     struct weights *w = open_file("e.safetensors", spec, N);
     struct blocks b;
     berth_err err = { 0 };
-    const struct block_arch last = { .order = by_last_digit };
-    assert_ok(blocks_from_weights(w, NULL, &last, &b, &err), err);
-    assert_int_equal(b.n, N);
+    const struct block_arch last[] = { { .order = by_last_digit },
+                                       { .order = by_last_digit, .key = last_digit } };
+    for (size_t k = 0; k < ARRAY_LEN(last); k++) {
+        assert_ok(blocks_from_weights(w, NULL, &last[k], &b, &err), err);
+        assert_int_equal(b.n, N);
+        for (int i = 0; i < N; i++) {
+            char want[16];
+            snprintf(want, sizeof want, "b%03d", i % (N / 10) * 10 + i / (N / 10));
+            assert_string_equal(b.at[i].name, want);
+        }
+        blocks_release(&b);
+    }
+    const struct block_arch keys = { .order = never, .key = short_and_long };
+    assert_ok(blocks_from_weights(w, NULL, &keys, &b, &err), err);
     for (int i = 0; i < N; i++) {
         char want[16];
-        snprintf(want, sizeof want, "b%03d", i % (N / 10) * 10 + i / (N / 10));
+        snprintf(want, sizeof want, "b%03d", i < N / 2 ? 2 * i + 1 : 2 * (i - N / 2));
         assert_string_equal(b.at[i].name, want);
     }
     blocks_release(&b);
@@ -278,6 +379,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_by_name_in_file_order),
         cmocka_unit_test(tensors_lie_aligned_in_their_block),
+        cmocka_unit_test(the_largest_tensor_comes_first),
+        cmocka_unit_test(usual_names_of_embeddings_are_known),
         cmocka_unit_test(a_tensor_without_a_dot_is_a_block),
         cmocka_unit_test(an_architecture_orders_and_protects),
         cmocka_unit_test(sorting_is_stable),

@@ -1,6 +1,8 @@
 /* Plans: the worked examples (residency.md 2.6) with exact quotas, classes, budgets, tables. */
 #include "support/oom.h"
 #include "support/plans.h"
+#include "support/sparse.h"
+#include "support/tmp.h"
 
 static struct blocks list(const struct block_spec *spec, size_t n)
 {
@@ -92,6 +94,38 @@ static void worked_example_clip(void **state)
     assert_devices(&p, "1cccccc1");
     plan_release(&p);
     blocks_release(&b);
+}
+
+/* The same model as a file of no known family: the embedding is known by its name. */
+static void worked_example_clip_as_a_file(void **state)
+{
+    (void)state;
+    struct weights_spec spec[CLIP_BLOCKS];
+    char name[CLIP_BLOCKS][40];
+    for (size_t i = 0; i < CLIP_BLOCKS; i++) {
+        snprintf(name[i], sizeof name[i], "%s.weight", clip[i].name);
+        spec[i] = (struct weights_spec) { .name = name[i],
+                                          .dtype = DT_F16,
+                                          .shape = { 2, { clip[i].bytes / 1024, 512 } } };
+    }
+    const char *path = tmp_path("clip.safetensors");
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    assert_true(fd >= 0);
+    berth_err err = { 0 };
+    assert_ok(sparse_fill(fd, spec, CLIP_BLOCKS, &err), err);
+    close(fd);
+    struct weights *w;
+    struct blocks b;
+    assert_ok(weights_open(path, NULL, &w, &err), err);
+    assert_ok(blocks_from_weights(w, NULL, NULL, &b, &err), err);
+    for (enum plan_layout l = PLAN_SPREAD; l <= PLAN_TAIL; l++) {
+        struct plan p = plan_of(&b, "#cuda:1;1.0;cpu", l);
+        assert_int_equal(p.share[CUDA1].bytes, 300 * MIB + 16 * KIB);
+        assert_int_equal(p.share[CPU].bytes, 1200 * MIB);
+        plan_release(&p);
+    }
+    blocks_release(&b);
+    weights_close(w);
 }
 
 static void spread_interleaves(void **state)
@@ -388,6 +422,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(worked_examples_tail),
         cmocka_unit_test(worked_example_clip),
+        cmocka_unit_test(worked_example_clip_as_a_file),
         cmocka_unit_test(spread_interleaves),
         cmocka_unit_test(spread_and_tail_give_the_same_bytes),
         cmocka_unit_test(several_donors_without_a_wildcard_interleave),
