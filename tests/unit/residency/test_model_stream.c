@@ -203,7 +203,7 @@ static void the_ring_makes_room(void **state)
 static bool touches(const struct res_adapter *a, const char *key, size_t n)
 {
     (void)a;
-    return n == strlen("layers.1.weight") && memcmp(key, "layers.1.weight", n) == 0;
+    return str_eq(key, n, "diffusion_model.layers.1.weight");
 }
 
 static berth_status terms(const struct res_adapter *a, const char *key, size_t n,
