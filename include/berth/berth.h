@@ -184,6 +184,9 @@ typedef struct berth_model_config {
     berth_layout layout;
     berth_retention retention;
     int eject_others; /* others leave the compute device before its first load */
+    /* What adapters change of fp8 weights is kept as F16 or BF16 instead of being rounded to fp8
+     * again: exact, but those blocks take twice the memory. */
+    int high_precision;
 } berth_model_config;
 
 typedef struct berth_plan berth_plan; /* constant once made; any thread */

@@ -44,8 +44,8 @@ static berth_status compute_of(const struct residency *r, const struct plan_args
 }
 
 berth_status res_key_make(const struct residency *r, const struct weights *w, const char *part,
-                          const char *options, const struct plan_args *plan, struct res_key *out,
-                          berth_err *err)
+                          const char *options, bool high_precision, const struct plan_args *plan,
+                          struct res_key *out, berth_err *err)
 {
     bool is_auto = !plan->alloc || !*plan->alloc;
     const char *compute;
@@ -62,6 +62,8 @@ berth_status res_key_make(const struct residency *r, const struct weights *w, co
     }
     add_text(&s, "part", part);
     add_text(&s, "options", options);
+    if (high_precision)
+        str_adds(&s, "|high_precision");
     out->base_len = s.n;
     add_text(&s, "compute", compute);
     add_text(&s, "alloc", str_c(&alloc));

@@ -16,7 +16,7 @@ static uint64_t stored_bytes(const struct block_tensor *t, enum dtype patched, e
 {
     uint64_t n, bytes;
     *type = t->entry ? t->entry->dtype : DT_NONE;
-    if (patched == DT_NONE || *type == DT_NONE || !dtype_is_quant(*type))
+    if (patched == DT_NONE || *type == DT_NONE || !res_widens(*type))
         return t->bytes;
     *type = patched;
     /* Shapes were checked with the file's own type, so only the wider one can be too much. */
@@ -472,7 +472,7 @@ static berth_status next_make(struct res_model *m, const struct plan_args *args,
                               berth_err *err)
 {
     struct residency *r = m->res;
-    if (res_key_make(r, m->weights, m->part, m->options, args, &x->key, err) ||
+    if (res_key_make(r, m->weights, m->part, m->options, m->high_precision, args, &x->key, err) ||
         res_make_plan(r, &m->blocks, args, &x->plan, err))
         return err->code;
     for (const struct res_model *o = r->first; o; o = o->next)

@@ -11,7 +11,9 @@
  *          are copied up, merged there by one launch, the result is copied to the home. Others will
  *          bring a kernel of their own. The bits are the same everywhere: it is the same merge.
  * Types    Floats stay what they are; fp8 is rounded by chance, seeded by the tensor's key; an fp8
- *          weight with a scale beside it gets a new scale; quantised tensors become F16.
+ *          weight with a scale beside it gets a new scale, and its codes are chosen for the scale as
+ *          it is stored; quantised tensors become F16. High precision: fp8 becomes F16 too (BF16
+ *          where a value might be beyond it), and its scale stays.
  * Counted  read: bytes of the file. moved: weights that crossed between host and devices, base or
  *          result; factors are not counted. */
 #include "residency/patch_impl.h"
@@ -21,9 +23,12 @@
 #include "base/hash.h"
 #include "base/sz.h"
 
+#include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
+#define F16_MOST 65504.0
 #define BOUNCE ((size_t)8 << 20) /* host memory for copies from the file to a device */
 #define COPY_PIECE ((size_t)1 << 20)
 #define NO_TENSOR UINT32_MAX
@@ -109,7 +114,7 @@ struct derive {
     size_t block;
     const struct res_load_args *args;
     struct res_block *to;  /* the memory that is filled, booked nowhere yet or of a LOADING model */
-    enum dtype patched;    /* what quantised tensors become; DT_NONE: stay */
+    enum dtype patched;    /* what tensors that widen become (res_widens()); DT_NONE: stay */
     uint32_t scale_tensor; /* scale of an fp8 weight that is merged, or NO_TENSOR */
     float scale;           /* its new value */
     struct res_load_result got;
@@ -151,7 +156,7 @@ static struct place place_of(const struct derive *d, uint32_t k, uint64_t *end)
     uint64_t n;
     if (d->patched != DT_NONE) {
         p.off = (*end + BLOCK_ALIGN - 1) & ~(uint64_t)(BLOCK_ALIGN - 1);
-        if (dtype_is_quant(p.dtype)) {
+        if (res_widens(p.dtype)) {
             p.dtype = d->patched;
             if (!shape_count(&t->entry->shape, &n) || !dtype_bytes(p.dtype, n, &p.bytes))
                 BUG("'%s' does not fit, and res_block_layout() said it does", t->entry->name);
@@ -266,6 +271,7 @@ struct job { /* one tensor to merge */
     struct arena tmp; /* factors, draws */
     struct vec terms; /* struct res_term */
     bool rescale;     /* look for the largest value first and choose the scale by it */
+    enum dtype scale; /* how that one is stored */
     struct tpool *pool;
 };
 
@@ -335,7 +341,16 @@ static berth_status read_scale(const struct derive *d, float *out, berth_err *er
     if (weights_read(d->m->weights, e, 0, raw, (size_t)e->size, err))
         return err->code;
     dtype_desc(e->dtype)->to_f32(raw, out, 1);
+    if (!isfinite(*out))
+        return err_set(err, BERTH_EFORMAT, "'%.80s' is %f", e->name, (double)*out);
     return BERTH_OK;
+}
+
+/* Is this the fp8 weight that the block's scale belongs to? */
+static bool is_scaled(const struct derive *d, const struct weights_entry *e)
+{
+    return d->scale_tensor != NO_TENSOR && merge_by_chance(e->dtype) &&
+           str_ends(e->name, e->name_len, ".weight");
 }
 
 static berth_status job_init(struct derive *d, const struct place *p, struct job *j, berth_err *err)
@@ -354,11 +369,12 @@ static berth_status job_init(struct derive *d, const struct place *p, struct job
         return err_set(err, BERTH_EFORMAT, "its shape does not fit");
     if (collect_terms(d, e, j, err))
         return err->code;
-    if (d->scale_tensor != NO_TENSOR && merge_by_chance(m->from) &&
-        str_ends(e->name, e->name_len, ".weight")) {
+    if (is_scaled(d, e)) {
         if (read_scale(d, &m->src_scale, err))
             return err->code;
         j->rescale = true;
+        j->scale =
+            d->m->blocks.tensor[d->m->blocks.at[d->block].first + d->scale_tensor].entry->dtype;
     }
     m->term = j->terms.p;
     m->terms = j->terms.n;
@@ -368,13 +384,35 @@ static berth_status job_init(struct derive *d, const struct place *p, struct job
     return BERTH_OK;
 }
 
+static float through(enum dtype t, float x)
+{
+    uint8_t raw[8];
+    dtype_desc(t)->from_f32(&x, raw, 1);
+    dtype_desc(t)->to_f32(raw, &x, 1);
+    return x;
+}
+
+/* The scale that spreads values up to amax over all codes of an fp8 type, as type `stored` has it:
+ * codes chosen for any other number would all be off by its rounding. Never 0 and never infinite. */
+static float choose_scale(float amax, enum dtype fp8, enum dtype stored)
+{
+    float scale = (amax < FLT_MAX ? amax : FLT_MAX) / merge_fp8_most(fp8);
+    if (!(amax > 0))
+        return 1;
+    while (!isfinite(through(stored, scale)))
+        scale /= 2;
+    while (through(stored, scale) == 0)
+        scale = scale > 0 ? scale * 2 : FLT_MIN;
+    return through(stored, scale);
+}
+
 static void job_run(struct job *j)
 {
     struct merge *m = &j->merge;
-    if (j->rescale) {
-        float amax = merge_amax(m, j->pool), most = m->to == DT_F8_E5M2 ? 57344 : 448;
-        m->dst_scale = amax > 0 ? amax / most : 1;
-    }
+    if (j->rescale && merge_by_chance(m->to))
+        m->dst_scale = choose_scale(merge_amax(m, j->pool), m->to, j->scale);
+    else if (j->rescale)
+        m->dst_scale = m->src_scale != 0 ? m->src_scale : 1;
     merge_run(m, j->pool);
 }
 
@@ -615,19 +653,85 @@ static berth_status fill(struct derive *d, berth_err *err)
     return weights_check(d->m->weights, err);
 }
 
+bool res_widens(enum dtype t)
+{
+    return dtype_is_quant(t) || merge_by_chance(t);
+}
+
+/* What the tensors of a block that widen become when the patch set is merged in; DT_NONE: stay. */
+static enum dtype patched_type(const struct res_model *m, size_t block)
+{
+    const struct block *b = &m->blocks.at[block];
+    for (uint32_t k = 0; k < b->n; k++) {
+        const struct weights_entry *e = m->blocks.tensor[b->first + k].entry;
+        if (e && (dtype_is_quant(e->dtype) || (m->high_precision && merge_by_chance(e->dtype))) &&
+            touched(m, e))
+            return DT_F16;
+    }
+    return DT_NONE;
+}
+
+uint64_t res_patched_span(const struct res_model *m, size_t block)
+{
+    uint64_t bytes, span;
+    return res_block_layout(m, block, patched_type(m, block), &bytes, &span) ? span : UINT64_MAX;
+}
+
+static double largest(const float *p, uint64_t n)
+{
+    double most = 0;
+    for (uint64_t i = 0; i < n; i++)
+        most = fabs((double)p[i]) <= most ? most : fabs((double)p[i]);
+    return most;
+}
+
+/* No stored value of the merged fp8 tensor is larger than this. */
+static berth_status bound_of(struct derive *d, const struct weights_entry *e, double *out,
+                             berth_err *err)
+{
+    struct job j = { .terms = { .elem = sizeof(struct res_term) } };
+    float scale = 1;
+    berth_status s = BERTH_OK;
+    if (!merge_matrix(&e->shape, &j.merge.rows, &j.merge.cols))
+        s = err_set(err, BERTH_EFORMAT, "its shape does not fit");
+    if (!s)
+        s = collect_terms(d, e, &j, err);
+    if (!s && is_scaled(d, e))
+        s = read_scale(d, &scale, err);
+    double most = (double)merge_fp8_most(e->dtype) * fabs((double)scale);
+    for (size_t i = 0; !s && i < j.terms.n; i++) {
+        const struct res_term *t = vec_at(&j.terms, i);
+        if (t->kind == TERM_LOWRANK)
+            most += fabs((double)t->scale) * t->rank * largest(t->up, t->rows * t->rank) *
+                    largest(t->down, t->rank * t->cols);
+        else
+            most += (t->kind == TERM_SET ? 1 : fabs((double)t->scale)) *
+                    largest(t->dense, t->rows * t->cols);
+    }
+    job_release(&j);
+    *out = scale != 0 ? most / fabs((double)scale) : most;
+    return s;
+}
+
 /* What the block will be stored as, and whether a scale has to follow its weight. */
-static void decide(struct derive *d)
+static berth_status decide(struct derive *d, berth_err *err)
 {
     const struct block *b = &d->m->blocks.at[d->block];
-    for (uint32_t k = 0; k < b->n; k++) {
+    berth_status s = BERTH_OK;
+    d->patched = patched_type(d->m, d->block);
+    for (uint32_t k = 0; !s && k < b->n; k++) {
         const struct weights_entry *e = d->m->blocks.tensor[b->first + k].entry;
-        if (!touched(d->m, e))
+        double most = 0;
+        if (!merge_by_chance(e->dtype) || !touched(d->m, e))
             continue;
-        if (dtype_is_quant(e->dtype))
-            d->patched = DT_F16;
-        if (merge_by_chance(e->dtype) && str_ends(e->name, e->name_len, ".weight"))
+        if (str_ends(e->name, e->name_len, ".weight"))
             d->scale_tensor = scale_of(d);
+        if (d->patched != DT_NONE && (s = bound_of(d, e, &most, err)))
+            err_add(err, "tensor '%.100s'", e->name);
+        else if (!(most <= F16_MOST))
+            d->patched = DT_BF16; /* as large in memory */
     }
+    return s;
 }
 
 berth_status res_patch_block(struct res_model *m, size_t block, const struct res_load_args *args,
@@ -641,7 +745,8 @@ berth_status res_patch_block(struct res_model *m, size_t block, const struct res
                         .scale_tensor = NO_TENSOR };
     struct res_block *now = &m->block[block], fresh;
     uint64_t bytes, span;
-    decide(&d);
+    if (decide(&d, err))
+        return err->code;
     if (!res_block_layout(m, block, d.patched, &bytes, &span))
         return err_set(err, BERTH_ELIMIT, "too large as %s", dtype_name(d.patched));
     bool in_place = m->state == RES_LOADING && now->patched == d.patched;

@@ -26,6 +26,7 @@ struct merge { /* everything borrowed */
 
 bool merge_stores(enum dtype t); /* can patched weights be stored in it? */
 bool merge_by_chance(enum dtype t);
+float merge_fp8_most(enum dtype t); /* the largest value of an fp8 type */
 /* Draws that m->chance must have room for; m's type and shape are set. 0: none are needed. */
 uint64_t merge_chances(const struct merge *m);
 /* pre: terms lie inside the matrix. Allocates nothing. pool NULL: this thread only. */

@@ -19,6 +19,11 @@ bool merge_by_chance(enum dtype t)
     return t == DT_F8_E4M3 || t == DT_F8_E5M2;
 }
 
+float merge_fp8_most(enum dtype t)
+{
+    return t == DT_F8_E5M2 ? 57344 : 448;
+}
+
 bool merge_stores(enum dtype t)
 {
     return t == DT_F64 || t == DT_F32 || t == DT_F16 || t == DT_BF16 || merge_by_chance(t);

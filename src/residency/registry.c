@@ -239,6 +239,7 @@ static berth_status model_new(struct residency *r, const struct res_open_args *a
     m->base_key = key->base;
     m->key = key->full;
     m->patches.elem = sizeof(struct res_patch);
+    m->high_precision = args->high_precision;
     berth_status s = copy_texts(m, args) ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a model's names");
     if (!s)
         s = blocks_from_weights(w, m->part, m->arch, &m->blocks, err);
@@ -312,7 +313,8 @@ berth_status res_open(struct residency *r, const struct res_open_args *args, str
         *attached = false;
     if (weights_open(args->path, NULL, &w, err))
         return err->code;
-    berth_status s = res_key_make(r, w, args->part, args->options, &args->plan, &key, err);
+    berth_status s = res_key_make(r, w, args->part, args->options, args->high_precision,
+                                  &args->plan, &key, err);
     if (s) {
         weights_close(w);
         return err_add(err, "opening '%s'", args->path);

@@ -143,6 +143,9 @@ struct res_open_args {
     const char *name;    /* for people; NULL: the file's name without folder and ending */
     const char *role;    /* "unet", "clip", "vae": in journal lines; NULL: "model" */
     const char *options; /* whatever else makes two models differ; NULL: "" */
+    /* fp8 weights that adapters change are kept as F16 (BF16 where values might be beyond it) instead
+     * of being rounded to fp8 again; their blocks double. Another model than one without it. */
+    bool high_precision;
     /* What the file is, once its index is there; a table, borrowed for ever. NULL, or its answer is:
      * not known. */
     const struct block_arch *(*arch)(const struct weights *w, const char *part);

@@ -48,6 +48,7 @@ struct res_model {
     uint64_t *bytes_on;        /* [devices of the set] */
     struct res_owners *owners; /* [devices of the set] */
     struct vec patches;        /* struct res_patch, referenced */
+    bool high_precision;       /* patched fp8 is kept wide */
     uint64_t last_use, loads, read, moved, attached;
 };
 
@@ -87,8 +88,8 @@ struct res_key {
     uint64_t base, full;
 };
 berth_status res_key_make(const struct residency *r, const struct weights *w, const char *part,
-                          const char *options, const struct plan_args *plan, struct res_key *out,
-                          berth_err *err);
+                          const char *options, bool high_precision, const struct plan_args *plan,
+                          struct res_key *out, berth_err *err);
 /* Does m have this key, or with base_only its base key? */
 bool res_key_is(const struct res_model *m, const struct res_key *k, bool base_only);
 /* A plan over the registry's devices; NULL in args->compute and reserve UINT64_MAX filled in. */
@@ -113,7 +114,7 @@ berth_status res_block_move(struct res_model *m, size_t i, size_t d, bool may_ma
 void *res_block_host_ptr(const struct res_model *m, size_t i); /* NULL: not host memory */
 uint64_t res_block_addr(const struct res_block *b); /* 0: no memory, or a block of 0 bytes */
 /* Where tensor k of block i lies in the block's memory, stored as it is now. With DT_NONE in
- * `patched` as blocks.h says; else every quantised tensor of the block is of that type, touched or
+ * `patched` as blocks.h says; else every tensor of the block that widens is of that type, touched or
  * not, and all tensors lie behind one another, each aligned to BLOCK_ALIGN. So a layout follows
  * from the block and one type. */
 struct res_tensor_at {
@@ -150,6 +151,9 @@ size_t res_tensor_key(const struct res_model *m, const struct weights_entry *e,
 uint64_t res_patch_signature(const struct res_model *m, size_t block); /* 0: untouched */
 berth_status res_patch_block(struct res_model *m, size_t block, const struct res_load_args *args,
                              struct res_load_result *result, berth_err *err);
+/* Memory the block takes with the patch set merged in; UINT64_MAX: beyond all bounds. */
+uint64_t res_patched_span(const struct res_model *m, size_t block);
+bool res_widens(enum dtype t); /* quants, and fp8 for high precision: stored wider once patched */
 
 /* room.c: the next thing that can be done for `wanted` bytes on device d; false: there is none.
  *     while (s == BERTH_ENODEVMEM && res_make_room(...))

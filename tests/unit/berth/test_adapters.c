@@ -202,6 +202,33 @@ static void an_adapter_knows_networks_not_files(void **state)
     }
 }
 
+/* High precision is another model: what the adapter changes of it is wide, and only that. */
+static void high_precision_doubles_what_is_patched(void **state)
+{
+    (void)state;
+    struct subject low = subject_open(preset_file("t5-tiny", DT_F8_E4M3), NULL), high = low;
+    berth_model_config cfg = { .path = preset_file("t5-tiny", DT_F8_E4M3), .high_precision = 1 };
+    berth_model_info info;
+    berth_adapter *a;
+    uint64_t sum[2];
+    berth_err err = { 0 };
+    assert_ok(berth_model_open(low.ctx, &cfg, &high.m, &err), err);
+    assert_ok(berth_adapter_open(
+                  low.m, adapter_file("lora_te2_encoder_block_0_layer_0_SelfAttention_q", 64, 64),
+                  &a, &err),
+              err);
+    apply(&low, a, &sum[0]);
+    apply(&high, a, &sum[1]);
+    assert_true(sum[0] != sum[1]);
+    assert_ok(berth_model_get_info(low.m, &info, &err), err);
+    assert_int_equal(info.resident, info.bytes);
+    assert_ok(berth_model_get_info(high.m, &info, &err), err);
+    assert_int_equal(info.resident, info.bytes + 64 * 64);
+    berth_adapter_close(a);
+    berth_model_close(high.m);
+    subject_close(&low);
+}
+
 /* ---- keys and what they seed ---- */
 
 static void keys_are_comfyuis(void **state)
@@ -252,6 +279,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_part_gets_its_adapters),
         cmocka_unit_test(an_adapter_knows_networks_not_files),
+        cmocka_unit_test(high_precision_doubles_what_is_patched),
         cmocka_unit_test(keys_are_comfyuis),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

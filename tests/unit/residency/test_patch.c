@@ -1,138 +1,14 @@
 /* Blocks derived from base weights and terms: every stored type on every kind of place, exact bytes
  * read, and what is left when something fails. */
-#include "support/models.h"
+#include "patch_toy.h"
+
 #include "support/oom.h"
 
 #include "base/crc32.h"
 #include "base/mt19937.h"
-#include "op/op.h"
-#include "residency/patch_impl.h"
-#include "residency/residency_impl.h"
 
 #include <math.h>
 #include <unistd.h>
-
-/* ---- an adapter made by hand: rank 2 on weights whose name has `what` in it, and a bias ---- */
-
-struct toy {
-    struct res_adapter base;
-    const char *what;
-    float size;
-    bool misfit;
-    unsigned freed;
-};
-
-static bool toy_touches(const struct res_adapter *a, const char *key, size_t n)
-{
-    const struct toy *t = (const struct toy *)(const void *)a;
-    (void)n;
-    return strstr(key, t->what) && !strstr(key, "scale");
-}
-
-static berth_status toy_terms(const struct res_adapter *a, const char *key, size_t n,
-                              const struct shape *shape, float strength, struct arena *tmp,
-                              struct vec *out, berth_err *err)
-{
-    const struct toy *t = (const struct toy *)(const void *)a;
-    uint64_t rows = 0, cols = 0;
-    assert_true(toy_touches(a, key, n) && merge_matrix(shape, &rows, &cols));
-    struct res_term x = {
-        .kind = TERM_LOWRANK, .rows = rows, .cols = cols, .rank = 2, .scale = strength * t->size
-    };
-    float *up = arena_array(tmp, rows * 2, sizeof *up),
-          *down = arena_array(tmp, 2 * cols, sizeof *up);
-    struct res_term *to = vec_add(out);
-    if (!up || !down || !to)
-        return err_set(err, BERTH_ENOMEM, "toy terms");
-    for (uint64_t i = 0; i < rows * 2; i++)
-        up[i] = (float)(int)(i % 7) - 3;
-    for (uint64_t i = 0; i < cols * 2; i++)
-        down[i] = (float)(int)(i % 5) / 4 - 0.5f;
-    x.up = up;
-    x.down = down;
-    x.rows += t->misfit;
-    *to = x;
-    return BERTH_OK;
-}
-
-static void toy_free(struct res_adapter *a)
-{
-    ((struct toy *)(void *)a)->freed++;
-}
-
-static const struct res_adapter_ops toy_ops = { toy_touches, toy_terms, toy_free };
-
-static struct toy toy_of(const char *what, float size, uint64_t id)
-{
-    struct toy t = { .base = { .ops = &toy_ops, .id = id, .name = "toy" },
-                     .what = what,
-                     .size = size };
-    atomic_init(&t.base.refs, 1);
-    return t;
-}
-
-/* ---- files ---- */
-
-#define ROWS 24
-#define COLS 512 /* whole blocks of every quant */
-
-/* Values a stored type holds well, different in every tensor. */
-static float value(size_t tensor, uint64_t i)
-{
-    return (float)(int)((i * 37 + tensor * 11) % 129) / 64 - 1;
-}
-
-struct stored {
-    enum dtype weight;
-    bool scaled; /* a scale beside each weight */
-};
-
-static berth_status fill(void *user, size_t i, uint64_t off, void *dst, size_t n, berth_err *err)
-{
-    const struct weights_spec *spec = user;
-    const struct dtype_desc *d = dtype_desc(spec[i].dtype);
-    uint64_t first = off / d->bytes * d->elems;
-    size_t count = n / d->bytes * d->elems;
-    float *v = malloc(count * sizeof *v);
-    (void)err;
-    assert_non_null(v);
-    for (size_t k = 0; k < count; k++)
-        v[k] = strstr(spec[i].name, "scale") ? 0.25f : value(i, first + k);
-    d->from_f32(v, dst, count);
-    free(v);
-    return BERTH_OK;
-}
-
-/* Four layers: weight of the type, bias in F32, perhaps a scale. */
-static const char *write_file(const char *name, struct stored s)
-{
-    struct weights_spec spec[12];
-    char text[12][64];
-    size_t n = 0;
-    berth_err err = { 0 };
-    bool gguf = dtype_is_quant(s.weight);
-    for (int layer = 0; layer < 4; layer++) {
-        const char *const parts[] = { "weight", "bias", "scale_weight" };
-        for (int p = 0; p < (s.scaled ? 3 : 2); p++, n++) {
-            snprintf(text[n], sizeof text[n], "layers.%d.%s", layer, parts[p]);
-            spec[n] = (struct weights_spec) { .name = text[n], .dtype = p ? DT_F32 : s.weight };
-            spec[n].shape = p == 0   ? (struct shape) { 2, { ROWS, COLS } }
-                            : p == 1 ? (struct shape) { 1, { ROWS } }
-                                     : (struct shape) { 0, { 0 } };
-        }
-    }
-    char file[64];
-    snprintf(file, sizeof file, "%s.%s", name, gguf ? "gguf" : "safetensors");
-    const char *path = tmp_path(file);
-    struct weights_write_args args = { .format = gguf ? "gguf" : "safetensors",
-                                       .path = path,
-                                       .spec = spec,
-                                       .count = n,
-                                       .fill = fill,
-                                       .user = spec };
-    assert_ok(weights_write(&args, &err), err);
-    return path;
-}
 
 static const struct {
     const char *devices, *alloc;
@@ -143,53 +19,6 @@ static const struct {
     { "cpu=64m,null:0=64m,null:1=64m", "null:1,60%;null:0,40%#null:0" },
     { "cpu=64m,null:0=64m", "null:0,*#cpu" },
 };
-
-static void set(struct res_model *m, struct toy *t, float strength)
-{
-    const struct res_patch p = { .adapter = t ? &t->base : NULL, .strength = strength };
-    berth_err err = { 0 };
-    assert_ok(res_set_patches(m, &p, t ? 1 : 0, &err), err);
-}
-
-static uint64_t checksum(struct res_model *m)
-{
-    uint64_t sum;
-    berth_err err = { 0 };
-    assert_ok(res_checksum(m, &sum, &err), err);
-    return sum;
-}
-
-/* Tensor k of block i as F32. */
-static void read_f32(struct res_model *m, size_t i, size_t k, float *out)
-{
-    struct res_tensor_at at = res_tensor_at(m, i, k);
-    uint8_t raw[ROWS * COLS * 4];
-    berth_err err = { 0 };
-    assert_ok(res_tensor_read(m, i, k, raw, (size_t)at.bytes, &err), err);
-    const struct dtype_desc *d = dtype_desc(at.dtype);
-    d->to_f32(raw, out, (size_t)at.bytes / d->bytes * d->elems);
-}
-
-/* What the weight of block i ought to be, before it is stored. */
-static void expected(struct res_model *m, size_t i, size_t k, const struct toy *t, float strength,
-                     float scale, float *w)
-{
-    const struct weights_entry *e = m->blocks.tensor[m->blocks.at[i].first + k].entry;
-    struct arena tmp = { 0 };
-    struct vec terms = { .elem = sizeof(struct res_term) };
-    berth_err err = { 0 };
-    uint64_t n;
-    assert_true(shape_count(&e->shape, &n));
-    dtype_desc(e->dtype)->to_f32(weights_data(m->weights, e), w, (size_t)n);
-    for (uint64_t x = 0; x < n; x++)
-        w[x] *= scale;
-    assert_ok(toy_terms(&t->base, e->name, e->name_len, &e->shape, strength, &tmp, &terms, &err),
-              err);
-    const struct res_term *x = vec_at(&terms, 0);
-    op_lowrank_add_ref(w, x->rows, x->cols, x->up, x->down, x->rank, x->scale);
-    vec_release(&terms);
-    arena_release(&tmp);
-}
 
 /* ---- every type, every place ---- */
 
@@ -229,9 +58,9 @@ static void every_type_on_every_place(void **state)
 {
     (void)state;
     static const struct stored types[] = {
-        { DT_F32, false },     { DT_F16, false },     { DT_BF16, false },
-        { DT_F8_E4M3, false }, { DT_F8_E5M2, false }, { DT_F8_E4M3, true },
-        { DT_Q8_0, false },    { DT_Q4_0, false },    { DT_F8_E5M2, true },
+        STORED(DT_F32, false),     STORED(DT_F16, false),     STORED(DT_BF16, false),
+        STORED(DT_F8_E4M3, false), STORED(DT_F8_E5M2, false), STORED(DT_F8_E4M3, true),
+        STORED(DT_Q8_0, false),    STORED(DT_Q4_0, false),    STORED(DT_F8_E5M2, true),
     };
     struct tpool *pool;
     berth_err none = { 0 };
@@ -282,7 +111,7 @@ static void every_type_on_every_place(void **state)
 static void only_touched_blocks_are_read_again(void **state)
 {
     (void)state;
-    const char *path = write_file("counted", (struct stored) { DT_F16, false });
+    const char *path = write_file("counted", (struct stored)STORED(DT_F16, false));
     for (size_t p = 0; p < ARRAY_LEN(places); p++) {
         struct fixture f;
         berth_err err = { 0 };
@@ -327,7 +156,7 @@ static void stacked_adapters_apply_in_order(void **state)
 {
     (void)state;
     static float one[ROWS * COLS], two[ROWS * COLS];
-    const char *path = write_file("stacked", (struct stored) { DT_F32, false });
+    const char *path = write_file("stacked", (struct stored)STORED(DT_F32, false));
     struct fixture f;
     berth_err err = { 0 };
     struct toy a = toy_of("layers.0.weight", 0.1f, 1), b = toy_of("layers.0.weight", 0.7f, 2);
@@ -372,12 +201,13 @@ static void fp8_is_seeded_by_the_key(void **state)
             struct toy toy = toy_of("layers.0.weight", 0.3f, 1);
             snprintf(name, sizeof name, "%slayers.0.weight", prefixes[p]);
             struct weights_spec spec = { name, DT_F8_E4M3, { 2, { ROWS, COLS } } };
+            struct filling x = { &spec, &(struct stored)STORED(DT_F8_E4M3, false) };
             struct weights_write_args file = { .format = "safetensors",
                                                .path = tmp_path("seed.safetensors"),
                                                .spec = &spec,
                                                .count = 1,
                                                .fill = fill,
-                                               .user = &spec };
+                                               .user = &x };
             assert_ok(weights_write(&file, &err), err);
             fixture_open(&f, "cpu=64m", NULL);
             struct res_open_args args = { .path = file.path,
@@ -486,7 +316,8 @@ static void refusals_name_what_they_refuse(void **state)
     assert_fails(res_load(m, NULL, NULL, &err), err, BERTH_EUNSUPPORTED, "type U8");
     assert_true(strstr(err.msg, "layers.0") && checksum(m) == base);
     res_unref(m);
-    m = model_open(&f, write_file("misfit", (struct stored) { DT_F32, false }), "#cpu", RES_AUTO);
+    m = model_open(&f, write_file("misfit", (struct stored)STORED(DT_F32, false)), "#cpu",
+                   RES_AUTO);
     model_load(m);
     base = checksum(m);
     toy.misfit = true;
@@ -506,7 +337,7 @@ static void a_file_that_changed_leaves_the_model(void **state)
         berth_err err = { 0 };
         struct toy toy = toy_of("layers.", 1, 1);
         char path[512];
-        snprintf(path, sizeof path, "%s", write_file("cut", (struct stored) { DT_F16, false }));
+        snprintf(path, sizeof path, "%s", write_file("cut", (struct stored)STORED(DT_F16, false)));
         fixture_open(&f, places[p].devices, NULL);
         struct res_model *m = model_open(&f, path, places[p].alloc, RES_AUTO);
         model_load(m);
@@ -530,7 +361,7 @@ static void cancel_leaves_the_model(void **state)
     atomic_bool stop;
     atomic_init(&stop, true);
     fixture_open(&f, "cpu=64m,null:0=64m", NULL);
-    struct res_model *m = model_open(&f, write_file("cancel", (struct stored) { DT_F32, false }),
+    struct res_model *m = model_open(&f, write_file("cancel", (struct stored)STORED(DT_F32, false)),
                                      "null:0,50%;cpu,50%#null:0", RES_AUTO);
     model_load(m);
     uint64_t base = checksum(m);
@@ -547,7 +378,7 @@ static void cancel_leaves_the_model(void **state)
 static void a_fault_at_every_call(void **state)
 {
     (void)state;
-    const char *path = write_file("fault", (struct stored) { DT_F8_E4M3, true });
+    const char *path = write_file("fault", (struct stored)STORED(DT_F8_E4M3, true));
     char own[512];
     snprintf(own, sizeof own, "%s", path);
     for (int resident = 0; resident < 2; resident++) {
@@ -589,7 +420,7 @@ static void survives_oom(void **state)
 {
     (void)state;
     char path[512];
-    snprintf(path, sizeof path, "%s", write_file("oom", (struct stored) { DT_F8_E4M3, false }));
+    snprintf(path, sizeof path, "%s", write_file("oom", (struct stored)STORED(DT_F8_E4M3, false)));
     static const char *const texts[] = { "#cpu", "null:0,50%;cpu,50%#null:0" };
     for (size_t p = 0; p < ARRAY_LEN(texts); p++) {
         struct fixture f;
@@ -622,7 +453,7 @@ static void no_room_leaves_the_old_block(void **state)
     berth_err err = { 0 };
     struct toy toy = toy_of("layers.3", 1, 1);
     char path[512];
-    snprintf(path, sizeof path, "%s", write_file("tight", (struct stored) { DT_F32, false }));
+    snprintf(path, sizeof path, "%s", write_file("tight", (struct stored)STORED(DT_F32, false)));
     fixture_open(&f, "cpu=64m,null:0=256k", NULL);
     struct res_model *m = model_open(&f, path, "null:0,200kb;cpu,*#null:0", RES_AUTO);
     model_load(m);

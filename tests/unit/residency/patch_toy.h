@@ -1,0 +1,198 @@
+/* patch_toy: an adapter and files made by hand, for tests of patching. */
+#ifndef UNIT_RESIDENCY_PATCH_TOY_H
+#define UNIT_RESIDENCY_PATCH_TOY_H
+
+#include "support/models.h"
+
+#include "op/op.h"
+#include "residency/patch_impl.h"
+#include "residency/residency_impl.h"
+
+/* ---- an adapter made by hand: rank 2 on weights whose name has `what` in it, and a bias ---- */
+
+struct toy {
+    struct res_adapter base;
+    const char *what;
+    float size;
+    bool misfit;
+    unsigned freed;
+};
+
+static inline bool toy_touches(const struct res_adapter *a, const char *key, size_t n)
+{
+    const struct toy *t = (const struct toy *)(const void *)a;
+    (void)n;
+    return strstr(key, t->what) && !strstr(key, "scale");
+}
+
+static inline berth_status toy_terms(const struct res_adapter *a, const char *key, size_t n,
+                                     const struct shape *shape, float strength, struct arena *tmp,
+                                     struct vec *out, berth_err *err)
+{
+    const struct toy *t = (const struct toy *)(const void *)a;
+    uint64_t rows = 0, cols = 0;
+    assert_true(toy_touches(a, key, n) && merge_matrix(shape, &rows, &cols));
+    struct res_term x = {
+        .kind = TERM_LOWRANK, .rows = rows, .cols = cols, .rank = 2, .scale = strength * t->size
+    };
+    float *up = arena_array(tmp, rows * 2, sizeof *up),
+          *down = arena_array(tmp, 2 * cols, sizeof *up);
+    struct res_term *to = vec_add(out);
+    if (!up || !down || !to)
+        return err_set(err, BERTH_ENOMEM, "toy terms");
+    for (uint64_t i = 0; i < rows * 2; i++)
+        up[i] = (float)(int)(i % 7) - 3;
+    for (uint64_t i = 0; i < cols * 2; i++)
+        down[i] = (float)(int)(i % 5) / 4 - 0.5f;
+    x.up = up;
+    x.down = down;
+    x.rows += t->misfit;
+    *to = x;
+    return BERTH_OK;
+}
+
+static inline void toy_free(struct res_adapter *a)
+{
+    ((struct toy *)(void *)a)->freed++;
+}
+
+static const struct res_adapter_ops toy_ops = { toy_touches, toy_terms, toy_free };
+
+static inline struct toy toy_of(const char *what, float size, uint64_t id)
+{
+    struct toy t = { .base = { .ops = &toy_ops, .id = id, .name = "toy" },
+                     .what = what,
+                     .size = size };
+    atomic_init(&t.base.refs, 1);
+    return t;
+}
+
+/* ---- files ---- */
+
+#define ROWS 24
+#define COLS 512 /* whole blocks of every quant */
+
+/* Values a stored type holds well, different in every tensor. */
+static inline float value(size_t tensor, uint64_t i)
+{
+    return (float)(int)((i * 37 + tensor * 11) % 129) / 64 - 1;
+}
+
+struct stored {
+    enum dtype weight;
+    bool scaled; /* a scale beside each weight */
+    enum dtype scale_type;
+    float scale, size; /* its value; what weights are multiplied by */
+};
+#define STORED(type, with_scale)                                                                   \
+    {                                                                                              \
+        type, with_scale, DT_F32, 0.25f, 1                                                         \
+    }
+
+struct filling {
+    const struct weights_spec *spec;
+    const struct stored *stored;
+};
+
+static inline berth_status fill(void *user, size_t i, uint64_t off, void *dst, size_t n,
+                                berth_err *err)
+{
+    const struct filling *x = user;
+    const struct weights_spec *spec = x->spec;
+    const struct dtype_desc *d = dtype_desc(spec[i].dtype);
+    uint64_t first = off / d->bytes * d->elems;
+    size_t count = n / d->bytes * d->elems;
+    float *v = malloc(count * sizeof *v);
+    (void)err;
+    assert_non_null(v);
+    for (size_t k = 0; k < count; k++)
+        v[k] = strstr(spec[i].name, "scale") ? x->stored->scale
+                                             : x->stored->size * value(i, first + k);
+    d->from_f32(v, dst, count);
+    free(v);
+    return BERTH_OK;
+}
+
+/* Four layers: weight of the type, bias in F32, perhaps a scale. */
+static inline const char *write_file(const char *name, struct stored s)
+{
+    struct weights_spec spec[12];
+    char text[12][64];
+    size_t n = 0;
+    berth_err err = { 0 };
+    bool gguf = dtype_is_quant(s.weight);
+    for (int layer = 0; layer < 4; layer++) {
+        const char *const parts[] = { "weight", "bias", "scale_weight" };
+        for (int p = 0; p < (s.scaled ? 3 : 2); p++, n++) {
+            snprintf(text[n], sizeof text[n], "layers.%d.%s", layer, parts[p]);
+            spec[n] = (struct weights_spec) { .name = text[n],
+                                              .dtype = p == 0   ? s.weight
+                                                       : p == 1 ? DT_F32
+                                                                : s.scale_type };
+            spec[n].shape = p == 0   ? (struct shape) { 2, { ROWS, COLS } }
+                            : p == 1 ? (struct shape) { 1, { ROWS } }
+                                     : (struct shape) { 0, { 0 } };
+        }
+    }
+    char file[64];
+    snprintf(file, sizeof file, "%s.%s", name, gguf ? "gguf" : "safetensors");
+    const char *path = tmp_path(file);
+    struct filling x = { spec, &s };
+    struct weights_write_args args = { .format = gguf ? "gguf" : "safetensors",
+                                       .path = path,
+                                       .spec = spec,
+                                       .count = n,
+                                       .fill = fill,
+                                       .user = &x };
+    assert_ok(weights_write(&args, &err), err);
+    return path;
+}
+
+static inline void set(struct res_model *m, struct toy *t, float strength)
+{
+    const struct res_patch p = { .adapter = t ? &t->base : NULL, .strength = strength };
+    berth_err err = { 0 };
+    assert_ok(res_set_patches(m, &p, t ? 1 : 0, &err), err);
+}
+
+static inline uint64_t checksum(struct res_model *m)
+{
+    uint64_t sum;
+    berth_err err = { 0 };
+    assert_ok(res_checksum(m, &sum, &err), err);
+    return sum;
+}
+
+/* Tensor k of block i as F32. */
+static inline void read_f32(struct res_model *m, size_t i, size_t k, float *out)
+{
+    struct res_tensor_at at = res_tensor_at(m, i, k);
+    uint8_t raw[ROWS * COLS * 4];
+    berth_err err = { 0 };
+    assert_ok(res_tensor_read(m, i, k, raw, (size_t)at.bytes, &err), err);
+    const struct dtype_desc *d = dtype_desc(at.dtype);
+    d->to_f32(raw, out, (size_t)at.bytes / d->bytes * d->elems);
+}
+
+/* What the weight of block i ought to be, before it is stored. */
+static inline void expected(struct res_model *m, size_t i, size_t k, const struct toy *t,
+                            float strength, float scale, float *w)
+{
+    const struct weights_entry *e = m->blocks.tensor[m->blocks.at[i].first + k].entry;
+    struct arena tmp = { 0 };
+    struct vec terms = { .elem = sizeof(struct res_term) };
+    berth_err err = { 0 };
+    uint64_t n;
+    assert_true(shape_count(&e->shape, &n));
+    dtype_desc(e->dtype)->to_f32(weights_data(m->weights, e), w, (size_t)n);
+    for (uint64_t x = 0; x < n; x++)
+        w[x] *= scale;
+    assert_ok(toy_terms(&t->base, e->name, e->name_len, &e->shape, strength, &tmp, &terms, &err),
+              err);
+    const struct res_term *x = vec_at(&terms, 0);
+    op_lowrank_add_ref(w, x->rows, x->cols, x->up, x->down, x->rank, x->scale);
+    vec_release(&terms);
+    arena_release(&tmp);
+}
+
+#endif
