@@ -1,41 +1,10 @@
 /* Models, plans, free and snapshots through the public header alone; files made with the synthetic
  * presets. */
-#include "model/preset.h"
-#include "model/synth.h"
 #include "support/oom.h"
-#include "support/test.h"
-#include "support/tmp.h"
+#include "support/presets.h"
 
 #include <math.h>
 #include <pthread.h>
-
-/* Writes a preset once per program; returns its path. */
-static const char *preset_file(const char *preset, const char *file)
-{
-    const char *path = tmp_path(file);
-    FILE *there = fopen(path, "rb");
-    if (there) {
-        fclose(there);
-        return path;
-    }
-    struct keys keys = { 0 };
-    struct synth synth;
-    berth_err err = { 0 };
-    assert_ok(preset_keys(preset_find(preset), &keys, &err), err);
-    assert_ok(
-        synth_init(&synth, &keys, DT_F16, weights_writer_find("safetensors"), NULL, NULL, &err),
-        err);
-    struct weights_write_args args = { .format = "safetensors",
-                                       .path = path,
-                                       .spec = synth.spec,
-                                       .count = keys.n,
-                                       .fill = synth_weights_fill,
-                                       .user = &synth };
-    assert_ok(weights_write(&args, &err), err);
-    synth_release(&synth);
-    keys_release(&keys);
-    return path;
-}
 
 static berth_ctx *open_ctx(const char *devices)
 {
@@ -77,8 +46,8 @@ static void kept_model_comes_back_for_nothing(void **state)
     (void)state;
     berth_err err = { 0 };
     berth_ctx *ctx = open_ctx("cpu=256m,null:0=64m");
-    const char *unet = preset_file("sd15-tiny", "unet.safetensors");
-    const char *flux = preset_file("flux-tiny", "flux.safetensors");
+    const char *unet = preset_file("sd15-tiny", DT_F16);
+    const char *flux = preset_file("flux-tiny", DT_F16);
     berth_model *kept = open_model(ctx, unet, "null:0,1mb;cpu,*#null:0", BERTH_KEEP);
     berth_model *gone = open_model(ctx, flux, NULL, BERTH_EJECT);
     assert_int_equal(info_of(kept).handles, 1);
@@ -101,7 +70,7 @@ static void kept_model_comes_back_for_nothing(void **state)
     assert_int_equal(berth_receipt_ejected(receipt), 1);
     assert_int_equal(berth_receipt_violations(receipt), 0);
     assert_non_null(strstr(berth_receipt_json(receipt), "\"reason\""));
-    assert_non_null(strstr(berth_receipt_text(receipt), "unet"));
+    assert_non_null(strstr(berth_receipt_text(receipt), "sd15-tiny"));
     berth_receipt_free(receipt);
     assert_string_equal(info_of(gone).state, "ejected");
     assert_int_equal(info_of(gone).resident, 0);
@@ -127,7 +96,7 @@ static void plans(void **state)
 {
     (void)state;
     berth_err err = { 0 };
-    berth_model_config cfg = { .path = preset_file("flux-tiny", "flux.safetensors"),
+    berth_model_config cfg = { .path = preset_file("flux-tiny", DT_F16),
                                .alloc = "cuda:0,50%;cpu,50%" };
     berth_plan *p, *same;
     assert_ok(berth_plan_make(NULL, &cfg, "cuda:0=24g,cpu=64g", &p, &err), err);
@@ -172,8 +141,8 @@ static void moves_what_must_move(void **state)
     (void)state;
     berth_err err = { 0 };
     berth_ctx *ctx = open_ctx("cpu=256m,null:0=64m,null:1=64m");
-    berth_model *m = open_model(ctx, preset_file("flux-tiny", "flux.safetensors"),
-                                "null:0,*#null:0", BERTH_AUTO);
+    berth_model *m =
+        open_model(ctx, preset_file("flux-tiny", DT_F16), "null:0,*#null:0", BERTH_AUTO);
     load(m);
     uint64_t before, after;
     assert_ok(berth_model_checksum(m, &before, &err), err);
@@ -212,9 +181,9 @@ static void cancels(void **state)
     berth_err err = { 0 };
     berth_ctx *ctx = open_ctx("cpu=256m,null:0=64m");
     struct canceling c = { 0 };
-    c.m = open_model(ctx, preset_file("sd15-tiny", "unet.safetensors"), NULL, BERTH_AUTO);
+    c.m = open_model(ctx, preset_file("sd15-tiny", DT_F16), NULL, BERTH_AUTO);
     berth_load_config cfg = { .progress = cancel_now, .progress_user = &c };
-    assert_fails(berth_model_load(c.m, &cfg, NULL, &err), err, BERTH_ECANCELED, "unet");
+    assert_fails(berth_model_load(c.m, &cfg, NULL, &err), err, BERTH_ECANCELED, "sd15-tiny");
     assert_true(c.calls > 0);
     assert_int_equal(c.nested, BERTH_EBUSY);
     assert_int_equal(info_of(c.m).resident, 0);
@@ -269,8 +238,7 @@ static void ram_budget_is_hard(void **state)
     assert_ok(berth_ctx_device_find(ctx, "cpu", &cpu, &err), err);
     assert_ok(berth_ctx_device_info(ctx, cpu, &info, &err), err);
     assert_int_equal(info.budget, 1 << 20);
-    berth_model_config model = { .path = preset_file("sd15-tiny", "unet.safetensors"),
-                                 .alloc = "cpu,*#cpu" };
+    berth_model_config model = { .path = preset_file("sd15-tiny", DT_F16), .alloc = "cpu,*#cpu" };
     berth_model *m;
     assert_fails(berth_model_open(ctx, &model, &m, &err), err, BERTH_ELIMIT, "cpu");
     berth_ctx_free(ctx);
@@ -360,8 +328,8 @@ static void adapters_go_on_and_off(void **state)
     (void)state;
     berth_err err = { 0 };
     berth_ctx *ctx = open_ctx("cpu=256m,null:0=64m");
-    berth_model *m = open_model(ctx, preset_file("sd15-tiny", "unet.safetensors"),
-                                "null:0,30%;cpu,70%#null:0", BERTH_AUTO);
+    berth_model *m =
+        open_model(ctx, preset_file("sd15-tiny", DT_F16), "null:0,30%;cpu,70%#null:0", BERTH_AUTO);
     load(m);
     uint64_t plain = checksum(m);
     berth_adapter *a;
@@ -392,8 +360,7 @@ static void adapters_go_on_and_off(void **state)
     assert_fails(berth_adapter_open(m, tmp_path("none.safetensors"), &a, &err), err,
                  BERTH_ENOTFOUND, "none");
     berth_model_close(m);
-    berth_model *vae =
-        open_model(ctx, preset_file("flux-tiny-vae", "vae.safetensors"), NULL, BERTH_AUTO);
+    berth_model *vae = open_model(ctx, preset_file("flux-tiny-vae", DT_F16), NULL, BERTH_AUTO);
     assert_fails(berth_adapter_open(vae, lora_file(), &a, &err), err, BERTH_EUNSUPPORTED, "vae");
     berth_model_close(vae);
     berth_ctx_free(ctx);
@@ -414,7 +381,7 @@ static void dirty_errors_do_no_harm(void **state)
     berth_metrics metrics;
     uint64_t sum;
     char *text;
-    const char *unet = preset_file("sd15-tiny", "unet.safetensors"), *lora = lora_file();
+    const char *unet = preset_file("sd15-tiny", DT_F16), *lora = lora_file();
     berth_config cfg = { .devices =
                              "cpu=48m,null:0=64m" }; /* making room fails and retries inside */
     berth_model_config model = { .path = unet, .alloc = "null:0,50%;cpu,50%#null:0" };
@@ -478,9 +445,8 @@ static void prompts_and_the_executor(void **state)
     berth_ctx *ctx;
     berth_receipt *receipt;
     assert_ok(berth_ctx_new(&cfg, &ctx, &err), err);
-    berth_model *keep =
-        open_model(ctx, preset_file("sd15-tiny", "unet.safetensors"), NULL, BERTH_KEEP);
-    cached = open_model(ctx, preset_file("flux-tiny", "flux.safetensors"), NULL, BERTH_EJECT);
+    berth_model *keep = open_model(ctx, preset_file("sd15-tiny", DT_F16), NULL, BERTH_KEEP);
+    cached = open_model(ctx, preset_file("flux-tiny", DT_F16), NULL, BERTH_EJECT);
     load(keep);
     load(cached);
 
@@ -539,7 +505,7 @@ static void any_thread(void **state)
     (void)state;
     berth_err err = { 0 };
     berth_ctx *ctx = open_ctx("cpu=256m,null:0=64m");
-    const char *path = preset_file("flux-tiny", "flux.safetensors");
+    const char *path = preset_file("flux-tiny", DT_F16);
     pthread_t watcher;
     assert_int_equal(pthread_create(&watcher, NULL, look, ctx), 0);
     for (int i = 0; i < 10; i++) {
@@ -556,7 +522,7 @@ static void any_thread(void **state)
 static void survives_oom(void **state)
 {
     (void)state;
-    const char *path = preset_file("flux-tiny", "flux.safetensors");
+    const char *path = preset_file("flux-tiny", DT_F16);
     berth_status s = BERTH_ENOMEM;
     for (int k = 0; s != BERTH_OK; k++) {
         berth_config cfg = { .devices = "cpu=64m,null:0=64m", .threads = 1 };
