@@ -89,18 +89,17 @@ bool arch_ends_with(const char *name, size_t n, const char *word)
 
 /* ---- order ---- */
 
-/* What stands at one place of a name, by rank. */
-enum place { PLACE_END, PLACE_NUMBER, PLACE_WORD, PLACE_UNKNOWN };
-
-struct token {
-    enum place place;
-    uint64_t value; /* NUMBER: itself; WORD: index in the list */
-    size_t len;     /* of the name, dots behind not included */
-};
+/* What stands at one place of a name, by rank, in the upper bits of its code. The end of a name comes
+ * before all of them. */
+#define NUMBER (UINT64_C(1) << 62)  /* + the number */
+#define WORD (UINT64_C(2) << 62)    /* + index in the list */
+#define UNKNOWN (UINT64_C(3) << 62) /* and what is behind it does not count */
+#define NUMBER_MAX (NUMBER - 1)     /* so many blocks there are not: beyond they may be equal */
 
 struct cursor { /* a place in a name */
     const char *p;
     size_t n;
+    bool down; /* a number here counts down */
 };
 
 /* Does the name at this place begin with the entry, in whole parts? Sorting asks this a lot: the
@@ -111,62 +110,73 @@ static bool match(const struct arch_word *e, const struct cursor *at)
            memcmp(e->text, at->p, e->len) == 0;
 }
 
-static struct token read_number(const char *s, size_t n)
+static uint64_t read_number(const char *s, size_t n)
 {
     uint64_t v = 0;
-    for (size_t i = 0; i < n; i++)
-        if (__builtin_mul_overflow(v, 10u, &v) ||
-            __builtin_add_overflow(v, (uint64_t)(s[i] - '0'), &v)) {
-            v = UINT64_MAX; /* so many blocks there are not: they may be equal */
-            break;
-        }
-    return (struct token) { PLACE_NUMBER, v, n };
+    for (size_t i = 0; i < n && v < NUMBER_MAX; i++) {
+        unsigned digit = (unsigned)(s[i] - '0');
+        v = v > (NUMBER_MAX - digit) / 10 ? NUMBER_MAX : 10 * v + digit;
+    }
+    return v;
 }
 
-/* down: does the number behind the word count down? Left alone unless a word was read. */
-static struct token read_token(const struct arch_word *word, size_t words, const struct cursor *at,
-                               bool *down)
+/* Over `len` bytes of the name and the dot behind them. */
+static void step(struct cursor *at, size_t len)
 {
-    if (!at->n)
-        return (struct token) { PLACE_END, 0, 0 };
-    size_t digits = 0;
-    while (digits < at->n && at->p[digits] >= '0' && at->p[digits] <= '9')
-        digits++;
-    if (digits && (digits == at->n || at->p[digits] == '.'))
-        return read_number(at->p, digits);
-    struct token best = { PLACE_UNKNOWN, 0, 0 };
-    for (size_t i = 0; i < words; i++)
-        if (word[i].len > best.len && match(&word[i], at)) {
-            best = (struct token) { PLACE_WORD, i, word[i].len };
-            *down = word[i].down;
-        }
-    return best;
-}
-
-static void step(struct cursor *at, const struct token *t)
-{
-    size_t n = t->len < at->n ? t->len + 1 : at->n; /* the dot too */
+    size_t n = len < at->n ? len + 1 : at->n;
     at->p += n;
     at->n -= n;
+}
+
+/* The code of what stands here, and on to the next; false: the name ends here. */
+static bool next_code(const struct arch_word *word, size_t words, struct cursor *at, uint64_t *code)
+{
+    if (!at->n)
+        return false;
+    bool down = at->down;
+    size_t digits = 0, len = 0;
+    at->down = false;
+    while (digits < at->n && at->p[digits] >= '0' && at->p[digits] <= '9')
+        digits++;
+    if (digits && (digits == at->n || at->p[digits] == '.')) {
+        uint64_t v = read_number(at->p, digits);
+        *code = NUMBER + (down ? NUMBER_MAX - v : v);
+        step(at, digits);
+        return true;
+    }
+    *code = UNKNOWN;
+    for (size_t i = 0; i < words; i++)
+        if (word[i].len > len && match(&word[i], at)) {
+            len = word[i].len;
+            *code = WORD + i;
+            at->down = word[i].down;
+        }
+    step(at, len ? len : at->n);
+    return true;
 }
 
 int arch_order(const struct arch_word *word, size_t words, const char *a, size_t an, const char *b,
                size_t bn)
 {
-    struct cursor x = { a, an }, y = { b, bn };
-    bool down = false;
+    struct cursor x = { .p = a, .n = an }, y = { .p = b, .n = bn };
     for (;;) {
-        bool down_y = false, was = down;
-        down = false;
-        struct token s = read_token(word, words, &x, &down);
-        struct token t = read_token(word, words, &y, &down_y);
-        if (s.place != t.place)
-            return s.place < t.place ? -1 : 1;
-        if (s.place == PLACE_END || s.place == PLACE_UNKNOWN)
-            return 0;
-        if (s.value != t.value)
-            return (s.value < t.value) != (was && s.place == PLACE_NUMBER) ? -1 : 1;
-        step(&x, &s);
-        step(&y, &t);
+        uint64_t s, t;
+        bool more = next_code(word, words, &x, &s), more_y = next_code(word, words, &y, &t);
+        if (!more || !more_y)
+            return more - more_y;
+        if (s != t)
+            return s < t ? -1 : 1;
     }
+}
+
+size_t arch_key(const struct arch_word *word, size_t words, const char *name, size_t n,
+                uint64_t *out, size_t cap)
+{
+    struct cursor x = { .p = name, .n = n };
+    uint64_t code;
+    size_t k = 0;
+    for (; next_code(word, words, &x, &code); k++)
+        if (k < cap)
+            out[k] = code;
+    return k;
 }

@@ -37,7 +37,7 @@ struct arch_part {
 enum arch_naming { ARCH_NAMELESS, ARCH_DIFFUSION, ARCH_CLIP, ARCH_T5 };
 
 struct arch {
-    struct block_arch base; /* name, about, embedding(), order(), aliases() */
+    struct block_arch base; /* name, about, embedding(), order(), key(), aliases() */
     enum arch_naming naming;
     /* Are these its tensors? root: exactly what stands in front of the names ("" for none). */
     bool (*detect)(const struct weights *w, const char *root);
@@ -106,6 +106,9 @@ struct arch_word {
 /* order() over a word list. */
 int arch_order(const struct arch_word *word, size_t words, const char *a, size_t an, const char *b,
                size_t bn);
+/* key() over the same list, see struct block_arch. */
+size_t arch_key(const struct arch_word *word, size_t words, const char *name, size_t n,
+                uint64_t *out, size_t cap);
 /* The tensor <root><name>, or NULL. */
 const struct weights_entry *arch_find(const struct weights *w, const char *root, const char *name);
 /* Is the last part of a dotted name this word? */

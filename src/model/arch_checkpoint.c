@@ -29,6 +29,16 @@ static int order_in(const struct arch *arch, const char *a, size_t an, const cha
     return i == arch->parts ? 0 : arch->part[i].family->base.order(a + x, an - x, b + y, bn - y);
 }
 
+/* The part, then the key inside of it. */
+static size_t key_in(const struct arch *arch, const char *name, size_t n, uint64_t *out, size_t cap)
+{
+    size_t x, i = arch_part_of(arch, name, n, &x);
+    out[0] = i;
+    return 1 + (i == arch->parts
+                    ? 0
+                    : arch->part[i].family->base.key(name + x, n - x, out + 1, cap - 1));
+}
+
 static int sd_order(const char *a, size_t an, const char *b, size_t bn)
 {
     return order_in(&arch_sd_checkpoint, a, an, b, bn);
@@ -37,6 +47,16 @@ static int sd_order(const char *a, size_t an, const char *b, size_t bn)
 static int flux_order(const char *a, size_t an, const char *b, size_t bn)
 {
     return order_in(&arch_flux_checkpoint, a, an, b, bn);
+}
+
+static size_t sd_key(const char *name, size_t n, uint64_t *out, size_t cap)
+{
+    return key_in(&arch_sd_checkpoint, name, n, out, cap);
+}
+
+static size_t flux_key(const char *name, size_t n, uint64_t *out, size_t cap)
+{
+    return key_in(&arch_flux_checkpoint, name, n, out, cap);
 }
 
 static bool embedding(const char *block, size_t n) /* no diffusion model has any: one for both */
@@ -68,6 +88,7 @@ const struct arch arch_sd_checkpoint = {
               .about = "SD1.x, SD2 or SDXL: UNet, text encoders and VAE in one file",
               .embedding = embedding,
               .order = sd_order,
+              .key = sd_key,
               .aliases = arch_aliases },
     .detect = sd_detect,
     .part = sd_parts,
@@ -79,6 +100,7 @@ const struct arch arch_flux_checkpoint = {
               .about = "Flux.1: transformer, text encoders and VAE in one file",
               .embedding = embedding,
               .order = flux_order,
+              .key = flux_key,
               .aliases = arch_aliases },
     .detect = flux_detect,
     .part = flux_parts,

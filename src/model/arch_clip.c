@@ -44,6 +44,11 @@ static int order(const char *a, size_t an, const char *b, size_t bn)
     return arch_order(words, ARRAY_LEN(words), a, an, b, bn);
 }
 
+static size_t key(const char *name, size_t n, uint64_t *out, size_t cap)
+{
+    return arch_key(words, ARRAY_LEN(words), name, n, out, cap);
+}
+
 /* In a checkpoint OpenCLIP's table of positions shares a block with the output projection: that one
  * is multiplied through, so the block, called as the model itself, is no embedding. */
 static bool embedding(const char *block, size_t n)
@@ -98,6 +103,7 @@ const struct arch arch_clip = {
               .about = "CLIP text encoder (L, G, H)",
               .embedding = embedding,
               .order = order,
+              .key = key,
               .aliases = arch_aliases },
     .naming = ARCH_CLIP,
     .detect = detect,

@@ -44,6 +44,11 @@ static int order(const char *a, size_t an, const char *b, size_t bn)
     return arch_order(words, ARRAY_LEN(words), a, an, b, bn);
 }
 
+static size_t key(const char *name, size_t n, uint64_t *out, size_t cap)
+{
+    return arch_key(words, ARRAY_LEN(words), name, n, out, cap);
+}
+
 static bool detect(const struct weights *w, const char *root)
 {
     /* Others with these blocks (Flux2, Chroma, Hunyuan) have more in front of them. */
@@ -56,6 +61,7 @@ const struct arch arch_flux = {
     .base = { .name = "flux",
               .about = "Flux.1 transformer",
               .order = order,
+              .key = key,
               .aliases = arch_aliases },
     .naming = ARCH_DIFFUSION,
     .detect = detect,

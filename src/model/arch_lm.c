@@ -68,6 +68,11 @@ static int order(const char *a, size_t an, const char *b, size_t bn)
     return arch_order(words, ARRAY_LEN(words), a, an, b, bn);
 }
 
+static size_t key(const char *name, size_t n, uint64_t *out, size_t cap)
+{
+    return arch_key(words, ARRAY_LEN(words), name, n, out, cap);
+}
+
 static bool embedding(const char *block, size_t n)
 {
     return arch_ends_with(block, n, "shared") || arch_ends_with(block, n, "embed_tokens") ||
@@ -93,6 +98,7 @@ const struct arch arch_t5 = {
               .about = "T5 and umT5 encoder",
               .embedding = embedding,
               .order = order,
+              .key = key,
               .aliases = arch_aliases },
     .naming = ARCH_T5,
     .detect = is_t5,
@@ -104,6 +110,7 @@ const struct arch arch_llama = {
               .about = "language model as text encoder (Qwen2.5, Llama)",
               .embedding = embedding,
               .order = order,
+              .key = key,
               .aliases = arch_aliases },
     .detect = is_llama,
     .lead = leads,

@@ -39,6 +39,11 @@ static int order(const char *a, size_t an, const char *b, size_t bn)
     return arch_order(words, ARRAY_LEN(words), a, an, b, bn);
 }
 
+static size_t key(const char *name, size_t n, uint64_t *out, size_t cap)
+{
+    return arch_key(words, ARRAY_LEN(words), name, n, out, cap);
+}
+
 static bool detect(const struct weights *w, const char *root)
 {
     return arch_find(w, root, "input_blocks.0.0.weight") &&
@@ -50,6 +55,7 @@ const struct arch arch_sd_unet = {
     .base = { .name = "sd-unet",
               .about = "UNet of SD1.x, SD2, SDXL",
               .order = order,
+              .key = key,
               .aliases = arch_aliases },
     .naming = ARCH_DIFFUSION,
     .detect = detect,

@@ -40,6 +40,11 @@ static int order(const char *a, size_t an, const char *b, size_t bn)
     return arch_order(words, ARRAY_LEN(words), a, an, b, bn);
 }
 
+static size_t key(const char *name, size_t n, uint64_t *out, size_t cap)
+{
+    return arch_key(words, ARRAY_LEN(words), name, n, out, cap);
+}
+
 static bool detect(const struct weights *w, const char *root)
 {
     return arch_find(w, root, "decoder.conv_in.weight") &&
@@ -50,6 +55,7 @@ const struct arch arch_vae = {
     .base = { .name = "vae",
               .about = "AutoencoderKL: the VAE of SD1, SDXL, SD3, Flux",
               .order = order,
+              .key = key,
               .aliases = arch_aliases },
     .detect = detect,
 };

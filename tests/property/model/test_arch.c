@@ -2,7 +2,7 @@
  *
  * For a list of names that are sorted by it, count the steps where it says "before": if every pair
  * of the list is ordered as its counts are, the relation is the one of those numbers, and so
- * transitive in both its halves. */
+ * transitive in both its halves. Keys say the same as names. */
 #include "support/rng.h"
 #include "support/seed.h"
 #include "support/test.h"
@@ -28,6 +28,18 @@ static int by_order(const void *a, const void *b)
     return sorting->base.order(x->p, x->n, y->p, y->n);
 }
 
+static int by_key(const struct name *a, const struct name *b)
+{
+    uint64_t x[600], y[600];
+    size_t n = sorting->base.key(a->p, a->n, x, ARRAY_LEN(x));
+    size_t m = sorting->base.key(b->p, b->n, y, ARRAY_LEN(y));
+    assert_true(n <= ARRAY_LEN(x) && m <= ARRAY_LEN(y));
+    for (size_t i = 0; i < n && i < m; i++)
+        if (x[i] != y[i])
+            return x[i] < y[i] ? -1 : 1;
+    return (n > m) - (n < m);
+}
+
 static void assert_preorder(const struct arch *arch, struct name *name, size_t n)
 {
     sorting = arch;
@@ -39,7 +51,7 @@ static void assert_preorder(const struct arch *arch, struct name *name, size_t n
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < n; k++) {
             int want = (step[i] > step[k]) - (step[i] < step[k]);
-            if (sign(by_order(&name[i], &name[k])) != want)
+            if (sign(by_order(&name[i], &name[k])) != want || by_key(&name[i], &name[k]) != want)
                 fail_msg("%s: '%.*s' and '%.*s'", arch->base.name, (int)name[i].n, name[i].p,
                          (int)name[k].n, name[k].p);
         }
