@@ -1,14 +1,20 @@
-/* stream: what the streaming engine costs by itself, against the bare copies of the same bytes in
- * the same run.
+/* stream: what the streaming engine hides, and what it costs by itself.
  *
- * On cpu a copy is a memcpy that happens when it is queued, so a pass over blocks in host memory is
+ * First a model that streams over a simulated link, on null's virtual clock: blocks of the real sizes
+ * and their times divided between link and layers as on one card (55.4 GB/s pinned, 150 ms a step
+ * for FLUX.1-dev), every byte count divided by 1024 so that it fits anywhere. In the same run: the
+ * step without streaming, and the limit, which is the longer of all layers and all copies. The
+ * numbers are those of the order in which things are queued; they are the same on every machine.
+ *
+ * Then the engine alone, against the bare copies of the same bytes. On cpu a copy is a memcpy that happens when it is queued, so a pass over blocks in host memory is
  * the reference, a memcpy of each block into the same number of slots, plus the engine: cutting a
  * pass into runs, slots, events that do nothing, statistics. Both sides take turns, the first try
- * warms up, the best of the others counts. Links and overlap are a matter of real cards; null's
- * simulation costs more than the engine and says nothing about time, so it is not measured. */
+ * warms up, the best of the others counts. */
 #include "residency/stream.h"
 #include "base/clock.h"
 #include "device/devset.h"
+#include "device/null/null.h"
+#include "residency/plan.h"
 
 #define TRIES 9
 #define KIB ((size_t)1 << 10)
@@ -132,10 +138,294 @@ static void close_row(struct bench *b)
     free(b->item);
 }
 
+/* ---- the simulation ---- */
+
+#define SCALE 1024
+#define LINK_BYTES_PER_S 55400000000
+#define PASSES 3 /* the last one counts */
+
+struct sim_block { /* part of a layer */
+    const char *name;
+    uint64_t bytes;
+    unsigned launches;
+};
+
+/* One unit: 3072 x 3072 weights of two bytes. Two kinds of layers with the same work, 12 units over
+ * 4608 tokens and attention; modulation and the text's part take no time worth counting. */
+#define UNIT (UINT64_C(3072) * 3072 * 2)
+static const struct sim_block flux_double[] = {
+    { "img_mod", 6 * UNIT, 0 },   { "txt_mod", 6 * UNIT, 0 },   { "img_qkv", 3 * UNIT, 3 },
+    { "txt_qkv", 3 * UNIT, 0 },   { "img_proj", 1 * UNIT, 5 },  { "txt_proj", 1 * UNIT, 0 },
+    { "img_mlp.0", 4 * UNIT, 4 }, { "img_mlp.2", 4 * UNIT, 4 }, { "txt_mlp.0", 4 * UNIT, 0 },
+    { "txt_mlp.2", 4 * UNIT, 0 },
+};
+static const struct sim_block flux_single[] = {
+    { "modulation", 3 * UNIT, 0 },
+    { "linear1", 7 * UNIT, 11 },
+    { "linear2", 5 * UNIT, 5 },
+};
+static const struct sim_block small[] = { { "block", UINT64_C(2) << 20, 1 } };
+
+struct sim_model {
+    const char *name;
+    struct {
+        const struct sim_block *block;
+        size_t blocks, times;
+    } part[2];
+    uint64_t launch_ns;
+};
+static const struct sim_model flux = { "FLUX.1-dev",
+                                       { { flux_double, ARRAY_LEN(flux_double), 19 },
+                                         { flux_single, ARRAY_LEN(flux_single), 38 } },
+                                       150000000 / ((19 + 38) * 16) };
+static const struct sim_model many = { "800 x 2 MiB", { { small, 1, 800 } }, 60000 };
+
+static const struct sim_row {
+    const struct sim_model *model;
+    const char *share, *alloc;
+    enum plan_layout layout;
+} sim_rows[] = {
+    { &flux, "0 %", "null:0,*#null:0", PLAN_SPREAD },
+    { &flux, "20 %", "null:0,80%;cpu,20%#null:0", PLAN_SPREAD },
+    { &flux, "20 %", "null:0,80%;cpu,20%#null:0", PLAN_TAIL },
+    { &flux, "50 %", "null:0,50%;cpu,50%#null:0", PLAN_SPREAD },
+    { &flux, "50 %", "null:0,50%;cpu,50%#null:0", PLAN_TAIL },
+    { &flux, "100 %", "cpu,*#null:0", PLAN_SPREAD },
+    { &many, "100 %", "cpu,*#null:0", PLAN_SPREAD },
+    { &many, "100 %, two donors", "null:1,50%;cpu,50%#null:0", PLAN_SPREAD },
+    { &many, "100 %, three donors", "null:1,34%;null:2,33%;cpu,33%#null:0", PLAN_SPREAD },
+};
+
+struct sim { /* one row */
+    const struct sim_row *row;
+    struct devset *set;
+    struct device *dev[4]; /* null:0 computes, null:1, null:2, cpu */
+    struct dev_owner *ring, *of[4];
+    struct dev_host host;
+    struct dev_mem mem[3];
+    struct block *block;
+    unsigned *launches;
+    size_t n;
+    struct stream_item *item;
+    struct stream_piece *piece;
+    struct dev_stream *on;
+    struct dev_event *start, *end;
+    struct stream *s;
+    uint64_t step_ns;        /* of the last pass */
+    struct stream_stats got; /* of the last pass: bytes, timed, copy_ns, exposed_ns, runs */
+};
+
+static berth_status sim_blocks(struct sim *m, berth_err *err)
+{
+    const struct sim_model *x = m->row->model;
+    size_t n = 0;
+    for (size_t p = 0; p < ARRAY_LEN(x->part); p++)
+        n += x->part[p].blocks * x->part[p].times;
+    m->block = calloc(n, sizeof *m->block);
+    m->launches = calloc(n, sizeof *m->launches);
+    m->item = calloc(n, sizeof *m->item);
+    m->piece = calloc(n, sizeof *m->piece);
+    if (!m->block || !m->launches || !m->item || !m->piece)
+        return err_set(err, BERTH_ENOMEM, "%zu blocks", n);
+    for (size_t p = 0; p < ARRAY_LEN(x->part); p++)
+        for (size_t i = 0; i < x->part[p].blocks * x->part[p].times; i++) {
+            const struct sim_block *b = &x->part[p].block[i % x->part[p].blocks];
+            m->block[m->n] = (struct block) { .name = b->name,
+                                              .name_len = (uint32_t)strlen(b->name),
+                                              .bytes = b->bytes,
+                                              .span = b->bytes };
+            m->launches[m->n++] = b->launches;
+        }
+    return BERTH_OK;
+}
+
+/* Where each block lies, as a plan says; memory in the order of the blocks, one range a device. */
+static berth_status sim_place(struct sim *m, const struct plan *plan, berth_err *err)
+{
+    uint64_t at[4] = { 0 };
+    for (size_t i = 0; i < m->n; i++) {
+        struct stream_item *it = &m->item[i];
+        size_t d = plan->device[i];
+        it->dev = m->dev[d];
+        it->source = d == 0 ? STREAM_RESIDENT : d == 3 ? STREAM_PINNED : STREAM_DEVICE;
+        it->addr = at[d];
+        it->span = m->block[i].bytes / SCALE;
+        it->name = m->block[i].name;
+        m->piece[i] = (struct stream_piece) { 0, it->span };
+        it->piece = &m->piece[i];
+        it->pieces = 1;
+        at[d] += (it->span + DEV_ALIGN_MIN - 1) / DEV_ALIGN_MIN * DEV_ALIGN_MIN;
+    }
+    for (size_t d = 0; d < 3; d++)
+        if (at[d] && dev_alloc(m->dev[d], m->of[d], at[d], &m->mem[d], err))
+            return err->code;
+    if (at[3] && dev_host_alloc(m->dev[0], m->of[3], at[3], &m->host, err))
+        return err->code;
+    for (size_t i = 0; i < m->n; i++)
+        m->item[i].addr +=
+            plan->device[i] == 3 ? (uint64_t)(uintptr_t)m->host.ptr : m->mem[plan->device[i]].addr;
+    return BERTH_OK;
+}
+
+static berth_status sim_plan(struct sim *m, berth_err *err)
+{
+    static const char devices[] = "null:0=80g,null:1=80g,null:2=80g,cpu=256g";
+    struct blocks b = { .at = m->block, .n = m->n };
+    struct plan_devices d;
+    struct plan plan = { 0 };
+    struct plan_args args = { .alloc = m->row->alloc, .layout = m->row->layout };
+    for (size_t i = 0; i < m->n; i++)
+        b.bytes += m->block[i].bytes;
+    berth_status s = plan_devices_parse(devices, sizeof devices - 1, &d, err);
+    s = s ? s : plan_from_args(&b, &d, &args, &plan, err);
+    s = s ? s : sim_place(m, &plan, err);
+    plan_release(&plan);
+    return s;
+}
+
+static berth_status sim_open(struct sim *m, berth_err *err)
+{
+    static const char text[] = "null:0=64m,null:1=64m,null:2=64m,cpu=256m";
+    struct null_config null = { .lazy = true,
+                                .copy_bytes_per_s = LINK_BYTES_PER_S / SCALE,
+                                .launch_ns = m->row->model->launch_ns };
+    struct dev_env env = { .null = &null };
+    struct spec spec;
+    if (sim_blocks(m, err) || spec_parse(text, sizeof text - 1, false, &spec, err) ||
+        devset_open(&spec, &env, &m->set, err))
+        return err->code;
+    for (size_t d = 0; d < 4; d++) {
+        m->dev[d] = devset_at(m->set, d);
+        if (dev_owner_open(m->dev[d], "bench", d == 3 ? DEV_PINNED : DEV_WEIGHTS, &m->of[d], err))
+            return err->code;
+    }
+    if (dev_owner_open(m->dev[0], "ring", DEV_STAGING, &m->ring, err) || sim_plan(m, err) ||
+        dev_stream_new(m->dev[0], &m->on, err) || dev_event_new(m->dev[0], &m->start, err) ||
+        dev_event_new(m->dev[0], &m->end, err))
+        return err->code;
+    struct stream_args a = { .name = m->row->model->name,
+                             .compute = m->dev[0],
+                             .item = m->item,
+                             .n = m->n,
+                             .owner = m->ring,
+                             .cfg.run_bytes = STREAM_RUN_DEFAULT / SCALE };
+    return stream_open(&a, &m->s, err);
+}
+
+static void sim_close(struct sim *m)
+{
+    stream_close(m->s);
+    dev_event_free(m->start);
+    dev_event_free(m->end);
+    dev_stream_free(m->on);
+    for (size_t d = 0; d < 3; d++)
+        dev_free(&m->mem[d]);
+    dev_host_free(&m->host);
+    dev_owner_close(m->ring);
+    for (size_t d = 0; d < 4; d++)
+        dev_owner_close(m->of[d]);
+    devset_close(m->set);
+    free(m->block);
+    free(m->launches);
+    free(m->item);
+    free(m->piece);
+}
+
+static void sim_layer(void *user, void *const *ptr)
+{
+    (void)user, (void)ptr;
+}
+
+static berth_status sim_pass(struct sim *m, berth_err *err)
+{
+    if (stream_begin(m->s, m->on, err) || dev_event_record(m->start, m->on, err))
+        return err->code;
+    for (size_t i = 0; i < m->n; i++) {
+        uint64_t addr;
+        if (stream_acquire(m->s, i, &addr, err))
+            return err->code;
+        for (unsigned k = 0; k < m->launches[i]; k++)
+            if (dev_launch(m->on, sim_layer, NULL, NULL, 0, err))
+                return err->code;
+        if (stream_release(m->s, i, err))
+            return err->code;
+    }
+    if (dev_event_record(m->end, m->on, err) || dev_stream_sync(m->on, err))
+        return err->code;
+    return stream_end(m->s, err);
+}
+
+static berth_status sim_run(struct sim *m, berth_err *err)
+{
+    bool done;
+    uint64_t start, end;
+    for (int k = 0; k < PASSES; k++) {
+        struct stream_stats a = stream_stats(m->s);
+        if (sim_pass(m, err))
+            return err->code;
+        m->got = stream_stats(m->s);
+        m->got.timed -= a.timed;
+        m->got.runs -= a.runs;
+        m->got.copy_ns -= a.copy_ns;
+        m->got.exposed_ns -= a.exposed_ns;
+    }
+    if (dev_event_time(m->start, &done, &start, err) || dev_event_time(m->end, &done, &end, err))
+        return err->code;
+    m->step_ns = end - start;
+    return BERTH_OK;
+}
+
+static void sim_print(const struct sim *m, bool json, bool first)
+{
+    const struct stream_stats *x = &m->got;
+    const char *layout = plan_layout_name(m->row->layout);
+    double layers = 0, gb = (double)x->donor_bytes * SCALE / 1e9;
+    for (size_t i = 0; i < m->n; i++)
+        layers += m->launches[i] * (double)m->row->model->launch_ns / 1e6;
+    double copies = gb * 1e12 / (double)LINK_BYTES_PER_S, limit = copies > layers ? copies : layers;
+    double step = (double)m->step_ns / 1e6, exposed = (double)x->exposed_ns / 1e6;
+    if (json)
+        printf("%s\n  {\"model\": \"%s\", \"offloaded\": \"%s\", \"layout\": \"%s\", \"gb\": %.2f, "
+               "\"runs\": %d, \"gb_per_s\": %.1f, \"exposed_ms\": %.1f, \"step_ms\": %.1f, "
+               "\"layers_ms\": %.1f, \"limit_ms\": %.1f}",
+               first ? "" : ",", m->row->model->name, m->row->share, layout, gb, (int)x->runs,
+               stream_gbps(x) * SCALE, exposed, step, layers, limit);
+    else
+        printf("%-11s | %-19s | %-6s | %6.2f | %4d | %6.1f | %7.1f | %6.1f %% | %7.1f | %7.1f | "
+               "%7.1f\n",
+               m->row->model->name, m->row->share, layout, gb, (int)x->runs, stream_gbps(x) * SCALE,
+               exposed, 100 * stream_exposed(x), step, layers, limit);
+}
+
+static berth_status simulate(bool json, berth_err *err)
+{
+    if (json)
+        printf("{\"simulated\": [");
+    else
+        printf("a step over a simulated link, ms of virtual time\n\n"
+               "%-11s | %-19s | %-6s | %6s | %4s | %6s | %7s | %8s | %7s | %7s | %7s\n",
+               "", "offloaded", "layout", "GB", "runs", "GB/s", "exposed", "of copies", "step",
+               "layers", "limit");
+    for (size_t i = 0; i < ARRAY_LEN(sim_rows); i++) {
+        struct sim m = { .row = &sim_rows[i] };
+        berth_status s = sim_open(&m, err);
+        s = s ? s : sim_run(&m, err);
+        if (!s)
+            sim_print(&m, json, i == 0);
+        sim_close(&m);
+        if (s)
+            return err_add(err, "%s, %s", sim_rows[i].model->name, sim_rows[i].share);
+    }
+    printf("%s", json ? "\n]," : "\n");
+    return BERTH_OK;
+}
+
+/* ---- the engine alone ---- */
+
 static berth_status run(struct device *cpu, struct dev_owner *owner, bool json, berth_err *err)
 {
     if (json)
-        printf("{\"rows\": [");
+        printf(" \"rows\": [");
     else
         printf("ns for one block: bare copies, a pass of the engine, what it adds\n\n"
                "%-24s | %12s | %12s | %10s | %7s\n",
@@ -185,13 +475,13 @@ int main(int argc, char **argv)
             bool help = strcmp(argv[i], "--help") == 0;
             fprintf(help ? stdout : stderr,
                     "usage: stream [--json]\n"
-                    "What the streaming engine costs per block, against bare copies. Takes a few\n"
-                    "seconds and 0.5 GB.\n");
+                    "What streaming hides over a simulated link, and what the engine costs per\n"
+                    "block, against bare copies. Takes a few seconds and 0.5 GB.\n");
             return help ? 0 : 2;
         }
     }
     berth_err err = { 0 };
-    if (open_and_run(json, &err)) {
+    if (simulate(json, &err) || open_and_run(json, &err)) {
         fprintf(stderr, "stream: %s\n", err.msg);
         return 1;
     }

@@ -124,10 +124,10 @@ static void add_pieces(struct stream_cut *c, struct stream_run *r, const struct 
  * its track, and runs get short again.
  *
  * A run that shares its time with others also ends by position: `stop`, in donor bytes of all
- * tracks, at most tracks + 1/2 times run_bytes behind its beginning. A donor that is rarely met must
- * not hold a slot while the rest turns many times. Track k first stops at a multiple k + j * tracks
- * of run_bytes: were all to end at the same item, each would want the one free slot at that moment,
- * and all but one of the copies would be exposed. */
+ * tracks, at most (tracks + 1) * run_bytes behind its beginning. A donor that is rarely met must not
+ * hold a slot while the rest turns many times. Track k stops at (k + j * tracks) * run_bytes: were
+ * all to end at the same item, each would want the one free slot at that moment, and all but one of
+ * the copies would be exposed (bench/stream: two donors, 0.1 % of the copies' time against 30 %). */
 
 struct track {
     uint32_t run;   /* open on it; STREAM_NONE: none yet */
@@ -180,13 +180,13 @@ static uint64_t plus(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* The next one of track k that is worth a run. */
-static uint64_t next_stop(const struct cutter *x, uint32_t k)
+/* The next one of track k that is at least `least` bytes away. */
+static uint64_t next_stop(const struct cutter *x, uint32_t k, uint64_t least)
 {
     uint64_t j = x->pos / x->run_bytes + 1;
     j += (k + x->tracks - j % x->tracks) % x->tracks;
     uint64_t stop = times(j, x->run_bytes);
-    return stop - x->pos < x->run_bytes / 2 ? plus(stop, times(x->tracks, x->run_bytes)) : stop;
+    return stop - x->pos < least ? plus(stop, times(x->tracks, x->run_bytes)) : stop;
 }
 
 static berth_status begin_run(struct cutter *x, uint32_t k, size_t i, bool full, berth_err *err)
@@ -198,8 +198,9 @@ static berth_status begin_run(struct cutter *x, uint32_t k, size_t i, bool full,
                                .first = (uint32_t)i };
     if (lane_of(x->args, x->cut, it, &next.lane, err))
         return err->code;
-    /* After a full one its turn is as good as any: there is nothing to be brought apart. */
-    uint64_t stop = full ? plus(x->pos, times(x->tracks, x->run_bytes)) : next_stop(x, k);
+    /* A donor with more than its share fills runs by itself: they are not cut short for the sake of
+     * a stop that is near. */
+    uint64_t stop = next_stop(x, k, full ? x->run_bytes : x->run_bytes / 2);
     x->track[k] = (struct track) { .run = x->cut->runs, .first = x->item, .stop = stop };
     x->cut->run[x->cut->runs++] = next;
     return BERTH_OK;
