@@ -66,8 +66,8 @@ static berth_status check_model(const struct res_model *m, berth_err *err)
     unsigned anchors = 0;
     for (size_t i = 0; i < RES_ANCHOR_COUNT; i++)
         anchors += m->anchor[i];
-    if (!anchors && !m->handles && !m->uses && m->state != RES_LOADING)
-        return BROKEN(err, "(4) nobody owns it");
+    if (!res_model_held(m))
+        return BROKEN(err, "(4) nobody holds it");
     if (m->uses && m->state != RES_RESIDENT)
         return BROKEN(err, "(5) %u uses, and it is %s", m->uses, res_state_name(m->state));
     if ((m->retention == RES_KEEP) != (m->anchor[RES_ANCHOR_KEEP] != 0) ||

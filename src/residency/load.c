@@ -516,14 +516,16 @@ berth_status res_load(struct res_model *m, const struct res_load_args *args,
 {
     static const struct res_load_args defaults;
     struct loading l = { .m = m, .args = args ? args : &defaults };
+    struct residency *r = m->res;
     if (result)
         *result = (struct res_load_result) { 0 };
-    if (m->state == RES_LOADING)
+    if (m->loading)
         return err_set(err, BERTH_EBUSY, "model %s is being loaded", m->owner);
     berth_status s = loading_begin(&l, err);
     if (s)
         return s;
     l.got.was_resident = m->state == RES_RESIDENT;
+    m->loading = true;
     s = l.got.was_resident ? load_resident(&l, err) : load_absent(&l, err);
     res_touch(m);
     if (s || l.got.read) /* else two copies of the model would count as this process's memory */
@@ -531,7 +533,9 @@ berth_status res_load(struct res_model *m, const struct res_load_args *args,
     loading_end(&l);
     if (result)
         *result = l.got;
-    res_check_now(m->res);
+    m->loading = false;
+    res_model_maybe_gone(m); /* the progress callback may have let go of it */
+    res_check_now(r);
     return s;
 }
 
@@ -554,14 +558,16 @@ void res_eject_for(struct res_model *m, size_t device, const char *why)
     res_drop_all(m);
     m->state = RES_EJECTED;
     r->metrics.ejects++;
+    res_model_maybe_gone(m);
 }
 
 berth_status res_eject(struct res_model *m, berth_err *err)
 {
-    if (m->uses || m->state == RES_LOADING)
+    struct residency *r = m->res;
+    if (res_model_busy(m))
         return err_set(err, BERTH_EBUSY, "model %s is in use (%u) and stays", m->owner, m->uses);
     if (m->state == RES_RESIDENT)
-        res_eject_for(m, m->res->n_devices, "asked");
-    res_check_now(m->res);
+        res_eject_for(m, r->n_devices, "asked");
+    res_check_now(r);
     return BERTH_OK;
 }

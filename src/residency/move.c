@@ -503,7 +503,7 @@ berth_status res_replan(struct res_model *m, const struct plan_args *plan,
     uint64_t moved = m->moved;
     if (result)
         *result = (struct res_load_result) { .was_resident = m->state == RES_RESIDENT };
-    if (m->uses || m->state == RES_LOADING)
+    if (res_model_busy(m))
         return err_set(err, BERTH_EBUSY, "model %s is in use: its plan stays", m->owner);
     berth_status s = next_make(m, plan, &next, err);
     if (!s && m->state == RES_RESIDENT)

@@ -170,7 +170,7 @@ static void link_last(struct residency *r, struct res_model *m)
 void res_model_gone(struct res_model *m)
 {
     struct residency *r = m->res;
-    if (m->handles || m->uses || m->state == RES_LOADING)
+    if (m->handles || res_model_busy(m))
         BUG("model '%s' goes with %u handles and %u uses", m->owner, m->handles, m->uses);
     res_drop_all(m);
     *(m->prev ? &m->prev->next : &r->first) = m->next;
@@ -188,9 +188,16 @@ static unsigned anchors_of(const struct res_model *m)
     return n;
 }
 
+bool res_model_held(const struct res_model *m)
+{
+    bool retained = m->anchor[RES_ANCHOR_KEEP] || m->anchor[RES_ANCHOR_SURVIVED];
+    return m->handles || res_model_busy(m) || m->anchor[RES_ANCHOR_USER] ||
+           (retained && m->state == RES_RESIDENT);
+}
+
 bool res_model_maybe_gone(struct res_model *m)
 {
-    if (m->handles || m->uses || anchors_of(m) || m->state == RES_LOADING)
+    if (res_model_held(m))
         return false;
     res_model_gone(m);
     return true;
@@ -269,13 +276,27 @@ static struct res_model *find_same(const struct residency *r, const struct res_k
 static struct res_model *find_adoptable(const struct residency *r, const struct res_key *key)
 {
     for (struct res_model *m = r->first; m; m = m->next)
-        if (res_key_is(m, key, true) && !m->handles && !m->uses && m->state != RES_LOADING)
+        if (res_key_is(m, key, true) && !m->handles && !res_model_busy(m))
             return m;
     return NULL;
 }
 
+/* Takes `next` in the place of what there was, references and all. */
+static void take_patches(struct res_model *m, const struct vec *next)
+{
+    for (size_t i = 0; i < m->patches.n; i++)
+        res_adapter_unref(((struct res_patch *)vec_at(&m->patches, i))->adapter);
+    vec_release(&m->patches);
+    m->patches = *next;
+    m->patches_changed = true;
+}
+
 static void attach(struct res_model *m, const struct res_open_args *args)
 {
+    /* A new owner did not ask for the adapters of the one before. The bytes stay as they are until
+     * his load: if he sets the same ones, nothing has to be read. */
+    if (!m->handles && !m->loading && m->patches.n)
+        take_patches(m, &(struct vec) { .elem = sizeof(struct res_patch) });
     m->handles++;
     m->eject_others |= args->eject_others; /* a plain open does not take another one's wish back */
     res_touch(m);
@@ -355,6 +376,9 @@ berth_status res_use_begin(struct res_model *m, berth_err *err)
     if (m->state != RES_RESIDENT)
         return err_set(err, BERTH_EINVAL, "model %s is %s: only a resident one can be used",
                        m->owner, res_state_name(m->state));
+    if (m->patches_changed)
+        return err_set(err, BERTH_EINVAL, "model %s: its adapters changed: load it first",
+                       m->owner);
     m->uses++;
     m->used_in_prompt = true;
     res_touch(m);
@@ -412,7 +436,7 @@ berth_status res_set_patches(struct res_model *m, const struct res_patch *patch,
                              berth_err *err)
 {
     struct vec next = { .elem = sizeof(struct res_patch) };
-    if (m->uses || m->state == RES_LOADING)
+    if (res_model_busy(m))
         return err_set(err, BERTH_EBUSY, "model %s is in use: its patches stay", m->owner);
     if (n && !vec_reserve(&next, n))
         return err_set(err, BERTH_ENOMEM, "%zu patches of model %s", n, m->owner);
@@ -420,11 +444,7 @@ berth_status res_set_patches(struct res_model *m, const struct res_patch *patch,
         *(struct res_patch *)vec_add(&next) = patch[i];
         res_adapter_ref(patch[i].adapter);
     }
-    for (size_t i = 0; i < m->patches.n; i++)
-        res_adapter_unref(((struct res_patch *)vec_at(&m->patches, i))->adapter);
-    vec_release(&m->patches);
-    m->patches = next;
-    m->patches_changed = true;
+    take_patches(m, &next);
     res_check_now(m->res);
     return BERTH_OK;
 }

@@ -16,17 +16,20 @@
  *                            canceled back to where it came from, with no bytes left
  *            res_eject(), res_free(), making room    RESIDENT -> EJECTED: no bytes, still known;
  *                            handles stay valid and res_load() brings it back
- *            the last handle, anchor and use go      any -> gone, its memory is free
+ *            nobody holds it any more, see (4)       any -> gone, its memory is free
  *
  * Invariants (1) at most one model has a given key
  *            (2) REGISTERED, EJECTED: no block has memory. RESIDENT: every block has memory, once
  *            (3) per model and device: the bytes of its blocks there == its table of bytes; their
  *                spans == what the device's ledger has for it (weights + pinned, as requested)
- *            (4) a model lives exactly as long as it has a handle, an anchor or a use
+ *            (4) a model lives exactly as long as it has a handle, a use, or RES_ANCHOR_USER, or is
+ *                inside res_load(), or has bytes and RES_ANCHOR_KEEP or _SURVIVED: what those two
+ *                retain is bytes. Evicted with nobody else to hold it, it is gone at once
  *            (5) uses > 0: RESIDENT, and its addresses do not change
- *            (6) keep: has an anchor RES_ANCHOR_KEEP. eject: has no anchor
+ *            (6) keep: has an anchor RES_ANCHOR_KEEP, with bytes or without. eject: has no anchor
  *            (7) RESIDENT: a block's patch signature is that of the model's patch set, 0 for base
- *                weights; between res_set_patches() and the next load it may be the old one
+ *                weights; between a change of the set and the next load it may be the old one, and
+ *                the model cannot be used
  *            (8) every byte a device's ledger calls weights belongs to a model of the registry
  *            res_check() asserts them; builds with BERTH_CHECKS call it after each operation.
  *
@@ -38,6 +41,9 @@
  *            try again, step by step; say in numbers what stood in the way.
  * Patches    Base weights are never lost: they are in the file, which stays mapped. A block whose
  *            list of patches changes is derived again from there (patch.c), others are not touched.
+ *            A patch set belongs to those who hold handles: an open that finds none empties it, and
+ *            the next load reads what has to be base weights again. Setting the same patches before
+ *            that load costs nothing.
  * Threads    Everything belongs to the executor thread, except where a comment says "any thread".
  *            Reading and converting is spread over the pool that was handed in.
  * Files      alloc.c alloc_resolve.c strings; blocks.c; plan.c layout.c plan_auto.c plan_text.c;
@@ -184,12 +190,15 @@ struct res_load_result {
  * A load that could not succeed if all went that may go fails before anybody goes.
  * Error: names the block, the device and the bytes; the model is in the state it was in. Blocks of
  * a RESIDENT one that have their new patches already keep them, the next load goes on from there.
+ * The progress callback may give back the last handle: the load goes on, and the model goes when it
+ * ends, unless something else holds it.
  * BERTH_ECANCELED, BERTH_ENODEVMEM, BERTH_EIO (the file changed), BERTH_EDEVICE; BERTH_EBUSY: it is
  * being loaded, or its patches changed and it is in use. */
 berth_status res_load(struct res_model *m, const struct res_load_args *args,
                       struct res_load_result *result, berth_err *err);
 
-/* Between these no block of m moves. _begin: pre RESIDENT (BERTH_EINVAL else). */
+/* Between these no block of m moves. _begin: pre RESIDENT, and its patch set is what the last load
+ * merged (BERTH_EINVAL else: a model that is patched half must not compute). */
 berth_status res_use_begin(struct res_model *m, berth_err *err);
 void res_use_end(struct res_model *m);
 
@@ -212,7 +221,7 @@ berth_status res_tensor_read(struct res_model *m, size_t block, size_t tensor, v
  * of each piece of at most 1 MiB of a tensor, seeded with the sum so far. */
 berth_status res_checksum(struct res_model *m, uint64_t *out, berth_err *err);
 
-/* BERTH_EBUSY: in use. */
+/* BERTH_EBUSY: in use. A model that only RES_ANCHOR_KEEP or _SURVIVED held is gone with its bytes. */
 berth_status res_eject(struct res_model *m, berth_err *err);
 /* keep: anchors it. eject: drops its anchors; with no handle left it is gone when this returns.
  * auto: a keep anchor stays as RES_ANCHOR_SURVIVED. */

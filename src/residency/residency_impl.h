@@ -43,7 +43,8 @@ struct res_model {
     enum res_retention retention;
     unsigned handles, uses, anchor[RES_ANCHOR_COUNT];
     bool eject_others, used_in_prompt;
-    bool patches_changed;      /* res_set_patches() came after the last load */
+    bool loading;              /* inside res_load(): it stays, whoever lets go of it meanwhile */
+    bool patches_changed;      /* the patch set is another one since the last load */
     struct res_block *block;   /* [blocks.n] */
     uint64_t *bytes_on;        /* [devices of the set] */
     struct res_owners *owners; /* [devices of the set] */
@@ -76,8 +77,15 @@ struct residency {
 
 /* registry.c */
 void res_model_gone(struct res_model *m); /* pre: no handles, no uses; anchors do not matter */
-/* Gone unless it has a handle, an anchor or a use, or is LOADING. True: m is no more. */
+/* (4) of residency.h: somebody holds it. */
+bool res_model_held(const struct res_model *m);
+/* Gone unless it is held. True: m is no more. */
 bool res_model_maybe_gone(struct res_model *m);
+/* Nobody may move, eject or patch it now. */
+static inline bool res_model_busy(const struct res_model *m)
+{
+    return m->uses || m->loading;
+}
 uint64_t res_now(const struct residency *r);
 struct device *res_device(const struct residency *r, size_t device); /* borrowed */
 void res_touch(struct res_model *m);                                 /* it was used now */
@@ -135,8 +143,8 @@ uint64_t res_left_on(const struct residency *r, size_t device);
 berth_status res_block_err(const struct res_model *m, size_t i, size_t device, berth_err *err);
 
 /* load.c */
-/* RESIDENT -> EJECTED. pre: not in use. device: the one that is short, or n_devices; why: for the
- * log, "asked", "room" ... */
+/* RESIDENT -> EJECTED, or gone when nothing but its bytes' anchors held it. pre: not in use. device:
+ * the one that is short, or n_devices; why: for the log, "asked", "room" ... */
 void res_eject_for(struct res_model *m, size_t device, const char *why);
 void res_drop_all(struct res_model *m); /* every block's memory; state is the caller's to set */
 /* Bytes of one tensor of block i to its memory, through staging where needed. */

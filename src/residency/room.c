@@ -24,7 +24,7 @@
 
 static bool may_go(const struct res_model *m, const struct res_model *for_model)
 {
-    return m != for_model && !m->uses && m->state == RES_RESIDENT;
+    return m != for_model && !res_model_busy(m) && m->state == RES_RESIDENT;
 }
 
 /* Bytes of the device that a model's leaving would free, and a little more: a pool's ranges may be
@@ -266,7 +266,8 @@ void res_eject_others(struct res_model *m)
 {
     struct residency *r = m->res;
     size_t d = m->compute;
-    for (struct res_model *o = r->first; o; o = o->next) {
+    for (struct res_model *o = r->first, *next; o; o = next) {
+        next = o->next; /* o may be gone below */
         if (o->retention == RES_KEEP || !o->bytes_on[d] || !may_go(o, m))
             continue;
         if (o->retention == RES_AUTO)

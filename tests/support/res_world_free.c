@@ -83,11 +83,13 @@ static void apply_unload(struct world *w, const struct forecast *f)
 {
     for (size_t i = 0; i < MODELS_MAX; i++) {
         struct naive *n = &w->model[i];
-        if (f->goes[i])
+        if (f->goes[i]) {
             naive_eject(n);
-        else if (f->anchors && !f->busy[i] && n->exists && n->state == RES_RESIDENT &&
-                 n->retention == RES_AUTO)
+            naive_gone(n);
+        } else if (f->anchors && !f->busy[i] && n->exists && n->state == RES_RESIDENT &&
+                   n->retention == RES_AUTO) {
             n->anchor[RES_ANCHOR_SURVIVED] = 1;
+        }
     }
 }
 

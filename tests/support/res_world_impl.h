@@ -99,6 +99,7 @@ struct naive {
     unsigned anchor[RES_ANCHOR_COUNT];
     bool used_in_prompt, eject_others;
     struct patch_list patches;             /* as set */
+    bool patches_changed;                  /* since the last load */
     struct patch_list applied[BLOCKS_MAX]; /* as merged, block by block; of a RESIDENT one */
     bool unsure[BLOCKS_MAX]; /* a load failed: `patches` may be merged already, with equal values */
     struct res_block_at at[BLOCKS_MAX]; /* where blocks were after the latest operation */
@@ -179,7 +180,9 @@ static inline unsigned naive_anchors(const struct naive *n)
 }
 static inline bool naive_owned(const struct naive *n)
 {
-    return naive_handles(n) || naive_anchors(n) || n->uses;
+    bool retained = n->anchor[RES_ANCHOR_KEEP] || n->anchor[RES_ANCHOR_SURVIVED];
+    return naive_handles(n) || n->uses || n->anchor[RES_ANCHOR_USER] ||
+           (retained && n->state == RES_RESIDENT);
 }
 
 /* res_world_naive.c */

@@ -224,9 +224,10 @@ static bool compare_model(struct world *w, size_t i, size_t target, unsigned may
     struct res_model *m = res_model_by_id(w->r, n->id);
     char buf[48];
     label(n, buf);
-    if (!m && may_have_gone(w, i, target, may) && !naive_handles(n)) {
-        memset(n->anchor, 0, sizeof n->anchor); /* evicted, and nobody held it */
+    if (!m && may_have_gone(w, i, target, may)) {
+        naive_eject(n);
         naive_gone(n);
+        CHECK(w, !n->exists, "%s was evicted and is gone, but somebody holds it", buf);
         return true;
     }
     CHECK(w, m, "%s is gone, %u handles and %u anchors should hold it", buf, naive_handles(n),
@@ -236,6 +237,7 @@ static bool compare_model(struct world *w, size_t i, size_t target, unsigned may
     if (x.state != n->state && may_have_gone(w, i, target, may)) {
         CHECK(w, x.state == RES_EJECTED, "%s: evicted, but %s", buf, res_state_name(x.state));
         naive_eject(n);
+        CHECK(w, naive_owned(n), "%s: evicted, and nobody holds it", buf);
     }
     CHECK(w, x.state == n->state, "%s: is %s", buf, res_state_name(x.state));
     if (!compare_counts(w, n, &x))

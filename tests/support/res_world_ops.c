@@ -309,6 +309,10 @@ bool op_open(struct world *w)
           res_state_name(n->state));
     n->attached += n->state == RES_RESIDENT;
     w->count.attaches += n->state == RES_RESIDENT;
+    if (!naive_handles(n) && n->patches.n) { /* those of the owner before */
+        n->patches = (struct patch_list) { 0 };
+        n->patches_changed = true;
+    }
     *(cached ? &n->cached : &n->held) += 1;
     n->eject_others = n->eject_others || others;
     if (got == slot || retention != RES_AUTO)
@@ -389,6 +393,7 @@ static bool loaded(struct world *w, struct naive *n, const struct res_load_resul
         CHECK(w, got->read == n->bytes, "read %" PRIu64 " bytes of %" PRIu64, got->read, n->bytes);
     }
     n->state = RES_RESIDENT;
+    n->patches_changed = false;
     for (size_t b = 0; b < n->blocks; b++) {
         n->applied[b] = n->patches;
         n->unsure[b] = false;
@@ -480,9 +485,10 @@ bool op_use(struct world *w)
     say_model(w, "use", i);
     w->clock.mono += 1000;
     berth_status s = res_use_begin(n->m, &err);
-    if (n->state != RES_RESIDENT) {
+    if (n->state != RES_RESIDENT || n->patches_changed) {
         static const berth_status codes[] = { BERTH_EINVAL };
-        CHECK(w, s, "a use of a model that is %s", res_state_name(n->state));
+        CHECK(w, s, "a use of a model that is %s%s", res_state_name(n->state),
+              n->patches_changed ? ", and its patches changed" : "");
         return error_ok(w, &err, s, codes, 1) && naive_compare(w, i, 0);
     }
     CHECK(w, !s, "use: %s", err.msg);
@@ -525,6 +531,7 @@ bool op_eject(struct world *w)
         return error_ok(w, &err, s, codes, n->uses ? 1 : 0) && naive_compare(w, i, 0);
     }
     naive_eject(n);
+    naive_gone(n);
     return naive_compare(w, i, 0);
 }
 
@@ -647,6 +654,7 @@ bool op_patches(struct world *w)
     if (s)
         return error_ok(w, &err, s, busy, n->uses ? 1 : 0) && naive_compare(w, i, 0);
     n->patches = list;
+    n->patches_changed = true;
     return naive_compare(w, i, 0);
 }
 

@@ -74,7 +74,7 @@ static void every_invariant(void **state)
     BREAK(&s, s.f.r->pinned, 3, "3 counted");
     BREAK(&s, a->owner[0], 'x', "(3) model x#1 on cpu: pinned");
 
-    BREAK(&s, b->handles, 0, "(4) nobody");
+    BREAK(&s, b->handles, 0, "(4) nobody holds it");
     BREAK(&s, b->uses, 1, "(5) 1 uses, and it is registered");
     BREAK(&s, a->retention, RES_KEEP, "(6) keep with 0 anchors");
     BREAK(&s, a->anchor[RES_ANCHOR_KEEP], 1, "(6) auto with 1 anchors");

@@ -274,6 +274,53 @@ static void loading_is_a_state(void **state)
     fixture_close(&f);
 }
 
+/* The callback gives the last handle back: the load ends first, well or not, then the model goes. */
+struct quitter {
+    struct res_model *m;
+    struct residency *r;
+    atomic_bool left;
+};
+
+static void quit(void *user, uint64_t done, uint64_t total)
+{
+    struct quitter *q = user;
+    (void)done, (void)total;
+    if (!atomic_exchange(&q->left, true))
+        res_unref(q->m);
+    assert_int_equal(res_model_count(q->r), 1); /* not under the load's feet */
+}
+
+static void let_go_while_loading(void **state)
+{
+    static const struct {
+        bool resident, cancel, keep, stays;
+    } row[] = {
+        { false, false, false, false }, { false, false, true, true },
+        { false, true, false, false },  { false, true, true, false }, /* keeps bytes, has none */
+        { true, false, false, false },  { true, false, true, true },
+    };
+    const char *path = model_file("a", 700, 200);
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct fixture f;
+        berth_err err = { 0 };
+        fixture_open(&f, "cpu=8m", NULL);
+        struct res_model *m = model_open(&f, path, NULL, row[i].keep ? RES_KEEP : RES_AUTO);
+        struct quitter q = { .m = m, .r = f.r };
+        struct res_load_args args = { .progress = quit,
+                                      .progress_user = &q,
+                                      .cancel = row[i].cancel ? &q.left : NULL };
+        if (row[i].resident)
+            model_load(m);
+        assert_int_equal(res_load(m, &args, NULL, &err),
+                         row[i].cancel ? BERTH_ECANCELED : BERTH_OK);
+        assert_true(atomic_load(&q.left));
+        assert_int_equal(res_model_count(f.r), row[i].stays);
+        assert_int_equal(fixture_in_use(&f, "cpu") > 0, row[i].stays);
+        fixture_close(&f);
+    }
+}
+
 /* ---- files that change ---- */
 
 static void changed_files(void **state)
@@ -462,6 +509,7 @@ int main(void)
         cmocka_unit_test(progress_ends_at_the_total),
         cmocka_unit_test(cancel_leaves_nothing),
         cmocka_unit_test(loading_is_a_state),
+        cmocka_unit_test(let_go_while_loading),
         cmocka_unit_test(changed_files),
         cmocka_unit_test(ejects_others),
         cmocka_unit_test(a_plain_open_erases_no_wish),

@@ -102,6 +102,193 @@ static void owners(void **state)
     fixture_close(&f);
 }
 
+/* What an anchor for keep or survived retains is bytes: without them, and nobody else to hold it, the
+ * model is gone. */
+static void anchors_hold_bytes(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, DEVICES, NULL);
+    const char *path = model_file("a", 4, 16 << 10);
+    struct res_model *m = model_open(&f, path, SPLIT, RES_KEEP);
+    assert_int_equal(info(m).anchor[RES_ANCHOR_KEEP], 1);
+    res_unref(m); /* never loaded */
+    assert_int_equal(res_model_count(f.r), 0);
+
+    m = model_open(&f, path, SPLIT, RES_KEEP);
+    model_load(m);
+    assert_ok(res_eject(m, &err), err);
+    assert_int_equal(res_model_count(f.r), 1); /* its handle */
+    res_unref(m);
+    assert_int_equal(res_model_count(f.r), 0);
+
+    m = model_open(&f, path, SPLIT, RES_KEEP);
+    model_load(m);
+    res_unref(m);
+    assert_ok(res_eject(m, &err), err); /* the other way round */
+    assert_int_equal(res_model_count(f.r), 0);
+
+    m = model_open(&f, path, SPLIT, RES_KEEP); /* somebody asked for it: that holds the empty one */
+    res_anchor(m);
+    model_load(m);
+    res_unref(m);
+    assert_ok(res_eject(m, &err), err);
+    assert_int_equal(info(m).state, RES_EJECTED);
+    fixture_check(&f);
+    res_unanchor(m);
+    assert_int_equal(res_model_count(f.r), 0);
+
+    m = model_open(&f, path, "#null:0", RES_KEEP); /* evicted to make room */
+    model_load(m);
+    res_unref(m);
+    struct res_load_args args = { .evict_keep = true };
+    struct res_model *b =
+        model_open(&f, model_file("b", 4, (1 << 20) - (16 << 10)), "#null:0", RES_AUTO);
+    assert_ok(res_load(b, &args, NULL, &err), err);
+    assert_int_equal(res_model_count(f.r), 1);
+    assert_ptr_equal(res_model_at(f.r, 0), b);
+    res_unref(b);
+    fixture_close(&f);
+}
+
+/* ---- adapters of somebody before ---- */
+
+static bool adds_to(const struct res_adapter *a, const char *key, size_t n)
+{
+    (void)a;
+    return str_ends(key, n, "1.weight");
+}
+
+static berth_status adds(const struct res_adapter *a, const char *key, size_t n,
+                         const struct shape *shape, float strength, struct arena *tmp,
+                         struct vec *out, berth_err *err)
+{
+    uint64_t rows = shape->dim[0], cols = shape->dim[1];
+    float *dense = arena_array(tmp, (size_t)(rows * cols), sizeof *dense);
+    struct res_term *t = vec_add(out);
+    (void)a, (void)key, (void)n;
+    if (!dense || !t)
+        return err_set(err, BERTH_ENOMEM, "a term");
+    for (uint64_t i = 0; i < rows * cols; i++)
+        dense[i] = 1;
+    *t = (struct res_term) {
+        .kind = TERM_ADD, .rows = rows, .cols = cols, .scale = strength, .dense = dense
+    };
+    return BERTH_OK;
+}
+
+static void never(struct res_adapter *a)
+{
+    (void)a;
+}
+
+enum { FLOATS = 16 * 16 };
+
+static berth_status fill_halves(void *user, size_t i, uint64_t off, void *dst, size_t n,
+                                berth_err *err)
+{
+    (void)user, (void)i, (void)off, (void)err;
+    for (size_t k = 0; k < n / sizeof(float); k++)
+        ((float *)dst)[k] = 0.5f;
+    return BERTH_OK;
+}
+
+static const char *float_file(void)
+{
+    static const struct weights_spec spec[] = {
+        { "layers.0.weight", DT_F32, { 2, { 16, 16 } } },
+        { "layers.1.weight", DT_F32, { 2, { 16, 16 } } },
+    };
+    berth_err err = { 0 };
+    const char *path = tmp_path("floats.safetensors");
+    struct weights_write_args args = { .format = "safetensors",
+                                       .path = path,
+                                       .spec = spec,
+                                       .count = ARRAY_LEN(spec),
+                                       .fill = fill_halves };
+    assert_ok(weights_write(&args, &err), err);
+    return path;
+}
+
+static float first_of(struct res_model *m, size_t block)
+{
+    float x[FLOATS];
+    berth_err err = { 0 };
+    assert_ok(res_tensor_read(m, block, 0, x, sizeof x, &err), err);
+    return x[0];
+}
+
+static void a_new_owner_has_no_adapters(void **state)
+{
+    static const struct res_adapter_ops ops = { adds_to, adds, never };
+    static const char *const other_plan[] = { SPLIT, "#null:0" }; /* the second adopts */
+    (void)state;
+    for (size_t k = 0; k < ARRAY_LEN(other_plan); k++)
+        for (int same_again = 0; same_again < 2; same_again++) {
+            struct res_adapter adapter = { .ops = &ops, .refs = 1, .id = 7, .name = "adds" };
+            struct res_patch p = { &adapter, 2 };
+            struct fixture f;
+            berth_err err = { 0 };
+            fixture_open(&f, DEVICES, NULL);
+            const char *path = float_file();
+            struct res_model *m = model_open(&f, path, SPLIT, RES_KEEP);
+            assert_ok(res_set_patches(m, &p, 1, &err), err);
+            model_load(m);
+            assert_true(first_of(m, 0) == 0.5f && first_of(m, 1) == 2.5f);
+            struct res_model *second = model_open(&f, path, SPLIT, RES_AUTO);
+            assert_int_equal(info(m).patches, 1); /* he who sees the owner sees his adapters */
+            res_unref(second);
+            res_unref(m);
+            assert_int_equal(atomic_load(&adapter.refs), 2); /* may be wanted again */
+
+            m = model_open(&f, path, other_plan[k], RES_AUTO);
+            assert_int_equal(info(m).patches, 0);
+            assert_int_equal(atomic_load(&adapter.refs), 1);
+            assert_fails(res_use_begin(m, &err), err, BERTH_EINVAL, "load it first");
+            if (same_again)
+                assert_ok(res_set_patches(m, &p, 1, &err), err);
+            struct res_load_result got = model_load(m);
+            assert_true(got.was_resident);
+            assert_int_equal(got.read, same_again ? 0 : FLOATS * sizeof(float));
+            assert_true(first_of(m, 0) == 0.5f && first_of(m, 1) == (same_again ? 2.5f : 0.5f));
+            assert_ok(res_use_begin(m, &err), err);
+            res_use_end(m);
+            fixture_check(&f);
+            res_set_retention(m, RES_EJECT);
+            res_unref(m);
+            assert_int_equal(atomic_load(&adapter.refs), 1);
+            fixture_close(&f);
+        }
+}
+
+/* Set and not loaded: what is in memory is not what was asked for. */
+static void half_patched_models_do_not_compute(void **state)
+{
+    static const struct res_adapter_ops ops = { adds_to, adds, never };
+    struct res_adapter adapter = { .ops = &ops, .refs = 1, .id = 7, .name = "adds" };
+    struct res_patch p = { &adapter, 2 };
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, DEVICES, NULL);
+    struct res_model *m = model_open(&f, float_file(), SPLIT, RES_AUTO);
+    atomic_bool yes;
+    atomic_init(&yes, true);
+    struct res_load_args canceled = { .cancel = &yes };
+    model_load(m);
+    assert_ok(res_set_patches(m, &p, 1, &err), err);
+    assert_fails(res_use_begin(m, &err), err, BERTH_EINVAL, "floats#1: its adapters changed");
+    assert_fails(res_load(m, &canceled, NULL, &err), err, BERTH_ECANCELED, "");
+    assert_fails(res_use_begin(m, &err), err, BERTH_EINVAL, "load it first");
+    assert_int_equal(info(m).uses, 0);
+    model_load(m);
+    assert_ok(res_use_begin(m, &err), err);
+    res_use_end(m);
+    res_unref(m);
+    fixture_close(&f);
+}
+
 static void reattach_reads_and_moves_nothing(void **state)
 {
     struct fixture f;
@@ -374,6 +561,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states),
         cmocka_unit_test(owners),
+        cmocka_unit_test(anchors_hold_bytes),
+        cmocka_unit_test(a_new_owner_has_no_adapters),
+        cmocka_unit_test(half_patched_models_do_not_compute),
         cmocka_unit_test(reattach_reads_and_moves_nothing),
         cmocka_unit_test(keys),
         cmocka_unit_test(replaced_file),
