@@ -10,7 +10,7 @@
 
 #include "base/str.h"
 
-#define CLIP_L LORA_TE | LORA_TE1
+#define CLIP_L (LORA_TE | LORA_TE1)
 
 static const struct place {
     const char *root;

@@ -1,6 +1,8 @@
 /* Patched fp8: scales that are chosen anew, and models that keep what adapters change wide. */
 #include "patch_toy.h"
 
+#include "support/oom.h"
+
 #include "base/crc32.h"
 #include "base/mt19937.h"
 
@@ -213,12 +215,42 @@ static void high_precision_keeps_what_is_patched_wide(void **state)
     }
 }
 
+/* The wider block needs memory of its own, and factors are looked at twice. */
+static void high_precision_survives_oom(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct toy toy = toy_of("layers.1.weight", 0.03f, 1);
+    berth_status s = BERTH_ENOMEM;
+    long k = 0;
+    fixture_open(&f, "cpu=64m", NULL);
+    struct res_model *m = open_file(&f, (struct stored)STORED(DT_F8_E4M3, true), true);
+    model_load(m);
+    uint64_t base = checksum(m);
+    set(m, &toy, 1);
+    for (; s != BERTH_OK; k++) {
+        berth_err err = { 0 };
+        oom_after(k);
+        s = res_load(m, NULL, NULL, &err);
+        oom_off();
+        assert_true(s == BERTH_OK || ((s == BERTH_ENOMEM || s == BERTH_ENODEVMEM) && err.msg[0]));
+        fixture_check(&f);
+        if (s)
+            assert_int_equal(checksum(m), base);
+    }
+    assert_true(k > 4);
+    wide_layer(m, 1, &toy, DT_F16, true);
+    res_unref(m);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_fit_the_stored_scale),
         cmocka_unit_test(scales_are_numbers),
         cmocka_unit_test(high_precision_keeps_what_is_patched_wide),
+        cmocka_unit_test(high_precision_survives_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
