@@ -164,21 +164,27 @@ static void an_adapter_knows_networks_not_files(void **state)
 {
     (void)state;
     static const struct {
-        const char *opened, *root, *lead, *base;
+        const char *preset, *opened, *root, *lead, *base;
         uint64_t rows, cols;
     } row[] = {
-        { "model.diffusion_model.", "model.diffusion_model.", "",
+        { "sd15-tiny", "model.diffusion_model.", "model.diffusion_model.", "",
           "lora_unet_time_embedding_linear_1", 128, 32 },
-        { NULL, "model.diffusion_model.", "", "lora_unet_time_embedding_linear_1", 128, 32 },
-        { NULL, "cond_stage_model.transformer.", "", "lora_te_text_model_encoder_layers_0_mlp_fc1",
-          256, 64 },
-        { "cond_stage_model.", "cond_stage_model.transformer.", "transformer.",
+        { "sd15-tiny", NULL, "model.diffusion_model.", "", "lora_unet_time_embedding_linear_1", 128,
+          32 },
+        { "sd15-tiny", NULL, "cond_stage_model.transformer.", "",
           "lora_te_text_model_encoder_layers_0_mlp_fc1", 256, 64 },
-        { "cond_stage_model.", "cond_stage_model.transformer.", "text_encoders.clip_l.transformer.",
-          "lora_te1_text_projection", 64, 64 },
+        { "sd15-tiny", "cond_stage_model.", "cond_stage_model.transformer.", "transformer.",
+          "lora_te_text_model_encoder_layers_0_mlp_fc1", 256, 64 },
+        { "sd15-tiny", "cond_stage_model.", "cond_stage_model.transformer.",
+          "text_encoders.clip_l.transformer.", "lora_te1_text_projection", 64, 64 },
+        { "t5-tiny", NULL, "", "text_encoders.t5xxl.transformer.",
+          "lora_te3_encoder_block_1_layer_0_SelfAttention_o", 64, 64 },
+        { "clip-g-tiny", "conditioner.", "conditioner.embedders.1.model.transformer.",
+          "text_encoders.clip_g.transformer.", "lora_te2_text_model_encoder_layers_1_mlp_fc1", 256,
+          64 },
     };
-    const char *checkpoint = preset_file("sd15-tiny", DT_F8_E4M3);
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        const char *checkpoint = preset_file(row[i].preset, DT_F8_E4M3);
         struct subject first = subject_open(checkpoint, row[i].opened);
         struct subject part = subject_open(checkpoint, row[i].root);
         struct subject alone = subject_open(part_file(checkpoint, row[i].root, row[i].lead), NULL);
