@@ -78,8 +78,8 @@ struct block_arch {
     /* <0: a runs before b; 0: not known, file order decides. NULL: always. A total preorder. */
     int (*order)(const char *a, size_t an, const char *b, size_t bn);
     /* The same as numbers: names run in the order of their keys, compared number by number, a key
-     * that ends before the other first. Returns how many numbers it has and writes the first `cap` (> 0).
-     * NULL: only order() knows; with it 10,000 blocks in any order take a few ms. */
+     * that ends before the other first. Returns how many numbers it has and writes the first
+     * `cap` (> 0). NULL: only order() knows; with it 10,000 blocks in any order take a few ms. */
     size_t (*key)(const char *name, size_t n, uint64_t *out, size_t cap);
     /* What its tensors are called elsewhere; returns how many aliases, at most cap. NULL: as in the
      * file. */

@@ -67,7 +67,7 @@ enum rule { FLOOR, CENTRE, CEIL };
 
 #define ROUNDS 4 /* passes per rule */
 
-typedef __int128 wide; /* products of bytes: plan_make() keeps models below 2^62 */
+typedef __int128 wide; /* products of bytes: plan_make() keeps models below 2^60 */
 
 struct fork {
     uint64_t due, whole;
@@ -132,7 +132,7 @@ static bool any_room(const struct spread *s, uint64_t bytes)
     return false;
 }
 
-/* A capped donor for a block that the donors get; false: none wants it, or none that does has room. */
+/* A capped donor for a block that the donors get; false: none wants it, or has no room for it. */
 static bool give_donor(struct spread *s, struct fork *fork, size_t block)
 {
     uint64_t bytes = s->l->b->at[block].bytes;

@@ -36,7 +36,7 @@ static berth_status check_quotas(const struct blocks *b, const struct plan_devic
     }
     if (b->bytes >= PLAN_BYTES_MAX)
         return err_set(err, BERTH_ELIMIT,
-                       "a model of %" PRIu64 " bytes, plans are for less than 2^62", b->bytes);
+                       "a model of %" PRIu64 " bytes, plans are for less than 2^60", b->bytes);
     if (sum != b->bytes)
         return err_set(err, BERTH_EINVAL,
                        "the quotas are of %" PRIu64 " bytes, the blocks have %" PRIu64, sum,

@@ -21,7 +21,7 @@
  *          (BERTH_ELIMIT), before anything is loaded
  * Invariants (1) every block has one device   (2) bytes of the devices add up to all bytes
  *          (3) a device that does not take orphans and does not compute holds at most its quota
- *          (4) blocks, quotas, layout -> always the same plan   (5) less than 2^62 bytes
+ *          (4) blocks, quotas, layout -> always the same plan   (5) less than 2^60 bytes
  * Threads  any. Files plan.c doors and classes, layout.c, plan_auto.c, plan_text.c the tables;
  *          plan_impl.h is theirs alone. */
 #ifndef RESIDENCY_PLAN_H
@@ -68,7 +68,7 @@ struct plan {
 };
 
 /* blocks: borrowed for the call. *out: plan_release(), also after an error. BERTH_EINVAL: quotas for
- * another number of bytes than the blocks have; BERTH_ELIMIT: see Overflow, or 2^62 bytes. */
+ * another number of bytes than the blocks have; BERTH_ELIMIT: see Overflow, or 2^60 bytes. */
 berth_status plan_make(const struct blocks *b, const struct plan_devices *devices,
                        const struct quotas *q, enum plan_layout layout, struct plan *out,
                        berth_err *err);

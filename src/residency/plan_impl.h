@@ -4,7 +4,7 @@
 
 #include "residency/plan.h"
 
-#define PLAN_BYTES_MAX (UINT64_C(1) << 62) /* products of two of them have a sign bit to spare */
+#define PLAN_BYTES_MAX (UINT64_C(1) << 60) /* 64 times the square of it is below 2^127 */
 
 /* Blocks too small to be worth a transfer of their own; all: bytes of the whole model. */
 static inline bool plan_tiny(uint64_t bytes, uint64_t all)

@@ -293,10 +293,10 @@ static void over_budget_is_an_error(void **state)
                  "the quotas are of 4211113983 bytes, the blocks have 4211113984");
     plan_release(&p);
     struct quotas q2 = q;
-    struct blocks huge = { .bytes = UINT64_C(1) << 62 };
+    struct blocks huge = { .bytes = UINT64_C(1) << 60 };
     q2.at[0].bytes = huge.bytes;
     assert_fails(plan_make(&huge, &d, &q2, PLAN_SPREAD, &p, &err), err, BERTH_ELIMIT,
-                 "plans are for less than 2^62");
+                 "plans are for less than 2^60");
     plan_release(&p);
     args.alloc = "cuda:0,1qb";
     assert_fails(plan_from_args(&b, &d, &args, &p, &err), err, BERTH_EINVAL, "entry 1");
