@@ -4,6 +4,9 @@
  *          straight into them, in pieces on all threads -> blocks elsewhere, device by device:
  *          pieces are read into one of two pinned buffers while the other one travels -> blocks
  *          with patches (patch.c) -> did the file change? -> RESIDENT
+ * Journal  load_models_gpu_top_level start; <role>:<8 of the key> pre-load; free_memory pre and post
+ *          if others have to leave; post-weights when all is read, post-model when it is patched;
+ *          post-load, whatever came of it. A load of a RESIDENT model writes nothing.
  * Pieces   A batch of pieces is read at a time. Between batches the executor thread reports
  *          progress and looks at cancel; the readers look at it before each piece.
  * Failure  What was got goes back, nothing is queued any more, the state is the old one. */
@@ -321,6 +324,13 @@ static berth_status load_staged(struct loading *l, size_t device, berth_err *err
 
 /* ---- the whole ---- */
 
+static void snapshot(struct res_model *m, const char *tag)
+{
+    char who[JOURNAL_NAME_MAX];
+    snprintf(who, sizeof who, "%.60s:%08" PRIx64, m->role, m->key >> 32);
+    journal_snapshot(m->res->journal, who, tag);
+}
+
 /* Bytes that m's blocks need on device d; *first is one of them. */
 static uint64_t need_on(const struct res_model *m, size_t d, size_t *first)
 {
@@ -347,6 +357,12 @@ static berth_status clear_the_way(struct loading *l, berth_err *err)
             return res_block_err(m, first, d, err);
         }
     }
+    bool narrow = m->eject_others;
+    for (size_t d = 0; d < r->n_devices; d++)
+        narrow |= res_left_on(r, d) < need_on(m, d, &first);
+    if (!narrow)
+        return BERTH_OK;
+    journal_snapshot(r->journal, "free_memory", "pre");
     if (m->eject_others)
         res_eject_others(m);
     for (size_t d = 0; d < r->n_devices; d++) {
@@ -354,6 +370,7 @@ static berth_status clear_the_way(struct loading *l, berth_err *err)
         while (need && res_left_on(r, d) < need && res_make_room(r, d, need, m, false))
             ;
     }
+    journal_snapshot(r->journal, "free_memory", "post");
     return BERTH_OK;
 }
 
@@ -403,8 +420,12 @@ static berth_status load_all(struct loading *l, berth_err *err)
     for (size_t d = 0; !s && d < r->n_devices; d++)
         s = dev_can(res_device(r, d), BERTH_CAP_HOST_VISIBLE) ? load_direct(l, d, err)
                                                               : load_staged(l, d, err);
-    if (!s)
+    if (!s) {
+        snapshot(l->m, "post-weights");
         s = patch_blocks(l, err);
+    }
+    if (!s)
+        snapshot(l->m, "post-model");
     if (!s && weights_check(l->m->weights, err))
         s = err_add(err, "loading model %.80s", l->m->owner);
     if (!s && canceled(l))
@@ -461,19 +482,13 @@ static void loading_end(struct loading *l)
     pthread_mutex_destroy(&l->lock);
 }
 
-static void snapshot(struct res_model *m, const char *tag)
-{
-    char who[JOURNAL_NAME_MAX];
-    snprintf(who, sizeof who, "%.60s:%08" PRIx64, m->role, m->key >> 32);
-    journal_snapshot(m->res->journal, who, tag);
-}
-
 static berth_status load_absent(struct loading *l, berth_err *err)
 {
     struct res_model *m = l->m;
     struct residency *r = m->res;
     enum res_state before = m->state;
     uint64_t began = res_now(r);
+    journal_snapshot(r->journal, "load_models_gpu_top_level", "start");
     snapshot(m, "pre-load");
     m->state = RES_LOADING;
     berth_status s = load_all(l, err);

@@ -1,4 +1,5 @@
 /* Loading: every way a byte can take, progress, cancel, files that change under us. */
+#include "residency/journal.h"
 #include "support/models.h"
 #include "support/oom.h"
 
@@ -423,6 +424,69 @@ static void a_plain_open_erases_no_wish(void **state)
     fixture_close(&f);
 }
 
+/* ---- the journal ---- */
+
+/* "identifier tag" of the snapshots after *seq, which moves on; key8 becomes "key". */
+static const char *snapshots(struct fixture *f, const struct res_model *m, uint64_t *seq)
+{
+    static char text[1024];
+    struct journal_entry e[32];
+    char key[16];
+    size_t n = journal_query(res_journal(f->r), *seq, NULL, e, ARRAY_LEN(e), NULL), at = 0;
+    snprintf(key, sizeof key, "%08llx", (unsigned long long)(res_info(m).key >> 32));
+    text[0] = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *colon = strchr(e[i].identifier, ':');
+        if (colon && strcmp(colon + 1, key) == 0)
+            memcpy(e[i].identifier + (colon - e[i].identifier) + 1, "key", sizeof "key");
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s %s\n", e[i].identifier, e[i].tag);
+        *seq = e[i].seq;
+    }
+    return text;
+}
+
+static void snapshots_of_a_load(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    uint64_t seq = 0;
+    (void)state;
+    fixture_open(&f, "cpu=8m,null:0=400k", NULL);
+    struct res_model *a = model_open(&f, model_file("a", 4, 64 << 10), "#null:0", RES_EJECT);
+    model_load(a);
+    assert_string_equal(snapshots(&f, a, &seq), "load_models_gpu_top_level start\n"
+                                                "model:key pre-load\n"
+                                                "model:key post-weights\n"
+                                                "model:key post-model\n"
+                                                "model:key post-load\n");
+    model_load(a); /* nothing happens, nothing is said */
+    assert_string_equal(snapshots(&f, a, &seq), "");
+    struct res_open_args args = { .path = model_file("b", 4, 64 << 10),
+                                  .role = "unet",
+                                  .plan.alloc = "#null:0" };
+    struct res_model *b;
+    assert_ok(res_open(f.r, &args, &b, NULL, &err), err);
+    model_load(b);
+    assert_int_equal(res_info(a).state, RES_EJECTED);
+    assert_string_equal(snapshots(&f, b, &seq), "load_models_gpu_top_level start\n"
+                                                "unet:key pre-load\n"
+                                                "free_memory pre\n"
+                                                "free_memory post\n"
+                                                "unet:key post-weights\n"
+                                                "unet:key post-model\n"
+                                                "unet:key post-load\n");
+    assert_ok(res_eject(b, &err), err);
+    atomic_bool yes;
+    atomic_init(&yes, true);
+    struct res_load_args canceled = { .cancel = &yes };
+    assert_int_equal(res_load(b, &canceled, NULL, &err), BERTH_ECANCELED);
+    assert_string_equal(snapshots(&f, b, &seq), "load_models_gpu_top_level start\n"
+                                                "unet:key pre-load\n"
+                                                "unet:key post-load\n");
+    res_unref(a), res_unref(b);
+    fixture_close(&f);
+}
+
 /* ---- what the process has ---- */
 
 /* Resident pages of the process, of the mapped file too. */
@@ -513,6 +577,7 @@ int main(void)
         cmocka_unit_test(changed_files),
         cmocka_unit_test(ejects_others),
         cmocka_unit_test(a_plain_open_erases_no_wish),
+        cmocka_unit_test(snapshots_of_a_load),
         cmocka_unit_test(memory_once),
         cmocka_unit_test(load_survives_oom),
     };
