@@ -142,7 +142,7 @@ static berth_status check_device(const struct residency *r, size_t d, berth_err 
     berth_status s = check_ledger(r, d, row, n, err);
     if (row != few)
         free(row);
-    return s;
+    return s ? s : dev_check(dev, err); /* the ledger's sums against what the device has given */
 }
 
 berth_status res_check(struct residency *r, berth_err *err)

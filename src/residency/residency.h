@@ -31,7 +31,8 @@
  *                weights; between a change of the set and the next load it may be the old one, and
  *                the model cannot be used
  *            (8) every byte a device's ledger calls weights belongs to a model of the registry
- *            res_check() asserts them; builds with BERTH_CHECKS call it after each operation.
+ *            res_check() asserts them, and what dev_check() says of every device; builds with
+ *            BERTH_CHECKS call it after each operation.
  *
  * Retention  The table of res_free() below. A retained model is found again by key and re-attached:
  *            zero bytes read, zero bytes moved. A model with the same file and options but another

@@ -85,6 +85,7 @@ static void every_invariant(void **state)
     BREAK(&s, card->home, 0, "home 0, the plan says 1");
     BREAK(&s, s.f.r->models, 3, "2 models are linked, 3 counted");
     BREAK(&s, s.f.r->last, a, "list of models");
+    BREAK(&s, devset_at(s.f.set, 1)->budget, 1, "null:0: held "); /* the device's own truth */
     close_scene(&s);
 }
 
