@@ -170,15 +170,18 @@ static berth_status give_up(struct stream *s, struct stream_slot *t, berth_err *
 }
 
 /* Of the surroundings the ring keeps: what is under way, the run before that (layers that are
- * acquired not quite in order) and what comes after, as far as it reaches. */
+ * acquired not quite in order) and what comes after, as far as the slots that are left reach. */
 static berth_status give_up_far(struct stream *s, berth_err *err)
 {
+    uint32_t left = s->slots;
+    for (uint32_t i = 0; i < s->slots; i++)
+        left -= s->slot[i].run != STREAM_NONE && under_way(s, s->slot[i].run);
     for (uint32_t i = 0; i < s->slots; i++) {
         struct stream_slot *t = &s->slot[i];
-        if (t->run == STREAM_NONE || t->held || under_way(s, t->run))
+        if (t->run == STREAM_NONE || t->held)
             continue;
         uint32_t d = stream_distance(s, t->run);
-        if (d > s->slots && d != s->cut.runs && give_up(s, t, err))
+        if (d > 1 + left && d != s->cut.runs && give_up(s, t, err))
             return err->code;
     }
     return BERTH_OK;
@@ -239,13 +242,19 @@ static berth_status jump(struct stream *s, size_t i, berth_err *err)
     return fill(s, t, s->cut.place[i].run, err);
 }
 
-/* After a jump: others are under way there too, and the next items are theirs. */
+/* After a jump: others are under way there too, and the next items are theirs. They come before
+ * whatever the ring has for later. */
 static berth_status catch_up(struct stream *s, berth_err *err)
 {
-    struct stream_slot *t;
-    for (uint32_t r = newest(s) + 1; r-- > 0 && (t = free_slot(s));)
-        if (under_way(s, r) && s->run_slot[r] == STREAM_NONE && fill(s, t, r, err))
+    for (uint32_t r = newest(s) + 1; r-- > 0;) {
+        if (!under_way(s, r) || s->run_slot[r] != STREAM_NONE)
+            continue;
+        struct stream_slot *t = find_slot(s);
+        if (!t || (t->run != STREAM_NONE && under_way(s, t->run)))
+            break;
+        if ((t->run != STREAM_NONE && give_up(s, t, err)) || fill(s, t, r, err))
             return err->code;
+    }
     return BERTH_OK;
 }
 
@@ -261,11 +270,9 @@ static berth_status go_to(struct stream *s, size_t i, berth_err *err)
     }
     if (s->next <= newest(s)) /* runs were left out */
         s->next = newest(s) + 1;
-    if (s->next - newest(s) > s->cut.runs) /* back at the beginning without a new pass */
-        s->next -= s->cut.runs;
     if (!absent && !other)
         return BERTH_OK;
-    if (give_up_far(s, err) || (absent && catch_up(s, err)))
+    if ((absent && catch_up(s, err)) || give_up_far(s, err))
         return err->code;
     return pump(s, err);
 }

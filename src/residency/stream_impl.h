@@ -134,8 +134,8 @@ struct stream { /* owner: executor */
     uint64_t *done;     /* by item: serial of the filling under which it was released */
     struct stream_time (*time)[STREAM_TIMES]; /* by run */
     uint64_t serial;
-    uint64_t next;              /* run to fetch next; from cut.runs on: in the next pass */
-    uint32_t at;                /* donor item acquired last; at first: the first one */
+    uint64_t next; /* run to fetch next, modulo cut.runs; from there on: in the next pass */
+    uint32_t at;   /* donor item acquired last; at first: the first one */
     struct dev_stream *compute; /* of the pass; stays set until everything on it is known */
     bool active;                /* between begin and end */
     bool broken;                /* a device call failed: what is queued where is not known */

@@ -142,6 +142,39 @@ static void spread_over_donors_in_long_runs(void **state)
     }
 }
 
+/* Where a jump lands the runs of all donors are under way: one copy is not hidden, not one each. */
+static void a_jump_fetches_all_that_is_under_way(void **state)
+{
+    struct fixture f;
+    struct stream *s;
+    berth_err err = { 0 };
+    uint64_t addr;
+    (void)state;
+    fixture_open(&f, "null:0=16m,null:1=16m,cpu=64m", NULL);
+    struct res_model *m = model_open(&f, model_file("jump", MANY, LAYER_BYTES),
+                                     "null:1,50%;cpu,50%#null:0", RES_AUTO);
+    model_load(m);
+    struct stream_config sc = { .run_bytes = 4 * LAYER_BYTES };
+    assert_ok(res_stream_open(m, &sc, &s, &err), err);
+    struct dev_stream *on = stream_of(device_named(f.set, "null:0"));
+    for (size_t first = 0; first < MANY; first++) {
+        uint64_t before = stream_stats(s).out_of_order;
+        assert_ok(stream_begin(s, on, &err), err);
+        for (size_t i = first; i < MANY; i++) {
+            assert_ok(stream_acquire(s, i, &addr, &err), err);
+            assert_ok(stream_release(s, i, &err), err);
+        }
+        uint64_t jumps = stream_stats(s).out_of_order - before;
+        if (jumps > 1)
+            fail_msg("%d runs out of turn after a jump to %d", (int)jumps, (int)first);
+        assert_ok(stream_end(s, &err), err);
+    }
+    stream_close(s);
+    dev_stream_free(on);
+    res_unref(m);
+    fixture_close(&f);
+}
+
 static void holds_a_use(void **state)
 {
     struct fixture f;
@@ -348,6 +381,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_what_the_plan_left_on_donors),
         cmocka_unit_test(spread_over_donors_in_long_runs),
+        cmocka_unit_test(a_jump_fetches_all_that_is_under_way),
         cmocka_unit_test(holds_a_use),
         cmocka_unit_test(the_ring_makes_room),
         cmocka_unit_test(patched_blocks_travel_as_they_are_stored),

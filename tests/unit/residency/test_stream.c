@@ -351,6 +351,31 @@ static void donors_in_turn(void **state)
     stop(b);
 }
 
+/* Items over and over without a new pass: as passes, but for what the end would count. */
+static void round_and_round_in_one_pass(void **state)
+{
+    static const char *const kinds[] = { "pppppp", "pdpdpd", "dppppd" };
+    (void)state;
+    for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
+        struct bench *b = start("null:0=1m,cpu=4m,null:1=1m", kinds[k]);
+        b->args.cfg.run_bytes = 2100;
+        struct stream *s = open_stream(b);
+        uint64_t addr;
+        ok(stream_begin(s, b->s, err));
+        for (size_t i = 0; i < (size_t)5 * N; i++) {
+            ok(use(b, s, i % N, &addr, err));
+            null_run(b->compute); /* looks[] are used again */
+        }
+        struct stream_stats x = stream_stats(s);
+        assert_int_equal(x.bytes - x.ahead, 5 * N * BYTES);
+        assert_int_equal(x.out_of_order + x.dropped, 0);
+        ok(stream_end(s, err));
+        ok(whole_pass(b, s, err));
+        stream_close(s);
+        stop(b);
+    }
+}
+
 /* A ring of two: a run under way to the end of the pass is not skipped when the next one begins. */
 static void a_long_run_is_fetched_for_every_pass(void **state)
 {
@@ -741,6 +766,7 @@ int main(void)
         cmocka_unit_test(staging_in_chunks),
         cmocka_unit_test(a_run_stays_until_all_of_it_was_used),
         cmocka_unit_test(donors_in_turn),
+        cmocka_unit_test(round_and_round_in_one_pass),
         cmocka_unit_test(a_long_run_is_fetched_for_every_pass),
         cmocka_unit_test(jumps_are_served_and_counted),
         cmocka_unit_test(as_many_as_the_ring_holds),
