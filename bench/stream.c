@@ -391,7 +391,7 @@ static void sim_print(const struct sim *m, bool json, bool first)
                first ? "" : ",", m->row->model->name, m->row->share, layout, gb, (int)x->runs,
                stream_gbps(x) * SCALE, exposed, step, layers, limit);
     else
-        printf("%-11s | %-19s | %-6s | %6.2f | %4d | %6.1f | %7.1f | %6.1f %% | %7.1f | %7.1f | "
+        printf("%-11s | %-19s | %-6s | %6.2f | %4d | %6.1f | %7.1f | %7.1f %% | %7.1f | %7.1f | "
                "%7.1f\n",
                m->row->model->name, m->row->share, layout, gb, (int)x->runs, stream_gbps(x) * SCALE,
                exposed, 100 * stream_exposed(x), step, layers, limit);
@@ -403,7 +403,7 @@ static berth_status simulate(bool json, berth_err *err)
         printf("{\"simulated\": [");
     else
         printf("a step over a simulated link, ms of virtual time\n\n"
-               "%-11s | %-19s | %-6s | %6s | %4s | %6s | %7s | %8s | %7s | %7s | %7s\n",
+               "%-11s | %-19s | %-6s | %6s | %4s | %6s | %7s | %9s | %7s | %7s | %7s\n",
                "", "offloaded", "layout", "GB", "runs", "GB/s", "exposed", "of copies", "step",
                "layers", "limit");
     for (size_t i = 0; i < ARRAY_LEN(sim_rows); i++) {
