@@ -17,8 +17,8 @@
  *                  is open where that stays within the largest block. The first block is with
  *                  compute where its quota allows and it costs nothing of the above
  * Orphans  a block that fits no remaining quota goes to quotas.orphans, without a limit
- * Overflow a device that would hold more than its budget, alignment included, is an error with both numbers
- *          (BERTH_ELIMIT), before anything is loaded
+ * Overflow a device that would hold more than its budget, alignment included, is an error with both
+ *          numbers (BERTH_ELIMIT), before anything is loaded
  * Invariants (1) every block has one device   (2) bytes of the devices add up to all bytes
  *          (3) a device that does not take orphans and does not compute holds at most its quota
  *          (4) blocks, quotas, layout -> always the same plan   (5) less than 2^60 bytes
@@ -49,8 +49,7 @@ enum plan_class {
 
 struct plan_share { /* one device's part */
     uint64_t bytes;
-    uint64_t
-        held; /* the same as memory: tensors and blocks aligned; what budgets are held against */
+    uint64_t held; /* the same with alignment: what budgets are held against */
     size_t blocks;
     uint64_t by_class[4]; /* bytes */
     size_t blocks_by_class[4];

@@ -50,8 +50,9 @@
  * Files      alloc.c alloc_resolve.c strings; blocks.c; plan.c layout.c plan_auto.c plan_text.c;
  *            registry.c models, handles, anchors, retention; keys.c what is the same model; load.c
  *            file -> devices; move.c blocks between devices, re-planning; room.c; speed.c of links;
- *            patch.c; free.c the free flow, receipt.c; prompt.c requests and prompts; pressure.c;
- *            stream.c the ring (stream.h); journal.c snapshots (journal.h); check.c */
+ *            patch.c patch_merge.c; free.c the free flow, receipt.c; prompt.c requests and prompts;
+ *            pressure.c; stream*.c the ring (stream.h), model_stream.c over a model's blocks;
+ *            journal*.c snapshots (journal.h); check.c; words.c */
 #ifndef RESIDENCY_RESIDENCY_H
 #define RESIDENCY_RESIDENCY_H
 
@@ -371,7 +372,8 @@ struct res_receipt {
 };
 /* out (may be NULL): res_receipt_release(), also after an error. A failure to unload one model is an
  * entry in the receipt, the rest goes on. BERTH_ENOMEM comes before anything was changed.
- * BERTH_ENOTFOUND: a selector that names nothing, and what there is; BERTH_EBUSY: called from inside the reset callback. */
+ * BERTH_ENOTFOUND: a selector that names nothing, and what there is; BERTH_EBUSY: called from inside
+ * the reset callback. */
 berth_status res_free(struct residency *r, const struct res_free_args *args,
                       struct res_receipt *out, berth_err *err);
 void res_receipt_release(struct res_receipt *x);                     /* zeroed is fine */

@@ -654,7 +654,8 @@ static void receipt_of_a_hostile_name(void **state)
     res_receipt_text(&x, &s);
     for (const char *c = str_c(&s); *c; c++)
         assert_true((unsigned char)*c >= ' ' || *c == '\n');
-    assert_non_null(strstr(str_c(&s), "free 1 (?[1mwhy?" "?): "));
+    assert_non_null(strstr(str_c(&s), "free 1 (?[1mwhy?"
+                                      "?): "));
     assert_non_null(strstr(str_c(&s), "\n  ?[2Jm?\xc3\xa9?  eject      ejected"));
     str_release(&s);
     res_receipt_release(&x);
