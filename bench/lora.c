@@ -6,6 +6,7 @@
  * Each number is the best of several tries, the three taking turns. All of them use every core. */
 #include "base/clock.h"
 #include "base/tpool.h"
+#include "bench.h"
 #include "model/preset.h"
 #include "op/op.h"
 #include "residency/patch_impl.h"
@@ -173,15 +174,15 @@ int main(int argc, char **argv)
     struct bench b = { 0 };
     struct keys keys = { 0 };
     berth_err err = { 0 };
-    bool json = argc == 2 && !strcmp(argv[1], "--json");
-    if (argc > 1 && !json) {
-        bool help = !strcmp(argv[1], "--help");
-        fprintf(help ? stdout : stderr,
-                "usage: lora [--json]\n"
-                "Merging a LoRA into an SD1.5 UNet against its matrix products alone. Takes about\n"
-                "ten seconds and 3.6 GiB of memory.\n");
-        return help ? 0 : 2;
-    }
+    bool json;
+    int code = bench_args(
+        argc, argv,
+        "usage: lora [--json]\n"
+        "Merging a LoRA into an SD1.5 UNet against its matrix products alone. Takes about\n"
+        "ten seconds and 3.6 GiB of memory.\n",
+        &json);
+    if (code >= 0)
+        return code;
     bool ok = !preset_keys(preset_find("sd15"), &keys, &err) && !tpool_new(0, &b.pool, &err);
     if (ok && !(ok = plan(&b, &keys) && make_data(&b)))
         err_set(&err, BERTH_ENOMEM, "no memory for %zu weights", b.elems);

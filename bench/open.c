@@ -8,6 +8,7 @@
  * followed by jansson building a tree of them, which is what a plain reader would do first. */
 #include "base/clock.h"
 #include "base/str.h"
+#include "bench.h"
 #include "format/format_impl.h"
 #include "model/preset.h"
 
@@ -36,23 +37,6 @@ struct result { /* medians in ms; -1: not measured */
     size_t heap;      /* malloc's own count, while the index is open */
     size_t heap_said; /* weights_heap_bytes() */
 };
-
-static double now_ms(void)
-{
-    return (double)clock_mono_ns(clock_system()) / 1e6;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *v, size_t n)
-{
-    qsort(v, n, sizeof *v, by_value);
-    return v[n / 2];
-}
 
 static size_t heap_now(void)
 {
@@ -150,23 +134,23 @@ static berth_status measure_open(const struct file *f, struct result *r, berth_e
     for (int i = 0; i < TRIES; i++) {
         struct weights *w;
         size_t before = heap_now();
-        double t = now_ms();
+        double t = bench_now_ms();
         if (weights_open(f->path, NULL, &w, err))
             return err->code;
-        ms[i] = now_ms() - t;
+        ms[i] = bench_now_ms() - t;
         r->heap = heap_now() - before;
         r->heap_said = weights_heap_bytes(w);
         r->tensors = weights_count(w);
-        t = now_ms();
+        t = bench_now_ms();
         for (size_t k = 0; k < r->tensors; k++) {
             const struct weights_entry *e = weights_at(w, k * 7919 % r->tensors);
             if (!weights_find(w, e->name, e->name_len))
                 BUG("'%s' is not found", e->name);
         }
-        r->find_ns = (now_ms() - t) * 1e6 / (double)r->tensors;
+        r->find_ns = (bench_now_ms() - t) * 1e6 / (double)r->tensors;
         weights_close(w);
     }
-    r->open = median(ms, TRIES);
+    r->open = bench_median(ms, TRIES);
     return BERTH_OK;
 }
 
@@ -177,15 +161,15 @@ static berth_status measure_reference(const struct file *f, struct result *r, be
     bool json = f->format[0] == 's';
     char *buf = malloc(f->header);
     for (int i = 0; buf && i < TRIES; i++) {
-        double t = now_ms();
+        double t = bench_now_ms();
         int fd = open(f->path, O_RDONLY | O_CLOEXEC);
         ssize_t n = read(fd, buf, f->header);
         close(fd);
-        read_ms[i] = now_ms() - t;
+        read_ms[i] = bench_now_ms() - t;
         if (n != (ssize_t)f->header)
             break;
         json_t *v = json ? json_loadb(buf + 8, f->header - 8, JSON_REJECT_DUPLICATES, NULL) : NULL;
-        tree_ms[i] = now_ms() - t;
+        tree_ms[i] = bench_now_ms() - t;
         if (json && !v)
             BUG("jansson does not read our header");
         json_decref(v);
@@ -193,8 +177,8 @@ static berth_status measure_reference(const struct file *f, struct result *r, be
     if (!buf)
         return err_set(err, BERTH_ENOMEM, "%zu bytes", f->header);
     free(buf);
-    r->read = median(read_ms, TRIES);
-    r->tree = json ? median(tree_ms, TRIES) : -1;
+    r->read = bench_median(read_ms, TRIES);
+    r->tree = json ? bench_median(tree_ms, TRIES) : -1;
     return BERTH_OK;
 }
 
@@ -244,20 +228,15 @@ static berth_status run(struct file *f, bool json, bool first, berth_err *err)
 
 int main(int argc, char **argv)
 {
-    bool json = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0) {
-            json = true;
-            continue;
-        }
-        bool help = strcmp(argv[i], "--help") == 0;
-        fprintf(
-            help ? stdout : stderr,
-            "usage: open [--json]\n"
-            "Time and memory for indexing weight files: FLUX.1-dev (24 GB) and one with 100,000\n"
-            "tensors, as safetensors and GGUF. Sparse files in $TMPDIR; takes a few seconds.\n");
-        return help ? 0 : 2;
-    }
+    bool json;
+    int code = bench_args(
+        argc, argv,
+        "usage: open [--json]\n"
+        "Time and memory for indexing weight files: FLUX.1-dev (24 GB) and one with 100,000\n"
+        "tensors, as safetensors and GGUF. Sparse files in $TMPDIR; takes a few seconds.\n",
+        &json);
+    if (code >= 0)
+        return code;
     struct file files[] = {
         { .what = "flux-dev", .format = "safetensors", .bar_ms = 10, .bar_mb = 5, .fd = -1 },
         { .what = "flux-dev", .format = "gguf", .bar_ms = 10, .bar_mb = 5, .fd = -1 },

@@ -10,6 +10,7 @@
 #include "residency/plan.h"
 #include "../tests/support/sparse.h"
 #include "base/clock.h"
+#include "bench.h"
 #include "model/arch.h"
 
 #include <inttypes.h>
@@ -19,23 +20,6 @@
 enum { TRIES = 31 };
 
 extern char **environ;
-
-static double now_ms(void)
-{
-    return (double)clock_mono_ns(clock_system()) / 1e6;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *v, size_t n)
-{
-    qsort(v, n, sizeof *v, by_value);
-    return v[n / 2];
-}
 
 /* An unlinked file of these tensors; *path names it as long as the descriptor is open. */
 static berth_status make_file(const struct keys *k, int *fd, char path[64], berth_err *err)
@@ -63,17 +47,17 @@ static double time_process(const char *const *argv, berth_err *err)
     for (int i = 0; i < TRIES; i++) {
         pid_t pid;
         int status = 0;
-        double t = now_ms();
+        double t = bench_now_ms();
         if (posix_spawn(&pid, argv[0], &io, NULL, (char *const *)(uintptr_t)argv, environ) ||
             waitpid(pid, &status, 0) != pid || status) {
             posix_spawn_file_actions_destroy(&io);
             err_set(err, BERTH_EIO, "'%s %s' ended with %d", argv[0], argv[1], status);
             return -1;
         }
-        ms[i] = now_ms() - t;
+        ms[i] = bench_now_ms() - t;
     }
     posix_spawn_file_actions_destroy(&io);
-    return median(ms, TRIES);
+    return bench_median(ms, TRIES);
 }
 
 static berth_status processes(const char *berth, const char *file, bool json, berth_err *err)
@@ -135,45 +119,45 @@ static berth_status steps_once(const char *path, struct result *r, berth_err *er
     static struct alloc a; /* large */
     static const char text[] = "cuda:0,40%;cuda:1,10%;cpu,*#cuda:0";
 
-    double t = now_ms();
+    double t = bench_now_ms();
     if (weights_open(path, NULL, &w, err))
         return err->code;
-    r->open = now_ms() - t;
+    r->open = bench_now_ms() - t;
 
-    t = now_ms();
+    t = bench_now_ms();
     const struct arch *arch = arch_detect(w, NULL);
     berth_status s = blocks_from_weights(w, NULL, arch ? &arch->base : NULL, &b, err);
-    r->order = now_ms() - t;
+    r->order = bench_now_ms() - t;
     r->blocks = b.n;
     r->bytes = b.bytes;
     if (b.bytes > 24 * gib) /* the strings are shares: keep to them on a machine that holds it */
         d.at[0].total = d.at[0].budget = d.at[1].total = d.at[1].budget = 4096 * gib;
 
-    t = now_ms();
+    t = bench_now_ms();
     if (!s)
         s = plan_auto(&b, &d, NULL, UINT64_MAX, &q, err);
-    r->automatic = now_ms() - t;
+    r->automatic = bench_now_ms() - t;
 
-    t = now_ms();
+    t = bench_now_ms();
     if (!s)
         s = alloc_parse(text, sizeof text - 1, &a, err);
     if (!s)
         s = alloc_resolve(&a, &d, NULL, b.bytes, &q, err);
-    r->string = now_ms() - t;
+    r->string = bench_now_ms() - t;
 
     for (int layout = 0; !s && layout < 2; layout++) {
-        t = now_ms();
+        t = bench_now_ms();
         s = plan_make(&b, &d, &q, layout ? PLAN_TAIL : PLAN_SPREAD, &p, err);
-        *(layout ? &r->tail : &r->spread) = now_ms() - t;
+        *(layout ? &r->tail : &r->spread) = bench_now_ms() - t;
         plan_release(&p);
     }
 
     struct block *copy = malloc(b.n * sizeof *copy + 1);
-    t = now_ms();
+    t = bench_now_ms();
     if (copy)
         memcpy(copy, b.at, b.n * sizeof *copy);
     __asm__ volatile("" ::"r"(copy) : "memory"); /* somebody might look at it */
-    r->copy = now_ms() - t;
+    r->copy = bench_now_ms() - t;
     free(copy);
     blocks_release(&b);
     weights_close(w);
@@ -194,7 +178,7 @@ static berth_status steps(const char *what, const char *path, bool json, bool fi
     }
     double m[7];
     for (size_t k = 0; k < ARRAY_LEN(m); k++)
-        m[k] = median(v[k], TRIES);
+        m[k] = bench_median(v[k], TRIES);
     if (json) {
         printf("  {\"model\": \"%s\", \"blocks\": %zu, \"bytes\": %" PRIu64
                ", \"open_ms\": %.3f, \"blocks_ms\": %.3f, \"auto_ms\": %.3f, \"string_ms\": %.3f, "
@@ -290,19 +274,15 @@ static berth_status run(bool json, berth_err *err)
 
 int main(int argc, char **argv)
 {
-    bool json = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0) {
-            json = true;
-            continue;
-        }
-        bool help = strcmp(argv[i], "--help") == 0;
-        fprintf(help ? stdout : stderr,
-                "usage: plan [--json]\n"
-                "Time for planning FLUX.1-dev (24 GB) as a whole process and step by step, and a\n"
-                "model of 10,000 blocks. Sparse files in $TMPDIR; takes a few seconds.\n");
-        return help ? 0 : 2;
-    }
+    bool json;
+    int code = bench_args(
+        argc, argv,
+        "usage: plan [--json]\n"
+        "Time for planning FLUX.1-dev (24 GB) as a whole process and step by step, and a\n"
+        "model of 10,000 blocks. Sparse files in $TMPDIR; takes a few seconds.\n",
+        &json);
+    if (code >= 0)
+        return code;
     berth_err err;
     if (run(json, &err)) {
         fprintf(stderr, "plan: %s\n", err.msg);

@@ -6,6 +6,7 @@
  * the others counts. Nobody touches the bytes. The pool's time includes the ledger and its lock,
  * about 4 ns of each step; what malloc spends on trimming its own heap is part of its price too. */
 #include "base/clock.h"
+#include "bench.h"
 #include "device/devset.h"
 
 #define KIB ((size_t)1 << 10)
@@ -221,19 +222,15 @@ static berth_status open_and_run(bool json, berth_err *err)
 
 int main(int argc, char **argv)
 {
-    bool json = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0) {
-            json = true;
-        } else {
-            bool help = strcmp(argv[i], "--help") == 0;
-            fprintf(help ? stdout : stderr,
-                    "usage: pool [--json]\n"
-                    "Cost of allocations from the device memory pool against malloc. Takes a few\n"
-                    "seconds; memory is reserved, not touched.\n");
-            return help ? 0 : 2;
-        }
-    }
+    bool json;
+    int code =
+        bench_args(argc, argv,
+                   "usage: pool [--json]\n"
+                   "Cost of allocations from the device memory pool against malloc. Takes a few\n"
+                   "seconds; memory is reserved, not touched.\n",
+                   &json);
+    if (code >= 0)
+        return code;
     berth_err err = { 0 };
     if (open_and_run(json, &err)) {
         fprintf(stderr, "pool: %s\n", err.msg);

@@ -4,6 +4,7 @@
  * those with a bar reads or moves a weight. The bar is 10 ms for each. In the same run: ejecting
  * and loading the model, and memcpy of its bytes. */
 #include "base/clock.h"
+#include "bench.h"
 #include "device/null/null.h"
 #include "residency/residency.h"
 
@@ -11,11 +12,6 @@
 #include <unistd.h>
 
 enum { BLOCKS = 10000, BLOCK_BYTES = 2048, TRIES = 15 };
-
-static double now_ms(void)
-{
-    return (double)clock_mono_ns(clock_system()) / 1e6;
-}
 
 static berth_status fill(void *user, size_t i, uint64_t off, void *dst, size_t n, berth_err *err)
 {
@@ -147,12 +143,6 @@ static const struct {
     { "memcpy of its bytes", act_memcpy, 1, 0 },
 };
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static berth_status measure(struct bench *b, bool json, berth_err *err)
 {
     if (!json)
@@ -160,12 +150,12 @@ static berth_status measure(struct bench *b, bool json, berth_err *err)
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         double ms[TRIES];
         for (int k = 0; k < TRIES; k++) {
-            double t = now_ms();
+            double t = bench_now_ms();
             if (rows[i].act(b, err))
                 return err_add(err, "%s", rows[i].name);
-            ms[k] = (now_ms() - t) / rows[i].ops;
+            ms[k] = (bench_now_ms() - t) / rows[i].ops;
         }
-        qsort(ms, TRIES, sizeof *ms, by_value);
+        qsort(ms, TRIES, sizeof *ms, bench_by_value);
         double m = ms[TRIES / 2];
         if (json)
             printf("  {\"op\": \"%s\", \"ms\": %.4f, \"bar_ms\": %.0f}%s\n", rows[i].name, m,
@@ -229,20 +219,15 @@ static berth_status run(bool json, berth_err *err)
 
 int main(int argc, char **argv)
 {
-    bool json = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0) {
-            json = true;
-            continue;
-        }
-        bool help = strcmp(argv[i], "--help") == 0;
-        fprintf(
-            help ? stdout : stderr,
-            "usage: registry [--json]\n"
-            "Time for the registry's bookkeeping on a model of 10,000 blocks, no weight read or\n"
-            "moved. Writes a file of 20 MB to $TMPDIR; takes a few seconds.\n");
-        return help ? 0 : 2;
-    }
+    bool json;
+    int code = bench_args(
+        argc, argv,
+        "usage: registry [--json]\n"
+        "Time for the registry's bookkeeping on a model of 10,000 blocks, no weight read or\n"
+        "moved. Writes a file of 20 MB to $TMPDIR; takes a few seconds.\n",
+        &json);
+    if (code >= 0)
+        return code;
     berth_err err;
     if (run(json, &err)) {
         fprintf(stderr, "registry: %s\n", err.msg);

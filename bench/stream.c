@@ -12,6 +12,7 @@
  * warms up, the best of the others counts. */
 #include "residency/stream.h"
 #include "base/clock.h"
+#include "bench.h"
 #include "device/devset.h"
 #include "device/null/null.h"
 #include "residency/plan.h"
@@ -467,19 +468,15 @@ static berth_status open_and_run(bool json, berth_err *err)
 
 int main(int argc, char **argv)
 {
-    bool json = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0) {
-            json = true;
-        } else {
-            bool help = strcmp(argv[i], "--help") == 0;
-            fprintf(help ? stdout : stderr,
-                    "usage: stream [--json]\n"
-                    "What streaming hides over a simulated link, and what the engine costs per\n"
-                    "block, against bare copies. Takes a few seconds and 0.5 GB.\n");
-            return help ? 0 : 2;
-        }
-    }
+    bool json;
+    int code =
+        bench_args(argc, argv,
+                   "usage: stream [--json]\n"
+                   "What streaming hides over a simulated link, and what the engine costs per\n"
+                   "block, against bare copies. Takes a few seconds and 0.5 GB.\n",
+                   &json);
+    if (code >= 0)
+        return code;
     berth_err err = { 0 };
     if (simulate(json, &err) || open_and_run(json, &err)) {
         fprintf(stderr, "stream: %s\n", err.msg);
