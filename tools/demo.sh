@@ -48,8 +48,8 @@ show plan flux-tiny.gguf --devices "cuda:0=6m,cpu=8g" --reserve 512k
 
 say "The library at work (examples/embed.c): two models on a simulated card and RAM, one kept. A free ejects
 # exactly the other; the kept one is found again where it was: 0 bytes read, 0 moved."
-printf '%s$ embed sd15-tiny.safetensors flux-tiny.gguf "cpu=1g,null:0=1250m"%s\n' "$bold" "$off"
-"$embed" sd15-tiny.safetensors flux-tiny.gguf "cpu=1g,null:0=1250m"
+printf '%s$ embed sd15-tiny.safetensors flux-tiny.gguf "cpu=1g,null:0=48m"%s\n' "$bold" "$off"
+"$embed" sd15-tiny.safetensors flux-tiny.gguf "cpu=1g,null:0=48m"
 
 say "A device that is not there is refused, never replaced in silence."
 show devices --devices "xpu:0=8g" || printf '(exit code %d)\n' $?

@@ -137,7 +137,8 @@ enum {
 #define BERTH_DEVICE_NAME_MAX 24
 
 /* One moment of one device. Bytes throughout.
- *   in_use + idle <= budget, and in_use + idle is what the device holds of its physical one. */
+ *   in_use + idle + pinned <= budget (pinned: of host memory), and together they are what the
+ *   device holds of its physical one: weights in RAM of a model that computes on a card are pinned. */
 typedef struct berth_device_info {
     char name[BERTH_DEVICE_NAME_MAX];     /* "cuda:1": what plans and workflows call it */
     char kind[BERTH_DEVICE_NAME_MAX];     /* "cpu", "null": which driver moves its bytes */
@@ -193,7 +194,8 @@ typedef struct berth_plan berth_plan; /* constant once made; any thread */
 
 /* hypothetical: devices to plan for, e.g. "cuda:0=24g,cpu=64g", ctx may then be NULL; NULL: ctx's.
  *   out  berth_plan_free()
- * BERTH_EINVAL names the entry of the string that is wrong; BERTH_ELIMIT: does not fit, in numbers. */
+ * BERTH_EINVAL names the entry of the string that is wrong for these devices, as ComfyUI's users know
+ * the input: "expert_mode_allocations: ..."; BERTH_ELIMIT: does not fit, in numbers. */
 BERTH_API berth_status berth_plan_make(berth_ctx *ctx, const berth_model_config *cfg,
                                        const char *hypothetical, berth_plan **out, berth_err *err);
 BERTH_API void berth_plan_free(berth_plan *p); /* NULL is fine */
@@ -230,9 +232,10 @@ BERTH_API berth_status berth_plan_block_at(const berth_plan *p, size_t index, be
 
 typedef struct berth_model berth_model;
 
-/* Indexes the file and plans; loads nothing. A known model is attached to: its adapters are none
- * until set again. One that nobody holds, of the same file but with another plan, is taken over and
- * its blocks move to the new plan; that can fail for want of room.
+/* Indexes the file and plans; loads nothing. A known model is attached to, and its
+ * retention becomes cfg's unless that is BERTH_AUTO; if nobody held it, its adapters are none until
+ * set again. One that nobody holds, of the same file but with another plan, is taken over and its
+ * blocks move to the new plan; that can fail for want of room.
  *   out  berth_model_close() */
 BERTH_API berth_status berth_model_open(berth_ctx *ctx, const berth_model_config *cfg,
                                         berth_model **out, berth_err *err);
@@ -332,7 +335,8 @@ typedef struct berth_adapter_use {
     berth_adapter *adapter;
     float strength;
 } berth_adapter_use;
-/* use may be NULL when count is 0: none. BERTH_EINVAL: a strength that is no finite number. */
+/* Of the model, whichever handle sets them: all its handles share one set of weights.
+ * use may be NULL when count is 0: none. BERTH_EINVAL: a strength that is no finite number. */
 BERTH_API berth_status berth_model_set_adapters(berth_model *m, const berth_adapter_use *use,
                                                 size_t count, berth_err *err);
 
@@ -340,7 +344,8 @@ BERTH_API berth_status berth_model_set_adapters(berth_model *m, const berth_adap
  *   some resident model is eject   exactly those go; all others stay at their addresses
  *   none is                        auto models go, on every device; keep models are not touched
  *   force                          everything goes
- * Then idle memory goes back to drivers and OS, on every device. */
+ * Then idle memory goes back to drivers and OS, on every device. berth_free() acts at once, whatever
+ * runs; models in use stay. berth_request_free() is for the end of the running prompt. */
 
 typedef struct berth_free_config {  /* { .unload_models = 1 } is the common one */
     int unload_models, free_memory; /* free_memory implies unload_models and resets the executor */
@@ -365,7 +370,7 @@ BERTH_API size_t berth_receipt_violations(const berth_receipt *r); /* kept ones 
 BERTH_API void berth_receipt_free(berth_receipt *r);               /* NULL is fine */
 
 /* ComfyUI-Manager's "Free model and node cache": both flags. While a prompt runs it acts right after
- * it with force, and not at all without.
+ * it with force, and not at all without; force is about the prompt, kept models stay.
  *   summary  one line, berth_text_free(); may be NULL */
 BERTH_API berth_status berth_force_full_cleanup(berth_ctx *ctx, const char *reason, int force,
                                                 char **summary, berth_err *err);
@@ -373,7 +378,7 @@ BERTH_API berth_status berth_force_full_cleanup(berth_ctx *ctx, const char *reas
 /* Prompts: frees act between them. Requests are remembered by any thread at any time, callbacks
  * included, and acted on by the end of the prompt or by berth_settle(). */
 BERTH_API void berth_request_free(berth_ctx *ctx, int unload_models, int free_memory, int force);
-BERTH_API berth_status berth_prompt_begin(berth_ctx *ctx, berth_err *err);
+BERTH_API berth_status berth_prompt_begin(berth_ctx *ctx, berth_err *err); /* they do not nest */
 /* A requested free, else the automatic one when an eject model was used in this prompt; then the
  * pressure of host memory. receipt (may be NULL): of the last free that ran; NULL if none did. */
 BERTH_API berth_status berth_prompt_end(berth_ctx *ctx, berth_receipt **receipt, berth_err *err);

@@ -241,7 +241,7 @@ static int run(struct app *a, int argc, char **argv)
         { .name = "reserve",
           .kind = OPT_TEXT,
           .value = "SIZE",
-          .help = "with --auto: kept free for activations; default: 1.19g, a quarter at most",
+          .help = "with --auto: kept free; default: 1.19g, at most a quarter",
           .to = &o.reserve },
         { .name = "ram-budget",
           .kind = OPT_TEXT,
@@ -286,8 +286,8 @@ const struct command command_plan = {
         "FILE is a weight file as for inspect. Only its header is read: nothing is loaded.\n\n"
         "A block is a leaf layer: its weight, bias and scales. Blocks under a ten\n"
         "thousandth of the model, and tables that turn tokens into vectors, stay on the\n"
-        "compute device, on top of its amount. The bytes of a device are met exactly, to\n"
-        "within one block.\n\n"
+        "compute device; the tables use up its amount first, the small blocks come on\n"
+        "top. The bytes of a device are met exactly, to within one block.\n\n"
         "STRING is DEVICE,AMOUNT;... with the device that computes behind a #:\n"
         "  cuda:0,2.5gb;cuda:1,3g;cpu,*     bytes; * takes the rest\n"
         "  cuda:0,25%;cpu,75%#cuda:0        weights in percent\n"

@@ -342,7 +342,7 @@ berth_status berth_model_set_adapters(berth_model *m, const berth_adapter_use *u
                                       berth_err *err)
 {
     for (size_t i = 0; i < count; i++) {
-        if (!use[i].adapter)
+        if (!use || !use[i].adapter)
             return err_set(err, BERTH_EINVAL, "adapter %zu of %zu is NULL", i, count);
         if (!isfinite(use[i].strength))
             return err_set(err, BERTH_EINVAL, "adapter '%s': strength %f is no number",

@@ -127,6 +127,15 @@ static bool set_targets(struct lora *l, const struct lora_name *n, const struct 
     return ok;
 }
 
+/* Half of a product: cut off, or from a tool that went wrong. NULL: there is none. */
+static const struct weights_entry *lone_half(const struct lora_base *b)
+{
+    for (int f = 0; f < LORA_FAMILIES; f++)
+        if (!b->up[f] != !b->down[f])
+            return b->up[f] ? b->up[f] : b->down[f];
+    return NULL;
+}
+
 static berth_status find_targets(struct lora *l, struct lora_bases *b,
                                  const struct lora_names *names, berth_err *err)
 {
@@ -136,6 +145,10 @@ static berth_status find_targets(struct lora *l, struct lora_bases *b,
         if (!map_get(&b->find, n->base, strlen(n->base), &at))
             continue;
         struct lora_base *x = vec_at(&b->at, (size_t)at);
+        const struct weights_entry *half = lone_half(x);
+        if (half)
+            return err_set(err, BERTH_EFORMAT, "'%.100s' has no partner: up and down come in pairs",
+                           half->name);
         if (x->refused)
             return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is of kind %s, which is not merged",
                            x->refused_by->name, x->refused);

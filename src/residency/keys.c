@@ -35,12 +35,12 @@ static berth_status compute_of(const struct residency *r, const struct plan_args
         if (!s && text)
             alloc_canonical(a, text);
     }
-    if (!s && name)
-        s = devset_find(r->devices, name, strlen(name), &i, err);
+    if (!s && name && devset_find(r->devices, name, strlen(name), &i, err))
+        s = err_add(err, "compute device");
     if (!s)
         *out = res_device(r, i)->name;
     free(a);
-    return s ? err_add(err, "compute device") : BERTH_OK;
+    return s;
 }
 
 berth_status res_key_make(const struct residency *r, const struct weights *w, const char *part,

@@ -97,14 +97,15 @@ static const char *beyond_quota(const struct plan *p, size_t device, char buf[12
 static void note_stays(struct plan *p)
 {
     const struct plan_share *s = &p->share[p->quotas.compute];
-    uint64_t quota = 0, embedding = s->by_class[PLAN_EMBEDDING], beyond = s->by_class[PLAN_TINY];
+    uint64_t quota = 0, stays = s->by_class[PLAN_TINY] + s->by_class[PLAN_EMBEDDING];
     char bytes[STR_BYTES_MAX];
     for (size_t i = 0; i < p->quotas.n; i++)
         quota += p->quotas.at[i].device == p->quotas.compute ? p->quotas.at[i].bytes : 0;
-    beyond += embedding > quota ? embedding - quota : 0;
+    uint64_t beyond = s->bytes > quota ? s->bytes - quota : 0;
+    beyond = beyond < stays ? beyond : stays; /* the rest are orphans */
     if (beyond > quota / 100)
         quotas_note(&p->quotas, false,
-                    "%s also holds %s of small blocks and embeddings, outside of its amount",
+                    "%s holds %s beyond its amount: embeddings and small blocks stay there",
                     p->devices.at[p->quotas.compute].name, str_bytes(beyond, bytes));
 }
 

@@ -151,6 +151,9 @@ berth_status res_force_full_cleanup(struct residency *r, const char *reason, boo
     }
     if (summary)
         str_addf(summary, "reason=%s models=%zu->%zu cpu_delta_mb=%.2f%s", reason, before,
-                 count_resident(r), host_used_mib(r) - used, skip ? " skipped: a prompt runs" : "");
+                 count_resident(r), host_used_mib(r) - used,
+                 skip                ? " skipped: a prompt runs"
+                 : r->prompt_running ? " requested: acts after the prompt"
+                                     : "");
     return s;
 }

@@ -114,6 +114,8 @@ static double measure(struct residency *r, size_t from, size_t to)
         log_debug(r->log, "res.speed", "from=%s to=%s why=\"%s\"", res_device(r, from)->name,
                   res_device(r, to)->name, err.msg);
     probe_close(&p);
+    dev_trim(res_device(r, from)); /* looking leaves nothing behind */
+    dev_trim(res_device(r, to));
     return speed;
 }
 

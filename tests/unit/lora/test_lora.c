@@ -290,6 +290,19 @@ static void other_kinds_are_refused_by_name(void **state)
     }
 }
 
+static void halves_of_a_product_are_refused(void **state)
+{
+    (void)state;
+    static const char *const halves[] = { "x.lora_up.weight", "x.lora_down.weight", "x.lora_A" };
+    for (size_t i = 0; i < ARRAY_LEN(halves); i++) {
+        const struct lora_tensor t[] = { { halves[i], { 2, { 4, 4 } }, 1 } };
+        struct opened o;
+        assert_fails(open_file(&o, t, 1, &one, NULL), o.err, BERTH_EFORMAT, halves[i]);
+        assert_null(o.a);
+        close_file(&o);
+    }
+}
+
 static void note(void *user, enum log_level level, uint64_t ns, const char *event, const char *text)
 {
     (void)level, (void)ns;
@@ -498,6 +511,7 @@ int main(void)
         cmocka_unit_test(the_later_name_wins),
         cmocka_unit_test(two_underscores_are_one),
         cmocka_unit_test(other_kinds_are_refused_by_name),
+        cmocka_unit_test(halves_of_a_product_are_refused),
         cmocka_unit_test(unknown_tensors_are_one_warning),
         cmocka_unit_test(factors_that_do_not_fit),
         cmocka_unit_test(what_does_not_fit_is_named_whole),

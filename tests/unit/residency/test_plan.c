@@ -254,10 +254,10 @@ static void notes_what_stays_beyond_the_amount(void **state)
     } cases[] = {
         { "cuda:1,476mb;cpu,*#cuda:1", NULL }, /* the embedding is in, 16 KiB are 0.003 % */
         { "cuda:1,300mb;cpu,*#cuda:1", NULL },
-        { "cuda:1,200mb;cpu,*#cuda:1", "cuda:1 also holds 100 MiB of small blocks and embeddings, "
-                                       "outside of its amount" },
-        { "cpu,*#cuda:1", "cuda:1 also holds 300 MiB of small blocks and embeddings" },
-        { "cuda:1,1mb;cpu,*#cuda:1", "cuda:1 also holds 299 MiB of small" },
+        { "cuda:1,200mb;cpu,*#cuda:1", "cuda:1 holds 100 MiB beyond its amount: embeddings and "
+                                       "small blocks stay there" },
+        { "cpu,*#cuda:1", "cuda:1 holds 300 MiB beyond its amount" },
+        { "cuda:1,1mb;cpu,*#cuda:1", "cuda:1 holds 299 MiB beyond its amount" },
     };
     struct blocks b = list(clip, CLIP_BLOCKS);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
