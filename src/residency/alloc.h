@@ -115,7 +115,8 @@ berth_status alloc_legacy_donors(const struct plan_devices *d, const char *compu
  *             to the orphans device, which is compute; with "*": percents are of the model, "*"
  *             has 100 % - sum and takes the orphans
  *   FRACTION  fraction of the device's total, in order, never more than is left. Bytes beyond all
- *             of them go to the host with a warning that gives the number; it takes the orphans
+ *             of them go to the host with a warning that gives the number, and it takes the
+ *             orphans; fractions that hold the model leave the orphans to compute
  *   VIRTUAL   compute: max(0, model - V); donors in order min(still wanted, their total), wanted
  *             being V or the whole model; the last one takes the orphans. More than the donors
  *             hold, or more left on compute than it has, is an error with both numbers. A donor

@@ -286,7 +286,7 @@ static berth_status resolve_fraction(struct resolver *r)
                         e->number, (int)(e->len < 80 ? e->len : 80), a->text + e->at);
         give(r, r->device[i], bytes < r->left ? bytes : r->left);
     }
-    r->out->orphans = implicit_rest(r);
+    r->out->orphans = r->left ? implicit_rest(r) : r->out->compute;
     if (r->left) {
         quotas_note(r->out, true,
                     "the fractions hold all but %" PRIu64

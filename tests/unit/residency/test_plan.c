@@ -51,8 +51,10 @@ static void worked_examples_tail(void **state)
         { "cuda:0,25%;cpu,75%", "00cccccc000", { 1016, 0, 3000 }, 1, CUDA0 },
         /* 1606.41 / 1606.41 / 803.2 */
         { "cuda:0,8%;cuda:1,8%;cpu,4%", "00c11100000", { 2016, 1500, 500 }, 1, CUDA0 },
-        /* 1228.8 / 1228.8 / the rest, 1558.43: blk.0 -> cpu, which takes what fractions leave */
-        { "cuda:0,0.05;cuda:1,0.05;cpu,0.03", "0cccc110000", { 1016, 1000, 2000 }, 1, CPU },
+        /* 1228.8 / 1228.8 / the rest, 1558.43: they hold the model, so compute takes blk.0 */
+        { "cuda:0,0.05;cuda:1,0.05;cpu,0.03", "00ccc110000", { 1516, 1000, 1500 }, 1, CUDA0 },
+        /* 1228.8 / 1228.8: they do not, and cpu takes the rest and the orphans */
+        { "cuda:0,0.05;cuda:1,0.05", "0cccc110000", { 1016, 1000, 2000 }, 1, CPU },
         /* the order written is the order of placement */
         { "cpu,1gb;cuda:1,1.5gb;cuda:0,*", "c000111cc0c", { 1500, 1500, 1016 }, 1, CUDA0 },
         { "#cuda:1", "11111111111", { 0, 4016, 0 }, 0, CUDA1 },
@@ -167,12 +169,13 @@ static void spread_and_tail_give_the_same_bytes(void **state)
     } cases[] = {
         { "#cuda:0;2.0;cpu", "00c0cc0cc00", { 0 } },
         { "cuda:0,1gb;cuda:1,1.5gb;cpu,*", "010c1c01c00", { 0 } },
-        { "cuda:0,0.05;cuda:1,0.05;cpu,0.03", "0c10cc01c00", { 0 } },
+        { "cuda:0,0.05;cuda:1,0.05", "0c10cc01c00", { 0 } },
         /* the amounts of devices that take no orphans are used better than from the last to the
          * first: 500 of 500, 3010 of 3012, 510 of 803 */
         { "cuda:0,500mb;cuda:1,3.0g;cpu,5gb*", "1111c011101", { 484, 16, -500 } },
         { "cuda:0,25%;cpu,75%", "00ccc0ccc0c", { -10, 0, 10 } },
         { "cuda:0,8%;cuda:1,8%;cpu,4%", "0010c10100c", { -10, 0, 10 } },
+        { "cuda:0,0.05;cuda:1,0.05;cpu,0.03", "00c10c10c01", { -10, 10, 0 } },
     };
     struct blocks b = list(toy, TOY_BLOCKS);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
