@@ -258,8 +258,8 @@ typedef struct berth_load_result {
  * failure leaves the model as it was and names block, device and bytes. */
 BERTH_API berth_status berth_model_load(berth_model *m, const berth_load_config *cfg,
                                         berth_load_result *result, berth_err *err);
-/* A load through m that runs ends with BERTH_ECANCELED; without one nothing happens. Any thread,
- * callbacks too. */
+/* A load through m that runs, or waits for its turn, ends with BERTH_ECANCELED; without one nothing
+ * happens. Any thread, callbacks too. */
 BERTH_API void berth_model_cancel(berth_model *m);
 
 /* Between these two no block of m moves. pre: resident, adapters merged (BERTH_EINVAL). */

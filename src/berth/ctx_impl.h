@@ -29,6 +29,7 @@ struct berth_model { /* a handle */
     berth_ctx *ctx;
     struct res_model *model; /* under the lock */
     atomic_bool cancel;      /* any thread */
+    atomic_uint loads;       /* that run or wait for the lock: what a cancel is for */
 };
 
 /* BERTH_EBUSY: this thread is inside a call already, in one of its callbacks. */

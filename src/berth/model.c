@@ -93,7 +93,6 @@ berth_status berth_model_load(berth_model *m, const berth_load_config *cfg,
     struct res_load_result got = { 0 };
     struct res_load_args args = { .cancel = &m->cancel };
     struct res_model_info info = { 0 };
-    atomic_store(&m->cancel, false); /* one that came too late for the last load is not for this */
     if (cfg) {
         args.progress = cfg->progress;
         args.progress_user = cfg->progress_user;
@@ -101,18 +100,23 @@ berth_status berth_model_load(berth_model *m, const berth_load_config *cfg,
     }
     if (result)
         *result = (berth_load_result) { 0 };
-    if (ctx_lock(m->ctx, err))
-        return err->code;
-    berth_status s = res_load(m->model, &args, &got, err);
-    info = res_info(m->model);
-    ctx_unlock(m->ctx);
+    if (!atomic_fetch_add(&m->loads, 1))
+        atomic_store(&m->cancel, false); /* it came too late for the last load: not for this one */
+    berth_status s = ctx_lock(m->ctx, err);
+    if (!s) {
+        s = res_load(m->model, &args, &got, err);
+        info = res_info(m->model);
+        ctx_unlock(m->ctx);
+    }
+    atomic_fetch_sub(&m->loads, 1);
     give_result(&got, &info, result);
     return s;
 }
 
 void berth_model_cancel(berth_model *m)
 {
-    atomic_store(&m->cancel, true);
+    if (atomic_load(&m->loads))
+        atomic_store(&m->cancel, true);
 }
 
 berth_status berth_model_use_begin(berth_model *m, berth_err *err)

@@ -175,7 +175,7 @@ static berth_status load_direct(struct loading *l, size_t device, berth_err *err
             if (!p)
                 return err->code;
             *p = next;
-            p->dst = (char *)res_block_host_ptr(l->m, p->block) + p->to;
+            p->dst = (char *)res_host_ptr(&l->m->block[p->block]) + p->to;
             sum += p->n;
             more = next_piece(l, &c, PIECE_BYTES, &next);
         }
@@ -331,15 +331,19 @@ static void snapshot(struct res_model *m, const char *tag)
     journal_snapshot(m->res->journal, who, tag);
 }
 
-/* Bytes that m's blocks need on device d; *first is one of them. */
-static uint64_t need_on(const struct res_model *m, size_t d, size_t *first)
+/* Bytes that the blocks need on device d, patched as they will be; *first is one of them. */
+static uint64_t need_on(const struct loading *l, size_t d, size_t *first)
 {
+    const struct res_model *m = l->m;
     uint64_t need = 0;
-    for (size_t i = m->blocks.n; i-- > 0;)
-        if (m->block[i].home == d && m->block[i].span) {
-            need += m->block[i].span;
-            *first = i;
-        }
+    for (size_t i = m->blocks.n; i-- > 0;) {
+        if (m->block[i].home != d || !m->block[i].span)
+            continue;
+        uint64_t span = wanted_patch(l, i) ? res_patched_span(m, i) : m->block[i].span;
+        if (__builtin_add_overflow(need, span, &need))
+            need = UINT64_MAX;
+        *first = i;
+    }
     return need;
 }
 
@@ -351,7 +355,7 @@ static berth_status clear_the_way(struct loading *l, berth_err *err)
     struct residency *r = m->res;
     size_t first = 0;
     for (size_t d = 0; d < r->n_devices; d++) {
-        uint64_t need = need_on(m, d, &first);
+        uint64_t need = need_on(l, d, &first);
         if (need && !res_could_suffice(r, d, need, m, l->args->evict_keep)) {
             res_no_room(r, d, need, m, err);
             return res_block_err(m, first, d, err);
@@ -359,14 +363,14 @@ static berth_status clear_the_way(struct loading *l, berth_err *err)
     }
     bool narrow = m->eject_others;
     for (size_t d = 0; d < r->n_devices; d++)
-        narrow |= res_left_on(r, d) < need_on(m, d, &first);
+        narrow |= res_left_on(r, d) < need_on(l, d, &first);
     if (!narrow)
         return BERTH_OK;
     journal_snapshot(r->journal, "free_memory", "pre");
     if (m->eject_others)
         res_eject_others(m);
     for (size_t d = 0; d < r->n_devices; d++) {
-        uint64_t need = need_on(m, d, &first);
+        uint64_t need = need_on(l, d, &first);
         while (need && res_left_on(r, d) < need && res_make_room(r, d, need, m, false))
             ;
     }

@@ -199,18 +199,13 @@ uint64_t res_block_addr(const struct res_block *b)
     return b->host.ptr ? (uintptr_t)b->host.ptr : b->mem.addr;
 }
 
-static void *host_ptr(const struct res_block *b)
+void *res_host_ptr(const struct res_block *b)
 {
     if (b->host.ptr)
         return b->host.ptr;
     return b->mem.dev && dev_can(b->mem.dev, BERTH_CAP_HOST_VISIBLE)
                ? (void *)(uintptr_t)b->mem.addr
                : NULL;
-}
-
-void *res_block_host_ptr(const struct res_model *m, size_t i)
-{
-    return host_ptr(&m->block[i]);
 }
 
 /* ---- copies ---- */
@@ -245,7 +240,7 @@ struct ends { /* of a copy between two places of one block */
 static berth_status copy_stretch(const struct residency *r, const struct ends *e, uint64_t off,
                                  size_t n, berth_err *err)
 {
-    char *src = host_ptr(e->from), *dst = host_ptr(e->to);
+    char *src = res_host_ptr(e->from), *dst = res_host_ptr(e->to);
     if (src && dst) {
         dev_host_access(res_device(r, e->from->device), src + off, n, DEV_READ);
         dev_host_access(res_device(r, e->to->device), dst + off, n, DEV_WRITE);
@@ -266,8 +261,8 @@ static berth_status copy_block(struct res_model *m, size_t i, const struct res_b
 {
     struct residency *r = m->res;
     struct ends e = { .from = &m->block[i], .to = to };
-    bool host_only = host_ptr(e.from) && host_ptr(to);
-    e.device = host_ptr(to) ? e.from->device : to->device;
+    bool host_only = res_host_ptr(e.from) && res_host_ptr(to);
+    e.device = res_host_ptr(to) ? e.from->device : to->device;
     if (!host_only && res_stream_of(r, e.device, &e.stream, err))
         return err->code;
     berth_status s = BERTH_OK;
@@ -321,38 +316,13 @@ berth_status res_block_at(const struct res_model *m, size_t block, struct res_bl
     return BERTH_OK;
 }
 
-berth_status res_tensor_write(struct res_model *m, size_t i, uint64_t off, const void *src,
-                              size_t n, berth_err *err)
-{
-    struct res_block *b = &m->block[i];
-    struct dev_stream *stream;
-    char *dst = host_ptr(b);
-    if (!n)
-        return BERTH_OK;
-    if (dst) {
-        dev_host_access(res_device(m->res, b->device), dst + off, n, DEV_WRITE);
-        memcpy(dst + off, src, n);
-        return BERTH_OK;
-    }
-    berth_status s = res_stream_of(m->res, b->device, &stream, err);
-    if (s)
-        return res_block_err(m, i, b->device, err);
-    s = dev_copy_h2d(stream, b->mem.addr + off, src, n, err);
-    if (!s)
-        s = dev_stream_sync(stream, err);
-    if (!s)
-        return BERTH_OK;
-    res_stream_settle(m->res, b->device);
-    return res_block_err(m, i, b->device, err);
-}
-
 /* [off, off+n) of the block's memory to dst. */
 static berth_status block_read(struct res_model *m, size_t i, uint64_t off, void *dst, size_t n,
                                berth_err *err)
 {
     const struct res_block *b = &m->block[i];
     struct dev_stream *stream;
-    const char *src = host_ptr(b);
+    const char *src = res_host_ptr(b);
     if (!n)
         return BERTH_OK;
     if (src) {

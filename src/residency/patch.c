@@ -137,14 +137,6 @@ static bool canceled(const struct derive *d)
            atomic_load_explicit(d->args->cancel, memory_order_relaxed);
 }
 
-static uint8_t *host_of(const struct res_block *b)
-{
-    if (b->host.ptr)
-        return b->host.ptr;
-    bool visible = b->mem.dev && dev_can(b->mem.dev, BERTH_CAP_HOST_VISIBLE);
-    return visible ? (uint8_t *)(uintptr_t)b->mem.addr : NULL;
-}
-
 /* The next tensor of the walk; *end is where the one before ended. As res_tensor_at(), for a type the
  * block does not have yet. */
 static struct place place_of(const struct derive *d, uint32_t k, uint64_t *end)
@@ -251,7 +243,7 @@ static berth_status upload(struct derive *d, size_t device, const struct weights
 
 static berth_status take_as_is(struct derive *d, const struct place *p, berth_err *err)
 {
-    uint8_t *dst = host_of(d->to);
+    uint8_t *dst = res_host_ptr(d->to);
     if (!p->bytes)
         return BERTH_OK;
     if (!dst)
@@ -422,7 +414,7 @@ static void job_run(struct job *j)
 static berth_status merge_here(struct derive *d, const struct place *p, struct job *j,
                                berth_err *err)
 {
-    uint8_t *dst = host_of(d->to);
+    uint8_t *dst = res_host_ptr(d->to);
     struct dev_mem out = { 0 };
     struct dev_stream *stream = NULL;
     j->merge.src = weights_data(d->m->weights, p->entry);
@@ -608,7 +600,7 @@ static berth_status merge_tensor(struct derive *d, const struct place *p, berth_
 static berth_status write_scale(struct derive *d, const struct place *p, berth_err *err)
 {
     uint8_t raw[8];
-    uint8_t *dst = host_of(d->to);
+    uint8_t *dst = res_host_ptr(d->to);
     struct dev_stream *stream;
     dtype_desc(p->dtype)->from_f32(&d->scale, raw, 1);
     if (dst) {

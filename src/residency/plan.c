@@ -169,17 +169,6 @@ void plan_release(struct plan *p)
     memset(p, 0, sizeof *p);
 }
 
-berth_status plan_copy(const struct plan *from, struct plan *to, berth_err *err)
-{
-    *to = *from;
-    if (set_size(to, from->n, err)) {
-        plan_release(to);
-        return err->code;
-    }
-    memcpy(to->device, from->device, 2 * from->n);
-    return BERTH_OK;
-}
-
 bool plan_same(const struct plan *a, const struct plan *b)
 {
     if (a->n != b->n)

@@ -118,7 +118,6 @@ enum res_retention {
 #undef RES_RETENTION_ENUM
 };
 const char *res_retention_name(enum res_retention x);
-WARN_UNUSED bool res_retention_parse(const char *s, size_t n, enum res_retention *out);
 
 #define RES_STATE_MAP(X)                                                                           \
     X(REGISTERED, "registered")                                                                    \

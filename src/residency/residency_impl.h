@@ -119,7 +119,7 @@ void res_block_put(struct res_model *m, size_t i, const struct res_block *got);
 /* Copies it to device d and frees the old place. */
 berth_status res_block_move(struct res_model *m, size_t i, size_t d, bool may_make_room,
                             berth_err *err);
-void *res_block_host_ptr(const struct res_model *m, size_t i); /* NULL: not host memory */
+void *res_host_ptr(const struct res_block *b);      /* NULL: not host memory */
 uint64_t res_block_addr(const struct res_block *b); /* 0: no memory, or a block of 0 bytes */
 /* Where tensor k of block i lies in the block's memory, stored as it is now. With DT_NONE in
  * `patched` as blocks.h says; else every tensor of the block that widens is of that type, touched or
@@ -147,9 +147,6 @@ berth_status res_block_err(const struct res_model *m, size_t i, size_t device, b
  * the one that is short, or n_devices; why: for the log, "asked", "room" ... */
 void res_eject_for(struct res_model *m, size_t device, const char *why);
 void res_drop_all(struct res_model *m); /* every block's memory; state is the caller's to set */
-/* Bytes of one tensor of block i to its memory, through staging where needed. */
-berth_status res_tensor_write(struct res_model *m, size_t i, uint64_t off, const void *src,
-                              size_t n, berth_err *err);
 
 /* patch.c: what adapters and ComfyUI call a tensor of m; returns its length. */
 #define RES_KEY_MAX (1024 + BLOCK_ALIAS_MAX) /* names of tensors have at most 1024 bytes */

@@ -11,18 +11,6 @@ const char *res_retention_name(enum res_retention x)
     return name[x];
 }
 
-bool res_retention_parse(const char *s, size_t n, enum res_retention *out)
-{
-#define PARSE(id, text)                                                                            \
-    if (str_eq(s, n, text)) {                                                                      \
-        *out = RES_##id;                                                                           \
-        return true;                                                                               \
-    }
-    RES_RETENTION_MAP(PARSE)
-#undef PARSE
-    return false;
-}
-
 const char *res_state_name(enum res_state s)
 {
     static const char *const name[] = {

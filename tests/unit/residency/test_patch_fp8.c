@@ -215,6 +215,36 @@ static void high_precision_keeps_what_is_patched_wide(void **state)
     }
 }
 
+/* Room is asked for what the blocks will be, not for what they are in the file: wide they can never
+ * fit here, so nobody has to leave to find that out. */
+static void wide_blocks_that_cannot_fit_push_nobody(void **state)
+{
+    (void)state;
+    struct toy toy = toy_of("weight", 0.03f, 1);
+    struct fixture f;
+    struct res_model *tenant, *m;
+    berth_err err = { 0 };
+    fixture_open(&f, "cpu=64m,null:0=90k", NULL);
+    struct res_open_args args = { .path = write_file("tenant",
+                                                     (struct stored)STORED(DT_F8_E4M3, false)),
+                                  .plan.alloc = "#null:0" };
+    assert_ok(res_open(f.r, &args, &tenant, NULL, &err), err);
+    model_load(tenant);
+    args.path = write_file("wide", (struct stored)STORED(DT_F8_E4M3, false));
+    args.high_precision = true;
+    assert_ok(res_open(f.r, &args, &m, NULL, &err), err);
+    set(m, &toy, 1);
+    assert_fails(res_load(m, NULL, NULL, &err), err, BERTH_ENODEVMEM, "null:0");
+    assert_int_equal(res_bytes_on(tenant, 1), res_info(tenant).bytes);
+    set(m, NULL, 0);
+    model_load(m); /* as in the file it fits, and the tenant makes room */
+    assert_int_equal(res_bytes_on(m, 1), res_info(m).bytes);
+    assert_true(res_bytes_on(tenant, 1) < res_info(tenant).bytes);
+    res_unref(m);
+    res_unref(tenant);
+    fixture_close(&f);
+}
+
 /* The wider block needs memory of its own, and factors are looked at twice. */
 static void high_precision_survives_oom(void **state)
 {
@@ -250,6 +280,7 @@ int main(void)
         cmocka_unit_test(codes_fit_the_stored_scale),
         cmocka_unit_test(scales_are_numbers),
         cmocka_unit_test(high_precision_keeps_what_is_patched_wide),
+        cmocka_unit_test(wide_blocks_that_cannot_fit_push_nobody),
         cmocka_unit_test(high_precision_survives_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
