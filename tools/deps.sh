@@ -2,8 +2,9 @@
 # Installs missing Debian packages and says what it does. usage: deps.sh build|test|fuzz|format
 set -eu
 case ${1:-build} in
-build) packages="gcc libc6-dev cmake ninja-build pkg-config libjansson-dev" ;;
-test) packages="libcmocka-dev binutils" ;;
+build) packages="gcc libc6-dev cmake ninja-build pkg-config libjansson-dev
+    libwebsockets-dev libsqlite3-dev libpng-dev libjpeg-dev libwebp-dev zlib1g-dev" ;;
+test) packages="libcmocka-dev binutils python3 python3-pytest python3-requests python3-websocket" ;;
 fuzz) packages="clang libclang-rt-dev llvm" ;;
 format) packages="clang-format clang-tidy" ;;
 *) echo "usage: deps.sh build|test|fuzz|format" >&2; exit 2 ;;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the tests of a built preset and closes with "N passed, N failed, N skipped".
 # usage: test.sh PRESET [JOBS]
-# A cmocka program counts each of its cases; every other ctest entry counts as one.
+# A cmocka program or a pytest file counts each of its cases; every other ctest entry counts as one.
 set -eu
 log=build/$1/Testing/Temporary/LastTest.log
 rm -f "$log"
@@ -20,6 +20,10 @@ awk '
     /^\[ *PASSED *\] [0-9]+ test/ { cases = 1; p += $4 }
     /^\[ *FAILED *\] [0-9]+ test/ { cases = 1; f += $4 }
     /^\[ *SKIPPED *\] [0-9]+ test/ { cases = 1; s += $4 }
+    /^[0-9]+ (passed|failed|skipped|error).* in [0-9.]+s/ { # pytest -q
+        cases = 1
+        for (i = 1; i < NF; i++) { if ($(i + 1) ~ /^passed/) p += $i; if ($(i + 1) ~ /^(failed|error)/) f += $i; if ($(i + 1) ~ /^skipped/) s += $i }
+    }
     /^Test Failed\.$/ { result = "fail" }
     /^Test Skipped\.$/ { result = "skip" }
     END { close_entry(); printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$log"

@@ -179,3 +179,10 @@ berth_status berth_ctx_device_find(const berth_ctx *ctx, const char *name, size_
 {
     return devset_find(ctx->devices, name, strlen(name), index, err);
 }
+
+struct ctx_parts ctx_parts(berth_ctx *ctx)
+{
+    return (struct ctx_parts) {
+        .res = ctx->res, .devices = ctx->devices, .pool = ctx->pool, .log = &ctx->log
+    };
+}

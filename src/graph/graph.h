@@ -1,0 +1,125 @@
+/* graph: a workflow from JSON to outputs.
+ *
+ * Words      prompt     {node_id: {class_type, inputs}} as clients send it, in their order
+ *            link       ["node_id", slot] in place of a value
+ *            key        what a node's outputs depend on: class, IS_CHANGED, inputs by name, and the
+ *                       keys of everything upstream (a 128-bit hash of all that, see cache.h)
+ * Flow       graph_validate() (server thread or CLI) -> store -> executor_run() (worker thread)
+ * Limits     GRAPH_NODES_MAX nodes, GRAPH_INPUTS_MAX inputs each, ids up to GRAPH_ID_MAX bytes; depth
+ *            of recursion never follows depth of graph: walks use a stack of their own.
+ * Threads    Validation: any, with an env that has no residency. Executor: one thread.
+ * Files      validate.c the rules; convert.c values as Python would convert and print them;
+ *            keys.c signatures; cache.c; order.c which node next; executor.c the run; result.c
+ *            history pieces */
+#ifndef GRAPH_GRAPH_H
+#define GRAPH_GRAPH_H
+
+#include "node/node.h"
+
+#define GRAPH_NODES_MAX 10000
+#define GRAPH_INPUTS_MAX 1000
+#define GRAPH_ID_MAX 256
+
+/* ---- validation: comfyui-api.md section 3 ---- */
+struct validation {
+    bool ok;             /* at least one output can run */
+    json_t *error;       /* {type, message, details, extra_info}; NULL when ok */
+    json_t *node_errors; /* object, maybe empty */
+    json_t *outputs;     /* array of ids that will run, prompt order */
+};
+/* Changes `prompt` in place: converted values are stored back. targets: partial_execution_targets,
+ * NULL or JSON null: no filter. A prompt that is refused is BERTH_OK with ok false; an error is our
+ * own trouble (BERTH_ENOMEM). */
+berth_status graph_validate(const struct node_env *env, json_t *prompt, const json_t *targets,
+                            struct validation *out, berth_err *err);
+void validation_release(struct validation *v); /* zeroed is fine */
+/* The 400 of a body without a prompt, A0. */
+json_t *validation_no_prompt(void);
+
+/* Python's text of a value: repr 'a', 3.0, True, None. Appends. */
+void py_repr(const json_t *v, struct str *out);
+void py_str(const json_t *v, struct str *out);
+
+/* ---- the executor ---- */
+
+enum cache_mode { CACHE_CLASSIC, CACHE_LRU, CACHE_RAM, CACHE_NONE };
+
+enum exec_event_kind {
+    EXEC_START,       /* data: wire data */
+    EXEC_CACHED,      /* data */
+    EXEC_NODE_START,  /* node begins: progress_state running, then executing */
+    EXEC_PROGRESS,    /* value, max */
+    EXEC_PREVIEW,     /* picture, png; follows its EXEC_PROGRESS */
+    EXEC_TEXT,        /* text */
+    EXEC_EXECUTED,    /* output: ui, or NULL */
+    EXEC_NODE_DONE,   /* progress_state finished */
+    EXEC_SUCCESS,     /* data; not sent by the executor: executor_run() returns first, so that the
+                         history can be stored before; see exec_result.last */
+    EXEC_ERROR,       /* data; the same */
+    EXEC_INTERRUPTED, /* data; the same */
+};
+struct exec_event { /* borrowed for the call */
+    enum exec_event_kind kind;
+    const char *prompt_id;
+    const char *node, *display_node, *parent_node, *real_node; /* parent NULL: none */
+    const char *class_type;
+    double value, max;
+    const json_t *data;   /* as on the wire */
+    const json_t *output; /* EXEC_EXECUTED */
+    const struct image *picture;
+    bool png;
+    const char *text;
+    size_t text_n;
+};
+typedef void exec_event_fn(void *user, const struct exec_event *e);
+
+struct executor_config {
+    struct node_env *env; /* borrowed, outlives the executor */
+    enum cache_mode cache;
+    size_t lru;           /* CACHE_LRU: entries */
+    double ram_gb;        /* CACHE_RAM: free RAM to keep */
+    exec_event_fn *event; /* may be NULL */
+    void *event_user;
+};
+struct executor;
+berth_status executor_new(const struct executor_config *cfg, struct executor **out, berth_err *err);
+void executor_free(struct executor *x); /* NULL is fine */
+/* Drops every cached output and node state, and with them their model handles. Also the residency's
+ * reset callback (res_reset_fn). Not during a run: then it happens right after it. */
+void executor_reset(void *executor);
+
+struct exec_request { /* borrowed for the call */
+    const char *prompt_id;
+    json_t *prompt;            /* converted by validation; gets "is_changed" members */
+    const json_t *extra_data;  /* object or NULL */
+    const json_t *outputs;     /* ids */
+    const atomic_bool *cancel; /* any thread sets it: the prompt is interrupted */
+};
+enum exec_outcome { EXEC_OK, EXEC_FAILED, EXEC_STOPPED };
+struct exec_result {
+    enum exec_outcome outcome;
+    struct exec_event
+        last; /* SUCCESS, ERROR or INTERRUPTED: the caller sends it when the history is
+                               stored; its data is below */
+    json_t *last_data;
+    json_t *outputs;         /* {node_id: ui} */
+    json_t *meta;            /* {node_id: {...}} */
+    json_t *status;          /* {"status_str","completed","messages"} */
+    size_t executed, cached; /* nodes */
+    berth_status code;       /* EXEC_FAILED: of the node */
+    bool out_of_memory;      /* device memory: the worker unloads all that may go */
+};
+/* BERTH_OK whatever the prompt did; an error is our own trouble (BERTH_ENOMEM), and then result is
+ * a failed one if there was memory for it. exec_result_release() always. */
+berth_status executor_run(struct executor *x, const struct exec_request *q, struct exec_result *out,
+                          berth_err *err);
+void exec_result_release(struct exec_result *r);
+
+struct executor_info {
+    size_t entries, states;
+    size_t bytes; /* of cached host values, roughly */
+    uint64_t hits, misses;
+};
+struct executor_info executor_info(const struct executor *x);
+
+#endif

@@ -1,0 +1,99 @@
+/* image: pixels in memory, and the files they come from and go to. libpng, libjpeg and libwebp stop
+ * here.
+ *
+ * Words      image    8-bit samples, rows without padding, top row first: channels 1 grey, 3 RGB,
+ *                     4 RGBA (straight alpha)
+ *            frames   what one file held: several images of the same size for animations
+ *            text     PNG tEXt/iTXt pairs, in the order of the file
+ * Decoding   Every format goes to 8 bits as Pillow's convert() would: palettes expanded, 16-bit RGB
+ *            cut to its high byte, EXIF orientation applied, CMYK JPEG to RGB. A 16-bit grey PNG
+ *            follows ComfyUI's LoadImage (value / 255, cut at 255).
+ * Limits     A header meets the limits before anything is allocated; broken data is BERTH_EFORMAT
+ *            naming what is wrong, never a crash, an endless loop or a half image without a word.
+ * Threads    Any; no state.
+ * Files      image.c what formats share, sniffing; formats.def with png.c jpeg.c webp.c (and small
+ *            ones: bmp.c, gif.c first frame.., pnm.c) one format each; anim.c APNG and WebP. */
+#ifndef IMAGE_IMAGE_H
+#define IMAGE_IMAGE_H
+
+#include "base/err.h"
+#include "base/str.h"
+
+#include <stdbool.h>
+
+struct image {
+    uint32_t w, h;
+    unsigned channels; /* 1, 3, 4 */
+    uint8_t *px;       /* w * h * channels; owned, image_release() */
+};
+/* px is not zeroed. BERTH_ELIMIT: more than IMAGE_BYTES_MAX. */
+berth_status image_init(struct image *im, uint32_t w, uint32_t h, unsigned channels,
+                        berth_err *err);
+void image_release(struct image *im); /* zeroed is fine */
+/* A copy in another number of channels: alpha added as 255 or dropped, RGB -> grey by ITU-R 601 as
+ * Pillow rounds it. */
+berth_status image_convert(const struct image *im, unsigned channels, struct image *out,
+                           berth_err *err);
+#define IMAGE_BYTES_MAX ((size_t)1 << 31)
+
+struct image_limits {    /* zero: the default of every field */
+    uint32_t max_side;   /* 65500 */
+    uint64_t max_pixels; /* of one frame: 2^28 */
+    unsigned max_frames; /* 4096 */
+    uint64_t max_bytes;  /* of all frames together: 4 GiB */
+    size_t max_text;     /* bytes of all text together: 64 MiB */
+};
+
+struct image_text {
+    char *key, *value; /* UTF-8 */
+};
+
+struct image_file {
+    const char *format;      /* "png", "jpeg", "webp", ...; static */
+    uint32_t w, h;           /* after orientation */
+    unsigned frames;         /* image_probe() too */
+    bool alpha;              /* the file says so, a palette with transparency too */
+    struct image *frame;     /* NULL after image_probe() */
+    double *seconds;         /* how long each frame shows; NULL: one frame */
+    struct image_text *text; /* PNG */
+    size_t texts;
+};
+/* Header only. BERTH_EUNSUPPORTED: no format we read; the message names those that are. */
+berth_status image_probe(const uint8_t *p, size_t n, const struct image_limits *lim,
+                         struct image_file *out, berth_err *err);
+/* All frames; lim may be NULL. image_file_release() also after an error. */
+berth_status image_decode(const uint8_t *p, size_t n, const struct image_limits *lim,
+                          struct image_file *out, berth_err *err);
+void image_file_release(struct image_file *f); /* zeroed is fine */
+
+/* Encoders append to `out`. */
+struct image_png_args {
+    int level; /* zlib, 0..9 */
+    const struct image_text *text;
+    size_t texts; /* tEXt where Latin-1 holds it, as Pillow does; else iTXt */
+};
+berth_status image_png(const struct image *im, const struct image_png_args *args, struct str *out,
+                       berth_err *err);
+berth_status image_jpeg(const struct image *im, int quality, struct str *out,
+                        berth_err *err); /* alpha is dropped */
+berth_status image_webp(const struct image *im, int quality, bool lossless, struct str *out,
+                        berth_err *err);
+
+struct image_anim_args {
+    double fps;
+    bool lossless; /* WebP */
+    int quality;   /* WebP 0..100 */
+    int method;    /* WebP 0..6 */
+    int level;     /* PNG */
+    const struct image_text
+        *text; /* WebP: EXIF as ComfyUI writes it ("prompt:{...}" in Model, others
+                                      "key:{...}" from Make downwards); PNG: comf chunks as
+                                      ComfyUI's SaveAnimatedPNG (key NUL value, after IDAT) */
+    size_t texts;
+};
+berth_status image_anim_webp(const struct image *frame, size_t n,
+                             const struct image_anim_args *args, struct str *out, berth_err *err);
+berth_status image_anim_png(const struct image *frame, size_t n, const struct image_anim_args *args,
+                            struct str *out, berth_err *err);
+
+#endif

@@ -1,0 +1,203 @@
+/* node: the nodes of workflows, by the names ComfyUI gave them.
+ *
+ * Adding     A `const struct node_class node_<Class>` in a file of its family and a line in
+ *            nodes.def; /object_info, validation, caching and the all-nodes test follow from it.
+ * Order      Inputs stand in ComfyUI's order: saved workflows are positional.
+ * Flow       the executor fills a node_call, run() reads in_*() and gives out_*(); ui goes to clients
+ * Errors     run() returns a status; its message becomes exception_message, its code the
+ *            exception_type (node_exception()). A node that cannot be computed in this build is
+ *            declared all the same and its run() says BERTH_EUNSUPPORTED and why.
+ * Env        what nodes may use, handed in: no globals, no argv, no environment.
+ * Threads    run(): executor. info, options, changed and validate: any thread, with an env whose
+ *            `folders` locks itself; they do not touch res.
+ * Files      value.c; registry.c classes by name; info.c /object_info; call.c what nodes call;
+ *            then one file per family: image_*.c mask*.c latent*.c primitive.c loader*.c ... */
+#ifndef NODE_NODE_H
+#define NODE_NODE_H
+
+#include "image/image.h"
+#include "node/value.h"
+#include "paths/folders.h"
+
+struct node_env { /* owner: whoever runs the executor; constant while it runs */
+    struct folders *folders;
+    struct residency *res;      /* executor thread only; NULL for validation alone */
+    const char *const *devices; /* names in device order: the DEVICES combo */
+    size_t devices_n;
+    struct tpool *pool;        /* may be NULL */
+    const struct clock *clock; /* never NULL */
+    const struct log *log;     /* may be NULL */
+    bool disable_metadata;
+    uint64_t temp_seed; /* PreviewImage's random prefix */
+};
+
+/* ---- declarations ---- */
+
+typedef __int128 node_int; /* -2^63 .. 2^64-1 */
+
+enum input_kind { IN_SOCKET, IN_INT, IN_FLOAT, IN_STRING, IN_BOOLEAN, IN_COMBO };
+
+/* Adds the choices of a combo. */
+typedef berth_status node_options_fn(const struct node_env *env, struct names *out, berth_err *err);
+
+struct node_input {
+    const char *name;
+    enum input_kind kind;
+    const char *type; /* IN_SOCKET: "IMAGE", "IMAGE,MASK", "*"; NULL else */
+    bool optional, lazy;
+    bool no_default; /* INT, FLOAT, STRING, BOOLEAN: "default" is not in the info */
+    bool no_range;   /* INT, FLOAT: neither min nor max */
+    node_int idef, imin, imax, istep; /* IN_INT; istep 0: not in the info */
+    double fdef, fmin, fmax, fstep;   /* IN_FLOAT */
+    const char *round;                /* IN_FLOAT: JSON, "0.01" or "false"; NULL: not there */
+    bool bdef;
+    const char *sdef; /* IN_STRING, IN_COMBO: NULL: "" / the first choice (not in the info) */
+    const char *const *options; /* IN_COMBO: NULL-terminated; or */
+    node_options_fn *options_fn;
+    const char *folder; /* or a key of folders: its listing */
+    const char *more;   /* further options as JSON members: "\"multiline\":true" ; NULL: none */
+};
+
+struct node_output {
+    const char *type, *name; /* name NULL: type */
+    bool is_list;
+};
+
+enum {                              /* flags */
+       NODE_OUTPUT = 1 << 0,        /* an output node */
+       NODE_V3 = 1 << 1,            /* its info has the newer shape (comfyui-api.md 7.1) */
+       NODE_INPUT_IS_LIST = 1 << 2, /* run() gets whole lists */
+       NODE_NOT_IDEMPOTENT = 1 << 3,
+       NODE_DEPRECATED = 1 << 4,
+       NODE_EXPERIMENTAL = 1 << 5,
+       NODE_PROMPT = 1 << 6, /* hidden inputs */
+       NODE_EXTRA_PNGINFO = 1 << 7,
+       NODE_UNIQUE_ID = 1 << 8,
+       NODE_DYNPROMPT = 1 << 9,
+       NODE_ANY_INPUT = 1 << 10,    /* undeclared inputs reach it, by name */
+       NODE_CHECKS_TYPES = 1 << 11, /* its validator takes over type checks of links */
+};
+
+struct node_call;
+struct node_check;
+
+struct node_class {
+    const char *name, *display;         /* display NULL: legacy nodes show name, v3 ones null */
+    const char *category, *description; /* description NULL: "" */
+    const char *module; /* "nodes", "comfy_extras.nodes_mask", "custom_nodes.ComfyUI-MultiGPU" */
+    unsigned flags;
+    const struct node_input *in;
+    size_t ins;
+    const struct node_output *out;
+    size_t outs;
+    berth_status (*run)(struct node_call *c, berth_err *err);
+    /* The IS_CHANGED value from constant inputs, appended to `out`; NULL: constant. An error: never
+     * cached. */
+    berth_status (*changed)(const struct node_check *k, struct str *out, berth_err *err);
+    /* Custom validator: BERTH_OK, or BERTH_EINVAL whose message is the text behind "x - ". It is
+     * about the input named `validates`, whose range and choices are then not checked (NULL: none). */
+    berth_status (*validate)(const struct node_check *k, berth_err *err);
+    const char *validates;
+    /* Lazy inputs: sets need[i] for those declared lazy that must be computed now; in_*() sees what
+     * is there already. NULL: all lazy inputs are needed. */
+    berth_status (*lazy)(struct node_call *c, bool *need, berth_err *err);
+};
+
+#define NODE_INPUTS_MAX 64
+#define NODE_OUTPUTS_MAX 8
+
+/* Constants of a node in a prompt, before it runs: links are absent. */
+struct node_check {
+    const struct node_env *env;
+    const struct node_class *cls;
+    const char *id;
+    const json_t *inputs; /* the node's "inputs" object, converted */
+};
+const json_t *check_input(const struct node_check *k,
+                          const char *name); /* NULL: link, or not there */
+
+/* ---- a call ---- */
+
+/* What the executor does for a running node. Functions may be NULL in tests. */
+struct node_host {
+    void *user;
+    /* BERTH_ECANCELED: interrupted; the node returns it. */
+    berth_status (*progress)(void *user, double value, double max, berth_err *err);
+    /* 8-bit picture for clients; borrowed for the call. png: full-size PNG, else JPEG of at most
+     * --preview-size. value, max: as progress. */
+    void (*preview)(void *user, const struct image *im, bool png, double value, double max);
+    void (*text)(void *user, const char *s, size_t n); /* progress text under the node */
+    const atomic_bool *cancel; /* never NULL in the executor; long work without steps looks at it */
+};
+
+struct node_call { /* executor; filled for one call */
+    const struct node_env *env;
+    const struct node_class *cls;
+    const struct node_host *host;
+    const char *id;       /* node id */
+    struct values *in;    /* cls->ins of them; n 0: not given. One value, but for INPUT_IS_LIST */
+    const json_t *raw;    /* the node's "inputs" as converted: undeclared names (NODE_ANY_INPUT) */
+    const json_t *prompt; /* hidden PROMPT; NULL unless asked for */
+    const json_t *extra_pnginfo; /* NULL: none */
+    struct values *out;          /* cls->outs of them, filled by out_*() */
+    json_t *ui;                  /* object of arrays; ui_add() */
+    char **state; /* kept per (node id, class) while the id stays in prompts; NULL at first,
+                                free()d by the executor (PreviewImage's prefix) */
+};
+
+/* Inputs by name; BUG() for a name the class does not declare. Values were validated or checked by
+ * type when linked; a link may still bring another kind ("*"): then BERTH_EINVAL naming both. */
+bool in_given(const struct node_call *c, const char *name);
+struct value *in_value(const struct node_call *c, const char *name); /* borrowed; NULL: not given */
+/* Not given: the declared default. */
+berth_status in_i64(const struct node_call *c, const char *name, int64_t *out, berth_err *err);
+berth_status in_u64(const struct node_call *c, const char *name, uint64_t *out, berth_err *err);
+berth_status in_f64(const struct node_call *c, const char *name, double *out, berth_err *err);
+berth_status in_bool(const struct node_call *c, const char *name, bool *out, berth_err *err);
+berth_status in_text(const struct node_call *c, const char *name, const char **out, berth_err *err);
+/* Borrowed. Images have ndim 4, masks ndim 3 (a [h,w] mask is viewed as [1,h,w]). */
+berth_status in_image(const struct node_call *c, const char *name, struct htensor **out,
+                      berth_err *err);
+berth_status in_mask(const struct node_call *c, const char *name, struct htensor **out,
+                     berth_err *err);
+berth_status in_latent(const struct node_call *c, const char *name, const struct latent **out,
+                       berth_err *err);
+berth_status in_model(const struct node_call *c, const char *name, const struct model_ref **out,
+                      berth_err *err);
+
+/* Outputs by index; take ownership, also on failure. */
+berth_status out_value(struct node_call *c, size_t i, struct value *taken, berth_err *err);
+berth_status out_tensor(struct node_call *c, size_t i, struct htensor *taken, berth_err *err);
+/* ui[key] gets one more element. Takes it. */
+berth_status ui_add(struct node_call *c, const char *key, json_t *taken, berth_err *err);
+/* {"filename","subfolder","type"} */
+berth_status ui_add_file(struct node_call *c, const char *key, const char *name,
+                         const char *subfolder, const char *type, berth_err *err);
+
+berth_status call_progress(struct node_call *c, double value, double max, berth_err *err);
+/* BERTH_ECANCELED when somebody interrupted. For loops that have no steps to report. */
+berth_status call_check(struct node_call *c, berth_err *err);
+
+/* run() of nodes that this build cannot compute: "KSampler cannot be computed yet: ...". */
+berth_status node_not_yet(struct node_call *c, berth_err *err);
+
+/* "ValueError", "FileNotFoundError", "torch.OutOfMemoryError", ... by status. */
+const char *node_exception(berth_status s);
+
+/* ---- the registry ---- */
+size_t node_count(void);
+const struct node_class *node_at(size_t i);                            /* in nodes.def order */
+const struct node_class *node_find(const char *name);                  /* NULL: none */
+size_t node_input_index(const struct node_class *c, const char *name); /* SIZE_MAX: none */
+
+/* Choices of a combo, whatever their source. */
+berth_status node_options(const struct node_env *env, const struct node_input *in,
+                          struct names *out, berth_err *err);
+/* [type, options] as /object_info and validation errors show it. */
+berth_status node_input_spec(const struct node_env *env, const struct node_class *c,
+                             const struct node_input *in, json_t **out, berth_err *err);
+/* One definition. A class whose choices cannot be listed is an error; the caller leaves it out. */
+berth_status node_info(const struct node_env *env, const struct node_class *c, json_t **out,
+                       berth_err *err);
+
+#endif

@@ -1,0 +1,126 @@
+/* value: what travels along the links of a workflow.
+ *
+ * Words      value   immutable once it left the node that made it, counted; nodes that change
+ *                    something make a new one (tensors inside are counted themselves and shared)
+ *            values  a list of values: everything travels as a list (comfyui-api.md 5)
+ * Kinds      IMAGE, MASK, SIGMAS: V_TENSOR, float32 on the host (IMAGE [n,h,w,c] 0..1, MASK [n,h,w]).
+ *            LATENT: V_LATENT. MODEL, CLIP, VAE, ...: V_MODEL. Everything of later issues:
+ *            V_OBJECT with a type of its own (CONDITIONING, GUIDER, ...).
+ * Threads    Executor only; counts are plain. */
+#ifndef NODE_VALUE_H
+#define NODE_VALUE_H
+
+#include "base/json.h"
+#include "residency/residency.h"
+#include "tensor/shape.h"
+
+/* ---- host tensors ---- */
+struct htensor { /* float32, contiguous, row-major */
+    unsigned refs;
+    struct shape shape;
+    float *data;
+};
+/* Not zeroed. BERTH_ELIMIT beyond HTENSOR_MAX bytes, naming the shape. */
+berth_status htensor_new(const struct shape *s, struct htensor **out, berth_err *err);
+berth_status htensor_zeros(const struct shape *s, struct htensor **out, berth_err *err);
+struct htensor *htensor_ref(struct htensor *t);
+void htensor_unref(struct htensor *t); /* NULL is fine */
+size_t htensor_count(const struct htensor *t);
+#define HTENSOR_MAX ((size_t)16 << 30)
+
+/* ---- values ---- */
+enum value_kind {
+    V_NULL,
+    V_INT,
+    V_UINT,
+    V_FLOAT,
+    V_BOOL,
+    V_STRING,
+    V_JSON,
+    V_TENSOR,
+    V_LATENT,
+    V_MODEL,
+    V_OBJECT
+};
+
+struct latent {
+    struct htensor *samples;    /* [n,c,h,w] or [n,c,t,h,w] */
+    struct htensor *noise_mask; /* NULL: none */
+    int64_t *batch_index;       /* NULL: none; samples' n of them */
+};
+
+/* A model as nodes hand it on: residency handles, what to patch them with, and what else was said. */
+#define VALUE_PARTS 4 /* QuadrupleCLIPLoader */
+struct model_ref {
+    struct res_model *part[VALUE_PARTS]; /* handles, owned */
+    size_t parts;
+    struct res_patch
+        *patch; /* adapters with strengths, owned references; applied when it computes */
+    size_t patches;
+    char *clip_type; /* CLIP: "stable_diffusion", ... ; owned or NULL */
+    json_t *options; /* what later nodes add (clip skip, shift, ...); owned or NULL */
+};
+
+struct value_type {   /* V_OBJECT */
+    const char *name; /* "CONDITIONING" */
+    void (*free)(void *obj);
+    size_t (*bytes)(const void *obj); /* for --cache-ram; NULL: unknown, counts as 0 */
+};
+
+struct value {
+    unsigned refs;
+    enum value_kind kind;
+    union {
+        int64_t i;
+        uint64_t u; /* V_UINT: above INT64_MAX only */
+        double f;
+        bool b;
+        struct {
+            char *p;
+            size_t n;
+        } s;
+        json_t *json;
+        struct htensor *tensor;
+        struct latent latent;
+        struct model_ref model;
+        struct {
+            const struct value_type *type;
+            void *obj;
+        } object;
+    };
+};
+
+/* NULL: out of memory. Those that take ownership take it also then. */
+struct value *value_null(void);
+struct value *value_int(int64_t i);
+struct value *value_uint(uint64_t u);
+struct value *value_float(double f);
+struct value *value_bool(bool b);
+struct value *value_string(const char *p, size_t n);
+struct value *value_json(json_t *taken);
+struct value *value_tensor(struct htensor *taken);
+struct value *value_latent(struct latent *taken);   /* *taken is zeroed */
+struct value *value_model(struct model_ref *taken); /* *taken is zeroed */
+struct value *value_object(const struct value_type *type, void *taken);
+struct value *value_from_json(const json_t *v); /* scalars as themselves, the rest V_JSON */
+struct value *value_ref(struct value *v);
+void value_unref(struct value *v);         /* NULL is fine */
+size_t value_bytes(const struct value *v); /* host memory it holds, roughly; weights not included */
+/* For execution_error's current_inputs and PreviewAny: scalars as they are, others described
+ * ("tensor [1, 64, 64, 3]"). */
+json_t *value_describe(const struct value *v);
+
+void latent_release(struct latent *l);
+void model_ref_release(struct model_ref *m);
+/* A copy that shares handles and adapters. */
+berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, berth_err *err);
+
+struct values {
+    struct value **at; /* owned references */
+    size_t n, cap;
+};
+/* Takes the reference, also on failure (BERTH_ENOMEM; v NULL counts as such). */
+berth_status values_add(struct values *x, struct value *taken, berth_err *err);
+void values_release(struct values *x); /* empty again */
+
+#endif

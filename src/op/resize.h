@@ -1,0 +1,48 @@
+/* resize: pictures and latents to another size, with the numbers of the reference.
+ *
+ * Layout     [n, h, w, c], contiguous. Planar data ([n, c, h, w]) is n * c pictures with c = 1.
+ * Methods    nearest-exact, bilinear, area, bicubic: torch.nn.functional.interpolate with
+ *            align_corners=False and no antialiasing. lanczos: Pillow's, on values cut to 8 bits
+ *            first (that is what ComfyUI does), so c is 1, 3 or 4 and results are k/255.
+ *            bislerp: ComfyUI's own, over the channels of planar data: op_bislerp().
+ * Threads    Any; rows are spread over the pool. */
+#ifndef OP_RESIZE_H
+#define OP_RESIZE_H
+
+#include "base/err.h"
+#include "base/tpool.h"
+
+#include <stdbool.h>
+
+#define RESIZE_MAP(X)                                                                              \
+    X(NEAREST, "nearest-exact")                                                                    \
+    X(BILINEAR, "bilinear")                                                                        \
+    X(AREA, "area")                                                                                \
+    X(BICUBIC, "bicubic")                                                                          \
+    X(LANCZOS, "lanczos")                                                                          \
+    X(BISLERP, "bislerp")
+enum resize {
+#define RESIZE_ENUM(name, text) RESIZE_##name,
+    RESIZE_MAP(RESIZE_ENUM)
+#undef RESIZE_ENUM
+};
+WARN_UNUSED bool resize_parse(const char *name, enum resize *out);
+
+struct resize_shape {
+    size_t n, h, w, c; /* source */
+    size_t oh, ow;     /* at least 1 */
+};
+/* dst: n * oh * ow * c floats, not overlapping src. pool may be NULL. */
+berth_status op_resize(enum resize method, const struct resize_shape *s, const float *src,
+                       float *dst, struct tpool *pool, berth_err *err);
+/* [n, c, h, w] -> [n, c, oh, ow]. */
+berth_status op_bislerp(const struct resize_shape *s, const float *src, float *dst,
+                        struct tpool *pool, berth_err *err);
+
+/* ComfyUI's "center" crop before a resize: the part of w x h whose aspect is that of ow x oh. */
+struct resize_crop {
+    size_t x, y, w, h;
+};
+struct resize_crop resize_center(size_t w, size_t h, size_t ow, size_t oh);
+
+#endif

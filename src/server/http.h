@@ -1,0 +1,116 @@
+/* http: what a route sees: a request, and the ways to answer it.
+ *
+ * Life       The loop makes a request when its head is there, finds the route, reads the body as the
+ *            route wants it, calls the handler once. The handler replies, now or later: a handler
+ *            that returns without a reply must have taken a reference (http_hold()) that somebody
+ *            brings back on the loop with http_reply*() and http_unhold(). A client that left is no
+ *            error: replies to it go nowhere.
+ * Threads    Loop only. aux.h brings work elsewhere and back. */
+#ifndef SERVER_HTTP_H
+#define SERVER_HTTP_H
+
+#include "base/json.h"
+#include "base/str.h"
+#include "paths/paths.h"
+#include "server/http1.h"
+
+struct server;
+struct conn;
+
+enum http_method {
+    HTTP_GET = 1,
+    HTTP_POST = 2,
+    HTTP_PUT = 4,
+    HTTP_PATCH = 8,
+    HTTP_DELETE = 16,
+    HTTP_OPTIONS = 32,
+    HTTP_HEAD = 64,
+    HTTP_OTHER = 128
+};
+
+#define HTTP_PARAMS_MAX 4
+
+struct http_req { /* owner: loop */
+    struct server *server;
+    struct conn *conn; /* NULL: the client left */
+    unsigned refs;
+    enum http_method method; /* HEAD arrives as GET, `head` set: the body is left out */
+    bool head;
+    const struct http1 *h; /* valid until the handler returns; held requests must copy */
+    const char *path, *query;
+    struct str param[HTTP_PARAMS_MAX]; /* {x} of the pattern, percent-decoded once */
+    size_t params;
+    struct str body;  /* BODY_MEMORY */
+    void *sink;       /* BODY_STREAM: what the route's begin() made */
+    const char *user; /* "default", or of the comfy-user header with --multi-user; NULL: unknown */
+    bool replied;
+    struct str extra; /* header lines to add, "Name: value\r\n" */
+};
+
+/* Query member, decoded; false: not there. */
+bool http_query(const struct http_req *r, const char *name, struct str *out);
+
+/* ---- answers; each ends the request ---- */
+void http_reply(struct http_req *r, int status, const char *type, const char *body, size_t n);
+void http_reply_take(struct http_req *r, int status, const char *type,
+                     struct str *taken);               /* no copy */
+void http_reply_empty(struct http_req *r, int status); /* Content-Length: 0, no type */
+void http_reply_text(struct http_req *r, int status, const char *text);
+void http_reply_json(struct http_req *r, int status, json_t *taken); /* NULL: 500, out of memory */
+void http_reply_json_text(struct http_req *r, int status, struct str *taken);
+/* {"error": message}; the status by code unless given (0). */
+void http_reply_err(struct http_req *r, int status, const berth_err *err);
+/* A file with ETag, Last-Modified, ranges, conditions. disposition NULL: none. 404 when it is not a
+ * regular file. */
+struct http_file {
+    const char *path, *type, *disposition;
+};
+void http_reply_file(struct http_req *r, const struct http_file *f);
+/* Adds a header line to the answer to come; CR, LF and NUL in value end it. */
+void http_header(struct http_req *r, const char *name, const char *value);
+
+struct http_req *http_hold(struct http_req *r); /* another reference */
+void http_unhold(struct http_req *r); /* replies 500 when it was the last and nobody replied */
+
+/* Body as JSON, with the server's limits: false: it replied 400 saying line and column. empty: what an
+ * empty body counts as ("{}" or NULL: an error). */
+bool http_json(struct http_req *r, const char *empty, json_t **out);
+
+/* ---- routes ---- */
+typedef void http_handler(struct http_req *r);
+
+enum {                        /* flags of a route */
+       ROUTE_DOUBLE = 1 << 0, /* also under /api */
+       ROUTE_BODY = 1 << 1,   /* the body is wanted, in memory */
+       ROUTE_STREAM = 1 << 2, /* the body goes to the route's sink as it comes */
+       ROUTE_OPEN = 1 << 3,   /* no token needed */
+       ROUTE_WS = 1 << 4,     /* upgrade */
+};
+/* A sink for bodies that go to disk. A begin() that replied (an error) gets no body. */
+struct http_sink {
+    bool (*begin)(struct http_req *r);                          /* false: replied */
+    bool (*write)(struct http_req *r, const char *p, size_t n); /* false: replied */
+    void (*abort)(struct http_req *r); /* the client left, or false was returned: free r->sink */
+};                                     /* at the end the handler is called */
+struct route {
+    unsigned methods;    /* HTTP_GET implies HEAD */
+    const char *pattern; /* "/userdata/{file}/move/{dest}"; "{x:.*}" takes the rest, slashes too */
+    unsigned flags;
+    http_handler *handler;
+    const struct http_sink *sink; /* ROUTE_STREAM */
+};
+/* routes.def: ROUTE(methods, "pattern", flags, handler) and ROUTE_SINK(methods, "pattern", flags, handler, sink) */
+
+/* multipart.h: multipart/form-data from a stream. */
+
+/* ---- slow work ---- */
+/* fn runs on the aux thread, done on the loop, in order; both get arg. False: too much is waiting
+ * (reply 503), neither is called. */
+typedef void aux_fn(struct server *s, void *arg);
+WARN_UNUSED bool aux_run(struct server *s, aux_fn *fn, aux_fn *done, void *arg);
+/* Any thread: fn(s, arg) on the loop, soon, in order. Never fails (BUG() out of memory is not an
+ * option: it waits in a preallocated node when memory is gone; see loop.c). After server_run() ended
+ * the rest is called by server_free(). */
+void loop_post(struct server *s, aux_fn *fn, void *arg);
+
+#endif

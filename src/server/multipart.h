@@ -1,0 +1,26 @@
+/* multipart: multipart/form-data out of a stream, without I/O. Fuzzed.
+ * Part heads of at most 8 KiB, at most 64 parts; a file part's bytes are reported in pieces and never
+ * gathered. Content-Disposition with name and filename (quoted, with \" and %22, filename*=UTF-8''). */
+#ifndef SERVER_MULTIPART_H
+#define SERVER_MULTIPART_H
+
+#include "base/err.h"
+#include "base/str.h"
+
+struct multipart_events { /* each returns false to stop */
+    void *user;
+    bool (*part)(void *user, const char *name, const char *filename,
+                 const char *type); /* filename NULL: a field */
+    bool (*data)(void *user, const char *p, size_t n);
+    bool (*end)(void *user);
+};
+struct multipart;
+/* content_type: the request's. BERTH_EFORMAT: no multipart/form-data or no usable boundary. */
+berth_status multipart_new(const char *content_type, const struct multipart_events *ev,
+                           struct multipart **out, berth_err *err);
+void multipart_free(struct multipart *m); /* NULL is fine */
+/* BERTH_EFORMAT, BERTH_ELIMIT; BERTH_ECANCELED: an event returned false. */
+berth_status multipart_feed(struct multipart *m, const char *p, size_t n, berth_err *err);
+bool multipart_done(const struct multipart *m); /* the closing boundary was seen */
+
+#endif

@@ -1,0 +1,75 @@
+/* server: the ComfyUI API and Berth's own, over HTTP/1.1 and WebSocket. libwebsockets and zlib stop
+ * here.
+ *
+ * Words      loop     the one thread that owns sockets, sessions and replies
+ *            worker   the thread that owns executor, residency and devices; one prompt at a time
+ *            aux      a thread for slow file work (previews, hashing, indexing a model for a plan)
+ *            hub      the WebSocket clients by clientId
+ *            sid      clientId of a socket
+ * Flow       bytes -> loop.c (libwebsockets, raw sockets and TLS) -> http1.c request -> guard.c
+ *            (origin, token, limits) -> routes.def -> route_*.c -> reply -> bytes.
+ *            POST /prompt -> graph_validate() -> store_add() -> 200 when durable -> worker ->
+ *            events -> hub.
+ * Why raw    libwebsockets gives the event loop, listening, TLS and timers. Requests are parsed
+ *            here: routes match the path as it was sent (libwebsockets decodes it), bodies may be chunked, a
+ *            client may expect 100-continue. Both parsers (http1.h, wsframe.h) do no I/O and are fuzzed.
+ * Threads    Each struct names its owner. Other threads reach the loop with loop_post() and the
+ *            worker with worker_*(); what moves, moves with its ownership. Locks are leaves.
+ * Safe       127.0.0.1 by default; beyond loopback a token is required (or `insecure`). Origin guard,
+ *            limits on heads, bodies, JSON, queue, sockets, uploads; idle and slow clients are timed
+ *            out; output of a client that does not read is bounded.
+ * Files      server.c wiring, start, stop; loop.c; http1.c; http.c requests and replies; guard.c;
+ *            router.c + routes.def; static.c files, ranges, ETags; gzip.c; multipart.c; wsframe.c;
+ *            hub.c; aux.c; events.c executor events -> messages; worker.c; state.c what others may
+ *            know of the worker; logs.c; metrics.c; route_*.c */
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+#include "berth/berth.h"
+#include "graph/graph.h"
+
+#include <stdatomic.h>
+
+struct server;
+
+struct server_config { /* borrowed until server_free(), but for what says otherwise */
+    berth_ctx *ctx; /* the worker takes its registry over: nobody else calls into ctx meanwhile */
+    struct folders *folders;
+    const char *const *listen; /* addresses; 0 of them: 127.0.0.1 */
+    size_t listens;
+    unsigned port; /* 0: any free one, server_port() tells */
+    const char *tls_key, *tls_cert;
+    const char *token;       /* NULL: none */
+    bool insecure;           /* beyond loopback without a token */
+    const char *cors_origin; /* NULL: origin guard */
+    const char *frontend;    /* folder; NULL: a built-in page says what this is */
+    const char *database;    /* file of the store */
+    uint64_t max_upload;     /* bytes; 0: 100 MiB */
+    size_t max_pending, max_history, max_sockets; /* 0: 10000, 10000, 4096 */
+    bool compress, multi_user, disable_metadata;
+    enum cache_mode cache;
+    size_t cache_lru;
+    double cache_ram_gb;
+    const char *preview_method; /* NULL: "none" */
+    unsigned preview_size;      /* 0: 512 */
+    const char *const *argv;    /* for /system_stats */
+    size_t argc;
+    unsigned
+        grace_s; /* at SIGTERM: how long the running prompt may go on before it is parked; 0: 10 */
+    const struct log *log;
+    const struct clock *clock; /* NULL: system */
+};
+
+/* Opens store, folders' state and sockets; starts worker, writer, aux. Listens when it returns. */
+berth_status server_new(const struct server_config *cfg, struct server **out, berth_err *err);
+unsigned server_port(const struct server *s);
+/* The calling thread is the loop until *stop (any thread, or a signal handler that then calls
+ * server_wake()) is set. Then: no new connections, the running prompt ends or is parked, clients are
+ * closed. */
+berth_status server_run(struct server *s, const atomic_bool *stop, berth_err *err);
+void server_wake(struct server *s); /* any thread */
+void server_free(struct server *s); /* NULL is fine */
+/* Sink that keeps the last 300 events for /internal/logs and hands them on to `next`. */
+void server_log_sink(struct server *s, const struct log *next);
+
+#endif

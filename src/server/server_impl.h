@@ -1,0 +1,57 @@
+/* server_impl: what the files of server/ share. Each part is its file's own business; the struct only
+ * says who exists and who owns it. */
+#ifndef SERVER_SERVER_IMPL_H
+#define SERVER_SERVER_IMPL_H
+
+#include "server/http.h"
+#include "server/hub.h"
+#include "server/server.h"
+#include "server/worker.h"
+#include "store/store.h"
+
+struct loop;   /* loop.c */
+struct hub;    /* hub.c */
+struct aux;    /* aux.c */
+struct worker; /* worker.c */
+struct logs;   /* logs.c */
+
+struct server {
+    struct server_config cfg; /* constant; with defaults filled in */
+    struct node_env env; /* constant; env.res is NULL: for validation and /object_info. The worker
+                                 has its own copy with the registry */
+    const char **device_names; /* env.devices */
+    struct store *store;       /* any thread */
+    struct loop *loop;
+    struct hub *hub; /* loop */
+    struct aux *aux;
+    struct worker *worker;
+    struct logs *logs;   /* any thread, own lock */
+    struct log log;      /* handed to all parts: logs, then cfg.log */
+    uint64_t started_ns; /* clock_mono_ns */
+    atomic_bool stopping;
+};
+
+/* The parts, made and unmade by server.c in this order. *_close() of NULL is fine. */
+berth_status logs_open(struct server *s, berth_err *err);
+void logs_close(struct server *s);
+berth_status loop_open(struct server *s, berth_err *err); /* listens */
+berth_status loop_run(struct server *s, const atomic_bool *stop, berth_err *err);
+void loop_wake(struct server *s);
+void loop_close(struct server *s); /* closes every connection, calls what was posted */
+unsigned loop_port(const struct server *s);
+berth_status hub_open(struct server *s, berth_err *err);
+void hub_close(struct server *s);
+berth_status aux_open(struct server *s, berth_err *err);
+void aux_close(struct server *s);
+
+/* events.c: messages of one prompt. Worker thread. */
+struct prompt_events {
+    struct server *server;
+    const char *prompt_id;
+    const char *client_id; /* NULL: no client: C messages go nowhere, C/ALL to all */
+    json_t *progress;      /* nodes of progress_state so far */
+};
+void events_send(struct prompt_events *p, const struct exec_event *e);
+void events_end(struct prompt_events *p); /* executing null */
+
+#endif

@@ -1,0 +1,131 @@
+/* store: the queue that is never lost, and the history. SQLite stops here.
+ *
+ * Words      job      an accepted prompt: texts as the wire shows them, a number, an arrival sequence
+ *            pending  waiting, smallest (number, sequence) first
+ *            running  taken; at most one
+ *            entry    a finished job in the history
+ * Files      One database, WAL. `state.db` has tables job (pending and running, with attempts),
+ *            history, meta (schema version, counter, paused).
+ * Durable    A writer thread applies changes in batches, one transaction each (group commit), with
+ *            synchronous=FULL. store_add() reports through its callback when the batch is on disk:
+ *            only then may anybody be told "accepted". store_take() and store_finish() return after
+ *            their batch.
+ * Crashes    kill -9 or power loss at any moment: an added job is there again. A job that was running
+ *            is pending again with its place, attempts say how often it was started; one that was
+ *            started STORE_ATTEMPTS times and never finished becomes an entry with status error, whose
+ *            messages hold execution_error naming that. store_finish() inserts the entry and removes
+ *            the job in one transaction: never both, never twice, never neither.
+ * Full disk  A change that cannot be written is reported (BERTH_EIO with the path and the reason) and
+ *            leaves the store as it was; later ones work again when there is room.
+ * Memory     Pending jobs are kept in memory too (queue order); entries only in the database.
+ * Threads    Any, except where said. Callbacks run on the writer thread and must not call back into
+ *            the store. Locks are leaves.
+ * Files      store.c doors and recovery; writer.c the batches; queue.c memory; history.c reading. */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/str.h"
+
+#include <stdbool.h>
+
+#define STORE_ATTEMPTS 2
+
+struct store;
+
+struct store_config {
+    const char *path;      /* of the database file; its folder exists; ":memory:" for berth run */
+    size_t max_pending;    /* 0: 10000 */
+    size_t max_history;    /* 0: 10000; the oldest go */
+    const struct log *log; /* borrowed; may be NULL */
+    const struct clock *clock; /* borrowed; NULL: system */
+};
+/* BERTH_EBUSY: another process has it (an exclusive lock file beside it). BERTH_EFORMAT: not our
+ * database, or a newer schema; nothing is touched. */
+berth_status store_open(const struct store_config *cfg, struct store **out, berth_err *err);
+/* Writes what is waiting, stops the writer. A running job becomes pending again without counting as
+ * an attempt only if store_park() said so. NULL is fine. */
+void store_close(struct store *s);
+
+/* Texts are JSON, as queue and history show them. */
+struct store_job {
+    char *id;                            /* prompt_id */
+    char *number;                        /* JSON number: "7", "7.0", "-3" */
+    double order;                        /* its value */
+    char *prompt, *extra_data, *outputs; /* objects, object, array of ids */
+    char *client_id;                     /* NULL: none */
+    uint64_t seq;                        /* set by the store */
+    unsigned attempts;                   /* how often it was taken, this time included */
+    int64_t created_ms;
+};
+void store_job_release(struct store_job *j); /* zeroed is fine */
+
+/* The number for the next prompt, and counts it; survives restarts, never goes back. */
+uint64_t store_next_number(struct store *s);
+
+typedef void store_done_fn(void *user, berth_status st, const berth_err *err);
+/* Takes *job's texts over (*job is zeroed), also after an error. BERTH_ELIMIT at once: the queue is
+ * full, with both numbers; done is not called then. Otherwise done is called exactly once, from the
+ * writer thread, also at store_close(). The job can be taken only after it is durable. */
+berth_status store_add(struct store *s, struct store_job *job, store_done_fn *done, void *user,
+                       berth_err *err);
+
+/* Worker thread: waits until a job is there and the store is not paused, store_wake() was called, or
+ * the monotonic deadline has passed. *got false: no job. A taken job is running, durably.
+ * It stays the store's; *out is a copy, store_job_release(). */
+berth_status store_take(struct store *s, uint64_t deadline_ns, struct store_job *out, bool *got,
+                        berth_err *err);
+void store_wake(struct store *s); /* store_take() returns soon, once */
+
+struct store_result {                    /* JSON texts, borrowed */
+    const char *outputs, *status, *meta; /* as in a history item */
+};
+/* The running job ends: entry in, job out. When that cannot be written (full disk): the error, the job
+ * leaves the queue in memory all the same, the history entry is kept in memory and written as soon
+ * as that works. A job with the same id in the history is overwritten, in its place. */
+berth_status store_finish(struct store *s, const struct store_result *r, berth_err *err);
+/* The running job goes back to where it was in the queue, not counting as an attempt (shutdown). */
+berth_status store_park(struct store *s, berth_err *err);
+
+/* Queue, seen and changed. */
+size_t store_remaining(struct store *s); /* pending + running */
+size_t store_pending(struct store *s);
+bool store_running_id(struct store *s, struct str *id); /* false: nothing runs */
+/* Appends {"queue_running":[...],"queue_pending":[...]}, items as arrays of five, sorted. */
+void store_queue_json(struct store *s, struct str *out);
+/* One job by id, running or pending; *running tells. False: none. */
+bool store_job_get(struct store *s, const char *id, struct store_job *out, bool *running);
+/* All of them, running first then pending in order: fn returns false to stop. Under the lock. */
+typedef bool store_job_fn(void *user, const struct store_job *j, bool running);
+void store_each_job(struct store *s, store_job_fn *fn, void *user);
+/* Pending jobs only; returns how many went. Written before it returns. */
+size_t store_delete(struct store *s, const char *const *ids, size_t n, berth_err *err);
+size_t store_clear(struct store *s, berth_err *err);
+void store_pause(struct store *s, bool paused); /* durable; pending jobs wait */
+bool store_paused(struct store *s);
+
+/* History. Items as comfyui-api.md 4.4. */
+struct store_page {
+    bool has_max, has_offset;
+    int64_t max, offset; /* as the query had them; 4.4 says what they mean */
+};
+berth_status store_history_json(struct store *s, const struct store_page *p, struct str *out,
+                                berth_err *err); /* {"id": item, ...} */
+/* {"id": item}, or {} */
+berth_status store_history_one(struct store *s, const char *id, struct str *out, berth_err *err);
+berth_status store_history_delete(struct store *s, const char *const *ids, size_t n,
+                                  berth_err *err);
+berth_status store_history_clear(struct store *s, berth_err *err);
+size_t store_history_count(struct store *s);
+/* Each entry, oldest first, as its parts; for /api/jobs. fn returns false to stop. No lock is held. */
+struct store_entry {
+    struct store_job job;
+    const char *outputs, *status, *meta;
+};
+typedef bool store_entry_fn(void *user, const struct store_entry *e);
+berth_status store_each_entry(struct store *s, store_entry_fn *fn, void *user, berth_err *err);
+berth_status store_entry_get(struct store *s, const char *id, store_entry_fn *fn, void *user,
+                             berth_err *err); /* BERTH_ENOTFOUND */
+
+#endif
