@@ -1,12 +1,18 @@
 /* wsframe: RFC 6455 on the server's side, without I/O. Fuzzed.
  *
  * wsframe_feed() unmasks in place, joins fragments up to a limit, checks UTF-8 of text, and reports
- * messages and control frames. What breaks the protocol yields the close code to send. */
+ * messages and control frames. What breaks the protocol yields the close code to send, again and
+ * again. A length that is announced allocates nothing; what was large is given back after use.
+ * How the bytes were cut into pieces changes nothing. Call until WS_GOT_MORE, each time behind *used.
+ * Threads    Owner only. */
 #ifndef SERVER_WSFRAME_H
 #define SERVER_WSFRAME_H
 
 #include "base/err.h"
 #include "base/str.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 enum ws_op { WS_CONT = 0, WS_TEXT = 1, WS_BINARY = 2, WS_CLOSE = 8, WS_PING = 9, WS_PONG = 10 };
 
@@ -20,13 +26,16 @@ struct wsframe {        /* zeroed: start */
     bool fin, in_payload;
     uint8_t mask[4];
     struct str control; /* payload of a control frame */
+    bool told;          /* message was reported, the next call forgets it */
+    unsigned bad;       /* close code; 0: fine */
 };
 enum ws_got { WS_GOT_MORE, WS_GOT_MESSAGE, WS_GOT_CONTROL, WS_GOT_BAD };
-/* MESSAGE: *op WS_TEXT or WS_BINARY, *data valid until the next call. CONTROL: *op, payload. BAD: *code
- * is 1002, 1007 or 1009. */
+/* MESSAGE: *op WS_TEXT or WS_BINARY, *data valid until the next call. CONTROL: *op, payload likewise;
+ * that of WS_CLOSE is empty or begins with a valid code. BAD: *code is 1002, 1007, 1009, or 1011 when
+ * memory ran out. */
 enum ws_got wsframe_feed(struct wsframe *w, char *p, size_t n, size_t *used, enum ws_op *op,
                          const char **data, size_t *data_n, unsigned *code);
-void wsframe_release(struct wsframe *w);
+void wsframe_release(struct wsframe *w); /* at the start again, max_message kept */
 /* Frame head of an unmasked, unfragmented message; returns its length (2, 4 or 10). */
 size_t wsframe_head(enum ws_op op, uint64_t n, uint8_t out[10]);
 /* Sec-WebSocket-Accept for a key; false: not 16 bytes in base64. */
