@@ -78,6 +78,9 @@ struct executor_config {
     enum cache_mode cache;
     size_t lru;           /* CACHE_LRU: entries */
     double ram_gb;        /* CACHE_RAM: free RAM to keep */
+    /* CACHE_RAM: bytes of RAM that are free now; NULL: what the system says. */
+    uint64_t (*ram_free)(void *user);
+    void *ram_user;
     exec_event_fn *event; /* may be NULL */
     void *event_user;
 };
