@@ -1,4 +1,5 @@
 /* ctx: a context wires the layers below together: devices, threads, the registry of models. */
+#include "berth/ctx.h"
 #include "berth/ctx_impl.h"
 
 #include <errno.h>
