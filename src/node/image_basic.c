@@ -1,0 +1,51 @@
+/* image_basic.c: pictures from nothing, and what needs no geometry. */
+#include "node/node_impl.h"
+
+#include <string.h>
+
+/* ---- EmptyImage ---- */
+
+static berth_status empty_run(struct node_call *c, berth_err *err)
+{
+    uint64_t w, h, n, color;
+    struct htensor *t;
+    berth_status s;
+    if ((s = in_u64(c, "width", &w, err)) || (s = in_u64(c, "height", &h, err)) ||
+        (s = in_u64(c, "batch_size", &n, err)) || (s = in_u64(c, "color", &color, err)) ||
+        (s = image_tensor(n, h, w, 3, &t, err)))
+        return s;
+    float rgb[3];
+    for (int i = 0; i < 3; i++)
+        rgb[i] = (float)((color >> (16 - 8 * i)) & 0xff) / 255.0f;
+    size_t px = htensor_count(t) / 3;
+    for (size_t i = 0; i < px; i++)
+        memcpy(t->data + 3 * i, rgb, sizeof rgb);
+    return out_tensor(c, 0, t, err);
+}
+
+static const struct node_input empty_in[] = {
+    INT_IN("width", 512, 1, MAX_SIDE, 1),
+    INT_IN("height", 512, 1, MAX_SIDE, 1),
+    INT_IN("batch_size", 1, 1, 4096, 0),
+    INT_IN("color", 0, 0, 0xffffff, 1, .more = "\"display\":\"color\""),
+};
+NODE_CLASS(EmptyImage, .display = NULL, .category = "image", .module = "nodes", IN(empty_in),
+           OUT(out_image), .run = empty_run);
+
+/* ---- ImageInvert ---- */
+
+static berth_status invert_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    berth_status s;
+    if ((s = in_image(c, "image", &t, err)) || (s = htensor_new(&t->shape, &o, err)))
+        return s;
+    size_t n = htensor_count(t);
+    for (size_t i = 0; i < n; i++)
+        o->data[i] = 1.0f - t->data[i];
+    return out_tensor(c, 0, o, err);
+}
+
+static const struct node_input invert_in[] = { SOCKET("image", "IMAGE") };
+NODE_CLASS(ImageInvert, .display = "Invert Image", .category = "image", .module = "nodes",
+           IN(invert_in), OUT(out_image), .run = invert_run);

@@ -1,0 +1,102 @@
+/* node_impl.h: how the families of this folder declare their nodes in a few lines.
+ *
+ *     static const struct node_input blur_in[] = {
+ *         SOCKET("image", "IMAGE"),
+ *         INT_IN("blur_radius", 1, 1, 31, 1),
+ *         FLOAT_IN("sigma", 1, 0.1, 10, 0.1),
+ *     };
+ *     NODE_CLASS(ImageBlur, .category = "image/postprocessing", .module = MOD("post_processing"),
+ *                .flags = NODE_V3, IN(blur_in), OUT(out_image), .run = blur_run);
+ *
+ * Trailing arguments are further members of the struct: INT_IN("seed", 0, 0, U64_MAX, 0,
+ * .more = CONTROL). Steps of 0 are not in the info, as where ComfyUI gives none. */
+#ifndef NODE_NODE_IMPL_H
+#define NODE_NODE_IMPL_H
+
+#include "node/node.h"
+
+#define NODE(c) extern const struct node_class node_##c;
+#include "node/loaders.def"
+#include "node/nodes.def"
+#undef NODE
+
+#define NODE_CLASS(c, ...) const struct node_class node_##c = { .name = #c, __VA_ARGS__ }
+#define IN(array) .in = array, .ins = sizeof(array) / sizeof *(array)
+#define OUT(array) .out = array, .outs = sizeof(array) / sizeof *(array)
+#define MOD(file) "comfy_extras.nodes_" file
+
+#define SOCKET(n, t, ...)                                                                          \
+    {                                                                                              \
+        .name = n, .kind = IN_SOCKET, .type = t, __VA_ARGS__                                       \
+    }
+#define INT_IN(n, def, lo, hi, by, ...)                                                            \
+    {                                                                                              \
+        .name = n, .kind = IN_INT, .idef = def, .imin = lo, .imax = hi, .istep = by, __VA_ARGS__   \
+    }
+#define FLOAT_IN(n, def, lo, hi, by, ...)                                                          \
+    {                                                                                              \
+        .name = n, .kind = IN_FLOAT, .fdef = def, .fmin = lo, .fmax = hi, .fstep = by, __VA_ARGS__ \
+    }
+#define TEXT_IN(n, def, ...)                                                                       \
+    {                                                                                              \
+        .name = n, .kind = IN_STRING, .sdef = def, __VA_ARGS__                                     \
+    }
+#define BOOL_IN(n, def, ...)                                                                       \
+    {                                                                                              \
+        .name = n, .kind = IN_BOOLEAN, .bdef = def, __VA_ARGS__                                    \
+    }
+#define COMBO_IN(n, list, ...)                                                                     \
+    {                                                                                              \
+        .name = n, .kind = IN_COMBO, .options = list, __VA_ARGS__                                  \
+    }
+#define FOLDER_IN(n, key, ...)                                                                     \
+    {                                                                                              \
+        .name = n, .kind = IN_COMBO, .folder = key, __VA_ARGS__                                    \
+    }
+
+#define MAX_SIDE 16384 /* ComfyUI's MAX_RESOLUTION */
+#define U64_MAX ((node_int)UINT64_MAX)
+#define CONTROL "\"control_after_generate\":true"
+#define MULTILINE "\"multiline\":true"
+#define PROMPT_TEXT "\"multiline\":true,\"dynamicPrompts\":true"
+
+/* Lists that several families choose from (lists.c). */
+extern const char *const list_samplers[];
+extern const char *const list_schedulers[];
+extern const char *const list_resize_image[];  /* without bislerp */
+extern const char *const list_resize_latent[]; /* without lanczos */
+extern const char *const list_crop[];
+
+/* pixels.c: tensors of pictures. */
+berth_status image_tensor(size_t n, size_t h, size_t w, size_t c, struct htensor **out,
+                          berth_err *err); /* [n,h,w,c], not zeroed */
+berth_status mask_tensor(size_t n, size_t h, size_t w, struct htensor **out, berth_err *err);
+/* Picture i of [n,h,w,c] as 8 bits: clip(255 * x, 0, 255), fractions cut; NaN is 0. c: 1, 3, 4. */
+berth_status image_8bit(const struct htensor *t, size_t i, struct image *out, berth_err *err);
+static inline size_t dim(const struct htensor *t, int i)
+{
+    return (size_t)t->shape.dim[i];
+}
+
+/* save.c: files that nodes leave behind: whole, numbered, never in place of another, and not waited
+ * for on the disk (paths/paths.h). */
+struct saved { /* between save_begin() and save_end(); zeroed is fine */
+    struct save_path path;
+    struct image_text *text; /* prompt and extra_pnginfo, for pictures */
+    size_t texts;
+    const char *kind; /* "output", "temp" */
+};
+/* Where files of `prefix` go. w, h: for %width% and %height%. Metadata is made unless disabled. */
+berth_status save_begin(struct node_call *c, const char *kind, const char *prefix, size_t w,
+                        size_t h, struct saved *out, berth_err *err);
+/* Writes bytes as <name>_<counter>_<ext> and tells the ui. batch: the number for %batch_num%. */
+berth_status save_add(struct node_call *c, struct saved *s, size_t batch, const char *ext,
+                      const char *key, const struct str *bytes, berth_err *err);
+void save_end(struct saved *s);
+
+/* py_json.c: JSON text as Python's json.dumps() writes it: ", ", ": ", ASCII only. */
+void py_json(const json_t *v, struct str *out);
+
+extern const struct node_output out_image[1], out_mask[1], out_latent[1], out_image_mask[2];
+
+#endif

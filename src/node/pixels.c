@@ -1,0 +1,32 @@
+/* pixels.c: float pictures and what becomes of them. */
+#include "node/node_impl.h"
+
+berth_status image_tensor(size_t n, size_t h, size_t w, size_t c, struct htensor **out,
+                          berth_err *err)
+{
+    return htensor_new(&(struct shape) { .ndim = 4, .dim = { n, h, w, c } }, out, err);
+}
+
+berth_status mask_tensor(size_t n, size_t h, size_t w, struct htensor **out, berth_err *err)
+{
+    return htensor_new(&(struct shape) { .ndim = 3, .dim = { n, h, w } }, out, err);
+}
+
+berth_status image_8bit(const struct htensor *t, size_t i, struct image *out, berth_err *err)
+{
+    size_t h = dim(t, 1), w = dim(t, 2), c = dim(t, 3);
+    *out = (struct image) { 0 };
+    if ((c != 1 && c != 3 && c != 4) || w > UINT32_MAX || h > UINT32_MAX)
+        return err_set(err, BERTH_EINVAL, "a picture of %zux%zu with %zu channels cannot be shown",
+                       w, h, c);
+    berth_status s = image_init(out, (uint32_t)w, (uint32_t)h, (unsigned)c, err);
+    if (s)
+        return s;
+    size_t n = w * h * c;
+    const float *x = t->data + i * n;
+    for (size_t k = 0; k < n; k++) {
+        float v = 255.0f * x[k];
+        out->px[k] = v > 0.0f ? (v < 255.0f ? (uint8_t)v : 255) : 0;
+    }
+    return BERTH_OK;
+}

@@ -1,0 +1,404 @@
+#include "node/value.h"
+
+#include "base/sz.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- host tensors ---- */
+
+static berth_status tensor_new(const struct shape *s, bool zero, struct htensor **out,
+                               berth_err *err)
+{
+    char text[SHAPE_TEXT_MAX];
+    uint64_t count;
+    size_t bytes;
+    *out = NULL;
+    if (s->ndim < 0 || s->ndim > SHAPE_MAX_DIMS || !shape_count(s, &count) ||
+        !sz_from_u64(count, &bytes) || !sz_mul(bytes, sizeof(float), &bytes) || bytes > HTENSOR_MAX)
+        return err_set(err, BERTH_ELIMIT, "a tensor of %s float32 is more than %zu bytes",
+                       shape_text(s, text), HTENSOR_MAX);
+    struct htensor *t = calloc(1, sizeof *t);
+    if (t)
+        t->data = zero ? calloc(1, bytes ? bytes : 1) : malloc(bytes ? bytes : 1);
+    if (!t || !t->data) {
+        free(t);
+        return err_set(err, BERTH_ENOMEM, "a tensor of %s, %zu bytes", shape_text(s, text), bytes);
+    }
+    t->refs = 1;
+    t->shape = *s;
+    *out = t;
+    return BERTH_OK;
+}
+
+berth_status htensor_new(const struct shape *s, struct htensor **out, berth_err *err)
+{
+    return tensor_new(s, false, out, err);
+}
+
+berth_status htensor_zeros(const struct shape *s, struct htensor **out, berth_err *err)
+{
+    return tensor_new(s, true, out, err);
+}
+
+struct htensor *htensor_ref(struct htensor *t)
+{
+    t->refs++;
+    return t;
+}
+
+void htensor_unref(struct htensor *t)
+{
+    if (!t || --t->refs)
+        return;
+    free(t->data);
+    free(t);
+}
+
+size_t htensor_count(const struct htensor *t)
+{
+    uint64_t n;
+    if (!shape_count(&t->shape, &n))
+        BUG("a tensor whose shape does not fit");
+    return (size_t)n;
+}
+
+/* ---- latents and models ---- */
+
+void latent_release(struct latent *l)
+{
+    htensor_unref(l->samples);
+    htensor_unref(l->noise_mask);
+    free(l->batch_index);
+    *l = (struct latent) { 0 };
+}
+
+void model_ref_release(struct model_ref *m)
+{
+    for (size_t i = 0; i < m->parts; i++)
+        res_unref(m->part[i]);
+    for (size_t i = 0; i < m->patches; i++)
+        res_adapter_unref(m->patch[i].adapter);
+    free(m->patch);
+    free(m->clip_type);
+    json_decref(m->options);
+    *m = (struct model_ref) { 0 };
+}
+
+berth_status model_ref_copy(const struct model_ref *m, struct model_ref *out, berth_err *err)
+{
+    *out = (struct model_ref) { 0 };
+    if (m->patches) {
+        out->patch = calloc(m->patches, sizeof *out->patch);
+        if (!out->patch)
+            goto fail;
+        for (; out->patches < m->patches; out->patches++) {
+            out->patch[out->patches] = m->patch[out->patches];
+            res_adapter_ref(m->patch[out->patches].adapter);
+        }
+    }
+    if (m->clip_type && !(out->clip_type = strdup(m->clip_type)))
+        goto fail;
+    if (m->options && !(out->options = json_deep_copy(m->options)))
+        goto fail;
+    for (; out->parts < m->parts; out->parts++) {
+        out->part[out->parts] = m->part[out->parts];
+        res_ref(out->part[out->parts]);
+    }
+    return BERTH_OK;
+fail:
+    model_ref_release(out);
+    return err_set(err, BERTH_ENOMEM, "copying a model reference with %zu adapters", m->patches);
+}
+
+/* ---- values ---- */
+
+static struct value *value_new(enum value_kind kind)
+{
+    struct value *v = calloc(1, sizeof *v);
+    if (v) {
+        v->refs = 1;
+        v->kind = kind;
+    }
+    return v;
+}
+
+struct value *value_null(void)
+{
+    return value_new(V_NULL);
+}
+
+struct value *value_int(int64_t i)
+{
+    struct value *v = value_new(V_INT);
+    if (v)
+        v->i = i;
+    return v;
+}
+
+struct value *value_uint(uint64_t u)
+{
+    if (u <= INT64_MAX)
+        return value_int((int64_t)u);
+    struct value *v = value_new(V_UINT);
+    if (v)
+        v->u = u;
+    return v;
+}
+
+struct value *value_float(double f)
+{
+    struct value *v = value_new(V_FLOAT);
+    if (v)
+        v->f = f;
+    return v;
+}
+
+struct value *value_bool(bool b)
+{
+    struct value *v = value_new(V_BOOL);
+    if (v)
+        v->b = b;
+    return v;
+}
+
+struct value *value_string(const char *p, size_t n)
+{
+    struct value *v = value_new(V_STRING);
+    char *copy = v ? malloc(n + 1) : NULL;
+    if (!copy) {
+        free(v);
+        return NULL;
+    }
+    if (n)
+        memcpy(copy, p, n);
+    copy[n] = '\0';
+    v->s.p = copy;
+    v->s.n = n;
+    return v;
+}
+
+struct value *value_json(json_t *taken)
+{
+    struct value *v = taken ? value_new(V_JSON) : NULL;
+    if (v)
+        v->json = taken;
+    else
+        json_decref(taken);
+    return v;
+}
+
+struct value *value_tensor(struct htensor *taken)
+{
+    struct value *v = taken ? value_new(V_TENSOR) : NULL;
+    if (v)
+        v->tensor = taken;
+    else
+        htensor_unref(taken);
+    return v;
+}
+
+struct value *value_latent(struct latent *taken)
+{
+    struct value *v = value_new(V_LATENT);
+    if (v)
+        v->latent = *taken;
+    else
+        latent_release(taken);
+    *taken = (struct latent) { 0 };
+    return v;
+}
+
+struct value *value_model(struct model_ref *taken)
+{
+    struct value *v = value_new(V_MODEL);
+    if (v)
+        v->model = *taken;
+    else
+        model_ref_release(taken);
+    *taken = (struct model_ref) { 0 };
+    return v;
+}
+
+struct value *value_object(const struct value_type *type, void *taken)
+{
+    struct value *v = taken ? value_new(V_OBJECT) : NULL;
+    if (v) {
+        v->object.type = type;
+        v->object.obj = taken;
+    } else if (taken && type->free) {
+        type->free(taken);
+    }
+    return v;
+}
+
+struct value *value_from_json(const json_t *j)
+{
+    int64_t i;
+    uint64_t u;
+    double f;
+    switch (js_kind(j)) {
+    case JS_NULL:
+        return value_null();
+    case JS_BOOL:
+        return value_bool(json_is_true(j));
+    case JS_I64:
+        return js_get_i64(j, &i) ? value_int(i) : NULL;
+    case JS_U64:
+        return js_get_u64(j, &u) ? value_uint(u) : NULL;
+    case JS_F64:
+        return js_get_f64(j, &f) ? value_float(f) : NULL;
+    case JS_STRING:
+        return value_string(json_string_value(j), json_string_length(j));
+    case JS_ARRAY:
+    case JS_OBJECT:
+        break;
+    }
+    return value_json(json_deep_copy(j)); /* a copy: the prompt may change under a cached value */
+}
+
+struct value *value_ref(struct value *v)
+{
+    v->refs++;
+    return v;
+}
+
+void value_unref(struct value *v)
+{
+    if (!v || --v->refs)
+        return;
+    switch (v->kind) {
+    case V_STRING:
+        free(v->s.p);
+        break;
+    case V_JSON:
+        json_decref(v->json);
+        break;
+    case V_TENSOR:
+        htensor_unref(v->tensor);
+        break;
+    case V_LATENT:
+        latent_release(&v->latent);
+        break;
+    case V_MODEL:
+        model_ref_release(&v->model);
+        break;
+    case V_OBJECT:
+        if (v->object.type->free)
+            v->object.type->free(v->object.obj);
+        break;
+    case V_NULL:
+    case V_INT:
+    case V_UINT:
+    case V_FLOAT:
+    case V_BOOL:
+        break;
+    }
+    free(v);
+}
+
+static size_t tensor_bytes(const struct htensor *t)
+{
+    return t ? sizeof *t + htensor_count(t) * sizeof(float) : 0;
+}
+
+size_t value_bytes(const struct value *v)
+{
+    size_t n = sizeof *v;
+    switch (v->kind) {
+    case V_STRING:
+        return n + v->s.n + 1;
+    case V_TENSOR:
+        return n + tensor_bytes(v->tensor);
+    case V_LATENT:
+        return n + tensor_bytes(v->latent.samples) + tensor_bytes(v->latent.noise_mask) +
+               (v->latent.batch_index ? v->latent.samples->shape.dim[0] * sizeof(int64_t) : 0);
+    case V_OBJECT:
+        return n + (v->object.type->bytes ? v->object.type->bytes(v->object.obj) : 0);
+    case V_MODEL:
+        return n + v->model.patches * sizeof *v->model.patch;
+    case V_JSON: /* unknown, and small */
+    case V_NULL:
+    case V_INT:
+    case V_UINT:
+    case V_FLOAT:
+    case V_BOOL:
+        break;
+    }
+    return n;
+}
+
+static json_t *describe_model(const struct model_ref *m)
+{
+    struct str s = { 0 };
+    str_adds(&s, "model");
+    for (size_t i = 0; i < m->parts; i++)
+        str_addf(&s, "%s %s", i ? " +" : "", res_info(m->part[i]).name);
+    if (m->patches)
+        str_addf(&s, " with %zu adapters", m->patches);
+    json_t *j = s.bad ? NULL : json_stringn(str_c(&s), s.n);
+    str_release(&s);
+    return j;
+}
+
+json_t *value_describe(const struct value *v)
+{
+    char text[SHAPE_TEXT_MAX];
+    switch (v->kind) {
+    case V_NULL:
+        return json_null();
+    case V_INT:
+        return json_integer(v->i);
+    case V_UINT:
+        return js_u64(v->u);
+    case V_FLOAT: { /* JSON has no words for infinities and NaN */
+        json_t *j = json_real(v->f);
+        return j ? j : json_null();
+    }
+    case V_BOOL:
+        return json_boolean(v->b);
+    case V_STRING:
+        return json_stringn(v->s.p, v->s.n);
+    case V_JSON:
+        return json_deep_copy(v->json);
+    case V_TENSOR:
+        return json_sprintf("tensor %s", shape_text(&v->tensor->shape, text));
+    case V_LATENT:
+        return json_sprintf("latent %s%s", shape_text(&v->latent.samples->shape, text),
+                            v->latent.noise_mask ? " with a noise mask" : "");
+    case V_MODEL:
+        return describe_model(&v->model);
+    case V_OBJECT:
+        return json_string(v->object.type->name);
+    }
+    return json_null();
+}
+
+/* ---- lists ---- */
+
+berth_status values_add(struct values *x, struct value *taken, berth_err *err)
+{
+    if (taken && x->n == x->cap) {
+        size_t cap = x->cap ? x->cap * 2 : 1; /* most lists hold one value for ever */
+        struct value **at = realloc(x->at, cap * sizeof *at);
+        if (at) {
+            x->at = at;
+            x->cap = cap;
+        }
+    }
+    if (!taken || x->n == x->cap) {
+        value_unref(taken);
+        return err_set(err, BERTH_ENOMEM, "a value for a list of %zu", x->n);
+    }
+    x->at[x->n++] = taken;
+    return BERTH_OK;
+}
+
+void values_release(struct values *x)
+{
+    for (size_t i = 0; i < x->n; i++)
+        value_unref(x->at[i]);
+    free(x->at);
+    *x = (struct values) { 0 };
+}
