@@ -21,6 +21,7 @@
 
 struct node_env { /* owner: whoever runs the executor; constant while it runs */
     struct folders *folders;
+    struct save_cache *saves;   /* executor thread only; NULL: every save looks into its folder */
     struct residency *res;      /* executor thread only; NULL for validation alone */
     const char *const *devices; /* names in device order: the DEVICES combo */
     size_t devices_n;

@@ -6,21 +6,36 @@
  *                     code point, each once; kept until a directory's mtime changes
  *            name     from a workflow; normalised as if rooted, so ".." cannot escape; the first
  *                     directory that holds a regular file wins
+ * Extensions as ComfyUI's, and .gguf where a loader reads such a file: diffusion_models and
+ *            text_encoders. unet_gguf and clip_gguf are the keys of ComfyUI-GGUF: the directories of
+ *            those two (and what a YAML file adds), of which only .gguf is shown.
+ * Walking    Links are followed; a directory that is its own ancestor is not entered again. Deeper
+ *            than FOLDERS_DEPTH_MAX or beyond FOLDERS_FILES_MAX, FOLDERS_DIRS_MAX nothing is listed,
+ *            with a warning; names that are not UTF-8 are left out, JSON could not carry them.
  * Threads    Any: one lock inside, never held across a callback. Listings are copies.
  * Files      folders.c the table and resolving; listing.c; yaml.c the subset of YAML that
- *            extra_model_paths.yaml uses, with limits; folders.def the keys. */
+ *            extra_model_paths.yaml uses, with limits; folders.def the keys; folders_impl.h. */
 #ifndef PATHS_FOLDERS_H
 #define PATHS_FOLDERS_H
 
 #include "base/log.h"
 #include "paths/paths.h"
 
+#define FOLDERS_DEPTH_MAX 32
+#define FOLDERS_FILES_MAX 100000
+#define FOLDERS_DIRS_MAX 20000
+
 struct folders;
+
+/* The value of an environment variable (of "HOME" for "~"), borrowed for the call; NULL: not set. */
+typedef const char *folders_env_fn(void *user, const char *name);
 
 struct folders_config {
     const char *base;                         /* required: root of models/, custom_nodes/, ... */
     const char *input, *output, *temp, *user; /* NULL: base/<name> */
-    const char *const *yaml;                  /* extra_model_paths.yaml files, in order */
+    folders_env_fn *env; /* for ~ and $VAR in YAML files; NULL: they stay as they are */
+    void *env_user;
+    const char *const *yaml; /* extra_model_paths.yaml files, in order */
     size_t yamls;
     const struct log *log; /* borrowed; may be NULL */
 };
@@ -50,16 +65,18 @@ struct names { /* zeroed: empty. One allocation per name and one table */
     size_t n, cap;
 };
 WARN_UNUSED bool names_add(struct names *x, const char *s, size_t n);
-void names_sort(struct names *x);
+void names_sort(struct names *x);                     /* by code point, and each once */
+bool names_has(const struct names *x, const char *s); /* pre: sorted */
 void names_release(struct names *x);
 
-/* BERTH_ENOTFOUND: no such key. Names are added to *out. */
+/* BERTH_ENOTFOUND: no such key. Names are added to *out, sorted among themselves. */
 berth_status folders_list(struct folders *f, const char *key, struct names *out, berth_err *err);
 /* Absolute path of a model. BERTH_ENOTFOUND names the key, the name and the directories looked in. */
 berth_status folders_resolve(struct folders *f, const char *key, const char *name, struct str *out,
                              berth_err *err);
 
-/* One file as /experiment/models shows it. */
+/* One file as /experiment/models shows it: of every directory, also those that resolving hides behind
+ * another of the same name. */
 struct folder_file {
     char *name;
     size_t path_index;
