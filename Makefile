@@ -5,8 +5,10 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 60
 
 PREFIX ?= /usr/local
+# Further options of `make serve`.
+SERVE ?=
 
-.PHONY: all deps install test demo bench format tidy asan tsan fuzz clean help
+.PHONY: all deps install test demo serve bench format tidy asan tsan fuzz clean help
 
 all: deps ## release build -> build/berth
 	@tools/build.sh release $(JOBS)
@@ -26,6 +28,9 @@ test: deps ## build and run every test
 
 demo: all ## make synthetic models, look inside them, plan where they would go
 	@tools/demo.sh build/berth
+
+serve: all ## the server on http://127.0.0.1:8188 (SERVE="--port 9000 ..." adds options)
+	@exec build/berth serve $(SERVE)
 
 bench: all ## run the benchmarks (ratios against a reference in the same run)
 	@tools/bench.sh build/release/bench

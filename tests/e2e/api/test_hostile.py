@@ -1,0 +1,281 @@
+"""Clients that mean no good, or are broken. After each of them the server works for others."""
+
+import json
+import os
+import resource
+import socket
+import time
+
+import pytest
+import requests
+
+from conftest import PATIENCE, Server, Socket, image_prompt, rss
+
+
+@pytest.fixture(autouse=True)
+def still_works(server):
+    yield
+    assert server.run(image_prompt(prefix="after"))["status"]["status_str"] == "success"
+
+
+def head(server, path, *fields, method="GET"):
+    lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{server.port}", *fields, "", ""]
+    return "\r\n".join(lines).encode()
+
+
+def status_of(answer):
+    return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else None
+
+
+@pytest.mark.parametrize("body", ["{", "", "nul", '{"prompt":}', '{"a":1,"a":2}', "\xff\xfe", '{"prompt":{}} x', '"\\u0000"'])
+def test_malformed_json_is_400_and_says_where(server, body):
+    r = requests.post(server.url + "/prompt", data=body.encode("latin-1"), timeout=PATIENCE)
+    assert r.status_code == 400
+    assert r.text
+
+
+@pytest.mark.parametrize("text", ["[" * 10000 + "]" * 10000, '{"a":' * 10000 + "1" + "}" * 10000])
+def test_deep_json_is_refused(server, text):
+    r = requests.post(server.url + "/prompt", data='{"prompt":' + text + "}", timeout=PATIENCE)
+    assert r.status_code == 400
+
+
+def test_200_mb_body_is_413_without_being_read(server):
+    before = rss(server.process.pid)
+    size = 200 << 20
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as s:
+        s.sendall(head(server, "/prompt", f"Content-Length: {size}", method="POST"))
+        answer = s.recv(65536)
+    assert status_of(answer) == 413
+    # and in chunks, without having been told the size
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as s:
+        s.sendall(head(server, "/prompt", "Transfer-Encoding: chunked", method="POST"))
+        piece = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
+        answer = b""
+        try:
+            for _ in range(200):
+                s.sendall(piece)
+            answer = s.recv(65536)
+        except (BrokenPipeError, ConnectionResetError):
+            try:
+                answer = s.recv(65536)
+            except ConnectionResetError:
+                answer = b"HTTP/1.1 413 reset before it was read"
+    assert status_of(answer) == 413
+    assert rss(server.process.pid) - before < 160 << 20
+
+
+def test_slowloris_does_not_hold_others(server):
+    slow = [socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) for _ in range(200)]
+    for s in slow:
+        s.sendall(b"GET /prompt HTTP/1.1\r\nHost: x\r\nX-")
+    assert server.get("/prompt").status_code == 200
+    for s in slow:
+        s.sendall(b"a")
+    assert server.get("/queue").status_code == 200
+    for s in slow:
+        s.close()
+
+
+def test_slow_body_does_not_hold_others(server):
+    slow = [socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) for _ in range(50)]
+    for s in slow:
+        s.sendall(head(server, "/prompt", "Content-Length: 100000", method="POST") + b"{")
+    assert server.run(image_prompt())["status"]["completed"]
+    for s in slow:
+        s.close()
+
+
+def test_reader_that_does_not_read(server):
+    """A client asks for much and reads nothing: bounded memory, and others are served."""
+    path = os.path.join(server.base, "output", "large.bin")
+    with open(path, "wb") as f:
+        f.truncate(512 << 20)
+    before = rss(server.process.pid)
+    lazy = []
+    for _ in range(8):
+        s = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+        s.sendall(head(server, "/view?filename=large.bin&type=output"))
+        lazy.append(s)
+    time.sleep(0.5)
+    assert server.get("/prompt").status_code == 200
+    assert rss(server.process.pid) - before < 64 << 20
+    for s in lazy:
+        s.close()
+    os.unlink(path)
+
+
+def test_half_closed_and_reset(server):
+    for _ in range(20):
+        server.raw(head(server, "/prompt", "Content-Length: 10", method="POST") + b"{", half_close=True)
+    for _ in range(20):
+        s = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        s.sendall(head(server, "/object_info"))
+        s.close()  # RST while the answer is on its way
+
+
+@pytest.mark.parametrize("data", [
+    b"\x00" * 100 + b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 100 + b"X\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
+    b"POST /prompt HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+    b"POST /prompt HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+    b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(5000)) + b"\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nA : b\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 200,
+])
+def test_garbage_is_answered_with_4xx_or_closed(server, data):
+    answer = server.raw(data)
+    assert answer == b"" or 400 <= status_of(answer) < 600, answer[:200]
+
+
+SECRET = "the secret outside"
+TRAVERSALS = ["../secret.txt", "..%2fsecret.txt", "..%252fsecret.txt", "%2e%2e/secret.txt", "....//secret.txt",
+              "/etc/passwd", "//etc/passwd", "%2fetc%2fpasswd", "..\\secret.txt", "a/../../secret.txt",
+              "secret.txt%00.png", "link.txt", "linkdir/secret.txt", "\u2025/secret.txt", ".%2e/secret.txt",
+              "%c0%ae%c0%ae/secret.txt", "..;/secret.txt", "a" * 5000, ".", "..", "", " ", "con\nfig"]
+
+
+@pytest.fixture(scope="module")
+def outside(server):
+    """A file beside each folder, and links to it from inside."""
+    with open(os.path.join(server.base, "secret.txt"), "w") as f:
+        f.write(SECRET)
+    for d in ("input", "output", "temp", "user/default"):
+        folder = os.path.join(server.base, d)
+        os.makedirs(folder, exist_ok=True)
+        if not os.path.lexists(os.path.join(folder, "link.txt")):
+            os.symlink(os.path.join(server.base, "secret.txt"), os.path.join(folder, "link.txt"))
+            os.symlink(server.base, os.path.join(folder, "linkdir"))
+
+
+@pytest.mark.parametrize("name", TRAVERSALS)
+def test_paths_never_leave_their_folder(server, outside, name):
+    quoted = name if "%" in name else requests.utils.quote(name, safe="")
+    whole = name if "%" in name else requests.utils.quote(name, safe="/")
+    for path in (f"/view?filename={quoted}", f"/view?filename=x.png&subfolder={quoted}",
+                 f"/view?filename=secret.txt&subfolder={quoted}", f"/view?filename={quoted}&type=temp",
+                 f"/userdata/{quoted}", f"/userdata?dir={quoted}", f"/v2/userdata?path={quoted}",
+                 f"/{whole}", f"/extensions/{whole}", f"/view_metadata/checkpoints?filename={quoted}",
+                 f"/models/{quoted}", f"/internal/files/{quoted}"):
+        answer = server.raw(head(server, path, "Connection: close"))
+        assert SECRET.encode() not in answer and b"root:x:0" not in answer, path
+        assert status_of(answer) is not None and status_of(answer) != 500, path
+    r = requests.post(f"{server.url}/userdata/{quoted}", data=b"written", timeout=PATIENCE)
+    assert r.status_code in (200, 400, 403, 404, 405, 409, 414), r.status_code
+    r = requests.post(f"{server.url}/upload/image", timeout=PATIENCE,
+                      files={"image": (name, b"written", "image/png")}, data={"subfolder": name})
+    assert r.status_code in (200, 400), r.text
+    with open(os.path.join(server.base, "secret.txt")) as f:
+        assert f.read() == SECRET
+    assert not os.path.exists("/etc/passwd.png")
+    inside = {os.path.realpath(os.path.join(server.base, d)) for d in ("input", "output", "temp", "user", "models")}
+    for entry in os.listdir(server.base):
+        full = os.path.realpath(os.path.join(server.base, entry))
+        assert entry in ("secret.txt", "custom_nodes") or full in inside, f"{entry} appeared"
+
+
+@pytest.mark.parametrize("prefix", ["../x", "/tmp/x", "a/../../x", "link.txt/x", "linkdir/x", "x" * 3000])
+def test_saving_never_leaves_the_output_folder(server, outside, prefix):
+    item = server.run(image_prompt(prefix=prefix))
+    assert item["status"]["status_str"] == "error"
+    assert any(m[0] == "execution_error" for m in item["status"]["messages"])
+
+
+@pytest.mark.parametrize("path", ["/prompt", "/ws", "/free", "/userdata/x", "/view"])
+def test_wrong_origin_is_403(server, path):
+    r = requests.request("POST" if path in ("/free", "/prompt") else "GET", server.url + path,
+                         headers={"Origin": "http://evil.example"}, json={}, timeout=PATIENCE)
+    assert (r.status_code, r.content) == (403, b"")
+    r = server.get("/prompt", headers={"Origin": f"http://127.0.0.1:{server.port}"})
+    assert r.status_code == 200
+
+
+def test_token(fresh, tmp_path):
+    s = fresh("--token", "correct horse")
+    assert requests.get(s.url + "/prompt", timeout=PATIENCE).status_code == 401
+    for wrong in ("Bearer wrong", "Bearer correct hors", "Bearer correct horse2", "Basic x", "Bearer", "correct horse"):
+        r = requests.get(s.url + "/prompt", headers={"Authorization": wrong}, timeout=PATIENCE)
+        assert r.status_code == 401 and "WWW-Authenticate" in r.headers
+    good = {"Authorization": "Bearer correct horse"}
+    assert requests.get(s.url + "/prompt", headers=good, timeout=PATIENCE).status_code == 200
+    with pytest.raises(Exception):
+        Socket(s, "a")
+    Socket(s, "a", header=["Authorization: Bearer correct horse"]).close()
+    s.ws_url += "?token=correct%20horse"
+    Socket(s, "").close()
+
+
+def test_beyond_loopback_wants_a_token(tmp_path):
+    s = Server(tmp_path / "base", "--listen", "0.0.0.0").start(wait=False)
+    assert s.process.wait(PATIENCE) == 1
+    assert "token" in s.errors()
+    with Server(tmp_path / "base", "--listen", "0.0.0.0", "--insecure") as s:
+        assert s.get("/prompt").status_code == 200
+
+
+def test_full_disk_is_an_answer(tmp_path):
+    """No file may grow beyond a limit: the same as a full disk, and it can be made without being root."""
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))
+
+    with Server(tmp_path / "base", preexec=small_files) as s:
+        first = s.run(image_prompt(width=16, height=16))
+        assert first["status"]["status_str"] == "success"
+        r = requests.post(s.url + "/upload/image", timeout=PATIENCE,
+                          files={"image": ("big.png", os.urandom(2_000_000), "image/png")})
+        assert r.status_code in (500, 507), r.text
+        assert "big.png" not in os.listdir(os.path.join(s.base, "input"))
+        r = requests.post(s.url + "/userdata/big.json", data=b"x" * 2_000_000, timeout=PATIENCE)
+        assert r.status_code in (500, 507), r.text
+        # saving a picture that does not fit: the prompt fails, nothing half is left
+        noise = {"1": {"class_type": "LoadImage", "inputs": {"image": "noise.png"}},
+                 "2": {"class_type": "ImageScale", "inputs": {"image": ["1", 0], "upscale_method": "bicubic",
+                                                              "width": 1500, "height": 1500, "crop": "disabled"}},
+                 "3": {"class_type": "SaveImage", "inputs": {"images": ["2", 0], "filename_prefix": "big"}}}
+        with open(os.path.join(s.base, "input", "noise.png"), "wb") as f:
+            f.write(noise_png())
+        item = s.run(noise)
+        assert item["status"]["status_str"] == "error", item["status"]
+        assert not [x for x in os.listdir(os.path.join(s.base, "output")) if x.startswith("big")]
+        # a queue that cannot grow: refused with an error, and what was accepted before is there
+        big = image_prompt()
+        big["1"]["inputs"]["note"] = "x" * 400_000
+        codes = {s.post("/prompt", {"prompt": big}).status_code for _ in range(8)}
+        assert codes <= {200, 500, 503, 507}, codes
+        assert s.get("/prompt").status_code == 200
+
+
+def noise_png():
+    """32 x 32 random RGB, by hand: no image library in the tests."""
+    import struct
+    import zlib
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + os.urandom(96) for _ in range(32))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 32, 32, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def test_limits_of_a_prompt(server):
+    many = {str(i): {"class_type": "EmptyImage", "inputs": {}} for i in range(10001)}
+    r = server.post("/prompt", {"prompt": many})
+    assert r.status_code == 400 and "10000" in r.text
+    chain = {"0": {"class_type": "EmptyImage", "inputs": {"width": 8, "height": 8, "batch_size": 1, "color": 0}}}
+    for i in range(1, 3000):
+        chain[str(i)] = {"class_type": "ImageInvert", "inputs": {"image": [str(i - 1), 0]}}
+    chain["end"] = {"class_type": "PreviewImage", "inputs": {"images": ["2999", 0]}}
+    assert server.run(chain)["status"]["status_str"] == "success"
+
+
+def test_full_queue_is_refused(fresh):
+    s = fresh("--max-queue", "5")
+    s.post("/berth/queue", {"paused": True})
+    codes = [s.post("/prompt", {"prompt": image_prompt(i)}).status_code for i in range(8)]
+    assert codes == [200] * 5 + [429] * 3
+    s.post("/berth/queue", {"paused": False})
+    s.until_idle()
+    assert len(s.get("/history").json()) == 5

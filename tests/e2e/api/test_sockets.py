@@ -1,0 +1,69 @@
+"""Many WebSockets: thousands that only listen, and one that works."""
+
+import base64
+import os
+import resource
+import socket
+
+import pytest
+
+from conftest import PATIENCE, image_prompt, rss
+
+IDLE = 2000
+
+
+def raise_files():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def plain_socket(server, client_id):
+    """A handshake by hand: two thousand clients of a library would be the slow part."""
+    s = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+    key = base64.b64encode(os.urandom(16)).decode()
+    s.sendall(f"GET /ws?clientId={client_id} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nUpgrade: websocket\r\n"
+              f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())
+    got = b""
+    while b"\r\n\r\n" not in got:
+        got += s.recv(4096)
+    assert got.startswith(b"HTTP/1.1 101"), got
+    return s
+
+
+def test_2000_idle_and_a_working_one(fresh):
+    if raise_files() < IDLE + 100:
+        pytest.skip(f"fewer than {IDLE + 100} open files allowed")
+    server = fresh()
+    before = rss(server.process.pid)
+    idle = [plain_socket(server, f"idle-{i}") for i in range(IDLE)]
+    cost = rss(server.process.pid) - before
+    print(f"{IDLE} idle WebSockets: {cost / IDLE:.0f} bytes each")
+    if "BERTH_SANITIZED" not in os.environ:
+        assert cost < 40 << 20
+    with server.ws("worker") as ws:
+        pid = server.queue(image_prompt(), "worker")["prompt_id"]
+        got = ws.until_done(pid)
+        assert [m["type"] for m in got if m["type"] != "status"][-2:] == ["execution_success", "executing"]
+    # what all hear reached everybody: the first status, then one per change
+    for s in idle[:: IDLE // 20]:
+        s.settimeout(PATIENCE)
+        assert b'"status"' in s.recv(65536)
+    for s in idle:
+        s.close()
+
+
+def test_too_many_sockets_are_refused_politely(fresh):
+    server = fresh("--max-sockets", "20")
+    kept = []
+    refused = 0
+    for i in range(40):
+        try:
+            kept.append(plain_socket(server, f"s{i}"))
+        except (AssertionError, OSError, ConnectionError):
+            refused += 1
+    assert len(kept) >= 15 and refused >= 15
+    for s in kept:
+        s.close()
+    server.until_idle()
+    assert server.get("/prompt").status_code == 200
