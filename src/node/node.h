@@ -30,7 +30,6 @@ struct node_env { /* owner: whoever runs the executor; constant while it runs */
     const struct log *log;     /* may be NULL */
     bool disable_metadata;
     uint64_t temp_seed;        /* PreviewImage's random prefix */
-    struct save_cache *saves;  /* executor thread; NULL: every save looks through its folder */
     /* Classes by name for graph/; NULL: node_find(). A test brings classes of its own. */
     const struct node_class *(*find)(const char *name);
 };
