@@ -1,10 +1,11 @@
 /* routes: what the route_*.c share: their declarations, out of routes.def, and small helpers.
  *
  * Later      Work that touches disks runs on the aux thread: later_run() holds the request, calls
- *            work() there and sends what it left in the struct, on the loop. Aux is one thread, so
- *            that work() of two requests never overlaps: settings are read, changed and written
- *            there, and a name that is free stays free until it is taken.
- * Threads    Loop, except work(). */
+ *            work() there, then sends what work() left in the struct, on the loop. Aux is one
+ *            thread, so that work() of two requests never overlaps: settings are read, changed and
+ *            written there, and a name that is free stays free until it is taken.
+ * Threads    Loop, except work().
+ * Files      routes.c these helpers; tree.c folders listed; one route_*.c per family of routes. */
 #ifndef SERVER_ROUTES_H
 #define SERVER_ROUTES_H
 
@@ -17,5 +18,84 @@
 #include "server/routes.def"
 #undef ROUTE
 #undef ROUTE_SINK
+
+/* ---- later ---- */
+struct later {
+    struct server *server;            /* set by later_run(), like the next one */
+    struct http_req *r;               /* held; not to be touched by work() */
+    void (*work)(struct later *l);    /* aux */
+    void (*release)(struct later *l); /* loop: frees the struct around it */
+    /* the answer, work() fills it */
+    int status;
+    const char *type; /* static; NULL: no body */
+    struct str body;
+    char *disposition;              /* Content-Disposition; NULL: none */
+    void (*after)(struct later *l); /* loop, when the answer went out; NULL: nothing */
+};
+/* Takes l: release() is called in every case, later or, when too much is waiting, now (503). */
+void later_run(struct http_req *r, struct later *l);
+/* Answers of work(). */
+void later_text(struct later *l, int status, const char *text);
+void later_json(struct later *l, int status, json_t *taken);       /* NULL: 500 */
+void later_err(struct later *l, int status, const berth_err *err); /* status 0: err_http_status() */
+
+/* 400 for what was asked wrongly, 404, 429, 507 for a full disk, 503 for other trouble with it, ... */
+int err_http_status(const berth_err *err);
+/* A text reply of an error, with the status above. */
+void reply_trouble(struct http_req *r, const berth_err *err);
+
+/* ---- values as Python takes them ---- */
+bool py_truth(const json_t *v); /* NULL: false */
+/* int(text): spaces around, a sign, digits. Beyond int64: the nearest there is. */
+WARN_UNUSED bool py_int(const char *s, size_t n, int64_t *out);
+/* A query member that is an integer. *given false: not there. False: there and no integer. */
+WARN_UNUSED bool query_int(const struct http_req *r, const char *name, bool *given, int64_t *out);
+bool query_true(const struct http_req *r, const char *name); /* "true" in any case */
+
+#define UUID_TEXT 37
+void uuid4_text(char out[UUID_TEXT]); /* with dashes, as uuid.uuid4() prints */
+
+/* Ids in the array `v` (others than strings are left out): borrowed texts; *out is free()d. False:
+ * no memory. */
+WARN_UNUSED bool json_ids(const json_t *v, const char ***out, size_t *n);
+
+/* "a/./b/../c" -> "a/c", as os.path.normpath() would; "" for the root itself. False: absolute, or it
+ * climbs out. Appends. */
+WARN_UNUSED bool rel_normalise(const char *s, size_t n, struct str *out);
+/* Behind the last '/'. */
+const char *path_base(const char *path);
+/* Quoted for a header: `filename="x"`, quotes and backslashes escaped, control characters left out. */
+void disposition_text(const char *name, struct str *out);
+
+/* ---- folders listed ---- */
+struct tree_entry {
+    char *rel; /* '/' separators, relative to the root of the listing */
+    bool dir;
+    uint64_t size;
+    double modified, changed; /* seconds */
+};
+struct tree { /* zeroed: empty */
+    struct tree_entry *at;
+    size_t n, cap;
+};
+struct tree_args {
+    bool recurse, dirs; /* dirs: folders are entries too */
+    bool hidden;        /* names that begin with a dot too, and what is in such folders */
+};
+#define TREE_MAX 200000 /* entries */
+#define TREE_DEPTH 64   /* folders inside each other; deeper ones are left out */
+/* Folder by folder, names sorted inside each. Linked folders are entries but not entered. Any thread;
+ * blocks on disk. BERTH_ENOTFOUND: no such folder. BERTH_ELIMIT beyond TREE_MAX. */
+berth_status tree_list(const char *root, const struct tree_args *args, struct tree *out,
+                       berth_err *err);
+void tree_release(struct tree *t);
+
+/* ---- across files ---- */
+/* 'type' of /view and uploads as its folder; NULL: no such. The user folder is none of these. */
+const char *folder_of_type(const struct server *s, const char *type);
+/* feature flags: /features and the WebSocket's answer. Appends an object. Any thread. */
+void features_json(const struct server *s, struct str *out);
+/* Cancels a pending or running job; true: it was one. */
+bool job_cancel(struct server *s, const char *id, berth_err *err);
 
 #endif

@@ -1,0 +1,168 @@
+/* What the server is: node definitions, the machine, feature flags, extensions of the frontend. */
+#include "device/cpu/meminfo.h"
+#include "server/routes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define COMFYUI_VERSION "0.7.0" /* whose contract this is */
+
+/* ---- node definitions ---- */
+
+/* "name": def. A definition that cannot be made is left out, with a word in the log. */
+static bool add_definition(struct server *s, const struct node_class *c, bool first,
+                           struct str *out)
+{
+    json_t *info = NULL;
+    berth_err err = { 0 };
+    if (node_info(&s->env, c, &info, &err)) {
+        log_warn(&s->log, "node.info", "class=%s why=%s", c->name, err.msg);
+        return false;
+    }
+    if (!first)
+        str_addc(out, ',');
+    js_write_string(c->name, strlen(c->name), out);
+    str_addc(out, ':');
+    js_write(info, 0, out);
+    json_decref(info);
+    return true;
+}
+
+void route_object_info(struct http_req *r)
+{
+    struct str out = { 0 };
+    bool first = true;
+    str_addc(&out, '{');
+    for (size_t i = 0; i < node_count(); i++)
+        if (add_definition(r->server, node_at(i), first, &out))
+            first = false;
+    str_addc(&out, '}');
+    http_reply_json_text(r, 200, &out);
+}
+
+void route_object_info_one(struct http_req *r)
+{
+    struct str out = { 0 };
+    const struct node_class *c = node_find(str_c(&r->param[0]));
+    str_addc(&out, '{');
+    if (c)
+        add_definition(r->server, c, true, &out);
+    str_addc(&out, '}');
+    http_reply_json_text(r, 200, &out);
+}
+
+/* ---- the machine ---- */
+
+/* --enable-manager in argv would make the frontend look for a Manager that is not here. */
+static void add_argv(const struct server *s, struct str *out)
+{
+    bool first = true;
+    for (size_t i = 0; i < s->cfg.argc; i++) {
+        const char *a = s->cfg.argv[i];
+        if (strncmp(a, "--enable-manager", 16) == 0)
+            continue;
+        if (!first)
+            str_addc(out, ',');
+        js_write_string(a, strlen(a), out);
+        first = false;
+    }
+}
+
+void route_system_stats(struct http_req *r)
+{
+    struct server *s = r->server;
+    struct str out = { 0 };
+    uint64_t total = 0, unused = 0;
+    berth_err err = { 0 };
+    if (meminfo_read("", &total, &unused, &err))
+        total = unused = 0;
+    str_addf(&out,
+             "{\"system\":{\"os\":\"linux\",\"ram_total\":%llu,\"ram_free\":%llu,"
+             "\"comfyui_version\":\"" COMFYUI_VERSION "\",\"required_frontend_version\":null,"
+             "\"installed_templates_version\":null,\"required_templates_version\":null,"
+             "\"python_version\":\"none (Berth %s)\",\"pytorch_version\":\"none (Berth %s)\","
+             "\"embedded_python\":false,\"argv\":[",
+             (unsigned long long)total, (unsigned long long)unused, berth_version(),
+             berth_version());
+    add_argv(s, &out);
+    str_adds(&out, "]},\"devices\":");
+    worker_stats_json(s, &out);
+    str_addc(&out, '}');
+    http_reply_json_text(r, 200, &out);
+}
+
+void features_json(const struct server *s, struct str *out)
+{
+    str_addf(out,
+             "{\"supports_preview_metadata\":true,\"max_upload_size\":%llu,"
+             "\"extension\":{\"manager\":{\"supports_v4\":true}}}",
+             (unsigned long long)s->cfg.max_upload);
+}
+
+void route_features(struct http_req *r)
+{
+    struct str out = { 0 };
+    features_json(r->server, &out);
+    http_reply_json_text(r, 200, &out);
+}
+
+/* ---- the frontend's own ---- */
+
+static void extensions_release(struct later *l)
+{
+    free(l);
+}
+
+static void extensions_work(struct later *l)
+{
+    struct tree t = { 0 };
+    struct str root = { 0 }, *out = &l->body;
+    berth_err err = { 0 };
+    const struct tree_args all = { .recurse = true };
+    bool first = true;
+    str_addf(&root, "%s/extensions", l->server->cfg.frontend);
+    if (tree_list(str_c(&root), &all, &t, &err) && err.code != BERTH_ENOTFOUND)
+        log_warn(&l->server->log, "frontend.extensions", "why=%s", err.msg);
+    str_addc(out, '[');
+    for (size_t i = 0; i < t.n; i++) {
+        struct str url = { 0 };
+        if (!str_ends(t.at[i].rel, strlen(t.at[i].rel), ".js"))
+            continue;
+        str_addf(&url, "/extensions/%s", t.at[i].rel);
+        if (!first)
+            str_addc(out, ',');
+        js_write_string(str_c(&url), url.n, out);
+        first = false;
+        str_release(&url);
+    }
+    str_addc(out, ']');
+    l->status = 200;
+    l->type = "application/json; charset=utf-8";
+    str_release(&root);
+    tree_release(&t);
+}
+
+void route_extensions(struct http_req *r)
+{
+    struct later *l = r->server->cfg.frontend ? calloc(1, sizeof *l) : NULL;
+    if (!l) {
+        http_reply_json(r, 200, json_array());
+        return;
+    }
+    l->work = extensions_work;
+    l->release = extensions_release;
+    later_run(r, l);
+}
+
+/* There are no node packs here that could bring translations, templates or subgraphs. */
+void route_empty_object(struct http_req *r)
+{
+    http_reply_json(r, 200, json_object());
+}
+
+void route_json_null(struct http_req *r)
+{
+    http_reply_json(r, 200, json_null());
+}
+
+/* ---- logs ---- */

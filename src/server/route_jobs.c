@@ -1,0 +1,560 @@
+/* /api/jobs: queue and history as one list, the way newer frontends ask for it.
+ *
+ * A list is made in two passes on the aux thread. The first keeps of every job only what filters and
+ * sorting need; the second builds the objects of the page that was asked for. A history of thousands
+ * of prompts is therefore read, but never held. A job that ends between the passes is found in its
+ * new place. */
+#include "base/vec.h"
+#include "server/routes.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { PENDING = 1, IN_PROGRESS = 2, COMPLETED = 4, FAILED = 8, CANCELLED = 16 };
+#define ALL_STATES (PENDING | IN_PROGRESS | COMPLETED | FAILED)
+
+static const struct {
+    const char *name;
+    unsigned bit;
+} states[] = {
+    { "pending", PENDING }, { "in_progress", IN_PROGRESS }, { "completed", COMPLETED },
+    { "failed", FAILED },   { "cancelled", CANCELLED }, /* asked for by newer frontends */
+};
+
+static const char *state_name(unsigned bit)
+{
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+        if (states[i].bit == bit)
+            return states[i].name;
+    return "";
+}
+
+/* ---- what a job object is made of ---- */
+
+static json_t *parse(const char *text)
+{
+    json_t *v = NULL;
+    berth_err err = { 0 };
+    if (!text || js_parse(text, strlen(text), NULL, &v, &err))
+        return NULL;
+    return v;
+}
+
+/* extra_data.extra_pnginfo.workflow.id; borrowed; NULL: none. */
+static json_t *workflow_id(const json_t *extra)
+{
+    return json_object_get(json_object_get(json_object_get(extra, "extra_pnginfo"), "workflow"),
+                           "id");
+}
+
+/* null members are left out. Takes v. */
+static void put(json_t *o, const char *key, json_t *v)
+{
+    if (v && !json_is_null(v))
+        json_object_set(o, key, v);
+    json_decref(v);
+}
+
+struct run_times { /* borrowed from a status object */
+    json_t *start, *end, *error;
+};
+
+static struct run_times run_times(const json_t *status)
+{
+    struct run_times t = { 0 };
+    const json_t *messages = json_object_get(status, "messages");
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *m = json_array_get(messages, i);
+        const char *event = json_string_value(json_array_get(m, 0));
+        json_t *data = json_array_get(m, 1), *at = json_object_get(data, "timestamp");
+        if (!event || !json_is_object(data))
+            continue;
+        if (strcmp(event, "execution_start") == 0) {
+            t.start = at;
+        } else if (strcmp(event, "execution_success") == 0 ||
+                   strcmp(event, "execution_interrupted") == 0) {
+            t.end = at;
+        } else if (strcmp(event, "execution_error") == 0) {
+            t.end = at;
+            t.error = data;
+        }
+    }
+    return t;
+}
+
+static bool is_failed(const json_t *status)
+{
+    const char *s = json_string_value(json_object_get(status, "status_str"));
+    return s && strcmp(s, "error") == 0;
+}
+
+static bool starts(const json_t *v, const char *z)
+{
+    return json_is_string(v) && str_starts(json_string_value(v), json_string_length(v), z);
+}
+
+static bool previewable(const char *kind, const json_t *item)
+{
+    static const char *const kinds[] = { "images", "video", "audio" };
+    static const char *const ends[] = { ".obj", ".fbx", ".gltf", ".glb" };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kind, kinds[i]) == 0)
+            return true;
+    const json_t *format = json_object_get(item, "format"),
+                 *file = json_object_get(item, "filename");
+    if (starts(format, "video/") || starts(format, "audio/"))
+        return true;
+    size_t n = json_string_length(file);
+    for (size_t i = 0; json_is_string(file) && i < sizeof ends / sizeof *ends; i++)
+        if (n >= strlen(ends[i]) &&
+            strcasecmp(json_string_value(file) + n - strlen(ends[i]), ends[i]) == 0)
+            return true;
+    return false;
+}
+
+struct outputs_seen {
+    json_int_t count;
+    json_t *preview; /* owned; NULL: none */
+    bool saved;      /* the preview is of type "output": nothing beats it */
+};
+
+static void see_item(struct outputs_seen *o, const char *node, const char *kind, json_t *item)
+{
+    if (!json_is_object(item))
+        return;
+    o->count++;
+    const char *type = json_string_value(json_object_get(item, "type"));
+    bool saved = type && strcmp(type, "output") == 0;
+    if (o->saved || (o->preview && !saved) || !previewable(kind, item))
+        return;
+    json_t *p = json_copy(item);
+    json_object_set_new(p, "nodeId", json_string(node));
+    json_object_set_new(p, "mediaType", json_string(kind));
+    json_decref(o->preview);
+    o->preview = p;
+    o->saved = saved;
+}
+
+static struct outputs_seen see_outputs(json_t *outputs)
+{
+    struct outputs_seen o = { 0 };
+    const char *node, *kind;
+    json_t *ui, *items;
+    json_object_foreach(outputs, node, ui)
+    {
+        json_object_foreach(ui, kind, items)
+        {
+            for (size_t i = 0; strcmp(kind, "animated") && i < json_array_size(items); i++)
+                see_item(&o, node, kind, json_array_get(items, i));
+        }
+    }
+    return o;
+}
+
+/* Members that both kinds begin with. */
+static json_t *job_head(const struct store_job *j, unsigned state, const json_t *extra)
+{
+    json_t *o = json_object();
+    put(o, "id", json_string(j->id));
+    put(o, "status", json_string(state_name(state)));
+    put(o, "priority", parse(j->number));
+    put(o, "create_time", json_incref(json_object_get(extra, "create_time")));
+    return o;
+}
+
+static json_t *queue_job(const struct store_job *j, bool running)
+{
+    json_t *extra = parse(j->extra_data);
+    json_t *o = job_head(j, running ? IN_PROGRESS : PENDING, extra);
+    put(o, "outputs_count", json_integer(0));
+    put(o, "workflow_id", json_incref(workflow_id(extra)));
+    json_decref(extra);
+    return o;
+}
+
+static json_t *history_job(const struct store_entry *e, bool whole)
+{
+    json_t *extra = parse(e->job.extra_data), *status = parse(e->status),
+           *outputs = parse(e->outputs);
+    struct run_times t = run_times(status);
+    struct outputs_seen seen = see_outputs(outputs);
+    json_t *o = job_head(&e->job, is_failed(status) ? FAILED : COMPLETED, extra);
+    put(o, "execution_start_time", json_incref(t.start));
+    put(o, "execution_end_time", json_incref(t.end));
+    put(o, "execution_error", json_incref(t.error));
+    put(o, "outputs_count", json_integer(seen.count));
+    put(o, "preview_output", seen.preview);
+    put(o, "workflow_id", json_incref(workflow_id(extra)));
+    if (whole) {
+        json_t *w = json_object();
+        put(w, "prompt", parse(e->job.prompt));
+        json_object_set(w, "extra_data", extra);
+        json_object_set(o, "outputs", outputs);
+        json_object_set(o, "execution_status", status);
+        json_object_set_new(o, "workflow", w);
+    }
+    json_decref(extra);
+    json_decref(status);
+    json_decref(outputs);
+    return o;
+}
+
+/* ---- a list ---- */
+
+struct jobs_query {
+    struct later base;
+    unsigned want;  /* states */
+    char *workflow; /* NULL: any */
+    bool by_duration, ascending, has_limit;
+    int64_t limit, offset;
+};
+
+struct brief { /* of one job, for the first pass */
+    char *id;
+    double key;
+    size_t place; /* as met: ties stay in this order */
+    bool history, ascending;
+};
+
+struct first_pass {
+    const struct jobs_query *q;
+    struct vec *out; /* struct brief */
+    bool failed;     /* no memory */
+};
+
+static bool workflow_matches(const struct jobs_query *q, const char *extra_data)
+{
+    if (!q->workflow)
+        return true;
+    json_t *extra = parse(extra_data);
+    const json_t *id = workflow_id(extra);
+    bool same = json_is_string(id) && strcmp(json_string_value(id), q->workflow) == 0;
+    json_decref(extra);
+    return same;
+}
+
+static bool add_brief(struct first_pass *f, const struct store_job *j, double key, bool history)
+{
+    struct brief *b = vec_add(f->out);
+    if (!b || !(b->id = strdup(j->id))) {
+        if (b)
+            vec_pop(f->out);
+        f->failed = true;
+        return false;
+    }
+    b->key = key;
+    b->place = f->out->n;
+    b->history = history;
+    b->ascending = f->q->ascending;
+    return true;
+}
+
+static bool see_queued(void *user, const struct store_job *j, bool running)
+{
+    struct first_pass *f = user;
+    if (!(f->q->want & (running ? IN_PROGRESS : PENDING)) || !workflow_matches(f->q, j->extra_data))
+        return true;
+    return add_brief(f, j, f->q->by_duration ? 0 : (double)j->created_ms, false);
+}
+
+static double duration(const json_t *status)
+{
+    struct run_times t = run_times(status);
+    double a = 0, b = 0;
+    js_get_f64(t.start, &a);
+    js_get_f64(t.end, &b);
+    return a != 0 && b != 0 ? b - a : 0;
+}
+
+static bool see_entry(void *user, const struct store_entry *e)
+{
+    struct first_pass *f = user;
+    json_t *status = parse(e->status);
+    double key = f->q->by_duration ? duration(status) : (double)e->job.created_ms;
+    unsigned state = is_failed(status) ? FAILED : COMPLETED;
+    json_decref(status);
+    if (!(f->q->want & state) || !workflow_matches(f->q, e->job.extra_data))
+        return true;
+    return add_brief(f, &e->job, key, true);
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct brief *x = a, *y = b;
+    if (x->key != y->key)
+        return (x->key < y->key) == x->ascending ? -1 : 1;
+    return x->place < y->place ? -1 : x->place > y->place;
+}
+
+static bool keep_job(void *user, const struct store_entry *e)
+{
+    json_t **out = user;
+    *out = history_job(e, false);
+    return false;
+}
+
+/* NULL: gone. */
+static json_t *job_of(struct store *st, const struct brief *b)
+{
+    struct store_job j = { 0 };
+    bool running;
+    json_t *o = NULL;
+    berth_err err = { 0 };
+    if (!b->history && store_job_get(st, b->id, &j, &running)) {
+        o = queue_job(&j, running);
+        store_job_release(&j);
+        return o;
+    }
+    store_entry_get(st, b->id, keep_job, &o, &err);
+    return o;
+}
+
+static void jobs_release(struct later *l)
+{
+    struct jobs_query *q = (struct jobs_query *)l;
+    free(q->workflow);
+    free(q);
+}
+
+static void write_page(struct jobs_query *q, const struct vec *all, struct str *out)
+{
+    size_t n = 0, from = (uint64_t)q->offset < all->n ? (size_t)q->offset : all->n;
+    size_t to =
+        q->has_limit && (uint64_t)q->limit < all->n - from ? from + (size_t)q->limit : all->n;
+    str_adds(out, "{\"jobs\":[");
+    for (size_t i = from; i < to; i++) {
+        json_t *job = job_of(q->base.server->store, vec_at(all, i));
+        if (!job)
+            continue;
+        if (n++)
+            str_addc(out, ',');
+        js_write(job, 0, out);
+        json_decref(job);
+    }
+    str_addf(out, "],\"pagination\":{\"offset\":%lld,\"limit\":", (long long)q->offset);
+    if (q->has_limit)
+        str_addf(out, "%lld", (long long)q->limit);
+    else
+        str_adds(out, "null");
+    str_addf(out, ",\"total\":%zu,\"has_more\":%s}}", all->n,
+             to < all->n && from < to ? "true" : "false");
+}
+
+static void jobs_work(struct later *l)
+{
+    struct jobs_query *q = (struct jobs_query *)l;
+    struct vec all = { .elem = sizeof(struct brief) };
+    struct first_pass f = { .q = q, .out = &all };
+    berth_err err = { 0 };
+    berth_status st = BERTH_OK;
+    if (q->want & (PENDING | IN_PROGRESS))
+        store_each_job(l->server->store, see_queued, &f);
+    if (q->want & (COMPLETED | FAILED))
+        st = store_each_entry(l->server->store, see_entry, &f, &err);
+    if (!st && f.failed)
+        st = err_set(&err, BERTH_ENOMEM, "listing jobs");
+    if (all.n)
+        qsort(all.p, all.n, all.elem, by_key);
+    if (st) {
+        later_err(l, 0, &err);
+    } else {
+        l->status = 200;
+        l->type = "application/json; charset=utf-8";
+        write_page(q, &all, &l->body);
+    }
+    for (size_t i = 0; i < all.n; i++)
+        free(((struct brief *)vec_at(&all, i))->id);
+    vec_release(&all);
+}
+
+/* ---- what was asked for ---- */
+
+static void wrong(struct http_req *r, const char *text)
+{
+    http_reply_json(r, 400, json_pack("{s:s}", "error", text));
+}
+
+static char *lower(char *s)
+{
+    for (char *p = s; *p; p++)
+        if (*p >= 'A' && *p <= 'Z')
+            *p = (char)(*p - 'A' + 'a');
+    return s;
+}
+
+/* "completed, failed": names in any case, spaces around them, empty ones skipped. */
+static unsigned read_states(char *text, struct str *unknown)
+{
+    unsigned got = 0;
+    for (char *p = text, *next; p; p = next) {
+        next = strchr(p, ',');
+        if (next)
+            *next++ = '\0';
+        while (*p == ' ')
+            p++;
+        size_t n = strlen(p);
+        while (n && p[n - 1] == ' ')
+            p[--n] = '\0';
+        unsigned bit = 0;
+        for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+            if (strcmp(lower(p), states[i].name) == 0)
+                bit = states[i].bit;
+        got |= bit;
+        if (n && !bit) {
+            str_adds(unknown, unknown->n ? ", " : "");
+            str_adds(unknown, p);
+        }
+    }
+    return got;
+}
+
+static bool read_status(struct http_req *r, struct jobs_query *q)
+{
+    struct str v = { 0 }, unknown = { 0 }, text = { 0 };
+    q->want = ALL_STATES;
+    if (http_query(r, "status", &v) && v.n)
+        q->want = read_states(v.p, &unknown);
+    bool ok = unknown.n == 0 && !unknown.bad;
+    if (!ok) {
+        str_addf(&text,
+                 "Invalid status value(s): %s. Valid values: pending, in_progress, completed, "
+                 "failed",
+                 str_c(&unknown));
+        wrong(r, str_c(&text));
+    }
+    str_release(&v);
+    str_release(&unknown);
+    str_release(&text);
+    return ok;
+}
+
+/* One of two words; the first is the default. */
+static bool read_choice(struct http_req *r, const char *name, const char *first, const char *second,
+                        bool *is_second)
+{
+    struct str v = { 0 };
+    bool ok = true;
+    *is_second = false;
+    if (http_query(r, name, &v)) {
+        *is_second = strcasecmp(str_c(&v), second) == 0;
+        ok = *is_second || strcasecmp(str_c(&v), first) == 0;
+    }
+    str_release(&v);
+    return ok;
+}
+
+static bool read_query(struct http_req *r, struct jobs_query *q)
+{
+    bool has_offset;
+    if (!read_status(r, q))
+        return false;
+    if (!read_choice(r, "sort_by", "created_at", "execution_duration", &q->by_duration))
+        wrong(r, "sort_by must be 'created_at' or 'execution_duration'");
+    else if (!read_choice(r, "sort_order", "desc", "asc", &q->ascending))
+        wrong(r, "sort_order must be 'asc' or 'desc'");
+    else if (!query_int(r, "limit", &q->has_limit, &q->limit))
+        wrong(r, "limit must be an integer");
+    else if (q->has_limit && q->limit <= 0)
+        wrong(r, "limit must be a positive integer");
+    else if (!query_int(r, "offset", &has_offset, &q->offset))
+        wrong(r, "offset must be an integer");
+    else
+        return true;
+    return false;
+}
+
+void route_jobs_get(struct http_req *r)
+{
+    struct jobs_query *q = calloc(1, sizeof *q);
+    struct str w = { 0 };
+    if (!q) {
+        http_reply_json(r, 500, NULL);
+        return;
+    }
+    q->base.work = jobs_work;
+    q->base.release = jobs_release;
+    if (!read_query(r, q)) {
+        jobs_release(&q->base);
+        return;
+    }
+    if (q->offset < 0)
+        q->offset = 0;
+    if (http_query(r, "workflow_id", &w) && w.n)
+        q->workflow = str_take(&w);
+    str_release(&w);
+    later_run(r, &q->base);
+}
+
+/* ---- one job ---- */
+
+static bool keep_whole(void *user, const struct store_entry *e)
+{
+    json_t **out = user;
+    *out = history_job(e, true);
+    return false;
+}
+
+void route_jobs_one(struct http_req *r)
+{
+    struct store *st = r->server->store;
+    const char *id = str_c(&r->param[0]);
+    json_t *o = NULL;
+    berth_err err = { 0 };
+    struct store_job j = { 0 };
+    bool running;
+    berth_status s = store_entry_get(st, id, keep_whole, &o, &err); /* history wins */
+    if (s == BERTH_ENOTFOUND && store_job_get(st, id, &j, &running)) {
+        o = queue_job(&j, running);
+        store_job_release(&j);
+    }
+    if (s && s != BERTH_ENOTFOUND)
+        reply_trouble(r, &err);
+    else if (o)
+        http_reply_json(r, 200, o);
+    else
+        http_reply_json(r, 404, json_pack("{s:s}", "error", "Job not found"));
+}
+
+bool job_cancel(struct server *s, const char *id, berth_err *err)
+{
+    size_t gone = store_delete(s->store, &id, 1, err);
+    if (gone)
+        hub_send_status(s);
+    return worker_interrupt(s, id) || gone;
+}
+
+void route_jobs_cancel_one(struct http_req *r)
+{
+    berth_err err = { 0 };
+    bool was = job_cancel(r->server, str_c(&r->param[0]), &err);
+    if (err.code)
+        reply_trouble(r, &err);
+    else
+        http_reply_json(r, 200, json_pack("{s:b}", "cancelled", was));
+}
+
+void route_jobs_cancel(struct http_req *r)
+{
+    json_t *body, *gone = json_array();
+    berth_err err = { 0 };
+    const char **ids = NULL;
+    size_t n = 0;
+    if (!http_json(r, NULL, &body)) {
+        json_decref(gone);
+        return;
+    }
+    if (!json_ids(json_object_get(body, "job_ids"), &ids, &n))
+        n = 0;
+    for (size_t i = 0; i < n && !err.code; i++)
+        if (job_cancel(r->server, ids[i], &err))
+            json_array_append_new(gone, json_string(ids[i]));
+    free(ids);
+    json_decref(body);
+    if (err.code) {
+        json_decref(gone);
+        reply_trouble(r, &err);
+    } else {
+        http_reply_json(r, 200, json_pack("{s:o}", "cancelled", gone));
+    }
+}

@@ -1,0 +1,327 @@
+/* Model folders and what is in them. Listings are the folders' own, kept until a directory changes. */
+#include "base/file.h"
+#include "base/rd.h"
+#include "image/image.h"
+#include "server/routes.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define METADATA_MAX ((size_t)1 << 20) /* bytes of a safetensors header that are looked at */
+
+static json_t *json_names(const struct names *x)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < x->n; i++)
+        json_array_append_new(out, json_string(x->at[i])); /* a name that is no UTF-8 has no text */
+    return out;
+}
+
+void route_models(struct http_req *r)
+{
+    const struct folders *f = r->server->cfg.folders;
+    json_t *out = json_array();
+    for (size_t i = 0; i < folders_count(f); i++)
+        json_array_append_new(out, json_string(folders_key(f, i)));
+    http_reply_json(r, 200, out);
+}
+
+void route_models_one(struct http_req *r)
+{
+    struct folders *f = r->server->cfg.folders;
+    const char *key = str_c(&r->param[0]);
+    struct names x = { 0 };
+    berth_err err = { 0 };
+    if (folders_find(f, key, true) == SIZE_MAX)
+        http_reply_empty(r, 404);
+    else if (folders_list(f, key, &x, &err))
+        reply_trouble(r, &err);
+    else
+        http_reply_json(r, 200, json_names(&x));
+    names_release(&x);
+}
+
+void route_embeddings(struct http_req *r)
+{
+    struct names x = { 0 };
+    berth_err err = { 0 };
+    if (folders_list(r->server->cfg.folders, "embeddings", &x, &err)) {
+        reply_trouble(r, &err);
+    } else {
+        for (size_t i = 0; i < x.n; i++) { /* as os.path.splitext: ".x" is no extension */
+            char *name = x.at[i], *base = name + (path_base(name) - name),
+                 *dot = strrchr(base, '.');
+            if (dot && strspn(base, ".") < (size_t)(dot - base) + 1)
+                *dot = '\0';
+        }
+        http_reply_json(r, 200, json_names(&x));
+    }
+    names_release(&x);
+}
+
+/* ---- the header of a safetensors file ---- */
+
+/* __metadata__, or NULL: whatever is wrong with the file, there is none to show. */
+static json_t *read_metadata(const char *path)
+{
+    uint8_t head[8];
+    json_t *all = NULL, *out = NULL;
+    berth_err err = { 0 };
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    uint64_t n = 0;
+    if (pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head)
+        for (int i = 7; i >= 0; i--)
+            n = n << 8 | head[i];
+    char *text = n && n <= METADATA_MAX ? malloc((size_t)n) : NULL;
+    if (text && pread(fd, text, (size_t)n, sizeof head) == (ssize_t)n &&
+        !js_parse(text, (size_t)n, NULL, &all, &err))
+        out = json_incref(json_object_get(all, "__metadata__"));
+    json_decref(all);
+    free(text);
+    close(fd);
+    return out;
+}
+
+struct metadata {
+    struct later base;
+    char *path;
+};
+
+static void metadata_release(struct later *l)
+{
+    struct metadata *m = (struct metadata *)l;
+    free(m->path);
+    free(m);
+}
+
+static void metadata_work(struct later *l)
+{
+    json_t *v = read_metadata(((struct metadata *)l)->path);
+    if (v)
+        later_json(l, 200, v);
+    else
+        l->status = 404;
+}
+
+void route_view_metadata(struct http_req *r)
+{
+    struct folders *f = r->server->cfg.folders;
+    struct str name = { 0 }, path = { 0 };
+    berth_err err = { 0 };
+    struct metadata *m = NULL;
+    bool found = folders_find(f, str_c(&r->param[0]), false) != SIZE_MAX &&
+                 http_query(r, "filename", &name) &&
+                 str_ends(str_c(&name), name.n, ".safetensors") &&
+                 !folders_resolve(f, str_c(&r->param[0]), str_c(&name), &path, &err);
+    if (!found) {
+        http_reply_empty(r, 404);
+    } else if (!(m = calloc(1, sizeof *m)) || !(m->path = str_take(&path))) {
+        free(m);
+        http_reply_json(r, 500, NULL);
+    } else {
+        m->base.work = metadata_work;
+        m->base.release = metadata_release;
+        later_run(r, &m->base);
+    }
+    str_release(&name);
+    str_release(&path);
+}
+
+/* ---- the model sidebar ---- */
+
+static json_t *json_dirs(const struct folders *f, size_t key)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < folders_dirs(f, key); i++)
+        json_array_append_new(out, json_string(folders_dir(f, key, i)));
+    return out;
+}
+
+void route_experiment_models(struct http_req *r)
+{
+    const struct folders *f = r->server->cfg.folders;
+    json_t *out = json_array();
+    for (size_t i = 0; i < folders_count(f); i++) {
+        const char *key = folders_key(f, i);
+        if (strcmp(key, "configs") && strcmp(key, "custom_nodes"))
+            json_array_append_new(out,
+                                  json_pack("{s:s,s:o}", "name", key, "folders", json_dirs(f, i)));
+    }
+    http_reply_json(r, 200, out);
+}
+
+struct files_of {
+    struct later base;
+    size_t key;
+};
+
+static void files_release(struct later *l)
+{
+    free(l);
+}
+
+static void files_work(struct later *l)
+{
+    struct folder_files x = { 0 };
+    berth_err err = { 0 };
+    if (folders_files(l->server->cfg.folders, ((struct files_of *)l)->key, &x, &err)) {
+        later_err(l, 0, &err);
+        return;
+    }
+    json_t *out = json_array();
+    for (size_t i = 0; i < x.n; i++)
+        json_array_append_new(out, json_pack("{s:s,s:I,s:f,s:f,s:I}", "name", x.at[i].name,
+                                             "pathIndex", (json_int_t)x.at[i].path_index,
+                                             "modified", x.at[i].modified, "created",
+                                             x.at[i].created, "size", (json_int_t)x.at[i].size));
+    folder_files_release(&x);
+    later_json(l, 200, out);
+}
+
+void route_experiment_models_one(struct http_req *r)
+{
+    size_t key = folders_find(r->server->cfg.folders, str_c(&r->param[0]), true);
+    struct files_of *x = key == SIZE_MAX ? NULL : calloc(1, sizeof *x);
+    if (!x) {
+        http_reply_empty(r, key == SIZE_MAX ? 404 : 500);
+        return;
+    }
+    x->base.work = files_work;
+    x->base.release = files_release;
+    x->key = key;
+    later_run(r, &x->base);
+}
+
+/* A picture beside the model: x.safetensors -> x.png, x.preview.png, ... as WebP. */
+struct model_picture {
+    struct later base;
+    struct str stem; /* absolute, without the extension */
+};
+
+static void picture_release(struct later *l)
+{
+    str_release(&((struct model_picture *)l)->stem);
+    free(l);
+}
+
+static bool picture_read(struct later *l, const char *path)
+{
+    struct file_map *m = NULL;
+    struct image_file im = { 0 };
+    berth_err err = { 0 };
+    if (file_map_open(path, &m, &err))
+        return false;
+    bool ok = !image_decode(file_map_data(m), file_map_size(m), NULL, &im, &err) &&
+              !file_map_check(m, &err) && !image_webp(&im.frame[0], 80, false, &l->body, &err);
+    image_file_release(&im);
+    file_map_close(m);
+    return ok;
+}
+
+static void picture_work(struct later *l)
+{
+    static const char *const ends[] = { ".png",          ".jpg",         ".jpeg",
+                                        ".webp",         ".preview.png", ".preview.jpg",
+                                        ".preview.jpeg", ".preview.webp" };
+    struct model_picture *p = (struct model_picture *)l;
+    size_t n = p->stem.n;
+    l->status = 404;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends && l->status == 404; i++) {
+        p->stem.n = n;
+        str_adds(&p->stem, ends[i]);
+        if (!p->stem.bad && picture_read(l, p->stem.p)) {
+            l->status = 200;
+            l->type = "image/webp";
+        } else {
+            str_clear(&l->body);
+        }
+    }
+}
+
+void route_model_preview(struct http_req *r)
+{
+    struct folders *f = r->server->cfg.folders;
+    size_t key = folders_find(f, str_c(&r->param[0]), true);
+    int64_t index = -1;
+    struct model_picture *p = NULL;
+    berth_err err = { 0 };
+    if (key == SIZE_MAX || !py_int(str_c(&r->param[1]), r->param[1].n, &index) || index < 0 ||
+        (uint64_t)index >= folders_dirs(f, key) || !(p = calloc(1, sizeof *p)) ||
+        path_inside(folders_dir(f, key, (size_t)index), str_c(&r->param[2]), r->param[2].n, true,
+                    &p->stem, &err)) {
+        if (p)
+            picture_release(&p->base);
+        http_reply_empty(r, 404);
+        return;
+    }
+    const char *dot = strrchr(path_base(p->stem.p), '.');
+    if (dot)
+        p->stem.n = (size_t)(dot - p->stem.p);
+    p->base.work = picture_work;
+    p->base.release = picture_release;
+    later_run(r, &p->base);
+}
+
+/* ---- plain folders ---- */
+
+struct top_files {
+    struct later base;
+    const char *root;
+};
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct tree_entry *x = a, *y = b;
+    if (x->modified != y->modified)
+        return x->modified > y->modified ? -1 : 1;
+    return strcmp(x->rel, y->rel);
+}
+
+static void top_files_work(struct later *l)
+{
+    struct tree t = { 0 };
+    berth_err err = { 0 };
+    const struct tree_args top = { 0 };
+    if (tree_list(((struct top_files *)l)->root, &top, &t, &err) && err.code != BERTH_ENOTFOUND) {
+        later_err(l, 0, &err);
+    } else {
+        json_t *out = json_array();
+        if (t.n)
+            qsort(t.at, t.n, sizeof *t.at, newest_first);
+        for (size_t i = 0; i < t.n; i++)
+            json_array_append_new(out, json_string(t.at[i].rel));
+        later_json(l, 200, out);
+    }
+    tree_release(&t);
+}
+
+void route_internal_files(struct http_req *r)
+{
+    const char *root = folder_of_type(r->server, str_c(&r->param[0]));
+    struct top_files *x = root ? calloc(1, sizeof *x) : NULL;
+    if (!x) {
+        if (root)
+            http_reply_json(r, 500, NULL);
+        else
+            http_reply_json(r, 400, json_pack("{s:s}", "error", "Invalid directory type"));
+        return;
+    }
+    x->base.work = top_files_work;
+    x->base.release = files_release;
+    x->root = root;
+    later_run(r, &x->base);
+}
+
+void route_internal_folder_paths(struct http_req *r)
+{
+    const struct folders *f = r->server->cfg.folders;
+    json_t *out = json_object();
+    for (size_t i = 0; i < folders_count(f); i++)
+        json_object_set_new(out, folders_key(f, i), json_dirs(f, i));
+    http_reply_json(r, 200, out);
+}

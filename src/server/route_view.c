@@ -1,0 +1,222 @@
+/* GET /view: a file of the output, input or temp folder, as it is or as a picture made of it. */
+#include "base/file.h"
+#include "image/image.h"
+#include "server/routes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- which file ---- */
+
+/* 0: *path is it. Otherwise the status that says why not. */
+static int find_file(const struct http_req *r, struct str *path)
+{
+    struct str name = { 0 }, type = { 0 }, sub = { 0 }, rel = { 0 };
+    berth_err err = { 0 };
+    int status = 404;
+    if (!http_query(r, "filename", &name))
+        goto done;
+    struct annotated a = path_annotated(str_c(&name), name.n);
+    status = 400;
+    if (a.n == 0 || a.name[0] == '/' || memmem(a.name, a.n, "..", 2))
+        goto done;
+    if (!a.kind && http_query(r, "type", &type))
+        a.kind = str_c(&type);
+    const char *root = folder_of_type(r->server, a.kind ? a.kind : "output");
+    if (!root)
+        goto done;
+    status = 403;
+    if (http_query(r, "subfolder", &sub) && !rel_normalise(str_c(&sub), sub.n, &rel))
+        goto done;
+    if (rel.n)
+        str_addc(&rel, '/');
+    const char *slash = memrchr(a.name, '/', a.n); /* folders in the name do not count */
+    size_t skip = slash ? (size_t)(slash - a.name) + 1 : 0;
+    str_add(&rel, a.name + skip, a.n - skip);
+    struct stat st;
+    if (rel.bad)
+        status = 500;
+    else if (path_inside(root, str_c(&rel), rel.n, false, path, &err))
+        status = err.code == BERTH_EINVAL ? 403 : 404;
+    else if (stat(path->p, &st) || !S_ISREG(st.st_mode))
+        status = 404;
+    else
+        status = 0;
+done:
+    str_release(&name);
+    str_release(&type);
+    str_release(&sub);
+    str_release(&rel);
+    return status;
+}
+
+/* ---- pictures made of it ---- */
+
+enum want { WANT_WEBP, WANT_JPEG, WANT_RGB, WANT_ALPHA };
+
+struct conversion {
+    struct later base;
+    char *path;
+    enum want want;
+    bool rgb; /* WANT_WEBP without alpha */
+    int quality;
+};
+
+static void conversion_release(struct later *l)
+{
+    struct conversion *c = (struct conversion *)l;
+    free(c->path);
+    free(c);
+}
+
+/* Black, with the picture's alpha. */
+static berth_status alpha_only(const struct image *im, struct image *out, berth_err *err)
+{
+    berth_status st = image_convert(im, 4, out, err);
+    for (size_t i = 0; !st && i < (size_t)out->w * out->h; i++)
+        memset(out->px + i * 4, 0, 3);
+    return st;
+}
+
+static berth_status encode(const struct conversion *c, const struct image *im, struct str *out,
+                           berth_err *err)
+{
+    struct image made = { 0 };
+    berth_status st = BERTH_OK;
+    const struct image_png_args png = { .level = 4 };
+    if (c->want == WANT_ALPHA)
+        st = alpha_only(im, &made, err);
+    else if (c->want == WANT_RGB || c->rgb || im->channels == 1)
+        st = image_convert(im, 3, &made, err);
+    if (!st) {
+        const struct image *use = made.px ? &made : im;
+        if (c->want == WANT_JPEG)
+            st = image_jpeg(use, c->quality, out, err);
+        else if (c->want == WANT_WEBP)
+            st = image_webp(use, c->quality, false, out, err);
+        else
+            st = image_png(use, &png, out, err);
+    }
+    image_release(&made);
+    return st;
+}
+
+static void conversion_work(struct later *l)
+{
+    static const char *const types[] = { "image/webp", "image/jpeg", "image/png", "image/png" };
+    struct conversion *c = (struct conversion *)l;
+    struct file_map *m = NULL;
+    struct image_file im = { 0 };
+    berth_err err = { 0 };
+    berth_status st = file_map_open(c->path, &m, &err);
+    if (!st)
+        st = image_decode(file_map_data(m), file_map_size(m), NULL, &im, &err);
+    if (!st)
+        st = file_map_check(m, &err);
+    if (!st)
+        st = encode(c, &im.frame[0], &l->body, &err);
+    image_file_release(&im);
+    file_map_close(m);
+    if (st) {
+        free(l->disposition);
+        l->disposition = NULL;
+        later_err(l, 0, &err);
+        return;
+    }
+    l->status = 200;
+    l->type = types[c->want];
+}
+
+/* "jpeg;80": the last part counts when it is all digits. */
+static int quality_of(const char *text)
+{
+    const char *semi = strrchr(text, ';');
+    const char *digits = semi ? semi + 1 : text;
+    uint64_t q;
+    if (!str_parse_u64(digits, strlen(digits), &q))
+        return 90;
+    return q > 100 ? 100 : (int)q;
+}
+
+/* False: the file itself is wanted. */
+static bool wanted_picture(const struct http_req *r, struct conversion *c)
+{
+    struct str preview = { 0 }, channel = { 0 };
+    bool yes = true;
+    bool has_channel = http_query(r, "channel", &channel);
+    bool rgb = has_channel && strcmp(str_c(&channel), "rgb") == 0;
+    if (http_query(r, "preview", &preview)) {
+        size_t n = strcspn(str_c(&preview), ";");
+        bool jpeg = str_eq(str_c(&preview), n, "jpeg") && !strchr(str_c(&channel), 'a');
+        c->want = jpeg ? WANT_JPEG : WANT_WEBP;
+        c->rgb = jpeg || rgb;
+        c->quality = quality_of(str_c(&preview));
+    } else if (rgb) {
+        c->want = WANT_RGB;
+    } else if (has_channel && strcmp(str_c(&channel), "a") == 0) {
+        c->want = WANT_ALPHA;
+    } else {
+        yes = false;
+    }
+    str_release(&preview);
+    str_release(&channel);
+    return yes;
+}
+
+/* ---- the file itself ---- */
+
+/* What a browser would run as part of this site is handed out as bytes; drawings may be shown, but
+ * what is scripted inside them may not run. */
+static const char *harmless_type(struct http_req *r, const char *path)
+{
+    static const char *const run[] = { "text/html",       "text/html-sandboxed",
+                                       "text/javascript", "application/xhtml+xml",
+                                       "text/css",        "application/javascript" };
+    const char *type = path_mime(path);
+    size_t n = strcspn(type, ";");
+    for (size_t i = 0; i < sizeof run / sizeof *run; i++)
+        if (str_eq(type, n, run[i]))
+            return "application/octet-stream";
+    if (str_ends(type, n, "+xml") || str_ends(type, n, "/xml"))
+        http_header(r, "Content-Security-Policy", "sandbox");
+    return type;
+}
+
+void route_view(struct http_req *r)
+{
+    struct str path = { 0 }, disposition = { 0 };
+    struct conversion want = { 0 }, *c = NULL;
+    int status = find_file(r, &path);
+    if (status) {
+        http_reply_empty(r, status);
+        goto done;
+    }
+    disposition_text(path_base(path.p), &disposition);
+    if (!wanted_picture(r, &want)) {
+        struct http_file f = { .path = path.p, .disposition = str_c(&disposition) };
+        f.type = harmless_type(r, path.p);
+        http_reply_file(r, &f);
+        goto done;
+    }
+    if (!(c = calloc(1, sizeof *c))) {
+        http_reply_json(r, 500, NULL);
+        goto done;
+    }
+    *c = want;
+    c->base.work = conversion_work;
+    c->base.release = conversion_release;
+    c->base.disposition = str_take(&disposition);
+    c->path = str_take(&path);
+    if (c->path)
+        later_run(r, &c->base);
+    else {
+        free(c->base.disposition);
+        conversion_release(&c->base);
+        http_reply_json(r, 500, NULL);
+    }
+done:
+    str_release(&path);
+    str_release(&disposition);
+}

@@ -1,0 +1,96 @@
+/* router: which route a path belongs to. Paths are matched as they were sent: "%2F" is no slash,
+ * so /userdata/workflows%2Fa.json has one segment behind /userdata. */
+#include "server/conn.h"
+#include "server/routes.h"
+
+static const struct route table[] = {
+    { HTTP_GET, "/ws", ROUTE_DOUBLE | ROUTE_WS, route_ws, NULL },
+#define ROUTE(methods, pattern, flags, handler) { methods, pattern, flags, route_##handler, NULL },
+#define ROUTE_SINK(methods, pattern, flags, handler, sink_name)                                    \
+    { methods, pattern, flags, route_##handler, &sink_##sink_name },
+#include "server/routes.def"
+#undef ROUTE
+#undef ROUTE_SINK
+    { HTTP_GET, "/{path:.*}", 0, route_static, NULL }, /* last: it takes everything */
+};
+
+const struct route *router_table(size_t *n)
+{
+    *n = ARRAY_LEN(table);
+    return table;
+}
+
+enum http_method router_method(const char *name)
+{
+    static const struct {
+        const char *name;
+        enum http_method method;
+    } all[] = { { "GET", HTTP_GET },        { "POST", HTTP_POST },   { "HEAD", HTTP_HEAD },
+                { "PUT", HTTP_PUT },        { "PATCH", HTTP_PATCH }, { "DELETE", HTTP_DELETE },
+                { "OPTIONS", HTTP_OPTIONS } };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (!strcmp(name, all[i].name))
+            return all[i].method;
+    return HTTP_OTHER;
+}
+
+struct slice {
+    const char *p;
+    size_t n;
+};
+
+/* params of the pattern in path; false: another path. */
+static bool match(const char *pattern, const char *path, struct slice *param, size_t *params)
+{
+    *params = 0;
+    while (*pattern) {
+        if (*pattern != '{') {
+            if (*pattern++ != *path++)
+                return false;
+            continue;
+        }
+        const char *end = strchr(pattern, '}');
+        if (!end || *params == HTTP_PARAMS_MAX)
+            BUG("route pattern '%s'", pattern);
+        bool rest = str_ends(pattern, (size_t)(end - pattern), ":.*");
+        size_t n = rest ? strlen(path) : strcspn(path, "/");
+        if (!n && !rest)
+            return false;
+        param[(*params)++] = (struct slice) { path, n };
+        path += n;
+        pattern = end + 1;
+    }
+    return !*path;
+}
+
+static bool match_either(const struct route *r, const char *path, struct slice *param,
+                         size_t *params)
+{
+    if (match(r->pattern, path, param, params))
+        return true;
+    return r->flags & ROUTE_DOUBLE && str_starts(path, strlen(path), "/api/") &&
+           match(r->pattern, path + 4, param, params);
+}
+
+enum route_found router_find(const struct route *all, size_t n, struct http_req *r,
+                             const struct route **out, unsigned *allow)
+{
+    struct slice param[HTTP_PARAMS_MAX];
+    size_t params;
+    *out = NULL;
+    *allow = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!match_either(&all[i], r->path, param, &params))
+            continue;
+        *allow |= all[i].methods;
+        if (!(all[i].methods & r->method))
+            continue;
+        *out = &all[i];
+        r->params = params;
+        for (size_t k = 0; k < params; k++)
+            if (!path_unescape(param[k].p, param[k].n, false, &r->param[k]))
+                return ROUTE_MALFORMED;
+        return ROUTE_FOUND;
+    }
+    return *allow ? ROUTE_NOT_ALLOWED : ROUTE_NOT_THERE;
+}

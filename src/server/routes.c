@@ -1,0 +1,260 @@
+#include "server/routes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+/* ---- later ---- */
+
+static void later_free(struct later *l)
+{
+    str_release(&l->body);
+    free(l->disposition);
+    l->disposition = NULL;
+    l->release(l);
+}
+
+static void later_work(struct server *s, void *arg)
+{
+    struct later *l = arg;
+    (void)s;
+    l->work(l);
+}
+
+static void later_done(struct server *s, void *arg)
+{
+    struct later *l = arg;
+    struct http_req *r = l->r;
+    (void)s;
+    if (l->disposition)
+        http_header(r, "Content-Disposition", l->disposition);
+    if (l->body.bad)
+        http_reply_text(r, 500, "out of memory");
+    else if (l->type)
+        http_reply_take(r, l->status, l->type, &l->body);
+    else
+        http_reply_empty(r, l->status ? l->status : 500);
+    if (l->after)
+        l->after(l);
+    later_free(l);
+    http_unhold(r);
+}
+
+void later_run(struct http_req *r, struct later *l)
+{
+    l->server = r->server;
+    l->r = http_hold(r);
+    if (aux_run(r->server, later_work, later_done, l))
+        return;
+    http_reply_text(r, 503, "too much is waiting, try again");
+    later_free(l);
+    http_unhold(r);
+}
+
+void later_text(struct later *l, int status, const char *text)
+{
+    l->status = status;
+    l->type = "text/plain; charset=utf-8";
+    str_clear(&l->body);
+    str_adds(&l->body, text);
+}
+
+void later_json(struct later *l, int status, json_t *taken)
+{
+    l->status = status;
+    l->type = "application/json; charset=utf-8";
+    str_clear(&l->body);
+    if (taken)
+        js_write(taken, 0, &l->body);
+    else
+        l->body.bad = true;
+    json_decref(taken);
+}
+
+void later_err(struct later *l, int status, const berth_err *err)
+{
+    later_text(l, status ? status : err_http_status(err), err->msg);
+}
+
+int err_http_status(const berth_err *err)
+{
+    switch (err->code) {
+    case BERTH_EINVAL:
+    case BERTH_EFORMAT:
+    case BERTH_EUNSUPPORTED:
+        return 400;
+    case BERTH_ENOTFOUND:
+        return 404;
+    case BERTH_ELIMIT:
+        return 413;
+    case BERTH_EBUSY:
+    case BERTH_ECANCELED:
+        return 503;
+    case BERTH_EIO:
+        return err->native == ENOSPC || err->native == EDQUOT ? 507 : 503;
+    default:
+        return 500;
+    }
+}
+
+void reply_trouble(struct http_req *r, const berth_err *err)
+{
+    http_reply_text(r, err_http_status(err), err->msg);
+}
+
+/* ---- values ---- */
+
+bool py_truth(const json_t *v)
+{
+    double d;
+    if (!v)
+        return false;
+    switch (js_kind(v)) {
+    case JS_NULL:
+        return false;
+    case JS_BOOL:
+        return json_is_true(v);
+    case JS_STRING:
+        return json_string_length(v) > 0;
+    case JS_ARRAY:
+        return json_array_size(v) > 0;
+    case JS_OBJECT:
+        return json_object_size(v) > 0;
+    default:
+        return js_get_f64(v, &d) && d != 0;
+    }
+}
+
+bool py_int(const char *s, size_t n, int64_t *out)
+{
+    while (n && (s[0] == ' ' || (s[0] >= '\t' && s[0] <= '\r')))
+        s++, n--;
+    while (n && (s[n - 1] == ' ' || (s[n - 1] >= '\t' && s[n - 1] <= '\r')))
+        n--;
+    bool neg = n && s[0] == '-';
+    if (n && (s[0] == '-' || s[0] == '+'))
+        s++, n--;
+    if (n == 0)
+        return false;
+    int64_t v = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9')
+            return false;
+        int digit = neg ? '0' - s[i] : s[i] - '0';
+        if (__builtin_mul_overflow(v, (int64_t)10, &v) || __builtin_add_overflow(v, digit, &v))
+            v = neg ? INT64_MIN / 10 : INT64_MAX / 10; /* stays at the edge, digit by digit */
+    }
+    *out = v;
+    return true;
+}
+
+bool query_int(const struct http_req *r, const char *name, bool *given, int64_t *out)
+{
+    struct str v = { 0 };
+    *given = http_query(r, name, &v);
+    bool ok = !*given || py_int(str_c(&v), v.n, out);
+    str_release(&v);
+    return ok;
+}
+
+bool query_true(const struct http_req *r, const char *name)
+{
+    struct str v = { 0 };
+    bool yes = http_query(r, name, &v) && strcasecmp(str_c(&v), "true") == 0;
+    str_release(&v);
+    return yes;
+}
+
+void uuid4_text(char out[UUID_TEXT])
+{
+    uint8_t b[16];
+    for (size_t at = 0; at < sizeof b;) {
+        ssize_t got = getrandom(b + at, sizeof b - at, 0);
+        if (got < 0 && errno != EINTR)
+            BUG("getrandom: %s", strerror(errno)); /* every Linux since 3.17 has it */
+        at += got > 0 ? (size_t)got : 0;
+    }
+    b[6] = (uint8_t)((b[6] & 0x0f) | 0x40);
+    b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
+    static const char hex[] = "0123456789abcdef";
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof b; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            out[n++] = '-';
+        out[n++] = hex[b[i] >> 4];
+        out[n++] = hex[b[i] & 15];
+    }
+    out[n] = '\0';
+}
+
+bool json_ids(const json_t *v, const char ***out, size_t *n)
+{
+    size_t count = json_array_size(v);
+    *n = 0;
+    *out = calloc(count ? count : 1, sizeof **out);
+    if (!*out)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (js_kind(json_array_get(v, i)) == JS_STRING)
+            (*out)[(*n)++] = json_string_value(json_array_get(v, i));
+    return true;
+}
+
+bool rel_normalise(const char *s, size_t n, struct str *out)
+{
+    size_t start = out->n;
+    if (n && s[0] == '/')
+        return false;
+    for (size_t at = 0; at < n;) {
+        size_t end = at;
+        while (end < n && s[end] != '/')
+            end++;
+        size_t len = end - at;
+        if (len == 2 && s[at] == '.' && s[at + 1] == '.') {
+            if (out->n == start)
+                return false;
+            while (out->n > start && out->p[out->n - 1] != '/')
+                out->n--;
+            if (out->n > start)
+                out->n--; /* the slash */
+            out->p[out->n] = '\0';
+        } else if (len && !(len == 1 && s[at] == '.')) {
+            if (out->n > start)
+                str_addc(out, '/');
+            str_add(out, s + at, len);
+        }
+        at = end + 1;
+    }
+    return !out->bad;
+}
+
+const char *path_base(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+void disposition_text(const char *name, struct str *out)
+{
+    str_adds(out, "filename=\"");
+    for (; *name; name++) {
+        if ((unsigned char)*name < 0x20 || *name == 0x7f)
+            continue;
+        if (*name == '"' || *name == '\\')
+            str_addc(out, '\\');
+        str_addc(out, *name);
+    }
+    str_addc(out, '"');
+}
+
+const char *folder_of_type(const struct server *s, const char *type)
+{
+    static const char *const known[] = { "output", "input", "temp" };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(type, known[i]) == 0)
+            return folders_by_kind(s->cfg.folders, type);
+    return NULL;
+}

@@ -1,0 +1,144 @@
+#include "server/routes.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void tree_release(struct tree *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        free(t->at[i].rel);
+    free(t->at);
+    *t = (struct tree) { 0 };
+}
+
+static struct tree_entry *tree_add(struct tree *t)
+{
+    if (t->n == t->cap) {
+        size_t cap = t->cap ? t->cap * 2 : 64; /* at most 2 * TREE_MAX */
+        struct tree_entry *at = realloc(t->at, cap * sizeof *at);
+        if (!at)
+            return NULL;
+        t->at = at;
+        t->cap = cap;
+    }
+    t->at[t->n] = (struct tree_entry) { 0 };
+    return &t->at[t->n++];
+}
+
+static double seconds(struct timespec t)
+{
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+struct walk {
+    const struct tree_args *args;
+    struct tree *out;
+    struct tree todo; /* folders still to be read, rel */
+    const char *root;
+    const char *folder; /* the one being read, rel; "" is the root */
+};
+
+static unsigned depth_of(const char *rel)
+{
+    unsigned n = 0;
+    for (; *rel; rel++)
+        n += *rel == '/';
+    return n;
+}
+
+static char *join(const char *folder, const char *name)
+{
+    struct str s = { 0 };
+    str_adds(&s, folder);
+    if (s.n)
+        str_addc(&s, '/');
+    str_adds(&s, name);
+    char *p = str_take(&s);
+    str_release(&s);
+    return p;
+}
+
+static berth_status out_of_memory(const struct walk *w, berth_err *err)
+{
+    return err_set(err, BERTH_ENOMEM, "listing '%s'", w->root);
+}
+
+/* One name of w->folder. What vanished meanwhile is no error. */
+static berth_status look(struct walk *w, int dir, const char *name, berth_err *err)
+{
+    struct stat link, st;
+    if (fstatat(dir, name, &link, AT_SYMLINK_NOFOLLOW) || fstatat(dir, name, &st, 0))
+        return BERTH_OK;
+    bool is_dir = S_ISDIR(st.st_mode);
+    if (!is_dir && !S_ISREG(st.st_mode))
+        return BERTH_OK;
+    if (w->out->n + w->todo.n >= TREE_MAX)
+        return err_set(err, BERTH_ELIMIT, "'%s' has more than %d entries", w->root, TREE_MAX);
+    if (!is_dir || w->args->dirs) {
+        struct tree_entry *e = tree_add(w->out);
+        if (!e || !(e->rel = join(w->folder, name)))
+            return out_of_memory(w, err);
+        e->dir = is_dir;
+        e->size = is_dir ? 0 : (uint64_t)st.st_size;
+        e->modified = seconds(st.st_mtim);
+        e->changed = seconds(st.st_ctim);
+    }
+    if (is_dir && w->args->recurse && !S_ISLNK(link.st_mode) &&
+        depth_of(w->folder) + 1 < TREE_DEPTH) {
+        struct tree_entry *e = tree_add(&w->todo);
+        if (!e || !(e->rel = join(w->folder, name)))
+            return out_of_memory(w, err);
+    }
+    return BERTH_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct tree_entry *x = a, *y = b;
+    return strcmp(x->rel, y->rel);
+}
+
+static berth_status read_folder(struct walk *w, berth_err *err)
+{
+    char *path = *w->folder ? join(w->root, w->folder) : strdup(w->root);
+    if (!path)
+        return out_of_memory(w, err);
+    DIR *d = opendir(path);
+    int e = errno;
+    free(path);
+    if (!d) /* only the root must be there */
+        return *w->folder ? BERTH_OK
+                          : err_sys(err, e == ENOENT || e == ENOTDIR ? BERTH_ENOTFOUND : BERTH_EIO,
+                                    e, "'%s'", w->root);
+    size_t first = w->out->n;
+    berth_status st = BERTH_OK;
+    for (struct dirent *n; !st && (n = readdir(d));) {
+        const char *name = n->d_name;
+        if (name[0] == '.' && (!w->args->hidden || !strcmp(name, ".") || !strcmp(name, "..")))
+            continue;
+        st = look(w, dirfd(d), name, err);
+    }
+    closedir(d);
+    if (!st && w->out->n > first)
+        qsort(w->out->at + first, w->out->n - first, sizeof *w->out->at, by_name);
+    return st;
+}
+
+berth_status tree_list(const char *root, const struct tree_args *args, struct tree *out,
+                       berth_err *err)
+{
+    struct walk w = { .args = args, .out = out, .root = root, .folder = "" };
+    berth_status st = read_folder(&w, err);
+    for (size_t i = 0; !st && i < w.todo.n; i++) {
+        char *folder = w.todo.at[i].rel; /* todo moves when it grows, its texts do not */
+        w.folder = folder;
+        st = read_folder(&w, err);
+    }
+    tree_release(&w.todo);
+    return st;
+}
