@@ -312,6 +312,14 @@ static void entry_of(const struct journal *j, const struct snap *s, struct journ
     memcpy(e->total, s->value + j->n, j->n * sizeof *s->value);
 }
 
+uint64_t journal_last(struct journal *j)
+{
+    pthread_mutex_lock(&j->lock);
+    uint64_t seq = j->seq;
+    pthread_mutex_unlock(&j->lock);
+    return seq;
+}
+
 size_t journal_query(struct journal *j, uint64_t after, const char *identifier,
                      struct journal_entry *out, size_t cap, uint64_t *lost)
 {

@@ -74,6 +74,7 @@ void journal_free(struct journal *j); /* NULL is fine */
 /* Never fails outwardly: what a device will not say is 0, what memory will not hold is counted in
  * journal_dropped(). */
 void journal_snapshot(struct journal *j, const char *identifier, const char *tag);
+uint64_t journal_last(struct journal *j);                /* any thread; newest seq, 0: none yet */
 uint64_t journal_dropped(const struct journal *j);       /* any thread */
 uint64_t journal_json_failures(const struct journal *j); /* any thread; records not written */
 

@@ -22,8 +22,8 @@
  * Invariants (1) every block has one device   (2) bytes of the devices add up to all bytes
  *          (3) a device that does not take orphans and does not compute holds at most its quota
  *          (4) blocks, quotas, layout -> always the same plan   (5) less than 2^60 bytes
- * Threads  any. Files plan.c doors and classes, layout.c, plan_auto.c, plan_text.c the tables;
- *          plan_impl.h is theirs alone. */
+ * Threads  any. Files plan.c doors and classes, layout.c, plan_auto.c, plan_text.c the tables,
+ *          plan_json.c the same for programs; plan_impl.h is theirs alone. */
 #ifndef RESIDENCY_PLAN_H
 #define RESIDENCY_PLAN_H
 
@@ -102,6 +102,10 @@ berth_status plan_from_args(const struct blocks *b, const struct plan_devices *d
 /* The tables people know (residency.md 2.7), one line per call of `line`, no line ends. */
 typedef void plan_line_fn(void *user, const char *line);
 void plan_tables(const struct plan *p, const struct blocks *b, plan_line_fn *line, void *user);
+/* One object for programs: total_bytes, compute, devices [{device, bytes, blocks, share}], blocks
+ * [{name, bytes, device}] in execution order, string (below), layout, notes [{warning, text}]. A
+ * line for each of the rows; appends. */
+void plan_as_json(const struct plan *p, const struct blocks *b, struct str *out);
 /* The equivalent allocation string. */
 void plan_string(const struct plan *p, struct str *out);
 

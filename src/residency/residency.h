@@ -47,7 +47,8 @@
  *            that load costs nothing.
  * Threads    Everything belongs to the executor thread, except where a comment says "any thread".
  *            Reading and converting is spread over the pool that was handed in.
- * Files      alloc.c alloc_resolve.c strings; blocks.c; plan.c layout.c plan_auto.c plan_text.c;
+ * Files      alloc.c alloc_resolve.c strings; blocks.c; plan.c layout.c plan_auto.c plan_text.c
+ *            plan_json.c;
  *            registry.c models, handles, anchors, retention; keys.c what is the same model; load.c
  *            file -> devices; move.c blocks between devices, re-planning; room.c; speed.c of links;
  *            patch.c patch_merge.c; free.c the free flow, receipt.c; prompt.c requests and prompts;

@@ -36,22 +36,14 @@ berth_status logs_open(struct server *s, berth_err *err);
 void logs_close(struct server *s);
 berth_status loop_open(struct server *s, berth_err *err); /* listens */
 berth_status loop_run(struct server *s, const atomic_bool *stop, berth_err *err);
-void loop_wake(struct server *s);
+void loop_stop_listening(struct server *s);
+void loop_drain(struct server *s); /* says goodbye to every client, within a few seconds */
+void loop_wake(struct server *s);  /* any thread, and signal handlers */
 void loop_close(struct server *s); /* closes every connection, calls what was posted */
 unsigned loop_port(const struct server *s);
 berth_status hub_open(struct server *s, berth_err *err);
 void hub_close(struct server *s);
 berth_status aux_open(struct server *s, berth_err *err);
 void aux_close(struct server *s);
-
-/* events.c: messages of one prompt. Worker thread. */
-struct prompt_events {
-    struct server *server;
-    const char *prompt_id;
-    const char *client_id; /* NULL: no client: C messages go nowhere, C/ALL to all */
-    json_t *progress;      /* nodes of progress_state so far */
-};
-void events_send(struct prompt_events *p, const struct exec_event *e);
-void events_end(struct prompt_events *p); /* executing null */
 
 #endif

@@ -1,17 +1,24 @@
 /* worker: the thread that runs prompts and owns executor, residency and devices.
  *
- * Loop       1 wait for a job, a request, or the 10 s collection that is owed
- *            2 a job: res_prompt_begin, executor_run, store_finish, status, executing null,
- *              res_prompt_end
- *            3 free requests, in order: several flag requests without wait add up to one; each with
- *              wait, selectors, dry_run or force is a free of its own with its receipt
- *            4 changes (retention, new plan, eject): between prompts, in order
- *            5 publish the state (state.h part below), send berth.residency when something changed
+ * Loop       1 wait for a job, a request, the collection that is owed 10 s after the last one, or
+ *              the time to send a berth.residency that was held back
+ *            2 a job: status, res_prompt_begin, executor_run, store_finish, execution_success (or
+ *              _error, _interrupted), status, executing null; then what step 3 does, in which a
+ *              requested free takes the place of the automatic cleanup; res_prompt_end
+ *            3 requests, in order: frees and changes (retention, new plan, eject). Several flag
+ *              requests without wait add up to one; each with wait, selectors, tiers, dry_run or
+ *              force is a free of its own with its receipt
+ *            4 publish what changed, send berth.residency
  * Requests   Any thread. Callbacks run on the loop, exactly once, also when the server stops
  *            (BERTH_ECANCELED).
- * State      JSON texts of models, devices and memory that the worker publishes after every change
- *            and every second of a load; anybody reads a copy without waiting for the worker.
- * Stop       worker_stop(): the running prompt has grace_s to end, then it is canceled and parked. */
+ * State      Texts about models are published by the worker after every change, and every 200 ms of a
+ *            load; anybody reads a copy without waiting for it. Devices and their ledgers answer any
+ *            thread themselves.
+ * Messages   berth.residency to all, {"reason","models":[...],"devices":[...]}, when models or their
+ *            bytes changed and after every free; at most five a second, the last one is never lost.
+ * Stop       worker_stop(): the running prompt has grace_s to end, then it is canceled and parked.
+ * Files      worker.c the thread; worker_job.c one prompt; worker_request.c frees and changes;
+ *            state.c; metrics.c; events.h messages of a prompt. worker_impl.h is theirs alone. */
 #ifndef SERVER_WORKER_H
 #define SERVER_WORKER_H
 
@@ -20,6 +27,7 @@
 
 #include <jansson.h>
 
+struct plan_devices;
 struct server;
 
 struct worker_free { /* POST /free; texts are owned copies */
@@ -31,7 +39,7 @@ struct worker_free { /* POST /free; texts are owned copies */
 };
 void worker_free_release(struct worker_free *f);
 
-/* text: JSON of the answer (receipt, model), empty after an error. Loop thread. */
+/* text: JSON of the answer (receipt, model), empty after an error; may be taken. Loop thread. */
 typedef void worker_done_fn(struct server *s, void *user, berth_status st, const berth_err *err,
                             struct str *text);
 /* Takes *f. done NULL: nobody waits. A dry_run while a prompt runs waits for its end like the rest. */
@@ -42,8 +50,11 @@ struct worker_change { /* PATCH or DELETE /berth/models/{id} */
     bool eject;                          /* DELETE */
     bool force;                          /* DELETE of a keep model */
     char *retention;                     /* "keep", "eject", "auto"; NULL: as it is */
-    char *allocation, *layout, *compute; /* a new plan; NULL: as it is */
+    char *allocation, *layout, *compute; /* a new plan; NULL: as it is; allocation "": automatic */
 };
+void worker_change_release(struct worker_change *c);
+/* The answer: the model as it is then, {"id","name","state":"gone"} when it is no more; of an eject
+ * the receipt. BERTH_ENOTFOUND: no such model; BERTH_EBUSY: it is keep, and there is no force. */
 void worker_post_change(struct server *s, struct worker_change *taken, worker_done_fn *done,
                         void *user);
 
@@ -51,17 +62,24 @@ void worker_post_change(struct server *s, struct worker_change *taken, worker_do
 bool worker_interrupt(struct server *s, const char *prompt_id);
 void worker_wake(struct server *s);
 
-/* Published texts; each appends JSON. */
-void worker_models_json(struct server *s, struct str *out);  /* {"models":[...]} */
-void worker_devices_json(struct server *s, struct str *out); /* {"devices":[...]} */
-void worker_memory_json(struct server *s,
-                        struct str *out); /* {"devices":[ledger..],"timeline":[...]} */
-void worker_stats_json(struct server *s, struct str *out);   /* devices of /system_stats */
-void worker_metrics_text(struct server *s, struct str *out); /* Prometheus lines */
+/* Each appends JSON. Any thread. */
+void worker_models_json(struct server *s, struct str *out);             /* {"models":[...]} */
+bool worker_model_json(struct server *s, uint64_t id, struct str *out); /* false: none */
+void worker_devices_json(struct server *s, struct str *out);            /* {"devices":[...]} */
+/* {"devices":[ledger..],"last":N,"timeline":[...]}: snapshots with a number above `after`, at most cap;
+ * after UINT64_MAX: the latest cap ones. */
+void worker_memory_json(struct server *s, uint64_t after, size_t cap, struct str *out);
+void worker_stats_json(struct server *s,
+                       struct str *out); /* the array `devices` of /system_stats */
+void worker_metrics_text(struct server *s, struct str *out); /* Prometheus lines; loop thread */
 /* Node now executing for sid's prompt, for reconnects: {"node","display_node","prompt_id"}; false: none. */
 bool worker_executing_json(struct server *s, const char *sid, struct str *out);
+/* The devices as plans see them, with the speeds measured so far. */
+void worker_plan_devices(struct server *s, struct plan_devices *out);
 
 berth_status worker_start(struct server *s, berth_err *err);
-void worker_stop(struct server *s, unsigned grace_s); /* returns when the thread has ended */
+/* Returns when the thread has ended. What was published can still be read, requests are canceled. */
+void worker_stop(struct server *s, unsigned grace_s);
+void worker_close(struct server *s); /* stops it if need be; nobody asks any more */
 
 #endif

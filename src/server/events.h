@@ -1,0 +1,45 @@
+/* events: what the executor reports, as the messages of comfyui-api.md 2.3 in the order of 2.5.
+ *
+ * Recipients  C      the prompt's client; nobody when the prompt named none
+ *             C/ALL  the client, or every socket when the prompt named none
+ * progress_state tells of every node that began or ended so far, so each prompt has a table of them.
+ * A message that memory does not suffice for is left out and counted.
+ * Threads    Worker only.
+ * Files      events.c the messages, preview.c pictures */
+#ifndef SERVER_EVENTS_H
+#define SERVER_EVENTS_H
+
+#include "base/map.h"
+#include "base/vec.h"
+#include "graph/graph.h"
+#include "server/hub.h"
+
+/* Where messages go: the hub, or a test. sid NULL: all sockets. */
+struct events_out {
+    void *user;
+    void (*text)(void *user, const char *sid, struct str *taken);
+    void (*preview)(void *user, const char *sid, struct hub_preview *taken);
+    void (*label)(void *user, const char *node, const char *p, size_t n); /* binary 3 */
+};
+
+struct events { /* one prompt's */
+    struct events_out out;
+    const char *prompt_id; /* borrowed until events_end() */
+    const char *client_id; /* borrowed; NULL: the prompt has no client */
+    unsigned preview_size; /* pixels of the longer side; PNG previews keep their size */
+    struct tpool *pool;    /* may be NULL */
+    struct vec node;       /* struct events_node of events.c, in the order they began */
+    struct map index;      /* node id -> place in it */
+    size_t dropped;        /* messages that memory did not suffice for */
+};
+
+/* out, prompt_id, client_id, preview_size and pool are set, the rest is zero. */
+void events_send(struct events *e, const struct exec_event *x);
+void events_end(struct events *e); /* executing null; forgets the nodes */
+
+/* The picture as clients get it: PNG as it is, else JPEG of quality 95 that fits a square of `size`
+ * pixels, shrunk or grown. Appends. */
+berth_status preview_encode(const struct image *im, bool png, unsigned size, struct tpool *pool,
+                            struct str *out, berth_err *err);
+
+#endif

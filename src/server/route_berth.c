@@ -1,0 +1,343 @@
+/* route_berth: POST /free and Berth's own surface: devices, models, memory, health, metrics.
+ *
+ * Errors are {"error": text}: 400 for what was asked wrongly, 404 for a model that is not there, 409
+ * for one that must not be touched that way, 503 when the server stops. */
+#include "server/routes.h"
+
+#include "residency/alloc.h"
+#include "residency/residency.h"
+
+#include <inttypes.h>
+
+#define NAMES_MAX 256     /* of one selector */
+#define NAME_BYTES 1024   /* of one name in it */
+#define TIMELINE_MAX 4096 /* snapshots in one answer */
+#define TIMELINE_SOME 256 /* when nobody says how many */
+
+/* ---- answers ---- */
+
+static void reply_error(struct http_req *r, const berth_err *err)
+{
+    int status = 0;
+    switch (err->code) {
+    case BERTH_EINVAL:
+    case BERTH_EFORMAT:
+    case BERTH_ELIMIT:
+    case BERTH_EUNSUPPORTED:
+        status = 400;
+        break;
+    case BERTH_ENOTFOUND:
+        status = 404;
+        break;
+    case BERTH_EBUSY:
+    case BERTH_ENODEVMEM:
+        status = 409;
+        break;
+    case BERTH_ECANCELED:
+        status = 503;
+        break;
+    default:
+        status = 500;
+        break;
+    }
+    http_reply_err(r, status, err);
+}
+
+static void reply_text(struct http_req *r, struct str *taken)
+{
+    berth_err err;
+    if (taken->bad) {
+        err_set(&err, BERTH_ENOMEM, "out of memory");
+        http_reply_err(r, 500, &err);
+    } else {
+        http_reply_json_text(r, 200, taken);
+    }
+    str_release(taken);
+}
+
+/* What the worker did, for a request that is held. */
+static void answered(struct server *s, void *user, berth_status st, const berth_err *err,
+                     struct str *text)
+{
+    struct http_req *r = user;
+    (void)s;
+    if (st)
+        reply_error(r, err);
+    else
+        reply_text(r, text);
+    http_unhold(r);
+}
+
+/* ---- /free ---- */
+
+/* Texts of an array; numbers, as ids are, too. */
+static berth_status read_names(const json_t *v, const char *what, char ***out, size_t *n,
+                               berth_err *err)
+{
+    size_t count = json_array_size(v);
+    if (!v || js_kind(v) == JS_NULL)
+        return BERTH_OK;
+    if (js_kind(v) != JS_ARRAY)
+        return err_set(err, BERTH_EINVAL, "%s: not an array", what);
+    if (count > NAMES_MAX)
+        return err_set(err, BERTH_ELIMIT, "%s: %zu names, at most %d", what, count, NAMES_MAX);
+    *out = calloc(count ? count : 1, sizeof **out);
+    if (!*out)
+        return err_set(err, BERTH_ENOMEM, "%s", what);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *x = json_array_get(v, i);
+        struct str text = { 0 };
+        uint64_t id;
+        if (js_kind(x) == JS_STRING && json_string_length(x) && json_string_length(x) <= NAME_BYTES)
+            str_adds(&text, json_string_value(x));
+        else if (js_get_u64(x, &id))
+            str_addf(&text, "%" PRIu64, id);
+        else
+            return err_set(err, BERTH_EINVAL, "%s: entry %zu is no name", what, i + 1);
+        (*out)[*n] = str_take(&text);
+        str_release(&text);
+        if (!(*out)[*n])
+            return err_set(err, BERTH_ENOMEM, "%s", what);
+        ++*n;
+    }
+    return BERTH_OK;
+}
+
+static berth_status read_tiers(const json_t *v, unsigned *out, berth_err *err)
+{
+    if (!v || js_kind(v) == JS_NULL)
+        return BERTH_OK;
+    if (js_kind(v) != JS_ARRAY || !json_array_size(v))
+        return err_set(err, BERTH_EINVAL, "tiers: not an array of names");
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *x = json_array_get(v, i);
+        const char *word = js_kind(x) == JS_STRING ? json_string_value(x) : "";
+        unsigned bit = 0;
+        for (int k = 0; k < DEV_KIND_COUNT; k++)
+            if (strcmp(word, dev_kind_name((enum dev_kind)k)) == 0)
+                bit = 1u << k;
+        if (!bit)
+            return err_set(err, BERTH_EINVAL,
+                           "tiers: '%.40s' is none of weights, staging, activations, pinned, "
+                           "pool-idle",
+                           word);
+        *out |= bit;
+    }
+    return BERTH_OK;
+}
+
+static berth_status read_bool(const json_t *body, const char *name, bool *out, berth_err *err)
+{
+    const json_t *v = json_object_get(body, name);
+    if (v && js_kind(v) != JS_BOOL && js_kind(v) != JS_NULL)
+        return err_set(err, BERTH_EINVAL, "%s: neither true nor false", name);
+    *out = json_is_true(v);
+    return BERTH_OK;
+}
+
+static berth_status read_text(const json_t *body, const char *name, char **out, berth_err *err)
+{
+    const json_t *v = json_object_get(body, name);
+    if (!v || js_kind(v) == JS_NULL)
+        return BERTH_OK;
+    if (js_kind(v) != JS_STRING)
+        return err_set(err, BERTH_EINVAL, "%s: not a text", name);
+    if (json_string_length(v) > ALLOC_TEXT_MAX)
+        return err_set(err, BERTH_ELIMIT, "%s: %zu bytes, at most %d", name, json_string_length(v),
+                       ALLOC_TEXT_MAX);
+    *out = strdup(json_string_value(v));
+    return *out ? BERTH_OK : err_set(err, BERTH_ENOMEM, "%s", name);
+}
+
+/* The two flags are taken as Python takes them; what is ours is strict. */
+static berth_status read_free(const json_t *body, struct worker_free *f, berth_err *err)
+{
+    if (js_kind(body) != JS_OBJECT)
+        return err_set(err, BERTH_EINVAL, "not an object");
+    f->unload_models = py_truth(json_object_get(body, "unload_models"));
+    f->free_memory = py_truth(json_object_get(body, "free_memory"));
+    berth_status st = read_bool(body, "wait", &f->wait, err);
+    st = st ? st : read_bool(body, "force", &f->force, err);
+    st = st ? st : read_bool(body, "dry_run", &f->dry_run, err);
+    st = st ? st : read_text(body, "reason", &f->reason, err);
+    st = st ? st : read_tiers(json_object_get(body, "tiers"), &f->tiers, err);
+    st = st ? st
+            : read_names(json_object_get(body, "models"), "models", &f->models, &f->models_n, err);
+    return st ? st
+              : read_names(json_object_get(body, "devices"), "devices", &f->devices, &f->devices_n,
+                           err);
+}
+
+void route_free(struct http_req *r)
+{
+    struct worker_free f = { 0 };
+    berth_err err = { 0 };
+    json_t *body;
+    if (!http_json(r, "{}", &body))
+        return;
+    if (read_free(body, &f, &err)) {
+        reply_error(r, &err);
+    } else if (f.wait || f.dry_run) {
+        worker_post_free(r->server, &f, answered, http_hold(r));
+    } else {
+        worker_post_free(r->server, &f, NULL, NULL);
+        http_reply_empty(r, 200);
+    }
+    worker_free_release(&f);
+    json_decref(body);
+}
+
+/* ---- looking ---- */
+
+void route_berth_devices(struct http_req *r)
+{
+    struct str text = { 0 };
+    worker_devices_json(r->server, &text);
+    reply_text(r, &text);
+}
+
+void route_berth_models(struct http_req *r)
+{
+    struct str text = { 0 };
+    worker_models_json(r->server, &text);
+    reply_text(r, &text);
+}
+
+static void no_such_model(struct http_req *r)
+{
+    berth_err err;
+    err_set(&err, BERTH_ENOTFOUND, "no model has the id '%.40s'", str_c(&r->param[0]));
+    reply_error(r, &err);
+}
+
+void route_berth_model(struct http_req *r)
+{
+    struct str text = { 0 };
+    uint64_t id;
+    if (str_parse_u64(str_c(&r->param[0]), r->param[0].n, &id) &&
+        worker_model_json(r->server, id, &text))
+        reply_text(r, &text);
+    else
+        no_such_model(r);
+}
+
+void route_berth_memory(struct http_req *r)
+{
+    struct str text = { 0 };
+    int64_t since = 0, limit = TIMELINE_SOME;
+    bool has_since, has_limit;
+    berth_err err;
+    if (!query_int(r, "since", &has_since, &since) || since < 0 ||
+        !query_int(r, "limit", &has_limit, &limit) || limit < 0) {
+        err_set(&err, BERTH_EINVAL, "since and limit are integers from 0 on");
+        reply_error(r, &err);
+        return;
+    }
+    size_t cap = limit < TIMELINE_MAX ? (size_t)limit : TIMELINE_MAX;
+    worker_memory_json(r->server, has_since ? (uint64_t)since : UINT64_MAX, cap, &text);
+    reply_text(r, &text);
+}
+
+/* For scripts that wait for the server: costs nothing and tells nothing. */
+void route_berth_health(struct http_req *r)
+{
+    struct str text = { 0 };
+    str_addf(&text, "{\"status\":\"ok\",\"version\":\"%s\"}", berth_version());
+    reply_text(r, &text);
+}
+
+void route_metrics(struct http_req *r)
+{
+    struct str text = { 0 };
+    worker_metrics_text(r->server, &text);
+    if (text.bad)
+        http_reply_text(r, 500, "out of memory");
+    else
+        http_reply_take(r, 200, "text/plain; version=0.0.4; charset=utf-8", &text);
+    str_release(&text);
+}
+
+/* ---- changing ---- */
+
+/* Members nobody knows are mistakes: a misspelt one would be a change that did not happen. */
+static berth_status only(const json_t *v, const char *where, const char *const *known,
+                         berth_err *err)
+{
+    const char *key;
+    json_t *x;
+    json_object_foreach((json_t *)v, key, x)
+    {
+        size_t i = 0;
+        while (known[i] && strcmp(known[i], key) != 0)
+            i++;
+        if (!known[i])
+            return err_set(err, BERTH_EINVAL, "%s'%.40s' is not known here", where, key);
+    }
+    return BERTH_OK;
+}
+
+static berth_status read_plan(const json_t *v, struct worker_change *c, berth_err *err)
+{
+    static const char *const known[] = { "allocation", "layout", "compute", NULL };
+    struct alloc parsed;
+    enum plan_layout layout;
+    if (!v || js_kind(v) == JS_NULL)
+        return BERTH_OK;
+    if (js_kind(v) != JS_OBJECT)
+        return err_set(err, BERTH_EINVAL, "plan: not an object");
+    if (only(v, "plan: ", known, err) || read_text(v, "allocation", &c->allocation, err) ||
+        read_text(v, "layout", &c->layout, err) || read_text(v, "compute", &c->compute, err))
+        return err->code;
+    if (c->layout && !plan_layout_parse(c->layout, strlen(c->layout), &layout))
+        return err_set(err, BERTH_EINVAL, "layout '%.40s' is neither spread nor tail", c->layout);
+    if (c->allocation && c->allocation[0])
+        return alloc_parse(c->allocation, strlen(c->allocation), &parsed, err);
+    return BERTH_OK;
+}
+
+static berth_status read_change(const json_t *body, struct worker_change *c, berth_err *err)
+{
+    static const char *const known[] = { "retention", "plan", NULL };
+    if (js_kind(body) != JS_OBJECT)
+        return err_set(err, BERTH_EINVAL, "not an object");
+    if (only(body, "", known, err) || read_text(body, "retention", &c->retention, err) ||
+        read_plan(json_object_get(body, "plan"), c, err))
+        return err->code;
+    if (!c->retention)
+        return BERTH_OK;
+#define SAME(name, word)                                                                           \
+    if (strcmp(c->retention, word) == 0)                                                           \
+        return BERTH_OK;
+    RES_RETENTION_MAP(SAME)
+#undef SAME
+    return err_set(err, BERTH_EINVAL, "retention '%.40s' is none of keep, eject, auto",
+                   c->retention);
+}
+
+void route_berth_model_patch(struct http_req *r)
+{
+    struct worker_change c = { 0 };
+    berth_err err = { 0 };
+    json_t *body;
+    if (!str_parse_u64(str_c(&r->param[0]), r->param[0].n, &c.model)) {
+        no_such_model(r);
+        return;
+    }
+    if (!http_json(r, NULL, &body))
+        return;
+    if (read_change(body, &c, &err))
+        reply_error(r, &err);
+    else
+        worker_post_change(r->server, &c, answered, http_hold(r));
+    worker_change_release(&c);
+    json_decref(body);
+}
+
+void route_berth_model_delete(struct http_req *r)
+{
+    struct worker_change c = { .eject = true, .force = query_true(r, "force") };
+    if (str_parse_u64(str_c(&r->param[0]), r->param[0].n, &c.model))
+        worker_post_change(r->server, &c, answered, http_hold(r));
+    else
+        no_such_model(r);
+}

@@ -1,0 +1,210 @@
+/* route_plan: POST /berth/plan: where every block of a model would live. Loads nothing.
+ *
+ *   {"folder": "checkpoints", "name": "sd15.safetensors"}   or   {"path": "/abs/inside/a/model/folder"}
+ *   "part"       prefix of the tensors; the whole file without it
+ *   "allocation" an allocation string, or "virtual_vram_gb" (number) with "donor" ("cpu"); neither:
+ *                automatic
+ *   "compute", "layout" ("spread", "tail"), "devices" ("cuda:0=24g,cpu=64g": a machine that is not
+ *   here)
+ * The answer is what `berth plan --json` prints. Indexing a file is disk work: aux thread. */
+#include "server/routes.h"
+
+#include "model/arch.h"
+#include "residency/plan.h"
+
+#include <stdlib.h>
+
+struct planning {
+    struct later base;
+    json_t *body; /* owned; the aux thread's meanwhile */
+    struct plan_devices devices;
+    struct alloc alloc;
+    struct quotas quotas;
+};
+
+static void planning_release(struct later *l)
+{
+    struct planning *p = (struct planning *)l;
+    json_decref(p->body);
+    free(p);
+}
+
+/* *out "" when it is not there. */
+static berth_status text_of(const json_t *body, const char *name, const char **out, berth_err *err)
+{
+    const json_t *v = json_object_get(body, name);
+    *out = "";
+    if (!v || js_kind(v) == JS_NULL)
+        return BERTH_OK;
+    if (js_kind(v) != JS_STRING)
+        return err_set(err, BERTH_EINVAL, "%s: not a text", name);
+    if (json_string_length(v) > ALLOC_TEXT_MAX)
+        return err_set(err, BERTH_ELIMIT, "%s: %zu bytes, at most %d", name, json_string_length(v),
+                       ALLOC_TEXT_MAX);
+    *out = json_string_value(v);
+    return BERTH_OK;
+}
+
+/* ---- the file ---- */
+
+/* An absolute path counts where it begins with a model folder; it is then resolved as a name in it. */
+static berth_status find_path(struct folders *f, const char *path, struct str *out, berth_err *err)
+{
+    size_t n = strlen(path);
+    for (size_t k = 0; k < folders_count(f); k++) {
+        if (strcmp(folders_key(f, k), "custom_nodes") == 0)
+            continue;
+        for (size_t i = 0; i < folders_dirs(f, k); i++) {
+            const char *dir = folders_dir(f, k, i);
+            size_t len = strlen(dir);
+            if (n > len + 1 && memcmp(path, dir, len) == 0 && path[len] == '/')
+                return path_inside(dir, path + len + 1, n - len - 1, true, out, err);
+        }
+    }
+    return err_set(err, BERTH_EINVAL, "path: '%.200s' is in no model folder", path);
+}
+
+static berth_status find_file(struct planning *p, struct str *out, berth_err *err)
+{
+    const char *folder, *name, *path;
+    struct folders *f = p->base.server->cfg.folders;
+    if (text_of(p->body, "folder", &folder, err) || text_of(p->body, "name", &name, err) ||
+        text_of(p->body, "path", &path, err))
+        return err->code;
+    if (path[0] && (folder[0] || name[0]))
+        return err_set(err, BERTH_EINVAL, "path beside folder and name: which one?");
+    if (path[0])
+        return find_path(f, path, out, err);
+    if (!folder[0] || !name[0])
+        return err_set(err, BERTH_EINVAL, "which file? Say folder and name, or path");
+    return folders_resolve(f, folder, name, out, err);
+}
+
+/* ---- the plan ---- */
+
+static const char *default_compute(const struct plan_devices *d)
+{
+    for (size_t i = 0; i < d->n; i++)
+        if (!d->at[i].host)
+            return d->at[i].name;
+    return d->n ? d->at[0].name : "cpu";
+}
+
+/* The allocation string that the members stand for; empty: automatic. */
+static berth_status compose(struct planning *p, const char *compute, struct str *out,
+                            berth_err *err)
+{
+    const json_t *gb = json_object_get(p->body, "virtual_vram_gb");
+    const char *alloc, *donor;
+    double v = 0;
+    if (text_of(p->body, "allocation", &alloc, err) || text_of(p->body, "donor", &donor, err))
+        return err->code;
+    bool virtual = gb && js_kind(gb) != JS_NULL;
+    if (virtual && (!js_get_f64(gb, &v) || !(v >= 0 && v <= ALLOC_GIB_MAX)))
+        return err_set(err, BERTH_EINVAL, "virtual_vram_gb: not a number from 0 to %d",
+                       ALLOC_GIB_MAX);
+    if (virtual && alloc[0])
+        return err_set(err, BERTH_EINVAL, "allocation beside virtual_vram_gb: which one?");
+    if (donor[0] && !virtual)
+        return err_set(err, BERTH_EINVAL, "donor goes with virtual_vram_gb");
+    if (virtual && v > 0)
+        str_addf(out, "#%s;%.9f;%s", compute[0] ? compute : default_compute(&p->devices), v,
+                 donor[0] ? donor : "cpu");
+    else
+        str_adds(out, alloc);
+    return out->bad ? err_set(err, BERTH_ENOMEM, "the allocation string") : BERTH_OK;
+}
+
+static berth_status read_devices(struct planning *p, berth_err *err)
+{
+    const char *text;
+    if (text_of(p->body, "devices", &text, err))
+        return err->code;
+    if (!text[0])
+        return BERTH_OK;
+    if (plan_devices_parse(text, strlen(text), &p->devices, err))
+        return err_add(err, "devices");
+    return BERTH_OK;
+}
+
+static berth_status make(struct planning *p, const struct blocks *b, struct plan *out,
+                         berth_err *err)
+{
+    const char *layout_text, *compute;
+    enum plan_layout layout = PLAN_SPREAD;
+    struct str text = { 0 };
+    berth_status st = read_devices(p, err);
+    st = st ? st : text_of(p->body, "layout", &layout_text, err);
+    st = st ? st : text_of(p->body, "compute", &compute, err);
+    if (!st && layout_text[0] && !plan_layout_parse(layout_text, strlen(layout_text), &layout))
+        st = err_set(err, BERTH_EINVAL, "layout '%.40s' is neither spread nor tail", layout_text);
+    st = st ? st : compose(p, compute, &text, err);
+    const char *on = !st && compute[0] ? compute : NULL;
+    if (!st && text.n) {
+        st = alloc_parse(text.p, text.n, &p->alloc, err);
+        st = st ? st : alloc_resolve(&p->alloc, &p->devices, on, b->bytes, &p->quotas, err);
+    } else if (!st) {
+        st = plan_auto(b, &p->devices, on, UINT64_MAX, &p->quotas, err);
+    }
+    str_release(&text);
+    return st ? st : plan_make(b, &p->devices, &p->quotas, layout, out, err);
+}
+
+static berth_status plan_file(struct planning *p, struct str *out, berth_err *err)
+{
+    struct weights *w = NULL;
+    struct blocks b = { 0 };
+    struct plan plan = { 0 };
+    struct str path = { 0 };
+    const char *part;
+    berth_status st = text_of(p->body, "part", &part, err);
+    st = st ? st : find_file(p, &path, err);
+    st = st ? st : weights_open(str_c(&path), NULL, &w, err);
+    if (!st)
+        st = blocks_from_weights(w, part, arch_blocks(w, part), &b, err);
+    st = st ? st : make(p, &b, &plan, err);
+    if (!st)
+        plan_as_json(&plan, &b, out);
+    plan_release(&plan);
+    blocks_release(&b);
+    weights_close(w);
+    str_release(&path);
+    return st;
+}
+
+static void plan_work(struct later *l)
+{
+    struct planning *p = (struct planning *)l;
+    berth_err err = { 0 };
+    if (plan_file(p, &l->body, &err)) {
+        int status = err.code == BERTH_ELIMIT ? 400 : err_http_status(&err);
+        later_json(l, status, json_pack("{s:s}", "error", err.msg));
+        return;
+    }
+    l->status = 200;
+    l->type = "application/json; charset=utf-8";
+}
+
+void route_berth_plan(struct http_req *r)
+{
+    json_t *body;
+    berth_err err;
+    if (!http_json(r, NULL, &body))
+        return;
+    struct planning *p = calloc(1, sizeof *p);
+    if (!p || js_kind(body) != JS_OBJECT) {
+        if (!p)
+            err_set(&err, BERTH_ENOMEM, "a plan");
+        else
+            err_set(&err, BERTH_EINVAL, "not an object");
+        http_reply_err(r, p ? 400 : 500, &err);
+        json_decref(body);
+        free(p);
+        return;
+    }
+    p->base.work = plan_work;
+    p->base.release = planning_release;
+    p->body = body;
+    worker_plan_devices(r->server, &p->devices);
+    later_run(r, &p->base);
+}

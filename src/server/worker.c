@@ -1,0 +1,318 @@
+/* worker: the thread, its start and its end. */
+#include "server/worker_impl.h"
+
+#include <errno.h>
+#include <malloc.h>
+
+#define IDLE_NS (UINT64_C(1000) * 1000000000) /* nothing is due: look around now and then */
+#define TROUBLE_NS (UINT64_C(1000) * 1000000) /* between tries when the store cannot write */
+
+/* ---- where messages of prompts go ---- */
+
+static void out_text(void *user, const char *sid, struct str *taken)
+{
+    hub_send(user, sid, taken);
+}
+
+static void out_preview(void *user, const char *sid, struct hub_preview *taken)
+{
+    hub_send_preview(user, sid, taken);
+}
+
+static void out_label(void *user, const char *node, const char *p, size_t n)
+{
+    hub_send_text(user, node, p, n);
+}
+
+/* ---- executor events ---- */
+
+static void node_now(struct worker *w, const struct exec_event *x)
+{
+    pthread_mutex_lock(&w->lock);
+    snprintf(w->node, sizeof w->node, "%s", x->node);
+    snprintf(w->display_node, sizeof w->display_node, "%s",
+             x->display_node ? x->display_node : x->node);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void on_event(void *user, const struct exec_event *x)
+{
+    struct worker *w = user;
+    if (x->kind == EXEC_NODE_START)
+        node_now(w, x);
+    events_send(&w->events, x);
+    if (x->kind == EXEC_NODE_DONE)
+        state_publish(w, "node", false);
+    else if (x->kind == EXEC_PROGRESS)
+        state_tick(w);
+}
+
+/* ---- the loop ---- */
+
+/* Idle memory goes back to drivers and the OS; memory that queued work has let go of is freed. */
+static void collect(struct worker *w)
+{
+    for (size_t i = 0; i < devset_count(w->parts.devices); i++) {
+        struct device *d = devset_at(w->parts.devices, i);
+        berth_err err = { 0 };
+        if (dev_poll(d, NULL, &err))
+            log_warn(&w->server->log, "worker.collect", "dev=%s %s", d->name, err.msg);
+        dev_trim(d);
+    }
+    malloc_trim(0);
+    w->owed = false;
+    w->collected = worker_now(w);
+}
+
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* When the worker has something to do though nobody asks for it. */
+static uint64_t next_due(struct worker *w)
+{
+    uint64_t due, now = worker_now(w);
+    state_tell(w, &due);
+    if (w->owed)
+        due = sooner(due, w->collected + WORKER_COLLECT_NS);
+    return sooner(due, now + IDLE_NS);
+}
+
+static bool is_stopping(struct worker *w)
+{
+    pthread_mutex_lock(&w->lock);
+    bool yes = w->stopping;
+    pthread_mutex_unlock(&w->lock);
+    return yes;
+}
+
+/* Waits for the condition, at most ns; under the lock. */
+static void wait_for(struct worker *w, uint64_t ns)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t at = (uint64_t)t.tv_nsec + ns;
+    t.tv_sec += (time_t)(at / 1000000000);
+    t.tv_nsec = (long)(at % 1000000000);
+    pthread_cond_timedwait(&w->cond, &w->lock, &t);
+}
+
+/* A store that cannot write now (a full disk) is asked again later. */
+static void take_failed(struct worker *w, const berth_err *err)
+{
+    if (!w->complained)
+        log_error(&w->server->log, "worker.take", "%s", err->msg);
+    w->complained = true;
+    pthread_mutex_lock(&w->lock);
+    if (!w->stopping && !w->first)
+        wait_for(w, TROUBLE_NS);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void turn(struct worker *w)
+{
+    struct store_job job = { 0 };
+    bool got = false;
+    berth_err err = { 0 };
+    if (store_take(w->server->store, next_due(w), &job, &got, &err))
+        take_failed(w, &err);
+    else
+        w->complained = false;
+    if (got)
+        worker_run_job(w, &job);
+    store_job_release(&job);
+    worker_do_requests(w, false);
+    if (w->owed && worker_now(w) >= w->collected + WORKER_COLLECT_NS)
+        collect(w);
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *w = arg;
+    state_publish(w, "start", true);
+    while (!is_stopping(w))
+        turn(w);
+    res_set_reset(w->parts.res, NULL, NULL);
+    executor_free(w->executor);
+    w->executor = NULL;
+    pthread_mutex_lock(&w->lock);
+    w->ended = true; /* from here on requests are canceled by whoever posts them */
+    pthread_cond_broadcast(&w->cond);
+    pthread_mutex_unlock(&w->lock);
+    worker_cancel_requests(w);
+    return NULL;
+}
+
+/* ---- start and end ---- */
+
+static berth_status open_sync(struct worker *w, berth_err *err)
+{
+    pthread_condattr_t attr;
+    int n = pthread_mutex_init(&w->lock, NULL);
+    if (n)
+        return err_sys(err, BERTH_ENOMEM, n, "the worker's lock");
+    n = pthread_condattr_init(&attr);
+    if (!n) {
+        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        n = pthread_cond_init(&w->cond, &attr);
+        pthread_condattr_destroy(&attr);
+    }
+    if (n) {
+        pthread_mutex_destroy(&w->lock);
+        return err_sys(err, BERTH_ENOMEM, n, "the worker's condition");
+    }
+    w->sync_made = true;
+    return BERTH_OK;
+}
+
+static berth_status open_executor(struct worker *w, berth_err *err)
+{
+    struct server *s = w->server;
+    w->env = s->env;
+    w->env.res = w->parts.res;
+    w->env.pool = w->parts.pool;
+    struct executor_config cfg = { .env = &w->env,
+                                   .cache = s->cfg.cache,
+                                   .lru = s->cfg.cache_lru,
+                                   .ram_gb = s->cfg.cache_ram_gb,
+                                   .event = on_event,
+                                   .event_user = w };
+    berth_status st = executor_new(&cfg, &w->executor, err);
+    if (!st)
+        res_set_reset(w->parts.res, executor_reset, w->executor);
+    return st;
+}
+
+static berth_status open_thread(struct worker *w, berth_err *err)
+{
+    int n = pthread_create(&w->thread, NULL, worker_main, w);
+    if (n)
+        return err_sys(err, BERTH_ELIMIT, n, "the worker's thread");
+    w->started = true;
+    return BERTH_OK;
+}
+
+berth_status worker_start(struct server *s, berth_err *err)
+{
+    struct worker *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_set(err, BERTH_ENOMEM, "the worker");
+    s->worker = w;
+    w->server = s;
+    w->clock = s->cfg.clock ? s->cfg.clock : clock_system();
+    w->parts = ctx_parts(s->cfg.ctx);
+    w->last = &w->first;
+    w->models.elem = sizeof(struct model_text);
+    w->collected = worker_now(w);
+    w->events.out = (struct events_out) {
+        .user = s, .text = out_text, .preview = out_preview, .label = out_label
+    };
+    w->events.preview_size = s->cfg.preview_size ? s->cfg.preview_size : 512;
+    w->events.pool = w->parts.pool;
+    if (open_sync(w, err) || open_executor(w, err) ||
+        res_plan_devices(w->parts.res, NULL, false, &w->plan_devices, err) || open_thread(w, err)) {
+        worker_close(s);
+        return err_add(err, "starting the worker");
+    }
+    return BERTH_OK;
+}
+
+void worker_stop(struct server *s, unsigned grace_s)
+{
+    struct worker *w = s->worker;
+    if (!w || !w->started)
+        return;
+    uint64_t end = worker_now(w) + (uint64_t)grace_s * 1000000000, now;
+    pthread_mutex_lock(&w->lock);
+    w->stopping = true;
+    pthread_cond_broadcast(&w->cond);
+    pthread_mutex_unlock(&w->lock);
+    store_wake(s->store);
+    pthread_mutex_lock(&w->lock);
+    while (!w->ended && w->job && (now = worker_now(w)) < end)
+        wait_for(w, end - now);
+    if (w->job) {
+        w->park = true;
+        atomic_store(&w->cancel, true);
+        log_info(&s->log, "worker.park", "grace_s=%u prompt=\"%s\"", grace_s, w->job->id);
+    }
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    w->started = false;
+}
+
+void worker_close(struct server *s)
+{
+    struct worker *w = s->worker;
+    if (!w)
+        return;
+    worker_stop(s, 0);
+    if (w->executor)
+        res_set_reset(w->parts.res, NULL, NULL);
+    executor_free(w->executor); /* when the thread never ran */
+    if (w->sync_made) {
+        worker_cancel_requests(w);
+        pthread_cond_destroy(&w->cond);
+        pthread_mutex_destroy(&w->lock);
+    }
+    state_release(w);
+    free(w->early);
+    free(w);
+    s->worker = NULL;
+}
+
+/* ---- from other threads ---- */
+
+void worker_wake(struct server *s)
+{
+    store_wake(s->store);
+}
+
+/* Between its being taken and the start of its run a prompt shows as running already: then its name
+ * is remembered, and the run ends before its first node. */
+bool worker_interrupt(struct server *s, const char *prompt_id)
+{
+    struct worker *w = s->worker;
+    struct str taken = { 0 };
+    bool in_store = store_running_id(s->store, &taken) && !taken.bad &&
+                    (!prompt_id || strcmp(str_c(&taken), prompt_id) == 0);
+    pthread_mutex_lock(&w->lock);
+    bool running = w->job && (!prompt_id || strcmp(w->job->id, prompt_id) == 0);
+    if (running) {
+        atomic_store(&w->cancel, true);
+    } else if (in_store && !w->job) {
+        free(w->early);
+        w->early = str_take(&taken);
+        running = w->early != NULL;
+    }
+    pthread_mutex_unlock(&w->lock);
+    str_release(&taken);
+    return running;
+}
+
+bool worker_executing_json(struct server *s, const char *sid, struct str *out)
+{
+    struct worker *w = s->worker;
+    pthread_mutex_lock(&w->lock);
+    bool is = w->job && w->node[0] && w->job->client_id && strcmp(w->job->client_id, sid) == 0;
+    if (is) {
+        str_adds(out, "{\"node\":");
+        js_write_string(w->node, strlen(w->node), out);
+        str_adds(out, ",\"display_node\":");
+        js_write_string(w->display_node, strlen(w->display_node), out);
+        str_adds(out, ",\"prompt_id\":");
+        js_write_string(w->job->id, strlen(w->job->id), out);
+        str_addc(out, '}');
+    }
+    pthread_mutex_unlock(&w->lock);
+    return is;
+}
+
+void worker_plan_devices(struct server *s, struct plan_devices *out)
+{
+    struct worker *w = s->worker;
+    pthread_mutex_lock(&w->lock);
+    *out = w->plan_devices;
+    pthread_mutex_unlock(&w->lock);
+}

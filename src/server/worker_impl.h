@@ -1,0 +1,111 @@
+/* worker_impl: what worker*.c, state.c and metrics.c share. */
+#ifndef SERVER_WORKER_IMPL_H
+#define SERVER_WORKER_IMPL_H
+
+#include "base/vec.h"
+#include "berth/ctx.h"
+#include "server/events.h"
+#include "server/server_impl.h"
+
+#include <pthread.h>
+
+#define WORKER_COLLECT_NS (UINT64_C(10) * 1000000000) /* between collections that are owed */
+#define WORKER_TELL_NS (UINT64_C(200) * 1000000)      /* between berth.residency, and of a load */
+
+enum worker_count { /* for /metrics */
+                    COUNT_SUCCESS,
+                    COUNT_ERROR,
+                    COUNT_INTERRUPTED,
+                    COUNT_PARKED,
+                    COUNT_NODES_EXECUTED,
+                    COUNT_NODES_CACHED,
+                    COUNT_DROPPED, /* messages that memory did not suffice for */
+                    COUNT_COUNT
+};
+
+/* Something for the worker to do between prompts. */
+struct request { /* owner: whoever has it: the queue, the worker, then the loop */
+    struct request *next;
+    struct server *server;
+    enum { REQUEST_FLAGS, REQUEST_FREE, REQUEST_CHANGE } kind;
+    struct worker_free f;
+    struct worker_change c;
+    worker_done_fn *done; /* NULL: nobody waits */
+    void *user;
+    berth_status status;
+    berth_err err;
+    struct str text;
+};
+
+struct model_text { /* one published model */
+    uint64_t id;
+    struct str text;
+};
+
+struct worker {
+    struct server *server;
+    const struct clock *clock; /* constant */
+    struct ctx_parts parts;    /* constant; registry and devices are the worker's */
+    pthread_t thread;
+    bool started, sync_made; /* server thread */
+    atomic_bool cancel;      /* the executor looks at it; set under the lock */
+    atomic_uint_least64_t count[COUNT_COUNT];
+
+    pthread_mutex_t lock; /* a leaf, for the fields from here ... */
+    pthread_cond_t cond;  /* it ended, a prompt ended, or there is something to do */
+    bool stopping, park, ended;
+    struct request *first, **last; /* queue of requests */
+    const struct store_job *job;   /* running; NULL: none */
+    char *early; /* prompt_id that was interrupted before its run began; NULL: none */
+    char node[GRAPH_ID_MAX + 1], display_node[GRAPH_ID_MAX + 1]; /* executing; "": none */
+    struct vec models;                                           /* struct model_text */
+    struct res_metrics metrics;
+    struct executor_info cache;
+    struct plan_devices plan_devices; /* ... to here */
+
+    /* the worker's own */
+    struct node_env env;
+    struct executor *executor;
+    struct events events;     /* of the running prompt */
+    uint64_t signature;       /* of what was published */
+    uint64_t published, told; /* clock_mono_ns */
+    const char *untold;       /* reason of a berth.residency that waits; NULL: none */
+    bool owed;                /* a collection */
+    uint64_t collected;       /* clock_mono_ns of the last one */
+    bool complained;          /* about the store; once per trouble */
+};
+
+static inline uint64_t worker_now(const struct worker *w)
+{
+    return clock_mono_ns(w->clock);
+}
+
+static inline void worker_add(struct worker *w, enum worker_count c, uint64_t n)
+{
+    atomic_fetch_add_explicit(&w->count[c], n, memory_order_relaxed);
+}
+
+/* worker_job.c: a job from its texts to its history entry. Takes nothing; job outlives the call. */
+void worker_run_job(struct worker *w, const struct store_job *job);
+
+/* worker_request.c */
+/* Adds r to the queue, or its flags to the request that waits there already: true, and then r is the
+ * caller's to free. *last as the queue's. Under the lock. */
+bool request_queue(struct request **first, struct request ***last, struct request *r);
+void request_free(struct request *r); /* NULL is fine */
+/* Does all that is asked, in order. ending: a prompt ends: what remains is left to res_prompt_end(). */
+void worker_do_requests(struct worker *w, bool ending);
+void worker_cancel_requests(struct worker *w); /* all of them, BERTH_ECANCELED */
+/* After a node ran out of device memory: whatever may go. */
+void worker_unload_all(struct worker *w);
+
+/* state.c */
+/* Looks whether models changed, and then publishes and tells, both now or within WORKER_TELL_NS.
+ * always: also when nothing did. */
+void state_publish(struct worker *w, const char *reason, bool always);
+void state_tick(struct worker *w); /* during loads and steps: now and then the above */
+/* Sends what was held back when its time has come. *due: when that will be; UINT64_MAX: nothing is. */
+void state_tell(struct worker *w, uint64_t *due);
+void state_release(struct worker *w);
+
+#endif

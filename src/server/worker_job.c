@@ -1,0 +1,210 @@
+/* worker_job: one prompt, from its texts in the store to its entry in the history. */
+#include "server/worker_impl.h"
+
+/* A job's texts as values. What does not parse can never run: it becomes a failed entry. */
+struct parsed {
+    json_t *prompt, *extra_data, *outputs;
+};
+
+static berth_status parse_one(const char *what, const char *text, enum js_kind kind, json_t **out,
+                              berth_err *err)
+{
+    if (!text)
+        return err_set(err, BERTH_EFORMAT, "%s: there is none", what);
+    if (js_parse(text, strlen(text), NULL, out, err))
+        return err_add(err, "%s", what);
+    if (js_kind(*out) != kind)
+        return err_set(err, BERTH_EFORMAT, "%s: not an %s", what,
+                       kind == JS_OBJECT ? "object" : "array");
+    return BERTH_OK;
+}
+
+static berth_status parse(const struct store_job *job, struct parsed *p, berth_err *err)
+{
+    if (parse_one("prompt", job->prompt, JS_OBJECT, &p->prompt, err) ||
+        parse_one("outputs", job->outputs, JS_ARRAY, &p->outputs, err))
+        return err->code;
+    if (!job->extra_data)
+        return BERTH_OK;
+    return parse_one("extra_data", job->extra_data, JS_OBJECT, &p->extra_data, err);
+}
+
+static void parsed_release(struct parsed *p)
+{
+    json_decref(p->prompt);
+    json_decref(p->extra_data);
+    json_decref(p->outputs);
+}
+
+/* ---- results ---- */
+
+static json_t *failure_data(const struct worker *w, const struct store_job *job,
+                            const berth_err *why)
+{
+    const char *type = node_exception(why->code);
+    struct str message = { 0 };
+    str_addf(&message, "%s\n", why->msg); /* the reference ends it with a line end */
+    json_t *data =
+        json_pack("{s:s, s:s, s:s, s:[], s:s, s:s, s:[], s:{}, s:[], s:I}", "prompt_id", job->id,
+                  "node_id", "", "node_type", "", "executed", "exception_message", str_c(&message),
+                  "exception_type", type, "traceback", "current_inputs", "current_outputs",
+                  "timestamp", (json_int_t)(clock_wall_ns(w->clock) / 1000000));
+    str_release(&message);
+    return data;
+}
+
+/* The result of a prompt that the executor never saw, or had no memory to finish. */
+static void fail_result(const struct worker *w, const struct store_job *job, const berth_err *why,
+                        struct exec_result *r)
+{
+    exec_result_release(r);
+    *r = (struct exec_result) { .outcome = EXEC_FAILED, .code = why->code };
+    r->last_data = failure_data(w, job, why);
+    r->last =
+        (struct exec_event) { .kind = EXEC_ERROR, .prompt_id = job->id, .data = r->last_data };
+    r->status = json_pack("{s:s, s:b, s:[[s, O?]]}", "status_str", "error", "completed", 0,
+                          "messages", "execution_error", r->last_data);
+}
+
+static void add_value(struct str *out, const json_t *v, const char *otherwise)
+{
+    if (v)
+        js_write(v, 0, out);
+    if (!v || out->bad) { /* no memory: the entry says what it can */
+        str_release(out);
+        str_adds(out, otherwise);
+    }
+}
+
+/* The history first: who hears that a prompt ended finds it there. */
+static void store_result(struct worker *w, const struct exec_result *r)
+{
+    static const char none[] = "{}";
+    static const char failed[] = "{\"status_str\":\"error\",\"completed\":false,\"messages\":[]}";
+    struct str outputs = { 0 }, status = { 0 }, meta = { 0 };
+    berth_err err = { 0 };
+    add_value(&outputs, r->outputs, none);
+    add_value(&status, r->status, failed);
+    add_value(&meta, r->meta, none);
+    struct store_result texts = { .outputs = outputs.p ? outputs.p : none,
+                                  .status = status.p ? status.p : failed,
+                                  .meta = meta.p ? meta.p : none };
+    if (store_finish(w->server->store, &texts, &err))
+        log_error(&w->server->log, "worker.finish", "%s", err.msg);
+    str_release(&outputs);
+    str_release(&status);
+    str_release(&meta);
+}
+
+static void count_result(struct worker *w, const struct exec_result *r)
+{
+    static const enum worker_count as[] = {
+        [EXEC_OK] = COUNT_SUCCESS, [EXEC_FAILED] = COUNT_ERROR, [EXEC_STOPPED] = COUNT_INTERRUPTED
+    };
+    worker_add(w, as[r->outcome], 1);
+    worker_add(w, COUNT_NODES_EXECUTED, r->executed);
+    worker_add(w, COUNT_NODES_CACHED, r->cached);
+}
+
+/* ---- the run ---- */
+
+/* An interrupt from before has no effect, but for one that meant this prompt. */
+static void begin(struct worker *w, const struct store_job *job)
+{
+    pthread_mutex_lock(&w->lock);
+    atomic_store(&w->cancel, w->park || (w->early && strcmp(w->early, job->id) == 0));
+    char *early = w->early;
+    w->early = NULL;
+    w->job = job;
+    w->node[0] = w->display_node[0] = '\0';
+    pthread_mutex_unlock(&w->lock);
+    free(early);
+    w->events.prompt_id = job->id;
+    w->events.client_id = job->client_id;
+    w->events.index.seed = w->env.temp_seed ^ job->seq;
+}
+
+/* True: the server stops and the prompt was cut short for that; it will run again. */
+static bool over(struct worker *w, const struct exec_result *r)
+{
+    pthread_mutex_lock(&w->lock);
+    bool park = w->park && r->outcome == EXEC_STOPPED;
+    pthread_mutex_unlock(&w->lock);
+    return park;
+}
+
+static void nobody_runs(struct worker *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->job = NULL;
+    w->node[0] = w->display_node[0] = '\0';
+    pthread_cond_broadcast(&w->cond);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void execute(struct worker *w, const struct store_job *job, struct exec_result *r)
+{
+    struct parsed p = { 0 };
+    berth_err err = { 0 };
+    berth_status st = parse(job, &p, &err);
+    if (st) {
+        log_error(&w->server->log, "worker.job", "prompt=%s cannot run: %s", job->id, err.msg);
+        fail_result(w, job, &err, r);
+    } else {
+        struct exec_request q = { .prompt_id = job->id,
+                                  .prompt = p.prompt,
+                                  .extra_data = p.extra_data,
+                                  .outputs = p.outputs,
+                                  .cancel = &w->cancel };
+        st = executor_run(w->executor, &q, r, &err);
+        if (st)
+            log_error(&w->server->log, "worker.job", "prompt=%s %s", job->id, err.msg);
+        if (st && !r->status)
+            fail_result(w, job, &err, r);
+    }
+    parsed_release(&p);
+}
+
+/* Frees act after the prompt, in the order they were asked for; then what the prompt itself brings. */
+static void settle(struct worker *w, bool out_of_memory)
+{
+    struct res_receipt receipt = { 0 };
+    berth_err err = { 0 };
+    if (out_of_memory)
+        worker_unload_all(w);
+    worker_do_requests(w, true);
+    if (res_prompt_end(w->parts.res, &receipt, &err))
+        log_warn(&w->server->log, "worker.settle", "%s", err.msg);
+    bool freed = receipt.serial != 0;
+    res_receipt_release(&receipt);
+    w->owed = true;
+    state_publish(w, freed ? "free" : "prompt", freed);
+}
+
+void worker_run_job(struct worker *w, const struct store_job *job)
+{
+    struct server *s = w->server;
+    struct exec_result r = { 0 };
+    begin(w, job);
+    hub_send_status(s);
+    res_prompt_begin(w->parts.res);
+    execute(w, job, &r);
+    if (over(w, &r)) {
+        berth_err err = { 0 };
+        worker_add(w, COUNT_PARKED, 1);
+        if (store_park(s->store, &err))
+            log_error(&s->log, "worker.park", "%s", err.msg);
+    } else {
+        count_result(w, &r);
+        store_result(w, &r);
+        events_send(&w->events, &r.last);
+    }
+    nobody_runs(w);
+    hub_send_status(s);
+    worker_add(w, COUNT_DROPPED, w->events.dropped);
+    w->events.dropped = 0;
+    events_end(&w->events);
+    bool out_of_memory = r.out_of_memory;
+    exec_result_release(&r);
+    settle(w, out_of_memory);
+}

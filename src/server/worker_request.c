@@ -1,0 +1,350 @@
+/* worker_request: what others ask of the worker: frees, changes of models. */
+#include "server/worker_impl.h"
+
+#include <inttypes.h>
+
+static void release_texts(char **at, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(at[i]);
+    free(at);
+}
+
+void worker_free_release(struct worker_free *f)
+{
+    release_texts(f->models, f->models_n);
+    release_texts(f->devices, f->devices_n);
+    free(f->reason);
+    *f = (struct worker_free) { 0 };
+}
+
+void worker_change_release(struct worker_change *c)
+{
+    free(c->retention);
+    free(c->allocation);
+    free(c->layout);
+    free(c->compute);
+    *c = (struct worker_change) { 0 };
+}
+
+void request_free(struct request *r)
+{
+    if (!r)
+        return;
+    worker_free_release(&r->f);
+    worker_change_release(&r->c);
+    str_release(&r->text);
+    free(r);
+}
+
+/* ---- the queue ---- */
+
+bool request_queue(struct request **first, struct request ***last, struct request *r)
+{
+    if (r->kind == REQUEST_FLAGS)
+        for (struct request *q = *first; q; q = q->next)
+            if (q->kind == REQUEST_FLAGS) {
+                q->f.unload_models |= r->f.unload_models;
+                q->f.free_memory |= r->f.free_memory;
+                return true;
+            }
+    r->next = NULL;
+    **last = r;
+    *last = &r->next;
+    return false;
+}
+
+static struct request *take(struct worker *w, bool *more)
+{
+    pthread_mutex_lock(&w->lock);
+    struct request *r = w->first;
+    if (r)
+        w->first = r->next;
+    if (!w->first)
+        w->last = &w->first;
+    if (more)
+        *more = w->first != NULL;
+    pthread_mutex_unlock(&w->lock);
+    return r;
+}
+
+/* On the loop: the answer, once. */
+static void answer(struct server *s, void *arg)
+{
+    struct request *r = arg;
+    if (r->status)
+        str_clear(&r->text);
+    r->done(s, r->user, r->status, &r->err, &r->text);
+    request_free(r);
+}
+
+static void finish(struct request *r)
+{
+    if (r->text.bad && !r->status)
+        r->status = err_set(&r->err, BERTH_ENOMEM, "the answer to what was done");
+    if (r->done)
+        loop_post(r->server, answer, r);
+    else
+        request_free(r);
+}
+
+static void cancel(struct request *r)
+{
+    r->status = err_set(&r->err, BERTH_ECANCELED, "the server stops");
+    finish(r);
+}
+
+static void post(struct server *s, struct request *r)
+{
+    struct worker *w = s->worker;
+    pthread_mutex_lock(&w->lock);
+    bool ended = w->ended;
+    bool merged = !ended && request_queue(&w->first, &w->last, r);
+    pthread_cond_broadcast(&w->cond);
+    pthread_mutex_unlock(&w->lock);
+    if (ended)
+        cancel(r);
+    if (merged)
+        request_free(r);
+    store_wake(s->store);
+}
+
+static struct request *new_request(struct server *s, worker_done_fn *done, void *user)
+{
+    struct request *r = calloc(1, sizeof *r);
+    if (r) {
+        r->server = s;
+        r->done = done;
+        r->user = user;
+        return r;
+    }
+    berth_err err;
+    struct str none = { 0 };
+    err_set(&err, BERTH_ENOMEM, "a request to the worker");
+    if (done)
+        done(s, user, err.code, &err, &none);
+    return NULL;
+}
+
+void worker_post_free(struct server *s, struct worker_free *f, worker_done_fn *done, void *user)
+{
+    bool plain =
+        !done && !f->wait && !f->dry_run && !f->force && !f->models_n && !f->devices_n && !f->tiers;
+    bool nothing = plain && !f->unload_models && !f->free_memory;
+    struct request *r = nothing ? NULL : new_request(s, done, user);
+    if (!r) {
+        worker_free_release(f);
+        return;
+    }
+    r->kind = plain ? REQUEST_FLAGS : REQUEST_FREE;
+    r->f = *f;
+    *f = (struct worker_free) { 0 };
+    post(s, r);
+}
+
+void worker_post_change(struct server *s, struct worker_change *taken, worker_done_fn *done,
+                        void *user)
+{
+    struct request *r = new_request(s, done, user);
+    if (!r) {
+        worker_change_release(taken);
+        return;
+    }
+    r->kind = REQUEST_CHANGE;
+    r->c = *taken;
+    *taken = (struct worker_change) { 0 };
+    post(s, r);
+}
+
+/* ---- frees ---- */
+
+static void free_now(struct worker *w, struct request *r, const struct res_free_args *args)
+{
+    struct res_receipt x = { 0 };
+    r->status = res_free(w->parts.res, args, &x, &r->err);
+    if (r->status && !r->done)
+        log_warn(&w->server->log, "worker.free", "%s", r->err.msg);
+    if (!r->status)
+        res_receipt_json(&x, &r->text);
+    res_receipt_release(&x);
+    if (r->status || args->dry_run)
+        return;
+    w->owed = false; /* a free trims, as a collection does */
+    w->collected = worker_now(w);
+    state_publish(w, "free", true);
+}
+
+static void do_free(struct worker *w, struct request *r)
+{
+    const struct worker_free *f = &r->f;
+    struct res_free_args args = { .unload_models = f->unload_models,
+                                  .free_memory = f->free_memory,
+                                  .force = f->force,
+                                  .dry_run = f->dry_run,
+                                  .wait = f->wait,
+                                  .models = (const char *const *)f->models,
+                                  .models_n = f->models_n,
+                                  .devices = (const char *const *)f->devices,
+                                  .devices_n = f->devices_n,
+                                  .tiers = f->tiers,
+                                  .reason = f->reason ? f->reason : "requested" };
+    free_now(w, r, &args);
+}
+
+/* Flags go the registry's own way, which also looks at pressure. At the end of a prompt the last of
+ * them is left to res_prompt_end(), in place of the automatic cleanup. */
+static void do_flags(struct worker *w, struct request *r, bool ending, bool more)
+{
+    struct res_receipt x = { 0 };
+    berth_err err = { 0 };
+    if (ending && more) {
+        do_free(w, r);
+        return;
+    }
+    res_request_free(w->parts.res, r->f.unload_models, r->f.free_memory, false);
+    if (ending)
+        return;
+    if (res_settle(w->parts.res, &x, &err))
+        log_warn(&w->server->log, "worker.free", "%s", err.msg);
+    res_receipt_release(&x);
+    w->owed = false;
+    w->collected = worker_now(w);
+    state_publish(w, "free", true);
+}
+
+void worker_unload_all(struct worker *w)
+{
+    /* Twice: a free that finds models marked eject takes only those, the next one the others. */
+    for (int i = 0; i < 2; i++) {
+        struct res_free_args args = { .unload_models = true, .reason = "out of memory" };
+        struct res_receipt x = { 0 };
+        berth_err err = { 0 };
+        bool marked = false;
+        if (res_free(w->parts.res, &args, &x, &err))
+            log_warn(&w->server->log, "worker.free", "%s", err.msg);
+        for (size_t k = 0; k < x.models; k++)
+            marked |= x.model[k].retention == RES_EJECT;
+        res_receipt_release(&x);
+        if (!marked)
+            break;
+    }
+    state_publish(w, "free", true);
+}
+
+/* ---- changes ---- */
+
+static void eject(struct worker *w, struct request *r, struct res_model *m)
+{
+    struct res_model_info info = res_info(m);
+    char name[256 + 24];
+    snprintf(name, sizeof name, "%.200s#%" PRIu64, info.name, info.id); /* as ledgers call it */
+    if (info.retention == RES_KEEP && !r->c.force) {
+        r->status = err_set(&r->err, BERTH_EBUSY,
+                            "model %s is keep: change its retention first, or force", name);
+        return;
+    }
+    const char *const names[] = { name };
+    struct res_free_args args = { .unload_models = true,
+                                  .force = r->c.force,
+                                  .wait = true,
+                                  .models = names,
+                                  .models_n = 1,
+                                  .reason = "ejected by request" };
+    free_now(w, r, &args);
+}
+
+static bool retention_parse(const char *text, enum res_retention *out)
+{
+#define SAME(name, word)                                                                           \
+    if (strcmp(text, word) == 0) {                                                                 \
+        *out = RES_##name;                                                                         \
+        return true;                                                                               \
+    }
+    RES_RETENTION_MAP(SAME)
+#undef SAME
+    return false;
+}
+
+/* What the change leaves open stays as it is. Another compute device alone: an automatic plan there. */
+static berth_status replan(struct res_model *m, const struct worker_change *c, berth_err *err)
+{
+    const struct plan *now = res_plan(m); /* until the new one is there */
+    struct str same = { 0 };
+    char compute[DEV_NAME_MAX];
+    struct plan_args args = { .layout = now->layout, .reserve = UINT64_MAX };
+    if (c->layout && !plan_layout_parse(c->layout, strlen(c->layout), &args.layout))
+        return err_set(err, BERTH_EINVAL, "layout '%.40s' is neither spread nor tail", c->layout);
+    if (!c->allocation && !c->compute)
+        plan_string(now, &same);
+    args.alloc = c->allocation ? c->allocation : str_c(&same);
+    if (c->compute)
+        args.compute = c->compute;
+    else if (!c->allocation || !strchr(c->allocation, '#')) { /* else the text may name another */
+        snprintf(compute, sizeof compute, "%s", now->devices.at[now->quotas.compute].name);
+        args.compute = compute;
+    }
+    berth_status st =
+        same.bad ? err_set(err, BERTH_ENOMEM, "a new plan") : res_replan(m, &args, NULL, err);
+    str_release(&same);
+    return st;
+}
+
+static void do_change(struct worker *w, struct request *r)
+{
+    const struct worker_change *c = &r->c;
+    struct res_model *m = res_model_by_id(w->parts.res, c->model);
+    enum res_retention retention = RES_AUTO;
+    if (!m) {
+        r->status = err_set(&r->err, BERTH_ENOTFOUND, "no model has the id %" PRIu64, c->model);
+        return;
+    }
+    if (c->eject) {
+        eject(w, r, m);
+        return;
+    }
+    if (c->retention && !retention_parse(c->retention, &retention)) {
+        r->status = err_set(&r->err, BERTH_EINVAL, "retention '%.40s' is none of keep, eject, auto",
+                            c->retention);
+        return;
+    }
+    if (c->allocation || c->layout || c->compute)
+        r->status = replan(m, c, &r->err);
+    struct str name = { 0 };
+    js_write_string(res_info(m).name, strlen(res_info(m).name), &name);
+    if (!r->status && c->retention)
+        res_set_retention(m, retention); /* the last step: it cannot fail, and m may be gone */
+    state_publish(w, "change", true);
+    if (!r->status && !worker_model_json(w->server, c->model, &r->text))
+        str_addf(&r->text, "{\"id\":%" PRIu64 ",\"name\":%s,\"state\":\"gone\"}", c->model,
+                 name.p ? name.p : "\"\"");
+    str_release(&name);
+}
+
+/* ---- all of them ---- */
+
+void worker_do_requests(struct worker *w, bool ending)
+{
+    struct request *r;
+    bool more;
+    while ((r = take(w, &more))) {
+        switch (r->kind) {
+        case REQUEST_FLAGS:
+            do_flags(w, r, ending, more);
+            break;
+        case REQUEST_FREE:
+            do_free(w, r);
+            break;
+        case REQUEST_CHANGE:
+            do_change(w, r);
+            break;
+        }
+        finish(r);
+    }
+}
+
+void worker_cancel_requests(struct worker *w)
+{
+    struct request *r;
+    while ((r = take(w, NULL)))
+        cancel(r);
+}
