@@ -267,7 +267,7 @@ berth_status folders_new(const struct folders_config *cfg, struct folders **out,
     if (!s && !add_table(f))
         s = err_set(err, BERTH_ENOMEM, "the folders under '%s'", f->base);
     for (size_t i = 0; !s && i < cfg->yamls; i++)
-        s = yaml_load(f, cfg, cfg->yaml[i], err);
+        s = extra_load(f, cfg, cfg->yaml[i], err);
     if (!s && !add_outputs(f))
         s = err_set(err, BERTH_ENOMEM, "the folders under '%s'", f->output);
     if (s) {
@@ -409,9 +409,9 @@ berth_status folders_resolve(struct folders *f, const char *key, const char *nam
         berth_err skip = { 0 }; /* a directory that is not there is none that holds it */
         berth_status in =
             path_inside(folders_dir(f, i, k), rooted.p + 1, rooted.n - 1, true, out, &skip);
-        if (in == BERTH_ENOMEM || in == BERTH_EINVAL) {
+        if (in == BERTH_ENOMEM) {
             *err = skip;
-            s = err_add(err, "%s", folder_at(f, i)->key);
+            s = in;
         }
         found = !in && stat(str_c(out), &st) == 0 && S_ISREG(st.st_mode);
     }

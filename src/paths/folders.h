@@ -13,8 +13,9 @@
  *            than FOLDERS_DEPTH_MAX or beyond FOLDERS_FILES_MAX, FOLDERS_DIRS_MAX nothing is listed,
  *            with a warning; names that are not UTF-8 are left out, JSON could not carry them.
  * Threads    Any: one lock inside, never held across a callback. Listings are copies.
- * Files      folders.c the table and resolving; listing.c; yaml.c the subset of YAML that
- *            extra_model_paths.yaml uses, with limits; folders.def the keys; folders_impl.h. */
+ * Files      folders.c the table and resolving; listing.c; extra.c
+ *            extra_model_paths.yaml, yaml.c as far as such files go; folders.def the keys;
+ *            folders_impl.h. */
 #ifndef PATHS_FOLDERS_H
 #define PATHS_FOLDERS_H
 

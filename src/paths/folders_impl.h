@@ -65,8 +65,8 @@ WARN_UNUSED bool folders_add(struct folders *f, const char *key, size_t n, const
 berth_status listing_get(struct folders *f, size_t i, const struct listing **out, berth_err *err);
 void listing_release(struct listing *x);
 
-/* yaml.c. Reads one extra_model_paths.yaml into the table. */
-berth_status yaml_load(struct folders *f, const struct folders_config *cfg, const char *path,
-                       berth_err *err);
+/* extra.c. Reads one extra_model_paths.yaml into the table. */
+berth_status extra_load(struct folders *f, const struct folders_config *cfg, const char *path,
+                        berth_err *err);
 
 #endif
