@@ -76,8 +76,8 @@ typedef void exec_event_fn(void *user, const struct exec_event *e);
 struct executor_config {
     struct node_env *env; /* borrowed, outlives the executor */
     enum cache_mode cache;
-    size_t lru;           /* CACHE_LRU: entries */
-    double ram_gb;        /* CACHE_RAM: free RAM to keep */
+    size_t lru;    /* CACHE_LRU: entries */
+    double ram_gb; /* CACHE_RAM: free RAM to keep */
     /* CACHE_RAM: bytes of RAM that are free now; NULL: what the system says. */
     uint64_t (*ram_free)(void *user);
     void *ram_user;

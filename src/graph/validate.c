@@ -1,26 +1,743 @@
-#include "graph/graph.h"
+/* validate: may this prompt run, and which of its outputs.
+ *
+ * Every node that an output needs is looked at once: state NEW -> OPEN (on the stack) -> GOOD or
+ * BAD. Its inputs are taken in declared order; a link to a NEW node suspends the node and looks at
+ * that one first. A link to an OPEN node closes a cycle: nobody on it can run, and nobody gets an
+ * error for it, as in ComfyUI. What Python would raise in the middle of a node (a link to nowhere,
+ * a node without inputs) ends the look at that node and replaces its errors. */
+#include "graph/graph_impl.h"
+
+/* Combos of model folders can have thousands of choices: answers show them until this many in all,
+ * then input_config is null. */
+#define CHOICES_SHOWN_MAX 100000
+#define CHOICES_QUOTED_MAX 20 /* ComfyUI's */
+
+struct frame {
+    size_t node, in;
+    bool good;
+};
+
+struct choices { /* of a combo whose list is not in the class */
+    const struct node_input *in;
+    struct names names;
+};
+
+struct check {
+    const struct node_env *env;
+    struct workflow wf;
+    uint8_t *state;              /* per node */
+    json_t **errors;             /* per node: array or NULL */
+    struct vec stack;            /* struct frame */
+    struct vec choices;          /* struct choices * */
+    struct map choices_by_input; /* address of the node_input -> index */
+    size_t shown;                /* choices in answers so far */
+    const char *raised;          /* exception type; NULL: none */
+    struct str raised_text;
+    bool cycle;
+    berth_err *err;
+};
+
+enum step { NEXT, DESCEND, RAISED, FAILED };
+
+static enum step no_memory(struct check *c)
+{
+    err_set(c->err, BERTH_ENOMEM, "validating a prompt of %zu nodes", c->wf.n);
+    return FAILED;
+}
+
+static berth_status status_of(const struct check *c)
+{
+    return c->err->code;
+}
+
+/* ---- errors of a node ---- */
+
+/* Adds an error to a node; takes it. */
+static enum step add_error(struct check *c, size_t node, json_t *reason)
+{
+    if (!c->errors[node])
+        c->errors[node] = json_array();
+    return json_array_append_new(c->errors[node], reason) ? no_memory(c) : NEXT;
+}
+
+/* cfg of an answer: [type, options], or null when answers have shown enough. */
+static berth_status input_config(struct check *c, const struct node_class *cls,
+                                 const struct node_input *in, json_t **out)
+{
+    *out = NULL;
+    if (c->shown < CHOICES_SHOWN_MAX) {
+        berth_status s = node_input_spec(c->env, cls, in, out, c->err);
+        if (s == BERTH_ENOMEM)
+            return s;
+        if (s) /* a folder that cannot be listed: that is no reason to withhold the error */
+            *out = json_null();
+        const json_t *listed = json_array_get(*out, 0);
+        if (!json_is_array(listed))
+            listed = json_object_get(json_array_get(*out, 1), "options");
+        c->shown += 1 + json_array_size(listed);
+    } else {
+        *out = json_null();
+    }
+    return BERTH_OK;
+}
+
+/* {"input_name", "input_config", "received_value"}; NULL: out of memory, err is set. */
+static json_t *input_extra(struct check *c, const struct wf_node *n, const struct node_input *in,
+                           bool config, json_t *received)
+{
+    json_t *extra = json_object(), *cfg = json_null();
+    int bad = json_object_set_new_nocheck(extra, "input_name", json_string_nocheck(in->name));
+    if (config && input_config(c, n->cls, in, &cfg))
+        cfg = NULL;
+    bad |= json_object_set_new_nocheck(extra, "input_config", cfg);
+    if (received)
+        bad |= json_object_set_nocheck(extra, "received_value", received);
+    if (!bad)
+        return extra;
+    json_decref(extra);
+    return NULL;
+}
+
+/* An error about one input of the node; details: text, released here. */
+static enum step input_error(struct check *c, size_t node, const char *type, json_t *message,
+                             struct str *details, json_t *extra)
+{
+    json_t *text = details->bad ? NULL : js_text(str_c(details), details->n);
+    str_release(details);
+    return add_error(c, node, reason_new(type, message, text, extra));
+}
+
+static enum step raise(struct check *c, const char *type)
+{
+    c->raised = type;
+    return c->raised_text.bad ? no_memory(c) : RAISED;
+}
+
+/* ---- links ---- */
+
+static size_t type_part(const char **s)
+{
+    while (**s == ' ')
+        ++*s;
+    size_t n = strcspn(*s, ",");
+    while (n && (*s)[n - 1] == ' ')
+        n--;
+    return n;
+}
+
+static bool any_type(const char *s, size_t n)
+{
+    return str_eq(s, n, "*");
+}
+
+/* Comma lists with a common member, or a "*" in one of them. */
+static bool types_meet(const char *a, const char *b)
+{
+    for (const char *p = a; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
+        size_t pn = type_part(&p);
+        for (const char *q = b; q; q = strchr(q, ',') ? strchr(q, ',') + 1 : NULL) {
+            size_t qn = type_part(&q);
+            if (any_type(p, pn) || any_type(q, qn) || (pn == qn && memcmp(p, q, pn) == 0))
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool type_fits(const char *received, const struct node_input *in)
+{
+    static const char *const name[] = {
+        [IN_INT] = "INT",         [IN_FLOAT] = "FLOAT", [IN_STRING] = "STRING",
+        [IN_BOOLEAN] = "BOOLEAN", [IN_COMBO] = "COMBO", [IN_SOCKET] = NULL
+    };
+    static const char match[] = "COMFY_MATCHTYPE_V3";
+    const char *wanted = in->kind == IN_SOCKET ? in->type : name[in->kind];
+    return strcmp(received, match) == 0 || strcmp(wanted, match) == 0 ||
+           types_meet(received, wanted);
+}
+
+static enum step type_mismatch(struct check *c, size_t node, const struct node_input *in,
+                               const char *received, json_t *link)
+{
+    json_t *extra = input_extra(c, &c->wf.node[node], in, true, NULL);
+    const json_t *cfg = json_object_get(extra, "input_config");
+    int bad = json_object_set_new_nocheck(extra, "received_type", json_string_nocheck(received)) |
+              json_object_set_nocheck(extra, "linked_node", link);
+    if (bad) {
+        json_decref(extra);
+        return no_memory(c);
+    }
+    struct str text = { 0 };
+    str_addf(&text, "%s, received_type(%s) mismatch input_type(", in->name, received);
+    if (json_array_get(cfg, 0))
+        py_str(json_array_get(cfg, 0), &text);
+    else
+        str_adds(&text, in->type ? in->type : "COMBO");
+    str_addc(&text, ')');
+    return input_error(c, node, "return_type_mismatch",
+                       json_string("Return type mismatch between linked nodes"), &text, extra);
+}
+
+/* The node a link names, as Python's prompt[id] would find it. */
+static enum step link_source(struct check *c, const json_t *id, size_t *from)
+{
+    switch (js_kind(id)) {
+    case JS_ARRAY:
+    case JS_OBJECT:
+        str_addf(&c->raised_text, "unhashable type: '%s'", py_type(id));
+        return raise(c, "TypeError");
+    case JS_STRING:
+        *from = workflow_find(&c->wf, json_string_value(id));
+        if (*from != SIZE_MAX)
+            return NEXT;
+        break;
+    default:
+        break;
+    }
+    py_repr(id, &c->raised_text);
+    return raise(c, "KeyError");
+}
+
+/* RETURN_TYPES[slot]: a list in newer nodes, a tuple in older ones. Python would count from the end
+ * for negative slots; nobody sends them, and here they are out of range. */
+static enum step link_type(struct check *c, const struct node_class *cls, const json_t *slot,
+                           const char **type)
+{
+    const char *what = cls->flags & NODE_V3 ? "list" : "tuple";
+    uint64_t i;
+    enum js_kind kind = js_kind(slot);
+    if (kind != JS_I64 && kind != JS_U64) {
+        str_addf(&c->raised_text, "%s indices must be integers or slices, not %s", what,
+                 py_type(slot));
+        return raise(c, "TypeError");
+    }
+    if (!js_get_u64(slot, &i) || i >= cls->outs) {
+        str_addf(&c->raised_text, "%s index out of range", what);
+        return raise(c, "IndexError");
+    }
+    *type = cls->out[i].type;
+    return NEXT;
+}
+
+static enum step check_link(struct check *c, struct frame *f, const struct node_input *in,
+                            json_t *v, size_t *descend)
+{
+    const struct wf_node *n = &c->wf.node[f->node];
+    if (json_array_size(v) != 2) {
+        struct str text = { 0 };
+        str_adds(&text, in->name);
+        json_t *message =
+            json_string("Bad linked input, must be a length-2 list of [node_id, slot_index]");
+        return input_error(c, f->node, "bad_linked_input", message, &text,
+                           input_extra(c, n, in, true, v));
+    }
+    size_t from = SIZE_MAX;
+    const char *type = NULL;
+    enum step s = link_source(c, json_array_get(v, 0), &from);
+    if (s == NEXT)
+        s = link_type(c, c->wf.node[from].cls, json_array_get(v, 1), &type);
+    if (s != NEXT)
+        return s;
+    if (!(n->cls->flags & NODE_CHECKS_TYPES) && !type_fits(type, in))
+        return type_mismatch(c, f->node, in, type, v);
+    switch ((enum check_state)c->state[from]) {
+    case CHECK_NEW:
+        *descend = from;
+        return DESCEND;
+    case CHECK_OPEN:
+        c->cycle = true;
+        f->good = false;
+        break;
+    case CHECK_BAD:
+        f->good = false;
+        break;
+    case CHECK_GOOD:
+        break;
+    }
+    return NEXT;
+}
+
+/* ---- constants ---- */
+
+static const char *kind_name(enum input_kind k)
+{
+    return k == IN_INT ? "INT" : k == IN_FLOAT ? "FLOAT" : k == IN_STRING ? "STRING" : "BOOLEAN";
+}
+
+/* "Value 5 smaller than min of 16"; number: as Python prints it. */
+static enum step range_error(struct check *c, size_t node, const struct node_input *in, bool small,
+                             const char *number, json_t *received)
+{
+    json_t *extra = input_extra(c, &c->wf.node[node], in, true, received);
+    const json_t *limit = json_object_get(json_array_get(json_object_get(extra, "input_config"), 1),
+                                          small ? "min" : "max");
+    struct str message = { 0 }, details = { 0 };
+    str_addf(&message, "Value %s %s of ", number, small ? "smaller than min" : "bigger than max");
+    if (limit)
+        py_str(limit, &message);
+    else if (in->kind == IN_FLOAT)
+        py_repr_f64(small ? in->fmin : in->fmax, &message);
+    else if ((small ? in->imin : in->imax) < 0)
+        str_addf(&message, "%lld", (long long)(small ? in->imin : in->imax));
+    else
+        str_addf(&message, "%llu", (unsigned long long)(small ? in->imin : in->imax));
+    str_adds(&details, in->name);
+    json_t *text = message.bad ? NULL : js_text(str_c(&message), message.n);
+    str_release(&message);
+    return input_error(c, node, small ? "value_smaller_than_min" : "value_bigger_than_max", text,
+                       &details, extra);
+}
+
+static enum step conversion_error(struct check *c, size_t node, const struct node_input *in,
+                                  json_t *v, const struct conversion *conv)
+{
+    const char *why = conv->outcome == CONVERT_REFUSED ? str_c(&conv->text)
+                      : in->kind == IN_INT             ? "Python int too large to convert to C long"
+                                                       : "value too large for a float";
+    json_t *extra = input_extra(c, &c->wf.node[node], in, true, v);
+    if (json_object_set_new_nocheck(extra, "exception_message", js_text(why, strlen(why)))) {
+        json_decref(extra);
+        return no_memory(c);
+    }
+    struct str text = { 0 };
+    str_addf(&text, "%s, ", in->name);
+    py_str(v, &text);
+    str_adds(&text, ", ");
+    str_adds(&text, why);
+    json_t *message =
+        js_textf("Failed to convert an input value to a %s value", kind_name(in->kind));
+    return input_error(c, node, "invalid_input_type", message, &text, extra);
+}
+
+/* min, then max. *said: there was an error. */
+static enum step check_range(struct check *c, size_t node, const struct node_input *in, json_t *v,
+                             bool *said)
+{
+    bool small = false, big = false;
+    double f;
+    node_int i;
+    if (in->kind == IN_INT && !in->no_range && js_get_int(v, &i)) {
+        small = i < in->imin;
+        big = i > in->imax;
+    } else if (in->kind == IN_FLOAT && !in->no_range && js_get_f64(v, &f)) {
+        small = f < in->fmin;
+        big = f > in->fmax;
+    }
+    *said = small || big;
+    if (!*said)
+        return NEXT;
+    struct str number = { 0 };
+    py_str(v, &number);
+    enum step s = number.bad ? no_memory(c) : range_error(c, node, in, small, str_c(&number), v);
+    str_release(&number);
+    return s;
+}
+
+/* The choices of a folder or a function, read once per prompt; those in the class are just there. */
+static berth_status choices_of(struct check *c, const struct node_input *in,
+                               const struct names **out)
+{
+    uint64_t i;
+    if (map_get(&c->choices_by_input, (const char *)&in, sizeof in, &i)) {
+        *out = &(*(struct choices **)vec_at(&c->choices, (size_t)i))->names;
+        return BERTH_OK;
+    }
+    struct choices **at = vec_add(&c->choices);
+    if (!at)
+        return err_set(c->err, BERTH_ENOMEM, "choices of '%s'", in->name);
+    *at = calloc(1, sizeof **at);
+    if (!*at) {
+        vec_pop(&c->choices);
+        return err_set(c->err, BERTH_ENOMEM, "choices of '%s'", in->name);
+    }
+    struct choices *ch = *at;
+    ch->in = in;
+    berth_status s = node_options(c->env, in, &ch->names, c->err);
+    if (!s && map_add(&c->choices_by_input, (const char *)&ch->in, sizeof ch->in,
+                      c->choices.n - 1) == MAP_NOMEM)
+        s = err_set(c->err, BERTH_ENOMEM, "choices of '%s'", in->name);
+    *out = &ch->names;
+    return s;
+}
+
+static enum step not_in_list(struct check *c, size_t node, const struct node_input *in, json_t *v,
+                             const char *const *choice, size_t n)
+{
+    struct str text = { 0 };
+    str_addf(&text, "%s: '", in->name);
+    py_str(v, &text);
+    str_adds(&text, "' not in ");
+    if (n > CHOICES_QUOTED_MAX) {
+        str_addf(&text, "(list of length %zu)", n);
+    } else {
+        str_addc(&text, '[');
+        for (size_t i = 0; i < n; i++) {
+            str_adds(&text, i ? ", " : "");
+            py_repr_text(choice[i], strlen(choice[i]), SIZE_MAX, &text);
+        }
+        str_addc(&text, ']');
+    }
+    return input_error(c, node, "value_not_in_list", json_string("Value not in list"), &text,
+                       input_extra(c, &c->wf.node[node], in, n <= CHOICES_QUOTED_MAX, v));
+}
+
+static enum step check_combo(struct check *c, size_t node, const struct node_input *in, json_t *v)
+{
+    const char *const *choice = in->options;
+    size_t n = 0;
+    if (choice) {
+        while (choice[n])
+            n++;
+    } else {
+        const struct names *names = NULL;
+        berth_status s = choices_of(c, in, &names);
+        if (s == BERTH_ENOMEM)
+            return FAILED;
+        if (s) { /* as if INPUT_TYPES() had raised it */
+            str_adds(&c->raised_text, c->err->msg);
+            return raise(c, node_exception(s));
+        }
+        choice = (const char *const *)names->at;
+        n = names->n;
+    }
+    if (js_kind(v) == JS_STRING)
+        for (size_t i = 0; i < n; i++)
+            if (str_eq(json_string_value(v), json_string_length(v), choice[i]))
+                return NEXT;
+    return not_in_list(c, node, in, v, choice, n);
+}
+
+static bool validator_owns(const struct node_class *cls, const struct node_input *in)
+{
+    return cls->validate && cls->validates && strcmp(cls->validates, in->name) == 0;
+}
+
+static enum step check_constant(struct check *c, size_t node, const struct node_input *in,
+                                json_t *stored)
+{
+    const struct wf_node *n = &c->wf.node[node];
+    json_t *v = workflow_constant(stored);
+    struct conversion conv;
+    if (py_convert(in->kind, v, &conv, c->err)) {
+        conversion_release(&conv);
+        return FAILED;
+    }
+    enum step s = NEXT;
+    bool owned = validator_owns(n->cls, in), said = false;
+    bool ranged = (in->kind == IN_INT || in->kind == IN_FLOAT) && !in->no_range && !owned;
+    if (conv.outcome == CONVERT_OK) {
+        /* Kept as [...] it would be a link for the next reader: arrays stay wrapped. */
+        json_t *store = conv.value ? conv.value : json_is_array(v) ? stored : v;
+        json_incref(store); /* v may live inside what is replaced */
+        if (store != stored && json_object_set_nocheck(n->inputs, in->name, store))
+            s = no_memory(c);
+        v = json_is_array(v) ? v : store;
+        if (s == NEXT && !owned)
+            s = check_range(c, node, in, v, &said);
+        if (s == NEXT && !owned && !said && in->kind == IN_COMBO)
+            s = check_combo(c, node, in, v);
+        json_decref(store);
+    } else if (conv.outcome == CONVERT_REFUSED || !ranged) {
+        s = conversion_error(c, node, in, v, &conv);
+    } else {
+        s = range_error(c, node, in, conv.outcome == CONVERT_SMALL, str_c(&conv.text), v);
+    }
+    conversion_release(&conv);
+    return s;
+}
+
+/* ---- a node ---- */
+
+static enum step missing_input(struct check *c, size_t node, const struct node_input *in)
+{
+    const char *dot = c->wf.node[node].cls->flags & NODE_V3 ? strrchr(in->name, '.') : NULL;
+    struct str text = { 0 };
+    str_adds(&text, dot ? dot + 1 : in->name);
+    return input_error(c, node, "required_input_missing", json_string("Required input is missing"),
+                       &text, json_pack("{s:s}", "input_name", in->name));
+}
+
+/* What Python says when "inputs" is not there, or is no object. */
+static enum step no_inputs(struct check *c, const struct wf_node *n)
+{
+    const json_t *v = json_object_get(n->json, "inputs");
+    if (!v) {
+        str_adds(&c->raised_text, "'inputs'");
+        return raise(c, "KeyError");
+    }
+    if (json_is_array(v))
+        str_adds(&c->raised_text, "list indices must be integers or slices, not str");
+    else if (js_kind(v) == JS_STRING)
+        str_adds(&c->raised_text, "string indices must be integers, not 'str'");
+    else
+        str_addf(&c->raised_text, "argument of type '%s' is not iterable", py_type(v));
+    return raise(c, "TypeError");
+}
+
+/* The class's own validator; it wants the input it is about as a constant. */
+static enum step custom(struct check *c, size_t node)
+{
+    const struct wf_node *n = &c->wf.node[node];
+    const char *x = n->cls->validates;
+    struct node_check k = { .env = c->env, .cls = n->cls, .id = n->id, .inputs = n->inputs };
+    if (!n->cls->validate || (x && !check_input(&k, x)))
+        return NEXT;
+    berth_err why = { 0 };
+    berth_status s = n->cls->validate(&k, &why);
+    if (s == BERTH_OK)
+        return NEXT;
+    if (s == BERTH_ENOMEM) {
+        *c->err = why;
+        return FAILED;
+    }
+    struct str text = { 0 };
+    if (x)
+        str_addf(&text, "%s%s", x, why.msg[0] ? " - " : "");
+    str_adds(&text, why.msg);
+    json_t *extra = json_object();
+    if (json_object_set_new_nocheck(extra, "input_name", x ? json_string(x) : json_null())) {
+        json_decref(extra);
+        extra = NULL;
+    }
+    return input_error(c, node, "custom_validation_failed",
+                       json_string("Custom validation failed for node"), &text, extra);
+}
+
+/* Goes on with the node on top of the stack until it is done or wants another one first. */
+static enum step node_step(struct check *c, struct frame *f, size_t *descend)
+{
+    const struct wf_node *n = &c->wf.node[f->node];
+    if (!n->inputs)
+        return no_inputs(c, n);
+    for (; f->in < n->cls->ins; f->in++) {
+        const struct node_input *in = &n->cls->in[f->in];
+        json_t *v = json_object_get(n->inputs, in->name);
+        enum step s = NEXT;
+        if (!v && !in->optional)
+            s = missing_input(c, f->node, in);
+        else if (json_is_array(v))
+            s = check_link(c, f, in, v, descend);
+        else if (v)
+            s = check_constant(c, f->node, in, v);
+        if (s != NEXT)
+            return s;
+    }
+    return custom(c, f->node);
+}
+
+/* Replaces the node's errors by the exception. `down`: the frame whose link led here, or NULL. */
+static enum step exception(struct check *c, size_t node, const struct frame *down)
+{
+    json_t *text = js_text(str_c(&c->raised_text), c->raised_text.n), *extra;
+    const char *type = "exception_during_validation", *message = "Exception when validating node";
+    if (down) {
+        const struct wf_node *n = &c->wf.node[down->node];
+        const struct node_input *in = &n->cls->in[down->in];
+        extra = input_extra(c, n, in, true, NULL);
+        int bad =
+            json_object_set_nocheck(extra, "exception_message", text) |
+            json_object_set_new_nocheck(extra, "exception_type", json_string(c->raised)) |
+            json_object_set_new_nocheck(extra, "traceback", json_array()) |
+            json_object_set_nocheck(extra, "linked_node", json_object_get(n->inputs, in->name));
+        if (bad) {
+            json_decref(extra);
+            extra = NULL;
+        }
+        type = "exception_during_inner_validation";
+        message = "Exception when validating inner node";
+    } else {
+        extra = json_pack("{s:s,s:[]}", "exception_type", c->raised, "traceback");
+    }
+    json_decref(c->errors[node]);
+    c->errors[node] = NULL;
+    c->raised = NULL;
+    str_clear(&c->raised_text);
+    return add_error(c, node, reason_new(type, json_string(message), text, extra));
+}
+
+/* Everything upstream of an output, and the output itself. */
+static berth_status check_tree(struct check *c, size_t output)
+{
+    struct frame *f = c->state[output] == CHECK_NEW ? vec_add(&c->stack) : NULL;
+    if (!f)
+        return c->state[output] == CHECK_NEW ? (no_memory(c), status_of(c)) : BERTH_OK;
+    f->node = output;
+    f->good = true;
+    c->state[output] = CHECK_OPEN;
+    while (c->stack.n) {
+        f = vec_at(&c->stack, c->stack.n - 1);
+        size_t node = f->node, descend = SIZE_MAX;
+        enum step s = node_step(c, f, &descend);
+        if (s == FAILED)
+            return status_of(c);
+        if (s == DESCEND) {
+            f = vec_add(&c->stack); /* the one above stays at its input and looks again later */
+            if (!f)
+                return no_memory(c), status_of(c);
+            f->node = descend;
+            f->good = true;
+            c->state[descend] = CHECK_OPEN;
+            continue;
+        }
+        bool good = f->good && s == NEXT && !c->errors[node];
+        vec_pop(&c->stack);
+        struct frame *down = c->stack.n ? vec_at(&c->stack, c->stack.n - 1) : NULL;
+        if (s == RAISED && exception(c, node, down) == FAILED)
+            return status_of(c);
+        c->state[node] = good ? CHECK_GOOD : CHECK_BAD;
+    }
+    return BERTH_OK;
+}
+
+/* ---- the answer ---- */
+
+static berth_status refuse_node(struct validation *out, json_t *message, const char *id,
+                                berth_err *err)
+{
+    return validation_refuse(out, "invalid_prompt", message, js_textf("Node ID '#%s'", id), err);
+}
+
+/* A1, A2 and the limits: the first node that cannot even be looked at. */
+static berth_status check_nodes(const struct workflow *w, struct validation *out, berth_err *err)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        const struct wf_node *n = &w->node[i];
+        if (strlen(n->id) > GRAPH_ID_MAX)
+            return refuse_node(out,
+                               js_textf("Cannot execute because a node id is %zu bytes long; at "
+                                        "most %d are taken.",
+                                        strlen(n->id), GRAPH_ID_MAX),
+                               n->id, err);
+        if (!n->class_type)
+            return refuse_node(out,
+                               json_string("Cannot execute because a node is missing the "
+                                           "class_type property."),
+                               n->id, err);
+        if (!n->cls) {
+            struct str text = { 0 };
+            str_adds(&text, "Cannot execute because node ");
+            py_str(n->class_type, &text);
+            str_adds(&text, " does not exist.");
+            json_t *message = text.bad ? NULL : js_text(str_c(&text), text.n);
+            str_release(&text);
+            return refuse_node(out, message, n->id, err);
+        }
+        if (json_object_size(n->inputs) > GRAPH_INPUTS_MAX)
+            return refuse_node(out,
+                               js_textf("Cannot execute because a node has %zu inputs; at most %d "
+                                        "are taken.",
+                                        json_object_size(n->inputs), GRAPH_INPUTS_MAX),
+                               n->id, err);
+    }
+    return BERTH_OK;
+}
+
+/* wanted[node]: an output that is asked for. How many. */
+static berth_status find_outputs(const struct workflow *w, const json_t *targets, bool *wanted,
+                                 size_t *count, struct validation *out, berth_err *err)
+{
+    bool all = !targets || json_is_null(targets);
+    *count = 0;
+    if (!all && !json_is_array(targets))
+        return validation_refuse(
+            out, "invalid_prompt",
+            json_string("partial_execution_targets must be a list of node ids."), json_string(""),
+            err);
+    for (size_t i = 0; !all && i < json_array_size(targets); i++) {
+        const json_t *id = json_array_get(targets, i);
+        size_t node = js_kind(id) == JS_STRING ? workflow_find(w, json_string_value(id)) : SIZE_MAX;
+        if (node != SIZE_MAX)
+            wanted[node] = true;
+    }
+    for (size_t i = 0; i < w->n; i++) {
+        wanted[i] = (all || wanted[i]) && w->node[i].cls->flags & NODE_OUTPUT;
+        *count += wanted[i];
+    }
+    if (!*count)
+        return validation_refuse(out, "prompt_no_outputs", json_string("Prompt has no outputs"),
+                                 json_string(""), err);
+    return BERTH_OK;
+}
+
+static void check_release(struct check *c)
+{
+    for (size_t i = 0; c->errors && i < c->wf.n; i++)
+        json_decref(c->errors[i]);
+    for (size_t i = 0; i < c->choices.n; i++) {
+        struct choices *ch = *(struct choices **)vec_at(&c->choices, i);
+        names_release(&ch->names);
+        free(ch);
+    }
+    vec_release(&c->choices);
+    vec_release(&c->stack);
+    map_release(&c->choices_by_input);
+    str_release(&c->raised_text);
+    free(c->errors);
+    free(c->state);
+    workflow_release(&c->wf);
+}
+
+static berth_status validate(struct check *c, json_t *prompt, const json_t *targets,
+                             struct validation *out)
+{
+    berth_err *err = c->err;
+    berth_status s = workflow_load(c->env, prompt, &c->wf, err);
+    if (s)
+        return s;
+    size_t n = c->wf.n, count;
+    bool *wanted = calloc(n ? n : 1, sizeof *wanted);
+    c->state = calloc(n ? n : 1, 1);
+    c->errors = calloc(n ? n : 1, sizeof(json_t *));
+    if (!wanted || !c->state || !c->errors)
+        s = err_set(err, BERTH_ENOMEM, "validating a prompt of %zu nodes", n);
+    if (!s)
+        s = check_nodes(&c->wf, out, err);
+    if (!s && !out->error)
+        s = find_outputs(&c->wf, targets, wanted, &count, out, err);
+    if (!s && !out->error) {
+        for (size_t i = 0; i < n && !s; i++)
+            if (wanted[i])
+                s = check_tree(c, i);
+        if (!s)
+            s = verdict_answer(&(struct verdict) { &c->wf, c->state, c->errors, wanted, c->cycle },
+                               out, err);
+    }
+    free(wanted);
+    return s;
+}
 
 berth_status graph_validate(const struct node_env *env, json_t *prompt, const json_t *targets,
                             struct validation *out, berth_err *err)
 {
-    (void)env;
-    (void)prompt;
-    (void)targets;
-    *out = (struct validation) { 0 };
-    return err_set(err, BERTH_EUNSUPPORTED, "not there yet");
-}
-
-void validation_release(struct validation *v)
-{
-    json_decref(v->error);
-    json_decref(v->node_errors);
-    json_decref(v->outputs);
-    *v = (struct validation) { 0 };
-}
-
-json_t *validation_no_prompt(void)
-{
-    return json_pack("{s:{s:s,s:s,s:s,s:{}},s:{}}", "error", "type", "no_prompt", "message",
-                     "No prompt provided", "details", "No prompt provided", "extra_info",
-                     "node_errors");
+    *out = (struct validation) { .node_errors = json_object(), .outputs = json_array() };
+    berth_status s = BERTH_OK;
+    if (!out->node_errors || !out->outputs)
+        s = err_set(err, BERTH_ENOMEM, "validating a prompt");
+    else if (json_is_array(prompt)) /* Python finds no node in it */
+        return validation_refuse(out, "prompt_no_outputs", json_string("Prompt has no outputs"),
+                                 json_string(""), err);
+    else if (!json_is_object(prompt))
+        return validation_refuse(out, "invalid_prompt",
+                                 json_string("Cannot execute because the prompt is not an object."),
+                                 json_string(""), err);
+    else if (json_object_size(prompt) > GRAPH_NODES_MAX)
+        return validation_refuse(
+            out, "invalid_prompt",
+            js_textf("Cannot execute because the prompt has %zu nodes; at most %d are "
+                     "taken.",
+                     json_object_size(prompt), GRAPH_NODES_MAX),
+            json_string(""), err);
+    if (!s) {
+        struct check c = {
+            .env = env,
+            .stack.elem = sizeof(struct frame),
+            .choices.elem = sizeof(struct choices *),
+            .err = err,
+        };
+        s = validate(&c, prompt, targets, out);
+        check_release(&c);
+    }
+    if (s)
+        validation_release(out);
+    return s;
 }

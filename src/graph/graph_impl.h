@@ -1,0 +1,93 @@
+/* graph_impl: what the files of graph/ share. */
+#ifndef GRAPH_GRAPH_IMPL_H
+#define GRAPH_GRAPH_IMPL_H
+
+#include "base/hash.h"
+#include "base/map.h"
+#include "base/vec.h"
+#include "graph/graph.h"
+
+/* ---- pytext.c: the text Python gives values ---- */
+
+/* The code point at s (n > 0) and its bytes; a byte that is no UTF-8 counts as itself. */
+size_t py_char(const char *s, size_t n, uint32_t *c);
+void py_repr_text(const char *s, size_t n, size_t max, struct str *out); /* first max characters */
+void py_repr_f64(double v, struct str *out);
+const char *py_type(const json_t *v); /* "NoneType", "dict" */
+
+/* ---- convert.c: int(), float(), str(), bool() ---- */
+
+enum convert_outcome {
+    CONVERT_OK,
+    CONVERT_REFUSED, /* text: what Python's exception says */
+    CONVERT_SMALL,   /* below everything JSON can hold; text: the number, "-inf" */
+    CONVERT_BIG,     /* beyond it */
+};
+struct conversion {
+    enum convert_outcome outcome;
+    json_t *value; /* owned; NULL: as it was */
+    struct str text;
+};
+/* An error is BERTH_ENOMEM. conversion_release() always. */
+berth_status py_convert(enum input_kind kind, const json_t *v, struct conversion *c,
+                        berth_err *err);
+void conversion_release(struct conversion *c);
+json_t *js_int(node_int i);                      /* new; pre: -2^63 .. 2^64-1 */
+bool js_get_int(const json_t *v, node_int *out); /* false: no integer */
+
+/* ---- workflow.c: a prompt whose nodes have numbers ---- */
+
+struct wf_link {
+    unsigned in;   /* declared input of the node */
+    unsigned from; /* node */
+    unsigned slot; /* output of that node */
+};
+struct wf_node { /* all borrowed from the prompt */
+    const char *id;
+    json_t *json;                 /* the node */
+    json_t *inputs;               /* NULL: none, or no object */
+    const json_t *class_type;     /* NULL: none */
+    const struct node_class *cls; /* NULL: no such class */
+    size_t link, links;           /* of workflow.link; in order of the inputs */
+    bool broken;                  /* no class, no inputs, or a link that leads nowhere */
+};
+struct workflow {
+    struct wf_node *node; /* prompt order */
+    size_t n;
+    struct wf_link *link;
+    size_t links;
+    struct map by_id;
+};
+/* pre: an object of at most GRAPH_NODES_MAX members. Links of undeclared inputs are no links: their
+ * values reach nobody. BERTH_ENOMEM. */
+berth_status workflow_load(const struct node_env *env, json_t *prompt, struct workflow *out,
+                           berth_err *err);
+void workflow_release(struct workflow *w);
+size_t workflow_find(const struct workflow *w, const char *id); /* SIZE_MAX: none */
+const struct node_class *graph_class(const struct node_env *env, const char *name);
+/* The value of a constant input: {"__value__": v} is v. NULL stays NULL. */
+json_t *workflow_constant(json_t *v);
+
+/* ---- verrors.c: what validation answers ---- */
+
+json_t *js_text(const char *s, size_t n); /* new string; what is no UTF-8 becomes '?' */
+json_t *js_textf(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* {type, message, details, extra_info}; takes message, details and extra, NULL of which is
+ * exhausted memory. NULL: that. */
+json_t *reason_new(const char *type, json_t *message, json_t *details, json_t *extra);
+/* The prompt is refused: error becomes such a reason without extra. Takes message and details. */
+berth_status validation_refuse(struct validation *out, const char *type, json_t *message,
+                               json_t *details, berth_err *err);
+
+enum check_state { CHECK_NEW, CHECK_OPEN, CHECK_GOOD, CHECK_BAD };
+struct verdict { /* of every node; borrowed */
+    const struct workflow *wf;
+    const uint8_t *state; /* enum check_state */
+    json_t **errors;      /* array or NULL; they move into the answer */
+    const bool *wanted;   /* outputs that are asked for */
+    bool cycle;           /* there is one */
+};
+/* Fills out, whose arrays are there and empty. */
+berth_status verdict_answer(const struct verdict *c, struct validation *out, berth_err *err);
+
+#endif

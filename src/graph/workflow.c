@@ -1,0 +1,100 @@
+/* workflow: a prompt whose nodes have numbers, so that walks are arrays and not look-ups. */
+#include "graph/graph_impl.h"
+
+#include <limits.h>
+
+const struct node_class *graph_class(const struct node_env *env, const char *name)
+{
+    return env->find ? env->find(name) : node_find(name);
+}
+
+size_t workflow_find(const struct workflow *w, const char *id)
+{
+    uint64_t i;
+    return map_get(&w->by_id, id, strlen(id), &i) ? (size_t)i : SIZE_MAX;
+}
+
+json_t *workflow_constant(json_t *v)
+{
+    json_t *inner = v ? json_object_get(v, "__value__") : NULL;
+    return inner ? inner : v;
+}
+
+static void load_node(const struct node_env *env, const char *id, json_t *v, struct wf_node *n)
+{
+    n->id = id;
+    n->json = v;
+    n->class_type = json_object_get(v, "class_type");
+    json_t *inputs = json_object_get(v, "inputs");
+    n->inputs = json_is_object(inputs) ? inputs : NULL;
+    if (n->class_type && js_kind(n->class_type) == JS_STRING)
+        n->cls = graph_class(env, json_string_value(n->class_type));
+    n->broken = !n->cls || !n->inputs;
+}
+
+/* The links of one node; space for all of them is there. */
+static void load_links(struct workflow *w, struct wf_node *n)
+{
+    n->link = w->links;
+    if (n->broken)
+        return;
+    for (size_t i = 0; i < n->cls->ins; i++) {
+        json_t *v = json_object_get(n->inputs, n->cls->in[i].name);
+        if (!json_is_array(v))
+            continue;
+        json_t *id = json_array_get(v, 0);
+        int64_t slot;
+        size_t from = SIZE_MAX;
+        if (json_array_size(v) == 2 && js_kind(id) == JS_STRING &&
+            js_get_i64(json_array_get(v, 1), &slot))
+            from = workflow_find(w, json_string_value(id));
+        if (from == SIZE_MAX || !w->node[from].cls || slot < 0 ||
+            (uint64_t)slot >= w->node[from].cls->outs) {
+            n->broken = true;
+            continue; /* the rest still tells who depends on whom */
+        }
+        w->link[w->links++] = (struct wf_link) {
+            .in = (unsigned)i,
+            .from = (unsigned)from,
+            .slot = (unsigned)slot,
+        };
+    }
+    n->links = w->links - n->link;
+}
+
+berth_status workflow_load(const struct node_env *env, json_t *prompt, struct workflow *out,
+                           berth_err *err)
+{
+    struct workflow w = { .by_id.seed = clock_mono_ns(env->clock) ^ (uintptr_t)prompt };
+    size_t n = json_object_size(prompt), links = 0;
+    w.node = calloc(n ? n : 1, sizeof *w.node);
+    if (!w.node || !map_reserve(&w.by_id, n))
+        goto no_memory;
+    for (void *it = json_object_iter(prompt); it; it = json_object_iter_next(prompt, it)) {
+        struct wf_node *node = &w.node[w.n];
+        load_node(env, json_object_iter_key(it), json_object_iter_value(it), node);
+        if (map_add(&w.by_id, node->id, strlen(node->id), w.n) != MAP_ADDED)
+            goto no_memory;
+        links += node->cls ? node->cls->ins : 0; /* 10,000 nodes times NODE_INPUTS_MAX at most */
+        w.n++;
+    }
+    w.link = calloc(links ? links : 1, sizeof *w.link);
+    if (!w.link)
+        goto no_memory;
+    for (size_t i = 0; i < w.n; i++)
+        load_links(&w, &w.node[i]);
+    *out = w;
+    return BERTH_OK;
+no_memory:
+    workflow_release(&w);
+    *out = w;
+    return err_set(err, BERTH_ENOMEM, "a prompt of %zu nodes", n);
+}
+
+void workflow_release(struct workflow *w)
+{
+    free(w->node);
+    free(w->link);
+    map_release(&w->by_id);
+    *w = (struct workflow) { 0 };
+}
