@@ -162,6 +162,36 @@ berth_status image_file_text(struct image_in *in, const char *key, size_t key_n,
     return BERTH_OK;
 }
 
+/* ---- what encoders share ---- */
+
+void image_undo(struct str *out, size_t had)
+{
+    if (out->n <= had)
+        return;
+    out->n = had;
+    out->p[had] = 0;
+}
+
+berth_status image_anim_check(const struct image *frame, size_t n,
+                              const struct image_anim_args *args, unsigned *ms, berth_err *err)
+{
+    if (!n || n > INT32_MAX)
+        return err_set(err, BERTH_EINVAL, "an animation of %zu frames", n);
+    for (size_t i = 1; i < n; i++)
+        if (frame[i].w != frame[0].w || frame[i].h != frame[0].h ||
+            frame[i].channels != frame[0].channels)
+            return err_set(err, BERTH_EINVAL,
+                           "frame %zu is %u x %u x %u, the first is %u x %u x %u", i, frame[i].w,
+                           frame[i].h, frame[i].channels, frame[0].w, frame[0].h,
+                           frame[0].channels);
+    if (!(args->fps >= 0.001 && args->fps <= 1e6)) /* NaN is not, either */
+        return err_set(err, BERTH_EINVAL, "%g frames per second", args->fps);
+    *ms = (unsigned)(1000.0 / args->fps);
+    if ((uint64_t)*ms * n > INT32_MAX)
+        return err_set(err, BERTH_EINVAL, "%zu frames of %u ms are too long", n, *ms);
+    return BERTH_OK;
+}
+
 /* ---- orientation ---- */
 
 /* Where the pixel at (x, y) of the upright picture lies in the stored one, in steps of pixels: the

@@ -37,6 +37,12 @@ berth_status image_file_begin(const struct image_in *in, struct image_file *out,
  * become U+FFFD). BERTH_ELIMIT: more than max_text altogether. */
 berth_status image_file_text(struct image_in *in, const char *key, size_t key_n, const char *value,
                              size_t value_n, bool latin1, berth_err *err);
+/* An encoder that failed takes back what it appended after the first `had` bytes. */
+void image_undo(struct str *out, size_t had);
+/* What both animated formats ask of their arguments; ms: how long a frame shows, as ComfyUI cuts it
+ * to whole milliseconds. */
+berth_status image_anim_check(const struct image *frame, size_t n,
+                              const struct image_anim_args *args, unsigned *ms, berth_err *err);
 /* r, g, b -> grey as Pillow rounds ITU-R 601. */
 static inline uint8_t image_luma(uint8_t r, uint8_t g, uint8_t b)
 {
@@ -50,7 +56,54 @@ static inline uint8_t image_luma(uint8_t r, uint8_t g, uint8_t b)
 unsigned exif_orientation(const uint8_t *p, size_t n);
 /* The same from an XMP packet (tiff:Orientation). */
 unsigned xmp_orientation(const uint8_t *p, size_t n);
-/* EXIF data (a TIFF header first) holding the pairs as ComfyUI writes them into WebP. */
-void exif_write(const struct image_text *text, size_t n, struct str *out);
+/* EXIF data (a TIFF header first) holding the pairs as ComfyUI writes them into WebP. out: empty. */
+berth_status exif_write(const struct image_text *text, size_t n, struct str *out, berth_err *err);
+
+/* ---- png.c, png_anim.c, png_write.c ---- */
+
+#define PNG_SIGNATURE "\x89PNG\r\n\x1a\n"
+#define PNG_SIGNATURE_LEN 8
+
+struct png_chunk {
+    char type[5];
+    const uint8_t *p; /* its n bytes of data, in the file */
+    size_t n;
+    uint32_t crc; /* as stored */
+};
+/* The chunk at *at, which moves on. False: none is whole from here on. *at starts at
+ * PNG_SIGNATURE_LEN. */
+bool png_next(const uint8_t *file, size_t n, size_t *at, struct png_chunk *out);
+
+struct png_frame { /* fcTL: one frame of an APNG */
+    uint32_t w, h, x, y;
+    uint16_t num, den; /* shows for num / den seconds; den 0 is 100 */
+    uint8_t dispose;   /* 0 leave, 1 clear, 2 as before */
+    uint8_t blend;     /* 0 replace, 1 over */
+};
+
+struct png_head { /* what one walk over the chunks found */
+    uint32_t w, h;
+    uint8_t depth, color, interlace;
+    bool trns;       /* a tRNS chunk before the pixels */
+    size_t idat;     /* bytes of IDAT */
+    unsigned frames; /* of an animation, as far as they are there; 0: none */
+    bool still;      /* the default image is no frame of the animation, and shown first */
+};
+unsigned png_channels(const struct png_head *h); /* that it is decoded to */
+/* Pixels of the PNG stream p; im has its size and channels. */
+berth_status png_pixels(const struct png_head *h, const uint8_t *p, size_t n, struct image *im,
+                        berth_err *err);
+/* All frames, composed. image_file_begin() was called. */
+berth_status png_frames(const struct image_in *in, const struct png_head *h, struct image_file *out,
+                        berth_err *err);
+
+/* Appends one chunk made of two parts. */
+void png_chunk_add(struct str *out, const char type[4], const void *a, size_t a_n, const void *b,
+                   size_t b_n);
+void png_u32(uint8_t *p, uint32_t v); /* big-endian, four bytes */
+static inline uint32_t png_get_u32(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
 
 #endif

@@ -1,19 +1,106 @@
+/* WebP, read: still and animated, through libwebp. */
 #include "image/image_impl.h"
+
+#include <webp/decode.h>
+#include <webp/demux.h>
 
 static bool is(const uint8_t *p, size_t n)
 {
-    (void)p, (void)n;
-    return false;
+    return n >= 16 && memcmp(p, "RIFF", 4) == 0 && memcmp(p + 8, "WEBPVP8", 7) == 0;
 }
-static berth_status read(struct image_in *in, struct image_file *out, berth_err *err)
+
+static unsigned orientation_of(const WebPDemuxer *d)
 {
-    (void)in, (void)out;
-    return err_set(err, BERTH_EUNSUPPORTED, "not there yet");
+    unsigned o = 0;
+    WebPChunkIterator it;
+    if (WebPDemuxGetChunk(d, "EXIF", 1, &it))
+        o = exif_orientation(it.chunk.bytes, it.chunk.size);
+    WebPDemuxReleaseChunkIterator(&it);
+    if (!o && WebPDemuxGetChunk(d, "XMP ", 1, &it))
+        o = xmp_orientation(it.chunk.bytes, it.chunk.size);
+    WebPDemuxReleaseChunkIterator(&it);
+    return o ? o : 1;
 }
-const struct image_format image_format_webp = { .name = "webp", .is = is, .read = read };
-berth_status image_webp(const struct image *im, int quality, bool lossless, struct str *out,
-                        berth_err *err)
+
+static berth_status read_still(const struct image_in *in, unsigned channels, struct image *im,
+                               uint32_t w, uint32_t h, berth_err *err)
 {
-    (void)im, (void)quality, (void)lossless, (void)out;
-    return err_set(err, BERTH_EUNSUPPORTED, "not there yet");
+    berth_status s = image_init(im, w, h, channels, err);
+    if (s)
+        return s;
+    int stride = (int)(w * channels);
+    size_t n = (size_t)w * h * channels;
+    bool ok = channels == 4 ? WebPDecodeRGBAInto(in->p, in->n, im->px, n, stride)
+                            : WebPDecodeRGBInto(in->p, in->n, im->px, n, stride);
+    return ok ? BERTH_OK : err_set(err, BERTH_EFORMAT, "the pixels are broken or cut short");
 }
+
+/* RGBA as the library composes it -> a frame. */
+static berth_status keep(const uint8_t *rgba, unsigned channels, uint32_t w, uint32_t h,
+                         struct image *im, berth_err *err)
+{
+    const struct image seen = { .w = w, .h = h, .channels = 4, .px = (uint8_t *)(uintptr_t)rgba };
+    return image_convert(&seen, channels, im, err);
+}
+
+static berth_status read_frames(const struct image_in *in, unsigned channels,
+                                struct image_file *out, berth_err *err)
+{
+    WebPAnimDecoderOptions opt;
+    const WebPData data = { in->p, in->n };
+    if (!WebPAnimDecoderOptionsInit(&opt))
+        return err_set(err, BERTH_EUNSUPPORTED, "another version of libwebp");
+    opt.color_mode = MODE_RGBA;
+    WebPAnimDecoder *d = WebPAnimDecoderNew(&data, &opt);
+    if (!d)
+        return err_set(err, BERTH_ENOMEM, "%u frames of %u x %u", out->frames, out->w, out->h);
+    berth_status s = BERTH_OK;
+    int before = 0;
+    for (unsigned i = 0; !s && i < out->frames; i++) {
+        uint8_t *rgba;
+        int ms; /* when the frame ends */
+        if (!WebPAnimDecoderGetNext(d, &rgba, &ms))
+            s = err_set(err, BERTH_EFORMAT, "frame %u is broken or cut short", i);
+        else
+            s = keep(rgba, channels, out->w, out->h, &out->frame[i], err);
+        if (!s) {
+            out->seconds[i] = (ms - before) / 1000.0;
+            before = ms;
+        }
+    }
+    WebPAnimDecoderDelete(d);
+    return s;
+}
+
+static berth_status read_demuxed(const WebPDemuxer *d, struct image_in *in, struct image_file *out,
+                                 berth_err *err)
+{
+    uint32_t w = WebPDemuxGetI(d, WEBP_FF_CANVAS_WIDTH),
+             h = WebPDemuxGetI(d, WEBP_FF_CANVAS_HEIGHT);
+    uint32_t frames = WebPDemuxGetI(d, WEBP_FF_FRAME_COUNT);
+    WebPBitstreamFeatures f;
+    if (WebPGetFeatures(in->p, in->n, &f) != VP8_STATUS_OK)
+        return err_set(err, BERTH_EFORMAT, "a broken header");
+    out->alpha = f.has_alpha;
+    unsigned channels = out->alpha ? 4 : 3;
+    in->orientation = orientation_of(d);
+    berth_status s = image_file_begin(in, out, w, h, channels, frames, err);
+    if (s || !in->pixels)
+        return s;
+    if (frames > 1 || f.has_animation)
+        return read_frames(in, channels, out, err);
+    return read_still(in, channels, &out->frame[0], w, h, err);
+}
+
+static berth_status read_webp(struct image_in *in, struct image_file *out, berth_err *err)
+{
+    const WebPData data = { in->p, in->n };
+    WebPDemuxer *d = WebPDemux(&data);
+    if (!d)
+        return err_set(err, BERTH_EFORMAT, "the file is broken or cut short");
+    berth_status s = read_demuxed(d, in, out, err);
+    WebPDemuxDelete(d);
+    return s;
+}
+
+const struct image_format image_format_webp = { .name = "webp", .is = is, .read = read_webp };

@@ -1,0 +1,132 @@
+/* EXIF: which way is up (read), and prompt and workflow in WebP files (written).
+ *
+ * EXIF data is a small TIFF file: "II" or "MM", 42, the offset of a directory; a directory is a
+ * count and that many entries of twelve bytes: tag, type, count, and the value or its offset. */
+#include "image/image_impl.h"
+
+#define TAG_MODEL 0x0110
+#define TAG_MAKE 0x010f
+#define TAG_ORIENTATION 0x0112
+#define TYPE_ASCII 2
+#define TYPE_SHORT 3
+#define ENTRY 12
+#define HEADER 8
+
+static uint32_t get(const uint8_t *p, size_t n, bool big)
+{
+    uint32_t v = 0;
+    for (size_t i = 0; i < n; i++)
+        v |= (uint32_t)p[i] << 8 * (big ? n - 1 - i : i);
+    return v;
+}
+
+static unsigned valid(uint32_t orientation)
+{
+    return orientation >= 1 && orientation <= 8 ? orientation : 0;
+}
+
+unsigned exif_orientation(const uint8_t *p, size_t n)
+{
+    if (n >= 6 && memcmp(p, "Exif\0\0", 6) == 0) {
+        p += 6;
+        n -= 6;
+    }
+    if (n < HEADER || (memcmp(p, "II*\0", 4) != 0 && memcmp(p, "MM\0*", 4) != 0))
+        return 0;
+    bool big = p[0] == 'M';
+    size_t at = get(p + 4, 4, big);
+    if (at > n || n - at < 2)
+        return 0;
+    size_t entries = get(p + at, 2, big);
+    at += 2;
+    for (size_t i = 0; i < entries && n - at >= ENTRY; i++, at += ENTRY)
+        if (get(p + at, 2, big) == TAG_ORIENTATION)
+            return get(p + at + 2, 2, big) == TYPE_SHORT ? valid(get(p + at + 8, 2, big)) : 0;
+    return 0;
+}
+
+/* Written as an attribute or as an element; everything else about XMP is left alone. */
+unsigned xmp_orientation(const uint8_t *p, size_t n)
+{
+    static const char name[] = "tiff:Orientation";
+    const size_t len = sizeof name - 1;
+    while (n > len) {
+        const uint8_t *at = memmem(p, n, name, len);
+        if (!at)
+            return 0;
+        n -= (size_t)(at - p) + len;
+        p = at + len;
+        size_t skip = n >= 2 && p[0] == '=' && p[1] == '"' ? 2 : n >= 1 && p[0] == '>' ? 1 : 0;
+        if (skip && n > skip && p[skip] >= '0' && p[skip] <= '9')
+            return valid(p[skip] - (uint32_t)'0');
+    }
+    return 0;
+}
+
+/* ---- writing ---- */
+
+static void put(struct str *out, uint32_t v, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        str_addc(out, (char)(v >> 8 * i));
+}
+
+/* ComfyUI's numbering: the prompt is the camera's model, everything else counts down from its make.
+ * Directories are sorted by tag, so the last of the others comes first and the prompt last. */
+static const struct image_text *text_at(const struct image_text *text, size_t n, size_t place,
+                                        unsigned *tag)
+{
+    const struct image_text *prompt = NULL;
+    size_t others = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!prompt && strcmp(text[i].key, "prompt") == 0)
+            prompt = &text[i];
+        else
+            others++;
+    }
+    *tag = place < others ? (unsigned)(TAG_MAKE + 1 - (others - place)) : TAG_MODEL;
+    if (place >= others)
+        return prompt;
+    size_t want = others - 1 - place; /* the want-th of the others, as they came */
+    for (size_t i = 0; i < n; i++)
+        if (&text[i] != prompt && want-- == 0)
+            return &text[i];
+    return NULL;
+}
+
+berth_status exif_write(const struct image_text *text, size_t n, struct str *out, berth_err *err)
+{
+    if (n > TAG_MAKE) /* one tag each, above zero */
+        return err_set(err, BERTH_ELIMIT, "%zu texts: EXIF holds %u", n, TAG_MAKE);
+    struct str values = { 0 };
+    size_t at = HEADER + 2 + n * ENTRY + 4;
+    str_add(out, "II*\0\x08\0\0\0", HEADER);
+    put(out, (uint32_t)n, 2);
+    for (size_t i = 0; i < n; i++) {
+        unsigned tag;
+        const struct image_text *t = text_at(text, n, i, &tag);
+        size_t len = strlen(t->key) + 1 + strlen(t->value) + 1;
+        if (len > UINT32_MAX - (at + values.n) - 1) {
+            str_release(&values);
+            return err_set(err, BERTH_ELIMIT, "'%.40s' is too long for EXIF", t->key);
+        }
+        put(out, tag, 2);
+        put(out, TYPE_ASCII, 2);
+        put(out, (uint32_t)len, 4);
+        if (len <= 4) { /* lies in the entry itself */
+            str_addf(out, "%s:%s", t->key, t->value);
+            str_pad(out, 0, HEADER + 2 + (i + 1) * ENTRY);
+            continue;
+        }
+        put(out, (uint32_t)(at + values.n), 4);
+        str_addf(&values, "%s:%s", t->key, t->value);
+        str_addc(&values, 0);
+        if (values.n & 1)
+            str_addc(&values, 0);
+    }
+    put(out, 0, 4); /* no further directory */
+    str_add(out, str_c(&values), values.n);
+    bool bad = out->bad || values.bad;
+    str_release(&values);
+    return bad ? err_set(err, BERTH_ENOMEM, "EXIF data") : BERTH_OK;
+}
