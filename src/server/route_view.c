@@ -167,8 +167,7 @@ static bool wanted_picture(const struct http_req *r, struct conversion *c)
 
 /* ---- the file itself ---- */
 
-/* What a browser would run as part of this site is handed out as bytes; drawings may be shown, but
- * what is scripted inside them may not run. */
+/* What a browser would run as part of this site is handed out as bytes. */
 static const char *harmless_type(struct http_req *r, const char *path)
 {
     static const char *const run[] = { "text/html",       "text/html-sandboxed",
@@ -179,9 +178,7 @@ static const char *harmless_type(struct http_req *r, const char *path)
     for (size_t i = 0; i < sizeof run / sizeof *run; i++)
         if (str_eq(type, n, run[i]))
             return "application/octet-stream";
-    if (str_ends(type, n, "+xml") || str_ends(type, n, "/xml"))
-        http_header(r, "Content-Security-Policy", "sandbox");
-    return type;
+    return sandboxed_type(r, path);
 }
 
 void route_view(struct http_req *r)

@@ -258,3 +258,12 @@ const char *folder_of_type(const struct server *s, const char *type)
             return folders_by_kind(s->cfg.folders, type);
     return NULL;
 }
+
+const char *sandboxed_type(struct http_req *r, const char *path)
+{
+    const char *type = path_mime(path);
+    size_t n = strcspn(type, ";");
+    if (str_ends(type, n, "+xml") || str_ends(type, n, "/xml") || str_starts(type, n, "text/html"))
+        http_header(r, "Content-Security-Policy", "sandbox");
+    return type;
+}

@@ -95,6 +95,11 @@ void tree_release(struct tree *t);
 const char *folder_of_type(const struct server *s, const char *type);
 /* feature flags: /features and the WebSocket's answer. Appends an object. Any thread. */
 void features_json(const struct server *s, struct str *out);
+/* The user's folder, <user>/<id>; it need not exist. False: nobody we know. */
+WARN_UNUSED bool user_root(const struct http_req *r, struct str *out);
+/* MIME type by name; for what a browser would run as part of this site (pages, drawings with scripts
+ * in them) a header is added that forbids it. */
+const char *sandboxed_type(struct http_req *r, const char *path);
 /* Cancels a pending or running job; true: it was one. */
 bool job_cancel(struct server *s, const char *id, berth_err *err);
 

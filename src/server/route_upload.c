@@ -1,0 +1,514 @@
+/* Uploads: a multipart body whose file goes to disk as it comes.
+ *
+ * Spool      Clients send the file before they say where it belongs, so it streams into a file without
+ *            a name in the input folder, where nearly all of them end up. Nothing is left behind
+ *            by a client that leaves, a full disk or a kill.
+ * Ending     On the aux thread: the name is chosen (contents compared with what has it already), then
+ *            the spool is linked there, or copied when that is another file system. Either way the
+ *            file appears whole.
+ * Types      Files that only a careless server or user would run are refused by extension; what
+ *            is left is whatever workflows read: pictures, sound, video, 3D, text, latents. */
+#include "base/file.h"
+#include "image/image.h"
+#include "server/multipart.h"
+#include "server/routes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FIELD_MAX 65536   /* bytes of one plain field */
+#define COPIES_MAX 100000 /* "x (1).png", "x (2).png", ... */
+
+enum field { F_TYPE, F_SUBFOLDER, F_OVERWRITE, F_ORIGINAL, F_COUNT, F_FILE, F_OTHER };
+static const char *const field_names[F_COUNT] = { "type", "subfolder", "overwrite",
+                                                  "original_ref" };
+
+struct upload {
+    struct later base;
+    struct multipart *mp;
+    bool mask;
+    enum field now; /* the part being read */
+    struct str value[F_COUNT];
+    bool given[F_COUNT];
+    bool has_file;
+    struct str filename;
+    int fd;        /* spool; -1: none yet */
+    bool linkable; /* it never had a name and can be given one */
+    uint64_t size;
+    int status; /* of a refusal while reading; 0: none */
+    berth_err err;
+};
+
+static void upload_release(struct later *l)
+{
+    struct upload *u = (struct upload *)l;
+    multipart_free(u->mp);
+    for (size_t i = 0; i < F_COUNT; i++)
+        str_release(&u->value[i]);
+    str_release(&u->filename);
+    if (u->fd >= 0)
+        close(u->fd);
+    free(u);
+}
+
+/* ---- reading the body, loop ---- */
+
+static berth_status spool_open(struct upload *u, const char *dir, berth_err *err)
+{
+    berth_status st = path_make_dirs(dir, err);
+    if (st)
+        return st;
+    u->fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+    u->linkable = u->fd >= 0;
+    if (u->fd < 0) { /* a file system without files without names */
+        struct str name = { 0 };
+        str_addf(&name, "%s/.berth-upload-XXXXXX", dir);
+        u->fd = name.bad ? -1 : mkostemp(name.p, O_CLOEXEC);
+        int e = errno;
+        if (u->fd >= 0)
+            unlink(name.p);
+        str_release(&name);
+        errno = e;
+    }
+    return u->fd >= 0 ? BERTH_OK
+                      : err_sys(err, BERTH_EIO, errno, "no room for an upload in '%s'", dir);
+}
+
+static bool refuse(struct upload *u, int status, const char *text)
+{
+    u->status = status;
+    err_set(&u->err, BERTH_EINVAL, "%s", text);
+    return false;
+}
+
+static bool on_part(void *user, const char *name, const char *filename, const char *type)
+{
+    struct upload *u = user;
+    (void)type;
+    u->now = F_OTHER;
+    if (strcmp(name, "image") == 0) {
+        if (!filename)
+            return refuse(u, 400, "'image' is not a file");
+        if (u->has_file)
+            return true; /* the first one counts */
+        u->has_file = true;
+        u->now = F_FILE;
+        str_adds(&u->filename, filename);
+        if (spool_open(u, folders_input(u->base.server->cfg.folders), &u->err))
+            u->status = err_http_status(&u->err);
+        return u->status == 0;
+    }
+    for (int i = 0; i < F_COUNT; i++)
+        if (strcmp(name, field_names[i]) == 0 && !u->given[i]) {
+            u->now = (enum field)i;
+            u->given[i] = true;
+        }
+    return true;
+}
+
+static bool spool_write(struct upload *u, const char *p, size_t n)
+{
+    while (n) {
+        ssize_t got = write(u->fd, p, n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            err_sys(&u->err, BERTH_EIO, got ? errno : EIO, "writing an upload at byte %llu",
+                    (unsigned long long)u->size);
+            u->status = err_http_status(&u->err);
+            return false;
+        }
+        p += got;
+        n -= (size_t)got;
+        u->size += (uint64_t)got;
+    }
+    return true;
+}
+
+static bool on_data(void *user, const char *p, size_t n)
+{
+    struct upload *u = user;
+    if (u->now == F_FILE)
+        return spool_write(u, p, n);
+    if (u->now == F_OTHER)
+        return true;
+    struct str *v = &u->value[u->now];
+    if (n > FIELD_MAX - v->n)
+        return refuse(u, 413, "a field is longer than 65536 bytes");
+    str_add(v, p, n);
+    return !v->bad || refuse(u, 500, "out of memory");
+}
+
+static bool on_end(void *user)
+{
+    struct upload *u = user;
+    u->now = F_OTHER;
+    return true;
+}
+
+static bool upload_begin(struct http_req *r)
+{
+    struct upload *u = calloc(1, sizeof *u);
+    if (!u) {
+        http_reply_json(r, 500, NULL);
+        return false;
+    }
+    u->base.server = r->server;
+    u->base.release = upload_release;
+    u->fd = -1;
+    u->now = F_OTHER;
+    struct multipart_events ev = { u, on_part, on_data, on_end };
+    if (multipart_new(http1_get(r->h, "content-type"), &ev, &u->mp, &u->err)) {
+        reply_trouble(r, &u->err);
+        upload_release(&u->base);
+        return false;
+    }
+    r->sink = u;
+    return true;
+}
+
+static bool upload_write(struct http_req *r, const char *p, size_t n)
+{
+    struct upload *u = r->sink;
+    berth_err err = { 0 };
+    if (!multipart_feed(u->mp, p, n, &err))
+        return true;
+    if (u->status)
+        http_reply_text(r, u->status, u->err.msg);
+    else
+        reply_trouble(r, &err);
+    return false;
+}
+
+static void upload_abort(struct http_req *r)
+{
+    struct upload *u = r->sink;
+    r->sink = NULL;
+    if (u)
+        upload_release(&u->base);
+}
+
+const struct http_sink sink_upload = { upload_begin, upload_write, upload_abort };
+
+/* ---- where it goes, aux ---- */
+
+struct target {
+    const char *type, *root;
+    struct str folder; /* absolute */
+    struct str name;
+    struct str path; /* folder/name */
+};
+
+static void target_release(struct target *t)
+{
+    str_release(&t->folder);
+    str_release(&t->name);
+    str_release(&t->path);
+}
+
+static bool may_be_run(const char *name)
+{
+    static const char *const ends[] = { ".exe",   ".dll", ".so",  ".dylib", ".com", ".bat", ".cmd",
+                                        ".ps1",   ".sh",  ".py",  ".pyc",   ".pyd", ".php", ".js",
+                                        ".mjs",   ".jar", ".msi", ".scr",   ".vbs", ".htm", ".html",
+                                        ".xhtml", ".css", ".pkl", ".pickle" };
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < sizeof ends / sizeof *ends; i++)
+        if (strcasecmp(dot, ends[i]) == 0)
+            return true;
+    return false;
+}
+
+/* 0, or a status with *why. */
+static int target_init(struct upload *u, struct target *t, const char **why)
+{
+    struct str rel = { 0 };
+    berth_err err = { 0 };
+    int status = 400;
+    const char *name = str_c(&u->filename);
+    t->type = u->given[F_TYPE] ? str_c(&u->value[F_TYPE]) : "input";
+    t->root = folder_of_type(u->base.server, t->type);
+    *why = "";
+    if (!t->root)
+        *why = "type is input, temp or output";
+    else if (strpbrk(name, "/\\") || name[0] == '.')
+        *why = "the name of the file has a folder in it, or is hidden";
+    else if (may_be_run(name))
+        status = 415, *why = "files of this type are not taken";
+    else if (!rel_normalise(str_c(&u->value[F_SUBFOLDER]), u->value[F_SUBFOLDER].n, &rel) ||
+             path_inside(t->root, str_c(&rel), rel.n, false, &t->folder, &err))
+        *why = "subfolder leads out of its folder";
+    else if (path_inside(t->folder.p, name, strlen(name), false, &t->path, &err) &&
+             err.code == BERTH_EINVAL)
+        *why = "the name of the file is not usable";
+    else
+        status = 0;
+    str_adds(&t->name, name);
+    str_release(&rel);
+    return status;
+}
+
+static void target_path(struct target *t)
+{
+    str_clear(&t->path);
+    str_addf(&t->path, "%s/%s", str_c(&t->folder), str_c(&t->name));
+}
+
+/* Does the file at `path` hold the same bytes as the spool? */
+static bool same_bytes(const struct upload *u, const char *path)
+{
+    char a[32768], b[sizeof a];
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool same =
+        fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) && (uint64_t)st.st_size == u->size;
+    for (uint64_t at = 0; same && at < u->size;) {
+        ssize_t n = pread(fd, a, sizeof a, (off_t)at);
+        same = n > 0 && pread(u->fd, b, (size_t)n, (off_t)at) == n && !memcmp(a, b, (size_t)n);
+        at += same ? (uint64_t)n : 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    return same;
+}
+
+static bool overwrites(const struct upload *u)
+{
+    const char *v = str_c(&u->value[F_OVERWRITE]);
+    return strcmp(v, "true") == 0 || strcmp(v, "1") == 0;
+}
+
+/* Takes a name that is free, or whose file is the same (*there). */
+static berth_status choose_name(const struct upload *u, struct target *t, bool *there,
+                                berth_err *err)
+{
+    const char *name = str_c(&u->filename), *dot = strrchr(name, '.');
+    size_t stem = dot && dot != name ? (size_t)(dot - name) : strlen(name);
+    struct stat st;
+    *there = false;
+    target_path(t);
+    for (unsigned i = 1; !overwrites(u) && !t->path.bad && lstat(t->path.p, &st) == 0; i++) {
+        if ((*there = same_bytes(u, t->path.p)))
+            return BERTH_OK;
+        if (i > COPIES_MAX)
+            return err_set(err, BERTH_ELIMIT, "'%s' has too many copies", name);
+        str_clear(&t->name);
+        str_addf(&t->name, "%.*s (%u)%s", (int)stem, name, i, name + stem);
+        target_path(t);
+    }
+    return t->path.bad || t->name.bad ? err_set(err, BERTH_ENOMEM, "naming '%s'", name) : BERTH_OK;
+}
+
+/* ---- storing ---- */
+
+/* False: this way does not go; nothing has changed. */
+static bool spool_link(const struct upload *u, const struct target *t)
+{
+    char from[32], uuid[UUID_TEXT];
+    struct str tmp = { 0 };
+    uuid4_text(uuid);
+    snprintf(from, sizeof from, "/proc/self/fd/%d", u->fd);
+    str_addf(&tmp, "%s/.berth-%s.tmp", str_c(&t->folder), uuid);
+    bool ok = u->linkable && !tmp.bad && !fsync(u->fd) &&
+              !linkat(AT_FDCWD, from, AT_FDCWD, tmp.p, AT_SYMLINK_FOLLOW);
+    if (ok && rename(tmp.p, t->path.p)) {
+        unlink(tmp.p);
+        ok = false;
+    }
+    str_release(&tmp);
+    return ok;
+}
+
+static berth_status spool_copy(const struct upload *u, const struct target *t, berth_err *err)
+{
+    char buf[32768];
+    struct file_new *f = NULL;
+    berth_status st = file_new_open(t->path.p, u->size, &f, err);
+    for (uint64_t at = 0; !st && at < u->size;) {
+        ssize_t n = pread(u->fd, buf, sizeof buf, (off_t)at);
+        st = n > 0 ? file_new_write(f, buf, (size_t)n, err)
+                   : err_sys(err, BERTH_EIO, n ? errno : EIO, "reading an upload back");
+        at += n > 0 ? (uint64_t)n : 0;
+    }
+    if (!st)
+        return file_new_commit(f, err);
+    file_new_abort(f);
+    return st;
+}
+
+static berth_status write_whole(const char *path, const struct str *bytes, berth_err *err)
+{
+    struct file_new *f = NULL;
+    berth_status st = file_new_open(path, bytes->n, &f, err);
+    if (!st && (st = file_new_write(f, bytes->p, bytes->n, err)))
+        file_new_abort(f);
+    else if (!st)
+        st = file_new_commit(f, err);
+    return st;
+}
+
+/* ---- masks: the original with the alpha of what was uploaded ---- */
+
+/* 0 and *path (empty: the original is not there), or a status. */
+static int find_original(const struct upload *u, struct str *path)
+{
+    const struct str *text = &u->value[F_ORIGINAL];
+    json_t *ref = NULL;
+    berth_err err = { 0 };
+    struct str rel = { 0 };
+    int status = 400;
+    if (js_parse(str_c(text), text->n, NULL, &ref, &err))
+        return 400;
+    const json_t *file = json_object_get(ref, "filename"), *sub = json_object_get(ref, "subfolder");
+    const char *type = json_string_value(json_object_get(ref, "type"));
+    struct annotated a = path_annotated(json_is_string(file) ? json_string_value(file) : "",
+                                        json_is_string(file) ? json_string_length(file) : 0);
+    const char *root = folder_of_type(u->base.server, a.kind ? a.kind : type ? type : "output");
+    if (a.n == 0 || a.name[0] == '/' || memmem(a.name, a.n, "..", 2) || !root)
+        goto done;
+    status = 403;
+    if (json_is_string(sub) &&
+        !rel_normalise(json_string_value(sub), json_string_length(sub), &rel))
+        goto done;
+    str_addf(&rel, "%s%.*s", rel.n ? "/" : "", (int)a.n, a.name);
+    struct stat st;
+    if (path_inside(root, str_c(&rel), rel.n, false, path, &err))
+        status = err.code == BERTH_EINVAL ? 403 : err_http_status(&err);
+    else
+        status = 0;
+    if (!status && (stat(path->p, &st) || !S_ISREG(st.st_mode)))
+        str_clear(path);
+done:
+    str_release(&rel);
+    json_decref(ref);
+    return status;
+}
+
+static berth_status decode_file(const char *path, struct image_file *out, berth_err *err)
+{
+    struct file_map *m = NULL;
+    berth_status st = file_map_open(path, &m, err);
+    if (!st)
+        st = image_decode(file_map_data(m), file_map_size(m), NULL, out, err);
+    if (!st)
+        st = file_map_check(m, err);
+    file_map_close(m);
+    return st;
+}
+
+static berth_status put_alpha(const struct image *original, const struct image *mask,
+                              struct image *out, berth_err *err)
+{
+    struct image alpha = { 0 };
+    if (original->w != mask->w || original->h != mask->h)
+        return err_set(err, BERTH_EINVAL, "the mask is %ux%u, the original %ux%u", mask->w, mask->h,
+                       original->w, original->h);
+    berth_status st = image_convert(original, 4, out, err);
+    if (!st)
+        st = image_convert(mask, 4, &alpha, err);
+    for (size_t i = 0; !st && i < (size_t)out->w * out->h; i++)
+        out->px[i * 4 + 3] = alpha.px[i * 4 + 3];
+    image_release(&alpha);
+    return st;
+}
+
+static berth_status store_mask(const struct upload *u, const char *original, const char *path,
+                               berth_err *err)
+{
+    struct image_file a = { 0 }, b = { 0 };
+    struct image made = { 0 };
+    struct str png = { 0 };
+    char spool[32];
+    snprintf(spool, sizeof spool, "/proc/self/fd/%d", u->fd);
+    berth_status st = decode_file(original, &a, err);
+    if (!st && (st = decode_file(spool, &b, err)))
+        err_add(err, "the uploaded mask");
+    if (!st)
+        st = put_alpha(&a.frame[0], &b.frame[0], &made, err);
+    const struct image_png_args args = { .level = 4, .text = a.text, .texts = a.texts };
+    if (!st)
+        st = image_png(&made, &args, &png, err);
+    if (!st)
+        st = write_whole(path, &png, err);
+    str_release(&png);
+    image_release(&made);
+    image_file_release(&b);
+    image_file_release(&a);
+    return st;
+}
+
+/* ---- the end ---- */
+
+static berth_status store(const struct upload *u, const char *original, struct target *t,
+                          berth_err *err)
+{
+    bool there;
+    berth_status st = path_make_dirs(str_c(&t->folder), err);
+    if (!st)
+        st = choose_name(u, t, &there, err);
+    if (st || there)
+        return st;
+    if (u->mask)
+        return *original ? store_mask(u, original, t->path.p, err) : BERTH_OK;
+    struct stat now;
+    if (lstat(t->path.p, &now) == 0 && !S_ISREG(now.st_mode))
+        return err_set(err, BERTH_EINVAL, "'%s' is not a file", str_c(&t->name));
+    return spool_link(u, t) ? BERTH_OK : spool_copy(u, t, err);
+}
+
+static void upload_work(struct later *l)
+{
+    struct upload *u = (struct upload *)l;
+    struct target t = { 0 };
+    struct str original = { 0 };
+    berth_err err = { 0 };
+    const char *why = "";
+    int status = u->mask ? find_original(u, &original) : 0;
+    if (status)
+        why = "original_ref is not usable";
+    else
+        status = target_init(u, &t, &why);
+    if (status)
+        later_text(l, status, why);
+    else if (store(u, str_c(&original), &t, &err))
+        later_err(l, 0, &err);
+    else
+        later_json(l, 200,
+                   json_pack("{s:s,s:s,s:s}", "name", str_c(&t.name), "subfolder",
+                             str_c(&u->value[F_SUBFOLDER]), "type", t.type));
+    str_release(&original);
+    target_release(&t);
+}
+
+static void finish(struct http_req *r, bool mask)
+{
+    struct upload *u = r->sink;
+    r->sink = NULL;
+    u->mask = mask;
+    u->base.work = upload_work;
+    if (!multipart_done(u->mp)) {
+        http_reply_text(r, 400, "the body ends before its last boundary");
+    } else if (!u->has_file || u->filename.n == 0 || u->filename.bad) {
+        http_reply_empty(r, 400);
+    } else {
+        later_run(r, &u->base);
+        return;
+    }
+    upload_release(&u->base);
+}
+
+void route_upload_image(struct http_req *r)
+{
+    finish(r, false);
+}
+
+void route_upload_mask(struct http_req *r)
+{
+    finish(r, true);
+}
