@@ -39,6 +39,7 @@ enum arch_naming { ARCH_NAMELESS, ARCH_DIFFUSION, ARCH_CLIP, ARCH_T5 };
 struct arch {
     struct block_arch base; /* name, about, embedding(), order(), key(), aliases() */
     enum arch_naming naming;
+    const char *role; /* "unet", "clip", "vae", as arch_part.role; NULL: several networks */
     /* Are these its tensors? root: exactly what stands in front of the names ("" for none). */
     bool (*detect)(const struct weights *w, const char *root);
     const char *const *lead;      /* ends with NULL; NULL: only "" */

@@ -106,6 +106,7 @@ const struct arch arch_clip = {
               .key = key,
               .aliases = arch_aliases },
     .naming = ARCH_CLIP,
+    .role = "clip",
     .detect = detect,
     .lead = leads,
 };

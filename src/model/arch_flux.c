@@ -64,5 +64,6 @@ const struct arch arch_flux = {
               .key = key,
               .aliases = arch_aliases },
     .naming = ARCH_DIFFUSION,
+    .role = "unet",
     .detect = detect,
 };

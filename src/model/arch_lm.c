@@ -101,6 +101,7 @@ const struct arch arch_t5 = {
               .key = key,
               .aliases = arch_aliases },
     .naming = ARCH_T5,
+    .role = "clip",
     .detect = is_t5,
     .lead = leads,
 };
@@ -112,6 +113,7 @@ const struct arch arch_llama = {
               .order = order,
               .key = key,
               .aliases = arch_aliases },
+    .role = "clip",
     .detect = is_llama,
     .lead = leads,
 };

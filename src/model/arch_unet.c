@@ -58,5 +58,6 @@ const struct arch arch_sd_unet = {
               .key = key,
               .aliases = arch_aliases },
     .naming = ARCH_DIFFUSION,
+    .role = "unet",
     .detect = detect,
 };

@@ -57,5 +57,6 @@ const struct arch arch_vae = {
               .order = order,
               .key = key,
               .aliases = arch_aliases },
+    .role = "vae",
     .detect = detect,
 };

@@ -131,12 +131,13 @@ berth_status in_text(const struct node_call *c, const char *name, const char **o
     size_t i;
     const struct node_input *d = declared(c, name, &i);
     const struct value *v = in_value(c, name);
+    const char *sdef = d->sdef_fn ? d->sdef_fn(c->env) : d->sdef;
     if (v && v->kind != V_STRING)
         return wrong_kind(name, v, d->kind == IN_COMBO ? "one of its choices" : "STRING", err);
     if (v)
         *out = v->s.p;
-    else if (d->sdef)
-        *out = d->sdef;
+    else if (sdef)
+        *out = sdef;
     else if (d->kind == IN_COMBO && d->options)
         *out = d->options[0];
     else if (d->kind == IN_STRING)

@@ -60,8 +60,10 @@ static bool add_members(json_t *o, const char *text)
 }
 
 /* The options of an input, but for a combo's choices. */
-static bool add_options(const struct node_class *c, const struct node_input *in, json_t *o)
+static bool add_options(const struct node_env *env, const struct node_class *c,
+                        const struct node_input *in, json_t *o)
 {
+    const char *sdef = in->sdef_fn ? in->sdef_fn(env) : in->sdef;
     bool ok = true;
     bool v3 = c->flags & NODE_V3;
 #define PUT(key, value) ok = ok && !json_object_set_new(o, key, value)
@@ -88,7 +90,7 @@ static bool add_options(const struct node_class *c, const struct node_input *in,
         break;
     case IN_STRING:
         if (!in->no_default)
-            PUT("default", json_string(in->sdef ? in->sdef : ""));
+            PUT("default", json_string(sdef ? sdef : ""));
         if (v3) /* `more` may say otherwise */
             PUT("multiline", json_false());
         break;
@@ -97,8 +99,8 @@ static bool add_options(const struct node_class *c, const struct node_input *in,
             PUT("default", json_boolean(in->bdef));
         break;
     case IN_COMBO:
-        if (in->sdef)
-            PUT("default", json_string(in->sdef));
+        if (sdef)
+            PUT("default", json_string(sdef));
         break;
     case IN_SOCKET:
         break;
@@ -142,10 +144,12 @@ static const char *kind_type(const struct node_input *in)
 berth_status node_input_spec(const struct node_env *env, const struct node_class *c,
                              const struct node_input *in, json_t **out, berth_err *err)
 {
-    bool v3 = c->flags & NODE_V3;
+    bool v3 = c->flags & NODE_V3, combo = in->kind == IN_COMBO;
     json_t *o = json_object(), *type = NULL, *choices = NULL;
     *out = NULL;
-    if (in->kind == IN_COMBO) {
+    if (combo && !in->options && !in->options_fn && !in->folder) { /* the browser knows them */
+        combo = false;
+    } else if (combo) {
         struct names names = { 0 };
         berth_status s = node_options(env, in, &names, err);
         choices = s ? NULL : options_array(&names);
@@ -155,13 +159,13 @@ berth_status node_input_spec(const struct node_env *env, const struct node_class
             return err_add(err, "%s.%s", c->name, in->name);
         }
     }
-    bool ok = o && (in->kind != IN_COMBO || choices);
-    if (ok && in->kind == IN_COMBO && v3) /* json_object_set() counts a reference of its own */
+    bool ok = o && (!combo || choices);
+    if (ok && combo && v3) /* json_object_set() counts a reference of its own */
         ok = !json_object_set_new(o, "multiselect", json_false()) &&
              !json_object_set(o, "options", choices);
-    type = in->kind == IN_COMBO && !v3 ? json_incref(choices) : json_string(kind_type(in));
+    type = combo && !v3 ? json_incref(choices) : json_string(kind_type(in));
     json_decref(choices);
-    ok = ok && type && add_options(c, in, o);
+    ok = ok && type && add_options(env, c, in, o);
     json_t *spec = ok ? json_array() : NULL;
     ok = spec && !json_array_append(spec, type);
     if (ok && (v3 || json_object_size(o)))
@@ -234,6 +238,8 @@ static berth_status put_inputs(const struct node_env *env, const struct node_cla
         return no_memory(c, err);
     for (size_t i = 0; i < c->ins; i++) {
         json_t *spec;
+        if (c->in[i].unlisted)
+            continue;
         berth_status s = node_input_spec(env, c, &c->in[i], &spec, err);
         if (s)
             return s;

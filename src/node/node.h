@@ -29,7 +29,7 @@ struct node_env { /* owner: whoever runs the executor; constant while it runs */
     const struct clock *clock; /* never NULL */
     const struct log *log;     /* may be NULL */
     bool disable_metadata;
-    uint64_t temp_seed;        /* PreviewImage's random prefix */
+    uint64_t temp_seed; /* PreviewImage's random prefix */
     /* Classes by name for graph/; NULL: node_find(). A test brings classes of its own. */
     const struct node_class *(*find)(const char *name);
 };
@@ -48,6 +48,7 @@ struct node_input {
     enum input_kind kind;
     const char *type; /* IN_SOCKET: "IMAGE", "IMAGE,MASK", "*"; NULL else */
     bool optional, lazy;
+    bool unlisted; /* accepted, but not in the info: what frontends add by themselves (image_3..) */
     bool no_default; /* INT, FLOAT, STRING, BOOLEAN: "default" is not in the info */
     bool no_range;   /* INT, FLOAT: neither min nor max */
     node_int idef, imin, imax, istep; /* IN_INT; istep 0: not in the info */
@@ -55,9 +56,10 @@ struct node_input {
     const char *round;                /* IN_FLOAT: JSON, "0.01" or "false"; NULL: not there */
     bool bdef;
     const char *sdef; /* IN_STRING, IN_COMBO: NULL: "" / the first choice (not in the info) */
-    const char *const *options; /* IN_COMBO: NULL-terminated; or */
+    const char *(*sdef_fn)(const struct node_env *env); /* or this: borrowed; NULL: as sdef NULL */
+    const char *const *options;                         /* IN_COMBO: NULL-terminated; or */
     node_options_fn *options_fn;
-    const char *folder; /* or a key of folders: its listing */
+    const char *folder; /* or a key of folders: its listing; none of the three: the browser knows */
     const char *more;   /* further options as JSON members: "\"multiline\":true" ; NULL: none */
 };
 
@@ -143,7 +145,7 @@ struct node_call { /* executor; filled for one call */
     const json_t *prompt; /* hidden PROMPT; NULL unless asked for */
     const json_t *extra_pnginfo; /* NULL: none */
     struct values *out;          /* cls->outs of them, filled by out_*() */
-    json_t *ui;                  /* object of arrays; ui_add() */
+    json_t *ui;                  /* object of arrays, made by ui_add(); NULL: none */
     char **state; /* kept per (node id, class) while the id stays in prompts; NULL at first,
                                 free()d by the executor (PreviewImage's prefix) */
 };
@@ -158,7 +160,7 @@ berth_status in_u64(const struct node_call *c, const char *name, uint64_t *out, 
 berth_status in_f64(const struct node_call *c, const char *name, double *out, berth_err *err);
 berth_status in_bool(const struct node_call *c, const char *name, bool *out, berth_err *err);
 berth_status in_text(const struct node_call *c, const char *name, const char **out, berth_err *err);
-/* Borrowed. Images have ndim 4, masks ndim 3 (a [h,w] mask is viewed as [1,h,w]). */
+/* Borrowed. Images have ndim 4, masks ndim 3, and no dimension is 0. */
 berth_status in_image(const struct node_call *c, const char *name, struct htensor **out,
                       berth_err *err);
 berth_status in_mask(const struct node_call *c, const char *name, struct htensor **out,
