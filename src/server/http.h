@@ -45,6 +45,9 @@ struct http_req { /* owner: loop */
     const char *user; /* "default", or of the comfy-user header with --multi-user; NULL: unknown */
     bool replied;
     struct str extra; /* header lines to add, "Name: value\r\n" */
+    /* private */
+    struct http1 *own; /* the head, when the connection is gone */
+    bool cache_set;    /* a Cache-Control is among extra */
 };
 
 /* Query member, decoded; false: not there. */

@@ -40,5 +40,8 @@ size_t hub_count(const struct server *s);
 /* clientId subscribed to `logs` messages or not. */
 void hub_subscribe_logs(struct server *s, const char *sid, bool on);
 void hub_send_logs(struct server *s, struct str *taken); /* any thread; to subscribers */
+bool hub_logs_wanted(const struct server *s);            /* any thread: somebody subscribed */
+/* The server's feature flags, for /features and the WebSocket. Appends an object. Any thread. */
+void hub_features(const struct server *s, struct str *out);
 
 #endif

@@ -18,9 +18,9 @@
  * Safe       127.0.0.1 by default; beyond loopback a token is required (or `insecure`). Origin guard,
  *            limits on heads, bodies, JSON, queue, sockets, uploads; idle and slow clients are timed
  *            out; output of a client that does not read is bounded.
- * Files      server.c wiring, start, stop; loop.c; http1.c; http.c requests and replies; guard.c;
- *            router.c + routes.def; static.c files, ranges, ETags; gzip.c; multipart.c; wsframe.c;
- *            hub.c; aux.c; events.c executor events -> messages; worker.c; state.c what others may
+ * Files      server.c wiring, start, stop; loop.c; conn.c one connection; http1.c; http.c requests and
+ *            replies; guard.c; router.c + routes.def; static.c files, ranges, ETags; gzip.c;
+ *            multipart.c; ws.c + wsframe.c; hub.c; aux.c; events.c executor events -> messages; worker.c; state.c what others may
  *            know of the worker; logs.c; metrics.c; route_*.c */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
@@ -67,9 +67,7 @@ unsigned server_port(const struct server *s);
  * server_wake()) is set. Then: no new connections, the running prompt ends or is parked, clients are
  * closed. */
 berth_status server_run(struct server *s, const atomic_bool *stop, berth_err *err);
-void server_wake(struct server *s); /* any thread */
+void server_wake(struct server *s); /* any thread, and signal handlers */
 void server_free(struct server *s); /* NULL is fine */
-/* Sink that keeps the last 300 events for /internal/logs and hands them on to `next`. */
-void server_log_sink(struct server *s, const struct log *next);
 
 #endif

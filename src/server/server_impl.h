@@ -19,7 +19,7 @@ struct server {
     struct server_config cfg; /* constant; with defaults filled in */
     struct node_env env; /* constant; env.res is NULL: for validation and /object_info. The worker
                                  has its own copy with the registry */
-    const char **device_names; /* env.devices */
+    char **device_names; /* env.devices */
     struct store *store;       /* any thread */
     struct loop *loop;
     struct hub *hub; /* loop */
@@ -34,11 +34,15 @@ struct server {
 /* The parts, made and unmade by server.c in this order. *_close() of NULL is fine. */
 berth_status logs_open(struct server *s, berth_err *err);
 void logs_close(struct server *s);
+/* Any thread; append. The last events as lines, and as {"entries":[{"t","m"}],"size":{...}}. */
+void logs_text(struct server *s, struct str *out);
+void logs_json(struct server *s, struct str *out);
 berth_status loop_open(struct server *s, berth_err *err); /* listens */
 berth_status loop_run(struct server *s, const atomic_bool *stop, berth_err *err);
 void loop_stop_listening(struct server *s);
 void loop_drain(struct server *s); /* says goodbye to every client, within a few seconds */
 void loop_wake(struct server *s);  /* any thread, and signal handlers */
+void loop_settle(struct server *s); /* after loop_run(): calls what was posted */
 void loop_close(struct server *s); /* closes every connection, calls what was posted */
 unsigned loop_port(const struct server *s);
 berth_status hub_open(struct server *s, berth_err *err);

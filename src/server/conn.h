@@ -1,0 +1,128 @@
+/* conn: one connection: bytes to requests, replies to bytes. Private to server/.
+ *
+ * Modes      HTTP    requests, one after the other: the next one is looked at when the reply to the
+ *                    last has left. Until then what came too early waits, and no more is read; so a
+ *                    pipelining client costs one buffer, and one that closed its half still gets its
+ *                    reply.
+ *            WS      frames (ws.c)
+ *            LINGER  everything was said; what still comes is thrown away until the client closes,
+ *                    for else the kernel would take our last words back with a reset
+ * Request    IDLE -> first byte -> HEAD -> (100 Continue) -> BODY -> END -> handler -> reply -> sent
+ *            -> IDLE. A reply may come before the body is whole (refused): a small rest is read and
+ *            dropped, a large one ends the connection.
+ * Output     A queue of pieces: shared memory, or a range of a file that is read when there is room
+ *            for it. One piece of at most LOOP_WRITE_MAX bytes is on its way at a time.
+ * Closing    conn_kill() marks and lets libwebsockets close it later; nothing here frees a
+ *            connection but conn_gone().
+ * Threads    Loop. */
+#ifndef SERVER_CONN_H
+#define SERVER_CONN_H
+
+#include "server/loop.h"
+
+enum conn_mode { CONN_HTTP, CONN_WS, CONN_LINGER };
+
+/* Bytes that several connections send. Made on any thread, then the loop's. */
+struct blob {
+    unsigned refs;
+    size_t n;
+    char *p;
+};
+struct blob *blob_new(struct str *taken); /* NULL: out of memory, or the text is bad */
+void blob_unref(struct blob *b);          /* NULL is fine */
+
+enum out_kind { OUT_HTTP, OUT_MESSAGE, OUT_PREVIEW };
+
+struct out { /* one piece of output */
+    struct out *next;
+    enum out_kind kind;
+    uint8_t head[10]; /* of a WebSocket frame; sent first */
+    uint8_t head_n, head_at;
+    struct blob *blob; /* NULL: none; sent from `at` on */
+    size_t at;
+    int fd; /* -1: none; then `left` bytes from `off` */
+    uint64_t off, left;
+};
+
+struct ws;
+
+struct conn { /* owner: loop */
+    struct server *server;
+    struct lws *wsi;
+    struct conn *prev, *next;
+    enum conn_mode mode;
+    bool tls, rx_off, dead;
+    bool close_when_sent;
+    uint64_t deadline_ns; /* 0: none */
+    /* HTTP */
+    struct http1 *h1; /* NULL between requests */
+    struct str in;    /* came too early */
+    struct http_req *req;
+    const struct route *route; /* whose handler is called at the end; NULL: it was refused */
+    bool keep;                 /* the connection outlives this request */
+    bool body_done;
+    size_t body_held; /* bytes taken from the loop's allowance */
+    /* output */
+    struct out *out, *out_last;
+    size_t out_bytes; /* in memory */
+    struct ws *ws;    /* CONN_WS */
+};
+
+/* For loop.c. conn_new() NULL: out of memory. conn_rx() and conn_writeable(): false: close it. */
+struct conn *conn_new(struct server *s, struct lws *wsi, bool tls);
+WARN_UNUSED bool conn_rx(struct conn *c, char *p, size_t n);
+WARN_UNUSED bool conn_writeable(struct conn *c);
+void conn_gone(struct conn *c); /* the socket is closed; frees c */
+void conn_expired(struct conn *c);
+
+void conn_kill(struct conn *c);
+void conn_deadline(struct conn *c, unsigned ms); /* 0: none */
+/* Queued in this order. All take what they get, also when memory is out: then the connection dies. */
+void conn_send_str(struct conn *c, struct str *taken);
+void conn_send_file(struct conn *c, int fd, uint64_t off, uint64_t n);
+/* A frame; b: another reference is taken. kind: OUT_MESSAGE or OUT_PREVIEW. */
+void conn_send_frame(struct conn *c, enum out_kind kind, unsigned op, struct blob *b);
+/* A preview that waits behind others is replaced by this newer one. False: none waits. */
+bool conn_swap_preview(struct conn *c, struct blob *b);
+
+/* http.c tells: the reply is queued. */
+void conn_replied(struct conn *c);
+/* Will the rest of the request's body be read, so that the connection can go on? */
+bool conn_can_keep(const struct conn *c);
+/* From the handler of an upgrade, whose reply is queued: from now on frames. */
+void conn_to_ws(struct conn *c, struct ws *taken);
+void conn_linger(struct conn *c);
+
+/* ws.c */
+void ws_free(struct ws *w);
+WARN_UNUSED bool ws_rx(struct conn *c, char *p, size_t n);
+void ws_close(struct conn *c, unsigned code); /* sends close, then ends the connection */
+
+/* guard.c: false: it replied. */
+bool guard_origin(struct http_req *r);
+bool guard_token(struct http_req *r, const struct route *route);
+berth_status guard_config(const struct server_config *cfg, berth_err *err);
+bool guard_loopback(const char *host, size_t n); /* of a Host: without port, or an address */
+
+/* router.c */
+enum route_found { ROUTE_FOUND, ROUTE_NOT_THERE, ROUTE_NOT_ALLOWED, ROUTE_MALFORMED };
+/* Fills param and params of r. NOT_ALLOWED: *allow has the methods there are. */
+enum route_found router_find(const struct route *table, size_t n, struct http_req *r,
+                             const struct route **out, unsigned *allow);
+const struct route *router_table(size_t *n); /* of routes.def, /ws and the static files */
+enum http_method router_method(const char *name);
+
+/* http.c */
+void http_begin(struct http_req *r, struct conn *c, bool ok); /* from c->h1, if that is ok */
+void http_status(struct http_req *r, int status); /* "404: Not Found", as ComfyUI words it */
+void http_not_allowed(struct http_req *r, unsigned allow);
+/* n bytes of fd, which is taken, from `from` on. */
+void http_reply_fd(struct http_req *r, int status, const char *type, int fd, uint64_t from,
+                   uint64_t n);
+void http_req_unref(struct http_req *r);
+
+/* static.c, ws.c */
+void route_static(struct http_req *r);
+void route_ws(struct http_req *r);
+
+#endif

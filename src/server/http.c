@@ -1,0 +1,383 @@
+/* http: requests as routes see them, and replies; see http.h. */
+#include "server/conn.h"
+#include "server/gzip.h"
+
+#include <strings.h>
+#include <unistd.h>
+
+#define GZIP_MAX (8u << 20) /* bytes; more would hold the loop for too long */
+
+/* ---- words ---- */
+
+static const char *reason(int status)
+{
+    static const struct {
+        int status;
+        const char *text;
+    } all[] = {
+        { 100, "Continue" },
+        { 101, "Switching Protocols" },
+        { 200, "OK" },
+        { 201, "Created" },
+        { 202, "Accepted" },
+        { 204, "No Content" },
+        { 206, "Partial Content" },
+        { 301, "Moved Permanently" },
+        { 302, "Found" },
+        { 303, "See Other" },
+        { 304, "Not Modified" },
+        { 307, "Temporary Redirect" },
+        { 308, "Permanent Redirect" },
+        { 400, "Bad Request" },
+        { 401, "Unauthorized" },
+        { 403, "Forbidden" },
+        { 404, "Not Found" },
+        { 405, "Method Not Allowed" },
+        { 408, "Request Timeout" },
+        { 409, "Conflict" },
+        { 411, "Length Required" },
+        { 412, "Precondition Failed" },
+        { 413, "Request Entity Too Large" },
+        { 414, "URI Too Long" },
+        { 415, "Unsupported Media Type" },
+        { 416, "Range Not Satisfiable" },
+        { 417, "Expectation Failed" },
+        { 422, "Unprocessable Entity" },
+        { 426, "Upgrade Required" },
+        { 429, "Too Many Requests" },
+        { 431, "Request Header Fields Too Large" },
+        { 500, "Internal Server Error" },
+        { 501, "Not Implemented" },
+        { 503, "Service Unavailable" },
+        { 505, "HTTP Version Not Supported" },
+        { 507, "Insufficient Storage" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (all[i].status == status)
+            return all[i].text;
+    return "Unknown";
+}
+
+static int status_of(berth_status code)
+{
+    switch (code) {
+    case BERTH_EINVAL:
+    case BERTH_EFORMAT:
+        return 400;
+    case BERTH_ENOTFOUND:
+        return 404;
+    case BERTH_EBUSY:
+        return 409;
+    case BERTH_ELIMIT:
+        return 413;
+    case BERTH_EUNSUPPORTED:
+        return 501;
+    case BERTH_ECANCELED:
+        return 503;
+    default:
+        return 500;
+    }
+}
+
+/* ---- requests ---- */
+
+void http_begin(struct http_req *r, struct conn *c, bool ok)
+{
+    const struct http1 *h = ok ? c->h1 : NULL;
+    r->server = c->server;
+    r->conn = c;
+    r->refs = 1;
+    r->h = h;
+    r->path = h ? h->path : "";
+    r->query = h ? h->query : "";
+    r->method = h ? router_method(h->method) : HTTP_OTHER;
+    r->user = "default";
+    if (r->method == HTTP_HEAD) {
+        r->head = true;
+        r->method = HTTP_GET;
+    }
+    if (h && c->server->cfg.multi_user) {
+        const char *user = http1_get(h, "comfy-user");
+        r->user = user && *user && strncmp(user, "__", 2) && !strpbrk(user, "/\\") ? user : NULL;
+    }
+}
+
+void http_req_unref(struct http_req *r)
+{
+    if (--r->refs)
+        return;
+    for (size_t i = 0; i < HTTP_PARAMS_MAX; i++)
+        str_release(&r->param[i]);
+    str_release(&r->body);
+    str_release(&r->extra);
+    if (r->own) {
+        http1_release(r->own);
+        free(r->own);
+    }
+    free(r);
+}
+
+struct http_req *http_hold(struct http_req *r)
+{
+    r->refs++;
+    return r;
+}
+
+void http_unhold(struct http_req *r)
+{
+    /* The connection's own reference is the one that is left. */
+    if (r->conn && !r->replied && r->refs == 2)
+        http_status(r, 500);
+    http_req_unref(r);
+}
+
+bool http_query(const struct http_req *r, const char *name, struct str *out)
+{
+    bool found = false;
+    struct str key = { 0 };
+    for (const char *p = r->query; *p && !found;) {
+        size_t n = strcspn(p, "&"), eq = strcspn(p, "=&");
+        str_clear(&key);
+        if (path_unescape(p, eq, true, &key) && !strcmp(str_c(&key), name)) {
+            str_clear(out);
+            found = path_unescape(eq < n ? p + eq + 1 : p + n, eq < n ? n - eq - 1 : 0, true, out);
+        }
+        p += n + (p[n] == '&');
+    }
+    str_release(&key);
+    return found;
+}
+
+bool http_json(struct http_req *r, const char *empty, json_t **out)
+{
+    berth_err err;
+    const char *text = str_c(&r->body);
+    size_t n = r->body.n;
+    *out = NULL;
+    if (!n && empty) {
+        text = empty;
+        n = strlen(empty);
+    }
+    if (!js_parse(text, n, NULL, out, &err))
+        return true;
+    err_add(&err, "the body is no JSON for us");
+    http_reply_err(r, err.code == BERTH_ENOMEM ? 503 : 400, &err);
+    return false;
+}
+
+/* ---- heads ---- */
+
+void http_header(struct http_req *r, const char *name, const char *value)
+{
+    str_adds(&r->extra, name);
+    str_adds(&r->extra, ": ");
+    str_add(&r->extra, value, strcspn(value, "\r\n"));
+    str_adds(&r->extra, "\r\n");
+    r->cache_set = r->cache_set || !strcasecmp(name, "cache-control");
+}
+
+static bool ends_with_any(const char *s, const char *const *suffix, size_t n)
+{
+    size_t len = strlen(s);
+    for (size_t i = 0; i < n; i++) {
+        size_t k = strlen(suffix[i]);
+        if (len >= k && !strcasecmp(s + len - k, suffix[i]))
+            return true;
+    }
+    return false;
+}
+
+/* By the path of the request, as ComfyUI's middleware does it; NULL: none. */
+static const char *cache_control(const char *path, int status)
+{
+    static const char *const image[] = { ".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
+                                         ".pgm", ".tif",  ".tiff", ".webp" };
+    size_t n = strlen(path);
+    const char *last = strrchr(path, '/');
+    last = last ? last + 1 : path;
+    if (str_ends(path, n, ".js") || str_ends(path, n, ".css") ||
+        (str_starts(last, strlen(last), "index") && str_ends(path, n, ".json")))
+        return "no-cache";
+    if (!ends_with_any(path, image, ARRAY_LEN(image)))
+        return NULL;
+    if (status == 404)
+        return "public, max-age=3600";
+    if ((status >= 200 && status <= 206) || status == 301 || status == 308)
+        return "public, max-age=86400";
+    return status == 302 || status == 303 || status == 307 ? "no-cache" : NULL;
+}
+
+static void add_cors(const struct http_req *r, struct str *out)
+{
+    const char *origin = r->server->cfg.cors_origin;
+    if (!origin)
+        return;
+    str_addf(out, "Access-Control-Allow-Origin: %s\r\n", origin);
+    str_adds(out, "Access-Control-Allow-Methods: POST, GET, DELETE, PUT, OPTIONS, PATCH\r\n"
+                  "Access-Control-Allow-Headers: Content-Type, Authorization\r\n"
+                  "Access-Control-Allow-Credentials: true\r\n");
+}
+
+/* Everything in front of the body. type NULL: none. */
+static void add_head(struct http_req *r, int status, const char *type, uint64_t n, struct str *out)
+{
+    struct conn *c = r->conn;
+    c->keep = conn_can_keep(c);
+    str_addf(out, "HTTP/1.1 %d %s\r\n", status, reason(status));
+    if (type)
+        str_addf(out, "Content-Type: %s\r\n", type);
+    if (status != 204 && status != 304 && status >= 200)
+        str_addf(out, "Content-Length: %ju\r\n", (uintmax_t)n);
+    str_add(out, str_c(&r->extra), r->extra.n);
+    add_cors(r, out);
+    const char *cache = r->cache_set ? NULL : cache_control(r->path, status);
+    if (cache)
+        str_addf(out, "Cache-Control: %s\r\n", cache);
+    str_addf(out, "Date: %s\r\n", loop_date(r->server));
+    if (status != 101 && !c->keep)
+        str_adds(out, "Connection: close\r\n");
+    else if (r->h && r->h->http10)
+        str_adds(out, "Connection: keep-alive\r\n");
+    str_adds(out, "\r\n");
+}
+
+/* True: go on. The client may have left, or somebody replied before. */
+static bool may_reply(struct http_req *r)
+{
+    if (r->replied)
+        log_error(&r->server->log, "http.twice", "path=\"%.100s\" what=\"second reply dropped\"",
+                  r->path);
+    bool go = r->conn && !r->replied && !r->conn->dead;
+    r->replied = true;
+    return go;
+}
+
+/* Packs the body where that was asked for. */
+static void pack(struct http_req *r, const char *type, struct str *body)
+{
+    struct str packed = { 0 };
+    berth_err err;
+    if (!r->server->cfg.compress || !type || !body->n || body->n > GZIP_MAX || !r->h ||
+        !(str_starts(type, strlen(type), "application/json") ||
+          str_starts(type, strlen(type), "text/plain")))
+        return;
+    http_header(r, "Vary", "Accept-Encoding");
+    if (!gzip_accepted(http1_get(r->h, "accept-encoding")) ||
+        gzip_pack(body->p, body->n, &packed, &err)) {
+        str_release(&packed); /* as it is, then */
+        return;
+    }
+    http_header(r, "Content-Encoding", "gzip");
+    str_release(body);
+    *body = packed;
+}
+
+/* ---- answers ---- */
+
+void http_reply_take(struct http_req *r, int status, const char *type, struct str *taken)
+{
+    struct str head = { 0 };
+    if (!may_reply(r)) {
+        str_release(taken);
+        return;
+    }
+    struct conn *c = r->conn;
+    if (taken->bad || r->extra.bad) {
+        str_release(taken);
+        str_release(&r->extra);
+        status = 503;
+        type = "text/plain; charset=utf-8";
+        str_adds(taken, "503: out of memory");
+    }
+    pack(r, type, taken);
+    add_head(r, status, type, taken->n, &head);
+    conn_send_str(c, &head);
+    if (r->head || !taken->n)
+        str_release(taken);
+    else
+        conn_send_str(c, taken);
+    conn_replied(c);
+}
+
+void http_reply_fd(struct http_req *r, int status, const char *type, int fd, uint64_t from,
+                   uint64_t n)
+{
+    struct str head = { 0 };
+    if (!may_reply(r)) {
+        close(fd);
+        return;
+    }
+    struct conn *c = r->conn;
+    add_head(r, status, type, n, &head);
+    conn_send_str(c, &head);
+    if (r->head || !n)
+        close(fd);
+    else
+        conn_send_file(c, fd, from, n);
+    conn_replied(c);
+}
+
+void http_reply(struct http_req *r, int status, const char *type, const char *body, size_t n)
+{
+    struct str copy = { 0 };
+    str_add(&copy, body, n);
+    http_reply_take(r, status, type, &copy);
+}
+
+void http_reply_empty(struct http_req *r, int status)
+{
+    http_reply(r, status, NULL, "", 0);
+}
+
+void http_reply_text(struct http_req *r, int status, const char *text)
+{
+    http_reply(r, status, "text/plain; charset=utf-8", text, strlen(text));
+}
+
+void http_reply_json_text(struct http_req *r, int status, struct str *taken)
+{
+    http_reply_take(r, status, "application/json; charset=utf-8", taken);
+}
+
+void http_reply_json(struct http_req *r, int status, json_t *taken)
+{
+    struct str text = { 0 };
+    if (taken)
+        js_write(taken, 0, &text);
+    else
+        text.bad = true;
+    json_decref(taken);
+    http_reply_json_text(r, status, &text);
+}
+
+void http_reply_err(struct http_req *r, int status, const berth_err *err)
+{
+    struct str text = { 0 };
+    str_adds(&text, "{\"error\": ");
+    js_write_string(err->msg, strlen(err->msg), &text);
+    str_addc(&text, '}');
+    http_reply_json_text(r, status ? status : status_of(err->code), &text);
+}
+
+void http_status(struct http_req *r, int status)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%d: %s", status, reason(status));
+    http_reply_text(r, status, text);
+}
+
+void http_not_allowed(struct http_req *r, unsigned allow)
+{
+    static const struct { /* in the order of the alphabet */
+        unsigned method;
+        const char *name;
+    } all[] = { { HTTP_DELETE, "DELETE" }, { HTTP_GET, "GET" },   { HTTP_GET, "HEAD" },
+                { HTTP_PATCH, "PATCH" },   { HTTP_POST, "POST" }, { HTTP_PUT, "PUT" } };
+    struct str list = { 0 };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (allow & all[i].method)
+            str_addf(&list, "%s%s", list.n ? "," : "", all[i].name);
+    http_header(r, "Allow", str_c(&list));
+    str_release(&list);
+    http_status(r, 405);
+}

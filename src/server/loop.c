@@ -1,0 +1,640 @@
+/* loop: sockets, timers and posts; see loop.h. The only file that includes libwebsockets, with
+ * conn.c. */
+#include "server/conn.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <libwebsockets.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LISTEN_BACKLOG 511
+#define ACCEPT_BATCH 64 /* of one turn, so that others get theirs */
+#define SPARE_POSTS 64
+#define FD_RESERVE 64 /* for files, database, devices */
+#define SWEEP_US 250000
+#define PAUSE_US 100000 /* without file descriptors */
+
+struct post {
+    struct post *next;
+    aux_fn *fn;
+    void *arg;
+    bool spare; /* belongs to loop.spare */
+};
+
+struct loop {
+    struct server *server;
+    struct lws_context *lws;
+    struct lws_vhost *vhost;
+    struct lws_protocols protocol[2];
+    struct loop_limits limits;
+    const struct route *routes;
+    size_t routes_n;
+    unsigned port;
+    size_t listeners;
+    struct lws **listener; /* NULL where closed */
+    bool tls, paused;
+    size_t max;
+    struct conn *conns;
+    size_t conns_n;
+    size_t body_bytes;
+    uint64_t now;
+    uint64_t date_s;
+    char date[32];
+    lws_sorted_usec_list_t sweep, resume;
+    bool sweeping;
+    uint8_t *scratch;
+    pthread_t thread; /* of loop_run(), while running */
+    atomic_bool running;
+    /* posts */
+    pthread_mutex_t lock;
+    pthread_cond_t room; /* spare nodes came back */
+    bool lock_made, room_made;
+    struct post *first, *last; /* lock */
+    struct post spare_node[SPARE_POSTS];
+    struct post *spare; /* lock */
+};
+
+/* ---- libwebsockets' log ---- */
+
+static _Thread_local const struct log *lws_log_now;
+
+static void write_lws_log(int level, const char *line)
+{
+    size_t n = strlen(line);
+    (void)level;
+    while (n && (line[n - 1] == '\n' || line[n - 1] == '\r'))
+        n--;
+    log_error(lws_log_now, "lws", "text=\"%.*s\"", (int)(n > 500 ? 500 : n), line);
+}
+
+/* ---- posts ---- */
+
+static void posts_init(struct loop *l)
+{
+    for (size_t i = 0; i < SPARE_POSTS; i++) {
+        l->spare_node[i].spare = true;
+        l->spare_node[i].next = l->spare;
+        l->spare = &l->spare_node[i];
+    }
+}
+
+static void post_done(struct loop *l, struct post *p)
+{
+    if (!p->spare) {
+        free(p);
+        return;
+    }
+    pthread_mutex_lock(&l->lock);
+    p->next = l->spare;
+    l->spare = p;
+    pthread_cond_signal(&l->room);
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* Those that are there now; what they post comes in the next turn. */
+static void posts_call(struct loop *l)
+{
+    pthread_mutex_lock(&l->lock);
+    struct post *p = l->first;
+    l->first = l->last = NULL;
+    pthread_mutex_unlock(&l->lock);
+    while (p) {
+        struct post *next = p->next;
+        p->fn(l->server, p->arg);
+        post_done(l, p);
+        p = next;
+    }
+}
+
+static bool on_loop(struct loop *l)
+{
+    return atomic_load(&l->running) && pthread_equal(pthread_self(), l->thread);
+}
+
+void loop_post(struct server *s, aux_fn *fn, void *arg)
+{
+    struct loop *l = s->loop;
+    struct post *p = malloc(sizeof *p);
+    if (p)
+        p->spare = false;
+    pthread_mutex_lock(&l->lock);
+    while (!p && !l->spare) {
+        if (!atomic_load(&l->running) || on_loop(l)) {
+            pthread_mutex_unlock(&l->lock);
+            posts_call(l);
+            pthread_mutex_lock(&l->lock);
+        } else {
+            pthread_cond_wait(&l->room, &l->lock);
+        }
+    }
+    if (!p) {
+        p = l->spare;
+        l->spare = p->next;
+    }
+    p->next = NULL;
+    p->fn = fn;
+    p->arg = arg;
+    bool first = !l->first;
+    if (first)
+        l->first = p;
+    else
+        l->last->next = p;
+    l->last = p;
+    pthread_mutex_unlock(&l->lock);
+    if (first && l->lws)
+        lws_cancel_service(l->lws);
+}
+
+/* ---- what connections ask ---- */
+
+const struct loop_limits *loop_limits(const struct server *s)
+{
+    return &s->loop->limits;
+}
+
+void loop_set_limits(struct server *s, const struct loop_limits *l)
+{
+    s->loop->limits = *l;
+    if (!l->body_bytes)
+        s->loop->limits.body_bytes = (size_t)(2 * s->cfg.max_upload);
+}
+
+void loop_set_routes(struct server *s, const struct route *table, size_t n)
+{
+    s->loop->routes = table;
+    s->loop->routes_n = n;
+}
+
+const struct route *loop_routes(const struct server *s, size_t *n)
+{
+    *n = s->loop->routes_n;
+    return s->loop->routes;
+}
+
+uint64_t loop_now(const struct server *s)
+{
+    return s->loop->now;
+}
+
+const char *loop_date(struct server *s)
+{
+    struct loop *l = s->loop;
+    uint64_t now = clock_wall_ns(s->cfg.clock) / 1000000000;
+    if (now == l->date_s && l->date[0])
+        return l->date;
+    time_t t = (time_t)now;
+    struct tm tm;
+    if (!gmtime_r(&t, &tm) || !strftime(l->date, sizeof l->date, "%a, %d %b %Y %H:%M:%S GMT", &tm))
+        l->date[0] = '\0';
+    l->date_s = now;
+    return l->date;
+}
+
+bool loop_body_take(struct server *s, size_t n)
+{
+    struct loop *l = s->loop;
+    if (n > l->limits.body_bytes || l->body_bytes > l->limits.body_bytes - n)
+        return false;
+    l->body_bytes += n;
+    return true;
+}
+
+void loop_body_give(struct server *s, size_t n)
+{
+    s->loop->body_bytes -= n;
+}
+
+uint8_t *loop_scratch(struct server *s)
+{
+    return s->loop->scratch;
+}
+
+size_t loop_conns(const struct server *s)
+{
+    return s->loop->conns_n;
+}
+
+void loop_each(struct server *s, void (*fn)(struct conn *c, void *user), void *user)
+{
+    for (struct conn *c = s->loop->conns, *next; c; c = next) {
+        next = c->next;
+        fn(c, user);
+    }
+}
+
+/* ---- deadlines ---- */
+
+static void sweep(lws_sorted_usec_list_t *sul)
+{
+    struct loop *l = lws_container_of(sul, struct loop, sweep);
+    bool more = false;
+    l->now = clock_mono_ns(clock_system());
+    for (struct conn *c = l->conns, *next; c; c = next) {
+        next = c->next;
+        if (c->deadline_ns && c->deadline_ns <= l->now)
+            conn_expired(c);
+        more = more || c->deadline_ns;
+    }
+    l->sweeping = more;
+    if (more)
+        lws_sul_schedule(l->lws, 0, &l->sweep, sweep, SWEEP_US);
+}
+
+void conn_deadline(struct conn *c, unsigned ms)
+{
+    struct loop *l = c->server->loop;
+    c->deadline_ns = ms ? l->now + ms * UINT64_C(1000000) : 0;
+    if (ms && !l->sweeping) {
+        l->sweeping = true;
+        lws_sul_schedule(l->lws, 0, &l->sweep, sweep, SWEEP_US);
+    }
+}
+
+/* ---- listening ---- */
+
+static void resume(lws_sorted_usec_list_t *sul)
+{
+    struct loop *l = lws_container_of(sul, struct loop, resume);
+    l->paused = false;
+    for (size_t i = 0; i < l->listeners; i++)
+        if (l->listener[i])
+            lws_rx_flow_control(l->listener[i], 1);
+}
+
+/* Nothing can be accepted now: look again in a while. */
+static void pause_accepting(struct loop *l, int why)
+{
+    if (l->paused)
+        return;
+    l->paused = true;
+    log_warn(&l->server->log, "loop.accept", "sockets=%zu errno=%d what=paused", l->conns_n, why);
+    for (size_t i = 0; i < l->listeners; i++)
+        if (l->listener[i])
+            lws_rx_flow_control(l->listener[i], 0);
+    lws_sul_schedule(l->lws, 0, &l->resume, resume, PAUSE_US);
+}
+
+static void too_many(struct loop *l, int fd)
+{
+    static const char text[] = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 21\r\n"
+                               "Content-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\n"
+                               "Connection: close\r\n\r\ntoo many connections\n";
+    /* Into an empty buffer of a new socket: it fits, or we do not mind. */
+    if (!l->tls && send(fd, text, sizeof text - 1, MSG_NOSIGNAL | MSG_DONTWAIT) > 0)
+        shutdown(fd, SHUT_WR);
+    close(fd);
+}
+
+static void accept_one(struct loop *l, int fd)
+{
+    if (l->conns_n >= l->max) {
+        too_many(l, fd);
+        return;
+    }
+    int on = 1, idle = 60;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    lws_sock_file_fd_type d = { .sockfd = fd };
+    struct lws *wsi = lws_adopt_descriptor_vhost(
+        l->vhost, (lws_adoption_type)(LWS_ADOPT_SOCKET | (l->tls ? LWS_ADOPT_ALLOW_SSL : 0)), d,
+        l->protocol[0].name, NULL);
+    if (!wsi)
+        return; /* it closed fd */
+    struct conn *c = conn_new(l->server, wsi, l->tls);
+    if (!c) {
+        lws_set_timeout(wsi, PENDING_TIMEOUT_USER_REASON_BASE, LWS_TO_KILL_ASYNC);
+        return;
+    }
+    c->next = l->conns;
+    if (l->conns)
+        l->conns->prev = c;
+    l->conns = c;
+    l->conns_n++;
+    lws_set_opaque_user_data(wsi, c);
+    conn_deadline(c, l->limits.head);
+}
+
+static void accept_some(struct loop *l, int fd)
+{
+    for (int i = 0; i < ACCEPT_BATCH; i++) {
+        int got = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (got >= 0)
+            accept_one(l, got);
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            pause_accepting(l, errno);
+            return;
+        } else if (errno != ECONNABORTED && errno != EINTR)
+            return; /* EAGAIN: that was all */
+    }
+}
+
+static int listen_on(const struct addrinfo *ai, berth_err *err, const char *text, unsigned port)
+{
+    int on = 1;
+    int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        err_sys(err, BERTH_EIO, errno, "listening on %s", text);
+        return -1;
+    }
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (ai->ai_family == AF_INET6) /* 0.0.0.0 and :: are two addresses */
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    if (bind(fd, ai->ai_addr, ai->ai_addrlen) || listen(fd, LISTEN_BACKLOG)) {
+        err_sys(err, errno == EADDRINUSE ? BERTH_EBUSY : BERTH_EIO, errno,
+                "listening on %s port %u", text, port);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static unsigned port_of(int fd)
+{
+    struct sockaddr_storage a = { 0 };
+    socklen_t n = sizeof a;
+    if (getsockname(fd, (struct sockaddr *)&a, &n))
+        return 0;
+    return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&a)->sin6_port
+                                         : ((struct sockaddr_in *)(void *)&a)->sin_port);
+}
+
+/* Addresses only: a name would ask DNS, and mean something else tomorrow. "localhost" is both. */
+static berth_status add_listener(struct loop *l, const char *text, berth_err *err)
+{
+    char service[8];
+    const char *node = strcmp(text, "localhost") ? text : "127.0.0.1";
+    struct addrinfo *ai = NULL, hint = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
+                                         .ai_socktype = SOCK_STREAM };
+    snprintf(service, sizeof service, "%u", l->port);
+    if (getaddrinfo(node, service, &hint, &ai) || !ai)
+        return err_set(err, BERTH_EINVAL, "'%.64s' is no address to listen on", text);
+    int fd = listen_on(ai, err, text, l->port);
+    freeaddrinfo(ai);
+    if (fd < 0)
+        return err->code;
+    if (!l->port)
+        l->port = port_of(fd);
+    lws_sock_file_fd_type d = { .filefd = fd };
+    struct lws *wsi =
+        lws_adopt_descriptor_vhost(l->vhost, LWS_ADOPT_RAW_FILE_DESC, d, l->protocol[0].name, NULL);
+    if (!wsi) {
+        close(fd);
+        return err_set(err, BERTH_ENOMEM, "listening on %s", text);
+    }
+    l->listener[l->listeners++] = wsi;
+    return BERTH_OK;
+}
+
+static void listener_gone(struct loop *l, struct lws *wsi)
+{
+    for (size_t i = 0; i < l->listeners; i++)
+        if (l->listener[i] == wsi)
+            l->listener[i] = NULL;
+}
+
+/* ---- libwebsockets' callbacks ---- */
+
+static void unlink_conn(struct loop *l, struct conn *c)
+{
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        l->conns = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    l->conns_n--;
+}
+
+static int on_event(struct lws *wsi, enum lws_callback_reasons why, void *user, void *in, size_t n)
+{
+    struct loop *l = lws_context_user(lws_get_context(wsi));
+    struct conn *c;
+    (void)user;
+    l->now = clock_mono_ns(clock_system());
+    switch (why) {
+    case LWS_CALLBACK_RAW_RX_FILE:
+        accept_some(l, (int)lws_get_socket_fd(wsi));
+        return 0;
+    case LWS_CALLBACK_RAW_CLOSE_FILE:
+        listener_gone(l, wsi);
+        return 0;
+    case LWS_CALLBACK_RAW_RX:
+        c = lws_get_opaque_user_data(wsi);
+        return c && conn_rx(c, in, n) ? 0 : -1;
+    case LWS_CALLBACK_RAW_WRITEABLE:
+        c = lws_get_opaque_user_data(wsi);
+        return c && conn_writeable(c) ? 0 : -1;
+    case LWS_CALLBACK_RAW_CLOSE:
+        c = lws_get_opaque_user_data(wsi);
+        if (c) {
+            lws_set_opaque_user_data(wsi, NULL);
+            unlink_conn(l, c);
+            conn_gone(c);
+        }
+        return 0;
+    case LWS_CALLBACK_EVENT_WAIT_CANCELLED:
+        posts_call(l);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+/* ---- life ---- */
+
+/* max_sockets, or fewer when the process may not have so many descriptors. */
+static size_t socket_limit(struct server *s)
+{
+    struct rlimit r;
+    size_t max = s->cfg.max_sockets;
+    if (getrlimit(RLIMIT_NOFILE, &r) || r.rlim_cur == RLIM_INFINITY ||
+        r.rlim_cur >= (rlim_t)max + FD_RESERVE)
+        return max;
+    size_t fit =
+        r.rlim_cur > 2 * FD_RESERVE ? (size_t)r.rlim_cur - FD_RESERVE : (size_t)r.rlim_cur / 2;
+    log_warn(&s->log, "loop.sockets", "asked=%zu allowed=%zu why=\"limit on open files\"", max,
+             fit);
+    return fit;
+}
+
+static berth_status make_context(struct loop *l, berth_err *err)
+{
+    struct server *s = l->server;
+    l->protocol[0] = (struct lws_protocols) { .name = "berth",
+                                              .callback = on_event,
+                                              .tx_packet_size = LOOP_WRITE_MAX };
+    struct lws_context_creation_info info = {
+        .port = CONTEXT_PORT_NO_LISTEN_SERVER,
+        .protocols = l->protocol,
+        .vhost_name = "berth",
+        .user = l,
+        .gid = -1,
+        .uid = -1,
+        .options = LWS_SERVER_OPTION_EXPLICIT_VHOSTS,
+        /* accepted, listening, and one that libwebsockets keeps for itself */
+        .fd_limit_per_thread = (unsigned)(l->max + s->cfg.listens + 8),
+        .pt_serv_buf_size = 16384,
+        .alpn = "http/1.1",
+    };
+    if (l->tls) {
+        info.options |= LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT;
+        info.ssl_cert_filepath = s->cfg.tls_cert;
+        info.ssl_private_key_filepath = s->cfg.tls_key;
+    }
+    l->lws = lws_create_context(&info);
+    if (!l->lws)
+        return err_set(err, BERTH_ENOMEM, "libwebsockets did not start");
+    l->vhost = lws_create_vhost(l->lws, &info);
+    if (!l->vhost)
+        return l->tls ? err_set(err, BERTH_EINVAL, "TLS with key '%.80s' and certificate '%.80s'",
+                                s->cfg.tls_key, s->cfg.tls_cert)
+                      : err_set(err, BERTH_ENOMEM, "libwebsockets did not start");
+    return BERTH_OK;
+}
+
+static berth_status make_listeners(struct loop *l, berth_err *err)
+{
+    static const char *const here[] = { "127.0.0.1" };
+    const struct server_config *cfg = &l->server->cfg;
+    size_t n = cfg->listens ? cfg->listens : 1;
+    const char *const *text = cfg->listens ? cfg->listen : here;
+    l->listener = calloc(n, sizeof(struct lws *));
+    if (!l->listener)
+        return err_set(err, BERTH_ENOMEM, "%zu listening sockets", n);
+    for (size_t i = 0; i < n; i++)
+        if (add_listener(l, text[i], err))
+            return err->code;
+    return BERTH_OK;
+}
+
+berth_status loop_open(struct server *s, berth_err *err)
+{
+    struct loop *l = calloc(1, sizeof *l);
+    if (!l)
+        return err_set(err, BERTH_ENOMEM, "the server's loop");
+    s->loop = l;
+    l->server = s;
+    l->port = s->cfg.port;
+    l->tls = s->cfg.tls_key && s->cfg.tls_cert;
+    l->max = socket_limit(s);
+    l->now = clock_mono_ns(clock_system());
+    loop_set_limits(s, &(struct loop_limits)LOOP_LIMITS_DEFAULT);
+    l->routes = router_table(&l->routes_n);
+    posts_init(l);
+    l->lock_made = !pthread_mutex_init(&l->lock, NULL);
+    l->room_made = !pthread_cond_init(&l->room, NULL);
+    l->scratch = malloc(LOOP_WRITE_MAX);
+    if (!l->lock_made || !l->room_made || !l->scratch)
+        return err_set(err, BERTH_ENOMEM, "the server's loop");
+    const struct log *before = lws_log_now;
+    lws_log_now = &s->log;
+    lws_set_log_level(LLL_ERR, write_lws_log);
+    if (!make_context(l, err))
+        make_listeners(l, err);
+    lws_log_now = before;
+    return l->lws && l->vhost && l->listeners ? BERTH_OK : err->code;
+}
+
+void loop_settle(struct server *s)
+{
+    for (;;) {
+        pthread_mutex_lock(&s->loop->lock);
+        bool more = s->loop->first;
+        pthread_mutex_unlock(&s->loop->lock);
+        if (!more)
+            return;
+        posts_call(s->loop);
+    }
+}
+
+void loop_close(struct server *s)
+{
+    struct loop *l = s->loop;
+    if (!l)
+        return;
+    const struct log *before = lws_log_now;
+    lws_log_now = &s->log;
+    if (l->lws) {
+        loop_settle(s);
+        lws_context_destroy(l->lws); /* conn_gone() of every connection */
+        l->lws = NULL;
+        loop_settle(s);
+    }
+    lws_log_now = before;
+    free(l->scratch);
+    free(l->listener);
+    if (l->room_made)
+        pthread_cond_destroy(&l->room);
+    if (l->lock_made)
+        pthread_mutex_destroy(&l->lock);
+    free(l);
+    s->loop = NULL;
+}
+
+unsigned loop_port(const struct server *s)
+{
+    return s->loop->port;
+}
+
+void loop_wake(struct server *s)
+{
+    lws_cancel_service(s->loop->lws);
+}
+
+/* Ends the connections that have nothing to say; the others when they have said it. */
+static void dismiss(struct conn *c, void *user)
+{
+    const struct loop_limits *lim = user;
+    if (c->mode == CONN_WS)
+        ws_close(c, 1001);
+    else if (c->req || c->out)
+        c->keep = false;
+    else
+        conn_kill(c);
+    conn_deadline(c, lim->flush);
+}
+
+berth_status loop_run(struct server *s, const atomic_bool *stop, berth_err *err)
+{
+    struct loop *l = s->loop;
+    berth_status st = BERTH_OK;
+    const struct log *before = lws_log_now;
+    lws_log_now = &s->log;
+    l->thread = pthread_self();
+    atomic_store(&l->running, true);
+    while (!atomic_load(stop) && !st)
+        if (lws_service(l->lws, 0) < 0)
+            st = err_set(err, BERTH_EIO, "libwebsockets stopped");
+    atomic_store(&l->running, false);
+    lws_log_now = before;
+    return st;
+}
+
+void loop_stop_listening(struct server *s)
+{
+    for (size_t i = 0; i < s->loop->listeners; i++)
+        if (s->loop->listener[i])
+            lws_set_timeout(s->loop->listener[i], PENDING_TIMEOUT_USER_REASON_BASE,
+                            LWS_TO_KILL_ASYNC);
+}
+
+void loop_drain(struct server *s)
+{
+    struct loop *l = s->loop;
+    const struct log *before = lws_log_now;
+    lws_log_now = &s->log;
+    l->thread = pthread_self();
+    atomic_store(&l->running, true);
+    l->now = clock_mono_ns(clock_system());
+    loop_each(s, dismiss, &l->limits);
+    while (l->conns_n && lws_service(l->lws, 0) >= 0)
+        ;
+    atomic_store(&l->running, false);
+    lws_log_now = before;
+}

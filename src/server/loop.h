@@ -1,0 +1,63 @@
+/* loop: the one thread that owns sockets. Private to server/.
+ *
+ * Words      post     a call that another thread wants made on the loop
+ *            sweep    the pass over connections with a deadline, every quarter of a second at most
+ * Flow       listening sockets are ours (raw files to libwebsockets); accept() -> conn_new() ->
+ *            adopted as a raw socket, with TLS where asked for; its bytes reach conn_rx(), its room
+ *            conn_writeable(), its end conn_gone().
+ * Timeouts   One timer for all: connections carry a deadline, 0 for none (an idle WebSocket), so
+ *            that two thousand of them cost nothing. libwebsockets keeps timers in a sorted list.
+ * Full       Beyond max_sockets a client gets a 503 and is closed. When the process has no file
+ *            descriptor left, accepting pauses for a while instead of spinning.
+ * Posts      A list under a lock. Without memory a post takes one of a few spare nodes; when those
+ *            are gone too, the poster waits for the loop, and on the loop itself everything posted
+ *            before is called first. So posts never fail and never overtake each other.
+ * Log        libwebsockets has one log function for the process and no argument for it. The log it
+ *            should write to is therefore kept per thread while that thread is inside it. Only
+ *            errors get through, each as the event "lws".
+ * Threads    Loop, except where said. */
+#ifndef SERVER_LOOP_H
+#define SERVER_LOOP_H
+
+#include "server/server_impl.h"
+
+struct conn;
+struct router;
+
+struct loop_limits {   /* milliseconds */
+    unsigned head;     /* from the first byte of a request to the end of its head */
+    unsigned body;     /* without a byte of the body */
+    unsigned idle;     /* between requests */
+    unsigned write;    /* without room for our output */
+    unsigned linger;   /* for the client to notice that we closed */
+    unsigned flush;    /* at the end of the server, for output that is still there */
+    size_t ws_bytes;   /* of messages a WebSocket client may leave unread */
+    size_t body_bytes; /* of request bodies in memory, all connections together */
+};
+#define LOOP_LIMITS_DEFAULT                                                                        \
+    {                                                                                              \
+        .head = 15000, .body = 30000, .idle = 75000, .write = 60000, .linger = 5000,               \
+        .flush = 2000, .ws_bytes = 8u << 20, .body_bytes = 0                                       \
+    }
+
+#define LOOP_WRITE_MAX 65536 /* bytes of one write */
+
+/* Doors for conn.c. */
+struct lws;
+const struct loop_limits *loop_limits(const struct server *s);
+/* Before loop_run(): other limits, for tests. body_bytes 0: twice max_upload. */
+void loop_set_limits(struct server *s, const struct loop_limits *l);
+/* Routes other than those of routes.def; borrowed. Before loop_run(). */
+void loop_set_routes(struct server *s, const struct route *table, size_t n);
+const struct route *loop_routes(const struct server *s, size_t *n);
+uint64_t loop_now(const struct server *s); /* monotonic ns; the same within one call */
+const char *loop_date(struct server *s);   /* for Date: */
+/* Memory for bodies; false: too much is held already. */
+WARN_UNUSED bool loop_body_take(struct server *s, size_t n);
+void loop_body_give(struct server *s, size_t n);
+uint8_t *loop_scratch(struct server *s); /* LOOP_WRITE_MAX bytes, for one write */
+size_t loop_conns(const struct server *s);
+/* Calls fn for each connection, which may kill but not free them. */
+void loop_each(struct server *s, void (*fn)(struct conn *c, void *user), void *user);
+
+#endif

@@ -1,0 +1,244 @@
+/* static: files over HTTP: the frontend's tree, and what routes hand out, with ETags, conditions and
+ * ranges (RFC 9110 13, 14). Files are opened here and read piece by piece when the client takes them.
+ *
+ * Ranges     One range is honoured; several of them get the whole file, which is allowed and easier on
+ *            everybody. If-Range: the range counts only if the file is still the one it names.
+ * Symlinks   Below the frontend's root none leads out of it (path_inside()). */
+#include "server/conn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- conditions ---- */
+
+struct file_tag {
+    char etag[48];
+    char modified[32];
+    time_t mtime;
+    uint64_t size;
+};
+
+static void make_tag(const struct stat *st, struct file_tag *t)
+{
+    uint64_t ns = (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;
+    struct tm tm;
+    t->mtime = st->st_mtim.tv_sec;
+    t->size = (uint64_t)st->st_size;
+    snprintf(t->etag, sizeof t->etag, "\"%jx-%jx\"", (uintmax_t)ns, (uintmax_t)t->size);
+    if (!gmtime_r(&t->mtime, &tm) ||
+        !strftime(t->modified, sizeof t->modified, "%a, %d %b %Y %H:%M:%S GMT", &tm))
+        t->modified[0] = '\0';
+}
+
+static bool parse_date(const char *text, time_t *out)
+{
+    struct tm tm = { 0 };
+    const char *end = strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+    if (!end || *end)
+        return false;
+    *out = timegm(&tm);
+    return true;
+}
+
+/* Weak comparison in a list: "*", "a", W/"b". */
+static bool etag_listed(const char *list, const char *etag)
+{
+    size_t n = strlen(etag);
+    for (const char *p = list; *p;) {
+        p += strspn(p, " \t,");
+        if (*p == '*')
+            return true;
+        if (!strncmp(p, "W/", 2))
+            p += 2;
+        if (!strncmp(p, etag, n))
+            return true;
+        if (*p == '"') {
+            p++;
+            p += strcspn(p, "\"");
+        }
+        p += strcspn(p, ",");
+    }
+    return false;
+}
+
+static bool not_modified(const struct http_req *r, const struct file_tag *t)
+{
+    const char *match = http1_get(r->h, "if-none-match");
+    if (match)
+        return etag_listed(match, t->etag);
+    const char *since = http1_get(r->h, "if-modified-since");
+    time_t when;
+    return since && parse_date(since, &when) && t->mtime <= when;
+}
+
+/* ---- ranges ---- */
+
+enum range { RANGE_WHOLE, RANGE_PART, RANGE_NONE };
+
+static bool digits(const char **p, uint64_t *out)
+{
+    size_t n = strspn(*p, "0123456789");
+    bool ok = n && str_parse_u64(*p, n, out);
+    *p += n;
+    return ok;
+}
+
+/* "bytes=a-b", "bytes=a-", "bytes=-k". What is malformed counts as no range at all. */
+static enum range parse_range(const char *text, uint64_t size, uint64_t *from, uint64_t *n)
+{
+    uint64_t a = 0, b = 0;
+    if (strncmp(text, "bytes=", 6) || strchr(text, ','))
+        return RANGE_WHOLE;
+    const char *p = text + 6;
+    p += strspn(p, " \t");
+    if (*p == '-') {
+        p++;
+        if (!digits(&p, &b) || *p)
+            return RANGE_WHOLE;
+        if (!b || !size)
+            return RANGE_NONE;
+        *n = b < size ? b : size;
+        *from = size - *n;
+        return RANGE_PART;
+    }
+    if (!digits(&p, &a) || *p++ != '-')
+        return RANGE_WHOLE;
+    bool open = !*p;
+    if (!open && (!digits(&p, &b) || *p || b < a))
+        return RANGE_WHOLE;
+    if (a >= size)
+        return RANGE_NONE;
+    *from = a;
+    *n = (open || b >= size ? size - 1 : b) - a + 1;
+    return RANGE_PART;
+}
+
+static enum range wanted_range(const struct http_req *r, const struct file_tag *t, uint64_t *from,
+                               uint64_t *n)
+{
+    const char *range = http1_get(r->h, "range"), *only = http1_get(r->h, "if-range");
+    *from = 0;
+    *n = t->size;
+    if (!range)
+        return RANGE_WHOLE;
+    time_t when;
+    if (only && strcmp(only, t->etag) && !(parse_date(only, &when) && when == t->mtime))
+        return RANGE_WHOLE;
+    return parse_range(range, t->size, from, n);
+}
+
+/* ---- a file ---- */
+
+static void add_tags(struct http_req *r, const struct file_tag *t)
+{
+    http_header(r, "ETag", t->etag);
+    if (t->modified[0])
+        http_header(r, "Last-Modified", t->modified);
+    http_header(r, "Accept-Ranges", "bytes");
+}
+
+static void reply_open_file(struct http_req *r, int fd, const struct stat *st,
+                            const struct http_file *f)
+{
+    struct file_tag t;
+    uint64_t from, n;
+    char text[80];
+    make_tag(st, &t);
+    add_tags(r, &t);
+    if (f->disposition)
+        http_header(r, "Content-Disposition", f->disposition);
+    if (not_modified(r, &t)) {
+        close(fd);
+        http_reply_empty(r, 304);
+        return;
+    }
+    enum range got = wanted_range(r, &t, &from, &n);
+    if (got == RANGE_NONE) {
+        close(fd);
+        snprintf(text, sizeof text, "bytes */%ju", (uintmax_t)t.size);
+        http_header(r, "Content-Range", text);
+        http_reply_empty(r, 416);
+        return;
+    }
+    if (got == RANGE_PART) {
+        snprintf(text, sizeof text, "bytes %ju-%ju/%ju", (uintmax_t)from, (uintmax_t)(from + n - 1),
+                 (uintmax_t)t.size);
+        http_header(r, "Content-Range", text);
+    }
+    http_reply_fd(r, got == RANGE_PART ? 206 : 200, f->type ? f->type : path_mime(f->path), fd,
+                  from, n);
+}
+
+void http_reply_file(struct http_req *r, const struct http_file *f)
+{
+    struct stat st;
+    /* Not blocking: a FIFO with that name would wait for a writer. */
+    int fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || !r->h) {
+        bool busy = fd < 0 && (errno == EMFILE || errno == ENFILE);
+        if (fd >= 0)
+            close(fd);
+        http_status(r, busy ? 503 : 404);
+        return;
+    }
+    reply_open_file(r, fd, &st, f);
+}
+
+/* ---- the frontend ---- */
+
+static const char page[] =
+    "<!doctype html>\n"
+    "<html lang=\"en\">\n"
+    "<meta charset=\"utf-8\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width\">\n"
+    "<title>Berth</title>\n"
+    "<style>body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:4rem auto;padding:0 "
+    "1rem;color:#223;background:#fbfbf9}code{background:#eee;padding:0 .3em}a{color:#06c}</style>\n"
+    "<h1>Berth</h1>\n"
+    "<p>A place for every model. This server runs ComfyUI workflows and answers ComfyUI's "
+    "API.</p>\n"
+    "<ul>\n"
+    "<li><a href=\"/queue\">/queue</a> what runs and waits\n"
+    "<li><a href=\"/object_info\">/object_info</a> the nodes there are\n"
+    "<li><a href=\"/system_stats\">/system_stats</a> this machine\n"
+    "<li><a href=\"/berth/memory\">/berth/memory</a> every byte on every device\n"
+    "</ul>\n"
+    "<p>No frontend is configured. <code>berth serve --front-end-root DIR</code> serves an "
+    "unmodified "
+    "build of the ComfyUI frontend here; <code>berth serve --help</code> says the rest.</p>\n"
+    "</html>\n";
+
+static void no_cache(struct http_req *r)
+{
+    http_header(r, "Cache-Control", "no-cache");
+    http_header(r, "Pragma", "no-cache");
+    http_header(r, "Expires", "0");
+}
+
+void route_static(struct http_req *r)
+{
+    const char *root = r->server->cfg.frontend;
+    bool index = !strcmp(r->path, "/") || !strcmp(r->path, "/api/");
+    const char *rel = index ? "index.html" : str_c(&r->param[0]);
+    struct str path = { 0 };
+    struct stat st;
+    berth_err err;
+    if (index)
+        no_cache(r);
+    if (!root) {
+        if (index)
+            http_reply(r, 200, "text/html; charset=utf-8", page, sizeof page - 1);
+        else
+            http_status(r, 404);
+        return;
+    }
+    if (path_inside(root, rel, strlen(rel), false, &path, &err))
+        http_status(r, err.code == BERTH_EINVAL ? 403 : 404);
+    else if (!stat(str_c(&path), &st) && S_ISDIR(st.st_mode))
+        http_status(r, 403);
+    else
+        http_reply_file(r, &(struct http_file) { .path = str_c(&path) });
+    str_release(&path);
+}

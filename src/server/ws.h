@@ -1,0 +1,19 @@
+/* ws: what a connection is once it has become a WebSocket. Private to server/. Owner: loop. */
+#ifndef SERVER_WS_H
+#define SERVER_WS_H
+
+#include "server/conn.h"
+
+#define WS_SID_MAX 1024 /* bytes of a clientId; a longer one is not taken */
+
+struct ws {
+    struct wsframe frame;
+    char *sid;
+    struct conn *prev, *next; /* hub's list */
+    bool listed;              /* in it */
+    bool spoke;               /* its first JSON message was there */
+    bool preview_metadata;    /* it said supports_preview_metadata */
+    bool logs;                /* it reads the log */
+};
+
+#endif
