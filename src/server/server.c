@@ -99,6 +99,7 @@ void server_free(struct server *s)
     store_close(s->store);
     s->store = NULL;
     loop_close(s);
+    worker_close(s);
     hub_close(s);
     logs_close(s);
     for (size_t i = 0; i < s->env.devices_n; i++)

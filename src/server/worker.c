@@ -172,6 +172,9 @@ static berth_status open_executor(struct worker *w, berth_err *err)
     w->env = s->env;
     w->env.res = w->parts.res;
     w->env.pool = w->parts.pool;
+    w->env.saves = save_cache_new();
+    if (!w->env.saves)
+        return err_set(err, BERTH_ENOMEM, "a memory of saved names");
     struct executor_config cfg = { .env = &w->env,
                                    .cache = s->cfg.cache,
                                    .lru = s->cfg.cache_lru,
@@ -251,6 +254,7 @@ void worker_close(struct server *s)
     if (w->executor)
         res_set_reset(w->parts.res, NULL, NULL);
     executor_free(w->executor); /* when the thread never ran */
+    save_cache_free(w->env.saves);
     if (w->sync_made) {
         worker_cancel_requests(w);
         pthread_cond_destroy(&w->cond);
