@@ -91,18 +91,10 @@ void route_system_stats(struct http_req *r)
     http_reply_json_text(r, 200, &out);
 }
 
-void features_json(const struct server *s, struct str *out)
-{
-    str_addf(out,
-             "{\"supports_preview_metadata\":true,\"max_upload_size\":%llu,"
-             "\"extension\":{\"manager\":{\"supports_v4\":true}}}",
-             (unsigned long long)s->cfg.max_upload);
-}
-
 void route_features(struct http_req *r)
 {
     struct str out = { 0 };
-    features_json(r->server, &out);
+    hub_features(r->server, &out);
     http_reply_json_text(r, 200, &out);
 }
 
@@ -166,3 +158,37 @@ void route_json_null(struct http_req *r)
 }
 
 /* ---- logs ---- */
+
+/* One JSON string with all lines. */
+void route_logs_text(struct http_req *r)
+{
+    struct str lines = { 0 }, out = { 0 };
+    logs_text(r->server, &lines);
+    out.bad = lines.bad;
+    js_write_string(str_c(&lines), lines.n, &out);
+    str_release(&lines);
+    http_reply_json_text(r, 200, &out);
+}
+
+void route_logs_raw(struct http_req *r)
+{
+    struct str out = { 0 };
+    logs_json(r->server, &out);
+    http_reply_json_text(r, 200, &out);
+}
+
+void route_logs_subscribe(struct http_req *r)
+{
+    json_t *body;
+    if (!http_json(r, NULL, &body))
+        return;
+    const json_t *id = json_object_get(body, "clientId");
+    if (id && js_kind(id) == JS_STRING) {
+        hub_subscribe_logs(r->server, json_string_value(id),
+                           py_truth(json_object_get(body, "enabled")));
+        http_reply_empty(r, 200);
+    } else {
+        http_reply_text(r, 400, "wanted: {\"clientId\": text, \"enabled\": true or false}");
+    }
+    json_decref(body);
+}

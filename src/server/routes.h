@@ -93,8 +93,6 @@ void tree_release(struct tree *t);
 /* ---- across files ---- */
 /* 'type' of /view and uploads as its folder; NULL: no such. The user folder is none of these. */
 const char *folder_of_type(const struct server *s, const char *type);
-/* feature flags: /features and the WebSocket's answer. Appends an object. Any thread. */
-void features_json(const struct server *s, struct str *out);
 /* The user's folder, <user>/<id>; it need not exist. False: nobody we know. */
 WARN_UNUSED bool user_root(const struct http_req *r, struct str *out);
 /* MIME type by name; for what a browser would run as part of this site (pages, drawings with scripts
