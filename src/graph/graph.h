@@ -3,14 +3,15 @@
  * Words      prompt     {node_id: {class_type, inputs}} as clients send it, in their order
  *            link       ["node_id", slot] in place of a value
  *            key        what a node's outputs depend on: class, IS_CHANGED, inputs by name, and the
- *                       keys of everything upstream (a 128-bit hash of all that, see cache.h)
+ *                       keys of everything upstream (a 128-bit hash of all that, see keys.c)
  * Flow       graph_validate() (server thread or CLI) -> store -> executor_run() (worker thread)
  * Limits     GRAPH_NODES_MAX nodes, GRAPH_INPUTS_MAX inputs each, ids up to GRAPH_ID_MAX bytes; depth
  *            of recursion never follows depth of graph: walks use a stack of their own.
  * Threads    Validation: any, with an env that has no residency. Executor: one thread.
- * Files      validate.c the rules; convert.c values as Python would convert and print them;
- *            keys.c signatures; cache.c; order.c which node next; executor.c the run; result.c
- *            history pieces */
+ * Files      workflow.c a prompt whose nodes have numbers; validate.c the rules, verrors.c what they
+ *            answer; convert.c values as Python would convert them, pytext.c as it would print them;
+ *            keys.c signatures; cache.c; order.c which node next; executor.c the run, run_node.c one
+ *            node, result.c events and history pieces */
 #ifndef GRAPH_GRAPH_H
 #define GRAPH_GRAPH_H
 

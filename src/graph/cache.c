@@ -1,0 +1,316 @@
+#include "graph/cache.h"
+
+#include "device/cpu/meminfo.h"
+
+#include <math.h>
+
+#define AGE_FACTOR 1.3            /* an unused prompt makes an entry this much heavier */
+#define ENOUGH 1.1                /* of the limit: where evicting stops */
+#define ENTRY_BYTES (64.0 * 1024) /* what an entry weighs beside its values: age decides then */
+
+/* ---- entries ---- */
+
+struct entry *entry_new(size_t outs)
+{
+    struct entry *e = calloc(1, sizeof *e);
+    if (!e)
+        return NULL;
+    e->out = calloc(outs ? outs : 1, sizeof *e->out);
+    if (!e->out) {
+        free(e);
+        return NULL;
+    }
+    e->refs = 1;
+    e->outs = outs;
+    return e;
+}
+
+struct entry *entry_ref(struct entry *e)
+{
+    e->refs++;
+    return e;
+}
+
+void entry_unref(struct entry *e)
+{
+    if (!e || --e->refs)
+        return;
+    for (size_t i = 0; i < e->outs; i++)
+        values_release(&e->out[i]);
+    json_decref(e->ui);
+    free(e->out);
+    free(e);
+}
+
+static size_t entry_bytes(const struct entry *e)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->outs; i++)
+        for (size_t k = 0; k < e->out[i].n; k++)
+            n += value_bytes(e->out[i].at[k]);
+    return n;
+}
+
+static struct entry **entry_at(const struct cache *c, size_t i)
+{
+    return vec_at(&c->entries, i);
+}
+
+static const char *key_bytes(const struct node_key *k)
+{
+    return (const char *)k->h;
+}
+
+/* The last one takes the place. */
+static void drop(struct cache *c, struct entry *e)
+{
+    struct entry *last = *entry_at(c, c->entries.n - 1);
+    map_del(&c->by_key, key_bytes(&e->key), sizeof e->key.h);
+    if (last != e) {
+        *entry_at(c, e->at) = last;
+        last->at = e->at;
+        map_set(&c->by_key, key_bytes(&last->key), sizeof last->key.h, last->at);
+    }
+    vec_pop(&c->entries);
+    c->bytes -= e->bytes;
+    entry_unref(e);
+}
+
+static struct entry *look(const struct cache *c, const struct node_key *key)
+{
+    uint64_t i;
+    if (!key->set || !map_get(&c->by_key, key_bytes(key), sizeof key->h, &i))
+        return NULL;
+    return *entry_at(c, (size_t)i);
+}
+
+static void use(struct cache *c, struct entry *e)
+{
+    e->used = c->generation;
+    e->touched = ++c->touches;
+}
+
+struct entry *cache_get(struct cache *c, const struct node_key *key)
+{
+    struct entry *e = look(c, key);
+    if (e)
+        use(c, e);
+    return e;
+}
+
+void cache_put(struct cache *c, struct entry *e, const struct node_key *key)
+{
+    if (c->mode == CACHE_NONE || !key->set || look(c, key))
+        return;
+    e->key = *key;
+    if (!vec_reserve(&c->entries, c->entries.n + 1) ||
+        map_add(&c->by_key, key_bytes(&e->key), sizeof e->key.h, c->entries.n) != MAP_ADDED)
+        return;
+    struct entry **at = vec_add(&c->entries);
+    if (!at)
+        BUG("no room where room was reserved");
+    *at = entry_ref(e);
+    e->at = c->entries.n - 1;
+    e->bytes = entry_bytes(e);
+    c->bytes += e->bytes;
+    use(c, e);
+}
+
+/* Those not used since generation `from`. */
+static void drop_older(struct cache *c, uint64_t from)
+{
+    for (size_t i = c->entries.n; i-- > 0;)
+        if ((*entry_at(c, i))->used < from)
+            drop(c, *entry_at(c, i));
+}
+
+/* ---- RAM ---- */
+
+static uint64_t ram_free(const struct cache *c)
+{
+    if (c->ram_free)
+        return c->ram_free(c->ram_user);
+    uint64_t total, left;
+    berth_err ignored;
+    return meminfo_read("", &total, &left, &ignored) ? UINT64_MAX : left; /* unknown: no pressure */
+}
+
+static double weight(const struct cache *c, const struct entry *e)
+{
+    double age = (double)(c->generation - e->used);
+    return ((double)e->bytes + ENTRY_BYTES) * pow(AGE_FACTOR, age);
+}
+
+/* The heaviest that would free something; the longest unused of equal ones. */
+static struct entry *heaviest(const struct cache *c)
+{
+    struct entry *best = NULL;
+    for (size_t i = 0; i < c->entries.n; i++) {
+        struct entry *e = *entry_at(c, i);
+        if (e->refs > 1)
+            continue;
+        double d = best ? weight(c, e) - weight(c, best) : 1;
+        if (d > 0 || (d == 0 && e->touched < best->touched))
+            best = e;
+    }
+    return best;
+}
+
+void cache_relieve(struct cache *c)
+{
+    double limit = c->ram_gb * 0x1p30;
+    if (c->mode != CACHE_RAM || (double)ram_free(c) > limit)
+        return;
+    struct entry *e;
+    while ((double)ram_free(c) < limit * ENOUGH && (e = heaviest(c)))
+        drop(c, e);
+}
+
+/* ---- node states ---- */
+
+struct node_state {
+    char *key; /* id, NUL, class */
+    size_t key_n;
+    char *state; /* free()d */
+    uint64_t used;
+    size_t at;
+};
+
+static void state_free(struct node_state *s)
+{
+    free(s->state);
+    free(s->key);
+    free(s);
+}
+
+static struct node_state **state_at(const struct cache *c, size_t i)
+{
+    return vec_at(&c->states, i);
+}
+
+static bool state_key(const char *id, const char *class_name, struct str *out)
+{
+    str_add(out, id, strlen(id) + 1);
+    str_adds(out, class_name);
+    return !out->bad;
+}
+
+static struct node_state *state_find(const struct cache *c, const struct str *key)
+{
+    uint64_t i;
+    return map_get(&c->by_node, key->p, key->n, &i) ? *state_at(c, (size_t)i) : NULL;
+}
+
+static struct node_state *state_new(struct cache *c, struct str *key)
+{
+    struct node_state *s = calloc(1, sizeof *s);
+    if (!s || !vec_reserve(&c->states, c->states.n + 1)) {
+        free(s);
+        return NULL;
+    }
+    s->key_n = key->n;
+    s->key = str_take(key);
+    if (map_add(&c->by_node, s->key, s->key_n, c->states.n) != MAP_ADDED) {
+        state_free(s);
+        return NULL;
+    }
+    struct node_state **at = vec_add(&c->states);
+    if (!at)
+        BUG("no room where room was reserved");
+    *at = s;
+    s->at = c->states.n - 1;
+    return s;
+}
+
+char **cache_state(struct cache *c, const char *id, const char *class_name)
+{
+    struct str key = { 0 };
+    struct node_state *s = NULL;
+    if (state_key(id, class_name, &key)) {
+        s = state_find(c, &key);
+        if (!s)
+            s = state_new(c, &key);
+    }
+    str_release(&key);
+    if (!s)
+        return NULL;
+    s->used = c->generation;
+    return &s->state;
+}
+
+static void state_drop(struct cache *c, struct node_state *s)
+{
+    struct node_state *last = *state_at(c, c->states.n - 1);
+    map_del(&c->by_node, s->key, s->key_n);
+    if (last != s) {
+        *state_at(c, s->at) = last;
+        last->at = s->at;
+        map_set(&c->by_node, last->key, last->key_n, last->at);
+    }
+    vec_pop(&c->states);
+    state_free(s);
+}
+
+/* Those of nodes that are not in the prompt go. */
+static void states_begin(struct cache *c, const struct workflow *wf)
+{
+    if (!c->states.n)
+        return;
+    struct str key = { 0 };
+    for (size_t i = 0; i < wf->n; i++) {
+        str_clear(&key);
+        if (!wf->node[i].cls || !state_key(wf->node[i].id, wf->node[i].cls->name, &key))
+            continue;
+        struct node_state *s = state_find(c, &key);
+        if (s)
+            s->used = c->generation;
+    }
+    str_release(&key);
+    for (size_t i = c->states.n; i-- > 0;)
+        if ((*state_at(c, i))->used < c->generation)
+            state_drop(c, *state_at(c, i));
+}
+
+/* ---- the cache ---- */
+
+void cache_init(struct cache *c, const struct executor_config *cfg)
+{
+    *c = (struct cache) {
+        .mode = cfg->cache,
+        .lru = cfg->lru,
+        .ram_gb = cfg->ram_gb,
+        .ram_free = cfg->ram_free,
+        .ram_user = cfg->ram_user,
+        .entries.elem = sizeof(struct entry *),
+        .states.elem = sizeof(struct node_state *),
+    };
+}
+
+void cache_begin(struct cache *c, const struct workflow *wf, const struct node_key *key)
+{
+    c->generation++;
+    for (size_t i = 0; i < wf->n; i++)
+        cache_get(c, &key[i]);
+    if (c->mode == CACHE_CLASSIC)
+        drop_older(c, c->generation);
+    while (c->mode == CACHE_LRU && c->entries.n > c->lru && c->oldest < c->generation)
+        drop_older(c, ++c->oldest);
+    states_begin(c, wf);
+}
+
+void cache_clear(struct cache *c)
+{
+    while (c->entries.n)
+        drop(c, *entry_at(c, c->entries.n - 1));
+    while (c->states.n)
+        state_drop(c, *state_at(c, c->states.n - 1));
+}
+
+void cache_release(struct cache *c)
+{
+    cache_clear(c);
+    vec_release(&c->entries);
+    vec_release(&c->states);
+    map_release(&c->by_key);
+    map_release(&c->by_node);
+}

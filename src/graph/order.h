@@ -1,0 +1,51 @@
+/* order: which node runs next.
+ *
+ * Words      strong    a link whose value must be there before its node starts; those of lazy
+ *                      inputs become strong when the node asks
+ *            pending   to be run (or taken from the cache) in this prompt
+ *            ready     pending, and nothing it waits for is missing
+ * Choice     Of the ready ones: output nodes; those that feed one; those two steps before one; then
+ *            the first discovered. Pictures appear early that way.
+ * Cost       O(nodes + links) and a heap. A cycle shows as: none is ready, some are pending.
+ * Threads    Executor. */
+#ifndef GRAPH_ORDER_H
+#define GRAPH_ORDER_H
+
+#include "graph/graph_impl.h"
+
+struct order_node {
+    bool pending, done, feeds; /* feeds: an output node waits for it */
+    uint8_t rank;              /* 0 output, 1 feeds one, 2 feeds one that does, 3 */
+    unsigned seq;              /* of discovery */
+    unsigned missing;          /* strong links whose value is not there */
+    size_t back, backs;        /* of order.back: links that come from it */
+};
+struct order {
+    const struct workflow *wf;
+    struct order_node *node;
+    unsigned *consumer; /* per link: the node that has it */
+    size_t *back;       /* links by the node they come from */
+    bool *strong;       /* per link */
+    unsigned *by_seq;   /* node */
+    unsigned discovered;
+    size_t pending;
+    struct vec heap;  /* uint64_t: rank, seq; smallest first; may hold a node twice */
+    struct vec stack; /* size_t */
+    struct vec fresh; /* size_t: links that became strong */
+};
+
+/* wf is borrowed. BERTH_ENOMEM from all of these. order_release() also after a failure. */
+berth_status order_init(struct order *o, const struct workflow *wf, berth_err *err);
+void order_release(struct order *o);
+/* The outputs of a node are there, without running it. Before it is added. */
+void order_have(struct order *o, size_t node);
+/* A requested output, with everything upstream that is strong. pre: not pending. */
+berth_status order_add(struct order *o, size_t node, berth_err *err);
+/* The link behind lazy input `in` of the node that was staged is needed after all. */
+berth_status order_need(struct order *o, size_t node, unsigned in, berth_err *err);
+bool order_is_strong(const struct order *o, size_t link);
+size_t order_next(struct order *o); /* SIZE_MAX: none is ready */
+berth_status order_again(struct order *o, size_t node, berth_err *err); /* after order_need() */
+berth_status order_done(struct order *o, size_t node, berth_err *err);
+
+#endif

@@ -1,0 +1,321 @@
+/* run_node: one node called with its inputs.
+ *
+ * Everything travels as lists. A node is called once per index of its longest input, shorter lists
+ * repeat their last value; a class that takes lists is called once. What the calls give is
+ * appended: for a plain output one value per call, for a list output as many as it likes. */
+#include "graph/run.h"
+
+struct call {
+    struct run *r;
+    size_t node;
+    const struct wf_node *n;
+    struct node_host host;
+    struct values full[NODE_INPUTS_MAX];  /* all values of each input */
+    struct value *own[NODE_INPUTS_MAX];   /* constants: the one value, a reference */
+    struct values slice[NODE_INPUTS_MAX]; /* what one call sees */
+    size_t longest;
+    struct entry *entry; /* what it gives */
+    json_t *ui;
+    char **state;
+};
+
+/* ---- what a node may tell while it runs ---- */
+
+static struct exec_event node_event(const struct call *c, enum exec_event_kind kind)
+{
+    return (struct exec_event) {
+        .kind = kind,
+        .prompt_id = c->r->q->prompt_id,
+        .node = c->n->id,
+        .display_node = c->n->id,
+        .real_node = c->n->id,
+        .class_type = c->n->cls->name,
+    };
+}
+
+static void tell(const struct call *c, const struct exec_event *e)
+{
+    const struct executor_config *cfg = &c->r->x->cfg;
+    if (cfg->event)
+        cfg->event(cfg->event_user, e);
+}
+
+static berth_status check_cancel(const struct call *c, berth_err *err)
+{
+    const atomic_bool *cancel = c->r->q->cancel;
+    if (cancel && atomic_load_explicit(cancel, memory_order_relaxed))
+        return err_set(err, BERTH_ECANCELED, "node %s (%s) was interrupted", c->n->id,
+                       c->n->cls->name);
+    return BERTH_OK;
+}
+
+static berth_status host_progress(void *user, double value, double max, berth_err *err)
+{
+    const struct call *c = user;
+    if (check_cancel(c, err))
+        return err->code;
+    struct exec_event e = node_event(c, EXEC_PROGRESS);
+    e.value = value;
+    e.max = max;
+    tell(c, &e);
+    return BERTH_OK;
+}
+
+static void host_preview(void *user, const struct image *im, bool png, double value, double max)
+{
+    const struct call *c = user;
+    struct exec_event e = node_event(c, EXEC_PROGRESS);
+    e.value = value;
+    e.max = max;
+    tell(c, &e);
+    e.kind = EXEC_PREVIEW;
+    e.picture = im;
+    e.png = png;
+    tell(c, &e);
+}
+
+static void host_text(void *user, const char *s, size_t n)
+{
+    const struct call *c = user;
+    struct exec_event e = node_event(c, EXEC_TEXT);
+    e.text = s;
+    e.text_n = n;
+    tell(c, &e);
+}
+
+/* ---- inputs ---- */
+
+/* The lists of all inputs that are there. */
+static berth_status gather(struct call *c, berth_err *err)
+{
+    const struct node_class *cls = c->n->cls;
+    const struct workflow *wf = &c->r->wf;
+    if (cls->ins > NODE_INPUTS_MAX)
+        BUG("%s has %zu inputs", cls->name, cls->ins);
+    for (size_t l = c->n->link; l < c->n->link + c->n->links; l++) {
+        if (!order_is_strong(&c->r->order, l))
+            continue; /* a lazy one nobody asked for */
+        const struct entry *e = c->r->have[wf->link[l].from];
+        if (!e)
+            BUG("node %s starts without its input '%s'", c->n->id, cls->in[wf->link[l].in].name);
+        c->full[wf->link[l].in] = e->out[wf->link[l].slot]; /* borrowed */
+    }
+    for (size_t i = 0; i < cls->ins; i++) {
+        json_t *v = json_object_get(c->n->inputs, cls->in[i].name);
+        if (v && !json_is_array(v)) {
+            c->own[i] = value_from_json(workflow_constant(v));
+            if (!c->own[i])
+                return err_set(err, BERTH_ENOMEM, "input '%s' of node %s", cls->in[i].name,
+                               c->n->id);
+            c->full[i] = (struct values) { .at = &c->own[i], .n = 1 };
+        }
+        if (c->full[i].n > c->longest)
+            c->longest = c->full[i].n;
+    }
+    return BERTH_OK;
+}
+
+static bool is_linked(const struct call *c, size_t in)
+{
+    for (size_t l = c->n->link; l < c->n->link + c->n->links; l++)
+        if (c->r->wf.link[l].in == in)
+            return order_is_strong(&c->r->order, l);
+    return false;
+}
+
+/* {name: [values as people read them]} */
+static json_t *describe(const struct call *c)
+{
+    json_t *all = json_object();
+    for (size_t i = 0; i < c->n->cls->ins; i++) {
+        if (!c->full[i].n && !is_linked(c, i))
+            continue;
+        json_t *list = json_array();
+        int bad = json_object_set_new_nocheck(all, c->n->cls->in[i].name, list);
+        for (size_t k = 0; k < c->full[i].n && !bad; k++)
+            bad |= json_array_append_new(list, value_describe(c->full[i].at[k]));
+        if (bad) {
+            json_decref(all);
+            return NULL;
+        }
+    }
+    return all;
+}
+
+/* ---- calls ---- */
+
+static bool takes_lists(const struct call *c)
+{
+    return c->n->cls->flags & NODE_INPUT_IS_LIST;
+}
+
+static size_t calls(const struct call *c)
+{
+    return takes_lists(c) || !c->longest ? 1 : c->longest;
+}
+
+/* Inputs of the k-th call. */
+static berth_status slice(struct call *c, size_t k, berth_err *err)
+{
+    for (size_t i = 0; i < c->n->cls->ins; i++) {
+        const struct values *v = &c->full[i];
+        c->slice[i] = *v;
+        if (takes_lists(c))
+            continue;
+        if (!v->n && is_linked(c, i))
+            return err_set(err, BERTH_EINVAL, "input '%s' got an empty list",
+                           c->n->cls->in[i].name);
+        if (v->n)
+            c->slice[i] = (struct values) { .at = v->at + (k < v->n ? k : v->n - 1), .n = 1 };
+    }
+    return BERTH_OK;
+}
+
+static struct node_call node_call(struct call *c)
+{
+    const struct executor_config *cfg = &c->r->x->cfg;
+    const struct node_class *cls = c->n->cls;
+    const struct exec_request *q = c->r->q;
+    return (struct node_call) {
+        .env = cfg->env,
+        .cls = cls,
+        .host = &c->host,
+        .id = c->n->id,
+        .in = c->slice,
+        .raw = cls->flags & NODE_ANY_INPUT ? c->n->inputs : NULL,
+        .prompt = cls->flags & NODE_PROMPT ? q->prompt : NULL,
+        .extra_pnginfo = cls->flags & NODE_EXTRA_PNGINFO && q->extra_data
+                             ? json_object_get(q->extra_data, "extra_pnginfo")
+                             : NULL,
+        .out = c->entry->out,
+        .ui = c->ui,
+        .state = c->state,
+    };
+}
+
+/* Asks the class which lazy inputs it needs, once per call it will get; those that are not there
+ * yet become strong. *asked: some did. */
+static berth_status ask_lazy(struct call *c, bool *asked, berth_err *err)
+{
+    const struct node_class *cls = c->n->cls;
+    bool need[NODE_INPUTS_MAX] = { false };
+    berth_status s = BERTH_OK;
+    *asked = false;
+    for (size_t k = 0; k < calls(c) && !s; k++) {
+        s = check_cancel(c, err);
+        if (!s)
+            s = slice(c, k, err);
+        struct node_call nc = node_call(c);
+        if (!s)
+            s = cls->lazy(&nc, need, err);
+        c->ui = nc.ui;
+    }
+    for (size_t l = c->n->link; l < c->n->link + c->n->links && !s; l++) {
+        unsigned in = c->r->wf.link[l].in;
+        if (!need[in] || order_is_strong(&c->r->order, l))
+            continue;
+        s = order_need(&c->r->order, c->node, in, err);
+        *asked = true;
+    }
+    return s;
+}
+
+/* A plain output gives exactly one value per call. */
+static berth_status check_outputs(const struct call *c, size_t made, berth_err *err)
+{
+    const struct node_class *cls = c->n->cls;
+    for (size_t i = 0; i < cls->outs; i++)
+        if (!cls->out[i].is_list && c->entry->out[i].n != made)
+            return err_set(err, BERTH_EINVAL, "%s gave %zu values for output %zu in %zu calls",
+                           cls->name, c->entry->out[i].n, i, made);
+    return BERTH_OK;
+}
+
+static berth_status call_all(struct call *c, berth_err *err)
+{
+    for (size_t k = 0; k < calls(c); k++) {
+        berth_status s = check_cancel(c, err);
+        if (!s)
+            s = slice(c, k, err);
+        if (s)
+            return s;
+        struct node_call nc = node_call(c);
+        s = c->n->cls->run(&nc, err);
+        c->ui = nc.ui; /* made by the first call that has something; the others add to its lists */
+        if (!s)
+            s = check_outputs(c, k + 1, err);
+        if (s) {
+            err->code = s; /* what it returned counts, whatever it wrote */
+            return s;
+        }
+    }
+    return BERTH_OK;
+}
+
+/* ---- the node ---- */
+
+/* Its entry is the run's, and the cache's if it has a key. */
+static enum run_step finish(struct call *c, berth_err *err)
+{
+    struct run *r = c->r;
+    struct entry *e = c->entry;
+    if (json_object_size(c->ui)) {
+        e->ui = json_incref(c->ui);
+        run_event(r, EXEC_EXECUTED, c->node, e->ui);
+        if (run_ui(r, c->node, e->ui, err))
+            return RUN_BROKE;
+    }
+    if (json_array_append_new(r->executed, json_string_nocheck(c->n->id))) {
+        err_set(err, BERTH_ENOMEM, "executed nodes of prompt %s", r->q->prompt_id);
+        return RUN_BROKE;
+    }
+    r->out->executed++;
+    cache_put(&r->x->cache, e, &r->key[c->node]);
+    r->have[c->node] = entry_ref(e);
+    run_event(r, EXEC_NODE_DONE, c->node, NULL);
+    return RUN_DONE;
+}
+
+static enum run_step call_node(struct call *c, berth_err *err)
+{
+    const struct node_class *cls = c->n->cls;
+    bool asked = false;
+    if (gather(c, err))
+        return RUN_ERROR;
+    c->state = cache_state(&c->r->x->cache, c->n->id, cls->name);
+    c->entry = entry_new(cls->outs);
+    if (!c->state || !c->entry) {
+        err_set(err, BERTH_ENOMEM, "calling node %s", c->n->id);
+        return RUN_ERROR;
+    }
+    berth_status s = cls->lazy ? ask_lazy(c, &asked, err) : BERTH_OK;
+    if (s) {
+        err->code = s;
+        return RUN_ERROR;
+    }
+    if (asked)
+        return RUN_AGAIN;
+    return call_all(c, err) ? RUN_ERROR : finish(c, err);
+}
+
+enum run_step run_node(struct run *r, size_t node, json_t **current, berth_err *err)
+{
+    struct call c = { .r = r, .node = node, .n = &r->wf.node[node] };
+    c.host = (struct node_host) {
+        .user = &c,
+        .progress = host_progress,
+        .preview = host_preview,
+        .text = host_text,
+        .cancel = r->q->cancel,
+    };
+    *current = NULL;
+    run_event(r, EXEC_NODE_START, node, NULL);
+    enum run_step s = call_node(&c, err);
+    if (s == RUN_ERROR && err->code != BERTH_ECANCELED)
+        *current = describe(&c);
+    for (size_t i = 0; i < c.n->cls->ins; i++)
+        value_unref(c.own[i]);
+    entry_unref(c.entry);
+    json_decref(c.ui);
+    return s;
+}
