@@ -246,7 +246,7 @@ static bool disposition(struct part_head *h, const char *v)
             h->has_filename = true;
         }
     }
-    ok = ok && !name.bad && !value.bad;
+    h->name.bad = h->name.bad || name.bad || value.bad; /* said by who asks for the name */
     str_release(&name);
     str_release(&value);
     return ok;
@@ -263,7 +263,7 @@ static berth_status field(struct part_head *h, char *line, size_t n, berth_err *
     while (is_space(*v))
         v++;
     if (strcasecmp(line, "content-disposition") == 0) {
-        if (!disposition(h, v))
+        if (!disposition(h, v) && !h->name.bad)
             return err_set(err, BERTH_EFORMAT, "a part's Content-Disposition is malformed");
     } else if (strcasecmp(line, "content-type") == 0) {
         str_clear(&h->type);
