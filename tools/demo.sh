@@ -5,7 +5,9 @@ berth=$1
 case $berth in /*) ;; *) berth=$PWD/$berth ;; esac
 embed=$(dirname "$(readlink -f "$berth")")/examples/embed
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/berth-demo-XXXXXX")
-trap 'rm -rf "$tmp"' EXIT
+workflows=$(cd "$(dirname "$0")/../examples/workflows" && pwd)
+server=
+trap 'test -z "$server" || kill "$server" 2> /dev/null; rm -rf "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM
 cd "$tmp"
 
@@ -50,6 +52,28 @@ say "The library at work (examples/embed.c): two models on a simulated card and 
 # exactly the other; the kept one is found again where it was: 0 bytes read, 0 moved."
 printf '%s$ embed sd15-tiny.safetensors flux-tiny.gguf "cpu=1g,null:0=48m"%s\n' "$bold" "$off"
 "$embed" sd15-tiny.safetensors flux-tiny.gguf "cpu=1g,null:0=48m"
+
+say "A workflow as ComfyUI exports it, run here and now: boxes, masks, Lanczos, a PNG that carries its workflow."
+show run "$workflows/card.json" --base-directory "$tmp/base" --set save.filename_prefix=demo
+
+say "The server: ComfyUI's API, a queue on disk. A loader with keep_loaded brings a checkpoint to a simulated card."
+mkdir -p base/models/checkpoints && cp sd15-tiny.safetensors base/models/checkpoints/
+"$berth" serve --base-directory "$tmp/base" --port 0 --log-level warn --devices "cpu=2g,cuda:0@cpu=256m" > serve.txt &
+server=$!
+for try in 1 2 3 4 5 6 7 8 9 10; do
+    BERTH_URL=$(sed -n 's/.*\(http:[^ ]*\)$/\1/p' serve.txt)
+    [ -n "$BERTH_URL" ] && break
+    sleep 0.2
+done
+export BERTH_URL
+sed 's/^/  /' serve.txt
+show ps
+say "A loader's workflow through HTTP; then: what is where, what would a free do, and one that takes all."
+show run "$workflows/load.json" --server "$BERTH_URL"
+show ps
+show free --dry-run
+show free --force
+kill "$server" && wait "$server" && server= || true
 
 say "A device that is not there is refused, never replaced in silence."
 show devices --devices "xpu:0=8g" || printf '(exit code %d)\n' $?

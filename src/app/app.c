@@ -173,14 +173,15 @@ static berth_json_log json_log_from_env(void)
                               .id = id_from_env };
 }
 
-berth_status app_ctx_new(struct app *a, const char *devices, uint64_t ram_budget, berth_ctx **out,
+berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_ctx **out,
                          berth_err *err)
 {
-    const berth_config cfg = { .devices = devices,
+    const berth_config cfg = { .devices = args->devices,
                                .log = forward_log,
                                .log_user = &a->log,
                                .log_level = (berth_log_level)a->log.level,
-                               .ram_budget = ram_budget,
+                               .ram_budget = args->ram_budget,
+                               .reserve = args->reserve,
                                .json_log = json_log_from_env() };
     return berth_ctx_new(&cfg, out, err);
 }

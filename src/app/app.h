@@ -80,8 +80,12 @@ void app_globals(struct app *a, struct app_globals *g, bool with_version);
 bool app_log_setup(struct app *a);
 
 /* berth_ctx_new() that logs where the command does, and to the JSON log the environment names; a
- * outlives the context. ram_budget 0: none. */
-berth_status app_ctx_new(struct app *a, const char *devices, uint64_t ram_budget, berth_ctx **out,
+ * outlives the context. */
+struct app_ctx_args { /* zero: the default of every field */
+    const char *devices;
+    uint64_t ram_budget, reserve;
+};
+berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_ctx **out,
                          berth_err *err);
 /* Reads the text of --ram-budget, NULL for none: 0. Returns APP_OK or APP_USAGE. */
 int app_ram_budget(struct app *a, const char *text, uint64_t *out);
@@ -89,5 +93,7 @@ int app_ram_budget(struct app *a, const char *text, uint64_t *out);
 /* signals.c: SIGINT, SIGTERM and SIGHUP as a flag that long work looks at. */
 const atomic_bool *signals_watch(void); /* from here on they no longer end the process */
 int signals_caught(void);               /* the signal, or 0 */
+/* fn(user) from the handler, after the flag is set: it must be safe there. NULL: nobody any more. */
+void signals_notify(void (*fn)(void *user), void *user);
 
 #endif

@@ -150,7 +150,8 @@ static int list_real(struct app *a, const char *devices, uint64_t ram_budget)
 {
     berth_ctx *ctx;
     berth_err err;
-    if (app_ctx_new(a, devices, ram_budget, &ctx, &err))
+    if (app_ctx_new(a, &(struct app_ctx_args) { .devices = devices, .ram_budget = ram_budget },
+                    &ctx, &err))
         return refuse(a, &err);
     size_t n = berth_ctx_device_count(ctx);
     berth_device_info *at = calloc(n ? n : 1, sizeof *at);

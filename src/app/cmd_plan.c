@@ -24,7 +24,7 @@ static berth_status real_devices(struct app *a, const struct options *o, uint64_
                                  struct plan_devices *d, berth_err *err)
 {
     berth_ctx *ctx;
-    if (app_ctx_new(a, NULL, ram_budget, &ctx, err))
+    if (app_ctx_new(a, &(struct app_ctx_args) { .ram_budget = ram_budget }, &ctx, err))
         return err->code;
     bool automatic = !o->alloc && !o->virtual_vram;
     berth_status s =

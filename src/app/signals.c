@@ -6,11 +6,23 @@
 
 static atomic_bool stop;
 static atomic_int caught;
+static void (*_Atomic notify)(void *user);
+static void *_Atomic notify_user;
 
 static void on_signal(int sig)
 {
     atomic_store(&caught, sig);
     atomic_store(&stop, true);
+    void (*fn)(void *) = atomic_load(&notify);
+    if (fn)
+        fn(atomic_load(&notify_user));
+}
+
+void signals_notify(void (*fn)(void *user), void *user)
+{
+    atomic_store(&notify, NULL);
+    atomic_store(&notify_user, user);
+    atomic_store(&notify, fn);
 }
 
 const atomic_bool *signals_watch(void)

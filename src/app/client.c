@@ -1,0 +1,198 @@
+#include "app/client.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#define ANSWER_MAX ((size_t)64 << 20)
+#define HOST_MAX 256
+
+struct target {
+    char host[HOST_MAX], port[8];
+    const char *prefix; /* in the URL; "" or "/x" */
+    size_t prefix_n;
+};
+
+static berth_status bad_url(const char *url, berth_err *err)
+{
+    return err_set(err, BERTH_EINVAL, "'%.200s' is no address like http://127.0.0.1:8188", url);
+}
+
+static berth_status read_url(const char *url, struct target *t, berth_err *err)
+{
+    if (!strncmp(url, "https://", 8))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "'%.200s': only http here; ask through a tunnel or with curl", url);
+    const char *at = strncmp(url, "http://", 7) ? url : url + 7;
+    bool v6 = *at == '[';
+    const char *end = v6 ? strchr(at, ']') : at + strcspn(at, ":/");
+    at += v6;
+    if (!end || end == at || (size_t)(end - at) >= HOST_MAX)
+        return bad_url(url, err);
+    memcpy(t->host, at, (size_t)(end - at));
+    t->host[end - at] = '\0';
+    end += v6;
+    size_t n = *end == ':' ? strcspn(end + 1, "/") : 0;
+    uint64_t port = 8188;
+    if (*end == ':' && (!str_parse_u64(end + 1, n, &port) || !port || port > 65535))
+        return bad_url(url, err);
+    snprintf(t->port, sizeof t->port, "%u", (unsigned)port);
+    t->prefix = *end == ':' ? end + 1 + n : end;
+    t->prefix_n = strlen(t->prefix);
+    while (t->prefix_n && t->prefix[t->prefix_n - 1] == '/')
+        t->prefix_n--;
+    return BERTH_OK;
+}
+
+static berth_status dial(const struct target *t, unsigned seconds, int *out, berth_err *err)
+{
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV };
+    const struct timeval limit = { .tv_sec = (time_t)seconds };
+    struct addrinfo *all;
+    int rc = getaddrinfo(t->host, t->port, &hints, &all), fd = -1, why = 0;
+    if (rc)
+        return err_set(err, BERTH_EIO, "%s: %s", t->host, gai_strerror(rc));
+    for (struct addrinfo *x = all; x && fd < 0; x = x->ai_next) {
+        fd = socket(x->ai_family, x->ai_socktype | SOCK_CLOEXEC, x->ai_protocol);
+        if (fd < 0)
+            continue;
+        (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+        if (connect(fd, x->ai_addr, x->ai_addrlen)) {
+            why = errno;
+            close(fd);
+            fd = -1;
+        }
+    }
+    freeaddrinfo(all);
+    if (fd < 0)
+        return err_sys(err, BERTH_EIO, why, "no server answers at %s port %s", t->host, t->port);
+    *out = fd;
+    return BERTH_OK;
+}
+
+static berth_status talk(int fd, const struct str *ask, struct str *got, berth_err *err)
+{
+    for (size_t at = 0; at < ask->n;) {
+        ssize_t n = send(fd, ask->p + at, ask->n - at, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return err_sys(err, BERTH_EIO, errno, "sending the request");
+        at += (size_t)n;
+    }
+    char buf[16384];
+    for (;;) {
+        ssize_t n = recv(fd, buf, sizeof buf, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_sys(err, BERTH_EIO, errno, "waiting for the answer");
+        if (n == 0)
+            return got->bad ? err_set(err, BERTH_ENOMEM, "the answer") : BERTH_OK;
+        if (got->n + (size_t)n > ANSWER_MAX)
+            return err_set(err, BERTH_ELIMIT, "the answer has more than %zu bytes", ANSWER_MAX);
+        str_add(got, buf, (size_t)n);
+    }
+}
+
+/* "message: details" of an error of the API. */
+static void add_error(const json_t *e, struct str *out)
+{
+    const char *message = json_string_value(json_object_get(e, "message"));
+    const char *details = json_string_value(json_object_get(e, "details"));
+    str_addf(out, "%s%s%s", message ? message : "?", details && *details ? ": " : "",
+             details ? details : "");
+}
+
+void client_errors(const json_t *answer, struct str *out)
+{
+    json_t *e = json_object_get(answer, "error"), *node;
+    const char *id;
+    size_t i;
+    if (json_is_string(e))
+        str_adds(out, json_string_value(e));
+    else if (e)
+        add_error(e, out);
+    json_object_foreach(json_object_get(answer, "node_errors"), id, node)
+        json_array_foreach(json_object_get(node, "errors"), i, e)
+    {
+        const char *cls = json_string_value(json_object_get(node, "class_type"));
+        str_addf(out, "; node %s (%s): ", id, cls ? cls : "?");
+        add_error(e, out);
+    }
+}
+
+static berth_status refused(int status, const char *body, size_t n, berth_err *err)
+{
+    json_t *v = NULL;
+    berth_err ignore;
+    struct str text = { 0 };
+    if (!js_parse(body, n, NULL, &v, &ignore))
+        client_errors(v, &text);
+    const char *said = text.n ? str_c(&text) : NULL;
+    berth_status s = status == 401   ? BERTH_EINVAL
+                     : status == 404 ? BERTH_ENOTFOUND
+                     : status == 409 ? BERTH_EBUSY
+                                     : BERTH_EIO;
+    if (said)
+        err_set(err, s, "%s", said);
+    else
+        err_set(err, s, "the server answers %d%s", status,
+                status == 401 ? ": it wants its token (--token)" : "");
+    str_release(&text);
+    json_decref(v);
+    return s;
+}
+
+static berth_status read_answer(const struct str *got, json_t **out, berth_err *err)
+{
+    const char *text = str_c(got), *body = strstr(text, "\r\n\r\n");
+    if (strncmp(text, "HTTP/1.", 7) != 0 || got->n < 12 || !body)
+        return err_set(err, BERTH_EFORMAT, "what answers there is no HTTP server");
+    body += 4;
+    size_t n = got->n - (size_t)(body - text);
+    int status = (int)strtol(text + 9, NULL, 10);
+    if (status != 200)
+        return refused(status, body, n, err);
+    return js_parse(n ? body : "null", n ? n : 4, NULL, out, err);
+}
+
+berth_status client_json(const struct client *c, const char *path, const char *body,
+                         unsigned seconds, json_t **out, berth_err *err)
+{
+    const char *env = getenv("BERTH_URL"), *token = c->token ? c->token : getenv("BERTH_TOKEN");
+    const char *url = c->url ? c->url : env && *env ? env : "http://127.0.0.1:8188";
+    struct target t;
+    struct str ask = { 0 }, got = { 0 };
+    int fd = -1;
+    *out = NULL;
+    berth_status s = read_url(url, &t, err);
+    if (!s && token && strpbrk(token, "\r\n"))
+        s = err_set(err, BERTH_EINVAL, "a token is one line");
+    if (!s) {
+        str_addf(&ask, "%s %.*s%s HTTP/1.0\r\nHost: %s:%s\r\n", body ? "POST" : "GET",
+                 (int)t.prefix_n, t.prefix, path, t.host, t.port);
+        if (token && *token)
+            str_addf(&ask, "Authorization: Bearer %s\r\n", token);
+        if (body)
+            str_addf(&ask, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
+                     strlen(body));
+        str_addf(&ask, "\r\n%s", body ? body : "");
+        s = ask.bad ? err_set(err, BERTH_ENOMEM, "the request") : dial(&t, seconds, &fd, err);
+    }
+    if (!s)
+        s = talk(fd, &ask, &got, err);
+    if (!s)
+        s = read_answer(&got, out, err);
+    if (s)
+        err_add(err, "%s%s", url, path);
+    if (fd >= 0)
+        close(fd);
+    str_release(&ask);
+    str_release(&got);
+    return s;
+}

@@ -1,0 +1,153 @@
+/* berth free: ask a running server to free memory, and print what it did. */
+#include "app/client.h"
+
+#include <inttypes.h>
+
+#define SECONDS 86400 /* a free waits for the running prompt */
+
+struct options {
+    struct client client;
+    const char *device;
+    bool json, force, dry_run, models_only;
+};
+
+static berth_status request(const struct options *o, char **models, int n, struct str *out,
+                            berth_err *err)
+{
+    json_t *body =
+        json_pack("{s:b, s:b, s:b, s:b, s:b}", "wait", 1, "unload_models", 1, "free_memory",
+                  !o->models_only, "force", o->force, "dry_run", o->dry_run);
+    bool ok = body;
+    if (ok && n) {
+        json_t *list = json_array();
+        ok = !json_object_set_new(body, "models", list);
+        for (int i = 0; ok && i < n; i++)
+            ok = !json_array_append_new(list, json_string(models[i]));
+    }
+    if (ok && o->device) {
+        json_t *list = json_array();
+        ok = !json_object_set_new(body, "devices", list);
+        for (const char *at = o->device; ok && *at;) {
+            size_t len = strcspn(at, ",");
+            ok = !json_array_append_new(list, json_stringn(at, len));
+            at += len + (at[len] == ',');
+        }
+    }
+    if (ok)
+        js_write(body, -1, out);
+    json_decref(body);
+    return ok && !out->bad ? BERTH_OK
+                           : err_set(err, BERTH_EINVAL, "names must be UTF-8, or memory ran out");
+}
+
+static void print_models(const json_t *models)
+{
+    size_t i;
+    json_t *m;
+    json_array_foreach(models, i, m)
+    {
+        const char *name = json_string_value(json_object_get(m, "name"));
+        const char *verdict = json_string_value(json_object_get(m, "verdict"));
+        const char *why = json_string_value(json_object_get(m, "why"));
+        uint64_t id = 0, bytes = 0;
+        char buf[STR_BYTES_MAX];
+        struct str safe = { 0 };
+        (void)js_get_u64(json_object_get(m, "id"), &id);
+        (void)js_get_u64(json_object_get(m, "bytes"), &bytes);
+        term_safe(&safe, name ? name : "?", name ? strlen(name) : 1, 40);
+        printf("%-8s %s#%" PRIu64 "  %s  (%s)\n", verdict ? verdict : "?", str_c(&safe), id,
+               str_bytes(bytes, buf), why ? why : "?");
+        str_release(&safe);
+    }
+    if (!i)
+        printf("no models\n");
+}
+
+static uint64_t sum(const json_t *tiers)
+{
+    uint64_t total = 0, v;
+    const char *key;
+    json_t *x;
+    json_object_foreach((json_t *)(uintptr_t)tiers, key, x) if (js_get_u64(x, &v)) total += v;
+    return total;
+}
+
+static void print_devices(const json_t *devices)
+{
+    size_t i;
+    json_t *d;
+    json_array_foreach(devices, i, d)
+    {
+        char before[STR_BYTES_MAX], after[STR_BYTES_MAX], released[STR_BYTES_MAX];
+        const char *name = json_string_value(json_object_get(d, "device"));
+        uint64_t back = 0;
+        (void)js_get_u64(json_object_get(d, "released"), &back);
+        printf("%-12s %9s -> %-9s  %s given back\n", name ? name : "?",
+               str_bytes(sum(json_object_get(d, "before")), before),
+               str_bytes(sum(json_object_get(d, "after")), after), str_bytes(back, released));
+    }
+}
+
+static int print_receipt(const struct options *o, const json_t *receipt)
+{
+    struct str s = { 0 };
+    if (o->json) {
+        js_write(receipt, 2, &s);
+        printf("%s\n", str_c(&s));
+        str_release(&s);
+    } else {
+        if (o->dry_run)
+            printf("nothing was done; this would happen:\n");
+        print_models(json_object_get(receipt, "models"));
+        print_devices(json_object_get(receipt, "devices"));
+    }
+    return json_array_size(json_object_get(receipt, "violations")) ? APP_FAILED : APP_OK;
+}
+
+static int run_free(struct app *a, int argc, char **argv)
+{
+    struct options o = { 0 };
+    const struct opt table[] = {
+        { .name = "force", .help = "keep models go too", .to = &o.force },
+        { .name = "dry-run",
+          .letter = 'n',
+          .help = "say what would go, do nothing",
+          .to = &o.dry_run },
+        { .name = "models-only",
+          .help = "unload models, leave cached results of nodes",
+          .to = &o.models_only },
+        { .name = "device",
+          .kind = OPT_TEXT,
+          .value = "NAME,...",
+          .help = "only models with bytes there, and only these devices are trimmed",
+          .to = &o.device },
+        { .name = "json", .help = "print the receipt as JSON", .to = &o.json },
+        CLIENT_OPTIONS(&o.client),
+    };
+    int n, code;
+    if (!app_args(a, &command_free, table, ARRAY_LEN(table), argc, argv, &n, &code))
+        return code;
+    a->json = o.json;
+    struct str body = { 0 };
+    json_t *receipt = NULL;
+    berth_err err;
+    if (request(&o, argv, n, &body, &err) ||
+        client_json(&o.client, "/free", str_c(&body), SECONDS, &receipt, &err))
+        code = app_fail(a, &err);
+    else
+        code = print_receipt(&o, receipt);
+    json_decref(receipt);
+    str_release(&body);
+    return code;
+}
+
+const struct command command_free = {
+    .name = "free",
+    .about = "free memory of a running server; prints the receipt",
+    .usage = "[OPTIONS] [MODEL ...]",
+    .more = "Without MODEL: what ComfyUI-Manager's \"Free model and node cache\" does. Models\n"
+            "marked eject go, the others stay; with none marked, auto models go and keep models\n"
+            "stay. MODEL is an id, a name or name#id as `berth ps` shows them. A free waits for\n"
+            "the running prompt to end.\n",
+    .run = run_free,
+};

@@ -1,0 +1,406 @@
+/* berth run: one workflow from a file, without a server. */
+#include "app/run_remote.h"
+#include "app/run_workflow.h"
+#include "app/serve_folders.h"
+#include "berth/ctx.h"
+#include "graph/graph.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define SETS_MAX 64
+#define BAR_WIDTH 24
+
+struct options {
+    struct folder_options folders;
+    struct client client; /* .url NULL: here */
+    const char *devices, *ram;
+    bool json, no_metadata, quiet;
+    char *set[SETS_MAX];
+    size_t sets;
+};
+
+/* ---- what is shown while it runs ---- */
+
+struct view {
+    struct app *a;
+    bool quiet, tty;
+    size_t nodes, done; /* in the prompt; finished or cached so far */
+    bool line;          /* an unfinished line stands there */
+    double value, max;
+    uint64_t drawn_ns;
+    char label[80];
+};
+
+static void clear_line(struct view *v)
+{
+    if (v->line)
+        fputs("\r\033[K", stderr);
+    v->line = false;
+}
+
+static void draw(struct view *v, bool now)
+{
+    uint64_t t = clock_mono_ns(v->a->clock);
+    if (v->quiet || !v->tty || (!now && t - v->drawn_ns < PROGRESS_EVERY_NS))
+        return;
+    struct str s = { 0 };
+    v->drawn_ns = t;
+    str_addf(&s, "%zu/%zu %s", v->done + 1, v->nodes, v->label);
+    if (v->max > 1) {
+        str_addc(&s, ' ');
+        term_bar(&s, &v->a->err, v->value / v->max, BAR_WIDTH);
+        str_addf(&s, " %.0f/%.0f", v->value, v->max);
+    }
+    clear_line(v);
+    fputs(str_c(&s), stderr);
+    fflush(stderr);
+    v->line = true;
+    str_release(&s);
+}
+
+static void on_event(void *user, const struct exec_event *e)
+{
+    struct view *v = user;
+    struct str name = { 0 };
+    switch (e->kind) {
+    case EXEC_CACHED:
+        v->done += json_array_size(json_object_get(e->data, "nodes"));
+        break;
+    case EXEC_NODE_START:
+        v->value = v->max = 0;
+        term_safe(&name, e->class_type ? e->class_type : e->node,
+                  strlen(e->class_type ? e->class_type : e->node), 60);
+        snprintf(v->label, sizeof v->label, "%s", str_c(&name));
+        draw(v, true);
+        break;
+    case EXEC_PROGRESS:
+        v->value = e->value;
+        v->max = e->max;
+        draw(v, e->value >= e->max);
+        break;
+    case EXEC_NODE_DONE:
+        v->done++;
+        clear_line(v);
+        if (!v->quiet && !v->tty && !v->a->json)
+            fprintf(stderr, "%zu/%zu %s\n", v->done, v->nodes, v->label);
+        break;
+    default:
+        break;
+    }
+    str_release(&name);
+}
+
+/* ---- validation errors for people ---- */
+
+static int refuse(struct app *a, const struct validation *v)
+{
+    struct str msg = { 0 };
+    json_t *answer = json_pack("{s:O*, s:O*}", "error", v->error, "node_errors", v->node_errors);
+    client_errors(answer, &msg);
+    berth_err err;
+    err_set(&err, BERTH_EINVAL, "%s", msg.n ? str_c(&msg) : "the workflow is not valid");
+    str_release(&msg);
+    json_decref(answer);
+    return app_fail(a, &err);
+}
+
+/* Outputs that will not run although others do. */
+static void warn_partly(struct app *a, const struct validation *v)
+{
+    const char *id;
+    json_t *node;
+    json_object_foreach(v->node_errors, id, node)
+        log_warn(&a->log, "run.left_out", "class=%s node=%s",
+                 json_string_value(json_object_get(node, "class_type")), id);
+}
+
+/* ---- outputs ---- */
+
+static void each_file(const struct folders *f, const json_t *item, struct str *out)
+{
+    const char *name = json_string_value(json_object_get(item, "filename"));
+    const char *sub = json_string_value(json_object_get(item, "subfolder"));
+    const char *kind = json_string_value(json_object_get(item, "type"));
+    const char *root = kind ? folders_by_kind(f, kind) : NULL;
+    str_clear(out);
+    if (name && root)
+        str_addf(out, "%s/%s%s%s", root, sub ? sub : "", sub && *sub ? "/" : "", name);
+}
+
+/* Files print as paths, texts as text. */
+static void print_outputs(const struct folders *f, const json_t *outputs)
+{
+    const char *id, *key;
+    json_t *ui, *list, *item;
+    size_t i;
+    struct str s = { 0 };
+    json_object_foreach((json_t *)(uintptr_t)outputs, id, ui) json_object_foreach(ui, key, list)
+        json_array_foreach(list, i, item)
+    {
+        each_file(f, item, &s);
+        if (s.n)
+            printf("%s\n", str_c(&s));
+        else if (json_is_string(item))
+            printf("%s\n", json_string_value(item));
+    }
+    str_release(&s);
+}
+
+static void print_json(const struct folders *f, const struct exec_result *r)
+{
+    json_t *files = json_array(), *all;
+    const char *id, *key;
+    json_t *ui, *list, *item;
+    size_t i;
+    struct str s = { 0 };
+    json_object_foreach(r->outputs, id, ui) json_object_foreach(ui, key, list)
+        json_array_foreach(list, i, item)
+    {
+        each_file(f, item, &s);
+        if (s.n)
+            json_array_append_new(files, json_string(str_c(&s)));
+    }
+    all =
+        json_pack("{s:o, s:O, s:O, s:I, s:I}", "files", files, "outputs", r->outputs, "status",
+                  r->status, "executed", (json_int_t)r->executed, "cached", (json_int_t)r->cached);
+    str_clear(&s);
+    js_write(all, 2, &s);
+    printf("%s\n", str_c(&s));
+    str_release(&s);
+    json_decref(all);
+}
+
+/* ---- the run ---- */
+
+struct parts {
+    struct app_folders folders;
+    berth_ctx *ctx;
+    struct executor *executor;
+    json_t *prompt, *extra;
+    const char **devices;
+    struct validation checked;
+};
+
+static int device_names(struct app *a, struct parts *p, size_t *n)
+{
+    struct devset *set = ctx_parts(p->ctx).devices;
+    berth_err err;
+    *n = devset_count(set);
+    p->devices = calloc(*n + 1, sizeof *p->devices);
+    if (!p->devices)
+        return err_set(&err, BERTH_ENOMEM, "device names"), app_fail(a, &err);
+    for (size_t i = 0; i < *n; i++)
+        p->devices[i] = devset_at(set, i)->name;
+    return APP_OK;
+}
+
+static int report(const struct options *o, const struct folders *f, const struct exec_result *r)
+{
+    const char *what = json_string_value(json_object_get(r->last_data, "exception_message"));
+    const char *node = json_string_value(json_object_get(r->last_data, "node_id"));
+    const char *cls = json_string_value(json_object_get(r->last_data, "node_type"));
+    if (o->json)
+        print_json(f, r);
+    else
+        print_outputs(f, r->outputs);
+    if (r->outcome == EXEC_OK)
+        return APP_OK;
+    if (r->outcome == EXEC_STOPPED) {
+        fprintf(stderr, "berth run: stopped\n");
+        return signals_caught() ? APP_SIGNAL + signals_caught() : APP_FAILED;
+    }
+    fprintf(stderr, "berth run: node %s (%s): %s", node ? node : "?", cls ? cls : "?",
+            what ? what : "failed\n");
+    if (!what || !*what || what[strlen(what) - 1] != '\n')
+        fputc('\n', stderr);
+    return APP_FAILED;
+}
+
+static int execute(struct app *a, const struct options *o, struct parts *p, struct node_env *env)
+{
+    berth_err err;
+    struct view view = { .a = a,
+                         .quiet = o->quiet || o->json,
+                         .tty = a->err.tty,
+                         .nodes = json_object_size(p->prompt) };
+    const struct executor_config cfg = { .env = env, .event = on_event, .event_user = &view };
+    if (executor_new(&cfg, &p->executor, &err))
+        return app_fail(a, &err);
+    res_set_reset(env->res, executor_reset, p->executor);
+    const struct exec_request q = { .prompt_id = "run",
+                                    .prompt = p->prompt,
+                                    .extra_data = p->extra,
+                                    .outputs = p->checked.outputs,
+                                    .cancel = signals_watch() };
+    struct exec_result r;
+    res_prompt_begin(env->res);
+    berth_status s = executor_run(p->executor, &q, &r, &err);
+    clear_line(&view);
+    int code = s ? app_fail(a, &err) : report(o, env->folders, &r);
+    exec_result_release(&r);
+    berth_err end;
+    if (res_prompt_end(env->res, NULL, &end))
+        log_warn(&a->log, "run.settle", "error=\"%s\"", end.msg);
+    return code;
+}
+
+/* The history's entry for people: which files there are on the server, or what went wrong. */
+static int report_remote(const struct options *o, const json_t *item)
+{
+    json_t *status = json_object_get(item, "status"), *outputs = json_object_get(item, "outputs");
+    json_t *messages = json_object_get(status, "messages");
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const json_t *data = json_array_get(last, 1);
+    const char *word = json_string_value(json_object_get(status, "status_str"));
+    const char *what = json_string_value(json_object_get(data, "exception_message"));
+    struct str s = { 0 };
+    if (o->json)
+        js_write(item, 2, &s);
+    else
+        js_write(outputs, -1, &s);
+    printf("%s\n", str_c(&s));
+    str_release(&s);
+    if (word && !strcmp(word, "success"))
+        return APP_OK;
+    fprintf(stderr, "berth run: %s\n", what ? what : "stopped");
+    return APP_FAILED;
+}
+
+static int elsewhere(struct app *a, const struct options *o, const struct parts *p)
+{
+    berth_err err;
+    json_t *item;
+    if (run_remote(&o->client, p->prompt, p->extra, signals_watch(), &item, &err))
+        return app_fail(a, &err);
+    int code = item ? report_remote(o, item) : APP_SIGNAL + signals_caught();
+    json_decref(item);
+    return code;
+}
+
+static int with_parts(struct app *a, const struct options *o, const char *path, struct parts *p)
+{
+    struct app_ctx_args ctx = { .devices = o->devices };
+    berth_err err;
+    int code;
+    if (run_workflow_read(path, &p->prompt, &p->extra, &err))
+        return app_fail(a, &err);
+    for (size_t i = 0; i < o->sets; i++)
+        if (run_workflow_set(p->prompt, o->set[i], &err))
+            return app_usage(a, "%s", err.msg);
+    if (o->client.url)
+        return elsewhere(a, o, p);
+    if ((code = app_ram_budget(a, o->ram, &ctx.ram_budget)) ||
+        (code = app_folders_open(a, &o->folders, &p->folders)))
+        return code;
+    if (app_ctx_new(a, &ctx, &p->ctx, &err))
+        return app_fail(a, &err);
+    const struct ctx_parts parts = ctx_parts(p->ctx);
+    struct node_env env = { .folders = p->folders.folders,
+                            .pool = parts.pool,
+                            .clock = a->clock,
+                            .log = &a->log,
+                            .disable_metadata = o->no_metadata,
+                            .temp_seed = clock_wall_ns(a->clock) };
+    if ((code = device_names(a, p, &env.devices_n)))
+        return code;
+    env.devices = p->devices;
+    if (graph_validate(&env, p->prompt, NULL, &p->checked, &err))
+        return app_fail(a, &err);
+    if (!p->checked.ok)
+        return refuse(a, &p->checked);
+    warn_partly(a, &p->checked);
+    env.res = parts.res;
+    code = execute(a, o, p, &env);
+    res_set_reset(parts.res, NULL, NULL);
+    executor_free(p->executor);
+    return code;
+}
+
+/* Takes --set A --set B out of argv: the option reader keeps only the last of equal options. */
+static int take_sets(struct app *a, struct options *o, int *argc, char **argv)
+{
+    int kept = 0;
+    for (int i = 0; i < *argc; i++) {
+        char *value = !strncmp(argv[i], "--set=", 6) ? argv[i] + 6 : NULL;
+        if (!strcmp(argv[i], "--"))
+            while (i < *argc)
+                argv[kept++] = argv[i++];
+        else if (!value && !strcmp(argv[i], "--set") && i + 1 < *argc)
+            value = argv[++i];
+        if (i < *argc && !value)
+            argv[kept++] = argv[i];
+        if (value && o->sets == SETS_MAX)
+            return app_usage(a, "more than %d --set", SETS_MAX);
+        if (value)
+            o->set[o->sets++] = value;
+    }
+    *argc = kept;
+    return APP_OK;
+}
+
+static int run_run(struct app *a, int argc, char **argv)
+{
+    struct options o = { 0 };
+    const char *set = NULL;
+    const struct opt table[] = {
+        { .name = "set",
+          .kind = OPT_TEXT,
+          .value = "NODE.INPUT=VALUE",
+          .help = "change an input; NODE is an id, a title or a class; may be repeated",
+          .to = &set },
+        FOLDER_OPTIONS(&o.folders),
+        { .name = "server",
+          .kind = OPT_TEXT,
+          .value = "URL",
+          .help = "on a running server instead; prints its outputs",
+          .to = &o.client.url },
+        { .name = "token",
+          .kind = OPT_TEXT,
+          .value = "TEXT",
+          .help = "default $BERTH_TOKEN; for --server",
+          .to = &o.client.token },
+        { .name = "devices",
+          .kind = OPT_TEXT,
+          .value = "LIST",
+          .help = "what to place models on, e.g. cpu=16g,cuda:0=20g (default: all)",
+          .to = &o.devices },
+        { .name = "ram-budget",
+          .kind = OPT_TEXT,
+          .value = "SIZE",
+          .help = "most host memory to hold, e.g. 16g",
+          .to = &o.ram },
+        { .name = "disable-metadata",
+          .help = "no prompt and workflow in saved files",
+          .to = &o.no_metadata },
+        { .name = "quiet", .letter = 'q', .help = "no progress", .to = &o.quiet },
+        { .name = "json", .help = "print files, outputs and status as JSON", .to = &o.json },
+    };
+    int n, code = take_sets(a, &o, &argc, argv);
+    if (code || !app_args(a, &command_run, table, ARRAY_LEN(table), argc, argv, &n, &code))
+        return code;
+    if (n != 1)
+        return app_usage(a, n ? "one workflow at a time" : "which workflow?");
+    a->json = o.json;
+    struct parts p = { 0 };
+    code = with_parts(a, &o, argv[0], &p);
+    berth_ctx_free(p.ctx);
+    app_folders_release(&p.folders);
+    validation_release(&p.checked);
+    json_decref(p.prompt);
+    json_decref(p.extra);
+    free(p.devices);
+    return code;
+}
+
+const struct command command_run = {
+    .name = "run",
+    .about = "run a workflow file here, without a server",
+    .usage = "[OPTIONS] WORKFLOW.json",
+    .more =
+        "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes; - reads standard input.\n"
+        "Files that were written are printed one a line. VALUE is read as JSON where it is JSON\n"
+        "(3, true, \"3\"), else as text.\n\n"
+        "  berth run cat.json --set KSampler.seed=7 --set 6.text=\"a cat in the sun\"\n",
+    .run = run_run,
+};

@@ -1,0 +1,460 @@
+/* berth serve: the server, from options to exit. */
+#include "app/serve_args.h"
+#include "app/serve_folders.h"
+#include "base/file.h"
+#include "server/server.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TOKEN_MAX 4096
+#define LISTEN_MAX 16
+
+struct options {
+    struct folder_options folders;
+    const char *listen, *cors, *tls_key, *tls_cert, *token, *token_file, *database, *devices, *ram,
+        *reserve, *upload, *cache_ram, *preview, *verbose, *hashing;
+    uint64_t port, cache_lru, preview_size, max_queue, max_history, max_sockets, grace;
+    bool insecure, compress, multi_user, no_metadata, classic, none, cpu, quiet, quick;
+};
+
+static void options_init(struct options *o)
+{
+    *o = (struct options) { .port = 8188, .preview_size = 512, .grace = 10 };
+}
+
+#define SERVE_OPTIONS 40
+/* Fills t; returns how many. */
+static size_t option_table(struct options *o, struct opt *t)
+{
+    const struct opt table[] = {
+        FOLDER_OPTIONS(&o->folders),
+        { .name = "user-directory",
+          .kind = OPT_TEXT,
+          .value = "DIR",
+          .help = "instead of BASE/user",
+          .to = &o->folders.user },
+        { .name = "front-end-root",
+          .kind = OPT_TEXT,
+          .value = "DIR",
+          .help = "an unmodified build of ComfyUI's frontend to serve",
+          .to = &o->folders.frontend },
+        { .name = "listen",
+          .kind = OPT_TEXT,
+          .value = "IP,...",
+          .help = "addresses (default 127.0.0.1; without a value 0.0.0.0,::)",
+          .to = &o->listen },
+        { .name = "port",
+          .letter = 'p',
+          .kind = OPT_INT,
+          .value = "N",
+          .help = "default 8188; 0 takes a free one",
+          .to = &o->port,
+          .max = 65535 },
+        { .name = "token",
+          .kind = OPT_TEXT,
+          .value = "TEXT",
+          .help = "what clients must bring (Authorization: Bearer TEXT); also $BERTH_TOKEN",
+          .to = &o->token },
+        { .name = "token-file",
+          .kind = OPT_TEXT,
+          .value = "FILE",
+          .help = "the same, from the first line of a file",
+          .to = &o->token_file },
+        { .name = "insecure",
+          .help = "listen beyond this machine without a token",
+          .to = &o->insecure },
+        { .name = "enable-cors-header",
+          .kind = OPT_TEXT,
+          .value = "ORIGIN",
+          .help = "let pages of another origin in (without a value: any)",
+          .to = &o->cors },
+        { .name = "tls-keyfile",
+          .kind = OPT_TEXT,
+          .value = "FILE",
+          .help = "with --tls-certfile: HTTPS",
+          .to = &o->tls_key },
+        { .name = "tls-certfile",
+          .kind = OPT_TEXT,
+          .value = "FILE",
+          .help = "PEM, with its chain",
+          .to = &o->tls_cert },
+        { .name = "devices",
+          .kind = OPT_TEXT,
+          .value = "LIST",
+          .help = "what to place models on, e.g. cpu=16g,cuda:0=20g (default: all)",
+          .to = &o->devices },
+        { .name = "ram-budget",
+          .kind = OPT_TEXT,
+          .value = "SIZE",
+          .help = "most host memory to hold, e.g. 16g",
+          .to = &o->ram },
+        { .name = "reserve-vram",
+          .kind = OPT_TEXT,
+          .value = "GB",
+          .help = "kept free on compute devices by automatic plans",
+          .to = &o->reserve },
+        { .name = "cpu", .help = "the same as --devices cpu", .to = &o->cpu },
+        { .name = "cache-classic",
+          .help = "keep what the last prompt used (default)",
+          .to = &o->classic },
+        { .name = "cache-lru",
+          .kind = OPT_INT,
+          .value = "N",
+          .help = "keep N results of nodes",
+          .to = &o->cache_lru,
+          .max = 1000000 },
+        { .name = "cache-ram",
+          .kind = OPT_TEXT,
+          .value = "GB",
+          .help = "keep all while this much RAM is free (without a value: 4)",
+          .to = &o->cache_ram },
+        { .name = "cache-none", .help = "keep nothing between prompts", .to = &o->none },
+        { .name = "max-upload-size",
+          .kind = OPT_TEXT,
+          .value = "MB",
+          .help = "of a request's body (default 100)",
+          .to = &o->upload },
+        { .name = "max-queue",
+          .kind = OPT_INT,
+          .value = "N",
+          .help = "prompts that may wait (default 10000)",
+          .to = &o->max_queue,
+          .min = 1,
+          .max = 1000000 },
+        { .name = "max-history",
+          .kind = OPT_INT,
+          .value = "N",
+          .help = "finished prompts remembered (default 10000)",
+          .to = &o->max_history,
+          .min = 1,
+          .max = 1000000 },
+        { .name = "max-sockets",
+          .kind = OPT_INT,
+          .value = "N",
+          .help = "connections at a time (default 4096)",
+          .to = &o->max_sockets,
+          .min = 8,
+          .max = 100000 },
+        { .name = "database",
+          .kind = OPT_TEXT,
+          .value = "FILE",
+          .help = "queue and history (default USER/__berth/state.db)",
+          .to = &o->database },
+        { .name = "enable-compress-response-body",
+          .help = "gzip for JSON and text",
+          .to = &o->compress },
+        { .name = "multi-user", .help = "settings and workflows per user", .to = &o->multi_user },
+        { .name = "disable-metadata",
+          .help = "no prompt and workflow in saved files",
+          .to = &o->no_metadata },
+        { .name = "preview-method",
+          .kind = OPT_TEXT,
+          .value = "M",
+          .help = "none (default), auto, latent2rgb, taesd",
+          .to = &o->preview },
+        { .name = "preview-size",
+          .kind = OPT_INT,
+          .value = "N",
+          .help = "longest side of previews (default 512)",
+          .to = &o->preview_size,
+          .min = 16,
+          .max = 16384 },
+        { .name = "grace",
+          .kind = OPT_INT,
+          .value = "S",
+          .help = "at SIGTERM: seconds the running prompt may take to end (default 10)",
+          .to = &o->grace,
+          .max = 86400 },
+        { .name = "default-hashing-function",
+          .kind = OPT_TEXT,
+          .value = "H",
+          .help = "accepted; uploads are compared byte by byte",
+          .to = &o->hashing },
+        { .name = "verbose",
+          .kind = OPT_TEXT,
+          .value = "LEVEL",
+          .help = "DEBUG INFO WARNING ERROR; as --log-level",
+          .to = &o->verbose },
+        { .name = "dont-print-server", .help = "say nothing at the start", .to = &o->quiet },
+        { .name = "quick-test-for-ci", .help = "start, then stop", .to = &o->quick },
+    };
+    _Static_assert(ARRAY_LEN(table) <= SERVE_OPTIONS, "room for all options");
+    memcpy(t, table, sizeof table);
+    return ARRAY_LEN(table);
+}
+
+/* ---- options to a configuration: each returns 0 or an exit code ---- */
+
+static int read_number(struct app *a, const char *name, const char *text, double max, double *out)
+{
+    char *end;
+    if (!text)
+        return APP_OK;
+    *out = strtod(text, &end);
+    if (end == text || *end || !isfinite(*out) || *out < 0 || *out > max)
+        return app_usage(a, "--%s: '%.80s' is no number from 0 to %.0f", name, text, max);
+    return APP_OK;
+}
+
+static int read_token(struct app *a, const struct options *o, char **out)
+{
+    *out = NULL;
+    const char *env = getenv("BERTH_TOKEN");
+    const char *given = o->token ? o->token : o->token_file ? NULL : env && *env ? env : NULL;
+    if (o->token && o->token_file)
+        return app_usage(a, "--token or --token-file, not both");
+    berth_err err;
+    size_t n = 0;
+    if (o->token_file && file_read_all(o->token_file, TOKEN_MAX, out, &n, &err))
+        return app_fail(a, &err);
+    if (given && !(*out = strdup(given)))
+        return err_set(&err, BERTH_ENOMEM, "out of memory"), app_fail(a, &err);
+    if (*out)
+        (*out)[strcspn(*out, "\r\n")] = '\0';
+    if (*out && strlen(*out) < 8) {
+        free(*out);
+        *out = NULL;
+        return app_usage(a, "the token has fewer than 8 characters: anybody could guess it");
+    }
+    return APP_OK;
+}
+
+static int read_cache(struct app *a, const struct options *o, struct server_config *cfg)
+{
+    if ((int)o->classic + (o->cache_lru > 0) + (o->cache_ram != NULL) + (int)o->none > 1)
+        return app_usage(a, "one of --cache-classic, --cache-lru, --cache-ram, --cache-none");
+    cfg->cache = o->cache_lru   ? CACHE_LRU
+                 : o->cache_ram ? CACHE_RAM
+                 : o->none      ? CACHE_NONE
+                                : CACHE_CLASSIC;
+    cfg->cache_lru = o->cache_lru;
+    return read_number(a, "cache-ram", o->cache_ram, 1e6, &cfg->cache_ram_gb);
+}
+
+static int read_preview(struct app *a, const struct options *o, struct server_config *cfg)
+{
+    static const char *const known[] = { "none", "auto", "latent2rgb", "taesd" };
+    cfg->preview_method = o->preview;
+    cfg->preview_size = (unsigned)o->preview_size;
+    for (size_t i = 0; o->preview && i < ARRAY_LEN(known); i++)
+        if (!strcmp(o->preview, known[i]))
+            return APP_OK;
+    return o->preview
+               ? app_usage(a, "--preview-method: '%.80s' is none of none, auto, latent2rgb, taesd",
+                           o->preview)
+               : APP_OK;
+}
+
+/* "a,b" -> addresses; text is cut in place. */
+static size_t split_listen(char *text, const char **out)
+{
+    size_t n = 0;
+    for (char *at = text; at && n < LISTEN_MAX;) {
+        char *comma = strchr(at, ',');
+        if (comma)
+            *comma = '\0';
+        if (*at)
+            out[n++] = at;
+        at = comma ? comma + 1 : NULL;
+    }
+    return n;
+}
+
+/* USER/__berth/state.db: names that begin with "__" are no users. */
+static int place_database(struct app *a, const struct options *o, const struct folders *f,
+                          struct str *out)
+{
+    berth_err err;
+    if (o->database) {
+        str_adds(out, o->database);
+        return APP_OK;
+    }
+    str_addf(out, "%s/__berth", folders_user(f));
+    if (path_make_dirs(str_c(out), &err))
+        return app_fail(a, &err);
+    str_adds(out, "/state.db");
+    return APP_OK;
+}
+
+/* As many descriptors as the system lets us have: thousands of idle clients are normal. */
+static void raise_files(void)
+{
+    struct rlimit lim;
+    if (!getrlimit(RLIMIT_NOFILE, &lim) && lim.rlim_cur < lim.rlim_max) {
+        lim.rlim_cur = lim.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &lim);
+    }
+}
+
+static void wake(void *server)
+{
+    server_wake(server);
+}
+
+static void greet(struct app *a, const struct options *o, const struct server_config *cfg,
+                  const struct server *srv)
+{
+    if (o->quiet)
+        return;
+    const char *host = cfg->listens ? cfg->listen[0] : "127.0.0.1";
+    bool v6 = strchr(host, ':');
+    printf("berth %s\n  models, input, output  %s\n  listening on           http%s://%s%s%s:%u\n",
+           berth_version(), folders_base(cfg->folders), cfg->tls_cert ? "s" : "", v6 ? "[" : "",
+           host, v6 ? "]" : "", server_port(srv));
+    if (cfg->frontend)
+        printf("  frontend               %s\n", cfg->frontend);
+    printf("  stop with              Ctrl-C\n");
+    fflush(stdout);
+    (void)a;
+}
+
+static int serve(struct app *a, const struct options *o, const struct server_config *cfg)
+{
+    berth_err err;
+    struct server *srv;
+    app_folders_wipe_temp(a, cfg->folders);
+    if (server_new(cfg, &srv, &err))
+        return app_fail(a, &err);
+    const atomic_bool *stop = signals_watch();
+    signals_notify(wake, srv);
+    greet(a, o, cfg, srv);
+    static const atomic_bool at_once = true;
+    berth_status s = server_run(srv, o->quick ? &at_once : stop, &err);
+    signals_notify(NULL, NULL);
+    server_free(srv);
+    app_folders_wipe_temp(a, cfg->folders);
+    return s ? app_fail(a, &err) : APP_OK; /* a stop that was asked for is no failure */
+}
+
+/* Everything that must be closed afterwards. */
+struct parts {
+    struct app_folders folders;
+    berth_ctx *ctx;
+    char *token, *listen;
+    struct str database;
+};
+
+static int with_parts(struct app *a, const struct options *o, int argc, char **argv,
+                      struct parts *p)
+{
+    const char *listen[LISTEN_MAX];
+    struct server_config cfg = { .tls_key = o->tls_key,
+                                 .tls_cert = o->tls_cert,
+                                 .port = (unsigned)o->port,
+                                 .insecure = o->insecure,
+                                 .cors_origin = o->cors,
+                                 .max_pending = o->max_queue,
+                                 .max_history = o->max_history,
+                                 .max_sockets = o->max_sockets,
+                                 .compress = o->compress,
+                                 .multi_user = o->multi_user,
+                                 .disable_metadata = o->no_metadata,
+                                 .argv = (const char *const *)argv,
+                                 .argc = (size_t)argc,
+                                 .grace_s = (unsigned)o->grace,
+                                 .log = &a->log,
+                                 .clock = a->clock };
+    struct app_ctx_args ctx = { .devices = o->cpu ? "cpu" : o->devices };
+    double upload = 0, reserve = 0;
+    int code;
+    if (o->cpu && o->devices)
+        return app_usage(a, "--cpu or --devices, not both");
+    if (!o->tls_key != !o->tls_cert)
+        return app_usage(a, "--tls-keyfile and --tls-certfile come together");
+    if ((code = read_number(a, "max-upload-size", o->upload, 1e6, &upload)) ||
+        (code = read_number(a, "reserve-vram", o->reserve, 1e6, &reserve)) ||
+        (code = read_cache(a, o, &cfg)) || (code = read_preview(a, o, &cfg)) ||
+        (code = read_token(a, o, &p->token)) || (code = app_ram_budget(a, o->ram, &ctx.ram_budget)))
+        return code;
+    cfg.max_upload = (uint64_t)(upload * 1048576.0);
+    ctx.reserve = (uint64_t)(reserve * 1073741824.0);
+    cfg.token = p->token;
+    berth_err err;
+    if (o->listen && !(p->listen = strdup(o->listen)))
+        return err_set(&err, BERTH_ENOMEM, "out of memory"), app_fail(a, &err);
+    cfg.listen = listen;
+    cfg.listens = split_listen(p->listen, listen);
+    if ((code = app_folders_open(a, &o->folders, &p->folders)) ||
+        (code = place_database(a, o, p->folders.folders, &p->database)))
+        return code;
+    cfg.folders = p->folders.folders;
+    cfg.frontend = p->folders.frontend.n ? str_c(&p->folders.frontend) : NULL;
+    cfg.database = str_c(&p->database);
+    if (app_ctx_new(a, &ctx, &p->ctx, &err))
+        return app_fail(a, &err);
+    cfg.ctx = p->ctx;
+    raise_files();
+    return serve(a, o, &cfg);
+}
+
+/* Python's names of levels, for --verbose. */
+static const char *level_name(const char *python)
+{
+    static const char *const map[][2] = { { "DEBUG", "debug" },
+                                          { "INFO", "info" },
+                                          { "WARNING", "warn" },
+                                          { "ERROR", "error" },
+                                          { "CRITICAL", "error" } };
+    for (size_t i = 0; i < ARRAY_LEN(map); i++)
+        if (!strcmp(python, map[i][0]))
+            return map[i][1];
+    return python;
+}
+
+static int run_serve(struct app *a, int argc, char **argv)
+{
+    struct options o;
+    struct opt table[SERVE_OPTIONS];
+    options_init(&o);
+    size_t opts = option_table(&o, table);
+    struct app_globals g;
+    app_globals(a, &g, false);
+    const struct opts own = { .at = table, .n = opts, .next = &g.table };
+    struct serve_args args;
+    berth_err err;
+    if (serve_args_rewrite(&own, argc, argv, &args, &err))
+        return err.code == BERTH_EINVAL ? app_usage(a, "%s", err.msg) : app_fail(a, &err);
+    const char *asked = a->log_level;
+    a->log_level = asked ? asked : "info"; /* a server that says nothing helps nobody */
+    int n, code;
+    bool go = app_args(a, &command_serve, table, opts, args.argc, args.argv, &n, &code);
+    if (go && o.verbose && !asked) {
+        a->log_level = level_name(o.verbose);
+        go = app_log_setup(a);
+        code = go ? code : APP_USAGE;
+    }
+    if (go && n)
+        code = app_usage(a, "'%.80s': serve takes options only", args.argv[0]);
+    else if (go) {
+        if (args.ignored.n)
+            log_info(&a->log, "serve.ignored", "why=\"no meaning here\" flags=\"%s\"",
+                     str_c(&args.ignored));
+        struct parts p = { 0 };
+        o.folders.yaml = args.yaml;
+        o.folders.yamls = args.yamls;
+        code = with_parts(a, &o, argc, argv, &p);
+        berth_ctx_free(p.ctx);
+        app_folders_release(&p.folders);
+        str_release(&p.database);
+        free(p.token);
+        free(p.listen);
+    }
+    serve_args_release(&args);
+    return code;
+}
+
+const struct command command_serve = {
+    .name = "serve",
+    .about = "run workflows for ComfyUI's clients (HTTP and WebSocket)",
+    .usage = "[OPTIONS]",
+    .more = "Answers ComfyUI's API on port 8188, bare and under /api, and Berth's own under\n"
+            "/berth and /metrics. The queue and the history are on disk: a prompt that was\n"
+            "accepted survives a crash. SIGTERM lets the running prompt end (--grace) or puts\n"
+            "it back into the queue. Beyond this machine a token is required.\n",
+    .tables = serve_args_help,
+    .run = run_serve,
+};

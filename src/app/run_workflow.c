@@ -1,0 +1,133 @@
+#include "app/run_workflow.h"
+
+#include "base/file.h"
+#include "graph/graph.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define WORKFLOW_MAX ((size_t)64 << 20)
+
+static berth_status read_stdin(json_t **out, berth_err *err)
+{
+    struct str all = { 0 };
+    char buf[65536];
+    berth_status s = BERTH_OK;
+    for (ssize_t n; !s && (n = read(STDIN_FILENO, buf, sizeof buf)) > 0;) {
+        str_add(&all, buf, (size_t)n);
+        if (all.bad || all.n > WORKFLOW_MAX)
+            s = err_set(err, BERTH_ELIMIT, "standard input: more than %zu bytes", WORKFLOW_MAX);
+    }
+    if (!s)
+        s = js_parse(str_c(&all), all.n, NULL, out, err);
+    str_release(&all);
+    return s ? err_add(err, "standard input") : BERTH_OK;
+}
+
+berth_status run_workflow_read(const char *path, json_t **prompt, json_t **extra, berth_err *err)
+{
+    json_t *all = NULL;
+    *prompt = *extra = NULL;
+    berth_status s =
+        strcmp(path, "-") ? js_parse_file(path, NULL, &all, err) : read_stdin(&all, err);
+    if (s)
+        return s;
+    json_t *inner = json_object_get(all, "prompt");
+    if (json_is_array(json_object_get(all, "nodes")) && json_object_get(all, "links"))
+        s = err_set(err, BERTH_EUNSUPPORTED,
+                    "%s: this is the editor's format; in ComfyUI choose Workflow > Export (API)",
+                    path);
+    else if (!json_is_object(all))
+        s = err_set(err, BERTH_EFORMAT, "%s: a workflow is a JSON object of nodes", path);
+    else if (json_is_object(inner) && !json_object_get(inner, "class_type")) {
+        *prompt = json_incref(inner);
+        *extra = json_incref(json_object_get(all, "extra_data"));
+    } else {
+        *prompt = json_incref(all);
+    }
+    json_decref(all);
+    return s;
+}
+
+static const char *node_text(const json_t *node, bool title)
+{
+    const json_t *v = title ? json_object_get(json_object_get(node, "_meta"), "title")
+                            : json_object_get(node, "class_type");
+    return json_string_value(v);
+}
+
+/* The node that `name` means; NULL: none or several, and err says so. */
+static json_t *find_node(json_t *prompt, const char *name, berth_err *err)
+{
+    json_t *found = json_object_get(prompt, name), *node;
+    const char *id;
+    if (found)
+        return found;
+    for (int title = 1; title >= 0 && !found; title--) {
+        size_t several = 0;
+        json_object_foreach(prompt, id, node)
+        {
+            const char *t = node_text(node, title);
+            if (t && !strcmp(t, name)) {
+                several++;
+                found = node;
+            }
+        }
+        if (several > 1) {
+            err_set(err, BERTH_EINVAL, "'%.80s' is %zu nodes: say which by its id", name, several);
+            return NULL;
+        }
+    }
+    if (!found) {
+        struct str ids = { 0 };
+        json_object_foreach(prompt, id, node) if (ids.n < 200)
+            str_addf(&ids, "%s%s (%s)", ids.n ? ", " : "", id,
+                     node_text(node, false) ? node_text(node, false) : "?");
+        err_set(err, BERTH_EINVAL, "no node '%.80s'; there are %s", name, str_c(&ids));
+        str_release(&ids);
+    }
+    return found;
+}
+
+static berth_status check_name(const json_t *node, const char *input, berth_err *err)
+{
+    const char *cls = node_text(node, false);
+    const struct node_class *c = cls ? node_find(cls) : NULL;
+    if (!c || json_object_get(json_object_get(node, "inputs"), input) ||
+        node_input_index(c, input) != SIZE_MAX || (c->flags & NODE_ANY_INPUT))
+        return BERTH_OK;
+    struct str names = { 0 };
+    for (size_t i = 0; i < c->ins; i++)
+        str_addf(&names, "%s%s", i ? ", " : "", c->in[i].name);
+    err_set(err, BERTH_EINVAL, "%s has no input '%.80s'; it has %s", cls, input, str_c(&names));
+    str_release(&names);
+    return err->code;
+}
+
+berth_status run_workflow_set(json_t *prompt, const char *assignment, berth_err *err)
+{
+    /* The name of a node may have dots in it, that of an input has none. */
+    const char *eq = strchr(assignment, '='), *dot = NULL;
+    for (const char *p = assignment; eq && p < eq; p++)
+        dot = *p == '.' ? p : dot;
+    if (!dot || dot == assignment || dot + 1 == eq)
+        return err_set(err, BERTH_EINVAL, "--set wants NODE.INPUT=VALUE, not '%.80s'", assignment);
+    char *name = strndup(assignment, (size_t)(dot - assignment));
+    char *input = strndup(dot + 1, (size_t)(eq - dot) - 1);
+    json_t *node = NULL, *value = NULL;
+    berth_err no_json;
+    berth_status s = name && input ? BERTH_OK : err_set(err, BERTH_ENOMEM, "--set");
+    if (!s && !(node = find_node(prompt, name, err)))
+        s = err->code;
+    if (!s)
+        s = check_name(node, input, err);
+    if (!s && js_parse(eq + 1, strlen(eq + 1), NULL, &value, &no_json))
+        value = json_string(eq + 1);
+    if (!s && !json_is_object(json_object_get(node, "inputs")))
+        s = err_set(err, BERTH_EINVAL, "node '%.80s' has no inputs", name);
+    if (!s && (!value || json_object_set_new(json_object_get(node, "inputs"), input, value)))
+        s = err_set(err, BERTH_EINVAL, "--set %s.%s: the value is no UTF-8", name, input);
+    free(name);
+    free(input);
+    return s;
+}

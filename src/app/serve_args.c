@@ -1,0 +1,226 @@
+#include "app/serve_args.h"
+
+enum arity { NONE, ONE, MAYBE, MANY };
+
+static const struct flag {
+    const char *name;
+    enum arity arity;
+    const char *to;       /* our option; NULL: no meaning here */
+    const char *left_out; /* MAYBE: the value then */
+} flags[] = {
+    { "listen", MAYBE, "listen", "0.0.0.0,::" },
+    { "enable-cors-header", MAYBE, "enable-cors-header", "*" },
+    { "verbose", MAYBE, "verbose", "DEBUG" },
+    { "cache-ram", MAYBE, "cache-ram", "4.0" },
+    { "extra-model-paths-config", MANY, "extra-model-paths-config", NULL },
+    /* no meaning for a native server */
+    { "auto-launch", NONE, NULL, NULL },
+    { "disable-auto-launch", NONE, NULL, NULL },
+    { "front-end-version", ONE, NULL, NULL },
+    { "log-stdout", NONE, NULL, NULL },
+    { "disable-all-custom-nodes", NONE, NULL, NULL },
+    { "whitelist-custom-nodes", MANY, NULL, NULL },
+    { "disable-api-nodes", NONE, NULL, NULL },
+    { "enable-manager", NONE, NULL, NULL },
+    { "disable-manager-ui", NONE, NULL, NULL },
+    { "enable-manager-legacy-ui", NONE, NULL, NULL },
+    { "windows-standalone-build", NONE, NULL, NULL },
+    { "comfy-api-base", ONE, NULL, NULL },
+    { "database-url", ONE, NULL, NULL },
+    { "gpu-only", NONE, NULL, NULL },
+    { "highvram", NONE, NULL, NULL },
+    { "normalvram", NONE, NULL, NULL },
+    { "lowvram", NONE, NULL, NULL },
+    { "novram", NONE, NULL, NULL },
+    { "async-offload", MAYBE, NULL, "2" },
+    { "disable-async-offload", NONE, NULL, NULL },
+    { "disable-smart-memory", NONE, NULL, NULL },
+    { "disable-pinned-memory", NONE, NULL, NULL },
+    { "force-non-blocking", NONE, NULL, NULL },
+    { "disable-mmap", NONE, NULL, NULL },
+    { "mmap-torch-files", NONE, NULL, NULL },
+    { "cuda-device", ONE, NULL, NULL },
+    { "default-device", ONE, NULL, NULL },
+    { "cuda-malloc", NONE, NULL, NULL },
+    { "disable-cuda-malloc", NONE, NULL, NULL },
+    { "force-fp32", NONE, NULL, NULL },
+    { "force-fp16", NONE, NULL, NULL },
+    { "fp32-unet", NONE, NULL, NULL },
+    { "fp64-unet", NONE, NULL, NULL },
+    { "bf16-unet", NONE, NULL, NULL },
+    { "fp16-unet", NONE, NULL, NULL },
+    { "fp8_e4m3fn-unet", NONE, NULL, NULL },
+    { "fp8_e5m2-unet", NONE, NULL, NULL },
+    { "fp8_e8m0fnu-unet", NONE, NULL, NULL },
+    { "fp16-vae", NONE, NULL, NULL },
+    { "fp32-vae", NONE, NULL, NULL },
+    { "bf16-vae", NONE, NULL, NULL },
+    { "cpu-vae", NONE, NULL, NULL },
+    { "fp8_e4m3fn-text-enc", NONE, NULL, NULL },
+    { "fp8_e5m2-text-enc", NONE, NULL, NULL },
+    { "fp16-text-enc", NONE, NULL, NULL },
+    { "fp32-text-enc", NONE, NULL, NULL },
+    { "bf16-text-enc", NONE, NULL, NULL },
+    { "use-split-cross-attention", NONE, NULL, NULL },
+    { "use-quad-cross-attention", NONE, NULL, NULL },
+    { "use-pytorch-cross-attention", NONE, NULL, NULL },
+    { "use-sage-attention", NONE, NULL, NULL },
+    { "use-flash-attention", NONE, NULL, NULL },
+    { "disable-xformers", NONE, NULL, NULL },
+    { "force-upcast-attention", NONE, NULL, NULL },
+    { "dont-upcast-attention", NONE, NULL, NULL },
+    { "fast", MANY, NULL, NULL },
+    { "deterministic", NONE, NULL, NULL },
+    { "force-channels-last", NONE, NULL, NULL },
+    { "supports-fp8-compute", NONE, NULL, NULL },
+    { "directml", MAYBE, NULL, "-1" },
+    { "oneapi-device-selector", ONE, NULL, NULL },
+    { "disable-ipex-optimize", NONE, NULL, NULL },
+};
+
+struct rewriter {
+    struct serve_args *out;
+    int argc, at;
+    char **argv;
+};
+
+/* The one name that `word` is or begins; NULL: none, or several. */
+static const char *whole_name(const struct opts *own, const char *word, size_t n)
+{
+    const char *found = NULL;
+    size_t several = 0;
+    for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
+        if (str_eq(word, n, flags[i].name))
+            return flags[i].name;
+        if (!strncmp(flags[i].name, word, n)) {
+            several += !found || strcmp(found, flags[i].name);
+            found = flags[i].name;
+        }
+    }
+    for (; own; own = own->next)
+        for (size_t i = 0; i < own->n; i++) {
+            const char *name = own->at[i].name;
+            if (str_eq(word, n, name))
+                return name;
+            if (n >= 3 && !strncmp(name, word, n)) {
+                several += !found || strcmp(found, name);
+                found = name;
+            }
+        }
+    return n >= 3 && several == 1 ? found : NULL;
+}
+
+static bool push(struct rewriter *r, char *word)
+{
+    if (word)
+        r->out->argv[r->out->argc++] = word;
+    return word;
+}
+
+static bool push_option(struct rewriter *r, const char *name, const char *value)
+{
+    size_t n = strlen(name) + (value ? strlen(value) : 0) + 4;
+    char *word = arena_alloc(&r->out->mem, n);
+    if (word)
+        snprintf(word, n, "--%s%s%s", name, value ? "=" : "", value ? value : "");
+    return push(r, word);
+}
+
+static bool next_is_value(const struct rewriter *r)
+{
+    return r->at + 1 < r->argc && r->argv[r->at + 1][0] != '-';
+}
+
+static berth_status take_many(struct rewriter *r, const struct flag *f, char *attached,
+                              berth_err *err)
+{
+    size_t before = r->out->yamls;
+    if (attached && f->to)
+        r->out->yaml[r->out->yamls++] = attached;
+    while (!attached && next_is_value(r)) {
+        r->at++;
+        if (f->to)
+            r->out->yaml[r->out->yamls++] = r->argv[r->at];
+    }
+    if (f->to && r->out->yamls == before)
+        return err_set(err, BERTH_EINVAL, "--%s wants at least one file", f->name);
+    return BERTH_OK;
+}
+
+static berth_status take_flag(struct rewriter *r, const struct flag *f, char *attached,
+                              berth_err *err)
+{
+    if (!f->to)
+        str_addf(&r->out->ignored, "%s--%s", r->out->ignored.n ? ", " : "", f->name);
+    if (f->arity == MANY)
+        return take_many(r, f, attached, err);
+    const char *value = attached ? attached : f->left_out;
+    if (f->arity == ONE && !attached) {
+        if (r->at + 1 >= r->argc)
+            return err_set(err, BERTH_EINVAL, "--%s wants a value", f->name);
+        r->at++;
+    } else if (f->arity == MAYBE && !attached && next_is_value(r)) {
+        value = r->argv[++r->at];
+    }
+    if (f->to && !push_option(r, f->to, value))
+        return err_set(err, BERTH_ENOMEM, "options");
+    return BERTH_OK;
+}
+
+static berth_status take_word(struct rewriter *r, const struct opts *own, berth_err *err)
+{
+    char *word = r->argv[r->at];
+    if (strncmp(word, "--", 2) != 0 || !word[2])
+        return push(r, word) ? BERTH_OK : err_set(err, BERTH_ENOMEM, "options");
+    char *eq = strchr(word, '=');
+    const char *name = whole_name(own, word + 2, eq ? (size_t)(eq - word) - 2 : strlen(word + 2));
+    for (size_t i = 0; name && i < ARRAY_LEN(flags); i++)
+        if (!strcmp(flags[i].name, name))
+            return take_flag(r, &flags[i], eq ? eq + 1 : NULL, err);
+    if (name ? push_option(r, name, eq ? eq + 1 : NULL) : push(r, word))
+        return BERTH_OK;
+    return err_set(err, BERTH_ENOMEM, "options");
+}
+
+berth_status serve_args_rewrite(const struct opts *own, int argc, char **argv,
+                                struct serve_args *out, berth_err *err)
+{
+    *out = (struct serve_args) { 0 };
+    size_t room = (size_t)argc + 1; /* a word makes at most one */
+    out->argv = arena_array(&out->mem, room, sizeof *out->argv);
+    out->yaml = arena_array(&out->mem, room, sizeof *out->yaml);
+    berth_status s = out->argv && out->yaml ? BERTH_OK : err_set(err, BERTH_ENOMEM, "options");
+    struct rewriter r = { .out = out, .argc = argc, .argv = argv };
+    for (; !s && r.at < argc; r.at++)
+        s = take_word(&r, own, err);
+    if (!s)
+        out->argv[out->argc] = NULL;
+    if (s)
+        serve_args_release(out);
+    return s;
+}
+
+void serve_args_release(struct serve_args *x)
+{
+    str_release(&x->ignored);
+    arena_release(&x->mem);
+    *x = (struct serve_args) { 0 };
+}
+
+void serve_args_help(struct str *out)
+{
+    str_adds(out, "\nAccepted for the sake of ComfyUI's launch scripts, without effect:\n");
+    size_t column = 0;
+    for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
+        if (flags[i].to)
+            continue;
+        size_t n = strlen(flags[i].name) + 4;
+        if (column && column + n > 78) {
+            str_addc(out, '\n');
+            column = 0;
+        }
+        str_addf(out, "  --%s", flags[i].name);
+        column += n;
+    }
+    str_addc(out, '\n');
+}

@@ -1,0 +1,28 @@
+/* serve_args: the flags ComfyUI's launch scripts pass, made into ours.
+ *
+ * They follow Python's argparse: unambiguous beginnings of names, values that may be left out
+ * (--listen), several values (--extra-model-paths-config a b). Those that mean something here become
+ * options of `berth serve`; those that have no meaning for a native server are taken out and named
+ * in the log, so that a script that works there works here. */
+#ifndef APP_SERVE_ARGS_H
+#define APP_SERVE_ARGS_H
+
+#include "app/args.h"
+#include "base/arena.h"
+#include "base/str.h"
+
+struct serve_args { /* serve_args_release() */
+    char **argv;    /* rewritten: what args_parse() shall read */
+    int argc;
+    const char **yaml; /* --extra-model-paths-config, in order; point into the original argv */
+    size_t yamls;
+    struct str ignored; /* "--fast, --cuda-malloc" */
+    struct arena mem;
+};
+/* own: the command's options and the global ones, whose beginnings count too. */
+berth_status serve_args_rewrite(const struct opts *own, int argc, char **argv,
+                                struct serve_args *out, berth_err *err);
+void serve_args_release(struct serve_args *x);
+void serve_args_help(struct str *out); /* the list of flags without meaning, for --help */
+
+#endif

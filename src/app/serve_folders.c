@@ -1,0 +1,162 @@
+#include "app/serve_folders.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define OPEN_DIRS 16 /* descriptors nftw() may hold */
+
+static bool is_dir(const char *path)
+{
+    struct stat st;
+    return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+static bool is_file(const char *path)
+{
+    struct stat st;
+    return !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
+static const char *env_text(const char *name)
+{
+    const char *v = getenv(name);
+    return v && *v ? v : NULL;
+}
+
+static int default_base(struct app *a, struct str *out)
+{
+    const char *v;
+    if ((v = env_text("BERTH_HOME")))
+        str_adds(out, v);
+    else if ((v = env_text("XDG_DATA_HOME")) && *v == '/')
+        str_addf(out, "%s/berth", v);
+    else if ((v = env_text("HOME")))
+        str_addf(out, "%s/.local/share/berth", v);
+    else
+        return app_usage(a, "no home folder is known: give --base-directory");
+    return APP_OK;
+}
+
+/* DIR/web of old versions, or the package that newer ones install into their environment. */
+static void find_frontend(const char *comfyui, struct str *out)
+{
+    static const char *const envs[] = { "venv", ".venv", "env" };
+    struct str lib = { 0 };
+    for (size_t i = 0; i < ARRAY_LEN(envs) && !out->n; i++) {
+        str_clear(&lib);
+        str_addf(&lib, "%s/%s/lib", comfyui, envs[i]);
+        DIR *d = opendir(str_c(&lib));
+        for (struct dirent *e; d && !out->n && (e = readdir(d));) {
+            if (strncmp(e->d_name, "python", 6) != 0)
+                continue;
+            str_addf(out, "%s/%s/site-packages/comfyui_frontend_package/static", str_c(&lib),
+                     e->d_name);
+            if (!is_dir(str_c(out)))
+                str_clear(out);
+        }
+        if (d)
+            closedir(d);
+    }
+    if (!out->n) {
+        str_addf(out, "%s/web", comfyui);
+        struct str index = { 0 };
+        str_addf(&index, "%s/index.html", str_c(out));
+        if (!is_file(str_c(&index)))
+            str_clear(out);
+        str_release(&index);
+    }
+    str_release(&lib);
+}
+
+static int check_options(struct app *a, const struct folder_options *o)
+{
+    if (o->comfyui && !is_dir(o->comfyui))
+        return app_usage(a, "--comfyui-dir: '%.200s' is no folder", o->comfyui);
+    if (o->user && !is_dir(o->user))
+        return app_usage(a, "--user-directory: '%.200s' is no folder", o->user);
+    if (o->frontend && !is_dir(o->frontend))
+        return app_usage(a, "--front-end-root: '%.200s' is no folder", o->frontend);
+    return APP_OK;
+}
+
+static const char *read_env(void *user, const char *name)
+{
+    (void)user;
+    return getenv(name);
+}
+
+int app_folders_open(struct app *a, const struct folder_options *o, struct app_folders *out)
+{
+    *out = (struct app_folders) { 0 };
+    int code = check_options(a, o);
+    if (code)
+        return code;
+    struct str base = { 0 }, paths = { 0 }, temp = { 0 };
+    if (o->base || o->comfyui)
+        str_adds(&base, o->base ? o->base : o->comfyui);
+    else if ((code = default_base(a, &base)))
+        return code;
+    const char **yaml = calloc(o->yamls + 1, sizeof *yaml);
+    size_t yamls = 0;
+    str_addf(&paths, "%s/extra_model_paths.yaml", o->comfyui ? o->comfyui : str_c(&base));
+    if (yaml && is_file(str_c(&paths)))
+        yaml[yamls++] = str_c(&paths);
+    for (size_t i = 0; yaml && i < o->yamls; i++)
+        yaml[yamls++] = o->yaml[i];
+    if (o->temp)
+        str_addf(&temp, "%s/temp", o->temp);
+    if (o->frontend)
+        str_adds(&out->frontend, o->frontend);
+    else if (o->comfyui)
+        find_frontend(o->comfyui, &out->frontend);
+    const struct folders_config cfg = { .base = str_c(&base),
+                                        .input = o->input,
+                                        .output = o->output,
+                                        .temp = o->temp ? str_c(&temp) : NULL,
+                                        .user = o->user,
+                                        .yaml = yaml,
+                                        .yamls = yamls,
+                                        .env = read_env,
+                                        .log = &a->log };
+    berth_err err;
+    berth_status s = BERTH_OK;
+    if (!yaml || base.bad || paths.bad || temp.bad || out->frontend.bad)
+        s = err_set(&err, BERTH_ENOMEM, "out of memory");
+    else if (!(s = path_make_dirs(str_c(&base), &err)))
+        s = folders_new(&cfg, &out->folders, &err);
+    if (s)
+        code = app_fail(a, &err);
+    free(yaml);
+    str_release(&base);
+    str_release(&paths);
+    str_release(&temp);
+    return code;
+}
+
+void app_folders_release(struct app_folders *x)
+{
+    folders_free(x->folders);
+    str_release(&x->frontend);
+    *x = (struct app_folders) { 0 };
+}
+
+static int remove_below(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st;
+    (void)kind;
+    if (at->level > 0) /* the folder itself stays */
+        (void)remove(path);
+    return 0;
+}
+
+void app_folders_wipe_temp(struct app *a, const struct folders *f)
+{
+    const char *temp = folders_temp(f);
+    if (nftw(temp, remove_below, OPEN_DIRS, FTW_DEPTH | FTW_PHYS) && errno != ENOENT)
+        log_warn(&a->log, "serve.temp", "error=\"%s\" path=%s", strerror(errno), temp);
+}

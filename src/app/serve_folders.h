@@ -1,0 +1,55 @@
+/* serve_folders: where models, inputs and outputs are, as serve and run are told.
+ *
+ * Base       --base-directory, else --comfyui-dir, else $BERTH_HOME, else $XDG_DATA_HOME/berth, else
+ *            ~/.local/share/berth. An existing ComfyUI is used as it is: its models, input, output,
+ *            user, extra_model_paths.yaml and installed frontend. */
+#ifndef APP_SERVE_FOLDERS_H
+#define APP_SERVE_FOLDERS_H
+
+#include "app/app.h"
+#include "paths/folders.h"
+
+struct folder_options { /* point into argv; NULL: not given */
+    const char *base, *comfyui, *input, *output, *temp, *user, *frontend;
+    const char *const *yaml;
+    size_t yamls;
+};
+/* Options that fill `o`. */
+#define FOLDER_OPTIONS(o)                                                                          \
+    { .name = "base-directory",                                                                    \
+      .kind = OPT_TEXT,                                                                            \
+      .value = "DIR",                                                                              \
+      .help = "root of models/, input/, output/, temp/, user/ (default ~/.local/share/berth)",     \
+      .to = &(o)->base },                                                                          \
+        { .name = "comfyui-dir",                                                                   \
+          .kind = OPT_TEXT,                                                                        \
+          .value = "DIR",                                                                          \
+          .help = "use an existing ComfyUI: its models, folders, paths file and frontend",         \
+          .to = &(o)->comfyui },                                                                   \
+        { .name = "input-directory",                                                               \
+          .kind = OPT_TEXT,                                                                        \
+          .value = "DIR",                                                                          \
+          .help = "instead of BASE/input",                                                         \
+          .to = &(o)->input },                                                                     \
+        { .name = "output-directory",                                                              \
+          .kind = OPT_TEXT,                                                                        \
+          .value = "DIR",                                                                          \
+          .help = "instead of BASE/output",                                                        \
+          .to = &(o)->output },                                                                    \
+    {                                                                                              \
+        .name = "temp-directory", .kind = OPT_TEXT, .value = "DIR",                                \
+        .help = "DIR/temp instead of BASE/temp; emptied at start and end of serve",                \
+        .to = &(o)->temp                                                                           \
+    }
+
+struct app_folders {
+    struct folders *folders;
+    struct str frontend; /* found or given; empty: none */
+};
+/* Makes the folders that are missing. Returns 0 or the exit code of what it named. */
+int app_folders_open(struct app *a, const struct folder_options *o, struct app_folders *out);
+void app_folders_release(struct app_folders *x);
+/* Removes everything inside the temp folder, not following links. */
+void app_folders_wipe_temp(struct app *a, const struct folders *f);
+
+#endif
