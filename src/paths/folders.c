@@ -423,6 +423,31 @@ berth_status folders_resolve(struct folders *f, const char *key, const char *nam
     return s;
 }
 
+berth_status folders_with(struct folders *f, const char *key, const char *file, struct names *out,
+                          berth_err *err)
+{
+    size_t i;
+    struct str path = { 0 };
+    berth_status s = find_key(f, key, &i, err);
+    for (size_t k = 0; !s && k < folders_dirs(f, i); k++) {
+        DIR *d = opendir(folders_dir(f, i, k));
+        for (struct dirent *e; d && !s && out->n < FOLDERS_FILES_MAX && (e = readdir(d));) {
+            if (e->d_name[0] == '.' || !str_is_utf8(e->d_name, strlen(e->d_name)))
+                continue;
+            str_clear(&path);
+            str_addf(&path, "%s/%s", e->d_name, file);
+            if (path.bad || (faccessat(dirfd(d), path.p, F_OK, 0) == 0 &&
+                             !names_add(out, e->d_name, strlen(e->d_name))))
+                s = err_set(err, BERTH_ENOMEM, "a list of %zu folders in '%s'", out->n, key);
+        }
+        if (d)
+            closedir(d);
+    }
+    names_sort(out);
+    str_release(&path);
+    return s;
+}
+
 berth_status folders_inputs(struct folders *f, bool images, struct names *out, berth_err *err)
 {
     DIR *d = opendir(f->input);

@@ -72,6 +72,9 @@ void names_release(struct names *x);
 
 /* BERTH_ENOTFOUND: no such key. Names are added to *out, sorted among themselves. */
 berth_status folders_list(struct folders *f, const char *key, struct names *out, berth_err *err);
+/* Names of the directories right below a key's that have this file in them: diffusers' models. */
+berth_status folders_with(struct folders *f, const char *key, const char *file, struct names *out,
+                          berth_err *err);
 /* Absolute path of a model. BERTH_ENOTFOUND names the key, the name and the directories looked in. */
 berth_status folders_resolve(struct folders *f, const char *key, const char *name, struct str *out,
                              berth_err *err);

@@ -1,0 +1,308 @@
+/* loader: placements read from inputs, files opened and loaded through residency. */
+#include "node/loader_impl.h"
+
+#include "model/arch.h"
+
+#include <inttypes.h>
+
+bool loader_declares(const struct node_call *c, const char *name)
+{
+    return node_input_index(c->cls, name) != SIZE_MAX;
+}
+
+/* ---- placement ---- */
+
+#define NAME_MAX_ 64
+
+/* prefix + name, if the class has such an input; else "". */
+static const char *declared(const struct node_call *c, const char *prefix, const char *name,
+                            char buf[NAME_MAX_])
+{
+    snprintf(buf, NAME_MAX_, "%s%s", prefix, name);
+    if (!loader_declares(c, buf))
+        buf[0] = '\0';
+    return buf;
+}
+
+/* The device a node was told; NULL: none. */
+static berth_status read_device(struct node_call *c, const char *prefix, const char **out,
+                                berth_err *err)
+{
+    char name[NAME_MAX_];
+    *out = NULL;
+    if (!*declared(c, prefix, "compute_device", name) && !*declared(c, prefix, "device", name))
+        return BERTH_OK;
+    if (in_text(c, name, out, err))
+        return err->code;
+    if (strcmp(*out, "default") == 0) /* CLIPLoader's own choices: default, cpu */
+        *out = NULL;
+    return BERTH_OK;
+}
+
+/* Donors: one by name, or all that legacy nodes mean. */
+static berth_status read_donors(struct node_call *c, const char *prefix, const char *compute,
+                                struct str *out, berth_err *err)
+{
+    char name[NAME_MAX_];
+    const char *donor;
+    bool others = false;
+    if (*declared(c, prefix, "donor_device", name)) {
+        if (in_text(c, name, &donor, err))
+            return err->code;
+        str_adds(out, donor);
+        return BERTH_OK;
+    }
+    if (*declared(c, prefix, "use_other_vram", name) && in_bool(c, name, &others, err))
+        return err->code;
+    struct plan_devices devices;
+    if (res_plan_devices(c->env->res, compute, false, &devices, err))
+        return err->code;
+    return alloc_legacy_donors(&devices, compute, others, out, err);
+}
+
+/* A DisTorch form's string; left empty when it asks for nothing. */
+static berth_status read_alloc(struct node_call *c, const char *prefix, const char *compute,
+                               struct str *out, berth_err *err)
+{
+    char name[NAME_MAX_];
+    double gib;
+    const char *expert;
+    struct str number = { 0 }, donors = { 0 };
+    if (!*declared(c, prefix, "virtual_vram_gb", name))
+        return BERTH_OK;
+    berth_status s = in_f64(c, name, &gib, err);
+    if (!s)
+        s = in_text(c, declared(c, prefix, "expert_mode_allocations", name), &expert, err);
+    if (!s)
+        s = read_donors(c, prefix, compute, &donors, err);
+    if (!s) {
+        str_addf(&number, "%.9f", gib); /* digits and a point: what the grammar has */
+        s = number.bad || donors.bad
+                ? err_set(err, BERTH_ENOMEM, "an allocation string")
+                : alloc_compose(compute, number.p, str_c(&donors), expert, out, err);
+    }
+    str_release(&number);
+    str_release(&donors);
+    return s;
+}
+
+static berth_status read_flags(struct node_call *c, struct placement *out, berth_err *err)
+{
+    bool keep;
+    if (loader_declares(c, "eject_models") && in_bool(c, "eject_models", &out->eject_others, err))
+        return err->code;
+    if (loader_declares(c, "high_precision_loras") &&
+        in_bool(c, "high_precision_loras", &out->high_precision, err))
+        return err->code;
+    if (loader_declares(c, "keep_loaded") && in_given(c, "keep_loaded")) {
+        if (in_bool(c, "keep_loaded", &keep, err))
+            return err->code;
+        out->retention = keep ? RES_KEEP : RES_EJECT;
+    }
+    return BERTH_OK;
+}
+
+berth_status placement_read(struct node_call *c, const char *prefix, struct placement *out,
+                            berth_err *err)
+{
+    *out = (struct placement) { .retention = RES_AUTO };
+    berth_status s = read_device(c, prefix, &out->compute, err);
+    if (!s)
+        s = read_alloc(c, prefix, out->compute, &out->alloc, err);
+    if (!s)
+        s = read_flags(c, out, err);
+    if (s)
+        placement_release(out);
+    return s;
+}
+
+void placement_release(struct placement *p)
+{
+    str_release(&p->alloc);
+    *p = (struct placement) { .retention = RES_AUTO };
+}
+
+struct placement placement_beside(const struct placement *p)
+{
+    return (struct placement) { .compute = p->compute, .retention = p->retention };
+}
+
+/* ---- what is in a file ---- */
+
+struct parts {
+    const char *at[VALUE_PARTS]; /* prefixes; NULL: the whole file */
+    size_t n;
+};
+
+/* Where checkpoints of families we do not know keep their networks. */
+static const struct {
+    const char *prefix, *role;
+} usual[] = {
+    { "model.diffusion_model.", "unet" },
+    { "cond_stage_model.", "clip" },
+    { "conditioner.embedders.0.", "clip" },
+    { "conditioner.embedders.1.", "clip" },
+    { "text_encoders.", "clip" },
+    { "first_stage_model.", "vae" },
+    { "vae.", "vae" },
+};
+
+static bool has_prefix(const struct weights *w, const char *prefix)
+{
+    for (size_t i = 0; i < weights_count(w); i++)
+        if (str_starts(weights_at(w, i)->name, weights_at(w, i)->name_len, prefix))
+            return true;
+    return false;
+}
+
+static void add_part(struct parts *p, const char *prefix)
+{
+    if (p->n < VALUE_PARTS)
+        p->at[p->n++] = prefix;
+}
+
+/* The parts of a role; *what: what the file is altogether, for people. */
+static struct parts find_parts(const struct weights *w, const char *role, const char **what)
+{
+    struct parts out = { 0 };
+    const struct arch *arch = role ? arch_detect(w, NULL) : NULL;
+    *what = arch ? arch->base.about : "of a family that is not known";
+    if (arch && arch->parts) {
+        for (size_t i = 0; i < arch->parts; i++)
+            if (strcmp(arch->part[i].role, role) == 0 && arch_has_part(w, "", &arch->part[i]))
+                add_part(&out, arch->part[i].prefix);
+    } else if (arch) {
+        if (strcmp(arch->role, role) == 0)
+            add_part(&out, NULL);
+    } else {
+        bool several = false;
+        for (size_t i = 0; role && i < ARRAY_LEN(usual); i++) {
+            bool there = has_prefix(w, usual[i].prefix);
+            several |= there;
+            if (there && strcmp(usual[i].role, role) == 0)
+                add_part(&out, usual[i].prefix);
+        }
+        if (!several)
+            add_part(&out, NULL);
+    }
+    return out;
+}
+
+/* ---- opening ---- */
+
+struct loading { /* one res_load() */
+    struct node_call *c;
+    uint64_t told; /* bytes */
+};
+
+/* A hundred messages at most: clients draw a bar. */
+static void tell(void *user, uint64_t done, uint64_t total)
+{
+    struct loading *l = user;
+    berth_err unread = { 0 }; /* a cancel is seen by residency itself */
+    if (done != total && done - l->told < total / 100)
+        return;
+    l->told = done;
+    (void)call_progress(l->c, (double)done, (double)total, &unread);
+}
+
+static berth_status load(struct node_call *c, struct res_model *m, berth_err *err)
+{
+    struct loading l = { .c = c };
+    struct res_load_args args = { .progress = tell,
+                                  .progress_user = &l,
+                                  .cancel = c->host ? c->host->cancel : NULL };
+    return res_load(m, &args, NULL, err);
+}
+
+/* Opens and loads; *out is a handle. A resident model is only found again: eject_others is about
+ * bringing a model in, so it is asked for after it is known that there is something to bring. */
+static berth_status open_and_load(struct node_call *c, struct res_open_args *args,
+                                  bool eject_others, struct res_model **out, berth_err *err)
+{
+    bool attached;
+    if (res_open(c->env->res, args, out, &attached, err))
+        return err->code;
+    if (eject_others && !attached) {
+        struct res_model *again;
+        args->eject_others = true;
+        berth_status s = res_open(c->env->res, args, &again, NULL, err);
+        args->eject_others = false;
+        if (!s)
+            res_unref(again);
+    }
+    berth_status s = load(c, *out, err);
+    if (s) {
+        res_unref(*out);
+        *out = NULL;
+    }
+    return s;
+}
+
+/* The same, as a placement says. */
+static berth_status place(struct node_call *c, const char *path, const char *part, const char *role,
+                          const struct placement *p, bool eject_others, struct res_model **out,
+                          berth_err *err)
+{
+    struct res_open_args args = { .path = path,
+                                  .part = part,
+                                  .role = role ? role : "model",
+                                  .arch = arch_blocks,
+                                  .high_precision = p->high_precision,
+                                  .retention = p->retention,
+                                  .plan = { .alloc = p->alloc.n ? p->alloc.p : NULL,
+                                            .compute = p->compute,
+                                            .reserve = UINT64_MAX } };
+    if (p->alloc.n || !p->compute)
+        return open_and_load(c, &args, eject_others, out, err);
+    char whole[2 * DEV_NAME_MAX + 8];
+    int n = snprintf(whole, sizeof whole, "%s,*#%s", p->compute, p->compute);
+    if (n < 0 || (size_t)n >= sizeof whole)
+        return err_set(err, BERTH_EINVAL, "device '%.40s...' is not known", p->compute);
+    args.plan.alloc = whole;
+    berth_status s = open_and_load(c, &args, eject_others, out, err);
+    if (s != BERTH_ELIMIT && s != BERTH_ENODEVMEM)
+        return s;
+    log_info(c->env->log, "node.load", "node=%s device=%s why=\"%s\"", c->id, p->compute, err->msg);
+    args.plan.alloc = NULL;
+    return open_and_load(c, &args, eject_others, out, err);
+}
+
+berth_status loader_open(struct node_call *c, const char *key, const char *name, const char *role,
+                         const struct placement *p, struct model_ref *to, bool *found,
+                         berth_err *err)
+{
+    struct str path = { 0 };
+    struct weights *w = NULL;
+    const char *what = "";
+    struct parts parts = { 0 };
+    berth_status s = folders_resolve(c->env->folders, key, name, &path, err);
+    if (!s)
+        s = weights_open(path.p, NULL, &w, err);
+    if (!s)
+        parts = find_parts(w, role, &what);
+    weights_close(w);
+    if (!s && !parts.n && !found)
+        s = err_set(err, BERTH_EINVAL, "'%s' holds no %s: it is %s", name, role, what);
+    for (size_t i = 0; !s && i < parts.n; i++) {
+        struct res_model *m;
+        if (to->parts == VALUE_PARTS)
+            s = err_set(err, BERTH_ELIMIT, "'%s': more than %d networks", name, VALUE_PARTS);
+        else
+            s = place(c, path.p, parts.at[i], role, p, p->eject_others && !to->parts, &m, err);
+        if (!s)
+            to->part[to->parts++] = m;
+        else
+            err_add(err, "loading '%.100s'", name);
+    }
+    if (found)
+        *found = parts.n > 0;
+    str_release(&path);
+    return s;
+}
+
+berth_status loader_give(struct node_call *c, size_t i, struct model_ref *taken, berth_err *err)
+{
+    bool none = !taken->parts && !taken->options;
+    return out_value(c, i, none ? value_null() : value_model(taken), err);
+}

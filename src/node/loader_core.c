@@ -1,0 +1,566 @@
+/* loader_core: loaders as ComfyUI and ComfyUI-GGUF have them. */
+#include "node/loader_impl.h"
+
+#include <unistd.h>
+
+/* ---- choices ---- */
+
+const char *const list_clip_types[] = {
+    "stable_diffusion", "stable_cascade", "sd3",   "stable_audio", "mochi",  "ltxv", "pixart",
+    "cosmos",           "lumina2",        "wan",   "hidream",      "chroma", "ace",  "omnigen2",
+    "qwen_image",       "hunyuan_image",  "flux2", "ovis",         NULL,
+};
+const char *const list_dual_types[] = {
+    "sdxl",
+    "sd3",
+    "flux",
+    "hunyuan_video",
+    "hidream",
+    "hunyuan_image",
+    "hunyuan_video_15",
+    "kandinsky5",
+    "kandinsky5_image",
+    "newbie",
+    NULL,
+};
+const char *const list_weight_dtypes[] = {
+    "default", "fp8_e4m3fn", "fp8_e4m3fn_fast", "fp8_e5m2", NULL,
+};
+const char *const list_gguf_dtypes[] = {
+    "default", "target", "float32", "float16", "bfloat16", NULL,
+};
+static const char *const clip_devices[] = { "default", "cpu", NULL };
+
+const struct node_output out_model[1] = { { .type = "MODEL" } };
+const struct node_output out_clip[1] = { { .type = "CLIP" } };
+const struct node_output out_vae[1] = { { .type = "VAE" } };
+const struct node_output out_clip_vision[1] = { { .type = "CLIP_VISION" } };
+const struct node_output out_control_net[1] = { { .type = "CONTROL_NET" } };
+const struct node_output out_checkpoint[3] = { { .type = "MODEL" },
+                                               { .type = "CLIP" },
+                                               { .type = "VAE" } };
+
+static berth_status add(struct names *out, const char *s, berth_err *err)
+{
+    return names_add(out, s, strlen(s)) ? BERTH_OK : err_set(err, BERTH_ENOMEM, "choices");
+}
+
+berth_status loader_devices(const struct node_env *env, struct names *out, berth_err *err)
+{
+    for (size_t i = 0; i < env->devices_n; i++)
+        if (add(out, env->devices[i], err))
+            return err->code;
+    return BERTH_OK;
+}
+
+const char *loader_device(const struct node_env *env)
+{
+    for (size_t i = 0; i < env->devices_n; i++)
+        if (strcmp(env->devices[i], "cpu") != 0)
+            return env->devices[i];
+    return "cpu";
+}
+
+berth_status loader_clips_gguf(const struct node_env *env, struct names *out, berth_err *err)
+{
+    if (folders_list(env->folders, "text_encoders", out, err) ||
+        folders_list(env->folders, "clip_gguf", out, err))
+        return err->code;
+    names_sort(out);
+    return BERTH_OK;
+}
+
+/* Small VAEs of videos, files of their own in vae_approx. */
+static bool is_video_tae(const char *name)
+{
+    static const char *const tae[] = { "taehv", "lighttaew2_2", "lighttaew2_1", "lighttaehy1_5" };
+    for (size_t i = 0; i < ARRAY_LEN(tae); i++)
+        if (strncmp(name, tae[i], strlen(tae[i])) == 0)
+            return true;
+    return false;
+}
+
+/* And of pictures, an encoder and a decoder each: <name>_encoder.*, <name>_decoder.* */
+static const char *const taes[] = { "taesd", "taesdxl", "taesd3", "taef1" };
+
+/* The file <tae>_<half>.<anything> among the names; NULL: none. */
+static const char *find_half(const struct names *approx, const char *tae, const char *half)
+{
+    char start[32];
+    int n = snprintf(start, sizeof start, "%s_%s.", tae, half);
+    for (size_t i = 0; i < approx->n; i++)
+        if (strncmp(approx->at[i], start, (size_t)n) == 0)
+            return approx->at[i];
+    return NULL;
+}
+
+berth_status loader_vaes(const struct node_env *env, struct names *out, berth_err *err)
+{
+    struct names approx = { 0 };
+    berth_status s = folders_list(env->folders, "vae", out, err);
+    if (!s)
+        s = folders_list(env->folders, "vae_approx", &approx, err);
+    for (size_t i = 0; !s && i < approx.n; i++)
+        if (is_video_tae(approx.at[i]))
+            s = add(out, approx.at[i], err);
+    for (size_t i = 0; !s && i < ARRAY_LEN(taes); i++)
+        if (find_half(&approx, taes[i], "encoder") && find_half(&approx, taes[i], "decoder"))
+            s = add(out, taes[i], err);
+    if (!s)
+        s = add(out, "pixel_space", err);
+    names_release(&approx);
+    return s;
+}
+
+/* Folders with a model_index.json, right below those of the key. */
+berth_status loader_diffusers(const struct node_env *env, struct names *out, berth_err *err)
+{
+    return folders_with(env->folders, "diffusers", "model_index.json", out, err);
+}
+
+/* ---- what several do ---- */
+
+static berth_status set_option(struct model_ref *m, const char *key, json_t *taken, berth_err *err)
+{
+    if (!m->options)
+        m->options = json_object();
+    if (!taken || !m->options || json_object_set_new(m->options, key, taken))
+        return err_set(err, BERTH_ENOMEM, "option '%s' of a model", key);
+    return BERTH_OK;
+}
+
+/* A text input, kept in the model's options for whoever computes; its default is not worth a word. */
+static berth_status keep_option(struct node_call *c, const char *name, struct model_ref *m,
+                                berth_err *err)
+{
+    const char *v;
+    if (!loader_declares(c, name))
+        return BERTH_OK;
+    if (in_text(c, name, &v, err))
+        return err->code;
+    return strcmp(v, "default") == 0 ? BERTH_OK : set_option(m, name, json_string(v), err);
+}
+
+/* Nodes with one file and one output. role: as loader_open(). */
+static berth_status run_file(struct node_call *c, const char *input, const char *key,
+                             const char *role, berth_err *err)
+{
+    struct placement p;
+    struct model_ref m = { 0 };
+    const char *name;
+    berth_status s = in_text(c, input, &name, err);
+    if (!s)
+        s = placement_read(c, "", &p, err);
+    if (s)
+        return s;
+    s = loader_open(c, key, name, role, &p, &m, NULL, err);
+    if (!s)
+        s = keep_option(c, "weight_dtype", &m, err);
+    if (!s)
+        s = keep_option(c, "dequant_dtype", &m, err);
+    if (!s)
+        s = keep_option(c, "patch_dtype", &m, err);
+    if (!s)
+        s = loader_give(c, 0, &m, err);
+    model_ref_release(&m);
+    placement_release(&p);
+    return s;
+}
+
+/* ---- diffusion models ---- */
+
+/* Weights stay as they are stored; what the node wants them to be is told, and kept for computing. */
+static void tell_dtype(struct node_call *c)
+{
+    const char *v;
+    berth_err unread = { 0 };
+    if (!loader_declares(c, "weight_dtype") || in_text(c, "weight_dtype", &v, &unread) ||
+        strcmp(v, "default") == 0)
+        return;
+    log_warn(c->env->log, "node.load",
+             "node=%s weight_dtype=%s why=\"kept as the file stores them\"", c->id, v);
+    static const char text[] = "weight_dtype is not applied: weights stay as the file stores them";
+    if (c->host && c->host->text)
+        c->host->text(c->host->user, text, sizeof text - 1);
+}
+
+berth_status run_unet(struct node_call *c, berth_err *err)
+{
+    tell_dtype(c);
+    return run_file(c, "unet_name", "diffusion_models", "unet", err);
+}
+
+berth_status run_unet_gguf(struct node_call *c, berth_err *err)
+{
+    return run_file(c, "unet_name", "unet_gguf", "unet", err);
+}
+
+static const struct node_input unet_in[] = { IN_UNET };
+NODE_CLASS(UNETLoader, .display = "Load Diffusion Model", .category = "advanced/loaders",
+           .module = "nodes",
+           .description = "Opens a diffusion model and brings it to its devices.", IN(unet_in),
+           OUT(out_model), .run = run_unet);
+
+static const struct node_input unet_gguf_in[] = { IN_UNET_GGUF };
+NODE_CLASS(UnetLoaderGGUF, .display = "Unet Loader (GGUF)", .category = "bootleg",
+           .module = "custom_nodes.ComfyUI-GGUF", IN(unet_gguf_in), OUT(out_model),
+           .run = run_unet_gguf);
+
+static const struct node_input unet_gguf_advanced_in[] = { IN_UNET_GGUF_ADVANCED };
+NODE_CLASS(UnetLoaderGGUFAdvanced, .display = "Unet Loader (GGUF/Advanced)", .category = "bootleg",
+           .module = "custom_nodes.ComfyUI-GGUF", IN(unet_gguf_advanced_in), OUT(out_model),
+           .run = run_unet_gguf);
+
+static const struct node_input unet_lp_in[] = { FOLDER_IN("unet_name", "diffusion_models") };
+NODE_CLASS(UNetLoaderLP, .category = "loaders", .module = "custom_nodes.ComfyUI-MultiGPU",
+           IN(unet_lp_in), OUT(out_model), .run = run_unet);
+
+/* ---- checkpoints ---- */
+
+/* MODEL, CLIP and VAE of one file, each in its place. */
+static berth_status open_checkpoint(struct node_call *c, const struct placement place[3],
+                                    berth_err *err)
+{
+    static const char *const role[3] = { "unet", "clip", "vae" };
+    struct model_ref m[3] = { 0 };
+    const char *name;
+    berth_status s = in_text(c, "ckpt_name", &name, err);
+    for (int i = 0; !s && i < 3; i++) {
+        bool there = true;
+        s = loader_open(c, "checkpoints", name, role[i], &place[i], &m[i], i ? &there : NULL, err);
+        if (!s && !there)
+            log_warn(c->env->log, "node.load",
+                     "node=%s role=%s why=\"not in the checkpoint\" file=%s", c->id, role[i], name);
+    }
+    if (!s)
+        s = keep_option(c, "config_name", &m[0], err);
+    for (size_t i = 0; !s && i < 3; i++)
+        s = loader_give(c, i, &m[i], err);
+    for (int i = 0; i < 3; i++)
+        model_ref_release(&m[i]);
+    return s;
+}
+
+berth_status run_checkpoint(struct node_call *c, berth_err *err)
+{
+    struct placement p;
+    if (placement_read(c, "", &p, err))
+        return err->code;
+    const struct placement place[3] = { p, placement_beside(&p), placement_beside(&p) };
+    berth_status s = open_checkpoint(c, place, err);
+    placement_release(&p);
+    return s;
+}
+
+static const struct node_input checkpoint_in[] = { IN_CHECKPOINT };
+NODE_CLASS(CheckpointLoaderSimple, .display = "Load Checkpoint", .category = "loaders",
+           .module = "nodes",
+           .description = "Opens a checkpoint: diffusion model, text encoders and VAE of one file.",
+           IN(checkpoint_in), OUT(out_checkpoint), .run = run_checkpoint);
+
+static const struct node_input checkpoint_config_in[] = {
+    FOLDER_IN("config_name", "configs"),
+    IN_CHECKPOINT,
+};
+NODE_CLASS(CheckpointLoader, .display = "Load Checkpoint With Config (DEPRECATED)",
+           .category = "advanced/loaders", .module = "nodes", .flags = NODE_DEPRECATED,
+           IN(checkpoint_config_in), OUT(out_checkpoint), .run = run_checkpoint);
+
+static const struct node_output unclip_out[] = {
+    { .type = "MODEL" },
+    { .type = "CLIP" },
+    { .type = "VAE" },
+    { .type = "CLIP_VISION" },
+};
+NODE_CLASS(unCLIPCheckpointLoader, .category = "loaders", .module = "nodes", IN(checkpoint_in),
+           OUT(unclip_out), .run = node_not_yet);
+
+static const struct node_output image_only_out[] = {
+    { .type = "MODEL" },
+    { .type = "CLIP_VISION" },
+    { .type = "VAE" },
+};
+NODE_CLASS(ImageOnlyCheckpointLoader, .display = "Image Only Checkpoint Loader (img2vid model)",
+           .category = "loaders/video_models", .module = "comfy_extras.nodes_video_model",
+           IN(checkpoint_in), OUT(image_only_out), .run = node_not_yet);
+
+static const struct node_input diffusers_in[] = { IN_DIFFUSERS };
+NODE_CLASS(DiffusersLoader, .category = "advanced/loaders/deprecated", .module = "nodes",
+           .flags = NODE_DEPRECATED, IN(diffusers_in), OUT(out_checkpoint), .run = node_not_yet);
+
+/* Stand-alone nodes of ComfyUI-MultiGPU: their inputs name the parts. */
+static berth_status run_advanced(struct node_call *c, berth_err *err)
+{
+    static const char *const prefix[3] = { "unet_", "clip_", "vae_" };
+    struct placement p[3] = { 0 };
+    berth_status s = BERTH_OK;
+    for (int i = 0; !s && i < 3; i++) {
+        s = placement_read(c, prefix[i], &p[i], err);
+        if (i) /* it is the model that wants the device for itself */
+            p[i].eject_others = false;
+    }
+    if (!s)
+        s = open_checkpoint(c, p, err);
+    for (int i = 0; i < 3; i++)
+        placement_release(&p[i]);
+    return s;
+}
+
+#define DEVICE_IN(n, ...) CHOICE_IN(n, loader_devices, .sdef_fn = loader_device, __VA_ARGS__)
+#define CPU_IN(n) CHOICE_IN(n, loader_devices, .sdef = "cpu")
+
+static const struct node_input advanced_in[] = {
+    IN_CHECKPOINT,
+    DEVICE_IN("unet_device"),
+    DEVICE_IN("clip_device"),
+    DEVICE_IN("vae_device"),
+};
+NODE_CLASS(CheckpointLoaderAdvancedMultiGPU, .category = "multigpu",
+           .module = "custom_nodes.ComfyUI-MultiGPU", IN(advanced_in), OUT(out_checkpoint),
+           .run = run_advanced);
+
+static const struct node_input advanced_d2_in[] = {
+    IN_CHECKPOINT,
+    DEVICE_IN("unet_compute_device"),
+    FLOAT_IN("unet_virtual_vram_gb", 4.0, 0.0, 128.0, 0.1),
+    CPU_IN("unet_donor_device"),
+    CPU_IN("clip_compute_device"),
+    FLOAT_IN("clip_virtual_vram_gb", 2.0, 0.0, 128.0, 0.1),
+    CPU_IN("clip_donor_device"),
+    DEVICE_IN("vae_device"),
+    TEXT_IN("unet_expert_mode_allocations", "", .optional = true),
+    TEXT_IN("clip_expert_mode_allocations", "", .optional = true),
+    BOOL_IN("high_precision_loras", true, .optional = true),
+    BOOL_IN("eject_models", true, .optional = true),
+    BOOL_IN("keep_loaded", true, .optional = true),
+};
+NODE_CLASS(CheckpointLoaderAdvancedDisTorch2MultiGPU, .category = "multigpu/distorch_2",
+           .module = "custom_nodes.ComfyUI-MultiGPU", IN(advanced_d2_in), OUT(out_checkpoint),
+           .run = run_advanced);
+
+static berth_status run_selector(struct node_call *c, berth_err *err)
+{
+    const char *device;
+    berth_status s = in_text(c, "device", &device, err);
+    return s ? s : out_value(c, 0, value_string(device, strlen(device)), err);
+}
+
+static const struct node_input selector_in[] = { CHOICE_IN("device", loader_devices) };
+static const struct node_output selector_out[] = { { .type = "MULTIGPUDEVICE", .name = "device" } };
+NODE_CLASS(DeviceSelectorMultiGPU, .category = "multigpu",
+           .module = "custom_nodes.ComfyUI-MultiGPU", IN(selector_in), OUT(selector_out),
+           .run = run_selector);
+
+/* ---- text encoders ---- */
+
+/* One to four files under the names the class has for them. */
+static berth_status open_clips(struct node_call *c, const char *key, const struct placement *p,
+                               struct model_ref *m, size_t *files, berth_err *err)
+{
+    static const char *const input[] = { "clip_name", "clip_name1", "clip_name2", "clip_name3",
+                                         "clip_name4" };
+    *files = 0;
+    for (size_t i = 0; i < ARRAY_LEN(input); i++) {
+        const char *name;
+        if (!loader_declares(c, input[i]))
+            continue;
+        if (in_text(c, input[i], &name, err) || loader_open(c, key, name, "clip", p, m, NULL, err))
+            return err->code;
+        ++*files;
+    }
+    return BERTH_OK;
+}
+
+static berth_status run_clips(struct node_call *c, const char *key, berth_err *err)
+{
+    struct placement p;
+    struct model_ref m = { 0 };
+    size_t files;
+    if (placement_read(c, "", &p, err))
+        return err->code;
+    berth_status s = open_clips(c, key, &p, &m, &files, err);
+    const char *type = files == 3 ? "sd3" : "hidream"; /* of nodes that have no such input */
+    if (!s && loader_declares(c, "type"))
+        s = in_text(c, "type", &type, err);
+    if (!s && !(m.clip_type = strdup(type)))
+        s = err_set(err, BERTH_ENOMEM, "a text encoder of type %s", type);
+    if (!s)
+        s = loader_give(c, 0, &m, err);
+    model_ref_release(&m);
+    placement_release(&p);
+    return s;
+}
+
+berth_status run_clip(struct node_call *c, berth_err *err)
+{
+    return run_clips(c, "text_encoders", err);
+}
+
+berth_status run_clip_gguf(struct node_call *c, berth_err *err)
+{
+    return run_clips(c, "clip_gguf", err); /* which has the directories of text_encoders too */
+}
+
+#define CLIP_DEVICE_IN                                                                             \
+    COMBO_IN("device", clip_devices, .optional = true, .more = "\"advanced\":true")
+
+static const struct node_input clip_in[] = { IN_CLIP, CLIP_DEVICE_IN };
+NODE_CLASS(CLIPLoader, .display = "Load CLIP", .category = "advanced/loaders", .module = "nodes",
+           .description = "Opens a text encoder; what it is follows from its tensors.", IN(clip_in),
+           OUT(out_clip), .run = run_clip);
+
+static const struct node_input clip_dual_in[] = { IN_CLIP_DUAL, CLIP_DEVICE_IN };
+NODE_CLASS(DualCLIPLoader, .category = "advanced/loaders", .module = "nodes", IN(clip_dual_in),
+           OUT(out_clip), .run = run_clip);
+
+static const struct node_input clip_triple_in[] = { IN_CLIP_TRIPLE };
+NODE_CLASS(TripleCLIPLoader, .category = "advanced/loaders", .module = "comfy_extras.nodes_sd3",
+           IN(clip_triple_in), OUT(out_clip), .run = run_clip);
+
+static const struct node_input clip_quadruple_in[] = { IN_CLIP_QUADRUPLE };
+NODE_CLASS(QuadrupleCLIPLoader, .category = "advanced/loaders",
+           .module = "comfy_extras.nodes_hidream", IN(clip_quadruple_in), OUT(out_clip),
+           .run = run_clip);
+
+static const struct node_input clip_gguf_in[] = { IN_CLIP_GGUF };
+NODE_CLASS(CLIPLoaderGGUF, .display = "CLIPLoader (GGUF)", .category = "bootleg",
+           .module = "custom_nodes.ComfyUI-GGUF", IN(clip_gguf_in), OUT(out_clip),
+           .run = run_clip_gguf);
+
+static const struct node_input clip_gguf_dual_in[] = { IN_CLIP_GGUF_DUAL };
+NODE_CLASS(DualCLIPLoaderGGUF, .display = "DualCLIPLoader (GGUF)", .category = "bootleg",
+           .module = "custom_nodes.ComfyUI-GGUF", IN(clip_gguf_dual_in), OUT(out_clip),
+           .run = run_clip_gguf);
+
+static const struct node_input clip_gguf_triple_in[] = { IN_CLIP_GGUF_TRIPLE };
+NODE_CLASS(TripleCLIPLoaderGGUF, .display = "TripleCLIPLoader (GGUF)", .category = "bootleg",
+           .module = "custom_nodes.ComfyUI-GGUF", IN(clip_gguf_triple_in), OUT(out_clip),
+           .run = run_clip_gguf);
+
+static const struct node_input clip_gguf_quadruple_in[] = { IN_CLIP_GGUF_QUADRUPLE };
+NODE_CLASS(QuadrupleCLIPLoaderGGUF, .display = "QuadrupleCLIPLoader (GGUF)", .category = "bootleg",
+           .module = "custom_nodes.ComfyUI-GGUF", IN(clip_gguf_quadruple_in), OUT(out_clip),
+           .run = run_clip_gguf);
+
+/* ---- VAEs ---- */
+
+/* taesd and its kin: encoder and decoder, two files. */
+static berth_status open_tae(struct node_call *c, const char *tae, const struct placement *p,
+                             struct model_ref *m, berth_err *err)
+{
+    static const char *const half[] = { "encoder", "decoder" };
+    struct names approx = { 0 };
+    berth_status s = folders_list(c->env->folders, "vae_approx", &approx, err);
+    for (size_t i = 0; !s && i < 2; i++) {
+        const char *file = find_half(&approx, tae, half[i]);
+        s = file ? loader_open(c, "vae_approx", file, NULL, p, m, NULL, err)
+                 : err_set(err, BERTH_ENOTFOUND, "vae_approx has no %s_%s", tae, half[i]);
+    }
+    if (!s)
+        s = set_option(m, "tae", json_string(tae), err);
+    names_release(&approx);
+    return s;
+}
+
+static bool is_tae(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(taes); i++)
+        if (strcmp(name, taes[i]) == 0)
+            return true;
+    return false;
+}
+
+berth_status run_vae(struct node_call *c, berth_err *err)
+{
+    struct placement p;
+    struct model_ref m = { 0 };
+    const char *name;
+    berth_status s = in_text(c, "vae_name", &name, err);
+    if (!s)
+        s = placement_read(c, "", &p, err);
+    if (s)
+        return s;
+    if (strcmp(name, "pixel_space") == 0)
+        s = set_option(&m, "pixel_space", json_true(), err);
+    else if (is_tae(name))
+        s = open_tae(c, name, &p, &m, err);
+    else
+        s = loader_open(c, is_video_tae(name) ? "vae_approx" : "vae", name, "vae", &p, &m, NULL,
+                        err);
+    if (!s)
+        s = loader_give(c, 0, &m, err);
+    model_ref_release(&m);
+    placement_release(&p);
+    return s;
+}
+
+static const struct node_input vae_in[] = { IN_VAE };
+NODE_CLASS(VAELoader, .display = "Load VAE", .category = "loaders", .module = "nodes", IN(vae_in),
+           OUT(out_vae), .run = run_vae);
+
+/* ---- the rest: files that are taken as they are ---- */
+
+berth_status run_clip_vision(struct node_call *c, berth_err *err)
+{
+    return run_file(c, "clip_name", "clip_vision", NULL, err);
+}
+
+berth_status run_control_net(struct node_call *c, berth_err *err)
+{
+    return run_file(c, "control_net_name", "controlnet", NULL, err);
+}
+
+static berth_status run_style(struct node_call *c, berth_err *err)
+{
+    return run_file(c, "style_model_name", "style_models", NULL, err);
+}
+
+static berth_status run_model_patch(struct node_call *c, berth_err *err)
+{
+    return run_file(c, "name", "model_patches", NULL, err);
+}
+
+/* Kept on the cpu, as ComfyUI keeps it. */
+static berth_status run_upscale(struct node_call *c, berth_err *err)
+{
+    struct placement p = { .compute = "cpu", .retention = RES_AUTO };
+    struct model_ref m = { 0 };
+    const char *name;
+    berth_status s = in_text(c, "model_name", &name, err);
+    if (!s)
+        s = loader_open(c, "upscale_models", name, NULL, &p, &m, NULL, err);
+    if (!s)
+        s = loader_give(c, 0, &m, err);
+    model_ref_release(&m);
+    return s;
+}
+
+static const struct node_input clip_vision_in[] = { IN_CLIP_VISION };
+NODE_CLASS(CLIPVisionLoader, .display = "Load CLIP Vision", .category = "loaders",
+           .module = "nodes", IN(clip_vision_in), OUT(out_clip_vision), .run = run_clip_vision);
+
+static const struct node_input control_net_in[] = { IN_CONTROL_NET };
+NODE_CLASS(ControlNetLoader, .display = "Load ControlNet Model", .category = "loaders",
+           .module = "nodes", IN(control_net_in), OUT(out_control_net), .run = run_control_net);
+
+static const struct node_input diff_control_net_in[] = { IN_DIFF_CONTROL_NET };
+NODE_CLASS(DiffControlNetLoader, .display = "Load ControlNet Model (diff)", .category = "loaders",
+           .module = "nodes", IN(diff_control_net_in), OUT(out_control_net),
+           .run = run_control_net);
+
+static const struct node_input style_in[] = { FOLDER_IN("style_model_name", "style_models") };
+static const struct node_output style_out[] = { { .type = "STYLE_MODEL" } };
+NODE_CLASS(StyleModelLoader, .display = "Load Style Model", .category = "loaders",
+           .module = "nodes", IN(style_in), OUT(style_out), .run = run_style);
+
+static const struct node_input upscale_in[] = { FOLDER_IN("model_name", "upscale_models") };
+static const struct node_output upscale_out[] = { { .type = "UPSCALE_MODEL" } };
+NODE_CLASS(UpscaleModelLoader, .display = "Load Upscale Model", .category = "loaders",
+           .module = "comfy_extras.nodes_upscale_model", IN(upscale_in), OUT(upscale_out),
+           .run = run_upscale);
+
+static const struct node_input model_patch_in[] = { FOLDER_IN("name", "model_patches") };
+static const struct node_output model_patch_out[] = { { .type = "MODEL_PATCH" } };
+NODE_CLASS(ModelPatchLoader, .category = "advanced/loaders",
+           .module = "comfy_extras.nodes_model_patch", IN(model_patch_in), OUT(model_patch_out),
+           .run = run_model_patch);

@@ -1,0 +1,93 @@
+/* loader_impl: what the nodes that open model files share.
+ *
+ * Words      base   a loader as ComfyUI or ComfyUI-GGUF has it: its inputs and its run()
+ *            rule   what a MultiGPU wrapper adds to a base (nodes.md 7): inputs, and with them a
+ *                   placement. A wrapper is base inputs + rule inputs, and the base's run()
+ * Placement  is read from the inputs a class declares, whatever its name: [compute_]device,
+ *            virtual_vram_gb, donor_device, expert_mode_allocations, use_other_vram, eject_models,
+ *            keep_loaded, high_precision_loras; with a prefix ("unet_", "clip_") where a node has
+ *            several. Not one of them: the automatic plan on the default compute device.
+ *            A device alone: everything there; a model that it cannot hold is planned
+ *            automatically around it, as ComfyUI would then offload.
+ *            An allocation counts for every file on its own: DualCLIPLoader with 4 GB of virtual
+ *            VRAM lends up to 4 GB from each of its two.
+ * Retention  keep_loaded given: keep or eject. Not given, or no such input: auto.
+ * Parts      Of a file that holds several networks a loader takes those of its role (arch.h); of one
+ *            that is another kind it says so. A family we do not know is taken as it is: its blocks
+ *            have a place all the same.
+ * Adapters   LoRA loaders collect them in the model_ref; whoever computes sets them.
+ * Files      loader.c placement and opening; loader_core.c bases; loader_multigpu.c wrappers;
+ *            loader_lora.c; loaders.def. */
+#ifndef NODE_LOADER_IMPL_H
+#define NODE_LOADER_IMPL_H
+
+#include "node/node_impl.h"
+
+struct placement {       /* placement_release() */
+    struct str alloc;    /* allocation string; "": none */
+    const char *compute; /* borrowed from the call; NULL: the default device */
+    enum res_retention retention;
+    bool eject_others, high_precision;
+};
+berth_status placement_read(struct node_call *c, const char *prefix, struct placement *out,
+                            berth_err *err);
+void placement_release(struct placement *p); /* zeroed is fine */
+/* The same device and retention, but no allocation: for what a loader brings beside its model. */
+struct placement placement_beside(const struct placement *p);
+
+/* Opens and loads what `role` has in a file of folder `key`, and adds it to *to. role NULL: the whole
+ * file, whatever it is. *found (may be NULL, then it is an error): there is some. */
+berth_status loader_open(struct node_call *c, const char *key, const char *name, const char *role,
+                         const struct placement *p, struct model_ref *to, bool *found,
+                         berth_err *err);
+/* Gives output i the model; takes it. A model_ref without parts and options: None. */
+berth_status loader_give(struct node_call *c, size_t i, struct model_ref *taken, berth_err *err);
+bool loader_declares(const struct node_call *c, const char *name);
+
+/* Choices. */
+node_options_fn loader_devices, loader_vaes, loader_clips_gguf, loader_diffusers;
+const char *loader_device(const struct node_env *env); /* DEF of nodes.md: the first but cpu */
+extern const char *const list_clip_types[], *const list_dual_types[], *const list_weight_dtypes[],
+                                                                          *const list_gguf_dtypes[];
+
+/* run() of bases. */
+typedef berth_status loader_run_fn(struct node_call *c, berth_err *err);
+loader_run_fn run_checkpoint, run_unet, run_unet_gguf, run_clip, run_clip_gguf, run_vae,
+    run_clip_vision, run_control_net;
+
+/* Inputs of bases. */
+#define IN_CHECKPOINT FOLDER_IN("ckpt_name", "checkpoints")
+#define IN_UNET                                                                                    \
+    FOLDER_IN("unet_name", "diffusion_models"), COMBO_IN("weight_dtype", list_weight_dtypes)
+#define IN_UNET_GGUF FOLDER_IN("unet_name", "unet_gguf")
+#define IN_UNET_GGUF_ADVANCED                                                                      \
+    IN_UNET_GGUF, COMBO_IN("dequant_dtype", list_gguf_dtypes),                                     \
+        COMBO_IN("patch_dtype", list_gguf_dtypes), BOOL_IN("patch_on_device", false)
+#define IN_VAE CHOICE_IN("vae_name", loader_vaes)
+#define IN_CLIP FOLDER_IN("clip_name", "text_encoders"), COMBO_IN("type", list_clip_types)
+#define IN_CLIP_NAMES_2                                                                            \
+    FOLDER_IN("clip_name1", "text_encoders"), FOLDER_IN("clip_name2", "text_encoders")
+#define IN_CLIP_DUAL IN_CLIP_NAMES_2, COMBO_IN("type", list_dual_types)
+#define IN_CLIP_TRIPLE IN_CLIP_NAMES_2, FOLDER_IN("clip_name3", "text_encoders")
+#define IN_CLIP_QUADRUPLE IN_CLIP_TRIPLE, FOLDER_IN("clip_name4", "text_encoders")
+#define GGUF_CLIP_IN(n) CHOICE_IN(n, loader_clips_gguf)
+#define IN_CLIP_GGUF GGUF_CLIP_IN("clip_name"), COMBO_IN("type", list_clip_types)
+#define IN_CLIP_GGUF_DUAL                                                                          \
+    GGUF_CLIP_IN("clip_name1"), GGUF_CLIP_IN("clip_name2"), COMBO_IN("type", list_dual_types)
+#define IN_CLIP_GGUF_TRIPLE                                                                        \
+    GGUF_CLIP_IN("clip_name1"), GGUF_CLIP_IN("clip_name2"), GGUF_CLIP_IN("clip_name3")
+#define IN_CLIP_GGUF_QUADRUPLE IN_CLIP_GGUF_TRIPLE, GGUF_CLIP_IN("clip_name4")
+#define IN_CLIP_VISION FOLDER_IN("clip_name", "clip_vision")
+#define IN_CONTROL_NET FOLDER_IN("control_net_name", "controlnet")
+#define IN_DIFF_CONTROL_NET SOCKET("model", "MODEL"), IN_CONTROL_NET
+#define IN_DIFFUSERS CHOICE_IN("model_path", loader_diffusers)
+
+#define CHOICE_IN(n, fn, ...)                                                                      \
+    {                                                                                              \
+        .name = n, .kind = IN_COMBO, .options_fn = fn, __VA_ARGS__                                 \
+    }
+
+extern const struct node_output out_model[1], out_clip[1], out_vae[1], out_clip_vision[1],
+    out_control_net[1], out_checkpoint[3];
+
+#endif
