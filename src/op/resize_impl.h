@@ -1,0 +1,37 @@
+/* resize_impl: what resize.c, resize_lanczos.c and bislerp.c share; nobody else includes it. */
+#ifndef OP_RESIZE_IMPL_H
+#define OP_RESIZE_IMPL_H
+
+#include "op/resize.h"
+
+#define RESIZE_SIDE_MAX (1 << 22) /* floats count halves up to here */
+
+/* Where pixel i of `out` looks in a row of `in`: its centre, as torch computes it in float with
+ * align_corners=False. */
+struct resize_axis {
+    size_t in, out;
+    float scale;
+};
+
+static inline struct resize_axis resize_axis(size_t in, size_t out)
+{
+    return (struct resize_axis) { in, out, (float)in / (float)out };
+}
+
+/* Two neighbours and the weight of the second; torch's bilinear. */
+struct resize_pair {
+    size_t i0, i1;
+    float w0, w1;
+};
+struct resize_pair resize_pair_at(const struct resize_axis *a, size_t i);
+
+/* fn for every row in [0, n), on the pool when there is one and the work (samples in all) is worth
+ * it. Each row is one call, so the numbers do not depend on who does it. */
+void resize_rows(struct tpool *pool, size_t n, size_t samples, tpool_fn *fn, void *user);
+
+berth_status resize_lanczos(const struct resize_shape *s, const float *src, float *dst,
+                            struct tpool *pool, berth_err *err);
+berth_status resize_bislerp(const struct resize_shape *s, const float *src, float *dst,
+                            struct tpool *pool, berth_err *err);
+
+#endif
