@@ -85,3 +85,137 @@ NODE_CLASS(PreviewImage, .display = "Preview Image", .category = "image", .modul
            .description = "Shows the pictures; the files go when the server stops.",
            .flags = NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO, IN(preview_in),
            .run = preview_run);
+
+/* ---- animations: one file for all pictures ---- */
+
+/* The pictures of `images` as 8 bits; n of them, free()d after image_release() of each. */
+static berth_status all_frames(struct node_call *c, const struct htensor *t, struct image **out,
+                               berth_err *err)
+{
+    struct image *im = calloc(dim(t, 0), sizeof *im);
+    berth_status s = im ? BERTH_OK : err_set(err, BERTH_ENOMEM, "%zu frames", dim(t, 0));
+    for (size_t i = 0; !s && i < dim(t, 0); i++) {
+        s = image_8bit(t, i, &im[i], err);
+        if (!s)
+            s = call_check(c, err);
+    }
+    *out = im;
+    return s;
+}
+
+typedef berth_status anim_fn(const struct image *frame, size_t n,
+                             const struct image_anim_args *args, struct str *out, berth_err *err);
+
+static berth_status save_animation(struct node_call *c, struct image_anim_args *args,
+                                   anim_fn *encode, const char *ext, berth_err *err)
+{
+    struct htensor *t;
+    struct saved to;
+    struct image *frame = NULL;
+    struct str bytes = { 0 };
+    const char *prefix;
+    berth_status s;
+    if ((s = in_image(c, "images", &t, err)) || (s = in_text(c, "filename_prefix", &prefix, err)) ||
+        (s = in_f64(c, "fps", &args->fps, err)) ||
+        (s = save_begin(c, "output", prefix, dim(t, 2), dim(t, 1), &to, err)))
+        return s;
+    if (!(args->fps > 0))
+        s = err_set(err, BERTH_EINVAL, "%g frames per second", args->fps);
+    args->text = to.text;
+    args->texts = to.texts;
+    if (!s)
+        s = all_frames(c, t, &frame, err);
+    if (!s)
+        s = encode(frame, dim(t, 0), args, &bytes, err);
+    if (!s)
+        s = save_add(c, &to, 0, ext, "images", &bytes, err);
+    if (!s)
+        s = ui_add(c, "animated", json_boolean(dim(t, 0) > 1), err);
+    for (size_t i = 0; frame && i < dim(t, 0); i++)
+        image_release(&frame[i]);
+    free(frame);
+    str_release(&bytes);
+    save_end(&to);
+    return s;
+}
+
+static const char *const webp_methods[] = { "default", "fastest", "slowest", NULL };
+
+static berth_status webp_run(struct node_call *c, berth_err *err)
+{
+    struct image_anim_args args = { 0 };
+    uint64_t quality;
+    const char *method;
+    berth_status s;
+    if ((s = in_bool(c, "lossless", &args.lossless, err)) ||
+        (s = in_u64(c, "quality", &quality, err)) || (s = in_text(c, "method", &method, err)))
+        return s;
+    args.quality = quality < 100 ? (int)quality : 100;
+    args.method = *method == 'f' ? 0 : *method == 's' ? 6 : 4;
+    return save_animation(c, &args, image_anim_webp, ".webp", err);
+}
+
+static const struct node_input webp_in[] = {
+    SOCKET("images", "IMAGE"),
+    TEXT_IN("filename_prefix", "ComfyUI"),
+    FLOAT_IN("fps", 6.0, 0.01, 1000.0, 0.01),
+    BOOL_IN("lossless", true),
+    INT_IN("quality", 80, 0, 100, 0),
+    COMBO_IN("method", webp_methods),
+};
+NODE_CLASS(SaveAnimatedWEBP, .category = "image/animation", .module = MOD("images"),
+           .flags = NODE_V3 | NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO, IN(webp_in),
+           .run = webp_run);
+
+static berth_status apng_run(struct node_call *c, berth_err *err)
+{
+    struct image_anim_args args = { 0 };
+    uint64_t level;
+    berth_status s = in_u64(c, "compress_level", &level, err);
+    if (s)
+        return s;
+    args.level = level < 9 ? (int)level : 9;
+    return save_animation(c, &args, image_anim_png, ".png", err);
+}
+
+static const struct node_input apng_in[] = {
+    SOCKET("images", "IMAGE"),
+    TEXT_IN("filename_prefix", "ComfyUI"),
+    FLOAT_IN("fps", 6.0, 0.01, 1000.0, 0.01),
+    INT_IN("compress_level", 4, 0, 9, 0),
+};
+NODE_CLASS(SaveAnimatedPNG, .category = "image/animation", .module = MOD("images"),
+           .flags = NODE_V3 | NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO, IN(apng_in),
+           .run = apng_run);
+
+/* ---- SaveImageWebsocket: pictures to the client alone, as full-size PNG previews ---- */
+
+static berth_status websocket_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t;
+    berth_status s = in_image(c, "images", &t, err);
+    for (size_t i = 0; !s && i < dim(t, 0); i++) {
+        struct image im;
+        double at = (double)i, all = (double)dim(t, 0);
+        s = call_progress(c, at, all, err);
+        if (!s)
+            s = image_8bit(t, i, &im, err);
+        if (s)
+            break;
+        if (c->host && c->host->preview)
+            c->host->preview(c->host->user, &im, true, at, all);
+        image_release(&im);
+    }
+    return s;
+}
+
+/* The time: it runs with every prompt. */
+static berth_status websocket_changed(const struct node_check *k, struct str *out, berth_err *err)
+{
+    str_addf(out, "%llu", (unsigned long long)clock_wall_ns(k->env->clock));
+    return out->bad ? err_set(err, BERTH_ENOMEM, "SaveImageWebsocket") : BERTH_OK;
+}
+
+NODE_CLASS(SaveImageWebsocket, .category = "api/image",
+           .module = "custom_nodes.websocket_image_save", .flags = NODE_OUTPUT, IN(preview_in),
+           .run = websocket_run, .changed = websocket_changed);

@@ -168,7 +168,7 @@ berth_status node_input_spec(const struct node_env *env, const struct node_class
     ok = ok && type && add_options(env, c, in, o);
     json_t *spec = ok ? json_array() : NULL;
     ok = spec && !json_array_append(spec, type);
-    if (ok && (v3 || json_object_size(o)))
+    if (ok && (v3 || in->more || json_object_size(o)))
         ok = !json_array_append(spec, o);
     json_decref(type);
     json_decref(o);

@@ -78,6 +78,38 @@ static inline size_t dim(const struct htensor *t, int i)
     return (size_t)t->shape.dim[i];
 }
 
+/* scale.c: ComfyUI's common_upscale(). method: a name of enum resize; center: cut to the new aspect
+ * first. A side of 0, and beyond SIDE_MAX, is BERTH_EINVAL. *out is new. */
+berth_status scale_image(struct node_call *c, const struct htensor *t, size_t w, size_t h,
+                         const char *method, bool center, struct htensor **out, berth_err *err);
+/* The same for [..., h, w]: masks and latents; bislerp: over dimension 1, the channels. */
+berth_status scale_planes(struct node_call *c, const struct htensor *t, size_t w, size_t h,
+                          const char *method, bool center, struct htensor **out, berth_err *err);
+/* round(x) of Python for sizes: halves to even. BERTH_EINVAL: not within 0 .. SIDE_MAX. */
+berth_status round_side(double x, size_t *out, berth_err *err);
+#define SIDE_MAX ((size_t)1 << 20)
+
+/* latent.c */
+berth_status latent_like(const struct latent *l, struct latent *out,
+                         berth_err *err); /* mask and batch_index of l, samples NULL */
+berth_status give_latent(struct node_call *c, struct latent *taken, berth_err *err); /* output 0 */
+/* Samples of n items repeated or cut to `count`; a new reference or tensor. */
+berth_status tensor_repeat(struct htensor *t, size_t count, struct htensor **out, berth_err *err);
+/* Items [from, from + n) of dimension 0, copied. */
+berth_status tensor_slice(const struct htensor *t, size_t from, size_t n, struct htensor **out,
+                          berth_err *err);
+
+/* input_file.c: files people put into the input folder, or named with [output], [temp]. */
+berth_status input_path(const struct node_env *env, const char *name, struct str *out,
+                        berth_err *err);
+berth_status input_read(const struct node_env *env, const char *name, char **out, size_t *n,
+                        berth_err *err); /* free() it */
+/* changed() and validate() of nodes whose file is the input `input`; what: "image". */
+berth_status input_changed(const struct node_check *k, const char *input, struct str *out,
+                           berth_err *err);
+berth_status input_validate(const struct node_check *k, const char *input, const char *what,
+                            berth_err *err);
+
 /* save.c: files that nodes leave behind: whole, numbered, never in place of another, and not waited
  * for on the disk (paths/paths.h). */
 struct saved { /* between save_begin() and save_end(); zeroed is fine */
@@ -94,8 +126,10 @@ berth_status save_add(struct node_call *c, struct saved *s, size_t batch, const 
                       const char *key, const struct str *bytes, berth_err *err);
 void save_end(struct saved *s);
 
-/* py_json.c: JSON text as Python's json.dumps() writes it: ", ", ": ", ASCII only. */
-void py_json(const json_t *v, struct str *out);
+/* py_json.c: JSON text as Python's json.dumps() writes it: ", ", ": ", ASCII only. indent 0: one line.
+ * out->bad also for a tree deeper than JSTOK_DEPTH_MAX. */
+void py_json(const json_t *v, int indent, struct str *out);
+void py_float(double v, struct str *out); /* repr(): 1.0, 1e-05, NaN */
 
 extern const struct node_output out_image[1], out_mask[1], out_latent[1], out_image_mask[2];
 

@@ -52,7 +52,7 @@ static void put_string(const char *s, size_t n, struct str *out)
 }
 
 /* repr(float): the fewest digits that read back, exponents below -4 and from 16 on. */
-static void put_float(double v, struct str *out)
+void py_float(double v, struct str *out)
 {
     char buf[40], digits[24];
     if (!isfinite(v)) {
@@ -112,7 +112,7 @@ static void put_scalar(const json_t *v, struct str *out)
             str_addf(out, "%llu", (unsigned long long)u);
         break;
     case JS_F64:
-        put_float(json_real_value(v), out);
+        py_float(json_real_value(v), out);
         break;
     case JS_STRING:
         put_string(json_string_value(v), json_string_length(v), out);
@@ -126,31 +126,49 @@ static void put_scalar(const json_t *v, struct str *out)
 struct level {
     const json_t *v;
     void *iter;   /* of an object */
-    size_t index; /* of an array */
+    size_t index; /* members written */
 };
 
+static void separate(const struct level *l, int indent, size_t depth, struct str *out)
+{
+    if (l->index)
+        str_adds(out, indent ? "," : ", ");
+    if (indent) {
+        str_addc(out, '\n');
+        str_pad(out, ' ', out->n + (size_t)indent * depth);
+    }
+}
+
 /* The next member of the innermost container; NULL: it is at its end. */
-static const json_t *next(struct level *l, struct str *out)
+static const json_t *next(struct level *l, int indent, size_t depth, struct str *out)
 {
     const json_t *v = NULL;
     if (json_is_array(l->v)) {
         v = json_array_get(l->v, l->index);
-        if (v && l->index)
-            str_adds(out, ", ");
+        if (v)
+            separate(l, indent, depth, out);
     } else if (l->iter) {
-        if (l->index)
-            str_adds(out, ", ");
+        separate(l, indent, depth, out);
         const char *key = json_object_iter_key(l->iter);
         put_string(key, strlen(key), out);
         str_adds(out, ": ");
         v = json_object_iter_value(l->iter);
         l->iter = json_object_iter_next((json_t *)(uintptr_t)l->v, l->iter);
     }
-    l->index++;
+    l->index += v != NULL;
     return v;
 }
 
-void py_json(const json_t *v, struct str *out)
+static void close_level(const struct level *l, int indent, size_t depth, struct str *out)
+{
+    if (indent && l->index) {
+        str_addc(out, '\n');
+        str_pad(out, ' ', out->n + (size_t)indent * depth);
+    }
+    str_addc(out, json_is_array(l->v) ? ']' : '}');
+}
+
+void py_json(const json_t *v, int indent, struct str *out)
 {
     struct level stack[JSTOK_DEPTH_MAX];
     size_t depth = 0;
@@ -166,8 +184,10 @@ void py_json(const json_t *v, struct str *out)
         } else if (v) {
             put_scalar(v, out);
         }
-        while (depth && !(v = next(&stack[depth - 1], out)))
-            str_addc(out, json_is_array(stack[--depth].v) ? ']' : '}');
+        while (depth && !(v = next(&stack[depth - 1], indent, depth, out))) {
+            depth--;
+            close_level(&stack[depth], indent, depth, out);
+        }
         if (!depth)
             return;
     }

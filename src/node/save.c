@@ -8,7 +8,7 @@
 static bool text_add(struct saved *s, const char *key, const json_t *v)
 {
     struct str text = { 0 };
-    py_json(v, &text);
+    py_json(v, 0, &text);
     struct image_text *at = realloc(s->text, (s->texts + 1) * sizeof *at);
     if (at)
         s->text = at;

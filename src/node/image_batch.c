@@ -1,0 +1,413 @@
+/* image_batch.c: pictures joined, repeated, cut and padded. */
+#include "base/sz.h"
+#include "node/node_impl.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* t with further channels of `fill`; a reference to t when it has enough. */
+static berth_status widen(struct htensor *t, size_t channels, float fill, struct htensor **out,
+                          berth_err *err)
+{
+    size_t c = dim(t, 3);
+    if (c >= channels) {
+        *out = htensor_ref(t);
+        return BERTH_OK;
+    }
+    berth_status s = image_tensor(dim(t, 0), dim(t, 1), dim(t, 2), channels, out, err);
+    size_t px = s ? 0 : htensor_count(t) / c;
+    for (size_t i = 0; i < px; i++) {
+        memcpy((*out)->data + i * channels, t->data + i * c, c * sizeof(float));
+        for (size_t k = c; k < channels; k++)
+            (*out)->data[i * channels + k] = fill;
+    }
+    return s;
+}
+
+/* ---- ImageBatch ---- */
+
+static berth_status batch_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *in1, *in2, *a = NULL, *b = NULL, *fit = NULL, *o = NULL;
+    berth_status s;
+    if ((s = in_image(c, "image1", &in1, err)) || (s = in_image(c, "image2", &in2, err)))
+        return s;
+    size_t channels = dim(in1, 3) > dim(in2, 3) ? dim(in1, 3) : dim(in2, 3);
+    if ((s = widen(in1, channels, 1.0f, &a, err)) || (s = widen(in2, channels, 1.0f, &b, err)))
+        goto done;
+    if (dim(a, 1) != dim(b, 1) || dim(a, 2) != dim(b, 2)) {
+        s = scale_image(c, b, dim(a, 2), dim(a, 1), "bilinear", true, &fit, err);
+        if (s)
+            goto done;
+    }
+    const struct htensor *second = fit ? fit : b;
+    s = image_tensor(dim(a, 0) + dim(b, 0), dim(a, 1), dim(a, 2), channels, &o, err);
+    if (s)
+        goto done;
+    size_t n = htensor_count(a);
+    memcpy(o->data, a->data, n * sizeof(float));
+    memcpy(o->data + n, second->data, htensor_count(second) * sizeof(float));
+    s = out_tensor(c, 0, o, err);
+done:
+    htensor_unref(a);
+    htensor_unref(b);
+    htensor_unref(fit);
+    return s;
+}
+
+static const struct node_input batch_in[] = {
+    SOCKET("image1", "IMAGE"),
+    SOCKET("image2", "IMAGE"),
+};
+NODE_CLASS(ImageBatch, .display = "Batch Images", .category = "image", .module = "nodes",
+           .flags = NODE_DEPRECATED, IN(batch_in), OUT(out_image), .run = batch_run);
+
+/* ---- ImageFromBatch ---- */
+
+static berth_status from_batch_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    uint64_t at, n;
+    berth_status s;
+    if ((s = in_image(c, "image", &t, err)) || (s = in_u64(c, "batch_index", &at, err)) ||
+        (s = in_u64(c, "length", &n, err)))
+        return s;
+    at = at < dim(t, 0) ? at : dim(t, 0) - 1;
+    n = n < dim(t, 0) - at ? n : dim(t, 0) - at;
+    s = tensor_slice(t, at, n ? n : 1, &o, err);
+    return s ? s : out_tensor(c, 0, o, err);
+}
+
+static const struct node_input from_batch_in[] = {
+    SOCKET("image", "IMAGE"),
+    INT_IN("batch_index", 0, 0, 4095, 0),
+    INT_IN("length", 1, 1, 4096, 0),
+};
+NODE_CLASS(ImageFromBatch, .category = "image/batch", .module = MOD("images"), .flags = NODE_V3,
+           IN(from_batch_in), OUT(out_image), .run = from_batch_run);
+
+/* ---- RepeatImageBatch ---- */
+
+static berth_status repeat_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    uint64_t amount;
+    size_t n;
+    berth_status s;
+    if ((s = in_image(c, "image", &t, err)) || (s = in_u64(c, "amount", &amount, err)))
+        return s;
+    if (!amount || !sz_mul(dim(t, 0), amount, &n))
+        return err_set(err, BERTH_EINVAL, "%" PRIu64 " times %zu pictures", amount, dim(t, 0));
+    s = tensor_repeat(t, n, &o, err);
+    return s ? s : out_tensor(c, 0, o, err);
+}
+
+static const struct node_input repeat_in[] = {
+    SOCKET("image", "IMAGE"),
+    INT_IN("amount", 1, 1, 4096, 0),
+};
+NODE_CLASS(RepeatImageBatch, .category = "image/batch", .module = MOD("images"), .flags = NODE_V3,
+           IN(repeat_in), OUT(out_image), .run = repeat_run);
+
+/* ---- ImageCrop ---- */
+
+static berth_status crop_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    uint64_t w, h, x, y;
+    berth_status s;
+    if ((s = in_image(c, "image", &t, err)) || (s = in_u64(c, "width", &w, err)) ||
+        (s = in_u64(c, "height", &h, err)) || (s = in_u64(c, "x", &x, err)) ||
+        (s = in_u64(c, "y", &y, err)))
+        return s;
+    size_t n = dim(t, 0), ih = dim(t, 1), iw = dim(t, 2), ch = dim(t, 3);
+    x = x < iw ? x : iw - 1;
+    y = y < ih ? y : ih - 1;
+    w = w < iw - x ? w : iw - x;
+    h = h < ih - y ? h : ih - y;
+    if (!w || !h)
+        return err_set(err, BERTH_EINVAL, "a part of %" PRIu64 "x%" PRIu64, w, h);
+    s = image_tensor(n, h, w, ch, &o, err);
+    if (s)
+        return s;
+    for (size_t i = 0; i < n * h; i++)
+        memcpy(o->data + i * w * ch, t->data + (((i / h) * ih + y + i % h) * iw + x) * ch,
+               w * ch * sizeof(float));
+    return out_tensor(c, 0, o, err);
+}
+
+static const struct node_input crop_in[] = {
+    SOCKET("image", "IMAGE"),
+    INT_IN("width", 512, 1, MAX_SIDE, 1),
+    INT_IN("height", 512, 1, MAX_SIDE, 1),
+    INT_IN("x", 0, 0, MAX_SIDE, 1),
+    INT_IN("y", 0, 0, MAX_SIDE, 1),
+};
+NODE_CLASS(ImageCrop, .display = "Image Crop", .category = "image/transform",
+           .module = MOD("images"), .flags = NODE_V3, IN(crop_in), OUT(out_image), .run = crop_run);
+
+/* ---- ImagePadForOutpaint ---- */
+
+struct pad { /* the picture h x w lies at (top, left) in H x W */
+    uint64_t left, top, right, bottom;
+    size_t h, w, H, W;
+};
+
+/* How much of (y, x) of the picture is to be painted over: 1 at an edge that was padded, falling
+ * with the square of the distance. */
+static float feather_at(const struct pad *p, size_t y, size_t x, uint64_t feather)
+{
+    size_t d = p->top ? y : p->h, e = p->bottom ? p->h - y : p->h;
+    d = e < d ? e : d;
+    e = p->left ? x : p->w;
+    d = e < d ? e : d;
+    e = p->right ? p->w - x : p->w;
+    d = e < d ? e : d;
+    if (d >= feather)
+        return 0.0f;
+    double v = (double)(feather - d) / (double)feather;
+    return (float)(v * v);
+}
+
+static void pad_mask(const struct pad *p, uint64_t feather, float *m)
+{
+    bool soft =
+        feather > 0 && feather < p->h && feather < p->w && feather * 2 < p->h && feather * 2 < p->w;
+    for (size_t y = 0; y < p->H; y++)
+        for (size_t x = 0; x < p->W; x++) {
+            bool in = y >= p->top && y < p->top + p->h && x >= p->left && x < p->left + p->w;
+            if (!in)
+                m[y * p->W + x] = 1.0f;
+            else
+                m[y * p->W + x] = soft ? feather_at(p, y - p->top, x - p->left, feather) : 0.0f;
+        }
+}
+
+static berth_status pad_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o, *m;
+    struct pad p;
+    uint64_t feather;
+    berth_status s;
+    if ((s = in_image(c, "image", &t, err)) || (s = in_u64(c, "left", &p.left, err)) ||
+        (s = in_u64(c, "top", &p.top, err)) || (s = in_u64(c, "right", &p.right, err)) ||
+        (s = in_u64(c, "bottom", &p.bottom, err)) || (s = in_u64(c, "feathering", &feather, err)))
+        return s;
+    if (p.left > SIDE_MAX || p.top > SIDE_MAX || p.right > SIDE_MAX || p.bottom > SIDE_MAX)
+        return err_set(err, BERTH_EINVAL, "padding of more than %zu pixels", SIDE_MAX);
+    size_t n = dim(t, 0), ch = dim(t, 3);
+    p.h = dim(t, 1);
+    p.w = dim(t, 2);
+    p.H = p.h + p.top + p.bottom;
+    p.W = p.w + p.left + p.right;
+    s = image_tensor(n, p.H, p.W, ch, &o, err);
+    if (s)
+        return s;
+    s = mask_tensor(1, p.H, p.W, &m, err);
+    if (s) {
+        htensor_unref(o);
+        return s;
+    }
+    for (size_t i = 0, count = htensor_count(o); i < count; i++)
+        o->data[i] = 0.5f;
+    for (size_t i = 0; i < n * p.h; i++)
+        memcpy(o->data + (((i / p.h) * p.H + p.top + i % p.h) * p.W + p.left) * ch,
+               t->data + i * p.w * ch, p.w * ch * sizeof(float));
+    pad_mask(&p, feather, m->data);
+    s = out_tensor(c, 0, o, err);
+    if (s)
+        htensor_unref(m);
+    return s ? s : out_tensor(c, 1, m, err);
+}
+
+static const struct node_input pad_in[] = {
+    SOCKET("image", "IMAGE"),
+    INT_IN("left", 0, 0, MAX_SIDE, 8),
+    INT_IN("top", 0, 0, MAX_SIDE, 8),
+    INT_IN("right", 0, 0, MAX_SIDE, 8),
+    INT_IN("bottom", 0, 0, MAX_SIDE, 8),
+    INT_IN("feathering", 40, 0, MAX_SIDE, 1),
+};
+NODE_CLASS(ImagePadForOutpaint, .display = "Pad Image for Outpainting", .category = "image",
+           .module = "nodes", IN(pad_in), OUT(out_image_mask), .run = pad_run);
+
+/* ---- sizes ---- */
+
+static berth_status out_size(struct node_call *c, size_t i, size_t n, berth_err *err)
+{
+    return out_value(c, i, value_int((int64_t)n), err);
+}
+
+static berth_status size_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t;
+    char text[120];
+    berth_status s = in_image(c, "image", &t, err);
+    if (s)
+        return s;
+    int n = snprintf(text, sizeof text, "width: %zu, height: %zu\n batch size: %zu", dim(t, 2),
+                     dim(t, 1), dim(t, 0));
+    if (c->host && c->host->text)
+        c->host->text(c->host->user, text, (size_t)n);
+    if ((s = out_size(c, 0, dim(t, 2), err)) || (s = out_size(c, 1, dim(t, 1), err)))
+        return s;
+    return out_size(c, 2, dim(t, 0), err);
+}
+
+static const struct node_input size_in[] = { SOCKET("image", "IMAGE") };
+static const struct node_output size_out[] = {
+    { .type = "INT", .name = "width" },
+    { .type = "INT", .name = "height" },
+    { .type = "INT", .name = "batch_size" },
+};
+NODE_CLASS(GetImageSize, .display = "Get Image Size", .category = "image", .module = MOD("images"),
+           .description = "Width, height and number of the pictures.",
+           .flags = NODE_V3 | NODE_UNIQUE_ID, IN(size_in), OUT(size_out), .run = size_run);
+
+static berth_status size_count_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t;
+    berth_status s;
+    if ((s = in_image(c, "image", &t, err)) || (s = out_tensor(c, 0, htensor_ref(t), err)) ||
+        (s = out_size(c, 1, dim(t, 2), err)) || (s = out_size(c, 2, dim(t, 1), err)))
+        return s;
+    return out_size(c, 3, dim(t, 0), err);
+}
+
+static const struct node_output size_count_out[] = {
+    { .type = "IMAGE", .name = "image" },
+    { .type = "INT", .name = "width" },
+    { .type = "INT", .name = "height" },
+    { .type = "INT", .name = "count" },
+};
+NODE_CLASS(GetImageSizeAndCount, .display = "Get Image Size & Count", .category = "KJNodes/image",
+           .module = "custom_nodes.ComfyUI-KJNodes",
+           .description = "Width, height and number of the pictures, which are handed on.",
+           IN(size_in), OUT(size_count_out), .run = size_count_run);
+
+/* ---- ImageConcatMulti: pictures side by side ---- */
+
+/* One more picture beside `a`, the smaller one centred across. direction: right, down, left, up. */
+static berth_status beside(struct htensor *a, struct htensor *b, char direction,
+                           struct htensor **out, berth_err *err)
+{
+    bool across = direction == 'r' || direction == 'l'; /* next to each other */
+    const struct htensor *t[2] = { a, b };
+    if (direction == 'l' || direction == 'u') {
+        t[0] = b;
+        t[1] = a;
+    }
+    size_t n = dim(a, 0) > dim(b, 0) ? dim(a, 0) : dim(b, 0), ch = dim(a, 3);
+    size_t h = across ? (dim(a, 1) > dim(b, 1) ? dim(a, 1) : dim(b, 1)) : dim(a, 1) + dim(b, 1);
+    size_t w = across ? dim(a, 2) + dim(b, 2) : (dim(a, 2) > dim(b, 2) ? dim(a, 2) : dim(b, 2));
+    berth_status s = htensor_zeros(&(struct shape) { .ndim = 4, .dim = { n, h, w, ch } }, out, err);
+    if (s)
+        return s;
+    for (int k = 0; k < 2; k++) {
+        size_t ih = dim(t[k], 1), iw = dim(t[k], 2);
+        size_t y0 = across ? (h - ih) / 2 : (k ? h - ih : 0);
+        size_t x0 = across ? (k ? w - iw : 0) : (w - iw) / 2;
+        for (size_t i = 0; i < n; i++) {
+            size_t from = i < dim(t[k], 0) ? i : dim(t[k], 0) - 1; /* the last one repeats */
+            for (size_t y = 0; y < ih; y++)
+                memcpy((*out)->data + ((i * h + y0 + y) * w + x0) * ch,
+                       t[k]->data + (from * ih + y) * iw * ch, iw * ch * sizeof(float));
+        }
+    }
+    return BERTH_OK;
+}
+
+/* `b` ready to stand beside `a`: as high (or wide) as the first picture if asked for, and both with
+ * the same channels. New references in out[0], out[1]. */
+static berth_status match(struct node_call *c, struct htensor *a, struct htensor *b,
+                          const struct htensor *first, bool resize, char direction,
+                          struct htensor *out[2], berth_err *err)
+{
+    struct htensor *fit = NULL;
+    berth_status s = BERTH_OK;
+    if (resize) {
+        double aspect = (double)dim(b, 2) / (double)dim(b, 1);
+        size_t h = dim(first, 1), w = dim(first, 2);
+        if (direction == 'r' || direction == 'l')
+            w = (size_t)((double)h * aspect);
+        else
+            h = (size_t)((double)w / aspect);
+        s = scale_image(c, b, w, h, "lanczos", false, &fit, err);
+    }
+    size_t channels = dim(a, 3) > dim(b, 3) ? dim(a, 3) : dim(b, 3);
+    if (!s)
+        s = widen(a, channels, 1.0f, &out[0], err);
+    if (!s)
+        s = widen(fit ? fit : b, channels, 1.0f, &out[1], err);
+    htensor_unref(fit);
+    return s;
+}
+
+static berth_status concat_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *first, *all;
+    uint64_t count;
+    const char *direction;
+    bool resize;
+    berth_status s;
+    if ((s = in_image(c, "image_1", &first, err)) || (s = in_u64(c, "inputcount", &count, err)) ||
+        (s = in_text(c, "direction", &direction, err)) ||
+        (s = in_bool(c, "match_image_size", &resize, err)))
+        return s;
+    if (count > c->cls->ins - 3)
+        return err_set(err, BERTH_ELIMIT, "%" PRIu64 " pictures, this build joins up to %zu", count,
+                       c->cls->ins - 3);
+    all = htensor_ref(first);
+    for (uint64_t i = 2; !s && i <= count; i++) {
+        char name[24];
+        struct htensor *next = NULL, *pair[2] = { NULL, NULL }, *joined = NULL;
+        snprintf(name, sizeof name, "image_%" PRIu64, i);
+        if (!in_given(c, name))
+            s = htensor_zeros(&first->shape, &next, err);
+        else if (!(s = in_image(c, name, &next, err)))
+            htensor_ref(next);
+        if (!s)
+            s = match(c, all, next, first, resize, *direction, pair, err);
+        if (!s)
+            s = beside(pair[0], pair[1], *direction, &joined, err);
+        htensor_unref(pair[0]);
+        htensor_unref(pair[1]);
+        htensor_unref(next);
+        if (!s) {
+            htensor_unref(all);
+            all = joined;
+        }
+    }
+    if (s)
+        htensor_unref(all);
+    return s ? s : out_tensor(c, 0, all, err);
+}
+
+static const char *const concat_directions[] = { "right", "down", "left", "up", NULL };
+#define MORE(n) SOCKET("image_" #n, "IMAGE", .optional = true, .unlisted = true)
+static const struct node_input concat_in[] = {
+    INT_IN("inputcount", 2, 2, 1000, 1),
+    SOCKET("image_1", "IMAGE"),
+    COMBO_IN("direction", concat_directions, .sdef = "right"),
+    BOOL_IN("match_image_size", false),
+    SOCKET("image_2", "IMAGE", .optional = true),
+    MORE(3),
+    MORE(4),
+    MORE(5),
+    MORE(6),
+    MORE(7),
+    MORE(8),
+    MORE(9),
+    MORE(10),
+    MORE(11),
+    MORE(12),
+    MORE(13),
+    MORE(14),
+    MORE(15),
+    MORE(16),
+};
+static const struct node_output concat_out[] = { { .type = "IMAGE", .name = "images" } };
+NODE_CLASS(ImageConcatMulti, .display = "Image Concatenate Multi", .category = "KJNodes/image",
+           .module = "custom_nodes.ComfyUI-KJNodes",
+           .description = "Pictures side by side; a smaller one is centred.", IN(concat_in),
+           OUT(concat_out), .run = concat_run);

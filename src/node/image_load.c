@@ -1,0 +1,173 @@
+/* image_load.c: pictures from files. */
+#include "node/node_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MASK_NONE 64 /* side of the mask of a picture without alpha */
+
+static berth_status load_file(struct node_call *c, struct image_file *f, berth_err *err)
+{
+    const char *name;
+    char *bytes = NULL;
+    size_t n;
+    berth_status s = in_text(c, "image", &name, err);
+    *f = (struct image_file) { 0 };
+    if (s)
+        return s;
+    s = input_read(c->env, name, &bytes, &n, err);
+    if (!s)
+        s = image_decode((const uint8_t *)bytes, n, NULL, f, err);
+    free(bytes);
+    return s ? err_add(err, "loading '%s'", name) : BERTH_OK;
+}
+
+/* Frame i as RGB into the picture `at` of t. */
+static berth_status put_rgb(const struct image *im, struct htensor *t, size_t at, berth_err *err)
+{
+    struct image rgb = { 0 };
+    berth_status s = im->channels == 3 ? BERTH_OK : image_convert(im, 3, &rgb, err);
+    if (s)
+        return s;
+    const uint8_t *px = im->channels == 3 ? im->px : rgb.px;
+    size_t n = (size_t)im->w * im->h * 3;
+    for (size_t k = 0; k < n; k++)
+        t->data[at * n + k] = (float)px[k] / 255.0f;
+    image_release(&rgb);
+    return BERTH_OK;
+}
+
+static void put_mask(const struct image *im, struct htensor *t, size_t at)
+{
+    size_t n = dim(t, 1) * dim(t, 2);
+    for (size_t k = 0; k < n; k++)
+        t->data[at * n + k] = im->channels == 4 ? 1.0f - (float)im->px[4 * k + 3] / 255.0f : 0.0f;
+}
+
+static berth_status load_run(struct node_call *c, berth_err *err)
+{
+    struct image_file f;
+    struct htensor *image = NULL, *mask = NULL;
+    size_t n = 0;
+    berth_status s = load_file(c, &f, err);
+    if (s)
+        goto done;
+    bool alpha = false; /* masks of one batch have one size */
+    for (unsigned i = 0; i < f.frames; i++) {
+        bool same = f.frame[i].w == f.frame[0].w && f.frame[i].h == f.frame[0].h;
+        n += same;
+        alpha = alpha || (same && f.frame[i].channels == 4);
+    }
+    s = image_tensor(n, f.frame[0].h, f.frame[0].w, 3, &image, err);
+    if (!s)
+        s = mask_tensor(n, alpha ? f.frame[0].h : MASK_NONE, alpha ? f.frame[0].w : MASK_NONE,
+                        &mask, err);
+    size_t at = 0;
+    for (unsigned i = 0; !s && i < f.frames; i++) {
+        if (f.frame[i].w != f.frame[0].w || f.frame[i].h != f.frame[0].h)
+            continue;
+        put_mask(&f.frame[i], mask, at);
+        s = put_rgb(&f.frame[i], image, at++, err);
+        if (!s)
+            s = call_check(c, err);
+    }
+    if (!s) {
+        s = out_tensor(c, 0, image, err);
+        image = NULL;
+    }
+    if (!s) {
+        s = out_tensor(c, 1, mask, err);
+        mask = NULL;
+    }
+done:
+    htensor_unref(image);
+    htensor_unref(mask);
+    image_file_release(&f);
+    return s;
+}
+
+static berth_status image_changed(const struct node_check *k, struct str *out, berth_err *err)
+{
+    return input_changed(k, "image", out, err);
+}
+
+static berth_status image_validate(const struct node_check *k, berth_err *err)
+{
+    return input_validate(k, "image", "image", err);
+}
+
+static berth_status list_images(const struct node_env *env, struct names *out, berth_err *err)
+{
+    return folders_inputs(env->folders, true, out, err);
+}
+
+static berth_status list_files(const struct node_env *env, struct names *out, berth_err *err)
+{
+    return folders_inputs(env->folders, false, out, err);
+}
+
+static const struct node_input load_in[] = {
+    { .name = "image",
+      .kind = IN_COMBO,
+      .options_fn = list_images,
+      .more = "\"image_upload\":true" },
+};
+NODE_CLASS(LoadImage, .display = "Load Image", .category = "image", .module = "nodes", IN(load_in),
+           OUT(out_image_mask), .run = load_run, .changed = image_changed,
+           .validate = image_validate, .validates = "image");
+
+/* The browser fetches the list itself. */
+static const struct node_input load_output_in[] = {
+    { .name = "image",
+      .kind = IN_COMBO,
+      .more = "\"image_upload\":true,\"image_folder\":\"output\",\"remote\":"
+              "{\"route\":\"/internal/files/output\",\"refresh_button\":true,"
+              "\"control_after_refresh\":\"first\"}" },
+};
+NODE_CLASS(LoadImageOutput, .display = "Load Image (from Outputs)", .category = "image",
+           .module = "nodes", .flags = NODE_EXPERIMENTAL,
+           .description = "Loads a picture from the output folder; refreshing selects the newest.",
+           IN(load_output_in), OUT(out_image_mask), .run = load_run, .changed = image_changed,
+           .validate = image_validate, .validates = "image");
+
+/* ---- LoadImageMask ---- */
+
+static berth_status load_mask_run(struct node_call *c, berth_err *err)
+{
+    static const char letters[] = "rgba";
+    struct image_file f;
+    struct image rgba = { 0 };
+    struct htensor *t;
+    const char *channel;
+    berth_status s = load_file(c, &f, err);
+    if (!s)
+        s = in_text(c, "channel", &channel, err);
+    if (!s)
+        s = image_convert(&f.frame[0], 4, &rgba, err);
+    if (!s)
+        s = mask_tensor(1, rgba.h, rgba.w, &t, err);
+    if (!s) {
+        const char *at = *channel ? strchr(letters, *channel) : NULL;
+        size_t k = at ? (size_t)(at - letters) : 3;
+        for (size_t i = 0; i < (size_t)rgba.w * rgba.h; i++) {
+            float v = (float)rgba.px[4 * i + k] / 255.0f;
+            t->data[i] = k == 3 ? 1.0f - v : v;
+        }
+        s = out_tensor(c, 0, t, err);
+    }
+    image_release(&rgba);
+    image_file_release(&f);
+    return s;
+}
+
+static const char *const mask_channels[] = { "alpha", "red", "green", "blue", NULL };
+static const struct node_input load_mask_in[] = {
+    { .name = "image",
+      .kind = IN_COMBO,
+      .options_fn = list_files,
+      .more = "\"image_upload\":true" },
+    COMBO_IN("channel", mask_channels),
+};
+NODE_CLASS(LoadImageMask, .display = "Load Image (as Mask)", .category = "mask", .module = "nodes",
+           IN(load_mask_in), OUT(out_mask), .run = load_mask_run, .changed = image_changed,
+           .validate = image_validate, .validates = "image");

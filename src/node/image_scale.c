@@ -1,0 +1,170 @@
+/* image_scale.c: pictures to another size. */
+#include "node/node_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+static berth_status scaled(struct node_call *c, const struct htensor *t, size_t w, size_t h,
+                           const char *method, bool center, berth_err *err)
+{
+    struct htensor *o;
+    berth_status s = scale_image(c, t, w, h, method, center, &o, err);
+    return s ? s : out_tensor(c, 0, o, err);
+}
+
+/* ---- ImageScale: a side of 0 keeps the ratio ---- */
+
+static berth_status scale_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t;
+    const char *method, *crop;
+    uint64_t w, h;
+    berth_status s;
+    if ((s = in_image(c, "image", &t, err)) || (s = in_text(c, "upscale_method", &method, err)) ||
+        (s = in_u64(c, "width", &w, err)) || (s = in_u64(c, "height", &h, err)) ||
+        (s = in_text(c, "crop", &crop, err)))
+        return s;
+    if (!w && !h)
+        return out_tensor(c, 0, htensor_ref(t), err);
+    double iw = (double)dim(t, 2), ih = (double)dim(t, 1);
+    size_t ow = w, oh = h;
+    if (!w)
+        s = round_side(iw * (double)h / ih, &ow, err);
+    else if (!h)
+        s = round_side(ih * (double)w / iw, &oh, err);
+    if (s)
+        return s;
+    return scaled(c, t, ow ? ow : 1, oh ? oh : 1, method, !strcmp(crop, "center"), err);
+}
+
+static const struct node_input scale_in[] = {
+    SOCKET("image", "IMAGE"),
+    COMBO_IN("upscale_method", list_resize_image),
+    INT_IN("width", 512, 0, MAX_SIDE, 1),
+    INT_IN("height", 512, 0, MAX_SIDE, 1),
+    COMBO_IN("crop", list_crop),
+};
+NODE_CLASS(ImageScale, .display = "Upscale Image", .category = "image/upscaling", .module = "nodes",
+           IN(scale_in), OUT(out_image), .run = scale_run);
+
+/* ---- ImageScaleBy ---- */
+
+static berth_status scale_by_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t;
+    const char *method;
+    double by;
+    size_t w, h;
+    berth_status s;
+    if ((s = in_image(c, "image", &t, err)) || (s = in_text(c, "upscale_method", &method, err)) ||
+        (s = in_f64(c, "scale_by", &by, err)) ||
+        (s = round_side((double)dim(t, 2) * by, &w, err)) ||
+        (s = round_side((double)dim(t, 1) * by, &h, err)))
+        return s;
+    return scaled(c, t, w, h, method, false, err);
+}
+
+static const struct node_input scale_by_in[] = {
+    SOCKET("image", "IMAGE"),
+    COMBO_IN("upscale_method", list_resize_image),
+    FLOAT_IN("scale_by", 1.0, 0.01, 8.0, 0.01),
+};
+NODE_CLASS(ImageScaleBy, .display = "Upscale Image By", .category = "image/upscaling",
+           .module = "nodes", IN(scale_by_in), OUT(out_image), .run = scale_by_run);
+
+/* ---- ImageScaleToTotalPixels ---- */
+
+static berth_status total_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t;
+    const char *method;
+    double mega;
+    uint64_t steps;
+    size_t w, h;
+    berth_status s;
+    if ((s = in_image(c, "image", &t, err)) || (s = in_text(c, "upscale_method", &method, err)) ||
+        (s = in_f64(c, "megapixels", &mega, err)) ||
+        (s = in_u64(c, "resolution_steps", &steps, err)))
+        return s;
+    if (!steps || steps > SIDE_MAX)
+        return err_set(err, BERTH_EINVAL, "resolution_steps is %llu", (unsigned long long)steps);
+    double iw = (double)dim(t, 2), ih = (double)dim(t, 1), step = (double)steps;
+    double by = sqrt(mega * 1024 * 1024 / (iw * ih));
+    if ((s = round_side(iw * by / step, &w, err)) || (s = round_side(ih * by / step, &h, err)))
+        return s;
+    return scaled(c, t, w * steps, h * steps, method, false, err);
+}
+
+static const struct node_input total_in[] = {
+    SOCKET("image", "IMAGE"),
+    COMBO_IN("upscale_method", list_resize_image),
+    FLOAT_IN("megapixels", 1.0, 0.01, 16.0, 0.01),
+    INT_IN("resolution_steps", 1, 1, 256, 0),
+};
+NODE_CLASS(ImageScaleToTotalPixels, .category = "image/upscaling", .module = MOD("post_processing"),
+           .flags = NODE_V3, IN(total_in), OUT(out_image), .run = total_run);
+
+/* ---- ImageScaleToMaxDimension ---- */
+
+static berth_status largest_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t;
+    const char *method;
+    uint64_t size;
+    berth_status s;
+    if ((s = in_image(c, "image", &t, err)) || (s = in_text(c, "upscale_method", &method, err)) ||
+        (s = in_u64(c, "largest_size", &size, err)))
+        return s;
+    double iw = (double)dim(t, 2), ih = (double)dim(t, 1);
+    size_t w = size, h = size;
+    if (ih > iw)
+        s = round_side(iw / ih * (double)size, &w, err);
+    else if (iw > ih)
+        s = round_side(ih / iw * (double)size, &h, err);
+    return s ? s : scaled(c, t, w, h, method, false, err);
+}
+
+/* ComfyUI's list, with its repetition: positions of choices are what people see. */
+static const char *const largest_methods[] = {
+    "area", "lanczos", "bilinear", "nearest-exact", "bilinear", "bicubic", NULL,
+};
+static const struct node_input largest_in[] = {
+    SOCKET("image", "IMAGE"),
+    COMBO_IN("upscale_method", largest_methods),
+    INT_IN("largest_size", 512, 0, MAX_SIDE, 1),
+};
+NODE_CLASS(ImageScaleToMaxDimension, .category = "image/upscaling", .module = MOD("images"),
+           .flags = NODE_V3, IN(largest_in), OUT(out_image), .run = largest_run);
+
+/* ---- FluxKontextImageScale: the size the model was trained on that is nearest in aspect ---- */
+
+static berth_status kontext_run(struct node_call *c, berth_err *err)
+{
+    static const struct {
+        unsigned short w, h;
+    } size[] = { /* by width: of two as near the narrower wins */
+                 { 672, 1568 }, { 688, 1504 }, { 720, 1456 }, { 752, 1392 },  { 800, 1328 },
+                 { 832, 1248 }, { 880, 1184 }, { 944, 1104 }, { 1024, 1024 }, { 1104, 944 },
+                 { 1184, 880 }, { 1248, 832 }, { 1328, 800 }, { 1392, 752 },  { 1456, 720 },
+                 { 1504, 688 }, { 1568, 672 }
+    };
+    struct htensor *t;
+    berth_status s = in_image(c, "image", &t, err);
+    if (s)
+        return s;
+    double aspect = (double)dim(t, 2) / (double)dim(t, 1), best = INFINITY;
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
+        double d = fabs(aspect - (double)size[i].w / size[i].h);
+        if (d < best) {
+            best = d;
+            at = i;
+        }
+    }
+    return scaled(c, t, size[at].w, size[at].h, "lanczos", true, err);
+}
+
+static const struct node_input kontext_in[] = { SOCKET("image", "IMAGE") };
+NODE_CLASS(FluxKontextImageScale, .category = "advanced/conditioning/flux", .module = MOD("flux"),
+           .flags = NODE_V3, .description = "Resizes to a size that Flux Kontext likes.",
+           IN(kontext_in), OUT(out_image), .run = kontext_run);

@@ -1,0 +1,470 @@
+/* latent.c: latents from nothing, in batches, and what the other latent files share. */
+#include "base/sz.h"
+#include "node/node_impl.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- shared ---- */
+
+static berth_status copy_index(const int64_t *from, size_t n, int64_t **out, berth_err *err)
+{
+    *out = malloc((n ? n : 1) * sizeof **out);
+    if (!*out)
+        return err_set(err, BERTH_ENOMEM, "indices of %zu latents", n);
+    memcpy(*out, from, n * sizeof **out);
+    return BERTH_OK;
+}
+
+berth_status latent_like(const struct latent *l, struct latent *out, berth_err *err)
+{
+    *out = (struct latent) { 0 };
+    if (l->batch_index) {
+        berth_status s = copy_index(l->batch_index, dim(l->samples, 0), &out->batch_index, err);
+        if (s)
+            return s;
+    }
+    if (l->noise_mask)
+        out->noise_mask = htensor_ref(l->noise_mask);
+    return BERTH_OK;
+}
+
+berth_status give_latent(struct node_call *c, struct latent *taken, berth_err *err)
+{
+    return out_value(c, 0, value_latent(taken), err);
+}
+
+berth_status tensor_repeat(struct htensor *t, size_t count, struct htensor **out, berth_err *err)
+{
+    if (dim(t, 0) == count) {
+        *out = htensor_ref(t);
+        return BERTH_OK;
+    }
+    struct shape s = t->shape;
+    s.dim[0] = count;
+    berth_status st = htensor_new(&s, out, err);
+    size_t item = dim(t, 0) ? htensor_count(t) / dim(t, 0) : 0;
+    for (size_t i = 0; !st && item && i < count; i++)
+        memcpy((*out)->data + i * item, t->data + (i % dim(t, 0)) * item, item * sizeof(float));
+    return st;
+}
+
+berth_status tensor_slice(const struct htensor *t, size_t from, size_t n, struct htensor **out,
+                          berth_err *err)
+{
+    struct shape s = t->shape;
+    size_t item = htensor_count(t) / dim(t, 0);
+    s.dim[0] = n;
+    berth_status st = htensor_new(&s, out, err);
+    if (!st)
+        memcpy((*out)->data, t->data + from * item, n * item * sizeof(float));
+    return st;
+}
+
+/* ---- empty latents ---- */
+
+struct empty { /* what EmptyXLatent nodes differ in */
+    unsigned channels, side;
+    unsigned frames; /* pixels' frames per latent one; 0: pictures */
+};
+
+static berth_status empty_latent(struct node_call *c, const struct empty *e, berth_err *err)
+{
+    uint64_t w, h, length = 1, n;
+    struct latent l = { 0 };
+    berth_status s;
+    if ((s = in_u64(c, "width", &w, err)) || (s = in_u64(c, "height", &h, err)) ||
+        (e->frames && (s = in_u64(c, "length", &length, err))) ||
+        (s = in_u64(c, "batch_size", &n, err)))
+        return s;
+    if (!length || w / e->side == 0 || h / e->side == 0 || !n)
+        return err_set(err, BERTH_EINVAL,
+                       "a latent of %" PRIu64 "x%" PRIu64 ", %" PRIu64 " frames, is empty", w, h,
+                       length);
+    struct shape shape = { .ndim = 4, .dim = { n, e->channels, h / e->side, w / e->side } };
+    if (e->frames)
+        shape = (struct shape) { .ndim = 5,
+                                 .dim = { n, e->channels, (length - 1) / e->frames + 1, h / e->side,
+                                          w / e->side } };
+    s = htensor_zeros(&shape, &l.samples, err);
+    return s ? s : give_latent(c, &l, err);
+}
+
+#define EMPTY(fn, ...)                                                                             \
+    static berth_status fn(struct node_call *c, berth_err *err)                                    \
+    {                                                                                              \
+        return empty_latent(c, &(struct empty) { __VA_ARGS__ }, err);                              \
+    }
+#define SIZES(w, h, lo, by)                                                                        \
+    INT_IN("width", w, lo, MAX_SIDE, by), INT_IN("height", h, lo, MAX_SIDE, by)
+#define BATCH INT_IN("batch_size", 1, 1, 4096, 0)
+
+EMPTY(sd_run, .channels = 4, .side = 8)
+static const struct node_input sd_in[] = { SIZES(512, 512, 16, 8), BATCH };
+NODE_CLASS(EmptyLatentImage, .display = "Empty Latent Image", .category = "latent",
+           .module = "nodes", .description = "Latents of nothing, to be denoised by a sampler.",
+           IN(sd_in), OUT(out_latent), .run = sd_run);
+
+EMPTY(sd3_run, .channels = 16, .side = 8)
+static const struct node_input sd3_in[] = { SIZES(1024, 1024, 16, 16), BATCH };
+NODE_CLASS(EmptySD3LatentImage, .category = "latent/sd3", .module = MOD("sd3"), .flags = NODE_V3,
+           IN(sd3_in), OUT(out_latent), .run = sd3_run);
+
+EMPTY(flux2_run, .channels = 128, .side = 16)
+NODE_CLASS(EmptyFlux2LatentImage, .display = "Empty Flux 2 Latent", .category = "latent",
+           .module = MOD("flux"), .flags = NODE_V3, IN(sd3_in), OUT(out_latent), .run = flux2_run);
+
+EMPTY(hunyuan_image_run, .channels = 64, .side = 32)
+static const struct node_input hunyuan_image_in[] = { SIZES(2048, 2048, 64, 32), BATCH };
+NODE_CLASS(EmptyHunyuanImageLatent, .category = "latent", .module = MOD("hunyuan"),
+           .flags = NODE_V3, IN(hunyuan_image_in), OUT(out_latent), .run = hunyuan_image_run);
+
+EMPTY(mochi_run, .channels = 12, .side = 8, .frames = 6)
+static const struct node_input mochi_in[] = {
+    SIZES(848, 480, 16, 16),
+    INT_IN("length", 25, 7, MAX_SIDE, 6),
+    BATCH,
+};
+NODE_CLASS(EmptyMochiLatentVideo, .category = "latent/video", .module = MOD("mochi"),
+           .flags = NODE_V3, IN(mochi_in), OUT(out_latent), .run = mochi_run);
+
+EMPTY(hunyuan_run, .channels = 16, .side = 8, .frames = 4)
+static const struct node_input hunyuan_in[] = {
+    SIZES(848, 480, 16, 16),
+    INT_IN("length", 25, 1, MAX_SIDE, 4),
+    BATCH,
+};
+NODE_CLASS(EmptyHunyuanLatentVideo, .display = "Empty HunyuanVideo 1.0 Latent",
+           .category = "latent/video", .module = MOD("hunyuan"), .flags = NODE_V3, IN(hunyuan_in),
+           OUT(out_latent), .run = hunyuan_run);
+
+EMPTY(hunyuan15_run, .channels = 32, .side = 16, .frames = 4)
+NODE_CLASS(EmptyHunyuanVideo15Latent, .display = "Empty HunyuanVideo 1.5 Latent",
+           .category = "latent/video", .module = MOD("hunyuan"), .flags = NODE_V3, IN(hunyuan_in),
+           OUT(out_latent), .run = hunyuan15_run);
+
+EMPTY(ltxv_run, .channels = 128, .side = 32, .frames = 8)
+static const struct node_input ltxv_in[] = {
+    SIZES(768, 512, 64, 32),
+    INT_IN("length", 97, 1, MAX_SIDE, 8),
+    BATCH,
+};
+NODE_CLASS(EmptyLTXVLatentVideo, .category = "latent/video/ltxv", .module = MOD("lt"),
+           .flags = NODE_V3, IN(ltxv_in), OUT(out_latent), .run = ltxv_run);
+
+/* ---- batches ---- */
+
+static berth_status from_batch_run(struct node_call *c, berth_err *err)
+{
+    const struct latent *in;
+    struct latent l = { 0 };
+    uint64_t at, n;
+    berth_status s;
+    if ((s = in_latent(c, "samples", &in, err)) || (s = in_u64(c, "batch_index", &at, err)) ||
+        (s = in_u64(c, "length", &n, err)))
+        return s;
+    size_t all = dim(in->samples, 0);
+    at = at < all ? at : all - 1;
+    n = n < all - at ? n : all - at;
+    n = n ? n : 1;
+    s = tensor_slice(in->samples, at, n, &l.samples, err);
+    if (!s && in->noise_mask && dim(in->noise_mask, 0) == 1) {
+        l.noise_mask = htensor_ref(in->noise_mask);
+    } else if (!s && in->noise_mask) {
+        struct htensor *full = NULL;
+        size_t have = dim(in->noise_mask, 0);
+        s = tensor_repeat(in->noise_mask, have < all ? all : have, &full, err);
+        if (!s)
+            s = tensor_slice(full, at, n, &l.noise_mask, err);
+        htensor_unref(full);
+    }
+    if (!s && !(l.batch_index = malloc(n * sizeof *l.batch_index)))
+        s = err_set(err, BERTH_ENOMEM, "indices of %" PRIu64 " latents", n);
+    for (size_t i = 0; !s && i < n; i++)
+        l.batch_index[i] = in->batch_index ? in->batch_index[at + i] : (int64_t)(at + i);
+    if (s) {
+        latent_release(&l);
+        return s;
+    }
+    return give_latent(c, &l, err);
+}
+
+static const struct node_input from_batch_in[] = {
+    SOCKET("samples", "LATENT"),
+    INT_IN("batch_index", 0, 0, 63, 0),
+    INT_IN("length", 1, 1, 64, 0),
+};
+NODE_CLASS(LatentFromBatch, .display = "Latent From Batch", .category = "latent/batch",
+           .module = "nodes", IN(from_batch_in), OUT(out_latent), .run = from_batch_run);
+
+/* Each repetition's indices go on where the one before ended. */
+static berth_status repeat_index(const struct latent *in, size_t amount, int64_t **out,
+                                 berth_err *err)
+{
+    size_t n = dim(in->samples, 0);
+    int64_t lo = in->batch_index[0], hi = lo;
+    for (size_t i = 0; i < n; i++) {
+        lo = in->batch_index[i] < lo ? in->batch_index[i] : lo;
+        hi = in->batch_index[i] > hi ? in->batch_index[i] : hi;
+    }
+    *out = calloc(n * amount, sizeof **out);
+    if (!*out)
+        return err_set(err, BERTH_ENOMEM, "indices of %zu latents", n * amount);
+    for (size_t i = 0; i < n * amount; i++)
+        (*out)[i] = in->batch_index[i % n] + (int64_t)(i / n) * (hi - lo + 1);
+    return BERTH_OK;
+}
+
+static berth_status repeat_run(struct node_call *c, berth_err *err)
+{
+    const struct latent *in;
+    struct latent l = { 0 };
+    uint64_t amount;
+    size_t n;
+    berth_status s;
+    if ((s = in_latent(c, "samples", &in, err)) || (s = in_u64(c, "amount", &amount, err)))
+        return s;
+    if (!amount || !sz_mul(dim(in->samples, 0), amount, &n))
+        return err_set(err, BERTH_EINVAL, "%" PRIu64 " times %zu latents", amount,
+                       dim(in->samples, 0));
+    s = tensor_repeat(in->samples, n, &l.samples, err);
+    if (!s && in->noise_mask && dim(in->noise_mask, 0) > 1)
+        s = tensor_repeat(in->noise_mask, dim(in->noise_mask, 0) * amount, &l.noise_mask, err);
+    else if (!s && in->noise_mask)
+        l.noise_mask = htensor_ref(in->noise_mask);
+    if (!s && in->batch_index)
+        s = repeat_index(in, amount, &l.batch_index, err);
+    if (s) {
+        latent_release(&l);
+        return s;
+    }
+    return give_latent(c, &l, err);
+}
+
+static const struct node_input repeat_in[] = {
+    SOCKET("samples", "LATENT"),
+    INT_IN("amount", 1, 1, 64, 0),
+};
+NODE_CLASS(RepeatLatentBatch, .display = "Repeat Latent Batch", .category = "latent/batch",
+           .module = "nodes", IN(repeat_in), OUT(out_latent), .run = repeat_run);
+
+/* a and b one after the other; the same shape but for dimension 0. */
+static berth_status join(const struct htensor *a, const struct htensor *b, struct htensor **out,
+                         berth_err *err)
+{
+    char ta[SHAPE_TEXT_MAX], tb[SHAPE_TEXT_MAX];
+    struct shape s = a->shape, other = b->shape;
+    s.dim[0] = other.dim[0] = 0;
+    if (!shape_eq(&s, &other))
+        return err_set(err, BERTH_EINVAL, "latents %s and %s do not fit together",
+                       shape_text(&a->shape, ta), shape_text(&b->shape, tb));
+    s.dim[0] = a->shape.dim[0] + b->shape.dim[0];
+    berth_status st = htensor_new(&s, out, err);
+    if (st)
+        return st;
+    memcpy((*out)->data, a->data, htensor_count(a) * sizeof(float));
+    memcpy((*out)->data + htensor_count(a), b->data, htensor_count(b) * sizeof(float));
+    return BERTH_OK;
+}
+
+static berth_status batch_run(struct node_call *c, berth_err *err)
+{
+    const struct latent *a, *b;
+    struct htensor *fit = NULL;
+    struct latent l = { 0 };
+    berth_status s;
+    if ((s = in_latent(c, "samples1", &a, err)) || (s = in_latent(c, "samples2", &b, err)))
+        return s;
+    const struct shape *sa = &a->samples->shape, *sb = &b->samples->shape;
+    int d = sa->ndim;
+    if (sb->ndim == d && (sa->dim[d - 1] != sb->dim[d - 1] || sa->dim[d - 2] != sb->dim[d - 2]))
+        s = scale_planes(c, b->samples, sa->dim[d - 1], sa->dim[d - 2], "bilinear", true, &fit,
+                         err);
+    if (!s)
+        s = join(a->samples, fit ? fit : b->samples, &l.samples, err);
+    htensor_unref(fit);
+    size_t na = dim(a->samples, 0), nb = dim(b->samples, 0);
+    if (!s && !(l.batch_index = calloc(na + nb, sizeof *l.batch_index)))
+        s = err_set(err, BERTH_ENOMEM, "indices of %zu latents", na + nb);
+    for (size_t i = 0; !s && i < na; i++)
+        l.batch_index[i] = a->batch_index ? a->batch_index[i] : (int64_t)i;
+    for (size_t i = 0; !s && i < nb; i++)
+        l.batch_index[na + i] = b->batch_index ? b->batch_index[i] : (int64_t)i;
+    if (!s && a->noise_mask)
+        l.noise_mask = htensor_ref(a->noise_mask);
+    if (s) {
+        latent_release(&l);
+        return s;
+    }
+    return give_latent(c, &l, err);
+}
+
+static const struct node_input batch_in[] = {
+    SOCKET("samples1", "LATENT"),
+    SOCKET("samples2", "LATENT"),
+};
+NODE_CLASS(LatentBatch, .category = "latent/batch", .module = MOD("latent"),
+           .flags = NODE_V3 | NODE_DEPRECATED, IN(batch_in), OUT(out_latent), .run = batch_run);
+
+/* ---- RebatchLatents: the list regrouped ---- */
+
+static bool same_sides(const struct htensor *a, const struct htensor *b)
+{
+    int d = a->shape.ndim;
+    return d == b->shape.ndim && a->shape.dim[d - 1] == b->shape.dim[d - 1] &&
+           a->shape.dim[d - 2] == b->shape.dim[d - 2];
+}
+
+/* The next of the list with an index for each item; masks are kept only where all have one. */
+static berth_status fetch(const struct latent *in, int64_t offset, struct latent *out,
+                          berth_err *err)
+{
+    size_t n = dim(in->samples, 0);
+    *out = (struct latent) { .samples = htensor_ref(in->samples) };
+    out->batch_index = calloc(n ? n : 1, sizeof *out->batch_index);
+    if (!out->batch_index)
+        return err_set(err, BERTH_ENOMEM, "indices of %zu latents", n);
+    for (size_t i = 0; i < n; i++)
+        out->batch_index[i] = in->batch_index ? in->batch_index[i] : offset + (int64_t)i;
+    return in->noise_mask ? tensor_repeat(in->noise_mask, n, &out->noise_mask, err) : BERTH_OK;
+}
+
+/* A mask of ones for items that have none: [n, 1, 8h, 8w], as ComfyUI makes it. */
+static berth_status ones(const struct htensor *samples, const struct htensor *like,
+                         struct htensor **out, berth_err *err)
+{
+    struct shape s = like->shape;
+    s.dim[0] = samples->shape.dim[0];
+    berth_status st = htensor_new(&s, out, err);
+    for (size_t i = 0, n = st ? 0 : htensor_count(*out); i < n; i++)
+        (*out)->data[i] = 1.0f;
+    return st;
+}
+
+static berth_status append(struct latent *to, struct latent *more, berth_err *err)
+{
+    struct latent l = { 0 };
+    size_t a = dim(to->samples, 0), b = dim(more->samples, 0);
+    berth_status s = join(to->samples, more->samples, &l.samples, err);
+    if (!s && (to->noise_mask || more->noise_mask)) {
+        if (!to->noise_mask)
+            s = ones(to->samples, more->noise_mask, &to->noise_mask, err);
+        else if (!more->noise_mask)
+            s = ones(more->samples, to->noise_mask, &more->noise_mask, err);
+        if (!s)
+            s = join(to->noise_mask, more->noise_mask, &l.noise_mask, err);
+    }
+    if (!s && !(l.batch_index = calloc(a + b, sizeof *l.batch_index)))
+        s = err_set(err, BERTH_ENOMEM, "indices of %zu latents", a + b);
+    if (s) {
+        latent_release(&l);
+        return s;
+    }
+    memcpy(l.batch_index, to->batch_index, a * sizeof *l.batch_index);
+    memcpy(l.batch_index + a, more->batch_index, b * sizeof *l.batch_index);
+    latent_release(to);
+    *to = l;
+    return BERTH_OK;
+}
+
+/* Items [from, from + n) of `l` become one value of the output. */
+static berth_status emit(struct node_call *c, const struct latent *l, size_t from, size_t n,
+                         berth_err *err)
+{
+    struct latent o = { 0 };
+    berth_status s = tensor_slice(l->samples, from, n, &o.samples, err);
+    if (!s && l->noise_mask) {
+        bool plain = true;
+        s = tensor_slice(l->noise_mask, from, n, &o.noise_mask, err);
+        for (size_t i = 0, k = s ? 0 : htensor_count(o.noise_mask); plain && i < k; i++)
+            plain = o.noise_mask->data[i] == 1.0f;
+        if (!s && plain) {
+            htensor_unref(o.noise_mask);
+            o.noise_mask = NULL;
+        }
+    }
+    if (!s)
+        s = copy_index(l->batch_index + from, n, &o.batch_index, err);
+    if (s) {
+        latent_release(&o);
+        return s;
+    }
+    return give_latent(c, &o, err);
+}
+
+/* Gives all full batches of `cur` and keeps what is left; all: that too. */
+static berth_status flush(struct node_call *c, struct latent *cur, size_t size, bool all,
+                          berth_err *err)
+{
+    if (!cur->samples)
+        return BERTH_OK;
+    size_t n = dim(cur->samples, 0), at = 0;
+    berth_status s = BERTH_OK;
+    if (n <= size && !all)
+        return BERTH_OK; /* an exact batch waits too, as in ComfyUI: the next one may not fit */
+    for (; !s && n - at >= size; at += size)
+        s = emit(c, cur, at, size, err);
+    if (!s && all && at < n)
+        s = emit(c, cur, at, n - at, err);
+    if (s)
+        return s;
+    struct latent rest = { 0 };
+    if (!all && at < n) {
+        s = tensor_slice(cur->samples, at, n - at, &rest.samples, err);
+        if (!s && cur->noise_mask)
+            s = tensor_slice(cur->noise_mask, at, n - at, &rest.noise_mask, err);
+        if (!s)
+            s = copy_index(cur->batch_index + at, n - at, &rest.batch_index, err);
+    }
+    latent_release(cur);
+    *cur = rest;
+    return s;
+}
+
+static berth_status rebatch_run(struct node_call *c, berth_err *err)
+{
+    size_t at = node_input_index(c->cls, "latents");
+    struct latent cur = { 0 };
+    uint64_t size;
+    int64_t seen = 0;
+    berth_status s = in_u64(c, "batch_size", &size, err);
+    if (s)
+        return s;
+    size = size ? size : 1;
+    for (size_t i = 0; !s && i < c->in[at].n; i++) {
+        const struct value *v = c->in[at].at[i];
+        struct latent next = { 0 };
+        if (v->kind != V_LATENT) {
+            s = err_set(err, BERTH_EINVAL, "input 'latents' wants LATENT");
+            break;
+        }
+        s = fetch(&v->latent, seen, &next, err);
+        seen += (int64_t)dim(v->latent.samples, 0);
+        if (!s && cur.samples && !same_sides(cur.samples, next.samples))
+            s = flush(c, &cur, size, true, err);
+        if (!s && cur.samples) {
+            s = append(&cur, &next, err);
+            latent_release(&next);
+        } else if (!s) {
+            cur = next;
+        } else {
+            latent_release(&next);
+        }
+        if (!s)
+            s = flush(c, &cur, size, false, err);
+    }
+    if (!s)
+        s = flush(c, &cur, size, true, err);
+    latent_release(&cur);
+    return s;
+}
+
+static const struct node_input rebatch_in[] = {
+    SOCKET("latents", "LATENT"),
+    INT_IN("batch_size", 1, 1, 4096, 0),
+};
+static const struct node_output rebatch_out[] = { { .type = "LATENT", .is_list = true } };
+NODE_CLASS(RebatchLatents, .display = "Rebatch Latents", .category = "latent/batch",
+           .module = MOD("rebatch"), .flags = NODE_V3 | NODE_INPUT_IS_LIST, IN(rebatch_in),
+           OUT(rebatch_out), .run = rebatch_run);

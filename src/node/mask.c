@@ -1,0 +1,347 @@
+/* mask.c: masks made, combined and turned into pictures and back. */
+#include "node/node_impl.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MASK_NODE(c, ...)                                                                          \
+    NODE_CLASS(c, .category = "mask", .module = MOD("mask"), .flags = NODE_V3, __VA_ARGS__)
+
+/* A new tensor like t. */
+static berth_status like(const struct htensor *t, bool copy, struct htensor **out, berth_err *err)
+{
+    berth_status s = htensor_new(&t->shape, out, err);
+    if (!s && copy)
+        memcpy((*out)->data, t->data, htensor_count(t) * sizeof(float));
+    return s;
+}
+
+static const struct node_input mask_in[] = { SOCKET("mask", "MASK") };
+
+/* ---- pictures and masks ---- */
+
+static berth_status to_image_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    berth_status s;
+    if ((s = in_mask(c, "mask", &t, err)) ||
+        (s = image_tensor(dim(t, 0), dim(t, 1), dim(t, 2), 3, &o, err)))
+        return s;
+    for (size_t i = 0, n = htensor_count(t); i < n; i++)
+        o->data[3 * i] = o->data[3 * i + 1] = o->data[3 * i + 2] = t->data[i];
+    return out_tensor(c, 0, o, err);
+}
+MASK_NODE(MaskToImage, .display = "Convert Mask to Image", IN(mask_in), OUT(out_image),
+          .run = to_image_run);
+
+static const char *const channels[] = { "red", "green", "blue", "alpha", NULL };
+
+static berth_status from_image_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    const char *name;
+    berth_status s;
+    if ((s = in_image(c, "image", &t, err)) || (s = in_text(c, "channel", &name, err)))
+        return s;
+    size_t k = 0, ch = dim(t, 3);
+    while (channels[k] && strcmp(channels[k], name))
+        k++;
+    if (k >= ch)
+        return err_set(err, BERTH_EINVAL, "a picture of %zu channels has no '%s'", ch, name);
+    s = mask_tensor(dim(t, 0), dim(t, 1), dim(t, 2), &o, err);
+    if (s)
+        return s;
+    for (size_t i = 0, n = htensor_count(o); i < n; i++)
+        o->data[i] = t->data[i * ch + k];
+    return out_tensor(c, 0, o, err);
+}
+static const struct node_input from_image_in[] = {
+    SOCKET("image", "IMAGE"),
+    COMBO_IN("channel", channels),
+};
+MASK_NODE(ImageToMask, .display = "Convert Image to Mask", IN(from_image_in), OUT(out_mask),
+          .run = from_image_run);
+
+static uint64_t eight_bits(float v)
+{
+    return (uint64_t)nearbyintf((v > 0.0f ? (v < 1.0f ? v : 1.0f) : 0.0f) * 255.0f);
+}
+
+static berth_status color_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    uint64_t color;
+    berth_status s;
+    if ((s = in_image(c, "image", &t, err)) || (s = in_u64(c, "color", &color, err)))
+        return s;
+    size_t ch = dim(t, 3);
+    if (ch < 3)
+        return err_set(err, BERTH_EINVAL, "a picture of %zu channels has no colours", ch);
+    s = mask_tensor(dim(t, 0), dim(t, 1), dim(t, 2), &o, err);
+    if (s)
+        return s;
+    for (size_t i = 0, n = htensor_count(o); i < n; i++) {
+        const float *p = t->data + i * ch;
+        uint64_t is = eight_bits(p[0]) << 16 | eight_bits(p[1]) << 8 | eight_bits(p[2]);
+        o->data[i] = is == color ? 1.0f : 0.0f;
+    }
+    return out_tensor(c, 0, o, err);
+}
+static const struct node_input color_in[] = {
+    SOCKET("image", "IMAGE"),
+    INT_IN("color", 0, 0, 0xffffff, 1, .more = "\"display\":\"number\""),
+};
+MASK_NODE(ImageColorToMask, IN(color_in), OUT(out_mask), .run = color_run);
+
+/* ---- each pixel for itself ---- */
+
+static berth_status solid_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *o;
+    double v;
+    uint64_t w, h;
+    berth_status s;
+    if ((s = in_f64(c, "value", &v, err)) || (s = in_u64(c, "width", &w, err)) ||
+        (s = in_u64(c, "height", &h, err)) || (s = mask_tensor(1, h, w, &o, err)))
+        return s;
+    for (size_t i = 0, n = htensor_count(o); i < n; i++)
+        o->data[i] = (float)v;
+    return out_tensor(c, 0, o, err);
+}
+static const struct node_input solid_in[] = {
+    FLOAT_IN("value", 1.0, 0.0, 1.0, 0.01),
+    INT_IN("width", 512, 1, MAX_SIDE, 1),
+    INT_IN("height", 512, 1, MAX_SIDE, 1),
+};
+MASK_NODE(SolidMask, IN(solid_in), OUT(out_mask), .run = solid_run);
+
+static berth_status invert_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    berth_status s;
+    if ((s = in_mask(c, "mask", &t, err)) || (s = like(t, false, &o, err)))
+        return s;
+    for (size_t i = 0, n = htensor_count(t); i < n; i++)
+        o->data[i] = 1.0f - t->data[i];
+    return out_tensor(c, 0, o, err);
+}
+MASK_NODE(InvertMask, IN(mask_in), OUT(out_mask), .run = invert_run);
+
+static berth_status threshold_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    double v;
+    berth_status s;
+    if ((s = in_mask(c, "mask", &t, err)) || (s = in_f64(c, "value", &v, err)) ||
+        (s = like(t, false, &o, err)))
+        return s;
+    for (size_t i = 0, n = htensor_count(t); i < n; i++)
+        o->data[i] = t->data[i] > (float)v ? 1.0f : 0.0f;
+    return out_tensor(c, 0, o, err);
+}
+static const struct node_input threshold_in[] = {
+    SOCKET("mask", "MASK"),
+    FLOAT_IN("value", 0.5, 0.0, 1.0, 0.01),
+};
+MASK_NODE(ThresholdMask, IN(threshold_in), OUT(out_mask), .run = threshold_run);
+
+/* ---- geometry ---- */
+
+static berth_status crop_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    uint64_t x, y, w, h;
+    berth_status s;
+    if ((s = in_mask(c, "mask", &t, err)) || (s = in_u64(c, "x", &x, err)) ||
+        (s = in_u64(c, "y", &y, err)) || (s = in_u64(c, "width", &w, err)) ||
+        (s = in_u64(c, "height", &h, err)))
+        return s;
+    size_t n = dim(t, 0), ih = dim(t, 1), iw = dim(t, 2);
+    if (x >= iw || y >= ih || !w || !h)
+        return err_set(err, BERTH_EINVAL,
+                       "nothing of a mask of %zux%zu lies at %" PRIu64 ",%" PRIu64, iw, ih, x, y);
+    w = w < iw - x ? w : iw - x;
+    h = h < ih - y ? h : ih - y;
+    s = mask_tensor(n, h, w, &o, err);
+    if (s)
+        return s;
+    for (size_t i = 0; i < n * h; i++)
+        memcpy(o->data + i * w, t->data + ((i / h) * ih + y + i % h) * iw + x, w * sizeof(float));
+    return out_tensor(c, 0, o, err);
+}
+static const struct node_input crop_in[] = {
+    SOCKET("mask", "MASK"),
+    INT_IN("x", 0, 0, MAX_SIDE, 1),
+    INT_IN("y", 0, 0, MAX_SIDE, 1),
+    INT_IN("width", 512, 1, MAX_SIDE, 1),
+    INT_IN("height", 512, 1, MAX_SIDE, 1),
+};
+MASK_NODE(CropMask, IN(crop_in), OUT(out_mask), .run = crop_run);
+
+static const char *const operations[] = { "multiply", "add", "subtract", "and", "or", "xor", NULL };
+
+static float combine(char op1, char op2, float d, float s)
+{
+    bool a = nearbyintf(d) != 0.0f, b = nearbyintf(s) != 0.0f;
+    switch (op1) {
+    case 'm':
+        return d * s;
+    case 'a':
+        return op2 == 'n' ? (float)(a && b) : d + s; /* "and", "add" */
+    case 's':
+        return d - s;
+    case 'o':
+        return (float)(a || b);
+    default:
+        return (float)(a != b);
+    }
+}
+
+static berth_status composite_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *d, *src, *o;
+    uint64_t x, y;
+    const char *op;
+    berth_status s;
+    if ((s = in_mask(c, "destination", &d, err)) || (s = in_mask(c, "source", &src, err)) ||
+        (s = in_u64(c, "x", &x, err)) || (s = in_u64(c, "y", &y, err)) ||
+        (s = in_text(c, "operation", &op, err)))
+        return s;
+    if (dim(src, 0) != 1 && dim(src, 0) != dim(d, 0))
+        return err_set(err, BERTH_EINVAL, "%zu masks cannot be put onto %zu", dim(src, 0),
+                       dim(d, 0));
+    s = like(d, true, &o, err);
+    if (s)
+        return s;
+    size_t H = dim(d, 1), W = dim(d, 2), h = dim(src, 1), w = dim(src, 2);
+    for (size_t i = 0; i < dim(d, 0); i++)
+        for (size_t r = 0; y < H && r < h && r < H - y; r++)
+            for (size_t k = 0; x < W && k < w && k < W - x; k++) {
+                float *at = o->data + (i * H + y + r) * W + x + k;
+                size_t from = dim(src, 0) == 1 ? 0 : i;
+                *at = combine(op[0], op[1], *at, src->data[(from * h + r) * w + k]);
+            }
+    for (size_t i = 0, n = htensor_count(o); i < n; i++)
+        o->data[i] = o->data[i] > 0.0f ? (o->data[i] < 1.0f ? o->data[i] : 1.0f) : 0.0f;
+    return out_tensor(c, 0, o, err);
+}
+static const struct node_input composite_in[] = {
+    SOCKET("destination", "MASK"),     SOCKET("source", "MASK"),
+    INT_IN("x", 0, 0, MAX_SIDE, 1),    INT_IN("y", 0, 0, MAX_SIDE, 1),
+    COMBO_IN("operation", operations),
+};
+MASK_NODE(MaskComposite, IN(composite_in), OUT(out_mask), .run = composite_run);
+
+/* ---- FeatherMask ---- */
+
+static void scale_column(struct htensor *o, size_t x, float by)
+{
+    size_t w = dim(o, 2), rows = dim(o, 0) * dim(o, 1);
+    for (size_t i = 0; i < rows; i++)
+        o->data[i * w + x] *= by;
+}
+
+static void scale_row(struct htensor *o, size_t y, float by)
+{
+    size_t h = dim(o, 1), w = dim(o, 2);
+    for (size_t i = 0; i < dim(o, 0); i++)
+        for (size_t x = 0; x < w; x++)
+            o->data[(i * h + y) * w + x] *= by;
+}
+
+/* ComfyUI counts right and bottom from "minus x" on, so that their first step falls on the first
+ * column or row; existing workflows look that way, hence so does this. */
+static berth_status feather_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    uint64_t l, u, r, b;
+    berth_status s;
+    if ((s = in_mask(c, "mask", &t, err)) || (s = in_u64(c, "left", &l, err)) ||
+        (s = in_u64(c, "top", &u, err)) || (s = in_u64(c, "right", &r, err)) ||
+        (s = in_u64(c, "bottom", &b, err)) || (s = like(t, true, &o, err)))
+        return s;
+    size_t h = dim(t, 1), w = dim(t, 2);
+    l = l < w ? l : w;
+    r = r < w ? r : w;
+    u = u < h ? u : h;
+    b = b < h ? b : h;
+    for (size_t x = 0; x < l; x++)
+        scale_column(o, x, (float)((double)(x + 1) / (double)l));
+    for (size_t x = 0; x < r; x++)
+        scale_column(o, (w - x) % w, (float)((double)(x + 1) / (double)r));
+    for (size_t y = 0; y < u; y++)
+        scale_row(o, y, (float)((double)(y + 1) / (double)u));
+    for (size_t y = 0; y < b; y++)
+        scale_row(o, (h - y) % h, (float)((double)(y + 1) / (double)b));
+    return out_tensor(c, 0, o, err);
+}
+static const struct node_input feather_in[] = {
+    SOCKET("mask", "MASK"),
+    INT_IN("left", 0, 0, MAX_SIDE, 1),
+    INT_IN("top", 0, 0, MAX_SIDE, 1),
+    INT_IN("right", 0, 0, MAX_SIDE, 1),
+    INT_IN("bottom", 0, 0, MAX_SIDE, 1),
+};
+MASK_NODE(FeatherMask, IN(feather_in), OUT(out_mask), .run = feather_run);
+
+/* ---- GrowMask ---- */
+
+/* One step: each pixel becomes the largest (or smallest) of its neighbours and itself; outside there
+ * is nothing. False: nothing changed any more. */
+static bool grow_step(const float *in, float *out, size_t h, size_t w, bool grow, bool corners)
+{
+    bool changed = false;
+    for (size_t y = 0; y < h; y++)
+        for (size_t x = 0; x < w; x++) {
+            float v = in[y * w + x];
+            for (int dy = -1; dy <= 1; dy++)
+                for (int dx = -1; dx <= 1; dx++) {
+                    if ((dy && dx && !corners) || (dy < 0 && !y) || (dx < 0 && !x) ||
+                        (dy > 0 && y + 1 == h) || (dx > 0 && x + 1 == w))
+                        continue;
+                    float u = in[(size_t)((ptrdiff_t)y + dy) * w + (size_t)((ptrdiff_t)x + dx)];
+                    v = grow ? (u > v ? u : v) : (u < v ? u : v);
+                }
+            changed = changed || v != in[y * w + x];
+            out[y * w + x] = v;
+        }
+    return changed;
+}
+
+static berth_status grow_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *a = NULL, *b = NULL;
+    int64_t by;
+    bool tapered;
+    berth_status s;
+    if ((s = in_mask(c, "mask", &t, err)) || (s = in_i64(c, "expand", &by, err)) ||
+        (s = in_bool(c, "tapered_corners", &tapered, err)) || (s = like(t, true, &a, err)))
+        return s;
+    s = like(t, true, &b, err);
+    size_t h = dim(t, 1), w = dim(t, 2);
+    for (size_t i = 0; !s && i < dim(t, 0); i++) {
+        float *from = a->data + i * h * w, *to = b->data + i * h * w, *mine = from;
+        for (int64_t k = 0; !s && k != by; k += by < 0 ? -1 : 1) {
+            s = call_check(c, err);
+            if (s || !grow_step(from, to, h, w, by > 0, !tapered))
+                break; /* unchanged: further steps would not either */
+            float *swap = from;
+            from = to;
+            to = swap;
+        }
+        if (!s && from != mine)
+            memcpy(mine, from, h * w * sizeof(float));
+    }
+    htensor_unref(b);
+    if (s)
+        htensor_unref(a);
+    return s ? s : out_tensor(c, 0, a, err);
+}
+static const struct node_input grow_in[] = {
+    SOCKET("mask", "MASK"),
+    INT_IN("expand", 0, -MAX_SIDE, MAX_SIDE, 1),
+    BOOL_IN("tapered_corners", true),
+};
+MASK_NODE(GrowMask, .display = "Grow Mask", IN(grow_in), OUT(out_mask), .run = grow_run);

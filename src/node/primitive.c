@@ -1,0 +1,117 @@
+/* primitive.c: constants, and values shown as text. */
+#include "node/node_impl.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const struct node_output out_int[] = { { .type = "INT" } };
+static const struct node_output out_float[] = { { .type = "FLOAT" } };
+static const struct node_output out_string[] = { { .type = "STRING" } };
+static const struct node_output out_boolean[] = { { .type = "BOOLEAN" } };
+
+/* The input "value" is the output; what is not given has its kind's zero. */
+static berth_status value_run(struct node_call *c, berth_err *err)
+{
+    struct value *v = in_value(c, "value");
+    if (v)
+        return out_value(c, 0, value_ref(v), err);
+    switch (c->cls->in[0].kind) {
+    case IN_INT:
+        return out_value(c, 0, value_int((int64_t)c->cls->in[0].idef), err);
+    case IN_FLOAT:
+        return out_value(c, 0, value_float(c->cls->in[0].fdef), err);
+    case IN_BOOLEAN:
+        return out_value(c, 0, value_bool(c->cls->in[0].bdef), err);
+    default:
+        return out_value(c, 0, value_string("", 0), err);
+    }
+}
+
+#define PRIMITIVE(c, shown, ...)                                                                   \
+    NODE_CLASS(c, .display = shown, .category = "utils/primitive", .module = MOD("primitive"),     \
+               .flags = NODE_V3, .run = value_run, __VA_ARGS__)
+
+static const struct node_input int_in[] = {
+    INT_IN("value", 0, -(node_int)INT64_MAX, INT64_MAX, 0, .no_default = true, .more = CONTROL),
+};
+PRIMITIVE(PrimitiveInt, "Int", IN(int_in), OUT(out_int));
+
+static const struct node_input float_in[] = {
+    FLOAT_IN("value", 0, -(double)INT64_MAX, (double)INT64_MAX, 0.1, .no_default = true),
+};
+PRIMITIVE(PrimitiveFloat, "Float", IN(float_in), OUT(out_float));
+
+static const struct node_input string_in[] = { TEXT_IN("value", NULL, .no_default = true) };
+PRIMITIVE(PrimitiveString, "String", IN(string_in), OUT(out_string));
+
+static const struct node_input multiline_in[] = {
+    TEXT_IN("value", NULL, .no_default = true, .more = MULTILINE),
+};
+PRIMITIVE(PrimitiveStringMultiline, "String (Multiline)", IN(multiline_in), OUT(out_string));
+
+static const struct node_input boolean_in[] = { BOOL_IN("value", false, .no_default = true) };
+PRIMITIVE(PrimitiveBoolean, "Boolean", IN(boolean_in), OUT(out_boolean));
+
+static const struct node_input constant_in[] = { INT_IN("value", 0, -U64_MAX, U64_MAX, 0) };
+static const struct node_output constant_out[] = { { .type = "INT", .name = "value" } };
+NODE_CLASS(INTConstant, .display = "INT Constant", .category = "KJNodes/constants",
+           .module = "custom_nodes.ComfyUI-KJNodes", IN(constant_in), OUT(constant_out),
+           .run = value_run);
+
+/* ---- PreviewAny ---- */
+
+static bool text_of(const struct value *v, struct str *out)
+{
+    json_t *j = NULL;
+    switch (v->kind) {
+    case V_NULL:
+        str_adds(out, "None");
+        break;
+    case V_INT:
+        str_addf(out, "%" PRId64, v->i);
+        break;
+    case V_UINT:
+        str_addf(out, "%" PRIu64, v->u);
+        break;
+    case V_FLOAT:
+        py_float(v->f, out);
+        break;
+    case V_BOOL:
+        str_adds(out, v->b ? "True" : "False");
+        break;
+    case V_STRING:
+        str_add(out, v->s.p, v->s.n);
+        break;
+    case V_JSON:
+        py_json(v->json, 4, out);
+        break;
+    case V_TENSOR:
+    case V_LATENT:
+    case V_MODEL:
+    case V_OBJECT:
+        j = value_describe(v);
+        if (j)
+            str_add(out, json_string_value(j), json_string_length(j));
+        out->bad = out->bad || !j;
+        json_decref(j);
+        break;
+    }
+    return !out->bad;
+}
+
+static berth_status preview_run(struct node_call *c, berth_err *err)
+{
+    const struct value *v = in_value(c, "source");
+    struct str text = { 0 };
+    berth_status s;
+    if (v && !text_of(v, &text))
+        s = err_set(err, BERTH_ENOMEM, "text of a value");
+    else
+        s = ui_add(c, "text", json_stringn(v ? str_c(&text) : "None", v ? text.n : 4), err);
+    str_release(&text);
+    return s;
+}
+
+static const struct node_input preview_in[] = { SOCKET("source", "*", .more = "") };
+NODE_CLASS(PreviewAny, .display = "Preview as Text", .category = "utils",
+           .module = MOD("preview_any"), .flags = NODE_OUTPUT, IN(preview_in), .run = preview_run);
