@@ -86,20 +86,21 @@ berth_status server_new(const struct server_config *cfg, struct server **out, be
     return BERTH_OK;
 }
 
+/* Threads first, then what they posted, then what that stands on. */
 void server_free(struct server *s)
 {
     if (!s)
         return;
     atomic_store(&s->stopping, true);
-    if (s->worker)
-        worker_stop(s, 0);
-    aux_close(s); /* its work ends; what it wants on the loop is posted */
+    worker_stop(s, 0);
+    aux_close(s);
+    if (s->loop)
+        loop_settle(s);
+    worker_close(s); /* cancels what is still asked of it */
     if (s->loop)
         loop_settle(s);
     store_close(s->store);
-    s->store = NULL;
     loop_close(s);
-    worker_close(s);
     hub_close(s);
     logs_close(s);
     for (size_t i = 0; i < s->env.devices_n; i++)
