@@ -1,171 +1,544 @@
-#include "store/store.h"
+#include "store/store_impl.h"
 
-#include <stdlib.h>
+#include "base/json.h"
 
-static berth_status not_yet(berth_err *err)
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    SCHEMA = 1,
+    APPLICATION = 0x42525448, /* "BRTH": in the database's header, so that we know our own */
+    MAX_PENDING = 10000,
+    MAX_HISTORY = 10000,
+    CACHE_WRITE_KIB = 1024,
+    CACHE_READ_KIB = 256,
+    LOG_BYTES = 16 << 20, /* what a log that was emptied may keep of its file */
+};
+
+/* ---- transactions ---- */
+
+static berth_status pay_debts(struct store *s, const struct debt *d, berth_err *err)
 {
-    return err_set(err, BERTH_EUNSUPPORTED, "store: not there yet");
+    for (; d; d = d->next) {
+        struct store_result r = { d->e.outputs, d->e.status, d->e.meta };
+        if (tx_entry(s, &d->e.job, &r, err) || tx_job_drop(s, d->e.job.seq, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
+static berth_status run_plain(struct store *s, enum db_stmt which, berth_err *err)
+{
+    sqlite3_stmt *st = db_get(&s->write, which, err);
+    return st ? db_run(&s->write, st, err) : err->code;
+}
+
+static berth_status tx_locked(struct store *s, tx_fn *fn, void *arg, const struct debt *debts,
+                              berth_err *err)
+{
+    s->tx_entries = 0;
+    if (run_plain(s, DB_BEGIN, err))
+        return err->code;
+    if (pay_debts(s, debts, err) || fn(s, arg, err) || run_plain(s, DB_COMMIT, err)) {
+        berth_err ignored; /* the first one matters; SQLite may have rolled back by itself */
+        if (!sqlite3_get_autocommit(s->write.h))
+            run_plain(s, DB_ROLLBACK, &ignored);
+        return err->code;
+    }
+    atomic_store(&s->history_n, (size_t)((int64_t)atomic_load(&s->history_n) + s->tx_entries));
+    return BERTH_OK;
+}
+
+berth_status tx_do(struct store *s, tx_fn *fn, void *arg, berth_err *err)
+{
+    pthread_mutex_lock(&s->db);
+    pthread_mutex_lock(&s->lock); /* debts leave the list only under db */
+    struct debt *debts = s->debts;
+    pthread_mutex_unlock(&s->lock);
+    berth_status st = tx_locked(s, fn, arg, debts, err);
+    pthread_mutex_lock(&s->lock);
+    if (!st) {
+        s->debts = NULL;
+        s->written++;
+        s->checkpoint |= s->wal_pages >= STORE_LOG_PAGES;
+        pthread_cond_signal(&s->work);
+    }
+    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->db);
+    for (struct debt *next; !st && debts; debts = next) {
+        next = debts->next;
+        log_info(s->log, "store.late", "prompt=%s", debts->e.job.id);
+        debt_free(debts);
+    }
+    return st ? err_add(err, "writing the queue") : BERTH_OK;
+}
+
+/* Binds 1..10. Texts are borrowed until db_run(). */
+static int bind_job(sqlite3_stmt *st, const struct store_job *j)
+{
+    const char *texts[] = { j->id, j->number, j->client_id, j->prompt, j->extra_data, j->outputs };
+    int rc = sqlite3_bind_int64(st, 1, (int64_t)j->seq);
+    rc = rc ? rc : sqlite3_bind_double(st, 2, j->order);
+    rc = rc ? rc : sqlite3_bind_int64(st, 3, j->attempts);
+    rc = rc ? rc : sqlite3_bind_int64(st, 4, j->created_ms);
+    for (int i = 0; i < 6; i++)
+        rc = rc ? rc : sqlite3_bind_text(st, 5 + i, texts[i], -1, SQLITE_STATIC);
+    return rc;
+}
+
+berth_status tx_job_add(struct store *s, const struct store_job *j, berth_err *err)
+{
+    sqlite3_stmt *st = db_get(&s->write, DB_JOB_ADD, err);
+    if (!st)
+        return err->code;
+    int rc = bind_job(st, j);
+    return rc ? db_fail(&s->write, rc, err) : db_run(&s->write, st, err);
+}
+
+berth_status tx_job_set(struct store *s, uint64_t seq, unsigned attempts, bool running,
+                        berth_err *err)
+{
+    sqlite3_stmt *st = db_get(&s->write, DB_JOB_SET, err);
+    if (!st)
+        return err->code;
+    sqlite3_bind_int64(st, 1, attempts);
+    sqlite3_bind_int64(st, 2, running);
+    sqlite3_bind_int64(st, 3, (int64_t)seq);
+    return db_run(&s->write, st, err);
+}
+
+berth_status tx_job_drop(struct store *s, uint64_t seq, berth_err *err)
+{
+    sqlite3_stmt *st = db_get(&s->write, DB_JOB_DROP, err);
+    if (!st)
+        return err->code;
+    sqlite3_bind_int64(st, 1, (int64_t)seq);
+    return db_run(&s->write, st, err);
+}
+
+berth_status tx_meta(struct store *s, const char *key, int64_t value, berth_err *err)
+{
+    sqlite3_stmt *st = db_get(&s->write, DB_META_SET, err);
+    if (!st)
+        return err->code;
+    sqlite3_bind_text(st, 1, key, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(st, 2, value);
+    return db_run(&s->write, st, err);
+}
+
+/* Beyond the bound the oldest go. */
+static berth_status trim(struct store *s, berth_err *err)
+{
+    int64_t over = (int64_t)atomic_load(&s->history_n) + s->tx_entries - (int64_t)s->max_history;
+    if (over <= 0)
+        return BERTH_OK;
+    sqlite3_stmt *st = db_get(&s->write, DB_ENTRY_TRIM, err);
+    if (!st)
+        return err->code;
+    sqlite3_bind_int64(st, 1, over);
+    if (db_run(&s->write, st, err))
+        return err->code;
+    s->tx_entries -= sqlite3_changes64(s->write.h);
+    return BERTH_OK;
+}
+
+berth_status tx_entry(struct store *s, const struct store_job *j, const struct store_result *r,
+                      berth_err *err)
+{
+    bool there;
+    sqlite3_stmt *st = db_get(&s->write, DB_ENTRY_FIND, err);
+    if (!st)
+        return err->code;
+    sqlite3_bind_text(st, 1, j->id, -1, SQLITE_STATIC);
+    if (db_step(&s->write, st, &there, err))
+        return err->code;
+    int64_t place = there ? sqlite3_column_int64(st, 0) : 0;
+    db_done(st);
+    st = db_get(&s->write, there ? DB_ENTRY_SET : DB_ENTRY_ADD, err);
+    if (!st)
+        return err->code;
+    int rc = bind_job(st, j);
+    rc = rc ? rc : sqlite3_bind_text(st, 11, r->outputs, -1, SQLITE_STATIC);
+    rc = rc ? rc : sqlite3_bind_text(st, 12, r->status, -1, SQLITE_STATIC);
+    rc = rc ? rc : sqlite3_bind_text(st, 13, r->meta, -1, SQLITE_STATIC);
+    if (!rc && there)
+        rc = sqlite3_bind_int64(st, 14, place);
+    if (rc)
+        return db_fail(&s->write, rc, err);
+    if (db_run(&s->write, st, err))
+        return err->code;
+    s->tx_entries += !there;
+    return trim(s, err);
+}
+
+/* ---- opening ---- */
+
+/* Held until the process ends, however it ends. Never removed: whoever removed it would lock a file
+ * that another is about to create anew. */
+static berth_status take_lock(struct store *s, berth_err *err)
+{
+    struct str path = { 0 };
+    str_addf(&path, "%s.lock", s->path);
+    if (path.bad)
+        return err_set(err, BERTH_ENOMEM, "the name of a lock file");
+    s->lock_fd = open(path.p, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int why = errno;
+    char pid[32] = "";
+    berth_status st = BERTH_OK;
+    if (s->lock_fd < 0) {
+        st = err_sys(err, why == ENOENT ? BERTH_ENOTFOUND : BERTH_EIO, why, "'%s'", path.p);
+    } else if (flock(s->lock_fd, LOCK_EX | LOCK_NB)) {
+        why = errno;
+        ssize_t n = read(s->lock_fd, pid, sizeof pid - 1);
+        pid[n > 0 ? n : 0] = '\0';
+        pid[strspn(pid, "0123456789")] = '\0';
+        st = why == EWOULDBLOCK ? err_set(err, BERTH_EBUSY, "'%s' is in use by process %s", s->path,
+                                          *pid ? pid : "?")
+                                : err_sys(err, BERTH_EIO, why, "locking '%s'", path.p);
+    } else {
+        int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+        if (!ftruncate(s->lock_fd, 0)) /* for the message above; a full disk does not matter */
+            (void)!write(s->lock_fd, pid, (size_t)n);
+    }
+    str_release(&path);
+    return st;
+}
+
+/* Prompts are their owner's business: the file is made before SQLite would make it for all to read. */
+static berth_status make_file(const char *path, berth_err *err)
+{
+    struct stat st;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
+    if (fd < 0)
+        return err_sys(err, BERTH_EIO, errno, "'%s'", path);
+    bool regular = !fstat(fd, &st) && S_ISREG(st.st_mode);
+    close(fd);
+    return regular ? BERTH_OK : err_set(err, BERTH_EINVAL, "'%s' is not a regular file", path);
+}
+
+/* Is it ours, or empty? Nothing is written before this is known. */
+static berth_status check_schema(struct store *s, bool *fresh, berth_err *err)
+{
+    int64_t app, version, things;
+    if (db_number(&s->write, "PRAGMA application_id", &app, err) ||
+        db_number(&s->write, "PRAGMA user_version", &version, err) ||
+        db_number(&s->write, "SELECT count(*) FROM sqlite_master", &things, err))
+        return err->code;
+    *fresh = !app && !version && !things;
+    if (!*fresh && app != APPLICATION)
+        return err_set(err, BERTH_EFORMAT, "'%s' is a database, but not one of ours", s->path);
+    if (!*fresh && version != SCHEMA)
+        return err_set(err, BERTH_EFORMAT,
+                       "'%s' has schema %" PRId64 ", this program knows %d; nothing was changed",
+                       s->path, version, SCHEMA);
+    return BERTH_OK;
+}
+
+static berth_status make_schema(struct store *s, berth_err *err)
+{
+    static const char text[] =
+        "BEGIN IMMEDIATE;"
+        "CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;"
+        "CREATE TABLE job (seq INTEGER PRIMARY KEY, ord REAL NOT NULL, attempts INTEGER NOT NULL,"
+        " running INTEGER NOT NULL DEFAULT 0, created_ms INTEGER NOT NULL, id TEXT NOT NULL,"
+        " number TEXT NOT NULL, client_id TEXT, prompt TEXT NOT NULL, extra_data TEXT NOT NULL,"
+        " wanted TEXT NOT NULL);"
+        "CREATE TABLE history (place INTEGER PRIMARY KEY, seq INTEGER NOT NULL, ord REAL NOT NULL,"
+        " attempts INTEGER NOT NULL, created_ms INTEGER NOT NULL, id TEXT NOT NULL UNIQUE,"
+        " number TEXT NOT NULL, client_id TEXT, prompt TEXT NOT NULL, extra_data TEXT NOT NULL,"
+        " wanted TEXT NOT NULL, outputs TEXT NOT NULL, status TEXT NOT NULL, meta TEXT NOT NULL);";
+    char end[120];
+    snprintf(end, sizeof end, "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT",
+             APPLICATION, SCHEMA);
+    if (db_exec(&s->write, text, err) || db_exec(&s->write, end, err)) {
+        berth_err ignored;
+        if (!sqlite3_get_autocommit(s->write.h))
+            db_exec(&s->write, "ROLLBACK", &ignored);
+        return err->code;
+    }
+    return BERTH_OK;
+}
+
+static int count_pages(void *user, sqlite3 *h, const char *name, int pages)
+{
+    struct store *s = user;
+    (void)h, (void)name;
+    s->wal_pages = pages;
+    return SQLITE_OK;
+}
+
+static berth_status open_database(struct store *s, berth_err *err)
+{
+    bool fresh;
+    if (!s->in_memory && (take_lock(s, err) || make_file(s->path, err)))
+        return err->code;
+    if (db_open(s->path, CACHE_WRITE_KIB, &s->write, err))
+        return err->code;
+    /* until we know that it is ours, its log stays as it is too */
+    sqlite3_db_config(s->write.h, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    if (check_schema(s, &fresh, err))
+        return err->code;
+    sqlite3_db_config(s->write.h, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
+    char text[120];
+    snprintf(text, sizeof text, "PRAGMA journal_mode = WAL; PRAGMA journal_size_limit = %d",
+             LOG_BYTES);
+    if (db_exec(&s->write, text, err))
+        return err->code;
+    sqlite3_wal_hook(s->write.h, count_pages, s); /* in place of SQLite's own checkpoints */
+    return fresh ? make_schema(s, err) : BERTH_OK;
+}
+
+/* The other two connections, and a descriptor of the log to sync it with. Its file stays the same one
+ * as long as a connection is open, and SQLite keeps no locks on it that a close could lose. */
+static berth_status open_others(struct store *s, berth_err *err)
+{
+    struct str wal = { 0 };
+    if (s->in_memory)
+        return BERTH_OK;
+    if (db_open(s->path, CACHE_READ_KIB, &s->read, err) || db_open(s->path, 64, &s->ckpt, err))
+        return err->code;
+    str_addf(&wal, "%s-wal", s->path);
+    s->wal_fd = wal.bad ? -1 : open(wal.p, O_RDONLY | O_CLOEXEC);
+    if (s->wal_fd < 0)
+        err_sys(err, wal.bad ? BERTH_ENOMEM : BERTH_EIO, wal.bad ? ENOMEM : errno, "'%s-wal'",
+                s->path);
+    else if (s->sync(s->wal_fd))
+        err_sys(err, BERTH_EIO, errno, "syncing '%s-wal'", s->path);
+    else
+        err->code = BERTH_OK;
+    str_release(&wal);
+    return err->code;
+}
+
+/* ---- recovery ---- */
+
+/* The entry of a job that took the process down with it as often as it may. */
+static void write_death(const struct store *s, const struct store_job *j, struct str *status)
+{
+    uint64_t ms = clock_wall_ns(s->clock) / 1000000;
+    str_adds(status, "{\"status_str\":\"error\",\"completed\":false,\"messages\":"
+                     "[[\"execution_start\",{\"prompt_id\":");
+    js_write_string(j->id, strlen(j->id), status);
+    str_addf(status, ",\"timestamp\":%" PRIu64 "}],[\"execution_error\",{\"prompt_id\":", ms);
+    js_write_string(j->id, strlen(j->id), status);
+    str_addf(
+        status,
+        ",\"node_id\":\"\",\"node_type\":\"\",\"executed\":[],\"exception_message\":"
+        "\"The server died %u times while this prompt was running; it is not tried again.\\n\","
+        "\"exception_type\":\"ServerDied\",\"traceback\":[],\"current_inputs\":{},"
+        "\"current_outputs\":[],\"timestamp\":%" PRIu64 "}]]}",
+        j->attempts, ms);
+}
+
+/* A job that was running goes back to its place, or into the history. */
+static berth_status recover_running(struct store *s, const struct store_job *j, bool *again,
+                                    berth_err *err)
+{
+    *again = j->attempts < STORE_ATTEMPTS;
+    log_warn(s->log, "store.recover", "attempts=%u again=%d prompt=%s", j->attempts, *again, j->id);
+    if (*again)
+        return tx_job_set(s, j->seq, j->attempts, false, err);
+    struct str status = { 0 };
+    write_death(s, j, &status);
+    struct store_result r = { "{}", str_c(&status), "{}" };
+    if (status.bad)
+        err_set(err, BERTH_ENOMEM, "the status of '%s'", j->id);
+    else if (!tx_entry(s, j, &r, err) && !tx_job_drop(s, j->seq, err))
+        err->code = BERTH_OK;
+    str_release(&status);
+    return err->code;
+}
+
+/* Everything is read before anything is changed. Those that were running go to *ran. */
+static berth_status read_jobs(struct store *s, struct job **ran, berth_err *err)
+{
+    sqlite3_stmt *st = db_get(&s->write, DB_JOBS, err);
+    bool row;
+    if (!st)
+        return err->code;
+    for (;;) {
+        if (db_step(&s->write, st, &row, err))
+            return err->code;
+        if (!row)
+            break;
+        struct job *j = calloc(1, sizeof *j);
+        if (!j || !db_read_job(st, &j->j) || !queue_reserve(&s->pending, s->pending.n + 1)) {
+            job_free(j);
+            db_done(st);
+            return err_set(err, BERTH_ENOMEM, "the jobs in '%s'", s->path);
+        }
+        s->seq = j->j.seq > s->seq ? j->j.seq : s->seq;
+        j->bytes = job_bytes(&j->j);
+        s->bytes += j->bytes;
+        queue_insert(&s->pending, j);
+        if (sqlite3_column_int64(st, 10)) {
+            j->next = *ran;
+            *ran = j;
+        }
+    }
+    db_done(st);
+    return BERTH_OK;
+}
+
+static void forget_job(struct store *s, struct job *j)
+{
+    for (size_t i = 0; i < s->pending.n; i++)
+        if (queue_at(&s->pending, i) == j) {
+            queue_remove(&s->pending, i);
+            break;
+        }
+    s->bytes -= j->bytes;
+    job_free(j);
+}
+
+static berth_status meta_get(struct store *s, const char *key, uint64_t *out, berth_err *err)
+{
+    bool row;
+    sqlite3_stmt *st = db_get(&s->write, DB_META_GET, err);
+    if (!st)
+        return err->code;
+    sqlite3_bind_text(st, 1, key, -1, SQLITE_STATIC);
+    if (db_step(&s->write, st, &row, err))
+        return err->code;
+    *out = row ? (uint64_t)sqlite3_column_int64(st, 0) : 0;
+    db_done(st);
+    return BERTH_OK;
+}
+
+static berth_status recover(struct store *s, void *arg, berth_err *err)
+{
+    uint64_t paused;
+    bool row;
+    (void)arg;
+    if (meta_get(s, "counter", &s->counter, err) || meta_get(s, "seq", &s->seq, err) ||
+        meta_get(s, "paused", &paused, err))
+        return err->code;
+    s->paused = paused != 0;
+    sqlite3_stmt *st = db_get(&s->write, DB_ENTRY_COUNT, err);
+    if (!st || db_step(&s->write, st, &row, err))
+        return err->code;
+    atomic_store(&s->history_n, (size_t)sqlite3_column_int64(st, 0));
+    db_done(st);
+    struct job *ran = NULL;
+    if (read_jobs(s, &ran, err))
+        return err->code;
+    for (struct job *next; ran; ran = next) {
+        next = ran->next;
+        ran->next = NULL;
+        bool again;
+        if (recover_running(s, &ran->j, &again, err))
+            return err->code;
+        if (!again)
+            forget_job(s, ran);
+    }
+    s->told_seq = s->seq;
+    if (trim(s, err)) /* the bound may be a smaller one now */
+        return err->code;
+    return tx_meta(s, "seq", (int64_t)s->seq, err); /* a write in any case: the log is there now */
+}
+
+/* ---- the doors ---- */
+
+static bool make_conds(struct store *s)
+{
+    pthread_condattr_t a;
+    if (pthread_condattr_init(&a))
+        return false;
+    pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+    bool ok = !pthread_cond_init(&s->work, &a);
+    if (ok && pthread_cond_init(&s->ready, &a)) {
+        pthread_cond_destroy(&s->work);
+        ok = false;
+    }
+    pthread_condattr_destroy(&a);
+    return ok;
+}
+
+static struct store *store_new(const struct store_config *cfg)
+{
+    struct store *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->lock_fd = s->wal_fd = -1;
+    s->path = strdup(cfg->path);
+    s->in_memory = strcmp(cfg->path, ":memory:") == 0;
+    s->max_pending = cfg->max_pending ? cfg->max_pending : MAX_PENDING;
+    s->max_history = cfg->max_history ? cfg->max_history : MAX_HISTORY;
+    s->max_bytes = cfg->max_bytes ? cfg->max_bytes : (size_t)1 << 30;
+    s->log = cfg->log;
+    s->clock = cfg->clock ? cfg->clock : clock_system();
+    s->sync = fdatasync;
+    s->last = &s->first;
+    if (!s->path || !make_conds(s)) {
+        free(s->path);
+        free(s);
+        return NULL;
+    }
+    pthread_mutex_init(&s->db, NULL);
+    pthread_mutex_init(&s->read_lock, NULL);
+    pthread_mutex_init(&s->lock, NULL);
+    return s;
 }
 
 berth_status store_open(const struct store_config *cfg, struct store **out, berth_err *err)
 {
-    (void)cfg;
     *out = NULL;
-    return not_yet(err);
+    struct store *s = store_new(cfg);
+    if (!s)
+        return err_set(err, BERTH_ENOMEM, "a store for '%s'", cfg->path);
+    if (open_database(s, err) || tx_do(s, recover, NULL, err) || open_others(s, err) ||
+        writer_start(s, err)) {
+        store_close(s);
+        return err_add(err, "opening the queue");
+    }
+    log_info(s->log, "store.open", "pending=%zu history=%zu paused=%d path=%s", s->pending.n,
+             atomic_load(&s->history_n), s->paused, s->path);
+    *out = s;
+    return BERTH_OK;
+}
+
+static berth_status put_counters(struct store *s, void *arg, berth_err *err)
+{
+    (void)arg;
+    return tx_meta(s, "counter", (int64_t)s->counter, err)
+               ? err->code
+               : tx_meta(s, "seq", (int64_t)s->seq, err);
 }
 
 void store_close(struct store *s)
 {
-    (void)s;
-}
-
-void store_job_release(struct store_job *j)
-{
-    free(j->id);
-    free(j->number);
-    free(j->prompt);
-    free(j->extra_data);
-    free(j->outputs);
-    free(j->client_id);
-    *j = (struct store_job) { 0 };
-}
-
-uint64_t store_next_number(struct store *s)
-{
-    (void)s;
-    return 0;
-}
-
-berth_status store_add(struct store *s, struct store_job *job, store_done_fn *done, void *user,
-                       berth_err *err)
-{
-    (void)s, (void)done, (void)user;
-    store_job_release(job);
-    return not_yet(err);
-}
-
-berth_status store_take(struct store *s, uint64_t deadline_ns, struct store_job *out, bool *got,
-                        berth_err *err)
-{
-    (void)s, (void)deadline_ns, (void)out;
-    *got = false;
-    return not_yet(err);
-}
-
-void store_wake(struct store *s)
-{
-    (void)s;
-}
-
-berth_status store_finish(struct store *s, const struct store_result *r, berth_err *err)
-{
-    (void)s, (void)r;
-    return not_yet(err);
-}
-
-berth_status store_park(struct store *s, berth_err *err)
-{
-    (void)s;
-    return not_yet(err);
-}
-
-size_t store_remaining(struct store *s)
-{
-    (void)s;
-    return 0;
-}
-
-size_t store_pending(struct store *s)
-{
-    (void)s;
-    return 0;
-}
-
-bool store_running_id(struct store *s, struct str *id)
-{
-    (void)s, (void)id;
-    return false;
-}
-
-void store_queue_json(struct store *s, struct str *out)
-{
-    (void)s, (void)out;
-}
-
-bool store_job_get(struct store *s, const char *id, struct store_job *out, bool *running)
-{
-    (void)s, (void)id, (void)out, (void)running;
-    return false;
-}
-
-void store_each_job(struct store *s, store_job_fn *fn, void *user)
-{
-    (void)s, (void)fn, (void)user;
-}
-
-size_t store_delete(struct store *s, const char *const *ids, size_t n, berth_err *err)
-{
-    (void)s, (void)ids, (void)n, (void)err;
-    return 0;
-}
-
-size_t store_clear(struct store *s, berth_err *err)
-{
-    (void)s, (void)err;
-    return 0;
-}
-
-void store_pause(struct store *s, bool paused)
-{
-    (void)s, (void)paused;
-}
-
-bool store_paused(struct store *s)
-{
-    (void)s;
-    return false;
-}
-
-berth_status store_history_json(struct store *s, const struct store_page *p, struct str *out,
-                                berth_err *err)
-{
-    (void)s, (void)p, (void)out;
-    return not_yet(err);
-}
-
-berth_status store_history_one(struct store *s, const char *id, struct str *out, berth_err *err)
-{
-    (void)s, (void)id, (void)out;
-    return not_yet(err);
-}
-
-berth_status store_history_delete(struct store *s, const char *const *ids, size_t n, berth_err *err)
-{
-    (void)s, (void)ids, (void)n;
-    return not_yet(err);
-}
-
-berth_status store_history_clear(struct store *s, berth_err *err)
-{
-    (void)s;
-    return not_yet(err);
-}
-
-size_t store_history_count(struct store *s)
-{
-    (void)s;
-    return 0;
-}
-
-berth_status store_each_entry(struct store *s, store_entry_fn *fn, void *user, berth_err *err)
-{
-    (void)s, (void)fn, (void)user;
-    return not_yet(err);
-}
-
-berth_status store_entry_get(struct store *s, const char *id, store_entry_fn *fn, void *user,
-                             berth_err *err)
-{
-    (void)s, (void)id, (void)fn, (void)user;
-    return not_yet(err);
+    berth_err err;
+    if (!s)
+        return;
+    if (s->started) {
+        writer_stop(s);
+        if (tx_do(s, put_counters, NULL, &err))
+            log_error(s->log, "store.close", "why=\"%s\"", err.msg);
+    }
+    db_close(&s->ckpt);
+    db_close(&s->read);
+    db_close(&s->write); /* the last one: SQLite moves the log into the file and removes it */
+    if (s->wal_fd >= 0)
+        close(s->wal_fd);
+    if (s->lock_fd >= 0)
+        close(s->lock_fd);
+    for (size_t i = 0; i < s->pending.n; i++)
+        job_free(queue_at(&s->pending, i));
+    free(s->pending.at);
+    job_free(s->running);
+    for (struct debt *next; s->debts; s->debts = next) {
+        next = s->debts->next;
+        debt_free(s->debts); /* still a job in the database: it runs again */
+    }
+    pthread_cond_destroy(&s->work);
+    pthread_cond_destroy(&s->ready);
+    pthread_mutex_destroy(&s->db);
+    pthread_mutex_destroy(&s->read_lock);
+    pthread_mutex_destroy(&s->lock);
+    free(s->path);
+    free(s);
 }

@@ -4,23 +4,31 @@
  *            pending  waiting, smallest (number, sequence) first
  *            running  taken; at most one
  *            entry    a finished job in the history
- * Files      One database, WAL. `state.db` has tables job (pending and running, with attempts),
- *            history, meta (schema version, counter, paused).
- * Durable    A writer thread applies changes in batches, one transaction each (group commit), with
- *            synchronous=FULL. store_add() reports through its callback when the batch is on disk:
- *            only then may anybody be told "accepted". store_take() and store_finish() return after
- *            their batch.
- * Crashes    kill -9 or power loss at any moment: an added job is there again. A job that was running
- *            is pending again with its place, attempts say how often it was started; one that was
- *            started STORE_ATTEMPTS times and never finished becomes an entry with status error, whose
- *            messages hold execution_error naming that. store_finish() inserts the entry and removes
- *            the job in one transaction: never both, never twice, never neither.
+ * Disk       One SQLite database, WAL: tables job (pending and running, with attempts), history, meta
+ *            (counter, paused). Beside it `<path>.lock`, locked while the store is open, and SQLite's
+ *            -wal and -shm.
+ * Durable    "Written" is in the log: it survives kill -9. "On disk" is synced too: it survives power
+ *            loss. A writer thread takes new jobs in batches, one transaction and one sync each (group
+ *            commit); only when its job is on disk does store_add() call back, and only then may
+ *            anybody be told "accepted". All other changes are written when their call returns, and
+ *            on disk a few milliseconds later (the writer syncs what others wrote). A worker that waited
+ *            for two syncs a job could run no more jobs than half the syncs of the disk. So
+ *            power loss can undo what happened just now, but for new jobs: a job that had ended runs
+ *            again.
+ * Crashes    At any moment: an added job is there again. A job that was running is pending again in
+ *            its place, attempts say how often it was started; one that was started STORE_ATTEMPTS
+ *            times and never finished becomes an entry with status error, whose messages hold
+ *            execution_error naming that. store_finish() inserts the entry and removes the job in one
+ *            transaction: never both, never twice, never neither.
  * Full disk  A change that cannot be written is reported (BERTH_EIO with the path and the reason) and
- *            leaves the store as it was; later ones work again when there is room.
+ *            leaves the store as it was; later ones work again when there is room. Only an end cannot
+ *            be undone: its entry waits in memory, readers see it, and the next transaction that
+ *            works writes it too.
  * Memory     Pending jobs are kept in memory too (queue order); entries only in the database.
  * Threads    Any, except where said. Callbacks run on the writer thread and must not call back into
- *            the store. Locks are leaves.
- * Files      store.c doors and recovery; writer.c the batches; queue.c memory; history.c reading. */
+ *            the store. Reading the queue waits for no disk; changes may wait for a batch under way.
+ * Files      store.c doors, transactions, recovery; db.c SQLite; writer.c the writer thread; queue.c
+ *            jobs in memory; history.c entries. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -38,14 +46,16 @@ struct store_config {
     const char *path;      /* of the database file; its folder exists; ":memory:" for berth run */
     size_t max_pending;    /* 0: 10000 */
     size_t max_history;    /* 0: 10000; the oldest go */
+    size_t max_bytes;      /* of the texts of all jobs in the queue; 0: 1 GiB */
     const struct log *log; /* borrowed; may be NULL */
     const struct clock *clock; /* borrowed; NULL: system */
 };
-/* BERTH_EBUSY: another process has it (an exclusive lock file beside it). BERTH_EFORMAT: not our
- * database, or a newer schema; nothing is touched. */
+/* BERTH_EBUSY: another store has it (an exclusive lock on the file beside it). BERTH_EFORMAT: not our
+ * database, damaged, or another schema; nothing is touched. BERTH_ENOTFOUND: no such folder. */
 berth_status store_open(const struct store_config *cfg, struct store **out, berth_err *err);
-/* Writes what is waiting, stops the writer. A running job becomes pending again without counting as
- * an attempt only if store_park() said so. NULL is fine. */
+/* Writes what is waiting, calls back, stops the writer. Nobody else is inside the store any more. The
+ * running job becomes pending again without counting as an attempt only if store_park() said so. NULL
+ * is fine. */
 void store_close(struct store *s);
 
 /* Texts are JSON, as queue and history show them. */
@@ -55,25 +65,28 @@ struct store_job {
     double order;                        /* its value */
     char *prompt, *extra_data, *outputs; /* objects, object, array of ids */
     char *client_id;                     /* NULL: none */
-    uint64_t seq;                        /* set by the store */
+    uint64_t seq;                        /* set by the store: order of arrival */
     unsigned attempts;                   /* how often it was taken, this time included */
-    int64_t created_ms;
+    int64_t created_ms;                  /* 0: the store sets it */
 };
 void store_job_release(struct store_job *j); /* zeroed is fine */
 
-/* The number for the next prompt, and counts it; survives restarts, never goes back. */
+/* The number for the next prompt, and counts it. After a restart it goes on behind that of every
+ * accepted job, whatever became of them. */
 uint64_t store_next_number(struct store *s);
 
 typedef void store_done_fn(void *user, berth_status st, const berth_err *err);
 /* Takes *job's texts over (*job is zeroed), also after an error. BERTH_ELIMIT at once: the queue is
- * full, with both numbers; done is not called then. Otherwise done is called exactly once, from the
- * writer thread, also at store_close(). The job can be taken only after it is durable. */
+ * full, with both numbers; done (may be NULL) is not called after an error. Otherwise it is called
+ * exactly once, from the writer thread, also at store_close(). The job is seen in the queue from just
+ * before, and can be taken from just after. Ids need not be unique. */
 berth_status store_add(struct store *s, struct store_job *job, store_done_fn *done, void *user,
                        berth_err *err);
 
 /* Worker thread: waits until a job is there and the store is not paused, store_wake() was called, or
- * the monotonic deadline has passed. *got false: no job. A taken job is running, durably.
- * It stays the store's; *out is a copy, store_job_release(). */
+ * the monotonic deadline has passed (0: does not wait; UINT64_MAX: none). *got false: no job. A taken
+ * job is running, written. It stays the store's; *out is a copy, store_job_release(). After an error
+ * (a full disk, say) the job is where it was: wait before trying again. */
 berth_status store_take(struct store *s, uint64_t deadline_ns, struct store_job *out, bool *got,
                         berth_err *err);
 void store_wake(struct store *s); /* store_take() returns soon, once */
@@ -82,8 +95,8 @@ struct store_result {                    /* JSON texts, borrowed */
     const char *outputs, *status, *meta; /* as in a history item */
 };
 /* The running job ends: entry in, job out. When that cannot be written (full disk): the error, the job
- * leaves the queue in memory all the same, the history entry is kept in memory and written as soon
- * as that works. A job with the same id in the history is overwritten, in its place. */
+ * leaves the queue in memory all the same, the entry is kept in memory, shown, and written as soon as
+ * that works. A job with the same id in the history is overwritten, in its place. */
 berth_status store_finish(struct store *s, const struct store_result *r, berth_err *err);
 /* The running job goes back to where it was in the queue, not counting as an attempt (shutdown). */
 berth_status store_park(struct store *s, berth_err *err);
@@ -99,10 +112,11 @@ bool store_job_get(struct store *s, const char *id, struct store_job *out, bool 
 /* All of them, running first then pending in order: fn returns false to stop. Under the lock. */
 typedef bool store_job_fn(void *user, const struct store_job *j, bool running);
 void store_each_job(struct store *s, store_job_fn *fn, void *user);
-/* Pending jobs only; returns how many went. Written before it returns. */
+/* Pending jobs only, for each id the first one; returns how many went. Written before it returns;
+ * when that fails 0, and err->code says so (BERTH_OK otherwise). */
 size_t store_delete(struct store *s, const char *const *ids, size_t n, berth_err *err);
 size_t store_clear(struct store *s, berth_err *err);
-void store_pause(struct store *s, bool paused); /* durable; pending jobs wait */
+void store_pause(struct store *s, bool paused); /* survives a restart; pending jobs wait */
 bool store_paused(struct store *s);
 
 /* History. Items as comfyui-api.md 4.4. */
@@ -118,7 +132,8 @@ berth_status store_history_delete(struct store *s, const char *const *ids, size_
                                   berth_err *err);
 berth_status store_history_clear(struct store *s, berth_err *err);
 size_t store_history_count(struct store *s);
-/* Each entry, oldest first, as its parts; for /api/jobs. fn returns false to stop. No lock is held. */
+/* Each entry, oldest first, as its parts, borrowed; for /api/jobs. fn returns false to stop. No lock is
+ * held. Entries that come or go meanwhile may or may not be seen. */
 struct store_entry {
     struct store_job job;
     const char *outputs, *status, *meta;

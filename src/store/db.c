@@ -1,0 +1,171 @@
+#include "store/store_impl.h"
+
+#define JOB_COLUMNS                                                                                \
+    "seq, ord, attempts, created_ms, id, number, client_id, prompt, extra_data, wanted"
+#define ENTRY_COLUMNS JOB_COLUMNS ", outputs, status, meta"
+
+static const char *const sql[DB_STMTS] = {
+    [DB_BEGIN] = "BEGIN IMMEDIATE",
+    [DB_COMMIT] = "COMMIT",
+    [DB_ROLLBACK] = "ROLLBACK",
+    [DB_META_GET] = "SELECT value FROM meta WHERE key = ?",
+    [DB_META_SET] = "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
+    [DB_JOBS] = "SELECT " JOB_COLUMNS ", running FROM job ORDER BY seq",
+    [DB_JOB_ADD] = "INSERT INTO job (" JOB_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?)",
+    [DB_JOB_SET] = "UPDATE job SET attempts = ?, running = ? WHERE seq = ?",
+    [DB_JOB_DROP] = "DELETE FROM job WHERE seq = ?",
+    [DB_ENTRY_FIND] = "SELECT place FROM history WHERE id = ?",
+    [DB_ENTRY_ADD] = "INSERT INTO history (" ENTRY_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    [DB_ENTRY_SET] = "UPDATE history SET (" ENTRY_COLUMNS ") = (?,?,?,?,?,?,?,?,?,?,?,?,?) "
+                     "WHERE place = ?14",
+    [DB_ENTRY_DROP] = "DELETE FROM history WHERE id = ?",
+    [DB_ENTRY_TRIM] = "DELETE FROM history WHERE place IN "
+                      "(SELECT place FROM history ORDER BY place LIMIT ?)",
+    [DB_ENTRY_CLEAR] = "DELETE FROM history",
+    [DB_ENTRY_COUNT] = "SELECT count(*) FROM history",
+    [DB_ENTRY_NEXT] = "SELECT " ENTRY_COLUMNS ", place FROM history WHERE place >= ? "
+                      "ORDER BY place LIMIT 1",
+    [DB_ENTRY_SKIP] = "SELECT place FROM history ORDER BY place LIMIT 1 OFFSET ?",
+    [DB_ENTRY_LAST] = "SELECT place FROM history ORDER BY place DESC LIMIT 1 OFFSET ?",
+};
+
+berth_status db_fail(const struct db *d, int rc, berth_err *err)
+{
+    int full = d->h ? sqlite3_extended_errcode(d->h) : rc,
+        sys = d->h ? sqlite3_system_errno(d->h) : 0;
+    const char *text = d->h ? sqlite3_errmsg(d->h) : sqlite3_errstr(rc);
+    berth_status code = BERTH_EIO;
+    switch (rc & 0xff) {
+    case SQLITE_NOMEM:
+        code = BERTH_ENOMEM;
+        break;
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT:
+        return err_set_at(err, __FILE__, __LINE__, BERTH_EFORMAT, full,
+                          "'%s' is no database of ours, or damaged: %s. Nothing was deleted; move "
+                          "it away to start with an empty queue",
+                          d->path, text);
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        code = BERTH_EBUSY;
+        break;
+    case SQLITE_TOOBIG:
+        code = BERTH_ELIMIT;
+        break;
+    default:
+        break;
+    }
+    bool more = (rc & 0xff) == SQLITE_IOERR && sys;
+    return err_set_at(err, __FILE__, __LINE__, code, full, "'%s': %s%s%s", d->path, text,
+                      more ? ": " : "", more ? strerror(sys) : "");
+}
+
+berth_status db_exec(struct db *d, const char *text, berth_err *err)
+{
+    int rc = sqlite3_exec(d->h, text, NULL, NULL, NULL);
+    return rc ? db_fail(d, rc, err) : BERTH_OK;
+}
+
+berth_status db_open(const char *path, int cache_kib, struct db *out, berth_err *err)
+{
+    *out = (struct db) { .path = path };
+    int rc = sqlite3_open_v2(
+        path, &out->h, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (rc) {
+        db_fail(out, rc, err);
+        db_close(out);
+        return err->code;
+    }
+    sqlite3_extended_result_codes(out->h, 1);
+    sqlite3_busy_timeout(out->h, 5000); /* somebody looks at the file with another program */
+    char text[200];
+    snprintf(text, sizeof text,
+             "PRAGMA cache_size = -%d; PRAGMA mmap_size = 0; PRAGMA temp_store = MEMORY;"
+             "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = FAST",
+             cache_kib);
+    if (db_exec(out, text, err)) {
+        db_close(out);
+        return err->code;
+    }
+    return BERTH_OK;
+}
+
+void db_close(struct db *d)
+{
+    for (size_t i = 0; i < DB_STMTS; i++)
+        sqlite3_finalize(d->st[i]);
+    if (d->h && sqlite3_close(d->h) != SQLITE_OK)
+        BUG("store: '%s' closed with a statement left", d->path);
+    *d = (struct db) { 0 };
+}
+
+sqlite3_stmt *db_get(struct db *d, enum db_stmt which, berth_err *err)
+{
+    if (!d->st[which]) {
+        int rc = sqlite3_prepare_v3(d->h, sql[which], -1, SQLITE_PREPARE_PERSISTENT, &d->st[which],
+                                    NULL);
+        if (rc) {
+            db_fail(d, rc, err);
+            return NULL;
+        }
+    }
+    return d->st[which];
+}
+
+void db_done(sqlite3_stmt *st)
+{
+    sqlite3_reset(st);
+    sqlite3_clear_bindings(st);
+}
+
+berth_status db_step(struct db *d, sqlite3_stmt *st, bool *row, berth_err *err)
+{
+    int rc = sqlite3_step(st);
+    *row = rc == SQLITE_ROW;
+    if (rc == SQLITE_ROW || rc == SQLITE_DONE)
+        return BERTH_OK;
+    db_fail(d, rc, err);
+    db_done(st);
+    return err->code;
+}
+
+berth_status db_run(struct db *d, sqlite3_stmt *st, berth_err *err)
+{
+    bool row = true;
+    while (row)
+        if (db_step(d, st, &row, err))
+            return err->code;
+    db_done(st);
+    return BERTH_OK;
+}
+
+berth_status db_number(struct db *d, const char *text, int64_t *out, berth_err *err)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(d->h, text, -1, &st, NULL);
+    if (!rc)
+        rc = sqlite3_step(st);
+    *out = rc == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
+    if (rc != SQLITE_ROW && rc != SQLITE_DONE)
+        db_fail(d, rc, err);
+    sqlite3_finalize(st);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? BERTH_OK : err->code;
+}
+
+bool db_read_text(sqlite3_stmt *st, int i, char **out)
+{
+    const char *p = (const char *)sqlite3_column_text(st, i);
+    *out = p ? strdup(p) : NULL;
+    return *out || (!p && sqlite3_column_type(st, i) == SQLITE_NULL);
+}
+
+bool db_read_job(sqlite3_stmt *st, struct store_job *j)
+{
+    *j = (struct store_job) { .seq = (uint64_t)sqlite3_column_int64(st, 0),
+                              .order = sqlite3_column_double(st, 1),
+                              .attempts = (unsigned)sqlite3_column_int64(st, 2),
+                              .created_ms = sqlite3_column_int64(st, 3) };
+    return db_read_text(st, 4, &j->id) && db_read_text(st, 5, &j->number) &&
+           db_read_text(st, 6, &j->client_id) && db_read_text(st, 7, &j->prompt) &&
+           db_read_text(st, 8, &j->extra_data) && db_read_text(st, 9, &j->outputs);
+}

@@ -1,0 +1,162 @@
+/* store_impl: what the files of store/ share.
+ *
+ * Three connections to one file: `write` for every change, `read` for the history, and the writer
+ * thread's own for checkpoints, so that moving the log into the file stops nobody.
+ *
+ * Locks      db     the write connection; held over a transaction, never over a sync
+ *            read   the read connection; held over one row
+ *            lock   everything in memory; a leaf, never held over a call into SQLite
+ *            Order: db before lock, read before lock. */
+#ifndef STORE_STORE_IMPL_H
+#define STORE_STORE_IMPL_H
+
+#include "base/clock.h"
+#include "store/store.h"
+
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+
+#define STORE_LOG_PAGES 1000 /* of 4 KiB in the log, before it is moved into the file */
+
+/* ---- db.c: SQLite with our errors ---- */
+
+enum db_stmt {
+    DB_BEGIN,
+    DB_COMMIT,
+    DB_ROLLBACK,
+    DB_META_GET,
+    DB_META_SET,
+    DB_JOBS,
+    DB_JOB_ADD,
+    DB_JOB_SET,
+    DB_JOB_DROP,
+    DB_ENTRY_FIND,
+    DB_ENTRY_ADD,
+    DB_ENTRY_SET,
+    DB_ENTRY_DROP,
+    DB_ENTRY_TRIM,
+    DB_ENTRY_CLEAR,
+    DB_ENTRY_COUNT,
+    DB_ENTRY_NEXT, /* at or behind a place */
+    DB_ENTRY_SKIP, /* place of the n-th oldest */
+    DB_ENTRY_LAST, /* place of the n-th newest */
+    DB_STMTS
+};
+
+struct db { /* zeroed: closed */
+    sqlite3 *h;
+    const char *path; /* borrowed */
+    sqlite3_stmt *st[DB_STMTS];
+};
+
+berth_status db_open(const char *path, int cache_kib, struct db *out, berth_err *err);
+void db_close(struct db *d); /* zeroed is fine */
+berth_status db_exec(struct db *d, const char *sql, berth_err *err);
+/* A statement to bind and step, made on first use; NULL: err. db_done() when finished with it. */
+sqlite3_stmt *db_get(struct db *d, enum db_stmt which, berth_err *err);
+void db_done(sqlite3_stmt *st);
+/* *row: whether there is one. After an error the statement is reset. */
+berth_status db_step(struct db *d, sqlite3_stmt *st, bool *row, berth_err *err);
+/* For statements without rows; resets. */
+berth_status db_run(struct db *d, sqlite3_stmt *st, berth_err *err);
+berth_status db_fail(const struct db *d, int rc, berth_err *err);
+bool db_read_job(sqlite3_stmt *st, struct store_job *j); /* columns 0 to 9; false: no memory */
+bool db_read_text(sqlite3_stmt *st, int column, char **out);
+berth_status db_number(struct db *d, const char *sql, int64_t *out, berth_err *err);
+
+/* ---- memory ---- */
+
+struct job { /* pending, running, or on its way to disk */
+    struct store_job j;
+    size_t bytes; /* of its texts */
+    struct job *next;
+    store_done_fn *done; /* until it was called */
+    void *user;
+    berth_status st; /* of the batch */
+};
+
+struct queue {       /* sorted by (order, seq) */
+    struct job **at; /* n of them from head on */
+    size_t head, n, cap;
+};
+
+struct entry { /* owned */
+    int64_t place;
+    struct store_job job;
+    char *outputs, *status, *meta;
+};
+
+/* A job that ended while the disk was full: its entry waits here, its row is still in the database. */
+struct debt {
+    struct entry e;
+    bool known; /* the history has an older entry of this id, which this one overwrites */
+    struct debt *next;
+};
+
+struct store {
+    char *path;
+    bool in_memory;
+    size_t max_pending, max_history, max_bytes;
+    const struct log *log;
+    const struct clock *clock;
+    int lock_fd, wal_fd; /* -1: none */
+    int (*sync)(int fd); /* fdatasync, or a test's */
+
+    pthread_mutex_t db;
+    struct db write;
+    int wal_pages;           /* since the last checkpoint */
+    atomic_size_t history_n; /* changed under db */
+    int64_t tx_entries;      /* what the transaction under way adds to it */
+    pthread_mutex_t read_lock;
+    struct db read;
+    struct db ckpt; /* writer thread */
+
+    pthread_mutex_t lock; /* all below */
+    pthread_cond_t work;  /* for the writer */
+    pthread_cond_t ready; /* for store_take() */
+    struct queue pending;
+    size_t bytes; /* of texts, pending, running and arriving */
+    struct job *running;
+    struct job *first, **last; /* arriving: added, not yet on disk */
+    size_t arriving;           /* those, and those in the batch under way */
+    struct debt *debts;
+    uint64_t counter, seq;
+    uint64_t told_seq;        /* whose callbacks have returned: may be taken */
+    uint64_t written, synced; /* transactions; the difference waits for a sync */
+    bool paused, wake, stop, checkpoint;
+    bool started; /* the writer */
+    pthread_t writer;
+};
+
+/* queue.c */
+bool queue_reserve(struct queue *q, size_t total);
+void queue_insert(struct queue *q, struct job *j); /* there is room */
+struct job *queue_at(const struct queue *q, size_t i);
+struct job *queue_remove(struct queue *q, size_t i);
+void job_free(struct job *j);
+size_t job_bytes(const struct store_job *j);
+void job_json(const struct store_job *j, struct str *out); /* the array of five */
+bool job_copy(const struct store_job *from, struct store_job *to);
+
+/* store.c: one transaction. fn writes through s->write; debts are paid first. */
+typedef berth_status tx_fn(struct store *s, void *arg, berth_err *err);
+berth_status tx_do(struct store *s, tx_fn *fn, void *arg, berth_err *err);
+berth_status tx_job_add(struct store *s, const struct store_job *j, berth_err *err);
+berth_status tx_job_set(struct store *s, uint64_t seq, unsigned attempts, bool running,
+                        berth_err *err);
+berth_status tx_job_drop(struct store *s, uint64_t seq, berth_err *err);
+berth_status tx_entry(struct store *s, const struct store_job *j, const struct store_result *r,
+                      berth_err *err);
+berth_status tx_meta(struct store *s, const char *key, int64_t value, berth_err *err);
+
+/* writer.c */
+berth_status writer_start(struct store *s, berth_err *err);
+void writer_stop(struct store *s); /* after everything was written */
+
+/* history.c */
+void entry_release(struct entry *e);
+void debt_free(struct debt *d);
+bool history_has(struct store *s, const char *id);
+
+#endif

@@ -1,0 +1,225 @@
+/* The writer thread: new jobs go to disk in batches; what others wrote is synced soon after; the log
+ * is moved into the file now and then; what could not be written is tried again. */
+#include "store/store_impl.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+enum { BATCH_JOBS = 512, BATCH_BYTES = 4 << 20, RETRY_S = 1 };
+
+/* ---- a batch ---- */
+
+struct batch {
+    struct job *first;
+    uint64_t counter, seq, last; /* last: seq of its last job */
+};
+
+/* Under the lock: the jobs that arrived first. */
+static void cut_batch(struct store *s, struct batch *b)
+{
+    struct job **end = &s->first;
+    size_t bytes = 0;
+    for (size_t n = 0; *end && n < BATCH_JOBS && bytes < BATCH_BYTES; n++) {
+        bytes += (*end)->bytes;
+        b->last = (*end)->j.seq;
+        end = &(*end)->next;
+    }
+    b->first = end == &s->first ? NULL : s->first;
+    b->counter = s->counter;
+    b->seq = s->seq;
+    if (b->first) {
+        s->first = *end;
+        *end = NULL;
+    }
+    if (!s->first)
+        s->last = &s->first;
+}
+
+static berth_status tx_batch(struct store *s, void *arg, berth_err *err)
+{
+    const struct batch *b = arg;
+    for (const struct job *j = b->first; j; j = j->next)
+        if (tx_job_add(s, &j->j, err))
+            return err->code;
+    return tx_meta(s, "counter", (int64_t)b->counter, err)
+               ? err->code
+               : tx_meta(s, "seq", (int64_t)b->seq, err);
+}
+
+static berth_status tx_undo(struct store *s, void *arg, berth_err *err)
+{
+    const struct batch *b = arg;
+    for (const struct job *j = b->first; j; j = j->next)
+        if (!j->st && tx_job_drop(s, j->j.seq, err))
+            return err->code;
+    return BERTH_OK;
+}
+
+static berth_status tx_nothing(struct store *s, void *arg, berth_err *err)
+{
+    (void)s, (void)arg, (void)err;
+    return BERTH_OK;
+}
+
+/* All that was written so far is on disk, or *err. */
+static berth_status sync_log(struct store *s, berth_err *err)
+{
+    pthread_mutex_lock(&s->lock);
+    uint64_t upto = s->written;
+    pthread_mutex_unlock(&s->lock);
+    int why = s->wal_fd >= 0 && s->sync(s->wal_fd) ? errno : 0;
+    pthread_mutex_lock(&s->lock);
+    s->synced = upto; /* also after an error: the next change tries again */
+    pthread_mutex_unlock(&s->lock);
+    return why ? err_sys(err, BERTH_EIO, why, "syncing '%s-wal'", s->path) : BERTH_OK;
+}
+
+/* Callbacks, then the jobs may be taken: what is said about a job comes after "accepted". Jobs that
+ * failed are freed. */
+static void publish(struct store *s, struct batch *b, const berth_err *err)
+{
+    struct told {
+        store_done_fn *done;
+        void *user;
+        berth_status st;
+    } told[BATCH_JOBS];
+    size_t n = 0;
+    pthread_mutex_lock(&s->lock);
+    for (struct job *j = b->first, *next; j; j = next) {
+        next = j->next;
+        j->next = NULL;
+        told[n++] = (struct told) { j->done, j->user, j->st };
+        j->done = NULL;
+        s->arriving--;
+        if (!j->st) {
+            queue_insert(&s->pending, j);
+            continue;
+        }
+        s->bytes -= j->bytes;
+        job_free(j);
+    }
+    pthread_mutex_unlock(&s->lock);
+    for (size_t i = 0; i < n; i++)
+        if (told[i].done)
+            told[i].done(told[i].user, told[i].st, err);
+    pthread_mutex_lock(&s->lock);
+    s->told_seq = b->last;
+    pthread_cond_broadcast(&s->ready);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Commits the batch; when that fails each job has a try of its own, as one may be too large for the
+ * room that others still find. err is the last failure's. */
+static void commit_batch(struct store *s, struct batch *b, berth_err *err)
+{
+    if (!tx_do(s, tx_batch, b, err)) {
+        for (struct job *j = b->first; j; j = j->next)
+            j->st = BERTH_OK;
+        return;
+    }
+    for (struct job *j = b->first; j; j = j->next) {
+        struct job *next = j->next;
+        struct batch single = { j, b->counter, b->seq, 0 };
+        j->next = NULL;
+        j->st = b->first == j && !next ? err->code : tx_do(s, tx_batch, &single, err);
+        j->next = next;
+    }
+}
+
+static void write_batch(struct store *s, struct batch *b)
+{
+    berth_err err = { 0 }, other;
+    commit_batch(s, b, &err);
+    if (sync_log(s, &other)) {
+        /* Written, but nobody knows for how long: not accepted, so it must not come back. */
+        err = other;
+        if (tx_do(s, tx_undo, b, &other))
+            log_error(s->log, "store.undo", "why=\"%s\"", other.msg);
+        for (struct job *j = b->first; j; j = j->next)
+            j->st = j->st ? j->st : err.code;
+    }
+    publish(s, b, &err);
+}
+
+/* ---- the log ---- */
+
+/* Most of it while others go on writing; the rest while they wait, a few pages, so that the log can
+ * begin anew and does not grow for ever under load. */
+static void checkpoint(struct store *s)
+{
+    int rc = sqlite3_wal_checkpoint_v2(s->ckpt.h, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    pthread_mutex_lock(&s->db);
+    if (!rc)
+        rc = sqlite3_wal_checkpoint_v2(s->ckpt.h, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    s->wal_pages = 0;
+    pthread_mutex_unlock(&s->db);
+    if (rc && rc != SQLITE_BUSY && rc != SQLITE_LOCKED)
+        log_warn(s->log, "store.checkpoint", "why=\"%s\"", sqlite3_errmsg(s->ckpt.h));
+}
+
+/* ---- the thread ---- */
+
+/* Under the lock. False: nothing is left and the store closes. */
+static bool wait_for_work(struct store *s, bool *retry)
+{
+    *retry = false;
+    while (!s->first && s->written == s->synced && !s->checkpoint) {
+        if (s->stop)
+            return false;
+        if (!s->debts) {
+            pthread_cond_wait(&s->work, &s->lock);
+            continue;
+        }
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        t.tv_sec += RETRY_S;
+        *retry = pthread_cond_timedwait(&s->work, &s->lock, &t) == ETIMEDOUT;
+        if (*retry)
+            break;
+    }
+    return true;
+}
+
+static void *writer_main(void *arg)
+{
+    struct store *s = arg;
+    bool retry;
+    berth_err err;
+    pthread_mutex_lock(&s->lock);
+    while (wait_for_work(s, &retry)) {
+        struct batch b = { 0 };
+        cut_batch(s, &b);
+        bool move = s->checkpoint && !s->in_memory;
+        s->checkpoint = false;
+        pthread_mutex_unlock(&s->lock);
+        if (b.first)
+            write_batch(s, &b);
+        else if (retry)
+            tx_do(s, tx_nothing, NULL, &err); /* pays debts; who owes knows already */
+        else if (sync_log(s, &err))
+            log_error(s->log, "store.sync", "why=\"%s\"", err.msg);
+        if (move)
+            checkpoint(s);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+berth_status writer_start(struct store *s, berth_err *err)
+{
+    int rc = pthread_create(&s->writer, NULL, writer_main, s);
+    if (rc)
+        return err_sys(err, BERTH_ENOMEM, rc, "a thread that writes '%s'", s->path);
+    s->started = true;
+    return BERTH_OK;
+}
+
+void writer_stop(struct store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->writer, NULL);
+}

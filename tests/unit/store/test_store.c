@@ -1,0 +1,449 @@
+#include "support/stores.h"
+
+#include "base/json.h"
+
+#include <unistd.h>
+
+static const char *fresh(void)
+{
+    static int n;
+    char name[32];
+    snprintf(name, sizeof name, "state%d.db", n++);
+    return tmp_path(name);
+}
+
+/* The ids of the queue, "running: a b c"; of the history, "a b c". Also: both are valid JSON. */
+static void queue_is_at(struct store *s, const char *want, int line)
+{
+    struct str text = { 0 }, got = { 0 };
+    json_t *v, *item;
+    size_t i;
+    berth_err err = { 0 };
+    store_queue_json(s, &text);
+    assert_ok(js_parse(text.p, text.n, NULL, &v, &err), err);
+    assert_int_equal(json_object_size(v), 2);
+    json_array_foreach(json_object_get(v, "queue_running"), i, item)
+    {
+        assert_int_equal(json_array_size(item), 5);
+        str_addf(&got, "%s: ", json_string_value(json_array_get(item, 1)));
+    }
+    json_array_foreach(json_object_get(v, "queue_pending"), i, item)
+    {
+        assert_int_equal(json_array_size(item), 5);
+        str_addf(&got, "%s ", json_string_value(json_array_get(item, 1)));
+    }
+    if (strcmp(str_c(&got), want) != 0)
+        fail_msg("line %d: queue '%s', wanted '%s'", line, str_c(&got), want);
+    json_decref(v);
+    str_release(&text);
+    str_release(&got);
+}
+#define queue_is(s, want) queue_is_at(s, want, __LINE__)
+
+static void page_is_at(struct store *s, struct store_page p, const char *want, int line)
+{
+    struct str text = { 0 }, got = { 0 };
+    json_t *v, *item;
+    const char *key;
+    berth_err err = { 0 };
+    assert_ok(store_history_json(s, &p, &text, &err), err);
+    assert_ok(js_parse(text.p, text.n, NULL, &v, &err), err);
+    json_object_foreach(v, key, item)
+    {
+        assert_int_equal(json_object_size(item), 4);
+        assert_int_equal(json_array_size(json_object_get(item, "prompt")), 5);
+        str_addf(&got, "%s ", key);
+    }
+    if (strcmp(str_c(&got), want) != 0)
+        fail_msg("line %d: history '%s', wanted '%s'", line, str_c(&got), want);
+    json_decref(v);
+    str_release(&text);
+    str_release(&got);
+}
+#define page_is(s, want, ...) page_is_at(s, (struct store_page) { __VA_ARGS__ }, want, __LINE__)
+#define history_is(s, want) page_is(s, want, .max = 0)
+
+static void nothing_to_take(struct store *s)
+{
+    struct store_job j;
+    bool got = true;
+    berth_err err = { 0 };
+    assert_ok(store_take(s, 0, &j, &got, &err), err);
+    assert_false(got);
+}
+
+static struct store *reopen(struct store *s, const char *path)
+{
+    store_close(s);
+    return open_store(path);
+}
+
+/* ---- order ---- */
+
+static void order_and_ties(void **state)
+{
+    (void)state;
+    const char *path = fresh();
+    struct store *s = open_store(path);
+    assert_int_equal(store_next_number(s), 0);
+    assert_int_equal(store_next_number(s), 1);
+    add(s, "b", 1);
+    add(s, "c", 2.5);
+    add(s, "front", -7);
+    add(s, "b2", 1); /* same number: arrival decides, not the id */
+    add(s, "a", 1);
+    add(s, "fronter", -8);
+    queue_is(s, "fronter front b b2 a c ");
+    s = reopen(s, path);
+    queue_is(s, "fronter front b b2 a c ");
+    assert_int_equal(store_next_number(s), 2);
+    take(s, "fronter", 1);
+    queue_is(s, "fronter: front b b2 a c ");
+    assert_int_equal(store_remaining(s), 6);
+    assert_int_equal(store_pending(s), 5);
+    finish(s);
+    take(s, "front", 1);
+    finish(s);
+    add(s, "again", 1);
+    queue_is(s, "b b2 a again c ");
+    history_is(s, "fronter front ");
+    store_close(s);
+}
+
+static void items_as_on_the_wire(void **state)
+{
+    (void)state;
+    struct store *s = open_store(":memory:");
+    struct str got = { 0 };
+    struct store_job j = { .id = text_of("a\"b"),
+                           .number = text_of("7.0"),
+                           .order = 7,
+                           .prompt = text_of("{\"1\":18446744073709551615}"),
+                           .extra_data = text_of("{}"),
+                           .outputs = text_of("[\"1\"]") };
+    bool running;
+    berth_err err = { 0 };
+    store_queue_json(s, &got);
+    assert_string_equal(got.p, "{\"queue_running\":[],\"queue_pending\":[]}");
+    assert_ok(try_add(s, j, &err), err);
+    str_clear(&got);
+    store_queue_json(s, &got);
+    assert_string_equal(got.p, "{\"queue_running\":[],\"queue_pending\":[[7.0,\"a\\\"b\","
+                               "{\"1\":18446744073709551615},{},[\"1\"]]]}");
+    assert_true(store_job_get(s, "a\"b", &j, &running) && !running && j.created_ms > 0);
+    assert_null(j.client_id);
+    store_job_release(&j);
+    assert_false(store_job_get(s, "x", &j, &running));
+    str_clear(&got);
+    assert_false(store_running_id(s, &got));
+    take(s, "a\"b", 1);
+    assert_true(store_running_id(s, &got));
+    assert_string_equal(got.p, "a\"b");
+    assert_true(store_job_get(s, "a\"b", &j, &running) && running && j.attempts == 1);
+    store_job_release(&j);
+    finish(s);
+    str_clear(&got);
+    assert_ok(store_history_one(s, "a\"b", &got, &err), err);
+    assert_string_equal(
+        got.p, "{\"a\\\"b\":{\"prompt\":[7.0,\"a\\\"b\",{\"1\":18446744073709551615},{},[\"1\"]],"
+               "\"outputs\":{\"9\":{\"images\":[]}},\"status\":{\"status_str\":\"success\","
+               "\"completed\":true,\"messages\":[]},\"meta\":{\"9\":{}}}}");
+    str_clear(&got);
+    assert_ok(store_history_one(s, "x", &got, &err), err);
+    assert_string_equal(got.p, "{}");
+    str_release(&got);
+    store_close(s);
+}
+
+static void deleting(void **state)
+{
+    (void)state;
+    const char *path = fresh();
+    struct store *s = open_store(path);
+    berth_err err = { 0 };
+    static const char *const ids[] = { "a", "none", "b", "run" };
+    add(s, "run", 0);
+    take(s, "run", 1);
+    add(s, "a", 1);
+    add(s, "b", 2);
+    add(s, "a", 3);
+    add(s, "c", 4);
+    assert_int_equal(store_delete(s, ids, 4, &err),
+                     2); /* the first "a" only, and nothing running */
+    assert_int_equal(err.code, BERTH_OK);
+    queue_is(s, "run: a c ");
+    finish(s);
+    s = reopen(s, path);
+    queue_is(s, "a c ");
+    static const char *const twice[] = { "c", "c", "a" };
+    add(s, "c", 9);
+    add(s, "c", 8);
+    assert_int_equal(store_delete(s, twice, 3, &err), 3);
+    queue_is(s, "c ");
+    add(s, "d", -1);
+    assert_int_equal(store_clear(s, &err), 2);
+    assert_int_equal(store_clear(s, &err), 0);
+    queue_is(s, "");
+    s = reopen(s, path);
+    queue_is(s, "");
+    store_close(s);
+}
+
+static void pausing_and_waking(void **state)
+{
+    (void)state;
+    const char *path = fresh();
+    struct store *s = open_store(path);
+    add(s, "a", 0);
+    store_pause(s, true);
+    assert_true(store_paused(s));
+    nothing_to_take(s);
+    s = reopen(s, path);
+    assert_true(store_paused(s));
+    nothing_to_take(s);
+    store_pause(s, false);
+    store_wake(s);
+    nothing_to_take(s); /* once */
+    take(s, "a", 1);
+    struct store_job j;
+    bool got;
+    berth_err err = { 0 };
+    assert_fails(store_take(s, 0, &j, &got, &err), err, BERTH_EBUSY, "'a'");
+    finish(s);
+    assert_fails(store_finish(s, &fine, &err), err, BERTH_EINVAL, "no prompt");
+    assert_fails(store_park(s, &err), err, BERTH_EINVAL, "no prompt");
+    assert_ok(store_take(s, clock_mono_ns(clock_system()) + 1000000, &j, &got, &err), err);
+    assert_false(got);
+    store_close(s);
+}
+
+static void the_counter_never_goes_back(void **state)
+{
+    (void)state;
+    const char *path = fresh();
+    struct store *s = open_store(path);
+    berth_err err = { 0 };
+    for (uint64_t i = 0; i < 5; i++)
+        assert_int_equal(store_next_number(s), i);
+    add(s, "a", 4);
+    assert_int_equal(store_clear(s, &err), 1);
+    assert_ok(store_history_clear(s, &err), err);
+    for (uint64_t i = 5; i < 8; i++) {
+        s = reopen(s, path);
+        assert_int_equal(store_next_number(s), i);
+    }
+    store_close(s);
+}
+
+static void a_full_queue(void **state)
+{
+    (void)state;
+    struct store_config cfg = { .path = ":memory:", .max_pending = 2, .max_bytes = 1000 };
+    struct store *s;
+    berth_err err = { 0 };
+    assert_ok(store_open(&cfg, &s, &err), err);
+    add(s, "a", 0);
+    take(s, "a", 1);
+    add(s, "b", 0);
+    add(s, "c", 0);
+    assert_fails(try_add(s, job_of("d", 0), &err), err, BERTH_ELIMIT,
+                 "2 prompts wait, and no more than 2");
+    finish(s);
+    take(s, "b", 1);
+    struct store_job big = job_of("big", 0);
+    free(big.prompt);
+    big.prompt = text_of("{\"%1000d\":0}", 0);
+    assert_fails(try_add(s, big, &err), err, BERTH_ELIMIT, "over 1000");
+    struct store_job odd = job_of("odd", 0);
+    odd.order = 0.0 / (odd.order * 0);
+    assert_fails(try_add(s, odd, &err), err, BERTH_EINVAL, "'0'");
+    add(s, "d", 0);
+    queue_is(s, "b: c d ");
+    store_close(s);
+}
+
+/* ---- history ---- */
+
+static void pages(void **state)
+{
+    (void)state;
+    struct store *s = open_store(fresh());
+    static const char *const ids[] = { "a", "b", "c", "d", "e" };
+    for (size_t i = 0; i < 5; i++)
+        run_through(s, ids[i]);
+    history_is(s, "a b c d e ");
+    page_is(s, "d e ", .has_max = true, .max = 2);
+    page_is(s, "a b c d e ", .has_max = true, .max = 5);
+    page_is(s, "a b c d e ", .has_max = true, .max = INT64_MAX);
+    page_is(s, "", .has_max = true, .max = 0);
+    page_is(s, "", .has_max = true, .max = -1);
+    page_is(s, "b c ", .has_max = true, .max = 2, .has_offset = true, .offset = 1);
+    page_is(s, "a b ", .has_max = true, .max = 2, .has_offset = true, .offset = 0);
+    page_is(s, "e ", .has_max = true, .max = 2, .has_offset = true, .offset = 4);
+    page_is(s, "", .has_max = true, .max = 2, .has_offset = true, .offset = 5);
+    page_is(s, "", .has_offset = true, .offset = INT64_MAX);
+    page_is(s, "c d e ", .has_offset = true, .offset = 2);
+    page_is(s, "a b c d e ", .has_offset = true, .offset = -3);
+    page_is(s, "d e ", .has_max = true, .max = 2, .has_offset = true, .offset = -3);
+    run_through(s, "b"); /* overwrites, in its place */
+    history_is(s, "a b c d e ");
+    assert_int_equal(store_history_count(s), 5);
+    berth_err err = { 0 };
+    static const char *const gone[] = { "c", "none" };
+    assert_ok(store_history_delete(s, gone, 2, &err), err);
+    history_is(s, "a b d e ");
+    assert_int_equal(store_history_count(s), 4);
+    assert_ok(store_history_clear(s, &err), err);
+    history_is(s, "");
+    assert_int_equal(store_history_count(s), 0);
+    run_through(s, "z");
+    history_is(s, "z ");
+    store_close(s);
+}
+
+static void history_is_bounded(void **state)
+{
+    (void)state;
+    struct store_config cfg = { .path = fresh(), .max_history = 3 };
+    struct store *s;
+    berth_err err = { 0 };
+    char id[16];
+    assert_ok(store_open(&cfg, &s, &err), err);
+    for (int i = 0; i < 6; i++) {
+        snprintf(id, sizeof id, "%d", i);
+        run_through(s, id);
+    }
+    run_through(s, "4");
+    history_is(s, "3 4 5 ");
+    store_close(s);
+    cfg.max_history = 1;
+    assert_ok(store_open(&cfg, &s, &err), err);
+    history_is(s, "5 ");
+    assert_int_equal(store_history_count(s), 1);
+    store_close(s);
+}
+
+struct seen {
+    struct store *s;
+    struct str ids;
+    size_t stop;
+};
+
+static bool see_entry(void *user, const struct store_entry *e)
+{
+    struct seen *v = user;
+    str_addf(&v->ids, "%s ", e->job.id);
+    assert_true(e->job.seq > 0 && e->job.attempts == 1 && !strncmp(e->job.client_id, "c-", 2));
+    assert_string_equal(e->outputs, fine.outputs);
+    store_history_count(v->s); /* no lock is held */
+    struct str text = { 0 };
+    berth_err err = { 0 };
+    assert_ok(store_history_one(v->s, e->job.id, &text, &err), err);
+    str_release(&text);
+    return --v->stop > 0;
+}
+
+static void entries(void **state)
+{
+    (void)state;
+    struct store *s = open_store(fresh());
+    struct seen v = { .s = s, .stop = 9 };
+    berth_err err = { 0 };
+    run_through(s, "a");
+    run_through(s, "b");
+    run_through(s, "c");
+    assert_ok(store_each_entry(s, see_entry, &v, &err), err);
+    assert_string_equal(v.ids.p, "a b c ");
+    v.stop = 2;
+    str_clear(&v.ids);
+    assert_ok(store_each_entry(s, see_entry, &v, &err), err);
+    assert_string_equal(v.ids.p, "a b ");
+    str_clear(&v.ids);
+    assert_ok(store_entry_get(s, "b", see_entry, &v, &err), err);
+    assert_string_equal(v.ids.p, "b ");
+    assert_fails(store_entry_get(s, "x", see_entry, &v, &err), err, BERTH_ENOTFOUND, "'x'");
+    str_release(&v.ids);
+    store_close(s);
+}
+
+/* ---- recovery ---- */
+
+static void attempts_and_parking(void **state)
+{
+    (void)state;
+    const char *path = fresh();
+    struct store *s = open_store(path);
+    berth_err err = { 0 };
+    add(s, "first", 1);
+    add(s, "a", 2);
+    add(s, "last", 3);
+    run_through(s, "x"); /* number 0 */
+    take(s, "first", 1);
+    finish(s);
+    for (int i = 0; i < 3; i++) { /* parked: no attempt, however often */
+        take(s, "a", 1);
+        assert_ok(store_park(s, &err), err);
+        queue_is(s, "a last ");
+        s = reopen(s, path);
+    }
+    take(s, "a", 1);
+    s = reopen(s, path); /* left running: the first attempt */
+    queue_is(s, "a last ");
+    take(s, "a", 2);
+    s = reopen(s, path); /* the second, and last */
+    queue_is(s, "last ");
+    history_is(s, "x first a ");
+    struct str text = { 0 };
+    json_t *v;
+    assert_ok(store_history_one(s, "a", &text, &err), err);
+    assert_ok(js_parse(text.p, text.n, NULL, &v, &err), err);
+    json_t *status = json_object_get(json_object_get(v, "a"), "status");
+    assert_string_equal(json_string_value(json_object_get(status, "status_str")), "error");
+    assert_true(json_is_false(json_object_get(status, "completed")));
+    json_t *m = json_array_get(json_object_get(status, "messages"), 1);
+    assert_string_equal(json_string_value(json_array_get(m, 0)), "execution_error");
+    m = json_array_get(m, 1);
+    assert_non_null(strstr(json_string_value(json_object_get(m, "exception_message")), "2 times"));
+    assert_string_equal(json_string_value(json_object_get(m, "prompt_id")), "a");
+    json_decref(v);
+    str_release(&text);
+    s = reopen(s, path); /* once */
+    history_is(s, "x first a ");
+    queue_is(s, "last ");
+    store_close(s);
+}
+
+static void one_store_a_file(void **state)
+{
+    (void)state;
+    struct store_config cfg = { .path = fresh() };
+    struct store *s = open_store(cfg.path), *other;
+    berth_err err = { 0 };
+    char me[32];
+    snprintf(me, sizeof me, "by process %ld", (long)getpid());
+    add(s, "a", 0);
+    assert_fails(store_open(&cfg, &other, &err), err, BERTH_EBUSY, me);
+    assert_null(other);
+    add(s, "b", 0);
+    s = reopen(s, cfg.path);
+    queue_is(s, "a b ");
+    store_close(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(order_and_ties),
+        cmocka_unit_test(items_as_on_the_wire),
+        cmocka_unit_test(deleting),
+        cmocka_unit_test(pausing_and_waking),
+        cmocka_unit_test(the_counter_never_goes_back),
+        cmocka_unit_test(a_full_queue),
+        cmocka_unit_test(pages),
+        cmocka_unit_test(history_is_bounded),
+        cmocka_unit_test(entries),
+        cmocka_unit_test(attempts_and_parking),
+        cmocka_unit_test(one_store_a_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
