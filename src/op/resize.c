@@ -34,6 +34,14 @@ void resize_rows(struct tpool *pool, size_t n, size_t samples, tpool_fn *fn, voi
 
 /* ---- taps ---- */
 
+/* The centre of pixel i, as a position in the source. One rounding: torch's build fuses the product
+ * and the difference, and where the result is a whole number, the last bit decides which pixels are
+ * neighbours. */
+static float center(const struct resize_axis *a, size_t i)
+{
+    return fmaf(a->scale, (float)i + 0.5f, -0.5f);
+}
+
 struct taps { /* for every output position: `n` source positions and their weights */
     size_t n;
     size_t *at;
@@ -42,7 +50,7 @@ struct taps { /* for every output position: `n` source positions and their weigh
 
 struct resize_pair resize_pair_at(const struct resize_axis *a, size_t i)
 {
-    float x = a->scale * ((float)i + 0.5f) - 0.5f;
+    float x = center(a, i);
     x = x < 0 ? 0 : x;
     size_t i0 = (size_t)x;
     i0 = i0 < a->in - 1 ? i0 : a->in - 1;
@@ -82,7 +90,7 @@ static float cubic_far(float x) /* 1 <= x <= 2 */
 
 static void bicubic_at(const struct resize_axis *a, size_t i, size_t *at, float *w)
 {
-    float x = a->scale * ((float)i + 0.5f) - 0.5f; /* may lie before the first pixel */
+    float x = center(a, i); /* may lie before the first pixel */
     float whole = floorf(x), t = x - whole;
     t = t < 0 ? 0 : t > 1 ? 1 : t;
     for (int k = 0; k < 4; k++) {
