@@ -1,0 +1,236 @@
+"""POST and GET /prompt: numbers, ids, extra data, what is refused and how (comfyui-api.md 3, 4.1)."""
+
+import re
+import time
+import uuid
+
+import pytest
+
+from conftest import image_prompt
+
+UUID4 = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def paused(server):
+    """Prompts wait, so that the queue shows what was accepted."""
+    assert server.post("/berth/queue", {"paused": True}).json()["paused"] is True
+    yield
+    server.post("/queue", {"clear": True})
+    assert server.post("/berth/queue", {"paused": False}).json()["paused"] is False
+
+
+def pending(server):
+    return {item[1]: item for item in server.get("/queue").json()["queue_pending"]}
+
+
+def error(type_, message, details):
+    return {"error": {"type": type_, "message": message, "details": details, "extra_info": {}}, "node_errors": {}}
+
+
+def test_accepted(server):
+    before = server.get("/prompt").json()["exec_info"]["queue_remaining"]
+    r = server.post("/prompt", {"prompt": image_prompt(1), "client_id": "c1", "extra_data": {"x": [1, 2.5]}})
+    assert r.status_code == 200
+    assert r.headers["Content-Type"] == "application/json; charset=utf-8"
+    answer = r.json()
+    assert list(answer) == ["prompt_id", "number", "node_errors"]
+    assert UUID4.match(answer["prompt_id"]) and answer["node_errors"] == {}
+    assert isinstance(answer["number"], int)
+    assert server.get("/prompt").json() == {"exec_info": {"queue_remaining": before + 1}}
+    number, prompt_id, prompt, extra, outputs = pending(server)[answer["prompt_id"]]
+    assert (number, prompt_id, prompt, outputs) == (answer["number"], answer["prompt_id"], image_prompt(1), ["2"])
+    created = extra.pop("create_time")
+    assert isinstance(created, int) and abs(created / 1000 - time.time()) < 60
+    assert extra == {"x": [1, 2.5], "client_id": "c1"}
+
+
+def test_any_content_type(server):
+    """urllib scripts say nothing better than a form."""
+    import json
+    r = server.post("/prompt", data=json.dumps({"prompt": image_prompt(2)}),
+                    headers={"Content-Type": "application/x-www-form-urlencoded"})
+    assert r.status_code == 200
+    assert server.post("/api/prompt", {"prompt": image_prompt(2)}).status_code == 200
+
+
+@pytest.mark.parametrize("given,shown", [(5, "5"), (None, "None"), ("mine", "mine"), (True, "True"), (1.5, "1.5"), ("", "")])
+def test_prompt_id_as_text(server, given, shown):
+    r = server.post("/prompt", {"prompt": image_prompt(3), "prompt_id": given})
+    assert r.json()["prompt_id"] == shown
+    assert shown in pending(server)
+
+
+def test_prompt_id_too_long(server):
+    r = server.post("/prompt", {"prompt": image_prompt(3), "prompt_id": "x" * 5000})
+    assert r.status_code == 400 and r.json()["error"]["type"] == "invalid_prompt"
+
+
+@pytest.mark.parametrize("given,shown", [(7, "7.0"), (-2.5, "-2.5"), ("9", "9.0"), (True, "1.0"), (0, "0.0")])
+def test_number_given_is_a_float(server, given, shown):
+    r = server.post("/prompt", {"prompt": image_prompt(4), "number": given})
+    assert f'"number":{shown}' in r.text.replace(" ", "")
+    raw = server.get("/queue").text.replace(" ", "")
+    assert f'[{shown},"{r.json()["prompt_id"]}"' in raw
+
+
+@pytest.mark.parametrize("given", [None, "x", [], {}, "nan"])
+def test_number_that_is_none(server, given):
+    r = server.post("/prompt", {"prompt": image_prompt(4), "number": given})
+    assert r.status_code == 400 and r.json()["error"]["type"] == "invalid_prompt"
+
+
+def test_counter(server):
+    a = server.queue(image_prompt(5))["number"]
+    assert server.queue(image_prompt(5))["number"] == a + 1
+    # a prompt that is refused takes a number all the same, one with a number of its own does not
+    assert server.post("/prompt", {"prompt": {}}).status_code == 400
+    assert server.post("/prompt", {}).status_code == 400
+    server.queue(image_prompt(5), number=3)
+    front = server.queue(image_prompt(5), front=True)
+    assert front["number"] == -(a + 4)
+    assert server.queue(image_prompt(5), front=False)["number"] == a + 5
+    numbers = [item[0] for item in server.get("/queue").json()["queue_pending"]]
+    assert numbers == sorted(numbers)
+    assert numbers[0] == front["number"]
+
+
+def test_first_front_of_a_new_server_is_zero(fresh):
+    s = fresh()
+    assert s.post("/berth/queue", {"paused": True}).status_code == 200
+    assert '"number":0' in s.post("/prompt", {"prompt": image_prompt(), "front": True}).text.replace(" ", "")
+    assert s.queue(image_prompt())["number"] == 1
+
+
+def test_secrets_are_not_kept(server):
+    secret = uuid.uuid4().hex
+    r = server.queue(image_prompt(6), extra_data={"auth_token_comfy_org": secret, "api_key_comfy_org": secret, "keep": 1})
+    assert secret not in server.get("/queue").text
+    assert pending(server)[r["prompt_id"]][3]["keep"] == 1
+
+
+def test_client_id_beats_extra_data(server):
+    r = server.queue(image_prompt(7), client_id="outer", extra_data={"client_id": "inner"})
+    assert pending(server)[r["prompt_id"]][3]["client_id"] == "outer"
+    r = server.queue(image_prompt(7), extra_data={"client_id": "inner"})
+    assert pending(server)[r["prompt_id"]][3]["client_id"] == "inner"
+    r = server.queue(image_prompt(7), client_id="")
+    assert pending(server)[r["prompt_id"]][3]["client_id"] == ""
+
+
+def test_extra_data_must_be_an_object(server):
+    assert server.post("/prompt", {"prompt": image_prompt(), "extra_data": [1]}).status_code == 400
+    assert server.post("/prompt", {"prompt": image_prompt(), "extra_data": None}).status_code == 200
+
+
+def test_values_come_back_as_they_were(server):
+    """Integers beyond 2^63, floats with and without fraction, order and unknown members."""
+    text = ('{"prompt":{"1":{"class_type":"EmptyImage","inputs":{"width":64,"height":64,"batch_size":1,"color":1,'
+            '"undeclared":18446744073709551615,"f":1.0,"g":1e300,"neg":-9223372036854775808},"_meta":{"title":"\\u00e4\\u2713"}},'
+            '"2":{"class_type":"SaveImage","inputs":{"images":["1",0],"filename_prefix":"x"}}}}')
+    r = server.post("/prompt", data=text)
+    assert r.status_code == 200, r.text
+    raw = server.get("/queue").text.replace(" ", "")
+    assert '"undeclared":18446744073709551615,"f":1.0,"g":1e300,"neg":-9223372036854775808}' in raw.replace("1e+300", "1e300")
+    assert pending(server)[r.json()["prompt_id"]][2]["1"]["_meta"] == {"title": "ä✓"}
+
+
+def test_converted_values_are_echoed(server):
+    p = image_prompt()
+    p["1"]["inputs"].update(width="64", height=64.9)
+    r = server.queue(p)
+    shown = pending(server)[r["prompt_id"]][2]["1"]["inputs"]
+    assert shown["width"] == 64 and shown["height"] == 64 and isinstance(shown["height"], int)
+
+
+def test_no_prompt(server):
+    for body in ({}, {"client_id": "x"}, [], [1]):
+        r = server.post("/prompt", body)
+        assert (r.status_code, r.json()) == (400, error("no_prompt", "No prompt provided", "No prompt provided"))
+
+
+def test_no_outputs(server):
+    p = image_prompt()
+    del p["2"]
+    for prompt in ({}, p):
+        r = server.post("/prompt", {"prompt": prompt})
+        assert (r.status_code, r.json()) == (400, error("prompt_no_outputs", "Prompt has no outputs", ""))
+
+
+def test_partial_targets(server):
+    p = image_prompt()
+    p["3"] = {"class_type": "PreviewImage", "inputs": {"images": ["1", 0]}}
+    r = server.queue(p, partial_execution_targets=["3"])
+    assert pending(server)[r["prompt_id"]][4] == ["3"]
+    r = server.queue(p, partial_execution_targets=None)
+    assert pending(server)[r["prompt_id"]][4] == ["2", "3"]
+    for targets in ([], ["1"], ["99"]):
+        r = server.post("/prompt", {"prompt": p, "partial_execution_targets": targets})
+        assert (r.status_code, r.json()["error"]["type"]) == (400, "prompt_no_outputs")
+
+
+def test_class_errors(server):
+    r = server.post("/prompt", {"prompt": {"7": {"inputs": {}}}})
+    assert (r.status_code, r.json()) == (400, error(
+        "invalid_prompt", "Cannot execute because a node is missing the class_type property.", "Node ID '#7'"))
+    r = server.post("/prompt", {"prompt": {"7": {"class_type": "NoSuchNode", "inputs": {}}}})
+    assert (r.status_code, r.json()) == (400, error(
+        "invalid_prompt", "Cannot execute because node NoSuchNode does not exist.", "Node ID '#7'"))
+
+
+def test_invalid_inputs(server):
+    p = image_prompt(width=0)
+    del p["1"]["inputs"]["height"]
+    r = server.post("/prompt", {"prompt": p})
+    assert r.status_code == 400
+    body = r.json()
+    assert body["error"] == {"type": "prompt_outputs_failed_validation", "message": "Prompt outputs failed validation",
+                             "details": "", "extra_info": {}}
+    assert list(body["node_errors"]) == ["1"]
+    node = body["node_errors"]["1"]
+    assert node["class_type"] == "EmptyImage" and node["dependent_outputs"] == ["2"]
+    assert {e["type"] for e in node["errors"]} == {"value_smaller_than_min", "required_input_missing"}
+
+
+def test_partly_valid(server):
+    p = image_prompt()
+    p["3"] = {"class_type": "SaveImage", "inputs": {"filename_prefix": "y"}}
+    r = server.queue(p)
+    assert list(r["node_errors"]) == ["3"]
+    assert pending(server)[r["prompt_id"]][4] == ["2"]
+
+
+def test_refused_prompts_leave_no_trace(server):
+    before = server.get("/queue").json()
+    with server.ws() as ws:
+        ws.recv()
+        assert server.post("/prompt", {"prompt": {}}).status_code == 400
+        r = server.queue(image_prompt(9))
+        # the first message is about the good one
+        assert ws.recv()["type"] == "status"
+    server.post("/queue", {"delete": [r["prompt_id"]]})
+    assert server.get("/queue").json() == before
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1,]", b'{"a":1,"a":2}', b"\xff", b"nul", b"[" * 10000])
+def test_malformed_json(server, body):
+    r = server.post("/prompt", data=body)
+    assert r.status_code == 400 and r.json()["error"]
+
+
+def test_prompt_that_is_no_object(server):
+    for prompt in (None, 5, "x"):
+        assert server.post("/prompt", {"prompt": prompt}).status_code == 400
+
+
+def test_queue_full(fresh):
+    s = fresh("--max-queue", "3")
+    s.post("/berth/queue", {"paused": True})
+    for i in range(3):
+        s.queue(image_prompt(i))
+    r = s.post("/prompt", {"prompt": image_prompt(9)})
+    assert r.status_code == 429
+    assert r.json()["error"]["type"] == "queue_full" and r.json()["node_errors"] == {}
+    assert s.get("/prompt").json()["exec_info"]["queue_remaining"] == 3
+    s.post("/queue", {"clear": True})
+    s.queue(image_prompt(9))

@@ -1,0 +1,121 @@
+"""GET/POST /queue, /interrupt, pause and resume (comfyui-api.md 1.1, 4.2, 4.3)."""
+
+import pytest
+
+from conftest import image_prompt
+
+
+@pytest.fixture(autouse=True)
+def paused(server):
+    server.post("/berth/queue", {"paused": True})
+    server.until_idle() if not server.get("/queue").json()["queue_pending"] else server.post("/queue", {"clear": True})
+    yield
+    server.post("/queue", {"clear": True})
+
+
+def ids(server):
+    return [item[1] for item in server.get("/queue").json()["queue_pending"]]
+
+
+def empty_200(r):
+    assert (r.status_code, r.content, r.headers["Content-Length"]) == (200, b"", "0")
+    assert "Content-Type" not in r.headers
+
+
+def test_shape(server):
+    assert server.get("/queue").json() == {"queue_running": [], "queue_pending": []}
+    assert server.get("/api/queue").json() == {"queue_running": [], "queue_pending": []}
+    server.queue(image_prompt(), prompt_id="a")
+    q = server.get("/queue").json()
+    assert list(q) == ["queue_running", "queue_pending"]
+    assert len(q["queue_pending"]) == 1 and len(q["queue_pending"][0]) == 5
+
+
+def test_order(server):
+    for number, name in ((5, "late"), (1, "early"), (3, "middle"), (1, "early2")):
+        server.queue(image_prompt(), prompt_id=name, number=number)
+    assert ids(server) == ["early", "early2", "middle", "late"]
+
+
+def test_delete(server):
+    for name in "abc":
+        server.queue(image_prompt(), prompt_id=name)
+    empty_200(server.post("/queue", {"delete": ["b", "nobody", 5, None]}))
+    assert ids(server) == ["a", "c"]
+    empty_200(server.post("/queue", {"delete": []}))
+    empty_200(server.post("/queue", {"clear": False}))
+    empty_200(server.post("/queue", {}))
+    assert ids(server) == ["a", "c"]
+
+
+def test_clear_comes_first(server):
+    for name in "abc":
+        server.queue(image_prompt(), prompt_id=name)
+    empty_200(server.post("/queue", {"clear": True, "delete": ["a"]}))
+    assert ids(server) == []
+
+
+def test_status_follows_changes(server):
+    with server.ws() as ws:
+        assert ws.recv()["data"]["sid"] == ws.id
+        server.queue(image_prompt(), prompt_id="a")
+        server.queue(image_prompt(), prompt_id="b")
+        server.post("/queue", {"delete": ["nobody"]})
+        server.post("/queue", {"delete": ["a"]})
+        server.post("/queue", {"clear": True})
+        got = [ws.recv() for _ in range(4)]
+        assert got == [{"type": "status", "data": {"status": {"exec_info": {"queue_remaining": n}}}} for n in (1, 2, 1, 0)]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"5"])
+def test_bad_bodies(server, body):
+    assert server.post("/queue", data=body).status_code == 400
+    assert server.post("/history", data=body).status_code == 400
+
+
+def test_interrupt_is_always_200(server):
+    for kw in ({}, {"body": {}}, {"data": b"{broken"}, {"data": b"[]"}, {"body": {"prompt_id": "nobody"}},
+               {"body": {"prompt_id": 5}}, {"body": {"prompt_id": ""}}):
+        empty_200(server.post("/interrupt", **kw))
+    empty_200(server.post("/api/interrupt"))
+
+
+def test_interrupt_while_idle_has_no_effect(server):
+    server.post("/interrupt")
+    server.queue(image_prompt(77), prompt_id="after-interrupt")
+    server.post("/berth/queue", {"paused": False})
+    assert server.wait("after-interrupt")["status"]["status_str"] == "success"
+
+
+def test_pause_and_resume(server):
+    r = server.post("/berth/queue", {"paused": True}).json()
+    assert r["paused"] is True and r["pending"] == 0 and r["running"] == 0
+    server.queue(image_prompt(78), prompt_id="held")
+    state = server.get("/berth/queue").json()
+    assert state["paused"] is True and state["pending"] == 1
+    assert server.get("/history/held").json() == {}
+    assert server.post("/berth/queue", {"paused": False}).json()["paused"] is False
+    assert server.wait("held")["status"]["completed"] is True
+    for wrong in ({}, {"paused": 1}, {"paused": "yes"}, []):
+        assert server.post("/berth/queue", wrong).status_code == 400
+
+
+def test_pause_survives_a_restart(fresh):
+    s = fresh()
+    s.post("/berth/queue", {"paused": True})
+    s.queue(image_prompt(), prompt_id="held")
+    s.stop()
+    s.start()
+    assert s.get("/berth/queue").json()["paused"] is True
+    assert [i[1] for i in s.get("/queue").json()["queue_pending"]] == ["held"]
+    s.post("/berth/queue", {"paused": False})
+    assert s.wait("held")["status"]["completed"] is True
+
+
+def test_methods(server):
+    assert server.get("/interrupt").status_code in (404, 405)
+    import requests
+    r = requests.head(server.url + "/queue", timeout=10)
+    assert r.status_code == 200 and r.content == b""
+    assert requests.options(server.url + "/queue", timeout=10).status_code == 200
+    assert requests.delete(server.url + "/queue", timeout=10).status_code == 405
