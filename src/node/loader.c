@@ -3,7 +3,7 @@
 
 #include "model/arch.h"
 
-#include <inttypes.h>
+#include <strings.h>
 
 bool loader_declares(const struct node_call *c, const char *name)
 {
@@ -24,6 +24,22 @@ static const char *declared(const struct node_call *c, const char *prefix, const
     return buf;
 }
 
+/* A link may bring a device that is none of the choices. */
+static berth_status check_device(const struct node_env *env, const char *name, berth_err *err)
+{
+    struct str there = { 0 };
+    for (size_t i = 0; i < env->devices_n; i++) {
+        if (strcasecmp(env->devices[i], name) == 0) {
+            str_release(&there);
+            return BERTH_OK;
+        }
+        str_addf(&there, "%s%s", i ? ", " : "", env->devices[i]);
+    }
+    err_set(err, BERTH_EINVAL, "no device '%.40s'; there is: %s", name, str_c(&there));
+    str_release(&there);
+    return err->code;
+}
+
 /* The device a node was told; NULL: none. */
 static berth_status read_device(struct node_call *c, const char *prefix, const char **out,
                                 berth_err *err)
@@ -36,7 +52,7 @@ static berth_status read_device(struct node_call *c, const char *prefix, const c
         return err->code;
     if (strcmp(*out, "default") == 0) /* CLIPLoader's own choices: default, cpu */
         *out = NULL;
-    return BERTH_OK;
+    return *out ? check_device(c->env, *out, err) : BERTH_OK;
 }
 
 /* Donors: one by name, or all that legacy nodes mean. */
