@@ -239,7 +239,8 @@ void state_tell(struct worker *w, uint64_t *due)
 void state_publish(struct worker *w, const char *reason, bool always)
 {
     uint64_t due, now = signature(w);
-    publish_counters(w);
+    if (always || !w->job) /* between prompts; during one they can wait */
+        publish_counters(w);
     if (now == w->signature && !always) {
         state_tell(w, &due);
         return;

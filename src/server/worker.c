@@ -235,12 +235,12 @@ void worker_stop(struct server *s, unsigned grace_s)
     pthread_mutex_lock(&w->lock);
     while (!w->ended && w->job && (now = worker_now(w)) < end)
         wait_for(w, end - now);
-    if (w->job) {
-        w->park = true;
-        atomic_store(&w->cancel, true);
-        log_info(&s->log, "worker.park", "grace_s=%u prompt=\"%s\"", grace_s, w->job->id);
-    }
+    bool cut = w->job != NULL;
+    w->park = true; /* also of a prompt that was taken just now and has not begun */
+    atomic_store(&w->cancel, true);
     pthread_mutex_unlock(&w->lock);
+    if (cut)
+        log_info(&s->log, "worker.park", "grace_s=%u", grace_s);
     pthread_join(w->thread, NULL);
     w->started = false;
 }

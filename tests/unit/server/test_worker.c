@@ -1,0 +1,610 @@
+/* The worker's thread with a whole server around it: jobs go in through the store, requests through
+ * worker.h; nobody connects. The nodes are this test's own: one that waits to be let go, one that
+ * runs out of memory, one that holds a model. */
+#include "base/json.h"
+#include "server/worker_impl.h"
+#include "support/models.h"
+
+#include <semaphore.h>
+#include <unistd.h>
+
+struct world {
+    berth_ctx *ctx;
+    struct folders *folders;
+    struct server *server;
+    pthread_t loop;
+    atomic_bool stop;
+    sem_t entered, go; /* the node `Wait`: it is inside, it may leave */
+    sem_t answered;
+    char model[256]; /* file that `Hold` opens */
+    enum res_retention retention;
+};
+static struct world *here; /* nodes have no user data */
+
+/* ---- nodes ---- */
+
+static berth_status run_wait(struct node_call *c, berth_err *err)
+{
+    sem_post(&here->entered);
+    while (sem_trywait(&here->go) != 0) {
+        if (call_check(c, err))
+            return err->code;
+        usleep(1000);
+    }
+    return ui_add(c, "done", json_true(), err);
+}
+
+static berth_status run_hungry(struct node_call *c, berth_err *err)
+{
+    (void)c;
+    return err_set(err, BERTH_ENODEVMEM, "null:0 is full");
+}
+
+/* Holds its model for as long as its output is cached. */
+static berth_status run_hold(struct node_call *c, berth_err *err)
+{
+    struct res_open_args a = {
+        .path = here->model, .name = "held", .plan.alloc = "null:0,*", .retention = here->retention
+    };
+    struct res_model *m;
+    if (res_open(c->env->res, &a, &m, NULL, err))
+        return err->code;
+    berth_status st = res_load(m, NULL, NULL, err);
+    if (!st) { /* as the end of a use marks it */
+        st = res_use_begin(m, err);
+        if (!st)
+            res_use_end(m);
+    }
+    res_anchor(m); /* in place of an output: SURVIVED or KEEP anchors are the registry's */
+    res_unref(m);
+    return st ? st : ui_add(c, "done", json_true(), err);
+}
+
+static const struct node_input nothing[1];
+static const struct node_class class_wait = { .name = "Wait",
+                                              .category = "test",
+                                              .module = "nodes",
+                                              .flags = NODE_OUTPUT | NODE_NOT_IDEMPOTENT,
+                                              .in = nothing,
+                                              .run = run_wait };
+static const struct node_class class_hungry = { .name = "Hungry",
+                                                .category = "test",
+                                                .module = "nodes",
+                                                .flags = NODE_OUTPUT,
+                                                .in = nothing,
+                                                .run = run_hungry };
+static const struct node_class class_hold = { .name = "Hold",
+                                              .category = "test",
+                                              .module = "nodes",
+                                              .flags = NODE_OUTPUT,
+                                              .in = nothing,
+                                              .run = run_hold };
+
+static const struct node_class *find(const char *name)
+{
+    const struct node_class *const all[] = { &class_wait, &class_hungry, &class_hold };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (strcmp(all[i]->name, name) == 0)
+            return all[i];
+    return NULL;
+}
+
+/* ---- the world ---- */
+
+static void *loop_main(void *arg)
+{
+    struct world *x = arg;
+    berth_err err = { 0 };
+    assert_ok(server_run(x->server, &x->stop, &err), err);
+    return NULL;
+}
+
+static void open_server(struct world *x)
+{
+    berth_err err = { 0 };
+    struct server_config cfg = {
+        .ctx = x->ctx, .folders = x->folders, .database = tmp_path("state.db"), .grace_s = 1
+    };
+    assert_ok(server_new(&cfg, &x->server, &err), err);
+    x->server->worker->env.find = find; /* no job was added yet */
+    atomic_store(&x->stop, false);
+    assert_int_equal(pthread_create(&x->loop, NULL, loop_main, x), 0);
+}
+
+static void close_server(struct world *x)
+{
+    atomic_store(&x->stop, true);
+    server_wake(x->server);
+    pthread_join(x->loop, NULL);
+    server_free(x->server);
+    x->server = NULL;
+}
+
+static int setup(void **state)
+{
+    struct world *x = calloc(1, sizeof *x);
+    berth_err err = { 0 };
+    berth_config cfg = { .devices = "cpu=64m,null:0=64m", .pressure_percent = 101 };
+    struct folders_config folders = { .base = tmp_dir() };
+    if (!x)
+        return -1;
+    sem_init(&x->entered, 0, 0);
+    sem_init(&x->go, 0, 0);
+    sem_init(&x->answered, 0, 0);
+    assert_ok(berth_ctx_new(&cfg, &x->ctx, &err), err);
+    assert_ok(folders_new(&folders, &x->folders, &err), err);
+    snprintf(x->model, sizeof x->model, "%s", model_file("held", 4, 64 << 10));
+    here = x;
+    open_server(x);
+    *state = x;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct world *x = *state;
+    if (x->server)
+        close_server(x);
+    folders_free(x->folders);
+    berth_ctx_free(x->ctx);
+    sem_destroy(&x->entered);
+    sem_destroy(&x->go);
+    sem_destroy(&x->answered);
+    free(x);
+    return tmp_clear();
+}
+
+static void added(void *user, berth_status st, const berth_err *err)
+{
+    (void)user, (void)err;
+    assert_int_equal(st, BERTH_OK);
+}
+
+static void add_text(struct world *x, const char *id, const char *prompt)
+{
+    struct store_job job = { .id = strdup(id),
+                             .number = strdup("0"),
+                             .prompt = strdup(prompt),
+                             .extra_data = strdup("{}"),
+                             .outputs = strdup("[\"1\"]") };
+    berth_err err = { 0 };
+    assert_ok(store_add(x->server->store, &job, added, NULL, &err), err);
+}
+
+/* The input nobody declares is part of the key: no two jobs are cached for each other. */
+static void add(struct world *x, const char *id, const char *class)
+{
+    char prompt[200];
+    snprintf(prompt, sizeof prompt, "{\"1\":{\"class_type\":\"%s\",\"inputs\":{\"job\":\"%s\"}}}",
+             class, id);
+    add_text(x, id, prompt);
+}
+
+/* status_str of the entry, when it is there; the text stays good until the next call. */
+static const char *ended(struct world *x, const char *id)
+{
+    static struct str text;
+    berth_err err = { 0 };
+    for (int i = 0; i < 20000; i++) {
+        str_clear(&text);
+        assert_ok(store_history_one(x->server->store, id, &text, &err), err);
+        if (text.n > 2)
+            return text.p;
+        usleep(1000);
+    }
+    fail_msg("'%s' did not end", id);
+    return NULL;
+}
+
+static void expect(struct world *x, const char *id, const char *word)
+{
+    const char *entry = ended(x, id);
+    if (!strstr(entry, word))
+        fail_msg("%s: no %s in %s", id, word, entry);
+}
+
+/* ---- requests and their answers ---- */
+
+struct answer {
+    struct world *world;
+    berth_status status;
+    char msg[512];
+    struct str text;
+    unsigned times;
+};
+
+static void on_answer(struct server *s, void *user, berth_status st, const berth_err *err,
+                      struct str *text)
+{
+    struct answer *a = user;
+    (void)s;
+    a->status = st;
+    a->times++;
+    if (st)
+        snprintf(a->msg, sizeof a->msg, "%s", err->msg);
+    str_release(&a->text);
+    a->text = *text;
+    *text = (struct str) { 0 };
+    sem_post(&a->world->answered);
+}
+
+static void ask_free(struct world *x, struct worker_free f, struct answer *a)
+{
+    *a = (struct answer) { .world = x };
+    worker_post_free(x->server, &f, on_answer, a);
+}
+
+static void wait_answer(struct answer *a)
+{
+    sem_wait(&a->world->answered);
+    assert_int_equal(a->times, 1);
+}
+
+/* Does a free and returns its receipt; json_decref() it. */
+static json_t *receipt(struct world *x, struct worker_free f)
+{
+    struct answer a;
+    json_t *v;
+    berth_err err = { 0 };
+    f.wait = true;
+    ask_free(x, f, &a);
+    wait_answer(&a);
+    if (a.status)
+        fail_msg("free: %s", a.msg);
+    assert_ok(js_parse(a.text.p, a.text.n, NULL, &v, &err), err);
+    str_release(&a.text);
+    return v;
+}
+
+static json_t *models(struct world *x)
+{
+    struct str text = { 0 };
+    json_t *v, *list;
+    berth_err err = { 0 };
+    worker_models_json(x->server, &text);
+    assert_ok(js_parse(text.p, text.n, NULL, &v, &err), err);
+    list = json_incref(json_object_get(v, "models"));
+    json_decref(v);
+    str_release(&text);
+    return list;
+}
+
+static uint64_t number(const json_t *v, const char *key)
+{
+    uint64_t n = 0;
+    if (!js_get_u64(json_object_get(v, key), &n))
+        fail_msg("'%s' is no number", key);
+    return n;
+}
+
+static struct worker_free flags(bool unload, bool memory)
+{
+    return (struct worker_free) { .unload_models = unload, .free_memory = memory };
+}
+
+static uint64_t frees(struct world *x)
+{
+    json_t *r = receipt(x, (struct worker_free) { .tiers = RES_TIER_STAGING }); /* does nothing */
+    uint64_t n = number(r, "serial");
+    json_decref(r);
+    return n;
+}
+
+/* ---- jobs ---- */
+
+static void jobs_end_and_are_stored(void **state)
+{
+    struct world *x = *state;
+    sem_post(&x->go);
+    add(x, "a", "Wait");
+    expect(x, "a", "\"status_str\":\"success\"");
+    add_text(x, "bad", "{\"1\":");
+    expect(x, "bad", "\"execution_error\"");
+    add_text(x, "list", "[1,2]");
+    expect(x, "list", "\"status_str\":\"error\"");
+    sem_post(&x->go);
+    add(x, "b", "Wait"); /* the worker lives on */
+    expect(x, "b", "\"status_str\":\"success\"");
+    assert_int_equal(store_remaining(x->server->store), 0);
+}
+
+static void interrupts(void **state)
+{
+    struct world *x = *state;
+    assert_false(worker_interrupt(x->server, NULL)); /* idle: no later effect */
+    assert_false(worker_interrupt(x->server, "a"));
+    add(x, "a", "Wait");
+    sem_wait(&x->entered);
+    assert_false(worker_interrupt(x->server, "b"));
+    assert_true(worker_interrupt(x->server, "a"));
+    expect(x, "a", "\"execution_interrupted\"");
+    sem_post(&x->go);
+    add(x, "b", "Wait");
+    expect(x, "b", "\"execution_success\"");
+    sem_wait(&x->entered);
+    add(x, "c", "Wait");
+    sem_wait(&x->entered);
+    assert_true(worker_interrupt(x->server, NULL));
+    expect(x, "c", "\"execution_interrupted\"");
+}
+
+static void executing_is_told_to_its_client(void **state)
+{
+    struct world *x = *state;
+    struct store_job job = { .id = strdup("a"),
+                             .number = strdup("0"),
+                             .prompt = strdup("{\"1\":{\"class_type\":\"Wait\",\"inputs\":{}}}"),
+                             .extra_data = strdup("{}"),
+                             .outputs = strdup("[\"1\"]"),
+                             .client_id = strdup("me") };
+    struct str text = { 0 };
+    berth_err err = { 0 };
+    assert_ok(store_add(x->server->store, &job, added, NULL, &err), err);
+    sem_wait(&x->entered);
+    assert_false(worker_executing_json(x->server, "you", &text));
+    assert_true(worker_executing_json(x->server, "me", &text));
+    assert_string_equal(str_c(&text),
+                        "{\"node\":\"1\",\"display_node\":\"1\",\"prompt_id\":\"a\"}");
+    sem_post(&x->go);
+    ended(x, "a");
+    str_release(&text);
+}
+
+/* Grace runs out: the prompt is parked, and runs when there is a worker again. */
+static void parked_and_run_again(void **state)
+{
+    struct world *x = *state;
+    struct answer a;
+    add(x, "a", "Wait");
+    sem_wait(&x->entered);
+    ask_free(x, flags(true, false), &a); /* waits for the prompt, then nobody is there any more */
+    close_server(x);
+    assert_int_equal(a.times, 1);
+    assert_true(a.status == BERTH_ECANCELED || a.status == BERTH_OK);
+    str_release(&a.text);
+    open_server(x);
+    sem_post(&x->go);
+    expect(x, "a", "\"execution_success\"");
+    assert_int_equal(store_history_count(x->server->store), 1);
+}
+
+/* ---- frees ---- */
+
+static void plain_flags_add_up(void **state)
+{
+    struct request a = { .kind = REQUEST_FLAGS, .f = flags(true, false) };
+    struct request b = { .kind = REQUEST_FREE },
+                   c = { .kind = REQUEST_FLAGS, .f = flags(false, true) };
+    struct request d = { .kind = REQUEST_FREE };
+    struct request *first = NULL, **last = &first;
+    (void)state;
+    assert_false(request_queue(&first, &last, &a));
+    assert_false(request_queue(&first, &last, &b));
+    assert_true(request_queue(&first, &last, &c));
+    assert_false(request_queue(&first, &last, &d));
+    assert_true(a.f.unload_models && a.f.free_memory);
+    assert_ptr_equal(first, &a);
+    assert_ptr_equal(a.next, &b);
+    assert_ptr_equal(b.next, &d);
+    assert_null(d.next);
+}
+
+/* During a run nothing happens, right after it everything, flags once. */
+static void a_free_waits_for_the_prompt(void **state)
+{
+    struct world *x = *state;
+    struct worker_free f;
+    struct answer a;
+    uint64_t before = frees(x);
+    add(x, "a", "Wait");
+    sem_wait(&x->entered);
+    for (int i = 0; i < 3; i++) {
+        f = flags(true, i == 1);
+        worker_post_free(x->server, &f, NULL, NULL);
+    }
+    f = flags(false, false); /* nothing at all */
+    worker_post_free(x->server, &f, NULL, NULL);
+    ask_free(x, (struct worker_free) { .tiers = RES_TIER_STAGING, .wait = true }, &a);
+    usleep(20000);
+    assert_int_equal(a.times, 0);
+    sem_post(&x->go);
+    wait_answer(&a);
+    assert_int_equal(a.status, BERTH_OK);
+    assert_non_null(strstr(str_c(&a.text), "\"tiers\":[\"staging\"]"));
+    str_release(&a.text);
+    ended(x, "a");
+    assert_int_equal(frees(x), before + 3); /* the flags, the one above, and this one */
+}
+
+static void a_selector_that_names_nothing(void **state)
+{
+    struct world *x = *state;
+    struct answer a;
+    char **names = calloc(1, sizeof *names);
+    assert_non_null(names);
+    names[0] = strdup("nobody");
+    ask_free(x, (struct worker_free) { .models = names, .models_n = 1, .wait = true }, &a);
+    wait_answer(&a);
+    assert_int_equal(a.status, BERTH_ENOTFOUND);
+    assert_non_null(strstr(a.msg, "nobody"));
+}
+
+/* Out of device memory: whatever may go, marked or not; keep stays. */
+static void out_of_memory_unloads(void **state)
+{
+    struct world *x = *state;
+    x->retention = RES_AUTO;
+    add(x, "a", "Hold");
+    expect(x, "a", "\"status_str\":\"success\"");
+    json_t *r = receipt(x, (struct worker_free) { .dry_run = true });
+    assert_int_equal(json_array_size(json_object_get(r, "models")), 1);
+    json_decref(r);
+    add(x, "b", "Hungry");
+    expect(x, "b", "\"status_str\":\"error\"");
+    json_decref(receipt(x, (struct worker_free) { .dry_run = true })); /* the worker is through */
+    json_t *list = models(x);
+    assert_int_equal(json_array_size(list), 1);
+    assert_int_equal(number(json_array_get(list, 0), "resident"), 0);
+    json_decref(list);
+}
+
+/* ---- models ---- */
+
+static void change(struct world *x, struct worker_change c, struct answer *a)
+{
+    *a = (struct answer) { .world = x };
+    worker_post_change(x->server, &c, on_answer, a);
+    wait_answer(a);
+}
+
+static void models_are_shown_and_changed(void **state)
+{
+    struct world *x = *state;
+    struct answer a;
+    json_t *list, *m;
+    x->retention = RES_KEEP;
+    add(x, "a", "Hold");
+    expect(x, "a", "\"status_str\":\"success\"");
+    json_decref(receipt(x, (struct worker_free) { .dry_run = true }));
+    list = models(x);
+    assert_int_equal(json_array_size(list), 1);
+    m = json_array_get(list, 0);
+    uint64_t id = number(m, "id");
+    assert_int_equal(number(m, "bytes"), 256 << 10);
+    assert_int_equal(number(m, "resident"), 256 << 10);
+    assert_int_equal(number(json_object_get(m, "devices"), "null:0"), 256 << 10);
+    assert_int_equal(number(m, "loads"), 1);
+    assert_string_equal(json_string_value(json_object_get(m, "retention")), "keep");
+    assert_string_equal(json_string_value(json_object_get(m, "state")), "resident");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(m, "plan"), "compute")),
+                        "null:0");
+    json_decref(list);
+
+    change(x, (struct worker_change) { .model = id, .eject = true }, &a);
+    assert_int_equal(a.status, BERTH_EBUSY); /* keep */
+    change(x, (struct worker_change) { .model = id + 1, .eject = true }, &a);
+    assert_int_equal(a.status, BERTH_ENOTFOUND);
+    change(x, (struct worker_change) { .model = id, .allocation = strdup("cpu,50%;null:0,50%") },
+           &a);
+    if (a.status)
+        fail_msg("%s", a.msg);
+    assert_non_null(strstr(str_c(&a.text), "\"devices\":{\"cpu\":131072,\"null:0\":131072}"));
+    change(x, (struct worker_change) { .model = id, .layout = strdup("tail") }, &a);
+    assert_int_equal(a.status, BERTH_OK);
+    assert_non_null(strstr(str_c(&a.text), "\"layout\":\"tail\""));
+    change(x, (struct worker_change) { .model = id, .allocation = strdup("cuda:9,*") }, &a);
+    assert_int_equal(a.status, BERTH_EINVAL);
+    change(x, (struct worker_change) { .model = id, .retention = strdup("auto") }, &a);
+    assert_int_equal(a.status, BERTH_OK);
+    assert_non_null(strstr(str_c(&a.text), "\"retention\":\"auto\""));
+    change(x, (struct worker_change) { .model = id, .eject = true }, &a);
+    assert_int_equal(a.status, BERTH_OK);
+    assert_non_null(strstr(str_c(&a.text), "\"verdict\":\"ejected\""));
+    str_release(&a.text);
+    list = models(x);
+    assert_int_equal(number(json_array_get(list, 0), "resident"), 0); /* held by request */
+    json_decref(list);
+}
+
+static void texts_are_json(void **state)
+{
+    struct world *x = *state;
+    struct str text = { 0 };
+    json_t *v;
+    berth_err err = { 0 };
+    add(x, "a", "Hold");
+    ended(x, "a");
+    json_decref(receipt(x, flags(true, true)));
+    void (*const all[])(struct server *, struct str *) = { worker_models_json, worker_devices_json,
+                                                           worker_stats_json };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        str_clear(&text);
+        all[i](x->server, &text);
+        assert_ok(js_parse(text.p, text.n, NULL, &v, &err), err);
+        json_decref(v);
+    }
+    for (uint64_t after = 0; after < 4; after++) {
+        str_clear(&text);
+        worker_memory_json(x->server, after == 3 ? UINT64_MAX : after, 2, &text);
+        assert_ok(js_parse(text.p, text.n, NULL, &v, &err), err);
+        const json_t *line = json_object_get(v, "timeline");
+        assert_int_equal(json_array_size(line), 2);
+        if (after == 3)
+            assert_int_equal(number(json_array_get(line, 1), "seq"), number(v, "last"));
+        else
+            assert_int_equal(number(json_array_get(line, 0), "seq"), after + 1);
+        json_decref(v);
+    }
+    str_release(&text);
+}
+
+/* ---- /metrics ---- */
+
+static bool is_name(const char *s, size_t n)
+{
+    size_t i = 0;
+    while (i < n && (s[i] == '_' || (s[i] >= 'a' && s[i] <= 'z')))
+        i++;
+    return n && i == n;
+}
+
+/* name[{label="value",...}] number, below the HELP and TYPE of its name; no line twice. */
+static void metrics_are_well_formed(void **state)
+{
+    struct world *x = *state;
+    struct str text = { 0 }, seen = { 0 };
+    char family[100] = "";
+    size_t samples = 0;
+    add(x, "a", "Hold");
+    ended(x, "a");
+    json_decref(receipt(x, flags(true, true)));
+    worker_metrics_text(x->server, &text);
+    assert_true(text.n && text.p[text.n - 1] == '\n');
+    for (char *line = text.p, *end; *line; line = end + 1) {
+        end = strchr(line, '\n');
+        *end = '\0';
+        if (strncmp(line, "# HELP ", 7) == 0) {
+            size_t n = strcspn(line + 7, " ");
+            assert_true(is_name(line + 7, n) && n < sizeof family && line[7 + n] && line[8 + n]);
+            snprintf(family, sizeof family, "%.*s", (int)n, line + 7);
+            end[0] = '\n';
+            assert_true(strncmp(end + 1, "# TYPE ", 7) == 0);
+            end = strchr(end + 1, '\n');
+            continue;
+        }
+        size_t n = strcspn(line, "{ ");
+        double v;
+        char rest;
+        assert_true(is_name(line, n) && strlen(family) == n && strncmp(family, line, n) == 0);
+        const char *space = strrchr(line, ' ');
+        assert_non_null(space);
+        assert_int_equal(sscanf(space, " %lf%c", &v, &rest), 1);
+        if (line[n] == '{')
+            assert_true(space[-1] == '}');
+        char key[300];
+        snprintf(key, sizeof key, "\n%.*s ", (int)(space - line), line);
+        if (strstr(str_c(&seen), key))
+            fail_msg("twice: %s", line);
+        str_adds(&seen, key);
+        samples++;
+    }
+    assert_true(samples > 30);
+    assert_non_null(strstr(seen.p, "\nberth_prompts_total{outcome=\"success\"} "));
+    assert_non_null(strstr(seen.p, "\nberth_device_bytes{device=\"null:0\",tier=\"weights\"} "));
+    str_release(&text);
+    str_release(&seen);
+}
+
+int main(void)
+{
+#define WITH(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        WITH(jobs_end_and_are_stored),         WITH(interrupts),
+        WITH(executing_is_told_to_its_client), WITH(parked_and_run_again),
+        cmocka_unit_test(plain_flags_add_up),  WITH(a_free_waits_for_the_prompt),
+        WITH(a_selector_that_names_nothing),   WITH(out_of_memory_unloads),
+        WITH(models_are_shown_and_changed),    WITH(texts_are_json),
+        WITH(metrics_are_well_formed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
