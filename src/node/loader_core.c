@@ -415,12 +415,12 @@ NODE_CLASS(DualCLIPLoader, .category = "advanced/loaders", .module = "nodes", IN
 
 static const struct node_input clip_triple_in[] = { IN_CLIP_TRIPLE };
 NODE_CLASS(TripleCLIPLoader, .category = "advanced/loaders", .module = "comfy_extras.nodes_sd3",
-           IN(clip_triple_in), OUT(out_clip), .run = run_clip);
+           .flags = NODE_V3, IN(clip_triple_in), OUT(out_clip), .run = run_clip);
 
 static const struct node_input clip_quadruple_in[] = { IN_CLIP_QUADRUPLE };
 NODE_CLASS(QuadrupleCLIPLoader, .category = "advanced/loaders",
-           .module = "comfy_extras.nodes_hidream", IN(clip_quadruple_in), OUT(out_clip),
-           .run = run_clip);
+           .module = "comfy_extras.nodes_hidream", .flags = NODE_V3, IN(clip_quadruple_in),
+           OUT(out_clip), .run = run_clip);
 
 static const struct node_input clip_gguf_in[] = { IN_CLIP_GGUF };
 NODE_CLASS(CLIPLoaderGGUF, .display = "CLIPLoader (GGUF)", .category = "bootleg",
@@ -556,11 +556,11 @@ NODE_CLASS(StyleModelLoader, .display = "Load Style Model", .category = "loaders
 static const struct node_input upscale_in[] = { FOLDER_IN("model_name", "upscale_models") };
 static const struct node_output upscale_out[] = { { .type = "UPSCALE_MODEL" } };
 NODE_CLASS(UpscaleModelLoader, .display = "Load Upscale Model", .category = "loaders",
-           .module = "comfy_extras.nodes_upscale_model", IN(upscale_in), OUT(upscale_out),
-           .run = run_upscale);
+           .module = "comfy_extras.nodes_upscale_model", .flags = NODE_V3, IN(upscale_in),
+           OUT(upscale_out), .run = run_upscale);
 
 static const struct node_input model_patch_in[] = { FOLDER_IN("name", "model_patches") };
 static const struct node_output model_patch_out[] = { { .type = "MODEL_PATCH" } };
 NODE_CLASS(ModelPatchLoader, .category = "advanced/loaders",
-           .module = "comfy_extras.nodes_model_patch", IN(model_patch_in), OUT(model_patch_out),
-           .run = run_model_patch);
+           .module = "comfy_extras.nodes_model_patch", .flags = NODE_EXPERIMENTAL,
+           IN(model_patch_in), OUT(model_patch_out), .run = run_model_patch);

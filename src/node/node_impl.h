@@ -23,6 +23,11 @@
 #define NODE_CLASS(c, ...) const struct node_class node_##c = { .name = #c, __VA_ARGS__ }
 #define IN(array) .in = array, .ins = sizeof(array) / sizeof *(array)
 #define OUT(array) .out = array, .outs = sizeof(array) / sizeof *(array)
+/* Nodes that are declared and cannot be computed yet, all in one statement. */
+#define NOT_YET(c, ...) NODE_CLASS(c, .run = node_not_yet, __VA_ARGS__)
+#define INS(...) IN(((const struct node_input[]){ __VA_ARGS__ }))
+#define OUTS(...) OUT(((const struct node_output[]){ __VA_ARGS__ }))
+#define CHOICES(...) ((const char *const[]){ __VA_ARGS__, NULL })
 #define MOD(file) "comfy_extras.nodes_" file
 
 #define SOCKET(n, t, ...)                                                                          \
