@@ -16,6 +16,7 @@ enum {
     MAX_HISTORY = 10000,
     CACHE_WRITE_KIB = 1024,
     CACHE_READ_KIB = 256,
+    SYNC_NS = 10000000,   /* what was written waits this long for company before it is synced */
     LOG_BYTES = 16 << 20, /* what a log that was emptied may keep of its file */
 };
 
@@ -63,9 +64,12 @@ berth_status tx_do(struct store *s, tx_fn *fn, void *arg, berth_err *err)
     pthread_mutex_lock(&s->lock);
     if (!st) {
         s->debts = NULL;
-        s->written++;
-        s->checkpoint |= s->wal_pages >= STORE_LOG_PAGES;
-        pthread_cond_signal(&s->work);
+        bool first = s->written++ == s->synced, move = s->wal_pages >= STORE_LOG_PAGES;
+        if (first)
+            s->sync_due = clock_mono_ns(clock_system()) + SYNC_NS;
+        if (first || (move && !s->checkpoint))
+            pthread_cond_signal(&s->work);
+        s->checkpoint |= move;
     }
     pthread_mutex_unlock(&s->lock);
     pthread_mutex_unlock(&s->db);
@@ -411,7 +415,7 @@ static berth_status meta_get(struct store *s, const char *key, uint64_t *out, be
 
 static berth_status recover(struct store *s, void *arg, berth_err *err)
 {
-    uint64_t paused;
+    uint64_t paused = 0;
     bool row;
     (void)arg;
     if (meta_get(s, "counter", &s->counter, err) || meta_get(s, "seq", &s->seq, err) ||

@@ -11,7 +11,7 @@
  *            loss. A writer thread takes new jobs in batches, one transaction and one sync each (group
  *            commit); only when its job is on disk does store_add() call back, and only then may
  *            anybody be told "accepted". All other changes are written when their call returns, and
- *            on disk a few milliseconds later (the writer syncs what others wrote). A worker that waited
+ *            on disk some 10 ms later (the writer syncs what others wrote). A worker that waited
  *            for two syncs a job could run no more jobs than half the syncs of the disk. So
  *            power loss can undo what happened just now, but for new jobs: a job that had ended runs
  *            again.

@@ -124,6 +124,7 @@ struct store {
     uint64_t counter, seq;
     uint64_t told_seq;        /* whose callbacks have returned: may be taken */
     uint64_t written, synced; /* transactions; the difference waits for a sync */
+    uint64_t sync_due;        /* CLOCK_MONOTONIC */
     bool paused, wake, stop, checkpoint;
     bool started; /* the writer */
     pthread_t writer;

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-enum { BATCH_JOBS = 512, BATCH_BYTES = 4 << 20, RETRY_S = 1 };
+enum { BATCH_JOBS = 512, BATCH_BYTES = 4 << 20, RETRY_NS = 1000000000 };
 
 /* ---- a batch ---- */
 
@@ -159,23 +159,30 @@ static void checkpoint(struct store *s)
 
 /* ---- the thread ---- */
 
-/* Under the lock. False: nothing is left and the store closes. */
+/* Waits on `work` until that time. False: it has come. */
+static bool wait_until(struct store *s, uint64_t ns)
+{
+    struct timespec t = { .tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000) };
+    return pthread_cond_timedwait(&s->work, &s->lock, &t) != ETIMEDOUT;
+}
+
+/* Under the lock. What others wrote waits a moment for new jobs, whose sync covers it: a sync of its
+ * own would only make those wait. False: nothing is left and the store closes. */
 static bool wait_for_work(struct store *s, bool *retry)
 {
     *retry = false;
-    while (!s->first && s->written == s->synced && !s->checkpoint) {
-        if (s->stop)
+    while (!s->first && !s->checkpoint) {
+        if (s->written != s->synced) {
+            if (s->stop || !wait_until(s, s->sync_due))
+                return true;
+        } else if (s->stop) {
             return false;
-        if (!s->debts) {
+        } else if (!s->debts) {
             pthread_cond_wait(&s->work, &s->lock);
-            continue;
+        } else if (!wait_until(s, clock_mono_ns(clock_system()) + RETRY_NS)) {
+            *retry = true;
+            return true;
         }
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        t.tv_sec += RETRY_S;
-        *retry = pthread_cond_timedwait(&s->work, &s->lock, &t) == ETIMEDOUT;
-        if (*retry)
-            break;
     }
     return true;
 }
