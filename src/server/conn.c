@@ -123,19 +123,41 @@ void conn_send_frame(struct conn *c, enum out_kind kind, unsigned op, struct blo
     c->out_bytes += b->n;
 }
 
+/* Where the link to a preview is that has not begun; NULL: none. */
+static struct out **waiting_preview(struct conn *c)
+{
+    struct out **at = &c->out;
+    while (*at && ((*at)->kind != OUT_PREVIEW || (*at)->head_at))
+        at = &(*at)->next;
+    return *at ? at : NULL;
+}
+
 bool conn_swap_preview(struct conn *c, struct blob *b)
 {
-    for (struct out *o = c->out; o; o = o->next) {
-        if (o->kind != OUT_PREVIEW || o->head_at)
-            continue; /* under way */
-        c->out_bytes += b->n - o->blob->n;
-        blob_unref(o->blob);
-        o->blob = b;
-        b->refs++;
-        o->head_n = (uint8_t)wsframe_head(WS_BINARY, b->n, o->head);
-        return true;
+    struct out **at = waiting_preview(c), *o = at ? *at : NULL;
+    if (!o)
+        return false;
+    c->out_bytes += b->n - o->blob->n;
+    blob_unref(o->blob);
+    o->blob = b;
+    b->refs++;
+    o->head_n = (uint8_t)wsframe_head(WS_BINARY, b->n, o->head);
+    return true;
+}
+
+void conn_drop_preview(struct conn *c)
+{
+    struct out **at = waiting_preview(c), *o = at ? *at : NULL;
+    if (!o || o == c->out) /* the first one's turn is next */
+        return;
+    *at = o->next;
+    if (c->out_last == o) {
+        c->out_last = c->out;
+        while (c->out_last->next)
+            c->out_last = c->out_last->next;
     }
-    return false;
+    c->out_bytes -= out_memory(o);
+    out_free(o);
 }
 
 /* ---- writing ---- */

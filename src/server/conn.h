@@ -84,6 +84,7 @@ void conn_send_file(struct conn *c, int fd, uint64_t off, uint64_t n);
 void conn_send_frame(struct conn *c, enum out_kind kind, unsigned op, struct blob *b);
 /* A preview that waits behind others is replaced by this newer one. False: none waits. */
 bool conn_swap_preview(struct conn *c, struct blob *b);
+void conn_drop_preview(struct conn *c); /* the one that waits, if any */
 
 /* http.c tells: the reply is queued. */
 void conn_replied(struct conn *c);

@@ -93,26 +93,32 @@ void hub_closed(struct server *s, struct conn *c)
 
 /* ---- to one socket ---- */
 
-/* A client that leaves too much unread is closed. */
-static bool overfull(struct conn *c, size_t n)
+static bool fits(const struct conn *c, size_t n)
 {
     size_t max = loop_limits(c->server)->ws_bytes;
-    if (!c->out || (c->out_bytes <= max && n <= max - c->out_bytes))
-        return false;
-    log_warn(&c->server->log, "hub.slow", "unread=%zu sid=\"%.80s\" what=closed", c->out_bytes,
-             c->ws->sid);
-    conn_kill(c);
-    return true;
+    return !c->out || (c->out_bytes <= max && n <= max - c->out_bytes);
 }
 
+/* At most one preview waits behind the one under way. A client that leaves too much unread loses
+ * that one first, then it is closed. */
 static void give(struct conn *c, enum out_kind kind, unsigned op, struct blob *b)
 {
     if (c->dead || c->close_when_sent)
         return;
-    if (kind == OUT_PREVIEW && conn_swap_preview(c, b))
+    if (kind == OUT_PREVIEW) {
+        if (!conn_swap_preview(c, b))
+            conn_send_frame(c, kind, op, b);
         return;
-    if (!overfull(c, b->n))
+    }
+    if (!fits(c, b->n))
+        conn_drop_preview(c);
+    if (fits(c, b->n)) {
         conn_send_frame(c, kind, op, b);
+        return;
+    }
+    log_warn(&c->server->log, "hub.slow", "unread=%zu what=closed sid=\"%.80s\"", c->out_bytes,
+             c->ws->sid);
+    conn_kill(c);
 }
 
 static void give_text(struct conn *c, struct str *taken)

@@ -30,9 +30,11 @@ static inline void *rig_main(void *arg)
     return NULL;
 }
 
-/* limits NULL: the usual ones. */
-static inline void rig_open(struct rig *g, const struct server_config *cfg,
-                            const struct route *table, size_t n, const struct loop_limits *limits)
+/* limits NULL: the usual ones. before NULL: nothing else is made; else it adds parts, which the test
+ * unmakes behind rig_close(). */
+static inline void rig_open_with(struct rig *g, const struct server_config *cfg,
+                                 const struct route *table, size_t n,
+                                 const struct loop_limits *limits, void (*before)(struct rig *g))
 {
     berth_err err = { 0 };
     memset(g, 0, sizeof *g);
@@ -44,11 +46,19 @@ static inline void rig_open(struct rig *g, const struct server_config *cfg,
     assert_ok(hub_open(&g->s, &err), err);
     assert_ok(loop_open(&g->s, &err), err);
     assert_ok(aux_open(&g->s, &err), err);
+    if (before)
+        before(g);
     loop_set_routes(&g->s, table, n);
     if (limits)
         loop_set_limits(&g->s, limits);
     assert_int_equal(pthread_create(&g->thread, NULL, rig_main, g), 0);
     g->running = true;
+}
+
+static inline void rig_open(struct rig *g, const struct server_config *cfg,
+                            const struct route *table, size_t n, const struct loop_limits *limits)
+{
+    rig_open_with(g, cfg, table, n, limits, NULL);
 }
 
 static inline void rig_close(struct rig *g)

@@ -1,0 +1,586 @@
+/* WebSockets on real sockets: handshake, frames, names, recipients, previews, the log. The worker is a
+ * stand-in that says what executes, the store is a real one in memory. */
+#include "support/http_rig.h"
+
+#include "server/worker_impl.h"
+
+static const struct route routes[] = {
+    { HTTP_GET, "/ws", ROUTE_DOUBLE | ROUTE_WS, route_ws, NULL },
+    { HTTP_GET, "/{path:.*}", 0, route_static, NULL },
+};
+
+static struct rig g;
+static struct worker worker;
+static unsigned port;
+
+static void before(struct rig *r)
+{
+    berth_err err = { 0 };
+    memset(&worker, 0, sizeof worker);
+    pthread_mutex_init(&worker.lock, NULL);
+    r->s.worker = &worker;
+    assert_ok(store_open(&(struct store_config) { .path = ":memory:" }, &r->s.store, &err), err);
+}
+
+static int open_with(const struct loop_limits *lim)
+{
+    rig_open_with(&g, &(struct server_config) { 0 }, routes, ARRAY_LEN(routes), lim, before);
+    port = loop_port(&g.s);
+    return 0;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return open_with(NULL);
+}
+
+static int setup_narrow(void **state)
+{
+    struct loop_limits lim = LOOP_LIMITS_DEFAULT;
+    (void)state;
+    lim.ws_bytes = 2000000;
+    return open_with(&lim);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    rig_close(&g);
+    store_close(g.s.store);
+    pthread_mutex_destroy(&worker.lock);
+    return 0;
+}
+
+/* ---- a client ---- */
+
+static const char handshake[] =
+    "Host: x\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    "Sec-WebSocket-Version: 13\r\n\r\n";
+
+static int ws_dial(const char *path)
+{
+    struct str text = { 0 };
+    int fd = dial(port);
+    str_addf(&text, "GET %s HTTP/1.1\r\n%s", path, handshake);
+    say(fd, text.p, text.n);
+    str_release(&text);
+    struct answer a = hear(fd);
+    assert_int_equal(a.status, 101);
+    assert_string_equal(field(&a, "Sec-WebSocket-Accept"), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    assert_string_equal(field(&a, "Upgrade"), "websocket");
+    assert_null(field(&a, "Content-Length"));
+    answer_release(&a);
+    return fd;
+}
+
+static void ws_frame(int fd, unsigned first, const char *p, size_t n)
+{
+    static const uint8_t mask[4] = { 1, 2, 3, 4 };
+    struct str f = { 0 };
+    str_addc(&f, (char)first);
+    if (n < 126) {
+        str_addc(&f, (char)(0x80 | n));
+    } else if (n < 65536) {
+        str_addc(&f, (char)(0x80 | 126));
+        str_addc(&f, (char)(n >> 8));
+        str_addc(&f, (char)n);
+    } else {
+        str_addc(&f, (char)(0x80 | 127));
+        for (int i = 7; i >= 0; i--)
+            str_addc(&f, (char)((uint64_t)n >> (8 * i)));
+    }
+    str_add(&f, (const char *)mask, 4);
+    for (size_t i = 0; i < n; i++)
+        str_addc(&f, (char)(p[i] ^ mask[i & 3]));
+    say(fd, f.p, f.n);
+    str_release(&f);
+}
+
+static void ws_say(int fd, const char *text)
+{
+    ws_frame(fd, 0x81, text, strlen(text));
+}
+
+struct frame {
+    unsigned op; /* 0: closed without a frame */
+    struct str data;
+};
+
+static struct frame ws_hear(int fd)
+{
+    struct frame f = { 0 };
+    uint8_t h[10];
+    if (recv(fd, h, 2, MSG_WAITALL) != 2)
+        return f;
+    assert_true(h[0] & 0x80 && !(h[1] & 0x80));
+    uint64_t n = h[1];
+    size_t more = n == 126 ? 2 : n == 127 ? 8 : 0;
+    if (more) {
+        assert_int_equal(recv(fd, h + 2, more, MSG_WAITALL), more);
+        n = 0;
+        for (size_t i = 0; i < more; i++)
+            n = n << 8 | h[2 + i];
+    }
+    f.op = h[0] & 15u;
+    read_bytes(fd, n, &f.data);
+    return f;
+}
+
+static void ws_expect(int fd, unsigned op, const char *text)
+{
+    struct frame f = ws_hear(fd);
+    if (f.op != op || (text && strcmp(str_c(&f.data), text)))
+        fail_msg("got %u '%.200s', wanted %u '%s'", f.op, str_c(&f.data), op,
+                 text ? text : "(any)");
+    str_release(&f.data);
+}
+
+static void ws_expect_close(int fd, unsigned code)
+{
+    struct frame f = ws_hear(fd);
+    unsigned got = f.data.n >= 2 ? (unsigned)(uint8_t)f.data.p[0] << 8 | (uint8_t)f.data.p[1] : 0;
+    if (f.op != WS_CLOSE || got != code)
+        fail_msg("got %u with code %u, wanted close %u", f.op, got, code);
+    assert_true(is_closed(fd));
+    str_release(&f.data);
+    close(fd);
+}
+
+static void ws_end(int fd)
+{
+    ws_frame(fd, 0x88, "\x03\xe8", 2);
+    ws_expect_close(fd, 1000);
+}
+
+#define STATUS(n, sid)                                                                             \
+    "{\"type\": \"status\", \"data\": {\"status\": {\"exec_info\": {\"queue_remaining\": " n       \
+    "}}, "                                                                                         \
+    "\"sid\": \"" sid "\"}}"
+
+static int ws_named(const char *sid)
+{
+    char path[100], want[200];
+    snprintf(path, sizeof path, "/ws?clientId=%s", sid);
+    snprintf(want, sizeof want, STATUS("0", "%s"), sid);
+    int fd = ws_dial(path);
+    ws_expect(fd, WS_TEXT, want);
+    return fd;
+}
+
+static void send_text(const char *sid, const char *text)
+{
+    struct str s = { 0 };
+    str_adds(&s, text);
+    hub_send(&g.s, sid, &s);
+}
+
+/* ---- handshake ---- */
+
+static void handshakes(void **state)
+{
+    static const char *const bad[] = {
+        "GET /ws HTTP/1.1\r\nHost: x\r\n\r\n",
+        "GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Version: 13\r\n\r\n",
+        "GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: short\r\nSec-WebSocket-Version: 13\r\n\r\n",
+        "GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 8\r\n\r\n",
+        "GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        expect(port, bad[i], 400, NULL);
+    expect(port,
+           "GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://evil.example\r\nUpgrade: "
+           "websocket\r\nConnection: Upgrade\r\n"
+           "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
+           403, "");
+    int a = ws_named("abc"), b = ws_dial("/api/ws"), c = ws_dial("/ws?clientId=");
+    struct frame f = ws_hear(b);
+    const char *sid = strstr(str_c(&f.data), "\"sid\": \"");
+    assert_non_null(sid);
+    assert_int_equal(strspn(sid + 8, "0123456789abcdef"), 32);
+    str_release(&f.data);
+    ws_expect(c, WS_TEXT, NULL);
+    ws_end(a);
+    ws_end(b);
+    ws_end(c);
+}
+
+/* Frames in the same packet as the request. */
+static void eager_clients(void **state)
+{
+    struct str text = { 0 };
+    (void)state;
+    str_addf(&text, "GET /ws?clientId=e HTTP/1.1\r\n%s", handshake);
+    str_add(&text, "\x89\x82\0\0\0\0hi\x88\x80\0\0\0\0", 14);
+    int fd = dial(port);
+    say(fd, text.p, text.n);
+    str_release(&text);
+    struct answer a = hear(fd);
+    assert_int_equal(a.status, 101);
+    answer_release(&a);
+    ws_expect(fd, WS_TEXT, STATUS("0", "e"));
+    ws_expect(fd, WS_PONG, "hi");
+    ws_expect_close(fd, 0);
+}
+
+/* ---- frames ---- */
+
+static void frames(void **state)
+{
+    (void)state;
+    int fd = ws_named("f");
+    ws_frame(fd, 0x89, "ping", 4);
+    ws_expect(fd, WS_PONG, "ping");
+    ws_frame(fd, 0x8a, "", 0); /* a pong nobody asked for */
+    ws_say(fd, "not JSON");
+    ws_frame(fd, 0x82, "\x00\x01", 2); /* binary is ignored */
+    /* A message in three pieces with a ping between them; the first JSON one counts. */
+    const char text[] = "{\"type\":\"feature_flags\",\"data\":{}}";
+    ws_frame(fd, 0x01, text, 5);
+    ws_frame(fd, 0x89, "mid", 3);
+    ws_frame(fd, 0x00, text + 5, 10);
+    ws_frame(fd, 0x80, text + 15, sizeof text - 1 - 15);
+    ws_expect(fd, WS_PONG, "mid");
+    ws_expect(fd, WS_TEXT,
+              "{\"type\": \"feature_flags\", \"data\": {\"supports_preview_metadata\": true, "
+              "\"max_upload_size\": 104857600, \"extension\": {\"manager\": {\"supports_v4\": "
+              "true}}}}");
+    ws_say(fd, text); /* not the first: no answer */
+    ws_frame(fd, 0x89, "end", 3);
+    ws_expect(fd, WS_PONG, "end");
+    ws_end(fd);
+}
+
+static void broken_frames(void **state)
+{
+    (void)state;
+    int fd = ws_named("x");
+    say(fd, "\x81\x02hi", 4); /* not masked */
+    ws_expect_close(fd, 1002);
+    fd = ws_named("x");
+    ws_frame(fd, 0x81, "\xff\xfe", 2);
+    ws_expect_close(fd, 1007);
+    fd = ws_named("x");
+    say(fd, "\x81\xff\0\0\0\0\0\x40\0\x01\1\2\3\4", 14); /* 4 MiB and one byte */
+    ws_expect_close(fd, 1009);
+    fd = ws_named("x");
+    ws_frame(fd, 0x88, "", 0);
+    ws_expect_close(fd, 0);
+    fd = ws_named("x");
+    struct str large = { 0 };
+    str_pad(&large, ' ', 4u << 20);
+    ws_frame(fd, 0x81, large.p, large.n); /* exactly the limit */
+    str_release(&large);
+    ws_frame(fd, 0x89, "on", 2);
+    ws_expect(fd, WS_PONG, "on");
+    ws_end(fd);
+    for (int i = 0; i < 20; i++) { /* gone without a word */
+        fd = ws_named("x");
+        if (i % 2)
+            say(fd, "\x81\x85", 2);
+        close(fd);
+    }
+    fd = ws_named("last");
+    ws_end(fd);
+}
+
+/* ---- names and recipients ---- */
+
+static void recipients(void **state)
+{
+    (void)state;
+    int a = ws_named("a"), b = ws_named("b");
+    send_text("a", "to a");
+    send_text("nobody", "to nobody");
+    send_text(NULL, "to all");
+    hub_send_message(&g.s, "b", "executing", "{\"node\":null}");
+    hub_send_status(&g.s);
+    hub_send_text(&g.s, "12:3", "text", 4);
+    ws_expect(a, WS_TEXT, "to a");
+    ws_expect(a, WS_TEXT, "to all");
+    ws_expect(b, WS_TEXT, "to all");
+    ws_expect(b, WS_TEXT, "{\"type\": \"executing\", \"data\": {\"node\":null}}");
+    int both[] = { a, b };
+    for (int i = 0; i < 2; i++) {
+        ws_expect(both[i], WS_TEXT,
+                  "{\"type\": \"status\", \"data\": {\"status\": {\"exec_info\": "
+                  "{\"queue_remaining\": 0}}}}");
+        struct frame f = ws_hear(both[i]);
+        assert_int_equal(f.op, WS_BINARY);
+        assert_int_equal(f.data.n, 16);
+        assert_memory_equal(f.data.p,
+                            "\0\0\0\3\0\0\0\4"
+                            "12:3text",
+                            16);
+        str_release(&f.data);
+    }
+    ws_end(a);
+    ws_end(b);
+}
+
+/* The same name twice: the new socket has it, and keeps it when the old one goes. */
+static void same_name(void **state)
+{
+    (void)state;
+    int old = ws_named("n"), new = ws_named("n");
+    send_text("n", "one");
+    ws_expect(new, WS_TEXT, "one");
+    send_text(NULL, "all");
+    ws_expect(new, WS_TEXT, "all");
+    ws_expect(old, WS_TEXT, "all"); /* and not "one" */
+    ws_end(old);
+    send_text("n", "two");
+    ws_expect(new, WS_TEXT, "two");
+    int third = ws_named("n");
+    ws_end(new);
+    send_text("n", "three");
+    ws_expect(third, WS_TEXT, "three");
+    ws_end(third);
+    send_text("n", "lost");
+    int fourth = ws_named("n");
+    ws_end(fourth);
+}
+
+static void reconnecting_clients_hear_what_executes(void **state)
+{
+    struct store_job job = { .id = (char *)"p-1", .client_id = (char *)"owner" };
+    (void)state;
+    pthread_mutex_lock(&worker.lock);
+    worker.job = &job;
+    snprintf(worker.node, sizeof worker.node, "5");
+    snprintf(worker.display_node, sizeof worker.display_node, "4");
+    pthread_mutex_unlock(&worker.lock);
+    int a = ws_named("owner"), b = ws_named("other");
+    ws_expect(a, WS_TEXT,
+              "{\"type\": \"executing\", \"data\": "
+              "{\"node\":\"5\",\"display_node\":\"4\",\"prompt_id\":\"p-1\"}}");
+    send_text("other", "first");
+    ws_expect(b, WS_TEXT, "first");
+    ws_end(a);
+    ws_end(b);
+    pthread_mutex_lock(&worker.lock);
+    worker.job = NULL;
+    pthread_mutex_unlock(&worker.lock);
+}
+
+/* ---- previews ---- */
+
+static void send_preview(const char *sid, const char *bytes, bool png)
+{
+    struct hub_preview p = { .node = "3", .prompt_id = "p", .png = png };
+    str_adds(&p.bytes, bytes);
+    hub_send_preview(&g.s, sid, &p);
+}
+
+static void previews(void **state)
+{
+    (void)state;
+    int plain = ws_named("plain"), rich = ws_named("rich"), odd = ws_named("odd");
+    ws_say(rich, "{\"type\":\"feature_flags\",\"data\":{\"supports_preview_metadata\":true}}");
+    ws_expect(rich, WS_TEXT, NULL);
+    ws_say(odd, "{\"type\":\"feature_flags\",\"data\":{\"supports_preview_metadata\":1}}");
+    ws_expect(odd, WS_TEXT, NULL);
+    send_preview("plain", "JPG", false);
+    send_preview("odd", "PNG", true);
+    send_preview("rich", "PNG", true);
+    struct frame f = ws_hear(plain);
+    assert_int_equal(f.op, WS_BINARY);
+    assert_memory_equal(f.data.p, "\0\0\0\1\0\0\0\1JPG", 11);
+    str_release(&f.data);
+    f = ws_hear(odd);
+    assert_memory_equal(f.data.p, "\0\0\0\1\0\0\0\2PNG", 11);
+    str_release(&f.data);
+    f = ws_hear(rich);
+    static const char meta[] =
+        "{\"node_id\": \"3\", \"prompt_id\": \"p\", \"display_node_id\": \"3\", "
+        "\"parent_node_id\": null, \"real_node_id\": \"3\", \"image_type\": \"image/png\"}";
+    assert_int_equal(f.data.n, 8 + sizeof meta - 1 + 3);
+    assert_memory_equal(f.data.p, "\0\0\0\4\0\0\0", 7);
+    assert_int_equal((uint8_t)f.data.p[7], sizeof meta - 1);
+    assert_memory_equal(f.data.p + 8, meta, sizeof meta - 1);
+    assert_memory_equal(f.data.p + 8 + sizeof meta - 1, "PNG", 3);
+    str_release(&f.data);
+    send_preview(NULL, "ALL", false); /* to all: form 1 */
+    int all[] = { plain, rich, odd };
+    for (int i = 0; i < 3; i++) {
+        f = ws_hear(all[i]);
+        assert_memory_equal(f.data.p, "\0\0\0\1\0\0\0\1ALL", 11);
+        str_release(&f.data);
+        ws_end(all[i]);
+    }
+}
+
+/* Who does not read loses previews first, keeps every message, and is closed in the end. */
+static void slow_clients(void **state)
+{
+    (void)state;
+    int slow = ws_named("slow"), quick = ws_named("quick");
+    struct str picture = { 0 };
+    str_pad(&picture, 'x', 200000);
+    for (int i = 0; i < 400; i++) {
+        char tail[16];
+        struct hub_preview p = { .node = "3", .prompt_id = "p" };
+        snprintf(tail, sizeof tail, "%03d", i);
+        str_add(&p.bytes, picture.p, picture.n);
+        str_adds(&p.bytes, tail);
+        hub_send_preview(&g.s, "slow", &p);
+    }
+    str_release(&picture);
+    send_text("slow", "the message");
+    send_text("quick", "quick");
+    ws_expect(quick, WS_TEXT, "quick");
+    int seen = 0, last = -1;
+    bool message = false;
+    while (!message) {
+        struct frame f = ws_hear(slow);
+        assert_true(f.op == WS_BINARY || f.op == WS_TEXT);
+        if (f.op == WS_BINARY) {
+            int k = (int)strtol(f.data.p + f.data.n - 3, NULL, 10);
+            assert_true(k > last);
+            last = k;
+            seen++;
+        } else {
+            assert_string_equal(str_c(&f.data), "the message");
+            message = true;
+        }
+        str_release(&f.data);
+    }
+    assert_int_equal(last, 399); /* the newest stays */
+    assert_true(seen < 400);
+    struct str text = { 0 };
+    str_pad(&text, 'm', 60000);
+    for (int i = 0; i < 400; i++)
+        send_text("slow", str_c(&text));
+    str_release(&text);
+    send_text("quick", "quick");
+    ws_expect(quick, WS_TEXT, "quick");
+    int got = 0;
+    for (char buf[60004]; recv(slow, buf, sizeof buf, MSG_WAITALL) == (ssize_t)sizeof buf;)
+        got++;
+    assert_true(got < 400);
+    close(slow);
+    ws_end(quick);
+}
+
+static void broadcast(void **state)
+{
+    enum { N = 200 };
+    int fd[N];
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        char sid[16];
+        snprintf(sid, sizeof sid, "c%d", i);
+        fd[i] = ws_named(sid);
+    }
+    assert_int_equal(hub_count(&g.s), N);
+    for (int k = 0; k < 20; k++) {
+        char text[16];
+        snprintf(text, sizeof text, "m%d", k);
+        send_text(NULL, text);
+    }
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < 20; k++) {
+            char text[16];
+            snprintf(text, sizeof text, "m%d", k);
+            ws_expect(fd[i], WS_TEXT, text);
+        }
+    for (int i = 0; i < N / 2; i++)
+        close(fd[i]);
+    send_text(NULL, "rest");
+    for (int i = N / 2; i < N; i++)
+        ws_expect(fd[i], WS_TEXT, "rest");
+    for (int i = N / 2; i < N; i++)
+        close(fd[i]);
+}
+
+/* ---- the log ---- */
+
+static void subscribe(struct server *s, void *arg)
+{
+    hub_subscribe_logs(s, "reader", arg != NULL);
+    hub_subscribe_logs(s, "nobody", true);
+}
+
+static void logs(void **state)
+{
+    (void)state;
+    int a = ws_named("reader"), b = ws_named("other");
+    loop_post(&g.s, subscribe, &g);
+    send_text("reader", "sync");
+    ws_expect(a, WS_TEXT, "sync");
+    log_info(&g.s.log, "test.event", "n=%d", 1);
+    struct frame f = ws_hear(a);
+    assert_non_null(
+        strstr(str_c(&f.data), "{\"type\": \"logs\", \"data\": {\"entries\": [{\"t\": \"20"));
+    assert_non_null(
+        strstr(str_c(&f.data), "\"m\": \"[info] test.event n=1\\n\"}], \"size\": null}}"));
+    str_release(&f.data);
+    int again = ws_named("reader"); /* a reconnect keeps the subscription */
+    log_info(&g.s.log, "test.event", "n=%d", 2);
+    ws_expect(again, WS_TEXT, NULL);
+    loop_post(&g.s, subscribe, NULL);
+    send_text("reader", "sync");
+    ws_expect(again, WS_TEXT, "sync");
+    assert_false(hub_logs_wanted(&g.s));
+    for (int i = 0; i < 400; i++)
+        log_info(&g.s.log, "test.many", "i=%d", i);
+    struct str text = { 0 }, raw = { 0 };
+    logs_text(&g.s, &text);
+    logs_json(&g.s, &raw);
+    assert_null(strstr(str_c(&text), "i=99\n"));
+    assert_non_null(strstr(str_c(&text), " - [info] test.many i=100\n"));
+    assert_non_null(strstr(str_c(&text), "i=399\n"));
+    json_t *v;
+    berth_err err;
+    assert_ok(js_parse(raw.p, raw.n, NULL, &v, &err), err);
+    assert_int_equal(json_array_size(json_object_get(v, "entries")), 300);
+    assert_true(json_is_integer(json_object_get(json_object_get(v, "size"), "cols")));
+    json_decref(v);
+    str_release(&text);
+    str_release(&raw);
+    send_text(NULL, "end");
+    ws_expect(a, WS_TEXT, "end");
+    ws_expect(b, WS_TEXT, "end");
+    ws_expect(again, WS_TEXT, "end");
+    ws_end(a);
+    ws_end(b);
+    ws_end(again);
+}
+
+/* ---- the end ---- */
+
+static void goodbye(void **state)
+{
+    (void)state;
+    setup(NULL);
+    int a = ws_named("a"), idle = dial(port);
+    teardown(NULL);
+    ws_expect_close(a, 1001);
+    assert_true(is_closed(idle));
+    close(idle);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(handshakes, setup, teardown),
+        cmocka_unit_test_setup_teardown(eager_clients, setup, teardown),
+        cmocka_unit_test_setup_teardown(frames, setup, teardown),
+        cmocka_unit_test_setup_teardown(broken_frames, setup, teardown),
+        cmocka_unit_test_setup_teardown(recipients, setup, teardown),
+        cmocka_unit_test_setup_teardown(same_name, setup, teardown),
+        cmocka_unit_test_setup_teardown(reconnecting_clients_hear_what_executes, setup, teardown),
+        cmocka_unit_test_setup_teardown(previews, setup, teardown),
+        cmocka_unit_test_setup_teardown(slow_clients, setup_narrow, teardown),
+        cmocka_unit_test_setup_teardown(broadcast, setup, teardown),
+        cmocka_unit_test_setup_teardown(logs, setup, teardown),
+        cmocka_unit_test(goodbye),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
