@@ -103,12 +103,14 @@ static void read_image(struct walker *k, struct frame *f)
     skip_blocks(r);
 }
 
-/* The next frame. False: no other whole one, k->r.bad tells whether the file is cut. */
+/* The next frame. False: no other whole one, and k->r.bad when the file stops before its end. */
 static bool next_frame(struct walker *k, struct frame *f)
 {
     *f = (struct frame) { .clear = -1 };
-    while (!k->r.bad && rd_left(&k->r)) {
+    while (!k->r.bad) {
         unsigned kind = rd_u8(&k->r);
+        if (k->r.bad)
+            return false;
         if (kind == 0x3b) /* the end */
             return false;
         if (kind == 0x21 && rd_u8(&k->r) == 0xf9)

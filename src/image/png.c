@@ -136,12 +136,16 @@ static bool take_apart(const struct png_chunk *c, struct text *t)
     return true;
 }
 
+/* Keeps it; of an XMP packet also the orientation, which is all that a probe wants. */
 static berth_status add_text(struct image_in *in, const struct png_chunk *c, berth_err *err)
 {
     struct text t;
     struct str plain = { 0 };
     berth_status s = BERTH_OK;
     if (!intact(c) || !take_apart(c, &t))
+        return BERTH_OK;
+    bool xmp = str_eq(t.key, t.key_n, "XML:com.adobe.xmp");
+    if (!in->pixels && !xmp)
         return BERTH_OK;
     if (t.packed) {
         s = inflate_text((const uint8_t *)t.value, t.value_n, in->lim.max_text - in->text_bytes,
@@ -151,9 +155,9 @@ static berth_status add_text(struct image_in *in, const struct png_chunk *c, ber
     }
     if (s == BERTH_EFORMAT) /* metadata that does not inflate costs nobody the picture */
         s = BERTH_OK;
-    else if (!s)
+    else if (!s && in->pixels)
         s = image_file_text(in, t.key, t.key_n, t.value, t.value_n, t.latin1, err);
-    if (!s && str_eq(t.key, t.key_n, "XML:com.adobe.xmp") && in->orientation == 1) {
+    if (!s && xmp && in->orientation == 1) {
         unsigned o = xmp_orientation((const uint8_t *)t.value, t.value_n);
         in->orientation = o ? o : 1;
     }
@@ -194,7 +198,11 @@ static berth_status walk(struct image_in *in, struct png_head *h, berth_err *err
     struct count n = { 0 };
     unsigned exif = 0;
     size_t at = SIGNATURE_LEN;
-    while (png_next(in->p, in->n, &at, &c) && !is_type(&c, "IEND")) {
+    for (;;) {
+        if (!png_next(in->p, in->n, &at, &c))
+            return err_set(err, BERTH_EFORMAT, "the file is cut short");
+        if (is_type(&c, "IEND"))
+            break;
         count_frames(&n, &c, h->idat > 0);
         berth_status s = BERTH_OK;
         if (is_type(&c, "IDAT"))
@@ -203,14 +211,16 @@ static berth_status walk(struct image_in *in, struct png_head *h, berth_err *err
             h->trns = h->trns || h->idat == 0;
         else if (is_type(&c, "eXIf") && intact(&c))
             exif = exif_orientation(c.p, c.n);
-        else if (is_text(&c) && in->pixels)
+        else if (is_text(&c))
             s = add_text(in, &c, err);
         if (s)
             return s;
     }
     if (exif)
         in->orientation = exif;
-    h->frames = n.seen < n.claimed ? n.seen : n.claimed;
+    if (n.seen < n.claimed)
+        return err_set(err, BERTH_EFORMAT, "%u of %u frames are there", n.seen, n.claimed);
+    h->frames = n.claimed;
     h->still = h->frames && !n.before;
     return BERTH_OK;
 }

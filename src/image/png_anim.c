@@ -46,12 +46,12 @@ static uint8_t *pixel(struct image *im, uint32_t x, uint32_t y)
 static void over(uint8_t *d, const uint8_t *s) /* straight alpha, 8 bits, rounded */
 {
     unsigned sa = s[3], da = d[3];
+    if (sa == 0)
+        return;
     if (sa == 255 || da == 0) {
         memcpy(d, s, 4);
         return;
     }
-    if (sa == 0)
-        return;
     unsigned a = sa * 255 + da * (255 - sa); /* times 255 */
     for (int i = 0; i < 3; i++)
         d[i] = (uint8_t)((s[i] * sa * 255 + d[i] * da * (255 - sa) + a / 2) / a);
@@ -83,8 +83,10 @@ static void clear(struct image *im, const struct png_frame *f)
 static berth_status show(struct canvas *c, struct png_frame *f, bool first, const struct image *im,
                          struct image *out, berth_err *err)
 {
-    if (first && f->dispose == DISPOSE_PREVIOUS)
-        f->dispose = DISPOSE_CLEAR;
+    if (first) { /* there is nothing to lie over or to go back to */
+        f->blend = 0;
+        f->dispose = f->dispose == DISPOSE_PREVIOUS ? DISPOSE_CLEAR : f->dispose;
+    }
     if (f->dispose == DISPOSE_PREVIOUS)
         memcpy(c->before.px, c->now.px, (size_t)c->now.w * c->now.h * c->now.channels);
     lay(&c->now, f, im);
@@ -131,11 +133,12 @@ static berth_status finish_frame(struct reading *r, berth_err *err)
 {
     struct png_head h = *r->h;
     struct image im = { 0 };
+    if (r->stream.n)
+        png_chunk_add(&r->stream, "IEND", NULL, 0, NULL, 0);
+    if (r->stream.bad)
+        return err_set(err, BERTH_ENOMEM, "the bytes of frame %u", r->done);
     if (!r->stream.n || r->done == r->out->frames)
         return BERTH_OK;
-    png_chunk_add(&r->stream, "IEND", NULL, 0, NULL, 0);
-    if (r->stream.bad)
-        return err_set(err, BERTH_ENOMEM, "frame %u", r->done);
     h.w = r->frame.w;
     h.h = r->frame.h;
     berth_status s = image_init(&im, h.w, h.h, r->canvas.now.channels, err);

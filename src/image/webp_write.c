@@ -77,8 +77,8 @@ static berth_status still(const struct image *im, const struct settings *a, stru
     pic.writer = on_write;
     pic.custom_ptr = out;
     s = import(im, &pic, err);
-    if (!s && !WebPEncode(&c, &pic))
-        s = failed((int)pic.error_code, im, err);
+    if (!s && !WebPEncode(&c, &pic)) /* a writer that stops leaves no code in some versions */
+        s = failed(out->bad ? VP8_ENC_ERROR_BAD_WRITE : (int)pic.error_code, im, err);
     WebPPictureFree(&pic);
     return s;
 }

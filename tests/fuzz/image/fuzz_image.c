@@ -1,0 +1,29 @@
+/* Any bytes as a picture: refused, or frames of one size whose pixels are all there. */
+#include "image/image.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    const struct image_limits lim = {
+        .max_side = 1024, .max_pixels = 1 << 16, .max_frames = 32, .max_text = 1 << 16
+    };
+    struct image_file f, p;
+    berth_err err;
+    bool probed = image_probe(data, n, &lim, &p, &err) == BERTH_OK;
+    bool read = image_decode(data, n, &lim, &f, &err) == BERTH_OK;
+    if (read && (!probed || p.w != f.w || p.h != f.h || p.frames != f.frames || p.alpha != f.alpha))
+        abort();
+    unsigned sum = 0;
+    for (unsigned i = 0; read && i < f.frames; i++) {
+        const struct image *im = &f.frame[i];
+        if (im->w != f.w || im->h != f.h || (f.alpha && im->channels != 4))
+            abort();
+        for (size_t k = 0; k < (size_t)im->w * im->h * im->channels; k++)
+            sum += im->px[k];
+    }
+    volatile unsigned sink = sum; /* so that every pixel is read */
+    (void)sink;
+    image_file_release(&f);
+    image_file_release(&p);
+    return 0;
+}
