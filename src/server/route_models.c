@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -165,6 +166,20 @@ static void files_release(struct later *l)
     free(l);
 }
 
+/* The sidebar shows models, whatever else its folder may hold, and nothing that is hidden. */
+static bool is_shown(const char *name)
+{
+    static const char *const ends[] = { ".ckpt",        ".pt",  ".pt2", ".bin", ".pth",
+                                        ".safetensors", ".pkl", ".sft", ".gguf" };
+    if (name[0] == '.' || strstr(name, "/."))
+        return false;
+    const char *dot = strrchr(path_base(name), '.');
+    for (size_t i = 0; dot && i < sizeof ends / sizeof *ends; i++)
+        if (strcasecmp(dot, ends[i]) == 0)
+            return true;
+    return false;
+}
+
 static void files_work(struct later *l)
 {
     struct folder_files x = { 0 };
@@ -174,11 +189,14 @@ static void files_work(struct later *l)
         return;
     }
     json_t *out = json_array();
-    for (size_t i = 0; i < x.n; i++)
-        json_array_append_new(out, json_pack("{s:s,s:I,s:f,s:f,s:I}", "name", x.at[i].name,
-                                             "pathIndex", (json_int_t)x.at[i].path_index,
-                                             "modified", x.at[i].modified, "created",
-                                             x.at[i].created, "size", (json_int_t)x.at[i].size));
+    for (size_t i = 0; i < x.n; i++) {
+        const struct folder_file *f = &x.at[i];
+        if (is_shown(f->name))
+            json_array_append_new(out,
+                                  json_pack("{s:s,s:I,s:f,s:f,s:I}", "name", f->name, "pathIndex",
+                                            (json_int_t)f->path_index, "modified", f->modified,
+                                            "created", f->created, "size", (json_int_t)f->size));
+    }
     folder_files_release(&x);
     later_json(l, 200, out);
 }

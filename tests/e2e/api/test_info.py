@@ -1,0 +1,192 @@
+"""What the server says about itself: object_info, system_stats, features, logs, what the frontend asks at boot
+(comfyui-api.md 1.2, 1.5, 1.8, 7, 8.1, 9)."""
+
+import json
+import os
+
+import pytest
+import requests
+
+from conftest import image_prompt
+
+
+def ok_json(r):
+    assert r.status_code == 200, r.text
+    assert r.headers["Content-Type"] == "application/json; charset=utf-8"
+    return r.json()
+
+
+@pytest.fixture(scope="module")
+def info(server):
+    return ok_json(server.get("/object_info"))
+
+
+# ---- object_info
+
+def test_every_definition_has_its_members(info):
+    assert len(info) > 50
+    for name, d in info.items():
+        for member in ("name", "description", "category", "python_module"):
+            assert isinstance(d[member], str), (name, member)
+        assert d["name"] == name and isinstance(d["output_node"], bool)
+        assert d["python_module"].split(".")[0] in ("nodes", "comfy_extras", "comfy_api_nodes", "custom_nodes"), name
+        assert len(d["output"]) == len(d["output_is_list"]) == len(d["output_name"]), name
+        assert list(d["input_order"]) == list(d["input"]), name
+        for group, order in d["input_order"].items():
+            assert order == list(d["input"][group]), name
+
+
+def test_save_image(info):
+    d = info["SaveImage"]
+    assert list(d["input"]) == ["required", "hidden"]
+    assert list(d["input"]["required"]) == ["images", "filename_prefix"]
+    assert d["input"]["required"]["images"][0] == "IMAGE"
+    assert d["input"]["required"]["filename_prefix"][0] == "STRING"
+    assert d["input"]["required"]["filename_prefix"][1]["default"] == "ComfyUI"
+    assert d["input"]["hidden"] == {"prompt": "PROMPT", "extra_pnginfo": "EXTRA_PNGINFO"}
+    assert (d["output"], d["output_is_list"], d["output_name"]) == ([], [], [])
+    assert (d["display_name"], d["python_module"], d["category"], d["output_node"]) == ("Save Image", "nodes", "image", True)
+
+
+def test_seeds_are_exact(server):
+    raw = server.get("/object_info/KSampler").text
+    if raw != "{}":
+        assert "18446744073709551615" in raw
+
+
+def test_one_class(server, info):
+    assert ok_json(server.get("/object_info/SaveImage")) == {"SaveImage": info["SaveImage"]}
+    assert ok_json(server.get("/api/object_info/EmptyImage")) == {"EmptyImage": info["EmptyImage"]}
+    assert ok_json(server.get("/object_info/NoSuchNode")) == {}
+
+
+def test_new_files_appear_without_a_restart(server):
+    def names(cls, name):
+        spec = server.get(f"/object_info/{cls}").json()[cls]["input"]["required"][name]
+        return spec[1]["options"] if spec[0] == "COMBO" else spec[0]
+
+    folder = os.path.join(server.base, "models", "checkpoints", "sub")
+    os.makedirs(folder, exist_ok=True)
+    assert names("CheckpointLoaderSimple", "ckpt_name") == []
+    for path in ("b.safetensors", "a.ckpt", "sub/c.pt", "no.txt"):
+        open(os.path.join(server.base, "models", "checkpoints", path), "wb").close()
+    assert names("CheckpointLoaderSimple", "ckpt_name") == ["a.ckpt", "b.safetensors", "sub/c.pt"]
+    before = names("LoadImage", "image")
+    open(os.path.join(server.base, "input", "new.png"), "wb").close()
+    open(os.path.join(server.base, "input", "new.txt"), "wb").close()
+    assert names("LoadImage", "image") == sorted(before + ["new.png"])
+
+
+# ---- system_stats, features
+
+def test_system_stats(server):
+    s = ok_json(server.get("/system_stats"))
+    assert list(s) == ["system", "devices"]
+    system = s["system"]
+    assert system["os"] == "linux" and system["comfyui_version"] == "0.7.0" and system["embedded_python"] is False
+    assert 0 < system["ram_free"] <= system["ram_total"]
+    for member in ("python_version", "pytorch_version"):
+        assert isinstance(system[member], str)
+    for member in ("required_frontend_version", "installed_templates_version", "required_templates_version"):
+        assert system[member] is None
+    assert isinstance(system["argv"], list) and all(isinstance(a, str) for a in system["argv"])
+    assert len(s["devices"]) >= 1
+    for d in s["devices"]:
+        assert set(d) >= {"name", "type", "index", "vram_total", "vram_free", "torch_vram_total", "torch_vram_free"}
+        assert d["vram_total"] > 0 and d["vram_free"] <= d["vram_total"]
+
+
+def test_the_manager_stays_out_of_argv(fresh):
+    s = fresh("--enable-manager")
+    argv = s.get("/system_stats").json()["system"]["argv"]
+    assert argv and not [a for a in argv if a.startswith("--enable-manager")]
+
+
+def test_features(server, fresh):
+    want = {"supports_preview_metadata": True, "max_upload_size": 104857600, "extension": {"manager": {"supports_v4": True}}}
+    assert ok_json(server.get("/features")) == want
+    assert ok_json(fresh("--max-upload-size", "2").get("/api/features"))["max_upload_size"] == 2 << 20
+
+
+# ---- the frontend's boot
+
+@pytest.mark.parametrize("path,want", [
+    ("/i18n", {}), ("/extensions", []), ("/workflow_templates", {}), ("/global_subgraphs", {}),
+    ("/global_subgraphs/x", None), ("/users", {"storage": "server", "migrated": False}), ("/settings", {}),
+    ("/customnode/installed", {}), ("/customnode/getmappings", {}), ("/customnode/alternatives", {}),
+    ("/customnode/getlist", {"channel": "default", "node_packs": {}}), ("/externalmodel/getlist", {"models": []}),
+    ("/snapshot/getlist", {"items": []}), ("/comfyui_manager/comfyui_versions", {"versions": [], "current": ""}),
+    ("/manager/queue/status", {"total_count": 0, "done_count": 0, "in_progress_count": 0, "is_processing": False}),
+])
+def test_small_answers(server, path, want):
+    assert ok_json(server.get("/api" + path)) == want
+    assert ok_json(server.get(path)) == want
+
+
+def test_extensions_of_a_frontend(fresh, tmp_path):
+    web = tmp_path / "web"
+    for name in ("extensions/a.js", "extensions/pack/b.js", "extensions/pack/c.css", "other.js"):
+        (web / name).parent.mkdir(parents=True, exist_ok=True)
+        (web / name).write_text("//")
+    (web / "index.html").write_text("<p>hello")
+    s = fresh("--front-end-root", web)
+    assert ok_json(s.get("/extensions")) == ["/extensions/a.js", "/extensions/pack/b.js"]
+    assert s.get("/extensions/pack/b.js").status_code == 200
+    assert s.get("/").text == "<p>hello"
+
+
+def test_manager(server):
+    for path in ("version", "share_option", "db_mode", "preview_method", "policy/component", "policy/update", "notice"):
+        r = server.get("/api/manager/" + path)
+        assert r.status_code == 200 and r.text and r.headers["Content-Type"].startswith("text/")
+    r = server.get("/manager/db_mode?value=local")
+    assert (r.status_code, r.content) == (200, b"")
+    assert ok_json(server.get("/manager/channel_url_list"))["selected"] == "default"
+    assert ok_json(server.post("/manager/component/loads", {})) == {}
+    for what in ("reset", "start", "update_all", "update_comfyui"):
+        assert server.get("/manager/queue/" + what).status_code == 200
+    for what in ("install", "uninstall", "update", "fix", "disable", "reinstall", "install_model"):
+        assert server.post("/manager/queue/" + what, {}).status_code == 403
+    assert server.post("/customnode/install/git_url", data="https://x").status_code == 403
+    assert server.post("/customnode/install/pip", data="x").status_code == 403
+    assert server.get("/manager/reboot").status_code == 403
+
+
+# ---- logs
+
+def test_logs(server):
+    assert server.post("/prompt", {"prompt": {"1": {"class_type": "LogMe"}}}).status_code == 400  # warns
+    raw = ok_json(server.get("/internal/logs/raw"))
+    assert list(raw) == ["entries", "size"] and set(raw["size"]) == {"cols", "rows"}
+    assert 0 < len(raw["entries"]) <= 300
+    assert all(set(e) == {"t", "m"} for e in raw["entries"])
+    assert any("LogMe" in e["m"] for e in raw["entries"])
+    text = ok_json(server.get("/internal/logs"))
+    assert isinstance(text, str) and "LogMe" in text and " - " in text
+    assert server.get("/api/internal/logs").status_code == 404
+
+
+def test_log_subscription(server):
+    def subscribe(client, on):
+        r = requests.patch(server.url + "/internal/logs/subscribe", json={"clientId": client, "enabled": on}, timeout=10)
+        assert (r.status_code, r.content) == (200, b"")
+
+    with server.ws("logger") as ws, server.ws("other") as other:
+        ws.recv(), other.recv()
+        subscribe("logger", True)
+        server.post("/prompt", {"prompt": {"1": {"class_type": "Subscribed"}}})
+        got = ws.until(lambda m: m["type"] == "logs" and any("Subscribed" in e["m"] for e in m["data"]["entries"]))
+        assert set(got[-1]["data"]) == {"entries", "size"}
+        subscribe("logger", False)
+        server.post("/prompt", {"prompt": {"1": {"class_type": "Unheard"}}})
+        server.run(image_prompt(3))
+        assert not any(m["type"] == "logs" for m in ws.until_status(0))
+        assert not any(m["type"] == "logs" for m in other.until_status(0))
+    for wrong in ({}, {"clientId": 5}, []):
+        assert requests.patch(server.url + "/internal/logs/subscribe", json=wrong, timeout=10).status_code == 400
+
+
+def test_numbers_and_text_survive_json(server):
+    """Nothing in these answers is NaN, and all of it is UTF-8."""
+    for path in ("/object_info", "/system_stats", "/internal/logs/raw", "/models", "/experiment/models"):
+        json.loads(server.get(path).content.decode("utf-8"), parse_constant=lambda c: pytest.fail(c))

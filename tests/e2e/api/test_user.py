@@ -1,0 +1,295 @@
+"""Users, settings, user data (comfyui-api.md 1.4)."""
+
+import json
+import os
+import re
+import time
+
+import pytest
+import requests
+
+
+def ok_json(r):
+    assert r.status_code == 200, (r.status_code, r.text)
+    assert r.headers["Content-Type"] == "application/json; charset=utf-8"
+    return r.json()
+
+
+def empty(r, status=200):
+    assert (r.status_code, r.content) == (status, b"")
+
+
+def put(server, name, data=b"{}", query=""):
+    return server.post(f"/userdata/{name}{query}", data=data)
+
+
+def delete(server, name):
+    return requests.delete(f"{server.url}/userdata/{name}", timeout=30)
+
+
+def move(server, source, dest, query=""):
+    return server.post(f"/userdata/{source}/move/{dest}{query}")
+
+
+def user_path(server, *parts):
+    return os.path.join(server.base, "user", "default", *parts)
+
+
+# ---- users and settings
+
+def test_new_user(fresh):
+    s = fresh()
+    assert ok_json(s.get("/users")) == {"storage": "server", "migrated": False}
+    assert ok_json(s.get("/settings")) == {}
+    assert s.get("/userdata?dir=workflows").status_code == 404
+    assert ok_json(s.get("/v2/userdata")) == []
+    assert s.get("/userdata/workflows%2Fx.json").status_code == 404
+    empty(s.post("/settings/Comfy.InstalledVersion", data='"1.35.9"'))
+    assert ok_json(s.get("/users")) == {"storage": "server", "migrated": True}
+    assert s.post("/users", {"username": "x"}).status_code == 400
+
+
+def test_settings(server):
+    empty(server.post("/settings", {"a.b": 1, "Comfy.X": {"deep": [1, 2.0, None]}}))
+    empty(server.post("/api/settings", {"a.b": 2, "c": "ä"}))
+    assert ok_json(server.get("/settings")) == {"a.b": 2, "Comfy.X": {"deep": [1, 2.0, None]}, "c": "ä"}
+    assert ok_json(server.get("/settings/a.b")) == 2
+    assert ok_json(server.get("/settings/Comfy.X")) == {"deep": [1, 2.0, None]}
+    assert ok_json(server.get("/settings/none")) is None
+    with open(user_path(server, "comfy.settings.json")) as f:
+        assert json.load(f) == server.get("/settings").json()
+
+
+@pytest.mark.parametrize("value", [1, 1.5, "text", True, None, [1], {"x": 1}, 18446744073709551615])
+def test_setting_of_any_kind(server, value):
+    empty(server.post("/settings/kind.of", data=json.dumps(value)))
+    assert ok_json(server.get("/settings/kind.of")) == value
+
+
+def test_setting_taken_out(server):
+    server.post("/settings/gone", data="5")
+    empty(server.post("/settings/gone", data=b""))
+    assert "gone" not in server.get("/settings").json()
+    assert ok_json(server.get("/settings/gone")) is None
+
+
+def test_wrong_settings(server):
+    for body in (b"", b"{", b"[1]", b"5"):
+        assert server.post("/settings", data=body).status_code == 400
+    assert server.post("/settings/x", data=b"{").status_code == 400
+
+
+def test_settings_of_another_program_or_broken(fresh):
+    s = fresh()
+    os.makedirs(user_path(s), exist_ok=True)
+    with open(user_path(s, "comfy.settings.json"), "w") as f:
+        f.write('{"mine": 1, "Comfy.Keep": [1]}')
+    empty(s.post("/settings/added", data="true"))
+    assert ok_json(s.get("/settings")) == {"mine": 1, "Comfy.Keep": [1], "added": True}
+    with open(user_path(s, "comfy.settings.json"), "w") as f:
+        f.write('{"cut')
+    assert ok_json(s.get("/settings")) == {}
+    assert [n for n in os.listdir(user_path(s)) if n.startswith(".")] == []
+
+
+# ---- files
+
+def test_store_and_read(server):
+    assert ok_json(put(server, "workflows%2Fa.json", b'{"x": 1}')) == "workflows/a.json"
+    r = server.get("/userdata/workflows%2Fa.json")
+    assert (r.status_code, r.content) == (200, b'{"x": 1}')
+    assert r.headers["Content-Type"].startswith("application/json")
+    assert server.get("/api/userdata/workflows%2Fa.json").content == b'{"x": 1}'
+    assert server.get("/userdata/workflows/a.json").status_code == 404  # a slash is a slash
+    with open(user_path(server, "workflows", "a.json"), "rb") as f:
+        assert f.read() == b'{"x": 1}'
+
+
+def test_names_may_be_encoded_twice(server):
+    assert ok_json(put(server, "workflows%252Ftwice%2520x.json")) == "workflows/twice x.json"
+    assert server.get("/userdata/workflows%2Ftwice%20x.json").status_code == 200
+    assert ok_json(put(server, "100%25.txt")) == "100%.txt"
+    assert ok_json(put(server, "%C3%A4%E2%98%83.json")) == "ä☃.json"
+
+
+def test_full_info(server):
+    before = time.time()
+    info = ok_json(put(server, "full.json", b"12345", "?full_info=true"))
+    assert list(info) == ["path", "size", "modified", "created"]
+    assert (info["path"], info["size"]) == ("full.json", 5)
+    assert isinstance(info["modified"], float) and abs(info["modified"] - before) < 60 and abs(info["created"] - before) < 60
+
+
+def test_overwrite(server):
+    put(server, "o.json", b"old")
+    r = put(server, "o.json", b"new", "?overwrite=false")
+    assert (r.status_code, r.text) == (409, "File already exists")
+    assert server.get("/userdata/o.json").content == b"old"
+    assert put(server, "o.json", b"new", "?overwrite=true").status_code == 200
+    assert put(server, "o.json", b"newer").status_code == 200
+    assert server.get("/userdata/o.json").content == b"newer"
+    assert put(server, "o2.json", b"x", "?overwrite=false").status_code == 200
+
+
+def test_large_and_empty_bodies(server):
+    data = os.urandom(3 << 20)
+    assert put(server, "large.bin", data).status_code == 200
+    assert server.get("/userdata/large.bin").content == data
+    assert put(server, "none.bin", b"").status_code == 200
+    assert server.get("/userdata/none.bin").content == b""
+    pieces = [data[i:i + 10007] for i in range(0, 1 << 20, 10007)]
+    assert put(server, "chunked.bin", iter(pieces)).status_code == 200
+    assert server.get("/userdata/chunked.bin").content == b"".join(pieces)
+
+
+BAD = ["..%2Fx.json", "%2Fetc%2Fpasswd", "a%2F..%2F..%2Fx.json", "..%252Fx.json", "%252e%252e%252fx.json",
+       "..%2F..%2Fsecret", "a%01b"]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_paths_stay_inside(server, name):
+    empty(server.get(f"/userdata/{name}"), 403)
+    empty(put(server, name), 403)
+    empty(delete(server, name), 403)
+    put(server, "stay.json")
+    empty(move(server, "stay.json", name), 403)
+    empty(move(server, name, "stay.json"), 403)
+    assert not os.path.exists(os.path.join(server.base, "user", "x.json"))
+
+
+def test_paths_that_come_back(server):
+    assert ok_json(put(server, "b%2F..%2Fc.json")) == "c.json"
+    assert not os.path.exists(user_path(server, "b"))
+
+
+def test_links_lead_nowhere(server):
+    outside = os.path.join(server.base, "outside")
+    os.makedirs(outside, exist_ok=True)
+    with open(os.path.join(outside, "secret"), "w") as f:
+        f.write("secret")
+    os.makedirs(user_path(server), exist_ok=True)
+    os.symlink(outside, user_path(server, "door"))
+    empty(server.get("/userdata/door%2Fsecret"), 403)
+    empty(put(server, "door%2Fnew"), 403)
+    assert server.get("/userdata?dir=door").status_code == 403
+    assert "secret" not in json.dumps(server.get("/v2/userdata").json())
+    assert os.listdir(outside) == ["secret"]
+    os.unlink(user_path(server, "door"))
+
+
+def test_delete(server):
+    put(server, "d.json")
+    empty(delete(server, "d.json"), 204)
+    empty(delete(server, "d.json"), 404)
+    os.makedirs(user_path(server, "dir"), exist_ok=True)
+    assert delete(server, "dir").status_code == 404
+    assert server.get("/userdata/dir").status_code == 404
+    assert put(server, "dir").status_code == 400
+
+
+def test_move(server):
+    put(server, "m1.json", b"one")
+    assert ok_json(move(server, "m1.json", "new%2Fdir%2Fm2.json")) == "new/dir/m2.json"
+    assert server.get("/userdata/new%2Fdir%2Fm2.json").content == b"one"
+    empty(server.get("/userdata/m1.json"), 404)
+    empty(move(server, "m1.json", "x.json"), 404)
+    put(server, "m3.json", b"three")
+    r = move(server, "m3.json", "new%2Fdir%2Fm2.json", "?overwrite=false")
+    assert (r.status_code, r.text) == (409, "File already exists")
+    info = ok_json(move(server, "m3.json", "new%2Fdir%2Fm2.json", "?full_info=true"))
+    assert (info["path"], info["size"]) == ("new/dir/m2.json", 5)
+    assert server.get("/userdata/new%2Fdir%2Fm2.json").content == b"three"
+
+
+# ---- listings
+
+@pytest.fixture
+def tree(fresh):
+    s = fresh()
+    for name in ("workflows%2Fb.json", "workflows%2Fa.json", "workflows%2Fsub%2Fc.json", "workflows%2F.index.json", "top.txt"):
+        assert put(s, name, b"123").status_code == 200
+    return s
+
+
+def test_listing(tree):
+    assert ok_json(tree.get("/userdata?dir=workflows")) == ["a.json", "b.json"]
+    assert ok_json(tree.get("/userdata?dir=workflows&recurse=true")) == ["a.json", "b.json", "sub/c.json"]
+    assert ok_json(tree.get("/userdata?dir=workflows&recurse=TRUE&split=true")) == [
+        ["a.json", "a.json"], ["b.json", "b.json"], ["sub/c.json", "sub", "c.json"]]
+    full = ok_json(tree.get("/api/userdata?dir=workflows&recurse=true&split=false&full_info=true"))
+    assert [f["path"] for f in full] == ["a.json", "b.json", "sub/c.json"]
+    assert all(list(f) == ["path", "size", "modified", "created"] and f["size"] == 3 for f in full)
+    assert ok_json(tree.get("/userdata?dir=workflows%2Fsub")) == ["c.json"]
+    assert ok_json(tree.get("/userdata?dir=.")) == ["top.txt"]
+
+
+@pytest.mark.parametrize("query,status,text", [
+    ("", 400, "Directory not provided"), ("?dir=", 400, "Directory not provided"), ("?dir=none", 404, "Directory not found"),
+    ("?dir=top.txt", 404, "Directory not found"), ("?dir=..", 403, None), ("?dir=%2Fetc", 403, None),
+])
+def test_listing_refused(tree, query, status, text):
+    r = tree.get("/userdata" + query)
+    assert r.status_code == status and (text is None or r.text == text)
+
+
+def test_v2(tree):
+    got = ok_json(tree.get("/v2/userdata"))
+    assert [(e["path"], e["type"]) for e in got] == [
+        ("workflows/sub", "directory"), ("workflows", "directory"), ("workflows/.index.json", "file"),
+        ("workflows/a.json", "file"), ("workflows/b.json", "file"), ("workflows/sub/c.json", "file"), ("top.txt", "file")]
+    for e in got:
+        assert list(e) == ["name", "path", "type"] + (["size", "modified"] if e["type"] == "file" else [])
+        assert e["name"] == e["path"].split("/")[-1]
+    sub = ok_json(tree.get("/api/v2/userdata?path=workflows%2Fsub"))
+    assert [e["path"] for e in sub] == ["workflows/sub/c.json"]
+    assert tree.get("/v2/userdata?path=none").status_code == 404
+    assert tree.get("/v2/userdata?path=top.txt").status_code == 400
+    assert tree.get("/v2/userdata?path=..").status_code == 403
+    assert tree.get("/v2/userdata?path=..%252F").status_code == 403
+
+
+# ---- several users
+
+def test_multi_user(fresh):
+    s = fresh("--multi-user")
+    assert ok_json(s.get("/users")) == {"storage": "server", "users": {}}
+    ada = ok_json(s.post("/users", {"username": " Ada L. "}))
+    assert re.match(r"^Ada-L-_[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f-]+$", ada)
+    bob = ok_json(s.post("/users", {"username": "bob"}))
+    assert ok_json(s.get("/users")) == {"storage": "server", "users": {ada: "Ada L.", bob: "bob"}}
+    r = s.post("/users", {"username": "bob"})
+    assert (r.status_code, r.json()) == (400, {"error": "Duplicate username."})
+    for name in ("", "   ", "__x", None, 5):
+        assert s.post("/users", {"username": name}).status_code == 400
+    assert s.post("/users", {}).status_code == 400
+
+    a, b = {"comfy-user": ada}, {"Comfy-User": bob}
+    empty(s.post("/settings/x", data="1", headers=a))
+    assert ok_json(s.get("/settings", headers=a)) == {"x": 1}
+    assert ok_json(s.get("/settings", headers=b)) == {}
+    assert s.post("/userdata/f.json", data=b"a", headers=a).status_code == 200
+    assert s.get("/userdata/f.json", headers=a).content == b"a"
+    assert s.get("/userdata/f.json", headers=b).status_code == 404
+    for unknown in ({}, {"comfy-user": ""}, {"comfy-user": "nobody"}, {"comfy-user": ".."}, {"comfy-user": "__berth"}):
+        assert s.get("/settings", headers=unknown).status_code == 401
+        assert s.get("/settings/x", headers=unknown).status_code == 401
+        assert s.post("/settings", {"x": 1}, headers=unknown).status_code == 401
+        assert s.post("/settings/x", data="1", headers=unknown).status_code == 401
+        assert s.get("/userdata?dir=x", headers=unknown).status_code == 401
+        assert s.get("/userdata/f.json", headers=unknown).status_code == 401
+        assert s.post("/userdata/f.json", data=b"x", headers=unknown).status_code == 401
+        assert s.get("/v2/userdata", headers=unknown).status_code == 403
+    s.stop()
+    s.start()
+    assert ok_json(s.get("/users"))["users"] == {ada: "Ada L.", bob: "bob"}
+
+
+def test_one_user_whatever_the_header_says(server):
+    server.post("/settings/single", data="1")
+    assert server.get("/settings/single", headers={"comfy-user": "somebody"}).json() == 1
+
+
+def test_the_database_is_not_user_data(server):
+    """It lies beside the users' folders and no user's name leads there."""
+    for name in ("..%2F__berth%2Fstate.db", "__berth%2Fstate.db"):
+        assert server.get(f"/userdata/{name}").status_code in (403, 404)
