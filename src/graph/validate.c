@@ -60,7 +60,7 @@ static enum step add_error(struct check *c, size_t node, json_t *reason)
     return json_array_append_new(c->errors[node], reason) ? no_memory(c) : NEXT;
 }
 
-/* cfg of an answer: [type, options], or null when answers have shown enough. */
+/* cfg of an answer: [type, options], always both, or null when answers have shown enough. */
 static berth_status input_config(struct check *c, const struct node_class *cls,
                                  const struct node_input *in, json_t **out)
 {
@@ -71,6 +71,11 @@ static berth_status input_config(struct check *c, const struct node_class *cls,
             return s;
         if (s) /* a folder that cannot be listed: that is no reason to withhold the error */
             *out = json_null();
+        if (json_array_size(*out) == 1 && json_array_append_new(*out, json_object())) {
+            json_decref(*out);
+            *out = NULL;
+            return err_set(c->err, BERTH_ENOMEM, "configuration of '%s'", in->name);
+        }
         const json_t *listed = json_array_get(*out, 0);
         if (!json_is_array(listed))
             listed = json_object_get(json_array_get(*out, 1), "options");
