@@ -57,6 +57,7 @@ say "A workflow as ComfyUI exports it, run here and now: boxes, masks, Lanczos, 
 show run "$workflows/card.json" --base-directory "$tmp/base" --set save.filename_prefix=demo
 
 say "The server: ComfyUI's API, a queue on disk. A loader with keep_loaded brings a checkpoint to a simulated card."
+: > serve.txt
 mkdir -p base/models/checkpoints && cp sd15-tiny.safetensors base/models/checkpoints/
 "$berth" serve --base-directory "$tmp/base" --port 0 --log-level warn --devices "cpu=2g,cuda:0@cpu=256m" > serve.txt &
 server=$!
