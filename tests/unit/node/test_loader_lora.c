@@ -1,0 +1,164 @@
+/* Adapters in model references: what is collected, for whom, and that residency takes it. */
+#include "support/loader_rig.h"
+
+static berth_status fill(void *user, size_t i, uint64_t off, void *dst, size_t n, berth_err *err)
+{
+    float *f = dst;
+    (void)user, (void)i, (void)err;
+    for (size_t k = 0; k < n / sizeof *f; k++)
+        f[k] = (float)(int)((off / sizeof *f + k) % 11) / 8 - 0.5f;
+    return BERTH_OK;
+}
+
+/* A pair for a linear weight of the UNet and one for one of the text encoder, of sd15-tiny. */
+static void write_lora(const char *path, const struct res_model *unet, const struct res_model *clip)
+{
+    static const char *const key[2] = {
+        "model.diffusion_model.input_blocks.1.1.transformer_blocks.0.attn1.to_q.weight",
+        "cond_stage_model.transformer.text_model.encoder.layers.0.self_attn.q_proj.weight",
+    };
+    static const char *const name[4] = {
+        "lora_unet_input_blocks_1_1_transformer_blocks_0_attn1_to_q.lora_up.weight",
+        "lora_unet_input_blocks_1_1_transformer_blocks_0_attn1_to_q.lora_down.weight",
+        "lora_te_text_model_encoder_layers_0_self_attn_q_proj.lora_up.weight",
+        "lora_te_text_model_encoder_layers_0_self_attn_q_proj.lora_down.weight",
+    };
+    const struct res_model *m[2] = { unet, clip };
+    struct weights_spec spec[4];
+    berth_err err = { 0 };
+    for (size_t i = 0; i < 2; i++) {
+        const struct weights_entry *e = weights_find(res_weights(m[i]), key[i], strlen(key[i]));
+        assert_non_null(e);
+        spec[2 * i] = (struct weights_spec) { name[2 * i], DT_F32, { 2, { e->shape.dim[0], 4 } } };
+        spec[2 * i + 1] =
+            (struct weights_spec) { name[2 * i + 1], DT_F32, { 2, { 4, e->shape.dim[1] } } };
+    }
+    struct weights_write_args args = {
+        .format = "safetensors", .path = path, .spec = spec, .count = 4, .fill = fill
+    };
+    assert_ok(weights_write(&args, &err), err);
+}
+
+struct loaded {
+    struct rig r;
+    struct call ckpt;
+};
+
+static void load_all(struct loaded *l)
+{
+    berth_err err = { 0 };
+    rig_open(&l->r, "cpu=512m,null:0=128m");
+    rig_preset(&l->r, "checkpoints/sd15.safetensors", "sd15-tiny");
+    assert_ok(rig_run(&l->r, &l->ckpt, "CheckpointLoaderSimple",
+                      "{\"ckpt_name\": \"sd15.safetensors\"}", &err),
+              err);
+    write_lora(rig_path(&l->r, "loras/sub/a.safetensors"), call_model(&l->ckpt, 0)->part[0],
+               call_model(&l->ckpt, 1)->part[0]);
+}
+
+static void unload_all(struct loaded *l)
+{
+    call_release(&l->ckpt);
+    rig_close(&l->r);
+}
+
+static void both_get_it(void **state)
+{
+    struct loaded l;
+    struct call a, b;
+    berth_err err = { 0 };
+    uint64_t before, after;
+    (void)state;
+    load_all(&l);
+    rig_call(&l.r, &a, "LoraLoader",
+             "{\"lora_name\": \"sub/a.safetensors\", \"strength_model\": 0.5, \"strength_clip\": "
+             "2}");
+    call_give(&a, "model", l.ckpt.out[0].at[0]);
+    call_give(&a, "clip", l.ckpt.out[1].at[0]);
+    assert_ok(a.c.cls->run(&a.c, &err), err);
+    const struct model_ref *m = call_model(&a, 0), *clip = call_model(&a, 1);
+    assert_int_equal(m->patches, 1);
+    assert_true(m->patch[0].strength == 0.5f && clip->patch[0].strength == 2.0f);
+    assert_ptr_equal(m->patch[0].adapter, clip->patch[0].adapter); /* read once */
+    assert_ptr_equal(m->part[0], call_model(&l.ckpt, 0)->part[0]);
+    assert_int_equal(call_model(&l.ckpt, 0)->patches, 0); /* values do not change */
+    /* A second one on top. */
+    rig_call(&l.r, &b, "LoraLoaderModelOnly",
+             "{\"lora_name\": \"sub/a.safetensors\", \"strength_model\": -1}");
+    call_give(&b, "model", a.out[0].at[0]);
+    assert_ok(b.c.cls->run(&b.c, &err), err);
+    assert_int_equal(call_model(&b, 0)->patches, 2);
+    assert_true(call_model(&b, 0)->patch[1].strength == -1);
+    /* What computes later does: the weights change, of each. */
+    const struct model_ref *each[2] = { m, clip };
+    for (int i = 0; i < 2; i++) {
+        struct res_load_result got;
+        assert_ok(res_checksum(each[i]->part[0], &before, &err), err);
+        assert_ok(res_set_patches(each[i]->part[0], each[i]->patch, each[i]->patches, &err), err);
+        assert_ok(res_load(each[i]->part[0], NULL, &got, &err), err);
+        assert_ok(res_checksum(each[i]->part[0], &after, &err), err);
+        assert_true(before != after);
+    }
+    call_release(&a);
+    call_release(&b);
+    unload_all(&l);
+}
+
+static void strengths_of_zero(void **state)
+{
+    struct loaded l;
+    struct call x;
+    berth_err err = { 0 };
+    (void)state;
+    load_all(&l);
+    /* All of them: through as it came, not even the file is looked for. */
+    rig_call(&l.r, &x, "LoraLoader",
+             "{\"lora_name\": \"gone.safetensors\", \"strength_model\": 0, \"strength_clip\": 0}");
+    call_give(&x, "model", l.ckpt.out[0].at[0]);
+    call_give(&x, "clip", l.ckpt.out[1].at[0]);
+    assert_ok(x.c.cls->run(&x.c, &err), err);
+    assert_int_equal(call_model(&x, 0)->patches + call_model(&x, 1)->patches, 0);
+    call_release(&x);
+    rig_call(&l.r, &x, "LoraLoader",
+             "{\"lora_name\": \"sub/a.safetensors\", \"strength_model\": 0, \"strength_clip\": 1}");
+    call_give(&x, "model", l.ckpt.out[0].at[0]);
+    call_give(&x, "clip", l.ckpt.out[1].at[0]);
+    assert_ok(x.c.cls->run(&x.c, &err), err);
+    assert_int_equal(call_model(&x, 0)->patches, 0);
+    assert_int_equal(call_model(&x, 1)->patches, 1);
+    call_release(&x);
+    unload_all(&l);
+}
+
+static void what_is_refused(void **state)
+{
+    struct loaded l;
+    struct call x;
+    berth_err err = { 0 };
+    (void)state;
+    load_all(&l);
+    rig_call(&l.r, &x, "LoraLoaderModelOnly", "{\"lora_name\": \"gone.safetensors\"}");
+    call_give(&x, "model", l.ckpt.out[0].at[0]);
+    assert_fails(x.c.cls->run(&x.c, &err), err, BERTH_ENOTFOUND, "gone.safetensors");
+    call_release(&x);
+    rig_call(&l.r, &x, "LoraLoaderModelOnly",
+             "{\"lora_name\": \"sub/a.safetensors\", \"strength_model\": 1e300}");
+    call_give(&x, "model", l.ckpt.out[0].at[0]);
+    assert_fails(x.c.cls->run(&x.c, &err), err, BERTH_EINVAL, "strength_model");
+    call_release(&x);
+    rig_call(&l.r, &x, "LoraLoaderModelOnly", "{\"lora_name\": \"sub/a.safetensors\"}");
+    call_give(&x, "model", l.ckpt.out[2].at[0]); /* a VAE: nobody knows adapters of such */
+    assert_fails(x.c.cls->run(&x.c, &err), err, BERTH_EUNSUPPORTED, "sub/a.safetensors");
+    call_release(&x);
+    unload_all(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_get_it),
+        cmocka_unit_test(strengths_of_zero),
+        cmocka_unit_test(what_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
