@@ -65,9 +65,9 @@ unsigned xmp_orientation(const uint8_t *p, size_t n)
 
 /* ---- writing ---- */
 
-static void put(struct str *out, uint32_t v, size_t n)
+static void put(struct str *out, uint32_t v, size_t n) /* big-endian, as Pillow writes it */
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = n; i-- > 0;)
         str_addc(out, (char)(v >> 8 * i));
 }
 
@@ -100,7 +100,7 @@ berth_status exif_write(const struct image_text *text, size_t n, struct str *out
         return err_set(err, BERTH_ELIMIT, "%zu texts: EXIF holds %u", n, TAG_MAKE);
     struct str values = { 0 };
     size_t at = HEADER + 2 + n * ENTRY + 4;
-    str_add(out, "II*\0\x08\0\0\0", HEADER);
+    str_add(out, "MM\0*\0\0\0\x08", HEADER);
     put(out, (uint32_t)n, 2);
     for (size_t i = 0; i < n; i++) {
         unsigned tag;

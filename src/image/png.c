@@ -5,7 +5,6 @@
  * look at nothing but IHDR, PLTE, tRNS, IDAT and IEND. */
 #include "image/image_impl.h"
 
-#include "base/crc32.h"
 #include "base/sz.h"
 
 #include <png.h>
@@ -46,7 +45,7 @@ static bool is_type(const struct png_chunk *c, const char *type)
 
 static bool intact(const struct png_chunk *c)
 {
-    return crc32_of(crc32_of(0, c->type, 4), c->p, c->n) == c->crc;
+    return crc32_z(crc32_z(0, (const Bytef *)c->type, 4), c->p, c->n) == c->crc;
 }
 
 static berth_status read_header(const struct image_in *in, struct png_head *h, berth_err *err)

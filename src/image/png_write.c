@@ -5,7 +5,6 @@
  * rows with APNG, which libpng cannot write. */
 #include "image/image_impl.h"
 
-#include "base/crc32.h"
 #include "base/utf8.h"
 
 #include <limits.h>
@@ -27,19 +26,19 @@ void png_chunk_add(struct str *out, const char type[4], const void *a, size_t a_
                    size_t b_n)
 {
     uint8_t word[4];
-    uint32_t crc = crc32_of(0, type, 4);
+    uLong crc = crc32_z(0, (const Bytef *)type, 4); /* far faster than base's */
     png_u32(word, (uint32_t)(a_n + b_n));
     str_add(out, (const char *)word, 4);
     str_add(out, type, 4);
     if (a_n) {
         str_add(out, a, a_n);
-        crc = crc32_of(crc, a, a_n);
+        crc = crc32_z(crc, a, a_n);
     }
     if (b_n) {
         str_add(out, b, b_n);
-        crc = crc32_of(crc, b, b_n);
+        crc = crc32_z(crc, b, b_n);
     }
-    png_u32(word, crc);
+    png_u32(word, (uint32_t)crc);
     str_add(out, (const char *)word, 4);
 }
 
@@ -56,20 +55,22 @@ static void add_header(struct str *out, const struct image *im)
 
 /* ---- text ---- */
 
-/* UTF-8 to Latin-1; false: not all of it can be. */
+/* UTF-8 to Latin-1, runs of ASCII in one piece; false: not all of it can be. */
 static bool to_latin1(const char *s, struct str *out)
 {
-    size_t n = strlen(s);
+    size_t n = strlen(s), run = 0;
     for (size_t i = 0, step; i < n; i += step) {
         uint8_t c = (uint8_t)s[i];
-        step = utf8_step(s + i, n - i);
+        step = c < 0x80 ? 1 : utf8_step(s + i, n - i);
         if (step == 1)
-            str_addc(out, (char)c);
-        else if (step == 2 && c <= 0xc3)
-            str_addc(out, (char)(c << 6 | (s[i + 1] & 0x3f)));
-        else
+            continue;
+        if (step != 2 || c > 0xc3)
             return false;
+        str_add(out, s + run, i - run);
+        str_addc(out, (char)(c << 6 | (s[i + 1] & 0x3f)));
+        run = i + 2;
     }
+    str_add(out, s + run, n - run);
     return true;
 }
 
