@@ -119,7 +119,7 @@ static void read_row(const struct bmp *b, const uint8_t *s, uint8_t *d, unsigned
     for (uint32_t x = 0; x < b->w; x++, d += channels) {
         if (b->bits <= 8) {
             unsigned per = 8 / b->bits, at = x % per;
-            unsigned i = s[x / per] >> (8 - b->bits * (at + 1)) & ((1u << b->bits) - 1);
+            unsigned v = s[x / per], i = v >> (8 - b->bits * (at + 1)) & ((1u << b->bits) - 1);
             memcpy(d, b->color[i], 3);
         } else if (b->bits == 24) {
             for (int k = 0; k < 3; k++)
