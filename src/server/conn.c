@@ -79,7 +79,7 @@ static struct out *out_push(struct conn *c, enum out_kind kind)
     if (!c->out) {
         c->out = o;
         conn_deadline(c, loop_limits(c->server)->write);
-        lws_callback_on_writable(c->wsi);
+        conn_dirty(c);
     } else {
         c->out_last->next = o;
     }
@@ -320,8 +320,9 @@ void conn_gone(struct conn *c)
 
 void conn_linger(struct conn *c)
 {
+    const struct loop_limits *lim = loop_limits(c->server);
     c->mode = CONN_LINGER;
-    conn_deadline(c, loop_limits(c->server)->linger);
+    conn_deadline(c, atomic_load(&c->server->stopping) ? lim->flush : lim->linger);
     if (c->tls) /* its goodbye belongs to the stream: close, and let TLS say it */
         conn_kill(c);
     else if (shutdown((int)lws_get_socket_fd(c->wsi), SHUT_WR))
@@ -359,8 +360,7 @@ static void refuse_rest(struct conn *c)
 
 void conn_replied(struct conn *c)
 {
-    if (!c->out)
-        lws_callback_on_writable(c->wsi);
+    conn_dirty(c);
 }
 
 /* The request is over. */
@@ -387,7 +387,7 @@ static void call_handler(struct conn *c)
     c->body_done = true;
     conn_deadline(c, 0); /* our turn now; the client may wait as long as it likes */
     if (!route || r->replied) {
-        lws_callback_on_writable(c->wsi); /* the reply may be out already */
+        conn_dirty(c); /* the reply may be out already */
         return;
     }
     r->refs++;
@@ -603,7 +603,7 @@ bool conn_rx(struct conn *c, char *p, size_t n)
         if (c->in.bad)
             return false;
     }
-    if (!c->dead)
+    if (!c->dead && !c->dirty)
         update_rx(c);
     return !c->dead;
 }

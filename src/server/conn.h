@@ -11,7 +11,7 @@
  *            -> IDLE. A reply may come before the body is whole (refused): a small rest is read and
  *            dropped, a large one ends the connection.
  * Output     A queue of pieces: shared memory, or a range of a file that is read when there is room
- *            for it. One piece of at most LOOP_WRITE_MAX bytes is on its way at a time.
+ *            for it. At most LOOP_WRITE_MAX bytes are on their way at a time.
  * Closing    conn_kill() marks and lets libwebsockets close it later; nothing here frees a
  *            connection but conn_gone().
  * Threads    Loop. */
@@ -49,7 +49,9 @@ struct ws;
 struct conn { /* owner: loop */
     struct server *server;
     struct lws *wsi;
-    struct conn *prev, *next;
+    struct conn *prev, *next; /* all of the loop's */
+    struct conn *dirty_next;
+    bool dirty;
     enum conn_mode mode;
     bool tls, rx_off, dead;
     bool close_when_sent;
@@ -76,6 +78,7 @@ void conn_gone(struct conn *c); /* the socket is closed; frees c */
 void conn_expired(struct conn *c);
 
 void conn_kill(struct conn *c);
+void conn_dirty(struct conn *c); /* conn_writeable() when the current call is over */
 void conn_deadline(struct conn *c, unsigned ms); /* 0: none */
 /* Queued in this order. All take what they get, also when memory is out: then the connection dies. */
 void conn_send_str(struct conn *c, struct str *taken);

@@ -41,6 +41,7 @@ struct loop {
     size_t max;
     struct conn *conns;
     size_t conns_n;
+    struct conn *dirty, *dirty_last; /* with output that was not tried yet */
     size_t body_bytes;
     uint64_t now;
     uint64_t date_s;
@@ -227,6 +228,49 @@ void loop_each(struct server *s, void (*fn)(struct conn *c, void *user), void *u
     }
 }
 
+/* ---- output ---- */
+
+void conn_dirty(struct conn *c)
+{
+    struct loop *l = c->server->loop;
+    if (c->dirty)
+        return;
+    c->dirty = true;
+    c->dirty_next = NULL;
+    if (l->dirty)
+        l->dirty_last->dirty_next = c;
+    else
+        l->dirty = c;
+    l->dirty_last = c;
+}
+
+/* Most output fits the socket at once, and poll() looks at every connection there is: so try first,
+ * and ask for room only when it is wanting. */
+static void flush(struct loop *l)
+{
+    while (l->dirty) {
+        struct conn *c = l->dirty;
+        l->dirty = c->dirty_next;
+        c->dirty = false;
+        if (!lws_partial_buffered(c->wsi) && !conn_writeable(c))
+            conn_kill(c);
+    }
+}
+
+static void forget_dirty(struct loop *l, struct conn *c)
+{
+    struct conn **at = &l->dirty, *before = NULL;
+    if (!c->dirty)
+        return;
+    while (*at != c) {
+        before = *at;
+        at = &(*at)->dirty_next;
+    }
+    *at = c->dirty_next;
+    if (l->dirty_last == c)
+        l->dirty_last = before;
+}
+
 /* ---- deadlines ---- */
 
 static void sweep(lws_sorted_usec_list_t *sul)
@@ -409,27 +453,27 @@ static void unlink_conn(struct loop *l, struct conn *c)
     if (c->next)
         c->next->prev = c->prev;
     l->conns_n--;
+    forget_dirty(l, c);
 }
 
-static int on_event(struct lws *wsi, enum lws_callback_reasons why, void *user, void *in, size_t n)
+/* False: close it. */
+static bool handle(struct loop *l, struct lws *wsi, enum lws_callback_reasons why, void *in,
+                   size_t n)
 {
-    struct loop *l = lws_context_user(lws_get_context(wsi));
     struct conn *c;
-    (void)user;
-    l->now = clock_mono_ns(clock_system());
     switch (why) {
     case LWS_CALLBACK_RAW_RX_FILE:
         accept_some(l, (int)lws_get_socket_fd(wsi));
-        return 0;
+        return true;
     case LWS_CALLBACK_RAW_CLOSE_FILE:
         listener_gone(l, wsi);
-        return 0;
+        return true;
     case LWS_CALLBACK_RAW_RX:
         c = lws_get_opaque_user_data(wsi);
-        return c && conn_rx(c, in, n) ? 0 : -1;
+        return c && conn_rx(c, in, n);
     case LWS_CALLBACK_RAW_WRITEABLE:
         c = lws_get_opaque_user_data(wsi);
-        return c && conn_writeable(c) ? 0 : -1;
+        return c && conn_writeable(c);
     case LWS_CALLBACK_RAW_CLOSE:
         c = lws_get_opaque_user_data(wsi);
         if (c) {
@@ -437,13 +481,23 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons why, void *user, 
             unlink_conn(l, c);
             conn_gone(c);
         }
-        return 0;
+        return true;
     case LWS_CALLBACK_EVENT_WAIT_CANCELLED:
         posts_call(l);
-        return 0;
+        return true;
     default:
-        return 0;
+        return true;
     }
+}
+
+static int on_event(struct lws *wsi, enum lws_callback_reasons why, void *user, void *in, size_t n)
+{
+    struct loop *l = lws_context_user(lws_get_context(wsi));
+    (void)user;
+    l->now = clock_mono_ns(clock_system());
+    bool go_on = handle(l, wsi, why, in, n);
+    flush(l);
+    return go_on ? 0 : -1;
 }
 
 /* ---- life ---- */
@@ -535,10 +589,11 @@ berth_status loop_open(struct server *s, berth_err *err)
     const struct log *before = lws_log_now;
     lws_log_now = &s->log;
     lws_set_log_level(LLL_ERR, write_lws_log);
-    if (!make_context(l, err))
-        make_listeners(l, err);
+    berth_status st = make_context(l, err);
+    if (!st)
+        st = make_listeners(l, err);
     lws_log_now = before;
-    return l->lws && l->vhost && l->listeners ? BERTH_OK : err->code;
+    return st;
 }
 
 void loop_settle(struct server *s)
@@ -633,6 +688,7 @@ void loop_drain(struct server *s)
     atomic_store(&l->running, true);
     l->now = clock_mono_ns(clock_system());
     loop_each(s, dismiss, &l->limits);
+    flush(l);
     while (l->conns_n && lws_service(l->lws, 0) >= 0)
         ;
     atomic_store(&l->running, false);

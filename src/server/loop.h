@@ -37,7 +37,7 @@ struct loop_limits {   /* milliseconds */
 #define LOOP_LIMITS_DEFAULT                                                                        \
     {                                                                                              \
         .head = 15000, .body = 30000, .idle = 75000, .write = 60000, .linger = 5000,               \
-        .flush = 2000, .ws_bytes = 8u << 20, .body_bytes = 0                                       \
+        .flush = 1000, .ws_bytes = 8u << 20, .body_bytes = 0                                       \
     }
 
 #define LOOP_WRITE_MAX 65536 /* bytes of one write */
