@@ -318,10 +318,12 @@ static berth_status key_of(struct yaml *y, const struct line *l, struct str *key
             len--;
         str_add(key, l->s, len);
     }
+    if (key->bad)
+        return no_memory(y);
     if (i >= l->n || l->s[i] != ':' || !key->n)
         return wrong(y, l->number, "expected 'name:'");
     *rest = i + 1;
-    return key->bad ? no_memory(y) : BERTH_OK;
+    return BERTH_OK;
 }
 
 static berth_status add_entry(struct yaml *y, const struct line *l, berth_err *err)

@@ -1,0 +1,19 @@
+/* extra_model_paths.yaml: reading ends, says why, and what it gave is whole. */
+#include "paths/yaml.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
+{
+    struct yaml_doc d = { 0 };
+    berth_err err = { 0 };
+    berth_status s = yaml_parse((const char *)p, n, "fuzz.yaml", &d, &err);
+    if (s && !err.msg[0])
+        BUG("%d without a message", (int)s);
+    for (size_t i = 0; !s && i < d.entry.n; i++) {
+        const struct yaml_entry *e = vec_at(&d.entry, i);
+        if (!e->key || !*e->key || !e->line || (e->value && strlen(e->value) > n * 4))
+            BUG("entry %zu", i);
+    }
+    yaml_release(&d);
+    return 0;
+}

@@ -1,0 +1,179 @@
+/* The subset of YAML: what is read, and that the rest names its line. */
+#include "paths/yaml.h"
+
+#include "base/str.h"
+#include "support/oom.h"
+#include "support/test.h"
+
+/* "section.key=value;" of every entry, line ends as '|'. */
+static char *read_text(const char *text)
+{
+    struct yaml_doc d = { 0 };
+    struct str out = { 0 };
+    berth_err err = { 0 };
+    berth_status s = yaml_parse(text, strlen(text), "f.yaml", &d, &err);
+    if (s)
+        str_addf(&out, "!%s", err.msg);
+    for (size_t i = 0; !s && i < d.entry.n; i++) {
+        const struct yaml_entry *e = vec_at(&d.entry, i);
+        str_addf(&out, "%u.%s=", e->section, e->key);
+        for (const char *p = e->value ? e->value : "(null)"; *p; p++)
+            str_addc(&out, *p == '\n' ? '|' : *p);
+        str_addc(&out, ';');
+    }
+    yaml_release(&d);
+    return str_take(&out);
+}
+
+static void texts(void **state)
+{
+    static const char *const row[][2] = {
+        { "", NULL },
+        { "# nothing\n\n   # here\n", NULL },
+        { "a:\n  k: v\n", "0.k=v;" },
+        { "a:\n  k: v", "0.k=v;" },
+        { "---\na:\n  k: v\n...\nrubbish: [", "0.k=v;" },
+        { "\xef\xbb\xbf"
+          "a:\r\n  k: v\r\n",
+          "0.k=v;" },
+        { "a:\nb:\n  k: v\n", "1.k=v;" },
+        { "a: null\nb: ~ # c\nc:\n  k: v\n", "2.k=v;" },
+        { " a:\n   k: v\n b:\n  j: w\n", "0.k=v;1.j=w;" },
+        { "a: # comment\n    # another\n    k: v  # third\n", "0.k=v;" },
+        { "a:\n  k: C:\\models\\x\n", "0.k=C:\\models\\x;" },
+        { "a:\n  k: some dir/with spaces\n", "0.k=some dir/with spaces;" },
+        { "a:\n  k: v#1\n  j: 'it''s # here' # c\n", "0.k=v#1;0.j=it's # here;" },
+        { "a:\n  k: \"x\\\\y \\\"q\\\" \\u00e9\\x41\"\n", "0.k=x\\y \"q\" \xc3\xa9"
+                                                          "A;" },
+        { "a:\n  \"k k\": v\n  'j': w\n  l m : z\n", "0.k k=v;0.j=w;0.l m=z;" },
+        { "a:\n  k:\n  j: ~\n  l: \"\"\n  m: null\n", "0.k=(null);0.j=(null);0.l=;0.m=(null);" },
+        { "a:\n  k:\n    models/a\n  j: w\n", "0.k=models/a;0.j=w;" },
+        { "a:\n  k:\n    \"models/a\" # c\n  j: w\n", "0.k=models/a;0.j=w;" },
+        { "a:\n  k: one\n   two\n\n   three\n  j: w\n", "0.k=one two three;0.j=w;" },
+        /* block scalars */
+        { "a:\n  k: |\n    x\n    y\n", "0.k=x|y;" },
+        { "a:\n  k: |\n    x\n    y", "0.k=x|y;" },
+        { "a:\n  k: | # why\n    x # text\n", "0.k=x # text;" },
+        { "a:\n  k: |-\n    x\n  j: |+\n    y\n\n  l: v\n", "0.k=x;0.j=y|;0.l=v;" },
+        { "a:\n  k: |\n    x\n      deeper\n    y \n", "0.k=x|  deeper|y ;" },
+        { "a:\n  k: |1\n    x\n   y\n", "0.k= x|y;" },
+        { "a:\n  k: |2-\n     x\n    y\n", "0.k= x|y;" },
+        { "a:\n  k: |\n\n    x\n\n    y\n\nb:\n  j: v\n", "0.k=|x|y|;1.j=v;" },
+        { "a:\n  k: |\n    x\n# comment\n    y: z\n",
+          "!f.yaml: line 5: indented unlike the entries above it" },
+        { "a:\n  k: |\n  j: v\n", "0.k=;0.j=v;" },
+        { "a:\n  k: |\n", "0.k=;" },
+        { "a:\n  k: |\n    # text too\n    x\n", "0.k=# text too|x;" },
+        { "a:\n  k: |\n    x: y\n    - z\n", "0.k=x: y|- z;" },
+        { "a:\n  k: >\n    x\n    y\n\n    z\n", "0.k=x y|z;" },
+        { "a:\n  k: |\n    x\r\n    y\r\n", "0.k=x|y;" },
+        /* twice */
+        { "a:\n  k: v\na:\n  k: w\n  k: x\n", "0.k=v;1.k=w;1.k=x;" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        char *got = read_text(row[i][0]);
+        if (strcmp(got ? got : "", row[i][1] ? row[i][1] : "") != 0)
+            fail_msg("row %zu: %s", i, got ? got : "(nothing)");
+        free(got);
+    }
+}
+
+static void errors(void **state)
+{
+    static const char *const row[][2] = {
+        { "a:\n\tk: v\n", "line 2: a tab" },
+        { "a:\n  k: v\n\n  \tj: v\n", "line 4: a tab" },
+        { "a: v\n", "line 1: a section with a value" },
+        { "- a\n", "line 1: expected 'name:'" },
+        { "a\n", "line 1: expected 'name:'" },
+        { "a:\n  k\n", "line 2: expected 'name:'" },
+        { "a:\n  - k\n", "line 2: expected 'name:'" },
+        { "a:\n  k: [x]\n", "line 2: lists and mappings in brackets" },
+        { "a:\n  k: {x: y}\n", "line 2: lists and mappings" },
+        { "a:\n  k: &x v\n", "line 2: text that begins with" },
+        { "a:\n  k: *x\n", "line 2: text that begins with" },
+        { "a:\n  k: !!str v\n", "line 2: text that begins with" },
+        { "a:\n  k:\n    - x\n    - y\n", "line 3: a list" },
+        { "a:\n  k:\n    j: v\n", "line 3: a ':'" },
+        { "a:\n  k: x: y\n", "line 2: a ':'" },
+        { "a:\n  k: v\n    j: w\n", "line 3: a ':'" },
+        { "a:\n  k: v\n j: w\n", "line 3: indented unlike" },
+        { "  a:\n    k: v\nb:\n", "line 3: indented unlike" },
+        { "a:\n  k: \"v\n", "line 2: quoted text does not end" },
+        { "a:\n  k: 'v\n", "line 2: quoted text does not end" },
+        { "a:\n  k: 'v' w\n", "line 2: text behind a quote" },
+        { "a:\n  k: \"\\q\"\n", "line 2: an escape" },
+        { "a:\n  k: \"\\u12\"\n", "line 2: an escape" },
+        { "a:\n  k: \"\\x00\"\n", "line 2: an escape" },
+        { "a:\n  k: \"\\ud800\"\n", "line 2: an escape" },
+        { "a:\n  k: |x\n    y\n", "line 2: an indicator" },
+        { "a:\n  k: | y\n", "line 2: text behind '|'" },
+        { "a:\n  k: |\n     x\n   y\n", "line 4: less indented" },
+        { "a:\n  k: x\x01y\n", "line 2: a control character" },
+        { "a:\n  k: \xff\n", "not UTF-8" },
+        { "? a\n", "line 1: expected" },
+        { "a:\n  : v\n", "line 2: expected" },
+        { "<<: *base\n", "line 1: text that begins" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        char *got = read_text(row[i][0]);
+        if (!got || got[0] != '!' || !strstr(got, row[i][1]) || !strstr(got, "f.yaml"))
+            fail_msg("row %zu: %s", i, got ? got : "(nothing)");
+        free(got);
+    }
+}
+
+static void limits(void **state)
+{
+    struct yaml_doc d = { 0 };
+    struct str text = { 0 };
+    berth_err err = { 0 };
+    (void)state;
+    str_adds(&text, "a:\n");
+    for (int i = 0; i <= YAML_ENTRIES_MAX; i++)
+        str_addf(&text, "  k%d: v\n", i);
+    assert_fails(yaml_parse(text.p, text.n, "f", &d, &err), err, BERTH_ELIMIT, "entries");
+    yaml_release(&d);
+    str_pad(&text, '#', YAML_BYTES_MAX + 1);
+    assert_fails(yaml_parse(text.p, text.n, "f", &d, &err), err, BERTH_ELIMIT, "bytes");
+    yaml_release(&d);
+    str_release(&text);
+}
+
+static void words(void **state)
+{
+    bool v;
+    (void)state;
+    assert_true(yaml_bool("true", &v) && v);
+    assert_true(yaml_bool("Yes", &v) && v);
+    assert_true(yaml_bool("OFF", &v) && !v);
+    assert_false(yaml_bool("1", &v));
+    assert_false(yaml_bool("", &v));
+}
+
+static void survives_oom(void **state)
+{
+    static const char text[] = "a:\n  k: |\n    x\n    y\n  'j': \"z\"\nb:\n  k: one\n   two\n";
+    berth_status s = BERTH_ENOMEM;
+    (void)state;
+    for (long k = 0; s != BERTH_OK; k++) {
+        struct yaml_doc d = { 0 };
+        berth_err err = { 0 };
+        oom_after(k);
+        s = yaml_parse(text, sizeof text - 1, "f", &d, &err);
+        oom_off();
+        assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && err.msg[0]));
+        yaml_release(&d);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts), cmocka_unit_test(errors),       cmocka_unit_test(limits),
+        cmocka_unit_test(words), cmocka_unit_test(survives_oom),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
