@@ -47,7 +47,6 @@ static void accepted(struct server *s, void *arg) /* loop */
         refuse_disk(a->r, &a->err);
     } else {
         http_reply_json_text(a->r, 200, &a->reply);
-        hub_send_status(s);
     }
     accepting_free(a);
 }
@@ -58,6 +57,8 @@ static void stored(void *user, berth_status st, const berth_err *err) /* writer 
     a->st = st;
     if (st)
         a->err = *err;
+    else
+        hub_send_status(a->server); /* here: the worker, which may take it next, sends its own */
     loop_post(a->server, accepted, a);
 }
 

@@ -122,7 +122,7 @@ static void turn(struct worker *w)
     if (got)
         worker_run_job(w, &job);
     store_job_release(&job);
-    worker_do_requests(w, false);
+    worker_do_requests(w, worker_take_requests(w), false);
     if (w->owed && worker_now(w) >= w->collected + WORKER_COLLECT_NS)
         collect(w);
 }

@@ -3,8 +3,8 @@
  * Loop       1 wait for a job, a request, the collection that is owed 10 s after the last one, or
  *              the time to send a berth.residency that was held back
  *            2 a job: status, res_prompt_begin, executor_run, store_finish, execution_success (or
- *              _error, _interrupted), status, executing null; then what step 3 does, in which a
- *              requested free takes the place of the automatic cleanup; res_prompt_end
+ *              _error, _interrupted), status, executing null; then step 3 for what was asked during
+ *              the prompt, where a free takes the place of the automatic cleanup; res_prompt_end
  *            3 requests, in order: frees and changes (retention, new plan, eject). Several flag
  *              requests without wait add up to one; each with wait, selectors, tiers, dry_run or
  *              force is a free of its own with its receipt

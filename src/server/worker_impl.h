@@ -92,9 +92,11 @@ void worker_run_job(struct worker *w, const struct store_job *job);
 /* Adds r to the queue, or its flags to the request that waits there already: true, and then r is the
  * caller's to free. *last as the queue's. Under the lock. */
 bool request_queue(struct request **first, struct request ***last, struct request *r);
-void request_free(struct request *r); /* NULL is fine */
-/* Does all that is asked, in order. ending: a prompt ends: what remains is left to res_prompt_end(). */
-void worker_do_requests(struct worker *w, bool ending);
+void request_free(struct request *r);                   /* NULL is fine */
+struct request *worker_take_requests(struct worker *w); /* all that wait, in order; NULL: none */
+/* Does them and answers. ending: a prompt ends, and its own cleanup comes behind: flags that stand
+ * last are left to res_prompt_end(). */
+void worker_do_requests(struct worker *w, struct request *list, bool ending);
 void worker_cancel_requests(struct worker *w); /* all of them, BERTH_ECANCELED */
 /* After a node ran out of device memory: whatever may go. */
 void worker_unload_all(struct worker *w);

@@ -165,14 +165,15 @@ static void execute(struct worker *w, const struct store_job *job, struct exec_r
     parsed_release(&p);
 }
 
-/* Frees act after the prompt, in the order they were asked for; then what the prompt itself brings. */
-static void settle(struct worker *w, bool out_of_memory)
+/* What was asked for during the prompt acts now, in place of the automatic cleanup where that leaves
+ * nothing to do; then what the prompt itself brings. */
+static void settle(struct worker *w, struct request *during, bool out_of_memory)
 {
     struct res_receipt receipt = { 0 };
     berth_err err = { 0 };
     if (out_of_memory)
         worker_unload_all(w);
-    worker_do_requests(w, true);
+    worker_do_requests(w, during, true);
     if (res_prompt_end(w->parts.res, &receipt, &err))
         log_warn(&w->server->log, "worker.settle", "%s", err.msg);
     bool freed = receipt.serial != 0;
@@ -181,6 +182,16 @@ static void settle(struct worker *w, bool out_of_memory)
     state_publish(w, freed ? "free" : "prompt", freed);
 }
 
+static void park(struct worker *w)
+{
+    berth_err err = { 0 };
+    worker_add(w, COUNT_PARKED, 1);
+    if (store_park(w->server->store, &err))
+        log_error(&w->server->log, "worker.park", "%s", err.msg);
+}
+
+/* Who asks for something after he saw that the prompt ended, in the history or by a message, asks
+ * after it: its cleanup comes first. So the requests that came during it are taken before that. */
 void worker_run_job(struct worker *w, const struct store_job *job)
 {
     struct server *s = w->server;
@@ -189,11 +200,9 @@ void worker_run_job(struct worker *w, const struct store_job *job)
     hub_send_status(s);
     res_prompt_begin(w->parts.res);
     execute(w, job, &r);
+    struct request *during = worker_take_requests(w);
     if (over(w, &r)) {
-        berth_err err = { 0 };
-        worker_add(w, COUNT_PARKED, 1);
-        if (store_park(s->store, &err))
-            log_error(&s->log, "worker.park", "%s", err.msg);
+        park(w);
     } else {
         count_result(w, &r);
         store_result(w, &r);
@@ -201,10 +210,10 @@ void worker_run_job(struct worker *w, const struct store_job *job)
     }
     nobody_runs(w);
     hub_send_status(s);
+    events_end(&w->events);
     worker_add(w, COUNT_DROPPED, w->events.dropped);
     w->events.dropped = 0;
-    events_end(&w->events);
     bool out_of_memory = r.out_of_memory;
     exec_result_release(&r);
-    settle(w, out_of_memory);
+    settle(w, during, out_of_memory);
 }

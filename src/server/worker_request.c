@@ -54,16 +54,12 @@ bool request_queue(struct request **first, struct request ***last, struct reques
     return false;
 }
 
-static struct request *take(struct worker *w, bool *more)
+struct request *worker_take_requests(struct worker *w)
 {
     pthread_mutex_lock(&w->lock);
     struct request *r = w->first;
-    if (r)
-        w->first = r->next;
-    if (!w->first)
-        w->last = &w->first;
-    if (more)
-        *more = w->first != NULL;
+    w->first = NULL;
+    w->last = &w->first;
     pthread_mutex_unlock(&w->lock);
     return r;
 }
@@ -322,14 +318,13 @@ static void do_change(struct worker *w, struct request *r)
 
 /* ---- all of them ---- */
 
-void worker_do_requests(struct worker *w, bool ending)
+void worker_do_requests(struct worker *w, struct request *list, bool ending)
 {
-    struct request *r;
-    bool more;
-    while ((r = take(w, &more))) {
+    for (struct request *r; (r = list);) {
+        list = r->next;
         switch (r->kind) {
         case REQUEST_FLAGS:
-            do_flags(w, r, ending, more);
+            do_flags(w, r, ending, list != NULL);
             break;
         case REQUEST_FREE:
             do_free(w, r);
@@ -344,7 +339,9 @@ void worker_do_requests(struct worker *w, bool ending)
 
 void worker_cancel_requests(struct worker *w)
 {
-    struct request *r;
-    while ((r = take(w, NULL)))
+    struct request *list = worker_take_requests(w);
+    for (struct request *r; (r = list);) {
+        list = r->next;
         cancel(r);
+    }
 }

@@ -25,8 +25,9 @@
  *            be undone: its entry waits in memory, readers see it, and the next transaction that
  *            works writes it too.
  * Memory     Pending jobs are kept in memory too (queue order); entries only in the database.
- * Threads    Any, except where said. Callbacks run on the writer thread and must not call back into
- *            the store. Reading the queue waits for no disk; changes may wait for a batch under way.
+ * Threads    Any, except where said. Callbacks run on the writer thread; they may look at the queue
+ *            but change nothing. Reading the queue waits for no disk; changes may wait for a batch under
+ *            way.
  * Files      store.c doors, transactions, recovery; db.c SQLite; writer.c the writer thread; queue.c
  *            jobs in memory; history.c entries. */
 #ifndef STORE_STORE_H

@@ -1,0 +1,247 @@
+"""Berth's own surface: devices, models, plans, memory, metrics, berth.residency."""
+
+import json
+import os
+import re
+import subprocess
+
+import pytest
+import requests
+
+from conftest import BINARY, PATIENCE, image_prompt, synth
+from test_free import BUTTON_ALL, Place, files, lay_out  # noqa: F401 (a fixture)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, files):  # noqa: F811
+    from conftest import Server
+    base = tmp_path_factory.mktemp("berth") / "base"
+    lay_out(base, files)
+    synth(str(base / "models" / "checkpoints" / "sd15.safetensors"), "sd15-tiny", "--dtype", "f16")
+    with Server(base, "--devices", "cpu=512m,null:0=256m,null:1=64m") as s:
+        yield Place(s, "null:0")
+        assert s.process.poll() is None
+
+
+@pytest.fixture(autouse=True)
+def empty(place):
+    place.server.until_idle()
+    place.free(force=True, free_memory=True)
+
+
+def method(place, name, path, **kw):
+    return requests.request(name, place.server.url + path, timeout=PATIENCE, **kw)
+
+
+def test_both_prefixes(place):
+    for path in ("/berth/devices", "/berth/models", "/berth/memory", "/berth/health"):
+        a, b = place.server.get(path), place.server.get("/api" + path)
+        assert a.status_code == b.status_code == 200
+        assert a.headers["Content-Type"].startswith("application/json")
+
+
+def test_health(place):
+    assert place.server.get("/berth/health").json()["status"] == "ok"
+
+
+def test_devices(place):
+    got = place.server.get("/berth/devices").json()["devices"]
+    told = json.loads(subprocess.run([BINARY, "devices", "--devices", "cpu=512m,null:0=256m,null:1=64m", "--json"],
+                                     check=True, stdout=subprocess.PIPE).stdout)
+    assert [d["name"] for d in got] == ["cpu", "null:0", "null:1"]
+    for mine, theirs in zip(got, told):
+        assert set(mine) == set(theirs) | {"tiers"}
+        for key in ("name", "kind", "physical", "budget", "can", "hypothetical"):
+            assert mine[key] == theirs[key]
+        assert set(mine["tiers"]) == {"weights", "staging", "activations", "pinned", "pool-idle"}
+
+
+def test_models(place):
+    assert place.server.get("/berth/models").json() == {"models": []}
+    place.load(place.unet("A", True), place.vae())
+    models = place.models()
+    a = models["A"]
+    assert a["path"] == os.path.join(place.server.base, "models", "diffusion_models", "A.safetensors")
+    assert a["state"] == "resident" and a["retention"] == "keep" and a["role"] == "unet"
+    assert a["resident"] == a["bytes"] == sum(a["devices"].values()) == a["read"]
+    assert a["anchors"] == [{"reason": "keep_loaded", "count": 1}]
+    assert a["plan"]["compute"] == "null:0" and a["plan"]["layout"] == "spread"
+    assert a["loads"] == 1 and a["patches"] == 0 and a["last_use"] > 1600000000000
+    assert models["vae"]["retention"] == "auto" and models["vae"]["anchors"] == []
+    one = place.server.get(f"/berth/models/{a['id']}")
+    assert one.status_code == 200 and one.json() == a
+    for path in ("/berth/models/999999", "/berth/models/A", "/berth/models/-1", "/berth/models/1e3"):
+        r = place.server.get(path)
+        assert r.status_code == 404 and r.json()["error"]
+
+
+def test_change_retention(place):
+    place.load(place.unet("A"))
+    assert place.patch("A", retention="keep")["anchors"] == [{"reason": "keep_loaded", "count": 1}]
+    place.free(**BUTTON_ALL)
+    assert place.resident() == {"A"}
+    assert place.patch("A", retention="eject")["state"] == "gone"  # only its anchor held it
+    assert place.models() == {} and place.weights() == 0
+
+
+def test_change_plan(place):
+    place.load(place.unet("A", True))
+    bytes_ = place.models()["A"]["bytes"]
+    got = place.patch("A", plan={"allocation": "null:0,50%;cpu,50%"})
+    assert set(got["devices"]) == {"cpu", "null:0"} and sum(got["devices"].values()) == bytes_
+    moved = got["moved"]
+    got = place.patch("A", plan={"allocation": got["plan"]["allocation"]})
+    assert got["moved"] == moved  # the same plan in other words: nothing moves
+    assert place.patch("A", plan={"layout": "tail"})["plan"]["layout"] == "tail"
+    back = place.patch("A", plan={"allocation": "", "compute": "null:0"}, retention="auto")
+    assert back["devices"] == {"null:0": bytes_} and back["retention"] == "auto"
+    small = method(place, "PATCH", f"/berth/models/{back['id']}", json={"plan": {"allocation": "null:1,1tb"}})
+    assert small.status_code == 400 and small.json()["error"]
+    assert place.models()["A"]["devices"] == {"null:0": bytes_}
+
+
+def test_patch_refuses(place):
+    place.load(place.unet("A"))
+    path = f"/berth/models/{place.models()['A']['id']}"
+    for body in ({"retention": "forever"}, {"retention": 1}, {"plan": "cpu,*"}, {"plan": {"alloc": "cpu,*"}},
+                 {"plan": {"layout": "sideways"}}, {"plan": {"allocation": "cpu;;,"}}, {"keep": True},
+                 {"plan": {"compute": "cuda:5"}}, {"plan": {"allocation": "cuda:5,*"}}, []):
+        r = method(place, "PATCH", path, json=body)
+        assert r.status_code in (400, 404) and r.json()["error"], body
+    for data in (b"", b"{", b"nonsense"):
+        assert method(place, "PATCH", path, data=data).status_code == 400
+    r = method(place, "PATCH", "/berth/models/999999", json={"retention": "keep"})
+    assert r.status_code == 404
+    assert place.models()["A"]["retention"] == "auto"
+
+
+def test_delete(place):
+    place.load(place.unet("A"), place.unet("B", True))
+    a, b = (f"/berth/models/{place.models()[n]['id']}" for n in "AB")
+    r = method(place, "DELETE", a)
+    assert r.status_code == 200 and {m["name"]: m["verdict"] for m in r.json()["models"]}["A"] == "ejected"
+    assert place.resident() == {"B"}
+    r = method(place, "DELETE", b)
+    assert r.status_code == 409 and "keep" in r.json()["error"]
+    assert method(place, "DELETE", b + "?force=true").status_code == 200
+    assert place.resident() == set()
+    assert method(place, "DELETE", "/berth/models/999999").status_code == 404
+
+
+def test_plan(place):
+    body = {"folder": "checkpoints", "name": "sd15.safetensors", "allocation": "null:0,25%;cpu,75%"}
+    r = method(place, "POST", "/berth/plan", json=body)
+    assert r.status_code == 200
+    p = r.json()
+    path = os.path.join(place.server.base, "models", "checkpoints", "sd15.safetensors")
+    told = json.loads(subprocess.run(
+        [BINARY, "plan", path, "--devices", "cpu=512m,null:0=256m,null:1=64m", "--alloc", body["allocation"], "--json"],
+        check=True, stdout=subprocess.PIPE).stdout)
+    assert p == told
+    same = method(place, "POST", "/berth/plan", json={"path": path, "allocation": body["allocation"]})
+    assert same.json() == p
+    virtual = method(place, "POST", "/berth/plan", json={
+        "path": path, "virtual_vram_gb": 0.01, "donor": "null:1", "compute": "null:0", "layout": "tail",
+        "part": "model.diffusion_model."}).json()
+    assert virtual["layout"] == "tail" and virtual["compute"] == "null:0"
+    assert {d["device"] for d in virtual["devices"] if d["bytes"]} == {"null:0", "null:1"}
+    other = method(place, "POST", "/berth/plan", json={"path": path, "devices": "cuda:0=8g,cpu=32g"}).json()
+    assert other["compute"] == "cuda:0"
+    assert place.models() == {}  # a plan loads nothing
+
+
+def test_plan_refuses(place):
+    inside = os.path.join(place.server.base, "models", "checkpoints")
+    ok = {"folder": "checkpoints", "name": "sd15.safetensors"}
+    for body, status in (
+            ({}, 400), ([], 400), ({"folder": "checkpoints"}, 400), ({**ok, "path": "/x"}, 400),
+            ({"path": "/etc/passwd"}, 400), ({"path": inside + "/../../../../etc/passwd"}, 400),
+            ({"path": inside + "2/x"}, 400), ({"path": inside}, 400), ({"path": "sd15.safetensors"}, 400),
+            ({"folder": "checkpoints", "name": "missing.safetensors"}, 404),
+            ({"folder": "nowhere", "name": "x"}, 404),
+            ({"folder": "checkpoints", "name": "../../secret"}, 404),
+            ({**ok, "allocation": "cuda:9,*"}, 400), ({**ok, "allocation": 5}, 400),
+            ({**ok, "virtual_vram_gb": -1}, 400), ({**ok, "virtual_vram_gb": "4"}, 400),
+            ({**ok, "virtual_vram_gb": 1, "allocation": "cpu,*"}, 400), ({**ok, "donor": "cpu"}, 400),
+            ({**ok, "layout": "round"}, 400), ({**ok, "devices": "what"}, 400), ({**ok, "part": "no.such."}, 404)):
+        r = method(place, "POST", "/berth/plan", json=body)
+        assert r.status_code == status, (body, r.status_code, r.text)
+        assert r.json()["error"], body
+
+
+def test_memory(place):
+    place.load(place.unet("A"))
+    got = place.server.get("/berth/memory").json()
+    owners = {(d["device"], o["owner"], o["tier"]) for d in got["devices"] for o in d["owners"]}
+    name = f"A#{place.models()['A']['id']}"
+    assert ("null:0", name, "weights") in owners
+    for d in got["devices"]:
+        for tier, n in d["tiers"].items():
+            assert n == sum(o["bytes"] for o in d["owners"] if o["tier"] == tier)
+    line = got["timeline"]
+    assert 0 < len(line) <= 256 and line[-1]["seq"] == got["last"]
+    assert [x["seq"] for x in line] == list(range(line[0]["seq"], got["last"] + 1))
+    assert {d["device"] for d in line[0]["devices"]} == {"cpu", "null:0", "null:1"}
+    few = place.server.get("/berth/memory?limit=3").json()["timeline"]
+    assert [x["seq"] for x in few] == [got["last"] - 2, got["last"] - 1, got["last"]]
+    since = place.server.get(f"/berth/memory?since={got['last'] - 1}&limit=10").json()["timeline"]
+    assert [x["seq"] for x in since] == [got["last"]]
+    assert place.server.get("/berth/memory?limit=0").json()["timeline"] == []
+    for query in ("since=x", "since=-1", "limit=-2", "limit=1.5"):
+        r = place.server.get("/berth/memory?" + query)
+        assert r.status_code == 400 and r.json()["error"]
+
+
+def test_metrics(place):
+    place.load(place.unet("A"))
+    r = place.server.get("/metrics")
+    assert r.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    families, seen, family = set(), set(), None
+    for line in r.text.splitlines():
+        if line.startswith("# HELP "):
+            family = line.split()[2]
+            assert family not in families
+            families.add(family)
+        elif line.startswith("# TYPE "):
+            assert line.split()[2] == family and line.split()[3] in ("counter", "gauge")
+        else:
+            m = re.fullmatch(r'([a-z_]+)(\{[a-z]+="[^"\\]*"(,[a-z]+="[^"\\]*")*\})? (\d+(\.\d+)?)', line)
+            assert m and m.group(1) == family, line
+            assert line.rsplit(" ", 1)[0] not in seen
+            seen.add(line.rsplit(" ", 1)[0])
+    values = dict(line.rsplit(" ", 1) for line in r.text.splitlines() if not line.startswith("#"))
+    before = float(values['berth_prompts_total{outcome="success"}'])
+    assert before > 0 and float(values["berth_models"]) == 1
+    assert float(values['berth_device_bytes{device="null:0",tier="weights"}']) >= place.models()["A"]["bytes"]
+    assert float(values["berth_queue_remaining"]) == 0
+    place.server.run(image_prompt(1, prefix="metrics"))
+    place.settled()
+    values = dict(line.rsplit(" ", 1) for line in place.server.get("/metrics").text.splitlines()
+                  if not line.startswith("#"))
+    assert float(values['berth_prompts_total{outcome="success"}']) == before + 1
+
+
+def test_residency_messages(place):
+    def told(ws, want):
+        while True:
+            m = ws.recv()
+            if isinstance(m, dict) and m["type"] == "berth.residency" and want(m["data"]):
+                return m["data"]
+    with place.server.ws() as ws:
+        place.load(place.unet("A", True))
+        d = told(ws, lambda d: any(m["resident"] == m["bytes"] for m in d["models"]))
+        assert set(d) == {"reason", "models", "devices"}
+        assert [x["name"] for x in d["devices"]] == ["cpu", "null:0", "null:1"]
+        assert d["models"][0] == {**place.models()["A"], **{k: d["models"][0][k] for k in
+                                                           ("handles", "anchors", "last_use", "uses")}}
+        place.patch("A", retention="auto")
+        assert told(ws, lambda d: d["models"][0]["retention"] == "auto")["reason"] == "change"
+        place.free(**BUTTON_ALL)
+        assert told(ws, lambda d: not d["models"])["reason"] == "free"
+
+
+def test_stats_name_the_device(place):
+    d = place.server.get("/system_stats").json()["devices"]
+    assert len(d) == 1
+    assert (d[0]["name"], d[0]["type"], d[0]["index"]) == ("null:0", "null", 0)
+    assert d[0]["vram_total"] == 256 << 20 and 0 < d[0]["vram_free"] <= d[0]["vram_total"]

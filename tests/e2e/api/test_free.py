@@ -1,0 +1,341 @@
+"""The free flow through HTTP: real files, loaders, receipts, and what the ledgers say afterwards."""
+
+import os
+import shutil
+import time
+
+import pytest
+import requests
+
+from conftest import PATIENCE, synth
+from test_trace import slow_prompt
+
+BUTTON_UNLOAD = {"unload_models": True}  # ComfyUI-Manager's two buttons, as it sends them
+BUTTON_ALL = {"unload_models": True, "free_memory": True}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Small models, made once: three of the diffusion kind, a VAE and a text encoder."""
+    root = tmp_path_factory.mktemp("files")
+    flux = synth(str(root / "flux.safetensors"), "flux-tiny", "--dtype", "bf16")
+    vae = synth(str(root / "vae.safetensors"), "flux-tiny-vae", "--dtype", "bf16")
+    t5 = synth(str(root / "t5.safetensors"), "t5-tiny", "--dtype", "bf16")
+    return {"diffusion_models": [("A", flux), ("B", flux), ("C", flux)],
+            "vae": [("vae", vae)], "text_encoders": [("t5", t5)]}
+
+
+def lay_out(base, files):
+    for folder, entries in files.items():
+        d = os.path.join(base, "models", folder)
+        os.makedirs(d, exist_ok=True)
+        for name, path in entries:
+            shutil.copy(path, os.path.join(d, name + ".safetensors"))
+
+
+class Place:
+    """A server with these files; `device` is where models go."""
+
+    def __init__(self, server, device):
+        self.server, self.device = server, device
+
+    def unet(self, name, keep=None):
+        """keep None: a loader without that input, so retention auto."""
+        i = {"unet_name": name + ".safetensors", "weight_dtype": "default"}
+        if keep is None:
+            return {"class_type": "UNETLoader", "inputs": i}
+        return {"class_type": "UNETLoaderDisTorch2MultiGPU",
+                "inputs": {**i, "compute_device": self.device, "virtual_vram_gb": 0.0, "donor_device": "cpu",
+                           "expert_mode_allocations": "", "eject_models": False, "keep_loaded": keep}}
+
+    def vae(self):
+        return {"class_type": "VAELoader", "inputs": {"vae_name": "vae.safetensors"}}
+
+    def clip(self):
+        return {"class_type": "CLIPLoader",
+                "inputs": {"clip_name": "t5.safetensors", "type": "sd3", "device": "default"}}
+
+    def prompt(self, *loaders, slow=0):
+        """Loaders with somebody who wants their outputs; slow: resamplings that keep it running."""
+        p = {}
+        for i, loader in enumerate(loaders):
+            p[f"l{i}"] = loader
+            p[f"o{i}"] = {"class_type": "PreviewAny", "inputs": {"source": [f"l{i}", 0]}}
+        if slow:
+            p.update(slow_prompt(slow, seed=int(time.time() * 1000) % (1 << 24)))
+        return p
+
+    def load(self, *loaders):
+        item = self.server.run(self.prompt(*loaders))
+        assert item["status"]["completed"], item["status"]
+        self.settled()
+
+    def settled(self):
+        """The worker is through with whatever it had to do."""
+        self.free(dry_run=True)
+
+    def free(self, **body):
+        r = self.server.post("/free", {**body, "wait": True})
+        assert r.status_code == 200, r.text
+        return r.json()
+
+    def models(self):
+        return {m["name"]: m for m in self.server.get("/berth/models").json()["models"]}
+
+    def resident(self):
+        return {n for n, m in self.models().items() if m["resident"]}
+
+    def patch(self, name, **body):
+        r = requests.patch(f"{self.server.url}/berth/models/{self.models()[name]['id']}", json=body, timeout=PATIENCE)
+        assert r.status_code == 200, r.text
+        return r.json()
+
+    def weights(self):
+        """Bytes of weights on all devices, as their ledgers have them."""
+        memory = self.server.get("/berth/memory").json()
+        return sum(o["bytes"] for d in memory["devices"] for o in d["owners"] if o["tier"] in ("weights", "pinned"))
+
+    def cached(self, prompt):
+        """Nodes that a run of this prompt finds in the cache."""
+        status = self.server.run(prompt)["status"]
+        return [d["nodes"] for kind, d in status["messages"] if kind == "execution_cached"][0]
+
+
+@pytest.fixture(params=["cpu", "null"])
+def place(request, fresh, files, tmp_path):
+    lay_out(tmp_path / "base", files)
+    devices = {"cpu": "cpu=512m", "null": "cpu=512m,null:0=512m"}[request.param]
+    return Place(fresh("--devices", devices), {"cpu": "cpu", "null": "null:0"}[request.param])
+
+
+def verdicts(receipt):
+    return {m["name"]: m["verdict"] for m in receipt["models"]}
+
+
+# ---- the three scenarios
+
+
+def test_A_eject_B_keep_C_keep_only_A_goes(place):
+    place.load(place.unet("A", False), place.unet("B", True), place.unet("C", True))
+    before = place.models()
+    assert [before[n]["retention"] for n in "ABC"] == ["eject", "keep", "keep"]
+    receipt = place.free(**BUTTON_ALL)
+    assert verdicts(receipt) == {"A": "ejected", "B": "kept", "C": "kept"}
+    assert place.resident() == {"B", "C"}
+    assert receipt["violations"] == []
+    after = place.models()
+    for name in ("B", "C"):  # strictly left alone
+        assert (after[name]["read"], after[name]["moved"]) == (before[name]["read"], before[name]["moved"])
+        assert after[name]["devices"] == before[name]["devices"]
+
+
+def test_D_keep_E_keep_nothing_goes(place):
+    prompt = place.prompt(place.unet("A", True), place.unet("B", True))
+    assert place.server.run(prompt)["status"]["completed"]
+    place.settled()
+    held = place.weights()
+    before = place.models()
+    assert verdicts(place.free(**BUTTON_ALL)) == {"A": "kept", "B": "kept"}
+    assert place.resident() == {"A", "B"} and place.weights() == held
+    # the node cache is gone; the loaders run again and find their models: nothing is read or moved
+    assert place.cached(prompt) == []
+    place.settled()
+    after = place.models()
+    for name in ("A", "B"):
+        assert after[name]["id"] == before[name]["id"]
+        assert after[name]["attached"] == before[name]["attached"] + 1
+        assert (after[name]["read"], after[name]["moved"]) == (before[name]["read"], before[name]["moved"])
+
+
+def test_flux_eject_vae_clip_auto_second_free_empties(place):
+    place.load(place.unet("A", False), place.vae(), place.clip())
+    assert verdicts(place.free(**BUTTON_ALL)) == {"A": "ejected", "vae": "kept", "t5": "kept"}
+    assert place.resident() == {"vae", "t5"}
+    assert all(a["reason"] for n in ("vae", "t5") for a in place.models()[n]["anchors"])
+    second = place.free(**BUTTON_ALL)
+    assert verdicts(second) == {"vae": "ejected", "t5": "ejected"}
+    assert place.resident() == set() and place.models() == {} and place.weights() == 0
+
+
+def test_flux_eject_vae_clip_auto_marked_later(place):
+    """The same when Flux is marked through the API instead of by its loader."""
+    place.load(place.unet("A"), place.vae(), place.clip())
+    assert place.patch("A", retention="eject")["state"] == "resident"
+    assert verdicts(place.free(**BUTTON_ALL)) == {"A": "ejected", "vae": "kept", "t5": "kept"}
+    place.free(**BUTTON_ALL)
+    assert place.models() == {} and place.weights() == 0
+
+
+def test_flux_eject_vae_clip_auto_freed_while_it_runs(place):
+    """What is asked for during the prompt is one free, right after it, however often it was pressed."""
+    s = place.server
+    with s.ws() as ws:
+        pid = s.queue(place.prompt(place.unet("A", False), place.vae(), place.clip(), slow=6),
+                      client_id=ws.id)["prompt_id"]
+        ws.until(lambda m: isinstance(m, dict) and m["type"] == "executing")
+        assert s.post("/free", BUTTON_ALL).status_code == 200
+        assert s.post("/free", BUTTON_ALL).status_code == 200  # pressed twice: once
+        assert s.post("/free", BUTTON_UNLOAD).status_code == 200
+        ws.until_done(pid)
+    place.settled()
+    assert place.resident() == {"vae", "t5"}
+    place.free(**BUTTON_ALL)
+    assert place.resident() == set()
+
+
+# ---- the buttons
+
+
+def test_buttons(place):
+    prompt = place.prompt(place.unet("A"), place.vae())
+    assert place.server.run(prompt)["status"]["completed"]
+    assert sorted(place.cached(prompt)) == sorted(prompt)
+    # "unload models": they leave memory, the node cache stays, nothing is read twice for a cached run
+    for path in ("/free", "/api/free"):
+        r = place.server.post(path, BUTTON_UNLOAD)
+        assert (r.status_code, r.content) == (200, b"")
+    place.settled()
+    assert place.weights() == 0
+    assert sorted(place.cached(prompt)) == sorted(prompt)
+    # "free model and node cache"
+    r = place.server.post("/free", BUTTON_ALL)
+    assert (r.status_code, r.content) == (200, b"")
+    place.settled()
+    assert place.cached(prompt) == []
+    # free_memory alone unloads too
+    assert place.server.post("/free", {"free_memory": True}).status_code == 200
+    place.settled()
+    assert place.models() == {} and place.weights() == 0
+    assert place.cached(prompt) == []
+
+
+def test_nothing_asked_nothing_done(place):
+    place.load(place.unet("A"))
+    for body in ({}, {"unload_models": False, "free_memory": False}, {"unload_models": None}, {"other": 1}):
+        assert place.server.post("/free", body).status_code == 200
+    assert requests.post(place.server.url + "/free", timeout=PATIENCE).status_code == 200  # no body at all
+    place.settled()
+    assert place.resident() == {"A"}
+    metrics = place.server.get("/metrics").text
+    assert "\nberth_frees_total 0\n" in metrics
+
+
+def test_malformed(place):
+    url = place.server.url + "/free"
+    for body in (b"{", b"[]", b"7", b"{\"wait\": 1}", b"{\"force\": \"yes\"}", b"{\"models\": \"A\"}",
+                 b"{\"models\": [{}]}", b"{\"devices\": [7.5]}", b"{\"tiers\": []}", b"{\"tiers\": [\"vram\"]}",
+                 b"{\"models\": [\"\"]}", b"{\"reason\": 5}"):
+        r = requests.post(url, data=body, timeout=PATIENCE)
+        assert r.status_code == 400, (body, r.text)
+        assert r.json()["error"], body
+    many = requests.post(url, json={"models": ["m"] * 1000}, timeout=PATIENCE)
+    assert many.status_code == 400 and "256" in many.json()["error"]
+
+
+# ---- receipts
+
+
+def test_receipt(place):
+    place.load(place.unet("A"), place.unet("B", True))
+    held = place.models()["A"]["bytes"]
+    dry = place.free(**BUTTON_ALL, dry_run=True)
+    assert dry["dry_run"] and dry["serial"] == 0
+    assert verdicts(dry) == {"A": "ejected", "B": "kept"}
+    assert place.resident() == {"A", "B"}
+    receipt = place.free(**BUTTON_ALL, reason="a test")
+    assert receipt["reason"] == "a test" and receipt["serial"] == 1 and not receipt["dry_run"]
+    assert verdicts(receipt) == verdicts(dry)
+    line = {m["name"]: m for m in receipt["models"]}
+    assert line["A"]["bytes"] == held and line["A"]["retention"] == "auto"
+    assert line["B"]["why"] == "keep_loaded"
+    device = {d["device"]: d for d in receipt["devices"]}[place.device]
+    gone = sum(device["before"].values()) - sum(device["after"].values())
+    assert device["released"] == gone >= held
+    assert receipt["rss"]["after"] > 0 and receipt["seconds"] < 60
+
+
+def test_force_takes_all(place):
+    place.load(place.unet("A", True), place.vae())
+    assert verdicts(place.free(force=True)) == {"A": "ejected", "vae": "ejected"}
+    assert place.weights() == 0
+
+
+def test_selectors(place):
+    place.load(place.unet("A"), place.unet("B"), place.unet("C", True))
+    ids = {n: m["id"] for n, m in place.models().items()}
+    assert verdicts(place.free(models=["A"]))["A"] == "ejected"
+    assert place.resident() == {"B", "C"}
+    assert verdicts(place.free(models=[ids["B"], f"C#{ids['C']}"])) == {"B": "ejected", "C": "kept"}
+    assert verdicts(place.free(models=["C"], force=True)) == {"C": "ejected"}
+    r = place.server.post("/free", {"models": ["nobody"], "wait": True})
+    assert r.status_code == 404 and "nobody" in r.json()["error"]
+    r = place.server.post("/free", {"devices": ["cuda:77"], "wait": True})
+    assert r.status_code == 404 and "cuda:77" in r.json()["error"]
+    # nobody waits: clients of this route expect a 200 whatever happens
+    assert place.server.post("/free", {"models": ["nobody"]}).status_code == 200
+
+
+def test_devices_and_tiers(fresh, files, tmp_path):
+    lay_out(tmp_path / "base", files)
+    place = Place(fresh("--devices", "cpu=512m,null:0=256m,null:1=256m"), "null:1")
+    other = Place(place.server, "null:0")
+    place.load(place.unet("A", True), other.unet("B", True))
+    for name in ("A", "B"):
+        place.patch(name, retention="auto")
+    assert place.models()["A"]["devices"].keys() == {"null:1"}
+    # weights alone: the pool keeps what they leave
+    r = place.free(unload_models=True, devices=["null:1"], tiers=["weights"])
+    assert verdicts(r) == {"A": "ejected", "B": "kept"} and r["tiers"] == ["weights"]
+    assert [d["device"] for d in r["devices"]] == ["null:1"]
+    assert r["devices"][0]["after"]["pool-idle"] >= r["models"][0]["bytes"]
+    r = place.free(tiers=["pool-idle"])
+    assert all(d["after"]["pool-idle"] < 1 << 20 for d in r["devices"])  # ends of pages that are in use
+    assert place.resident() == {"B"}
+
+
+# ---- when
+
+
+def test_waits_for_the_prompt_and_precedes_the_next(place):
+    s = place.server
+    place.load(place.vae())
+    with s.ws() as ws:
+        first = s.queue(place.prompt(place.vae(), slow=8), client_id=ws.id)["prompt_id"]
+        second = s.queue(place.prompt(place.vae()), client_id=ws.id)["prompt_id"]
+        ws.until(lambda m: isinstance(m, dict) and m["type"] == "executing")
+        began = time.time()
+        assert s.post("/free", BUTTON_ALL).status_code == 200
+        quick = time.time() - began
+        assert place.resident() == {"vae"}  # not under a running prompt's feet
+        ws.until_done(first)
+        got = ws.until_done(second)
+    assert quick < 5
+    cached = [m["data"]["nodes"] for m in got if isinstance(m, dict) and m["type"] == "execution_cached"]
+    assert cached == [[]]  # freed before it began, and once: the second prompt's models are there
+    place.settled()
+    assert place.resident() == {"vae"}
+
+
+def test_a_waiting_free_answers_after_the_prompt(place):
+    s = place.server
+    pid = s.queue(place.prompt(place.vae(), slow=6))["prompt_id"]
+    receipt = place.free(**BUTTON_ALL)
+    assert s.get(f"/history/{pid}").json() or verdicts(receipt) == {}
+    s.wait(pid)
+
+
+def test_idle_free_is_quick(place):
+    """A bar for people, measured in bench/; here only that nothing waits for a timer."""
+    place.free(**BUTTON_ALL)
+    began = time.time()
+    for _ in range(20):
+        place.free(**BUTTON_ALL)
+    assert (time.time() - began) / 20 < 1
+
+
+def test_many_cycles_leave_nothing(place):
+    prompt = place.prompt(place.unet("A"), place.vae(), place.clip())
+    for _ in range(10):
+        assert place.server.run(prompt)["status"]["completed"]
+        assert len(place.free(**BUTTON_ALL)["models"]) == 3
+    assert place.models() == {} and place.weights() == 0
