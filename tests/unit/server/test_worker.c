@@ -18,6 +18,7 @@ struct world {
     sem_t answered;
     char model[256]; /* file that `Hold` opens */
     enum res_retention retention;
+    struct res_model *held; /* by `Hold`, in place of a cached output */
 };
 static struct world *here; /* nodes have no user data */
 
@@ -40,7 +41,7 @@ static berth_status run_hungry(struct node_call *c, berth_err *err)
     return err_set(err, BERTH_ENODEVMEM, "null:0 is full");
 }
 
-/* Holds its model for as long as its output is cached. */
+/* Opens, loads and uses a model, and keeps the handle. */
 static berth_status run_hold(struct node_call *c, berth_err *err)
 {
     struct res_open_args a = {
@@ -50,14 +51,19 @@ static berth_status run_hold(struct node_call *c, berth_err *err)
     if (res_open(c->env->res, &a, &m, NULL, err))
         return err->code;
     berth_status st = res_load(m, NULL, NULL, err);
-    if (!st) { /* as the end of a use marks it */
+    if (!st)
         st = res_use_begin(m, err);
-        if (!st)
-            res_use_end(m);
-    }
-    res_anchor(m); /* in place of an output: SURVIVED or KEEP anchors are the registry's */
-    res_unref(m);
+    if (!st)
+        res_use_end(m);
+    res_unref(here->held);
+    here->held = m;
     return st ? st : ui_add(c, "done", json_true(), err);
+}
+
+static berth_status run_hold_wait(struct node_call *c, berth_err *err)
+{
+    berth_status st = run_hold(c, err);
+    return st ? st : run_wait(c, err);
 }
 
 static const struct node_input nothing[1];
@@ -80,9 +86,17 @@ static const struct node_class class_hold = { .name = "Hold",
                                               .in = nothing,
                                               .run = run_hold };
 
+static const struct node_class class_hold_wait = { .name = "HoldWait",
+                                                   .category = "test",
+                                                   .module = "nodes",
+                                                   .flags = NODE_OUTPUT,
+                                                   .in = nothing,
+                                                   .run = run_hold_wait };
+
 static const struct node_class *find(const char *name)
 {
-    const struct node_class *const all[] = { &class_wait, &class_hungry, &class_hold };
+    const struct node_class *const all[] = { &class_wait, &class_hungry, &class_hold,
+                                             &class_hold_wait };
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         if (strcmp(all[i]->name, name) == 0)
             return all[i];
@@ -145,6 +159,7 @@ static int teardown(void **state)
     struct world *x = *state;
     if (x->server)
         close_server(x);
+    res_unref(x->held); /* the worker is no more */
     folders_free(x->folders);
     berth_ctx_free(x->ctx);
     sem_destroy(&x->entered);
@@ -358,12 +373,14 @@ static void parked_and_run_again(void **state)
     add(x, "a", "Wait");
     sem_wait(&x->entered);
     ask_free(x, flags(true, false), &a); /* waits for the prompt, then nobody is there any more */
+    store_pause(x->server->store, true); /* until the next worker has the nodes of this test */
     close_server(x);
     assert_int_equal(a.times, 1);
     assert_true(a.status == BERTH_ECANCELED || a.status == BERTH_OK);
     str_release(&a.text);
     open_server(x);
     sem_post(&x->go);
+    store_pause(x->server->store, false);
     expect(x, "a", "\"execution_success\"");
     assert_int_equal(store_history_count(x->server->store), 1);
 }
@@ -448,6 +465,43 @@ static void out_of_memory_unloads(void **state)
     json_decref(list);
 }
 
+/* A prompt that used a model marked eject throws it out, and who saw its end finds it gone. */
+static void marked_models_go_with_their_prompt(void **state)
+{
+    struct world *x = *state;
+    x->retention = RES_EJECT;
+    add(x, "a", "Hold");
+    ended(x, "a");
+    json_t *r = receipt(x, (struct worker_free) { .dry_run = true });
+    assert_int_equal(json_array_size(json_object_get(r, "models")), 0);
+    json_decref(r);
+    json_t *list = models(x);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(list, 0), "state")),
+                        "ejected");
+    json_decref(list);
+}
+
+/* A free that was asked for during the prompt takes the place of that cleanup: it is the one that
+ * finds the model marked eject. */
+static void asked_before_the_end(void **state)
+{
+    struct world *x = *state;
+    struct answer a;
+    x->retention = RES_EJECT;
+    add(x, "a", "HoldWait");
+    sem_wait(&x->entered);
+    struct worker_free f = flags(true, false);
+    f.wait = true;
+    ask_free(x, f, &a);
+    sem_post(&x->go);
+    wait_answer(&a);
+    assert_int_equal(a.status, BERTH_OK);
+    assert_non_null(strstr(str_c(&a.text), "\"verdict\":\"ejected\",\"why\":\"marked eject\""));
+    str_release(&a.text);
+    uint64_t n = frees(x);
+    assert_int_equal(n, 2); /* that one and the question; no automatic cleanup */
+}
+
 /* ---- models ---- */
 
 static void change(struct world *x, struct worker_change c, struct answer *a)
@@ -502,7 +556,7 @@ static void models_are_shown_and_changed(void **state)
     assert_non_null(strstr(str_c(&a.text), "\"verdict\":\"ejected\""));
     str_release(&a.text);
     list = models(x);
-    assert_int_equal(number(json_array_get(list, 0), "resident"), 0); /* held by request */
+    assert_int_equal(number(json_array_get(list, 0), "resident"), 0); /* still held */
     json_decref(list);
 }
 
@@ -599,11 +653,18 @@ int main(void)
 {
 #define WITH(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        WITH(jobs_end_and_are_stored),         WITH(interrupts),
-        WITH(executing_is_told_to_its_client), WITH(parked_and_run_again),
-        cmocka_unit_test(plain_flags_add_up),  WITH(a_free_waits_for_the_prompt),
-        WITH(a_selector_that_names_nothing),   WITH(out_of_memory_unloads),
-        WITH(models_are_shown_and_changed),    WITH(texts_are_json),
+        WITH(jobs_end_and_are_stored),
+        WITH(interrupts),
+        WITH(executing_is_told_to_its_client),
+        WITH(parked_and_run_again),
+        cmocka_unit_test(plain_flags_add_up),
+        WITH(a_free_waits_for_the_prompt),
+        WITH(a_selector_that_names_nothing),
+        WITH(out_of_memory_unloads),
+        WITH(marked_models_go_with_their_prompt),
+        WITH(asked_before_the_end),
+        WITH(models_are_shown_and_changed),
+        WITH(texts_are_json),
         WITH(metrics_are_well_formed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
