@@ -436,7 +436,7 @@ static enum step check_constant(struct check *c, size_t node, const struct node_
         json_incref(store); /* v may live inside what is replaced */
         if (store != stored && json_object_set_nocheck(n->inputs, in->name, store))
             s = no_memory(c);
-        v = json_is_array(v) ? v : store;
+        v = conv.value ? conv.value : v; /* the old one may be gone by now */
         if (s == NEXT && !owned)
             s = check_range(c, node, in, v, &said);
         if (s == NEXT && !owned && !said && in->kind == IN_COMBO)

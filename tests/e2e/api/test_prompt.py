@@ -212,7 +212,8 @@ def test_refused_prompts_leave_no_trace(server):
     assert server.get("/queue").json() == before
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[1,]", b'{"a":1,"a":2}', b"\xff", b"nul", b"[" * 10000])
+@pytest.mark.parametrize("body", [b"", b"{", b"[1,]", b'{"a":1,"a":2}', b"\xff", b"nul", b"[" * 10000],
+                         ids=["empty", "open", "comma", "twice", "latin", "word", "deep"])
 def test_malformed_json(server, body):
     r = server.post("/prompt", data=body)
     assert r.status_code == 400 and r.json()["error"]
