@@ -484,7 +484,7 @@ static inline void rig_run(json_t *prompt, struct exec_result *out)
     struct validation v;
     berth_err err = { 0 };
     assert_ok(graph_validate(&rig.env, prompt, NULL, &v, &err), err);
-    if (!v.ok) {
+    if (!v.ok || json_object_size(v.node_errors)) {
         char *text = rig_text(v.node_errors);
         fail_msg("not valid: %s", text);
     }
