@@ -24,7 +24,7 @@ static const struct {
 
 static const char *state_name(unsigned bit)
 {
-    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+    for (size_t i = 0; i < ARRAY_LEN(states); i++)
         if (states[i].bit == bit)
             return states[i].name;
     return "";
@@ -98,7 +98,7 @@ static bool previewable(const char *kind, const json_t *item)
 {
     static const char *const kinds[] = { "images", "video", "audio" };
     static const char *const ends[] = { ".obj", ".fbx", ".gltf", ".glb" };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         if (strcmp(kind, kinds[i]) == 0)
             return true;
     const json_t *format = json_object_get(item, "format"),
@@ -106,7 +106,7 @@ static bool previewable(const char *kind, const json_t *item)
     if (starts(format, "video/") || starts(format, "audio/"))
         return true;
     size_t n = json_string_length(file);
-    for (size_t i = 0; json_is_string(file) && i < sizeof ends / sizeof *ends; i++)
+    for (size_t i = 0; json_is_string(file) && i < ARRAY_LEN(ends); i++)
         if (n >= strlen(ends[i]) &&
             strcasecmp(json_string_value(file) + n - strlen(ends[i]), ends[i]) == 0)
             return true;
@@ -397,7 +397,7 @@ static unsigned read_states(char *text, struct str *unknown)
         while (n && p[n - 1] == ' ')
             p[--n] = '\0';
         unsigned bit = 0;
-        for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+        for (size_t i = 0; i < ARRAY_LEN(states); i++)
             if (strcmp(lower(p), states[i].name) == 0)
                 bit = states[i].bit;
         got |= bit;

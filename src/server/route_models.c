@@ -174,7 +174,7 @@ static bool is_shown(const char *name)
     if (name[0] == '.' || strstr(name, "/."))
         return false;
     const char *dot = strrchr(path_base(name), '.');
-    for (size_t i = 0; dot && i < sizeof ends / sizeof *ends; i++)
+    for (size_t i = 0; dot && i < ARRAY_LEN(ends); i++)
         if (strcasecmp(dot, ends[i]) == 0)
             return true;
     return false;
@@ -249,7 +249,7 @@ static void picture_work(struct later *l)
     struct model_picture *p = (struct model_picture *)l;
     size_t n = p->stem.n;
     l->status = 404;
-    for (size_t i = 0; i < sizeof ends / sizeof *ends && l->status == 404; i++) {
+    for (size_t i = 0; i < ARRAY_LEN(ends) && l->status == 404; i++) {
         p->stem.n = n;
         str_adds(&p->stem, ends[i]);
         if (!p->stem.bad && picture_read(l, p->stem.p)) {

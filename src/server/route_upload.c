@@ -219,7 +219,7 @@ static bool may_be_run(const char *name)
                                         ".mjs",   ".jar", ".msi", ".scr",   ".vbs", ".htm", ".html",
                                         ".xhtml", ".css", ".pkl", ".pickle" };
     const char *dot = strrchr(name, '.');
-    for (size_t i = 0; dot && i < sizeof ends / sizeof *ends; i++)
+    for (size_t i = 0; dot && i < ARRAY_LEN(ends); i++)
         if (strcasecmp(dot, ends[i]) == 0)
             return true;
     return false;

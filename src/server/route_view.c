@@ -175,7 +175,7 @@ static const char *harmless_type(struct http_req *r, const char *path)
                                        "text/css",        "application/javascript" };
     const char *type = path_mime(path);
     size_t n = strcspn(type, ";");
-    for (size_t i = 0; i < sizeof run / sizeof *run; i++)
+    for (size_t i = 0; i < ARRAY_LEN(run); i++)
         if (str_eq(type, n, run[i]))
             return "application/octet-stream";
     return sandboxed_type(r, path);

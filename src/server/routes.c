@@ -253,7 +253,7 @@ void disposition_text(const char *name, struct str *out)
 const char *folder_of_type(const struct server *s, const char *type)
 {
     static const char *const known[] = { "output", "input", "temp" };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (strcmp(type, known[i]) == 0)
             return folders_by_kind(s->cfg.folders, type);
     return NULL;

@@ -103,6 +103,12 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->rel, y->rel);
 }
 
+static void sort_from(struct tree *t, size_t first)
+{
+    if (t->n > first)
+        qsort(t->at + first, t->n - first, sizeof *t->at, by_name);
+}
+
 static berth_status read_folder(struct walk *w, berth_err *err)
 {
     char *path = *w->folder ? join(w->root, w->folder) : strdup(w->root);
@@ -115,7 +121,7 @@ static berth_status read_folder(struct walk *w, berth_err *err)
         return *w->folder ? BERTH_OK
                           : err_sys(err, e == ENOENT || e == ENOTDIR ? BERTH_ENOTFOUND : BERTH_EIO,
                                     e, "'%s'", w->root);
-    size_t first = w->out->n;
+    size_t first = w->out->n, first_todo = w->todo.n;
     berth_status st = BERTH_OK;
     for (struct dirent *n; !st && (n = readdir(d));) {
         const char *name = n->d_name;
@@ -124,8 +130,10 @@ static berth_status read_folder(struct walk *w, berth_err *err)
         st = look(w, dirfd(d), name, err);
     }
     closedir(d);
-    if (!st && w->out->n > first)
-        qsort(w->out->at + first, w->out->n - first, sizeof *w->out->at, by_name);
+    if (!st)
+        sort_from(w->out, first);
+    if (!st)
+        sort_from(&w->todo, first_todo);
     return st;
 }
 

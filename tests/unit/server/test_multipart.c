@@ -145,7 +145,7 @@ static void boundaries_that_are_none(void **state)
     struct multipart_events ev = { &h, on_part, on_data, on_end };
     struct multipart *m = (void *)1;
     berth_err err = { 0 };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         assert_int_equal(multipart_new(bad[i], &ev, &m, &err), BERTH_EFORMAT);
         assert_null(m);
     }
