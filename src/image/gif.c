@@ -1,8 +1,8 @@
 /* GIF: every frame, laid over the ones before, as Pillow composes them.
  *
  * One walk over the blocks finds the frames and whether anything can be seen through; a second one
- * decodes. LZW codes grow from bits + 1 to twelve bits; a table entry is its last byte and the entry
- * before it, so a string comes out backwards. */
+ * decodes. LZW codes grow from bits + 1 to twelve bits; a table entry is its last byte and the
+ * entry before it, so a string comes out backwards. */
 #include "image/image_impl.h"
 
 #include "base/rd.h"

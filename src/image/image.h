@@ -3,16 +3,25 @@
  *
  * Words      image    8-bit samples, rows without padding, top row first: channels 1 grey, 3 RGB,
  *                     4 RGBA (straight alpha)
- *            frames   what one file held: several images of the same size for animations
- *            text     PNG tEXt/iTXt pairs, in the order of the file
+ *            frames   what one file held: several images of the same size and channels for
+ *                     animations (APNG, WebP, GIF), each composed as a viewer shows it
+ *            text     PNG tEXt/zTXt/iTXt pairs, in the order of the file
  * Decoding   Every format goes to 8 bits as Pillow's convert() would: palettes expanded, 16-bit RGB
- *            cut to its high byte, EXIF orientation applied, CMYK JPEG to RGB. A 16-bit grey PNG
- *            follows ComfyUI's LoadImage (value / 255, cut at 255).
+ *            cut to its high byte, EXIF or XMP orientation applied, CMYK JPEG (inverted, Adobe's
+ *            way) to RGB. A 16-bit grey PNG follows ComfyUI's LoadImage (value / 255, cut at 255).
+ *            So does transparency: that of a palette becomes alpha, one transparent colour of a
+ *            grey or RGB PNG is left alone. tests/golden/image holds every kind to Pillow's pixels.
  * Limits     A header meets the limits before anything is allocated; broken data is BERTH_EFORMAT
  *            naming what is wrong, never a crash, an endless loop or a half image without a word.
+ *            Cut files are refused, a missing end of a PNG or GIF too (ComfyUI fills up with grey).
+ * Encoding   The same input gives the same bytes. After an error `out` is as before, except that it
+ *            may be `bad`.
  * Threads    Any; no state.
- * Files      image.c what formats share, sniffing; formats.def with png.c jpeg.c webp.c (and small
- *            ones: bmp.c, gif.c first frame.., pnm.c) one format each; anim.c APNG and WebP. */
+ * Adding     image/x.c with `const struct image_format image_format_x`, a line in formats.def.
+ * Files      image.c what formats share, whose bytes these are; exif.c orientation, text in WebP;
+ *            png.c reads, png_anim.c APNG frames, png_write.c stills and APNG; jpeg.c; webp.c
+ *            reads, webp_write.c stills and animations; gif.c bmp.c pnm.c read. image_impl.h is
+ *            for this folder alone. */
 #ifndef IMAGE_IMAGE_H
 #define IMAGE_IMAGE_H
 
@@ -45,14 +54,14 @@ struct image_limits {    /* zero: the default of every field */
 };
 
 struct image_text {
-    char *key, *value; /* UTF-8 */
+    char *key, *value; /* UTF-8; a value with NUL inside ends there */
 };
 
 struct image_file {
     const char *format;      /* "png", "jpeg", "webp", ...; static */
     uint32_t w, h;           /* after orientation */
     unsigned frames;         /* image_probe() too */
-    bool alpha;              /* the file says so, a palette with transparency too */
+    bool alpha;              /* frames have 4 channels: LoadImage would make a mask of it */
     struct image *frame;     /* NULL after image_probe() */
     double *seconds;         /* how long each frame shows; NULL: one frame */
     struct image_text *text; /* PNG */
@@ -66,7 +75,7 @@ berth_status image_decode(const uint8_t *p, size_t n, const struct image_limits 
                           struct image_file *out, berth_err *err);
 void image_file_release(struct image_file *f); /* zeroed is fine */
 
-/* Encoders append to `out`. */
+/* Encoders append to `out`. BERTH_EINVAL: a size or setting that the format does not have. */
 struct image_png_args {
     int level; /* zlib, 0..9 */
     const struct image_text *text;
@@ -74,21 +83,23 @@ struct image_png_args {
 };
 berth_status image_png(const struct image *im, const struct image_png_args *args, struct str *out,
                        berth_err *err);
-berth_status image_jpeg(const struct image *im, int quality, struct str *out,
-                        berth_err *err); /* alpha is dropped */
+/* quality 0..100, as Pillow's; sides up to 65500; alpha is dropped. */
+berth_status image_jpeg(const struct image *im, int quality, struct str *out, berth_err *err);
+/* quality 0..100; sides up to 16383; grey becomes RGB. */
 berth_status image_webp(const struct image *im, int quality, bool lossless, struct str *out,
                         berth_err *err);
 
+/* Frames have one size and number of channels. One frame gives a still picture, with its text. */
 struct image_anim_args {
-    double fps;
+    double fps;    /* a frame shows for 1000 / fps ms, cut to whole ones, as ComfyUI does it */
     bool lossless; /* WebP */
     int quality;   /* WebP 0..100 */
     int method;    /* WebP 0..6 */
     int level;     /* PNG */
-    const struct image_text
-        *text; /* WebP: EXIF as ComfyUI writes it ("prompt:{...}" in Model, others
-                                      "key:{...}" from Make downwards); PNG: comf chunks as
-                                      ComfyUI's SaveAnimatedPNG (key NUL value, after IDAT) */
+    /* WebP: EXIF as ComfyUI writes it ("prompt:{...}" as Model, the others "key:{...}" from Make
+     * downwards). PNG: chunks `comf` as ComfyUI's SaveAnimatedPNG (key NUL value, after the
+     * pixels), which must be Latin-1. */
+    const struct image_text *text;
     size_t texts;
 };
 berth_status image_anim_webp(const struct image *frame, size_t n,

@@ -56,7 +56,7 @@ static inline uint8_t image_luma(uint8_t r, uint8_t g, uint8_t b)
 unsigned exif_orientation(const uint8_t *p, size_t n);
 /* The same from an XMP packet (tiff:Orientation). */
 unsigned xmp_orientation(const uint8_t *p, size_t n);
-/* EXIF data (a TIFF header first) holding the pairs as ComfyUI writes them into WebP. out: empty. */
+/* EXIF data (a TIFF header first) with the pairs as ComfyUI writes them into WebP. out: empty. */
 berth_status exif_write(const struct image_text *text, size_t n, struct str *out, berth_err *err);
 
 /* ---- png.c, png_anim.c, png_write.c ---- */

@@ -155,7 +155,7 @@ static berth_status finish_frame(struct reading *r, berth_err *err)
     return BERTH_OK;
 }
 
-/* The default image, when it is no frame of the animation: shown first, as Pillow does, and gone. */
+/* The default image, when it is no frame of the animation: shown first, as Pillow does. */
 static berth_status still_frame(struct reading *r, const struct image_in *in, berth_err *err)
 {
     struct image *im = &r->out->frame[0];

@@ -106,7 +106,7 @@ static uint8_t paeth(int a, int b, int c)
     return (uint8_t)(pa <= pb && pa <= pc ? a : pb <= pc ? b : c);
 }
 
-/* Row x filtered five ways into f[0..4]. up: the row above, zeros for the first; c: bytes a pixel. */
+/* Row x filtered five ways into f[]. up: the row above, zeros for the first; c: bytes a pixel. */
 static void filter_all(const uint8_t *restrict x, const uint8_t *restrict up, size_t n, size_t c,
                        uint8_t *restrict f[FILTERS])
 {

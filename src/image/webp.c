@@ -43,8 +43,17 @@ static berth_status keep(const uint8_t *rgba, unsigned channels, uint32_t w, uin
     return image_convert(&seen, channels, im, err);
 }
 
-static berth_status read_frames(const struct image_in *in, unsigned channels,
-                                struct image_file *out, berth_err *err)
+/* From the file, not from the decoder's running sum, which hostile numbers overflow. */
+static double seconds_of(const WebPDemuxer *d, unsigned frame)
+{
+    WebPIterator it = { 0 };
+    double s = WebPDemuxGetFrame(d, (int)frame + 1, &it) ? it.duration / 1000.0 : 0;
+    WebPDemuxReleaseIterator(&it);
+    return s;
+}
+
+static berth_status read_frames(const struct image_in *in, const WebPDemuxer *demux,
+                                unsigned channels, struct image_file *out, berth_err *err)
 {
     WebPAnimDecoderOptions opt;
     const WebPData data = { in->p, in->n };
@@ -55,18 +64,15 @@ static berth_status read_frames(const struct image_in *in, unsigned channels,
     if (!d)
         return err_set(err, BERTH_ENOMEM, "%u frames of %u x %u", out->frames, out->w, out->h);
     berth_status s = BERTH_OK;
-    int before = 0;
     for (unsigned i = 0; !s && i < out->frames; i++) {
         uint8_t *rgba;
-        int ms; /* when the frame ends */
-        if (!WebPAnimDecoderGetNext(d, &rgba, &ms))
+        int end; /* when the frame ends */
+        if (!WebPAnimDecoderGetNext(d, &rgba, &end))
             s = err_set(err, BERTH_EFORMAT, "frame %u is broken or cut short", i);
         else
             s = keep(rgba, channels, out->w, out->h, &out->frame[i], err);
-        if (!s) {
-            out->seconds[i] = (ms - before) / 1000.0;
-            before = ms;
-        }
+        if (!s && out->seconds) /* an animation may have one frame */
+            out->seconds[i] = seconds_of(demux, i);
     }
     WebPAnimDecoderDelete(d);
     return s;
@@ -88,7 +94,7 @@ static berth_status read_demuxed(const WebPDemuxer *d, struct image_in *in, stru
     if (s || !in->pixels)
         return s;
     if (frames > 1 || f.has_animation)
-        return read_frames(in, channels, out, err);
+        return read_frames(in, d, channels, out, err);
     return read_still(in, channels, &out->frame[0], w, h, err);
 }
 

@@ -4,8 +4,8 @@
  * circle and the length goes straight; first along x, then along y. Vectors that point the same way
  * are left as the first of them, opposite ones are mixed straight.
  *
- * Which neighbours, and how far between: the reference resamples the numbers 0 1 2 .. (and 1 2 3 ..,
- * the last one twice) with its bilinear filter and cuts the results to whole numbers. */
+ * Which neighbours, and how far between: the reference resamples the numbers 0 1 2 .. (and 1 2 3
+ * .., the last one twice) with its bilinear filter and cuts the results to whole numbers. */
 #include "op/resize_impl.h"
 
 #include "base/sz.h"

@@ -36,16 +36,16 @@ struct resize_shape {
     size_t n, h, w, c; /* source */
     size_t oh, ow;     /* at least 1 */
 };
-/* dst: n * oh * ow * c floats, not overlapping src. pool may be NULL. BERTH_EINVAL: a side of zero, or
- * a method that does not take this data; BERTH_ELIMIT: a side over 4,194,304. */
+/* dst: n * oh * ow * c floats, not overlapping src. pool may be NULL. BERTH_EINVAL: a side of zero,
+ * or a method that does not take this data; BERTH_ELIMIT: a side over 4,194,304. */
 berth_status op_resize(enum resize method, const struct resize_shape *s, const float *src,
                        float *dst, struct tpool *pool, berth_err *err);
 /* [n, c, h, w] -> [n, c, oh, ow]. */
 berth_status op_bislerp(const struct resize_shape *s, const float *src, float *dst,
                         struct tpool *pool, berth_err *err);
 
-/* ComfyUI's "center" crop before a resize: the part of w x h whose aspect is that of ow x oh. No side
- * may be zero; none becomes it (where the reference would fail). */
+/* ComfyUI's "center" crop before a resize: the part of w x h whose aspect is that of ow x oh. No
+ * side may be zero; none becomes it (where the reference would fail). */
 struct resize_crop {
     size_t x, y, w, h;
 };

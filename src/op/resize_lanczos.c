@@ -1,8 +1,8 @@
 /* lanczos: Pillow's 8-bit resampling, to the bit.
  *
- * Values are cut to 8 bits, then go through two passes, along x and along y, whose weights are whole
- * numbers with 22 bits behind the point; each pass rounds to 8 bits. A pass is left out where the
- * size stays. With alpha, colours are multiplied by it before and divided by it afterwards. */
+ * Values are cut to 8 bits, then go through two passes, along x and along y, whose weights are
+ * whole numbers with 22 bits behind the point; each pass rounds to 8 bits. A pass is left out where
+ * the size stays. With alpha, colours are multiplied by it before and divided by it afterwards. */
 #include "op/resize_impl.h"
 
 #include "base/sz.h"

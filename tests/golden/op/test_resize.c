@@ -1,4 +1,4 @@
-/* Resampling against torch, Pillow and ComfyUI: tests/golden/op/data, made by tools/golden/resize.py. */
+/* Resampling against torch, Pillow and ComfyUI: data/, made by tools/golden/resize.py. */
 #include "support/test.h"
 
 #include "op/resize.h"
@@ -26,8 +26,8 @@ static void special(float *x, const struct resize_shape *s)
         }
 }
 
-/* How far a result may be off, relative where it is above 1. torch adds in another order than we do,
- * for area only when one pixel is left; lanczos and nearest have only one way. */
+/* How far a result may be off, relative where it is above 1. torch adds in another order than we
+ * do, for area only when one pixel is left; lanczos and nearest have only one way. */
 static double tolerance(enum resize m)
 {
     static const double of[] = { [RESIZE_BILINEAR] = 2e-6,

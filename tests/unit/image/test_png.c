@@ -88,8 +88,7 @@ static void chunk(struct str *out, const char *type, const char *p, size_t n)
     str_add(out, (const char *)sum, 4);
 }
 
-/* zlib stream of 1 MiB of zeros in stored blocks of nothing: made by hand, a run of one byte in fixed
- * codes would need an encoder, so the writer of pictures is asked for one. */
+/* A zlib stream that packs well: the pixels of a flat picture. */
 static void take_idat(const struct image *im, struct str *z)
 {
     struct str png = { 0 };
