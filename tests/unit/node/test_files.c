@@ -1,0 +1,447 @@
+/* What nodes write and read: pictures with their prompt, animations, latents, previews. */
+#include "base/file.h"
+#include "base/sha256.h"
+#include "format/weights.h"
+#include "support/node_rig.h"
+#include "support/oom.h"
+
+#include <unistd.h>
+
+#define SHAPE4(a, b, c, d)                                                                         \
+    4, (size_t[])                                                                                  \
+    {                                                                                              \
+        a, b, c, d                                                                                 \
+    }
+
+/* ui[key][i].field */
+static const char *ui(struct node_rig *r, const char *key, size_t i, const char *field)
+{
+    const char *s = json_string_value(
+        json_object_get(json_array_get(json_object_get(r->call.ui, key), i), field));
+    if (!s)
+        fail_msg("no ui.%s[%zu].%s", key, i, field);
+    return s;
+}
+
+static struct image_file decode(const char *path)
+{
+    struct image_file f;
+    char *p;
+    size_t n;
+    berth_err err;
+    assert_ok(file_read_all(path, 1 << 24, &p, &n, &err), err);
+    assert_ok(image_decode((const uint8_t *)p, n, NULL, &f, &err), err);
+    free(p);
+    return f;
+}
+
+static json_t *parse(const char *text)
+{
+    json_t *j;
+    berth_err err;
+    assert_ok(js_parse(text, strlen(text), NULL, &j, &err), err);
+    return j;
+}
+
+static void with_prompt(struct node_rig *r, json_t *prompt, json_t *extra)
+{
+    r->call.prompt = prompt;
+    r->call.extra_pnginfo = extra;
+}
+
+static void saved_pictures_carry_their_prompt(void **state)
+{
+    struct node_rig *r = *state;
+    json_t *prompt =
+        parse("{\"1\":{\"class_type\":\"A\",\"inputs\":{\"t\":\"\xc3\xa9\xf0\x9f\x98\x80"
+              "\",\"f\":1.0,\"e\":0.00001,\"n\":18446744073709551615,\"x\":[]}}}");
+    json_t *extra = parse("{\"workflow\":{\"nodes\":[1,2]},\"more\":null}");
+    float px[] = { 0, 0.5f, 1, 1.5f, -1, 0.999f };
+    rig_node(r, "SaveImage");
+    with_prompt(r, prompt, extra);
+    rig_set(r, "images", rig_tensor(SHAPE4(2, 1, 1, 3), px));
+    rig_text(r, "filename_prefix", "sub/a_%width%x%height%_%batch_num%");
+    assert_ok(rig_run(r), r->err);
+    assert_string_equal(ui(r, "images", 0, "filename"), "a_1x1_0_00001_.png");
+    assert_string_equal(ui(r, "images", 1, "filename"), "a_1x1_1_00002_.png");
+    assert_string_equal(ui(r, "images", 1, "subfolder"), "sub");
+    assert_string_equal(ui(r, "images", 1, "type"), "output");
+    struct image_file f = decode(tmp_path("output/sub/a_1x1_1_00002_.png"));
+    uint8_t want[] = { 255, 0, 254 }; /* cut, not rounded: 254.745 */
+    assert_true(f.w == 1 && f.h == 1 && f.frame[0].channels == 3);
+    assert_memory_equal(f.frame[0].px, want, 3);
+    assert_int_equal(f.texts, 3);
+    assert_string_equal(f.text[0].key, "prompt");
+    assert_string_equal(
+        f.text[0].value,
+        "{\"1\": {\"class_type\": \"A\", \"inputs\": {\"t\": \"\\u00e9\\ud83d\\ude00\", "
+        "\"f\": 1.0, \"e\": 1e-05, \"n\": 18446744073709551615, \"x\": []}}}");
+    assert_string_equal(f.text[1].key, "workflow");
+    assert_string_equal(f.text[1].value, "{\"nodes\": [1, 2]}");
+    assert_string_equal(f.text[2].value, "null");
+    image_file_release(&f);
+
+    r->env.disable_metadata = true;
+    rig_node(r, "SaveImage");
+    with_prompt(r, prompt, extra);
+    rig_set(r, "images", rig_tensor(SHAPE4(1, 1, 1, 4), px));
+    rig_text(r, "filename_prefix", "plain");
+    assert_ok(rig_run(r), r->err);
+    r->env.disable_metadata = false;
+    f = decode(tmp_path("output/plain_00001_.png"));
+    assert_true(f.texts == 0 && f.alpha);
+    image_file_release(&f);
+    json_decref(prompt);
+    json_decref(extra);
+}
+
+static void nothing_is_overwritten(void **state)
+{
+    struct node_rig *r = *state;
+    for (int i = 0; i < 3; i++) {
+        rig_node(r, "SaveImage");
+        rig_set(r, "images", rig_tensor(SHAPE4(1, 1, 1, 3), NULL));
+        rig_text(r, "filename_prefix", "again");
+        assert_ok(rig_run(r), r->err);
+    }
+    assert_string_equal(ui(r, "images", 0, "filename"), "again_00003_.png");
+}
+
+static void a_prefix_stays_inside(void **state)
+{
+    struct node_rig *r = *state;
+    static const char *const bad[] = { "../x", "/etc/x", "a/../../x" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        rig_node(r, "SaveImage");
+        rig_set(r, "images", rig_tensor(SHAPE4(1, 1, 1, 3), NULL));
+        rig_text(r, "filename_prefix", bad[i]);
+        assert_int_not_equal(rig_run(r), BERTH_OK);
+        assert_null(r->call.ui);
+    }
+    rig_node(r, "SaveImage");
+    rig_set(r, "images", rig_tensor(SHAPE4(1, 1, 1, 2), NULL));
+    assert_fails(rig_run(r), r->err, BERTH_EINVAL, "2 channels");
+}
+
+static void previews_keep_their_prefix(void **state)
+{
+    struct node_rig *r = *state;
+    rig_node(r, "PreviewImage");
+    rig_set(r, "images", rig_tensor(SHAPE4(2, 1, 1, 3), NULL));
+    assert_ok(rig_run(r), r->err);
+    assert_string_equal(ui(r, "images", 0, "type"), "temp");
+    char first[64];
+    snprintf(first, sizeof first, "%s", ui(r, "images", 0, "filename"));
+    assert_int_equal(strlen(first), strlen("ComfyUI_temp_abcde_00001_.png"));
+    assert_memory_equal(first, "ComfyUI_temp_", 13);
+    for (int i = 13; i < 18; i++)
+        assert_in_range(first[i], 'a', 'z');
+    clock_manual_advance(&r->clock, 5);
+    assert_ok(rig_run(r), r->err); /* the node again: the same letters, the next numbers */
+    assert_memory_equal(ui(r, "images", 2, "filename"), first, 18);
+    assert_string_equal(ui(r, "images", 2, "filename") + 18, "_00003_.png");
+}
+
+static void animations(void **state)
+{
+    struct node_rig *r = *state;
+    json_t *prompt = parse("{\"1\":{}}");
+    static const char *const cls[] = { "SaveAnimatedWEBP", "SaveAnimatedPNG" };
+    for (size_t i = 0; i < 2; i++) {
+        rig_node(r, cls[i]);
+        with_prompt(r, prompt, NULL);
+        float px[3 * 4 * 4 * 3];
+        for (size_t k = 0; k < sizeof px / sizeof *px; k++)
+            px[k] = (float)(k / 48) * 0.3f;
+        rig_set(r, "images", rig_tensor(SHAPE4(3, 4, 4, 3), px));
+        rig_text(r, "filename_prefix", "anim");
+        rig_float(r, "fps", 10);
+        assert_ok(rig_run(r), r->err);
+        const char *name = ui(r, "images", 0, "filename");
+        assert_true(json_is_true(json_array_get(json_object_get(r->call.ui, "animated"), 0)));
+        char rel[80];
+        snprintf(rel, sizeof rel, "output/%s", name);
+        struct image_file f = decode(tmp_path(rel));
+        if (i == 0) /* every reader of ours shows WebP frames; APNG's first picture is a PNG */
+            assert_int_equal(f.frames, 3);
+        assert_true(f.w == 4 && f.frame[0].px[0] == 0);
+        image_file_release(&f);
+    }
+    rig_node(r, "SaveAnimatedPNG");
+    rig_set(r, "images", rig_tensor(SHAPE4(1, 1, 1, 3), NULL));
+    assert_ok(rig_run(r), r->err);
+    assert_true(json_is_false(json_array_get(json_object_get(r->call.ui, "animated"), 0)));
+    json_decref(prompt);
+}
+
+static void write_png(const char *name, uint32_t w, uint32_t h, unsigned channels, uint8_t first)
+{
+    struct image im;
+    struct str png = { 0 };
+    berth_err err;
+    assert_ok(image_init(&im, w, h, channels, &err), err);
+    for (size_t i = 0; i < (size_t)w * h * channels; i++)
+        im.px[i] = (uint8_t)(first + i);
+    assert_ok(image_png(&im, &(struct image_png_args) { .level = 1 }, &png, &err), err);
+    tmp_write(name, png.p, png.n);
+    str_release(&png);
+    image_release(&im);
+}
+
+static void loaded_pictures_have_masks(void **state)
+{
+    struct node_rig *r = *state;
+    write_png("input/rgba.png", 1, 2, 4, 100);
+    rig_node(r, "LoadImage");
+    rig_text(r, "image", "rgba.png");
+    assert_ok(rig_run(r), r->err);
+    float px[] = { 100 / 255.0f, 101 / 255.0f, 102 / 255.0f,
+                   104 / 255.0f, 105 / 255.0f, 106 / 255.0f };
+    rig_expect(rig_out(r, 0)->tensor, SHAPE4(1, 2, 1, 3), px, 0);
+    rig_expect(rig_out(r, 1)->tensor, 3, (size_t[]) { 1, 2, 1 },
+               (float[]) { 1 - 103 / 255.0f, 1 - 107 / 255.0f }, 1e-7f);
+    write_png("input/grey.png", 2, 1, 1, 50);
+    rig_node(r, "LoadImage"); /* no alpha: a mask of nothing, 64 x 64 */
+    rig_text(r, "image", "grey.png [input]");
+    assert_ok(rig_run(r), r->err);
+    rig_expect(
+        rig_out(r, 0)->tensor, SHAPE4(1, 1, 2, 3),
+        (float[]) { 50 / 255.0f, 50 / 255.0f, 50 / 255.0f, 51 / 255.0f, 51 / 255.0f, 51 / 255.0f },
+        0);
+    const struct shape want = { .ndim = 3, .dim = { 1, 64, 64 } };
+    assert_true(shape_eq(&rig_out(r, 1)->tensor->shape, &want));
+    assert_true(rig_out(r, 1)->tensor->data[4095] == 0.0f);
+}
+
+static void channels_become_masks(void **state)
+{
+    struct node_rig *r = *state;
+    static const struct {
+        const char *file, *channel;
+        float want;
+    } t[] = { { "rgba.png", "alpha", 1 - 103 / 255.0f },
+              { "rgba.png", "green", 101 / 255.0f },
+              { "grey.png", "blue", 50 / 255.0f },
+              { "grey.png", "alpha", 0 } };
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        rig_node(r, "LoadImageMask");
+        rig_text(r, "image", t[i].file);
+        rig_text(r, "channel", t[i].channel);
+        assert_ok(rig_run(r), r->err);
+        float got = rig_out(r, 0)->tensor->data[0];
+        assert_true(got >= t[i].want - 1e-6f && got <= t[i].want + 1e-6f);
+        assert_true(rig_out(r, 0)->tensor->shape.dim[1] == (i < 2 ? 2 : 1));
+    }
+}
+
+static void animations_become_batches(void **state)
+{
+    struct node_rig *r = *state;
+    rig_node(r, "LoadImage");
+    rig_text(r, "image", "anim_00001_.webp [output]");
+    assert_ok(rig_run(r), r->err);
+    const struct htensor *t = rig_out(r, 0)->tensor;
+    assert_true(t->shape.dim[0] == 3 && t->shape.dim[1] == 4);
+    assert_true(t->data[0] == 0.0f && t->data[48] > 0.2f && t->data[96] > 0.5f); /* lossless */
+    assert_int_equal(rig_out(r, 1)->tensor->shape.dim[0], 3);
+}
+
+static void broken_and_missing_files(void **state)
+{
+    struct node_rig *r = *state;
+    tmp_write("input/broken.png", "\x89PNG\r\n\x1a\nnothing", 15);
+    static const struct {
+        const char *name;
+        const char *text;
+    } t[] = { { "broken.png", "loading 'broken.png'" },
+              { "none.png", "none.png" },
+              { "../base.png", "../base.png" },
+              { "rgba.png [temp]", "rgba.png" } };
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        rig_node(r, "LoadImage");
+        rig_text(r, "image", t[i].name);
+        assert_int_not_equal(rig_run(r), BERTH_OK);
+        assert_non_null(strstr(r->err.msg, t[i].text));
+        assert_true(r->out[0].n == 0 && r->out[1].n == 0);
+    }
+}
+
+static void files_are_checked_and_hashed(void **state)
+{
+    struct node_rig *r = *state;
+    json_t *inputs = parse("{\"image\":\"abc.png\"}");
+    struct node_check k = {
+        .env = &r->env, .cls = node_find("LoadImage"), .id = "1", .inputs = inputs
+    };
+    struct str hash = { 0 };
+    assert_fails(k.cls->validate(&k, &r->err), r->err, BERTH_EINVAL, "Invalid image file: abc.png");
+    assert_int_not_equal(k.cls->changed(&k, &hash, &r->err), BERTH_OK);
+    tmp_write("input/abc.png", "abc", 3);
+    assert_ok(k.cls->validate(&k, &r->err), r->err);
+    assert_ok(k.cls->changed(&k, &hash, &r->err), r->err);
+    assert_string_equal(str_c(&hash),
+                        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    json_object_set_new(inputs, "image", json_pack("[s,i]", "3", 0)); /* a link: not known yet */
+    assert_ok(k.cls->validate(&k, &r->err), r->err);
+    assert_int_not_equal(k.cls->changed(&k, &hash, &r->err), BERTH_OK);
+    str_release(&hash);
+    json_decref(inputs);
+}
+
+static void latents_come_back(void **state)
+{
+    struct node_rig *r = *state;
+    json_t *prompt = parse("{\"1\":{\"a\":\"\xc3\xa9\"}}");
+    float v[] = { 1.5f, -2.25f, 1e-20f, 3 };
+    rig_node(r, "SaveLatent");
+    with_prompt(r, prompt, NULL);
+    rig_set(r, "samples", rig_latent(SHAPE4(1, 4, 1, 1), v));
+    assert_ok(rig_run(r), r->err);
+    assert_string_equal(ui(r, "latents", 0, "filename"), "ComfyUI_00001_.latent");
+    assert_string_equal(ui(r, "latents", 0, "subfolder"), "latents");
+    struct weights *w; /* as any reader of safetensors sees it */
+    assert_ok(weights_open(tmp_path("output/latents/ComfyUI_00001_.latent"), NULL, &w, &r->err),
+              r->err);
+    assert_int_equal(weights_count(w), 2);
+    assert_non_null(weights_find(w, "latent_format_version_0", 23));
+    assert_string_equal(weights_meta_find(w, "prompt")->str, "{\"1\": {\"a\": \"\\u00e9\"}}");
+    weights_close(w);
+    rig_node(r, "LoadLatent");
+    rig_text(r, "latent", "latents/ComfyUI_00001_.latent [output]");
+    assert_ok(rig_run(r), r->err);
+    rig_expect(rig_out(r, 0)->latent.samples, SHAPE4(1, 4, 1, 1), v, 0);
+    json_decref(prompt);
+}
+
+static const float old_values[4] = { 0.18215f, 0, -0.18215f, 0.36430f };
+static berth_status fill(void *user, size_t i, uint64_t off, void *dst, size_t n, berth_err *err)
+{
+    (void)user, (void)i, (void)err;
+    memcpy(dst, (const char *)old_values + off, n);
+    return BERTH_OK;
+}
+
+static void old_latents_are_scaled(void **state)
+{
+    struct node_rig *r = *state;
+    struct weights_spec spec = { .name = "latent_tensor",
+                                 .dtype = DT_F32,
+                                 .shape = { .ndim = 4, .dim = { 1, 4, 1, 1 } } };
+    struct weights_write_args a = { .format = "safetensors",
+                                    .path = tmp_path("input/old.latent"),
+                                    .spec = &spec,
+                                    .count = 1,
+                                    .fill = fill };
+    assert_ok(weights_write(&a, &r->err), r->err);
+    rig_node(r, "LoadLatent");
+    rig_text(r, "latent", "old.latent");
+    assert_ok(rig_run(r), r->err);
+    rig_expect(rig_out(r, 0)->latent.samples, SHAPE4(1, 4, 1, 1), (float[]) { 1, 0, -1, 2 }, 1e-6f);
+    spec.name = "other";
+    assert_ok(weights_write(&a, &r->err), r->err);
+    rig_node(r, "LoadLatent");
+    rig_text(r, "latent", "old.latent");
+    assert_fails(rig_run(r), r->err, BERTH_EFORMAT, "no tensor 'latent_tensor'");
+    spec = (struct weights_spec) { .name = "latent_tensor",
+                                   .dtype = DT_F32,
+                                   .shape = { .ndim = 1, .dim = { 4 } } };
+    assert_ok(weights_write(&a, &r->err), r->err);
+    assert_fails(rig_run(r), r->err, BERTH_EFORMAT, "[4]");
+}
+
+static unsigned shown;
+static void preview(void *user, const struct image *im, bool png, double value, double max)
+{
+    (void)user;
+    assert_true(png && im->w == 2 && value == (double)shown && max == 3.0);
+    shown++;
+}
+
+static void websockets_get_pictures(void **state)
+{
+    struct node_rig *r = *state;
+    r->host.preview = preview;
+    rig_node(r, "SaveImageWebsocket");
+    rig_set(r, "images", rig_tensor(SHAPE4(3, 1, 2, 3), NULL));
+    assert_ok(rig_run(r), r->err);
+    r->host.preview = NULL;
+    assert_int_equal(shown, 3);
+    assert_null(r->call.ui);
+    struct node_check k = { .env = &r->env, .cls = r->call.cls, .id = "1" };
+    struct str a = { 0 }, b = { 0 };
+    assert_ok(k.cls->changed(&k, &a, &r->err), r->err);
+    clock_manual_advance(&r->clock, 1);
+    assert_ok(k.cls->changed(&k, &b, &r->err), r->err);
+    assert_string_not_equal(str_c(&a), str_c(&b));
+    str_release(&a);
+    str_release(&b);
+}
+
+/* A folder that cannot be made: an error, and nothing is announced. */
+static void a_failed_save_is_an_error(void **state)
+{
+    struct node_rig *r = *state;
+    tmp_write("output/file", "x", 1);
+    rig_node(r, "SaveImage");
+    rig_set(r, "images", rig_tensor(SHAPE4(1, 1, 1, 3), NULL));
+    rig_text(r, "filename_prefix", "file/below");
+    assert_int_not_equal(rig_run(r), BERTH_OK);
+    assert_true(r->err.msg[0] && !r->call.ui);
+}
+
+static void saving_survives_oom(void **state)
+{
+    struct node_rig *r = *state;
+    json_t *prompt = parse("{\"1\":{}}");
+    berth_status s = BERTH_ENOMEM;
+    json_set_alloc_funcs(oom_malloc, free);
+    for (long k = 0; s; k++) {
+        rig_node(r, "SaveLatent");
+        with_prompt(r, prompt, NULL);
+        rig_set(r, "samples", rig_latent(SHAPE4(1, 4, 1, 1), NULL));
+        rig_text(r, "filename_prefix", "oom");
+        oom_after(k);
+        s = rig_run(r);
+        oom_off();
+        assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && r->err.msg[0]));
+    }
+    rig_clear(r);
+    json_set_alloc_funcs(malloc, free);
+    json_decref(prompt);
+}
+
+static int setup(void **state)
+{
+    static struct node_rig r;
+    rig_open(&r);
+    *state = &r;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    rig_close(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(saved_pictures_carry_their_prompt),
+        cmocka_unit_test(nothing_is_overwritten),
+        cmocka_unit_test(a_prefix_stays_inside),
+        cmocka_unit_test(previews_keep_their_prefix),
+        cmocka_unit_test(animations),
+        cmocka_unit_test(loaded_pictures_have_masks),
+        cmocka_unit_test(channels_become_masks),
+        cmocka_unit_test(animations_become_batches),
+        cmocka_unit_test(broken_and_missing_files),
+        cmocka_unit_test(files_are_checked_and_hashed),
+        cmocka_unit_test(latents_come_back),
+        cmocka_unit_test(old_latents_are_scaled),
+        cmocka_unit_test(websockets_get_pictures),
+        cmocka_unit_test(a_failed_save_is_an_error),
+        cmocka_unit_test(saving_survives_oom),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
