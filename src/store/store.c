@@ -16,6 +16,7 @@ enum {
     MAX_HISTORY = 10000,
     CACHE_WRITE_KIB = 1024,
     CACHE_READ_KIB = 256,
+    CACHE_CKPT_KIB = 64,
     SYNC_NS = 10000000,   /* what was written waits this long for company before it is synced */
     LOG_BYTES = 16 << 20, /* what a log that was emptied may keep of its file */
 };
@@ -296,26 +297,24 @@ static berth_status open_database(struct store *s, berth_err *err)
     return fresh ? make_schema(s, err) : BERTH_OK;
 }
 
-/* The other two connections, and a descriptor of the log to sync it with. Its file stays the same one
- * as long as a connection is open, and SQLite keeps no locks on it that a close could lose. */
+/* The other two connections, and a descriptor of the log to sync it with. The log's file stays the same
+ * one as long as a connection is open, SQLite keeps no locks on it that a close could lose, and it
+ * has synced the folder when recover() made the log. */
 static berth_status open_others(struct store *s, berth_err *err)
 {
     struct str wal = { 0 };
     if (s->in_memory)
         return BERTH_OK;
-    if (db_open(s->path, CACHE_READ_KIB, &s->read, err) || db_open(s->path, 64, &s->ckpt, err))
+    if (db_open(s->path, CACHE_READ_KIB, &s->read, err) ||
+        db_open(s->path, CACHE_CKPT_KIB, &s->ckpt, err))
         return err->code;
     str_addf(&wal, "%s-wal", s->path);
-    s->wal_fd = wal.bad ? -1 : open(wal.p, O_RDONLY | O_CLOEXEC);
-    if (s->wal_fd < 0)
-        err_sys(err, wal.bad ? BERTH_ENOMEM : BERTH_EIO, wal.bad ? ENOMEM : errno, "'%s-wal'",
-                s->path);
-    else if (s->sync(s->wal_fd))
-        err_sys(err, BERTH_EIO, errno, "syncing '%s-wal'", s->path);
-    else
-        err->code = BERTH_OK;
+    if (wal.bad)
+        return err_set(err, BERTH_ENOMEM, "the name of a log");
+    s->wal_fd = open(wal.p, O_RDONLY | O_CLOEXEC);
+    int why = errno;
     str_release(&wal);
-    return err->code;
+    return s->wal_fd < 0 ? err_sys(err, BERTH_EIO, why, "'%s-wal'", s->path) : BERTH_OK;
 }
 
 /* ---- recovery ---- */

@@ -4,6 +4,7 @@
 #include "support/rng.h"
 #include "support/seed.h"
 #include "support/stores.h"
+#include "support/vfs.h"
 
 #include <poll.h>
 #include <sys/wait.h>
@@ -255,7 +256,7 @@ static void killed_at_any_moment(void **state)
         }
         close(p[1]);
         bool from_open = rng_below(&r, 5) > 0;
-        live_and_die(child, p[0], from_open, (unsigned)rng_below(&r, from_open ? 50000 : 8000),
+        live_and_die(child, p[0], from_open, (unsigned)rng_below(&r, from_open ? 40000 : 8000),
                      &said);
         close(p[0]);
         for (char *line = said.p, *next; line && *line; line = next) {
@@ -281,5 +282,5 @@ static void killed_at_any_moment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test_teardown(killed_at_any_moment, say_seed) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, vfs_install, NULL);
 }

@@ -1,5 +1,6 @@
 /* Writes that fail: each one in turn, once or from then on; a disk that is really full; syncs. */
 #include "support/stores.h"
+#include "support/vfs.h"
 
 #include "store/store_impl.h"
 
@@ -9,69 +10,6 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* ---- SQLite's files with a write that can be made to fail ---- */
-
-static atomic_long writes, fail_from = LONG_MAX, fail_to = LONG_MAX;
-static sqlite3_vfs faulty, *real;
-static struct {
-    const sqlite3_io_methods *was;
-    sqlite3_io_methods is;
-} methods[4]; /* one for each kind of file that SQLite has */
-
-static bool fails_now(void)
-{
-    long k = atomic_fetch_add(&writes, 1);
-    return k >= atomic_load(&fail_from) && k < atomic_load(&fail_to);
-}
-
-static int faulty_write(sqlite3_file *f, const void *p, int n, sqlite3_int64 at)
-{
-    for (size_t i = 0; i < ARRAY_LEN(methods); i++)
-        if (f->pMethods == &methods[i].is)
-            return fails_now() ? SQLITE_FULL : methods[i].was->xWrite(f, p, n, at);
-    abort();
-}
-
-static int faulty_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *f, int flags, int *out)
-{
-    (void)vfs;
-    int rc = real->xOpen(real, name, f, flags, out);
-    for (size_t i = 0; !rc && i < ARRAY_LEN(methods); i++) {
-        if (!methods[i].was) {
-            methods[i].was = f->pMethods;
-            methods[i].is = *f->pMethods;
-            methods[i].is.xWrite = faulty_write;
-        }
-        if (methods[i].was == f->pMethods) {
-            f->pMethods = &methods[i].is;
-            break;
-        }
-    }
-    return rc;
-}
-
-static int install(void **state)
-{
-    (void)state;
-    real = sqlite3_vfs_find(NULL);
-    faulty = *real;
-    faulty.zName = "faulty";
-    faulty.xOpen = faulty_open;
-    return sqlite3_vfs_register(&faulty, 1);
-}
-
-static void arm(long from, long count)
-{
-    atomic_store(&writes, 0);
-    atomic_store(&fail_to, count == LONG_MAX ? LONG_MAX : from + count);
-    atomic_store(&fail_from, from);
-}
-
-static void disarm(void)
-{
-    atomic_store(&fail_from, LONG_MAX);
-}
 
 /* ---- what must be there ---- */
 
@@ -145,7 +83,7 @@ static void work(struct store *s, struct model *m)
     }
     bool has_c = try_adding(s, m, "c", 3);
     if (try_taking(s, m) && !worked(m, store_park(s, &err), &err)) {
-        disarm(); /* a job that cannot be parked stays running */
+        vfs_disarm(); /* a job that cannot be parked stays running */
         assert_ok(store_park(s, &err), err);
     }
     if (has_b)
@@ -155,6 +93,12 @@ static void work(struct store *s, struct model *m)
     str_addf(&m->pending, "%s%s%s", has_a && !done_a ? "a " : "", has_b ? "b " : "",
              has_c ? "c " : "");
     str_addf(&m->history, "%s%s", has_h ? "h " : "", done_a ? "a " : "");
+}
+
+static int no_sync(int fd)
+{
+    (void)fd;
+    return 0;
 }
 
 static void remove_db(const char *path)
@@ -178,11 +122,12 @@ static void each_write(long count)
         remove_db(path);
         struct store *s = open_store(path);
         struct model m = { 0 };
+        s->sync = no_sync;
         run_through(s, "h");
-        arm(k, count);
+        vfs_arm(k, count);
         work(s, &m);
         is_as(s, &m, k, "at once");
-        disarm();
+        vfs_disarm();
         failed = m.failed;
         add(s, "z", 9); /* and what was owed is written with it */
         str_adds(&m.pending, "z ");
@@ -229,9 +174,9 @@ static void open_survives(void **state)
                 take(s, "a", 1);
                 store_close(s);
             }
-            arm(k, LONG_MAX);
+            vfs_arm(k, LONG_MAX);
             st = store_open(&cfg, &s, &err);
-            disarm();
+            vfs_disarm();
             assert_true(!st || (!s && strstr(err.msg, "openfaults.db")));
             store_close(s);
             s = open_store(path);
@@ -341,5 +286,5 @@ int main(void)
         cmocka_unit_test(open_survives), cmocka_unit_test(a_sync_fails),
         cmocka_unit_test(a_full_disk),
     };
-    return cmocka_run_group_tests(tests, install, NULL);
+    return cmocka_run_group_tests(tests, vfs_install, NULL);
 }
