@@ -57,6 +57,8 @@ static void out_pop(struct conn *c)
     if (!c->out)
         c->out_last = NULL;
     c->out_bytes -= out_memory(o);
+    if (o->kind == OUT_HTTP)
+        loop_out_sub(c->server, out_memory(o));
     out_free(o);
 }
 
@@ -98,6 +100,7 @@ void conn_send_str(struct conn *c, struct str *taken)
     }
     o->blob = b;
     c->out_bytes += b->n;
+    loop_out_add(c->server, b->n);
 }
 
 void conn_send_file(struct conn *c, int fd, uint64_t off, uint64_t n)
@@ -436,6 +439,7 @@ static void take_head(struct conn *c)
     }
     c->req = r;
     c->body_done = false;
+    c->body_step = 0;
     c->keep = c->h1->keep_alive;
     http_begin(r, c, true);
     if (!guard_origin(r))
@@ -463,7 +467,11 @@ static void take_head(struct conn *c)
 static void take_body(struct conn *c, const char *p, size_t n)
 {
     struct http_req *r = c->req;
-    conn_deadline(c, loop_limits(c->server)->body);
+    c->body_step += n;
+    if (c->body_step >= LOOP_BODY_STEP) {
+        c->body_step = 0;
+        conn_deadline(c, loop_limits(c->server)->body);
+    }
     if (!c->route || r->replied)
         return;
     if (c->route->flags & ROUTE_STREAM) {

@@ -64,6 +64,7 @@ struct conn { /* owner: loop */
     bool keep;                 /* the connection outlives this request */
     bool body_done;
     size_t body_held; /* bytes taken from the loop's allowance */
+    size_t body_step; /* bytes since the deadline was moved */
     /* output */
     struct out *out, *out_last;
     size_t out_bytes; /* in memory */

@@ -282,12 +282,13 @@ void http_reply_take(struct http_req *r, int status, const char *type, struct st
         return;
     }
     struct conn *c = r->conn;
-    if (taken->bad || r->extra.bad) {
+    bool room = loop_out_room(r->server, taken->n);
+    if (taken->bad || r->extra.bad || !room) {
         str_release(taken);
         str_release(&r->extra);
         status = 503;
         type = "text/plain; charset=utf-8";
-        str_adds(taken, "503: out of memory");
+        str_adds(taken, room ? "503: out of memory" : "503: too much is being read slowly");
     }
     pack(r, type, taken);
     add_head(r, status, type, taken->n, &head);

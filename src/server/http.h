@@ -36,7 +36,7 @@ struct http_req { /* owner: loop */
     unsigned refs;
     enum http_method method; /* HEAD arrives as GET, `head` set: the body is left out */
     bool head;
-    const struct http1 *h; /* valid until the handler returns; held requests must copy */
+    const struct http1 *h; /* as long as the request, like path and query; NULL: it was malformed */
     const char *path, *query;
     struct str param[HTTP_PARAMS_MAX]; /* {x} of the pattern, percent-decoded once */
     size_t params;

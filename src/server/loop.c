@@ -42,7 +42,7 @@ struct loop {
     struct conn *conns;
     size_t conns_n;
     struct conn *dirty, *dirty_last; /* with output that was not tried yet */
-    size_t body_bytes;
+    size_t body_bytes, out_bytes;
     uint64_t now;
     uint64_t date_s;
     char date[32];
@@ -208,6 +208,23 @@ bool loop_body_take(struct server *s, size_t n)
 void loop_body_give(struct server *s, size_t n)
 {
     s->loop->body_bytes -= n;
+}
+
+void loop_out_add(struct server *s, size_t n)
+{
+    s->loop->out_bytes += n;
+}
+
+void loop_out_sub(struct server *s, size_t n)
+{
+    s->loop->out_bytes -= n;
+}
+
+bool loop_out_room(const struct server *s, size_t n)
+{
+    const struct loop *l = s->loop;
+    return n < LOOP_LARGE ||
+           (l->out_bytes <= l->limits.out_bytes && n <= l->limits.out_bytes - l->out_bytes);
 }
 
 uint8_t *loop_scratch(struct server *s)

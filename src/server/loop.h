@@ -10,8 +10,9 @@
  * Full       Beyond max_sockets a client gets a 503 and is closed. When the process has no file
  *            descriptor left, accepting pauses for a while instead of spinning.
  * Posts      A list under a lock. Without memory a post takes one of a few spare nodes; when those
- *            are gone too, the poster waits for the loop, and on the loop itself everything posted
- *            before is called first. So posts never fail and never overtake each other.
+ *            are gone too, the poster waits for the loop. On the loop itself, and before and after it
+ *            runs, everything posted before is called first. So posts never fail and never overtake
+ *            each other.
  * Log        libwebsockets has one log function for the process and no argument for it. The log it
  *            should write to is therefore kept per thread while that thread is inside it. Only
  *            errors get through, each as the event "lws".
@@ -26,21 +27,24 @@ struct router;
 
 struct loop_limits {   /* milliseconds */
     unsigned head;     /* from the first byte of a request to the end of its head */
-    unsigned body;     /* without a byte of the body */
+    unsigned body;     /* without LOOP_BODY_STEP bytes of the body, or its end */
     unsigned idle;     /* between requests */
     unsigned write;    /* without room for our output */
     unsigned linger;   /* for the client to notice that we closed */
     unsigned flush;    /* at the end of the server, for output that is still there */
     size_t ws_bytes;   /* of messages a WebSocket client may leave unread */
     size_t body_bytes; /* of request bodies in memory, all connections together */
+    size_t out_bytes;  /* of replies in memory, all together, before large ones are refused */
 };
 #define LOOP_LIMITS_DEFAULT                                                                        \
     {                                                                                              \
         .head = 15000, .body = 30000, .idle = 75000, .write = 60000, .linger = 5000,               \
-        .flush = 1000, .ws_bytes = 8u << 20, .body_bytes = 0                                       \
+        .flush = 1000, .ws_bytes = 8u << 20, .body_bytes = 0, .out_bytes = 512u << 20              \
     }
 
 #define LOOP_WRITE_MAX 65536 /* bytes of one write */
+#define LOOP_BODY_STEP 1024
+#define LOOP_LARGE (1u << 20) /* bytes of a reply that counts as large */
 
 /* Doors for conn.c. */
 struct lws;
@@ -55,6 +59,10 @@ const char *loop_date(struct server *s);   /* for Date: */
 /* Memory for bodies; false: too much is held already. */
 WARN_UNUSED bool loop_body_take(struct server *s, size_t n);
 void loop_body_give(struct server *s, size_t n);
+/* Replies that wait in memory; clients that read slowly add up. */
+void loop_out_add(struct server *s, size_t n);
+void loop_out_sub(struct server *s, size_t n);
+bool loop_out_room(const struct server *s, size_t n);
 uint8_t *loop_scratch(struct server *s); /* LOOP_WRITE_MAX bytes, for one write */
 size_t loop_conns(const struct server *s);
 /* Calls fn for each connection, which may kill but not free them. */

@@ -607,6 +607,52 @@ static void too_much_in_memory(void **state)
     str_release(&body);
 }
 
+/* Replies in memory that nobody reads add up; small ones go on. */
+static void too_much_unread(void **state)
+{
+    (void)state;
+    int fd[2];
+    struct answer a = { 0 };
+    for (int i = 0; i < 2; i++) {
+        fd[i] = dial(port);
+        says(fd[i], "GET /big HTTP/1.1\r\nHost: x\r\n\r\n");
+        expect(port, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n", 200, "hello");
+    }
+    expect(port, "GET /big HTTP/1.1\r\nHost: x\r\n\r\n", 503, "503: too much is being read slowly");
+    for (int i = 0; i < 2; i++) {
+        a = hear(fd[i]);
+        assert_int_equal(a.body.n, 50u << 20);
+        answer_release(&a);
+        close(fd[i]);
+    }
+    a = ask(port, "GET /big HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_int_equal(a.status, 200);
+    answer_release(&a);
+}
+
+static int setup_little_room(void **state)
+{
+    struct loop_limits lim = LOOP_LIMITS_DEFAULT;
+    (void)state;
+    lim.out_bytes = 120u << 20;
+    return open_with(&(struct server_config) { 0 }, &lim);
+}
+
+/* A body that drips is no body that moves. */
+static void dripping(void **state)
+{
+    (void)state;
+    int fd = dial(port);
+    says(fd, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n");
+    bool gone = false;
+    for (int i = 0; i < 100 && !gone; i++) {
+        gone = send(fd, "x", 1, MSG_NOSIGNAL) != 1;
+        usleep(20000);
+    }
+    assert_true(gone);
+    close(fd);
+}
+
 /* ---- what the configuration adds ---- */
 
 static void cors(void **state)
@@ -701,6 +747,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(times_out, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(too_many_sockets, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(too_much_in_memory, setup_hasty, teardown),
+        cmocka_unit_test_setup_teardown(too_much_unread, setup_little_room, teardown),
+        cmocka_unit_test_setup_teardown(dripping, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(cors, setup_cors, teardown),
         cmocka_unit_test_setup_teardown(compresses, setup_cors, teardown),
         cmocka_unit_test_setup_teardown(posts_keep_their_order, setup, teardown),
