@@ -239,15 +239,16 @@ static berth_status open_and_load(struct node_call *c, struct res_open_args *arg
     bool attached;
     if (res_open(c->env->res, args, out, &attached, err))
         return err->code;
+    berth_status s = BERTH_OK;
     if (eject_others && !attached) {
-        struct res_model *again;
+        struct res_model *again = NULL;
         args->eject_others = true;
-        berth_status s = res_open(c->env->res, args, &again, NULL, err);
+        s = res_open(c->env->res, args, &again, NULL, err);
         args->eject_others = false;
-        if (!s)
-            res_unref(again);
+        res_unref(again);
     }
-    berth_status s = load(c, *out, err);
+    if (!s)
+        s = load(c, *out, err);
     if (s) {
         res_unref(*out);
         *out = NULL;

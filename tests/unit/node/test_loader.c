@@ -1,5 +1,6 @@
 /* Loaders: files through residency, where they go, what stays, what is refused. */
 #include "support/loader_rig.h"
+#include "support/oom.h"
 
 #include <unistd.h>
 
@@ -558,6 +559,44 @@ static void progress_and_interrupt(void **state)
     rig_close(&r);
 }
 
+static void survives_oom(void **state)
+{
+    static const struct {
+        const char *cls, *in;
+    } row[] = {
+        { "ControlNetLoaderDisTorch2MultiGPU",
+          "{\"control_net_name\": \"other.safetensors\", \"virtual_vram_gb\": 0.0005, "
+          "\"keep_loaded\": false}" },
+        { "UnetLoaderGGUFDisTorchMultiGPU",
+          "{\"unet_name\": \"small.safetensors\", \"use_other_vram\": true, "
+          "\"virtual_vram_gb\": 0.0001}" },
+        { "CheckpointLoaderSimpleMultiGPU", "{\"ckpt_name\": \"strange.safetensors\"}" },
+        { "VAELoader", "{\"vae_name\": \"taesd\"}" },
+    };
+    struct rig r;
+    char from[1024];
+    (void)state;
+    rig_open(&r, DEVICES);
+    snprintf(from, sizeof from, "%s", rig_path(&r, "controlnet/other.safetensors"));
+    (void)!symlink(from, rig_path(&r, "diffusion_models/small.safetensors"));
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        berth_status s = BERTH_ENOMEM;
+        for (long k = 0; s != BERTH_OK; k++) {
+            struct call x;
+            berth_err err = { 0 };
+            rig_call(&r, &x, row[i].cls, row[i].in);
+            oom_after(k);
+            s = x.c.cls->run(&x.c, &err);
+            oom_off();
+            if (s && (s != BERTH_ENOMEM || !err.msg[0]))
+                fail_msg("%s, %ld: %s", row[i].cls, k, err.msg);
+            call_release(&x);
+            assert_int_equal(res_model_count(r.f.r), 0);
+        }
+    }
+    rig_close(&r);
+}
+
 static void a_label(void **state)
 {
     struct rig r;
@@ -589,6 +628,7 @@ int main(void)
         cmocka_unit_test(free_takes_what_was_marked),
         cmocka_unit_test(eject_models_is_about_coming),
         cmocka_unit_test(progress_and_interrupt),
+        cmocka_unit_test(survives_oom),
         cmocka_unit_test(a_label),
     };
     return cmocka_run_group_tests(tests, fill, NULL);

@@ -5,6 +5,7 @@
 #include "support/tmp.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -459,6 +460,44 @@ static void yaml_errors_name_the_line(void **state)
     assert_fails(folders_new(&cfg, &f, &err), err, BERTH_ENOTFOUND, "none.yaml");
 }
 
+static void *list_and_resolve(void *user)
+{
+    struct folders *f = user;
+    for (int i = 0; i < 100; i++) {
+        struct names names = { 0 };
+        struct str out = { 0 };
+        berth_err err = { 0 };
+        if (folders_list(f, i % 2 ? "loras" : "vae", &names, &err) || names.n < 1 ||
+            folders_resolve(f, "loras", "a.pt", &out, &err))
+            return "failed";
+        names_release(&names);
+        str_release(&out);
+    }
+    return NULL;
+}
+
+static void threads_list_at_once(void **state)
+{
+    pthread_t t[4];
+    void *said;
+    (void)state;
+    put("models/loras/a.pt");
+    put("models/vae/v.pt");
+    struct folders *f = open_folders(NULL);
+    for (size_t i = 0; i < ARRAY_LEN(t); i++)
+        assert_int_equal(pthread_create(&t[i], NULL, list_and_resolve, f), 0);
+    for (int i = 0; i < 50; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "models/loras/new%d.pt", i);
+        put(name);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+        assert_int_equal(pthread_join(t[i], &said), 0);
+        assert_null(said);
+    }
+    folders_free(f);
+}
+
 static void survives_oom(void **state)
 {
     berth_status s = BERTH_ENOMEM;
@@ -508,6 +547,7 @@ int main(void)
         cmocka_unit_test_setup(yaml_defaults_come_first, setup),
         cmocka_unit_test_setup(yaml_base_paths, setup),
         cmocka_unit_test_setup(yaml_errors_name_the_line, setup),
+        cmocka_unit_test_setup(threads_list_at_once, setup),
         cmocka_unit_test_setup(survives_oom, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
