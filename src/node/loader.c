@@ -24,17 +24,22 @@ static const char *declared(const struct node_call *c, const char *prefix, const
     return buf;
 }
 
+static bool has_device(const struct node_env *env, const char *name)
+{
+    for (size_t i = 0; i < env->devices_n; i++)
+        if (strcasecmp(env->devices[i], name) == 0)
+            return true;
+    return false;
+}
+
 /* A link may bring a device that is none of the choices. */
 static berth_status check_device(const struct node_env *env, const char *name, berth_err *err)
 {
     struct str there = { 0 };
-    for (size_t i = 0; i < env->devices_n; i++) {
-        if (strcasecmp(env->devices[i], name) == 0) {
-            str_release(&there);
-            return BERTH_OK;
-        }
+    if (has_device(env, name))
+        return BERTH_OK;
+    for (size_t i = 0; i < env->devices_n; i++)
         str_addf(&there, "%s%s", i ? ", " : "", env->devices[i]);
-    }
     err_set(err, BERTH_EINVAL, "no device '%.40s'; there is: %s", name, str_c(&there));
     str_release(&there);
     return err->code;
@@ -141,6 +146,38 @@ void placement_release(struct placement *p)
 struct placement placement_beside(const struct placement *p)
 {
     return (struct placement) { .compute = p->compute, .retention = p->retention };
+}
+
+static berth_status check_expert(const struct node_check *k, const char *expert, berth_err *err)
+{
+    struct str full = { 0 };
+    struct alloc a;
+    if (!*expert)
+        return BERTH_OK;
+    berth_status s = alloc_compose(loader_device(k->env), NULL, NULL, expert, &full, err);
+    if (!s)
+        s = alloc_parse(full.p, full.n, &a, err);
+    for (size_t i = 0; !s && i < a.n; i++)
+        if (!has_device(k->env, a.entry[i].device)) {
+            s = check_device(k->env, a.entry[i].device, err);
+            err_add(err, "expert_mode_allocations: entry %u", a.entry[i].number);
+        }
+    str_release(&full);
+    return s;
+}
+
+berth_status loader_validate(const struct node_check *k, berth_err *err)
+{
+    static const char *const name[] = { "expert_mode_allocations", "unet_expert_mode_allocations",
+                                        "clip_expert_mode_allocations" };
+    for (size_t i = 0; i < ARRAY_LEN(name); i++) {
+        const json_t *v = check_input(k, name[i]);
+        if (node_input_index(k->cls, name[i]) == SIZE_MAX || !v || js_kind(v) != JS_STRING)
+            continue;
+        if (check_expert(k, json_string_value(v), err))
+            return i ? err_add(err, "%s", name[i]) : err->code;
+    }
+    return BERTH_OK;
 }
 
 /* ---- what is in a file ---- */

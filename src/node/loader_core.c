@@ -336,7 +336,7 @@ static const struct node_input advanced_d2_in[] = {
 };
 NODE_CLASS(CheckpointLoaderAdvancedDisTorch2MultiGPU, .category = "multigpu/distorch_2",
            .module = "custom_nodes.ComfyUI-MultiGPU", IN(advanced_d2_in), OUT(out_checkpoint),
-           .run = run_advanced);
+           .run = run_advanced, .validate = loader_validate);
 
 static berth_status run_selector(struct node_call *c, berth_err *err)
 {

@@ -42,6 +42,9 @@ berth_status loader_open(struct node_call *c, const char *key, const char *name,
                          berth_err *err);
 /* Gives output i the model; takes it. A model_ref without parts and options: None. */
 berth_status loader_give(struct node_call *c, size_t i, struct model_ref *taken, berth_err *err);
+/* validate(): an expert string that is a constant is refused before anything is loaded. What needs
+ * the model's size or the devices' memory waits until the node runs. */
+berth_status loader_validate(const struct node_check *k, berth_err *err);
 bool loader_declares(const struct node_call *c, const char *name);
 
 /* Choices. */

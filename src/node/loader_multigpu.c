@@ -10,7 +10,13 @@
 /* Ours, last: what ComfyUI-MultiGPU 2.5.0 had and the free flow is about. */
 #define KEEP_IN BOOL_IN("keep_loaded", true, .optional = true)
 
-/* Rules: category, inputs. */
+/* Rules: category, inputs, and who looks at them before the prompt runs. */
+#define EXPERT_CHECK .validate = loader_validate, .validates = "expert_mode_allocations"
+#define MG_CHECK .validate = NULL
+#define D2_CHECK EXPERT_CHECK
+#define D2TE_CHECK EXPERT_CHECK
+#define D1_CHECK EXPERT_CHECK
+#define D1TE_CHECK EXPERT_CHECK
 #define MG_CATEGORY "multigpu"
 #define MG_INPUTS DEVICE_IN("device")
 #define D2_CATEGORY "multigpu/distorch_2"
@@ -29,7 +35,7 @@
 #define WRAP(cls, rule, inputs, outputs, run_)                                                     \
     static const struct node_input cls##_in[] = { inputs, rule##_INPUTS };                         \
     NODE_CLASS(cls, .category = rule##_CATEGORY, .module = "custom_nodes.ComfyUI-MultiGPU",        \
-               IN(cls##_in), OUT(outputs), .run = run_)
+               IN(cls##_in), OUT(outputs), .run = run_, rule##_CHECK)
 /* IN_x is a list: it must arrive in WRAP() as one argument. */
 #define LIST(...) __VA_ARGS__
 

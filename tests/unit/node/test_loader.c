@@ -597,6 +597,56 @@ static void survives_oom(void **state)
     rig_close(&r);
 }
 
+static berth_status check(struct rig *r, const char *cls, const char *inputs, berth_err *err)
+{
+    json_t *o;
+    berth_err bad = { 0 };
+    assert_ok(js_parse(inputs, strlen(inputs), NULL, &o, &bad), bad);
+    struct node_check k = { .env = &r->env, .cls = node_find(cls), .id = "1", .inputs = o };
+    berth_status s = k.cls->validate(&k, err);
+    json_decref(o);
+    return s;
+}
+
+/* Before anything is loaded: the string, not the numbers that depend on the model. */
+static void expert_strings_are_validated(void **state)
+{
+    static const struct {
+        const char *expert, *why;
+    } row[] = {
+        { "", NULL },
+        { "null:0,50%;cpu,*", NULL },
+        { "CUDA:0,2gb", "entry 1: no device 'cuda:0'" },
+        { "null:0,2gb;gpu0,1gb", "entry 2" },
+        { "null:0 2gb", "missing" },
+        { "null:0,4tb", "4tb" },
+        { ";;", "no device entries" },
+        { "null:0,1gb#cpu", "#" },
+        { "null:0,25%;cpu,4gb", "mixed" },
+    };
+    struct rig r;
+    (void)state;
+    rig_open(&r, DEVICES);
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        char in[200];
+        berth_err err = { 0 };
+        snprintf(in, sizeof in, "{\"expert_mode_allocations\": \"%s\"}", row[i].expert);
+        berth_status s = check(&r, "UNETLoaderDisTorch2MultiGPU", in, &err);
+        if (row[i].why)
+            assert_fails(s, err, BERTH_EINVAL, row[i].why);
+        else
+            assert_ok(s, err);
+    }
+    berth_err err = { 0 };
+    assert_fails(check(&r, "CheckpointLoaderAdvancedDisTorch2MultiGPU",
+                       "{\"clip_expert_mode_allocations\": \"x\"}", &err),
+                 err, BERTH_EINVAL, "clip_expert_mode_allocations");
+    assert_ok(check(&r, "CheckpointLoaderAdvancedDisTorch2MultiGPU",
+                    "{\"clip_expert_mode_allocations\": [\"4\", 0]}", &err),
+              err); /* a link: when it runs */
+    rig_close(&r);
+}
+
 static void a_label(void **state)
 {
     struct rig r;
@@ -629,6 +679,7 @@ int main(void)
         cmocka_unit_test(eject_models_is_about_coming),
         cmocka_unit_test(progress_and_interrupt),
         cmocka_unit_test(survives_oom),
+        cmocka_unit_test(expert_strings_are_validated),
         cmocka_unit_test(a_label),
     };
     return cmocka_run_group_tests(tests, fill, NULL);
