@@ -25,8 +25,9 @@ static json_t *options_array(const struct names *names)
 {
     json_t *a = json_array();
     for (size_t i = 0; a && i < names->n; i++) {
-        json_t *s = json_string(names->at[i]); /* a file name that is no UTF-8 cannot be shown */
-        if (s && json_array_append_new(a, s)) {
+        if (!str_is_utf8(names->at[i], strlen(names->at[i])))
+            continue; /* a file name that cannot be shown */
+        if (json_array_append_new(a, json_string(names->at[i]))) {
             json_decref(a);
             return NULL;
         }

@@ -69,3 +69,15 @@ berth_status input_validate(const struct node_check *k, const char *input, const
         return err_set(err, s, "looking for '%s'", name);
     return there ? BERTH_OK : err_set(err, BERTH_EINVAL, "Invalid %s file: %s", what, name);
 }
+
+berth_status input_videos(const struct node_env *env, struct names *out, berth_err *err)
+{
+    struct names all = { 0 };
+    berth_status s = folders_inputs(env->folders, false, &all, err);
+    for (size_t i = 0; !s && i < all.n; i++)
+        if (!strncmp(path_mime(all.at[i]), "video/", 6) &&
+            !names_add(out, all.at[i], strlen(all.at[i])))
+            s = err_set(err, BERTH_ENOMEM, "listing videos");
+    names_release(&all);
+    return s;
+}

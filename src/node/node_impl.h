@@ -114,6 +114,7 @@ berth_status input_changed(const struct node_check *k, const char *input, struct
                            berth_err *err);
 berth_status input_validate(const struct node_check *k, const char *input, const char *what,
                             berth_err *err);
+node_options_fn input_videos; /* by their MIME type */
 
 /* save.c: files that nodes leave behind: whole, numbered, never in place of another, and not waited
  * for on the disk (paths/paths.h). */

@@ -2,8 +2,6 @@
  * and the codecs are there. */
 #include "node/node_impl.h"
 
-#include <string.h>
-
 NOT_YET(LTXVConditioning, .category = "conditioning/video_models", .module = MOD("lt"),
         .flags = NODE_V3,
         INS(SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
@@ -110,18 +108,6 @@ NOT_YET(SaveVideo, .display = "Save Video", .category = "image/video", .module =
             COMBO_IN("format", CHOICES("auto", "mp4"), .sdef = "auto"),
             COMBO_IN("codec", CHOICES("auto", "h264"), .sdef = "auto")));
 
-static berth_status list_videos(const struct node_env *env, struct names *out, berth_err *err)
-{
-    struct names all = { 0 };
-    berth_status s = folders_inputs(env->folders, false, &all, err);
-    for (size_t i = 0; !s && i < all.n; i++)
-        if (!strncmp(path_mime(all.at[i]), "video/", 6) &&
-            !names_add(out, all.at[i], strlen(all.at[i])))
-            s = err_set(err, BERTH_ENOMEM, "listing videos");
-    names_release(&all);
-    return s;
-}
-
 static berth_status video_validate(const struct node_check *k, berth_err *err)
 {
     return input_validate(k, "file", "video", err);
@@ -129,7 +115,7 @@ static berth_status video_validate(const struct node_check *k, berth_err *err)
 
 NOT_YET(LoadVideo, .display = "Load Video", .category = "image/video", .module = MOD("video"),
         .flags = NODE_V3,
-        INS(COMBO_IN("file", NULL, .options_fn = list_videos, .more = "\"video_upload\":true")),
+        INS(COMBO_IN("file", NULL, .options_fn = input_videos, .more = "\"video_upload\":true")),
         OUTS({ .type = "VIDEO" }), .validate = video_validate, .validates = "file");
 
 NOT_YET(GetVideoComponents, .display = "Get Video Components", .category = "image/video",

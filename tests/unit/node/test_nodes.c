@@ -58,7 +58,7 @@ static void definitions_make_sense(void **state)
         for (size_t k = 0; k < c->outs; k++)
             if (!c->out[k].type || !*c->out[k].type)
                 fail_msg("%s: output %zu has no type", c->name, k);
-        if (c->validate && (!c->validates || node_input_index(c, c->validates) == SIZE_MAX))
+        if (c->validates && (!c->validate || node_input_index(c, c->validates) == SIZE_MAX))
             fail_msg("%s: its validator is about no input", c->name);
     }
 }
