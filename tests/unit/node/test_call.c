@@ -219,6 +219,7 @@ static void nodes_survive_oom(void **state)
         "Canny",
         "GetImageSize",
         "ImageConcatMulti",
+        "ImageResizeKJv2",
         "MaskToImage",
         "ImageToMask",
         "GrowMask",

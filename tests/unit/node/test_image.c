@@ -362,6 +362,55 @@ static void concat_puts_side_by_side(void **state)
     assert_fails(rig_run(r), r->err, BERTH_ELIMIT, "1000 pictures");
 }
 
+static void kj(struct node_rig *r, const char *keep, const char *position, int64_t w, int64_t h,
+               int64_t divisor)
+{
+    rig_node(r, "ImageResizeKJv2"); /* 4 wide, 2 high: 1 2 3 4 / 5 6 7 8 */
+    rig_set(r, "image", rig_tensor(SHAPE4(1, 2, 4, 1), (float[]) { 1, 2, 3, 4, 5, 6, 7, 8 }));
+    rig_text(r, "keep_proportion", keep);
+    rig_text(r, "crop_position", position);
+    rig_text(r, "pad_color", "51, 0, 0");
+    rig_int(r, "width", w);
+    rig_int(r, "height", h);
+    rig_int(r, "divisible_by", divisor);
+}
+
+static void box_keeps_proportions(void **state)
+{
+    struct node_rig *r = *state;
+    kj(r, "stretch", "center", 2, 0, 0);
+    scaled_to(r, 2, 2);
+    kj(r, "resize", "center", 9, 9, 2); /* 9 x 4.5 -> 4, then to multiples of 2 */
+    scaled_to(r, 4, 8);
+    assert_true(rig_out(r, 1)->i == 8 && rig_out(r, 2)->i == 4);
+    assert_int_equal(rig_out(r, 3)->tensor->shape.dim[1], 64);
+    kj(r, "total_pixels", "center", 8, 4, 0);
+    scaled_to(r, 4, 8);
+    kj(r, "crop", "left", 2, 2, 0);
+    assert_ok(rig_run(r), r->err);
+    rig_expect(rig_out(r, 0)->tensor, SHAPE4(1, 2, 2, 1), (float[]) { 1, 2, 5, 6 }, 0);
+    kj(r, "crop", "center", 2, 2, 0);
+    assert_ok(rig_run(r), r->err);
+    rig_expect(rig_out(r, 0)->tensor, SHAPE4(1, 2, 2, 1), (float[]) { 2, 3, 6, 7 }, 0);
+    kj(r, "pad", "top", 4, 3, 0);
+    assert_ok(rig_run(r), r->err);
+    rig_expect(rig_out(r, 0)->tensor, SHAPE4(1, 3, 4, 1),
+               (float[]) { 1, 2, 3, 4, 5, 6, 7, 8, 0.2f, 0.2f, 0.2f, 0.2f }, 1e-6f);
+    rig_expect(rig_out(r, 3)->tensor, SHAPE3(1, 3, 4),
+               (float[]) { 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1 }, 0);
+    kj(r, "pad_edge_pixel", "bottom", 4, 3, 0);
+    rig_set(r, "mask", rig_tensor(SHAPE3(1, 2, 4), (float[]) { 1, 0, 0, 0, 0, 0, 0, 0 }));
+    assert_ok(rig_run(r), r->err);
+    rig_expect(rig_out(r, 0)->tensor, SHAPE4(1, 3, 4, 1),
+               (float[]) { 1, 2, 3, 4, 1, 2, 3, 4, 5, 6, 7, 8 }, 0);
+    rig_expect(rig_out(r, 3)->tensor, SHAPE3(1, 3, 4),
+               (float[]) { 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0 }, 0);
+    kj(r, "pad", "center", 4, 3, 4); /* both to multiples of 4; 2 rows are less than that */
+    assert_fails(rig_run(r), r->err, BERTH_EINVAL, "divisible by 4");
+    kj(r, "pillarbox_blur", "center", 4, 4, 0);
+    assert_fails(rig_run(r), r->err, BERTH_EUNSUPPORTED, "pillarbox_blur");
+}
+
 static int setup(void **state)
 {
     static struct node_rig r;
@@ -394,6 +443,7 @@ int main(void)
         cmocka_unit_test(blur_has_its_kernel),
         cmocka_unit_test(canny_finds_a_step),
         cmocka_unit_test(concat_puts_side_by_side),
+        cmocka_unit_test(box_keeps_proportions),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
