@@ -6,7 +6,13 @@
  *                       keys of everything upstream (a 128-bit hash of all that, see keys.c)
  * Flow       graph_validate() (server thread or CLI) -> store -> executor_run() (worker thread)
  * Limits     GRAPH_NODES_MAX nodes, GRAPH_INPUTS_MAX inputs each, ids up to GRAPH_ID_MAX bytes; depth
- *            of recursion never follows depth of graph: walks use a stack of their own.
+ *            of recursion never follows depth of graph: walks use a stack of their own. Answers of
+ *            validation are bounded too: beyond 100,000 entries dependent_outputs end, and beyond
+ *            100,000 choices input_config is null.
+ * Differs    from ComfyUI where comfyui-api.md section 12 says so, and: arrays in {"__value__": [...]}
+ *            stay wrapped when stored back, negative slots and NaN are refused, links of undeclared
+ *            inputs are constants (they run nothing), a class that tells no lazy() needs all its
+ *            inputs.
  * Threads    Validation: any, with an env that has no residency. Executor: one thread.
  * Files      workflow.c a prompt whose nodes have numbers; validate.c the rules, verrors.c what they
  *            answer; convert.c values as Python would convert them, pytext.c as it would print them;
@@ -102,19 +108,20 @@ struct exec_request { /* borrowed for the call */
 enum exec_outcome { EXEC_OK, EXEC_FAILED, EXEC_STOPPED };
 struct exec_result {
     enum exec_outcome outcome;
-    struct exec_event
-        last; /* SUCCESS, ERROR or INTERRUPTED: the caller sends it when the history is
-                               stored; its data is below */
+    /* SUCCESS, ERROR or INTERRUPTED: the caller sends it when the history is stored. Its data is
+     * last_data, its prompt_id the request's. */
+    struct exec_event last;
     json_t *last_data;
     json_t *outputs;         /* {node_id: ui} */
     json_t *meta;            /* {node_id: {...}} */
     json_t *status;          /* {"status_str","completed","messages"} */
-    size_t executed, cached; /* nodes */
+    size_t executed, cached; /* nodes that ran; nodes that had their turn and came from the cache */
     berth_status code;       /* EXEC_FAILED: of the node */
     bool out_of_memory;      /* device memory: the worker unloads all that may go */
 };
-/* BERTH_OK whatever the prompt did; an error is our own trouble (BERTH_ENOMEM), and then result is
- * a failed one if there was memory for it. exec_result_release() always. */
+/* BERTH_OK whatever the prompt did, a prompt that validation would have refused included; an error is
+ * our own trouble (BERTH_ENOMEM), and then result is a failed one as far as there was memory for it.
+ * Nothing in it is shared with the executor. exec_result_release() always. */
 berth_status executor_run(struct executor *x, const struct exec_request *q, struct exec_result *out,
                           berth_err *err);
 void exec_result_release(struct exec_result *r);

@@ -64,11 +64,9 @@ static berth_status host_progress(void *user, double value, double max, berth_er
 static void host_preview(void *user, const struct image *im, bool png, double value, double max)
 {
     const struct call *c = user;
-    struct exec_event e = node_event(c, EXEC_PROGRESS);
+    struct exec_event e = node_event(c, EXEC_PREVIEW);
     e.value = value;
     e.max = max;
-    tell(c, &e);
-    e.kind = EXEC_PREVIEW;
     e.picture = im;
     e.png = png;
     tell(c, &e);

@@ -129,7 +129,7 @@ struct node_host {
     /* BERTH_ECANCELED: interrupted; the node returns it. */
     berth_status (*progress)(void *user, double value, double max, berth_err *err);
     /* 8-bit picture for clients; borrowed for the call. png: full-size PNG, else JPEG of at most
-     * --preview-size. value, max: as progress. */
+     * --preview-size. value, max: of the progress() that came before it. */
     void (*preview)(void *user, const struct image *im, bool png, double value, double max);
     void (*text)(void *user, const char *s, size_t n); /* progress text under the node */
     const atomic_bool *cancel; /* never NULL in the executor; long work without steps looks at it */

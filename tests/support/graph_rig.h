@@ -206,6 +206,19 @@ static const struct node_input in_slow[] = {
 };
 CLASS(Slow, INS(in_slow), OUTS(out_int), .run = run_slow);
 
+/* Peek(steps) -> INT: a look and a word after each step */
+static inline berth_status run_peek(struct node_call *c, berth_err *err)
+{
+    struct image im = { 0 };
+    rig_called(c);
+    if (call_progress(c, 1, 2, err))
+        return err->code;
+    c->host->preview(c->host->user, &im, true, 1, 2);
+    c->host->text(c->host->user, "word", 4);
+    return out_value(c, 0, value_int(1), err);
+}
+CLASS(Peek, INS(in_slow), OUTS(out_int), .run = run_peek);
+
 /* Own(value): UNIQUE_ID; Fresh(value): not idempotent; Changing(value): IS_CHANGED */
 CLASS(Own, INS(in_const), OUTS(out_int), .run = run_const, .flags = NODE_UNIQUE_ID);
 CLASS(Fresh, INS(in_const), OUTS(out_int), .run = run_const, .flags = NODE_NOT_IDEMPOTENT);
@@ -378,7 +391,7 @@ static inline const struct node_class *rig_find(const char *name)
         &class_Own,     &class_Fresh, &class_State,    &class_Look,   &class_Blind,
         &class_Blob,    &class_Reset, &class_Changing, &class_Rules,  &class_RulesV3,
         &class_Sink,    &class_Needy, &class_NeedyV3,  &class_Source, &class_SourceV3,
-        &class_Picture,
+        &class_Picture, &class_Peek,
     };
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         if (strcmp(all[i]->name, name) == 0)
@@ -433,8 +446,10 @@ static inline void rig_event(void *user, const struct exec_event *e)
     }
     if (e->node)
         str_addf(t, " %s", e->node);
-    if (e->kind == EXEC_PROGRESS)
-        str_addf(t, " %g/%g", e->value, e->max);
+    if (e->kind == EXEC_PROGRESS || e->kind == EXEC_PREVIEW)
+        str_addf(t, " %g/%g%s", e->value, e->max, e->png ? " png" : "");
+    if (e->kind == EXEC_TEXT)
+        str_addf(t, " %.*s", (int)e->text_n, e->text);
     if (e->kind == EXEC_EXECUTED) {
         str_addc(t, ' ');
         if (e->output)

@@ -229,6 +229,16 @@ static void an_interrupt_ends_it_within_one_step(void **state)
     rig_close();
 }
 
+static void looks_and_words_follow_their_step(void **state)
+{
+    (void)state;
+    rig_open(CACHE_CLASSIC, 0, 0);
+    rig_trace("{" NODE("1", "Peek", "'steps':2") "," NODE("2", "Show", "'value':['1',0]") "}",
+              "start\ncached\nbegin 1\nprogress 1 1/2\npreview 1 1/2 png\ntext 1 word\ndone 1\n"
+              "begin 2\ndone 2\nsuccess\n");
+    rig_close();
+}
+
 static void between_the_calls_of_a_list_too(void **state)
 {
     (void)state;
@@ -494,6 +504,44 @@ static void values_go_when_their_last_user_has_run(void **state)
     str_release(&text);
 }
 
+/* Neither long nor wide nor lazy graphs cost more than their size. */
+static void add_node(struct str *s, int shape, int i)
+{
+    if (shape == 0)
+        str_addf(s, "'%d':{'class_type':'Add','inputs':{'a':['%d',0],'b':['%d',0]}},", i, i - 1,
+                 i - 1);
+    else if (shape == 1)
+        str_addf(s, "'%d':{'class_type':'Pick','inputs':{'which':true,'a':['%d',0],'b':['%d',0]}},",
+                 i, i - 1, i - 1);
+    else /* all different, and side by side */
+        str_addf(s, "'%d':{'class_type':'Save','inputs':{'value':['0',0],'undeclared':%d}},", i, i);
+}
+
+static void ten_thousand_nodes(void **state)
+{
+    (void)state;
+    for (int shape = 0; shape < 3; shape++) {
+        struct str text = { 0 };
+        str_adds(&text, "{");
+        for (int i = GRAPH_NODES_MAX - 2; i > 0; i--) /* the one that waits stands first */
+            add_node(&text, shape, i);
+        str_addf(&text,
+                 "'0':{'class_type':'Const','inputs':{'value':1}},'end':{'class_type':'Save',"
+                 "'inputs':{'value':['%d',0]}}}",
+                 shape == 2 ? 0 : GRAPH_NODES_MAX - 2);
+        for (int mode = CACHE_CLASSIC; mode <= CACHE_NONE; mode += CACHE_NONE - CACHE_CLASSIC) {
+            struct exec_result r;
+            rig_open((enum cache_mode)mode, 0, 0);
+            rig_run(rig_quoted(str_c(&text)), &r);
+            assert_int_equal(r.outcome, EXEC_OK);
+            assert_int_equal(r.executed, GRAPH_NODES_MAX);
+            exec_result_release(&r);
+            rig_close();
+        }
+        str_release(&text);
+    }
+}
+
 /* A lazy branch that is not taken holds nothing back. */
 static void what_a_lazy_input_might_have_wanted_goes(void **state)
 {
@@ -595,6 +643,7 @@ int main(void)
         cmocka_unit_test(an_error_ends_the_prompt),
         cmocka_unit_test(kinds_of_errors),
         cmocka_unit_test(an_interrupt_ends_it_within_one_step),
+        cmocka_unit_test(looks_and_words_follow_their_step),
         cmocka_unit_test(between_the_calls_of_a_list_too),
         cmocka_unit_test(lists_repeat_their_last_value),
         cmocka_unit_test(list_outputs_are_joined),
@@ -607,6 +656,7 @@ int main(void)
         cmocka_unit_test(an_array_constant_arrives_as_one),
         cmocka_unit_test(a_prompt_nobody_validated_fails_cleanly),
         cmocka_unit_test(values_go_when_their_last_user_has_run),
+        cmocka_unit_test(ten_thousand_nodes),
         cmocka_unit_test(what_a_lazy_input_might_have_wanted_goes),
         cmocka_unit_test(a_reset_during_a_run_waits_for_its_end),
         cmocka_unit_test(the_executor_survives_exhaustion),
