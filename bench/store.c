@@ -1,7 +1,8 @@
 /* store: jobs a second through add, take and finish, durable, one worker, as a server does it.
  *
- * In the same run a plain loop of write and fdatasync in the same folder: what one job per sync would
- * give at best. The bar is ours: six times the server's, so that the store is not what holds it up. */
+ * In the same run a plain loop of write and fdatasync in the same folder: what one job per sync
+ * would give at best. The bar is ours: six times the server's, so that the store is not what holds
+ * it up. */
 #include "store/store.h"
 #include "bench.h"
 

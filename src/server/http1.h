@@ -3,14 +3,14 @@
  * http1_feed() takes bytes as they come and reports one thing at a time: the head, pieces of the
  * body, the end. Chunked bodies and trailers are undone here. How the bytes were cut into pieces
  * changes nothing.
- * Flow       got = http1_feed(...), go on behind *used, until HTTP1_MORE: then read the socket. Call
- *            again also when no bytes are left: what is already known (END, 413) comes then. The
- *            body's limit counts from the call after HTTP1_HEAD on, so that it may depend on the
- *            route; answer Expect after that call.
- * Refused    Whatever two parsers could read in two ways: lines that do not end with CR LF, bare CR,
- *            NUL, folded lines, space before a colon, two Content-Length or Transfer-Encoding fields
- *            or both, anything but plain digits, codings other than "chunked", space after a chunk's
- *            size, no or two Host fields, an absolute target for another host.
+ * Flow       got = http1_feed(...), go on behind *used, until HTTP1_MORE: then read the socket.
+ *            Call again also when no bytes are left: what is already known (END, 413) comes then.
+ *            The body's limit counts from the call after HTTP1_HEAD on, so that it may depend on
+ *            the route; answer Expect after that call.
+ * Refused    Whatever two parsers could read in two ways: lines that do not end with CR LF, bare
+ *            CR, NUL, folded lines, space before a colon, two Content-Length or Transfer-Encoding
+ *            fields or both, anything but plain digits, codings other than "chunked", space after a
+ *            chunk's size, no or two Host fields, an absolute target for another host.
  * Threads    Owner only. */
 #ifndef SERVER_HTTP1_H
 #define SERVER_HTTP1_H
@@ -53,7 +53,8 @@ enum http1_got {
     HTTP1_BODY, /* *piece, *piece_n: some of the body, inside the input */
     HTTP1_END,  /* the request is whole; what follows is the next one: http1_reset() first. Until
                    then END again, and likewise BAD */
-    HTTP1_BAD, /* *status: what to answer (400, 413, 414, 431, 501, 503 out of memory, 505), then close */
+    HTTP1_BAD,  /* *status: what to answer (400, 413, 414, 431, 501, 505, or 503 when memory ran
+                   out), then close */
 };
 void http1_init(struct http1 *h);
 void http1_release(struct http1 *h);

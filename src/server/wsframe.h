@@ -3,7 +3,8 @@
  * wsframe_feed() unmasks in place, joins fragments up to a limit, checks UTF-8 of text, and reports
  * messages and control frames. What breaks the protocol yields the close code to send, again and
  * again. A length that is announced allocates nothing; what was large is given back after use.
- * How the bytes were cut into pieces changes nothing. Call until WS_GOT_MORE, each time behind *used.
+ * How the bytes were cut into pieces changes nothing. Call until WS_GOT_MORE, each time behind
+ * *used.
  * Threads    Owner only. */
 #ifndef SERVER_WSFRAME_H
 #define SERVER_WSFRAME_H
@@ -30,9 +31,9 @@ struct wsframe {        /* zeroed: start */
     unsigned bad;       /* close code; 0: fine */
 };
 enum ws_got { WS_GOT_MORE, WS_GOT_MESSAGE, WS_GOT_CONTROL, WS_GOT_BAD };
-/* MESSAGE: *op WS_TEXT or WS_BINARY, *data valid until the next call. CONTROL: *op, payload likewise;
- * that of WS_CLOSE is empty or begins with a valid code. BAD: *code is 1002, 1007, 1009, or 1011 when
- * memory ran out. */
+/* MESSAGE: *op WS_TEXT or WS_BINARY, *data valid until the next call. CONTROL: *op, payload
+ * likewise; that of WS_CLOSE is empty or begins with a valid code. BAD: *code is 1002, 1007, 1009,
+ * or 1011 when memory ran out. */
 enum ws_got wsframe_feed(struct wsframe *w, char *p, size_t n, size_t *used, enum ws_op *op,
                          const char **data, size_t *data_n, unsigned *code);
 void wsframe_release(struct wsframe *w); /* at the start again, max_message kept */

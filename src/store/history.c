@@ -132,9 +132,9 @@ static berth_status copy_debts(struct store *s, struct debt **out, berth_err *er
     return err_set(err, BERTH_ENOMEM, "the newest of the history");
 }
 
-static const struct debt *debt_of(const struct debt *d, const char *id)
+static struct debt *debt_of(struct debt *d, const char *id)
 {
-    const struct debt *last = NULL; /* the newest counts */
+    struct debt *last = NULL; /* the newest counts */
     for (; d; d = d->next)
         if (strcmp(d->e.job.id, id) == 0)
             last = d;
@@ -190,7 +190,7 @@ static berth_status walk_start(struct store *s, const struct range *r, size_t un
     return BERTH_OK;
 }
 
-static berth_status walk_with(struct store *s, const struct range *r, const struct debt *debts,
+static berth_status walk_with(struct store *s, const struct range *r, struct debt *debts,
                               walk_fn *fn, void *user, berth_err *err)
 {
     int64_t place;
@@ -204,7 +204,9 @@ static berth_status walk_with(struct store *s, const struct range *r, const stru
             return err->code;
         if (!any)
             break;
-        const struct debt *later = debt_of(debts, e.job.id);
+        struct debt *later = debt_of(debts, e.job.id);
+        if (later)
+            later->known = true; /* or paid since we looked */
         place = e.place + 1;
         left--;
         bool on = fn(user, later ? &later->e : &e);
@@ -220,7 +222,7 @@ static berth_status walk_with(struct store *s, const struct range *r, const stru
             continue;
         }
         left--;
-        if (!fn(user, &d->e))
+        if (!fn(user, &debt_of(debts, d->e.job.id)->e))
             break;
     }
     return BERTH_OK;

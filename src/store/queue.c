@@ -289,9 +289,9 @@ static berth_status tx_finish(struct store *s, void *arg, berth_err *err)
     return tx_entry(s, &f->j->j, f->r, err) ? err->code : tx_job_drop(s, f->j->j.seq, err);
 }
 
-/* The entry that could not be written; takes the job's texts. NULL: no memory either, then the job
- * is in the database only and runs again with the next start. */
-static struct debt *make_debt(struct store *s, struct job *j, const struct store_result *r)
+/* For an entry that could not be written; its job's texts come later. NULL: no memory either, then
+ * the job is in the database only and runs again with the next start. */
+static struct debt *make_debt(struct store *s, const struct job *j, const struct store_result *r)
 {
     struct debt *d = calloc(1, sizeof *d);
     if (!d)
@@ -302,8 +302,6 @@ static struct debt *make_debt(struct store *s, struct job *j, const struct store
         debt_free(d);
         return NULL;
     }
-    d->e.job = j->j;
-    j->j = (struct store_job) { 0 };
     return d;
 }
 
@@ -315,13 +313,15 @@ berth_status store_finish(struct store *s, const struct store_result *r, berth_e
     struct finish f = { j, r };
     berth_status st = tx_do(s, tx_finish, &f, err);
     struct debt *d = st ? make_debt(s, j, r) : NULL;
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->lock); /* until here others may look at the running job */
     s->running = NULL;
     s->bytes -= j->bytes;
     if (d) {
         struct debt **end = &s->debts;
-        while (*end)
-            end = &(*end)->next;
+        for (; *end; end = &(*end)->next)
+            d->known |= strcmp((*end)->e.job.id, j->j.id) == 0;
+        d->e.job = j->j;
+        j->j = (struct store_job) { 0 };
         *end = d;
         pthread_cond_signal(&s->work);
     }

@@ -23,14 +23,30 @@ enum {
 
 /* ---- transactions ---- */
 
-static berth_status pay_debts(struct store *s, const struct debt *d, berth_err *err)
+/* The first n of them. */
+static berth_status pay_debts(struct store *s, const struct debt *d, size_t n, berth_err *err)
 {
-    for (; d; d = d->next) {
+    for (; n; n--) {
         struct store_result r = { d->e.outputs, d->e.status, d->e.meta };
         if (tx_entry(s, &d->e.job, &r, err) || tx_job_drop(s, d->e.job.seq, err))
             return err->code;
+        if (n > 1) /* behind the last one somebody may be adding another */
+            d = d->next;
     }
     return BERTH_OK;
+}
+
+/* Under the lock: the first n go out of the list; returns them. */
+static struct debt *cut_debts(struct store *s, size_t n)
+{
+    struct debt *paid = s->debts, **end = &s->debts;
+    for (size_t i = 0; i < n; i++)
+        end = &(*end)->next;
+    if (!n)
+        return NULL;
+    s->debts = *end;
+    *end = NULL;
+    return paid;
 }
 
 static berth_status run_plain(struct store *s, enum db_stmt which, berth_err *err)
@@ -40,12 +56,12 @@ static berth_status run_plain(struct store *s, enum db_stmt which, berth_err *er
 }
 
 static berth_status tx_locked(struct store *s, tx_fn *fn, void *arg, const struct debt *debts,
-                              berth_err *err)
+                              size_t owed, berth_err *err)
 {
     s->tx_entries = 0;
     if (run_plain(s, DB_BEGIN, err))
         return err->code;
-    if (pay_debts(s, debts, err) || fn(s, arg, err) || run_plain(s, DB_COMMIT, err)) {
+    if (pay_debts(s, debts, owed, err) || fn(s, arg, err) || run_plain(s, DB_COMMIT, err)) {
         berth_err ignored; /* the first one matters; SQLite may have rolled back by itself */
         if (!sqlite3_get_autocommit(s->write.h))
             run_plain(s, DB_ROLLBACK, &ignored);
@@ -58,13 +74,16 @@ static berth_status tx_locked(struct store *s, tx_fn *fn, void *arg, const struc
 berth_status tx_do(struct store *s, tx_fn *fn, void *arg, berth_err *err)
 {
     pthread_mutex_lock(&s->db);
-    pthread_mutex_lock(&s->lock); /* debts leave the list only under db */
+    pthread_mutex_lock(&s->lock); /* debts leave the list only under db; new ones join its end */
     struct debt *debts = s->debts;
+    size_t owed = 0;
+    for (const struct debt *d = debts; d; d = d->next)
+        owed++;
     pthread_mutex_unlock(&s->lock);
-    berth_status st = tx_locked(s, fn, arg, debts, err);
+    berth_status st = tx_locked(s, fn, arg, debts, owed, err);
     pthread_mutex_lock(&s->lock);
     if (!st) {
-        s->debts = NULL;
+        debts = cut_debts(s, owed);
         bool first = s->written++ == s->synced, move = s->wal_pages >= STORE_LOG_PAGES;
         if (first)
             s->sync_due = clock_mono_ns(clock_system()) + SYNC_NS;
@@ -213,7 +232,8 @@ static berth_status take_lock(struct store *s, berth_err *err)
     return st;
 }
 
-/* Prompts are their owner's business: the file is made before SQLite would make it for all to read. */
+/* Prompts are their owner's business: the file is made before SQLite would make it for all to read.
+ * */
 static berth_status make_file(const char *path, berth_err *err)
 {
     struct stat st;
@@ -297,9 +317,9 @@ static berth_status open_database(struct store *s, berth_err *err)
     return fresh ? make_schema(s, err) : BERTH_OK;
 }
 
-/* The other two connections, and a descriptor of the log to sync it with. The log's file stays the same
- * one as long as a connection is open, SQLite keeps no locks on it that a close could lose, and it
- * has synced the folder when recover() made the log. */
+/* The other two connections, and a descriptor of the log to sync it with. The log's file stays the
+ * same one as long as a connection is open, SQLite keeps no locks on it that a close could lose,
+ * and it has synced the folder when recover() made the log. */
 static berth_status open_others(struct store *s, berth_err *err)
 {
     struct str wal = { 0 };

@@ -1,35 +1,35 @@
 /* store: the queue that is never lost, and the history. SQLite stops here.
  *
- * Words      job      an accepted prompt: texts as the wire shows them, a number, an arrival sequence
+ * Words      job      an accepted prompt: texts as the wire shows them, a number, a sequence
  *            pending  waiting, smallest (number, sequence) first
  *            running  taken; at most one
  *            entry    a finished job in the history
- * Disk       One SQLite database, WAL: tables job (pending and running, with attempts), history, meta
- *            (counter, paused). Beside it `<path>.lock`, locked while the store is open, and SQLite's
- *            -wal and -shm.
- * Durable    "Written" is in the log: it survives kill -9. "On disk" is synced too: it survives power
- *            loss. A writer thread takes new jobs in batches, one transaction and one sync each (group
- *            commit); only when its job is on disk does store_add() call back, and only then may
- *            anybody be told "accepted". All other changes are written when their call returns, and
- *            on disk some 10 ms later (the writer syncs what others wrote). A worker that waited
- *            for two syncs a job could run no more jobs than half the syncs of the disk. So
- *            power loss can undo what happened just now, but for new jobs: a job that had ended runs
- *            again.
+ * Disk       One SQLite database, WAL: tables job (pending and running, with attempts), history,
+ *            meta (counter, paused). Beside it `<path>.lock`, locked while the store is open, and
+ *            SQLite's -wal and -shm.
+ * Durable    "Written" is in the log: it survives kill -9. "On disk" is synced too: it survives
+ *            power loss. A writer thread takes new jobs in batches, one transaction and one sync
+ *            each (group commit); only when its job is on disk does store_add() call back, and only
+ *            then may anybody be told "accepted". All other changes are written when their call
+ *            returns, and on disk some 10 ms later (the writer syncs what others wrote). A worker
+ *            that waited for two syncs a job could run no more jobs than half the syncs of the
+ *            disk. So power loss can undo what happened just now, but for new jobs: a job that had
+ *            ended runs again.
  * Crashes    At any moment: an added job is there again. A job that was running is pending again in
  *            its place, attempts say how often it was started; one that was started STORE_ATTEMPTS
  *            times and never finished becomes an entry with status error, whose messages hold
- *            execution_error naming that. store_finish() inserts the entry and removes the job in one
- *            transaction: never both, never twice, never neither.
- * Full disk  A change that cannot be written is reported (BERTH_EIO with the path and the reason) and
- *            leaves the store as it was; later ones work again when there is room. Only an end cannot
- *            be undone: its entry waits in memory, readers see it, and the next transaction that
- *            works writes it too.
+ *            execution_error naming that. store_finish() inserts the entry and removes the job in
+ *            one transaction: never both, never twice, never neither.
+ * Full disk  A change that cannot be written is reported (BERTH_EIO with the path and the reason)
+ *            and leaves the store as it was; later ones work again when there is room. Only an end
+ *            cannot be undone: its entry waits in memory, readers see it, and the next transaction
+ *            that works writes it too.
  * Memory     Pending jobs are kept in memory too (queue order); entries only in the database.
  * Threads    Any, except where said. Callbacks run on the writer thread; they may look at the queue
- *            but change nothing. Reading the queue waits for no disk; changes may wait for a batch under
- *            way.
- * Files      store.c doors, transactions, recovery; db.c SQLite; writer.c the writer thread; queue.c
- *            jobs in memory; history.c entries. */
+ *            but change nothing. Reading the queue waits for no disk; changes may wait for a batch
+ *            under way.
+ * Files      store.c doors, transactions, recovery; db.c SQLite; writer.c the writer thread;
+ *            queue.c jobs in memory; history.c entries. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -51,12 +51,12 @@ struct store_config {
     const struct log *log; /* borrowed; may be NULL */
     const struct clock *clock; /* borrowed; NULL: system */
 };
-/* BERTH_EBUSY: another store has it (an exclusive lock on the file beside it). BERTH_EFORMAT: not our
- * database, damaged, or another schema; nothing is touched. BERTH_ENOTFOUND: no such folder. */
+/* BERTH_EBUSY: another store has it (an exclusive lock on the file beside it). BERTH_EFORMAT: not
+ * our database, damaged, or another schema; nothing is touched. BERTH_ENOTFOUND: no such folder. */
 berth_status store_open(const struct store_config *cfg, struct store **out, berth_err *err);
-/* Writes what is waiting, calls back, stops the writer. Nobody else is inside the store any more. The
- * running job becomes pending again without counting as an attempt only if store_park() said so. NULL
- * is fine. */
+/* Writes what is waiting, calls back, stops the writer. Nobody else is inside the store any more.
+ * The running job becomes pending again without counting as an attempt only if store_park() said
+ * so. NULL is fine. */
 void store_close(struct store *s);
 
 /* Texts are JSON, as queue and history show them. */
@@ -79,15 +79,15 @@ uint64_t store_next_number(struct store *s);
 typedef void store_done_fn(void *user, berth_status st, const berth_err *err);
 /* Takes *job's texts over (*job is zeroed), also after an error. BERTH_ELIMIT at once: the queue is
  * full, with both numbers; done (may be NULL) is not called after an error. Otherwise it is called
- * exactly once, from the writer thread, also at store_close(). The job is seen in the queue from just
- * before, and can be taken from just after. Ids need not be unique. */
+ * exactly once, from the writer thread, also at store_close(). The job is seen in the queue from
+ * just before, and can be taken from just after. Ids need not be unique. */
 berth_status store_add(struct store *s, struct store_job *job, store_done_fn *done, void *user,
                        berth_err *err);
 
-/* Worker thread: waits until a job is there and the store is not paused, store_wake() was called, or
- * the monotonic deadline has passed (0: does not wait; UINT64_MAX: none). *got false: no job. A taken
- * job is running, written. It stays the store's; *out is a copy, store_job_release(). After an error
- * (a full disk, say) the job is where it was: wait before trying again. */
+/* Worker thread: waits until a job is there and the store is not paused, store_wake() was called,
+ * or the monotonic deadline has passed (0: does not wait; UINT64_MAX: none). *got false: no job. A
+ * taken job is running, written. It stays the store's; *out is a copy, store_job_release(). After
+ * an error (a full disk, say) the job is where it was: wait before trying again. */
 berth_status store_take(struct store *s, uint64_t deadline_ns, struct store_job *out, bool *got,
                         berth_err *err);
 void store_wake(struct store *s); /* store_take() returns soon, once */
@@ -95,9 +95,9 @@ void store_wake(struct store *s); /* store_take() returns soon, once */
 struct store_result {                    /* JSON texts, borrowed */
     const char *outputs, *status, *meta; /* as in a history item */
 };
-/* The running job ends: entry in, job out. When that cannot be written (full disk): the error, the job
- * leaves the queue in memory all the same, the entry is kept in memory, shown, and written as soon as
- * that works. A job with the same id in the history is overwritten, in its place. */
+/* The running job ends: entry in, job out. When that cannot be written (full disk): the error, the
+ * job leaves the queue in memory all the same, the entry is kept in memory, shown, and written as
+ * soon as that works. A job with the same id in the history is overwritten, in its place. */
 berth_status store_finish(struct store *s, const struct store_result *r, berth_err *err);
 /* The running job goes back to where it was in the queue, not counting as an attempt (shutdown). */
 berth_status store_park(struct store *s, berth_err *err);
@@ -133,8 +133,8 @@ berth_status store_history_delete(struct store *s, const char *const *ids, size_
                                   berth_err *err);
 berth_status store_history_clear(struct store *s, berth_err *err);
 size_t store_history_count(struct store *s);
-/* Each entry, oldest first, as its parts, borrowed; for /api/jobs. fn returns false to stop. No lock is
- * held. Entries that come or go meanwhile may or may not be seen. */
+/* Each entry, oldest first, as its parts, borrowed; for /api/jobs. fn returns false to stop. No
+ * lock is held. Entries that come or go meanwhile may or may not be seen. */
 struct store_entry {
     struct store_job job;
     const char *outputs, *status, *meta;

@@ -87,10 +87,11 @@ struct entry { /* owned */
     char *outputs, *status, *meta;
 };
 
-/* A job that ended while the disk was full: its entry waits here, its row is still in the database. */
+/* A job that ended while the disk was full: its entry waits here, its row is still in the database.
+ * */
 struct debt {
     struct entry e;
-    bool known; /* the history has an older entry of this id, which this one overwrites */
+    bool known; /* there is an older entry of this id, which this one overwrites in its place */
     struct debt *next;
 };
 

@@ -1,5 +1,5 @@
-/* The writer thread: new jobs go to disk in batches; what others wrote is synced soon after; the log
- * is moved into the file now and then; what could not be written is tried again. */
+/* The writer thread: new jobs go to disk in batches; what others wrote is synced soon after; the
+ * log is moved into the file now and then; what could not be written is tried again. */
 #include "store/store_impl.h"
 
 #include <errno.h>
@@ -166,8 +166,8 @@ static bool wait_until(struct store *s, uint64_t ns)
     return pthread_cond_timedwait(&s->work, &s->lock, &t) != ETIMEDOUT;
 }
 
-/* Under the lock. What others wrote waits a moment for new jobs, whose sync covers it: a sync of its
- * own would only make those wait. False: nothing is left and the store closes. */
+/* Under the lock. What others wrote waits a moment for new jobs, whose sync covers it: a sync of
+ * its own would only make those wait. False: nothing is left and the store closes. */
 static bool wait_for_work(struct store *s, bool *retry)
 {
     *retry = false;

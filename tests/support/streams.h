@@ -1,5 +1,6 @@
-/* streams: what the two parsers of the server make of a stream of bytes, as one text, for tests that
- * compare ways to cut it. `cut` says how many bytes come next; it is asked until all have come. */
+/* streams: what the two parsers of the server make of a stream of bytes, as one text, for tests
+ * that compare ways to cut it. `cut` says how many bytes come next; it is asked until all have
+ * come. */
 #ifndef SUPPORT_STREAMS_H
 #define SUPPORT_STREAMS_H
 

@@ -1,5 +1,5 @@
-/* vfs: SQLite's files for tests. Syncs do nothing, so that a test takes no longer on a slow disk (what
- * survives a kill does not depend on them), and writes can be made to fail. */
+/* vfs: SQLite's files for tests. Syncs do nothing, so that a test takes no longer on a slow disk
+ * (what survives a kill does not depend on them), and writes can be made to fail. */
 #ifndef SUPPORT_VFS_H
 #define SUPPORT_VFS_H
 

@@ -7,7 +7,8 @@
 #define HOST "Host: a\r\n"
 #define MAX_BODY 1000
 
-/* What became of a stream of requests, as text: "GET /x?q [body] " each, or the status at the end. */
+/* What became of a stream of requests, as text: "GET /x?q [body] " each, or the status at the end.
+ * */
 static void tell(const char *p, size_t n, size_t step, struct str *out)
 {
     struct http1 h;
@@ -180,8 +181,7 @@ static void smuggling(void **state)
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
         "Transfer-Encoding : chunked\r\n",
-        "Transfer-Encoding: \x0b"
-        "chunked\r\n",
+        "Transfer-Encoding: \013chunked\r\n",
         "Transfer_Encoding: chunked\r\nTransfer-Encoding:\r\n chunked\r\n",
         "Host: b\r\n",
         "Host: a\r\n",

@@ -72,7 +72,8 @@ static void other_databases(void **state)
     refused(path, BERTH_EFORMAT, "schema 2, this program knows 1");
 }
 
-/* Every page but the first is overwritten in turn: an error that names the file, or no harm seen. */
+/* Every page but the first is overwritten in turn: an error that names the file, or no harm seen.
+ * */
 static void damaged(void **state)
 {
     (void)state;
