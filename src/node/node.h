@@ -11,7 +11,12 @@
  * Threads    run(): executor. info, options, changed and validate: any thread, with an env whose
  *            `folders` locks itself; they do not touch res.
  * Files      value.c; registry.c classes by name; info.c /object_info; call.c what nodes call;
- *            then one file per family: image_*.c mask*.c latent*.c primitive.c loader*.c ... */
+ *            node_impl.h how families declare, with what they share: lists.c choices, pixels.c and
+ *            scale.c pictures, input_file.c and save.c files, py_json.c Python's JSON.
+ *            Then one file per family: image_*.c composite.c mask.c latent*.c primitive.c loader*.c;
+ *            sampling.c conditioning.c vae.c video.c wanvideo.c third_party.c declare what cannot be
+ *            computed yet.
+ * Checked    tests/golden/node holds every class that ComfyUI has too to its own definition. */
 #ifndef NODE_NODE_H
 #define NODE_NODE_H
 
