@@ -1,15 +1,15 @@
 /* conn: one connection: bytes to requests, replies to bytes. Private to server/.
  *
- * Modes      HTTP    requests, one after the other: the next one is looked at when the reply to the
- *                    last has left. Until then what came too early waits, and no more is read; so a
- *                    pipelining client costs one buffer, and one that closed its half still gets its
- *                    reply.
+ * Modes      HTTP    requests, one after the other: the next one is looked at when the reply to
+ *                    the last has left. Until then what came too early waits, and no more is read;
+ *                    so a pipelining client costs one buffer, and one that closed its half still
+ *                    gets its reply.
  *            WS      frames (ws.c)
  *            LINGER  everything was said; what still comes is thrown away until the client closes,
  *                    for else the kernel would take our last words back with a reset
- * Request    IDLE -> first byte -> HEAD -> (100 Continue) -> BODY -> END -> handler -> reply -> sent
- *            -> IDLE. A reply may come before the body is whole (refused): a small rest is read and
- *            dropped, a large one ends the connection.
+ * Request    idle -> first byte -> head -> (100 Continue) -> body -> end -> handler -> reply ->
+ *            sent -> idle. A reply may come before the body is whole (refused): a small rest is
+ *            read and dropped, a large one ends the connection.
  * Output     A queue of pieces: shared memory, or a range of a file that is read when there is room
  *            for it. At most LOOP_WRITE_MAX bytes are on their way at a time.
  * Closing    conn_kill() marks and lets libwebsockets close it later; nothing here frees a
@@ -81,7 +81,8 @@ void conn_expired(struct conn *c);
 void conn_kill(struct conn *c);
 void conn_dirty(struct conn *c); /* conn_writeable() when the current call is over */
 void conn_deadline(struct conn *c, unsigned ms); /* 0: none */
-/* Queued in this order. All take what they get, also when memory is out: then the connection dies. */
+/* Queued in this order. Both take what they get, also when memory is out: then the connection
+ * dies. */
 void conn_send_str(struct conn *c, struct str *taken);
 void conn_send_file(struct conn *c, int fd, uint64_t off, uint64_t n);
 /* A frame; b: another reference is taken. kind: OUT_MESSAGE or OUT_PREVIEW. */

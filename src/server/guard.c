@@ -1,13 +1,13 @@
-/* guard: who may ask. The origin guard keeps other web pages from using a server on this machine, the
- * token keeps other people out.
+/* guard: who may ask. The origin guard keeps other web pages from using a server on this machine,
+ * the token keeps other people out.
  *
  * Origin     Applies when Host is loopback and CORS is off: Origin must name the same host and port
  *            (host alone when one of them has no port), else 403 and no text. An Origin that names
  *            no host ("null") is another one.
  * Loopback   127.0.0.0/8, ::1, localhost and *.localhost. Names are not looked up: that would block
  *            the loop, and a name can point here today and elsewhere tomorrow.
- * Token      Authorization: Bearer, the cookie a page load was given, or ?token= for what cannot set
- *            headers: WebSockets and page loads. A page load with ?token= gets the cookie. */
+ * Token      Authorization: Bearer, the cookie a page load was given, or ?token= for what cannot
+ *            set headers: WebSockets and page loads. A page load with ?token= gets the cookie. */
 #include "server/conn.h"
 
 #include <arpa/inet.h>

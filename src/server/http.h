@@ -1,11 +1,11 @@
 /* http: what a route sees: a request, and the ways to answer it.
  *
- * Life       The loop makes a request when its head is there, finds the route, reads the body as the
- *            route wants it, calls the handler once. The handler replies, now or later: a handler
- *            that returns without a reply must have taken a reference (http_hold()) that somebody
- *            brings back on the loop with http_reply*() and http_unhold(). A client that left is no
- *            error: replies to it go nowhere.
- * Threads    Loop only. aux.h brings work elsewhere and back. */
+ * Life       The loop makes a request when its head is there, finds the route, reads the body as
+ *            the route wants it, calls the handler once. The handler replies, now or later: a
+ *            handler that returns without a reply must have taken a reference (http_hold()) that
+ *            somebody brings back on the loop with http_reply*() and http_unhold(). A client that
+ *            left is no error: replies to it go nowhere.
+ * Threads    Loop only. aux_run() brings work elsewhere and back. */
 #ifndef SERVER_HTTP_H
 #define SERVER_HTTP_H
 
@@ -75,8 +75,8 @@ void http_header(struct http_req *r, const char *name, const char *value);
 struct http_req *http_hold(struct http_req *r); /* another reference */
 void http_unhold(struct http_req *r); /* replies 500 when it was the last and nobody replied */
 
-/* Body as JSON, with the server's limits: false: it replied 400 saying line and column. empty: what an
- * empty body counts as ("{}" or NULL: an error). */
+/* Body as JSON, with the server's limits: false: it replied 400 saying line and column. empty: what
+ * an empty body counts as ("{}" or NULL: an error). */
 bool http_json(struct http_req *r, const char *empty, json_t **out);
 
 /* ---- routes ---- */
@@ -102,7 +102,8 @@ struct route {
     http_handler *handler;
     const struct http_sink *sink; /* ROUTE_STREAM */
 };
-/* routes.def: ROUTE(methods, "pattern", flags, handler) and ROUTE_SINK(methods, "pattern", flags, handler, sink) */
+/* routes.def: ROUTE(methods, "pattern", flags, handler) and
+ * ROUTE_SINK(methods, "pattern", flags, handler, sink). router.c adds /ws and the static files. */
 
 /* multipart.h: multipart/form-data from a stream. */
 
@@ -111,9 +112,8 @@ struct route {
  * (reply 503), neither is called. */
 typedef void aux_fn(struct server *s, void *arg);
 WARN_UNUSED bool aux_run(struct server *s, aux_fn *fn, aux_fn *done, void *arg);
-/* Any thread: fn(s, arg) on the loop, soon, in order. Never fails (BUG() out of memory is not an
- * option: it waits in a preallocated node when memory is gone; see loop.c). After server_run() ended
- * the rest is called by server_free(). */
+/* Any thread: fn(s, arg) on the loop, soon, in order. Never fails: see loop.h for what happens when
+ * memory is gone. After server_run() ended the rest is called by server_free(). */
 void loop_post(struct server *s, aux_fn *fn, void *arg);
 
 #endif

@@ -1,5 +1,5 @@
-/* hub: the WebSocket clients; see hub.h. Everything that is sent is posted to the loop and handed to
- * its sockets there, so that messages of one thread stay in order, and one text serves all. */
+/* hub: the WebSocket clients; see hub.h. Everything that is sent is posted to the loop and handed
+ * to its sockets there, so that messages of one thread stay in order, and one text serves all. */
 #include "server/ws.h"
 
 #include "base/map.h"

@@ -18,7 +18,7 @@ struct conn;
 void hub_send(struct server *s, const char *sid, struct str *taken);
 /* {"type":T,"data":D} from a ready data text. */
 void hub_send_message(struct server *s, const char *sid, const char *type, const char *data);
-/* A preview, both forms: 4 to a client that said supports_preview_metadata, else 1; to all: form 1. */
+/* A preview, both forms: 4 to a client that said supports_preview_metadata, else 1; to all: 1. */
 struct hub_preview {
     const char *node, *display_node, *parent_node, *real_node, *prompt_id;
     bool png;

@@ -10,9 +10,9 @@
  * Full       Beyond max_sockets a client gets a 503 and is closed. When the process has no file
  *            descriptor left, accepting pauses for a while instead of spinning.
  * Posts      A list under a lock. Without memory a post takes one of a few spare nodes; when those
- *            are gone too, the poster waits for the loop. On the loop itself, and before and after it
- *            runs, everything posted before is called first. So posts never fail and never overtake
- *            each other.
+ *            are gone too, the poster waits for the loop. On the loop itself, and before and after
+ *            it runs, everything posted before is called first. So posts never fail and never
+ *            overtake each other.
  * Log        libwebsockets has one log function for the process and no argument for it. The log it
  *            should write to is therefore kept per thread while that thread is inside it. Only
  *            errors get through, each as the event "lws".

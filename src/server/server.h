@@ -10,18 +10,22 @@
  *            (origin, token, limits) -> routes.def -> route_*.c -> reply -> bytes.
  *            POST /prompt -> graph_validate() -> store_add() -> 200 when durable -> worker ->
  *            events -> hub.
- * Why raw    libwebsockets gives the event loop, listening, TLS and timers. Requests are parsed
- *            here: routes match the path as it was sent (libwebsockets decodes it), bodies may be chunked, a
- *            client may expect 100-continue. Both parsers (http1.h, wsframe.h) do no I/O and are fuzzed.
+ * Why raw    libwebsockets gives the event loop, TLS and timers. Requests are parsed here: routes
+ *            match the path as it was sent (libwebsockets decodes it), bodies may be chunked, a
+ *            client may expect 100-continue. Both parsers (http1.h, wsframe.h) do no I/O and are
+ *            fuzzed.
  * Threads    Each struct names its owner. Other threads reach the loop with loop_post() and the
  *            worker with worker_*(); what moves, moves with its ownership. Locks are leaves.
- * Safe       127.0.0.1 by default; beyond loopback a token is required (or `insecure`). Origin guard,
- *            limits on heads, bodies, JSON, queue, sockets, uploads; idle and slow clients are timed
- *            out; output of a client that does not read is bounded.
- * Files      server.c wiring, start, stop; loop.c; conn.c one connection; http1.c; http.c requests and
- *            replies; guard.c; router.c + routes.def; static.c files, ranges, ETags; gzip.c;
- *            multipart.c; ws.c + wsframe.c; hub.c; aux.c; events.c executor events -> messages; worker.c; state.c what others may
- *            know of the worker; logs.c; metrics.c; route_*.c */
+ * Safe       127.0.0.1 by default; beyond loopback a token is required (or `insecure`). Origin
+ *            guard, limits on heads, bodies, JSON, queue, sockets, uploads; idle and slow clients
+ *            are timed out; output of a client that does not read is bounded.
+ * Files      server.c wiring, start, stop
+ *            loop.c sockets, timers, posts; conn.c one connection; http1.c requests out of bytes;
+ *            http.c requests and replies; guard.c; router.c + routes.def; static.c files, ranges,
+ *            ETags; gzip.c; multipart.c; ws.c + wsframe.c one WebSocket; hub.c all of them
+ *            aux.c slow work; logs.c; worker*.c; state.c what others may know of the worker;
+ *            events.c, preview.c executor events -> messages; metrics.c; route_*.c, routes.c,
+ *            tree.c */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
@@ -64,8 +68,8 @@ struct server_config { /* borrowed until server_free(), but for what says otherw
 berth_status server_new(const struct server_config *cfg, struct server **out, berth_err *err);
 unsigned server_port(const struct server *s);
 /* The calling thread is the loop until *stop (any thread, or a signal handler that then calls
- * server_wake()) is set. Then: no new connections, the running prompt ends or is parked, clients are
- * closed. */
+ * server_wake()) is set. Then: no new connections, the running prompt ends or is parked, meanwhile
+ * clients are served; then they are closed (WebSockets with 1001). */
 berth_status server_run(struct server *s, const atomic_bool *stop, berth_err *err);
 void server_wake(struct server *s); /* any thread, and signal handlers */
 void server_free(struct server *s); /* NULL is fine */

@@ -1,5 +1,5 @@
-/* server_impl: what the files of server/ share. Each part is its file's own business; the struct only
- * says who exists and who owns it. */
+/* server_impl: what the files of server/ share. Each part is its file's own business; the struct
+ * only says who exists and who owns it. */
 #ifndef SERVER_SERVER_IMPL_H
 #define SERVER_SERVER_IMPL_H
 
@@ -20,7 +20,7 @@ struct server {
     struct node_env env; /* constant; env.res is NULL: for validation and /object_info. The worker
                                  has its own copy with the registry */
     char **device_names; /* env.devices */
-    struct store *store;       /* any thread */
+    struct store *store; /* any thread */
     struct loop *loop;
     struct hub *hub; /* loop */
     struct aux *aux;
@@ -40,10 +40,10 @@ void logs_json(struct server *s, struct str *out);
 berth_status loop_open(struct server *s, berth_err *err); /* listens */
 berth_status loop_run(struct server *s, const atomic_bool *stop, berth_err *err);
 void loop_stop_listening(struct server *s);
-void loop_drain(struct server *s); /* says goodbye to every client, within a few seconds */
-void loop_wake(struct server *s);  /* any thread, and signal handlers */
+void loop_drain(struct server *s);  /* says goodbye to every client, within a few seconds */
+void loop_wake(struct server *s);   /* any thread, and signal handlers */
 void loop_settle(struct server *s); /* after loop_run(): calls what was posted */
-void loop_close(struct server *s); /* closes every connection, calls what was posted */
+void loop_close(struct server *s);  /* closes every connection, calls what was posted */
 unsigned loop_port(const struct server *s);
 berth_status hub_open(struct server *s, berth_err *err);
 void hub_close(struct server *s);

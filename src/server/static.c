@@ -1,8 +1,9 @@
-/* static: files over HTTP: the frontend's tree, and what routes hand out, with ETags, conditions and
- * ranges (RFC 9110 13, 14). Files are opened here and read piece by piece when the client takes them.
+/* static: files over HTTP: the frontend's tree, and what routes hand out, with ETags, conditions
+ * and ranges (RFC 9110 13, 14). Files are opened here and read piece by piece when the client takes
+ * them.
  *
- * Ranges     One range is honoured; several of them get the whole file, which is allowed and easier on
- *            everybody. If-Range: the range counts only if the file is still the one it names.
+ * Ranges     One range is honoured; several of them get the whole file, which is allowed and easier
+ *            on everybody. If-Range: the range counts only if the file is still the one it names.
  * Symlinks   Below the frontend's root none leads out of it (path_inside()). */
 #include "server/conn.h"
 

@@ -1,5 +1,5 @@
-/* http_rig: a server's transport in this process, on a thread of its own, with routes of the test; and
- * a client that says on a socket exactly what it is told to. */
+/* http_rig: a server's transport in this process, on a thread of its own, with routes of the test;
+ * and a client that says on a socket exactly what it is told to. */
 #ifndef SUPPORT_HTTP_RIG_H
 #define SUPPORT_HTTP_RIG_H
 
@@ -30,8 +30,8 @@ static inline void *rig_main(void *arg)
     return NULL;
 }
 
-/* limits NULL: the usual ones. before NULL: nothing else is made; else it adds parts, which the test
- * unmakes behind rig_close(). */
+/* limits NULL: the usual ones. before NULL: nothing else is made; else it adds parts, which the
+ * test unmakes behind rig_close(). */
 static inline void rig_open_with(struct rig *g, const struct server_config *cfg,
                                  const struct route *table, size_t n,
                                  const struct loop_limits *limits, void (*before)(struct rig *g))

@@ -72,6 +72,18 @@ static void dropped(struct http_req *r)
     http_unhold(http_hold(r));
 }
 
+static void drop_done(struct server *s, void *arg)
+{
+    (void)s;
+    http_unhold(arg);
+}
+
+static void dropped_later(struct http_req *r)
+{
+    if (!aux_run(r->server, slow_work, drop_done, http_hold(r)))
+        http_unhold(r);
+}
+
 /* A sink that counts, refuses what begins with '!' and everything behind 1 MiB. */
 struct counted {
     size_t n;
@@ -130,6 +142,7 @@ static const struct route routes[] = {
     { HTTP_GET, "/big", 0, big, NULL },
     { HTTP_GET, "/later", 0, later, NULL },
     { HTTP_GET, "/dropped", 0, dropped, NULL },
+    { HTTP_GET, "/dropped/later", 0, dropped_later, NULL },
     { HTTP_POST, "/count", ROUTE_STREAM, count, &counting },
     { HTTP_GET, "/{path:.*}", 0, route_static, NULL },
 };
@@ -174,6 +187,8 @@ static void replies(void **state)
     expect(port, "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", 404, "404: Not Found");
     expect(port, "GET /silent HTTP/1.1\r\nHost: x\r\n\r\n", 500, "500: Internal Server Error");
     expect(port, "GET /dropped HTTP/1.1\r\nHost: x\r\n\r\n", 500, "500: Internal Server Error");
+    expect(port, "GET /dropped/later HTTP/1.1\r\nHost: x\r\n\r\n", 500,
+           "500: Internal Server Error");
     expect(port, "GET /later HTTP/1.1\r\nHost: x\r\n\r\n", 200, "/later");
     expect(port, "OPTIONS /what/ever HTTP/1.1\r\nHost: x\r\n\r\n", 200, "");
     expect(port, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 200, NULL);

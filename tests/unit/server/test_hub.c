@@ -1,5 +1,5 @@
-/* WebSockets on real sockets: handshake, frames, names, recipients, previews, the log. The worker is a
- * stand-in that says what executes, the store is a real one in memory. */
+/* WebSockets on real sockets: handshake, frames, names, recipients, previews, the log. The worker
+ * is a stand-in that says what executes, the store is a real one in memory. */
 #include "support/http_rig.h"
 
 #include "server/worker_impl.h"
@@ -40,6 +40,14 @@ static int setup_narrow(void **state)
     struct loop_limits lim = LOOP_LIMITS_DEFAULT;
     (void)state;
     lim.ws_bytes = 2000000;
+    return open_with(&lim);
+}
+
+static int setup_narrower(void **state)
+{
+    struct loop_limits lim = LOOP_LIMITS_DEFAULT;
+    (void)state;
+    lim.ws_bytes = 300000;
     return open_with(&lim);
 }
 
@@ -416,22 +424,42 @@ static void previews(void **state)
     }
 }
 
+static void send_pictures(int n)
+{
+    struct str picture = { 0 };
+    str_pad(&picture, 'x', 200000);
+    for (int i = 0; i < n; i++) {
+        struct hub_preview p = { .node = "3", .prompt_id = "p" };
+        str_add(&p.bytes, picture.p, picture.n);
+        str_addf(&p.bytes, "%03d", i);
+        hub_send_preview(&g.s, "slow", &p);
+    }
+    str_release(&picture);
+}
+
+/* One picture is under way and one waits; there is room for one of them and the message. */
+static void messages_before_previews(void **state)
+{
+    (void)state;
+    int slow = ws_named("slow");
+    send_pictures(200);
+    send_text("slow", "the message");
+    for (bool message = false; !message;) {
+        struct frame f = ws_hear(slow);
+        message = f.op == WS_TEXT;
+        if (!message)
+            assert_true(f.op == WS_BINARY && strcmp(f.data.p + f.data.n - 3, "199"));
+        str_release(&f.data);
+    }
+    ws_end(slow);
+}
+
 /* Who does not read loses previews first, keeps every message, and is closed in the end. */
 static void slow_clients(void **state)
 {
     (void)state;
     int slow = ws_named("slow"), quick = ws_named("quick");
-    struct str picture = { 0 };
-    str_pad(&picture, 'x', 200000);
-    for (int i = 0; i < 400; i++) {
-        char tail[16];
-        struct hub_preview p = { .node = "3", .prompt_id = "p" };
-        snprintf(tail, sizeof tail, "%03d", i);
-        str_add(&p.bytes, picture.p, picture.n);
-        str_adds(&p.bytes, tail);
-        hub_send_preview(&g.s, "slow", &p);
-    }
-    str_release(&picture);
+    send_pictures(400);
     send_text("slow", "the message");
     send_text("quick", "quick");
     ws_expect(quick, WS_TEXT, "quick");
@@ -577,6 +605,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(same_name, setup, teardown),
         cmocka_unit_test_setup_teardown(reconnecting_clients_hear_what_executes, setup, teardown),
         cmocka_unit_test_setup_teardown(previews, setup, teardown),
+        cmocka_unit_test_setup_teardown(messages_before_previews, setup_narrower, teardown),
         cmocka_unit_test_setup_teardown(slow_clients, setup_narrow, teardown),
         cmocka_unit_test_setup_teardown(broadcast, setup, teardown),
         cmocka_unit_test_setup_teardown(logs, setup, teardown),
