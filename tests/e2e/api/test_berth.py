@@ -229,7 +229,7 @@ def test_residency_messages(place):
                 return m["data"]
     with place.server.ws() as ws:
         place.load(place.unet("A", True))
-        d = told(ws, lambda d: any(m["resident"] == m["bytes"] for m in d["models"]))
+        d = told(ws, lambda d: any(m["read"] == m["bytes"] for m in d["models"]))
         assert set(d) == {"reason", "models", "devices"}
         assert [x["name"] for x in d["devices"]] == ["cpu", "null:0", "null:1"]
         assert d["models"][0] == {**place.models()["A"], **{k: d["models"][0][k] for k in

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "server/worker_impl.h"
 #include "support/models.h"
+#include "support/oom.h"
 
 #include <semaphore.h>
 #include <unistd.h>
@@ -385,6 +386,28 @@ static void parked_and_run_again(void **state)
     assert_int_equal(store_history_count(x->server->store), 1);
 }
 
+/* A worker that cannot start leaves nothing behind; the next try does. */
+static void start_survives_oom(void **state)
+{
+    struct world *x = *state;
+    berth_status st = BERTH_ENOMEM;
+    long k = 0;
+    worker_close(x->server);
+    for (; st && k < 1000; k++) {
+        berth_err err = { 0 };
+        oom_after(k);
+        st = worker_start(x->server, &err);
+        oom_off();
+        assert_true(!st == !!x->server->worker);
+        assert_true(!st || (st == BERTH_ENOMEM && err.msg[0]));
+    }
+    assert_true(k > 3);
+    x->server->worker->env.find = find;
+    sem_post(&x->go);
+    add(x, "a", "Wait");
+    expect(x, "a", "\"execution_success\"");
+}
+
 /* ---- frees ---- */
 
 static void plain_flags_add_up(void **state)
@@ -506,6 +529,7 @@ static void asked_before_the_end(void **state)
 
 static void change(struct world *x, struct worker_change c, struct answer *a)
 {
+    str_release(&a->text); /* of the one before */
     *a = (struct answer) { .world = x };
     worker_post_change(x->server, &c, on_answer, a);
     wait_answer(a);
@@ -514,7 +538,7 @@ static void change(struct world *x, struct worker_change c, struct answer *a)
 static void models_are_shown_and_changed(void **state)
 {
     struct world *x = *state;
-    struct answer a;
+    struct answer a = { 0 };
     json_t *list, *m;
     x->retention = RES_KEEP;
     add(x, "a", "Hold");
@@ -657,6 +681,7 @@ int main(void)
         WITH(interrupts),
         WITH(executing_is_told_to_its_client),
         WITH(parked_and_run_again),
+        WITH(start_survives_oom),
         cmocka_unit_test(plain_flags_add_up),
         WITH(a_free_waits_for_the_prompt),
         WITH(a_selector_that_names_nothing),
