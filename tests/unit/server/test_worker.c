@@ -344,18 +344,23 @@ static void interrupts(void **state)
     expect(x, "c", "\"execution_interrupted\"");
 }
 
-static void executing_is_told_to_its_client(void **state)
+static void add_for(struct world *x, const char *id, const char *client)
 {
-    struct world *x = *state;
-    struct store_job job = { .id = strdup("a"),
+    struct store_job job = { .id = strdup(id),
                              .number = strdup("0"),
                              .prompt = strdup("{\"1\":{\"class_type\":\"Wait\",\"inputs\":{}}}"),
                              .extra_data = strdup("{}"),
                              .outputs = strdup("[\"1\"]"),
-                             .client_id = strdup("me") };
-    struct str text = { 0 };
+                             .client_id = strdup(client) };
     berth_err err = { 0 };
     assert_ok(store_add(x->server->store, &job, added, NULL, &err), err);
+}
+
+static void executing_is_told_to_its_client(void **state)
+{
+    struct world *x = *state;
+    struct str text = { 0 };
+    add_for(x, "a", "me");
     sem_wait(&x->entered);
     assert_false(worker_executing_json(x->server, "you", &text));
     assert_true(worker_executing_json(x->server, "me", &text));
@@ -364,6 +369,34 @@ static void executing_is_told_to_its_client(void **state)
     sem_post(&x->go);
     ended(x, "a");
     str_release(&text);
+}
+
+static atomic_int told_late; /* 1: success was told when the history had it, -1: before */
+
+static void look_at_success(void *user, const char *sid, struct str *taken)
+{
+    struct server *s = user;
+    (void)sid;
+    if (strstr(str_c(taken), "execution_success")) {
+        struct str entry = { 0 };
+        berth_err err = { 0 };
+        store_history_one(s->store, "a", &entry, &err);
+        atomic_store(&told_late, entry.n > 2 ? 1 : -1);
+        str_release(&entry);
+    }
+    str_release(taken);
+}
+
+static void history_comes_before_success(void **state)
+{
+    struct world *x = *state;
+    atomic_store(&told_late, 0);
+    x->server->worker->events.out.text = look_at_success;
+    sem_post(&x->go);
+    add_for(x, "a", "me");
+    while (!atomic_load(&told_late))
+        usleep(1000);
+    assert_int_equal(atomic_load(&told_late), 1);
 }
 
 /* Grace runs out: the prompt is parked, and runs when there is a worker again. */
@@ -680,6 +713,7 @@ int main(void)
         WITH(jobs_end_and_are_stored),
         WITH(interrupts),
         WITH(executing_is_told_to_its_client),
+        WITH(history_comes_before_success),
         WITH(parked_and_run_again),
         WITH(start_survives_oom),
         cmocka_unit_test(plain_flags_add_up),
