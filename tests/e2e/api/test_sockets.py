@@ -4,6 +4,7 @@ import base64
 import os
 import resource
 import socket
+import time
 
 import pytest
 
@@ -65,5 +66,6 @@ def test_too_many_sockets_are_refused_politely(fresh):
     assert len(kept) >= 15 and refused >= 15
     for s in kept:
         s.close()
-    server.until_idle()
-    assert server.get("/prompt").status_code == 200
+    end = time.time() + PATIENCE  # the server hears of each close in its own time
+    while server.get("/prompt").status_code != 200:
+        assert time.time() < end, "places that became free stay taken"
