@@ -119,6 +119,7 @@ enum res_retention {
 #undef RES_RETENTION_ENUM
 };
 const char *res_retention_name(enum res_retention x);
+WARN_UNUSED bool res_retention_parse(const char *text, enum res_retention *out);
 
 #define RES_STATE_MAP(X)                                                                           \
     X(REGISTERED, "registered")                                                                    \

@@ -260,34 +260,32 @@ void route_metrics(struct http_req *r)
 /* ---- changing ---- */
 
 /* Members nobody knows are mistakes: a misspelt one would be a change that did not happen. */
-static berth_status only(const json_t *v, const char *where, const char *const *known,
-                         berth_err *err)
+static berth_status only_known(const json_t *body, berth_err *err)
 {
+    static const char *const known[] = { "retention", "allocation", "layout", "compute" };
     const char *key;
     json_t *x;
-    json_object_foreach((json_t *)v, key, x)
+    json_object_foreach((json_t *)body, key, x)
     {
         size_t i = 0;
-        while (known[i] && strcmp(known[i], key) != 0)
+        while (i < ARRAY_LEN(known) && strcmp(known[i], key) != 0)
             i++;
-        if (!known[i])
-            return err_set(err, BERTH_EINVAL, "%s'%.40s' is not known here", where, key);
+        if (i == ARRAY_LEN(known))
+            return err_set(err, BERTH_EINVAL,
+                           "'%.40s' is none of retention, allocation, layout, compute", key);
     }
     return BERTH_OK;
 }
 
-static berth_status read_plan(const json_t *v, struct worker_change *c, berth_err *err)
+/* What can be said without the model. */
+static berth_status check_change(const struct worker_change *c, berth_err *err)
 {
-    static const char *const known[] = { "allocation", "layout", "compute", NULL };
     struct alloc parsed;
     enum plan_layout layout;
-    if (!v || js_kind(v) == JS_NULL)
-        return BERTH_OK;
-    if (js_kind(v) != JS_OBJECT)
-        return err_set(err, BERTH_EINVAL, "plan: not an object");
-    if (only(v, "plan: ", known, err) || read_text(v, "allocation", &c->allocation, err) ||
-        read_text(v, "layout", &c->layout, err) || read_text(v, "compute", &c->compute, err))
-        return err->code;
+    enum res_retention retention;
+    if (c->retention && !res_retention_parse(c->retention, &retention))
+        return err_set(err, BERTH_EINVAL, "retention '%.40s' is none of keep, eject, auto",
+                       c->retention);
     if (c->layout && !plan_layout_parse(c->layout, strlen(c->layout), &layout))
         return err_set(err, BERTH_EINVAL, "layout '%.40s' is neither spread nor tail", c->layout);
     if (c->allocation && c->allocation[0])
@@ -297,21 +295,13 @@ static berth_status read_plan(const json_t *v, struct worker_change *c, berth_er
 
 static berth_status read_change(const json_t *body, struct worker_change *c, berth_err *err)
 {
-    static const char *const known[] = { "retention", "plan", NULL };
     if (js_kind(body) != JS_OBJECT)
         return err_set(err, BERTH_EINVAL, "not an object");
-    if (only(body, "", known, err) || read_text(body, "retention", &c->retention, err) ||
-        read_plan(json_object_get(body, "plan"), c, err))
+    if (only_known(body, err) || read_text(body, "retention", &c->retention, err) ||
+        read_text(body, "allocation", &c->allocation, err) ||
+        read_text(body, "layout", &c->layout, err) || read_text(body, "compute", &c->compute, err))
         return err->code;
-    if (!c->retention)
-        return BERTH_OK;
-#define SAME(name, word)                                                                           \
-    if (strcmp(c->retention, word) == 0)                                                           \
-        return BERTH_OK;
-    RES_RETENTION_MAP(SAME)
-#undef SAME
-    return err_set(err, BERTH_EINVAL, "retention '%.40s' is none of keep, eject, auto",
-                   c->retention);
+    return check_change(c, err);
 }
 
 void route_berth_model_patch(struct http_req *r)
@@ -335,7 +325,11 @@ void route_berth_model_patch(struct http_req *r)
 
 void route_berth_model_delete(struct http_req *r)
 {
-    struct worker_change c = { .eject = true, .force = query_true(r, "force") };
+    struct worker_change c = { .eject = true };
+    struct str force = { 0 };
+    if (http_query(r, "force", &force))
+        c.force = strcmp(str_c(&force), "1") == 0 || strcmp(str_c(&force), "true") == 0;
+    str_release(&force);
     if (str_parse_u64(str_c(&r->param[0]), r->param[0].n, &c.model))
         worker_post_change(r->server, &c, answered, http_hold(r));
     else

@@ -249,18 +249,6 @@ static void eject(struct worker *w, struct request *r, struct res_model *m)
     free_now(w, r, &args);
 }
 
-static bool retention_parse(const char *text, enum res_retention *out)
-{
-#define SAME(name, word)                                                                           \
-    if (strcmp(text, word) == 0) {                                                                 \
-        *out = RES_##name;                                                                         \
-        return true;                                                                               \
-    }
-    RES_RETENTION_MAP(SAME)
-#undef SAME
-    return false;
-}
-
 /* What the change leaves open stays as it is. Another compute device alone: an automatic plan there. */
 static berth_status replan(struct res_model *m, const struct worker_change *c, berth_err *err)
 {
@@ -298,7 +286,7 @@ static void do_change(struct worker *w, struct request *r)
         eject(w, r, m);
         return;
     }
-    if (c->retention && !retention_parse(c->retention, &retention)) {
+    if (c->retention && !res_retention_parse(c->retention, &retention)) {
         r->status = err_set(&r->err, BERTH_EINVAL, "retention '%.40s' is none of keep, eject, auto",
                             c->retention);
         return;

@@ -87,15 +87,15 @@ def test_change_retention(place):
 def test_change_plan(place):
     place.load(place.unet("A", True))
     bytes_ = place.models()["A"]["bytes"]
-    got = place.patch("A", plan={"allocation": "null:0,50%;cpu,50%"})
+    got = place.patch("A", allocation="null:0,50%;cpu,50%")
     assert set(got["devices"]) == {"cpu", "null:0"} and sum(got["devices"].values()) == bytes_
     moved = got["moved"]
-    got = place.patch("A", plan={"allocation": got["plan"]["allocation"]})
+    got = place.patch("A", **got["plan"])
     assert got["moved"] == moved  # the same plan in other words: nothing moves
-    assert place.patch("A", plan={"layout": "tail"})["plan"]["layout"] == "tail"
-    back = place.patch("A", plan={"allocation": "", "compute": "null:0"}, retention="auto")
+    assert place.patch("A", layout="tail")["plan"]["layout"] == "tail"
+    back = place.patch("A", allocation="", compute="null:0", retention="auto")
     assert back["devices"] == {"null:0": bytes_} and back["retention"] == "auto"
-    small = method(place, "PATCH", f"/berth/models/{back['id']}", json={"plan": {"allocation": "null:1,1tb"}})
+    small = method(place, "PATCH", f"/berth/models/{back['id']}", json={"allocation": "null:1,1tb"})
     assert small.status_code == 400 and small.json()["error"]
     assert place.models()["A"]["devices"] == {"null:0": bytes_}
 
@@ -103,9 +103,9 @@ def test_change_plan(place):
 def test_patch_refuses(place):
     place.load(place.unet("A"))
     path = f"/berth/models/{place.models()['A']['id']}"
-    for body in ({"retention": "forever"}, {"retention": 1}, {"plan": "cpu,*"}, {"plan": {"alloc": "cpu,*"}},
-                 {"plan": {"layout": "sideways"}}, {"plan": {"allocation": "cpu;;,"}}, {"keep": True},
-                 {"plan": {"compute": "cuda:5"}}, {"plan": {"allocation": "cuda:5,*"}}, []):
+    for body in ({"retention": "forever"}, {"retention": 1}, {"plan": "cpu,*"}, {"alloc": "cpu,*"},
+                 {"layout": "sideways"}, {"allocation": "cpu;;,"}, {"keep": True}, {"allocation": 7},
+                 {"compute": "cuda:5"}, {"allocation": "cuda:5,*"}, []):
         r = method(place, "PATCH", path, json=body)
         assert r.status_code in (400, 404) and r.json()["error"], body
     for data in (b"", b"{", b"nonsense"):
@@ -123,7 +123,8 @@ def test_delete(place):
     assert place.resident() == {"B"}
     r = method(place, "DELETE", b)
     assert r.status_code == 409 and "keep" in r.json()["error"]
-    assert method(place, "DELETE", b + "?force=true").status_code == 200
+    assert method(place, "DELETE", b + "?force=no").status_code == 409
+    assert method(place, "DELETE", b + "?force=1").status_code == 200
     assert place.resident() == set()
     assert method(place, "DELETE", "/berth/models/999999").status_code == 404
 
