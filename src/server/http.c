@@ -85,6 +85,7 @@ void http_begin(struct http_req *r, struct conn *c, bool ok)
 {
     const struct http1 *h = ok ? c->h1 : NULL;
     r->server = c->server;
+    r->server->http_requests++;
     r->conn = c;
     r->refs = 1;
     r->h = h;

@@ -126,6 +126,8 @@ void worker_metrics_text(struct server *s, struct str *out)
     family(out, "berth_uptime_seconds", "gauge", "Seconds since the server started.");
     str_addf(out, "berth_uptime_seconds %.3f\n", (double)(worker_now(w) - s->started_ns) * 1e-9);
     one(out, "berth_resident_memory_bytes", "gauge", "Resident memory of the process.", rss());
+    one(out, "berth_http_requests_total", "counter", "HTTP requests, malformed ones too.",
+        s->http_requests);
     one(out, "berth_websocket_clients", "gauge", "Open WebSockets.", hub_count(s));
     one(out, "berth_queue_remaining", "gauge", "Prompts pending or running.",
         store_remaining(s->store));

@@ -25,9 +25,10 @@ struct server {
     struct hub *hub; /* loop */
     struct aux *aux;
     struct worker *worker;
-    struct logs *logs;   /* any thread, own lock */
-    struct log log;      /* handed to all parts: logs, then cfg.log */
-    uint64_t started_ns; /* clock_mono_ns */
+    struct logs *logs;      /* any thread, own lock */
+    struct log log;         /* handed to all parts: logs, then cfg.log */
+    uint64_t started_ns;    /* clock_mono_ns */
+    uint64_t http_requests; /* loop; for /metrics */
     atomic_bool stopping;
 };
 
