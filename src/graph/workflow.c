@@ -48,8 +48,7 @@ static void load_links(struct workflow *w, struct wf_node *n)
         if (json_array_size(v) == 2 && js_kind(id) == JS_STRING &&
             js_get_i64(json_array_get(v, 1), &slot))
             from = workflow_find(w, json_string_value(id));
-        if (from == SIZE_MAX || !w->node[from].cls || slot < 0 ||
-            (uint64_t)slot >= w->node[from].cls->outs) {
+        if (from == SIZE_MAX || !w->node[from].cls || (uint64_t)slot >= w->node[from].cls->outs) {
             n->broken = true;
             continue; /* the rest still tells who depends on whom */
         }

@@ -101,6 +101,8 @@ static inline berth_status run_show(struct node_call *c, berth_err *err)
 {
     (void)err;
     rig_called(c);
+    if (!c->ui)
+        c->ui = json_object(); /* an empty one is none */
     return BERTH_OK;
 }
 static const struct node_input in_any[] = { { .name = "value", .kind = IN_SOCKET, .type = "*" } };

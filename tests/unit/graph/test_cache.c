@@ -265,42 +265,111 @@ static void ram_evicts_under_pressure(void **state)
     rig_close();
 }
 
+static struct node_key test_key(uint64_t i)
+{
+    return (struct node_key) { .h = { i, i }, .set = true };
+}
+
+/* An entry of `blobs` MiB in the cache; the reference is the caller's. */
+static struct entry *put(struct cache *c, uint64_t key, size_t blobs)
+{
+    berth_err err = { 0 };
+    struct entry *e = entry_new(1);
+    assert_non_null(e);
+    for (size_t i = 0; i < blobs; i++) {
+        rig.live++;
+        assert_ok(values_add(&e->out[0], value_object(&type_blob, malloc(8)), &err), err);
+    }
+    cache_put(c, e, &(struct node_key) { .h = { key, key }, .set = true });
+    return e;
+}
+
+static void new_prompt(struct cache *c)
+{
+    cache_begin(c, &(struct workflow) { 0 }, NULL);
+}
+
+static const struct executor_config ram_config = { .cache = CACHE_RAM,
+                                                   .ram_gb = 0.01,
+                                                   .ram_free = ram_beside_blobs };
+
 /* The oldest go first, and no more than it takes. */
 static void ram_evicts_by_age_and_stops(void **state)
 {
     (void)state;
     rig_init();
     struct cache c;
-    cache_init(&c, &(struct executor_config) {
-                       .cache = CACHE_RAM, .ram_gb = 0.01, .ram_free = ram_beside_blobs });
-    struct workflow wf = { 0 };
-    struct entry *e[6];
-    for (size_t i = 0; i < 6; i++) {
-        struct node_key key = { .h = { i, i }, .set = true };
-        berth_err err = { 0 };
-        cache_begin(&c, &wf, &key); /* each in a prompt of its own */
-        e[i] = entry_new(1);
-        assert_non_null(e[i]);
-        rig.live++;
-        char *p = malloc(8);
-        assert_ok(values_add(&e[i]->out[0], value_object(&type_blob, p), &err), err);
-        cache_put(&c, e[i], &key);
-        if (i != 1)
-            entry_unref(e[i]); /* 1 is in use */
+    struct entry *in_use = NULL;
+    cache_init(&c, &ram_config);
+    for (uint64_t i = 0; i < 6; i++) {
+        new_prompt(&c);
+        struct entry *e = put(&c, i, 1);
+        if (i == 1)
+            in_use = e;
+        else
+            entry_unref(e);
     }
     /* Limit 10.24 MiB, enough is 11.264: with 9 MiB free three have to go. */
     rig.ram = UINT64_C(15) << 20;
     cache_relieve(&c);
     assert_int_equal(c.entries.n, 3);
     static const bool stays[] = { false, true, false, false, true, true };
-    for (size_t i = 0; i < 6; i++)
-        assert_true((cache_get(&c, &(struct node_key) { .h = { i, i }, .set = true }) != NULL) ==
-                    stays[i]);
+    for (uint64_t i = 0; i < 6; i++) {
+        struct node_key key = test_key(i);
+        assert_true((cache_get(&c, &key) != NULL) == stays[i]);
+    }
     cache_relieve(&c); /* 12 MiB free: nothing to do */
     assert_int_equal(c.entries.n, 3);
-    entry_unref(e[1]);
+    entry_unref(in_use);
     cache_release(&c);
     assert_int_equal(rig.live, 0);
+}
+
+/* Size counts as much: 3 MiB outweigh three prompts of age, not six. */
+static void ram_weighs_size_against_age(void **state)
+{
+    (void)state;
+    for (int prompts = 3; prompts <= 6; prompts += 3) {
+        rig_init();
+        struct cache c;
+        cache_init(&c, &ram_config);
+        entry_unref(put(&c, 1, 1));
+        entry_unref(put(&c, 2, 1)); /* as old, used later */
+        for (int i = 0; i < prompts; i++)
+            new_prompt(&c);
+        entry_unref(put(&c, 3, 3));
+        struct node_key key = test_key(prompts == 3 ? 3 : 1), other = test_key(2);
+        rig.ram = (UINT64_C(5) << 20) + 10 * (UINT64_C(1) << 20) + (1 << 18); /* 10.25 free: fine */
+        cache_relieve(&c);
+        assert_int_equal(c.entries.n, 3);
+        rig.ram -= 1 << 20; /* 9.25: one of 3 MiB is enough, of 1 MiB it takes all three */
+        rig.ram += prompts == 6 ? (UINT64_C(1) << 20) - (1 << 16) : 0; /* 10.19: two of 1 MiB */
+        cache_relieve(&c);
+        assert_null(cache_get(&c, &key));
+        if (prompts == 3)
+            assert_non_null(cache_get(&c, &other));
+        cache_release(&c);
+        assert_int_equal(rig.live, 0);
+    }
+}
+
+/* Of equal ones the longest unused goes. */
+static void ram_breaks_ties_by_use(void **state)
+{
+    (void)state;
+    rig_init();
+    struct cache c;
+    cache_init(&c, &ram_config);
+    for (uint64_t i = 0; i < 4; i++)
+        entry_unref(put(&c, i, 1));
+    struct node_key first = test_key(0), second = test_key(1);
+    assert_non_null(cache_get(&c, &first));
+    rig.ram = (UINT64_C(4) << 20) + 10 * (UINT64_C(1) << 20) + (1 << 17); /* 10.125: needs 11.264 */
+    cache_relieve(&c);
+    assert_int_equal(c.entries.n, 2);
+    assert_null(cache_get(&c, &second));
+    assert_non_null(cache_get(&c, &first));
+    cache_release(&c);
 }
 
 /* ---- states ---- */
@@ -364,6 +433,8 @@ int main(void)
         cmocka_unit_test(none_keeps_nothing),
         cmocka_unit_test(ram_evicts_under_pressure),
         cmocka_unit_test(ram_evicts_by_age_and_stops),
+        cmocka_unit_test(ram_weighs_size_against_age),
+        cmocka_unit_test(ram_breaks_ties_by_use),
         cmocka_unit_test(states_stay_while_the_id_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -384,6 +384,19 @@ static void pictures_come_early(void **state)
         &r);
     assert_string_equal(str_c(&rig.order), "7 8 1 2 6 3 4 5");
     exec_result_release(&r);
+    /* Two steps before an output comes before three, whoever was discovered first. */
+    rig_run(
+        rig_quoted("{" NODE("1", "Save", "'value':['2',0]") "," NODE("2", "Add", "'a':['3',0]") "," NODE(
+            "3", "Add",
+            "'a':['4',0]") "," C("4",
+                                 "11") "," NODE("5", "Save",
+                                                "'value':['6',0]") "," NODE("6", "Add",
+                                                                            "'a':['7',0]") "," C("7",
+                                                                                                 "1"
+                                                                                                 "2") "}"),
+        &r);
+    assert_string_equal(str_c(&rig.order), "7 6 5 4 3 2 1");
+    exec_result_release(&r);
     rig_close();
 }
 
@@ -443,6 +456,8 @@ static void a_prompt_nobody_validated_fails_cleanly(void **state)
         const char *prompt, *outputs, *message;
     } t[] = {
         { "{" NODE("1", "Save", "'value':['9',0]") "}", "['1']",
+          "node 1 cannot run: class or links are not there\n" },
+        { "{" NODE("1", "Save", "'value':['2',-1]") "," C("2", "1") "}", "['1']",
           "node 1 cannot run: class or links are not there\n" },
         { "{" NODE("1", "Nope", "") "}", "['1']",
           "node 1 cannot run: class or links are not there\n" },
@@ -566,6 +581,25 @@ static void what_a_lazy_input_might_have_wanted_goes(void **state)
     rig_close();
 }
 
+/* The client has an output as soon as it is shown; what it gave on goes with the last user. */
+static void outputs_that_give_something_on_let_go_too(void **state)
+{
+    (void)state;
+    rig_open(CACHE_NONE, 0, 0);
+    struct exec_result r;
+    rig_run(
+        rig_quoted("{" NODE("b", "Blob", "") "," NODE("t", "Through", "'value':['b',0]") "," NODE(
+            "c", "Count",
+            "'value':['t',0]") "," NODE("e", "Blob",
+                                        "'tag':['c',0]") "," NODE("f", "Show",
+                                                                  "'value':['e',0]") "}"),
+        &r);
+    assert_int_equal(r.outcome, EXEC_OK);
+    assert_int_equal(rig.live_max, 1);
+    exec_result_release(&r);
+    rig_close();
+}
+
 static void a_reset_during_a_run_waits_for_its_end(void **state)
 {
     (void)state;
@@ -658,6 +692,7 @@ int main(void)
         cmocka_unit_test(values_go_when_their_last_user_has_run),
         cmocka_unit_test(ten_thousand_nodes),
         cmocka_unit_test(what_a_lazy_input_might_have_wanted_goes),
+        cmocka_unit_test(outputs_that_give_something_on_let_go_too),
         cmocka_unit_test(a_reset_during_a_run_waits_for_its_end),
         cmocka_unit_test(the_executor_survives_exhaustion),
     };

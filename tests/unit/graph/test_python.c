@@ -221,6 +221,7 @@ static void numbers_beyond_json_say_on_which_side(void **state)
         { IN_INT, "\"0000100000000000000000000000000\"", "100000000000000000000000000",
           CONVERT_BIG },
         { IN_INT, "1e30", "1000000000000000019884624838656", CONVERT_BIG },
+        { IN_INT, "18446744073709551616.0", "18446744073709551616", CONVERT_BIG },
         { IN_INT, "-1e19", "-10000000000000000000", CONVERT_SMALL },
         { IN_FLOAT, "\"1e999\"", "inf", CONVERT_BIG },
         { IN_FLOAT, "\"-Infinity\"", "-inf", CONVERT_SMALL },
