@@ -14,18 +14,12 @@
 
 struct blob *blob_new(struct str *taken)
 {
-    size_t n = taken->n;
     struct blob *b = taken->bad ? NULL : malloc(sizeof *b);
-    if (b && !n)
-        str_adds(taken, "");
-    char *p = b ? str_take(taken) : NULL;
-    if (!p && n) {
-        free(b);
-        str_release(taken);
-        return NULL;
-    }
     if (b)
-        *b = (struct blob) { .refs = 1, .n = n, .p = p };
+        *b = (struct blob) { .refs = 1, .n = taken->n, .p = taken->p };
+    else
+        str_release(taken);
+    *taken = (struct str) { 0 };
     return b;
 }
 

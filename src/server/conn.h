@@ -26,7 +26,7 @@ enum conn_mode { CONN_HTTP, CONN_WS, CONN_LINGER };
 struct blob {
     unsigned refs;
     size_t n;
-    char *p;
+    char *p; /* NULL is fine when n is 0 */
 };
 struct blob *blob_new(struct str *taken); /* NULL: out of memory, or the text is bad */
 void blob_unref(struct blob *b);          /* NULL is fine */

@@ -55,7 +55,8 @@ struct loop {
     pthread_mutex_t lock;
     pthread_cond_t room; /* spare nodes came back */
     bool lock_made, room_made;
-    struct post *first, *last; /* lock */
+    struct post *first, *last; /* lock; last only while there is a first */
+    size_t posts;              /* lock */
     struct post spare_node[SPARE_POSTS];
     struct post *spare; /* lock */
 };
@@ -84,37 +85,74 @@ static void posts_init(struct loop *l)
     }
 }
 
-static void post_done(struct loop *l, struct post *p)
+static void post_free(struct loop *l, struct post *p) /* under the lock */
 {
     if (!p->spare) {
         free(p);
         return;
     }
-    pthread_mutex_lock(&l->lock);
     p->next = l->spare;
     l->spare = p;
     pthread_cond_signal(&l->room);
+}
+
+/* Calls the first one; false: there is none. The node is given back before the call: when memory is
+ * out, a call that posts on the loop gets here again, and must find the rest of them. */
+static bool post_call(struct loop *l)
+{
+    pthread_mutex_lock(&l->lock);
+    struct post *p = l->first, got = { 0 };
+    if (p) {
+        got = *p;
+        l->first = p->next;
+        l->posts--;
+        post_free(l, p);
+    }
     pthread_mutex_unlock(&l->lock);
+    if (p)
+        got.fn(l->server, got.arg);
+    return p;
 }
 
 /* Those that are there now; what they post comes in the next turn. */
 static void posts_call(struct loop *l)
 {
     pthread_mutex_lock(&l->lock);
-    struct post *p = l->first;
-    l->first = l->last = NULL;
+    size_t n = l->posts;
     pthread_mutex_unlock(&l->lock);
-    while (p) {
-        struct post *next = p->next;
-        p->fn(l->server, p->arg);
-        post_done(l, p);
-        p = next;
-    }
+    while (n-- && post_call(l))
+        ;
+    pthread_mutex_lock(&l->lock);
+    bool more = l->first;
+    pthread_mutex_unlock(&l->lock);
+    if (more && l->lws)
+        lws_cancel_service(l->lws);
 }
 
 static bool on_loop(struct loop *l)
 {
     return atomic_load(&l->running) && pthread_equal(pthread_self(), l->thread);
+}
+
+/* Under the lock, which is let go meanwhile: one of the spare nodes. */
+static struct post *spare_post(struct loop *l)
+{
+    while (!l->spare) {
+        if (!atomic_load(&l->running) || on_loop(l)) {
+            pthread_mutex_unlock(&l->lock);
+            post_call(l);
+            pthread_mutex_lock(&l->lock);
+        } else { /* not for ever: the loop may end before it gives one back */
+            struct timespec t;
+            clock_gettime(CLOCK_REALTIME, &t);
+            t.tv_sec += t.tv_nsec >= 950000000;
+            t.tv_nsec = (t.tv_nsec + 50000000) % 1000000000;
+            pthread_cond_timedwait(&l->room, &l->lock, &t);
+        }
+    }
+    struct post *p = l->spare;
+    l->spare = p->next;
+    return p;
 }
 
 void loop_post(struct server *s, aux_fn *fn, void *arg)
@@ -124,19 +162,8 @@ void loop_post(struct server *s, aux_fn *fn, void *arg)
     if (p)
         p->spare = false;
     pthread_mutex_lock(&l->lock);
-    while (!p && !l->spare) {
-        if (!atomic_load(&l->running) || on_loop(l)) {
-            pthread_mutex_unlock(&l->lock);
-            posts_call(l);
-            pthread_mutex_lock(&l->lock);
-        } else {
-            pthread_cond_wait(&l->room, &l->lock);
-        }
-    }
-    if (!p) {
-        p = l->spare;
-        l->spare = p->next;
-    }
+    if (!p)
+        p = spare_post(l);
     p->next = NULL;
     p->fn = fn;
     p->arg = arg;
@@ -146,6 +173,7 @@ void loop_post(struct server *s, aux_fn *fn, void *arg)
     else
         l->last->next = p;
     l->last = p;
+    l->posts++;
     pthread_mutex_unlock(&l->lock);
     if (first && l->lws)
         lws_cancel_service(l->lws);
@@ -615,14 +643,8 @@ berth_status loop_open(struct server *s, berth_err *err)
 
 void loop_settle(struct server *s)
 {
-    for (;;) {
-        pthread_mutex_lock(&s->loop->lock);
-        bool more = s->loop->first;
-        pthread_mutex_unlock(&s->loop->lock);
-        if (!more)
-            return;
-        posts_call(s->loop);
-    }
+    while (post_call(s->loop))
+        ;
 }
 
 void loop_close(struct server *s)

@@ -1,6 +1,7 @@
 /* Requests and replies on real sockets: the life of a connection, bodies, refusals, slow and rude
  * clients. */
 #include "support/http_rig.h"
+#include "support/oom.h"
 
 #include <sys/resource.h>
 
@@ -98,6 +99,8 @@ static bool count_begin(struct http_req *r)
     }
     atomic_fetch_add(&begun, 1);
     r->sink = calloc(1, sizeof(struct counted));
+    if (!r->sink)
+        http_reply_text(r, 503, "no memory");
     return r->sink;
 }
 
@@ -668,6 +671,34 @@ static void dripping(void **state)
     close(fd);
 }
 
+/* The k-th allocation fails: an answer or a closed connection, and the next client is fine. */
+static void requests_survive_oom(void **state)
+{
+    static const char *const text[] = {
+        "GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        "GET /p/a%20b?q=%20x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc",
+        "POST /count HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc",
+        "POST /json HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 7\r\n\r\n{\"a\":1}",
+        "GET /later HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        "GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(text); i++)
+        for (long k = 0; k < 30; k++) {
+            char buf[1024] = { 0 };
+            int fd = dial(port);
+            oom_once(k);
+            says(fd, text[i]);
+            ssize_t n = recv(fd, buf, sizeof buf - 1, MSG_WAITALL);
+            oom_off();
+            if (n > 0 && strncmp(buf, "HTTP/1.1 ", 9))
+                fail_msg("request %zu, allocation %ld: '%s'", i, k, buf);
+            close(fd);
+        }
+    expect(port, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n", 200, "hello");
+}
+
 /* ---- what the configuration adds ---- */
 
 static void cors(void **state)
@@ -742,6 +773,31 @@ static void posts_keep_their_order(void **state)
         sched_yield();
 }
 
+/* From other threads, and from the loop itself. */
+static void post_more(struct server *s, void *arg)
+{
+    for (uintptr_t i = 0; i < 500; i++)
+        loop_post(s, note, (void *)((uintptr_t)arg << 16 | i));
+}
+
+static void posts_without_memory(void **state)
+{
+    (void)state;
+    pthread_t t[2];
+    memset(order, 0, sizeof order);
+    atomic_store(&called, 0);
+    oom_after(2); /* for the threads themselves, at most */
+    for (uintptr_t i = 0; i < 2; i++)
+        pthread_create(&t[i], NULL, poster, (void *)i);
+    loop_post(&g.s, post_more, (void *)2);
+    for (int i = 0; i < 2; i++)
+        pthread_join(t[i], NULL);
+    while (atomic_load(&called) < 4500)
+        sched_yield();
+    oom_off();
+    expect(port, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n", 200, "hello");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -764,9 +820,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(too_much_in_memory, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(too_much_unread, setup_little_room, teardown),
         cmocka_unit_test_setup_teardown(dripping, setup_hasty, teardown),
+        cmocka_unit_test_setup_teardown(requests_survive_oom, setup, teardown),
         cmocka_unit_test_setup_teardown(cors, setup_cors, teardown),
         cmocka_unit_test_setup_teardown(compresses, setup_cors, teardown),
         cmocka_unit_test_setup_teardown(posts_keep_their_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(posts_without_memory, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

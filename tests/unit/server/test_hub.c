@@ -1,6 +1,7 @@
 /* WebSockets on real sockets: handshake, frames, names, recipients, previews, the log. The worker
  * is a stand-in that says what executes, the store is a real one in memory. */
 #include "support/http_rig.h"
+#include "support/oom.h"
 
 #include "server/worker_impl.h"
 
@@ -581,6 +582,30 @@ static void logs(void **state)
     ws_end(again);
 }
 
+static void survives_oom(void **state)
+{
+    static const char request[] = "GET /ws?clientId=o HTTP/1.1\r\n";
+    static const char frames[] = "\x81\x82\0\0\0\0{}\x89\x82\0\0\0\0hi\x88\x80\0\0\0\0";
+    (void)state;
+    for (long k = 0; k < 60; k++) {
+        char buf[1024];
+        int fd = dial(port);
+        oom_once(k);
+        says(fd, request);
+        says(fd, handshake);
+        send(fd, frames, sizeof frames - 1, MSG_NOSIGNAL);
+        while (recv(fd, buf, sizeof buf, 0) > 0)
+            ;
+        oom_once(k % 8);
+        send_text(NULL, "to nobody");
+        send_preview("o", "PNG", true);
+        oom_off();
+        close(fd);
+    }
+    int fd = ws_named("o");
+    ws_end(fd);
+}
+
 /* ---- the end ---- */
 
 static void goodbye(void **state)
@@ -609,6 +634,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(slow_clients, setup_narrow, teardown),
         cmocka_unit_test_setup_teardown(broadcast, setup, teardown),
         cmocka_unit_test_setup_teardown(logs, setup, teardown),
+        cmocka_unit_test_setup_teardown(survives_oom, setup, teardown),
         cmocka_unit_test(goodbye),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
