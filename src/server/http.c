@@ -2,6 +2,7 @@
 #include "server/conn.h"
 #include "server/gzip.h"
 
+#include <errno.h>
 #include <strings.h>
 #include <unistd.h>
 
@@ -58,22 +59,27 @@ static const char *reason(int status)
     return "Unknown";
 }
 
-static int status_of(berth_status code)
+/* The only map of its kind. EUNSUPPORTED is the client's: a device, a format or an option it named
+ * is not there in this build. */
+int err_http_status(const berth_err *err)
 {
-    switch (code) {
+    switch (err->code) {
     case BERTH_EINVAL:
     case BERTH_EFORMAT:
+    case BERTH_EUNSUPPORTED:
         return 400;
     case BERTH_ENOTFOUND:
         return 404;
     case BERTH_EBUSY:
+    case BERTH_ENODEVMEM:
         return 409;
     case BERTH_ELIMIT:
         return 413;
-    case BERTH_EUNSUPPORTED:
-        return 501;
+    case BERTH_ENOMEM:
     case BERTH_ECANCELED:
         return 503;
+    case BERTH_EIO:
+        return err->native == ENOSPC || err->native == EDQUOT ? 507 : 503;
     default:
         return 500;
     }
@@ -358,7 +364,7 @@ void http_reply_err(struct http_req *r, int status, const berth_err *err)
     str_adds(&text, "{\"error\": ");
     js_write_string(err->msg, strlen(err->msg), &text);
     str_addc(&text, '}');
-    http_reply_json_text(r, status ? status : status_of(err->code), &text);
+    http_reply_json_text(r, status ? status : err_http_status(err), &text);
 }
 
 void http_status(struct http_req *r, int status)

@@ -61,7 +61,10 @@ void http_reply_empty(struct http_req *r, int status); /* Content-Length: 0, no 
 void http_reply_text(struct http_req *r, int status, const char *text);
 void http_reply_json(struct http_req *r, int status, json_t *taken); /* NULL: 500, out of memory */
 void http_reply_json_text(struct http_req *r, int status, struct str *taken);
-/* {"error": message}; the status by code unless given (0). */
+/* What an error is in HTTP: 400 for what was asked wrongly, 404, 409 while something is in use, 413
+ * beyond a limit, 507 for a full disk, 503 for what may pass, 500. Any thread. */
+int err_http_status(const berth_err *err);
+/* {"error": message}; status 0: err_http_status(). */
 void http_reply_err(struct http_req *r, int status, const berth_err *err);
 /* A file with ETag, Last-Modified, ranges, conditions. disposition NULL: none. 404 when it is not a
  * regular file. */

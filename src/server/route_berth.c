@@ -16,31 +16,10 @@
 
 /* ---- answers ---- */
 
+/* Limits here are those of plans and selectors, not of a body's size. */
 static void reply_error(struct http_req *r, const berth_err *err)
 {
-    int status = 0;
-    switch (err->code) {
-    case BERTH_EINVAL:
-    case BERTH_EFORMAT:
-    case BERTH_ELIMIT:
-    case BERTH_EUNSUPPORTED:
-        status = 400;
-        break;
-    case BERTH_ENOTFOUND:
-        status = 404;
-        break;
-    case BERTH_EBUSY:
-    case BERTH_ENODEVMEM:
-        status = 409;
-        break;
-    case BERTH_ECANCELED:
-        status = 503;
-        break;
-    default:
-        status = 500;
-        break;
-    }
-    http_reply_err(r, status, err);
+    http_reply_err(r, err->code == BERTH_ELIMIT ? 400 : 0, err);
 }
 
 static void reply_text(struct http_req *r, struct str *taken)

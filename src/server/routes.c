@@ -79,27 +79,6 @@ void later_err(struct later *l, int status, const berth_err *err)
     later_text(l, status ? status : err_http_status(err), err->msg);
 }
 
-int err_http_status(const berth_err *err)
-{
-    switch (err->code) {
-    case BERTH_EINVAL:
-    case BERTH_EFORMAT:
-    case BERTH_EUNSUPPORTED:
-        return 400;
-    case BERTH_ENOTFOUND:
-        return 404;
-    case BERTH_ELIMIT:
-        return 413;
-    case BERTH_EBUSY:
-    case BERTH_ECANCELED:
-        return 503;
-    case BERTH_EIO:
-        return err->native == ENOSPC || err->native == EDQUOT ? 507 : 503;
-    default:
-        return 500;
-    }
-}
-
 void reply_trouble(struct http_req *r, const berth_err *err)
 {
     http_reply_text(r, err_http_status(err), err->msg);

@@ -39,9 +39,7 @@ void later_text(struct later *l, int status, const char *text);
 void later_json(struct later *l, int status, json_t *taken);       /* NULL: 500 */
 void later_err(struct later *l, int status, const berth_err *err); /* status 0: err_http_status() */
 
-/* 400 for what was asked wrongly, 404, 429, 507 for a full disk, 503 for other trouble with it, ... */
-int err_http_status(const berth_err *err);
-/* A text reply of an error, with the status above. */
+/* A text reply of an error, with err_http_status(). */
 void reply_trouble(struct http_req *r, const berth_err *err);
 
 /* ---- values as Python takes them ---- */

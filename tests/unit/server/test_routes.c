@@ -129,7 +129,11 @@ static void statuses(void **state)
     assert_int_equal(err_http_status(&e), 400);
     e.code = BERTH_ENOTFOUND;
     assert_int_equal(err_http_status(&e), 404);
+    e.code = BERTH_EBUSY;
+    assert_int_equal(err_http_status(&e), 409);
     e.code = BERTH_ENOMEM;
+    assert_int_equal(err_http_status(&e), 503);
+    e.code = BERTH_EDEVICE;
     assert_int_equal(err_http_status(&e), 500);
 }
 
