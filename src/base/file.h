@@ -63,8 +63,12 @@ berth_status file_new_write(struct file_new *f, const void *p, size_t n, berth_e
 berth_status file_new_write_at(struct file_new *f, uint64_t off, const void *p, size_t n,
                                berth_err *err);
 berth_status file_new_commit(struct file_new *f, berth_err *err); /* closes f in every case */
+/* The same, but never replaces: BERTH_EBUSY (EEXIST) when something has the name by now. */
+berth_status file_new_commit_new(struct file_new *f, berth_err *err);
 void file_new_abort(struct file_new *f); /* removes the temporary file, closes f; NULL is fine */
 
+/* Open, write, commit: the file at path holds these n bytes, or is what it was. */
+berth_status file_write_all(const char *path, const void *p, size_t n, berth_err *err);
 /* Whole small file into memory (free() it), NUL-terminated behind *n bytes. ELIMIT above max. */
 berth_status file_read_all(const char *path, size_t max, char **out, size_t *n, berth_err *err);
 

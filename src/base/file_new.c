@@ -230,7 +230,31 @@ static berth_status step_failed(const struct file_new *f, const char *step, int 
     return err_sys(err, BERTH_EIO, e, "finishing '%s': %s", f->path, step);
 }
 
-static berth_status commit(struct file_new *f, berth_err *err)
+/* From its temporary name to its own, if that is free. errno after false. */
+static bool take_free_name(struct file_new *f)
+{
+    if (!renameat2(f->dir, f->tmp, f->dir, f->name, RENAME_NOREPLACE)) {
+        f->made = false;
+        return true;
+    }
+    if (errno != EINVAL && errno != ENOSYS) /* not every file system knows that flag */
+        return false;
+    return !linkat(f->dir, f->tmp, f->dir, f->name, 0); /* abort removes the other name */
+}
+
+static berth_status take_name(struct file_new *f, bool only_new, berth_err *err)
+{
+    if (only_new && take_free_name(f))
+        return BERTH_OK;
+    if (only_new && errno == EEXIST)
+        return err_sys(err, BERTH_EBUSY, EEXIST, "'%s' is there already", f->path);
+    if (only_new || renameat(f->dir, f->tmp, f->dir, f->name))
+        return step_failed(f, "renaming the temporary file", errno, err);
+    f->made = false;
+    return BERTH_OK;
+}
+
+static berth_status commit(struct file_new *f, bool only_new, berth_err *err)
 {
     /* EPERM: a file system without modes, FAT for one */
     if (f->replaces && fchmod(f->fd, f->mode) && errno != EPERM)
@@ -243,9 +267,8 @@ static berth_status commit(struct file_new *f, berth_err *err)
     f->fd = -1;
     if (close(fd) && errno != EINTR) /* NFS reports late write errors here */
         return step_failed(f, "closing", errno, err);
-    if (renameat(f->dir, f->tmp, f->dir, f->name))
-        return step_failed(f, "renaming the temporary file", errno, err);
-    f->made = false;
+    if (take_name(f, only_new, err))
+        return err->code;
     if (fsync(f->dir) && errno != EINVAL && errno != ENOTSUP) /* some cannot sync a folder */
         return step_failed(f, "it is in place, but writing its folder to disk failed", errno, err);
     return BERTH_OK;
@@ -253,8 +276,27 @@ static berth_status commit(struct file_new *f, berth_err *err)
 
 berth_status file_new_commit(struct file_new *f, berth_err *err)
 {
-    berth_status s = commit(f, err);
+    berth_status s = commit(f, false, err);
     file_new_abort(f); /* after a rename there is nothing left to remove */
+    return s;
+}
+
+berth_status file_new_commit_new(struct file_new *f, berth_err *err)
+{
+    berth_status s = commit(f, true, err);
+    file_new_abort(f);
+    return s;
+}
+
+berth_status file_write_all(const char *path, const void *p, size_t n, berth_err *err)
+{
+    struct file_new *f = NULL;
+    berth_status s = file_new_open(path, n, &f, err);
+    if (s)
+        return s;
+    if (!(s = file_new_write(f, p, n, err)))
+        return file_new_commit(f, err);
+    file_new_abort(f);
     return s;
 }
 

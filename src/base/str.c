@@ -171,6 +171,17 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
+int str_hex(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
 bool str_parse_u64(const char *s, size_t n, uint64_t *out)
 {
     uint64_t v = 0;

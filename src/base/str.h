@@ -49,6 +49,7 @@ const char *str_bytes(uint64_t n, char buf[STR_BYTES_MAX]);
  * beyond 2^64-1. Whole text must be consumed. */
 WARN_UNUSED bool str_parse_bytes(const char *s, size_t n, uint64_t *out);
 
+int str_hex(char c); /* of a hexadecimal digit, 0 to 15; -1: none */
 /* Decimal digits only. False when malformed or out of range. */
 WARN_UNUSED bool str_parse_u64(const char *s, size_t n, uint64_t *out);
 

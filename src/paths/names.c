@@ -3,25 +3,14 @@
 
 #include <strings.h>
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 bool path_unescape(const char *s, size_t n, bool plus, struct str *out)
 {
     for (size_t i = 0; i < n; i++) {
         char c = s[i];
         if (c == '%') {
-            if (n - i < 3 || hex(s[i + 1]) < 0 || hex(s[i + 2]) < 0)
+            if (n - i < 3 || str_hex(s[i + 1]) < 0 || str_hex(s[i + 2]) < 0)
                 return false;
-            c = (char)(hex(s[i + 1]) << 4 | hex(s[i + 2]));
+            c = (char)(str_hex(s[i + 1]) << 4 | str_hex(s[i + 2]));
             i += 2;
         } else if (c == '+' && plus) {
             c = ' ';

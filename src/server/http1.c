@@ -1,5 +1,6 @@
 #include "server/http1.h"
 
+#include "base/str.h"
 #include "base/sz.h"
 
 #include <stdlib.h>
@@ -306,19 +307,11 @@ static enum http1_got take_lines(struct http1 *h, const char *p, size_t n, size_
 
 /* ---- the body ---- */
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = lower(c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* One byte between pieces of a chunked body. Returns 0 or the status. */
 static int take_framing(struct http1 *h, char c, uint64_t max_body)
 {
     bool text = is_text((unsigned char)c), token = is_token((unsigned char)c);
-    int digit = hex_value(c);
+    int digit = str_hex(c);
     switch ((enum state)h->state) {
     case SIZE:
         h->left = 0;

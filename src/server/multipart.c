@@ -5,6 +5,7 @@
 #include "server/multipart.h"
 
 #include "base/utf8.h"
+#include "paths/paths.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -194,14 +195,6 @@ static void add_unquoted(struct str *out, const char *s)
         }
 }
 
-static int hex(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* RFC 5987: UTF-8'language'percent-encoded. False: malformed, another character set. */
 static bool add_extended(struct str *out, const char *s)
 {
@@ -211,18 +204,7 @@ static bool add_extended(struct str *out, const char *s)
     s = strchr(s + 6, '\'');
     if (!s)
         return false;
-    for (s++; *s; s++) {
-        if (*s != '%') {
-            str_addc(out, *s);
-            continue;
-        }
-        int hi = hex(s[1]), lo = hi < 0 ? -1 : hex(s[2]);
-        if (lo < 0 || (hi == 0 && lo == 0))
-            return false;
-        str_addc(out, (char)(hi * 16 + lo));
-        s += 2;
-    }
-    return true;
+    return path_unescape(s + 1, strlen(s + 1), false, out) || out->bad;
 }
 
 static bool disposition(struct part_head *h, const char *v)

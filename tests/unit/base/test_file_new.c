@@ -94,6 +94,28 @@ static void replacing_is_all_or_nothing(void **state)
     assert_no_leftovers();
 }
 
+/* Two that began while the name was free: the first to commit has it, the second loses nothing of
+ * the first. */
+static void a_name_is_taken_once(void **state)
+{
+    (void)state;
+    const char *path = tmp_path("once");
+    berth_err err = { 0 };
+    struct file_new *a = open_ok(path, 0), *b = open_ok(path, 0);
+    assert_ok(file_new_write(a, "a", 1, &err), err);
+    assert_ok(file_new_write(b, "b", 1, &err), err);
+    assert_ok(file_new_commit_new(a, &err), err);
+    assert_fails(file_new_commit_new(b, &err), err, BERTH_EBUSY, "once");
+    assert_int_equal(err.native, EEXIST);
+    assert_content(path, "a");
+    assert_no_leftovers();
+    b = open_ok(path, 0); /* there before it began */
+    assert_fails(file_new_commit_new(b, &err), err, BERTH_EBUSY, "once");
+    assert_ok(file_write_all(path, "all", 3, &err), err);
+    assert_content(path, "all");
+    assert_no_leftovers();
+}
+
 static void positioned_writes(void **state)
 {
     (void)state;
@@ -350,6 +372,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(new_file_appears_whole),
         cmocka_unit_test(replacing_is_all_or_nothing),
+        cmocka_unit_test(a_name_is_taken_once),
         cmocka_unit_test(positioned_writes),
         cmocka_unit_test(positioned_writes_from_threads),
         cmocka_unit_test(failing_commit_leaves_the_old_file),
