@@ -116,12 +116,27 @@ void cache_put(struct cache *c, struct entry *e, const struct node_key *key)
     use(c, e);
 }
 
-/* Those not used since generation `from`. */
+/* The prompt that makes an entry go may have the same loader with another plan in it. */
+static void linger(const struct entry *e)
+{
+    for (size_t i = 0; i < e->outs; i++)
+        for (size_t k = 0; k < e->out[i].n; k++) {
+            const struct value *v = e->out[i].at[k];
+            for (size_t p = 0; v->kind == V_MODEL && p < v->model.parts; p++)
+                res_linger(v->model.part[p]);
+        }
+}
+
+/* Those not used since generation `from`, at the start of a prompt. */
 static void drop_older(struct cache *c, uint64_t from)
 {
-    for (size_t i = c->entries.n; i-- > 0;)
-        if ((*entry_at(c, i))->used < from)
-            drop(c, *entry_at(c, i));
+    for (size_t i = c->entries.n; i-- > 0;) {
+        struct entry *e = *entry_at(c, i);
+        if (e->used >= from)
+            continue;
+        linger(e);
+        drop(c, e);
+    }
 }
 
 /* ---- RAM ---- */

@@ -8,6 +8,8 @@
  *            ram         after each node, when free RAM is at most GB: by size x 1.3^age until it is
  *                        1.1 x GB again; entries that a run holds stay, nothing would be gained
  *            none        nothing is kept
+ * Models     of an entry that goes at the start of a prompt linger until that ends (res_linger()):
+ *            a loader whose plan changed then moves blocks instead of reading the file again
  * Invariant  by_key and entries say the same; an entry stands in `entries` once.
  * Threads    Executor. */
 #ifndef GRAPH_CACHE_H

@@ -98,11 +98,23 @@ berth_status res_settle(struct residency *r, struct res_receipt *out, berth_err 
     return settle_into(r, false, out, err);
 }
 
+static void end_lingering(struct residency *r)
+{
+    for (struct res_model *m = r->first, *next; m; m = next) {
+        next = m->next;
+        if (m->anchor[RES_ANCHOR_PROMPT]) {
+            m->anchor[RES_ANCHOR_PROMPT] = 0;
+            res_model_maybe_gone(m);
+        }
+    }
+}
+
 berth_status res_prompt_end(struct residency *r, struct res_receipt *out, berth_err *err)
 {
     if (out)
         *out = (struct res_receipt) { 0 };
     r->prompt_running = false;
+    end_lingering(r); /* what only this prompt could have wanted is no part of a free */
     bool automatic = !r->cfg.no_auto_cleanup && used_marked_models(r);
     return settle_into(r, automatic, out, err);
 }

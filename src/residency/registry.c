@@ -190,7 +190,8 @@ static unsigned anchors_of(const struct res_model *m)
 
 bool res_model_held(const struct res_model *m)
 {
-    bool retained = m->anchor[RES_ANCHOR_KEEP] || m->anchor[RES_ANCHOR_SURVIVED];
+    bool retained = m->anchor[RES_ANCHOR_KEEP] || m->anchor[RES_ANCHOR_SURVIVED] ||
+                    m->anchor[RES_ANCHOR_PROMPT];
     return m->handles || res_model_busy(m) || m->anchor[RES_ANCHOR_USER] ||
            (retained && m->state == RES_RESIDENT);
 }
@@ -430,6 +431,12 @@ void res_unanchor(struct res_model *m)
     m->anchor[RES_ANCHOR_USER]--;
     res_model_maybe_gone(m);
     res_check_now(r);
+}
+
+void res_linger(struct res_model *m)
+{
+    if (m->res->prompt_running && m->retention == RES_AUTO && m->state == RES_RESIDENT)
+        m->anchor[RES_ANCHOR_PROMPT] = 1;
 }
 
 berth_status res_set_patches(struct res_model *m, const struct res_patch *patch, size_t n,

@@ -23,8 +23,8 @@
  *            (3) per model and device: the bytes of its blocks there == its table of bytes; their
  *                spans == what the device's ledger has for it (weights + pinned, as requested)
  *            (4) a model lives exactly as long as it has a handle, a use, or RES_ANCHOR_USER, or is
- *                inside res_load(), or has bytes and RES_ANCHOR_KEEP or _SURVIVED: what those two
- *                retain is bytes. Evicted with nobody else to hold it, it is gone at once
+ *                inside res_load(), or has bytes and RES_ANCHOR_KEEP, _SURVIVED or _PROMPT: what
+ *                those retain is bytes. Evicted with nobody else to hold it, it is gone at once
  *            (5) uses > 0: RESIDENT, and its addresses do not change
  *            (6) keep: has an anchor RES_ANCHOR_KEEP, with bytes or without. eject: has no anchor
  *            (7) RESIDENT: a block's patch signature is that of the model's patch set, 0 for base
@@ -135,9 +135,10 @@ const char *res_state_name(enum res_state s);
 
 /* Reasons of anchors. */
 #define RES_ANCHOR_MAP(X)                                                                          \
-    X(KEEP, "keep_loaded")         /* its loader, or somebody since, said keep */                  \
-    X(SURVIVED, "survived a free") /* auto, and others were marked to go */                        \
-    X(USER, "held by request")     /* res_anchor() */
+    X(KEEP, "keep_loaded")             /* its loader, or somebody since, said keep */              \
+    X(SURVIVED, "survived a free")     /* auto, and others were marked to go */                    \
+    X(PROMPT, "until the prompt ends") /* res_linger() */                                          \
+    X(USER, "held by request")         /* res_anchor() */
 enum res_anchor {
 #define RES_ANCHOR_ENUM(name, text) RES_ANCHOR_##name,
     RES_ANCHOR_MAP(RES_ANCHOR_ENUM)
@@ -233,6 +234,11 @@ void res_set_retention(struct res_model *m, enum res_retention x);
 void res_anchor(struct res_model *m);
 /* Takes one back; nothing happens when there is none (any more). May be the last owner. */
 void res_unanchor(struct res_model *m);
+/* RES_ANCHOR_PROMPT, until res_prompt_end(): for a cached output that goes before the prompt is done.
+ * If a loader of this prompt wants the same weights under another plan it adopts them, instead of
+ * reading the file again. Whoever is short of room takes a model that nothing else holds first,
+ * whole. Only an auto model with bytes, and only while a prompt runs; else nothing happens. */
+void res_linger(struct res_model *m);
 /* A new plan: moves only blocks whose device changes. In use, or another model has the key that
  * this one would get: BERTH_EBUSY. After a failure every block is somewhere and counted, the old
  * plan stands, and res_load() goes on from there. A model without bytes only gets the plan. */

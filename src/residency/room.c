@@ -5,7 +5,8 @@
  *   0  memory that was retired and is no longer read
  *   1  idle bytes of the other logical devices on the same hardware (the device's own pool gives
  *      its idle bytes up by itself)
- *   2  eject models go whole
+ *   2  eject models go whole, and those that only linger (res_linger()): nobody wants them any more
+ *      once the prompt ends, so that moving their blocks would be for nothing
  *   3  auto models: as many blocks as are needed move to the plan's other devices, else to the
  *      host, where there is room for all of them without asking anybody; the model that was not
  *      used for longest first, its last blocks in execution order first
@@ -25,6 +26,12 @@
 static bool may_go(const struct res_model *m, const struct res_model *for_model)
 {
     return m != for_model && !res_model_busy(m) && m->state == RES_RESIDENT;
+}
+
+static bool only_lingers(const struct res_model *m)
+{
+    return m->anchor[RES_ANCHOR_PROMPT] && !m->handles && !m->anchor[RES_ANCHOR_USER] &&
+           !m->anchor[RES_ANCHOR_SURVIVED] && m->retention == RES_AUTO;
 }
 
 /* Bytes of the device that a model's leaving would free, and a little more: a pool's ranges may be
@@ -61,7 +68,8 @@ struct group {
 
 static bool in_group(const struct res_model *m, const struct group *g)
 {
-    return m->retention == g->which && m->bytes_on[g->d] && may_go(m, g->for_model) &&
+    enum res_retention as = only_lingers(m) ? RES_EJECT : m->retention;
+    return as == g->which && m->bytes_on[g->d] && may_go(m, g->for_model) &&
            (m->res->prompt_running && m->used_in_prompt) == g->in_prompt;
 }
 
@@ -270,7 +278,7 @@ void res_eject_others(struct res_model *m)
         next = o->next; /* o may be gone below */
         if (o->retention == RES_KEEP || !o->bytes_on[d] || !may_go(o, m))
             continue;
-        if (o->retention == RES_AUTO)
+        if (o->retention == RES_AUTO && !only_lingers(o))
             res_demote(o, d, UINT64_MAX, "eject_others");
         if (o->bytes_on[d])
             res_eject_for(o, d, "eject_others");

@@ -100,6 +100,24 @@ def test_change_plan(place):
     assert place.models()["A"]["devices"] == {"null:0": bytes_}
 
 
+def test_change_plan_by_loader(place):
+    """A loader whose plan changed gets the model that is there: blocks move, the file is read once."""
+    place.load(place.unet("A"))  # a plan of its own: everything on the compute device
+    first = place.models()["A"]
+    for device in ("null:0", "null:1", "null:0"):
+        loader = {"class_type": "UNETLoaderMultiGPU",
+                  "inputs": {"unet_name": "A.safetensors", "weight_dtype": "default", "device": device}}
+        before = place.models()["A"]
+        place.load(loader)
+        now = place.models()["A"]
+        assert now["id"] == first["id"] and now["anchors"] == []
+        assert now["read"] == now["bytes"], "the file was read again"
+        assert now["devices"] == {device: now["bytes"]}
+        assert now["moved"] - before["moved"] == (0 if before["devices"] == now["devices"] else now["bytes"])
+    place.load(place.vae())  # nobody wants it any more
+    assert place.resident() == {"vae"}
+
+
 def test_patch_refuses(place):
     place.load(place.unet("A"))
     path = f"/berth/models/{place.models()['A']['id']}"

@@ -556,11 +556,67 @@ static void open_survives_oom(void **state)
     }
 }
 
+/* A cached output that goes when a prompt starts: the prompt's own loader finds its model again. */
+static void lingering(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, DEVICES, NULL);
+    const char *path = model_file("a", 8, 64 << 10);
+    struct res_model *m = model_open(&f, path, SPLIT, RES_AUTO);
+    res_prompt_begin(f.r);
+    res_linger(m); /* has no bytes */
+    assert_int_equal(info(m).anchors, 0);
+    model_load(m);
+    assert_ok(res_prompt_end(f.r, NULL, &err), err);
+    res_linger(m); /* no prompt would take it back */
+    assert_int_equal(info(m).anchors, 0);
+
+    res_prompt_begin(f.r);
+    res_linger(m);
+    res_linger(m);
+    assert_int_equal(info(m).anchor[RES_ANCHOR_PROMPT], 1);
+    res_unref(m);
+    assert_int_equal(res_model_count(f.r), 1);
+    m = model_open(&f, path, "null:0,128kb;cpu,*#null:0", RES_AUTO); /* another plan */
+    assert_int_equal(info(m).state, RES_RESIDENT);
+    assert_int_equal(info(m).read, 8 * 65536); /* once */
+    assert_int_equal(info(m).moved, 4 * 65536 + 2 * 65536);
+    model_intact(m);
+    assert_ok(res_prompt_end(f.r, NULL, &err), err);
+    assert_int_equal(info(m).anchors, 0);
+
+    res_prompt_begin(f.r); /* nobody wanted it: gone at the end */
+    res_linger(m);
+    res_unref(m);
+    assert_int_equal(res_model_count(f.r), 1);
+    fixture_check(&f);
+    assert_ok(res_prompt_end(f.r, NULL, &err), err);
+    assert_int_equal(res_model_count(f.r), 0);
+
+    m = model_open(&f, path, SPLIT, RES_EJECT); /* an eject model has no anchor */
+    model_load(m);
+    res_prompt_begin(f.r);
+    res_linger(m);
+    res_unref(m);
+    assert_int_equal(res_model_count(f.r), 0);
+    m = model_open(&f, path, SPLIT, RES_AUTO); /* becoming one drops it */
+    model_load(m);
+    res_linger(m);
+    res_unref(m);
+    res_set_retention(m, RES_EJECT);
+    assert_int_equal(res_model_count(f.r), 0);
+    assert_ok(res_prompt_end(f.r, NULL, &err), err);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states),
         cmocka_unit_test(owners),
+        cmocka_unit_test(lingering),
         cmocka_unit_test(anchors_hold_bytes),
         cmocka_unit_test(a_new_owner_has_no_adapters),
         cmocka_unit_test(half_patched_models_do_not_compute),

@@ -168,6 +168,32 @@ static void the_running_prompt_goes_last(void **state)
     fixture_close(&f);
 }
 
+/* What only lingers goes whole, before anybody has to move. */
+static void lingering_goes_first(void **state)
+{
+    struct fixture f;
+    struct said said;
+    struct res_config cfg = listening(&said);
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, "cpu=1m,null:0=514k", &cfg);
+    struct res_model *held = tenant(&f, "held", 3, "#null:0", RES_AUTO);
+    struct res_model *lingers = tenant(&f, "lingers", 4, "#null:0", RES_AUTO);
+    res_prompt_begin(f.r);
+    res_linger(held); /* but somebody has a handle */
+    res_linger(lingers);
+    res_unref(lingers);
+    struct res_model *new = tenant(&f, "new", 4, "#null:0", RES_AUTO);
+    assert_string_equal(said.text, "res.evict model=lingers#2 bytes=262144 dev=null:0 why=room\n");
+    assert_int_equal(res_bytes_on(held, 1), 3 * BYTES);
+    assert_int_equal(res_model_count(f.r), 2);
+    fixture_check(&f);
+    res_unref(held), res_unref(new);
+    assert_ok(res_prompt_end(f.r, NULL, &err), err);
+    assert_int_equal(res_model_count(f.r), 0);
+    fixture_close(&f);
+}
+
 /* Marked to go, but this prompt has used it: one that was idle for an hour goes before. */
 static void eject_of_the_running_prompt_goes_late(void **state)
 {
@@ -443,6 +469,7 @@ int main(void)
         cmocka_unit_test(no_copy_before_the_end),
         cmocka_unit_test(whole_models_by_cost),
         cmocka_unit_test(the_running_prompt_goes_last),
+        cmocka_unit_test(lingering_goes_first),
         cmocka_unit_test(eject_of_the_running_prompt_goes_late),
         cmocka_unit_test(keep_goes_only_when_told),
         cmocka_unit_test(models_in_use_never_go),
