@@ -1,12 +1,43 @@
 #include "node/value.h"
 
 #include "base/sz.h"
+#include "device/cpu/meminfo.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* ---- host tensors ---- */
+
+#define ROOM_FROM ((size_t)64 << 20) /* tensors from here on are worth a look at /proc */
+#define ROOM_SLACK ((uint64_t)64 << 20)
+
+berth_status host_room(const char *root, size_t bytes, berth_err *err)
+{
+    uint64_t total, left;
+    berth_err unknown;
+    if (bytes < ROOM_FROM || meminfo_read(root, &total, &left, &unknown))
+        return BERTH_OK; /* not known: malloc() decides */
+    if (left >= ROOM_SLACK && bytes <= left - ROOM_SLACK)
+        return BERTH_OK;
+    return err_set(err, BERTH_ENOMEM, "%zu bytes wanted, %" PRIu64 " of %" PRIu64 " available",
+                   bytes, left, total);
+}
+
+/* malloc() promises more than there is. Pages that are there count as used when the next one asks. */
+static void populate(void *p, size_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)p;
+    uintptr_t from = (at + page - 1) & ~(page - 1), end = (at + bytes) & ~(page - 1);
+    if (bytes >= ROOM_FROM && end > from)
+        madvise((void *)from, end - from, MADV_POPULATE_WRITE); /* an old kernel: as before */
+#else
+    (void)p, (void)bytes;
+#endif
+}
 
 static berth_status tensor_new(const struct shape *s, bool zero, struct htensor **out,
                                berth_err *err)
@@ -19,6 +50,8 @@ static berth_status tensor_new(const struct shape *s, bool zero, struct htensor 
         !sz_from_u64(count, &bytes) || !sz_mul(bytes, sizeof(float), &bytes) || bytes > HTENSOR_MAX)
         return err_set(err, BERTH_ELIMIT, "a tensor of %s float32 is more than %zu bytes",
                        shape_text(s, text), HTENSOR_MAX);
+    if (host_room("", bytes, err))
+        return err_add(err, "a tensor of %s float32", shape_text(s, text));
     struct htensor *t = calloc(1, sizeof *t);
     if (t)
         t->data = zero ? calloc(1, bytes ? bytes : 1) : malloc(bytes ? bytes : 1);
@@ -26,6 +59,7 @@ static berth_status tensor_new(const struct shape *s, bool zero, struct htensor 
         free(t);
         return err_set(err, BERTH_ENOMEM, "a tensor of %s, %zu bytes", shape_text(s, text), bytes);
     }
+    populate(t->data, bytes);
     t->refs = 1;
     t->shape = *s;
     *out = t;

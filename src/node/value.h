@@ -20,13 +20,16 @@ struct htensor { /* float32, contiguous, row-major */
     struct shape shape;
     float *data;
 };
-/* Not zeroed. BERTH_ELIMIT beyond HTENSOR_MAX bytes, naming the shape. */
+/* Not zeroed. BERTH_ELIMIT beyond HTENSOR_MAX bytes, BERTH_ENOMEM without room, naming the shape. */
 berth_status htensor_new(const struct shape *s, struct htensor **out, berth_err *err);
 berth_status htensor_zeros(const struct shape *s, struct htensor **out, berth_err *err);
 struct htensor *htensor_ref(struct htensor *t);
 void htensor_unref(struct htensor *t); /* NULL is fine */
 size_t htensor_count(const struct htensor *t);
 #define HTENSOR_MAX ((size_t)16 << 30)
+/* Is there memory for so many bytes more? An error in numbers instead of the kernel's, which ends the
+ * process. Small sizes always pass. root: of meminfo_read(), "" but in tests. */
+berth_status host_room(const char *root, size_t bytes, berth_err *err);
 
 /* ---- values ---- */
 enum value_kind {

@@ -1,8 +1,11 @@
+#include "device/cpu/meminfo.h"
 #include "node/value.h"
 #include "support/oom.h"
 #include "support/test.h"
+#include "support/tmp.h"
 
 #include <math.h>
+#include <sys/stat.h>
 
 static void describes(struct value *v, const char *want)
 {
@@ -191,9 +194,37 @@ static void model_references_are_copied_whole(void **state)
     model_ref_release(&m);
 }
 
+/* What is larger than free memory is refused by numbers; malloc() alone would promise it. */
+static void tensors_meet_memory(void **state)
+{
+    static const char meminfo[] = "MemTotal: 4194304 kB\nMemFree: 1 kB\nMemAvailable: 1048576 kB\n";
+    const char *root = tmp_dir();
+    berth_err err;
+    (void)state;
+    assert_int_equal(mkdir(tmp_path("proc"), 0700), 0);
+    tmp_write("proc/meminfo", meminfo, sizeof meminfo - 1);
+    assert_ok(host_room(root, (size_t)900 << 20, &err), err);
+    assert_fails(host_room(root, (size_t)1 << 30, &err), err, BERTH_ENOMEM,
+                 "1073741824 bytes wanted, 1073741824 of 4294967296 available");
+    assert_fails(host_room(root, (size_t)3 << 30, &err), err, BERTH_ENOMEM, "3221225472");
+    assert_ok(host_room(root, 1 << 20, &err), err);            /* small ones do not look */
+    assert_ok(host_room("/nowhere", SIZE_MAX / 2, &err), err); /* not known */
+
+    uint64_t total, left;
+    struct htensor *t;
+    assert_ok(meminfo_read("", &total, &left, &err), err);
+    if (left >= HTENSOR_MAX - ((size_t)256 << 20))
+        return; /* a machine that has room for the largest there is */
+    struct shape s = { .ndim = 4, .dim = { HTENSOR_MAX >> 14, 32, 32, 4 } };
+    assert_fails(htensor_new(&s, &t, &err), err, BERTH_ENOMEM, "a tensor of [1048576, 32, 32, 4]");
+    assert_null(t);
+    assert_fails(htensor_zeros(&s, &t, &err), err, BERTH_ENOMEM, "17179869184 bytes wanted");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tensors_meet_memory),
         cmocka_unit_test(values_describe_themselves),
         cmocka_unit_test(numbers_keep_their_kind),
         cmocka_unit_test(json_becomes_values),
