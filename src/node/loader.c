@@ -268,14 +268,18 @@ static berth_status load(struct node_call *c, struct res_model *m, berth_err *er
     return res_load(m, &args, NULL, err);
 }
 
-/* Opens and loads; *out is a handle. A resident model is only found again: eject_others is about
- * bringing a model in, so it is asked for after it is known that there is something to bring. */
+/* Opens and loads. The retention waits until the model is there: a load that fails changes none. A
+ * resident model is only found again: eject_others is about bringing a model in, so it is asked for
+ * after it is known that there is something to bring. */
 static berth_status open_and_load(struct node_call *c, struct res_open_args *args,
-                                  bool eject_others, struct res_model **out, berth_err *err)
+                                  const struct placement *p, bool eject_others,
+                                  struct opened_part *out, berth_err *err)
 {
     bool attached;
-    if (res_open(c->env->res, args, out, &attached, err))
+    if (res_open(c->env->res, args, &out->m, &attached, err))
         return err->code;
+    out->was = res_info(out->m).retention;
+    out->loose = !res_info(out->m).anchors;
     berth_status s = BERTH_OK;
     if (eject_others && !attached) {
         struct res_model *again = NULL;
@@ -285,17 +289,52 @@ static berth_status open_and_load(struct node_call *c, struct res_open_args *arg
         res_unref(again);
     }
     if (!s)
-        s = load(c, *out, err);
+        s = load(c, out->m, err);
     if (s) {
-        res_unref(*out);
-        *out = NULL;
+        res_unref(out->m);
+        out->m = NULL;
+    } else if (p->retention != RES_AUTO) {
+        res_set_retention(out->m, p->retention);
     }
     return s;
 }
 
-/* The same, as a placement says. */
+/* Is there no room, as opposed to other trouble? */
+static bool no_room(berth_status s)
+{
+    return s == BERTH_ELIMIT || s == BERTH_ENODEVMEM;
+}
+
+/* Where embeddings and small blocks, which stay with compute, have no place beside models that cannot
+ * be pushed out, the host computes: ComfyUI does so with text encoders. *err: why not there. */
+static berth_status place_on_host(struct node_call *c, struct res_open_args *args,
+                                  const struct placement *p, bool eject_others,
+                                  struct opened_part *out, berth_err *err)
+{
+    berth_err second = { 0 };
+    struct str text = { 0 };
+    const char *wanted = p->compute ? p->compute : loader_device(c->env);
+    if (!has_device(c->env, "cpu") || strcasecmp(wanted, "cpu") == 0)
+        return err->code;
+    args->plan.compute = "cpu";
+    if (open_and_load(c, args, p, eject_others, out, &second)) {
+        if (second.code == BERTH_ECANCELED)
+            *err = second;
+        return err->code;
+    }
+    log_warn(c->env->log, "node.load", "node=%s device=%s instead=cpu why=\"%s\"", c->id, wanted,
+             err->msg);
+    str_addf(&text, "%s has no room for the %s beside what is kept there: it will compute on cpu",
+             wanted, args->role);
+    if (c->host && c->host->text && !text.bad)
+        c->host->text(c->host->user, text.p, text.n);
+    str_release(&text);
+    return BERTH_OK;
+}
+
+/* As a placement says; see loader_impl.h. */
 static berth_status place(struct node_call *c, const char *path, const char *part, const char *role,
-                          const struct placement *p, bool eject_others, struct res_model **out,
+                          const struct placement *p, bool eject_others, struct opened_part *out,
                           berth_err *err)
 {
     struct res_open_args args = { .path = path,
@@ -303,33 +342,36 @@ static berth_status place(struct node_call *c, const char *path, const char *par
                                   .role = role ? role : "model",
                                   .arch = arch_blocks,
                                   .high_precision = p->high_precision,
-                                  .retention = p->retention,
                                   .plan = { .alloc = p->alloc.n ? p->alloc.p : NULL,
                                             .compute = p->compute,
                                             .reserve = UINT64_MAX } };
-    if (p->alloc.n || !p->compute)
-        return open_and_load(c, &args, eject_others, out, err);
-    char whole[2 * DEV_NAME_MAX + 8];
-    int n = snprintf(whole, sizeof whole, "%s,*#%s", p->compute, p->compute);
-    if (n < 0 || (size_t)n >= sizeof whole)
-        return err_set(err, BERTH_EINVAL, "device '%.40s...' is not known", p->compute);
-    args.plan.alloc = whole;
-    berth_status s = open_and_load(c, &args, eject_others, out, err);
-    if (s != BERTH_ELIMIT && s != BERTH_ENODEVMEM)
-        return s;
-    log_info(c->env->log, "node.load", "node=%s device=%s why=\"%s\"", c->id, p->compute, err->msg);
-    args.plan.alloc = NULL;
-    return open_and_load(c, &args, eject_others, out, err);
+    if (p->alloc.n)
+        return open_and_load(c, &args, p, eject_others, out, err);
+    if (p->compute) {
+        char whole[2 * DEV_NAME_MAX + 8];
+        int n = snprintf(whole, sizeof whole, "%s,*#%s", p->compute, p->compute);
+        if (n < 0 || (size_t)n >= sizeof whole)
+            return err_set(err, BERTH_EINVAL, "device '%.40s...' is not known", p->compute);
+        args.plan.alloc = whole;
+        berth_status s = open_and_load(c, &args, p, eject_others, out, err);
+        if (!no_room(s))
+            return s;
+        log_info(c->env->log, "node.load", "node=%s device=%s why=\"%s\"", c->id, p->compute,
+                 err->msg);
+        args.plan.alloc = NULL;
+    }
+    berth_status s = open_and_load(c, &args, p, eject_others, out, err);
+    return no_room(s) ? place_on_host(c, &args, p, eject_others, out, err) : s;
 }
 
 berth_status loader_open(struct node_call *c, const char *key, const char *name, const char *role,
-                         const struct placement *p, struct model_ref *to, bool *found,
-                         berth_err *err)
+                         const struct placement *p, struct opened *to, bool *found, berth_err *err)
 {
     struct str path = { 0 };
     struct weights *w = NULL;
     const char *what = "";
     struct parts parts = { 0 };
+    struct model_ref *ref = &to->ref;
     berth_status s = folders_resolve(c->env->folders, key, name, &path, err);
     if (!s)
         s = weights_open(path.p, NULL, &w, err);
@@ -339,20 +381,44 @@ berth_status loader_open(struct node_call *c, const char *key, const char *name,
     if (!s && !parts.n && !found)
         s = err_set(err, BERTH_EINVAL, "'%s' holds no %s: it is %s", name, role, what);
     for (size_t i = 0; !s && i < parts.n; i++) {
-        struct res_model *m;
-        if (to->parts == VALUE_PARTS)
+        struct opened_part *part = &to->part[ref->parts];
+        if (ref->parts == VALUE_PARTS)
             s = err_set(err, BERTH_ELIMIT, "'%s': more than %d networks", name, VALUE_PARTS);
         else
-            s = place(c, path.p, parts.at[i], role, p, p->eject_others && !to->parts, &m, err);
-        if (!s)
-            to->part[to->parts++] = m;
-        else
+            s = place(c, path.p, parts.at[i], role, p, p->eject_others && !ref->parts, part, err);
+        if (s) {
             err_add(err, "loading '%.100s'", name);
+            break;
+        }
+        res_ref(part->m);
+        ref->part[ref->parts++] = part->m;
+        to->parts++;
     }
     if (found)
         *found = parts.n > 0;
     str_release(&path);
     return s;
+}
+
+/* A keep that becomes auto stays anchored; what was loose before shall be so again. */
+static void take_back(const struct opened_part *p)
+{
+    if (res_info(p->m).retention == p->was)
+        return;
+    if (p->loose)
+        res_set_retention(p->m, RES_EJECT);
+    res_set_retention(p->m, p->was);
+}
+
+void opened_release(struct opened *o, berth_status failed)
+{
+    model_ref_release(&o->ref);
+    for (size_t i = o->parts; i-- > 0;) { /* the same file twice: the first one knows */
+        if (failed)
+            take_back(&o->part[i]);
+        res_unref(o->part[i].m);
+    }
+    o->parts = 0;
 }
 
 berth_status loader_give(struct node_call *c, size_t i, struct model_ref *taken, berth_err *err)

@@ -146,7 +146,7 @@ static berth_status run_file(struct node_call *c, const char *input, const char 
                              const char *role, berth_err *err)
 {
     struct placement p;
-    struct model_ref m = { 0 };
+    struct opened m = { 0 };
     const char *name;
     berth_status s = in_text(c, input, &name, err);
     if (!s)
@@ -155,14 +155,14 @@ static berth_status run_file(struct node_call *c, const char *input, const char 
         return s;
     s = loader_open(c, key, name, role, &p, &m, NULL, err);
     if (!s)
-        s = keep_option(c, "weight_dtype", &m, err);
+        s = keep_option(c, "weight_dtype", &m.ref, err);
     if (!s)
-        s = keep_option(c, "dequant_dtype", &m, err);
+        s = keep_option(c, "dequant_dtype", &m.ref, err);
     if (!s)
-        s = keep_option(c, "patch_dtype", &m, err);
+        s = keep_option(c, "patch_dtype", &m.ref, err);
     if (!s)
-        s = loader_give(c, 0, &m, err);
-    model_ref_release(&m);
+        s = loader_give(c, 0, &m.ref, err);
+    opened_release(&m, s);
     placement_release(&p);
     return s;
 }
@@ -222,7 +222,7 @@ static berth_status open_checkpoint(struct node_call *c, const struct placement 
                                     berth_err *err)
 {
     static const char *const role[3] = { "unet", "clip", "vae" };
-    struct model_ref m[3] = { 0 };
+    struct opened m[3] = { 0 };
     const char *name;
     berth_status s = in_text(c, "ckpt_name", &name, err);
     for (int i = 0; !s && i < 3; i++) {
@@ -233,11 +233,11 @@ static berth_status open_checkpoint(struct node_call *c, const struct placement 
                      "node=%s role=%s why=\"not in the checkpoint\" file=%s", c->id, role[i], name);
     }
     if (!s)
-        s = keep_option(c, "config_name", &m[0], err);
+        s = keep_option(c, "config_name", &m[0].ref, err);
     for (size_t i = 0; !s && i < 3; i++)
-        s = loader_give(c, i, &m[i], err);
+        s = loader_give(c, i, &m[i].ref, err);
     for (int i = 0; i < 3; i++)
-        model_ref_release(&m[i]);
+        opened_release(&m[i], s);
     return s;
 }
 
@@ -355,7 +355,7 @@ NODE_CLASS(DeviceSelectorMultiGPU, .category = "multigpu",
 
 /* One to four files under the names the class has for them. */
 static berth_status open_clips(struct node_call *c, const char *key, const struct placement *p,
-                               struct model_ref *m, size_t *files, berth_err *err)
+                               struct opened *m, size_t *files, berth_err *err)
 {
     static const char *const input[] = { "clip_name", "clip_name1", "clip_name2", "clip_name3",
                                          "clip_name4" };
@@ -374,7 +374,7 @@ static berth_status open_clips(struct node_call *c, const char *key, const struc
 static berth_status run_clips(struct node_call *c, const char *key, berth_err *err)
 {
     struct placement p;
-    struct model_ref m = { 0 };
+    struct opened m = { 0 };
     size_t files;
     if (placement_read(c, "", &p, err))
         return err->code;
@@ -382,11 +382,11 @@ static berth_status run_clips(struct node_call *c, const char *key, berth_err *e
     const char *type = files == 3 ? "sd3" : "hidream"; /* of nodes that have no such input */
     if (!s && loader_declares(c, "type"))
         s = in_text(c, "type", &type, err);
-    if (!s && !(m.clip_type = strdup(type)))
+    if (!s && !(m.ref.clip_type = strdup(type)))
         s = err_set(err, BERTH_ENOMEM, "a text encoder of type %s", type);
     if (!s)
-        s = loader_give(c, 0, &m, err);
-    model_ref_release(&m);
+        s = loader_give(c, 0, &m.ref, err);
+    opened_release(&m, s);
     placement_release(&p);
     return s;
 }
@@ -446,7 +446,7 @@ NODE_CLASS(QuadrupleCLIPLoaderGGUF, .display = "QuadrupleCLIPLoader (GGUF)", .ca
 
 /* taesd and its kin: encoder and decoder, two files. */
 static berth_status open_tae(struct node_call *c, const char *tae, const struct placement *p,
-                             struct model_ref *m, berth_err *err)
+                             struct opened *m, berth_err *err)
 {
     static const char *const half[] = { "encoder", "decoder" };
     struct names approx = { 0 };
@@ -457,7 +457,7 @@ static berth_status open_tae(struct node_call *c, const char *tae, const struct 
                  : err_set(err, BERTH_ENOTFOUND, "vae_approx has no %s_%s", tae, half[i]);
     }
     if (!s)
-        s = set_option(m, "tae", json_string(tae), err);
+        s = set_option(&m->ref, "tae", json_string(tae), err);
     names_release(&approx);
     return s;
 }
@@ -473,7 +473,7 @@ static bool is_tae(const char *name)
 berth_status run_vae(struct node_call *c, berth_err *err)
 {
     struct placement p;
-    struct model_ref m = { 0 };
+    struct opened m = { 0 };
     const char *name;
     berth_status s = in_text(c, "vae_name", &name, err);
     if (!s)
@@ -481,15 +481,15 @@ berth_status run_vae(struct node_call *c, berth_err *err)
     if (s)
         return s;
     if (strcmp(name, "pixel_space") == 0)
-        s = set_option(&m, "pixel_space", json_true(), err);
+        s = set_option(&m.ref, "pixel_space", json_true(), err);
     else if (is_tae(name))
         s = open_tae(c, name, &p, &m, err);
     else
         s = loader_open(c, is_video_tae(name) ? "vae_approx" : "vae", name, "vae", &p, &m, NULL,
                         err);
     if (!s)
-        s = loader_give(c, 0, &m, err);
-    model_ref_release(&m);
+        s = loader_give(c, 0, &m.ref, err);
+    opened_release(&m, s);
     placement_release(&p);
     return s;
 }
@@ -524,14 +524,14 @@ static berth_status run_model_patch(struct node_call *c, berth_err *err)
 static berth_status run_upscale(struct node_call *c, berth_err *err)
 {
     struct placement p = { .compute = "cpu", .retention = RES_AUTO };
-    struct model_ref m = { 0 };
+    struct opened m = { 0 };
     const char *name;
     berth_status s = in_text(c, "model_name", &name, err);
     if (!s)
         s = loader_open(c, "upscale_models", name, NULL, &p, &m, NULL, err);
     if (!s)
-        s = loader_give(c, 0, &m, err);
-    model_ref_release(&m);
+        s = loader_give(c, 0, &m.ref, err);
+    opened_release(&m, s);
     return s;
 }
 

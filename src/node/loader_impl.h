@@ -8,10 +8,13 @@
  *            keep_loaded, high_precision_loras; with a prefix ("unet_", "clip_") where a node has
  *            several. Not one of them: the automatic plan on the default compute device.
  *            A device alone: everything there; a model that it cannot hold is planned
- *            automatically around it, as ComfyUI would then offload.
+ *            automatically around it, as ComfyUI would then offload. Where an automatic plan has no
+ *            place for what must be with compute, because of models that cannot be pushed out, the
+ *            cpu computes, and the node says so. An allocation is what somebody wants: it or an error.
  *            An allocation counts for every file on its own: DualCLIPLoader with 4 GB of virtual
  *            VRAM lends up to 4 GB from each of its two.
- * Retention  keep_loaded given: keep or eject. Not given, or no such input: auto.
+ * Retention  keep_loaded given: keep or eject. Not given, or no such input: auto. A node that fails
+ *            takes it back: what it opened is retained as it was before.
  * Parts      Of a file that holds several networks a loader takes those of its role (arch.h); of one
  *            that is another kind it says so. A family we do not know is taken as it is: its blocks
  *            have a place all the same.
@@ -35,11 +38,22 @@ void placement_release(struct placement *p); /* zeroed is fine */
 /* The same device and retention, but no allocation: for what a loader brings beside its model. */
 struct placement placement_beside(const struct placement *p);
 
+struct opened_part { /* a handle of its own: the output may be gone when it is asked for */
+    struct res_model *m;
+    enum res_retention was; /* before the node */
+    bool loose;             /* and nothing but handles held it */
+};
+struct opened { /* one output in the making; opened_release() */
+    struct model_ref ref;
+    struct opened_part part[VALUE_PARTS];
+    size_t parts;
+};
 /* Opens and loads what `role` has in a file of folder `key`, and adds it to *to. role NULL: the whole
  * file, whatever it is. *found (may be NULL, then it is an error): there is some. */
 berth_status loader_open(struct node_call *c, const char *key, const char *name, const char *role,
-                         const struct placement *p, struct model_ref *to, bool *found,
-                         berth_err *err);
+                         const struct placement *p, struct opened *to, bool *found, berth_err *err);
+/* Lets go of it; of a node that failed the retention is taken back before. Zeroed is fine. */
+void opened_release(struct opened *o, berth_status failed);
 /* Gives output i the model; takes it. A model_ref without parts and options: None. */
 berth_status loader_give(struct node_call *c, size_t i, struct model_ref *taken, berth_err *err);
 /* validate(): an expert string that is a constant is refused before anything is loaded. What needs

@@ -427,6 +427,29 @@ static berth_status move_to(struct res_model *m, const uint8_t *home, berth_err 
     return BERTH_OK;
 }
 
+/* Nothing moves for a plan that cannot be had, whoever leaves. */
+static berth_status could_move(const struct res_model *m, const uint8_t *home, berth_err *err)
+{
+    const struct residency *r = m->res;
+    for (size_t d = 0; d < r->n_devices; d++) {
+        uint64_t come = 0, leave = 0;
+        size_t first = 0;
+        for (size_t i = m->blocks.n; i-- > 0;) {
+            if (m->block[i].device == home[i])
+                continue;
+            come += home[i] == d ? m->block[i].span : 0;
+            leave += m->block[i].device == d ? m->block[i].span : 0;
+            first = home[i] == d ? i : first;
+        }
+        leave += leave / 8; /* a pool's ranges may be so much larger */
+        if (come > leave && !res_could_suffice(r, d, come - leave, m, false)) {
+            res_no_room(r, d, come - leave, m, err);
+            return res_block_err(m, first, d, err);
+        }
+    }
+    return BERTH_OK;
+}
+
 struct next { /* what a model gets with its new plan; all of it before the first block moves */
     struct plan plan;
     struct res_key key;
@@ -476,6 +499,8 @@ berth_status res_replan(struct res_model *m, const struct plan_args *plan,
     if (res_model_busy(m))
         return err_set(err, BERTH_EBUSY, "model %s is in use: its plan stays", m->owner);
     berth_status s = next_make(m, plan, &next, err);
+    if (!s && m->state == RES_RESIDENT)
+        s = could_move(m, next.plan.device, err);
     if (!s && m->state == RES_RESIDENT)
         s = move_to(m, next.plan.device, err);
     if (!s)

@@ -240,8 +240,9 @@ void res_unanchor(struct res_model *m);
  * whole. Only an auto model with bytes, and only while a prompt runs; else nothing happens. */
 void res_linger(struct res_model *m);
 /* A new plan: moves only blocks whose device changes. In use, or another model has the key that
- * this one would get: BERTH_EBUSY. After a failure every block is somewhere and counted, the old
- * plan stands, and res_load() goes on from there. A model without bytes only gets the plan. */
+ * this one would get: BERTH_EBUSY. A plan that could not be had if all went that may go fails before
+ * a block moves. After a later failure every block is somewhere and counted, the old plan stands, and
+ * res_load() goes on from there. A model without bytes only gets the plan. */
 berth_status res_replan(struct res_model *m, const struct plan_args *plan,
                         struct res_load_result *result, berth_err *err);
 /* The patch set. Nothing moves until the next res_load(). Takes references on the adapters.
