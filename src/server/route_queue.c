@@ -1,5 +1,5 @@
 /* Queue and history, seen and changed. Everything here asks the store; listings that may be long are
- * made on the aux thread. */
+ * made on the aux thread, and so are changes, which may wait for the disk. */
 #include "server/routes.h"
 
 #include <stdlib.h>
@@ -28,55 +28,106 @@ static bool body_object(struct http_req *r, const char *empty, json_t **out)
     return false;
 }
 
-void route_queue_post(struct http_req *r)
+struct change { /* of queue or history */
+    struct later base;
+    json_t *body; /* owned; an object */
+    size_t gone;  /* prompts that left the queue */
+};
+
+static void change_release(struct later *l)
 {
-    struct server *s = r->server;
-    berth_err err = { 0 };
+    struct change *x = (struct change *)l;
+    json_decref(x->body);
+    free(x);
+}
+
+static void change_run(struct http_req *r, void (*work)(struct later *l),
+                       void (*after)(struct later *l))
+{
     json_t *body;
     if (!body_object(r, NULL, &body))
         return;
-    size_t gone = 0, n = 0;
-    const char **ids = NULL;
-    if (py_truth(json_object_get(body, "clear")))
-        gone += store_clear(s->store, &err);
-    if (!err.code && json_ids(json_object_get(body, "delete"), &ids, &n) && n)
-        gone += store_delete(s->store, ids, n, &err);
-    free(ids);
-    json_decref(body);
-    if (err.code)
-        reply_trouble(r, &err);
+    struct change *x = calloc(1, sizeof *x);
+    if (!x) {
+        json_decref(body);
+        http_reply_json(r, 500, NULL);
+        return;
+    }
+    *x = (struct change) { .base = { .work = work, .release = change_release, .after = after },
+                           .body = body };
+    later_run(r, &x->base);
+}
+
+/* The answer to a change: nothing but its status. */
+static void changed(struct later *l, const berth_err *err)
+{
+    if (err->code)
+        later_err(l, 0, err);
     else
-        http_reply_empty(r, 200);
-    if (gone)
-        hub_send_status(s);
+        l->status = 200;
+}
+
+static void queue_change(struct later *l)
+{
+    struct change *x = (struct change *)l;
+    struct store *st = l->server->store;
+    berth_err err = { 0 };
+    size_t n = 0;
+    const char **ids = NULL;
+    if (py_truth(json_object_get(x->body, "clear")))
+        x->gone += store_clear(st, &err);
+    if (!err.code && json_ids(json_object_get(x->body, "delete"), &ids, &n) && n)
+        x->gone += store_delete(st, ids, n, &err);
+    free(ids);
+    changed(l, &err);
+}
+
+static void queue_changed(struct later *l)
+{
+    if (((struct change *)l)->gone)
+        hub_send_status(l->server);
+}
+
+void route_queue_post(struct http_req *r)
+{
+    change_run(r, queue_change, queue_changed);
 }
 
 /* Berth's own: waiting prompts may be held back. */
-void route_queue_state_get(struct http_req *r)
+static void queue_state(struct store *st, struct str *out)
 {
-    struct store *st = r->server->store;
-    struct str out = { 0 };
     size_t pending = store_pending(st), all = store_remaining(st);
-    str_addf(&out, "{\"paused\":%s,\"running\":%zu,\"pending\":%zu,\"history\":%zu}",
+    str_addf(out, "{\"paused\":%s,\"running\":%zu,\"pending\":%zu,\"history\":%zu}",
              store_paused(st) ? "true" : "false", all > pending ? all - pending : 0, pending,
              store_history_count(st));
+}
+
+void route_queue_state_get(struct http_req *r)
+{
+    struct str out = { 0 };
+    queue_state(r->server->store, &out);
     http_reply_json_text(r, 200, &out);
+}
+
+static void queue_state_change(struct later *l)
+{
+    const json_t *paused = json_object_get(((struct change *)l)->body, "paused");
+    struct store *st = l->server->store;
+    berth_err err = { 0 };
+    if (!json_is_boolean(paused)) {
+        later_text(l, 400, "wanted: {\"paused\": true} or {\"paused\": false}");
+    } else if (store_pause(st, json_is_true(paused), &err)) {
+        later_err(l, 0, &err);
+    } else {
+        l->status = 200;
+        l->type = "application/json; charset=utf-8";
+        queue_state(st, &l->body);
+    }
 }
 
 void route_queue_state_post(struct http_req *r)
 {
-    json_t *body;
-    if (!body_object(r, NULL, &body))
-        return;
-    json_t *paused = json_object_get(body, "paused");
-    if (!json_is_boolean(paused)) {
-        http_reply_text(r, 400, "wanted: {\"paused\": true} or {\"paused\": false}");
-    } else {
-        store_pause(r->server->store, json_is_true(paused));
-        worker_wake(r->server);
-        route_queue_state_get(r);
-    }
-    json_decref(body);
+    change_run(r, queue_state_change, NULL);
 }
 
 /* Whatever the body is, the answer is 200; what is no object with a prompt_id means "whatever runs".
@@ -163,13 +214,11 @@ void route_history_one(struct http_req *r)
     http_reply_json_text(r, 200, &out);
 }
 
-void route_history_post(struct http_req *r)
+static void history_change(struct later *l)
 {
-    struct store *st = r->server->store;
+    const json_t *body = ((struct change *)l)->body;
+    struct store *st = l->server->store;
     berth_err err = { 0 };
-    json_t *body;
-    if (!body_object(r, NULL, &body))
-        return;
     size_t n = 0;
     const char **ids = NULL;
     berth_status s = BERTH_OK;
@@ -178,9 +227,10 @@ void route_history_post(struct http_req *r)
     if (!s && json_ids(json_object_get(body, "delete"), &ids, &n) && n)
         s = store_history_delete(st, ids, n, &err);
     free(ids);
-    json_decref(body);
-    if (s)
-        reply_trouble(r, &err);
-    else
-        http_reply_empty(r, 200);
+    changed(l, s ? &err : &(berth_err) { 0 });
+}
+
+void route_history_post(struct http_req *r)
+{
+    change_run(r, history_change, NULL);
 }

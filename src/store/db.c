@@ -25,8 +25,14 @@ static const char *const sql[DB_STMTS] = {
     [DB_ENTRY_COUNT] = "SELECT count(*) FROM history",
     [DB_ENTRY_NEXT] = "SELECT " ENTRY_COLUMNS ", place FROM history WHERE place >= ? "
                       "ORDER BY place LIMIT 1",
+    [DB_ENTRY_BRIEF] = "SELECT seq, ord, attempts, created_ms, id, number, client_id, '', "
+                       "iif(?2, extra_data, ''), '', '', status, '', place FROM history "
+                       "WHERE place >= ?1 ORDER BY place LIMIT 1",
     [DB_ENTRY_SKIP] = "SELECT place FROM history ORDER BY place LIMIT 1 OFFSET ?",
     [DB_ENTRY_LAST] = "SELECT place FROM history ORDER BY place DESC LIMIT 1 OFFSET ?",
+    [DB_USED] = "SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count",
+    [DB_UNUSED] = "PRAGMA freelist_count",
+    [DB_SHRINK] = "PRAGMA incremental_vacuum(1000)",
 };
 
 berth_status db_fail(const struct db *d, int rc, berth_err *err)

@@ -63,17 +63,21 @@ bool history_has(struct store *s, const char *id)
     return !find_place(s, DB_ENTRY_FIND, id, 0, &place, &found, &ignored) && found;
 }
 
+enum parts { WHOLE, BRIEF, BRIEF_AND_EXTRA }; /* of an entry; see store_each_brief() */
+
 /* The entry at `place` or the first behind it. */
-static berth_status read_entry(struct store *s, int64_t place, struct entry *e, bool *found,
-                               berth_err *err)
+static berth_status read_entry(struct store *s, int64_t place, enum parts parts, struct entry *e,
+                               bool *found, berth_err *err)
 {
     *e = (struct entry) { 0 };
     *found = false;
     struct db *d = reader_lock(s);
-    sqlite3_stmt *st = db_get(d, DB_ENTRY_NEXT, err);
+    sqlite3_stmt *st = db_get(d, parts == WHOLE ? DB_ENTRY_NEXT : DB_ENTRY_BRIEF, err);
     berth_status status = st ? BERTH_OK : err->code;
     if (st) {
         sqlite3_bind_int64(st, 1, place);
+        if (parts != WHOLE)
+            sqlite3_bind_int(st, 2, parts == BRIEF_AND_EXTRA);
         status = db_step(d, st, found, err);
         if (!status) {
             e->place = *found ? sqlite3_column_int64(st, 13) : 0;
@@ -154,6 +158,7 @@ static size_t new_debts(const struct debt *d)
 struct range {
     uint64_t skip, count; /* of the oldest; of those to show */
     bool newest;          /* skip: none but the newest `count` are shown */
+    enum parts parts;
 };
 
 typedef bool walk_fn(void *user, const struct entry *e); /* false: stop */
@@ -200,7 +205,7 @@ static berth_status walk_with(struct store *s, const struct range *r, struct deb
         return err->code;
     while (any && left) {
         struct entry e;
-        if (read_entry(s, place, &e, &any, err))
+        if (read_entry(s, place, r->parts, &e, &any, err))
             return err->code;
         if (!any)
             break;
@@ -256,7 +261,7 @@ static berth_status walk_one(struct store *s, const char *id, walk_fn *fn, void 
     } else {
         st = find_place(s, DB_ENTRY_FIND, id, 0, &place, found, err);
         if (!st && *found)
-            st = read_entry(s, place, &e, found, err);
+            st = read_entry(s, place, WHOLE, &e, found, err);
         /* deleted between the two: the one behind it is not meant */
         *found = !st && *found && strcmp(e.job.id, id) == 0;
         if (*found)
@@ -347,6 +352,14 @@ berth_status store_each_entry(struct store *s, store_entry_fn *fn, void *user, b
     return walk(s, &all, hand_over, &h, err);
 }
 
+berth_status store_each_brief(struct store *s, bool extra_data, store_entry_fn *fn, void *user,
+                              berth_err *err)
+{
+    struct handing h = { fn, user };
+    struct range all = { .count = UINT64_MAX, .parts = extra_data ? BRIEF_AND_EXTRA : BRIEF };
+    return walk(s, &all, hand_over, &h, err);
+}
+
 berth_status store_entry_get(struct store *s, const char *id, store_entry_fn *fn, void *user,
                              berth_err *err)
 {
@@ -395,15 +408,36 @@ static berth_status tx_forget(struct store *s, void *arg, berth_err *err)
     return BERTH_OK;
 }
 
-/* Debts are paid first in the same transaction: an entry that was not written yet goes too. */
+/* An entry that was not written yet goes too: it need not be written for that. */
+static bool forget_covers(const void *arg, const struct debt *d)
+{
+    const struct ids *ids = arg;
+    for (size_t i = 0; ids->at && i < ids->n; i++)
+        if (strcmp(ids->at[i], d->e.job.id) == 0)
+            return true;
+    return !ids->at;
+}
+
+static berth_status forget(struct store *s, struct ids *ids, berth_err *err)
+{
+    berth_status st = tx_do_over(s, tx_forget, forget_covers, ids, err);
+    if (st)
+        return st;
+    pthread_mutex_lock(&s->lock);
+    s->shrink = true;
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    return BERTH_OK;
+}
+
 berth_status store_history_delete(struct store *s, const char *const *ids, size_t n, berth_err *err)
 {
     struct ids want = { ids, n };
-    return n ? tx_do(s, tx_forget, &want, err) : BERTH_OK;
+    return n ? forget(s, &want, err) : BERTH_OK;
 }
 
 berth_status store_history_clear(struct store *s, berth_err *err)
 {
     struct ids all = { 0 };
-    return tx_do(s, tx_forget, &all, err);
+    return forget(s, &all, err);
 }

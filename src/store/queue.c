@@ -289,6 +289,13 @@ static berth_status tx_finish(struct store *s, void *arg, berth_err *err)
     return tx_entry(s, &f->j->j, f->r, err) ? err->code : tx_job_drop(s, f->j->j.seq, err);
 }
 
+/* An older end of the same prompt that was not written yet is overwritten by this one. */
+static bool finish_covers(const void *arg, const struct debt *d)
+{
+    const struct finish *f = arg;
+    return strcmp(d->e.job.id, f->j->j.id) == 0;
+}
+
 /* For an entry that could not be written; its job's texts come later. NULL: no memory either, then
  * the job is in the database only and runs again with the next start. */
 static struct debt *make_debt(struct store *s, const struct job *j, const struct store_result *r)
@@ -311,7 +318,7 @@ berth_status store_finish(struct store *s, const struct store_result *r, berth_e
     if (!j)
         return err->code;
     struct finish f = { j, r };
-    berth_status st = tx_do(s, tx_finish, &f, err);
+    berth_status st = tx_do_over(s, tx_finish, finish_covers, &f, err);
     struct debt *d = st ? make_debt(s, j, r) : NULL;
     pthread_mutex_lock(&s->lock); /* until here others may look at the running job */
     s->running = NULL;
@@ -457,15 +464,23 @@ static berth_status tx_pause(struct store *s, void *arg, berth_err *err)
     return tx_meta(s, "paused", *(const bool *)arg, err);
 }
 
-void store_pause(struct store *s, bool paused)
+static bool set_paused(struct store *s, bool paused) /* what it was */
 {
-    berth_err err;
     pthread_mutex_lock(&s->lock);
+    bool before = s->paused;
     s->paused = paused;
     pthread_cond_broadcast(&s->ready);
     pthread_mutex_unlock(&s->lock);
-    if (tx_do(s, tx_pause, &paused, &err)) /* holds until the next start at least */
-        log_error(s->log, "store.pause", "paused=%d why=\"%s\"", paused, err.msg);
+    return before;
+}
+
+berth_status store_pause(struct store *s, bool paused, berth_err *err)
+{
+    bool before = set_paused(s, paused);
+    berth_status st = tx_do(s, tx_pause, &paused, err);
+    if (st)
+        set_paused(s, before);
+    return st;
 }
 
 bool store_paused(struct store *s)

@@ -14,6 +14,7 @@ enum {
     APPLICATION = 0x42525448, /* "BRTH": in the database's header, so that we know our own */
     MAX_PENDING = 10000,
     MAX_HISTORY = 10000,
+    PAGE_BYTES = 4096,
     CACHE_WRITE_KIB = 1024,
     CACHE_READ_KIB = 256,
     CACHE_CKPT_KIB = 64,
@@ -23,29 +24,52 @@ enum {
 
 /* ---- transactions ---- */
 
-/* The first n of them. */
-static berth_status pay_debts(struct store *s, const struct debt *d, size_t n, berth_err *err)
+struct tx {
+    tx_fn *fn;
+    tx_covers_fn *covers; /* NULL: none */
+    void *arg;
+    const struct debt *debts; /* the first `owed` of the list: they leave it only under db */
+    size_t owed;
+};
+
+static bool covered(const struct tx *t, const struct debt *d)
 {
-    for (; n; n--) {
+    return t->covers && t->covers(t->arg, d);
+}
+
+/* all: every debt. Else only those that the change covers, of which nothing but the job is left to
+ * remove. */
+static berth_status pay_debts(struct store *s, const struct tx *t, bool all, berth_err *err)
+{
+    const struct debt *d = t->debts;
+    for (size_t left = t->owed; left; left--) {
         struct store_result r = { d->e.outputs, d->e.status, d->e.meta };
-        if (tx_entry(s, &d->e.job, &r, err) || tx_job_drop(s, d->e.job.seq, err))
+        bool only_job = covered(t, d);
+        if (all && !only_job && tx_entry(s, &d->e.job, &r, err))
             return err->code;
-        if (n > 1) /* behind the last one somebody may be adding another */
+        if ((all || only_job) && tx_job_drop(s, d->e.job.seq, err))
+            return err->code;
+        if (left > 1) /* behind the last one somebody may be adding another */
             d = d->next;
     }
     return BERTH_OK;
 }
 
-/* Under the lock: the first n go out of the list; returns them. */
-static struct debt *cut_debts(struct store *s, size_t n)
+/* Under the lock: what was paid goes out of the list; returns it. */
+static struct debt *cut_debts(struct store *s, const struct tx *t, bool all)
 {
-    struct debt *paid = s->debts, **end = &s->debts;
-    for (size_t i = 0; i < n; i++)
-        end = &(*end)->next;
-    if (!n)
-        return NULL;
-    s->debts = *end;
-    *end = NULL;
+    struct debt *paid = NULL, **last = &paid, **at = &s->debts;
+    for (size_t i = 0; i < t->owed; i++) {
+        struct debt *d = *at;
+        if (!all && !covered(t, d)) {
+            at = &d->next;
+            continue;
+        }
+        *at = d->next;
+        d->next = NULL;
+        *last = d;
+        last = &d->next;
+    }
     return paid;
 }
 
@@ -55,13 +79,12 @@ static berth_status run_plain(struct store *s, enum db_stmt which, berth_err *er
     return st ? db_run(&s->write, st, err) : err->code;
 }
 
-static berth_status tx_locked(struct store *s, tx_fn *fn, void *arg, const struct debt *debts,
-                              size_t owed, berth_err *err)
+static berth_status tx_once(struct store *s, const struct tx *t, bool all, berth_err *err)
 {
     s->tx_entries = 0;
     if (run_plain(s, DB_BEGIN, err))
         return err->code;
-    if (pay_debts(s, debts, owed, err) || fn(s, arg, err) || run_plain(s, DB_COMMIT, err)) {
+    if (pay_debts(s, t, all, err) || t->fn(s, t->arg, err) || run_plain(s, DB_COMMIT, err)) {
         berth_err ignored; /* the first one matters; SQLite may have rolled back by itself */
         if (!sqlite3_get_autocommit(s->write.h))
             run_plain(s, DB_ROLLBACK, &ignored);
@@ -71,19 +94,48 @@ static berth_status tx_locked(struct store *s, tx_fn *fn, void *arg, const struc
     return BERTH_OK;
 }
 
-berth_status tx_do(struct store *s, tx_fn *fn, void *arg, berth_err *err)
+/* Moves the log into the file, so that it begins anew: where a disk is full, the log's own room is
+ * often what is left. Waits for the disk; only after a failure. */
+static void reclaim_log(struct store *s)
 {
+    sqlite3_wal_checkpoint_v2(s->write.h, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+}
+
+/* With all debts; with room made; then the change alone, as one debt that cannot be written must
+ * not keep out those that can, and even less those that make room. *all: the debts are paid.
+ * Recovery, before there is a writer, has one try: it fills the queue as it goes. */
+static berth_status tx_tries(struct store *s, const struct tx *t, bool *all, berth_err *err)
+{
+    *all = true;
+    berth_status st = tx_once(s, t, true, err);
+    if (st == BERTH_EIO && s->started && !s->in_memory) {
+        reclaim_log(s);
+        st = tx_once(s, t, true, err);
+    }
+    if (st && t->owed) {
+        *all = false;
+        st = tx_once(s, t, false, err);
+    }
+    if (!st)
+        err->code = BERTH_OK; /* of the tries before */
+    return st;
+}
+
+berth_status tx_do_over(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg, berth_err *err)
+{
+    struct tx t = { .fn = fn, .covers = covers, .arg = arg };
+    bool all;
     pthread_mutex_lock(&s->db);
     pthread_mutex_lock(&s->lock); /* debts leave the list only under db; new ones join its end */
-    struct debt *debts = s->debts;
-    size_t owed = 0;
-    for (const struct debt *d = debts; d; d = d->next)
-        owed++;
+    t.debts = s->debts;
+    for (const struct debt *d = t.debts; d; d = d->next)
+        t.owed++;
     pthread_mutex_unlock(&s->lock);
-    berth_status st = tx_locked(s, fn, arg, debts, owed, err);
+    berth_status st = tx_tries(s, &t, &all, err);
+    struct debt *paid = NULL;
     pthread_mutex_lock(&s->lock);
     if (!st) {
-        debts = cut_debts(s, owed);
+        paid = cut_debts(s, &t, all);
         bool first = s->written++ == s->synced, move = s->wal_pages >= STORE_LOG_PAGES;
         if (first)
             s->sync_due = clock_mono_ns(clock_system()) + SYNC_NS;
@@ -93,12 +145,17 @@ berth_status tx_do(struct store *s, tx_fn *fn, void *arg, berth_err *err)
     }
     pthread_mutex_unlock(&s->lock);
     pthread_mutex_unlock(&s->db);
-    for (struct debt *next; !st && debts; debts = next) {
-        next = debts->next;
-        log_info(s->log, "store.late", "prompt=%s", debts->e.job.id);
-        debt_free(debts);
+    for (struct debt *next; paid; paid = next) {
+        next = paid->next;
+        log_info(s->log, "store.late", "prompt=%s", paid->e.job.id);
+        debt_free(paid);
     }
     return st ? err_add(err, "writing the queue") : BERTH_OK;
+}
+
+berth_status tx_do(struct store *s, tx_fn *fn, void *arg, berth_err *err)
+{
+    return tx_do_over(s, fn, NULL, arg, err);
 }
 
 /* Binds 1..10. Texts are borrowed until db_run(). */
@@ -154,19 +211,45 @@ berth_status tx_meta(struct store *s, const char *key, int64_t value, berth_err 
     return db_run(&s->write, st, err);
 }
 
-/* Beyond the bound the oldest go. */
-static berth_status trim(struct store *s, berth_err *err)
+static berth_status drop_oldest(struct store *s, int64_t n, berth_err *err)
 {
-    int64_t over = (int64_t)atomic_load(&s->history_n) + s->tx_entries - (int64_t)s->max_history;
-    if (over <= 0)
-        return BERTH_OK;
     sqlite3_stmt *st = db_get(&s->write, DB_ENTRY_TRIM, err);
     if (!st)
         return err->code;
-    sqlite3_bind_int64(st, 1, over);
+    sqlite3_bind_int64(st, 1, n);
     if (db_run(&s->write, st, err))
         return err->code;
     s->tx_entries -= sqlite3_changes64(s->write.h);
+    return BERTH_OK;
+}
+
+/* Pages of the file that hold something, as the transaction would leave it. */
+static berth_status used_pages(struct store *s, int64_t *out, berth_err *err)
+{
+    bool row;
+    sqlite3_stmt *st = db_get(&s->write, DB_USED, err);
+    if (!st || db_step(&s->write, st, &row, err))
+        return err->code;
+    *out = row ? sqlite3_column_int64(st, 0) : 0;
+    db_done(st);
+    return BERTH_OK;
+}
+
+/* Beyond the bounds the oldest go, but for the last one. */
+static berth_status trim(struct store *s, berth_err *err)
+{
+    int64_t there = (int64_t)atomic_load(&s->history_n), pages = 0,
+            over = there + s->tx_entries - (int64_t)s->max_history;
+    if (over > 0 && drop_oldest(s, over, err))
+        return err->code;
+    while (there + s->tx_entries > 1) {
+        if (used_pages(s, &pages, err))
+            return err->code;
+        if (pages <= (int64_t)(s->max_file / PAGE_BYTES))
+            break;
+        if (drop_oldest(s, 1, err))
+            return err->code;
+    }
     return BERTH_OK;
 }
 
@@ -308,9 +391,10 @@ static berth_status open_database(struct store *s, berth_err *err)
     if (check_schema(s, &fresh, err))
         return err->code;
     sqlite3_db_config(s->write.h, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
-    char text[120];
-    snprintf(text, sizeof text, "PRAGMA journal_mode = WAL; PRAGMA journal_size_limit = %d",
-             LOG_BYTES);
+    char text[160];
+    /* auto_vacuum can only be said before there is a table */
+    snprintf(text, sizeof text, "%sPRAGMA journal_mode = WAL; PRAGMA journal_size_limit = %d",
+             fresh ? "PRAGMA auto_vacuum = INCREMENTAL;" : "", LOG_BYTES);
     if (db_exec(&s->write, text, err))
         return err->code;
     sqlite3_wal_hook(s->write.h, count_pages, s); /* in place of SQLite's own checkpoints */
@@ -491,6 +575,7 @@ static struct store *store_new(const struct store_config *cfg)
     s->in_memory = strcmp(cfg->path, ":memory:") == 0;
     s->max_pending = cfg->max_pending ? cfg->max_pending : MAX_PENDING;
     s->max_history = cfg->max_history ? cfg->max_history : MAX_HISTORY;
+    s->max_file = cfg->max_file ? cfg->max_file : (uint64_t)2 << 30;
     s->max_bytes = cfg->max_bytes ? cfg->max_bytes : (size_t)1 << 30;
     s->log = cfg->log;
     s->clock = cfg->clock ? cfg->clock : clock_system();

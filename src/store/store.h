@@ -23,11 +23,12 @@
  * Full disk  A change that cannot be written is reported (BERTH_EIO with the path and the reason)
  *            and leaves the store as it was; later ones work again when there is room. Only an end
  *            cannot be undone: its entry waits in memory, readers see it, and the next transaction
- *            that works writes it too.
+ *            with room for it writes it too; those that have no room for both go on without it.
+ *            Each change has a second try, after the log was moved into the file.
  * Memory     Pending jobs are kept in memory too (queue order); entries only in the database.
  * Threads    Any, except where said. Callbacks run on the writer thread; they may look at the queue
- *            but change nothing. Reading the queue waits for no disk; changes may wait for a batch
- *            under way.
+ *            but change nothing. Reading the queue waits for no disk; changes may wait for a
+ *            batch under way and for a sync.
  * Files      store.c doors, transactions, recovery; db.c SQLite; writer.c the writer thread;
  *            queue.c jobs in memory; history.c entries. */
 #ifndef STORE_STORE_H
@@ -48,6 +49,7 @@ struct store_config {
     size_t max_pending;    /* 0: 10000 */
     size_t max_history;    /* 0: 10000; the oldest go */
     size_t max_bytes;      /* of the texts of all jobs in the queue; 0: 1 GiB */
+    uint64_t max_file;     /* bytes in use, queue included; 0: 2 GiB; the oldest entries go */
     const struct log *log; /* borrowed; may be NULL */
     const struct clock *clock; /* borrowed; NULL: system */
 };
@@ -117,7 +119,8 @@ void store_each_job(struct store *s, store_job_fn *fn, void *user);
  * when that fails 0, and err->code says so (BERTH_OK otherwise). */
 size_t store_delete(struct store *s, const char *const *ids, size_t n, berth_err *err);
 size_t store_clear(struct store *s, berth_err *err);
-void store_pause(struct store *s, bool paused); /* survives a restart; pending jobs wait */
+/* Pending jobs wait; survives a restart. After an error it is as it was. */
+berth_status store_pause(struct store *s, bool paused, berth_err *err);
 bool store_paused(struct store *s);
 
 /* History. Items as comfyui-api.md 4.4. */
@@ -141,6 +144,10 @@ struct store_entry {
 };
 typedef bool store_entry_fn(void *user, const struct store_entry *e);
 berth_status store_each_entry(struct store *s, store_entry_fn *fn, void *user, berth_err *err);
+/* The same without the large texts, which thousands of entries would copy for nothing: prompt, outputs
+ * of both kinds and meta may be empty, and extra_data unless it is asked for. */
+berth_status store_each_brief(struct store *s, bool extra_data, store_entry_fn *fn, void *user,
+                              berth_err *err);
 berth_status store_entry_get(struct store *s, const char *id, store_entry_fn *fn, void *user,
                              berth_err *err); /* BERTH_ENOTFOUND */
 

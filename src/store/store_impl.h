@@ -3,7 +3,9 @@
  * Three connections to one file: `write` for every change, `read` for the history, and the writer
  * thread's own for checkpoints, so that moving the log into the file stops nobody.
  *
- * Locks      db     the write connection; held over a transaction, never over a sync
+ * Locks      db     the write connection; held over a transaction, and over a sync at two moments:
+ *                   the end of a checkpoint, and the one that a failed write tries to make room
+ *                   with. Who changes something may wait for the disk: the loop must not
  *            read   the read connection; held over one row
  *            lock   everything in memory; a leaf, never held over a call into SQLite
  *            Order: db before lock, read before lock. */
@@ -39,8 +41,12 @@ enum db_stmt {
     DB_ENTRY_CLEAR,
     DB_ENTRY_COUNT,
     DB_ENTRY_NEXT, /* at or behind a place */
+    DB_ENTRY_BRIEF, /* the same, of store_each_brief() */
     DB_ENTRY_SKIP, /* place of the n-th oldest */
     DB_ENTRY_LAST, /* place of the n-th newest */
+    DB_USED,       /* pages that hold something */
+    DB_UNUSED,     /* pages that do not */
+    DB_SHRINK,     /* gives some of those back */
     DB_STMTS
 };
 
@@ -99,6 +105,7 @@ struct store {
     char *path;
     bool in_memory;
     size_t max_pending, max_history, max_bytes;
+    uint64_t max_file;
     const struct log *log;
     const struct clock *clock;
     int lock_fd, wal_fd; /* -1: none */
@@ -127,6 +134,7 @@ struct store {
     uint64_t written, synced; /* transactions; the difference waits for a sync */
     uint64_t sync_due;        /* CLOCK_MONOTONIC */
     bool paused, wake, stop, checkpoint;
+    bool shrink;  /* entries were deleted: the file may be smaller */
     bool started; /* the writer */
     pthread_t writer;
 };
@@ -141,9 +149,14 @@ size_t job_bytes(const struct store_job *j);
 void job_json(const struct store_job *j, struct str *out); /* the array of five */
 bool job_copy(const struct store_job *from, struct store_job *to);
 
-/* store.c: one transaction. fn writes through s->write; debts are paid first. */
+/* store.c: one transaction. fn writes through s->write. Debts are paid in it first; when that fails
+ * fn has a try without them, so it may be called several times. covers: debts whose entry this change
+ * deletes or replaces; they are never written, and are gone with it. */
 typedef berth_status tx_fn(struct store *s, void *arg, berth_err *err);
+typedef bool tx_covers_fn(const void *arg, const struct debt *d);
 berth_status tx_do(struct store *s, tx_fn *fn, void *arg, berth_err *err);
+berth_status tx_do_over(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg,
+                        berth_err *err);
 berth_status tx_job_add(struct store *s, const struct store_job *j, berth_err *err);
 berth_status tx_job_set(struct store *s, uint64_t seq, unsigned attempts, bool running,
                         berth_err *err);

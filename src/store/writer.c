@@ -1,11 +1,13 @@
 /* The writer thread: new jobs go to disk in batches; what others wrote is synced soon after; the
- * log is moved into the file now and then; what could not be written is tried again. */
+ * log is moved into the file now and then; what could not be written is tried again; room that
+ * deleted entries leave goes back to the disk. */
 #include "store/store_impl.h"
 
 #include <errno.h>
 #include <unistd.h>
 
 enum { BATCH_JOBS = 512, BATCH_BYTES = 4 << 20, RETRY_NS = 1000000000 };
+enum { SPARE_PAGES = 1024 }; /* that a file keeps for what comes next */
 
 /* ---- a batch ---- */
 
@@ -157,6 +159,39 @@ static void checkpoint(struct store *s)
         log_warn(s->log, "store.checkpoint", "why=\"%s\"", sqlite3_errmsg(s->ckpt.h));
 }
 
+static berth_status unused_pages(struct store *s, int64_t *out, berth_err *err)
+{
+    bool row;
+    sqlite3_stmt *st = db_get(&s->write, DB_UNUSED, err);
+    if (!st || db_step(&s->write, st, &row, err))
+        return err->code;
+    *out = row ? sqlite3_column_int64(st, 0) : 0;
+    db_done(st);
+    return BERTH_OK;
+}
+
+/* A slice of what is not used goes, so that others wait for no more than that, and the log is no
+ * longer than usual. *more: there is. True: something went. A file of a program that did not know of
+ * this keeps its size. */
+static bool shrink(struct store *s, bool *more)
+{
+    int64_t before = 0, after = 0;
+    berth_err err;
+    pthread_mutex_lock(&s->db);
+    sqlite3_stmt *st = db_get(&s->write, DB_SHRINK, &err);
+    bool ok = st && !unused_pages(s, &before, &err);
+    if (ok && before > SPARE_PAGES)
+        ok = !db_run(&s->write, st, &err) && !unused_pages(s, &after, &err);
+    else
+        after = before;
+    pthread_mutex_unlock(&s->db);
+    if (!ok)
+        log_warn(s->log, "store.shrink", "why=\"%s\"", err.msg);
+    bool went = ok && after < before;
+    *more = went && after > SPARE_PAGES;
+    return went;
+}
+
 /* ---- the thread ---- */
 
 /* Waits on `work` until that time. False: it has come. */
@@ -171,7 +206,7 @@ static bool wait_until(struct store *s, uint64_t ns)
 static bool wait_for_work(struct store *s, bool *retry)
 {
     *retry = false;
-    while (!s->first && !s->checkpoint) {
+    while (!s->first && !s->checkpoint && !s->shrink) {
         if (s->written != s->synced) {
             if (s->stop || !wait_until(s, s->sync_due))
                 return true;
@@ -196,8 +231,8 @@ static void *writer_main(void *arg)
     while (wait_for_work(s, &retry)) {
         struct batch b = { 0 };
         cut_batch(s, &b);
-        bool move = s->checkpoint && !s->in_memory;
-        s->checkpoint = false;
+        bool move = s->checkpoint && !s->in_memory, smaller = s->shrink && !s->in_memory;
+        s->checkpoint = s->shrink = false;
         pthread_mutex_unlock(&s->lock);
         if (b.first)
             write_batch(s, &b);
@@ -207,7 +242,10 @@ static void *writer_main(void *arg)
             log_error(s->log, "store.sync", "why=\"%s\"", err.msg);
         if (move)
             checkpoint(s);
+        bool more = false, went = smaller && shrink(s, &more);
         pthread_mutex_lock(&s->lock);
+        s->checkpoint |= went; /* only then the file is smaller */
+        s->shrink |= more && !s->stop;
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;

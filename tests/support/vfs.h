@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 static atomic_long vfs_writes, vfs_fail_from = LONG_MAX, vfs_fail_to = LONG_MAX;
+static atomic_long vfs_room = LONG_MAX; /* bytes that a file may have */
 static sqlite3_vfs vfs_ours, *vfs_real;
 static struct {
     const sqlite3_io_methods *was;
@@ -22,6 +23,8 @@ static inline int vfs_write(sqlite3_file *f, const void *p, int n, sqlite3_int64
 {
     long k = atomic_fetch_add(&vfs_writes, 1);
     if (k >= atomic_load(&vfs_fail_from) && k < atomic_load(&vfs_fail_to))
+        return SQLITE_FULL;
+    if (at + n > atomic_load(&vfs_room))
         return SQLITE_FULL;
     for (size_t i = 0; i < ARRAY_LEN(vfs_methods); i++)
         if (f->pMethods == &vfs_methods[i].is)

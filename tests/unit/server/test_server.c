@@ -4,6 +4,7 @@
 #include "support/oom.h"
 
 #include "paths/folders.h"
+#include "store/store_impl.h"
 
 struct whole {
     berth_ctx *ctx;
@@ -81,6 +82,50 @@ static void answers_and_stops(void **state)
     assert_true(n > 4 && !memcmp(rest + n - 4, "\x88\x02\x03\xe9", 4)); /* 1001 */
     close(idle);
     close(ws);
+    whole_unmake(&w);
+}
+
+/* A change of queue or history may wait for the disk; everybody else does not. */
+static void changes_wait_alone(void **state)
+{
+    static const char *const change[] = { "/history",     "{\"clear\":true}",
+                                          "/queue",       "{\"clear\":true,\"delete\":[\"a\"]}",
+                                          "/berth/queue", "{\"paused\":true}" };
+    struct whole w;
+    int fd[3];
+    (void)state;
+    whole_make(&w);
+    whole_start(&w);
+    unsigned port = server_port(w.s);
+    struct store_job waits = { .id = strdup("a"),
+                               .number = strdup("1"),
+                               .order = 1,
+                               .prompt = strdup("{}"),
+                               .extra_data = strdup("{}"),
+                               .outputs = strdup("[]") };
+    berth_err err = { 0 };
+    assert_ok(store_pause(w.s->store, true, &err), err);
+    assert_ok(store_add(w.s->store, &waits, NULL, NULL, &err), err);
+    while (!store_pending(w.s->store))
+        usleep(1000);
+    pthread_mutex_lock(&w.s->store->db); /* the disk is busy */
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++) {
+        char text[200];
+        snprintf(text, sizeof text, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n%s",
+                 change[2 * i], strlen(change[2 * i + 1]), change[2 * i + 1]);
+        fd[i] = dial(port);
+        says(fd[i], text);
+        expect(port, "GET /berth/health HTTP/1.1\r\nHost: x\r\n\r\n", 200, NULL);
+    }
+    pthread_mutex_unlock(&w.s->store->db);
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++) {
+        struct answer a = hear(fd[i]);
+        assert_int_equal(a.status, 200);
+        answer_release(&a);
+        close(fd[i]);
+    }
+    assert_int_equal(store_remaining(w.s->store), 0);
+    whole_stop(&w);
     whole_unmake(&w);
 }
 
@@ -197,9 +242,13 @@ static void two_servers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_and_stops), cmocka_unit_test(stops_before_it_ran),
-        cmocka_unit_test(refuses_to_start),  cmocka_unit_test(several_addresses_share_a_port),
-        cmocka_unit_test(new_survives_oom),  cmocka_unit_test(two_servers),
+        cmocka_unit_test(answers_and_stops),
+        cmocka_unit_test(changes_wait_alone),
+        cmocka_unit_test(stops_before_it_ran),
+        cmocka_unit_test(refuses_to_start),
+        cmocka_unit_test(several_addresses_share_a_port),
+        cmocka_unit_test(new_survives_oom),
+        cmocka_unit_test(two_servers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -404,17 +404,19 @@ static void parked_and_run_again(void **state)
 {
     struct world *x = *state;
     struct answer a;
+    berth_err err = { 0 };
     add(x, "a", "Wait");
     sem_wait(&x->entered);
     ask_free(x, flags(true, false), &a); /* waits for the prompt, then nobody is there any more */
-    store_pause(x->server->store, true); /* until the next worker has the nodes of this test */
+    /* until the next worker has the nodes of this test */
+    assert_ok(store_pause(x->server->store, true, &err), err);
     close_server(x);
     assert_int_equal(a.times, 1);
     assert_true(a.status == BERTH_ECANCELED || a.status == BERTH_OK);
     str_release(&a.text);
     open_server(x);
     sem_post(&x->go);
-    store_pause(x->server->store, false);
+    assert_ok(store_pause(x->server->store, false, &err), err);
     expect(x, "a", "\"execution_success\"");
     assert_int_equal(store_history_count(x->server->store), 1);
 }

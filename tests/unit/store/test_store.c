@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *fresh(void)
@@ -194,20 +195,20 @@ static void pausing_and_waking(void **state)
     (void)state;
     const char *path = fresh();
     struct store *s = open_store(path);
+    berth_err err = { 0 };
     add(s, "a", 0);
-    store_pause(s, true);
+    assert_ok(store_pause(s, true, &err), err);
     assert_true(store_paused(s));
     nothing_to_take(s);
     s = reopen(s, path);
     assert_true(store_paused(s));
     nothing_to_take(s);
-    store_pause(s, false);
+    assert_ok(store_pause(s, false, &err), err);
     store_wake(s);
     nothing_to_take(s); /* once */
     take(s, "a", 1);
     struct store_job j;
     bool got;
-    berth_err err = { 0 };
     assert_fails(store_take(s, 0, &j, &got, &err), err, BERTH_EBUSY, "'a'");
     finish(s);
     assert_fails(store_finish(s, &fine, &err), err, BERTH_EINVAL, "no prompt");
@@ -321,6 +322,47 @@ static void history_is_bounded(void **state)
     history_is(s, "5 ");
     assert_int_equal(store_history_count(s), 1);
     store_close(s);
+}
+
+static off_t file_bytes(const char *path)
+{
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_size;
+}
+
+/* In bytes too; and what a clear leaves is not kept for ever. */
+static void history_is_bounded_in_bytes(void **state)
+{
+    (void)state;
+    enum { EACH = 1 << 20, BOUND = 10 * EACH };
+    struct store_config cfg = { .path = fresh(), .max_file = BOUND };
+    struct store *s;
+    berth_err err = { 0 };
+    char id[16];
+    char *large = text_of("{\"a\":\"%*d\"}", EACH, 1);
+    struct store_result r = { large, fine.status, fine.meta };
+    assert_ok(store_open(&cfg, &s, &err), err);
+    for (int i = 0; i < 30; i++) {
+        snprintf(id, sizeof id, "%d", i);
+        add(s, id, 0);
+        take(s, id, 0);
+        assert_ok(store_finish(s, &r, &err), err);
+        assert_int_equal(store_history_count(s), i < 9 ? i + 1 : 9); /* a tenth would be over it */
+    }
+    history_is(s, "21 22 23 24 25 26 27 28 29 ");
+    store_close(s);
+    assert_in_range(file_bytes(cfg.path), 9 * EACH, BOUND + EACH);
+    cfg.max_file = 4096; /* less than one: the newest stays */
+    assert_ok(store_open(&cfg, &s, &err), err);
+    history_is(s, "29 ");
+    store_close(s);
+    off_t full = file_bytes(cfg.path);
+    assert_ok(store_open(&cfg, &s, &err), err);
+    assert_ok(store_history_clear(s, &err), err);
+    store_close(s);
+    assert_true(file_bytes(cfg.path) < full - 3 * EACH);
+    free(large);
 }
 
 struct seen {
@@ -443,6 +485,7 @@ int main(void)
         cmocka_unit_test(a_full_queue),
         cmocka_unit_test(pages),
         cmocka_unit_test(history_is_bounded),
+        cmocka_unit_test(history_is_bounded_in_bytes),
         cmocka_unit_test(entries),
         cmocka_unit_test(attempts_and_parking),
         cmocka_unit_test(one_store_a_file),

@@ -116,9 +116,9 @@ static void each_write(long count)
 {
     char path[512];
     snprintf(path, sizeof path, "%s", tmp_path("faults.db"));
-    bool failed = true;
+    bool reached = true;
     long k = 0;
-    for (; failed; k++) {
+    for (; reached; k++) {
         remove_db(path);
         struct store *s = open_store(path);
         struct model m = { 0 };
@@ -127,9 +127,10 @@ static void each_write(long count)
         vfs_arm(k, count);
         work(s, &m);
         is_as(s, &m, k, "at once");
+        reached = atomic_load(&vfs_writes) > k;
         vfs_disarm();
-        failed = m.failed;
-        add(s, "z", 9); /* and what was owed is written with it */
+        assert_true(count > 1 || !m.failed); /* there is a second try */
+        add(s, "z", 9);                      /* and what was owed is written with it */
         str_adds(&m.pending, "z ");
         is_as(s, &m, k, "with room again");
         store_close(s);
@@ -279,12 +280,182 @@ static void a_full_disk(void **state)
     assert_int_equal(code, 0);
 }
 
+/* ---- an end that cannot be written ---- */
+
+/* "big" has ended, and its entry is larger than the room there is. */
+static struct store *with_debt(const char *path)
+{
+    struct store *s = open_store(path);
+    berth_err err = { 0 };
+    char *large = text_of("{\"a\":\"%800000d\"}", 1);
+    struct store_result r = { large, fine.status, fine.meta };
+    s->sync = no_sync;
+    run_through(s, "h");
+    add(s, "big", 1);
+    take(s, "big", 1);
+    atomic_store(&vfs_room, 400000);
+    assert_int_equal(store_finish(s, &r, &err), BERTH_EIO);
+    assert_int_equal(store_history_count(s), 2);
+    free(large);
+    return s;
+}
+
+static void history_is(struct store *s, const char *want)
+{
+    struct str ids = { 0 };
+    berth_err err = { 0 };
+    assert_ok(store_each_entry(s, list_entry, &ids, &err), err);
+    assert_string_equal(str_c(&ids), want);
+    str_release(&ids);
+}
+
+/* Closes with room again, and looks what is left. */
+static void left_over(struct store *s, const char *path, size_t jobs, const char *history)
+{
+    atomic_store(&vfs_room, LONG_MAX);
+    store_close(s);
+    s = open_store(path);
+    assert_int_equal(store_remaining(s), jobs);
+    history_is(s, history);
+    store_close(s);
+}
+
+/* It keeps nobody else out, and goes where it is deleted. */
+static void a_debt_in_the_way(void **state)
+{
+    (void)state;
+    static const char *const big = "big";
+    berth_err err = { 0 };
+    char path[512];
+    snprintf(path, sizeof path, "%s", tmp_path("debt.db"));
+    remove_db(path);
+    struct store *s = with_debt(path);
+    add(s, "small", 1);
+    run_through(s, "quick");
+    assert_ok(store_pause(s, true, &err), err);
+    history_is(s, "h quick big ");
+    assert_ok(store_history_delete(s, &big, 1, &err), err);
+    history_is(s, "h quick ");
+    left_over(s, path, 1, "h quick ");
+
+    remove_db(path);
+    s = with_debt(path);
+    assert_ok(store_history_clear(s, &err), err);
+    assert_int_equal(store_history_count(s), 0);
+    left_over(s, path, 0, "");
+
+    remove_db(path);
+    s = with_debt(path); /* nobody deletes it: written when there is room */
+    left_over(s, path, 0, "h big ");
+}
+
+/* The same prompt ends again, and that can be written: the older end does not come back. */
+static void a_debt_is_overtaken(void **state)
+{
+    (void)state;
+    char path[512];
+    struct str item = { 0 };
+    berth_err err = { 0 };
+    snprintf(path, sizeof path, "%s", tmp_path("overtaken.db"));
+    remove_db(path);
+    struct store *s = with_debt(path);
+    run_through(s, "big");
+    atomic_store(&vfs_room, LONG_MAX);
+    add(s, "x", 1);
+    assert_ok(store_history_one(s, "big", &item, &err), err);
+    assert_true(item.n < 1000);
+    str_release(&item);
+    left_over(s, path, 1, "h big ");
+}
+
+static void a_pause_that_cannot_be_written(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    char path[512];
+    snprintf(path, sizeof path, "%s", tmp_path("pause.db"));
+    remove_db(path);
+    struct store *s = open_store(path);
+    vfs_arm(0, LONG_MAX);
+    assert_int_equal(store_pause(s, true, &err), BERTH_EIO);
+    assert_false(store_paused(s));
+    vfs_disarm();
+    assert_ok(store_pause(s, true, &err), err);
+    assert_true(store_paused(s));
+    store_close(s);
+}
+
+/* ---- a debt that comes while another transaction is under way ---- */
+
+struct between {
+    struct store *s;
+    atomic_bool inside, go;
+};
+
+static berth_status wait_inside(struct store *s, void *arg, berth_err *err)
+{
+    struct between *b = arg;
+    atomic_store(&b->inside, true);
+    while (!atomic_load(&b->go))
+        usleep(1000);
+    return tx_meta(s, "other", 1, err);
+}
+
+static void *other_change(void *arg)
+{
+    struct between *b = arg;
+    berth_err err = { 0 };
+    assert_ok(tx_do(b->s, wait_inside, b, &err), err);
+    return NULL;
+}
+
+static void *finishing(void *arg)
+{
+    struct between *b = arg;
+    berth_err err = { 0 };
+    assert_int_equal(store_finish(b->s, &fine, &err), BERTH_EIO);
+    return NULL;
+}
+
+static void a_debt_between(void **state)
+{
+    (void)state;
+    struct between b = { 0 };
+    pthread_t worker, other;
+    char path[512];
+    snprintf(path, sizeof path, "%s", tmp_path("between.db"));
+    remove_db(path);
+    struct store *s = b.s = open_store(path);
+    add(s, "job", 1);
+    take(s, "job", 1);
+    pthread_mutex_lock(&s->read_lock); /* where a finish that failed looks for an older entry */
+    vfs_arm(0, LONG_MAX);
+    assert_int_equal(pthread_create(&worker, NULL, finishing, &b), 0);
+    while (!atomic_load(&vfs_writes))
+        usleep(1000);
+    pthread_mutex_lock(&s->db); /* its tries are over */
+    vfs_disarm();
+    pthread_mutex_unlock(&s->db);
+    assert_int_equal(pthread_create(&other, NULL, other_change, &b), 0);
+    while (!atomic_load(&b.inside))
+        usleep(1000);
+    pthread_mutex_unlock(&s->read_lock);
+    pthread_join(worker, NULL);
+    assert_int_equal(store_history_count(s), 1); /* owed, and the other does not know of it */
+    atomic_store(&b.go, true);
+    pthread_join(other, NULL);
+    history_is(s, "job ");
+    left_over(s, path, 0, "job ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_write_fails), cmocka_unit_test(all_writes_fail_from_there),
-        cmocka_unit_test(open_survives), cmocka_unit_test(a_sync_fails),
-        cmocka_unit_test(a_full_disk),
+        cmocka_unit_test(a_write_fails),       cmocka_unit_test(all_writes_fail_from_there),
+        cmocka_unit_test(open_survives),       cmocka_unit_test(a_sync_fails),
+        cmocka_unit_test(a_full_disk),         cmocka_unit_test(a_debt_in_the_way),
+        cmocka_unit_test(a_debt_is_overtaken), cmocka_unit_test(a_pause_that_cannot_be_written),
+        cmocka_unit_test(a_debt_between),
     };
     return cmocka_run_group_tests(tests, vfs_install, NULL);
 }

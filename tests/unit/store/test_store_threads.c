@@ -70,9 +70,10 @@ static void *deleting(void *arg)
         snprintf(id, sizeof id, "%zu.%zu", i % ADDERS, i * 7 % EACH);
         atomic_fetch_add(&x->deleted, store_delete(x->s, &ids, 1, &err));
         if (i % 64 == 0)
-            store_pause(x->s, i % 128 == 0);
+            store_pause(x->s, i % 128 == 0, &err); /* or not, where the disk is full */
     }
-    store_pause(x->s, false);
+    while (store_pause(x->s, false, &(berth_err) { 0 }))
+        ;
     return NULL;
 }
 
