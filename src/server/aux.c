@@ -1,10 +1,10 @@
-/* aux: one thread for slow file work; see aux_run() in http.h. */
+/* aux: a thread per kind of slow work; see aux_run() in http.h. */
 #include "server/server_impl.h"
 
 #include <errno.h>
 #include <pthread.h>
 
-#define AUX_WAITING_MAX 1024
+#define WAITING_MAX 4096 /* per lane; a request waits in one of them at a time */
 
 struct aux_job {
     struct aux_job *next;
@@ -13,7 +13,7 @@ struct aux_job {
     void *arg;
 };
 
-struct aux {
+struct lane {
     struct server *server;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -24,6 +24,10 @@ struct aux {
     size_t waiting;               /* lock */
 };
 
+struct aux {
+    struct lane lane[AUX_LANES];
+};
+
 static void call_done(struct server *s, void *arg)
 {
     struct aux_job *j = arg;
@@ -32,7 +36,7 @@ static void call_done(struct server *s, void *arg)
     free(j);
 }
 
-static struct aux_job *next_job(struct aux *a)
+static struct aux_job *next_job(struct lane *a)
 {
     pthread_mutex_lock(&a->lock);
     while (!a->first && !a->stop)
@@ -47,9 +51,9 @@ static struct aux_job *next_job(struct aux *a)
     return j;
 }
 
-static void *aux_main(void *arg)
+static void *lane_main(void *arg)
 {
-    struct aux *a = arg;
+    struct lane *a = arg;
     for (struct aux_job *j; (j = next_job(a));) {
         j->fn(a->server, j->arg);
         loop_post(a->server, call_done, j);
@@ -57,15 +61,15 @@ static void *aux_main(void *arg)
     return NULL;
 }
 
-bool aux_run(struct server *s, aux_fn *fn, aux_fn *done, void *arg)
+bool aux_run(struct server *s, enum aux_lane lane, aux_fn *fn, aux_fn *done, void *arg)
 {
-    struct aux *a = s->aux; /* NULL: the server is being freed */
+    struct lane *a = s->aux ? &s->aux->lane[lane] : NULL; /* NULL: the server is being freed */
     struct aux_job *j = a ? malloc(sizeof *j) : NULL;
     if (!j)
         return false;
     *j = (struct aux_job) { .server = s, .fn = fn, .done = done, .arg = arg };
     pthread_mutex_lock(&a->lock);
-    bool room = a->waiting < AUX_WAITING_MAX && !a->stop;
+    bool room = a->waiting < WAITING_MAX && !a->stop;
     if (room) {
         if (a->first)
             a->last->next = j;
@@ -81,25 +85,29 @@ bool aux_run(struct server *s, aux_fn *fn, aux_fn *done, void *arg)
     return room;
 }
 
-berth_status aux_open(struct server *s, berth_err *err)
+static int lane_open(struct lane *a, struct server *s)
 {
-    struct aux *a = calloc(1, sizeof *a);
-    if (!a)
-        return err_set(err, BERTH_ENOMEM, "the aux thread");
-    s->aux = a;
     a->server = s;
     a->lock_made = !pthread_mutex_init(&a->lock, NULL);
     a->more_made = !pthread_cond_init(&a->more, NULL);
-    int e = a->lock_made && a->more_made ? pthread_create(&a->thread, NULL, aux_main, a) : ENOMEM;
+    int e = a->lock_made && a->more_made ? pthread_create(&a->thread, NULL, lane_main, a) : ENOMEM;
     a->started = !e;
-    return e ? err_sys(err, BERTH_EIO, e, "starting the aux thread") : BERTH_OK;
+    return e;
 }
 
-void aux_close(struct server *s)
+berth_status aux_open(struct server *s, berth_err *err)
 {
-    struct aux *a = s->aux;
-    if (!a)
-        return;
+    int e = 0;
+    s->aux = calloc(1, sizeof *s->aux);
+    if (!s->aux)
+        return err_set(err, BERTH_ENOMEM, "the aux threads");
+    for (size_t i = 0; i < AUX_LANES && !e; i++)
+        e = lane_open(&s->aux->lane[i], s);
+    return e ? err_sys(err, BERTH_EIO, e, "starting the aux threads") : BERTH_OK;
+}
+
+static void lane_close(struct lane *a)
+{
     if (a->started) {
         pthread_mutex_lock(&a->lock);
         a->stop = true;
@@ -111,6 +119,14 @@ void aux_close(struct server *s)
         pthread_cond_destroy(&a->more);
     if (a->lock_made)
         pthread_mutex_destroy(&a->lock);
-    free(a);
+}
+
+void aux_close(struct server *s)
+{
+    if (!s->aux)
+        return;
+    for (size_t i = 0; i < AUX_LANES; i++)
+        lane_close(&s->aux->lane[i]);
+    free(s->aux);
     s->aux = NULL;
 }

@@ -6,7 +6,9 @@
 #include <strings.h>
 #include <unistd.h>
 
-#define GZIP_MAX (8u << 20) /* bytes; more would hold the loop for too long */
+#define JSON_NOW_MAX (1u << 20)   /* bytes of a body parsed on the loop */
+#define GZIP_NOW_MAX (256u << 10) /* bytes packed on the loop; more would hold others up */
+#define GZIP_MAX (64u << 20)      /* and elsewhere: about a second */
 
 /* ---- words ---- */
 
@@ -85,6 +87,30 @@ int err_http_status(const berth_err *err)
     }
 }
 
+void err_http_text(const berth_err *err, struct str *out)
+{
+    const char *p = err->msg;
+    for (const char *at; (at = strstr(p, "'/"));) {
+        size_t n = strcspn(at + 1, "'"), base = n; /* to the end, when the message was cut */
+        while (at[base] != '/')
+            base--;
+        str_add(out, p, (size_t)(at + 1 - p));
+        str_add(out, at + 1 + base, n - base);
+        p = at + 1 + n;
+    }
+    str_adds(out, p);
+}
+
+void err_http_json(const berth_err *err, struct str *out)
+{
+    struct str text = { 0 };
+    err_http_text(err, &text);
+    str_adds(out, "{\"error\": ");
+    js_write_string(str_c(&text), text.n, out);
+    str_addc(out, '}');
+    str_release(&text);
+}
+
 /* ---- requests ---- */
 
 void http_begin(struct http_req *r, struct conn *c, bool ok)
@@ -155,19 +181,33 @@ bool http_query(const struct http_req *r, const char *name, struct str *out)
     return found;
 }
 
-bool http_json(struct http_req *r, const char *empty, json_t **out)
+berth_status http_body_json(const struct str *body, const char *empty, json_t **out,
+                            berth_err *err)
 {
-    berth_err err;
-    const char *text = str_c(&r->body);
-    size_t n = r->body.n;
+    const char *text = str_c(body);
+    size_t n = body->n;
     *out = NULL;
     if (!n && empty) {
         text = empty;
         n = strlen(empty);
     }
-    if (!js_parse(text, n, NULL, out, &err))
+    if (js_parse(text, n, NULL, out, err))
+        return err_add(err, "the body is no JSON for us");
+    return BERTH_OK;
+}
+
+bool http_json(struct http_req *r, const char *empty, json_t **out)
+{
+    berth_err err = { 0 };
+    *out = NULL;
+    if (r->body.n > JSON_NOW_MAX) {
+        err_set(&err, BERTH_ELIMIT, "the body has %zu bytes, at most %u here", r->body.n,
+                JSON_NOW_MAX);
+        http_reply_err(r, 0, &err);
+        return false;
+    }
+    if (!http_body_json(&r->body, empty, out, &err))
         return true;
-    err_add(&err, "the body is no JSON for us");
     http_reply_err(r, err.code == BERTH_ENOMEM ? 503 : 400, &err);
     return false;
 }
@@ -259,24 +299,40 @@ static bool may_reply(struct http_req *r)
     return go;
 }
 
-/* Packs the body where that was asked for. */
-static void pack(struct http_req *r, const char *type, struct str *body)
+static bool packable(const char *type, const struct str *body)
+{
+    return type && body->n && !body->bad &&
+           (str_starts(type, strlen(type), "application/json") ||
+            str_starts(type, strlen(type), "text/plain"));
+}
+
+bool http_wants_gzip(const struct http_req *r)
+{
+    return r->server->cfg.compress && r->h && gzip_accepted(http1_get(r->h, "accept-encoding"));
+}
+
+bool http_pack(const char *type, struct str *body)
 {
     struct str packed = { 0 };
     berth_err err;
-    if (!r->server->cfg.compress || !type || !body->n || body->n > GZIP_MAX || !r->h ||
-        !(str_starts(type, strlen(type), "application/json") ||
-          str_starts(type, strlen(type), "text/plain")))
-        return;
-    http_header(r, "Vary", "Accept-Encoding");
-    if (!gzip_accepted(http1_get(r->h, "accept-encoding")) ||
+    if (!packable(type, body) || body->n > GZIP_MAX ||
         gzip_pack(body->p, body->n, &packed, &err)) {
         str_release(&packed); /* as it is, then */
-        return;
+        return false;
     }
-    http_header(r, "Content-Encoding", "gzip");
     str_release(body);
     *body = packed;
+    return true;
+}
+
+/* Packs the body where that was asked for. */
+static void pack(struct http_req *r, const char *type, struct str *body)
+{
+    if (!r->server->cfg.compress || !r->h || !packable(type, body))
+        return;
+    http_header(r, "Vary", "Accept-Encoding");
+    if (r->packed || (body->n <= GZIP_NOW_MAX && http_wants_gzip(r) && http_pack(type, body)))
+        http_header(r, "Content-Encoding", "gzip");
 }
 
 /* ---- answers ---- */
@@ -293,6 +349,7 @@ void http_reply_take(struct http_req *r, int status, const char *type, struct st
     if (taken->bad || r->extra.bad || !room) {
         str_release(taken);
         str_release(&r->extra);
+        r->packed = false;
         status = 503;
         type = "text/plain; charset=utf-8";
         str_adds(taken, room ? "503: out of memory" : "503: too much is being read slowly");
@@ -361,9 +418,7 @@ void http_reply_json(struct http_req *r, int status, json_t *taken)
 void http_reply_err(struct http_req *r, int status, const berth_err *err)
 {
     struct str text = { 0 };
-    str_adds(&text, "{\"error\": ");
-    js_write_string(err->msg, strlen(err->msg), &text);
-    str_addc(&text, '}');
+    err_http_json(err, &text);
     http_reply_json_text(r, status ? status : err_http_status(err), &text);
 }
 

@@ -45,6 +45,7 @@ struct http_req { /* owner: loop */
     const char *user; /* "default", or of the comfy-user header with --multi-user; NULL: unknown */
     bool replied;
     struct str extra; /* header lines to add, "Name: value\r\n" */
+    bool packed;      /* the body that comes next is gzip already: http_pack() said so */
     /* private */
     struct http1 *own; /* the head, when the connection is gone */
     bool cache_set;    /* a Cache-Control is among extra */
@@ -64,6 +65,9 @@ void http_reply_json_text(struct http_req *r, int status, struct str *taken);
 /* What an error is in HTTP: 400 for what was asked wrongly, 404, 409 while something is in use, 413
  * beyond a limit, 507 for a full disk, 503 for what may pass, 500. Any thread. */
 int err_http_status(const berth_err *err);
+/* Appends its message as clients may read it: of absolute paths in quotes the last part is left. */
+void err_http_text(const berth_err *err, struct str *out);
+void err_http_json(const berth_err *err, struct str *out); /* {"error": that text} */
 /* {"error": message}; status 0: err_http_status(). */
 void http_reply_err(struct http_req *r, int status, const berth_err *err);
 /* A file with ETag, Last-Modified, ranges, conditions. disposition NULL: none. 404 when it is not a
@@ -74,13 +78,20 @@ struct http_file {
 void http_reply_file(struct http_req *r, const struct http_file *f);
 /* Adds a header line to the answer to come; CR, LF and NUL in value end it. */
 void http_header(struct http_req *r, const char *name, const char *value);
+/* Replies of text are packed for clients that take gzip, large ones only off the loop: who builds
+ * one there asks first (loop), packs it in place (any thread; true: it is, set r->packed). */
+bool http_wants_gzip(const struct http_req *r);
+bool http_pack(const char *type, struct str *body);
 
 struct http_req *http_hold(struct http_req *r); /* another reference */
 void http_unhold(struct http_req *r); /* replies 500 when it was the last and nobody replied */
 
-/* Body as JSON, with the server's limits: false: it replied 400 saying line and column. empty: what
- * an empty body counts as ("{}" or NULL: an error). */
+/* Body as JSON, with the server's limits: false: it replied 400 saying line and column, or 413 when
+ * reading it would hold the loop. empty: what an empty body counts as ("{}" or NULL: an error). */
 bool http_json(struct http_req *r, const char *empty, json_t **out);
+/* The same without a reply, for bodies that are parsed off the loop. Any thread. */
+berth_status http_body_json(const struct str *body, const char *empty, json_t **out,
+                            berth_err *err);
 
 /* ---- routes ---- */
 typedef void http_handler(struct http_req *r);
@@ -111,10 +122,19 @@ struct route {
 /* multipart.h: multipart/form-data from a stream. */
 
 /* ---- slow work ---- */
-/* fn runs on the aux thread, done on the loop, in order; both get arg. False: too much is waiting
- * (reply 503), neither is called. */
+/* Lanes: a thread each, so that one kind of work does not wait for another. What is in one lane runs in
+ * order and never overlaps. */
+enum aux_lane {
+    AUX_FILES,    /* settings, user data, uploads: what is read, changed and written */
+    AUX_PROMPTS,  /* prompts parsed and validated, in the order they came */
+    AUX_LISTS,    /* folders, node definitions, queue, history: only read */
+    AUX_PICTURES, /* previews, masks, plans: seconds of computing each */
+    AUX_LANES
+};
+/* fn runs on the lane's thread, done on the loop, in order; both get arg. False: too much is waiting
+ * (reply 503), neither is called. Thread: loop. */
 typedef void aux_fn(struct server *s, void *arg);
-WARN_UNUSED bool aux_run(struct server *s, aux_fn *fn, aux_fn *done, void *arg);
+WARN_UNUSED bool aux_run(struct server *s, enum aux_lane lane, aux_fn *fn, aux_fn *done, void *arg);
 /* Any thread: fn(s, arg) on the loop, soon, in order. Never fails: see loop.h for what happens when
  * memory is gone. After server_run() ended the rest is called by server_free(). */
 void loop_post(struct server *s, aux_fn *fn, void *arg);

@@ -28,27 +28,49 @@ static bool add_definition(struct server *s, const struct node_class *c, bool fi
     return true;
 }
 
+struct definitions { /* their choices are files: folders are read */
+    struct later base;
+    bool all;
+    const struct node_class *only; /* else; NULL: there is no such class */
+};
+
+static void definitions_work(struct later *l)
+{
+    const struct definitions *d = (const struct definitions *)l;
+    bool first = true;
+    str_addc(&l->body, '{');
+    for (size_t i = 0; d->all && i < node_count(); i++)
+        if (add_definition(l->server, node_at(i), first, &l->body))
+            first = false;
+    if (d->only)
+        add_definition(l->server, d->only, true, &l->body);
+    str_addc(&l->body, '}');
+    later_made(l);
+}
+
+static void run_definitions(struct http_req *r, bool all, const struct node_class *only)
+{
+    struct definitions *d = calloc(1, sizeof *d);
+    if (!d) {
+        http_reply_json(r, 500, NULL);
+        return;
+    }
+    d->base.lane = AUX_LISTS;
+    d->base.work = definitions_work;
+    d->base.release = later_plain;
+    d->all = all;
+    d->only = only;
+    later_run(r, &d->base);
+}
+
 void route_object_info(struct http_req *r)
 {
-    struct str out = { 0 };
-    bool first = true;
-    str_addc(&out, '{');
-    for (size_t i = 0; i < node_count(); i++)
-        if (add_definition(r->server, node_at(i), first, &out))
-            first = false;
-    str_addc(&out, '}');
-    http_reply_json_text(r, 200, &out);
+    run_definitions(r, true, NULL);
 }
 
 void route_object_info_one(struct http_req *r)
 {
-    struct str out = { 0 };
-    const struct node_class *c = node_find(str_c(&r->param[0]));
-    str_addc(&out, '{');
-    if (c)
-        add_definition(r->server, c, true, &out);
-    str_addc(&out, '}');
-    http_reply_json_text(r, 200, &out);
+    run_definitions(r, false, node_find(str_c(&r->param[0])));
 }
 
 /* ---- the machine ---- */
@@ -100,11 +122,6 @@ void route_features(struct http_req *r)
 
 /* ---- the frontend's own ---- */
 
-static void extensions_release(struct later *l)
-{
-    free(l);
-}
-
 static void extensions_work(struct later *l)
 {
     struct tree t = { 0 };
@@ -128,8 +145,7 @@ static void extensions_work(struct later *l)
         str_release(&url);
     }
     str_addc(out, ']');
-    l->status = 200;
-    l->type = "application/json; charset=utf-8";
+    later_made(l);
     str_release(&root);
     tree_release(&t);
 }
@@ -141,8 +157,9 @@ void route_extensions(struct http_req *r)
         http_reply_json(r, 200, json_array());
         return;
     }
+    l->lane = AUX_LISTS;
     l->work = extensions_work;
-    l->release = extensions_release;
+    l->release = later_plain;
     later_run(r, l);
 }
 

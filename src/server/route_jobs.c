@@ -1,9 +1,8 @@
 /* /api/jobs: queue and history as one list, the way newer frontends ask for it.
  *
- * A list is made in two passes on the aux thread. The first keeps of every job only what filters and
- * sorting need; the second builds the objects of the page that was asked for. A history of thousands
- * of prompts is therefore read, but never held. A job that ends between the passes is found in its
- * new place. */
+ * All on AUX_LISTS. A list is made in two passes: the first reads and keeps of every job only what
+ * filters and sorting need; the second builds the objects of the page that was asked for. A job that
+ * ends between the passes is found in its new place. */
 #include "base/vec.h"
 #include "server/routes.h"
 
@@ -351,7 +350,7 @@ static void jobs_work(struct later *l)
     if (q->want & (PENDING | IN_PROGRESS))
         store_each_job(l->server->store, see_queued, &f);
     if (q->want & (COMPLETED | FAILED))
-        st = store_each_entry(l->server->store, see_entry, &f, &err);
+        st = store_each_brief(l->server->store, q->workflow, see_entry, &f, &err);
     if (!st && f.failed)
         st = err_set(&err, BERTH_ENOMEM, "listing jobs");
     if (all.n)
@@ -359,9 +358,8 @@ static void jobs_work(struct later *l)
     if (st) {
         later_err(l, 0, &err);
     } else {
-        l->status = 200;
-        l->type = "application/json; charset=utf-8";
         write_page(q, &all, &l->body);
+        later_made(l);
     }
     for (size_t i = 0; i < all.n; i++)
         free(((struct brief *)vec_at(&all, i))->id);
@@ -472,6 +470,7 @@ void route_jobs_get(struct http_req *r)
         http_reply_json(r, 500, NULL);
         return;
     }
+    q->base.lane = AUX_LISTS;
     q->base.work = jobs_work;
     q->base.release = jobs_release;
     if (!read_query(r, q)) {
@@ -495,10 +494,21 @@ static bool keep_whole(void *user, const struct store_entry *e)
     return false;
 }
 
-void route_jobs_one(struct http_req *r)
+struct one_job {
+    struct later base;
+    char *id;
+};
+
+static void one_release(struct later *l)
 {
-    struct store *st = r->server->store;
-    const char *id = str_c(&r->param[0]);
+    free(((struct one_job *)l)->id);
+    free(l);
+}
+
+static void one_work(struct later *l)
+{
+    struct store *st = l->server->store;
+    const char *id = ((struct one_job *)l)->id;
     json_t *o = NULL;
     berth_err err = { 0 };
     struct store_job j = { 0 };
@@ -509,11 +519,25 @@ void route_jobs_one(struct http_req *r)
         store_job_release(&j);
     }
     if (s && s != BERTH_ENOTFOUND)
-        reply_trouble(r, &err);
+        later_err(l, 0, &err);
     else if (o)
-        http_reply_json(r, 200, o);
+        later_json(l, 200, o);
     else
-        http_reply_json(r, 404, json_pack("{s:s}", "error", "Job not found"));
+        later_json(l, 404, json_pack("{s:s}", "error", "Job not found"));
+}
+
+void route_jobs_one(struct http_req *r)
+{
+    struct one_job *x = calloc(1, sizeof *x);
+    if (!x || !(x->id = strdup(str_c(&r->param[0])))) {
+        free(x);
+        http_reply_json(r, 500, NULL);
+        return;
+    }
+    x->base.lane = AUX_LISTS;
+    x->base.work = one_work;
+    x->base.release = one_release;
+    later_run(r, &x->base);
 }
 
 bool job_cancel(struct server *s, const char *id, berth_err *err)

@@ -1,12 +1,12 @@
 /* ComfyUI-Manager's own page, if somebody serves its scripts: answers that keep it quiet. Nothing is
- * installed from here, nothing is stored, and installing is refused in the way it understands. The
+ * installed from here and nothing is stored; installing is refused in the way it understands. The
  * two buttons that free memory go to /free like everybody's. */
 #include "server/routes.h"
 
 static void text(struct http_req *r, const char *value)
 {
     struct str v = { 0 };
-    if (http_query(r, "value", &v)) /* to be changed: there is nothing that it would change */
+    if (http_query(r, "value", &v)) /* to be changed: there is nothing here that it is about */
         http_reply_empty(r, 200);
     else
         http_reply_text(r, 200, value);
@@ -38,7 +38,12 @@ void route_manager_db_mode(struct http_req *r)
 void route_manager_preview_method(struct http_req *r)
 {
     const char *m = r->server->cfg.preview_method;
-    text(r, m ? m : "none");
+    struct str v = { 0 };
+    if (http_query(r, "value", &v))
+        http_reply_text(r, 403, "not changed: --preview-method says it when the server starts");
+    else
+        http_reply_text(r, 200, m ? m : "none");
+    str_release(&v);
 }
 
 void route_manager_policy_component(struct http_req *r)

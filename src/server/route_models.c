@@ -1,7 +1,4 @@
 /* Model folders and what is in them. Listings are the folders' own, kept until a directory changes. */
-#include "base/file.h"
-#include "base/rd.h"
-#include "image/image.h"
 #include "server/routes.h"
 
 #include <fcntl.h>
@@ -30,37 +27,60 @@ void route_models(struct http_req *r)
     http_reply_json(r, 200, out);
 }
 
-void route_models_one(struct http_req *r)
+struct names_of {
+    struct later base;
+    const char *key; /* the table's own */
+    bool stems;      /* without extensions */
+};
+
+/* As os.path.splitext: ".x" is no extension. */
+static void cut_extension(char *name)
 {
-    struct folders *f = r->server->cfg.folders;
-    const char *key = str_c(&r->param[0]);
+    char *base = name + (path_base(name) - name), *dot = strrchr(base, '.');
+    if (dot && strspn(base, ".") < (size_t)(dot - base) + 1)
+        *dot = '\0';
+}
+
+static void names_work(struct later *l)
+{
+    const struct names_of *w = (const struct names_of *)l;
     struct names x = { 0 };
     berth_err err = { 0 };
-    if (folders_find(f, key, true) == SIZE_MAX)
-        http_reply_empty(r, 404);
-    else if (folders_list(f, key, &x, &err))
-        reply_trouble(r, &err);
-    else
-        http_reply_json(r, 200, json_names(&x));
+    if (folders_list(l->server->cfg.folders, w->key, &x, &err)) {
+        later_err(l, 0, &err);
+    } else {
+        for (size_t i = 0; w->stems && i < x.n; i++)
+            cut_extension(x.at[i]);
+        later_json(l, 200, json_names(&x));
+    }
     names_release(&x);
+}
+
+static void list_names(struct http_req *r, const char *folder, bool stems)
+{
+    const struct folders *f = r->server->cfg.folders;
+    size_t key = folders_find(f, folder, true);
+    struct names_of *w = key == SIZE_MAX ? NULL : calloc(1, sizeof *w);
+    if (!w) {
+        http_reply_empty(r, key == SIZE_MAX ? 404 : 500);
+        return;
+    }
+    w->base.lane = AUX_LISTS;
+    w->base.work = names_work;
+    w->base.release = later_plain;
+    w->key = folders_key(f, key);
+    w->stems = stems;
+    later_run(r, &w->base);
+}
+
+void route_models_one(struct http_req *r)
+{
+    list_names(r, str_c(&r->param[0]), false);
 }
 
 void route_embeddings(struct http_req *r)
 {
-    struct names x = { 0 };
-    berth_err err = { 0 };
-    if (folders_list(r->server->cfg.folders, "embeddings", &x, &err)) {
-        reply_trouble(r, &err);
-    } else {
-        for (size_t i = 0; i < x.n; i++) { /* as os.path.splitext: ".x" is no extension */
-            char *name = x.at[i], *base = name + (path_base(name) - name),
-                 *dot = strrchr(base, '.');
-            if (dot && strspn(base, ".") < (size_t)(dot - base) + 1)
-                *dot = '\0';
-        }
-        http_reply_json(r, 200, json_names(&x));
-    }
-    names_release(&x);
+    list_names(r, "embeddings", true);
 }
 
 /* ---- the header of a safetensors file ---- */
@@ -125,6 +145,7 @@ void route_view_metadata(struct http_req *r)
         free(m);
         http_reply_json(r, 500, NULL);
     } else {
+        m->base.lane = AUX_LISTS;
         m->base.work = metadata_work;
         m->base.release = metadata_release;
         later_run(r, &m->base);
@@ -160,11 +181,6 @@ struct files_of {
     struct later base;
     size_t key;
 };
-
-static void files_release(struct later *l)
-{
-    free(l);
-}
 
 /* The sidebar shows models, whatever else its folder may hold, and nothing that is hidden. */
 static bool is_shown(const char *name)
@@ -209,8 +225,9 @@ void route_experiment_models_one(struct http_req *r)
         http_reply_empty(r, key == SIZE_MAX ? 404 : 500);
         return;
     }
+    x->base.lane = AUX_LISTS;
     x->base.work = files_work;
-    x->base.release = files_release;
+    x->base.release = later_plain;
     x->key = key;
     later_run(r, &x->base);
 }
@@ -227,17 +244,12 @@ static void picture_release(struct later *l)
     free(l);
 }
 
-static bool picture_read(struct later *l, const char *path)
+static bool picture_webp(const char *path, struct str *out)
 {
-    struct file_map *m = NULL;
     struct image_file im = { 0 };
     berth_err err = { 0 };
-    if (file_map_open(path, &m, &err))
-        return false;
-    bool ok = !image_decode(file_map_data(m), file_map_size(m), NULL, &im, &err) &&
-              !file_map_check(m, &err) && !image_webp(&im.frame[0], 80, false, &l->body, &err);
+    bool ok = !picture_read(path, &im, &err) && !image_webp(&im.frame[0], 80, false, out, &err);
     image_file_release(&im);
-    file_map_close(m);
     return ok;
 }
 
@@ -252,7 +264,7 @@ static void picture_work(struct later *l)
     for (size_t i = 0; i < ARRAY_LEN(ends) && l->status == 404; i++) {
         p->stem.n = n;
         str_adds(&p->stem, ends[i]);
-        if (!p->stem.bad && picture_read(l, p->stem.p)) {
+        if (!p->stem.bad && picture_webp(p->stem.p, &l->body)) {
             l->status = 200;
             l->type = "image/webp";
         } else {
@@ -280,6 +292,7 @@ void route_model_preview(struct http_req *r)
     const char *dot = strrchr(path_base(p->stem.p), '.');
     if (dot)
         p->stem.n = (size_t)(dot - p->stem.p);
+    p->base.lane = AUX_PICTURES;
     p->base.work = picture_work;
     p->base.release = picture_release;
     later_run(r, &p->base);
@@ -329,8 +342,9 @@ void route_internal_files(struct http_req *r)
             http_reply_json(r, 400, json_pack("{s:s}", "error", "Invalid directory type"));
         return;
     }
+    x->base.lane = AUX_LISTS;
     x->base.work = top_files_work;
-    x->base.release = files_release;
+    x->base.release = later_plain;
     x->root = root;
     later_run(r, &x->base);
 }

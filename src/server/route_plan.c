@@ -6,7 +6,8 @@
  *                automatic
  *   "compute", "layout" ("spread", "tail"), "devices" ("cuda:0=24g,cpu=64g": a machine that is not
  *   here)
- * The answer is what `berth plan --json` prints. Indexing a file is disk work: aux thread. */
+ * The answer is what `berth plan --json` prints. Indexing a file and planning take a while:
+ * AUX_PICTURES. */
 #include "server/routes.h"
 
 #include "model/arch.h"
@@ -16,7 +17,7 @@
 
 struct planning {
     struct later base;
-    json_t *body; /* owned; the aux thread's meanwhile */
+    json_t *body; /* owned; the lane's meanwhile */
     struct plan_devices devices;
     struct alloc alloc;
     struct quotas quotas;
@@ -177,12 +178,10 @@ static void plan_work(struct later *l)
     struct planning *p = (struct planning *)l;
     berth_err err = { 0 };
     if (plan_file(p, &l->body, &err)) {
-        int status = err.code == BERTH_ELIMIT ? 400 : err_http_status(&err);
-        later_json(l, status, json_pack("{s:s}", "error", err.msg));
+        later_err_json(l, err.code == BERTH_ELIMIT ? 400 : 0, &err);
         return;
     }
-    l->status = 200;
-    l->type = "application/json; charset=utf-8";
+    later_made(l);
 }
 
 void route_berth_plan(struct http_req *r)
@@ -202,6 +201,7 @@ void route_berth_plan(struct http_req *r)
         free(p);
         return;
     }
+    p->base.lane = AUX_PICTURES;
     p->base.work = plan_work;
     p->base.release = planning_release;
     p->body = body;

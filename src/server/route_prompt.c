@@ -1,5 +1,9 @@
 /* Prompts come in here. The way of one: JSON, number, validation, then the store; the 200 goes out
- * when the store says that it is on disk, and not before. */
+ * when the store says that it is on disk, and not before.
+ *
+ * Threads    judge() runs on AUX_PROMPTS: a body may have 50 MB, and validation reads folders. One lane
+ *            and the loop behind it keep prompts in the order they came. Then the store's writer, then
+ *            the loop again. */
 #include "graph/graph.h"
 #include "server/routes.h"
 
@@ -8,77 +12,105 @@
 
 #define PROMPT_ID_MAX 512 /* bytes; a uuid has 36 */
 
-/* {"error":{type,message,details,extra_info},"node_errors":{}} */
-static void refuse(struct http_req *r, int status, const char *type, const char *message,
-                   const char *details)
-{
-    http_reply_json(r, status,
-                    json_pack("{s:{s:s,s:s,s:s,s:{}},s:{}}", "error", "type", type, "message",
-                              message, "details", details, "extra_info", "node_errors"));
-}
-
-/* ---- the answer, when the prompt is safe ---- */
-
-struct accepting { /* the writer fills st and err, then it is the loop's */
+struct
+    incoming { /* owner: whoever has it, from the loop through the lane and the writer to the loop */
     struct server *server;
     struct http_req *r; /* held */
-    struct str reply;
-    berth_status st;
-    berth_err err;
-};
-
-static void accepting_free(struct accepting *a)
-{
-    http_unhold(a->r);
-    str_release(&a->reply);
-    free(a);
-}
-
-static void refuse_disk(struct http_req *r, const berth_err *err)
-{
-    refuse(r, err_http_status(err), "storage_error", "The prompt could not be stored", err->msg);
-}
-
-static void accepted(struct server *s, void *arg) /* loop */
-{
-    struct accepting *a = arg;
-    if (a->st) {
-        log_error(&s->log, "prompt.lost", "status=%s why=%s", berth_status_name(a->st), a->err.msg);
-        refuse_disk(a->r, &a->err);
-    } else {
-        http_reply_json_text(a->r, 200, &a->reply);
-    }
-    accepting_free(a);
-}
-
-static void stored(void *user, berth_status st, const berth_err *err) /* writer thread */
-{
-    struct accepting *a = user;
-    a->st = st;
-    if (st)
-        a->err = *err;
-    else
-        hub_send_status(a->server); /* here: the worker, which may take it next, sends its own */
-    loop_post(a->server, accepted, a);
-}
-
-/* ---- what a body says ---- */
-
-struct incoming {
-    json_t *body; /* owned; the rest borrows from it */
+    struct str text;    /* of the body */
+    int64_t now_ms;
+    /* what it says, while it is judged */
+    json_t *body; /* owned; the next two borrow from it */
     json_t *prompt, *extra;
     json_t *number; /* owned */
     struct str id;
     struct validation v;
+    /* the verdict */
+    int status; /* of a refusal; 0: job is to be stored, then reply goes out with 200 */
+    struct str reply;
+    struct store_job job;
+    /* of the store */
+    berth_status st;
+    berth_err err;
 };
 
-static void incoming_release(struct incoming *in)
+/* Trees of a large body take their time to go, too: not on the loop. */
+static void forget(struct incoming *in)
 {
     validation_release(&in->v);
+    str_release(&in->text);
     str_release(&in->id);
     json_decref(in->number);
     json_decref(in->body);
+    in->number = in->body = in->prompt = in->extra = NULL;
 }
+
+static void incoming_free(struct incoming *in)
+{
+    http_unhold(in->r);
+    forget(in);
+    str_release(&in->reply);
+    store_job_release(&in->job);
+    free(in);
+}
+
+/* ---- refusals ---- */
+
+static void refuse_json(struct incoming *in, int status, json_t *taken)
+{
+    in->status = status;
+    str_clear(&in->reply);
+    if (taken)
+        js_write(taken, 0, &in->reply);
+    else
+        in->reply.bad = true;
+    json_decref(taken);
+}
+
+/* {"error":{type,message,details,extra_info},"node_errors":{}} */
+static void refuse(struct incoming *in, int status, const char *type, const char *message,
+                   const char *details)
+{
+    refuse_json(in, status,
+                json_pack("{s:{s:s,s:s,s:s,s:{}},s:{}}", "error", "type", type, "message", message,
+                          "details", details, "extra_info", "node_errors"));
+}
+
+static void refuse_err(struct incoming *in, int status, const berth_err *err)
+{
+    in->status = status ? status : err_http_status(err);
+    str_clear(&in->reply);
+    err_http_json(err, &in->reply);
+}
+
+static void refuse_disk(struct incoming *in, const berth_err *err)
+{
+    struct str why = { 0 };
+    err_http_text(err, &why);
+    refuse(in, err_http_status(err), "storage_error", "The prompt could not be stored",
+           str_c(&why));
+    str_release(&why);
+}
+
+static void refuse_memory(struct incoming *in)
+{
+    refuse_json(in, 500, NULL);
+}
+
+static void refuse_invalid(struct incoming *in)
+{
+    const json_t *message = json_object_get(in->v.error, "message");
+    log_warn(&in->server->log, "prompt.invalid", "id=%s why=%s", str_c(&in->id),
+             json_is_string(message) ? json_string_value(message) : "?");
+    json_t *out = json_object();
+    if (json_object_set(out, "error", in->v.error) ||
+        json_object_set(out, "node_errors", in->v.node_errors)) {
+        json_decref(out);
+        out = NULL;
+    }
+    refuse_json(in, 400, out);
+}
+
+/* ---- what a body says ---- */
 
 /* float(number); text counts if it is a number. NULL: it is none. */
 static json_t *number_given(const json_t *v)
@@ -98,24 +130,24 @@ static json_t *number_given(const json_t *v)
 }
 
 /* A body without a number takes the next one, whatever becomes of the prompt. */
-static bool take_number(struct http_req *r, struct incoming *in)
+static bool take_number(struct incoming *in)
 {
     const json_t *given = json_object_get(in->body, "number");
     if (given) {
         in->number = number_given(given);
         if (!in->number)
-            refuse(r, 400, "invalid_prompt", "number is not a number", "number");
+            refuse(in, 400, "invalid_prompt", "number is not a number", "number");
         return in->number;
     }
-    uint64_t n = store_next_number(r->server->store);
+    uint64_t n = store_next_number(in->server->store);
     int64_t i = n > INT64_MAX ? INT64_MAX : (int64_t)n;
     in->number = json_integer(py_truth(json_object_get(in->body, "front")) ? -i : i);
     if (!in->number)
-        http_reply_json(r, 500, NULL);
+        refuse_memory(in);
     return in->number;
 }
 
-static bool take_id(struct http_req *r, struct incoming *in)
+static bool take_id(struct incoming *in)
 {
     const json_t *given = json_object_get(in->body, "prompt_id");
     if (given) {
@@ -126,9 +158,9 @@ static bool take_id(struct http_req *r, struct incoming *in)
         str_adds(&in->id, id);
     }
     if (in->id.bad)
-        http_reply_json(r, 500, NULL);
+        refuse_memory(in);
     else if (in->id.n > PROMPT_ID_MAX)
-        refuse(r, 400, "invalid_prompt", "prompt_id is too long", "prompt_id");
+        refuse(in, 400, "invalid_prompt", "prompt_id is too long", "prompt_id");
     else
         return true;
     return false;
@@ -136,26 +168,26 @@ static bool take_id(struct http_req *r, struct incoming *in)
 
 /* extra_data with client_id and create_time in it, and without the secrets, which nobody here needs:
  * they go to no disk, no queue and no picture. */
-static bool take_extra(struct http_req *r, struct incoming *in, int64_t now_ms)
+static bool take_extra(struct incoming *in)
 {
     json_t *x = json_object_get(in->body, "extra_data"), *client;
     if (!x || json_is_null(x)) {
         x = json_object();
         if (!x || json_object_set_new(in->body, "extra_data", x)) {
-            http_reply_json(r, 500, NULL);
+            refuse_memory(in);
             return false;
         }
     }
     if (!json_is_object(x)) {
-        refuse(r, 400, "invalid_prompt", "extra_data is not an object", "extra_data");
+        refuse(in, 400, "invalid_prompt", "extra_data is not an object", "extra_data");
         return false;
     }
     json_object_del(x, "auth_token_comfy_org");
     json_object_del(x, "api_key_comfy_org");
     client = json_object_get(in->body, "client_id");
     if ((client && json_object_set(x, "client_id", client)) ||
-        json_object_set_new(x, "create_time", json_integer(now_ms))) {
-        http_reply_json(r, 500, NULL);
+        json_object_set_new(x, "create_time", json_integer(in->now_ms))) {
+        refuse_memory(in);
         return false;
     }
     in->extra = x;
@@ -172,7 +204,7 @@ static char *json_text(const json_t *v)
 }
 
 /* False: no memory. */
-static bool fill_job(const struct incoming *in, int64_t now_ms, struct store_job *job)
+static bool fill_job(const struct incoming *in, struct store_job *job)
 {
     const json_t *client = json_object_get(in->extra, "client_id");
     struct str sid = { 0 };
@@ -182,7 +214,7 @@ static bool fill_job(const struct incoming *in, int64_t now_ms, struct store_job
     job->prompt = json_text(in->prompt);
     job->extra_data = json_text(in->extra);
     job->outputs = json_text(in->v.outputs);
-    job->created_ms = now_ms;
+    job->created_ms = in->now_ms;
     if (client && !json_is_null(client)) {
         py_str(client, &sid);
         job->client_id = str_take(&sid);
@@ -204,72 +236,107 @@ static void reply_text_of(const struct incoming *in, struct str *out)
     str_addc(out, '}');
 }
 
-static void enqueue(struct http_req *r, const struct incoming *in, int64_t now_ms)
+static bool read_body(struct incoming *in)
 {
-    struct store_job job = { 0 };
     berth_err err = { 0 };
-    struct accepting *a = calloc(1, sizeof *a);
-    if (a)
-        reply_text_of(in, &a->reply);
-    if (!a || a->reply.bad || !fill_job(in, now_ms, &job)) {
-        store_job_release(&job);
-        if (a)
-            str_release(&a->reply);
-        free(a);
-        http_reply_json(r, 500, NULL);
-        return;
-    }
-    a->server = r->server;
-    a->r = http_hold(r);
-    berth_status st = store_add(r->server->store, &job, stored, a, &err);
-    if (!st)
-        return; /* stored() has it now, maybe accepted() already */
-    if (st == BERTH_ELIMIT)
-        refuse(r, 429, "queue_full", "The queue is full", err.msg);
-    else
-        refuse_disk(r, &err);
-    accepting_free(a);
+    if (!http_body_json(&in->text, NULL, &in->body, &err))
+        return true;
+    refuse_err(in, err.code == BERTH_ENOMEM ? 503 : 400, &err);
+    return false;
 }
 
-static void refuse_invalid(struct http_req *r, struct incoming *in)
+static void judge_prompt(struct incoming *in)
 {
-    const json_t *message = json_object_get(in->v.error, "message");
-    log_warn(&r->server->log, "prompt.invalid", "id=%s why=%s", str_c(&in->id),
-             json_is_string(message) ? json_string_value(message) : "?");
-    json_t *out = json_object();
-    if (json_object_set(out, "error", in->v.error) ||
-        json_object_set(out, "node_errors", in->v.node_errors)) {
-        json_decref(out);
-        out = NULL;
+    berth_err err = { 0 };
+    if (!read_body(in) || !take_number(in) || !take_id(in))
+        return;
+    in->prompt = json_object_get(in->body, "prompt");
+    if (!in->prompt) {
+        refuse_json(in, 400, validation_no_prompt());
+        return;
     }
-    http_reply_json(r, 400, out);
+    if (!take_extra(in))
+        return;
+    if (graph_validate(&in->server->env, in->prompt,
+                       json_object_get(in->body, "partial_execution_targets"), &in->v, &err)) {
+        refuse_err(in, 0, &err);
+    } else if (!in->v.ok) {
+        refuse_invalid(in);
+    } else {
+        reply_text_of(in, &in->reply);
+        if (in->reply.bad || !fill_job(in, &in->job))
+            refuse_memory(in);
+    }
+}
+
+static void judge(struct server *s, void *arg) /* AUX_PROMPTS */
+{
+    struct incoming *in = arg;
+    (void)s;
+    judge_prompt(in);
+    forget(in);
+}
+
+/* ---- into the store ---- */
+
+static void answer(struct server *s, void *arg) /* loop */
+{
+    struct incoming *in = arg;
+    if (in->st) {
+        log_error(&s->log, "prompt.lost", "status=%s why=%s", berth_status_name(in->st),
+                  in->err.msg);
+        refuse_disk(in, &in->err);
+    }
+    if (in->reply.bad)
+        http_reply_json(in->r, 500, NULL);
+    else
+        http_reply_json_text(in->r, in->status ? in->status : 200, &in->reply);
+    incoming_free(in);
+}
+
+static void stored(void *user, berth_status st, const berth_err *err) /* writer thread */
+{
+    struct incoming *in = user;
+    in->st = st;
+    if (st)
+        in->err = *err;
+    else
+        hub_send_status(in->server); /* here: the worker, which may take it next, sends its own */
+    loop_post(in->server, answer, in);
+}
+
+static void judged(struct server *s, void *arg) /* loop */
+{
+    struct incoming *in = arg;
+    berth_err err = { 0 };
+    if (!in->status) {
+        berth_status st = store_add(s->store, &in->job, stored, in, &err);
+        if (!st)
+            return; /* stored() has it now */
+        if (st == BERTH_ELIMIT)
+            refuse(in, 429, "queue_full", "The queue is full", err.msg);
+        else
+            refuse_disk(in, &err);
+    }
+    answer(s, in);
 }
 
 void route_prompt_post(struct http_req *r)
 {
-    struct incoming in = { 0 };
-    berth_err err = { 0 };
-    int64_t now_ms = (int64_t)(clock_wall_ns(r->server->cfg.clock) / 1000000);
-    if (!http_json(r, NULL, &in.body))
+    struct incoming *in = calloc(1, sizeof *in);
+    if (!in) {
+        http_reply_json(r, 500, NULL);
         return;
-    if (!take_number(r, &in) || !take_id(r, &in))
-        goto done;
-    in.prompt = json_object_get(in.body, "prompt");
-    if (!in.prompt) {
-        refuse(r, 400, "no_prompt", "No prompt provided", "No prompt provided");
-        goto done;
     }
-    if (!take_extra(r, &in, now_ms))
-        goto done;
-    if (graph_validate(&r->server->env, in.prompt,
-                       json_object_get(in.body, "partial_execution_targets"), &in.v, &err))
-        http_reply_err(r, 0, &err);
-    else if (!in.v.ok)
-        refuse_invalid(r, &in);
-    else
-        enqueue(r, &in, now_ms);
-done:
-    incoming_release(&in);
+    in->server = r->server;
+    in->r = http_hold(r);
+    in->now_ms = (int64_t)(clock_wall_ns(r->server->cfg.clock) / 1000000);
+    in->text = r->body;
+    r->body = (struct str) { 0 };
+    if (aux_run(r->server, AUX_PROMPTS, judge, judged, in))
+        return;
+    http_reply_text(r, 503, "too much is waiting, try again");
+    incoming_free(in);
 }
 
 void route_prompt_get(struct http_req *r)

@@ -1,19 +1,36 @@
-/* Queue and history, seen and changed. Everything here asks the store; listings that may be long are
- * made on the aux thread, and so are changes, which may wait for the disk. */
+/* Queue and history, seen and changed. Everything here asks the store. A prompt may have megabytes, so
+ * a listing of more than a few is made on AUX_LISTS. Changes may wait for the disk: AUX_FILES. */
 #include "server/routes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE_NOW 200 /* history entries that the loop lists itself */
+#define LISTED_NOW 4         /* prompts that the loop lists itself */
+#define INTERRUPT_MAX 65536u /* bytes of a body that are looked at */
 
 /* ---- queue ---- */
+
+static void queue_work(struct later *l)
+{
+    store_queue_json(l->server->store, &l->body);
+    later_made(l);
+}
 
 void route_queue_get(struct http_req *r)
 {
     struct str out = { 0 };
-    store_queue_json(r->server->store, &out);
-    http_reply_json_text(r, 200, &out);
+    struct later *l;
+    if (store_remaining(r->server->store) <= LISTED_NOW) {
+        store_queue_json(r->server->store, &out);
+        http_reply_json_text(r, 200, &out);
+    } else if (!(l = calloc(1, sizeof *l))) {
+        http_reply_json(r, 500, NULL);
+    } else {
+        l->lane = AUX_LISTS;
+        l->work = queue_work;
+        l->release = later_plain;
+        later_run(r, l);
+    }
 }
 
 /* An object, or something that acts like an empty one: false and a 400 for the rest. */
@@ -136,7 +153,8 @@ void route_interrupt(struct http_req *r)
 {
     json_t *body = NULL;
     berth_err err = { 0 };
-    js_parse(str_c(&r->body), r->body.n, NULL, &body, &err);
+    if (r->body.n <= INTERRUPT_MAX)
+        js_parse(str_c(&r->body), r->body.n, NULL, &body, &err);
     const json_t *id = json_object_get(body, "prompt_id");
     if (!py_truth(id))
         worker_interrupt(r->server, NULL);
@@ -153,11 +171,6 @@ struct listing {
     struct store_page page;
 };
 
-static void listing_release(struct later *l)
-{
-    free(l);
-}
-
 static void listing_work(struct later *l)
 {
     struct listing *x = (struct listing *)l;
@@ -166,8 +179,7 @@ static void listing_work(struct later *l)
         later_err(l, 0, &err);
         return;
     }
-    l->status = 200;
-    l->type = "application/json; charset=utf-8";
+    later_made(l);
 }
 
 void route_history_get(struct http_req *r)
@@ -178,16 +190,17 @@ void route_history_get(struct http_req *r)
         http_reply_text(r, 400, "max_items and offset must be integers");
         return;
     }
-    bool small =
-        (page.has_max && page.max <= PAGE_NOW) || store_history_count(r->server->store) <= PAGE_NOW;
+    bool small = (page.has_max && page.max <= LISTED_NOW) ||
+                 store_history_count(r->server->store) <= LISTED_NOW;
     if (!small) {
         struct listing *x = calloc(1, sizeof *x);
         if (!x) {
             http_reply_json(r, 500, NULL);
             return;
         }
+        x->base.lane = AUX_LISTS;
         x->base.work = listing_work;
-        x->base.release = listing_release;
+        x->base.release = later_plain;
         x->page = page;
         later_run(r, &x->base);
         return;

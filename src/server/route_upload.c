@@ -3,13 +3,14 @@
  * Spool      Clients send the file before they say where it belongs, so it streams into a file without
  *            a name in the input folder, where nearly all of them end up. Nothing is left behind
  *            by a client that leaves, a full disk or a kill.
- * Ending     On the aux thread: the name is chosen (contents compared with what has it already), then
- *            the spool is linked there, or copied when that is another file system. Either way the
- *            file appears whole.
+ * Masks      The original with the alpha of what was uploaded: computed on AUX_PICTURES first, so that
+ *            no other file waits for it.
+ * Ending     On AUX_FILES: the name is chosen (contents compared with what has it already), then the
+ *            spool is linked there, or copied when that is another file system; a mask is written.
+ *            Either way the file appears whole.
  * Types      Files that only a careless server or user would run are refused by extension; what
  *            is left is whatever workflows read: pictures, sound, video, 3D, text, latents. */
 #include "base/file.h"
-#include "image/image.h"
 #include "server/multipart.h"
 #include "server/routes.h"
 
@@ -41,8 +42,11 @@ struct upload {
     int fd;        /* spool; -1: none yet */
     bool linkable; /* it never had a name and can be given one */
     uint64_t size;
-    int status; /* of a refusal while reading; 0: none */
+    int status; /* of a refusal while reading, or of the original of a mask; 0: none */
     berth_err err;
+    bool has_original; /* of a mask; compute() fills these three */
+    berth_status made; /* of png; err has more */
+    struct str png;
 };
 
 static void upload_release(struct later *l)
@@ -52,6 +56,7 @@ static void upload_release(struct later *l)
     for (size_t i = 0; i < F_COUNT; i++)
         str_release(&u->value[i]);
     str_release(&u->filename);
+    str_release(&u->png);
     if (u->fd >= 0)
         close(u->fd);
     free(u);
@@ -179,10 +184,13 @@ static bool upload_write(struct http_req *r, const char *p, size_t n)
     berth_err err = { 0 };
     if (!multipart_feed(u->mp, p, n, &err))
         return true;
-    if (u->status)
-        http_reply_text(r, u->status, u->err.msg);
-    else
+    if (u->status) {
+        struct str text = { 0 };
+        err_http_text(&u->err, &text);
+        http_reply_take(r, u->status, "text/plain; charset=utf-8", &text);
+    } else {
         reply_trouble(r, &err);
+    }
     return false;
 }
 
@@ -196,7 +204,7 @@ static void upload_abort(struct http_req *r)
 
 const struct http_sink sink_upload = { upload_begin, upload_write, upload_abort };
 
-/* ---- where it goes, aux ---- */
+/* ---- where it goes, AUX_FILES from here on ---- */
 
 struct target {
     const char *type, *root;
@@ -244,6 +252,8 @@ static int target_init(struct upload *u, struct target *t, const char **why)
     else if (!rel_normalise(str_c(&u->value[F_SUBFOLDER]), u->value[F_SUBFOLDER].n, &rel) ||
              path_inside(t->root, str_c(&rel), rel.n, false, &t->folder, &err))
         *why = "subfolder leads out of its folder";
+    else if (path_depth(str_c(&rel)) > TREE_DEPTH)
+        *why = "subfolder is too deep";
     else if (path_inside(t->folder.p, name, strlen(name), false, &t->path, &err) &&
              err.code == BERTH_EINVAL)
         *why = "the name of the file is not usable";
@@ -342,18 +352,7 @@ static berth_status spool_copy(const struct upload *u, const struct target *t, b
     return st;
 }
 
-static berth_status write_whole(const char *path, const struct str *bytes, berth_err *err)
-{
-    struct file_new *f = NULL;
-    berth_status st = file_new_open(path, bytes->n, &f, err);
-    if (!st && (st = file_new_write(f, bytes->p, bytes->n, err)))
-        file_new_abort(f);
-    else if (!st)
-        st = file_new_commit(f, err);
-    return st;
-}
-
-/* ---- masks: the original with the alpha of what was uploaded ---- */
+/* ---- masks: the original with the alpha of what was uploaded, AUX_PICTURES ---- */
 
 /* 0 and *path (empty: the original is not there), or a status. */
 static int find_original(const struct upload *u, struct str *path)
@@ -390,18 +389,6 @@ done:
     return status;
 }
 
-static berth_status decode_file(const char *path, struct image_file *out, berth_err *err)
-{
-    struct file_map *m = NULL;
-    berth_status st = file_map_open(path, &m, err);
-    if (!st)
-        st = image_decode(file_map_data(m), file_map_size(m), NULL, out, err);
-    if (!st)
-        st = file_map_check(m, err);
-    file_map_close(m);
-    return st;
-}
-
 static berth_status put_alpha(const struct image *original, const struct image *mask,
                               struct image *out, berth_err *err)
 {
@@ -418,35 +405,40 @@ static berth_status put_alpha(const struct image *original, const struct image *
     return st;
 }
 
-static berth_status store_mask(const struct upload *u, const char *original, const char *path,
-                               berth_err *err)
+static berth_status make_mask(struct upload *u, const char *original, berth_err *err)
 {
     struct image_file a = { 0 }, b = { 0 };
     struct image made = { 0 };
-    struct str png = { 0 };
     char spool[32];
     snprintf(spool, sizeof spool, "/proc/self/fd/%d", u->fd);
-    berth_status st = decode_file(original, &a, err);
-    if (!st && (st = decode_file(spool, &b, err)))
+    berth_status st = picture_read(original, &a, err);
+    if (!st && (st = picture_read(spool, &b, err)))
         err_add(err, "the uploaded mask");
     if (!st)
         st = put_alpha(&a.frame[0], &b.frame[0], &made, err);
     const struct image_png_args args = { .level = 4, .text = a.text, .texts = a.texts };
     if (!st)
-        st = image_png(&made, &args, &png, err);
-    if (!st)
-        st = write_whole(path, &png, err);
-    str_release(&png);
+        st = image_png(&made, &args, &u->png, err);
     image_release(&made);
     image_file_release(&b);
     image_file_release(&a);
     return st;
 }
 
+static void mask_compute(struct later *l)
+{
+    struct upload *u = (struct upload *)l;
+    struct str original = { 0 };
+    u->status = find_original(u, &original);
+    u->has_original = !u->status && original.n;
+    if (u->has_original)
+        u->made = make_mask(u, original.p, &u->err);
+    str_release(&original);
+}
+
 /* ---- the end ---- */
 
-static berth_status store(const struct upload *u, const char *original, struct target *t,
-                          berth_err *err)
+static berth_status store(const struct upload *u, struct target *t, berth_err *err)
 {
     bool there;
     berth_status st = path_make_dirs(str_c(&t->folder), err);
@@ -454,8 +446,12 @@ static berth_status store(const struct upload *u, const char *original, struct t
         st = choose_name(u, t, &there, err);
     if (st || there)
         return st;
+    if (u->mask && u->made) {
+        *err = u->err;
+        return u->made;
+    }
     if (u->mask)
-        return *original ? store_mask(u, original, t->path.p, err) : BERTH_OK;
+        return u->has_original ? file_write_all(t->path.p, u->png.p, u->png.n, err) : BERTH_OK;
     struct stat now;
     if (lstat(t->path.p, &now) == 0 && !S_ISREG(now.st_mode))
         return err_set(err, BERTH_EINVAL, "'%s' is not a file", str_c(&t->name));
@@ -466,23 +462,17 @@ static void upload_work(struct later *l)
 {
     struct upload *u = (struct upload *)l;
     struct target t = { 0 };
-    struct str original = { 0 };
     berth_err err = { 0 };
-    const char *why = "";
-    int status = u->mask ? find_original(u, &original) : 0;
-    if (status)
-        why = "original_ref is not usable";
-    else
-        status = target_init(u, &t, &why);
+    const char *why = "original_ref is not usable";
+    int status = u->mask && u->status ? u->status : target_init(u, &t, &why);
     if (status)
         later_text(l, status, why);
-    else if (store(u, str_c(&original), &t, &err))
+    else if (store(u, &t, &err))
         later_err(l, 0, &err);
     else
         later_json(l, 200,
                    json_pack("{s:s,s:s,s:s}", "name", str_c(&t.name), "subfolder",
                              str_c(&u->value[F_SUBFOLDER]), "type", t.type));
-    str_release(&original);
     target_release(&t);
 }
 
@@ -491,6 +481,7 @@ static void finish(struct http_req *r, bool mask)
     struct upload *u = r->sink;
     r->sink = NULL;
     u->mask = mask;
+    u->base.compute = mask ? mask_compute : NULL;
     u->base.work = upload_work;
     if (!multipart_done(u->mp)) {
         http_reply_text(r, 400, "the body ends before its last boundary");

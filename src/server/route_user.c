@@ -1,43 +1,76 @@
-/* Users and their settings. A settings file is read, changed and replaced as a whole, on the aux thread;
- * whoever reads it finds the old one or the new one. */
+/* Users and their settings. A settings file is read, changed and replaced as a whole, on AUX_FILES;
+ * whoever reads it finds the old one or the new one. A file that is there but cannot be read is an
+ * error and stays as it is. One that holds no JSON object counts as {}, and is kept beside the next one
+ * as <name>.corrupt. */
 #include "base/file.h"
 #include "server/routes.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #define SETTINGS_MAX ((size_t)16 << 20)
-#define USERS_MAX ((size_t)4 << 20)
+#define USERS_MAX ((size_t)1 << 20) /* read for every request with --multi-user */
 #define USERNAME_MAX 200
 
-/* A file's object; {} when it is not there or no JSON object. NULL: no memory. */
-static json_t *read_object(const char *path, size_t max)
+/* *broken: it is there, but no JSON object; then, and when it is not there, *out is {}. */
+static berth_status read_object(const char *path, size_t max, json_t **out, bool *broken,
+                                berth_err *err)
 {
     char *text = NULL;
     size_t n = 0;
     json_t *v = NULL;
-    berth_err err = { 0 };
-    if (!file_read_all(path, max, &text, &n, &err))
-        js_parse(text, n, NULL, &v, &err);
+    berth_status st = file_read_all(path, max, &text, &n, err);
+    bool there = !st;
+    if (!st)
+        st = js_parse(text, n, NULL, &v, err);
     free(text);
-    if (json_is_object(v))
-        return v;
+    *broken = there && (st == BERTH_EFORMAT || (!st && !json_is_object(v)));
+    *out = NULL;
+    if (!st && !*broken) {
+        *out = v;
+        return BERTH_OK;
+    }
     json_decref(v);
-    return json_object();
+    if (st != BERTH_ENOTFOUND && !*broken)
+        return st;
+    *out = json_object();
+    return *out ? BERTH_OK : err_set(err, BERTH_ENOMEM, "reading '%s'", path);
 }
 
-static berth_status write_object(const char *path, const json_t *v, berth_err *err)
+static berth_status set_aside(const struct server *s, const char *path, berth_err *err)
+{
+    struct str to = { 0 };
+    str_addf(&to, "%s.corrupt", path);
+    berth_status st = BERTH_OK;
+    if (to.bad)
+        st = err_set(err, BERTH_ENOMEM, "keeping '%s'", path);
+    else if (rename(path, to.p))
+        st = err_sys(err, BERTH_EIO, errno, "keeping '%s', which is no JSON, as '%s'", path, to.p);
+    else
+        log_warn(&s->log, "user.corrupt", "file=%s why=\"no JSON object, kept as it is\"", to.p);
+    str_release(&to);
+    return st;
+}
+
+/* Replaces the file, of which read_object() said `broken`. */
+static berth_status write_object(const struct server *s, const char *path, const json_t *v,
+                                 size_t max, bool broken, berth_err *err)
 {
     struct str text = { 0 };
-    struct file_new *f = NULL;
     js_write(v, 4, &text);
-    berth_status st = text.bad ? err_set(err, BERTH_ENOMEM, "writing '%s'", path)
-                               : file_new_open(path, text.n, &f, err);
-    if (!st && (st = file_new_write(f, text.p, text.n, err)))
-        file_new_abort(f);
-    else if (!st)
-        st = file_new_commit(f, err);
+    berth_status st = BERTH_OK;
+    if (text.bad)
+        st = err_set(err, BERTH_ENOMEM, "writing '%s'", path);
+    else if (text.n > max)
+        st =
+            err_set(err, BERTH_ELIMIT, "'%s' would have %zu bytes, at most %zu", path, text.n, max);
+    if (!st && broken)
+        st = set_aside(s, path, err);
+    if (!st)
+        st = file_write_all(path, text.p, text.n, err);
     str_release(&text);
     return st;
 }
@@ -49,44 +82,70 @@ static void users_file(const struct server *s, struct str *out)
     str_addf(out, "%s/users.json", folders_user(s->cfg.folders));
 }
 
-static json_t *read_users(const struct server *s)
+static berth_status read_users(const struct server *s, json_t **out, bool *broken, berth_err *err)
 {
     struct str path = { 0 };
     users_file(s, &path);
-    json_t *users = path.bad ? NULL : read_object(path.p, USERS_MAX);
+    *out = NULL;
+    berth_status st = path.bad ? err_set(err, BERTH_ENOMEM, "the users")
+                               : read_object(path.p, USERS_MAX, out, broken, err);
     str_release(&path);
-    return users;
+    return st;
 }
 
-bool user_root(const struct http_req *r, struct str *out)
+int user_root(const struct server *s, const char *id, struct str *out)
 {
-    const struct server *s = r->server;
-    if (!r->user)
-        return false;
+    if (!id)
+        return 401;
     if (s->cfg.multi_user) {
-        json_t *users = read_users(s);
-        bool known = json_object_get(users, r->user);
+        json_t *users;
+        bool broken;
+        berth_err err = { 0 };
+        if (strchr(id, '/') || id[0] == '.' || !strncmp(id, "__", 2))
+            return 401;
+        if (read_users(s, &users, &broken, &err)) {
+            log_error(&s->log, "user.list", "why=%s", err.msg);
+            return 503;
+        }
+        bool known = json_object_get(users, id);
         json_decref(users);
-        if (!known || strchr(r->user, '/') || r->user[0] == '.' || !strncmp(r->user, "__", 2))
-            return false;
+        if (!known)
+            return 401;
     }
-    str_addf(out, "%s/%s", folders_user(s->cfg.folders), r->user);
-    return !out->bad;
+    str_addf(out, "%s/%s", folders_user(s->cfg.folders), id);
+    return out->bad ? 500 : 0;
+}
+
+static void users_work(struct later *l)
+{
+    const struct server *s = l->server;
+    struct str root = { 0 };
+    struct stat st;
+    berth_err err = { 0 };
+    if (s->cfg.multi_user) {
+        json_t *users;
+        bool broken;
+        if (read_users(s, &users, &broken, &err))
+            later_err(l, 503, &err);
+        else
+            later_json(l, 200, json_pack("{s:s,s:o}", "storage", "server", "users", users));
+        return;
+    }
+    bool there = !user_root(s, "default", &root) && !stat(root.p, &st) && S_ISDIR(st.st_mode);
+    str_release(&root);
+    later_json(l, 200, json_pack("{s:s,s:b}", "storage", "server", "migrated", there));
 }
 
 void route_users_get(struct http_req *r)
 {
-    struct str root = { 0 };
-    struct stat st;
-    if (r->server->cfg.multi_user) {
-        json_t *users = read_users(r->server);
-        http_reply_json(r, 200,
-                        users ? json_pack("{s:s,s:o}", "storage", "server", "users", users) : NULL);
+    struct later *l = calloc(1, sizeof *l);
+    if (!l) {
+        http_reply_json(r, 500, NULL);
         return;
     }
-    bool there = user_root(r, &root) && !stat(root.p, &st) && S_ISDIR(st.st_mode);
-    str_release(&root);
-    http_reply_json(r, 200, json_pack("{s:s,s:b}", "storage", "server", "migrated", there));
+    l->work = users_work;
+    l->release = later_plain;
+    later_run(r, l);
 }
 
 struct new_user {
@@ -127,9 +186,13 @@ static void new_user_work(struct later *l)
     struct new_user *u = (struct new_user *)l;
     struct str id = { 0 }, path = { 0 };
     berth_err err = { 0 };
-    json_t *users = read_users(l->server), *v;
+    json_t *users, *v;
     const char *k;
-    bool taken = false;
+    bool taken = false, broken;
+    if (read_users(l->server, &users, &broken, &err)) {
+        later_err(l, 503, &err);
+        return;
+    }
     json_object_foreach(users, k, v)
     {
         taken = taken || (json_is_string(v) && !strcmp(json_string_value(v), u->name.p));
@@ -141,7 +204,7 @@ static void new_user_work(struct later *l)
     else if (id.bad || path.bad ||
              json_object_set_new(users, id.p, json_stringn(u->name.p, u->name.n)))
         later_json(l, 500, NULL);
-    else if (write_object(path.p, users, &err))
+    else if (write_object(l->server, path.p, users, USERS_MAX, broken, &err))
         later_err(l, 0, &err);
     else
         later_json(l, 200, json_stringn(id.p, id.n));
@@ -185,136 +248,138 @@ void route_users_post(struct http_req *r)
 
 /* ---- settings ---- */
 
-/* False: replied, 401. */
-static bool settings_root(struct http_req *r, struct str *root)
+struct settings { /* read, or changed */
+    struct later base;
+    char *user; /* NULL: unknown */
+    char *id;   /* of one setting; NULL: all */
+    bool change;
+    struct str body; /* of a change. An empty one takes the setting out: "undefined" arrives so */
+};
+
+static void settings_release(struct later *l)
 {
-    if (user_root(r, root))
+    struct settings *c = (struct settings *)l;
+    free(c->user);
+    free(c->id);
+    str_release(&c->body);
+    free(c);
+}
+
+/* *out NULL: the setting goes. False: replied. */
+static bool read_value(struct settings *c, json_t **out)
+{
+    berth_err err = { 0 };
+    *out = NULL;
+    if (c->id && !c->body.n)
         return true;
-    http_reply_text(r, 401, "unknown user");
+    if (http_body_json(&c->body, NULL, out, &err)) {
+        later_err_json(&c->base, err.code == BERTH_ENOMEM ? 503 : 400, &err);
+        return false;
+    }
+    if (c->id || json_is_object(*out))
+        return true;
+    later_text(&c->base, 400, "settings are a JSON object");
+    json_decref(*out);
+    *out = NULL;
     return false;
 }
 
-static json_t *read_settings(const char *root)
+/* Into the object; false: replied. */
+static bool apply(struct settings *c, json_t *all, json_t *value)
 {
-    struct str path = { 0 };
-    str_addf(&path, "%s/comfy.settings.json", root);
-    json_t *v = path.bad ? NULL : read_object(path.p, SETTINGS_MAX);
+    if (c->id && !value) {
+        json_object_del(all, c->id);
+        return true;
+    }
+    if (!(c->id ? json_object_set(all, c->id, value) : json_object_update(all, value)))
+        return true;
+    if (c->id && !str_is_utf8(c->id, strlen(c->id)))
+        later_json(&c->base, 400, error_json("the id of a setting is UTF-8 text"));
+    else
+        later_json(&c->base, 500, NULL);
+    return false;
+}
+
+static void settings_of(struct settings *c, const char *root, const char *path, json_t *value)
+{
+    struct later *l = &c->base;
+    json_t *all;
+    bool broken;
+    berth_err err = { 0 };
+    if (read_object(path, SETTINGS_MAX, &all, &broken, &err)) {
+        later_err(l, 503, &err); /* nothing is changed that was not read */
+        return;
+    }
+    if (!c->change) {
+        json_t *v = c->id ? json_object_get(all, c->id) : all;
+        later_json(l, 200, v ? json_incref(v) : json_null());
+    } else if (apply(c, all, value)) {
+        if (path_make_dirs(root, &err) ||
+            write_object(l->server, path, all, SETTINGS_MAX, broken, &err))
+            later_err(l, 0, &err);
+        else
+            l->status = 200;
+    }
+    json_decref(all);
+}
+
+static void settings_work(struct later *l)
+{
+    struct settings *c = (struct settings *)l;
+    struct str root = { 0 }, path = { 0 };
+    json_t *value = NULL;
+    int status = user_root(l->server, c->user, &root);
+    str_addf(&path, "%s/comfy.settings.json", str_c(&root));
+    if (status)
+        later_text(l, status, status == 401 ? "unknown user" : "the users cannot be read");
+    else if (path.bad)
+        later_json(l, 500, NULL);
+    else if (!c->change || read_value(c, &value))
+        settings_of(c, root.p, path.p, value);
+    json_decref(value);
+    str_release(&root);
     str_release(&path);
-    return v;
+}
+
+static void settings_run(struct http_req *r, bool one, bool change)
+{
+    struct settings *c = calloc(1, sizeof *c);
+    if (c) {
+        c->base.work = settings_work;
+        c->base.release = settings_release;
+        c->change = change;
+        c->user = r->user ? strdup(r->user) : NULL;
+        c->id = one ? strdup(str_c(&r->param[0])) : NULL;
+    }
+    if (!c || (r->user && !c->user) || (one && !c->id)) {
+        if (c)
+            settings_release(&c->base);
+        http_reply_json(r, 500, NULL);
+        return;
+    }
+    if (change) {
+        c->body = r->body;
+        r->body = (struct str) { 0 };
+    }
+    later_run(r, &c->base);
 }
 
 void route_settings_get(struct http_req *r)
 {
-    struct str root = { 0 };
-    if (settings_root(r, &root))
-        http_reply_json(r, 200, read_settings(root.p));
-    str_release(&root);
+    settings_run(r, false, false);
 }
 
 void route_setting_get(struct http_req *r)
 {
-    struct str root = { 0 };
-    if (settings_root(r, &root)) {
-        json_t *all = read_settings(root.p), *v = json_object_get(all, str_c(&r->param[0]));
-        http_reply_json(r, 200, v ? json_incref(v) : all ? json_null() : NULL);
-        json_decref(all);
-    }
-    str_release(&root);
-}
-
-struct change { /* of settings */
-    struct later base;
-    struct str root;
-    json_t *values; /* merged in; a member of no value ("gone") is taken out */
-    char *gone;     /* NULL: none */
-};
-
-static void change_release(struct later *l)
-{
-    struct change *c = (struct change *)l;
-    str_release(&c->root);
-    json_decref(c->values);
-    free(c->gone);
-    free(c);
-}
-
-static void change_work(struct later *l)
-{
-    struct change *c = (struct change *)l;
-    struct str path = { 0 };
-    berth_err err = { 0 };
-    json_t *all = read_settings(c->root.p);
-    if (c->gone)
-        json_object_del(all, c->gone);
-    str_addf(&path, "%s/comfy.settings.json", c->root.p);
-    if (!all || path.bad || (c->values && json_object_update(all, c->values)))
-        later_json(l, 500, NULL);
-    else if (path_make_dirs(c->root.p, &err) || write_object(path.p, all, &err))
-        later_err(l, 0, &err);
-    else
-        l->status = 200;
-    json_decref(all);
-    str_release(&path);
-}
-
-/* Takes root, values and gone. */
-static void change_run(struct http_req *r, struct str *root, json_t *values, char *gone)
-{
-    struct change *c = calloc(1, sizeof *c);
-    if (!c) {
-        str_release(root);
-        json_decref(values);
-        free(gone);
-        http_reply_json(r, 500, NULL);
-        return;
-    }
-    c->base.work = change_work;
-    c->base.release = change_release;
-    c->root = *root;
-    c->values = values;
-    c->gone = gone;
-    *root = (struct str) { 0 };
-    later_run(r, &c->base);
+    settings_run(r, true, false);
 }
 
 void route_settings_post(struct http_req *r)
 {
-    struct str root = { 0 };
-    json_t *body = NULL;
-    if (settings_root(r, &root) && http_json(r, NULL, &body)) {
-        if (json_is_object(body)) {
-            change_run(r, &root, body, NULL);
-            body = NULL;
-        } else {
-            http_reply_text(r, 400, "settings are a JSON object");
-        }
-    }
-    json_decref(body);
-    str_release(&root);
+    settings_run(r, false, true);
 }
 
-/* An empty body takes the setting out: that is how "undefined" arrives. */
 void route_setting_post(struct http_req *r)
 {
-    struct str root = { 0 };
-    json_t *v = NULL, *values = NULL;
-    const char *id = str_c(&r->param[0]);
-    char *gone = NULL;
-    if (!settings_root(r, &root))
-        return;
-    if (r->body.n == 0) {
-        if ((gone = strdup(id)))
-            change_run(r, &root, NULL, gone);
-        else
-            http_reply_json(r, 500, NULL);
-    } else if (http_json(r, NULL, &v)) {
-        values = json_object();
-        if (json_object_set_new(values, id, v)) {
-            json_decref(values);
-            http_reply_json(r, 400, error_json("the id of a setting is UTF-8 text"));
-        } else {
-            change_run(r, &root, values, NULL);
-        }
-    }
-    str_release(&root);
+    settings_run(r, true, true);
 }

@@ -1,9 +1,11 @@
 /* Files of a user: workflows above all. Names come percent-encoded, maybe twice, and stay inside the
- * user's folder or are refused. Bodies stream into a file that takes its name when it is whole. */
+ * user's folder or are refused. Bodies stream into a file that takes its name when it is whole; whether
+ * it may (overwrite=false) is decided then, by the file system. */
 #include "base/file.h"
 #include "server/routes.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +34,8 @@ static int user_file_init(const struct http_req *r, const char *name, size_t n, 
     struct str again = { 0 };
     berth_err err = { 0 };
     int status = 0;
-    if (!user_root(r, &f->root))
-        return 401;
+    if ((status = user_root(r->server, r->user, &f->root)))
+        return status;
     if (memchr(name, '%', n) && path_unescape(name, n, false, &again)) {
         name = str_c(&again);
         n = again.n;
@@ -56,11 +58,6 @@ static bool user_file_stat(const struct user_file *f, struct stat *st)
     return f->path.n && stat(f->path.p, st) == 0;
 }
 
-static double seconds(struct timespec t)
-{
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static json_t *full_info(const char *rel, uint64_t size, double modified, double created)
 {
     return json_pack("{s:s,s:I,s:f,s:f}", "path", rel, "size", (json_int_t)size, "modified",
@@ -75,14 +72,16 @@ static json_t *file_answer(const struct user_file *f, bool full)
         return json_stringn(str_c(&f->rel), f->rel.n);
     if (!user_file_stat(f, &st))
         return NULL;
-    return full_info(str_c(&f->rel), (uint64_t)st.st_size, seconds(st.st_mtim),
-                     seconds(st.st_ctim));
+    return full_info(str_c(&f->rel), (uint64_t)st.st_size, stat_seconds(st.st_mtim),
+                     stat_seconds(st.st_ctim));
 }
 
-/* The folder a file is in; it is made. */
+/* The folder a file is in; it is made, unless listings would leave it out. */
 static berth_status make_parent(const struct user_file *f, berth_err *err)
 {
     struct str dir = { 0 };
+    if (path_depth(str_c(&f->rel)) > TREE_DEPTH + 1)
+        return err_set(err, BERTH_EINVAL, "more than %d folders inside each other", TREE_DEPTH);
     str_add(&dir, f->path.p, (size_t)(path_base(f->path.p) - f->path.p) - 1);
     berth_status st = dir.bad ? err_set(err, BERTH_ENOMEM, "a folder") : path_make_dirs(dir.p, err);
     str_release(&dir);
@@ -101,7 +100,7 @@ void route_userdata_get(struct http_req *r)
     if (status) {
         http_reply_empty(r, status);
     } else {
-        struct http_file file = { .path = f.path.p, .type = sandboxed_type(r, f.path.p) };
+        struct http_file file = { .path = f.path.p, .type = sandboxed_type(r, str_c(&f.rel)) };
         http_reply_file(r, &file);
     }
     user_file_release(&f);
@@ -178,7 +177,10 @@ void route_userdata_list(struct http_req *r)
     if (!u)
         return;
     if (status) {
-        http_reply_text(r, status, status == 401 ? "unknown user" : "Invalid directory");
+        http_reply_text(r, status,
+                        status == 401   ? "unknown user"
+                        : status >= 500 ? "the folder cannot be read"
+                                        : "Invalid directory");
         list_release(&u->base);
         return;
     }
@@ -256,7 +258,10 @@ void route_userdata_tree(struct http_req *r)
     int status = user_file_init(r, str_c(&path), path.n, false, &u->f);
     str_release(&path);
     if (status) {
-        http_reply_text(r, 403, status == 401 ? "unknown user" : "Invalid path");
+        http_reply_text(r, status >= 500 ? status : 403,
+                        status == 401   ? "unknown user"
+                        : status >= 500 ? "the folder cannot be read"
+                                        : "Invalid path");
         list_release(&u->base);
         return;
     }
@@ -270,7 +275,7 @@ struct userdata_file {
     struct later base;
     struct user_file f;
     struct file_new *file;
-    bool full;
+    bool full, only_new;
 };
 
 static void file_release(struct later *l)
@@ -281,29 +286,34 @@ static void file_release(struct later *l)
     free(u);
 }
 
-/* Not there unless the query says overwrite=false. */
-static bool may_replace(const struct http_req *r, const struct user_file *f)
+static bool wants_new(const struct http_req *r)
 {
     struct str v = { 0 };
-    struct stat st;
-    bool never = http_query(r, "overwrite", &v) && strcmp(str_c(&v), "false") == 0;
+    bool yes = http_query(r, "overwrite", &v) && strcmp(str_c(&v), "false") == 0;
     str_release(&v);
-    return !never || !user_file_stat(f, &st);
+    return yes;
+}
+
+static void already_there(struct later *l)
+{
+    later_text(l, 409, "File already exists");
 }
 
 static bool file_begin(struct http_req *r)
 {
     struct userdata_file *u = calloc(1, sizeof *u);
+    struct stat st;
     berth_err err = { 0 };
     if (!u) {
         http_reply_json(r, 500, NULL);
         return false;
     }
     u->base.release = file_release;
+    u->only_new = wants_new(r);
     int status = user_file_init(r, str_c(&r->param[0]), r->param[0].n, true, &u->f);
     if (status)
         http_reply_empty(r, status);
-    else if (!may_replace(r, &u->f))
+    else if (u->only_new && user_file_stat(&u->f, &st)) /* before the body comes in vain */
         http_reply_text(r, 409, "File already exists");
     else if (u->f.rel.n == 0)
         http_reply_empty(r, 400);
@@ -345,7 +355,10 @@ static void file_work(struct later *l)
     berth_err err = { 0 };
     struct file_new *f = u->file;
     u->file = NULL; /* commit closes it in every case */
-    if (file_new_commit(f, &err))
+    berth_status st = u->only_new ? file_new_commit_new(f, &err) : file_new_commit(f, &err);
+    if (st == BERTH_EBUSY)
+        already_there(l);
+    else if (st)
         later_err(l, 0, &err);
     else
         later_json(l, 200, file_answer(&u->f, u->full));
@@ -377,7 +390,7 @@ void route_userdata_delete(struct http_req *r)
 struct userdata_move {
     struct later base;
     struct user_file from, to;
-    bool full;
+    bool full, only_new;
 };
 
 static void move_release(struct later *l)
@@ -388,13 +401,34 @@ static void move_release(struct later *l)
     free(m);
 }
 
+/* errno after false. */
+static bool move_file(const struct userdata_move *m)
+{
+    const char *from = m->from.path.p, *to = m->to.path.p;
+    struct stat st;
+    if (!m->only_new)
+        return !rename(from, to);
+    if (!renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE))
+        return true;
+    if (errno != EINVAL && errno != ENOSYS) /* not every file system knows that flag */
+        return false;
+    if (lstat(to, &st))
+        return !rename(from, to);
+    errno = EEXIST;
+    return false;
+}
+
 static void move_work(struct later *l)
 {
     struct userdata_move *m = (struct userdata_move *)l;
     berth_err err = { 0 };
     if (make_parent(&m->to, &err)) {
         later_err(l, 0, &err);
-    } else if (rename(m->from.path.p, m->to.path.p)) {
+    } else if (move_file(m)) {
+        later_json(l, 200, file_answer(&m->to, m->full));
+    } else if (errno == EEXIST && m->only_new) {
+        already_there(l);
+    } else {
         int e = errno;
         bool asked_wrongly = e == EISDIR || e == ENOTDIR || e == EINVAL || e == ENOTEMPTY;
         err_sys(&err,
@@ -403,8 +437,6 @@ static void move_work(struct later *l)
                                 : BERTH_EIO,
                 e, "moving '%s' to '%s'", str_c(&m->from.rel), str_c(&m->to.rel));
         later_err(l, 0, &err);
-    } else {
-        later_json(l, 200, file_answer(&m->to, m->full));
     }
 }
 
@@ -426,13 +458,11 @@ void route_userdata_move(struct http_req *r)
         status = user_file_init(r, str_c(&r->param[1]), r->param[1].n, true, &m->to);
     if (!status && m->to.rel.n == 0)
         status = 403;
-    if (!status && !may_replace(r, &m->to)) {
-        http_reply_text(r, 409, "File already exists");
-    } else if (status) {
-        http_reply_empty(r, status);
-    } else {
+    m->only_new = wants_new(r);
+    if (!status) {
         later_run(r, &m->base);
         return;
     }
+    http_reply_empty(r, status);
     move_release(&m->base);
 }

@@ -1,6 +1,4 @@
 /* GET /view: a file of the output, input or temp folder, as it is or as a picture made of it. */
-#include "base/file.h"
-#include "image/image.h"
 #include "server/routes.h"
 
 #include <errno.h>
@@ -10,8 +8,9 @@
 
 /* ---- which file ---- */
 
-/* 0: *path is it. Otherwise the status that says why not. */
-static int find_file(const struct http_req *r, struct str *path)
+/* 0: *path is it, *asked its name as the client said it, which may be a link's. Otherwise the status
+ * that says why not. */
+static int find_file(const struct http_req *r, struct str *path, struct str *asked)
 {
     struct str name = { 0 }, type = { 0 }, sub = { 0 }, rel = { 0 };
     berth_err err = { 0 };
@@ -35,8 +34,9 @@ static int find_file(const struct http_req *r, struct str *path)
     const char *slash = memrchr(a.name, '/', a.n); /* folders in the name do not count */
     size_t skip = slash ? (size_t)(slash - a.name) + 1 : 0;
     str_add(&rel, a.name + skip, a.n - skip);
+    str_add(asked, a.name + skip, a.n - skip);
     struct stat st;
-    if (rel.bad)
+    if (rel.bad || asked->bad)
         status = 500;
     else if (path_inside(root, str_c(&rel), rel.n, false, path, &err))
         status = err.code == BERTH_EINVAL ? 403 : 404;
@@ -107,18 +107,12 @@ static void conversion_work(struct later *l)
 {
     static const char *const types[] = { "image/webp", "image/jpeg", "image/png", "image/png" };
     struct conversion *c = (struct conversion *)l;
-    struct file_map *m = NULL;
     struct image_file im = { 0 };
     berth_err err = { 0 };
-    berth_status st = file_map_open(c->path, &m, &err);
-    if (!st)
-        st = image_decode(file_map_data(m), file_map_size(m), NULL, &im, &err);
-    if (!st)
-        st = file_map_check(m, &err);
+    berth_status st = picture_read(c->path, &im, &err);
     if (!st)
         st = encode(c, &im.frame[0], &l->body, &err);
     image_file_release(&im);
-    file_map_close(m);
     if (st) {
         free(l->disposition);
         l->disposition = NULL;
@@ -183,17 +177,17 @@ static const char *harmless_type(struct http_req *r, const char *path)
 
 void route_view(struct http_req *r)
 {
-    struct str path = { 0 }, disposition = { 0 };
+    struct str path = { 0 }, asked = { 0 }, disposition = { 0 };
     struct conversion want = { 0 }, *c = NULL;
-    int status = find_file(r, &path);
+    int status = find_file(r, &path, &asked);
     if (status) {
         http_reply_empty(r, status);
         goto done;
     }
-    disposition_text(path_base(path.p), &disposition);
+    disposition_text(str_c(&asked), &disposition);
     if (!wanted_picture(r, &want)) {
         struct http_file f = { .path = path.p, .disposition = str_c(&disposition) };
-        f.type = harmless_type(r, path.p);
+        f.type = harmless_type(r, str_c(&asked));
         http_reply_file(r, &f);
         goto done;
     }
@@ -202,6 +196,7 @@ void route_view(struct http_req *r)
         goto done;
     }
     *c = want;
+    c->base.lane = AUX_PICTURES;
     c->base.work = conversion_work;
     c->base.release = conversion_release;
     c->base.disposition = str_take(&disposition);
@@ -215,5 +210,6 @@ void route_view(struct http_req *r)
     }
 done:
     str_release(&path);
+    str_release(&asked);
     str_release(&disposition);
 }

@@ -1,5 +1,7 @@
 #include "server/routes.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,7 @@ static void later_work(struct server *s, void *arg)
     struct later *l = arg;
     (void)s;
     l->work(l);
+    l->packed = l->gzip && http_pack(l->type, &l->body);
 }
 
 static void later_done(struct server *s, void *arg)
@@ -31,6 +34,7 @@ static void later_done(struct server *s, void *arg)
     (void)s;
     if (l->disposition)
         http_header(r, "Content-Disposition", l->disposition);
+    r->packed = l->packed;
     if (l->body.bad)
         http_reply_text(r, 500, "out of memory");
     else if (l->type)
@@ -43,15 +47,48 @@ static void later_done(struct server *s, void *arg)
     http_unhold(r);
 }
 
+static void later_compute(struct server *s, void *arg)
+{
+    struct later *l = arg;
+    (void)s;
+    l->compute(l);
+}
+
+static void later_refuse(struct later *l)
+{
+    struct http_req *r = l->r;
+    http_reply_text(r, 503, "too much is waiting, try again");
+    later_free(l);
+    http_unhold(r);
+}
+
+static void later_computed(struct server *s, void *arg)
+{
+    struct later *l = arg;
+    if (!aux_run(s, l->lane, later_work, later_done, l))
+        later_refuse(l);
+}
+
 void later_run(struct http_req *r, struct later *l)
 {
     l->server = r->server;
     l->r = http_hold(r);
-    if (aux_run(r->server, later_work, later_done, l))
-        return;
-    http_reply_text(r, 503, "too much is waiting, try again");
-    later_free(l);
-    http_unhold(r);
+    l->gzip = http_wants_gzip(r);
+    if (!l->compute)
+        later_computed(l->server, l);
+    else if (!aux_run(l->server, AUX_PICTURES, later_compute, later_computed, l))
+        later_refuse(l);
+}
+
+void later_plain(struct later *l)
+{
+    free(l);
+}
+
+void later_made(struct later *l)
+{
+    l->status = 200;
+    l->type = "application/json; charset=utf-8";
 }
 
 void later_text(struct later *l, int status, const char *text)
@@ -76,12 +113,23 @@ void later_json(struct later *l, int status, json_t *taken)
 
 void later_err(struct later *l, int status, const berth_err *err)
 {
-    later_text(l, status ? status : err_http_status(err), err->msg);
+    later_text(l, status ? status : err_http_status(err), "");
+    err_http_text(err, &l->body);
+}
+
+void later_err_json(struct later *l, int status, const berth_err *err)
+{
+    str_clear(&l->body);
+    later_made(l);
+    l->status = status ? status : err_http_status(err);
+    err_http_json(err, &l->body);
 }
 
 void reply_trouble(struct http_req *r, const berth_err *err)
 {
-    http_reply_text(r, err_http_status(err), err->msg);
+    struct str text = { 0 };
+    err_http_text(err, &text);
+    http_reply_take(r, err_http_status(err), "text/plain; charset=utf-8", &text);
 }
 
 /* ---- values ---- */
@@ -216,6 +264,14 @@ const char *path_base(const char *path)
     return slash ? slash + 1 : path;
 }
 
+size_t path_depth(const char *rel)
+{
+    size_t n = *rel != '\0';
+    for (; *rel; rel++)
+        n += *rel == '/';
+    return n;
+}
+
 void disposition_text(const char *name, struct str *out)
 {
     str_adds(out, "filename=\"");
@@ -245,4 +301,16 @@ const char *sandboxed_type(struct http_req *r, const char *path)
     if (str_ends(type, n, "+xml") || str_ends(type, n, "/xml") || str_starts(type, n, "text/html"))
         http_header(r, "Content-Security-Policy", "sandbox");
     return type;
+}
+
+berth_status picture_read(const char *path, struct image_file *out, berth_err *err)
+{
+    struct file_map *m = NULL;
+    berth_status st = file_map_open(path, &m, err);
+    if (!st)
+        st = image_decode(file_map_data(m), file_map_size(m), NULL, out, err);
+    if (!st)
+        st = file_map_check(m, err);
+    file_map_close(m);
+    return st;
 }

@@ -1,14 +1,15 @@
 /* routes: what the route_*.c share: their declarations, out of routes.def, and small helpers.
  *
- * Later      Work that touches disks runs on the aux thread: later_run() holds the request, calls
- *            work() there, then sends what work() left in the struct, on the loop. Aux is one
- *            thread, so that work() of two requests never overlaps: settings are read, changed and
- *            written there, and a name that is free stays free until it is taken.
- * Threads    Loop, except work().
+ * Later      Work that touches disks or takes long runs on a lane of aux: later_run() holds the
+ *            request, calls work() there, then sends what work() left in the struct, on the loop. A
+ *            lane is one thread: work() of two requests on AUX_FILES never overlaps, so settings are
+ *            read, changed and written there, and a name that is free stays free until it is taken.
+ * Threads    Loop, except compute() and work().
  * Files      routes.c these helpers; tree.c folders listed; one route_*.c per family of routes. */
 #ifndef SERVER_ROUTES_H
 #define SERVER_ROUTES_H
 
+#include "image/image.h"
 #include "server/server_impl.h"
 
 #define ROUTE(methods, pattern, flags, handler) void route_##handler(struct http_req *r);
@@ -22,9 +23,12 @@
 /* ---- later ---- */
 struct later {
     struct server *server;            /* set by later_run(), like the next one */
-    struct http_req *r;               /* held; not to be touched by work() */
-    void (*work)(struct later *l);    /* aux */
+    struct http_req *r;               /* held; not to be touched off the loop */
+    enum aux_lane lane;               /* of work(); AUX_FILES when nobody says */
+    void (*compute)(struct later *l); /* AUX_PICTURES, before work(); NULL: nothing to compute */
+    void (*work)(struct later *l);
     void (*release)(struct later *l); /* loop: frees the struct around it */
+    bool gzip, packed;                /* the client takes it; the body is */
     /* the answer, work() fills it */
     int status;
     const char *type; /* static; NULL: no body */
@@ -34,10 +38,13 @@ struct later {
 };
 /* Takes l: release() is called in every case, later or, when too much is waiting, now (503). */
 void later_run(struct http_req *r, struct later *l);
+void later_plain(struct later *l); /* release() of one that owns nothing */
 /* Answers of work(). */
+void later_made(struct later *l); /* 200: JSON text is in body */
 void later_text(struct later *l, int status, const char *text);
 void later_json(struct later *l, int status, json_t *taken);       /* NULL: 500 */
 void later_err(struct later *l, int status, const berth_err *err); /* status 0: err_http_status() */
+void later_err_json(struct later *l, int status, const berth_err *err); /* {"error": message} */
 
 /* A text reply of an error, with err_http_status(). */
 void reply_trouble(struct http_req *r, const berth_err *err);
@@ -62,6 +69,7 @@ WARN_UNUSED bool json_ids(const json_t *v, const char ***out, size_t *n);
 WARN_UNUSED bool rel_normalise(const char *s, size_t n, struct str *out);
 /* Behind the last '/'. */
 const char *path_base(const char *path);
+size_t path_depth(const char *rel); /* parts of a normalised name: "" 0, "a" 1, "a/b" 2 */
 /* Quoted for a header: `filename="x"`, quotes and backslashes escaped, control characters left out. */
 void disposition_text(const char *name, struct str *out);
 
@@ -81,18 +89,22 @@ struct tree_args {
     bool hidden;        /* names that begin with a dot too, and what is in such folders */
 };
 #define TREE_MAX 200000 /* entries */
-#define TREE_DEPTH 64   /* folders inside each other; deeper ones are left out */
+#define TREE_DEPTH 64   /* parts of a folder's name; deeper ones are left out, and never made */
 /* Folder by folder, names sorted inside each. Linked folders are entries but not entered. Any thread;
  * blocks on disk. BERTH_ENOTFOUND: no such folder. BERTH_ELIMIT beyond TREE_MAX. */
 berth_status tree_list(const char *root, const struct tree_args *args, struct tree *out,
                        berth_err *err);
 void tree_release(struct tree *t);
+double stat_seconds(struct timespec t);
 
 /* ---- across files ---- */
 /* 'type' of /view and uploads as its folder; NULL: no such. The user folder is none of these. */
 const char *folder_of_type(const struct server *s, const char *type);
-/* The user's folder, <user>/<id>; it need not exist. False: nobody we know. */
-WARN_UNUSED bool user_root(const struct http_req *r, struct str *out);
+/* The folder of user `id` (of the request; NULL: none), <user>/<id>; it need not exist. 0, or 401 for
+ * nobody we know, 503 when the list of users cannot be read, 500. Any thread. */
+int user_root(const struct server *s, const char *id, struct str *out);
+/* A picture file, decoded. Any thread. */
+berth_status picture_read(const char *path, struct image_file *out, berth_err *err);
 /* MIME type by name; for what a browser would run as part of this site (pages, drawings with scripts
  * in them) a header is added that forbids it. */
 const char *sandboxed_type(struct http_req *r, const char *path);

@@ -30,7 +30,7 @@ static struct tree_entry *tree_add(struct tree *t)
     return &t->at[t->n++];
 }
 
-static double seconds(struct timespec t)
+double stat_seconds(struct timespec t)
 {
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
@@ -42,14 +42,6 @@ struct walk {
     const char *root;
     const char *folder; /* the one being read, rel; "" is the root */
 };
-
-static unsigned depth_of(const char *rel)
-{
-    unsigned n = 0;
-    for (; *rel; rel++)
-        n += *rel == '/';
-    return n;
-}
 
 static char *join(const char *folder, const char *name)
 {
@@ -85,11 +77,11 @@ static berth_status look(struct walk *w, int dir, const char *name, berth_err *e
             return out_of_memory(w, err);
         e->dir = is_dir;
         e->size = is_dir ? 0 : (uint64_t)st.st_size;
-        e->modified = seconds(st.st_mtim);
-        e->changed = seconds(st.st_ctim);
+        e->modified = stat_seconds(st.st_mtim);
+        e->changed = stat_seconds(st.st_ctim);
     }
     if (is_dir && w->args->recurse && !S_ISLNK(link.st_mode) &&
-        depth_of(w->folder) + 1 < TREE_DEPTH) {
+        path_depth(w->folder) < TREE_DEPTH) {
         struct tree_entry *e = tree_add(&w->todo);
         if (!e || !(e->rel = join(w->folder, name)))
             return out_of_memory(w, err);
