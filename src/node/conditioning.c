@@ -170,7 +170,10 @@ NOT_YET(ControlNetApplySD3, .display = "Apply Controlnet with VAE",
 
 NOT_YET(SetUnionControlNetType, .category = "conditioning/controlnet", .module = MOD("controlnet"),
         .flags = NODE_V3,
-        INS(SOCKET("control_net", "CONTROL_NET"), COMBO_IN("type", CHOICES("auto"))),
+        INS(SOCKET("control_net", "CONTROL_NET"),
+            COMBO_IN("type", CHOICES("auto", "openpose", "depth", "hed/pidi/scribble/ted",
+                                     "canny/lineart/anime_lineart/mlsd", "normal", "segment",
+                                     "tile", "repaint"))),
         OUTS({ .type = "CONTROL_NET" }));
 
 NOT_YET(ControlNetInpaintingAliMamaApply, .category = "conditioning/controlnet",

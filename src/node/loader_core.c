@@ -286,7 +286,7 @@ NODE_CLASS(ImageOnlyCheckpointLoader, .display = "Image Only Checkpoint Loader (
 
 static const struct node_input diffusers_in[] = { IN_DIFFUSERS };
 NODE_CLASS(DiffusersLoader, .category = "advanced/loaders/deprecated", .module = "nodes",
-           .flags = NODE_DEPRECATED, IN(diffusers_in), OUT(out_checkpoint), .run = node_not_yet);
+           IN(diffusers_in), OUT(out_checkpoint), .run = node_not_yet);
 
 /* Stand-alone nodes of ComfyUI-MultiGPU: their inputs name the parts. */
 static berth_status run_advanced(struct node_call *c, berth_err *err)

@@ -25,9 +25,10 @@
 #define OUT(array) .out = array, .outs = sizeof(array) / sizeof *(array)
 /* Nodes that are declared and cannot be computed yet, all in one statement. */
 #define NOT_YET(c, ...) NODE_CLASS(c, .run = node_not_yet, __VA_ARGS__)
-#define INS(...) IN(((const struct node_input[]){ __VA_ARGS__ }))
-#define OUTS(...) OUT(((const struct node_output[]){ __VA_ARGS__ }))
-#define CHOICES(...) ((const char *const[]){ __VA_ARGS__, NULL })
+#define NO_VIDEO(c, ...) NODE_CLASS(c, .run = node_no_video, __VA_ARGS__)
+#define INS(...) IN(((const struct node_input[]) { __VA_ARGS__ }))
+#define OUTS(...) OUT(((const struct node_output[]) { __VA_ARGS__ }))
+#define CHOICES(...) ((const char *const[]) { __VA_ARGS__, NULL })
 #define MOD(file) "comfy_extras.nodes_" file
 
 #define SOCKET(n, t, ...)                                                                          \
@@ -115,6 +116,9 @@ berth_status input_changed(const struct node_check *k, const char *input, struct
 berth_status input_validate(const struct node_check *k, const char *input, const char *what,
                             berth_err *err);
 node_options_fn input_videos; /* by their MIME type */
+
+/* video.c: run() of nodes whose codecs are not there. */
+berth_status node_no_video(struct node_call *c, berth_err *err);
 
 /* save.c: files that nodes leave behind: whole, numbered, never in place of another, and not waited
  * for on the disk (paths/paths.h). */

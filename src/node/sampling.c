@@ -104,29 +104,6 @@ NOT_YET(BasicScheduler, .category = "sampling/custom_sampling/schedulers",
             INT_IN("steps", 20, 1, 10000, 0), FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
         OUTS({ .type = "SIGMAS" }));
 
-NOT_YET(KarrasScheduler, .category = "sampling/custom_sampling/schedulers",
-        .module = MOD("custom_sampler"), .flags = NODE_V3,
-        INS(INT_IN("steps", 20, 1, 10000, 0),
-            FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),
-            FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false"),
-            FLOAT_IN("rho", 7.0, 0.0, 100.0, 0.01, .round = "false")),
-        OUTS({ .type = "SIGMAS" }));
-
-NOT_YET(ExponentialScheduler, .category = "sampling/custom_sampling/schedulers",
-        .module = MOD("custom_sampler"), .flags = NODE_V3,
-        INS(INT_IN("steps", 20, 1, 10000, 0),
-            FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),
-            FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false")),
-        OUTS({ .type = "SIGMAS" }));
-
-NOT_YET(PolyexponentialScheduler, .category = "sampling/custom_sampling/schedulers",
-        .module = MOD("custom_sampler"), .flags = NODE_V3,
-        INS(INT_IN("steps", 20, 1, 10000, 0),
-            FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),
-            FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false"),
-            FLOAT_IN("rho", 1.0, 0.0, 100.0, 0.01, .round = "false")),
-        OUTS({ .type = "SIGMAS" }));
-
 NOT_YET(SDTurboScheduler, .category = "sampling/custom_sampling/schedulers",
         .module = MOD("custom_sampler"), .flags = NODE_V3,
         INS(SOCKET("model", "MODEL"), INT_IN("steps", 1, 1, 10, 0),
@@ -138,44 +115,6 @@ NOT_YET(BetaSamplingScheduler, .category = "sampling/custom_sampling/schedulers"
         INS(SOCKET("model", "MODEL"), INT_IN("steps", 20, 1, 10000, 0),
             FLOAT_IN("alpha", 0.6, 0.0, 50.0, 0.01, .round = "false"),
             FLOAT_IN("beta", 0.6, 0.0, 50.0, 0.01, .round = "false")),
-        OUTS({ .type = "SIGMAS" }));
-
-NOT_YET(AlignYourStepsScheduler, .category = "sampling/custom_sampling/schedulers",
-        .module = MOD("align_your_steps"), .flags = NODE_V3,
-        INS(COMBO_IN("model_type", CHOICES("SD1", "SDXL", "SVD")), INT_IN("steps", 10, 1, 10000, 0),
-            FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
-        OUTS({ .type = "SIGMAS" }));
-
-NOT_YET(LTXVScheduler, .category = "sampling/custom_sampling/schedulers", .module = MOD("lt"),
-        .flags = NODE_V3,
-        INS(INT_IN("steps", 20, 1, 10000, 0), FLOAT_IN("max_shift", 2.05, 0.0, 100.0, 0.01),
-            FLOAT_IN("base_shift", 0.95, 0.0, 100.0, 0.01), BOOL_IN("stretch", true),
-            FLOAT_IN("terminal", 0.1, 0.0, 0.99, 0.01),
-            SOCKET("latent", "LATENT", .optional = true)),
-        OUTS({ .type = "SIGMAS" }));
-
-NOT_YET(SplitSigmas, .category = "sampling/custom_sampling/sigmas", .module = MOD("custom_sampler"),
-        .flags = NODE_V3, INS(SOCKET("sigmas", "SIGMAS"), INT_IN("step", 0, 0, 10000, 0)),
-        OUTS({ .type = "SIGMAS", .name = "high_sigmas" },
-             { .type = "SIGMAS", .name = "low_sigmas" }));
-
-NOT_YET(SplitSigmasDenoise, .category = "sampling/custom_sampling/sigmas",
-        .module = MOD("custom_sampler"), .flags = NODE_V3,
-        INS(SOCKET("sigmas", "SIGMAS"), FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
-        OUTS({ .type = "SIGMAS", .name = "high_sigmas" },
-             { .type = "SIGMAS", .name = "low_sigmas" }));
-
-NOT_YET(FlipSigmas, .category = "sampling/custom_sampling/sigmas", .module = MOD("custom_sampler"),
-        .flags = NODE_V3, INS(SOCKET("sigmas", "SIGMAS")), OUTS({ .type = "SIGMAS" }));
-
-NOT_YET(SetFirstSigma, .category = "sampling/custom_sampling/sigmas",
-        .module = MOD("custom_sampler"), .flags = NODE_V3,
-        INS(SOCKET("sigmas", "SIGMAS"),
-            FLOAT_IN("sigma", 136.0, 0.0, 20000.0, 0.001, .round = "false")),
-        OUTS({ .type = "SIGMAS" }));
-
-NOT_YET(ManualSigmas, .category = "_for_testing/custom_sampling", .module = MOD("custom_sampler"),
-        .flags = NODE_V3 | NODE_EXPERIMENTAL, INS(TEXT_IN("sigmas", "1, 0.5")),
         OUTS({ .type = "SIGMAS" }));
 
 NOT_YET(ModelSamplingFlux, .category = "advanced/model", .module = MOD("model_advanced"),

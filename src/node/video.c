@@ -2,6 +2,13 @@
  * and the codecs are there. */
 #include "node/node_impl.h"
 
+berth_status node_no_video(struct node_call *c, berth_err *err)
+{
+    return err_set(err, BERTH_EUNSUPPORTED,
+                   "%s cannot be computed: reading and writing video is not built in",
+                   c->cls->name);
+}
+
 NOT_YET(LTXVConditioning, .category = "conditioning/video_models", .module = MOD("lt"),
         .flags = NODE_V3,
         INS(SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
@@ -19,9 +26,9 @@ NOT_YET(LTXVImgToVideo, .category = "conditioning/video_models", .module = MOD("
              { .type = "CONDITIONING", .name = "negative" },
              { .type = "LATENT", .name = "latent" }));
 
-NOT_YET(LTXVPreprocess, .category = "image", .module = MOD("lt"), .flags = NODE_V3,
-        INS(SOCKET("image", "IMAGE"), INT_IN("img_compression", 35, 0, 100, 0)),
-        OUTS({ .type = "IMAGE", .name = "output_image" }));
+NO_VIDEO(LTXVPreprocess, .category = "image", .module = MOD("lt"), .flags = NODE_V3,
+         INS(SOCKET("image", "IMAGE"), INT_IN("img_compression", 35, 0, 100, 0)),
+         OUTS({ .type = "IMAGE", .name = "output_image" }));
 
 NOT_YET(LTXVAddGuide, .category = "conditioning/video_models", .module = MOD("lt"),
         .flags = NODE_V3,
@@ -96,35 +103,35 @@ NOT_YET(HunyuanImageToVideo, .category = "conditioning/video_models", .module = 
         OUTS({ .type = "CONDITIONING", .name = "positive" },
              { .type = "LATENT", .name = "latent" }));
 
-NOT_YET(CreateVideo, .display = "Create Video", .category = "image/video", .module = MOD("video"),
-        .flags = NODE_V3,
-        INS(SOCKET("images", "IMAGE"), FLOAT_IN("fps", 30.0, 1.0, 120.0, 1.0),
-            SOCKET("audio", "AUDIO", .optional = true)),
-        OUTS({ .type = "VIDEO" }));
+NO_VIDEO(CreateVideo, .display = "Create Video", .category = "image/video", .module = MOD("video"),
+         .flags = NODE_V3,
+         INS(SOCKET("images", "IMAGE"), FLOAT_IN("fps", 30.0, 1.0, 120.0, 1.0),
+             SOCKET("audio", "AUDIO", .optional = true)),
+         OUTS({ .type = "VIDEO" }));
 
-NOT_YET(SaveVideo, .display = "Save Video", .category = "image/video", .module = MOD("video"),
-        .flags = NODE_V3 | NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
-        INS(SOCKET("video", "VIDEO"), TEXT_IN("filename_prefix", "video/ComfyUI"),
-            COMBO_IN("format", CHOICES("auto", "mp4"), .sdef = "auto"),
-            COMBO_IN("codec", CHOICES("auto", "h264"), .sdef = "auto")));
+NO_VIDEO(SaveVideo, .display = "Save Video", .category = "image/video", .module = MOD("video"),
+         .flags = NODE_V3 | NODE_OUTPUT | NODE_PROMPT | NODE_EXTRA_PNGINFO,
+         INS(SOCKET("video", "VIDEO"), TEXT_IN("filename_prefix", "video/ComfyUI"),
+             COMBO_IN("format", CHOICES("auto", "mp4"), .sdef = "auto"),
+             COMBO_IN("codec", CHOICES("auto", "h264"), .sdef = "auto")));
 
 static berth_status video_validate(const struct node_check *k, berth_err *err)
 {
     return input_validate(k, "file", "video", err);
 }
 
-NOT_YET(LoadVideo, .display = "Load Video", .category = "image/video", .module = MOD("video"),
-        .flags = NODE_V3,
-        INS(COMBO_IN("file", NULL, .options_fn = input_videos, .more = "\"video_upload\":true")),
-        OUTS({ .type = "VIDEO" }), .validate = video_validate, .validates = "file");
+NO_VIDEO(LoadVideo, .display = "Load Video", .category = "image/video", .module = MOD("video"),
+         .flags = NODE_V3,
+         INS(COMBO_IN("file", NULL, .options_fn = input_videos, .more = "\"video_upload\":true")),
+         OUTS({ .type = "VIDEO" }), .validate = video_validate, .validates = "file");
 
-NOT_YET(GetVideoComponents, .display = "Get Video Components", .category = "image/video",
-        .module = MOD("video"), .flags = NODE_V3, INS(SOCKET("video", "VIDEO")),
-        OUTS({ .type = "IMAGE", .name = "images" }, { .type = "AUDIO", .name = "audio" },
-             { .type = "FLOAT", .name = "fps" }));
+NO_VIDEO(GetVideoComponents, .display = "Get Video Components", .category = "image/video",
+         .module = MOD("video"), .flags = NODE_V3, INS(SOCKET("video", "VIDEO")),
+         OUTS({ .type = "IMAGE", .name = "images" }, { .type = "AUDIO", .name = "audio" },
+              { .type = "FLOAT", .name = "fps" }));
 
-NOT_YET(SaveWEBM, .category = "image/video", .module = MOD("video"),
-        .flags = NODE_V3 | NODE_OUTPUT | NODE_EXPERIMENTAL | NODE_PROMPT | NODE_EXTRA_PNGINFO,
-        INS(SOCKET("images", "IMAGE"), TEXT_IN("filename_prefix", "ComfyUI"),
-            COMBO_IN("codec", CHOICES("vp9", "av1")), FLOAT_IN("fps", 24.0, 0.01, 1000.0, 0.01),
-            FLOAT_IN("crf", 32.0, 0, 63.0, 1)));
+NO_VIDEO(SaveWEBM, .category = "image/video", .module = MOD("video"),
+         .flags = NODE_V3 | NODE_OUTPUT | NODE_EXPERIMENTAL | NODE_PROMPT | NODE_EXTRA_PNGINFO,
+         INS(SOCKET("images", "IMAGE"), TEXT_IN("filename_prefix", "ComfyUI"),
+             COMBO_IN("codec", CHOICES("vp9", "av1")), FLOAT_IN("fps", 24.0, 0.01, 1000.0, 0.01),
+             FLOAT_IN("crf", 32.0, 0, 63.0, 1)));

@@ -221,12 +221,3 @@ NOT_YET(WanVideoTorchCompileSettings, .display = "WanVideo Torch Compile Setting
             BOOL_IN("force_parameter_static_shapes", false, .optional = true),
             BOOL_IN("allow_unmerged_lora_compile", false, .optional = true)),
         OUTS({ .type = "WANCOMPILEARGS", .name = "torch_compile_args" }));
-
-NOT_YET(CreateCFGScheduleFloatList, .display = "Create CFG Schedule Float List", WRAPPER,
-        .flags = NODE_UNIQUE_ID,
-        INS(INT_IN("steps", 30, 2, 1000, 1),
-            FLOAT_IN("cfg_scale_start", 5.0, 0.0, 30.0, 0.01, .round = "0.01"),
-            FLOAT_IN("cfg_scale_end", 5.0, 0.0, 30.0, 0.01, .round = "0.01"),
-            COMBO_IN("interpolation", CHOICES("linear", "ease_in", "ease_out"), .sdef = "linear"),
-            SPAN("start_percent", 0.0), SPAN("end_percent", 1.0)),
-        OUTS({ .type = "FLOAT", .name = "float_list" }));

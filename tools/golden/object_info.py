@@ -104,6 +104,10 @@ def prepare(root):
     comfy.samplers.SCHEDULER_NAMES = schedulers
     comfy.samplers.KSAMPLER_NAMES = names[:-3]
 
+    kinds = Module("comfy.cldm.control_types")  # a table, no more
+    exec(open("comfy/cldm/control_types.py").read(), kinds.__dict__)
+    sys.modules["comfy.cldm.control_types"] = kinds
+
     typing_ = Module("comfy.comfy_types.node_typing")
 
     class Names(type):

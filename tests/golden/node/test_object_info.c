@@ -57,7 +57,14 @@ static void drop_choices(json_t *info, const struct node_class *c)
 
 static unsigned compare(const char *name, json_t *ours, json_t *theirs)
 {
+    static const char *const flags[] = { "deprecated", "experimental", "api_node" };
     unsigned bad = 0;
+    for (size_t i = 0; i < sizeof flags / sizeof *flags;
+         i++) /* older classes: only where it is set */
+        if (!json_object_get(theirs, flags[i]) && json_is_true(json_object_get(ours, flags[i]))) {
+            print_message("%s is %s\n", name, flags[i]);
+            bad++;
+        }
     for (void *i = json_object_iter(theirs); i; i = json_object_iter_next(theirs, i)) {
         const char *key = json_object_iter_key(i);
         json_t *a = json_object_get(ours, key), *b = json_object_iter_value(i);

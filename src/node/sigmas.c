@@ -1,0 +1,494 @@
+/* sigmas.c: noise levels that need no model: schedules by formula and by table, and lists cut, turned
+ * and typed by hand. SIGMAS is a tensor of one dimension, one value more than there are steps.
+ *
+ * Numbers follow torch: float32 where it has tensors, double where it has Python's floats. */
+#include "node/node_impl.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS_MAX 10000
+
+static berth_status sigmas_new(size_t n, struct htensor **out, berth_err *err)
+{
+    return htensor_new(&(struct shape) { .ndim = 1, .dim = { n } }, out, err);
+}
+
+static berth_status in_sigmas(const struct node_call *c, struct htensor **out, berth_err *err)
+{
+    const struct value *v = in_value(c, "sigmas");
+    if (!v || v->kind != V_TENSOR || v->tensor->shape.ndim != 1)
+        return err_set(err, BERTH_EINVAL, "input 'sigmas' is no list of noise levels");
+    *out = v->tensor;
+    return BERTH_OK;
+}
+
+/* Links bring what no validation saw. */
+static berth_status in_steps(const struct node_call *c, uint64_t *out, berth_err *err)
+{
+    berth_status s = in_u64(c, "steps", out, err);
+    if (!s && (*out < 1 || *out > STEPS_MAX))
+        s = err_set(err, BERTH_EINVAL, "%" PRIu64 " steps, not 1 to %d", *out, STEPS_MAX);
+    return s;
+}
+
+static berth_status in_fraction(const struct node_call *c, const char *name, double *out,
+                                berth_err *err)
+{
+    berth_status s = in_f64(c, name, out, err);
+    if (!s && !(*out >= 0 && *out <= 1))
+        s = err_set(err, BERTH_EINVAL, "%s is %g, not 0 to 1", name, *out);
+    return s;
+}
+
+/* torch.linspace(from, to, n)[i]: counted from the nearer end. */
+static float linspace(double from, double to, size_t n, size_t i)
+{
+    float a = (float)from, b = (float)to;
+    float step = n > 1 ? (b - a) / (float)(n - 1) : 0;
+    return i < n / 2 || n == 1 ? a + step * (float)i : b - step * (float)(n - 1 - i);
+}
+
+/* ---- by formula ---- */
+
+struct range {
+    uint64_t steps;
+    double max, min, rho;
+};
+
+static berth_status in_range(const struct node_call *c, bool rho, struct range *out, berth_err *err)
+{
+    berth_status s;
+    out->rho = 1;
+    if ((s = in_steps(c, &out->steps, err)) || (s = in_f64(c, "sigma_max", &out->max, err)) ||
+        (s = in_f64(c, "sigma_min", &out->min, err)) ||
+        (rho && (s = in_f64(c, "rho", &out->rho, err))))
+        return s;
+    return BERTH_OK;
+}
+
+static berth_status positive(const struct range *r, berth_err *err)
+{
+    if (r->max > 0 && r->min > 0)
+        return BERTH_OK;
+    return err_set(err, BERTH_EINVAL, "sigmas from %g to %g: their logarithms want more than 0",
+                   r->max, r->min);
+}
+
+static berth_status karras_run(struct node_call *c, berth_err *err)
+{
+    struct range r;
+    struct htensor *t;
+    berth_status s = in_range(c, true, &r, err);
+    if (!s && r.rho == 0)
+        s = err_set(err, BERTH_EINVAL, "rho is 0");
+    if (!s)
+        s = sigmas_new(r.steps + 1, &t, err);
+    if (s)
+        return s;
+    double min = pow(r.min, 1 / r.rho), max = pow(r.max, 1 / r.rho);
+    for (size_t i = 0; i < r.steps; i++)
+        t->data[i] =
+            powf((float)max + linspace(0, 1, r.steps, i) * (float)(min - max), (float)r.rho);
+    t->data[r.steps] = 0;
+    return out_tensor(c, 0, t, err);
+}
+
+static berth_status exponential_run(struct node_call *c, berth_err *err)
+{
+    struct range r;
+    struct htensor *t;
+    berth_status s;
+    if ((s = in_range(c, false, &r, err)) || (s = positive(&r, err)) ||
+        (s = sigmas_new(r.steps + 1, &t, err)))
+        return s;
+    for (size_t i = 0; i < r.steps; i++)
+        t->data[i] = expf(linspace(log(r.max), log(r.min), r.steps, i));
+    t->data[r.steps] = 0;
+    return out_tensor(c, 0, t, err);
+}
+
+static berth_status polyexponential_run(struct node_call *c, berth_err *err)
+{
+    struct range r;
+    struct htensor *t;
+    berth_status s;
+    if ((s = in_range(c, true, &r, err)) || (s = positive(&r, err)) ||
+        (s = sigmas_new(r.steps + 1, &t, err)))
+        return s;
+    double min = log(r.min), span = log(r.max) - min;
+    for (size_t i = 0; i < r.steps; i++) {
+        float ramp = powf(linspace(1, 0, r.steps, i), (float)r.rho);
+        t->data[i] = expf(ramp * (float)span + (float)min);
+    }
+    t->data[r.steps] = 0;
+    return out_tensor(c, 0, t, err);
+}
+
+NODE_CLASS(KarrasScheduler, .category = "sampling/custom_sampling/schedulers",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(INT_IN("steps", 20, 1, 10000, 0),
+               FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),
+               FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false"),
+               FLOAT_IN("rho", 7.0, 0.0, 100.0, 0.01, .round = "false")),
+           OUTS({ .type = "SIGMAS" }), .run = karras_run);
+
+NODE_CLASS(ExponentialScheduler, .category = "sampling/custom_sampling/schedulers",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(INT_IN("steps", 20, 1, 10000, 0),
+               FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),
+               FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false")),
+           OUTS({ .type = "SIGMAS" }), .run = exponential_run);
+
+NODE_CLASS(PolyexponentialScheduler, .category = "sampling/custom_sampling/schedulers",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(INT_IN("steps", 20, 1, 10000, 0),
+               FLOAT_IN("sigma_max", 14.614642, 0.0, 5000.0, 0.01, .round = "false"),
+               FLOAT_IN("sigma_min", 0.0291675, 0.0, 5000.0, 0.01, .round = "false"),
+               FLOAT_IN("rho", 1.0, 0.0, 100.0, 0.01, .round = "false")),
+           OUTS({ .type = "SIGMAS" }), .run = polyexponential_run);
+
+/* ---- LTXVScheduler: shifted by the number of tokens ---- */
+
+static berth_status in_tokens(const struct node_call *c, double *out, berth_err *err)
+{
+    const struct latent *l;
+    *out = 4096;
+    if (!in_given(c, "latent"))
+        return BERTH_OK;
+    berth_status s = in_latent(c, "latent", &l, err);
+    if (s)
+        return s;
+    *out = 1;
+    for (int i = 2; i < l->samples->shape.ndim; i++)
+        *out *= (double)dim(l->samples, i);
+    return BERTH_OK;
+}
+
+/* The last level that is not 0 becomes `terminal`, the first one stays 1. */
+static void stretch(float *p, size_t n, double terminal)
+{
+    size_t last = n;
+    while (last > 0 && p[last - 1] == 0)
+        last--;
+    float by = last ? (1.0f - p[last - 1]) / (float)(1.0 - terminal) : 0;
+    /* One step alone: nothing to stretch. The reference divides by 0, or by what rounding left. */
+    for (size_t i = 0; i < last && by > 1e-6f; i++)
+        p[i] = 1.0f - (1.0f - p[i]) / by;
+}
+
+static berth_status ltxv_run(struct node_call *c, berth_err *err)
+{
+    uint64_t steps;
+    double max, base, terminal, tokens;
+    bool stretched;
+    struct htensor *t;
+    berth_status s;
+    if ((s = in_steps(c, &steps, err)) || (s = in_f64(c, "max_shift", &max, err)) ||
+        (s = in_f64(c, "base_shift", &base, err)) || (s = in_bool(c, "stretch", &stretched, err)) ||
+        (s = in_f64(c, "terminal", &terminal, err)) || (s = in_tokens(c, &tokens, err)))
+        return s;
+    double slope = (max - base) / (4096 - 1024), shift = tokens * slope + (base - slope * 1024);
+    float e = (float)exp(shift);
+    if (!isfinite(e))
+        return err_set(err, BERTH_EINVAL, "a shift of %g for %.0f tokens", shift, tokens);
+    s = sigmas_new(steps + 1, &t, err);
+    if (s)
+        return s;
+    for (size_t i = 0; i <= steps; i++) {
+        float x = linspace(1, 0, steps + 1, i);
+        t->data[i] = x != 0 ? e * (1 / (e + (1 / x - 1))) : 0;
+    }
+    if (stretched)
+        stretch(t->data, steps + 1, terminal);
+    return out_tensor(c, 0, t, err);
+}
+
+NODE_CLASS(LTXVScheduler, .category = "sampling/custom_sampling/schedulers", .module = MOD("lt"),
+           .flags = NODE_V3,
+           INS(INT_IN("steps", 20, 1, 10000, 0), FLOAT_IN("max_shift", 2.05, 0.0, 100.0, 0.01),
+               FLOAT_IN("base_shift", 0.95, 0.0, 100.0, 0.01), BOOL_IN("stretch", true),
+               FLOAT_IN("terminal", 0.1, 0.0, 0.99, 0.01),
+               SOCKET("latent", "LATENT", .optional = true)),
+           OUTS({ .type = "SIGMAS" }), .run = ltxv_run);
+
+/* ---- AlignYourStepsScheduler: published levels for ten steps, log-linear between them ---- */
+
+#define ALIGNED 11
+
+static const double *aligned_table(const char *model)
+{
+    static const struct {
+        const char *model;
+        double at[ALIGNED];
+    } table[] = {
+        { "SD1",
+          { 14.6146412293, 6.4745760956, 3.8636745985, 2.6946151520, 1.8841921177, 1.3943805092,
+            0.9642583904, 0.6523686016, 0.3977456272, 0.1515232662, 0.0291671582 } },
+        { "SDXL",
+          { 14.6146412293, 6.3184485287, 3.7681790315, 2.1811480769, 1.3405244945, 0.8620721141,
+            0.5550693289, 0.3798540708, 0.2332364134, 0.1114188177, 0.0291671582 } },
+        { "SVD", { 700.0, 54.5, 15.886, 7.977, 4.248, 1.789, 0.981, 0.403, 0.173, 0.034, 0.002 } },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (!strcmp(model, table[i].model))
+            return table[i].at;
+    return NULL;
+}
+
+/* Level i of `steps` steps. */
+static double aligned_at(const double *table, uint64_t steps, uint64_t i)
+{
+    if (steps + 1 == ALIGNED)
+        return table[i];
+    double x = (double)i / (double)steps * (ALIGNED - 1);
+    size_t k = (size_t)x < ALIGNED - 1 ? (size_t)x : ALIGNED - 2;
+    double a = log(table[k]), b = log(table[k + 1]);
+    return exp(a + (b - a) * (x - (double)k));
+}
+
+static berth_status aligned_run(struct node_call *c, berth_err *err)
+{
+    uint64_t steps;
+    double denoise;
+    const char *model;
+    struct htensor *t;
+    berth_status s;
+    if ((s = in_steps(c, &steps, err)) || (s = in_fraction(c, "denoise", &denoise, err)) ||
+        (s = in_text(c, "model_type", &model, err)))
+        return s;
+    const double *table = aligned_table(model);
+    if (!table)
+        return err_set(err, BERTH_EINVAL, "'%s' has no table", model);
+    bool none = denoise <= 0;
+    uint64_t left = (uint64_t)nearbyint((double)steps * denoise);
+    s = sigmas_new(none ? 0 : left + 1, &t, err);
+    if (s)
+        return s;
+    for (uint64_t i = 0; !none && i <= left; i++)
+        t->data[i] = i < left ? (float)aligned_at(table, steps, steps - left + i) : 0;
+    return out_tensor(c, 0, t, err);
+}
+
+NODE_CLASS(AlignYourStepsScheduler, .category = "sampling/custom_sampling/schedulers",
+           .module = MOD("align_your_steps"), .flags = NODE_V3,
+           INS(COMBO_IN("model_type", CHOICES("SD1", "SDXL", "SVD")),
+               INT_IN("steps", 10, 1, 10000, 0), FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
+           OUTS({ .type = "SIGMAS" }), .run = aligned_run);
+
+/* ---- lists as they are ---- */
+
+/* [from, to) of t, cut to what is there, as output i. */
+static berth_status out_part(struct node_call *c, size_t i, const struct htensor *t, size_t from,
+                             size_t to, berth_err *err)
+{
+    struct htensor *o;
+    size_t n = dim(t, 0);
+    to = to < n ? to : n;
+    from = from < to ? from : to;
+    berth_status s = sigmas_new(to - from, &o, err);
+    if (s)
+        return s;
+    if (to > from)
+        memcpy(o->data, t->data + from, (to - from) * sizeof(float));
+    return out_tensor(c, i, o, err);
+}
+
+static berth_status split_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t;
+    uint64_t step;
+    berth_status s;
+    if ((s = in_sigmas(c, &t, err)) || (s = in_u64(c, "step", &step, err)))
+        return s;
+    step = step < dim(t, 0) ? step : dim(t, 0);
+    s = out_part(c, 0, t, 0, step + 1, err);
+    return s ? s : out_part(c, 1, t, step, dim(t, 0), err);
+}
+
+NODE_CLASS(SplitSigmas, .category = "sampling/custom_sampling/sigmas",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(SOCKET("sigmas", "SIGMAS"), INT_IN("step", 0, 0, 10000, 0)),
+           OUTS({ .type = "SIGMAS", .name = "high_sigmas" },
+                { .type = "SIGMAS", .name = "low_sigmas" }),
+           .run = split_run);
+
+/* denoise 0: nothing is high, and the last level alone is low, as Python cuts at -0. */
+static berth_status split_denoise_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t;
+    double denoise;
+    berth_status s;
+    if ((s = in_sigmas(c, &t, err)) || (s = in_fraction(c, "denoise", &denoise, err)))
+        return s;
+    size_t n = dim(t, 0), steps = n ? n - 1 : 0;
+    size_t low = (size_t)nearbyint((double)steps * denoise);
+    s = out_part(c, 0, t, 0, low ? n - low : 0, err);
+    return s ? s : out_part(c, 1, t, n ? n - low - 1 : 0, n, err);
+}
+
+NODE_CLASS(SplitSigmasDenoise, .category = "sampling/custom_sampling/sigmas",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(SOCKET("sigmas", "SIGMAS"), FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
+           OUTS({ .type = "SIGMAS", .name = "high_sigmas" },
+                { .type = "SIGMAS", .name = "low_sigmas" }),
+           .run = split_denoise_run);
+
+static berth_status flip_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    berth_status s;
+    if ((s = in_sigmas(c, &t, err)) || (s = sigmas_new(dim(t, 0), &o, err)))
+        return s;
+    size_t n = dim(t, 0);
+    for (size_t i = 0; i < n; i++)
+        o->data[i] = t->data[n - 1 - i];
+    if (n && o->data[0] == 0)
+        o->data[0] = 0.0001f; /* a sampler cannot start at 0 */
+    return out_tensor(c, 0, o, err);
+}
+
+NODE_CLASS(FlipSigmas, .category = "sampling/custom_sampling/sigmas",
+           .module = MOD("custom_sampler"), .flags = NODE_V3, INS(SOCKET("sigmas", "SIGMAS")),
+           OUTS({ .type = "SIGMAS" }), .run = flip_run);
+
+static berth_status first_run(struct node_call *c, berth_err *err)
+{
+    struct htensor *t, *o;
+    double sigma;
+    berth_status s;
+    if ((s = in_sigmas(c, &t, err)) || (s = in_f64(c, "sigma", &sigma, err)))
+        return s;
+    if (!dim(t, 0))
+        return err_set(err, BERTH_EINVAL, "an empty list of noise levels has no first one");
+    s = sigmas_new(dim(t, 0), &o, err);
+    if (s)
+        return s;
+    memcpy(o->data, t->data, dim(t, 0) * sizeof(float));
+    o->data[0] = (float)sigma;
+    return out_tensor(c, 0, o, err);
+}
+
+NODE_CLASS(SetFirstSigma, .category = "sampling/custom_sampling/sigmas",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(SOCKET("sigmas", "SIGMAS"),
+               FLOAT_IN("sigma", 136.0, 0.0, 20000.0, 0.001, .round = "false")),
+           OUTS({ .type = "SIGMAS" }), .run = first_run);
+
+/* ---- ManualSigmas ---- */
+
+static size_t run_of(const char *p, bool dots)
+{
+    size_t n = 0;
+    while (dots ? p[n] == '.' : isdigit((unsigned char)p[n]))
+        n++;
+    return n;
+}
+
+/* Length of the number at p, 0: none. What the reference looks for: a sign, digits, dots, digits; the
+ * last of which there must be. So "1e-3" is 1 and -3. */
+static size_t number_at(const char *p)
+{
+    size_t sign = *p == '-' || *p == '+', whole = run_of(p + sign, false);
+    size_t dots = run_of(p + sign + whole, true);
+    size_t rest = run_of(p + sign + whole + dots, false);
+    return rest ? sign + whole + dots + rest : whole ? sign + whole : 0;
+}
+
+/* out NULL: only counts. */
+static berth_status manual(const char *text, float *out, size_t *count, berth_err *err)
+{
+    *count = 0;
+    while (*text) {
+        char *end;
+        size_t n = number_at(text);
+        if (!n) {
+            text++;
+            continue;
+        }
+        double v = strtod(text, &end); /* may go on behind it, with an exponent: see below */
+        const char *dot = memchr(text, '.', n);
+        if (dot && memchr(dot + 1, '.', n - (size_t)(dot + 1 - text)))
+            return err_set(err, BERTH_EINVAL, "could not convert string to float: '%.*s'",
+                           (int)(n < 60 ? n : 60), text);
+        if ((size_t)(end - text) > n) { /* "1e5", "0x1": the number ends before */
+            char part[32];
+            snprintf(part, sizeof part, "%.*s", (int)(n < 31 ? n : 31), text);
+            v = strtod(part, NULL);
+        }
+        if (out)
+            out[*count] = (float)v;
+        ++*count;
+        text += n;
+    }
+    return BERTH_OK;
+}
+
+static berth_status manual_run(struct node_call *c, berth_err *err)
+{
+    const char *text;
+    struct htensor *t;
+    size_t n;
+    berth_status s;
+    if ((s = in_text(c, "sigmas", &text, err)) || (s = manual(text, NULL, &n, err)) ||
+        (s = sigmas_new(n, &t, err)))
+        return s;
+    manual(text, t->data, &n, err);
+    return out_tensor(c, 0, t, err);
+}
+
+NODE_CLASS(ManualSigmas, .category = "_for_testing/custom_sampling",
+           .module = MOD("custom_sampler"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
+           INS(TEXT_IN("sigmas", "1, 0.5")), OUTS({ .type = "SIGMAS" }), .run = manual_run);
+
+/* ---- CreateCFGScheduleFloatList: guidance per step, 1 outside of a span ---- */
+
+static double two_decimals(double x) /* as Python's round(x, 2) */
+{
+    char text[64];
+    snprintf(text, sizeof text, "%.2f", x);
+    return strtod(text, NULL);
+}
+
+static berth_status cfg_run(struct node_call *c, berth_err *err)
+{
+    uint64_t steps;
+    double from, to, start, end;
+    const char *how;
+    berth_status s;
+    if ((s = in_steps(c, &steps, err)) || (s = in_f64(c, "cfg_scale_start", &from, err)) ||
+        (s = in_f64(c, "cfg_scale_end", &to, err)) ||
+        (s = in_text(c, "interpolation", &how, err)) ||
+        (s = in_fraction(c, "start_percent", &start, err)) ||
+        (s = in_fraction(c, "end_percent", &end, err)))
+        return s;
+    json_t *list = json_array();
+    uint64_t a = (uint64_t)((double)steps * start), b = (uint64_t)((double)steps * end);
+    a = a < steps ? a : steps - 1;
+    b = b < steps ? b : steps - 1;
+    for (uint64_t i = 0; i < steps; i++) {
+        double t = b > a && i > a ? (double)(i - a) / (double)(b - a) : 0;
+        t = !strcmp(how, "ease_in") ? t * t : !strcmp(how, "ease_out") ? t * (2 - t) : t;
+        bool in = i >= a && i <= b && !(i == 0 && start > 0);
+        if (json_array_append_new(list, json_real(in ? two_decimals(from + (to - from) * t) : 1))) {
+            json_decref(list);
+            return err_set(err, BERTH_ENOMEM, "a list of %" PRIu64 " numbers", steps);
+        }
+    }
+    return out_value(c, 0, value_json(list), err);
+}
+
+NODE_CLASS(CreateCFGScheduleFloatList, .display = "Create CFG Schedule Float List",
+           .category = "WanVideoWrapper", .module = "custom_nodes.ComfyUI-WanVideoWrapper",
+           .flags = NODE_UNIQUE_ID,
+           INS(INT_IN("steps", 30, 2, 1000, 1),
+               FLOAT_IN("cfg_scale_start", 5.0, 0.0, 30.0, 0.01, .round = "0.01"),
+               FLOAT_IN("cfg_scale_end", 5.0, 0.0, 30.0, 0.01, .round = "0.01"),
+               COMBO_IN("interpolation", CHOICES("linear", "ease_in", "ease_out"),
+                        .sdef = "linear"),
+               FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.01),
+               FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.01)),
+           OUTS({ .type = "FLOAT", .name = "float_list" }), .run = cfg_run);
