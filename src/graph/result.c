@@ -1,9 +1,13 @@
 /* result: what a run tells, as events now and as history later. */
 #include "graph/run.h"
 
-static const char OUT_OF_MEMORY[] =
-    "This error means you ran out of memory on your GPU.\n\nTIPS: If the workflow worked before "
-    "you might have accidentally set the batch_size to a large number.";
+/* The message has named the device, the bytes and who is in the way. */
+static const char OUT_OF_MEMORY[] = "This error means that a device has no memory left for what "
+                                    "was to go there.\n\nTIPS: Models that "
+                                    "are kept leave only when told to: `berth free --force "
+                                    "NAME#ID`, or POST /free with \"models\" and "
+                                    "\"force\". Else give the device a larger budget (--devices), "
+                                    "or this model another allocation.";
 
 static berth_status no_memory(const struct run *r, berth_err *err)
 {

@@ -370,7 +370,7 @@ static json_t *describe_model(const struct model_ref *m)
     for (size_t i = 0; i < m->parts; i++)
         str_addf(&s, "%s %s", i ? " +" : "", res_info(m->part[i]).name);
     if (m->patches)
-        str_addf(&s, " with %zu adapters", m->patches);
+        str_addf(&s, " with %zu adapter%s", m->patches, m->patches == 1 ? "" : "s");
     json_t *j = s.bad ? NULL : json_stringn(str_c(&s), s.n);
     str_release(&s);
     return j;

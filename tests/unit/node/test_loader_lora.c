@@ -89,6 +89,12 @@ static void both_get_it(void **state)
     assert_ok(b.c.cls->run(&b.c, &err), err);
     assert_int_equal(call_model(&b, 0)->patches, 2);
     assert_true(call_model(&b, 0)->patch[1].strength == -1);
+    json_t *one = value_describe(a.out[0].at[0]), *two = value_describe(b.out[0].at[0]);
+    assert_non_null(strstr(json_string_value(one), " with 1 adapter"));
+    assert_null(strstr(json_string_value(one), "adapters"));
+    assert_non_null(strstr(json_string_value(two), " with 2 adapters"));
+    json_decref(one);
+    json_decref(two);
     /* What computes later does: the weights change, of each. */
     const struct model_ref *each[2] = { m, clip };
     for (int i = 0; i < 2; i++) {
