@@ -55,8 +55,7 @@ enum exec_event_kind {
     EXEC_START,       /* data: wire data */
     EXEC_CACHED,      /* data */
     EXEC_NODE_START,  /* node begins: progress_state running, then executing */
-    EXEC_PROGRESS,    /* value, max */
-    EXEC_PREVIEW,     /* picture, png; follows its EXEC_PROGRESS */
+    EXEC_PROGRESS,    /* value, max; picture, png: a look at this step, or NULL */
     EXEC_TEXT,        /* text */
     EXEC_EXECUTED,    /* output: ui, or NULL */
     EXEC_NODE_DONE,   /* progress_state finished */

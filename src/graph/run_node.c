@@ -49,27 +49,18 @@ static berth_status check_cancel(const struct call *c, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status host_progress(void *user, double value, double max, berth_err *err)
+static berth_status host_progress(void *user, const struct node_step *s, berth_err *err)
 {
     const struct call *c = user;
     if (check_cancel(c, err))
         return err->code;
     struct exec_event e = node_event(c, EXEC_PROGRESS);
-    e.value = value;
-    e.max = max;
+    e.value = s->value;
+    e.max = s->max;
+    e.picture = s->picture;
+    e.png = s->png;
     tell(c, &e);
     return BERTH_OK;
-}
-
-static void host_preview(void *user, const struct image *im, bool png, double value, double max)
-{
-    const struct call *c = user;
-    struct exec_event e = node_event(c, EXEC_PREVIEW);
-    e.value = value;
-    e.max = max;
-    e.picture = im;
-    e.png = png;
-    tell(c, &e);
 }
 
 static void host_text(void *user, const char *s, size_t n)
@@ -302,7 +293,6 @@ enum run_step run_node(struct run *r, size_t node, json_t **current, berth_err *
     c.host = (struct node_host) {
         .user = &c,
         .progress = host_progress,
-        .preview = host_preview,
         .text = host_text,
         .cancel = r->q->cancel,
     };

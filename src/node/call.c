@@ -254,12 +254,18 @@ berth_status ui_add_file(struct node_call *c, const char *key, const char *name,
 
 /* ---- while it runs ---- */
 
+berth_status call_step(struct node_call *c, const struct node_step *s, berth_err *err)
+{
+    if (call_check(c, err))
+        return err->code;
+    if (!c->host || !c->host->progress)
+        return BERTH_OK;
+    return c->host->progress(c->host->user, s, err);
+}
+
 berth_status call_progress(struct node_call *c, double value, double max, berth_err *err)
 {
-    berth_status s = call_check(c, err);
-    if (s || !c->host || !c->host->progress)
-        return s;
-    return c->host->progress(c->host->user, value, max, err);
+    return call_step(c, &(struct node_step) { .value = value, .max = max }, err);
 }
 
 berth_status call_check(struct node_call *c, berth_err *err)

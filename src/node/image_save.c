@@ -196,14 +196,11 @@ static berth_status websocket_run(struct node_call *c, berth_err *err)
     berth_status s = in_image(c, "images", &t, err);
     for (size_t i = 0; !s && i < dim(t, 0); i++) {
         struct image im;
-        double at = (double)i, all = (double)dim(t, 0);
-        s = call_progress(c, at, all, err);
-        if (!s)
-            s = image_8bit(t, i, &im, err);
+        struct node_step step = { (double)i, (double)dim(t, 0), &im, true };
+        s = image_8bit(t, i, &im, err);
         if (s)
             break;
-        if (c->host && c->host->preview)
-            c->host->preview(c->host->user, &im, true, at, all);
+        s = call_step(c, &step, err);
         image_release(&im);
     }
     return s;

@@ -128,14 +128,17 @@ const json_t *check_input(const struct node_check *k,
 
 /* ---- a call ---- */
 
+struct node_step { /* value of max is done; borrowed for the call */
+    double value, max;
+    const struct image *picture; /* 8-bit, a look at this step for clients; NULL: none */
+    bool png; /* it goes out whole, as PNG; else as JPEG of at most --preview-size */
+};
+
 /* What the executor does for a running node. Functions may be NULL in tests. */
 struct node_host {
     void *user;
     /* BERTH_ECANCELED: interrupted; the node returns it. */
-    berth_status (*progress)(void *user, double value, double max, berth_err *err);
-    /* 8-bit picture for clients; borrowed for the call. png: full-size PNG, else JPEG of at most
-     * --preview-size. value, max: of the progress() that came before it. */
-    void (*preview)(void *user, const struct image *im, bool png, double value, double max);
+    berth_status (*progress)(void *user, const struct node_step *s, berth_err *err);
     void (*text)(void *user, const char *s, size_t n); /* progress text under the node */
     const atomic_bool *cancel; /* never NULL in the executor; long work without steps looks at it */
 };
@@ -185,6 +188,8 @@ berth_status ui_add_file(struct node_call *c, const char *key, const char *name,
                          const char *subfolder, const char *type, berth_err *err);
 
 berth_status call_progress(struct node_call *c, double value, double max, berth_err *err);
+/* The same with a picture: clients get the two in the order their protocol wants. */
+berth_status call_step(struct node_call *c, const struct node_step *s, berth_err *err);
 /* BERTH_ECANCELED when somebody interrupted. For loops that have no steps to report. */
 berth_status call_check(struct node_call *c, berth_err *err);
 

@@ -39,9 +39,10 @@ static void out_free(struct out *o)
     free(o);
 }
 
+/* With what the piece itself takes: pongs have no bytes at all. */
 static size_t out_memory(const struct out *o)
 {
-    return o->blob ? o->blob->n : 0;
+    return sizeof *o + (o->blob ? o->blob->n : 0);
 }
 
 static void out_pop(struct conn *c)
@@ -50,6 +51,8 @@ static void out_pop(struct conn *c)
     c->out = o->next;
     if (!c->out)
         c->out_last = NULL;
+    if (c->waits[o->kind] == o)
+        c->waits[o->kind] = NULL;
     c->out_bytes -= out_memory(o);
     if (o->kind == OUT_HTTP)
         loop_out_sub(c->server, out_memory(o));
@@ -60,6 +63,14 @@ static void out_clear(struct conn *c)
 {
     while (c->out)
         out_pop(c);
+}
+
+/* Output begins to wait, or some of it left: the client has time again. */
+static void moved(struct conn *c)
+{
+    const struct loop_limits *lim = loop_limits(c->server);
+    c->moved_ns = loop_now(c->server);
+    conn_deadline(c, c->mode == CONN_WS ? lim->ws_write : lim->write);
 }
 
 /* A new last piece; NULL: no memory, the connection ends. */
@@ -74,13 +85,21 @@ static struct out *out_push(struct conn *c, enum out_kind kind)
     o->fd = -1;
     if (!c->out) {
         c->out = o;
-        conn_deadline(c, loop_limits(c->server)->write);
+        moved(c);
         conn_dirty(c);
     } else {
         c->out_last->next = o;
     }
     c->out_last = o;
     return o;
+}
+
+/* What was pushed has its bytes now. */
+static void out_count(struct conn *c, const struct out *o)
+{
+    c->out_bytes += out_memory(o);
+    if (o->kind == OUT_HTTP)
+        loop_out_add(c->server, out_memory(o));
 }
 
 void conn_send_str(struct conn *c, struct str *taken)
@@ -93,8 +112,7 @@ void conn_send_str(struct conn *c, struct str *taken)
         return;
     }
     o->blob = b;
-    c->out_bytes += b->n;
-    loop_out_add(c->server, b->n);
+    out_count(c, o);
 }
 
 void conn_send_file(struct conn *c, int fd, uint64_t off, uint64_t n)
@@ -107,52 +125,57 @@ void conn_send_file(struct conn *c, int fd, uint64_t off, uint64_t n)
     o->fd = fd;
     o->off = off;
     o->left = n;
+    out_count(c, o);
 }
 
-void conn_send_frame(struct conn *c, enum out_kind kind, unsigned op, struct blob *b)
+static void set_frame(struct out *o, unsigned op, struct blob *b)
+{
+    o->head_n = (uint8_t)wsframe_head((enum ws_op)op, b->n, o->head);
+    o->blob = b;
+    b->refs++;
+}
+
+void conn_send_frame(struct conn *c, enum out_kind kind, unsigned op, uint64_t run, struct blob *b)
 {
     struct out *o = out_push(c, kind);
     if (!o)
         return;
-    o->head_n = (uint8_t)wsframe_head((enum ws_op)op, b->n, o->head);
-    o->blob = b;
-    b->refs++;
-    c->out_bytes += b->n;
+    o->run = run;
+    set_frame(o, op, b);
+    out_count(c, o);
+    c->waits[kind] = o;
 }
 
-/* Where the link to a preview is that has not begun; NULL: none. */
-static struct out **waiting_preview(struct conn *c)
+/* The last of its kind, if no byte of it has left. */
+static struct out *waiting(const struct conn *c, enum out_kind kind)
 {
-    struct out **at = &c->out;
-    while (*at && ((*at)->kind != OUT_PREVIEW || (*at)->head_at))
-        at = &(*at)->next;
-    return *at ? at : NULL;
+    struct out *o = c->waits[kind];
+    return o && !o->head_at ? o : NULL;
 }
 
-bool conn_swap_preview(struct conn *c, struct blob *b)
+bool conn_swap_frame(struct conn *c, enum out_kind kind, unsigned op, uint64_t run, struct blob *b)
 {
-    struct out **at = waiting_preview(c), *o = at ? *at : NULL;
-    if (!o)
+    struct out *o = waiting(c, kind);
+    if (!o || o->run != run)
         return false;
-    c->out_bytes += b->n - o->blob->n;
+    c->out_bytes -= out_memory(o);
     blob_unref(o->blob);
-    o->blob = b;
-    b->refs++;
-    o->head_n = (uint8_t)wsframe_head(WS_BINARY, b->n, o->head);
+    set_frame(o, op, b);
+    out_count(c, o);
     return true;
 }
 
 void conn_drop_preview(struct conn *c)
 {
-    struct out **at = waiting_preview(c), *o = at ? *at : NULL;
+    struct out *o = waiting(c, OUT_PREVIEW), *before = c->out;
     if (!o || o == c->out) /* the first one's turn is next */
         return;
-    *at = o->next;
-    if (c->out_last == o) {
-        c->out_last = c->out;
-        while (c->out_last->next)
-            c->out_last = c->out_last->next;
-    }
+    while (before->next != o)
+        before = before->next;
+    before->next = o->next;
+    if (c->out_last == o)
+        c->out_last = before;
+    c->waits[OUT_PREVIEW] = NULL;
     c->out_bytes -= out_memory(o);
     out_free(o);
 }
@@ -234,7 +257,9 @@ bool conn_writeable(struct conn *c)
     if (c->out) {
         if (!write_some(c))
             return false;
-        conn_deadline(c, loop_limits(c->server)->write);
+        moved(c);
+        if (c->ws)
+            hub_moved(c->server, c);
     }
     if (c->out || lws_partial_buffered(c->wsi))
         lws_callback_on_writable(c->wsi);

@@ -31,11 +31,13 @@ struct blob {
 struct blob *blob_new(struct str *taken); /* NULL: out of memory, or the text is bad */
 void blob_unref(struct blob *b);          /* NULL is fine */
 
-enum out_kind { OUT_HTTP, OUT_MESSAGE, OUT_PREVIEW };
+/* STATE and PREVIEW: a newer one may take the place of one that waits. */
+enum out_kind { OUT_HTTP, OUT_MESSAGE, OUT_STATE, OUT_PREVIEW, OUT_KINDS };
 
 struct out { /* one piece of output */
     struct out *next;
     enum out_kind kind;
+    uint64_t run;     /* OUT_STATE: the prompt's */
     uint8_t head[10]; /* of a WebSocket frame; sent first */
     uint8_t head_n, head_at;
     struct blob *blob; /* NULL: none; sent from `at` on */
@@ -67,8 +69,10 @@ struct conn { /* owner: loop */
     size_t body_step; /* bytes since the deadline was moved */
     /* output */
     struct out *out, *out_last;
-    size_t out_bytes; /* in memory */
-    struct ws *ws;    /* CONN_WS */
+    struct out *waits[OUT_KINDS]; /* the last of its kind; NULL when it has left */
+    size_t out_bytes;             /* in memory */
+    uint64_t moved_ns;            /* when bytes of it left last, or there were none */
+    struct ws *ws;                /* CONN_WS */
 };
 
 /* For loop.c. conn_new() NULL: out of memory. conn_rx() and conn_writeable(): false: close it. */
@@ -85,10 +89,10 @@ void conn_deadline(struct conn *c, unsigned ms); /* 0: none */
  * dies. */
 void conn_send_str(struct conn *c, struct str *taken);
 void conn_send_file(struct conn *c, int fd, uint64_t off, uint64_t n);
-/* A frame; b: another reference is taken. kind: OUT_MESSAGE or OUT_PREVIEW. */
-void conn_send_frame(struct conn *c, enum out_kind kind, unsigned op, struct blob *b);
-/* A preview that waits behind others is replaced by this newer one. False: none waits. */
-bool conn_swap_preview(struct conn *c, struct blob *b);
+/* A frame; b: another reference is taken. kind: not OUT_HTTP. */
+void conn_send_frame(struct conn *c, enum out_kind kind, unsigned op, uint64_t run, struct blob *b);
+/* One that waits and has not begun is replaced by this newer one. False: none waits. */
+bool conn_swap_frame(struct conn *c, enum out_kind kind, unsigned op, uint64_t run, struct blob *b);
 void conn_drop_preview(struct conn *c); /* the one that waits, if any */
 
 /* http.c tells: the reply is queued. */

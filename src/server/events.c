@@ -9,6 +9,7 @@ struct events_node {
     char *id;   /* key of the map */
     char *rest; /* what never changes of its entry: ids, and the closing brace */
     double value, max;
+    size_t at; /* where its entry begins in events.done, if it is there */
     bool finished, ticked;
 };
 
@@ -47,14 +48,25 @@ static void begin(struct str *m, const char *type)
 
 /* ---- sending ---- */
 
+static bool anybody(const struct events *e)
+{
+    return e->out.listens(e->out.user, e->client_id);
+}
+
+/* True: go on and send it. */
+static bool whole(struct events *e, struct str *m)
+{
+    if (!m->bad)
+        return true;
+    e->dropped++;
+    str_release(m);
+    return false;
+}
+
 static void send(struct events *e, const char *sid, struct str *m)
 {
-    if (m->bad) {
-        e->dropped++;
-        str_release(m);
-        return;
-    }
-    e->out.text(e->out.user, sid, m);
+    if (whole(e, m))
+        e->out.text(e->out.user, sid, m);
     str_release(m); /* whoever took it left it empty */
 }
 
@@ -64,11 +76,6 @@ static void to_client(struct events *e, struct str *m)
         send(e, e->client_id, m);
     else
         str_release(m);
-}
-
-static void to_client_or_all(struct events *e, struct str *m)
-{
-    send(e, e->client_id, m);
 }
 
 /* ---- nodes so far ---- */
@@ -116,23 +123,67 @@ static struct events_node *entry_of(struct events *e, const struct exec_event *x
     return n;
 }
 
+static void add_entry(const struct events_node *n, struct str *m)
+{
+    add_text(m, "", n->id);
+    str_adds(m, ":{\"value\":");
+    add_number(m, n->finished ? n->max : n->value, n->ticked);
+    str_adds(m, ",\"max\":");
+    add_number(m, n->max, n->ticked);
+    str_addf(m, ",\"state\":\"%s\",", n->finished ? "finished" : "running");
+    str_adds(m, n->rest);
+}
+
+/* Gathers what follows, up to the first node that did not finish. */
+static void gather_done(struct events *e)
+{
+    while (e->done_n < e->node.n) {
+        struct events_node *n = vec_at(&e->node, e->done_n);
+        size_t before = e->done.n;
+        if (!n->finished)
+            return;
+        if (before)
+            str_addc(&e->done, ',');
+        n->at = before;
+        add_entry(n, &e->done);
+        if (e->done.bad) { /* as far as it goes: the rest is written each time */
+            e->done.n = before;
+            e->done.bad = false;
+            return;
+        }
+        e->done_n++;
+    }
+}
+
+/* What was gathered of this node and of those behind it counts no more. */
+static void forget_done(struct events *e, const struct events_node *n)
+{
+    size_t i = (size_t)(n - (const struct events_node *)vec_at(&e->node, 0));
+    if (i < e->done_n) {
+        e->done.n = n->at;
+        e->done_n = i;
+    }
+}
+
 static void send_progress_state(struct events *e)
 {
     struct str m = { 0 };
+    if (!anybody(e))
+        return;
+    gather_done(e);
     begin(&m, "progress_state");
     add_text(&m, "{\"prompt_id\":", e->prompt_id);
     str_adds(&m, ",\"nodes\":{");
-    for (size_t i = 0; i < e->node.n; i++) {
-        const struct events_node *n = vec_at(&e->node, i);
-        add_text(&m, i ? "," : "", n->id);
-        str_adds(&m, ":{\"value\":");
-        add_number(&m, n->finished ? n->max : n->value, n->ticked);
-        str_adds(&m, ",\"max\":");
-        add_number(&m, n->max, n->ticked);
-        str_addf(&m, ",\"state\":\"%s\",%s", n->finished ? "finished" : "running", n->rest);
+    str_add(&m, str_c(&e->done), e->done.n);
+    for (size_t i = e->done_n; i < e->node.n; i++) {
+        if (i)
+            str_addc(&m, ',');
+        add_entry(vec_at(&e->node, i), &m);
     }
     str_adds(&m, "}}}");
-    to_client_or_all(e, &m);
+    if (whole(e, &m))
+        e->out.state(e->out.user, e->client_id, e->run, &m);
+    str_release(&m);
 }
 
 /* ---- one event each ---- */
@@ -141,7 +192,7 @@ static void send_progress_state(struct events *e)
 static void send_data(struct events *e, const char *type, const json_t *data, bool or_all)
 {
     struct str m = { 0 };
-    if (!or_all && !e->client_id)
+    if ((!or_all && !e->client_id) || !anybody(e))
         return;
     begin(&m, type);
     if (data)
@@ -156,6 +207,7 @@ static void node_began(struct events *e, const struct exec_event *x)
 {
     struct events_node *n = entry_of(e, x);
     if (n) { /* a node that waited for lazy inputs begins again */
+        forget_done(e, n);
         n->value = 0;
         n->max = 1;
         n->finished = n->ticked = false;
@@ -170,39 +222,72 @@ static void node_began(struct events *e, const struct exec_event *x)
     to_client(e, &m);
 }
 
+static void add_progress(const struct events *e, const struct exec_event *x, struct str *m)
+{
+    begin(m, "progress");
+    str_adds(m, "{\"value\":");
+    add_number(m, x->value, true);
+    str_adds(m, ",\"max\":");
+    add_number(m, x->max, true);
+    add_text(m, ",\"prompt_id\":", e->prompt_id);
+    add_text(m, ",\"node\":", x->node);
+    str_adds(m, "}}");
+}
+
+/* The picture and the message of its step, which the hub puts in order for each client. */
+static bool send_preview(struct events *e, const struct exec_event *x, struct str *progress)
+{
+    berth_err err = { 0 };
+    struct hub_preview p = { .node = x->node,
+                             .display_node = x->display_node ? x->display_node : x->node,
+                             .parent_node = x->parent_node,
+                             .real_node = x->real_node ? x->real_node : x->node,
+                             .prompt_id = e->prompt_id,
+                             .png = x->png };
+    bool ok = !preview_encode(x->picture, x->png, e->preview_size, e->pool, &p.bytes, &err);
+    if (ok) {
+        p.progress = *progress;
+        *progress = (struct str) { 0 };
+        e->out.preview(e->out.user, e->client_id, &p);
+    } else {
+        e->dropped++; /* a run does not fail for want of a look at it */
+    }
+    str_release(&p.bytes);
+    return ok;
+}
+
 static void node_ticked(struct events *e, const struct exec_event *x)
 {
     struct events_node *n = entry_of(e, x);
+    struct str m = { 0 };
     if (n) {
+        forget_done(e, n);
         n->value = x->value;
         n->max = x->max;
         n->ticked = true;
     }
+    if (!anybody(e))
+        return;
     send_progress_state(e);
-    struct str m = { 0 };
-    begin(&m, "progress");
-    str_adds(&m, "{\"value\":");
-    add_number(&m, x->value, true);
-    str_adds(&m, ",\"max\":");
-    add_number(&m, x->max, true);
-    add_text(&m, ",\"prompt_id\":", e->prompt_id);
-    add_text(&m, ",\"node\":", x->node);
-    str_adds(&m, "}}");
-    to_client_or_all(e, &m);
+    add_progress(e, x, &m);
+    if (!x->picture || m.bad || !send_preview(e, x, &m))
+        send(e, e->client_id, &m);
 }
 
 static void node_ended(struct events *e, const struct exec_event *x)
 {
     struct events_node *n = entry_of(e, x);
-    if (n)
+    if (n) {
+        forget_done(e, n);
         n->finished = true;
+    }
     send_progress_state(e);
 }
 
 static void send_executed(struct events *e, const struct exec_event *x)
 {
     struct str m = { 0 };
-    if (!e->client_id)
+    if (!e->client_id || !anybody(e))
         return;
     begin(&m, "executed");
     add_text(&m, "{\"node\":", x->node);
@@ -215,22 +300,6 @@ static void send_executed(struct events *e, const struct exec_event *x)
     add_text(&m, ",\"prompt_id\":", e->prompt_id);
     str_adds(&m, "}}");
     to_client(e, &m);
-}
-
-static void send_preview(struct events *e, const struct exec_event *x)
-{
-    berth_err err = { 0 };
-    struct hub_preview p = { .node = x->node,
-                             .display_node = x->display_node ? x->display_node : x->node,
-                             .parent_node = x->parent_node,
-                             .real_node = x->real_node ? x->real_node : x->node,
-                             .prompt_id = e->prompt_id,
-                             .png = x->png };
-    if (preview_encode(x->picture, x->png, e->preview_size, e->pool, &p.bytes, &err))
-        e->dropped++; /* a run does not fail for want of a look at it */
-    else
-        e->out.preview(e->out.user, e->client_id, &p);
-    str_release(&p.bytes);
 }
 
 void events_send(struct events *e, const struct exec_event *x)
@@ -247,9 +316,6 @@ void events_send(struct events *e, const struct exec_event *x)
         break;
     case EXEC_PROGRESS:
         node_ticked(e, x);
-        break;
-    case EXEC_PREVIEW:
-        send_preview(e, x);
         break;
     case EXEC_TEXT:
         e->out.label(e->out.user, x->node, x->text, x->text_n);
@@ -286,4 +352,6 @@ void events_end(struct events *e)
     }
     vec_release(&e->node);
     map_release(&e->index);
+    str_release(&e->done);
+    e->done_n = 0;
 }

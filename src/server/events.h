@@ -2,7 +2,9 @@
  *
  * Recipients  C      the prompt's client; nobody when the prompt named none
  *             C/ALL  the client, or every socket when the prompt named none
- * progress_state tells of every node that began or ended so far, so each prompt has a table of them.
+ * progress_state tells of every node that began or ended so far, so each prompt has a table of them,
+ * and the text of those that ended: a chain of 3,000 nodes sends 6,000 of these messages, and most of
+ * each is copied, not written again. When nobody listens no text is made and no picture encoded.
  * A message that memory does not suffice for is left out and counted.
  * Threads    Worker only.
  * Files      events.c the messages, preview.c pictures */
@@ -17,7 +19,10 @@
 /* Where messages go: the hub, or a test. sid NULL: all sockets. */
 struct events_out {
     void *user;
+    bool (*listens)(void *user, const char *sid); /* anybody at all */
     void (*text)(void *user, const char *sid, struct str *taken);
+    /* A progress_state: a newer one of the same run says all that this one does. */
+    void (*state)(void *user, const char *sid, uint64_t run, struct str *taken);
     void (*preview)(void *user, const char *sid, struct hub_preview *taken);
     void (*label)(void *user, const char *node, const char *p, size_t n); /* binary 3 */
 };
@@ -26,14 +31,17 @@ struct events { /* one prompt's */
     struct events_out out;
     const char *prompt_id; /* borrowed until events_end() */
     const char *client_id; /* borrowed; NULL: the prompt has no client */
+    uint64_t run;          /* another number for each prompt */
     unsigned preview_size; /* pixels of the longer side; PNG previews keep their size */
     struct tpool *pool;    /* may be NULL */
     struct vec node;       /* struct events_node of events.c, in the order they began */
     struct map index;      /* node id -> place in it */
-    size_t dropped;        /* messages that memory did not suffice for */
+    struct str done;       /* what is sent of the first done_n nodes, which finished */
+    size_t done_n;
+    size_t dropped; /* messages that memory did not suffice for */
 };
 
-/* out, prompt_id, client_id, preview_size and pool are set, the rest is zero. */
+/* out, prompt_id, client_id, run, preview_size and pool are set, the rest is zero. */
 void events_send(struct events *e, const struct exec_event *x);
 void events_end(struct events *e); /* executing null; forgets the nodes */
 

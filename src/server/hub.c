@@ -4,14 +4,24 @@
 
 #include "base/map.h"
 
+#include <pthread.h>
 #include <sys/random.h>
+
+#define STALLED_NS (UINT64_C(1000) * 1000000) /* a client that took nothing for so long */
+#define WAIT_STEPS 250                        /* of a millisecond: the most hub_wait() waits */
 
 struct hub { /* owner: loop, except where marked */
     struct server *server;
     struct conn *first; /* every WebSocket */
-    size_t n;
-    struct map by_sid; /* sid -> struct conn *, the one that has the name; keys are ws->sid */
+    atomic_size_t n;    /* any thread reads */
+    pthread_mutex_t lock;
+    bool lock_made;
+    /* sid -> struct conn *, the one that has the name; keys are ws->sid. The loop changes it under
+     * the lock, others read it under the lock. */
+    struct map by_sid;
     atomic_size_t log_readers; /* any thread reads */
+    atomic_size_t posted;      /* any thread: bytes on their way to the loop */
+    atomic_size_t behind;      /* any thread reads: clients that read and have ws_full to read */
 };
 
 berth_status hub_open(struct server *s, berth_err *err)
@@ -20,9 +30,12 @@ berth_status hub_open(struct server *s, berth_err *err)
     if (!h)
         return err_set(err, BERTH_ENOMEM, "the hub");
     h->server = s;
+    s->hub = h;
+    h->lock_made = !pthread_mutex_init(&h->lock, NULL);
+    if (!h->lock_made)
+        return err_set(err, BERTH_ENOMEM, "the hub");
     if (getrandom(&h->by_sid.seed, sizeof h->by_sid.seed, 0) < 0)
         h->by_sid.seed = clock_mono_ns(clock_system());
-    s->hub = h;
     return BERTH_OK;
 }
 
@@ -31,13 +44,15 @@ void hub_close(struct server *s)
     if (!s->hub)
         return;
     map_release(&s->hub->by_sid);
+    if (s->hub->lock_made)
+        pthread_mutex_destroy(&s->hub->lock);
     free(s->hub);
     s->hub = NULL;
 }
 
 size_t hub_count(const struct server *s)
 {
-    return s->hub->n;
+    return atomic_load(&s->hub->n);
 }
 
 /* ---- names ---- */
@@ -48,17 +63,42 @@ static struct conn *by_sid(const struct hub *h, const char *sid)
     return map_get(&h->by_sid, sid, strlen(sid), &v) ? (struct conn *)(uintptr_t)v : NULL;
 }
 
+bool hub_listens(struct server *s, const char *sid)
+{
+    struct hub *h = s->hub;
+    if (!sid || !atomic_load(&h->n))
+        return atomic_load(&h->n);
+    pthread_mutex_lock(&h->lock);
+    bool yes = by_sid(h, sid);
+    pthread_mutex_unlock(&h->lock);
+    return yes;
+}
+
 /* The name is c's from now on; false: no memory. */
 static bool take_name(struct hub *h, struct conn *c)
 {
     const char *sid = c->ws->sid;
     struct conn *old = by_sid(h, sid);
-    if (old) { /* it keeps its socket, and loses name, subscription and key */
+    pthread_mutex_lock(&h->lock);
+    if (old) /* it keeps its socket, and loses name, subscription and key */
         map_del(&h->by_sid, sid, strlen(sid));
+    bool ok = map_add(&h->by_sid, sid, strlen(sid), (uintptr_t)c) == MAP_ADDED;
+    pthread_mutex_unlock(&h->lock);
+    if (ok && old) {
         c->ws->logs = old->ws->logs;
         old->ws->logs = false;
     }
-    return map_add(&h->by_sid, sid, strlen(sid), (uintptr_t)c) == MAP_ADDED;
+    return ok;
+}
+
+static void drop_name(struct hub *h, struct conn *c)
+{
+    const char *sid = c->ws->sid;
+    if (by_sid(h, sid) != c)
+        return;
+    pthread_mutex_lock(&h->lock);
+    map_del(&h->by_sid, sid, strlen(sid));
+    pthread_mutex_unlock(&h->lock);
 }
 
 static void set_logs(struct hub *h, struct conn *c, bool on)
@@ -72,6 +112,17 @@ static void set_logs(struct hub *h, struct conn *c, bool on)
         atomic_fetch_sub(&h->log_readers, 1);
 }
 
+static void set_behind(struct hub *h, struct conn *c, bool on)
+{
+    if (c->ws->behind == on)
+        return;
+    c->ws->behind = on;
+    if (on)
+        atomic_fetch_add(&h->behind, 1);
+    else
+        atomic_fetch_sub(&h->behind, 1);
+}
+
 void hub_closed(struct server *s, struct conn *c)
 {
     struct hub *h = s->hub;
@@ -79,8 +130,8 @@ void hub_closed(struct server *s, struct conn *c)
     if (!w->listed)
         return;
     set_logs(h, c, false);
-    if (by_sid(h, w->sid) == c)
-        map_del(&h->by_sid, w->sid, strlen(w->sid));
+    set_behind(h, c, false);
+    drop_name(h, c);
     if (w->prev)
         w->prev->ws->next = w->next;
     else
@@ -88,7 +139,37 @@ void hub_closed(struct server *s, struct conn *c)
     if (w->next)
         w->next->ws->prev = w->prev;
     w->listed = false;
-    h->n--;
+    atomic_fetch_sub(&h->n, 1);
+}
+
+/* ---- pressure ---- */
+
+static bool stalled(const struct conn *c)
+{
+    return loop_now(c->server) - c->moved_ns > STALLED_NS;
+}
+
+void hub_moved(struct server *s, struct conn *c)
+{
+    if (c->out_bytes < loop_limits(s)->ws_full / 2)
+        set_behind(s->hub, c, false);
+}
+
+void hub_swept(struct server *s, struct conn *c)
+{
+    if (stalled(c))
+        set_behind(s->hub, c, false);
+}
+
+void hub_wait(struct server *s)
+{
+    const struct hub *h = s->hub;
+    size_t full = loop_limits(s)->ws_full;
+    for (int i = 0; i < WAIT_STEPS && !atomic_load(&s->stopping); i++) {
+        if (atomic_load(&h->posted) < full && !atomic_load(&h->behind))
+            return;
+        nanosleep(&(struct timespec) { .tv_nsec = 1000000 }, NULL);
+    }
 }
 
 /* ---- to one socket ---- */
@@ -99,33 +180,37 @@ static bool fits(const struct conn *c, size_t n)
     return !c->out || (c->out_bytes <= max && n <= max - c->out_bytes);
 }
 
-/* At most one preview waits behind the one under way. A client that leaves too much unread loses
+/* At most one preview waits behind the one under way. A client that leaves far too much unread loses
  * that one first, then it is closed. */
-static void give(struct conn *c, enum out_kind kind, unsigned op, struct blob *b)
+static void give(struct conn *c, enum out_kind kind, unsigned op, uint64_t run, struct blob *b)
 {
+    const struct loop_limits *lim = loop_limits(c->server);
     if (c->dead || c->close_when_sent)
         return;
-    if (kind == OUT_PREVIEW) {
-        if (!conn_swap_preview(c, b))
-            conn_send_frame(c, kind, op, b);
+    if ((kind == OUT_PREVIEW || (kind == OUT_STATE && c->out_bytes >= lim->ws_behind)) &&
+        conn_swap_frame(c, kind, op, run, b))
         return;
-    }
-    if (!fits(c, b->n))
+    bool room = kind == OUT_PREVIEW || fits(c, b->n);
+    if (!room) {
         conn_drop_preview(c);
-    if (fits(c, b->n)) {
-        conn_send_frame(c, kind, op, b);
+        room = fits(c, b->n);
+    }
+    if (!room) {
+        log_warn(&c->server->log, "hub.slow", "unread=%zu what=closed sid=\"%.80s\"", c->out_bytes,
+                 c->ws->sid);
+        conn_kill(c);
         return;
     }
-    log_warn(&c->server->log, "hub.slow", "unread=%zu what=closed sid=\"%.80s\"", c->out_bytes,
-             c->ws->sid);
-    conn_kill(c);
+    conn_send_frame(c, kind, op, run, b);
+    if (c->out_bytes >= lim->ws_full && !stalled(c))
+        set_behind(c->server->hub, c, true);
 }
 
 static void give_text(struct conn *c, struct str *taken)
 {
     struct blob *b = blob_new(taken);
     if (b)
-        give(c, OUT_MESSAGE, WS_TEXT, b);
+        give(c, OUT_MESSAGE, WS_TEXT, 0, b);
     else
         conn_kill(c); /* a gap would be worse than a reconnect */
     blob_unref(b);
@@ -139,15 +224,32 @@ struct letter { /* made anywhere, opened on the loop */
     enum to to;
     enum out_kind kind;
     unsigned op;
-    struct blob *blob, *plain; /* plain: what clients without preview metadata get */
+    uint64_t run;
+    struct blob *blob;
+    struct blob *plain, *progress; /* of a preview: form 1, and the message of its step, if any */
+    size_t bytes;                  /* of hub.posted */
     char sid[];
 };
 
 static void deliver_to(struct letter *m, struct conn *c)
 {
-    struct blob *b = m->plain && !c->ws->preview_metadata ? m->plain : m->blob;
-    if (b)
-        give(c, m->kind, m->op, b);
+    bool rich = m->blob && (!m->plain || c->ws->preview_metadata);
+    if (rich)
+        give(c, m->kind, m->op, m->run, m->blob);
+    if (m->progress)
+        give(c, OUT_MESSAGE, WS_TEXT, 0, m->progress);
+    if (!rich)
+        give(c, m->kind, m->op, m->run, m->plain);
+}
+
+static void letter_free(struct letter *m)
+{
+    if (!m)
+        return;
+    blob_unref(m->blob);
+    blob_unref(m->plain);
+    blob_unref(m->progress);
+    free(m);
 }
 
 static void deliver(struct server *s, void *arg)
@@ -160,32 +262,54 @@ static void deliver(struct server *s, void *arg)
     for (c = m->to == TO_SID ? NULL : h->first; c; c = c->ws->next)
         if (m->to == TO_ALL || c->ws->logs)
             deliver_to(m, c);
-    blob_unref(m->blob);
-    blob_unref(m->plain);
-    free(m);
+    atomic_fetch_sub(&h->posted, m->bytes);
+    letter_free(m);
 }
 
-/* Takes both texts. Without memory the message is lost: whoever sent it cannot help that either. */
-static void post(struct server *s, enum to to, const char *sid, enum out_kind kind, unsigned op,
-                 struct str *taken, struct str *plain)
+/* Takes the text. NULL: out of memory, and the message is lost: whoever sent it cannot help that
+ * either. */
+static struct letter *letter_new(enum to to, const char *sid, enum out_kind kind, unsigned op,
+                                 struct str *taken)
 {
     size_t n = sid ? strlen(sid) : 0;
     struct letter *m = malloc(sizeof *m + n + 1);
-    struct blob *b = taken ? blob_new(taken) : NULL, *b2 = plain ? blob_new(plain) : NULL;
-    if (!m || (taken && !b) || (plain && !b2)) {
+    struct blob *b = blob_new(taken);
+    if (!m || !b) {
         blob_unref(b);
-        blob_unref(b2);
         free(m);
-        return;
+        return NULL;
     }
-    *m = (struct letter) { .to = to, .kind = kind, .op = op, .blob = b, .plain = b2 };
+    *m = (struct letter) { .to = to, .kind = kind, .op = op, .blob = b };
     memcpy(m->sid, sid ? sid : "", n + 1);
-    loop_post(s, deliver, m);
+    return m;
+}
+
+static size_t blob_bytes(const struct blob *b)
+{
+    return b ? b->n : 0;
+}
+
+static void post(struct server *s, struct letter *taken) /* NULL is fine */
+{
+    if (!taken)
+        return;
+    taken->bytes = sizeof *taken + blob_bytes(taken->blob) + blob_bytes(taken->plain) +
+                   blob_bytes(taken->progress);
+    atomic_fetch_add(&s->hub->posted, taken->bytes);
+    loop_post(s, deliver, taken);
 }
 
 void hub_send(struct server *s, const char *sid, struct str *taken)
 {
-    post(s, sid ? TO_SID : TO_ALL, sid, OUT_MESSAGE, WS_TEXT, taken, NULL);
+    post(s, letter_new(sid ? TO_SID : TO_ALL, sid, OUT_MESSAGE, WS_TEXT, taken));
+}
+
+void hub_send_state(struct server *s, const char *sid, uint64_t run, struct str *taken)
+{
+    struct letter *m = letter_new(sid ? TO_SID : TO_ALL, sid, OUT_STATE, WS_TEXT, taken);
+    if (m)
+        m->run = run;
+    post(s, m);
 }
 
 static void wrap(const char *type, const char *data, struct str *out)
@@ -197,16 +321,9 @@ static void wrap(const char *type, const char *data, struct str *out)
     str_addc(out, '}');
 }
 
-void hub_send_message(struct server *s, const char *sid, const char *type, const char *data)
-{
-    struct str text = { 0 };
-    wrap(type, data, &text);
-    hub_send(s, sid, &text);
-}
-
 void hub_send_logs(struct server *s, struct str *taken)
 {
-    post(s, TO_LOGS, NULL, OUT_MESSAGE, WS_TEXT, taken, NULL);
+    post(s, letter_new(TO_LOGS, NULL, OUT_MESSAGE, WS_TEXT, taken));
 }
 
 bool hub_logs_wanted(const struct server *s)
@@ -231,9 +348,16 @@ static void add_member(struct str *out, const char *name, const char *value)
         str_adds(out, "null");
 }
 
-void hub_send_preview(struct server *s, const char *sid, struct hub_preview *taken)
+static void add_plain(const struct hub_preview *p, struct str *out)
 {
-    struct str meta = { 0 }, full = { 0 }, plain = { 0 };
+    add_u32(out, 1);
+    add_u32(out, p->png ? 2 : 1);
+    str_add(out, str_c(&p->bytes), p->bytes.n);
+}
+
+static void add_full(const struct hub_preview *taken, struct str *out)
+{
+    struct str meta = { 0 };
     const char *display = taken->display_node ? taken->display_node : taken->node;
     str_addc(&meta, '{');
     add_member(&meta, "node_id", taken->node);
@@ -243,21 +367,42 @@ void hub_send_preview(struct server *s, const char *sid, struct hub_preview *tak
     add_member(&meta, "real_node_id", taken->real_node ? taken->real_node : taken->node);
     add_member(&meta, "image_type", taken->png ? "image/png" : "image/jpeg");
     str_addc(&meta, '}');
-    add_u32(&plain, 1);
-    add_u32(&plain, taken->png ? 2 : 1);
-    str_add(&plain, str_c(&taken->bytes), taken->bytes.n);
-    add_u32(&full, 4);
-    add_u32(&full, meta.n);
-    str_add(&full, str_c(&meta), meta.n);
-    str_add(&full, str_c(&taken->bytes), taken->bytes.n);
-    if (taken->bytes.bad || meta.bad)
-        plain.bad = full.bad = true;
-    if (!sid) /* to all: the form everybody understands */
-        str_release(&full);
-    post(s, sid ? TO_SID : TO_ALL, sid, OUT_PREVIEW, WS_BINARY, sid ? &full : &plain,
-         sid ? &plain : NULL);
+    add_u32(out, 4);
+    add_u32(out, meta.n);
+    str_add(out, str_c(&meta), meta.n);
+    str_add(out, str_c(&taken->bytes), taken->bytes.n);
+    out->bad = out->bad || meta.bad;
     str_release(&meta);
+}
+
+/* To all goes the form that everybody understands. */
+void hub_send_preview(struct server *s, const char *sid, struct hub_preview *taken)
+{
+    struct str full = { 0 }, plain = { 0 };
+    bool told = taken->progress.n || taken->progress.bad;
+    add_plain(taken, &plain);
+    if (sid)
+        add_full(taken, &full);
+    plain.bad = plain.bad || taken->bytes.bad;
+    struct letter *m =
+        letter_new(sid ? TO_SID : TO_ALL, sid, taken->png ? OUT_MESSAGE : OUT_PREVIEW, WS_BINARY,
+                   sid ? &full : &plain);
+    if (m && !sid) { /* form 1 stands behind the progress */
+        m->plain = m->blob;
+        m->blob = NULL;
+    } else if (m) {
+        m->plain = blob_new(&plain);
+    }
+    if (m && told)
+        m->progress = blob_new(&taken->progress);
+    if (m && (!m->plain || (told && !m->progress))) {
+        letter_free(m);
+        m = NULL;
+    }
+    post(s, m);
+    str_release(&plain);
     str_release(&taken->bytes);
+    str_release(&taken->progress);
 }
 
 void hub_send_text(struct server *s, const char *node, const char *p, size_t n)
@@ -267,7 +412,7 @@ void hub_send_text(struct server *s, const char *node, const char *p, size_t n)
     add_u32(&b, strlen(node));
     str_adds(&b, node);
     str_add(&b, p, n);
-    post(s, TO_ALL, NULL, OUT_MESSAGE, WS_BINARY, &b, NULL);
+    post(s, letter_new(TO_ALL, NULL, OUT_MESSAGE, WS_BINARY, &b));
 }
 
 /* ---- status ---- */
@@ -308,7 +453,7 @@ void hub_opened(struct server *s, struct conn *c, const char *client_id)
         h->first->ws->prev = c;
     h->first = c;
     w->listed = true;
-    h->n++;
+    atomic_fetch_add(&h->n, 1);
     add_status(s, client_id, &text);
     give_text(c, &text);
     if (worker_executing_json(s, client_id, &node)) {

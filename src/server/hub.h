@@ -2,9 +2,15 @@
  *
  * A new socket with a known sid takes the name over; the old socket stays open without it and hears
  * only what all hear. Closing a socket removes the name only if it is still this socket's.
- * Output of one client is bounded: previews are dropped first (the newest stays), then a client
- * that does not read its messages is closed.
- * Threads    hub_send*: any; the rest loop. Order of messages from one thread is kept. */
+ * Slow       What a client leaves unread is bounded (limits of loop.h), and no client holds another
+ *            up. Of previews only the newest waits; so it is with progress_state, which says all that
+ *            its predecessors said, once a client is behind. A client that takes nothing for a while,
+ *            or is behind by far too much, is closed. Everything else arrives, in order.
+ * Pressure   Whoever makes messages in bulk calls hub_wait() before each: it waits, for a bounded
+ *            time, while the loop or a client that does read has much to do. A client that took
+ *            nothing for a second does not count.
+ * Threads    hub_send*, hub_wait, hub_listens, hub_logs_wanted, hub_features: any; the rest loop.
+ *            Order of messages from one thread is kept. */
 #ifndef SERVER_HUB_H
 #define SERVER_HUB_H
 
@@ -16,32 +22,39 @@ struct conn;
 
 /* Text frames; copies nothing but once. sid NULL: all sockets. A sid that nobody has: dropped. */
 void hub_send(struct server *s, const char *sid, struct str *taken);
-/* {"type":T,"data":D} from a ready data text. */
-void hub_send_message(struct server *s, const char *sid, const char *type, const char *data);
-/* A preview, both forms: 4 to a client that said supports_preview_metadata, else 1; to all: 1. */
+/* A message that makes an earlier one of the same run superfluous. */
+void hub_send_state(struct server *s, const char *sid, uint64_t run, struct str *taken);
+/* Bulk: waits a little when there is much to send. Not on the loop, and without locks. */
+void hub_wait(struct server *s);
+/* Has sid (NULL: anybody) a socket now? */
+bool hub_listens(struct server *s, const char *sid);
+/* A preview and the `progress` of its step. A client that said supports_preview_metadata gets form 4
+ * and then progress; others, and all, get progress and then form 1. */
 struct hub_preview {
     const char *node, *display_node, *parent_node, *real_node, *prompt_id;
-    bool png;
-    struct str bytes; /* taken */
+    bool png;                   /* a result (SaveImageWebsocket), not a look: never left out */
+    struct str bytes, progress; /* taken; no progress: only the picture */
 };
 void hub_send_preview(struct server *s, const char *sid, struct hub_preview *taken);
 void hub_send_text(struct server *s, const char *node, const char *p,
                    size_t n); /* binary 3, to all */
 
-/* status to ALL with the store's number; coalesced within one turn of the loop is not allowed: each
- * effective change is one message (comfyui-api.md 2.5). */
+/* status to ALL with the store's number: one message for each effective change (comfyui-api.md
+ * 2.5). */
 void hub_send_status(struct server *s);
 
 /* loop */
 void hub_opened(struct server *s, struct conn *c, const char *client_id);     /* after the 101 */
 void hub_received(struct server *s, struct conn *c, const char *p, size_t n); /* a text message */
 void hub_closed(struct server *s, struct conn *c);
+void hub_moved(struct server *s, struct conn *c); /* bytes of its output left */
+void hub_swept(struct server *s, struct conn *c); /* now and then, while it has output */
 size_t hub_count(const struct server *s);
 /* clientId subscribed to `logs` messages or not. */
 void hub_subscribe_logs(struct server *s, const char *sid, bool on);
-void hub_send_logs(struct server *s, struct str *taken); /* any thread; to subscribers */
-bool hub_logs_wanted(const struct server *s);            /* any thread: somebody subscribed */
-/* The server's feature flags, for /features and the WebSocket. Appends an object. Any thread. */
+void hub_send_logs(struct server *s, struct str *taken); /* to subscribers */
+bool hub_logs_wanted(const struct server *s);            /* somebody subscribed */
+/* The server's feature flags, for /features and the WebSocket. Appends an object. */
 void hub_features(const struct server *s, struct str *out);
 
 #endif

@@ -327,6 +327,8 @@ static void sweep(lws_sorted_usec_list_t *sul)
         next = c->next;
         if (c->deadline_ns && c->deadline_ns <= l->now)
             conn_expired(c);
+        else if (c->ws)
+            hub_swept(l->server, c);
         more = more || c->deadline_ns;
     }
     l->sweeping = more;

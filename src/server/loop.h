@@ -23,23 +23,26 @@
 #include "server/server_impl.h"
 
 struct conn;
-struct router;
 
 struct loop_limits {   /* milliseconds */
     unsigned head;     /* from the first byte of a request to the end of its head */
     unsigned body;     /* without LOOP_BODY_STEP bytes of the body, or its end */
     unsigned idle;     /* between requests */
     unsigned write;    /* without room for our output */
+    unsigned ws_write; /* the same on a WebSocket */
     unsigned linger;   /* for the client to notice that we closed */
     unsigned flush;    /* at the end of the server, for output that is still there */
-    size_t ws_bytes;   /* of messages a WebSocket client may leave unread */
+    size_t ws_behind;  /* unread bytes of a WebSocket from which on only the newest state waits */
+    size_t ws_full;    /* ... from which on who makes messages waits for a client that reads */
+    size_t ws_bytes;   /* ... at which it is closed */
     size_t body_bytes; /* of request bodies in memory, all connections together */
     size_t out_bytes;  /* of replies in memory, all together, before large ones are refused */
 };
 #define LOOP_LIMITS_DEFAULT                                                                        \
     {                                                                                              \
-        .head = 15000, .body = 30000, .idle = 75000, .write = 60000, .linger = 5000,               \
-        .flush = 1000, .ws_bytes = 8u << 20, .body_bytes = 0, .out_bytes = 512u << 20              \
+        .head = 15000, .body = 30000, .idle = 75000, .write = 60000, .ws_write = 30000,            \
+        .linger = 5000, .flush = 1000, .ws_behind = 1u << 20, .ws_full = 8u << 20,                 \
+        .ws_bytes = 64u << 20, .body_bytes = 0, .out_bytes = 512u << 20                            \
     }
 
 #define LOOP_WRITE_MAX 65536 /* bytes of one write */

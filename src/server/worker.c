@@ -9,13 +9,25 @@
 
 /* ---- where messages of prompts go ---- */
 
+static bool out_listens(void *user, const char *sid)
+{
+    return hub_listens(user, sid);
+}
+
 static void out_text(void *user, const char *sid, struct str *taken)
 {
     hub_send(user, sid, taken);
 }
 
+static void out_state(void *user, const char *sid, uint64_t run, struct str *taken)
+{
+    hub_wait(user);
+    hub_send_state(user, sid, run, taken);
+}
+
 static void out_preview(void *user, const char *sid, struct hub_preview *taken)
 {
+    hub_wait(user);
     hub_send_preview(user, sid, taken);
 }
 
@@ -208,9 +220,12 @@ berth_status worker_start(struct server *s, berth_err *err)
     w->last = &w->first;
     w->models.elem = sizeof(struct model_text);
     w->collected = worker_now(w);
-    w->events.out = (struct events_out) {
-        .user = s, .text = out_text, .preview = out_preview, .label = out_label
-    };
+    w->events.out = (struct events_out) { .user = s,
+                                          .listens = out_listens,
+                                          .text = out_text,
+                                          .state = out_state,
+                                          .preview = out_preview,
+                                          .label = out_label };
     w->events.preview_size = s->cfg.preview_size ? s->cfg.preview_size : 512;
     w->events.pool = w->parts.pool;
     if (open_sync(w, err) || open_executor(w, err) ||

@@ -121,6 +121,7 @@ static void begin(struct worker *w, const struct store_job *job)
     free(early);
     w->events.prompt_id = job->id;
     w->events.client_id = job->client_id;
+    w->events.run = job->seq;
     w->events.index.seed = w->env.temp_seed ^ job->seq;
 }
 

@@ -87,7 +87,7 @@ static void send_control(struct conn *c, unsigned op, const char *p, size_t n)
         conn_kill(c);
         return;
     }
-    conn_send_frame(c, OUT_MESSAGE, op, b);
+    conn_send_frame(c, OUT_MESSAGE, op, 0, b);
     blob_unref(b);
 }
 
@@ -103,7 +103,7 @@ void ws_close(struct conn *c, unsigned code)
 static void take_control(struct conn *c, enum ws_op op, const char *p, size_t n)
 {
     if (op == WS_PING) {
-        if (c->out_bytes < loop_limits(c->server)->ws_bytes)
+        if (c->out_bytes < loop_limits(c->server)->ws_behind) /* else it would not read it */
             send_control(c, WS_PONG, p, n);
     } else if (op == WS_CLOSE) { /* its own code back */
         ws_close(c, n >= 2 ? (unsigned)(uint8_t)p[0] << 8 | (uint8_t)p[1] : 0);

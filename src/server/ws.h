@@ -14,6 +14,7 @@ struct ws {
     bool spoke;               /* its first JSON message was there */
     bool preview_metadata;    /* it said supports_preview_metadata */
     bool logs;                /* it reads the log */
+    bool behind;              /* counted in hub.behind */
 };
 
 #endif

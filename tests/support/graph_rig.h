@@ -213,9 +213,8 @@ static inline berth_status run_peek(struct node_call *c, berth_err *err)
 {
     struct image im = { 0 };
     rig_called(c);
-    if (call_progress(c, 1, 2, err))
+    if (call_step(c, &(struct node_step) { 1, 2, &im, true }, err))
         return err->code;
-    c->host->preview(c->host->user, &im, true, 1, 2);
     c->host->text(c->host->user, "word", 4);
     return out_value(c, 0, value_int(1), err);
 }
@@ -431,7 +430,6 @@ static inline void rig_event(void *user, const struct exec_event *e)
         [EXEC_CACHED] = "cached",
         [EXEC_NODE_START] = "begin",
         [EXEC_PROGRESS] = "progress",
-        [EXEC_PREVIEW] = "preview",
         [EXEC_TEXT] = "text",
         [EXEC_EXECUTED] = "executed",
         [EXEC_NODE_DONE] = "done",
@@ -448,8 +446,8 @@ static inline void rig_event(void *user, const struct exec_event *e)
     }
     if (e->node)
         str_addf(t, " %s", e->node);
-    if (e->kind == EXEC_PROGRESS || e->kind == EXEC_PREVIEW)
-        str_addf(t, " %g/%g%s", e->value, e->max, e->png ? " png" : "");
+    if (e->kind == EXEC_PROGRESS)
+        str_addf(t, " %g/%g%s", e->value, e->max, e->picture && e->png ? " png" : "");
     if (e->kind == EXEC_TEXT)
         str_addf(t, " %.*s", (int)e->text_n, e->text);
     if (e->kind == EXEC_EXECUTED) {

@@ -299,3 +299,29 @@ def test_queue_changes_send_status(fresh):
         server.post("/interrupt", {"prompt_id": first})
         ws.until_status(0)
         assert set(server.get("/history").json()) == {first}
+
+
+def test_pictures_and_their_steps(fresh):
+    """progress_state ; [binary 4] ; progress ; [binary 1], for both kinds of clients and for all."""
+    server = fresh()
+    prompt = {"1": {"class_type": "EmptyImage", "inputs": {"width": 64, "height": 32, "batch_size": 3, "color": 255}},
+              "2": {"class_type": "SaveImageWebsocket", "inputs": {"images": ["1", 0]}}}
+    with server.ws("rich", flags={"supports_preview_metadata": True}) as rich, connect(server, "plain") as plain:
+        rich.until(lambda m: m["type"] == "feature_flags")
+        for ws, step in ((rich, [("binary", 4), ("progress",)]), (plain, [("progress",), ("binary", 1)])):
+            pid, got = run(server, ws, prompt)
+            of_2 = [m for m in trace(got) if m[0] in ("progress", "binary", "progress_state")][-1 - 3 * 3 - 1:]
+            running = ("progress_state", (("1", "finished"), ("2", "running")))
+            if ws is plain:  # 1 is cached
+                running = ("progress_state", (("2", "running"),))
+            assert of_2[:-1] == [running] + [running, *step] * 3
+            assert [d["value"] for d in data(got, "progress")] == [0, 1, 2]
+            for m in got:
+                if isinstance(m, bytes):
+                    at = 8 if ws is plain else 8 + int.from_bytes(m[4:8], "big")
+                    assert m[at:at + 8] == b"\x89PNG\r\n\x1a\n"
+        server.queue(prompt)  # of nobody: to all, form 1 whatever they said
+        for ws in (rich, plain):
+            for _ in range(3):
+                steps = [m for m in trace(ws.until(lambda m: isinstance(m, bytes))) if m[0] in ("progress", "binary")]
+                assert steps == [("progress",), ("binary", 1)]

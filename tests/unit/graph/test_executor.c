@@ -235,7 +235,7 @@ static void looks_and_words_follow_their_step(void **state)
     (void)state;
     rig_open(CACHE_CLASSIC, 0, 0);
     rig_trace("{" NODE("1", "Peek", "'steps':2") "," NODE("2", "Show", "'value':['1',0]") "}",
-              "start\ncached\nbegin 1\nprogress 1 1/2\npreview 1 1/2 png\ntext 1 word\ndone 1\n"
+              "start\ncached\nbegin 1\nprogress 1 1/2 png\ntext 1 word\ndone 1\n"
               "begin 2\ndone 2\nsuccess\n");
     rig_close();
 }

@@ -171,9 +171,9 @@ static void anything_can_be_shown(void **state)
     shows(r, rig_tensor(3, (size_t[]) { 1, 2, 3 }, NULL), "tensor [1, 2, 3]");
 }
 
-static berth_status refuse(void *user, double value, double max, berth_err *err)
+static berth_status refuse(void *user, const struct node_step *s, berth_err *err)
 {
-    (void)user, (void)value, (void)max;
+    (void)user, (void)s;
     return err_set(err, BERTH_ECANCELED, "no more");
 }
 

@@ -350,23 +350,25 @@ static void old_latents_are_scaled(void **state)
 }
 
 static unsigned shown;
-static void preview(void *user, const struct image *im, bool png, double value, double max)
+static berth_status show(void *user, const struct node_step *s, berth_err *err)
 {
     (void)user;
-    assert_true(png && im->w == 2 && value == (double)shown && max == 3.0);
-    shown++;
+    assert_true(s->png && s->picture->w == 2 && s->value == (double)(shown % 3) && s->max == 3.0);
+    return ++shown == 5 ? err_set(err, BERTH_ECANCELED, "enough") : BERTH_OK;
 }
 
 static void websockets_get_pictures(void **state)
 {
     struct node_rig *r = *state;
-    r->host.preview = preview;
+    r->host.progress = show;
     rig_node(r, "SaveImageWebsocket");
     rig_set(r, "images", rig_tensor(SHAPE4(3, 1, 2, 3), NULL));
     assert_ok(rig_run(r), r->err);
-    r->host.preview = NULL;
     assert_int_equal(shown, 3);
     assert_null(r->call.ui);
+    rig_set(r, "images", rig_tensor(SHAPE4(3, 1, 2, 3), NULL));
+    assert_fails(rig_run(r), r->err, BERTH_ECANCELED, "enough");
+    r->host.progress = NULL;
     struct node_check k = { .env = &r->env, .cls = r->call.cls, .id = "1" };
     struct str a = { 0 }, b = { 0 };
     assert_ok(k.cls->changed(&k, &a, &r->err), r->err);

@@ -512,14 +512,14 @@ struct watcher {
     char text[128];
 };
 
-static berth_status on_progress(void *user, double value, double max, berth_err *err)
+static berth_status on_progress(void *user, const struct node_step *s, berth_err *err)
 {
     struct watcher *w = user;
     (void)err;
-    assert_true(value >= w->last && value <= max);
+    assert_true(s->value >= w->last && s->value <= s->max && !s->picture);
     w->calls++;
-    w->last = value;
-    w->max = max;
+    w->last = s->value;
+    w->max = s->max;
     return BERTH_OK;
 }
 

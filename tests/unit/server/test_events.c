@@ -11,7 +11,15 @@ struct heard {
     struct str last; /* last text message, whole */
     struct str image;
     bool png;
+    bool deaf; /* nobody listens */
+    uint64_t run;
 };
+
+static bool hear_anything(void *user, const char *sid)
+{
+    (void)sid;
+    return !((const struct heard *)user)->deaf;
+}
 
 static void detail(const json_t *m, struct str *out)
 {
@@ -58,11 +66,20 @@ static void hear_text(void *user, const char *sid, struct str *taken)
     str_release(taken);
 }
 
+static void hear_state(void *user, const char *sid, uint64_t run, struct str *taken)
+{
+    struct heard *h = user;
+    h->run = run;
+    hear_text(user, sid, taken);
+}
+
+/* The message of its step comes with it. */
 static void hear_preview(void *user, const char *sid, struct hub_preview *taken)
 {
     struct heard *h = user;
     str_addf(&h->lines, "%s preview %s %s\n", sid ? sid : "*", taken->node,
              taken->png ? "png" : "jpeg");
+    hear_text(user, sid, &taken->progress);
     str_release(&h->image);
     h->image = taken->bytes;
     h->png = taken->png;
@@ -79,7 +96,13 @@ static struct events listen_to(struct heard *h, const char *client)
 {
     *h = (struct heard) { 0 };
     return (struct events) {
-        .out = { .user = h, .text = hear_text, .preview = hear_preview, .label = hear_label },
+        .out = { .user = h,
+                 .listens = hear_anything,
+                 .text = hear_text,
+                 .state = hear_state,
+                 .preview = hear_preview,
+                 .label = hear_label },
+        .run = 7,
         .prompt_id = "P",
         .client_id = client,
         .preview_size = 32,
@@ -297,9 +320,18 @@ static void previews(void **state)
         struct image im = picture(row[i].w, row[i].h, i % 2 ? 3 : 1);
         struct image_file got = { 0 };
         berth_err err = { 0 };
-        events_send(&e, &(struct exec_event) {
-                            .kind = EXEC_PREVIEW, .node = "3", .picture = &im, .png = row[i].png });
+        events_send(&e, &(struct exec_event) { .kind = EXEC_PROGRESS,
+                                               .node = "3",
+                                               .value = 1,
+                                               .max = 4,
+                                               .picture = &im,
+                                               .png = row[i].png });
         assert_int_equal(e.dropped, 0);
+        char want[100];
+        snprintf(want, sizeof want,
+                 "c progress_state 3:running:1/4\nc preview 3 %s\nc progress 1/4\n",
+                 row[i].png ? "png" : "jpeg");
+        assert_string_equal(str_c(&h.lines), want);
         assert_ok(image_decode((const uint8_t *)h.image.p, h.image.n, NULL, &got, &err), err);
         assert_string_equal(got.format, row[i].png ? "png" : "jpeg");
         assert_int_equal(got.w, row[i].want_w);
@@ -311,6 +343,62 @@ static void previews(void **state)
         str_release(&h.last);
         str_release(&h.image);
     }
+}
+
+/* Nobody listens: nothing is made, not even a picture; what happened meanwhile is in the state of
+ * whoever comes later. */
+static void nobody_listens(void **state)
+{
+    struct heard h;
+    struct events e = listen_to(&h, "c");
+    struct image im = picture(8, 8, 3);
+    (void)state;
+    h.deaf = true;
+    say(&e, EXEC_START, NULL);
+    say(&e, EXEC_NODE_START, "1");
+    say(&e, EXEC_NODE_DONE, "1");
+    events_send(&e, &(struct exec_event) {
+                        .kind = EXEC_PROGRESS, .node = "2", .value = 1, .max = 2, .picture = &im });
+    say(&e, EXEC_EXECUTED, "2");
+    assert_int_equal(h.image.n, 0);
+    h.deaf = false;
+    say(&e, EXEC_NODE_DONE, "2");
+    assert_int_equal(h.run, 7);
+    events_end(&e);
+    image_release(&im);
+    heard_is(&h, "c executing \"1\"\n" /* a few bytes: not worth asking */
+                 "c progress_state 1:finished:1.0/1.0 2:finished:2/2\nc executing null\n");
+}
+
+/* The text of what finished is kept, and given up when a node of it changes. */
+static void states_are_whole_whatever_happened(void **state)
+{
+    struct heard h;
+    struct events e = listen_to(&h, NULL);
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        char id[2] = { (char)('a' + i), '\0' };
+        say(&e, EXEC_NODE_START, id);
+        if (i != 2) /* c waits for the others */
+            say(&e, EXEC_NODE_DONE, id);
+    }
+    say(&e, EXEC_NODE_DONE, "c");
+    assert_int_equal(e.done_n, 4);
+    str_clear(&h.lines);
+    tick(&e, "b", 1, 3);
+    say(&e, EXEC_NODE_START, "a");
+    say(&e, EXEC_NODE_DONE, "b");
+    say(&e, EXEC_NODE_DONE, "a");
+    events_end(&e);
+    heard_is(&h, "* progress_state a:finished:1.0/1.0 b:finished:3/3 c:finished:1.0/1.0 "
+                 "d:finished:1.0/1.0\n"
+                 "* progress 1/3\n"
+                 "* progress_state a:running:0.0/1.0 b:finished:3/3 c:finished:1.0/1.0 "
+                 "d:finished:1.0/1.0\n"
+                 "* progress_state a:running:0.0/1.0 b:finished:3/3 c:finished:1.0/1.0 "
+                 "d:finished:1.0/1.0\n"
+                 "* progress_state a:finished:1.0/1.0 b:finished:3/3 c:finished:1.0/1.0 "
+                 "d:finished:1.0/1.0\n");
 }
 
 static void labels(void **state)
@@ -335,6 +423,18 @@ static void hear_whole(void *user, const char *sid, struct str *taken)
     str_release(taken);
 }
 
+static bool always(void *user, const char *sid)
+{
+    (void)user, (void)sid;
+    return true;
+}
+
+static void hear_whole_state(void *user, const char *sid, uint64_t run, struct str *taken)
+{
+    (void)run;
+    hear_whole(user, sid, taken);
+}
+
 static void survives_oom(void **state)
 {
     unsigned heard, k = 0;
@@ -342,7 +442,10 @@ static void survives_oom(void **state)
     (void)state;
     do {
         heard = 0;
-        e = (struct events) { .out = { .user = &heard, .text = hear_whole },
+        e = (struct events) { .out = { .user = &heard,
+                                       .listens = always,
+                                       .text = hear_whole,
+                                       .state = hear_whole_state },
                               .prompt_id = "P",
                               .client_id = "c" };
         struct exec_event x = { .kind = EXEC_NODE_START, .node = "1" };
@@ -370,6 +473,8 @@ int main(void)
         cmocka_unit_test(lazy_again),
         cmocka_unit_test(state_has_every_member),
         cmocka_unit_test(previews),
+        cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(states_are_whole_whatever_happened),
         cmocka_unit_test(labels),
         cmocka_unit_test(survives_oom),
     };

@@ -40,6 +40,7 @@ static int setup_narrow(void **state)
 {
     struct loop_limits lim = LOOP_LIMITS_DEFAULT;
     (void)state;
+    lim.ws_full = 500000;
     lim.ws_bytes = 2000000;
     return open_with(&lim);
 }
@@ -49,6 +50,25 @@ static int setup_narrower(void **state)
     struct loop_limits lim = LOOP_LIMITS_DEFAULT;
     (void)state;
     lim.ws_bytes = 300000;
+    return open_with(&lim);
+}
+
+/* Behind at once, and closed soon when nothing is read. */
+static int setup_hasty(void **state)
+{
+    struct loop_limits lim = LOOP_LIMITS_DEFAULT;
+    (void)state;
+    lim.ws_behind = 100000;
+    lim.ws_full = 200000;
+    lim.ws_write = 500;
+    return open_with(&lim);
+}
+
+static int setup_hasty_reader(void **state)
+{
+    struct loop_limits lim = LOOP_LIMITS_DEFAULT;
+    (void)state;
+    lim.ws_behind = 100000;
     return open_with(&lim);
 }
 
@@ -308,13 +328,13 @@ static void recipients(void **state)
     send_text("a", "to a");
     send_text("nobody", "to nobody");
     send_text(NULL, "to all");
-    hub_send_message(&g.s, "b", "executing", "{\"node\":null}");
+    send_text("b", "to b");
     hub_send_status(&g.s);
     hub_send_text(&g.s, "12:3", "text", 4);
     ws_expect(a, WS_TEXT, "to a");
     ws_expect(a, WS_TEXT, "to all");
     ws_expect(b, WS_TEXT, "to all");
-    ws_expect(b, WS_TEXT, "{\"type\": \"executing\", \"data\": {\"node\":null}}");
+    ws_expect(b, WS_TEXT, "to b");
     int both[] = { a, b };
     for (int i = 0; i < 2; i++) {
         ws_expect(both[i], WS_TEXT,
@@ -425,6 +445,34 @@ static void previews(void **state)
     }
 }
 
+/* Form 4 stands before the progress of its step, form 1 behind it. */
+static void previews_and_their_step(void **state)
+{
+    (void)state;
+    int plain = ws_named("plain"), rich = ws_named("rich");
+    ws_say(rich, "{\"type\":\"feature_flags\",\"data\":{\"supports_preview_metadata\":true}}");
+    ws_expect(rich, WS_TEXT, NULL);
+    const char *const to[] = { "plain", "rich", NULL };
+    for (int i = 0; i < 3; i++) {
+        struct hub_preview p = { .node = "3", .prompt_id = "p" };
+        str_adds(&p.bytes, "JPG");
+        str_adds(&p.progress, "step");
+        hub_send_preview(&g.s, to[i], &p);
+    }
+    ws_expect(plain, WS_TEXT, "step");
+    ws_expect(plain, WS_BINARY, NULL);
+    ws_expect(rich, WS_BINARY, NULL);
+    ws_expect(rich, WS_TEXT, "step");
+    int both[] = { plain, rich };
+    for (int i = 0; i < 2; i++) {
+        ws_expect(both[i], WS_TEXT, "step");
+        ws_expect(both[i], WS_BINARY, NULL);
+        ws_end(both[i]);
+    }
+}
+
+/* ---- slow clients ---- */
+
 static void send_pictures(int n)
 {
     struct str picture = { 0 };
@@ -495,6 +543,171 @@ static void slow_clients(void **state)
     assert_true(got < 400);
     close(slow);
     ws_end(quick);
+}
+
+static void send_state(const char *sid, uint64_t run, int k)
+{
+    struct str s = { 0 };
+    str_addf(&s, "state %d.%d ", (int)run, k);
+    str_pad(&s, '.', 50000);
+    hub_send_state(&g.s, sid, run, &s);
+}
+
+/* A client that is behind loses states that a later one of the same prompt replaced, and nothing
+ * else; one that keeps up gets all of them. */
+static void newer_states(void **state)
+{
+    enum { N = 300 };
+    (void)state;
+    int slow = ws_named("slow"), quick = ws_named("quick");
+    for (int run = 1; run <= 2; run++)
+        for (int k = 0; k < N; k++) {
+            char text[32];
+            send_state(NULL, (uint64_t)run, k);
+            snprintf(text, sizeof text, "message %d.%d", run, k);
+            send_text(NULL, text);
+            for (int i = 0; i < 2; i++) {
+                struct frame f = ws_hear(quick);
+                assert_int_equal(f.op, WS_TEXT);
+                snprintf(text, sizeof text, i ? "message %d.%d" : "state %d.%d ", run, k);
+                assert_true(str_starts(str_c(&f.data), f.data.n, text));
+                str_release(&f.data);
+            }
+        }
+    int states = 0, messages = 0, last[3] = { 0 };
+    while (messages < 2 * N || last[2] < N - 1) {
+        struct frame f = ws_hear(slow);
+        int run, k;
+        assert_int_equal(f.op, WS_TEXT);
+        if (sscanf(str_c(&f.data), "state %d.%d", &run, &k) == 2) {
+            assert_true(run == 1 || last[1] == N - 1); /* the last of a prompt is never lost */
+            last[run] = k;
+            states++;
+        } else {
+            assert_int_equal(sscanf(str_c(&f.data), "message %d.%d", &run, &k), 2);
+            assert_int_equal((run - 1) * N + k, messages++);
+        }
+        str_release(&f.data);
+    }
+    assert_true(states < 2 * N);
+    ws_end(slow);
+    ws_end(quick);
+}
+
+/* Who takes nothing is closed, however little it is; others hear everything meanwhile, and whoever
+ * makes messages does not wait for it. */
+static void who_reads_nothing_is_closed(void **state)
+{
+    (void)state;
+    int deaf = ws_named("deaf"), quick = ws_named("quick");
+    struct str text = { 0 };
+    str_pad(&text, 'm', 60000);
+    for (int i = 0; i < 200; i++) {
+        hub_wait(&g.s);
+        send_text(NULL, str_c(&text));
+        struct frame f = ws_hear(quick);
+        assert_int_equal(f.data.n, 60000);
+        str_release(&f.data);
+    }
+    while (hub_count(&g.s) > 1) /* no reading of `deaf`: that would be progress */
+        usleep(20000);
+    int got = 0;
+    for (char buf[60004]; recv(deaf, buf, sizeof buf, MSG_WAITALL) == (ssize_t)sizeof buf;)
+        got++;
+    assert_true(got < 200);
+    close(deaf);
+    ws_end(quick);
+    str_release(&text);
+}
+
+/* hub_wait() holds back whoever makes more than a reading client takes, so that it gets all of it
+ * though it may leave but little unread. */
+static void *read_slowly(void *arg)
+{
+    int fd = *(int *)arg;
+    for (int i = 0; i < 300; i++) {
+        struct frame f = ws_hear(fd);
+        if (f.data.n != 60000)
+            return (void *)"closed";
+        str_release(&f.data);
+        usleep(1000);
+    }
+    return NULL;
+}
+
+static void pressure(void **state)
+{
+    (void)state;
+    int fd = ws_named("reader");
+    struct str text = { 0 };
+    pthread_t thread;
+    void *why;
+    str_pad(&text, 'm', 60000);
+    pthread_create(&thread, NULL, read_slowly, &fd);
+    for (int i = 0; i < 300; i++) {
+        hub_wait(&g.s);
+        send_text("reader", str_c(&text));
+    }
+    pthread_join(thread, &why);
+    assert_null(why);
+    str_release(&text);
+    ws_end(fd);
+}
+
+static void who_listens(void **state)
+{
+    (void)state;
+    assert_false(hub_listens(&g.s, NULL));
+    assert_false(hub_listens(&g.s, "a"));
+    int a = ws_named("a"), again = ws_named("a");
+    assert_true(hub_listens(&g.s, NULL));
+    assert_true(hub_listens(&g.s, "a"));
+    assert_false(hub_listens(&g.s, "b"));
+    ws_end(a);
+    assert_true(hub_listens(&g.s, "a"));
+    ws_end(again);
+    while (hub_listens(&g.s, "a"))
+        usleep(1000);
+    assert_false(hub_listens(&g.s, NULL));
+}
+
+struct most {
+    size_t bytes;
+    atomic_bool done;
+};
+
+static void look_at(struct conn *c, void *user)
+{
+    struct most *m = user;
+    m->bytes = c->out_bytes > m->bytes ? c->out_bytes : m->bytes;
+}
+
+static void find_most(struct server *s, void *arg)
+{
+    struct most *m = arg;
+    loop_each(s, look_at, m);
+    atomic_store(&m->done, true);
+}
+
+/* Pings that nobody waits for the answer of. */
+static void pings_without_end(void **state)
+{
+    (void)state;
+    int fd = ws_named("flood");
+    struct str many = { 0 };
+    for (int i = 0; i < 10000; i++)
+        str_add(&many, "\x89\x80\0\0\0\0", 6);
+    struct timeval soon = { .tv_usec = 300000 };
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof soon);
+    for (int i = 0; i < 200 && send(fd, many.p, many.n, MSG_NOSIGNAL) == (ssize_t)many.n; i++)
+        ;
+    str_release(&many);
+    struct most m = { 0 };
+    loop_post(&g.s, find_most, &m);
+    while (!atomic_load(&m.done))
+        usleep(1000);
+    assert_true(m.bytes <= loop_limits(&g.s)->ws_behind + 1000);
+    close(fd);
 }
 
 static void broadcast(void **state)
@@ -632,6 +845,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(previews, setup, teardown),
         cmocka_unit_test_setup_teardown(messages_before_previews, setup_narrower, teardown),
         cmocka_unit_test_setup_teardown(slow_clients, setup_narrow, teardown),
+        cmocka_unit_test_setup_teardown(previews_and_their_step, setup, teardown),
+        cmocka_unit_test_setup_teardown(newer_states, setup_hasty_reader, teardown),
+        cmocka_unit_test_setup_teardown(who_reads_nothing_is_closed, setup_hasty, teardown),
+        cmocka_unit_test_setup_teardown(pressure, setup_narrow, teardown),
+        cmocka_unit_test_setup_teardown(who_listens, setup, teardown),
+        cmocka_unit_test_setup_teardown(pings_without_end, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(broadcast, setup, teardown),
         cmocka_unit_test_setup_teardown(logs, setup, teardown),
         cmocka_unit_test_setup_teardown(survives_oom, setup, teardown),
