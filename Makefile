@@ -26,7 +26,7 @@ test: deps ## build and run every test
 	@tools/build.sh dev $(JOBS)
 	@tools/test.sh dev $(JOBS)
 
-demo: all ## make synthetic models, look inside them, plan where they would go
+demo: all ## the tour: models, plans, a workflow, a server that keeps and frees
 	@tools/demo.sh build/berth
 
 serve: all ## the server on http://127.0.0.1:8188 (SERVE="--port 9000 ..." adds options)

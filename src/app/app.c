@@ -79,11 +79,14 @@ void app_globals(struct app *a, struct app_globals *g, bool with_version)
     g->opt[0] = (struct opt) {
         .name = "help", .letter = 'h', .help = "show this text and stop", .to = &g->help
     };
-    g->opt[1] = (struct opt) { .name = "log-level",
-                               .kind = OPT_TEXT,
-                               .value = "LEVEL",
-                               .help = "debug, info, warn (default), error, off; goes to stderr",
-                               .to = &a->log_level };
+    g->opt[1] =
+        (struct opt) { .name = "log-level",
+                       .kind = OPT_TEXT,
+                       .value = "LEVEL",
+                       .help = a->log_level
+                                   ? "debug, info (default), warn, error, off; goes to stderr"
+                                   : "debug, info, warn (default), error, off; goes to stderr",
+                       .to = &a->log_level };
     g->opt[2] = (struct opt) { .name = "log-json",
                                .help = "log as JSON, one object a line",
                                .to = &a->log_json };

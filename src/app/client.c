@@ -142,7 +142,8 @@ static berth_status refused(int status, const char *body, size_t n, berth_err *e
         err_set(err, s, "%s", said);
     else
         err_set(err, s, "the server answers %d%s", status,
-                status == 401 ? ": it wants its token (--token)" : "");
+                status == 401 ? ": it wants its token (--token, $BERTH_TOKEN), and this is not it"
+                              : "");
     str_release(&text);
     json_decref(v);
     return s;

@@ -88,7 +88,20 @@ static void print_devices(const json_t *devices)
     }
 }
 
-static int print_receipt(const struct options *o, const json_t *receipt)
+/* Models that were named and stayed: the free did not do what was asked. */
+static size_t stayed(const json_t *models)
+{
+    size_t i, n = 0;
+    json_t *m;
+    json_array_foreach(models, i, m)
+    {
+        const char *verdict = json_string_value(json_object_get(m, "verdict"));
+        n += verdict && strcmp(verdict, "ejected") != 0;
+    }
+    return n;
+}
+
+static int print_receipt(const struct options *o, const json_t *receipt, int named)
 {
     struct str s = { 0 };
     if (o->json) {
@@ -101,7 +114,13 @@ static int print_receipt(const struct options *o, const json_t *receipt)
         print_models(json_object_get(receipt, "models"));
         print_devices(json_object_get(receipt, "devices"));
     }
-    return json_array_size(json_object_get(receipt, "violations")) ? APP_FAILED : APP_OK;
+    if (json_array_size(json_object_get(receipt, "violations")))
+        return APP_FAILED;
+    if (named && !o->force && !o->dry_run && stayed(json_object_get(receipt, "models"))) {
+        fprintf(stderr, "berth free: what is kept stays; --force takes it too\n");
+        return APP_FAILED;
+    }
+    return APP_OK;
 }
 
 static int run_free(struct app *a, int argc, char **argv)
@@ -116,7 +135,7 @@ static int run_free(struct app *a, int argc, char **argv)
         { .name = "models-only",
           .help = "unload models, leave cached results of nodes",
           .to = &o.models_only },
-        { .name = "device",
+        { .name = "devices",
           .kind = OPT_TEXT,
           .value = "NAME,...",
           .help = "only models with bytes there, and only these devices are trimmed",
@@ -135,7 +154,7 @@ static int run_free(struct app *a, int argc, char **argv)
         client_json(&o.client, "/free", str_c(&body), SECONDS, &receipt, &err))
         code = app_fail(a, &err);
     else
-        code = print_receipt(&o, receipt);
+        code = print_receipt(&o, receipt, n);
     json_decref(receipt);
     str_release(&body);
     return code;

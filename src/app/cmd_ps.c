@@ -73,7 +73,7 @@ static void print_devices(const json_t *devices)
     }
 }
 
-static void print_queue(const json_t *queue)
+static void print_queue(const json_t *queue, bool paused)
 {
     const json_t *running = json_array_get(json_object_get(queue, "queue_running"), 0);
     size_t waiting = json_array_size(json_object_get(queue, "queue_pending"));
@@ -81,7 +81,8 @@ static void print_queue(const json_t *queue)
         printf("running  %s", json_string_value(json_array_get(running, 1)));
     else
         printf("idle");
-    printf(", %zu waiting\n", waiting);
+    printf(", %zu waiting%s\n", waiting,
+           paused ? "; paused: POST /berth/queue {\"paused\": false} lets it go on" : "");
 }
 
 static int run_ps(struct app *a, int argc, char **argv)
@@ -98,28 +99,32 @@ static int run_ps(struct app *a, int argc, char **argv)
     if (n)
         return app_usage(a, "'%.80s': ps takes options only", argv[0]);
     a->json = json;
-    json_t *models = NULL, *devices = NULL, *queue = NULL;
+    json_t *models = NULL, *devices = NULL, *queue = NULL, *state = NULL;
     berth_err err;
     if (client_json(&c, "/berth/models", NULL, SECONDS, &models, &err) ||
         client_json(&c, "/berth/devices", NULL, SECONDS, &devices, &err) ||
-        client_json(&c, "/queue", NULL, SECONDS, &queue, &err)) {
+        client_json(&c, "/queue", NULL, SECONDS, &queue, &err) ||
+        client_json(&c, "/berth/queue", NULL, SECONDS, &state, &err)) {
         code = app_fail(a, &err);
     } else if (json) {
-        json_t *all = json_pack("{s:O*, s:O*, s:O*}", "models", json_object_get(models, "models"),
-                                "devices", json_object_get(devices, "devices"), "queue", queue);
+        json_t *all =
+            json_pack("{s:O*, s:O*, s:O*, s:O*}", "models", json_object_get(models, "models"),
+                      "devices", json_object_get(devices, "devices"), "queue", queue, "paused",
+                      json_object_get(state, "paused"));
         struct str s = { 0 };
         js_write(all, 2, &s);
         printf("%s\n", str_c(&s));
         str_release(&s);
         json_decref(all);
     } else {
-        print_queue(queue);
+        print_queue(queue, json_is_true(json_object_get(state, "paused")));
         print_devices(json_object_get(devices, "devices"));
         print_models(a, json_object_get(models, "models"));
     }
     json_decref(models);
     json_decref(devices);
     json_decref(queue);
+    json_decref(state);
     return code;
 }
 

@@ -105,24 +105,27 @@ static int refuse(struct app *a, const struct validation *v)
     return app_fail(a, &err);
 }
 
-/* Outputs that will not run although others do. */
-static void warn_partly(struct app *a, const struct validation *v)
+/* Outputs that will not run although others do: said, and the exit code tells too. */
+static void complain_partly(const struct validation *v)
 {
-    const char *id;
-    json_t *node;
-    json_object_foreach(v->node_errors, id, node)
-        log_warn(&a->log, "run.left_out", "class=%s node=%s",
-                 json_string_value(json_object_get(node, "class_type")), id);
+    struct str msg = { 0 };
+    json_t *answer = json_pack("{s:O*}", "node_errors", v->node_errors);
+    client_errors(answer, &msg);
+    if (msg.n)
+        fprintf(stderr, "berth run: some outputs cannot run%s\n", str_c(&msg));
+    str_release(&msg);
+    json_decref(answer);
 }
 
 /* ---- outputs ---- */
 
+/* f NULL: another machine's folders, so "output/x.png". */
 static void each_file(const struct folders *f, const json_t *item, struct str *out)
 {
     const char *name = json_string_value(json_object_get(item, "filename"));
     const char *sub = json_string_value(json_object_get(item, "subfolder"));
     const char *kind = json_string_value(json_object_get(item, "type"));
-    const char *root = kind ? folders_by_kind(f, kind) : NULL;
+    const char *root = !kind ? NULL : f ? folders_by_kind(f, kind) : kind;
     str_clear(out);
     if (name && root)
         str_addf(out, "%s/%s%s%s", root, sub ? sub : "", sub && *sub ? "/" : "", name);
@@ -147,28 +150,40 @@ static void print_outputs(const struct folders *f, const json_t *outputs)
     str_release(&s);
 }
 
-static void print_json(const struct folders *f, const struct exec_result *r)
+static void print_json(const struct folders *f, json_t *outputs, json_t *status,
+                       json_t *node_errors)
 {
     json_t *files = json_array(), *all;
     const char *id, *key;
     json_t *ui, *list, *item;
     size_t i;
     struct str s = { 0 };
-    json_object_foreach(r->outputs, id, ui) json_object_foreach(ui, key, list)
+    json_object_foreach(outputs, id, ui) json_object_foreach(ui, key, list)
         json_array_foreach(list, i, item)
     {
         each_file(f, item, &s);
         if (s.n)
             json_array_append_new(files, json_string(str_c(&s)));
     }
-    all =
-        json_pack("{s:o, s:O, s:O, s:I, s:I}", "files", files, "outputs", r->outputs, "status",
-                  r->status, "executed", (json_int_t)r->executed, "cached", (json_int_t)r->cached);
+    all = json_pack("{s:o, s:O*, s:O*, s:O*}", "files", files, "outputs", outputs, "status", status,
+                    "node_errors", node_errors);
     str_clear(&s);
     js_write(all, 2, &s);
     printf("%s\n", str_c(&s));
     str_release(&s);
     json_decref(all);
+}
+
+static void print_failure(const json_t *data)
+{
+    const char *what = json_string_value(json_object_get(data, "exception_message"));
+    const char *node = json_string_value(json_object_get(data, "node_id"));
+    const char *cls = json_string_value(json_object_get(data, "node_type"));
+    size_t n = what ? strlen(what) : 0;
+    fprintf(stderr, "berth run: ");
+    if (node && *node)
+        fprintf(stderr, "node %s (%s): ", node, cls ? cls : "?");
+    fprintf(stderr, "%s%s", n ? what : "failed", n && what[n - 1] == '\n' ? "" : "\n");
 }
 
 /* ---- the run ---- */
@@ -195,13 +210,11 @@ static int device_names(struct app *a, struct parts *p, size_t *n)
     return APP_OK;
 }
 
-static int report(const struct options *o, const struct folders *f, const struct exec_result *r)
+static int report(const struct options *o, const struct folders *f, const struct exec_result *r,
+                  json_t *node_errors)
 {
-    const char *what = json_string_value(json_object_get(r->last_data, "exception_message"));
-    const char *node = json_string_value(json_object_get(r->last_data, "node_id"));
-    const char *cls = json_string_value(json_object_get(r->last_data, "node_type"));
     if (o->json)
-        print_json(f, r);
+        print_json(f, r->outputs, r->status, node_errors);
     else
         print_outputs(f, r->outputs);
     if (r->outcome == EXEC_OK)
@@ -210,10 +223,7 @@ static int report(const struct options *o, const struct folders *f, const struct
         fprintf(stderr, "berth run: stopped\n");
         return signals_caught() ? APP_SIGNAL + signals_caught() : APP_FAILED;
     }
-    fprintf(stderr, "berth run: node %s (%s): %s", node ? node : "?", cls ? cls : "?",
-            what ? what : "failed\n");
-    if (!what || !*what || what[strlen(what) - 1] != '\n')
-        fputc('\n', stderr);
+    print_failure(r->last_data);
     return APP_FAILED;
 }
 
@@ -237,7 +247,7 @@ static int execute(struct app *a, const struct options *o, struct parts *p, stru
     res_prompt_begin(env->res);
     berth_status s = executor_run(p->executor, &q, &r, &err);
     clear_line(&view);
-    int code = s ? app_fail(a, &err) : report(o, env->folders, &r);
+    int code = s ? app_fail(a, &err) : report(o, env->folders, &r, p->checked.node_errors);
     exec_result_release(&r);
     berth_err end;
     if (res_prompt_end(env->res, NULL, &end))
@@ -251,29 +261,35 @@ static int report_remote(const struct options *o, const json_t *item)
     json_t *status = json_object_get(item, "status"), *outputs = json_object_get(item, "outputs");
     json_t *messages = json_object_get(status, "messages");
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
-    const json_t *data = json_array_get(last, 1);
     const char *word = json_string_value(json_object_get(status, "status_str"));
-    const char *what = json_string_value(json_object_get(data, "exception_message"));
-    struct str s = { 0 };
     if (o->json)
-        js_write(item, 2, &s);
+        print_json(NULL, outputs, status, NULL);
     else
-        js_write(outputs, -1, &s);
-    printf("%s\n", str_c(&s));
-    str_release(&s);
+        print_outputs(NULL, outputs);
     if (word && !strcmp(word, "success"))
         return APP_OK;
-    fprintf(stderr, "berth run: %s\n", what ? what : "stopped");
+    const char *kind = json_string_value(json_array_get(last, 0));
+    if (kind && !strcmp(kind, "execution_interrupted"))
+        fprintf(stderr, "berth run: stopped\n");
+    else
+        print_failure(json_array_get(last, 1));
     return APP_FAILED;
 }
 
 static int elsewhere(struct app *a, const struct options *o, const struct parts *p)
 {
+    const struct folder_options *f = &o->folders;
     berth_err err;
     json_t *item;
+    if (f->base || f->comfyui || f->input || f->output || f->temp || o->devices || o->ram)
+        return app_usage(a, "with --server the folders and devices are the server's");
+    if (!o->quiet && !o->json)
+        fprintf(stderr, "berth run: waiting for %s\n", o->client.url);
     if (run_remote(&o->client, p->prompt, p->extra, signals_watch(), &item, &err))
         return app_fail(a, &err);
     int code = item ? report_remote(o, item) : APP_SIGNAL + signals_caught();
+    if (!item)
+        fprintf(stderr, "berth run: stopped\n");
     json_decref(item);
     return code;
 }
@@ -294,7 +310,8 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
         (code = app_folders_open(a, &o->folders, &p->folders)))
         return code;
     if (app_ctx_new(a, &ctx, &p->ctx, &err))
-        return app_fail(a, &err);
+        return err.code == BERTH_EINVAL ? app_usage(a, "--devices: %s", err.msg)
+                                        : app_fail(a, &err);
     const struct ctx_parts parts = ctx_parts(p->ctx);
     struct node_env env = { .folders = p->folders.folders,
                             .pool = parts.pool,
@@ -309,9 +326,12 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
         return app_fail(a, &err);
     if (!p->checked.ok)
         return refuse(a, &p->checked);
-    warn_partly(a, &p->checked);
+    if (json_object_size(p->checked.node_errors))
+        complain_partly(&p->checked);
     env.res = parts.res;
     code = execute(a, o, p, &env);
+    if (!code && json_object_size(p->checked.node_errors))
+        code = APP_FAILED; /* not all that was asked for is there */
     res_set_reset(parts.res, NULL, NULL);
     executor_free(p->executor);
     return code;

@@ -43,12 +43,13 @@ berth_status run_remote(const struct client *c, const json_t *prompt, const json
         if (!s && !*item)
             usleep(LOOK_EVERY_US);
     }
-    if (!s && !*item) { /* Ctrl-C: running or waiting, it shall not go on */
-        s = ask(c, "/interrupt", json_pack("{s:s}", "prompt_id", id), &ignored, err);
+    if (!s &&
+        !*item) { /* Ctrl-C: it shall not go on. Out of the queue first: it cannot start then */
+        s = ask(c, "/queue", json_pack("{s:[s]}", "delete", id), &ignored, err);
         json_decref(ignored);
         ignored = NULL;
         if (!s)
-            s = ask(c, "/queue", json_pack("{s:[s]}", "delete", id), &ignored, err);
+            s = ask(c, "/interrupt", json_pack("{s:s}", "prompt_id", id), &ignored, err);
         json_decref(ignored);
     }
     json_decref(answer);

@@ -80,9 +80,13 @@ static json_t *find_node(json_t *prompt, const char *name, berth_err *err)
     }
     if (!found) {
         struct str ids = { 0 };
-        json_object_foreach(prompt, id, node) if (ids.n < 200)
-            str_addf(&ids, "%s%s (%s)", ids.n ? ", " : "", id,
-                     node_text(node, false) ? node_text(node, false) : "?");
+        json_object_foreach(prompt, id, node)
+        {
+            const char *title = node_text(node, true), *cls = node_text(node, false);
+            if (ids.n < 200)
+                str_addf(&ids, "%s%s (%s%s%s)", ids.n ? ", " : "", id, title ? title : "",
+                         title ? ", " : "", cls ? cls : "?");
+        }
         err_set(err, BERTH_EINVAL, "no node '%.80s'; there are %s", name, str_c(&ids));
         str_release(&ids);
     }
@@ -104,6 +108,19 @@ static berth_status check_name(const json_t *node, const char *input, berth_err 
     return err->code;
 }
 
+/* Texts and choices are taken as they stand, everything else as JSON where it is JSON. */
+static json_t *read_value(const json_t *node, const char *input, const char *text)
+{
+    const char *cls = node_text(node, false);
+    const struct node_class *c = cls ? node_find(cls) : NULL;
+    size_t i = c ? node_input_index(c, input) : SIZE_MAX;
+    json_t *value = NULL;
+    berth_err no_json;
+    if (i != SIZE_MAX && (c->in[i].kind == IN_STRING || c->in[i].kind == IN_COMBO))
+        return json_string(text);
+    return js_parse(text, strlen(text), NULL, &value, &no_json) ? json_string(text) : value;
+}
+
 berth_status run_workflow_set(json_t *prompt, const char *assignment, berth_err *err)
 {
     /* The name of a node may have dots in it, that of an input has none. */
@@ -114,18 +131,16 @@ berth_status run_workflow_set(json_t *prompt, const char *assignment, berth_err 
         return err_set(err, BERTH_EINVAL, "--set wants NODE.INPUT=VALUE, not '%.80s'", assignment);
     char *name = strndup(assignment, (size_t)(dot - assignment));
     char *input = strndup(dot + 1, (size_t)(eq - dot) - 1);
-    json_t *node = NULL, *value = NULL;
-    berth_err no_json;
+    json_t *node = NULL;
     berth_status s = name && input ? BERTH_OK : err_set(err, BERTH_ENOMEM, "--set");
     if (!s && !(node = find_node(prompt, name, err)))
         s = err->code;
     if (!s)
         s = check_name(node, input, err);
-    if (!s && js_parse(eq + 1, strlen(eq + 1), NULL, &value, &no_json))
-        value = json_string(eq + 1);
     if (!s && !json_is_object(json_object_get(node, "inputs")))
         s = err_set(err, BERTH_EINVAL, "node '%.80s' has no inputs", name);
-    if (!s && (!value || json_object_set_new(json_object_get(node, "inputs"), input, value)))
+    if (!s && json_object_set_new(json_object_get(node, "inputs"), input,
+                                  read_value(node, input, eq + 1)))
         s = err_set(err, BERTH_EINVAL, "--set %s.%s: the value is no UTF-8", name, input);
     free(name);
     free(input);

@@ -73,15 +73,50 @@ static void find_frontend(const char *comfyui, struct str *out)
     str_release(&lib);
 }
 
+/* `path` as seen from the root, so that it still means the same when somebody changes folders. */
+static bool add_absolute(struct str *out, const char *path)
+{
+    char *here = *path == '/' ? NULL : getcwd(NULL, 0);
+    if (*path != '/' && !here)
+        return false;
+    if (here)
+        str_addf(out, "%s/", here);
+    str_adds(out, path);
+    free(here);
+    return true;
+}
+
+static int check_frontend(struct app *a, const char *root)
+{
+    struct str index = { 0 };
+    str_addf(&index, "%s/index.html", root);
+    bool there = is_file(str_c(&index));
+    str_release(&index);
+    return there ? APP_OK : app_usage(a, "--front-end-root: '%.200s' has no index.html", root);
+}
+
+/* Where models belong, seen at once: a base of our own starts with ComfyUI's folders, empty. */
+static berth_status make_model_folders(const struct folders *f, berth_err *err)
+{
+    struct str models = { 0 };
+    str_addf(&models, "%s/models/", folders_base(f));
+    berth_status s = models.bad ? err_set(err, BERTH_ENOMEM, "folders") : BERTH_OK;
+    bool first = !is_dir(str_c(&models));
+    for (size_t i = 0; !s && first && i < folders_count(f); i++)
+        for (size_t j = 0; !s && j < folders_dirs(f, i); j++)
+            if (!strncmp(folders_dir(f, i, j), str_c(&models), models.n))
+                s = path_make_dirs(folders_dir(f, i, j), err);
+    str_release(&models);
+    return s;
+}
+
 static int check_options(struct app *a, const struct folder_options *o)
 {
     if (o->comfyui && !is_dir(o->comfyui))
         return app_usage(a, "--comfyui-dir: '%.200s' is no folder", o->comfyui);
     if (o->user && !is_dir(o->user))
         return app_usage(a, "--user-directory: '%.200s' is no folder", o->user);
-    if (o->frontend && !is_dir(o->frontend))
-        return app_usage(a, "--front-end-root: '%.200s' is no folder", o->frontend);
-    return APP_OK;
+    return o->frontend ? check_frontend(a, o->frontend) : APP_OK;
 }
 
 static const char *read_env(void *user, const char *name)
@@ -97,10 +132,12 @@ int app_folders_open(struct app *a, const struct folder_options *o, struct app_f
     if (code)
         return code;
     struct str base = { 0 }, paths = { 0 }, temp = { 0 };
-    if (o->base || o->comfyui)
-        str_adds(&base, o->base ? o->base : o->comfyui);
-    else if ((code = default_base(a, &base)))
+    if (o->base || o->comfyui) {
+        if (!add_absolute(&base, o->base ? o->base : o->comfyui))
+            return app_usage(a, "the folder we are in is gone: give an absolute --base-directory");
+    } else if ((code = default_base(a, &base))) {
         return code;
+    }
     const char **yaml = calloc(o->yamls + 1, sizeof *yaml);
     size_t yamls = 0;
     str_addf(&paths, "%s/extra_model_paths.yaml", o->comfyui ? o->comfyui : str_c(&base));
@@ -129,6 +166,8 @@ int app_folders_open(struct app *a, const struct folder_options *o, struct app_f
         s = err_set(&err, BERTH_ENOMEM, "out of memory");
     else if (!(s = path_make_dirs(str_c(&base), &err)))
         s = folders_new(&cfg, &out->folders, &err);
+    if (!s)
+        s = make_model_folders(out->folders, &err);
     if (s)
         code = app_fail(a, &err);
     free(yaml);

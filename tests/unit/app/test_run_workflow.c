@@ -7,7 +7,8 @@ static const char graph[] =
     "{\"1\":{\"class_type\":\"EmptyImage\",\"inputs\":{\"width\":8},\"_meta\":{\"title\":\"my."
     "pic\"}},"
     "\"2\":{\"class_type\":\"ImageInvert\",\"inputs\":{\"image\":[\"1\",0]}},"
-    "\"3\":{\"class_type\":\"ImageInvert\",\"inputs\":{\"image\":[\"2\",0]}}}";
+    "\"3\":{\"class_type\":\"ImageInvert\",\"inputs\":{\"image\":[\"2\",0]}},"
+    "\"4\":{\"class_type\":\"SaveImage\",\"inputs\":{\"images\":[\"3\",0]}}}";
 
 /* Sets and gives the input's JSON; "!": the error has this in it. */
 static void sets(const char *assignment, const char *node, const char *input, const char *want)
@@ -40,13 +41,16 @@ static void set_by_id_title_and_class(void **state)
     sets("1.width=a cat = a cat", "1", "width", "\"a cat = a cat\"");
     sets("1.width=\"7\"", "1", "width", "\"7\"");
     sets("1.width=", "1", "width", "\"\"");
+    sets("4.filename_prefix=true", "4", "filename_prefix",
+         "\"true\""); /* a text stays what it is */
+    sets("4.filename_prefix=1.50", "4", "filename_prefix", "\"1.50\"");
 }
 
 static void set_mistakes(void **state)
 {
     (void)state;
     sets("ImageInvert.image=1", "", "", "!is 2 nodes");
-    sets("9.width=1", "", "", "!no node '9'; there are 1 (EmptyImage)");
+    sets("9.width=1", "", "", "!no node '9'; there are 1 (my.pic, EmptyImage), 2 (ImageInvert)");
     sets("1.widht=1", "", "", "!EmptyImage has no input 'widht'; it has width, height");
     sets("width=1", "", "", "!NODE.INPUT=VALUE");
     sets("1.width", "", "", "!NODE.INPUT=VALUE");
@@ -64,7 +68,7 @@ static void formats(void **state)
     json_t *p, *x;
     berth_err err;
     assert_int_equal(reads(graph, &p, &x, &err), BERTH_OK);
-    assert_int_equal(json_object_size(p), 3);
+    assert_int_equal(json_object_size(p), 4);
     assert_null(x);
     json_decref(p);
     assert_int_equal(reads("{\"prompt\":{\"1\":{}},\"extra_data\":{\"a\":1}}", &p, &x, &err),
