@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 
 import pytest
@@ -34,7 +35,7 @@ def test_run_set(tmp_path, workflow):
     r = json.loads(berth("run", workflow, "--base-directory", tmp_path / "b", "--set", "EmptyImage.width=24",
                          "--set", "2.filename_prefix=%width%x", "--json").stdout)
     assert r["files"] == [str(tmp_path / "b/output/24x_00001_.png")]
-    assert r["executed"] == 2 and r["cached"] == 0 and r["status"]["status_str"] == "success"
+    assert r["node_errors"] == {} and r["status"]["status_str"] == "success"
 
 
 def test_run_from_standard_input(tmp_path):
@@ -53,6 +54,42 @@ def test_run_refuses_what_is_not_valid(tmp_path, change, code, said):
     path = tmp_path / "w.json"
     path.write_text(json.dumps(p))
     assert said in berth("run", path, "--base-directory", tmp_path / "b", code=code).stderr
+
+
+def test_run_says_which_outputs_were_left_out(tmp_path):
+    p = image_prompt(prefix="good")
+    p["3"] = {"class_type": "EmptyImage", "inputs": {"width": 99999, "height": 8, "batch_size": 1, "color": 0}}
+    p["4"] = {"class_type": "SaveImage", "inputs": {"images": ["3", 0], "filename_prefix": "bad"}}
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps(p))
+    r = berth("run", path, "--base-directory", tmp_path / "b", code=1)
+    assert r.stdout.strip().endswith("good_00001_.png")
+    assert "node 3 (EmptyImage)" in r.stderr and "16384" in r.stderr
+    r = json.loads(berth("run", path, "--base-directory", tmp_path / "b", "--json", code=1).stdout)
+    assert list(r["node_errors"]) == ["3"] and len(r["files"]) == 1
+
+
+def test_a_relative_base_directory(tmp_path, workflow):
+    out = berth("run", workflow, "--base-directory", "rel", cwd=tmp_path).stdout.strip()
+    assert out == str(tmp_path / "rel/output/cli/pic_00001_.png")
+    assert (tmp_path / "rel/models/checkpoints").is_dir()
+
+
+def test_run_on_a_server(tmp_path, workflow):
+    with Server(tmp_path / "base") as s:
+        p = berth("run", workflow, "--server", s.url)
+        assert p.stdout == "output/cli/pic_00001_.png\n"
+        bad = berth("run", workflow, "--server", s.url, "--set", "1.width=0", code=1)
+        assert "node 1 (EmptyImage)" in bad.stderr
+        assert "the server's" in berth("run", workflow, "--server", s.url, "--output-directory", "x", code=2).stderr
+        s.post("/berth/queue", {"paused": True})
+        run = subprocess.Popen([BINARY, "run", str(workflow), "--server", s.url], stderr=subprocess.PIPE, text=True)
+        while not s.get("/queue").json()["queue_pending"]:
+            assert run.poll() is None
+        assert "paused" in berth("ps", "--server", s.url).stdout
+        run.send_signal(signal.SIGINT)
+        assert "stopped" in run.communicate(timeout=PATIENCE)[1] and run.returncode == 130
+        assert s.get("/queue").json()["queue_pending"] == []  # it took its prompt with it
 
 
 def test_run_usage(tmp_path, workflow):
@@ -103,6 +140,8 @@ def test_ps_and_free(tmp_path):
         receipt = berth("free", *at, "--force").stdout
         assert "ejected" in receipt and "given back" in receipt
         assert "no models" in berth("ps", *at).stdout
+        s.run(load("kept", True))
+        assert "--force" in berth("free", *at, "kept", code=1).stderr
         assert "nobody" in berth("free", *at, "nobody", code=1).stderr
     assert "no server answers" in berth("ps", *at, code=1).stderr
     assert "no address" in berth("ps", "--server", "http://", code=1).stderr
