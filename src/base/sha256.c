@@ -44,37 +44,72 @@ static void block(uint32_t h[8], const uint8_t *p)
         h[i] += s[i];
 }
 
-void sha256(const void *p, size_t n, uint8_t out[SHA256_BYTES])
+void sha256_init(struct sha256 *s)
 {
-    uint32_t h[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
-    const uint8_t *at = p;
-    size_t left = n;
-    for (; left >= 64; left -= 64, at += 64)
-        block(h, at);
-    uint8_t tail[128] = { 0 }; /* what is left, a one bit, zeros, the length in bits */
-    if (left)
-        memcpy(tail, at, left);
-    tail[left] = 0x80;
-    size_t len = left < 56 ? 64 : 128;
-    uint64_t bits = (uint64_t)n * 8;
-    for (size_t i = 0; i < 8; i++)
-        tail[len - 1 - i] = (uint8_t)(bits >> (8 * i));
-    block(h, tail);
-    if (len == 128)
-        block(h, tail + 64);
-    for (size_t i = 0; i < SHA256_BYTES; i++)
-        out[i] = (uint8_t)(h[i / 4] >> (24 - 8 * (i % 4)));
+    static const uint32_t start[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
+    memcpy(s->h, start, sizeof start);
+    s->bytes = 0;
 }
 
-void sha256_hex(const void *p, size_t n, char out[SHA256_HEX])
+void sha256_add(struct sha256 *s, const void *p, size_t n)
+{
+    const uint8_t *at = p;
+    size_t have = s->bytes % 64;
+    s->bytes += n;
+    if (have && n >= 64 - have) {
+        memcpy(s->part + have, at, 64 - have);
+        block(s->h, s->part);
+        at += 64 - have;
+        n -= 64 - have;
+        have = 0;
+    }
+    for (; n >= 64; n -= 64, at += 64)
+        block(s->h, at);
+    if (n)
+        memcpy(s->part + have, at, n);
+}
+
+static void end(struct sha256 *s, uint8_t out[SHA256_BYTES])
+{
+    uint8_t tail[128] = { 0 }; /* what is left, a one bit, zeros, the length in bits */
+    size_t left = s->bytes % 64, len = left < 56 ? 64 : 128;
+    uint64_t bits = s->bytes * 8;
+    memcpy(tail, s->part, left);
+    tail[left] = 0x80;
+    for (size_t i = 0; i < 8; i++)
+        tail[len - 1 - i] = (uint8_t)(bits >> (8 * i));
+    block(s->h, tail);
+    if (len == 128)
+        block(s->h, tail + 64);
+    for (size_t i = 0; i < SHA256_BYTES; i++)
+        out[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+void sha256_end(struct sha256 *s, char out[SHA256_HEX])
 {
     static const char digit[] = "0123456789abcdef";
     uint8_t sum[SHA256_BYTES];
-    sha256(p, n, sum);
+    end(s, sum);
     for (size_t i = 0; i < SHA256_BYTES; i++) {
         out[2 * i] = digit[sum[i] >> 4];
         out[2 * i + 1] = digit[sum[i] & 15];
     }
     out[2 * SHA256_BYTES] = '\0';
+}
+
+void sha256(const void *p, size_t n, uint8_t out[SHA256_BYTES])
+{
+    struct sha256 s;
+    sha256_init(&s);
+    sha256_add(&s, p, n);
+    end(&s, out);
+}
+
+void sha256_hex(const void *p, size_t n, char out[SHA256_HEX])
+{
+    struct sha256 s;
+    sha256_init(&s);
+    sha256_add(&s, p, n);
+    sha256_end(&s, out);
 }

@@ -23,9 +23,11 @@ struct node_key {
     uint64_t h[2];
     bool set; /* false: never cached, nor anything downstream */
 };
-/* key: one per node, zeroed. Writes "is_changed" into the nodes. BERTH_ENOMEM. */
+/* key: one per node, zeroed. Writes "is_changed" into the nodes. cancel (may be NULL): looked at for
+ * every node, and while files are read. BERTH_ENOMEM, BERTH_ECANCELED. */
 berth_status keys_make(const struct node_env *env, const struct workflow *wf,
-                       const uint64_t seed[2], struct node_key *key, berth_err *err);
+                       const uint64_t seed[2], const atomic_bool *cancel, struct node_key *key,
+                       berth_err *err);
 
 /* ---- entries ---- */
 

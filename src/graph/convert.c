@@ -78,6 +78,8 @@ static size_t digits(const char *s, size_t n, struct str *out)
 
 /* ---- int() ---- */
 
+#define INT_DIGITS_MAX 4300 /* CPython's, since 3.11 */
+
 static const node_int INT_LOW = INT64_MIN, INT_HIGH = UINT64_MAX;
 
 json_t *js_int(node_int i)
@@ -112,13 +114,21 @@ static berth_status int_from_text(struct conversion *c, const json_t *v, berth_e
         i = i * 10 + (plain.p[k] - '0');
     i = minus ? -i : i;
     fits = fits && i >= INT_LOW && i <= INT_HIGH;
-    if (whole && !fits) {
+    bool huge = whole && plain.n > INT_DIGITS_MAX;
+    if (huge) {
+        str_addf(&c->text,
+                 "Exceeds the limit (%d digits) for integer string conversion: value has %zu "
+                 "digits; use sys.set_int_max_str_digits() to increase the limit",
+                 INT_DIGITS_MAX, plain.n);
+    } else if (whole && !fits) {
         str_adds(&c->text, minus ? "-" : "");
         str_adds(&c->text, str_c(&plain) + zeros);
     }
     str_release(&plain);
     if (bad)
         return no_memory(err);
+    if (huge)
+        return refuse(c, CONVERT_REFUSED, err);
     if (whole)
         return fits ? give(c, js_int(i), err) : refuse(c, minus ? CONVERT_SMALL : CONVERT_BIG, err);
     str_adds(&c->text, "invalid literal for int() with base 10: ");
@@ -250,8 +260,10 @@ static berth_status to_str(struct conversion *c, const json_t *v, berth_err *err
     return s;
 }
 
-static bool truth(const json_t *v)
+bool py_truth(const json_t *v)
 {
+    if (!v)
+        return false;
     switch (js_kind(v)) {
     case JS_NULL:
         return false;
@@ -284,12 +296,22 @@ berth_status py_convert(enum input_kind kind, const json_t *v, struct conversion
     case IN_STRING:
         return to_str(c, v, err);
     case IN_BOOLEAN:
-        return json_is_boolean(v) ? BERTH_OK : give(c, json_boolean(truth(v)), err);
+        return json_is_boolean(v) ? BERTH_OK : give(c, json_boolean(py_truth(v)), err);
     case IN_SOCKET:
     case IN_COMBO:
         break;
     }
     return BERTH_OK;
+}
+
+bool py_to_float(const json_t *v, double *out)
+{
+    struct conversion c;
+    berth_err err;
+    bool ok = !py_convert(IN_FLOAT, v, &c, &err) && c.outcome == CONVERT_OK &&
+              js_get_f64(c.value ? c.value : v, out);
+    conversion_release(&c);
+    return ok;
 }
 
 bool js_get_int(const json_t *v, node_int *out)

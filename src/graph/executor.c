@@ -203,7 +203,7 @@ static berth_status run_prepare(struct run *r, berth_err *err)
     struct executor *x = r->x;
     berth_status s = run_start(r, err);
     if (!s && x->cfg.cache != CACHE_NONE)
-        s = keys_make(x->cfg.env, &r->wf, x->seed, r->key, err);
+        s = keys_make(x->cfg.env, &r->wf, x->seed, r->q->cancel, r->key, err);
     if (s)
         return s;
     cache_begin(&x->cache, &r->wf, r->key);

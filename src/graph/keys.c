@@ -115,21 +115,38 @@ static void put_value(struct str *out, const json_t *v, unsigned depth)
     }
 }
 
+struct keyer {
+    const struct node_env *env;
+    const struct workflow *wf;
+    const atomic_bool *cancel;
+    struct node_key *key;
+    const uint64_t *seed;
+    struct str bytes;
+    struct file_hashes hashes;
+};
+
 /* ---- IS_CHANGED ---- */
 
 /* Writes "is_changed" into the node unless it is there. *never: not to be cached. */
-static berth_status node_changed(const struct node_env *env, const struct wf_node *n, bool *never,
+static berth_status node_changed(struct keyer *x, const struct wf_node *n, bool *never,
                                  berth_err *err)
 {
     *never = false;
     if (!n->cls->changed || json_object_get(n->json, "is_changed"))
         return BERTH_OK;
-    struct node_check k = { .env = env, .cls = n->cls, .id = n->id, .inputs = n->inputs };
+    struct node_check k = { .env = x->env,
+                            .cls = n->cls,
+                            .id = n->id,
+                            .inputs = n->inputs,
+                            .cancel = x->cancel,
+                            .hashes = &x->hashes };
     struct str text = { 0 };
     berth_err why = { 0 };
     berth_status s = n->cls->changed(&k, &text, &why);
-    if (s) {
-        log_warn(env->log, "graph.changed", "node=%s class=%s error=\"%s\"", n->id, n->cls->name,
+    if (s == BERTH_ECANCELED) {
+        *err = why;
+    } else if (s) {
+        log_warn(x->env->log, "graph.changed", "node=%s class=%s error=\"%s\"", n->id, n->cls->name,
                  why.msg);
         *never = true;
         s = BERTH_OK;
@@ -149,14 +166,6 @@ static berth_status node_changed(const struct node_env *env, const struct wf_nod
 
 /* ---- keys ---- */
 
-struct keyer {
-    const struct node_env *env;
-    const struct workflow *wf;
-    struct node_key *key;
-    const uint64_t *seed;
-    struct str bytes;
-};
-
 /* The link behind a declared input of the node, or NULL. */
 static const struct wf_link *link_of(const struct keyer *k, const struct wf_node *n,
                                      const char *name)
@@ -172,11 +181,13 @@ static berth_status node_key(struct keyer *k, size_t node, berth_err *err)
 {
     const struct wf_node *n = &k->wf->node[node];
     bool never = n->broken;
+    if (k->cancel && atomic_load_explicit(k->cancel, memory_order_relaxed))
+        return err_set(err, BERTH_ECANCELED, "interrupted");
     for (size_t l = n->link; l < n->link + n->links; l++)
         never = never || !k->key[k->wf->link[l].from].set;
     if (n->cls && n->inputs) {
         bool failed; /* is_changed is part of the prompt that runs, whether cached or not */
-        berth_status s = node_changed(k->env, n, &failed, err);
+        berth_status s = node_changed(k, n, &failed, err);
         if (s)
             return s;
         never = never || failed;
@@ -216,12 +227,13 @@ static berth_status node_key(struct keyer *k, size_t node, berth_err *err)
 
 /* Upstream first. A cycle leaves the nodes on it without a key. */
 berth_status keys_make(const struct node_env *env, const struct workflow *wf,
-                       const uint64_t seed[2], struct node_key *key, berth_err *err)
+                       const uint64_t seed[2], const atomic_bool *cancel, struct node_key *key,
+                       berth_err *err)
 {
     struct walk {
         size_t node, link;
     };
-    struct keyer k = { .env = env, .wf = wf, .key = key, .seed = seed };
+    struct keyer k = { .env = env, .wf = wf, .cancel = cancel, .key = key, .seed = seed };
     struct vec stack = { .elem = sizeof(struct walk) };
     uint8_t *seen = calloc(wf->n ? wf->n : 1, 1);
     berth_status s = seen ? BERTH_OK : err_set(err, BERTH_ENOMEM, "keys of %zu nodes", wf->n);
@@ -255,6 +267,7 @@ berth_status keys_make(const struct node_env *env, const struct workflow *wf,
     }
     vec_release(&stack);
     str_release(&k.bytes);
+    file_hashes_release(&k.hashes);
     free(seen);
     return s;
 }

@@ -211,12 +211,16 @@ static enum step link_type(struct check *c, const struct node_class *cls, const 
     const char *what = cls->flags & NODE_V3 ? "list" : "tuple";
     uint64_t i;
     enum js_kind kind = js_kind(slot);
-    if (kind != JS_I64 && kind != JS_U64) {
+    if (kind == JS_BOOL) { /* an int in Python */
+        i = json_is_true(slot);
+    } else if (kind != JS_I64 && kind != JS_U64) {
         str_addf(&c->raised_text, "%s indices must be integers or slices, not %s", what,
                  py_type(slot));
         return raise(c, "TypeError");
+    } else if (!js_get_u64(slot, &i)) {
+        i = UINT64_MAX;
     }
-    if (!js_get_u64(slot, &i) || i >= cls->outs) {
+    if (i >= cls->outs) {
         str_addf(&c->raised_text, "%s index out of range", what);
         return raise(c, "IndexError");
     }
@@ -462,14 +466,36 @@ static enum step missing_input(struct check *c, size_t node, const struct node_i
                        &text, json_pack("{s:s}", "input_name", in->name));
 }
 
-/* What Python says when "inputs" is not there, or is no object. */
-static enum step no_inputs(struct check *c, const struct wf_node *n)
+/* Python's `name in v`, of a list and of a text. */
+static bool is_in(const char *name, const json_t *v)
 {
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *x = json_array_get(v, i);
+        if (js_kind(x) == JS_STRING && strcmp(json_string_value(x), name) == 0)
+            return true;
+    }
+    return js_kind(v) == JS_STRING && strstr(json_string_value(v), name);
+}
+
+/* What Python says when "inputs" is not there, or is no object. In a list or a text it can look for
+ * names, so that required ones are missing; one that it finds cannot be taken out. Nothing found and
+ * nothing missing, it would run the node without inputs: nobody sends that, and here it is refused. */
+static enum step no_inputs(struct check *c, size_t node)
+{
+    const struct wf_node *n = &c->wf.node[node];
     const json_t *v = json_object_get(n->json, "inputs");
     if (!v) {
         str_adds(&c->raised_text, "'inputs'");
         return raise(c, "KeyError");
     }
+    bool list = json_is_array(v) || js_kind(v) == JS_STRING, found = false;
+    for (size_t i = 0; list && !found && i < n->cls->ins; i++) {
+        found = is_in(n->cls->in[i].name, v);
+        if (!found && !n->cls->in[i].optional && missing_input(c, node, &n->cls->in[i]) == FAILED)
+            return FAILED;
+    }
+    if (list && !found && c->errors[node])
+        return NEXT;
     if (json_is_array(v))
         str_adds(&c->raised_text, "list indices must be integers or slices, not str");
     else if (js_kind(v) == JS_STRING)
@@ -513,7 +539,7 @@ static enum step node_step(struct check *c, struct frame *f, size_t *descend)
 {
     const struct wf_node *n = &c->wf.node[f->node];
     if (!n->inputs)
-        return no_inputs(c, n);
+        return no_inputs(c, f->node);
     for (; f->in < n->cls->ins; f->in++) {
         const struct node_input *in = &n->cls->in[f->in];
         json_t *v = json_object_get(n->inputs, in->name);

@@ -32,6 +32,15 @@ static void load_node(const struct node_env *env, const char *id, json_t *v, str
     n->broken = !n->cls || !n->inputs;
 }
 
+/* true and false are 1 and 0 in Python. */
+static bool get_slot(const json_t *v, int64_t *out)
+{
+    if (!json_is_boolean(v))
+        return js_get_i64(v, out);
+    *out = json_is_true(v);
+    return true;
+}
+
 /* The links of one node; space for all of them is there. */
 static void load_links(struct workflow *w, struct wf_node *n)
 {
@@ -46,7 +55,7 @@ static void load_links(struct workflow *w, struct wf_node *n)
         int64_t slot;
         size_t from = SIZE_MAX;
         if (json_array_size(v) == 2 && js_kind(id) == JS_STRING &&
-            js_get_i64(json_array_get(v, 1), &slot))
+            get_slot(json_array_get(v, 1), &slot))
             from = workflow_find(w, json_string_value(id));
         if (from == SIZE_MAX || !w->node[from].cls || (uint64_t)slot >= w->node[from].cls->outs) {
             n->broken = true;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #define INPUT_BYTES_MAX ((size_t)1 << 30)
+#define HASH_PIECE ((size_t)1 << 20)
 
 berth_status input_path(const struct node_env *env, const char *name, struct str *out,
                         berth_err *err)
@@ -36,19 +37,80 @@ static const char *text_input(const struct node_check *k, const char *input)
     return v && js_kind(v) == JS_STRING ? json_string_value(v) : NULL;
 }
 
+void file_hashes_release(struct file_hashes *h)
+{
+    map_release(&h->by_file);
+    vec_release(&h->hex);
+    *h = (struct file_hashes) { 0 };
+}
+
+/* A file's bytes, piece by piece: a large one must not hold up an interrupt. */
+static berth_status hash_pieces(const struct file_map *m, const atomic_bool *cancel,
+                                char hex[SHA256_HEX], berth_err *err)
+{
+    struct sha256 sum;
+    size_t n = file_map_size(m);
+    if (n > INPUT_BYTES_MAX)
+        return err_set(err, BERTH_ELIMIT, "'%s': %zu bytes, at most %zu are read", file_map_path(m),
+                       n, INPUT_BYTES_MAX);
+    sha256_init(&sum);
+    for (size_t at = 0, len; at < n; at += len) {
+        len = n - at < HASH_PIECE ? n - at : HASH_PIECE;
+        if (cancel && atomic_load_explicit(cancel, memory_order_relaxed))
+            return err_set(err, BERTH_ECANCELED, "interrupted");
+        sha256_add(&sum, file_map_data(m) + at, len);
+    }
+    sha256_end(&sum, hex);
+    return file_map_check(m, err);
+}
+
+static berth_status remember(struct file_hashes *h, const struct file_id *id,
+                             const char hex[SHA256_HEX], berth_err *err)
+{
+    h->hex.elem = SHA256_HEX;
+    char *to = vec_add(&h->hex);
+    if (!to || map_add(&h->by_file, (const char *)id, sizeof *id, h->hex.n - 1) == MAP_NOMEM)
+        return err_set(err, BERTH_ENOMEM, "hashes of files");
+    memcpy(to, hex, SHA256_HEX);
+    return BERTH_OK;
+}
+
+/* Within a prompt a file that has its size and time is not read twice. Between prompts it is: a file
+ * may be written twice within a tick of the clock that its time is from. */
+static berth_status hash_file(const struct node_check *k, const char *path, char hex[SHA256_HEX],
+                              berth_err *err)
+{
+    struct file_map *m;
+    uint64_t i;
+    if (file_map_open(path, &m, err))
+        return err->code;
+    struct file_id id = file_map_id(m);
+    berth_status s = BERTH_OK;
+    if (k->hashes && map_get(&k->hashes->by_file, (const char *)&id, sizeof id, &i)) {
+        memcpy(hex, vec_at(&k->hashes->hex, (size_t)i), SHA256_HEX);
+    } else {
+        s = hash_pieces(m, k->cancel, hex, err);
+        if (!s && k->hashes)
+            s = remember(k->hashes, &id, hex, err);
+    }
+    file_map_close(m);
+    return s;
+}
+
 berth_status input_changed(const struct node_check *k, const char *input, struct str *out,
                            berth_err *err)
 {
     const char *name = text_input(k, input);
-    char *p = NULL, hex[SHA256_HEX];
-    size_t n;
+    struct str path = { 0 };
+    char hex[SHA256_HEX];
     if (!name)
         return err_set(err, BERTH_EINVAL, "'%s' is not known before the node runs", input);
-    berth_status s = input_read(k->env, name, &p, &n, err);
+    berth_status s = input_path(k->env, name, &path, err);
+    if (!s)
+        s = hash_file(k, str_c(&path), hex, err);
+    str_release(&path);
     if (s)
         return s;
-    sha256_hex(p, n, hex);
-    free(p);
     str_adds(out, hex);
     return out->bad ? err_set(err, BERTH_ENOMEM, "hash of '%s'", name) : BERTH_OK;
 }
@@ -73,7 +135,7 @@ berth_status input_validate(const struct node_check *k, const char *input, const
 berth_status input_videos(const struct node_env *env, struct names *out, berth_err *err)
 {
     struct names all = { 0 };
-    berth_status s = folders_inputs(env->folders, false, &all, err);
+    berth_status s = folders_inputs(env->folders, &all, err);
     for (size_t i = 0; !s && i < all.n; i++)
         if (!strncmp(path_mime(all.at[i]), "video/", 6) &&
             !names_add(out, all.at[i], strlen(all.at[i])))

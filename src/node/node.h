@@ -20,6 +20,8 @@
 #ifndef NODE_NODE_H
 #define NODE_NODE_H
 
+#include "base/map.h"
+#include "base/vec.h"
 #include "image/image.h"
 #include "node/value.h"
 #include "paths/folders.h"
@@ -116,12 +118,23 @@ struct node_class {
 #define NODE_INPUTS_MAX 64
 #define NODE_OUTPUTS_MAX 8
 
+/* Hashes of files that the nodes of a prompt name: each is read once. Zeroed: none. */
+struct file_hashes {
+    struct map by_file;
+    struct vec hex; /* char[SHA256_HEX] */
+};
+void file_hashes_release(struct file_hashes *h);
+
 /* Constants of a node in a prompt, before it runs: links are absent. */
 struct node_check {
     const struct node_env *env;
     const struct node_class *cls;
     const char *id;
     const json_t *inputs; /* the node's "inputs" object, converted */
+    /* changed() alone, both may be NULL: set by any thread, it ends with BERTH_ECANCELED; what other
+     * nodes of the prompt have read. */
+    const atomic_bool *cancel;
+    struct file_hashes *hashes;
 };
 const json_t *check_input(const struct node_check *k,
                           const char *name); /* NULL: link, or not there */

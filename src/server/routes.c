@@ -134,27 +134,6 @@ void reply_trouble(struct http_req *r, const berth_err *err)
 
 /* ---- values ---- */
 
-bool py_truth(const json_t *v)
-{
-    double d;
-    if (!v)
-        return false;
-    switch (js_kind(v)) {
-    case JS_NULL:
-        return false;
-    case JS_BOOL:
-        return json_is_true(v);
-    case JS_STRING:
-        return json_string_length(v) > 0;
-    case JS_ARRAY:
-        return json_array_size(v) > 0;
-    case JS_OBJECT:
-        return json_object_size(v) > 0;
-    default:
-        return js_get_f64(v, &d) && d != 0;
-    }
-}
-
 bool py_int(const char *s, size_t n, int64_t *out)
 {
     while (n && (s[0] == ' ' || (s[0] >= '\t' && s[0] <= '\r')))

@@ -50,7 +50,6 @@ void later_err_json(struct later *l, int status, const berth_err *err); /* {"err
 void reply_trouble(struct http_req *r, const berth_err *err);
 
 /* ---- values as Python takes them ---- */
-bool py_truth(const json_t *v); /* NULL: false */
 /* int(text): spaces around, a sign, digits. Beyond int64: the nearest there is. */
 WARN_UNUSED bool py_int(const char *s, size_t n, int64_t *out);
 /* A query member that is an integer. *given false: not there. False: there and no integer. */

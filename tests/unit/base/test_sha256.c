@@ -39,11 +39,32 @@ static void a_million_letters(void **state)
     free(a);
 }
 
+static void pieces_are_the_whole(void **state)
+{
+    (void)state;
+    char text[200], whole[SHA256_HEX], hex[SHA256_HEX];
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)(i * 7);
+    for (size_t n = 0; n <= sizeof text; n++) {
+        sha256_hex(text, n, whole);
+        for (size_t cut = 0; cut <= n; cut += 3) {
+            struct sha256 s;
+            sha256_init(&s);
+            sha256_add(&s, text, cut / 2);
+            sha256_add(&s, text + cut / 2, cut - cut / 2);
+            sha256_add(&s, text + cut, n - cut);
+            sha256_end(&s, hex);
+            assert_string_equal(hex, whole);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(knows_the_vectors),
         cmocka_unit_test(a_million_letters),
+        cmocka_unit_test(pieces_are_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,12 +16,30 @@ static struct node_key key_of(const char *prompt, const char *id)
     assert_ok(workflow_load(&rig.env, v, &wf, &err), err);
     struct node_key *key = calloc(wf.n, sizeof *key);
     assert_non_null(key);
-    assert_ok(keys_make(&rig.env, &wf, seed, key, &err), err);
+    assert_ok(keys_make(&rig.env, &wf, seed, NULL, key, &err), err);
     struct node_key k = key[workflow_find(&wf, id)];
     free(key);
     workflow_release(&wf);
     json_decref(v);
     return k;
+}
+
+/* Files are read for keys: that must not hold up an interrupt. */
+static void keys_can_be_interrupted(void **state)
+{
+    (void)state;
+    static const uint64_t seed[2] = { 1, 2 };
+    berth_err err = { 0 };
+    struct workflow wf;
+    struct node_key key = { 0 };
+    atomic_bool cancel = true;
+    json_t *v = rig_quoted("{" C("1", "1") "}");
+    assert_ok(workflow_load(&rig.env, v, &wf, &err), err);
+    assert_fails(keys_make(&rig.env, &wf, seed, &cancel, &key, &err), err, BERTH_ECANCELED,
+                 "interrupted");
+    assert_false(key.set);
+    workflow_release(&wf);
+    json_decref(v);
 }
 
 static bool equal(const char *a, const char *b)
@@ -424,6 +442,7 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(keys_can_be_interrupted, setup),
         cmocka_unit_test_setup(numbers_are_equal_by_value, setup),
         cmocka_unit_test_setup(what_a_key_is_made_of, setup),
         cmocka_unit_test_setup(broken_nodes_have_no_key, setup),

@@ -274,6 +274,50 @@ static void conversions_survive_exhaustion(void **state)
     }
 }
 
+/* CPython counts digits, zeros in front included. */
+static void endless_integers(void **state)
+{
+    (void)state;
+    for (size_t n = 4299; n <= 4302; n++) {
+        struct str text = { 0 };
+        struct conversion c;
+        berth_err err = { 0 };
+        str_pad(&text, n % 2 ? '9' : '0', n);
+        json_t *v = json_stringn(text.p, text.n);
+        assert_ok(py_convert(IN_INT, v, &c, &err), err);
+        if (n <= 4300)
+            assert_int_equal(c.outcome, n % 2 ? CONVERT_BIG : CONVERT_OK);
+        else
+            assert_int_equal(c.outcome, CONVERT_REFUSED);
+        if (n == 4301)
+            assert_string_equal(str_c(&c.text),
+                                "Exceeds the limit (4300 digits) for integer string conversion: "
+                                "value has 4301 digits; use sys.set_int_max_str_digits() to "
+                                "increase the limit");
+        conversion_release(&c);
+        json_decref(v);
+        str_release(&text);
+    }
+}
+
+static void floats(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        double value; /* 0: none */
+    } t[] = { { "7", 7 },       { "\" 8_0 \"", 80 }, { "true", 1 },     { "\"1e3\"", 1000 },
+              { "\"inf\"", 0 }, { "\"nan\"", 0 },    { "\"7.5x\"", 0 }, { "null", 0 },
+              { "[]", 0 },      { "-2.5", -2.5 } };
+    for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+        double f = 0;
+        json_t *v = parse(t[i].json);
+        assert_int_equal(py_to_float(v, &f), t[i].value != 0);
+        assert_true(f == t[i].value);
+        json_decref(v);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +325,8 @@ int main(void)
         cmocka_unit_test(values_convert_as_python_converts_them),
         cmocka_unit_test(numbers_beyond_json_say_on_which_side),
         cmocka_unit_test(a_long_refusal_is_cut),
+        cmocka_unit_test(endless_integers),
+        cmocka_unit_test(floats),
         cmocka_unit_test(conversions_survive_exhaustion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -267,6 +267,29 @@ static const struct {
       "`list indices must be integers or slices, not "
       "str`,`extra_info`:{`exception_type`:`TypeError`,"
       "`traceback`:[]}}]" },
+    { "Sink", "[]", /* nothing is missing: Python would run it */
+      "[{`type`:`exception_during_validation`,`message`:`Exception when validating node`,`details`:"
+      "`list indices must be integers or slices, not str`,`extra_info`:{`exception_type`:"
+      "`TypeError`,`traceback`:[]}}]" },
+    { "Needy", "[]",
+      "[{`type`:`required_input_missing`,`message`:`Required input is missing`,`details`:`im`,"
+      "`extra_info`:{`input_name`:`im`}},{`type`:`required_input_missing`,`message`:`Required "
+      "input is missing`,`details`:`group.x`,`extra_info`:{`input_name`:`group.x`}}]" },
+    { "Needy", "`abc`",
+      "[{`type`:`required_input_missing`,`message`:`Required input is missing`,`details`:`im`,"
+      "`extra_info`:{`input_name`:`im`}},{`type`:`required_input_missing`,`message`:`Required "
+      "input is missing`,`details`:`group.x`,`extra_info`:{`input_name`:`group.x`}}]" },
+    { "Needy", "[7,`im`]",
+      "[{`type`:`exception_during_validation`,`message`:`Exception when validating node`,`details`:"
+      "`list indices must be integers or slices, not str`,`extra_info`:{`exception_type`:"
+      "`TypeError`,`traceback`:[]}}]" },
+    { "Needy", "`time`",
+      "[{`type`:`exception_during_validation`,`message`:`Exception when validating node`,`details`:"
+      "`string indices must be integers, not 'str'`,`extra_info`:{`exception_type`:`TypeError`,"
+      "`traceback`:[]}}]" },
+    { "Sink", "{`im`:[`s`,true]}",
+      "[{`type`:`exception_during_validation`,`message`:`Exception when validating node`,`details`:"
+      "`tuple index out of range`,`extra_info`:{`exception_type`:`IndexError`,`traceback`:[]}}]" },
     { "Sink", "null",
       "[{`type`:`exception_during_validation`,`message`:`Exception when validating node`,`details`:"
       "`argument of type 'NoneType' is not iterable`,`extra_info`:{`exception_type`:`TypeError`,"

@@ -5,6 +5,8 @@
 #include "support/node_rig.h"
 #include "support/oom.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define SHAPE4(a, b, c, d)                                                                         \
@@ -281,10 +283,49 @@ static void files_are_checked_and_hashed(void **state)
     assert_ok(k.cls->changed(&k, &hash, &r->err), r->err);
     assert_string_equal(str_c(&hash),
                         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    atomic_bool cancel = true; /* an interrupt does not wait for files to be read */
+    k.cancel = &cancel;
+    assert_fails(k.cls->changed(&k, &hash, &r->err), r->err, BERTH_ECANCELED, "interrupted");
+    k.cancel = NULL;
     json_object_set_new(inputs, "image", json_pack("[s,i]", "3", 0)); /* a link: not known yet */
     assert_ok(k.cls->validate(&k, &r->err), r->err);
     assert_int_not_equal(k.cls->changed(&k, &hash, &r->err), BERTH_OK);
     str_release(&hash);
+    json_decref(inputs);
+}
+
+static void hash_is(struct node_check *k, const char *want)
+{
+    struct str hash = { 0 };
+    berth_err err = { 0 };
+    assert_ok(k->cls->changed(k, &hash, &err), err);
+    assert_memory_equal(str_c(&hash), want, strlen(want));
+    str_release(&hash);
+}
+
+/* Behind the prompt's back, with the same size and time: only who reads it again sees it. */
+static void a_prompt_hashes_a_file_once(void **state)
+{
+    struct node_rig *r = *state;
+    json_t *inputs = parse("{\"image\":\"once.png\"}");
+    struct file_hashes hashes = { 0 };
+    struct node_check k = { .env = &r->env,
+                            .cls = node_find("LoadImage"),
+                            .id = "1",
+                            .inputs = inputs,
+                            .hashes = &hashes };
+    struct stat st;
+    const char *path = tmp_write("input/once.png", "abc", 3);
+    assert_int_equal(stat(path, &st), 0);
+    hash_is(&k, "ba7816bf");
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(write(fd, "abd", 3), 3);
+    assert_int_equal(futimens(fd, (struct timespec[]) { st.st_atim, st.st_mtim }), 0);
+    close(fd);
+    hash_is(&k, "ba7816bf");
+    k.hashes = NULL;
+    hash_is(&k, "a52d159f");
+    file_hashes_release(&hashes);
     json_decref(inputs);
 }
 
@@ -439,6 +480,7 @@ int main(void)
         cmocka_unit_test(animations_become_batches),
         cmocka_unit_test(broken_and_missing_files),
         cmocka_unit_test(files_are_checked_and_hashed),
+        cmocka_unit_test(a_prompt_hashes_a_file_once),
         cmocka_unit_test(latents_come_back),
         cmocka_unit_test(old_latents_are_scaled),
         cmocka_unit_test(websockets_get_pictures),
