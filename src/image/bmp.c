@@ -223,4 +223,6 @@ static berth_status read_bmp(struct image_in *in, struct image_file *out, berth_
     return runs ? read_runs(&b, &out->frame[0], err) : read_plain(&b, &out->frame[0], err);
 }
 
-const struct image_format image_format_bmp = { .name = "bmp", .is = is, .read = read_bmp };
+const struct image_format image_format_bmp = {
+    .name = "bmp", .ext = "bmp dib ", .is = is, .read = read_bmp
+};

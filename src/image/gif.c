@@ -19,6 +19,7 @@ static bool is(const uint8_t *p, size_t n)
 
 struct palette {
     uint8_t rgb[COLORS][3];
+    bool greys; /* colour i is grey i, as far as it goes: no palette, to Pillow */
 };
 
 struct frame { /* a graphic control block and the image after it */
@@ -45,9 +46,12 @@ static void read_colors(struct rd *r, unsigned flags, struct palette *out)
 {
     size_t n = (size_t)2 << (flags & 7);
     const uint8_t *p = rd_take(r, n * 3);
-    *out = (struct palette) { 0 };
-    if (p)
-        memcpy(out->rgb, p, n * 3);
+    *out = (struct palette) { .greys = true };
+    if (!p)
+        return;
+    memcpy(out->rgb, p, n * 3);
+    for (size_t i = 0; i < n * 3; i++)
+        out->greys = out->greys && p[i] == i / 3;
 }
 
 static void walker_open(struct walker *k, const struct image_in *in)
@@ -61,6 +65,7 @@ static void walker_open(struct walker *k, const struct image_in *in)
     rd_u8(&k->r); /* aspect of a pixel */
     for (unsigned i = 0; i < COLORS; i++)
         memset(k->colors.rgb[i], (int)i, 3);
+    k->colors.greys = true;
     k->has_colors = flags & 0x80;
     if (k->has_colors)
         read_colors(&k->r, flags, &k->colors);
@@ -332,8 +337,9 @@ static berth_status read_gif(struct image_in *in, struct image_file *out, berth_
         if (frames++ == 0) { /* the first may widen the screen */
             w = f.x + f.w > w ? f.x + f.w : w;
             h = f.y + f.h > h ? f.y + f.h : h;
+            /* Its first frame decides: later ones are laid over RGB or RGBA, and greys have none. */
+            out->alpha = f.clear >= 0 && !f.colors.greys;
         }
-        out->alpha = out->alpha || (f.clear >= 0 && (frames == 1 || f.dispose == DISPOSE_CLEAR));
         size_t pixels = (size_t)f.w * f.h;
         largest = pixels > largest ? pixels : largest;
     }
@@ -346,4 +352,6 @@ static berth_status read_gif(struct image_in *in, struct image_file *out, berth_
     return s || !in->pixels ? s : read_frames(in, channels, largest, out, err);
 }
 
-const struct image_format image_format_gif = { .name = "gif", .is = is, .read = read_gif };
+const struct image_format image_format_gif = {
+    .name = "gif", .ext = "gif ", .is = is, .read = read_gif
+};

@@ -4,6 +4,8 @@
 #include "base/sz.h"
 #include "base/utf8.h"
 
+#include <strings.h>
+
 static const struct image_format *const all[] = {
 #define IMAGE_FORMAT(x) &image_format_##x,
 #include "image/formats.def"
@@ -269,6 +271,19 @@ static struct image_limits limits_of(const struct image_limits *given)
     l.max_bytes = l.max_bytes ? l.max_bytes : UINT64_C(4) << 30;
     l.max_text = l.max_text ? l.max_text : (size_t)64 << 20;
     return l;
+}
+
+bool image_reads(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    if (!dot || dot == name || strchr(dot, '/') || dot[-1] == '/') /* ".png" is a hidden file */
+        return false;
+    size_t n = strlen(++dot);
+    for (size_t i = 0; n && i < ARRAY_LEN(all); i++)
+        for (const char *e = all[i]->ext; *e; e += strcspn(e, " ") + 1)
+            if (strcspn(e, " ") == n && strncasecmp(e, dot, n) == 0)
+                return true;
+    return false;
 }
 
 static const struct image_format *format_of(const uint8_t *p, size_t n)

@@ -13,7 +13,8 @@
  *            grey or RGB PNG is left alone. tests/golden/image holds every kind to Pillow's pixels.
  * Limits     A header meets the limits before anything is allocated; broken data is BERTH_EFORMAT
  *            naming what is wrong, never a crash, an endless loop or a half image without a word.
- *            Cut files are refused, a missing end of a PNG or GIF too (ComfyUI fills up with grey).
+ *            Cut files are refused, a missing end of a PNG or GIF too, unless `partial` asks for what
+ *            is there: ComfyUI's LoadImage takes such files.
  * Encoding   The same input gives the same bytes. After an error `out` is as before, except that it
  *            may be `bad`.
  * Threads    Any; no state.
@@ -51,6 +52,9 @@ struct image_limits {    /* zero: the default of every field */
     unsigned max_frames; /* 4096 */
     uint64_t max_bytes;  /* of all frames together: 4 GiB */
     size_t max_text;     /* bytes of all text together: 64 MiB */
+    /* A PNG or JPEG that is cut short, or a PNG whose data breaks off: the rows that are there, and
+     * black (PNG) or grey (JPEG) below, as Pillow fills up. An animation is its first picture. */
+    bool partial;
 };
 
 struct image_text {
@@ -67,6 +71,8 @@ struct image_file {
     struct image_text *text; /* PNG */
     size_t texts;
 };
+/* By the ending of a file's name: would we read it? What it really is, its first bytes tell. */
+bool image_reads(const char *name);
 /* Header only. BERTH_EUNSUPPORTED: no format we read; the message names those that are. */
 berth_status image_probe(const uint8_t *p, size_t n, const struct image_limits *lim,
                          struct image_file *out, berth_err *err);

@@ -21,6 +21,7 @@ struct image_in {     /* one image_probe() or image_decode() in progress, on its
 
 struct image_format {
     const char *name; /* image_file.format */
+    const char *ext;  /* endings of its files, each with a space behind it */
     bool (*is)(const uint8_t *p, size_t n);
     berth_status (*read)(struct image_in *in, struct image_file *out, berth_err *err);
 };
@@ -85,14 +86,16 @@ struct png_head { /* what one walk over the chunks found */
     uint32_t w, h;
     uint8_t depth, color, interlace;
     bool trns;       /* a tRNS chunk before the pixels */
+    bool cut;        /* the file ends before its IEND */
     size_t idat;     /* bytes of IDAT */
     unsigned frames; /* of an animation, as far as they are there; 0: none */
     bool still;      /* the default image is no frame of the animation, and shown first */
 };
 unsigned png_channels(const struct png_head *h); /* that it is decoded to */
-/* Pixels of the PNG stream p; im has its size and channels. */
-berth_status png_pixels(const struct png_head *h, const uint8_t *p, size_t n, struct image *im,
-                        berth_err *err);
+/* Pixels of the PNG stream p; im has its size and channels. partial: where the data breaks off the
+ * rest is 0. */
+berth_status png_pixels(const struct png_head *h, const uint8_t *p, size_t n, bool partial,
+                        struct image *im, berth_err *err);
 /* All frames, composed. image_file_begin() was called. */
 berth_status png_frames(const struct image_in *in, const struct png_head *h, struct image_file *out,
                         berth_err *err);

@@ -2,8 +2,8 @@
  *
  * Its errors jump. Each of the two functions that call setjmp() holds nothing but the library's
  * object, and the callbacks that a jump may start in hold nothing either. Like Pillow we take no
- * notice of warnings about odd data, but the end of the file is the end: a cut picture is refused
- * rather than filled up with grey. */
+ * notice of warnings about odd data, but the end of the file is the end: a cut picture is refused,
+ * unless the caller wants it filled up with grey. */
 #include "image/image_impl.h"
 
 #include <setjmp.h>
@@ -14,6 +14,7 @@
 
 #define SCANS_MAX 500 /* of a progressive file; each costs a pass over all of the picture */
 #define BUFFER 16384
+#define RATIO_MAX 1024 /* pixels of a cut file per byte of it; what claims more is a bomb */
 
 struct failing { /* error manager; the first member is what libjpeg sees */
     struct jpeg_error_mgr mgr;
@@ -68,18 +69,26 @@ static void on_source(j_decompress_ptr c)
     (void)c;
 }
 
+/* Behind the end of a cut file comes an end mark, as often as it is asked for: libjpeg makes grey of
+ * what is missing then. */
 static boolean on_empty(j_decompress_ptr c)
 {
-    fail((j_common_ptr)c, "the file is cut short");
-    return FALSE;
+    static const JOCTET end[] = { 0xff, JPEG_EOI };
+    if (!c->client_data)
+        fail((j_common_ptr)c, "the file is cut short");
+    c->src->next_input_byte = end;
+    c->src->bytes_in_buffer = sizeof end;
+    return TRUE;
 }
 
 static void on_skip(j_decompress_ptr c, long n)
 {
     if (n <= 0)
         return;
-    if ((size_t)n > c->src->bytes_in_buffer)
-        fail((j_common_ptr)c, "the file is cut short");
+    if ((size_t)n > c->src->bytes_in_buffer) {
+        on_empty(c);
+        return;
+    }
     c->src->next_input_byte += n;
     c->src->bytes_in_buffer -= (size_t)n;
 }
@@ -123,6 +132,7 @@ static bool open_header(struct reader *r, const struct image_in *in)
     if (setjmp(r->failing.jump))
         return false;
     jpeg_create_decompress(c);
+    c->client_data = in->lim.partial ? r : NULL; /* on_empty() asks */
     r->source = (struct jpeg_source_mgr) { .next_input_byte = in->p,
                                            .bytes_in_buffer = in->n,
                                            .init_source = on_source,
@@ -192,6 +202,9 @@ static berth_status read_opened(struct reader *r, struct image_in *in, struct im
     berth_status s = image_file_begin(in, out, c->image_width, c->image_height, channels, 1, err);
     if (s || !in->pixels)
         return s;
+    if (in->lim.partial && (uint64_t)c->image_width * c->image_height / RATIO_MAX > in->n)
+        return err_set(err, BERTH_EFORMAT, "%u x %u pixels cannot come from %zu bytes",
+                       c->image_width, c->image_height, in->n);
     s = image_init(&out->frame[0], c->image_width, c->image_height, channels, err);
     return s ? s : read_pixels(r, n == 4, &out->frame[0], err);
 }
@@ -204,7 +217,9 @@ static berth_status read_jpeg(struct image_in *in, struct image_file *out, berth
     return s;
 }
 
-const struct image_format image_format_jpeg = { .name = "jpeg", .is = is, .read = read_jpeg };
+const struct image_format image_format_jpeg = {
+    .name = "jpeg", .ext = "jpg jpeg jpe jfif ", .is = is, .read = read_jpeg
+};
 
 /* ---- writing ---- */
 

@@ -198,8 +198,11 @@ static berth_status walk(struct image_in *in, struct png_head *h, berth_err *err
     unsigned exif = 0;
     size_t at = SIGNATURE_LEN;
     for (;;) {
-        if (!png_next(in->p, in->n, &at, &c))
+        h->cut = !png_next(in->p, in->n, &at, &c);
+        if (h->cut && !in->lim.partial)
             return err_set(err, BERTH_EFORMAT, "the file is cut short");
+        if (h->cut)
+            break;
         if (is_type(&c, "IEND"))
             break;
         count_frames(&n, &c, h->idat > 0);
@@ -217,6 +220,8 @@ static berth_status walk(struct image_in *in, struct png_head *h, berth_err *err
     }
     if (exif)
         in->orientation = exif;
+    if (h->cut)
+        return BERTH_OK; /* no frames */
     if (n.seen < n.claimed)
         return err_set(err, BERTH_EFORMAT, "%u of %u frames are there", n.seen, n.claimed);
     h->frames = n.claimed;
@@ -238,6 +243,7 @@ struct source {
     size_t n;
     jmp_buf jump;
     bool memory; /* it was memory that ran out */
+    bool begun;  /* rows are being read */
     char msg[96];
 };
 
@@ -313,6 +319,7 @@ static bool pixels_or_not(struct source *s, const struct png_head *h, uint8_t *r
     png_read_update_info(png, info);
     if (png_get_rowbytes(png, info) != stride)
         png_error(png, "rows of an unexpected size");
+    s->begun = true;
     for (int pass = 0; pass < passes; pass++)
         for (uint32_t y = 0; y < h->h; y++)
             png_read_row(png, rows + y * stride, NULL);
@@ -329,8 +336,8 @@ static void narrow(const uint8_t *wide, uint8_t *to, size_t pixels)
     }
 }
 
-berth_status png_pixels(const struct png_head *h, const uint8_t *p, size_t n, struct image *im,
-                        berth_err *err)
+berth_status png_pixels(const struct png_head *h, const uint8_t *p, size_t n, bool partial,
+                        struct image *im, berth_err *err)
 {
     struct source s = { .p = p, .n = n };
     size_t pixels = (size_t)h->w * h->h;
@@ -338,8 +345,12 @@ berth_status png_pixels(const struct png_head *h, const uint8_t *p, size_t n, st
     uint8_t *wide = is_wide ? malloc(pixels * 2) : NULL;
     if (is_wide && !wide)
         return err_set(err, BERTH_ENOMEM, "%zu bytes for 16-bit pixels", pixels * 2);
-    bool ok = pixels_or_not(&s, h, wide ? wide : im->px,
-                            wide ? (size_t)h->w * 2 : (size_t)h->w * im->channels, is_wide);
+    uint8_t *rows = wide ? wide : im->px;
+    size_t stride = (size_t)h->w * (wide ? 2 : im->channels);
+    if (partial)
+        memset(rows, 0, stride * h->h);
+    bool ok = pixels_or_not(&s, h, rows, stride, is_wide);
+    ok = ok || (partial && s.begun && !s.memory);
     if (ok && wide)
         narrow(wide, im->px, pixels);
     free(wide);
@@ -355,6 +366,34 @@ static unsigned stored_bits(const struct png_head *h)
 {
     static const uint8_t samples[7] = { 1, 0, 3, 1, 2, 0, 4 };
     return samples[h->color] * (unsigned)h->depth;
+}
+
+/* A cut file without what libpng would stumble over: the chunks that pixels need, the last one as long
+ * as it is. */
+static void mend(const struct image_in *in, struct str *out)
+{
+    struct png_chunk c;
+    size_t at = SIGNATURE_LEN;
+    str_add(out, PNG_SIGNATURE, SIGNATURE_LEN);
+    while (png_next(in->p, in->n, &at, &c))
+        if (is_type(&c, "IHDR") || is_type(&c, "PLTE") || is_type(&c, "tRNS") ||
+            is_type(&c, "IDAT"))
+            png_chunk_add(out, c.type, c.p, c.n, NULL, 0);
+    if (in->n - at > 8 && memcmp(in->p + at + 4, "IDAT", 4) == 0) {
+        size_t len = png_get_u32(in->p + at), left = in->n - at - 8;
+        png_chunk_add(out, "IDAT", in->p + at + 8, len < left ? len : left, NULL, 0);
+    }
+}
+
+static berth_status read_cut(const struct image_in *in, const struct png_head *h, struct image *im,
+                             berth_err *err)
+{
+    struct str mended = { 0 };
+    mend(in, &mended);
+    berth_status s = mended.bad ? err_set(err, BERTH_ENOMEM, "a copy of %zu bytes", in->n)
+                                : png_pixels(h, (const uint8_t *)mended.p, mended.n, true, im, err);
+    str_release(&mended);
+    return s;
 }
 
 static berth_status read_png(struct image_in *in, struct image_file *out, berth_err *err)
@@ -376,7 +415,11 @@ static berth_status read_png(struct image_in *in, struct image_file *out, berth_
     if (frames > 1)
         return png_frames(in, &h, out, err);
     s = image_init(&out->frame[0], h.w, h.h, channels, err);
-    return s ? s : png_pixels(&h, in->p, in->n, &out->frame[0], err);
+    if (!s && h.cut)
+        return read_cut(in, &h, &out->frame[0], err);
+    return s ? s : png_pixels(&h, in->p, in->n, in->lim.partial, &out->frame[0], err);
 }
 
-const struct image_format image_format_png = { .name = "png", .is = is, .read = read_png };
+const struct image_format image_format_png = {
+    .name = "png", .ext = "png apng ", .is = is, .read = read_png
+};

@@ -143,7 +143,7 @@ static berth_status finish_frame(struct reading *r, berth_err *err)
     h.h = r->frame.h;
     berth_status s = image_init(&im, h.w, h.h, r->canvas.now.channels, err);
     if (!s)
-        s = png_pixels(&h, (const uint8_t *)r->stream.p, r->stream.n, &im, err);
+        s = png_pixels(&h, (const uint8_t *)r->stream.p, r->stream.n, false, &im, err);
     if (!s)
         s = show(&r->canvas, &r->frame, r->done == r->h->still, &im, &r->out->frame[r->done], err);
     r->out->seconds[r->done] = (double)r->frame.num / (r->frame.den ? r->frame.den : 100);
@@ -161,7 +161,7 @@ static berth_status still_frame(struct reading *r, const struct image_in *in, be
     struct image *im = &r->out->frame[0];
     berth_status s = image_init(im, r->h->w, r->h->h, r->canvas.now.channels, err);
     r->done = 1;
-    return s ? s : png_pixels(r->h, in->p, in->n, im, err);
+    return s ? s : png_pixels(r->h, in->p, in->n, false, im, err);
 }
 
 static berth_status take_chunk(struct reading *r, const struct png_chunk *c, berth_err *err)

@@ -119,4 +119,6 @@ static berth_status read_pnm(struct image_in *in, struct image_file *out, berth_
     return s || !f.r.bad ? s : err_set(err, BERTH_EFORMAT, "the file is cut short");
 }
 
-const struct image_format image_format_pnm = { .name = "pnm", .is = is, .read = read_pnm };
+const struct image_format image_format_pnm = {
+    .name = "pnm", .ext = "pnm pbm pgm ppm ", .is = is, .read = read_pnm
+};

@@ -109,4 +109,6 @@ static berth_status read_webp(struct image_in *in, struct image_file *out, berth
     return s;
 }
 
-const struct image_format image_format_webp = { .name = "webp", .is = is, .read = read_webp };
+const struct image_format image_format_webp = {
+    .name = "webp", .ext = "webp ", .is = is, .read = read_webp
+};

@@ -18,6 +18,16 @@ static berth_status load_file(struct node_call *c, struct image_file *f, berth_e
     s = input_read(c->env, name, &bytes, &n, err);
     if (!s)
         s = image_decode((const uint8_t *)bytes, n, NULL, f, err);
+    if (s == BERTH_EFORMAT) { /* what is there is better than nothing, says ComfyUI */
+        berth_err worse;
+        image_file_release(f);
+        if (!image_decode((const uint8_t *)bytes, n, &(struct image_limits) { .partial = true }, f,
+                          &worse)) {
+            log_warn(c->env->log, "node.image", "node=%s file=\"%s\" incomplete: %s", c->id, name,
+                     err->msg);
+            s = BERTH_OK;
+        }
+    }
     free(bytes);
     return s ? err_add(err, "loading '%s'", name) : BERTH_OK;
 }
@@ -96,14 +106,21 @@ static berth_status image_validate(const struct node_check *k, berth_err *err)
     return input_validate(k, "image", "image", err);
 }
 
+/* Those we would read. */
 static berth_status list_images(const struct node_env *env, struct names *out, berth_err *err)
 {
-    return folders_inputs(env->folders, true, out, err);
+    struct names all = { 0 };
+    berth_status s = folders_inputs(env->folders, &all, err);
+    for (size_t i = 0; !s && i < all.n; i++)
+        if (image_reads(all.at[i]) && !names_add(out, all.at[i], strlen(all.at[i])))
+            s = err_set(err, BERTH_ENOMEM, "listing pictures");
+    names_release(&all);
+    return s;
 }
 
 static berth_status list_files(const struct node_env *env, struct names *out, berth_err *err)
 {
-    return folders_inputs(env->folders, false, out, err);
+    return folders_inputs(env->folders, out, err);
 }
 
 static const struct node_input load_in[] = {

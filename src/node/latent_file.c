@@ -134,7 +134,7 @@ static berth_status load_run(struct node_call *c, berth_err *err)
 static berth_status list_latents(const struct node_env *env, struct names *out, berth_err *err)
 {
     struct names all = { 0 };
-    berth_status s = folders_inputs(env->folders, false, &all, err);
+    berth_status s = folders_inputs(env->folders, &all, err);
     for (size_t i = 0; !s && i < all.n; i++)
         if (str_ends(all.at[i], strlen(all.at[i]), ".latent") &&
             !names_add(out, all.at[i], strlen(all.at[i])))

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <strings.h>
 #include <sys/stat.h>
@@ -448,7 +449,24 @@ berth_status folders_with(struct folders *f, const char *key, const char *file, 
     return s;
 }
 
-berth_status folders_inputs(struct folders *f, bool images, struct names *out, berth_err *err)
+static bool is_input(const struct folders *f, int dir, const char *name, size_t n)
+{
+    struct stat st;
+    berth_err refused;
+    struct str path = { 0 };
+    if (!str_is_utf8(name, n) || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW))
+        return false;
+    if (S_ISLNK(st.st_mode)) { /* where it leads to decides */
+        bool inside = !path_inside(f->input, name, n, false, &path, &refused);
+        inside = inside && !stat(str_c(&path), &st);
+        str_release(&path);
+        if (!inside)
+            return false;
+    }
+    return S_ISREG(st.st_mode);
+}
+
+berth_status folders_inputs(struct folders *f, struct names *out, berth_err *err)
 {
     DIR *d = opendir(f->input);
     berth_status s = BERTH_OK;
@@ -456,11 +474,8 @@ berth_status folders_inputs(struct folders *f, bool images, struct names *out, b
         return err_sys(err, BERTH_EIO, errno, "folder '%s'", f->input);
     struct names found = { 0 };
     for (struct dirent *e; !s && (e = readdir(d));) {
-        struct stat st;
         size_t n = strlen(e->d_name);
-        if ((images && strncmp(path_mime(e->d_name), "image/", 6) != 0) ||
-            !str_is_utf8(e->d_name, n) || fstatat(dirfd(d), e->d_name, &st, 0) ||
-            !S_ISREG(st.st_mode))
+        if (!is_input(f, dirfd(d), e->d_name, n))
             continue;
         if (found.n == FOLDERS_FILES_MAX)
             break;

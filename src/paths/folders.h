@@ -94,7 +94,7 @@ struct folder_files {
 berth_status folders_files(struct folders *f, size_t key, struct folder_files *out, berth_err *err);
 void folder_files_release(struct folder_files *x);
 
-/* Plain files at the top of the input folder, sorted; images: only those with an image MIME type. */
-berth_status folders_inputs(struct folders *f, bool images, struct names *out, berth_err *err);
+/* Plain files at the top of the input folder, sorted. A link is one if path_inside() would take it. */
+berth_status folders_inputs(struct folders *f, struct names *out, berth_err *err);
 
 #endif

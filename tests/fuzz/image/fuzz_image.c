@@ -2,11 +2,14 @@
 #include "image/image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+
+static bool decode(const uint8_t *data, size_t n, bool partial)
 {
-    const struct image_limits lim = {
-        .max_side = 1024, .max_pixels = 1 << 16, .max_frames = 32, .max_text = 1 << 16
-    };
+    const struct image_limits lim = { .max_side = 1024,
+                                      .max_pixels = 1 << 16,
+                                      .max_frames = 32,
+                                      .max_text = 1 << 16,
+                                      .partial = partial };
     struct image_file f, p;
     berth_err err;
     bool probed = image_probe(data, n, &lim, &p, &err) == BERTH_OK;
@@ -25,5 +28,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     (void)sink;
     image_file_release(&f);
     image_file_release(&p);
+    return read;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    bool whole = decode(data, n, false), some = decode(data, n, true);
+    (void)whole, (void)some;
     return 0;
 }

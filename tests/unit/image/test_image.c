@@ -1,4 +1,5 @@
 /* Memory, channels, limits and the list of formats. */
+#include "pictures.h"
 #include "support/oom.h"
 #include "support/test.h"
 
@@ -88,13 +89,190 @@ static void limits_come_first(void **state)
     image_file_release(&f);
 }
 
+/* ---- what is there of a file ---- */
+
+static bool decodes(const struct str *bytes, size_t n, bool partial, struct image_file *f)
+{
+    berth_err err;
+    const struct image_limits lim = { .partial = partial };
+    return !image_decode((const uint8_t *)bytes->p, n, &lim, f, &err);
+}
+
+static bool all_are(const uint8_t *p, size_t n, uint8_t what)
+{
+    for (size_t i = 0; i < n; i++)
+        if (p[i] != what)
+            return false;
+    return true;
+}
+
+/* Rows that are there are right, then there is nothing but `rest`. Returns how many are there. */
+static uint32_t rows_then(const struct image *got, const struct image *want, uint8_t rest)
+{
+    size_t row = (size_t)want->w * want->channels;
+    uint32_t y = 0;
+    while (y < want->h && memcmp(got->px + y * row, want->px + y * row, row) == 0)
+        y++;
+    assert_true(all_are(got->px + y * row, (want->h - y) * row, rest));
+    return y;
+}
+
+static void cut_png(void **state)
+{
+    static const unsigned channels[] = { 1, 3, 4 };
+    (void)state;
+    for (size_t k = 0; k < 3; k++) {
+        struct image im = noise(31, 200, channels[k], 5 + k);
+        struct str bytes = { 0 };
+        struct image_file f;
+        berth_err err;
+        uint32_t last = 0;
+        assert_ok(image_png(&im, &(struct image_png_args) { .level = 4 }, &bytes, &err), err);
+        for (size_t n = 60; n < bytes.n; n += 41) {
+            assert_false(decodes(&bytes, n, false, &f));
+            image_file_release(&f);
+            assert_true(decodes(&bytes, n, true, &f));
+            assert_int_equal(f.frame[0].channels, channels[k]);
+            uint32_t y = rows_then(&f.frame[0], &im, 0);
+            assert_true(y >= last); /* and all that the bytes give: within a row or two */
+            assert_true((double)y >= (double)im.h * (double)n / (double)bytes.n - 12);
+            last = y;
+            image_file_release(&f);
+        }
+        assert_true(decodes(&bytes, bytes.n - 12, true, &f)); /* only its end is missing */
+        assert_int_equal(rows_then(&f.frame[0], &im, 0), im.h);
+        image_file_release(&f);
+        bytes.p[bytes.n / 2] ^= 0x55; /* broken in the middle: what came before stays */
+        assert_false(decodes(&bytes, bytes.n, false, &f));
+        image_file_release(&f);
+        assert_true(decodes(&bytes, bytes.n, true, &f));
+        size_t row = (size_t)im.w * im.channels;
+        assert_memory_equal(f.frame[0].px, im.px, row * (im.h / 4));
+        image_file_release(&f);
+        assert_false(decodes(&bytes, 20, true, &f)); /* no header, no picture */
+        image_file_release(&f);
+        str_release(&bytes);
+        image_release(&im);
+    }
+}
+
+static void cut_jpeg(void **state)
+{
+    struct image im = noise(64, 256, 3, 1);
+    struct str bytes = { 0 };
+    struct image_file f, whole;
+    berth_err err;
+    (void)state;
+    assert_ok(image_jpeg(&im, 90, &bytes, &err), err);
+    assert_true(decodes(&bytes, bytes.n, true, &whole));
+    for (size_t part = 3; part < 8; part++) {
+        size_t n = bytes.n * part / 8;
+        assert_false(decodes(&bytes, n, false, &f));
+        image_file_release(&f);
+        assert_true(decodes(&bytes, n, true, &f));
+        size_t row = (size_t)im.w * 3, there = (size_t)im.h * (part - 2) / 8 / 16 * 16;
+        assert_memory_equal(f.frame[0].px, whole.frame[0].px, (there - 16) * row);
+        assert_true(all_are(f.frame[0].px + (im.h - 16) * row, 16 * row, 128)); /* grey */
+        image_file_release(&f);
+    }
+    assert_false(decodes(&bytes, 100, true, &f));
+    image_file_release(&f);
+    image_file_release(&whole);
+    str_release(&bytes);
+    image_release(&im);
+}
+
+/* A few bytes that claim a large picture are refused, however little is asked for. */
+static void cut_bombs(void **state)
+{
+    struct image im = noise(16, 16, 3, 1);
+    struct str bytes = { 0 };
+    struct image_file f;
+    berth_err err;
+    (void)state;
+    assert_ok(image_jpeg(&im, 50, &bytes, &err), err);
+    for (size_t i = 0; i + 9 < bytes.n; i++)
+        if ((uint8_t)bytes.p[i] == 0xff && (uint8_t)bytes.p[i + 1] == 0xc0) {
+            memcpy(bytes.p + i + 5, "\x3f\xff\x3f\xff", 4); /* 16383 x 16383 */
+            break;
+        }
+    assert_false(decodes(&bytes, bytes.n, true, &f));
+    image_file_release(&f);
+    str_clear(&bytes);
+    assert_ok(image_png(&im, &(struct image_png_args) { .level = 4 }, &bytes, &err), err);
+    memcpy(bytes.p + 16, "\0\0\x3f\xff\0\0\x3f\xff", 8);
+    assert_false(decodes(&bytes, bytes.n - 20, true, &f));
+    image_file_release(&f);
+    str_release(&bytes);
+    image_release(&im);
+}
+
+/* ---- GIF: who can be seen through ---- */
+
+static bool gif_alpha(const char *colors, const char *first, const char *second)
+{
+    struct str s = { 0 };
+    struct image_file f;
+    bool alpha;
+    str_add(&s, "GIF89a\1\0\1\0\x80\0\0", 13);
+    str_add(&s, colors, 6);
+    for (int i = 0; i < 2; i++) {
+        const char *control = i ? second : first;
+        if (!control)
+            break;
+        str_add(&s, "!\xf9\4", 3);
+        str_add(&s, control, 5);
+        str_add(&s, ",\0\0\0\0\1\0\1\0\0\2\2\x44\1\0", 15);
+    }
+    str_add(&s, ";", 1);
+    assert_true(decodes(&s, s.n, false, &f));
+    alpha = f.alpha;
+    for (unsigned i = 0; i < f.frames; i++)
+        assert_int_equal(f.frame[i].channels, alpha ? 4 : 3);
+    image_file_release(&f);
+    str_release(&s);
+    return alpha;
+}
+
+/* As Pillow's modes go: the first frame makes all of them RGB or RGBA. */
+static void gif_masks(void **state)
+{
+    static const char colors[] = "\x10\x20\x30\xff\xff\xff", greys[] = "\0\0\0\1\1\1";
+    static const char opaque[] = "\0\0\0\0\0", clear[] = "\1\0\0\0\0", wiped[] = "\x09\0\0\0\0";
+    (void)state;
+    assert_true(gif_alpha(colors, clear, NULL));
+    assert_false(gif_alpha(colors, opaque, NULL));
+    assert_true(gif_alpha(colors, clear, opaque));
+    assert_false(gif_alpha(colors, opaque, clear));
+    assert_false(gif_alpha(colors, opaque, wiped));
+    assert_false(gif_alpha(greys, clear, NULL));
+    assert_false(gif_alpha(greys, clear, clear));
+}
+
+static void endings(void **state)
+{
+    static const char *const ours[] = { "a.png",  "A.PNG",     "b.apng", "c.jpg",
+                                        "d.jpeg", "e.JFIF",    "f.webp", "g.gif",
+                                        "h.bmp",  "i/x.y.ppm", "j.pgm" };
+    static const char *const others[] = { "a.tiff", "b.avif", "c.heic", "d.svg",   "png",    ".png",
+                                          "e.",     "f.pn",   "g.pngx", "h.png/x", "i/.png", "" };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+        if (!image_reads(ours[i]))
+            fail_msg("'%s' is not read", ours[i]);
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        if (image_reads(others[i]))
+            fail_msg("'%s' is read", others[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(init_and_limits),
-        cmocka_unit_test(channels),
-        cmocka_unit_test(not_a_picture),
-        cmocka_unit_test(limits_come_first),
+        cmocka_unit_test(init_and_limits), cmocka_unit_test(channels),
+        cmocka_unit_test(not_a_picture),   cmocka_unit_test(limits_come_first),
+        cmocka_unit_test(cut_png),         cmocka_unit_test(cut_jpeg),
+        cmocka_unit_test(cut_bombs),       cmocka_unit_test(gif_masks),
+        cmocka_unit_test(endings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

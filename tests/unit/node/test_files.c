@@ -215,6 +215,58 @@ static void loaded_pictures_have_masks(void **state)
     assert_true(rig_out(r, 1)->tensor->data[4095] == 0.0f);
 }
 
+static void hear(void *user, enum log_level level, uint64_t wall_ns, const char *event,
+                 const char *text)
+{
+    (void)level, (void)wall_ns, (void)event;
+    snprintf(user, 200, "%s", text);
+}
+
+/* A cut picture is what there is of it, and a line in the log. */
+static void cut_pictures_load(void **state)
+{
+    struct node_rig *r = *state;
+    char said[200] = "", *p;
+    const struct log log = { .level = LOG_WARN, .write = hear, .user = said };
+    size_t n;
+    write_png("input/whole.png", 8, 40, 3, 1);
+    assert_ok(file_read_all(tmp_path("input/whole.png"), 1 << 20, &p, &n, &r->err), r->err);
+    tmp_write("input/cut.png", p, n - 30);
+    free(p);
+    r->env.log = &log;
+    rig_node(r, "LoadImage");
+    rig_text(r, "image", "whole.png");
+    assert_ok(rig_run(r), r->err);
+    struct htensor *whole = htensor_ref(rig_out(r, 0)->tensor);
+    assert_string_equal(said, "");
+    rig_node(r, "LoadImage");
+    rig_text(r, "image", "cut.png");
+    assert_ok(rig_run(r), r->err);
+    const struct htensor *t = rig_out(r, 0)->tensor;
+    assert_true(shape_eq(&t->shape, &whole->shape));
+    assert_memory_equal(t->data, whole->data, 8 * 3 * sizeof(float)); /* the first row */
+    assert_true(t->data[8 * 40 * 3 - 1] == 0.0f && whole->data[8 * 40 * 3 - 1] > 0.0f);
+    assert_non_null(strstr(said, "cut.png"));
+    assert_non_null(strstr(said, "cut short"));
+    htensor_unref(whole);
+    r->env.log = NULL;
+}
+
+/* The list shows what can be read. */
+static void listed_pictures_can_be_read(void **state)
+{
+    struct node_rig *r = *state;
+    const struct node_class *c = node_find("LoadImage");
+    struct names names = { 0 };
+    tmp_write("input/scan.tiff", "II*", 3);
+    tmp_write("input/phone.HEIC", "x", 1);
+    assert_ok(node_options(&r->env, &c->in[0], &names, &r->err), r->err);
+    assert_true(names_has(&names, "rgba.png"));
+    assert_false(names_has(&names, "scan.tiff"));
+    assert_false(names_has(&names, "phone.HEIC"));
+    names_release(&names);
+}
+
 static void channels_become_masks(void **state)
 {
     struct node_rig *r = *state;
@@ -476,6 +528,8 @@ int main(void)
         cmocka_unit_test(previews_keep_their_prefix),
         cmocka_unit_test(animations),
         cmocka_unit_test(loaded_pictures_have_masks),
+        cmocka_unit_test(cut_pictures_load),
+        cmocka_unit_test(listed_pictures_can_be_read),
         cmocka_unit_test(channels_become_masks),
         cmocka_unit_test(animations_become_batches),
         cmocka_unit_test(broken_and_missing_files),

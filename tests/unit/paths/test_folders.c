@@ -351,12 +351,20 @@ static void inputs(void **state)
     put("input/v.mp4");
     put("input/sub/c.png");
     f = open_folders(NULL);
-    assert_ok(folders_inputs(f, true, &names, &err), err);
-    assert_int_equal(names.n, 2);
+    put("outside.png"); /* links as validation takes them: not out of the folder */
+    static const char *const link[][2] = {
+        { "../outside.png", "out" }, { "b.png", "in" }, { "nowhere", "lost" }, { "sub", "dir" }
+    };
+    for (size_t i = 0; i < 4; i++) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s/input/%s.png", base, link[i][1]);
+        assert_int_equal(symlink(link[i][0], path), 0);
+    }
+    assert_ok(folders_inputs(f, &names, &err), err);
+    assert_int_equal(names.n, 4);
     assert_string_equal(names.at[0], "a.JPG");
-    names_release(&names);
-    assert_ok(folders_inputs(f, false, &names, &err), err);
-    assert_int_equal(names.n, 3);
+    assert_string_equal(names.at[2], "in.png");
+    assert_string_equal(names.at[3], "v.mp4");
     names_release(&names);
     folders_free(f);
 }
