@@ -174,6 +174,13 @@ void image_undo(struct str *out, size_t had)
     out->p[had] = 0;
 }
 
+berth_status image_check(const atomic_bool *cancel, berth_err *err)
+{
+    if (cancel && atomic_load_explicit(cancel, memory_order_relaxed))
+        return err_set(err, BERTH_ECANCELED, "a picture was not finished");
+    return BERTH_OK;
+}
+
 berth_status image_anim_check(const struct image *frame, size_t n,
                               const struct image_anim_args *args, unsigned *ms, berth_err *err)
 {

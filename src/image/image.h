@@ -29,6 +29,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 struct image {
@@ -85,7 +86,8 @@ void image_file_release(struct image_file *f); /* zeroed is fine */
 struct image_png_args {
     int level; /* zlib, 0..9 */
     const struct image_text *text;
-    size_t texts; /* tEXt where Latin-1 holds it, as Pillow does; else iTXt */
+    size_t texts;              /* tEXt where Latin-1 holds it, as Pillow does; else iTXt */
+    const atomic_bool *cancel; /* any thread sets it: BERTH_ECANCELED within a row; may be NULL */
 };
 berth_status image_png(const struct image *im, const struct image_png_args *args, struct str *out,
                        berth_err *err);
@@ -107,6 +109,7 @@ struct image_anim_args {
      * pixels), which must be Latin-1. */
     const struct image_text *text;
     size_t texts;
+    const atomic_bool *cancel; /* as above; an animated WebP: within a frame */
 };
 berth_status image_anim_webp(const struct image *frame, size_t n,
                              const struct image_anim_args *args, struct str *out, berth_err *err);

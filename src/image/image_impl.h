@@ -44,6 +44,8 @@ void image_undo(struct str *out, size_t had);
  * to whole milliseconds. */
 berth_status image_anim_check(const struct image *frame, size_t n,
                               const struct image_anim_args *args, unsigned *ms, berth_err *err);
+/* BERTH_ECANCELED if somebody said so. */
+berth_status image_check(const atomic_bool *cancel, berth_err *err);
 /* r, g, b -> grey as Pillow rounds ITU-R 601. */
 static inline uint8_t image_luma(uint8_t r, uint8_t g, uint8_t b)
 {

@@ -228,7 +228,7 @@ static void deflate_bytes(struct packer *k, const uint8_t *p, size_t n, int flus
 
 /* The pixels of one picture as IDAT or fdAT chunks. */
 static berth_status add_pixels(const struct image *im, int level, uint32_t *sequence,
-                               struct str *out, berth_err *err)
+                               const atomic_bool *cancel, struct str *out, berth_err *err)
 {
     struct packer k = { .out = out, .sequence = sequence };
     berth_status s = packer_open(&k, im, level, err);
@@ -237,15 +237,17 @@ static berth_status add_pixels(const struct image *im, int level, uint32_t *sequ
     uint8_t *f[FILTERS];
     for (int i = 0; i < FILTERS; i++)
         f[i] = k.line[i] + 1;
-    for (uint32_t y = 0; y < im->h; y++) {
+    for (uint32_t y = 0; y < im->h && !(s = image_check(cancel, err)); y++) {
         const uint8_t *x = im->px + y * k.row;
         filter_all(x, y ? x - k.row : k.zeros, k.row, im->channels, f);
         deflate_bytes(&k, k.line[best_filter(f, k.row)], k.row + 1, Z_NO_FLUSH);
     }
-    deflate_bytes(&k, NULL, 0, Z_FINISH);
-    emit(&k);
+    if (!s) {
+        deflate_bytes(&k, NULL, 0, Z_FINISH);
+        emit(&k);
+    }
     packer_close(&k);
-    return BERTH_OK;
+    return s;
 }
 
 /* ---- the doors ---- */
@@ -282,7 +284,7 @@ berth_status image_png(const struct image *im, const struct image_png_args *args
     for (size_t i = 0; !s && i < args->texts; i++)
         s = add_text(out, "tEXt", &args->text[i], err);
     if (!s)
-        s = add_pixels(im, args->level, NULL, out, err);
+        s = add_pixels(im, args->level, NULL, args->cancel, out, err);
     png_chunk_add(out, "IEND", NULL, 0, NULL, 0);
     return finish(s, out, had, err);
 }
@@ -321,7 +323,7 @@ berth_status image_anim_png(const struct image *frame, size_t n, const struct im
     for (size_t i = 0; !s && i < n; i++) {
         if (n > 1)
             add_control(out, &frame[i], &sequence, ms);
-        s = add_pixels(&frame[i], args->level, i ? &sequence : NULL, out, err);
+        s = add_pixels(&frame[i], args->level, i ? &sequence : NULL, args->cancel, out, err);
     }
     for (size_t i = 0; !s && i < args->texts; i++)
         s = add_text(out, "comf", &args->text[i], err);

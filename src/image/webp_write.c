@@ -10,6 +10,7 @@
 struct settings {
     int quality, method; /* 0..100, 0..6 */
     bool lossless;
+    const atomic_bool *cancel; /* may be NULL */
 };
 
 static berth_status failed(int code, const struct image *im, berth_err *err)
@@ -64,6 +65,13 @@ static int on_write(const uint8_t *p, size_t n, const WebPPicture *pic)
     return !out->bad;
 }
 
+static int on_progress(int percent, const WebPPicture *pic)
+{
+    berth_err err;
+    (void)percent;
+    return !image_check(pic->user_data, &err);
+}
+
 static berth_status still(const struct image *im, const struct settings *a, struct str *out,
                           berth_err *err)
 {
@@ -76,9 +84,14 @@ static berth_status still(const struct image *im, const struct settings *a, stru
         return err_set(err, BERTH_EUNSUPPORTED, "another version of libwebp");
     pic.writer = on_write;
     pic.custom_ptr = out;
+    pic.progress_hook = on_progress;
+    pic.user_data = (void *)(uintptr_t)a->cancel;
     s = import(im, &pic, err);
-    if (!s && !WebPEncode(&c, &pic)) /* a writer that stops leaves no code in some versions */
-        s = failed(out->bad ? VP8_ENC_ERROR_BAD_WRITE : (int)pic.error_code, im, err);
+    if (!s && !WebPEncode(&c, &pic)) { /* a writer that stops leaves no code in some versions */
+        s = image_check(a->cancel, err);
+        if (!s)
+            s = failed(out->bad ? VP8_ENC_ERROR_BAD_WRITE : (int)pic.error_code, im, err);
+    }
     WebPPictureFree(&pic);
     return s;
 }
@@ -87,7 +100,7 @@ berth_status image_webp(const struct image *im, int quality, bool lossless, stru
                         berth_err *err)
 {
     size_t had = out->n;
-    const struct settings a = { quality, METHOD_DEFAULT, lossless };
+    const struct settings a = { quality, METHOD_DEFAULT, lossless, NULL };
     berth_status s = still(im, &a, out, err);
     if (s)
         image_undo(out, had);
@@ -125,8 +138,11 @@ static berth_status frames(const struct image *frame, size_t n, const struct set
     WebPAnimEncoder *e = WebPAnimEncoderNew((int)frame->w, (int)frame->h, &opt);
     if (!e)
         return err_set(err, BERTH_ENOMEM, "an animation of %u x %u", frame->w, frame->h);
-    for (size_t i = 0; !s && i < n; i++)
-        s = add_frame(e, &frame[i], (int)(i * ms), &c, err);
+    for (size_t i = 0; !s && i < n; i++) {
+        s = image_check(a->cancel, err);
+        if (!s)
+            s = add_frame(e, &frame[i], (int)(i * ms), &c, err);
+    }
     if (!s &&
         (!WebPAnimEncoderAdd(e, NULL, (int)(n * ms), NULL) || !WebPAnimEncoderAssemble(e, out)))
         s = err_set(err, BERTH_ENOMEM, "%zu frames: %.120s", n, WebPAnimEncoderGetError(e));
@@ -153,7 +169,7 @@ static berth_status with_exif(const WebPData *webp, const struct str *exif, stru
 berth_status image_anim_webp(const struct image *frame, size_t n,
                              const struct image_anim_args *args, struct str *out, berth_err *err)
 {
-    const struct settings a = { args->quality, args->method, args->lossless };
+    const struct settings a = { args->quality, args->method, args->lossless, args->cancel };
     unsigned ms;
     struct str one = { 0 }, exif = { 0 };
     WebPData many = { 0 };

@@ -1,8 +1,6 @@
 /* image_filter.c: neighbourhoods of pixels: blur and edges. */
 #include "node/node_impl.h"
 
-#include "base/tpool.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,16 +54,6 @@ static void row_down(void *user, size_t row, size_t worker)
     }
 }
 
-static void rows(struct tpool *pool, size_t n, tpool_fn *fn, void *user)
-{
-    if (pool) {
-        tpool_for(pool, n, fn, user);
-        return;
-    }
-    for (size_t i = 0; i < n; i++)
-        fn(user, i, 0);
-}
-
 /* dst: as src, [n, h, w, c]; both sides longer than the radius. */
 static berth_status blur(struct node_call *call, struct conv *k, size_t n, berth_err *err)
 {
@@ -79,12 +67,11 @@ static berth_status blur(struct node_call *call, struct conv *k, size_t n, berth
     if (s)
         return s;
     k->dst = half->data;
-    rows(call->env->pool, n * k->h, row_across, k);
-    s = call_check(call, err);
+    s = call_rows(call, n * k->h, row_across, k, err);
     k->src = half->data;
     k->dst = dst;
     if (!s)
-        rows(call->env->pool, n * k->h, row_down, k);
+        s = call_rows(call, n * k->h, row_down, k, err);
     k->src = src;
     htensor_unref(half);
     return s;
@@ -231,7 +218,9 @@ static berth_status canny_one(struct node_call *c, const struct htensor *t, size
     if (s)
         return s;
     k->grey = plane->data;
-    rows(c->env->pool, k->h, canny_gradient, k);
+    s = call_rows(c, k->h, canny_gradient, k, err);
+    if (s)
+        return s;
     canny_thin(k, threshold[0], threshold[1]);
     float *d = o->data + i * px * 3;
     for (size_t p = 0; p < px; p++, d += 3)

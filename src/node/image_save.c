@@ -19,7 +19,9 @@ static berth_status save_pngs(struct node_call *c, const char *kind, const char 
     struct str png = { 0 };
     for (size_t i = 0; !s && i < dim(t, 0); i++) {
         struct image im = { 0 };
-        struct image_png_args args = { .level = level, .text = to.text, .texts = to.texts };
+        struct image_png_args args = {
+            .level = level, .text = to.text, .texts = to.texts, .cancel = cancel_of(c)
+        };
         str_clear(&png);
         s = call_check(c, err);
         if (!s)
@@ -123,6 +125,7 @@ static berth_status save_animation(struct node_call *c, struct image_anim_args *
         s = err_set(err, BERTH_EINVAL, "%g frames per second", args->fps);
     args->text = to.text;
     args->texts = to.texts;
+    args->cancel = cancel_of(c);
     if (!s)
         s = all_frames(c, t, &frame, err);
     if (!s)

@@ -13,6 +13,7 @@
 #ifndef NODE_NODE_IMPL_H
 #define NODE_NODE_IMPL_H
 
+#include "base/tpool.h"
 #include "node/node.h"
 
 #define NODE(c) extern const struct node_class node_##c;
@@ -82,6 +83,14 @@ berth_status image_8bit(const struct htensor *t, size_t i, struct image *out, be
 static inline size_t dim(const struct htensor *t, int i)
 {
     return (size_t)t->shape.dim[i];
+}
+
+/* fn for every row in [0, n), over the pool; BERTH_ECANCELED within a row of an interrupt. */
+berth_status call_rows(struct node_call *c, size_t n, tpool_fn *fn, void *user, berth_err *err);
+/* For what takes long below this layer; NULL in tests. */
+static inline const atomic_bool *cancel_of(const struct node_call *c)
+{
+    return c->host ? c->host->cancel : NULL;
 }
 
 /* scale.c: ComfyUI's common_upscale(). method: a name of enum resize; center: cut to the new aspect

@@ -30,3 +30,26 @@ berth_status image_8bit(const struct htensor *t, size_t i, struct image *out, be
     }
     return BERTH_OK;
 }
+
+struct rows {
+    const atomic_bool *cancel;
+    tpool_fn *fn;
+    void *user;
+};
+
+static void row(void *user, size_t i, size_t worker)
+{
+    const struct rows *r = user;
+    if (!r->cancel || !atomic_load_explicit(r->cancel, memory_order_relaxed))
+        r->fn(r->user, i, worker);
+}
+
+berth_status call_rows(struct node_call *c, size_t n, tpool_fn *fn, void *user, berth_err *err)
+{
+    struct rows r = { cancel_of(c), fn, user };
+    if (c->env->pool)
+        tpool_for(c->env->pool, n, row, &r);
+    for (size_t i = 0; !c->env->pool && i < n; i++)
+        row(&r, i, 0);
+    return call_check(c, err);
+}

@@ -52,7 +52,7 @@ static berth_status resize(struct node_call *call, enum resize m, const struct h
         }
     }
     if (!s)
-        s = op_resize(m, &d, src, dst->data, call->env->pool, err);
+        s = op_resize(m, &d, src, dst->data, call->env->pool, cancel_of(call), err);
     htensor_unref(cut);
     return s;
 }
@@ -87,7 +87,7 @@ static berth_status bislerp(struct node_call *call, const struct htensor *t, str
     struct resize_shape one = d;
     one.n = 1;
     if (frames == 1)
-        return op_bislerp(&d, t->data, dst->data, call->env->pool, err);
+        return op_bislerp(&d, t->data, dst->data, call->env->pool, cancel_of(call), err);
     berth_status s = mask_tensor(d.c, d.h, d.w, &a, err);
     if (!s)
         s = mask_tensor(d.c, d.oh, d.ow, &b, err);
@@ -98,7 +98,7 @@ static berth_status bislerp(struct node_call *call, const struct htensor *t, str
                    in * sizeof(float));
         s = call_check(call, err);
         if (!s)
-            s = op_bislerp(&one, a->data, b->data, call->env->pool, err);
+            s = op_bislerp(&one, a->data, b->data, call->env->pool, cancel_of(call), err);
         for (size_t c = 0; !s && c < d.c; c++)
             memcpy(dst->data + ((n * d.c + c) * frames + f) * out, b->data + c * out,
                    out * sizeof(float));

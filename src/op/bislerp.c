@@ -104,7 +104,7 @@ static struct between *axis(size_t in, size_t out)
 }
 
 berth_status resize_bislerp(const struct resize_shape *s, const float *src, float *dst,
-                            struct tpool *pool, berth_err *err)
+                            const struct resize_by *by, berth_err *err)
 {
     size_t mid = sizeof(float);
     if (!sz_mul(mid, s->n, &mid) || !sz_mul(mid, s->c, &mid) || !sz_mul(mid, s->h, &mid) ||
@@ -122,8 +122,8 @@ berth_status resize_bislerp(const struct resize_shape *s, const float *src, floa
         st = err_set(err, BERTH_ENOMEM, "bislerp of %zu x %zu to %zu x %zu", s->w, s->h, s->ow,
                      s->oh);
     if (!st) {
-        resize_rows(pool, s->n * s->h, s->n * s->h * s->ow * s->c, x_row, &j);
-        resize_rows(pool, s->n * s->oh, s->n * s->oh * s->ow * s->c, y_row, &j);
+        resize_rows(by, s->n * s->h, s->n * s->h * s->ow * s->c, x_row, &j);
+        resize_rows(by, s->n * s->oh, s->n * s->oh * s->ow * s->c, y_row, &j);
     }
     free(j.mid);
     free(j.x);

@@ -23,13 +23,32 @@ bool resize_parse(const char *name, enum resize *out)
     return false;
 }
 
-void resize_rows(struct tpool *pool, size_t n, size_t samples, tpool_fn *fn, void *user)
+static bool canceled(const struct resize_by *by)
 {
-    if (pool && samples >= INLINE_ROW)
-        tpool_for(pool, n, fn, user);
+    return by->cancel && atomic_load_explicit(by->cancel, memory_order_relaxed);
+}
+
+struct rows {
+    const struct resize_by *by;
+    tpool_fn *fn;
+    void *user;
+};
+
+static void row(void *user, size_t i, size_t worker)
+{
+    const struct rows *r = user;
+    if (!canceled(r->by))
+        r->fn(r->user, i, worker);
+}
+
+void resize_rows(const struct resize_by *by, size_t n, size_t samples, tpool_fn *fn, void *user)
+{
+    struct rows r = { by, fn, user };
+    if (by->pool && samples >= INLINE_ROW)
+        tpool_for(by->pool, n, row, &r);
     else
         for (size_t i = 0; i < n; i++)
-            fn(user, i, 0);
+            row(&r, i, 0);
 }
 
 /* ---- taps ---- */
@@ -194,15 +213,15 @@ static void taps_row(void *user, size_t i, size_t worker)
                 d);
 }
 
-static berth_status by_taps(enum resize method, struct job *j, struct tpool *pool, size_t samples,
-                            berth_err *err)
+static berth_status by_taps(enum resize method, struct job *j, const struct resize_by *by,
+                            size_t samples, berth_err *err)
 {
     const struct resize_shape *s = j->s;
     berth_status st = taps_init(&j->x, method, s->w, s->ow, err);
     if (!st)
         st = taps_init(&j->y, method, s->h, s->oh, err);
     if (!st)
-        resize_rows(pool, s->n * s->oh, samples, taps_row, j);
+        resize_rows(by, s->n * s->oh, samples, taps_row, j);
     taps_release(&j->x);
     taps_release(&j->y);
     return st;
@@ -266,35 +285,50 @@ static berth_status check(const struct resize_shape *s, berth_err *err)
     return BERTH_OK;
 }
 
-berth_status op_resize(enum resize method, const struct resize_shape *s, const float *src,
-                       float *dst, struct tpool *pool, berth_err *err)
+static berth_status resize(enum resize method, const struct resize_shape *s, const float *src,
+                           float *dst, const struct resize_by *by, berth_err *err)
 {
-    berth_status st = check(s, err);
-    if (st || !s->n)
-        return st;
     struct job j = { .s = s, .src = src, .dst = dst };
     size_t samples = s->n * s->oh * s->ow * s->c;
     switch (method) {
     case RESIZE_NEAREST:
     case RESIZE_BILINEAR:
     case RESIZE_BICUBIC:
-        return by_taps(method, &j, pool, samples, err);
+        return by_taps(method, &j, by, samples, err);
     case RESIZE_AREA:
-        resize_rows(pool, s->n * s->oh, samples, area_row, &j);
+        resize_rows(by, s->n * s->oh, samples, area_row, &j);
         return BERTH_OK;
     case RESIZE_LANCZOS:
-        return resize_lanczos(s, src, dst, pool, err);
+        return resize_lanczos(s, src, dst, by, err);
     case RESIZE_BISLERP:
         break;
     }
     return err_set(err, BERTH_EINVAL, "bislerp works on planar data: op_bislerp()");
 }
 
-berth_status op_bislerp(const struct resize_shape *s, const float *src, float *dst,
-                        struct tpool *pool, berth_err *err)
+static berth_status ended(berth_status st, const struct resize_shape *s, const struct resize_by *by,
+                          berth_err *err)
 {
+    if (!st && canceled(by))
+        return err_set(err, BERTH_ECANCELED, "resizing %zu x %zu to %zu x %zu", s->w, s->h, s->ow,
+                       s->oh);
+    return st;
+}
+
+berth_status op_resize(enum resize method, const struct resize_shape *s, const float *src,
+                       float *dst, struct tpool *pool, const atomic_bool *cancel, berth_err *err)
+{
+    const struct resize_by by = { pool, cancel };
     berth_status st = check(s, err);
-    return st || !s->n ? st : resize_bislerp(s, src, dst, pool, err);
+    return st || !s->n ? st : ended(resize(method, s, src, dst, &by, err), s, &by, err);
+}
+
+berth_status op_bislerp(const struct resize_shape *s, const float *src, float *dst,
+                        struct tpool *pool, const atomic_bool *cancel, berth_err *err)
+{
+    const struct resize_by by = { pool, cancel };
+    berth_status st = check(s, err);
+    return st || !s->n ? st : ended(resize_bislerp(s, src, dst, &by, err), s, &by, err);
 }
 
 /* x, so that what is left of `in` between x and in - x has the wanted aspect; never nothing. */

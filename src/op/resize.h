@@ -8,7 +8,8 @@
  *            bislerp: ComfyUI's own, over the channels of planar data: op_bislerp().
  * Numbers    nearest-exact and lanczos equal the reference to the bit, area too unless one pixel is
  *            left; the others to 1e-5. Vectors at the edge of "same direction" may differ more.
- * Threads    Any; rows are spread over the pool, which changes no number.
+ * Threads    Any; rows are spread over the pool, which changes no number. Any thread may set *cancel,
+ *            which is looked at before each row: then BERTH_ECANCELED, and dst is half made.
  * Files      resize.c doors, taps, area; resize_lanczos.c; bislerp.c; resize_impl.h among them. */
 #ifndef OP_RESIZE_H
 #define OP_RESIZE_H
@@ -16,6 +17,7 @@
 #include "base/err.h"
 #include "base/tpool.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #define RESIZE_MAP(X)                                                                              \
@@ -36,13 +38,13 @@ struct resize_shape {
     size_t n, h, w, c; /* source */
     size_t oh, ow;     /* at least 1 */
 };
-/* dst: n * oh * ow * c floats, not overlapping src. pool may be NULL. BERTH_EINVAL: a side of zero,
+/* dst: n * oh * ow * c floats, not overlapping src. pool, cancel may be NULL. BERTH_EINVAL: a side of zero,
  * or a method that does not take this data; BERTH_ELIMIT: a side over 4,194,304. */
 berth_status op_resize(enum resize method, const struct resize_shape *s, const float *src,
-                       float *dst, struct tpool *pool, berth_err *err);
+                       float *dst, struct tpool *pool, const atomic_bool *cancel, berth_err *err);
 /* [n, c, h, w] -> [n, c, oh, ow]. */
 berth_status op_bislerp(const struct resize_shape *s, const float *src, float *dst,
-                        struct tpool *pool, berth_err *err);
+                        struct tpool *pool, const atomic_bool *cancel, berth_err *err);
 
 /* ComfyUI's "center" crop before a resize: the part of w x h whose aspect is that of ow x oh. No
  * side may be zero; none becomes it (where the reference would fail). */

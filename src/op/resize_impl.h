@@ -25,13 +25,19 @@ struct resize_pair {
 };
 struct resize_pair resize_pair_at(const struct resize_axis *a, size_t i);
 
+struct resize_by { /* who does it, and how long */
+    struct tpool *pool;
+    const atomic_bool *cancel;
+};
+
 /* fn for every row in [0, n), on the pool when there is one and the work (samples in all) is worth
- * it. Each row is one call, so the numbers do not depend on who does it. */
-void resize_rows(struct tpool *pool, size_t n, size_t samples, tpool_fn *fn, void *user);
+ * it. Each row is one call, so the numbers do not depend on who does it. Rows after a cancel are left
+ * out; the doors look once more at the end. */
+void resize_rows(const struct resize_by *by, size_t n, size_t samples, tpool_fn *fn, void *user);
 
 berth_status resize_lanczos(const struct resize_shape *s, const float *src, float *dst,
-                            struct tpool *pool, berth_err *err);
+                            const struct resize_by *by, berth_err *err);
 berth_status resize_bislerp(const struct resize_shape *s, const float *src, float *dst,
-                            struct tpool *pool, berth_err *err);
+                            const struct resize_by *by, berth_err *err);
 
 #endif

@@ -189,15 +189,15 @@ static void out_row(void *user, size_t i, size_t worker)
         d[k] = (float)s[k] / 255.0f;
 }
 
-static void one(struct job *j, struct tpool *pool)
+static void one(struct job *j, const struct resize_by *by)
 {
     const struct resize_shape *s = j->s;
-    resize_rows(pool, s->h, s->h * s->w * s->c, cut_row, j);
+    resize_rows(by, s->h, s->h * s->w * s->c, cut_row, j);
     if (j->do_x)
-        resize_rows(pool, s->h, s->h * s->ow * s->c, x_row, j);
+        resize_rows(by, s->h, s->h * s->ow * s->c, x_row, j);
     if (j->do_y)
-        resize_rows(pool, s->oh, s->oh * s->ow * s->c, y_row, j);
-    resize_rows(pool, s->oh, s->oh * s->ow * s->c, out_row, j);
+        resize_rows(by, s->oh, s->oh * s->ow * s->c, y_row, j);
+    resize_rows(by, s->oh, s->oh * s->ow * s->c, out_row, j);
 }
 
 /* Memory for one picture, which all of them use in turn. */
@@ -235,7 +235,7 @@ static void job_release(struct job *j)
 }
 
 berth_status resize_lanczos(const struct resize_shape *s, const float *src, float *dst,
-                            struct tpool *pool, berth_err *err)
+                            const struct resize_by *by, berth_err *err)
 {
     if (s->c != 1 && s->c != 3 && s->c != 4)
         return err_set(err, BERTH_EINVAL, "lanczos of %zu channels: it takes 1, 3 or 4", s->c);
@@ -244,7 +244,7 @@ berth_status resize_lanczos(const struct resize_shape *s, const float *src, floa
     for (size_t i = 0; !st && i < s->n; i++) {
         j.src = src + i * s->h * s->w * s->c;
         j.dst = dst + i * s->oh * s->ow * s->c;
-        one(&j, pool);
+        one(&j, by);
     }
     job_release(&j);
     return st;

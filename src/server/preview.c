@@ -32,7 +32,8 @@ static berth_status resize(const struct image *im, struct image *out, struct tpo
     for (size_t i = 0; i < from; i++)
         src[i] = im->px[i];
     bool shrinks = out->w < im->w || out->h < im->h;
-    berth_status st = op_resize(shrinks ? RESIZE_AREA : RESIZE_BILINEAR, &s, src, dst, pool, err);
+    berth_status st =
+        op_resize(shrinks ? RESIZE_AREA : RESIZE_BILINEAR, &s, src, dst, pool, NULL, err);
     for (size_t i = 0; !st && i < to; i++) {
         float v = dst[i] + 0.5f;
         out->px[i] = v < 1 ? 0 : v >= 255 ? 255 : (uint8_t)v;

@@ -69,9 +69,9 @@ static size_t one_case(const char *line, FILE *bin, struct tpool *pool, bool fir
         struct tpool *p = round ? pool : NULL;
         memset(got, 0xff, to * sizeof *got);
         if (m == RESIZE_BISLERP)
-            assert_ok(op_bislerp(&s, src, got, p, &err), err);
+            assert_ok(op_bislerp(&s, src, got, p, NULL, &err), err);
         else
-            assert_ok(op_resize(m, &s, src, got, p, &err), err);
+            assert_ok(op_resize(m, &s, src, got, p, NULL, &err), err);
         compare(line, m, got, want, to);
     }
     free(src), free(got), free(want);

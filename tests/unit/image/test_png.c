@@ -205,7 +205,8 @@ static void survives_exhaustion(void **state)
     for (long k = 0; s; k++) {
         str_release(&still);
         oom_after(k);
-        s = image_png(frame, &(struct image_png_args) { 4, pairs, 2 }, &still, &err);
+        s = image_png(frame, &(struct image_png_args) { .level = 4, .text = pairs, .texts = 2 },
+                      &still, &err);
         oom_off();
         assert_true(s == BERTH_OK || s == BERTH_ENOMEM);
     }
@@ -236,12 +237,45 @@ static void survives_exhaustion(void **state)
     str_release(&still), str_release(&anim);
 }
 
+/* Encoders stop when they are told to, and leave nothing. */
+static void canceled(void **state)
+{
+    struct image frame[2] = { noise(9, 7, 3, 1), noise(9, 7, 3, 2) };
+    struct str out = { 0 };
+    berth_err err;
+    atomic_bool cancel;
+    (void)state;
+    str_adds(&out, "before");
+    for (int on = 1; on >= 0; on--) {
+        atomic_init(&cancel, on);
+        const struct image_png_args png = { .level = 4, .cancel = &cancel };
+        struct image_anim_args anim = {
+            .fps = 5, .level = 1, .quality = 50, .lossless = true, .cancel = &cancel
+        };
+        berth_status want = on ? BERTH_ECANCELED : BERTH_OK;
+        assert_int_equal(image_png(frame, &png, &out, &err), want);
+        for (size_t n = 1; n <= 2; n++) {
+            assert_int_equal(image_anim_png(frame, n, &anim, &out, &err), want);
+            assert_int_equal(image_anim_webp(frame, n, &anim, &out, &err), want);
+        }
+        if (on)
+            assert_string_equal(str_c(&out), "before");
+    }
+    str_release(&out);
+    image_release(&frame[0]);
+    image_release(&frame[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back), cmocka_unit_test(text),
-        cmocka_unit_test(text_bomb),      cmocka_unit_test(pixel_bomb),
-        cmocka_unit_test(animation),      cmocka_unit_test(survives_exhaustion),
+        cmocka_unit_test(canceled),
+        cmocka_unit_test(there_and_back),
+        cmocka_unit_test(text),
+        cmocka_unit_test(text_bomb),
+        cmocka_unit_test(pixel_bomb),
+        cmocka_unit_test(animation),
+        cmocka_unit_test(survives_exhaustion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

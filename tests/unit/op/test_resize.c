@@ -22,8 +22,8 @@ static float *noise(struct rng *r, size_t n)
 static berth_status resize(enum resize m, const struct resize_shape *s, const float *src,
                            float *dst, struct tpool *pool, berth_err *err)
 {
-    return m == RESIZE_BISLERP ? op_bislerp(s, src, dst, pool, err)
-                               : op_resize(m, s, src, dst, pool, err);
+    return m == RESIZE_BISLERP ? op_bislerp(s, src, dst, pool, NULL, err)
+                               : op_resize(m, s, src, dst, pool, NULL, err);
 }
 
 static void names(void **state)
@@ -72,7 +72,7 @@ static void flat_stays_flat(void **state)
         for (size_t i = 0; i < from; i++)
             src[i] = 1;
         for (size_t k = 0; k < ARRAY_LEN(methods); k++) {
-            assert_ok(op_resize(methods[k], &s, src, dst, NULL, &err), err);
+            assert_ok(op_resize(methods[k], &s, src, dst, NULL, NULL, &err), err);
             for (size_t i = 0; i < to; i++)
                 if (fabsf(dst[i] - 1) > 1e-5f)
                     fail_msg("method %zu, %zu x %zu x %zu to %zu x %zu: %g", k, s.w, s.h, s.c, s.ow,
@@ -111,7 +111,7 @@ static void outside_values(void **state)
     struct resize_shape s = { 1, 1, 4, 1, 1, 4 };
     float dst[4];
     berth_err err;
-    assert_ok(op_resize(RESIZE_LANCZOS, &s, src, dst, NULL, &err), err);
+    assert_ok(op_resize(RESIZE_LANCZOS, &s, src, dst, NULL, NULL, &err), err);
     assert_true(dst[0] == 0 && dst[1] == 1 && dst[2] == 0);
     assert_float_equal(dst[3], 127.0f / 255, 1e-7f);
 }
@@ -122,16 +122,18 @@ static void refused(void **state)
     float x[16] = { 0 }, d[16];
     berth_err err;
     struct resize_shape s = { 1, 2, 2, 1, 0, 2 };
-    assert_fails(op_resize(RESIZE_AREA, &s, x, d, NULL, &err), err, BERTH_EINVAL, "to 2 x 0");
+    assert_fails(op_resize(RESIZE_AREA, &s, x, d, NULL, NULL, &err), err, BERTH_EINVAL, "to 2 x 0");
     s = (struct resize_shape) { 1, 2, 2, 2, 2, 2 };
-    assert_fails(op_resize(RESIZE_LANCZOS, &s, x, d, NULL, &err), err, BERTH_EINVAL, "2 channels");
-    assert_fails(op_resize(RESIZE_BISLERP, &s, x, d, NULL, &err), err, BERTH_EINVAL, "planar");
+    assert_fails(op_resize(RESIZE_LANCZOS, &s, x, d, NULL, NULL, &err), err, BERTH_EINVAL,
+                 "2 channels");
+    assert_fails(op_resize(RESIZE_BISLERP, &s, x, d, NULL, NULL, &err), err, BERTH_EINVAL,
+                 "planar");
     s = (struct resize_shape) { SIZE_MAX / 2, 2, 2, 1, 2, 2 };
-    assert_fails(op_resize(RESIZE_AREA, &s, x, d, NULL, &err), err, BERTH_ELIMIT, "2 x 2");
+    assert_fails(op_resize(RESIZE_AREA, &s, x, d, NULL, NULL, &err), err, BERTH_ELIMIT, "2 x 2");
     s = (struct resize_shape) { 1, 1, 1, 1, 1, (size_t)1 << 30 };
-    assert_fails(op_bislerp(&s, x, d, NULL, &err), err, BERTH_ELIMIT, "a side");
+    assert_fails(op_bislerp(&s, x, d, NULL, NULL, &err), err, BERTH_ELIMIT, "a side");
     s = (struct resize_shape) { 0, 2, 2, 1, 2, 2 };
-    assert_ok(op_resize(RESIZE_BICUBIC, &s, x, d, NULL, &err), err);
+    assert_ok(op_resize(RESIZE_BICUBIC, &s, x, d, NULL, NULL, &err), err);
 }
 
 static void survives_exhaustion(void **state)
@@ -182,9 +184,35 @@ static void center(void **state)
     assert_true(c.w >= 1 && c.x + c.w <= 2);
 }
 
+/* A cancel is looked at before every row: with one set, no pixel is made. */
+static void canceled(void **state)
+{
+    const struct resize_shape s = { 1, 6, 5, 4, 9, 3 };
+    float src[120], dst[108];
+    atomic_bool cancel;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(src); i++)
+        src[i] = (float)i / 120.0f;
+    for (int m = RESIZE_NEAREST; m <= RESIZE_BISLERP; m++)
+        for (int on = 1; on >= 0; on--) {
+            berth_err err;
+            bool bislerp = m == RESIZE_BISLERP;
+            atomic_init(&cancel, on);
+            for (size_t i = 0; i < ARRAY_LEN(dst); i++)
+                dst[i] = 7;
+            berth_status st = bislerp
+                                  ? op_bislerp(&s, src, dst, NULL, &cancel, &err)
+                                  : op_resize((enum resize)m, &s, src, dst, NULL, &cancel, &err);
+            assert_int_equal(st, on ? BERTH_ECANCELED : BERTH_OK);
+            for (size_t i = 0; i < ARRAY_LEN(dst); i++)
+                assert_true((dst[i] == 7) == (on == 1));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(canceled),
         cmocka_unit_test(names),
         cmocka_unit_test(same_size_is_the_same),
         cmocka_unit_test(flat_stays_flat),
