@@ -41,9 +41,7 @@ static void put_string(const char *s, size_t n, struct str *out)
         } else if (cp >= 0x10000) {
             put_unit(0xd800 + (unsigned)((cp - 0x10000) >> 10), out);
             put_unit(0xdc00 + (unsigned)((cp - 0x10000) & 0x3ff), out);
-        } else if (cp == 0x7f) { /* DEL is ASCII, Python leaves it */
-            str_addc(out, (char)cp);
-        } else {
+        } else { /* DEL, too */
             put_unit((unsigned)cp, out);
         }
         i += len ? len : 1;
