@@ -141,6 +141,10 @@ def test_manager(server):
         assert r.status_code == 200 and r.text and r.headers["Content-Type"].startswith("text/")
     r = server.get("/manager/db_mode?value=local")
     assert (r.status_code, r.content) == (200, b"")
+    before = server.get("/manager/preview_method").text
+    r = server.get("/manager/preview_method?value=taesd")
+    assert r.status_code == 403 and "--preview-method" in r.text
+    assert server.get("/manager/preview_method").text == before
     assert ok_json(server.get("/manager/channel_url_list"))["selected"] == "default"
     assert ok_json(server.post("/manager/component/loads", {})) == {}
     for what in ("reset", "start", "update_all", "update_comfyui"):

@@ -52,6 +52,11 @@ def test_plain(server):
     assert server.get("/view?filename=plain.png&type=input").content == b"bytes"
 
 
+def test_folders_that_no_listing_would_show(server):
+    assert ok(upload(server, subfolder="/".join(["d"] * 64)))
+    assert upload(server, subfolder="/".join(["d"] * 65)).status_code == 400
+
+
 def test_places(server):
     assert ok(upload(server, "p.png", b"t", type="temp", subfolder="a/b")) == {"name": "p.png", "subfolder": "a/b", "type": "temp"}
     assert content(server, "temp", "a", "b", "p.png") == b"t"

@@ -1,8 +1,10 @@
 """Users, settings, user data (comfyui-api.md 1.4)."""
 
+import concurrent.futures
 import json
 import os
 import re
+import socket
 import time
 
 import pytest
@@ -90,6 +92,57 @@ def test_settings_of_another_program_or_broken(fresh):
         f.write('{"cut')
     assert ok_json(s.get("/settings")) == {}
     assert [n for n in os.listdir(user_path(s)) if n.startswith(".")] == []
+    empty(s.post("/settings/new", data="1"))  # what somebody may want to mend is kept
+    assert ok_json(s.get("/settings")) == {"new": 1}
+    with open(user_path(s, "comfy.settings.json.corrupt")) as f:
+        assert f.read() == '{"cut'
+
+
+def refused(s, r, status):
+    assert r.status_code == status, (r.status_code, r.text)
+    assert s.base not in r.text and "/user" not in r.text, r.text  # where things are is nobody's business
+
+
+def test_settings_that_cannot_be_read_stay(fresh):
+    s = fresh()
+    path = user_path(s, "comfy.settings.json")
+    os.makedirs(path)  # root reads everything but this
+    with open(os.path.join(path, "inside"), "w") as f:
+        f.write("x")
+    for r in (s.get("/settings"), s.get("/settings/a"), s.post("/settings/a", data="1"), s.post("/settings", {"a": 1})):
+        refused(s, r, 503)
+    assert os.listdir(path) == ["inside"]
+    os.remove(os.path.join(path, "inside"))
+    os.rmdir(path)
+    text = json.dumps({"big": "x" * (16 << 20)})
+    with open(path, "w") as f:
+        f.write(text)
+    for r in (s.get("/settings"), s.post("/settings/a", data="1")):
+        refused(s, r, 503)
+    with open(path) as f:
+        assert f.read() == text
+
+
+def test_settings_have_a_size(fresh):
+    s = fresh()
+    empty(s.post("/settings/one", json="x" * (9 << 20)))
+    refused(s, s.post("/settings/two", json="x" * (9 << 20)), 413)
+    assert list(ok_json(s.get("/settings"))) == ["one"]
+
+
+def test_users_that_cannot_be_read(fresh):
+    s = fresh("--multi-user")
+    ada = ok_json(s.post("/users", {"username": "ada"}))
+    path = os.path.join(s.base, "user", "users.json")
+    os.rename(path, path + ".kept")
+    os.mkdir(path)
+    a = {"comfy-user": ada}
+    for r in (s.get("/users"), s.post("/users", {"username": "bob"}), s.get("/settings", headers=a), s.get("/userdata?dir=.", headers=a),
+              s.get("/v2/userdata", headers=a), s.post("/userdata/f", data=b"x", headers=a)):
+        refused(s, r, 503)
+    os.rmdir(path)
+    os.rename(path + ".kept", path)
+    assert ok_json(s.get("/users"))["users"] == {ada: "ada"}
 
 
 # ---- files
@@ -129,6 +182,53 @@ def test_overwrite(server):
     assert put(server, "o.json", b"newer").status_code == 200
     assert server.get("/userdata/o.json").content == b"newer"
     assert put(server, "o2.json", b"x", "?overwrite=false").status_code == 200
+
+
+def test_two_that_must_be_new(server):
+    """Both begin while the name is free: one has it, the other is told, whoever is first."""
+    clients = []
+    for body in (b"one", b"two"):
+        c = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+        c.sendall(b"POST /userdata/new.json?overwrite=false HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+                  b"Content-Length: 3\r\n\r\n" + body[:2])
+        clients.append((c, body))
+    time.sleep(0.2)  # both heads were seen
+    got = {}
+    for c, body in clients:
+        c.sendall(body[2:])
+        answer = b""
+        while piece := c.recv(65536):
+            answer += piece
+        got[body] = int(answer.split()[1])
+        c.close()
+    assert got == {b"one": 200, b"two": 409}
+    assert server.get("/userdata/new.json").content == b"one"
+
+
+def test_moves_to_one_new_name(server):
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for turn in range(10):
+            for i in range(8):
+                put(server, f"from{i}.json", b"%d" % i)
+            got = list(pool.map(lambda i: move(server, f"from{i}.json", f"to{turn}.json", "?overwrite=false").status_code, range(8)))
+            assert sorted(got) == [200] + [409] * 7
+            assert server.get(f"/userdata/to{turn}.json").content == b"%d" % got.index(200)
+
+
+def test_folders_that_no_listing_would_show(server):
+    deep = "%2F".join(["d"] * 64)
+    assert put(server, deep + "%2Fok.json").status_code == 200
+    assert put(server, deep + "%2Fd%2Fno.json").status_code == 400
+    put(server, "m.json")
+    assert move(server, "m.json", deep + "%2Fd%2Fno.json").status_code == 400
+    assert "d/" * 64 + "ok.json" in ok_json(server.get("/userdata?dir=.&recurse=true"))
+
+
+def test_more_than_there_is(server):
+    """A length beyond every limit and every disk: refused, without a word of where the file would be."""
+    answer = server.raw(b"POST /userdata/huge.bin HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % (1 << 62))
+    assert answer.split()[1] in (b"413", b"507"), answer
+    assert server.base.encode() not in answer
 
 
 def test_large_and_empty_bodies(server):

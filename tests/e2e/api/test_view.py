@@ -32,6 +32,7 @@ def files(server):
     put("secret.txt", b"secret")
     os.symlink(os.path.join(server.base, "secret.txt"), os.path.join(server.base, "output", "link.txt"))
     os.symlink(server.base, os.path.join(server.base, "output", "out"))
+    os.symlink("movie.mp4", os.path.join(server.base, "output", "other.webm"))
 
 
 def view(server, query, **kw):
@@ -168,3 +169,11 @@ def test_head(server):
     import requests
     r = requests.head(server.url + "/view?filename=a.png", timeout=10)
     assert (r.status_code, r.content, r.headers["Content-Length"]) == (200, b"", str(len(RGBA)))
+
+
+def test_a_link_has_its_own_name(server):
+    """What was asked for is what is said, not what it leads to."""
+    r = server.get("/view?filename=other.webm")
+    assert r.status_code == 200 and len(r.content) == 2048
+    assert r.headers["Content-Disposition"] == 'filename="other.webm"'
+    assert r.headers["Content-Type"] == "video/webm"

@@ -137,6 +137,33 @@ static void statuses(void **state)
     assert_int_equal(err_http_status(&e), 500);
 }
 
+static void says(const char *msg, const char *want)
+{
+    berth_err e = { .code = BERTH_EIO };
+    struct str got = { 0 };
+    snprintf(e.msg, sizeof e.msg, "%s", msg);
+    err_http_text(&e, &got);
+    assert_string_equal(str_c(&got), want);
+    str_release(&got);
+}
+
+/* What clients are told does not say where things are on this machine. */
+static void errors_without_folders(void **state)
+{
+    (void)state;
+    says("", "");
+    says("no file in it", "no file in it");
+    says("cannot write '/srv/base/user/x.json': folder '/srv/base/user': full",
+         "cannot write 'x.json': folder 'user': full");
+    says("'a/b' stays, '/' has no name", "'a/b' stays, '' has no name");
+    says("cut: '/srv/base/us", "cut: 'us");
+    berth_err e = { .code = BERTH_EIO, .msg = "'/a/\"b\"'" };
+    struct str json = { 0 };
+    err_http_json(&e, &json);
+    assert_string_equal(json.p, "{\"error\": \"'\\\"b\\\"'\"}");
+    str_release(&json);
+}
+
 static void touch(const char *dir, const char *name)
 {
     char path[512];
@@ -145,6 +172,31 @@ static void touch(const char *dir, const char *name)
     assert_non_null(f);
     fputs("123", f);
     fclose(f);
+}
+
+static void depths(void **state)
+{
+    (void)state;
+    assert_int_equal(path_depth(""), 0);
+    assert_int_equal(path_depth("a"), 1);
+    assert_int_equal(path_depth("a/b/c"), 3);
+    /* the deepest folder that is listed */
+    struct str path = { 0 };
+    struct tree t = { 0 };
+    berth_err err = { 0 };
+    str_addf(&path, "%s/deep", tmp_dir());
+    size_t root = path.n;
+    for (int i = 0; i <= TREE_DEPTH + 1; i++) {
+        assert_int_equal(mkdir(path.p, 0777), 0);
+        touch(path.p, "f");
+        str_adds(&path, "/d");
+    }
+    path.p[root] = '\0';
+    assert_ok(tree_list(path.p, &(struct tree_args) { .recurse = true }, &t, &err), err);
+    assert_int_equal(t.n, TREE_DEPTH + 1); /* a file in the root and in each */
+    assert_int_equal(path_depth(t.at[t.n - 1].rel), TREE_DEPTH + 1);
+    tree_release(&t);
+    str_release(&path);
 }
 
 static void folder(const char *dir, const char *name)
@@ -218,7 +270,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(integers),         cmocka_unit_test(truth),
         cmocka_unit_test(names_normalised), cmocka_unit_test(small_texts),
-        cmocka_unit_test(statuses),         cmocka_unit_test(trees),
+        cmocka_unit_test(statuses),         cmocka_unit_test(errors_without_folders),
+        cmocka_unit_test(trees),            cmocka_unit_test(depths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

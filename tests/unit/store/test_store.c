@@ -385,6 +385,34 @@ static bool see_entry(void *user, const struct store_entry *e)
     return --v->stop > 0;
 }
 
+/* id, status and the rest of the small columns; extra_data if that was asked for. */
+static bool see_brief(void *user, const struct store_entry *e)
+{
+    const bool *extra = user;
+    assert_string_equal(e->status, fine.status);
+    assert_true(e->job.seq > 0 && e->job.created_ms > 0 && e->job.id[0] && e->job.number[0]);
+    assert_string_equal(e->job.prompt, "");
+    assert_string_equal(e->job.outputs, "");
+    assert_string_equal(e->outputs, "");
+    assert_string_equal(e->meta, "");
+    assert_int_equal(e->job.extra_data[0], *extra ? '{' : '\0');
+    return true;
+}
+
+static void briefs(void **state)
+{
+    (void)state;
+    struct store *s = open_store(fresh());
+    berth_err err = { 0 };
+    bool extra = false;
+    run_through(s, "a");
+    run_through(s, "b");
+    assert_ok(store_each_brief(s, extra, see_brief, &extra, &err), err);
+    extra = true;
+    assert_ok(store_each_brief(s, extra, see_brief, &extra, &err), err);
+    store_close(s);
+}
+
 static void entries(void **state)
 {
     (void)state;
@@ -487,6 +515,7 @@ int main(void)
         cmocka_unit_test(history_is_bounded),
         cmocka_unit_test(history_is_bounded_in_bytes),
         cmocka_unit_test(entries),
+        cmocka_unit_test(briefs),
         cmocka_unit_test(attempts_and_parking),
         cmocka_unit_test(one_store_a_file),
     };
