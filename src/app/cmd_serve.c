@@ -18,7 +18,8 @@ struct options {
     const char *listen, *cors, *tls_key, *tls_cert, *token, *token_file, *database, *devices, *ram,
         *reserve, *upload, *cache_ram, *preview, *verbose, *hashing;
     uint64_t port, cache_lru, preview_size, max_queue, max_history, max_sockets, grace;
-    bool insecure, compress, multi_user, no_metadata, classic, none, cpu, quiet, quick;
+    bool insecure, compress, multi_user, no_metadata, no_smart_memory, classic, none, cpu, quiet,
+        quick;
 };
 
 static void options_init(struct options *o)
@@ -157,6 +158,9 @@ static size_t option_table(struct options *o, struct opt *t)
           .help = "none (default), auto, latent2rgb, taesd",
           .to = &o->preview },
         { .name = "preview-size",
+        { .name = "disable-smart-memory",
+          .help = "unload models after every prompt, but for those to be kept",
+          .to = &o->no_smart_memory },
           .kind = OPT_INT,
           .value = "N",
           .help = "longest side of previews (default 512)",
@@ -365,6 +369,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
         return app_usage(a, "--cpu or --devices, not both");
     if (!o->tls_key != !o->tls_cert)
         return app_usage(a, "--tls-keyfile and --tls-certfile come together");
+                                 .unload_after_prompt = o->no_smart_memory,
     if ((code = read_number(a, "max-upload-size", o->upload, 1e6, &upload)) ||
         (code = read_number(a, "reserve-vram", o->reserve, 1e6, &reserve)) ||
         (code = read_cache(a, o, &cfg)) || (code = read_preview(a, o, &cfg)) ||

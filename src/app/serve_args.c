@@ -34,7 +34,6 @@ static const struct flag {
     { "novram", NONE, NULL, NULL },
     { "async-offload", MAYBE, NULL, "2" },
     { "disable-async-offload", NONE, NULL, NULL },
-    { "disable-smart-memory", NONE, NULL, NULL },
     { "disable-pinned-memory", NONE, NULL, NULL },
     { "force-non-blocking", NONE, NULL, NULL },
     { "disable-mmap", NONE, NULL, NULL },

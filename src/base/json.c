@@ -14,6 +14,13 @@ const struct js_limits js_limits_default = {
     .max_values = 4000000,
 };
 
+const struct js_limits js_limits_loose = {
+    .max_bytes = 64u << 20,
+    .max_depth = 64,
+    .max_values = 4000000,
+    .loose = true,
+};
+
 /* ---- reading ---- */
 
 struct reader {
@@ -50,6 +57,18 @@ static berth_status decode(struct reader *r, struct str *to, berth_err *err)
     return BERTH_OK;
 }
 
+static berth_status real(struct reader *r, json_t **out, berth_err *err)
+{
+    double f;
+    if (!jstok_f64(&r->tok, &f)) {
+        if (!r->tok.loose)
+            return jstok_fail(&r->tok, "number too large for a double", err);
+        f = r->tok.s[0] == '-' ? -DBL_MAX : DBL_MAX;
+    }
+    *out = json_real(f);
+    return *out ? BERTH_OK : no_memory(r, err);
+}
+
 static berth_status integer(struct reader *r, json_t **out, berth_err *err)
 {
     int64_t i;
@@ -58,6 +77,8 @@ static berth_status integer(struct reader *r, json_t **out, berth_err *err)
         *out = json_integer(i);
     else if (jstok_u64(&r->tok, &u))
         *out = js_u64(u);
+    else if (r->tok.loose)
+        return real(r, out, err);
     else
         return jstok_fail(&r->tok, "integer out of range (-2^63 to 2^64-1)", err);
     return *out ? BERTH_OK : no_memory(r, err);
@@ -79,17 +100,13 @@ static berth_status string(struct reader *r, json_t **out, berth_err *err)
 /* The value that starts with the token just read. */
 static berth_status make(struct reader *r, enum jstok_type type, json_t **out, berth_err *err)
 {
-    double f;
     switch (type) {
     case JSTOK_INT:
         return integer(r, out, err);
     case JSTOK_STRING:
         return string(r, out, err);
     case JSTOK_REAL:
-        if (!jstok_f64(&r->tok, &f))
-            return jstok_fail(&r->tok, "number too large for a double", err);
-        *out = json_real(f);
-        break;
+        return real(r, out, err);
     case JSTOK_ARRAY:
         *out = json_array();
         break;
@@ -179,6 +196,7 @@ berth_status js_parse(const char *text, size_t n, const struct js_limits *lim, j
                        lim->max_bytes);
     struct reader r;
     jstok_init(&r.tok, text, n, lim->max_depth);
+    r.tok.loose = lim->loose;
     r.depth = 0;
     r.values = 0;
     r.key = r.text = (struct str) { 0 };

@@ -5,7 +5,8 @@
  * tagged string that starts with a NUL byte. Text from outside can never produce one, because
  * strings with U+0000 are refused when reading. Ask js_kind(), not json_typeof().
  * Object key order is kept; duplicate keys are refused, and so are integers outside -2^63 .. 2^64-1
- * (a rounded seed is worse than an error) and numbers too large for a double. "-0" is 0.
+ * (a rounded seed is worse than an error) and numbers too large for a double, unless the limits are
+ * loose. "-0" is 0.
  * Threads     Any; a json_t belongs to one thread at a time, as jansson counts without atomics. */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
@@ -22,8 +23,13 @@ struct js_limits {
     size_t max_bytes;   /* of the text */
     unsigned max_depth; /* at most JSTOK_DEPTH_MAX */
     size_t max_values;  /* of all kinds together */
+    /* Takes what JSON allows and we cannot hold, as near as can be: an integer beyond 64 bits is a
+     * double, a number beyond doubles the largest of them, half a surrogate pair U+FFFD. For bodies
+     * whose senders (Python, browsers) know no such limits; what it means is judged later. */
+    bool loose;
 };
-extern const struct js_limits js_limits_default; /* 64 MiB, depth 64, 4 million values */
+extern const struct js_limits js_limits_default; /* 64 MiB, depth 64, 4 million values, strict */
+extern const struct js_limits js_limits_loose;   /* the same, loose */
 
 /* lim NULL: the defaults. *out is owned (json_decref). BERTH_EFORMAT says line, column and byte;
  * BERTH_ELIMIT is one of the limits. */

@@ -539,8 +539,12 @@ bool jstok_decode(const struct jstok *t, char *buf, size_t *n, bool *nul)
         if (!slash)
             break;
         size_t used = unescape(slash, t->n - i, buf, n);
-        if (used == 0)
+        if (used == 0 && !t->loose)
             return false;
+        if (used == 0) {
+            *n += put_utf8(buf + *n, 0xfffd);
+            used = 6;
+        }
         if (nul && buf[*n - 1] == '\0')
             *nul = true;
         i += used;

@@ -216,7 +216,9 @@ static bool keep_static(struct vec *v, const json_t *object)
 static berth_status read_static(struct journal_json *x, const char *text, const struct log *log,
                                 berth_err *err)
 {
-    static const struct js_limits lim = { STATIC_BYTES_MAX, STATIC_DEPTH_MAX, STATIC_BYTES_MAX };
+    static const struct js_limits lim = { .max_bytes = STATIC_BYTES_MAX,
+                                          .max_depth = STATIC_DEPTH_MAX,
+                                          .max_values = STATIC_BYTES_MAX };
     json_t *v = NULL;
     berth_err why = { 0 };
     if (!text || !*text)

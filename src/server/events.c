@@ -345,6 +345,11 @@ void events_end(struct events *e)
     add_text(&m, "{\"node\":null,\"prompt_id\":", e->prompt_id);
     str_adds(&m, "}}");
     to_client(e, &m);
+    events_forget(e);
+}
+
+void events_forget(struct events *e)
+{
     for (size_t i = 0; i < e->node.n; i++) {
         struct events_node *n = vec_at(&e->node, i);
         free(n->id);

@@ -38,12 +38,13 @@ struct events { /* one prompt's */
     struct map index;      /* node id -> place in it */
     struct str done;       /* what is sent of the first done_n nodes, which finished */
     size_t done_n;
-    size_t dropped; /* messages that memory did not suffice for */
+    size_t dropped;        /* messages that memory did not suffice for */
 };
 
 /* out, prompt_id, client_id, run, preview_size and pool are set, the rest is zero. */
 void events_send(struct events *e, const struct exec_event *x);
-void events_end(struct events *e); /* executing null; forgets the nodes */
+void events_end(struct events *e);    /* executing null; forgets the nodes */
+void events_forget(struct events *e); /* only that: the prompt has not ended */
 
 /* The picture as clients get it: PNG as it is, else JPEG of quality 95 that fits a square of `size`
  * pixels, shrunk or grown. Appends. */

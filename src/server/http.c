@@ -191,7 +191,7 @@ berth_status http_body_json(const struct str *body, const char *empty, json_t **
         text = empty;
         n = strlen(empty);
     }
-    if (js_parse(text, n, NULL, out, err))
+    if (js_parse(text, n, &js_limits_loose, out, err))
         return err_add(err, "the body is no JSON for us");
     return BERTH_OK;
 }

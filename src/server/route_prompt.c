@@ -112,31 +112,19 @@ static void refuse_invalid(struct incoming *in)
 
 /* ---- what a body says ---- */
 
-/* float(number); text counts if it is a number. NULL: it is none. */
-static json_t *number_given(const json_t *v)
-{
-    double d;
-    json_t *parsed = NULL, *out = NULL;
-    berth_err err = { 0 };
-    if (js_kind(v) == JS_STRING &&
-        !js_parse(json_string_value(v), json_string_length(v), NULL, &parsed, &err))
-        v = parsed;
-    if (js_kind(v) == JS_BOOL)
-        out = json_real(json_is_true(v) ? 1 : 0);
-    else if (js_get_f64(v, &d))
-        out = json_real(d);
-    json_decref(parsed);
-    return out;
-}
-
 /* A body without a number takes the next one, whatever becomes of the prompt. */
 static bool take_number(struct incoming *in)
 {
     const json_t *given = json_object_get(in->body, "number");
+    double d;
+    if (given && !py_to_float(given, &d)) {
+        refuse(in, 400, "invalid_prompt", "number is not a number", "number");
+        return false;
+    }
     if (given) {
-        in->number = number_given(given);
+        in->number = json_real(d);
         if (!in->number)
-            refuse(in, 400, "invalid_prompt", "number is not a number", "number");
+            refuse_memory(in);
         return in->number;
     }
     uint64_t n = store_next_number(in->server->store);
@@ -147,12 +135,13 @@ static bool take_number(struct incoming *in)
     return in->number;
 }
 
+/* An empty one could not be asked for: /history/ has no place for it. */
 static bool take_id(struct incoming *in)
 {
     const json_t *given = json_object_get(in->body, "prompt_id");
-    if (given) {
+    if (given)
         py_str(given, &in->id);
-    } else {
+    if (!in->id.n && !in->id.bad) {
         char id[UUID_TEXT];
         uuid4_text(id);
         str_adds(&in->id, id);
@@ -241,7 +230,10 @@ static bool read_body(struct incoming *in)
     berth_err err = { 0 };
     if (!http_body_json(&in->text, NULL, &in->body, &err))
         return true;
-    refuse_err(in, err.code == BERTH_ENOMEM ? 503 : 400, &err);
+    if (err.code == BERTH_ENOMEM)
+        refuse_err(in, 503, &err);
+    else
+        refuse(in, 400, "invalid_json", "The body is not JSON that can be read", err.msg);
     return false;
 }
 

@@ -283,11 +283,6 @@ void worker_close(struct server *s)
 
 /* ---- from other threads ---- */
 
-void worker_wake(struct server *s)
-{
-    store_wake(s->store);
-}
-
 /* Between its being taken and the start of its run a prompt shows as running already: then its name
  * is remembered, and the run ends before its first node. */
 bool worker_interrupt(struct server *s, const char *prompt_id)

@@ -3,7 +3,8 @@
  * Loop       1 wait for a job, a request, the collection that is owed 10 s after the last one, or
  *              the time to send a berth.residency that was held back
  *            2 a job: status, res_prompt_begin, executor_run, store_finish, execution_success (or
- *              _error, _interrupted), status, executing null; then step 3 for what was asked during
+ *              _error, _interrupted), status, executing null; then with unload_after_prompt all
+ *              models go but keep ones; then step 3 for what was asked during
  *              the prompt, where a free takes the place of the automatic cleanup; res_prompt_end
  *            3 requests, in order: frees and changes (retention, new plan, eject). Several flag
  *              requests without wait add up to one; each with wait, selectors, tiers, dry_run or
@@ -16,7 +17,8 @@
  *            thread themselves.
  * Messages   berth.residency to all, {"reason","models":[...],"devices":[...]}, when models or their
  *            bytes changed and after every free; at most five a second, the last one is never lost.
- * Stop       worker_stop(): the running prompt has grace_s to end, then it is canceled and parked.
+ * Stop       worker_stop(): the running prompt has grace_s to end, then it is canceled and parked:
+ *            no message says that it ended, as it did not.
  * Files      worker.c the thread; worker_job.c one prompt; worker_request.c frees and changes;
  *            state.c; metrics.c; events.h messages of a prompt. worker_impl.h is theirs alone. */
 #ifndef SERVER_WORKER_H
@@ -60,7 +62,6 @@ void worker_post_change(struct server *s, struct worker_change *taken, worker_do
 
 /* The running prompt: any, or only the one with this id. True: it was running. */
 bool worker_interrupt(struct server *s, const char *prompt_id);
-void worker_wake(struct server *s);
 
 /* Each appends JSON. Any thread. */
 void worker_models_json(struct server *s, struct str *out);             /* {"models":[...]} */

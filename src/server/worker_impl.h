@@ -98,8 +98,8 @@ struct request *worker_take_requests(struct worker *w); /* all that wait, in ord
  * last are left to res_prompt_end(). */
 void worker_do_requests(struct worker *w, struct request *list, bool ending);
 void worker_cancel_requests(struct worker *w); /* all of them, BERTH_ECANCELED */
-/* After a node ran out of device memory: whatever may go. */
-void worker_unload_all(struct worker *w);
+/* After a node ran out of device memory, or --disable-smart-memory: whatever may go. */
+void worker_unload_all(struct worker *w, const char *reason);
 
 /* state.c */
 /* Looks whether models changed, and then publishes and tells, both now or within WORKER_TELL_NS.

@@ -172,8 +172,8 @@ static void settle(struct worker *w, struct request *during, bool out_of_memory)
 {
     struct res_receipt receipt = { 0 };
     berth_err err = { 0 };
-    if (out_of_memory)
-        worker_unload_all(w);
+    if (out_of_memory || w->server->cfg.unload_after_prompt)
+        worker_unload_all(w, out_of_memory ? "out of memory" : "the prompt ended");
     worker_do_requests(w, during, true);
     if (res_prompt_end(w->parts.res, &receipt, &err))
         log_warn(&w->server->log, "worker.settle", "%s", err.msg);
@@ -202,7 +202,8 @@ void worker_run_job(struct worker *w, const struct store_job *job)
     res_prompt_begin(w->parts.res);
     execute(w, job, &r);
     struct request *during = worker_take_requests(w);
-    if (over(w, &r)) {
+    bool parked = over(w, &r);
+    if (parked) {
         park(w);
     } else {
         count_result(w, &r);
@@ -210,8 +211,12 @@ void worker_run_job(struct worker *w, const struct store_job *job)
         events_send(&w->events, &r.last);
     }
     nobody_runs(w);
-    hub_send_status(s);
-    events_end(&w->events);
+    if (parked) { /* it has not ended: clients hear nothing until it runs again */
+        events_forget(&w->events);
+    } else {
+        hub_send_status(s);
+        events_end(&w->events);
+    }
     worker_add(w, COUNT_DROPPED, w->events.dropped);
     w->events.dropped = 0;
     bool out_of_memory = r.out_of_memory;

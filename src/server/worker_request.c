@@ -208,11 +208,11 @@ static void do_flags(struct worker *w, struct request *r, bool ending, bool more
     state_publish(w, "free", true);
 }
 
-void worker_unload_all(struct worker *w)
+void worker_unload_all(struct worker *w, const char *reason)
 {
     /* Twice: a free that finds models marked eject takes only those, the next one the others. */
     for (int i = 0; i < 2; i++) {
-        struct res_free_args args = { .unload_models = true, .reason = "out of memory" };
+        struct res_free_args args = { .unload_models = true, .reason = reason };
         struct res_receipt x = { 0 };
         berth_err err = { 0 };
         bool marked = false;

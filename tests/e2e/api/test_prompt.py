@@ -1,5 +1,6 @@
 """POST and GET /prompt: numbers, ids, extra data, what is refused and how (comfyui-api.md 3, 4.1)."""
 
+import json
 import re
 import time
 import uuid
@@ -47,18 +48,22 @@ def test_accepted(server):
 
 def test_any_content_type(server):
     """urllib scripts say nothing better than a form."""
-    import json
     r = server.post("/prompt", data=json.dumps({"prompt": image_prompt(2)}),
                     headers={"Content-Type": "application/x-www-form-urlencoded"})
     assert r.status_code == 200
     assert server.post("/api/prompt", {"prompt": image_prompt(2)}).status_code == 200
 
 
-@pytest.mark.parametrize("given,shown", [(5, "5"), (None, "None"), ("mine", "mine"), (True, "True"), (1.5, "1.5"), ("", "")])
+@pytest.mark.parametrize("given,shown", [(5, "5"), (None, "None"), ("mine", "mine"), (True, "True"), (1.5, "1.5")])
 def test_prompt_id_as_text(server, given, shown):
     r = server.post("/prompt", {"prompt": image_prompt(3), "prompt_id": given})
     assert r.json()["prompt_id"] == shown
     assert shown in pending(server)
+
+
+def test_an_empty_prompt_id_gets_a_name(server):
+    r = server.post("/prompt", {"prompt": image_prompt(3), "prompt_id": ""})
+    assert UUID4.match(r.json()["prompt_id"])
 
 
 def test_prompt_id_too_long(server):
@@ -66,7 +71,8 @@ def test_prompt_id_too_long(server):
     assert r.status_code == 400 and r.json()["error"]["type"] == "invalid_prompt"
 
 
-@pytest.mark.parametrize("given,shown", [(7, "7.0"), (-2.5, "-2.5"), ("9", "9.0"), (True, "1.0"), (0, "0.0")])
+@pytest.mark.parametrize("given,shown", [(7, "7.0"), (-2.5, "-2.5"), ("9", "9.0"), (True, "1.0"), (0, "0.0"),
+                                         (" 1_0 ", "10.0"), (".5", "0.5"), ("+1e2", "100.0")])
 def test_number_given_is_a_float(server, given, shown):
     r = server.post("/prompt", {"prompt": image_prompt(4), "number": given})
     assert f'"number":{shown}' in r.text.replace(" ", "")
@@ -74,7 +80,7 @@ def test_number_given_is_a_float(server, given, shown):
     assert f'[{shown},"{r.json()["prompt_id"]}"' in raw
 
 
-@pytest.mark.parametrize("given", [None, "x", [], {}, "nan"])
+@pytest.mark.parametrize("given", [None, "x", [], {}, "nan", "inf", "7.5x", "0x10"])
 def test_number_that_is_none(server, given):
     r = server.post("/prompt", {"prompt": image_prompt(4), "number": given})
     assert r.status_code == 400 and r.json()["error"]["type"] == "invalid_prompt"
@@ -216,7 +222,27 @@ def test_refused_prompts_leave_no_trace(server):
                          ids=["empty", "open", "comma", "twice", "latin", "word", "deep"])
 def test_malformed_json(server, body):
     r = server.post("/prompt", data=body)
-    assert r.status_code == 400 and r.json()["error"]
+    assert r.status_code == 400
+    answer = r.json()
+    assert answer["error"].pop("details")
+    assert answer == {"error": {"type": "invalid_json", "message": "The body is not JSON that can be read",
+                                "extra_info": {}}, "node_errors": {}}
+
+
+def with_width(value):
+    return json.dumps({"prompt": {**image_prompt(1), "1": {**image_prompt(1)["1"], "inputs": {
+        **image_prompt(1)["1"]["inputs"], "width": "@"}}}}).replace('"@"', value)
+
+
+@pytest.mark.parametrize("value,type_", [("18446744073709551616", "value_bigger_than_max"), ("9" * 400, "value_bigger_than_max"),
+                                         ("1e400", "value_bigger_than_max"), ("-1e400", "value_smaller_than_min"),
+                                         ("-9223372036854775809", "value_smaller_than_min"),
+                                         ('"\\ud800"', "invalid_input_type")])
+def test_json_that_python_takes(server, value, type_):
+    """Numbers of any size and half surrogate pairs are JSON: what is wrong with them is said of the input."""
+    r = server.post("/prompt", data=with_width(value))
+    assert r.status_code == 400
+    assert [e["type"] for n in r.json()["node_errors"].values() for e in n["errors"]] == [type_]
 
 
 def test_prompt_that_is_no_object(server):

@@ -170,6 +170,51 @@ static void refusals(void **state)
     }
 }
 
+/* Requests: what JSON allows is taken as near as can be. What it does not allow, or what would look
+ * like a tagged number, is refused all the same. */
+static void loose(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *same; /* NULL: refused */
+    } t[] = {
+        { "18446744073709551615", "18446744073709551615" },
+        { "18446744073709551616", "1.8446744073709552e+19" },
+        { "-9223372036854775809", "-9.2233720368547758e+18" },
+        { "[1e400,-1e400]", "[1.7976931348623157e+308,-1.7976931348623157e+308]" },
+        { "\"a\\ud800b\"", "\"a\xef\xbf\xbd"
+                           "b\"" },
+        { "\"\\udc00\\ud83d\\ude00\\ud800\\ud800\"",
+          "\"\xef\xbf\xbd\xf0\x9f\x98\x80\xef\xbf\xbd\xef\xbf\xbd\"" },
+        { "{\"\\ud800\":1}", "{\"\xef\xbf\xbd\":1}" },
+        { "{\"\\ud800\":1,\"\\udfff\":2}", NULL },
+        { "\"\\u0000\"", NULL },
+        { "[NaN]", NULL },
+        { "[1,]", NULL },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+        json_t *v = NULL;
+        struct str out = { 0 };
+        berth_err err = { 0 };
+        berth_status s = js_parse(t[i].text, strlen(t[i].text), &js_limits_loose, &v, &err);
+        assert_int_equal(s, t[i].same ? BERTH_OK : BERTH_EFORMAT);
+        if (!s) {
+            js_write(v, 0, &out);
+            assert_string_equal(str_c(&out), t[i].same);
+        }
+        str_release(&out);
+        json_decref(v);
+    }
+    struct str digits = { 0 }; /* an integer as long as one likes */
+    json_t *v = NULL;
+    berth_err err = { 0 };
+    str_pad(&digits, '9', 5000);
+    assert_ok(js_parse(digits.p, digits.n, &js_limits_loose, &v, &err), err);
+    assert_int_equal(js_kind(v), JS_F64);
+    json_decref(v);
+    str_release(&digits);
+}
+
 static void limits(void **state)
 {
     (void)state;
@@ -352,6 +397,7 @@ int main(void)
         cmocka_unit_test(kinds),
         cmocka_unit_test(numbers_convert_exactly_or_not),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(loose),
         cmocka_unit_test(limits),
         cmocka_unit_test(order_is_kept),
         cmocka_unit_test(writing_strings),

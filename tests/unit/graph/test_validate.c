@@ -287,9 +287,10 @@ static const struct {
       "[{`type`:`exception_during_validation`,`message`:`Exception when validating node`,`details`:"
       "`string indices must be integers, not 'str'`,`extra_info`:{`exception_type`:`TypeError`,"
       "`traceback`:[]}}]" },
-    { "Sink", "{`im`:[`s`,true]}",
-      "[{`type`:`exception_during_validation`,`message`:`Exception when validating node`,`details`:"
-      "`tuple index out of range`,`extra_info`:{`exception_type`:`IndexError`,`traceback`:[]}}]" },
+    { "Sink", "{`im`:[`s`,true]}", /* slot 1 */
+      "[{`type`:`return_type_mismatch`,`message`:`Return type mismatch between linked nodes`,"
+      "`details`:`im, received_type(MASK) mismatch input_type(IMAGE)`,`extra_info`:{`input_name`:"
+      "`im`,`input_config`:[`IMAGE`,{}],`received_type`:`MASK`,`linked_node`:[`s`,true]}}]" },
     { "Sink", "null",
       "[{`type`:`exception_during_validation`,`message`:`Exception when validating node`,`details`:"
       "`argument of type 'NoneType' is not iterable`,`extra_info`:{`exception_type`:`TypeError`,"

@@ -387,10 +387,17 @@ static void look_at_success(void *user, const char *sid, struct str *taken)
     str_release(taken);
 }
 
+static bool somebody_listens(void *user, const char *sid)
+{
+    (void)user, (void)sid;
+    return true;
+}
+
 static void history_comes_before_success(void **state)
 {
     struct world *x = *state;
     atomic_store(&told_late, 0);
+    x->server->worker->events.out.listens = somebody_listens;
     x->server->worker->events.out.text = look_at_success;
     sem_post(&x->go);
     add_for(x, "a", "me");
@@ -399,13 +406,27 @@ static void history_comes_before_success(void **state)
     assert_int_equal(atomic_load(&told_late), 1);
 }
 
-/* Grace runs out: the prompt is parked, and runs when there is a worker again. */
+static atomic_int told_end; /* messages that a prompt ended */
+
+static void count_ends(void *user, const char *sid, struct str *taken)
+{
+    (void)user, (void)sid;
+    if (strstr(str_c(taken), "\"node\":null") || strstr(str_c(taken), "execution_interrupted"))
+        atomic_fetch_add(&told_end, 1);
+    str_release(taken);
+}
+
+/* Grace runs out: the prompt is parked, and runs when there is a worker again. Nobody is told that it
+ * ended before it does. */
 static void parked_and_run_again(void **state)
 {
     struct world *x = *state;
     struct answer a;
     berth_err err = { 0 };
-    add(x, "a", "Wait");
+    atomic_store(&told_end, 0);
+    x->server->worker->events.out.listens = somebody_listens;
+    x->server->worker->events.out.text = count_ends;
+    add_for(x, "a", "me");
     sem_wait(&x->entered);
     ask_free(x, flags(true, false), &a); /* waits for the prompt, then nobody is there any more */
     /* until the next worker has the nodes of this test */
@@ -413,6 +434,7 @@ static void parked_and_run_again(void **state)
     close_server(x);
     assert_int_equal(a.times, 1);
     assert_true(a.status == BERTH_ECANCELED || a.status == BERTH_OK);
+    assert_int_equal(atomic_load(&told_end), 0);
     str_release(&a.text);
     open_server(x);
     sem_post(&x->go);
