@@ -3,7 +3,7 @@
  *
  * Words      loop     the one thread that owns sockets, sessions and replies
  *            worker   the thread that owns executor, residency and devices; one prompt at a time
- *            aux      a thread for slow file work (previews, hashing, indexing a model for a plan)
+ *            aux      a thread per kind of slow work, its lane: prompts, lists, files, pictures
  *            hub      the WebSocket clients by clientId
  *            sid      clientId of a socket
  * Flow       bytes -> loop.c (libwebsockets, raw sockets and TLS) -> http1.c request -> guard.c
