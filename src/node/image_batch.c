@@ -384,9 +384,14 @@ static berth_status concat_run(struct node_call *c, berth_err *err)
 }
 
 static const char *const concat_directions[] = { "right", "down", "left", "up", NULL };
+/* KJNodes says 1000; a class has at most NODE_INPUTS_MAX inputs, and we say what works. */
+#define CONCAT_MAX 60
 #define MORE(n) SOCKET("image_" #n, "IMAGE", .optional = true, .unlisted = true)
+#define MORE_TEN(d)                                                                                \
+    MORE(d##0), MORE(d##1), MORE(d##2), MORE(d##3), MORE(d##4), MORE(d##5), MORE(d##6),            \
+        MORE(d##7), MORE(d##8), MORE(d##9)
 static const struct node_input concat_in[] = {
-    INT_IN("inputcount", 2, 2, 1000, 1),
+    INT_IN("inputcount", 2, 2, CONCAT_MAX, 1),
     SOCKET("image_1", "IMAGE"),
     COMBO_IN("direction", concat_directions, .sdef = "right"),
     BOOL_IN("match_image_size", false),
@@ -398,13 +403,12 @@ static const struct node_input concat_in[] = {
     MORE(7),
     MORE(8),
     MORE(9),
-    MORE(10),
-    MORE(11),
-    MORE(12),
-    MORE(13),
-    MORE(14),
-    MORE(15),
-    MORE(16),
+    MORE_TEN(1),
+    MORE_TEN(2),
+    MORE_TEN(3),
+    MORE_TEN(4),
+    MORE_TEN(5),
+    MORE(60),
 };
 static const struct node_output concat_out[] = { { .type = "IMAGE", .name = "images" } };
 NODE_CLASS(ImageConcatMulti, .display = "Image Concatenate Multi", .category = "KJNodes/image",

@@ -407,8 +407,77 @@ static void box_keeps_proportions(void **state)
                (float[]) { 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0 }, 0);
     kj(r, "pad", "center", 4, 3, 4); /* both to multiples of 4; 2 rows are less than that */
     assert_fails(rig_run(r), r->err, BERTH_EINVAL, "divisible by 4");
-    kj(r, "pillarbox_blur", "center", 4, 4, 0);
-    assert_fails(rig_run(r), r->err, BERTH_EUNSUPPORTED, "pillarbox_blur");
+    kj(r, "pad_edge", "center", 6, 4, 0); /* 6 x 3 and a row */
+    assert_ok(rig_run(r), r->err);
+    assert_int_equal(rig_out(r, 0)->tensor->shape.dim[1], 4);
+    kj(r, "pad_edge", "center", 4, 4, 0);
+    assert_ok(rig_run(r), r->err);
+    rig_expect(rig_out(r, 0)->tensor, SHAPE4(1, 4, 4, 1),
+               (float[]) { 2.5f, 2.5f, 2.5f, 2.5f, 1, 2, 3, 4, 5, 6, 7, 8, 6.5f, 6.5f, 6.5f, 6.5f },
+               1e-6f);
+    rig_node(r, "ImageResizeKJv2"); /* high and narrow: columns beside it */
+    rig_set(r, "image", rig_tensor(SHAPE4(1, 2, 1, 1), (float[]) { 1, 3 }));
+    rig_text(r, "keep_proportion", "pad_edge");
+    rig_int(r, "width", 3);
+    rig_int(r, "height", 2);
+    rig_int(r, "divisible_by", 0);
+    assert_ok(rig_run(r), r->err);
+    rig_expect(rig_out(r, 0)->tensor, SHAPE4(1, 2, 3, 1), (float[]) { 2, 1, 2, 2, 3, 2 }, 1e-6f);
+}
+
+/* Numbers of a plain sum over the reference's formula. */
+static void box_on_a_blurred_ground(void **state)
+{
+    struct node_rig *r = *state;
+    static const float want[] = {
+        0.044566f, 0.043188f, 0.048185f, 0.066684f, 0.066206f, 0.066065f, 0.075700f, 0.076987f,
+        0.068018f, 0.061718f, 0.063699f, 0.051902f, 0.100000f, 0.125000f, 0.250000f, 0.200000f,
+        0.250000f, 0.250000f, 0.300000f, 0.375000f, 0.250000f, 0.400000f, 0.500000f, 0.250000f,
+        0.500000f, 0.125000f, 0.500000f, 0.600000f, 0.250000f, 0.500000f, 0.700000f, 0.375000f,
+        0.500000f, 0.800000f, 0.500000f, 0.500000f, 0.085315f, 0.045655f, 0.074579f, 0.121275f,
+        0.069510f, 0.101423f, 0.130290f, 0.080292f, 0.103377f, 0.102467f, 0.066166f, 0.078295f
+    };
+    float px[24];
+    for (size_t i = 0; i < 8; i++) {
+        px[3 * i] = (float)(1 + i) / 10.0f;
+        px[3 * i + 1] = (float)(1 + i % 4) / 8.0f;
+        px[3 * i + 2] = (float)(i / 4 + 1) / 4.0f;
+    }
+    for (int masked = 0; masked < 2; masked++) {
+        rig_node(r, "ImageResizeKJv2");
+        rig_set(r, "image", rig_tensor(SHAPE4(1, 2, 4, 3), px));
+        rig_text(r, "keep_proportion", "pillarbox_blur");
+        rig_int(r, "width", 4);
+        rig_int(r, "height", 4);
+        rig_int(r, "divisible_by", 0);
+        if (masked)
+            rig_set(r, "mask", rig_tensor(SHAPE3(1, 2, 4), (float[]) { 0, 0, 1, 1, 0, 0, 1, 1 }));
+        assert_ok(rig_run(r), r->err);
+        rig_expect(rig_out(r, 0)->tensor, SHAPE4(1, 4, 4, 3), want, 2e-6f);
+        const float in = (float)masked;
+        rig_expect(rig_out(r, 3)->tensor, SHAPE3(1, 4, 4),
+                   (float[]) { 1, 1, 1, 1, 0, 0, in, in, 0, 0, in, in, 1, 1, 1, 1 }, 0);
+    }
+}
+
+/* Every input count that is offered works. */
+static void concat_joins_as_many_as_it_says(void **state)
+{
+    struct node_rig *r = *state;
+    rig_node(r, "ImageConcatMulti");
+    int64_t most = (int64_t)r->call.cls->in[0].imax;
+    assert_true(most > 16 && (size_t)most <= r->call.cls->ins);
+    for (int64_t i = 1; i <= most; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "image_%d", (int)i);
+        rig_set(r, name, rig_tensor(SHAPE4(1, 1, 1, 1), (float[]) { (float)i }));
+    }
+    rig_int(r, "inputcount", most);
+    assert_ok(rig_run(r), r->err);
+    const struct htensor *t = rig_out(r, 0)->tensor;
+    assert_int_equal(t->shape.dim[2], most);
+    for (int64_t i = 0; i < most; i++)
+        assert_true(t->data[i] == (float)(i + 1));
 }
 
 static int setup(void **state)
@@ -429,6 +498,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(empty_has_the_colour),
+        cmocka_unit_test(box_on_a_blurred_ground),
+        cmocka_unit_test(concat_joins_as_many_as_it_says),
         cmocka_unit_test(too_large_is_an_error),
         cmocka_unit_test(invert),
         cmocka_unit_test(other_kinds_are_refused),
