@@ -417,7 +417,7 @@ static bool read_status(struct http_req *r, struct jobs_query *q)
     if (!ok) {
         str_addf(&text,
                  "Invalid status value(s): %s. Valid values: pending, in_progress, completed, "
-                 "failed",
+                 "failed, cancelled",
                  str_c(&unknown));
         wrong(r, str_c(&text));
     }
@@ -540,7 +540,20 @@ void route_jobs_one(struct http_req *r)
     later_run(r, &x->base);
 }
 
-bool job_cancel(struct server *s, const char *id, berth_err *err)
+struct canceling { /* off the loop: a job that leaves the queue may wait for the disk */
+    struct later base;
+    json_t *ids; /* owned; not all need be texts */
+    bool one;    /* the answer is about this one */
+};
+
+static void canceling_release(struct later *l)
+{
+    struct canceling *x = (struct canceling *)l;
+    json_decref(x->ids);
+    free(x);
+}
+
+static bool job_cancel(struct server *s, const char *id, berth_err *err)
 {
     size_t gone = store_delete(s->store, &id, 1, err);
     if (gone)
@@ -548,37 +561,56 @@ bool job_cancel(struct server *s, const char *id, berth_err *err)
     return worker_interrupt(s, id) || gone;
 }
 
+static void canceling_work(struct later *l)
+{
+    struct canceling *x = (struct canceling *)l;
+    json_t *gone = json_array();
+    berth_err err = { 0 };
+    for (size_t i = 0; i < json_array_size(x->ids) && !err.code; i++) {
+        json_t *id = json_array_get(x->ids, i);
+        if (js_kind(id) == JS_STRING && job_cancel(l->server, json_string_value(id), &err))
+            json_array_append(gone, id);
+    }
+    if (err.code)
+        later_err(l, 0, &err);
+    else if (x->one)
+        later_json(l, 200, json_pack("{s:b}", "cancelled", json_array_size(gone) > 0));
+    else
+        later_json(l, 200, json_pack("{s:O}", "cancelled", gone));
+    json_decref(gone);
+}
+
+/* Takes ids; NULL: no memory. */
+static void cancel(struct http_req *r, json_t *ids, bool one)
+{
+    struct canceling *x = ids ? calloc(1, sizeof *x) : NULL;
+    if (!x) {
+        json_decref(ids);
+        http_reply_json(r, 500, NULL);
+        return;
+    }
+    *x = (struct canceling) { .base = { .work = canceling_work, .release = canceling_release },
+                              .ids = ids,
+                              .one = one };
+    later_run(r, &x->base);
+}
+
 void route_jobs_cancel_one(struct http_req *r)
 {
-    berth_err err = { 0 };
-    bool was = job_cancel(r->server, str_c(&r->param[0]), &err);
-    if (err.code)
-        reply_trouble(r, &err);
-    else
-        http_reply_json(r, 200, json_pack("{s:b}", "cancelled", was));
+    json_t *ids = json_array();
+    if (json_array_append_new(ids, json_stringn_nocheck(str_c(&r->param[0]), r->param[0].n))) {
+        json_decref(ids);
+        ids = NULL;
+    }
+    cancel(r, ids, true);
 }
 
 void route_jobs_cancel(struct http_req *r)
 {
-    json_t *body, *gone = json_array();
-    berth_err err = { 0 };
-    const char **ids = NULL;
-    size_t n = 0;
-    if (!http_json(r, NULL, &body)) {
-        json_decref(gone);
+    json_t *body;
+    if (!http_json(r, NULL, &body))
         return;
-    }
-    if (!json_ids(json_object_get(body, "job_ids"), &ids, &n))
-        n = 0;
-    for (size_t i = 0; i < n && !err.code; i++)
-        if (job_cancel(r->server, ids[i], &err))
-            json_array_append_new(gone, json_string(ids[i]));
-    free(ids);
+    json_t *ids = json_object_get(body, "job_ids");
+    cancel(r, json_is_array(ids) ? json_incref(ids) : json_array(), false);
     json_decref(body);
-    if (err.code) {
-        json_decref(gone);
-        reply_trouble(r, &err);
-    } else {
-        http_reply_json(r, 200, json_pack("{s:o}", "cancelled", gone));
-    }
 }

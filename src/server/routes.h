@@ -107,7 +107,5 @@ berth_status picture_read(const char *path, struct image_file *out, berth_err *e
 /* MIME type by name; for what a browser would run as part of this site (pages, drawings with scripts
  * in them) a header is added that forbids it. */
 const char *sandboxed_type(struct http_req *r, const char *path);
-/* Cancels a pending or running job; true: it was one. */
-bool job_cancel(struct server *s, const char *id, berth_err *err);
 
 #endif

@@ -2,6 +2,7 @@
  * without memory. */
 #include "support/http_rig.h"
 #include "support/oom.h"
+#include "support/stores.h"
 
 #include "paths/folders.h"
 #include "store/store_impl.h"
@@ -88,26 +89,26 @@ static void answers_and_stops(void **state)
 /* A change of queue or history may wait for the disk; everybody else does not. */
 static void changes_wait_alone(void **state)
 {
-    static const char *const change[] = { "/history",     "{\"clear\":true}",
-                                          "/queue",       "{\"clear\":true,\"delete\":[\"a\"]}",
-                                          "/berth/queue", "{\"paused\":true}" };
+    static const char *const change[] = {
+        "/api/jobs/a/cancel",
+        "",
+        "/history",
+        "{\"clear\":true}",
+        "/queue",
+        "{\"clear\":true,\"delete\":[\"b\"]}",
+        "/berth/queue",
+        "{\"paused\":true}",
+    };
     struct whole w;
-    int fd[3];
+    int fd[ARRAY_LEN(change) / 2];
     (void)state;
     whole_make(&w);
     whole_start(&w);
     unsigned port = server_port(w.s);
-    struct store_job waits = { .id = strdup("a"),
-                               .number = strdup("1"),
-                               .order = 1,
-                               .prompt = strdup("{}"),
-                               .extra_data = strdup("{}"),
-                               .outputs = strdup("[]") };
     berth_err err = { 0 };
     assert_ok(store_pause(w.s->store, true, &err), err);
-    assert_ok(store_add(w.s->store, &waits, NULL, NULL, &err), err);
-    while (!store_pending(w.s->store))
-        usleep(1000);
+    add(w.s->store, "a", 1);
+    add(w.s->store, "b", 2);
     pthread_mutex_lock(&w.s->store->db); /* the disk is busy */
     for (size_t i = 0; i < ARRAY_LEN(fd); i++) {
         char text[200];
