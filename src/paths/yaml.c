@@ -175,8 +175,12 @@ static berth_status plain(struct yaml *y, const struct line *l, const char *s, s
 {
     if (n && strchr("[]{}&*!|>%@`,?", s[0]))
         return wrong(y, l->number,
-                     s[0] == '[' || s[0] == '{' ? "lists and mappings in brackets are not supported"
-                                                : "text that begins with a sign of YAML: quote it");
+                     s[0] == '[' || s[0] == '{' ? "lists and mappings in brackets here are not "
+                                                  "supported"
+                     : s[0] == '&' || s[0] == '*'
+                         ? "anchors and aliases are not supported: write "
+                           "it out"
+                         : "text that begins with a sign of YAML: quote it");
     if (n && s[0] == '-' && (n == 1 || is_space(s[1])))
         return wrong(y, l->number, "a list; expected text, several paths as a block under '|'");
     size_t i = 0;
@@ -373,6 +377,83 @@ static berth_status section(struct yaml *y, const struct line *head)
     }
 }
 
+/* A piece of "{...}" at s: quoted, or plain up to one of `ends`. *used: its bytes, spaces behind it
+ * too. */
+static berth_status flow_piece(struct yaml *y, const struct line *l, const char *s, size_t n,
+                               const char *ends, struct str *out, size_t *used)
+{
+    size_t i = 0, len;
+    if (n && (s[0] == '"' || s[0] == '\'')) {
+        if (quoted(y, l, s, n, out, &i))
+            return y->err->code;
+    } else {
+        if (n && strchr("[]{&*!|>%@`?", s[0]))
+            return wrong(y, l->number, "a sign of YAML inside of {}: quote it");
+        while (i < n && !strchr(ends, s[i]) && !(s[i] == '#' && i && is_space(s[i - 1])))
+            i++;
+        for (len = i; len && is_space(s[len - 1]);)
+            len--;
+        str_add(out, s, len);
+    }
+    *used = i + skip_space(s + i, n - i);
+    return out->bad ? no_memory(y) : BERTH_OK;
+}
+
+/* One "key: value" of "{...}" at s. */
+static berth_status flow_entry(struct yaml *y, const struct line *l, const char *s, size_t n,
+                               size_t *used)
+{
+    struct str key = { 0 }, value = { 0 };
+    size_t k = 0, v = 0;
+    bool bare = false;
+    berth_status st = flow_piece(y, l, s, n, ":,}", &key, &k);
+    if (!st && (k >= n || s[k] != ':' || !key.n))
+        st = wrong(y, l->number, "expected 'name: text' inside of {}");
+    if (!st) {
+        k++;
+        k += skip_space(s + k, n - k);
+        bare = k < n && s[k] != '"' && s[k] != '\'';
+        st = flow_piece(y, l, s + k, n - k, ",}", &value, &v);
+    }
+    if (!st && y->out->entry.n >= YAML_ENTRIES_MAX)
+        st = err_set(y->err, BERTH_ELIMIT, "%s: line %u: more than %d entries", y->file, l->number,
+                     YAML_ENTRIES_MAX);
+    struct yaml_entry *e = st ? NULL : vec_add(&y->out->entry);
+    if (!st && !e)
+        st = no_memory(y);
+    if (!st) {
+        bool is = !bare || !is_null(str_c(&value), value.n);
+        if (is && !value.n)
+            str_adds(&value, "");
+        *e = (struct yaml_entry) { y->sections, l->number, str_take(&key),
+                                   is ? str_take(&value) : NULL };
+    }
+    str_release(&key);
+    str_release(&value);
+    *used = k + v;
+    return st;
+}
+
+/* "{key: text, ...}" behind a section's name, s behind the brace. */
+static berth_status flow_section(struct yaml *y, const struct line *l, const char *s, size_t n)
+{
+    for (size_t i = skip_space(s, n), used;; i += used) {
+        if (i < n && s[i] == '}')
+            return only_comment(s + i + 1, n - i - 1) ? BERTH_OK
+                                                      : wrong(y, l->number, "text behind '}'");
+        if (i >= n)
+            return wrong(y, l->number, "'{' does not end on its line");
+        if (flow_entry(y, l, s + i, n - i, &used))
+            return y->err->code;
+        i += used;
+        used = 0;
+        if (i < n && s[i] == ',')
+            used = 1 + skip_space(s + i + 1, n - i - 1);
+        else if (i < n && s[i] != '}')
+            return wrong(y, l->number, "expected ',' or '}'");
+    }
+}
+
 static berth_status sections(struct yaml *y)
 {
     size_t indent = 0;
@@ -402,6 +483,11 @@ static berth_status sections(struct yaml *y)
         const char *v = l.s + rest;
         size_t n = l.n - rest, skip = skip_space(v, n), len = 0, used = 0;
         bool nothing = skip == n || v[skip] == '#';
+        if (!nothing && v[skip] == '{') {
+            if (flow_section(y, &l, v + skip + 1, n - skip - 1))
+                return y->err->code;
+            continue;
+        }
         if (!nothing && plain(y, &l, v + skip, n - skip, &len, &used))
             return y->err->code;
         if (!nothing && !is_null(v + skip, len))
@@ -461,5 +547,9 @@ bool yaml_bool(const char *s, bool *out)
                 *out = v;
                 return true;
             }
-    return false;
+    size_t digits = strspn(s, "0123456789"); /* Python takes what is not 0 for true */
+    if (!digits || s[digits])
+        return false;
+    *out = strspn(s, "0") != digits;
+    return true;
 }

@@ -4,10 +4,11 @@
  *       key: plain text       # comments; "quoted", 'quoted'; ~ and null are nothing
  *       key: |                # block scalars | and > with indentation and chomping indicators
  *         one line
+ *     section: {key: text, key: "text"}     # on one line
  *
  * Plain text may go on in deeper lines, which are joined with a space. Everything else of YAML
- * (lists, flow collections, anchors, tags, quoted text over several lines, a third level) is an error
- * that names the line. A section or key that comes twice adds to the first: YAML does not allow it,
+ * (lists, other flow collections, anchors, tags, quoted text over several lines, a third level) is an
+ * error that names the line. A section or key that comes twice adds to the first: YAML does not allow it,
  * the reference silently forgets one.
  * Trust      Files are people's own, but they are read with limits all the same.
  * Threads    Any; no state. */
@@ -33,7 +34,8 @@ struct yaml_doc {     /* yaml_release() */
 berth_status yaml_parse(const char *text, size_t n, const char *file, struct yaml_doc *out,
                         berth_err *err);
 void yaml_release(struct yaml_doc *d);
-/* y, yes, true, on; n, no, false, off; any case. false: neither. */
+/* y, yes, true, on; n, no, false, off; any case; and whole numbers, of which 0 is false. false:
+ * neither. */
 WARN_UNUSED bool yaml_bool(const char *s, bool *out);
 
 #endif

@@ -415,7 +415,7 @@ static void yaml_defaults_come_first(void **state)
                                      "  is_default: no\n"
                                      "  loras: /d/three\n"
                                      "c:\n"
-                                     "  is_default: Yes\n"
+                                     "  is_default: 1\n"
                                      "  loras: /d/three\n");
     assert_string_equal(dirs(f, "loras"), "/d/three, /d/two, /d/one, models/loras, output/loras");
     assert_string_equal(dirs(f, "vae"), "models/vae, output/vae");

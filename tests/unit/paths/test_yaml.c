@@ -67,6 +67,10 @@ static void texts(void **state)
         { "a:\n  k: |\n    x: y\n    - z\n", "0.k=x: y|- z;" },
         { "a:\n  k: >\n    x\n    y\n\n    z\n", "0.k=x y|z;" },
         { "a:\n  k: |\n    x\r\n    y\r\n", "0.k=x|y;" },
+        /* on one line */
+        { "a: {k: v, j: 'x, }y', l: } # c\nb:\n  k: w\n", "0.k=v;0.j=x, }y;0.l=(null);1.k=w;" },
+        { "a: {}\nb: { k : C:\\x , \"j\":\"\", }\n", "1.k=C:\\x;1.j=;" },
+        { "a: {k: ~, j: some dir#1, is_default: 1}", "0.k=(null);0.j=some dir#1;0.is_default=1;" },
         /* twice */
         { "a:\n  k: v\na:\n  k: w\n  k: x\n", "0.k=v;1.k=w;1.k=x;" },
     };
@@ -91,8 +95,19 @@ static void errors(void **state)
         { "a:\n  - k\n", "line 2: expected 'name:'" },
         { "a:\n  k: [x]\n", "line 2: lists and mappings in brackets" },
         { "a:\n  k: {x: y}\n", "line 2: lists and mappings" },
-        { "a:\n  k: &x v\n", "line 2: text that begins with" },
-        { "a:\n  k: *x\n", "line 2: text that begins with" },
+        { "a:\n  k: &x v\n", "line 2: anchors and aliases" },
+        { "a:\n  k: *x\n", "line 2: anchors and aliases" },
+        { "a: &x\n  k: v\n", "line 1: anchors and aliases" },
+        { "a: {k: v\n", "line 1: '{' does not end" },
+        { "a: {k: v,\n  j: w}\n", "line 1: '{' does not end" },
+        { "a: {k: {j: v}}\n", "line 1: a sign of YAML inside" },
+        { "a: {k: [v]}\n", "line 1: a sign of YAML inside" },
+        { "a: {k}\n", "line 1: expected 'name: text'" },
+        { "a: {: v}\n", "line 1: expected 'name: text'" },
+        { "a: {k: 'v' w}\n", "line 1: expected ',' or '}'" },
+        { "a: {k: v} w\n", "line 1: text behind '}'" },
+        { "a: {k: v # c}\n", "line 1: expected ',' or '}'" },
+        { "a: {k: v}\n  j: w\n", "line 2: indented unlike" },
         { "a:\n  k: !!str v\n", "line 2: text that begins with" },
         { "a:\n  k:\n    - x\n    - y\n", "line 3: a list" },
         { "a:\n  k:\n    j: v\n", "line 3: a ':'" },
@@ -114,7 +129,7 @@ static void errors(void **state)
         { "a:\n  k: \xff\n", "not UTF-8" },
         { "? a\n", "line 1: expected" },
         { "a:\n  : v\n", "line 2: expected" },
-        { "<<: *base\n", "line 1: text that begins" },
+        { "<<: *base\n", "line 1: anchors and aliases" },
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
@@ -149,13 +164,18 @@ static void words(void **state)
     assert_true(yaml_bool("true", &v) && v);
     assert_true(yaml_bool("Yes", &v) && v);
     assert_true(yaml_bool("OFF", &v) && !v);
-    assert_false(yaml_bool("1", &v));
+    assert_true(yaml_bool("1", &v) && v);
+    assert_true(yaml_bool("00", &v) && !v);
+    assert_true(yaml_bool("10", &v) && v);
+    assert_false(yaml_bool("1.5", &v));
+    assert_false(yaml_bool("-", &v));
     assert_false(yaml_bool("", &v));
 }
 
 static void survives_oom(void **state)
 {
-    static const char text[] = "a:\n  k: |\n    x\n    y\n  'j': \"z\"\nb:\n  k: one\n   two\n";
+    static const char text[] = "a:\n  k: |\n    x\n    y\n  'j': \"z\"\nb:\n  k: one\n   two\n"
+                               "c: {k: v, 'j': \"\"}\n";
     berth_status s = BERTH_ENOMEM;
     (void)state;
     for (long k = 0; s != BERTH_OK; k++) {
