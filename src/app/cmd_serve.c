@@ -152,15 +152,15 @@ static size_t option_table(struct options *o, struct opt *t)
         { .name = "disable-metadata",
           .help = "no prompt and workflow in saved files",
           .to = &o->no_metadata },
+        { .name = "disable-smart-memory",
+          .help = "unload models after every prompt, but for those to be kept",
+          .to = &o->no_smart_memory },
         { .name = "preview-method",
           .kind = OPT_TEXT,
           .value = "M",
           .help = "none (default), auto, latent2rgb, taesd",
           .to = &o->preview },
         { .name = "preview-size",
-        { .name = "disable-smart-memory",
-          .help = "unload models after every prompt, but for those to be kept",
-          .to = &o->no_smart_memory },
           .kind = OPT_INT,
           .value = "N",
           .help = "longest side of previews (default 512)",
@@ -357,6 +357,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
                                  .compress = o->compress,
                                  .multi_user = o->multi_user,
                                  .disable_metadata = o->no_metadata,
+                                 .unload_after_prompt = o->no_smart_memory,
                                  .argv = (const char *const *)argv,
                                  .argc = (size_t)argc,
                                  .grace_s = (unsigned)o->grace,
@@ -369,7 +370,6 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
         return app_usage(a, "--cpu or --devices, not both");
     if (!o->tls_key != !o->tls_cert)
         return app_usage(a, "--tls-keyfile and --tls-certfile come together");
-                                 .unload_after_prompt = o->no_smart_memory,
     if ((code = read_number(a, "max-upload-size", o->upload, 1e6, &upload)) ||
         (code = read_number(a, "reserve-vram", o->reserve, 1e6, &reserve)) ||
         (code = read_cache(a, o, &cfg)) || (code = read_preview(a, o, &cfg)) ||

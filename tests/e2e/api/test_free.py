@@ -324,6 +324,16 @@ def test_a_waiting_free_answers_after_the_prompt(place):
     s.wait(pid)
 
 
+def test_disable_smart_memory(fresh, files, tmp_path):
+    """Models go with every prompt, marked ones and others; kept ones stay."""
+    lay_out(tmp_path / "base", files)
+    place = Place(fresh("--devices", "cpu=512m", "--disable-smart-memory"), "cpu")
+    place.load(place.unet("A"), place.unet("B", True), place.unet("C", False), place.vae())
+    assert place.resident() == {"B"}
+    place.load(place.unet("A"), place.clip())
+    assert place.resident() == {"B"}
+
+
 def test_idle_free_is_quick(place):
     """A bar for people, measured in bench/; here only that nothing waits for a timer."""
     place.free(**BUTTON_ALL)
@@ -339,13 +349,3 @@ def test_many_cycles_leave_nothing(place):
         assert place.server.run(prompt)["status"]["completed"]
         assert len(place.free(**BUTTON_ALL)["models"]) == 3
     assert place.models() == {} and place.weights() == 0
-def test_disable_smart_memory(fresh, files, tmp_path):
-    """Models go with every prompt, marked ones and others; kept ones stay."""
-    lay_out(tmp_path / "base", files)
-    place = Place(fresh("--devices", "cpu=512m", "--disable-smart-memory"), "cpu")
-    place.load(place.unet("A"), place.unet("B", True), place.unet("C", False), place.vae())
-    assert place.resident() == {"B"}
-    place.load(place.unet("A"), place.clip())
-    assert place.resident() == {"B"}
-
-
