@@ -514,6 +514,7 @@ static enum step custom(struct check *c, size_t node)
     if (!n->cls->validate || (x && !check_input(&k, x)))
         return NEXT;
     berth_err why = { 0 };
+    k.refused = &x;
     berth_status s = n->cls->validate(&k, &why);
     if (s == BERTH_OK)
         return NEXT;

@@ -174,8 +174,11 @@ berth_status loader_validate(const struct node_check *k, berth_err *err)
         const json_t *v = check_input(k, name[i]);
         if (node_input_index(k->cls, name[i]) == SIZE_MAX || !v || js_kind(v) != JS_STRING)
             continue;
-        if (check_expert(k, json_string_value(v), err))
-            return i ? err_add(err, "%s", name[i]) : err->code;
+        if (check_expert(k, json_string_value(v), err)) {
+            if (k->refused)
+                *k->refused = name[i];
+            return err->code;
+        }
     }
     return BERTH_OK;
 }

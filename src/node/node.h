@@ -13,7 +13,8 @@
  * Files      value.c; registry.c classes by name; info.c /object_info; call.c what nodes call;
  *            node_impl.h how families declare, with what they share: lists.c choices, pixels.c and
  *            scale.c pictures, input_file.c and save.c files, py_json.c Python's JSON.
- *            Then one file per family: image_*.c composite.c mask.c latent*.c primitive.c loader*.c;
+ *            Then one file per family: image_*.c composite.c mask.c latent*.c primitive.c sigmas.c
+ *            loader*.c;
  *            sampling.c conditioning.c vae.c video.c wanvideo.c third_party.c declare what cannot be
  *            computed yet.
  * Checked    tests/golden/node holds every class that ComfyUI has too to its own definition. */
@@ -107,7 +108,8 @@ struct node_class {
      * cached. */
     berth_status (*changed)(const struct node_check *k, struct str *out, berth_err *err);
     /* Custom validator: BERTH_OK, or BERTH_EINVAL whose message is the text behind "x - ". It is
-     * about the input named `validates`, whose range and choices are then not checked (NULL: none). */
+     * about the input named `validates`, whose range and choices are then not checked (NULL: several,
+     * see node_check.refused). */
     berth_status (*validate)(const struct node_check *k, berth_err *err);
     const char *validates;
     /* Lazy inputs: sets need[i] for those declared lazy that must be computed now; in_*() sees what
@@ -131,6 +133,7 @@ struct node_check {
     const struct node_class *cls;
     const char *id;
     const json_t *inputs; /* the node's "inputs" object, converted */
+    const char **refused; /* validate(): one about several inputs says which it was; may be NULL */
     /* changed() alone, both may be NULL: set by any thread, it ends with BERTH_ECANCELED; what other
      * nodes of the prompt have read. */
     const atomic_bool *cancel;

@@ -261,3 +261,15 @@ def test_queue_full(fresh):
     assert s.get("/prompt").json()["exec_info"]["queue_remaining"] == 3
     s.post("/queue", {"clear": True})
     s.queue(image_prompt(9))
+
+
+def test_validator_of_two_inputs_names_the_one(server):
+    """CheckpointLoaderAdvancedDisTorch2MultiGPU looks at two strings; the error says which is wrong."""
+    inputs = {"ckpt_name": "none.safetensors", "clip_expert_mode_allocations": "nowhere,1gb"}
+    prompt = {"1": {"class_type": "CheckpointLoaderAdvancedDisTorch2MultiGPU", "inputs": inputs},
+              "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
+    r = server.post("/prompt", {"prompt": prompt})
+    assert r.status_code == 400
+    custom = [e for e in r.json()["node_errors"]["1"]["errors"] if e["type"] == "custom_validation_failed"]
+    assert [e["extra_info"]["input_name"] for e in custom] == ["clip_expert_mode_allocations"]
+    assert custom[0]["details"].startswith("clip_expert_mode_allocations - ")

@@ -602,8 +602,13 @@ static berth_status check(struct rig *r, const char *cls, const char *inputs, be
     json_t *o;
     berth_err bad = { 0 };
     assert_ok(js_parse(inputs, strlen(inputs), NULL, &o, &bad), bad);
-    struct node_check k = { .env = &r->env, .cls = node_find(cls), .id = "1", .inputs = o };
+    const char *refused = NULL;
+    struct node_check k = {
+        .env = &r->env, .cls = node_find(cls), .id = "1", .inputs = o, .refused = &refused
+    };
     berth_status s = k.cls->validate(&k, err);
+    if (s)
+        err_add(err, "%s", refused ? refused : "no input");
     json_decref(o);
     return s;
 }
