@@ -2,6 +2,7 @@
  *
  * Errors are {"error": text}: 400 for what was asked wrongly, 404 for a model that is not there, 409
  * for one that must not be touched that way, 503 when the server stops. */
+#include "server/body.h"
 #include "server/routes.h"
 
 #include "residency/alloc.h"
@@ -105,27 +106,61 @@ static berth_status read_tiers(const json_t *v, unsigned *out, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status read_bool(const json_t *body, const char *name, bool *out, berth_err *err)
+/* A copy; NULL when it is not there. */
+static berth_status copy_text(const json_t *body, const char *name, char **out, berth_err *err)
 {
-    const json_t *v = json_object_get(body, name);
-    if (v && js_kind(v) != JS_BOOL && js_kind(v) != JS_NULL)
-        return err_set(err, BERTH_EINVAL, "%s: neither true nor false", name);
-    *out = json_is_true(v);
-    return BERTH_OK;
+    const char *text;
+    if (body_text(body, name, &text, err))
+        return err->code;
+    if (!json_is_string(json_object_get(body, name)))
+        return BERTH_OK;
+    *out = strdup(text);
+    return *out ? BERTH_OK : err_set(err, BERTH_ENOMEM, "%s", name);
 }
 
-static berth_status read_text(const json_t *body, const char *name, char **out, berth_err *err)
+static const char *const plain_free[] = { "unload_models", "free_memory", NULL };
+static const char *const our_free[] = { "unload_models", "free_memory", "wait",  "dry_run",
+                                        "models",        "devices",     "tiers", "force",
+                                        "reason",        NULL };
+
+/* Differ two words in at most two letters (put in, left out, other ones)? */
+static bool alike(const char *a, const char *b)
 {
-    const json_t *v = json_object_get(body, name);
-    if (!v || js_kind(v) == JS_NULL)
-        return BERTH_OK;
-    if (js_kind(v) != JS_STRING)
-        return err_set(err, BERTH_EINVAL, "%s: not a text", name);
-    if (json_string_length(v) > ALLOC_TEXT_MAX)
-        return err_set(err, BERTH_ELIMIT, "%s: %zu bytes, at most %d", name, json_string_length(v),
-                       ALLOC_TEXT_MAX);
-    *out = strdup(json_string_value(v));
-    return *out ? BERTH_OK : err_set(err, BERTH_ENOMEM, "%s", name);
+    enum { WORD = 16 };
+    size_t n = strlen(a), m = strlen(b), row[WORD + 1], diagonal, keep;
+    if (n > WORD || m > WORD)
+        return false;
+    for (size_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            keep = row[j];
+            size_t least = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+            size_t same = diagonal + (a[i - 1] != b[j - 1]);
+            row[j] = same < least ? same : least;
+            diagonal = keep;
+        }
+    }
+    return row[m] <= 2;
+}
+
+/* Members that ComfyUI does not have are ignored, as there: its clients expect a 200. Not so beside
+ * members of ours, or where one is nearly such a member: who misspells dry_run does not want to free. */
+static bool is_strict(const json_t *body)
+{
+    const char *key;
+    json_t *x;
+    json_object_foreach((json_t *)body, key, x)
+    {
+        if (body_is_one_of(key, plain_free))
+            continue;
+        for (size_t i = 0; our_free[i]; i++)
+            if (!body_is_one_of(our_free[i], plain_free) && alike(key, our_free[i]))
+                return true;
+    }
+    return false;
 }
 
 /* The two flags are taken as Python takes them; what is ours is strict. */
@@ -133,12 +168,14 @@ static berth_status read_free(const json_t *body, struct worker_free *f, berth_e
 {
     if (js_kind(body) != JS_OBJECT)
         return err_set(err, BERTH_EINVAL, "not an object");
+    if (is_strict(body) && body_check(body, our_free, err))
+        return err->code;
     f->unload_models = py_truth(json_object_get(body, "unload_models"));
     f->free_memory = py_truth(json_object_get(body, "free_memory"));
-    berth_status st = read_bool(body, "wait", &f->wait, err);
-    st = st ? st : read_bool(body, "force", &f->force, err);
-    st = st ? st : read_bool(body, "dry_run", &f->dry_run, err);
-    st = st ? st : read_text(body, "reason", &f->reason, err);
+    berth_status st = body_bool(body, "wait", &f->wait, err);
+    st = st ? st : body_bool(body, "force", &f->force, err);
+    st = st ? st : body_bool(body, "dry_run", &f->dry_run, err);
+    st = st ? st : copy_text(body, "reason", &f->reason, err);
     st = st ? st : read_tiers(json_object_get(body, "tiers"), &f->tiers, err);
     st = st ? st
             : read_names(json_object_get(body, "models"), "models", &f->models, &f->models_n, err);
@@ -238,24 +275,6 @@ void route_metrics(struct http_req *r)
 
 /* ---- changing ---- */
 
-/* Members nobody knows are mistakes: a misspelt one would be a change that did not happen. */
-static berth_status only_known(const json_t *body, berth_err *err)
-{
-    static const char *const known[] = { "retention", "allocation", "layout", "compute" };
-    const char *key;
-    json_t *x;
-    json_object_foreach((json_t *)body, key, x)
-    {
-        size_t i = 0;
-        while (i < ARRAY_LEN(known) && strcmp(known[i], key) != 0)
-            i++;
-        if (i == ARRAY_LEN(known))
-            return err_set(err, BERTH_EINVAL,
-                           "'%.40s' is none of retention, allocation, layout, compute", key);
-    }
-    return BERTH_OK;
-}
-
 /* What can be said without the model. */
 static berth_status check_change(const struct worker_change *c, berth_err *err)
 {
@@ -274,13 +293,17 @@ static berth_status check_change(const struct worker_change *c, berth_err *err)
 
 static berth_status read_change(const json_t *body, struct worker_change *c, berth_err *err)
 {
-    if (js_kind(body) != JS_OBJECT)
-        return err_set(err, BERTH_EINVAL, "not an object");
-    if (only_known(body, err) || read_text(body, "retention", &c->retention, err) ||
-        read_text(body, "allocation", &c->allocation, err) ||
-        read_text(body, "layout", &c->layout, err) || read_text(body, "compute", &c->compute, err))
+    static const char *const known[] = { "retention", "layout", BODY_ALLOCATION, NULL };
+    struct str alloc = { 0 };
+    bool given;
+    if (body_check(body, known, err) || copy_text(body, "retention", &c->retention, err) ||
+        copy_text(body, "layout", &c->layout, err) || copy_text(body, "compute", &c->compute, err))
         return err->code;
-    return check_change(c, err);
+    berth_status st = body_allocation(body, &alloc, &given, err);
+    if (!st && given && !(c->allocation = strdup(str_c(&alloc))))
+        st = err_set(err, BERTH_ENOMEM, "an allocation string");
+    str_release(&alloc);
+    return st ? st : check_change(c, err);
 }
 
 void route_berth_model_patch(struct http_req *r)

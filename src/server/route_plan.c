@@ -2,12 +2,13 @@
  *
  *   {"folder": "checkpoints", "name": "sd15.safetensors"}   or   {"path": "/abs/inside/a/model/folder"}
  *   "part"       prefix of the tensors; the whole file without it
- *   "allocation" an allocation string, or "virtual_vram_gb" (number) with "donor" ("cpu"); neither:
- *                automatic
+ *   "allocation" an allocation string, or "virtual_vram_gb" (number) with "donor_device" ("cpu");
+ *                neither: automatic
  *   "compute", "layout" ("spread", "tail"), "devices" ("cuda:0=24g,cpu=64g": a machine that is not
  *   here)
  * The answer is what `berth plan --json` prints. Indexing a file and planning take a while:
  * AUX_PICTURES. */
+#include "server/body.h"
 #include "server/routes.h"
 
 #include "model/arch.h"
@@ -28,22 +29,6 @@ static void planning_release(struct later *l)
     struct planning *p = (struct planning *)l;
     json_decref(p->body);
     free(p);
-}
-
-/* *out "" when it is not there. */
-static berth_status text_of(const json_t *body, const char *name, const char **out, berth_err *err)
-{
-    const json_t *v = json_object_get(body, name);
-    *out = "";
-    if (!v || js_kind(v) == JS_NULL)
-        return BERTH_OK;
-    if (js_kind(v) != JS_STRING)
-        return err_set(err, BERTH_EINVAL, "%s: not a text", name);
-    if (json_string_length(v) > ALLOC_TEXT_MAX)
-        return err_set(err, BERTH_ELIMIT, "%s: %zu bytes, at most %d", name, json_string_length(v),
-                       ALLOC_TEXT_MAX);
-    *out = json_string_value(v);
-    return BERTH_OK;
 }
 
 /* ---- the file ---- */
@@ -69,8 +54,8 @@ static berth_status find_file(struct planning *p, struct str *out, berth_err *er
 {
     const char *folder, *name, *path;
     struct folders *f = p->base.server->cfg.folders;
-    if (text_of(p->body, "folder", &folder, err) || text_of(p->body, "name", &name, err) ||
-        text_of(p->body, "path", &path, err))
+    if (body_text(p->body, "folder", &folder, err) || body_text(p->body, "name", &name, err) ||
+        body_text(p->body, "path", &path, err))
         return err->code;
     if (path[0] && (folder[0] || name[0]))
         return err_set(err, BERTH_EINVAL, "path beside folder and name: which one?");
@@ -83,43 +68,10 @@ static berth_status find_file(struct planning *p, struct str *out, berth_err *er
 
 /* ---- the plan ---- */
 
-static const char *default_compute(const struct plan_devices *d)
-{
-    for (size_t i = 0; i < d->n; i++)
-        if (!d->at[i].host)
-            return d->at[i].name;
-    return d->n ? d->at[0].name : "cpu";
-}
-
-/* The allocation string that the members stand for; empty: automatic. */
-static berth_status compose(struct planning *p, const char *compute, struct str *out,
-                            berth_err *err)
-{
-    const json_t *gb = json_object_get(p->body, "virtual_vram_gb");
-    const char *alloc, *donor;
-    double v = 0;
-    if (text_of(p->body, "allocation", &alloc, err) || text_of(p->body, "donor", &donor, err))
-        return err->code;
-    bool virtual = gb && js_kind(gb) != JS_NULL;
-    if (virtual && (!js_get_f64(gb, &v) || !(v >= 0 && v <= ALLOC_GIB_MAX)))
-        return err_set(err, BERTH_EINVAL, "virtual_vram_gb: not a number from 0 to %d",
-                       ALLOC_GIB_MAX);
-    if (virtual && alloc[0])
-        return err_set(err, BERTH_EINVAL, "allocation beside virtual_vram_gb: which one?");
-    if (donor[0] && !virtual)
-        return err_set(err, BERTH_EINVAL, "donor goes with virtual_vram_gb");
-    if (virtual && v > 0)
-        str_addf(out, "#%s;%.9f;%s", compute[0] ? compute : default_compute(&p->devices), v,
-                 donor[0] ? donor : "cpu");
-    else
-        str_adds(out, alloc);
-    return out->bad ? err_set(err, BERTH_ENOMEM, "the allocation string") : BERTH_OK;
-}
-
 static berth_status read_devices(struct planning *p, berth_err *err)
 {
     const char *text;
-    if (text_of(p->body, "devices", &text, err))
+    if (body_text(p->body, "devices", &text, err))
         return err->code;
     if (!text[0])
         return BERTH_OK;
@@ -132,14 +84,15 @@ static berth_status make(struct planning *p, const struct blocks *b, struct plan
                          berth_err *err)
 {
     const char *layout_text, *compute;
+    bool given;
     enum plan_layout layout = PLAN_SPREAD;
     struct str text = { 0 };
     berth_status st = read_devices(p, err);
-    st = st ? st : text_of(p->body, "layout", &layout_text, err);
-    st = st ? st : text_of(p->body, "compute", &compute, err);
+    st = st ? st : body_text(p->body, "layout", &layout_text, err);
+    st = st ? st : body_text(p->body, "compute", &compute, err);
     if (!st && layout_text[0] && !plan_layout_parse(layout_text, strlen(layout_text), &layout))
         st = err_set(err, BERTH_EINVAL, "layout '%.40s' is neither spread nor tail", layout_text);
-    st = st ? st : compose(p, compute, &text, err);
+    st = st ? st : body_allocation(p->body, &text, &given, err);
     const char *on = !st && compute[0] ? compute : NULL;
     if (!st && text.n) {
         st = alloc_parse(text.p, text.n, &p->alloc, err);
@@ -158,7 +111,7 @@ static berth_status plan_file(struct planning *p, struct str *out, berth_err *er
     struct plan plan = { 0 };
     struct str path = { 0 };
     const char *part;
-    berth_status st = text_of(p->body, "part", &part, err);
+    berth_status st = body_text(p->body, "part", &part, err);
     st = st ? st : find_file(p, &path, err);
     st = st ? st : weights_open(str_c(&path), NULL, &w, err);
     if (!st)
@@ -186,19 +139,18 @@ static void plan_work(struct later *l)
 
 void route_berth_plan(struct http_req *r)
 {
+    static const char *const known[] = { "folder", "name",    "path",          "part",
+                                         "layout", "devices", BODY_ALLOCATION, NULL };
     json_t *body;
-    berth_err err;
+    berth_err err = { 0 };
     if (!http_json(r, NULL, &body))
         return;
-    struct planning *p = calloc(1, sizeof *p);
-    if (!p || js_kind(body) != JS_OBJECT) {
-        if (!p)
-            err_set(&err, BERTH_ENOMEM, "a plan");
-        else
-            err_set(&err, BERTH_EINVAL, "not an object");
-        http_reply_err(r, p ? 400 : 500, &err);
+    struct planning *p = NULL;
+    if (!body_check(body, known, &err) && !(p = calloc(1, sizeof *p)))
+        err_set(&err, BERTH_ENOMEM, "a plan");
+    if (!p) {
+        http_reply_err(r, 0, &err);
         json_decref(body);
-        free(p);
         return;
     }
     p->base.lane = AUX_PICTURES;

@@ -1,5 +1,6 @@
 /* Queue and history, seen and changed. Everything here asks the store. A prompt may have megabytes, so
  * a listing of more than a few is made on AUX_LISTS. Changes may wait for the disk: AUX_FILES. */
+#include "server/body.h"
 #include "server/routes.h"
 
 #include <stdlib.h>
@@ -58,12 +59,10 @@ static void change_release(struct later *l)
     free(x);
 }
 
-static void change_run(struct http_req *r, void (*work)(struct later *l),
-                       void (*after)(struct later *l))
+/* Takes the body. */
+static void change_start(struct http_req *r, json_t *body, void (*work)(struct later *l),
+                         void (*after)(struct later *l))
 {
-    json_t *body;
-    if (!body_object(r, NULL, &body))
-        return;
     struct change *x = calloc(1, sizeof *x);
     if (!x) {
         json_decref(body);
@@ -73,6 +72,14 @@ static void change_run(struct http_req *r, void (*work)(struct later *l),
     *x = (struct change) { .base = { .work = work, .release = change_release, .after = after },
                            .body = body };
     later_run(r, &x->base);
+}
+
+static void change_run(struct http_req *r, void (*work)(struct later *l),
+                       void (*after)(struct later *l))
+{
+    json_t *body;
+    if (body_object(r, NULL, &body))
+        change_start(r, body, work, after);
 }
 
 /* The answer to a change: nothing but its status. */
@@ -131,20 +138,29 @@ static void queue_state_change(struct later *l)
     const json_t *paused = json_object_get(((struct change *)l)->body, "paused");
     struct store *st = l->server->store;
     berth_err err = { 0 };
-    if (!json_is_boolean(paused)) {
-        later_text(l, 400, "wanted: {\"paused\": true} or {\"paused\": false}");
-    } else if (store_pause(st, json_is_true(paused), &err)) {
-        later_err(l, 0, &err);
+    if (store_pause(st, json_is_true(paused), &err)) {
+        later_err_json(l, 0, &err);
     } else {
-        l->status = 200;
-        l->type = "application/json; charset=utf-8";
         queue_state(st, &l->body);
+        later_made(l);
     }
 }
 
 void route_queue_state_post(struct http_req *r)
 {
-    change_run(r, queue_state_change, NULL);
+    static const char *const known[] = { "paused", NULL };
+    json_t *body;
+    berth_err err = { 0 };
+    if (!http_json(r, NULL, &body))
+        return;
+    if (!body_check(body, known, &err) && !json_is_boolean(json_object_get(body, "paused")))
+        err_set(&err, BERTH_EINVAL, "wanted: {\"paused\": true} or {\"paused\": false}");
+    if (!err.code) {
+        change_start(r, body, queue_state_change, NULL);
+        return;
+    }
+    http_reply_err(r, 400, &err);
+    json_decref(body);
 }
 
 /* Whatever the body is, the answer is 200; what is no object with a prompt_id means "whatever runs".

@@ -25,7 +25,7 @@
  *            ETags; gzip.c; multipart.c; ws.c + wsframe.c one WebSocket; hub.c all of them
  *            aux.c slow work; logs.c; worker*.c; state.c what others may know of the worker;
  *            events.c, preview.c executor events -> messages; metrics.c; route_*.c, routes.c,
- *            tree.c */
+ *            body.c what bodies say; tree.c */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 

@@ -261,12 +261,8 @@ static berth_status replan(struct res_model *m, const struct worker_change *c, b
     if (!c->allocation && !c->compute)
         plan_string(now, &same);
     args.alloc = c->allocation ? c->allocation : str_c(&same);
-    if (c->compute)
-        args.compute = c->compute;
-    else if (!c->allocation || !strchr(c->allocation, '#')) { /* else the text may name another */
-        snprintf(compute, sizeof compute, "%s", now->devices.at[now->quotas.compute].name);
-        args.compute = compute;
-    }
+    snprintf(compute, sizeof compute, "%s", now->devices.at[now->quotas.compute].name);
+    args.compute = c->compute ? c->compute : compute; /* a string that names one goes before */
     berth_status st =
         same.bad ? err_set(err, BERTH_ENOMEM, "a new plan") : res_replan(m, &args, NULL, err);
     str_release(&same);

@@ -93,6 +93,10 @@ def test_change_plan(place):
     got = place.patch("A", **got["plan"])
     assert got["moved"] == moved  # the same plan in other words: nothing moves
     assert place.patch("A", layout="tail")["plan"]["layout"] == "tail"
+    lent = place.patch("A", virtual_vram_gb=0.005, donor_device="null:1")  # computes where it did
+    assert lent["plan"]["compute"] == "null:0" and 4 << 20 < lent["devices"]["null:1"] < 7 << 20
+    assert set(place.patch("A", virtual_vram_gb=0.005)["devices"]) == {"null:0", "cpu"}
+    assert place.patch("A", virtual_vram_gb=0, compute="null:0")["devices"] == {"null:0": bytes_}
     back = place.patch("A", allocation="", compute="null:0", retention="auto")
     assert back["devices"] == {"null:0": bytes_} and back["retention"] == "auto"
     small = method(place, "PATCH", f"/berth/models/{back['id']}", json={"allocation": "null:1,1tb"})
@@ -123,6 +127,7 @@ def test_patch_refuses(place):
     path = f"/berth/models/{place.models()['A']['id']}"
     for body in ({"retention": "forever"}, {"retention": 1}, {"plan": "cpu,*"}, {"alloc": "cpu,*"},
                  {"layout": "sideways"}, {"allocation": "cpu;;,"}, {"keep": True}, {"allocation": 7},
+                 {"retention": ""}, {"donor_device": "cpu"}, {"virtual_vram_gb": 1, "allocation": "cpu,*"},
                  {"compute": "cuda:5"}, {"allocation": "cuda:5,*"}, []):
         r = method(place, "PATCH", path, json=body)
         assert r.status_code in (400, 404) and r.json()["error"], body
@@ -160,7 +165,7 @@ def test_plan(place):
     same = method(place, "POST", "/berth/plan", json={"path": path, "allocation": body["allocation"]})
     assert same.json() == p
     virtual = method(place, "POST", "/berth/plan", json={
-        "path": path, "virtual_vram_gb": 0.01, "donor": "null:1", "compute": "null:0", "layout": "tail",
+        "path": path, "virtual_vram_gb": 0.01, "donor_device": "null:1", "compute": "null:0", "layout": "tail",
         "part": "model.diffusion_model."}).json()
     assert virtual["layout"] == "tail" and virtual["compute"] == "null:0"
     assert {d["device"] for d in virtual["devices"] if d["bytes"]} == {"null:0", "null:1"}
@@ -181,11 +186,16 @@ def test_plan_refuses(place):
             ({"folder": "checkpoints", "name": "../../secret"}, 404),
             ({**ok, "allocation": "cuda:9,*"}, 400), ({**ok, "allocation": 5}, 400),
             ({**ok, "virtual_vram_gb": -1}, 400), ({**ok, "virtual_vram_gb": "4"}, 400),
-            ({**ok, "virtual_vram_gb": 1, "allocation": "cpu,*"}, 400), ({**ok, "donor": "cpu"}, 400),
+            ({**ok, "virtual_vram_gb": 1, "allocation": "cpu,*"}, 400), ({**ok, "donor_device": "cpu"}, 400),
             ({**ok, "layout": "round"}, 400), ({**ok, "devices": "what"}, 400), ({**ok, "part": "no.such."}, 404)):
         r = method(place, "POST", "/berth/plan", json=body)
         assert r.status_code == status, (body, r.status_code, r.text)
         assert r.json()["error"], body
+    for wrong in ("alloc", "expert_mode_allocations", "retention", "donor", "virtual_vram"):
+        r = method(place, "POST", "/berth/plan", json={**ok, wrong: "cpu,*"})
+        assert r.status_code == 400, wrong
+        for word in (f"'{wrong}'", "folder", "allocation", "virtual_vram_gb", "donor_device", "compute", "layout"):
+            assert word in r.json()["error"]
 
 
 def test_memory(place):
@@ -264,3 +274,47 @@ def test_stats_name_the_device(place):
     assert len(d) == 1
     assert (d[0]["name"], d[0]["type"], d[0]["index"]) == ("null:0", "null", 0)
     assert d[0]["vram_total"] == 256 << 20 and 0 < d[0]["vram_free"] <= d[0]["vram_total"]
+
+
+# ---- a card that is too small for all that is kept
+
+
+def test_what_is_kept_finds_its_place(fresh, tmp_path):
+    """examples/workflows/load.json without an allocation: the text encoder's embeddings do not fit beside the UNet."""
+    base = tmp_path / "base"
+    synth(str(base / "models" / "checkpoints" / "sd15.safetensors"))
+    s = fresh("--devices", "cpu=2g,cuda:0@cpu=20m")
+    prompt = {
+        "1": {"class_type": "CheckpointLoaderSimpleDisTorch2MultiGPU",
+              "inputs": {"ckpt_name": "sd15.safetensors", "compute_device": "cuda:0", "virtual_vram_gb": 0.0,
+                         "donor_device": "cpu", "expert_mode_allocations": "", "eject_models": False,
+                         "keep_loaded": True}},
+        "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}},
+    }
+    first = s.run(prompt)
+    assert first["status"]["completed"], first["status"]["messages"]
+    before = {m["id"]: m for m in s.get("/berth/models").json()["models"]}
+    assert [m["retention"] for m in before.values()] == ["keep"] * 3
+    unet = [m for m in before.values() if m["role"] == "unet"][0]
+    assert unet["devices"]["cuda:0"] > 10 << 20
+    assert s.post("/free", {**BUTTON_ALL, "wait": True}).status_code == 200
+    assert s.run(prompt)["status"]["completed"]
+    after = {m["id"]: m for m in s.get("/berth/models").json()["models"]}
+    assert {i: (m["read"], m["moved"]) for i, m in after.items()} == \
+           {i: (m["read"], m["moved"]) for i, m in before.items()}
+
+
+def test_a_loader_that_fails_keeps_nothing(fresh, tmp_path):
+    base = tmp_path / "base"
+    synth(str(base / "models" / "checkpoints" / "sd15.safetensors"))
+    s = fresh("--devices", "cpu=24m,cuda:0@cpu=20m")
+    prompt = {
+        "1": {"class_type": "CheckpointLoaderSimpleDisTorch2MultiGPU",
+              "inputs": {"ckpt_name": "sd15.safetensors", "compute_device": "cuda:0", "virtual_vram_gb": 0.0,
+                         "donor_device": "cpu", "eject_models": False, "keep_loaded": True}},
+        "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}},
+    }
+    kind, data = s.run(prompt)["status"]["messages"][-1]
+    assert kind == "execution_error" and data["node_id"] == "1"
+    s.until_idle()
+    assert s.get("/berth/models").json()["models"] == []

@@ -232,6 +232,22 @@ def test_malformed(place):
     assert many.status_code == 400 and "256" in many.json()["error"]
 
 
+def test_a_typo_does_not_free(place):
+    place.load(place.unet("A"))
+    for body in ({"dry_rum": True}, {"dryrun": True}, {"dry-run": True}, {"wiat": True}, {"model": ["B"]},
+                 {"device": ["cpu"]}, {"wait": True, "modles": ["B"]}, {"wait": True, "anything": 1},
+                 {"force": False, "Models": ["B"]}):
+        r = place.server.post("/free", {**BUTTON_ALL, **body})
+        assert r.status_code == 400, (body, r.text)
+        assert "dry_run" in r.json()["error"] and repr([k for k in body][-1]) in r.json()["error"]
+    place.settled()
+    assert place.resident() == {"A"}
+    r = place.server.post("/free", {**BUTTON_ALL, "other": 1, "client": "x"})  # nobody's: as ComfyUI
+    assert (r.status_code, r.content) == (200, b"")
+    place.settled()
+    assert place.resident() == set()
+
+
 # ---- receipts
 
 

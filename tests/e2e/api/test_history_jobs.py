@@ -143,8 +143,8 @@ def test_sorting_and_pages(server):
 
 
 @pytest.mark.parametrize("query,text", [
-    ("status=X", "Invalid status value(s): x. Valid values: pending, in_progress, completed, failed"),
-    ("status=pending,foo,bar", "Invalid status value(s): foo, bar. Valid values: pending, in_progress, completed, failed"),
+    ("status=X", "Invalid status value(s): x. Valid values: pending, in_progress, completed, failed, cancelled"),
+    ("status=pending,foo,bar", "Invalid status value(s): foo, bar. Valid values: pending, in_progress, completed, failed, cancelled"),
     ("sort_by=name", "sort_by must be 'created_at' or 'execution_duration'"),
     ("sort_order=up", "sort_order must be 'asc' or 'desc'"),
     ("limit=0", "limit must be a positive integer"), ("limit=-1", "limit must be a positive integer"),

@@ -96,8 +96,10 @@ def test_pause_and_resume(server):
     assert server.get("/history/held").json() == {}
     assert server.post("/berth/queue", {"paused": False}).json()["paused"] is False
     assert server.wait("held")["status"]["completed"] is True
-    for wrong in ({}, {"paused": 1}, {"paused": "yes"}, []):
-        assert server.post("/berth/queue", wrong).status_code == 400
+    for wrong in ({}, {"paused": 1}, {"paused": "yes"}, [], {"paused": True, "for": 5}, {"pause": True}):
+        r = server.post("/berth/queue", wrong)
+        assert r.status_code == 400 and r.json()["error"], wrong
+    assert server.get("/berth/queue").json()["paused"] is False
 
 
 def test_pause_survives_a_restart(fresh):
