@@ -57,10 +57,13 @@ static struct server start(const char *binary, const char *base)
     if (s.pid < 0)
         die("fork");
     if (!s.pid) {
-        int null = open("/dev/null", O_RDWR);
+        char log[4096]; /* it is written, as people have it */
+        snprintf(log, sizeof log, "%s/log", base);
+        int null = open("/dev/null", O_RDWR), to = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
         dup2(null, STDOUT_FILENO);
-        execl(binary, binary, "serve", "--base-directory", base, "--port", port, "--log-level",
-              "error", "--cpu", (char *)NULL);
+        dup2(to < 0 ? null : to, STDERR_FILENO);
+        execl(binary, binary, "serve", "--base-directory", base, "--port", port, "--cpu",
+              (char *)NULL);
         _exit(127);
     }
     return s;

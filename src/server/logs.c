@@ -112,6 +112,13 @@ void logs_close(struct server *s)
     s->logs = NULL;
 }
 
+void logs_pair(struct str *out, const char *key, const char *value)
+{
+    size_t n = strcspn(value, "\n");
+    const char *quote = !n || strcspn(value, " \t\"") < n ? "\"" : "";
+    str_addf(out, " %s=%s%.*s%s", key, quote, (int)n, value, quote);
+}
+
 void logs_text(struct server *s, struct str *out)
 {
     struct logs *l = s->logs;

@@ -27,6 +27,7 @@ struct
     /* the verdict */
     int status; /* of a refusal; 0: job is to be stored, then reply goes out with 200 */
     struct str reply;
+    struct str said; /* of it in the log, when it is stored */
     struct store_job job;
     /* of the store */
     berth_status st;
@@ -49,6 +50,7 @@ static void incoming_free(struct incoming *in)
     http_unhold(in->r);
     forget(in);
     str_release(&in->reply);
+    str_release(&in->said);
     store_job_release(&in->job);
     free(in);
 }
@@ -96,11 +98,44 @@ static void refuse_memory(struct incoming *in)
     refuse_json(in, 500, NULL);
 }
 
+static const char *text_of(const json_t *o, const char *name)
+{
+    const char *s = json_string_value(json_object_get(o, name));
+    return s ? s : "";
+}
+
+/* The first error of the first node that has one, else what is wrong with the whole. */
+static void log_invalid(const struct incoming *in)
+{
+    const char *id;
+    json_t *node;
+    struct str line = { 0 }, why = { 0 };
+    const json_t *e = in->v.error;
+    logs_pair(&line, "id", str_c(&in->id));
+    json_object_foreach(in->v.node_errors, id, node)
+    {
+        const json_t *first = json_array_get(json_object_get(node, "errors"), 0);
+        if (!first)
+            continue;
+        const char *input = text_of(json_object_get(first, "extra_info"), "input_name");
+        e = first;
+        logs_pair(&line, "node", id);
+        logs_pair(&line, "class", text_of(node, "class_type"));
+        if (input[0])
+            logs_pair(&line, "input", input);
+        break;
+    }
+    const char *details = text_of(e, "details");
+    str_addf(&why, "%s%s%s", text_of(e, "message"), details[0] ? ": " : "", details);
+    logs_pair(&line, "why", str_c(&why));
+    log_warn(&in->server->log, "prompt.invalid", "%s", line.bad ? "" : line.p + 1);
+    str_release(&line);
+    str_release(&why);
+}
+
 static void refuse_invalid(struct incoming *in)
 {
-    const json_t *message = json_object_get(in->v.error, "message");
-    log_warn(&in->server->log, "prompt.invalid", "id=%s why=%s", str_c(&in->id),
-             json_is_string(message) ? json_string_value(message) : "?");
+    log_invalid(in);
     json_t *out = json_object();
     if (json_object_set(out, "error", in->v.error) ||
         json_object_set(out, "node_errors", in->v.node_errors)) {
@@ -256,8 +291,12 @@ static void judge_prompt(struct incoming *in)
         refuse_invalid(in);
     } else {
         reply_text_of(in, &in->reply);
+        logs_pair(&in->said, "id", str_c(&in->id));
         if (in->reply.bad || !fill_job(in, &in->job))
             refuse_memory(in);
+        else
+            str_addf(&in->said, " number=%s nodes=%zu", in->job.number,
+                     json_object_size(in->prompt));
     }
 }
 
@@ -290,10 +329,12 @@ static void stored(void *user, berth_status st, const berth_err *err) /* writer 
 {
     struct incoming *in = user;
     in->st = st;
-    if (st)
+    if (st) {
         in->err = *err;
-    else
-        hub_send_status(in->server); /* here: the worker, which may take it next, sends its own */
+    } else { /* here: the worker, which may take it next, says its own */
+        log_info(&in->server->log, "prompt.accepted", "%s", in->said.bad ? "" : in->said.p + 1);
+        hub_send_status(in->server);
+    }
     loop_post(in->server, answer, in);
 }
 

@@ -35,6 +35,8 @@ struct server {
 /* The parts, made and unmade by server.c in this order. *_close() of NULL is fine. */
 berth_status logs_open(struct server *s, berth_err *err);
 void logs_close(struct server *s);
+/* " key=value" of a line, with quotes where the value needs them; up to its first line end. */
+void logs_pair(struct str *out, const char *key, const char *value);
 /* Any thread; append. The last events as lines, and as {"entries":[{"t","m"}],"size":{...}}. */
 void logs_text(struct server *s, struct str *out);
 void logs_json(struct server *s, struct str *out);

@@ -96,6 +96,31 @@ static void store_result(struct worker *w, const struct exec_result *r)
     str_release(&meta);
 }
 
+/* One line at the end of a prompt; of one that failed where and why. */
+static void log_result(struct worker *w, const struct store_job *job, const struct exec_result *r,
+                       uint64_t began)
+{
+    static const char *const event[] = { [EXEC_OK] = "prompt.done",
+                                         [EXEC_FAILED] = "prompt.failed",
+                                         [EXEC_STOPPED] = "prompt.interrupted" };
+    const char *node = json_string_value(json_object_get(r->last_data, "node_id"));
+    const char *cls = json_string_value(json_object_get(r->last_data, "node_type"));
+    const char *why = json_string_value(json_object_get(r->last_data, "exception_message"));
+    struct str line = { 0 };
+    logs_pair(&line, "id", job->id);
+    if (node && node[0])
+        logs_pair(&line, "node", node);
+    if (cls && cls[0])
+        logs_pair(&line, "class", cls);
+    str_addf(&line, " seconds=%.3f executed=%zu cached=%zu", (double)(worker_now(w) - began) / 1e9,
+             r->executed, r->cached);
+    if (why)
+        logs_pair(&line, "why", why);
+    log_event(&w->server->log, r->outcome == EXEC_FAILED ? LOG_WARN : LOG_INFO, event[r->outcome],
+              "%s", line.bad ? "" : line.p + 1);
+    str_release(&line);
+}
+
 static void count_result(struct worker *w, const struct exec_result *r)
 {
     static const enum worker_count as[] = {
@@ -183,10 +208,14 @@ static void settle(struct worker *w, struct request *during, bool out_of_memory)
     state_publish(w, freed ? "free" : "prompt", freed);
 }
 
-static void park(struct worker *w)
+static void park(struct worker *w, const struct store_job *job)
 {
     berth_err err = { 0 };
+    struct str line = { 0 };
     worker_add(w, COUNT_PARKED, 1);
+    logs_pair(&line, "id", job->id);
+    log_info(&w->server->log, "prompt.parked", "%s", line.bad ? "" : line.p + 1);
+    str_release(&line);
     if (store_park(w->server->store, &err))
         log_error(&w->server->log, "worker.park", "%s", err.msg);
 }
@@ -197,6 +226,7 @@ void worker_run_job(struct worker *w, const struct store_job *job)
 {
     struct server *s = w->server;
     struct exec_result r = { 0 };
+    uint64_t began = worker_now(w);
     begin(w, job);
     hub_send_status(s);
     res_prompt_begin(w->parts.res);
@@ -204,9 +234,10 @@ void worker_run_job(struct worker *w, const struct store_job *job)
     struct request *during = worker_take_requests(w);
     bool parked = over(w, &r);
     if (parked) {
-        park(w);
+        park(w, job);
     } else {
         count_result(w, &r);
+        log_result(w, job, &r, began);
         store_result(w, &r);
         events_send(&w->events, &r.last);
     }

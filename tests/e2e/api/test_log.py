@@ -1,0 +1,74 @@
+"""What the log says of prompts: accepted, refused, ended; on stderr and in the frontend's panel."""
+
+import re
+
+from conftest import image_prompt
+
+
+def lines(server, event):
+    return [line for line in server.errors().splitlines() if f" {event} " in line]
+
+
+def pairs(line):
+    return {k: q or v for k, q, v in re.findall(r'(\w+)=(?:"([^"]*)"|(\S+))', line)}
+
+
+def test_done(server):
+    server.queue(image_prompt(4001), prompt_id="log-1", number=7)
+    server.wait("log-1")
+    server.queue(image_prompt(4001), prompt_id="log two")
+    server.wait("log two")
+    server.until_idle()
+    accepted = {p["id"]: p for p in map(pairs, lines(server, "prompt.accepted"))}
+    assert accepted["log-1"]["nodes"] == "2" and float(accepted["log-1"]["number"]) == 7
+    assert "log two" in accepted
+    done = {p["id"]: p for p in map(pairs, lines(server, "prompt.done"))}
+    assert (done["log-1"]["executed"], done["log-1"]["cached"]) == ("2", "0")
+    assert int(done["log two"]["cached"]) > 0 and float(done["log-1"]["seconds"]) >= 0
+    panel = server.get("/internal/logs").text
+    assert "prompt.accepted id=log-1" in panel and "prompt.done id=log-1" in panel
+
+
+def test_failed(server):
+    prompt = {"1": {"class_type": "EmptyImage", "inputs": {"width": 64, "height": 64, "batch_size": 1, "color": 1}},
+              "2": {"class_type": "ImageCrop", "inputs": {"image": ["1", 0], "width": 64, "height": 64, "x": 0, "y": 0}},
+              "5": {"class_type": "VAELoader", "inputs": {"vae_name": "pixel_space"}},
+              "7": {"class_type": "VAEEncode", "inputs": {"pixels": ["2", 0], "vae": ["5", 0]}},
+              "9": {"class_type": "SaveLatent", "inputs": {"samples": ["7", 0], "filename_prefix": "x"}}}
+    server.queue(prompt, prompt_id="log-bad")
+    item = server.wait("log-bad")
+    said = item["status"]["messages"][-1][1]
+    line = [x for x in lines(server, "prompt.failed") if "id=log-bad" in x]
+    assert len(line) == 1 and " warn " in line[0]
+    got = pairs(line[0])
+    assert got["node"] == said["node_id"] and got["class"] == said["node_type"]
+    assert got["why"] and got["why"] in said["exception_message"]
+
+
+def test_refused(server):
+    prompt = image_prompt()
+    prompt["1"]["inputs"]["width"] = "wide and high"
+    server.queue(prompt, prompt_id="log-no", expect=400)
+    got = [p for p in map(pairs, lines(server, "prompt.invalid")) if p["id"] == "log-no"]
+    assert len(got) == 1
+    assert (got[0]["node"], got[0]["class"], got[0]["input"]) == ("1", "EmptyImage", "width")
+    assert "wide and high" in got[0]["why"]
+    server.queue({}, prompt_id="log-none", expect=400)
+    got = [p for p in map(pairs, lines(server, "prompt.invalid")) if p["id"] == "log-none"]
+    assert len(got) == 1 and "node" not in got[0] and " " in got[0]["why"]
+
+
+def test_interrupted(server):
+    server.post("/berth/queue", {"paused": True})
+    slow = {str(i): {"class_type": "EmptyImage",
+                     "inputs": {"width": 4096, "height": 4096, "batch_size": 4, "color": 900 + i}} for i in range(1, 40)}
+    for i in range(1, 40):
+        slow[f"s{i}"] = {"class_type": "PreviewImage", "inputs": {"images": [str(i), 0]}}
+    with server.ws() as ws:
+        server.queue(slow, prompt_id="log-stop", client_id=ws.id)
+        server.post("/berth/queue", {"paused": False})
+        ws.until(lambda m: isinstance(m, dict) and m["type"] == "executing" and m["data"]["node"])
+        server.post("/interrupt")
+        ws.until_done("log-stop")
+    got = [p for p in map(pairs, lines(server, "prompt.interrupted")) if p["id"] == "log-stop"]
+    assert len(got) == 1 and got[0]["class"] in ("EmptyImage", "PreviewImage")
