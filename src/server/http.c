@@ -181,8 +181,7 @@ bool http_query(const struct http_req *r, const char *name, struct str *out)
     return found;
 }
 
-berth_status http_body_json(const struct str *body, const char *empty, json_t **out,
-                            berth_err *err)
+berth_status http_body_json(const struct str *body, const char *empty, json_t **out, berth_err *err)
 {
     const char *text = str_c(body);
     size_t n = body->n;
@@ -315,8 +314,7 @@ bool http_pack(const char *type, struct str *body)
 {
     struct str packed = { 0 };
     berth_err err;
-    if (!packable(type, body) || body->n > GZIP_MAX ||
-        gzip_pack(body->p, body->n, &packed, &err)) {
+    if (!packable(type, body) || body->n > GZIP_MAX || gzip_pack(body->p, body->n, &packed, &err)) {
         str_release(&packed); /* as it is, then */
         return false;
     }

@@ -47,7 +47,7 @@ static void big(struct http_req *r)
     http_reply_take(r, 200, "text/plain", &b);
 }
 
-/* Answered from the aux thread's done(). */
+/* Answered from the done() of a lane. */
 static void slow_work(struct server *s, void *arg)
 {
     (void)s, (void)arg;
@@ -64,7 +64,7 @@ static void slow_done(struct server *s, void *arg)
 static void later(struct http_req *r)
 {
     http_hold(r);
-    if (!aux_run(r->server, slow_work, slow_done, r))
+    if (!aux_run(r->server, AUX_FILES, slow_work, slow_done, r))
         http_unhold(r);
 }
 
@@ -81,7 +81,7 @@ static void drop_done(struct server *s, void *arg)
 
 static void dropped_later(struct http_req *r)
 {
-    if (!aux_run(r->server, slow_work, drop_done, http_hold(r)))
+    if (!aux_run(r->server, AUX_FILES, slow_work, drop_done, http_hold(r)))
         http_unhold(r);
 }
 
