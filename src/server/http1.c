@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAD_MAX = 4, EXT_MAX = 16384, KEEP_MAX = 4096, METHOD_MAX = 32 };
+enum { LEAD_MAX = 4, EXT_MAX = 16384, METHOD_MAX = 32 };
 
 enum state {
     LINES, /* request line and fields, into buf */
@@ -69,20 +69,6 @@ void http1_release(struct http1 *h)
 {
     free(h->buf);
     http1_init(h);
-}
-
-void http1_reset(struct http1 *h)
-{
-    char *buf = h->buf;
-    size_t cap = h->cap;
-    if (cap > KEEP_MAX) {
-        free(buf);
-        buf = NULL;
-        cap = 0;
-    }
-    http1_init(h);
-    h->buf = buf;
-    h->cap = cap;
 }
 
 /* ---- the head ---- */

@@ -29,7 +29,7 @@ struct http1_field {
         *value; /* in the head's buffer; names lower-cased, values trimmed, both NUL-ended */
 };
 struct http1 {
-    /* the head, valid from HTTP1_HEAD until http1_reset() */
+    /* the head, valid from HTTP1_HEAD until http1_release() */
     const char *method; /* "GET" */
     const char *path;   /* raw, still percent-encoded, without query; "*" only for OPTIONS */
     const char *query;  /* behind '?'; "" when there is none */
@@ -51,14 +51,13 @@ enum http1_got {
     HTTP1_MORE, /* everything was consumed, feed more */
     HTTP1_HEAD, /* the head is there */
     HTTP1_BODY, /* *piece, *piece_n: some of the body, inside the input */
-    HTTP1_END,  /* the request is whole; what follows is the next one: http1_reset() first. Until
+    HTTP1_END,  /* the request is whole; what follows is the next one: http1_release() first. Until
                    then END again, and likewise BAD */
     HTTP1_BAD,  /* *status: what to answer (400, 413, 414, 431, 501, 505, or 503 when memory ran
                    out), then close */
 };
 void http1_init(struct http1 *h);
-void http1_release(struct http1 *h);
-void http1_reset(struct http1 *h); /* for the next request; keeps memory if small */
+void http1_release(struct http1 *h); /* ready for the next request */
 /* Consumes *used of p[0..n). max_body: HTTP1_BAD with 413 beyond it, also by Content-Length alone;
  * the head comes first. */
 enum http1_got http1_feed(struct http1 *h, const char *p, size_t n, uint64_t max_body, size_t *used,

@@ -49,7 +49,7 @@ static inline void stream_http1(const char *p, size_t n, stream_cut_fn *cut, voi
                 str_add(out, piece, piece_n);
             } else if (got == HTTP1_END) {
                 str_adds(out, "]\n");
-                http1_reset(&h);
+                http1_release(&h);
             } else if (got == HTTP1_BAD) {
                 stream_require(status >= 400 && status <= 505);
                 str_addf(out, "%d at %zu", status, at);
