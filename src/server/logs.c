@@ -1,6 +1,7 @@
 /* logs: the last events of this server, for /internal/logs and those who subscribed. server.log
  * ends here: an event is kept, handed on to the log that the server was given, and sent to
  * subscribers. None of the three writes a log line, so nothing comes round again. */
+#include "base/utf8.h"
 #include "server/server_impl.h"
 
 #include <pthread.h>
@@ -69,7 +70,9 @@ static void write_logs(void *user, enum log_level level, uint64_t wall_ns, const
     struct str line = { 0 };
     if (l->next && l->next->write && level >= l->next->level)
         l->next->write(l->next->user, level, wall_ns, event, text);
-    str_addf(&line, "[%s] %s %s\n", log_level_name(level), event, text);
+    str_addf(&line, "[%s] %s %s", log_level_name(level), event, text);
+    utf8_sanitize(line.p, line.n); /* clients choose parts of it, and it ends in terminals */
+    str_addc(&line, '\n');
     char *p = str_take(&line);
     if (!p) {
         str_release(&line);

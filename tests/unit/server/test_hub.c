@@ -445,6 +445,14 @@ static void previews(void **state)
     }
 }
 
+static void send_step(const char *sid)
+{
+    struct hub_preview p = { .node = "3", .prompt_id = "p" };
+    str_adds(&p.bytes, "JPG");
+    str_adds(&p.progress, "step");
+    hub_send_preview(&g.s, sid, &p);
+}
+
 /* Form 4 stands before the progress of its step, form 1 behind it. */
 static void previews_and_their_step(void **state)
 {
@@ -452,17 +460,13 @@ static void previews_and_their_step(void **state)
     int plain = ws_named("plain"), rich = ws_named("rich");
     ws_say(rich, "{\"type\":\"feature_flags\",\"data\":{\"supports_preview_metadata\":true}}");
     ws_expect(rich, WS_TEXT, NULL);
-    const char *const to[] = { "plain", "rich", NULL };
-    for (int i = 0; i < 3; i++) {
-        struct hub_preview p = { .node = "3", .prompt_id = "p" };
-        str_adds(&p.bytes, "JPG");
-        str_adds(&p.progress, "step");
-        hub_send_preview(&g.s, to[i], &p);
-    }
+    send_step("plain");
+    send_step("rich");
     ws_expect(plain, WS_TEXT, "step");
     ws_expect(plain, WS_BINARY, NULL);
     ws_expect(rich, WS_BINARY, NULL);
     ws_expect(rich, WS_TEXT, "step");
+    send_step(NULL);
     int both[] = { plain, rich };
     for (int i = 0; i < 2; i++) {
         ws_expect(both[i], WS_TEXT, "step");
@@ -770,6 +774,11 @@ static void logs(void **state)
     send_text("reader", "sync");
     ws_expect(again, WS_TEXT, "sync");
     assert_false(hub_logs_wanted(&g.s));
+    log_info(&g.s.log, "test.rude", "id=\"%s\"", "x\n2026 error fake=1\x1b[31m\xff");
+    struct str rude = { 0 };
+    logs_text(&g.s, &rude);
+    assert_non_null(strstr(str_c(&rude), " - [info] test.rude id=\"x?2026 error fake=1?[31m?\"\n"));
+    str_release(&rude);
     for (int i = 0; i < 400; i++)
         log_info(&g.s.log, "test.many", "i=%d", i);
     struct str text = { 0 }, raw = { 0 };
