@@ -1,10 +1,11 @@
 /* conn: requests in, replies out; see conn.h. */
-#include "server/conn.h"
+#include "server/ws.h"
 
 #include "base/sz.h"
 
 #include <errno.h>
 #include <libwebsockets.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -56,6 +57,8 @@ static void out_pop(struct conn *c)
     c->out_bytes -= out_memory(o);
     if (o->kind == OUT_HTTP)
         loop_out_sub(c->server, out_memory(o));
+    if (o->fd >= 0)
+        loop_file_give(c->server);
     out_free(o);
 }
 
@@ -122,6 +125,7 @@ void conn_send_file(struct conn *c, int fd, uint64_t off, uint64_t n)
         close(fd);
         return;
     }
+    loop_file_take(c->server);
     o->fd = fd;
     o->off = off;
     o->left = n;
@@ -290,8 +294,30 @@ void conn_kill(struct conn *c)
     lws_set_timeout(c->wsi, PENDING_TIMEOUT_USER_REASON_BASE, LWS_TO_KILL_ASYNC);
 }
 
+static bool sends_no_more(const struct conn *c)
+{
+    struct tcp_info info = { 0 };
+    socklen_t n = sizeof info;
+    return !getsockopt((int)lws_get_socket_fd(c->wsi), IPPROTO_TCP, TCP_INFO, &info, &n) &&
+           info.tcpi_state == TCP_CLOSE_WAIT;
+}
+
+/* True: its reply is awaited, and it may go on waiting. */
+static bool may_wait(struct conn *c)
+{
+    const struct loop_limits *lim = loop_limits(c->server);
+    if (c->mode != CONN_HTTP || !c->req || !c->body_done || c->req->replied || c->half ||
+        loop_ends(c->server))
+        return false;
+    c->half = sends_no_more(c);
+    conn_deadline(c, c->half ? lim->half : lim->look);
+    return true;
+}
+
 void conn_expired(struct conn *c)
 {
+    if (may_wait(c))
+        return;
     log_debug(&c->server->log, "conn.slow", "mode=%d request=%d unsent=%d", (int)c->mode,
               c->req != NULL, c->out != NULL);
     conn_kill(c);
@@ -312,11 +338,19 @@ static void give_body(struct conn *c)
     c->body_held = 0;
 }
 
+static void give_file(struct conn *c)
+{
+    if (c->file)
+        loop_file_give(c->server);
+    c->file = false;
+}
+
 static void abort_sink(struct conn *c)
 {
     if (c->route && c->route->sink && c->req && !c->body_done && c->req->sink)
         c->route->sink->abort(c->req);
     c->route = NULL;
+    give_file(c);
 }
 
 void conn_gone(struct conn *c)
@@ -342,12 +376,12 @@ void conn_gone(struct conn *c)
 
 void conn_linger(struct conn *c)
 {
-    const struct loop_limits *lim = loop_limits(c->server);
+    bool silent = c->mode == CONN_WS ? c->ws->closed : !c->req || c->body_done;
     c->mode = CONN_LINGER;
-    conn_deadline(c, atomic_load(&c->server->stopping) ? lim->flush : lim->linger);
-    if (c->tls) /* its goodbye belongs to the stream: close, and let TLS say it */
+    conn_deadline(c, loop_limits(c->server)->linger);
+    if (c->tls && silent) /* nothing is on its way here: close, and let TLS say goodbye */
         conn_kill(c);
-    else if (shutdown((int)lws_get_socket_fd(c->wsi), SHUT_WR))
+    else if (!c->tls && shutdown((int)lws_get_socket_fd(c->wsi), SHUT_WR))
         conn_kill(c);
 }
 
@@ -368,8 +402,7 @@ bool conn_can_keep(const struct conn *c)
 {
     if (!c->keep || atomic_load(&c->server->stopping))
         return false;
-    return c->body_done ||
-           (!c->h1->expect_continue && !c->h1->chunked && c->h1->length <= DISCARD_MAX);
+    return c->body_done || (!c->h1->expect_continue && c->h1->length <= DISCARD_MAX);
 }
 
 /* From here on what comes of the body is dropped. After a reply, and not from inside a sink. */
@@ -390,6 +423,7 @@ static void finish(struct conn *c)
 {
     struct http_req *r = c->req;
     give_body(c);
+    give_file(c);
     c->req = NULL;
     c->route = NULL;
     if (r->refs > 1) { /* held: its texts stay */
@@ -407,7 +441,8 @@ static void call_handler(struct conn *c)
     struct http_req *r = c->req;
     const struct route *route = c->route;
     c->body_done = true;
-    conn_deadline(c, 0); /* our turn now; the client may wait as long as it likes */
+    /* Our turn now; the client may wait as long as it likes. */
+    conn_deadline(c, loop_limits(c->server)->look);
     if (!route || r->replied) {
         conn_dirty(c); /* the reply may be out already */
         return;
@@ -423,24 +458,40 @@ static void call_handler(struct conn *c)
         finish(c);
 }
 
+static bool wants_body(const struct route *route)
+{
+    return route->flags & (ROUTE_BODY | ROUTE_STREAM);
+}
+
+/* False: refused, and it replied. */
+static bool begin_sink(struct conn *c)
+{
+    if (!loop_file_room(c->server)) {
+        http_reply_text(c->req, 503, "503: too many files are being written");
+    } else {
+        loop_file_take(c->server);
+        c->file = true;
+        if (c->route->sink->begin(c->req))
+            return true;
+    }
+    refuse_rest(c);
+    return false;
+}
+
 static void begin_body(struct conn *c)
 {
     struct http_req *r = c->req;
-    unsigned flags = c->route->flags;
-    bool wanted = flags & (ROUTE_BODY | ROUTE_STREAM);
     conn_deadline(c, loop_limits(c->server)->body);
-    if (flags & ROUTE_STREAM && !c->route->sink->begin(r)) {
-        refuse_rest(c);
-        return;
-    }
-    if (!has_body(c->h1))
-        return;
     if (c->h1->length > c->server->cfg.max_upload)
         return; /* http1_feed() says so next */
-    if (!wanted && !conn_can_keep(c)) {
+    if (c->route->flags & ROUTE_STREAM && !begin_sink(c))
+        return;
+    if (!has_body(c->h1))
+        return;
+    if (!wants_body(c->route) && c->h1->length > DISCARD_MAX) {
         c->keep = false;
         http_status(r, 413);
-    } else if (wanted && c->h1->expect_continue) {
+    } else if (c->h1->expect_continue) {
         struct str go = { 0 };
         str_adds(&go, "HTTP/1.1 100 Continue\r\n\r\n");
         conn_send_str(c, &go);
@@ -457,8 +508,8 @@ static void take_head(struct conn *c)
         return;
     }
     c->req = r;
-    c->body_done = false;
-    c->body_step = 0;
+    c->body_done = c->half = false;
+    c->body_step = c->body_waste = 0;
     c->keep = c->h1->keep_alive;
     http_begin(r, c, true);
     if (!guard_origin(r))
@@ -483,6 +534,18 @@ static void take_head(struct conn *c)
     }
 }
 
+/* Bytes that nobody wants are read as long as they are few: then the connection can go on. */
+static void waste_body(struct conn *c, size_t n)
+{
+    c->body_waste += n;
+    if (c->body_waste <= DISCARD_MAX || !c->keep)
+        return;
+    c->keep = false;
+    if (!c->req->replied)
+        http_status(c->req, 413);
+    conn_dirty(c); /* the reply may be out already */
+}
+
 static void take_body(struct conn *c, const char *p, size_t n)
 {
     struct http_req *r = c->req;
@@ -491,15 +554,15 @@ static void take_body(struct conn *c, const char *p, size_t n)
         c->body_step = 0;
         conn_deadline(c, loop_limits(c->server)->body);
     }
-    if (!c->route || r->replied)
+    if (!c->route || r->replied || !wants_body(c->route)) {
+        waste_body(c, n);
         return;
+    }
     if (c->route->flags & ROUTE_STREAM) {
         if (!c->route->sink->write(r, p, n) || r->replied)
             refuse_rest(c);
         return;
     }
-    if (!(c->route->flags & ROUTE_BODY))
-        return;
     bool room = loop_body_take(c->server, n);
     c->body_held += room ? n : 0;
     if (room)
@@ -598,7 +661,7 @@ static void sent(struct conn *c)
     } else if (c->mode == CONN_WS) {
         conn_deadline(c, 0);
     } else if (r && !r->replied) { /* that was the 100 */
-        conn_deadline(c, c->body_done ? 0 : lim->body);
+        conn_deadline(c, c->body_done ? lim->look : lim->body);
     } else if (r && !c->keep) {
         abort_sink(c);
         conn_linger(c);

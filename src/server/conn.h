@@ -6,10 +6,15 @@
  *                    gets its reply.
  *            WS      frames (ws.c)
  *            LINGER  everything was said; what still comes is thrown away until the client closes,
- *                    for else the kernel would take our last words back with a reset
+ *                    for else the kernel would take our last words back with a reset. TLS has no
+ *                    half of a connection to close: it lingers only when more is to be expected
  * Request    idle -> first byte -> head -> (100 Continue) -> body -> end -> handler -> reply ->
  *            sent -> idle. A reply may come before the body is whole (refused): a small rest is
- *            read and dropped, a large one ends the connection.
+ *            read and dropped, a large one ends the connection. So it is with a body that the route
+ *            does not want.
+ * Waiting    While a reply is awaited nothing is read, and libwebsockets does not tell that the
+ *            client closed. So it is looked at now and then: one that sends no more may still read,
+ *            and gets some time for that.
  * Output     A queue of pieces: shared memory, or a range of a file that is read when there is room
  *            for it. At most LOOP_WRITE_MAX bytes are on their way at a time.
  * Closing    conn_kill() marks and lets libwebsockets close it later; nothing here frees a
@@ -56,6 +61,7 @@ struct conn { /* owner: loop */
     bool dirty;
     enum conn_mode mode;
     bool tls, rx_off, dead;
+    bool local; /* it came to a loopback address */
     bool close_when_sent;
     uint64_t deadline_ns; /* 0: none */
     /* HTTP */
@@ -65,8 +71,11 @@ struct conn { /* owner: loop */
     const struct route *route; /* whose handler is called at the end; NULL: it was refused */
     bool keep;                 /* the connection outlives this request */
     bool body_done;
-    size_t body_held; /* bytes taken from the loop's allowance */
-    size_t body_step; /* bytes since the deadline was moved */
+    bool half;         /* it was seen that the client sends no more, while its reply is awaited */
+    bool file;         /* the body goes to a file: one of the loop's allowance */
+    size_t body_held;  /* bytes taken from the loop's allowance */
+    size_t body_step;  /* bytes since the deadline was moved */
+    size_t body_waste; /* bytes of it that nobody wanted */
     /* output */
     struct out *out, *out_last;
     struct out *waits[OUT_KINDS]; /* the last of its kind; NULL when it has left */
@@ -113,6 +122,9 @@ bool guard_origin(struct http_req *r);
 bool guard_token(struct http_req *r, const struct route *route);
 berth_status guard_config(const struct server_config *cfg, berth_err *err);
 bool guard_loopback(const char *host, size_t n); /* of a Host: without port, or an address */
+/* May a page of this origin ask? local: the connection came to a loopback address. */
+bool guard_allows(const struct server_config *cfg, bool local, const char *host,
+                  const char *origin);
 
 /* router.c */
 enum route_found { ROUTE_FOUND, ROUTE_NOT_THERE, ROUTE_NOT_ALLOWED, ROUTE_MALFORMED };

@@ -1,9 +1,15 @@
 /* guard: who may ask. The origin guard keeps other web pages from using a server on this machine,
  * the token keeps other people out.
  *
- * Origin     Applies when Host is loopback and CORS is off: Origin must name the same host and port
- *            (host alone when one of them has no port), else 403 and no text. An Origin that names
- *            no host ("null") is another one.
+ * Origin     Of requests with an Origin, when CORS is off. It must name the same host and port as
+ *            Host (host alone when one of them has no port), else 403 and no text. An Origin that
+ *            names no host ("null") is another one. Compared when the connection came to a loopback
+ *            address, or Host is loopback, or a cookie let the request in: browsers send cookies to
+ *            every port of a host.
+ * Host       What came to a loopback address must call it so: by a loopback name, or as it was told
+ *            to listen. Any other name may be one that a foreign page's owner pointed here (DNS
+ *            rebinding), and then Origin and Host agree. A token keeps that page out as well, so
+ *            with one any name is fine: that is how a reverse proxy on this machine is used.
  * Loopback   127.0.0.0/8, ::1, localhost and *.localhost. Names are not looked up: that would block
  *            the loop, and a name can point here today and elsewhere tomorrow.
  * Token      Authorization: Bearer, the cookie a page load was given, or ?token= for what cannot
@@ -75,23 +81,59 @@ static bool same(const char *a, size_t n, const char *b, size_t m)
 
 /* ---- origin ---- */
 
+static bool same_origin(const struct host *h, const char *origin)
+{
+    const char *at = strstr(origin, "://");
+    at = at ? at + 3 : "";
+    struct host o = split_host(at, strcspn(at, "/?#"));
+    return same(h->name, h->n, o.name, o.n) &&
+           (!h->port_n || !o.port_n || same(h->port, h->port_n, o.port, o.port_n));
+}
+
+static bool listens_as(const struct server_config *cfg, const struct host *h)
+{
+    for (size_t i = 0; i < cfg->listens; i++)
+        if (same(h->name, h->n, cfg->listen[i], strlen(cfg->listen[i])))
+            return true;
+    return false;
+}
+
+bool guard_allows(const struct server_config *cfg, bool local, const char *host, const char *origin)
+{
+    struct host h = split_host(host, strlen(host));
+    bool loopback = guard_loopback(h.name, h.n);
+    if (local && !loopback && !cfg->token && !listens_as(cfg, &h))
+        return false;
+    return (!local && !loopback) || same_origin(&h, origin);
+}
+
+static void refuse_origin(struct http_req *r, const char *host, const char *origin)
+{
+    log_warn(&r->server->log, "guard.origin", "path=\"%.80s\" host=\"%.80s\" origin=\"%.80s\"",
+             r->path, host, origin);
+    http_reply_empty(r, 403);
+}
+
 bool guard_origin(struct http_req *r)
+{
+    const struct server_config *cfg = &r->server->cfg;
+    const char *host = http1_get(r->h, "host"), *origin = http1_get(r->h, "origin");
+    if (cfg->cors_origin || !host || !origin || guard_allows(cfg, r->conn->local, host, origin))
+        return true;
+    refuse_origin(r, host, origin);
+    return false;
+}
+
+/* Of a request that a cookie let in; false: it replied. */
+static bool guard_cookie(struct http_req *r)
 {
     const char *host = http1_get(r->h, "host"), *origin = http1_get(r->h, "origin");
     if (r->server->cfg.cors_origin || !host || !origin)
         return true;
     struct host h = split_host(host, strlen(host));
-    if (!guard_loopback(h.name, h.n))
+    if (same_origin(&h, origin))
         return true;
-    const char *at = strstr(origin, "://");
-    at = at ? at + 3 : "";
-    struct host o = split_host(at, strcspn(at, "/?#"));
-    if (same(h.name, h.n, o.name, o.n) &&
-        (!h.port_n || !o.port_n || same(h.port, h.port_n, o.port, o.port_n)))
-        return true;
-    log_warn(&r->server->log, "guard.origin", "path=\"%.80s\" host=\"%.80s\" origin=\"%.80s\"",
-             r->path, host, origin);
-    http_reply_empty(r, 403);
+    refuse_origin(r, host, origin);
     return false;
 }
 
@@ -168,9 +210,11 @@ static bool in_query(struct http_req *r, const struct route *route, const char *
 bool guard_token(struct http_req *r, const struct route *route)
 {
     const char *want = r->server->cfg.token;
-    if (!want || (route && route->flags & ROUTE_OPEN) || bearer(r, want) || cookie(r, want) ||
+    if (!want || (route && route->flags & ROUTE_OPEN) || bearer(r, want) ||
         in_query(r, route, want))
         return true;
+    if (cookie(r, want))
+        return guard_cookie(r);
     http_header(r, "WWW-Authenticate", "Bearer realm=\"berth\"");
     http_reply_text(
         r, 401,

@@ -164,6 +164,27 @@ void http_unhold(struct http_req *r)
     http_req_unref(r);
 }
 
+/* A '%' without two digits stays what it is, as in the reference: "50%.png" is a file's name. False:
+ * a NUL, or no memory. */
+static bool query_unescape(const char *s, size_t n, struct str *out)
+{
+    while (n) {
+        size_t k = s[0] != '%' ? 1 : n < 3 ? 0 : 3;
+        if (k && path_unescape(s, k, true, out)) {
+            s += k;
+            n -= k;
+        } else if (k == 3 && !strncmp(s, "%00", 3)) {
+            return false;
+        } else {
+            str_addc(out, *s++);
+            n--;
+        }
+        if (out->bad)
+            return false;
+    }
+    return true;
+}
+
 bool http_query(const struct http_req *r, const char *name, struct str *out)
 {
     bool found = false;
@@ -171,9 +192,9 @@ bool http_query(const struct http_req *r, const char *name, struct str *out)
     for (const char *p = r->query; *p && !found;) {
         size_t n = strcspn(p, "&"), eq = strcspn(p, "=&");
         str_clear(&key);
-        if (path_unescape(p, eq, true, &key) && !strcmp(str_c(&key), name)) {
+        if (query_unescape(p, eq, &key) && !strcmp(str_c(&key), name)) {
             str_clear(out);
-            found = path_unescape(eq < n ? p + eq + 1 : p + n, eq < n ? n - eq - 1 : 0, true, out);
+            found = query_unescape(eq < n ? p + eq + 1 : p + n, eq < n ? n - eq - 1 : 0, out);
         }
         p += n + (p[n] == '&');
     }
@@ -366,6 +387,13 @@ void http_reply_fd(struct http_req *r, int status, const char *type, int fd, uin
                    uint64_t n)
 {
     struct str head = { 0 };
+    if (r->conn && !r->replied && !loop_file_room(r->server)) {
+        close(fd);
+        str_release(&r->extra); /* they were of the file */
+        r->cache_set = false;
+        http_reply_text(r, 503, "503: too many files are being read");
+        return;
+    }
     if (!may_reply(r)) {
         close(fd);
         return;

@@ -40,8 +40,8 @@ struct http_req { /* owner: loop */
     const char *path, *query;
     struct str param[HTTP_PARAMS_MAX]; /* {x} of the pattern, percent-decoded once */
     size_t params;
-    struct str body;  /* BODY_MEMORY */
-    void *sink;       /* BODY_STREAM: what the route's begin() made */
+    struct str body;  /* ROUTE_BODY */
+    void *sink;       /* ROUTE_STREAM: what the route's begin() made */
     const char *user; /* "default", or of the comfy-user header with --multi-user; NULL: unknown */
     bool replied;
     struct str extra; /* header lines to add, "Name: value\r\n" */
@@ -51,7 +51,7 @@ struct http_req { /* owner: loop */
     bool cache_set;    /* a Cache-Control is among extra */
 };
 
-/* Query member, decoded; false: not there. */
+/* Query member, decoded; false: not there, or with a NUL in it. */
 bool http_query(const struct http_req *r, const char *name, struct str *out);
 
 /* ---- answers; each ends the request ---- */

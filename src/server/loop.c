@@ -38,7 +38,10 @@ struct loop {
     size_t listeners;
     struct lws **listener; /* NULL where closed */
     bool tls, paused;
-    size_t max;
+    bool starved; /* accepting failed for want of something, and has not succeeded since */
+    size_t max, files_max;
+    size_t files;    /* that clients read and write */
+    uint64_t end_ns; /* of loop_drain(), when everything ends; 0: not yet */
     struct conn *conns;
     size_t conns_n;
     struct conn *dirty, *dirty_last; /* with output that was not tried yet */
@@ -255,6 +258,26 @@ bool loop_out_room(const struct server *s, size_t n)
            (l->out_bytes <= l->limits.out_bytes && n <= l->limits.out_bytes - l->out_bytes);
 }
 
+bool loop_file_room(const struct server *s)
+{
+    return s->loop->files < s->loop->files_max;
+}
+
+void loop_file_take(struct server *s)
+{
+    s->loop->files++;
+}
+
+void loop_file_give(struct server *s)
+{
+    s->loop->files--;
+}
+
+bool loop_ends(const struct server *s)
+{
+    return s->loop->end_ns;
+}
+
 uint8_t *loop_scratch(struct server *s)
 {
     return s->loop->scratch;
@@ -340,7 +363,9 @@ void conn_deadline(struct conn *c, unsigned ms)
 {
     struct loop *l = c->server->loop;
     c->deadline_ns = ms ? l->now + ms * UINT64_C(1000000) : 0;
-    if (ms && !l->sweeping) {
+    if (l->end_ns && (!ms || c->deadline_ns > l->end_ns))
+        c->deadline_ns = l->end_ns;
+    if (c->deadline_ns && !l->sweeping) {
         l->sweeping = true;
         lws_sul_schedule(l->lws, 0, &l->sweep, sweep, SWEEP_US);
     }
@@ -363,7 +388,10 @@ static void pause_accepting(struct loop *l, int why)
     if (l->paused)
         return;
     l->paused = true;
-    log_warn(&l->server->log, "loop.accept", "sockets=%zu errno=%d what=paused", l->conns_n, why);
+    if (!l->starved)
+        log_warn(&l->server->log, "loop.accept", "sockets=%zu errno=%d what=paused", l->conns_n,
+                 why);
+    l->starved = true;
     for (size_t i = 0; i < l->listeners; i++)
         if (l->listener[i])
             lws_rx_flow_control(l->listener[i], 0);
@@ -381,13 +409,28 @@ static void too_many(struct loop *l, int fd)
     close(fd);
 }
 
+static bool came_to_loopback(int fd)
+{
+    struct sockaddr_storage a = { 0 };
+    socklen_t n = sizeof a;
+    if (getsockname(fd, (struct sockaddr *)&a, &n))
+        return true; /* the careful answer */
+    if (a.ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)(void *)&a)->sin6_addr);
+    return ntohl(((struct sockaddr_in *)(void *)&a)->sin_addr.s_addr) >> 24 == 127;
+}
+
 static void accept_one(struct loop *l, int fd)
 {
+    if (l->starved)
+        log_info(&l->server->log, "loop.accept", "sockets=%zu what=resumed", l->conns_n);
+    l->starved = false;
     if (l->conns_n >= l->max) {
         too_many(l, fd);
         return;
     }
     int on = 1, idle = 60;
+    bool local = came_to_loopback(fd);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
@@ -402,6 +445,7 @@ static void accept_one(struct loop *l, int fd)
         lws_set_timeout(wsi, PENDING_TIMEOUT_USER_REASON_BASE, LWS_TO_KILL_ASYNC);
         return;
     }
+    c->local = local;
     c->next = l->conns;
     if (l->conns)
         l->conns->prev = c;
@@ -455,7 +499,8 @@ static unsigned port_of(int fd)
                                          : ((struct sockaddr_in *)(void *)&a)->sin_port);
 }
 
-/* Addresses only: a name would ask DNS, and mean something else tomorrow. "localhost" is both. */
+/* Addresses only: a name would ask DNS, and mean something else tomorrow. But for "localhost", which
+ * is 127.0.0.1. */
 static berth_status add_listener(struct loop *l, const char *text, berth_err *err)
 {
     char service[8];
@@ -550,18 +595,23 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons why, void *user, 
 /* ---- life ---- */
 
 /* max_sockets, or fewer when the process may not have so many descriptors. */
-static size_t socket_limit(struct server *s)
+static void set_socket_limit(struct loop *l)
 {
     struct rlimit r;
-    size_t max = s->cfg.max_sockets;
+    size_t max = l->server->cfg.max_sockets;
+    l->max = l->files_max = max;
     if (getrlimit(RLIMIT_NOFILE, &r) || r.rlim_cur == RLIM_INFINITY ||
-        r.rlim_cur >= (rlim_t)max + FD_RESERVE)
-        return max;
+        r.rlim_cur >= 2 * (rlim_t)max + FD_RESERVE)
+        return;
     size_t fit =
         r.rlim_cur > 2 * FD_RESERVE ? (size_t)r.rlim_cur - FD_RESERVE : (size_t)r.rlim_cur / 2;
-    log_warn(&s->log, "loop.sockets", "asked=%zu allowed=%zu why=\"limit on open files\"", max,
-             fit);
-    return fit;
+    size_t most = fit - fit / 4;
+    l->max = max < most ? max : most;
+    l->files_max = fit - l->max;
+    if (l->max < max)
+        log_warn(&l->server->log, "loop.sockets",
+                 "asked=%zu allowed=%zu files=%zu why=\"limit on open files\"", max, l->max,
+                 l->files_max);
 }
 
 static berth_status make_context(struct loop *l, berth_err *err)
@@ -623,7 +673,7 @@ berth_status loop_open(struct server *s, berth_err *err)
     l->server = s;
     l->port = s->cfg.port;
     l->tls = s->cfg.tls_key && s->cfg.tls_cert;
-    l->max = socket_limit(s);
+    set_socket_limit(l);
     l->now = clock_mono_ns(clock_system());
     loop_set_limits(s, &(struct loop_limits)LOOP_LIMITS_DEFAULT);
     l->routes = router_table(&l->routes_n);
@@ -728,9 +778,12 @@ void loop_drain(struct server *s)
     l->thread = pthread_self();
     atomic_store(&l->running, true);
     l->now = clock_mono_ns(clock_system());
+    l->end_ns = l->now + l->limits.flush * UINT64_C(1000000);
     loop_each(s, dismiss, &l->limits);
     flush(l);
-    while (l->conns_n && lws_service(l->lws, 0) >= 0)
+    /* Each of them has its deadline, and a second to be closed in; loop_close() closes the rest. */
+    while (l->conns_n && l->now < l->end_ns + UINT64_C(1000000000) && !atomic_load(&s->hurry) &&
+           lws_service(l->lws, 0) >= 0)
         ;
     atomic_store(&l->running, false);
     lws_log_now = before;

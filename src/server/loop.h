@@ -7,8 +7,12 @@
  *            conn_writeable(), its end conn_gone().
  * Timeouts   One timer for all: connections carry a deadline, 0 for none (an idle WebSocket), so
  *            that two thousand of them cost nothing. libwebsockets keeps timers in a sorted list.
- * Full       Beyond max_sockets a client gets a 503 and is closed. When the process has no file
- *            descriptor left, accepting pauses for a while instead of spinning.
+ * Full       Beyond max_sockets a client gets a 503 and is closed. Files that clients read and
+ *            write have a limit of their own, 503 beyond it: of the descriptors this process may
+ *            have, some are kept for its own work, a quarter at least for these files, the rest for
+ *            sockets. When there is none left all the same, accepting pauses for a while.
+ * End        loop_drain() gives all connections the same last moment, which nothing moves; a
+ *            client that reads slowly, or sends, is cut off then. server_hurry() ends it at once.
  * Posts      A list under a lock. Without memory a post takes one of a few spare nodes; when those
  *            are gone too, the poster waits for the loop. On the loop itself, and before and after
  *            it runs, everything posted before is called first. So posts never fail and never
@@ -31,7 +35,9 @@ struct loop_limits {   /* milliseconds */
     unsigned write;    /* without room for our output */
     unsigned ws_write; /* the same on a WebSocket */
     unsigned linger;   /* for the client to notice that we closed */
-    unsigned flush;    /* at the end of the server, for output that is still there */
+    unsigned look;     /* between looks at a client that waits for its reply */
+    unsigned half;     /* for that reply, when the client sends no more */
+    unsigned flush;    /* at the end of the server, for all output that is still there */
     size_t ws_behind;  /* unread bytes of a WebSocket from which on only the newest state waits */
     size_t ws_full;    /* ... from which on who makes messages waits for a client that reads */
     size_t ws_bytes;   /* ... at which it is closed */
@@ -41,8 +47,8 @@ struct loop_limits {   /* milliseconds */
 #define LOOP_LIMITS_DEFAULT                                                                        \
     {                                                                                              \
         .head = 15000, .body = 30000, .idle = 75000, .write = 60000, .ws_write = 30000,            \
-        .linger = 5000, .flush = 1000, .ws_behind = 1u << 20, .ws_full = 8u << 20,                 \
-        .ws_bytes = 64u << 20, .body_bytes = 0, .out_bytes = 512u << 20                            \
+        .linger = 5000, .look = 1000, .half = 60000, .flush = 2000, .ws_behind = 1u << 20,         \
+        .ws_full = 8u << 20, .ws_bytes = 64u << 20, .body_bytes = 0, .out_bytes = 512u << 20       \
     }
 
 #define LOOP_WRITE_MAX 65536 /* bytes of one write */
@@ -66,6 +72,11 @@ void loop_body_give(struct server *s, size_t n);
 void loop_out_add(struct server *s, size_t n);
 void loop_out_sub(struct server *s, size_t n);
 bool loop_out_room(const struct server *s, size_t n);
+/* Files that are being read or written for clients. */
+bool loop_file_room(const struct server *s);
+void loop_file_take(struct server *s);
+void loop_file_give(struct server *s);
+bool loop_ends(const struct server *s);  /* in loop_drain() */
 uint8_t *loop_scratch(struct server *s); /* LOOP_WRITE_MAX bytes, for one write */
 size_t loop_conns(const struct server *s);
 /* Calls fn for each connection, which may kill but not free them. */

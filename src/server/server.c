@@ -119,6 +119,12 @@ void server_wake(struct server *s)
     loop_wake(s);
 }
 
+void server_hurry(struct server *s)
+{
+    atomic_store(&s->hurry, true);
+    loop_wake(s);
+}
+
 /* ---- running and stopping ---- */
 
 struct stopper {

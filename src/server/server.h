@@ -70,9 +70,12 @@ berth_status server_new(const struct server_config *cfg, struct server **out, be
 unsigned server_port(const struct server *s);
 /* The calling thread is the loop until *stop (any thread, or a signal handler that then calls
  * server_wake()) is set. Then: no new connections, the running prompt ends or is parked, meanwhile
- * clients are served; then they are closed (WebSockets with 1001). */
+ * clients are served; then they are closed (WebSockets with 1001), within two seconds or so. */
 berth_status server_run(struct server *s, const atomic_bool *stop, berth_err *err);
 void server_wake(struct server *s); /* any thread, and signal handlers */
+/* A second thought while it stops: the running prompt is parked now, and nobody is waited for. What
+ * is on disk is safe as ever. Any thread, and signal handlers. */
+void server_hurry(struct server *s);
 void server_free(struct server *s); /* NULL is fine */
 
 #endif

@@ -30,6 +30,7 @@ struct server {
     uint64_t started_ns;    /* clock_mono_ns */
     uint64_t http_requests; /* loop; for /metrics */
     atomic_bool stopping;
+    atomic_bool hurry; /* server_hurry() */
 };
 
 /* The parts, made and unmade by server.c in this order. *_close() of NULL is fine. */

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,19 +79,21 @@ static bool not_modified(const struct http_req *r, const struct file_tag *t)
 
 enum range { RANGE_WHOLE, RANGE_PART, RANGE_NONE };
 
+/* A number beyond 64 bits is beyond any file, and counts as the largest one. */
 static bool digits(const char **p, uint64_t *out)
 {
     size_t n = strspn(*p, "0123456789");
-    bool ok = n && str_parse_u64(*p, n, out);
+    if (n && !str_parse_u64(*p, n, out))
+        *out = UINT64_MAX;
     *p += n;
-    return ok;
+    return n;
 }
 
 /* "bytes=a-b", "bytes=a-", "bytes=-k". What is malformed counts as no range at all. */
 static enum range parse_range(const char *text, uint64_t size, uint64_t *from, uint64_t *n)
 {
     uint64_t a = 0, b = 0;
-    if (strncmp(text, "bytes=", 6) || strchr(text, ','))
+    if (strncasecmp(text, "bytes=", 6) || strchr(text, ','))
         return RANGE_WHOLE;
     const char *p = text + 6;
     p += strspn(p, " \t");
@@ -223,6 +226,7 @@ void route_static(struct http_req *r)
     const char *root = r->server->cfg.frontend;
     bool index = !strcmp(r->path, "/") || !strcmp(r->path, "/api/");
     const char *rel = index ? "index.html" : str_c(&r->param[0]);
+    size_t n = strlen(rel);
     struct str path = { 0 };
     struct stat st;
     berth_err err;
@@ -235,10 +239,12 @@ void route_static(struct http_req *r)
             http_status(r, 404);
         return;
     }
-    if (path_inside(root, rel, strlen(rel), false, &path, &err))
+    if (path_inside(root, rel, n, false, &path, &err))
         http_status(r, err.code == BERTH_EINVAL ? 403 : 404);
     else if (!stat(str_c(&path), &st) && S_ISDIR(st.st_mode))
         http_status(r, 403);
+    else if (n && rel[n - 1] == '/') /* no folder: no file has that name */
+        http_status(r, 404);
     else
         http_reply_file(r, &(struct http_file) { .path = str_c(&path) });
     str_release(&path);

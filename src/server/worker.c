@@ -6,6 +6,7 @@
 
 #define IDLE_NS (UINT64_C(1000) * 1000000000) /* nothing is due: look around now and then */
 #define TROUBLE_NS (UINT64_C(1000) * 1000000) /* between tries when the store cannot write */
+#define HURRY_NS (UINT64_C(100) * 1000000)    /* between looks at server.hurry: a signal sets it */
 
 /* ---- where messages of prompts go ---- */
 
@@ -248,8 +249,8 @@ void worker_stop(struct server *s, unsigned grace_s)
     pthread_mutex_unlock(&w->lock);
     store_wake(s->store);
     pthread_mutex_lock(&w->lock);
-    while (!w->ended && w->job && (now = worker_now(w)) < end)
-        wait_for(w, end - now);
+    while (!w->ended && w->job && !atomic_load(&s->hurry) && (now = worker_now(w)) < end)
+        wait_for(w, sooner(end - now, HURRY_NS));
     bool cut = w->job != NULL;
     w->park = true; /* also of a prompt that was taken just now and has not begun */
     atomic_store(&w->cancel, true);

@@ -106,6 +106,7 @@ static void take_control(struct conn *c, enum ws_op op, const char *p, size_t n)
         if (c->out_bytes < loop_limits(c->server)->ws_behind) /* else it would not read it */
             send_control(c, WS_PONG, p, n);
     } else if (op == WS_CLOSE) { /* its own code back */
+        c->ws->closed = true;
         ws_close(c, n >= 2 ? (unsigned)(uint8_t)p[0] << 8 | (uint8_t)p[1] : 0);
     }
 }

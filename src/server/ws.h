@@ -12,6 +12,7 @@ struct ws {
     struct conn *prev, *next; /* hub's list */
     bool listed;              /* in it */
     bool spoke;               /* its first JSON message was there */
+    bool closed;              /* it sent its close frame */
     bool preview_metadata;    /* it said supports_preview_metadata */
     bool logs;                /* it reads the log */
     bool behind;              /* counted in hub.behind */

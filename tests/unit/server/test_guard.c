@@ -73,9 +73,16 @@ static void origins(void **state)
         { "127.0.0.1:8188", "null", 403 },
         { "127.0.0.1:8188", "http://127.0.0.1:8188.evil.example", 403 },
         { "127.0.0.1:8188", "http://127.0.0.1:8188@evil.example", 403 },
-        { "gpu.lan:8188", "http://evil.example", 200 }, /* not loopback: a token's business */
-        { "notlocalhost:8188", "http://evil.example", 200 },
-        { "10.0.0.1", "http://evil.example", 200 },
+        /* It came to a loopback address, whatever it calls it. */
+        { "gpu.lan:8188", "http://evil.example", 403 },
+        { "0.0.0.0:8188", "http://evil.example", 403 },
+        { "[::]:8188", "http://evil.example", 403 },
+        { "lvh.me:8188", "http://evil.example", 403 },
+        { "notlocalhost:8188", "http://evil.example", 403 },
+        { "", "http://evil.example", 403 },
+        { "evil.example:8188", "http://evil.example:8188", 403 }, /* a name that was pointed here */
+        { "evil.example:8188", NULL, 200 },                       /* no page asks */
+        { "0.0.0.0:8188", "http://0.0.0.0:8188", 403 },
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
@@ -88,6 +95,36 @@ static void origins(void **state)
                      all[i].origin ? all[i].origin : "-", a.status, b.status);
         answer_release(&a);
         answer_release(&b);
+    }
+}
+
+/* Beyond loopback, and with a token or an address that was asked for. */
+static void elsewhere(void **state)
+{
+    static const char *const all[] = { "0.0.0.0", "::" };
+    static const struct {
+        bool local, token;
+        const char *host, *origin;
+        bool allowed;
+    } row[] = {
+        { false, false, "gpu.lan:8188", "http://evil.example", true }, /* a token's business */
+        { false, false, "10.0.0.1", "http://evil.example", true },
+        { false, false, "localhost:8188", "http://evil.example", false },
+        { true, false, "0.0.0.0:8188", "http://0.0.0.0:8188", true },
+        { true, false, "[::]:8188", "http://[::]:8188", true },
+        { true, false, "0.0.0.0:8188", "http://evil.example", false },
+        { true, false, "gpu.lan", "https://gpu.lan", false },
+        { true, true, "gpu.lan", "https://gpu.lan", true }, /* a reverse proxy here */
+        { true, true, "gpu.lan", "https://evil.example", false },
+        { true, true, "localhost:1", "http://localhost:2", false },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct server_config cfg = { .listen = all,
+                                     .listens = 2,
+                                     .token = row[i].token ? "x" : NULL };
+        if (guard_allows(&cfg, row[i].local, row[i].host, row[i].origin) != row[i].allowed)
+            fail_msg("row %zu: host %s origin %s", i, row[i].host, row[i].origin);
     }
 }
 
@@ -108,6 +145,8 @@ static void tokens(void **state)
         { "/hello", "Authorization: Bearer \r\n", 401 },
         { "/hello", "Authorization: Basic se cret;1\r\n", 401 },
         { "/hello", "Cookie: a=b; berth_token=se%20cret%3B1\r\n", 200 },
+        { "/hello", "Cookie: berth_token=se%20cret%3B1\r\nOrigin: http://gpu.lan\r\n", 200 },
+        { "/hello", "Cookie: berth_token=se%20cret%3B1\r\nOrigin: http://evil.lan\r\n", 403 },
         { "/hello", "Cookie: xberth_token=se%20cret%3B1\r\n", 401 },
         { "/hello", "Cookie: berth_token=\r\n", 401 },
         { "/hello?token=se%20cret;1", "", 401 }, /* neither page nor WebSocket */
@@ -184,6 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(origins, setup, teardown),
+        cmocka_unit_test(elsewhere),
         cmocka_unit_test_setup_teardown(tokens, setup_token, teardown),
         cmocka_unit_test(loopback),
         cmocka_unit_test(configurations),

@@ -85,6 +85,23 @@ static void dropped_later(struct http_req *r)
         http_unhold(r);
 }
 
+/* Held until the test lets go. */
+static _Atomic(struct http_req *) held;
+
+static void hold(struct http_req *r)
+{
+    atomic_store(&held, http_hold(r));
+}
+
+static void let_go(struct server *s, void *arg)
+{
+    struct http_req *r = atomic_exchange(&held, NULL);
+    (void)s;
+    *(bool *)arg = r->conn;
+    http_reply_text(r, 200, "at last");
+    http_unhold(r);
+}
+
 /* A sink that counts, refuses what begins with '!' and everything behind 1 MiB. */
 struct counted {
     size_t n;
@@ -144,6 +161,7 @@ static const struct route routes[] = {
     { HTTP_GET, "/silent", 0, silent, NULL },
     { HTTP_GET, "/big", 0, big, NULL },
     { HTTP_GET, "/later", 0, later, NULL },
+    { HTTP_GET, "/held", 0, hold, NULL },
     { HTTP_GET, "/dropped", 0, dropped, NULL },
     { HTTP_GET, "/dropped/later", 0, dropped_later, NULL },
     { HTTP_POST, "/count", ROUTE_STREAM, count, &counting },
@@ -232,6 +250,11 @@ static void paths_match_raw(void **state)
     expect(port, "GET /rest/ HTTP/1.1\r\nHost: x\r\n\r\n", 200, "[]");
     expect(port, "GET /p/x?a=1&q HTTP/1.1\r\nHost: x\r\n\r\n", 200, "[x]q=");
     expect(port, "GET /p/x?qq=1 HTTP/1.1\r\nHost: x\r\n\r\n", 200, "[x]");
+    /* A '%' that escapes nothing is one. */
+    expect(port, "GET /p/x?q=50%.png HTTP/1.1\r\nHost: x\r\n\r\n", 200, "[x]q=50%.png");
+    expect(port, "GET /p/x?%q=1&q=%&z=%2 HTTP/1.1\r\nHost: x\r\n\r\n", 200, "[x]q=%");
+    expect(port, "GET /p/x?q=%zz%41%4 HTTP/1.1\r\nHost: x\r\n\r\n", 200, "[x]q=%zzA%4");
+    expect(port, "GET /p/x?q=a%00b HTTP/1.1\r\nHost: x\r\n\r\n", 200, "[x]");
 }
 
 static void keeps_alive_and_pipelines(void **state)
@@ -342,6 +365,61 @@ static void small_refused_bodies_keep_the_connection(void **state)
     close(fd);
 }
 
+/* Routes that want no body get none, however it comes. */
+static void bodies_that_nobody_wants(void **state)
+{
+    static const char *const text[] = {
+        "GET /hello HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "GET /hello HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        "GET /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}",
+    };
+    (void)state;
+    int fd = dial(port);
+    for (size_t i = 0; i < ARRAY_LEN(text); i++) {
+        says(fd, text[i]);
+        struct answer a = hear(fd);
+        assert_string_equal(str_c(&a.body), "hello");
+        answer_release(&a);
+    }
+    says(fd, "DELETE /p/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+    struct answer a = hear(fd);
+    assert_string_equal(str_c(&a.body), "[x]");
+    answer_release(&a);
+    says(fd, "GET /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+    a = hear(fd);
+    assert_int_equal(a.status, 100);
+    answer_release(&a);
+    says(fd, "{}");
+    a = hear(fd);
+    assert_int_equal(a.status, 200);
+    answer_release(&a);
+    says(fd,
+         "PUT /hello HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n");
+    a = hear(fd);
+    assert_int_equal(a.status, 405);
+    answer_release(&a);
+    /* Too much of it, in one way or the other. */
+    struct str junk = { 0 };
+    str_pad(&junk, 'j', 100000);
+    says(fd, "GET /hello HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n186a0\r\n");
+    say(fd, junk.p, junk.n);
+    a = hear(fd);
+    assert_int_equal(a.status, 413);
+    assert_true(is_closed(fd));
+    answer_release(&a);
+    close(fd);
+    expect(port, "GET /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n", 413, NULL);
+    fd = dial(port);
+    says(fd, "PUT /hello HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n186a0\r\n");
+    a = hear(fd);
+    assert_int_equal(a.status, 405); /* at once, and it would have gone on */
+    answer_release(&a);
+    say(fd, junk.p, junk.n);
+    assert_true(is_closed(fd));
+    close(fd);
+    str_release(&junk);
+}
+
 static void too_large_bodies(void **state)
 {
     (void)state;
@@ -370,7 +448,9 @@ static void too_large_bodies(void **state)
     assert_true(is_closed(fd));
     answer_release(&a);
     close(fd);
+    int before = atomic_load(&begun);
     expect(port, "POST /count HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n", 413, NULL);
+    assert_int_equal(atomic_load(&begun), before); /* nothing was made ready for it */
 }
 
 static int setup_small(void **state)
@@ -463,6 +543,113 @@ static void half_closed_clients_get_their_reply(void **state)
         answer_release(&a);
         close(fd);
     }
+}
+
+/* A client that leaves while its reply is awaited is noticed, after the time that one which only
+ * closed its half gets. */
+static void clients_that_leave_meanwhile(void **state)
+{
+    static const struct {
+        bool all, heard; /* closes both halves; still there when the reply comes */
+    } row[] = { { false, true }, { true, false } };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        bool was_there = false;
+        int fd = dial(port);
+        says(fd, "GET /held HTTP/1.1\r\nHost: x\r\n\r\n");
+        while (!atomic_load(&held))
+            usleep(1000);
+        if (row[i].all)
+            close(fd);
+        else
+            shutdown(fd, SHUT_WR);
+        if (!row[i].heard)
+            usleep(1500000); /* sweeps are a quarter of a second apart */
+        loop_post(&g.s, let_go, &was_there);
+        wait_for_none();
+        assert_int_equal(was_there, row[i].heard);
+        if (!row[i].all) {
+            struct answer a = hear(fd);
+            assert_string_equal(str_c(&a.body), "at last");
+            answer_release(&a);
+            close(fd);
+        }
+    }
+    /* And one that waits keeps waiting. */
+    bool was_there = false;
+    int fd = dial(port);
+    says(fd, "GET /held HTTP/1.1\r\nHost: x\r\n\r\n");
+    while (!atomic_load(&held))
+        usleep(1000);
+    usleep(1500000);
+    loop_post(&g.s, let_go, &was_there);
+    struct answer a = hear(fd);
+    assert_string_equal(str_c(&a.body), "at last");
+    assert_true(was_there);
+    answer_release(&a);
+    close(fd);
+}
+
+static int setup_watchful(void **state)
+{
+    struct loop_limits lim = LOOP_LIMITS_DEFAULT;
+    (void)state;
+    lim.look = 50;
+    lim.half = 400;
+    return open_with(&(struct server_config) { 0 }, &lim);
+}
+
+/* A slow reader and a dripping writer, until told to stop. */
+static void *keep_moving(void *arg)
+{
+    void **args = arg;
+    int *fd = args[0];
+    atomic_bool *over = args[1];
+    char buf[4096];
+    memset(buf, ' ', sizeof buf);
+    while (!atomic_load(over)) {
+        (void)!recv(fd[0], buf, sizeof buf, MSG_DONTWAIT);
+        (void)!send(fd[1], buf, sizeof buf, MSG_DONTWAIT | MSG_NOSIGNAL);
+        usleep(20000);
+    }
+    return NULL;
+}
+
+/* The end comes when it was said to come: for who reads slowly, who drips, who waits. */
+static void the_end_has_an_end(void **state)
+{
+    struct loop_limits lim = LOOP_LIMITS_DEFAULT;
+    (void)state;
+    lim.flush = 700;
+    open_with(&(struct server_config) { 0 }, &lim);
+    int fd[3];
+    pthread_t thread;
+    for (int i = 0; i < 3; i++)
+        fd[i] = dial(port);
+    says(fd[0], "GET /big HTTP/1.1\r\nHost: x\r\n\r\n");
+    says(fd[1], "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 90000000\r\n\r\n");
+    says(fd[2], "GET /held HTTP/1.1\r\nHost: x\r\n\r\n");
+    while (!atomic_load(&held))
+        usleep(1000);
+    atomic_bool over = false;
+    void *args[2] = { fd, &over };
+    pthread_create(&thread, NULL, keep_moving, args);
+    uint64_t begun_ns = clock_mono_ns(clock_system());
+    atomic_store(&g.stop, true);
+    loop_wake(&g.s);
+    pthread_join(g.thread, NULL);
+    loop_stop_listening(&g.s);
+    loop_drain(&g.s);
+    uint64_t took = clock_mono_ns(clock_system()) - begun_ns;
+    atomic_store(&over, true);
+    pthread_join(thread, NULL);
+    if (took > UINT64_C(8000000000)) /* without an end it would take as long as they like */
+        fail_msg("%.1f s", (double)took * 1e-9);
+    pthread_create(&g.thread, NULL, rig_main, &g); /* for rig_close() */
+    http_unhold(atomic_exchange(&held, NULL));
+    rig_close(&g);
+    for (int i = 0; i < 3; i++)
+        close(fd[i]);
 }
 
 static void garbage(void **state)
@@ -812,6 +999,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(streams_to_a_sink, setup, teardown),
         cmocka_unit_test_setup_teardown(json_bodies, setup, teardown),
         cmocka_unit_test_setup_teardown(half_closed_clients_get_their_reply, setup, teardown),
+        cmocka_unit_test_setup_teardown(clients_that_leave_meanwhile, setup_watchful, teardown),
+        cmocka_unit_test(the_end_has_an_end),
+        cmocka_unit_test_setup_teardown(bodies_that_nobody_wants, setup, teardown),
         cmocka_unit_test_setup_teardown(garbage, setup, teardown),
         cmocka_unit_test_setup_teardown(resets, setup, teardown),
         cmocka_unit_test_setup_teardown(slow_readers_hold_nobody, setup, teardown),

@@ -1,6 +1,7 @@
 /* Files over HTTP: conditions, ranges, the frontend's tree, cache headers. */
 #include "support/http_rig.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 static char big_path[4096];
@@ -137,7 +138,10 @@ static void ranges(void **state)
         { "bytes=x-", 200, "0123456789", NULL },
         { "bytes=1-2x", 200, "0123456789", NULL },
         { "lines=0-1", 200, "0123456789", NULL },
-        { "bytes=99999999999999999999-", 200, "0123456789", NULL },
+        { "Bytes=0-3", 206, "0123", "bytes 0-3/10" },
+        { "bytes=99999999999999999999-", 416, "", "bytes */10" },
+        { "bytes=-99999999999999999999", 206, "0123456789", "bytes 0-9/10" },
+        { "bytes=8-99999999999999999999", 206, "89", "bytes 8-9/10" },
         { "bytes=18446744073709551615-18446744073709551615", 416, "", "bytes */10" },
         { "bytes=0-18446744073709551615", 206, "0123456789", "bytes 0-9/10" },
     };
@@ -219,6 +223,8 @@ static void frontend(void **state)
     check("/assets", "", 403, "403: Forbidden");
     check("/assets/", "", 403, "403: Forbidden");
     check("/none.html", "", 404, "404: Not Found");
+    check("/index.html/", "", 404, "404: Not Found");
+    check("/assets/a.js/", "", 404, "404: Not Found");
     a = get("/assets/a.js", "");
     assert_non_null(strstr(field(&a, "Content-Type"), "javascript"));
     assert_string_equal(field(&a, "Cache-Control"), "no-cache");
@@ -286,6 +292,55 @@ static void slow_reader_of_a_file(void **state)
     close(slow);
 }
 
+/* Descriptors for files have a limit of their own; beyond it 503, and what needs none goes on. */
+static void too_many_files(void **state)
+{
+    enum { N = 24 };
+    int fd[N], whole = 0, refused = 0;
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        struct str head = { 0 };
+        fd[i] = dial(port);
+        says(fd[i], "GET /big HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_true(read_head(fd[i], &head));
+        whole += str_starts(head.p, head.n, "HTTP/1.1 200 ");
+        bool no = str_starts(head.p, head.n, "HTTP/1.1 503 ");
+        refused += no;
+        if (no) /* nothing of the file's */
+            assert_true(!strcasestr(head.p, "\r\nETag: ") && strstr(head.p, "text/plain"));
+        str_release(&head);
+    }
+    assert_int_equal(whole, 16);
+    assert_int_equal(refused, N - 16);
+    struct answer a = get("/big", "Range: bytes=-1\r\n");
+    assert_int_equal(a.status, 503);
+    answer_release(&a);
+    a = get("/", "");
+    assert_int_equal(a.status, 200);
+    answer_release(&a);
+    for (int i = 0; i < N; i++)
+        close(fd[i]);
+    do { /* the places come back */
+        a = get("/data", "");
+        whole = a.status;
+        answer_release(&a);
+    } while (whole == 503);
+    assert_int_equal(whole, 200);
+}
+
+/* 128 descriptors: half of them for ourselves, and a quarter of the rest for files. */
+static int setup_few_files(void **state)
+{
+    struct rlimit was, few;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+    few = was;
+    few.rlim_cur = 128;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    int failed = setup_bare(state);
+    setrlimit(RLIMIT_NOFILE, &was); /* the server goes by what it found */
+    return failed;
+}
+
 static void file_that_shrinks(void **state)
 {
     (void)state;
@@ -314,6 +369,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(nothing_leaves_the_root, setup, teardown),
         cmocka_unit_test_setup_teardown(built_in_page, setup_bare, teardown),
         cmocka_unit_test_setup_teardown(slow_reader_of_a_file, setup, teardown),
+        cmocka_unit_test_setup_teardown(too_many_files, setup_few_files, teardown),
         cmocka_unit_test_setup_teardown(file_that_shrinks, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
