@@ -281,8 +281,9 @@ static berth_status open_and_load(struct node_call *c, struct res_open_args *arg
     bool attached;
     if (res_open(c->env->res, args, &out->m, &attached, err))
         return err->code;
-    out->was = res_info(out->m).retention;
-    out->loose = !res_info(out->m).anchors;
+    struct res_model_info info = res_info(out->m);
+    out->was = info.retention;
+    out->loose = info.anchors == info.anchor[RES_ANCHOR_PROMPT]; /* which ends by itself */
     berth_status s = BERTH_OK;
     if (eject_others && !attached) {
         struct res_model *again = NULL;
