@@ -16,7 +16,7 @@
 struct options {
     struct folder_options folders;
     const char *listen, *cors, *tls_key, *tls_cert, *token, *token_file, *database, *devices, *ram,
-        *reserve, *upload, *cache_ram, *preview, *verbose, *hashing;
+        *reserve, *upload, *cache_ram, *preview, *verbose, *hashing, *yaml_seen;
     uint64_t port, cache_lru, preview_size, max_queue, max_history, max_sockets, grace;
     bool insecure, compress, multi_user, no_metadata, no_smart_memory, classic, none, cpu, quiet,
         quick;
@@ -43,6 +43,11 @@ static size_t option_table(struct options *o, struct opt *t)
           .value = "DIR",
           .help = "an unmodified build of ComfyUI's frontend to serve",
           .to = &o->folders.frontend },
+        { .name = "extra-model-paths-config",
+          .kind = OPT_TEXT,
+          .value = "FILE...",
+          .help = "further model folders, as ComfyUI's extra_model_paths.yaml",
+          .to = &o->yaml_seen },
         { .name = "listen",
           .kind = OPT_TEXT,
           .value = "IP,...",
@@ -58,7 +63,8 @@ static size_t option_table(struct options *o, struct opt *t)
         { .name = "token",
           .kind = OPT_TEXT,
           .value = "TEXT",
-          .help = "what clients must bring (Authorization: Bearer TEXT); also $BERTH_TOKEN",
+          .help = "what clients must bring (Authorization: Bearer TEXT), 8 or more characters; "
+                  "also $BERTH_TOKEN",
           .to = &o->token },
         { .name = "token-file",
           .kind = OPT_TEXT,
@@ -321,8 +327,14 @@ static int serve(struct app *a, const struct options *o, const struct server_con
     berth_err err;
     struct server *srv;
     app_folders_wipe_temp(a, cfg->folders);
-    if (server_new(cfg, &srv, &err))
-        return app_fail(a, &err);
+    if (server_new(cfg, &srv, &err)) {
+        int code = app_fail(a, &err);
+        if (err.code == BERTH_EBUSY)
+            fprintf(stderr,
+                    "Another server works with this folder: stop it, or give this one its own"
+                    " --base-directory and --port.\n");
+        return code;
+    }
     const atomic_bool *stop = signals_watch();
     signals_notify(wake, srv);
     greet(a, o, cfg, srv);
@@ -390,7 +402,8 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
     cfg.frontend = p->folders.frontend.n ? str_c(&p->folders.frontend) : NULL;
     cfg.database = str_c(&p->database);
     if (app_ctx_new(a, &ctx, &p->ctx, &err))
-        return app_fail(a, &err);
+        return err.code == BERTH_EINVAL ? app_usage(a, "--devices: %s", err.msg)
+                                        : app_fail(a, &err);
     cfg.ctx = p->ctx;
     raise_files();
     return serve(a, o, &cfg);
