@@ -40,13 +40,13 @@ enum db_stmt {
     DB_ENTRY_TRIM,
     DB_ENTRY_CLEAR,
     DB_ENTRY_COUNT,
-    DB_ENTRY_NEXT, /* at or behind a place */
+    DB_ENTRY_NEXT,  /* at or behind a place */
     DB_ENTRY_BRIEF, /* the same, of store_each_brief() */
-    DB_ENTRY_SKIP, /* place of the n-th oldest */
-    DB_ENTRY_LAST, /* place of the n-th newest */
-    DB_USED,       /* pages that hold something */
-    DB_UNUSED,     /* pages that do not */
-    DB_SHRINK,     /* gives some of those back */
+    DB_ENTRY_SKIP,  /* place of the n-th oldest */
+    DB_ENTRY_LAST,  /* place of the n-th newest */
+    DB_USED,        /* pages that hold something */
+    DB_UNUSED,      /* pages that do not */
+    DB_SHRINK,      /* gives some of those back */
     DB_STMTS
 };
 
@@ -108,8 +108,8 @@ struct store {
     uint64_t max_file;
     const struct log *log;
     const struct clock *clock;
-    int lock_fd, wal_fd; /* -1: none */
-    int (*sync)(int fd); /* fdatasync, or a test's */
+    int lock_fd, wal_fd;         /* -1: none */
+    int (*_Atomic sync)(int fd); /* fdatasync, or a test's */
 
     pthread_mutex_t db;
     struct db write;
