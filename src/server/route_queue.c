@@ -1,12 +1,13 @@
 /* Queue and history, seen and changed. Everything here asks the store. A prompt may have megabytes, so
- * a listing of more than a few is made on AUX_LISTS. Changes may wait for the disk: AUX_FILES. */
+ * pages of history, and a queue of more than a few, are made on AUX_LISTS. Changes may wait for the disk:
+ * AUX_FILES. */
 #include "server/body.h"
 #include "server/routes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LISTED_NOW 4         /* prompts that the loop lists itself */
+#define LISTED_NOW 4         /* prompts of the queue that the loop lists itself */
 #define INTERRUPT_MAX 65536u /* bytes of a body that are looked at */
 
 /* ---- queue ---- */
@@ -206,29 +207,16 @@ void route_history_get(struct http_req *r)
         http_reply_text(r, 400, "max_items and offset must be integers");
         return;
     }
-    bool small = (page.has_max && page.max <= LISTED_NOW) ||
-                 store_history_count(r->server->store) <= LISTED_NOW;
-    if (!small) {
-        struct listing *x = calloc(1, sizeof *x);
-        if (!x) {
-            http_reply_json(r, 500, NULL);
-            return;
-        }
-        x->base.lane = AUX_LISTS;
-        x->base.work = listing_work;
-        x->base.release = later_plain;
-        x->page = page;
-        later_run(r, &x->base);
+    struct listing *x = calloc(1, sizeof *x);
+    if (!x) {
+        http_reply_json(r, 500, NULL);
         return;
     }
-    struct str out = { 0 };
-    berth_err err = { 0 };
-    if (store_history_json(r->server->store, &page, &out, &err)) {
-        str_release(&out);
-        reply_trouble(r, &err);
-        return;
-    }
-    http_reply_json_text(r, 200, &out);
+    x->base.lane = AUX_LISTS;
+    x->base.work = listing_work;
+    x->base.release = later_plain;
+    x->page = page;
+    later_run(r, &x->base);
 }
 
 void route_history_one(struct http_req *r)
