@@ -69,7 +69,8 @@ static berth_status sync_log(struct store *s, berth_err *err)
     pthread_mutex_lock(&s->lock);
     uint64_t upto = s->written;
     pthread_mutex_unlock(&s->lock);
-    int why = s->wal_fd >= 0 && s->sync(s->wal_fd) ? errno : 0;
+    int (*sync)(int fd) = atomic_load(&s->sync);
+    int why = s->wal_fd >= 0 && sync(s->wal_fd) ? errno : 0;
     pthread_mutex_lock(&s->lock);
     s->synced = upto; /* also after an error: the next change tries again */
     pthread_mutex_unlock(&s->lock);
