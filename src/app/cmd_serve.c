@@ -326,7 +326,6 @@ static int serve(struct app *a, const struct options *o, const struct server_con
 {
     berth_err err;
     struct server *srv;
-    app_folders_wipe_temp(a, cfg->folders);
     if (server_new(cfg, &srv, &err)) {
         int code = app_fail(a, &err);
         if (err.code == BERTH_EBUSY)
@@ -342,7 +341,6 @@ static int serve(struct app *a, const struct options *o, const struct server_con
     berth_status s = server_run(srv, o->quick ? &at_once : stop, &err);
     signals_notify(NULL, NULL);
     server_free(srv);
-    app_folders_wipe_temp(a, cfg->folders);
     return s ? app_fail(a, &err) : APP_OK; /* a stop that was asked for is no failure */
 }
 

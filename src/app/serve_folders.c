@@ -1,14 +1,9 @@
 #include "app/serve_folders.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define OPEN_DIRS 16 /* descriptors nftw() may hold */
 
 static bool is_dir(const char *path)
 {
@@ -182,20 +177,4 @@ void app_folders_release(struct app_folders *x)
     folders_free(x->folders);
     str_release(&x->frontend);
     *x = (struct app_folders) { 0 };
-}
-
-static int remove_below(const char *path, const struct stat *st, int kind, struct FTW *at)
-{
-    (void)st;
-    (void)kind;
-    if (at->level > 0) /* the folder itself stays */
-        (void)remove(path);
-    return 0;
-}
-
-void app_folders_wipe_temp(struct app *a, const struct folders *f)
-{
-    const char *temp = folders_temp(f);
-    if (nftw(temp, remove_below, OPEN_DIRS, FTW_DEPTH | FTW_PHYS) && errno != ENOENT)
-        log_warn(&a->log, "serve.temp", "error=\"%s\" path=%s", strerror(errno), temp);
 }

@@ -49,7 +49,5 @@ struct app_folders {
 /* Makes the folders that are missing. Returns 0 or the exit code of what it named. */
 int app_folders_open(struct app *a, const struct folder_options *o, struct app_folders *out);
 void app_folders_release(struct app_folders *x);
-/* Removes everything inside the temp folder, not following links. */
-void app_folders_wipe_temp(struct app *a, const struct folders *f);
 
 #endif

@@ -32,6 +32,9 @@ berth_status path_inside(const char *root, const char *rel, size_t n, bool follo
                          berth_err *err);
 /* mkdir -p of an absolute path, 0777 less the umask. */
 berth_status path_make_dirs(const char *path, berth_err *err);
+/* Removes everything inside an absolute folder; links are removed, not followed. The folder stays, and
+ * need not be there. */
+berth_status path_empty_dir(const char *path, berth_err *err);
 /* base/name, or name when that is absolute; without "//", "/./" and "x/..": as text, links unread, and
  * nothing is above "/". base: absolute. Replaces what is in *out; out->bad: out of memory. */
 void path_join(const char *base, const char *name, size_t n, struct str *out);

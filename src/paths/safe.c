@@ -3,6 +3,7 @@
 #include "paths/paths.h"
 
 #include <errno.h>
+#include <ftw.h>
 #include <limits.h>
 #include <sys/stat.h>
 
@@ -188,4 +189,22 @@ void path_join(const char *base, const char *name, size_t n, struct str *out)
             out->p[out->n] = '\0';
         }
     }
+}
+
+#define EMPTY_DIRS 16 /* descriptors nftw() may hold */
+
+static int remove_below(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st;
+    (void)kind;
+    if (at->level > 0) /* the folder itself stays */
+        (void)remove(path);
+    return 0;
+}
+
+berth_status path_empty_dir(const char *path, berth_err *err)
+{
+    if (nftw(path, remove_below, EMPTY_DIRS, FTW_DEPTH | FTW_PHYS) && errno != ENOENT)
+        return err_sys(err, BERTH_EIO, errno, "emptying '%s'", path);
+    return BERTH_OK;
 }

@@ -54,6 +54,14 @@ static berth_status fill_env(struct server *s, berth_err *err)
     return BERTH_OK;
 }
 
+/* Pictures of previews live as long as the server. */
+static void empty_temp(struct server *s)
+{
+    berth_err err;
+    if (path_empty_dir(folders_temp(s->cfg.folders), &err))
+        log_warn(&s->log, "server.temp", "%s", err.msg);
+}
+
 static berth_status open_store(struct server *s, berth_err *err)
 {
     struct store_config cfg = { .path = s->cfg.database,
@@ -61,7 +69,10 @@ static berth_status open_store(struct server *s, berth_err *err)
                                 .max_history = s->cfg.max_history,
                                 .log = &s->log,
                                 .clock = s->cfg.clock };
-    return store_open(&cfg, &s->store, err);
+    berth_status st = store_open(&cfg, &s->store, err);
+    if (!st) /* only now: before, the folder may have been another server's */
+        empty_temp(s);
+    return st;
 }
 
 /* ---- life ---- */
@@ -99,6 +110,8 @@ void server_free(struct server *s)
     worker_close(s); /* cancels what is still asked of it */
     if (s->loop)
         loop_settle(s);
+    if (s->store)
+        empty_temp(s);
     store_close(s->store);
     loop_close(s);
     hub_close(s);

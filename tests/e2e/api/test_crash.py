@@ -136,10 +136,12 @@ def test_sigterm_lets_a_short_prompt_end(tmp_path):
 
 
 def test_two_servers_do_not_share_a_queue(tmp_path):
-    with Server(tmp_path / "base"):
+    with Server(tmp_path / "base") as s:
+        s.run(image_prompt(save=False))
         other = Server(tmp_path / "base").start(wait=False)
         assert other.process.wait(PATIENCE) == 1
         assert "state.db" in other.errors()
+        assert os.listdir(tmp_path / "base/temp"), "the second one emptied the first one's temp"
 
 
 def test_history_and_numbers_survive_a_restart(tmp_path):
