@@ -19,6 +19,7 @@ import websocket
 
 BINARY = os.environ.get("BERTH_BINARY", "build/dev/berth")
 # Sanitizers slow everything down; waiting is no assertion, so waits are generous.
+SANITIZED = "BERTH_SANITIZED" in os.environ  # memory then costs what the sanitizer wants
 PATIENCE = float(os.environ.get("BERTH_PATIENCE", "60"))
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 import requests
 
-from conftest import PATIENCE, Server, Socket, image_prompt, rss
+from conftest import PATIENCE, SANITIZED, Server, Socket, image_prompt, rss
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def test_200_mb_body_is_413_without_being_read(server):
             except ConnectionResetError:
                 answer = b"HTTP/1.1 413 reset before it was read"
     assert status_of(answer) == 413
-    assert rss(server.process.pid) - before < 160 << 20
+    assert SANITIZED or rss(server.process.pid) - before < 160 << 20
 
 
 def test_slowloris_does_not_hold_others(server):
@@ -99,7 +99,7 @@ def test_reader_that_does_not_read(server):
         lazy.append(s)
     time.sleep(0.5)
     assert server.get("/prompt").status_code == 200
-    assert rss(server.process.pid) - before < 64 << 20
+    assert SANITIZED or rss(server.process.pid) - before < 64 << 20
     for s in lazy:
         s.close()
     os.unlink(path)
