@@ -293,12 +293,15 @@ def test_what_is_kept_finds_its_place(fresh, tmp_path):
     }
     first = s.run(prompt)
     assert first["status"]["completed"], first["status"]["messages"]
+    place = Place(s, "cuda:0")
+    place.settled()
     before = {m["id"]: m for m in s.get("/berth/models").json()["models"]}
     assert [m["retention"] for m in before.values()] == ["keep"] * 3
     unet = [m for m in before.values() if m["role"] == "unet"][0]
     assert unet["devices"]["cuda:0"] > 10 << 20
     assert s.post("/free", {**BUTTON_ALL, "wait": True}).status_code == 200
     assert s.run(prompt)["status"]["completed"]
+    place.settled()
     after = {m["id"]: m for m in s.get("/berth/models").json()["models"]}
     assert {i: (m["read"], m["moved"]) for i, m in after.items()} == \
            {i: (m["read"], m["moved"]) for i, m in before.items()}
@@ -316,5 +319,5 @@ def test_a_loader_that_fails_keeps_nothing(fresh, tmp_path):
     }
     kind, data = s.run(prompt)["status"]["messages"][-1]
     assert kind == "execution_error" and data["node_id"] == "1"
-    s.until_idle()
+    Place(s, "cuda:0").settled()
     assert s.get("/berth/models").json()["models"] == []
