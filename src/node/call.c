@@ -66,7 +66,7 @@ static berth_status in_int(const struct node_call *c, const char *name, node_int
 
 berth_status in_i64(const struct node_call *c, const char *name, int64_t *out, berth_err *err)
 {
-    node_int n;
+    node_int n = 0;
     berth_status s = in_int(c, name, &n, err);
     if (s)
         return s;
@@ -78,7 +78,7 @@ berth_status in_i64(const struct node_call *c, const char *name, int64_t *out, b
 
 berth_status in_u64(const struct node_call *c, const char *name, uint64_t *out, berth_err *err)
 {
-    node_int n;
+    node_int n = 0;
     berth_status s = in_int(c, name, &n, err);
     if (s)
         return s;
@@ -170,12 +170,14 @@ static berth_status in_tensor(const struct node_call *c, const char *name, const
 berth_status in_image(const struct node_call *c, const char *name, struct htensor **out,
                       berth_err *err)
 {
+    *out = NULL;
     return in_tensor(c, name, "IMAGE", 4, out, err);
 }
 
 berth_status in_mask(const struct node_call *c, const char *name, struct htensor **out,
                      berth_err *err)
 {
+    *out = NULL;
     return in_tensor(c, name, "MASK", 3, out, err);
 }
 

@@ -19,6 +19,7 @@ static berth_status sigmas_new(size_t n, struct htensor **out, berth_err *err)
 
 static berth_status in_sigmas(const struct node_call *c, struct htensor **out, berth_err *err)
 {
+    *out = NULL;
     const struct value *v = in_value(c, "sigmas");
     if (!v || v->kind != V_TENSOR || v->tensor->shape.ndim != 1)
         return err_set(err, BERTH_EINVAL, "input 'sigmas' is no list of noise levels");
