@@ -92,7 +92,8 @@ int app_ram_budget(struct app *a, const char *text, uint64_t *out);
 
 /* signals.c: SIGINT, SIGTERM and SIGHUP as a flag that long work looks at. */
 const atomic_bool *signals_watch(void); /* from here on they no longer end the process */
-int signals_caught(void);               /* the signal, or 0 */
+int signals_caught(void);               /* the last signal, or 0 */
+int signals_count(void);                /* how many came */
 /* fn(user) from the handler, after the flag is set: it must be safe there. NULL: nobody any more. */
 void signals_notify(void (*fn)(void *user), void *user);
 

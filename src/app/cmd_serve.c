@@ -300,9 +300,13 @@ static void raise_files(void)
     }
 }
 
+/* From the signal handler. The second one is meant. */
 static void wake(void *server)
 {
-    server_wake(server);
+    if (signals_count() > 1)
+        server_hurry(server);
+    else
+        server_wake(server);
 }
 
 static void greet(struct app *a, const struct options *o, const struct server_config *cfg,
@@ -470,7 +474,8 @@ const struct command command_serve = {
     .more = "Answers ComfyUI's API on port 8188, bare and under /api, and Berth's own under\n"
             "/berth and /metrics. The queue and the history are on disk: a prompt that was\n"
             "accepted survives a crash. SIGTERM lets the running prompt end (--grace) or puts\n"
-            "it back into the queue. Beyond this machine a token is required.\n",
+            "it back into the queue; a second one does so at once. Beyond this machine a token is "
+            "required.\n",
     .tables = serve_args_help,
     .run = run_serve,
 };

@@ -5,13 +5,14 @@
 #include <signal.h>
 
 static atomic_bool stop;
-static atomic_int caught;
+static atomic_int caught, count;
 static void (*_Atomic notify)(void *user);
 static void *_Atomic notify_user;
 
 static void on_signal(int sig)
 {
     atomic_store(&caught, sig);
+    atomic_fetch_add(&count, 1);
     atomic_store(&stop, true);
     void (*fn)(void *) = atomic_load(&notify);
     if (fn)
@@ -41,4 +42,9 @@ const atomic_bool *signals_watch(void)
 int signals_caught(void)
 {
     return atomic_load(&caught);
+}
+
+int signals_count(void)
+{
+    return atomic_load(&count);
 }

@@ -18,7 +18,6 @@ static void fill_config(struct server *s, const struct server_config *cfg)
     c->max_sockets = c->max_sockets ? c->max_sockets : 4096;
     c->preview_method = c->preview_method ? c->preview_method : "none";
     c->preview_size = c->preview_size ? c->preview_size : 512;
-    c->grace_s = c->grace_s ? c->grace_s : 10;
     c->clock = c->clock ? c->clock : clock_system();
 }
 

@@ -51,7 +51,8 @@ struct server_config { /* borrowed until server_free(), but for what says otherw
     uint64_t max_upload;     /* bytes; 0: 100 MiB */
     size_t max_pending, max_history, max_sockets; /* 0: 10000, 10000, 4096 */
     bool compress, multi_user, disable_metadata;
-    bool unload_after_prompt; /* --disable-smart-memory: models go with every prompt, keep ones stay */
+    bool
+        unload_after_prompt; /* --disable-smart-memory: models go with every prompt, keep ones stay */
     enum cache_mode cache;
     size_t cache_lru;
     double cache_ram_gb;
@@ -59,8 +60,7 @@ struct server_config { /* borrowed until server_free(), but for what says otherw
     unsigned preview_size;      /* 0: 512 */
     const char *const *argv;    /* for /system_stats */
     size_t argc;
-    unsigned
-        grace_s; /* at SIGTERM: how long the running prompt may go on before it is parked; 0: 10 */
+    unsigned grace_s; /* at SIGTERM: how long the running prompt may go on before it is parked */
     const struct log *log;
     const struct clock *clock; /* NULL: system */
 };

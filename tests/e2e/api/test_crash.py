@@ -128,6 +128,18 @@ def test_sigterm_parks_and_exits_0(tmp_path):
     s.stop()
 
 
+def test_a_second_sigterm_does_not_wait(tmp_path):
+    s = Server(tmp_path / "base", "--grace", "3600").start()
+    pid = s.queue(slow_prompt())["prompt_id"]
+    wait_running(s, pid)
+    s.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    assert s.process.poll() is None  # it waits for the prompt
+    s.stop()  # the second one: exit 0
+    with Server(tmp_path / "base", "--grace", "0") as s:
+        wait_running(s, pid)  # parked, not lost
+
+
 def test_sigterm_lets_a_short_prompt_end(tmp_path):
     with Server(tmp_path / "base") as s:
         pid = s.queue(image_prompt(width=1024, height=1024))["prompt_id"]
