@@ -675,45 +675,6 @@ static void who_listens(void **state)
     assert_false(hub_listens(&g.s, NULL));
 }
 
-struct most {
-    size_t bytes;
-    atomic_bool done;
-};
-
-static void look_at(struct conn *c, void *user)
-{
-    struct most *m = user;
-    m->bytes = c->out_bytes > m->bytes ? c->out_bytes : m->bytes;
-}
-
-static void find_most(struct server *s, void *arg)
-{
-    struct most *m = arg;
-    loop_each(s, look_at, m);
-    atomic_store(&m->done, true);
-}
-
-/* Pings that nobody waits for the answer of. */
-static void pings_without_end(void **state)
-{
-    (void)state;
-    int fd = ws_named("flood");
-    struct str many = { 0 };
-    for (int i = 0; i < 10000; i++)
-        str_add(&many, "\x89\x80\0\0\0\0", 6);
-    struct timeval soon = { .tv_usec = 300000 };
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof soon);
-    for (int i = 0; i < 200 && send(fd, many.p, many.n, MSG_NOSIGNAL) == (ssize_t)many.n; i++)
-        ;
-    str_release(&many);
-    struct most m = { 0 };
-    loop_post(&g.s, find_most, &m);
-    while (!atomic_load(&m.done))
-        usleep(1000);
-    assert_true(m.bytes <= loop_limits(&g.s)->ws_behind + 1000);
-    close(fd);
-}
-
 static void broadcast(void **state)
 {
     enum { N = 200 };
@@ -859,7 +820,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_reads_nothing_is_closed, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(pressure, setup_narrow, teardown),
         cmocka_unit_test_setup_teardown(who_listens, setup, teardown),
-        cmocka_unit_test_setup_teardown(pings_without_end, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(broadcast, setup, teardown),
         cmocka_unit_test_setup_teardown(logs, setup, teardown),
         cmocka_unit_test_setup_teardown(survives_oom, setup, teardown),
