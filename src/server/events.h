@@ -38,7 +38,7 @@ struct events { /* one prompt's */
     struct map index;      /* node id -> place in it */
     struct str done;       /* what is sent of the first done_n nodes, which finished */
     size_t done_n;
-    size_t dropped;        /* messages that memory did not suffice for */
+    size_t dropped; /* messages that memory did not suffice for */
 };
 
 /* out, prompt_id, client_id, run, preview_size and pool are set, the rest is zero. */
