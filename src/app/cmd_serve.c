@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "server/server.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -332,7 +333,7 @@ static int serve(struct app *a, const struct options *o, const struct server_con
     struct server *srv;
     if (server_new(cfg, &srv, &err)) {
         int code = app_fail(a, &err);
-        if (err.code == BERTH_EBUSY)
+        if (err.code == BERTH_EBUSY && err.native != EADDRINUSE)
             fprintf(stderr,
                     "Another server works with this folder: stop it, or give this one its own"
                     " --base-directory and --port.\n");
@@ -346,6 +347,16 @@ static int serve(struct app *a, const struct options *o, const struct server_con
     signals_notify(NULL, NULL);
     server_free(srv);
     return s ? app_fail(a, &err) : APP_OK; /* a stop that was asked for is no failure */
+}
+
+/* argv is shown in /system_stats, and by ps(1): the token is not for those. token: a copy. */
+static void hide_token(int argc, char **argv, const char *token)
+{
+    for (int i = 0; token && i < argc; i++) {
+        char *at = strstr(argv[i], token);
+        if (at && (at == argv[i] || at[-1] == '='))
+            memset(at, '*', strlen(at));
+    }
 }
 
 /* Everything that must be closed afterwards. */
@@ -392,6 +403,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
     cfg.max_upload = (uint64_t)(upload * 1048576.0);
     ctx.reserve = (uint64_t)(reserve * 1073741824.0);
     cfg.token = p->token;
+    hide_token(argc, argv, p->token);
     berth_err err;
     if (o->listen && !(p->listen = strdup(o->listen)))
         return err_set(&err, BERTH_ENOMEM, "out of memory"), app_fail(a, &err);

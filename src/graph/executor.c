@@ -215,7 +215,6 @@ static berth_status run_prepare(struct run *r, berth_err *err)
 static enum run_step take_cached(struct run *r, size_t node, berth_err *err)
 {
     const json_t *ui = r->have[node]->ui;
-    r->out->cached++;
     r->x->cache.hits++;
     run_event(r, EXEC_EXECUTED, node, ui);
     if (ui && run_ui(r, node, ui, err))

@@ -116,7 +116,7 @@ struct exec_result {
     json_t *outputs;         /* {node_id: ui} */
     json_t *meta;            /* {node_id: {...}} */
     json_t *status;          /* {"status_str","completed","messages"} */
-    size_t executed, cached; /* nodes that ran; nodes that had their turn and came from the cache */
+    size_t executed, cached; /* nodes that ran; nodes of execution_cached */
     berth_status code;       /* EXEC_FAILED: of the node */
     bool out_of_memory;      /* device memory: the worker unloads all that may go */
 };

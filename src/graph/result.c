@@ -121,6 +121,7 @@ berth_status run_cached(struct run *r, berth_err *err)
         json_decref(data);
         return no_memory(r, err);
     }
+    r->out->cached = json_array_size(nodes);
     return run_message(r, EXEC_CACHED, data, err);
 }
 

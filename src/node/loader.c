@@ -81,6 +81,17 @@ static berth_status read_donors(struct node_call *c, const char *prefix, const c
     return alloc_legacy_donors(&devices, compute, others, out, err);
 }
 
+/* alloc_compose(), but a text that names its compute device is whole as it is: what `berth plan` and
+ * /berth/models print can be given back to a loader. */
+static berth_status compose(const char *compute, const char *gib, const char *donors,
+                            const char *expert, struct str *out, berth_err *err)
+{
+    if (!strchr(expert, '#'))
+        return alloc_compose(compute, gib, donors, expert, out, err);
+    str_adds(out, expert);
+    return out->bad ? err_set(err, BERTH_ENOMEM, "an allocation string") : BERTH_OK;
+}
+
 /* A DisTorch form's string; left empty when it asks for nothing. */
 static berth_status read_alloc(struct node_call *c, const char *prefix, const char *compute,
                                struct str *out, berth_err *err)
@@ -98,9 +109,8 @@ static berth_status read_alloc(struct node_call *c, const char *prefix, const ch
         s = read_donors(c, prefix, compute, &donors, err);
     if (!s) {
         str_addf(&number, "%.9f", gib); /* digits and a point: what the grammar has */
-        s = number.bad || donors.bad
-                ? err_set(err, BERTH_ENOMEM, "an allocation string")
-                : alloc_compose(compute, number.p, str_c(&donors), expert, out, err);
+        s = number.bad || donors.bad ? err_set(err, BERTH_ENOMEM, "an allocation string")
+                                     : compose(compute, number.p, str_c(&donors), expert, out, err);
     }
     str_release(&number);
     str_release(&donors);
@@ -154,7 +164,7 @@ static berth_status check_expert(const struct node_check *k, const char *expert,
     struct alloc a;
     if (!*expert)
         return BERTH_OK;
-    berth_status s = alloc_compose(loader_device(k->env), NULL, NULL, expert, &full, err);
+    berth_status s = compose(loader_device(k->env), NULL, NULL, expert, &full, err);
     if (!s)
         s = alloc_parse(full.p, full.n, &a, err);
     for (size_t i = 0; !s && i < a.n; i++)

@@ -16,6 +16,7 @@ struct autoplan {
     uint64_t tiny;    /* of them, outside of any quota */
     uint64_t largest; /* block to place */
     uint64_t padding; /* of all blocks: kept off every device's room, wherever they end */
+    bool brimful;     /* donors are filled to the last byte */
 };
 
 uint64_t plan_reserve_default(uint64_t budget, bool host)
@@ -29,6 +30,14 @@ static uint64_t room_on(const struct autoplan *p, size_t device)
 {
     uint64_t budget = p->d->at[device].budget;
     return budget > p->padding ? budget - p->padding : 0;
+}
+
+/* Of a donor: a card's pool rounds and leaves gaps, so that a plan to its last byte may not load. A
+ * thirty-second is left open as long as the model finds room all the same. */
+static uint64_t donor_room(const struct autoplan *p, size_t device)
+{
+    uint64_t room = room_on(p, device);
+    return p->brimful || p->d->at[device].host ? room : room - room / 32;
 }
 
 static void measure(struct autoplan *p)
@@ -100,7 +109,7 @@ static void choose_orphans(struct autoplan *p, size_t last)
     p->out->orphans = p->donor[last];
     for (size_t i = last; i < p->donors; i++) {
         uint64_t used = i == last ? p->out->at[p->out->n - 1].bytes : 0;
-        uint64_t room = room_on(p, p->donor[i]);
+        uint64_t room = donor_room(p, p->donor[i]);
         room -= used < room ? used : room;
         if (room > most) {
             most = room;
@@ -121,21 +130,29 @@ static berth_status too_big(const struct autoplan *p, uint64_t donors, berth_err
                    p->b->bytes, c->name, c->budget, p->reserve, donors);
 }
 
+static uint64_t donors_room(const struct autoplan *p)
+{
+    uint64_t room = 0;
+    for (size_t i = 0; i < p->donors; i++)
+        if (__builtin_add_overflow(room, donor_room(p, p->donor[i]), &room))
+            room = UINT64_MAX;
+    return room;
+}
+
 /* `left` bytes of quota to the donors in order; what is tiny needs no room there. */
 static berth_status share_out(struct autoplan *p, uint64_t quota, berth_err *err)
 {
-    uint64_t left = p->b->bytes - quota, room = 0;
+    uint64_t left = p->b->bytes - quota;
     uint64_t held = p->stuck > quota + p->tiny ? p->stuck : quota + p->tiny;
     uint64_t need = p->b->bytes - held; /* bytes that donors really get */
-    for (size_t i = 0; i < p->donors; i++)
-        if (__builtin_add_overflow(room, room_on(p, p->donor[i]), &room))
-            room = UINT64_MAX;
+    p->brimful = need > donors_room(p);
+    uint64_t room = donors_room(p);
     if (!p->donors || need > room)
         return too_big(p, room, err);
     size_t i = 0;
-    for (; i + 1 < p->donors && left > room_on(p, p->donor[i]); i++) {
-        give(p, p->donor[i], room_on(p, p->donor[i]));
-        left -= room_on(p, p->donor[i]);
+    for (; i + 1 < p->donors && left > donor_room(p, p->donor[i]); i++) {
+        give(p, p->donor[i], donor_room(p, p->donor[i]));
+        left -= donor_room(p, p->donor[i]);
     }
     give(p, p->donor[i], left); /* tiny bytes may be beyond its budget: they are never put there */
     choose_orphans(p, i);

@@ -403,8 +403,8 @@ void worker_stats_json(struct server *s, struct str *out)
 {
     struct worker *w = s->worker;
     size_t n = devset_count(w->parts.devices), at = 0;
-    for (size_t k = n; k-- > 0;)
-        if (!dev_can(devset_at(w->parts.devices, k), BERTH_CAP_HOST_VISIBLE))
+    for (size_t k = n; k-- > 0;) /* by name, as the loaders' default: RAM may stand in for a card */
+        if (strcmp(devset_at(w->parts.devices, k)->name, "cpu") != 0)
             at = k;
     const struct device *d = devset_at(w->parts.devices, at);
     struct dev_info i = look(d);

@@ -321,3 +321,36 @@ def test_a_loader_that_fails_keeps_nothing(fresh, tmp_path):
     assert kind == "execution_error" and data["node_id"] == "1"
     Place(s, "cuda:0").settled()
     assert s.get("/berth/models").json()["models"] == []
+
+
+def test_the_token_is_not_shown(fresh):
+    for given in (["--token", "sesame open"], ["--token=sesame open"]):
+        s = fresh(*given)
+        stats = s.get("/system_stats", headers={"Authorization": "Bearer sesame open"})
+        assert stats.status_code == 200 and "sesame" not in stats.text
+        with open(f"/proc/{s.process.pid}/cmdline", "rb") as f:
+            assert b"sesame" not in f.read()
+        s.stop()
+
+
+def test_stats_are_of_the_device_that_computes(fresh):
+    s = fresh("--devices", "cpu=1g,cuda:0@cpu=64m")
+    stats = s.get("/system_stats").json()["devices"]
+    assert [d["name"] for d in stats] == ["cuda:0"] and stats[0]["vram_total"] == 64 << 20
+
+
+def test_what_a_plan_prints_can_be_given_back(fresh, tmp_path):
+    synth(tmp_path / "base/models/diffusion_models/x.safetensors", "sdxl-tiny")
+    s = fresh("--devices", "cpu=1g,cuda:0@cpu=64m,cuda:1@cpu=64m")  # two small cards: an automatic plan fits
+
+    def load(cls, **more):
+        p = {"1": {"class_type": cls, "inputs": {"unet_name": "x.safetensors", "weight_dtype": "default", **more}},
+             "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
+        assert s.run(p)["status"]["status_str"] == "success"
+        return [m for m in s.get("/berth/models").json()["models"] if m["state"] == "resident"][-1]
+
+    auto = load("UNETLoaderMultiGPU", device="cuda:0")
+    assert all(auto["devices"].get(d, 0) > 0 for d in ("cuda:0", "cuda:1", "cpu")), auto["devices"]
+    again = load("UNETLoaderDisTorch2MultiGPU", compute_device="cuda:0", virtual_vram_gb=0.0, donor_device="cpu",
+                 eject_models=False, expert_mode_allocations=auto["plan"]["allocation"])
+    assert again["devices"] == auto["devices"]

@@ -56,7 +56,7 @@ static void success_then_all_from_the_cache(void **state)
                                            "success\n");
     assert_json(r.outputs, "{'3':{'got':[102]}}");
     assert_int_equal(r.executed, 0);
-    assert_int_equal(r.cached, 1);
+    assert_int_equal(r.cached, 3);
     exec_result_release(&r);
     rig_close();
 }
