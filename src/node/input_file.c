@@ -40,6 +40,7 @@ static const char *text_input(const struct node_check *k, const char *input)
 void file_hashes_release(struct file_hashes *h)
 {
     map_release(&h->by_file);
+    arena_release(&h->ids);
     vec_release(&h->hex);
     *h = (struct file_hashes) { 0 };
 }
@@ -69,7 +70,11 @@ static berth_status remember(struct file_hashes *h, const struct file_id *id,
 {
     h->hex.elem = SHA256_HEX;
     char *to = vec_add(&h->hex);
-    if (!to || map_add(&h->by_file, (const char *)id, sizeof *id, h->hex.n - 1) == MAP_NOMEM)
+    struct file_id *key = arena_alloc(&h->ids, sizeof *key);
+    if (key)
+        *key = *id;
+    if (!to || !key ||
+        map_add(&h->by_file, (const char *)key, sizeof *key, h->hex.n - 1) == MAP_NOMEM)
         return err_set(err, BERTH_ENOMEM, "hashes of files");
     memcpy(to, hex, SHA256_HEX);
     return BERTH_OK;

@@ -21,6 +21,7 @@
 #ifndef NODE_NODE_H
 #define NODE_NODE_H
 
+#include "base/arena.h"
 #include "base/map.h"
 #include "base/vec.h"
 #include "image/image.h"
@@ -122,8 +123,9 @@ struct node_class {
 
 /* Hashes of files that the nodes of a prompt name: each is read once. Zeroed: none. */
 struct file_hashes {
-    struct map by_file;
-    struct vec hex; /* char[SHA256_HEX] */
+    struct map by_file; /* struct file_id -> index of its hash */
+    struct arena ids;   /* the map's keys, which it borrows */
+    struct vec hex;     /* char[SHA256_HEX] */
 };
 void file_hashes_release(struct file_hashes *h);
 

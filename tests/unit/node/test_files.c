@@ -381,6 +381,39 @@ static void a_prompt_hashes_a_file_once(void **state)
     json_decref(inputs);
 }
 
+/* The map of hashes borrows its keys: those of many files must all be there when it grows. */
+static void a_prompt_hashes_many_files(void **state)
+{
+    enum { FILES = 40 };
+    struct node_rig *r = *state;
+    struct file_hashes hashes = { 0 };
+    char first[FILES][65];
+    for (int i = 0; i < 2 * FILES; i++) {
+        char name[32], text[64];
+        snprintf(name, sizeof name, "input/many%d.png", i % FILES);
+        if (i < FILES)
+            tmp_write(name, name, strlen(name));
+        snprintf(text, sizeof text, "{\"image\":\"%s\"}", name + strlen("input/"));
+        json_t *inputs = parse(text);
+        struct node_check k = { .env = &r->env,
+                                .cls = node_find("LoadImage"),
+                                .id = "1",
+                                .inputs = inputs,
+                                .hashes = &hashes };
+        struct str hash = { 0 };
+        berth_err err = { 0 };
+        assert_ok(k.cls->changed(&k, &hash, &err), err);
+        if (i < FILES)
+            snprintf(first[i], sizeof first[i], "%s", str_c(&hash));
+        assert_memory_equal(str_c(&hash), first[i % FILES], 64);
+        str_release(&hash);
+        json_decref(inputs);
+    }
+    assert_int_equal(hashes.by_file.n, FILES);
+    assert_int_equal(hashes.hex.n, FILES); /* none was read twice */
+    file_hashes_release(&hashes);
+}
+
 static void latents_come_back(void **state)
 {
     struct node_rig *r = *state;
@@ -535,6 +568,7 @@ int main(void)
         cmocka_unit_test(broken_and_missing_files),
         cmocka_unit_test(files_are_checked_and_hashed),
         cmocka_unit_test(a_prompt_hashes_a_file_once),
+        cmocka_unit_test(a_prompt_hashes_many_files),
         cmocka_unit_test(latents_come_back),
         cmocka_unit_test(old_latents_are_scaled),
         cmocka_unit_test(websockets_get_pictures),
