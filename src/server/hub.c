@@ -8,7 +8,7 @@
 #include <sys/random.h>
 
 #define STALLED_NS (UINT64_C(1000) * 1000000) /* a client that took nothing for so long */
-#define WAIT_STEPS 250                        /* of a millisecond: the most hub_wait() waits */
+#define WAIT_MS 250                           /* the most that one hub_wait() waits */
 
 struct hub { /* owner: loop, except where marked */
     struct server *server;
@@ -21,7 +21,6 @@ struct hub { /* owner: loop, except where marked */
     struct map by_sid;
     atomic_size_t log_readers; /* any thread reads */
     atomic_size_t posted;      /* any thread: bytes on their way to the loop */
-    atomic_size_t behind;      /* any thread reads: clients that read and have ws_full to read */
 };
 
 berth_status hub_open(struct server *s, berth_err *err)
@@ -116,11 +115,9 @@ static void set_behind(struct hub *h, struct conn *c, bool on)
 {
     if (c->ws->behind == on)
         return;
+    pthread_mutex_lock(&h->lock);
     c->ws->behind = on;
-    if (on)
-        atomic_fetch_add(&h->behind, 1);
-    else
-        atomic_fetch_sub(&h->behind, 1);
+    pthread_mutex_unlock(&h->lock);
 }
 
 void hub_closed(struct server *s, struct conn *c)
@@ -130,7 +127,6 @@ void hub_closed(struct server *s, struct conn *c)
     if (!w->listed)
         return;
     set_logs(h, c, false);
-    set_behind(h, c, false);
     drop_name(h, c);
     if (w->prev)
         w->prev->ws->next = w->next;
@@ -161,14 +157,27 @@ void hub_swept(struct server *s, struct conn *c)
         set_behind(s->hub, c, false);
 }
 
-void hub_wait(struct server *s)
+/* Has the client of this name much to read, and does it read? Any thread. */
+static bool is_behind(struct hub *h, const char *sid)
 {
-    const struct hub *h = s->hub;
+    if (!sid)
+        return false;
+    pthread_mutex_lock(&h->lock);
+    const struct conn *c = by_sid(h, sid);
+    bool yes = c && c->ws->behind;
+    pthread_mutex_unlock(&h->lock);
+    return yes;
+}
+
+void hub_wait(struct server *s, const char *sid, unsigned *left_ms)
+{
+    struct hub *h = s->hub;
     size_t full = loop_limits(s)->ws_full;
-    for (int i = 0; i < WAIT_STEPS && !atomic_load(&s->stopping); i++) {
-        if (atomic_load(&h->posted) < full && !atomic_load(&h->behind))
+    for (int i = 0; i < WAIT_MS && *left_ms && !atomic_load(&s->stopping); i++) {
+        if (atomic_load(&h->posted) < full && !is_behind(h, sid))
             return;
         nanosleep(&(struct timespec) { .tv_nsec = 1000000 }, NULL);
+        --*left_ms;
     }
 }
 

@@ -7,8 +7,9 @@
  *            its predecessors said, once a client is behind. A client that takes nothing for a while,
  *            or is behind by far too much, is closed. Everything else arrives, in order.
  * Pressure   Whoever makes messages in bulk calls hub_wait() before each: it waits, for a bounded
- *            time, while the loop or a client that does read has much to do. A client that took
- *            nothing for a second does not count.
+ *            time, while the loop has much to do, or the one client that the message is for. Nobody
+ *            waits for others, nor for a client that took nothing for a second; a message to all
+ *            waits for none of them.
  * Threads    hub_send*, hub_wait, hub_listens, hub_logs_wanted, hub_features: any; the rest loop.
  *            Order of messages from one thread is kept. */
 #ifndef SERVER_HUB_H
@@ -24,8 +25,9 @@ struct conn;
 void hub_send(struct server *s, const char *sid, struct str *taken);
 /* A message that makes an earlier one of the same run superfluous. */
 void hub_send_state(struct server *s, const char *sid, uint64_t run, struct str *taken);
-/* Bulk: waits a little when there is much to send. Not on the loop, and without locks. */
-void hub_wait(struct server *s);
+/* Bulk: waits a little when there is much to send, and takes what it waited off *left_ms: at 0 it
+ * waits no more. sid: whom it is for; NULL: all. Not on the loop, and without locks. */
+void hub_wait(struct server *s, const char *sid, unsigned *left_ms);
 /* Has sid (NULL: anybody) a socket now? */
 bool hub_listens(struct server *s, const char *sid);
 /* A preview and the `progress` of its step. A client that said supports_preview_metadata gets form 4

@@ -22,13 +22,13 @@ static void out_text(void *user, const char *sid, struct str *taken)
 
 static void out_state(void *user, const char *sid, uint64_t run, struct str *taken)
 {
-    hub_wait(user);
+    hub_wait(user, sid, &((struct server *)user)->worker->patience_ms);
     hub_send_state(user, sid, run, taken);
 }
 
 static void out_preview(void *user, const char *sid, struct hub_preview *taken)
 {
-    hub_wait(user);
+    hub_wait(user, sid, &((struct server *)user)->worker->patience_ms);
     hub_send_preview(user, sid, taken);
 }
 

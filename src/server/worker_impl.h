@@ -67,6 +67,7 @@ struct worker {
     struct node_env env;
     struct executor *executor;
     struct events events;     /* of the running prompt */
+    unsigned patience_ms;     /* what it may still wait for its client to read: hub_wait() */
     uint64_t signature;       /* of what was published */
     uint64_t published, told; /* clock_mono_ns */
     const char *untold;       /* reason of a berth.residency that waits; NULL: none */

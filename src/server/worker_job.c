@@ -1,6 +1,8 @@
 /* worker_job: one prompt, from its texts in the store to its entry in the history. */
 #include "server/worker_impl.h"
 
+#define PATIENCE_MS 2000 /* that a prompt waits in all for a client that reads slowly */
+
 /* A job's texts as values. What does not parse can never run: it becomes a failed entry. */
 struct parsed {
     json_t *prompt, *extra_data, *outputs;
@@ -147,6 +149,7 @@ static void begin(struct worker *w, const struct store_job *job)
     w->events.prompt_id = job->id;
     w->events.client_id = job->client_id;
     w->events.run = job->seq;
+    w->patience_ms = PATIENCE_MS;
     w->events.index.seed = w->env.temp_seed ^ job->seq;
 }
 
@@ -197,6 +200,7 @@ static void settle(struct worker *w, struct request *during, bool out_of_memory)
 {
     struct res_receipt receipt = { 0 };
     berth_err err = { 0 };
+    res_linger_end(w->parts.res); /* before any free: what only this prompt could want is over */
     if (out_of_memory || w->server->cfg.unload_after_prompt)
         worker_unload_all(w, out_of_memory ? "out of memory" : "the prompt ended");
     worker_do_requests(w, during, true);

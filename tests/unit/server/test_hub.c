@@ -604,10 +604,11 @@ static void who_reads_nothing_is_closed(void **state)
 {
     (void)state;
     int deaf = ws_named("deaf"), quick = ws_named("quick");
+    unsigned patience = 60000;
     struct str text = { 0 };
     str_pad(&text, 'm', 60000);
     for (int i = 0; i < 200; i++) {
-        hub_wait(&g.s);
+        hub_wait(&g.s, "deaf", &patience);
         send_text(NULL, str_c(&text));
         struct frame f = ws_hear(quick);
         assert_int_equal(f.data.n, 60000);
@@ -643,19 +644,48 @@ static void pressure(void **state)
 {
     (void)state;
     int fd = ws_named("reader");
+    unsigned patience = 60000;
     struct str text = { 0 };
     pthread_t thread;
     void *why;
     str_pad(&text, 'm', 60000);
     pthread_create(&thread, NULL, read_slowly, &fd);
     for (int i = 0; i < 300; i++) {
-        hub_wait(&g.s);
+        hub_wait(&g.s, "reader", &patience);
         send_text("reader", str_c(&text));
     }
     pthread_join(thread, &why);
     assert_null(why);
     str_release(&text);
     ws_end(fd);
+}
+
+/* Whose message is for another, or for all, does not wait for a client that has much to read; whose
+ * is for that one waits no longer than it may. */
+static void waits_for_whom(void **state)
+{
+    (void)state;
+    int slow = ws_named("slow"), quick = ws_named("quick");
+    struct str text = { 0 };
+    unsigned none = 0, few = 5, many = 1000;
+    str_pad(&text, 'm', 60000);
+    for (int i = 0; few == 5; i++) { /* until the kernel takes no more */
+        assert_true(i < 1000);
+        send_text("slow", str_c(&text));
+        send_text("quick", "posted");
+        ws_expect(quick, WS_TEXT, "posted");
+        hub_wait(&g.s, "slow", &few);
+    }
+    assert_int_equal(few, 0);
+    hub_wait(&g.s, "slow", &none);
+    assert_int_equal(none, 0);
+    hub_wait(&g.s, "quick", &many);
+    hub_wait(&g.s, "nobody", &many);
+    hub_wait(&g.s, NULL, &many);
+    assert_int_equal(many, 1000);
+    str_release(&text);
+    ws_end(quick);
+    close(slow);
 }
 
 static void who_listens(void **state)
@@ -819,6 +849,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(newer_states, setup_hasty_reader, teardown),
         cmocka_unit_test_setup_teardown(who_reads_nothing_is_closed, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(pressure, setup_narrow, teardown),
+        cmocka_unit_test_setup_teardown(waits_for_whom, setup_narrow, teardown),
         cmocka_unit_test_setup_teardown(who_listens, setup, teardown),
         cmocka_unit_test_setup_teardown(broadcast, setup, teardown),
         cmocka_unit_test_setup_teardown(logs, setup, teardown),
