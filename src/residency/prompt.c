@@ -98,7 +98,7 @@ berth_status res_settle(struct residency *r, struct res_receipt *out, berth_err 
     return settle_into(r, false, out, err);
 }
 
-static void end_lingering(struct residency *r)
+void res_linger_end(struct residency *r)
 {
     for (struct res_model *m = r->first, *next; m; m = next) {
         next = m->next;
@@ -114,7 +114,7 @@ berth_status res_prompt_end(struct residency *r, struct res_receipt *out, berth_
     if (out)
         *out = (struct res_receipt) { 0 };
     r->prompt_running = false;
-    end_lingering(r); /* what only this prompt could have wanted is no part of a free */
+    res_linger_end(r); /* what only this prompt could have wanted is no part of a free */
     bool automatic = !r->cfg.no_auto_cleanup && used_marked_models(r);
     return settle_into(r, automatic, out, err);
 }

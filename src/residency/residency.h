@@ -239,6 +239,9 @@ void res_unanchor(struct res_model *m);
  * reading the file again. Whoever is short of room takes a model that nothing else holds first,
  * whole. Only an auto model with bytes, and only while a prompt runs; else nothing happens. */
 void res_linger(struct res_model *m);
+/* Ends that for all models, as res_prompt_end() does. For who frees after the last node and before
+ * res_prompt_end(): else such a model would be one that stayed, and get RES_ANCHOR_SURVIVED. */
+void res_linger_end(struct residency *r);
 /* A new plan: moves only blocks whose device changes. In use, or another model has the key that
  * this one would get: BERTH_EBUSY. A plan that could not be had if all went that may go fails before
  * a block moves. After a later failure every block is somewhere and counted, the old plan stands, and

@@ -235,14 +235,15 @@ def test_malformed(place):
 def test_a_typo_does_not_free(place):
     place.load(place.unet("A"))
     for body in ({"dry_rum": True}, {"dryrun": True}, {"dry-run": True}, {"wiat": True}, {"model": ["B"]},
-                 {"device": ["cpu"]}, {"wait": True, "modles": ["B"]}, {"wait": True, "anything": 1},
+                 {"tires": ["weights"]}, {"device": ["cpu"]}, {"wait": True, "modles": ["B"]}, {"wait": True, "anything": 1},
                  {"force": False, "Models": ["B"]}):
         r = place.server.post("/free", {**BUTTON_ALL, **body})
         assert r.status_code == 400, (body, r.text)
         assert "dry_run" in r.json()["error"] and repr([k for k in body][-1]) in r.json()["error"]
     place.settled()
     assert place.resident() == {"A"}
-    r = place.server.post("/free", {**BUTTON_ALL, "other": 1, "client": "x"})  # nobody's: as ComfyUI
+    nobodys = {"other": 1, "at": 2, "mode": 3, "unload_modles": 4}  # not ours: as ComfyUI
+    r = place.server.post("/free", {**BUTTON_ALL, **nobodys})
     assert (r.status_code, r.content) == (200, b"")
     place.settled()
     assert place.resident() == set()
@@ -338,6 +339,27 @@ def test_a_waiting_free_answers_after_the_prompt(place):
     receipt = place.free(**BUTTON_ALL)
     assert s.get(f"/history/{pid}").json() or verdicts(receipt) == {}
     s.wait(pid)
+
+
+@pytest.mark.parametrize("wait", [None, False, True])
+def test_who_only_lingers_survives_no_free(place, wait):
+    """A's cached output went when B's prompt began; it lingers for that prompt's sake, and no longer."""
+    s = place.server
+    place.load(place.unet("A"))
+    s.queue(place.prompt(place.unet("B", False), slow=6))
+    give_up = time.monotonic() + PATIENCE
+    while "B" not in place.resident():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+    assert "A" in place.resident()
+    if wait is not None:
+        r = s.post("/free", {**BUTTON_UNLOAD, "wait": True} if wait else BUTTON_UNLOAD)
+        assert r.status_code == 200, r.text
+        if wait:
+            assert verdicts(r.json()) == {"B": "ejected"}
+    s.until_idle()
+    place.settled()
+    assert place.resident() == ({"B"} if wait is None else set())  # no sampler used B: no cleanup
 
 
 def test_disable_smart_memory(fresh, files, tmp_path):
