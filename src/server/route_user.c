@@ -55,6 +55,19 @@ static berth_status set_aside(const struct server *s, const char *path, berth_er
     return st;
 }
 
+/* What is written must be readable by read_object(): a value as deep as a body may be is one level
+ * deeper in its file. BERTH_EINVAL. */
+static berth_status check_readable(const struct str *text, berth_err *err)
+{
+    json_t *again;
+    berth_status st = js_parse(text->p, text->n, NULL, &again, err);
+    if (!st)
+        json_decref(again);
+    if (st && st != BERTH_ENOMEM)
+        err->code = BERTH_EINVAL;
+    return st ? err->code : BERTH_OK;
+}
+
 /* Replaces the file, of which read_object() said `broken`. */
 static berth_status write_object(const struct server *s, const char *path, const json_t *v,
                                  size_t max, bool broken, berth_err *err)
@@ -67,6 +80,8 @@ static berth_status write_object(const struct server *s, const char *path, const
     else if (text.n > max)
         st =
             err_set(err, BERTH_ELIMIT, "'%s' would have %zu bytes, at most %zu", path, text.n, max);
+    else
+        st = check_readable(&text, err);
     if (!st && broken)
         st = set_aside(s, path, err);
     if (!st)

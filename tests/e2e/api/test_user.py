@@ -81,6 +81,19 @@ def test_wrong_settings(server):
     assert server.post("/settings/x", data=b"{").status_code == 400
 
 
+def test_settings_too_deep_to_be_read_again(fresh):
+    s = fresh()
+    empty(s.post("/settings/a", data="1"))
+    for depth in range(60, 70):
+        value = "[" * depth + "]" * depth
+        r = s.post("/settings/deep", data=value)
+        assert r.status_code == (200 if depth <= 63 else 400), (depth, r.text)
+        whole = s.post("/settings", data='{"deeper":%s}' % value)
+        assert whole.status_code == (200 if depth <= 63 else 400), (depth, whole.text)
+        assert ok_json(s.get("/settings/a")) == 1
+    assert json.dumps(ok_json(s.get("/settings/deep"))) == "[" * 63 + "]" * 63
+
+
 def test_settings_of_another_program_or_broken(fresh):
     s = fresh()
     os.makedirs(user_path(s), exist_ok=True)
