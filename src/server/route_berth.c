@@ -123,27 +123,29 @@ static const char *const our_free[] = { "unload_models", "free_memory", "wait", 
                                         "models",        "devices",     "tiers", "force",
                                         "reason",        NULL };
 
-/* Differ two words in at most two letters (put in, left out, other ones)? */
+/* Differ two words in at most two letters (put in, left out, other ones, neighbours that changed
+ * places)? One, where a word is short: with two, "at" is "wait" and "mode" is "models". */
 static bool alike(const char *a, const char *b)
 {
     enum { WORD = 16 };
-    size_t n = strlen(a), m = strlen(b), row[WORD + 1], diagonal, keep;
+    size_t n = strlen(a), m = strlen(b), d[WORD + 1][WORD + 1]; /* [i][j]: of the first letters */
     if (n > WORD || m > WORD)
         return false;
-    for (size_t j = 0; j <= m; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            keep = row[j];
-            size_t least = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-            size_t same = diagonal + (a[i - 1] != b[j - 1]);
-            row[j] = same < least ? same : least;
-            diagonal = keep;
+    for (size_t i = 0; i <= n; i++)
+        for (size_t j = 0; j <= m; j++) {
+            if (!i || !j) {
+                d[i][j] = i + j;
+                continue;
+            }
+            size_t least = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            least = d[i - 1][j] + 1 < least ? d[i - 1][j] + 1 : least;
+            least = d[i][j - 1] + 1 < least ? d[i][j - 1] + 1 : least;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                d[i - 2][j - 2] + 1 < least)
+                least = d[i - 2][j - 2] + 1;
+            d[i][j] = least;
         }
-    }
-    return row[m] <= 2;
+    return d[n][m] <= (n < 6 || m < 6 ? 1 : 2);
 }
 
 /* Members that ComfyUI does not have are ignored, as there: its clients expect a 200. Not so beside
