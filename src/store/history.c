@@ -345,13 +345,6 @@ static bool hand_over(void *user, const struct entry *e)
     return h->fn(h->user, &x);
 }
 
-berth_status store_each_entry(struct store *s, store_entry_fn *fn, void *user, berth_err *err)
-{
-    struct handing h = { fn, user };
-    struct range all = { .count = UINT64_MAX };
-    return walk(s, &all, hand_over, &h, err);
-}
-
 berth_status store_each_brief(struct store *s, bool extra_data, store_entry_fn *fn, void *user,
                               berth_err *err)
 {

@@ -136,16 +136,15 @@ berth_status store_history_delete(struct store *s, const char *const *ids, size_
                                   berth_err *err);
 berth_status store_history_clear(struct store *s, berth_err *err);
 size_t store_history_count(struct store *s);
-/* Each entry, oldest first, as its parts, borrowed; for /api/jobs. fn returns false to stop. No
- * lock is held. Entries that come or go meanwhile may or may not be seen. */
+/* An entry as its parts, borrowed; for /api/jobs. fn returns false to stop. No lock is held. */
 struct store_entry {
     struct store_job job;
     const char *outputs, *status, *meta;
 };
 typedef bool store_entry_fn(void *user, const struct store_entry *e);
-berth_status store_each_entry(struct store *s, store_entry_fn *fn, void *user, berth_err *err);
-/* The same without the large texts, which thousands of entries would copy for nothing: prompt, outputs
- * of both kinds and meta may be empty, and extra_data unless it is asked for. */
+/* Each, oldest first, without the large texts, which thousands of entries would copy for nothing:
+ * prompt, outputs of both kinds and meta may be empty, and extra_data unless it is asked for. Entries
+ * that come or go meanwhile may or may not be seen. */
 berth_status store_each_brief(struct store *s, bool extra_data, store_entry_fn *fn, void *user,
                               berth_err *err);
 berth_status store_entry_get(struct store *s, const char *id, store_entry_fn *fn, void *user,

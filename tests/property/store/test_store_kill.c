@@ -222,7 +222,7 @@ static void compare(struct truth *t, struct store *s)
         t->flags[i] &= ~(unsigned)(QUEUED | IN_HISTORY);
     store_each_job(s, look_at_job, &l);
     l.as = IN_HISTORY;
-    assert_ok(store_each_entry(s, look_at_entry, &l, &err), err);
+    assert_ok(store_each_brief(s, false, look_at_entry, &l, &err), err);
     for (size_t i = 0; i < IDS; i++) {
         unsigned f = t->flags[i];
         if ((f & DELETED) && (f & (QUEUED | IN_HISTORY)))

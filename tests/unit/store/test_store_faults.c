@@ -37,7 +37,7 @@ static void is_as(struct store *s, const struct model *m, long k, const char *wh
     struct str pending = { 0 }, history = { 0 };
     berth_err err = { 0 };
     store_each_job(s, list_pending, &pending);
-    assert_ok(store_each_entry(s, list_entry, &history, &err), err);
+    assert_ok(store_each_brief(s, false, list_entry, &history, &err), err);
     if (strcmp(str_c(&pending), str_c(&m->pending)) || strcmp(str_c(&history), str_c(&m->history)))
         fail_msg("write %ld, %s: queue '%s', wanted '%s'; history '%s', wanted '%s'", k, when,
                  str_c(&pending), str_c(&m->pending), str_c(&history), str_c(&m->history));
@@ -304,7 +304,7 @@ static void history_is(struct store *s, const char *want)
 {
     struct str ids = { 0 };
     berth_err err = { 0 };
-    assert_ok(store_each_entry(s, list_entry, &ids, &err), err);
+    assert_ok(store_each_brief(s, false, list_entry, &ids, &err), err);
     assert_string_equal(str_c(&ids), want);
     str_release(&ids);
 }

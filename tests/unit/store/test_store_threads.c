@@ -109,7 +109,7 @@ static void *reading(void *arg)
         store_queue_json(x->s, &text);
         store_running_id(x->s, &text);
         if (store_history_json(x->s, &p, &text, &err) || text.bad ||
-            store_each_entry(x->s, count_entry, &n, &err))
+            store_each_brief(x->s, false, count_entry, &n, &err))
             abort();
         if (store_job_get(x->s, "1.50", &j, &running))
             store_job_release(&j);
