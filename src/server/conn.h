@@ -122,7 +122,8 @@ bool guard_origin(struct http_req *r);
 bool guard_token(struct http_req *r, const struct route *route);
 berth_status guard_config(const struct server_config *cfg, berth_err *err);
 bool guard_loopback(const char *host, size_t n); /* of a Host: without port, or an address */
-/* May a page of this origin ask? local: the connection came to a loopback address. */
+/* May a page of this origin (NULL: it did not say) ask? local: the connection came to a loopback
+ * address. */
 bool guard_allows(const struct server_config *cfg, bool local, const char *host,
                   const char *origin);
 

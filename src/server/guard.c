@@ -1,15 +1,16 @@
 /* guard: who may ask. The origin guard keeps other web pages from using a server on this machine,
  * the token keeps other people out.
  *
- * Origin     Of requests with an Origin, when CORS is off. It must name the same host and port as
+ * Origin     Of requests with an Origin, when CORS is off (as for Host). It must name the same host and port as
  *            Host (host alone when one of them has no port), else 403 and no text. An Origin that
  *            names no host ("null") is another one. Compared when the connection came to a loopback
  *            address, or Host is loopback, or a cookie let the request in: browsers send cookies to
  *            every port of a host.
  * Host       What came to a loopback address must call it so: by a loopback name, or as it was told
  *            to listen. Any other name may be one that a foreign page's owner pointed here (DNS
- *            rebinding), and then Origin and Host agree. A token keeps that page out as well, so
- *            with one any name is fine: that is how a reverse proxy on this machine is used.
+ *            rebinding); then Origin and Host agree, and a GET has no Origin at all. A token keeps
+ *            that page out as well, so with one any name is fine: that is how a reverse proxy on
+ *            this machine is used. Browsers always send Host: who sends none is no page.
  * Loopback   127.0.0.0/8, ::1, localhost and *.localhost. Names are not looked up: that would block
  *            the loop, and a name can point here today and elsewhere tomorrow.
  * Token      Authorization: Bearer, the cookie a page load was given, or ?token= for what cannot
@@ -104,13 +105,13 @@ bool guard_allows(const struct server_config *cfg, bool local, const char *host,
     bool loopback = guard_loopback(h.name, h.n);
     if (local && !loopback && !cfg->token && !listens_as(cfg, &h))
         return false;
-    return (!local && !loopback) || same_origin(&h, origin);
+    return (!local && !loopback) || !origin || same_origin(&h, origin);
 }
 
 static void refuse_origin(struct http_req *r, const char *host, const char *origin)
 {
     log_warn(&r->server->log, "guard.origin", "path=\"%.80s\" host=\"%.80s\" origin=\"%.80s\"",
-             r->path, host, origin);
+             r->path, host, origin ? origin : "");
     http_reply_empty(r, 403);
 }
 
@@ -118,7 +119,7 @@ bool guard_origin(struct http_req *r)
 {
     const struct server_config *cfg = &r->server->cfg;
     const char *host = http1_get(r->h, "host"), *origin = http1_get(r->h, "origin");
-    if (cfg->cors_origin || !host || !origin || guard_allows(cfg, r->conn->local, host, origin))
+    if (cfg->cors_origin || !host || guard_allows(cfg, r->conn->local, host, origin))
         return true;
     refuse_origin(r, host, origin);
     return false;

@@ -94,7 +94,7 @@ def test_slow_clients_hold_nobody_and_are_dropped(server):
         if i % 5 == 0:
             s.sendall(head(server, "/prompt", "Content-Length: 100000", method="POST") + b"{")
         elif i % 5 != 1:
-            s.sendall(b"GET /prompt HTTP/1.1\r\nHost: x\r\nX-")
+            s.sendall(b"GET /prompt HTTP/1.1\r\nHost: localhost\r\nX-")
         slow.append(s)
     assert server.run(image_prompt())["status"]["completed"]
     dropped = set()
@@ -172,11 +172,11 @@ def test_half_closed_and_reset(server):
 @pytest.mark.parametrize("data", [
     b"\x00" * 100 + b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 100 + b"X\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
-    b"POST /prompt HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
-    b"POST /prompt HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
-    b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"POST /prompt HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+    b"POST /prompt HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+    b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(5000)) + b"\r\n",
-    b"GET / HTTP/1.1\r\nHost: a\r\nA : b\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nA : b\r\n\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\n folded\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 200,
 ])
 def test_garbage_is_answered_with_4xx_or_closed(server, data):
@@ -245,6 +245,15 @@ def test_wrong_origin_is_403_whatever_the_host(server, host):
         answer = server.raw(f"POST /interrupt HTTP/1.1\r\nHost: {host}:{server.port}\r\nOrigin: {origin}\r\n"
                             "Connection: close\r\nContent-Length: 2\r\n\r\n{}".encode())
         assert status_of(answer) == 403, (host, origin, answer)
+
+
+@pytest.mark.parametrize("host,status", [("evil.example", 403), ("127.0.0.1.evil.example", 403), ("127.0.0.1", 200),
+                                         ("localhost", 200), (None, 200)])
+def test_names_that_were_pointed_here(server, host, status):
+    """A page whose own name was pointed here sends its GETs without an Origin. Scripts may leave Host out."""
+    line = f"Host: {host}:{server.port}\r\n" if host else ""
+    version = "1.1" if host else "1.0"
+    assert status_of(server.raw(f"GET /history HTTP/{version}\r\n{line}Connection: close\r\n\r\n".encode())) == status
 
 
 @pytest.mark.parametrize("path", ["/prompt", "/ws", "/free", "/userdata/x", "/view"])

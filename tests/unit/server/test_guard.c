@@ -81,7 +81,10 @@ static void origins(void **state)
         { "notlocalhost:8188", "http://evil.example", 403 },
         { "", "http://evil.example", 403 },
         { "evil.example:8188", "http://evil.example:8188", 403 }, /* a name that was pointed here */
-        { "evil.example:8188", NULL, 200 },                       /* no page asks */
+        { "evil.example:8188", NULL, 403 },                       /* and its GETs say no origin */
+        { "gpu.lan", NULL, 403 },
+        { "localhost:8188", NULL, 200 },
+        { "[::1]:8188", NULL, 200 },
         { "0.0.0.0:8188", "http://0.0.0.0:8188", 403 },
     };
     (void)state;
@@ -114,6 +117,10 @@ static void elsewhere(void **state)
         { true, false, "[::]:8188", "http://[::]:8188", true },
         { true, false, "0.0.0.0:8188", "http://evil.example", false },
         { true, false, "gpu.lan", "https://gpu.lan", false },
+        { true, false, "gpu.lan", NULL, false },
+        { true, false, "0.0.0.0:8188", NULL, true },
+        { false, false, "gpu.lan", NULL, true },
+        { true, true, "gpu.lan", NULL, true },
         { true, true, "gpu.lan", "https://gpu.lan", true }, /* a reverse proxy here */
         { true, true, "gpu.lan", "https://evil.example", false },
         { true, true, "localhost:1", "http://localhost:2", false },

@@ -268,10 +268,14 @@ static void trees(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(integers),         cmocka_unit_test(truth),
-        cmocka_unit_test(names_normalised), cmocka_unit_test(small_texts),
-        cmocka_unit_test(statuses),         cmocka_unit_test(errors_without_folders),
-        cmocka_unit_test(trees),            cmocka_unit_test(depths),
+        cmocka_unit_test(integers),
+        cmocka_unit_test(truth),
+        cmocka_unit_test(names_normalised),
+        cmocka_unit_test(small_texts),
+        cmocka_unit_test(statuses),
+        cmocka_unit_test(errors_without_folders),
+        cmocka_unit_test(trees),
+        cmocka_unit_test(depths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

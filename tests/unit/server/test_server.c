@@ -66,13 +66,13 @@ static void answers_and_stops(void **state)
     whole_make(&w);
     whole_start(&w);
     unsigned port = server_port(w.s);
-    expect(port, "GET /queue HTTP/1.1\r\nHost: x\r\n\r\n", 200,
+    expect(port, "GET /queue HTTP/1.1\r\nHost: localhost\r\n\r\n", 200,
            "{\"queue_running\":[],\"queue_pending\":[]}");
-    expect(port, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 200, NULL);
+    expect(port, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 200, NULL);
     int idle = dial(port), ws = dial(port);
-    says(ws,
-         "GET /ws?clientId=a HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n");
+    says(ws, "GET /ws?clientId=a HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: "
+             "Upgrade\r\n"
+             "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n");
     struct answer a = hear(ws);
     assert_int_equal(a.status, 101);
     answer_release(&a);
@@ -112,11 +112,12 @@ static void changes_wait_alone(void **state)
     pthread_mutex_lock(&w.s->store->db); /* the disk is busy */
     for (size_t i = 0; i < ARRAY_LEN(fd); i++) {
         char text[200];
-        snprintf(text, sizeof text, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n%s",
+        snprintf(text, sizeof text,
+                 "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s",
                  change[2 * i], strlen(change[2 * i + 1]), change[2 * i + 1]);
         fd[i] = dial(port);
         says(fd[i], text);
-        expect(port, "GET /berth/health HTTP/1.1\r\nHost: x\r\n\r\n", 200, NULL);
+        expect(port, "GET /berth/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 200, NULL);
     }
     pthread_mutex_unlock(&w.s->store->db);
     for (size_t i = 0; i < ARRAY_LEN(fd); i++) {
@@ -181,13 +182,13 @@ static void several_addresses_share_a_port(void **state)
     w.cfg.listen = two;
     w.cfg.listens = 2;
     whole_start(&w);
-    expect(server_port(w.s), "GET /prompt HTTP/1.1\r\nHost: x\r\n\r\n", 200, NULL);
+    expect(server_port(w.s), "GET /prompt HTTP/1.1\r\nHost: localhost\r\n\r\n", 200, NULL);
     struct sockaddr_in a = { .sin_family = AF_INET,
                              .sin_port = htons((uint16_t)server_port(w.s)),
                              .sin_addr = { htonl(INADDR_LOOPBACK + 1) } };
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
-    says(fd, "GET /prompt HTTP/1.1\r\nHost: x\r\n\r\n");
+    says(fd, "GET /prompt HTTP/1.1\r\nHost: localhost\r\n\r\n");
     struct answer x = hear(fd);
     assert_int_equal(x.status, 200);
     answer_release(&x);
@@ -231,10 +232,10 @@ static void two_servers(void **state)
     b.cfg.database = strdup(tmp_path("other.db"));
     whole_start(&b);
     assert_true(server_port(a.s) != server_port(b.s));
-    expect(server_port(a.s), "GET /prompt HTTP/1.1\r\nHost: x\r\n\r\n", 200, NULL);
-    expect(server_port(b.s), "GET /prompt HTTP/1.1\r\nHost: x\r\n\r\n", 200, NULL);
+    expect(server_port(a.s), "GET /prompt HTTP/1.1\r\nHost: localhost\r\n\r\n", 200, NULL);
+    expect(server_port(b.s), "GET /prompt HTTP/1.1\r\nHost: localhost\r\n\r\n", 200, NULL);
     whole_stop(&a);
-    expect(server_port(b.s), "GET /prompt HTTP/1.1\r\nHost: x\r\n\r\n", 200, NULL);
+    expect(server_port(b.s), "GET /prompt HTTP/1.1\r\nHost: localhost\r\n\r\n", 200, NULL);
     whole_stop(&b);
     whole_unmake(&b);
     whole_unmake(&a);

@@ -79,7 +79,7 @@ static int teardown(void **state)
 static struct answer get(const char *path, const char *lines)
 {
     struct str text = { 0 };
-    str_addf(&text, "GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n", path, lines);
+    str_addf(&text, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", path, lines);
     struct answer a = ask(port, str_c(&text));
     str_release(&text);
     return a;
@@ -109,7 +109,8 @@ static void whole_files(void **state)
     answer_release(&a);
     check("/dir", "", 404, NULL);
     int fd = dial(port);
-    says(fd, "HEAD /data HTTP/1.1\r\nHost: x\r\n\r\nGET /data HTTP/1.1\r\nHost: x\r\n\r\n");
+    says(fd, "HEAD /data HTTP/1.1\r\nHost: localhost\r\n\r\nGET /data HTTP/1.1\r\nHost: "
+             "localhost\r\n\r\n");
     a = hear_of(fd, true);
     assert_string_equal(field(&a, "Content-Length"), "10");
     answer_release(&a);
@@ -282,7 +283,7 @@ static void slow_reader_of_a_file(void **state)
 {
     (void)state;
     int slow = dial(port);
-    says(slow, "GET /big HTTP/1.1\r\nHost: x\r\nRange: bytes=1-\r\n\r\n");
+    says(slow, "GET /big HTTP/1.1\r\nHost: localhost\r\nRange: bytes=1-\r\n\r\n");
     for (int i = 0; i < 100; i++)
         check("/data", "", 200, "0123456789");
     struct answer a = hear(slow);
@@ -301,7 +302,7 @@ static void too_many_files(void **state)
     for (int i = 0; i < N; i++) {
         struct str head = { 0 };
         fd[i] = dial(port);
-        says(fd[i], "GET /big HTTP/1.1\r\nHost: x\r\n\r\n");
+        says(fd[i], "GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert_true(read_head(fd[i], &head));
         whole += str_starts(head.p, head.n, "HTTP/1.1 200 ");
         bool no = str_starts(head.p, head.n, "HTTP/1.1 503 ");
@@ -345,7 +346,7 @@ static void file_that_shrinks(void **state)
 {
     (void)state;
     int fd = dial(port);
-    says(fd, "GET /big HTTP/1.1\r\nHost: x\r\n\r\n");
+    says(fd, "GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n");
     struct str head = { 0 };
     assert_true(read_head(fd, &head));
     str_release(&head);
