@@ -119,7 +119,13 @@ void logs_pair(struct str *out, const char *key, const char *value)
 {
     size_t n = strcspn(value, "\n");
     const char *quote = !n || strcspn(value, " \t\"") < n ? "\"" : "";
-    str_addf(out, " %s=%s%.*s%s", key, quote, (int)n, value, quote);
+    str_addf(out, " %s=%s", key, quote);
+    for (size_t i = 0; i < n; i++) {
+        if (*quote && (value[i] == '"' || value[i] == '\\'))
+            str_addc(out, '\\');
+        str_addc(out, value[i]);
+    }
+    str_adds(out, quote);
 }
 
 void logs_text(struct server *s, struct str *out)

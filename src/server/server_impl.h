@@ -36,7 +36,8 @@ struct server {
 /* The parts, made and unmade by server.c in this order. *_close() of NULL is fine. */
 berth_status logs_open(struct server *s, berth_err *err);
 void logs_close(struct server *s);
-/* " key=value" of a line, with quotes where the value needs them; up to its first line end. */
+/* " key=value" of a line, up to the value's first line end. Where it needs quotes it gets them, and
+ * quotes and backslashes in it a backslash each: clients choose some, and must not add pairs. */
 void logs_pair(struct str *out, const char *key, const char *value);
 /* Any thread; append. The last events as lines, and as {"entries":[{"t","m"}],"size":{...}}. */
 void logs_text(struct server *s, struct str *out);

@@ -29,6 +29,16 @@ def test_done(server):
     assert "prompt.accepted id=log-1" in panel and "prompt.done id=log-1" in panel
 
 
+def test_a_value_cannot_add_pairs(server):
+    """Quotes in what a client chose are escaped: the line has no outcome, and no second id."""
+    name = 'log" outcome=fine id="\\'
+    server.queue(image_prompt(4002), prompt_id=name)
+    server.until_idle()
+    (line,) = [x for x in lines(server, "prompt.accepted") if "outcome=fine" in x]
+    got = dict(re.findall(r' (\w+)=("(?:[^"\\]|\\.)*"|\S+)', line))
+    assert got["id"] == '"log\\" outcome=fine id=\\"\\\\"' and "outcome" not in got
+
+
 def test_failed(server):
     prompt = {"1": {"class_type": "EmptyImage", "inputs": {"width": 64, "height": 64, "batch_size": 1, "color": 1}},
               "2": {"class_type": "ImageCrop", "inputs": {"image": ["1", 0], "width": 64, "height": 64, "x": 0, "y": 0}},
