@@ -332,12 +332,6 @@ static void free_head(struct conn *c)
     }
 }
 
-static void give_body(struct conn *c)
-{
-    loop_body_give(c->server, c->body_held);
-    c->body_held = 0;
-}
-
 static void give_file(struct conn *c)
 {
     if (c->file)
@@ -363,11 +357,11 @@ void conn_gone(struct conn *c)
     if (c->req) {
         abort_sink(c);
         c->req->conn = NULL;
+        atomic_store(&c->req->left, true);
         c->req->own = c->h1; /* path, query and fields stay for who holds it */
         c->h1 = NULL;
         http_req_unref(c->req);
     }
-    give_body(c);
     free_head(c);
     out_clear(c);
     str_release(&c->in);
@@ -410,7 +404,8 @@ static void refuse_rest(struct conn *c)
 {
     abort_sink(c);
     str_release(&c->req->body);
-    give_body(c);
+    loop_body_give(c->server, c->req->body_held);
+    c->req->body_held = 0;
 }
 
 void conn_replied(struct conn *c)
@@ -422,7 +417,6 @@ void conn_replied(struct conn *c)
 static void finish(struct conn *c)
 {
     struct http_req *r = c->req;
-    give_body(c);
     give_file(c);
     c->req = NULL;
     c->route = NULL;
@@ -564,7 +558,7 @@ static void take_body(struct conn *c, const char *p, size_t n)
         return;
     }
     bool room = loop_body_take(c->server, n);
-    c->body_held += room ? n : 0;
+    r->body_held += room ? n : 0;
     if (room)
         str_add(&r->body, p, n);
     if (!room || r->body.bad) {

@@ -73,7 +73,6 @@ struct conn { /* owner: loop */
     bool body_done;
     bool half;         /* it was seen that the client sends no more, while its reply is awaited */
     bool file;         /* the body goes to a file: one of the loop's allowance */
-    size_t body_held;  /* bytes taken from the loop's allowance */
     size_t body_step;  /* bytes since the deadline was moved */
     size_t body_waste; /* bytes of it that nobody wanted */
     /* output */

@@ -142,6 +142,7 @@ void http_req_unref(struct http_req *r)
     for (size_t i = 0; i < HTTP_PARAMS_MAX; i++)
         str_release(&r->param[i]);
     str_release(&r->body);
+    loop_body_give(r->server, r->body_held); /* a lane may have had the text until now */
     str_release(&r->extra);
     if (r->own) {
         http1_release(r->own);

@@ -14,6 +14,8 @@
 #include "paths/paths.h"
 #include "server/http1.h"
 
+#include <stdatomic.h>
+
 struct server;
 struct conn;
 
@@ -44,11 +46,13 @@ struct http_req { /* owner: loop */
     void *sink;       /* ROUTE_STREAM: what the route's begin() made */
     const char *user; /* "default", or of the comfy-user header with --multi-user; NULL: unknown */
     bool replied;
+    atomic_bool left; /* any thread reads: the connection is gone, nobody hears the answer */
     struct str extra; /* header lines to add, "Name: value\r\n" */
     bool packed;      /* the body that comes next is gzip already: http_pack() said so */
     /* private */
     struct http1 *own; /* the head, when the connection is gone */
     bool cache_set;    /* a Cache-Control is among extra */
+    size_t body_held;  /* bytes of the loop's allowance; given back with the request */
 };
 
 /* Query member, decoded; false: not there, or with a NUL in it. */

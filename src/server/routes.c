@@ -22,7 +22,11 @@ static void later_free(struct later *l)
 static void later_work(struct server *s, void *arg)
 {
     struct later *l = arg;
-    (void)s;
+    bool reads = l->lane != AUX_FILES;
+    if (reads && (atomic_load(&l->r->left) || atomic_load(&s->hurry))) {
+        l->status = 503; /* nobody hears it, or has the time */
+        return;
+    }
     l->work(l);
     l->packed = l->gzip && http_pack(l->type, &l->body);
 }

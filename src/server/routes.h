@@ -4,6 +4,8 @@
  *            request, calls work() there, then sends what work() left in the struct, on the loop. A
  *            lane is one thread: work() of two requests on AUX_FILES never overlaps, so settings are
  *            read, changed and written there, and a name that is free stays free until it is taken.
+ *            On the other lanes work() only reads: it is left out when the client is gone, or the
+ *            server ends.
  * Threads    Loop, except compute() and work().
  * Files      routes.c these helpers; tree.c folders listed; one route_*.c per family of routes. */
 #ifndef SERVER_ROUTES_H
@@ -23,7 +25,7 @@
 /* ---- later ---- */
 struct later {
     struct server *server;            /* set by later_run(), like the next one */
-    struct http_req *r;               /* held; not to be touched off the loop */
+    struct http_req *r;               /* held; not to be touched off the loop, but for `left` */
     enum aux_lane lane;               /* of work(); AUX_FILES when nobody says */
     void (*compute)(struct later *l); /* AUX_PICTURES, before work(); NULL: nothing to compute */
     void (*work)(struct later *l);

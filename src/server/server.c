@@ -102,6 +102,8 @@ void server_free(struct server *s)
     if (!s)
         return;
     atomic_store(&s->stopping, true);
+    atomic_store(&s->hurry,
+                 true); /* nobody waits for an answer any more: lanes only change files */
     worker_stop(s, 0);
     aux_close(s);
     if (s->loop)

@@ -1,5 +1,6 @@
 /* Requests and replies on real sockets: the life of a connection, bodies, refusals, slow and rude
  * clients. */
+#include "server/routes.h"
 #include "support/http_rig.h"
 #include "support/oom.h"
 
@@ -157,6 +158,31 @@ static void count(struct http_req *r)
 
 static const struct http_sink counting = { count_begin, count_write, count_abort };
 
+/* Something to look at, computed one after the other, once the gate is open. */
+static atomic_int looks;
+static atomic_bool gate;
+
+static void look_work(struct later *l)
+{
+    atomic_fetch_add(&looks, 1);
+    while (!atomic_load(&gate))
+        usleep(1000);
+    later_text(l, 200, "seen");
+}
+
+static void look(struct http_req *r)
+{
+    struct later *l = calloc(1, sizeof *l);
+    assert_non_null(l);
+    *l = (struct later) { .lane = AUX_PICTURES, .work = look_work, .release = later_plain };
+    later_run(r, l);
+}
+
+static void count_conns(struct server *s, void *arg)
+{
+    atomic_store((atomic_int *)arg, (int)loop_conns(s));
+}
+
 static const struct route routes[] = {
     { HTTP_GET, "/hello", ROUTE_DOUBLE, hello, NULL },
     { HTTP_POST, "/echo", ROUTE_BODY, echo, NULL },
@@ -167,7 +193,8 @@ static const struct route routes[] = {
     { HTTP_GET, "/silent", 0, silent, NULL },
     { HTTP_GET, "/big", 0, big, NULL },
     { HTTP_GET, "/later", 0, later, NULL },
-    { HTTP_GET, "/held", 0, hold, NULL },
+    { HTTP_GET | HTTP_POST, "/held", ROUTE_BODY, hold, NULL },
+    { HTTP_GET, "/look", 0, look, NULL },
     { HTTP_GET, "/dropped", 0, dropped, NULL },
     { HTTP_GET, "/dropped/later", 0, dropped_later, NULL },
     { HTTP_POST, "/count", ROUTE_STREAM, count, &counting },
@@ -835,6 +862,85 @@ static void too_much_in_memory(void **state)
     str_release(&body);
 }
 
+static void hang_up(int fd) /* rudely */
+{
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger) { .l_onoff = 1 }, sizeof(struct linger));
+    close(fd);
+}
+
+/* Bodies of clients that left count as long as somebody works on them. */
+static void too_much_of_the_gone(void **state)
+{
+    (void)state;
+    struct str post = { 0 };
+    atomic_bool gone = false;
+    bool connected = true;
+    str_adds(&post, "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n");
+    str_pad(&post, 'x', post.n + 60000);
+    int fd = dial(port);
+    says(fd, "POST /held HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n");
+    say(fd, post.p + post.n - 60000, 60000);
+    while (!atomic_load(&held))
+        usleep(1000);
+    hang_up(fd);
+    while (!atomic_load(&gone)) {
+        loop_post(&g.s, look_at_held, &gone);
+        usleep(1000);
+    }
+    fd = dial(port);
+    say(fd, post.p, post.n);
+    struct answer a = hear(fd);
+    assert_int_equal(a.status, 503);
+    answer_release(&a);
+    close(fd);
+    loop_post(&g.s, let_go, &connected);
+    expect(port, "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n", 200,
+           "hello"); /* posts are done */
+    fd = dial(port);
+    say(fd, post.p, post.n);
+    a = hear(fd);
+    assert_int_equal(a.status, 200);
+    assert_false(connected);
+    answer_release(&a);
+    close(fd);
+    str_release(&post);
+}
+
+/* What only reads is left out when its client is gone, and when the server ends. */
+static void nobody_looks(void **state)
+{
+    static const char text[] = "GET /look HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    (void)state;
+    int fd[4];
+    atomic_int conns = 0;
+    atomic_store(&gate, false);
+    atomic_store(&looks, 0);
+    for (int i = 0; i < 4; i++) {
+        fd[i] = dial(port);
+        says(fd[i], text);
+        while (!atomic_load(&looks))
+            usleep(1000);
+    }
+    usleep(20000); /* they are all in the lane */
+    hang_up(fd[1]);
+    hang_up(fd[2]);
+    while (atomic_load(&conns) != 2) {
+        loop_post(&g.s, count_conns, &conns);
+        usleep(1000);
+    }
+    atomic_store(&gate, true);
+    for (int i = 0; i < 4; i += 3) {
+        struct answer a = hear(fd[i]);
+        assert_int_equal(a.status, 200);
+        answer_release(&a);
+        close(fd[i]);
+    }
+    assert_int_equal(atomic_load(&looks), 2);
+    atomic_store(&g.s.hurry, true);
+    expect(port, text, 503, "");
+    assert_int_equal(atomic_load(&looks), 2);
+}
+
 /* Replies in memory that nobody reads add up; small ones go on. */
 static void too_much_unread(void **state)
 {
@@ -1035,6 +1141,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(times_out, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(too_many_sockets, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(too_much_in_memory, setup_hasty, teardown),
+        cmocka_unit_test_setup_teardown(too_much_of_the_gone, setup_hasty, teardown),
+        cmocka_unit_test_setup_teardown(nobody_looks, setup, teardown),
         cmocka_unit_test_setup_teardown(too_much_unread, setup_little_room, teardown),
         cmocka_unit_test_setup_teardown(dripping, setup_hasty, teardown),
         cmocka_unit_test_setup_teardown(requests_survive_oom, setup, teardown),
