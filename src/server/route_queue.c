@@ -1,13 +1,11 @@
-/* Queue and history, seen and changed. Everything here asks the store. A prompt may have megabytes, so
- * pages of history, and a queue of more than a few, are made on AUX_LISTS. Changes may wait for the disk:
- * AUX_FILES. */
+/* Queue and history, seen and changed. Everything here asks the store. One prompt may have
+ * megabytes, so all that lists prompts is made on AUX_LISTS. Changes may wait for the disk: AUX_FILES. */
 #include "server/body.h"
 #include "server/routes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LISTED_NOW 4         /* prompts of the queue that the loop lists itself */
 #define INTERRUPT_MAX 65536u /* bytes of a body that are looked at */
 
 /* ---- queue ---- */
@@ -20,19 +18,15 @@ static void queue_work(struct later *l)
 
 void route_queue_get(struct http_req *r)
 {
-    struct str out = { 0 };
-    struct later *l;
-    if (store_remaining(r->server->store) <= LISTED_NOW) {
-        store_queue_json(r->server->store, &out);
-        http_reply_json_text(r, 200, &out);
-    } else if (!(l = calloc(1, sizeof *l))) {
+    struct later *l = calloc(1, sizeof *l);
+    if (!l) {
         http_reply_json(r, 500, NULL);
-    } else {
-        l->lane = AUX_LISTS;
-        l->work = queue_work;
-        l->release = later_plain;
-        later_run(r, l);
+        return;
     }
+    l->lane = AUX_LISTS;
+    l->work = queue_work;
+    l->release = later_plain;
+    later_run(r, l);
 }
 
 /* An object, or something that acts like an empty one: false and a 400 for the rest. */
@@ -219,16 +213,41 @@ void route_history_get(struct http_req *r)
     later_run(r, &x->base);
 }
 
+struct one {
+    struct later base;
+    char *id;
+};
+
+static void one_work(struct later *l)
+{
+    berth_err err = { 0 };
+    if (store_history_one(l->server->store, ((struct one *)l)->id, &l->body, &err))
+        later_err(l, 0, &err);
+    else
+        later_made(l);
+}
+
+static void one_release(struct later *l)
+{
+    free(((struct one *)l)->id);
+    free(l);
+}
+
 void route_history_one(struct http_req *r)
 {
-    struct str out = { 0 };
-    berth_err err = { 0 };
-    if (store_history_one(r->server->store, str_c(&r->param[0]), &out, &err)) {
-        str_release(&out);
-        reply_trouble(r, &err);
+    struct one *x = calloc(1, sizeof *x);
+    char *id = strdup(str_c(&r->param[0]));
+    if (!x || !id) {
+        free(x);
+        free(id);
+        http_reply_json(r, 500, NULL);
         return;
     }
-    http_reply_json_text(r, 200, &out);
+    x->base.lane = AUX_LISTS;
+    x->base.work = one_work;
+    x->base.release = one_release;
+    x->id = id;
+    later_run(r, &x->base);
 }
 
 static void history_change(struct later *l)

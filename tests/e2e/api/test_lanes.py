@@ -82,6 +82,18 @@ def test_large_history(fresh):
     assert s.get("/api/jobs?workflow_id=x").json()["jobs"] == []
 
 
+def test_one_large_prompt_listed(fresh):
+    s = fresh()
+    big = {"extra_pnginfo": {"workflow": {"nodes": ["n" * 1000] * 40000}}}
+    s.queue(image_prompt(1, 8, 8, save=False), prompt_id="big", extra_data=big)
+    s.until_idle()
+    assert overtakes(s, "GET /history/big")
+    assert list(s.get("/history/big").json()) == ["big"]
+    assert s.post("/berth/queue", {"paused": True}).status_code == 200
+    s.queue(image_prompt(2, 8, 8, save=False), extra_data=big)
+    assert overtakes(s, "GET /queue")
+
+
 def test_large_settings(fresh):
     s = fresh()
     assert s.post("/settings", {f"k{i}": "v" * 100 for i in range(100000)}).status_code == 200
