@@ -2,14 +2,13 @@
  *
  * Everything the flow needs is allocated before its first step, so that a free cannot run out of
  * memory half way. Models are remembered by id: a step may end any of them. */
+#include "device/cpu/meminfo.h"
 #include "residency/residency_impl.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <malloc.h>
 #include <stdarg.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { STEPS = 4 }; /* unload, reset, retire, trim: each may find one violation per model */
 
@@ -33,22 +32,6 @@ struct flow {
     size_t watches;
     uint64_t *read, *moved; /* [x->models] counters before step 1 */
 };
-
-/* Resident bytes of the process; 0: not known. The file is "size resident shared ...", in pages. */
-static uint64_t rss_now(void)
-{
-    char text[128];
-    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    const char *second = strchr(text, ' ');
-    uint64_t pages;
-    if (!second || !str_parse_u64(second + 1, strcspn(second + 1, " "), &pages))
-        return 0;
-    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
 
 /* ---- who is meant ---- */
 
@@ -473,7 +456,7 @@ static berth_status prepare(struct flow *f, berth_err *err)
     x->force = a->force;
     x->automatic = a->automatic;
     x->dry_run = a->dry_run;
-    x->rss_before = rss_now();
+    x->rss_before = meminfo_rss();
     x->reason = arena_strndup(&x->mem, reason, strlen(reason));
     if (!x->reason)
         return err_set(err, BERTH_ENOMEM, "free: a receipt");
@@ -549,7 +532,7 @@ static void run(struct flow *f)
     journal_snapshot(r->journal, "general", "post-soft-empty");
     check_watches(f, "trim");
     close_devices(f);
-    f->x->rss_after = rss_now();
+    f->x->rss_after = meminfo_rss();
     f->x->serial = ++r->frees;
     r->metrics.frees++;
     r->in_free = false;

@@ -1,9 +1,8 @@
 /* metrics: numbers for Prometheus, text format 0.0.4. Every family has HELP and TYPE, once. */
+#include "device/cpu/meminfo.h"
 #include "server/worker_impl.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
-#include <unistd.h>
 
 static void family(struct str *out, const char *name, const char *type, const char *help)
 {
@@ -19,22 +18,6 @@ static void one(struct str *out, const char *name, const char *type, const char 
 static uint64_t counted(struct worker *w, enum worker_count c)
 {
     return atomic_load_explicit(&w->count[c], memory_order_relaxed);
-}
-
-/* Resident bytes of the process; 0: not known. */
-static uint64_t rss(void)
-{
-    char text[128];
-    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    const char *second = strchr(text, ' ');
-    uint64_t pages;
-    if (!second || !str_parse_u64(second + 1, strcspn(second + 1, " "), &pages))
-        return 0;
-    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 static void add_prompts(struct worker *w, struct str *out)
@@ -125,7 +108,8 @@ void worker_metrics_text(struct server *s, struct str *out)
     str_addf(out, "berth_info{version=\"%s\"} 1\n", berth_version());
     family(out, "berth_uptime_seconds", "gauge", "Seconds since the server started.");
     str_addf(out, "berth_uptime_seconds %.3f\n", (double)(worker_now(w) - s->started_ns) * 1e-9);
-    one(out, "berth_resident_memory_bytes", "gauge", "Resident memory of the process.", rss());
+    one(out, "berth_resident_memory_bytes", "gauge", "Resident memory of the process.",
+        meminfo_rss());
     one(out, "berth_http_requests_total", "counter", "HTTP requests, malformed ones too.",
         s->http_requests);
     one(out, "berth_websocket_clients", "gauge", "Open WebSockets.", hub_count(s));

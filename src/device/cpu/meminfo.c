@@ -203,3 +203,18 @@ berth_status meminfo_read(const char *root, uint64_t *total, uint64_t *free_byte
         *free_bytes = *total;
     return BERTH_OK;
 }
+
+uint64_t meminfo_rss(void)
+{
+    char text[128]; /* "size resident shared ...", in pages */
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *second = strchr(text, ' ');
+    uint64_t pages;
+    if (!second || !str_parse_u64(second + 1, strcspn(second + 1, " "), &pages))
+        return 0;
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}

@@ -14,4 +14,6 @@
  * control group files that are missing or odd set no limit. post: *free <= *total, *total > 0. */
 berth_status meminfo_read(const char *root, uint64_t *total, uint64_t *free, berth_err *err);
 
+uint64_t meminfo_rss(void); /* resident bytes of this process; 0: not known */
+
 #endif
