@@ -15,15 +15,6 @@ struct events_node {
 
 /* ---- pieces of JSON ---- */
 
-static void add_text(struct str *out, const char *before, const char *text)
-{
-    str_adds(out, before);
-    if (text)
-        js_write_string(text, strlen(text), out);
-    else
-        str_adds(out, "null");
-}
-
 /* Steps are whole numbers and written as such; what nobody ticked is 0.0 of 1.0. */
 static void add_number(struct str *out, double v, bool ticked)
 {
@@ -91,11 +82,11 @@ static struct events_node *entry_find(struct events *e, const char *id)
 static char *entry_rest(const struct events *e, const struct exec_event *x)
 {
     struct str s = { 0 };
-    add_text(&s, "\"node_id\":", x->node);
-    add_text(&s, ",\"prompt_id\":", e->prompt_id);
-    add_text(&s, ",\"display_node_id\":", x->display_node ? x->display_node : x->node);
-    add_text(&s, ",\"parent_node_id\":", x->parent_node);
-    add_text(&s, ",\"real_node_id\":", x->real_node ? x->real_node : x->node);
+    json_text_pair(&s, "\"node_id\":", x->node);
+    json_text_pair(&s, ",\"prompt_id\":", e->prompt_id);
+    json_text_pair(&s, ",\"display_node_id\":", x->display_node ? x->display_node : x->node);
+    json_text_pair(&s, ",\"parent_node_id\":", x->parent_node);
+    json_text_pair(&s, ",\"real_node_id\":", x->real_node ? x->real_node : x->node);
     str_addc(&s, '}');
     char *text = str_take(&s);
     str_release(&s);
@@ -125,7 +116,7 @@ static struct events_node *entry_of(struct events *e, const struct exec_event *x
 
 static void add_entry(const struct events_node *n, struct str *m)
 {
-    add_text(m, "", n->id);
+    json_text_pair(m, "", n->id);
     str_adds(m, ":{\"value\":");
     add_number(m, n->finished ? n->max : n->value, n->ticked);
     str_adds(m, ",\"max\":");
@@ -172,7 +163,7 @@ static void send_progress_state(struct events *e)
         return;
     gather_done(e);
     begin(&m, "progress_state");
-    add_text(&m, "{\"prompt_id\":", e->prompt_id);
+    json_text_pair(&m, "{\"prompt_id\":", e->prompt_id);
     str_adds(&m, ",\"nodes\":{");
     str_add(&m, str_c(&e->done), e->done.n);
     for (size_t i = e->done_n; i < e->node.n; i++) {
@@ -215,9 +206,9 @@ static void node_began(struct events *e, const struct exec_event *x)
     send_progress_state(e);
     struct str m = { 0 };
     begin(&m, "executing");
-    add_text(&m, "{\"node\":", x->node);
-    add_text(&m, ",\"display_node\":", x->display_node ? x->display_node : x->node);
-    add_text(&m, ",\"prompt_id\":", e->prompt_id);
+    json_text_pair(&m, "{\"node\":", x->node);
+    json_text_pair(&m, ",\"display_node\":", x->display_node ? x->display_node : x->node);
+    json_text_pair(&m, ",\"prompt_id\":", e->prompt_id);
     str_adds(&m, "}}");
     to_client(e, &m);
 }
@@ -229,8 +220,8 @@ static void add_progress(const struct events *e, const struct exec_event *x, str
     add_number(m, x->value, true);
     str_adds(m, ",\"max\":");
     add_number(m, x->max, true);
-    add_text(m, ",\"prompt_id\":", e->prompt_id);
-    add_text(m, ",\"node\":", x->node);
+    json_text_pair(m, ",\"prompt_id\":", e->prompt_id);
+    json_text_pair(m, ",\"node\":", x->node);
     str_adds(m, "}}");
 }
 
@@ -290,14 +281,14 @@ static void send_executed(struct events *e, const struct exec_event *x)
     if (!e->client_id || !anybody(e))
         return;
     begin(&m, "executed");
-    add_text(&m, "{\"node\":", x->node);
-    add_text(&m, ",\"display_node\":", x->display_node ? x->display_node : x->node);
+    json_text_pair(&m, "{\"node\":", x->node);
+    json_text_pair(&m, ",\"display_node\":", x->display_node ? x->display_node : x->node);
     str_adds(&m, ",\"output\":");
     if (x->output)
         js_write(x->output, 0, &m);
     else
         str_adds(&m, "null");
-    add_text(&m, ",\"prompt_id\":", e->prompt_id);
+    json_text_pair(&m, ",\"prompt_id\":", e->prompt_id);
     str_adds(&m, "}}");
     to_client(e, &m);
 }
@@ -342,7 +333,7 @@ void events_end(struct events *e)
 {
     struct str m = { 0 };
     begin(&m, "executing");
-    add_text(&m, "{\"node\":null,\"prompt_id\":", e->prompt_id);
+    json_text_pair(&m, "{\"node\":null,\"prompt_id\":", e->prompt_id);
     str_adds(&m, "}}");
     to_client(e, &m);
     events_forget(e);

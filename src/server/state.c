@@ -13,15 +13,6 @@
 
 /* ---- pieces ---- */
 
-static void add_text(struct str *out, const char *before, const char *text)
-{
-    str_adds(out, before);
-    if (text)
-        js_write_string(text, strlen(text), out);
-    else
-        str_adds(out, "null");
-}
-
 static void add_u64(struct str *out, const char *before, uint64_t v)
 {
     str_addf(out, "%s%" PRIu64, before, v);
@@ -58,7 +49,7 @@ static void add_devices_of(const struct worker *w, struct str *out, const struct
     str_adds(out, ",\"devices\":{");
     for (size_t d = 0; d < devset_count(w->parts.devices); d++)
         if (res_bytes_on(m, d)) {
-            add_text(out, between, devset_at(w->parts.devices, d)->name);
+            json_text_pair(out, between, devset_at(w->parts.devices, d)->name);
             add_u64(out, ":", res_bytes_on(m, d));
             between = ",";
         }
@@ -69,9 +60,9 @@ static void add_plan(struct str *out, const struct plan *p)
 {
     struct str text = { 0 };
     plan_string(p, &text);
-    add_text(out, ",\"plan\":{\"allocation\":", str_c(&text));
-    add_text(out, ",\"layout\":", plan_layout_name(p->layout));
-    add_text(out, ",\"compute\":", p->devices.at[p->quotas.compute].name);
+    json_text_pair(out, ",\"plan\":{\"allocation\":", str_c(&text));
+    json_text_pair(out, ",\"layout\":", plan_layout_name(p->layout));
+    json_text_pair(out, ",\"compute\":", p->devices.at[p->quotas.compute].name);
     str_addc(out, '}');
     out->bad |= text.bad;
     str_release(&text);
@@ -91,12 +82,12 @@ static void model_json(const struct worker *w, struct res_model *m, struct str *
 {
     struct res_model_info i = res_info(m);
     add_u64(out, "{\"id\":", i.id);
-    add_text(out, ",\"name\":", i.name);
-    add_text(out, ",\"role\":", i.role);
-    add_text(out, ",\"path\":", i.path);
-    add_text(out, ",\"part\":", i.part);
-    add_text(out, ",\"state\":", res_state_name(i.state));
-    add_text(out, ",\"retention\":", res_retention_name(i.retention));
+    json_text_pair(out, ",\"name\":", i.name);
+    json_text_pair(out, ",\"role\":", i.role);
+    json_text_pair(out, ",\"path\":", i.path);
+    json_text_pair(out, ",\"part\":", i.part);
+    json_text_pair(out, ",\"state\":", res_state_name(i.state));
+    json_text_pair(out, ",\"retention\":", res_retention_name(i.retention));
     add_anchors(out, &i);
     str_addf(out, ",\"handles\":%u,\"uses\":%u", i.handles, i.uses);
     add_u64(out, ",\"bytes\":", i.bytes);
@@ -325,9 +316,9 @@ static void list_devices(struct worker *w, struct str *out)
     for (size_t k = 0; k < devset_count(w->parts.devices); k++) {
         const struct device *d = devset_at(w->parts.devices, k);
         struct dev_info i = look(d);
-        add_text(out, k ? ",{\"name\":" : "{\"name\":", d->name);
-        add_text(out, ",\"kind\":", d->phys->driver->name);
-        add_text(out, ",\"physical\":", d->phys->name);
+        json_text_pair(out, k ? ",{\"name\":" : "{\"name\":", d->name);
+        json_text_pair(out, ",\"kind\":", d->phys->driver->name);
+        json_text_pair(out, ",\"physical\":", d->phys->name);
         add_u64(out, ",\"hypothetical\":false,\"total\":", i.total);
         add_u64(out, ",\"free\":", i.free);
         add_u64(out, ",\"budget\":", i.budget);
@@ -359,7 +350,7 @@ static void add_ledger(struct str *out, const struct device *d)
     str_adds(out, ",\"owners\":[");
     for (size_t i = 0; i < n; i++) {
         str_addf(out, "%s{\"tier\":\"%s\"", i ? "," : "", dev_kind_name(row[i].kind));
-        add_text(out, ",\"owner\":", row[i].owner[0] ? row[i].owner : NULL);
+        json_text_pair(out, ",\"owner\":", row[i].owner[0] ? row[i].owner : NULL);
         add_u64(out, ",\"bytes\":", row[i].bytes);
         add_u64(out, ",\"requested\":", row[i].requested);
         add_u64(out, ",\"count\":", row[i].count);
@@ -380,7 +371,7 @@ void worker_memory_json(struct server *s, uint64_t after, size_t cap, struct str
     for (size_t k = 0; k < devset_count(w->parts.devices); k++) {
         const struct device *d = devset_at(w->parts.devices, k);
         struct dev_info i = look(d);
-        add_text(out, k ? ",{\"device\":" : "{\"device\":", d->name);
+        json_text_pair(out, k ? ",{\"device\":" : "{\"device\":", d->name);
         add_u64(out, ",\"total\":", i.total);
         add_u64(out, ",\"free\":", i.free);
         add_u64(out, ",\"budget\":", i.budget);
@@ -415,7 +406,7 @@ void worker_stats_json(struct server *s, struct str *out)
     uint64_t left = total > used ? total - used : 0;
     avail = avail < left ? avail : left;
     size_t kind = strcspn(d->name, ":");
-    add_text(out, "[{\"name\":", d->name);
+    json_text_pair(out, "[{\"name\":", d->name);
     str_adds(out, ",\"type\":");
     js_write_string(d->name, kind, out);
     str_addf(out, ",\"index\":%s", d->name[kind] ? d->name + kind + 1 : "null");

@@ -148,4 +148,19 @@ static inline void rig_expect(const struct htensor *t, int ndim, const size_t *d
             fail_msg("[%zu] is %g, wanted %g", i, (double)t->data[i], (double)want[i]);
 }
 
+/* For cmocka_run_group_tests(): one rig for all tests of a program. */
+static inline int rig_setup(void **state)
+{
+    static struct node_rig r;
+    rig_open(&r);
+    *state = &r;
+    return 0;
+}
+
+static inline int rig_teardown(void **state)
+{
+    rig_close(*state);
+    return 0;
+}
+
 #endif

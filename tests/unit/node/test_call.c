@@ -272,20 +272,6 @@ static void nodes_survive_oom(void **state)
     }
 }
 
-static int setup(void **state)
-{
-    static struct node_rig r;
-    rig_open(&r);
-    *state = &r;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    rig_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,5 +285,5 @@ int main(void)
         cmocka_unit_test(constants_are_checked_without_links),
         cmocka_unit_test(nodes_survive_oom),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
 }

@@ -538,20 +538,6 @@ static void saving_survives_oom(void **state)
     json_decref(prompt);
 }
 
-static int setup(void **state)
-{
-    static struct node_rig r;
-    rig_open(&r);
-    *state = &r;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    rig_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -575,5 +561,5 @@ int main(void)
         cmocka_unit_test(a_failed_save_is_an_error),
         cmocka_unit_test(saving_survives_oom),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
 }

@@ -480,20 +480,6 @@ static void concat_joins_as_many_as_it_says(void **state)
         assert_true(t->data[i] == (float)(i + 1));
 }
 
-static int setup(void **state)
-{
-    static struct node_rig r;
-    rig_open(&r);
-    *state = &r;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    rig_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -516,5 +502,5 @@ int main(void)
         cmocka_unit_test(concat_puts_side_by_side),
         cmocka_unit_test(box_keeps_proportions),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
 }

@@ -258,20 +258,6 @@ static void masked_and_trimmed(void **state)
     assert_fails(rig_run(r), r->err, BERTH_EINVAL, "3 frames");
 }
 
-static int setup(void **state)
-{
-    static struct node_rig r;
-    rig_open(&r);
-    *state = &r;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    rig_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,5 +272,5 @@ int main(void)
         cmocka_unit_test(composed),
         cmocka_unit_test(masked_and_trimmed),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
 }

@@ -164,20 +164,6 @@ static void growing(void **state)
     r->cancel = false;
 }
 
-static int setup(void **state)
-{
-    static struct node_rig r;
-    rig_open(&r);
-    *state = &r;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    rig_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,5 +173,5 @@ int main(void)
         cmocka_unit_test(feather),
         cmocka_unit_test(growing),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
 }

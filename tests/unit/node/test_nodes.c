@@ -224,20 +224,6 @@ static void info_survives_oom(void **state)
     json_set_alloc_funcs(malloc, free);
 }
 
-static int setup(void **state)
-{
-    static struct node_rig r;
-    rig_open(&r);
-    *state = &r;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    rig_close(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,5 +232,5 @@ int main(void)
         cmocka_unit_test(specs_have_their_shapes), cmocka_unit_test(lists_follow_the_folder),
         cmocka_unit_test(not_yet_says_who),        cmocka_unit_test(info_survives_oom),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
 }
