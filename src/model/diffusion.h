@@ -1,0 +1,91 @@
+/* diffusion: a denoising network with what samplers and nodes must know of it: what its latents are, what it
+ * predicts, how conditioning reaches it. Callers ask this descriptor, never "are you SDXL".
+ *
+ * Adding     a family: its forward in a file of its own and a `struct diffusion_family` in diffusions.def.
+ * Files      diffusion.c doors, batching; diffusion_unet.c the UNet families; latent_format.c */
+#ifndef MODEL_DIFFUSION_H
+#define MODEL_DIFFUSION_H
+
+#include "format/weights.h"
+#include "net/net.h"
+
+#define LATENT_CHANNELS_MAX 64
+struct latent_format {
+    const char *name; /* "SD1", "SDXL", "SD3", "Flux" */
+    uint32_t channels;
+    double scale, shift;     /* into the model: (z - shift) * scale */
+    const float *mean, *std; /* per channel instead (EDM SDXL); NULL: none */
+    const float (*rgb)[3];   /* [channels] for previews; NULL: none */
+    const float *rgb_bias;   /* [3]; NULL: 0 */
+};
+void latent_in(const struct latent_format *f, float *z, size_t n, size_t c,
+               size_t hw); /* in place, [n, c, hw] */
+void latent_out(const struct latent_format *f, float *z, size_t n, size_t c, size_t hw);
+/* A picture of one latent: rgb[h*w*3] bytes. False: the format has no factors. */
+bool latent_preview(const struct latent_format *f, const float *z, size_t hw, uint8_t *rgb);
+
+/* What the network predicts, and over which noise levels; sample/ turns it into a struct msampling. Names are
+ * those ComfyUI's nodes use. */
+enum diffusion_prediction { PREDICT_EPS, PREDICT_V, PREDICT_EDM, PREDICT_X0, PREDICT_FLOW };
+struct diffusion_info {
+    const char *family; /* "SD1.5", "SD2", "SDXL", "SDXL refiner", ...: for people */
+    struct latent_format latent;
+    enum diffusion_prediction predicts;
+    bool zsnr;                               /* zero terminal SNR */
+    double sigma_min, sigma_max, sigma_data; /* EDM tables; 0: the discrete table of SD */
+    double shift, multiplier;                /* flow tables */
+    uint64_t in_channels, context_dim, adm_channels;
+    uint32_t ratio; /* pixels per latent pixel, 8 */
+    bool inpaint;   /* takes a mask and a masked latent beside x */
+    enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
+};
+
+struct diffusion; /* loaded and ready */
+
+/* What the file's part is; its data is not read but for markers (v-prediction of SD2). prefix as in res_open. */
+berth_status diffusion_detect(const struct weights *w, const char *part, struct diffusion_info *out,
+                              berth_err *err);
+
+struct diffusion_args {
+    struct residency *res;
+    struct res_model *m; /* loaded */
+    const char *part;    /* as it was opened; NULL: all */
+    struct tpool *pool;
+    const atomic_bool *cancel;
+    const struct log *log;
+};
+berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **out, berth_err *err);
+void diffusion_close(struct diffusion *d); /* NULL is fine */
+const struct diffusion_info *diffusion_info(const struct diffusion *d);
+struct net_report diffusion_report(struct diffusion *d);
+
+struct diffusion_size { /* what SDXL is told about the picture; all 0: from the latent's size */
+    uint32_t width, height, crop_w, crop_h, target_width, target_height;
+    float aesthetic; /* refiner; 0: 6, or 2.5 for negatives */
+};
+struct diffusion_cond {   /* one prompt as the network gets it; host memory, borrowed */
+    const float *context; /* [tokens, context_dim] */
+    size_t tokens, width; /* width must be context_dim */
+    const float *pooled;  /* NULL: zeros */
+    size_t pooled_n;
+    struct diffusion_size size;
+    bool negative;
+};
+struct diffusion_in { /* n latents of one size, each with its own conditioning */
+    size_t n, h, w;
+    const float *x; /* [n, latent channels, h, w], scaled for the network */
+    const float *t; /* [n] */
+    const struct diffusion_cond *const
+        *cond; /* [n]; token counts may differ: repeated to a common multiple up to 4x,
+                                                 else computed apart */
+    const float *
+        concat; /* [n, in_channels - channels, h, w] of inpaint models; NULL: theirs for "no mask" */
+    float *out; /* [n, latent channels, h, w]: what the network predicts */
+};
+/* Splits the batch where memory has no room for all at once. */
+berth_status diffusion_forward(struct diffusion *d, const struct diffusion_in *in, berth_err *err);
+/* Peak of such a pass in one batch. */
+berth_status diffusion_predict(struct diffusion *d, const struct diffusion_in *in, uint64_t *peak,
+                               berth_err *err);
+
+#endif

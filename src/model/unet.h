@@ -1,0 +1,49 @@
+/* unet: the denoising network of SD1.x, SD2.x, SDXL, its refiner and relatives (spec: unet.md).
+ *
+ * Config     is read from names and shapes, never from a list of known models: tiny ones work. Files in
+ *            diffusers' names are translated (unet_names.c).
+ * Numbers    F32 on the cpu. Golden: tests/golden/model/test_unet.c
+ * Files      unet_config.c detection, unet.c forward, unet_names.c */
+#ifndef MODEL_UNET_H
+#define MODEL_UNET_H
+
+#include "format/weights.h"
+#include "net/net.h"
+
+#define UNET_LEVELS_MAX 8
+#define UNET_BLOCKS_MAX 64
+
+struct unet_net { /* what a file's UNet looks like */
+    uint64_t in_channels, out_channels, model_channels, context_dim, adm_channels; /* adm 0: none */
+    uint32_t levels, res[UNET_LEVELS_MAX]; /* res blocks of a level on the way down */
+    uint32_t mult[UNET_LEVELS_MAX];
+    uint32_t input_blocks, output_blocks;
+    uint32_t depth_in[UNET_BLOCKS_MAX],
+        depth_out[UNET_BLOCKS_MAX]; /* transformer blocks, by block index */
+    uint32_t depth_middle;
+    bool middle, middle_attention;
+    bool linear_proj;
+    uint32_t heads; /* > 0: so many; else channels / head_dim */
+    uint32_t head_dim;
+};
+/* root: in front of names, as net_args.root. BERTH_EUNSUPPORTED: not a UNet, or one we cannot run: says why. */
+berth_status unet_detect(const struct weights *w, const char *root, struct unet_net *out,
+                         berth_err *err);
+/* For net_args of a file that is in diffusers' names; NULL: it is not. */
+net_names_fn *unet_names(const struct weights *w, const char *root);
+
+struct unet_in { /* of one pass; all n of them have one size. Host memory, borrowed */
+    size_t n, h, w;
+    const float *x;       /* [n, in_channels, h, w], scaled for the network */
+    const float *t;       /* [n] timesteps */
+    const float *context; /* [n, tokens, context_dim] */
+    size_t tokens;
+    const float *y; /* [n, adm_channels]; NULL without adm */
+    float *out;     /* [n, out_channels, h, w] */
+};
+berth_status unet_forward(struct net *net, const struct unet_net *u, const struct unet_in *in,
+                          berth_err *err);
+berth_status unet_predict(struct net *net, const struct unet_net *u, const struct unet_in *in,
+                          uint64_t *peak, berth_err *err);
+
+#endif

@@ -1,0 +1,2 @@
+/* net.c */
+#include "net/net.h"

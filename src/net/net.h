@@ -1,0 +1,153 @@
+/* net: running a network whose weights residency placed.
+ *
+ * Words      net       a resident model between net_open() and net_close(): its weights by name, wherever
+ *                      they lie; holds a use (through a stream), so that no block moves
+ *            forward   a function that writes a network down as a sequence of net_*() calls, once
+ *            run       one execution of a forward. dry: only shapes and sizes; real: it computes
+ *            act       an activation of a run: F32, row-major, in the run's slab
+ *            slab      the one piece of the compute device's memory a real run lives in
+ *            peak      the highest end of anything in the slab, scratch of kernels included
+ * Flow       net_forward(): dry run -> peak -> one allocation of that size (res_alloc, which makes room)
+ *            -> real run with the same placements in the slab -> slab back to the pool. So memory can only
+ *            run short before a pass begins, never in the middle of it.
+ * Ladder     No room for the slab: (1) res_alloc trims pools and pushes other models back; (2) smaller chunks of
+ *            attention, as long as they lower the peak; (3) the model's own blocks move to its donors or the host
+ *            and are streamed; (4) BERTH_ENODEVMEM with wanted and predicted bytes: who called splits the batch
+ *            or tiles. Every rung is logged and counted in the report; results are the same bits on each.
+ * Errors     Sticky, as in base/rd.h: after the first failure every net_*() of the run does nothing and gives an
+ *            empty act; net_forward() returns the error with the layer's name in front. A forward looks at
+ *            net_bad() only where it loops or branches on values.
+ * Names      A forward asks for "input_blocks.1.0.in_layers.2": the layer's tensors are <root><name>.weight,
+ *            .bias, .scale_weight ... in the file. net_names (below) translates where files call them differently.
+ * Weights    Every weight is read as stored (op/ops.h); one-dimensional ones are widened into the slab for the op.
+ * NaN        net_finite() ends a run whose values went wrong, naming where; callers use it on results.
+ * Threads    Executor. Kernels spread over the pool. Any thread may set cancel.
+ * Files      net.c open, names, weights; run.c forward, slab, ladder; layers.c the net_*() doors. */
+#ifndef NET_NET_H
+#define NET_NET_H
+
+#include "op/ops.h"
+#include "residency/residency.h"
+#include "residency/stream.h"
+
+struct net;
+struct net_run;
+
+/* ---- a net ---- */
+
+/* Where a canonical tensor is in this file. */
+struct net_source {
+    char name[192];     /* full name in the file, without root */
+    uint64_t row, rows; /* rows of the outermost dimension that are meant; 0: all */
+    bool transpose;     /* a matrix that the file keeps the other way round */
+    struct shape as;    /* ndim 0: the file's shape; else that many elements under this shape */
+};
+/* Translates `canonical` ("text_model.final_layer_norm.weight"). False: called so in the file too. */
+typedef bool net_names_fn(const void *user, const char *canonical, struct net_source *out);
+
+struct net_args {
+    struct residency *res; /* borrowed, as everything here, until net_close() */
+    struct res_model *m;   /* loaded (res_load) */
+    const char *root; /* in front of every name in the file ("model.diffusion_model."); NULL: "" */
+    net_names_fn *names; /* NULL: canonical names are the file's */
+    const void *names_user;
+    struct tpool *pool;        /* may be NULL */
+    const atomic_bool *cancel; /* may be NULL */
+    const struct log *log;     /* may be NULL */
+};
+/* BERTH_EINVAL: not resident, or its compute device cannot compute (say which and why). */
+berth_status net_open(const struct net_args *a, struct net **out, berth_err *err);
+void net_close(struct net *n); /* NULL is fine */
+struct res_model *net_model(const struct net *n);
+
+/* The tensor's shape as the forward will see it. False: there is none. For configs read from shapes. */
+bool net_find(const struct net *n, const char *canonical, struct shape *out);
+
+struct net_report {           /* of the last net_forward(), and what all of them did */
+    uint64_t predicted;       /* bytes, by the dry run that the last pass went by */
+    uint64_t peak;            /* what the pass really reached; equal, or something is wrong */
+    uint64_t largest;         /* the largest peak of all passes */
+    uint64_t passes, rungs;   /* rungs of the ladder taken */
+    uint32_t attention_chunk; /* 0: the backend's */
+    char device[DEV_NAME_MAX];
+    struct stream_stats stream;
+};
+struct net_report net_report(struct net *n);
+
+/* ---- runs ---- */
+
+struct act { /* a value: copy it. Empty (ndim 0, addr 0) after an error */
+    struct shape shape;
+    uint64_t addr;
+};
+/* Writes the network down. Called once dry and once (or, after a rung, again dry and then once) real. Gets
+ * the same arguments each time and must do the same calls. */
+typedef void net_forward_fn(struct net_run *r, void *user);
+/* BERTH_ECANCELED, BERTH_ENODEVMEM (see Ladder), BERTH_ENOTFOUND (no such weight), BERTH_EINVAL (shapes). */
+berth_status net_forward(struct net *n, net_forward_fn *fn, void *user, berth_err *err);
+/* Peak of such a pass without running it. */
+berth_status net_predict(struct net *n, net_forward_fn *fn, void *user, uint64_t *peak,
+                         berth_err *err);
+
+bool net_bad(const struct net_run *r);
+bool net_dry(const struct net_run *r);
+/* Ends the run with this error, unless there is one already. */
+void net_fail(struct net_run *r, berth_status s, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* Prefix of layer names for what follows ("input_blocks.1.0."); returns the mark for net_leave(). */
+size_t net_enter(struct net_run *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void net_leave(struct net_run *r, size_t mark);
+bool net_has(const struct net_run *r, const char *layer); /* is there <prefix><layer>.weight */
+struct shape net_weight_shape(const struct net_run *r, const char *layer);
+
+/* ---- activations ---- */
+struct act net_new(struct net_run *r, const struct shape *s); /* contents unspecified */
+void net_drop(struct net_run *r, struct act *a); /* its place may be used again; empty is fine */
+/* Host floats in, and out. Dry: nothing is touched. */
+struct act net_input(struct net_run *r, const struct shape *s, const float *src);
+void net_output(struct net_run *r, struct act a, float *dst);
+/* The same elements under another shape; shares a's place: drop one of them. */
+struct act net_reshape(struct net_run *r, struct act a, const struct shape *s);
+/* A view on it, for layers that take slices. */
+struct view net_view(const struct act *a);
+/* BERTH_EINVAL "<what>: NaN at [0, 3, 17, 2]" for the first value that is not finite. */
+void net_finite(struct net_run *r, struct act a, const char *what);
+
+/* ---- layers: outputs are new acts unless said; inputs stay ---- */
+struct act net_linear(struct net_run *r, struct act x, const char *layer);
+struct act net_linear_add(struct net_run *r, struct act x, const char *layer,
+                          struct act add); /* + add; may give add's place: drops it */
+struct net_conv {
+    uint32_t stride, top, left, bottom, right;
+}; /* zero: stride 1, no padding */
+struct act net_conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c);
+struct act net_conv2d_add(struct net_run *r, struct act x, const char *layer, struct net_conv c,
+                          struct act add);
+#define NET_PAD1 ((struct net_conv) { .stride = 1, .top = 1, .left = 1, .bottom = 1, .right = 1 })
+#define NET_1X1 ((struct net_conv) { .stride = 1 })
+struct act net_group_norm(struct net_run *r, struct act x, const char *layer, uint32_t groups,
+                          float eps, bool silu);
+struct act net_layer_norm(struct net_run *r, struct act x, const char *layer,
+                          float eps); /* layer NULL: without parameters */
+struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, float eps);
+void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind); /* in place */
+void net_add(struct net_run *r, struct act *x, struct act b);              /* x += b, broadcast */
+struct act net_geglu(struct net_run *r, struct act x);
+/* q [B, Tq, C], k, v [B, Tk, C], heads * head_dim = C. */
+struct net_attn {
+    uint32_t heads;
+    float scale;
+    bool causal;
+    struct act mask;
+};
+struct act net_attention(struct net_run *r, struct act q, struct act k, struct act v,
+                         struct net_attn a);
+struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n,
+                         const char *layer); /* [n, D] */
+struct act net_timestep(struct net_run *r, const float *t, size_t n, uint64_t dim);
+struct act net_nearest(struct net_run *r, struct act x, uint64_t h, uint64_t w);
+struct act net_concat(struct net_run *r, const struct act *x, size_t n, int axis);
+struct act net_permute(struct net_run *r, struct act x, const int *axis); /* a copy */
+struct act net_slice(struct net_run *r, struct act x, int axis, uint64_t begin,
+                     uint64_t end); /* a copy */
+
+#endif

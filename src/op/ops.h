@@ -1,0 +1,180 @@
+/* ops: what networks are made of, each with its arguments checked and a plain-C reference.
+ *
+ * Words      operand   a struct view (tensor/tensor.h); `data` is an address of the device that computes
+ *            backend   kernels for one kind of device; a slot that is NULL falls to the reference, which
+ *                      follows addresses as host pointers and is therefore for host-visible devices alone
+ *            scratch   memory a kernel needs beside its operands; its size follows from the arguments, so
+ *                      that a pass can be predicted to the byte before it runs
+ *            row       the last dimension
+ * Operands   Activations, biases and parameters of norms are F32. Weights of linear, conv2d and embedding are
+ *            of any stored type that converts to F32, GGML quants included: kernels widen them piece by
+ *            piece, the bytes that lie in memory stay as stored. Row-major without gaps unless said; an
+ *            optional operand is absent when its data is NULL. Outputs do not overlap inputs unless said.
+ * Checks     op_x() looks at every shape, type and layout before it calls a kernel; BERTH_EINVAL names the op
+ *            and the shapes. Kernels trust their arguments.
+ * Same bits  An element of the result depends on its own inputs alone, never on the number of threads, on how
+ *            many rows or pictures are computed with it, on where operands lie, or on the chunk size of
+ *            attention: cond and uncond in one batch or apart, tiled or in one piece, give equal pictures.
+ *            (Another processor level, or another backend, may round differently.)
+ * Cancel     Kernels that take long look at env->cancel between pieces: BERTH_ECANCELED, outputs undefined.
+ * Threads    A call spreads over env->pool and returns when all is done (or queued, on an asynchronous backend).
+ * Adding     an op: its struct and its door here, check in ops.c, reference in ops_ref*.c, a line in
+ *            ops.def (the backend's table and the test loop follow from it).
+ *            a backend: op/<x>/ with `const struct op_backend op_<x>`, a line in backends.def.
+ * Files      ops.c checks and dispatch; ops_ref*.c the reference; cpu/ vectorised kernels: gemm*.c linear.c
+ *            conv*.c attention.c norm.c pointwise.c ... */
+#ifndef OP_OPS_H
+#define OP_OPS_H
+
+#include "base/err.h"
+#include "base/tpool.h"
+#include "tensor/tensor.h"
+
+#include <stdatomic.h>
+
+struct device;
+struct dev_stream;
+struct op_backend;
+
+struct op_env {
+    const struct op_backend *backend; /* NULL: the reference */
+    struct tpool *pool;               /* may be NULL */
+    struct dev_stream *stream;        /* asynchronous backends; NULL: on the host, at once */
+    const atomic_bool *cancel;        /* may be NULL */
+    void *scratch;                    /* an address of the device, 64-byte aligned */
+    size_t scratch_bytes;             /* at least op_x_scratch() of the call */
+};
+
+/* The kernels for a device, by its driver; NULL: none, only the reference if it is host-visible. */
+const struct op_backend *op_backend_for(const struct device *d);
+const char *op_backend_name(const struct op_backend *b); /* "cpu"; NULL: "reference" */
+
+/* ---- products ---- */
+
+/* y[..., N] = x[..., K] . w[N, K]^T * scale + bias[N] + add[..., N] */
+struct op_linear {
+    struct view x, w, bias, add, y; /* bias, add optional; add may be y itself. x, y, add: leading
+                                       dimensions equal, rows contiguous, any even stride between rows */
+    float scale;                    /* of the weight (scaled fp8); 0 means 1 */
+};
+/* y[B, M, N] = a[B, M, K] . b[B, K, N], or b[B, N, K] transposed */
+struct op_matmul {
+    struct view a, b, y;
+    bool b_transposed;
+};
+/* y[n, OC, h', w'] = conv(x[n, IC, h, w], w[OC, IC/groups, kh, kw]) + bias[OC] + add[n, OC, h', w'].
+ * h' = (h + top + bottom - kh) / stride + 1, rounded down. */
+struct op_conv2d {
+    struct view x, w, bias, add, y;    /* bias, add optional; add may be y itself */
+    uint32_t stride, groups;           /* 0 means 1 */
+    uint32_t top, left, bottom, right; /* zeros around x */
+    float scale;                       /* of the weight; 0 means 1 */
+};
+/* y[B, Tq, H, D] = softmax(q . k^T * scale + mask) . v per head; k, v: [B, Tk, H, D]. No Tq x Tk buffer.
+ * Dimensions 0..2 may have any stride (slices of a fused projection), D is contiguous. */
+struct op_attention {
+    struct view q, k, v, y;
+    struct view mask; /* optional, added to the scores: [1 or B, 1 or H, Tq, Tk], -inf hides */
+    float scale;      /* 0 means 1 / sqrt(D) */
+    bool causal;      /* query i sees keys 0..i */
+    uint32_t chunk;   /* queries per piece of work; 0: the backend's. Smaller takes less scratch */
+};
+
+/* ---- norms; y may be x ---- */
+struct op_group_norm { /* x, y: [n, C, ...]; w, b: [C] */
+    struct view x, w, b, y;
+    uint32_t groups;
+    float eps;
+    bool silu; /* y = silu(norm(x)) */
+};
+struct op_row_norm { /* over rows: layer norm, or without mean RMS norm; w, b: [row], optional */
+    struct view x, w, b, y;
+    float eps;
+    bool rms;
+};
+
+/* ---- element by element; y may be x ---- */
+#define OP_UNARY_MAP(X)                                                                            \
+    X(SILU, "silu")                                                                                \
+    X(GELU, "gelu")                                                                                \
+    X(GELU_TANH, "gelu_tanh")                                                                      \
+    X(QUICK_GELU, "quick_gelu")                                                                    \
+    X(RELU, "relu")                                                                                \
+    X(TANH, "tanh")                                                                                \
+    X(SIGMOID, "sigmoid")
+enum op_unary_kind {
+#define OP_UNARY_ENUM(name, text) OP_##name,
+    OP_UNARY_MAP(OP_UNARY_ENUM)
+#undef OP_UNARY_ENUM
+        OP_UNARY_COUNT
+};
+struct op_unary {
+    enum op_unary_kind kind;
+    struct view x, y;
+};
+enum op_binary_kind { OP_ADD, OP_SUB, OP_MUL };
+/* y = a <kind> b * scale. b has a's shape, or a's with some dimensions 1 ([n, C, 1, 1], [1, 1, row]): those
+ * repeat. y may be a. */
+struct op_binary {
+    enum op_binary_kind kind;
+    struct view a, b, y;
+    float scale; /* 0 means 1 */
+};
+/* x[..., 2C]: y[..., C] = first half * gelu(second half), erf form unless tanh */
+struct op_geglu {
+    struct view x, y;
+    bool tanh;
+};
+
+/* ---- looking up and moving ---- */
+struct
+    op_embedding { /* y[n, D] = table[ids[i]]; ids: [n] I32, each below the table's rows (checked) */
+    struct view table, ids, y;
+};
+/* y[n, dim]: [cos(t f) | sin(t f)], f_k = exp(-ln(period) k / (dim/2)); an odd dim ends with 0. t: [n] */
+struct op_timestep {
+    struct view t, y;
+    float period; /* 0 means 10000 */
+    bool sin_first;
+};
+enum op_resize_kind { OP_NEAREST, OP_BILINEAR }; /* as torch's interpolate(), corners not aligned */
+struct op_resize2d {                             /* x[n, c, h, w] -> y[n, c, h', w'] */
+    enum op_resize_kind kind;
+    struct view x, y;
+};
+struct op_concat { /* y = x[0..n) one behind the other along axis */
+    const struct view *x;
+    size_t n;
+    int axis;
+    struct view y;
+};
+struct op_pad2d { /* zeros around the last two dimensions, or wrapped around */
+    struct view x, y;
+    uint32_t top, left; /* bottom and right follow from the shapes */
+    bool circular;
+};
+struct
+    op_copy { /* y, contiguous or not, gets x's elements in order; x any strides: permutes, slices */
+    struct view x, y;
+};
+
+/* op_x(): checks, then computes. op_x_scratch(): bytes it needs; 0 for most. Arguments whose `data` is not
+ * there yet will do: it depends on shapes and types. */
+#define OP(x)                                                                                      \
+    berth_status op_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);         \
+    size_t op_##x##_scratch(const struct op_env *env, const struct op_##x *a);
+#include "op/ops.def"
+#undef OP
+
+/* A backend: one kernel per op. */
+struct op_backend {
+    const char *name;
+#define OP(x)                                                                                      \
+    berth_status (*x)(const struct op_env *env, const struct op_##x *a, berth_err *err);           \
+    size_t (*x##_scratch)(const struct op_env *env, const struct op_##x *a); /* NULL: none */
+#include "op/ops.def"
+#undef OP
+};
+extern const struct op_backend op_ref; /* every slot */
+
+#endif

@@ -1,0 +1,81 @@
+/* sigmas: noise levels. What a model's own levels are (struct msampling), and the schedules that pick steps.
+ *
+ * Words      sigma      noise level, float32; timestep: what the network is told; table: a model's own levels
+ *            schedule   n steps -> n + 1 levels, the last one mostly 0
+ * Numbers    float32 in the order sampling.md 2-5 writes them; 1e-5 against the reference at every value.
+ * Adding     a schedule: a function and a line in schedulers.def (order: what people choose from).
+ * Files      msampling.c tables and scalings; schedules.c */
+#ifndef SAMPLE_SIGMAS_H
+#define SAMPLE_SIGMAS_H
+
+#include "base/err.h"
+#include "base/vec.h"
+
+#include <stdbool.h>
+
+enum ms_type {
+    MS_EPS,
+    MS_V,
+    MS_EDM,
+    MS_X0,
+    MS_CONST
+}; /* what the network predicts (sampling.md 2) */
+enum ms_table { MS_DISCRETE, MS_CONTINUOUS_EDM, MS_FLOW, MS_FLUX };
+
+struct ms_config { /* zero: SD's eps over its discrete table */
+    enum ms_type type;
+    enum ms_table table;
+    bool zsnr;
+    double sigma_min, sigma_max; /* MS_CONTINUOUS_EDM */
+    double sigma_data;           /* 0: 1 */
+    double shift, multiplier;    /* MS_FLOW (0: 1, 1000), MS_FLUX (0: 1.15) */
+    bool lcm;                    /* ModelSamplingDiscrete "lcm": 50 distilled steps */
+};
+struct msampling { /* ms_release() */
+    struct ms_config cfg;
+    float *sigma, *log_sigma; /* [n] ascending */
+    size_t n;
+};
+berth_status ms_init(struct msampling *ms, const struct ms_config *cfg, berth_err *err);
+void ms_release(struct msampling *ms); /* zeroed is fine */
+float ms_sigma_min(const struct msampling *ms);
+float ms_sigma_max(const struct msampling *ms);
+float ms_timestep(const struct msampling *ms, float sigma);
+float ms_sigma(const struct msampling *ms, float timestep);
+double ms_percent(const struct msampling *ms, double percent); /* percent_to_sigma() */
+bool ms_is_flow(const struct msampling *ms);                   /* CONST */
+/* The four columns of sampling.md 2, n values each; out may be x. */
+void ms_input(const struct msampling *ms, float sigma, const float *x, float *out, size_t n);
+void ms_denoised(const struct msampling *ms, float sigma, const float *model, const float *x,
+                 float *out, size_t n);
+void ms_noise(const struct msampling *ms, float sigma, const float *noise, const float *latent,
+              bool max_denoise, float *out, size_t n);
+void ms_finish(const struct msampling *ms, float sigma, float *x, size_t n);
+/* The first sigma is the table's largest, within 1e-5. */
+bool ms_max_denoise(const struct msampling *ms, float sigma);
+
+/* ---- schedules; results are appended to a vec of float ---- */
+struct scheduler {
+    const char *name;
+    berth_status (*make)(const struct msampling *ms, size_t steps, struct vec *out, berth_err *err);
+};
+size_t scheduler_count(void);
+const struct scheduler *scheduler_at(size_t i);           /* in the order people see */
+const struct scheduler *scheduler_find(const char *name); /* NULL: none */
+
+/* What KSampler uses: schedule, penultimate discard of the sampler, denoise (5). denoise <= 0: none at all. */
+berth_status sample_sigmas(const struct msampling *ms, const struct scheduler *s, size_t steps,
+                           double denoise, bool discard_penultimate, struct vec *out,
+                           berth_err *err);
+/* start_at_step, end_at_step, and whether what is left of the noise goes (KSamplerAdvanced). In place.
+ * *nothing: the latent is returned as it is. */
+void sigmas_range(struct vec *sigmas, size_t start, size_t end, bool force_full_denoise,
+                  bool *nothing);
+
+/* Nodes' own: */
+berth_status sigmas_beta(const struct msampling *ms, size_t steps, double alpha, double beta,
+                         struct vec *out, berth_err *err);
+berth_status sigmas_sd_turbo(const struct msampling *ms, size_t steps, double denoise,
+                             struct vec *out, berth_err *err);
+
+#endif

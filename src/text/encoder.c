@@ -1,0 +1,2 @@
+/* encoder.c */
+#include "text/encoder.h"

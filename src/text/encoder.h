@@ -1,0 +1,72 @@
+/* encoder: prompts to conditioning: CLIP text encoders, and the sets of them that models use.
+ *
+ * Words      encoder  one network (CLIP-L, -G, -H); set: those that make one conditioning (SDXL: L and G)
+ *            skip     clip skip: which hidden layer is the result (CLIPSetLastLayer)
+ * Config     from shapes; heads are in no file: metadata "berth.heads" (safetensors) or "clip.attention.head_count"
+ *            (GGUF), else width / 64 (at least 1).
+ * Weights    As ComfyUI keeps them: F32 ones are rounded to F16 as they are used (text-encoders.md 8), so that numbers
+ *            agree; `exact` leaves them alone.
+ * Files      clip.c network, clip_names.c OpenCLIP and old names, encoder.c sets, weighting, assembly */
+#ifndef TEXT_ENCODER_H
+#define TEXT_ENCODER_H
+
+#include "net/net.h"
+#include "text/tokenizer.h"
+
+struct clip_net {
+    uint64_t width, vocab, positions, mlp;
+    uint32_t layers, heads;
+    bool projection;
+    bool quick_gelu; /* CLIP-L; G and H: erf */
+};
+/* root: in front of "text_model." or of OpenCLIP's names. */
+berth_status clip_detect(const struct weights *w, const char *root, struct clip_net *out,
+                         berth_err *err);
+net_names_fn *clip_names(const struct weights *w, const char *root); /* NULL: HF names */
+
+struct clip_out_args {
+    int layer;        /* 0: last (with final norm); negative: hidden layer counted from the end */
+    bool norm_hidden; /* final norm on a hidden layer */
+    bool project;     /* pooled . text_projection */
+};
+/* z [n, len, width], pooled [width] of chunk 0 (either may be NULL). All chunks have one length. */
+berth_status clip_encode(struct net *net, const struct clip_net *c, const struct chunks *in,
+                         const struct clip_out_args *a, float *z, float *pooled, berth_err *err);
+
+/* ---- sets ---- */
+enum text_kind { TEXT_CLIP_L, TEXT_CLIP_G, TEXT_CLIP_H };      /* which encoder a file is */
+enum text_set { TEXT_SD1, TEXT_SD2, TEXT_SDXL, TEXT_REFINER }; /* which model its output is for */
+#define TEXT_ENCODERS_MAX 4
+
+struct text_encoder { /* one of a set */
+    enum text_kind kind;
+    struct net *net;
+    struct clip_net clip;
+};
+struct text_args {
+    enum text_set set;
+    struct text_encoder *enc;
+    size_t encoders;
+    const struct bpe *bpe;
+    const struct text_embeddings *emb; /* NULL: none */
+    int skip;                          /* 0: the set's default; -1..-24: stop_at_clip_layer */
+};
+struct text_cond { /* in the arena */
+    float *cond;   /* [tokens, width] */
+    size_t tokens, width;
+    float *pooled; /* [pooled_n]; NULL: none */
+    size_t pooled_n;
+};
+/* text: for every encoder; text_l (may be NULL): another for CLIP-L (CLIPTextEncodeSDXL: text_g, text_l). */
+berth_status text_encode(const struct text_args *a, const char *text, const char *text_l,
+                         struct arena *mem, struct text_cond *out, berth_err *err);
+
+/* Which encoders a file (or a part of one) holds: kind and root of each. Returns how many; 0: none we know. */
+struct text_found {
+    enum text_kind kind;
+    char root[128];
+};
+size_t text_find(const struct weights *w, const char *part,
+                 struct text_found out[TEXT_ENCODERS_MAX]);
+
+#endif
