@@ -1,0 +1,23 @@
+/* cpu_impl: the kernels of the CPU backend, for this folder, its tests and benchmarks.
+ *
+ * Words   level: a set of instructions (tensor/cpu.h); kernels choose the best one when they are called.
+ * Trust   op_x() has looked at shapes, types and layouts already (op/ops.h); nothing is checked here.
+ * Memory  Nothing is allocated: what a kernel needs beside its operands is cpu_x_scratch() bytes at
+ *         env->scratch. It follows from shapes, types and the size of env->pool alone.
+ * Files   cpu.c the table; gemm.c, gemm_*.c the product all others are made of; linear.c matmul.c conv2d.c
+ *         conv2d_winograd.c; attention.c norm.c pointwise.c ... */
+#ifndef OP_CPU_CPU_IMPL_H
+#define OP_CPU_CPU_IMPL_H
+
+#include "op/ops.h"
+#include "tensor/cpu.h"
+
+/* products: linear.c, matmul.c, conv2d.c */
+berth_status cpu_linear(const struct op_env *env, const struct op_linear *a, berth_err *err);
+size_t cpu_linear_scratch(const struct op_env *env, const struct op_linear *a);
+berth_status cpu_matmul(const struct op_env *env, const struct op_matmul *a, berth_err *err);
+size_t cpu_matmul_scratch(const struct op_env *env, const struct op_matmul *a);
+berth_status cpu_conv2d(const struct op_env *env, const struct op_conv2d *a, berth_err *err);
+size_t cpu_conv2d_scratch(const struct op_env *env, const struct op_conv2d *a);
+
+#endif
