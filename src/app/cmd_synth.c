@@ -169,9 +169,8 @@ static void on_progress(void *user, uint64_t done, uint64_t total)
 static berth_status write_file(const struct app *a, const struct job *j, struct tpool *pool,
                                berth_err *err)
 {
-    const struct weights_meta_spec meta[] = { { "general.architecture",
-                                                j->preset ? j->preset->arch : NULL } };
-    bool with_arch = j->format->mixed && meta[0].value;
+    struct preset_meta meta;
+    size_t metas = j->preset ? preset_meta(j->preset, j->format->mixed, &meta) : 0;
     struct str label = { 0 };
     struct progress bar;
     term_safe(&label, str_c(&j->output), j->output.n, 30);
@@ -181,8 +180,8 @@ static berth_status write_file(const struct app *a, const struct job *j, struct 
         .path = str_c(&j->output),
         .spec = j->synth.spec,
         .count = j->keys.n,
-        .meta = meta,
-        .meta_count = with_arch ? 1 : 0,
+        .meta = meta.at,
+        .meta_count = metas,
         .fill = synth_weights_fill,
         .user = (void *)(uintptr_t)&j->synth, /* only read */
         .pool = pool,

@@ -84,6 +84,7 @@ struct clip_config { /* CLIP text encoders, HF names */
     bool projection; /* text_projection.weight */
 };
 void keys_clip(struct keys *k, const struct clip_config *c);
+void keys_openclip(struct keys *k, const struct clip_config *c); /* OpenCLIP's names: SD2, SDXL */
 
 struct t5_config { /* T5 encoder with gated feed-forward */
     uint64_t vocab, width, inner, ff, heads, buckets;

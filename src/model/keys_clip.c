@@ -1,4 +1,4 @@
-/* CLIP text encoders under their HF names. */
+/* CLIP text encoders under their HF names, and under OpenCLIP's. */
 #include "model/keys.h"
 #include "model/preset.h"
 
@@ -26,6 +26,27 @@ void keys_clip(struct keys *k, const struct clip_config *c)
         keys_tensor(k, "text_projection.weight", D, D, 0, 0);
 }
 
+/* Its attention has q, k and v in one matrix, its projection the other way round than a linear layer. */
+void keys_openclip(struct keys *k, const struct clip_config *c)
+{
+    const uint64_t D = c->width;
+    keys_tensor(k, "positional_embedding", c->positions, D, 0, 0);
+    keys_tensor(k, "text_projection", D, D, 0, 0);
+    for (int i = 0; i < c->layers; i++) {
+        size_t mark = keys_enter(k, "transformer.resblocks.%d", i);
+        keys_norm(k, "ln_1", D);
+        keys_tensor(k, "attn.in_proj_weight", 3 * D, D, 0, 0);
+        keys_tensor(k, "attn.in_proj_bias", 3 * D, 0, 0, 0);
+        keys_linear(k, "attn.out_proj", D, D, KEYS_BIAS);
+        keys_norm(k, "ln_2", D);
+        keys_linear(k, "mlp.c_fc", c->mlp, D, KEYS_BIAS);
+        keys_linear(k, "mlp.c_proj", D, c->mlp, KEYS_BIAS);
+        keys_leave(k, mark);
+    }
+    keys_tensor(k, "token_embedding.weight", c->vocab, D, 0, 0);
+    keys_norm(k, "ln_final", D);
+}
+
 static void clip_g_tiny(struct keys *k)
 {
     size_t mark = keys_enter(k, "conditioner.embedders.1.model.transformer");
@@ -41,5 +62,6 @@ static void clip_g_tiny(struct keys *k)
 const struct preset preset_clip_g_tiny = {
     .name = "clip-g-tiny",
     .about = "CLIP-G text encoder for sdxl-tiny, HF names",
+    .heads = 4,
     .build = clip_g_tiny,
 };

@@ -4,6 +4,7 @@
 #ifndef MODEL_PRESET_H
 #define MODEL_PRESET_H
 
+#include "format/weights.h"
 #include "model/keys.h"
 
 struct preset {
@@ -12,6 +13,9 @@ struct preset {
     const char *arch;  /* general.architecture in GGUF files; NULL: left out */
     const char *const
         *hiprec; /* name prefixes that are never quantised, NULL-terminated; or NULL */
+    unsigned
+        heads; /* of its text encoders, where it is not width / 64; no tensor says so, the file's
+                       metadata does ("berth.heads"). 0: left out */
     void (*build)(struct keys *k); /* adds every tensor; failures stay in k->bad */
 };
 
@@ -22,6 +26,14 @@ struct preset {
 size_t preset_count(void);
 const struct preset *preset_at(size_t i);
 const struct preset *preset_find(const char *name); /* NULL: no such preset */
+
+/* What goes into the file beside its tensors; returns how many. mixed: weights_writer.mixed. */
+#define PRESET_META_MAX 2
+struct preset_meta {
+    struct weights_meta_spec at[PRESET_META_MAX];
+    char heads[16];
+};
+size_t preset_meta(const struct preset *p, bool mixed, struct preset_meta *out);
 
 /* Fills *k, which must be empty; it is empty again after a failure. */
 berth_status preset_keys(const struct preset *p, struct keys *k, berth_err *err);

@@ -52,6 +52,32 @@ static const struct unet_config unet_sdxl_tiny = { .in_channels = 4,
                                                    .res_blocks = 2,
                                                    .linear_proj = true };
 
+/* Refiner: one text encoder, size and a score instead of target sizes. */
+static const struct unet_config unet_refiner_tiny = { .in_channels = 4,
+                                                      .out_channels = 4,
+                                                      .model_channels = 64,
+                                                      .context_dim = 64,
+                                                      .adm_channels = 64 + 5 * 256,
+                                                      .levels = 4,
+                                                      .mult = { 1, 2, 4, 4 },
+                                                      .depth = { 0, 1, 1, 0 },
+                                                      .depth_middle = 1,
+                                                      .res_blocks = 2,
+                                                      .linear_proj = true };
+static const struct unet_config unet_sd2_tiny = { .in_channels = 4,
+                                                  .out_channels = 4,
+                                                  .model_channels = 64,
+                                                  .context_dim = 64,
+                                                  .levels = 4,
+                                                  .mult = { 1, 2, 4, 4 },
+                                                  .depth = { 1, 1, 1, 0 },
+                                                  .depth_middle = 1,
+                                                  .res_blocks = 2,
+                                                  .linear_proj = true };
+static const struct clip_config clip_g_tiny = {
+    .vocab = 49408, .positions = 77, .width = 64, .mlp = 256, .layers = 4, .projection = true
+};
+
 static void unet(struct keys *k, const struct unet_config *c)
 {
     size_t mark = keys_enter(k, "model.diffusion_model");
@@ -59,16 +85,26 @@ static void unet(struct keys *k, const struct unet_config *c)
     keys_leave(k, mark);
 }
 
+static void vae(struct keys *k, const struct vae_config *c)
+{
+    size_t mark = keys_enter(k, "first_stage_model");
+    keys_vae(k, c);
+    keys_leave(k, mark);
+}
+
+static void text(struct keys *k, const char *prefix, const struct clip_config *c, bool openclip)
+{
+    size_t mark = keys_enter(k, "%s", prefix);
+    (openclip ? keys_openclip : keys_clip)(k, c);
+    keys_leave(k, mark);
+}
+
 static void checkpoint(struct keys *k, const struct unet_config *u, const struct vae_config *v,
                        const struct clip_config *c)
 {
     unet(k, u);
-    size_t mark = keys_enter(k, "first_stage_model");
-    keys_vae(k, v);
-    keys_leave(k, mark);
-    mark = keys_enter(k, "cond_stage_model.transformer");
-    keys_clip(k, c);
-    keys_leave(k, mark);
+    vae(k, v);
+    text(k, "cond_stage_model.transformer", c, false);
 }
 
 static void sd15_tiny(struct keys *k)
@@ -79,6 +115,35 @@ static void sd15_tiny(struct keys *k)
 static void sd15(struct keys *k)
 {
     checkpoint(k, &unet_sd15, &vae_sd15, &clip_sd15);
+}
+
+static void sd15_inpaint_tiny(struct keys *k)
+{
+    struct unet_config u = unet_sd15_tiny;
+    u.in_channels = 9; /* the latent, a mask, the latent of the masked picture */
+    checkpoint(k, &u, &vae_sd15_tiny, &clip_sd15_tiny);
+}
+
+static void sd2_tiny(struct keys *k)
+{
+    unet(k, &unet_sd2_tiny);
+    vae(k, &vae_sd15_tiny);
+    text(k, "cond_stage_model.model", &clip_g_tiny, true);
+}
+
+static void sdxl_base_tiny(struct keys *k)
+{
+    unet(k, &unet_sdxl_tiny);
+    vae(k, &vae_sd15_tiny);
+    text(k, "conditioner.embedders.0.transformer", &clip_sd15_tiny, false);
+    text(k, "conditioner.embedders.1.model", &clip_g_tiny, true);
+}
+
+static void sdxl_refiner_tiny(struct keys *k)
+{
+    unet(k, &unet_refiner_tiny);
+    vae(k, &vae_sd15_tiny);
+    text(k, "conditioner.embedders.0.model", &clip_g_tiny, true);
 }
 
 static void sdxl_tiny(struct keys *k)
@@ -97,6 +162,7 @@ const struct preset preset_sd15_tiny = {
     .about = "SD1.5 checkpoint (UNet, VAE, CLIP-L) of width 32",
     .arch = "sd1",
     .hiprec = hiprec,
+    .heads = 4,
     .build = sd15_tiny,
 };
 
@@ -116,4 +182,40 @@ const struct preset preset_sdxl_tiny = {
     .arch = "sdxl",
     .hiprec = hiprec,
     .build = sdxl_tiny,
+};
+
+const struct preset preset_sd15_inpaint_tiny = {
+    .name = "sd15-inpaint-tiny",
+    .about = "SD1.5 inpainting checkpoint of width 32",
+    .arch = "sd1",
+    .hiprec = hiprec,
+    .heads = 4,
+    .build = sd15_inpaint_tiny,
+};
+
+const struct preset preset_sd2_tiny = {
+    .name = "sd2-tiny",
+    .about = "SD2 checkpoint (UNet, VAE, CLIP-H) of width 64",
+    .arch = "sd1",
+    .hiprec = hiprec,
+    .heads = 4,
+    .build = sd2_tiny,
+};
+
+const struct preset preset_sdxl_base_tiny = {
+    .name = "sdxl-base-tiny",
+    .about = "SDXL checkpoint (UNet, VAE, CLIP-L, CLIP-G) of width 64",
+    .arch = "sdxl",
+    .hiprec = hiprec,
+    .heads = 4,
+    .build = sdxl_base_tiny,
+};
+
+const struct preset preset_sdxl_refiner_tiny = {
+    .name = "sdxl-refiner-tiny",
+    .about = "SDXL refiner checkpoint (UNet, VAE, CLIP-G) of width 64",
+    .arch = "sdxl",
+    .hiprec = hiprec,
+    .heads = 4,
+    .build = sdxl_refiner_tiny,
 };

@@ -18,12 +18,16 @@ static inline void preset_write(const char *preset, enum dtype dtype, const char
     assert_ok(
         synth_init(&synth, &keys, dtype, weights_writer_find("safetensors"), NULL, NULL, &err),
         err);
+    struct preset_meta meta;
     struct weights_write_args args = { .format = "safetensors",
                                        .path = path,
                                        .spec = synth.spec,
                                        .count = keys.n,
                                        .fill = synth_weights_fill,
-                                       .user = &synth };
+                                       .user = &synth,
+                                       .meta = meta.at,
+                                       .meta_count =
+                                           preset_meta(preset_find(preset), false, &meta) };
     assert_ok(weights_write(&args, &err), err);
     synth_release(&synth);
     keys_release(&keys);

@@ -49,10 +49,18 @@ static void detects_every_preset(void **state)
         const char *preset;
         const struct arch *arch;
     } row[] = {
-        { "sd15-tiny", &arch_sd_checkpoint }, { "sd15", &arch_sd_checkpoint },
-        { "sdxl-tiny", &arch_sd_checkpoint }, { "clip-g-tiny", &arch_sd_checkpoint },
-        { "flux-tiny", &arch_flux },          { "flux-dev", &arch_flux },
-        { "flux-tiny-vae", &arch_vae },       { "t5-tiny", &arch_t5 },
+        { "sd15-tiny", &arch_sd_checkpoint },
+        { "sd15", &arch_sd_checkpoint },
+        { "sdxl-tiny", &arch_sd_checkpoint },
+        { "clip-g-tiny", &arch_sd_checkpoint },
+        { "flux-tiny", &arch_flux },
+        { "flux-dev", &arch_flux },
+        { "flux-tiny-vae", &arch_vae },
+        { "t5-tiny", &arch_t5 },
+        { "sd15-inpaint-tiny", &arch_sd_checkpoint },
+        { "sd2-tiny", &arch_sd_checkpoint },
+        { "sdxl-base-tiny", &arch_sd_checkpoint },
+        { "sdxl-refiner-tiny", &arch_sd_checkpoint },
     };
     assert_int_equal(ARRAY_LEN(row), preset_count());
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
