@@ -158,10 +158,13 @@ struct
     struct view x, y;
 };
 
-/* op_x(): checks, then computes. op_x_scratch(): bytes it needs; 0 for most. Arguments whose `data` is not
- * there yet will do: it depends on shapes and types. */
+/* op_x(): checks, then computes. op_x_scratch(): bytes it needs; 0 for most, and for arguments that op_x()
+ * would refuse. op_x_check(): the checks alone. For the latter two arguments whose `data` is not there yet
+ * will do: they look at shapes, types and strides (so a mask or bias that will be there has a shape then, and
+ * an absent operand is all zero). */
 #define OP(x)                                                                                      \
     berth_status op_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);         \
+    berth_status op_##x##_check(const struct op_##x *a, berth_err *err);                           \
     size_t op_##x##_scratch(const struct op_env *env, const struct op_##x *a);
 #include "op/ops.def"
 #undef OP

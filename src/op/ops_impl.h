@@ -1,0 +1,58 @@
+/* ops_impl: what checks, reference and kernels share about operands. For this folder, its backends, tests
+ * and benchmarks. */
+#ifndef OP_OPS_IMPL_H
+#define OP_OPS_IMPL_H
+
+#include "op/ops.h"
+
+/* The reference, one function per op; op_ref is the table of these. Scratch: only those in ops_ref.c. */
+#define OP(x)                                                                                      \
+    berth_status ref_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);
+#include "op/ops.def"
+#undef OP
+
+/* An optional operand that is there. Before there are addresses, its shape says so. */
+static inline bool op_has(const struct view *v)
+{
+    return v->data || v->shape.ndim;
+}
+
+/* The last dimension; 1 of a scalar. */
+static inline size_t op_row(const struct view *v)
+{
+    return v->shape.ndim ? (size_t)v->shape.dim[v->shape.ndim - 1] : 1;
+}
+
+/* Elements. pre: checked, so that the product fits. */
+size_t op_count(const struct view *v);
+/* Product of dimensions [from, to). */
+size_t op_count_of(const struct view *v, int from, int to);
+
+/* All dimensions but the last as one: how many rows, and bytes from one to the next. False: the strides
+ * are not even. A single row has the stride 0. */
+bool op_rows(const struct view *v, size_t *rows, size_t *stride);
+
+/* 0 means 1, as scales of several ops have it. */
+static inline float op_scale(float s)
+{
+    return s == 0 ? 1 : s;
+}
+
+static inline uint32_t op_or_one(uint32_t n)
+{
+    return n ? n : 1;
+}
+
+/* Somebody wants the call to end. */
+static inline bool op_cancelled(const struct op_env *env)
+{
+    return env->cancel && atomic_load_explicit(env->cancel, memory_order_relaxed);
+}
+
+/* One element as float; i counts elements of the view's type. Only F32. */
+static inline float *op_f32(const struct view *v)
+{
+    return (float *)v->data;
+}
+
+#endif
