@@ -5,10 +5,13 @@
  *            guide     turns conditionings, cfg, areas and masks into D (guide.h)
  * Numbers    float32 arrays on the host, scalars in float32 as 0-dim tensors are; golden: every sampler of
  *            sample_sd15_tiny within 1e-3, analytic denoisers within 1e-5.
- * Noise      sample_noise(): the job's generator; seed + 1 on the cpu (1.3). Draw order is part of a sampler.
+ * Noise      march_noise(): the job's generator, seed + 1 on the cpu (1.3), or its Brownian tree with the seed as
+ *            it is. Draw order is part of a sampler, also of noise that is multiplied by 0.
+ * Flow       sample_run(): seed, tree, buffers; for each step D -> callback -> the sampler's step -> NaN check.
+ *            A sampler is what happens between two sigmas (march.h); few have a loop of their own.
  * Adding     a sampler: `const struct sampler sampler_<x>` in a file of its family and a line in samplers.def.
  * Threads    Executor; elementwise loops may spread over job->pool without changing a number.
- * Files      sample.c lists, runs, shared arithmetic; samplers_<family>.c */
+ * Files      sample.c lists and the run; march.c what steps are written with; samplers_<family>.c */
 #ifndef SAMPLE_SAMPLE_H
 #define SAMPLE_SAMPLE_H
 
@@ -19,14 +22,15 @@
 
 struct sample_options { /* of the Sampler* nodes; NAN / 0: the sampler's own default */
     double eta, s_noise, r, s_churn, s_tmin, s_tmax;
-    int order;
+    int order;    /* lms 1..100, dpm_adaptive 2 or 3 */
     bool heun;    /* solver_type of dpmpp_2m_sde */
     double gamma; /* gradient_estimation */
 };
 extern const struct sample_options sample_defaults; /* every field "own default" */
 
-struct sample_step { /* after the first model call of step i */
-    size_t i, total; /* total = sigmas - 1 */
+struct
+    sample_step { /* after the first model call of step i; dpm_adaptive and uni_pc: after the step */
+    size_t i, total; /* i < total = sigmas - 1, also where dpm_adaptive takes more steps */
     float sigma;
     const float *x, *denoised;
 };
@@ -47,28 +51,39 @@ struct sample_job {
     /* BERTH_ECANCELED: interrupted. May be NULL. */
     berth_status (*step)(void *user, const struct sample_step *s, berth_err *err);
     void *user;
-    /* for samplers: */
-    struct torch_rng rng; /* seeded by sample_run() */
-    struct arena *mem;    /* of the run: history, scratch */
-    struct brownian *tree;
+    /* set by sample_run(): */
+    float
+        last; /* the level x is at in the end: sigma[sigmas - 1], but 0.001 where uni_pc went to 0.
+                 * What ms_finish() wants */
+    struct torch_rng rng; /* of march_noise(); afterwards it tells how much was drawn */
 };
 
 enum {
     SAMPLER_DISCARD_PENULTIMATE =
-        1 << 0,              /* KSampler asks for one step more and drops the last but one */
-    SAMPLER_UNCOND = 1 << 1, /* cfg++: needs the negative's prediction also with cfg 1 */
-    SAMPLER_TREE = 1 << 2,   /* its noise is a Brownian tree */
+        1 << 0,                  /* KSampler asks for one step more and drops the last but one */
+    SAMPLER_UNCOND = 1 << 1,     /* cfg++: needs the negative's prediction also with cfg 1 */
+    SAMPLER_TREE = 1 << 2,       /* its noise is a Brownian tree */
+    SAMPLER_MASK_NOISE = 1 << 3, /* ddim: an inpainting mask's noise is new, randn with seed + 1 */
+    SAMPLER_CHURN = 1 << 4,      /* takes s_churn, s_tmin, s_tmax */
+    SAMPLER_OFF_ONE = 1 << 5, /* flows: a first sigma of 1 has no log SNR, and moves a little (8) */
 };
+struct march;
 struct sampler {
     const char *name;
     unsigned flags;
-    berth_status (*run)(struct sample_job *j, berth_err *err);
+    unsigned scratch, history; /* buffers of the latent's size its steps want, see march.h */
+    struct sample_options own; /* its defaults for what the job's options leave open */
+    /* From sigma i to i + 1, with D at hand. */
+    berth_status (*step)(struct march *m, berth_err *err);
+    /* Instead of step: a loop of its own. */
+    berth_status (*run)(struct march *m, berth_err *err);
 };
 size_t sampler_count(void);
 const struct sampler *sampler_at(size_t i);           /* in the order people see */
 const struct sampler *sampler_find(const char *name); /* NULL: none */
 
-/* Runs it over the job. BERTH_EINVAL "NaN in the latent after step 3 of 20 (sigma 1.613)" when values go wrong. */
+/* Runs it over the job; takes the memory it needs before the first step. The job's x is undefined after an error.
+ * BERTH_EINVAL "NaN in the latent after step 3 of 20 (sigma 1.613)" when values go wrong. */
 berth_status sample_run(const struct sampler *s, struct sample_job *j, berth_err *err);
 
 #endif
