@@ -1,0 +1,312 @@
+/* unicode.c: lookups in the tables, normalisation form C, lower case. */
+#include "text/unicode.h"
+
+#include "base/utf8.h"
+#include "text/unicode_tables.h"
+
+#include <string.h>
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+/* Hangul syllables are composed by arithmetic: leading, vowel and trailing jamo. */
+enum {
+    S_BASE = 0xac00,
+    L_BASE = 0x1100,
+    V_BASE = 0x1161,
+    T_BASE = 0x11a7,
+    L_COUNT = 19,
+    V_COUNT = 21,
+    T_COUNT = 28,
+    S_COUNT = L_COUNT * V_COUNT * T_COUNT,
+};
+
+static uint8_t run_value(const struct uc_run *r, size_t n, uint32_t c)
+{
+    while (n > 0) {
+        size_t mid = n / 2;
+        if (c < r[mid].first) {
+            n = mid;
+        } else if (c > r[mid].last) {
+            r += mid + 1;
+            n -= mid + 1;
+        } else {
+            return r[mid].value;
+        }
+    }
+    return 0;
+}
+
+enum uc_class uc_class(uint32_t c)
+{
+    return (enum uc_class)run_value(uc_classes, COUNT(uc_classes), c);
+}
+
+static uint8_t ccc(uint32_t c)
+{
+    return c < 0x300 ? 0 : run_value(uc_cccs, COUNT(uc_cccs), c);
+}
+
+bool uc_isspace(uint32_t c)
+{
+    return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x1f) || c == 0x85 ||
+           uc_class(c) == UC_SPACE;
+}
+
+int uc_decimal(uint32_t c)
+{
+    for (size_t i = 0; i < COUNT(uc_zeros) && uc_zeros[i] <= c; i++)
+        if (c - uc_zeros[i] < 10)
+            return (int)(c - uc_zeros[i]);
+    return -1;
+}
+
+const char *uc_version(void)
+{
+    return UNICODE_VERSION;
+}
+
+/* ---- UTF-8 ---- */
+
+uint32_t uc_point(const char *s, size_t n, size_t *len)
+{
+    const uint8_t *p = (const uint8_t *)s;
+    *len = utf8_step(s, n);
+    switch (*len) {
+    case 1:
+        return p[0];
+    case 2:
+        return (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu);
+    case 3:
+        return (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
+    case 4:
+        return (p[0] & 0x07u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
+    default:
+        return 0xfffd;
+    }
+}
+
+size_t uc_encode(uint32_t c, char out[4])
+{
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    if (c < 0x800) {
+        out[0] = (char)(0xc0 | c >> 6);
+        out[1] = (char)(0x80 | (c & 0x3f));
+        return 2;
+    }
+    if (c < 0x10000) {
+        out[0] = (char)(0xe0 | c >> 12);
+        out[1] = (char)(0x80 | (c >> 6 & 0x3f));
+        out[2] = (char)(0x80 | (c & 0x3f));
+        return 3;
+    }
+    out[0] = (char)(0xf0 | c >> 18);
+    out[1] = (char)(0x80 | (c >> 12 & 0x3f));
+    out[2] = (char)(0x80 | (c >> 6 & 0x3f));
+    out[3] = (char)(0x80 | (c & 0x3f));
+    return 4;
+}
+
+static bool push(struct vec *v, uint32_t c)
+{
+    uint32_t *at = vec_add(v);
+    if (at)
+        *at = c;
+    return at != NULL;
+}
+
+bool uc_decode(const char *s, size_t n, struct vec *out)
+{
+    for (size_t i = 0; i < n;) {
+        size_t len;
+        uint32_t c = uc_point(s + i, n - i, &len);
+        if (!push(out, c))
+            return false;
+        i += len ? len : 1;
+    }
+    return true;
+}
+
+/* ---- normalisation ---- */
+
+static const struct uc_decomp *decomp_find(uint32_t c)
+{
+    size_t lo = 0, hi = COUNT(uc_decomps);
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (uc_decomps[mid].cp == c)
+            return &uc_decomps[mid];
+        if (uc_decomps[mid].cp < c)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return NULL;
+}
+
+/* The whole canonical decomposition of c, in order. Only the first of two parts decomposes again, and never
+ * further than three times (a table of ours, not the text, says so). */
+static bool decompose(uint32_t c, struct vec *out)
+{
+    if (c - S_BASE < S_COUNT) {
+        uint32_t s = c - S_BASE, t = s % T_COUNT;
+        return push(out, L_BASE + s / (V_COUNT * T_COUNT)) &&
+               push(out, V_BASE + s % (V_COUNT * T_COUNT) / T_COUNT) &&
+               (t == 0 || push(out, T_BASE + t));
+    }
+    uint32_t tail[8];
+    size_t n = 0;
+    for (const struct uc_decomp *d; n < COUNT(tail) && (d = decomp_find(c)); c = d->a)
+        if (d->b)
+            tail[n++] = d->b;
+    if (!push(out, c))
+        return false;
+    while (n > 0)
+        if (!push(out, tail[--n]))
+            return false;
+    return true;
+}
+
+/* Marks behind a starter into the order of their classes, equal ones as they stood. A run may be as long as the
+ * text: sorted by counting. */
+static bool reorder(uint32_t *c, size_t n, struct vec *tmp)
+{
+    for (size_t i = 0; i < n;) {
+        size_t end = i;
+        bool sorted = true;
+        for (uint8_t before = 0, k; end < n && (k = ccc(c[end])) != 0; before = k, end++)
+            sorted = sorted && k >= before;
+        if (!sorted) {
+            size_t start[257] = { 0 };
+            if (!vec_reserve(tmp, end - i))
+                return false;
+            uint32_t *to = tmp->p;
+            for (size_t j = i; j < end; j++)
+                start[ccc(c[j]) + 1]++;
+            for (size_t k = 1; k < 257; k++)
+                start[k] += start[k - 1];
+            for (size_t j = i; j < end; j++)
+                to[start[ccc(c[j])]++] = c[j];
+            memcpy(c + i, to, (end - i) * sizeof *c);
+        }
+        i = end > i ? end : i + 1;
+    }
+    return true;
+}
+
+/* What a and b compose to; 0: they do not. */
+static uint32_t compose(uint32_t a, uint32_t b)
+{
+    if (a - L_BASE < L_COUNT && b - V_BASE < V_COUNT)
+        return S_BASE + ((a - L_BASE) * V_COUNT + (b - V_BASE)) * T_COUNT;
+    if (a - S_BASE < S_COUNT && (a - S_BASE) % T_COUNT == 0 && b - T_BASE - 1 < T_COUNT - 1)
+        return a + (b - T_BASE);
+    size_t lo = 0, hi = COUNT(uc_pairs);
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        const struct uc_decomp *d = &uc_decomps[uc_pairs[mid]];
+        if (d->a == a && d->b == b)
+            return d->cp;
+        if (d->a < a || (d->a == a && d->b < b))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return 0;
+}
+
+/* In place; returns how many are left. A mark composes with the last starter unless something between them has
+ * its class or a higher one, or is a starter itself. */
+static size_t compose_all(uint32_t *c, size_t n)
+{
+    size_t to = 0, starter = SIZE_MAX;
+    uint8_t last = 0; /* class of what was kept last behind the starter; 0: nothing */
+    for (size_t i = 0; i < n; i++) {
+        uint8_t k = ccc(c[i]);
+        if (starter != SIZE_MAX && (starter + 1 == to || (last != 0 && last < k))) {
+            uint32_t both = compose(c[starter], c[i]);
+            if (both) {
+                c[starter] = both;
+                continue;
+            }
+        }
+        if (k == 0)
+            starter = to;
+        last = k;
+        c[to++] = c[i];
+    }
+    return to;
+}
+
+bool uc_nfc(struct vec *v)
+{
+    const uint32_t *c = v->p;
+    size_t i = 0;
+    while (i < v->n && c[i] < 0x300) /* Latin-1 and its neighbours are composed already */
+        i++;
+    if (i == v->n)
+        return true;
+    struct vec all = { .elem = sizeof(uint32_t) }, tmp = { .elem = sizeof(uint32_t) };
+    bool ok = true;
+    for (i = 0; ok && i < v->n; i++)
+        ok = c[i] < 0xc0 ? push(&all, c[i]) : decompose(c[i], &all);
+    ok = ok && reorder(all.p, all.n, &tmp);
+    if (ok) {
+        all.n = compose_all(all.p, all.n);
+        vec_release(v);
+        *v = all;
+    } else {
+        vec_release(&all);
+    }
+    vec_release(&tmp);
+    return ok;
+}
+
+/* ---- lower case ---- */
+
+static uint32_t lower(uint32_t c)
+{
+    size_t lo = 0, hi = COUNT(uc_lowers);
+    while (lo < hi) { /* the last run that begins at or before c */
+        size_t mid = lo + (hi - lo) / 2;
+        if (uc_lowers[mid].first <= c)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    if (lo == 0)
+        return c;
+    const struct uc_lower *r = &uc_lowers[lo - 1];
+    uint32_t off = c - r->first;
+    return off % r->step == 0 && off / r->step < r->count ? (uint32_t)((int32_t)c + r->delta) : c;
+}
+
+/* A capital sigma is final when the nearest letter before it is cased and the nearest after it is not; `state` looks
+ * through the points Unicode calls case-ignorable. */
+static uint8_t sigma_state(uint32_t c)
+{
+    return run_value(uc_sigmas, COUNT(uc_sigmas), c);
+}
+
+bool uc_lower(const uint32_t *c, size_t n, struct vec *out)
+{
+    bool cased = false; /* the last point that is looked at before i is a cased letter */
+    size_t next = 0;    /* first point behind i that is looked at; found anew when i passes it */
+    for (size_t i = 0; i < n; i++) {
+        uint32_t to = lower(c[i]);
+        if (c[i] == 0x3a3) {
+            if (next <= i)
+                for (next = i + 1; next < n && sigma_state(c[next]) == 1;)
+                    next++;
+            to = cased && !(next < n && sigma_state(c[next]) == 2) ? 0x3c2 : 0x3c3;
+        }
+        uint8_t state = sigma_state(c[i]);
+        if (state != 1)
+            cased = state == 2;
+        if (!push(out, c[i] == 0x130 ? 'i' : to) || (c[i] == 0x130 && !push(out, 0x307)))
+            return false;
+    }
+    return true;
+}

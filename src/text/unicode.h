@@ -1,0 +1,39 @@
+/* unicode: what a tokenizer asks about code points: class, lower case, NFC. For text/ alone.
+ *
+ * Words      point   a code point, uint32_t, never a surrogate
+ * Tables     unicode_tables.h, made by tools/unicode_tables.py; the file names its Unicode version. What that
+ *            version does not know is UC_CONTROL ("Cn"), as it is for a Python of that version.
+ * Memory     Vectors hold points (.elem = sizeof(uint32_t)). False: memory is exhausted.
+ * Threads    Tables alone: any. */
+#ifndef TEXT_UNICODE_H
+#define TEXT_UNICODE_H
+
+#include "base/vec.h"
+
+#include <stdint.h>
+
+enum uc_class {
+    UC_OTHER,
+    UC_SPACE,   /* blank, tab, line feed, carriage return, Zs, Zl, Zp */
+    UC_CONTROL, /* C*: controls, formats, private use, unassigned */
+    UC_LETTER,  /* L* */
+    UC_NUMBER,  /* N* */
+};
+enum uc_class uc_class(uint32_t c);
+bool uc_isspace(uint32_t c); /* str.isspace() of Python: UC_SPACE, and controls that part lines */
+int uc_decimal(uint32_t c);  /* 0 to 9 of a decimal digit of any script; -1: none */
+const char *uc_version(void);
+
+/* Appends the points of UTF-8 text; U+FFFD for each byte that is part of none. */
+WARN_UNUSED bool uc_decode(const char *s, size_t n, struct vec *out);
+/* One point of well-formed text, utf8_step() > 0; *len gets its bytes. */
+uint32_t uc_point(const char *s, size_t n, size_t *len);
+size_t uc_encode(uint32_t c, char out[4]); /* bytes written */
+
+/* v becomes its canonical composition (NFC). */
+WARN_UNUSED bool uc_nfc(struct vec *v);
+/* Appends the lower case of n points that stand between spaces, as str.lower(): U+0130 becomes two, a sigma knows
+ * whether it is the last letter. */
+WARN_UNUSED bool uc_lower(const uint32_t *c, size_t n, struct vec *out);
+
+#endif

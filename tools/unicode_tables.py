@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Writes src/text/unicode_tables.h from the unicodedata of the Python that runs it.
+
+    tools/unicode_tables.py > src/text/unicode_tables.h      run by hand; the result is committed
+    tools/unicode_tables.py --digest                         what tests/unit/text/test_unicode.c expects
+
+ComfyUI's tokenizer asks Python's unicodedata the same questions, so a Python of the same Unicode
+version gives the same answers for every code point.
+"""
+import sys
+import unicodedata as u
+
+LAST = 0x10FFFF
+POINTS = [c for c in range(LAST + 1) if not 0xD800 <= c <= 0xDFFF]
+OTHER, SPACE, CONTROL, LETTER, NUMBER = range(5)
+
+
+def klass(c):
+    ch, cat = chr(c), u.category(chr(c))
+    if ch in " \t\n\r" or cat in ("Zs", "Zl", "Zp"):
+        return SPACE
+    return {"C": CONTROL, "L": LETTER, "N": NUMBER}.get(cat[0], OTHER)
+
+
+def sigma(c):
+    """How str.lower() judges whether a sigma is final: 1 ignores c, 2 takes it for a cased letter."""
+    alone = (chr(c) + "\u03a3").lower().endswith("\u03c2")
+    behind_a = ("A" + chr(c) + "\u03a3").lower().endswith("\u03c2")
+    return 2 if alone else 1 if behind_a else 0
+
+
+def runs(value, none):
+    """[first, last, value] of neighbours with one value other than `none`."""
+    out = []
+    for c in range(LAST + 1):
+        v = none if 0xD800 <= c <= 0xDFFF else value(c)
+        if v == none:
+            continue
+        if out and out[-1][1] == c - 1 and out[-1][2] == v:
+            out[-1][1] = c
+        else:
+            out.append([c, c, v])
+    return out
+
+
+def lower_runs():
+    """first, count, step, delta of simple lower case; U+0130 alone becomes two and is left to code."""
+    many = [c for c in POINTS if len(chr(c).lower()) != 1]
+    assert many == [0x130], many
+    out = []
+    for c in POINTS:
+        if c == 0x130 or c == 0x3A3 or chr(c).lower() == chr(c):
+            continue
+        d = ord(chr(c).lower()) - c
+        if out:
+            first, count, step, delta = out[-1]
+            gap = c - (first + (count - 1) * step)
+            if d == delta and (gap == step or (count == 1 and gap <= 2)):
+                out[-1] = [first, count + 1, gap, delta]
+                continue
+        out.append([c, 1, 1, d])
+    return out
+
+
+def decompositions():
+    out = []
+    for c in POINTS:
+        d = u.decomposition(chr(c))
+        if not d or d.startswith("<") or 0xAC00 <= c <= 0xD7A3:
+            continue
+        parts = [int(x, 16) for x in d.split()]
+        assert len(parts) <= 2
+        composes = len(parts) == 2 and u.normalize("NFC", chr(parts[0]) + chr(parts[1])) == chr(c)
+        out.append((c, parts[0], parts[1] if len(parts) == 2 else 0, composes))
+    return out
+
+
+def digit_zeros():
+    zeros = [c for c in POINTS if u.category(chr(c)) == "Nd" and u.decimal(chr(c)) == 0]
+    assert all(u.decimal(chr(z + i)) == i for z in zeros for i in range(10))
+    assert sum(u.category(chr(c)) == "Nd" for c in POINTS) == 10 * len(zeros)
+    return zeros
+
+
+def fnv(values):
+    h = 0xCBF29CE484222325
+    for v in values:
+        for b in v.to_bytes(4, "little"):
+            h = ((h ^ b) * 0x100000001B3) & (2**64 - 1)
+    return h
+
+
+def digests():
+    def each(f):
+        for c in POINTS:
+            yield from map(ord, f(chr(c)))
+    print("classes  0x%016x" % fnv(klass(c) for c in POINTS))
+    print("lower    0x%016x" % fnv(each(str.lower)))
+    print("nfc      0x%016x" % fnv(each(lambda s: u.normalize("NFC", s))))
+    # between letters that compose, and behind marks of a high and of a low class: orders and blocks
+    print("nfc_mix  0x%016x" % fnv(each(lambda s: u.normalize("NFC", "a\u0315" + s + "\u0316\u0301e" + s + "\u0323"))))
+    print("sigma    0x%016x" % fnv(sigma(c) for c in POINTS))
+
+
+def emit(name, kind, rows, fmt, about):
+    print("/* %s */" % about)
+    print("static const %s %s[] = {" % (kind, name))
+    line = "   "
+    for r in rows:
+        item = " " + fmt(r) + ","
+        if len(line) + len(item) > 100:
+            print(line)
+            line = "   "
+        line += item
+    print(line)
+    print("};\n")
+
+
+def tables():
+    print("""/* Unicode %s, written by tools/unicode_tables.py: do not edit. For unicode.c alone. */
+/* clang-format off */
+#ifndef TEXT_UNICODE_TABLES_H
+#define TEXT_UNICODE_TABLES_H
+
+#include <stdint.h>
+
+#define UNICODE_VERSION "%s"
+
+struct uc_run { /* value of first..last */
+    uint32_t first, last;
+    uint8_t value;
+};
+struct uc_lower { /* first, first + step, ... (count of them): add delta */
+    uint32_t first;
+    uint16_t count;
+    uint8_t step;
+    int32_t delta;
+};
+struct uc_decomp { /* cp = a, or a and b (0: none); pair: a and b compose to it again */
+    uint32_t cp, a, b;
+    uint8_t pair;
+};
+""" % (u.unidata_version, u.unidata_version))
+    run = lambda r: "{0x%x,0x%x,%d}" % tuple(r)
+    emit("uc_classes", "struct uc_run", runs(klass, OTHER), run,
+         "enum uc_class, where it is not UC_OTHER")
+    emit("uc_cccs", "struct uc_run", runs(lambda c: u.combining(chr(c)), 0), run,
+         "canonical combining classes other than 0")
+    emit("uc_sigmas", "struct uc_run", runs(sigma, 0), run,
+         "beside a capital sigma: 1 looked through, 2 a cased letter")
+    emit("uc_lowers", "struct uc_lower", lower_runs(), lambda r: "{0x%x,%d,%d,%d}" % tuple(r),
+         "simple lower case, without U+0130 and U+03A3")
+    ds = decompositions()
+    emit("uc_decomps", "struct uc_decomp", ds, lambda r: "{0x%x,0x%x,0x%x,%d}" % r,
+         "canonical decompositions, by code point; Hangul is arithmetic")
+    order = sorted((i for i, d in enumerate(ds) if d[3]), key=lambda i: ds[i][1:3])
+    emit("uc_pairs", "uint16_t", order, str, "of uc_decomps with pair set, by a and then b")
+    emit("uc_zeros", "uint32_t", digit_zeros(), lambda z: "0x%x" % z,
+         "zeros of the decimal digits; 1 to 9 follow each")
+    print("#endif")
+
+
+if __name__ == "__main__":
+    digests() if "--digest" in sys.argv else tables()
