@@ -1,14 +1,33 @@
-/* cpu.c: the kernels of the CPU. What has no slot here takes the reference: it moves a few bytes. */
+/* cpu.c: the kernels of the CPU, for the best level and for each alone. What has no slot here takes the
+ * reference: it moves a few bytes. */
 #include "op/cpu/cpu_impl.h"
 
 extern const struct op_backend op_cpu; /* declared by backends.def */
 
-const struct op_backend op_cpu = {
-    .name = "cpu",
-    .linear = cpu_linear,
-    .linear_scratch = cpu_linear_scratch,
-    .matmul = cpu_matmul,
-    .matmul_scratch = cpu_matmul_scratch,
-    .conv2d = cpu_conv2d,
-    .conv2d_scratch = cpu_conv2d_scratch,
+#define KERNELS                                                                                    \
+    .linear = cpu_linear, .linear_scratch = cpu_linear_scratch, .matmul = cpu_matmul,              \
+    .matmul_scratch = cpu_matmul_scratch, .conv2d = cpu_conv2d,                                    \
+    .conv2d_scratch = cpu_conv2d_scratch
+
+const struct op_backend op_cpu = { .name = "cpu", KERNELS };
+
+const struct op_backend op_cpu_at[CPU_LEVELS] = {
+    [CPU_PLAIN] = { .name = "cpu-plain", KERNELS },
+#if CPU_X86
+    [CPU_AVX2] = { .name = "cpu-avx2", KERNELS },
+    [CPU_AVX512] = { .name = "cpu-avx512", KERNELS },
+#endif
 };
+
+enum cpu_level cpu_kernels(const struct op_env *env)
+{
+    for (size_t i = 0; i < CPU_LEVELS; i++)
+        if (env->backend == &op_cpu_at[i])
+            return (enum cpu_level)i;
+    enum cpu_level best = cpu_level();
+#if CPU_X86
+    if (best == CPU_AVX2 && !__builtin_cpu_supports("fma"))
+        return CPU_PLAIN;
+#endif
+    return best;
+}

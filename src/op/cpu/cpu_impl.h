@@ -12,6 +12,16 @@
 #include "op/ops.h"
 #include "tensor/cpu.h"
 
+#if CPU_X86 /* the level's own set and fused multiply-add, which kernels may use: cpu_kernels() sees to it */
+#define TARGET_FMA __attribute__((target("avx2,f16c,fma")))
+#endif
+
+/* The level kernels of this call run at: the best there is, or the one whose table env->backend is. */
+enum cpu_level cpu_kernels(const struct op_env *env);
+/* The same kernels kept to one level, for tests and benchmarks: "cpu-avx2". Only those up to
+ * cpu_kernels() of an env without backend can run here. */
+extern const struct op_backend op_cpu_at[CPU_LEVELS];
+
 /* products: linear.c, matmul.c, conv2d.c */
 berth_status cpu_linear(const struct op_env *env, const struct op_linear *a, berth_err *err);
 size_t cpu_linear_scratch(const struct op_env *env, const struct op_linear *a);
