@@ -4,7 +4,9 @@
  *            schedule   n steps -> n + 1 levels, the last one mostly 0
  * Numbers    float32 in the order sampling.md 2-5 writes them; 1e-5 against the reference at every value.
  * Adding     a schedule: a function and a line in schedulers.def (order: what people choose from).
- * Files      msampling.c tables and scalings; schedules.c */
+ * Limits     1 to SCHEDULE_STEPS_MAX steps; more is BERTH_EINVAL.
+ * Threads    any; a struct msampling does not change once it is made.
+ * Files      msampling.c tables and scalings; schedules.c; beta.c the quantile of the beta schedule */
 #ifndef SAMPLE_SIGMAS_H
 #define SAMPLE_SIGMAS_H
 
@@ -13,29 +15,32 @@
 
 #include <stdbool.h>
 
-enum ms_type {
-    MS_EPS,
-    MS_V,
-    MS_EDM,
-    MS_X0,
-    MS_CONST
-}; /* what the network predicts (sampling.md 2) */
+enum ms_type { /* what the network predicts (sampling.md 2) */
+               MS_EPS,
+               MS_V,
+               MS_EDM,
+               MS_X0,
+               MS_CONST,
+               MS_IMG_TO_IMG, /* X0 from x as it is */
+};
 enum ms_table { MS_DISCRETE, MS_CONTINUOUS_EDM, MS_FLOW, MS_FLUX };
 
 struct ms_config { /* zero: SD's eps over its discrete table */
     enum ms_type type;
     enum ms_table table;
     bool zsnr;
-    double sigma_min, sigma_max; /* MS_CONTINUOUS_EDM */
+    double sigma_min, sigma_max; /* MS_CONTINUOUS_EDM (0: 0.002, 120) */
     double sigma_data;           /* 0: 1 */
     double shift, multiplier;    /* MS_FLOW (0: 1, 1000), MS_FLUX (0: 1.15) */
-    bool lcm;                    /* ModelSamplingDiscrete "lcm": 50 distilled steps */
+    bool shifted;                /* a shift of 0 is meant */
+    bool lcm;                    /* ModelSamplingDiscrete "lcm": EPS over 50 distilled steps */
 };
 struct msampling { /* ms_release() */
     struct ms_config cfg;
     float *sigma, *log_sigma; /* [n] ascending */
     size_t n;
 };
+/* BERTH_EINVAL: numbers that give no table. *ms is empty then. */
 berth_status ms_init(struct msampling *ms, const struct ms_config *cfg, berth_err *err);
 void ms_release(struct msampling *ms); /* zeroed is fine */
 float ms_sigma_min(const struct msampling *ms);
@@ -54,7 +59,9 @@ void ms_finish(const struct msampling *ms, float sigma, float *x, size_t n);
 /* The first sigma is the table's largest, within 1e-5. */
 bool ms_max_denoise(const struct msampling *ms, float sigma);
 
-/* ---- schedules; results are appended to a vec of float ---- */
+/* ---- schedules; results are appended to a vec of float, which stays as it was on errors ---- */
+#define SCHEDULE_STEPS_MAX 1000000 /* 10,000 steps at a denoise of 0.01 */
+
 struct scheduler {
     const char *name;
     berth_status (*make)(const struct msampling *ms, size_t steps, struct vec *out, berth_err *err);
@@ -77,5 +84,10 @@ berth_status sigmas_beta(const struct msampling *ms, size_t steps, double alpha,
                          struct vec *out, berth_err *err);
 berth_status sigmas_sd_turbo(const struct msampling *ms, size_t steps, double denoise,
                              struct vec *out, berth_err *err);
+/* Level i < n of a formula that needs no model. */
+float sigmas_linspace(double from, double to, size_t n,
+                      size_t i); /* torch.linspace(from, to, n)[i] */
+float sigmas_karras(double min, double max, double rho, size_t n, size_t i); /* rho not 0 */
+float sigmas_exponential(double min, double max, size_t n, size_t i);        /* both above 0 */
 
 #endif

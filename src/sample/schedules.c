@@ -1,0 +1,309 @@
+/* schedules.c: which noise levels a run goes through (sampling.md 4, 5). Each function is the formula of
+ * its name; float32 where the reference has tensors, double where it has Python's numbers. */
+#include "sample/sigmas.h"
+
+#include "sample/sigmas_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- lists ---- */
+
+static bool near_zero(float x)
+{
+    return fabs((double)x) <= 1e-5;
+}
+
+static berth_status add(struct vec *out, float sigma, berth_err *err)
+{
+    float *at = vec_add(out);
+    if (!at)
+        return err_set(err, BERTH_ENOMEM, "a list of %zu noise levels", out->n + 1);
+    *at = sigma;
+    return BERTH_OK;
+}
+
+/* Every way in: the number of steps is an outsider's. */
+static berth_status make_room(struct vec *out, size_t steps, berth_err *err)
+{
+    if (steps < 1 || steps > SCHEDULE_STEPS_MAX)
+        return err_set(err, BERTH_EINVAL, "%zu steps, not 1 to %d", steps, SCHEDULE_STEPS_MAX);
+    if (!vec_reserve(out, out->n + steps + 2))
+        return err_set(err, BERTH_ENOMEM, "a list of %zu noise levels", steps + 1);
+    return BERTH_OK;
+}
+
+/* ---- formulas that need no model ---- */
+
+float sigmas_linspace(double from, double to, size_t n, size_t i)
+{
+    float a = (float)from, b = (float)to;
+    float step = n > 1 ? (b - a) / (float)(n - 1) : 0;
+    return i < n / 2 || n == 1 ? a + step * (float)i : b - step * (float)(n - 1 - i);
+}
+
+float sigmas_karras(double min, double max, double rho, size_t n, size_t i)
+{
+    double from = pow(max, 1 / rho), to = pow(min, 1 / rho);
+    return powf((float)from + sigmas_linspace(0, 1, n, i) * (float)(to - from), (float)rho);
+}
+
+float sigmas_exponential(double min, double max, size_t n, size_t i)
+{
+    return expf(sigmas_linspace(log(max), log(min), n, i));
+}
+
+/* ---- schedules ---- */
+
+/* From timestep to timestep in equal strides. */
+static berth_status timesteps(const struct msampling *ms, size_t points, size_t take,
+                              struct vec *out, berth_err *err)
+{
+    float from = ms_timestep(ms, ms_sigma_max(ms)), to = ms_timestep(ms, ms_sigma_min(ms));
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; !s && i < take; i++)
+        s = add(out, ms_sigma(ms, sigmas_linspace(from, to, points, i)), err);
+    return s;
+}
+
+static berth_status make_normal(const struct msampling *ms, size_t steps, struct vec *out,
+                                berth_err *err)
+{
+    if (near_zero(ms_sigma(ms, ms_timestep(ms, ms_sigma_min(ms)))))
+        return timesteps(ms, steps + 1, steps + 1, out, err); /* ends at 0 by itself */
+    berth_status s = timesteps(ms, steps, steps, out, err);
+    return s ? s : add(out, 0, err);
+}
+
+static berth_status make_sgm_uniform(const struct msampling *ms, size_t steps, struct vec *out,
+                                     berth_err *err)
+{
+    berth_status s = timesteps(ms, steps + 1, steps, out, err);
+    return s ? s : add(out, 0, err);
+}
+
+static berth_status make_simple(const struct msampling *ms, size_t steps, struct vec *out,
+                                berth_err *err)
+{
+    double stride = (double)ms->n / (double)steps;
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; !s && i < steps; i++) {
+        size_t back = 1 + (size_t)((double)i * stride);
+        s = add(out, ms->sigma[back < ms->n ? ms->n - back : 0], err);
+    }
+    return s ? s : add(out, 0, err);
+}
+
+static berth_status make_ddim_uniform(const struct msampling *ms, size_t steps, struct vec *out,
+                                      berth_err *err)
+{
+    bool own_zero = near_zero(ms->sigma[1]);
+    size_t stride = ms->n / (own_zero ? steps + 1 : steps);
+    stride = stride ? stride : 1;
+    berth_status s = BERTH_OK;
+    size_t last = (ms->n - 2) / stride * stride + 1; /* of 1, 1 + stride, ... below n */
+    for (size_t i = last; !s; i -= stride) {
+        s = add(out, ms->sigma[i], err);
+        if (i < 1 + stride)
+            break;
+    }
+    return s || own_zero ? s : add(out, 0, err);
+}
+
+static berth_status make_karras(const struct msampling *ms, size_t steps, struct vec *out,
+                                berth_err *err)
+{
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; !s && i < steps; i++)
+        s = add(out, sigmas_karras(ms_sigma_min(ms), ms_sigma_max(ms), 7, steps, i), err);
+    return s ? s : add(out, 0, err);
+}
+
+static berth_status make_exponential(const struct msampling *ms, size_t steps, struct vec *out,
+                                     berth_err *err)
+{
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; !s && i < steps; i++)
+        s = add(out, sigmas_exponential(ms_sigma_min(ms), ms_sigma_max(ms), steps, i), err);
+    return s ? s : add(out, 0, err);
+}
+
+/* Steps dense at both ends: quantiles of a beta distribution. What falls on one level is one step. */
+static berth_status beta_spaced(const struct msampling *ms, size_t steps, double alpha, double beta,
+                                struct vec *out, berth_err *err)
+{
+    double stride = 1.0 / (double)steps, last = -1;
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; !s && i < steps; i++) {
+        double x = beta_quantile(1 - (double)i * stride, alpha, beta);
+        double at = nearbyint(x * (double)(ms->n - 1));
+        if (at != last)
+            s = add(out, ms->sigma[(size_t)at], err);
+        last = at;
+    }
+    return s ? s : add(out, 0, err);
+}
+
+static berth_status make_beta(const struct msampling *ms, size_t steps, struct vec *out,
+                              berth_err *err)
+{
+    return beta_spaced(ms, steps, 0.6, 0.6, out, err);
+}
+
+/* The first half falls in a line by 0.025 in all, the second half on a parabola to 0. */
+static double linear_quadratic(size_t steps, size_t i)
+{
+    double n = (double)steps, threshold = 0.025, half = (double)(steps / 2), x = (double)i;
+    if (i == 0)
+        return 0;
+    if (i == steps)
+        return 1;
+    if (i < steps / 2)
+        return x * threshold / half;
+    double diff = half - threshold * n, rest = n - half;
+    double a = diff / (half * (rest * rest)), b = threshold / half - 2 * diff / (rest * rest);
+    return a * (x * x) + b * x + a * (half * half);
+}
+
+static berth_status make_linear_quadratic(const struct msampling *ms, size_t steps, struct vec *out,
+                                          berth_err *err)
+{
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; !s && i <= steps; i++)
+        s = add(out, (float)(1 - linear_quadratic(steps, i)) * ms_sigma_max(ms), err);
+    return s;
+}
+
+static berth_status make_kl_optimal(const struct msampling *ms, size_t steps, struct vec *out,
+                                    berth_err *err)
+{
+    float lo = (float)atan(ms_sigma_min(ms)), hi = (float)atan(ms_sigma_max(ms));
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; !s && i < steps; i++) {
+        float r = steps > 1 ? (float)i / (float)(steps - 1) : 0; /* the reference: 0 / 0 */
+        s = add(out, tanf(r * lo + (1 - r) * hi), err);
+    }
+    return s ? s : add(out, 0, err);
+}
+
+/* ---- the list people choose from ---- */
+
+static const struct scheduler all[] = {
+#define SCHEDULER(n) { #n, make_##n },
+#include "sample/schedulers.def"
+#undef SCHEDULER
+};
+
+size_t scheduler_count(void)
+{
+    return ARRAY_LEN(all);
+}
+
+const struct scheduler *scheduler_at(size_t i)
+{
+    return i < ARRAY_LEN(all) ? &all[i] : NULL;
+}
+
+const struct scheduler *scheduler_find(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (!strcmp(all[i].name, name))
+            return &all[i];
+    return NULL;
+}
+
+/* ---- what nodes ask for ---- */
+
+/* Takes [from, to) out of the list. */
+static void cut(struct vec *v, size_t from, size_t to)
+{
+    char *p = v->p;
+    if (from == to)
+        return;
+    memmove(p + from * v->elem, p + to * v->elem, (v->n - to) * v->elem);
+    v->n -= to - from;
+}
+
+static berth_status schedule(const struct msampling *ms, const struct scheduler *sc, size_t steps,
+                             bool discard_penultimate, struct vec *out, berth_err *err)
+{
+    size_t before = out->n, ask = discard_penultimate ? steps + 1 : steps;
+    berth_status s = make_room(out, ask, err);
+    if (!s)
+        s = sc->make(ms, ask, out, err);
+    if (s) {
+        out->n = before;
+        return err_add(err, "schedule '%s'", sc->name);
+    }
+    if (discard_penultimate && out->n - before >= 2)
+        cut(out, out->n - 2, out->n - 1);
+    return BERTH_OK;
+}
+
+berth_status sample_sigmas(const struct msampling *ms, const struct scheduler *s, size_t steps,
+                           double denoise, bool discard_penultimate, struct vec *out,
+                           berth_err *err)
+{
+    if (denoise > 0.9999)
+        return schedule(ms, s, steps, discard_penultimate, out, err);
+    if (!(denoise > 0))
+        return BERTH_OK;
+    double wanted = (double)steps / denoise;
+    if (!(wanted <= SCHEDULE_STEPS_MAX))
+        return err_set(err, BERTH_EINVAL, "%zu steps at a denoise of %g: more than %d in all",
+                       steps, denoise, SCHEDULE_STEPS_MAX);
+    size_t before = out->n;
+    berth_status st = schedule(ms, s, (size_t)wanted, discard_penultimate, out, err);
+    if (st)
+        return st;
+    size_t got = out->n - before;
+    if (got > steps + 1)
+        cut(out, before, out->n - (steps + 1));
+    return BERTH_OK;
+}
+
+void sigmas_range(struct vec *sigmas, size_t start, size_t end, bool force_full_denoise,
+                  bool *nothing)
+{
+    *nothing = false;
+    if (sigmas->n && end < sigmas->n - 1) {
+        sigmas->n = end + 1;
+        if (force_full_denoise)
+            *(float *)vec_at(sigmas, end) = 0;
+    }
+    if (sigmas->n && start < sigmas->n - 1)
+        cut(sigmas, 0, start);
+    else
+        *nothing = true;
+}
+
+berth_status sigmas_beta(const struct msampling *ms, size_t steps, double alpha, double beta,
+                         struct vec *out, berth_err *err)
+{
+    if (!(alpha > 0 && alpha <= 1000 && beta > 0 && beta <= 1000))
+        return err_set(err, BERTH_EINVAL, "alpha %g and beta %g, not above 0 and up to 1000", alpha,
+                       beta);
+    size_t before = out->n;
+    berth_status s = make_room(out, steps, err);
+    if (!s)
+        s = beta_spaced(ms, steps, alpha, beta, out, err);
+    if (s)
+        out->n = before;
+    return s;
+}
+
+berth_status sigmas_sd_turbo(const struct msampling *ms, size_t steps, double denoise,
+                             struct vec *out, berth_err *err)
+{
+    if (!(denoise >= 0 && denoise <= 1))
+        return err_set(err, BERTH_EINVAL, "denoise is %g, not 0 to 1", denoise);
+    size_t before = out->n, first = 10 - (size_t)(10 * denoise);
+    berth_status s = make_room(out, steps, err);
+    for (size_t i = first; !s && i < 10 && i - first < steps; i++)
+        s = add(out, ms_sigma(ms, (float)((10 - i) * 100 - 1)), err);
+    if (!s)
+        s = add(out, 0, err);
+    if (s)
+        out->n = before;
+    return s;
+}
