@@ -1,2 +1,380 @@
-/* net.c */
-#include "net/net.h"
+/* net: opening a net, and what its weights are called in the file. */
+#include "net/net_impl.h"
+
+#include "base/json.h"
+#include "base/sz.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- names ---- */
+
+#define FILE_NAME_MAX 1100 /* root and name; files have names of at most 1024 bytes */
+
+static berth_status index_tensors(struct net *n, berth_err *err)
+{
+    const struct blocks *b = res_blocks(n->m);
+    n->tensors.seed = (uint64_t)(uintptr_t)n;
+    if (!map_reserve(&n->tensors, b->tensors))
+        return err_set(err, BERTH_ENOMEM, "names of %zu tensors", b->tensors);
+    for (size_t i = 0; i < b->n; i++)
+        for (uint32_t k = 0; k < b->at[i].n; k++) {
+            const struct weights_entry *e = b->tensor[b->at[i].first + k].entry;
+            if (e && map_add(&n->tensors, e->name, e->name_len, (uint64_t)i << 32 | k) == MAP_NOMEM)
+                return err_set(err, BERTH_ENOMEM, "names of %zu tensors", b->tensors);
+        }
+    return BERTH_OK;
+}
+
+/* By its full name in the file. */
+static const struct weights_entry *find(const struct net *n, const char *name, size_t *block,
+                                        size_t *tensor)
+{
+    const struct blocks *b = res_blocks(n->m);
+    uint64_t at;
+    if (!map_get(&n->tensors, name, strlen(name), &at))
+        return NULL;
+    *block = (size_t)(at >> 32);
+    *tensor = (size_t)(at & UINT32_MAX);
+    return b->tensor[b->at[*block].first + *tensor].entry;
+}
+
+static uint64_t row_elements(const struct shape *s)
+{
+    uint64_t count = 0;
+    struct shape row = { .ndim = s->ndim - 1 };
+    for (int i = 1; i < s->ndim; i++)
+        row.dim[i - 1] = s->dim[i];
+    return shape_count(&row, &count) ? count : 0;
+}
+
+/* Cuts t down to the rows that `from` means. */
+static bool take_rows(struct net_tensor *t, const struct net_source *from)
+{
+    uint64_t row_bytes;
+    if (!from->rows)
+        return true;
+    if (t->stored.ndim < 1 || from->row > t->stored.dim[0] ||
+        from->rows > t->stored.dim[0] - from->row ||
+        !dtype_bytes(t->dtype, row_elements(&t->stored), &row_bytes))
+        return false;
+    t->off += from->row * row_bytes; /* inside of the tensor: all of it fits */
+    t->bytes = from->rows * row_bytes;
+    t->stored.dim[0] = from->rows;
+    return true;
+}
+
+static bool take_shape(struct net_tensor *t, const struct net_source *from)
+{
+    uint64_t have, want;
+    t->shape = t->stored;
+    t->transpose = from->transpose;
+    if (from->transpose && t->stored.ndim != 2)
+        return false;
+    if (from->transpose) {
+        t->shape.dim[0] = t->stored.dim[1];
+        t->shape.dim[1] = t->stored.dim[0];
+    }
+    if (!from->as.ndim)
+        return true;
+    if (!shape_count(&t->shape, &have) || !shape_count(&from->as, &want) || have != want)
+        return false;
+    t->shape = from->as;
+    return true;
+}
+
+/* What the canonical name means. A tensor that is not there is no error: t->there is false. file
+ * (may be NULL) gets its name in the file. */
+static berth_status resolve(const struct net *n, const char *canonical, struct net_tensor *t,
+                            char file[FILE_NAME_MAX], berth_err *err)
+{
+    struct net_source from = { .row = 0 };
+    char text[SHAPE_TEXT_MAX], own[FILE_NAME_MAX], *name = file ? file : own;
+    bool other = n->names && n->names(n->names_user, canonical, &from);
+    size_t block, k;
+    *t = (struct net_tensor) { .there = false };
+    int len = snprintf(name, FILE_NAME_MAX, "%s%s", n->root, other ? from.name : canonical);
+    if (len < 0 || len >= FILE_NAME_MAX)
+        return err_set(err, BERTH_ELIMIT, "name of %d bytes", len);
+    const struct weights_entry *e = find(n, name, &block, &k);
+    if (!e)
+        return BERTH_OK;
+    if (!other)
+        from = (struct net_source) { .row = 0 };
+    struct res_tensor_at at = res_tensor_at(n->m, block, k);
+    *t = (struct net_tensor) { .block = (uint32_t)block,
+                               .dtype = at.dtype,
+                               .off = at.off,
+                               .bytes = at.bytes,
+                               .stored = e->shape };
+    if (!take_rows(t, &from) || !take_shape(t, &from))
+        return err_set(err, BERTH_EFORMAT,
+                       "'%.120s' is %s %s: no rows %" PRIu64 "+%" PRIu64 "%s in it", name,
+                       dtype_name(at.dtype), shape_text(&e->shape, text), from.row, from.rows,
+                       from.transpose ? ", transposed," : "");
+    t->there = true;
+    return BERTH_OK;
+}
+
+bool net_find(const struct net *n, const char *canonical, struct shape *out)
+{
+    struct net_tensor t;
+    berth_err err;
+    *out = (struct shape) { 0 };
+    if (resolve(n, canonical, &t, NULL, &err) || !t.there)
+        return false;
+    *out = t.shape;
+    return true;
+}
+
+/* ---- how weights are stored ---- */
+
+/* Layouts in which a value is the stored number times one scale (formats.md 1). */
+static bool known_layout(const char *format)
+{
+    return strcmp(format, "float8_e4m3fn") == 0 || strcmp(format, "float8_e5m2") == 0;
+}
+
+static berth_status check_layout(const json_t *v, const char *layer, berth_err *err)
+{
+    const char *format = json_string_value(json_object_get(v, "format"));
+    if (format && known_layout(format))
+        return BERTH_OK;
+    return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is stored in the layout '%.40s', not known",
+                   layer, format ? format : "?");
+}
+
+/* Metadata that names the layout of every layer. */
+static berth_status check_metadata(const struct net *n, berth_err *err)
+{
+    const struct weights_meta *x = weights_meta_find(res_weights(n->m), "_quantization_metadata");
+    json_t *o = NULL, *v;
+    const char *layer;
+    if (!x || x->kind != META_STRING)
+        return BERTH_OK;
+    if (js_parse(x->str, x->str_len, NULL, &o, err))
+        return err_add(err, "_quantization_metadata");
+    berth_status s = BERTH_OK;
+    size_t root = strlen(n->root);
+    json_object_foreach(json_object_get(o, "layers"), layer, v)
+    {
+        if (!s && strncmp(layer, n->root, root) == 0)
+            s = check_layout(v, layer, err);
+    }
+    json_decref(o);
+    return s;
+}
+
+/* "<layer>.comfy_quant": the same as a tensor of bytes. */
+static berth_status check_marker(const struct net *n, const char *name, berth_err *err)
+{
+    size_t block, k;
+    char text[512];
+    json_t *o = NULL;
+    const struct weights_entry *e = find(n, name, &block, &k);
+    if (!e)
+        return BERTH_OK;
+    if (e->size > sizeof text)
+        return err_set(err, BERTH_EUNSUPPORTED, "'%.120s' has %" PRIu64 " bytes", name, e->size);
+    if (weights_read(res_weights(n->m), e, 0, text, (size_t)e->size, err) ||
+        js_parse(text, (size_t)e->size, NULL, &o, err))
+        return err_add(err, "'%.120s'", name);
+    berth_status s = check_layout(o, name, err);
+    json_decref(o);
+    return s;
+}
+
+/* The scale that lies beside a weight called `file`, and whether its layout is one we know. */
+static berth_status find_scale(const struct net *n, const char *file, struct net_tensor *out,
+                               berth_err *err)
+{
+    static const char *const called[] = { "scale_weight", "weight_scale" };
+    char name[FILE_NAME_MAX];
+    size_t len = strlen(file), stem = len - strlen("weight"), block, k;
+    if (!str_ends(file, len, ".weight"))
+        return BERTH_OK;
+    snprintf(name, sizeof name, "%.*scomfy_quant", (int)stem, file);
+    if (check_marker(n, name, err))
+        return err->code;
+    for (size_t i = 0; i < ARRAY_LEN(called); i++) {
+        snprintf(name, sizeof name, "%.*s%s", (int)stem, file, called[i]);
+        const struct weights_entry *e = find(n, name, &block, &k);
+        uint64_t count;
+        if (!e)
+            continue;
+        if (!shape_count(&e->shape, &count) || count != 1 || !dtype_desc(e->dtype)->is_float)
+            return err_set(err, BERTH_EUNSUPPORTED,
+                           "'%.120s' is no single number: weights with such scales are not known",
+                           name);
+        struct res_tensor_at at = res_tensor_at(n->m, block, k);
+        *out = (struct net_tensor) { .there = true,
+                                     .block = (uint32_t)block,
+                                     .dtype = at.dtype,
+                                     .off = at.off,
+                                     .bytes = at.bytes };
+        return BERTH_OK;
+    }
+    return BERTH_OK;
+}
+
+static berth_status resolve_layer(const struct net *n, const char *name, struct net_layer *l,
+                                  berth_err *err)
+{
+    char canonical[NET_NAME_MAX + 8], file[FILE_NAME_MAX];
+    snprintf(canonical, sizeof canonical, "%s.weight", name);
+    if (resolve(n, canonical, &l->weight, file, err))
+        return err->code;
+    if (l->weight.there && find_scale(n, file, &l->scale, err))
+        return err->code;
+    snprintf(canonical, sizeof canonical, "%s.bias", name);
+    if (resolve(n, canonical, &l->bias, NULL, err))
+        return err->code;
+    const struct net_tensor *const both[] = { &l->weight, &l->bias };
+    for (size_t i = 0; i < ARRAY_LEN(both); i++)
+        if (both[i]->there && !dtype_desc(both[i]->dtype)->is_float &&
+            !dtype_is_quant(both[i]->dtype))
+            return err_set(err, BERTH_EUNSUPPORTED, "stored as %s: a layout that is not known",
+                           dtype_name(both[i]->dtype));
+    return BERTH_OK;
+}
+
+const struct net_layer *net_layer_get(struct net *n, const char *name, berth_err *err)
+{
+    uint64_t at;
+    size_t len = strlen(name);
+    if (map_get(&n->layers, name, len, &at))
+        return (const struct net_layer *)(uintptr_t)at;
+    struct net_layer *l = arena_alloc(&n->mem, sizeof *l);
+    char *key = arena_strndup(&n->mem, name, len);
+    if (!l || !key) {
+        err_set(err, BERTH_ENOMEM, "a layer's names");
+        return NULL;
+    }
+    if (resolve_layer(n, name, l, err))
+        return NULL;
+    if (map_add(&n->layers, key, len, (uintptr_t)l) == MAP_NOMEM) {
+        err_set(err, BERTH_ENOMEM, "a layer's names");
+        return NULL;
+    }
+    return l;
+}
+
+/* ---- life ---- */
+
+berth_status net_stream_open(struct net *n, berth_err *err)
+{
+    /* The usual ring; two slots and one that just hold the largest block each. */
+    static const struct stream_config ring[] = { { .slots = 0 },
+                                                 { .slots = 2, .run_bytes = 1 },
+                                                 { .slots = 1, .run_bytes = 1 } };
+    berth_status s = BERTH_ENODEVMEM;
+    for (size_t i = 0; i < ARRAY_LEN(ring) && s == BERTH_ENODEVMEM; i++) {
+        s = res_stream_open(n->m, &ring[i], &n->stream, err);
+        if (!s && i)
+            log_info(n->log, "net.rung", "model=%s dev=%s rung=ring slots=%u", res_info(n->m).name,
+                     n->compute->name, ring[i].slots);
+        n->rep.rungs += !s && i;
+    }
+    return s;
+}
+
+/* The devices that can compute, for messages. */
+static void who_computes(const struct residency *r, char *buf, size_t cap)
+{
+    const struct devset *all = res_devices(r);
+    size_t at = 0;
+    buf[0] = 0;
+    for (size_t i = 0; i < devset_count(all) && at < cap; i++) {
+        const struct device *d = devset_at(all, i);
+        if (dev_can(d, BERTH_CAP_HOST_VISIBLE))
+            at += (size_t)snprintf(buf + at, cap - at, "%s%s", at ? ", " : "", d->name);
+    }
+}
+
+static berth_status find_device(struct net *n, berth_err *err)
+{
+    char text[128];
+    n->compute = res_compute(n->m);
+    n->backend = op_backend_for(n->compute);
+    if (dev_can(n->compute, BERTH_CAP_HOST_VISIBLE))
+        return BERTH_OK;
+    who_computes(n->res, text, sizeof text);
+    return err_set(err, BERTH_EUNSUPPORTED,
+                   "%s cannot compute, this build has no kernels for devices of driver %s; "
+                   "%s can",
+                   n->compute->name, n->compute->phys->driver->name,
+                   text[0] ? text : "none of these devices");
+}
+
+berth_status net_open(const struct net_args *a, struct net **out, berth_err *err)
+{
+    *out = NULL;
+    struct net *n = calloc(1, sizeof *n);
+    if (!n)
+        return err_set(err, BERTH_ENOMEM, "a net");
+    n->res = a->res;
+    n->m = a->m;
+    n->names = a->names;
+    n->names_user = a->names_user;
+    n->pool = a->pool;
+    n->cancel = a->cancel;
+    n->log = a->log;
+    n->round_f16 = a->round_f16;
+    res_ref(n->m);
+    struct res_model_info info = res_info(n->m);
+    char owner[DEV_OWNER_MAX];
+    snprintf(owner, sizeof owner, "%.200s#%" PRIu64 " activations", info.name, info.id);
+    const char *root = a->root ? a->root : "";
+    n->root = arena_strndup(&n->mem, root, strlen(root));
+    berth_status s = n->root ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a net");
+    if (!s && info.state != RES_RESIDENT)
+        s = err_set(err, BERTH_EINVAL, "it is %s", res_state_name(info.state));
+    if (s || (s = find_device(n, err)) || (s = index_tensors(n, err)) ||
+        (s = check_metadata(n, err)) || (s = dev_stream_new(n->compute, &n->queue, err)) ||
+        (s = dev_owner_open(n->compute, owner, DEV_ACTIVATIONS, &n->owner, err)) ||
+        (s = net_stream_open(n, err)))
+        goto fail;
+    snprintf(n->rep.device, sizeof n->rep.device, "%s", n->compute->name);
+    *out = n;
+    return BERTH_OK;
+fail:
+    err_add(err, "running model %.80s", info.name);
+    net_close(n);
+    return s;
+}
+
+void net_close(struct net *n)
+{
+    if (!n)
+        return;
+    if (n->rep.passes)
+        log_info(n->log, "net.memory",
+                 "model=%s dev=%s predicted=%" PRIu64 " peak=%" PRIu64 " largest=%" PRIu64
+                 " passes=%" PRIu64 " rungs=%" PRIu64,
+                 res_info(n->m).name, n->rep.device, n->rep.predicted, n->rep.peak, n->rep.largest,
+                 n->rep.passes, n->rep.rungs);
+    stream_close(n->stream);
+    dev_stream_free(n->queue);
+    dev_owner_close(n->owner);
+    slab_release(&n->slab);
+    free(n->placed);
+    map_release(&n->tensors);
+    map_release(&n->layers);
+    arena_release(&n->mem);
+    res_unref(n->m); /* may be its end */
+    free(n);
+}
+
+struct res_model *net_model(const struct net *n)
+{
+    return n->m;
+}
+
+struct net_report net_report(struct net *n)
+{
+    struct net_report x = n->rep;
+    x.attention_chunk = n->chunk;
+    if (n->stream)
+        x.stream = stream_stats(n->stream);
+    return x;
+}

@@ -54,8 +54,11 @@ struct net_args {
     struct tpool *pool;        /* may be NULL */
     const atomic_bool *cancel; /* may be NULL */
     const struct log *log;     /* may be NULL */
+    bool round_f16; /* F32 weights count as rounded to F16 when used, as ComfyUI keeps its CLIPs */
 };
-/* BERTH_EINVAL: not resident, or its compute device cannot compute (say which and why). */
+/* BERTH_EINVAL: not resident. BERTH_EUNSUPPORTED: its compute device cannot compute (names it and those
+ * that can), or the file says its weights are in a layout nobody here knows. BERTH_ENODEVMEM: no room for
+ * the ring of a model that streams. */
 berth_status net_open(const struct net_args *a, struct net **out, berth_err *err);
 void net_close(struct net *n); /* NULL is fine */
 struct res_model *net_model(const struct net *n);

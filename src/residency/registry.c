@@ -507,6 +507,16 @@ const struct plan *res_plan(const struct res_model *m)
     return &m->plan;
 }
 
+struct device *res_compute(const struct res_model *m)
+{
+    return res_device(m->res, m->compute);
+}
+
+struct devset *res_devices(const struct residency *r)
+{
+    return r->devices;
+}
+
 size_t res_model_count(const struct residency *r)
 {
     return r->models;

@@ -218,6 +218,15 @@ struct res_block_at {
 };
 berth_status res_block_at(const struct res_model *m, size_t block, struct res_block_at *out,
                           berth_err *err);
+/* Where tensor k of block i lies in the block's memory, stored as it is now. With DT_NONE in
+ * `patched` as blocks.h says; else every tensor of the block that widens is of that type, touched or
+ * not, and all tensors lie behind one another, each aligned to BLOCK_ALIGN. So a layout follows
+ * from the block and one type. */
+struct res_tensor_at {
+    uint64_t off, bytes;
+    enum dtype dtype;
+};
+struct res_tensor_at res_tensor_at(const struct res_model *m, size_t block, size_t tensor);
 /* Host copy of a tensor's bytes as they are now, patched or not; for tests and checksums. */
 berth_status res_tensor_read(struct res_model *m, size_t block, size_t tensor, void *dst, size_t n,
                              berth_err *err);
@@ -273,6 +282,8 @@ uint64_t res_bytes_on(const struct res_model *m, size_t device); /* blocks' byte
 const struct weights *res_weights(const struct res_model *m);    /* borrowed; the open file */
 const struct blocks *res_blocks(const struct res_model *m);      /* borrowed */
 const struct plan *res_plan(const struct res_model *m);          /* borrowed until res_replan() */
+struct device *res_compute(const struct res_model *m); /* borrowed; where the plan lets it compute */
+struct devset *res_devices(const struct residency *r); /* borrowed: those of the config */
 size_t res_model_count(const struct residency *r);
 struct res_model *res_model_at(const struct residency *r, size_t i); /* borrowed; oldest first */
 struct res_model *res_model_by_id(const struct residency *r, uint64_t id); /* NULL: none */
@@ -293,6 +304,11 @@ berth_status res_check(struct residency *r, berth_err *err);
 berth_status res_alloc(struct residency *r, struct device *d, struct dev_owner *o, size_t n,
                        const struct res_model *for_model, bool evict_keep, struct dev_mem *out,
                        berth_err *err);
+/* The last resort before BERTH_ENODEVMEM, for who computes with m and found no room: m's own blocks
+ * leave its compute device for its donors or the host, the last in execution order first, until
+ * `wanted` bytes are free there or nothing more can move. They come home with a later res_load().
+ * Keep models, too: nothing is lost. Returns the bytes that left; 0 while m is in use. */
+uint64_t res_make_way(struct res_model *m, uint64_t wanted);
 
 /* ---- free ----
  * unload_models, or free_memory which implies it:

@@ -121,15 +121,6 @@ berth_status res_block_move(struct res_model *m, size_t i, size_t d, bool may_ma
                             berth_err *err);
 void *res_host_ptr(const struct res_block *b);      /* NULL: not host memory */
 uint64_t res_block_addr(const struct res_block *b); /* 0: no memory, or a block of 0 bytes */
-/* Where tensor k of block i lies in the block's memory, stored as it is now. With DT_NONE in
- * `patched` as blocks.h says; else every tensor of the block that widens is of that type, touched or
- * not, and all tensors lie behind one another, each aligned to BLOCK_ALIGN. So a layout follows
- * from the block and one type. */
-struct res_tensor_at {
-    uint64_t off, bytes;
-    enum dtype dtype;
-};
-struct res_tensor_at res_tensor_at(const struct res_model *m, size_t i, size_t k);
 /* bytes and span of block i when it is stored as `patched` says. False: beyond 64 bits. */
 WARN_UNUSED bool res_block_layout(const struct res_model *m, size_t i, enum dtype patched,
                                   uint64_t *bytes, uint64_t *span);

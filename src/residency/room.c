@@ -270,6 +270,18 @@ bool res_make_room(struct residency *r, size_t d, uint64_t wanted,
     return evict_keep && (eject_one(r, &kept) || eject_one(r, &kept_in_prompt));
 }
 
+uint64_t res_make_way(struct res_model *m, uint64_t wanted)
+{
+    size_t d = m->compute;
+    if (res_model_busy(m) || m->state != RES_RESIDENT)
+        return 0;
+    uint64_t left = res_left_on(m->res, d);
+    uint64_t need = wanted > left ? wanted - left : wanted; /* enough by the budget: fragments */
+    uint64_t freed = res_demote(m, d, need, "activations");
+    res_check_now(m->res);
+    return freed;
+}
+
 void res_eject_others(struct res_model *m)
 {
     struct residency *r = m->res;

@@ -1,0 +1,634 @@
+/* layers: the doors of a forward's layers. Each derives the shape of its result, gathers the layer's
+ * tensors, and runs one op.
+ *
+ * A use holds what one op needs beside its acts: the block its weight lies in (one at a time: a ring
+ * may have a single slot), places in the slab for copies of parameters, scratch. All of it goes back
+ * when the use ends, in the dry run as in the real one. */
+#include "net/net_impl.h"
+
+#include "base/sz.h"
+#include "tensor/convert.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- uses ---- */
+
+#define USE_PLACES 8
+
+struct use {
+    struct net_run *r;
+    const char *layer; /* for messages */
+    struct op_env env;
+    uint64_t place[USE_PLACES];
+    size_t places;
+    uint64_t keep;  /* block whose memory operands point into; UINT64_MAX: none */
+    uint64_t block; /* acquired; UINT64_MAX: none */
+    uint64_t addr;  /* of it */
+};
+
+static bool use_begin(struct use *u, struct net_run *r, const char *layer)
+{
+    *u = (struct use) { .r = r, .layer = layer, .keep = UINT64_MAX, .block = UINT64_MAX };
+    u->env =
+        (struct op_env) { .backend = r->n->backend, .pool = r->n->pool, .cancel = r->n->cancel };
+    return !net_stop(r);
+}
+
+static void use_failed(struct use *u)
+{
+    net_failed(u->r, u->layer);
+}
+
+static void use_let_go(struct use *u)
+{
+    berth_err err;
+    if (u->block != UINT64_MAX && !u->r->dry &&
+        stream_release(u->r->n->stream, (size_t)u->block, &err) && !u->r->bad) {
+        u->r->err = err;
+        use_failed(u);
+    }
+    u->block = UINT64_MAX;
+}
+
+static void use_end(struct use *u)
+{
+    use_let_go(u);
+    for (size_t i = u->places; i-- > 0;)
+        net_give(u->r, u->place[i]);
+    u->places = 0;
+}
+
+static uint64_t use_place(struct use *u, uint64_t bytes)
+{
+    uint64_t addr = net_take(u->r, bytes);
+    if (addr && u->places == USE_PLACES)
+        BUG("%zu places for one op", u->places);
+    if (addr)
+        u->place[u->places++] = addr;
+    return addr;
+}
+
+/* Acquires the tensor's block, unless it is already. Its bytes; NULL: the run is bad. */
+static void *use_bytes(struct use *u, const struct net_tensor *t)
+{
+    struct net_run *r = u->r;
+    if (r->bad)
+        return NULL;
+    if (u->block != t->block) {
+        use_let_go(u);
+        if (!r->dry && stream_acquire(r->n->stream, t->block, &u->addr, &r->err)) {
+            use_failed(u);
+            return NULL;
+        }
+        u->block = t->block;
+    }
+    if (r->dry)
+        return (void *)(uintptr_t)SLAB_ALIGN; /* somewhere: nobody follows it */
+    void *p = (void *)(uintptr_t)(u->addr + t->off);
+    dev_host_access(r->n->compute, p, (size_t)t->bytes, DEV_READ);
+    return p;
+}
+
+/* Every op: its checks and scratch, and in a real run the op itself. */
+static bool use_scratch(struct use *u, size_t bytes)
+{
+    u->env.scratch_bytes = bytes;
+    u->env.scratch = bytes ? (void *)(uintptr_t)use_place(u, bytes) : NULL;
+    return !u->r->bad;
+}
+
+#define OP(x)                                                                                      \
+    __attribute__((unused)) static void run_##x(struct use *u, const struct op_##x *a)             \
+    {                                                                                              \
+        struct net_run *r = u->r;                                                                  \
+        if (r->bad)                                                                                \
+            return;                                                                                \
+        if ((r->dry && op_##x##_check(a, &r->err)) ||                                              \
+            (use_scratch(u, op_##x##_scratch(&u->env, a)) && !r->dry &&                            \
+             op_##x(&u->env, a, &r->err)))                                                         \
+            use_failed(u);                                                                         \
+    }
+#include "op/ops.def"
+#undef OP
+
+/* ---- tensors of layers ---- */
+
+/* <prefix><layer>, or NULL: the run is bad. */
+static const struct net_layer *layer_of(struct net_run *r, const char *layer)
+{
+    char name[NET_NAME_MAX];
+    if (r->bad)
+        return NULL;
+    int n = snprintf(name, sizeof name, "%s%s", r->prefix, layer);
+    if (n < 0 || (size_t)n >= sizeof name) {
+        net_fail(r, BERTH_ELIMIT, "a layer's name of %d bytes", n);
+        return NULL;
+    }
+    const struct net_layer *l = net_layer_get(r->n, name, &r->err);
+    if (!l)
+        net_failed(r, layer);
+    return l;
+}
+
+/* With a weight of so many dimensions. */
+static const struct net_layer *layer_with(struct net_run *r, const char *layer, int ndim)
+{
+    const struct net_layer *l = layer_of(r, layer);
+    char text[SHAPE_TEXT_MAX];
+    if (!l)
+        return NULL;
+    if (l->weight.there && l->weight.shape.ndim == ndim)
+        return l;
+    if (!l->weight.there)
+        err_set(&r->err, BERTH_ENOTFOUND, "no such weight in '%.100s'",
+                weights_path(res_weights(r->n->m)));
+    else
+        err_set(&r->err, BERTH_EINVAL, "its weight is %s, not of %d dimensions",
+                shape_text(&l->weight.shape, text), ndim);
+    net_failed(r, layer);
+    return NULL;
+}
+
+bool net_has(const struct net_run *r, const char *layer)
+{
+    return net_weight_shape(r, layer).ndim > 0;
+}
+
+struct shape net_weight_shape(const struct net_run *r, const char *layer)
+{
+    char name[NET_NAME_MAX];
+    berth_err err;
+    int n = snprintf(name, sizeof name, "%s%s", r->prefix, layer);
+    if (n < 0 || (size_t)n >= sizeof name)
+        return (struct shape) { 0 };
+    const struct net_layer *l = net_layer_get(r->n, name, &err);
+    return l && l->weight.there ? l->weight.shape : (struct shape) { 0 };
+}
+
+/* Elements of everything but the outermost dimension: a row, a filter. */
+static uint64_t unit_of(const struct shape *s)
+{
+    uint64_t n = 1;
+    for (int i = 1; i < s->ndim; i++)
+        n *= s->dim[i]; /* fits: the file's index saw to it */
+    return n;
+}
+
+/* Packed, whatever the type. A quant's rows may be no whole blocks by its last dimension alone. */
+static struct view packed(enum dtype t, const struct shape *s, void *data)
+{
+    struct view v = { .dtype = t, .shape = *s, .data = data };
+    const struct dtype_desc *d = dtype_desc(t);
+    size_t elems = 1;
+    for (int i = s->ndim - 1; i >= 0; i--) {
+        v.stride[i] = elems < d->elems ? d->bytes : elems / d->elems * d->bytes;
+        elems *= s->dim[i] ? s->dim[i] : 1;
+    }
+    return v;
+}
+
+/* F32 through F16 and back, n of them. */
+static void round_f16(const float *src, float *dst, size_t n)
+{
+    enum { PIECE = 1024 };
+    uint16_t half[PIECE];
+    for (size_t i = 0; i < n; i += PIECE) {
+        size_t k = n - i < PIECE ? n - i : PIECE;
+        dtype_desc(DT_F16)->from_f32(src + i, half, k);
+        dtype_desc(DT_F16)->to_f32(half, dst + i, k);
+    }
+}
+
+static bool is_rounded(const struct use *u, const struct net_tensor *t)
+{
+    return u->r->n->round_f16 && t->dtype == DT_F32;
+}
+
+/* A copy in F32 in the slab, packed as it is stored. */
+static struct view widened(struct use *u, const struct net_tensor *t)
+{
+    uint64_t n = 0;
+    void *src = use_bytes(u, t);
+    if (!src || !shape_count(&t->stored, &n))
+        return (struct view) { 0 };
+    const struct shape flat = { .ndim = 1, .dim = { n } };
+    struct view y = packed(DT_F32, &flat, (void *)(uintptr_t)use_place(u, n * sizeof(float)));
+    if (is_rounded(u, t)) {
+        if (!u->r->dry && !u->r->bad)
+            round_f16(src, y.data, (size_t)n);
+    } else {
+        run_copy(u, &(struct op_copy) { .x = packed(t->dtype, &flat, src), .y = y });
+    }
+    return packed(DT_F32, &t->stored, y.data);
+}
+
+/* The same with rows and columns exchanged. */
+static struct view transposed(struct use *u, const struct net_tensor *t)
+{
+    static const int other[] = { 1, 0 };
+    struct view from = widened(u, t), across;
+    const struct shape s = { .ndim = 2, .dim = { t->stored.dim[1], t->stored.dim[0] } };
+    if (u->r->bad)
+        return from;
+    if (view_permute(&from, other, &across, &u->r->err)) {
+        use_failed(u);
+        return from;
+    }
+    uint64_t n = s.dim[0] * s.dim[1];
+    struct view y = packed(DT_F32, &s, (void *)(uintptr_t)use_place(u, n * sizeof(float)));
+    run_copy(u, &(struct op_copy) { .x = across, .y = y });
+    return y;
+}
+
+/* A weight as kernels take it: where it lies, if they can read it there. To be asked for last: its
+ * block stays acquired until the use ends. */
+static struct view weight_of(struct use *u, const struct net_tensor *t)
+{
+    struct view v;
+    if (t->transpose)
+        v = transposed(u, t);
+    else if (is_rounded(u, t) || unit_of(&t->shape) % dtype_desc(t->dtype)->elems)
+        v = widened(u, t);
+    else
+        v = packed(t->dtype, &t->shape, use_bytes(u, t));
+    return packed(v.dtype, &t->shape, v.data);
+}
+
+/* A parameter in F32: where it lies if it is that already, and in the block that stays acquired. */
+static struct view param_of(struct use *u, const struct net_tensor *t)
+{
+    if (!t->there)
+        return (struct view) { 0 };
+    if (t->dtype == DT_F32 && !is_rounded(u, t) && !t->transpose && t->block == u->keep)
+        return packed(DT_F32, &t->shape, use_bytes(u, t));
+    struct view v = widened(u, t);
+    return packed(DT_F32, &t->shape, v.data);
+}
+
+static float scale_of(struct use *u, const struct net_tensor *t)
+{
+    float x = 1;
+    if (!t->there)
+        return 1;
+    const void *src = use_bytes(u, t);
+    if (src && !u->r->dry)
+        dtype_desc(t->dtype)->to_f32(src, &x, 1);
+    return x;
+}
+
+static struct view view_of(struct act a)
+{
+    return a.addr ? net_view(&a) : (struct view) { 0 };
+}
+
+/* ---- products ---- */
+
+static uint64_t last_dim(const struct shape *s)
+{
+    return s->ndim ? s->dim[s->ndim - 1] : 0;
+}
+
+/* The act the result goes to: add's place if there is one. */
+static struct act result_in(struct net_run *r, const struct shape *s, const struct act *add)
+{
+    char have[SHAPE_TEXT_MAX], want[SHAPE_TEXT_MAX];
+    if (!add)
+        return net_new(r, s);
+    if (!r->bad && !shape_eq(s, &add->shape))
+        net_fail(r, BERTH_EINVAL, "adding %s to %s", shape_text(&add->shape, have),
+                 shape_text(s, want));
+    return *add;
+}
+
+/* y after an op: nothing when the run went bad. */
+static struct act result(struct use *u, struct act y)
+{
+    use_end(u);
+    return u->r->bad ? (struct act) { 0 } : y;
+}
+
+static struct act linear(struct net_run *r, struct act x, const char *layer, const struct act *add)
+{
+    struct use u;
+    if (!use_begin(&u, r, layer))
+        return (struct act) { 0 };
+    const struct net_layer *l = layer_with(r, layer, 2);
+    if (!l)
+        return (struct act) { 0 };
+    struct shape s = x.shape;
+    if (s.ndim)
+        s.dim[s.ndim - 1] = l->weight.shape.dim[0];
+    struct act y = result_in(r, &s, add);
+    u.keep = l->weight.block;
+    struct op_linear a = { .x = view_of(x),
+                           .y = view_of(y),
+                           .add = add ? view_of(y) : (struct view) { 0 } };
+    a.bias = param_of(&u, &l->bias);
+    a.scale = scale_of(&u, &l->scale);
+    a.w = weight_of(&u, &l->weight);
+    run_linear(&u, &a);
+    return result(&u, y);
+}
+
+struct act net_linear(struct net_run *r, struct act x, const char *layer)
+{
+    return linear(r, x, layer, NULL);
+}
+
+struct act net_linear_add(struct net_run *r, struct act x, const char *layer, struct act add)
+{
+    return linear(r, x, layer, &add);
+}
+
+/* One side of the result; 0: the filter does not fit. */
+static uint64_t conv_side(uint64_t n, uint64_t before, uint64_t after, uint64_t k, uint64_t stride)
+{
+    size_t padded;
+    if (!sz_add(n, before + after, &padded) || padded < k)
+        return 0;
+    return (padded - k) / stride + 1;
+}
+
+static struct act conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c,
+                         const struct act *add)
+{
+    struct use u;
+    if (!use_begin(&u, r, layer))
+        return (struct act) { 0 };
+    const struct net_layer *l = layer_with(r, layer, 4);
+    if (!l)
+        return (struct act) { 0 };
+    const uint64_t *w = l->weight.shape.dim, *d = x.shape.dim;
+    uint32_t stride = c.stride ? c.stride : 1;
+    const struct shape s = { .ndim = 4,
+                             .dim = { d[0], w[0], conv_side(d[2], c.top, c.bottom, w[2], stride),
+                                      conv_side(d[3], c.left, c.right, w[3], stride) } };
+    struct act y = result_in(r, &s, add);
+    u.keep = l->weight.block;
+    struct op_conv2d a = { .x = view_of(x),
+                           .y = view_of(y),
+                           .add = add ? view_of(y) : (struct view) { 0 },
+                           .stride = stride,
+                           .top = c.top,
+                           .left = c.left,
+                           .bottom = c.bottom,
+                           .right = c.right };
+    a.bias = param_of(&u, &l->bias);
+    a.scale = scale_of(&u, &l->scale);
+    a.w = weight_of(&u, &l->weight);
+    run_conv2d(&u, &a);
+    return result(&u, y);
+}
+
+struct act net_conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c)
+{
+    return conv2d(r, x, layer, c, NULL);
+}
+
+struct act net_conv2d_add(struct net_run *r, struct act x, const char *layer, struct net_conv c,
+                          struct act add)
+{
+    return conv2d(r, x, layer, c, &add);
+}
+
+/* [B, T, heads * D] as [B, T, heads, D]. */
+static struct view heads_of(struct act x, uint32_t heads)
+{
+    struct view v = view_of(x);
+    if (v.shape.ndim != 3 || !heads || v.shape.dim[2] % heads)
+        return v; /* the op's check says it */
+    v.shape.ndim = 4;
+    v.shape.dim[3] = v.shape.dim[2] / heads;
+    v.shape.dim[2] = heads;
+    v.stride[3] = sizeof(float);
+    v.stride[2] = v.shape.dim[3] * sizeof(float);
+    return v;
+}
+
+struct act net_attention(struct net_run *r, struct act q, struct act k, struct act v,
+                         struct net_attn n)
+{
+    struct use u;
+    if (!use_begin(&u, r, "attention"))
+        return (struct act) { 0 };
+    struct act y = net_new(r, &q.shape);
+    struct op_attention a = { .q = heads_of(q, n.heads),
+                              .k = heads_of(k, n.heads),
+                              .v = heads_of(v, n.heads),
+                              .y = heads_of(y, n.heads),
+                              .mask = view_of(n.mask),
+                              .scale = n.scale,
+                              .causal = n.causal,
+                              .chunk = r->chunk };
+    run_attention(&u, &a);
+    return result(&u, y);
+}
+
+/* ---- norms ---- */
+
+struct act net_group_norm(struct net_run *r, struct act x, const char *layer, uint32_t groups,
+                          float eps, bool silu)
+{
+    struct use u;
+    if (!use_begin(&u, r, layer))
+        return (struct act) { 0 };
+    const struct net_layer *l = layer_with(r, layer, 1);
+    if (!l)
+        return (struct act) { 0 };
+    struct act y = net_new(r, &x.shape);
+    u.keep = l->weight.block;
+    struct op_group_norm a = { .x = view_of(x), .y = view_of(y), .groups = groups, .eps = eps };
+    a.silu = silu;
+    a.b = param_of(&u, &l->bias);
+    a.w = param_of(&u, &l->weight);
+    run_group_norm(&u, &a);
+    return result(&u, y);
+}
+
+static struct act row_norm(struct net_run *r, struct act x, const char *layer, float eps, bool rms)
+{
+    struct use u;
+    if (!use_begin(&u, r, layer ? layer : "norm"))
+        return (struct act) { 0 };
+    const struct net_layer *l = layer ? layer_with(r, layer, 1) : NULL;
+    if (layer && !l)
+        return (struct act) { 0 };
+    struct act y = net_new(r, &x.shape);
+    struct op_row_norm a = { .x = view_of(x), .y = view_of(y), .eps = eps, .rms = rms };
+    if (l) {
+        u.keep = l->weight.block;
+        a.b = param_of(&u, &l->bias);
+        a.w = param_of(&u, &l->weight);
+    }
+    run_row_norm(&u, &a);
+    return result(&u, y);
+}
+
+struct act net_layer_norm(struct net_run *r, struct act x, const char *layer, float eps)
+{
+    return row_norm(r, x, layer, eps, false);
+}
+
+struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, float eps)
+{
+    return row_norm(r, x, layer, eps, true);
+}
+
+/* ---- element by element ---- */
+
+void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind)
+{
+    struct use u;
+    if (!use_begin(&u, r, "unary"))
+        return;
+    run_unary(&u, &(struct op_unary) { .kind = kind, .x = view_of(*x), .y = view_of(*x) });
+    use_end(&u);
+}
+
+void net_add(struct net_run *r, struct act *x, struct act b)
+{
+    struct use u;
+    if (!use_begin(&u, r, "add"))
+        return;
+    run_binary(&u, &(struct op_binary) {
+                       .kind = OP_ADD, .a = view_of(*x), .b = view_of(b), .y = view_of(*x) });
+    use_end(&u);
+}
+
+struct act net_geglu(struct net_run *r, struct act x)
+{
+    struct use u;
+    if (!use_begin(&u, r, "geglu"))
+        return (struct act) { 0 };
+    struct shape s = x.shape;
+    if (s.ndim)
+        s.dim[s.ndim - 1] = last_dim(&x.shape) / 2;
+    struct act y = net_new(r, &s);
+    run_geglu(&u, &(struct op_geglu) { .x = view_of(x), .y = view_of(y) });
+    return result(&u, y);
+}
+
+/* ---- looking up and moving ---- */
+
+/* n elements of host memory in the slab, until the use ends. */
+static struct view host_operand(struct use *u, enum dtype t, const void *src, size_t n)
+{
+    struct net_run *r = u->r;
+    const struct shape s = { .ndim = 1, .dim = { n } };
+    size_t bytes;
+    if (!sz_mul(n, dtype_desc(t)->bytes, &bytes)) {
+        net_fail(r, BERTH_ELIMIT, "%zu numbers", n);
+        return (struct view) { 0 };
+    }
+    struct view v = packed(t, &s, (void *)(uintptr_t)use_place(u, bytes));
+    if (!r->bad && !r->dry && dev_copy_h2d(r->n->queue, (uintptr_t)v.data, src, bytes, &r->err))
+        use_failed(u);
+    return v;
+}
+
+struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const char *layer)
+{
+    struct use u;
+    if (!use_begin(&u, r, layer))
+        return (struct act) { 0 };
+    const struct net_layer *l = layer_with(r, layer, 2);
+    if (!l)
+        return (struct act) { 0 };
+    const struct net_tensor *t = &l->weight;
+    const struct shape s = { .ndim = 2, .dim = { n, t->shape.dim[1] } };
+    struct act y = net_new(r, &s);
+    struct op_embedding a = { .y = view_of(y), .ids = host_operand(&u, DT_I32, ids, n) };
+    /* Rounded behind the lookup, not the whole table in front of it. */
+    bool rounds = is_rounded(&u, t) && !t->transpose;
+    a.table = rounds ? packed(DT_F32, &t->shape, use_bytes(&u, t)) : weight_of(&u, t);
+    run_embedding(&u, &a);
+    if (rounds && !r->bad && !r->dry)
+        round_f16(a.y.data, a.y.data, n * (size_t)t->shape.dim[1]);
+    return result(&u, y);
+}
+
+struct act net_timestep(struct net_run *r, const float *t, size_t n, uint64_t dim)
+{
+    struct use u;
+    if (!use_begin(&u, r, "timestep"))
+        return (struct act) { 0 };
+    const struct shape s = { .ndim = 2, .dim = { n, dim } };
+    struct act y = net_new(r, &s);
+    struct op_timestep a = { .y = view_of(y), .t = host_operand(&u, DT_F32, t, n) };
+    run_timestep(&u, &a);
+    return result(&u, y);
+}
+
+struct act net_nearest(struct net_run *r, struct act x, uint64_t h, uint64_t w)
+{
+    struct use u;
+    if (!use_begin(&u, r, "nearest"))
+        return (struct act) { 0 };
+    struct shape s = x.shape;
+    if (s.ndim == 4) {
+        s.dim[2] = h;
+        s.dim[3] = w;
+    }
+    struct act y = net_new(r, &s);
+    run_resize2d(&u,
+                 &(struct op_resize2d) { .kind = OP_NEAREST, .x = view_of(x), .y = view_of(y) });
+    return result(&u, y);
+}
+
+#define CONCAT_MAX 16
+
+struct act net_concat(struct net_run *r, const struct act *x, size_t n, int axis)
+{
+    struct view from[CONCAT_MAX];
+    struct use u;
+    if (!use_begin(&u, r, "concat"))
+        return (struct act) { 0 };
+    if (!n || n > CONCAT_MAX || axis < 0 || axis >= x[0].shape.ndim) {
+        net_fail(r, BERTH_EINVAL, "concat: %zu activations along axis %d", n, axis);
+        return (struct act) { 0 };
+    }
+    struct shape s = x[0].shape;
+    s.dim[axis] = 0;
+    for (size_t i = 0; i < n; i++) {
+        from[i] = view_of(x[i]);
+        s.dim[axis] += axis < x[i].shape.ndim ? x[i].shape.dim[axis] : 0;
+    }
+    struct act y = net_new(r, &s);
+    run_concat(&u, &(struct op_concat) { .x = from, .n = n, .axis = axis, .y = view_of(y) });
+    return result(&u, y);
+}
+
+/* A copy of x as `from` sees it. */
+static struct act copied(struct use *u, const struct view *from)
+{
+    struct act y = net_new(u->r, &from->shape);
+    run_copy(u, &(struct op_copy) { .x = *from, .y = view_of(y) });
+    return result(u, y);
+}
+
+struct act net_permute(struct net_run *r, struct act x, const int *axis)
+{
+    struct use u;
+    struct view v = view_of(x);
+    if (!use_begin(&u, r, "permute"))
+        return (struct act) { 0 };
+    if (view_permute(&v, axis, &v, &r->err)) {
+        net_failed(r, "");
+        return (struct act) { 0 };
+    }
+    return copied(&u, &v);
+}
+
+struct act net_slice(struct net_run *r, struct act x, int axis, uint64_t begin, uint64_t end)
+{
+    struct use u;
+    struct view v = view_of(x);
+    if (!use_begin(&u, r, "slice"))
+        return (struct act) { 0 };
+    if (view_slice(&v, axis, begin, end, &v, &r->err)) {
+        net_failed(r, "");
+        return (struct act) { 0 };
+    }
+    return copied(&u, &v);
+}

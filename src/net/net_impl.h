@@ -1,0 +1,76 @@
+/* net_impl: what the files of net/ share. */
+#ifndef NET_NET_IMPL_H
+#define NET_NET_IMPL_H
+
+#include "base/map.h"
+#include "net/net.h"
+#include "net/slab.h"
+
+#define NET_NAME_MAX 256 /* bytes of a canonical name, prefix included, NUL too */
+
+struct net_tensor { /* a tensor of the file as a forward means it; constant while the net is open */
+    bool there;
+    uint32_t block;
+    enum dtype dtype;    /* as it is stored now: patched blocks may be wider than the file */
+    uint64_t off, bytes; /* in the block's memory: of the rows that are meant */
+    struct shape stored; /* those rows, before transposing and reshaping */
+    struct shape shape;  /* as the forward sees it */
+    bool transpose;
+};
+
+struct net_layer {
+    struct net_tensor weight, bias, scale;
+};
+
+struct net {
+    struct residency *res;
+    struct res_model *m; /* referenced */
+    struct arena mem;    /* root, layers and their names */
+    const char *root;
+    net_names_fn *names;
+    const void *names_user;
+    struct tpool *pool;
+    const atomic_bool *cancel;
+    const struct log *log;
+    bool round_f16;
+    struct map tensors; /* name in the file -> block << 32 | tensor of the block */
+    struct map layers;  /* canonical name -> struct net_layer *, once asked for */
+    struct device *compute;
+    const struct op_backend *backend;
+    struct dev_stream *queue;
+    struct dev_owner *owner;
+    struct stream *stream; /* NULL: could not be opened again after the model made way */
+    uint32_t chunk;        /* of attention; 0: the backend's. Stays small once it had to be */
+    struct slab slab;
+    uint64_t *placed; /* BERTH_CHECKS: where the dry run put each act, in order */
+    size_t placed_n, placed_cap;
+    struct net_report rep;
+};
+
+struct net_run {
+    struct net *n;
+    bool dry, bad;
+    berth_err err;
+    uint64_t base; /* address of the slab; dry: one that nobody follows */
+    uint64_t size; /* bytes of it */
+    uint32_t chunk;
+    size_t taken; /* acts and scratch so far: index in net.placed */
+    char prefix[NET_NAME_MAX];
+    size_t prefix_len;
+};
+
+/* net.c */
+/* The stream over the model's blocks, with a smaller ring where there is no room for the usual. */
+berth_status net_stream_open(struct net *n, berth_err *err);
+/* The layer called so, known from now on; NULL: err says why. One without weight is not an error. */
+const struct net_layer *net_layer_get(struct net *n, const char *name, berth_err *err);
+
+/* run.c: places in the slab as addresses; 0: the run is bad. */
+uint64_t net_take(struct net_run *r, uint64_t bytes);
+void net_give(struct net_run *r, uint64_t addr);
+/* Is there a reason not to begin the next op? Looks at cancel, too. */
+bool net_stop(struct net_run *r);
+/* r->err was set by a callee: the run is bad, and the error names the layer ("" : only where). */
+void net_failed(struct net_run *r, const char *layer);
+
+#endif

@@ -1,0 +1,302 @@
+/* run: one execution of a forward, dry and real; the slab it lives in, and what is done when there
+ * is no room for it.
+ *
+ * A pass  prepare(): dry run -> peak -> slab, or the ladder; then compute(): the same calls on real
+ *         memory. A pass that fails because a device call failed (a copy of a streamed block) is run
+ *         once more: nothing but the slab was written, and results leave it at the end.
+ * Ladder  slab_get() walks it; each rung changes one thing and tries again. */
+#include "net/net_impl.h"
+
+#include "base/sz.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define DRY_BASE (UINT64_C(1) << 32) /* not 0: an act without an address is an empty one */
+
+/* ---- errors ---- */
+
+bool net_bad(const struct net_run *r)
+{
+    return r->bad;
+}
+
+bool net_dry(const struct net_run *r)
+{
+    return r->dry;
+}
+
+void net_failed(struct net_run *r, const char *layer)
+{
+    size_t n = r->prefix_len;
+    r->bad = true;
+    if (!layer[0] && n && r->prefix[n - 1] == '.')
+        n--; /* "input_blocks.1: ..." */
+    if (n || layer[0])
+        err_add(&r->err, "%.*s%s", (int)n, r->prefix, layer);
+}
+
+void net_fail(struct net_run *r, berth_status s, const char *fmt, ...)
+{
+    char text[sizeof r->err.msg];
+    va_list ap;
+    if (r->bad)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    err_set(&r->err, s, "%s", text);
+    net_failed(r, "");
+}
+
+bool net_stop(struct net_run *r)
+{
+    if (!r->bad && r->n->cancel && atomic_load_explicit(r->n->cancel, memory_order_relaxed))
+        net_fail(r, BERTH_ECANCELED, "canceled");
+    return r->bad;
+}
+
+/* ---- places ---- */
+
+/* Where the dry run put its acts, for the real one to be held against. */
+static bool placed_add(struct net *n, uint64_t off)
+{
+#ifdef BERTH_CHECKS
+    size_t cap = n->placed_cap ? n->placed_cap * 2 : 256, bytes;
+    if (n->placed_n == n->placed_cap) {
+        uint64_t *p = sz_mul(cap, sizeof *p, &bytes) ? realloc(n->placed, bytes) : NULL;
+        if (!p)
+            return false;
+        n->placed = p;
+        n->placed_cap = cap;
+    }
+    n->placed[n->placed_n++] = off;
+#else
+    (void)n, (void)off;
+#endif
+    return true;
+}
+
+static bool placed_same(const struct net_run *r, uint64_t off)
+{
+#ifdef BERTH_CHECKS
+    return r->taken < r->n->placed_n && r->n->placed[r->taken] == off;
+#else
+    (void)r, (void)off;
+    return true;
+#endif
+}
+
+uint64_t net_take(struct net_run *r, uint64_t bytes)
+{
+    uint64_t off;
+    if (r->bad)
+        return 0;
+    enum slab_result got = slab_take(&r->n->slab, bytes, &off);
+    if (got == SLAB_NOMEM || (!got && r->dry && !placed_add(r->n, off)))
+        net_fail(r, BERTH_ENOMEM, "a list of activations");
+    else if (got && r->dry)
+        net_fail(r, BERTH_ELIMIT, "%" PRIu64 " bytes of activations", bytes);
+    else if (got || (!r->dry && !placed_same(r, off)))
+        net_fail(r, BERTH_EINVAL, "the pass is not the one that was predicted");
+    r->taken++;
+    return r->bad ? 0 : r->base + off;
+}
+
+void net_give(struct net_run *r, uint64_t addr)
+{
+    if (addr && !slab_give(&r->n->slab, addr - r->base) && !r->bad)
+        BUG("dropping an activation that is not there");
+}
+
+/* ---- runs ---- */
+
+static void run_begin(struct net *n, struct net_run *r)
+{
+    slab_clear(&n->slab);
+    r->n = n;
+    r->chunk = n->chunk;
+    if (r->dry)
+        n->placed_n = 0;
+}
+
+/* Shapes and sizes only. *peak: bytes of slab that the pass takes. */
+static berth_status dry_run(struct net *n, uint32_t chunk, net_forward_fn *fn, void *user,
+                            uint64_t *peak, berth_err *err)
+{
+    struct net_run r = { .dry = true, .base = DRY_BASE };
+    *peak = 0;
+    run_begin(n, &r);
+    r.chunk = chunk;
+    fn(&r, user);
+    if (r.bad) {
+        *err = r.err;
+        return err->code;
+    }
+    *peak = n->slab.peak;
+    return BERTH_OK;
+}
+
+static berth_status real_run(struct net *n, net_forward_fn *fn, void *user,
+                             const struct dev_mem *slab, uint64_t peak, berth_err *err)
+{
+    struct net_run r = { .base = slab->addr, .size = peak };
+    berth_err end;
+    run_begin(n, &r);
+    n->slab.limit = peak;
+    berth_status s = stream_begin(n->stream, n->queue, err);
+    if (s)
+        return err_add(err, "beginning a pass");
+    fn(&r, user);
+    n->rep.peak = n->slab.peak;
+    s = stream_end(n->stream, &end);
+    if (r.bad)
+        *err = r.err;
+    else if (s)
+        *err = end;
+    else if (n->slab.peak != peak)
+        err_set(err, BERTH_EINVAL, "the pass took %" PRIu64 " bytes, %" PRIu64 " were predicted",
+                n->slab.peak, peak);
+    else
+        return BERTH_OK;
+    return err->code;
+}
+
+/* ---- the ladder ---- */
+
+struct pass { /* one net_forward() */
+    struct net *n;
+    net_forward_fn *fn;
+    void *user;
+    struct dev_mem slab;
+    uint64_t peak;
+};
+
+static berth_status slab_try(struct pass *p, berth_err *err)
+{
+    struct net *n = p->n;
+    size_t bytes;
+    n->rep.predicted = p->peak;
+    if (!p->peak)
+        return BERTH_OK;
+    if (!sz_from_u64(p->peak, &bytes))
+        return err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes of activations", p->peak);
+    return res_alloc(n->res, n->compute, n->owner, bytes, n->m, false, &p->slab, err);
+}
+
+static void rung(struct net *n, const char *what, uint64_t wanted, uint64_t number)
+{
+    n->rep.rungs++;
+    log_info(n->log, "net.rung", "model=%s dev=%s rung=%s wanted=%" PRIu64 " to=%" PRIu64,
+             res_info(n->m).name, n->compute->name, what, wanted, number);
+}
+
+/* Rung 2. False: no smaller chunk lowers the peak. An error of the dry run is left to the next one. */
+static bool smaller_chunks(struct pass *p)
+{
+    struct net *n = p->n;
+    berth_err err;
+    for (uint32_t c = n->chunk ? n->chunk / 2 : 256; c; c /= 2) {
+        uint64_t peak;
+        if (dry_run(n, c, p->fn, p->user, &peak, &err) || peak >= p->peak)
+            continue;
+        rung(n, "chunks", p->peak, peak);
+        n->chunk = c;
+        p->peak = peak;
+        return true;
+    }
+    return false;
+}
+
+/* Rung 3. The stream is closed meanwhile, blocks move only while nobody uses them. False: nothing
+ * moved, and the stream is as before. *s: whether the stream could be opened again. */
+static bool own_blocks(struct pass *p, berth_status *s, berth_err *err)
+{
+    struct net *n = p->n;
+    berth_err reopen;
+    stream_close(n->stream);
+    n->stream = NULL;
+    uint64_t freed = res_make_way(n->m, p->peak);
+    if (freed)
+        rung(n, "blocks", p->peak, freed);
+    *s = net_stream_open(n, &reopen);
+    if (*s)
+        *err = reopen;
+    return freed > 0;
+}
+
+/* Dry run, and memory for what it found. */
+static berth_status prepare(struct pass *p, berth_err *err)
+{
+    struct net *n = p->n;
+    berth_status s = n->stream ? BERTH_OK : net_stream_open(n, err);
+    if (!s)
+        s = dry_run(n, n->chunk, p->fn, p->user, &p->peak, err);
+    if (s)
+        return s;
+    s = slab_try(p, err);
+    while (s == BERTH_ENODEVMEM && smaller_chunks(p))
+        s = slab_try(p, err);
+    while (s == BERTH_ENODEVMEM && own_blocks(p, &s, err))
+        if (!s)
+            s = slab_try(p, err);
+    if (s)
+        return err_add(err, "model %.60s, a pass of %" PRIu64 " bytes on %s", res_info(n->m).name,
+                       p->peak, n->compute->name);
+    /* The ladder's own dry runs may have been the last. */
+    return n->rep.rungs ? dry_run(n, n->chunk, p->fn, p->user, &p->peak, err) : BERTH_OK;
+}
+
+berth_status net_forward(struct net *n, net_forward_fn *fn, void *user, berth_err *err)
+{
+    berth_status s = BERTH_OK;
+    for (int tries = 0; tries < 2; tries++) {
+        struct pass p = { .n = n, .fn = fn, .user = user };
+        s = prepare(&p, err);
+        if (!s)
+            s = real_run(n, fn, user, &p.slab, p.peak, err);
+        dev_free(&p.slab);
+        if (s != BERTH_EDEVICE)
+            break;
+        if (!tries)
+            log_warn(n->log, "net.again", "model=%s dev=%s why=\"%s\"", res_info(n->m).name,
+                     n->compute->name, err->msg);
+    }
+    if (s)
+        return s;
+    n->rep.passes++;
+    if (n->rep.peak > n->rep.largest)
+        n->rep.largest = n->rep.peak;
+    return BERTH_OK;
+}
+
+berth_status net_predict(struct net *n, net_forward_fn *fn, void *user, uint64_t *peak,
+                         berth_err *err)
+{
+    return dry_run(n, n->chunk, fn, user, peak, err);
+}
+
+/* ---- names of layers ---- */
+
+size_t net_enter(struct net_run *r, const char *fmt, ...)
+{
+    size_t mark = r->prefix_len, room = sizeof r->prefix - mark;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(r->prefix + mark, room, fmt, ap);
+    va_end(ap);
+    if (n < 0 || (size_t)n >= room) {
+        r->prefix[mark] = 0;
+        net_fail(r, BERTH_ELIMIT, "a layer's name of more than %zu bytes", sizeof r->prefix - 1);
+    } else {
+        r->prefix_len += (size_t)n;
+    }
+    return mark;
+}
+
+void net_leave(struct net_run *r, size_t mark)
+{
+    r->prefix_len = mark;
+    r->prefix[mark] = 0;
+}
