@@ -85,5 +85,7 @@ double beta_quantile(double p, double a, double b)
         return 0;
     if (p >= 1)
         return 1;
+    if (p == 0.5 && a == b)
+        return 0.5; /* symmetric; a bit less would round to another level */
     return p <= 0.5 ? lower_quantile(p, a, b) : 1 - lower_quantile(1 - p, b, a);
 }
