@@ -282,7 +282,7 @@ uint64_t res_bytes_on(const struct res_model *m, size_t device); /* blocks' byte
 const struct weights *res_weights(const struct res_model *m);    /* borrowed; the open file */
 const struct blocks *res_blocks(const struct res_model *m);      /* borrowed */
 const struct plan *res_plan(const struct res_model *m);          /* borrowed until res_replan() */
-struct device *res_compute(const struct res_model *m); /* borrowed; where the plan lets it compute */
+struct device *res_compute(const struct res_model *m); /* borrowed; the plan's compute device */
 struct devset *res_devices(const struct residency *r); /* borrowed: those of the config */
 size_t res_model_count(const struct residency *r);
 struct res_model *res_model_at(const struct residency *r, size_t i); /* borrowed; oldest first */
