@@ -1,7 +1,11 @@
 /* diffusion: a denoising network with what samplers and nodes must know of it: what its latents are, what it
  * predicts, how conditioning reaches it. Callers ask this descriptor, never "are you SDXL".
  *
- * Adding     a family: its forward in a file of its own and a `struct diffusion_family` in diffusions.def.
+ * Batches    Conditionings of different lengths are repeated to a common multiple, each up to 4 times, which does
+ *            not change what attention gives; where that would be more they are computed apart. A batch that
+ *            has no room is split, down to single latents: the bits stay (op/ops.h).
+ * Adding     a family: its forward in a file of its own, a `struct diffusion_family` (diffusion_impl.h) and a
+ *            line in diffusions.def.
  * Files      diffusion.c doors, batching; diffusion_unet.c the UNet families; latent_format.c */
 #ifndef MODEL_DIFFUSION_H
 #define MODEL_DIFFUSION_H
@@ -18,6 +22,8 @@ struct latent_format {
     const float (*rgb)[3];   /* [channels] for previews; NULL: none */
     const float *rgb_bias;   /* [3]; NULL: 0 */
 };
+extern const struct latent_format latent_sd1, latent_sdxl, latent_playground, latent_sd3,
+    latent_flux;
 void latent_in(const struct latent_format *f, float *z, size_t n, size_t c,
                size_t hw); /* in place, [n, c, hw] */
 void latent_out(const struct latent_format *f, float *z, size_t n, size_t c, size_t hw);
@@ -36,7 +42,8 @@ struct diffusion_info {
     double shift, multiplier;                /* flow tables */
     uint64_t in_channels, context_dim, adm_channels;
     uint32_t ratio; /* pixels per latent pixel, 8 */
-    bool inpaint;   /* takes a mask and a masked latent beside x */
+    bool
+        inpaint; /* takes a mask and a masked latent beside x; in_channels says if something else is */
     enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
 };
 
@@ -59,7 +66,9 @@ void diffusion_close(struct diffusion *d); /* NULL is fine */
 const struct diffusion_info *diffusion_info(const struct diffusion *d);
 struct net_report diffusion_report(struct diffusion *d);
 
-struct diffusion_size { /* what SDXL is told about the picture; all 0: from the latent's size */
+/* What SDXL is told about the picture. Width and height 0: from the size of what is computed, so who computes a
+ * crop of a latent fills them in. Target 0: width and height. */
+struct diffusion_size {
     uint32_t width, height, crop_w, crop_h, target_width, target_height;
     float aesthetic; /* refiner; 0: 6, or 2.5 for negatives */
 };
@@ -75,16 +84,14 @@ struct diffusion_in { /* n latents of one size, each with its own conditioning *
     size_t n, h, w;
     const float *x; /* [n, latent channels, h, w], scaled for the network */
     const float *t; /* [n] */
-    const struct diffusion_cond *const
-        *cond; /* [n]; token counts may differ: repeated to a common multiple up to 4x,
-                                                 else computed apart */
-    const float *
-        concat; /* [n, in_channels - channels, h, w] of inpaint models; NULL: theirs for "no mask" */
+    const struct diffusion_cond *const *cond; /* [n]; token counts may differ */
+    /* [n, in_channels - channels, h, w] of inpainting models; NULL: theirs for "no mask" */
+    const float *concat;
     float *out; /* [n, latent channels, h, w]: what the network predicts */
 };
 /* Splits the batch where memory has no room for all at once. */
 berth_status diffusion_forward(struct diffusion *d, const struct diffusion_in *in, berth_err *err);
-/* Peak of such a pass in one batch. */
+/* Peak of the largest of its batches, without splitting. Only sizes are read, and cond. */
 berth_status diffusion_predict(struct diffusion *d, const struct diffusion_in *in, uint64_t *peak,
                                berth_err *err);
 

@@ -4,88 +4,17 @@
  * block, or the downsampler when j is R; output block (R+1) * level + j is up_blocks.level. */
 #include "model/lora_names_impl.h"
 
-#include <stdlib.h>
+#include "model/unet.h"
+
 #include <string.h>
 
-struct pair {
+/* What else adapters call these two (unet_diffusers_name() has the other name). */
+static const struct pair {
     const char *ours, *theirs;
-};
-
-static const struct pair whole[] = {
-    { "input_blocks.0.0", "conv_in" },
-    { "out.0", "conv_norm_out" },
-    { "out.2", "conv_out" },
-    { "time_embed.0", "time_embedding.linear_1" },
-    { "time_embed.2", "time_embedding.linear_2" },
-    { "label_emb.0.0", "add_embedding.linear_1" },
-    { "label_emb.0.2", "add_embedding.linear_2" },
+} more[] = {
     { "label_emb.0.0", "class_embedding.linear_1" },
     { "label_emb.0.2", "class_embedding.linear_2" },
 };
-
-static const struct pair res_block[] = {
-    { "in_layers.0", "norm1" },          { "in_layers.2", "conv1" },
-    { "emb_layers.1", "time_emb_proj" }, { "out_layers.0", "norm2" },
-    { "out_layers.3", "conv2" },         { "skip_connection", "conv_shortcut" },
-};
-
-/* "<word>.<number>." at the start of s: the number, and *rest behind it. False: something else. */
-static bool numbered(const char *s, const char *word, unsigned *number, const char **rest)
-{
-    size_t n = strlen(word);
-    if (strncmp(s, word, n) != 0 || s[n] != '.' || s[n + 1] < '0' || s[n + 1] > '9')
-        return false;
-    char *end;
-    unsigned long v = strtoul(s + n + 1, &end, 10);
-    *number = (unsigned)v;
-    *rest = end + 1;
-    return v < 1000 && *end == '.';
-}
-
-/* One part of a block: its module's number is the first digit of `in`. */
-static bool module(char *q, const char *block, const char *in, unsigned j)
-{
-    if (!strncmp(in, "0.", 2)) {
-        for (size_t i = 0; i < ARRAY_LEN(res_block); i++)
-            if (!strcmp(in + 2, res_block[i].ours))
-                return snprintf(q, LORA_NAME_MAX, "%s.resnets.%u.%s", block, j,
-                                res_block[i].theirs) < LORA_NAME_MAX;
-        return false;
-    }
-    return !strncmp(in, "1.", 2) &&
-           snprintf(q, LORA_NAME_MAX, "%s.attentions.%u.%s", block, j, in + 2) < LORA_NAME_MAX;
-}
-
-/* The diffusers name of a path, in q. False: it has none here. */
-static bool diffusers(const char *path, unsigned res, char *q)
-{
-    char block[64];
-    const char *in;
-    unsigned n;
-    if (numbered(path, "input_blocks", &n, &in) && n > 0) {
-        unsigned level = (n - 1) / (res + 1), j = (n - 1) % (res + 1);
-        snprintf(block, sizeof block, "down_blocks.%u", level);
-        if (j < res)
-            return module(q, block, in, j);
-        return !strcmp(in, "0.op") &&
-               snprintf(q, LORA_NAME_MAX, "%s.downsamplers.0.conv", block) < LORA_NAME_MAX;
-    }
-    if (numbered(path, "output_blocks", &n, &in)) {
-        snprintf(block, sizeof block, "up_blocks.%u", n / (res + 1));
-        if (!strcmp(in, "1.conv") || !strcmp(in, "2.conv"))
-            return snprintf(q, LORA_NAME_MAX, "%s.upsamplers.0.conv", block) < LORA_NAME_MAX;
-        return module(q, block, in, n % (res + 1));
-    }
-    if (!numbered(path, "middle_block", &n, &in) || n > 2)
-        return false;
-    in = path + strlen("middle_block.");
-    if (n == 2) { /* the second res block, numbered like a first one for module() */
-        char second[LORA_NAME_MAX];
-        snprintf(second, sizeof second, "0.%s", in + 2);
-        return module(q, "mid_block", second, 1);
-    }
-    return module(q, "mid_block", in, 0);
-}
 
 static void add(struct lora_table *t, const char *q, const char *name)
 {
@@ -121,10 +50,10 @@ void lora_unet(struct lora_table *t, const struct weights *w, const char *prefix
         const struct weights_entry *e = weights_at(w, i);
         if (!lora_path(e, prefix, path))
             continue;
-        for (size_t k = 0; k < ARRAY_LEN(whole); k++)
-            if (!strcmp(path, whole[k].ours))
-                add(t, whole[k].theirs, e->name);
-        if (diffusers(path, res, q))
+        if (unet_diffusers_name(path, res, q, sizeof q))
             add(t, q, e->name);
+        for (size_t k = 0; k < ARRAY_LEN(more); k++)
+            if (!strcmp(path, more[k].ours))
+                add(t, more[k].theirs, e->name);
     }
 }

@@ -2,6 +2,10 @@
  *
  * Config     is read from names and shapes, never from a list of known models: tiny ones work. Files in
  *            diffusers' names are translated (unet_names.c).
+ * Trust      A file's counts meet the limits below before they size anything, and shapes the config is read
+ *            from are checked; all others meet their layer's checks when it runs (op/ops.h).
+ * Heads      The file does not say. Without an extra vector and with convolutions as projections: 8 of them
+ *            (SD1); else 64 wide (SD2, SDXL). Whoever knows better changes `heads` after unet_detect().
  * Numbers    F32 on the cpu. Golden: tests/golden/model/test_unet.c
  * Files      unet_config.c detection, unet.c forward, unet_names.c */
 #ifndef MODEL_UNET_H
@@ -12,6 +16,8 @@
 
 #define UNET_LEVELS_MAX 8
 #define UNET_BLOCKS_MAX 64
+#define UNET_DEPTH_MAX 64           /* transformer blocks in a row */
+#define UNET_CHANNELS_MAX (1 << 16) /* and width of the context */
 
 struct unet_net { /* what a file's UNet looks like */
     uint64_t in_channels, out_channels, model_channels, context_dim, adm_channels; /* adm 0: none */
@@ -25,12 +31,17 @@ struct unet_net { /* what a file's UNet looks like */
     bool linear_proj;
     uint32_t heads; /* > 0: so many; else channels / head_dim */
     uint32_t head_dim;
+    bool diffusers; /* the file has diffusers' names */
 };
 /* root: in front of names, as net_args.root. BERTH_EUNSUPPORTED: not a UNet, or one we cannot run: says why. */
 berth_status unet_detect(const struct weights *w, const char *root, struct unet_net *out,
                          berth_err *err);
-/* For net_args of a file that is in diffusers' names; NULL: it is not. */
-net_names_fn *unet_names(const struct weights *w, const char *root);
+/* For net_args: `names`, with the struct unet_net as names_user, which then outlives the net. NULL: the file
+ * has our names. */
+net_names_fn *unet_names(const struct unet_net *u);
+/* What diffusers calls a layer ("input_blocks.1.0.in_layers.2" -> "down_blocks.0.resnets.0.conv1"), res being the
+ * res blocks of a level. False: it has no name there, or one that does not fit. */
+bool unet_diffusers_name(const char *path, uint32_t res, char *out, size_t cap);
 
 struct unet_in { /* of one pass; all n of them have one size. Host memory, borrowed */
     size_t n, h, w;

@@ -1,8 +1,11 @@
 /* vae: AutoencoderKL of SD1, SDXL, SD3, Flux (spec: vae.md): pictures to latents and back.
  *
- * Config     from names and shapes; diffusers' names are translated (vae_names.c).
- * Tiling     vae_tiled(): overlapping pieces blended as ComfyUI does it. Automatic: when a whole pass
- *            has no room (net.h, Ladder) the tiles of vae.md 7 are used, then ever smaller ones; log and result say so.
+ * Config     from names and shapes; diffusers' names are translated (vae_names.c). A file may have the encoder
+ *            or the decoder alone.
+ * Batches    go item by item: the pass of one picture fills every processor, and memory is that of one.
+ * Tiling     overlapping pieces blended as ComfyUI does it: three passes with different tiles, averaged.
+ *            Automatic: when a whole pass has no room (net.h, Ladder) the tiles of vae.md 7 are used, then ever
+ *            smaller ones, down to VAE_TILE_MIN; log and job say so.
  * Pictures   Values between nodes: pictures [n, h, w, 3] 0..1, latents [n, c, h/8, w/8] unscaled.
  * Files      vae_config.c, vae.c forward, vae_tile.c tiling, vae_image.c pictures <-> latents, vae_names.c */
 #ifndef MODEL_VAE_H
@@ -12,32 +15,45 @@
 #include "net/net.h"
 
 #define VAE_LEVELS_MAX 8
+#define VAE_BLOCKS_MAX 16
+#define VAE_CHANNELS_MAX (1 << 16)
+#define VAE_TILE_MIN 8 /* latent units: smaller tiles are all seam */
 struct vae_net {
     uint64_t z_channels; /* of a latent as nodes see it */
-    uint64_t embed;      /* after post_quant_conv; == z_channels mostly */
+    uint64_t middle;     /* channels where attention is, in encoder and decoder */
     uint32_t levels;
     uint32_t enc_blocks, dec_blocks; /* res blocks per level */
     bool quant, post_quant;
     bool encoder, decoder; /* what is in the file */
     uint32_t ratio;        /* pixels per latent pixel: 2^(levels - 1) */
+    bool diffusers;        /* the file has diffusers' names */
+    bool old_attention;    /* those of its first years: "query" for "to_q" */
+    bool nested_quant;     /* "encoder.quant_conv", "decoder.post_quant_conv" */
 };
+/* root: in front of names, as net_args.root. BERTH_EUNSUPPORTED: no such VAE, or one we cannot run: says why. */
 berth_status vae_detect(const struct weights *w, const char *root, struct vae_net *out,
                         berth_err *err);
-net_names_fn *vae_names(const struct weights *w, const char *root); /* NULL: names are ours */
+/* net_args.names of every VAE, with its struct vae_net as names_user. */
+net_names_fn vae_names;
+/* Finds the VAE in the model's file, behind `part` (as it was opened; NULL: all), and opens it. a: res, m, pool, cancel,
+ * log; the rest is filled in here. *vae is what *out reads names with: it stays where it is until net_close(). */
+berth_status vae_open(const struct net_args *a, const char *part, struct vae_net *vae,
+                      struct net **out, berth_err *err);
 
 /* Progress over tiles, and batch items; may be NULL. BERTH_ECANCELED ends it. */
 typedef berth_status vae_step_fn(void *user, size_t done, size_t total, berth_err *err);
 struct vae_job {
     struct net *net;
     const struct vae_net *vae;
+    const struct log *log; /* may be NULL */
     vae_step_fn *step;
     void *user;
     /* Tiles in latent units (decode) or pixels (encode); 0: whole, tiles only when there is no room */
     size_t tile_x, tile_y, overlap;
-    bool tiled; /* out: it was, though nobody asked */
+    bool tiled; /* out: it was, though nobody asked. Later items begin with tiles then */
 };
-/* Raw modules: z [n, z, h, w] -> [n, 3, h*r, w*r] nominally -1..1; and back (the mean). One item after another
- * when a batch has no room. */
+/* Raw modules: z [n, z, h, w] -> [n, 3, h*r, w*r] nominally -1..1; and back (the mean), h and w multiples of r.
+ * BERTH_EUNSUPPORTED: the file has no such half. BERTH_EINVAL: tiles that do not overlap properly. */
 berth_status vae_decode(struct vae_job *j, const float *z, size_t n, size_t h, size_t w, float *out,
                         berth_err *err);
 berth_status vae_encode(struct vae_job *j, const float *x, size_t n, size_t h, size_t w, float *out,
@@ -49,8 +65,8 @@ berth_status vae_decode_image(struct vae_job *j, const float *z, size_t n, size_
 void vae_encoded_size(const struct vae_net *v, size_t h, size_t w, size_t *lh, size_t *lw);
 berth_status vae_encode_image(struct vae_job *j, const float *image, size_t n, size_t h, size_t w,
                               size_t c, float *out, berth_err *err);
-/* Peak of a whole decode of one item, before it runs. */
-berth_status vae_predict_decode(struct vae_job *j, size_t n, size_t h, size_t w, uint64_t *peak,
+/* Peak of a whole decode, before it runs: of one item, since they go one by one. */
+berth_status vae_predict_decode(struct vae_job *j, size_t h, size_t w, uint64_t *peak,
                                 berth_err *err);
 
 #endif

@@ -1,0 +1,293 @@
+/* The doors of diffusion models: what a file is, and batches made of conditionings of different lengths. */
+#include "model/diffusion_impl.h"
+
+#include "base/arena.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct diffusion { /* owner: executor */
+    struct diffusion_info info;
+    const struct diffusion_family *family;
+    struct diffusion_config cfg; /* the net reads names with it */
+    struct net *net;
+    const struct log *log;
+    size_t too_much; /* latents * positions that had no room in one pass; 0: none yet */
+};
+
+static const struct diffusion_family *const all[] = {
+#define DIFFUSION(x) &diffusion_##x,
+#include "model/diffusions.def"
+#undef DIFFUSION
+};
+
+static berth_status detect(const struct weights *w, const char *part,
+                           const struct diffusion_family **family, struct diffusion_config *cfg,
+                           struct diffusion_info *info, berth_err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        berth_status s = all[i]->detect(w, part ? part : "", cfg, info, err);
+        *family = all[i];
+        if (s != BERTH_ENOTFOUND)
+            return s ? err_add(err, "'%.120s'", weights_path(w)) : BERTH_OK;
+    }
+    const struct arch *arch = arch_detect(w, part);
+    return err_set(err, BERTH_EUNSUPPORTED, "'%.120s' has no diffusion model that can run here%s%s",
+                   weights_path(w), arch ? ": it is " : "", arch ? arch->base.about : "");
+}
+
+berth_status diffusion_detect(const struct weights *w, const char *part, struct diffusion_info *out,
+                              berth_err *err)
+{
+    const struct diffusion_family *family;
+    struct diffusion_config cfg;
+    return detect(w, part, &family, &cfg, out, err);
+}
+
+berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **out, berth_err *err)
+{
+    *out = NULL;
+    struct diffusion *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(err, BERTH_ENOMEM, "a diffusion model");
+    if (detect(res_weights(a->m), a->part, &d->family, &d->cfg, &d->info, err))
+        goto fail;
+    d->log = a->log;
+    struct net_args args = { .res = a->res,
+                             .m = a->m,
+                             .root = d->cfg.root,
+                             .names = d->family->names(&d->cfg),
+                             .names_user = d->family->names_user(&d->cfg),
+                             .pool = a->pool,
+                             .cancel = a->cancel,
+                             .log = a->log };
+    if (net_open(&args, &d->net, err))
+        goto fail;
+    *out = d;
+    return BERTH_OK;
+fail:
+    diffusion_close(d);
+    return err->code;
+}
+
+void diffusion_close(struct diffusion *d)
+{
+    if (!d)
+        return;
+    net_close(d->net);
+    free(d);
+}
+
+const struct diffusion_info *diffusion_info(const struct diffusion *d)
+{
+    return &d->info;
+}
+
+struct net_report diffusion_report(struct diffusion *d)
+{
+    return net_report(d->net);
+}
+
+/* ---- batches ---- */
+
+static size_t gcd(size_t a, size_t b)
+{
+    while (b) {
+        size_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+/* A prompt is repeated this often at most; else it is computed apart. */
+#define REPEAT_MAX 4
+
+/* Can a prompt of `tokens` join a batch whose shortest has `min` and whose length is *len so far? */
+static bool joins(const struct diffusion_family *f, size_t tokens, size_t *min, size_t *len)
+{
+    if (tokens == *len && *min == *len)
+        return true;
+    if (!f->repeats)
+        return false;
+    size_t lcm = *len / gcd(*len, tokens) * tokens, least = tokens < *min ? tokens : *min;
+    if (lcm / least > REPEAT_MAX)
+        return false;
+    *len = lcm;
+    *min = least;
+    return true;
+}
+
+/* Indices of the conditionings that are computed with the first one that is not taken yet. */
+struct batch {
+    size_t *item, n;
+    size_t tokens; /* all of them repeated to this length */
+};
+
+static void next_batch(const struct diffusion *d, const struct diffusion_in *in, bool *taken,
+                       struct batch *b)
+{
+    size_t min = 0;
+    b->n = b->tokens = 0;
+    for (size_t i = 0; i < in->n; i++) {
+        size_t tokens = in->cond[i]->tokens;
+        if (taken[i])
+            continue;
+        if (!b->n)
+            min = b->tokens = tokens;
+        else if (!joins(d->family, tokens, &min, &b->tokens))
+            continue;
+        taken[i] = true;
+        b->item[b->n++] = i;
+    }
+}
+
+struct gathered { /* a batch in contiguous memory */
+    float *x, *t, *context, *y, *out;
+};
+
+/* Room for `n` latents of tokens; NULL where arena_array() says so. */
+static berth_status gather_room(const struct diffusion *d, const struct diffusion_in *in, size_t n,
+                                size_t tokens, struct arena *mem, struct gathered *g,
+                                berth_err *err)
+{
+    const struct diffusion_info *i = &d->info;
+    size_t hw = in->h * in->w, adm = (size_t)i->adm_channels;
+    g->x = arena_array(mem, n * hw, (size_t)i->in_channels * sizeof(float));
+    g->out = arena_array(mem, n * hw, i->latent.channels * sizeof(float));
+    g->context = arena_array(mem, n * tokens, (size_t)i->context_dim * sizeof(float));
+    g->t = arena_array(mem, n, sizeof(float));
+    g->y = adm ? arena_array(mem, n, adm * sizeof(float)) : NULL;
+    if (!g->x || !g->out || !g->context || !g->t || (adm && !g->y))
+        return err_set(err, BERTH_ENOMEM, "%zu latents of %zu x %zu", n, in->w, in->h);
+    return BERTH_OK;
+}
+
+static berth_status gather(const struct diffusion *d, const struct diffusion_in *in,
+                           const struct batch *b, struct gathered *g, berth_err *err)
+{
+    const struct diffusion_info *info = &d->info;
+    size_t hw = in->h * in->w, c = info->latent.channels, all_c = (size_t)info->in_channels;
+    size_t width = (size_t)info->context_dim;
+    for (size_t k = 0; k < b->n; k++) {
+        size_t i = b->item[k];
+        const struct diffusion_cond *cond = in->cond[i];
+        float *x = g->x + k * all_c * hw, *row = g->context + k * b->tokens * width;
+        memcpy(x, in->x + i * c * hw, c * hw * sizeof(float));
+        if (all_c > c && in->concat)
+            memcpy(x + c * hw, in->concat + i * (all_c - c) * hw, (all_c - c) * hw * sizeof(float));
+        else if (all_c > c)
+            d->family->no_concat(info, hw, x + c * hw);
+        for (size_t at = 0; at < b->tokens; at += cond->tokens)
+            memcpy(row + at * width, cond->context, cond->tokens * width * sizeof(float));
+        g->t[k] = in->t[i];
+        if (g->y &&
+            d->family->vector(info, cond, in->h, in->w, g->y + k * (size_t)info->adm_channels, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
+/* n of the batch from `first` on, in ever smaller pieces where there is no room. */
+static berth_status run(struct diffusion *d, const struct diffusion_in *in, const struct batch *b,
+                        const struct gathered *g, berth_err *err)
+{
+    const struct diffusion_info *info = &d->info;
+    size_t hw = in->h * in->w, piece = b->n;
+    for (size_t first = 0; first < b->n;) {
+        size_t n = piece < b->n - first ? piece : b->n - first;
+        while (n > 1 && d->too_much && n * hw >= d->too_much)
+            n = piece = (n + 1) / 2;
+        struct diffusion_batch part = {
+            .n = n,
+            .h = in->h,
+            .w = in->w,
+            .x = g->x + first * (size_t)info->in_channels * hw,
+            .t = g->t + first,
+            .context = g->context + first * b->tokens * (size_t)info->context_dim,
+            .tokens = b->tokens,
+            .y = g->y ? g->y + first * (size_t)info->adm_channels : NULL,
+            .out = g->out + first * info->latent.channels * hw,
+        };
+        berth_status s = d->family->forward(d->net, &d->cfg, &part, NULL, err);
+        if (s == BERTH_ENODEVMEM && n > 1) {
+            log_warn(d->log, "diffusion.split", "latents=%zu width=%zu height=%zu why=\"%s\"", n,
+                     in->w, in->h, err->msg);
+            d->too_much = n * hw;
+            continue;
+        }
+        if (s)
+            return s;
+        first += n;
+    }
+    return BERTH_OK;
+}
+
+static berth_status check(const struct diffusion *d, const struct diffusion_in *in, berth_err *err)
+{
+    if (!in->n || !in->h || !in->w)
+        return err_set(err, BERTH_EINVAL, "%zu latents of %zu x %zu", in->n, in->w, in->h);
+    for (size_t i = 0; i < in->n; i++)
+        if (!in->cond[i]->tokens || in->cond[i]->width != d->info.context_dim)
+            return err_set(err, BERTH_EINVAL,
+                           "%s wants a text of width %llu, this conditioning has %zu tokens of "
+                           "width %zu: is it of another model's text encoder?",
+                           d->info.family, (unsigned long long)d->info.context_dim,
+                           in->cond[i]->tokens, in->cond[i]->width);
+    return BERTH_OK;
+}
+
+/* One batch from gathering to its results in their places. */
+static berth_status one_batch(struct diffusion *d, const struct diffusion_in *in,
+                              const struct batch *b, berth_err *err)
+{
+    struct arena mem = { 0 };
+    struct gathered g;
+    size_t each = d->info.latent.channels * in->h * in->w;
+    berth_status s = gather_room(d, in, b->n, b->tokens, &mem, &g, err);
+    if (!s)
+        s = gather(d, in, b, &g, err);
+    if (!s)
+        s = run(d, in, b, &g, err);
+    for (size_t k = 0; k < b->n && !s; k++)
+        memcpy(in->out + b->item[k] * each, g.out + k * each, each * sizeof(float));
+    arena_release(&mem);
+    return s;
+}
+
+static berth_status each_batch(struct diffusion *d, const struct diffusion_in *in, uint64_t *peak,
+                               berth_err *err)
+{
+    struct arena mem = { 0 };
+    bool *taken = arena_array(&mem, in->n, sizeof *taken);
+    struct batch b = { .item = arena_array(&mem, in->n, sizeof *b.item) };
+    berth_status s = taken && b.item ? BERTH_OK : err_set(err, BERTH_ENOMEM, "%zu latents", in->n);
+    for (; !s;) {
+        next_batch(d, in, taken, &b);
+        if (!b.n)
+            break;
+        if (!peak) {
+            s = one_batch(d, in, &b, err);
+            continue;
+        }
+        struct diffusion_batch part = { .n = b.n, .h = in->h, .w = in->w, .tokens = b.tokens };
+        uint64_t one = 0;
+        s = d->family->forward(d->net, &d->cfg, &part, &one, err);
+        *peak = one > *peak ? one : *peak;
+    }
+    arena_release(&mem);
+    return s;
+}
+
+berth_status diffusion_forward(struct diffusion *d, const struct diffusion_in *in, berth_err *err)
+{
+    return check(d, in, err) ? err->code : each_batch(d, in, NULL, err);
+}
+
+berth_status diffusion_predict(struct diffusion *d, const struct diffusion_in *in, uint64_t *peak,
+                               berth_err *err)
+{
+    *peak = 0;
+    return check(d, in, err) ? err->code : each_batch(d, in, peak, err);
+}

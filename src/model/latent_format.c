@@ -1,0 +1,117 @@
+/* Latents between nodes are the VAE's own; networks were trained on scaled ones. Tables: vae.md 1, sampling.md 10. */
+#include "model/diffusion.h"
+
+static const float sd1_rgb[][3] = {
+    { 0.3512f, 0.2297f, 0.3227f },
+    { 0.3250f, 0.4974f, 0.2350f },
+    { -0.2829f, 0.1762f, 0.2721f },
+    { -0.2120f, -0.2616f, -0.7177f },
+};
+const struct latent_format latent_sd1 = {
+    .name = "SD1", .channels = 4, .scale = 0.18215, .rgb = sd1_rgb
+};
+
+static const float sdxl_rgb[][3] = {
+    { 0.3651f, 0.4232f, 0.4341f },
+    { -0.2533f, -0.0042f, 0.1068f },
+    { 0.1076f, 0.1111f, -0.0362f },
+    { -0.3165f, -0.2492f, -0.2188f },
+};
+static const float sdxl_bias[3] = { 0.1084f, -0.0175f, -0.0011f };
+const struct latent_format latent_sdxl = {
+    .name = "SDXL", .channels = 4, .scale = 0.13025, .rgb = sdxl_rgb, .rgb_bias = sdxl_bias
+};
+
+static const float playground_mean[] = { -1.6574f, 1.886f, -1.383f, 2.5155f };
+static const float playground_std[] = { 8.4927f, 5.9022f, 6.5498f, 5.2299f };
+static const float playground_rgb[][3] = {
+    { 0.3920f, 0.4054f, 0.4549f },
+    { -0.2634f, -0.0196f, 0.0653f },
+    { 0.0568f, 0.1687f, -0.0755f },
+    { -0.3112f, -0.2359f, -0.2076f },
+};
+const struct latent_format latent_playground = { .name = "SDXL Playground 2.5",
+                                                 .channels = 4,
+                                                 .scale = 0.5,
+                                                 .mean = playground_mean,
+                                                 .std = playground_std,
+                                                 .rgb = playground_rgb };
+
+static const float sd3_rgb[][3] = {
+    { -0.0922f, -0.0175f, 0.0749f },  { 0.0311f, 0.0633f, 0.0954f },
+    { 0.1994f, 0.0927f, 0.0458f },    { 0.0856f, 0.0339f, 0.0902f },
+    { 0.0587f, 0.0272f, -0.0496f },   { -0.0006f, 0.1104f, 0.0309f },
+    { 0.0978f, 0.0306f, 0.0427f },    { -0.0042f, 0.1038f, 0.1358f },
+    { -0.0194f, 0.0020f, 0.0669f },   { -0.0488f, 0.0130f, -0.0268f },
+    { 0.0922f, 0.0988f, 0.0951f },    { -0.0278f, 0.0524f, -0.0542f },
+    { 0.0332f, 0.0456f, 0.0895f },    { -0.0069f, -0.0030f, -0.0810f },
+    { -0.0596f, -0.0465f, -0.0293f }, { -0.1448f, -0.1463f, -0.1189f },
+};
+static const float sd3_bias[3] = { 0.2394f, 0.2135f, 0.1925f };
+const struct latent_format latent_sd3 = { .name = "SD3",
+                                          .channels = 16,
+                                          .scale = 1.5305,
+                                          .shift = 0.0609,
+                                          .rgb = sd3_rgb,
+                                          .rgb_bias = sd3_bias };
+
+static const float flux_rgb[][3] = {
+    { -0.0346f, 0.0244f, 0.0681f },   { 0.0034f, 0.0210f, 0.0687f },
+    { 0.0275f, -0.0668f, -0.0433f },  { -0.0174f, 0.0160f, 0.0617f },
+    { 0.0859f, 0.0721f, 0.0329f },    { 0.0004f, 0.0383f, 0.0115f },
+    { 0.0405f, 0.0861f, 0.0915f },    { -0.0236f, -0.0185f, -0.0259f },
+    { -0.0245f, 0.0250f, 0.1180f },   { 0.1008f, 0.0755f, -0.0421f },
+    { -0.0515f, 0.0201f, 0.0011f },   { 0.0428f, -0.0012f, -0.0036f },
+    { 0.0817f, 0.0765f, 0.0749f },    { -0.1264f, -0.0522f, -0.1103f },
+    { -0.0280f, -0.0881f, -0.0499f }, { -0.1262f, -0.0982f, -0.0778f },
+};
+static const float flux_bias[3] = { -0.0329f, -0.0718f, -0.0851f };
+const struct latent_format latent_flux = { .name = "Flux",
+                                           .channels = 16,
+                                           .scale = 0.3611,
+                                           .shift = 0.1159,
+                                           .rgb = flux_rgb,
+                                           .rgb_bias = flux_bias };
+
+/* Scalars meet F32 tensors as F32, one operation after the other, as the reference has it. */
+void latent_in(const struct latent_format *f, float *z, size_t n, size_t c, size_t hw)
+{
+    const float scale = (float)f->scale, shift = (float)f->shift;
+    for (size_t i = 0; i < n * c; i++)
+        for (size_t k = 0; k < hw; k++) {
+            float *v = &z[i * hw + k];
+            if (f->mean && i % c < f->channels)
+                *v = (*v - f->mean[i % c]) * scale / f->std[i % c];
+            else
+                *v = (*v - shift) * scale;
+        }
+}
+
+void latent_out(const struct latent_format *f, float *z, size_t n, size_t c, size_t hw)
+{
+    const float scale = (float)f->scale, shift = (float)f->shift;
+    for (size_t i = 0; i < n * c; i++)
+        for (size_t k = 0; k < hw; k++) {
+            float *v = &z[i * hw + k];
+            if (f->mean && i % c < f->channels)
+                *v = *v * f->std[i % c] / scale + f->mean[i % c];
+            else
+                *v = *v / scale + shift;
+        }
+}
+
+bool latent_preview(const struct latent_format *f, const float *z, size_t hw, uint8_t *rgb)
+{
+    if (!f->rgb)
+        return false;
+    for (size_t i = 0; i < hw; i++)
+        for (size_t k = 0; k < 3; k++) {
+            float v = f->rgb_bias ? f->rgb_bias[k] : 0.0f;
+            for (size_t c = 0; c < f->channels; c++)
+                v += z[c * hw + i] * f->rgb[c][k];
+            v = (v + 1.0f) / 2.0f;
+            /* a NaN is black */
+            rgb[3 * i + k] = v >= 1.0f ? 255 : v > 0.0f ? (uint8_t)(v * 255.0f) : 0;
+        }
+    return true;
+}

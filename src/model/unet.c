@@ -1,0 +1,284 @@
+/* The forward pass of the UNet. B pictures of h x w, C channels, T = h * w positions, L tokens of context.
+ *
+ * Memory: what a block no longer needs is dropped before its next layer asks for room, sums are formed in the place
+ * of their first term, and the 1x1 shortcut of a res block is computed before its wide input is normalised: then the
+ * input can go before the first convolution. What input blocks leave for output blocks is on the stack and must not be
+ * written to; `keep` says so. */
+#include "model/unet.h"
+
+#include <math.h>
+
+#define GROUPS 32
+#define EPS 1e-5f
+#define EPS_TRANSFORMER 1e-6f /* of the group norm in front of transformers alone */
+
+struct pass {
+    const struct unet_net *u;
+    const struct unet_in *in;
+    struct act emb;     /* [B, 4M], SiLU applied: what every res block wants */
+    struct act context; /* [B, L, context_dim] */
+    struct act skip[UNET_BLOCKS_MAX];
+    uint32_t skips;
+};
+
+static struct shape shape3(uint64_t a, uint64_t b, uint64_t c)
+{
+    return (struct shape) { .ndim = 3, .dim = { a, b, c } };
+}
+
+static struct shape shape4(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+    return (struct shape) { .ndim = 4, .dim = { a, b, c, d } };
+}
+
+/* x [B, in, h, w] -> [B, out, h, w]. Takes x unless it is to be kept. */
+static struct act res_block(struct net_run *r, const struct pass *p, const char *name, struct act x,
+                            bool keep)
+{
+    size_t mark = net_enter(r, "%s", name);
+    bool conv = net_has(r, "skip_connection");
+    struct act skip = conv ? net_conv2d(r, x, "skip_connection", NET_1X1) : x;
+    struct act a = net_group_norm(r, x, "in_layers.0", GROUPS, EPS, true);
+    if (conv && !keep)
+        net_drop(r, &x);
+
+    struct act h = net_conv2d(r, a, "in_layers.2", NET_PAD1); /* [B, out, h, w] */
+    net_drop(r, &a);
+    struct act e = net_linear(r, p->emb, "emb_layers.1"); /* [B, out] */
+    struct shape wide = shape4(e.shape.dim[0], e.shape.dim[1], 1, 1);
+    e = net_reshape(r, e, &wide);
+    net_add(r, &h, e);
+    net_drop(r, &e);
+
+    a = net_group_norm(r, h, "out_layers.0", GROUPS, EPS, true);
+    net_drop(r, &h);
+    if (conv || !keep) {
+        h = net_conv2d_add(r, a, "out_layers.3", NET_PAD1, skip); /* in skip's place */
+    } else {
+        h = net_conv2d(r, a, "out_layers.3", NET_PAD1);
+        net_add(r, &h, skip);
+    }
+    net_drop(r, &a);
+    net_leave(r, mark);
+    return h;
+}
+
+/* x + attention(norm(x), ctx), in x's place. x [B, T, C], ctx [B, L, ...]; empty: x's own. */
+static struct act attention(struct net_run *r, const struct unet_net *u, const char *norm,
+                            const char *name, struct act x, struct act ctx)
+{
+    uint64_t C = x.shape.dim[2], heads = u->heads ? u->heads : C / u->head_dim;
+    struct act n = net_layer_norm(r, x, norm, EPS);
+    size_t mark = net_enter(r, "%s", name);
+    bool self = ctx.shape.ndim == 0;
+    struct act q = net_linear(r, n, "to_q");
+    struct act k = net_linear(r, self ? n : ctx, "to_k");
+    struct act v = net_linear(r, self ? n : ctx, "to_v");
+    net_drop(r, &n);
+    float scale = heads ? 1.0f / sqrtf((float)(C / heads)) : 0.0f;
+    struct net_attn how = { .heads = (uint32_t)heads, .scale = scale };
+    struct act o = net_attention(r, q, k, v, how); /* [B, T, C] */
+    net_drop(r, &q);
+    net_drop(r, &k);
+    net_drop(r, &v);
+    x = net_linear_add(r, o, "to_out.0", x);
+    net_drop(r, &o);
+    net_leave(r, mark);
+    return x;
+}
+
+/* x [B, T, C], in its place. */
+static struct act transformer_block(struct net_run *r, const struct pass *p, uint32_t i,
+                                    struct act x)
+{
+    size_t mark = net_enter(r, "transformer_blocks.%u.", i);
+    x = attention(r, p->u, "norm1", "attn1.", x, (struct act) { .addr = 0 });
+    x = attention(r, p->u, "norm2", "attn2.", x, p->context);
+
+    struct act n = net_layer_norm(r, x, "norm3", EPS);
+    struct act f = net_linear(r, n, "ff.net.0.proj"); /* [B, T, 8C]: value, gate */
+    net_drop(r, &n);
+    struct act g = net_geglu(r, f); /* [B, T, 4C] */
+    net_drop(r, &f);
+    x = net_linear_add(r, g, "ff.net.2", x);
+    net_drop(r, &g);
+    net_leave(r, mark);
+    return x;
+}
+
+/* [B, C, h, w] -> [B, T, C] and back; takes x. */
+static struct act to_rows(struct net_run *r, struct act x)
+{
+    struct shape s =
+        shape3(x.shape.dim[0], x.shape.dim[1], x.shape.dim[2] * x.shape.dim[3]); /* [B, C, T] */
+    struct act y = net_permute(r, net_reshape(r, x, &s), (const int[]) { 0, 2, 1 });
+    net_drop(r, &x);
+    return y;
+}
+
+static struct act to_picture(struct net_run *r, struct act x, uint64_t h, uint64_t w)
+{
+    struct shape s = shape4(x.shape.dim[0], x.shape.dim[2], h, w);
+    struct act y = net_permute(r, x, (const int[]) { 0, 2, 1 }); /* [B, C, T] */
+    net_drop(r, &x);
+    return net_reshape(r, y, &s);
+}
+
+/* x [B, C, h, w], in its place. */
+static struct act transformer(struct net_run *r, const struct pass *p, uint32_t depth, struct act x)
+{
+    const bool linear = p->u->linear_proj;
+    uint64_t h = x.shape.dim[2], w = x.shape.dim[3];
+    size_t mark = net_enter(r, "1.");
+    struct act n = net_group_norm(r, x, "norm", GROUPS, EPS_TRANSFORMER, false), t;
+    if (linear) {
+        n = to_rows(r, n); /* [B, T, C] */
+        t = net_linear(r, n, "proj_in");
+        net_drop(r, &n);
+    } else {
+        t = net_conv2d(r, n, "proj_in", NET_1X1);
+        net_drop(r, &n);
+        t = to_rows(r, t);
+    }
+    for (uint32_t i = 0; i < depth && !net_bad(r); i++)
+        t = transformer_block(r, p, i, t);
+    if (linear) {
+        n = net_linear(r, t, "proj_out");
+        net_drop(r, &t);
+        n = to_picture(r, n, h, w);
+        net_add(r, &x, n);
+        net_drop(r, &n);
+    } else {
+        t = to_picture(r, t, h, w);
+        x = net_conv2d_add(r, t, "proj_out", NET_1X1, x);
+        net_drop(r, &t);
+    }
+    net_leave(r, mark);
+    return x;
+}
+
+/* The embedding of time, and of SDXL's vector, behind the SiLU that every res block begins with. */
+static struct act embed(struct net_run *r, const struct unet_net *u, const struct unet_in *in)
+{
+    struct act t = net_timestep(r, in->t, in->n, u->model_channels); /* [B, M] */
+    struct act a = net_linear(r, t, "time_embed.0");                 /* [B, 4M] */
+    net_drop(r, &t);
+    net_unary(r, &a, OP_SILU);
+    struct act emb = net_linear(r, a, "time_embed.2");
+    net_drop(r, &a);
+    if (u->adm_channels) {
+        struct shape s = { .ndim = 2, .dim = { in->n, u->adm_channels } };
+        struct act y = net_input(r, &s, in->y);
+        a = net_linear(r, y, "label_emb.0.0");
+        net_drop(r, &y);
+        net_unary(r, &a, OP_SILU);
+        emb = net_linear_add(r, a, "label_emb.0.2", emb);
+        net_drop(r, &a);
+    }
+    net_unary(r, &emb, OP_SILU);
+    return emb;
+}
+
+static const struct net_conv down = { .stride = 2, .top = 1, .left = 1, .bottom = 1, .right = 1 };
+
+/* Block i of the way down; x is on the stack and stays. */
+static struct act input_block(struct net_run *r, const struct pass *p, uint32_t i, struct act x)
+{
+    size_t mark = net_enter(r, "input_blocks.%u.", i);
+    struct act h;
+    if (net_has(r, "0.op")) {
+        h = net_conv2d(r, x, "0.op", down); /* [B, C, ceil(h / 2), ceil(w / 2)] */
+    } else {
+        h = res_block(r, p, "0.", x, true);
+        if (p->u->depth_in[i])
+            h = transformer(r, p, p->u->depth_in[i], h);
+    }
+    net_leave(r, mark);
+    return h;
+}
+
+static struct act middle(struct net_run *r, const struct pass *p, struct act x)
+{
+    size_t mark = net_enter(r, "middle_block.");
+    struct act h = res_block(r, p, "0.", x, true); /* x is the last of the stack */
+    if (p->u->middle_attention) {
+        h = transformer(r, p, p->u->depth_middle, h);
+        h = res_block(r, p, "2.", h, false);
+    }
+    net_leave(r, mark);
+    return h;
+}
+
+/* Block i of the way up: takes x and the top of the stack. `own`: x is not that top itself. */
+static struct act output_block(struct net_run *r, struct pass *p, uint32_t i, struct act x,
+                               bool own)
+{
+    size_t mark = net_enter(r, "output_blocks.%u.", i);
+    struct act skip = p->skip[--p->skips];
+    struct act pair[2] = { x, skip };
+    struct act h = net_concat(r, pair, 2, 1); /* [B, C + C of the skip, h, w] */
+    net_drop(r, &skip);
+    if (own)
+        net_drop(r, &x);
+    h = res_block(r, p, "0.", h, false);
+    uint32_t depth = p->u->depth_out[i];
+    if (depth)
+        h = transformer(r, p, depth, h);
+    const char *up = depth ? "2.conv" : "1.conv";
+    if (p->skips && net_has(r, up)) {
+        /* To the size of what comes next on the stack: odd sizes come back exactly. */
+        const struct shape *to = &p->skip[p->skips - 1].shape;
+        struct act big = net_nearest(r, h, to->dim[2], to->dim[3]);
+        net_drop(r, &h);
+        h = net_conv2d(r, big, up, NET_PAD1);
+        net_drop(r, &big);
+    }
+    net_leave(r, mark);
+    return h;
+}
+
+static void forward(struct net_run *r, void *user)
+{
+    struct pass p = *(const struct pass *)user;
+    const struct unet_net *u = p.u;
+    const struct unet_in *in = p.in;
+    struct shape xs = shape4(in->n, u->in_channels, in->h, in->w);
+    struct shape cs = shape3(in->n, in->tokens, u->context_dim);
+    p.emb = embed(r, u, in);
+    p.context = net_input(r, &cs, in->context);
+
+    struct act x = net_input(r, &xs, in->x);
+    struct act h = net_conv2d(r, x, "input_blocks.0.0", NET_PAD1); /* [B, M, h, w] */
+    net_drop(r, &x);
+    p.skip[p.skips++] = h;
+    for (uint32_t i = 1; i < u->input_blocks && !net_bad(r); i++)
+        p.skip[p.skips++] = h = input_block(r, &p, i, h);
+    if (u->middle)
+        h = middle(r, &p, h);
+    for (uint32_t i = 0; i < u->output_blocks && !net_bad(r); i++)
+        h = output_block(r, &p, i, h, i > 0 || u->middle);
+
+    struct act n = net_group_norm(r, h, "out.0", GROUPS, EPS, true);
+    net_drop(r, &h);
+    net_drop(r, &p.emb);
+    net_drop(r, &p.context);
+    h = net_conv2d(r, n, "out.2", NET_PAD1); /* [B, out_channels, h, w] */
+    net_drop(r, &n);
+    net_finite(r, h, "the UNet's output");
+    net_output(r, h, in->out);
+    net_drop(r, &h);
+}
+
+berth_status unet_forward(struct net *net, const struct unet_net *u, const struct unet_in *in,
+                          berth_err *err)
+{
+    struct pass p = { .u = u, .in = in };
+    return net_forward(net, forward, &p, err);
+}
+
+berth_status unet_predict(struct net *net, const struct unet_net *u, const struct unet_in *in,
+                          uint64_t *peak, berth_err *err)
+{
+    struct pass p = { .u = u, .in = in };
+    return net_predict(net, forward, &p, peak, err);
+}

@@ -1,0 +1,180 @@
+/* What a file's VAE looks like, from the names and shapes of its tensors (vae.md 2). */
+#include "model/vae.h"
+
+#include "model/arch.h"
+
+#include <stdarg.h>
+
+struct walk {
+    const struct weights *w;
+    const char *root;
+    struct vae_net *v;
+    berth_err *err;
+};
+
+static const struct weights_entry *find(const struct walk *k, const char *fmt, ...)
+    PRINTF_LIKE(2, 3);
+static const struct weights_entry *find(const struct walk *k, const char *fmt, ...)
+{
+    char name[192];
+    struct net_source at;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(name, sizeof name, fmt, ap);
+    va_end(ap);
+    if (n < 0 || (size_t)n >= sizeof name)
+        return NULL;
+    return arch_find(k->w, k->root, vae_names(k->v, name, &at) ? at.name : name);
+}
+
+/* A dimension of a 2-D convolution's weight that must be there, 1..VAE_CHANNELS_MAX. */
+static berth_status dim(const struct walk *k, const char *name, int axis, uint64_t *out)
+{
+    const struct weights_entry *e = find(k, "%s", name);
+    char text[SHAPE_TEXT_MAX];
+    if (!e)
+        return err_set(k->err, BERTH_EUNSUPPORTED, "a VAE without '%s'", name);
+    if (e->shape.ndim != 4 || !e->shape.dim[axis] || e->shape.dim[axis] > VAE_CHANNELS_MAX)
+        return err_set(k->err, BERTH_EUNSUPPORTED, "'%.120s' is %s: no layer of a VAE for pictures",
+                       e->name, shape_text(&e->shape, text));
+    *out = e->shape.dim[axis];
+    return BERTH_OK;
+}
+
+/* "<side>.<L>.block.<j>." of one half: levels, and blocks of level 0. */
+static berth_status count(const struct walk *k, const char *side, uint32_t *levels,
+                          uint32_t *blocks)
+{
+    *levels = *blocks = 0;
+    while (*levels <= VAE_LEVELS_MAX && find(k, "%s.%u.block.0.conv1.weight", side, *levels))
+        ++*levels;
+    while (*blocks <= VAE_BLOCKS_MAX && find(k, "%s.0.block.%u.conv1.weight", side, *blocks))
+        ++*blocks;
+    if (!*levels || *levels > VAE_LEVELS_MAX || *blocks > VAE_BLOCKS_MAX)
+        return err_set(k->err, *levels ? BERTH_ELIMIT : BERTH_EUNSUPPORTED,
+                       "'%s' has %u levels of %u blocks", side, *levels, *blocks);
+    return BERTH_OK;
+}
+
+/* Files in diffusers' names: how many levels there are decides what a level is called. */
+static void look_for_diffusers(struct walk *k)
+{
+    static const char *const half[] = { "decoder.up_blocks", "encoder.down_blocks" };
+    char name[64];
+    for (size_t i = 0; i < ARRAY_LEN(half) && !k->v->levels; i++)
+        for (uint32_t n = 0; n < VAE_LEVELS_MAX; n++) {
+            snprintf(name, sizeof name, "%s.%u.resnets.0.norm1.weight", half[i], n);
+            if (!arch_find(k->w, k->root, name))
+                break;
+            k->v->levels = n + 1;
+        }
+    k->v->diffusers = k->v->levels > 0;
+    k->v->old_attention = arch_find(k->w, k->root, "decoder.mid_block.attentions.0.query.weight") ||
+                          arch_find(k->w, k->root, "encoder.mid_block.attentions.0.query.weight");
+}
+
+/* Other codecs, told by a tensor of theirs. */
+static berth_status refuse_others(const struct walk *k)
+{
+    static const struct {
+        const char *name, *what;
+    } other[] = {
+        { "taesd_decoder.1.weight", "TAESD" },
+        { "decoder.middle.0.residual.0.gamma", "Wan" },
+        { "bn.running_mean", "Flux.2" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(other); i++)
+        if (arch_find(k->w, k->root, other[i].name))
+            return err_set(k->err, BERTH_EUNSUPPORTED, "the VAE is %s's", other[i].what);
+    return BERTH_OK;
+}
+
+static berth_status read_decoder(struct walk *k)
+{
+    struct vae_net *v = k->v;
+    uint64_t rgb;
+    if (dim(k, "decoder.conv_in.weight", 0, &v->middle) ||
+        dim(k, v->post_quant ? "post_quant_conv.weight" : "decoder.conv_in.weight", 1,
+            &v->z_channels) ||
+        dim(k, "decoder.conv_out.weight", 0, &rgb) ||
+        count(k, "decoder.up", &v->levels, &v->dec_blocks))
+        return k->err->code;
+    if (rgb != 3)
+        return err_set(k->err, BERTH_EUNSUPPORTED, "a VAE whose pictures have %llu channels",
+                       (unsigned long long)rgb);
+    return BERTH_OK;
+}
+
+static berth_status read_encoder(struct walk *k)
+{
+    struct vae_net *v = k->v;
+    uint64_t rgb, moments, ch;
+    uint32_t levels;
+    if (dim(k, "encoder.conv_in.weight", 1, &rgb) ||
+        dim(k, v->quant ? "quant_conv.weight" : "encoder.conv_out.weight", 0, &moments) ||
+        dim(k, "encoder.conv_out.weight", 1, &ch) ||
+        count(k, "encoder.down", &levels, &v->enc_blocks))
+        return k->err->code;
+    if (rgb != 3 || moments % 2)
+        return err_set(k->err, BERTH_EUNSUPPORTED, "a VAE of %llu channels in, %llu out",
+                       (unsigned long long)rgb, (unsigned long long)moments);
+    if (v->decoder && (levels != v->levels || moments / 2 != v->z_channels || ch != v->middle))
+        return err_set(
+            k->err, BERTH_EUNSUPPORTED,
+            "a VAE whose halves differ: %u and %u levels, %llu and %llu latent channels, "
+            "%llu and %llu in the middle",
+            levels, v->levels, (unsigned long long)moments / 2, (unsigned long long)v->z_channels,
+            (unsigned long long)ch, (unsigned long long)v->middle);
+    v->levels = levels;
+    v->z_channels = moments / 2;
+    v->middle = ch;
+    return BERTH_OK;
+}
+
+berth_status vae_detect(const struct weights *w, const char *root, struct vae_net *out,
+                        berth_err *err)
+{
+    *out = (struct vae_net) { .levels = 0 };
+    struct walk k = { .w = w, .root = root, .v = out, .err = err };
+    look_for_diffusers(&k);
+    if (refuse_others(&k))
+        return err->code;
+    out->nested_quant = arch_find(w, root, "decoder.post_quant_conv.weight") ||
+                        arch_find(w, root, "encoder.quant_conv.weight");
+    out->quant = find(&k, "quant_conv.weight") != NULL;
+    out->post_quant = find(&k, "post_quant_conv.weight") != NULL;
+    out->encoder = find(&k, "encoder.conv_in.weight") != NULL;
+    out->decoder = find(&k, "decoder.conv_in.weight") != NULL;
+    if (!out->encoder && !out->decoder)
+        return err_set(err, BERTH_EUNSUPPORTED, "no VAE behind '%s'", root);
+    if ((out->decoder && read_decoder(&k)) || (out->encoder && read_encoder(&k)))
+        return err->code;
+    out->ratio = UINT32_C(1) << (out->levels - 1);
+    return BERTH_OK;
+}
+
+berth_status vae_open(const struct net_args *a, const char *part, struct vae_net *vae,
+                      struct net **out, berth_err *err)
+{
+    static const char *const lead[] = { "", "first_stage_model.", "vae." };
+    const struct weights *w = res_weights(a->m);
+    char root[ARCH_ROOT_MAX];
+    *out = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(lead); i++) {
+        int n = snprintf(root, sizeof root, "%s%s", part ? part : "", lead[i]);
+        if (n < 0 || (size_t)n >= sizeof root)
+            return err_set(err, BERTH_EINVAL, "a part called '%.40s...'", part);
+        if (arch_find(w, root, "decoder.conv_in.weight") ||
+            arch_find(w, root, "encoder.conv_in.weight"))
+            break;
+        if (i + 1 == ARRAY_LEN(lead)) /* says what it is instead */
+            snprintf(root, sizeof root, "%s", part ? part : "");
+    }
+    if (vae_detect(w, root, vae, err))
+        return err_add(err, "'%.120s'", weights_path(w));
+    struct net_args args = *a;
+    args.root = root;
+    args.names = vae_names;
+    args.names_user = vae;
+    return net_open(&args, out, err);
+}

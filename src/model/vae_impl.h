@@ -1,0 +1,34 @@
+/* vae_impl: for the files of vae alone. */
+#ifndef MODEL_VAE_IMPL_H
+#define MODEL_VAE_IMPL_H
+
+#include "model/vae.h"
+
+struct vae_pass { /* of one item, or of a tile of it; host memory, borrowed */
+    const struct vae_net *vae;
+    size_t h, w;
+    const float *in; /* decode [z, h, w]; encode [3, h, w] */
+    float *out;      /* decode [3, h * ratio, w * ratio]; encode [z, h / ratio, w / ratio] */
+};
+net_forward_fn vae_decoder, vae_encoder;
+
+/* One direction of the VAE, as the tiling sees it. */
+struct vae_way {
+    const char *name; /* "decode", "encode": for people */
+    net_forward_fn *forward;
+    size_t in_channels, out_channels;
+    bool up;              /* results are `ratio` times as large; else as small */
+    size_t tile, overlap; /* when there is no room and nobody said */
+    size_t tile_min;
+};
+struct vae_way vae_way(const struct vae_net *v, bool decode);
+
+/* Of the job's items so far, for its step callback. */
+struct vae_progress {
+    size_t item, items;
+};
+/* One item, [c, h, w], whole or in tiles as the job says, or as there is room. */
+berth_status vae_item(struct vae_job *j, const struct vae_way *way, struct vae_progress at,
+                      const float *in, size_t h, size_t w, float *out, berth_err *err);
+
+#endif

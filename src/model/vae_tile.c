@@ -1,0 +1,247 @@
+/* One item of a VAE job: whole where there is room, else in overlapping tiles (vae.md 7).
+ *
+ * Words   pass    a cover of the item with tiles of one size; three of them, with tiles of equal area and
+ *                 different forms, are averaged, so that their seams fall on different places
+ *         feather a tile's weight rises over the overlap at all four sides, also at the item's own borders */
+#include "model/vae_impl.h"
+
+#include "base/log.h"
+#include "base/sz.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct vae_way vae_way(const struct vae_net *v, bool decode)
+{
+    struct vae_way enc = { .name = "encode",
+                           .forward = vae_encoder,
+                           .in_channels = 3,
+                           .out_channels = (size_t)v->z_channels,
+                           .tile = 512,
+                           .overlap = 64,
+                           .tile_min = VAE_TILE_MIN * (size_t)v->ratio };
+    struct vae_way dec = { .name = "decode",
+                           .forward = vae_decoder,
+                           .in_channels = (size_t)v->z_channels,
+                           .out_channels = 3,
+                           .up = true,
+                           .tile = 64,
+                           .overlap = 16,
+                           .tile_min = VAE_TILE_MIN };
+    return decode ? dec : enc;
+}
+
+struct cover { /* the tiles of one pass along one side */
+    size_t size, tile, overlap, step, n;
+};
+
+static struct cover cover(size_t size, size_t tile, size_t overlap)
+{
+    struct cover c = { .size = size, .tile = tile, .overlap = overlap, .step = tile - overlap };
+    c.n = size > tile ? (size - overlap + c.step - 1) / c.step : 1;
+    return c;
+}
+
+/* Where tile i is: the last one is short, it is not moved back. */
+static size_t cover_at(const struct cover *c, size_t i, size_t *len)
+{
+    size_t pos = i * c->step;
+    *len = c->tile < c->size - pos ? c->tile : c->size - pos;
+    return pos;
+}
+
+struct work { /* of one item */
+    struct vae_job *j;
+    const struct vae_way *way;
+    struct vae_progress at;
+    size_t done, total; /* tiles of the item, all passes */
+    const float *in;    /* [c, h, w] */
+    size_t h, w;
+    size_t oh, ow;             /* of the result */
+    float *tile_in, *tile_out; /* room for the largest tile of a pass */
+    float *sum, *weight;       /* [c, oh, ow], [oh, ow] of a pass */
+};
+
+/* Sizes and places in the result; half to even, as the reference rounds. */
+static size_t scaled(const struct work *k, size_t n)
+{
+    return k->way->up ? n * k->j->vae->ratio
+                      : (size_t)nearbyint((double)n / (double)k->j->vae->ratio);
+}
+
+/* What the network makes of n: an encoder cuts what does not fill a latent pixel. */
+static size_t made(const struct work *k, size_t n)
+{
+    return k->way->up ? n * k->j->vae->ratio : n / k->j->vae->ratio;
+}
+
+/* Weight at i of n with feathers of f at both ends; f >= n: none. */
+static float feather(size_t i, size_t n, size_t f)
+{
+    float m = 1.0f;
+    if (f >= n)
+        return m;
+    if (i < f)
+        m *= (float)((double)(i + 1) / (double)f);
+    if (n - 1 - i < f)
+        m *= (float)((double)(n - i) / (double)f);
+    return m;
+}
+
+/* Adds the tile, [c, th, tw] in k->tile_out, at (y, x) of the result. */
+static void blend(struct work *k, size_t y, size_t x, size_t th, size_t tw, size_t f)
+{
+    size_t rows = th < k->oh - y ? th : k->oh - y, cols = tw < k->ow - x ? tw : k->ow - x;
+    for (size_t i = 0; i < rows; i++) {
+        float fy = feather(i, th, f), *weight = k->weight + (y + i) * k->ow + x;
+        for (size_t q = 0; q < cols; q++) {
+            float m = fy * feather(q, tw, f);
+            weight[q] += m;
+            for (size_t c = 0; c < k->way->out_channels; c++)
+                k->sum[(c * k->oh + y + i) * k->ow + x + q] +=
+                    k->tile_out[(c * th + i) * tw + q] * m;
+        }
+    }
+}
+
+static berth_status forward(struct vae_job *j, const struct vae_way *way, const float *in, size_t h,
+                            size_t w, float *out, berth_err *err)
+{
+    struct vae_pass p = { .vae = j->vae, .h = h, .w = w, .in = in, .out = out };
+    return net_forward(j->net, way->forward, &p, err);
+}
+
+static berth_status one_tile(struct work *k, size_t y, size_t x, size_t th, size_t tw,
+                             size_t overlap, berth_err *err)
+{
+    for (size_t c = 0; c < k->way->in_channels; c++)
+        for (size_t i = 0; i < th; i++)
+            memcpy(k->tile_in + (c * th + i) * tw, k->in + (c * k->h + y + i) * k->w + x,
+                   tw * sizeof(float));
+    if (forward(k->j, k->way, k->tile_in, th, tw, k->tile_out, err))
+        return err->code;
+    blend(k, scaled(k, y), scaled(k, x), made(k, th), made(k, tw), scaled(k, overlap));
+    k->done++;
+    struct vae_progress at = k->at;
+    if (k->j->step &&
+        k->j->step(k->j->user, at.item * k->total + k->done, at.items * k->total, err))
+        return err->code;
+    return BERTH_OK;
+}
+
+/* One pass; its result is added to out. */
+static berth_status pass(struct work *k, size_t tile_x, size_t tile_y, size_t overlap, float *out,
+                         berth_err *err)
+{
+    struct cover cy = cover(k->h, tile_y, overlap), cx = cover(k->w, tile_x, overlap);
+    size_t area = k->oh * k->ow, y, x, th, tw;
+    memset(k->sum, 0, k->way->out_channels * area * sizeof(float));
+    memset(k->weight, 0, area * sizeof(float));
+    if (k->h <= tile_y && k->w <= tile_x) { /* one tile is all of it: no feathers */
+        if (one_tile(k, 0, 0, k->h, k->w, k->h + k->w, err))
+            return err->code;
+    } else {
+        for (size_t i = 0; i < cy.n; i++) {
+            y = cover_at(&cy, i, &th);
+            for (size_t q = 0; q < cx.n; q++) {
+                x = cover_at(&cx, q, &tw);
+                if (one_tile(k, y, x, th, tw, overlap, err))
+                    return err->code;
+            }
+        }
+    }
+    for (size_t c = 0; c < k->way->out_channels; c++)
+        for (size_t i = 0; i < area; i++)
+            out[c * area + i] += k->sum[c * area + i] / k->weight[i];
+    return BERTH_OK;
+}
+
+struct form {
+    size_t x, y;
+};
+
+static void work_release(struct work *k)
+{
+    free(k->tile_in);
+    free(k->tile_out);
+    free(k->sum);
+    free(k->weight);
+}
+
+/* Buffers for tiles of up to tw x th, over the result. */
+static berth_status work_init(struct work *k, size_t tw, size_t th, berth_err *err)
+{
+    size_t tile, out_tile, area, in_bytes, out_bytes, sum_bytes;
+    size_t w = tw < k->w ? tw : k->w, h = th < k->h ? th : k->h;
+    if (!sz_mul(w, h, &tile) || !sz_mul(scaled(k, w) + 1, scaled(k, h) + 1, &out_tile) ||
+        !sz_mul(k->oh, k->ow, &area) ||
+        !sz_mul(tile, k->way->in_channels * sizeof(float), &in_bytes) ||
+        !sz_mul(out_tile, k->way->out_channels * sizeof(float), &out_bytes) ||
+        !sz_mul(area, k->way->out_channels * sizeof(float), &sum_bytes))
+        return err_set(err, BERTH_ELIMIT, "%zu x %zu is too large to %s", k->w, k->h, k->way->name);
+    k->tile_in = malloc(in_bytes);
+    k->tile_out = malloc(out_bytes);
+    k->sum = malloc(sum_bytes);
+    k->weight = malloc(area * sizeof(float));
+    if (!k->tile_in || !k->tile_out || !k->sum || !k->weight)
+        return err_set(err, BERTH_ENOMEM, "tiles of %zu x %zu to %s", w, h, k->way->name);
+    return BERTH_OK;
+}
+
+static berth_status tiled(struct vae_job *j, const struct vae_way *way, struct vae_progress at,
+                          const float *in, size_t h, size_t w, struct form t, size_t overlap,
+                          float *out, berth_err *err)
+{
+    const struct form wide = { 2 * t.x, t.y / 2 }, tall = { t.x / 2, 2 * t.y };
+    /* sums are rounded: the reference's order */
+    const struct form order[3] = { way->up ? tall : t, wide, way->up ? t : tall };
+    struct work k = { .j = j, .way = way, .at = at, .in = in, .h = h, .w = w };
+    k.oh = scaled(&k, h);
+    k.ow = scaled(&k, w);
+    size_t n = way->out_channels * k.oh * k.ow, most_x = 2 * t.x, most_y = 2 * t.y;
+    if (t.x / 2 <= overlap || t.y / 2 <= overlap || (!way->up && t.x / 2 < j->vae->ratio) ||
+        (!way->up && t.y / 2 < j->vae->ratio))
+        return err_set(err, BERTH_EINVAL,
+                       "tiles of %zu x %zu overlapping by %zu: half a tile must be more than that",
+                       t.x, t.y, overlap);
+    for (size_t i = 0; i < 3; i++)
+        k.total += cover(h, order[i].y, overlap).n * cover(w, order[i].x, overlap).n;
+    berth_status s = work_init(&k, most_x, most_y, err);
+    memset(out, 0, n * sizeof(float));
+    for (size_t i = 0; i < 3 && !s; i++)
+        s = pass(&k, order[i].x, order[i].y, overlap, out, err);
+    for (size_t i = 0; i < n && !s; i++)
+        out[i] /= 3.0f;
+    work_release(&k);
+    return s;
+}
+
+berth_status vae_item(struct vae_job *j, const struct vae_way *way, struct vae_progress at,
+                      const float *in, size_t h, size_t w, float *out, berth_err *err)
+{
+    struct form t = { j->tile_x, j->tile_y ? j->tile_y : j->tile_x };
+    size_t overlap = j->overlap;
+    if (!t.x) {
+        berth_status s = j->tiled ? BERTH_ENODEVMEM : forward(j, way, in, h, w, out, err);
+        if (s == BERTH_OK && j->step)
+            s = j->step(j->user, at.item + 1, at.items, err);
+        if (s != BERTH_ENODEVMEM)
+            return s;
+        t = (struct form) { way->tile, way->tile };
+        overlap = way->overlap;
+        while (t.x / 2 >= way->tile_min && t.x >= h && t.x >= w) { /* that was the whole */
+            t = (struct form) { t.x / 2, t.y / 2 };
+            overlap /= 2;
+        }
+    }
+    for (;; t = (struct form) { t.x / 2, t.y / 2 }, overlap /= 2) {
+        if (j->tile_x != t.x) { /* nobody asked for these */
+            j->tiled = true;
+            log_warn(j->log, "vae.tiled", "what=%s width=%zu height=%zu tile=%zu overlap=%zu",
+                     way->name, w, h, t.x, overlap);
+        }
+        berth_status s = tiled(j, way, at, in, h, w, t, overlap, out, err);
+        if (s != BERTH_ENODEVMEM || t.x / 2 < way->tile_min || t.y / 2 < way->tile_min)
+            return s ? err_add(err, "VAE %s of %zu x %zu", way->name, w, h) : BERTH_OK;
+    }
+}
