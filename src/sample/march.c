@@ -85,7 +85,7 @@ void march_set(const struct march *m, float *out, const float *v)
 
 void march_keep(struct march *m, float **newest)
 {
-    size_t last = m->how->history - 1;
+    size_t last = m->olds - 1;
     float *oldest = m->old[last];
     memmove(m->old + 1, m->old, last * sizeof *m->old);
     m->old[0] = *newest;

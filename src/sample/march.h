@@ -2,7 +2,8 @@
  *
  * Words     s, t      this step's levels: from s to t, t == 0 mostly in the last one
  *           D, U      denoised at (x, s), and the negative's own prediction (SAMPLER_UNCOND)
- *           scratch   buffers a step may use as it likes; old: what it wants to see again, newest first
+ *           scratch   buffers of the sampler, tmp; they stay as they are between steps
+ *           old       what it keeps of its last steps, newest first
  * Numbers   a coefficient is computed in float in the order the reference computes its 0-dim tensors; mix() adds
  *           its terms from left to right, each product rounded by itself. Python's numbers, which stay double until
  *           they meet a tensor, are double here.
@@ -29,8 +30,8 @@ struct march {
     float *x;           /* the job's */
     float *D, *U, *noise;
     float *tmp[MARCH_SCRATCH]; /* how->scratch of them */
-    float **old;               /* [how->history]; have of them are filled */
-    size_t have;
+    float **old;               /* [olds], have of them filled */
+    size_t olds, have;
     float carry[4];            /* numbers from step to step; zero at first */
     struct sample_options opt; /* none open */
     bool flow;                 /* CONST */

@@ -105,10 +105,13 @@ static berth_status buffers(struct march *m, berth_err *err)
     for (size_t i = 0; i < s->scratch; i++)
         if (march_buffer(m, &m->tmp[i], err))
             return err->code;
-    m->old = arena_array(m->mem, s->history ? s->history : 1, sizeof *m->old);
+    m->olds = s->history;
+    if (s->flags & SAMPLER_ORDER)
+        m->olds = (size_t)m->opt.order < m->steps ? (size_t)m->opt.order : m->steps;
+    m->old = arena_array(m->mem, m->olds ? m->olds : 1, sizeof *m->old);
     if (!m->old)
-        return err_set(err, BERTH_ENOMEM, "the history of %s", s->name);
-    for (size_t i = 0; i < s->history; i++)
+        return err_set(err, BERTH_ENOMEM, "%zu steps of history", m->olds);
+    for (size_t i = 0; i < m->olds; i++)
         if (march_buffer(m, &m->old[i], err))
             return err->code;
     return BERTH_OK;
@@ -188,6 +191,9 @@ berth_status sample_run(const struct sampler *s, struct sample_job *j, berth_err
                        .opt = resolve(&j->opt, &s->own),
                        .flow = ms_is_flow(j->ms),
                        .mem = &mem };
+    if ((s->flags & SAMPLER_ORDER) && (m.opt.order < 1 || m.opt.order > SAMPLE_MAX_ORDER))
+        return err_set(err, BERTH_EINVAL, "%s: order %d is not 1..%d", s->name, m.opt.order,
+                       SAMPLE_MAX_ORDER);
     berth_status rc = buffers(&m, err);
     if (!rc)
         rc = levels(&m, err);

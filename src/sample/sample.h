@@ -66,7 +66,9 @@ enum {
     SAMPLER_MASK_NOISE = 1 << 3, /* ddim: an inpainting mask's noise is new, randn with seed + 1 */
     SAMPLER_CHURN = 1 << 4,      /* takes s_churn, s_tmin, s_tmax */
     SAMPLER_OFF_ONE = 1 << 5, /* flows: a first sigma of 1 has no log SNR, and moves a little (8) */
+    SAMPLER_ORDER = 1 << 6,   /* its history is as long as its order */
 };
+#define SAMPLE_MAX_ORDER 100 /* of lms */
 struct march;
 struct sampler {
     const char *name;
