@@ -22,12 +22,25 @@ enum cpu_level cpu_kernels(const struct op_env *env);
  * cpu_kernels() of an env without backend can run here. */
 extern const struct op_backend op_cpu_at[CPU_LEVELS];
 
-/* products: linear.c, matmul.c, conv2d.c */
+/* products: linear.c, matmul.c, conv2d.c. cpu_x_at(): at a level of one's own (gemm.h). */
+struct gemm_level;
+#define PRODUCT(x)                                                                                 \
+    berth_status cpu_##x##_at(const struct gemm_level *l, const struct op_env *env,                \
+                              const struct op_##x *a, berth_err *err);                             \
+    size_t cpu_##x##_scratch_at(const struct gemm_level *l, const struct op_env *env,              \
+                                const struct op_##x *a);
+PRODUCT(linear)
+PRODUCT(matmul)
+PRODUCT(conv2d)
+#undef PRODUCT
 berth_status cpu_linear(const struct op_env *env, const struct op_linear *a, berth_err *err);
 size_t cpu_linear_scratch(const struct op_env *env, const struct op_linear *a);
 berth_status cpu_matmul(const struct op_env *env, const struct op_matmul *a, berth_err *err);
 size_t cpu_matmul_scratch(const struct op_env *env, const struct op_matmul *a);
 berth_status cpu_conv2d(const struct op_env *env, const struct op_conv2d *a, berth_err *err);
 size_t cpu_conv2d_scratch(const struct op_env *env, const struct op_conv2d *a);
+
+berth_status cpu_attention(const struct op_env *env, const struct op_attention *a, berth_err *err);
+size_t cpu_attention_scratch(const struct op_env *env, const struct op_attention *a);
 
 #endif

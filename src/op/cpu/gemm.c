@@ -1,0 +1,273 @@
+/* gemm: chunks of fixed panels, packed by all workers; then tasks, each a rectangle of C. */
+#include "op/cpu/gemm.h"
+
+#include "op/ops_impl.h"
+
+#include <string.h>
+
+#define CHUNK_BYTES ((size_t)8 << 20) /* of fixed panels: a good part of a last-level cache */
+#define WIDEN 256                     /* elements widened at a time; a multiple of every block */
+#define TASKS_PER_WORKER 6            /* so that the last ones to finish do not wait long */
+
+/* A task's panels, at most. Fixed rows (convolutions): many rows against few columns, which are dear to
+ * gather; the other way round both are middling. Sums take 100 to 115 KB, moving panels up to 172. */
+struct extent {
+    size_t rows, cols;
+};
+static struct extent task_max(bool fixed_rows)
+{
+    return fixed_rows ? (struct extent) { 28, 2 } : (struct extent) { 8, 8 };
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t over(size_t n, size_t unit) /* n / unit, rounded up */
+{
+    return n / unit + (n % unit != 0);
+}
+
+static size_t aligned(size_t floats) /* to 64 bytes */
+{
+    return (floats + 15) & ~(size_t)15;
+}
+
+/* Blocks of about equal size, none of them small. */
+size_t gemm_k_block(size_t k)
+{
+    size_t n = over(k, GEMM_K_MAX);
+    return n ? (over(k, n) + 7) & ~(size_t)7 : 0;
+}
+
+void gemm_for(const struct op_env *env, size_t n, tpool_fn *fn, void *user)
+{
+    if (env->pool)
+        tpool_for(env->pool, n, fn, user);
+    else
+        for (size_t i = 0; i < n; i++)
+            fn(user, i, 0);
+}
+
+struct run {
+    const struct op_env *env;
+    const struct gemm *g;
+    size_t row_panels, col_panels;   /* of the whole */
+    size_t fixed_panels, fixed_unit; /* panels of the fixed side; elements across one */
+    size_t fixed_floats;             /* of one such panel, the whole of k */
+    size_t chunk;                    /* fixed panels at a time */
+    size_t k_block;
+    struct extent task;            /* panels */
+    size_t at, now;                /* the present chunk */
+    size_t groups_row, groups_col; /* tasks of the chunk, down and across */
+    float *fixed, *own;            /* own: of worker 0 */
+    size_t moving_floats, own_floats;
+};
+
+static void plan(struct run *r, const struct op_env *env, const struct gemm *g)
+{
+    const struct gemm_level *l = g->level;
+    *r = (struct run) { .env = env, .g = g };
+    r->row_panels = over(g->m, l->mr);
+    r->col_panels = over(g->n, l->nr);
+    r->k_block = gemm_k_block(g->k);
+    r->fixed_panels = g->fixed_rows ? r->row_panels : r->col_panels;
+    r->fixed_unit = g->fixed_rows ? l->mr : l->nr;
+    r->fixed_floats = aligned(g->k * r->fixed_unit);
+    size_t fit = CHUNK_BYTES / (r->fixed_floats * sizeof(float));
+    r->chunk = over(r->fixed_panels, over(r->fixed_panels, fit ? fit : 1));
+    struct extent most = task_max(g->fixed_rows);
+    size_t moving_unit = g->fixed_rows ? l->nr : l->mr;
+    r->moving_floats = aligned(least(r->k_block, g->k) * moving_unit);
+    size_t moving_most = g->fixed_rows ? most.cols : most.rows;
+    r->own_floats = moving_most * r->moving_floats + most.rows * most.cols * aligned(l->mr * l->nr);
+}
+
+size_t gemm_scratch(const struct op_env *env, const struct gemm *g)
+{
+    if (!g->m || !g->n || !g->k || !g->batch)
+        return 0;
+    struct run r;
+    plan(&r, env, g);
+    return (r.chunk * r.fixed_floats + gemm_workers(env) * r.own_floats) * sizeof(float);
+}
+
+static void pack_fixed(void *user, size_t i, size_t worker)
+{
+    (void)worker;
+    const struct run *r = user;
+    const struct gemm *g = r->g;
+    if (op_cancelled(r->env))
+        return;
+    size_t at = (r->at + i) * r->fixed_unit, all = g->fixed_rows ? g->m : g->n;
+    (g->fixed_rows ? g->pack_a : g->pack_b)(g->user, 0, at, least(r->fixed_unit, all - at), 0, g->k,
+                                            r->fixed + i * r->fixed_floats);
+}
+
+/* One finished row of a tile: sums to the result. */
+static void finish_row(const struct gemm *g, const float *sum, size_t batch, size_t row, size_t col,
+                       size_t cols)
+{
+    float *c = g->c + batch * g->step_c + row * g->ld_c + col;
+    float of_row = g->bias && g->bias_rows ? g->bias[row] : 0;
+    const float *bias = g->bias && !g->bias_rows ? g->bias + col : NULL;
+    const float *add = g->add ? g->add + batch * g->step_add + row * g->ld_add + col : NULL;
+    if (bias && add)
+        for (size_t j = 0; j < cols; j++)
+            c[j] = sum[j] * g->scale + bias[j] + add[j];
+    else if (bias)
+        for (size_t j = 0; j < cols; j++)
+            c[j] = sum[j] * g->scale + bias[j];
+    else if (add)
+        for (size_t j = 0; j < cols; j++)
+            c[j] = sum[j] * g->scale + of_row + add[j];
+    else
+        for (size_t j = 0; j < cols; j++)
+            c[j] = sum[j] * g->scale + of_row;
+}
+
+struct rect { /* of panels, and which of the batch */
+    size_t row, rows, col, cols, batch;
+};
+
+static void pack_moving(const struct run *r, const struct rect *t, size_t k0, size_t kn, float *own)
+{
+    const struct gemm *g = r->g;
+    size_t mr = g->level->mr, nr = g->level->nr;
+    if (g->fixed_rows)
+        for (size_t j = 0; j < t->cols; j++) {
+            size_t col = (t->col + j) * nr;
+            g->pack_b(g->user, t->batch, col, least(nr, g->n - col), k0, kn,
+                      own + j * r->moving_floats);
+        }
+    else
+        for (size_t i = 0; i < t->rows; i++) {
+            size_t row = (t->row + i) * mr;
+            g->pack_a(g->user, t->batch, row, least(mr, g->m - row), k0, kn,
+                      own + i * r->moving_floats);
+        }
+}
+
+static void compute(const struct run *r, const struct rect *t, float *own)
+{
+    const struct gemm *g = r->g;
+    const struct gemm_level *l = g->level;
+    struct extent most = task_max(g->fixed_rows);
+    size_t tile = aligned(l->mr * l->nr);
+    float *sums = own + (g->fixed_rows ? most.cols : most.rows) * r->moving_floats;
+    for (size_t k0 = 0; k0 < g->k; k0 += r->k_block) {
+        size_t kn = least(r->k_block, g->k - k0);
+        pack_moving(r, t, k0, kn, own);
+        for (size_t j = 0; j < t->cols; j++)
+            for (size_t i = 0; i < t->rows; i++) {
+                size_t rows = least(l->mr, g->m - (t->row + i) * l->mr);
+                size_t fixed = (g->fixed_rows ? t->row + i : t->col + j) - r->at;
+                const float *f = r->fixed + fixed * r->fixed_floats;
+                const float *a = g->fixed_rows ? f + k0 * rows : own + i * r->moving_floats;
+                const float *b = g->fixed_rows ? own + j * r->moving_floats : f + k0 * l->nr;
+                l->tile[rows](a, b, kn, sums + (i * most.cols + j) * tile, k0 == 0);
+            }
+    }
+    for (size_t i = 0; i < t->rows; i++)
+        for (size_t j = 0; j < t->cols; j++) {
+            size_t row = (t->row + i) * l->mr, col = (t->col + j) * l->nr;
+            size_t rows = least(l->mr, g->m - row), cols = least(l->nr, g->n - col);
+            for (size_t k = 0; k < rows; k++)
+                finish_row(g, sums + (i * most.cols + j) * tile + k * l->nr, t->batch, row + k, col,
+                           cols);
+        }
+}
+
+/* Piece i of n equal ones of `all`: where it begins. */
+static size_t share(size_t all, size_t n, size_t i)
+{
+    return all / n * i + least(i, all % n);
+}
+
+static void task(void *user, size_t i, size_t worker)
+{
+    const struct run *r = user;
+    const struct gemm *g = r->g;
+    if (op_cancelled(r->env))
+        return;
+    size_t gc = i % r->groups_col, gr = i / r->groups_col % r->groups_row;
+    size_t rows = g->fixed_rows ? r->now : r->row_panels;
+    size_t cols = g->fixed_rows ? r->col_panels : r->now;
+    struct rect t = { .row = share(rows, r->groups_row, gr),
+                      .col = share(cols, r->groups_col, gc),
+                      .batch = i / r->groups_col / r->groups_row };
+    t.rows = share(rows, r->groups_row, gr + 1) - t.row;
+    t.cols = share(cols, r->groups_col, gc + 1) - t.col;
+    *(g->fixed_rows ? &t.row : &t.col) += r->at;
+    compute(r, &t, r->own + worker * r->own_floats);
+}
+
+/* How many tasks: as large as they may be, smaller while workers would be idle. */
+static void divide(struct run *r)
+{
+    const struct gemm *g = r->g;
+    struct extent most = task_max(g->fixed_rows);
+    size_t rows = g->fixed_rows ? r->now : r->row_panels;
+    size_t cols = g->fixed_rows ? r->col_panels : r->now;
+    r->groups_row = over(rows, most.rows);
+    r->groups_col = over(cols, most.cols);
+    size_t want = gemm_workers(r->env) > 1 ? TASKS_PER_WORKER * gemm_workers(r->env) : 1;
+    while (r->groups_row * r->groups_col * g->batch < want) {
+        /* the longer side, so that little is packed twice */
+        size_t down = rows / r->groups_row, across = cols / r->groups_col;
+        if (down <= 1 && across <= 1)
+            break;
+        if (down > 1 && (down > across || across <= 1))
+            r->groups_row = least(rows, r->groups_row * 2);
+        else
+            r->groups_col = least(cols, r->groups_col * 2);
+    }
+}
+
+berth_status gemm_run(const struct op_env *env, const struct gemm *g, berth_err *err)
+{
+    if (!g->m || !g->n || !g->k || !g->batch)
+        return BERTH_OK;
+    struct run r;
+    plan(&r, env, g);
+    r.fixed = env->scratch;
+    r.own = r.fixed + r.chunk * r.fixed_floats;
+    for (r.at = 0; r.at < r.fixed_panels; r.at += r.now) {
+        r.now = least(r.chunk, r.fixed_panels - r.at);
+        divide(&r);
+        gemm_for(env, r.now, pack_fixed, &r);
+        gemm_for(env, r.groups_row * r.groups_col * g->batch, task, &r);
+        if (op_cancelled(env))
+            return err_set(err, BERTH_ECANCELED, "product of %zu x %zu x %zu", g->m, g->n, g->k);
+    }
+    return BERTH_OK;
+}
+
+void gemm_turn_rows(const struct gemm_rows *w, size_t row, size_t rows, size_t at, size_t n,
+                    float *dst, size_t ld_dst, size_t pad)
+{
+    const struct dtype_desc *t = dtype_desc(w->dtype);
+    gemm_turn_fn *turn = w->level->turn;
+    const uint8_t *src = w->data + row * w->row_bytes + at / t->elems * t->bytes;
+    bool direct = w->dtype == DT_F32 && (uintptr_t)src % sizeof(float) == 0 &&
+                  w->row_bytes % sizeof(float) == 0;
+    if (direct) {
+        const float *f = (const float *)(const void *)src;
+        size_t ld = w->row_bytes / sizeof(float);
+        for (size_t i = 0; i < pad; i += 16)
+            turn(f + least(i, rows) * ld, ld, least(16, rows - least(i, rows)), n, dst + i, ld_dst,
+                 least(16, pad - i));
+        return;
+    }
+    _Alignas(64) float wide[16][WIDEN];
+    for (size_t k = 0; k < n; k += WIDEN) {
+        size_t now = least(WIDEN, n - k);
+        for (size_t i = 0; i < pad; i += 16) {
+            size_t live = least(16, rows - least(i, rows));
+            for (size_t j = 0; j < live; j++)
+                t->to_f32(src + (i + j) * w->row_bytes + k / t->elems * t->bytes, wide[j], now);
+            turn(wide[0], WIDEN, live, now, dst + k * ld_dst + i, ld_dst, least(16, pad - i));
+        }
+    }
+}

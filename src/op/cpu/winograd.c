@@ -1,0 +1,244 @@
+/* winograd: chunks of tiles by chunks of filters, each transformed by all workers, then tasks. */
+#include "op/cpu/winograd.h"
+
+#include "op/ops_impl.h"
+
+#define TILES_BYTES ((size_t)24 << 20)  /* transformed tiles at a time */
+#define FILTERS_BYTES ((size_t)8 << 20) /* transformed filters at a time */
+#define TASK_ROWS 8                     /* panels of filters in a task, at most */
+#define CHANNELS_STEP 32                /* filters turned at a time: whole blocks of 32 */
+#define CHANNELS_STEP_K 256             /* whole blocks of 256 */
+#define TASKS_PER_WORKER 6
+
+bool winograd_suits(const struct op_conv2d *a)
+{
+    const uint64_t *w = a->w.shape.dim, *y = a->y.shape.dim;
+    return w[2] == 3 && w[3] == 3 && op_or_one(a->stride) == 1 && op_or_one(a->groups) == 1 &&
+           w[0] >= 32 && w[1] >= 32 && y[2] >= 4 && y[3] >= 4;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t over(size_t n, size_t unit)
+{
+    return n / unit + (n % unit != 0);
+}
+
+struct run {
+    const struct op_env *env;
+    const struct op_conv2d *a;
+    const struct gemm_level *level;
+    const struct wino_level *turn;
+    struct gemm_rows w;
+    size_t ic, oc, h, width, out_h, out_w;
+    size_t down, across, tiles;        /* tiles of a picture, then of all of them */
+    size_t row_panels, tile_panels;    /* of the whole */
+    size_t row_floats, tile_floats;    /* of one transformed panel */
+    size_t row_chunk, tile_chunk;      /* panels at a time */
+    size_t own_floats;                 /* of a worker */
+    size_t row_at, rows, tile_at, now; /* the present chunks */
+    size_t row_groups;
+    float *u, *v, *own;
+};
+
+/* Chunks of about equal size. */
+static size_t chunk_of(size_t panels, size_t floats, size_t bytes)
+{
+    size_t fit = bytes / (floats * sizeof(float));
+    return over(panels, over(panels, fit ? fit : 1));
+}
+
+static void plan(struct run *r, const struct gemm_level *l, const struct op_env *env,
+                 const struct op_conv2d *a)
+{
+    const uint64_t *x = a->x.shape.dim, *w = a->w.shape.dim, *y = a->y.shape.dim;
+    const struct dtype_desc *t = dtype_desc(a->w.dtype);
+    *r = (struct run) { .env = env,
+                        .a = a,
+                        .level = l,
+                        .turn = wino_level(l->level),
+                        .ic = (size_t)w[1],
+                        .oc = (size_t)w[0],
+                        .h = (size_t)x[2],
+                        .width = (size_t)x[3],
+                        .out_h = (size_t)y[2],
+                        .out_w = (size_t)y[3] };
+    r->w = (struct gemm_rows) { .level = l,
+                                .dtype = a->w.dtype,
+                                .data = a->w.data,
+                                .row_bytes = r->ic * 9 / t->elems * t->bytes };
+    r->down = over(r->out_h, 2);
+    r->across = over(r->out_w, 2);
+    r->tiles = (size_t)y[0] * r->down * r->across;
+    r->row_panels = over(r->oc, l->mr);
+    r->tile_panels = over(r->tiles, l->nr);
+    r->row_floats = WINO_POINTS * r->ic * l->mr;
+    r->tile_floats = WINO_POINTS * r->ic * l->nr;
+    r->row_chunk = chunk_of(r->row_panels, r->row_floats, FILTERS_BYTES);
+    r->tile_chunk = r->tiles ? chunk_of(r->tile_panels, r->tile_floats, TILES_BYTES) : 0;
+    size_t sums = WINO_POINTS * TASK_ROWS * l->mr * l->nr;
+    size_t turned = (t->elems > CHANNELS_STEP ? CHANNELS_STEP_K : CHANNELS_STEP) * 9 * WINO_LANES;
+    r->own_floats = sums > turned ? sums : turned;
+}
+
+/* U begins where V ends, both at whole vectors; the sums of a worker too. */
+static size_t u_floats(const struct run *r)
+{
+    return (r->row_chunk * r->row_floats + 15) & ~(size_t)15;
+}
+
+size_t winograd_scratch(const struct gemm_level *l, const struct op_env *env,
+                        const struct op_conv2d *a)
+{
+    struct run r;
+    plan(&r, l, env, a);
+    return (r.tile_chunk * r.tile_floats + u_floats(&r) + gemm_workers(env) * r.own_floats) *
+           sizeof(float);
+}
+
+static void filters_task(void *user, size_t i, size_t worker)
+{
+    const struct run *r = user;
+    if (op_cancelled(r->env))
+        return;
+    size_t at = (r->row_at + i) * r->level->mr, rows = least(r->level->mr, r->oc - at);
+    size_t step = dtype_desc(r->w.dtype)->elems > CHANNELS_STEP ? CHANNELS_STEP_K : CHANNELS_STEP;
+    float *turned = r->own + worker * r->own_floats;
+    struct wino_filters f = {
+        .g = turned, .rows = rows, .step = r->ic * rows, .u = r->u + i * r->row_floats
+    };
+    for (size_t k = 0; k < r->ic; k += step, f.u += step * rows) {
+        f.n = least(step, r->ic - k);
+        gemm_turn_rows(&r->w, at, rows, k * 9, f.n * 9, turned, WINO_LANES, WINO_LANES);
+        r->turn->filters(&f);
+    }
+}
+
+/* The run of tiles from `tile` on that lie side by side in one row of tiles, at most n and 16. */
+struct strip {
+    size_t picture, top, left, n; /* in tiles */
+};
+static struct strip strip_at(const struct run *r, size_t tile, size_t n)
+{
+    size_t in = tile % (r->down * r->across);
+    struct strip s = { .picture = tile / (r->down * r->across),
+                       .top = in / r->across,
+                       .left = in % r->across };
+    s.n = least(least(n, WINO_LANES), r->across - s.left);
+    return s;
+}
+
+static void tiles_task(void *user, size_t i, size_t worker)
+{
+    const struct run *r = user;
+    size_t nr = r->level->nr, at = (r->tile_at + i) * nr, n = least(nr, r->tiles - at);
+    (void)worker;
+    if (op_cancelled(r->env))
+        return;
+    float *v = r->v + i * r->tile_floats;
+    for (size_t j = 0; j < n;) {
+        struct strip s = strip_at(r, at + j, n - j);
+        struct wino_tiles t = { .x = op_f32(&r->a->x) + s.picture * r->ic * r->h * r->width,
+                                .h = r->h,
+                                .w = r->width,
+                                .channels = r->ic,
+                                .n = s.n,
+                                .top = (ptrdiff_t)(2 * s.top) - (ptrdiff_t)r->a->top,
+                                .left = (ptrdiff_t)(2 * s.left) - (ptrdiff_t)r->a->left,
+                                .v = v + j,
+                                .step = r->ic * nr,
+                                .ld = nr };
+        r->turn->tiles(&t);
+        j += s.n;
+    }
+    if (n < nr) /* nobody reads these sums, but they should not be made of rubbish */
+        for (size_t k = 0; k < WINO_POINTS * r->ic; k++)
+            for (size_t j = n; j < nr; j++)
+                v[k * nr + j] = 0;
+}
+
+static void multiply(const struct run *r, size_t row, size_t panels, size_t tile, float *sums)
+{
+    const struct gemm_level *l = r->level;
+    size_t k_block = gemm_k_block(r->ic);
+    for (size_t p = 0; p < WINO_POINTS; p++)
+        for (size_t k0 = 0; k0 < r->ic; k0 += k_block)
+            for (size_t i = 0; i < panels; i++) {
+                size_t rows = least(l->mr, r->oc - (r->row_at + row + i) * l->mr);
+                const float *a = r->u + (row + i) * r->row_floats + (p * r->ic + k0) * rows;
+                const float *b = r->v + tile * r->tile_floats + (p * r->ic + k0) * l->nr;
+                l->tile[rows](a, b, least(k_block, r->ic - k0),
+                              sums + (p * TASK_ROWS + i) * l->mr * l->nr, k0 == 0);
+            }
+}
+
+static void finish(const struct run *r, size_t row, size_t panels, size_t tile, const float *sums)
+{
+    const struct gemm_level *l = r->level;
+    size_t at = (r->tile_at + tile) * l->nr, n = least(l->nr, r->tiles - at);
+    size_t first = (r->row_at + row) * l->mr, rows = least(panels * l->mr, r->oc - first);
+    size_t plane = r->out_h * r->out_w;
+    struct wino_pixels t = { .step = TASK_ROWS * l->mr * l->nr,
+                             .h = r->out_h,
+                             .w = r->out_w,
+                             .scale = op_scale(r->a->scale) };
+    for (size_t j = 0; j < n; j += t.n) {
+        struct strip s = strip_at(r, at + j, n - j);
+        t.n = s.n;
+        t.top = s.top;
+        t.left = s.left;
+        for (size_t i = 0; i < rows; i++) {
+            size_t of = (s.picture * r->oc + first + i) * plane;
+            t.m = sums + i * l->nr + j;
+            t.bias = r->a->bias.data ? op_f32(&r->a->bias)[first + i] : 0;
+            t.add = r->a->add.data ? op_f32(&r->a->add) + of : NULL;
+            t.y = op_f32(&r->a->y) + of;
+            r->turn->pixels(&t);
+        }
+    }
+}
+
+static void product_task(void *user, size_t i, size_t worker)
+{
+    const struct run *r = user;
+    if (op_cancelled(r->env))
+        return;
+    size_t tile = i / r->row_groups, group = i % r->row_groups;
+    size_t each = r->rows / r->row_groups, more = r->rows % r->row_groups;
+    size_t row = each * group + least(group, more), panels = each + (group < more);
+    float *sums = r->own + worker * r->own_floats;
+    multiply(r, row, panels, tile, sums);
+    finish(r, row, panels, tile, sums);
+}
+
+berth_status winograd_run(const struct gemm_level *l, const struct op_env *env,
+                          const struct op_conv2d *a, berth_err *err)
+{
+    struct run r;
+    plan(&r, l, env, a);
+    r.v = env->scratch;
+    r.u = r.v + r.tile_chunk * r.tile_floats;
+    r.own = r.u + u_floats(&r);
+    bool once = r.row_chunk >= r.row_panels; /* filters stay from chunk to chunk of tiles */
+    size_t workers = gemm_workers(env), want = workers > 1 ? TASKS_PER_WORKER * workers : 1;
+    for (r.tile_at = 0; r.tile_at < r.tile_panels; r.tile_at += r.now) {
+        r.now = least(r.tile_chunk, r.tile_panels - r.tile_at);
+        gemm_for(env, r.now, tiles_task, &r);
+        for (r.row_at = 0; r.row_at < r.row_panels; r.row_at += r.rows) {
+            r.rows = least(r.row_chunk, r.row_panels - r.row_at);
+            r.row_groups = over(r.rows, TASK_ROWS);
+            if (r.row_groups * r.now < want)
+                r.row_groups = least(r.rows, over(want, r.now));
+            if (!once || r.tile_at == 0)
+                gemm_for(env, r.rows, filters_task, &r);
+            gemm_for(env, r.row_groups * r.now, product_task, &r);
+            if (op_cancelled(env))
+                return err_set(err, BERTH_ECANCELED, "convolution of %zu to %zu channels", r.ic,
+                               r.oc);
+        }
+    }
+    return BERTH_OK;
+}
