@@ -1,12 +1,19 @@
 /* compute: what nodes that run networks share: values of their own types, and models made ready.
  *
- * Words      conditioning   a list of prompts with what nodes said about them (area, mask, strength, range); each
- *                           entry immutable and counted, so that Combine and SetArea share tensors
+ * Words      conditioning   a list of prompts with what nodes said about them (area, mask, strength, range);
+ *                           entries are copied, their tensors shared
  *            ready          patches set, loaded, opened: between ready_*() and its release nothing of it moves
- * Flow       node run() -> ready_diffusion(ref) -> res_set_patches, res_load (progress, cancel) -> diffusion_open
+ *            options        what nodes said about a MODEL or CLIP (model_ref.options), by these members:
+ *                           "sampling" (ModelSampling*), "rescale_cfg", "differential" (numbers),
+ *                           "clip_skip" (stop_at_clip_layer)
+ * Flow       node run() -> ready_diffusion(ref) -> res_set_patches, res_load (cancel) -> diffusion_open
  *            -> guide + sampler -> release. Text and VAE likewise.
- * Files      compute.c ready_*; cond.c the CONDITIONING value; sampling.c sampler.c guider.c noise.c nodes;
- *            conditioning.c; vae.c; text_encode.c; preview.c */
+ * Adapters   Are set at each use: two branches may patch one model differently, and whoever computes
+ *            next finds what the other left. The same set again costs nothing.
+ * Files      compute.c ready_*; assets.c tokenizers; cond.c the CONDITIONING value, conditioning.c its nodes;
+ *            text_encode.c; sample_latent.c a run of a sampler, sample_conds.c what it makes of conditionings;
+ *            sampling.c KSampler and kin; sampler.c noise.c guider.c the objects of custom sampling;
+ *            model_sampling.c what is said about a MODEL, and schedules that ask one; vae.c */
 #ifndef NODE_COMPUTE_H
 #define NODE_COMPUTE_H
 
@@ -16,21 +23,26 @@
 #include "sample/guide.h"
 #include "text/encoder.h"
 
-/* ---- CONDITIONING ---- */
+/* ---- objects ---- */
+
+/* The object an input has; BERTH_EINVAL: it is none of this type. */
+berth_status in_object(const struct node_call *c, const char *name, const struct value_type *type,
+                       const void **out, berth_err *err);
+
 struct cond_entry {
     struct htensor *cond;   /* [1, tokens, width] */
     struct htensor *pooled; /* [1, n]; NULL: none */
     struct diffusion_size size;
-    bool sized;      /* size was given (CLIPTextEncodeSDXL) */
+    bool sized;      /* width, height, crops and targets were given (CLIPTextEncodeSDXL) */
     double strength; /* 1 */
     enum { AREA_NONE, AREA_PIXELS, AREA_PERCENT } area_kind;
     double area[4];       /* h, w, y, x: latent pixels (/8 done), or fractions */
     struct htensor *mask; /* [n, h, w]; NULL: none */
-    double mask_strength;
-    bool mask_bounds; /* set_area_to_bounds */
+    double mask_strength; /* 1 */
+    bool mask_bounds;     /* the area is the mask's bounding box */
     double start_percent, end_percent;
-    bool ranged;
-    struct htensor *concat_latent, *concat_mask; /* inpaint models; NULL: none */
+    bool ranged;                                 /* those two count */
+    struct htensor *concat_latent, *concat_mask; /* inpaint models: [n, c, h, w], [n, h, w]; NULL */
     double guidance;                             /* FluxGuidance; NAN: none */
 };
 struct conditioning {
@@ -40,44 +52,93 @@ struct conditioning {
 extern const struct value_type type_conditioning; /* V_OBJECT of a struct conditioning */
 berth_status in_conditioning(const struct node_call *c, const char *name,
                              const struct conditioning **out, berth_err *err);
-/* A copy that shares tensors; release with conditioning_free(). */
+/* One entry without anything said about it; takes the tensors, also on failure. */
+berth_status conditioning_new(struct htensor *cond, struct htensor *pooled,
+                              struct conditioning **out, berth_err *err);
+/* a's entries, then b's (NULL: none), sharing tensors; release with conditioning_free(). */
+berth_status conditioning_join(const struct conditioning *a, const struct conditioning *b,
+                               struct conditioning **out, berth_err *err);
 berth_status conditioning_copy(const struct conditioning *x, struct conditioning **out,
                                berth_err *err);
-void conditioning_free(struct conditioning *x);
+void conditioning_free(struct conditioning *x); /* NULL is fine */
+/* Output i; takes it, also on failure. */
 berth_status out_conditioning(struct node_call *c, size_t i, struct conditioning *taken,
                               berth_err *err);
 
+struct sampler_choice { /* SAMPLER */
+    const struct sampler *sampler;
+    struct sample_options opt;
+};
+extern const struct value_type type_sampler;
+struct noise_source { /* NOISE */
+    uint64_t seed;
+    bool none; /* zeros; the seed still feeds the sampler */
+};
+extern const struct value_type type_noise;
+struct guider { /* GUIDER */
+    struct model_ref model;
+    struct conditioning *positive, *middle, *negative; /* the last two may be NULL */
+    double cfg, cfg_middle;                            /* as struct sampling_request */
+    bool nested;
+};
+extern const struct value_type type_guider;
+
 /* ---- models made ready ---- */
-/* Patches, loads and opens part `i` of a MODEL / CLIP / VAE. Progress and cancel are the call's. */
+
+/* What people call the model, for messages; "a model without weights". */
+const char *ready_name(const struct model_ref *ref);
+/* Sets the patches of part i and loads it. Cancel is the call's; a load that takes long is told as text. */
 berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t i, berth_err *err);
+/* diffusion_close() it. */
 berth_status ready_diffusion(struct node_call *c, const struct model_ref *ref,
                              struct diffusion **out, berth_err *err);
-struct ready_vae {
+/* What it is, without loading it. */
+berth_status ready_info(const struct model_ref *ref, struct diffusion_info *out, berth_err *err);
+/* The model's noise levels, with what ModelSampling* nodes said. ms_release() it. */
+berth_status ready_msampling(const struct model_ref *ref, struct msampling *out, berth_err *err);
+
+struct ready_vae { /* stays where it is until its release: the net looks at `vae` */
     struct net *net;
     struct vae_net vae;
 };
 berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct ready_vae *out,
                        berth_err *err);
-void ready_vae_release(struct ready_vae *v);
+void ready_vae_release(struct ready_vae *v); /* zeroed is fine */
+
 struct ready_text {
     struct text_encoder enc[TEXT_ENCODERS_MAX];
     size_t n;
     enum text_set set;
-    struct bpe *bpe; /* ... */
+    int skip;              /* of text_args */
+    const struct bpe *bpe; /* the env's, or `own` */
+    struct bpe *own;
 };
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
                         berth_err *err);
-void ready_text_release(struct ready_text *t);
+void ready_text_release(struct ready_text *t); /* zeroed is fine */
 
-/* What the sampling nodes share. */
-struct sampling_request {
+/* A CLIP tokenizer from the env's folders. *own: NULL when the env keeps it, else bpe_close() it.
+ * BERTH_ENOTFOUND names the places and says what to do. */
+berth_status assets_clip(const struct node_env *env, const struct bpe **out, struct bpe **own,
+                         berth_err *err);
+
+/* options of a MODEL or CLIP. Takes v; NULL counts as out of memory. */
+berth_status option_set(struct model_ref *m, const char *key, json_t *taken, berth_err *err);
+double option_number(const struct model_ref *m, const char *key, double otherwise);
+/* The input as output 0, with one option more. Takes v. */
+berth_status give_with_option(struct node_call *c, const char *input, const char *key,
+                              json_t *taken, berth_err *err);
+
+/* ---- sampling ---- */
+
+struct sampling_request { /* borrowed for the call */
     const struct model_ref *model;
     uint64_t seed;
     bool no_noise; /* noise is zeros */
     const struct sampler *sampler;
     struct sample_options opt;
     const float *sigmas;
-    size_t n;
+    size_t n; /* of sigmas; 0: the latent comes back as it is */
     double cfg;
     const struct conditioning *positive, *negative; /* negative NULL: none */
     const struct conditioning *middle;              /* DualCFG; NULL */
@@ -85,11 +146,43 @@ struct sampling_request {
     bool nested;
     const struct latent *latent;
 };
-/* outputs: the latent and what was denoised last (may be NULL). Previews and progress are the call's. */
+/* *out: the new latent. *denoised (may be NULL): what was denoised last; *out again when no step ran.
+ * Previews and progress are the call's. */
 berth_status sample_latent(struct node_call *c, const struct sampling_request *q,
                            struct latent *out, struct latent *denoised, berth_err *err);
-/* The model's noise levels, with what ModelSampling* nodes said (model_ref.options). */
-berth_status ready_msampling(struct node_call *c, const struct model_ref *ref,
-                             struct msampling *out, berth_err *err);
+
+/* Noise of a latent as ComfyUI draws it: one draw over all, or one for each index. [n of latent]. */
+berth_status latent_noise(const struct latent *l, const struct shape *s, uint64_t seed, float *out,
+                          berth_err *err);
+/* The latent's samples with the model's channels: an empty one gets them, another that has not is
+ * BERTH_EINVAL. A new reference. */
+berth_status latent_fit(const struct latent *l, const struct diffusion_info *info,
+                        struct htensor **out, berth_err *err);
+bool all_zero(const float *x, size_t n);
+
+/* sample_conds.c: conditionings as the guide wants them. */
+struct sampled_cond { /* guide_cond.cond */
+    struct diffusion_cond cond;
+    const float
+        *concat; /* [batch, extra channels, h, w] of the whole latent; NULL: the network's own */
+};
+struct cond_scene { /* what they are resolved against; borrowed */
+    const struct diffusion_info *info;
+    const struct msampling *ms;
+    struct shape shape;  /* [b, c, h, w] */
+    const float *latent; /* in the model's scale */
+    const float *mask;   /* [b, h, w]; NULL: none */
+    struct arena *mem;   /* results live there */
+};
+struct cond_list {
+    struct vec at; /* struct guide_cond */
+};
+/* area: not yet cut to the latent, for conds_pair(). */
+berth_status conds_resolve(struct node_call *c, const struct conditioning *x, bool negative,
+                           const struct cond_scene *scene, struct cond_list *out, berth_err *err);
+/* Every area of one list gets a counterpart in the others, where they have none of their own; then all
+ * areas are cut to the latent. BERTH_EINVAL: one lies outside of it. */
+berth_status conds_pair(struct cond_list *list, size_t lists, const struct cond_scene *scene,
+                        berth_err *err);
 
 #endif

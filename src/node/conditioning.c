@@ -1,202 +1,293 @@
-/* conditioning.c: what tells a model what to paint: text, pictures, control. Declared in full;
- * computed when the networks are there. */
-#include "node/node_impl.h"
+/* conditioning: nodes that say more about prompts: where, when and how strongly they count. */
+#include "node/compute.h"
 
-NOT_YET(CLIPTextEncode, .display = "CLIP Text Encode (Prompt)", .category = "conditioning",
-        .module = "nodes",
-        INS(TEXT_IN("text", NULL, .no_default = true, .more = PROMPT_TEXT), SOCKET("clip", "CLIP")),
-        OUTS({ .type = "CONDITIONING" }));
+#include <string.h>
 
-NOT_YET(CLIPSetLastLayer, .display = "CLIP Set Last Layer", .category = "conditioning",
-        .module = "nodes",
-        INS(SOCKET("clip", "CLIP"), INT_IN("stop_at_clip_layer", -1, -24, -1, 1)),
-        OUTS({ .type = "CLIP" }));
+/* ---- several into one ---- */
 
-NOT_YET(CLIPTextEncodeSDXL, .category = "advanced/conditioning", .module = MOD("clip_sdxl"),
-        .flags = NODE_V3,
-        INS(SOCKET("clip", "CLIP"), INT_IN("width", 1024, 0, MAX_SIDE, 0),
-            INT_IN("height", 1024, 0, MAX_SIDE, 0), INT_IN("crop_w", 0, 0, MAX_SIDE, 0),
-            INT_IN("crop_h", 0, 0, MAX_SIDE, 0), INT_IN("target_width", 1024, 0, MAX_SIDE, 0),
-            INT_IN("target_height", 1024, 0, MAX_SIDE, 0),
-            TEXT_IN("text_g", NULL, .no_default = true, .more = PROMPT_TEXT),
-            TEXT_IN("text_l", NULL, .no_default = true, .more = PROMPT_TEXT)),
-        OUTS({ .type = "CONDITIONING" }));
+static berth_status run_combine(struct node_call *c, berth_err *err)
+{
+    const struct conditioning *a, *b;
+    struct conditioning *x;
+    berth_status s;
+    if ((s = in_conditioning(c, "conditioning_1", &a, err)) ||
+        (s = in_conditioning(c, "conditioning_2", &b, err)) ||
+        (s = conditioning_join(a, b, &x, err)))
+        return s;
+    return out_conditioning(c, 0, x, err);
+}
 
-NOT_YET(CLIPTextEncodeSDXLRefiner, .category = "advanced/conditioning", .module = MOD("clip_sdxl"),
-        .flags = NODE_V3,
-        INS(FLOAT_IN("ascore", 6.0, 0.0, 1000.0, 0.01), INT_IN("width", 1024, 0, MAX_SIDE, 0),
-            INT_IN("height", 1024, 0, MAX_SIDE, 0),
-            TEXT_IN("text", NULL, .no_default = true, .more = PROMPT_TEXT), SOCKET("clip", "CLIP")),
-        OUTS({ .type = "CONDITIONING" }));
+NODE_CLASS(ConditioningCombine, .display = "Conditioning (Combine)", .category = "conditioning",
+           .module = "nodes",
+           INS(SOCKET("conditioning_1", "CONDITIONING"), SOCKET("conditioning_2", "CONDITIONING")),
+           OUTS({ .type = "CONDITIONING" }), .run = run_combine);
 
-NOT_YET(CLIPTextEncodeSD3, .category = "advanced/conditioning", .module = MOD("sd3"),
-        .flags = NODE_V3,
-        INS(SOCKET("clip", "CLIP"),
-            TEXT_IN("clip_l", NULL, .no_default = true, .more = PROMPT_TEXT),
-            TEXT_IN("clip_g", NULL, .no_default = true, .more = PROMPT_TEXT),
-            TEXT_IN("t5xxl", NULL, .no_default = true, .more = PROMPT_TEXT),
-            COMBO_IN("empty_padding", CHOICES("none", "empty_prompt"))),
-        OUTS({ .type = "CONDITIONING" }));
+/* The first prompt of `conditioning_from`, which alone counts. */
+static berth_status in_to_from(struct node_call *c, const struct conditioning **to,
+                               const struct cond_entry **from, berth_err *err)
+{
+    const struct conditioning *f;
+    berth_status s = in_conditioning(c, "conditioning_to", to, err);
+    if (!s)
+        s = in_conditioning(c, "conditioning_from", &f, err);
+    if (s)
+        return s;
+    if (!f->n)
+        return err_set(err, BERTH_EINVAL, "conditioning_from is empty");
+    if (f->n > 1)
+        log_warn(c->env->log, "node.conditioning",
+                 "node=%s prompts=%zu why=\"only the first of conditioning_from counts\"", c->id,
+                 f->n);
+    *from = &f->at[0];
+    for (size_t i = 0; i < (*to)->n; i++)
+        if (dim((*to)->at[i].cond, 2) != dim((*from)->cond, 2))
+            return err_set(err, BERTH_EINVAL, "prompts of %zu and %zu features do not mix",
+                           dim((*to)->at[i].cond, 2), dim((*from)->cond, 2));
+    return BERTH_OK;
+}
 
-NOT_YET(CLIPTextEncodeFlux, .category = "advanced/conditioning/flux", .module = MOD("flux"),
-        .flags = NODE_V3,
-        INS(SOCKET("clip", "CLIP"),
-            TEXT_IN("clip_l", NULL, .no_default = true, .more = PROMPT_TEXT),
-            TEXT_IN("t5xxl", NULL, .no_default = true, .more = PROMPT_TEXT),
-            FLOAT_IN("guidance", 3.5, 0.0, 100.0, 0.1)),
-        OUTS({ .type = "CONDITIONING" }));
+/* a * weight + b * (1 - weight), b cut to a or continued with zeros. */
+static berth_status mix(const struct htensor *a, const struct htensor *b, double weight,
+                        struct htensor **out, berth_err *err)
+{
+    size_t n = htensor_count(a), m = htensor_count(b);
+    float wa = (float)weight, wb = (float)(1.0 - weight);
+    berth_status s = htensor_new(&a->shape, out, err);
+    for (size_t i = 0; !s && i < n; i++)
+        (*out)->data[i] = a->data[i] * wa + (i < m ? b->data[i] : 0.0f) * wb;
+    return s;
+}
 
-NOT_YET(TextEncodeQwenImageEdit, .category = "advanced/conditioning", .module = MOD("qwen"),
-        .flags = NODE_V3,
-        INS(SOCKET("clip", "CLIP"),
-            TEXT_IN("prompt", NULL, .no_default = true, .more = PROMPT_TEXT),
-            SOCKET("vae", "VAE", .optional = true), SOCKET("image", "IMAGE", .optional = true)),
-        OUTS({ .type = "CONDITIONING" }));
+static void put(struct htensor **at, struct htensor *taken)
+{
+    htensor_unref(*at);
+    *at = taken;
+}
 
-NOT_YET(TextEncodeQwenImageEditPlus, .category = "advanced/conditioning", .module = MOD("qwen"),
-        .flags = NODE_V3,
-        INS(SOCKET("clip", "CLIP"),
-            TEXT_IN("prompt", NULL, .no_default = true, .more = PROMPT_TEXT),
-            SOCKET("vae", "VAE", .optional = true), SOCKET("image1", "IMAGE", .optional = true),
-            SOCKET("image2", "IMAGE", .optional = true),
-            SOCKET("image3", "IMAGE", .optional = true)),
-        OUTS({ .type = "CONDITIONING" }));
+static berth_status average(struct cond_entry *e, const struct cond_entry *from, double weight,
+                            berth_err *err)
+{
+    struct htensor *t;
+    if (mix(e->cond, from->cond, weight, &t, err))
+        return err->code;
+    put(&e->cond, t);
+    if (!from->pooled)
+        return BERTH_OK;
+    if (!e->pooled) {
+        e->pooled = htensor_ref(from->pooled);
+        return BERTH_OK;
+    }
+    if (htensor_count(e->pooled) != htensor_count(from->pooled))
+        return err_set(err, BERTH_EINVAL, "pooled outputs of %zu and %zu features do not mix",
+                       htensor_count(e->pooled), htensor_count(from->pooled));
+    if (mix(e->pooled, from->pooled, weight, &t, err))
+        return err->code;
+    put(&e->pooled, t);
+    return BERTH_OK;
+}
 
-NOT_YET(FluxGuidance, .category = "advanced/conditioning/flux", .module = MOD("flux"),
-        .flags = NODE_V3,
-        INS(SOCKET("conditioning", "CONDITIONING"), FLOAT_IN("guidance", 3.5, 0.0, 100.0, 0.1)),
-        OUTS({ .type = "CONDITIONING" }));
+static berth_status run_average(struct node_call *c, berth_err *err)
+{
+    const struct conditioning *to;
+    const struct cond_entry *from;
+    struct conditioning *x;
+    double weight;
+    berth_status s;
+    if ((s = in_to_from(c, &to, &from, err)) ||
+        (s = in_f64(c, "conditioning_to_strength", &weight, err)) ||
+        (s = conditioning_copy(to, &x, err)))
+        return s;
+    for (size_t i = 0; !s && i < x->n; i++)
+        s = average(&x->at[i], from, weight, err);
+    if (!s)
+        return out_conditioning(c, 0, x, err);
+    conditioning_free(x);
+    return s;
+}
 
-NOT_YET(FluxDisableGuidance, .category = "advanced/conditioning/flux", .module = MOD("flux"),
-        .flags = NODE_V3, INS(SOCKET("conditioning", "CONDITIONING")),
-        OUTS({ .type = "CONDITIONING" }));
+NODE_CLASS(ConditioningAverage, .category = "conditioning", .module = "nodes",
+           INS(SOCKET("conditioning_to", "CONDITIONING"),
+               SOCKET("conditioning_from", "CONDITIONING"),
+               FLOAT_IN("conditioning_to_strength", 1.0, 0.0, 1.0, 0.01)),
+           OUTS({ .type = "CONDITIONING" }), .run = run_average);
 
-NOT_YET(ConditioningCombine, .display = "Conditioning (Combine)", .category = "conditioning",
-        .module = "nodes",
-        INS(SOCKET("conditioning_1", "CONDITIONING"), SOCKET("conditioning_2", "CONDITIONING")),
-        OUTS({ .type = "CONDITIONING" }));
+static berth_status run_concat(struct node_call *c, berth_err *err)
+{
+    const struct conditioning *to;
+    const struct cond_entry *from;
+    struct conditioning *x;
+    berth_status s;
+    if ((s = in_to_from(c, &to, &from, err)) || (s = conditioning_copy(to, &x, err)))
+        return s;
+    for (size_t i = 0; !s && i < x->n; i++) {
+        struct cond_entry *e = &x->at[i];
+        struct shape shape = e->cond->shape; /* [1, tokens, width] */
+        size_t n = htensor_count(e->cond), m = htensor_count(from->cond);
+        struct htensor *t;
+        shape.dim[1] += from->cond->shape.dim[1];
+        s = htensor_new(&shape, &t, err);
+        if (s)
+            break;
+        memcpy(t->data, e->cond->data, n * sizeof(float));
+        memcpy(t->data + n, from->cond->data, m * sizeof(float));
+        put(&e->cond, t);
+    }
+    if (!s)
+        return out_conditioning(c, 0, x, err);
+    conditioning_free(x);
+    return s;
+}
 
-NOT_YET(ConditioningAverage, .category = "conditioning", .module = "nodes",
-        INS(SOCKET("conditioning_to", "CONDITIONING"), SOCKET("conditioning_from", "CONDITIONING"),
-            FLOAT_IN("conditioning_to_strength", 1.0, 0.0, 1.0, 0.01)),
-        OUTS({ .type = "CONDITIONING" }));
+NODE_CLASS(ConditioningConcat, .display = "Conditioning (Concat)", .category = "conditioning",
+           .module = "nodes",
+           INS(SOCKET("conditioning_to", "CONDITIONING"),
+               SOCKET("conditioning_from", "CONDITIONING")),
+           OUTS({ .type = "CONDITIONING" }), .run = run_concat);
 
-NOT_YET(ConditioningConcat, .display = "Conditioning (Concat)", .category = "conditioning",
-        .module = "nodes",
-        INS(SOCKET("conditioning_to", "CONDITIONING"), SOCKET("conditioning_from", "CONDITIONING")),
-        OUTS({ .type = "CONDITIONING" }));
+/* ---- where ---- */
 
-NOT_YET(ConditioningSetArea, .display = "Conditioning (Set Area)", .category = "conditioning",
-        .module = "nodes",
-        INS(SOCKET("conditioning", "CONDITIONING"), INT_IN("width", 64, 64, MAX_SIDE, 8),
-            INT_IN("height", 64, 64, MAX_SIDE, 8), INT_IN("x", 0, 0, MAX_SIDE, 8),
-            INT_IN("y", 0, 0, MAX_SIDE, 8), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01)),
-        OUTS({ .type = "CONDITIONING" }));
+/* A copy of input "conditioning", to be said something about. */
+static berth_status in_copy(const struct node_call *c, struct conditioning **out, berth_err *err)
+{
+    const struct conditioning *x;
+    berth_status s = in_conditioning(c, "conditioning", &x, err);
+    return s ? s : conditioning_copy(x, out, err);
+}
 
-NOT_YET(ConditioningSetAreaPercentage, .display = "Conditioning (Set Area with Percentage)",
-        .category = "conditioning", .module = "nodes",
-        INS(SOCKET("conditioning", "CONDITIONING"), FLOAT_IN("width", 1.0, 0, 1.0, 0.01),
-            FLOAT_IN("height", 1.0, 0, 1.0, 0.01), FLOAT_IN("x", 0, 0, 1.0, 0.01),
-            FLOAT_IN("y", 0, 0, 1.0, 0.01), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01)),
-        OUTS({ .type = "CONDITIONING" }));
+static berth_status set_area(struct node_call *c, int kind, const double area[4], double strength,
+                             berth_err *err)
+{
+    struct conditioning *x;
+    berth_status s = in_copy(c, &x, err);
+    for (size_t i = 0; !s && i < x->n; i++) {
+        struct cond_entry *e = &x->at[i];
+        e->area_kind = kind;
+        memcpy(e->area, area, sizeof e->area);
+        e->strength = strength;
+        e->mask_bounds = false;
+    }
+    return s ? s : out_conditioning(c, 0, x, err);
+}
 
-NOT_YET(ConditioningSetMask, .display = "Conditioning (Set Mask)", .category = "conditioning",
-        .module = "nodes",
-        INS(SOCKET("conditioning", "CONDITIONING"), SOCKET("mask", "MASK"),
-            FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
-            COMBO_IN("set_cond_area", CHOICES("default", "mask bounds"))),
-        OUTS({ .type = "CONDITIONING" }));
+static const char *const area_input[4] = { "height", "width", "y", "x" };
 
-NOT_YET(ConditioningSetTimestepRange, .category = "advanced/conditioning", .module = "nodes",
-        INS(SOCKET("conditioning", "CONDITIONING"), FLOAT_IN("start", 0.0, 0.0, 1.0, 0.001),
-            FLOAT_IN("end", 1.0, 0.0, 1.0, 0.001)),
-        OUTS({ .type = "CONDITIONING" }));
+static berth_status run_area(struct node_call *c, berth_err *err)
+{
+    double area[4], strength;
+    berth_status s = in_f64(c, "strength", &strength, err);
+    for (int i = 0; !s && i < 4; i++) {
+        uint64_t v;
+        s = in_u64(c, area_input[i], &v, err);
+        if (!s && v > SIDE_MAX)
+            s = err_set(err, BERTH_EINVAL, "%s of an area is beyond %zu pixels", area_input[i],
+                        SIDE_MAX);
+        area[i] = s ? 0 : (double)(v / 8);
+    }
+    return s ? s : set_area(c, AREA_PIXELS, area, strength, err);
+}
 
-NOT_YET(ConditioningZeroOut, .category = "advanced/conditioning", .module = "nodes",
-        INS(SOCKET("conditioning", "CONDITIONING")), OUTS({ .type = "CONDITIONING" }));
+NODE_CLASS(ConditioningSetArea, .display = "Conditioning (Set Area)", .category = "conditioning",
+           .module = "nodes",
+           INS(SOCKET("conditioning", "CONDITIONING"), INT_IN("width", 64, 64, MAX_SIDE, 8),
+               INT_IN("height", 64, 64, MAX_SIDE, 8), INT_IN("x", 0, 0, MAX_SIDE, 8),
+               INT_IN("y", 0, 0, MAX_SIDE, 8), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01)),
+           OUTS({ .type = "CONDITIONING" }), .run = run_area);
 
-NOT_YET(ReferenceLatent, .category = "advanced/conditioning/edit_models",
-        .module = MOD("edit_model"), .flags = NODE_V3,
-        INS(SOCKET("conditioning", "CONDITIONING"), SOCKET("latent", "LATENT", .optional = true)),
-        OUTS({ .type = "CONDITIONING" }));
+static berth_status run_area_percentage(struct node_call *c, berth_err *err)
+{
+    double area[4], strength;
+    berth_status s = in_f64(c, "strength", &strength, err);
+    for (int i = 0; !s && i < 4; i++) {
+        s = in_f64(c, area_input[i], &area[i], err);
+        if (!s && !(area[i] >= 0 && area[i] <= 1))
+            s = err_set(err, BERTH_EINVAL, "%s of an area is %g, not 0 to 1", area_input[i],
+                        area[i]);
+    }
+    return s ? s : set_area(c, AREA_PERCENT, area, strength, err);
+}
 
-NOT_YET(CLIPVisionEncode, .display = "CLIP Vision Encode", .category = "conditioning",
-        .module = "nodes",
-        INS(SOCKET("clip_vision", "CLIP_VISION"), SOCKET("image", "IMAGE"),
-            COMBO_IN("crop", CHOICES("center", "none"))),
-        OUTS({ .type = "CLIP_VISION_OUTPUT" }));
+NODE_CLASS(ConditioningSetAreaPercentage, .display = "Conditioning (Set Area with Percentage)",
+           .category = "conditioning", .module = "nodes",
+           INS(SOCKET("conditioning", "CONDITIONING"), FLOAT_IN("width", 1.0, 0, 1.0, 0.01),
+               FLOAT_IN("height", 1.0, 0, 1.0, 0.01), FLOAT_IN("x", 0, 0, 1.0, 0.01),
+               FLOAT_IN("y", 0, 0, 1.0, 0.01), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01)),
+           OUTS({ .type = "CONDITIONING" }), .run = run_area_percentage);
 
-NOT_YET(unCLIPConditioning, .category = "conditioning", .module = "nodes",
-        INS(SOCKET("conditioning", "CONDITIONING"),
-            SOCKET("clip_vision_output", "CLIP_VISION_OUTPUT"),
-            FLOAT_IN("strength", 1.0, -10.0, 10.0, 0.01),
-            FLOAT_IN("noise_augmentation", 0.0, 0.0, 1.0, 0.01)),
-        OUTS({ .type = "CONDITIONING" }));
+static berth_status run_mask(struct node_call *c, berth_err *err)
+{
+    struct conditioning *x;
+    struct htensor *mask;
+    double strength;
+    const char *bounds;
+    berth_status s;
+    if ((s = in_mask(c, "mask", &mask, err)) || (s = in_f64(c, "strength", &strength, err)) ||
+        (s = in_text(c, "set_cond_area", &bounds, err)) || (s = in_copy(c, &x, err)))
+        return s;
+    for (size_t i = 0; i < x->n; i++) {
+        struct cond_entry *e = &x->at[i];
+        put(&e->mask, htensor_ref(mask));
+        e->mask_strength = strength;
+        e->mask_bounds = strcmp(bounds, "default") != 0;
+    }
+    return out_conditioning(c, 0, x, err);
+}
 
-NOT_YET(StyleModelApply, .display = "Apply Style Model", .category = "conditioning/style_model",
-        .module = "nodes",
-        INS(SOCKET("conditioning", "CONDITIONING"), SOCKET("style_model", "STYLE_MODEL"),
-            SOCKET("clip_vision_output", "CLIP_VISION_OUTPUT"),
-            FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.001),
-            COMBO_IN("strength_type", CHOICES("multiply", "attn_bias"))),
-        OUTS({ .type = "CONDITIONING" }));
+NODE_CLASS(ConditioningSetMask, .display = "Conditioning (Set Mask)", .category = "conditioning",
+           .module = "nodes",
+           INS(SOCKET("conditioning", "CONDITIONING"), SOCKET("mask", "MASK"),
+               FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
+               COMBO_IN("set_cond_area", CHOICES("default", "mask bounds"))),
+           OUTS({ .type = "CONDITIONING" }), .run = run_mask);
 
-NOT_YET(ControlNetApply, .display = "Apply ControlNet (OLD)", .category = "conditioning/controlnet",
-        .module = "nodes", .flags = NODE_DEPRECATED,
-        INS(SOCKET("conditioning", "CONDITIONING"), SOCKET("control_net", "CONTROL_NET"),
-            SOCKET("image", "IMAGE"), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01)),
-        OUTS({ .type = "CONDITIONING" }));
+/* ---- when, and not at all ---- */
 
-NOT_YET(ControlNetApplyAdvanced, .display = "Apply ControlNet",
-        .category = "conditioning/controlnet", .module = "nodes",
-        INS(SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-            SOCKET("control_net", "CONTROL_NET"), SOCKET("image", "IMAGE"),
-            FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
-            FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.001),
-            FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001), SOCKET("vae", "VAE", .optional = true)),
-        OUTS({ .type = "CONDITIONING", .name = "positive" },
-             { .type = "CONDITIONING", .name = "negative" }));
+static berth_status run_range(struct node_call *c, berth_err *err)
+{
+    struct conditioning *x;
+    double start, end;
+    berth_status s;
+    if ((s = in_f64(c, "start", &start, err)) || (s = in_f64(c, "end", &end, err)) ||
+        (s = in_copy(c, &x, err)))
+        return s;
+    for (size_t i = 0; i < x->n; i++) {
+        x->at[i].start_percent = start;
+        x->at[i].end_percent = end;
+        x->at[i].ranged = true;
+    }
+    return out_conditioning(c, 0, x, err);
+}
 
-NOT_YET(ControlNetApplySD3, .display = "Apply Controlnet with VAE",
-        .category = "conditioning/controlnet", .module = MOD("sd3"),
-        .flags = NODE_V3 | NODE_DEPRECATED,
-        INS(SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-            SOCKET("control_net", "CONTROL_NET"), SOCKET("vae", "VAE"), SOCKET("image", "IMAGE"),
-            FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
-            FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.001),
-            FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001)),
-        OUTS({ .type = "CONDITIONING", .name = "positive" },
-             { .type = "CONDITIONING", .name = "negative" }));
+NODE_CLASS(ConditioningSetTimestepRange, .category = "advanced/conditioning", .module = "nodes",
+           INS(SOCKET("conditioning", "CONDITIONING"), FLOAT_IN("start", 0.0, 0.0, 1.0, 0.001),
+               FLOAT_IN("end", 1.0, 0.0, 1.0, 0.001)),
+           OUTS({ .type = "CONDITIONING" }), .run = run_range);
 
-NOT_YET(SetUnionControlNetType, .category = "conditioning/controlnet", .module = MOD("controlnet"),
-        .flags = NODE_V3,
-        INS(SOCKET("control_net", "CONTROL_NET"),
-            COMBO_IN("type", CHOICES("auto", "openpose", "depth", "hed/pidi/scribble/ted",
-                                     "canny/lineart/anime_lineart/mlsd", "normal", "segment",
-                                     "tile", "repaint"))),
-        OUTS({ .type = "CONTROL_NET" }));
+static berth_status zeroed(struct htensor **at, berth_err *err)
+{
+    struct htensor *t;
+    if (htensor_zeros(&(*at)->shape, &t, err))
+        return err->code;
+    put(at, t);
+    return BERTH_OK;
+}
 
-NOT_YET(ControlNetInpaintingAliMamaApply, .category = "conditioning/controlnet",
-        .module = MOD("controlnet"), .flags = NODE_V3,
-        INS(SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-            SOCKET("control_net", "CONTROL_NET"), SOCKET("vae", "VAE"), SOCKET("image", "IMAGE"),
-            SOCKET("mask", "MASK"), FLOAT_IN("strength", 1.0, 0.0, 10.0, 0.01),
-            FLOAT_IN("start_percent", 0.0, 0.0, 1.0, 0.001),
-            FLOAT_IN("end_percent", 1.0, 0.0, 1.0, 0.001)),
-        OUTS({ .type = "CONDITIONING", .name = "positive" },
-             { .type = "CONDITIONING", .name = "negative" }));
+static berth_status run_zero(struct node_call *c, berth_err *err)
+{
+    struct conditioning *x;
+    berth_status s = in_copy(c, &x, err);
+    if (s)
+        return s;
+    for (size_t i = 0; !s && i < x->n; i++) {
+        s = zeroed(&x->at[i].cond, err);
+        if (!s && x->at[i].pooled)
+            s = zeroed(&x->at[i].pooled, err);
+    }
+    if (!s)
+        return out_conditioning(c, 0, x, err);
+    conditioning_free(x);
+    return s;
+}
 
-NOT_YET(QwenImageDiffsynthControlnet, .category = "advanced/loaders/qwen",
-        .module = MOD("model_patch"), .flags = NODE_EXPERIMENTAL,
-        INS(SOCKET("model", "MODEL"), SOCKET("model_patch", "MODEL_PATCH"), SOCKET("vae", "VAE"),
-            SOCKET("image", "IMAGE"), FLOAT_IN("strength", 1.0, -10.0, 10.0, 0.01),
-            SOCKET("mask", "MASK", .optional = true)),
-        OUTS({ .type = "MODEL" }));
-
-NOT_YET(InpaintModelConditioning, .category = "conditioning/inpaint", .module = "nodes",
-        INS(SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-            SOCKET("vae", "VAE"), SOCKET("pixels", "IMAGE"), SOCKET("mask", "MASK"),
-            BOOL_IN("noise_mask", true)),
-        OUTS({ .type = "CONDITIONING", .name = "positive" },
-             { .type = "CONDITIONING", .name = "negative" },
-             { .type = "LATENT", .name = "latent" }));
+NODE_CLASS(ConditioningZeroOut, .category = "advanced/conditioning", .module = "nodes",
+           INS(SOCKET("conditioning", "CONDITIONING")), OUTS({ .type = "CONDITIONING" }),
+           .run = run_zero);

@@ -1,6 +1,8 @@
 /* loader_core: loaders as ComfyUI and ComfyUI-GGUF have them. */
 #include "node/loader_impl.h"
 
+#include "node/compute.h"
+
 #include <unistd.h>
 
 /* ---- choices ---- */
@@ -120,15 +122,6 @@ berth_status loader_diffusers(const struct node_env *env, struct names *out, ber
 
 /* ---- what several do ---- */
 
-static berth_status set_option(struct model_ref *m, const char *key, json_t *taken, berth_err *err)
-{
-    if (!m->options)
-        m->options = json_object();
-    if (!taken || !m->options || json_object_set_new(m->options, key, taken))
-        return err_set(err, BERTH_ENOMEM, "option '%s' of a model", key);
-    return BERTH_OK;
-}
-
 /* A text input, kept in the model's options for whoever computes; its default is not worth a word. */
 static berth_status keep_option(struct node_call *c, const char *name, struct model_ref *m,
                                 berth_err *err)
@@ -138,7 +131,7 @@ static berth_status keep_option(struct node_call *c, const char *name, struct mo
         return BERTH_OK;
     if (in_text(c, name, &v, err))
         return err->code;
-    return strcmp(v, "default") == 0 ? BERTH_OK : set_option(m, name, json_string(v), err);
+    return strcmp(v, "default") == 0 ? BERTH_OK : option_set(m, name, json_string(v), err);
 }
 
 /* Nodes with one file and one output. role: as loader_open(). */
@@ -457,7 +450,7 @@ static berth_status open_tae(struct node_call *c, const char *tae, const struct 
                  : err_set(err, BERTH_ENOTFOUND, "vae_approx has no %s_%s", tae, half[i]);
     }
     if (!s)
-        s = set_option(&m->ref, "tae", json_string(tae), err);
+        s = option_set(&m->ref, "tae", json_string(tae), err);
     names_release(&approx);
     return s;
 }
@@ -481,7 +474,7 @@ berth_status run_vae(struct node_call *c, berth_err *err)
     if (s)
         return s;
     if (strcmp(name, "pixel_space") == 0)
-        s = set_option(&m.ref, "pixel_space", json_true(), err);
+        s = option_set(&m.ref, "pixel_space", json_true(), err);
     else if (is_tae(name))
         s = open_tae(c, name, &p, &m, err);
     else

@@ -14,9 +14,9 @@
  *            node_impl.h how families declare, with what they share: lists.c choices, pixels.c and
  *            scale.c pictures, input_file.c and save.c files, py_json.c Python's JSON.
  *            Then one file per family: image_*.c composite.c mask.c latent*.c primitive.c sigmas.c
- *            loader*.c;
- *            sampling.c conditioning.c vae.c video.c wanvideo.c third_party.c declare what cannot be
- *            computed yet.
+ *            loader*.c. Those that run networks share compute.h, which lists them: text_encode.c
+ *            conditioning.c sampling.c sampler.c noise.c guider.c model_sampling.c vae.c.
+ *            video.c wanvideo.c third_party.c later.c declare what cannot be computed yet.
  * Checked    tests/golden/node holds every class that ComfyUI has too to its own definition. */
 #ifndef NODE_NODE_H
 #define NODE_NODE_H
@@ -28,6 +28,8 @@
 #include "node/value.h"
 #include "paths/folders.h"
 
+struct node_assets;
+
 struct node_env { /* owner: whoever runs the executor; constant while it runs */
     struct folders *folders;
     struct save_cache *saves;   /* executor thread only; NULL: every save looks into its folder */
@@ -37,11 +39,22 @@ struct node_env { /* owner: whoever runs the executor; constant while it runs */
     struct tpool *pool;        /* may be NULL */
     const struct clock *clock; /* never NULL */
     const struct log *log;     /* may be NULL */
+    /* Folders to look for tokenizers in, in this order (text/tokenizer.h: people bring them): each of
+     * them for clip/, sd1_tokenizer/ and the files themselves. */
+    const char *const *tokenizers;
+    size_t tokenizers_n;
+    struct node_assets *assets; /* executor thread only; NULL: opened again for every call */
+    bool previews;              /* pictures of sampling steps are made for clients */
     bool disable_metadata;
     uint64_t temp_seed; /* PreviewImage's random prefix */
     /* Classes by name for graph/; NULL: node_find(). A test brings classes of its own. */
     const struct node_class *(*find)(const char *name);
 };
+
+/* What nodes open once and keep as long as the executor lives: tokenizers (assets.c). Opened when it
+ * is asked for first; a file that changes meanwhile is not looked at again. NULL: out of memory. */
+struct node_assets *node_assets_new(void);
+void node_assets_free(struct node_assets *a); /* NULL is fine */
 
 /* ---- declarations ---- */
 

@@ -1,167 +1,227 @@
-/* sampling.c: samplers, schedules, guiders and noise. Declared in full, so that workflows validate
- * and say at which node they stop; what computes them comes with the networks. */
-#include "node/node_impl.h"
+/* sampling: KSampler and its kin. */
+#include "node/compute.h"
 
-NOT_YET(KSampler, .category = "sampling", .module = "nodes",
-        INS(SOCKET("model", "MODEL"), INT_IN("seed", 0, 0, U64_MAX, 0, .more = CONTROL),
-            INT_IN("steps", 20, 1, 10000, 0),
-            FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
-            COMBO_IN("sampler_name", list_samplers), COMBO_IN("scheduler", list_schedulers),
-            SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-            SOCKET("latent_image", "LATENT"), FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
-        OUTS({ .type = "LATENT" }));
+#include <inttypes.h>
+#include <string.h>
 
-NOT_YET(KSamplerAdvanced, .display = "KSampler (Advanced)", .category = "sampling",
-        .module = "nodes",
-        INS(SOCKET("model", "MODEL"), COMBO_IN("add_noise", CHOICES("enable", "disable")),
-            INT_IN("noise_seed", 0, 0, U64_MAX, 0, .more = CONTROL),
-            INT_IN("steps", 20, 1, 10000, 0),
-            FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
-            COMBO_IN("sampler_name", list_samplers), COMBO_IN("scheduler", list_schedulers),
-            SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-            SOCKET("latent_image", "LATENT"), INT_IN("start_at_step", 0, 0, 10000, 0),
-            INT_IN("end_at_step", 10000, 0, 10000, 0),
-            COMBO_IN("return_with_leftover_noise", CHOICES("disable", "enable"))),
-        OUTS({ .type = "LATENT" }));
+#define STEPS_MAX 10000
 
-NOT_YET(SamplerCustom, .category = "sampling/custom_sampling", .module = MOD("custom_sampler"),
-        .flags = NODE_V3,
-        INS(SOCKET("model", "MODEL"), BOOL_IN("add_noise", true),
-            INT_IN("noise_seed", 0, 0, U64_MAX, 0, .more = CONTROL),
-            FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
-            SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-            SOCKET("sampler", "SAMPLER"), SOCKET("sigmas", "SIGMAS"),
-            SOCKET("latent_image", "LATENT")),
-        OUTS({ .type = "LATENT", .name = "output" },
-             { .type = "LATENT", .name = "denoised_output" }));
+/* ---- what they share ---- */
 
-NOT_YET(SamplerCustomAdvanced, .category = "sampling/custom_sampling",
-        .module = MOD("custom_sampler"), .flags = NODE_V3,
-        INS(SOCKET("noise", "NOISE"), SOCKET("guider", "GUIDER"), SOCKET("sampler", "SAMPLER"),
-            SOCKET("sigmas", "SIGMAS"), SOCKET("latent_image", "LATENT")),
-        OUTS({ .type = "LATENT", .name = "output" },
-             { .type = "LATENT", .name = "denoised_output" }));
+/* Links bring what no validation saw; what is none of the names is the first of them, as in ComfyUI. */
+static berth_status in_sampler(const struct node_call *c, const struct sampler **out,
+                               berth_err *err)
+{
+    const char *name;
+    berth_status s = in_text(c, "sampler_name", &name, err);
+    *out = s ? NULL : sampler_find(name);
+    if (!s && !*out)
+        *out = sampler_at(0);
+    return s;
+}
 
-NOT_YET(KSamplerSelect, .category = "sampling/custom_sampling/samplers",
-        .module = MOD("custom_sampler"), .flags = NODE_V3,
-        INS(COMBO_IN("sampler_name", list_samplers)), OUTS({ .type = "SAMPLER" }));
+static berth_status in_scheduler(const struct node_call *c, const struct scheduler **out,
+                                 berth_err *err)
+{
+    const char *name;
+    berth_status s = in_text(c, "scheduler", &name, err);
+    *out = s ? NULL : scheduler_find(name);
+    if (!s && !*out)
+        *out = scheduler_at(0);
+    return s;
+}
 
-NOT_YET(SamplerEulerAncestral, .category = "sampling/custom_sampling/samplers",
-        .module = MOD("custom_sampler"), .flags = NODE_V3,
-        INS(FLOAT_IN("eta", 1.0, 0.0, 100.0, 0.01, .round = "false"),
-            FLOAT_IN("s_noise", 1.0, 0.0, 100.0, 0.01, .round = "false")),
-        OUTS({ .type = "SAMPLER" }));
+/* The noise levels of a KSampler. *out: of floats. */
+static berth_status in_schedule(const struct node_call *c, const struct sampling_request *q,
+                                double denoise, struct vec *out, berth_err *err)
+{
+    const struct scheduler *how;
+    struct msampling ms = { 0 };
+    uint64_t steps;
+    berth_status s;
+    if ((s = in_scheduler(c, &how, err)) || (s = in_u64(c, "steps", &steps, err)))
+        return s;
+    if (steps < 1 || steps > STEPS_MAX)
+        return err_set(err, BERTH_EINVAL, "%" PRIu64 " steps, not 1 to %d", steps, STEPS_MAX);
+    s = ready_msampling(q->model, &ms, err);
+    if (!s)
+        s = sample_sigmas(&ms, how, steps, denoise,
+                          (q->sampler->flags & SAMPLER_DISCARD_PENULTIMATE) != 0, out, err);
+    ms_release(&ms);
+    return s;
+}
 
-NOT_YET(SamplerDPMPP_2M_SDE, .category = "sampling/custom_sampling/samplers",
-        .module = MOD("custom_sampler"), .flags = NODE_V3,
-        INS(COMBO_IN("solver_type", CHOICES("midpoint", "heun")),
-            FLOAT_IN("eta", 1.0, 0.0, 100.0, 0.01, .round = "false"),
-            FLOAT_IN("s_noise", 1.0, 0.0, 100.0, 0.01, .round = "false"),
-            COMBO_IN("noise_device", CHOICES("gpu", "cpu"))),
-        OUTS({ .type = "SAMPLER" }));
+static berth_status in_request(const struct node_call *c, const char *seed,
+                               struct sampling_request *q, berth_err *err)
+{
+    berth_status s;
+    *q = (struct sampling_request) { .opt = sample_defaults };
+    if ((s = in_model(c, "model", &q->model, err)) || (s = in_u64(c, seed, &q->seed, err)) ||
+        (s = in_f64(c, "cfg", &q->cfg, err)) ||
+        (s = in_conditioning(c, "positive", &q->positive, err)) ||
+        (s = in_conditioning(c, "negative", &q->negative, err)) ||
+        (s = in_latent(c, "latent_image", &q->latent, err)))
+        return s;
+    return BERTH_OK;
+}
 
-NOT_YET(SamplerLMS, .category = "sampling/custom_sampling/samplers",
-        .module = MOD("custom_sampler"), .flags = NODE_V3, INS(INT_IN("order", 4, 1, 100, 0)),
-        OUTS({ .type = "SAMPLER" }));
+static berth_status give_sampled(struct node_call *c, struct sampling_request *q,
+                                 const struct vec *sigmas, berth_err *err)
+{
+    struct latent out;
+    q->sigmas = sigmas->p;
+    q->n = sigmas->n;
+    berth_status s = sample_latent(c, q, &out, NULL, err);
+    return s ? s : give_latent(c, &out, err);
+}
 
-NOT_YET(BasicGuider, .category = "sampling/custom_sampling/guiders",
-        .module = MOD("custom_sampler"), .flags = NODE_V3,
-        INS(SOCKET("model", "MODEL"), SOCKET("conditioning", "CONDITIONING")),
-        OUTS({ .type = "GUIDER" }));
+/* ---- KSampler ---- */
 
-NOT_YET(CFGGuider, .category = "sampling/custom_sampling/guiders", .module = MOD("custom_sampler"),
-        .flags = NODE_V3,
-        INS(SOCKET("model", "MODEL"), SOCKET("positive", "CONDITIONING"),
-            SOCKET("negative", "CONDITIONING"),
-            FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01")),
-        OUTS({ .type = "GUIDER" }));
+static berth_status run_ksampler(struct node_call *c, berth_err *err)
+{
+    struct sampling_request q;
+    struct vec sigmas = { .elem = sizeof(float) };
+    double denoise;
+    berth_status s;
+    if ((s = in_request(c, "seed", &q, err)) || (s = in_sampler(c, &q.sampler, err)) ||
+        (s = in_f64(c, "denoise", &denoise, err)))
+        return s;
+    s = in_schedule(c, &q, denoise, &sigmas, err);
+    if (!s)
+        s = give_sampled(c, &q, &sigmas, err);
+    vec_release(&sigmas);
+    return s;
+}
 
-NOT_YET(DualCFGGuider, .category = "sampling/custom_sampling/guiders",
-        .module = MOD("custom_sampler"), .flags = NODE_V3,
-        INS(SOCKET("model", "MODEL"), SOCKET("cond1", "CONDITIONING"),
-            SOCKET("cond2", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
-            FLOAT_IN("cfg_conds", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
-            FLOAT_IN("cfg_cond2_negative", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
-            COMBO_IN("style", CHOICES("regular", "nested"))),
-        OUTS({ .type = "GUIDER" }));
+NODE_CLASS(KSampler, .category = "sampling", .module = "nodes",
+           INS(SOCKET("model", "MODEL"), INT_IN("seed", 0, 0, U64_MAX, 0, .more = CONTROL),
+               INT_IN("steps", 20, 1, 10000, 0),
+               FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
+               COMBO_IN("sampler_name", list_samplers), COMBO_IN("scheduler", list_schedulers),
+               SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
+               SOCKET("latent_image", "LATENT"), FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
+           OUTS({ .type = "LATENT" }), .run = run_ksampler);
 
-NOT_YET(RandomNoise, .category = "sampling/custom_sampling/noise", .module = MOD("custom_sampler"),
-        .flags = NODE_V3, INS(INT_IN("noise_seed", 0, 0, U64_MAX, 0, .more = CONTROL)),
-        OUTS({ .type = "NOISE" }));
+static berth_status run_advanced(struct node_call *c, berth_err *err)
+{
+    struct sampling_request q;
+    struct vec sigmas = { .elem = sizeof(float) };
+    uint64_t start, end;
+    const char *add_noise, *leftover;
+    bool nothing = false;
+    berth_status s;
+    if ((s = in_request(c, "noise_seed", &q, err)) || (s = in_sampler(c, &q.sampler, err)) ||
+        (s = in_text(c, "add_noise", &add_noise, err)) ||
+        (s = in_u64(c, "start_at_step", &start, err)) ||
+        (s = in_u64(c, "end_at_step", &end, err)) ||
+        (s = in_text(c, "return_with_leftover_noise", &leftover, err)))
+        return s;
+    q.no_noise = strcmp(add_noise, "disable") == 0;
+    s = in_schedule(c, &q, 1.0, &sigmas, err);
+    if (!s)
+        sigmas_range(&sigmas, start, end, strcmp(leftover, "enable") != 0, &nothing);
+    if (!s && nothing)
+        sigmas.n = 0;
+    if (!s)
+        s = give_sampled(c, &q, &sigmas, err);
+    vec_release(&sigmas);
+    return s;
+}
 
-NOT_YET(DisableNoise, .category = "sampling/custom_sampling/noise", .module = MOD("custom_sampler"),
-        .flags = NODE_V3, OUTS({ .type = "NOISE" }));
+NODE_CLASS(KSamplerAdvanced, .display = "KSampler (Advanced)", .category = "sampling",
+           .module = "nodes",
+           INS(SOCKET("model", "MODEL"), COMBO_IN("add_noise", CHOICES("enable", "disable")),
+               INT_IN("noise_seed", 0, 0, U64_MAX, 0, .more = CONTROL),
+               INT_IN("steps", 20, 1, 10000, 0),
+               FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
+               COMBO_IN("sampler_name", list_samplers), COMBO_IN("scheduler", list_schedulers),
+               SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
+               SOCKET("latent_image", "LATENT"), INT_IN("start_at_step", 0, 0, 10000, 0),
+               INT_IN("end_at_step", 10000, 0, 10000, 0),
+               COMBO_IN("return_with_leftover_noise", CHOICES("disable", "enable"))),
+           OUTS({ .type = "LATENT" }), .run = run_advanced);
 
-NOT_YET(AddNoise, .category = "_for_testing/custom_sampling/noise", .module = MOD("custom_sampler"),
-        .flags = NODE_V3 | NODE_EXPERIMENTAL,
-        INS(SOCKET("model", "MODEL"), SOCKET("noise", "NOISE"), SOCKET("sigmas", "SIGMAS"),
-            SOCKET("latent_image", "LATENT")),
-        OUTS({ .type = "LATENT" }));
+/* ---- custom sampling ---- */
 
-NOT_YET(BasicScheduler, .category = "sampling/custom_sampling/schedulers",
-        .module = MOD("custom_sampler"), .flags = NODE_V3,
-        INS(SOCKET("model", "MODEL"), COMBO_IN("scheduler", list_schedulers),
-            INT_IN("steps", 20, 1, 10000, 0), FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
-        OUTS({ .type = "SIGMAS" }));
+static berth_status in_custom(const struct node_call *c, struct sampling_request *q, berth_err *err)
+{
+    const void *obj;
+    const struct value *v = in_value(c, "sigmas");
+    berth_status s = in_object(c, "sampler", &type_sampler, &obj, err);
+    if (s)
+        return s;
+    q->sampler = ((const struct sampler_choice *)obj)->sampler;
+    q->opt = ((const struct sampler_choice *)obj)->opt;
+    if (!v || v->kind != V_TENSOR || v->tensor->shape.ndim != 1)
+        return err_set(err, BERTH_EINVAL, "input 'sigmas' is no list of noise levels");
+    q->sigmas = v->tensor->data;
+    q->n = dim(v->tensor, 0);
+    return BERTH_OK;
+}
 
-NOT_YET(SDTurboScheduler, .category = "sampling/custom_sampling/schedulers",
-        .module = MOD("custom_sampler"), .flags = NODE_V3,
-        INS(SOCKET("model", "MODEL"), INT_IN("steps", 1, 1, 10, 0),
-            FLOAT_IN("denoise", 1.0, 0, 1.0, 0.01)),
-        OUTS({ .type = "SIGMAS" }));
+static berth_status give_both(struct node_call *c, const struct sampling_request *q, berth_err *err)
+{
+    struct latent out, denoised;
+    berth_status s = sample_latent(c, q, &out, &denoised, err);
+    if (s)
+        return s;
+    s = out_value(c, 0, value_latent(&out), err);
+    if (!s)
+        return out_value(c, 1, value_latent(&denoised), err);
+    latent_release(&denoised);
+    return s;
+}
 
-NOT_YET(BetaSamplingScheduler, .category = "sampling/custom_sampling/schedulers",
-        .module = MOD("custom_sampler"), .flags = NODE_V3,
-        INS(SOCKET("model", "MODEL"), INT_IN("steps", 20, 1, 10000, 0),
-            FLOAT_IN("alpha", 0.6, 0.0, 50.0, 0.01, .round = "false"),
-            FLOAT_IN("beta", 0.6, 0.0, 50.0, 0.01, .round = "false")),
-        OUTS({ .type = "SIGMAS" }));
+static berth_status run_custom(struct node_call *c, berth_err *err)
+{
+    struct sampling_request q;
+    bool add_noise;
+    berth_status s;
+    if ((s = in_request(c, "noise_seed", &q, err)) || (s = in_custom(c, &q, err)) ||
+        (s = in_bool(c, "add_noise", &add_noise, err)))
+        return s;
+    q.no_noise = !add_noise;
+    return give_both(c, &q, err);
+}
 
-NOT_YET(ModelSamplingFlux, .category = "advanced/model", .module = MOD("model_advanced"),
-        INS(SOCKET("model", "MODEL"), FLOAT_IN("max_shift", 1.15, 0.0, 100.0, 0.01),
-            FLOAT_IN("base_shift", 0.5, 0.0, 100.0, 0.01), INT_IN("width", 1024, 16, MAX_SIDE, 8),
-            INT_IN("height", 1024, 16, MAX_SIDE, 8)),
-        OUTS({ .type = "MODEL" }));
+NODE_CLASS(SamplerCustom, .category = "sampling/custom_sampling", .module = MOD("custom_sampler"),
+           .flags = NODE_V3,
+           INS(SOCKET("model", "MODEL"), BOOL_IN("add_noise", true),
+               INT_IN("noise_seed", 0, 0, U64_MAX, 0, .more = CONTROL),
+               FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
+               SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
+               SOCKET("sampler", "SAMPLER"), SOCKET("sigmas", "SIGMAS"),
+               SOCKET("latent_image", "LATENT")),
+           OUTS({ .type = "LATENT", .name = "output" },
+                { .type = "LATENT", .name = "denoised_output" }),
+           .run = run_custom);
 
-NOT_YET(ModelSamplingSD3, .category = "advanced/model", .module = MOD("model_advanced"),
-        INS(SOCKET("model", "MODEL"), FLOAT_IN("shift", 3.0, 0.0, 100.0, 0.01)),
-        OUTS({ .type = "MODEL" }));
+static berth_status run_custom_advanced(struct node_call *c, berth_err *err)
+{
+    struct sampling_request q = { 0 };
+    const void *noise, *guide;
+    berth_status s;
+    if ((s = in_object(c, "noise", &type_noise, &noise, err)) ||
+        (s = in_object(c, "guider", &type_guider, &guide, err)) || (s = in_custom(c, &q, err)) ||
+        (s = in_latent(c, "latent_image", &q.latent, err)))
+        return s;
+    const struct guider *g = guide;
+    q.seed = ((const struct noise_source *)noise)->seed;
+    q.no_noise = ((const struct noise_source *)noise)->none;
+    q.model = &g->model;
+    q.positive = g->positive;
+    q.middle = g->middle;
+    q.negative = g->negative;
+    q.cfg = g->cfg;
+    q.cfg_middle = g->cfg_middle;
+    q.nested = g->nested;
+    return give_both(c, &q, err);
+}
 
-NOT_YET(ModelSamplingAuraFlow, .category = "advanced/model", .module = MOD("model_advanced"),
-        INS(SOCKET("model", "MODEL"), FLOAT_IN("shift", 1.73, 0.0, 100.0, 0.01)),
-        OUTS({ .type = "MODEL" }));
-
-NOT_YET(ModelSamplingDiscrete, .category = "advanced/model", .module = MOD("model_advanced"),
-        INS(SOCKET("model", "MODEL"),
-            COMBO_IN("sampling", CHOICES("eps", "v_prediction", "lcm", "x0", "img_to_img")),
-            BOOL_IN("zsnr", false)),
-        OUTS({ .type = "MODEL" }));
-
-NOT_YET(ModelSamplingContinuousEDM, .category = "advanced/model", .module = MOD("model_advanced"),
-        INS(SOCKET("model", "MODEL"),
-            COMBO_IN("sampling",
-                     CHOICES("v_prediction", "edm", "edm_playground_v2.5", "eps", "cosmos_rflow")),
-            FLOAT_IN("sigma_max", 120.0, 0.0, 1000.0, 0.001, .round = "false"),
-            FLOAT_IN("sigma_min", 0.002, 0.0, 1000.0, 0.001, .round = "false")),
-        OUTS({ .type = "MODEL" }));
-
-NOT_YET(ModelSamplingLTXV, .category = "advanced/model", .module = MOD("lt"), .flags = NODE_V3,
-        INS(SOCKET("model", "MODEL"), FLOAT_IN("max_shift", 2.05, 0.0, 100.0, 0.01),
-            FLOAT_IN("base_shift", 0.95, 0.0, 100.0, 0.01),
-            SOCKET("latent", "LATENT", .optional = true)),
-        OUTS({ .type = "MODEL" }));
-
-NOT_YET(RescaleCFG, .category = "advanced/model", .module = MOD("model_advanced"),
-        INS(SOCKET("model", "MODEL"), FLOAT_IN("multiplier", 0.7, 0.0, 1.0, 0.01)),
-        OUTS({ .type = "MODEL" }));
-
-NOT_YET(FreeU_V2, .category = "model_patches/unet", .module = MOD("freelunch"), .flags = NODE_V3,
-        INS(SOCKET("model", "MODEL"), FLOAT_IN("b1", 1.3, 0.0, 10.0, 0.01),
-            FLOAT_IN("b2", 1.4, 0.0, 10.0, 0.01), FLOAT_IN("s1", 0.9, 0.0, 10.0, 0.01),
-            FLOAT_IN("s2", 0.2, 0.0, 10.0, 0.01)),
-        OUTS({ .type = "MODEL" }));
-
-NOT_YET(DifferentialDiffusion, .display = "Differential Diffusion", .category = "_for_testing",
-        .module = MOD("differential_diffusion"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
-        INS(SOCKET("model", "MODEL"), FLOAT_IN("strength", 1.0, 0.0, 1.0, 0.01, .optional = true)),
-        OUTS({ .type = "MODEL" }));
+NODE_CLASS(SamplerCustomAdvanced, .category = "sampling/custom_sampling",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(SOCKET("noise", "NOISE"), SOCKET("guider", "GUIDER"), SOCKET("sampler", "SAMPLER"),
+               SOCKET("sigmas", "SIGMAS"), SOCKET("latent_image", "LATENT")),
+           OUTS({ .type = "LATENT", .name = "output" },
+                { .type = "LATENT", .name = "denoised_output" }),
+           .run = run_custom_advanced);

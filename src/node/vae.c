@@ -1,34 +1,402 @@
-/* vae.c: between pictures and latents, and pictures made larger by a model. Declared in full; computed
- * when the networks are there. */
-#include "node/node_impl.h"
+/* vae: between pictures and latents. */
+#include "node/compute.h"
 
-NOT_YET(VAEDecode, .display = "VAE Decode", .category = "latent", .module = "nodes",
-        INS(SOCKET("samples", "LATENT"), SOCKET("vae", "VAE")), OUTS({ .type = "IMAGE" }));
+#include <math.h>
+#include <string.h>
 
-NOT_YET(VAEEncode, .display = "VAE Encode", .category = "latent", .module = "nodes",
-        INS(SOCKET("pixels", "IMAGE"), SOCKET("vae", "VAE")), OUTS({ .type = "LATENT" }));
+/* ---- both ways ---- */
 
-NOT_YET(VAEDecodeTiled, .display = "VAE Decode (Tiled)", .category = "_for_testing",
-        .module = "nodes",
-        INS(SOCKET("samples", "LATENT"), SOCKET("vae", "VAE"),
-            INT_IN("tile_size", 512, 64, 4096, 32), INT_IN("overlap", 64, 0, 4096, 32),
-            INT_IN("temporal_size", 64, 8, 4096, 4), INT_IN("temporal_overlap", 8, 4, 4096, 4)),
-        OUTS({ .type = "IMAGE" }));
+static berth_status tell_piece(void *user, size_t done, size_t total, berth_err *err)
+{
+    return call_progress(user, (double)done, (double)total, err);
+}
 
-NOT_YET(VAEEncodeTiled, .display = "VAE Encode (Tiled)", .category = "_for_testing",
-        .module = "nodes",
-        INS(SOCKET("pixels", "IMAGE"), SOCKET("vae", "VAE"), INT_IN("tile_size", 512, 64, 4096, 64),
-            INT_IN("overlap", 64, 0, 4096, 32), INT_IN("temporal_size", 64, 8, 4096, 4),
-            INT_IN("temporal_overlap", 8, 4, 4096, 4)),
-        OUTS({ .type = "LATENT" }));
+struct tiling { /* 0: whole */
+    size_t tile, overlap;
+};
 
-NOT_YET(VAEEncodeForInpaint, .display = "VAE Encode (for Inpainting)", .category = "latent/inpaint",
-        .module = "nodes",
-        INS(SOCKET("pixels", "IMAGE"), SOCKET("vae", "VAE"), SOCKET("mask", "MASK"),
-            INT_IN("grow_mask_by", 6, 0, 64, 1)),
-        OUTS({ .type = "LATENT" }));
+static struct vae_job make_job(struct node_call *c, struct ready_vae *v, struct tiling t)
+{
+    return (struct vae_job) { .net = v->net,
+                              .vae = &v->vae,
+                              .log = c->env->log,
+                              .step = tell_piece,
+                              .user = c,
+                              .tile_x = t.tile,
+                              .tile_y = t.tile,
+                              .overlap = t.overlap };
+}
 
-NOT_YET(ImageUpscaleWithModel, .display = "Upscale Image (using Model)",
-        .category = "image/upscaling", .module = MOD("upscale_model"), .flags = NODE_V3,
-        INS(SOCKET("upscale_model", "UPSCALE_MODEL"), SOCKET("image", "IMAGE")),
-        OUTS({ .type = "IMAGE" }));
+/* What the run took, for those who look into the log. */
+static void report(struct node_call *c, struct ready_vae *v, const struct vae_job *j)
+{
+    struct net_report r = net_report(v->net);
+    log_info(c->env->log, "node.vae",
+             "node=%s device=%s predicted=%llu peak=%llu passes=%llu rungs=%llu tiled=%s", c->id,
+             r.device, (unsigned long long)r.predicted, (unsigned long long)r.largest,
+             (unsigned long long)r.passes, (unsigned long long)r.rungs,
+             j->tiled    ? "for want of memory"
+             : j->tile_x ? "as asked"
+                         : "no");
+}
+
+/* [n, z, h, w] -> [n, h * r, w * r, 3] */
+static berth_status decode(struct node_call *c, struct ready_vae *v, const struct latent *l,
+                           struct tiling t, struct htensor **out, berth_err *err)
+{
+    const struct htensor *z = l->samples;
+    char text[SHAPE_TEXT_MAX];
+    if (z->shape.ndim != 4 || dim(z, 1) != v->vae.z_channels || !htensor_count(z))
+        return err_set(err, BERTH_EINVAL, "a latent %s; this VAE decodes [n, %llu, h, w]",
+                       shape_text(&z->shape, text), (unsigned long long)v->vae.z_channels);
+    size_t n = dim(z, 0), h = dim(z, 2), w = dim(z, 3), r = v->vae.ratio;
+    if (h > SIDE_MAX || w > SIDE_MAX)
+        return err_set(err, BERTH_ELIMIT, "a latent of %zux%zu", w, h);
+    berth_status s = image_tensor(n, h * r, w * r, 3, out, err);
+    struct vae_job job = make_job(c, v, t);
+    if (!s)
+        s = vae_decode_image(&job, z->data, n, h, w, (*out)->data, err);
+    if (!s)
+        report(c, v, &job);
+    return s;
+}
+
+/* [n, h, w, c] -> [n, z, h / r, w / r] */
+static berth_status encode(struct node_call *c, struct ready_vae *v, const struct htensor *image,
+                           struct tiling t, struct htensor **out, berth_err *err)
+{
+    size_t n = dim(image, 0), h = dim(image, 1), w = dim(image, 2), lh, lw;
+    if (dim(image, 3) < 3)
+        return err_set(err, BERTH_EINVAL, "a picture of %zu channels; a VAE encodes 3",
+                       dim(image, 3));
+    vae_encoded_size(&v->vae, h, w, &lh, &lw);
+    if (!lh || !lw)
+        return err_set(err, BERTH_EINVAL, "a picture of %zux%zu is smaller than a latent pixel", w,
+                       h);
+    struct shape s = { .ndim = 4, .dim = { n, v->vae.z_channels, lh, lw } };
+    berth_status st = htensor_new(&s, out, err);
+    struct vae_job job = make_job(c, v, t);
+    if (!st)
+        st = vae_encode_image(&job, image->data, n, h, w, dim(image, 3), (*out)->data, err);
+    if (!st)
+        report(c, v, &job);
+    return st;
+}
+
+static berth_status in_vae(struct node_call *c, struct ready_vae *out, berth_err *err)
+{
+    const struct model_ref *ref;
+    berth_status s = in_model(c, "vae", &ref, err);
+    return s ? s : ready_vae(c, ref, out, err);
+}
+
+/* ---- latents to pictures ---- */
+
+static berth_status give_decoded(struct node_call *c, size_t tile_px, size_t overlap_px,
+                                 berth_err *err)
+{
+    const struct latent *l;
+    struct ready_vae v = { 0 };
+    struct htensor *image = NULL;
+    berth_status s;
+    if ((s = in_latent(c, "samples", &l, err)) || (s = in_vae(c, &v, err)))
+        return s;
+    struct tiling t = { tile_px / v.vae.ratio, overlap_px / v.vae.ratio };
+    s = decode(c, &v, l, t, &image, err);
+    ready_vae_release(&v);
+    if (!s)
+        return out_tensor(c, 0, image, err);
+    htensor_unref(image);
+    return s;
+}
+
+static berth_status run_decode(struct node_call *c, berth_err *err)
+{
+    return give_decoded(c, 0, 0, err);
+}
+
+NODE_CLASS(VAEDecode, .display = "VAE Decode", .category = "latent", .module = "nodes",
+           INS(SOCKET("samples", "LATENT"), SOCKET("vae", "VAE")), OUTS({ .type = "IMAGE" }),
+           .run = run_decode);
+
+/* A link may bring what validation would have refused. */
+static berth_status in_tiles(struct node_call *c, uint64_t *tile, uint64_t *overlap, berth_err *err)
+{
+    berth_status s = in_u64(c, "tile_size", tile, err);
+    if (!s)
+        s = in_u64(c, "overlap", overlap, err);
+    if (!s && (*tile < 64 || *tile > 4096 || *overlap > 4096))
+        s = err_set(err, BERTH_EINVAL, "tiles of %llu pixels that overlap by %llu",
+                    (unsigned long long)*tile, (unsigned long long)*overlap);
+    return s;
+}
+
+static berth_status run_decode_tiled(struct node_call *c, berth_err *err)
+{
+    uint64_t tile, overlap;
+    berth_status s = in_tiles(c, &tile, &overlap, err);
+    if (!s && tile < overlap * 4)
+        overlap = tile / 4;
+    return s ? s : give_decoded(c, tile, overlap, err);
+}
+
+NODE_CLASS(VAEDecodeTiled, .display = "VAE Decode (Tiled)", .category = "_for_testing",
+           .module = "nodes",
+           INS(SOCKET("samples", "LATENT"), SOCKET("vae", "VAE"),
+               INT_IN("tile_size", 512, 64, 4096, 32), INT_IN("overlap", 64, 0, 4096, 32),
+               INT_IN("temporal_size", 64, 8, 4096, 4), INT_IN("temporal_overlap", 8, 4, 4096, 4)),
+           OUTS({ .type = "IMAGE" }), .run = run_decode_tiled);
+
+/* ---- pictures to latents ---- */
+
+static berth_status give_encoded(struct node_call *c, struct tiling t, berth_err *err)
+{
+    struct htensor *image;
+    struct ready_vae v = { 0 };
+    struct latent out = { 0 };
+    berth_status s;
+    if ((s = in_image(c, "pixels", &image, err)) || (s = in_vae(c, &v, err)))
+        return s;
+    s = encode(c, &v, image, t, &out.samples, err);
+    ready_vae_release(&v);
+    if (!s)
+        return give_latent(c, &out, err);
+    latent_release(&out);
+    return s;
+}
+
+static berth_status run_vae_encode(struct node_call *c, berth_err *err)
+{
+    return give_encoded(c, (struct tiling) { 0 }, err);
+}
+
+NODE_CLASS(VAEEncode, .display = "VAE Encode", .category = "latent", .module = "nodes",
+           INS(SOCKET("pixels", "IMAGE"), SOCKET("vae", "VAE")), OUTS({ .type = "LATENT" }),
+           .run = run_vae_encode);
+
+static berth_status run_encode_tiled(struct node_call *c, berth_err *err)
+{
+    uint64_t tile, overlap;
+    berth_status s = in_tiles(c, &tile, &overlap, err);
+    if (!s && overlap >= tile)
+        s = err_set(err, BERTH_EINVAL, "tiles of %llu pixels cannot overlap by %llu",
+                    (unsigned long long)tile, (unsigned long long)overlap);
+    return s ? s : give_encoded(c, (struct tiling) { tile, overlap }, err);
+}
+
+NODE_CLASS(VAEEncodeTiled, .display = "VAE Encode (Tiled)", .category = "_for_testing",
+           .module = "nodes",
+           INS(SOCKET("pixels", "IMAGE"), SOCKET("vae", "VAE"),
+               INT_IN("tile_size", 512, 64, 4096, 64), INT_IN("overlap", 64, 0, 4096, 32),
+               INT_IN("temporal_size", 64, 8, 4096, 4), INT_IN("temporal_overlap", 8, 4, 4096, 4)),
+           OUTS({ .type = "LATENT" }), .run = run_encode_tiled);
+
+/* ---- inpainting ---- */
+
+/* Items [n, h, w] or [n, h, w, c] cut to the multiples of r in the middle. A new tensor or reference. */
+static berth_status crop_to(struct htensor *t, size_t r, struct htensor **out, berth_err *err)
+{
+    size_t h = dim(t, 1), w = dim(t, 2), c = t->shape.ndim == 4 ? dim(t, 3) : 1;
+    size_t y = h % r / 2, x = w % r / 2, oh = h / r * r, ow = w / r * r;
+    struct shape s = t->shape;
+    if (oh == h && ow == w) {
+        *out = htensor_ref(t);
+        return BERTH_OK;
+    }
+    s.dim[1] = oh;
+    s.dim[2] = ow;
+    berth_status st = htensor_new(&s, out, err);
+    for (size_t i = 0; !st && i < dim(t, 0); i++)
+        for (size_t k = 0; k < oh; k++)
+            memcpy((*out)->data + (i * oh + k) * ow * c, t->data + ((i * h + y + k) * w + x) * c,
+                   ow * c * sizeof(float));
+    return st;
+}
+
+/* The pictures without what the mask will have painted: 0.5 where it rounds to 1. Both of one size. */
+static berth_status without_masked(const struct htensor *image, const struct htensor *mask,
+                                   struct htensor **out, berth_err *err)
+{
+    size_t n = dim(image, 0), hw = dim(image, 1) * dim(image, 2), ch = dim(image, 3);
+    if (dim(mask, 0) != 1 && dim(mask, 0) != n)
+        return err_set(err, BERTH_EINVAL, "%zu masks for %zu pictures", dim(mask, 0), n);
+    berth_status s = htensor_new(&image->shape, out, err);
+    if (s)
+        return s;
+    for (size_t i = 0; i < n * hw; i++) {
+        size_t item = dim(mask, 0) == 1 ? 0 : i / hw;
+        float keep = 1.0f - nearbyintf(mask->data[item * hw + i % hw]);
+        const float *p = image->data + i * ch;
+        float *o = (*out)->data + i * ch;
+        for (size_t k = 0; k < ch; k++)
+            o[k] = k < 3 ? (p[k] - 0.5f) * keep + 0.5f : p[k];
+    }
+    return BERTH_OK;
+}
+
+/* Sums of g neighbours along one direction, from p before; `step` floats apart. In place over a row
+ * copied to tmp. */
+static void grow_line(float *at, size_t n, size_t step, size_t g, size_t p, float *tmp)
+{
+    for (size_t i = 0; i < n; i++)
+        tmp[i] = at[i * step];
+    for (size_t i = 0; i < n; i++) {
+        size_t from = i > p ? i - p : 0, to = i + g - p < n ? i + g - p : n;
+        float sum = 0;
+        for (size_t k = from; k < to; k++)
+            sum += tmp[k];
+        at[i * step] = sum;
+    }
+}
+
+/* The mask rounded, and grown by a square of g pixels; g 0: rounded alone. [n, 1, h, w]. */
+static berth_status grow_mask(const struct htensor *mask, size_t g, struct htensor **out,
+                              berth_err *err)
+{
+    size_t n = dim(mask, 0), h = dim(mask, 1), w = dim(mask, 2), p = g / 2; /* ceil((g - 1) / 2) */
+    struct shape s = { .ndim = 4, .dim = { n, 1, h, w } };
+    float *tmp = malloc((h > w ? h : w) * sizeof *tmp);
+    berth_status st =
+        tmp ? htensor_new(&s, out, err) : err_set(err, BERTH_ENOMEM, "a mask of %zux%zu", w, h);
+    for (size_t i = 0; !st && i < n; i++) {
+        float *plane = (*out)->data + i * h * w;
+        for (size_t k = 0; k < h * w; k++)
+            plane[k] = nearbyintf(mask->data[i * h * w + k]);
+        for (size_t y = 0; g && y < h; y++)
+            grow_line(plane + y * w, w, 1, g, p, tmp);
+        for (size_t x = 0; g && x < w; x++)
+            grow_line(plane + x, h, w, g, p, tmp);
+        for (size_t k = 0; g && k < h * w; k++)
+            plane[k] = plane[k] < 0 ? 0 : plane[k] > 1 ? 1 : plane[k];
+    }
+    free(tmp);
+    return st;
+}
+
+struct inpaint { /* inputs pixels and mask, cut to what a latent covers; inpaint_release() */
+    struct htensor *mask;   /* [n, h, w] */
+    struct htensor *pixels; /* [n, h, w, c], masked */
+};
+
+static void inpaint_release(struct inpaint *x)
+{
+    htensor_unref(x->mask);
+    htensor_unref(x->pixels);
+}
+
+static berth_status in_inpaint(struct node_call *c, size_t ratio, struct inpaint *out,
+                               berth_err *err)
+{
+    struct htensor *image, *mask, *sized = NULL, *cut = NULL;
+    berth_status s;
+    *out = (struct inpaint) { 0 };
+    if ((s = in_image(c, "pixels", &image, err)) || (s = in_mask(c, "mask", &mask, err)))
+        return s;
+    if (dim(image, 1) < ratio || dim(image, 2) < ratio)
+        return err_set(err, BERTH_EINVAL, "a picture of %zux%zu is smaller than a latent pixel",
+                       dim(image, 2), dim(image, 1));
+    s = scale_planes(c, mask, dim(image, 2), dim(image, 1), "bilinear", false, &sized, err);
+    if (!s)
+        s = crop_to(sized, ratio, &out->mask, err);
+    if (!s)
+        s = crop_to(image, ratio, &cut, err);
+    if (!s)
+        s = without_masked(cut, out->mask, &out->pixels, err);
+    htensor_unref(sized);
+    htensor_unref(cut);
+    if (s)
+        inpaint_release(out);
+    return s;
+}
+
+static berth_status run_encode_inpaint(struct node_call *c, berth_err *err)
+{
+    uint64_t grow;
+    struct ready_vae v = { 0 };
+    struct inpaint x = { 0 };
+    struct latent out = { 0 };
+    berth_status s = in_u64(c, "grow_mask_by", &grow, err);
+    if (!s && grow > 64)
+        s = err_set(err, BERTH_EINVAL, "grow_mask_by is %llu, not 0 to 64",
+                    (unsigned long long)grow);
+    if (!s)
+        s = in_vae(c, &v, err);
+    if (s)
+        return s;
+    s = in_inpaint(c, v.vae.ratio, &x, err);
+    if (!s)
+        s = encode(c, &v, x.pixels, (struct tiling) { 0 }, &out.samples, err);
+    ready_vae_release(&v);
+    if (!s)
+        s = grow_mask(x.mask, grow, &out.noise_mask, err);
+    inpaint_release(&x);
+    if (!s)
+        return give_latent(c, &out, err);
+    latent_release(&out);
+    return s;
+}
+
+NODE_CLASS(VAEEncodeForInpaint, .display = "VAE Encode (for Inpainting)",
+           .category = "latent/inpaint", .module = "nodes",
+           INS(SOCKET("pixels", "IMAGE"), SOCKET("vae", "VAE"), SOCKET("mask", "MASK"),
+               INT_IN("grow_mask_by", 6, 0, 64, 1)),
+           OUTS({ .type = "LATENT" }), .run = run_encode_inpaint);
+
+/* The conditioning of an input, with a masked picture to look at, as output i. */
+static berth_status give_concat(struct node_call *c, const char *input, size_t i,
+                                struct htensor *latent, struct htensor *mask, berth_err *err)
+{
+    const struct conditioning *in;
+    struct conditioning *x;
+    berth_status s;
+    if ((s = in_conditioning(c, input, &in, err)) || (s = conditioning_copy(in, &x, err)))
+        return s;
+    for (size_t k = 0; k < x->n; k++) {
+        struct cond_entry *e = &x->at[k];
+        htensor_unref(e->concat_latent);
+        htensor_unref(e->concat_mask);
+        e->concat_latent = htensor_ref(latent);
+        e->concat_mask = htensor_ref(mask);
+    }
+    return out_conditioning(c, i, x, err);
+}
+
+static berth_status run_inpaint_model(struct node_call *c, berth_err *err)
+{
+    struct ready_vae v = { 0 };
+    struct inpaint x = { 0 };
+    struct htensor *image, *masked = NULL;
+    struct latent out = { 0 };
+    bool noise_mask;
+    berth_status s;
+    if ((s = in_bool(c, "noise_mask", &noise_mask, err)) ||
+        (s = in_image(c, "pixels", &image, err)) || (s = in_vae(c, &v, err)))
+        return s;
+    s = in_inpaint(c, v.vae.ratio, &x, err);
+    if (!s)
+        s = encode(c, &v, x.pixels, (struct tiling) { 0 }, &masked, err);
+    if (!s)
+        s = encode(c, &v, image, (struct tiling) { 0 }, &out.samples, err);
+    ready_vae_release(&v);
+    if (!s)
+        s = give_concat(c, "positive", 0, masked, x.mask, err);
+    if (!s)
+        s = give_concat(c, "negative", 1, masked, x.mask, err);
+    if (!s && noise_mask)
+        out.noise_mask = htensor_ref(x.mask);
+    if (!s)
+        s = out_value(c, 2, value_latent(&out), err);
+    latent_release(&out);
+    htensor_unref(masked);
+    inpaint_release(&x);
+    return s;
+}
+
+NODE_CLASS(InpaintModelConditioning, .category = "conditioning/inpaint", .module = "nodes",
+           INS(SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
+               SOCKET("vae", "VAE"), SOCKET("pixels", "IMAGE"), SOCKET("mask", "MASK"),
+               BOOL_IN("noise_mask", true)),
+           OUTS({ .type = "CONDITIONING", .name = "positive" },
+                { .type = "CONDITIONING", .name = "negative" },
+                { .type = "LATENT", .name = "latent" }),
+           .run = run_inpaint_model);

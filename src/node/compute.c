@@ -1,0 +1,304 @@
+/* compute: models made ready, and what nodes say about them. */
+#include "node/compute.h"
+
+#include "model/arch.h"
+
+#include <string.h>
+
+/* ---- options ---- */
+
+berth_status option_set(struct model_ref *m, const char *key, json_t *taken, berth_err *err)
+{
+    if (!m->options)
+        m->options = json_object();
+    if (!taken || !m->options) {
+        json_decref(taken);
+        return err_set(err, BERTH_ENOMEM, "option '%s' of a model", key);
+    }
+    if (json_object_set_new(m->options, key, taken)) /* takes it, also when it fails */
+        return err_set(err, BERTH_ENOMEM, "option '%s' of a model", key);
+    return BERTH_OK;
+}
+
+double option_number(const struct model_ref *m, const char *key, double otherwise)
+{
+    const json_t *v = json_object_get(m->options, key);
+    return json_is_number(v) ? json_number_value(v) : otherwise;
+}
+
+berth_status give_with_option(struct node_call *c, const char *input, const char *key,
+                              json_t *taken, berth_err *err)
+{
+    const struct model_ref *in;
+    struct model_ref out = { 0 };
+    berth_status s = in_model(c, input, &in, err);
+    if (!s)
+        s = model_ref_copy(in, &out, err);
+    if (s) {
+        json_decref(taken);
+        return s;
+    }
+    s = option_set(&out, key, taken, err);
+    if (!s)
+        return out_value(c, 0, value_model(&out), err);
+    model_ref_release(&out);
+    return s;
+}
+
+/* ---- loading ---- */
+
+const char *ready_name(const struct model_ref *ref)
+{
+    return ref->parts ? res_info(ref->part[0]).name : "a model without weights";
+}
+
+static berth_status has_parts(const struct model_ref *ref, const char *what, berth_err *err)
+{
+    return ref->parts
+               ? BERTH_OK
+               : err_set(err, BERTH_EUNSUPPORTED, "this %s has no weights to compute with", what);
+}
+
+struct telling { /* a res_load() of a node that does something else */
+    struct node_call *c;
+    const char *name;
+    unsigned tenths;
+};
+
+static void tell_load(void *user, uint64_t done, uint64_t total)
+{
+    struct telling *t = user;
+    unsigned tenths = total ? (unsigned)((double)done / (double)total * 10) : 10;
+    if (tenths <= t->tenths || !t->c->host || !t->c->host->text)
+        return;
+    char text[160], size[STR_BYTES_MAX];
+    t->tenths = tenths;
+    int n = snprintf(text, sizeof text, "loading %.80s: %u0 %% of %s", t->name, tenths,
+                     str_bytes(total, size));
+    if (n > 0)
+        t->c->host->text(t->c->host->user, text,
+                         (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+}
+
+berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t i, berth_err *err)
+{
+    struct res_model *m = ref->part[i];
+    struct telling t = { .c = c, .name = res_info(m).name };
+    struct res_load_args args = { .progress = tell_load,
+                                  .progress_user = &t,
+                                  .cancel = cancel_of(c) };
+    berth_status s = res_set_patches(m, ref->patch, ref->patches, err);
+    if (!s)
+        s = res_load(m, &args, NULL, err);
+    return s ? err_add(err, "loading '%.80s'", t.name) : BERTH_OK;
+}
+
+/* ---- diffusion models ---- */
+
+berth_status ready_info(const struct model_ref *ref, struct diffusion_info *out, berth_err *err)
+{
+    if (has_parts(ref, "MODEL", err))
+        return err->code;
+    struct res_model *m = ref->part[0];
+    berth_status s = diffusion_detect(res_weights(m), res_info(m).part, out, err);
+    return s ? err_add(err, "'%.80s'", ready_name(ref)) : BERTH_OK;
+}
+
+berth_status ready_diffusion(struct node_call *c, const struct model_ref *ref,
+                             struct diffusion **out, berth_err *err)
+{
+    *out = NULL;
+    if (has_parts(ref, "MODEL", err) || ready_load(c, ref, 0, err))
+        return err->code;
+    struct diffusion_args args = { .res = c->env->res,
+                                   .m = ref->part[0],
+                                   .part = res_info(ref->part[0]).part,
+                                   .pool = c->env->pool,
+                                   .cancel = cancel_of(c),
+                                   .log = c->env->log };
+    berth_status s = diffusion_open(&args, out, err);
+    return s ? err_add(err, "'%.80s'", ready_name(ref)) : BERTH_OK;
+}
+
+/* What ModelSampling* nodes wrote (model_sampling.c) instead of what the file said. */
+static void said_sampling(const json_t *said, struct ms_config *out)
+{
+    const char *type = json_string_value(json_object_get(said, "type"));
+    static const struct {
+        const char *name;
+        enum ms_type type;
+    } types[] = { { "eps", MS_EPS }, { "v_prediction", MS_V },        { "edm", MS_EDM },
+                  { "x0", MS_X0 },   { "img_to_img", MS_IMG_TO_IMG }, { "lcm", MS_EPS } };
+    *out = (struct ms_config) { .zsnr = json_is_true(json_object_get(said, "zsnr")) };
+    for (size_t i = 0; type && i < ARRAY_LEN(types); i++)
+        if (strcmp(type, types[i].name) == 0)
+            out->type = types[i].type;
+    out->lcm = type && strcmp(type, "lcm") == 0;
+    out->sigma_max = json_number_value(json_object_get(said, "sigma_max"));
+    out->sigma_min = json_number_value(json_object_get(said, "sigma_min"));
+    out->sigma_data = json_number_value(json_object_get(said, "sigma_data"));
+    out->table = out->sigma_max > 0 ? MS_CONTINUOUS_EDM : MS_DISCRETE;
+}
+
+static struct ms_config own_sampling(const struct diffusion_info *i)
+{
+    static const enum ms_type type[] = { [PREDICT_EPS] = MS_EPS,
+                                         [PREDICT_V] = MS_V,
+                                         [PREDICT_EDM] = MS_EDM,
+                                         [PREDICT_X0] = MS_X0,
+                                         [PREDICT_FLOW] = MS_CONST };
+    return (struct ms_config) { .type = type[i->predicts],
+                                .table = i->predicts == PREDICT_FLOW ? MS_FLOW
+                                         : i->sigma_max > 0          ? MS_CONTINUOUS_EDM
+                                                                     : MS_DISCRETE,
+                                .zsnr = i->zsnr,
+                                .sigma_min = i->sigma_min,
+                                .sigma_max = i->sigma_max,
+                                .sigma_data = i->sigma_data,
+                                .shift = i->shift,
+                                .multiplier = i->multiplier };
+}
+
+berth_status ready_msampling(const struct model_ref *ref, struct msampling *out, berth_err *err)
+{
+    const json_t *said = json_object_get(ref->options, "sampling");
+    struct diffusion_info info;
+    struct ms_config cfg;
+    *out = (struct msampling) { 0 };
+    if (ready_info(ref, &info, err))
+        return err->code;
+    if (said)
+        said_sampling(said, &cfg);
+    else
+        cfg = own_sampling(&info);
+    return ms_init(out, &cfg, err);
+}
+
+/* ---- VAEs ---- */
+
+static struct net_args net_of(struct node_call *c, struct res_model *m)
+{
+    return (struct net_args) {
+        .res = c->env->res, .m = m, .pool = c->env->pool, .cancel = cancel_of(c), .log = c->env->log
+    };
+}
+
+berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct ready_vae *out,
+                       berth_err *err)
+{
+    *out = (struct ready_vae) { 0 };
+    if (json_object_get(ref->options, "tae") || json_object_get(ref->options, "pixel_space"))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "this VAE (taesd or pixel_space) cannot be computed yet");
+    if (has_parts(ref, "VAE", err) || ready_load(c, ref, 0, err))
+        return err->code;
+    struct net_args args = net_of(c, ref->part[0]);
+    berth_status s = vae_open(&args, res_info(ref->part[0]).part, &out->vae, &out->net, err);
+    return s ? err_add(err, "'%.80s'", ready_name(ref)) : BERTH_OK;
+}
+
+void ready_vae_release(struct ready_vae *v)
+{
+    net_close(v->net);
+    *v = (struct ready_vae) { 0 };
+}
+
+/* ---- text encoders ---- */
+
+/* Which set these encoders are. type: what the loader was told; NULL: they came with a checkpoint. */
+static berth_status find_set(const struct ready_text *t, const char *type, enum text_set *out,
+                             berth_err *err)
+{
+    unsigned kinds = 0;
+    for (size_t i = 0; i < t->n; i++)
+        kinds |= 1u << t->enc[i].kind;
+    if (type && strcmp(type, "stable_diffusion") != 0 && strcmp(type, "sdxl") != 0)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "text encoders of type '%.40s' cannot be computed yet", type);
+    switch (kinds) {
+    case 1u << TEXT_CLIP_L:
+        *out = TEXT_SD1;
+        return BERTH_OK;
+    case 1u << TEXT_CLIP_H:
+        *out = TEXT_SD2;
+        return BERTH_OK;
+    case 1u << TEXT_CLIP_G:
+        *out = TEXT_REFINER;
+        return BERTH_OK;
+    case 1u << TEXT_CLIP_L | 1u << TEXT_CLIP_G:
+        *out = TEXT_SDXL;
+        return BERTH_OK;
+    default:
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "%zu text encoders that make no set for a model we know", t->n);
+    }
+}
+
+/* Is there a text encoder in it that is no CLIP? Then the set is not one of ours, whatever CLIPs are
+ * there too. */
+static bool has_others(const struct weights *w, const char *part)
+{
+    struct arch_net net[ARCH_NETS_MAX];
+    size_t n = arch_nets(w, part, net);
+    for (size_t i = 0; i < n; i++)
+        if (net[i].family->naming != ARCH_CLIP && strcmp(net[i].family->role, "clip") == 0)
+            return true;
+    return false;
+}
+
+/* The encoders of part i. */
+static berth_status open_encoders(struct node_call *c, struct res_model *m, struct ready_text *t,
+                                  berth_err *err)
+{
+    struct text_found found[TEXT_ENCODERS_MAX];
+    const struct weights *w = res_weights(m);
+    const char *part = res_info(m).part;
+    size_t n = text_find(w, part, found);
+    if (!n || has_others(w, part))
+        return err_set(err, BERTH_EUNSUPPORTED, "%s text encoder that cannot be computed yet",
+                       n ? "beside a CLIP there is a" : "a");
+    for (size_t i = 0; i < n; i++) {
+        if (t->n == TEXT_ENCODERS_MAX)
+            return err_set(err, BERTH_ELIMIT, "more than %d text encoders", TEXT_ENCODERS_MAX);
+        struct text_encoder *e = &t->enc[t->n];
+        *e = (struct text_encoder) { .kind = found[i].kind };
+        struct net_args args = net_of(c, m);
+        args.root = found[i].root;
+        args.names = clip_names(w, found[i].root);
+        if (clip_detect(w, found[i].root, &e->clip, err) || net_open(&args, &e->net, err))
+            return err->code;
+        t->n++;
+    }
+    return BERTH_OK;
+}
+
+berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
+                        berth_err *err)
+{
+    *out = (struct ready_text) { .skip = (int)option_number(ref, "clip_skip", 0) };
+    berth_status s = has_parts(ref, "CLIP", err);
+    if (!s)
+        s = assets_clip(c->env, &out->bpe, &out->own, err);
+    /* All are loaded before one is opened and cannot move any more: making room for the second may
+     * push blocks of the first aside, or all of it, which is then loaded again. */
+    for (size_t i = 0; !s && i < ref->parts; i++)
+        s = ready_load(c, ref, i, err);
+    for (size_t i = 0; !s && i < ref->parts; i++) {
+        s = ready_load(c, ref, i, err);
+        if (!s && open_encoders(c, ref->part[i], out, err))
+            s = err_add(err, "'%.80s'", res_info(ref->part[i]).name);
+    }
+    if (!s)
+        s = find_set(out, ref->clip_type, &out->set, err);
+    if (s)
+        ready_text_release(out);
+    return s;
+}
+
+void ready_text_release(struct ready_text *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        net_close(t->enc[i].net);
+    bpe_close(t->own);
+    *t = (struct ready_text) { 0 };
+}

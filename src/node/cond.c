@@ -1,0 +1,149 @@
+/* cond: the CONDITIONING value. */
+#include "node/compute.h"
+
+#include <math.h>
+
+berth_status in_object(const struct node_call *c, const char *name, const struct value_type *type,
+                       const void **out, berth_err *err)
+{
+    const struct value *v = in_value(c, name);
+    *out = NULL;
+    if (!v)
+        return err_set(err, BERTH_EINVAL, "input '%s' is not given", name);
+    if (v->kind != V_OBJECT || v->object.type != type)
+        return err_set(err, BERTH_EINVAL, "input '%s' wants %s and got something else", name,
+                       type->name);
+    *out = v->object.obj;
+    return BERTH_OK;
+}
+
+/* ---- life ---- */
+
+static void entry_release(struct cond_entry *e)
+{
+    htensor_unref(e->cond);
+    htensor_unref(e->pooled);
+    htensor_unref(e->mask);
+    htensor_unref(e->concat_latent);
+    htensor_unref(e->concat_mask);
+}
+
+static struct htensor *share(struct htensor *t)
+{
+    return t ? htensor_ref(t) : NULL;
+}
+
+static struct cond_entry entry_copy(const struct cond_entry *e)
+{
+    struct cond_entry out = *e;
+    share(e->cond);
+    share(e->pooled);
+    share(e->mask);
+    share(e->concat_latent);
+    share(e->concat_mask);
+    return out;
+}
+
+void conditioning_free(struct conditioning *x)
+{
+    if (!x)
+        return;
+    for (size_t i = 0; i < x->n; i++)
+        entry_release(&x->at[i]);
+    free(x->at);
+    free(x);
+}
+
+static berth_status allocate(size_t n, struct conditioning **out, berth_err *err)
+{
+    struct conditioning *x = calloc(1, sizeof *x);
+    if (x)
+        x->at = calloc(n ? n : 1, sizeof *x->at);
+    if (!x || !x->at) {
+        free(x);
+        return err_set(err, BERTH_ENOMEM, "a conditioning of %zu prompts", n);
+    }
+    *out = x;
+    return BERTH_OK;
+}
+
+berth_status conditioning_new(struct htensor *cond, struct htensor *pooled,
+                              struct conditioning **out, berth_err *err)
+{
+    *out = NULL;
+    if (allocate(1, out, err)) {
+        htensor_unref(cond);
+        htensor_unref(pooled);
+        return err->code;
+    }
+    (*out)->at[0] = (struct cond_entry) { .cond = cond,
+                                          .pooled = pooled,
+                                          .strength = 1,
+                                          .mask_strength = 1,
+                                          .end_percent = 1,
+                                          .guidance = NAN };
+    (*out)->n = 1;
+    return BERTH_OK;
+}
+
+berth_status conditioning_join(const struct conditioning *a, const struct conditioning *b,
+                               struct conditioning **out, berth_err *err)
+{
+    *out = NULL;
+    if (allocate(a->n + (b ? b->n : 0), out, err))
+        return err->code;
+    struct conditioning *x = *out;
+    for (size_t i = 0; i < a->n; i++)
+        x->at[x->n++] = entry_copy(&a->at[i]);
+    for (size_t i = 0; b && i < b->n; i++)
+        x->at[x->n++] = entry_copy(&b->at[i]);
+    return BERTH_OK;
+}
+
+berth_status conditioning_copy(const struct conditioning *x, struct conditioning **out,
+                               berth_err *err)
+{
+    return conditioning_join(x, NULL, out, err);
+}
+
+/* ---- the value ---- */
+
+static void free_object(void *obj)
+{
+    conditioning_free(obj);
+}
+
+static size_t tensor_bytes(const struct htensor *t)
+{
+    return t ? htensor_count(t) * sizeof(float) : 0;
+}
+
+static size_t object_bytes(const void *obj)
+{
+    const struct conditioning *x = obj;
+    size_t n = x->n * sizeof *x->at;
+    for (size_t i = 0; i < x->n; i++)
+        n += tensor_bytes(x->at[i].cond) + tensor_bytes(x->at[i].pooled) +
+             tensor_bytes(x->at[i].mask) + tensor_bytes(x->at[i].concat_latent) +
+             tensor_bytes(x->at[i].concat_mask);
+    return n;
+}
+
+const struct value_type type_conditioning = { .name = "CONDITIONING",
+                                              .free = free_object,
+                                              .bytes = object_bytes };
+
+berth_status in_conditioning(const struct node_call *c, const char *name,
+                             const struct conditioning **out, berth_err *err)
+{
+    const void *obj;
+    berth_status s = in_object(c, name, &type_conditioning, &obj, err);
+    *out = obj;
+    return s;
+}
+
+berth_status out_conditioning(struct node_call *c, size_t i, struct conditioning *taken,
+                              berth_err *err)
+{
+    return out_value(c, i, value_object(&type_conditioning, taken), err);
+}

@@ -1,0 +1,105 @@
+/* guider: GUIDER, a model with what it shall paint and how strongly. */
+#include "node/compute.h"
+
+#include <string.h>
+
+static void free_guider(void *obj)
+{
+    struct guider *g = obj;
+    model_ref_release(&g->model);
+    conditioning_free(g->positive);
+    conditioning_free(g->middle);
+    conditioning_free(g->negative);
+    free(g);
+}
+
+static size_t guider_bytes(const void *obj)
+{
+    const struct guider *g = obj;
+    const struct conditioning *const x[] = { g->positive, g->middle, g->negative };
+    size_t n = sizeof *g;
+    for (size_t i = 0; i < ARRAY_LEN(x); i++)
+        n += x[i] ? type_conditioning.bytes(x[i]) : 0;
+    return n;
+}
+
+const struct value_type type_guider = { .name = "GUIDER",
+                                        .free = free_guider,
+                                        .bytes = guider_bytes };
+
+static berth_status copy_input(struct node_call *c, const char *name, struct conditioning **out,
+                               berth_err *err)
+{
+    const struct conditioning *x;
+    if (!name)
+        return BERTH_OK;
+    berth_status s = in_conditioning(c, name, &x, err);
+    return s ? s : conditioning_copy(x, out, err);
+}
+
+/* Output 0: a guider over these inputs (NULL: it has none). */
+static berth_status give(struct node_call *c, struct guider how, const char *positive,
+                         const char *middle, const char *negative, berth_err *err)
+{
+    const struct model_ref *model;
+    struct guider *g = malloc(sizeof *g);
+    if (!g)
+        return err_set(err, BERTH_ENOMEM, "a guider");
+    *g = how;
+    berth_status s;
+    if ((s = in_model(c, "model", &model, err)) || (s = model_ref_copy(model, &g->model, err)) ||
+        (s = copy_input(c, positive, &g->positive, err)) ||
+        (s = copy_input(c, middle, &g->middle, err)) ||
+        (s = copy_input(c, negative, &g->negative, err))) {
+        free_guider(g);
+        return s;
+    }
+    return out_value(c, 0, value_object(&type_guider, g), err);
+}
+
+static berth_status run_basic(struct node_call *c, berth_err *err)
+{
+    return give(c, (struct guider) { .cfg = 1 }, "conditioning", NULL, NULL, err);
+}
+
+NODE_CLASS(BasicGuider, .category = "sampling/custom_sampling/guiders",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(SOCKET("model", "MODEL"), SOCKET("conditioning", "CONDITIONING")),
+           OUTS({ .type = "GUIDER" }), .run = run_basic);
+
+static berth_status run_cfg(struct node_call *c, berth_err *err)
+{
+    struct guider g = { 0 };
+    berth_status s = in_f64(c, "cfg", &g.cfg, err);
+    return s ? s : give(c, g, "positive", NULL, "negative", err);
+}
+
+NODE_CLASS(CFGGuider, .category = "sampling/custom_sampling/guiders",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(SOCKET("model", "MODEL"), SOCKET("positive", "CONDITIONING"),
+               SOCKET("negative", "CONDITIONING"),
+               FLOAT_IN("cfg", 8.0, 0.0, 100.0, 0.1, .round = "0.01")),
+           OUTS({ .type = "GUIDER" }), .run = run_cfg);
+
+/* cfg: between the two prompts; cfg_middle: between the second one and the negative. */
+static berth_status run_dual(struct node_call *c, berth_err *err)
+{
+    struct guider g = { 0 };
+    const char *style;
+    berth_status s;
+    if ((s = in_f64(c, "cfg_conds", &g.cfg, err)) ||
+        (s = in_f64(c, "cfg_cond2_negative", &g.cfg_middle, err)) ||
+        (s = in_text(c, "style", &style, err)))
+        return s;
+    g.nested = strcmp(style, "nested") == 0;
+    return give(c, g, "cond1", "cond2", "negative", err);
+}
+
+NODE_CLASS(DualCFGGuider, .category = "sampling/custom_sampling/guiders",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(SOCKET("model", "MODEL"), SOCKET("cond1", "CONDITIONING"),
+               SOCKET("cond2", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
+               FLOAT_IN("cfg_conds", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
+               FLOAT_IN("cfg_cond2_negative", 8.0, 0.0, 100.0, 0.1, .round = "0.01"),
+               COMBO_IN("style", CHOICES("regular", "nested"))),
+           OUTS({ .type = "GUIDER" }), .run = run_dual);

@@ -1,0 +1,200 @@
+/* model_sampling: what nodes say about how a MODEL is sampled (compute.h, options), and schedules that
+ * ask a model for its noise levels. */
+#include "node/compute.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- said about a model ---- */
+
+static berth_status run_discrete(struct node_call *c, berth_err *err)
+{
+    const char *type;
+    bool zsnr;
+    berth_status s;
+    if ((s = in_text(c, "sampling", &type, err)) || (s = in_bool(c, "zsnr", &zsnr, err)))
+        return s;
+    return give_with_option(c, "model", "sampling",
+                            json_pack("{s:s, s:b}", "type", type, "zsnr", (int)zsnr), err);
+}
+
+NODE_CLASS(ModelSamplingDiscrete, .category = "advanced/model", .module = MOD("model_advanced"),
+           INS(SOCKET("model", "MODEL"),
+               COMBO_IN("sampling", CHOICES("eps", "v_prediction", "lcm", "x0", "img_to_img")),
+               BOOL_IN("zsnr", false)),
+           OUTS({ .type = "MODEL" }), .run = run_discrete);
+
+static berth_status run_continuous(struct node_call *c, berth_err *err)
+{
+    const char *type;
+    double max, min;
+    berth_status s;
+    if ((s = in_text(c, "sampling", &type, err)) || (s = in_f64(c, "sigma_max", &max, err)) ||
+        (s = in_f64(c, "sigma_min", &min, err)))
+        return s;
+    if (strcmp(type, "cosmos_rflow") == 0 || strcmp(type, "edm_playground_v2.5") == 0)
+        return err_set(err, BERTH_EUNSUPPORTED, "sampling '%s' cannot be computed yet", type);
+    if (!(max > 0 && min > 0 && min < max))
+        return err_set(err, BERTH_EINVAL, "noise levels from %g to %g", max, min);
+    return give_with_option(c, "model", "sampling",
+                            json_pack("{s:s, s:f, s:f, s:f}", "type", type, "sigma_max", max,
+                                      "sigma_min", min, "sigma_data",
+                                      strcmp(type, "edm") == 0 ? 0.5 : 1.0),
+                            err);
+}
+
+NODE_CLASS(ModelSamplingContinuousEDM, .category = "advanced/model",
+           .module = MOD("model_advanced"),
+           INS(SOCKET("model", "MODEL"),
+               COMBO_IN("sampling", CHOICES("v_prediction", "edm", "edm_playground_v2.5", "eps",
+                                            "cosmos_rflow")),
+               FLOAT_IN("sigma_max", 120.0, 0.0, 1000.0, 0.001, .round = "false"),
+               FLOAT_IN("sigma_min", 0.002, 0.0, 1000.0, 0.001, .round = "false")),
+           OUTS({ .type = "MODEL" }), .run = run_continuous);
+
+static berth_status give_number(struct node_call *c, const char *input, const char *key,
+                                berth_err *err)
+{
+    double v;
+    berth_status s = in_f64(c, input, &v, err);
+    if (!s && !isfinite(v))
+        s = err_set(err, BERTH_EINVAL, "input '%s' is no number", input);
+    return s ? s : give_with_option(c, "model", key, json_real(v), err);
+}
+
+static berth_status run_rescale(struct node_call *c, berth_err *err)
+{
+    return give_number(c, "multiplier", "rescale_cfg", err);
+}
+
+NODE_CLASS(RescaleCFG, .category = "advanced/model", .module = MOD("model_advanced"),
+           INS(SOCKET("model", "MODEL"), FLOAT_IN("multiplier", 0.7, 0.0, 1.0, 0.01)),
+           OUTS({ .type = "MODEL" }), .run = run_rescale);
+
+static berth_status run_differential(struct node_call *c, berth_err *err)
+{
+    return give_number(c, "strength", "differential", err);
+}
+
+NODE_CLASS(DifferentialDiffusion, .display = "Differential Diffusion", .category = "_for_testing",
+           .module = MOD("differential_diffusion"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
+           INS(SOCKET("model", "MODEL"),
+               FLOAT_IN("strength", 1.0, 0.0, 1.0, 0.01, .optional = true)),
+           OUTS({ .type = "MODEL" }), .run = run_differential);
+
+/* ---- schedules ---- */
+
+/* Output 0: the last `keep` of these levels. */
+static berth_status give_sigmas(struct node_call *c, const struct vec *v, size_t keep,
+                                berth_err *err)
+{
+    size_t n = v->n < keep ? v->n : keep;
+    struct htensor *t;
+    berth_status s = htensor_new(&(struct shape) { .ndim = 1, .dim = { n } }, &t, err);
+    if (s)
+        return s;
+    if (n)
+        memcpy(t->data, (const float *)v->p + (v->n - n), n * sizeof(float));
+    return out_tensor(c, 0, t, err);
+}
+
+static berth_status in_steps(struct node_call *c, uint64_t *out, berth_err *err)
+{
+    berth_status s = in_u64(c, "steps", out, err);
+    if (!s && (*out < 1 || *out > 10000))
+        s = err_set(err, BERTH_EINVAL, "%" PRIu64 " steps, not 1 to 10000", *out);
+    return s;
+}
+
+static berth_status in_levels(struct node_call *c, struct msampling *out, berth_err *err)
+{
+    const struct model_ref *ref;
+    berth_status s = in_model(c, "model", &ref, err);
+    return s ? s : ready_msampling(ref, out, err);
+}
+
+static berth_status run_basic(struct node_call *c, berth_err *err)
+{
+    struct msampling ms = { 0 };
+    struct vec v = { .elem = sizeof(float) };
+    const char *name;
+    uint64_t steps;
+    double denoise;
+    berth_status s;
+    if ((s = in_text(c, "scheduler", &name, err)) || (s = in_steps(c, &steps, err)) ||
+        (s = in_f64(c, "denoise", &denoise, err)))
+        return s;
+    const struct scheduler *how = scheduler_find(name);
+    if (!how)
+        return err_set(err, BERTH_EINVAL, "error invalid scheduler %.60s", name);
+    if (!(denoise > 0))
+        return give_sigmas(c, &v, 0, err);
+    double total = denoise < 1 ? (double)steps / denoise : (double)steps;
+    if (total > SCHEDULE_STEPS_MAX)
+        return err_set(err, BERTH_ELIMIT, "%" PRIu64 " steps at a denoise of %g are more than %d",
+                       steps, denoise, SCHEDULE_STEPS_MAX);
+    s = in_levels(c, &ms, err);
+    if (!s)
+        s = how->make(&ms, (size_t)total, &v, err);
+    if (!s)
+        s = give_sigmas(c, &v, steps + 1, err);
+    vec_release(&v);
+    ms_release(&ms);
+    return s;
+}
+
+NODE_CLASS(BasicScheduler, .category = "sampling/custom_sampling/schedulers",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(SOCKET("model", "MODEL"), COMBO_IN("scheduler", list_schedulers),
+               INT_IN("steps", 20, 1, 10000, 0), FLOAT_IN("denoise", 1.0, 0.0, 1.0, 0.01)),
+           OUTS({ .type = "SIGMAS" }), .run = run_basic);
+
+static berth_status run_turbo(struct node_call *c, berth_err *err)
+{
+    struct msampling ms = { 0 };
+    struct vec v = { .elem = sizeof(float) };
+    uint64_t steps;
+    double denoise;
+    berth_status s;
+    if ((s = in_steps(c, &steps, err)) || (s = in_f64(c, "denoise", &denoise, err)) ||
+        (s = in_levels(c, &ms, err)))
+        return s;
+    s = sigmas_sd_turbo(&ms, steps, denoise, &v, err);
+    if (!s)
+        s = give_sigmas(c, &v, SIZE_MAX, err);
+    vec_release(&v);
+    ms_release(&ms);
+    return s;
+}
+
+NODE_CLASS(SDTurboScheduler, .category = "sampling/custom_sampling/schedulers",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(SOCKET("model", "MODEL"), INT_IN("steps", 1, 1, 10, 0),
+               FLOAT_IN("denoise", 1.0, 0, 1.0, 0.01)),
+           OUTS({ .type = "SIGMAS" }), .run = run_turbo);
+
+static berth_status run_beta(struct node_call *c, berth_err *err)
+{
+    struct msampling ms = { 0 };
+    struct vec v = { .elem = sizeof(float) };
+    uint64_t steps;
+    double alpha, beta;
+    berth_status s;
+    if ((s = in_steps(c, &steps, err)) || (s = in_f64(c, "alpha", &alpha, err)) ||
+        (s = in_f64(c, "beta", &beta, err)) || (s = in_levels(c, &ms, err)))
+        return s;
+    s = sigmas_beta(&ms, steps, alpha, beta, &v, err);
+    if (!s)
+        s = give_sigmas(c, &v, SIZE_MAX, err);
+    vec_release(&v);
+    ms_release(&ms);
+    return s;
+}
+
+NODE_CLASS(BetaSamplingScheduler, .category = "sampling/custom_sampling/schedulers",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(SOCKET("model", "MODEL"), INT_IN("steps", 20, 1, 10000, 0),
+               FLOAT_IN("alpha", 0.6, 0.0, 50.0, 0.01, .round = "false"),
+               FLOAT_IN("beta", 0.6, 0.0, 50.0, 0.01, .round = "false")),
+           OUTS({ .type = "SIGMAS" }), .run = run_beta);

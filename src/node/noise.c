@@ -1,0 +1,131 @@
+/* noise: NOISE, where a sampler's first noise comes from, and noise added to a latent. */
+#include "node/compute.h"
+
+#include <math.h>
+#include <string.h>
+
+static void free_noise(void *obj)
+{
+    free(obj);
+}
+
+const struct value_type type_noise = { .name = "NOISE", .free = free_noise };
+
+static berth_status give(struct node_call *c, struct noise_source n, berth_err *err)
+{
+    struct noise_source *x = malloc(sizeof *x);
+    if (!x)
+        return err_set(err, BERTH_ENOMEM, "a source of noise");
+    *x = n;
+    return out_value(c, 0, value_object(&type_noise, x), err);
+}
+
+static berth_status run_random(struct node_call *c, berth_err *err)
+{
+    struct noise_source n = { 0 };
+    berth_status s = in_u64(c, "noise_seed", &n.seed, err);
+    return s ? s : give(c, n, err);
+}
+
+NODE_CLASS(RandomNoise, .category = "sampling/custom_sampling/noise",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(INT_IN("noise_seed", 0, 0, U64_MAX, 0, .more = CONTROL)), OUTS({ .type = "NOISE" }),
+           .run = run_random);
+
+static berth_status run_disable(struct node_call *c, berth_err *err)
+{
+    return give(c, (struct noise_source) { .none = true }, err);
+}
+
+NODE_CLASS(DisableNoise, .category = "sampling/custom_sampling/noise",
+           .module = MOD("custom_sampler"), .flags = NODE_V3, OUTS({ .type = "NOISE" }),
+           .run = run_disable);
+
+/* ---- AddNoise ---- */
+
+struct adding { /* inputs */
+    const struct model_ref *model;
+    const struct noise_source *noise;
+    const struct latent *latent;
+    float scale; /* noise level that is added */
+};
+
+static berth_status in_adding(struct node_call *c, struct adding *a, berth_err *err)
+{
+    const void *noise;
+    const struct value *v = in_value(c, "sigmas");
+    berth_status s;
+    if ((s = in_model(c, "model", &a->model, err)) ||
+        (s = in_object(c, "noise", &type_noise, &noise, err)) ||
+        (s = in_latent(c, "latent_image", &a->latent, err)))
+        return s;
+    if (!v || v->kind != V_TENSOR || v->tensor->shape.ndim != 1)
+        return err_set(err, BERTH_EINVAL, "input 'sigmas' is no list of noise levels");
+    a->noise = noise;
+    size_t n = dim(v->tensor, 0);
+    const float *sigma = v->tensor->data;
+    a->scale = n > 1 ? fabsf(sigma[0] - sigma[n - 1]) : n ? sigma[0] : 0;
+    return BERTH_OK;
+}
+
+/* latent + noise, in the model's scale and out of it again, into *out. */
+static berth_status add(const struct adding *a, const struct htensor *from, struct latent *out,
+                        berth_err *err)
+{
+    struct diffusion_info info;
+    struct msampling ms = { 0 };
+    struct htensor *noise = NULL;
+    size_t n = htensor_count(from), b = dim(from, 0), ch = dim(from, 1);
+    berth_status s = ready_info(a->model, &info, err);
+    if (!s)
+        s = ready_msampling(a->model, &ms, err);
+    if (!s)
+        s = htensor_zeros(&from->shape, &noise, err);
+    if (!s)
+        s = htensor_new(&from->shape, &out->samples, err);
+    if (!s && !a->noise->none)
+        s = latent_noise(a->latent, &from->shape, a->noise->seed, noise->data, err);
+    if (!s) {
+        float *x = out->samples->data;
+        memcpy(x, from->data, n * sizeof *x);
+        if (!all_zero(x, n))
+            latent_in(&info.latent, x, b, ch, n / (b * ch));
+        ms_noise(&ms, a->scale, noise->data, x, false, x, n);
+        latent_out(&info.latent, x, b, ch, n / (b * ch));
+        for (size_t i = 0; i < n; i++)
+            x[i] = isfinite(x[i]) ? x[i] : 0;
+    }
+    htensor_unref(noise);
+    ms_release(&ms);
+    return s;
+}
+
+/* An empty list of levels: the latent as it came. */
+static berth_status run_add(struct node_call *c, berth_err *err)
+{
+    struct adding a;
+    struct diffusion_info info;
+    struct htensor *from = NULL;
+    struct latent out = { 0 };
+    berth_status s;
+    if ((s = in_adding(c, &a, err)) || (s = ready_info(a.model, &info, err)) ||
+        (s = latent_fit(a.latent, &info, &from, err)) || (s = latent_like(a.latent, &out, err))) {
+        htensor_unref(from);
+        return s;
+    }
+    if (dim(in_value(c, "sigmas")->tensor, 0))
+        s = add(&a, from, &out, err);
+    else
+        out.samples = htensor_ref(from);
+    htensor_unref(from);
+    if (!s)
+        return give_latent(c, &out, err);
+    latent_release(&out);
+    return s;
+}
+
+NODE_CLASS(AddNoise, .category = "_for_testing/custom_sampling/noise",
+           .module = MOD("custom_sampler"), .flags = NODE_V3 | NODE_EXPERIMENTAL,
+           INS(SOCKET("model", "MODEL"), SOCKET("noise", "NOISE"), SOCKET("sigmas", "SIGMAS"),
+               SOCKET("latent_image", "LATENT")),
+           OUTS({ .type = "LATENT" }), .run = run_add);

@@ -1,0 +1,330 @@
+/* sample_conds: conditionings as the guide wants them: areas in latent pixels, masks of the latent's
+ * size, percents as noise levels, what inpainting networks see beside the latent.
+ *
+ * Order is ComfyUI's: resolved one by one, then paired (an area of one list gets a counterpart in the
+ * others), then cut to the latent. Everything lives in the scene's arena. */
+#include "node/compute.h"
+
+#include <math.h>
+#include <string.h>
+
+static void *take(const struct cond_scene *scene, size_t count, size_t elem, berth_err *err)
+{
+    void *p = arena_array(scene->mem, count, elem);
+    if (!p)
+        err_set(err, BERTH_ENOMEM, "%zu x %zu bytes for conditionings", count, elem);
+    return p;
+}
+
+/* ---- areas ---- */
+
+/* h, w, y, x: as large as people want; conds_pair() compares them before they are cut. */
+static berth_status read_area(const struct cond_entry *e, const struct shape *s,
+                              struct guide_area *out, berth_err *err)
+{
+    uint32_t to[4];
+    for (int i = 0; i < 4; i++) {
+        double v = e->area[i];
+        if (e->area_kind == AREA_PERCENT)
+            v = nearbyint(v * (double)s->dim[2 + i % 2]); /* halves to even, as Python rounds */
+        if (e->area_kind == AREA_PERCENT && i < 2 && v < 1)
+            v = 1;
+        if (!(v >= 0 && v <= (double)SIDE_MAX))
+            return err_set(err, BERTH_EINVAL, "an area with a side of %g latent pixels", v);
+        to[i] = (uint32_t)v;
+    }
+    *out = (struct guide_area) { .h = to[0], .w = to[1], .y = to[2], .x = to[3] };
+    return BERTH_OK;
+}
+
+/* Around what is not 0 in any of n masks; at least 8 x 8. */
+static struct guide_area mask_box(const float *mask, size_t n, size_t h, size_t w)
+{
+    size_t y0 = h, y1 = 0, x0 = w, x1 = 0;
+    for (size_t i = 0; i < n * h * w; i++) {
+        size_t y = i / w % h, x = i % w;
+        if (mask[i] == 0)
+            continue;
+        y0 = y < y0 ? y : y0;
+        y1 = y > y1 ? y : y1;
+        x0 = x < x0 ? x : x0;
+        x1 = x > x1 ? x : x1;
+    }
+    if (y0 == h) /* empty: the smallest there is, it changes nothing */
+        return (struct guide_area) { .h = 8, .w = 8 };
+    size_t bh = y1 - y0 + 1, bw = x1 - x0 + 1;
+    return (struct guide_area) { .h = (uint32_t)(bh > 8 ? bh : 8),
+                                 .w = (uint32_t)(bw > 8 ? bw : 8),
+                                 .y = (uint32_t)y0,
+                                 .x = (uint32_t)x0 };
+}
+
+/* ---- masks ---- */
+
+/* Planes of a mask, whatever its dimensions before the last two, of the latent's size. *n: of them. */
+static berth_status sized_mask(struct node_call *c, const struct htensor *t,
+                               const struct cond_scene *scene, bool center, size_t *n,
+                               const float **out, berth_err *err)
+{
+    size_t h = (size_t)scene->shape.dim[2], w = (size_t)scene->shape.dim[3];
+    int nd = t->shape.ndim;
+    struct htensor *to = NULL;
+    if (nd < 2 || !htensor_count(t))
+        return err_set(err, BERTH_EINVAL, "a mask without pixels");
+    *n = htensor_count(t) / (dim(t, nd - 2) * dim(t, nd - 1));
+    float *p = take(scene, *n * h * w, sizeof *p, err);
+    if (!p)
+        return err->code;
+    *out = p;
+    if (dim(t, nd - 2) == h && dim(t, nd - 1) == w) {
+        memcpy(p, t->data, *n * h * w * sizeof *p);
+        return BERTH_OK;
+    }
+    if (scale_planes(c, t, w, h, "bilinear", center, &to, err))
+        return err->code;
+    memcpy(p, to->data, *n * h * w * sizeof *p);
+    htensor_unref(to);
+    return BERTH_OK;
+}
+
+/* n masks for a batch: 1, or one for each item: the first ones, or all of them over and over. */
+static berth_status batch_mask(const struct cond_scene *scene, size_t *n, const float **mask,
+                               berth_err *err)
+{
+    size_t b = (size_t)scene->shape.dim[0],
+           hw = (size_t)(scene->shape.dim[2] * scene->shape.dim[3]);
+    if (*n >= b)
+        *n = b;
+    if (*n == 1 || *n == b)
+        return BERTH_OK;
+    if (b % *n)
+        return err_set(err, BERTH_EINVAL, "%zu masks for a batch of %zu", *n, b);
+    float *p = take(scene, b * hw, sizeof *p, err);
+    if (!p)
+        return err->code;
+    for (size_t i = 0; i < b; i++)
+        memcpy(p + i * hw, *mask + i % *n * hw, hw * sizeof *p);
+    *mask = p;
+    *n = b;
+    return BERTH_OK;
+}
+
+static berth_status resolve_mask(struct node_call *c, const struct cond_entry *e,
+                                 const struct cond_scene *scene, struct guide_cond *g,
+                                 berth_err *err)
+{
+    if (sized_mask(c, e->mask, scene, false, &g->mask_n, &g->mask, err))
+        return err->code;
+    if (e->mask_bounds) {
+        g->has_area = true;
+        g->area =
+            mask_box(g->mask, g->mask_n, (size_t)scene->shape.dim[2], (size_t)scene->shape.dim[3]);
+    }
+    return batch_mask(scene, &g->mask_n, &g->mask, err);
+}
+
+/* ---- what inpainting networks see ---- */
+
+/* Which of `have` items is item i of `want`: spread evenly, as ComfyUI's resize_to_batch_size(). */
+static size_t spread(size_t i, size_t have, size_t want)
+{
+    if (have == want || want <= 1)
+        return i;
+    double at = want < have ? nearbyint((double)i * ((double)(have - 1) / (double)(want - 1)))
+                            : floor(((double)i + 0.5) * ((double)have / (double)want));
+    return (size_t)at < have ? (size_t)at : have - 1;
+}
+
+/* The masked picture's latents in the model's scale, [*n, c, h, w] of the latent's size. */
+static berth_status concat_latent(struct node_call *c, const struct cond_entry *e,
+                                  const struct cond_scene *scene, size_t *n, const float **out,
+                                  berth_err *err)
+{
+    const struct shape *s = &scene->shape;
+    struct htensor *t = e->concat_latent, *to = NULL;
+    char text[SHAPE_TEXT_MAX];
+    *n = (size_t)s->dim[0];
+    *out = scene->latent;
+    if (!t)
+        return BERTH_OK;
+    if (t->shape.ndim != 4 || t->shape.dim[1] != s->dim[1] || !htensor_count(t))
+        return err_set(err, BERTH_EINVAL, "a latent %s to paint into; the model has %llu channels",
+                       shape_text(&t->shape, text), (unsigned long long)s->dim[1]);
+    *n = dim(t, 0);
+    size_t ch = dim(t, 1), hw = (size_t)(s->dim[2] * s->dim[3]);
+    float *p = take(scene, *n * ch * hw, sizeof *p, err);
+    if (!p)
+        return err->code;
+    if (t->shape.dim[2] == s->dim[2] && t->shape.dim[3] == s->dim[3])
+        to = htensor_ref(t);
+    else if (scale_planes(c, t, (size_t)s->dim[3], (size_t)s->dim[2], "bilinear", true, &to, err))
+        return err->code;
+    memcpy(p, to->data, *n * ch * hw * sizeof *p);
+    htensor_unref(to);
+    latent_in(&scene->info->latent, p, *n, ch,
+              hw); /* linear in each value: after resizing is the same */
+    *out = p;
+    return BERTH_OK;
+}
+
+/* [batch, 1 + c, h, w]: where to paint, and what is there. None of both said: the network's own. */
+static berth_status resolve_concat(struct node_call *c, const struct cond_entry *e,
+                                   const struct cond_scene *scene, const float **out,
+                                   berth_err *err)
+{
+    const struct shape *s = &scene->shape;
+    size_t b = (size_t)s->dim[0], ch = (size_t)s->dim[1], hw = (size_t)(s->dim[2] * s->dim[3]);
+    size_t masks = b, latents;
+    const float *mask = scene->mask, *latent;
+    *out = NULL;
+    if (!scene->info->inpaint || (!mask && !e->concat_mask))
+        return BERTH_OK;
+    if (scene->info->in_channels != 2 * ch + 1)
+        return err_set(err, BERTH_EUNSUPPORTED, "a network with %llu input channels",
+                       (unsigned long long)scene->info->in_channels);
+    if (e->concat_mask && sized_mask(c, e->concat_mask, scene, true, &masks, &mask, err))
+        return err->code;
+    if (concat_latent(c, e, scene, &latents, &latent, err))
+        return err->code;
+    float *p = take(scene, b * (1 + ch) * hw, sizeof *p, err);
+    if (!p)
+        return err->code;
+    *out = p;
+    for (size_t i = 0; i < b; i++, p += (1 + ch) * hw) {
+        for (size_t k = 0; k < hw; k++)
+            p[k] = nearbyintf(mask[spread(i, masks, b) * hw + k]);
+        memcpy(p + hw, latent + spread(i, latents, b) * ch * hw, ch * hw * sizeof *p);
+    }
+    return BERTH_OK;
+}
+
+/* ---- one prompt ---- */
+
+static struct diffusion_size size_of(const struct cond_entry *e, const struct cond_scene *scene)
+{
+    struct diffusion_size z = e->size;
+    if (!e->sized) { /* of the whole picture, also where a prompt has an area of it */
+        z.width = (uint32_t)scene->shape.dim[3] * 8;
+        z.height = (uint32_t)scene->shape.dim[2] * 8;
+        z.target_width = z.width;
+        z.target_height = z.height;
+    }
+    return z;
+}
+
+static berth_status resolve(struct node_call *c, const struct cond_entry *e, bool negative,
+                            const struct cond_scene *scene, struct guide_cond *g, berth_err *err)
+{
+    struct sampled_cond *x = take(scene, 1, sizeof *x, err);
+    if (!x)
+        return err->code;
+    *x = (struct sampled_cond) { .cond = { .context = e->cond->data,
+                                           .tokens = dim(e->cond, 1),
+                                           .width = dim(e->cond, 2),
+                                           .pooled = e->pooled ? e->pooled->data : NULL,
+                                           .pooled_n = e->pooled ? htensor_count(e->pooled) : 0,
+                                           .size = size_of(e, scene),
+                                           .negative = negative } };
+    *g = (struct guide_cond) { .cond = x,
+                               .strength = e->strength,
+                               .mask_strength = e->mask_strength,
+                               .has_area = e->area_kind != AREA_NONE,
+                               .sigma_start = HUGE_VAL };
+    if (g->has_area && read_area(e, &scene->shape, &g->area, err))
+        return err->code;
+    if (e->mask && resolve_mask(c, e, scene, g, err))
+        return err->code;
+    if (e->ranged) {
+        g->sigma_start = ms_percent(scene->ms, e->start_percent);
+        g->sigma_end = ms_percent(scene->ms, e->end_percent);
+    }
+    return resolve_concat(c, e, scene, &x->concat, err);
+}
+
+berth_status conds_resolve(struct node_call *c, const struct conditioning *x, bool negative,
+                           const struct cond_scene *scene, struct cond_list *out, berth_err *err)
+{
+    out->at.elem = sizeof(struct guide_cond);
+    for (size_t i = 0; x && i < x->n; i++) {
+        struct guide_cond *g = vec_add(&out->at);
+        if (!g)
+            return err_set(err, BERTH_ENOMEM, "%zu prompts", x->n);
+        if (resolve(c, &x->at[i], negative, scene, g, err))
+            return err_add(err, "prompt %zu of a conditioning", i + 1);
+    }
+    return BERTH_OK;
+}
+
+/* ---- pairs ---- */
+
+static bool inside(const struct guide_area *a, const struct guide_area *b)
+{
+    return a->y >= b->y && a->x >= b->x && a->y + a->h <= b->y + b->h && a->x + a->w <= b->x + b->w;
+}
+
+static bool same_area(const struct guide_area *a, const struct guide_area *b)
+{
+    return a->h == b->h && a->w == b->w && a->y == b->y && a->x == b->x;
+}
+
+/* What stands against c in a list: its prompt with the smallest area around c's. NULL: none. */
+static const struct guide_cond *against(const struct cond_list *list, const struct guide_cond *c)
+{
+    const struct guide_cond *best = NULL;
+    for (size_t i = 0; i < list->at.n; i++) {
+        const struct guide_cond *x = vec_at(&list->at, i);
+        if (!x->has_area)
+            best = best ? best : x;
+        else if (inside(&c->area, &x->area) &&
+                 (!best || !best->has_area ||
+                  (uint64_t)best->area.h * best->area.w > (uint64_t)x->area.h * x->area.w))
+            best = x;
+    }
+    return best;
+}
+
+static berth_status pair(struct cond_list *list, const struct guide_cond *c, berth_err *err)
+{
+    const struct guide_cond *x = against(list, c);
+    if (!x || (x->has_area && same_area(&x->area, &c->area)))
+        return BERTH_OK;
+    struct guide_cond made = *c; /* where and when it counts are c's, what it says is x's */
+    made.cond = x->cond;
+    struct guide_cond *at = vec_add(&list->at);
+    if (!at)
+        return err_set(err, BERTH_ENOMEM, "%zu prompts", list->at.n);
+    *at = made;
+    return BERTH_OK;
+}
+
+static berth_status cut(struct guide_cond *g, const struct shape *s, berth_err *err)
+{
+    struct guide_area *a = &g->area;
+    uint64_t h = s->dim[2], w = s->dim[3];
+    if (!g->has_area)
+        return BERTH_OK;
+    if (a->y >= h || a->x >= w || !a->h || !a->w)
+        return err_set(err, BERTH_EINVAL,
+                       "an area of %ux%u at %u, %u lies outside of a latent of %llux%llu", a->w,
+                       a->h, a->x, a->y, (unsigned long long)w, (unsigned long long)h);
+    a->h = a->h < h - a->y ? a->h : (uint32_t)(h - a->y);
+    a->w = a->w < w - a->x ? a->w : (uint32_t)(w - a->x);
+    return BERTH_OK;
+}
+
+berth_status conds_pair(struct cond_list *list, size_t lists, const struct cond_scene *scene,
+                        berth_err *err)
+{
+    for (size_t k = 0; k < lists; k++)
+        for (size_t i = 0; i < list[k].at.n; i++) {
+            struct guide_cond c = *(struct guide_cond *)vec_at(&list[k].at, i);
+            for (size_t o = 0; c.has_area && o < lists; o++)
+                if (o != k && pair(&list[o], &c, err))
+                    return err->code;
+        }
+    for (size_t k = 0; k < lists; k++)
+        for (size_t i = 0; i < list[k].at.n; i++)
+            if (cut(vec_at(&list[k].at, i), &scene->shape, err))
+                return err->code;
+    return BERTH_OK;
+}

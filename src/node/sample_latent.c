@@ -1,0 +1,432 @@
+/* sample_latent: one run of a sampler over a latent: what all sampling nodes come down to.
+ *
+ * Flow     model ready -> channels, noise, process in (unless empty) -> conditionings resolved -> noise
+ *          scaled with the first sigma -> sampler, each step told with a look at it -> inverse scaling
+ *          with the last -> process out (sampling.md 9)
+ * Memory   Host tensors of a run live in its arena; the network's own come and go with each pass. */
+#include "node/compute.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define INDEX_MAX 65536 /* batch_index: so many noises are drawn for one that is picked */
+
+bool all_zero(const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (x[i] != 0)
+            return false;
+    return true;
+}
+
+/* ---- latents and noise ---- */
+
+berth_status latent_fit(const struct latent *l, const struct diffusion_info *info,
+                        struct htensor **out, berth_err *err)
+{
+    struct htensor *t = l->samples;
+    char text[SHAPE_TEXT_MAX];
+    *out = NULL;
+    if (t->shape.ndim != 4 || !htensor_count(t))
+        return err_set(err, BERTH_EINVAL, "a latent %s; %s wants [n, %u, h, w]",
+                       shape_text(&t->shape, text), info->family, info->latent.channels);
+    if (dim(t, 1) == info->latent.channels) {
+        *out = htensor_ref(t);
+        return BERTH_OK;
+    }
+    if (!all_zero(t->data, htensor_count(t)))
+        return err_set(err, BERTH_EINVAL, "a latent of %zu channels; %s has %u", dim(t, 1),
+                       info->family, info->latent.channels);
+    struct shape s = t->shape;
+    s.dim[1] = info->latent.channels;
+    return htensor_zeros(&s, out, err);
+}
+
+/* One draw for each index up to the largest; those that are asked for are kept. */
+static berth_status indexed_noise(const int64_t *index, size_t n, size_t item, uint64_t seed,
+                                  float *out, berth_err *err)
+{
+    struct torch_rng rng;
+    int64_t last = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (index[i] < 0 || index[i] > INDEX_MAX)
+            return err_set(err, BERTH_EINVAL, "batch_index %" PRId64 " is not 0 to %d", index[i],
+                           INDEX_MAX);
+        last = index[i] > last ? index[i] : last;
+    }
+    float *one = malloc(item * sizeof *one);
+    if (!one)
+        return err_set(err, BERTH_ENOMEM, "noise of %zu values", item);
+    torch_seed(&rng, seed);
+    for (int64_t k = 0; k <= last; k++) {
+        torch_randn(&rng, one, item);
+        for (size_t i = 0; i < n; i++)
+            if (index[i] == k)
+                memcpy(out + i * item, one, item * sizeof *one);
+    }
+    free(one);
+    return BERTH_OK;
+}
+
+berth_status latent_noise(const struct latent *l, const struct shape *s, uint64_t seed, float *out,
+                          berth_err *err)
+{
+    size_t n = (size_t)s->dim[0], item = 1;
+    for (int i = 1; i < s->ndim; i++)
+        item *= (size_t)s->dim[i];
+    if (l->batch_index)
+        return indexed_noise(l->batch_index, n, item, seed, out, err);
+    struct torch_rng rng;
+    torch_seed(&rng, seed);
+    torch_randn(&rng, out, n * item);
+    return BERTH_OK;
+}
+
+/* ---- a run ---- */
+
+enum { POSITIVE, MIDDLE, NEGATIVE, LISTS };
+
+struct run { /* of one sample_latent() */
+    struct node_call *c;
+    const struct sampling_request *q;
+    struct diffusion *d;
+    const struct diffusion_info *info;
+    struct msampling ms;
+    struct arena mem;
+    struct shape shape; /* [b, c, h, w] */
+    size_t n;           /* elements */
+    float *latent;      /* in the model's scale */
+    float *noise;
+    float *x;
+    float *last; /* D of the last step; NULL: nobody wants it */
+    bool stepped;
+    float *mask;     /* [b, h, w]; NULL: none */
+    float *mask_now; /* DifferentialDiffusion: the mask of a noise level; else NULL */
+    double differ;   /* its strength; NAN: not asked for */
+    struct cond_list list[LISTS];
+    struct guide guide;
+    bool predicted; /* the peak was told */
+};
+
+static float *floats(struct run *r, size_t n, berth_err *err)
+{
+    float *p = arena_array(&r->mem, n, sizeof *p);
+    if (!p)
+        err_set(err, BERTH_ENOMEM, "%zu values for sampling", n);
+    return p;
+}
+
+/* The noise mask over the batch, in the latent's size. */
+static berth_status prepare_mask(struct run *r, berth_err *err)
+{
+    struct htensor *mask = r->q->latent->noise_mask, *to = NULL;
+    size_t b = (size_t)r->shape.dim[0], h = (size_t)r->shape.dim[2], w = (size_t)r->shape.dim[3];
+    if (!mask)
+        return BERTH_OK;
+    r->mask = floats(r, b * h * w, err);
+    if (!r->mask || scale_planes(r->c, mask, w, h, "bilinear", false, &to, err))
+        return err_add(err, "the noise mask");
+    size_t have = htensor_count(to) / (h * w);
+    for (size_t i = 0; i < b; i++)
+        memcpy(r->mask + i * h * w, to->data + i % have * h * w, h * w * sizeof(float));
+    htensor_unref(to);
+    r->differ = option_number(r->q->model, "differential", NAN);
+    if (isnan(r->differ))
+        return BERTH_OK;
+    r->mask_now = floats(r, b * h * w, err);
+    return r->mask_now ? BERTH_OK : err->code;
+}
+
+/* x at the first sigma, and what it is made of. */
+static berth_status prepare_latent(struct run *r, berth_err *err)
+{
+    struct htensor *fit;
+    if (latent_fit(r->q->latent, r->info, &fit, err))
+        return err->code;
+    r->shape = fit->shape;
+    r->n = htensor_count(fit);
+    size_t b = dim(fit, 0), ch = dim(fit, 1), hw = dim(fit, 2) * dim(fit, 3);
+    r->latent = floats(r, r->n, err);
+    r->noise = r->latent ? floats(r, r->n, err) : NULL;
+    r->x = r->noise ? floats(r, r->n, err) : NULL;
+    if (r->x)
+        memcpy(r->latent, fit->data, r->n * sizeof(float));
+    htensor_unref(fit);
+    if (!r->x)
+        return err->code;
+    if (!all_zero(r->latent, r->n)) /* an empty latent is not shifted */
+        latent_in(&r->info->latent, r->latent, b, ch, hw);
+    if (!r->q->no_noise && latent_noise(r->q->latent, &r->shape, r->q->seed, r->noise, err))
+        return err->code;
+    float first = r->q->sigmas[0];
+    ms_noise(&r->ms, first, r->noise, r->latent, ms_max_denoise(&r->ms, first), r->x, r->n);
+    return BERTH_OK;
+}
+
+/* ---- the network under the guide ---- */
+
+/* Channels [from the whole latent's] of one item, cut to an area. */
+static void cut_concat(const struct run *r, const float *whole, size_t item, size_t extra,
+                       const struct guide_area *a, float *out)
+{
+    size_t h = (size_t)r->shape.dim[2], w = (size_t)r->shape.dim[3];
+    for (size_t k = 0; k < extra; k++)
+        for (size_t y = 0; y < a->h; y++)
+            memcpy(out + (k * a->h + y) * a->w,
+                   whole + ((item * extra + k) * h + a->y + y) * w + a->x, a->w * sizeof *out);
+}
+
+/* Predictions [from, to), all of them with channels beside x or all without. */
+static berth_status forward(struct run *r, struct diffusion_in *in,
+                            const struct sampled_cond **cond, const size_t *item,
+                            const struct guide_area *area, berth_err *err)
+{
+    size_t extra = (size_t)r->info->in_channels - r->info->latent.channels;
+    float *concat = NULL;
+    const struct diffusion_cond **of = calloc(in->n, sizeof *of);
+    if (cond[0]->concat)
+        concat = calloc(in->n, extra * in->h * in->w * sizeof *concat);
+    berth_status s = of && (concat || !cond[0]->concat)
+                         ? BERTH_OK
+                         : err_set(err, BERTH_ENOMEM, "a batch of %zu", in->n);
+    for (size_t i = 0; !s && i < in->n; i++) {
+        of[i] = &cond[i]->cond;
+        if (concat)
+            cut_concat(r, cond[i]->concat, item[i], extra, &area[i],
+                       concat + i * extra * in->h * in->w);
+    }
+    in->cond = of;
+    in->concat = concat;
+    if (!s && !r->predicted) { /* of the first batch; others are like it */
+        uint64_t peak;
+        berth_err unread = { 0 };
+        r->predicted = true;
+        if (!diffusion_predict(r->d, in, &peak, &unread))
+            log_info(r->c->env->log, "node.predict", "node=%s model=%s batch=%zu peak=%" PRIu64,
+                     r->c->id, ready_name(r->q->model), in->n, peak);
+    }
+    if (!s)
+        s = diffusion_forward(r->d, in, err);
+    free(concat);
+    free(of);
+    return s;
+}
+
+static berth_status predict(void *user, size_t n, const void *const *cond, const size_t *item,
+                            const struct guide_area *area, size_t c, size_t h, size_t w,
+                            const float *x, const float *t, float *out, berth_err *err)
+{
+    struct run *r = user;
+    const struct sampled_cond **of = (const struct sampled_cond **)cond;
+    berth_status s = BERTH_OK;
+    for (size_t i = 0, to; !s && i < n; i = to) {
+        for (to = i + 1; to < n && !of[to]->concat == !of[i]->concat;)
+            to++;
+        struct diffusion_in in = { .n = to - i,
+                                   .h = h,
+                                   .w = w,
+                                   .x = x + i * c * h * w,
+                                   .t = t + i,
+                                   .out = out + i * c * h * w };
+        s = forward(r, &in, of + i, item + i, area + i, err);
+    }
+    return s;
+}
+
+/* DifferentialDiffusion: what of the mask takes part at this noise level. */
+static void differ(struct run *r, float sigma)
+{
+    size_t n = (size_t)(r->shape.dim[0] * r->shape.dim[2] * r->shape.dim[3]);
+    float last = r->q->sigmas[r->q->n - 1], min = ms_sigma_min(&r->ms);
+    float from = ms_timestep(&r->ms, r->q->sigmas[0]);
+    float to = ms_timestep(&r->ms, last > min ? last : min);
+    float threshold = (ms_timestep(&r->ms, sigma) - to) / (from - to);
+    bool blend = r->differ > 0 && r->differ < 1;
+    for (size_t i = 0; i < n; i++) {
+        float on = r->mask[i] >= threshold ? 1.0f : 0.0f;
+        r->mask_now[i] = blend ? (float)r->differ * on + (float)(1 - r->differ) * r->mask[i] : on;
+    }
+}
+
+static berth_status denoise(void *user, const float *x, float sigma, float *denoised, float *uncond,
+                            berth_err *err)
+{
+    struct run *r = user;
+    if (call_check(r->c, err))
+        return err->code;
+    if (r->mask_now)
+        differ(r, sigma);
+    return guide_denoise(&r->guide, x, sigma, denoised, uncond, err);
+}
+
+/* ---- steps ---- */
+
+/* A look at D, its first item. False: there is none to be had. */
+static bool look_at(struct run *r, const float *denoised, struct image *out)
+{
+    size_t h = (size_t)r->shape.dim[2], w = (size_t)r->shape.dim[3];
+    berth_err unread = { 0 };
+    if (!r->c->env->previews || image_init(out, (uint32_t)w, (uint32_t)h, 3, &unread))
+        return false;
+    if (latent_preview(&r->info->latent, denoised, h * w, out->px))
+        return true;
+    image_release(out);
+    return false;
+}
+
+static berth_status step(void *user, const struct sample_step *s, berth_err *err)
+{
+    struct run *r = user;
+    struct image picture = { 0 };
+    bool seen = look_at(r, s->denoised, &picture);
+    struct node_step told = { .value = (double)(s->i + 1),
+                              .max = (double)s->total,
+                              .picture = seen ? &picture : NULL };
+    if (r->last)
+        memcpy(r->last, s->denoised, r->n * sizeof(float));
+    r->stepped = true;
+    berth_status st = call_step(r->c, &told, err);
+    image_release(&picture);
+    return st;
+}
+
+/* ---- all together ---- */
+
+static berth_status prepare_guide(struct run *r, berth_err *err)
+{
+    const struct sampling_request *q = r->q;
+    struct cond_scene scene = { .info = r->info,
+                                .ms = &r->ms,
+                                .shape = r->shape,
+                                .latent = r->latent,
+                                .mask = r->mask,
+                                .mem = &r->mem };
+    /* The middle one of DualCFG counts as a negative where a model tells them apart. */
+    if (conds_resolve(r->c, q->positive, false, &scene, &r->list[POSITIVE], err) ||
+        conds_resolve(r->c, q->middle, true, &scene, &r->list[MIDDLE], err) ||
+        conds_resolve(r->c, q->negative, true, &scene, &r->list[NEGATIVE], err) ||
+        conds_pair(r->list, LISTS, &scene, err))
+        return err->code;
+    if (!r->list[POSITIVE].at.n)
+        return err_set(err, BERTH_EINVAL, "an empty conditioning says nothing to paint");
+    r->guide = (struct guide) { .ms = &r->ms,
+                                .shape = r->shape,
+                                .positive = r->list[POSITIVE].at.p,
+                                .positives = r->list[POSITIVE].at.n,
+                                .negative = r->list[NEGATIVE].at.p,
+                                .negatives = r->list[NEGATIVE].at.n,
+                                .cfg = q->cfg,
+                                .always_uncond = (q->sampler->flags & SAMPLER_UNCOND) != 0,
+                                .rescale = option_number(q->model, "rescale_cfg", 0),
+                                .middle = r->list[MIDDLE].at.p,
+                                .middles = r->list[MIDDLE].at.n,
+                                .cfg_middle = q->cfg_middle,
+                                .nested = q->nested,
+                                .mask = r->mask_now ? r->mask_now : r->mask,
+                                .latent = r->latent,
+                                .noise = r->noise,
+                                .net = predict,
+                                .user = r };
+    if (!r->mask || !(q->sampler->flags & SAMPLER_MASK_NOISE))
+        return BERTH_OK;
+    float *own =
+        floats(r, r->n, err); /* what stays is noised by another draw than what is painted */
+    struct torch_rng rng;
+    if (!own)
+        return err->code;
+    torch_seed(&rng, q->seed + 1);
+    torch_randn(&rng, own, r->n);
+    r->guide.noise = own;
+    return BERTH_OK;
+}
+
+static berth_status sample(struct run *r, berth_err *err)
+{
+    const struct sampling_request *q = r->q;
+    struct sample_job job = { .ms = &r->ms,
+                              .sigma = q->sigmas,
+                              .sigmas = q->n,
+                              .shape = r->shape,
+                              .n = r->n,
+                              .x = r->x,
+                              .seed = q->seed,
+                              .opt = q->opt,
+                              .pool = r->c->env->pool,
+                              .denoise = denoise,
+                              .step = step,
+                              .user = r };
+    if (q->n > 1 && sample_run(q->sampler, &job, err)) /* a single level: noise and no step */
+        return err->code;
+    ms_finish(&r->ms, q->sigmas[q->n - 1], r->x, r->n);
+    struct net_report done = diffusion_report(r->d);
+    log_info(r->c->env->log, "node.sample",
+             "node=%s model=%s sampler=%s steps=%zu device=%s predicted=%" PRIu64 " peak=%" PRIu64
+             " passes=%" PRIu64 " rungs=%" PRIu64,
+             r->c->id, ready_name(q->model), q->sampler->name, q->n - 1, done.device,
+             done.predicted, done.largest, done.passes, done.rungs);
+    return BERTH_OK;
+}
+
+/* A latent like the request's with these samples, taken out of the model's scale. */
+static berth_status give(const struct run *r, const float *x, struct latent *out, berth_err *err)
+{
+    size_t b = (size_t)r->shape.dim[0], ch = (size_t)r->shape.dim[1];
+    if (latent_like(r->q->latent, out, err) || htensor_new(&r->shape, &out->samples, err))
+        return err->code;
+    memcpy(out->samples->data, x, r->n * sizeof(float));
+    latent_out(&r->info->latent, out->samples->data, b, ch, r->n / (b * ch));
+    return BERTH_OK;
+}
+
+/* No step is asked for: what came, with the model's channels. */
+static berth_status give_back(struct run *r, struct latent *out, berth_err *err)
+{
+    struct diffusion_info info;
+    if (ready_info(r->q->model, &info, err) || latent_like(r->q->latent, out, err))
+        return err->code;
+    return latent_fit(r->q->latent, &info, &out->samples, err);
+}
+
+static berth_status run(struct run *r, struct latent *out, struct latent *denoised, berth_err *err)
+{
+    if (!r->q->n)
+        return give_back(r, out, err);
+    if (ready_msampling(r->q->model, &r->ms, err) || ready_diffusion(r->c, r->q->model, &r->d, err))
+        return err->code;
+    r->info = diffusion_info(r->d);
+    if (prepare_latent(r, err) || prepare_mask(r, err) || prepare_guide(r, err))
+        return err->code;
+    if (denoised && !(r->last = floats(r, r->n, err)))
+        return err->code;
+    if (sample(r, err))
+        return err_add(err, "sampling with '%.80s'", ready_name(r->q->model));
+    berth_status s = give(r, r->x, out, err);
+    return s || !r->stepped || !denoised ? s : give(r, r->last, denoised, err);
+}
+
+berth_status sample_latent(struct node_call *c, const struct sampling_request *q,
+                           struct latent *out, struct latent *denoised, berth_err *err)
+{
+    struct run r = { .c = c, .q = q, .differ = NAN };
+    *out = (struct latent) { 0 };
+    if (denoised)
+        *denoised = (struct latent) { 0 };
+    berth_status s = run(&r, out, denoised, err);
+    diffusion_close(r.d);
+    ms_release(&r.ms);
+    for (size_t i = 0; i < LISTS; i++)
+        vec_release(&r.list[i].at);
+    arena_release(&r.mem);
+    if (!s && denoised && !denoised->samples) {
+        s = latent_like(out, denoised, err);
+        if (!s)
+            denoised->samples = htensor_ref(out->samples);
+    }
+    if (s) {
+        latent_release(out);
+        if (denoised)
+            latent_release(denoised);
+    }
+    return s;
+}

@@ -1,0 +1,92 @@
+/* sampler: SAMPLER, a way of sampling and its numbers. */
+#include "node/compute.h"
+
+#include <string.h>
+
+static void free_sampler(void *obj)
+{
+    free(obj);
+}
+
+const struct value_type type_sampler = { .name = "SAMPLER", .free = free_sampler };
+
+/* Output 0. */
+static berth_status give(struct node_call *c, const char *name, const struct sample_options *opt,
+                         berth_err *err)
+{
+    const struct sampler *how = sampler_find(name);
+    struct sampler_choice *x = calloc(1, sizeof *x);
+    if (!x)
+        return err_set(err, BERTH_ENOMEM, "sampler '%s'", name);
+    *x = (struct sampler_choice) { .sampler = how ? how : sampler_at(0), .opt = *opt };
+    return out_value(c, 0, value_object(&type_sampler, x), err);
+}
+
+static berth_status run_select(struct node_call *c, berth_err *err)
+{
+    const char *name;
+    berth_status s = in_text(c, "sampler_name", &name, err);
+    return s ? s : give(c, name, &sample_defaults, err);
+}
+
+NODE_CLASS(KSamplerSelect, .category = "sampling/custom_sampling/samplers",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(COMBO_IN("sampler_name", list_samplers)), OUTS({ .type = "SAMPLER" }),
+           .run = run_select);
+
+static berth_status in_eta_noise(struct node_call *c, struct sample_options *opt, berth_err *err)
+{
+    *opt = sample_defaults;
+    berth_status s = in_f64(c, "eta", &opt->eta, err);
+    return s ? s : in_f64(c, "s_noise", &opt->s_noise, err);
+}
+
+static berth_status run_euler_ancestral(struct node_call *c, berth_err *err)
+{
+    struct sample_options opt;
+    berth_status s = in_eta_noise(c, &opt, err);
+    return s ? s : give(c, "euler_ancestral", &opt, err);
+}
+
+NODE_CLASS(SamplerEulerAncestral, .category = "sampling/custom_sampling/samplers",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(FLOAT_IN("eta", 1.0, 0.0, 100.0, 0.01, .round = "false"),
+               FLOAT_IN("s_noise", 1.0, 0.0, 100.0, 0.01, .round = "false")),
+           OUTS({ .type = "SAMPLER" }), .run = run_euler_ancestral);
+
+static berth_status run_dpmpp_2m_sde(struct node_call *c, berth_err *err)
+{
+    struct sample_options opt;
+    const char *solver, *device;
+    berth_status s;
+    if ((s = in_eta_noise(c, &opt, err)) || (s = in_text(c, "solver_type", &solver, err)) ||
+        (s = in_text(c, "noise_device", &device, err)))
+        return s;
+    opt.heun = strcmp(solver, "heun") == 0;
+    return give(c, strcmp(device, "cpu") == 0 ? "dpmpp_2m_sde" : "dpmpp_2m_sde_gpu", &opt, err);
+}
+
+NODE_CLASS(SamplerDPMPP_2M_SDE, .category = "sampling/custom_sampling/samplers",
+           .module = MOD("custom_sampler"), .flags = NODE_V3,
+           INS(COMBO_IN("solver_type", CHOICES("midpoint", "heun")),
+               FLOAT_IN("eta", 1.0, 0.0, 100.0, 0.01, .round = "false"),
+               FLOAT_IN("s_noise", 1.0, 0.0, 100.0, 0.01, .round = "false"),
+               COMBO_IN("noise_device", CHOICES("gpu", "cpu"))),
+           OUTS({ .type = "SAMPLER" }), .run = run_dpmpp_2m_sde);
+
+static berth_status run_lms(struct node_call *c, berth_err *err)
+{
+    struct sample_options opt = sample_defaults;
+    int64_t order;
+    berth_status s = in_i64(c, "order", &order, err);
+    if (!s && (order < 1 || order > 100))
+        s = err_set(err, BERTH_EINVAL, "an order of %lld, not 1 to 100", (long long)order);
+    if (s)
+        return s;
+    opt.order = (int)order;
+    return give(c, "lms", &opt, err);
+}
+
+NODE_CLASS(SamplerLMS, .category = "sampling/custom_sampling/samplers",
+           .module = MOD("custom_sampler"), .flags = NODE_V3, INS(INT_IN("order", 4, 1, 100, 0)),
+           OUTS({ .type = "SAMPLER" }), .run = run_lms);

@@ -1,0 +1,201 @@
+/* text_encode: prompts to conditionings. */
+#include "node/compute.h"
+
+#include <string.h>
+
+/* ---- embedding:name ---- */
+
+/* Is this listed file what a prompt calls `name`: with or without its ending, in any sub-folder. */
+static bool is_called(const char *file, const char *name, size_t n)
+{
+    static const char *const ext[] = { "", ".safetensors", ".pt", ".bin" };
+    const char *base = strrchr(file, '/');
+    for (const char *at = file; at; at = at == file && base ? base + 1 : NULL) {
+        if (strncmp(at, name, n) != 0)
+            continue;
+        for (size_t i = 0; i < ARRAY_LEN(ext); i++)
+            if (strcmp(at + n, ext[i]) == 0)
+                return true;
+    }
+    return false;
+}
+
+static berth_status find_embedding(void *user, const char *name, size_t n, const char *key,
+                                   struct arena *mem, const float **vectors, uint32_t *count,
+                                   uint32_t *width, berth_err *err)
+{
+    struct node_call *c = user;
+    struct names list = { 0 };
+    struct str path = { 0 };
+    const char *file = NULL;
+    berth_status s = folders_list(c->env->folders, "embeddings", &list, err);
+    for (size_t i = 0; !s && !file && i < list.n; i++)
+        if (is_called(list.at[i], name, n))
+            file = list.at[i];
+    if (!s && !file)
+        s = err_set(err, BERTH_ENOTFOUND, "no embedding '%.*s'", (int)(n < 80 ? n : 80), name);
+    if (!s)
+        s = folders_resolve(c->env->folders, "embeddings", file, &path, err);
+    if (!s)
+        s = text_embedding_read(path.p, key, 0, mem, vectors, count, width, err);
+    names_release(&list);
+    str_release(&path);
+    return s;
+}
+
+/* ---- encoding ---- */
+
+/* CLIP that is not there gets ComfyUI's hint. */
+static berth_status in_clip(const struct node_call *c, const struct model_ref **out, berth_err *err)
+{
+    const struct value *v = in_value(c, "clip");
+    if (v && v->kind == V_NULL)
+        return err_set(err, BERTH_EINVAL,
+                       "ERROR: clip input is invalid: None\n\nIf the clip is from a checkpoint "
+                       "loader node your checkpoint does not contain a valid clip or text encoder "
+                       "model.");
+    return in_model(c, "clip", out, err);
+}
+
+static berth_status to_tensor(const struct shape *s, const float *from, struct htensor **out,
+                              berth_err *err)
+{
+    berth_status st = htensor_new(s, out, err);
+    if (!st)
+        memcpy((*out)->data, from, htensor_count(*out) * sizeof(float));
+    return st;
+}
+
+/* text_l: another text for CLIP-L; NULL: the same. */
+static berth_status encode(struct node_call *c, const char *text, const char *text_l,
+                           struct conditioning **out, berth_err *err)
+{
+    const struct model_ref *ref;
+    struct ready_text t = { 0 };
+    struct arena mem = { 0 };
+    struct text_cond got = { 0 };
+    struct htensor *cond = NULL, *pooled = NULL;
+    struct text_embeddings emb = { .find = find_embedding, .user = c, .log = c->env->log };
+    *out = NULL;
+    if (in_clip(c, &ref, err) || ready_text(c, ref, &t, err))
+        return err->code;
+    struct text_args args = {
+        .set = t.set, .enc = t.enc, .encoders = t.n, .bpe = t.bpe, .emb = &emb, .skip = t.skip
+    };
+    berth_status s = text_encode(&args, text, text_l, &mem, &got, err);
+    if (s)
+        err_add(err, "'%.80s'", ready_name(ref));
+    ready_text_release(&t); /* its use ends: what follows is host memory */
+    if (!s)
+        s = to_tensor(&(struct shape) { .ndim = 3, .dim = { 1, got.tokens, got.width } }, got.cond,
+                      &cond, err);
+    if (!s && got.pooled)
+        s = to_tensor(&(struct shape) { .ndim = 2, .dim = { 1, got.pooled_n } }, got.pooled,
+                      &pooled, err);
+    arena_release(&mem);
+    if (!s)
+        return conditioning_new(cond, pooled, out, err);
+    htensor_unref(cond);
+    return s;
+}
+
+static berth_status run_encode(struct node_call *c, berth_err *err)
+{
+    const char *text;
+    struct conditioning *x;
+    berth_status s = in_text(c, "text", &text, err);
+    if (!s)
+        s = encode(c, text, NULL, &x, err);
+    return s ? s : out_conditioning(c, 0, x, err);
+}
+
+NODE_CLASS(CLIPTextEncode, .display = "CLIP Text Encode (Prompt)", .category = "conditioning",
+           .module = "nodes",
+           INS(TEXT_IN("text", NULL, .no_default = true, .more = PROMPT_TEXT),
+               SOCKET("clip", "CLIP")),
+           OUTS({ .type = "CONDITIONING" }), .run = run_encode);
+
+/* ---- SDXL: two prompts and what the picture is to be ---- */
+
+static berth_status in_side(const struct node_call *c, const char *name, uint32_t *out,
+                            berth_err *err)
+{
+    uint64_t v;
+    berth_status s = in_u64(c, name, &v, err);
+    if (!s && v > UINT32_MAX)
+        s = err_set(err, BERTH_EINVAL, "input '%s' is beyond 2^32", name);
+    *out = s ? 0 : (uint32_t)v;
+    return s;
+}
+
+static berth_status run_sdxl(struct node_call *c, berth_err *err)
+{
+    struct diffusion_size z = { 0 };
+    const char *g, *l;
+    struct conditioning *x;
+    berth_status s;
+    if ((s = in_side(c, "width", &z.width, err)) || (s = in_side(c, "height", &z.height, err)) ||
+        (s = in_side(c, "crop_w", &z.crop_w, err)) || (s = in_side(c, "crop_h", &z.crop_h, err)) ||
+        (s = in_side(c, "target_width", &z.target_width, err)) ||
+        (s = in_side(c, "target_height", &z.target_height, err)) ||
+        (s = in_text(c, "text_g", &g, err)) || (s = in_text(c, "text_l", &l, err)) ||
+        (s = encode(c, g, l, &x, err)))
+        return s;
+    x->at[0].size = z;
+    x->at[0].sized = true;
+    return out_conditioning(c, 0, x, err);
+}
+
+NODE_CLASS(CLIPTextEncodeSDXL, .category = "advanced/conditioning", .module = MOD("clip_sdxl"),
+           .flags = NODE_V3,
+           INS(SOCKET("clip", "CLIP"), INT_IN("width", 1024, 0, MAX_SIDE, 0),
+               INT_IN("height", 1024, 0, MAX_SIDE, 0), INT_IN("crop_w", 0, 0, MAX_SIDE, 0),
+               INT_IN("crop_h", 0, 0, MAX_SIDE, 0), INT_IN("target_width", 1024, 0, MAX_SIDE, 0),
+               INT_IN("target_height", 1024, 0, MAX_SIDE, 0),
+               TEXT_IN("text_g", NULL, .no_default = true, .more = PROMPT_TEXT),
+               TEXT_IN("text_l", NULL, .no_default = true, .more = PROMPT_TEXT)),
+           OUTS({ .type = "CONDITIONING" }), .run = run_sdxl);
+
+static berth_status run_refiner(struct node_call *c, berth_err *err)
+{
+    struct diffusion_size z = { 0 };
+    const char *text;
+    double score;
+    struct conditioning *x;
+    berth_status s;
+    if ((s = in_f64(c, "ascore", &score, err)) || (s = in_side(c, "width", &z.width, err)) ||
+        (s = in_side(c, "height", &z.height, err)) || (s = in_text(c, "text", &text, err)) ||
+        (s = encode(c, text, NULL, &x, err)))
+        return s;
+    z.target_width = z.width;
+    z.target_height = z.height;
+    /* 0 means "not said" there; the network cannot tell a score of 1e-30 from one of 0. */
+    z.aesthetic = (float)score > 1e-30f ? (float)score : 1e-30f;
+    x->at[0].size = z;
+    x->at[0].sized = true;
+    return out_conditioning(c, 0, x, err);
+}
+
+NODE_CLASS(CLIPTextEncodeSDXLRefiner, .category = "advanced/conditioning",
+           .module = MOD("clip_sdxl"), .flags = NODE_V3,
+           INS(FLOAT_IN("ascore", 6.0, 0.0, 1000.0, 0.01), INT_IN("width", 1024, 0, MAX_SIDE, 0),
+               INT_IN("height", 1024, 0, MAX_SIDE, 0),
+               TEXT_IN("text", NULL, .no_default = true, .more = PROMPT_TEXT),
+               SOCKET("clip", "CLIP")),
+           OUTS({ .type = "CONDITIONING" }), .run = run_refiner);
+
+/* ---- clip skip ---- */
+
+static berth_status run_last_layer(struct node_call *c, berth_err *err)
+{
+    int64_t layer;
+    berth_status s = in_i64(c, "stop_at_clip_layer", &layer, err);
+    if (!s && (layer < -24 || layer > -1))
+        s = err_set(err, BERTH_EINVAL, "stop_at_clip_layer is %d, not -24 to -1", (int)layer);
+    return s ? s : give_with_option(c, "clip", "clip_skip", json_integer(layer), err);
+}
+
+NODE_CLASS(CLIPSetLastLayer, .display = "CLIP Set Last Layer", .category = "conditioning",
+           .module = "nodes",
+           INS(SOCKET("clip", "CLIP"), INT_IN("stop_at_clip_layer", -1, -24, -1, 1)),
+           OUTS({ .type = "CLIP" }), .run = run_last_layer);
