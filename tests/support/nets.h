@@ -1,0 +1,114 @@
+/* nets: files of synthetic weights made from key lists, and models over devices to run networks on.
+ *
+ *     struct keys k = { 0 };  preset_keys(...) or keys_read(...)
+ *     const char *path = keys_file(&k, "tiny", DT_F16, "safetensors");
+ *     struct net_rig g;
+ *     net_rig_open(&g, "cpu=512m", path, "model.diffusion_model.", NULL);
+ *     ... diffusion_open(&(struct diffusion_args) { .res = g.f.r, .m = g.m, .part = g.part }, ...)
+ *     net_rig_close(&g);                                           nothing leaked */
+#ifndef SUPPORT_NETS_H
+#define SUPPORT_NETS_H
+
+#include "model/arch.h"
+#include "model/synth.h"
+#include "net/net.h"
+#include "support/models.h"
+
+#include <math.h>
+
+/* Writes <name>.<ext of the format>; hiprec as in struct preset. Its path is good as tmp_path() is. */
+static inline const char *keys_file(const struct keys *k, const char *name, enum dtype dtype,
+                                    const char *format, const char *const *hiprec)
+{
+    const struct weights_writer *writer = weights_writer_find(format);
+    struct synth synth;
+    char file[128], ext[16];
+    berth_err err = { 0 };
+    assert_non_null(writer);
+    assert_ok(synth_init(&synth, k, dtype, writer, hiprec, NULL, &err), err);
+    snprintf(ext, sizeof ext, "%.*s", (int)strcspn(writer->ext, " "), writer->ext);
+    snprintf(file, sizeof file, "%s.%s", name, ext[0] == '.' ? ext + 1 : ext);
+    const char *path = tmp_path(file);
+    struct weights_write_args args = { .format = format,
+                                       .path = path,
+                                       .spec = synth.spec,
+                                       .count = k->n,
+                                       .fill = synth_weights_fill,
+                                       .user = &synth };
+    assert_ok(weights_write(&args, &err), err);
+    synth_release(&synth);
+    return path;
+}
+
+struct net_rig {
+    struct fixture f;
+    struct res_model *m;
+    struct tpool *pool;
+    const char *part;
+};
+
+/* alloc: a plan's allocation string; NULL: automatic. The model is loaded. */
+static inline void net_rig_open(struct net_rig *g, const char *devices, const char *path,
+                                const char *part, const char *alloc)
+{
+    berth_err err = { 0 };
+    *g = (struct net_rig) { .part = part };
+    fixture_open(&g->f, devices, NULL);
+    assert_ok(tpool_new(2, &g->pool, &err), err);
+    struct res_open_args args = {
+        .path = path, .part = part, .arch = arch_blocks, .plan.alloc = alloc
+    };
+    assert_ok(res_open(g->f.r, &args, &g->m, NULL, &err), err);
+    assert_ok(res_load(g->m, NULL, NULL, &err), err);
+}
+
+static inline struct net_args net_rig_args(const struct net_rig *g)
+{
+    return (struct net_args) { .res = g->f.r, .m = g->m, .pool = g->pool };
+}
+
+static inline void net_rig_close(struct net_rig *g)
+{
+    res_unref(g->m);
+    tpool_free(g->pool);
+    fixture_close(&g->f);
+}
+
+/* Largest difference, relative to the largest value of what is wanted. */
+static inline double rel_error(const float *got, const float *want, size_t n)
+{
+    double worst = 0, most = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs((double)got[i] - (double)want[i]), a = fabs((double)want[i]);
+        if (!(d <= worst)) /* NaN too */
+            worst = d;
+        if (a > most)
+            most = a;
+    }
+    return most > 0 ? worst / most : worst;
+}
+
+static inline void assert_near(const char *what, const float *got, const float *want, size_t n,
+                               double limit)
+{
+    double e = rel_error(got, want, n);
+    print_message("%-40s %8zu values, relative error %.2e\n", what, n, e);
+    if (!(e <= limit))
+        fail_msg("%s: relative error %.3e > %.1e", what, e, limit);
+}
+
+/* n values in -1..1 that follow from the seed. */
+static inline float *noise_floats(uint64_t seed, size_t n)
+{
+    float *v = malloc(n * sizeof *v);
+    assert_non_null(v);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t z = seed * UINT64_C(0x9e3779b97f4a7c15) + i * UINT64_C(0xd1b54a32d192ed03);
+        z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+        v[i] = (float)((double)(z >> 40) / (1 << 23) - 1.0);
+    }
+    return v;
+}
+
+#endif
