@@ -131,7 +131,7 @@ static berth_status ends(const struct march *m, float *t, float *end, berth_err 
 static berth_status dpm_fast(struct march *m, berth_err *err)
 {
     size_t calls = m->steps, spans = calls / 3 + 1, threes = calls % 3 ? spans - 1 : spans - 2;
-    float from, to, *ts = arena_array(m->mem, spans + 1, sizeof *ts);
+    float from = 0, to = 0, *ts = arena_array(m->mem, spans + 1, sizeof *ts);
     if (!ts)
         return err_set(err, BERTH_ENOMEM, "%zu times", spans + 1);
     if (ends(m, &from, &to, err))
@@ -193,7 +193,7 @@ static berth_status both(struct march *m, float t, float next, berth_err *err)
 
 static berth_status dpm_adaptive(struct march *m, berth_err *err)
 {
-    float t, end, up = 0;
+    float t = 0, end = 0, up = 0;
     double eta = m->opt.eta, h = H_FIRST;
     if (m->opt.order != 2 && m->opt.order != 3)
         return err_set(err, BERTH_EINVAL, "order %d is neither 2 nor 3", m->opt.order);
