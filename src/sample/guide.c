@@ -1,8 +1,403 @@
-#include "sample/guide.h"
+/* guide.c: lists of conditionings into predictions, predictions into D. */
+#include "sample/guide_impl.h"
+
+#include "base/arena.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { POSITIVE, MIDDLE, NEGATIVE, LISTS };
+
+struct part {
+    const struct guide_cond *cond;
+    struct guide_area crop;
+    int list;
+};
+
+struct scene { /* one call of guide_denoise() */
+    const struct guide *g;
+    size_t b, c, h, w;
+    float sigma;
+    const float *x; /* [b, c, h, w] what the network is asked about */
+    struct arena *mem;
+    struct part *part; /* [parts] not yet computed, in the order of the lists */
+    size_t parts;
+    float *sum[LISTS];   /* [b, c, h, w] of weighted D, then their mean; NULL: a list not asked */
+    float *count[LISTS]; /* [b, h, w] of weights; NULL: one plain part, the sum is the mean */
+};
+
+static berth_status no_memory(const struct scene *s, berth_err *err)
+{
+    return err_set(err, BERTH_ENOMEM, "a batch of %zu latents of %zux%zux%zu", s->b, s->c, s->h,
+                   s->w);
+}
+
+static size_t elements(const struct scene *s)
+{
+    return s->b * s->c * s->h * s->w;
+}
+
+static bool is_one(double x) /* Python's math.isclose(x, 1.0) */
+{
+    return fabs(x - 1) <= 1e-9 * fmax(fabs(x), 1);
+}
+
+/* ---- lists ---- */
+
+/* Which lists count, in ComfyUI's order: the last one is computed first. */
+static size_t lists_of(const struct guide *g, bool uncond, int order[LISTS])
+{
+    bool always = g->always_uncond || uncond;
+    size_t n = 0;
+    if (!g->middle) {
+        order[n++] = POSITIVE;
+        if (g->negatives && (always || !is_one(g->cfg)))
+            order[n++] = NEGATIVE;
+        return n;
+    }
+    bool negative = g->nested || always || !is_one(g->cfg_middle);
+    if (negative && g->negatives)
+        order[n++] = NEGATIVE;
+    if (negative || !is_one(g->cfg))
+        order[n++] = MIDDLE;
+    order[n++] = POSITIVE;
+    return n;
+}
+
+static size_t conds_of(const struct guide *g, int list, const struct guide_cond **out)
+{
+    *out = list == POSITIVE ? g->positive : list == MIDDLE ? g->middle : g->negative;
+    return list == POSITIVE ? g->positives : list == MIDDLE ? g->middles : g->negatives;
+}
+
+/* The active parts of a list, and where they will be added up. */
+static berth_status list_open(struct scene *s, int list, berth_err *err)
+{
+    const struct guide_cond *c;
+    size_t n = conds_of(s->g, list, &c), first = s->parts;
+    for (size_t i = 0; i < n; i++) {
+        struct part *p = &s->part[s->parts];
+        *p = (struct part) { .cond = &c[i], .list = list };
+        s->parts += part_active(&c[i], s->sigma, s->h, s->w, &p->crop);
+    }
+    const struct part *p = &s->part[first];
+    bool plain = s->parts - first == 1 && part_is_plain(p->cond, &p->crop, s->h, s->w);
+    s->sum[list] = arena_array(s->mem, elements(s), sizeof(float)); /* zeroed */
+    if (!s->sum[list])
+        return no_memory(s, err);
+    if (plain)
+        return BERTH_OK;
+    size_t pixels = s->b * s->h * s->w;
+    s->count[list] = arena_array(s->mem, pixels, sizeof(float));
+    if (!s->count[list])
+        return no_memory(s, err);
+    for (size_t i = 0; i < pixels; i++)
+        s->count[list][i] = 1e-37f; /* nothing active: 0 / this */
+    return BERTH_OK;
+}
+
+static void list_close(struct scene *s, int list)
+{
+    float *sum = s->sum[list];
+    const float *count = s->count[list];
+    size_t hw = s->h * s->w;
+    if (!sum || !count)
+        return;
+    for (size_t i = 0; i < s->b; i++)
+        for (size_t c = 0; c < s->c; c++, sum += hw)
+            for (size_t k = 0; k < hw; k++)
+                sum[k] /= count[i * hw + k];
+}
+
+/* ---- batches ---- */
+
+/* A crop of one item out of [c, h, w]. */
+static void crop_take(const struct scene *s, const struct guide_area *a, const float *from,
+                      float *out)
+{
+    for (size_t c = 0; c < s->c; c++)
+        for (size_t y = 0; y < a->h; y++, out += a->w)
+            memcpy(out, from + (c * s->h + a->y + y) * s->w + a->x, a->w * sizeof *out);
+}
+
+/* out [c, crop.h, crop.w], D of one part in one item, into its list's sum. */
+static void part_add(struct scene *s, const struct part *p, size_t item, const float *d,
+                     const float *weight)
+{
+    const struct guide_area *a = &p->crop;
+    size_t hw = s->h * s->w;
+    float *sum = s->sum[p->list] + item * s->c * hw;
+    if (!s->count[p->list]) {
+        memcpy(sum, d, s->c * hw * sizeof *sum);
+        return;
+    }
+    for (size_t y = 0; y < a->h; y++) {
+        const float *wt = weight + y * a->w;
+        size_t at = (a->y + y) * s->w + a->x;
+        for (size_t c = 0; c < s->c; c++)
+            for (size_t x = 0; x < a->w; x++)
+                sum[c * hw + at + x] += d[(c * a->h + y) * a->w + x] * wt[x];
+        for (size_t x = 0; x < a->w; x++)
+            s->count[p->list][item * hw + at + x] += wt[x];
+    }
+}
+
+struct batch {
+    size_t n, h, w; /* n = parts x items, part after part */
+    const void **cond;
+    size_t *item;
+    struct guide_area *area;
+    float *t, *x, *out, *crop, *weight;
+};
+
+static bool batch_new(const struct scene *s, size_t parts, size_t h, size_t w, struct batch *b)
+{
+    size_t n = parts * s->b, chw = s->c * h * w; /* parts of what is in memory already */
+    *b = (struct batch) { .n = n, .h = h, .w = w };
+    b->cond = arena_array(s->mem, n, sizeof *b->cond);
+    b->item = arena_array(s->mem, n, sizeof *b->item);
+    b->area = arena_array(s->mem, n, sizeof *b->area);
+    b->t = arena_array(s->mem, n, sizeof *b->t);
+    b->x = arena_array(s->mem, n, chw * sizeof *b->x);
+    b->out = arena_array(s->mem, n, chw * sizeof *b->out);
+    b->crop = arena_array(s->mem, chw, sizeof *b->crop);
+    b->weight = arena_array(s->mem, h * w, sizeof *b->weight);
+    return b->cond && b->item && b->area && b->t && b->x && b->out && b->crop && b->weight;
+}
+
+static void batch_fill(const struct scene *s, const struct part *const *part, struct batch *b)
+{
+    size_t chw = s->c * b->h * b->w;
+    float t = ms_timestep(s->g->ms, s->sigma);
+    for (size_t i = 0; i < b->n; i++) {
+        const struct part *p = part[i / s->b];
+        b->cond[i] = p->cond->cond;
+        b->item[i] = i % s->b;
+        b->area[i] = p->crop;
+        b->t[i] = t;
+        crop_take(s, &p->crop, s->x + b->item[i] * s->c * s->h * s->w, b->x + i * chw);
+    }
+    ms_input(s->g->ms, s->sigma, b->x, b->x, b->n * chw);
+}
+
+static void batch_add(struct scene *s, const struct part *const *part, const struct batch *b)
+{
+    size_t chw = s->c * b->h * b->w;
+    for (size_t i = 0; i < b->n; i++) {
+        const struct part *p = part[i / s->b];
+        float *d = b->out + i * chw;
+        crop_take(s, &p->crop, s->x + b->item[i] * s->c * s->h * s->w, b->crop);
+        ms_denoised(s->g->ms, s->sigma, d, b->crop, d, chw);
+        part_weights(p->cond, &p->crop, s->h, s->w, b->item[i], b->weight);
+        part_add(s, p, b->item[i], d, b->weight);
+    }
+}
+
+/* Computes the parts whose crops are as large as the first one's, the last of them first, and takes them off the
+ * list. */
+static berth_status run_batch(struct scene *s, berth_err *err)
+{
+    struct guide_area like = s->part[0].crop;
+    const struct part **mine = arena_array(s->mem, s->parts, sizeof *mine);
+    struct part *rest = arena_array(s->mem, s->parts, sizeof *rest);
+    size_t n = 0, left = 0;
+    if (!mine || !rest)
+        return no_memory(s, err);
+    for (size_t i = s->parts; i-- > 0;)
+        if (s->part[i].crop.h == like.h && s->part[i].crop.w == like.w)
+            mine[n++] = &s->part[i];
+    for (size_t i = 0; i < s->parts; i++)
+        if (s->part[i].crop.h != like.h || s->part[i].crop.w != like.w)
+            rest[left++] = s->part[i];
+    struct batch b;
+    if (!batch_new(s, n, like.h, like.w, &b))
+        return no_memory(s, err);
+    batch_fill(s, mine, &b);
+    berth_status st =
+        s->g->net(s->g->user, b.n, b.cond, b.item, b.area, s->c, b.h, b.w, b.x, b.t, b.out, err);
+    if (st)
+        return st;
+    batch_add(s, mine, &b);
+    s->part = rest;
+    s->parts = left;
+    return BERTH_OK;
+}
+
+static berth_status predict(struct scene *s, bool uncond, berth_err *err)
+{
+    const struct guide *g = s->g;
+    int order[LISTS];
+    size_t lists = lists_of(g, uncond, order);
+    s->part = arena_array(s->mem, g->positives + g->middles + g->negatives + 1, sizeof *s->part);
+    if (!s->part)
+        return no_memory(s, err);
+    for (size_t i = 0; i < lists; i++)
+        if (list_open(s, order[i], err))
+            return err->code;
+    while (s->parts)
+        if (run_batch(s, err))
+            return err->code;
+    for (int i = 0; i < LISTS; i++)
+        list_close(s, i);
+    return BERTH_OK;
+}
+
+/* ---- cfg ---- */
+
+static double deviation(const float *x, size_t n)
+{
+    double mean = 0, sum = 0;
+    for (size_t i = 0; i < n; i++)
+        mean += x[i];
+    mean /= (double)n;
+    for (size_t i = 0; i < n; i++)
+        sum += (x[i] - mean) * (x[i] - mean);
+    return sqrt(sum / (double)(n - 1));
+}
+
+/* RescaleCFG, in one item of n values: what cfg added to the contrast goes again, by `rescale`. It works on what
+ * a v-predicting network would have said, hence the ways there and back. scratch [2n]. */
+static void rescaled(const struct scene *s, const float *x, const float *cond, const float *uncond,
+                     float scale, float *out, size_t n, float *scratch)
+{
+    float sigma = s->sigma, var = sigma * sigma + 1, root = sqrtf(var);
+    float by = (float)s->g->rescale, rest = (float)(1 - s->g->rescale);
+    float *cv = scratch, *cfg = scratch + n;
+    for (size_t i = 0; i < n; i++) {
+        float x0 = x[i] / var, c = x[i] - (x[i] - cond[i]), u = x[i] - (x[i] - uncond[i]);
+        float uv = (x0 - u) * root / sigma;
+        cv[i] = (x0 - c) * root / sigma;
+        cfg[i] = uv + scale * (cv[i] - uv);
+    }
+    float ratio = (float)deviation(cv, n) / (float)deviation(cfg, n);
+    if (!isfinite(ratio))
+        ratio = 1; /* a flat latent has no contrast to lose */
+    for (size_t i = 0; i < n; i++) {
+        float v = by * (cfg[i] * ratio) + rest * cfg[i];
+        out[i] = x[i] - (x[i] - (x[i] / var - v * sigma / root));
+    }
+}
+
+/* uncond + (cond - uncond) * scale; a list that was not asked is 0. out may be one of them. */
+static berth_status combine(const struct scene *s, const float *cond, const float *uncond,
+                            double scale, float *out, berth_err *err)
+{
+    size_t n = elements(s), per = s->c * s->h * s->w;
+    if (!uncond) { /* cfg 1 */
+        memcpy(out, cond, n * sizeof *out);
+        return BERTH_OK;
+    }
+    if (s->g->rescale == 0) {
+        for (size_t i = 0; i < n; i++)
+            out[i] = uncond[i] + (cond[i] - uncond[i]) * (float)scale;
+        return BERTH_OK;
+    }
+    float *scratch = arena_array(s->mem, per, 2 * sizeof *scratch);
+    if (!scratch)
+        return no_memory(s, err);
+    for (size_t i = 0; i < n; i += per)
+        rescaled(s, s->x + i, cond + i, uncond + i, (float)scale, out + i, per, scratch);
+    return BERTH_OK;
+}
+
+/* DualCFGGuider. */
+static berth_status combine_three(const struct scene *s, float *out, berth_err *err)
+{
+    const struct guide *g = s->g;
+    const float *pos = s->sum[POSITIVE], *mid = s->sum[MIDDLE], *neg = s->sum[NEGATIVE];
+    size_t n = elements(s);
+    if (!mid) { /* both are 1 */
+        memcpy(out, pos, n * sizeof *out);
+        return BERTH_OK;
+    }
+    if (g->nested) {
+        float by = (float)g->cfg_middle;
+        if (combine(s, pos, mid, g->cfg, out, err))
+            return err->code;
+        for (size_t i = 0; neg && i < n; i++)
+            out[i] = neg[i] + by * (out[i] - neg[i]);
+        return BERTH_OK;
+    }
+    if (combine(s, mid, neg, g->cfg_middle, out, err))
+        return err->code;
+    for (size_t i = 0; i < n; i++)
+        out[i] += (pos[i] - mid[i]) * (float)g->cfg;
+    return BERTH_OK;
+}
+
+static berth_status finish(const struct scene *s, float *out, float *uncond, berth_err *err)
+{
+    const struct guide *g = s->g;
+    const float *u = g->middle && g->nested ? s->sum[MIDDLE] : s->sum[NEGATIVE];
+    if (uncond && u)
+        memcpy(uncond, u, elements(s) * sizeof *uncond);
+    else if (uncond)
+        memset(uncond, 0, elements(s) * sizeof *uncond);
+    if (g->middle)
+        return combine_three(s, out, err);
+    return combine(s, s->sum[POSITIVE], s->sum[NEGATIVE], g->cfg, out, err);
+}
+
+/* ---- inpainting ---- */
+
+/* x where the mask is 1, y where it is 0. */
+static void blend(const struct scene *s, const float *x, const float *y, float *out)
+{
+    size_t hw = s->h * s->w;
+    for (size_t i = 0; i < s->b * s->c; i++, x += hw, y += hw, out += hw) {
+        const float *m = s->g->mask + i / s->c * hw;
+        for (size_t k = 0; k < hw; k++)
+            out[k] = x[k] * m[k] + y[k] * (1.0f - m[k]);
+    }
+}
+
+/* Outside of the mask the network sees the picture, as noisy as the rest is by now. */
+static berth_status mask_in(struct scene *s, berth_err *err)
+{
+    float *known = arena_array(s->mem, elements(s), sizeof *known);
+    if (!known)
+        return no_memory(s, err);
+    ms_noise(s->g->ms, s->sigma, s->g->noise, s->g->latent, false, known, elements(s));
+    blend(s, s->x, known, known);
+    s->x = known;
+    return BERTH_OK;
+}
+
+/* ---- the door ---- */
+
+static berth_status scene_open(struct scene *s, berth_err *err)
+{
+    const struct guide *g = s->g;
+    const struct shape *sh = &g->shape;
+    char text[SHAPE_TEXT_MAX];
+    uint64_t n;
+    if (sh->ndim < 4 || !shape_count(sh, &n) || !n)
+        return err_set(err, BERTH_EINVAL, "%s is no batch of latents", shape_text(sh, text));
+    s->b = (size_t)sh->dim[0];
+    s->h = (size_t)sh->dim[sh->ndim - 2];
+    s->w = (size_t)sh->dim[sh->ndim - 1];
+    s->c = (size_t)(n / s->b / s->h / s->w);
+    if (s->h > UINT32_MAX || s->w > UINT32_MAX)
+        return err_set(err, BERTH_EINVAL, "%s: latents that large", shape_text(sh, text));
+    if (g->mask && (!g->latent || !g->noise))
+        BUG("a guide with a mask and nothing behind it");
+    return BERTH_OK;
+}
 
 berth_status guide_denoise(void *guide, const float *x, float sigma, float *denoised, float *uncond,
                            berth_err *err)
 {
-    (void)guide, (void)x, (void)sigma, (void)denoised, (void)uncond;
-    return err_set(err, BERTH_EUNSUPPORTED, "not there yet");
+    struct arena mem = { 0 };
+    struct scene s = { .g = guide, .x = x, .sigma = sigma, .mem = &mem };
+    berth_status st = scene_open(&s, err);
+    if (!st && s.g->mask)
+        st = mask_in(&s, err);
+    if (!st)
+        st = predict(&s, uncond != NULL, err);
+    if (!st)
+        st = finish(&s, denoised, uncond, err);
+    if (!st && s.g->mask)
+        blend(&s, denoised, s.g->latent, denoised);
+    arena_release(&mem);
+    return st;
 }

@@ -1,8 +1,17 @@
 /* guide: D from a network and conditionings: cfg, areas, masks, step ranges, inpainting (sampling.md 5, 6).
  *
- * It knows nothing of networks: `net` predicts for n latents at once, each with one conditioning (an opaque pointer).
- * Batches are made of conditionings whose crops have one size, uncond first; net may split them again.
- * Files   guide.c, guide_area.c */
+ * Words      part       a conditioning that is active at this noise level: where it counts and how much
+ *            crop       what of the latent a part sees; parts with crops of one size go into one batch
+ *            list       positive, negative, middle: each gives one prediction, the weighted mean of its parts
+ * Flow       guide_denoise(): x at the mask's places, else the picture with noise -> parts of the lists
+ *            that cfg needs -> batches, negatives first -> net -> D of every part -> means -> cfg ->
+ *            the picture where the mask says so.
+ * Numbers    float32 in ComfyUI's order (calc_cond_batch): the last part of a batch is added first. Where
+ *            nothing is active a prediction is 0.
+ * It knows nothing of networks: `net` predicts for n latents at once, each with one conditioning (an opaque
+ * pointer), and may split them again.
+ * Threads    Executor. A struct guide is constant while sampling; each call has its own scratch.
+ * Files      guide.c lists, batches, cfg, inpainting; guide_area.c where and how much a part counts */
 #ifndef SAMPLE_GUIDE_H
 #define SAMPLE_GUIDE_H
 
@@ -15,40 +24,44 @@ struct guide_cond {
     const void *cond; /* handed to net */
     double strength;  /* 1 */
     bool has_area;
-    struct guide_area area; /* must lie in the latent; guide_resolve() clips */
-    const float *mask;      /* [mask_n, h, w] of the latent's size, 0..1; NULL: none */
-    size_t mask_n;          /* 1, or the batch */
-    double mask_strength;   /* 1 */
+    struct guide_area area; /* cut to the latent; outside of it: never active */
+    const float *mask;    /* [mask_n, h, w] of the latent's size, 0..1; NULL: none. With a mask the
+                               area's edges are not feathered */
+    size_t mask_n;        /* 1, or the batch; 0 as 1 */
+    double mask_strength; /* 1 */
     double sigma_start,
         sigma_end; /* active while end <= sigma <= start; start HUGE_VAL: from the beginning */
 };
 
-/* n predictions; each of x is [c, h, w] of one batch item's crop. t: timesteps. area: which crop (for concat channels). */
+/* What the network predicts for n crops of one size. Arrays of n: cond, item (of the batch), area (which crop of
+ * that item, for concat channels), t (timesteps). x, out: [n, c, h, w], x as ms_input() scales it. */
 typedef berth_status guide_net_fn(void *user, size_t n, const void *const *cond, const size_t *item,
                                   const struct guide_area *area, size_t c, size_t h, size_t w,
                                   const float *x, const float *t, float *out, berth_err *err);
 
-struct guide { /* filled by the caller, constant while sampling */
+struct guide { /* filled by the caller, constant while sampling; everything borrowed */
     const struct msampling *ms;
-    struct shape shape;                           /* [b, c, h, w] */
+    struct shape shape; /* [b, c, h, w]; dimensions between c and h count as channels */
     const struct guide_cond *positive, *negative; /* negative may be empty: as cfg 1 */
     size_t positives, negatives;
     double cfg;
     bool always_uncond; /* cfg++ */
     double rescale;     /* RescaleCFG multiplier; 0: off */
-    /* DualCFGGuider: a second positive list */
+    /* DualCFGGuider: a second positive list, `middle` ("cond2"). cfg is between positive and middle,
+     * cfg_middle between middle and negative; nested: between (positive, middle) and negative. */
     const struct guide_cond *middle;
     size_t middles;
     double cfg_middle;
     bool nested;
     /* inpainting; NULL: none */
-    const float *mask;           /* [b, h, w] or one per item, 1 = denoise */
-    const float *latent, *noise; /* [b, c, h, w], in the model's scale */
+    const float *mask;           /* [b, h, w], 1 = denoise */
+    const float *latent, *noise; /* [b, c, h, w], in the model's scale; only with a mask */
     guide_net_fn *net;
     void *user;
     struct tpool *pool;
 };
-/* sample_job.denoise with a struct guide as user. */
+/* sample_job.denoise with a struct guide as user. uncond: the prediction of the negative as cfg++ takes it
+ * (nested: of the middle), 0 where there is none. */
 berth_status guide_denoise(void *guide, const float *x, float sigma, float *denoised, float *uncond,
                            berth_err *err);
 

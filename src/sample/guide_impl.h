@@ -1,0 +1,16 @@
+/* guide_impl: for guide.c and guide_area.c alone. */
+#ifndef SAMPLE_GUIDE_IMPL_H
+#define SAMPLE_GUIDE_IMPL_H
+
+#include "sample/guide.h"
+
+/* Whether c counts at sigma, and which crop of an h x w latent it sees. */
+bool part_active(const struct guide_cond *c, float sigma, size_t h, size_t w,
+                 struct guide_area *crop);
+/* 1 everywhere, so that nothing has to be multiplied. */
+bool part_is_plain(const struct guide_cond *c, const struct guide_area *crop, size_t h, size_t w);
+/* How much c counts at each pixel of its crop in one item of the batch: out [crop.h, crop.w]. */
+void part_weights(const struct guide_cond *c, const struct guide_area *crop, size_t h, size_t w,
+                  size_t item, float *out);
+
+#endif
