@@ -3,9 +3,13 @@
  * Words      part    a piece of a prompt with one weight; group: its tokens; chunk: what one pass of an encoder takes
  * Data       vocab.json + merges.txt, or tokenizer.json (a folder with either, or the file itself). Hostile until
  *            checked: sizes, ids, ranks have limits, errors name the file. Users bring it; nothing is built in.
+ * Limits     A prompt TEXT_PROMPT_MAX bytes and TEXT_CHUNKS_MAX chunks, emphasis TEXT_NESTING_MAX deep; a tokenizer
+ *            BPE_VOCAB_MAX ids and as many merges, BPE_FILE_MAX bytes a file: BERTH_ELIMIT.
+ * Time       Grows with the length of the text, not with its square, whatever the text says.
  * Threads    A tokenizer is immutable: any thread.
- * Files      bpe.c CLIP's merges; bpe_load.c its files; clean.c Unicode: NFC, lower case, classes (unicode_*.h
- *            tables); emphasis.c prompt weights; chunks.c; embedding.c textual inversion files */
+ * Files      bpe.c CLIP's merges; bpe_load.c its files; clean.c what happens to text before, and its words;
+ *            unicode.c NFC, lower case, classes (unicode_tables.h); emphasis.c prompt weights; chunks.c;
+ *            embedding.c textual inversion files */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -14,6 +18,12 @@
 #include "base/vec.h"
 
 #include <stdbool.h>
+
+#define TEXT_PROMPT_MAX (1u << 20)
+#define TEXT_CHUNKS_MAX 4096
+#define TEXT_NESTING_MAX 1024
+#define BPE_VOCAB_MAX (1u << 20)
+#define BPE_FILE_MAX (64u << 20)
 
 struct bpe;
 /* path: a folder (vocab.json and merges.txt, else tokenizer.json), or a tokenizer.json. */
@@ -26,22 +36,25 @@ int32_t bpe_end(const struct bpe *t);   /* <|endoftext|> */
 berth_status bpe_encode(const struct bpe *t, const char *text, size_t n, struct vec *out,
                         berth_err *err);
 
+/* Writes vocab.json and merges.txt of a tokenizer that knows letters and no words, with CLIP's ids: for
+ * tours and tests on machines that have no other. The folder must be there. */
+berth_status bpe_write_stand_in(const char *dir, berth_err *err);
+
 /* ---- emphasis ---- */
 struct text_part {
     const char *text; /* in the arena, NUL-terminated; may hold NULs in `n` bytes */
     size_t n;
-    float weight; /* as Python's float would be when it meets a tensor; see weight_exact */
-    double weight_exact;
+    double weight; /* as Python computes it; may be any number, inf or nan */
 };
-/* token_weights(): appends struct text_part. Nesting beyond 1024 is BERTH_ELIMIT. */
+/* Appends struct text_part: the prompt cut at its parentheses, without them and without escapes. */
 berth_status text_parts(const char *prompt, size_t n, struct arena *mem, struct vec *out,
                         berth_err *err);
 
 /* ---- chunks ---- */
 struct token {  /* one slot of a chunk */
     int32_t id; /* -1: a vector of an embedding file */
-    float weight;
-    const float *vector; /* [width], borrowed from `embeddings`; NULL: id */
+    double weight;
+    const float *vector; /* [width], in the arena of the chunks; NULL: id */
     uint32_t width;
 };
 struct chunk_rules {         /* table of text-encoders.md 3 */
@@ -50,10 +63,14 @@ struct chunk_rules {         /* table of text-encoders.md 3 */
     uint32_t min_length;
     bool pad_to_max;
 };
-struct chunks {           /* in the arena */
-    struct token **chunk; /* [n][len[i]] */
-    size_t *len, n;
+struct chunks {               /* in the arena */
+    struct token **chunk;     /* [n][len[i]] */
+    size_t *len, n;           /* at least one */
+    struct chunk_rules rules; /* that they were made by */
 };
+/* The chunk of the empty prompt, padded to `length`: what weights are measured against. */
+berth_status text_empty_chunk(const struct chunk_rules *rules, size_t length, struct arena *mem,
+                              struct token **out, berth_err *err);
 /* Vectors of an embedding file by name, as `embedding:name` asks for. key: "clip_l", "clip_g". The answer lives in `mem`.
  * BERTH_ENOTFOUND: there is none (a warning and ignored by text_chunks). */
 typedef berth_status text_embedding_fn(void *user, const char *name, size_t n, const char *key,
@@ -64,15 +81,17 @@ struct text_embeddings {
     void *user;
     const struct log *log;
 };
-/* A whole prompt. tokenize: bpe_encode or another tokenizer. emb NULL: `embedding:` is plain text. */
+/* A whole prompt. encode: text_encode_bpe or another tokenizer's. emb NULL: `embedding:` is plain text. */
 typedef berth_status text_encode_fn(const void *tok, const char *text, size_t n, struct vec *out,
                                     berth_err *err);
+text_encode_fn text_encode_bpe; /* tok: struct bpe */
 berth_status text_chunks(const char *prompt, size_t n, text_encode_fn *encode, const void *tok,
                          const struct chunk_rules *rules, const char *key,
                          const struct text_embeddings *emb, struct arena *mem, struct chunks *out,
                          berth_err *err);
 
-/* An embedding file's vectors (safetensors): 2.; pickles are refused by name. */
+/* An embedding file's vectors, in the arena: the tensor called `key` ("clip_l"), else what an adapter bundles, else the
+ * first tensor (with rows of `width`, if that is not 0). Pickles are refused by name. */
 berth_status text_embedding_read(const char *path, const char *key, uint32_t width,
                                  struct arena *mem, const float **vectors, uint32_t *count,
                                  uint32_t *out_width, berth_err *err);

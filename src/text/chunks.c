@@ -1,0 +1,348 @@
+/* chunks.c: a prompt to what an encoder takes at a time (text-encoders.md 2 and 3). */
+#include "base/log.h"
+#include "text/tokenizer.h"
+#include "text/unicode.h"
+
+#include <string.h>
+
+#define REFERENCE "embedding:"
+#define REFERENCE_LEN (sizeof REFERENCE - 1)
+#define WORD_MAX 8 /* tokens; a group of as many may be cut, a smaller one stays together */
+
+struct reading { /* one prompt */
+    text_encode_fn *encode;
+    const void *tok;
+    const char *key;
+    const struct text_embeddings *emb;
+    struct arena *mem;
+    struct vec token; /* struct token, of all groups */
+    struct vec group; /* size_t, number of tokens up to its end */
+    struct vec ids;   /* int32_t, scratch */
+};
+
+static berth_status no_memory(berth_err *err)
+{
+    return err_set(err, BERTH_ENOMEM, "the tokens of a prompt");
+}
+
+static berth_status end_group(struct reading *r, berth_err *err)
+{
+    size_t *end = vec_add(&r->group);
+    if (!end)
+        return no_memory(err);
+    *end = r->token.n;
+    return BERTH_OK;
+}
+
+static berth_status add_text(struct reading *r, const char *s, size_t n, double weight,
+                             berth_err *err)
+{
+    r->ids.n = 0;
+    if (r->encode(r->tok, s, n, &r->ids, err))
+        return err->code;
+    if (!vec_reserve(&r->token, r->token.n + r->ids.n))
+        return no_memory(err);
+    for (size_t i = 0; i < r->ids.n; i++) {
+        struct token *t = vec_add(&r->token);
+        if (!t)
+            return no_memory(err);
+        *t = (struct token) { .id = *(int32_t *)vec_at(&r->ids, i), .weight = weight };
+    }
+    return end_group(r, err);
+}
+
+/* ---- embedding:name ---- */
+
+/* A file that is not there or cannot be read gives a warning and nothing else: *found says. */
+static berth_status add_vectors(struct reading *r, const char *name, size_t n, double weight,
+                                bool *found, berth_err *err)
+{
+    const float *v = NULL;
+    uint32_t count = 0, width = 0;
+    *found = false;
+    berth_status s =
+        n ? r->emb->find(r->emb->user, name, n, r->key, r->mem, &v, &count, &width, err)
+          : err_set(err, BERTH_ENOTFOUND, "no name");
+    if (s == BERTH_ENOMEM || s == BERTH_ECANCELED)
+        return s;
+    if (s != BERTH_OK && s != BERTH_ENOTFOUND)
+        log_warn(r->emb->log, "text.embedding", "what=unreadable why=\"%s\" name=\"%.*s\"",
+                 err->msg, (int)(n < 200 ? n : 200), name);
+    if (s != BERTH_OK)
+        return BERTH_OK;
+    *found = true;
+    for (uint32_t i = 0; i < count; i++) {
+        struct token *t = vec_add(&r->token);
+        if (!t)
+            return no_memory(err);
+        *t = (struct token) {
+            .id = -1, .weight = weight, .vector = v + (size_t)i * width, .width = width
+        };
+    }
+    return end_group(r, err);
+}
+
+/* Bytes of the space, as str.split() sees it, at s; 0: none there. */
+static size_t space_at(const char *s, size_t n)
+{
+    size_t len;
+    uint32_t c = uc_point(s, n, &len);
+    return len && uc_isspace(c) ? len : 0;
+}
+
+static size_t word_at(const char *s, size_t n)
+{
+    size_t i = 0;
+    while (i < n && !space_at(s + i, n - i))
+        i++;
+    return i;
+}
+
+/* Appends the words of s with single blanks between them. Returns the new end. */
+static char *join_words(char *to, const char *s, size_t n)
+{
+    bool first = true;
+    for (size_t i = 0, len; i < n;) {
+        if ((len = space_at(s + i, n - i))) {
+            i += len;
+            continue;
+        }
+        len = word_at(s + i, n - i);
+        if (!first)
+            *to++ = ' ';
+        first = false;
+        memcpy(to, s + i, len);
+        to += len;
+        i += len;
+    }
+    return to;
+}
+
+/* s: what stands behind "embedding:". A name with commas around it is tried without them; what is left of the piece
+ * is text. */
+static berth_status add_reference(struct reading *r, const char *s, size_t n, double weight,
+                                  berth_err *err)
+{
+    size_t skip = 0, len;
+    while (skip < n && (len = space_at(s + skip, n - skip)))
+        skip += len;
+    s += skip, n -= skip;
+    size_t name = word_at(s, n);
+    bool found;
+    if (add_vectors(r, s, name, weight, &found, err))
+        return err->code;
+    char *left = arena_alloc(r->mem, n + 2), *to = left; /* commas, a blank, words */
+    if (!left)
+        return no_memory(err);
+    if (!found) {
+        size_t from = 0, end = name;
+        while (from < end && s[from] == ',')
+            from++;
+        while (end > from && s[end - 1] == ',')
+            end--;
+        size_t bare = end - from;
+        if (bare < name) {
+            if (add_vectors(r, s + from, bare, weight, &found, err))
+                return err->code;
+            memcpy(to, s + bare, name - bare); /* the reference cuts by length alone, too */
+            to += name - bare;
+            *to++ = ' ';
+        }
+    }
+    if (!found)
+        log_warn(r->emb->log, "text.embedding", "what=missing name=\"%.*s\"",
+                 (int)(name < 200 ? name : 200), s);
+    to = join_words(to, s + name, n - name);
+    return to > left ? add_text(r, left, (size_t)(to - left), weight, err) : BERTH_OK;
+}
+
+static berth_status add_piece(struct reading *r, const char *s, size_t n, double weight,
+                              berth_err *err)
+{
+    if (n == 0)
+        return BERTH_OK;
+    if (r->emb && n >= REFERENCE_LEN && memcmp(s, REFERENCE, REFERENCE_LEN) == 0)
+        return add_reference(r, s + REFERENCE_LEN, n - REFERENCE_LEN, weight, err);
+    return add_text(r, s, n, weight, err);
+}
+
+/* Cut in front of every reference that a blank or a line end announces. */
+static berth_status add_part(struct reading *r, const struct text_part *p, berth_err *err)
+{
+    size_t from = 0;
+    for (size_t i = 0; i + 1 + REFERENCE_LEN <= p->n; i++) {
+        if ((p->text[i] != ' ' && p->text[i] != '\n') ||
+            memcmp(p->text + i + 1, REFERENCE, REFERENCE_LEN) != 0)
+            continue;
+        if (add_piece(r, p->text + from, i - from, p->weight, err))
+            return err->code;
+        from = i + 1;
+        i += REFERENCE_LEN;
+    }
+    return add_piece(r, p->text + from, p->n - from, p->weight, err);
+}
+
+/* ---- cutting ---- */
+
+struct cutting {
+    const struct chunk_rules *rules;
+    struct arena *mem;
+    struct vec open;   /* struct token: the chunk being filled */
+    struct vec chunk;  /* struct token *, finished ones */
+    struct vec length; /* size_t, theirs */
+};
+
+static bool add_tokens(struct vec *v, const struct token *t, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct token *to = vec_add(v);
+        if (!to)
+            return false;
+        *to = t[i];
+    }
+    return true;
+}
+
+static bool add_special(struct vec *v, int32_t id, size_t times)
+{
+    struct token t = { .id = id, .weight = 1.0 };
+    for (size_t i = 0; id >= 0 && i < times; i++)
+        if (!add_tokens(v, &t, 1))
+            return false;
+    return true;
+}
+
+static berth_status close_chunk(struct cutting *c, berth_err *err)
+{
+    if (c->chunk.n >= TEXT_CHUNKS_MAX)
+        return err_set(err, BERTH_ELIMIT, "a prompt of more than %d chunks", TEXT_CHUNKS_MAX);
+    struct token *t = arena_array(c->mem, c->open.n, sizeof *t), **slot = vec_add(&c->chunk);
+    size_t *len = vec_add(&c->length);
+    if (!t || !slot || !len)
+        return no_memory(err);
+    memcpy(t, c->open.p, c->open.n * sizeof *t);
+    *slot = t;
+    *len = c->open.n;
+    c->open.n = 0;
+    return add_special(&c->open, c->rules->start, 1) ? BERTH_OK : no_memory(err);
+}
+
+static berth_status add_group(struct cutting *c, const struct token *t, size_t n, berth_err *err)
+{
+    const struct chunk_rules *r = c->rules;
+    size_t room = r->max_length ? r->max_length - (r->end >= 0) : SIZE_MAX;
+    bool large = n >= WORD_MAX;
+    while (n > 0 && c->open.n + n > room) {
+        size_t left = room - c->open.n, now = large ? left : 0;
+        if (!add_tokens(&c->open, t, now) || !add_special(&c->open, r->end, 1) ||
+            (!large && r->pad_to_max && !add_special(&c->open, r->pad, left)))
+            return no_memory(err);
+        t += now;
+        n -= now;
+        if (close_chunk(c, err))
+            return err->code;
+    }
+    return add_tokens(&c->open, t, n) ? BERTH_OK : no_memory(err);
+}
+
+static berth_status finish(struct cutting *c, struct chunks *out, berth_err *err)
+{
+    const struct chunk_rules *r = c->rules;
+    if (!add_special(&c->open, r->end, 1))
+        return no_memory(err);
+    size_t want = r->pad_to_max && r->max_length > r->min_length ? r->max_length : r->min_length;
+    if (c->open.n < want && !add_special(&c->open, r->pad, want - c->open.n))
+        return no_memory(err);
+    if (close_chunk(c, err))
+        return err->code;
+    size_t n = c->chunk.n;
+    *out = (struct chunks) { .chunk = arena_array(c->mem, n, sizeof *out->chunk),
+                             .len = arena_array(c->mem, n, sizeof *out->len),
+                             .n = n,
+                             .rules = *r };
+    if (!out->chunk || !out->len)
+        return no_memory(err);
+    memcpy(out->chunk, c->chunk.p, n * sizeof *out->chunk);
+    memcpy(out->len, c->length.p, n * sizeof *out->len);
+    return BERTH_OK;
+}
+
+static berth_status cut(const struct reading *r, const struct chunk_rules *rules,
+                        struct chunks *out, berth_err *err)
+{
+    struct cutting c = { .rules = rules,
+                         .mem = r->mem,
+                         .open.elem = sizeof(struct token),
+                         .chunk.elem = sizeof(struct token *),
+                         .length.elem = sizeof(size_t) };
+    berth_status s = add_special(&c.open, rules->start, 1) ? BERTH_OK : no_memory(err);
+    size_t from = 0;
+    for (size_t i = 0; !s && i < r->group.n; i++) {
+        size_t end = *(size_t *)vec_at(&r->group, i);
+        if (end > from)
+            s = add_group(&c, vec_at(&r->token, from), end - from, err);
+        from = end;
+    }
+    if (!s)
+        s = finish(&c, out, err);
+    vec_release(&c.open);
+    vec_release(&c.chunk);
+    vec_release(&c.length);
+    return s;
+}
+
+/* ---- doors ---- */
+
+/* A chunk must have room for a group that is not cut, or it would be put off for ever. */
+static berth_status check_rules(const struct chunk_rules *r, berth_err *err)
+{
+    if (r->pad < 0 || (r->max_length && r->max_length < WORD_MAX + 2))
+        return err_set(err, BERTH_EINVAL, "chunks of %u tokens padded with %d", r->max_length,
+                       (int)r->pad);
+    return BERTH_OK;
+}
+
+berth_status text_chunks(const char *prompt, size_t n, text_encode_fn *encode, const void *tok,
+                         const struct chunk_rules *rules, const char *key,
+                         const struct text_embeddings *emb, struct arena *mem, struct chunks *out,
+                         berth_err *err)
+{
+    if (check_rules(rules, err))
+        return err->code;
+    struct vec parts = { .elem = sizeof(struct text_part) };
+    struct reading r = { .encode = encode,
+                         .tok = tok,
+                         .key = key,
+                         .emb = emb,
+                         .mem = mem,
+                         .token.elem = sizeof(struct token),
+                         .group.elem = sizeof(size_t),
+                         .ids.elem = sizeof(int32_t) };
+    berth_status s = text_parts(prompt, n, mem, &parts, err);
+    for (size_t i = 0; !s && i < parts.n; i++)
+        s = add_part(&r, vec_at(&parts, i), err);
+    if (!s)
+        s = cut(&r, rules, out, err);
+    vec_release(&parts);
+    vec_release(&r.token);
+    vec_release(&r.group);
+    vec_release(&r.ids);
+    return s;
+}
+
+berth_status text_empty_chunk(const struct chunk_rules *rules, size_t length, struct arena *mem,
+                              struct token **out, berth_err *err)
+{
+    struct token *t = arena_array(mem, length, sizeof *t);
+    if (!t)
+        return no_memory(err);
+    size_t n = 0;
+    if (rules->start >= 0 && n < length)
+        t[n++] = (struct token) { .id = rules->start, .weight = 1.0 };
+    if (rules->end >= 0 && n < length)
+        t[n++] = (struct token) { .id = rules->end, .weight = 1.0 };
+    while (n < length)
+        t[n++] = (struct token) { .id = rules->pad, .weight = 1.0 };
+    *out = t;
+    return BERTH_OK;
+}
