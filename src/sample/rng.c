@@ -5,13 +5,17 @@
  * which libm's are not: one value in six would differ in its last bits, and a long ancestral run would
  * drift. So they stand here, with fmaf() wherever the original fuses. Processors without the instruction
  * get the same bits from libm's slow fmaf(). */
-#include "sample/rng.h"
+#include "sample/rng_impl.h"
 
 #include "base/attr.h"
+#include "sample/rng.h"
 #include "tensor/cpu.h"
 
 #include <math.h>
 #include <string.h>
+#if CPU_X86
+#include <immintrin.h>
+#endif
 
 #define BLOCK 16
 #define PAIRS (BLOCK / 2)
@@ -53,15 +57,13 @@ static inline float float_of(uint32_t u)
     return x;
 }
 
-/* ln x, 0 < x <= 1. */
+/* ln x, 2^-24 <= x <= 1. Choices are made with bits, so that the loops around have no branches. */
 INLINE_BODY float cephes_log(float x)
 {
-    uint32_t u = bits_of(x < 0x1p-126f ? 0x1p-126f : x);
-    float e = (float)((int32_t)(u >> 23) - 126);
-    float m = float_of((u & 0x007fffffu) | 0x3f000000u); /* [0.5, 1) */
-    bool low = m < 0.707106781186547524f;
-    e -= low ? 1.0f : 0.0f;
-    x = (m - 1.0f) + (low ? m : 0.0f);
+    uint32_t u = bits_of(x), m = (u & 0x007fffffu) | 0x3f000000u; /* x = m * 2^e, m in [0.5, 1) */
+    uint32_t low = 0u - (uint32_t)(m < 0x3f3504f3u);              /* m < sqrt(0.5) */
+    float e = (float)((int32_t)(u >> 23) - 126 + (int32_t)low);
+    x = (float_of(m) - 1.0f) + float_of(m & low);
     float z = x * x, y = 7.0376836292e-2f;
     y = fmaf(y, x, -1.1514610310e-1f);
     y = fmaf(y, x, 1.1676998740e-1f);
@@ -94,52 +96,63 @@ INLINE_BODY void cephes_sincos(float x, float *sin, float *cos)
     s = fmaf(s, z, -1.6666654611e-1f);
     s = s * z;
     s = fmaf(s, x, x);
-    /* odd quarters swap them, as bits so that the loop around stays free of branches */
+    /* odd quarters swap them */
     uint32_t swap = 0u - (j >> 1 & 1u), cb = bits_of(c), sb = bits_of(s);
     uint32_t sin_bits = (sb & ~swap) | (cb & swap), cos_bits = (cb & ~swap) | (sb & swap);
     *sin = float_of(sin_bits ^ (j & 4u) << 29);
     *cos = float_of(cos_bits ^ (~(j - 2u) & 4u) << 29);
 }
 
-/* One block of uniform numbers in place: 8 radii, 8 angles -> 8 cosines, 8 sines. */
-INLINE_BODY void block_body(float *d)
+/* One block of uniform numbers, in place: 8 for radii and 8 for angles become 8 cosines and 8 sines. */
+INLINE_BODY void radii(const float *d, float *r) /* squared */
 {
-    float radius[PAIRS];
     for (size_t j = 0; j < PAIRS; j++)
-        radius[j] = -2.0f * cephes_log(1.0f - d[j]);
-    for (size_t j = 0; j < PAIRS; j++)
-        radius[j] = sqrtf(radius[j]);
+        r[j] = -2.0f * cephes_log(1.0f - d[j]);
+}
+
+INLINE_BODY void turn(float *d, const float *r)
+{
     for (size_t j = 0; j < PAIRS; j++) {
         float sin, cos;
         cephes_sincos((float)TAU * d[j + PAIRS], &sin, &cos);
-        d[j] = radius[j] * cos;
-        d[j + PAIRS] = radius[j] * sin;
+        d[j] = r[j] * cos;
+        d[j + PAIRS] = r[j] * sin;
     }
 }
 
-static void blocks_plain(float *d, size_t count)
+void randn_blocks_plain(float *d, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        block_body(d + i * BLOCK);
+    float r[PAIRS];
+    for (size_t i = 0; i < count; i++, d += BLOCK) {
+        radii(d, r);
+        for (size_t j = 0; j < PAIRS; j++)
+            r[j] = sqrtf(r[j]);
+        turn(d, r);
+    }
 }
 
-#if defined(__x86_64__)
+#if CPU_X86
 __attribute__((target("avx2,fma"))) static void blocks_fma(float *d, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        block_body(d + i * BLOCK);
+    float r[PAIRS];
+    for (size_t i = 0; i < count; i++, d += BLOCK) {
+        radii(d, r);
+        /* sqrtf() may set errno, so compilers call it one by one */
+        _mm256_storeu_ps(r, _mm256_sqrt_ps(_mm256_loadu_ps(r)));
+        turn(d, r);
+    }
 }
 #endif
 
-static void blocks(float *d, size_t count)
+void randn_blocks(float *d, size_t count)
 {
-#if defined(__x86_64__)
+#if CPU_X86
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         blocks_fma(d, count);
         return;
     }
 #endif
-    blocks_plain(d, count);
+    randn_blocks_plain(d, count);
 }
 
 /* ---- one at a time, in double ---- */
@@ -171,9 +184,9 @@ void torch_randn(struct torch_rng *g, float *out, size_t n)
         return;
     }
     torch_rand(g, out, n);
-    blocks(out, n / BLOCK);
+    randn_blocks(out, n / BLOCK);
     if (n % BLOCK) { /* the last 16 are drawn anew, some of them a second time */
         torch_rand(g, out + n - BLOCK, BLOCK);
-        blocks(out + n - BLOCK, 1);
+        randn_blocks(out + n - BLOCK, 1);
     }
 }
