@@ -7,7 +7,6 @@
 #include "net/net_impl.h"
 
 #include "base/sz.h"
-#include "tensor/convert.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -131,14 +130,28 @@ static const struct net_layer *layer_of(struct net_run *r, const char *layer)
     return l;
 }
 
-/* With a weight of so many dimensions. */
-static const struct net_layer *layer_with(struct net_run *r, const char *layer, int ndim)
+/* The weight's shape in so many dimensions. A convolution of 1x1 is a product, and files keep the one
+ * for the other: [N, K] and [N, K, 1, 1] are the same to both. */
+static bool shape_as(const struct shape *s, int ndim, struct shape *out)
+{
+    *out = *s;
+    for (; out->ndim > ndim && ndim == 2 && out->dim[out->ndim - 1] == 1; out->ndim--)
+        out->dim[out->ndim - 1] = 0;
+    for (; out->ndim < ndim && ndim == 4 && s->ndim == 2; out->ndim++)
+        out->dim[out->ndim] = 1;
+    return out->ndim == ndim;
+}
+
+/* With a weight of so many dimensions; *shape (may be NULL): in those. */
+static const struct net_layer *layer_with(struct net_run *r, const char *layer, int ndim,
+                                          struct shape *shape)
 {
     const struct net_layer *l = layer_of(r, layer);
     char text[SHAPE_TEXT_MAX];
+    struct shape own;
     if (!l)
         return NULL;
-    if (l->weight.there && l->weight.shape.ndim == ndim)
+    if (l->weight.there && shape_as(&l->weight.shape, ndim, shape ? shape : &own))
         return l;
     if (!l->weight.there)
         err_set(&r->err, BERTH_ENOTFOUND, "no such weight in '%.100s'",
@@ -150,19 +163,14 @@ static const struct net_layer *layer_with(struct net_run *r, const char *layer, 
     return NULL;
 }
 
-bool net_has(const struct net_run *r, const char *layer)
+bool net_has(struct net_run *r, const char *layer)
 {
     return net_weight_shape(r, layer).ndim > 0;
 }
 
-struct shape net_weight_shape(const struct net_run *r, const char *layer)
+struct shape net_weight_shape(struct net_run *r, const char *layer)
 {
-    char name[NET_NAME_MAX];
-    berth_err err;
-    int n = snprintf(name, sizeof name, "%s%s", r->prefix, layer);
-    if (n < 0 || (size_t)n >= sizeof name)
-        return (struct shape) { 0 };
-    const struct net_layer *l = net_layer_get(r->n, name, &err);
+    const struct net_layer *l = layer_of(r, layer);
     return l && l->weight.there ? l->weight.shape : (struct shape) { 0 };
 }
 
@@ -188,16 +196,37 @@ static struct view packed(enum dtype t, const struct shape *s, void *data)
     return v;
 }
 
-/* F32 through F16 and back, n of them. */
-static void round_f16(const float *src, float *dst, size_t n)
+/* F32 through F16 and back. dst may be src. */
+struct rounding {
+    const float *src;
+    float *dst;
+    size_t n;
+};
+#define ROUND_PIECE ((size_t)1 << 16)
+
+static void round_piece(void *user, size_t i, size_t worker)
 {
-    enum { PIECE = 1024 };
-    uint16_t half[PIECE];
-    for (size_t i = 0; i < n; i += PIECE) {
-        size_t k = n - i < PIECE ? n - i : PIECE;
-        dtype_desc(DT_F16)->from_f32(src + i, half, k);
-        dtype_desc(DT_F16)->to_f32(half, dst + i, k);
+    enum { AT_ONCE = 1024 };
+    const struct rounding *x = user;
+    uint16_t half[AT_ONCE];
+    size_t end = x->n - i * ROUND_PIECE < ROUND_PIECE ? x->n : (i + 1) * ROUND_PIECE;
+    (void)worker;
+    for (size_t at = i * ROUND_PIECE; at < end; at += AT_ONCE) {
+        size_t k = end - at < AT_ONCE ? end - at : AT_ONCE;
+        dtype_desc(DT_F16)->from_f32(x->src + at, half, k);
+        dtype_desc(DT_F16)->to_f32(half, x->dst + at, k);
     }
+}
+
+static void round_f16(const struct use *u, const float *src, float *dst, size_t n)
+{
+    struct rounding x = { src, dst, n };
+    size_t pieces = (n + ROUND_PIECE - 1) / ROUND_PIECE;
+    if (u->env.pool)
+        tpool_for(u->env.pool, pieces, round_piece, &x);
+    else
+        for (size_t i = 0; i < pieces; i++)
+            round_piece(&x, i, 0);
 }
 
 static bool is_rounded(const struct use *u, const struct net_tensor *t)
@@ -216,7 +245,7 @@ static struct view widened(struct use *u, const struct net_tensor *t)
     struct view y = packed(DT_F32, &flat, (void *)(uintptr_t)use_place(u, n * sizeof(float)));
     if (is_rounded(u, t)) {
         if (!u->r->dry && !u->r->bad)
-            round_f16(src, y.data, (size_t)n);
+            round_f16(u, src, y.data, (size_t)n);
     } else {
         run_copy(u, &(struct op_copy) { .x = packed(t->dtype, &flat, src), .y = y });
     }
@@ -241,18 +270,15 @@ static struct view transposed(struct use *u, const struct net_tensor *t)
     return y;
 }
 
-/* A weight as kernels take it: where it lies, if they can read it there. To be asked for last: its
- * block stays acquired until the use ends. */
-static struct view weight_of(struct use *u, const struct net_tensor *t)
+/* A weight as kernels take it, under the shape s: where it lies, if they can read it there. To be asked
+ * for last: its block stays acquired until the use ends. */
+static struct view weight_of(struct use *u, const struct net_tensor *t, const struct shape *s)
 {
-    struct view v;
     if (t->transpose)
-        v = transposed(u, t);
-    else if (is_rounded(u, t) || unit_of(&t->shape) % dtype_desc(t->dtype)->elems)
-        v = widened(u, t);
-    else
-        v = packed(t->dtype, &t->shape, use_bytes(u, t));
-    return packed(v.dtype, &t->shape, v.data);
+        return packed(DT_F32, s, transposed(u, t).data);
+    if (is_rounded(u, t) || unit_of(s) % dtype_desc(t->dtype)->elems)
+        return packed(DT_F32, s, widened(u, t).data);
+    return packed(t->dtype, s, use_bytes(u, t));
 }
 
 /* A parameter in F32: where it lies if it is that already, and in the block that stays acquired. */
@@ -262,8 +288,7 @@ static struct view param_of(struct use *u, const struct net_tensor *t)
         return (struct view) { 0 };
     if (t->dtype == DT_F32 && !is_rounded(u, t) && !t->transpose && t->block == u->keep)
         return packed(DT_F32, &t->shape, use_bytes(u, t));
-    struct view v = widened(u, t);
-    return packed(DT_F32, &t->shape, v.data);
+    return packed(DT_F32, &t->shape, widened(u, t).data);
 }
 
 static float scale_of(struct use *u, const struct net_tensor *t)
@@ -313,12 +338,12 @@ static struct act linear(struct net_run *r, struct act x, const char *layer, con
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
-    const struct net_layer *l = layer_with(r, layer, 2);
+    struct shape w, s = x.shape;
+    const struct net_layer *l = layer_with(r, layer, 2, &w);
     if (!l)
         return (struct act) { 0 };
-    struct shape s = x.shape;
     if (s.ndim)
-        s.dim[s.ndim - 1] = l->weight.shape.dim[0];
+        s.dim[s.ndim - 1] = w.dim[0];
     struct act y = result_in(r, &s, add);
     u.keep = l->weight.block;
     struct op_linear a = { .x = view_of(x),
@@ -326,7 +351,7 @@ static struct act linear(struct net_run *r, struct act x, const char *layer, con
                            .add = add ? view_of(y) : (struct view) { 0 } };
     a.bias = param_of(&u, &l->bias);
     a.scale = scale_of(&u, &l->scale);
-    a.w = weight_of(&u, &l->weight);
+    a.w = weight_of(&u, &l->weight, &w);
     run_linear(&u, &a);
     return result(&u, y);
 }
@@ -356,10 +381,11 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
-    const struct net_layer *l = layer_with(r, layer, 4);
+    struct shape ws;
+    const struct net_layer *l = layer_with(r, layer, 4, &ws);
     if (!l)
         return (struct act) { 0 };
-    const uint64_t *w = l->weight.shape.dim, *d = x.shape.dim;
+    const uint64_t *w = ws.dim, *d = x.shape.dim;
     uint32_t stride = c.stride ? c.stride : 1;
     const struct shape s = { .ndim = 4,
                              .dim = { d[0], w[0], conv_side(d[2], c.top, c.bottom, w[2], stride),
@@ -376,7 +402,7 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
                            .right = c.right };
     a.bias = param_of(&u, &l->bias);
     a.scale = scale_of(&u, &l->scale);
-    a.w = weight_of(&u, &l->weight);
+    a.w = weight_of(&u, &l->weight, &ws);
     run_conv2d(&u, &a);
     return result(&u, y);
 }
@@ -427,16 +453,16 @@ struct act net_attention(struct net_run *r, struct act q, struct act k, struct a
 
 /* ---- norms ---- */
 
-struct act net_group_norm(struct net_run *r, struct act x, const char *layer, uint32_t groups,
-                          float eps, bool silu)
+/* Into y; y may be x. */
+static struct act group_norm(struct net_run *r, struct act x, struct act y, const char *layer,
+                             uint32_t groups, float eps, bool silu)
 {
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
-    const struct net_layer *l = layer_with(r, layer, 1);
+    const struct net_layer *l = layer_with(r, layer, 1, NULL);
     if (!l)
         return (struct act) { 0 };
-    struct act y = net_new(r, &x.shape);
     u.keep = l->weight.block;
     struct op_group_norm a = { .x = view_of(x), .y = view_of(y), .groups = groups, .eps = eps };
     a.silu = silu;
@@ -446,12 +472,24 @@ struct act net_group_norm(struct net_run *r, struct act x, const char *layer, ui
     return result(&u, y);
 }
 
+struct act net_group_norm(struct net_run *r, struct act x, const char *layer, uint32_t groups,
+                          float eps, bool silu)
+{
+    return group_norm(r, x, net_new(r, &x.shape), layer, groups, eps, silu);
+}
+
+void net_group_norm_in_place(struct net_run *r, struct act *x, const char *layer, uint32_t groups,
+                             float eps, bool silu)
+{
+    *x = group_norm(r, *x, *x, layer, groups, eps, silu);
+}
+
 static struct act row_norm(struct net_run *r, struct act x, const char *layer, float eps, bool rms)
 {
     struct use u;
     if (!use_begin(&u, r, layer ? layer : "norm"))
         return (struct act) { 0 };
-    const struct net_layer *l = layer ? layer_with(r, layer, 1) : NULL;
+    const struct net_layer *l = layer ? layer_with(r, layer, 1, NULL) : NULL;
     if (layer && !l)
         return (struct act) { 0 };
     struct act y = net_new(r, &x.shape);
@@ -532,7 +570,7 @@ struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const 
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
-    const struct net_layer *l = layer_with(r, layer, 2);
+    const struct net_layer *l = layer_with(r, layer, 2, NULL);
     if (!l)
         return (struct act) { 0 };
     const struct net_tensor *t = &l->weight;
@@ -541,10 +579,10 @@ struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const 
     struct op_embedding a = { .y = view_of(y), .ids = host_operand(&u, DT_I32, ids, n) };
     /* Rounded behind the lookup, not the whole table in front of it. */
     bool rounds = is_rounded(&u, t) && !t->transpose;
-    a.table = rounds ? packed(DT_F32, &t->shape, use_bytes(&u, t)) : weight_of(&u, t);
+    a.table = rounds ? packed(DT_F32, &t->shape, use_bytes(&u, t)) : weight_of(&u, t, &t->shape);
     run_embedding(&u, &a);
     if (rounds && !r->bad && !r->dry)
-        round_f16(a.y.data, a.y.data, n * (size_t)t->shape.dim[1]);
+        round_f16(&u, a.y.data, a.y.data, n * (size_t)t->shape.dim[1]);
     return result(&u, y);
 }
 

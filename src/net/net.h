@@ -99,8 +99,8 @@ void net_fail(struct net_run *r, berth_status s, const char *fmt, ...) PRINTF_LI
 /* Prefix of layer names for what follows ("input_blocks.1.0."); returns the mark for net_leave(). */
 size_t net_enter(struct net_run *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void net_leave(struct net_run *r, size_t mark);
-bool net_has(const struct net_run *r, const char *layer); /* is there <prefix><layer>.weight */
-struct shape net_weight_shape(const struct net_run *r, const char *layer);
+bool net_has(struct net_run *r, const char *layer); /* is there <prefix><layer>.weight */
+struct shape net_weight_shape(struct net_run *r, const char *layer); /* ndim 0: there is none */
 
 /* ---- activations ---- */
 struct act net_new(struct net_run *r, const struct shape *s); /* contents unspecified */
@@ -129,6 +129,8 @@ struct act net_conv2d_add(struct net_run *r, struct act x, const char *layer, st
 #define NET_1X1 ((struct net_conv) { .stride = 1 })
 struct act net_group_norm(struct net_run *r, struct act x, const char *layer, uint32_t groups,
                           float eps, bool silu);
+void net_group_norm_in_place(struct net_run *r, struct act *x, const char *layer, uint32_t groups,
+                             float eps, bool silu);
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer,
                           float eps); /* layer NULL: without parameters */
 struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, float eps);

@@ -52,7 +52,6 @@ struct net_run {
     bool dry, bad;
     berth_err err;
     uint64_t base; /* address of the slab; dry: one that nobody follows */
-    uint64_t size; /* bytes of it */
     uint32_t chunk;
     size_t taken; /* acts and scratch so far: index in net.placed */
     char prefix[NET_NAME_MAX];

@@ -141,10 +141,10 @@ static berth_status dry_run(struct net *n, uint32_t chunk, net_forward_fn *fn, v
 static berth_status real_run(struct net *n, net_forward_fn *fn, void *user,
                              const struct dev_mem *slab, uint64_t peak, berth_err *err)
 {
-    struct net_run r = { .base = slab->addr, .size = peak };
+    struct net_run r = { .base = slab->addr };
     berth_err end;
     run_begin(n, &r);
-    n->slab.limit = peak;
+    n->slab.limit = peak ? peak : 1; /* 0 would be no limit */
     berth_status s = stream_begin(n->stream, n->queue, err);
     if (s)
         return err_add(err, "beginning a pass");
@@ -171,6 +171,7 @@ struct pass { /* one net_forward() */
     void *user;
     struct dev_mem slab;
     uint64_t peak;
+    bool stale; /* the last dry run was not the one that the slab is for */
 };
 
 static berth_status slab_try(struct pass *p, berth_err *err)
@@ -197,6 +198,7 @@ static bool smaller_chunks(struct pass *p)
 {
     struct net *n = p->n;
     berth_err err;
+    p->stale = true;
     for (uint32_t c = n->chunk ? n->chunk / 2 : 256; c; c /= 2) {
         uint64_t peak;
         if (dry_run(n, c, p->fn, p->user, &peak, &err) || peak >= p->peak)
@@ -244,8 +246,7 @@ static berth_status prepare(struct pass *p, berth_err *err)
     if (s)
         return err_add(err, "model %.60s, a pass of %" PRIu64 " bytes on %s", res_info(n->m).name,
                        p->peak, n->compute->name);
-    /* The ladder's own dry runs may have been the last. */
-    return n->rep.rungs ? dry_run(n, n->chunk, p->fn, p->user, &p->peak, err) : BERTH_OK;
+    return p->stale ? dry_run(n, n->chunk, p->fn, p->user, &p->peak, err) : BERTH_OK;
 }
 
 berth_status net_forward(struct net *n, net_forward_fn *fn, void *user, berth_err *err)
