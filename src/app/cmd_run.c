@@ -314,6 +314,8 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
                                         : app_fail(a, &err);
     const struct ctx_parts parts = ctx_parts(p->ctx);
     struct node_env env = { .folders = p->folders.folders,
+                            .tokenizers = p->folders.tokenizers,
+                            .tokenizers_n = p->folders.tokenizers_n,
                             .pool = parts.pool,
                             .clock = a->clock,
                             .log = &a->log,
@@ -329,11 +331,13 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
     if (json_object_size(p->checked.node_errors))
         complain_partly(&p->checked);
     env.res = parts.res;
+    env.assets = node_assets_new(); /* NULL: opened again for every node */
     code = execute(a, o, p, &env);
     if (!code && json_object_size(p->checked.node_errors))
         code = APP_FAILED; /* not all that was asked for is there */
     res_set_reset(parts.res, NULL, NULL);
     executor_free(p->executor);
+    node_assets_free(env.assets);
     return code;
 }
 
@@ -420,7 +424,7 @@ const struct command command_run = {
     .more =
         "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes; - reads standard input.\n"
         "Files that were written are printed one a line. VALUE is read as JSON where it is JSON\n"
-        "(3, true, \"3\"), else as text.\n\n"
+        "(3, true, \"3\"), else as text.\n" TOKENIZERS_HELP "\n"
         "  berth run cat.json --set KSampler.seed=7 --set 6.text=\"a cat in the sun\"\n",
     .run = run_run,
 };

@@ -28,7 +28,7 @@ static void options_init(struct options *o)
     *o = (struct options) { .port = 8188, .preview_size = 512, .grace = 10 };
 }
 
-#define SERVE_OPTIONS 40
+#define SERVE_OPTIONS 48
 /* Fills t; returns how many. */
 static size_t option_table(struct options *o, struct opt *t)
 {
@@ -413,6 +413,8 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
         (code = place_database(a, o, p->folders.folders, &p->database)))
         return code;
     cfg.folders = p->folders.folders;
+    cfg.tokenizers = p->folders.tokenizers;
+    cfg.tokenizers_n = p->folders.tokenizers_n;
     cfg.frontend = p->folders.frontend.n ? str_c(&p->folders.frontend) : NULL;
     cfg.database = str_c(&p->database);
     if (app_ctx_new(a, &ctx, &p->ctx, &err))
@@ -487,7 +489,7 @@ const struct command command_serve = {
             "/berth and /metrics. The queue and the history are on disk: a prompt that was\n"
             "accepted survives a crash. SIGTERM lets the running prompt end (--grace) or puts\n"
             "it back into the queue; a second one does so at once. Beyond this machine a token is "
-            "required.\n",
+            "required.\n" TOKENIZERS_HELP,
     .tables = serve_args_help,
     .run = run_serve,
 };

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "model/preset.h"
 #include "model/synth.h"
+#include "text/tokenizer.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,7 +14,7 @@
 #define THREADS_MAX 1024
 
 struct options {
-    const char *preset, *keys, *dtype, *format, *output;
+    const char *preset, *keys, *dtype, *format, *output, *tokenizer;
     uint64_t threads; /* 0: one per core */
     bool list, json, force;
 };
@@ -484,6 +485,35 @@ static int list(struct app *a, const struct options *o)
     return code;
 }
 
+/* Two small files with fixed names: those that are there are left alone, as everywhere. */
+static int make_tokenizer(struct app *a, const struct options *o)
+{
+    struct str path = { 0 };
+    berth_err err;
+    if (o->preset || o->keys || o->output)
+        return app_usage(a, "--tokenizer stands alone: a model is another command");
+    if (mkdir(o->tokenizer, 0777) && errno != EEXIST) {
+        err_sys(&err, BERTH_EIO, errno, "making '%s'", o->tokenizer);
+        return app_fail(a, &err);
+    }
+    str_addf(&path, "%s/vocab.json", o->tokenizer);
+    int code = check_place(a, o, str_c(&path));
+    str_release(&path);
+    if (!code && bpe_write_stand_in(o->tokenizer, &err))
+        code = app_fail(a, &err);
+    if (!code && o->json) {
+        struct jsonout out;
+        app_json_begin(a, &out);
+        jsonout_open(&out, NULL, '{');
+        jsonout_str(&out, "tokenizer", o->tokenizer);
+        jsonout_close(&out, '}');
+        return app_json_end(a, &out, APP_OK);
+    }
+    if (!code)
+        puts("wrote vocab.json and merges.txt: letters, no words");
+    return code;
+}
+
 static int run(struct app *a, int argc, char **argv)
 {
     struct options o = { 0 };
@@ -526,6 +556,11 @@ static int run(struct app *a, int argc, char **argv)
           .to = &o.threads,
           .min = 1,
           .max = THREADS_MAX },
+        { .name = "tokenizer",
+          .kind = OPT_TEXT,
+          .value = "DIR",
+          .help = "instead: a tokenizer that knows letters and no words, for trying things out",
+          .to = &o.tokenizer },
         { .name = "force", .help = "replace an existing file", .to = &o.force },
         { .name = "list",
           .help = "show the presets and their sizes, with -d in that type",
@@ -541,6 +576,8 @@ static int run(struct app *a, int argc, char **argv)
     a->json = o.json;
     if (o.list)
         return list(a, &o);
+    if (o.tokenizer)
+        return make_tokenizer(a, &o);
     struct job j = { 0 };
     code = make(a, &o, &j);
     job_release(&j);
@@ -577,7 +614,7 @@ static void tables(struct str *out)
 const struct command command_synth = {
     .name = "synth",
     .about = "write a synthetic model file: weights that follow from their names",
-    .usage = "(--preset NAME | --keys FILE) [--dtype TYPE] [--output FILE]",
+    .usage = "(--preset NAME | --keys FILE | --tokenizer DIR) [--dtype TYPE] [--output FILE]",
     .more = "The same names and shapes give the same bytes on every machine.\n"
             "Without --output the file is called after the preset, or after the keys file\n"
             "without its .json, and stands in this folder. Without --format the ending of\n"
@@ -587,7 +624,9 @@ const struct command command_synth = {
             "quant dtype, sensitive tensors (the model's inputs and outputs) and those that\n"
             "do not fill whole blocks stay F16; general.architecture is set for presets that\n"
             "have one.\n"
-            "The file appears when it is whole; an interrupted run leaves nothing behind.\n\n"
+            "The file appears when it is whole; an interrupted run leaves nothing behind.\n"
+            "--tokenizer DIR writes vocab.json and merges.txt for people who have no CLIP\n"
+            "tokenizer at hand: with it any prompt runs, but none means much.\n\n"
             "JSON: file, preset, format, dtype, dtypes (tensors of each), tensors,\n"
             "parameters, bytes, data_bytes, seconds, threads; with --list an array with the\n"
             "data_bytes of every type. A failure is {\"error\": {\"code\", \"message\"}}.\n",

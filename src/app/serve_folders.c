@@ -109,9 +109,30 @@ static int check_options(struct app *a, const struct folder_options *o)
 {
     if (o->comfyui && !is_dir(o->comfyui))
         return app_usage(a, "--comfyui-dir: '%.200s' is no folder", o->comfyui);
+    if (o->tokenizers && !is_dir(o->tokenizers))
+        return app_usage(a, "--tokenizers: '%.200s' is no folder", o->tokenizers);
     if (o->user && !is_dir(o->user))
         return app_usage(a, "--user-directory: '%.200s' is no folder", o->user);
     return o->frontend ? check_frontend(a, o->frontend) : APP_OK;
+}
+
+/* Whoever says where they are means it; a ComfyUI has its own; a base of ours may have them too. */
+static bool list_tokenizers(const struct folder_options *o, const char *base,
+                            struct app_folders *out)
+{
+    struct str *text = out->tokenizer_text;
+    if (o->tokenizers)
+        str_adds(text++, o->tokenizers);
+    if (o->comfyui)
+        str_addf(text++, "%s/comfy", o->comfyui);
+    str_addf(text++, "%s/tokenizers", base);
+    out->tokenizers_n = (size_t)(text - out->tokenizer_text);
+    bool bad = false;
+    for (size_t i = 0; i < out->tokenizers_n; i++) {
+        bad |= out->tokenizer_text[i].bad;
+        out->tokenizers[i] = str_c(&out->tokenizer_text[i]);
+    }
+    return !bad;
 }
 
 static const char *read_env(void *user, const char *name)
@@ -157,7 +178,8 @@ int app_folders_open(struct app *a, const struct folder_options *o, struct app_f
                                         .log = &a->log };
     berth_err err;
     berth_status s = BERTH_OK;
-    if (!yaml || base.bad || paths.bad || temp.bad || out->frontend.bad)
+    if (!yaml || base.bad || paths.bad || temp.bad || out->frontend.bad ||
+        !list_tokenizers(o, str_c(&base), out))
         s = err_set(&err, BERTH_ENOMEM, "out of memory");
     else if (!(s = path_make_dirs(str_c(&base), &err)))
         s = folders_new(&cfg, &out->folders, &err);
@@ -176,5 +198,7 @@ void app_folders_release(struct app_folders *x)
 {
     folders_free(x->folders);
     str_release(&x->frontend);
+    for (size_t i = 0; i < TOKENIZER_FOLDERS_MAX; i++)
+        str_release(&x->tokenizer_text[i]);
     *x = (struct app_folders) { 0 };
 }

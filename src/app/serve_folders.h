@@ -10,7 +10,7 @@
 #include "paths/folders.h"
 
 struct folder_options { /* point into argv; NULL: not given */
-    const char *base, *comfyui, *input, *output, *temp, *user, *frontend;
+    const char *base, *comfyui, *input, *output, *temp, *user, *frontend, *tokenizers;
     const char *const *yaml;
     size_t yamls;
 };
@@ -36,15 +36,29 @@ struct folder_options { /* point into argv; NULL: not given */
           .value = "DIR",                                                                          \
           .help = "instead of BASE/output",                                                        \
           .to = &(o)->output },                                                                    \
+        { .name = "tokenizers",                                                                    \
+          .kind = OPT_TEXT,                                                                        \
+          .value = "DIR",                                                                          \
+          .help = "vocab.json and merges.txt of CLIP, or clip/ with them; see below",              \
+          .to = &(o)->tokenizers },                                                                \
     {                                                                                              \
         .name = "temp-directory", .kind = OPT_TEXT, .value = "DIR",                                \
         .help = "DIR/temp instead of BASE/temp; emptied at start and end of serve",                \
         .to = &(o)->temp                                                                           \
     }
 
+/* For --help of the commands that have them. */
+#define TOKENIZERS_HELP                                                                            \
+    "Prompts need a tokenizer, which is not built in: --tokenizers DIR, or\n"                      \
+    "--comfyui-dir (its comfy/sd1_tokenizer is used), or BASE/tokenizers/clip.\n"
+
+#define TOKENIZER_FOLDERS_MAX 3
 struct app_folders {
     struct folders *folders;
-    struct str frontend; /* found or given; empty: none */
+    struct str frontend;                           /* found or given; empty: none */
+    const char *tokenizers[TOKENIZER_FOLDERS_MAX]; /* where to look, in this order */
+    size_t tokenizers_n;
+    struct str tokenizer_text[TOKENIZER_FOLDERS_MAX]; /* their storage */
 };
 /* Makes the folders that are missing. Returns 0 or the exit code of what it named. */
 int app_folders_open(struct app *a, const struct folder_options *o, struct app_folders *out);

@@ -48,6 +48,8 @@ static berth_status fill_env(struct server *s, berth_err *err)
     s->env.clock = s->cfg.clock;
     s->env.log = &s->log;
     s->env.disable_metadata = s->cfg.disable_metadata;
+    s->env.tokenizers = s->cfg.tokenizers;
+    s->env.tokenizers_n = s->cfg.tokenizers_n;
     if (getrandom(&s->env.temp_seed, sizeof s->env.temp_seed, 0) < 0)
         s->env.temp_seed = clock_wall_ns(s->cfg.clock);
     return BERTH_OK;

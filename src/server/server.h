@@ -39,6 +39,8 @@ struct server;
 struct server_config { /* borrowed until server_free(), but for what says otherwise */
     berth_ctx *ctx; /* the worker takes its registry over: nobody else calls into ctx meanwhile */
     struct folders *folders;
+    const char *const *tokenizers; /* folders, see struct node_env */
+    size_t tokenizers_n;
     const char *const *listen; /* addresses; 0 of them: 127.0.0.1 */
     size_t listens;
     unsigned port; /* 0: any free one, server_port() tells */
@@ -56,7 +58,7 @@ struct server_config { /* borrowed until server_free(), but for what says otherw
     enum cache_mode cache;
     size_t cache_lru;
     double cache_ram_gb;
-    const char *preview_method; /* NULL: "none" */
+    const char *preview_method; /* NULL: "none"; a prompt may say another */
     unsigned preview_size;      /* 0: 512 */
     const char *const *argv;    /* for /system_stats */
     size_t argc;

@@ -186,8 +186,9 @@ static berth_status open_executor(struct worker *w, berth_err *err)
     w->env.res = w->parts.res;
     w->env.pool = w->parts.pool;
     w->env.saves = save_cache_new();
-    if (!w->env.saves)
-        return err_set(err, BERTH_ENOMEM, "a memory of saved names");
+    w->env.assets = node_assets_new();
+    if (!w->env.saves || !w->env.assets)
+        return err_set(err, BERTH_ENOMEM, "a memory of saved names and tokenizers");
     struct executor_config cfg = { .env = &w->env,
                                    .cache = s->cfg.cache,
                                    .lru = s->cfg.cache_lru,
@@ -271,6 +272,7 @@ void worker_close(struct server *s)
         res_set_reset(w->parts.res, NULL, NULL);
     executor_free(w->executor); /* when the thread never ran */
     save_cache_free(w->env.saves);
+    node_assets_free(w->env.assets);
     if (w->sync_made) {
         worker_cancel_requests(w);
         pthread_cond_destroy(&w->cond);

@@ -171,6 +171,19 @@ static void nobody_runs(struct worker *w)
     pthread_mutex_unlock(&w->lock);
 }
 
+/* The prompt's own word, if it is one; else the server's. TAESD's decoders are not there: the quick way
+ * for all, as ComfyUI does it without them. */
+static bool wants_previews(const struct worker *w, const json_t *extra)
+{
+    static const char *const known[] = { "none", "auto", "latent2rgb", "taesd" };
+    const char *method = w->server->cfg.preview_method;
+    const char *own = json_string_value(json_object_get(extra, "preview_method"));
+    for (size_t i = 0; own && i < ARRAY_LEN(known); i++)
+        if (!strcmp(own, known[i]))
+            method = own;
+    return strcmp(method, "none") != 0;
+}
+
 static void execute(struct worker *w, const struct store_job *job, struct exec_result *r)
 {
     struct parsed p = { 0 };
@@ -180,6 +193,7 @@ static void execute(struct worker *w, const struct store_job *job, struct exec_r
         log_error(&w->server->log, "worker.job", "prompt=%s cannot run: %s", job->id, err.msg);
         fail_result(w, job, &err, r);
     } else {
+        w->env.previews = wants_previews(w, p.extra_data);
         struct exec_request q = { .prompt_id = job->id,
                                   .prompt = p.prompt,
                                   .extra_data = p.extra_data,
