@@ -10,50 +10,38 @@
 
 /* ---- arrays ---- */
 struct work {
-    const struct term *term; /* NULL: a slope, of x and D in two terms */
+    const struct term *term; /* NULL: a slope of x and D */
     size_t terms, n;
-    struct term two[2];
+    const float *x, *D;
     float *out, sigma;
 };
 
-static void mix_range(const struct work *w, size_t at, size_t n)
+/* One element at a time, since out may be any of the arrays. */
+static void mix_range(const struct work *w, size_t at, size_t end)
 {
-    float *out = w->out + at;
-    if (w->terms == 1) {
-        const float c = w->term[0].c, *v = w->term[0].v + at;
-        for (size_t i = 0; i < n; i++)
-            out[i] = c * v[i];
-    } else if (w->terms == 2) {
-        const float c = w->term[0].c, *v = w->term[0].v + at;
-        const float d = w->term[1].c, *u = w->term[1].v + at;
-        for (size_t i = 0; i < n; i++)
-            out[i] = c * v[i] + d * u[i];
-    } else {
-        for (size_t i = 0; i < n; i++) { /* out may be any of them: one element at a time */
-            float sum = w->term[0].c * w->term[0].v[at + i];
-            for (size_t k = 1; k < w->terms; k++)
-                sum += w->term[k].c * w->term[k].v[at + i];
-            out[i] = sum;
-        }
+    for (size_t i = at; i < end; i++) {
+        float sum = w->term[0].c * w->term[0].v[i];
+        for (size_t k = 1; k < w->terms; k++)
+            sum += w->term[k].c * w->term[k].v[i];
+        w->out[i] = sum;
     }
 }
 
-static void slope_range(const struct work *w, size_t at, size_t n)
+static void slope_range(const struct work *w, size_t at, size_t end)
 {
-    const float *x = w->two[0].v + at, *D = w->two[1].v + at;
-    for (size_t i = 0; i < n; i++)
-        w->out[at + i] = (x[i] - D[i]) / w->sigma;
+    for (size_t i = at; i < end; i++)
+        w->out[i] = (w->D ? w->x[i] - w->D[i] : w->x[i]) / w->sigma;
 }
 
 static void chunk(void *user, size_t i, size_t worker)
 {
     const struct work *w = user;
-    size_t at = i * CHUNK, n = w->n - at < CHUNK ? w->n - at : CHUNK;
+    size_t at = i * CHUNK, end = w->n - at < CHUNK ? w->n : at + CHUNK;
     (void)worker;
     if (w->term)
-        mix_range(w, at, n);
+        mix_range(w, at, end);
     else
-        slope_range(w, at, n);
+        slope_range(w, at, end);
 }
 
 static void spread(const struct march *m, struct work *w)
@@ -73,8 +61,7 @@ void march_mix(const struct march *m, float *out, const struct term *term, size_
 
 void march_slope(const struct march *m, float *out, const float *x, float sigma, const float *D)
 {
-    spread(m,
-           &(struct work) { .n = m->n, .two = { { 1, x }, { 1, D } }, .out = out, .sigma = sigma });
+    spread(m, &(struct work) { .n = m->n, .x = x, .D = D, .out = out, .sigma = sigma });
 }
 
 void march_set(const struct march *m, float *out, const float *v)

@@ -52,7 +52,7 @@ void march_mix(const struct march *m, float *out, const struct term *term, size_
     march_mix(m, out, (const struct term[]) { __VA_ARGS__ },                                       \
               sizeof((const struct term[]) { __VA_ARGS__ }) / sizeof(struct term))
 void march_set(const struct march *m, float *out, const float *v);
-/* (x - D) / sigma: the slope of the ODE. out may be one of them. */
+/* (x - D) / sigma: the slope of the ODE, and other differences over a number. D NULL: x / sigma. */
 void march_slope(const struct march *m, float *out, const float *x, float sigma, const float *D);
 /* *newest becomes old[0], the others move on; *newest is a buffer to write into again. */
 void march_keep(struct march *m, float **newest);

@@ -151,21 +151,24 @@ static berth_status lcm(struct march *m, berth_err *err)
 }
 const struct sampler sampler_lcm = { .name = "lcm", .step = lcm };
 
-/* One step of the Markov chain over alpha-bar. */
+/* One step of the Markov chain over alpha-bar. In this order: from a high level to 0 it cancels. */
 static berth_status ddpm(struct march *m, berth_err *err)
 {
     float *y = m->tmp[0], *e = m->tmp[1];
     float now = 1 / (m->s * m->s + 1), next = 1 / (m->t * m->t + 1), a = now / next;
-    mix(m, y, { 1 / sqrtf(1 + m->s * m->s), m->x });
+    march_slope(m, y, m->x, sqrtf(1 + m->s * m->s), NULL);
     march_slope(m, e, m->x, m->s, m->D);
-    float c = sqrtf(1 / a), rise = m->t != 0 ? sqrtf(1 + m->t * m->t) : 1;
-    mix(m, m->x, { c, y }, { -c * (1 - a) / sqrtf(1 - now), e });
+    mix(m, e, { 1 - a, e });
+    march_slope(m, e, e, sqrtf(1 - now), NULL);
+    mix(m, m->x, { 1, y }, { -1, e });
+    mix(m, m->x, { sqrtf(1 / a), m->x });
     if (m->t > 0) {
         if (march_noise(m, m->s, m->t, err))
             return err->code;
         mix(m, m->x, { 1, m->x }, { sqrtf((1 - a) * (1 - next) / (1 - now)), m->noise });
     }
-    mix(m, m->x, { rise, m->x });
+    if (m->t != 0)
+        mix(m, m->x, { sqrtf(1 + m->t * m->t), m->x });
     return BERTH_OK;
 }
 const struct sampler sampler_ddpm = { .name = "ddpm", .scratch = 2, .step = ddpm };

@@ -144,7 +144,7 @@ static berth_status unipc(struct march *m, bool bh2, berth_err *err)
     float last = m->sigma[m->steps] == 0 ? LAST : m->sigma[m->steps];
     struct uni u = { .from[0] = vp_at(m->sigma[0]) };
     m->j->last = last;
-    mix(m, m->x, { 1 / sqrtf(1 + m->sigma[0] * m->sigma[0]), m->x });
+    march_slope(m, m->x, m->x, sqrtf(1 + m->sigma[0] * m->sigma[0]), NULL);
     for (m->i = 0; m->i < m->steps; m->i++) {
         size_t i = m->i;
         m->s = m->sigma[i];
@@ -160,7 +160,7 @@ static berth_status unipc(struct march *m, bool bh2, berth_err *err)
         if (march_tell(m, i, m->s, m->x, m->old[0], err) || march_check(m, i, m->s, err))
             return err->code;
     }
-    mix(m, m->x, { 1 / vp_at(last).alpha, m->x });
+    march_slope(m, m->x, m->x, vp_at(last).alpha, NULL);
     return BERTH_OK;
 }
 
