@@ -265,6 +265,7 @@ static berth_status open_encoders(struct node_call *c, struct res_model *m, stru
         struct net_args args = net_of(c, m);
         args.root = found[i].root;
         args.names = clip_names(w, found[i].root);
+        args.names_user = &e->clip;
         if (clip_detect(w, found[i].root, &e->clip, err) || net_open(&args, &e->net, err))
             return err->code;
         t->n++;

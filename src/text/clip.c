@@ -1,0 +1,331 @@
+/* clip.c: the CLIP text transformer (text-encoders.md 6). */
+#include "base/str.h"
+#include "text/clip_impl.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WIDTH_MAX 65536
+#define VOCAB_MAX (1u << 24)
+#define POSITIONS_MAX 65536
+#define CHUNKS_AT_ONCE 8 /* of a pass: memory does not grow with the prompt */
+#define EPS 1e-5f
+
+/* ---- config ---- */
+
+static uint64_t dim(const struct weights_entry *e, int i)
+{
+    return e && i < e->shape.ndim ? e->shape.dim[i] : 0;
+}
+
+/* A number in the metadata, written as one or as text. 0: none there. */
+static uint64_t meta_number(const struct weights *w, const char *key)
+{
+    const struct weights_meta *m = weights_meta_find(w, key);
+    uint64_t v = 0;
+    if (!m)
+        return 0;
+    if (m->kind == META_UINT)
+        return m->u;
+    if (m->kind == META_INT)
+        return m->i > 0 ? (uint64_t)m->i : 0;
+    return m->kind == META_STRING && str_parse_u64(m->str, m->str_len, &v) ? v : 0;
+}
+
+static uint64_t count_heads(const struct weights *w, uint64_t width)
+{
+    static const char *const key[] = { "berth.heads", "clip.attention.head_count",
+                                       "clip.text.attention.head_count" };
+    uint64_t n = 0;
+    for (size_t i = 0; !n && i < sizeof key / sizeof *key; i++)
+        n = meta_number(w, key[i]);
+    return n ? n : width / 64 ? width / 64 : 1;
+}
+
+berth_status clip_detect(const struct weights *w, const char *root, struct clip_net *out,
+                         berth_err *err)
+{
+    enum clip_style style = clip_style(w, root);
+    if (style == CLIP_NONE)
+        return err_set(err, BERTH_ENOTFOUND, "no CLIP text encoder at '%.100s'", root);
+    const struct weights_entry *token =
+        clip_entry(w, root, style, "text_model.embeddings.token_embedding.weight");
+    const struct weights_entry *position =
+        clip_entry(w, root, style, "text_model.embeddings.position_embedding.weight");
+    const struct weights_entry *fc1 =
+        clip_entry(w, root, style, "text_model.encoder.layers.0.mlp.fc1.weight");
+    struct clip_net c = { .width = dim(token, 1),
+                          .vocab = dim(token, 0),
+                          .positions = dim(position, 0),
+                          .mlp = dim(fc1, 0),
+                          .layers = clip_layers(w, root, style) };
+    if (c.width == 0 || c.width > WIDTH_MAX || c.vocab == 0 || c.vocab > VOCAB_MAX ||
+        c.positions == 0 || c.positions > POSITIONS_MAX || c.mlp == 0 ||
+        dim(position, 1) != c.width)
+        return err_set(err, BERTH_EFORMAT,
+                       "CLIP at '%.60s': width %" PRIu64 ", %" PRIu64 " tokens, %" PRIu64
+                       " positions of %" PRIu64 ", mlp %" PRIu64,
+                       root, c.width, c.vocab, c.positions, dim(position, 1), c.mlp);
+    uint64_t heads = count_heads(w, c.width);
+    if (heads > c.width || c.width % heads)
+        return err_set(err, BERTH_EFORMAT, "CLIP at '%.60s': %" PRIu64 " heads, width %" PRIu64,
+                       root, heads, c.width);
+    c.heads = (uint32_t)heads;
+    const struct weights_entry *proj = clip_entry(w, root, style, "text_projection.weight");
+    if (proj && (proj->shape.ndim != 2 || dim(proj, 0) != c.width || dim(proj, 1) != c.width))
+        return err_set(err, BERTH_EFORMAT,
+                       "CLIP at '%.60s': text_projection is not a square of its width %" PRIu64,
+                       root, c.width);
+    c.projection = proj;
+    c.quick_gelu = clip_kind(w, root, style) == TEXT_CLIP_L;
+    *out = c;
+    return BERTH_OK;
+}
+
+/* ---- input ---- */
+
+struct input { /* of a pass: n chunks of len slots */
+    size_t n, len;
+    int32_t *id;          /* [n * len]; -1: a vector */
+    const float **vector; /* [n * len] */
+    int32_t *position;    /* [len] */
+    struct act *piece;    /* [n * len]: for embed() */
+};
+
+/* Slots of a chunk as the network takes them: vectors that do not fit move out, pads come in at the end. Returns how
+ * many did. */
+static size_t fit_chunk(const struct token *t, size_t len, uint64_t width, int32_t pad, int32_t *id,
+                        const float **vector)
+{
+    size_t to = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (t[i].vector && t[i].width != width)
+            continue;
+        id[to] = t[i].vector ? -1 : t[i].id;
+        vector[to++] = t[i].vector;
+    }
+    for (size_t i = to; i < len; i++) {
+        id[i] = pad;
+        vector[i] = NULL;
+    }
+    return len - to;
+}
+
+/* Where pooled comes from: as many slots as are up to the first end token, and every vector, counted. */
+static size_t pooled_at(const struct token *t, size_t len, uint64_t width, int32_t end)
+{
+    size_t n = 0;
+    bool ended = false;
+    for (size_t i = 0; i < len; i++) {
+        n += t[i].vector ? t[i].width == width : !ended;
+        ended = ended || (!t[i].vector && t[i].id == end);
+    }
+    return n ? n - 1 : 0;
+}
+
+/* [n * len, width]: runs of ids are looked up, vectors copied in. */
+static struct act embed(struct net_run *r, const struct input *in, const struct clip_net *c)
+{
+    static const char layer[] = "text_model.embeddings.token_embedding";
+    size_t total = in->n * in->len, pieces = 0;
+    for (size_t i = 0, end; i < total && !net_bad(r); i = end) {
+        end = i + 1;
+        if (in->vector[i]) {
+            struct shape s = { .ndim = 2, .dim = { 1, c->width } };
+            in->piece[pieces++] = net_input(r, &s, in->vector[i]);
+            continue;
+        }
+        while (end < total && !in->vector[end])
+            end++;
+        in->piece[pieces++] = net_embedding(r, in->id + i, end - i, layer);
+    }
+    if (pieces == 1)
+        return in->piece[0];
+    struct act x = net_concat(r, in->piece, pieces, 0);
+    for (size_t i = 0; i < pieces; i++)
+        net_drop(r, &in->piece[i]);
+    return x;
+}
+
+/* ---- network ---- */
+
+struct pass {
+    const struct clip_net *c;
+    const struct clip_out_args *a;
+    struct input in;
+    int64_t hidden;   /* index of the layer whose output is z; -1: the last, normed */
+    size_t pooled_at; /* slot of chunk 0 */
+    float *z;         /* [n, len, width]; NULL: not wanted */
+    float *pooled;    /* [width]; NULL: not wanted */
+};
+
+static struct act attention(struct net_run *r, const struct clip_net *c, struct act h)
+{
+    struct act q = net_linear(r, h, "self_attn.q_proj");
+    struct act k = net_linear(r, h, "self_attn.k_proj");
+    struct act v = net_linear(r, h, "self_attn.v_proj");
+    struct net_attn how = { .heads = c->heads,
+                            .scale = 1.0f / sqrtf((float)(c->width / c->heads)),
+                            .causal = true };
+    struct act y = net_attention(r, q, k, v, how);
+    net_drop(r, &q);
+    net_drop(r, &k);
+    net_drop(r, &v);
+    return y;
+}
+
+/* x += out_proj(attention(norm(x))); x += fc2(act(fc1(norm(x)))) */
+static struct act layer(struct net_run *r, const struct clip_net *c, uint32_t i, struct act x)
+{
+    size_t mark = net_enter(r, "text_model.encoder.layers.%u.", i);
+    struct act h = net_layer_norm(r, x, "layer_norm1", EPS);
+    struct act y = attention(r, c, h);
+    net_drop(r, &h);
+    x = net_linear_add(r, y, "self_attn.out_proj", x);
+    net_drop(r, &y);
+    h = net_layer_norm(r, x, "layer_norm2", EPS);
+    y = net_linear(r, h, "mlp.fc1");
+    net_drop(r, &h);
+    net_unary(r, &y, c->quick_gelu ? OP_QUICK_GELU : OP_GELU);
+    x = net_linear_add(r, y, "mlp.fc2", x);
+    net_drop(r, &y);
+    net_leave(r, mark);
+    return x;
+}
+
+static struct act final_norm(struct net_run *r, struct act x)
+{
+    return net_layer_norm(r, x, "text_model.final_layer_norm", EPS);
+}
+
+static void give_z(struct net_run *r, const struct pass *p, struct act x, bool norm)
+{
+    struct act z = norm ? final_norm(r, x) : x;
+    net_finite(r, z, "text encoder");
+    net_output(r, z, p->z);
+    if (norm)
+        net_drop(r, &z);
+}
+
+/* One row of the first chunk: norm and projection see rows apart. */
+static void give_pooled(struct net_run *r, const struct pass *p, struct act x)
+{
+    struct act chunk = net_slice(r, x, 0, 0, 1);
+    struct act row = net_slice(r, chunk, 1, p->pooled_at, p->pooled_at + 1);
+    struct act y = final_norm(r, row);
+    if (p->a->project && p->c->projection) {
+        struct act projected = net_linear(r, y, "text_projection");
+        net_drop(r, &y);
+        y = projected;
+    }
+    net_finite(r, y, "text encoder, pooled");
+    net_output(r, y, p->pooled);
+    net_drop(r, &y);
+    net_drop(r, &row);
+    net_drop(r, &chunk);
+}
+
+static void forward(struct net_run *r, void *user)
+{
+    const struct pass *p = user;
+    const struct clip_net *c = p->c;
+    struct shape s = { .ndim = 3, .dim = { p->in.n, p->in.len, c->width } };
+    struct shape one = { .ndim = 3, .dim = { 1, p->in.len, c->width } };
+    struct act x = net_reshape(r, embed(r, &p->in, c), &s);
+    struct act where =
+        net_embedding(r, p->in.position, p->in.len, "text_model.embeddings.position_embedding");
+    net_add(r, &x, net_reshape(r, where, &one));
+    net_drop(r, &where);
+    for (uint32_t i = 0; i < c->layers && !net_bad(r); i++) {
+        if (!p->pooled && p->hidden >= 0 && i > p->hidden)
+            break; /* nobody asks for what follows */
+        x = layer(r, c, i, x);
+        if (p->z && p->hidden == i)
+            give_z(r, p, x, p->a->norm_hidden);
+    }
+    if (p->z && p->hidden < 0)
+        give_z(r, p, x, true);
+    if (p->pooled)
+        give_pooled(r, p, x);
+    net_drop(r, &x);
+}
+
+/* ---- doors ---- */
+
+static berth_status input_new(struct input *in, size_t n, size_t len, berth_err *err)
+{
+    *in = (struct input) { .n = n,
+                           .len = len,
+                           .id = calloc(n * len, sizeof *in->id),
+                           .vector = calloc(n * len, sizeof *in->vector),
+                           .position = calloc(len, sizeof *in->position),
+                           .piece = calloc(n * len, sizeof *in->piece) };
+    if (!in->id || !in->vector || !in->position || !in->piece)
+        return err_set(err, BERTH_ENOMEM, "%zu tokens", n * len);
+    for (size_t i = 0; i < len; i++)
+        in->position[i] = (int32_t)i;
+    return BERTH_OK;
+}
+
+static void input_release(struct input *in)
+{
+    free(in->id);
+    free(in->vector);
+    free(in->position);
+    free(in->piece);
+}
+
+static berth_status check_chunks(const struct clip_net *c, const struct chunks *in, berth_err *err)
+{
+    if (in->n == 0 || in->n > TEXT_CHUNKS_MAX + 1 || in->len[0] == 0 || in->len[0] > c->positions)
+        return err_set(err, BERTH_EINVAL, "%zu chunks of %zu tokens for %" PRIu64 " positions",
+                       in->n, in->n ? in->len[0] : 0, c->positions);
+    for (size_t i = 0; i < in->n; i++) {
+        if (in->len[i] != in->len[0])
+            return err_set(err, BERTH_EINVAL, "chunks of %zu and of %zu tokens", in->len[0],
+                           in->len[i]);
+        for (size_t k = 0; k < in->len[i]; k++) {
+            const struct token *t = &in->chunk[i][k];
+            if (!t->vector && (t->id < 0 || (uint64_t)t->id >= c->vocab))
+                return err_set(err, BERTH_EINVAL,
+                               "token %d is not among the encoder's %" PRIu64
+                               ": the tokenizer is another model's",
+                               (int)t->id, c->vocab);
+        }
+    }
+    return BERTH_OK;
+}
+
+berth_status clip_encode(struct net *net, const struct clip_net *c, const struct chunks *in,
+                         const struct clip_out_args *a, float *z, float *pooled, size_t *dropped,
+                         berth_err *err)
+{
+    if (check_chunks(c, in, err))
+        return err->code;
+    size_t len = in->len[0], left_out = 0;
+    int64_t hidden = (int64_t)c->layers + a->layer;
+    berth_status s = BERTH_OK;
+    for (size_t from = 0, n; !s && from < in->n; from += n) {
+        struct pass p = { .c = c,
+                          .a = a,
+                          .hidden = a->layer < 0 && hidden >= 0 ? hidden : -1,
+                          .z = z ? z + from * len * c->width : NULL,
+                          .pooled = from == 0 ? pooled : NULL };
+        n = in->n - from < CHUNKS_AT_ONCE ? in->n - from : CHUNKS_AT_ONCE;
+        if (!p.z && !p.pooled)
+            break;
+        s = input_new(&p.in, n, len, err);
+        for (size_t i = 0; !s && i < n; i++)
+            left_out += fit_chunk(in->chunk[from + i], len, c->width, in->rules.pad,
+                                  p.in.id + i * len, p.in.vector + i * len);
+        p.pooled_at = pooled_at(in->chunk[0], len, c->width, in->rules.end);
+        if (!s)
+            s = net_forward(net, forward, &p, err);
+        input_release(&p.in);
+    }
+    if (dropped)
+        *dropped = left_out;
+    return s;
+}

@@ -1,0 +1,130 @@
+/* clip_names.c: CLIP's tensors by their HF names, whatever the file calls them (text-encoders.md 6, Key layouts). */
+#include "base/str.h"
+#include "text/clip_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LAYERS "text_model.encoder.layers."
+
+/* Behind "text_model.encoder.layers.<n digits at s>.". */
+static bool rename_in_layer(const char *s, int digits, const char *rest, uint64_t width,
+                            struct net_source *out)
+{
+    static const char *const word[][2] = {
+        { "layer_norm1.", "ln_1." },
+        { "layer_norm2.", "ln_2." },
+        { "self_attn.out_proj.", "attn.out_proj." },
+        { "mlp.fc1.", "mlp.c_fc." },
+        { "mlp.fc2.", "mlp.c_proj." },
+    };
+    static const char *const third[] = { "self_attn.q_proj.", "self_attn.k_proj.",
+                                         "self_attn.v_proj." };
+    size_t n = strlen(rest);
+    *out = (struct net_source) { .row = 0 };
+    for (size_t i = 0; i < sizeof third / sizeof *third; i++)
+        if (str_starts(rest, n, third[i])) {
+            snprintf(out->name, sizeof out->name, "transformer.resblocks.%.*s.attn.in_proj_%s",
+                     digits, s, rest + strlen(third[i]));
+            out->row = i * width;
+            out->rows = width;
+            return true;
+        }
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+        if (str_starts(rest, n, word[i][0])) {
+            snprintf(out->name, sizeof out->name, "transformer.resblocks.%.*s.%s%s", digits, s,
+                     word[i][1], rest + strlen(word[i][0]));
+            return true;
+        }
+    return false;
+}
+
+static bool rename_openclip(uint64_t width, const char *canonical, struct net_source *out)
+{
+    static const char *const whole[][2] = {
+        { "text_model.embeddings.token_embedding.weight", "token_embedding.weight" },
+        { "text_model.embeddings.position_embedding.weight", "positional_embedding" },
+        { "text_model.final_layer_norm.weight", "ln_final.weight" },
+        { "text_model.final_layer_norm.bias", "ln_final.bias" },
+    };
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        if (strcmp(canonical, whole[i][0]) == 0) {
+            *out = (struct net_source) { .row = 0 };
+            snprintf(out->name, sizeof out->name, "%s", whole[i][1]);
+            return true;
+        }
+    if (!str_starts(canonical, strlen(canonical), LAYERS))
+        return false;
+    const char *s = canonical + strlen(LAYERS), *dot = strchr(s, '.');
+    return dot && dot - s < 10 && rename_in_layer(s, (int)(dot - s), dot + 1, width, out);
+}
+
+bool clip_rename(enum clip_style style, bool bare_projection, uint64_t width, const char *canonical,
+                 struct net_source *out)
+{
+    if (strcmp(canonical, "text_projection.weight") == 0) {
+        *out = (struct net_source) { .name = "text_projection", .transpose = true };
+        return bare_projection; /* a parameter, multiplied from the right: the other way round */
+    }
+    if (style == CLIP_OPENCLIP)
+        return rename_openclip(width, canonical, out);
+    if (style != CLIP_OLD || !str_starts(canonical, strlen(canonical), "text_model."))
+        return false;
+    *out = (struct net_source) { .row = 0 };
+    snprintf(out->name, sizeof out->name, "%s", canonical + strlen("text_model."));
+    return true;
+}
+
+/* ---- for nets ---- */
+
+#define NAMES(fn, style, bare)                                                                     \
+    static bool fn(const void *user, const char *canonical, struct net_source *out)                \
+    {                                                                                              \
+        const struct clip_net *c = user;                                                           \
+        return clip_rename(style, bare, c->width, canonical, out);                                 \
+    }
+NAMES(hf_bare, CLIP_HF, true)
+NAMES(old, CLIP_OLD, false)
+NAMES(old_bare, CLIP_OLD, true)
+NAMES(openclip, CLIP_OPENCLIP, false)
+NAMES(openclip_bare, CLIP_OPENCLIP, true)
+#undef NAMES
+
+static const struct weights_entry *find(const struct weights *w, const char *root, const char *name)
+{
+    char full[384];
+    int n = snprintf(full, sizeof full, "%s%s", root, name);
+    return n > 0 && (size_t)n < sizeof full ? weights_find(w, full, (size_t)n) : NULL;
+}
+
+net_names_fn *clip_names(const struct weights *w, const char *root)
+{
+    bool bare = !find(w, root, "text_projection.weight") && find(w, root, "text_projection");
+    switch (clip_style(w, root)) {
+    case CLIP_OPENCLIP:
+        return bare ? openclip_bare : openclip;
+    case CLIP_OLD:
+        return bare ? old_bare : old;
+    default:
+        return bare ? hf_bare : NULL;
+    }
+}
+
+enum clip_style clip_style(const struct weights *w, const char *root)
+{
+    return find(w, root, LAYERS "0.layer_norm1.weight")           ? CLIP_HF
+           : find(w, root, "encoder.layers.0.layer_norm1.weight") ? CLIP_OLD
+           : find(w, root, "transformer.resblocks.0.ln_1.weight") ? CLIP_OPENCLIP
+                                                                  : CLIP_NONE;
+}
+
+const struct weights_entry *clip_entry(const struct weights *w, const char *root,
+                                       enum clip_style style, const char *canonical)
+{
+    struct net_source from;
+    bool other = clip_rename(style, false, 0, canonical, &from);
+    const struct weights_entry *e = find(w, root, other ? from.name : canonical);
+    if (!e && clip_rename(style, true, 0, canonical, &from))
+        e = find(w, root, from.name);
+    return e;
+}
