@@ -1,8 +1,8 @@
 /* The forward pass of the UNet. B pictures of h x w, C channels, T = h * w positions, L tokens of context.
  *
  * Memory: what a block no longer needs is dropped before its next layer asks for room, sums are formed in the place
- * of their first term, and the 1x1 shortcut of a res block is computed before its wide input is normalised: then the
- * input can go before the first convolution. What input blocks leave for output blocks is on the stack and must not be
+ * of their first term, and the 1x1 shortcut of a res block is computed first: then its wide input can be normalised
+ * in its own place. What input blocks leave for output blocks is on the stack and must not be
  * written to; `keep` says so. */
 #include "model/unet.h"
 
@@ -38,10 +38,11 @@ static struct act res_block(struct net_run *r, const struct pass *p, const char 
     size_t mark = net_enter(r, "%s", name);
     bool conv = net_has(r, "skip_connection");
     struct act skip = conv ? net_conv2d(r, x, "skip_connection", NET_1X1) : x;
-    struct act a = net_group_norm(r, x, "in_layers.0", GROUPS, EPS, true);
-    if (conv && !keep)
-        net_drop(r, &x);
-
+    struct act a = x;
+    if (conv && !keep) /* x is needed no more */
+        net_group_norm_in_place(r, &a, "in_layers.0", GROUPS, EPS, true);
+    else
+        a = net_group_norm(r, x, "in_layers.0", GROUPS, EPS, true);
     struct act h = net_conv2d(r, a, "in_layers.2", NET_PAD1); /* [B, out, h, w] */
     net_drop(r, &a);
     struct act e = net_linear(r, p->emb, "emb_layers.1"); /* [B, out] */
@@ -50,17 +51,16 @@ static struct act res_block(struct net_run *r, const struct pass *p, const char 
     net_add(r, &h, e);
     net_drop(r, &e);
 
-    a = net_group_norm(r, h, "out_layers.0", GROUPS, EPS, true);
-    net_drop(r, &h);
+    net_group_norm_in_place(r, &h, "out_layers.0", GROUPS, EPS, true);
     if (conv || !keep) {
-        h = net_conv2d_add(r, a, "out_layers.3", NET_PAD1, skip); /* in skip's place */
+        a = net_conv2d_add(r, h, "out_layers.3", NET_PAD1, skip); /* in skip's place */
     } else {
-        h = net_conv2d(r, a, "out_layers.3", NET_PAD1);
-        net_add(r, &h, skip);
+        a = net_conv2d(r, h, "out_layers.3", NET_PAD1);
+        net_add(r, &a, skip);
     }
-    net_drop(r, &a);
+    net_drop(r, &h);
     net_leave(r, mark);
-    return h;
+    return a;
 }
 
 /* x + attention(norm(x), ctx), in x's place. x [B, T, C], ctx [B, L, ...]; empty: x's own. */
@@ -258,15 +258,14 @@ static void forward(struct net_run *r, void *user)
     for (uint32_t i = 0; i < u->output_blocks && !net_bad(r); i++)
         h = output_block(r, &p, i, h, i > 0 || u->middle);
 
-    struct act n = net_group_norm(r, h, "out.0", GROUPS, EPS, true);
-    net_drop(r, &h);
     net_drop(r, &p.emb);
     net_drop(r, &p.context);
-    h = net_conv2d(r, n, "out.2", NET_PAD1); /* [B, out_channels, h, w] */
-    net_drop(r, &n);
-    net_finite(r, h, "the UNet's output");
-    net_output(r, h, in->out);
+    net_group_norm_in_place(r, &h, "out.0", GROUPS, EPS, true);
+    x = net_conv2d(r, h, "out.2", NET_PAD1); /* [B, out_channels, h, w] */
     net_drop(r, &h);
+    net_finite(r, x, "the UNet's output");
+    net_output(r, x, in->out);
+    net_drop(r, &x);
 }
 
 berth_status unet_forward(struct net *net, const struct unet_net *u, const struct unet_in *in,

@@ -11,16 +11,17 @@ static struct act res_block(struct net_run *r, struct act x)
 {
     bool conv = net_has(r, "nin_shortcut");
     struct act skip = conv ? net_conv2d(r, x, "nin_shortcut", NET_1X1) : x;
-    struct act a = net_group_norm(r, x, "norm1", GROUPS, EPS, true);
-    if (conv)
-        net_drop(r, &x);
+    struct act a = x;
+    if (conv) /* x is needed no more */
+        net_group_norm_in_place(r, &a, "norm1", GROUPS, EPS, true);
+    else
+        a = net_group_norm(r, x, "norm1", GROUPS, EPS, true);
     struct act h = net_conv2d(r, a, "conv1", NET_PAD1);
     net_drop(r, &a);
-    a = net_group_norm(r, h, "norm2", GROUPS, EPS, true);
+    net_group_norm_in_place(r, &h, "norm2", GROUPS, EPS, true);
+    a = net_conv2d_add(r, h, "conv2", NET_PAD1, skip); /* in skip's place */
     net_drop(r, &h);
-    h = net_conv2d_add(r, a, "conv2", NET_PAD1, skip);
-    net_drop(r, &a);
-    return h;
+    return a;
 }
 
 static struct act named_res_block(struct net_run *r, const char *name, struct act x)
@@ -80,9 +81,8 @@ static struct act conv(struct net_run *r, struct act x, const char *layer, struc
 
 static struct act last(struct net_run *r, struct act x) /* [1, out, h, w] */
 {
-    struct act n = net_group_norm(r, x, "norm_out", GROUPS, EPS, true);
-    net_drop(r, &x);
-    return conv(r, n, "conv_out", NET_PAD1);
+    net_group_norm_in_place(r, &x, "norm_out", GROUPS, EPS, true);
+    return conv(r, x, "conv_out", NET_PAD1);
 }
 
 void vae_decoder(struct net_run *r, void *user)

@@ -20,7 +20,6 @@
 #define VAE_TILE_MIN 8 /* latent units: smaller tiles are all seam */
 struct vae_net {
     uint64_t z_channels; /* of a latent as nodes see it */
-    uint64_t middle;     /* channels where attention is, in encoder and decoder */
     uint32_t levels;
     uint32_t enc_blocks, dec_blocks; /* res blocks per level */
     bool quant, post_quant;
@@ -33,8 +32,9 @@ struct vae_net {
 /* root: in front of names, as net_args.root. BERTH_EUNSUPPORTED: no such VAE, or one we cannot run: says why. */
 berth_status vae_detect(const struct weights *w, const char *root, struct vae_net *out,
                         berth_err *err);
-/* net_args.names of every VAE, with its struct vae_net as names_user. */
-net_names_fn vae_names;
+/* For net_args: `names`, with the struct vae_net as names_user, which then outlives the net. NULL: the file
+ * has our names. */
+net_names_fn *vae_names(const struct vae_net *v);
 /* Finds the VAE in the model's file, behind `part` (as it was opened; NULL: all), and opens it. a: res, m, pool, cancel,
  * log; the rest is filled in here. *vae is what *out reads names with: it stays where it is until net_close(). */
 berth_status vae_open(const struct net_args *a, const char *part, struct vae_net *vae,

@@ -24,7 +24,8 @@ static const struct weights_entry *find(const struct walk *k, const char *fmt, .
     va_end(ap);
     if (n < 0 || (size_t)n >= sizeof name)
         return NULL;
-    return arch_find(k->w, k->root, vae_names(k->v, name, &at) ? at.name : name);
+    net_names_fn *names = vae_names(k->v);
+    return arch_find(k->w, k->root, names && names(k->v, name, &at) ? at.name : name);
 }
 
 /* A dimension of a 2-D convolution's weight that must be there, 1..VAE_CHANNELS_MAX. */
@@ -93,8 +94,7 @@ static berth_status read_decoder(struct walk *k)
 {
     struct vae_net *v = k->v;
     uint64_t rgb;
-    if (dim(k, "decoder.conv_in.weight", 0, &v->middle) ||
-        dim(k, v->post_quant ? "post_quant_conv.weight" : "decoder.conv_in.weight", 1,
+    if (dim(k, v->post_quant ? "post_quant_conv.weight" : "decoder.conv_in.weight", 1,
             &v->z_channels) ||
         dim(k, "decoder.conv_out.weight", 0, &rgb) ||
         count(k, "decoder.up", &v->levels, &v->dec_blocks))
@@ -108,26 +108,22 @@ static berth_status read_decoder(struct walk *k)
 static berth_status read_encoder(struct walk *k)
 {
     struct vae_net *v = k->v;
-    uint64_t rgb, moments, ch;
+    uint64_t rgb, moments;
     uint32_t levels;
     if (dim(k, "encoder.conv_in.weight", 1, &rgb) ||
         dim(k, v->quant ? "quant_conv.weight" : "encoder.conv_out.weight", 0, &moments) ||
-        dim(k, "encoder.conv_out.weight", 1, &ch) ||
         count(k, "encoder.down", &levels, &v->enc_blocks))
         return k->err->code;
     if (rgb != 3 || moments % 2)
         return err_set(k->err, BERTH_EUNSUPPORTED, "a VAE of %llu channels in, %llu out",
                        (unsigned long long)rgb, (unsigned long long)moments);
-    if (v->decoder && (levels != v->levels || moments / 2 != v->z_channels || ch != v->middle))
-        return err_set(
-            k->err, BERTH_EUNSUPPORTED,
-            "a VAE whose halves differ: %u and %u levels, %llu and %llu latent channels, "
-            "%llu and %llu in the middle",
-            levels, v->levels, (unsigned long long)moments / 2, (unsigned long long)v->z_channels,
-            (unsigned long long)ch, (unsigned long long)v->middle);
+    if (v->decoder && (levels != v->levels || moments / 2 != v->z_channels))
+        return err_set(k->err, BERTH_EUNSUPPORTED,
+                       "a VAE whose halves differ: %u and %u levels, %llu and %llu latent channels",
+                       levels, v->levels, (unsigned long long)moments / 2,
+                       (unsigned long long)v->z_channels);
     v->levels = levels;
     v->z_channels = moments / 2;
-    v->middle = ch;
     return BERTH_OK;
 }
 
@@ -174,7 +170,7 @@ berth_status vae_open(const struct net_args *a, const char *part, struct vae_net
         return err_add(err, "'%.120s'", weights_path(w));
     struct net_args args = *a;
     args.root = root;
-    args.names = vae_names;
+    args.names = vae_names(vae);
     args.names_user = vae;
     return net_open(&args, out, err);
 }

@@ -1,5 +1,4 @@
-/* Where a VAE's tensors are in its file: diffusers' names, quant convolutions inside of the halves, and the
- * attention's projections, which files keep as 1x1 convolutions or as matrices and the forward wants as matrices. */
+/* Where a VAE's tensors are in its file: diffusers' names, and quant convolutions inside of the halves. */
 #include "model/vae.h"
 
 #include <stdlib.h>
@@ -105,34 +104,23 @@ static void old_names(char *q, size_t cap)
     }
 }
 
-static bool is_projection(const char *name)
-{
-    static const char *const end[] = { ".mid.attn_1.q.weight", ".mid.attn_1.k.weight",
-                                       ".mid.attn_1.v.weight", ".mid.attn_1.proj_out.weight" };
-    size_t n = strlen(name);
-    for (size_t i = 0; i < ARRAY_LEN(end); i++)
-        if (n >= strlen(end[i]) && !strcmp(name + n - strlen(end[i]), end[i]))
-            return true;
-    return false;
-}
-
-bool vae_names(const void *user, const char *canonical, struct net_source *out)
+static bool names(const void *user, const char *canonical, struct net_source *out)
 {
     const struct vae_net *v = user;
     *out = (struct net_source) { .rows = 0 };
-    bool matrix = is_projection(canonical), other = false;
-    if (v->diffusers)
-        other = diffusers(v, canonical, out->name, sizeof out->name);
-    if (other && v->old_attention)
-        old_names(out->name, sizeof out->name);
     if (v->nested_quant &&
         (!strncmp(canonical, "quant_conv.", 11) || !strncmp(canonical, "post_quant_conv.", 16)))
-        other = fits(snprintf(out->name, sizeof out->name, "%s.%s",
-                              canonical[0] == 'q' ? "encoder" : "decoder", canonical),
-                     sizeof out->name);
-    if (!other && !fits(snprintf(out->name, sizeof out->name, "%s", canonical), sizeof out->name))
+        return fits(snprintf(out->name, sizeof out->name, "%s.%s",
+                             canonical[0] == 'q' ? "encoder" : "decoder", canonical),
+                    sizeof out->name);
+    if (!v->diffusers || !diffusers(v, canonical, out->name, sizeof out->name))
         return false;
-    if (matrix)
-        out->as = (struct shape) { .ndim = 2, .dim = { v->middle, v->middle } };
-    return other || matrix;
+    if (v->old_attention)
+        old_names(out->name, sizeof out->name);
+    return true;
+}
+
+net_names_fn *vae_names(const struct vae_net *v)
+{
+    return v->diffusers || v->nested_quant ? names : NULL;
 }

@@ -40,6 +40,55 @@ static inline const char *keys_file(const struct keys *k, const char *name, enum
     return path;
 }
 
+/* A change of one tensor on its way into a file: name and shape (the elements stay). False: it is left out. */
+typedef bool keys_change_fn(const void *user, const struct key *key, char *name, size_t cap,
+                            struct shape *shape);
+struct keys_changed {
+    const struct key **from;
+    struct weights_spec *spec;
+};
+
+static inline berth_status keys_changed_fill(void *user, size_t i, uint64_t off, void *dst,
+                                             size_t n, berth_err *err)
+{
+    const struct keys_changed *c = user;
+    const struct key *k = c->from[i];
+    (void)err;
+    synth_fill(k->name, k->name_len, &k->shape, off / sizeof(float), n / sizeof(float), dst);
+    return BERTH_OK;
+}
+
+/* <name>.safetensors, F32: the values of the key list under other names. */
+static inline const char *keys_file_changed(const struct keys *k, const char *name,
+                                            keys_change_fn *change, const void *user)
+{
+    struct keys_changed c = { calloc(k->n, sizeof *c.from), calloc(k->n, sizeof *c.spec) };
+    char(*names)[192] = calloc(k->n, sizeof *names), file[128];
+    size_t n = 0;
+    berth_err err = { 0 };
+    assert_true(c.from && c.spec && names);
+    for (size_t i = 0; i < k->n; i++) {
+        struct shape s = k->at[i].shape;
+        snprintf(names[n], sizeof names[n], "%s", k->at[i].name);
+        if (!change(user, &k->at[i], names[n], sizeof names[n], &s))
+            continue;
+        c.from[n] = &k->at[i];
+        c.spec[n] = (struct weights_spec) { .name = names[n], .dtype = DT_F32, .shape = s };
+        n++;
+    }
+    snprintf(file, sizeof file, "%s.safetensors", name);
+    const char *path = tmp_path(file);
+    struct weights_write_args args = { .format = "safetensors",
+                                       .path = path,
+                                       .spec = c.spec,
+                                       .count = n,
+                                       .fill = keys_changed_fill,
+                                       .user = &c };
+    assert_ok(weights_write(&args, &err), err);
+    free(c.from), free(c.spec), free(names);
+    return path;
+}
+
 struct net_rig {
     struct fixture f;
     struct res_model *m;
