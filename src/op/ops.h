@@ -21,8 +21,8 @@
  * Adding     an op: its struct and its door here, check in ops.c, reference in ops_ref*.c, a line in
  *            ops.def (the backend's table and the test loop follow from it).
  *            a backend: op/<x>/ with `const struct op_backend op_<x>`, a line in backends.def.
- * Files      ops.c checks and dispatch; ops_ref*.c the reference; cpu/ vectorised kernels: gemm*.c linear.c
- *            conv*.c attention.c norm.c pointwise.c ... */
+ * Files      ops.c checks and dispatch; ops_ref.c the reference of products, ops_ref_values.c of norms and
+ *            functions, ops_ref_move.c of the rest; ops_impl.h among them; cpu/ vectorised kernels. */
 #ifndef OP_OPS_H
 #define OP_OPS_H
 
@@ -71,7 +71,8 @@ struct op_conv2d {
     float scale;                       /* of the weight; 0 means 1 */
 };
 /* y[B, Tq, H, D] = softmax(q . k^T * scale + mask) . v per head; k, v: [B, Tk, H, D]. No Tq x Tk buffer.
- * Dimensions 0..2 may have any stride (slices of a fused projection), D is contiguous. */
+ * Dimensions 0..2 may have any stride (slices of a fused projection), D is contiguous. A query that sees no key
+ * at all gets zeros. */
 struct op_attention {
     struct view q, k, v, y;
     struct view mask; /* optional, added to the scores: [1 or B, 1 or H, Tq, Tk], -inf hides */
@@ -127,8 +128,8 @@ struct op_geglu {
 };
 
 /* ---- looking up and moving ---- */
-struct
-    op_embedding { /* y[n, D] = table[ids[i]]; ids: [n] I32, each below the table's rows (checked) */
+/* y[n, D] = table[ids[i]]; ids: [n] I32, each below the table's rows (the kernel looks: BERTH_EINVAL) */
+struct op_embedding {
     struct view table, ids, y;
 };
 /* y[n, dim]: [cos(t f) | sin(t f)], f_k = exp(-ln(period) k / (dim/2)); an odd dim ends with 0. t: [n] */
@@ -142,7 +143,7 @@ struct op_resize2d {                             /* x[n, c, h, w] -> y[n, c, h',
     enum op_resize_kind kind;
     struct view x, y;
 };
-struct op_concat { /* y = x[0..n) one behind the other along axis */
+struct op_concat { /* y = x[0..n) one behind the other along axis; any strides */
     const struct view *x;
     size_t n;
     int axis;
@@ -153,8 +154,9 @@ struct op_pad2d { /* zeros around the last two dimensions, or wrapped around */
     uint32_t top, left; /* bottom and right follow from the shapes */
     bool circular;
 };
-struct
-    op_copy { /* y, contiguous or not, gets x's elements in order; x any strides: permutes, slices */
+/* y gets x's elements in order; any strides on both sides: permutes, slices. The shapes are equal unless y has
+ * no gaps. x of another type than F32 is widened; then there are no gaps on either side. */
+struct op_copy {
     struct view x, y;
 };
 

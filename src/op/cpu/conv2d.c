@@ -44,34 +44,64 @@ static void take_row(const float *row, size_t width, ptrdiff_t x, size_t stride,
         dst[i] = 0;
 }
 
+struct piece { /* columns of a panel that lie side by side in a row of the result */
+    size_t at, n;
+    ptrdiff_t y, x; /* of the first one's window: its upper left corner in the picture */
+};
+
+static size_t pieces_of(const struct windows *o, size_t at, size_t cols, struct piece *p)
+{
+    size_t n = 0;
+    for (size_t j = 0; j < cols; j += p[n++].n) {
+        size_t oy = (at + j) / o->out_w, ox = (at + j) % o->out_w;
+        p[n] = (struct piece) { .at = j,
+                                .n = o->out_w - ox < cols - j ? o->out_w - ox : cols - j,
+                                .y = (ptrdiff_t)(oy * o->stride) - (ptrdiff_t)o->top,
+                                .x = (ptrdiff_t)(ox * o->stride) - (ptrdiff_t)o->left };
+    }
+    return n;
+}
+
+/* Tap (ky, kx) of a piece in the plane x. */
+static void take_piece(const struct windows *o, const struct piece *p, const float *x, size_t ky,
+                       size_t kx, float *dst)
+{
+    ptrdiff_t y = p->y + (ptrdiff_t)ky, left = p->x + (ptrdiff_t)kx;
+    dst += p->at;
+    if (y < 0 || (size_t)y >= o->h) {
+        memset(dst, 0, p->n * sizeof *dst);
+        return;
+    }
+    x += (size_t)y * o->width;
+    if (o->stride == 1 && left >= 0 && (size_t)left + p->n <= o->width) {
+        if (p->n == GEMM_NR_MAX) /* so often that a copy of known size pays */
+            memcpy(dst, x + left, GEMM_NR_MAX * sizeof *dst);
+        else
+            memcpy(dst, x + left, p->n * sizeof *dst);
+    } else
+        take_row(x, o->width, left, o->stride, p->n, dst);
+}
+
 static void pack_x(const void *user, size_t batch, size_t at, size_t cols, size_t k0, size_t kn,
                    float *dst)
 {
     const struct windows *o = user;
-    size_t nr = o->w.level->nr, taps = o->kh * o->kw;
+    struct piece piece[GEMM_NR_MAX];
+    size_t nr = o->w.level->nr, taps = o->kh * o->kw, pieces = pieces_of(o, at, cols, piece);
     size_t channel = k0 / taps, ky = k0 % taps / o->kw, kx = k0 % o->kw;
     const float *x = o->x + batch * o->step + channel * o->h * o->width;
     for (size_t k = 0; k < kn; k++, dst += nr) {
-        for (size_t j = 0; j < cols;) { /* runs along a row of the result */
-            size_t oy = (at + j) / o->out_w, ox = (at + j) % o->out_w;
-            size_t run = o->out_w - ox < cols - j ? o->out_w - ox : cols - j;
-            ptrdiff_t iy = (ptrdiff_t)(oy * o->stride + ky) - (ptrdiff_t)o->top;
-            if (iy < 0 || (size_t)iy >= o->h)
-                memset(dst + j, 0, run * sizeof *dst);
-            else
-                take_row(x + (size_t)iy * o->width, o->width,
-                         (ptrdiff_t)(ox * o->stride + kx) - (ptrdiff_t)o->left, o->stride, run,
-                         dst + j);
-            j += run;
-        }
-        memset(dst + cols, 0, (nr - cols) * sizeof *dst);
-        if (++kx == o->kw) {
-            kx = 0;
-            if (++ky == o->kh) {
-                ky = 0;
-                x += o->h * o->width;
-            }
-        }
+        for (size_t j = 0; j < pieces; j++)
+            take_piece(o, &piece[j], x, ky, kx, dst);
+        if (cols < nr)
+            memset(dst + cols, 0, (nr - cols) * sizeof *dst);
+        if (++kx < o->kw)
+            continue;
+        kx = 0;
+        if (++ky < o->kh)
+            continue;
+        ky = 0;
+        x += o->h * o->width;
     }
 }
 

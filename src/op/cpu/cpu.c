@@ -4,10 +4,12 @@
 
 extern const struct op_backend op_cpu; /* declared by backends.def */
 
+#define SIZED(x) .x = cpu_##x, .x##_scratch = cpu_##x##_scratch
+#define KERNEL(x) .x = cpu_##x
 #define KERNELS                                                                                    \
-    .linear = cpu_linear, .linear_scratch = cpu_linear_scratch, .matmul = cpu_matmul,              \
-    .matmul_scratch = cpu_matmul_scratch, .conv2d = cpu_conv2d,                                    \
-    .conv2d_scratch = cpu_conv2d_scratch
+    SIZED(linear), SIZED(matmul), SIZED(conv2d), SIZED(attention), KERNEL(group_norm),             \
+        KERNEL(row_norm), KERNEL(unary), KERNEL(binary), KERNEL(geglu), KERNEL(resize2d),          \
+        KERNEL(concat), KERNEL(copy)
 
 const struct op_backend op_cpu = { .name = "cpu", KERNELS };
 
@@ -30,4 +32,14 @@ enum cpu_level cpu_kernels(const struct op_env *env)
         return CPU_PLAIN;
 #endif
     return best;
+}
+
+void cpu_spread(const struct op_env *env, size_t n, size_t elements, tpool_fn *fn, void *user)
+{
+    if (env->pool && elements > 2 * CPU_PIECE) {
+        tpool_for(env->pool, n, fn, user);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        fn(user, i, 0);
 }

@@ -5,7 +5,7 @@
  * Memory  Nothing is allocated: what a kernel needs beside its operands is cpu_x_scratch() bytes at
  *         env->scratch. It follows from shapes, types and the size of env->pool alone.
  * Files   cpu.c the table; gemm.c, gemm_*.c the product all others are made of; linear.c matmul.c conv2d.c
- *         conv2d_winograd.c; attention.c norm.c pointwise.c ... */
+ *         conv2d_winograd.c; attention*.c norm.c pointwise.c move.c; vmath.h their functions. */
 #ifndef OP_CPU_CPU_IMPL_H
 #define OP_CPU_CPU_IMPL_H
 
@@ -21,6 +21,12 @@ enum cpu_level cpu_kernels(const struct op_env *env);
 /* The same kernels kept to one level, for tests and benchmarks: "cpu-avx2". Only those up to
  * cpu_kernels() of an env without backend can run here. */
 extern const struct op_backend op_cpu_at[CPU_LEVELS];
+
+enum { CPU_PIECE = 16384 }; /* elements per task of ops that do little with each */
+
+/* tpool_for() over env->pool, or on this thread: without a pool, and when `elements` are so few that waking
+ * others would take longer. */
+void cpu_spread(const struct op_env *env, size_t n, size_t elements, tpool_fn *fn, void *user);
 
 /* products: linear.c, matmul.c, conv2d.c. cpu_x_at(): at a level of one's own (gemm.h). */
 struct gemm_level;
@@ -40,7 +46,17 @@ size_t cpu_matmul_scratch(const struct op_env *env, const struct op_matmul *a);
 berth_status cpu_conv2d(const struct op_env *env, const struct op_conv2d *a, berth_err *err);
 size_t cpu_conv2d_scratch(const struct op_env *env, const struct op_conv2d *a);
 
+/* attention.c, norm.c, pointwise.c, move.c; the ops that are not here take the reference */
 berth_status cpu_attention(const struct op_env *env, const struct op_attention *a, berth_err *err);
 size_t cpu_attention_scratch(const struct op_env *env, const struct op_attention *a);
+berth_status cpu_group_norm(const struct op_env *env, const struct op_group_norm *a,
+                            berth_err *err);
+berth_status cpu_row_norm(const struct op_env *env, const struct op_row_norm *a, berth_err *err);
+berth_status cpu_unary(const struct op_env *env, const struct op_unary *a, berth_err *err);
+berth_status cpu_binary(const struct op_env *env, const struct op_binary *a, berth_err *err);
+berth_status cpu_geglu(const struct op_env *env, const struct op_geglu *a, berth_err *err);
+berth_status cpu_resize2d(const struct op_env *env, const struct op_resize2d *a, berth_err *err);
+berth_status cpu_concat(const struct op_env *env, const struct op_concat *a, berth_err *err);
+berth_status cpu_copy(const struct op_env *env, const struct op_copy *a, berth_err *err);
 
 #endif

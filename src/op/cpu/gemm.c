@@ -105,28 +105,6 @@ static void pack_fixed(void *user, size_t i, size_t worker)
                                             r->fixed + i * r->fixed_floats);
 }
 
-/* One finished row of a tile: sums to the result. */
-static void finish_row(const struct gemm *g, const float *sum, size_t batch, size_t row, size_t col,
-                       size_t cols)
-{
-    float *c = g->c + batch * g->step_c + row * g->ld_c + col;
-    float of_row = g->bias && g->bias_rows ? g->bias[row] : 0;
-    const float *bias = g->bias && !g->bias_rows ? g->bias + col : NULL;
-    const float *add = g->add ? g->add + batch * g->step_add + row * g->ld_add + col : NULL;
-    if (bias && add)
-        for (size_t j = 0; j < cols; j++)
-            c[j] = sum[j] * g->scale + bias[j] + add[j];
-    else if (bias)
-        for (size_t j = 0; j < cols; j++)
-            c[j] = sum[j] * g->scale + bias[j];
-    else if (add)
-        for (size_t j = 0; j < cols; j++)
-            c[j] = sum[j] * g->scale + of_row + add[j];
-    else
-        for (size_t j = 0; j < cols; j++)
-            c[j] = sum[j] * g->scale + of_row;
-}
-
 struct rect { /* of panels, and which of the batch */
     size_t row, rows, col, cols, batch;
 };
@@ -149,6 +127,24 @@ static void pack_moving(const struct run *r, const struct rect *t, size_t k0, si
         }
 }
 
+static void finish(const struct gemm *g, size_t batch, size_t row, size_t col, const float *sum)
+{
+    struct gemm_finish f = { .sum = sum,
+                             .rows = least(g->level->mr, g->m - row),
+                             .cols = least(g->level->nr, g->n - col),
+                             .c = g->c + batch * g->step_c + row * g->ld_c + col,
+                             .ld_c = g->ld_c,
+                             .ld_add = g->ld_add,
+                             .scale = g->scale };
+    if (g->bias && g->bias_rows)
+        f.of_row = g->bias + row;
+    else if (g->bias)
+        f.of_col = g->bias + col;
+    if (g->add)
+        f.add = g->add + batch * g->step_add + row * g->ld_add + col;
+    g->level->finish(&f);
+}
+
 static void compute(const struct run *r, const struct rect *t, float *own)
 {
     const struct gemm *g = r->g;
@@ -166,17 +162,13 @@ static void compute(const struct run *r, const struct rect *t, float *own)
                 const float *f = r->fixed + fixed * r->fixed_floats;
                 const float *a = g->fixed_rows ? f + k0 * rows : own + i * r->moving_floats;
                 const float *b = g->fixed_rows ? own + j * r->moving_floats : f + k0 * l->nr;
-                l->tile[rows](a, b, kn, sums + (i * most.cols + j) * tile, k0 == 0);
+                float *sum = sums + (i * most.cols + j) * tile;
+                l->tile[rows](a, b, kn, sum, k0 == 0);
+                /* at once: writing a tile to memory hides behind the next one's sums */
+                if (k0 + kn == g->k)
+                    finish(g, t->batch, (t->row + i) * l->mr, (t->col + j) * l->nr, sum);
             }
     }
-    for (size_t i = 0; i < t->rows; i++)
-        for (size_t j = 0; j < t->cols; j++) {
-            size_t row = (t->row + i) * l->mr, col = (t->col + j) * l->nr;
-            size_t rows = least(l->mr, g->m - row), cols = least(l->nr, g->n - col);
-            for (size_t k = 0; k < rows; k++)
-                finish_row(g, sums + (i * most.cols + j) * tile + k * l->nr, t->batch, row + k, col,
-                           cols);
-        }
 }
 
 /* Piece i of n equal ones of `all`: where it begins. */

@@ -31,10 +31,23 @@ typedef void gemm_tile_fn(const float *a, const float *b, size_t k, float *sum, 
 typedef void gemm_turn_fn(const float *src, size_t ld_src, size_t rows, size_t n, float *dst,
                           size_t ld_dst, size_t pad);
 
+/* A finished tile to its place: c = sum * scale + bias + add. */
+struct gemm_finish {
+    const float *sum; /* [rows][nr] */
+    size_t rows, cols;
+    float *c;
+    size_t ld_c, ld_add;
+    const float *of_row, *of_col,
+        *add; /* biases of the first row or column, or NULL; add or NULL */
+    float scale;
+};
+typedef void gemm_finish_fn(const struct gemm_finish *f);
+
 struct gemm_level {
     size_t mr, nr;
     gemm_tile_fn *const *tile; /* [rows], 1..mr */
     gemm_turn_fn *turn;
+    gemm_finish_fn *finish;
     enum cpu_level level;
 };
 const struct gemm_level *gemm_level(enum cpu_level l); /* NULL: this processor cannot */

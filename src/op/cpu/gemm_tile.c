@@ -64,6 +64,41 @@ static void turn_plain(const float *src, size_t ld_src, size_t rows, size_t n, f
     }
 }
 
+/* `cols` is a constant for whole tiles: the loops over it become a few vectors. */
+INLINE_BODY void finish_cols(const struct gemm_finish *f, const size_t nr, const size_t cols)
+{
+    for (size_t i = 0; i < f->rows; i++) {
+        const float *restrict sum = f->sum + i * nr;
+        float *c = f->c + i * f->ld_c;
+        const float *add = f->add ? f->add + i * f->ld_add : NULL;
+        float v[GEMM_NR_MAX];
+        float of_row = f->of_row ? f->of_row[i] : 0;
+        for (size_t j = 0; j < cols; j++)
+            v[j] = sum[j] * f->scale + of_row;
+        if (f->of_col)
+            for (size_t j = 0; j < cols; j++)
+                v[j] += f->of_col[j];
+        if (add)
+            for (size_t j = 0; j < cols; j++)
+                v[j] += add[j];
+        for (size_t j = 0; j < cols; j++)
+            c[j] = v[j];
+    }
+}
+
+INLINE_BODY void finish_body(const struct gemm_finish *f, const size_t nr)
+{
+    if (f->cols == nr)
+        finish_cols(f, nr, nr);
+    else
+        finish_cols(f, nr, f->cols);
+}
+
+static void finish_plain(const struct gemm_finish *f)
+{
+    finish_body(f, 8);
+}
+
 #define TILE(name, R, target)                                                                      \
     target static void tile_##name##_##R(const float *a, const float *b, size_t k, float *sum,     \
                                          bool first)                                               \
@@ -117,6 +152,11 @@ TILE(avx2, 6, TARGET_FMA)
 static gemm_tile_fn *const tiles_avx2[] = { NULL,        tile_avx2_1, tile_avx2_2, tile_avx2_3,
                                             tile_avx2_4, tile_avx2_5, tile_avx2_6 };
 
+TARGET_FMA static void finish_avx2(const struct gemm_finish *f)
+{
+    finish_body(f, 16);
+}
+
 /* ---- AVX-512 ---- */
 
 TARGET_AVX512 INLINE_BODY void tile_avx512(const size_t R, const float *a, const float *b, size_t k,
@@ -165,6 +205,11 @@ static gemm_tile_fn *const tiles_avx512[] = { NULL,           tile_avx512_1,  ti
                                               tile_avx512_6,  tile_avx512_7,  tile_avx512_8,
                                               tile_avx512_9,  tile_avx512_10, tile_avx512_11,
                                               tile_avx512_12, tile_avx512_13, tile_avx512_14 };
+
+TARGET_AVX512 static void finish_avx512(const struct gemm_finish *f)
+{
+    finish_body(f, 32);
+}
 
 /* 16 x 16 in registers: pairs of columns, then fours, then 128-bit lanes. */
 TARGET_AVX512 INLINE_BODY void turn16(__m512 v[16])
@@ -228,10 +273,10 @@ TARGET_AVX512 static void turn_avx512(const float *src, size_t ld_src, size_t ro
 const struct gemm_level *gemm_level(enum cpu_level l)
 {
     static const struct gemm_level levels[CPU_LEVELS] = {
-        [CPU_PLAIN] = { 4, 8, tiles_plain, turn_plain, CPU_PLAIN },
+        [CPU_PLAIN] = { 4, 8, tiles_plain, turn_plain, finish_plain, CPU_PLAIN },
 #if CPU_X86
-        [CPU_AVX2] = { 6, 16, tiles_avx2, turn_plain, CPU_AVX2 },
-        [CPU_AVX512] = { 14, 32, tiles_avx512, turn_avx512, CPU_AVX512 },
+        [CPU_AVX2] = { 6, 16, tiles_avx2, turn_plain, finish_avx2, CPU_AVX2 },
+        [CPU_AVX512] = { 14, 32, tiles_avx512, turn_avx512, finish_avx512, CPU_AVX512 },
 #endif
     };
     if (l > cpu_level())

@@ -14,7 +14,7 @@ bool winograd_suits(const struct op_conv2d *a)
 {
     const uint64_t *w = a->w.shape.dim, *y = a->y.shape.dim;
     return w[2] == 3 && w[3] == 3 && op_or_one(a->stride) == 1 && op_or_one(a->groups) == 1 &&
-           w[0] >= 32 && w[1] >= 32 && y[2] >= 4 && y[3] >= 4;
+           w[1] >= 16 && y[2] >= 4 && y[3] >= 4;
 }
 
 static size_t least(size_t a, size_t b)

@@ -1,0 +1,111 @@
+#include "op/cpu/attention.h"
+
+#include "base/sz.h"
+#include "op/ops_impl.h"
+
+#include <math.h>
+
+/* Floats that qT and oT of a piece may take: they, a block of keys and its scores stay in the
+ * second-level cache. */
+enum { PIECE_FLOATS = 64 << 10, PIECE_GROUPS = 8 };
+
+static const struct attn_kernel *kernel_of(const struct op_env *env)
+{
+    switch (cpu_kernels(env)) {
+#if CPU_X86
+    case CPU_AVX512:
+        return &attn_avx512;
+    case CPU_AVX2:
+        return &attn_avx2;
+#endif
+    default:
+        return &attn_plain;
+    }
+}
+
+/* Queries of a piece: whole groups, so that every chunk size has the same groups. */
+static size_t piece_queries(const struct attn_kernel *k, const struct op_attention *a)
+{
+    size_t dim = (size_t)a->q.shape.dim[3], Tq = (size_t)a->q.shape.dim[1];
+    size_t groups = PIECE_FLOATS / (2 * dim * k->lanes), all = (Tq + k->lanes - 1) / k->lanes;
+    groups = groups < 1 ? 1 : groups > PIECE_GROUPS ? PIECE_GROUPS : groups;
+    if (a->chunk)
+        groups = (a->chunk + k->lanes - 1) / k->lanes;
+    return (groups < all ? groups : all) * k->lanes;
+}
+
+static size_t workers(const struct op_env *env)
+{
+    return env->pool ? tpool_size(env->pool) : 1;
+}
+
+size_t cpu_attention_scratch(const struct op_env *env, const struct op_attention *a)
+{
+    const struct attn_kernel *k = kernel_of(env);
+    size_t n = attn_scratch(k->lanes, piece_queries(k, a), (size_t)a->q.shape.dim[3]);
+    return workers(env) * ((n * sizeof(float) + 63) & ~(size_t)63);
+}
+
+struct job {
+    const struct op_env *env;
+    const struct op_attention *a;
+    const struct attn_kernel *kernel;
+    size_t chunk, chunks; /* queries per piece; pieces per head */
+    size_t scratch;       /* bytes per worker */
+};
+
+static float *head_at(const struct view *v, size_t b, size_t t, size_t h)
+{
+    return (float *)(void *)((char *)v->data + b * v->stride[0] + t * v->stride[1] +
+                             h * v->stride[2]);
+}
+
+static void piece(void *user, size_t i, size_t worker)
+{
+    const struct job *j = user;
+    const struct op_attention *a = j->a;
+    if (op_cancelled(j->env))
+        return;
+    size_t H = (size_t)a->q.shape.dim[2], Tq = (size_t)a->q.shape.dim[1];
+    size_t first = i % j->chunks * j->chunk, h = i / j->chunks % H, b = i / j->chunks / H;
+    const struct view *m = &a->mask;
+    struct attn_piece p = {
+        .q = head_at(&a->q, b, first, h),
+        .k = head_at(&a->k, b, 0, h),
+        .v = head_at(&a->v, b, 0, h),
+        .y = head_at(&a->y, b, first, h),
+        .ldq = a->q.stride[1] / sizeof(float),
+        .ldk = a->k.stride[1] / sizeof(float),
+        .ldv = a->v.stride[1] / sizeof(float),
+        .ldy = a->y.stride[1] / sizeof(float),
+        .first = first,
+        .n = Tq - first < j->chunk ? Tq - first : j->chunk,
+        .keys = (size_t)a->k.shape.dim[1],
+        .dim = (size_t)a->q.shape.dim[3],
+        .scale = a->scale,
+        .causal = a->causal,
+        .scratch = (float *)(void *)((char *)j->env->scratch + worker * j->scratch),
+    };
+    if (a->scale == 0)
+        p.scale = (float)(1 / sqrt((double)p.dim));
+    if (m->data) {
+        p.ldm = m->stride[2] / sizeof(float);
+        p.mask = head_at(m, m->shape.dim[0] > 1 ? b : 0, m->shape.dim[1] > 1 ? h : 0, first);
+    }
+    j->kernel->run(&p);
+}
+
+berth_status cpu_attention(const struct op_env *env, const struct op_attention *a, berth_err *err)
+{
+    const struct attn_kernel *k = kernel_of(env);
+    struct job j = { .env = env, .a = a, .kernel = k, .chunk = piece_queries(k, a) };
+    j.chunks = ((size_t)a->q.shape.dim[1] + j.chunk - 1) / j.chunk;
+    j.scratch = cpu_attention_scratch(env, a) / workers(env);
+    size_t n = (size_t)a->q.shape.dim[0] * (size_t)a->q.shape.dim[2] * j.chunks;
+    if (env->pool)
+        tpool_for(env->pool, n, piece, &j);
+    else
+        for (size_t i = 0; i < n; i++)
+            piece(&j, i, 0);
+    return op_cancelled(env) ? err_set(err, BERTH_ECANCELED, "attention: cancelled") : BERTH_OK;
+}

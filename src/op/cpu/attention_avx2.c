@@ -1,0 +1,60 @@
+#include "tensor/cpu.h"
+
+#if CPU_X86
+#include "op/cpu/cpu_impl.h"
+#include "op/cpu/vmath.h"
+
+#include <immintrin.h>
+
+#define TARGET TARGET_FMA
+#define WIDTH 8
+#define VECS 3 /* with ROWS: 12 sums, 3 rows of lanes and one number in 16 registers */
+#define ROWS 4
+
+typedef __m256 vf;
+
+TARGET INLINE_BODY vf vf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+
+TARGET INLINE_BODY void vf_store(float *p, vf x)
+{
+    _mm256_storeu_ps(p, x);
+}
+
+TARGET INLINE_BODY vf vf_all(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+TARGET INLINE_BODY vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+TARGET INLINE_BODY vf vf_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+
+TARGET INLINE_BODY vf vf_exp2(vf x)
+{
+    vf n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), r = x - n;
+    vf p = vf_fma(vf_all(EXP2_C6), r, vf_all(EXP2_C5));
+    p = vf_fma(p, r, vf_all(EXP2_C4));
+    p = vf_fma(p, r, vf_all(EXP2_C3));
+    p = vf_fma(p, r, vf_all(EXP2_C2));
+    p = vf_fma(p, r, vf_all(EXP2_C1));
+    p = vf_fma(p, r, vf_all(1));
+    __m256i e = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    p = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), e));
+    vf nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q); /* its exponent is beyond help: put it back */
+    p = _mm256_blendv_ps(p, x, nan);
+    return _mm256_and_ps(p, _mm256_cmp_ps(x, vf_all(EXP2_LEAST), _CMP_NLT_UQ));
+}
+
+#include "op/cpu/attention_kernel.inc"
+
+const struct attn_kernel attn_avx2 = { .lanes = LANES, .run = run };
+#endif

@@ -1,0 +1,210 @@
+/* move.c: copies. Runs that are contiguous on both sides are copied as such; a dimension that is contiguous in
+ * x and another one that is in y are transposed in tiles of TILE x TILE. */
+#include "op/cpu/vmath.h"
+#include "op/ops_impl.h"
+
+#include <string.h>
+
+enum { TILE = 32 };
+
+/* The same elements in two places, dimensions of 1 left out and neighbours joined where both allow. */
+struct plan {
+    int ndim;
+    size_t dim[SHAPE_MAX_DIMS], sx[SHAPE_MAX_DIMS], sy[SHAPE_MAX_DIMS]; /* strides in floats */
+    const float *x;
+    float *y;
+    int across;  /* transpose: the dimension that is contiguous in x; -1: none */
+    size_t rows; /* tasks' unit: a run, or a band of TILE rows of a transpose */
+    size_t each; /* of them per task */
+};
+
+static void join(struct plan *p, const struct view *x, const struct view *y)
+{
+    for (int i = 0; i < x->shape.ndim; i++) {
+        size_t n = (size_t)x->shape.dim[i];
+        size_t sx = x->stride[i] / sizeof(float), sy = y->stride[i] / sizeof(float);
+        if (n == 1)
+            continue;
+        int last = p->ndim - 1;
+        if (last >= 0 && p->sx[last] == sx * n && p->sy[last] == sy * n) {
+            p->dim[last] *= n;
+            p->sx[last] = sx;
+            p->sy[last] = sy;
+            continue;
+        }
+        p->dim[p->ndim] = n;
+        p->sx[p->ndim] = sx;
+        p->sy[p->ndim++] = sy;
+    }
+    if (p->ndim == 0) {
+        p->dim[0] = p->sx[0] = p->sy[0] = 1;
+        p->ndim = 1;
+    }
+}
+
+/* Four rows of four, transposed, without leaving registers. */
+typedef float quad __attribute__((vector_size(16)));
+
+INLINE_BODY void transpose4(const float *x, size_t ldx, float *y, size_t ldy)
+{
+    quad r[4], s[4];
+    for (size_t i = 0; i < 4; i++)
+        memcpy(&r[i], x + i * ldx, sizeof(quad));
+    s[0] = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
+    s[1] = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
+    s[2] = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
+    s[3] = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
+    r[0] = __builtin_shufflevector(s[0], s[2], 0, 1, 4, 5);
+    r[1] = __builtin_shufflevector(s[0], s[2], 2, 3, 6, 7);
+    r[2] = __builtin_shufflevector(s[1], s[3], 0, 1, 4, 5);
+    r[3] = __builtin_shufflevector(s[1], s[3], 2, 3, 6, 7);
+    for (size_t i = 0; i < 4; i++)
+        memcpy(y + i * ldy, &r[i], sizeof(quad));
+}
+
+/* y[j, i] = x[i, j] for i < n, j < m; x's rows are ldx apart, y's ldy. */
+static void transpose(const float *x, size_t ldx, float *y, size_t ldy, size_t n, size_t m)
+{
+    size_t n4 = n & ~(size_t)3, m4 = m & ~(size_t)3;
+    for (size_t j = 0; j < m4; j += 4)
+        for (size_t i = 0; i < n4; i += 4)
+            transpose4(x + i * ldx + j, ldx, y + j * ldy + i, ldy);
+    for (size_t j = 0; j < m; j++)
+        for (size_t i = j < m4 ? n4 : 0; i < n; i++)
+            y[j * ldy + i] = x[i * ldx + j];
+}
+
+/* Where unit r begins. Dimensions of the run or the tile do not count, but for the band in the band's. */
+static void begin_of(const struct plan *p, size_t r, size_t *x, size_t *y, size_t *band)
+{
+    *x = *y = *band = 0;
+    for (int d = p->ndim - 2; d >= 0; d--) {
+        size_t n = p->dim[d], step = 1;
+        if (d == p->across) {
+            n = (n + TILE - 1) / TILE;
+            step = TILE;
+            *band = r % n * TILE;
+        }
+        *x += r % n * step * p->sx[d];
+        *y += r % n * step * p->sy[d];
+        r /= n;
+    }
+}
+
+/* A band: up to TILE of the dimension that is contiguous in x, all of the last one. */
+static void move_band(const struct plan *p, size_t x, size_t y, size_t band)
+{
+    int last = p->ndim - 1;
+    size_t left = p->dim[p->across] - band, m = left < TILE ? left : TILE;
+    for (size_t i = 0; i < p->dim[last]; i += TILE) {
+        size_t n = p->dim[last] - i < TILE ? p->dim[last] - i : TILE;
+        transpose(p->x + x + i * p->sx[last], p->sx[last], p->y + y + i, p->sy[p->across], n, m);
+    }
+}
+
+static void move_task(void *user, size_t i, size_t worker)
+{
+    (void)worker;
+    const struct plan *p = user;
+    int last = p->ndim - 1;
+    for (size_t r = i * p->each; r < (i + 1) * p->each && r < p->rows; r++) {
+        size_t x, y, band;
+        begin_of(p, r, &x, &y, &band);
+        if (p->across >= 0)
+            move_band(p, x, y, band);
+        else if (p->sx[last] == 1 && p->sy[last] == 1)
+            memcpy(p->y + y, p->x + x, p->dim[last] * sizeof(float));
+        else
+            for (size_t k = 0; k < p->dim[last]; k++)
+                p->y[y + k * p->sy[last]] = p->x[x + k * p->sx[last]];
+    }
+}
+
+/* x's elements into y under the same shape. */
+static void move(const struct op_env *env, const struct view *x, const struct view *y)
+{
+    struct plan p = { .x = x->data, .y = y->data, .across = -1 };
+    size_t total = op_count(x);
+    join(&p, x, y);
+    int last = p.ndim - 1;
+    if (p.sy[last] == 1 && p.sx[last] != 1)
+        for (int d = 0; d < last; d++)
+            if (p.sx[d] == 1)
+                p.across = d;
+    if (last == 0 && p.sx[0] == 1 && p.sy[0] == 1 && total > CPU_PIECE) { /* one long run */
+        size_t whole = total / CPU_PIECE * CPU_PIECE;
+        memcpy(p.y + whole, p.x + whole, (total - whole) * sizeof(float));
+        p = (struct plan) { .ndim = 2, .x = p.x, .y = p.y, .across = -1 };
+        p.dim[0] = whole / CPU_PIECE;
+        p.dim[1] = p.sx[0] = p.sy[0] = CPU_PIECE;
+        p.sx[1] = p.sy[1] = 1;
+        last = 1;
+    }
+    p.rows = 1;
+    for (int d = 0; d < last; d++)
+        p.rows *= d == p.across ? (p.dim[d] + TILE - 1) / TILE : p.dim[d];
+    size_t unit = total / p.rows;
+    p.each = unit ? CPU_PIECE / unit + 1 : CPU_PIECE;
+    cpu_spread(env, (p.rows + p.each - 1) / p.each, total, move_task, &p);
+}
+
+berth_status cpu_copy(const struct op_env *env, const struct op_copy *a, berth_err *err)
+{
+    if (a->x.dtype != DT_F32)
+        return ref_copy(env, a, err);
+    struct view y = a->y;
+    if (!shape_eq(&a->x.shape, &y.shape) && /* y has no gaps then */
+        view_init(DT_F32, &a->x.shape, y.data, view_span(&y), &y, err))
+        return err_add(err, "copy");
+    move(env, &a->x, &y);
+    return BERTH_OK;
+}
+
+berth_status cpu_concat(const struct op_env *env, const struct op_concat *a, berth_err *err)
+{
+    uint64_t at = 0;
+    for (size_t i = 0; i < a->n; i++) {
+        uint64_t n = a->x[i].shape.dim[a->axis];
+        struct view part;
+        if (view_slice(&a->y, a->axis, at, at + n, &part, err))
+            return err_add(err, "concat");
+        if (op_count(&part))
+            move(env, &a->x[i], &part);
+        at += n;
+    }
+    return BERTH_OK;
+}
+
+/* ---- twice the size ---- */
+
+struct twice_job {
+    const float *x;
+    float *y;
+    size_t w, rows, each; /* row of x, rows of x, rows per task */
+};
+
+static void twice_task(void *user, size_t i, size_t worker)
+{
+    (void)worker;
+    const struct twice_job *j = user;
+    for (size_t r = i * j->each; r < (i + 1) * j->each && r < j->rows; r++) {
+        const float *x = j->x + r * j->w;
+        float *y = j->y + r * 4 * j->w;
+        for (size_t k = 0; k < j->w; k++)
+            y[2 * k] = y[2 * k + 1] = x[k];
+        memcpy(y + 2 * j->w, y, 2 * j->w * sizeof(float));
+    }
+}
+
+/* Networks double; anything else is rare and small. */
+berth_status cpu_resize2d(const struct op_env *env, const struct op_resize2d *a, berth_err *err)
+{
+    const uint64_t *x = a->x.shape.dim, *y = a->y.shape.dim;
+    if (a->kind != OP_NEAREST || y[2] != 2 * x[2] || y[3] != 2 * x[3])
+        return ref_resize2d(env, a, err);
+    struct twice_job j = { .x = op_f32(&a->x), .y = op_f32(&a->y), .w = (size_t)x[3] };
+    j.rows = op_count_of(&a->x, 0, 3);
+    j.each = CPU_PIECE / j.w + 1;
+    cpu_spread(env, (j.rows + j.each - 1) / j.each, op_count(&a->y), twice_task, &j);
+    return BERTH_OK;
+}

@@ -1,0 +1,177 @@
+/* norm.c: group norm, layer norm and RMS norm.
+ *
+ * Sums are taken over blocks that fit the first-level cache, in lanes of float, and added up in double: as
+ * exact as double sums for our purposes, and always in the same order. A block's mean comes first, then its
+ * squares around that, then Chan's formula joins it to the blocks before. */
+#include "op/cpu/vmath.h"
+#include "op/ops_impl.h"
+
+#include <math.h>
+
+enum { BLOCK = 4096, LANES = 32 };
+
+struct moments {
+    double n, mean, m2; /* m2: sum of (x - mean)^2 */
+};
+
+INLINE_BODY double lanes_sum(const float *lane)
+{
+    double s = 0;
+    for (size_t i = 0; i < LANES; i++)
+        s += (double)lane[i];
+    return s;
+}
+
+/* Sum of (x - c)^power over n values. */
+INLINE_BODY double power_sum(const bool fused, const int power, const float *x, size_t n, float c)
+{
+    float lane[LANES] = { 0 };
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (size_t j = 0; j < LANES; j++) {
+            float d = x[i + j] - c;
+            lane[j] = power == 1 ? lane[j] + d : vm_fma(fused, d, d, lane[j]);
+        }
+    for (size_t j = 0; i < n; i++, j++) {
+        float d = x[i] - c;
+        lane[j] = power == 1 ? lane[j] + d : vm_fma(fused, d, d, lane[j]);
+    }
+    return lanes_sum(lane);
+}
+
+INLINE_BODY void moments_body(const bool fused, const float *x, size_t n, struct moments *m)
+{
+    double bn = (double)n, about = (double)x[0]; /* sums around a value of the block lose less */
+    about += power_sum(fused, 1, x, n, x[0]) / bn;
+    float c = (float)about;
+    double d = about - (double)c; /* squares are around c: move them to the mean */
+    double m2 = power_sum(fused, 2, x, n, c) - bn * d * d;
+    double delta = about - m->mean, total = m->n + bn;
+    m->m2 += m2 + delta * delta * m->n * bn / total;
+    m->mean += delta * bn / total;
+    m->n = total;
+}
+CLONES(moments, (const float *x, size_t n, struct moments *m), x, n, m)
+
+INLINE_BODY void squares_body(const bool fused, const float *x, size_t n, struct moments *m)
+{
+    m->m2 += power_sum(fused, 2, x, n, 0);
+    m->n += (double)n;
+}
+CLONES(squares, (const float *x, size_t n, struct moments *m), x, n, m)
+
+/* y = (x - c) * s + t, through silu if asked. */
+struct affine {
+    float c, s, t;
+};
+
+INLINE_BODY void affine_body(const bool fused, const float *x, float *y, size_t n, struct affine f)
+{
+    VM_LOOP
+    for (size_t i = 0; i < n; i++)
+        y[i] = vm_fma(fused, x[i] - f.c, f.s, f.t);
+}
+CLONES(affine, (const float *x, float *y, size_t n, struct affine f), x, y, n, f)
+
+INLINE_BODY void affine_silu_body(const bool fused, const float *x, float *y, size_t n,
+                                  struct affine f)
+{
+    VM_LOOP
+    for (size_t i = 0; i < n; i++)
+        y[i] = vm_silu(fused, vm_fma(fused, x[i] - f.c, f.s, f.t));
+}
+CLONES(affine_silu, (const float *x, float *y, size_t n, struct affine f), x, y, n, f)
+
+/* The same with s * w[i] and t * w[i] + b[i]. */
+INLINE_BODY void affine_row_body(const bool fused, const float *x, float *y, size_t n,
+                                 struct affine f, const float *w, const float *b)
+{
+    if (w && b)
+        VM_LOOP
+    for (size_t i = 0; i < n; i++)
+        y[i] = vm_fma(fused, vm_fma(fused, x[i] - f.c, f.s, f.t), w[i], b[i]);
+    else if (w) VM_LOOP for (size_t i = 0; i < n; i++) y[i] =
+        vm_fma(fused, x[i] - f.c, f.s, f.t) * w[i];
+    else VM_LOOP for (size_t i = 0; i < n; i++) y[i] =
+        vm_fma(fused, x[i] - f.c, f.s, f.t) + (b ? b[i] : 0);
+}
+CLONES(affine_row,
+       (const float *x, float *y, size_t n, struct affine f, const float *w, const float *b), x, y,
+       n, f, w, b)
+
+static struct moments moments_of(enum cpu_level l, bool rms, const float *x, size_t n)
+{
+    struct moments m = { 0 };
+    for (size_t i = 0; i < n; i += BLOCK) {
+        size_t part = n - i < BLOCK ? n - i : BLOCK;
+        (rms ? squares_levels : moments_levels)[l](x + i, part, &m);
+    }
+    return m;
+}
+
+/* The mean as a float, and in t what that leaves of it. */
+static struct affine affine_of(const struct moments *m, double eps)
+{
+    double s = 1 / sqrt(m->m2 / m->n + eps);
+    float c = (float)m->mean;
+    return (struct affine) { c, (float)s, (float)(((double)c - m->mean) * s) };
+}
+
+struct job {
+    enum cpu_level level;
+    const struct op_group_norm *group;
+    const struct op_row_norm *row;
+    size_t rows_each; /* row norm: per task */
+};
+
+static void group_task(void *user, size_t g, size_t worker)
+{
+    (void)worker;
+    const struct job *j = user;
+    const struct op_group_norm *a = j->group;
+    size_t inner = op_count_of(&a->x, 2, a->x.shape.ndim);
+    size_t per = (size_t)a->x.shape.dim[1] / a->groups, n = per * inner;
+    const float *x = op_f32(&a->x) + g * n;
+    float *y = op_f32(&a->y) + g * n;
+    struct moments m = moments_of(j->level, false, x, n);
+    struct affine f = affine_of(&m, (double)a->eps);
+    for (size_t i = 0; i < per; i++) {
+        size_t c = g % a->groups * per + i;
+        float w = op_f32(&a->w)[c], b = op_f32(&a->b)[c];
+        struct affine of = { f.c, f.s * w, (float)((double)f.t * (double)w + (double)b) };
+        (a->silu ? affine_silu_levels : affine_levels)[j->level](x + i * inner, y + i * inner,
+                                                                 inner, of);
+    }
+}
+
+berth_status cpu_group_norm(const struct op_env *env, const struct op_group_norm *a, berth_err *err)
+{
+    (void)err;
+    struct job j = { .level = cpu_kernels(env), .group = a };
+    size_t n = (size_t)a->x.shape.dim[0] * a->groups;
+    cpu_spread(env, n, op_count(&a->x), group_task, &j);
+    return BERTH_OK;
+}
+
+static void row_task(void *user, size_t i, size_t worker)
+{
+    (void)worker;
+    const struct job *j = user;
+    const struct op_row_norm *a = j->row;
+    size_t n = op_row(&a->x), rows = op_count(&a->x) / n, end = (i + 1) * j->rows_each;
+    for (size_t r = i * j->rows_each; r < (end < rows ? end : rows); r++) {
+        const float *x = op_f32(&a->x) + r * n;
+        struct moments m = moments_of(j->level, a->rms, x, n);
+        affine_row_levels[j->level](x, op_f32(&a->y) + r * n, n, affine_of(&m, (double)a->eps),
+                                    a->w.data, a->b.data);
+    }
+}
+
+berth_status cpu_row_norm(const struct op_env *env, const struct op_row_norm *a, berth_err *err)
+{
+    (void)err;
+    size_t n = op_row(&a->x), rows = op_count(&a->x) / n;
+    struct job j = { .level = cpu_kernels(env), .row = a, .rows_each = CPU_PIECE / n + 1 };
+    cpu_spread(env, (rows + j.rows_each - 1) / j.rows_each, rows * n, row_task, &j);
+    return BERTH_OK;
+}
