@@ -1,0 +1,162 @@
+/* The text encoders of the golden files: every clip_<x>_tiny of the manifest with its prompts, through tokenizer, network
+ * and weighting. Its weights are made from <name>_keys.json, or where that is not there from the keys of the SD1.5 model.
+ *
+ * Error: largest absolute difference over the largest absolute value of the reference, at most 1e-4. */
+#include "support/clips.h"
+#include "support/golden_tensors.h"
+#include "support/tokenizer.h"
+
+#include "base/json.h"
+
+#include <unistd.h>
+
+#define LIMIT 1e-4
+
+struct model {
+    const char *name;
+    struct weights *want;
+    struct clip_rig g;
+    struct bpe *bpe;
+};
+
+static const float *take(const struct model *m, const char *name, float **own, size_t *n)
+{
+    const struct weights_entry *e = weights_find(m->want, name, strlen(name));
+    *own = e ? golden_floats(m->want, e, n) : NULL;
+    return *own;
+}
+
+static void compare(const struct model *m, const char *name, const float *got, size_t n)
+{
+    float *want;
+    size_t have;
+    char what[96];
+    assert_non_null(take(m, name, &want, &have));
+    assert_int_equal(n, have);
+    snprintf(what, sizeof what, "%s %s", m->name, name);
+    assert_near(what, got, want, n, LIMIT);
+    free(want);
+}
+
+static enum text_set set_of(enum text_kind k)
+{
+    return k == TEXT_CLIP_L ? TEXT_SD1 : k == TEXT_CLIP_G ? TEXT_REFINER : TEXT_SD2;
+}
+
+/* The golden pooled outputs are projected, CLIP-L's too, where the SD1 set gives the one before. */
+static void pooled(const struct model *m, const char *name, const char *text)
+{
+    const struct text_encoder *e = &m->g.enc[0];
+    struct arena mem = { 0 };
+    struct chunks in;
+    berth_err err = { 0 };
+    float got[4096];
+    struct chunk_rules rules = { .start = bpe_start(m->bpe),
+                                 .end = bpe_end(m->bpe),
+                                 .pad = e->kind == TEXT_CLIP_L ? bpe_end(m->bpe) : 0,
+                                 .max_length = (uint32_t)e->clip.positions,
+                                 .pad_to_max = true };
+    assert_true(e->clip.width <= ARRAY_LEN(got) && e->clip.projection);
+    assert_ok(
+        text_chunks(text, strlen(text), text_encode_bpe, m->bpe, &rules, "", NULL, &mem, &in, &err),
+        err);
+    assert_ok(clip_encode(e->net, &e->clip, &in, &(struct clip_out_args) { .project = true }, NULL,
+                          got, NULL, &err),
+              err);
+    compare(m, name, got, (size_t)e->clip.width);
+    arena_release(&mem);
+}
+
+static size_t prompt(struct model *m, size_t i, const char *text)
+{
+    static const int skip[] = { 0, -2 };
+    size_t done = 0;
+    berth_err err = { 0 };
+    char name[64];
+    for (size_t k = 0; k < ARRAY_LEN(skip); k++) {
+        struct arena mem = { 0 };
+        struct text_cond got;
+        float *there;
+        size_t n;
+        snprintf(name, sizeof name, k ? "p%zu/skip2/cond" : "p%zu/cond", i);
+        if (take(m, name, &there, &n)) {
+            struct text_args a = { .set = set_of(m->g.enc[0].kind),
+                                   .enc = m->g.enc,
+                                   .encoders = m->g.n,
+                                   .bpe = m->bpe,
+                                   .skip = skip[k] };
+            assert_ok(text_encode(&a, text, NULL, &mem, &got, &err), err);
+            compare(m, name, got.cond, got.tokens * got.width);
+            done++;
+        }
+        free(there);
+        arena_release(&mem);
+    }
+    snprintf(name, sizeof name, "p%zu/pooled", i);
+    pooled(m, name, text);
+    return done + 1;
+}
+
+static void run_model(const char *name, const json_t *entry)
+{
+    struct model m = { .name = name };
+    char file[96];
+    struct keys k = { 0 };
+    berth_err err = { 0 };
+    const json_t *prompts = json_object_get(entry, "prompts");
+    const json_t *config = json_object_get(entry, "config");
+    snprintf(file, sizeof file, "%s.safetensors", name);
+    m.want = golden_open(file);
+    snprintf(file, sizeof file, "%s_keys.json", name);
+    const char *keys = golden_path(file);
+    if (access(keys, R_OK) != 0)
+        keys = golden_path("sd15_tiny_clip_keys.json");
+    assert_ok(keys_read(keys, &k, &err), err);
+    uint32_t heads = (uint32_t)json_integer_value(json_object_get(config, "num_attention_heads"));
+    clip_rig_open(&m.g, keys_file(&k, name, DT_F32, "safetensors", NULL), NULL, heads);
+    keys_release(&k);
+    const struct clip_net *c = &m.g.enc[0].clip;
+    assert_int_equal(m.g.n, 1);
+    assert_int_equal(c->layers, json_integer_value(json_object_get(config, "num_hidden_layers")));
+    assert_int_equal(c->mlp, json_integer_value(json_object_get(config, "intermediate_size")));
+    assert_int_equal(c->quick_gelu, strcmp(json_string_value(json_object_get(config, "hidden_act")),
+                                           "quick_gelu") == 0);
+    assert_ok(bpe_open(tokenizer_dir("clip"), &m.bpe, &err), err);
+    size_t done = 0, i;
+    json_t *text;
+    json_array_foreach(prompts, i, text)
+    {
+        done += prompt(&m, i, json_string_value(text));
+    }
+    assert_int_equal(done, weights_count(m.want)); /* nothing in the file was passed over */
+    bpe_close(m.bpe);
+    clip_rig_close(&m.g);
+    weights_close(m.want);
+}
+
+static void every_model(void **state)
+{
+    (void)state;
+    golden_or_skip();
+    tokenizer_or_skip("clip");
+    berth_err err = { 0 };
+    json_t *manifest, *entry;
+    const char *name;
+    size_t models = 0;
+    assert_ok(js_parse_file(golden_path("manifest.json"), NULL, &manifest, &err), err);
+    json_object_foreach(manifest, name, entry)
+    {
+        if (strncmp(name, "clip_", 5) == 0 && json_object_get(entry, "prompts")) {
+            run_model(name, entry);
+            models++;
+        }
+    }
+    assert_true(models > 0);
+    json_decref(manifest);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_model) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

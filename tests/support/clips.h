@@ -1,0 +1,51 @@
+/* clips: text encoders over files of synthetic weights.
+ *
+ *     struct clip_rig g;
+ *     clip_rig_open(&g, path, NULL, 4);        finds, loads and opens every encoder of the file
+ *     ... text_encode(&(struct text_args) { .enc = g.enc, .encoders = g.n, ... }, ...)
+ *     clip_rig_close(&g);                      nothing leaked */
+#ifndef SUPPORT_CLIPS_H
+#define SUPPORT_CLIPS_H
+
+#include "support/nets.h"
+#include "text/encoder.h"
+
+struct clip_rig {
+    struct net_rig g;
+    struct text_found found[TEXT_ENCODERS_MAX];
+    struct text_encoder enc[TEXT_ENCODERS_MAX];
+    size_t n;
+};
+
+/* heads: 0 takes what clip_detect() says. */
+static inline void clip_rig_open(struct clip_rig *c, const char *path, const char *alloc,
+                                 uint32_t heads)
+{
+    berth_err err = { 0 };
+    *c = (struct clip_rig) { .n = 0 };
+    net_rig_open(&c->g, "cpu=512m", path, NULL, alloc);
+    const struct weights *w = res_weights(c->g.m);
+    c->n = text_find(w, NULL, c->found);
+    assert_true(c->n > 0);
+    for (size_t i = 0; i < c->n; i++) {
+        struct text_encoder *e = &c->enc[i];
+        struct net_args a = net_rig_args(&c->g);
+        e->kind = c->found[i].kind;
+        assert_ok(clip_detect(w, c->found[i].root, &e->clip, &err), err);
+        if (heads)
+            e->clip.heads = heads;
+        a.root = c->found[i].root;
+        a.names = clip_names(w, a.root);
+        a.names_user = &e->clip;
+        assert_ok(net_open(&a, &e->net, &err), err);
+    }
+}
+
+static inline void clip_rig_close(struct clip_rig *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        net_close(c->enc[i].net);
+    net_rig_close(&c->g);
+}
+
+#endif
