@@ -263,17 +263,15 @@ const struct net_layer *net_layer_get(struct net *n, const char *name, berth_err
 
 berth_status net_stream_open(struct net *n, berth_err *err)
 {
-    /* The usual ring; two slots and one that just hold the largest block each. */
-    static const struct stream_config ring[] = { { .slots = 0 },
-                                                 { .slots = 2, .run_bytes = 1 },
-                                                 { .slots = 1, .run_bytes = 1 } };
-    berth_status s = BERTH_ENODEVMEM;
-    for (size_t i = 0; i < ARRAY_LEN(ring) && s == BERTH_ENODEVMEM; i++) {
-        s = res_stream_open(n->m, &ring[i], &n->stream, err);
-        if (!s && i)
-            log_info(n->log, "net.rung", "model=%s dev=%s rung=ring slots=%u", res_info(n->m).name,
-                     n->compute->name, ring[i].slots);
-        n->rep.rungs += !s && i;
+    static const struct stream_config ring[NET_RINGS] = { { .slots = 0 },
+                                                          { .slots = 2, .run_bytes = 1 },
+                                                          { .slots = 1, .run_bytes = 1 } };
+    berth_status s = res_stream_open(n->m, &ring[n->ring], &n->stream, err);
+    while (s == BERTH_ENODEVMEM && n->ring < NET_RINGS - 1) {
+        s = res_stream_open(n->m, &ring[++n->ring], &n->stream, err);
+        n->rep.rungs++;
+        log_info(n->log, "net.rung", "model=%s dev=%s rung=ring slots=%u", res_info(n->m).name,
+                 n->compute->name, ring[n->ring].slots);
     }
     return s;
 }

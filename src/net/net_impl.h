@@ -6,6 +6,7 @@
 #include "net/net.h"
 #include "net/slab.h"
 
+#define NET_RINGS 3      /* sizes of a stream's ring: the usual, two slots of one block, one */
 #define NET_NAME_MAX 256 /* bytes of a canonical name, prefix included, NUL too */
 
 struct net_tensor { /* a tensor of the file as a forward means it; constant while the net is open */
@@ -40,6 +41,7 @@ struct net {
     struct dev_stream *queue;
     struct dev_owner *owner;
     struct stream *stream; /* NULL: could not be opened again after the model made way */
+    unsigned ring;         /* how small the stream's ring has to be, 0 .. NET_RINGS - 1 */
     uint32_t chunk;        /* of attention; 0: the backend's. Stays small once it had to be */
     struct slab slab;
     uint64_t *placed; /* BERTH_CHECKS: where the dry run put each act, in order */
@@ -59,7 +61,7 @@ struct net_run {
 };
 
 /* net.c */
-/* The stream over the model's blocks, with a smaller ring where there is no room for the usual. */
+/* The stream over the model's blocks, with a ring of size n->ring, or smaller where there is no room. */
 berth_status net_stream_open(struct net *n, berth_err *err);
 /* The layer called so, known from now on; NULL: err says why. One without weight is not an error. */
 const struct net_layer *net_layer_get(struct net *n, const char *name, berth_err *err);

@@ -211,21 +211,22 @@ static bool smaller_chunks(struct pass *p)
     return false;
 }
 
-/* Rung 3. The stream is closed meanwhile, blocks move only while nobody uses them. False: nothing
- * moved, and the stream is as before. *s: whether the stream could be opened again. */
-static bool own_blocks(struct pass *p, berth_status *s, berth_err *err)
+/* Rung 3. The stream is closed meanwhile: blocks move only while nobody uses them. What they leave is
+ * for the pass, so the ring that brings them back is a small one from now on. *helped: blocks moved,
+ * or the ring got smaller. The status is that of opening the stream again. */
+static berth_status own_blocks(struct pass *p, bool *helped, berth_err *err)
 {
     struct net *n = p->n;
-    berth_err reopen;
+    uint64_t ring = n->stream ? stream_stats(n->stream).ring_bytes : 0;
     stream_close(n->stream);
     n->stream = NULL;
     uint64_t freed = res_make_way(n->m, p->peak);
     if (freed)
         rung(n, "blocks", p->peak, freed);
-    *s = net_stream_open(n, &reopen);
-    if (*s)
-        *err = reopen;
-    return freed > 0;
+    bool smaller = (freed && !n->ring) || (!freed && ring && n->ring < NET_RINGS - 1);
+    n->ring += smaller;
+    *helped = freed || smaller;
+    return net_stream_open(n, err);
 }
 
 /* Dry run, and memory for what it found. */
@@ -240,9 +241,16 @@ static berth_status prepare(struct pass *p, berth_err *err)
     s = slab_try(p, err);
     while (s == BERTH_ENODEVMEM && smaller_chunks(p))
         s = slab_try(p, err);
-    while (s == BERTH_ENODEVMEM && own_blocks(p, &s, err))
-        if (!s)
+    for (bool helped = true; s == BERTH_ENODEVMEM && helped;) {
+        berth_err reopen;
+        berth_status opened = own_blocks(p, &helped, &reopen);
+        if (opened) {
+            *err = reopen;
+            s = opened; /* no room for the ring: more blocks may go */
+        } else if (helped) {
             s = slab_try(p, err);
+        }
+    }
     if (s)
         return err_add(err, "model %.60s, a pass of %" PRIu64 " bytes on %s", res_info(n->m).name,
                        p->peak, n->compute->name);

@@ -222,7 +222,7 @@ static bool failed_free(struct world *w, const struct forecast *f, berth_status 
     return error_ok(w, err, s, codes, bad_selector) && naive_compare(w, NOBODY, 0);
 }
 
-bool op_free(struct world *w)
+bool do_free(struct world *w)
 {
     static struct forecast f; /* large */
     static const char *const nobody = "nobody", *const nowhere = "cuda:9";
@@ -318,7 +318,7 @@ static bool settle(struct world *w, bool end_of_prompt, bool automatic)
     return ok;
 }
 
-bool op_prompt(struct world *w)
+bool do_prompt(struct world *w)
 {
     bool used = false;
     if (!w->prompt) {
@@ -340,7 +340,7 @@ bool op_prompt(struct world *w)
     return settle(w, true, used && w->auto_cleanup);
 }
 
-bool op_settle(struct world *w)
+bool do_settle(struct world *w)
 {
     if (w->prompt)
         return true;
@@ -348,7 +348,7 @@ bool op_settle(struct world *w)
     return settle(w, false, false);
 }
 
-bool op_request(struct world *w)
+bool do_request(struct world *w)
 {
     unsigned bits = 1 + (unsigned)draw(w, 7);
     bool force = bits & 4 && draw(w, 2);
@@ -361,7 +361,7 @@ bool op_request(struct world *w)
     return naive_compare(w, NOBODY, 0);
 }
 
-bool op_cleanup(struct world *w)
+bool do_cleanup(struct world *w)
 {
     static struct forecast f;
     bool force = draw(w, 2), waits = w->prompt; /* not forced: for ever, nothing is asked for */

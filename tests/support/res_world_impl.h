@@ -196,25 +196,25 @@ void naive_eject(struct naive *n); /* RESIDENT -> EJECTED, when it was */
 void naive_gone(struct naive *n);  /* nobody owns it any more: forget it */
 
 /* res_world_ops.c and res_world_free.c: one operation each; false: the world failed */
-bool op_open(struct world *w);
-bool op_load(struct world *w);
-bool op_ref(struct world *w);
-bool op_unref(struct world *w);
-bool op_use(struct world *w);
-bool op_unuse(struct world *w);
-bool op_eject(struct world *w);
-bool op_retention(struct world *w);
-bool op_anchor(struct world *w);
-bool op_unanchor(struct world *w);
-bool op_replan(struct world *w);
-bool op_patches(struct world *w);
-bool op_scratch(struct world *w);
-bool op_touch(struct world *w);
-bool op_free(struct world *w);
-bool op_prompt(struct world *w);
-bool op_request(struct world *w);
-bool op_settle(struct world *w);
-bool op_cleanup(struct world *w);
+bool do_open(struct world *w);
+bool do_load(struct world *w);
+bool do_ref(struct world *w);
+bool do_unref(struct world *w);
+bool do_use(struct world *w);
+bool do_unuse(struct world *w);
+bool do_eject(struct world *w);
+bool do_retention(struct world *w);
+bool do_anchor(struct world *w);
+bool do_unanchor(struct world *w);
+bool do_replan(struct world *w);
+bool do_patches(struct world *w);
+bool do_scratch(struct world *w);
+bool do_touch(struct world *w);
+bool do_free(struct world *w);
+bool do_prompt(struct world *w);
+bool do_request(struct world *w);
+bool do_settle(struct world *w);
+bool do_cleanup(struct world *w);
 void drop_cache(struct world *w); /* the executor's cache is emptied: its handles go */
 
 /* Faults of the running operation: drawn and armed; disarmed afterwards. */

@@ -243,7 +243,7 @@ static bool opened_new(struct world *w, size_t slot, size_t identity, struct res
     return true;
 }
 
-bool op_open(struct world *w)
+bool do_open(struct world *w)
 {
     size_t identity = draw(w, identities_n), slot = NOBODY;
     const struct identity *id = &identities[identity];
@@ -320,7 +320,7 @@ bool op_open(struct world *w)
     return naive_compare(w, got, known == NOBODY ? may : 0);
 }
 
-bool op_ref(struct world *w)
+bool do_ref(struct world *w)
 {
     size_t i = draw_model(w);
     if (i == NOBODY)
@@ -331,7 +331,7 @@ bool op_ref(struct world *w)
     return naive_compare(w, i, 0);
 }
 
-bool op_unref(struct world *w)
+bool do_unref(struct world *w)
 {
     size_t i = draw_model(w);
     if (i == NOBODY || !naive_handles(&w->model[i]))
@@ -417,7 +417,7 @@ static bool alone_on_compute(struct world *w, size_t target)
     return true;
 }
 
-bool op_load(struct world *w)
+bool do_load(struct world *w)
 {
     static const berth_status codes[] = { BERTH_ENODEVMEM, BERTH_EBUSY };
     size_t i = draw_model(w);
@@ -475,7 +475,7 @@ bool op_load(struct world *w)
 
 /* ---- uses ---- */
 
-bool op_use(struct world *w)
+bool do_use(struct world *w)
 {
     size_t i = draw_model(w);
     if (i == NOBODY || w->model[i].uses > 2)
@@ -497,7 +497,7 @@ bool op_use(struct world *w)
     return naive_compare(w, i, 0);
 }
 
-bool op_unuse(struct world *w)
+bool do_unuse(struct world *w)
 {
     size_t i = draw_model(w);
     for (size_t k = 0; i != NOBODY && !w->model[i].uses && k < MODELS_MAX; k++)
@@ -513,7 +513,7 @@ bool op_unuse(struct world *w)
 
 /* ---- eject, retention, anchors ---- */
 
-bool op_eject(struct world *w)
+bool do_eject(struct world *w)
 {
     static const berth_status codes[] = { BERTH_EBUSY };
     size_t i = draw_model(w);
@@ -535,7 +535,7 @@ bool op_eject(struct world *w)
     return naive_compare(w, i, 0);
 }
 
-bool op_retention(struct world *w)
+bool do_retention(struct world *w)
 {
     size_t i = draw_model(w);
     enum res_retention x = (enum res_retention)draw(w, 3);
@@ -551,7 +551,7 @@ bool op_retention(struct world *w)
     return naive_compare(w, i, 0);
 }
 
-bool op_anchor(struct world *w)
+bool do_anchor(struct world *w)
 {
     size_t i = draw_model(w);
     if (i == NOBODY || w->model[i].anchor[RES_ANCHOR_USER] > 2)
@@ -565,7 +565,7 @@ bool op_anchor(struct world *w)
     return naive_compare(w, i, 0);
 }
 
-bool op_unanchor(struct world *w)
+bool do_unanchor(struct world *w)
 {
     size_t i = draw_model(w);
     if (i == NOBODY)
@@ -580,7 +580,7 @@ bool op_unanchor(struct world *w)
 
 /* ---- plans and patches ---- */
 
-bool op_replan(struct world *w)
+bool do_replan(struct world *w)
 {
     static const berth_status codes[] = { BERTH_EINVAL, BERTH_ELIMIT, BERTH_ENODEVMEM };
     static const berth_status busy[] = { BERTH_EBUSY };
@@ -628,7 +628,7 @@ bool op_replan(struct world *w)
     return naive_compare(w, i, MAY_MOVE | MAY_EVICT);
 }
 
-bool op_patches(struct world *w)
+bool do_patches(struct world *w)
 {
     static const berth_status busy[] = { BERTH_EBUSY };
     static const int8_t strengths[] = { 1, 1, 2, -1, 0 };
@@ -660,7 +660,7 @@ bool op_patches(struct world *w)
 
 /* ---- somebody else's memory ---- */
 
-bool op_scratch(struct world *w)
+bool do_scratch(struct world *w)
 {
     static const berth_status codes[] = { BERTH_ENODEVMEM };
     size_t k = draw(w, SCRATCH_MAX), d = draw(w, w->devices), n = 1 + draw(w, 256) * 400;
@@ -694,7 +694,7 @@ bool op_scratch(struct world *w)
     return naive_compare(w, NOBODY, MAY_EVICT | (keep ? MAY_EVICT_KEEP : 0));
 }
 
-bool op_touch(struct world *w)
+bool do_touch(struct world *w)
 {
     size_t file = draw(w, FILES);
     say(w, "file %zu changes", file);

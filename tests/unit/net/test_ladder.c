@@ -1,0 +1,361 @@
+/* No room for a pass: each rung of the ladder, taken in the middle of many passes; the same bits on
+ * every one, nothing lost, and an error that says it all where there is no rung left. */
+#include "toy_net.h"
+
+#include "net/net_impl.h"
+#include "support/oom.h"
+
+#define H 24
+#define W 16
+#define OUT (TOY_N * TOY_IN * H * W)
+#define BALLAST 16 /* blocks of 256 KiB that no layer reads, behind the others */
+
+static const struct toy_tensor *ballasted(size_t *n)
+{
+    static struct toy_tensor all[ARRAY_LEN(toy_tensors) + BALLAST];
+    static char name[BALLAST][32];
+    memcpy(all, toy_tensors, sizeof toy_tensors);
+    for (size_t i = 0; i < BALLAST; i++) {
+        snprintf(name[i], sizeof name[i], "z.%zu.weight", i);
+        all[ARRAY_LEN(toy_tensors) + i] =
+            (struct toy_tensor) { name[i], { 2, { 256, 256 } } }; /* in F32 */
+    }
+    *n = ARRAY_LEN(all);
+    return all;
+}
+
+struct ladder {
+    struct toy t;
+    struct log log;
+    char said[4096]; /* lines of net.* */
+    float x[OUT], want[OUT];
+    struct dev_owner *hog_owner;
+    struct dev_mem hog;
+};
+
+static void listen(void *user, enum log_level level, uint64_t wall, const char *event,
+                   const char *text)
+{
+    struct ladder *l = user;
+    size_t n = strlen(l->said);
+    (void)level, (void)wall;
+    if (strncmp(event, "net.", 4) == 0)
+        snprintf(l->said + n, sizeof l->said - n, "%s %s\n", event, text);
+}
+
+static void ladder_open(struct ladder *l, const char *devices, const char *alloc)
+{
+    size_t n;
+    const struct toy_tensor *all = ballasted(&n);
+    memset(l, 0, sizeof *l);
+    toy_open(&l->t, devices, alloc,
+             (struct toy_file) {
+                 .name = "heavy", .weight = DT_F32, .param = DT_F32, .tensor = all, .n = n });
+    net_close(l->t.net);
+    l->log = (struct log) { .level = LOG_DEBUG, .write = listen, .user = l };
+    l->t.args.log = &l->log;
+    toy_net(&l->t);
+    toy_input(l->x, OUT);
+}
+
+static void ladder_close(struct ladder *l)
+{
+    dev_free(&l->hog);
+    dev_owner_close(l->hog_owner);
+    toy_close(&l->t);
+}
+
+static berth_status try_pass(struct ladder *l, float *out, berth_err *err)
+{
+    struct toy_in in = { TOY_N, H, W, l->x, out };
+    memset(out, 0, OUT * sizeof *out);
+    return net_forward(l->t.net, toy_forward, &in, err);
+}
+
+/* A pass that must give what the first one did. */
+static void pass(struct ladder *l)
+{
+    static float out[OUT];
+    berth_err err = { 0 };
+    assert_ok(try_pass(l, out, &err), err);
+    if (net_report(l->t.net).passes == 1)
+        memcpy(l->want, out, sizeof l->want);
+    if (memcmp(l->want, out, sizeof out) != 0)
+        fail_msg("pass %llu: not the same bits", (unsigned long long)net_report(l->t.net).passes);
+    struct net_report rep = net_report(l->t.net);
+    assert_int_equal(rep.predicted, rep.peak);
+    fixture_check(&l->t.f);
+}
+
+/* Takes all but `leave` bytes of what is left of the device. */
+static void hog(struct ladder *l, const char *device, uint64_t leave)
+{
+    struct device *d = device_named(l->t.f.set, device);
+    dev_free(&l->hog);
+    struct dev_stats s = stats_of(d);
+    berth_err err = { 0 };
+    uint64_t left = d->budget - s.in_use - s.pinned;
+    assert_true(left > leave);
+    if (!l->hog_owner)
+        l->hog_owner = owner_of(d, "hog", DEV_ACTIVATIONS);
+    assert_ok(dev_alloc(d, l->hog_owner, (size_t)(left - leave) & ~(size_t)4095, &l->hog, &err),
+              err);
+}
+
+static uint64_t peak_of(struct ladder *l)
+{
+    struct toy_in in = { TOY_N, H, W, NULL, NULL };
+    uint64_t peak;
+    berth_err err = { 0 };
+    assert_ok(net_predict(l->t.net, toy_forward, &in, &peak, &err), err);
+    return peak;
+}
+
+/* ---- rung 1 ---- */
+
+static void other_models_make_room(void **state)
+{
+    struct ladder l;
+    struct res_model *other;
+    berth_err err = { 0 };
+    (void)state;
+    ladder_open(&l, "cuda:0@cpu=8m,cpu=64m", "cuda:0,*#cuda:0");
+    pass(&l);
+    struct res_open_args open = { .path = model_file("other", 12, 256 << 10),
+                                  .plan = { .alloc = "cuda:0,*#cuda:0" } };
+    assert_ok(res_open(l.t.f.r, &open, &other, NULL, &err), err);
+    assert_ok(res_load(other, NULL, NULL, &err), err);
+    hog(&l, "cuda:0", peak_of(&l) / 2);
+    pass(&l);
+    assert_int_equal(net_report(l.t.net).rungs, 0); /* res_alloc()'s own */
+    assert_true(res_info(other).demoted > 0);
+    assert_int_equal(res_info(l.t.m).demoted, 0);
+    res_unref(other);
+    ladder_close(&l);
+}
+
+/* ---- rung 2 ---- */
+
+enum { PER_QUERY = 4096 };
+
+static size_t chunky_scratch(const struct op_env *env, const struct op_attention *a)
+{
+    return op_ref.attention_scratch(env, a) + (a->chunk ? a->chunk : 256) * (size_t)PER_QUERY;
+}
+
+static void chunks_get_smaller(void **state)
+{
+    struct ladder l;
+    (void)state;
+    ladder_open(&l, "cuda:0@cpu=8m,cpu=64m", "cuda:0,*#cuda:0");
+    struct op_backend chunky = op_ref;
+    chunky.attention_scratch = chunky_scratch;
+    l.t.net->backend = &chunky;
+    pass(&l);
+    uint64_t first = net_report(l.t.net).peak;
+    hog(&l, "cuda:0", first - 100 * PER_QUERY);
+    pass(&l);
+    struct net_report rep = net_report(l.t.net);
+    assert_int_equal(rep.attention_chunk, 128);
+    assert_int_equal(rep.rungs, 1);
+    assert_int_equal(rep.peak, first - 128 * PER_QUERY);
+    pass(&l); /* stays small */
+    assert_int_equal(net_report(l.t.net).rungs, 1);
+    hog(&l, "cuda:0", first - 200 * PER_QUERY);
+    pass(&l);
+    assert_int_equal(net_report(l.t.net).attention_chunk, 32);
+    assert_int_equal(net_report(l.t.net).rungs, 3); /* 64 was not enough */
+    assert_int_equal(res_info(l.t.m).demoted, 0);
+    assert_non_null(strstr(l.said, "net.rung model=heavy dev=cuda:0 rung=chunks"));
+    ladder_close(&l);
+}
+
+/* ---- rung 3 ---- */
+
+static void own_blocks_make_way(void **state)
+{
+    struct ladder l;
+    uint64_t sum, after;
+    berth_err err = { 0 };
+    (void)state;
+    for (int keep = 0; keep < 2; keep++) {
+        ladder_open(&l, "cuda:0@cpu=8m,cpu=64m", "cuda:0,*#cuda:0");
+        res_set_retention(l.t.m, keep ? RES_KEEP : RES_AUTO);
+        assert_ok(res_checksum(l.t.m, &sum, &err), err);
+        pass(&l);
+        for (uint64_t leave = 5; leave-- > 0;) { /* of fives: less and less */
+            hog(&l, "cuda:0", peak_of(&l) * leave / 5);
+            pass(&l);
+            pass(&l);
+        }
+        struct net_report rep = net_report(l.t.net);
+        assert_true(rep.rungs >= 2);
+        assert_int_equal(rep.passes, 11);
+        assert_int_equal(rep.stream.bytes, 0); /* host memory is read where it is */
+        assert_non_null(strstr(l.said, "rung=blocks"));
+        struct res_model_info info = res_info(l.t.m);
+        assert_true(info.demoted > 0 && info.resident == info.bytes && info.uses == 1);
+        net_close(l.t.net);
+        assert_non_null(strstr(l.said, "net.memory model=heavy dev=cuda:0 predicted="));
+        dev_free(&l.hog);
+        assert_ok(res_load(l.t.m, NULL, NULL, &err), err); /* they come home */
+        assert_int_equal(res_info(l.t.m).demoted, 0);
+        assert_ok(res_checksum(l.t.m, &after, &err), err);
+        assert_int_equal(sum, after);
+        toy_net(&l.t);
+        pass(&l);
+        res_set_retention(l.t.m, RES_AUTO);
+        ladder_close(&l);
+    }
+}
+
+/* Blocks that move to a device the host cannot touch are streamed from there. */
+static void own_blocks_are_streamed_then(void **state)
+{
+    struct ladder l;
+    (void)state;
+    ladder_open(&l, "cpu=12m,null:0=32m", "cpu,*;null:0,1kb#cpu");
+    pass(&l);
+    assert_int_equal(net_report(l.t.net).stream.donor_bytes, 0);
+    hog(&l, "cpu", peak_of(&l) / 4);
+    pass(&l);
+    pass(&l);
+    struct net_report rep = net_report(l.t.net);
+    assert_true(rep.rungs > 0 && rep.stream.donor_bytes > 0);
+    ladder_close(&l);
+}
+
+/* A ring of the usual size has no room: one that holds a block or two will do. */
+static void rings_get_smaller(void **state)
+{
+    static const struct {
+        const char *devices;
+        unsigned slots;
+    } cases[] = { { "cpu=8m,null:0=32m", 0 }, { "cpu=2m,null:0=32m", 2 } };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct ladder l;
+        ladder_open(&l, cases[i].devices, "null:0,*#cpu");
+        struct net_report rep = net_report(l.t.net);
+        assert_int_equal(rep.rungs > 0, cases[i].slots > 0);
+        assert_true(rep.stream.ring_bytes > 0);
+        if (cases[i].slots)
+            assert_int_equal(rep.stream.slots, cases[i].slots);
+        pass(&l);
+        pass(&l);
+        ladder_close(&l);
+    }
+}
+
+/* A keep model in the way stays where it is. */
+static void keep_models_of_others_stay(void **state)
+{
+    struct ladder l;
+    struct res_model *other;
+    berth_err err = { 0 };
+    (void)state;
+    ladder_open(&l, "cuda:0@cpu=8m,cpu=64m", "cuda:0,*#cuda:0");
+    pass(&l);
+    uint64_t peak = peak_of(&l);
+    struct res_open_args open = { .path = model_file("kept", 12, 256 << 10),
+                                  .plan = { .alloc = "cuda:0,*#cuda:0" },
+                                  .retention = RES_KEEP };
+    assert_ok(res_open(l.t.f.r, &open, &other, NULL, &err), err);
+    assert_ok(res_load(other, NULL, NULL, &err), err);
+    hog(&l, "cuda:0", peak / 2);
+    pass(&l);
+    assert_int_equal(res_info(other).demoted, 0);
+    assert_true(res_info(l.t.m).demoted > 0);
+    res_set_retention(other, RES_AUTO);
+    res_unref(other);
+    ladder_close(&l);
+}
+
+/* ---- rung 4 ---- */
+
+static void the_end_of_the_ladder_says_the_numbers(void **state)
+{
+    struct ladder l;
+    static float out[OUT];
+    char text[64];
+    berth_err err = { 0 };
+    (void)state;
+    ladder_open(&l, "cpu=8m", "cpu,*");
+    pass(&l);
+    uint64_t peak = peak_of(&l);
+    hog(&l, "cpu", peak / 2);
+    snprintf(text, sizeof text, "model heavy, a pass of %llu bytes on cpu: cpu: no room for",
+             (unsigned long long)peak);
+    assert_fails(try_pass(&l, out, &err), err, BERTH_ENODEVMEM, text);
+    assert_non_null(strstr(err.msg, "wanted"));
+    assert_int_equal(res_info(l.t.m).uses, 1); /* still a net */
+    dev_free(&l.hog);
+    pass(&l);
+    ladder_close(&l);
+}
+
+/* ---- faults ---- */
+
+/* The k-th call of a donor's device fails, for every k of a pass: the pass is run again. */
+static void a_failing_device_call_costs_one_pass(void **state)
+{
+    static const enum null_call calls[] = { NULL_COPY, NULL_EVENT_RECORD, NULL_STREAM_WAIT,
+                                            NULL_EVENT_SYNC, NULL_ANY };
+    struct ladder l;
+    (void)state;
+    ladder_open(&l, "cpu=12m,null:0=32m", "null:0,60%;cpu,40%#cpu");
+    struct device *d = device_named(l.t.f.set, "null:0");
+    pass(&l);
+    for (size_t c = 0; c < ARRAY_LEN(calls); c++) {
+        uint64_t before = null_calls(d, calls[c]);
+        pass(&l);
+        uint64_t of_a_pass = null_calls(d, calls[c]) - before;
+        uint64_t step = of_a_pass / 12 + 1;
+        for (uint64_t k = 1; k <= of_a_pass; k += step) {
+            null_fail(d, calls[c], k);
+            pass(&l);
+        }
+        null_fail(d, calls[c], 0);
+    }
+    assert_non_null(strstr(l.said, "net.again model=heavy dev=cpu why=\""));
+    ladder_close(&l);
+}
+
+static void the_ladder_survives_failing_allocations(void **state)
+{
+    struct ladder l;
+    static float out[OUT];
+    (void)state;
+    ladder_open(&l, "cuda:0@cpu=8m,cpu=64m", "cuda:0,*#cuda:0");
+    pass(&l);
+    hog(&l, "cuda:0", peak_of(&l) / 4);
+    berth_status s = BERTH_ENOMEM;
+    for (long k = 0; s != BERTH_OK; k++) {
+        berth_err err = { 0 };
+        oom_after(k);
+        s = try_pass(&l, out, &err);
+        oom_off();
+        if (s && s != BERTH_ENOMEM && s != BERTH_ENODEVMEM)
+            fail_msg("%s: %s", berth_status_name(s), err.msg);
+        fixture_check(&l.t.f);
+    }
+    assert_memory_equal(l.want, out, sizeof out);
+    pass(&l);
+    ladder_close(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_models_make_room),
+        cmocka_unit_test(chunks_get_smaller),
+        cmocka_unit_test(own_blocks_make_way),
+        cmocka_unit_test(own_blocks_are_streamed_then),
+        cmocka_unit_test(rings_get_smaller),
+        cmocka_unit_test(keep_models_of_others_stay),
+        cmocka_unit_test(the_end_of_the_ladder_says_the_numbers),
+        cmocka_unit_test(a_failing_device_call_costs_one_pass),
+        cmocka_unit_test(the_ladder_survives_failing_allocations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
