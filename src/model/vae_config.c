@@ -94,11 +94,13 @@ static berth_status read_decoder(struct walk *k)
 {
     struct vae_net *v = k->v;
     uint64_t rgb;
-    if (dim(k, v->post_quant ? "post_quant_conv.weight" : "decoder.conv_in.weight", 1,
-            &v->z_channels) ||
+    uint32_t levels; /* v's own are what names are read with meanwhile */
+    if (dim(k, "decoder.conv_in.weight", 1, &v->z_channels) ||
+        (v->post_quant && dim(k, "post_quant_conv.weight", 1, &v->z_channels)) ||
         dim(k, "decoder.conv_out.weight", 0, &rgb) ||
-        count(k, "decoder.up", &v->levels, &v->dec_blocks))
+        count(k, "decoder.up", &levels, &v->dec_blocks))
         return k->err->code;
+    v->levels = levels;
     if (rgb != 3)
         return err_set(k->err, BERTH_EUNSUPPORTED, "a VAE whose pictures have %llu channels",
                        (unsigned long long)rgb);
