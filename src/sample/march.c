@@ -1,8 +1,6 @@
 /* march.c: the arithmetic steps are written with. */
 #include "sample/march.h"
 
-#include "base/arena.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -80,12 +78,6 @@ void march_keep(struct march *m, float **newest)
     m->have += m->have <= last;
 }
 
-berth_status march_buffer(struct march *m, float **out, berth_err *err)
-{
-    *out = arena_array(m->mem, m->n, sizeof **out);
-    return *out ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a buffer of %zu numbers", m->n);
-}
-
 /* ---- scalars ---- */
 void march_ancestral(float s, float t, double eta, float *down, float *up)
 {
@@ -149,13 +141,4 @@ void march_solve(float *a, float *b, size_t n)
             b[k] -= a[k * n + c] * b[c];
         b[k] /= a[k * n + k];
     }
-}
-
-void march_linspace(float a, float b, size_t n, float *out)
-{
-    float step = n > 1 ? (b - a) / (float)(n - 1) : 0;
-    for (size_t i = 0; i < n; i++)
-        out[i] = i < n / 2 ? a + (float)i * step : b - (float)(n - 1 - i) * step;
-    if (n == 1)
-        out[0] = a;
 }

@@ -7,7 +7,8 @@
  * Numbers   a coefficient is computed in float in the order the reference computes its 0-dim tensors; mix() adds
  *           its terms from left to right, each product rounded by itself. Python's numbers, which stay double until
  *           they meet a tensor, are double here.
- * Memory    everything is there before the first step; a step can fail in the network only, or on its noise. */
+ * Memory    everything is there before the first step; a step fails in the network, on its tree, or in the callback.
+ * Files     sample.c the loop and the outside; march.c arrays and scalars */
 #ifndef SAMPLE_MARCH_H
 #define SAMPLE_MARCH_H
 
@@ -37,7 +38,7 @@ struct march {
     bool flow;                 /* CONST */
     struct brownian *tree;
     struct torch_rng churn;
-    struct arena *mem;
+    struct arena *mem; /* of the run */
 };
 
 /* ---- arrays of n ---- */
@@ -56,13 +57,12 @@ void march_set(const struct march *m, float *out, const float *v);
 void march_slope(const struct march *m, float *out, const float *x, float sigma, const float *D);
 /* *newest becomes old[0], the others move on; *newest is a buffer to write into again. */
 void march_keep(struct march *m, float **newest);
-/* A buffer of n, or an error that says so; for samplers with `run`, before their first step. */
-berth_status march_buffer(struct march *m, float **out, berth_err *err);
 
 /* ---- outside ---- */
 /* D, and U with SAMPLER_UNCOND, at (x, sigma). */
 berth_status march_denoise(struct march *m, const float *x, float sigma, float *D, berth_err *err);
-/* m->noise between two levels. */
+/* m->noise between two levels. march_noisy(): whether the options of an SDE want any. */
+bool march_noisy(const struct march *m);
 berth_status march_noise(struct march *m, float sigma, float sigma_next, berth_err *err);
 /* For samplers with `run`: the callback, and the check at the end of step i. */
 berth_status march_tell(struct march *m, size_t i, float sigma, const float *x, const float *D,
@@ -79,6 +79,5 @@ float march_snr_sigma(const struct march *m, float snr); /* and back */
 float march_lerp(float a, float b, float w);
 /* Solves A z = b for z, n <= 4 equations, A row by row; both are spoilt, b holds z. */
 void march_solve(float *a, float *b, size_t n);
-void march_linspace(float a, float b, size_t n, float *out); /* as torch's, n >= 1 */
 
 #endif

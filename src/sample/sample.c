@@ -43,6 +43,11 @@ berth_status march_denoise(struct march *m, const float *x, float sigma, float *
     return m->j->denoise(m->j->user, x, sigma, D, m->U, err);
 }
 
+bool march_noisy(const struct march *m)
+{
+    return m->opt.eta > 0 && m->opt.s_noise > 0;
+}
+
 berth_status march_noise(struct march *m, float sigma, float sigma_next, berth_err *err)
 {
     if (m->tree)
@@ -94,16 +99,22 @@ static struct sample_options resolve(const struct sample_options *o,
                                      .gamma = either(o->gamma, own->gamma) };
 }
 
+static berth_status buffer(struct march *m, float **out, berth_err *err)
+{
+    *out = arena_array(m->mem, m->n, sizeof **out);
+    return *out ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a buffer of %zu numbers", m->n);
+}
+
 static berth_status buffers(struct march *m, berth_err *err)
 {
     const struct sampler *s = m->how;
     if (s->scratch > MARCH_SCRATCH)
         BUG("%s wants %u buffers of %d", s->name, s->scratch, MARCH_SCRATCH);
-    if (march_buffer(m, &m->D, err) || march_buffer(m, &m->noise, err) ||
-        ((s->flags & SAMPLER_UNCOND) && march_buffer(m, &m->U, err)))
+    if (buffer(m, &m->D, err) || buffer(m, &m->noise, err) ||
+        ((s->flags & SAMPLER_UNCOND) && buffer(m, &m->U, err)))
         return err->code;
     for (size_t i = 0; i < s->scratch; i++)
-        if (march_buffer(m, &m->tmp[i], err))
+        if (buffer(m, &m->tmp[i], err))
             return err->code;
     m->olds = s->history;
     if (s->flags & SAMPLER_ORDER)
@@ -112,7 +123,7 @@ static berth_status buffers(struct march *m, berth_err *err)
     if (!m->old)
         return err_set(err, BERTH_ENOMEM, "%zu steps of history", m->olds);
     for (size_t i = 0; i < m->olds; i++)
-        if (march_buffer(m, &m->old[i], err))
+        if (buffer(m, &m->old[i], err))
             return err->code;
     return BERTH_OK;
 }

@@ -28,8 +28,8 @@ struct sample_options { /* of the Sampler* nodes; NAN / 0: the sampler's own def
 };
 extern const struct sample_options sample_defaults; /* every field "own default" */
 
-struct
-    sample_step { /* after the first model call of step i; dpm_adaptive and uni_pc: after the step */
+/* After the first model call of step i; from dpm_adaptive and uni_pc at the end of a step. */
+struct sample_step {
     size_t i, total; /* i < total = sigmas - 1, also where dpm_adaptive takes more steps */
     float sigma;
     const float *x, *denoised;
@@ -37,8 +37,8 @@ struct
 
 struct sample_job {
     const struct msampling *ms;
-    const float *sigma; /* [sigmas], at least 2 */
-    size_t sigmas;
+    const float *sigma; /* [sigmas] */
+    size_t sigmas;      /* fewer than 2: nothing to do */
     struct shape shape; /* of the latent; its first dimension is the batch */
     size_t n;           /* elements */
     float *x;           /* [n], noisy at sigma[0]; the result */
@@ -52,20 +52,19 @@ struct sample_job {
     berth_status (*step)(void *user, const struct sample_step *s, berth_err *err);
     void *user;
     /* set by sample_run(): */
-    float
-        last; /* the level x is at in the end: sigma[sigmas - 1], but 0.001 where uni_pc went to 0.
-                 * What ms_finish() wants */
+    /* The level x is at in the end, for ms_finish(): sigma[sigmas - 1], but 0.001 where uni_pc was sent to 0. */
+    float last;
     struct torch_rng rng; /* of march_noise(); afterwards it tells how much was drawn */
 };
 
 enum {
-    SAMPLER_DISCARD_PENULTIMATE =
-        1 << 0,                  /* KSampler asks for one step more and drops the last but one */
+    /* KSampler asks for one step more and drops the last but one */
+    SAMPLER_DISCARD_PENULTIMATE = 1 << 0,
     SAMPLER_UNCOND = 1 << 1,     /* cfg++: needs the negative's prediction also with cfg 1 */
     SAMPLER_TREE = 1 << 2,       /* its noise is a Brownian tree */
     SAMPLER_MASK_NOISE = 1 << 3, /* ddim: an inpainting mask's noise is new, randn with seed + 1 */
     SAMPLER_CHURN = 1 << 4,      /* takes s_churn, s_tmin, s_tmax */
-    SAMPLER_OFF_ONE = 1 << 5, /* flows: a first sigma of 1 has no log SNR, and moves a little (8) */
+    SAMPLER_OFF_ONE = 1 << 5, /* a flow's first sigma of 1 moves a little: it has no log SNR (8) */
     SAMPLER_ORDER = 1 << 6,   /* its history is as long as its order */
 };
 #define SAMPLE_MAX_ORDER 100 /* of lms */

@@ -127,6 +127,14 @@ static berth_status ends(const struct march *m, float *t, float *end, berth_err 
     return BERTH_OK;
 }
 
+/* n > 1 points, as torch's: from both ends, so that both are met. */
+static void linspace(float a, float b, size_t n, float *out)
+{
+    float step = (b - a) / (float)(n - 1);
+    for (size_t i = 0; i < n; i++)
+        out[i] = i < n / 2 ? a + (float)i * step : b - (float)(n - 1 - i) * step;
+}
+
 /* ---- dpm_fast: as many network calls as the list has steps, in thirds ---- */
 static berth_status dpm_fast(struct march *m, berth_err *err)
 {
@@ -136,7 +144,7 @@ static berth_status dpm_fast(struct march *m, berth_err *err)
         return err_set(err, BERTH_ENOMEM, "%zu times", spans + 1);
     if (ends(m, &from, &to, err))
         return err->code;
-    march_linspace(from, to, spans + 1, ts);
+    linspace(from, to, spans + 1, ts);
     for (size_t i = 0; i < spans; i++) {
         float t = ts[i], next = ts[i + 1];
         size_t order = i < threes ? 3 : calls % 3 ? calls % 3 : spans - i; /* the end: 2, then 1 */
@@ -207,7 +215,7 @@ static berth_status dpm_adaptive(struct march *m, berth_err *err)
     for (size_t i = 0; forward ? t < end - 1e-5f : t > end + 1e-5f; i++) {
         float next = t + (float)h;
         next = forward == (next > end) ? end : next;
-        if (!(next != t)) /* or NaN */
+        if (next == t || isnan(next))
             return err_set(err, BERTH_EINVAL, "step %zu: no step from sigma %.4g is small enough",
                            i + 1, (double)sigma_of(t));
         float to = next;

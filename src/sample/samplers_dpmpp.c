@@ -124,11 +124,6 @@ const struct sampler sampler_dpmpp_2m_cfg_pp = { .name = "dpmpp_2m_cfg_pp",
                                                  .step = dpmpp_2m_cfg_pp };
 
 /* ---- the SDE ones: noise of a Brownian tree, so that it belongs to levels rather than to steps ---- */
-static bool noisy(const struct march *m)
-{
-    return m->opt.eta > 0 && m->opt.s_noise > 0;
-}
-
 /* out = x moved from (s, lambda) to (to, lambda_to) with D, and noise; one half of dpmpp_sde. */
 static berth_status sde_part(struct march *m, float lambda, float to, float lambda_to,
                              const float *D, float *out, berth_err *err)
@@ -137,7 +132,7 @@ static berth_status sde_part(struct march *m, float lambda, float to, float lamb
     march_ancestral(expf(-lambda), expf(-lambda_to), m->opt.eta, &down, &up);
     float h = -logf(down) - lambda;
     mix(m, out, { alpha_to / alpha * expf(-h), m->x }, { -alpha_to * expm1f(-h), D });
-    if (!noisy(m))
+    if (!march_noisy(m))
         return BERTH_OK;
     if (march_noise(m, m->s, to, err))
         return err->code;
@@ -179,7 +174,7 @@ static berth_status dpmpp_2m_sde(struct march *m, berth_err *err)
         mix(m, diff, { 1, m->D }, { -1, m->old[0] });
         mix(m, m->x, { 1, m->x }, { c, diff });
     }
-    if (noisy(m)) {
+    if (march_noisy(m)) {
         if (march_noise(m, m->s, m->t, err))
             return err->code;
         float up = m->t * sqrtf(-expm1f(-2 * h * eta)) * (float)m->opt.s_noise;
@@ -218,7 +213,7 @@ static berth_status dpmpp_3m_sde(struct march *m, berth_err *err)
     mix(m, m->x, { m->t / m->s * expf(-h * eta), m->x }, { alpha * -expm1f(-he), m->D });
     if (m->have)
         three_m(m, h, he, alpha);
-    if (noisy(m)) {
+    if (march_noisy(m)) {
         if (march_noise(m, m->s, m->t, err))
             return err->code;
         float up = m->t * sqrtf(-expm1f(-2 * h * eta)) * (float)m->opt.s_noise;

@@ -71,7 +71,7 @@ static berth_status euler_ancestral_cfg_pp(struct march *m, berth_err *err)
     march_slope(m, d, m->x, m->s, d);
     march_ancestral(m->s / as, m->t / at, m->opt.eta, &down, &up);
     mix(m, m->x, { at, m->D }, { at * down, d });
-    if (!(m->opt.eta > 0 && m->opt.s_noise > 0))
+    if (!march_noisy(m))
         return BERTH_OK;
     if (march_noise(m, m->s, m->t, err))
         return err->code;

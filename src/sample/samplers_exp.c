@@ -3,11 +3,6 @@
 
 #include <math.h>
 
-static bool noisy(const struct march *m)
-{
-    return m->opt.eta > 0 && m->opt.s_noise > 0;
-}
-
 /* h phi_2(h) */
 static float phi2(float h)
 {
@@ -36,7 +31,7 @@ static berth_status seeds_noise(struct march *m, float *out, double r0, double r
                                 float h, berth_err *err)
 {
     float *carried = m->tmp[0], eta = (float)m->opt.eta;
-    if (!noisy(m))
+    if (!march_noisy(m))
         return BERTH_OK;
     if (march_noise(m, a, b, err))
         return err->code;
