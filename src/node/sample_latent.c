@@ -356,9 +356,9 @@ static berth_status sample(struct run *r, berth_err *err)
                               .denoise = denoise,
                               .step = step,
                               .user = r };
-    if (q->n > 1 && sample_run(q->sampler, &job, err)) /* a single level: noise and no step */
+    if (sample_run(q->sampler, &job, err)) /* a single level: noise and no step */
         return err->code;
-    ms_finish(&r->ms, q->sigmas[q->n - 1], r->x, r->n);
+    ms_finish(&r->ms, job.last, r->x, r->n);
     struct net_report done = diffusion_report(r->d);
     log_info(r->c->env->log, "node.sample",
              "node=%s model=%s sampler=%s steps=%zu device=%s predicted=%" PRIu64 " peak=%" PRIu64
