@@ -2,6 +2,7 @@
  * and typed by hand. SIGMAS is a tensor of one dimension, one value more than there are steps.
  *
  * Numbers follow torch: float32 where it has tensors, double where it has Python's floats. */
+#include "sample/sigmas.h"
 #include "node/node_impl.h"
 
 #include <ctype.h>
@@ -45,14 +46,6 @@ static berth_status in_fraction(const struct node_call *c, const char *name, dou
     return s;
 }
 
-/* torch.linspace(from, to, n)[i]: counted from the nearer end. */
-static float linspace(double from, double to, size_t n, size_t i)
-{
-    float a = (float)from, b = (float)to;
-    float step = n > 1 ? (b - a) / (float)(n - 1) : 0;
-    return i < n / 2 || n == 1 ? a + step * (float)i : b - step * (float)(n - 1 - i);
-}
-
 /* ---- by formula ---- */
 
 struct range {
@@ -90,10 +83,8 @@ static berth_status karras_run(struct node_call *c, berth_err *err)
         s = sigmas_new(r.steps + 1, &t, err);
     if (s)
         return s;
-    double min = pow(r.min, 1 / r.rho), max = pow(r.max, 1 / r.rho);
     for (size_t i = 0; i < r.steps; i++)
-        t->data[i] =
-            powf((float)max + linspace(0, 1, r.steps, i) * (float)(min - max), (float)r.rho);
+        t->data[i] = sigmas_karras(r.min, r.max, r.rho, r.steps, i);
     t->data[r.steps] = 0;
     return out_tensor(c, 0, t, err);
 }
@@ -107,7 +98,7 @@ static berth_status exponential_run(struct node_call *c, berth_err *err)
         (s = sigmas_new(r.steps + 1, &t, err)))
         return s;
     for (size_t i = 0; i < r.steps; i++)
-        t->data[i] = expf(linspace(log(r.max), log(r.min), r.steps, i));
+        t->data[i] = sigmas_exponential(r.min, r.max, r.steps, i);
     t->data[r.steps] = 0;
     return out_tensor(c, 0, t, err);
 }
@@ -122,7 +113,7 @@ static berth_status polyexponential_run(struct node_call *c, berth_err *err)
         return s;
     double min = log(r.min), span = log(r.max) - min;
     for (size_t i = 0; i < r.steps; i++) {
-        float ramp = powf(linspace(1, 0, r.steps, i), (float)r.rho);
+        float ramp = powf(sigmas_linspace(1, 0, r.steps, i), (float)r.rho);
         t->data[i] = expf(ramp * (float)span + (float)min);
     }
     t->data[r.steps] = 0;
@@ -200,7 +191,7 @@ static berth_status ltxv_run(struct node_call *c, berth_err *err)
     if (s)
         return s;
     for (size_t i = 0; i <= steps; i++) {
-        float x = linspace(1, 0, steps + 1, i);
+        float x = sigmas_linspace(1, 0, steps + 1, i);
         t->data[i] = x != 0 ? e * (1 / (e + (1 / x - 1))) : 0;
     }
     if (stretched)
