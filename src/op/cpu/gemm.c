@@ -16,7 +16,7 @@ struct extent {
 };
 static struct extent task_max(bool fixed_rows)
 {
-    return fixed_rows ? (struct extent) { 28, 2 } : (struct extent) { 8, 8 };
+    return fixed_rows ? (struct extent) { 28, 2 } : (struct extent) { 4, 16 };
 }
 
 static size_t least(size_t a, size_t b)
@@ -127,11 +127,9 @@ static void pack_moving(const struct run *r, const struct rect *t, size_t k0, si
         }
 }
 
-static void finish(const struct gemm *g, size_t batch, size_t row, size_t col, const float *sum)
+static struct gemm_finish finish_at(const struct gemm *g, size_t batch, size_t row, size_t col)
 {
-    struct gemm_finish f = { .sum = sum,
-                             .rows = least(g->level->mr, g->m - row),
-                             .cols = least(g->level->nr, g->n - col),
+    struct gemm_finish f = { .cols = least(g->level->nr, g->n - col),
                              .c = g->c + batch * g->step_c + row * g->ld_c + col,
                              .ld_c = g->ld_c,
                              .ld_add = g->ld_add,
@@ -142,7 +140,16 @@ static void finish(const struct gemm *g, size_t batch, size_t row, size_t col, c
         f.of_col = g->bias + col;
     if (g->add)
         f.add = g->add + batch * g->step_add + row * g->ld_add + col;
-    g->level->finish(&f);
+    return f;
+}
+
+/* The lines a tile will be written to, asked for while its sums are made. */
+static void expect(const struct gemm_finish *f, size_t rows)
+{
+    for (size_t i = 0; i < rows; i++) {
+        __builtin_prefetch(f->c + i * f->ld_c, 1);
+        __builtin_prefetch(f->c + i * f->ld_c + f->cols - 1, 1);
+    }
 }
 
 static void compute(const struct run *r, const struct rect *t, float *own)
@@ -163,10 +170,14 @@ static void compute(const struct run *r, const struct rect *t, float *own)
                 const float *a = g->fixed_rows ? f + k0 * rows : own + i * r->moving_floats;
                 const float *b = g->fixed_rows ? own + j * r->moving_floats : f + k0 * l->nr;
                 float *sum = sums + (i * most.cols + j) * tile;
-                l->tile[rows](a, b, kn, sum, k0 == 0);
-                /* at once: writing a tile to memory hides behind the next one's sums */
-                if (k0 + kn == g->k)
-                    finish(g, t->batch, (t->row + i) * l->mr, (t->col + j) * l->nr, sum);
+                if (k0 + kn < g->k) {
+                    l->tile[rows](a, b, kn, sum, k0 == 0, NULL);
+                    continue;
+                }
+                struct gemm_finish out =
+                    finish_at(g, t->batch, (t->row + i) * l->mr, (t->col + j) * l->nr);
+                expect(&out, rows);
+                l->tile[rows](a, b, kn, sum, k0 == 0, &out);
             }
     }
 }

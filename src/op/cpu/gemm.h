@@ -25,29 +25,27 @@
 #define GEMM_NR_MAX 32
 #define GEMM_K_MAX 384 /* steps of a block */
 
-/* sum[rows][nr] = (or += unless first) a[k][rows] . b[k][nr]. b and sum: 64-byte aligned. */
-typedef void gemm_tile_fn(const float *a, const float *b, size_t k, float *sum, bool first);
-/* dst[j * ld_dst + i] = src[i * ld_src + j] for i < rows <= 16, j < n; 0 for rows <= i < pad <= 16. */
-typedef void gemm_turn_fn(const float *src, size_t ld_src, size_t rows, size_t n, float *dst,
-                          size_t ld_dst, size_t pad);
-
-/* A finished tile to its place: c = sum * scale + bias + add. */
+/* Where a finished tile goes: c = sum * scale + bias + add. */
 struct gemm_finish {
-    const float *sum; /* [rows][nr] */
-    size_t rows, cols;
+    size_t cols; /* of the tile, at most nr; its rows are the kernel's */
     float *c;
     size_t ld_c, ld_add;
     const float *of_row, *of_col,
-        *add; /* biases of the first row or column, or NULL; add or NULL */
+        *add; /* biases from the tile's first row or column on, or NULL; add or NULL */
     float scale;
 };
-typedef void gemm_finish_fn(const struct gemm_finish *f);
+/* sum[rows][nr] = (or += unless first) a[k][rows] . b[k][nr]. With f the sums go there, and `sum` is left as
+ * it was, or not. b and sum: 64-byte aligned. */
+typedef void gemm_tile_fn(const float *a, const float *b, size_t k, float *sum, bool first,
+                          const struct gemm_finish *f);
+/* dst[j * ld_dst + i] = src[i * ld_src + j] for i < rows <= 16, j < n; 0 for rows <= i < pad <= 16. */
+typedef void gemm_turn_fn(const float *src, size_t ld_src, size_t rows, size_t n, float *dst,
+                          size_t ld_dst, size_t pad);
 
 struct gemm_level {
     size_t mr, nr;
     gemm_tile_fn *const *tile; /* [rows], 1..mr */
     gemm_turn_fn *turn;
-    gemm_finish_fn *finish;
     enum cpu_level level;
 };
 const struct gemm_level *gemm_level(enum cpu_level l); /* NULL: this processor cannot */

@@ -20,10 +20,25 @@
 
 /* ---- plain ---- */
 
+/* The sums of a tile to their place. */
+INLINE_BODY void finish(const struct gemm_finish *f, const float *sum, const size_t rows,
+                        const size_t nr)
+{
+    for (size_t i = 0; i < rows; i++, sum += nr) {
+        float *c = f->c + i * f->ld_c;
+        const float *add = f->add ? f->add + i * f->ld_add : NULL;
+        float of_row = f->of_row ? f->of_row[i] : 0;
+        for (size_t j = 0; j < f->cols; j++) {
+            float v = sum[j] * f->scale + of_row + (f->of_col ? f->of_col[j] : 0);
+            c[j] = add ? v + add[j] : v;
+        }
+    }
+}
+
 typedef float vec4 __attribute__((vector_size(16)));
 
 INLINE_BODY void tile_plain(const size_t R, const float *a, const float *b, size_t k, float *sum,
-                            bool first)
+                            bool first, const struct gemm_finish *f)
 {
     vec4 s[4][2];
     UNROLL
@@ -40,17 +55,19 @@ INLINE_BODY void tile_plain(const size_t R, const float *a, const float *b, size
         }
     }
     UNROLL
-    for (size_t r = 0; r < R; r++, sum += 8) {
+    for (size_t r = 0; r < R; r++) {
         vec4 c0 = { 0 }, c1 = { 0 };
         if (!first) {
-            memcpy(&c0, sum, sizeof c0);
-            memcpy(&c1, sum + 4, sizeof c1);
+            memcpy(&c0, sum + r * 8, sizeof c0);
+            memcpy(&c1, sum + r * 8 + 4, sizeof c1);
             s[r][0] += c0;
             s[r][1] += c1;
         }
-        memcpy(sum, &s[r][0], sizeof c0);
-        memcpy(sum + 4, &s[r][1], sizeof c1);
+        memcpy(sum + r * 8, &s[r][0], sizeof c0);
+        memcpy(sum + r * 8 + 4, &s[r][1], sizeof c1);
     }
+    if (f)
+        finish(f, sum, R, 8);
 }
 
 static void turn_plain(const float *src, size_t ld_src, size_t rows, size_t n, float *dst,
@@ -64,46 +81,11 @@ static void turn_plain(const float *src, size_t ld_src, size_t rows, size_t n, f
     }
 }
 
-/* `cols` is a constant for whole tiles: the loops over it become a few vectors. */
-INLINE_BODY void finish_cols(const struct gemm_finish *f, const size_t nr, const size_t cols)
-{
-    for (size_t i = 0; i < f->rows; i++) {
-        const float *restrict sum = f->sum + i * nr;
-        float *c = f->c + i * f->ld_c;
-        const float *add = f->add ? f->add + i * f->ld_add : NULL;
-        float v[GEMM_NR_MAX];
-        float of_row = f->of_row ? f->of_row[i] : 0;
-        for (size_t j = 0; j < cols; j++)
-            v[j] = sum[j] * f->scale + of_row;
-        if (f->of_col)
-            for (size_t j = 0; j < cols; j++)
-                v[j] += f->of_col[j];
-        if (add)
-            for (size_t j = 0; j < cols; j++)
-                v[j] += add[j];
-        for (size_t j = 0; j < cols; j++)
-            c[j] = v[j];
-    }
-}
-
-INLINE_BODY void finish_body(const struct gemm_finish *f, const size_t nr)
-{
-    if (f->cols == nr)
-        finish_cols(f, nr, nr);
-    else
-        finish_cols(f, nr, f->cols);
-}
-
-static void finish_plain(const struct gemm_finish *f)
-{
-    finish_body(f, 8);
-}
-
 #define TILE(name, R, target)                                                                      \
     target static void tile_##name##_##R(const float *a, const float *b, size_t k, float *sum,     \
-                                         bool first)                                               \
+                                         bool first, const struct gemm_finish *f)                  \
     {                                                                                              \
-        tile_##name(R, a, b, k, sum, first);                                                       \
+        tile_##name(R, a, b, k, sum, first, f);                                                    \
     }
 #define NO_TARGET
 TILE(plain, 1, NO_TARGET)
@@ -117,7 +99,7 @@ static gemm_tile_fn *const tiles_plain[] = { NULL, tile_plain_1, tile_plain_2, t
 /* ---- AVX2 with FMA ---- */
 
 TARGET_FMA INLINE_BODY void tile_avx2(const size_t R, const float *a, const float *b, size_t k,
-                                      float *sum, bool first)
+                                      float *sum, bool first, const struct gemm_finish *f)
 {
     __m256 s[6][2];
     UNROLL
@@ -141,6 +123,8 @@ TARGET_FMA INLINE_BODY void tile_avx2(const size_t R, const float *a, const floa
         _mm256_store_ps(sum + r * 16, s[r][0]);
         _mm256_store_ps(sum + r * 16 + 8, s[r][1]);
     }
+    if (f)
+        finish(f, sum, R, 16);
 }
 
 TILE(avx2, 1, TARGET_FMA)
@@ -152,15 +136,23 @@ TILE(avx2, 6, TARGET_FMA)
 static gemm_tile_fn *const tiles_avx2[] = { NULL,        tile_avx2_1, tile_avx2_2, tile_avx2_3,
                                             tile_avx2_4, tile_avx2_5, tile_avx2_6 };
 
-TARGET_FMA static void finish_avx2(const struct gemm_finish *f)
-{
-    finish_body(f, 16);
-}
-
 /* ---- AVX-512 ---- */
 
+/* One row of a tile straight from its registers: bursts of stores to memory would stall the next tile. */
+TARGET_AVX512 INLINE_BODY void finish_avx512(const struct gemm_finish *f, size_t row, size_t at,
+                                             __mmask16 live, __m512 v)
+{
+    v = _mm512_mul_ps(v, _mm512_set1_ps(f->scale));
+    v = _mm512_add_ps(v, _mm512_set1_ps(f->of_row ? f->of_row[row] : 0));
+    v = _mm512_add_ps(v, f->of_col ? _mm512_maskz_loadu_ps(live, f->of_col + at)
+                                   : _mm512_setzero_ps());
+    if (f->add)
+        v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(live, f->add + row * f->ld_add + at));
+    _mm512_mask_storeu_ps(f->c + row * f->ld_c + at, live, v);
+}
+
 TARGET_AVX512 INLINE_BODY void tile_avx512(const size_t R, const float *a, const float *b, size_t k,
-                                           float *sum, bool first)
+                                           float *sum, bool first, const struct gemm_finish *f)
 {
     __m512 s[14][2];
     UNROLL
@@ -181,8 +173,21 @@ TARGET_AVX512 INLINE_BODY void tile_avx512(const size_t R, const float *a, const
             s[r][0] = _mm512_add_ps(_mm512_load_ps(sum + r * 32), s[r][0]);
             s[r][1] = _mm512_add_ps(_mm512_load_ps(sum + r * 32 + 16), s[r][1]);
         }
-        _mm512_store_ps(sum + r * 32, s[r][0]);
-        _mm512_store_ps(sum + r * 32 + 16, s[r][1]);
+    }
+    if (!f) {
+        UNROLL
+        for (size_t r = 0; r < R; r++) {
+            _mm512_store_ps(sum + r * 32, s[r][0]);
+            _mm512_store_ps(sum + r * 32 + 16, s[r][1]);
+        }
+        return;
+    }
+    __mmask16 m0 = (__mmask16)(f->cols < 16 ? (1u << f->cols) - 1 : 0xffff);
+    __mmask16 m1 = (__mmask16)(f->cols > 16 ? 0xffffu >> (32 - f->cols) : 0);
+    UNROLL
+    for (size_t r = 0; r < R; r++) {
+        finish_avx512(f, r, 0, m0, s[r][0]);
+        finish_avx512(f, r, 16, m1, s[r][1]);
     }
 }
 
@@ -205,11 +210,6 @@ static gemm_tile_fn *const tiles_avx512[] = { NULL,           tile_avx512_1,  ti
                                               tile_avx512_6,  tile_avx512_7,  tile_avx512_8,
                                               tile_avx512_9,  tile_avx512_10, tile_avx512_11,
                                               tile_avx512_12, tile_avx512_13, tile_avx512_14 };
-
-TARGET_AVX512 static void finish_avx512(const struct gemm_finish *f)
-{
-    finish_body(f, 32);
-}
 
 /* 16 x 16 in registers: pairs of columns, then fours, then 128-bit lanes. */
 TARGET_AVX512 INLINE_BODY void turn16(__m512 v[16])
@@ -273,10 +273,10 @@ TARGET_AVX512 static void turn_avx512(const float *src, size_t ld_src, size_t ro
 const struct gemm_level *gemm_level(enum cpu_level l)
 {
     static const struct gemm_level levels[CPU_LEVELS] = {
-        [CPU_PLAIN] = { 4, 8, tiles_plain, turn_plain, finish_plain, CPU_PLAIN },
+        [CPU_PLAIN] = { 4, 8, tiles_plain, turn_plain, CPU_PLAIN },
 #if CPU_X86
-        [CPU_AVX2] = { 6, 16, tiles_avx2, turn_plain, finish_avx2, CPU_AVX2 },
-        [CPU_AVX512] = { 14, 32, tiles_avx512, turn_avx512, finish_avx512, CPU_AVX512 },
+        [CPU_AVX2] = { 6, 16, tiles_avx2, turn_plain, CPU_AVX2 },
+        [CPU_AVX512] = { 14, 32, tiles_avx512, turn_avx512, CPU_AVX512 },
 #endif
     };
     if (l > cpu_level())

@@ -171,7 +171,7 @@ static void multiply(const struct run *r, size_t row, size_t panels, size_t tile
                 const float *a = r->u + (row + i) * r->row_floats + (p * r->ic + k0) * rows;
                 const float *b = r->v + tile * r->tile_floats + (p * r->ic + k0) * l->nr;
                 l->tile[rows](a, b, least(k_block, r->ic - k0),
-                              sums + (p * TASK_ROWS + i) * l->mr * l->nr, k0 == 0);
+                              sums + (p * TASK_ROWS + i) * l->mr * l->nr, k0 == 0, NULL);
             }
 }
 
