@@ -1,0 +1,249 @@
+/* What op_x() refuses, with a message that names the op and the shapes; scratch; cancelling; backends by device. */
+#include "op/cpu/cpu_impl.h"
+#include "op/ops_impl.h"
+#include "support/devices.h"
+#include "support/test.h"
+
+#include <math.h>
+
+#define S1(a) ((struct shape) { 1, { a } })
+#define S2(a, b) ((struct shape) { 2, { a, b } })
+#define S3(a, b, c) ((struct shape) { 3, { a, b, c } })
+#define S4(a, b, c, d) ((struct shape) { 4, { a, b, c, d } })
+
+enum { ROOM = 4096 };
+static float memory[12][ROOM];
+static size_t used;
+static _Alignas(64) char scratch[1 << 16];
+static const struct op_env env = { .scratch = scratch, .scratch_bytes = sizeof scratch };
+
+static struct view of(enum dtype t, struct shape s)
+{
+    struct view v;
+    berth_err err;
+    assert_true(used < sizeof memory / sizeof *memory);
+    assert_ok(view_init(t, &s, memory[used++], sizeof memory[0], &v, &err), err);
+    return v;
+}
+
+static struct view f(struct shape s)
+{
+    return of(DT_F32, s);
+}
+
+/* op(args) fails before it computes, and so do its checks alone, unless it is about memory. */
+#define REFUSED(op, text, ...)                                                                     \
+    do {                                                                                           \
+        berth_err err_ = { 0 };                                                                    \
+        struct op_##op a_ = { __VA_ARGS__ };                                                       \
+        assert_fails(op_##op(&env, &a_, &err_), err_, BERTH_EINVAL, text);                         \
+        assert_non_null(strstr(err_.msg, #op ": "));                                               \
+        used = 0;                                                                                  \
+    } while (0)
+#define TAKEN(op, ...)                                                                             \
+    do {                                                                                           \
+        berth_err err_ = { 0 };                                                                    \
+        struct op_##op a_ = { __VA_ARGS__ };                                                       \
+        assert_ok(op_##op##_check(&a_, &err_), err_);                                              \
+        assert_ok(op_##op(&env, &a_, &err_), err_);                                                \
+        used = 0;                                                                                  \
+    } while (0)
+
+static struct view strided(struct shape s) /* every second row element of something larger */
+{
+    struct view v = f(s);
+    v.stride[s.ndim - 1] *= 2;
+    return v;
+}
+
+static void products(void **state)
+{
+    (void)state;
+    TAKEN(linear, .x = f(S2(3, 4)), .w = f(S2(5, 4)), .y = f(S2(3, 5)));
+    REFUSED(linear, "x [3, 4] does not fit w [5, 6]", .x = f(S2(3, 4)), .w = f(S2(5, 6)),
+            .y = f(S2(3, 5)));
+    REFUSED(linear, "y [3, 6] is not that of", .x = f(S2(3, 4)), .w = f(S2(5, 4)),
+            .y = f(S2(3, 6)));
+    REFUSED(linear, "bias [4] is not [5]", .x = f(S2(3, 4)), .w = f(S2(5, 4)), .y = f(S2(3, 5)),
+            .bias = f(S1(4)));
+    REFUSED(linear, "x is F16, not F32", .x = of(DT_F16, S2(3, 4)), .w = f(S2(5, 4)),
+            .y = f(S2(3, 5)));
+    REFUSED(linear, "rows of x [3, 4] are not contiguous", .x = strided(S2(3, 4)), .w = f(S2(5, 4)),
+            .y = f(S2(3, 5)));
+    REFUSED(linear, "w has no memory", .x = f(S2(3, 4)),
+            .w = { .dtype = DT_F32, .shape = S2(5, 4), .stride = { 16, 4 } }, .y = f(S2(3, 5)));
+    struct view x = f(S2(4, 4));
+    REFUSED(linear, "y [4, 4] overlaps x [4, 4]", .x = x, .w = f(S2(4, 4)), .y = x);
+    REFUSED(matmul, "a [2, 3, 4] does not fit b [2, 5, 6]", .a = f(S3(2, 3, 4)),
+            .b = f(S3(2, 5, 6)), .y = f(S3(2, 3, 6)));
+    REFUSED(matmul, "does not fit b [2, 4, 6] transposed", .a = f(S3(2, 3, 4)), .b = f(S3(2, 4, 6)),
+            .y = f(S3(2, 3, 6)), .b_transposed = true);
+    TAKEN(conv2d, .x = f(S4(1, 4, 5, 5)), .w = f(S4(6, 2, 3, 3)), .y = f(S4(1, 6, 2, 2)),
+          .groups = 2, .stride = 2);
+    REFUSED(conv2d, "in 3 groups", .x = f(S4(1, 4, 5, 5)), .w = f(S4(6, 2, 3, 3)),
+            .y = f(S4(1, 6, 3, 3)), .groups = 3);
+    REFUSED(conv2d, "y [1, 6, 5, 5] is not that of", .x = f(S4(1, 2, 5, 5)), .w = f(S4(6, 2, 3, 3)),
+            .y = f(S4(1, 6, 5, 5)), .top = 1, .left = 1, .bottom = 1);
+    REFUSED(conv2d, "is not that of", .x = f(S4(1, 2, 2, 2)), .w = f(S4(6, 2, 3, 3)),
+            .y = f(S4(1, 6, 1, 1)));
+    REFUSED(conv2d, "w [6, 2, 3, 3] is Q8_0, in blocks of 32", .x = f(S4(1, 2, 5, 5)),
+            .w = { .dtype = DT_Q8_0, .shape = S4(6, 2, 3, 3), .data = memory[11] },
+            .y = f(S4(1, 6, 3, 3)));
+}
+
+/* A 1x1 convolution whose weight was quantised as a matrix. */
+static void quants_of_pixels(void **state)
+{
+    (void)state;
+    memset(memory, 0, sizeof memory);
+    struct view w = { .dtype = DT_Q8_0, .shape = S4(6, 32, 1, 1), .data = memory[11] };
+    TAKEN(conv2d, .x = f(S4(1, 32, 5, 5)), .w = w, .y = f(S4(1, 6, 5, 5)));
+}
+
+static void attention(void **state)
+{
+    (void)state;
+    struct shape q = S4(1, 3, 2, 4), k = S4(1, 5, 2, 4);
+    TAKEN(attention, .q = f(q), .k = f(k), .v = f(k), .y = f(q), .mask = f(S4(1, 2, 3, 5)));
+    REFUSED(attention, "q [1, 3, 2, 4] does not fit k [1, 5, 2, 3]", .q = f(q),
+            .k = f(S4(1, 5, 2, 3)), .v = f(S4(1, 5, 2, 3)), .y = f(q));
+    REFUSED(attention, "k [1, 5, 2, 4] and v [1, 3, 2, 4] differ", .q = f(q), .k = f(k), .v = f(q),
+            .y = f(q));
+    REFUSED(attention, "mask [1, 1, 5, 3]", .q = f(q), .k = f(k), .v = f(k), .y = f(q),
+            .mask = f(S4(1, 1, 5, 3)));
+    REFUSED(attention, "k [1, 0, 2, 4] is empty", .q = f(q), .k = f(S4(1, 0, 2, 4)),
+            .v = f(S4(1, 0, 2, 4)), .y = f(q));
+    REFUSED(attention, "rows of v", .q = f(q), .k = f(k), .v = strided(k), .y = f(q));
+}
+
+static void norms_and_functions(void **state)
+{
+    (void)state;
+    struct shape s = S3(2, 6, 5);
+    REFUSED(group_norm, "has no 4 equal groups", .x = f(s), .y = f(s), .w = f(S1(6)), .b = f(S1(6)),
+            .groups = 4);
+    REFUSED(group_norm, "has no 0 equal groups", .x = f(s), .y = f(s), .w = f(S1(6)),
+            .b = f(S1(6)));
+    REFUSED(group_norm, "w [5] is not [6]", .x = f(s), .y = f(s), .w = f(S1(5)), .b = f(S1(6)),
+            .groups = 2);
+    REFUSED(row_norm, "b [6] is not [5]", .x = f(s), .y = f(s), .b = f(S1(6)));
+    REFUSED(unary, "there is no kind 99", .kind = (enum op_unary_kind)99, .x = f(s), .y = f(s));
+    REFUSED(unary, "x [2, 6, 5] and y [2, 5, 6] differ", .x = f(s), .y = f(S3(2, 5, 6)));
+    struct view x = f(s), y = x;
+    y.data = op_f32(&x) + 1;
+    REFUSED(unary, "overlaps", .x = x, .y = y);
+    REFUSED(binary, "b [2, 3, 5] does not spread over a [2, 6, 5]", .a = f(s), .b = f(S3(2, 3, 5)),
+            .y = f(s));
+    REFUSED(binary, "b [5] has 1 dimensions, not 3", .a = f(s), .b = f(S1(5)), .y = f(s));
+    REFUSED(geglu, "has no halves", .x = f(s), .y = f(s));
+    REFUSED(geglu, "y [2, 6] is not half of x [2, 6]", .x = f(S2(2, 6)), .y = f(S2(2, 6)));
+}
+
+static void moving(void **state)
+{
+    (void)state;
+    struct shape s = S4(1, 2, 3, 4);
+    REFUSED(embedding, "ids [3] is F32, not I32", .table = f(S2(7, 4)), .ids = f(S1(3)),
+            .y = f(S2(3, 4)));
+    struct view ids = of(DT_I32, S1(3));
+    memcpy(ids.data, (int32_t[]) { 1, 7, 0 }, 12);
+    REFUSED(embedding, "id 7 at 1, the table has 7 rows", .table = f(S2(7, 4)), .ids = ids,
+            .y = f(S2(3, 4)));
+    ids = of(DT_I32, S1(3));
+    memcpy(ids.data, (int32_t[]) { 1, 2, -1 }, 12);
+    REFUSED(embedding, "id -1 at 2", .table = f(S2(7, 4)), .ids = ids, .y = f(S2(3, 4)));
+    REFUSED(timestep, "a period of -1", .t = f(S1(2)), .y = f(S2(2, 4)), .period = -1);
+    REFUSED(resize2d, "are not as many planes", .x = f(s), .y = f(S4(1, 3, 3, 4)));
+    REFUSED(resize2d, "x [1, 2, 0, 4] is empty", .x = f(S4(1, 2, 0, 4)), .y = f(s));
+    REFUSED(pad2d, "does not fit y", .x = f(s), .y = f(s), .top = 1);
+    REFUSED(copy, "x [1, 2, 3, 4] does not fit y [5]", .x = f(s), .y = f(S1(5)));
+    REFUSED(copy, "has gaps", .x = of(DT_F16, S2(3, 4)), .y = strided(S2(3, 4)));
+    struct view x[] = { f(s), f(S4(1, 2, 3, 5)) };
+    REFUSED(concat, "x[1] [1, 2, 3, 5] does not fit", .x = x, .n = 2, .axis = 1,
+            .y = f(S4(1, 4, 3, 4)));
+    x[0] = f(s), x[1] = f(s);
+    REFUSED(concat, "operands have 4 of y [1, 5, 3, 4] along axis 1", .x = x, .n = 2, .axis = 1,
+            .y = f(S4(1, 5, 3, 4)));
+    REFUSED(concat, "along axis 4", .x = x, .n = 2, .axis = 4, .y = f(s));
+}
+
+/* Nothing to write is fine, and asks for nothing. */
+static void empty_results(void **state)
+{
+    (void)state;
+    TAKEN(unary, .x = f(S2(0, 4)), .y = f(S2(0, 4)));
+    TAKEN(linear, .x = f(S2(0, 4)), .w = f(S2(5, 4)), .y = f(S2(0, 5)));
+    TAKEN(attention, .q = f(S4(0, 3, 2, 4)), .k = f(S4(0, 5, 2, 4)), .v = f(S4(0, 5, 2, 4)),
+          .y = f(S4(0, 3, 2, 4)));
+    used = 0;
+}
+
+/* Scratch is known without addresses, is asked for exactly, and must lie right. */
+static void scratch_is_checked(void **state)
+{
+    (void)state;
+    const struct op_backend *all[] = { NULL, &op_cpu_at[CPU_PLAIN] };
+    for (size_t i = 0; i < 2; i++) {
+        struct op_attention a = { .q = f(S4(1, 3, 2, 4)), .k = f(S4(1, 5, 2, 4)) };
+        a.v = f(a.k.shape), a.y = f(a.q.shape);
+        struct op_attention dry = a;
+        dry.q.data = dry.k.data = dry.v.data = dry.y.data = NULL;
+        struct op_env e = { .backend = all[i] };
+        size_t need = op_attention_scratch(&e, &dry);
+        berth_err err = { 0 };
+        assert_true(need > 0 && need < sizeof scratch);
+        assert_int_equal(need, op_attention_scratch(&e, &a));
+        assert_fails(op_attention(&e, &a, &err), err, BERTH_EINVAL,
+                     "bytes of scratch, there are 0");
+        e.scratch = scratch, e.scratch_bytes = need - 1;
+        assert_fails(op_attention(&e, &a, &err), err, BERTH_EINVAL, "bytes of scratch, there are");
+        e.scratch = scratch + 4, e.scratch_bytes = need;
+        assert_fails(op_attention(&e, &a, &err), err, BERTH_EINVAL, "not aligned");
+        e.scratch = scratch;
+        assert_ok(op_attention(&e, &a, &err), err);
+        dry.k.shape.dim[3] = 3; /* refused: nothing is needed */
+        assert_int_equal(op_attention_scratch(&e, &dry), 0);
+        used = 0;
+    }
+}
+
+static void cancelling(void **state)
+{
+    (void)state;
+    atomic_bool stop = true;
+    struct op_env e = env;
+    e.cancel = &stop;
+    struct op_linear a = { .x = f(S2(3, 4)), .w = f(S2(5, 4)), .y = f(S2(3, 5)) };
+    berth_err err = { 0 };
+    assert_fails(op_linear(&e, &a, &err), err, BERTH_ECANCELED, "linear");
+    used = 0;
+}
+
+static void backends_follow_the_hardware(void **state)
+{
+    (void)state;
+    struct devset *set = open_devices("cpu=64m,cuda:0@cpu=64m,null:0=64m", NULL);
+    const struct op_backend *cpu = op_backend_for(device_named(set, "cpu"));
+    assert_non_null(cpu);
+    assert_string_equal(op_backend_name(cpu), "cpu");
+    assert_ptr_equal(op_backend_for(device_named(set, "cuda:0")), cpu);
+    assert_null(op_backend_for(device_named(set, "null:0"))); /* nor host-visible: cannot compute */
+    assert_string_equal(op_backend_name(NULL), "reference");
+    devset_close(set);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products),
+        cmocka_unit_test(quants_of_pixels),
+        cmocka_unit_test(attention),
+        cmocka_unit_test(norms_and_functions),
+        cmocka_unit_test(moving),
+        cmocka_unit_test(empty_results),
+        cmocka_unit_test(scratch_is_checked),
+        cmocka_unit_test(cancelling),
+        cmocka_unit_test(backends_follow_the_hardware),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
