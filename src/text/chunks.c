@@ -293,10 +293,10 @@ static berth_status cut(const struct reading *r, const struct chunk_rules *rules
 
 /* ---- doors ---- */
 
-/* A chunk must have room for a group that is not cut, or it would be put off for ever. */
+/* A chunk must have room for a group that is not cut (7 tokens, start and end), or it would be put off for ever. */
 static berth_status check_rules(const struct chunk_rules *r, berth_err *err)
 {
-    if (r->pad < 0 || (r->max_length && r->max_length < WORD_MAX + 2))
+    if (r->pad < 0 || (r->max_length && r->max_length < WORD_MAX + 1))
         return err_set(err, BERTH_EINVAL, "chunks of %u tokens padded with %d", r->max_length,
                        (int)r->pad);
     return BERTH_OK;

@@ -5,7 +5,7 @@
  *            checked: sizes, ids, ranks have limits, errors name the file. Users bring it; nothing is built in.
  * Limits     A prompt TEXT_PROMPT_MAX bytes and TEXT_CHUNKS_MAX chunks, emphasis TEXT_NESTING_MAX deep; a tokenizer
  *            BPE_VOCAB_MAX ids and as many merges, BPE_FILE_MAX bytes a file: BERTH_ELIMIT.
- * Time       Grows with the length of the text, not with its square, whatever the text says.
+ * Time       Grows with the length of the text, and with the depth of its emphasis, never with the square of the length.
  * Threads    A tokenizer is immutable: any thread.
  * Files      bpe.c CLIP's merges; bpe_load.c its files; clean.c what happens to text before, and its words;
  *            unicode.c NFC, lower case, classes (unicode_tables.h); emphasis.c prompt weights; chunks.c;

@@ -1,0 +1,242 @@
+/* Chunks and references to embedding files: every rule of text-encoders.md 2 and 3. */
+#include "support/oom.h"
+#include "support/test.h"
+
+#include "base/log.h"
+#include "base/str.h"
+#include "text/tokenizer.h"
+
+/* A tokenizer that can be read: one token per byte that is no space, its value. */
+static berth_status bytes(const void *tok, const char *s, size_t n, struct vec *out, berth_err *err)
+{
+    (void)tok;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == ' ' || s[i] == '\n')
+            continue;
+        int32_t *id = vec_add(out);
+        if (!id)
+            return err_set(err, BERTH_ENOMEM, "ids");
+        *id = (unsigned char)s[i];
+    }
+    return BERTH_OK;
+}
+
+static const struct chunk_rules rules = {
+    .start = '<', .end = '>', .pad = '_', .max_length = 12, .pad_to_max = true
+};
+
+struct
+    files { /* a folder of embeddings: "one" has a vector, "three" has three; "broken" cannot be read */
+    struct str asked, warned;
+    struct log log;
+};
+
+static berth_status find(void *user, const char *name, size_t n, const char *key, struct arena *mem,
+                         const float **v, uint32_t *count, uint32_t *width, berth_err *err)
+{
+    static const float vectors[3][2] = { { 1, 2 }, { 3, 4 }, { 5, 6 } };
+    struct files *f = user;
+    (void)mem;
+    assert_string_equal(key, "clip_x");
+    str_addf(&f->asked, "%.*s;", (int)n, name);
+    *v = vectors[0];
+    *width = 2;
+    *count = str_eq(name, n, "one") ? 1 : str_eq(name, n, "three") ? 3 : 0;
+    if (str_eq(name, n, "broken"))
+        return err_set(err, BERTH_EUNSUPPORTED, "a pickle");
+    return *count ? BERTH_OK : err_set(err, BERTH_ENOTFOUND, "none");
+}
+
+static void note(void *user, enum log_level level, uint64_t ns, const char *event, const char *text)
+{
+    struct files *f = user;
+    (void)ns;
+    assert_int_equal(level, LOG_WARN);
+    assert_string_equal(event, "text.embedding");
+    str_addf(&f->warned, "%s;", text);
+}
+
+/* Chunks as text: tokens as their bytes, vectors as *, chunks parted by |, weights other than 1 in braces behind. */
+static void chunks_are(const char *prompt, const struct chunk_rules *r, struct files *f,
+                       const char *want)
+{
+    struct arena mem = { 0 };
+    struct chunks c;
+    struct text_embeddings emb = { .find = find, .user = f };
+    struct str got = { 0 };
+    berth_err err = { 0 };
+    if (f) {
+        f->log = (struct log) { .level = LOG_DEBUG, .write = note, .user = f };
+        emb.log = &f->log;
+    }
+    assert_ok(text_chunks(prompt, strlen(prompt), bytes, NULL, r, "clip_x", f ? &emb : NULL, &mem,
+                          &c, &err),
+              err);
+    for (size_t i = 0; i < c.n; i++) {
+        if (i)
+            str_addc(&got, '|');
+        for (size_t k = 0; k < c.len[i]; k++) {
+            const struct token *t = &c.chunk[i][k];
+            assert_true((t->id < 0) == (t->vector != NULL));
+            str_addc(&got, t->vector ? '*' : (char)t->id);
+            if (t->weight != 1.0)
+                str_addf(&got, "{%g}", t->weight);
+        }
+    }
+    assert_int_equal(c.rules.max_length, r->max_length);
+    assert_string_equal(str_c(&got), want);
+    str_release(&got);
+    arena_release(&mem);
+}
+
+static void cutting(void **state)
+{
+    (void)state;
+    chunks_are("", &rules, NULL, "<>__________");
+    chunks_are("abc", &rules, NULL, "<abc>_______");
+    chunks_are("abcdefghij", &rules, NULL, "<abcdefghij>");
+    chunks_are("abcdefghijk", &rules, NULL, "<abcdefghij>|<k>_________");
+    chunks_are("abcdefghijklmnopqrstuvwxy", &rules, NULL, "<abcdefghij>|<klmnopqrst>|<uvwxy>_____");
+    chunks_are("(ab:2)c", &rules, NULL, "<a{2}b{2}c>_______");
+}
+
+/* Seven tokens stay together, eight may be cut. */
+static void words_stay_together(void **state)
+{
+    (void)state;
+    chunks_are("abcd(efghijk:2)", &rules, NULL, "<abcd>______|<e{2}f{2}g{2}h{2}i{2}j{2}k{2}>___");
+    chunks_are("abcd(efghijkl:2)", &rules, NULL,
+               "<abcde{2}f{2}g{2}h{2}i{2}j{2}>|<k{2}l{2}>________");
+    chunks_are("abcdefghij(k:2)", &rules, NULL, "<abcdefghij>|<k{2}>_________");
+    chunks_are(
+        "abcdefghij(klmnopqr:2)", &rules, NULL,
+        "<abcdefghij>|<k{2}l{2}m{2}n{2}o{2}p{2}q{2}r{2}>__"); /* none fits: the end at once */
+}
+
+static void other_rules(void **state)
+{
+    (void)state;
+    struct chunk_rules t5 = { .start = -1, .end = '>', .pad = '_', .min_length = 8 };
+    chunks_are("abc", &t5, NULL, "abc>____");
+    chunks_are("abcdefghijklmnopqrst", &t5, NULL, "abcdefghijklmnopqrst>");
+    struct chunk_rules qwen = { .start = -1, .end = -1, .pad = '_', .min_length = 1 };
+    chunks_are("", &qwen, NULL, "_");
+    chunks_are("ab", &qwen, NULL, "ab");
+    struct chunk_rules longer = rules;
+    longer.min_length = 14;
+    chunks_are("a", &longer, NULL, "<a>___________");
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    struct arena mem = { 0 };
+    struct chunks c;
+    berth_err err = { 0 };
+    struct chunk_rules bad = rules;
+    bad.max_length = 8; /* start, seven tokens that stay together, end: put off for ever */
+    assert_fails(text_chunks("a", 1, bytes, NULL, &bad, "", NULL, &mem, &c, &err), err,
+                 BERTH_EINVAL, "8 tokens");
+    bad.max_length = 10;
+    size_t n = 8u * TEXT_CHUNKS_MAX + 1;
+    char *text = malloc(n);
+    assert_non_null(text);
+    memset(text, 'a', n);
+    assert_ok(text_chunks(text, n - 1, bytes, NULL, &bad, "", NULL, &mem, &c, &err), err);
+    assert_int_equal(c.n, TEXT_CHUNKS_MAX);
+    assert_fails(text_chunks(text, n, bytes, NULL, &bad, "", NULL, &mem, &c, &err), err,
+                 BERTH_ELIMIT, "4096 chunks");
+    free(text);
+    arena_release(&mem);
+}
+
+static void references(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *prompt, *want, *asked;
+        bool warns;
+    } t[] = {
+        { "embedding:one", "<*>", "one;", false },
+        { "a embedding:three b", "<a***b>", "three;", false },
+        { "a\nembedding:one", "<a*>", "one;", false },
+        { "aembedding:one", "<aembedding>|<:one>", "", false }, /* no blank before it: text */
+        { "(embedding:three:2)", "<*{2}*{2}*{2}>", "three;", false },
+        { "embedding:one embedding:three", "<****>", "one;three;", false },
+        { "embedding:one  b  c", "<*bc>", "one;", false },
+        { "embedding:none b", "<b>", "none;", true },
+        { "embedding:one, b", "<*,b>", "one,;one;", false },
+        { "embedding:,none, b", "<e,b>", ",none,;none;", true },
+        { "embedding:", "<>", "", true },
+        { "embedding: one", "<*>", "one;", false },
+        { "embedding:broken a", "<a>", "broken;", true },
+        { "\nembedding:one\n", "<*>", "one;", false },
+        { "Embedding:one", "<Embedding:>|<one>", "", false },
+    };
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        struct files f = { 0 };
+        struct chunk_rules r = rules;
+        r.pad_to_max = false;
+        chunks_are(t[i].prompt, &r, &f, t[i].want);
+        assert_string_equal(str_c(&f.asked), t[i].asked);
+        assert_int_equal(f.warned.n > 0, t[i].warns);
+        str_release(&f.asked);
+        str_release(&f.warned);
+    }
+    chunks_are("embedding:o", &rules, NULL, "<embedding:>|<o>_________"); /* no folder: text */
+}
+
+/* Eight vectors or more may be cut, fewer not. */
+static void vectors_are_a_group(void **state)
+{
+    (void)state;
+    struct files f = { 0 };
+    chunks_are("abcdefghi embedding:three", &rules, &f, "<abcdefghi>_|<***>_______");
+    str_release(&f.asked);
+    str_release(&f.warned);
+}
+
+static void survives_oom(void **state)
+{
+    (void)state;
+    berth_status s = BERTH_ENOMEM;
+    for (long k = 0; s != BERTH_OK; k++) {
+        struct arena mem = { 0 };
+        struct chunks c;
+        struct files f = { 0 };
+        struct text_embeddings emb = { .find = find, .user = &f };
+        berth_err err = { 0 };
+        oom_after(k);
+        s = text_chunks("abcdefghijkl (b embedding:three, x:2)", 37, bytes, NULL, &rules, "clip_x",
+                        &emb, &mem, &c, &err);
+        oom_off();
+        assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && err.msg[0]));
+        str_release(&f.asked);
+        arena_release(&mem);
+    }
+}
+
+static void empty_chunk(void **state)
+{
+    (void)state;
+    struct arena mem = { 0 };
+    struct token *t;
+    berth_err err = { 0 };
+    assert_ok(text_empty_chunk(&rules, 4, &mem, &t, &err), err);
+    assert_true(t[0].id == '<' && t[1].id == '>' && t[2].id == '_' && t[3].id == '_');
+    struct chunk_rules t5 = { .start = -1, .end = '>', .pad = '_' };
+    assert_ok(text_empty_chunk(&t5, 2, &mem, &t, &err), err);
+    assert_true(t[0].id == '>' && t[1].id == '_' && t[0].weight == 1.0);
+    arena_release(&mem);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cutting),      cmocka_unit_test(words_stay_together),
+        cmocka_unit_test(other_rules),  cmocka_unit_test(refused),
+        cmocka_unit_test(references),   cmocka_unit_test(vectors_are_a_group),
+        cmocka_unit_test(survives_oom), cmocka_unit_test(empty_chunk),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
