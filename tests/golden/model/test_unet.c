@@ -45,6 +45,7 @@ static void model_open_keys(struct model *m, const char *model)
                  m->root[0] ? m->root : NULL, NULL);
     keys_release(&k);
     assert_ok(unet_detect(res_weights(m->g.m), m->root, &m->u, &err), err);
+    assert_ok(tpool_new(2, &m->g.pool, &err), err);
     struct net_args a = net_rig_args(&m->g);
     a.root = m->root;
     assert_ok(net_open(&a, &m->net, &err), err);

@@ -86,6 +86,7 @@ static void run_model(const char *name, const json_t *about)
     assert_ok(keys_read(golden_path(file), &k, &err), err);
     net_rig_open(&g, "cpu=512m", keys_file(&k, name, DT_F32, "safetensors", NULL), NULL, NULL);
     keys_release(&k);
+    assert_ok(tpool_new(2, &g.pool, &err), err);
     struct net_args a = net_rig_args(&g);
     assert_ok(vae_open(&a, NULL, &v, &net, &err), err);
     const json_t *c = json_object_get(about, "config");
