@@ -341,16 +341,22 @@ fail:
     return s;
 }
 
+static void log_memory(struct net *n)
+{
+    struct net_report x = net_report(n);
+    log_info(n->log, "net.memory",
+             "model=%s dev=%s predicted=%" PRIu64 " peak=%" PRIu64 " largest=%" PRIu64
+             " weights=%" PRIu64 " ring=%" PRIu64 " passes=%" PRIu64 " rungs=%" PRIu64,
+             res_info(n->m).name, x.device, x.predicted, x.peak, x.largest, x.weights,
+             x.stream.ring_bytes, x.passes, x.rungs);
+}
+
 void net_close(struct net *n)
 {
     if (!n)
         return;
     if (n->rep.passes)
-        log_info(n->log, "net.memory",
-                 "model=%s dev=%s predicted=%" PRIu64 " peak=%" PRIu64 " largest=%" PRIu64
-                 " passes=%" PRIu64 " rungs=%" PRIu64,
-                 res_info(n->m).name, n->rep.device, n->rep.predicted, n->rep.peak, n->rep.largest,
-                 n->rep.passes, n->rep.rungs);
+        log_memory(n);
     stream_close(n->stream);
     dev_stream_free(n->queue);
     dev_owner_close(n->owner);
@@ -371,6 +377,7 @@ struct res_model *net_model(const struct net *n)
 struct net_report net_report(struct net *n)
 {
     struct net_report x = n->rep;
+    x.weights = res_bytes_on(n->m, res_plan(n->m)->quotas.compute);
     x.attention_chunk = n->chunk;
     if (n->stream)
         x.stream = stream_stats(n->stream);

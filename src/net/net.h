@@ -10,19 +10,30 @@
  * Flow       net_forward(): dry run -> peak -> one allocation of that size (res_alloc, which makes room)
  *            -> real run with the same placements in the slab -> slab back to the pool. So memory can only
  *            run short before a pass begins, never in the middle of it.
+ *            A pass in which a device call failed (a copy of a streamed block) is run once more: all it wrote
+ *            was the slab, and what net_output() gave is written again.
  * Ladder     No room for the slab: (1) res_alloc trims pools and pushes other models back; (2) smaller chunks of
  *            attention, as long as they lower the peak; (3) the model's own blocks move to its donors or the host
- *            and are streamed; (4) BERTH_ENODEVMEM with wanted and predicted bytes: who called splits the batch
- *            or tiles. Every rung is logged and counted in the report; results are the same bits on each.
+ *            (res_make_way), and where the compute device cannot read them there they are streamed, through a
+ *            ring of one or two blocks; (4) BERTH_ENODEVMEM with wanted and predicted bytes: who called splits
+ *            the batch or tiles. Every rung is logged (net.rung) and counted in the report; results are the
+ *            same bits on each. Chunks and ring stay small until net_close().
  * Errors     Sticky, as in base/rd.h: after the first failure every net_*() of the run does nothing and gives an
  *            empty act; net_forward() returns the error with the layer's name in front. A forward looks at
  *            net_bad() only where it loops or branches on values.
  * Names      A forward asks for "input_blocks.1.0.in_layers.2": the layer's tensors are <root><name>.weight,
  *            .bias, .scale_weight ... in the file. net_names (below) translates where files call them differently.
- * Weights    Every weight is read as stored (op/ops.h); one-dimensional ones are widened into the slab for the op.
+ * Weights    Every weight is read as stored and where it lies (op/ops.h): the block is acquired from the stream
+ *            for the op, one at a time. Copied into the slab, for the op: parameters of one dimension that are not
+ *            F32; transposed matrices; quants whose filters are no whole blocks; F32 ones under round_f16.
+ *            fp8 with a scale beside it (.scale_weight, .weight_scale: one number) is scaled by the op; layouts
+ *            nobody here knows (comfy_quant, integers) are refused by name.
  * NaN        net_finite() ends a run whose values went wrong, naming where; callers use it on results.
+ * Devices    Those whose memory the host can touch: cpu, and logical devices on it. Others need kernels first.
  * Threads    Executor. Kernels spread over the pool. Any thread may set cancel.
- * Files      net.c open, names, weights; run.c forward, slab, ladder; layers.c the net_*() doors. */
+ * Log        net.rung, net.again as they happen; net.memory (model, device, predicted, peak ...) at net_close().
+ * Files      net.c open, names, ways of storing; run.c passes, ladder; slab.c places; acts.c activations;
+ *            layers.c the doors of layers; net_impl.h what they share. */
 #ifndef NET_NET_H
 #define NET_NET_H
 
@@ -63,13 +74,15 @@ berth_status net_open(const struct net_args *a, struct net **out, berth_err *err
 void net_close(struct net *n); /* NULL is fine */
 struct res_model *net_model(const struct net *n);
 
-/* The tensor's shape as the forward will see it. False: there is none. For configs read from shapes. */
+/* The tensor's shape as the forward will see it. False: there is none, or not as net_names says. For configs
+ * read from shapes. */
 bool net_find(const struct net *n, const char *canonical, struct shape *out);
 
-struct net_report {           /* of the last net_forward(), and what all of them did */
-    uint64_t predicted;       /* bytes, by the dry run that the last pass went by */
-    uint64_t peak;            /* what the pass really reached; equal, or something is wrong */
-    uint64_t largest;         /* the largest peak of all passes */
+struct net_report {     /* of the last net_forward(), and what all of them did */
+    uint64_t predicted; /* bytes, by the dry run that the last pass went by */
+    uint64_t peak;      /* what the pass really reached; equal, or something is wrong */
+    uint64_t largest;   /* the largest peak of all passes */
+    uint64_t weights; /* bytes of the model's blocks on that device, beside the slab and the ring */
     uint64_t passes, rungs;   /* rungs of the ladder taken */
     uint32_t attention_chunk; /* 0: the backend's */
     char device[DEV_NAME_MAX];
@@ -83,8 +96,8 @@ struct act { /* a value: copy it. Empty (ndim 0, addr 0) after an error */
     struct shape shape;
     uint64_t addr;
 };
-/* Writes the network down. Called once dry and once (or, after a rung, again dry and then once) real. Gets
- * the same arguments each time and must do the same calls. */
+/* Writes the network down. Called dry, once or for every size a rung tries, then real, once or after a failing
+ * device call again. Gets the same arguments each time and must do the same calls. */
 typedef void net_forward_fn(struct net_run *r, void *user);
 /* BERTH_ECANCELED, BERTH_ENODEVMEM (see Ladder), BERTH_ENOTFOUND (no such weight), BERTH_EINVAL (shapes). */
 berth_status net_forward(struct net *n, net_forward_fn *fn, void *user, berth_err *err);
@@ -115,7 +128,8 @@ struct view net_view(const struct act *a);
 /* BERTH_EINVAL "<what>: NaN at [0, 3, 17, 2]" for the first value that is not finite. */
 void net_finite(struct net_run *r, struct act a, const char *what);
 
-/* ---- layers: outputs are new acts unless said; inputs stay ---- */
+/* ---- layers: outputs are new acts unless said; inputs stay ----
+ * A 1x1 convolution's weight does for linear, and a matrix for a 1x1 convolution. */
 struct act net_linear(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_add(struct net_run *r, struct act x, const char *layer,
                           struct act add); /* + add; may give add's place: drops it */

@@ -275,6 +275,9 @@ uint64_t res_make_way(struct res_model *m, uint64_t wanted)
     size_t d = m->compute;
     if (res_model_busy(m) || m->state != RES_RESIDENT)
         return 0;
+    uint64_t own = held_on(m, d);
+    if (!res_could_suffice(m->res, d, wanted > own ? wanted - own : 0, m, false))
+        return 0;
     uint64_t left = res_left_on(m->res, d);
     uint64_t need = wanted > left ? wanted - left : wanted; /* enough by the budget: fragments */
     uint64_t freed = res_demote(m, d, need, "activations");

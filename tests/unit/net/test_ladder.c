@@ -289,7 +289,26 @@ static void the_end_of_the_ladder_says_the_numbers(void **state)
     assert_fails(try_pass(&l, out, &err), err, BERTH_ENODEVMEM, text);
     assert_non_null(strstr(err.msg, "wanted"));
     assert_int_equal(res_info(l.t.m).uses, 1); /* still a net */
+    assert_int_equal(net_report(l.t.net).rungs, 0);
     dev_free(&l.hog);
+    pass(&l);
+    ladder_close(&l);
+}
+
+/* More than the device ever has: nobody moves for nothing. */
+static void too_much_is_said_at_once(void **state)
+{
+    struct ladder l;
+    berth_err err = { 0 };
+    (void)state;
+    ladder_open(&l, "cuda:0@cpu=5m,cpu=64m", "cuda:0,*#cuda:0");
+    pass(&l);
+    static float big[TOY_N * TOY_IN * 128 * 64];
+    struct toy_in in = { TOY_N, 128, 64, big, big };
+    assert_fails(net_forward(l.t.net, toy_forward, &in, &err), err, BERTH_ENODEVMEM,
+                 "bytes on cuda:0: cuda:0: no room for");
+    assert_int_equal(res_info(l.t.m).demoted, 0);
+    assert_int_equal(net_report(l.t.net).weights, res_info(l.t.m).bytes);
     pass(&l);
     ladder_close(&l);
 }
@@ -354,6 +373,7 @@ int main(void)
         cmocka_unit_test(rings_get_smaller),
         cmocka_unit_test(keep_models_of_others_stay),
         cmocka_unit_test(the_end_of_the_ladder_says_the_numbers),
+        cmocka_unit_test(too_much_is_said_at_once),
         cmocka_unit_test(a_failing_device_call_costs_one_pass),
         cmocka_unit_test(the_ladder_survives_failing_allocations),
     };

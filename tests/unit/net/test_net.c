@@ -1,6 +1,8 @@
 /* Opening nets: names in files, ways of storing, what is refused, failing allocations. */
 #include "toy_net.h"
 
+#include "base/tpool.h"
+#include "net/net_impl.h"
 #include "support/oom.h"
 
 /* ---- names ---- */
@@ -28,6 +30,8 @@ static bool translate(const void *user, const char *canonical, struct net_source
         { "beyond.weight", { .name = "attn.in_proj_weight", .row = 9, .rows = 4 } },
         { "bent.weight", { .name = "mix.weight", .as = { 2, { 5, 9 } } } },
         { "gone.weight", { .name = "nowhere" } },
+        { "apart.weight", { .name = "plain.weight" } },
+        { "apart.bias", { .name = "attn.in_proj_bias", .row = 2, .rows = 4 } },
     };
     assert_ptr_equal(user, odd);
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
@@ -134,6 +138,41 @@ static void slices_transposes_and_shapes_are_multiplied(void **state)
         assert_memory_equal(m.out, m2.out, sizeof m.out);
         toy_close(&t);
     }
+}
+
+/* Weight and bias in two blocks, and a ring that holds one at a time. */
+static void one_block_at_a_time_is_enough(void **state)
+{
+    struct toy t;
+    struct product want;
+    (void)state;
+    odd_open(&t, DT_F16);
+    want = run_product(&t, "apart", 8);
+    assert_true(want.out[1] == value("deep.plain.weight", 8 + 2) +
+                                   3 * value("deep.plain.weight", 8 + 5) +
+                                   value("deep.attn.in_proj_bias", 3));
+    toy_close(&t);
+    t = (struct toy) { .m = NULL };
+    struct toy_file f = { .name = "odd", .root = "deep.", .weight = DT_F16, .param = DT_F32 };
+    f.tensor = odd;
+    f.n = ARRAY_LEN(odd);
+    fixture_open(&t.f, "cpu=64m,null:0=32m", NULL);
+    toy_load(&t, toy_write(f), "null:0,*#cpu");
+    t.args.root = f.root;
+    t.args.names = translate;
+    t.args.names_user = odd;
+    toy_net(&t);
+    berth_err err = { 0 };
+    stream_close(t.net->stream);
+    t.net->ring = NET_RINGS - 1;
+    assert_ok(net_stream_open(t.net, &err), err);
+    for (int i = 0; i < 3; i++) {
+        struct product got = run_product(&t, "apart", 8);
+        assert_memory_equal(want.out, got.out, sizeof got.out);
+        run_product(&t, "k", 8);
+    }
+    assert_int_equal(net_report(t.net).stream.slots, 1);
+    toy_close(&t);
 }
 
 static void what_is_not_there_is_named(void **state)
@@ -355,6 +394,45 @@ static void f32_weights_round_to_f16_when_asked(void **state)
     assert_memory_not_equal(rows[0], rows[2], sizeof rows[0]);
 }
 
+/* Large enough for several threads. */
+enum { ROWS = 20000 };
+
+static void tall(struct net_run *r, void *user)
+{
+    float x[8] = { 1, -1, 2, 1, 0.5f, 4, 1, -0.25f };
+    struct act a = net_input(r, &(struct shape) { 2, { 1, 8 } }, x);
+    struct act y = net_linear(r, a, "tall");
+    net_output(r, y, user);
+    net_drop(r, &y);
+    net_drop(r, &a);
+}
+
+static void rounding_spreads_over_threads(void **state)
+{
+    static const struct toy_tensor tensors[] = { { "tall.weight", { 2, { ROWS, 8 } } } };
+    static float want[ROWS], got[ROWS];
+    struct toy t;
+    struct tpool *pool;
+    berth_err err = { 0 };
+    struct toy_file f = { .name = "tall", .weight = DT_F16, .tensor = tensors, .n = 1 };
+    (void)state;
+    f.value = third_value;
+    toy_open(&t, "cpu=64m", "cpu,*", f);
+    assert_ok(net_forward(t.net, tall, want, &err), err);
+    toy_close(&t);
+    assert_ok(tpool_new(3, &pool, &err), err);
+    f.weight = DT_F32;
+    toy_open(&t, "cpu=64m", "cpu,*", f);
+    net_close(t.net);
+    t.args.round_f16 = true;
+    t.args.pool = pool;
+    toy_net(&t);
+    assert_ok(net_forward(t.net, tall, got, &err), err);
+    assert_memory_equal(want, got, sizeof got);
+    toy_close(&t);
+    tpool_free(pool);
+}
+
 /* ---- what cannot be run ---- */
 
 static void devices_without_kernels_are_refused(void **state)
@@ -457,12 +535,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_translated),
         cmocka_unit_test(slices_transposes_and_shapes_are_multiplied),
+        cmocka_unit_test(one_block_at_a_time_is_enough),
         cmocka_unit_test(what_is_not_there_is_named),
         cmocka_unit_test(scaled_fp8),
         cmocka_unit_test(layouts_nobody_knows_are_refused_by_name),
         cmocka_unit_test(types_and_metadata_nobody_knows),
         cmocka_unit_test(quants_that_cross_filters),
         cmocka_unit_test(f32_weights_round_to_f16_when_asked),
+        cmocka_unit_test(rounding_spreads_over_threads),
         cmocka_unit_test(devices_without_kernels_are_refused),
         cmocka_unit_test(models_without_bytes_are_refused),
         cmocka_unit_test(a_net_holds_its_model),

@@ -46,11 +46,13 @@ static void all_of_them_if_need_be(void **state)
     (void)state;
     fixture_open(&f, "cpu=1m,null:0=514k,null:1=257k", NULL);
     struct res_model *m = opened(&f, "null:0,*;null:1,1kb#null:0", RES_AUTO);
-    assert_true(res_make_way(m, UINT64_MAX) >= 6 * BYTES);
+    assert_int_equal(res_make_way(m, 9 * LAYER), 0); /* more than there is: why move */
+    assert_int_equal(res_info(m).demoted, 0);
+    assert_true(res_make_way(m, 8 * LAYER) >= 6 * BYTES);
     assert_int_equal(res_bytes_on(m, 1), 0);
     assert_true(res_bytes_on(m, 2) > 0 && res_bytes_on(m, 0) > 0); /* the plan's donor first */
     assert_int_equal(res_info(m).resident, res_info(m).bytes);
-    assert_int_equal(res_make_way(m, UINT64_MAX), 0); /* nothing is left to go */
+    assert_int_equal(res_make_way(m, 8 * LAYER), 0); /* nothing is left to go */
     model_intact(m);
     res_unref(m);
     fixture_close(&f);
@@ -64,15 +66,15 @@ static void nobody_moves_who_is_used_or_has_nowhere_to_go(void **state)
     fixture_open(&f, "cpu=1m,null:0=514k", NULL);
     struct res_model *m = opened(&f, "#null:0", RES_AUTO);
     assert_ok(res_use_begin(m, &err), err);
-    assert_int_equal(res_make_way(m, UINT64_MAX), 0);
+    assert_int_equal(res_make_way(m, 8 * LAYER), 0);
     res_use_end(m);
     assert_ok(res_eject(m, &err), err);
-    assert_int_equal(res_make_way(m, UINT64_MAX), 0);
+    assert_int_equal(res_make_way(m, 8 * LAYER), 0);
     res_unref(m);
     fixture_close(&f);
     fixture_open(&f, "cpu=514k", NULL);
     m = opened(&f, "cpu,*", RES_AUTO);
-    assert_int_equal(res_make_way(m, UINT64_MAX), 0);
+    assert_int_equal(res_make_way(m, 8 * LAYER), 0);
     model_intact(m);
     assert_string_equal(res_compute(m)->name, "cpu");
     assert_ptr_equal(res_devices(f.r), f.set);
