@@ -1,5 +1,6 @@
 /* What a UNet is, read from names and shapes: families, diffusers' names, files that are wrong. */
 #include "support/nets.h"
+#include "support/sparse.h"
 
 #include "model/preset.h"
 #include "model/unet.h"
@@ -55,6 +56,105 @@ static void small_configs_are_read(void **state)
                  "no UNet");
     weights_close(w);
     keys_release(&k);
+}
+
+struct without {
+    const char *lead[2]; /* tensors whose names begin so are left out */
+};
+
+static bool leave_out(const void *user, const struct key *key, char *name, size_t cap,
+                      struct shape *shape)
+{
+    const struct without *x = user;
+    (void)name, (void)cap, (void)shape;
+    for (size_t i = 0; i < ARRAY_LEN(x->lead) && x->lead[i]; i++)
+        if (!strncmp(key->name, x->lead[i], strlen(x->lead[i])))
+            return false;
+    return true;
+}
+
+/* The table of unet.md 1, in full size: files of holes. */
+static void known_models_are_read(void **state)
+{
+    static const struct {
+        const char *name;
+        struct unet_config c;
+        struct without w;
+        uint32_t heads, depth_in[9]; /* by res block */
+        uint32_t depth_middle;
+        bool middle;
+    } list[] = {
+        { "SD1",
+          { 4, 4, 320, 768, 0, 4, { 1, 2, 4, 4 }, { 1, 1, 1, 0 }, 1, 2, false },
+          { { NULL } },
+          8,
+          { 1, 1, 1, 1, 1, 1, 0, 0 },
+          1,
+          true },
+        { "SD2",
+          { 4, 4, 320, 1024, 0, 4, { 1, 2, 4, 4 }, { 1, 1, 1, 0 }, 1, 2, true },
+          { { NULL } },
+          0,
+          { 1, 1, 1, 1, 1, 1, 0, 0 },
+          1,
+          true },
+        { "SDXL",
+          { 4, 4, 320, 2048, 2816, 3, { 1, 2, 4 }, { 0, 2, 10 }, 10, 2, true },
+          { { NULL } },
+          0,
+          { 0, 0, 2, 2, 10, 10 },
+          10,
+          true },
+        { "refiner",
+          { 4, 4, 384, 1280, 2560, 4, { 1, 2, 4, 4 }, { 0, 4, 4, 0 }, 4, 2, true },
+          { { NULL } },
+          0,
+          { 0, 0, 4, 4, 4, 4, 0, 0 },
+          4,
+          true },
+        { "Vega",
+          { 4, 4, 320, 2048, 2816, 3, { 1, 2, 4 }, { 0, 1, 2 }, 1, 2, true },
+          { { "middle_block.1.", "middle_block.2." } },
+          0,
+          { 0, 0, 1, 1, 2, 2 },
+          0,
+          true },
+        { "KOALA 700M",
+          { 4, 4, 320, 2048, 2816, 3, { 1, 2, 4 }, { 0, 2, 5 }, 1, 1, true },
+          { { "middle_block." } },
+          0,
+          { 0, 2, 5 },
+          0,
+          false },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+        struct keys all, k = { 0 };
+        struct unet_net u;
+        berth_err err = { 0 };
+        keys_of(&list[i].c, &all);
+        for (size_t q = 0; q < all.n; q++) {
+            const uint64_t *d = all.at[q].shape.dim;
+            if (leave_out(&list[i].w, &all.at[q], NULL, 0, NULL))
+                keys_tensor(&k, all.at[q].name, d[0], d[1], d[2], d[3]);
+        }
+        const char *path = tmp_path("known.safetensors");
+        assert_ok(sparse_keys(path, &k, DT_F16, &err), err);
+        struct weights *w = open_file(path);
+        assert_ok(unet_detect(w, "", &u, &err), err);
+        weights_close(w);
+        assert_int_equal(u.heads, list[i].heads);
+        assert_int_equal(u.head_dim, list[i].heads ? 0 : 64);
+        assert_int_equal(u.levels, list[i].c.levels);
+        assert_int_equal(u.depth_middle, list[i].depth_middle);
+        assert_int_equal(u.middle_attention, list[i].depth_middle > 0);
+        assert_int_equal(u.middle, list[i].middle);
+        for (uint32_t l = 0, block = 1, n = 0; l < u.levels; l++, block++)
+            for (uint32_t b = 0; b < u.res[l]; b++)
+                assert_int_equal(u.depth_in[block++], list[i].depth_in[n++]);
+        keys_release(&all);
+        keys_release(&k);
+    }
 }
 
 /* ---- diffusers' names ---- */
@@ -145,6 +245,29 @@ static void diffusers_files_are_the_same_network(void **state)
         free(a), free(b);
         keys_release(&k);
     }
+}
+
+static void middles_may_be_missing(void **state)
+{
+    static const struct without list[] = { { { NULL } },
+                                           { { "middle_block.1.", "middle_block.2." } },
+                                           { { "middle_block." } } };
+    float *out[ARRAY_LEN(list)];
+    size_t n = 0;
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+        struct keys k;
+        struct unet_net u;
+        keys_of(&tiny, &k);
+        out[i] = pass(keys_file_changed(&k, "middle", leave_out, &list[i]), &tiny, &u, 6, 5, &n);
+        assert_int_equal(u.middle, i < 2);
+        assert_int_equal(u.middle_attention, i == 0);
+        keys_release(&k);
+    }
+    assert_true(rel_error(out[0], out[1], n) > 1e-2);
+    assert_true(rel_error(out[1], out[2], n) > 1e-2);
+    for (size_t i = 0; i < ARRAY_LEN(list); i++)
+        free(out[i]);
 }
 
 static void names_of_layers(void **state)
@@ -273,6 +396,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_configs_are_read),
+        cmocka_unit_test(known_models_are_read),
+        cmocka_unit_test(middles_may_be_missing),
         cmocka_unit_test(diffusers_files_are_the_same_network),
         cmocka_unit_test(names_of_layers),
         cmocka_unit_test(wrong_files_are_told),
