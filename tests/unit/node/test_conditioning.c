@@ -1,0 +1,317 @@
+/* Conditionings: what nodes say about prompts, and what the guide is told. */
+#include "support/node_rig.h"
+
+#include "node/compute.h"
+
+#include <math.h>
+
+/* One prompt: value i of `tokens` x `width` is start + i; pooled (0: none) likewise. */
+static struct value *prompt(size_t tokens, size_t width, size_t pooled, float start)
+{
+    struct htensor *c = rig_htensor(3, (size_t[]) { 1, tokens, width }, NULL), *p = NULL;
+    struct conditioning *x;
+    berth_err err = { 0 };
+    for (size_t i = 0; i < tokens * width; i++)
+        c->data[i] = start + (float)i;
+    if (pooled)
+        p = rig_htensor(2, (size_t[]) { 1, pooled }, NULL);
+    for (size_t i = 0; i < pooled; i++)
+        p->data[i] = start + (float)i;
+    assert_ok(conditioning_new(c, p, &x, &err), err);
+    return value_object(&type_conditioning, x);
+}
+
+static const struct conditioning *out(struct node_rig *r, size_t i)
+{
+    const struct value *v = rig_out(r, i);
+    assert_int_equal(v->kind, V_OBJECT);
+    assert_ptr_equal(v->object.type, &type_conditioning);
+    return v->object.obj;
+}
+
+static void combine_keeps_both(void **state)
+{
+    struct node_rig *r = *state;
+    rig_node(r, "ConditioningCombine");
+    rig_set(r, "conditioning_1", prompt(2, 3, 0, 0));
+    rig_set(r, "conditioning_2", prompt(4, 3, 2, 100));
+    assert_ok(rig_run(r), r->err);
+    const struct conditioning *x = out(r, 0);
+    assert_int_equal(x->n, 2);
+    assert_int_equal(dim(x->at[0].cond, 1), 2);
+    assert_int_equal(dim(x->at[1].cond, 1), 4);
+    assert_true(x->at[1].pooled->data[1] == 101);
+    assert_true(value_bytes(rig_out(r, 0)) >= (6 + 12 + 2) * sizeof(float));
+}
+
+/* to * s + from * (1 - s), a shorter `from` continued with zeros, a longer one cut. */
+static void average_mixes(void **state)
+{
+    struct node_rig *r = *state;
+    rig_node(r, "ConditioningAverage");
+    rig_set(r, "conditioning_to", prompt(2, 2, 1, 0));   /* 0 1 2 3 | 0 */
+    rig_set(r, "conditioning_from", prompt(1, 2, 1, 8)); /* 8 9 | 8 */
+    rig_float(r, "conditioning_to_strength", 0.75);
+    assert_ok(rig_run(r), r->err);
+    const struct cond_entry *e = &out(r, 0)->at[0];
+    rig_expect(e->cond, 3, (size_t[]) { 1, 2, 2 }, (float[]) { 2, 3, 1.5f, 2.25f }, 0);
+    rig_expect(e->pooled, 2, (size_t[]) { 1, 1 }, (float[]) { 2 }, 0);
+
+    rig_node(r, "ConditioningAverage"); /* no pooled output of its own: that of `from` */
+    rig_set(r, "conditioning_to", prompt(1, 2, 0, 0));
+    rig_set(r, "conditioning_from", prompt(3, 2, 2, 4));
+    rig_float(r, "conditioning_to_strength", 0.5);
+    assert_ok(rig_run(r), r->err);
+    e = &out(r, 0)->at[0];
+    rig_expect(e->cond, 3, (size_t[]) { 1, 1, 2 }, (float[]) { 2, 3 }, 0);
+    rig_expect(e->pooled, 2, (size_t[]) { 1, 2 }, (float[]) { 4, 5 }, 0);
+
+    rig_node(r, "ConditioningAverage");
+    rig_set(r, "conditioning_to", prompt(1, 2, 0, 0));
+    rig_set(r, "conditioning_from", prompt(1, 3, 0, 0));
+    assert_int_equal(rig_run(r), BERTH_EINVAL);
+    assert_non_null(strstr(r->err.msg, "2 and 3 features"));
+}
+
+static void concat_appends_tokens(void **state)
+{
+    struct node_rig *r = *state;
+    rig_node(r, "ConditioningConcat");
+    rig_set(r, "conditioning_to", prompt(1, 2, 1, 0));
+    rig_set(r, "conditioning_from", prompt(2, 2, 1, 10));
+    assert_ok(rig_run(r), r->err);
+    const struct cond_entry *e = &out(r, 0)->at[0];
+    rig_expect(e->cond, 3, (size_t[]) { 1, 3, 2 }, (float[]) { 0, 1, 10, 11, 12, 13 }, 0);
+    assert_true(e->pooled->data[0] == 0);
+}
+
+static void areas_masks_and_ranges(void **state)
+{
+    struct node_rig *r = *state;
+    rig_node(r, "ConditioningSetArea");
+    rig_set(r, "conditioning", prompt(1, 1, 0, 0));
+    rig_int(r, "width", 100);
+    rig_int(r, "height", 64);
+    rig_int(r, "x", 17);
+    rig_int(r, "y", 8);
+    rig_float(r, "strength", 0.5);
+    assert_ok(rig_run(r), r->err);
+    const struct cond_entry *e = &out(r, 0)->at[0];
+    assert_int_equal(e->area_kind, AREA_PIXELS);
+    assert_true(e->area[0] == 8 && e->area[1] == 12 && e->area[2] == 1 && e->area[3] == 2);
+    assert_true(e->strength == 0.5);
+    struct value *area = value_ref(rig_out(r, 0));
+
+    rig_node(r, "ConditioningSetMask"); /* says more about it; the first stays as it was */
+    rig_set(r, "conditioning", value_ref(area));
+    rig_set(r, "mask", rig_tensor(3, (size_t[]) { 1, 2, 2 }, NULL));
+    rig_float(r, "strength", 2);
+    rig_text(r, "set_cond_area", "mask bounds");
+    assert_ok(rig_run(r), r->err);
+    e = &out(r, 0)->at[0];
+    assert_true(e->mask && e->mask_strength == 2 && e->mask_bounds && e->strength == 0.5);
+    assert_null(((const struct conditioning *)area->object.obj)->at[0].mask);
+    value_unref(area);
+
+    rig_node(r, "ConditioningSetAreaPercentage");
+    rig_set(r, "conditioning", prompt(1, 1, 0, 0));
+    rig_float(r, "width", 1.5);
+    assert_int_equal(rig_run(r), BERTH_EINVAL);
+
+    rig_node(r, "ConditioningSetTimestepRange");
+    rig_set(r, "conditioning", prompt(1, 1, 0, 0));
+    rig_float(r, "start", 0.25);
+    rig_float(r, "end", 0.5);
+    assert_ok(rig_run(r), r->err);
+    e = &out(r, 0)->at[0];
+    assert_true(e->ranged && e->start_percent == 0.25 && e->end_percent == 0.5);
+}
+
+static void zero_out_zeroes(void **state)
+{
+    struct node_rig *r = *state;
+    rig_node(r, "ConditioningZeroOut");
+    rig_set(r, "conditioning", prompt(1, 2, 2, 5));
+    assert_ok(rig_run(r), r->err);
+    const struct cond_entry *e = &out(r, 0)->at[0];
+    rig_expect(e->cond, 3, (size_t[]) { 1, 1, 2 }, (float[]) { 0, 0 }, 0);
+    rig_expect(e->pooled, 2, (size_t[]) { 1, 2 }, (float[]) { 0, 0 }, 0);
+}
+
+static void other_objects_are_refused(void **state)
+{
+    struct node_rig *r = *state;
+    rig_node(r, "ConditioningZeroOut");
+    rig_int(r, "conditioning", 3);
+    assert_int_equal(rig_run(r), BERTH_EINVAL);
+    assert_non_null(strstr(r->err.msg, "CONDITIONING"));
+}
+
+/* ---- what the guide is told ---- */
+
+struct told { /* conditionings resolved against a latent of 1 x 4 x 16 x 24 */
+    struct node_rig *r;
+    struct arena mem;
+    struct msampling ms;
+    struct diffusion_info info;
+    struct cond_scene scene;
+    struct cond_list list[2];
+};
+
+static void told_open(struct told *t, struct node_rig *r)
+{
+    *t = (struct told) { .r = r };
+    rig_node(r, "KSampler");
+    assert_ok(ms_init(&t->ms, &(struct ms_config) { 0 }, &r->err), r->err);
+    t->info = (struct diffusion_info) { .in_channels = 4, .latent = { .channels = 4, .scale = 1 } };
+    t->scene = (struct cond_scene) { .info = &t->info,
+                                     .ms = &t->ms,
+                                     .shape = { .ndim = 4, .dim = { 1, 4, 16, 24 } },
+                                     .mem = &t->mem };
+}
+
+static void told_close(struct told *t)
+{
+    vec_release(&t->list[0].at);
+    vec_release(&t->list[1].at);
+    arena_release(&t->mem);
+    ms_release(&t->ms);
+}
+
+static const struct guide_cond *told_at(struct told *t, int list, size_t i)
+{
+    return vec_at(&t->list[list].at, i);
+}
+
+static struct conditioning *one_prompt(void)
+{
+    struct value *v = prompt(1, 1, 0, 0);
+    struct conditioning *x;
+    berth_err err = { 0 };
+    assert_ok(conditioning_copy(v->object.obj, &x, &err), err);
+    value_unref(v);
+    return x;
+}
+
+static void expect_area(const struct guide_cond *g, unsigned h, unsigned w, unsigned y, unsigned x)
+{
+    assert_true(g->has_area);
+    if (g->area.h != h || g->area.w != w || g->area.y != y || g->area.x != x)
+        fail_msg("area %ux%u at %u, %u", g->area.h, g->area.w, g->area.y, g->area.x);
+}
+
+/* An area of a positive prompt gets a negative of that area; what is beyond the latent is cut. */
+static void areas_are_paired_and_cut(void **state)
+{
+    struct told t;
+    struct conditioning *p = one_prompt(), *n = one_prompt();
+    told_open(&t, *state);
+    p->at[0].area_kind = AREA_PERCENT;
+    p->at[0].area[0] = 0.53; /* of 16: 8.48 -> 8 */
+    p->at[0].area[1] = 1;    /* of 24, from 6 on: cut to 18 */
+    p->at[0].area[2] = 0.5;
+    p->at[0].area[3] = 0.25;
+    p->at[0].strength = 2;
+    assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
+    assert_ok(conds_resolve(&t.r->call, n, true, &t.scene, &t.list[1], &t.r->err), t.r->err);
+    assert_ok(conds_pair(t.list, 2, &t.scene, &t.r->err), t.r->err);
+    assert_int_equal(t.list[0].at.n, 1);
+    assert_int_equal(t.list[1].at.n, 2);
+    expect_area(told_at(&t, 0, 0), 8, 18, 8, 6);
+    assert_false(told_at(&t, 1, 0)->has_area);
+    expect_area(told_at(&t, 1, 1), 8, 18, 8, 6);
+    assert_ptr_equal(told_at(&t, 1, 1)->cond, told_at(&t, 1, 0)->cond);
+    assert_true(told_at(&t, 1, 1)->strength == 2);
+    const struct sampled_cond *c = told_at(&t, 1, 0)->cond;
+    assert_true(c->cond.negative && c->cond.size.width == 24 * 8 && c->cond.size.height == 16 * 8);
+    told_close(&t);
+
+    told_open(&t, *state);
+    p->at[0].area_kind = AREA_PIXELS;
+    p->at[0].area[2] = 16; /* below the latent */
+    assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
+    assert_int_equal(conds_pair(t.list, 2, &t.scene, &t.r->err), BERTH_EINVAL);
+    assert_non_null(strstr(t.r->err.msg, "24x16"));
+    told_close(&t);
+    conditioning_free(p);
+    conditioning_free(n);
+}
+
+/* A mask of another size is resized; its box is at least 8 x 8; percents become noise levels. */
+static void masks_are_sized(void **state)
+{
+    struct told t;
+    struct conditioning *p = one_prompt();
+    told_open(&t, *state);
+    struct htensor *mask = rig_htensor(3, (size_t[]) { 1, 32, 48 }, NULL);
+    memset(mask->data, 0, htensor_count(mask) * sizeof(float));
+    for (size_t y = 8; y < 28; y++) /* 4 to 14 of the latent */
+        for (size_t x = 40; x < 48; x++)
+            mask->data[y * 48 + x] = 1;
+    p->at[0].mask = mask;
+    p->at[0].mask_bounds = true;
+    p->at[0].ranged = true;
+    p->at[0].start_percent = 0;
+    p->at[0].end_percent = 0.5;
+    assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
+    assert_ok(conds_pair(t.list, 1, &t.scene, &t.r->err), t.r->err);
+    const struct guide_cond *g = told_at(&t, 0, 0);
+    expect_area(g, 10, 4, 4, 20); /* 8 wide, cut at the edge */
+    assert_int_equal(g->mask_n, 1);
+    assert_true(g->mask[4 * 24 + 20] == 1 && g->mask[3 * 24 + 20] == 0);
+    assert_true(g->sigma_start > 1e6);
+    assert_true(fabs(g->sigma_end - ms_percent(&t.ms, 0.5)) < 1e-9);
+    told_close(&t);
+    conditioning_free(p);
+}
+
+/* What a network for inpainting sees beside the latent: the rounded mask, then the masked picture. */
+static void inpainting_sees_mask_and_picture(void **state)
+{
+    struct told t;
+    struct conditioning *p = one_prompt();
+    static float mask[2 * 16 * 24], latent[2 * 4 * 16 * 24];
+    size_t hw = 16 * 24;
+    told_open(&t, *state);
+    t.info.in_channels = 9;
+    t.info.inpaint = true;
+    t.info.latent.scale = 0.5;
+    t.scene.shape.dim[0] = 2;
+    assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
+    assert_null(((const struct sampled_cond *)told_at(&t, 0, 0)->cond)->concat);
+
+    for (size_t i = 0; i < 2 * hw; i++)
+        mask[i] = i < hw ? 0.6f : 0.4f;
+    for (size_t i = 0; i < 8 * hw; i++)
+        latent[i] = (float)(i / hw);
+    t.scene.mask = mask;
+    t.scene.latent = latent;
+    assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[1], &t.r->err), t.r->err);
+    const float *c = ((const struct sampled_cond *)told_at(&t, 1, 0)->cond)->concat;
+    assert_non_null(c);
+    assert_true(c[0] == 1 && c[hw] == 0 && c[4 * hw] == 3 && c[5 * hw] == 0 && c[6 * hw] == 4);
+
+    p->at[0].concat_latent = rig_htensor(4, (size_t[]) { 1, 4, 16, 24 }, latent);
+    p->at[0].concat_mask = rig_htensor(3, (size_t[]) { 1, 16, 24 }, mask + hw);
+    assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[1], &t.r->err), t.r->err);
+    c = ((const struct sampled_cond *)told_at(&t, 1, 1)->cond)->concat;
+    assert_true(c[0] == 0 && c[4 * hw] == 1.5f && c[9 * hw] == 1.5f);
+    told_close(&t);
+    conditioning_free(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(combine_keeps_both),
+        cmocka_unit_test(average_mixes),
+        cmocka_unit_test(concat_appends_tokens),
+        cmocka_unit_test(areas_masks_and_ranges),
+        cmocka_unit_test(zero_out_zeroes),
+        cmocka_unit_test(other_objects_are_refused),
+        cmocka_unit_test(areas_are_paired_and_cut),
+        cmocka_unit_test(masks_are_sized),
+        cmocka_unit_test(inpainting_sees_mask_and_picture),
+    };
+    return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
+}
