@@ -287,6 +287,8 @@ static void check_conv2d(struct check *c, const struct op_conv2d *a)
     apart(c, "y", &a->y, "x", &a->x);
 }
 
+enum { HEAD_MOST = 1 << 16 };
+
 static void check_attention(struct check *c, const struct op_attention *a)
 {
     row_dense(c, "q", &a->q);
@@ -302,6 +304,11 @@ static void check_attention(struct check *c, const struct op_attention *a)
     const uint64_t *q = a->q.shape.dim, *k = a->k.shape.dim;
     if (q[0] != k[0] || q[2] != k[2] || q[3] != k[3])
         FAIL(c, "q %s does not fit k %s", SHAPE(&a->q), SHAPE(&a->k));
+    if (q[3] > HEAD_MOST) /* it sizes scratch */
+        FAIL(c, "q %s: heads of up to %d", SHAPE(&a->q), HEAD_MOST);
+    for (int i = 0; i < 3; i++)
+        if ((a->q.stride[i] | a->k.stride[i] | a->v.stride[i] | a->y.stride[i]) % sizeof(float))
+            FAIL(c, "strides of q %s, k, v or y are not whole floats", SHAPE(&a->q));
     if (op_count(&a->q))
         filled(c, "k", &a->k);
     if (op_has(&a->mask)) {

@@ -7,7 +7,7 @@
 
 /* Floats that qT and oT of a piece may take: they, a block of keys and its scores stay in the
  * second-level cache. */
-enum { PIECE_FLOATS = 64 << 10, PIECE_GROUPS = 8 };
+enum { PIECE_FLOATS = 128 << 10, PIECE_GROUPS = 8 };
 
 static const struct attn_kernel *kernel_of(const struct op_env *env)
 {
@@ -23,26 +23,33 @@ static const struct attn_kernel *kernel_of(const struct op_env *env)
     }
 }
 
-/* Queries of a piece: whole groups, so that every chunk size has the same groups. */
-static size_t piece_queries(const struct attn_kernel *k, const struct op_attention *a)
-{
-    size_t dim = (size_t)a->q.shape.dim[3], Tq = (size_t)a->q.shape.dim[1];
-    size_t groups = PIECE_FLOATS / (2 * dim * k->lanes), all = (Tq + k->lanes - 1) / k->lanes;
-    groups = groups < 1 ? 1 : groups > PIECE_GROUPS ? PIECE_GROUPS : groups;
-    if (a->chunk)
-        groups = (a->chunk + k->lanes - 1) / k->lanes;
-    return (groups < all ? groups : all) * k->lanes;
-}
-
 static size_t workers(const struct op_env *env)
 {
     return env->pool ? tpool_size(env->pool) : 1;
 }
 
+/* Queries of a piece: whole groups, so that every chunk size has the same groups. */
+static size_t piece_queries(const struct op_env *env, const struct op_attention *a)
+{
+    const uint64_t *q = a->q.shape.dim;
+    size_t lanes = kernel_of(env)->lanes, all = ((size_t)q[1] + lanes - 1) / lanes;
+    if (a->chunk) {
+        size_t groups = (a->chunk + lanes - 1) / lanes;
+        return (groups < all ? groups : all) * lanes;
+    }
+    size_t groups = PIECE_FLOATS / (2 * (size_t)q[3] * lanes);
+    groups = groups > PIECE_GROUPS ? PIECE_GROUPS : groups;
+    groups = groups > all ? all : groups;
+    size_t heads = (size_t)(q[0] * q[2]); /* work for everyone, rather than large pieces */
+    while (groups > 1 && heads * ((all + groups - 1) / groups) < 3 * workers(env))
+        groups--;
+    return (groups ? groups : 1) * lanes;
+}
+
 size_t cpu_attention_scratch(const struct op_env *env, const struct op_attention *a)
 {
-    const struct attn_kernel *k = kernel_of(env);
-    size_t n = attn_scratch(k->lanes, piece_queries(k, a), (size_t)a->q.shape.dim[3]);
+    size_t lanes = kernel_of(env)->lanes;
+    size_t n = attn_scratch(lanes, piece_queries(env, a), (size_t)a->q.shape.dim[3]);
     return workers(env) * ((n * sizeof(float) + 63) & ~(size_t)63);
 }
 
@@ -97,8 +104,7 @@ static void piece(void *user, size_t i, size_t worker)
 
 berth_status cpu_attention(const struct op_env *env, const struct op_attention *a, berth_err *err)
 {
-    const struct attn_kernel *k = kernel_of(env);
-    struct job j = { .env = env, .a = a, .kernel = k, .chunk = piece_queries(k, a) };
+    struct job j = { .env = env, .a = a, .kernel = kernel_of(env), .chunk = piece_queries(env, a) };
     j.chunks = ((size_t)a->q.shape.dim[1] + j.chunk - 1) / j.chunk;
     j.scratch = cpu_attention_scratch(env, a) / workers(env);
     size_t n = (size_t)a->q.shape.dim[0] * (size_t)a->q.shape.dim[2] * j.chunks;

@@ -1,6 +1,7 @@
 /* move.c: copies. Runs that are contiguous on both sides are copied as such; a dimension that is contiguous in
  * x and another one that is in y are transposed in tiles of TILE x TILE. */
-#include "op/cpu/vmath.h"
+#include "op/cpu/cpu_impl.h"
+#include "op/cpu/transpose.h"
 #include "op/ops_impl.h"
 
 #include <string.h>
@@ -40,38 +41,6 @@ static void join(struct plan *p, const struct view *x, const struct view *y)
         p->dim[0] = p->sx[0] = p->sy[0] = 1;
         p->ndim = 1;
     }
-}
-
-/* Four rows of four, transposed, without leaving registers. */
-typedef float quad __attribute__((vector_size(16)));
-
-INLINE_BODY void transpose4(const float *x, size_t ldx, float *y, size_t ldy)
-{
-    quad r[4], s[4];
-    for (size_t i = 0; i < 4; i++)
-        memcpy(&r[i], x + i * ldx, sizeof(quad));
-    s[0] = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
-    s[1] = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
-    s[2] = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
-    s[3] = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
-    r[0] = __builtin_shufflevector(s[0], s[2], 0, 1, 4, 5);
-    r[1] = __builtin_shufflevector(s[0], s[2], 2, 3, 6, 7);
-    r[2] = __builtin_shufflevector(s[1], s[3], 0, 1, 4, 5);
-    r[3] = __builtin_shufflevector(s[1], s[3], 2, 3, 6, 7);
-    for (size_t i = 0; i < 4; i++)
-        memcpy(y + i * ldy, &r[i], sizeof(quad));
-}
-
-/* y[j, i] = x[i, j] for i < n, j < m; x's rows are ldx apart, y's ldy. */
-static void transpose(const float *x, size_t ldx, float *y, size_t ldy, size_t n, size_t m)
-{
-    size_t n4 = n & ~(size_t)3, m4 = m & ~(size_t)3;
-    for (size_t j = 0; j < m4; j += 4)
-        for (size_t i = 0; i < n4; i += 4)
-            transpose4(x + i * ldx + j, ldx, y + j * ldy + i, ldy);
-    for (size_t j = 0; j < m; j++)
-        for (size_t i = j < m4 ? n4 : 0; i < n; i++)
-            y[j * ldy + i] = x[i * ldx + j];
 }
 
 /* Where unit r begins. Dimensions of the run or the tile do not count, but for the band in the band's. */

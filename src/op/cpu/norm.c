@@ -8,44 +8,50 @@
 
 #include <math.h>
 
-enum { BLOCK = 4096, LANES = 32 };
+enum { BLOCK = 4096, LANES = 16 };
 
 struct moments {
     double n, mean, m2; /* m2: sum of (x - mean)^2 */
 };
 
-INLINE_BODY double lanes_sum(const float *lane)
-{
-    double s = 0;
-    for (size_t i = 0; i < LANES; i++)
-        s += (double)lane[i];
-    return s;
-}
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 
-/* Sum of (x - c)^power over n values. */
-INLINE_BODY double power_sum(const bool fused, const int power, const float *x, size_t n, float c)
+/* Sum of (x - c)^power over n values. Rounds the same at every level: there is nothing to fuse. */
+INLINE_BODY double power_sum(const int power, const float *x, size_t n, float c)
 {
-    float lane[LANES] = { 0 };
+    lanes sum[2] = { { 0 }, { 0 } }, d;
     size_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (size_t j = 0; j < LANES; j++) {
-            float d = x[i + j] - c;
-            lane[j] = power == 1 ? lane[j] + d : vm_fma(fused, d, d, lane[j]);
+    for (; i + 2 * LANES <= n; i += 2 * LANES)
+        for (size_t k = 0; k < 2; k++) {
+            memcpy(&d, x + i + k * LANES, sizeof d);
+            d -= c;
+            sum[k] += power == 1 ? d : d * d;
         }
-    for (size_t j = 0; i < n; i++, j++) {
-        float d = x[i] - c;
-        lane[j] = power == 1 ? lane[j] + d : vm_fma(fused, d, d, lane[j]);
+    for (; i < n; i += LANES) { /* what is missing counts as c */
+        float rest[LANES] = { 0 };
+        for (size_t j = 0; i + j < n && j < LANES; j++)
+            rest[j] = x[i + j] - c;
+        memcpy(&d, rest, sizeof d);
+        sum[0] += power == 1 ? d : d * d;
     }
-    return lanes_sum(lane);
+    sum[0] += sum[1];
+    double half[LANES / 2];
+    for (size_t j = 0; j < LANES / 2; j++)
+        half[j] = (double)sum[0][j] + (double)sum[0][j + LANES / 2];
+    for (size_t w = LANES / 4; w; w /= 2)
+        for (size_t j = 0; j < w; j++)
+            half[j] += half[j + w];
+    return half[0];
 }
 
 INLINE_BODY void moments_body(const bool fused, const float *x, size_t n, struct moments *m)
 {
+    (void)fused;
     double bn = (double)n, about = (double)x[0]; /* sums around a value of the block lose less */
-    about += power_sum(fused, 1, x, n, x[0]) / bn;
+    about += power_sum(1, x, n, x[0]) / bn;
     float c = (float)about;
     double d = about - (double)c; /* squares are around c: move them to the mean */
-    double m2 = power_sum(fused, 2, x, n, c) - bn * d * d;
+    double m2 = power_sum(2, x, n, c) - bn * d * d;
     double delta = about - m->mean, total = m->n + bn;
     m->m2 += m2 + delta * delta * m->n * bn / total;
     m->mean += delta * bn / total;
@@ -55,7 +61,8 @@ CLONES(moments, (const float *x, size_t n, struct moments *m), x, n, m)
 
 INLINE_BODY void squares_body(const bool fused, const float *x, size_t n, struct moments *m)
 {
-    m->m2 += power_sum(fused, 2, x, n, 0);
+    (void)fused;
+    m->m2 += power_sum(2, x, n, 0);
     m->n += (double)n;
 }
 CLONES(squares, (const float *x, size_t n, struct moments *m), x, n, m)

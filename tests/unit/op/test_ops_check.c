@@ -113,6 +113,11 @@ static void attention(void **state)
             .mask = f(S4(1, 1, 5, 3)));
     REFUSED(attention, "k [1, 0, 2, 4] is empty", .q = f(q), .k = f(S4(1, 0, 2, 4)),
             .v = f(S4(1, 0, 2, 4)), .y = f(q));
+    struct shape huge = S4(1, 1, 1, UINT64_C(1) << 40);
+    struct view long_head = { .dtype = DT_F32, .shape = huge, .data = memory[0] };
+    long_head.stride[3] = sizeof(float);
+    REFUSED(attention, "heads of up to 65536", .q = long_head, .k = long_head, .v = long_head,
+            .y = long_head);
     REFUSED(attention, "rows of v", .q = f(q), .k = f(k), .v = strided(k), .y = f(q));
 }
 
