@@ -1,14 +1,20 @@
-/* winograd: chunks of tiles by chunks of filters, each transformed by all workers, then tasks. */
+/* winograd: two ways through the same arithmetic.
+ *   whole    all filters fit: they are transformed once, then each task transforms a panel of tiles for itself
+ *            and multiplies it by all of them, so that tiles never leave its cache
+ *   chunks   of tiles by chunks of filters, each transformed by all workers, then multiplied */
 #include "op/cpu/winograd.h"
 
 #include "op/ops_impl.h"
 
-#define TILES_BYTES ((size_t)24 << 20)  /* transformed tiles at a time */
-#define FILTERS_BYTES ((size_t)8 << 20) /* transformed filters at a time */
-#define TASK_ROWS 8                     /* panels of filters in a task, at most */
-#define CHANNELS_STEP 32                /* filters turned at a time: whole blocks of 32 */
-#define CHANNELS_STEP_K 256             /* whole blocks of 256 */
+#define TILES_BYTES ((size_t)24 << 20)   /* transformed tiles at a time */
+#define FILTERS_BYTES ((size_t)8 << 20)  /* transformed filters at a time */
+#define FILTERS_WHOLE ((size_t)20 << 20) /* all of them, when tasks transform their own tiles */
+#define TASK_ROWS 8                      /* panels of filters in a task, at most */
+#define CHANNELS_STEP 32                 /* filters turned at a time: whole blocks of 32 */
+#define CHANNELS_STEP_K 256              /* whole blocks of 256 */
 #define TASKS_PER_WORKER 6
+#define TILES_OWN ((size_t)1 << 20) /* a panel of tiles that a second-level cache can hold */
+#define PANELS_PER_WORKER 3 /* of tiles: with fewer, workers would be idle in the whole way */
 
 bool winograd_suits(const struct op_conv2d *a)
 {
@@ -34,10 +40,11 @@ struct run {
     const struct wino_level *turn;
     struct gemm_rows w;
     size_t ic, oc, h, width, out_h, out_w;
-    size_t down, across, tiles;        /* tiles of a picture, then of all of them */
-    size_t row_panels, tile_panels;    /* of the whole */
-    size_t row_floats, tile_floats;    /* of one transformed panel */
-    size_t row_chunk, tile_chunk;      /* panels at a time */
+    size_t down, across, tiles;     /* tiles of a picture, then of all of them */
+    size_t row_panels, tile_panels; /* of the whole */
+    size_t row_floats, tile_floats; /* of one transformed panel */
+    size_t row_chunk, tile_chunk;   /* panels at a time */
+    bool whole;
     size_t own_floats;                 /* of a worker */
     size_t row_at, rows, tile_at, now; /* the present chunks */
     size_t row_groups;
@@ -79,9 +86,17 @@ static void plan(struct run *r, const struct gemm_level *l, const struct op_env 
     r->tile_floats = WINO_POINTS * r->ic * l->nr;
     r->row_chunk = chunk_of(r->row_panels, r->row_floats, FILTERS_BYTES);
     r->tile_chunk = r->tiles ? chunk_of(r->tile_panels, r->tile_floats, TILES_BYTES) : 0;
+    size_t workers = gemm_workers(env);
+    r->whole = r->row_panels * r->row_floats <= FILTERS_WHOLE / sizeof(float) &&
+               r->tile_panels / workers >= PANELS_PER_WORKER &&
+               r->tile_floats <= TILES_OWN / sizeof(float);
+    if (r->whole) {
+        r->row_chunk = r->row_panels;
+        r->tile_chunk = 0;
+    }
     size_t sums = WINO_POINTS * TASK_ROWS * l->mr * l->nr;
     size_t turned = (t->elems > CHANNELS_STEP ? CHANNELS_STEP_K : CHANNELS_STEP) * 9 * WINO_LANES;
-    r->own_floats = sums > turned ? sums : turned;
+    r->own_floats = (sums > turned ? sums : turned) + (r->whole ? r->tile_floats : 0);
 }
 
 /* U begins where V ends, both at whole vectors; the sums of a worker too. */
@@ -131,14 +146,10 @@ static struct strip strip_at(const struct run *r, size_t tile, size_t n)
     return s;
 }
 
-static void tiles_task(void *user, size_t i, size_t worker)
+/* One panel of tiles, `panel` among all. */
+static void transform_tiles(const struct run *r, size_t panel, float *v)
 {
-    const struct run *r = user;
-    size_t nr = r->level->nr, at = (r->tile_at + i) * nr, n = least(nr, r->tiles - at);
-    (void)worker;
-    if (op_cancelled(r->env))
-        return;
-    float *v = r->v + i * r->tile_floats;
+    size_t nr = r->level->nr, at = panel * nr, n = least(nr, r->tiles - at);
     for (size_t j = 0; j < n;) {
         struct strip s = strip_at(r, at + j, n - j);
         struct wino_tiles t = { .x = op_f32(&r->a->x) + s.picture * r->ic * r->h * r->width,
@@ -160,7 +171,16 @@ static void tiles_task(void *user, size_t i, size_t worker)
                 v[k * nr + j] = 0;
 }
 
-static void multiply(const struct run *r, size_t row, size_t panels, size_t tile, float *sums)
+static void tiles_task(void *user, size_t i, size_t worker)
+{
+    const struct run *r = user;
+    (void)worker;
+    if (!op_cancelled(r->env))
+        transform_tiles(r, r->tile_at + i, r->v + i * r->tile_floats);
+}
+
+/* The sums of some panels of filters (`row` counts in the chunk) and the tiles v. */
+static void multiply(const struct run *r, size_t row, size_t panels, const float *v, float *sums)
 {
     const struct gemm_level *l = r->level;
     size_t k_block = gemm_k_block(r->ic);
@@ -169,16 +189,17 @@ static void multiply(const struct run *r, size_t row, size_t panels, size_t tile
             for (size_t i = 0; i < panels; i++) {
                 size_t rows = least(l->mr, r->oc - (r->row_at + row + i) * l->mr);
                 const float *a = r->u + (row + i) * r->row_floats + (p * r->ic + k0) * rows;
-                const float *b = r->v + tile * r->tile_floats + (p * r->ic + k0) * l->nr;
+                const float *b = v + (p * r->ic + k0) * l->nr;
                 l->tile[rows](a, b, least(k_block, r->ic - k0),
                               sums + (p * TASK_ROWS + i) * l->mr * l->nr, k0 == 0, NULL);
             }
 }
 
-static void finish(const struct run *r, size_t row, size_t panels, size_t tile, const float *sums)
+/* Those sums to pixels; `panel` of tiles counts among all. */
+static void finish(const struct run *r, size_t row, size_t panels, size_t panel, const float *sums)
 {
     const struct gemm_level *l = r->level;
-    size_t at = (r->tile_at + tile) * l->nr, n = least(l->nr, r->tiles - at);
+    size_t at = panel * l->nr, n = least(l->nr, r->tiles - at);
     size_t first = (r->row_at + row) * l->mr, rows = least(panels * l->mr, r->oc - first);
     size_t plane = r->out_h * r->out_w;
     struct wino_pixels t = { .step = TASK_ROWS * l->mr * l->nr,
@@ -210,8 +231,29 @@ static void product_task(void *user, size_t i, size_t worker)
     size_t each = r->rows / r->row_groups, more = r->rows % r->row_groups;
     size_t row = each * group + least(group, more), panels = each + (group < more);
     float *sums = r->own + worker * r->own_floats;
-    multiply(r, row, panels, tile, sums);
-    finish(r, row, panels, tile, sums);
+    multiply(r, row, panels, r->v + tile * r->tile_floats, sums);
+    finish(r, row, panels, r->tile_at + tile, sums);
+}
+
+static void whole_task(void *user, size_t i, size_t worker)
+{
+    const struct run *r = user;
+    if (op_cancelled(r->env))
+        return;
+    float *v = r->own + worker * r->own_floats, *sums = v + r->tile_floats;
+    transform_tiles(r, i, v);
+    for (size_t row = 0; row < r->row_panels; row += TASK_ROWS) {
+        size_t panels = least(TASK_ROWS, r->row_panels - row);
+        multiply(r, row, panels, v, sums);
+        finish(r, row, panels, i, sums);
+    }
+}
+
+static berth_status ended(const struct run *r, berth_err *err)
+{
+    if (!op_cancelled(r->env))
+        return BERTH_OK;
+    return err_set(err, BERTH_ECANCELED, "convolution of %zu to %zu channels", r->ic, r->oc);
 }
 
 berth_status winograd_run(const struct gemm_level *l, const struct op_env *env,
@@ -222,12 +264,18 @@ berth_status winograd_run(const struct gemm_level *l, const struct op_env *env,
     r.v = env->scratch;
     r.u = r.v + r.tile_chunk * r.tile_floats;
     r.own = r.u + u_floats(&r);
-    bool once = r.row_chunk >= r.row_panels; /* filters stay from chunk to chunk of tiles */
     size_t workers = gemm_workers(env), want = workers > 1 ? TASKS_PER_WORKER * workers : 1;
-    for (r.tile_at = 0; r.tile_at < r.tile_panels; r.tile_at += r.now) {
+    if (r.whole) {
+        gemm_for(env, r.row_panels, filters_task, &r);
+        gemm_for(env, r.tile_panels, whole_task, &r);
+        return ended(&r, err);
+    }
+    bool once = r.row_chunk >= r.row_panels; /* filters stay from chunk to chunk of tiles */
+    berth_status s = BERTH_OK;
+    for (; r.tile_at < r.tile_panels && !s; r.tile_at += r.now) {
         r.now = least(r.tile_chunk, r.tile_panels - r.tile_at);
         gemm_for(env, r.now, tiles_task, &r);
-        for (r.row_at = 0; r.row_at < r.row_panels; r.row_at += r.rows) {
+        for (r.row_at = 0; r.row_at < r.row_panels && !s; r.row_at += r.rows) {
             r.rows = least(r.row_chunk, r.row_panels - r.row_at);
             r.row_groups = over(r.rows, TASK_ROWS);
             if (r.row_groups * r.now < want)
@@ -235,10 +283,8 @@ berth_status winograd_run(const struct gemm_level *l, const struct op_env *env,
             if (!once || r.tile_at == 0)
                 gemm_for(env, r.rows, filters_task, &r);
             gemm_for(env, r.row_groups * r.now, product_task, &r);
-            if (op_cancelled(env))
-                return err_set(err, BERTH_ECANCELED, "convolution of %zu to %zu channels", r.ic,
-                               r.oc);
+            s = ended(&r, err);
         }
     }
-    return BERTH_OK;
+    return s;
 }
