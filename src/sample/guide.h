@@ -58,7 +58,6 @@ struct guide { /* filled by the caller, constant while sampling; everything borr
     const float *latent, *noise; /* [b, c, h, w], in the model's scale; only with a mask */
     guide_net_fn *net;
     void *user;
-    struct tpool *pool;
 };
 /* sample_job.denoise with a struct guide as user. uncond: the prediction of the negative as cfg++ takes it
  * (nested: of the middle), 0 where there is none. */
