@@ -116,6 +116,8 @@ static void cleaning(void **state)
            "\xe7\x8c\xab"
            "cat",
            94 + 12 + (0xe7 - 0xae), 188 + 33 + 1 + (0x8c - 0x80), 256 + 94 + (0xab - 0xa1), M(1));
+    TOKENS(t, "cat\xe7\x8c\xab", M(1), 94 + 12 + (0xe7 - 0xae), 188 + 33 + 1 + (0x8c - 0x80),
+           256 + 94 + (0xab - 0xa1));
     bpe_close(t);
 }
 
@@ -275,6 +277,24 @@ static void a_very_long_word(void **state)
     bpe_close(t);
 }
 
+/* What people without CLIP's files get: its ids for bytes, no words. */
+static void stand_in(void **state)
+{
+    (void)state;
+    struct bpe *t;
+    berth_err err = { 0 };
+    mkdir(tmp_path("stand"), 0777);
+    assert_ok(bpe_write_stand_in(tmp_path("stand"), &err), err);
+    assert_ok(bpe_open(tmp_path("stand"), &t, &err), err);
+    assert_int_equal(bpe_vocab(t), 49408);
+    TOKENS(t, "a cat,", W('a'), B('c'), B('a'), W('t'), W(','));
+    TOKENS(t, "<|startoftext|><|endoftext|>", 49406, 49407);
+    for (size_t i = 0; i < 256; i++)
+        assert_true(t->byte[i] >= 0 && t->byte_end[i] == t->byte[i] + 256);
+    bpe_close(t);
+    assert_fails(bpe_write_stand_in(tmp_path("nowhere"), &err), err, BERTH_ENOTFOUND, "nowhere");
+}
+
 static void the_real_one(void **state)
 {
     (void)state;
@@ -302,6 +322,7 @@ int main(void)
         cmocka_unit_test(bad_places),
         cmocka_unit_test(open_survives_oom),
         cmocka_unit_test(a_very_long_word),
+        cmocka_unit_test(stand_in),
         cmocka_unit_test(the_real_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -207,6 +207,22 @@ static void hidden_layers(void **state)
             assert_true(memcmp(z[i], z[k], sizeof z[0]) != 0);
 }
 
+/* A token sees those before it alone. */
+static void causal(void **state)
+{
+    struct bench *b = *state;
+    static float z[2][LEN * WIDTH];
+    for (int i = 0; i < 2; i++) {
+        int32_t ids[] = { 320, 12, 40 + i, 7 };
+        struct token *one = chunk_of(&b->mem, ids, 4);
+        struct chunks in = chunks_of(&b->mem, &one, 1);
+        encode(&b->r.enc[0], &in, (struct clip_out_args) { 0 }, z[i], NULL);
+    }
+    for (size_t i = 0; i < LEN; i++)
+        assert_int_equal(memcmp(z[0] + i * WIDTH, z[1] + i * WIDTH, WIDTH * sizeof(float)) == 0,
+                         i < 3);
+}
+
 static void pooled_is_at_the_first_end(void **state)
 {
     struct bench *b = *state;
@@ -320,6 +336,7 @@ int main(void)
         cmocka_unit_test(configs),
         cmocka_unit_test(places),
         cmocka_unit_test_setup_teardown(hidden_layers, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(causal, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(pooled_is_at_the_first_end, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(vectors_take_slots, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(vectors_of_another_width, bench_open, bench_close),

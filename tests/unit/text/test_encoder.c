@@ -1,5 +1,6 @@
 /* Sets of encoders: which layer each gives, weights against the empty prompt, what is put together. */
 #include "clip_files.h"
+#include "support/oom.h"
 
 #include "base/log.h"
 
@@ -257,6 +258,24 @@ static void refused(void **state)
     bench_close(&b);
 }
 
+static void survives_oom(void **state)
+{
+    (void)state;
+    struct bench b;
+    berth_status s = BERTH_ENOMEM;
+    bench_open(&b, TEXT_SDXL, sdxl, 2);
+    struct text_cond want = run(&b, LONG " (red:2) dog", "(blue)", 0), got = { 0 };
+    for (long k = 0; s != BERTH_OK; k++) {
+        berth_err err = { 0 };
+        oom_after(k);
+        s = text_encode(&b.args, LONG " (red:2) dog", "(blue)", &b.mem, &got, &err);
+        oom_off();
+        assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && err.msg[0]));
+    }
+    same(&want, &got, true);
+    bench_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,6 +286,7 @@ int main(void)
         cmocka_unit_test(weights_against_nothing),
         cmocka_unit_test(embeddings),
         cmocka_unit_test(refused),
+        cmocka_unit_test(survives_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
