@@ -89,6 +89,67 @@ static inline const char *keys_file_changed(const struct keys *k, const char *na
     return path;
 }
 
+/* Element i of a tensor, where the test makes up its own network. */
+typedef float keys_value_fn(const struct key *key, uint64_t i);
+struct keys_made {
+    const struct keys *k;
+    keys_value_fn *value;
+};
+
+static inline berth_status keys_made_fill(void *user, size_t i, uint64_t off, void *dst, size_t n,
+                                          berth_err *err)
+{
+    const struct keys_made *m = user;
+    float *v = dst;
+    (void)err;
+    for (size_t q = 0; q < n / sizeof *v; q++)
+        v[q] = m->value(&m->k->at[i], off / sizeof *v + q);
+    return BERTH_OK;
+}
+
+/* <name>.safetensors, F32. */
+static inline const char *keys_file_made(const struct keys *k, const char *name,
+                                         keys_value_fn *value)
+{
+    struct weights_spec *spec = calloc(k->n, sizeof *spec);
+    struct keys_made m = { k, value };
+    char file[128];
+    berth_err err = { 0 };
+    assert_non_null(spec);
+    for (size_t i = 0; i < k->n; i++)
+        spec[i] = (struct weights_spec) { k->at[i].name, DT_F32, k->at[i].shape };
+    snprintf(file, sizeof file, "%s.safetensors", name);
+    const char *path = tmp_path(file);
+    struct weights_write_args args = { .format = "safetensors",
+                                       .path = path,
+                                       .spec = spec,
+                                       .count = k->n,
+                                       .fill = keys_made_fill,
+                                       .user = &m };
+    assert_ok(weights_write(&args, &err), err);
+    free(spec);
+    return path;
+}
+
+/* Convolutions that only look at their own place: channel o of the result is channel o % in. */
+static inline float keys_tap(const struct key *key, uint64_t i)
+{
+    const uint64_t *d = key->shape.dim, side = d[2] * d[3];
+    return i % side == side / 2 && i / side % d[1] == i / side / d[1] % d[1];
+}
+
+/* (x - mean) / sqrt(var + eps) over n values, in double. */
+static inline void plain_norm(const float *x, size_t n, double eps, double *out)
+{
+    double mean = 0, var = 0;
+    for (size_t i = 0; i < n; i++)
+        mean += x[i] / (double)n;
+    for (size_t i = 0; i < n; i++)
+        var += (x[i] - mean) * (x[i] - mean) / (double)n;
+    for (size_t i = 0; i < n; i++)
+        out[i] = (x[i] - mean) / sqrt(var + eps);
+}
+
 struct net_rig {
     struct fixture f;
     struct res_model *m;

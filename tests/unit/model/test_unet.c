@@ -270,6 +270,65 @@ static void middles_may_be_missing(void **state)
         free(out[i]);
 }
 
+/* A network of which only two norms are left: every res block and transformer adds nothing, but the first
+ * transformer, which adds a thousandth of its norm. */
+static float two_norms(const struct key *key, uint64_t i)
+{
+    const char *first = "input_blocks.1.1.";
+    bool weight = arch_ends_with(key->name, key->name_len, "weight");
+    if (!weight || strstr(key->name, "transformer_blocks"))
+        return 0;
+    if (key->shape.ndim == 1)
+        return strncmp(key->name, first, strlen(first)) ? 1 : 1e-3f;
+    bool through = strstr(key->name, "skip_connection") || strstr(key->name, "proj_in") ||
+                   !strcmp(key->name, "input_blocks.1.1.proj_out.weight") ||
+                   !strcmp(key->name, "input_blocks.0.0.weight") ||
+                   !strcmp(key->name, "out.2.weight");
+    return through && key->shape.ndim == 4 ? keys_tap(key, i) : 0;
+}
+
+/* Values so small that the epsilon of a norm is what counts: 1e-6 in front of transformers, else 1e-5. */
+static void norms_have_their_own_epsilon(void **state)
+{
+    struct unet_config c = tiny;
+    struct keys k;
+    struct net_rig g;
+    struct net *net;
+    struct unet_net u;
+    enum { SIDE = 6, HW = SIDE * SIDE };
+    float *x = noise_floats(5, 4 * HW), out[4 * HW], want[4 * HW], t = 1,
+          *ctx = noise_floats(6, 16);
+    berth_err err = { 0 };
+    (void)state;
+    c.levels = 1;
+    for (size_t i = 0; i < 4 * HW; i++)
+        x[i] *= 1e-3f;
+    keys_of(&c, &k);
+    net_rig_open(&g, "cpu=64m", keys_file_made(&k, "norms", two_norms), NULL, NULL);
+    keys_release(&k);
+    assert_ok(unet_detect(res_weights(g.m), "", &u, &err), err);
+    struct net_args a = net_rig_args(&g);
+    assert_ok(net_open(&a, &net, &err), err);
+    struct unet_in in = {
+        .n = 1, .h = SIDE, .w = SIDE, .x = x, .t = &t, .context = ctx, .tokens = 1, .out = out
+    };
+    assert_ok(unet_forward(net, &u, &in, &err), err);
+    for (size_t ch = 0; ch < 4; ch++) { /* 32 groups of one channel each */
+        double n[HW];
+        float h[HW];
+        plain_norm(x + ch * HW, HW, 1e-6, n);
+        for (size_t i = 0; i < HW; i++)
+            h[i] = (float)(x[ch * HW + i] + 1e-3 * n[i]);
+        plain_norm(h, HW, 1e-5, n);
+        for (size_t i = 0; i < HW; i++)
+            want[ch * HW + i] = (float)(n[i] / (1 + exp(-n[i])));
+    }
+    assert_near("norms", out, want, 4 * HW, 1e-5);
+    free(x), free(ctx);
+    net_close(net);
+    net_rig_close(&g);
+}
+
 static void names_of_layers(void **state)
 {
     static const struct {
@@ -399,6 +458,7 @@ int main(void)
         cmocka_unit_test(known_models_are_read),
         cmocka_unit_test(middles_may_be_missing),
         cmocka_unit_test(diffusers_files_are_the_same_network),
+        cmocka_unit_test(norms_have_their_own_epsilon),
         cmocka_unit_test(names_of_layers),
         cmocka_unit_test(wrong_files_are_told),
         cmocka_unit_test(layers_check_their_weights),

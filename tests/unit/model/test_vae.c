@@ -293,6 +293,43 @@ static void pictures_are_cut_in_the_middle(void **state)
     rig_close(&r);
 }
 
+/* Only the last norm is left of the decoder; values so small that its epsilon counts. */
+static float last_norm(const struct key *key, uint64_t i)
+{
+    bool ends = strstr(key->name, "conv_in") || strstr(key->name, "conv_out");
+    if (!arch_ends_with(key->name, key->name_len, "weight"))
+        return 0;
+    return key->shape.ndim == 1 ? 1 : ends ? keys_tap(key, i) : 0;
+}
+
+static void the_epsilon_of_norms(void **state)
+{
+    static const struct vae_config one = {
+        .ch = 32, .z_channels = 4, .levels = 1, .mult = { 1 }, .res_blocks = 1
+    };
+    enum { HW = 30 };
+    struct keys k = { 0 };
+    struct vae_rig r;
+    float *z = noise_floats(3, 4 * HW), out[3 * HW], want[3 * HW];
+    double n[HW];
+    berth_err err = { 0 };
+    (void)state;
+    for (size_t i = 0; i < 4 * HW; i++)
+        z[i] *= 1e-3f;
+    keys_vae(&k, &one);
+    rig_open(&r, "cpu=64m", keys_file_made(&k, "last", last_norm));
+    keys_release(&k);
+    assert_ok(vae_decode(&r.j, z, 1, 5, 6, out, &err), err);
+    for (size_t c = 0; c < 3; c++) {
+        plain_norm(z + c * HW, HW, 1e-6, n);
+        for (size_t i = 0; i < HW; i++)
+            want[c * HW + i] = (float)(n[i] / (1 + exp(-n[i])));
+    }
+    assert_near("the last norm", out, want, 3 * HW, 1e-5);
+    free(z);
+    rig_close(&r);
+}
+
 /* ---- files ---- */
 
 struct change {
@@ -502,6 +539,7 @@ int main(void)
         cmocka_unit_test(steps_are_told_and_can_end_it),
         cmocka_unit_test(tiles_come_by_themselves_when_there_is_no_room),
         cmocka_unit_test(pictures_are_cut_in_the_middle),
+        cmocka_unit_test(the_epsilon_of_norms),
         cmocka_unit_test(other_names_are_the_same_network),
         cmocka_unit_test(halves_can_stand_alone),
         cmocka_unit_test(wrong_files_are_told),
