@@ -12,7 +12,8 @@
  *        p[=]          [=]q                 the right walk, deepest last
  *
  * Walks are kept: samplers ask for neighbouring intervals, so the next ones share most of their nodes. That
- * is the cache, of at most two walks of LEVELS arrays (about 24 levels at SD's noise levels). */
+ * is the cache: two walks of about 24 levels at SD's noise levels, of one array where they go left and two
+ * where they go right. */
 #include "sample/rng.h"
 
 #include <math.h>
