@@ -282,7 +282,12 @@ static berth_status each_batch(struct diffusion *d, const struct diffusion_in *i
 
 berth_status diffusion_forward(struct diffusion *d, const struct diffusion_in *in, berth_err *err)
 {
-    return check(d, in, err) ? err->code : each_batch(d, in, NULL, err);
+    if (check(d, in, err))
+        return err->code;
+    berth_status s = each_batch(d, in, NULL, err);
+    return s && s != BERTH_ECANCELED
+               ? err_add(err, "%s, %zu latents of %zu x %zu", d->info.family, in->n, in->w, in->h)
+               : s;
 }
 
 berth_status diffusion_predict(struct diffusion *d, const struct diffusion_in *in, uint64_t *peak,

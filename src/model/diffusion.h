@@ -4,6 +4,7 @@
  * Batches    Conditionings of different lengths are repeated to a common multiple, each up to 4 times, which does
  *            not change what attention gives; where that would be more they are computed apart. A batch that
  *            has no room is split, down to single latents: the bits stay (op/ops.h).
+ * Threads    Executor; tables and latent_*() any.
  * Adding     a family: its forward in a file of its own, a `struct diffusion_family` (diffusion_impl.h) and a
  *            line in diffusions.def.
  * Files      diffusion.c doors, batching; diffusion_unet.c the UNet families; latent_format.c */

@@ -29,7 +29,8 @@ struct diffusion_family {
     /* Is it there, behind `part`? BERTH_ENOTFOUND: no. */
     berth_status (*detect)(const struct weights *w, const char *part, struct diffusion_config *cfg,
                            struct diffusion_info *info, berth_err *err);
-    net_names_fn *(*names)(const struct diffusion_config *cfg); /* names_user is cfg */
+    /* For net_args; names: NULL when the file has our names. */
+    net_names_fn *(*names)(const struct diffusion_config *cfg);
     const void *(*names_user)(const struct diffusion_config *cfg);
     /* y of one conditioning, info->adm_channels floats. */
     berth_status (*vector)(const struct diffusion_info *info, const struct diffusion_cond *c,

@@ -57,10 +57,25 @@ static bool sd2_predicts_v(const struct weights *w, const struct diffusion_confi
     return sqrt(square) > 0.09;
 }
 
-static void sdxl_prediction(const struct weights *w, const char *part, struct diffusion_info *info)
+/* A noise level that the file has as a tensor; `fallback` when it has none. */
+static berth_status read_sigma(const struct weights *w, const char *part, const char *name,
+                               double fallback, double *out, berth_err *err)
 {
     float v[SMALL_MAX];
     size_t n;
+    *out = fallback;
+    if (!marker(w, part, name))
+        return BERTH_OK;
+    bool there = read_small(w, "", name, v, &n) || read_small(w, part, name, v, &n);
+    if (!there || !(v[0] > 0 && v[0] < 1e6f))
+        return err_set(err, BERTH_EUNSUPPORTED, "'%s' is no noise level", name);
+    *out = (double)v[0];
+    return BERTH_OK;
+}
+
+static berth_status sdxl_prediction(const struct weights *w, const char *part,
+                                    struct diffusion_info *info, berth_err *err)
+{
     if (marker(w, part, "edm_mean") && marker(w, part, "edm_std")) {
         info->latent = latent_playground;
         info->predicts = PREDICT_EDM;
@@ -70,12 +85,14 @@ static void sdxl_prediction(const struct weights *w, const char *part, struct di
     } else if (marker(w, part, "edm_vpred.sigma_max")) {
         info->predicts = PREDICT_V;
         info->sigma_data = 1.0;
-        info->sigma_max = read_small(w, "", "edm_vpred.sigma_max", v, &n) ? (double)v[0] : 120.0;
-        info->sigma_min = read_small(w, "", "edm_vpred.sigma_min", v, &n) ? (double)v[0] : 0.002;
+        if (read_sigma(w, part, "edm_vpred.sigma_max", 120.0, &info->sigma_max, err) ||
+            read_sigma(w, part, "edm_vpred.sigma_min", 0.002, &info->sigma_min, err))
+            return err->code;
     } else if (marker(w, part, "v_pred")) {
         info->predicts = PREDICT_V;
         info->zsnr = marker(w, part, "ztsnr");
     }
+    return BERTH_OK;
 }
 
 /* Which of the families, by what tells them apart in any size. */
@@ -107,17 +124,14 @@ static berth_status describe(const struct weights *w, const char *part,
                        (unsigned long long)u->adm_channels);
     info->family = refiner ? "SDXL refiner" : "SDXL";
     info->adm = refiner ? ADM_REFINER : ADM_SDXL;
-    if (!refiner)
-        sdxl_prediction(w, part, info);
-    return BERTH_OK;
+    return refiner ? BERTH_OK : sdxl_prediction(w, part, info, err);
 }
 
 /* What stands in front of the UNet's names: in checkpoints, in files of the UNet alone. */
 static bool find_root(const struct weights *w, const char *part, char root[ARCH_ROOT_MAX])
 {
-    static const char *const lead[] = {
-        "", "model.diffusion_model.", "model.model.", "net.", "model.", "unet."
-    };
+    static const char *const lead[] = { "", "model.diffusion_model.", "model.model.", "net.",
+                                        "model." };
     static const char *const first[] = { "input_blocks.0.0.weight", "conv_in.weight" };
     for (size_t i = 0; i < ARRAY_LEN(lead); i++)
         for (size_t k = 0; k < ARRAY_LEN(first); k++) {

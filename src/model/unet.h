@@ -6,6 +6,7 @@
  *            from are checked; all others meet their layer's checks when it runs (op/ops.h).
  * Heads      The file does not say. Without an extra vector and with convolutions as projections: 8 of them
  *            (SD1); else 64 wide (SD2, SDXL). Whoever knows better changes `heads` after unet_detect().
+ * Threads    unet_forward(), unet_predict(): executor; the rest any.
  * Numbers    F32 on the cpu. Golden: tests/golden/model/test_unet.c
  * Files      unet_config.c detection, unet.c forward, unet_names.c */
 #ifndef MODEL_UNET_H

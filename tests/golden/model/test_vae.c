@@ -21,7 +21,7 @@ static float *tensor(const struct weights *w, const char *lead, const char *name
 
 static size_t elements(const struct shape *s)
 {
-    uint64_t n;
+    uint64_t n = 0;
     assert_true(s->ndim == 4 && shape_count(s, &n));
     return (size_t)n;
 }

@@ -225,6 +225,21 @@ static struct weights *marked_file(const struct mark *m)
     return w;
 }
 
+static void noise_levels_of_files_are_checked(void **state)
+{
+    static const float list[] = { 0, -1, INFINITY, NAN };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+        struct mark m = { "sdxl-tiny", { "edm_vpred.sigma_max" }, list[i], 0, 0, 0, 0, NULL };
+        struct weights *w = marked_file(&m);
+        struct diffusion_info info;
+        berth_err err = { 0 };
+        assert_fails(diffusion_detect(w, PART, &info, &err), err, BERTH_EUNSUPPORTED,
+                     "no noise level");
+        weights_close(w);
+    }
+}
+
 static void files_say_what_they_predict(void **state)
 {
     static const struct mark list[] = {
@@ -617,6 +632,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets_are_their_families),
         cmocka_unit_test(files_say_what_they_predict),
+        cmocka_unit_test(noise_levels_of_files_are_checked),
         cmocka_unit_test(every_stored_type_computes),
         cmocka_unit_test(placements_give_the_same_bits),
         cmocka_unit_test(prompts_of_different_length),
