@@ -1,4 +1,5 @@
-/* bpe.c: words to ids by merging the pair of lowest rank until there is none (text-encoders.md 4). */
+/* bpe.c: words to ids by merging the pair of lowest rank until there is none (text-encoders.md 4).
+ * */
 #include "text/bpe_impl.h"
 #include "text/clean.h"
 #include "text/unicode.h"
@@ -95,7 +96,8 @@ static bool consider(const struct bpe *t, const struct vec *symbols, uint32_t at
     return c != NULL;
 }
 
-/* All pairs of one rank, left to right; what they become is looked at afterwards, as the reference does. */
+/* All pairs of one rank, left to right; what they become is looked at afterwards, as the reference
+ * does. */
 static bool merge_rank(const struct bpe *t, struct scratch *k)
 {
     struct symbol *s = k->symbol.p;

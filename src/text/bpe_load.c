@@ -293,7 +293,8 @@ static int32_t id_of(const struct load *l, const char *text, size_t n)
     return map_get(&l->id, text, n, &id) ? (int32_t)id : -1;
 }
 
-/* The printable character that stands for a byte: itself where it is one, else U+0100 and up in byte order. */
+/* The printable character that stands for a byte: itself where it is one, else U+0100 and up in
+ * byte order. */
 static uint32_t byte_point(unsigned byte, uint32_t *next)
 {
     bool itself = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;

@@ -118,8 +118,8 @@ static char *join_words(char *to, const char *s, size_t n)
     return to;
 }
 
-/* s: what stands behind "embedding:". A name with commas around it is tried without them; what is left of the piece
- * is text. */
+/* s: what stands behind "embedding:". A name with commas around it is tried without them; what is
+ * left of the piece is text. */
 static berth_status add_reference(struct reading *r, const char *s, size_t n, double weight,
                                   berth_err *err)
 {
@@ -293,7 +293,8 @@ static berth_status cut(const struct reading *r, const struct chunk_rules *rules
 
 /* ---- doors ---- */
 
-/* A chunk must have room for a group that is not cut (7 tokens, start and end), or it would be put off for ever. */
+/* A chunk must have room for a group that is not cut (7 tokens, start and end), or it would be put
+ * off for ever. */
 static berth_status check_rules(const struct chunk_rules *r, berth_err *err)
 {
     if (r->pad < 0 || (r->max_length && r->max_length < WORD_MAX + 1))

@@ -65,8 +65,8 @@ bool text_clean(const char *s, size_t n, struct vec *out)
     return ok;
 }
 
-/* Points that z matches at c, without regard to case; 0: none. The text is lower case already; a long s still
- * counts as an s there. */
+/* Points that z matches at c, without regard to case; 0: none. The text is lower case already; a
+ * long s still counts as an s there. */
 static size_t literal(const uint32_t *c, size_t n, const char *z)
 {
     size_t i = 0;

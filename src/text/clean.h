@@ -6,8 +6,8 @@
 
 #include <stdint.h>
 
-/* Appends the points of s: control characters gone, CJK ideographs parted, NFC, lower case, words parted by one
- * blank each. False: memory is exhausted. */
+/* Appends the points of s: control characters gone, CJK ideographs parted, NFC, lower case, words
+ * parted by one blank each. False: memory is exhausted. */
 WARN_UNUSED bool text_clean(const char *s, size_t n, struct vec *out);
 
 enum word_kind { WORD_NONE, WORD_START, WORD_END, WORD_PLAIN }; /* none: the text is at its end */

@@ -94,8 +94,8 @@ struct input { /* of a pass: n chunks of len slots */
     struct act *piece;    /* [n * len]: for embed() */
 };
 
-/* Slots of a chunk as the network takes them: vectors that do not fit move out, pads come in at the end. Returns how
- * many did. */
+/* Slots of a chunk as the network takes them: vectors that do not fit move out, pads come in at the
+ * end. Returns how many did. */
 static size_t fit_chunk(const struct token *t, size_t len, uint64_t width, int32_t pad, int32_t *id,
                         const float **vector)
 {
@@ -113,7 +113,8 @@ static size_t fit_chunk(const struct token *t, size_t len, uint64_t width, int32
     return len - to;
 }
 
-/* Where pooled comes from: as many slots as are up to the first end token, and every vector, counted. */
+/* Where pooled comes from: as many slots as are up to the first end token, and every vector,
+ * counted. */
 static size_t pooled_at(const struct token *t, size_t len, uint64_t width, int32_t end)
 {
     size_t n = 0;

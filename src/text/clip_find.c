@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Roots in checkpoints, L before G. A place that two kinds share has none of its own: layers tell, else this. */
+/* Roots in checkpoints, L before G. A place that two kinds share has none of its own: layers tell,
+ * else this. */
 static const struct place {
     const char *root;
     enum text_kind kind;

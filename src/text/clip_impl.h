@@ -11,14 +11,16 @@ enum clip_style {
     CLIP_OPENCLIP, /* transformer.resblocks.0 */
 };
 enum clip_style clip_style(const struct weights *w, const char *root);
-/* The tensor that HF names call `canonical` under `root`, in whatever style; NULL: none. Stacked q, k, v: all of them. */
+/* The tensor that HF names call `canonical` under `root`, in whatever style; NULL: none. Stacked q,
+ * k, v: all of them. */
 const struct weights_entry *clip_entry(const struct weights *w, const char *root,
                                        enum clip_style style, const char *canonical);
 uint32_t clip_layers(const struct weights *w, const char *root, enum clip_style style);
 /* style must not be CLIP_NONE. */
 enum text_kind clip_kind(const struct weights *w, const char *root, enum clip_style style);
 
-/* Rewrites an HF name; false: it is called so in files of that style, too. rows of q, k, v: see net_source. */
+/* Rewrites an HF name; false: it is called so in files of that style, too. rows of q, k, v: see
+ * net_source. */
 bool clip_rename(enum clip_style style, bool bare_projection, uint64_t width, const char *canonical,
                  struct net_source *out);
 

@@ -1,4 +1,5 @@
-/* clip_names.c: CLIP's tensors by their HF names, whatever the file calls them (text-encoders.md 6, Key layouts). */
+/* clip_names.c: CLIP's tensors by their HF names, whatever the file calls them (text-encoders.md 6,
+ * Key layouts). */
 #include "base/str.h"
 #include "text/clip_impl.h"
 

@@ -26,7 +26,8 @@ static bool is_bundled(const struct weights_entry *e, const char *end)
     return str_starts(e->name, e->name_len, "bundle_emb.") && str_ends(e->name, e->name_len, end);
 }
 
-/* Which tensors are the vectors: the encoder's own, a bundle, or the first there is. Their rows follow each other. */
+/* Which tensors are the vectors: the encoder's own, a bundle, or the first there is. Their rows
+ * follow each other. */
 struct choice {
     const struct weights_entry *one; /* NULL: all that are bundled under `end` */
     const char *end;

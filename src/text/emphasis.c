@@ -18,8 +18,8 @@ static bool is_space(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Digits of every script to ASCII, every space to a blank, as float() does first. Bytes written to `out`, which has
- * room for n; false: something in it is neither and not ASCII. */
+/* Digits of every script to ASCII, every space to a blank, as float() does first. Bytes written to
+ * `out`, which has room for n; false: something in it is neither and not ASCII. */
 static bool to_ascii(const char *s, size_t n, char *out, size_t *m)
 {
     *m = 0;
@@ -57,8 +57,8 @@ static bool is_word(const char *s, size_t n, const char *lower)
     return true;
 }
 
-/* digits [. digits] [e [sign] digits]: moved together in place ("12.5e3" becomes "125e2"), because strtod() would ask
- * the locale what a point is. buf has room for 24 bytes behind n. */
+/* digits [. digits] [e [sign] digits]: moved together in place ("12.5e3" becomes "125e2"), because
+ * strtod() would ask the locale what a point is. buf has room for 24 bytes behind n. */
 static bool decimal(char *buf, size_t n, double *out)
 {
     size_t i = 0, digits = 0;
@@ -125,8 +125,8 @@ struct level { /* a text in parentheses that is being cut */
     double weight;
 };
 
-/* The next part of a level: up to the parenthesis that closes what it opened, or up to one that opens. A level that
- * went below zero takes an opening one for text. */
+/* The next part of a level: up to the parenthesis that closes what it opened, or up to one that
+ * opens. A level that went below zero takes an opening one for text. */
 static bool next_part(struct level *l, const char **part, size_t *n)
 {
     size_t from = l->at;

@@ -1,17 +1,21 @@
 /* encoder: prompts to conditioning: CLIP text encoders, and the sets of them that models use.
  *
- * Words      encoder  one network (CLIP-L, -G, -H); set: those that make one conditioning (SDXL: L and G)
+ * Words      encoder  one network (CLIP-L, -G, -H)
+ *            set      those that make one conditioning (SDXL: L and G)
  *            skip     clip skip: which hidden layer is the result (CLIPSetLastLayer)
- * Config     from shapes; heads are in no tensor: metadata "berth.heads" (safetensors), "clip.attention.head_count" or
- *            "clip.text.attention.head_count" (GGUF), else width / 64 (at least 1).
- * Kind       L, G or H follows from the place in a checkpoint, or from the number of layers: 32 and 24 mean G and H.
- *            Where neither says it (small models), metadata "berth.clip" may: "l", "g", "h".
- * Weights    are used as stored. ComfyUI keeps its CLIPs as F16 unless told otherwise, which rounds those of F32
- *            files (text-encoders.md 8); the golden numbers are from unrounded F32 ones, so nothing is rounded here.
- * Numbers    z and pooled of a chunk do not depend on the chunks it is encoded with (op/ops.h, Same bits), so that long
- *            prompts run in several passes.
- * Files      clip.c network; clip_find.c where encoders are and of which kind; clip_names.c OpenCLIP and old names;
- *            encoder.c sets, weighting, assembly */
+ * Config     from shapes; heads are in no tensor: metadata "berth.heads" (safetensors),
+ *            "clip.attention.head_count" or "clip.text.attention.head_count" (GGUF), else width /
+ *            64 (at least 1).
+ * Kind       L, G or H follows from the place in a checkpoint, or from the number of layers: 32 and
+ *            24 mean G and H. Where neither says it (small models), metadata "berth.clip" may: "l",
+ *            "g", "h".
+ * Weights    are used as stored. ComfyUI keeps its CLIPs as F16 unless told otherwise, which rounds
+ *            those of F32 files (text-encoders.md 8); the golden numbers are from unrounded F32
+ *            ones, so nothing is rounded here.
+ * Numbers    z and pooled of a chunk do not depend on the chunks it is encoded with (op/ops.h, Same
+ *            bits), so that long prompts run in several passes.
+ * Files      clip.c network; clip_find.c where encoders are and of which kind; clip_names.c
+ *            OpenCLIP and old names; encoder.c sets, weighting, assembly */
 #ifndef TEXT_ENCODER_H
 #define TEXT_ENCODER_H
 
@@ -27,8 +31,8 @@ struct clip_net {
 /* root: in front of "text_model." or of OpenCLIP's names. BERTH_ENOTFOUND: no CLIP there. */
 berth_status clip_detect(const struct weights *w, const char *root, struct clip_net *out,
                          berth_err *err);
-/* For net_args.names; NULL: HF names. names_user must be the struct clip_net of that root: its width tells where in
- * OpenCLIP's stacked tensors q, k and v begin. */
+/* For net_args.names; NULL: HF names. names_user must be the struct clip_net of that root: its
+ * width tells where in OpenCLIP's stacked tensors q, k and v begin. */
 net_names_fn *clip_names(const struct weights *w, const char *root);
 
 struct clip_out_args {
@@ -37,8 +41,9 @@ struct clip_out_args {
     bool norm_hidden; /* final norm on a hidden layer */
     bool project;     /* pooled . text_projection */
 };
-/* z [n, len, width], pooled [width] of chunk 0 (either may be NULL). All chunks have one length. Vectors of another
- * width are left out, pad tokens at the end of the chunk make up for them; *dropped (may be NULL) counts them. */
+/* z [n, len, width], pooled [width] of chunk 0 (either may be NULL). All chunks have one length.
+ * Vectors of another width are left out, pad tokens at the end of the chunk make up for them;
+ * *dropped (may be NULL) counts them. */
 berth_status clip_encode(struct net *net, const struct clip_net *c, const struct chunks *in,
                          const struct clip_out_args *a, float *z, float *pooled, size_t *dropped,
                          berth_err *err);
@@ -67,12 +72,13 @@ struct text_cond { /* in the arena */
     float *pooled; /* [pooled_n]; NULL: none */
     size_t pooled_n;
 };
-/* text: for every encoder; text_l (may be NULL): another for CLIP-L (CLIPTextEncodeSDXL: text_g, text_l). */
+/* text: for every encoder; text_l (may be NULL): another for CLIP-L (CLIPTextEncodeSDXL: text_g,
+ * text_l). */
 berth_status text_encode(const struct text_args *a, const char *text, const char *text_l,
                          struct arena *mem, struct text_cond *out, berth_err *err);
 
-/* Which encoders a file holds: kind and root of each, L before G. part (NULL or "": all): only those whose root begins
- * with it. Returns how many; 0: none we know. */
+/* Which encoders a file holds: kind and root of each, L before G. part (NULL or "": all): only
+ * those whose root begins with it. Returns how many; 0: none we know. */
 struct text_found {
     enum text_kind kind;
     char root[128];

@@ -1,15 +1,20 @@
 /* tokenizer: prompts to token ids (text-encoders.md 1-5). So far CLIP's byte-pair encoding.
  *
- * Words      part    a piece of a prompt with one weight; group: its tokens; chunk: what one pass of an encoder takes
- * Data       vocab.json + merges.txt, or tokenizer.json (a folder with either, or the file itself). Hostile until
- *            checked: sizes, ids, ranks have limits, errors name the file. Users bring it; nothing is built in.
- * Limits     A prompt TEXT_PROMPT_MAX bytes and TEXT_CHUNKS_MAX chunks, emphasis TEXT_NESTING_MAX deep; a tokenizer
- *            BPE_VOCAB_MAX ids and as many merges, BPE_FILE_MAX bytes a file: BERTH_ELIMIT.
- * Time       Grows with the length of the text, and with the depth of its emphasis, never with the square of the length.
+ * Words      part    a piece of a prompt with one weight; group: its tokens; chunk: what one pass
+ *            of an encoder takes
+ * Data       vocab.json + merges.txt, or tokenizer.json (a folder with either, or the file itself).
+ *            Hostile until checked: sizes, ids, ranks have limits, errors name the file. Users
+ *            bring it; nothing is built in.
+ * Limits     A prompt TEXT_PROMPT_MAX bytes and TEXT_CHUNKS_MAX chunks, emphasis TEXT_NESTING_MAX
+ *            deep; a tokenizer BPE_VOCAB_MAX ids and as many merges, BPE_FILE_MAX bytes a file:
+ *            BERTH_ELIMIT.
+ * Time       Grows with the length of the text, and with the depth of its emphasis, never with the
+ *            square of the length.
  * Threads    A tokenizer is immutable: any thread.
- * Files      bpe.c CLIP's merges; bpe_load.c its files; clean.c what happens to text before, and its words;
- *            unicode.c NFC, lower case, classes (unicode_tables.h); emphasis.c prompt weights; chunks.c;
- *            embedding.c textual inversion files */
+ * Files      bpe.c CLIP's merges; bpe_load.c its files; clean.c what happens to text before, and
+ *            its words; unicode.c NFC, lower case, classes (unicode_tables.h); emphasis.c prompt
+ *            weights; chunks.c; embedding.c textual inversion files; stand_in.c a tokenizer
+ *            for who has none */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -32,12 +37,13 @@ void bpe_close(struct bpe *t); /* NULL is fine */
 size_t bpe_vocab(const struct bpe *t);
 int32_t bpe_start(const struct bpe *t); /* <|startoftext|> */
 int32_t bpe_end(const struct bpe *t);   /* <|endoftext|> */
-/* Appends int32_t ids of plain text (no emphasis, no start or end). Any bytes: what is not UTF-8 is replaced. */
+/* Appends int32_t ids of plain text (no emphasis, no start or end). Any bytes: what is not UTF-8 is
+ * replaced. */
 berth_status bpe_encode(const struct bpe *t, const char *text, size_t n, struct vec *out,
                         berth_err *err);
 
-/* Writes vocab.json and merges.txt of a tokenizer that knows letters and no words, with CLIP's ids: for
- * tours and tests on machines that have no other. The folder must be there. */
+/* Writes vocab.json and merges.txt of a tokenizer that knows letters and no words, with CLIP's ids:
+ * for tours and tests on machines that have no other. The folder must be there. */
 berth_status bpe_write_stand_in(const char *dir, berth_err *err);
 
 /* ---- emphasis ---- */
@@ -71,8 +77,9 @@ struct chunks {               /* in the arena */
 /* The chunk of the empty prompt, padded to `length`: what weights are measured against. */
 berth_status text_empty_chunk(const struct chunk_rules *rules, size_t length, struct arena *mem,
                               struct token **out, berth_err *err);
-/* Vectors of an embedding file by name, as `embedding:name` asks for. key: "clip_l", "clip_g". The answer lives in `mem`.
- * BERTH_ENOTFOUND: there is none (a warning and ignored by text_chunks). */
+/* Vectors of an embedding file by name, as `embedding:name` asks for. key: "clip_l", "clip_g". The
+ * answer lives in `mem`. text_chunks() warns and goes on
+ * without it when it is not there (BERTH_ENOTFOUND) or cannot be read. */
 typedef berth_status text_embedding_fn(void *user, const char *name, size_t n, const char *key,
                                        struct arena *mem, const float **vectors, uint32_t *count,
                                        uint32_t *width, berth_err *err);
@@ -81,7 +88,8 @@ struct text_embeddings {
     void *user;
     const struct log *log;
 };
-/* A whole prompt. encode: text_encode_bpe or another tokenizer's. emb NULL: `embedding:` is plain text. */
+/* A whole prompt. encode: text_encode_bpe or another tokenizer's. emb NULL: `embedding:` is plain
+ * text. */
 typedef berth_status text_encode_fn(const void *tok, const char *text, size_t n, struct vec *out,
                                     berth_err *err);
 text_encode_fn text_encode_bpe; /* tok: struct bpe */
@@ -90,8 +98,9 @@ berth_status text_chunks(const char *prompt, size_t n, text_encode_fn *encode, c
                          const struct text_embeddings *emb, struct arena *mem, struct chunks *out,
                          berth_err *err);
 
-/* An embedding file's vectors, in the arena: the tensor called `key` ("clip_l"), else what an adapter bundles, else the
- * first tensor (with rows of `width`, if that is not 0). Pickles are refused by name. */
+/* An embedding file's vectors, in the arena: the tensor called `key` ("clip_l"), else what an
+ * adapter bundles, else the first tensor (with rows of `width`, if that is not 0). Pickles are
+ * refused by name. */
 berth_status text_embedding_read(const char *path, const char *key, uint32_t width,
                                  struct arena *mem, const float **vectors, uint32_t *count,
                                  uint32_t *out_width, berth_err *err);

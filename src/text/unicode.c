@@ -146,8 +146,8 @@ static const struct uc_decomp *decomp_find(uint32_t c)
     return NULL;
 }
 
-/* The whole canonical decomposition of c, in order. Only the first of two parts decomposes again, and never
- * further than three times (a table of ours, not the text, says so). */
+/* The whole canonical decomposition of c, in order. Only the first of two parts decomposes again,
+ * and never further than three times (a table of ours, not the text, says so). */
 static bool decompose(uint32_t c, struct vec *out)
 {
     if (c - S_BASE < S_COUNT) {
@@ -169,8 +169,8 @@ static bool decompose(uint32_t c, struct vec *out)
     return true;
 }
 
-/* Marks behind a starter into the order of their classes, equal ones as they stood. A run may be as long as the
- * text: sorted by counting. */
+/* Marks behind a starter into the order of their classes, equal ones as they stood. A run may be as
+ * long as the text: sorted by counting. */
 static bool reorder(uint32_t *c, size_t n, struct vec *tmp)
 {
     for (size_t i = 0; i < n;) {
@@ -217,8 +217,8 @@ static uint32_t compose(uint32_t a, uint32_t b)
     return 0;
 }
 
-/* In place; returns how many are left. A mark composes with the last starter unless something between them has
- * its class or a higher one, or is a starter itself. */
+/* In place; returns how many are left. A mark composes with the last starter unless something
+ * between them has its class or a higher one, or is a starter itself. */
 static size_t compose_all(uint32_t *c, size_t n)
 {
     size_t to = 0, starter = SIZE_MAX;
@@ -283,8 +283,8 @@ static uint32_t lower(uint32_t c)
     return off % r->step == 0 && off / r->step < r->count ? (uint32_t)((int32_t)c + r->delta) : c;
 }
 
-/* A capital sigma is final when the nearest letter before it is cased and the nearest after it is not; `state` looks
- * through the points Unicode calls case-ignorable. */
+/* A capital sigma is final when the nearest letter before it is cased and the nearest after it is
+ * not; `state` looks through the points Unicode calls case-ignorable. */
 static uint8_t sigma_state(uint32_t c)
 {
     return run_value(uc_sigmas, COUNT(uc_sigmas), c);

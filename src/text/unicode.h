@@ -1,8 +1,9 @@
 /* unicode: what a tokenizer asks about code points: class, lower case, NFC. For text/ alone.
  *
  * Words      point   a code point, uint32_t, never a surrogate
- * Tables     unicode_tables.h, made by tools/unicode_tables.py; the file names its Unicode version. What that
- *            version does not know is UC_CONTROL ("Cn"), as it is for a Python of that version.
+ * Tables     unicode_tables.h, made by tools/unicode_tables.py; the file names its Unicode version.
+ *            What that version does not know is UC_CONTROL ("Cn"), as it is for a Python of that
+ *            version.
  * Memory     Vectors hold points (.elem = sizeof(uint32_t)). False: memory is exhausted.
  * Threads    Tables alone: any. */
 #ifndef TEXT_UNICODE_H
@@ -32,8 +33,8 @@ size_t uc_encode(uint32_t c, char out[4]); /* bytes written */
 
 /* v becomes its canonical composition (NFC). */
 WARN_UNUSED bool uc_nfc(struct vec *v);
-/* Appends the lower case of n points that stand between spaces, as str.lower(): U+0130 becomes two, a sigma knows
- * whether it is the last letter. */
+/* Appends the lower case of n points that stand between spaces, as str.lower(): U+0130 becomes two,
+ * a sigma knows whether it is the last letter. */
 WARN_UNUSED bool uc_lower(const uint32_t *c, size_t n, struct vec *out);
 
 #endif

@@ -27,7 +27,8 @@ static size_t utf8(unsigned c, char *out)
     return 2;
 }
 
-/* CLIP's order: the bytes that print, then the others as U+0100 and up; all of them again with </w>. */
+/* CLIP's order: the bytes that print, then the others as U+0100 and up; all of them again with
+ * </w>. */
 static size_t add_bytes(json_t *vocab)
 {
     size_t id = 0;

@@ -1,5 +1,5 @@
-/* Tokenizer files: tokenizer.json, or, behind a NUL byte, merges.txt for the vocab.json before it. What can be read
- * encodes a text. */
+/* Tokenizer files: tokenizer.json, or, behind a NUL byte, merges.txt for the vocab.json before it.
+ * What can be read encodes a text. */
 #include "text/bpe_impl.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* Prompts: weights, references, cleaning, words, merges, chunks. The first byte says which limits chunks have. */
+/* Prompts: weights, references, cleaning, words, merges, chunks. The first byte says which limits
+ * chunks have. */
 #include "text/bpe_impl.h"
 
 #include <stdlib.h>

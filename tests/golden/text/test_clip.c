@@ -1,7 +1,9 @@
-/* The text encoders of the golden files: every clip_<x>_tiny of the manifest with its prompts, through tokenizer, network
- * and weighting. Its weights are made from <name>_keys.json, or where that is not there from the keys of the SD1.5 model.
+/* The text encoders of the golden files: every clip_<x>_tiny of the manifest with its prompts,
+ * through tokenizer, network and weighting. Its weights are made from <name>_keys.json, or where
+ * that is not there from the keys of the SD1.5 model.
  *
- * Error: largest absolute difference over the largest absolute value of the reference, at most 1e-4. */
+ * Error: largest absolute difference over the largest absolute value of the reference, at most
+ * 1e-4. */
 #include "support/clips.h"
 #include "support/golden_tensors.h"
 #include "support/tokenizer.h"

@@ -1,4 +1,5 @@
-/* clip_files: one small CLIP written under the names of HF, of OpenCLIP, or of old files; the same numbers in each. */
+/* clip_files: one small CLIP written under the names of HF, of OpenCLIP, or of old files; the same
+ * numbers in each. */
 #ifndef UNIT_TEXT_CLIP_FILES_H
 #define UNIT_TEXT_CLIP_FILES_H
 
@@ -22,8 +23,8 @@ struct small { /* a CLIP */
 #define SMALL_POSITIONS 20
 #define SMALL_MLP 48
 
-struct
-    slot { /* a tensor of the file, and whose values it has: one HF tensor, or three below each other */
+/* A tensor of the file, and whose values it has: one HF tensor, or three below each other. */
+struct slot {
     char name[160];
     struct shape shape;
     char from[3][96];

@@ -25,8 +25,8 @@ static const struct chunk_rules rules = {
     .start = '<', .end = '>', .pad = '_', .max_length = 12, .pad_to_max = true
 };
 
-struct
-    files { /* a folder of embeddings: "one" has a vector, "three" has three; "broken" cannot be read */
+/* A folder of embeddings: "one" has a vector, "three" has three; "broken" cannot be read. */
+struct files {
     struct str asked, warned;
     struct log log;
 };
@@ -56,7 +56,8 @@ static void note(void *user, enum log_level level, uint64_t ns, const char *even
     str_addf(&f->warned, "%s;", text);
 }
 
-/* Chunks as text: tokens as their bytes, vectors as *, chunks parted by |, weights other than 1 in braces behind. */
+/* Chunks as text: tokens as their bytes, vectors as *, chunks parted by |, weights other than 1 in
+ * braces behind. */
 static void chunks_are(const char *prompt, const struct chunk_rules *r, struct files *f,
                        const char *want)
 {

@@ -164,6 +164,43 @@ static void places(void **state)
     }
 }
 
+/* Weights of other types, as stored: near those of F32, and not the same. */
+static void weights_of_any_type(void **state)
+{
+    (void)state;
+    static const struct {
+        enum dtype dtype;
+        const char *format;
+        double limit;
+    } t[] = { { DT_F32, "safetensors", 0 },
+              { DT_F16, "safetensors", 2e-3 },
+              { DT_BF16, "gguf", 2e-2 },
+              { DT_F8_E4M3, "safetensors", 2e-1 },
+              { DT_Q8_0, "gguf", 3e-2 } };
+    static float z[2][LEN * 64];
+    for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+        struct keys k = { 0 };
+        struct clip_rig r;
+        struct arena mem = { 0 };
+        struct token *one = chunk_of(&mem, words, ARRAY_LEN(words));
+        struct chunks in = chunks_of(&mem, &one, 1);
+        keys_clip(&k, &(struct clip_config) {
+                          .vocab = 532, .positions = LEN, .width = 64, .mlp = 128, .layers = 2 });
+        assert_false(k.bad);
+        clip_rig_open(&r, keys_file(&k, dtype_name(t[i].dtype), t[i].dtype, t[i].format, NULL),
+                      NULL, 0);
+        assert_false(r.enc[0].clip.projection);
+        encode(&r.enc[0], &in, (struct clip_out_args) { 0 }, z[i > 0], NULL);
+        if (i) {
+            assert_near(dtype_name(t[i].dtype), z[1], z[0], LEN * 64, t[i].limit);
+            assert_true(memcmp(z[0], z[1], sizeof z[0]) != 0);
+        }
+        clip_rig_close(&r);
+        keys_release(&k);
+        arena_release(&mem);
+    }
+}
+
 /* One open encoder for what follows. */
 struct bench {
     struct clip_rig r;
@@ -335,6 +372,7 @@ int main(void)
         cmocka_unit_test(every_name_gives_the_same),
         cmocka_unit_test(configs),
         cmocka_unit_test(places),
+        cmocka_unit_test(weights_of_any_type),
         cmocka_unit_test_setup_teardown(hidden_layers, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(causal, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(pooled_is_at_the_first_end, bench_open, bench_close),

@@ -1,4 +1,5 @@
-/* Every code point against Python's unicodedata, by digest; and what digests of single points cannot show. */
+/* Every code point against Python's unicodedata, by digest; and what digests of single points
+ * cannot show. */
 #include "support/test.h"
 
 #include "text/unicode.h"
@@ -28,7 +29,8 @@ static void put(struct vec *v, const uint32_t *c, size_t n)
         *(uint32_t *)vec_add(v) = c[i];
 }
 
-/* The numbers are what `tools/unicode_tables.py --digest` says; the tables and they change together. */
+/* The numbers are what `tools/unicode_tables.py --digest` says; the tables and they change
+ * together. */
 static void every_point(void **state)
 {
     (void)state;
