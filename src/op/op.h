@@ -1,8 +1,8 @@
 /* op: checked operations with a plain-C reference; a device's own kernels where it has them.
  *
- * So far: what merging adapters needs. Everything works on host memory, gives the same bits on
- * every machine and for every number of threads, and allocates nothing. Pictures and latents to
- * another size have a door of their own: resize.h.
+ * Here: what merging adapters needs. Everything works on host memory, gives the same bits on every
+ * machine and for every number of threads, and allocates nothing. The ops of networks have a door of
+ * their own, ops.h; pictures and latents to another size, too: resize.h.
  * Files  lowrank.c W += s * up . down; fp8_round.c stochastic rounding to fp8; op_impl.h the versions
  *        of a kernel for several processors, for this folder, its tests and benchmarks. */
 #ifndef OP_OP_H

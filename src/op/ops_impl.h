@@ -11,6 +11,10 @@
 #include "op/ops.def"
 #undef OP
 
+/* Rows [from, to) of the result, counted over all planes: for backends that only spread them. */
+void ref_resize2d_rows(const struct op_resize2d *a, size_t from, size_t to);
+void ref_pad2d_rows(const struct op_pad2d *a, size_t from, size_t to);
+
 /* An optional operand that is there. Before there are addresses, its shape says so. */
 static inline bool op_has(const struct view *v)
 {
@@ -49,7 +53,7 @@ static inline bool op_cancelled(const struct op_env *env)
     return env->cancel && atomic_load_explicit(env->cancel, memory_order_relaxed);
 }
 
-/* One element as float; i counts elements of the view's type. Only F32. */
+/* pre: F32. */
 static inline float *op_f32(const struct view *v)
 {
     return (float *)v->data;

@@ -66,13 +66,11 @@ static struct tap bilinear(size_t i, size_t in, size_t out)
     return (struct tap) { { first, first + (first < in - 1) }, at - (float)first };
 }
 
-berth_status ref_resize2d(const struct op_env *env, const struct op_resize2d *a, berth_err *err)
+void ref_resize2d_rows(const struct op_resize2d *a, size_t from, size_t to)
 {
-    (void)env, (void)err;
-    size_t planes = op_count_of(&a->x, 0, 2);
     size_t h = (size_t)a->x.shape.dim[2], w = (size_t)a->x.shape.dim[3];
     size_t oh = (size_t)a->y.shape.dim[2], ow = (size_t)a->y.shape.dim[3];
-    for (size_t r = 0; r < planes * oh; r++) {
+    for (size_t r = from; r < to; r++) {
         const float *x = op_f32(&a->x) + r / oh * h * w;
         float *y = op_f32(&a->y) + r * ow;
         if (a->kind == OP_NEAREST) {
@@ -90,6 +88,12 @@ berth_status ref_resize2d(const struct op_env *env, const struct op_resize2d *a,
             y[j] = (1 - v.share) * up + v.share * down;
         }
     }
+}
+
+berth_status ref_resize2d(const struct op_env *env, const struct op_resize2d *a, berth_err *err)
+{
+    (void)env, (void)err;
+    ref_resize2d_rows(a, 0, op_count_of(&a->y, 0, 3));
     return BERTH_OK;
 }
 
@@ -145,14 +149,12 @@ berth_status ref_concat(const struct op_env *env, const struct op_concat *a, ber
     return BERTH_OK;
 }
 
-berth_status ref_pad2d(const struct op_env *env, const struct op_pad2d *a, berth_err *err)
+void ref_pad2d_rows(const struct op_pad2d *a, size_t from, size_t to)
 {
-    (void)env, (void)err;
     int nd = a->x.shape.ndim;
-    size_t planes = op_count_of(&a->y, 0, nd - 2);
     size_t h = (size_t)a->x.shape.dim[nd - 2], w = (size_t)a->x.shape.dim[nd - 1];
     size_t oh = (size_t)a->y.shape.dim[nd - 2], ow = (size_t)a->y.shape.dim[nd - 1];
-    for (size_t r = 0; r < planes * oh; r++) {
+    for (size_t r = from; r < to; r++) {
         const float *plane = op_f32(&a->x) + r / oh * h * w;
         float *y = op_f32(&a->y) + r * ow;
         size_t i = r % oh;
@@ -167,5 +169,11 @@ berth_status ref_pad2d(const struct op_env *env, const struct op_pad2d *a, berth
                 y[j] = 0;
         }
     }
+}
+
+berth_status ref_pad2d(const struct op_env *env, const struct op_pad2d *a, berth_err *err)
+{
+    (void)env, (void)err;
+    ref_pad2d_rows(a, 0, op_count(&a->y) / op_row(&a->y));
     return BERTH_OK;
 }

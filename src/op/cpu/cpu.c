@@ -9,7 +9,7 @@ extern const struct op_backend op_cpu; /* declared by backends.def */
 #define KERNELS                                                                                    \
     SIZED(linear), SIZED(matmul), SIZED(conv2d), SIZED(attention), KERNEL(group_norm),             \
         KERNEL(row_norm), KERNEL(unary), KERNEL(binary), KERNEL(geglu), KERNEL(resize2d),          \
-        KERNEL(concat), KERNEL(copy)
+        KERNEL(concat), KERNEL(pad2d), KERNEL(copy)
 
 const struct op_backend op_cpu = { .name = "cpu", KERNELS };
 

@@ -57,6 +57,7 @@ berth_status cpu_binary(const struct op_env *env, const struct op_binary *a, ber
 berth_status cpu_geglu(const struct op_env *env, const struct op_geglu *a, berth_err *err);
 berth_status cpu_resize2d(const struct op_env *env, const struct op_resize2d *a, berth_err *err);
 berth_status cpu_concat(const struct op_env *env, const struct op_concat *a, berth_err *err);
+berth_status cpu_pad2d(const struct op_env *env, const struct op_pad2d *a, berth_err *err);
 berth_status cpu_copy(const struct op_env *env, const struct op_copy *a, berth_err *err);
 
 #endif

@@ -144,36 +144,60 @@ berth_status cpu_concat(const struct op_env *env, const struct op_concat *a, ber
     return BERTH_OK;
 }
 
-/* ---- twice the size ---- */
+/* ---- rows of pictures ---- */
 
-struct twice_job {
-    const float *x;
-    float *y;
-    size_t w, rows, each; /* row of x, rows of x, rows per task */
+struct rows_job {
+    const struct op_resize2d *resize;
+    const struct op_pad2d *pad;
+    size_t rows, each; /* rows per task */
 };
 
-static void twice_task(void *user, size_t i, size_t worker)
+static void twice_rows(const struct op_resize2d *a, size_t from, size_t to) /* rows of x */
 {
-    (void)worker;
-    const struct twice_job *j = user;
-    for (size_t r = i * j->each; r < (i + 1) * j->each && r < j->rows; r++) {
-        const float *x = j->x + r * j->w;
-        float *y = j->y + r * 4 * j->w;
-        for (size_t k = 0; k < j->w; k++)
+    size_t w = op_row(&a->x);
+    for (size_t r = from; r < to; r++) {
+        const float *x = op_f32(&a->x) + r * w;
+        float *y = op_f32(&a->y) + r * 4 * w;
+        for (size_t k = 0; k < w; k++)
             y[2 * k] = y[2 * k + 1] = x[k];
-        memcpy(y + 2 * j->w, y, 2 * j->w * sizeof(float));
+        memcpy(y + 2 * w, y, 2 * w * sizeof(float));
     }
 }
 
-/* Networks double; anything else is rare and small. */
+static void rows_task(void *user, size_t i, size_t worker)
+{
+    (void)worker;
+    const struct rows_job *j = user;
+    size_t from = i * j->each, to = from + j->each < j->rows ? from + j->each : j->rows;
+    if (j->pad)
+        ref_pad2d_rows(j->pad, from, to);
+    else if (j->rows == op_count_of(&j->resize->y, 0, 3))
+        ref_resize2d_rows(j->resize, from, to);
+    else
+        twice_rows(j->resize, from, to);
+}
+
+static void spread_rows(const struct op_env *env, struct rows_job *j, size_t row)
+{
+    j->each = CPU_PIECE / row + 1;
+    cpu_spread(env, (j->rows + j->each - 1) / j->each, j->rows * row, rows_task, j);
+}
+
 berth_status cpu_resize2d(const struct op_env *env, const struct op_resize2d *a, berth_err *err)
 {
+    (void)err;
     const uint64_t *x = a->x.shape.dim, *y = a->y.shape.dim;
-    if (a->kind != OP_NEAREST || y[2] != 2 * x[2] || y[3] != 2 * x[3])
-        return ref_resize2d(env, a, err);
-    struct twice_job j = { .x = op_f32(&a->x), .y = op_f32(&a->y), .w = (size_t)x[3] };
-    j.rows = op_count_of(&a->x, 0, 3);
-    j.each = CPU_PIECE / j.w + 1;
-    cpu_spread(env, (j.rows + j.each - 1) / j.each, op_count(&a->y), twice_task, &j);
+    /* Networks double, as a rule: a row of x becomes two of y. */
+    bool twice = a->kind == OP_NEAREST && y[2] == 2 * x[2] && y[3] == 2 * x[3];
+    struct rows_job j = { .resize = a, .rows = op_count_of(twice ? &a->x : &a->y, 0, 3) };
+    spread_rows(env, &j, op_row(&a->y));
+    return BERTH_OK;
+}
+
+berth_status cpu_pad2d(const struct op_env *env, const struct op_pad2d *a, berth_err *err)
+{
+    (void)err;
+    struct rows_job j = { .pad = a, .rows = op_count(&a->y) / op_row(&a->y) };
+    spread_rows(env, &j, op_row(&a->y));
     return BERTH_OK;
 }
