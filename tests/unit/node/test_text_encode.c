@@ -1,0 +1,169 @@
+/* CLIPTextEncode and kin over tiny encoders and a tiny tokenizer. Numbers: tests/golden/text. */
+#include "support/loader_rig.h"
+#include "support/tokenizer.h"
+
+#include "node/compute.h"
+
+struct scene {
+    struct rig r;
+    struct call ckpt;
+    const char *folder[1];
+    char path[512];
+};
+
+static void scene_open(struct scene *s, const char *preset)
+{
+    char name[96], inputs[128];
+    berth_err err = { 0 };
+    *s = (struct scene) { 0 };
+    rig_open(&s->r, "cpu=1g");
+    snprintf(name, sizeof name, "checkpoints/%s.safetensors", preset);
+    rig_preset(&s->r, name, preset);
+    snprintf(inputs, sizeof inputs, "{\"ckpt_name\": \"%s.safetensors\"}", preset);
+    assert_ok(rig_run(&s->r, &s->ckpt, "CheckpointLoaderSimple", inputs, &err), err);
+    snprintf(s->path, sizeof s->path, "%s", tmp_path("tokenizers"));
+    assert_ok(path_make_dirs(s->path, &err), err);
+    assert_true(tiny_tokenizer_write(tmp_path("tokenizers/clip"), false) > 0);
+    s->folder[0] = s->path;
+    s->r.env.tokenizers = s->folder;
+    s->r.env.tokenizers_n = 1;
+    s->r.env.assets = node_assets_new();
+    assert_non_null(s->r.env.assets);
+}
+
+static void scene_close(struct scene *s)
+{
+    call_release(&s->ckpt);
+    node_assets_free(s->r.env.assets);
+    rig_close(&s->r);
+}
+
+static void make(struct scene *s, struct call *x, const char *cls, const char *inputs,
+                 struct value *clip)
+{
+    rig_call(&s->r, x, cls, inputs);
+    call_give(x, "clip", clip ? clip : s->ckpt.out[1].at[0]);
+}
+
+static const struct cond_entry *first(const struct call *x)
+{
+    assert_int_equal(x->out[0].n, 1);
+    const struct conditioning *c = x->out[0].at[0]->object.obj;
+    assert_int_equal(c->n, 1);
+    return &c->at[0];
+}
+
+static bool same(const struct htensor *a, const struct htensor *b)
+{
+    return shape_eq(&a->shape, &b->shape) &&
+           memcmp(a->data, b->data, htensor_count(a) * sizeof(float)) == 0;
+}
+
+static void encode(struct scene *s, struct call *x, const char *inputs, struct value *clip)
+{
+    berth_err err = { 0 };
+    make(s, x, "CLIPTextEncode", inputs, clip);
+    assert_ok(x->c.cls->run(&x->c, &err), err);
+}
+
+static void a_prompt_becomes_numbers(void **state)
+{
+    struct scene s;
+    struct call a, b, c, skip, d;
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s, "sd15-tiny");
+    encode(&s, &a, "{\"text\": \"photo of the cat\"}", NULL);
+    encode(&s, &b, "{\"text\": \"photo of the cat\"}", NULL);
+    encode(&s, &c, "{\"text\": \"photo of the (cat:1.5)\"}", NULL);
+    assert_int_equal(dim(first(&a)->cond, 1), 77);
+    assert_int_equal(dim(first(&a)->cond, 2), 64);
+    assert_non_null(first(&a)->pooled);
+    assert_true(same(first(&a)->cond, first(&b)->cond));
+    assert_false(same(first(&a)->cond, first(&c)->cond));
+    rig_call(&s.r, &skip, "CLIPSetLastLayer", "{\"stop_at_clip_layer\": -2}");
+    call_give(&skip, "clip", s.ckpt.out[1].at[0]);
+    assert_ok(skip.c.cls->run(&skip.c, &err), err);
+    encode(&s, &d, "{\"text\": \"photo of the cat\"}", skip.out[0].at[0]);
+    assert_false(same(first(&a)->cond, first(&d)->cond));
+    struct call *const all[] = { &a, &b, &c, &skip, &d };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        call_release(all[i]);
+    scene_close(&s);
+}
+
+/* What people see who have not brought one, and who have no encoder. */
+static void missing_things_are_named(void **state)
+{
+    struct scene s;
+    struct call x;
+    berth_err err = { 0 };
+    const char *nowhere[] = { "/nowhere/a", "/nowhere/b" };
+    (void)state;
+    scene_open(&s, "sd15-tiny");
+    s.r.env.tokenizers = nowhere;
+    s.r.env.tokenizers_n = 2;
+    make(&s, &x, "CLIPTextEncode", "{\"text\": \"a\"}", NULL);
+    assert_int_equal(x.c.cls->run(&x.c, &err), BERTH_ENOTFOUND);
+    const char *const wanted[] = { "--tokenizers", "/nowhere/a/clip", "/nowhere/b/sd1_tokenizer" };
+    for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
+        if (!strstr(err.msg, wanted[i]))
+            fail_msg("'%s' does not name %s", err.msg, wanted[i]);
+    s.r.env.tokenizers_n = 0;
+    assert_int_equal(x.c.cls->run(&x.c, &err), BERTH_ENOTFOUND);
+    call_release(&x);
+
+    struct value *none = value_null();
+    make(&s, &x, "CLIPTextEncode", "{\"text\": \"a\"}", none);
+    assert_int_equal(x.c.cls->run(&x.c, &err), BERTH_EINVAL);
+    assert_non_null(strstr(err.msg, "clip input is invalid: None"));
+    call_release(&x);
+    value_unref(none);
+    scene_close(&s);
+}
+
+/* ---- embedding:name ---- */
+
+static berth_status fill(void *user, size_t i, uint64_t off, void *dst, size_t n, berth_err *err)
+{
+    float *f = dst;
+    (void)user, (void)i, (void)err;
+    for (size_t k = 0; k < n / sizeof *f; k++)
+        f[k] = (float)(int)((off / sizeof *f + k) % 13) / 6 - 1;
+    return BERTH_OK;
+}
+
+static void embeddings_are_found(void **state)
+{
+    struct scene s;
+    struct call with, in_folder, without;
+    struct weights_spec spec = { "emb_params", DT_F32, { 2, { 2, 64 } } };
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s, "sd15-tiny");
+    struct weights_write_args args = { .format = "safetensors",
+                                       .path = rig_path(&s.r, "embeddings/sub/style.safetensors"),
+                                       .spec = &spec,
+                                       .count = 1,
+                                       .fill = fill };
+    assert_ok(weights_write(&args, &err), err);
+    encode(&s, &with, "{\"text\": \"cat embedding:style\"}", NULL);
+    encode(&s, &in_folder, "{\"text\": \"cat embedding:sub/style.safetensors\"}", NULL);
+    encode(&s, &without, "{\"text\": \"cat embedding:nothing\"}", NULL);
+    assert_true(same(first(&with)->cond, first(&in_folder)->cond));
+    assert_false(same(first(&with)->cond, first(&without)->cond));
+    call_release(&with);
+    call_release(&in_folder);
+    call_release(&without);
+    scene_close(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_prompt_becomes_numbers),
+        cmocka_unit_test(missing_things_are_named),
+        cmocka_unit_test(embeddings_are_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
