@@ -119,12 +119,12 @@ static bool joins(const struct diffusion_family *f, size_t tokens, size_t *min, 
     return true;
 }
 
-/* Indices of the conditionings that are computed with the first one that is not taken yet. */
-struct batch {
+struct batch { /* latents that are computed together, by index */
     size_t *item, n;
     size_t tokens; /* all of them repeated to this length */
 };
 
+/* The first latent that is not taken yet, and all that can join it. n 0: none is left. */
 static void next_batch(const struct diffusion *d, const struct diffusion_in *in, bool *taken,
                        struct batch *b)
 {
@@ -147,7 +147,7 @@ struct gathered { /* a batch in contiguous memory */
     float *x, *t, *context, *y, *out;
 };
 
-/* Room for `n` latents of tokens; NULL where arena_array() says so. */
+/* Room for n latents with `tokens` each, in mem. */
 static berth_status gather_room(const struct diffusion *d, const struct diffusion_in *in, size_t n,
                                 size_t tokens, struct arena *mem, struct gathered *g,
                                 berth_err *err)
@@ -189,7 +189,7 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
     return BERTH_OK;
 }
 
-/* n of the batch from `first` on, in ever smaller pieces where there is no room. */
+/* The whole batch, in ever smaller pieces where there is no room. */
 static berth_status run(struct diffusion *d, const struct diffusion_in *in, const struct batch *b,
                         const struct gathered *g, berth_err *err)
 {
@@ -263,7 +263,7 @@ static berth_status each_batch(struct diffusion *d, const struct diffusion_in *i
     bool *taken = arena_array(&mem, in->n, sizeof *taken);
     struct batch b = { .item = arena_array(&mem, in->n, sizeof *b.item) };
     berth_status s = taken && b.item ? BERTH_OK : err_set(err, BERTH_ENOMEM, "%zu latents", in->n);
-    for (; !s;) {
+    while (!s) {
         next_batch(d, in, taken, &b);
         if (!b.n)
             break;
