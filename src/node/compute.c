@@ -100,8 +100,12 @@ berth_status ready_info(const struct model_ref *ref, struct diffusion_info *out,
     if (has_parts(ref, "MODEL", err))
         return err->code;
     struct res_model *m = ref->part[0];
-    berth_status s = diffusion_detect(res_weights(m), res_info(m).part, out, err);
-    return s ? err_add(err, "'%.80s'", ready_name(ref)) : BERTH_OK;
+    if (diffusion_detect(res_weights(m), res_info(m).part, out, err))
+        return err_add(err, "'%.80s'", ready_name(ref));
+    const json_t *said = json_object_get(ref->options, "sampling");
+    if (json_is_true(json_object_get(said, "playground")))
+        out->latent = latent_playground;
+    return BERTH_OK;
 }
 
 berth_status ready_diffusion(struct node_call *c, const struct model_ref *ref,

@@ -92,7 +92,7 @@ berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t
 /* diffusion_close() it. */
 berth_status ready_diffusion(struct node_call *c, const struct model_ref *ref,
                              struct diffusion **out, berth_err *err);
-/* What it is, without loading it. */
+/* What it is, without loading it, and with what nodes said about it. */
 berth_status ready_info(const struct model_ref *ref, struct diffusion_info *out, berth_err *err);
 /* The model's noise levels, with what ModelSampling* nodes said. ms_release() it. */
 berth_status ready_msampling(const struct model_ref *ref, struct msampling *out, berth_err *err);

@@ -33,14 +33,16 @@ static berth_status run_continuous(struct node_call *c, berth_err *err)
     if ((s = in_text(c, "sampling", &type, err)) || (s = in_f64(c, "sigma_max", &max, err)) ||
         (s = in_f64(c, "sigma_min", &min, err)))
         return s;
-    if (strcmp(type, "cosmos_rflow") == 0 || strcmp(type, "edm_playground_v2.5") == 0)
+    bool playground = strcmp(type, "edm_playground_v2.5") == 0;
+    bool edm = playground || strcmp(type, "edm") == 0;
+    if (strcmp(type, "cosmos_rflow") == 0)
         return err_set(err, BERTH_EUNSUPPORTED, "sampling '%s' cannot be computed yet", type);
     if (!(max > 0 && min > 0 && min < max))
         return err_set(err, BERTH_EINVAL, "noise levels from %g to %g", max, min);
     return give_with_option(c, "model", "sampling",
-                            json_pack("{s:s, s:f, s:f, s:f}", "type", type, "sigma_max", max,
-                                      "sigma_min", min, "sigma_data",
-                                      strcmp(type, "edm") == 0 ? 0.5 : 1.0),
+                            json_pack("{s:s, s:f, s:f, s:f, s:b}", "type", edm ? "edm" : type,
+                                      "sigma_max", max, "sigma_min", min, "sigma_data",
+                                      edm ? 0.5 : 1.0, "playground", (int)playground),
                             err);
 }
 

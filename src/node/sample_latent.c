@@ -91,7 +91,7 @@ struct run { /* of one sample_latent() */
     struct node_call *c;
     const struct sampling_request *q;
     struct diffusion *d;
-    const struct diffusion_info *info;
+    struct diffusion_info info;
     struct msampling ms;
     struct arena mem;
     struct shape shape; /* [b, c, h, w] */
@@ -142,7 +142,7 @@ static berth_status prepare_mask(struct run *r, berth_err *err)
 static berth_status prepare_latent(struct run *r, berth_err *err)
 {
     struct htensor *fit;
-    if (latent_fit(r->q->latent, r->info, &fit, err))
+    if (latent_fit(r->q->latent, &r->info, &fit, err))
         return err->code;
     r->shape = fit->shape;
     r->n = htensor_count(fit);
@@ -156,7 +156,7 @@ static berth_status prepare_latent(struct run *r, berth_err *err)
     if (!r->x)
         return err->code;
     if (!all_zero(r->latent, r->n)) /* an empty latent is not shifted */
-        latent_in(&r->info->latent, r->latent, b, ch, hw);
+        latent_in(&r->info.latent, r->latent, b, ch, hw);
     if (!r->q->no_noise && latent_noise(r->q->latent, &r->shape, r->q->seed, r->noise, err))
         return err->code;
     float first = r->q->sigmas[0];
@@ -182,7 +182,7 @@ static berth_status forward(struct run *r, struct diffusion_in *in,
                             const struct sampled_cond **cond, const size_t *item,
                             const struct guide_area *area, berth_err *err)
 {
-    size_t extra = (size_t)r->info->in_channels - r->info->latent.channels;
+    size_t extra = (size_t)r->info.in_channels - r->info.latent.channels;
     float *concat = NULL;
     const struct diffusion_cond **of = calloc(in->n, sizeof *of);
     if (cond[0]->concat)
@@ -269,7 +269,7 @@ static bool look_at(struct run *r, const float *denoised, struct image *out)
     berth_err unread = { 0 };
     if (!r->c->env->previews || image_init(out, (uint32_t)w, (uint32_t)h, 3, &unread))
         return false;
-    if (latent_preview(&r->info->latent, denoised, h * w, out->px))
+    if (latent_preview(&r->info.latent, denoised, h * w, out->px))
         return true;
     image_release(out);
     return false;
@@ -296,7 +296,7 @@ static berth_status step(void *user, const struct sample_step *s, berth_err *err
 static berth_status prepare_guide(struct run *r, berth_err *err)
 {
     const struct sampling_request *q = r->q;
-    struct cond_scene scene = { .info = r->info,
+    struct cond_scene scene = { .info = &r->info,
                                 .ms = &r->ms,
                                 .shape = r->shape,
                                 .latent = r->latent,
@@ -375,26 +375,26 @@ static berth_status give(const struct run *r, const float *x, struct latent *out
     if (latent_like(r->q->latent, out, err) || htensor_new(&r->shape, &out->samples, err))
         return err->code;
     memcpy(out->samples->data, x, r->n * sizeof(float));
-    latent_out(&r->info->latent, out->samples->data, b, ch, r->n / (b * ch));
+    latent_out(&r->info.latent, out->samples->data, b, ch, r->n / (b * ch));
     return BERTH_OK;
 }
 
 /* No step is asked for: what came, with the model's channels. */
 static berth_status give_back(struct run *r, struct latent *out, berth_err *err)
 {
-    struct diffusion_info info;
-    if (ready_info(r->q->model, &info, err) || latent_like(r->q->latent, out, err))
+    if (latent_like(r->q->latent, out, err))
         return err->code;
-    return latent_fit(r->q->latent, &info, &out->samples, err);
+    return latent_fit(r->q->latent, &r->info, &out->samples, err);
 }
 
 static berth_status run(struct run *r, struct latent *out, struct latent *denoised, berth_err *err)
 {
+    if (ready_info(r->q->model, &r->info, err))
+        return err->code;
     if (!r->q->n)
         return give_back(r, out, err);
     if (ready_msampling(r->q->model, &r->ms, err) || ready_diffusion(r->c, r->q->model, &r->d, err))
         return err->code;
-    r->info = diffusion_info(r->d);
     if (prepare_latent(r, err) || prepare_mask(r, err) || prepare_guide(r, err))
         return err->code;
     if (denoised && !(r->last = floats(r, r->n, err)))

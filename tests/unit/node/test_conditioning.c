@@ -1,5 +1,6 @@
 /* Conditionings: what nodes say about prompts, and what the guide is told. */
 #include "support/node_rig.h"
+#include "support/oom.h"
 
 #include "node/compute.h"
 
@@ -127,7 +128,7 @@ static void areas_masks_and_ranges(void **state)
     assert_true(e->ranged && e->start_percent == 0.25 && e->end_percent == 0.5);
 }
 
-static void zero_out_zeroes(void **state)
+static void zero_madezeroes(void **state)
 {
     struct node_rig *r = *state;
     rig_node(r, "ConditioningZeroOut");
@@ -145,6 +146,25 @@ static void other_objects_are_refused(void **state)
     rig_int(r, "conditioning", 3);
     assert_int_equal(rig_run(r), BERTH_EINVAL);
     assert_non_null(strstr(r->err.msg, "CONDITIONING"));
+}
+
+static void copies_survive_exhaustion(void **state)
+{
+    struct value *v = prompt(2, 3, 2, 0);
+    const struct conditioning *x = v->object.obj;
+    berth_status st = BERTH_ENOMEM;
+    (void)state;
+    for (long k = 0; st; k++) {
+        struct conditioning *made = NULL;
+        berth_err err = { 0 };
+        oom_after(k);
+        st = conditioning_join(x, x, &made, &err);
+        oom_off();
+        assert_true(st == BERTH_OK || (st == BERTH_ENOMEM && !made && err.msg[0]));
+        conditioning_free(made);
+    }
+    assert_int_equal(x->at[0].cond->refs, 1);
+    value_unref(v);
 }
 
 /* ---- what the guide is told ---- */
@@ -307,8 +327,9 @@ int main(void)
         cmocka_unit_test(average_mixes),
         cmocka_unit_test(concat_appends_tokens),
         cmocka_unit_test(areas_masks_and_ranges),
-        cmocka_unit_test(zero_out_zeroes),
+        cmocka_unit_test(zero_madezeroes),
         cmocka_unit_test(other_objects_are_refused),
+        cmocka_unit_test(copies_survive_exhaustion),
         cmocka_unit_test(areas_are_paired_and_cut),
         cmocka_unit_test(masks_are_sized),
         cmocka_unit_test(inpainting_sees_mask_and_picture),

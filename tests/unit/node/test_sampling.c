@@ -1,6 +1,7 @@
 /* Sampling nodes over a tiny model: that the ways to say the same give the same, what is told while they
  * run, and how they end when they do not. Numbers are held to ComfyUI's in tests/golden/node. */
 #include "support/loader_rig.h"
+#include "support/oom.h"
 
 #include "node/compute.h"
 
@@ -251,6 +252,37 @@ static void wrong_things_are_refused(void **state)
     call_release(&x);
 }
 
+/* Each allocation of a run fails once: it ends with BERTH_ENOMEM, or gets by without (a preview), and
+ * leaves nothing behind. */
+static void survives_exhaustion(void **state)
+{
+    struct scene *s = *state;
+    struct call x;
+    long failed = 0, total = 0;
+    s->r.env.previews = true;
+    for (long k = 0; !total; k++) {
+        berth_err err = { 0 };
+        make(s, &x, "KSampler",
+             "{\"seed\": 5, \"steps\": 1, \"cfg\": 4, \"sampler_name\": \"euler_ancestral\"}",
+             latent_of(filled(1, 4, 2, 2, 0)));
+        oom_once(k);
+        berth_status st = x.c.cls->run(&x.c, &err);
+        long seen = oom_seen();
+        oom_off();
+        if (st && (st != BERTH_ENOMEM || !err.msg[0]))
+            fail_msg("allocation %ld: %d '%s'", k, (int)st, err.msg);
+        assert_int_equal(x.out[0].n, st ? 0 : 1);
+        failed += st != BERTH_OK;
+        total = st || seen > k ? 0 : seen; /* none failed: all were tried */
+        call_release(&x);
+        assert_int_equal(res_info(call_model(&s->ckpt, 0)->part[0]).uses, 0);
+    }
+    s->r.env.previews = false;
+    assert_true(failed > 10);
+    print_message("%ld allocations, %ld of them end a run\n", total, failed);
+    fixture_check(&s->r.f);
+}
+
 /* ---- no step at all ---- */
 
 static void nothing_to_do_gives_it_back(void **state)
@@ -463,6 +495,7 @@ static void what_is_said_counts(void **state)
         { "ModelSamplingDiscrete", "{\"sampling\": \"lcm\"}", false },
         { "ModelSamplingDiscrete", "{\"sampling\": \"v_prediction\", \"zsnr\": true}", false },
         { "ModelSamplingContinuousEDM", "{\"sampling\": \"v_prediction\"}", false },
+        { "ModelSamplingContinuousEDM", "{\"sampling\": \"edm_playground_v2.5\"}", false },
         { "RescaleCFG", "{\"multiplier\": 0}", true },
         { "RescaleCFG", "{\"multiplier\": 0.7}", false },
         { "DifferentialDiffusion", "{}", true }, /* about masks: there is none */
@@ -524,6 +557,7 @@ int main(void)
         cmocka_unit_test(interrupted_between_steps),
         cmocka_unit_test(nan_is_found),
         cmocka_unit_test(wrong_things_are_refused),
+        cmocka_unit_test(survives_exhaustion),
         cmocka_unit_test(nothing_to_do_gives_it_back),
         cmocka_unit_test(two_halves_are_a_whole),
         cmocka_unit_test(custom_sampling_is_ksampler),

@@ -1,0 +1,119 @@
+/* runs: those of sample_sd15_tiny through KSampler and KSamplerAdvanced.
+ *
+ * What a run is stands in its tensor's name: sampler/scheduler/steps, with img2img/ (starts from
+ * img2img/latent) .../denoise0.6, cfg1/, ksampler_adv/ .../start2_end7, inpaint/ (img2img/latent under
+ * inpaint/mask) around it. Prompts, and seed and cfg of the plain runs, stand in the manifest; those of the
+ * others stand nowhere and were found from the results, which carry their first noise. */
+#ifndef GOLDEN_NODE_RUNS_H
+#define GOLDEN_NODE_RUNS_H
+
+#include "support/tiny_rig.h"
+
+#define RUN_TOLERANCE 1e-3 /* of the largest value: what whole runs are held to */
+
+struct settings { /* of one run, from its name */
+    char sampler[64], scheduler[64];
+    int steps, start, end, seed;
+    double denoise, cfg;
+    bool img2img, inpaint, advanced;
+};
+
+/* False: it is an input, no run. */
+static bool read_name(const char *name, const json_t *manifest, struct settings *out)
+{
+    static const struct {
+        const char *front;
+        struct settings s;
+    } kind[] = { { "img2img/", { .seed = 1, .cfg = 5, .img2img = true } },
+                 { "cfg1/", { .seed = 3, .cfg = 1 } },
+                 { "ksampler_adv/", { .seed = 9, .cfg = 6, .img2img = true, .advanced = true } },
+                 { "inpaint/", { .seed = 11, .cfg = 6, .img2img = true, .inpaint = true } } };
+    *out = (struct settings) { .seed = (int)tiny_number(manifest, "seed"),
+                               .cfg = tiny_number(manifest, "cfg") };
+    for (size_t i = 0; i < ARRAY_LEN(kind); i++) {
+        size_t n = strlen(kind[i].front);
+        if (strncmp(name, kind[i].front, n) != 0)
+            continue;
+        *out = kind[i].s;
+        name += n;
+        break;
+    }
+    out->denoise = 1;
+    int used = 0;
+    if (sscanf(name, "%63[^/]/%63[^/]/%d%n", out->sampler, out->scheduler, &out->steps, &used) != 3)
+        return false;
+    name += used;
+    if (strncmp(name, "/denoise", 8) == 0)
+        out->denoise = strtod(name + 8, NULL);
+    else if (sscanf(name, "/start%d_end%d", &out->start, &out->end) == 2)
+        out->advanced = true;
+    else if (*name)
+        fail_msg("what is '%s' of a run?", name);
+    return true;
+}
+
+/* Empty, or as many of img2img/latent as the result has. */
+static struct value *latent_of(struct tiny *t, const struct settings *s, const struct shape *shape)
+{
+    struct htensor *all, *cut;
+    berth_err err = { 0 };
+    if (!s->img2img)
+        return tiny_empty(shape->dim[0], shape->dim[1], shape->dim[2], shape->dim[3]);
+    all = tiny_tensor(t, "img2img/latent");
+    assert_ok(tensor_slice(all, 0, (size_t)shape->dim[0], &cut, &err), err);
+    htensor_unref(all);
+    return tiny_latent(cut, s->inpaint ? tiny_tensor(t, "inpaint/mask") : NULL);
+}
+
+static double run_one(struct tiny *t, const char *name, const struct settings *s)
+{
+    char inputs[512];
+    struct call x;
+    struct htensor *want = tiny_tensor(t, name);
+    if (s->advanced)
+        snprintf(inputs, sizeof inputs,
+                 "{\"noise_seed\": %d, \"steps\": %d, \"cfg\": %g, \"sampler_name\": \"%s\", "
+                 "\"scheduler\": \"%s\", \"start_at_step\": %d, \"end_at_step\": %d, "
+                 "\"return_with_leftover_noise\": \"enable\"}",
+                 s->seed, s->steps, s->cfg, s->sampler, s->scheduler, s->start, s->end);
+    else
+        snprintf(inputs, sizeof inputs,
+                 "{\"seed\": %d, \"steps\": %d, \"cfg\": %g, \"sampler_name\": \"%s\", "
+                 "\"scheduler\": \"%s\", \"denoise\": %g}",
+                 s->seed, s->steps, s->cfg, s->sampler, s->scheduler, s->denoise);
+    tiny_sample(t, &x, s->advanced ? "KSamplerAdvanced" : "KSampler", inputs,
+                latent_of(t, s, &want->shape));
+    double off = tiny_off(call_latent(&x, 0), want);
+    htensor_unref(want);
+    call_release(&x);
+    return off;
+}
+
+/* All runs with this schedule, or (others) with any but it. */
+static void every_run(const char *schedule, bool others)
+{
+    struct tiny t;
+    struct settings s;
+    size_t runs = 0, wrong = 0;
+    double worst = 0;
+    tiny_open(&t, "cpu=2g", "sample_sd15_tiny");
+    tiny_sd15(&t);
+    for (size_t i = 0; i < weights_count(t.golden); i++) {
+        const char *name = weights_at(t.golden, i)->name;
+        if (!read_name(name, t.settings, &s) || (strcmp(s.scheduler, schedule) == 0) == others)
+            continue;
+        double off = run_one(&t, name, &s);
+        runs++;
+        worst = fmax(worst, off);
+        if (!(off <= RUN_TOLERANCE)) {
+            print_message("%s is off by %.3g\n", name, off);
+            wrong++;
+        }
+    }
+    print_message("%zu runs, at most %.3g off\n", runs, worst);
+    assert_true(runs > 0);
+    assert_int_equal(wrong, 0);
+    tiny_close(&t);
+}
+
+#endif
