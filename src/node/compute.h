@@ -35,7 +35,7 @@ struct cond_entry {
     struct diffusion_size size;
     bool sized;      /* width, height, crops and targets were given (CLIPTextEncodeSDXL) */
     double strength; /* 1 */
-    enum { AREA_NONE, AREA_PIXELS, AREA_PERCENT } area_kind;
+    enum cond_area { AREA_NONE, AREA_PIXELS, AREA_PERCENT } area_kind;
     double area[4];       /* h, w, y, x: latent pixels (/8 done), or fractions */
     struct htensor *mask; /* [n, h, w]; NULL: none */
     double mask_strength; /* 1 */

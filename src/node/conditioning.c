@@ -154,8 +154,8 @@ static berth_status in_copy(const struct node_call *c, struct conditioning **out
     return s ? s : conditioning_copy(x, out, err);
 }
 
-static berth_status set_area(struct node_call *c, int kind, const double area[4], double strength,
-                             berth_err *err)
+static berth_status set_area(struct node_call *c, enum cond_area kind, const double area[4],
+                             double strength, berth_err *err)
 {
     struct conditioning *x;
     berth_status s = in_copy(c, &x, err);
