@@ -1,19 +1,22 @@
 /* compute: what nodes that run networks share: values of their own types, and models made ready.
  *
- * Words      conditioning   a list of prompts with what nodes said about them (area, mask, strength, range);
- *                           entries are copied, their tensors shared
- *            ready          patches set, loaded, opened: between ready_*() and its release nothing of it moves
- *            options        what nodes said about a MODEL or CLIP (model_ref.options), by these members:
- *                           "sampling" (ModelSampling*), "rescale_cfg", "differential" (numbers),
- *                           "clip_skip" (stop_at_clip_layer)
- * Flow       node run() -> ready_diffusion(ref) -> res_set_patches, res_load (cancel) -> diffusion_open
- *            -> guide + sampler -> release. Text and VAE likewise.
+ * Words      conditioning  a list of prompts with what nodes said about them (area, mask, strength,
+ *                          range); entries are copied, their tensors shared
+ *            ready         patches set, loaded, opened: between ready_*() and its release nothing of
+ *                          it moves
+ *            options       what nodes said about a MODEL or CLIP (model_ref.options), by these
+ *                          members: "sampling" (ModelSampling*), "rescale_cfg", "differential"
+ *                          (numbers), "clip_skip" (stop_at_clip_layer)
+ * Flow       node run() -> ready_diffusion(ref) -> res_set_patches, res_load (cancel) ->
+ *            diffusion_open -> guide + sampler -> release. Text and VAE likewise.
  * Adapters   Are set at each use: two branches may patch one model differently, and whoever computes
  *            next finds what the other left. The same set again costs nothing.
- * Files      compute.c ready_*; assets.c tokenizers; cond.c the CONDITIONING value, conditioning.c its nodes;
- *            text_encode.c; sample_latent.c a run of a sampler, sample_conds.c what it makes of conditionings;
- *            sampling.c KSampler and kin; sampler.c noise.c guider.c the objects of custom sampling;
- *            model_sampling.c what is said about a MODEL, and schedules that ask one; vae.c */
+ * Threads    Executor, as everything that runs.
+ * Files      compute.c ready_*; assets.c tokenizers; cond.c the CONDITIONING value, conditioning.c
+ *            its nodes; text_encode.c; sample_latent.c a run of a sampler, sample_conds.c what it
+ *            makes of conditionings; sampling.c KSampler and kin; sampler.c noise.c guider.c the
+ *            objects of custom sampling; model_sampling.c what is said about a MODEL, and schedules
+ *            that ask one; vae.c */
 #ifndef NODE_COMPUTE_H
 #define NODE_COMPUTE_H
 
@@ -87,7 +90,7 @@ extern const struct value_type type_guider;
 
 /* What people call the model, for messages; "a model without weights". */
 const char *ready_name(const struct model_ref *ref);
-/* Sets the patches of part i and loads it. Cancel is the call's; a load that takes long is told as text. */
+/* Sets the patches of part i and loads it. Cancel is the call's; a load is told as text. */
 berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t i, berth_err *err);
 /* diffusion_close() it. */
 berth_status ready_diffusion(struct node_call *c, const struct model_ref *ref,

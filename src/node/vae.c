@@ -193,7 +193,7 @@ NODE_CLASS(VAEEncodeTiled, .display = "VAE Encode (Tiled)", .category = "_for_te
 
 /* ---- inpainting ---- */
 
-/* Items [n, h, w] or [n, h, w, c] cut to the multiples of r in the middle. A new tensor or reference. */
+/* Items [n, h, w] or [n, h, w, c] cut to the multiples of r in the middle. A new reference. */
 static berth_status crop_to(struct htensor *t, size_t r, struct htensor **out, berth_err *err)
 {
     size_t h = dim(t, 1), w = dim(t, 2), c = t->shape.ndim == 4 ? dim(t, 3) : 1;

@@ -1,9 +1,10 @@
 /* runs: those of sample_sd15_tiny through KSampler and KSamplerAdvanced.
  *
  * What a run is stands in its tensor's name: sampler/scheduler/steps, with img2img/ (starts from
- * img2img/latent) .../denoise0.6, cfg1/, ksampler_adv/ .../start2_end7, inpaint/ (img2img/latent under
- * inpaint/mask) around it. Prompts, and seed and cfg of the plain runs, stand in the manifest; those of the
- * others stand nowhere and were found from the results, which carry their first noise. */
+ * img2img/latent) .../denoise0.6, cfg1/, ksampler_adv/ .../start2_end7, inpaint/ (img2img/latent
+ * under inpaint/mask) around it. Prompts, and seed and cfg of the plain runs, stand in the manifest;
+ * those of the others stand nowhere and were found from the results, which carry their first
+ * noise. */
 #ifndef GOLDEN_NODE_RUNS_H
 #define GOLDEN_NODE_RUNS_H
 

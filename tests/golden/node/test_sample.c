@@ -1,5 +1,5 @@
-/* Every run of sample_sd15_tiny but those with the karras schedule (test_sample_karras.c), and the one of
- * unet_sdxl_tiny. */
+/* Every run of sample_sd15_tiny but those with the karras schedule (test_sample_karras.c), and the
+ * one of unet_sdxl_tiny. */
 #include "runs.h"
 
 static void all_but_karras(void **state)
