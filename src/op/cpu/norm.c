@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { BLOCK = 4096, LANES = 16 };
+enum { BLOCK = 4096, LANES = 8, SUMS = 4 }; /* sums wait for each other otherwise */
 
 struct moments {
     double n, mean, m2; /* m2: sum of (x - mean)^2 */
@@ -19,10 +19,10 @@ typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 /* Sum of (x - c)^power over n values. Rounds the same at every level: there is nothing to fuse. */
 INLINE_BODY double power_sum(const int power, const float *x, size_t n, float c)
 {
-    lanes sum[2] = { { 0 }, { 0 } }, d;
+    lanes sum[SUMS] = { 0 }, d;
     size_t i = 0;
-    for (; i + 2 * LANES <= n; i += 2 * LANES)
-        for (size_t k = 0; k < 2; k++) {
+    for (; i + SUMS * LANES <= n; i += SUMS * LANES)
+        for (size_t k = 0; k < SUMS; k++) {
             memcpy(&d, x + i + k * LANES, sizeof d);
             d -= c;
             sum[k] += power == 1 ? d : d * d;
@@ -34,14 +34,11 @@ INLINE_BODY double power_sum(const int power, const float *x, size_t n, float c)
         memcpy(&d, rest, sizeof d);
         sum[0] += power == 1 ? d : d * d;
     }
-    sum[0] += sum[1];
+    sum[0] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     double half[LANES / 2];
     for (size_t j = 0; j < LANES / 2; j++)
         half[j] = (double)sum[0][j] + (double)sum[0][j + LANES / 2];
-    for (size_t w = LANES / 4; w; w /= 2)
-        for (size_t j = 0; j < w; j++)
-            half[j] += half[j + w];
-    return half[0];
+    return (half[0] + half[2]) + (half[1] + half[3]);
 }
 
 INLINE_BODY void moments_body(const bool fused, const float *x, size_t n, struct moments *m)

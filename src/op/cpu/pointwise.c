@@ -18,7 +18,7 @@ UNARY(silu, vm_silu(fused, x[i]))
 UNARY(gelu, vm_gelu(fused, x[i]))
 UNARY(gelu_tanh, vm_gelu_tanh(fused, x[i]))
 UNARY(quick_gelu, x[i] / (1 + vm_exp(fused, -1.702f * x[i])))
-UNARY(relu, x[i] < 0 ? 0 : x[i]) /* NaN stays */
+UNARY(relu, vm_pick(x[i] < 0, 0, x[i])) /* NaN stays */
 UNARY(tanh, vm_tanh(fused, x[i]))
 UNARY(sigmoid, vm_sigmoid(fused, x[i]))
 

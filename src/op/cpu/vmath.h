@@ -48,12 +48,25 @@ INLINE_BODY float vm_float(uint32_t u)
     return f;
 }
 
+/* yes where c, else no. As a mask: compilers make branches of ?: and then find no vectors. */
+INLINE_BODY float vm_pick(bool c, float yes, float no)
+{
+    uint32_t m = 0u - (uint32_t)c;
+    return vm_float((vm_bits(yes) & m) | (vm_bits(no) & ~m));
+}
+
+/* x within [low, high]; NaN stays. */
+INLINE_BODY float vm_clamp(float x, float low, float high)
+{
+    x = vm_pick(x < low, low, x);
+    return vm_pick(x > high, high, x);
+}
+
 /* 2^x, 1 ulp: 0 below -125 (no denormals), infinite from 128, NaN stays. */
 INLINE_BODY float vm_exp2(const bool fused, float x)
 {
     /* Adding 1.5 * 2^23 rounds to an integer, which then is in the low bits. */
-    float cut = x < EXP2_LEAST - 1 ? EXP2_LEAST - 1 : x;
-    cut = cut > 128 ? 128 : cut; /* 2^128 overflows below; NaN passes both */
+    float cut = vm_clamp(x, EXP2_LEAST - 1, 128); /* 2^128 overflows below */
     float big = cut + 12582912.0f, n = big - 12582912.0f, r = cut - n;
     float p = vm_fma(fused, EXP2_C6, r, EXP2_C5);
     p = vm_fma(fused, p, r, EXP2_C4);
@@ -64,15 +77,14 @@ INLINE_BODY float vm_exp2(const bool fused, float x)
     /* n + 126 below 255 in every case; the missing 2 doubles, which can overflow as it should. */
     uint32_t e = vm_bits(big) - vm_bits(12582912.0f) + 126;
     float y = p * vm_float(e << 23) * 2;
-    return x < EXP2_LEAST ? 0 : y;
+    return vm_pick(x < EXP2_LEAST, 0, y);
 }
 
 /* e^x for |x| up to 87, beyond which it stays what it is there (upwards: infinite from 88.7 on). 1 ulp; NaN
  * stays. */
 INLINE_BODY float vm_exp(const bool fused, float x)
 {
-    x = x < -87 ? -87 : x;
-    x = x > 89 ? 89 : x;
+    x = vm_clamp(x, -87, 89);
     float big = vm_fma(fused, x, 1.44269504f, 12582912.0f), n = big - 12582912.0f;
     float r =
         vm_fma(fused, n, -0.693359375f, x); /* ln 2 in two parts; n times the first is exact */
@@ -112,7 +124,7 @@ INLINE_BODY float vm_gelu(const bool fused, float x)
     q = vm_fma(fused, q, t, 0.22644318640232086f);
     q = vm_fma(fused, q, t, 0.22563423216342926f);
     float half = vm_exp(fused, -(u * u)) * (q * t) * 0.5f; /* erfc(u) / 2 */
-    return x * (x < 0 ? half : 1 - half);
+    return x * vm_pick(x < 0, half, 1 - half);
 }
 
 /* (1 + tanh u) / 2 is the sigmoid of 2 u. */
@@ -133,7 +145,7 @@ INLINE_BODY float vm_tanh(const bool fused, float x)
     p = vm_fma(fused, p * z, x, x);
     float far = 1 - 2 / (vm_exp(fused, 2 * a) + 1);
     far = vm_float(vm_bits(far) | (vm_bits(x) & 0x80000000));
-    return a < 0.625f ? p : far;
+    return vm_pick(a < 0.625f, p, far);
 }
 
 /* CLONES(f, (parameters), arguments): f_body() for every level, its first argument being fused, and
