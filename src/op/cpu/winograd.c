@@ -9,11 +9,13 @@
 #define TILES_BYTES ((size_t)24 << 20)   /* transformed tiles at a time */
 #define FILTERS_BYTES ((size_t)8 << 20)  /* transformed filters at a time */
 #define FILTERS_WHOLE ((size_t)20 << 20) /* all of them, when tasks transform their own tiles */
-#define TASK_ROWS 8                      /* panels of filters in a task, at most */
+#define TASK_ROWS 4                      /* panels of filters in a task, at most */
 #define CHANNELS_STEP 32                 /* filters turned at a time: whole blocks of 32 */
 #define CHANNELS_STEP_K 256              /* whole blocks of 256 */
 #define TASKS_PER_WORKER 6
-#define TILES_OWN ((size_t)1 << 20) /* a panel of tiles that a second-level cache can hold */
+#define SKEW                                                                                       \
+    16 /* floats: points a multiple of 4 KiB apart would push each other out of the cache */
+#define TILES_OWN ((size_t)3 << 19) /* a panel of tiles that a second-level cache can hold */
 #define PANELS_PER_WORKER 3 /* of tiles: with fewer, workers would be idle in the whole way */
 
 bool winograd_suits(const struct op_conv2d *a)
@@ -21,6 +23,13 @@ bool winograd_suits(const struct op_conv2d *a)
     const uint64_t *w = a->w.shape.dim, *y = a->y.shape.dim;
     return w[2] == 3 && w[3] == 3 && op_or_one(a->stride) == 1 && op_or_one(a->groups) == 1 &&
            w[1] >= 16 && y[2] >= 4 && y[3] >= 4;
+}
+
+/* 4x4 tiles, where a picture has enough of them to fill panels; filters take longer then. */
+static bool large(const struct op_conv2d *a)
+{
+    const uint64_t *y = a->y.shape.dim;
+    return y[2] >= 16 && y[3] >= 16 && y[2] * y[3] >= 1024;
 }
 
 static size_t least(size_t a, size_t b)
@@ -37,13 +46,14 @@ struct run {
     const struct op_env *env;
     const struct op_conv2d *a;
     const struct gemm_level *level;
-    const struct wino_level *turn;
+    const struct wino_kind *turn;
     struct gemm_rows w;
     size_t ic, oc, h, width, out_h, out_w;
-    size_t down, across, tiles;     /* tiles of a picture, then of all of them */
-    size_t row_panels, tile_panels; /* of the whole */
-    size_t row_floats, tile_floats; /* of one transformed panel */
-    size_t row_chunk, tile_chunk;   /* panels at a time */
+    size_t down, across, tiles;           /* tiles of a picture, then of all of them */
+    size_t row_panels, tile_panels;       /* of the whole */
+    size_t row_step, tile_step, sum_step; /* from point to point */
+    size_t row_floats, tile_floats;       /* of one transformed panel */
+    size_t row_chunk, tile_chunk;         /* panels at a time */
     bool whole;
     size_t own_floats;                 /* of a worker */
     size_t row_at, rows, tile_at, now; /* the present chunks */
@@ -66,7 +76,7 @@ static void plan(struct run *r, const struct gemm_level *l, const struct op_env 
     *r = (struct run) { .env = env,
                         .a = a,
                         .level = l,
-                        .turn = wino_level(l->level),
+                        .turn = large(a) ? wino_4x4(l->level) : wino_2x2(l->level),
                         .ic = (size_t)w[1],
                         .oc = (size_t)w[0],
                         .h = (size_t)x[2],
@@ -77,13 +87,16 @@ static void plan(struct run *r, const struct gemm_level *l, const struct op_env 
                                 .dtype = a->w.dtype,
                                 .data = a->w.data,
                                 .row_bytes = r->ic * 9 / t->elems * t->bytes };
-    r->down = over(r->out_h, 2);
-    r->across = over(r->out_w, 2);
+    r->down = over(r->out_h, r->turn->side);
+    r->across = over(r->out_w, r->turn->side);
     r->tiles = (size_t)y[0] * r->down * r->across;
     r->row_panels = over(r->oc, l->mr);
     r->tile_panels = over(r->tiles, l->nr);
-    r->row_floats = WINO_POINTS * r->ic * l->mr;
-    r->tile_floats = WINO_POINTS * r->ic * l->nr;
+    r->row_step = r->ic * l->mr + SKEW;
+    r->tile_step = r->ic * l->nr + SKEW;
+    r->sum_step = TASK_ROWS * l->mr * l->nr + SKEW;
+    r->row_floats = r->turn->points * r->row_step;
+    r->tile_floats = r->turn->points * r->tile_step;
     r->row_chunk = chunk_of(r->row_panels, r->row_floats, FILTERS_BYTES);
     r->tile_chunk = r->tiles ? chunk_of(r->tile_panels, r->tile_floats, TILES_BYTES) : 0;
     size_t workers = gemm_workers(env);
@@ -94,7 +107,7 @@ static void plan(struct run *r, const struct gemm_level *l, const struct op_env 
         r->row_chunk = r->row_panels;
         r->tile_chunk = 0;
     }
-    size_t sums = WINO_POINTS * TASK_ROWS * l->mr * l->nr;
+    size_t sums = r->turn->points * r->sum_step;
     size_t turned = (t->elems > CHANNELS_STEP ? CHANNELS_STEP_K : CHANNELS_STEP) * 9 * WINO_LANES;
     r->own_floats = (sums > turned ? sums : turned) + (r->whole ? r->tile_floats : 0);
 }
@@ -123,7 +136,7 @@ static void filters_task(void *user, size_t i, size_t worker)
     size_t step = dtype_desc(r->w.dtype)->elems > CHANNELS_STEP ? CHANNELS_STEP_K : CHANNELS_STEP;
     float *turned = r->own + worker * r->own_floats;
     struct wino_filters f = {
-        .g = turned, .rows = rows, .step = r->ic * rows, .u = r->u + i * r->row_floats
+        .g = turned, .rows = rows, .step = r->row_step, .u = r->u + i * r->row_floats
     };
     for (size_t k = 0; k < r->ic; k += step, f.u += step * rows) {
         f.n = least(step, r->ic - k);
@@ -157,18 +170,19 @@ static void transform_tiles(const struct run *r, size_t panel, float *v)
                                 .w = r->width,
                                 .channels = r->ic,
                                 .n = s.n,
-                                .top = (ptrdiff_t)(2 * s.top) - (ptrdiff_t)r->a->top,
-                                .left = (ptrdiff_t)(2 * s.left) - (ptrdiff_t)r->a->left,
+                                .top = (ptrdiff_t)(r->turn->side * s.top) - (ptrdiff_t)r->a->top,
+                                .left = (ptrdiff_t)(r->turn->side * s.left) - (ptrdiff_t)r->a->left,
                                 .v = v + j,
-                                .step = r->ic * nr,
+                                .step = r->tile_step,
                                 .ld = nr };
         r->turn->tiles(&t);
         j += s.n;
     }
     if (n < nr) /* nobody reads these sums, but they should not be made of rubbish */
-        for (size_t k = 0; k < WINO_POINTS * r->ic; k++)
-            for (size_t j = n; j < nr; j++)
-                v[k * nr + j] = 0;
+        for (size_t p = 0; p < r->turn->points; p++)
+            for (size_t k = 0; k < r->ic; k++)
+                for (size_t j = n; j < nr; j++)
+                    v[p * r->tile_step + k * nr + j] = 0;
 }
 
 static void tiles_task(void *user, size_t i, size_t worker)
@@ -184,14 +198,14 @@ static void multiply(const struct run *r, size_t row, size_t panels, const float
 {
     const struct gemm_level *l = r->level;
     size_t k_block = gemm_k_block(r->ic);
-    for (size_t p = 0; p < WINO_POINTS; p++)
+    for (size_t p = 0; p < r->turn->points; p++)
         for (size_t k0 = 0; k0 < r->ic; k0 += k_block)
             for (size_t i = 0; i < panels; i++) {
                 size_t rows = least(l->mr, r->oc - (r->row_at + row + i) * l->mr);
-                const float *a = r->u + (row + i) * r->row_floats + (p * r->ic + k0) * rows;
-                const float *b = v + (p * r->ic + k0) * l->nr;
+                const float *a = r->u + (row + i) * r->row_floats + p * r->row_step + k0 * rows;
+                const float *b = v + p * r->tile_step + k0 * l->nr;
                 l->tile[rows](a, b, least(k_block, r->ic - k0),
-                              sums + (p * TASK_ROWS + i) * l->mr * l->nr, k0 == 0, NULL);
+                              sums + p * r->sum_step + i * l->mr * l->nr, k0 == 0, NULL);
             }
 }
 
@@ -202,15 +216,14 @@ static void finish(const struct run *r, size_t row, size_t panels, size_t panel,
     size_t at = panel * l->nr, n = least(l->nr, r->tiles - at);
     size_t first = (r->row_at + row) * l->mr, rows = least(panels * l->mr, r->oc - first);
     size_t plane = r->out_h * r->out_w;
-    struct wino_pixels t = { .step = TASK_ROWS * l->mr * l->nr,
-                             .h = r->out_h,
-                             .w = r->out_w,
-                             .scale = op_scale(r->a->scale) };
+    struct wino_pixels t = {
+        .step = r->sum_step, .h = r->out_h, .w = r->out_w, .scale = op_scale(r->a->scale)
+    };
     for (size_t j = 0; j < n; j += t.n) {
         struct strip s = strip_at(r, at + j, n - j);
         t.n = s.n;
-        t.top = s.top;
-        t.left = s.left;
+        t.top = s.top * r->turn->side;
+        t.left = s.left * r->turn->side;
         for (size_t i = 0; i < rows; i++) {
             size_t of = (s.picture * r->oc + first + i) * plane;
             t.m = sums + i * l->nr + j;

@@ -1,18 +1,10 @@
-/* winograd_turn: the three transforms, 16 filters or tiles side by side. Plain C works on small arrays
- * and leaves vectors to the compiler; AVX-512 takes columns apart and together in registers. Both add
- * in the same order. */
-#include "op/cpu/winograd.h"
+/* winograd_turn: the three transforms of F(2x2, 3x3), 16 filters or tiles side by side. Plain C works on
+ * small arrays and leaves vectors to the compiler; AVX-512 takes columns apart and together in registers. */
+#include "op/cpu/winograd_impl.h"
 
 #include <string.h>
 
-#if CPU_X86
-#include <immintrin.h>
-#define TARGET_FMA __attribute__((target("avx2,f16c,fma")))
-#endif
-
-typedef float lanes[WINO_LANES];
-
-#define EACH(i) for (size_t i = 0; i < WINO_LANES; i++)
+#define POINTS 16
 
 /* ---- plain C ---- */
 
@@ -43,10 +35,10 @@ INLINE_BODY void filter16(const float *g, lanes *u)
 
 INLINE_BODY void filters_body(const struct wino_filters *f)
 {
-    lanes u[WINO_POINTS];
+    lanes u[POINTS];
     for (size_t k = 0; k < f->n; k++) {
         filter16(f->g + k * 9 * 16, u);
-        for (size_t p = 0; p < WINO_POINTS; p++)
+        for (size_t p = 0; p < POINTS; p++)
             for (size_t i = 0; i < f->rows; i++)
                 f->u[p * f->step + k * f->rows + i] = u[p][i];
     }
@@ -78,7 +70,7 @@ INLINE_BODY void tile16(lanes *d)
 
 INLINE_BODY void tiles_body(const struct wino_tiles *t)
 {
-    lanes d[WINO_POINTS];
+    lanes d[POINTS];
     for (size_t k = 0; k < t->channels; k++) {
         const float *x = t->x + k * t->h * t->w;
         memset(d, 0, sizeof d);
@@ -96,7 +88,7 @@ INLINE_BODY void tiles_body(const struct wino_tiles *t)
             }
         }
         tile16(d);
-        for (size_t p = 0; p < WINO_POINTS; p++)
+        for (size_t p = 0; p < POINTS; p++)
             memcpy(t->v + p * t->step + k * t->ld, d[p], t->n * sizeof(float));
     }
 }
@@ -118,9 +110,9 @@ INLINE_BODY void pixels_body(const struct wino_pixels *t)
             y[r * 2 + 1][i] = s[r][1] - s[r][2] - s[r][3];
         }
     }
-    for (size_t r = 0; r < 2 && 2 * t->top + r < t->h; r++)
-        for (size_t c = 0; c < 2 * t->n && 2 * t->left + c < t->w; c++) {
-            size_t at = (2 * t->top + r) * t->w + 2 * t->left + c;
+    for (size_t r = 0; r < 2 && t->top + r < t->h; r++)
+        for (size_t c = 0; c < 2 * t->n && t->left + c < t->w; c++) {
+            size_t at = (t->top + r) * t->w + t->left + c;
             float v = y[r * 2 + c % 2][c / 2] * t->scale + t->bias;
             t->y[at] = t->add ? v + t->add[at] : v;
         }
@@ -187,14 +179,6 @@ TARGET_AVX512 static void filters_avx512(const struct wino_filters *t)
     }
 }
 
-/* Lanes whose column at + lane lies in [0, w). */
-static __mmask16 inside(ptrdiff_t at, size_t w)
-{
-    ptrdiff_t skip = at < 0 ? -at : 0, end = (ptrdiff_t)w - at;
-    uint32_t upto = end <= 0 ? 0 : end >= 16 ? 0xffff : (1u << end) - 1;
-    return (__mmask16)(skip >= 16 ? 0 : upto & (0xffffu << skip));
-}
-
 TARGET_AVX512 static void tiles_avx512(const struct wino_tiles *t)
 {
     const __m512i even =
@@ -210,13 +194,8 @@ TARGET_AVX512 static void tiles_avx512(const struct wino_tiles *t)
             __m512 v[4];
             bool none = y < 0 || (size_t)y >= t->h;
             const float *x = t->x + k * t->h * t->w + (none ? 0 : (size_t)y * t->w);
-            for (size_t i = 0; i < 4;
-                 i++) /* masked lanes are not touched: address them by number */
-                v[i] = _mm512_maskz_loadu_ps(
-                    none ? 0 : in[i],
-                    (const void *)((uintptr_t)x +
-                                   (uintptr_t)(t->left + (ptrdiff_t)(i % 2 * 16 + i / 2 * 2)) *
-                                       sizeof(float)));
+            for (size_t i = 0; i < 4; i++)
+                v[i] = load16(x, t->left + (ptrdiff_t)(i % 2 * 16 + i / 2 * 2), none ? 0 : in[i]);
             d[r][0] = _mm512_permutex2var_ps(v[0], even, v[1]);
             d[r][1] = _mm512_permutex2var_ps(v[0], odd, v[1]);
             d[r][2] = _mm512_permutex2var_ps(v[2], even, v[3]);
@@ -239,16 +218,6 @@ TARGET_AVX512 static void tiles_avx512(const struct wino_tiles *t)
     }
 }
 
-/* Up to 16 values of a row of the result. */
-TARGET_AVX512 INLINE_BODY void put16(const struct wino_pixels *t, __m512 v, size_t at, size_t n)
-{
-    __mmask16 live = (__mmask16)((1u << n) - 1);
-    v = _mm512_add_ps(_mm512_mul_ps(v, _mm512_set1_ps(t->scale)), _mm512_set1_ps(t->bias));
-    if (t->add)
-        v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(live, t->add + at));
-    _mm512_mask_storeu_ps(t->y + at, live, v);
-}
-
 TARGET_AVX512 static void pixels_avx512(const struct wino_pixels *t)
 {
     const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -264,11 +233,11 @@ TARGET_AVX512 static void pixels_avx512(const struct wino_pixels *t)
         s[0][c] = _mm512_add_ps(_mm512_add_ps(m0, m1), m2);
         s[1][c] = _mm512_sub_ps(_mm512_sub_ps(m1, m2), m3);
     }
-    size_t x = 2 * t->left, cols = t->w - x < 2 * t->n ? t->w - x : 2 * t->n;
-    for (size_t r = 0; r < 2 && 2 * t->top + r < t->h; r++) {
+    size_t x = t->left, cols = t->w - x < 2 * t->n ? t->w - x : 2 * t->n;
+    for (size_t r = 0; r < 2 && t->top + r < t->h; r++) {
         __m512 y0 = _mm512_add_ps(_mm512_add_ps(s[r][0], s[r][1]), s[r][2]);
         __m512 y1 = _mm512_sub_ps(_mm512_sub_ps(s[r][1], s[r][2]), s[r][3]);
-        size_t at = (2 * t->top + r) * t->w + x;
+        size_t at = (t->top + r) * t->w + x;
         put16(t, _mm512_permutex2var_ps(y0, low, y1), at, cols < 16 ? cols : 16);
         if (cols > 16)
             put16(t, _mm512_permutex2var_ps(y0, high, y1), at + 16, cols - 16);
@@ -276,13 +245,13 @@ TARGET_AVX512 static void pixels_avx512(const struct wino_pixels *t)
 }
 #endif
 
-const struct wino_level *wino_level(enum cpu_level l)
+const struct wino_kind *wino_2x2(enum cpu_level l)
 {
-    static const struct wino_level levels[CPU_LEVELS] = {
-        [CPU_PLAIN] = { filters_plain, tiles_plain, pixels_plain },
+    static const struct wino_kind levels[CPU_LEVELS] = {
+        [CPU_PLAIN] = { 2, POINTS, filters_plain, tiles_plain, pixels_plain },
 #if CPU_X86
-        [CPU_AVX2] = { filters_avx2, tiles_avx2, pixels_avx2 },
-        [CPU_AVX512] = { filters_avx512, tiles_avx512, pixels_avx512 },
+        [CPU_AVX2] = { 2, POINTS, filters_avx2, tiles_avx2, pixels_avx2 },
+        [CPU_AVX512] = { 2, POINTS, filters_avx512, tiles_avx512, pixels_avx512 },
 #endif
     };
     return &levels[l];
