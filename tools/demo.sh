@@ -56,9 +56,22 @@ printf '%s$ embed sd15-tiny.safetensors flux-tiny.gguf "cpu=1g,null:0=48m"%s\n' 
 say "A workflow as ComfyUI exports it, run here and now: boxes, masks, Lanczos, a PNG that carries its workflow."
 show run "$workflows/card.json" --base-directory "$tmp/base" --set save.filename_prefix=demo
 
+say "Text to picture, all of it: tokens, CLIP, UNet, VAE. The weights are made up, so it shows nothing; a real checkpoint
+# in the same place makes ComfyUI's picture. First on one device, then with its blocks on three: the same bits."
+mkdir -p base/models/checkpoints base/tokenizers && cp sd15-tiny.safetensors base/models/checkpoints/
+show synth --tokenizer base/tokenizers/clip
+size="--set EmptyLatentImage.width=256 --set EmptyLatentImage.height=256"
+# shellcheck disable=SC2086 # words on purpose
+show run "$workflows/txt2img.json" --quiet --base-directory "$tmp/base" --set CheckpointLoaderSimple.ckpt_name=sd15-tiny.safetensors \
+    --set SaveImage.filename_prefix=one --disable-metadata $size
+# shellcheck disable=SC2086
+show run "$workflows/distorch2.json" --quiet --base-directory "$tmp/base" --devices "cuda:0@cpu=256m,cuda:1@cpu=256m,cpu" \
+    --set 1.ckpt_name=sd15-tiny.safetensors --set "1.expert_mode_allocations=cuda:0,12m;cuda:1,8m;cpu,*" \
+    --set SaveImage.filename_prefix=three --disable-metadata $size
+cmp base/output/one_00001_.png base/output/three_00001_.png && echo "the same picture, to the bit"
+
 say "The server: ComfyUI's API, a queue on disk. A loader with keep_loaded brings a checkpoint to a simulated card."
 : > serve.txt
-mkdir -p base/models/checkpoints && cp sd15-tiny.safetensors base/models/checkpoints/
 "$berth" serve --base-directory "$tmp/base" --port 0 --log-level warn --devices "cpu=2g,cuda:0@cpu=256m" > serve.txt &
 server=$!
 for try in 1 2 3 4 5 6 7 8 9 10; do
