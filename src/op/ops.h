@@ -18,8 +18,9 @@
  *            (Another processor level, or another backend, may round differently.)
  * Cancel     Kernels that take long look at env->cancel between pieces: BERTH_ECANCELED, outputs undefined.
  * Threads    A call spreads over env->pool and returns when all is done (or queued, on an asynchronous backend).
- * Adding     an op: its struct and its door here, check in ops.c, reference in ops_ref*.c, a line in
- *            ops.def (the backend's table and the test loop follow from it).
+ * Adding     an op: its struct here, check in ops.c, reference in ops_ref*.c, a line in ops.def (doors, slots and
+ *            the reference's table follow from it) and its cases in tests/unit/op/test_ops.c. A backend that
+ *            has a kernel for it names it in its own table.
  *            a backend: op/<x>/ with `const struct op_backend op_<x>`, a line in backends.def.
  * Files      ops.c checks and dispatch; ops_ref.c the reference of products, ops_ref_values.c of norms and
  *            functions, ops_ref_move.c of the rest; ops_impl.h among them; cpu/ vectorised kernels. */
