@@ -220,11 +220,39 @@ static void merged_before_it_is_spread(void **state)
     scene_close(&s);
 }
 
+/* ---- retention ---- */
+
+/* Computing is a use: what its loader marked to go does so when the prompt ends. */
+static void eject_goes_after_its_prompt(void **state)
+{
+    struct scene s;
+    struct call x;
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s);
+    res_prompt_begin(s.r.f.r);
+    assert_ok(rig_run(&s.r, &x, "CheckpointLoaderSimpleDisTorch2MultiGPU",
+                      "{\"ckpt_name\": \"" FILE_NAME "\", \"compute_device\": \"cuda:1\", "
+                      "\"virtual_vram_gb\": 0, \"donor_device\": \"cpu\", \"eject_models\": "
+                      "false, \"keep_loaded\": false, \"expert_mode_allocations\": \"cpu,*\"}",
+                      &err),
+              err);
+    htensor_unref(sample(&s, x.out[0].at[0], "euler"));
+    htensor_unref(sample(&s, s.whole.out[0].at[0], "euler"));
+    assert_true(res_info(call_model(&x, 0)->part[0]).resident > 0);
+    assert_ok(res_prompt_end(s.r.f.r, NULL, &err), err);
+    assert_int_equal(res_info(call_model(&x, 0)->part[0]).resident, 0);
+    assert_true(res_info(call_model(&s.whole, 0)->part[0]).resident > 0);
+    call_release(&x);
+    scene_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family),
         cmocka_unit_test(merged_before_it_is_spread),
+        cmocka_unit_test(eject_goes_after_its_prompt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
