@@ -463,6 +463,59 @@ static void a_mask_keeps_the_rest(void **state)
     call_release(&x);
 }
 
+/* A latent painted under a mask of this value, by a model that is differential or not. */
+static struct htensor *painted(struct scene *s, bool differential, const char *sampler, float mask)
+{
+    struct call said, x;
+    char inputs[160];
+    berth_err err = { 0 };
+    struct latent l = { .samples = filled(1, 4, 8, 8, 1) };
+    assert_ok(htensor_new(&(struct shape) { .ndim = 3, .dim = { 1, 8, 8 } }, &l.noise_mask, &err),
+              err);
+    for (size_t i = 0; i < 64; i++)
+        l.noise_mask->data[i] = mask;
+    make(s, &said, differential ? "DifferentialDiffusion" : "RescaleCFG",
+         differential ? "{}" : "{\"multiplier\": 0}", NULL);
+    run(&said);
+    snprintf(inputs, sizeof inputs,
+             "{\"seed\": 5, \"steps\": 4, \"cfg\": 1, \"sampler_name\": \"%s\", \"scheduler\": "
+             "\"normal\"}",
+             sampler);
+    rig_call(&s->r, &x, "KSampler", inputs);
+    struct value *latent = value_latent(&l);
+    call_give(&x, "model", said.out[0].at[0]);
+    call_give(&x, "positive", s->positive);
+    call_give(&x, "negative", s->negative);
+    call_give(&x, "latent_image", latent);
+    value_unref(latent);
+    run(&x);
+    struct htensor *out = htensor_ref(x.out[0].at[0]->latent.samples);
+    call_release(&x);
+    call_release(&said);
+    return out;
+}
+
+static bool equal(const struct htensor *a, const struct htensor *b)
+{
+    return memcmp(a->data, b->data, htensor_count(a) * sizeof(float)) == 0;
+}
+
+/* DifferentialDiffusion: all or nothing of a mask, the more of it the lower the noise; ddim: noise of its
+ * own where the mask is not 1, and euler's where it is. */
+static void masks_by_noise_level(void **state)
+{
+    struct scene *s = *state;
+    struct htensor *t[] = { painted(s, false, "euler", 1),    painted(s, true, "euler", 1),
+                            painted(s, false, "euler", 0.5f), painted(s, true, "euler", 0.5f),
+                            painted(s, false, "ddim", 1),     painted(s, false, "ddim", 0.5f) };
+    assert_true(equal(t[0], t[1]));
+    assert_false(equal(t[2], t[3]));
+    assert_true(equal(t[0], t[4]));
+    assert_false(equal(t[2], t[5]));
+    for (size_t i = 0; i < ARRAY_LEN(t); i++)
+        htensor_unref(t[i]);
+}
+
 /* ---- said about the model ---- */
 
 static struct htensor *with_model(struct scene *s, const char *cls, const char *inputs)
@@ -564,6 +617,7 @@ int main(void)
         cmocka_unit_test(guiders),
         cmocka_unit_test(batch_index_picks_its_noise),
         cmocka_unit_test(a_mask_keeps_the_rest),
+        cmocka_unit_test(masks_by_noise_level),
         cmocka_unit_test(what_is_said_counts),
         cmocka_unit_test(noise_is_added),
     };
