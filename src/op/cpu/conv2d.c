@@ -141,18 +141,18 @@ static struct windows windows(const struct gemm_level *l, const struct op_conv2d
     return o;
 }
 
-size_t cpu_conv2d_scratch_at(const struct gemm_level *l, const struct op_env *env,
-                             const struct op_conv2d *a)
+size_t cpu_conv2d_scratch(const struct op_env *env, const struct op_conv2d *a)
 {
+    const struct gemm_level *l = gemm_level(cpu_kernels(env));
     if (winograd_suits(a))
         return winograd_scratch(l, env, a);
     struct gemm g = sizes(l, a);
     return gemm_scratch(env, &g);
 }
 
-berth_status cpu_conv2d_at(const struct gemm_level *l, const struct op_env *env,
-                           const struct op_conv2d *a, berth_err *err)
+berth_status cpu_conv2d(const struct op_env *env, const struct op_conv2d *a, berth_err *err)
 {
+    const struct gemm_level *l = gemm_level(cpu_kernels(env));
     if (winograd_suits(a))
         return winograd_run(l, env, a, err);
     struct gemm g = sizes(l, a);
@@ -178,14 +178,4 @@ berth_status cpu_conv2d_at(const struct gemm_level *l, const struct op_env *env,
         g.bias = g.bias ? g.bias + g.m : NULL;
     }
     return s;
-}
-
-berth_status cpu_conv2d(const struct op_env *env, const struct op_conv2d *a, berth_err *err)
-{
-    return cpu_conv2d_at(gemm_level_best(), env, a, err);
-}
-
-size_t cpu_conv2d_scratch(const struct op_env *env, const struct op_conv2d *a)
-{
-    return cpu_conv2d_scratch_at(gemm_level_best(), env, a);
 }

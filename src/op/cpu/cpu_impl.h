@@ -5,7 +5,7 @@
  * Memory  Nothing is allocated: what a kernel needs beside its operands is cpu_x_scratch() bytes at
  *         env->scratch. It follows from shapes, types and the size of env->pool alone.
  * Files   cpu.c the table; gemm.c, gemm_*.c the product all others are made of; linear.c matmul.c conv2d.c
- *         conv2d_winograd.c; attention*.c norm.c pointwise.c move.c; vmath.h their functions. */
+ *         winograd*.c; attention*.c norm.c pointwise.c move.c; vmath.h their functions. */
 #ifndef OP_CPU_CPU_IMPL_H
 #define OP_CPU_CPU_IMPL_H
 
@@ -28,17 +28,7 @@ enum { CPU_PIECE = 16384 }; /* elements per task of ops that do little with each
  * others would take longer. */
 void cpu_spread(const struct op_env *env, size_t n, size_t elements, tpool_fn *fn, void *user);
 
-/* products: linear.c, matmul.c, conv2d.c. cpu_x_at(): at a level of one's own (gemm.h). */
-struct gemm_level;
-#define PRODUCT(x)                                                                                 \
-    berth_status cpu_##x##_at(const struct gemm_level *l, const struct op_env *env,                \
-                              const struct op_##x *a, berth_err *err);                             \
-    size_t cpu_##x##_scratch_at(const struct gemm_level *l, const struct op_env *env,              \
-                                const struct op_##x *a);
-PRODUCT(linear)
-PRODUCT(matmul)
-PRODUCT(conv2d)
-#undef PRODUCT
+/* products: linear.c, matmul.c, conv2d.c */
 berth_status cpu_linear(const struct op_env *env, const struct op_linear *a, berth_err *err);
 size_t cpu_linear_scratch(const struct op_env *env, const struct op_linear *a);
 berth_status cpu_matmul(const struct op_env *env, const struct op_matmul *a, berth_err *err);

@@ -48,8 +48,7 @@ struct gemm_level {
     gemm_turn_fn *turn;
     enum cpu_level level;
 };
-const struct gemm_level *gemm_level(enum cpu_level l); /* NULL: this processor cannot */
-const struct gemm_level *gemm_level_best(void);
+const struct gemm_level *gemm_level(enum cpu_level l); /* the caller knows that it can run here */
 
 /* One panel of the steps k0 <= k < k0 + kn. of_a: dst[k][rows], rows <= mr; of_b: dst[k][nr], columns
  * from `cols` on zero. Called from any worker. */

@@ -3,13 +3,13 @@
  * A tile keeps its sums in registers while k runs: 14 x 32 in 28 of the 32 AVX-512 registers, 6 x 16 in 12
  * of 16 with AVX2, 4 x 8 in plain C. Fewer rows are a kernel of their own instead of rows of zeros:
  * down to two rows the multipliers stay as busy. */
+#include "op/cpu/cpu_impl.h"
 #include "op/cpu/gemm.h"
 
 #include <string.h>
 
 #if CPU_X86
 #include <immintrin.h>
-#define TARGET_FMA __attribute__((target("avx2,f16c,fma")))
 #endif
 
 #ifdef __clang__ /* the loops over rows must vanish, or the sums are no registers */
@@ -279,17 +279,5 @@ const struct gemm_level *gemm_level(enum cpu_level l)
         [CPU_AVX512] = { 14, 32, tiles_avx512, turn_avx512, CPU_AVX512 },
 #endif
     };
-    if (l > cpu_level())
-        return NULL;
-#if CPU_X86
-    if (l == CPU_AVX2 && !__builtin_cpu_supports("fma"))
-        return NULL;
-#endif
     return &levels[l];
-}
-
-const struct gemm_level *gemm_level_best(void)
-{
-    const struct gemm_level *l = gemm_level(cpu_level());
-    return l ? l : gemm_level(CPU_PLAIN);
 }

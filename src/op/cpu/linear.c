@@ -33,16 +33,16 @@ static struct gemm sizes(const struct gemm_level *l, const struct op_linear *a)
         struct gemm) { .level = l, .m = rows, .n = op_row(&a->y), .k = op_row(&a->x), .batch = 1 };
 }
 
-size_t cpu_linear_scratch_at(const struct gemm_level *l, const struct op_env *env,
-                             const struct op_linear *a)
+size_t cpu_linear_scratch(const struct op_env *env, const struct op_linear *a)
 {
+    const struct gemm_level *l = gemm_level(cpu_kernels(env));
     struct gemm g = sizes(l, a);
     return gemm_scratch(env, &g);
 }
 
-berth_status cpu_linear_at(const struct gemm_level *l, const struct op_env *env,
-                           const struct op_linear *a, berth_err *err)
+berth_status cpu_linear(const struct op_env *env, const struct op_linear *a, berth_err *err)
 {
+    const struct gemm_level *l = gemm_level(cpu_kernels(env));
     struct gemm g = sizes(l, a);
     const struct dtype_desc *t = dtype_desc(a->w.dtype);
     struct operands o = { .w = { .level = l,
@@ -65,14 +65,4 @@ berth_status cpu_linear_at(const struct gemm_level *l, const struct op_env *env,
     g.bias = a->bias.data;
     g.scale = op_scale(a->scale);
     return gemm_run(env, &g, err);
-}
-
-berth_status cpu_linear(const struct op_env *env, const struct op_linear *a, berth_err *err)
-{
-    return cpu_linear_at(gemm_level_best(), env, a, err);
-}
-
-size_t cpu_linear_scratch(const struct op_env *env, const struct op_linear *a)
-{
-    return cpu_linear_scratch_at(gemm_level_best(), env, a);
 }

@@ -51,16 +51,16 @@ static struct gemm sizes(const struct gemm_level *l, const struct op_matmul *a)
     };
 }
 
-size_t cpu_matmul_scratch_at(const struct gemm_level *l, const struct op_env *env,
-                             const struct op_matmul *a)
+size_t cpu_matmul_scratch(const struct op_env *env, const struct op_matmul *a)
 {
+    const struct gemm_level *l = gemm_level(cpu_kernels(env));
     struct gemm g = sizes(l, a);
     return gemm_scratch(env, &g);
 }
 
-berth_status cpu_matmul_at(const struct gemm_level *l, const struct op_env *env,
-                           const struct op_matmul *a, berth_err *err)
+berth_status cpu_matmul(const struct op_env *env, const struct op_matmul *a, berth_err *err)
 {
+    const struct gemm_level *l = gemm_level(cpu_kernels(env));
     struct gemm g = sizes(l, a);
     struct operands o = { .level = l, .k = g.k, .n = g.n };
     g.pack_a = pack_a;
@@ -76,14 +76,4 @@ berth_status cpu_matmul_at(const struct gemm_level *l, const struct op_env *env,
         s = gemm_run(env, &g, err);
     }
     return s;
-}
-
-berth_status cpu_matmul(const struct op_env *env, const struct op_matmul *a, berth_err *err)
-{
-    return cpu_matmul_at(gemm_level_best(), env, a, err);
-}
-
-size_t cpu_matmul_scratch(const struct op_env *env, const struct op_matmul *a)
-{
-    return cpu_matmul_scratch_at(gemm_level_best(), env, a);
 }

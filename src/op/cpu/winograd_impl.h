@@ -2,11 +2,11 @@
 #ifndef OP_CPU_WINOGRAD_IMPL_H
 #define OP_CPU_WINOGRAD_IMPL_H
 
+#include "op/cpu/cpu_impl.h"
 #include "op/cpu/winograd.h"
 
 #if CPU_X86
 #include <immintrin.h>
-#define TARGET_FMA __attribute__((target("avx2,f16c,fma")))
 #endif
 
 typedef float lanes[WINO_LANES];

@@ -79,9 +79,15 @@ static void *weights(struct rng *r, enum dtype t, size_t n, float **wide)
     return w;
 }
 
-static struct op_env env_of(struct tpool *p, size_t scratch)
+/* The kernels of a level; NULL: not on this processor. */
+static const struct op_backend *level_of(int level)
 {
-    struct op_env env = { .pool = p, .scratch_bytes = scratch };
+    return level <= (int)cpu_kernels(&(struct op_env) { 0 }) ? &op_cpu_at[level] : NULL;
+}
+
+static struct op_env env_of(const struct op_backend *l, struct tpool *p, size_t scratch)
+{
+    struct op_env env = { .backend = l, .pool = p, .scratch_bytes = scratch };
     env.scratch = aligned_alloc(64, (scratch + 63) / 64 * 64 + 64); /* never empty */
     assert_non_null(env.scratch);
     memset(env.scratch, 0xff, scratch); /* NaN */
@@ -140,7 +146,7 @@ static void linear_free(struct linear_data *d)
 }
 
 /* Rows [first, first + rows) of the case into y, whose rows are n + 5 apart. With `add`, y itself is it. */
-static berth_status linear_run(const struct linear_data *d, const struct gemm_level *l,
+static berth_status linear_run(const struct linear_data *d, const struct op_backend *l,
                                struct tpool *p, size_t first, size_t rows, float *y, bool apart,
                                berth_err *err)
 {
@@ -160,10 +166,9 @@ static berth_status linear_run(const struct linear_data *d, const struct gemm_le
         else
             memcpy(y, d->add + first * (c->n + 5), rows * (c->n + 5) * sizeof *y);
     }
-    struct op_env env = env_of(p, 0);
-    free(env.scratch);
-    env = env_of(p, cpu_linear_scratch_at(l, &env, &a));
-    berth_status s = cpu_linear_at(l, &env, &a, err);
+    struct op_env ask = { .backend = l, .pool = p };
+    struct op_env env = env_of(l, p, cpu_linear_scratch(&ask, &a));
+    berth_status s = cpu_linear(&env, &a, err);
     free(env.scratch);
     return s;
 }
@@ -195,7 +200,7 @@ static void linear_is_the_product(void **state)
     berth_err err;
     for (size_t i = 0; i < ARRAY_LEN(linears); i++)
         for (int level = 0; level < CPU_LEVELS; level++) {
-            const struct gemm_level *l = gemm_level((enum cpu_level)level);
+            const struct op_backend *l = level_of(level);
             if (!l)
                 continue;
             struct linear_data d;
@@ -220,7 +225,7 @@ static void linear_rows_are_alone(void **state)
     berth_err err;
     for (size_t i = 0; i < ARRAY_LEN(linears); i++)
         for (int level = 0; level < CPU_LEVELS; level++) {
-            const struct gemm_level *l = gemm_level((enum cpu_level)level);
+            const struct op_backend *l = level_of(level);
             struct linear_data d;
             if (!l)
                 continue;
@@ -253,7 +258,7 @@ static void matmul_is_the_product(void **state)
     berth_err err;
     for (size_t i = 0; i < ARRAY_LEN(shapes) * 2; i++)
         for (int level = 0; level < CPU_LEVELS; level++) {
-            const struct gemm_level *l = gemm_level((enum cpu_level)level);
+            const struct op_backend *l = level_of(level);
             if (!l)
                 continue;
             size_t B = shapes[i / 2][0], M = shapes[i / 2][1], K = shapes[i / 2][2],
@@ -266,9 +271,9 @@ static void matmul_is_the_product(void **state)
                                        turned ? VIEW(DT_F32, b, B, N, K) : VIEW(DT_F32, b, B, K, N),
                                    .y = VIEW(DT_F32, y, B, M, N),
                                    .b_transposed = turned };
-            struct op_env ask = { .pool = pool };
-            struct op_env env = env_of(pool, cpu_matmul_scratch_at(l, &ask, &a));
-            assert_ok(cpu_matmul_at(l, &env, &a, &err), err);
+            struct op_env ask = { .backend = l, .pool = pool };
+            struct op_env env = env_of(l, pool, cpu_matmul_scratch(&ask, &a));
+            assert_ok(cpu_matmul(&env, &a, &err), err);
             for (size_t e = 0; e < B * M * N; e++) {
                 size_t j = e % N, m = e / N % M, n = e / N / M;
                 struct sums want = { 0, 0 };
@@ -349,7 +354,7 @@ static void conv_free(struct conv_data *d)
 }
 
 /* Pictures [first, first + n). */
-static berth_status conv_run(const struct conv_data *d, const struct gemm_level *l, struct tpool *p,
+static berth_status conv_run(const struct conv_data *d, const struct op_backend *l, struct tpool *p,
                              size_t first, size_t n, float *y, bool apart, berth_err *err)
 {
     const struct conv_case *c = &d->c;
@@ -374,9 +379,9 @@ static berth_status conv_run(const struct conv_data *d, const struct gemm_level 
         else
             memcpy(y, d->add + first * out, n * out * sizeof *y);
     }
-    struct op_env ask = { .pool = p };
-    struct op_env env = env_of(p, cpu_conv2d_scratch_at(l, &ask, &a));
-    berth_status s = cpu_conv2d_at(l, &env, &a, err);
+    struct op_env ask = { .backend = l, .pool = p };
+    struct op_env env = env_of(l, p, cpu_conv2d_scratch(&ask, &a));
+    berth_status s = cpu_conv2d(&env, &a, err);
     free(env.scratch);
     return s;
 }
@@ -408,7 +413,7 @@ static void conv_is_the_sum(void **state)
     berth_err err;
     for (size_t i = 0; i < ARRAY_LEN(convs); i++)
         for (int level = 0; level < CPU_LEVELS; level++) {
-            const struct gemm_level *l = gemm_level((enum cpu_level)level);
+            const struct op_backend *l = level_of(level);
             struct conv_data d;
             char what[96];
             if (!l)
@@ -440,7 +445,7 @@ static void pictures_are_alone(void **state)
     berth_err err;
     for (size_t i = 0; i < ARRAY_LEN(convs); i++)
         for (int level = 0; level < CPU_LEVELS; level++) {
-            const struct gemm_level *l = gemm_level((enum cpu_level)level);
+            const struct op_backend *l = level_of(level);
             struct conv_data d;
             if (!l)
                 continue;
@@ -487,7 +492,7 @@ static void cancelled_products_end(void **state)
     berth_err err;
     float *x = floats(&r, 64 * 64 * 16), *w = floats(&r, 64 * 64 * 9),
           *y = floats(&r, 64 * 64 * 16);
-    struct op_env env = env_of(pool, (size_t)64 << 20);
+    struct op_env env = env_of(NULL, pool, (size_t)64 << 20);
     env.cancel = &stop;
     struct op_linear l = { .x = VIEW(DT_F32, x, 64, 64),
                            .w = VIEW(DT_F32, w, 64, 64),
