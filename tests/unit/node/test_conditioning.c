@@ -227,10 +227,10 @@ static void areas_are_paired_and_cut(void **state)
     struct conditioning *p = one_prompt(), *n = one_prompt();
     told_open(&t, *state);
     p->at[0].area_kind = AREA_PERCENT;
-    p->at[0].area[0] = 0.53; /* of 16: 8.48 -> 8 */
+    p->at[0].area[0] = 0.78; /* of 16: 12.48, from 8 on: cut to 8 */
     p->at[0].area[1] = 1;    /* of 24, from 6 on: cut to 18 */
     p->at[0].area[2] = 0.5;
-    p->at[0].area[3] = 0.25;
+    p->at[0].area[3] = 0.27; /* 6.48 -> 6 */
     p->at[0].strength = 2;
     assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
     assert_ok(conds_resolve(&t.r->call, n, true, &t.scene, &t.list[1], &t.r->err), t.r->err);
