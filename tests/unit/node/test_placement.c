@@ -1,6 +1,8 @@
 /* Where blocks lie changes no bit: a model spread over three logical devices samples what it samples in
- * one place, for a sampler of every family, with an adapter merged into it, and after a free. */
+ * one place, for a sampler of every family, with an adapter merged into it, and after a free; so do text
+ * encoders and VAEs, and as many threads as you like. */
 #include "support/loader_rig.h"
+#include "support/tokenizer.h"
 
 #include "node/compute.h"
 
@@ -220,6 +222,87 @@ static void merged_before_it_is_spread(void **state)
     scene_close(&s);
 }
 
+/* ---- text encoders, VAEs, threads ---- */
+
+/* Output 0 of a node with two inputs, a node's value and a model. */
+static struct value *through(struct scene *s, const char *cls, const char *json, const char *a,
+                             struct value *va, const char *b, struct value *vb)
+{
+    struct call x;
+    berth_err err = { 0 };
+    rig_call(&s->r, &x, cls, json);
+    call_give(&x, a, va);
+    if (b)
+        call_give(&x, b, vb);
+    assert_ok(x.c.cls->run(&x.c, &err), err);
+    struct value *out = value_ref(x.out[0].at[0]);
+    call_release(&x);
+    return out;
+}
+
+static void encoders_and_vaes(void **state)
+{
+    struct scene s;
+    struct call x;
+    char path[512];
+    const char *folder[1] = { path };
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s);
+    snprintf(path, sizeof path, "%s", tmp_path("clip"));
+    assert_true(tiny_tokenizer_write(path, false) > 0);
+    s.r.env.tokenizers = folder;
+    s.r.env.tokenizers_n = 1;
+    assert_ok(rig_run(&s.r, &x, "CheckpointLoaderAdvancedDisTorch2MultiGPU",
+                      "{\"ckpt_name\": \"" FILE_NAME "\", \"unet_compute_device\": \"cuda:1\", "
+                      "\"unet_virtual_vram_gb\": 0, \"unet_donor_device\": \"cpu\", "
+                      "\"clip_compute_device\": \"cuda:0\", \"clip_virtual_vram_gb\": 0, "
+                      "\"clip_donor_device\": \"cpu\", \"vae_device\": \"cuda:1\", "
+                      "\"eject_models\": false, "
+                      "\"clip_expert_mode_allocations\": \"cuda:1,100k;cpu,*\", "
+                      "\"unet_expert_mode_allocations\": \"cuda:0,5m;cpu,*\"}",
+                      &err),
+              err);
+    assert_true(rig_bytes_on(&s.r, call_model(&x, 1)->part[0], "cpu") &&
+                rig_bytes_on(&s.r, call_model(&x, 1)->part[0], "cuda:1"));
+    struct value *text[2], *picture[2], *latent;
+    static const char prompt_json[] = "{\"text\": \"photo of the (cat:1.2)\"}";
+    text[0] = through(&s, "CLIPTextEncode", prompt_json, "clip", s.whole.out[1].at[0], NULL, NULL);
+    text[1] = through(&s, "CLIPTextEncode", prompt_json, "clip", x.out[1].at[0], NULL, NULL);
+    const struct conditioning *c[2] = { text[0]->object.obj, text[1]->object.obj };
+    assert_true(same(c[0]->at[0].cond, c[1]->at[0].cond));
+    struct latent l = { .samples = sample(&s, s.whole.out[0].at[0], "euler") };
+    latent = value_latent(&l);
+    picture[0] = through(&s, "VAEDecode", "{}", "samples", latent, "vae", s.whole.out[2].at[0]);
+    picture[1] = through(&s, "VAEDecode", "{}", "samples", latent, "vae", x.out[2].at[0]);
+    assert_true(same(picture[0]->tensor, picture[1]->tensor));
+    samples_the_same(&s, s.whole.out[0].at[0], x.out[0].at[0], "dpmpp_2m");
+    value_unref(latent);
+    for (size_t i = 0; i < 2; i++) {
+        value_unref(text[i]);
+        value_unref(picture[i]);
+    }
+    call_release(&x);
+    scene_close(&s);
+}
+
+static void threads(void **state)
+{
+    struct scene s;
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s);
+    struct htensor *alone = sample(&s, s.spread.out[0].at[0], "dpmpp_2m_sde");
+    assert_ok(tpool_new(3, &s.r.env.pool, &err), err);
+    struct htensor *shared = sample(&s, s.spread.out[0].at[0], "dpmpp_2m_sde");
+    assert_true(same(alone, shared));
+    tpool_free(s.r.env.pool);
+    s.r.env.pool = NULL;
+    htensor_unref(alone);
+    htensor_unref(shared);
+    scene_close(&s);
+}
+
 /* ---- retention ---- */
 
 /* Computing is a use: what its loader marked to go does so when the prompt ends. */
@@ -252,6 +335,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family),
         cmocka_unit_test(merged_before_it_is_spread),
+        cmocka_unit_test(encoders_and_vaes),
+        cmocka_unit_test(threads),
         cmocka_unit_test(eject_goes_after_its_prompt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
