@@ -127,6 +127,49 @@ static void in_tiles(void **state)
         call_release(all[i]);
 }
 
+/* A device too small for a whole pass: pieces, and a picture all the same. */
+static void pieces_where_there_is_no_room(void **state)
+{
+    struct rig r;
+    struct call ckpt, x, y;
+    berth_err err = { 0 };
+    static const char *const device[2] = { "cpu", "cuda:0" };
+    struct htensor *picture[2];
+    (void)state;
+    rig_open(&r, "cpu=1g,cuda:0@cpu=24m");
+    rig_preset(&r, "checkpoints/sd15.safetensors", "sd15-tiny");
+    for (size_t i = 0; i < 2; i++) {
+        char inputs[160];
+        snprintf(inputs, sizeof inputs,
+                 "{\"ckpt_name\": \"sd15.safetensors\", \"unet_device\": \"cpu\", \"clip_device\": "
+                 "\"cpu\", \"vae_device\": \"%s\"}",
+                 device[i]);
+        assert_ok(rig_run(&r, &ckpt, "CheckpointLoaderAdvancedMultiGPU", inputs, &err), err);
+        struct value *z = latent(1, 4, 48, 40);
+        rig_call(&r, &x, "VAEDecode", "{}");
+        call_give(&x, "vae", ckpt.out[2].at[0]);
+        call_give(&x, "samples", z);
+        value_unref(z);
+        run(&x);
+        picture[i] = htensor_ref(x.out[0].at[0]->tensor);
+        rig_call(&r, &y, "VAEEncode", "{}"); /* and the way back */
+        call_give(&y, "vae", ckpt.out[2].at[0]);
+        call_give(&y, "pixels", x.out[0].at[0]);
+        run(&y);
+        expect_shape(y.out[0].at[0]->latent.samples, 1, 4, 48, 40);
+        call_release(&x);
+        call_release(&y);
+        call_release(&ckpt);
+    }
+    expect_shape(picture[1], 1, 384, 320, 3);
+    double off = furthest(picture[0], picture[1]);
+    print_message("pieces are %.3g off\n", off);
+    assert_true(off > 0); /* attention of a piece sees the piece */
+    htensor_unref(picture[0]);
+    htensor_unref(picture[1]);
+    rig_close(&r);
+}
+
 static void wrong_things_are_refused(void **state)
 {
     struct scene *s = *state;
@@ -232,8 +275,11 @@ static void models_for_inpainting(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back),           cmocka_unit_test(in_tiles),
-        cmocka_unit_test(wrong_things_are_refused), cmocka_unit_test(masks_grow),
+        cmocka_unit_test(there_and_back),
+        cmocka_unit_test(in_tiles),
+        cmocka_unit_test(pieces_where_there_is_no_room),
+        cmocka_unit_test(wrong_things_are_refused),
+        cmocka_unit_test(masks_grow),
         cmocka_unit_test(models_for_inpainting),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
