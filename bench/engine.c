@@ -170,7 +170,7 @@ static int bench_unet(struct bench *b, enum dtype t, double *best, struct net_re
     struct res_model *m;
     struct diffusion *d = NULL;
     berth_err err;
-    if (open_part(b, t, dtype_is_quant(t) ? UNET : UNET, &m, &err) || res_load(m, NULL, NULL, &err))
+    if (open_part(b, t, UNET, &m, &err) || res_load(m, NULL, NULL, &err))
         return failed(&err, dtype_name(t));
     const struct diffusion_args args = { .res = b->res, .m = m, .part = UNET, .pool = b->pool };
     if (diffusion_open(&args, &d, &err))
@@ -239,8 +239,8 @@ static int bench_unets(struct bench *b)
     double f32 = 0;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         struct net_report r;
-        double best;
-        uint64_t bytes;
+        double best = 0;
+        uint64_t bytes = 0;
         char key[64];
         if (bench_unet(b, types[i], &best, &r, &bytes))
             return 1;

@@ -60,7 +60,7 @@ static berth_status read_transformer(struct walk *k, const char *path, uint64_t 
 {
     struct unet_net *u = k->u;
     const struct weights_entry *proj = find(k, "%s.proj_in.weight", path);
-    uint64_t context;
+    uint64_t context = 0;
     char text[SHAPE_TEXT_MAX];
     if (dim(k, find(k, "%s.transformer_blocks.0.attn2.to_k.weight", path), 1, &context,
             "attn2.to_k.weight"))

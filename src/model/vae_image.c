@@ -31,7 +31,7 @@ berth_status vae_decode(struct vae_job *j, const float *z, size_t n, size_t h, s
                         berth_err *err)
 {
     struct vae_way way = vae_way(j->vae, true);
-    size_t pixels, latent;
+    size_t pixels = 0, latent = 0;
     if (check(j, true, h, w, err) || item_sizes(j, h, w, &pixels, &latent, err))
         return err->code;
     for (size_t i = 0; i < n; i++)
@@ -45,7 +45,7 @@ berth_status vae_encode(struct vae_job *j, const float *x, size_t n, size_t h, s
                         berth_err *err)
 {
     struct vae_way way = vae_way(j->vae, false);
-    size_t pixels, latent;
+    size_t pixels = 0, latent = 0;
     if (check(j, false, h, w, err) ||
         item_sizes(j, h / j->vae->ratio, w / j->vae->ratio, &pixels, &latent, err))
         return err->code;
@@ -60,7 +60,7 @@ berth_status vae_decode_image(struct vae_job *j, const float *z, size_t n, size_
                               float *out, berth_err *err)
 {
     struct vae_way way = vae_way(j->vae, true);
-    size_t pixels, latent;
+    size_t pixels = 0, latent = 0;
     if (check(j, true, h, w, err) || item_sizes(j, h, w, &pixels, &latent, err))
         return err->code;
     float *raw = malloc(pixels * sizeof *raw); /* [3, h * r, w * r] */
@@ -90,7 +90,7 @@ berth_status vae_encode_image(struct vae_job *j, const float *image, size_t n, s
                               size_t c, float *out, berth_err *err)
 {
     struct vae_way way = vae_way(j->vae, false);
-    size_t r = j->vae->ratio, ch = h / r * r, cw = w / r * r, pixels, latent;
+    size_t r = j->vae->ratio, ch = h / r * r, cw = w / r * r, pixels = 0, latent = 0;
     if (c < 3)
         return err_set(err, BERTH_EINVAL, "a picture of %zu channels for a VAE", c);
     if (check(j, false, ch, cw, err) || item_sizes(j, h / r, w / r, &pixels, &latent, err))

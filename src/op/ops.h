@@ -14,8 +14,9 @@
  *            and the shapes. Kernels trust their arguments.
  * Same bits  An element of the result depends on its own inputs alone, never on the number of threads, on how
  *            many rows or pictures are computed with it, on where operands lie, or on the chunk size of
- *            attention: cond and uncond in one batch or apart, tiled or in one piece, give equal pictures.
- *            (Another processor level, or another backend, may round differently.)
+ *            attention: cond and uncond in one batch or apart, on one device or three, give equal pictures.
+ *            (The size of a picture counts: a 3x3 convolution of a piece of one may round differently than of
+ *            the whole. So may another processor level, or another backend.)
  * Cancel     Kernels that take long look at env->cancel between pieces: BERTH_ECANCELED, outputs undefined.
  * Threads    A call spreads over env->pool and returns when all is done (or queued, on an asynchronous backend).
  * Adding     an op: its struct here, check in ops.c, reference in ops_ref*.c, a line in ops.def (doors, slots and

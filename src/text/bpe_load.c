@@ -82,7 +82,7 @@ static berth_status read_vocab(struct load *l, struct jstok *j, berth_err *err)
     if (jstok_next(j) != JSTOK_OBJECT)
         return jstok_fail(j, "the vocabulary is no object", err);
     for (enum jstok_type k; (k = jstok_next(j)) != JSTOK_OBJECT_END;) {
-        const char *text;
+        const char *text = NULL;
         size_t n;
         uint64_t id;
         if (k != JSTOK_KEY)
