@@ -15,7 +15,7 @@ struct options {
     struct folder_options folders;
     struct client client; /* .url NULL: here */
     const char *devices, *ram;
-    bool json, no_metadata, quiet;
+    bool json, no_metadata, fp16_text, quiet;
     char *set[SETS_MAX];
     size_t sets;
 };
@@ -320,6 +320,7 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
                             .clock = a->clock,
                             .log = &a->log,
                             .disable_metadata = o->no_metadata,
+                            .fp16_text = o->fp16_text,
                             .temp_seed = clock_wall_ns(a->clock) };
     if ((code = device_names(a, p, &env.devices_n)))
         return code;
@@ -397,6 +398,9 @@ static int run_run(struct app *a, int argc, char **argv)
         { .name = "disable-metadata",
           .help = "no prompt and workflow in saved files",
           .to = &o.no_metadata },
+        { .name = "fp16-text-enc",
+          .help = "round F32 text encoders to F16, as ComfyUI does by default",
+          .to = &o.fp16_text },
         { .name = "quiet", .letter = 'q', .help = "no progress", .to = &o.quiet },
         { .name = "json", .help = "print files, outputs and status as JSON", .to = &o.json },
     };

@@ -19,8 +19,8 @@ struct options {
     const char *listen, *cors, *tls_key, *tls_cert, *token, *token_file, *database, *devices, *ram,
         *reserve, *upload, *cache_ram, *preview, *verbose, *hashing, *yaml_seen;
     uint64_t port, cache_lru, preview_size, max_queue, max_history, max_sockets, grace;
-    bool insecure, compress, multi_user, no_metadata, no_smart_memory, classic, none, cpu, quiet,
-        quick;
+    bool insecure, compress, multi_user, no_metadata, fp16_text, no_smart_memory, classic, none,
+        cpu, quiet, quick;
 };
 
 static void options_init(struct options *o)
@@ -190,6 +190,9 @@ static size_t option_table(struct options *o, struct opt *t)
           .value = "LEVEL",
           .help = "DEBUG INFO WARNING ERROR; as --log-level",
           .to = &o->verbose },
+        { .name = "fp16-text-enc",
+          .help = "round F32 text encoders to F16, as ComfyUI does by default",
+          .to = &o->fp16_text },
         { .name = "dont-print-server", .help = "say nothing at the start", .to = &o->quiet },
         { .name = "quick-test-for-ci", .help = "start, then stop", .to = &o->quick },
     };
@@ -382,6 +385,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
                                  .compress = o->compress,
                                  .multi_user = o->multi_user,
                                  .disable_metadata = o->no_metadata,
+                                 .fp16_text = o->fp16_text,
                                  .unload_after_prompt = o->no_smart_memory,
                                  .argv = (const char *const *)argv,
                                  .argc = (size_t)argc,

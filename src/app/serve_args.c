@@ -57,7 +57,6 @@ static const struct flag {
     { "cpu-vae", NONE, NULL, NULL },
     { "fp8_e4m3fn-text-enc", NONE, NULL, NULL },
     { "fp8_e5m2-text-enc", NONE, NULL, NULL },
-    { "fp16-text-enc", NONE, NULL, NULL },
     { "fp32-text-enc", NONE, NULL, NULL },
     { "bf16-text-enc", NONE, NULL, NULL },
     { "use-split-cross-attention", NONE, NULL, NULL },

@@ -270,6 +270,7 @@ static berth_status open_encoders(struct node_call *c, struct res_model *m, stru
         args.root = found[i].root;
         args.names = clip_names(w, found[i].root);
         args.names_user = &e->clip;
+        args.round_f16 = c->env->fp16_text;
         if (clip_detect(w, found[i].root, &e->clip, err) || net_open(&args, &e->net, err))
             return err->code;
         t->n++;

@@ -45,6 +45,8 @@ struct node_env { /* owner: whoever runs the executor; constant while it runs */
     size_t tokenizers_n;
     struct node_assets *assets; /* executor thread only; NULL: opened again for every call */
     bool previews;              /* pictures of sampling steps are made for clients */
+    bool
+        fp16_text; /* F32 text encoders count as rounded to F16, as ComfyUI keeps them unless told not to */
     bool disable_metadata;
     uint64_t temp_seed; /* PreviewImage's random prefix */
     /* Classes by name for graph/; NULL: node_find(). A test brings classes of its own. */

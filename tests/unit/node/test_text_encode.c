@@ -158,12 +158,38 @@ static void embeddings_are_found(void **state)
     scene_close(&s);
 }
 
+/* --fp16-text-enc: a file in F32 gives what the same weights in F16 give. */
+static void f32_encoders_can_be_rounded(void **state)
+{
+    struct scene s;
+    struct call f16, f32, plain, rounded;
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s, "sd15-tiny"); /* presets are written in F16 */
+    preset_write("sd15-tiny", DT_F32, rig_path(&s.r, "checkpoints/f32.safetensors"));
+    assert_ok(
+        rig_run(&s.r, &f32, "CheckpointLoaderSimple", "{\"ckpt_name\": \"f32.safetensors\"}", &err),
+        err);
+    encode(&s, &f16, "{\"text\": \"the cat\"}", NULL);
+    encode(&s, &plain, "{\"text\": \"the cat\"}", f32.out[1].at[0]);
+    s.r.env.fp16_text = true;
+    encode(&s, &rounded, "{\"text\": \"the cat\"}", f32.out[1].at[0]);
+    assert_false(same(first(&f16)->cond, first(&plain)->cond));
+    assert_true(same(first(&f16)->cond, first(&rounded)->cond));
+    assert_true(same(first(&f16)->pooled, first(&rounded)->pooled));
+    struct call *const all[] = { &f16, &f32, &plain, &rounded };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        call_release(all[i]);
+    scene_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_becomes_numbers),
         cmocka_unit_test(missing_things_are_named),
         cmocka_unit_test(embeddings_are_found),
+        cmocka_unit_test(f32_encoders_can_be_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
