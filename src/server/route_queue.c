@@ -113,18 +113,21 @@ void route_queue_post(struct http_req *r)
 }
 
 /* Berth's own: waiting prompts may be held back. */
-static void queue_state(struct store *st, struct str *out)
+static void queue_state(struct server *s, struct str *out)
 {
+    struct store *st = s->store;
     size_t pending = store_pending(st), all = store_remaining(st);
-    str_addf(out, "{\"paused\":%s,\"running\":%zu,\"pending\":%zu,\"history\":%zu}",
+    str_addf(out, "{\"paused\":%s,\"running\":%zu,\"pending\":%zu,\"history\":%zu,\"executing\":",
              store_paused(st) ? "true" : "false", all > pending ? all - pending : 0, pending,
              store_history_count(st));
+    worker_running_json(s, out);
+    str_addc(out, '}');
 }
 
 void route_queue_state_get(struct http_req *r)
 {
     struct str out = { 0 };
-    queue_state(r->server->store, &out);
+    queue_state(r->server, &out);
     http_reply_json_text(r, 200, &out);
 }
 
@@ -136,7 +139,7 @@ static void queue_state_change(struct later *l)
     if (store_pause(st, json_is_true(paused), &err)) {
         later_err_json(l, 0, &err);
     } else {
-        queue_state(st, &l->body);
+        queue_state(l->server, &l->body);
         later_made(l);
     }
 }

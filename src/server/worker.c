@@ -42,9 +42,18 @@ static void out_label(void *user, const char *node, const char *p, size_t n)
 static void node_now(struct worker *w, const struct exec_event *x)
 {
     pthread_mutex_lock(&w->lock);
+    w->value = w->max = 0;
     snprintf(w->node, sizeof w->node, "%s", x->node);
     snprintf(w->display_node, sizeof w->display_node, "%s",
              x->display_node ? x->display_node : x->node);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void step_now(struct worker *w, const struct exec_event *x)
+{
+    pthread_mutex_lock(&w->lock);
+    w->value = x->value;
+    w->max = x->max;
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -53,6 +62,8 @@ static void on_event(void *user, const struct exec_event *x)
     struct worker *w = user;
     if (x->kind == EXEC_NODE_START)
         node_now(w, x);
+    else if (x->kind == EXEC_PROGRESS)
+        step_now(w, x);
     events_send(&w->events, x);
     if (x->kind == EXEC_NODE_DONE)
         state_publish(w, "node", false);
@@ -324,6 +335,21 @@ bool worker_executing_json(struct server *s, const char *sid, struct str *out)
     }
     pthread_mutex_unlock(&w->lock);
     return is;
+}
+
+void worker_running_json(struct server *s, struct str *out)
+{
+    struct worker *w = s->worker;
+    pthread_mutex_lock(&w->lock);
+    if (w->job && w->node[0]) {
+        json_text_pair(out, "{\"prompt_id\":", w->job->id);
+        json_text_pair(out, ",\"node\":", w->node);
+        json_text_pair(out, ",\"display_node\":", w->display_node);
+        str_addf(out, ",\"value\":%.0f,\"max\":%.0f}", w->value, w->max);
+    } else {
+        str_adds(out, "null");
+    }
+    pthread_mutex_unlock(&w->lock);
 }
 
 void worker_plan_devices(struct server *s, struct plan_devices *out)

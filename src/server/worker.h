@@ -75,6 +75,9 @@ void worker_stats_json(struct server *s,
 void worker_metrics_text(struct server *s, struct str *out); /* Prometheus lines; loop thread */
 /* Node now executing for sid's prompt, for reconnects: {"node","display_node","prompt_id"}; false: none. */
 bool worker_executing_json(struct server *s, const char *sid, struct str *out);
+/* What runs: {"prompt_id","node","display_node","value","max"}, max 0 until the node says how far it
+ * is; else null. */
+void worker_running_json(struct server *s, struct str *out);
 /* The devices as plans see them, with the speeds measured so far. */
 void worker_plan_devices(struct server *s, struct plan_devices *out);
 

@@ -58,7 +58,8 @@ struct worker {
     const struct store_job *job;   /* running; NULL: none */
     char *early; /* prompt_id that was interrupted before its run began; NULL: none */
     char node[GRAPH_ID_MAX + 1], display_node[GRAPH_ID_MAX + 1]; /* executing; "": none */
-    struct vec models;                                           /* struct model_text */
+    double value, max; /* how far it is; max 0: it has not said */
+    struct vec models; /* struct model_text */
     struct res_metrics metrics;
     struct executor_info cache;
     struct plan_devices plan_devices; /* ... to here */

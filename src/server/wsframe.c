@@ -24,7 +24,7 @@ static bool read_start(struct wsframe *w)
     unsigned b0 = w->head[0], b1 = w->head[1], len = b1 & 0x7f;
     w->fin = (b0 & 0x80) != 0;
     w->op = (int)(b0 & 0x0f);
-    if ((b0 & 0x70) || !(b1 & 0x80)) /* nothing was negotiated; clients mask */
+    if ((b0 & 0x70) || (bool)(b1 & 0x80) == w->client) /* nothing was negotiated; clients mask */
         return false;
     if (is_control(w->op))
         return w->op <= WS_PONG && w->fin && len <= CONTROL_MAX;
@@ -34,7 +34,7 @@ static bool read_start(struct wsframe *w)
 static size_t head_bytes(const struct wsframe *w) /* once two are there */
 {
     unsigned len = w->head[1] & 0x7f;
-    return 2 + (len == 126 ? 2 : len == 127 ? 8 : 0) + 4;
+    return 2u + (len == 126 ? 2u : len == 127 ? 8u : 0u) + (w->client ? 0u : 4u);
 }
 
 /* All of the head is there. Returns 0 or the close code. */
@@ -50,7 +50,8 @@ static unsigned read_head(struct wsframe *w)
         if (w->left <= (wide == 2 ? 125 : UINT64_C(0xffff)) || w->left >> 63)
             return 1002; /* the shortest form is the only one */
     }
-    memcpy(w->mask, w->head + at, 4);
+    if (!w->client) /* else it stays zero */
+        memcpy(w->mask, w->head + at, 4);
     w->at = 0;
     size_t max = w->max_message ? w->max_message : MESSAGE_MAX;
     if (!is_control(w->op) && (w->message.n > max || w->left > max - w->message.n))
@@ -163,10 +164,10 @@ enum ws_got wsframe_feed(struct wsframe *w, char *p, size_t n, size_t *used, enu
 
 void wsframe_release(struct wsframe *w)
 {
-    size_t max = w->max_message;
+    const struct wsframe start = { .max_message = w->max_message, .client = w->client };
     str_release(&w->message);
     str_release(&w->control);
-    *w = (struct wsframe) { .max_message = max };
+    *w = start;
 }
 
 size_t wsframe_head(enum ws_op op, uint64_t n, uint8_t out[10])

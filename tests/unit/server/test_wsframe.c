@@ -251,6 +251,53 @@ static void memory_is_given_back(void **state)
     wsframe_release(&w);
 }
 
+/* What wsframe_head() writes is what a client reads; masked frames are none a server sends. */
+static void on_the_clients_side(void **state)
+{
+    (void)state;
+    static char big[70000];
+    memset(big, 'x', sizeof big);
+    const size_t lens[] = { 0, 5, 125, 126, 65535, 65536, sizeof big };
+    for (size_t step = 1; step <= 70010; step = step * 3 + 4) {
+        struct wsframe w = { .client = true, .max_message = sizeof big };
+        for (size_t i = 0; i < ARRAY_LEN(lens); i++) {
+            uint8_t head[10];
+            struct str s = { 0 };
+            size_t used, n = 0, at = 0;
+            enum ws_op op = WS_CONT;
+            const char *data = NULL;
+            unsigned code;
+            enum ws_got got = WS_GOT_MORE;
+            str_add(&s, (const char *)head, wsframe_head(WS_TEXT, lens[i], head));
+            str_add(&s, big, lens[i]);
+            while (got == WS_GOT_MORE && at < s.n) {
+                size_t piece = s.n - at < step ? s.n - at : step;
+                got = wsframe_feed(&w, s.p + at, piece, &used, &op, &data, &n, &code);
+                at += used;
+            }
+            assert_int_equal(got, WS_GOT_MESSAGE);
+            assert_int_equal(op, WS_TEXT);
+            assert_int_equal(n, lens[i]);
+            assert_int_equal(at, s.n);
+            assert_memory_equal(data, big, n);
+            str_release(&s);
+        }
+        wsframe_release(&w);
+        assert_true(w.client);
+    }
+    struct str s = { 0 };
+    struct wsframe w = { .client = true };
+    size_t used, n;
+    enum ws_op op;
+    const char *data;
+    unsigned code;
+    frame(&s, FIN | WS_TEXT, "hello");
+    assert_int_equal(wsframe_feed(&w, s.p, s.n, &used, &op, &data, &n, &code), WS_GOT_BAD);
+    assert_int_equal(code, 1002);
+    wsframe_release(&w);
+    str_release(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +308,7 @@ int main(void)
         cmocka_unit_test(accepts),
         cmocka_unit_test(out_of_memory),
         cmocka_unit_test(memory_is_given_back),
+        cmocka_unit_test(on_the_clients_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
