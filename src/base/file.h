@@ -17,7 +17,7 @@
  * Statuses   ENOTFOUND not there, EINVAL not a regular file, EFORMAT zero bytes, ELIMIT too large or
  *            too many, EIO everything the system says, with its errno in `native`.
  * Threads    Any. A mapping may be read by several; closing it while another reads is a mistake.
- * Files      file.c mappings and reading, file_new.c replacing. */
+ * Files      file.c mappings and reading, file_new.c replacing and folders. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -69,6 +69,8 @@ void file_new_abort(struct file_new *f); /* removes the temporary file, closes f
 
 /* Open, write, commit: the file at path holds these n bytes, or is what it was. */
 berth_status file_write_all(const char *path, const void *p, size_t n, berth_err *err);
+/* mkdir -p, 0777 less the umask. EINVAL: it is there and no folder. */
+berth_status file_make_dirs(const char *path, berth_err *err);
 /* Whole small file into memory (free() it), NUL-terminated behind *n bytes. ELIMIT above max. */
 berth_status file_read_all(const char *path, size_t max, char **out, size_t *n, berth_err *err);
 

@@ -314,3 +314,32 @@ void file_new_abort(struct file_new *f)
     free(f->path);
     free(f);
 }
+
+berth_status file_make_dirs(const char *path, berth_err *err)
+{
+    size_t n = strlen(path);
+    char *buf = strdup(path);
+    struct stat st;
+    if (!buf)
+        return err_set(err, BERTH_ENOMEM, "making folder '%s'", path);
+    for (size_t i = 1; i <= n; i++) {
+        if (buf[i] != '/' && buf[i] != '\0')
+            continue;
+        char was = buf[i];
+        buf[i] = '\0';
+        if (mkdir(buf, 0777) && errno != EEXIST) {
+            int why = errno; /* a read-only or automounted parent says EROFS though it is there */
+            if (stat(buf, &st) || !S_ISDIR(st.st_mode)) {
+                err_sys(err, BERTH_EIO, why, "making folder '%s'", buf);
+                free(buf);
+                return err->code;
+            }
+        }
+        buf[i] = was;
+    }
+    free(buf);
+    if (stat(path, &st))
+        return err_sys(err, BERTH_EIO, errno, "folder '%s'", path);
+    return S_ISDIR(st.st_mode) ? BERTH_OK
+                               : err_set(err, BERTH_EINVAL, "'%s' is not a folder", path);
+}

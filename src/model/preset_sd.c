@@ -151,6 +151,22 @@ static void sdxl_tiny(struct keys *k)
     unet(k, &unet_sdxl_tiny);
 }
 
+/* The pieces of sd15-tiny as people keep them in files of their own. */
+static void sd15_unet_tiny(struct keys *k)
+{
+    unet(k, &unet_sd15_tiny);
+}
+
+static void clip_l_tiny(struct keys *k)
+{
+    keys_clip(k, &clip_sd15_tiny);
+}
+
+static void vae_tiny(struct keys *k)
+{
+    keys_vae(k, &vae_sd15_tiny);
+}
+
 /* What ComfyUI-GGUF's converter leaves unquantised: the embeddings, the way in and the way out. */
 static const char *const hiprec[] = { "model.diffusion_model.time_embed.",
                                       "model.diffusion_model.label_emb.",
@@ -178,7 +194,7 @@ const struct preset preset_sd15 = {
 
 const struct preset preset_sdxl_tiny = {
     .name = "sdxl-tiny",
-    .about = "SDXL UNet of width 64 (text encoder: clip-g-tiny)",
+    .about = "SDXL UNet of width 64 (text encoders: clip-l-tiny and clip-g-tiny)",
     .arch = "sdxl",
     .hiprec = hiprec,
     .build = sdxl_tiny,
@@ -218,4 +234,25 @@ const struct preset preset_sdxl_refiner_tiny = {
     .hiprec = hiprec,
     .heads = 4,
     .build = sdxl_refiner_tiny,
+};
+
+const struct preset preset_sd15_unet_tiny = {
+    .name = "sd15-unet-tiny",
+    .about = "UNet of sd15-tiny in a file of its own, for UNETLoader",
+    .arch = "sd1",
+    .hiprec = hiprec,
+    .build = sd15_unet_tiny,
+};
+
+const struct preset preset_clip_l_tiny = {
+    .name = "clip-l-tiny",
+    .about = "CLIP-L text encoder of sd15-tiny and sdxl-tiny, for CLIPLoader and DualCLIPLoader",
+    .heads = 4,
+    .build = clip_l_tiny,
+};
+
+const struct preset preset_vae_tiny = {
+    .name = "vae-tiny",
+    .about = "4-channel VAE of sd15-tiny and sdxl-tiny, for VAELoader",
+    .build = vae_tiny,
 };

@@ -50,6 +50,17 @@ static bool find_clip(const struct node_env *env, struct str *out, struct str *p
     return false;
 }
 
+bool node_tokenizer_there(const struct node_env *env, struct str *places)
+{
+    struct str dir = { 0 }, looked = { 0 };
+    bool there = find_clip(env, &dir, &looked);
+    if (!there)
+        str_add(places, str_c(&looked), looked.n);
+    str_release(&dir);
+    str_release(&looked);
+    return there;
+}
+
 berth_status assets_clip(const struct node_env *env, const struct bpe **out, struct bpe **own,
                          berth_err *err)
 {
@@ -70,7 +81,8 @@ berth_status assets_clip(const struct node_env *env, const struct bpe **out, str
     } else {
         s = err_set(err, BERTH_ENOTFOUND,
                     "no CLIP tokenizer (vocab.json, merges.txt): give its folder with --tokenizers "
-                    "or --comfyui-dir. Looked in: %s",
+                    "or --comfyui-dir; `berth synth --tokenizer DIR` writes a stand-in to try "
+                    "things out. Looked in: %s",
                     places.n ? str_c(&places) : "nothing, no folder was given");
     }
     str_release(&dir);

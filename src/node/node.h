@@ -57,6 +57,8 @@ struct node_env { /* owner: whoever runs the executor; constant while it runs */
  * is asked for first; a file that changes meanwhile is not looked at again. NULL: out of memory. */
 struct node_assets *node_assets_new(void);
 void node_assets_free(struct node_assets *a); /* NULL is fine */
+/* Is there a CLIP tokenizer in the env's folders? Where it looked is appended to *places if not. */
+bool node_tokenizer_there(const struct node_env *env, struct str *places);
 
 /* ---- declarations ---- */
 

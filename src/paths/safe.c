@@ -1,4 +1,5 @@
 /* safe: a relative name under a root; nothing else comes out. */
+#include "base/file.h"
 #include "base/utf8.h"
 #include "paths/paths.h"
 
@@ -138,33 +139,11 @@ berth_status path_inside(const char *root, const char *rel, size_t n, bool follo
 
 berth_status path_make_dirs(const char *path, berth_err *err)
 {
-    char buf[PATH_MAX];
-    size_t n = strlen(path);
-    if (n == 0 || path[0] != '/' || n >= sizeof buf)
+    if (path[0] != '/' || strlen(path) >= PATH_MAX)
         return err_set(err, BERTH_EINVAL,
                        "folder '%.80s': not an absolute path of fewer than %d bytes", path,
                        PATH_MAX);
-    memcpy(buf, path, n + 1);
-    for (size_t i = 1; i <= n; i++) {
-        if (buf[i] != '/' && buf[i] != '\0')
-            continue;
-        char was = buf[i];
-        buf[i] = '\0';
-        if (mkdir(buf, 0777) && errno != EEXIST) {
-            int why = errno;
-            struct stat
-                st; /* a read-only or automounted parent says EROFS or EACCES though it is there */
-            if (stat(buf, &st) || !S_ISDIR(st.st_mode))
-                return err_sys(err, BERTH_EIO, why, "making folder '%s'", buf);
-        }
-        buf[i] = was;
-    }
-    struct stat st;
-    if (stat(path, &st))
-        return err_sys(err, BERTH_EIO, errno, "folder '%s'", path);
-    if (!S_ISDIR(st.st_mode))
-        return err_set(err, BERTH_EINVAL, "'%s' is not a folder", path);
-    return BERTH_OK;
+    return file_make_dirs(path, err);
 }
 
 void path_join(const char *base, const char *name, size_t n, struct str *out)

@@ -61,6 +61,9 @@ static void detects_every_preset(void **state)
         { "sd2-tiny", &arch_sd_checkpoint },
         { "sdxl-base-tiny", &arch_sd_checkpoint },
         { "sdxl-refiner-tiny", &arch_sd_checkpoint },
+        { "sd15-unet-tiny", &arch_sd_checkpoint },
+        { "clip-l-tiny", &arch_clip },
+        { "vae-tiny", &arch_vae },
     };
     assert_int_equal(ARRAY_LEN(row), preset_count());
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
