@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <strings.h>
 
+#define RAM_BUDGET_MIN ((uint64_t)1 << 20) /* a plain number below is one that lacks its unit */
+
 static void complain(struct app *a, const char *msg)
 {
     if (a->json_begun) { /* err_set() and err_add() leave no line ends in a message */
@@ -192,7 +194,13 @@ berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_c
 int app_ram_budget(struct app *a, const char *text, uint64_t *out)
 {
     *out = 0;
-    if (text && (!str_parse_bytes(text, strlen(text), out) || !*out))
+    char bytes[STR_BYTES_MAX];
+    if (!text)
+        return APP_OK;
+    if (!str_parse_bytes(text, strlen(text), out) || !*out)
         return app_usage(a, "--ram-budget: '%.80s' is no size; write 16g, 512m or bytes", text);
+    if (*out < RAM_BUDGET_MIN && strspn(text, "0123456789.") == strlen(text))
+        return app_usage(a, "--ram-budget: '%.20s' is %s; did you mean %.20sg?", text,
+                         str_bytes(*out, bytes), text);
     return APP_OK;
 }

@@ -87,7 +87,8 @@ struct app_ctx_args { /* zero: the default of every field */
 };
 berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_ctx **out,
                          berth_err *err);
-/* Reads the text of --ram-budget, NULL for none: 0. Returns APP_OK or APP_USAGE. */
+/* Reads the text of --ram-budget, NULL for none: 0. A plain number below 1 MiB is refused: a unit was
+ * forgotten. Returns APP_OK or APP_USAGE. */
 int app_ram_budget(struct app *a, const char *text, uint64_t *out);
 
 /* signals.c: SIGINT, SIGTERM and SIGHUP as a flag that long work looks at. */

@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-#define NEAREST_MAX 32 /* longer words are not worth guessing */
+#define NEAREST_MAX 64 /* names of files have their length; longer words are not worth guessing */
 
 static char lower(char c)
 {

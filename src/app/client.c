@@ -9,6 +9,7 @@
 
 #define ANSWER_MAX ((size_t)64 << 20)
 #define HOST_MAX 256
+#define RETRY_EVERY_US 100000
 
 struct target {
     char host[HOST_MAX], port[8];
@@ -47,7 +48,7 @@ static berth_status read_url(const char *url, struct target *t, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status dial(const struct target *t, unsigned seconds, int *out, berth_err *err)
+static berth_status dial_once(const struct target *t, unsigned seconds, int *out, berth_err *err)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV };
     const struct timeval limit = { .tv_sec = (time_t)seconds };
@@ -74,17 +75,48 @@ static berth_status dial(const struct target *t, unsigned seconds, int *out, ber
     return BERTH_OK;
 }
 
-static berth_status talk(int fd, const struct str *ask, struct str *got, berth_err *err)
+static bool nobody_yet(const berth_err *err)
 {
-    for (size_t at = 0; at < ask->n;) {
-        ssize_t n = send(fd, ask->p + at, ask->n - at, MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return err_sys(err, BERTH_EIO, errno, "sending the request");
-        at += (size_t)n;
+    return err->native == ECONNREFUSED || err->native == ENETUNREACH || err->native == EHOSTUNREACH;
+}
+
+/* `berth serve &` and the next line of a script: the server may not listen yet. */
+static berth_status dial(struct client *c, const struct target *t, unsigned seconds, int *out,
+                         berth_err *err)
+{
+    uint64_t start = clock_mono_ns(clock_system());
+    bool waited = false;
+    berth_status s;
+    while ((s = dial_once(t, seconds, out, err)) && !c->met && nobody_yet(err) &&
+           !signals_caught() &&
+           clock_mono_ns(clock_system()) - start < CLIENT_PATIENCE_S * UINT64_C(1000000000)) {
+        if (!waited && !c->quiet)
+            fprintf(stderr, "waiting for a server at %s port %s\n", t->host, t->port);
+        waited = true;
+        usleep(RETRY_EVERY_US);
     }
-    char buf[16384];
+    if (s && waited)
+        err_add(err, "waited %d seconds", CLIENT_PATIENCE_S);
+    c->met |= !s;
+    return s;
+}
+
+berth_status client_send_all(int fd, const char *p, size_t n, berth_err *err)
+{
+    for (size_t at = 0; at < n;) {
+        ssize_t sent = send(fd, p + at, n - at, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent <= 0)
+            return err_sys(err, BERTH_EIO, errno, "sending the request");
+        at += (size_t)sent;
+    }
+    return BERTH_OK;
+}
+
+static berth_status receive(int fd, struct str *got, berth_err *err)
+{
+    char buf[16384], most[STR_BYTES_MAX];
     for (;;) {
         ssize_t n = recv(fd, buf, sizeof buf, 0);
         if (n < 0 && errno == EINTR)
@@ -94,7 +126,8 @@ static berth_status talk(int fd, const struct str *ask, struct str *got, berth_e
         if (n == 0)
             return got->bad ? err_set(err, BERTH_ENOMEM, "the answer") : BERTH_OK;
         if (got->n + (size_t)n > ANSWER_MAX)
-            return err_set(err, BERTH_ELIMIT, "the answer has more than %zu bytes", ANSWER_MAX);
+            return err_set(err, BERTH_ELIMIT, "the answer is larger than %s",
+                           str_bytes(ANSWER_MAX, most));
         str_add(got, buf, (size_t)n);
     }
 }
@@ -162,38 +195,87 @@ static berth_status read_answer(const struct str *got, json_t **out, berth_err *
     return js_parse(n ? body : "null", n ? n : 4, NULL, out, err);
 }
 
-berth_status client_json(const struct client *c, const char *path, const char *body,
-                         unsigned seconds, json_t **out, berth_err *err)
+static const char *address(const struct client *c)
 {
-    const char *env = getenv("BERTH_URL"), *token = c->token ? c->token : getenv("BERTH_TOKEN");
-    const char *url = c->url ? c->url : env && *env ? env : "http://127.0.0.1:8188";
+    const char *env = getenv("BERTH_URL");
+    return c->url ? c->url : env && *env ? env : "http://127.0.0.1:8188";
+}
+
+berth_status client_send(struct client *c, const struct client_ask *ask, int *fd, berth_err *err)
+{
+    const char *token = c->token ? c->token : getenv("BERTH_TOKEN");
     struct target t;
-    struct str ask = { 0 }, got = { 0 };
-    int fd = -1;
-    *out = NULL;
-    berth_status s = read_url(url, &t, err);
+    struct str text = { 0 };
+    *fd = -1;
+    berth_status s = read_url(address(c), &t, err);
     if (!s && token && strpbrk(token, "\r\n"))
         s = err_set(err, BERTH_EINVAL, "a token is one line");
     if (!s) {
-        str_addf(&ask, "%s %.*s%s HTTP/1.0\r\nHost: %s:%s\r\n", body ? "POST" : "GET",
-                 (int)t.prefix_n, t.prefix, path, t.host, t.port);
+        str_addf(&text, "%s %.*s%s HTTP/1.%d\r\nHost: %s:%s\r\n", ask->body ? "POST" : "GET",
+                 (int)t.prefix_n, t.prefix, ask->path, ask->upgrade ? 1 : 0, t.host, t.port);
         if (token && *token)
-            str_addf(&ask, "Authorization: Bearer %s\r\n", token);
-        if (body)
-            str_addf(&ask, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
-                     strlen(body));
-        str_addf(&ask, "\r\n%s", body ? body : "");
-        s = ask.bad ? err_set(err, BERTH_ENOMEM, "the request") : dial(&t, seconds, &fd, err);
+            str_addf(&text, "Authorization: Bearer %s\r\n", token);
+        if (ask->body)
+            str_addf(&text, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
+                     strlen(ask->body));
+        str_addf(&text, "%s\r\n%s", ask->upgrade ? ask->upgrade : "", ask->body ? ask->body : "");
+        s = text.bad ? err_set(err, BERTH_ENOMEM, "the request")
+                     : dial(c, &t, ask->seconds, fd, err);
     }
     if (!s)
-        s = talk(fd, &ask, &got, err);
+        s = client_send_all(*fd, text.p, text.n, err);
+    if (s && *fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    str_release(&text);
+    return s;
+}
+
+berth_status client_json(struct client *c, const char *path, const char *body, unsigned seconds,
+                         json_t **out, berth_err *err)
+{
+    const struct client_ask ask = { .path = path, .body = body, .seconds = seconds };
+    struct str got = { 0 };
+    int fd;
+    *out = NULL;
+    berth_status s = client_send(c, &ask, &fd, err);
+    if (!s)
+        s = receive(fd, &got, err);
     if (!s)
         s = read_answer(&got, out, err);
     if (s)
-        err_add(err, "%s%s", url, path);
+        err_add(err, "%s%s", address(c), path);
     if (fd >= 0)
         close(fd);
-    str_release(&ask);
     str_release(&got);
     return s;
+}
+
+static void add_escaped(struct str *out, const char *text)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/";
+    for (; *text; text++)
+        if (strchr(plain, *text))
+            str_addc(out, *text);
+        else
+            str_addf(out, "%%%02X", (unsigned)(uint8_t)*text);
+}
+
+void client_view_url(const struct client *c, const char *name, const char *subfolder,
+                     const char *type, struct str *out)
+{
+    const char *url = address(c);
+    size_t n = strlen(url);
+    while (n && url[n - 1] == '/')
+        n--;
+    str_addf(out, "%s%.*s/view?filename=", strstr(url, "://") ? "" : "http://", (int)n, url);
+    add_escaped(out, name);
+    if (subfolder && *subfolder) {
+        str_adds(out, "&subfolder=");
+        add_escaped(out, subfolder);
+    }
+    str_adds(out, "&type=");
+    add_escaped(out, type);
 }

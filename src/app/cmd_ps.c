@@ -73,14 +73,42 @@ static void print_devices(const json_t *devices)
     }
 }
 
-static void print_queue(const json_t *queue, bool paused)
+/* ", node 5 (KSampler), 3 of 20": where the prompt is; nothing when it has moved on meanwhile. */
+static void print_node(const json_t *running, const json_t *executing)
+{
+    const char *id = json_string_value(json_array_get(running, 1));
+    const char *node = json_string_value(json_object_get(executing, "node"));
+    const json_t *of = node ? json_object_get(json_array_get(running, 2), node) : NULL;
+    uint64_t max = number(executing, "max"), value = number(executing, "value");
+    char done[STR_BYTES_MAX], all[STR_BYTES_MAX];
+    struct str s = { 0 };
+    if (!node || !id || strcmp(id, text(executing, "prompt_id")) != 0)
+        return;
+    str_adds(&s, ", node ");
+    term_safe(&s, node, strlen(node), 40);
+    if (of) {
+        str_adds(&s, " (");
+        term_safe(&s, text(of, "class_type"), strlen(text(of, "class_type")), 60);
+        str_addc(&s, ')');
+    }
+    if (max >= TERM_BYTES_FROM)
+        str_addf(&s, ", %s of %s", str_bytes(value, done), str_bytes(max, all));
+    else if (max > 1)
+        str_addf(&s, ", %" PRIu64 " of %" PRIu64, value, max);
+    fputs(str_c(&s), stdout);
+    str_release(&s);
+}
+
+static void print_queue(const json_t *queue, const json_t *state)
 {
     const json_t *running = json_array_get(json_object_get(queue, "queue_running"), 0);
     size_t waiting = json_array_size(json_object_get(queue, "queue_pending"));
+    bool paused = json_is_true(json_object_get(state, "paused"));
     if (running)
         printf("running  %s", json_string_value(json_array_get(running, 1)));
     else
         printf("idle");
+    print_node(running, json_object_get(state, "executing"));
     printf(", %zu waiting%s\n", waiting,
            paused ? "; paused: POST /berth/queue {\"paused\": false} lets it go on" : "");
 }
@@ -107,17 +135,17 @@ static int run_ps(struct app *a, int argc, char **argv)
         client_json(&c, "/berth/queue", NULL, SECONDS, &state, &err)) {
         code = app_fail(a, &err);
     } else if (json) {
-        json_t *all =
-            json_pack("{s:O*, s:O*, s:O*, s:O*}", "models", json_object_get(models, "models"),
-                      "devices", json_object_get(devices, "devices"), "queue", queue, "paused",
-                      json_object_get(state, "paused"));
+        json_t *all = json_pack(
+            "{s:O*, s:O*, s:O*, s:O*, s:O*}", "models", json_object_get(models, "models"),
+            "devices", json_object_get(devices, "devices"), "queue", queue, "paused",
+            json_object_get(state, "paused"), "executing", json_object_get(state, "executing"));
         struct str s = { 0 };
         js_write(all, 2, &s);
         printf("%s\n", str_c(&s));
         str_release(&s);
         json_decref(all);
     } else {
-        print_queue(queue, json_is_true(json_object_get(state, "paused")));
+        print_queue(queue, state);
         print_devices(json_object_get(devices, "devices"));
         print_models(a, json_object_get(models, "models"));
     }

@@ -30,6 +30,7 @@ struct view {
     double value, max;
     uint64_t drawn_ns;
     char label[80];
+    const char *where; /* a server's address; NULL: here */
 };
 
 static void clear_line(struct view *v)
@@ -37,6 +38,15 @@ static void clear_line(struct view *v)
     if (v->line)
         fputs("\r\033[K", stderr);
     v->line = false;
+}
+
+static void add_amount(struct str *s, double value, double max)
+{
+    char done[STR_BYTES_MAX], all[STR_BYTES_MAX];
+    if (max < TERM_BYTES_FROM)
+        str_addf(s, " %.0f/%.0f", value, max);
+    else
+        str_addf(s, " %s of %s", str_bytes((uint64_t)value, done), str_bytes((uint64_t)max, all));
 }
 
 static void draw(struct view *v, bool now)
@@ -50,7 +60,7 @@ static void draw(struct view *v, bool now)
     if (v->max > 1) {
         str_addc(&s, ' ');
         term_bar(&s, &v->a->err, v->value / v->max, BAR_WIDTH);
-        str_addf(&s, " %.0f/%.0f", v->value, v->max);
+        add_amount(&s, v->value, v->max);
     }
     clear_line(v);
     fputs(str_c(&s), stderr);
@@ -73,6 +83,8 @@ static void on_event(void *user, const struct exec_event *e)
                   strlen(e->class_type ? e->class_type : e->node), 60);
         snprintf(v->label, sizeof v->label, "%s", str_c(&name));
         draw(v, true);
+        if (!v->quiet && !v->tty) /* a log: one line each, when there is something to wait for */
+            fprintf(stderr, "%zu/%zu %s\n", v->done + 1, v->nodes, v->label);
         break;
     case EXEC_PROGRESS:
         v->value = e->value;
@@ -82,8 +94,6 @@ static void on_event(void *user, const struct exec_event *e)
     case EXEC_NODE_DONE:
         v->done++;
         clear_line(v);
-        if (!v->quiet && !v->tty && !v->a->json)
-            fprintf(stderr, "%zu/%zu %s\n", v->done, v->nodes, v->label);
         break;
     default:
         break;
@@ -91,48 +101,116 @@ static void on_event(void *user, const struct exec_event *e)
     str_release(&name);
 }
 
+static void on_queued(void *user)
+{
+    const struct view *v = user;
+    if (!v->quiet)
+        fprintf(stderr, "queued at %s; others run first, or it is paused\n", v->where);
+}
+
 /* ---- validation errors for people ---- */
 
-static int refuse(struct app *a, const struct validation *v)
+/* A device that is not there: the choices are the devices, or an allocation string named it. */
+static bool about_devices(const struct node_env *env, const struct names *choices,
+                          const char *details)
+{
+    if (details && strstr(details, "no device '"))
+        return true;
+    bool same = choices->n && choices->n == env->devices_n;
+    for (size_t i = 0; same && i < choices->n; i++)
+        same = !strcmp(choices->at[i], env->devices[i]);
+    return same;
+}
+
+/* Adds to the details of an error what may help. *told: devices were spoken of. */
+static void hint(const struct node_env *env, const char *class_type, json_t *error, bool *told)
+{
+    const json_t *extra = json_object_get(error, "extra_info");
+    const char *input = json_string_value(json_object_get(extra, "input_name"));
+    const char *details = json_string_value(json_object_get(error, "details"));
+    const char *type = json_string_value(json_object_get(error, "type"));
+    const char *got = json_string_value(json_object_get(extra, "received_value"));
+    const struct node_class *c = class_type ? node_find(class_type) : NULL;
+    size_t i = c && input ? node_input_index(c, input) : SIZE_MAX;
+    bool listed = type && !strcmp(type, "value_not_in_list") && i != SIZE_MAX;
+    struct names choices = { 0 };
+    struct str text = { 0 };
+    berth_err ignore;
+    str_adds(&text, details ? details : "");
+    if (listed && !node_options(env, &c->in[i], &choices, &ignore) && got) {
+        struct nearest near = { .word = got };
+        for (size_t k = 0; k < choices.n; k++)
+            nearest_try(&near, choices.at[k]);
+        if (near.best)
+            str_addf(&text, ", did you mean '%s'?", near.best);
+    }
+    if (!*told && about_devices(env, &choices, details)) {
+        *told = true;
+        str_adds(&text, "; RAM stands in for a card with --devices NAME@cpu=SIZE,cpu");
+    }
+    if (!text.bad)
+        json_object_set_new(error, "details", json_string(str_c(&text)));
+    names_release(&choices);
+    str_release(&text);
+}
+
+/* {"error", "node_errors"} as a line, with hints. The values of `v` stay as the API has them. */
+static void explain(const struct node_env *env, const struct validation *v, struct str *out)
+{
+    json_t *nodes = json_deep_copy(v->node_errors), *node, *e;
+    const char *id;
+    size_t i;
+    bool told = false;
+    json_object_foreach(nodes, id, node) json_array_foreach(json_object_get(node, "errors"), i, e)
+        hint(env, json_string_value(json_object_get(node, "class_type")), e, &told);
+    json_t *answer = json_pack("{s:O*, s:O*}", "error", v->error, "node_errors", nodes);
+    client_errors(answer, out);
+    json_decref(answer);
+    json_decref(nodes);
+}
+
+static int refuse(struct app *a, const struct node_env *env, const struct validation *v)
 {
     struct str msg = { 0 };
-    json_t *answer = json_pack("{s:O*, s:O*}", "error", v->error, "node_errors", v->node_errors);
-    client_errors(answer, &msg);
+    explain(env, v, &msg);
     berth_err err;
     err_set(&err, BERTH_EINVAL, "%s", msg.n ? str_c(&msg) : "the workflow is not valid");
     str_release(&msg);
-    json_decref(answer);
     return app_fail(a, &err);
 }
 
 /* Outputs that will not run although others do: said, and the exit code tells too. */
-static void complain_partly(const struct validation *v)
+static void complain_partly(const struct node_env *env, const struct validation *v)
 {
     struct str msg = { 0 };
-    json_t *answer = json_pack("{s:O*}", "node_errors", v->node_errors);
-    client_errors(answer, &msg);
+    explain(env, v, &msg);
     if (msg.n)
         fprintf(stderr, "berth run: some outputs cannot run%s\n", str_c(&msg));
     str_release(&msg);
-    json_decref(answer);
 }
 
 /* ---- outputs ---- */
 
-/* f NULL: another machine's folders, so "output/x.png". */
-static void each_file(const struct folders *f, const json_t *item, struct str *out)
+struct place {                     /* where files are: here in folders, or at a server */
+    const struct folders *folders; /* NULL: */
+    const struct client *client;
+};
+
+static void each_file(const struct place *at, const json_t *item, struct str *out)
 {
     const char *name = json_string_value(json_object_get(item, "filename"));
     const char *sub = json_string_value(json_object_get(item, "subfolder"));
     const char *kind = json_string_value(json_object_get(item, "type"));
-    const char *root = !kind ? NULL : f ? folders_by_kind(f, kind) : kind;
+    const char *root = kind && at->folders ? folders_by_kind(at->folders, kind) : NULL;
     str_clear(out);
-    if (name && root)
+    if (name && kind && !at->folders)
+        client_view_url(at->client, name, sub, kind, out);
+    else if (name && root)
         str_addf(out, "%s/%s%s%s", root, sub ? sub : "", sub && *sub ? "/" : "", name);
 }
 
-/* Files print as paths, texts as text. */
-static void print_outputs(const struct folders *f, const json_t *outputs)
+/* Files print as paths or addresses, texts as text. */
+static void print_outputs(const struct place *at, const json_t *outputs)
 {
     const char *id, *key;
     json_t *ui, *list, *item;
@@ -141,7 +219,7 @@ static void print_outputs(const struct folders *f, const json_t *outputs)
     json_object_foreach((json_t *)(uintptr_t)outputs, id, ui) json_object_foreach(ui, key, list)
         json_array_foreach(list, i, item)
     {
-        each_file(f, item, &s);
+        each_file(at, item, &s);
         if (s.n)
             printf("%s\n", str_c(&s));
         else if (json_is_string(item))
@@ -150,8 +228,7 @@ static void print_outputs(const struct folders *f, const json_t *outputs)
     str_release(&s);
 }
 
-static void print_json(const struct folders *f, json_t *outputs, json_t *status,
-                       json_t *node_errors)
+static void print_json(const struct place *at, json_t *outputs, json_t *status, json_t *node_errors)
 {
     json_t *files = json_array(), *all;
     const char *id, *key;
@@ -161,7 +238,7 @@ static void print_json(const struct folders *f, json_t *outputs, json_t *status,
     json_object_foreach(outputs, id, ui) json_object_foreach(ui, key, list)
         json_array_foreach(list, i, item)
     {
-        each_file(f, item, &s);
+        each_file(at, item, &s);
         if (s.n)
             json_array_append_new(files, json_string(str_c(&s)));
     }
@@ -213,10 +290,11 @@ static int device_names(struct app *a, struct parts *p, size_t *n)
 static int report(const struct options *o, const struct folders *f, const struct exec_result *r,
                   json_t *node_errors)
 {
+    const struct place at = { .folders = f };
     if (o->json)
-        print_json(f, r->outputs, r->status, node_errors);
+        print_json(&at, r->outputs, r->status, node_errors);
     else
-        print_outputs(f, r->outputs);
+        print_outputs(&at, r->outputs);
     if (r->outcome == EXEC_OK)
         return APP_OK;
     if (r->outcome == EXEC_STOPPED) {
@@ -256,16 +334,17 @@ static int execute(struct app *a, const struct options *o, struct parts *p, stru
 }
 
 /* The history's entry for people: which files there are on the server, or what went wrong. */
-static int report_remote(const struct options *o, const json_t *item)
+static int report_remote(const struct options *o, const struct client *c, const json_t *item)
 {
+    const struct place at = { .client = c };
     json_t *status = json_object_get(item, "status"), *outputs = json_object_get(item, "outputs");
     json_t *messages = json_object_get(status, "messages");
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const char *word = json_string_value(json_object_get(status, "status_str"));
     if (o->json)
-        print_json(NULL, outputs, status, NULL);
+        print_json(&at, outputs, status, NULL);
     else
-        print_outputs(NULL, outputs);
+        print_outputs(&at, outputs);
     if (word && !strcmp(word, "success"))
         return APP_OK;
     const char *kind = json_string_value(json_array_get(last, 0));
@@ -283,11 +362,25 @@ static int elsewhere(struct app *a, const struct options *o, const struct parts 
     json_t *item;
     if (f->base || f->comfyui || f->input || f->output || f->temp || o->devices || o->ram)
         return app_usage(a, "with --server the folders and devices are the server's");
-    if (!o->quiet && !o->json)
-        fprintf(stderr, "berth run: waiting for %s\n", o->client.url);
-    if (run_remote(&o->client, p->prompt, p->extra, signals_watch(), &item, &err))
+    struct client client = o->client;
+    client.quiet = o->quiet || o->json;
+    struct view view = { .a = a,
+                         .quiet = client.quiet,
+                         .tty = a->err.tty,
+                         .nodes = json_object_size(p->prompt),
+                         .where = client.url };
+    const struct remote_run r = { .client = &client,
+                                  .prompt = p->prompt,
+                                  .extra = p->extra,
+                                  .stop = signals_watch(),
+                                  .event = on_event,
+                                  .queued = on_queued,
+                                  .user = &view };
+    berth_status s = run_remote(&r, &item, &err);
+    clear_line(&view);
+    if (s)
         return app_fail(a, &err);
-    int code = item ? report_remote(o, item) : APP_SIGNAL + signals_caught();
+    int code = item ? report_remote(o, &client, item) : APP_SIGNAL + signals_caught();
     if (!item)
         fprintf(stderr, "berth run: stopped\n");
     json_decref(item);
@@ -328,9 +421,9 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
     if (graph_validate(&env, p->prompt, NULL, &p->checked, &err))
         return app_fail(a, &err);
     if (!p->checked.ok)
-        return refuse(a, &p->checked);
+        return refuse(a, &env, &p->checked);
     if (json_object_size(p->checked.node_errors))
-        complain_partly(&p->checked);
+        complain_partly(&env, &p->checked);
     env.res = parts.res;
     env.assets = node_assets_new(); /* NULL: opened again for every node */
     code = execute(a, o, p, &env);
@@ -378,7 +471,7 @@ static int run_run(struct app *a, int argc, char **argv)
         { .name = "server",
           .kind = OPT_TEXT,
           .value = "URL",
-          .help = "on a running server instead; prints its outputs",
+          .help = "on a running server instead; prints where its outputs can be had",
           .to = &o.client.url },
         { .name = "token",
           .kind = OPT_TEXT,
@@ -427,7 +520,8 @@ const struct command command_run = {
     .usage = "[OPTIONS] WORKFLOW.json",
     .more =
         "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes; - reads standard input.\n"
-        "Files that were written are printed one a line. VALUE is read as JSON where it is JSON\n"
+        "Files that were written are printed one a line, with --server as addresses. VALUE is read "
+        "as JSON where it is JSON\n"
         "(3, true, \"3\"), else as text.\n" TOKENIZERS_HELP "\n"
         "  berth run cat.json --set KSampler.seed=7 --set 6.text=\"a cat in the sun\"\n",
     .run = run_run,

@@ -2,6 +2,7 @@
 #include "app/serve_args.h"
 #include "app/serve_folders.h"
 #include "base/file.h"
+#include "node/node.h"
 #include "server/server.h"
 
 #include <errno.h>
@@ -304,6 +305,19 @@ static void raise_files(void)
     }
 }
 
+/* Said at the start and not only when the first prompt fails for it. */
+static void look_for_tokenizer(struct app *a, const struct app_folders *f)
+{
+    const struct node_env env = { .tokenizers = f->tokenizers, .tokenizers_n = f->tokenizers_n };
+    struct str places = { 0 };
+    if (!node_tokenizer_there(&env, &places))
+        log_warn(&a->log, "serve.tokenizer",
+                 "why=\"no CLIP tokenizer, so prompts with text fail: give --tokenizers or "
+                 "--comfyui-dir\" looked=\"%s\"",
+                 str_c(&places));
+    str_release(&places);
+}
+
 /* From the signal handler. The second one is meant. */
 static void wake(void *server)
 {
@@ -425,6 +439,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
         return err.code == BERTH_EINVAL ? app_usage(a, "--devices: %s", err.msg)
                                         : app_fail(a, &err);
     cfg.ctx = p->ctx;
+    look_for_tokenizer(a, &p->folders);
     raise_files();
     return serve(a, o, &cfg);
 }

@@ -6,7 +6,6 @@
 #include "model/synth.h"
 #include "text/tokenizer.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -492,10 +491,8 @@ static int make_tokenizer(struct app *a, const struct options *o)
     berth_err err;
     if (o->preset || o->keys || o->output)
         return app_usage(a, "--tokenizer stands alone: a model is another command");
-    if (mkdir(o->tokenizer, 0777) && errno != EEXIST) {
-        err_sys(&err, BERTH_EIO, errno, "making '%s'", o->tokenizer);
+    if (file_make_dirs(o->tokenizer, &err))
         return app_fail(a, &err);
-    }
     str_addf(&path, "%s/vocab.json", o->tokenizer);
     int code = check_place(a, o, str_c(&path));
     str_release(&path);

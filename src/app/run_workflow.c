@@ -7,16 +7,17 @@
 #include <unistd.h>
 
 #define WORKFLOW_MAX ((size_t)64 << 20)
+#define NAMES_MAX 200 /* bytes of nodes in a message, roughly */
 
 static berth_status read_stdin(json_t **out, berth_err *err)
 {
     struct str all = { 0 };
-    char buf[65536];
+    char buf[65536], most[STR_BYTES_MAX];
     berth_status s = BERTH_OK;
     for (ssize_t n; !s && (n = read(STDIN_FILENO, buf, sizeof buf)) > 0;) {
         str_add(&all, buf, (size_t)n);
         if (all.bad || all.n > WORKFLOW_MAX)
-            s = err_set(err, BERTH_ELIMIT, "standard input: more than %zu bytes", WORKFLOW_MAX);
+            s = err_set(err, BERTH_ELIMIT, "more than %s", str_bytes(WORKFLOW_MAX, most));
     }
     if (!s)
         s = js_parse(str_c(&all), all.n, NULL, out, err);
@@ -56,40 +57,78 @@ static const char *node_text(const json_t *node, bool title)
     return json_string_value(v);
 }
 
-/* The node that `name` means; NULL: none or several, and err says so. */
-static json_t *find_node(json_t *prompt, const char *name, berth_err *err)
+static bool has_input(const json_t *node, const char *input)
 {
-    json_t *found = json_object_get(prompt, name), *node;
+    const char *cls = node_text(node, false);
+    const struct node_class *c = cls ? node_find(cls) : NULL;
+    return json_object_get(json_object_get(node, "inputs"), input) ||
+           (c && (node_input_index(c, input) != SIZE_MAX || (c->flags & NODE_ANY_INPUT)));
+}
+
+/* "2 (positive, CLIPTextEncode)" */
+static void add_node(struct str *out, const char *id, const json_t *node)
+{
+    const char *title = node_text(node, true), *cls = node_text(node, false);
+    str_addf(out, "%s%s (%s%s%s)", out->n ? ", " : "", id, title ? title : "", title ? ", " : "",
+             cls ? cls : "?");
+}
+
+/* Those that `name` means by title or by class, into *ids; the one with the input where only one has it,
+ * else NULL. */
+static json_t *find_called(json_t *prompt, const char *name, bool title, const char *input,
+                           struct str *ids)
+{
+    json_t *node, *any = NULL, *fit = NULL;
     const char *id;
-    if (found)
-        return found;
-    for (int title = 1; title >= 0 && !found; title--) {
-        size_t several = 0;
-        json_object_foreach(prompt, id, node)
-        {
-            const char *t = node_text(node, title);
-            if (t && !strcmp(t, name)) {
-                several++;
-                found = node;
-            }
-        }
-        if (several > 1) {
-            err_set(err, BERTH_EINVAL, "'%.80s' is %zu nodes: say which by its id", name, several);
-            return NULL;
+    size_t all = 0, fits = 0;
+    json_object_foreach(prompt, id, node)
+    {
+        const char *t = node_text(node, title);
+        if (!t || strcmp(t, name) != 0)
+            continue;
+        all++;
+        any = node;
+        if (ids->n < NAMES_MAX)
+            add_node(ids, id, node);
+        if (has_input(node, input)) {
+            fits++;
+            fit = node;
         }
     }
-    if (!found) {
-        struct str ids = { 0 };
-        json_object_foreach(prompt, id, node)
-        {
-            const char *title = node_text(node, true), *cls = node_text(node, false);
-            if (ids.n < 200)
-                str_addf(&ids, "%s%s (%s%s%s)", ids.n ? ", " : "", id, title ? title : "",
-                         title ? ", " : "", cls ? cls : "?");
-        }
+    return all == 1 ? any : fits == 1 ? fit : NULL;
+}
+
+static void list_nodes(json_t *prompt, struct str *out)
+{
+    json_t *node;
+    const char *id;
+    size_t more = 0;
+    json_object_foreach(prompt, id, node)
+    {
+        if (out->n < NAMES_MAX)
+            add_node(out, id, node);
+        else
+            more++;
+    }
+    if (more)
+        str_addf(out, " and %zu more", more);
+}
+
+/* The node that `name` means for this input; NULL: none or several, and err says so. */
+static json_t *find_node(json_t *prompt, const char *name, const char *input, berth_err *err)
+{
+    json_t *found = json_object_get(prompt, name);
+    struct str ids = { 0 };
+    for (int title = 1; title >= 0 && !found && !ids.n; title--)
+        found = find_called(prompt, name, title, input, &ids);
+    if (!found && ids.n) {
+        err_set(err, BERTH_EINVAL, "'%.80s' is several nodes: say which by its id: %s", name,
+                str_c(&ids));
+    } else if (!found) {
+        list_nodes(prompt, &ids);
         err_set(err, BERTH_EINVAL, "no node '%.80s'; there are %s", name, str_c(&ids));
-        str_release(&ids);
     }
+    str_release(&ids);
     return found;
 }
 
@@ -97,8 +136,7 @@ static berth_status check_name(const json_t *node, const char *input, berth_err 
 {
     const char *cls = node_text(node, false);
     const struct node_class *c = cls ? node_find(cls) : NULL;
-    if (!c || json_object_get(json_object_get(node, "inputs"), input) ||
-        node_input_index(c, input) != SIZE_MAX || (c->flags & NODE_ANY_INPUT))
+    if (!c || has_input(node, input))
         return BERTH_OK;
     struct str names = { 0 };
     for (size_t i = 0; i < c->ins; i++)
@@ -133,7 +171,7 @@ berth_status run_workflow_set(json_t *prompt, const char *assignment, berth_err 
     char *input = strndup(dot + 1, (size_t)(eq - dot) - 1);
     json_t *node = NULL;
     berth_status s = name && input ? BERTH_OK : err_set(err, BERTH_ENOMEM, "--set");
-    if (!s && !(node = find_node(prompt, name, err)))
+    if (!s && !(node = find_node(prompt, name, input, err)))
         s = err->code;
     if (!s)
         s = check_name(node, input, err);

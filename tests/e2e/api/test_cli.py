@@ -2,12 +2,18 @@
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 
 import pytest
+import requests
 
 from conftest import BINARY, PATIENCE, Server, image_prompt, synth
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+EXAMPLES = os.path.join(HERE, "..", "..", "..", "examples", "workflows")
 
 
 def berth(*args, code=0, **kw):
@@ -78,7 +84,10 @@ def test_a_relative_base_directory(tmp_path, workflow):
 def test_run_on_a_server(tmp_path, workflow):
     with Server(tmp_path / "base") as s:
         p = berth("run", workflow, "--server", s.url)
-        assert p.stdout == "output/cli/pic_00001_.png\n"
+        assert p.stdout == f"{s.url}/view?filename=pic_00001_.png&subfolder=cli&type=output\n"
+        assert requests.get(p.stdout.strip(), timeout=PATIENCE).content[:8] == b"\x89PNG\r\n\x1a\n"
+        assert p.stderr == "1/2 EmptyImage\n2/2 SaveImage\n"  # it waited for nobody
+        assert berth("run", workflow, "--server", s.url, "--quiet", "--set", "1.color=1").stderr == ""
         bad = berth("run", workflow, "--server", s.url, "--set", "1.width=0", code=1)
         assert "node 1 (EmptyImage)" in bad.stderr
         assert "the server's" in berth("run", workflow, "--server", s.url, "--output-directory", "x", code=2).stderr
@@ -90,6 +99,163 @@ def test_run_on_a_server(tmp_path, workflow):
         run.send_signal(signal.SIGINT)
         assert "stopped" in run.communicate(timeout=PATIENCE)[1] and run.returncode == 130
         assert s.get("/queue").json()["queue_pending"] == []  # it took its prompt with it
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def test_run_waits_for_a_server_that_starts(tmp_path, workflow):
+    port = free_port()
+    run = subprocess.Popen([BINARY, "run", str(workflow), "--server", f"127.0.0.1:{port}"], stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, text=True)
+    assert f"waiting for a server at 127.0.0.1 port {port}" in run.stderr.readline()
+    with Server(tmp_path / "base", "--port", port):
+        out, err = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 0 and out.startswith(f"http://127.0.0.1:{port}/view?"), err
+    assert "SaveImage" in err
+
+
+def test_nobody_there(workflow):
+    for command in (["run", workflow], ["ps"], ["free"]):
+        said = berth(*command, "--server", f"127.0.0.1:{free_port()}", code=1).stderr
+        assert said.count("waiting for a server") == 1 and "waited 5 seconds: no server answers" in said
+
+
+def picture_base(tmp_path):
+    synth(tmp_path / "base/models/checkpoints/a.safetensors")
+    berth("synth", "--tokenizer", tmp_path / "base/tokenizers/clip")  # parents and all
+    return tmp_path / "base"
+
+
+def picture(steps=4, side=64):
+    with open(os.path.join(EXAMPLES, "txt2img.json")) as f:
+        p = json.load(f)
+    p["1"]["inputs"]["ckpt_name"] = "a.safetensors"
+    p["4"]["inputs"].update(width=side, height=side)
+    p["5"]["inputs"].update(steps=steps, sampler_name="euler", scheduler="normal")
+    return p
+
+
+def on_a_terminal(*args):
+    """(exit code, stdout and stderr together) of berth with a terminal on stderr."""
+    main, other = os.openpty()
+    p = subprocess.Popen([BINARY, *map(str, args)], stdout=other, stderr=other)
+    os.close(other)
+    said = b""
+    while True:
+        try:
+            piece = os.read(main, 65536)
+        except OSError:  # all others closed it
+            break
+        if not piece:
+            break
+        said += piece
+    os.close(main)
+    return p.wait(PATIENCE), said.decode(errors="replace")
+
+
+def test_steps_are_shown_here_and_from_a_server(tmp_path):
+    base = picture_base(tmp_path)
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(picture()))
+    code, here = on_a_terminal("run", path, "--base-directory", base)
+    assert code == 0
+    with Server(base, "--cpu") as s:
+        code, there = on_a_terminal("run", path, "--server", s.url)
+        assert code == 0
+        code, again = on_a_terminal("run", path, "--server", s.url)
+        assert code == 0 and "KSampler" not in again  # all of it was cached
+    for said in here, there:
+        assert "KSampler" in said and re.search(r"\b4/4\b", said), said
+        assert "CheckpointLoaderSimple" in said and "VAEDecode" in said
+        loaded = re.findall(r"CheckpointLoaderSimple \S+ (.*?)[\r\x1b]", said)
+        assert all(re.search(r"iB of .*iB$", x) for x in loaded), loaded  # bytes for people
+    assert "iB of" in here
+
+
+def test_progress_without_a_terminal_comes_when_a_node_begins(tmp_path):
+    base = picture_base(tmp_path)
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(picture(steps=1000)))
+    run = subprocess.Popen([BINARY, "run", str(path), "--base-directory", str(base)], stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, text=True)
+    for line in run.stderr:
+        if "KSampler" in line:
+            break
+    assert run.poll() is None  # a thousand steps are to come
+    run.send_signal(signal.SIGINT)
+    assert "stopped" in run.communicate(timeout=PATIENCE)[1] and run.returncode == 130
+
+
+def test_ps_says_where_the_prompt_is(tmp_path):
+    with Server(picture_base(tmp_path), "--cpu") as s:
+        assert s.get("/berth/queue").json()["executing"] is None
+        prompt = s.queue(picture(steps=1000))["prompt_id"]
+        seen = ""
+        while not re.search(rf"running  {prompt}, node 5 \(KSampler\), \d+ of 1000, 0 waiting", seen):
+            assert not s.get(f"/history/{prompt}").json(), seen
+            seen = berth("ps", "--server", s.url).stdout
+        e = json.loads(berth("ps", "--server", s.url, "--json").stdout)["executing"]
+        assert e["node"] == "5" and 0 < e["value"] <= 1000 and e["max"] == 1000
+        s.post("/interrupt")
+        s.until_idle()
+        assert s.get("/berth/queue").json()["executing"] is None
+
+
+def test_a_missing_tokenizer_is_said_at_the_start(tmp_path):
+    with Server(tmp_path / "base") as s:
+        assert "serve.tokenizer" in s.errors() and "base/tokenizers/clip" in s.errors()
+    berth("synth", "--tokenizer", tmp_path / "base/tokenizers/clip")
+    with Server(tmp_path / "base") as s:
+        assert "serve.tokenizer" not in s.errors()
+
+
+def test_hints_in_refusals(tmp_path):
+    base = picture_base(tmp_path)
+    txt, two = (os.path.join(EXAMPLES, f"{x}.json") for x in ("txt2img", "distorch2"))
+    at = ["--base-directory", base, "--set", "1.ckpt_name=a.safetensors"]
+    said = berth("run", txt, *at, "--set", "5.sampler_name=dpmpp_2n", code=1).stderr
+    assert "did you mean 'dpmpp_2m'?" in said
+    assert "did you mean 'a.safetensors'?" in berth("run", txt, *at, "--set", "1.ckpt_name=a.safetensor", code=1).stderr
+    said = berth("run", two, *at, "--devices", "cpu", code=1).stderr
+    assert said.count("--devices NAME@cpu=SIZE,cpu") == 1
+    said = berth("run", txt, *at, "--ram-budget", "64", code=2).stderr
+    assert "64 B; did you mean 64g?" in said
+    berth("run", txt, *at, "--ram-budget", "2000000000", "--set", "5.steps=1", "--set", "4.width=64", "--set", "4.height=64")
+
+
+def test_the_distorch2_example_as_the_docs_run_it(tmp_path):
+    berth("run", os.path.join(EXAMPLES, "distorch2.json"), "--base-directory", picture_base(tmp_path), "--devices",
+          "cuda:0@cpu=1g,cuda:1@cpu=1g,cpu", "--set", "1.ckpt_name=a.safetensors", "--set", "KSampler.steps=1",
+          "--set", "4.width=64", "--set", "4.height=64")
+
+
+@pytest.mark.parametrize("two", [False, True])
+def test_models_in_files_of_their_own(tmp_path, two):
+    """SD1.5, and SDXL with its two text encoders: what the presets for separate files are for."""
+    base, models = picture_base(tmp_path), tmp_path / "base/models"
+    synth(models / "diffusion_models/u.safetensors", "sdxl-tiny" if two else "sd15-unet-tiny")
+    synth(models / "text_encoders/l.safetensors", "clip-l-tiny")
+    synth(models / "text_encoders/g.safetensors", "clip-g-tiny")
+    synth(models / "vae/v.safetensors", "vae-tiny")
+    p = picture()
+    p["20"] = {"class_type": "UNETLoader", "inputs": {"unet_name": "u.safetensors", "weight_dtype": "default"}}
+    p["21"] = {"class_type": "CLIPLoader", "inputs": {"clip_name": "l.safetensors", "type": "stable_diffusion"}}
+    if two:
+        p["21"] = {"class_type": "DualCLIPLoader",
+                   "inputs": {"clip_name1": "l.safetensors", "clip_name2": "g.safetensors", "type": "sdxl"}}
+    p["22"] = {"class_type": "VAELoader", "inputs": {"vae_name": "v.safetensors"}}
+    p["2"]["inputs"]["clip"] = p["3"]["inputs"]["clip"] = ["21", 0]
+    p["5"]["inputs"]["model"] = ["20", 0]
+    p["6"]["inputs"]["vae"] = ["22", 0]
+    del p["1"]
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps(p))
+    out = berth("run", path, "--base-directory", base).stdout.strip()
+    assert open(out, "rb").read(8) == b"\x89PNG\r\n\x1a\n"
 
 
 def test_run_usage(tmp_path, workflow):
@@ -137,6 +303,10 @@ def test_ps_and_free(tmp_path):
         dry = berth("free", *at, "--dry-run").stdout
         assert "nothing was done" in dry and "kept" in dry
         assert json.loads(berth("free", *at, "--json").stdout)["models"][0]["verdict"] == "kept"
+        plain = load("kept", True)  # a loader that says nothing of keeping takes no keep away
+        plain["1"] = {"class_type": "UNETLoader", "inputs": {"unet_name": "kept.safetensors", "weight_dtype": "default"}}
+        s.run(plain)
+        assert [m["retention"] for m in s.get("/berth/models").json()["models"]] == ["keep"]
         receipt = berth("free", *at, "--force").stdout
         assert "ejected" in receipt and "given back" in receipt
         assert "no models" in berth("ps", *at).stdout

@@ -49,12 +49,60 @@ static void set_by_id_title_and_class(void **state)
 static void set_mistakes(void **state)
 {
     (void)state;
-    sets("ImageInvert.image=1", "", "", "!is 2 nodes");
+    sets("ImageInvert.image=1", "", "",
+         "!'ImageInvert' is several nodes: say which by its id: 2 (ImageInvert), "
+         "3 (ImageInvert)");
     sets("9.width=1", "", "", "!no node '9'; there are 1 (my.pic, EmptyImage), 2 (ImageInvert)");
     sets("1.widht=1", "", "", "!EmptyImage has no input 'widht'; it has width, height");
     sets("width=1", "", "", "!NODE.INPUT=VALUE");
     sets("1.width", "", "", "!NODE.INPUT=VALUE");
     sets(".width=1", "", "", "!NODE.INPUT=VALUE");
+}
+
+/* A title that several nodes have means the one with such an input, if it is one. */
+static void titles_that_several_have(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"1\":{\"class_type\":\"EmptyImage\",\"inputs\":{},\"_meta\":{\"title\":\"base\"}},"
+        "\"2\":{\"class_type\":\"SaveImage\",\"inputs\":{},\"_meta\":{\"title\":\"base\"}},"
+        "\"3\":{\"class_type\":\"Nobody\",\"inputs\":{\"x\":1},\"_meta\":{\"title\":\"base\"}}}";
+    static const struct {
+        const char *set, *node, *input;
+    } row[] = { { "base.width=8", "1", "width" },
+                { "base.filename_prefix=a", "2", "filename_prefix" },
+                { "base.x=2", "3", "x" } };
+    json_t *p;
+    berth_err err;
+    assert_int_equal(js_parse(text, strlen(text), NULL, &p, &err), BERTH_OK);
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        assert_int_equal(run_workflow_set(p, row[i].set, &err), BERTH_OK);
+        json_t *in = json_object_get(json_object_get(p, row[i].node), "inputs");
+        assert_non_null(json_object_get(in, row[i].input));
+    }
+    assert_int_equal(run_workflow_set(p, "base.nothing=1", &err), BERTH_EINVAL);
+    assert_non_null(strstr(err.msg, "1 (base, EmptyImage), 2 (base, SaveImage), 3 (base, Nobody)"));
+    json_decref(p);
+}
+
+static void long_lists_say_how_many_more(void **state)
+{
+    (void)state;
+    json_t *p = json_object();
+    berth_err err;
+    for (int i = 0; i < 40; i++) {
+        char id[8];
+        snprintf(id, sizeof id, "%d", i);
+        json_object_set_new(p, id, json_pack("{s:s, s:{}}", "class_type", "EmptyImage", "inputs"));
+    }
+    assert_int_equal(run_workflow_set(p, "none.width=1", &err), BERTH_EINVAL);
+    size_t shown = 0;
+    for (const char *at = err.msg; (at = strstr(at, "(EmptyImage)")); at++)
+        shown++;
+    char want[32];
+    snprintf(want, sizeof want, " and %zu more", 40 - shown);
+    assert_non_null(strstr(err.msg, want));
+    json_decref(p);
 }
 
 static berth_status reads(const char *text, json_t **prompt, json_t **extra, berth_err *err)
@@ -89,6 +137,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(set_by_id_title_and_class),
         cmocka_unit_test(set_mistakes),
+        cmocka_unit_test(titles_that_several_have),
+        cmocka_unit_test(long_lists_say_how_many_more),
         cmocka_unit_test(formats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
