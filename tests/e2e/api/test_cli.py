@@ -227,6 +227,13 @@ def test_hints_in_refusals(tmp_path):
     berth("run", txt, *at, "--ram-budget", "2000000000", "--set", "5.steps=1", "--set", "4.width=64", "--set", "4.height=64")
 
 
+def test_titles_of_the_examples_are_unique():
+    for name in os.listdir(EXAMPLES):
+        with open(os.path.join(EXAMPLES, name)) as f:
+            titles = [n["_meta"]["title"] for n in json.load(f).values() if "_meta" in n]
+        assert len(titles) == len(set(titles)), name
+
+
 def test_the_distorch2_example_as_the_docs_run_it(tmp_path):
     berth("run", os.path.join(EXAMPLES, "distorch2.json"), "--base-directory", picture_base(tmp_path), "--devices",
           "cuda:0@cpu=1g,cuda:1@cpu=1g,cpu", "--set", "1.ckpt_name=a.safetensors", "--set", "KSampler.steps=1",
