@@ -46,12 +46,31 @@ bool arch_is(const struct arch *arch, const struct weights *w, const char *prefi
 
 /* A name longer than this is in no file: readers have a limit of 1024. */
 #define NAME_MAX_BYTES 1100
+#define LAYERS_MAX 10000 /* numbers beyond are no layers' */
 
 const struct weights_entry *arch_find(const struct weights *w, const char *root, const char *name)
 {
     char full[NAME_MAX_BYTES];
     int n = snprintf(full, sizeof full, "%s%s", root, name);
     return n > 0 && (size_t)n < sizeof full ? weights_find(w, full, (size_t)n) : NULL;
+}
+
+uint32_t arch_layers(const struct weights *w, const char *root, const char *list)
+{
+    char lead[NAME_MAX_BYTES];
+    uint32_t most = 0;
+    int n = snprintf(lead, sizeof lead, "%s%s.", root, list);
+    if (n < 0 || (size_t)n >= sizeof lead)
+        return 0;
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        const char *s = e->name + n, *dot;
+        uint64_t number;
+        if (str_starts(e->name, e->name_len, lead) && (dot = strchr(s, '.')) &&
+            str_parse_u64(s, (size_t)(dot - s), &number) && number < LAYERS_MAX && number >= most)
+            most = (uint32_t)number + 1;
+    }
+    return most;
 }
 
 const struct block_arch *arch_blocks(const struct weights *w, const char *prefix)

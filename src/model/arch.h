@@ -112,6 +112,9 @@ size_t arch_key(const struct arch_word *word, size_t words, const char *name, si
                 uint64_t *out, size_t cap);
 /* The tensor <root><name>, or NULL. */
 const struct weights_entry *arch_find(const struct weights *w, const char *root, const char *name);
+/* One more than the highest number N of tensors <root><list>.<N>.<anything>; 0: none. So a layer that only some
+ * tensors are left of, or that is missing between others, counts: whoever computes it says what is not there. */
+uint32_t arch_layers(const struct weights *w, const char *root, const char *list);
 /* Is the last part of a dotted name this word? */
 bool arch_ends_with(const char *name, size_t n, const char *word);
 

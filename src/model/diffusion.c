@@ -45,6 +45,19 @@ berth_status diffusion_detect(const struct weights *w, const char *part, struct 
     return detect(w, part, &family, &cfg, out, err);
 }
 
+/* A dry run of everything there is: what is missing is said before anything is computed, and what no layer asks
+ * for is told. */
+static berth_status ask_for_all(struct diffusion *d, berth_err *err)
+{
+    const struct diffusion_batch b = { .n = 1, .h = 64, .w = 64, .tokens = 77 };
+    const char *first;
+    uint64_t peak;
+    if (d->family->forward(d->net, &d->cfg, &b, &peak, err))
+        return err->code;
+    net_unused(d->net, &first);
+    return BERTH_OK;
+}
+
 berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **out, berth_err *err)
 {
     *out = NULL;
@@ -62,7 +75,7 @@ berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **o
                              .pool = a->pool,
                              .cancel = a->cancel,
                              .log = a->log };
-    if (net_open(&args, &d->net, err))
+    if (net_open(&args, &d->net, err) || ask_for_all(d, err))
         goto fail;
     *out = d;
     return BERTH_OK;

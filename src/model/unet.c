@@ -71,9 +71,9 @@ static struct act attention(struct net_run *r, const struct unet_net *u, const c
     struct act n = net_layer_norm(r, x, norm, EPS);
     size_t mark = net_enter(r, "%s", name);
     bool self = ctx.shape.ndim == 0;
-    struct act q = net_linear(r, n, "to_q");
-    struct act k = net_linear(r, self ? n : ctx, "to_k");
-    struct act v = net_linear(r, self ? n : ctx, "to_v");
+    struct act q = net_linear_no_bias(r, n, "to_q");
+    struct act k = net_linear_no_bias(r, self ? n : ctx, "to_k");
+    struct act v = net_linear_no_bias(r, self ? n : ctx, "to_v");
     net_drop(r, &n);
     float scale = heads ? 1.0f / sqrtf((float)(C / heads)) : 0.0f;
     struct net_attn how = { .heads = (uint32_t)heads, .scale = scale };

@@ -4,6 +4,10 @@
 #include "model/arch.h"
 
 #include <stdarg.h>
+#include <string.h>
+
+#define SDXL_CONTEXT 2048    /* CLIP-L's width and CLIP-G's */
+#define REFINER_CONTEXT 1280 /* CLIP-G's */
 
 struct walk { /* a file seen through canonical names */
     const struct weights *w;
@@ -45,14 +49,32 @@ static berth_status dim(const struct walk *k, const struct weights_entry *e, int
     return BERTH_OK;
 }
 
-/* Transformer blocks of "<block>.1."; UNET_DEPTH_MAX + 1: too many. */
-static uint32_t depth_of(const struct walk *k, const char *side, uint32_t i)
+/* Transformer blocks of the transformer at `path`. */
+static uint32_t depth_of(const struct walk *k, const char *path)
 {
-    uint32_t n = 0;
-    while (n <= UNET_DEPTH_MAX &&
-           find(k, "%s.%u.1.transformer_blocks.%u.attn1.to_q.weight", side, i, n))
-        n++;
-    return n;
+    char name[128], *list = name;
+    struct net_source at = { .rows = 0 };
+    net_names_fn *names = unet_names(k->u);
+    snprintf(name, sizeof name, "%s.transformer_blocks.0.norm1.weight", path);
+    if (names && !names(k->u, name, &at))
+        return 0;
+    if (names)
+        list = at.name;
+    char *end = strstr(list, ".0.norm1.weight");
+    if (!end)
+        return 0;
+    *end = '\0';
+    return arch_layers(k->w, k->root, list);
+}
+
+/* Is there anything of a transformer at `path`, beside its blocks? */
+static bool transformer_at(const struct walk *k, const char *path)
+{
+    static const char *const part[] = { "norm", "proj_in", "proj_out" };
+    for (size_t i = 0; i < ARRAY_LEN(part); i++)
+        if (find(k, "%s.%s.weight", path, part[i]) || find(k, "%s.%s.bias", path, part[i]))
+            return true;
+    return false;
 }
 
 /* What any transformer of the network says about all of them; blocks have it at "<side>.<i>.1.". */
@@ -86,18 +108,42 @@ static berth_status read_transformer(struct walk *k, const char *path, uint64_t 
 }
 
 /* The transformer of a block, if it has one. */
-static berth_status read_depth(struct walk *k, const char *side, uint32_t i, uint64_t ch,
+static berth_status read_depth(struct walk *k, const char *path, uint64_t ch, uint32_t *depth)
+{
+    *depth = depth_of(k, path);
+    if (!*depth && !transformer_at(k, path))
+        return BERTH_OK;
+    if (!*depth)
+        return err_set(k->err, BERTH_EUNSUPPORTED, "'%s' is a transformer without blocks", path);
+    if (*depth > UNET_DEPTH_MAX)
+        return err_set(k->err, BERTH_ELIMIT, "'%s' has more than %d transformer blocks", path,
+                       UNET_DEPTH_MAX);
+    return read_transformer(k, path, ch);
+}
+
+/* A res block "<side>.<i>.0", and the transformer behind it, if there is one. */
+static berth_status read_block(struct walk *k, const char *side, uint32_t i, uint64_t *ch,
                                uint32_t *depth)
 {
-    char path[64];
-    *depth = depth_of(k, side, i);
-    if (!*depth)
-        return BERTH_OK;
-    if (*depth > UNET_DEPTH_MAX)
-        return err_set(k->err, BERTH_ELIMIT, "'%s.%u' has more than %d transformer blocks", side, i,
-                       UNET_DEPTH_MAX);
+    char name[64], path[64];
+    snprintf(name, sizeof name, "%s.%u.0.out_layers.3.weight", side, i);
     snprintf(path, sizeof path, "%s.%u.1", side, i);
-    return read_transformer(k, path, ch);
+    return dim(k, find(k, "%s", name), 0, ch, name) || read_depth(k, path, *ch, depth)
+               ? k->err->code
+               : BERTH_OK;
+}
+
+/* Blocks of a side. diffusers' files have levels of as many; see look_for_diffusers(). */
+static berth_status count_blocks(struct walk *k, const char *side, const char *theirs,
+                                 uint32_t *out)
+{
+    const struct unet_net *u = k->u;
+    uint32_t n = arch_layers(k->w, k->root, u->diffusers ? theirs : side);
+    if (n <= UNET_BLOCKS_MAX)
+        *out = u->diffusers ? n * (u->res[0] + 1) : n;
+    if (n > UNET_BLOCKS_MAX || *out > UNET_BLOCKS_MAX)
+        return err_set(k->err, BERTH_ELIMIT, "a UNet of more than %d %s", UNET_BLOCKS_MAX, side);
+    return BERTH_OK;
 }
 
 static berth_status close_level(struct walk *k, uint32_t res, uint64_t ch)
@@ -119,82 +165,93 @@ static berth_status walk_down(struct walk *k)
 {
     struct unet_net *u = k->u;
     uint64_t ch = u->model_channels;
-    uint32_t res = 0, i = 1;
+    uint32_t res = 0;
+    if (count_blocks(k, "input_blocks", "down_blocks", &u->input_blocks))
+        return k->err->code;
     u->levels = 0;
-    for (;; i++) {
-        bool op = find(k, "input_blocks.%u.0.op.weight", i) != NULL;
-        if (!op && !find(k, "input_blocks.%u.0.in_layers.0.weight", i))
-            break;
-        if (i == UNET_BLOCKS_MAX)
-            return err_set(k->err, BERTH_ELIMIT, "a UNet of more than %d input blocks",
-                           UNET_BLOCKS_MAX);
-        if (op) {
+    for (uint32_t i = 1; i < u->input_blocks; i++) {
+        if (find(k, "input_blocks.%u.0.op.weight", i) || find(k, "input_blocks.%u.0.op.bias", i)) {
             if (close_level(k, res, ch))
                 return k->err->code;
             res = 0;
             continue;
         }
         res++;
-        if (dim(k, find(k, "input_blocks.%u.0.out_layers.3.weight", i), 0, &ch,
-                "out_layers.3.weight") ||
-            read_depth(k, "input_blocks", i, ch, &u->depth_in[i]))
+        if (read_block(k, "input_blocks", i, &ch, &u->depth_in[i]))
             return k->err->code;
     }
-    u->input_blocks = i;
     return close_level(k, res, ch);
+}
+
+/* Of three: res block, transformer, res block. Any tensor of a part makes it one. */
+static uint32_t middle_parts(const struct walk *k)
+{
+    if (!k->u->diffusers)
+        return arch_layers(k->w, k->root, "middle_block");
+    return arch_layers(k->w, k->root, "mid_block.attentions")
+               ? 3
+               : arch_layers(k->w, k->root, "mid_block.resnets");
 }
 
 static berth_status walk_middle(struct walk *k)
 {
     struct unet_net *u = k->u;
     uint64_t ch;
-    u->middle_attention = find(k, "middle_block.1.proj_in.weight") != NULL;
-    u->middle = find(k, "middle_block.0.in_layers.0.weight") != NULL;
+    uint32_t parts = middle_parts(k);
+    u->middle = parts > 0; /* small relatives have the first part alone, or none at all */
+    u->middle_attention = parts > 1;
     if (!u->middle_attention)
         return BERTH_OK;
-    while (u->depth_middle <= UNET_DEPTH_MAX &&
-           find(k, "middle_block.1.transformer_blocks.%u.attn1.to_q.weight", u->depth_middle))
-        u->depth_middle++;
-    if (!u->middle || !u->depth_middle || u->depth_middle > UNET_DEPTH_MAX)
-        return err_set(k->err, BERTH_EUNSUPPORTED,
-                       "the UNet's middle: %s res block, %u transformer blocks",
-                       u->middle ? "a" : "no", u->depth_middle);
-    return dim(k, find(k, "middle_block.0.out_layers.3.weight"), 0, &ch, "out_layers.3.weight")
-               ? k->err->code
-               : read_transformer(k, "middle_block.1", ch);
+    if (dim(k, find(k, "middle_block.0.out_layers.3.weight"), 0, &ch,
+            "middle_block.0.out_layers.3.weight") ||
+        read_depth(k, "middle_block.1", ch, &u->depth_middle))
+        return k->err->code;
+    if (!u->depth_middle)
+        return err_set(k->err, BERTH_EUNSUPPORTED, "the UNet's middle has no transformer");
+    return BERTH_OK;
 }
 
 static berth_status walk_up(struct walk *k)
 {
     struct unet_net *u = k->u;
     uint64_t ch;
-    uint32_t i = 0;
-    for (; i < UNET_BLOCKS_MAX && find(k, "output_blocks.%u.0.in_layers.0.weight", i); i++)
-        if (dim(k, find(k, "output_blocks.%u.0.out_layers.3.weight", i), 0, &ch,
-                "out_layers.3.weight") ||
-            read_depth(k, "output_blocks", i, ch, &u->depth_out[i]))
-            return k->err->code;
-    u->output_blocks = i;
-    if (i != u->input_blocks)
+    if (count_blocks(k, "output_blocks", "up_blocks", &u->output_blocks))
+        return k->err->code;
+    if (u->output_blocks != u->input_blocks)
         return err_set(k->err, BERTH_EUNSUPPORTED, "a UNet of %u input and %u output blocks",
-                       u->input_blocks, i);
+                       u->input_blocks, u->output_blocks);
+    for (uint32_t i = 0; i < u->output_blocks; i++)
+        if (read_block(k, "output_blocks", i, &ch, &u->depth_out[i]))
+            return k->err->code;
     return BERTH_OK;
 }
 
 /* Files in diffusers' names: how many res blocks a level has decides what everything else is called. */
 static void look_for_diffusers(struct walk *k)
 {
-    char name[64];
-    uint32_t n = 0;
     if (arch_find(k->w, k->root, "input_blocks.0.0.weight"))
         return;
-    for (; n < UNET_BLOCKS_MAX; n++) {
-        snprintf(name, sizeof name, "down_blocks.0.resnets.%u.norm1.weight", n);
-        if (!arch_find(k->w, k->root, name))
-            break;
-    }
+    uint32_t n = arch_layers(k->w, k->root, "down_blocks.0.resnets");
+    if (n > UNET_BLOCKS_MAX)
+        n = 0;
     k->u->diffusers = n > 0;
     k->u->res[0] = n;
+}
+
+/* What can be told to be missing though nothing asks for it: the vector of SDXL's models, whose contexts no other
+ * has; halves of pairs. */
+static berth_status whole(const struct walk *k)
+{
+    const struct unet_net *u = k->u;
+    if (!u->adm_channels && (find(k, "label_emb.0.0.bias") || find(k, "label_emb.0.2.weight") ||
+                             find(k, "label_emb.0.2.bias") || u->context_dim == SDXL_CONTEXT ||
+                             u->context_dim == REFINER_CONTEXT))
+        return err_set(k->err, BERTH_EUNSUPPORTED,
+                       "a UNet of SDXL's without '%slabel_emb.0.0.weight'", k->root);
+    if (u->in_channels < u->out_channels)
+        return err_set(k->err, BERTH_EUNSUPPORTED, "a UNet of %llu channels in and %llu out",
+                       (unsigned long long)u->in_channels, (unsigned long long)u->out_channels);
+    return BERTH_OK;
 }
 
 berth_status unet_detect(const struct weights *w, const char *root, struct unet_net *out,
@@ -219,8 +276,5 @@ berth_status unet_detect(const struct weights *w, const char *root, struct unet_
         return err->code;
     if (!out->context_dim)
         return err_set(err, BERTH_EUNSUPPORTED, "a UNet without transformers");
-    if (out->in_channels < out->out_channels)
-        return err_set(err, BERTH_EUNSUPPORTED, "a UNet of %llu channels in and %llu out",
-                       (unsigned long long)out->in_channels, (unsigned long long)out->out_channels);
-    return BERTH_OK;
+    return whole(&k);
 }

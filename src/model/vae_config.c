@@ -1,9 +1,11 @@
 /* What a file's VAE looks like, from the names and shapes of its tensors (vae.md 2). */
-#include "model/vae.h"
+#include "model/vae_impl.h"
 
+#include "base/str.h"
 #include "model/arch.h"
 
 #include <stdarg.h>
+#include <string.h>
 
 struct walk {
     const struct weights *w;
@@ -28,6 +30,18 @@ static const struct weights_entry *find(const struct walk *k, const char *fmt, .
     return arch_find(k->w, k->root, names && names(k->v, name, &at) ? at.name : name);
 }
 
+static bool any(const struct walk *k, const char *lead)
+{
+    size_t root = strlen(k->root);
+    for (size_t i = 0; i < weights_count(k->w); i++) {
+        const struct weights_entry *e = weights_at(k->w, i);
+        if (str_starts(e->name, e->name_len, k->root) &&
+            str_starts(e->name + root, e->name_len - root, lead))
+            return true;
+    }
+    return false;
+}
+
 /* A dimension of a 2-D convolution's weight that must be there, 1..VAE_CHANNELS_MAX. */
 static berth_status dim(const struct walk *k, const char *name, int axis, uint64_t *out)
 {
@@ -42,15 +56,20 @@ static berth_status dim(const struct walk *k, const char *name, int axis, uint64
     return BERTH_OK;
 }
 
-/* "<side>.<L>.block.<j>." of one half: levels, and blocks of level 0. */
-static berth_status count(const struct walk *k, const char *side, uint32_t *levels,
+/* One half: levels, and blocks of the level that has most. */
+static berth_status count(const struct walk *k, const char *half, uint32_t *levels,
                           uint32_t *blocks)
 {
-    *levels = *blocks = 0;
-    while (*levels <= VAE_LEVELS_MAX && find(k, "%s.%u.block.0.conv1.weight", side, *levels))
-        ++*levels;
-    while (*blocks <= VAE_BLOCKS_MAX && find(k, "%s.0.block.%u.conv1.weight", side, *blocks))
-        ++*blocks;
+    bool enc = half[0] == 'e', theirs = k->v->diffusers;
+    char side[64], list[96];
+    snprintf(side, sizeof side, "%s.%s%s", half, enc ? "down" : "up", theirs ? "_blocks" : "");
+    *blocks = 0;
+    *levels = arch_layers(k->w, k->root, side);
+    for (uint32_t i = 0; i < *levels && i < VAE_LEVELS_MAX; i++) {
+        snprintf(list, sizeof list, "%s.%u.%s", side, i, theirs ? "resnets" : "block");
+        uint32_t n = arch_layers(k->w, k->root, list);
+        *blocks = n > *blocks ? n : *blocks;
+    }
     if (!*levels || *levels > VAE_LEVELS_MAX || *blocks > VAE_BLOCKS_MAX)
         return err_set(k->err, *levels ? BERTH_ELIMIT : BERTH_EUNSUPPORTED,
                        "'%s' has %u levels of %u blocks", side, *levels, *blocks);
@@ -61,14 +80,10 @@ static berth_status count(const struct walk *k, const char *side, uint32_t *leve
 static void look_for_diffusers(struct walk *k)
 {
     static const char *const half[] = { "decoder.up_blocks", "encoder.down_blocks" };
-    char name[64];
-    for (size_t i = 0; i < ARRAY_LEN(half) && !k->v->levels; i++)
-        for (uint32_t n = 0; n < VAE_LEVELS_MAX; n++) {
-            snprintf(name, sizeof name, "%s.%u.resnets.0.norm1.weight", half[i], n);
-            if (!arch_find(k->w, k->root, name))
-                break;
-            k->v->levels = n + 1;
-        }
+    for (size_t i = 0; i < ARRAY_LEN(half) && !k->v->levels; i++) {
+        uint32_t n = arch_layers(k->w, k->root, half[i]);
+        k->v->levels = n <= VAE_LEVELS_MAX ? n : 0;
+    }
     k->v->diffusers = k->v->levels > 0;
     k->v->old_attention = arch_find(k->w, k->root, "decoder.mid_block.attentions.0.query.weight") ||
                           arch_find(k->w, k->root, "encoder.mid_block.attentions.0.query.weight");
@@ -97,8 +112,7 @@ static berth_status read_decoder(struct walk *k)
     uint32_t levels; /* v's own are what names are read with meanwhile */
     if (dim(k, "decoder.conv_in.weight", 1, &v->z_channels) ||
         (v->post_quant && dim(k, "post_quant_conv.weight", 1, &v->z_channels)) ||
-        dim(k, "decoder.conv_out.weight", 0, &rgb) ||
-        count(k, "decoder.up", &levels, &v->dec_blocks))
+        dim(k, "decoder.conv_out.weight", 0, &rgb) || count(k, "decoder", &levels, &v->dec_blocks))
         return k->err->code;
     v->levels = levels;
     if (rgb != 3)
@@ -114,7 +128,7 @@ static berth_status read_encoder(struct walk *k)
     uint32_t levels;
     if (dim(k, "encoder.conv_in.weight", 1, &rgb) ||
         dim(k, v->quant ? "quant_conv.weight" : "encoder.conv_out.weight", 0, &moments) ||
-        count(k, "encoder.down", &levels, &v->enc_blocks))
+        count(k, "encoder", &levels, &v->enc_blocks))
         return k->err->code;
     if (rgb != 3 || moments % 2)
         return err_set(k->err, BERTH_EUNSUPPORTED, "a VAE of %llu channels in, %llu out",
@@ -139,16 +153,34 @@ berth_status vae_detect(const struct weights *w, const char *root, struct vae_ne
         return err->code;
     out->nested_quant = arch_find(w, root, "decoder.post_quant_conv.weight") ||
                         arch_find(w, root, "encoder.quant_conv.weight");
-    out->quant = find(&k, "quant_conv.weight") != NULL;
-    out->post_quant = find(&k, "post_quant_conv.weight") != NULL;
-    out->encoder = find(&k, "encoder.conv_in.weight") != NULL;
-    out->decoder = find(&k, "decoder.conv_in.weight") != NULL;
-    if (!out->encoder && !out->decoder)
+    out->quant = find(&k, "quant_conv.weight") || find(&k, "quant_conv.bias");
+    out->post_quant = find(&k, "post_quant_conv.weight") || find(&k, "post_quant_conv.bias");
+    if (!find(&k, "encoder.conv_in.weight") && !find(&k, "decoder.conv_in.weight"))
         return err_set(err, BERTH_EUNSUPPORTED, "no VAE behind '%s'", root);
+    out->encoder = any(&k, "encoder.");
+    out->decoder = any(&k, "decoder.");
+    if ((out->encoder && out->post_quant && !out->quant) ||
+        (out->decoder && out->quant && !out->post_quant))
+        return err_set(err, BERTH_EUNSUPPORTED, "a VAE without '%.100s%s_conv.weight'", root,
+                       out->quant ? "post_quant" : "quant");
     if ((out->decoder && read_decoder(&k)) || (out->encoder && read_encoder(&k)))
         return err->code;
     out->ratio = UINT32_C(1) << (out->levels - 1);
     return BERTH_OK;
+}
+
+/* Dry runs of both halves: what no layer asks for is told. A weight that is missing is said when its half runs: the
+ * other may do. */
+static void ask_for_all(struct net *net, const struct vae_net *v)
+{
+    struct vae_pass small = { .vae = v, .h = 8, .w = 8 };
+    struct vae_pass large = { .vae = v, .h = 8 * (size_t)v->ratio, .w = 8 * (size_t)v->ratio };
+    const char *first;
+    uint64_t peak;
+    berth_err err;
+    if ((!v->decoder || !net_predict(net, vae_decoder, &small, &peak, &err)) &&
+        (!v->encoder || !net_predict(net, vae_encoder, &large, &peak, &err)))
+        net_unused(net, &first);
 }
 
 berth_status vae_open(const struct net_args *a, const char *part, struct vae_net *vae,
@@ -174,5 +206,8 @@ berth_status vae_open(const struct net_args *a, const char *part, struct vae_net
     args.root = root;
     args.names = vae_names(vae);
     args.names_user = vae;
-    return net_open(&args, out, err);
+    if (net_open(&args, out, err))
+        return err->code;
+    ask_for_all(*out, vae);
+    return BERTH_OK;
 }

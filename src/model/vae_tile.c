@@ -118,9 +118,12 @@ static berth_status one_tile(struct work *k, size_t y, size_t x, size_t th, size
         for (size_t i = 0; i < th; i++)
             memcpy(k->tile_in + (c * th + i) * tw, k->in + (c * k->h + y + i) * k->w + x,
                    tw * sizeof(float));
-    if (forward(k->j, k->way, k->tile_in, th, tw, k->tile_out, err))
+    /* A rest that fills no latent pixel is no tile; its neighbours reach over it, or pass() says so. */
+    bool some = made(k, th) && made(k, tw);
+    if (some && forward(k->j, k->way, k->tile_in, th, tw, k->tile_out, err))
         return err->code;
-    blend(k, scaled(k, y), scaled(k, x), made(k, th), made(k, tw), scaled(k, overlap));
+    if (some)
+        blend(k, scaled(k, y), scaled(k, x), made(k, th), made(k, tw), scaled(k, overlap));
     k->done++;
     struct vae_progress at = k->at;
     if (k->j->step &&
@@ -150,6 +153,12 @@ static berth_status pass(struct work *k, size_t tile_x, size_t tile_y, size_t ov
             }
         }
     }
+    for (size_t i = 0; i < area; i++)
+        if (!(k->weight[i] > 0))
+            return err_set(err, BERTH_EINVAL,
+                           "tiles of %zu x %zu overlapping by %zu leave a gap at %zu, %zu of the "
+                           "latent: multiples of %u have none",
+                           tile_x, tile_y, overlap, i % k->ow, i / k->ow, k->j->vae->ratio);
     for (size_t c = 0; c < k->way->out_channels; c++)
         for (size_t i = 0; i < area; i++)
             out[c * area + i] += k->sum[c * area + i] / k->weight[i];

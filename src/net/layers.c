@@ -142,20 +142,32 @@ static bool shape_as(const struct shape *s, int ndim, struct shape *out)
     return out->ndim == ndim;
 }
 
-/* With a weight of so many dimensions; *shape (may be NULL): in those. */
-static const struct net_layer *layer_with(struct net_run *r, const char *layer, int ndim,
+static void used(struct net_run *r, const struct net_tensor *t)
+{
+    if (t->there)
+        r->n->used[t->index] = true;
+}
+
+/* With a weight of so many dimensions, and a bias if it is to have one; *shape (may be NULL): in those. */
+static const struct net_layer *layer_with(struct net_run *r, const char *layer, int ndim, bool bias,
                                           struct shape *shape)
 {
     const struct net_layer *l = layer_of(r, layer);
-    char text[SHAPE_TEXT_MAX];
+    char text[SHAPE_TEXT_MAX], name[2 * NET_NAME_MAX];
     struct shape own;
     if (!l)
         return NULL;
-    if (l->weight.there && shape_as(&l->weight.shape, ndim, shape ? shape : &own))
+    bool there = l->weight.there && (!bias || l->bias.there);
+    if (there && shape_as(&l->weight.shape, ndim, shape ? shape : &own)) {
+        used(r, &l->weight);
+        used(r, &l->scale);
+        if (bias)
+            used(r, &l->bias);
         return l;
-    if (!l->weight.there)
-        err_set(&r->err, BERTH_ENOTFOUND, "no such weight in '%.100s'",
-                weights_path(res_weights(r->n->m)));
+    }
+    snprintf(name, sizeof name, "%s%s", r->prefix, layer);
+    if (!there)
+        net_missing(r->n, name, l->weight.there ? "bias" : "weight", &r->err);
     else
         err_set(&r->err, BERTH_EINVAL, "its weight is %s, not of %d dimensions",
                 shape_text(&l->weight.shape, text), ndim);
@@ -165,7 +177,8 @@ static const struct net_layer *layer_with(struct net_run *r, const char *layer, 
 
 bool net_has(struct net_run *r, const char *layer)
 {
-    return net_weight_shape(r, layer).ndim > 0;
+    const struct net_layer *l = layer_of(r, layer);
+    return l && (l->weight.there || l->bias.there);
 }
 
 struct shape net_weight_shape(struct net_run *r, const char *layer)
@@ -333,13 +346,14 @@ static struct act result(struct use *u, struct act y)
     return u->r->bad ? (struct act) { 0 } : y;
 }
 
-static struct act linear(struct net_run *r, struct act x, const char *layer, const struct act *add)
+static struct act linear(struct net_run *r, struct act x, const char *layer, bool bias,
+                         const struct act *add)
 {
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
     struct shape w, s = x.shape;
-    const struct net_layer *l = layer_with(r, layer, 2, &w);
+    const struct net_layer *l = layer_with(r, layer, 2, bias, &w);
     if (!l)
         return (struct act) { 0 };
     if (s.ndim)
@@ -349,7 +363,8 @@ static struct act linear(struct net_run *r, struct act x, const char *layer, con
     struct op_linear a = { .x = view_of(x),
                            .y = view_of(y),
                            .add = add ? view_of(y) : (struct view) { 0 } };
-    a.bias = param_of(&u, &l->bias);
+    if (bias)
+        a.bias = param_of(&u, &l->bias);
     a.scale = scale_of(&u, &l->scale);
     a.w = weight_of(&u, &l->weight, &w);
     run_linear(&u, &a);
@@ -358,12 +373,17 @@ static struct act linear(struct net_run *r, struct act x, const char *layer, con
 
 struct act net_linear(struct net_run *r, struct act x, const char *layer)
 {
-    return linear(r, x, layer, NULL);
+    return linear(r, x, layer, true, NULL);
+}
+
+struct act net_linear_no_bias(struct net_run *r, struct act x, const char *layer)
+{
+    return linear(r, x, layer, false, NULL);
 }
 
 struct act net_linear_add(struct net_run *r, struct act x, const char *layer, struct act add)
 {
-    return linear(r, x, layer, &add);
+    return linear(r, x, layer, true, &add);
 }
 
 /* One side of the result; 0: the filter does not fit. */
@@ -382,7 +402,7 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
     struct shape ws;
-    const struct net_layer *l = layer_with(r, layer, 4, &ws);
+    const struct net_layer *l = layer_with(r, layer, 4, true, &ws);
     if (!l)
         return (struct act) { 0 };
     const uint64_t *w = ws.dim, *d = x.shape.dim;
@@ -460,7 +480,7 @@ static struct act group_norm(struct net_run *r, struct act x, struct act y, cons
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
-    const struct net_layer *l = layer_with(r, layer, 1, NULL);
+    const struct net_layer *l = layer_with(r, layer, 1, true, NULL);
     if (!l)
         return (struct act) { 0 };
     u.keep = l->weight.block;
@@ -489,14 +509,15 @@ static struct act row_norm(struct net_run *r, struct act x, const char *layer, f
     struct use u;
     if (!use_begin(&u, r, layer ? layer : "norm"))
         return (struct act) { 0 };
-    const struct net_layer *l = layer ? layer_with(r, layer, 1, NULL) : NULL;
+    const struct net_layer *l = layer ? layer_with(r, layer, 1, !rms, NULL) : NULL;
     if (layer && !l)
         return (struct act) { 0 };
     struct act y = net_new(r, &x.shape);
     struct op_row_norm a = { .x = view_of(x), .y = view_of(y), .eps = eps, .rms = rms };
     if (l) {
         u.keep = l->weight.block;
-        a.b = param_of(&u, &l->bias);
+        if (!rms)
+            a.b = param_of(&u, &l->bias);
         a.w = param_of(&u, &l->weight);
     }
     run_row_norm(&u, &a);
@@ -570,7 +591,7 @@ struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const 
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
-    const struct net_layer *l = layer_with(r, layer, 2, NULL);
+    const struct net_layer *l = layer_with(r, layer, 2, false, NULL);
     if (!l)
         return (struct act) { 0 };
     const struct net_tensor *t = &l->weight;

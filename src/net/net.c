@@ -15,7 +15,8 @@ static berth_status index_tensors(struct net *n, berth_err *err)
 {
     const struct blocks *b = res_blocks(n->m);
     n->tensors.seed = (uint64_t)(uintptr_t)n;
-    if (!map_reserve(&n->tensors, b->tensors))
+    n->used = calloc(b->tensors ? b->tensors : 1, sizeof *n->used);
+    if (!n->used || !map_reserve(&n->tensors, b->tensors))
         return err_set(err, BERTH_ENOMEM, "names of %zu tensors", b->tensors);
     for (size_t i = 0; i < b->n; i++)
         for (uint32_t k = 0; k < b->at[i].n; k++) {
@@ -103,6 +104,7 @@ static berth_status resolve(const struct net *n, const char *canonical, struct n
         from = (struct net_source) { .row = 0 };
     struct res_tensor_at at = res_tensor_at(n->m, block, k);
     *t = (struct net_tensor) { .block = (uint32_t)block,
+                               .index = res_blocks(n->m)->at[block].first + k,
                                .dtype = at.dtype,
                                .off = at.off,
                                .bytes = at.bytes,
@@ -209,6 +211,7 @@ static berth_status find_scale(const struct net *n, const char *file, struct net
         struct res_tensor_at at = res_tensor_at(n->m, block, k);
         *out = (struct net_tensor) { .there = true,
                                      .block = (uint32_t)block,
+                                     .index = res_blocks(n->m)->at[block].first + k,
                                      .dtype = at.dtype,
                                      .off = at.off,
                                      .bytes = at.bytes };
@@ -257,6 +260,59 @@ const struct net_layer *net_layer_get(struct net *n, const char *name, berth_err
         return NULL;
     }
     return l;
+}
+
+berth_status net_missing(const struct net *n, const char *layer, const char *what, berth_err *err)
+{
+    char canonical[NET_NAME_MAX + 8], file[FILE_NAME_MAX];
+    struct net_tensor t;
+    snprintf(canonical, sizeof canonical, "%s.%s", layer, what);
+    if (resolve(n, canonical, &t, file, err))
+        return err->code;
+    return err_set(err, BERTH_ENOTFOUND, "no such weight '%.160s' in '%.200s'", file,
+                   weights_path(res_weights(n->m)));
+}
+
+/* What files carry along that no network computes with: buffers, training's own, markers that configs are
+ * read from, scales of activations. ComfyUI ignores them, too. name: without root. */
+static bool carried_along(const char *name, size_t len)
+{
+    static const char *const begin[] = { "loss.",   "model_ema.",         "vision_model.",
+                                         "visual.", "visual_projection.", "edm_" };
+    static const char *const whole[] = { "logit_scale", "v_pred", "ztsnr", "scaled_fp8",
+                                         "alphas_cumprod" };
+    static const char *const end[] = { "position_ids", ".input_scale",  ".scale_input",
+                                       ".comfy_quant", ".scale_weight", ".weight_scale",
+                                       "attn_mask" };
+    for (size_t i = 0; i < ARRAY_LEN(begin); i++)
+        if (str_starts(name, len, begin[i]))
+            return true;
+    for (size_t i = 0; i < ARRAY_LEN(whole); i++)
+        if (strcmp(name, whole[i]) == 0)
+            return true;
+    for (size_t i = 0; i < ARRAY_LEN(end); i++)
+        if (str_ends(name, len, end[i]))
+            return true;
+    return false;
+}
+
+size_t net_unused(const struct net *n, const char **first)
+{
+    const struct blocks *b = res_blocks(n->m);
+    size_t root = strlen(n->root), count = 0;
+    *first = NULL;
+    for (size_t i = 0; i < b->tensors; i++) {
+        const struct weights_entry *e = b->tensor[i].entry;
+        if (!e || n->used[i] || !str_starts(e->name, e->name_len, n->root) ||
+            carried_along(e->name + root, e->name_len - root))
+            continue;
+        if (!count++)
+            *first = e->name;
+    }
+    if (count)
+        log_warn(n->log, "net.unused", "model=%s tensors=%zu first=\"%.160s\" file=\"%.200s\"",
+                 res_info(n->m).name, count, *first, weights_path(res_weights(n->m)));
+    return count;
 }
 
 /* ---- life ---- */
@@ -362,6 +418,7 @@ void net_close(struct net *n)
     dev_owner_close(n->owner);
     slab_release(&n->slab);
     free(n->placed);
+    free(n->used);
     map_release(&n->tensors);
     map_release(&n->layers);
     arena_release(&n->mem);

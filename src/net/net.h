@@ -31,7 +31,7 @@
  * NaN        net_finite() ends a run whose values went wrong, naming where; callers use it on results.
  * Devices    Those whose memory the host can touch: cpu, and logical devices on it. Others need kernels first.
  * Threads    Executor. Kernels spread over the pool. Any thread may set cancel.
- * Log        net.rung, net.again as they happen; net.memory (model, device, predicted, peak ...) at net_close().
+ * Log        net.rung, net.again, net.unused as they happen; net.memory (model, device, predicted, peak ...) at net_close().
  * Files      net.c open, names, ways of storing; run.c passes, ladder; slab.c places; acts.c activations;
  *            layers.c the doors of layers; net_impl.h what they share. */
 #ifndef NET_NET_H
@@ -78,6 +78,12 @@ struct res_model *net_model(const struct net *n);
  * read from shapes. */
 bool net_find(const struct net *n, const char *canonical, struct shape *out);
 
+/* Tensors behind the root that no layer has taken in any run so far, dry ones included, beside those that files
+ * carry along and nobody computes with (position_ids, logit_scale, loss.*, markers, scales of activations). For after
+ * a dry run of everything: what is left over then belongs to a network of another build. Logs net.unused unless
+ * there are none. first: the name of one, as long as the model. */
+size_t net_unused(const struct net *n, const char **first);
+
 struct net_report {     /* of the last net_forward(), and what all of them did */
     uint64_t predicted; /* bytes, by the dry run that the last pass went by */
     uint64_t peak;      /* what the pass really reached; equal, or something is wrong */
@@ -112,7 +118,8 @@ void net_fail(struct net_run *r, berth_status s, const char *fmt, ...) PRINTF_LI
 /* Prefix of layer names for what follows ("input_blocks.1.0."); returns the mark for net_leave(). */
 size_t net_enter(struct net_run *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void net_leave(struct net_run *r, size_t mark);
-bool net_has(struct net_run *r, const char *layer); /* is there <prefix><layer>.weight */
+/* Is there any of <prefix><layer>: weight or bias. */
+bool net_has(struct net_run *r, const char *layer);
 struct shape net_weight_shape(struct net_run *r, const char *layer); /* ndim 0: there is none */
 
 /* ---- activations ---- */
@@ -129,8 +136,11 @@ struct view net_view(const struct act *a);
 void net_finite(struct net_run *r, struct act a, const char *what);
 
 /* ---- layers: outputs are new acts unless said; inputs stay ----
- * A 1x1 convolution's weight does for linear, and a matrix for a 1x1 convolution. */
+ * A 1x1 convolution's weight does for linear, and a matrix for a 1x1 convolution.
+ * Bias: products, convolutions, group and layer norms have one; a file without it is broken and refused
+ * (BERTH_ENOTFOUND). no_bias, rms norms and embeddings have none, and do not look at one. */
 struct act net_linear(struct net_run *r, struct act x, const char *layer);
+struct act net_linear_no_bias(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_add(struct net_run *r, struct act x, const char *layer,
                           struct act add); /* + add; may give add's place: drops it */
 struct net_conv {

@@ -12,6 +12,7 @@
 struct net_tensor { /* a tensor of the file as a forward means it; constant while the net is open */
     bool there;
     uint32_t block;
+    size_t index;        /* in struct blocks: what net.used is counted by */
     enum dtype dtype;    /* as it is stored now: patched blocks may be wider than the file */
     uint64_t off, bytes; /* in the block's memory: of the rows that are meant */
     struct shape stored; /* those rows, before transposing and reshaping */
@@ -36,6 +37,7 @@ struct net {
     bool round_f16;
     struct map tensors; /* name in the file -> block << 32 | tensor of the block */
     struct map layers;  /* canonical name -> struct net_layer *, once asked for */
+    bool *used;         /* [tensors of the file]: a layer took it */
     struct device *compute;
     const struct op_backend *backend;
     struct dev_stream *queue;
@@ -65,6 +67,8 @@ struct net_run {
 berth_status net_stream_open(struct net *n, berth_err *err);
 /* The layer called so, known from now on; NULL: err says why. One without weight is not an error. */
 const struct net_layer *net_layer_get(struct net *n, const char *name, berth_err *err);
+/* BERTH_ENOTFOUND with the tensor's name in the file, and the file's. what: "weight", "bias". */
+berth_status net_missing(const struct net *n, const char *layer, const char *what, berth_err *err);
 
 /* run.c: places in the slab as addresses; 0: the run is bad. */
 uint64_t net_take(struct net_run *r, uint64_t bytes);

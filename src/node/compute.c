@@ -273,7 +273,9 @@ static berth_status open_encoders(struct node_call *c, struct res_model *m, stru
         args.round_f16 = c->env->fp16_text;
         if (clip_detect(w, found[i].root, &e->clip, err) || net_open(&args, &e->net, err))
             return err->code;
-        t->n++;
+        t->n++; /* closed with the others from here on */
+        if (clip_check(e->net, &e->clip, err))
+            return err->code;
     }
     return BERTH_OK;
 }

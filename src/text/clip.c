@@ -217,7 +217,7 @@ static void give_pooled(struct net_run *r, const struct pass *p, struct act x)
     struct act row = net_slice(r, chunk, 1, p->pooled_at, p->pooled_at + 1);
     struct act y = final_norm(r, row);
     if (p->a->project && p->c->projection) {
-        struct act projected = net_linear(r, y, "text_projection");
+        struct act projected = net_linear_no_bias(r, y, "text_projection");
         net_drop(r, &y);
         y = projected;
     }
@@ -297,6 +297,22 @@ static berth_status check_chunks(const struct clip_net *c, const struct chunks *
         }
     }
     return BERTH_OK;
+}
+
+berth_status clip_check(struct net *net, const struct clip_net *c, berth_err *err)
+{
+    static const struct clip_out_args all = { .project = true };
+    float nowhere = 0; /* dry: nothing is written */
+    const char *first;
+    uint64_t peak;
+    struct pass p = { .c = c, .a = &all, .hidden = -1, .z = &nowhere, .pooled = &nowhere };
+    berth_status s = input_new(&p.in, 1, 1, err);
+    if (!s)
+        s = net_predict(net, forward, &p, &peak, err);
+    if (!s)
+        net_unused(net, &first);
+    input_release(&p.in);
+    return s;
 }
 
 berth_status clip_encode(struct net *net, const struct clip_net *c, const struct chunks *in,

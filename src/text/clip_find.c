@@ -32,16 +32,24 @@ static const struct place *place_of(const char *root)
     return NULL;
 }
 
+/* Any tensor of a layer makes it one, also behind a gap: whoever computes it says what is missing. */
 uint32_t clip_layers(const struct weights *w, const char *root, enum clip_style style)
 {
-    uint32_t n = 0;
-    for (; n < CLIP_LAYERS_MAX; n++) {
-        char name[64];
-        snprintf(name, sizeof name, "text_model.encoder.layers.%u.layer_norm1.weight", n);
-        if (!clip_entry(w, root, style, name))
-            break;
+    char lead[192];
+    uint32_t most = 0;
+    int n = snprintf(lead, sizeof lead, "%s%s.", root, clip_list(style));
+    if (n < 0 || (size_t)n >= sizeof lead)
+        return 0;
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        const char *s = e->name + n, *dot;
+        uint64_t number;
+        if (str_starts(e->name, e->name_len, lead) && (dot = strchr(s, '.')) &&
+            str_parse_u64(s, (size_t)(dot - s), &number) && number < CLIP_LAYERS_MAX &&
+            number >= most)
+            most = (uint32_t)number + 1;
     }
-    return n;
+    return most;
 }
 
 static bool kind_from_metadata(const struct weights *w, enum text_kind *out)

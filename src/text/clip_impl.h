@@ -10,6 +10,8 @@ enum clip_style {
     CLIP_OLD,      /* encoder.layers.0: SD1 checkpoints of the first days */
     CLIP_OPENCLIP, /* transformer.resblocks.0 */
 };
+/* In front of a layer's number, without the dot. */
+const char *clip_list(enum clip_style style);
 enum clip_style clip_style(const struct weights *w, const char *root);
 /* The tensor that HF names call `canonical` under `root`, in whatever style; NULL: none. Stacked q,
  * k, v: all of them. */

@@ -111,6 +111,13 @@ net_names_fn *clip_names(const struct weights *w, const char *root)
     }
 }
 
+const char *clip_list(enum clip_style style)
+{
+    return style == CLIP_HF    ? "text_model.encoder.layers"
+           : style == CLIP_OLD ? "encoder.layers"
+                               : "transformer.resblocks";
+}
+
 enum clip_style clip_style(const struct weights *w, const char *root)
 {
     return find(w, root, LAYERS "0.layer_norm1.weight")           ? CLIP_HF

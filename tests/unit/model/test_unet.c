@@ -395,10 +395,7 @@ static void wrong_files_are_told(void **state)
         { .name = "time_embed.0.weight", .says = "no UNet" },
         { .name = "input_blocks.0.0.weight", .says = "no UNet" },
         { .name = "input_blocks.1.0.out_layers.3.weight", .says = "without" },
-        { .name = "output_blocks.3.0.in_layers.0.weight", .says = "3 output" },
-        { .name = "input_blocks.3.0.in_layers.0.weight", .says = "level 1" },
         { .name = "input_blocks.1.1.proj_in.weight", .says = "proj_in" },
-        { .name = "middle_block.0.in_layers.0.weight", .says = "middle" },
         { .name = "input_blocks.1.1.transformer_blocks.0.attn2.to_k.weight", .says = "to_k" },
         { .name = "input_blocks.0.0.weight", .shape = { 1, { 32 * 4 * 9 } }, .says = "is [1152]" },
         { .name = "input_blocks.1.0.out_layers.3.weight",
@@ -424,6 +421,94 @@ static void wrong_files_are_told(void **state)
         weights_close(w);
     }
     keys_release(&k);
+}
+
+/* A file that lacks any one of its tensors is refused, by name where that is known: none is optional. */
+static void no_tensor_may_be_missing(void **state)
+{
+    struct unet_config with = tiny; /* and with SDXL's vector */
+    (void)state;
+    with.adm_channels = 40;
+    for (int adm = 0; adm < 2; adm++) {
+        struct keys k;
+        keys_of(adm ? &with : &tiny, &k);
+        for (size_t i = 0; i < k.n; i++) {
+            struct wrong x = { .name = k.at[i].name };
+            struct net_rig g;
+            struct net *net = NULL;
+            struct unet_net u;
+            uint64_t peak;
+            berth_err err = { 0 };
+            if (adm && !strstr(x.name, "label_emb"))
+                continue;
+            net_rig_open(&g, "cpu=256m", keys_file_changed(&k, "less", change, &x), NULL, NULL);
+            struct net_args a = net_rig_args(&g);
+            struct unet_in in = { .n = 1, .h = 8, .w = 8, .tokens = 3 };
+            berth_status s = unet_detect(res_weights(g.m), "", &u, &err);
+            u.heads = adm ? 4 : u.heads; /* the toy's own */
+            if (!s)
+                s = net_open(&a, &net, &err);
+            if (!s)
+                s = unet_predict(net, &u, &in, &peak, &err);
+            if (!s)
+                fail_msg("without '%s' it runs", x.name);
+            if (s == BERTH_ENOTFOUND && !strstr(err.msg, x.name))
+                fail_msg("without '%s': %s", x.name, err.msg);
+            net_close(net);
+            net_rig_close(&g);
+        }
+        keys_release(&k);
+    }
+}
+
+/* A gap counts as missing; what is not part of the network is counted. */
+static void gaps_and_leftovers(void **state)
+{
+    struct keys k;
+    struct unet_net u;
+    struct net_rig g;
+    struct net *net;
+    uint64_t peak;
+    const char *first;
+    berth_err err = { 0 };
+    struct unet_in in = { .n = 1, .h = 8, .w = 8, .tokens = 3 };
+    struct wrong x = { .name = "time_embed.2.bias",
+                       .instead = "input_blocks.1.1.transformer_blocks.2.norm1.weight" };
+    (void)state;
+    keys_of(&tiny, &k);
+    struct weights *w = open_file(keys_file_changed(&k, "gap", change, &x));
+    assert_ok(unet_detect(w, "", &u, &err), err);
+    assert_int_equal(u.depth_in[1], 3);
+    weights_close(w);
+    x = (struct wrong) { .name = "out.2.bias", .instead = "middle_block.1.norm.more" };
+    net_rig_open(&g, "cpu=256m", keys_file_changed(&k, "left", change, &x), NULL, NULL);
+    keys_release(&k);
+    struct net_args a = net_rig_args(&g);
+    assert_ok(unet_detect(res_weights(g.m), "", &u, &err), err);
+    assert_ok(net_open(&a, &net, &err), err);
+    assert_fails(unet_predict(net, &u, &in, &peak, &err), err, BERTH_ENOTFOUND,
+                 "out.2: no such weight 'out.2.bias' in '");
+    assert_true(net_unused(net, &first) >= 1);
+    net_close(net);
+    net_rig_close(&g);
+}
+
+/* Contexts of SDXL's widths without its vector: its file was cut. */
+static void sdxl_without_its_vector_is_told(void **state)
+{
+    struct unet_config c = tiny;
+    (void)state;
+    for (int refiner = 0; refiner < 2; refiner++) {
+        struct keys k;
+        struct unet_net u;
+        berth_err err = { 0 };
+        c.context_dim = refiner ? 1280 : 2048;
+        keys_of(&c, &k);
+        struct weights *w = open_file(keys_file(&k, "cut", DT_F32, "safetensors", NULL));
+        assert_fails(unet_detect(w, "", &u, &err), err, BERTH_EUNSUPPORTED, "label_emb.0.0.weight");
+        weights_close(w);
+        keys_release(&k);
+    }
 }
 
 /* Weights of a wrong shape behind a right config: the layer is named. */
@@ -461,6 +546,9 @@ int main(void)
         cmocka_unit_test(norms_have_their_own_epsilon),
         cmocka_unit_test(names_of_layers),
         cmocka_unit_test(wrong_files_are_told),
+        cmocka_unit_test(no_tensor_may_be_missing),
+        cmocka_unit_test(gaps_and_leftovers),
+        cmocka_unit_test(sdxl_without_its_vector_is_told),
         cmocka_unit_test(layers_check_their_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,6 +83,7 @@ static void names_are_translated(void **state)
 struct product {
     const char *layer;
     uint64_t in;
+    bool bias; /* it has one */
     float out[16];
 };
 
@@ -93,7 +94,7 @@ static void product(struct net_run *r, void *user)
     x[2] = 1; /* picks a column */
     x[5] = 3;
     struct act a = net_input(r, &(struct shape) { 2, { 1, p->in } }, x);
-    struct act y = net_linear(r, a, p->layer);
+    struct act y = p->bias ? net_linear(r, a, p->layer) : net_linear_no_bias(r, a, p->layer);
     net_output(r, y, p->out);
     net_drop(r, &y);
     net_drop(r, &a);
@@ -103,6 +104,10 @@ static struct product run_product(struct toy *t, const char *layer, uint64_t in)
 {
     struct product p = { .layer = layer, .in = in };
     berth_err err = { 0 };
+    struct shape s;
+    char bias[64];
+    snprintf(bias, sizeof bias, "%s.bias", layer);
+    p.bias = net_find(t->net, bias, &s);
     assert_ok(net_forward(t->net, product, &p, &err), err);
     return p;
 }
@@ -183,7 +188,12 @@ static void what_is_not_there_is_named(void **state)
     (void)state;
     odd_open(&t, DT_F16);
     assert_fails(net_forward(t.net, product, &p, &err), err, BERTH_ENOTFOUND,
-                 "nothing.at.all: no such weight in '");
+                 "nothing.at.all: no such weight 'deep.nothing.at.all.weight' in '");
+    p.layer = "plain"; /* a bias is not optional: a file without it is broken */
+    p.bias = true;
+    assert_fails(net_forward(t.net, product, &p, &err), err, BERTH_ENOTFOUND,
+                 "plain: no such weight 'deep.plain.bias' in '");
+    p.bias = false;
     p.layer = "beyond";
     assert_fails(net_forward(t.net, product, &p, &err), err, BERTH_EFORMAT,
                  "beyond: 'deep.attn.in_proj_weight' is F16 [12, 8]: no rows 9+4");
@@ -194,6 +204,42 @@ static void what_is_not_there_is_named(void **state)
     assert_fails(net_forward(t.net, product, &p, &err), err, BERTH_EINVAL, "k: linear: x [1, 7]");
     assert_int_equal(net_report(t.net).passes, 0);
     run_product(&t, "k", 8); /* and goes on */
+    toy_close(&t);
+}
+
+/* What no layer asked for is told, apart from what files carry along. */
+static void left_over_tensors_are_named(void **state)
+{
+    static const struct toy_tensor tensors[] = {
+        { "a.weight", { 2, { 4, 8 } } },    { "a.bias", { 1, { 4 } } },
+        { "b.weight", { 2, { 4, 8 } } },    { "b.bias", { 1, { 4 } } },
+        { "x.position_ids", { 1, { 4 } } }, { "logit_scale", { 1, { 1 } } },
+        { "loss.a.weight", { 1, { 4 } } },
+    };
+    struct toy t;
+    struct product p = { .layer = "a", .in = 8 };
+    berth_err err = { 0 };
+    const char *first;
+    uint64_t peak;
+    (void)state;
+    toy_open(&t, "cpu=64m", "cpu,*",
+             (struct toy_file) { .name = "left",
+                                 .root = "r.",
+                                 .weight = DT_F16,
+                                 .param = DT_F32,
+                                 .tensor = tensors,
+                                 .n = ARRAY_LEN(tensors) });
+    assert_int_equal(net_unused(t.net, &first), 4);
+    assert_ok(net_predict(t.net, product, &p, &peak, &err), err);
+    assert_int_equal(net_unused(t.net, &first), 3); /* its bias was not asked for */
+    p.bias = true;
+    assert_ok(net_predict(t.net, product, &p, &peak, &err), err);
+    assert_int_equal(net_unused(t.net, &first), 2);
+    assert_non_null(strstr(first, "r.b."));
+    p.layer = "b";
+    assert_ok(net_predict(t.net, product, &p, &peak, &err), err);
+    assert_int_equal(net_unused(t.net, &first), 0);
+    assert_null(first);
     toy_close(&t);
 }
 
@@ -329,17 +375,20 @@ static void convolve(struct net_run *r, void *user)
 
 static void quants_that_cross_filters(void **state)
 {
-    static const struct toy_tensor tensors[] = { { "c.weight", { 4, { 16, 2, 3, 3 } } } };
+    static const struct toy_tensor tensors[] = { { "c.weight", { 4, { 16, 2, 3, 3 } } },
+                                                 { "c.bias", { 1, { 16 } } } };
     float want[16 * 16], got[16 * 16];
     struct toy t;
     berth_err err = { 0 };
     (void)state;
     toy_open(&t, "cpu=64m", "cpu,*",
-             (struct toy_file) { .name = "c", .weight = DT_F32, .tensor = tensors, .n = 1 });
+             (struct toy_file) {
+                 .name = "c", .weight = DT_F32, .tensor = tensors, .param = DT_F32, .n = 2 });
     assert_ok(net_forward(t.net, convolve, want, &err), err);
     toy_close(&t);
     toy_open(&t, "cpu=64m", "cpu,*",
-             (struct toy_file) { .name = "c", .weight = DT_Q8_0, .tensor = tensors, .n = 1 });
+             (struct toy_file) {
+                 .name = "c", .weight = DT_Q8_0, .tensor = tensors, .param = DT_F32, .n = 2 });
     assert_ok(net_forward(t.net, convolve, got, &err), err);
     toy_close(&t);
     for (size_t i = 0; i < ARRAY_LEN(want); i++)
@@ -401,7 +450,7 @@ static void tall(struct net_run *r, void *user)
 {
     float x[8] = { 1, -1, 2, 1, 0.5f, 4, 1, -0.25f };
     struct act a = net_input(r, &(struct shape) { 2, { 1, 8 } }, x);
-    struct act y = net_linear(r, a, "tall");
+    struct act y = net_linear_no_bias(r, a, "tall");
     net_output(r, y, user);
     net_drop(r, &y);
     net_drop(r, &a);
@@ -537,6 +586,7 @@ int main(void)
         cmocka_unit_test(slices_transposes_and_shapes_are_multiplied),
         cmocka_unit_test(one_block_at_a_time_is_enough),
         cmocka_unit_test(what_is_not_there_is_named),
+        cmocka_unit_test(left_over_tensors_are_named),
         cmocka_unit_test(scaled_fp8),
         cmocka_unit_test(layouts_nobody_knows_are_refused_by_name),
         cmocka_unit_test(types_and_metadata_nobody_knows),

@@ -1,6 +1,8 @@
 /* The doors of a forward: what each computes, and how a run ends that goes wrong. */
 #include "toy_net.h"
 
+#include "net/net_impl.h"
+
 #include "base/tpool.h"
 
 #include <math.h>
@@ -9,11 +11,13 @@
 
 static const struct toy_tensor tensors[] = {
     { "lin.weight", { 2, { 6, C } } },       { "lin.bias", { 1, { 6 } } },
-    { "sq.weight", { 2, { C, C } } },        { "conv.weight", { 4, { 5, C, 3, 3 } } },
+    { "sq.weight", { 2, { C, C } } },        { "sq.bias", { 1, { C } } },
+    { "same.bias", { 1, { C } } },           { "conv.weight", { 4, { 5, C, 3, 3 } } },
     { "conv.bias", { 1, { 5 } } },           { "same.weight", { 4, { C, C, 3, 3 } } },
     { "norm.weight", { 1, { C } } },         { "norm.bias", { 1, { C } } },
     { "deep.er.norm.weight", { 1, { C } } }, { "deep.er.norm.bias", { 1, { C } } },
-    { "table.weight", { 2, { 7, C } } },     { "rms.weight", { 1, { C } } },
+    { "deep.er.half.weight", { 1, { C } } }, { "table.weight", { 2, { 7, C } } },
+    { "rms.weight", { 1, { C } } },
 };
 
 static void doors_open(struct toy *t)
@@ -122,7 +126,7 @@ static void check_products(const struct outs *o)
     near(o->linear[0], want, 12, "linear");
     for (size_t m = 0; m < 2; m++)
         for (size_t n = 0; n < C; n++) {
-            want[m * C + n] = in[(m + 2) * C + n];
+            want[m * C + n] = in[(m + 2) * C + n] + value("sq.bias", n);
             for (size_t k = 0; k < C; k++)
                 want[m * C + n] += in[m * C + k] * value("sq.weight", n * C + k);
         }
@@ -153,7 +157,7 @@ static void check_convs(const struct outs *o)
         for (size_t oc = 0; oc < C; oc++)
             for (long y = 0; y < 4; y++)
                 for (long x = 0; x < 5; x++, i++) {
-                    want[i] = in[i];
+                    want[i] = in[i] + value("same.bias", oc);
                     for (size_t k = 0; k < C * 9; k++)
                         want[i] += value("same.weight", oc * C * 9 + k) *
                                    at(n, k / 9, y - 1 + (long)(k % 9 / 3), x - 1 + (long)(k % 3));
@@ -314,12 +318,12 @@ static void branches(struct net_run *r, struct script *s, struct act x)
         net_reshape(r, x, &wrong);
         break;
     case 3:
-        if (!net_dry(r))
+        if (!r->dry)
             atomic_store(s->cancel, true);
         net_layer_norm(r, x, NULL, 0);
         break;
     case 4: /* another pass than the dry one */
-        if (!net_dry(r))
+        if (!r->dry)
             net_new(r, &x.shape);
         break;
     case 5:
@@ -347,8 +351,14 @@ static void branches(struct net_run *r, struct script *s, struct act x)
         net_new(r, &(struct shape) { 1, { UINT64_C(1) << 50 } });
         break;
     case 13: /* less than in the dry one, and elsewhere */
-        if (net_dry(r))
+        if (r->dry)
             net_new(r, &x.shape);
+        break;
+    case 14: /* norms without their bias */
+        net_layer_norm(r, x, "half", 1e-5f);
+        break;
+    case 15:
+        net_group_norm(r, x, "half", 2, 1e-5f, false);
         break;
     default:
         break;
@@ -360,7 +370,7 @@ static void scripted(struct net_run *r, void *user)
     struct script *s = user;
     float x[C] = { 1, 2, 3 };
     s->calls++;
-    s->real += !net_dry(r);
+    s->real += !r->dry;
     size_t mark = net_enter(r, "deep."), inner = net_enter(r, "%s.", "er");
     s->has = net_has(r, "norm");
     s->has_not = net_has(r, "lin");
@@ -402,6 +412,8 @@ static void errors_name_the_layer_and_end_the_run(void **state)
         { BERTH_EINVAL, "norm: its weight is [8], not of 2 dimensions", 1 },
         { BERTH_ENODEVMEM, "a pass of 4503599627", 1 },
         { BERTH_EINVAL, "predicted", 2 },
+        { BERTH_ENOTFOUND, "deep.er.half: no such weight 'deep.er.half.bias' in '", 1 },
+        { BERTH_ENOTFOUND, "deep.er.half: no such weight 'deep.er.half.bias' in '", 1 },
     };
     struct toy t;
     float out[6];

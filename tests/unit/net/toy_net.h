@@ -183,7 +183,8 @@ static inline struct act toy_attention(struct net_run *r, struct act x)
 {
     size_t mark = net_enter(r, "attn.");
     struct act y = net_layer_norm(r, x, "norm", 1e-5f);
-    struct act q = net_linear(r, y, "q"), k = net_linear(r, y, "k"), v = net_linear(r, y, "v");
+    struct act q = net_linear_no_bias(r, y, "q"), k = net_linear_no_bias(r, y, "k"),
+               v = net_linear_no_bias(r, y, "v");
     net_drop(r, &y);
     struct act o = net_attention(r, q, k, v, (struct net_attn) { .heads = 2 });
     net_drop(r, &q);

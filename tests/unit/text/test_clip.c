@@ -366,6 +366,59 @@ static void refused(void **state)
                  "token 532");
 }
 
+/* ---- files that lack something ---- */
+
+static bool left_out(const void *user, const struct key *key, char *name, size_t cap,
+                     struct shape *shape)
+{
+    (void)name, (void)cap, (void)shape;
+    return strcmp(key->name, user) != 0;
+}
+
+/* Only the projection is optional; a layer counts if anything is left of it. */
+static void no_tensor_may_be_missing(void **state)
+{
+    static const struct clip_config c = {
+        .vocab = 40, .positions = 12, .width = 64, .mlp = 48, .layers = 2, .projection = true
+    };
+    (void)state;
+    for (int open = 0; open < 2; open++) {
+        struct keys k = { 0 };
+        if (open)
+            keys_openclip(&k, &c);
+        else
+            keys_clip(&k, &c);
+        assert_false(k.bad);
+        for (size_t i = 0; i < k.n; i++) {
+            const char *gone = k.at[i].name;
+            struct net_rig g;
+            struct net *net = NULL;
+            struct clip_net clip;
+            struct text_found found[TEXT_ENCODERS_MAX];
+            berth_err err = { 0 };
+            net_rig_open(&g, "cpu=64m", keys_file_changed(&k, "less", left_out, gone), NULL, NULL);
+            const struct weights *w = res_weights(g.m);
+            struct net_args a = net_rig_args(&g);
+            berth_status s = text_find(w, NULL, found) ? BERTH_OK : BERTH_ENOTFOUND;
+            a.root = found[0].root;
+            if (!s)
+                s = clip_detect(w, a.root, &clip, &err);
+            a.names = s ? NULL : clip_names(w, a.root);
+            a.names_user = &clip;
+            if (!s)
+                s = net_open(&a, &net, &err);
+            if (!s)
+                s = clip_check(net, &clip, &err);
+            if (!s != !!strstr(gone, "text_projection") && !strstr(gone, "logit_scale") &&
+                !strstr(gone, "position_ids"))
+                fail_msg("without '%s': %s", gone, s ? err.msg : "it runs");
+            net_close(net);
+            net_rig_close(&g);
+        }
+        keys_release(&k);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -380,6 +433,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(vectors_of_another_width, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(many_chunks, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(refused, bench_open, bench_close),
+        cmocka_unit_test(no_tensor_may_be_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
