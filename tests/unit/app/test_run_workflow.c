@@ -91,7 +91,7 @@ static void long_lists_say_how_many_more(void **state)
     json_t *p = json_object();
     berth_err err;
     for (int i = 0; i < 40; i++) {
-        char id[8];
+        char id[16];
         snprintf(id, sizeof id, "%d", i);
         json_object_set_new(p, id, json_pack("{s:s, s:{}}", "class_type", "EmptyImage", "inputs"));
     }
