@@ -280,8 +280,8 @@ uint64_t res_make_way(struct res_model *m, uint64_t wanted)
     if (!res_could_suffice(m->res, d, wanted > own ? wanted - own : 0, m, false))
         return 0;
     uint64_t left = res_left_on(m->res, d);
-    uint64_t need = wanted > left ? wanted - left : wanted; /* enough by the budget: fragments */
-    uint64_t freed = res_demote(m, d, need, "activations");
+    /* Enough by the budget, but in pieces, or not for more than `wanted`: one block, then ask again. */
+    uint64_t freed = res_demote(m, d, wanted > left ? wanted - left : 1, "activations");
     res_check_now(m->res);
     return freed;
 }
