@@ -520,9 +520,9 @@ const struct command command_run = {
     .usage = "[OPTIONS] WORKFLOW.json",
     .more =
         "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes; - reads standard input.\n"
-        "Files that were written are printed one a line, with --server as addresses. VALUE is read "
-        "as JSON where it is JSON\n"
-        "(3, true, \"3\"), else as text.\n" TOKENIZERS_HELP "\n"
+        "Files that were written are printed one a line, with --server as addresses.\n"
+        "VALUE is read as JSON where it is JSON (3, true, \"3\"), else as text.\n" TOKENIZERS_HELP
+        "\n"
         "  berth run cat.json --set KSampler.seed=7 --set 6.text=\"a cat in the sun\"\n",
     .run = run_run,
 };

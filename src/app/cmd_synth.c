@@ -556,7 +556,7 @@ static int run(struct app *a, int argc, char **argv)
         { .name = "tokenizer",
           .kind = OPT_TEXT,
           .value = "DIR",
-          .help = "instead: a tokenizer that knows letters and no words, for trying things out",
+          .help = "instead: a stand-in for CLIP's tokenizer; see below",
           .to = &o.tokenizer },
         { .name = "force", .help = "replace an existing file", .to = &o.force },
         { .name = "list",
@@ -611,7 +611,7 @@ static void tables(struct str *out)
 const struct command command_synth = {
     .name = "synth",
     .about = "write a synthetic model file: weights that follow from their names",
-    .usage = "(--preset NAME | --keys FILE | --tokenizer DIR) [--dtype TYPE] [--output FILE]",
+    .usage = "(--preset NAME | --keys FILE | --tokenizer DIR) [OPTIONS]",
     .more = "The same names and shapes give the same bytes on every machine.\n"
             "Without --output the file is called after the preset, or after the keys file\n"
             "without its .json, and stands in this folder. Without --format the ending of\n"
@@ -623,7 +623,7 @@ const struct command command_synth = {
             "have one.\n"
             "The file appears when it is whole; an interrupted run leaves nothing behind.\n"
             "--tokenizer DIR writes vocab.json and merges.txt for people who have no CLIP\n"
-            "tokenizer at hand: with it any prompt runs, but none means much.\n\n"
+            "tokenizer at hand; it knows letters, no words: prompts run, but mean nothing.\n\n"
             "JSON: file, preset, format, dtype, dtypes (tensors of each), tensors,\n"
             "parameters, bytes, data_bytes, seconds, threads; with --list an array with the\n"
             "data_bytes of every type. A failure is {\"error\": {\"code\", \"message\"}}.\n",
