@@ -7,7 +7,8 @@
  *
  * The reference is bench/torch_sd15.py under BERTH_TORCH_PYTHON (default python3), where PyTorch is installed, with
  * as many threads. Each number is the best of several tries; ours and PyTorch's take turns by network, not by try.
- * Files are written to a folder of their own under TMPDIR and removed: 5 GB. */
+ * Files are written to a folder of their own under TMPDIR and removed: 8 GB; with BERTH_BENCH_DIR they are kept there for
+ * the next time. BERTH_BENCH_ONLY=load|unet|vae: one of them. */
 #include "bench.h"
 
 #include "base/file.h"
@@ -35,7 +36,7 @@ struct bench {
     struct tpool *pool;
     size_t threads;
     json_t *out;
-    bool json;
+    bool json, keep;
 };
 
 static int failed(const berth_err *err, const char *what)
@@ -54,6 +55,8 @@ static const char *file_of(const struct bench *b, enum dtype t, char path[320])
 static berth_status write_model(const struct bench *b, enum dtype t, berth_err *err)
 {
     char path[320];
+    if (b->keep && !access(file_of(b, t, path), R_OK))
+        return BERTH_OK;
     struct keys keys = { 0 };
     struct synth synth = { 0 };
     const struct preset *p = preset_find("sd15");
@@ -314,7 +317,11 @@ static int run(struct bench *b)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (write_model(b, types[i], &err))
             return failed(&err, "writing");
-    return bench_load(b) || bench_unets(b) || bench_vae(b);
+    const char *only = getenv("BERTH_BENCH_ONLY");
+    only = only && *only ? only : NULL;
+    return ((!only || !strcmp(only, "load")) && bench_load(b)) ||
+           ((!only || !strcmp(only, "unet")) && bench_unets(b)) ||
+           ((!only || !strcmp(only, "vae")) && bench_vae(b));
 }
 
 int main(int argc, char **argv)
@@ -328,9 +335,16 @@ int main(int argc, char **argv)
                    "Usage: engine [--json]   (BERTH_BENCH_THREADS, BERTH_TORCH_PYTHON)\n", &b.json);
     if (code >= 0)
         return code;
-    snprintf(b.dir, sizeof b.dir, "%s/berth-bench-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(b.dir))
+    const char *dir = getenv("BERTH_BENCH_DIR");
+    b.keep = dir && *dir;
+    snprintf(b.dir, sizeof b.dir, b.keep ? "%s" : "%s/berth-bench-XXXXXX",
+             b.keep        ? dir
+             : tmp && *tmp ? tmp
+                           : "/tmp");
+    if (!b.keep && !mkdtemp(b.dir)) {
+        perror(b.dir);
         return 1;
+    }
     if (berth_ctx_new(
             &(berth_config) { .devices = "cpu",
                               .threads = threads ? (unsigned)strtoul(threads, NULL, 10) : 0 },
@@ -342,7 +356,8 @@ int main(int argc, char **argv)
     b.pool = parts.pool;
     b.threads = b.pool ? tpool_size(b.pool) : 1;
     code = run(&b);
-    remove_files(&b);
+    if (!b.keep)
+        remove_files(&b);
     berth_ctx_free(ctx);
     if (!code && b.json) {
         char *text = json_dumps(b.out, JSON_SORT_KEYS);
