@@ -176,6 +176,34 @@ def test_steps_are_shown_here_and_from_a_server(tmp_path):
     assert "iB of" in here
 
 
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 404 Not Found\r\n\r\n", b"", b"HTTP/1.1 101 Switching Protocols\r\n\r\n\x81"])
+def test_run_on_a_server_without_a_websocket(tmp_path, workflow, answer):
+    """Something in between lets no WebSocket through, or breaks it: the history says that it ended."""
+    with Server(tmp_path / "base") as s, socket.socket() as between:
+        between.bind(("127.0.0.1", 0))
+        between.listen(16)
+        run = subprocess.Popen([BINARY, "run", str(workflow), "--server", f"127.0.0.1:{between.getsockname()[1]}"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        between.settimeout(0.1)
+        asked = []
+        while run.poll() is None:
+            try:
+                c, _ = between.accept()
+            except socket.timeout:
+                continue
+            with c:
+                c.settimeout(PATIENCE)
+                got = c.recv(65536)
+                while b"Content-Length: " in got and len(got.split(b"\r\n\r\n", 1)[1]) < int(
+                        re.search(rb"Content-Length: (\d+)", got).group(1)):
+                    got += c.recv(65536)
+                asked.append(got.split(b" ")[1].split(b"?")[0])
+                c.sendall(answer if asked[-1] == b"/ws" else s.raw(re.sub(rb"Host: \S+", b"Host: localhost", got)))
+        out, err = run.communicate()
+        assert run.returncode == 0 and "/view?filename=pic_00001_.png" in out, err
+        assert asked.count(b"/ws") == 1 and b"/prompt" in asked
+
+
 def test_progress_without_a_terminal_comes_when_a_node_begins(tmp_path):
     base = picture_base(tmp_path)
     path = tmp_path / "p.json"
