@@ -13,7 +13,9 @@ struct diffusion { /* owner: executor */
     struct diffusion_config cfg; /* the net reads names with it */
     struct net *net;
     const struct log *log;
-    size_t too_much; /* latents * positions that had no room in one pass; 0: none yet */
+    /* What had no room in one pass, with this many tokens or fewer: latents * positions. 0: none yet. Forgotten
+     * with the object: a later run may find other models gone. */
+    size_t too_much, too_much_tokens;
 };
 
 static const struct diffusion_family *const all[] = {
@@ -210,7 +212,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
     size_t hw = in->h * in->w, piece = b->n;
     for (size_t first = 0; first < b->n;) {
         size_t n = piece < b->n - first ? piece : b->n - first;
-        while (n > 1 && d->too_much && n * hw >= d->too_much)
+        while (n > 1 && d->too_much && n * hw >= d->too_much && b->tokens >= d->too_much_tokens)
             n = piece = (n + 1) / 2;
         struct diffusion_batch part = {
             .n = n,
@@ -228,6 +230,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
             log_warn(d->log, "diffusion.split", "latents=%zu width=%zu height=%zu why=\"%s\"", n,
                      in->w, in->h, err->msg);
             d->too_much = n * hw;
+            d->too_much_tokens = b->tokens;
             continue;
         }
         if (s)

@@ -67,11 +67,13 @@ void diffusion_close(struct diffusion *d); /* NULL is fine */
 const struct diffusion_info *diffusion_info(const struct diffusion *d);
 struct net_report diffusion_report(struct diffusion *d);
 
-/* What SDXL is told about the picture. Width and height 0: from the size of what is computed, so who computes a
- * crop of a latent fills them in. Target 0: width and height. */
+/* What SDXL is told about the picture. Any of the numbers may be 0, so what counts is said apart. */
 struct diffusion_size {
+    bool
+        said; /* the next six count; else they are those of what is computed, so who computes a crop says them */
     uint32_t width, height, crop_w, crop_h, target_width, target_height;
-    float aesthetic; /* refiner; 0: 6, or 2.5 for negatives */
+    bool scored;     /* aesthetic counts; else it is 6, or 2.5 for negatives */
+    float aesthetic; /* refiner */
 };
 struct diffusion_cond {   /* one prompt as the network gets it; host memory, borrowed */
     const float *context; /* [tokens, context_dim] */

@@ -178,13 +178,10 @@ static berth_status vector(const struct diffusion_info *info, const struct diffu
     size_t sizes = refiner ? REFINER_SIZES : SDXL_SIZES;
     size_t pooled = (size_t)info->adm_channels - sizes * NUMBER_WIDTH;
     struct diffusion_size s = c->size;
-    if (!s.width && !s.height) {
-        s.width = (uint32_t)(w * info->ratio);
-        s.height = (uint32_t)(h * info->ratio);
-    }
-    if (!s.target_width && !s.target_height) {
-        s.target_width = s.width;
-        s.target_height = s.height;
+    if (!s.said) {
+        s.width = s.target_width = (uint32_t)(w * info->ratio);
+        s.height = s.target_height = (uint32_t)(h * info->ratio);
+        s.crop_w = s.crop_h = 0;
     }
     if (c->pooled && c->pooled_n != pooled)
         return err_set(err, BERTH_EINVAL,
@@ -193,7 +190,7 @@ static berth_status vector(const struct diffusion_info *info, const struct diffu
                        info->family, pooled, c->pooled_n);
     for (size_t i = 0; i < pooled; i++)
         y[i] = c->pooled ? c->pooled[i] : 0.0f;
-    float aesthetic = s.aesthetic != 0.0f ? s.aesthetic : c->negative ? 2.5f : 6.0f;
+    float aesthetic = s.scored ? s.aesthetic : c->negative ? 2.5f : 6.0f;
     float number[SDXL_SIZES] = { /* height before width */
                                  (float)s.height,
                                  (float)s.width,

@@ -36,7 +36,6 @@ struct cond_entry {
     struct htensor *cond;   /* [1, tokens, width] */
     struct htensor *pooled; /* [1, n]; NULL: none */
     struct diffusion_size size;
-    bool sized;      /* width, height, crops and targets were given (CLIPTextEncodeSDXL) */
     double strength; /* 1 */
     enum cond_area { AREA_NONE, AREA_PIXELS, AREA_PERCENT } area_kind;
     double area[4];       /* h, w, y, x: latent pixels (/8 done), or fractions */

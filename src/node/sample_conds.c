@@ -203,7 +203,8 @@ static berth_status resolve_concat(struct node_call *c, const struct cond_entry 
 static struct diffusion_size size_of(const struct cond_entry *e, const struct cond_scene *scene)
 {
     struct diffusion_size z = e->size;
-    if (!e->sized) { /* of the whole picture, also where a prompt has an area of it */
+    if (!z.said) { /* of the whole picture, also where a prompt has an area of it */
+        z.said = true;
         z.width = (uint32_t)scene->shape.dim[3] * 8;
         z.height = (uint32_t)scene->shape.dim[2] * 8;
         z.target_width = z.width;

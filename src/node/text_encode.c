@@ -130,7 +130,7 @@ static berth_status in_side(const struct node_call *c, const char *name, uint32_
 
 static berth_status run_sdxl(struct node_call *c, berth_err *err)
 {
-    struct diffusion_size z = { 0 };
+    struct diffusion_size z = { .said = true };
     const char *g, *l;
     struct conditioning *x;
     berth_status s;
@@ -142,7 +142,6 @@ static berth_status run_sdxl(struct node_call *c, berth_err *err)
         (s = encode(c, g, l, &x, err)))
         return s;
     x->at[0].size = z;
-    x->at[0].sized = true;
     return out_conditioning(c, 0, x, err);
 }
 
@@ -158,7 +157,7 @@ NODE_CLASS(CLIPTextEncodeSDXL, .category = "advanced/conditioning", .module = MO
 
 static berth_status run_refiner(struct node_call *c, berth_err *err)
 {
-    struct diffusion_size z = { 0 };
+    struct diffusion_size z = { .said = true };
     const char *text;
     double score;
     struct conditioning *x;
@@ -169,10 +168,9 @@ static berth_status run_refiner(struct node_call *c, berth_err *err)
         return s;
     z.target_width = z.width;
     z.target_height = z.height;
-    /* 0 means "not said" there; the network cannot tell a score of 1e-30 from one of 0. */
-    z.aesthetic = (float)score > 1e-30f ? (float)score : 1e-30f;
+    z.scored = true;
+    z.aesthetic = (float)score;
     x->at[0].size = z;
-    x->at[0].sized = true;
     return out_conditioning(c, 0, x, err);
 }
 

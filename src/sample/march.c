@@ -1,6 +1,7 @@
 /* march.c: the arithmetic steps are written with. */
 #include "sample/march.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -112,6 +113,11 @@ float march_snr_sigma(const struct march *m, float snr)
 float march_lerp(float a, float b, float w)
 {
     return w < 0.5f ? a + w * (b - a) : b - (b - a) * (1 - w);
+}
+
+float march_no_nan(float v)
+{
+    return isnan(v) ? 0 : isinf(v) ? copysignf(FLT_MAX, v) : v;
 }
 
 void march_solve(float *a, float *b, size_t n)

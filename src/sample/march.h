@@ -77,6 +77,7 @@ void march_ancestral_flow(float s, float t, double eta, float *down, float *keep
 float march_snr(const struct march *m, float sigma);     /* lambda, half the log SNR */
 float march_snr_sigma(const struct march *m, float snr); /* and back */
 float march_lerp(float a, float b, float w);
+float march_no_nan(float v); /* 0 for NaN, the largest numbers for infinities */
 /* Solves A z = b for z, n <= 4 equations, A row by row; both are spoilt, b holds z. */
 void march_solve(float *a, float *b, size_t n);
 

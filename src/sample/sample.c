@@ -40,7 +40,10 @@ const struct sampler *sampler_find(const char *name)
 /* ---- what a march asks of the outside ---- */
 berth_status march_denoise(struct march *m, const float *x, float sigma, float *D, berth_err *err)
 {
-    return m->j->denoise(m->j->user, x, sigma, D, m->U, err);
+    berth_status s = m->j->denoise(m->j->user, x, sigma, D, m->U, err);
+    return s && s != BERTH_ECANCELED
+               ? err_add(err, "step %zu of %zu, sigma %.4g", m->i + 1, m->steps, (double)sigma)
+               : s;
 }
 
 bool march_noisy(const struct march *m)

@@ -84,7 +84,8 @@ const struct sampler *sampler_at(size_t i);           /* in the order people see
 const struct sampler *sampler_find(const char *name); /* NULL: none */
 
 /* Runs it over the job; takes the memory it needs before the first step. The job's x is undefined after an error.
- * BERTH_EINVAL "NaN in the latent after step 3 of 20 (sigma 1.613)" when values go wrong. */
+ * BERTH_EINVAL "NaN in the latent after step 3 of 20 (sigma 1.613)" when values go wrong; errors of denoise() get
+ * "step 3 of 20, sigma 1.613: " in front. */
 berth_status sample_run(const struct sampler *s, struct sample_job *j, berth_err *err);
 
 #endif

@@ -146,6 +146,7 @@ static berth_status dpm_fast(struct march *m, berth_err *err)
         return err->code;
     linspace(from, to, spans + 1, ts);
     for (size_t i = 0; i < spans; i++) {
+        m->i = i;
         float t = ts[i], next = ts[i + 1];
         size_t order = i < threes ? 3 : calls % 3 ? calls % 3 : spans - i; /* the end: 2, then 1 */
         if (eps(m, EPS, m->x, t, err) || march_tell(m, i, sigma_of(t), m->x, m->D, err))
@@ -213,6 +214,7 @@ static berth_status dpm_adaptive(struct march *m, berth_err *err)
     h = forward ? h : -h;
     march_set(m, m->tmp[PREV], m->x);
     for (size_t i = 0; forward ? t < end - 1e-5f : t > end + 1e-5f; i++) {
+        m->i = i < m->steps ? i : m->steps - 1;
         float next = t + (float)h;
         next = forward == (next > end) ? end : next;
         if (next == t || isnan(next))

@@ -187,8 +187,7 @@ static berth_status er_sde(struct march *m, berth_err *err)
         float up = sqrtf(t * t - s * s * (r * r));
         if (march_noise(m, m->s, m->t, err))
             return err->code;
-        mix(m, m->x, { 1, m->x },
-            { alpha * (float)m->opt.s_noise * (isnan(up) ? 0 : up), m->noise });
+        mix(m, m->x, { 1, m->x }, { alpha * (float)m->opt.s_noise * march_no_nan(up), m->noise });
     }
     march_keep(m, &m->D);
     return BERTH_OK;

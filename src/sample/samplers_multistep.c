@@ -199,20 +199,18 @@ static berth_status deis(struct march *m, berth_err *err)
 const struct sampler sampler_deis = { .name = "deis", .scratch = 1, .history = 2, .step = deis };
 
 /* ---- res_multistep: second order from the last D ---- */
-static float no_nan(float v)
-{
-    return isnan(v) ? 0 : v;
-}
-
 static void res_second_order(struct march *m, const float *D, float down)
 {
     float t = -logf(m->s), h = -logf(down) - t;
     float c2 = (-logf(m->sigma[m->i - 1]) - -logf(m->carry[0])) / h;
     float phi1 = expm1f(-h) / -h, phi2 = (phi1 - 1) / -h;
-    float b1 = no_nan(phi1 - phi2 / c2), b2 = no_nan(phi2 / c2);
-    if (m->U)
-        mix(m, m->x, { 1, m->x }, { 1, m->D }, { -1, m->U });
-    mix(m, m->x, { expf(-h), m->x }, { h * b1, D }, { h * b2, m->old[0] });
+    float b1 = march_no_nan(phi1 - phi2 / c2), b2 = march_no_nan(phi2 / c2), *sum = m->tmp[0];
+    if (m->U) { /* sums are rounded: the reference's order, here and below */
+        mix(m, sum, { 1, m->D }, { -1, m->U });
+        mix(m, m->x, { 1, m->x }, { 1, sum });
+    }
+    mix(m, sum, { b1, D }, { b2, m->old[0] });
+    mix(m, m->x, { expf(-h), m->x }, { h, sum });
 }
 
 static berth_status res_multistep(struct march *m, berth_err *err)

@@ -7,7 +7,16 @@
 
 #define REFERENCE "embedding:"
 #define REFERENCE_LEN (sizeof REFERENCE - 1)
-#define WORD_MAX 8 /* tokens; a group of as many may be cut, a smaller one stays together */
+#define PLAIN_LENGTH 77 /* of a chunk, for the limit of those that have none */
+#define WORD_MAX 8      /* tokens; a group of as many may be cut, a smaller one stays together */
+
+struct known {        /* an embedding that was asked for, also one that is not there */
+    const char *name; /* in the prompt's parts */
+    size_t n;
+    bool found;
+    const float *v;
+    uint32_t count, width;
+};
 
 struct reading { /* one prompt */
     text_encode_fn *encode;
@@ -18,11 +27,18 @@ struct reading { /* one prompt */
     struct vec token; /* struct token, of all groups */
     struct vec group; /* size_t, number of tokens up to its end */
     struct vec ids;   /* int32_t, scratch */
+    struct vec known; /* struct known: a file is read once, however often it is referred to */
+    size_t most;      /* tokens of TEXT_CHUNKS_MAX full chunks */
 };
 
 static berth_status no_memory(berth_err *err)
 {
     return err_set(err, BERTH_ENOMEM, "the tokens of a prompt");
+}
+
+static berth_status too_long(berth_err *err)
+{
+    return err_set(err, BERTH_ELIMIT, "a prompt of more than %d chunks", TEXT_CHUNKS_MAX);
 }
 
 static berth_status end_group(struct reading *r, berth_err *err)
@@ -40,6 +56,8 @@ static berth_status add_text(struct reading *r, const char *s, size_t n, double 
     r->ids.n = 0;
     if (r->encode(r->tok, s, n, &r->ids, err))
         return err->code;
+    if (r->ids.n > r->most - r->token.n)
+        return too_long(err);
     if (!vec_reserve(&r->token, r->token.n + r->ids.n))
         return no_memory(err);
     for (size_t i = 0; i < r->ids.n; i++) {
@@ -53,30 +71,52 @@ static berth_status add_text(struct reading *r, const char *s, size_t n, double 
 
 /* ---- embedding:name ---- */
 
-/* A file that is not there or cannot be read gives a warning and nothing else: *found says. */
-static berth_status add_vectors(struct reading *r, const char *name, size_t n, double weight,
-                                bool *found, berth_err *err)
+/* The embedding called so. A file that is not there or cannot be read gives a warning and nothing else. */
+static berth_status look_up(struct reading *r, const char *name, size_t n, struct known *out,
+                            berth_err *err)
 {
-    const float *v = NULL;
-    uint32_t count = 0, width = 0;
-    *found = false;
-    berth_status s =
-        n ? r->emb->find(r->emb->user, name, n, r->key, r->mem, &v, &count, &width, err)
-          : err_set(err, BERTH_ENOTFOUND, "no name");
+    for (size_t i = 0; i < r->known.n; i++) {
+        const struct known *k = vec_at(&r->known, i);
+        if (k->n == n && memcmp(k->name, name, n) == 0) {
+            *out = *k;
+            return BERTH_OK;
+        }
+    }
+    *out = (struct known) { .name = name, .n = n };
+    berth_status s = n ? r->emb->find(r->emb->user, name, n, r->key, r->mem, &out->v, &out->count,
+                                      &out->width, err)
+                       : err_set(err, BERTH_ENOTFOUND, "no name");
     if (s == BERTH_ENOMEM || s == BERTH_ECANCELED)
         return s;
     if (s != BERTH_OK && s != BERTH_ENOTFOUND)
         log_warn(r->emb->log, "text.embedding", "what=unreadable why=\"%s\" name=\"%.*s\"",
                  err->msg, (int)(n < 200 ? n : 200), name);
-    if (s != BERTH_OK)
+    out->found = s == BERTH_OK;
+    struct known *slot = vec_add(&r->known);
+    if (!slot)
+        return no_memory(err);
+    *slot = *out;
+    return BERTH_OK;
+}
+
+static berth_status add_vectors(struct reading *r, const char *name, size_t n, double weight,
+                                bool *found, berth_err *err)
+{
+    struct known k;
+    *found = false;
+    if (look_up(r, name, n, &k, err))
+        return err->code;
+    if (!k.found)
         return BERTH_OK;
     *found = true;
-    for (uint32_t i = 0; i < count; i++) {
+    if (k.count > r->most - r->token.n)
+        return too_long(err);
+    for (uint32_t i = 0; i < k.count; i++) {
         struct token *t = vec_add(&r->token);
         if (!t)
             return no_memory(err);
         *t = (struct token) {
-            .id = -1, .weight = weight, .vector = v + (size_t)i * width, .width = width
+            .id = -1, .weight = weight, .vector = k.v + (size_t)i * k.width, .width = k.width
         };
     }
     return end_group(r, err);
@@ -215,7 +255,7 @@ static bool add_special(struct vec *v, int32_t id, size_t times)
 static berth_status close_chunk(struct cutting *c, berth_err *err)
 {
     if (c->chunk.n >= TEXT_CHUNKS_MAX)
-        return err_set(err, BERTH_ELIMIT, "a prompt of more than %d chunks", TEXT_CHUNKS_MAX);
+        return too_long(err);
     struct token *t = arena_array(c->mem, c->open.n, sizeof *t), **slot = vec_add(&c->chunk);
     size_t *len = vec_add(&c->length);
     if (!t || !slot || !len)
@@ -318,7 +358,10 @@ berth_status text_chunks(const char *prompt, size_t n, text_encode_fn *encode, c
                          .mem = mem,
                          .token.elem = sizeof(struct token),
                          .group.elem = sizeof(size_t),
-                         .ids.elem = sizeof(int32_t) };
+                         .ids.elem = sizeof(int32_t),
+                         .known.elem = sizeof(struct known),
+                         .most = (size_t)TEXT_CHUNKS_MAX *
+                                 (rules->max_length ? rules->max_length : PLAIN_LENGTH) };
     berth_status s = text_parts(prompt, n, mem, &parts, err);
     for (size_t i = 0; !s && i < parts.n; i++)
         s = add_part(&r, vec_at(&parts, i), err);
@@ -328,6 +371,7 @@ berth_status text_chunks(const char *prompt, size_t n, text_encode_fn *encode, c
     vec_release(&r.token);
     vec_release(&r.group);
     vec_release(&r.ids);
+    vec_release(&r.known);
     return s;
 }
 

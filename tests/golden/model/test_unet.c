@@ -132,7 +132,7 @@ static void run_case(struct model *m, const struct weights *w, const char *name,
 /* The vector of SDXL, from the pooled text and the sizes that the file's note tells. */
 static void run_with_sizes(struct model *m, const struct weights *w, const char *note)
 {
-    struct diffusion_size s = { 0 };
+    struct diffusion_size s = { .said = true };
     struct shape xs, ts, cs, ps, os;
     struct diffusion *d;
     berth_err err = { 0 };

@@ -23,8 +23,11 @@ static struct value *sdxl_prompt(const struct tiny *t, float factor, uint32_t si
     for (size_t i = 0; i < htensor_count(pooled); i++)
         pooled->data[i] *= factor;
     assert_ok(conditioning_new(cond, pooled, &x, &err), err);
-    x->at[0].sized = true;
-    x->at[0].size = (struct diffusion_size) { .width = side, .height = side };
+    x->at[0].size = (struct diffusion_size) { .said = true,
+                                              .width = side,
+                                              .height = side,
+                                              .target_width = side,
+                                              .target_height = side };
     return value_object(&type_conditioning, x);
 }
 

@@ -558,14 +558,20 @@ static void refiner_and_sizes(void **state)
         assert_non_null(base);
         assert_ok(diffusion_forward(r.d, &s.in, &err), err);
         memcpy(base, s.out, s.each * sizeof *base);
-        s.cond[0].size = (struct diffusion_size) { .width = 8 * W, .height = 8 * H };
+        s.cond[0].size = (struct diffusion_size) { .said = true, .width = 8 * W, .height = 8 * H };
         s.cond[0].size.target_width = 8 * W, s.cond[0].size.target_height = 8 * H;
-        s.cond[0].size.aesthetic = 6;
+        s.cond[0].size.aesthetic = 6, s.cond[0].size.scored = true;
         assert_ok(diffusion_forward(r.d, &s.in, &err), err);
         assert_memory_equal(base, s.out, s.each * sizeof *base);
-        s.cond[0].size = (struct diffusion_size) { .width = 8 * H, .height = 8 * W };
+        s.cond[0].size = (struct diffusion_size) { .said = true, .width = 8 * H, .height = 8 * W };
         assert_ok(diffusion_forward(r.d, &s.in, &err), err);
         assert_true(rel_error(s.out, base, s.each) > 1e-3);
+        s.cond[0].size = (struct diffusion_size) { .said = true }; /* 0 is a size, too */
+        assert_ok(diffusion_forward(r.d, &s.in, &err), err);
+        assert_true(rel_error(s.out, base, s.each) > 1e-3);
+        s.cond[0].size = (struct diffusion_size) { .scored = true }; /* and a score */
+        assert_ok(diffusion_forward(r.d, &s.in, &err), err);
+        assert_int_equal(memcmp(base, s.out, s.each * sizeof *base) != 0, refiner);
         s.cond[0].size = (struct diffusion_size) { 0 };
         s.cond[0].negative = true; /* only the refiner knows */
         assert_ok(diffusion_forward(r.d, &s.in, &err), err);

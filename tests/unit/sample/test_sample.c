@@ -166,6 +166,42 @@ static void errors_of_the_network_pass(void **state)
     assert_true(w->fail_at > LEVELS - 1);
 }
 
+static berth_status same_always(void *user, const float *x, float sigma, float *D, float *U,
+                                berth_err *err)
+{
+    struct world *w = user;
+    (void)x, (void)sigma, (void)err;
+    for (size_t i = 0; i < w->j.n; i++)
+        D[i] = 0.5f;
+    for (size_t i = 0; U && i < w->j.n; i++)
+        U[i] = 0.5f;
+    return BERTH_OK;
+}
+
+/* A level twice: res_multistep divides by 0, and infinities count as the largest numbers, which here cancel out. */
+static void infinite_weights_are_clamped(void **state)
+{
+    static const float twice[] = { 5, 5, 2, 0 };
+    struct world *w = *state;
+    w->j.sigma = twice;
+    w->j.sigmas = 4;
+    w->j.denoise = same_always;
+    assert_ok(run(w, "res_multistep"), w->err);
+    assert_ok(run(w, "res_multistep_cfg_pp"), w->err);
+    for (size_t i = 0; i < N; i++)
+        assert_true(w->x[i] == 0.5f);
+}
+
+static void errors_of_the_network_say_when(void **state)
+{
+    struct world *w = *state;
+    w->fail_at = 3;
+    assert_fails(run(w, "euler"), w->err, BERTH_EDEVICE,
+                 "euler: step 3 of 5, sigma 2.5: the network fell over");
+    assert_fails(run(w, "heun"), w->err, BERTH_EDEVICE, "heun: step 2 of 5, sigma 6: ");
+    assert_fails(run(w, "dpm_fast"), w->err, BERTH_EDEVICE, "dpm_fast: step 1 of 5, sigma ");
+}
+
 static void nan_is_found_and_named(void **state)
 {
     struct world *w = *state;
@@ -363,13 +399,24 @@ static void survives_exhaustion(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(names_and_what_they_need),   T(every_step_is_told),
-        T(cancelled_in_mid_run),       T(errors_of_the_network_pass),
-        T(nan_is_found_and_named),     T(levels_that_are_no_numbers),
-        T(no_levels_no_work),          T(where_it_ends),
-        T(a_tree_needs_room),          T(orders_meet_their_limits),
-        T(lms_integrates_polynomials), T(a_batch_is_its_items),
-        T(threads_change_no_number),   T(survives_exhaustion),
+        T(names_and_what_they_need),
+        T(every_step_is_told),
+        T(cancelled_in_mid_run),
+        T(errors_of_the_network_pass),
+        T(nan_is_found_and_named),
+        T(levels_that_are_no_numbers),
+        T(infinite_weights_are_clamped),
+        T(levels_that_are_no_numbers),
+        T(errors_of_the_network_say_when),
+        T(levels_that_are_no_numbers),
+        T(no_levels_no_work),
+        T(where_it_ends),
+        T(a_tree_needs_room),
+        T(orders_meet_their_limits),
+        T(lms_integrates_polynomials),
+        T(a_batch_is_its_items),
+        T(threads_change_no_number),
+        T(survives_exhaustion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -197,6 +197,49 @@ static void vectors_are_a_group(void **state)
     str_release(&f.warned);
 }
 
+/* 4 MB of vectors, taken from the arena as a file's are. */
+static berth_status find_large(void *user, const char *name, size_t n, const char *key,
+                               struct arena *mem, const float **v, uint32_t *count, uint32_t *width,
+                               berth_err *err)
+{
+    size_t *asked = user;
+    (void)key, (void)n, (void)err;
+    ++*asked;
+    *count = name[0] == 'w' ? 16 : 1 << 17;
+    *width = name[0] == 'w' ? 1 << 16 : 8;
+    *v = arena_array(mem, *count, *width * sizeof **v);
+    assert_non_null(*v);
+    return name[0] == 'n' ? BERTH_ENOTFOUND : BERTH_OK;
+}
+
+/* A file is asked for once, and a prompt that is too long ends before it is a list of all its tokens. */
+static void many_references_are_one_file(void **state)
+{
+    static const char *const name[] = { "wide", "tall", "none" };
+    const struct chunk_rules r = { .start = '<', .end = '>', .pad = '_', .max_length = 77 };
+    (void)state;
+    for (size_t k = 0; k < 3; k++) {
+        struct str prompt = { 0 };
+        struct arena mem = { 0 };
+        struct chunks c;
+        size_t asked = 0;
+        struct text_embeddings emb = { .find = find_large, .user = &asked };
+        berth_err err = { 0 };
+        for (int i = 0; i < 700; i++)
+            str_addf(&prompt, " embedding:%s", name[k]);
+        berth_status s =
+            text_chunks(prompt.p, prompt.n, bytes, NULL, &r, "clip_x", &emb, &mem, &c, &err);
+        if (k == 1) /* 131072 tokens each: three of them are more than 4096 chunks */
+            assert_fails(s, err, BERTH_ELIMIT, "more than 4096 chunks");
+        else
+            assert_ok(s, err);
+        assert_int_equal(asked, 1);
+        assert_true(mem.total < (12u << 20)); /* 4 MB of them, and 16 * 700 tokens */
+        arena_release(&mem);
+        str_release(&prompt);
+    }
+}
+
 static void survives_oom(void **state)
 {
     (void)state;
@@ -234,10 +277,15 @@ static void empty_chunk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cutting),      cmocka_unit_test(words_stay_together),
-        cmocka_unit_test(other_rules),  cmocka_unit_test(refused),
-        cmocka_unit_test(references),   cmocka_unit_test(vectors_are_a_group),
-        cmocka_unit_test(survives_oom), cmocka_unit_test(empty_chunk),
+        cmocka_unit_test(cutting),
+        cmocka_unit_test(words_stay_together),
+        cmocka_unit_test(other_rules),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(references),
+        cmocka_unit_test(many_references_are_one_file),
+        cmocka_unit_test(vectors_are_a_group),
+        cmocka_unit_test(survives_oom),
+        cmocka_unit_test(empty_chunk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
