@@ -80,7 +80,15 @@ struct resize_pair resize_pair_at(const struct resize_axis *a, size_t i)
 
 static void nearest_at(const struct resize_axis *a, size_t i, size_t *at, float *w)
 {
-    size_t x = (size_t)floorf((float)(((double)i + 0.5) * (double)a->scale));
+    float c = center(a, i);
+    size_t x = (size_t)((c < 0 ? 0 : c) + 0.5f);
+    *at = x < a->in - 1 ? x : a->in - 1;
+    *w = 1;
+}
+
+static void nearest_direct_at(const struct resize_axis *a, size_t i, size_t *at, float *w)
+{
+    size_t x = (size_t)(float)(((double)i + 0.5) * (double)a->scale);
     *at = x < a->in - 1 ? x : a->in - 1;
     *w = 1;
 }
@@ -132,10 +140,11 @@ static const struct {
     [RESIZE_BICUBIC] = { 4, bicubic_at },
 };
 
-static berth_status taps_init(struct taps *t, enum resize method, size_t in, size_t out,
-                              berth_err *err)
+static berth_status taps_init(struct taps *t, enum resize method, bool direct, size_t in,
+                              size_t out, berth_err *err)
 {
     size_t n = tap_kinds[method].n, count;
+    tap_fn *fill = direct && method == RESIZE_NEAREST ? nearest_direct_at : tap_kinds[method].at;
     struct resize_axis a = resize_axis(in, out);
     *t = (struct taps) { .n = n };
     if (sz_mul(out, n, &count) && count <= SIZE_MAX / sizeof *t->at) {
@@ -145,7 +154,7 @@ static berth_status taps_init(struct taps *t, enum resize method, size_t in, siz
     if (!t->at || !t->w)
         return err_set(err, BERTH_ENOMEM, "weights for %zu pixels", out);
     for (size_t i = 0; i < out; i++)
-        tap_kinds[method].at(&a, i, t->at + i * n, t->w + i * n);
+        fill(&a, i, t->at + i * n, t->w + i * n);
     return BERTH_OK;
 }
 
@@ -217,9 +226,12 @@ static berth_status by_taps(enum resize method, struct job *j, const struct resi
                             size_t samples, berth_err *err)
 {
     const struct resize_shape *s = j->s;
-    berth_status st = taps_init(&j->x, method, s->w, s->ow, err);
+    /* torch has two ways to the nearest pixel, which differ where a centre falls between two; this one is
+     * for small results, and for pictures whose channels lie side by side if they are more than 3. */
+    bool direct = s->oh + s->ow <= 128 || s->c > 3;
+    berth_status st = taps_init(&j->x, method, direct, s->w, s->ow, err);
     if (!st)
-        st = taps_init(&j->y, method, s->h, s->oh, err);
+        st = taps_init(&j->y, method, direct, s->h, s->oh, err);
     if (!st)
         resize_rows(by, s->n * s->oh, samples, taps_row, j);
     taps_release(&j->x);

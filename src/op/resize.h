@@ -1,4 +1,6 @@
-/* resize: pictures and latents to another size, with the numbers of the reference.
+/* resize: pictures and latents to another size, with the numbers of the reference. Nodes call it on host memory,
+ * in any layout; what networks do between layers, on a device's memory, is op_resize2d() of op/ops.h: torch's
+ * "nearest" (not "-exact") and the bilinear of here.
  *
  * Layout     [n, h, w, c], contiguous. Planar data ([n, c, h, w]) is n * c pictures with c = 1.
  * Methods    nearest-exact, bilinear, area, bicubic: torch.nn.functional.interpolate with

@@ -1,4 +1,4 @@
-/* resize_impl: what resize.c, resize_lanczos.c and bislerp.c share; nobody else includes it. */
+/* resize_impl: what resize.c, resize_lanczos.c and bislerp.c share; ops_ref_move.c takes the axes from here. */
 #ifndef OP_RESIZE_IMPL_H
 #define OP_RESIZE_IMPL_H
 

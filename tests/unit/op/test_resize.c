@@ -53,6 +53,33 @@ static void same_size_is_the_same(void **state)
     free(src);
 }
 
+/* Where the centre of a pixel falls between two, the last bit decides, and torch has two ways to it; numbers
+ * from torch, eight rows high. */
+static void nearest_takes_the_side_torch_takes(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t in, out, last[8]; /* of the first so many source pixels: the last that shows it */
+    } cases[] = { { 2, 41, { 20, 40 } },
+                  { 2, 121, { 59, 120 } },
+                  { 4, 82, { 20, 40, 60, 81 } },
+                  { 8, 164, { 19, 40, 60, 81, 101, 122, 143, 163 } },
+                  { 6, 249, { 40, 82, 123, 165, 206, 248 } } };
+    const float src[8] = { 0, 1, 2, 3, 4, 5, 6, 7 };
+    float dst[8 * 256];
+    berth_err err;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct resize_shape s = { 1, 1, cases[i].in, 1, 8, cases[i].out };
+        assert_ok(resize(RESIZE_NEAREST, &s, src, dst, NULL, &err), err);
+        for (size_t k = 0, from = 0; k < cases[i].out; k++) {
+            if (dst[k] != src[from])
+                fail_msg("%zu to %zu: pixel %zu shows %g, not %g", cases[i].in, cases[i].out, k,
+                         (double)dst[k], (double)src[from]);
+            from += k == cases[i].last[from];
+        }
+    }
+}
+
 /* A flat picture stays flat, whatever the sizes: weights add up to one. */
 static void flat_stays_flat(void **state)
 {
@@ -215,6 +242,7 @@ int main(void)
         cmocka_unit_test(canceled),
         cmocka_unit_test(names),
         cmocka_unit_test(same_size_is_the_same),
+        cmocka_unit_test(nearest_takes_the_side_torch_takes),
         cmocka_unit_test(flat_stays_flat),
         cmocka_unit_test(a_pool_changes_no_number),
         cmocka_unit_test(outside_values),
