@@ -159,6 +159,18 @@ static berth_status find_targets(struct lora *l, struct lora_bases *b,
     return BERTH_OK;
 }
 
+/* A file with no tensor named as parts of adapters are is some other kind of file. */
+static berth_status is_adapter(const struct weights *w, const struct lora_bases *b, berth_err *err)
+{
+    if (b->at.n || !weights_count(w))
+        return BERTH_OK;
+    return err_set(
+        err, BERTH_EINVAL,
+        "is no adapter: none of its %zu tensors is called as a part of one (the first is "
+        "'%.80s')",
+        weights_count(w), weights_at(w, 0)->name);
+}
+
 /* ---- the rest ---- */
 
 static void warn_unknown(struct lora *l, const struct lora_bases *b)
@@ -229,6 +241,8 @@ berth_status lora_open_weights(struct weights *w, const struct lora_names *names
     l->base.name = l->name;
     if (!s)
         s = lora_bases_init(&bases, w, err);
+    if (!s)
+        s = is_adapter(w, &bases, err);
     if (!s)
         s = find_targets(l, &bases, names, err);
     if (s) {

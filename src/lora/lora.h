@@ -13,7 +13,8 @@
  *          diff_b, w_norm, b_norm (differences of weights and biases), set_weight. Of one target the
  *          later kind wins, in this order, and the later base name in the order of `names`.
  *          LoHa, LoKr, GLoRA, OFT, BOFT, DoRA and reshape_weight are refused by name.
- * Unknown  Tensors that belong to no base name are ignored, with one warning that counts them. A
+ * Unknown  Tensors that belong to no base name are ignored, with one warning that counts them; a file
+ *          none of whose tensors has a suffix of these is no adapter and refused. A
  *          diff whose shape is not the weight's is ignored with a warning, as ComfyUI does; factors
  *          that do not fit are an error.
  * Trust    Files come from strangers: the index checked where their bytes are, the rest meets its

@@ -3,6 +3,7 @@
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 
+#include <math.h>
 #include <string.h>
 
 #define REFERENCE "embedding:"
@@ -343,6 +344,19 @@ static berth_status check_rules(const struct chunk_rules *r, berth_err *err)
     return BERTH_OK;
 }
 
+/* What float() takes, an encoder may not: the whole prompt would become NaN. */
+static berth_status check_weights(const struct vec *parts, berth_err *err)
+{
+    for (size_t i = 0; i < parts->n; i++) {
+        const struct text_part *p = vec_at(parts, i);
+        if (!isfinite((float)p->weight))
+            return err_set(err, BERTH_EINVAL,
+                           "'(%.40s:%g)' in a prompt: a weight that is no number", p->text,
+                           p->weight);
+    }
+    return BERTH_OK;
+}
+
 berth_status text_chunks(const char *prompt, size_t n, text_encode_fn *encode, const void *tok,
                          const struct chunk_rules *rules, const char *key,
                          const struct text_embeddings *emb, struct arena *mem, struct chunks *out,
@@ -363,6 +377,8 @@ berth_status text_chunks(const char *prompt, size_t n, text_encode_fn *encode, c
                          .most = (size_t)TEXT_CHUNKS_MAX *
                                  (rules->max_length ? rules->max_length : PLAIN_LENGTH) };
     berth_status s = text_parts(prompt, n, mem, &parts, err);
+    if (!s)
+        s = check_weights(&parts, err);
     for (size_t i = 0; !s && i < parts.n; i++)
         s = add_part(&r, vec_at(&parts, i), err);
     if (!s)

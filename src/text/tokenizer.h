@@ -89,7 +89,7 @@ struct text_embeddings {
     const struct log *log;
 };
 /* A whole prompt. encode: text_encode_bpe or another tokenizer's. emb NULL: `embedding:` is plain
- * text. */
+ * text. BERTH_EINVAL: a weight that is no finite float. */
 typedef berth_status text_encode_fn(const void *tok, const char *text, size_t n, struct vec *out,
                                     berth_err *err);
 text_encode_fn text_encode_bpe; /* tok: struct bpe */

@@ -309,6 +309,19 @@ static void note(void *user, enum log_level level, uint64_t ns, const char *even
     str_addf(user, "%s %s\n", event, text);
 }
 
+/* Any file with tensors could be given: one that has nothing of an adapter says so. */
+static void other_files_are_no_adapters(void **state)
+{
+    (void)state;
+    const struct lora_tensor t[] = { { "model.a.weight", { 1, { 1 } }, 1 },
+                                     { "model.b.bias", { 1, { 1 } }, 1 } };
+    struct opened o;
+    assert_fails(open_file(&o, t, ARRAY_LEN(t), &one, NULL), o.err, BERTH_EINVAL,
+                 "is no adapter: none of its 2 tensors");
+    assert_null(o.a);
+    close_file(&o);
+}
+
 static void unknown_tensors_are_one_warning(void **state)
 {
     (void)state;
@@ -512,6 +525,7 @@ int main(void)
         cmocka_unit_test(two_underscores_are_one),
         cmocka_unit_test(other_kinds_are_refused_by_name),
         cmocka_unit_test(halves_of_a_product_are_refused),
+        cmocka_unit_test(other_files_are_no_adapters),
         cmocka_unit_test(unknown_tensors_are_one_warning),
         cmocka_unit_test(factors_that_do_not_fit),
         cmocka_unit_test(what_does_not_fit_is_named_whole),

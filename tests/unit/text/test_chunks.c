@@ -151,6 +151,25 @@ static void refused(void **state)
     arena_release(&mem);
 }
 
+/* float() of Python takes them; a prompt that weighs nan would be NaN altogether. */
+static void weights_that_are_no_numbers(void **state)
+{
+    static const char *const prompt[][2] = { { "a (b:nan) c", "'(b:nan)'" },
+                                             { "(b:-inf)", "'(b:-inf)'" },
+                                             { "(b:1e39)", "'(b:1e+39)'" } };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(prompt); i++) {
+        struct arena mem = { 0 };
+        struct chunks c;
+        berth_err err = { 0 };
+        assert_fails(text_chunks(prompt[i][0], strlen(prompt[i][0]), bytes, NULL, &rules, "clip_x",
+                                 NULL, &mem, &c, &err),
+                     err, BERTH_EINVAL, prompt[i][1]);
+        arena_release(&mem);
+    }
+    chunks_are("(b:1e38)", &rules, NULL, "<b{1e+38}>_________");
+}
+
 static void references(void **state)
 {
     (void)state;
@@ -281,6 +300,7 @@ int main(void)
         cmocka_unit_test(words_stay_together),
         cmocka_unit_test(other_rules),
         cmocka_unit_test(refused),
+        cmocka_unit_test(weights_that_are_no_numbers),
         cmocka_unit_test(references),
         cmocka_unit_test(many_references_are_one_file),
         cmocka_unit_test(vectors_are_a_group),
