@@ -3,7 +3,8 @@
 
 /* The message has named the device, the bytes and who is in the way. */
 static const char OUT_OF_MEMORY[] = "This error means that a device has no memory left for what "
-                                    "was to go there.\n\nTIPS: Models that "
+                                    "was to go there.\n\nTIPS: A pass "
+                                    "takes less for a smaller picture or batch. Models that "
                                     "are kept leave only when told to: `berth free --force "
                                     "NAME#ID`, or POST /free with \"models\" and "
                                     "\"force\". Else give the device a larger budget (--devices), "
