@@ -96,12 +96,7 @@ static struct act transformer_block(struct net_run *r, const struct pass *p, uin
     x = attention(r, p->u, "norm2", "attn2.", x, p->context);
 
     struct act n = net_layer_norm(r, x, "norm3", EPS);
-    struct act f = net_linear(r, n, "ff.net.0.proj"); /* [B, T, 8C]: value, gate */
-    net_drop(r, &n);
-    struct act g = net_geglu(r, f); /* [B, T, 4C] */
-    net_drop(r, &f);
-    x = net_linear_add(r, g, "ff.net.2", x);
-    net_drop(r, &g);
+    x = net_feed_forward(r, n, "ff.net.0.proj", "ff.net.2", x); /* takes n */
     net_leave(r, mark);
     return x;
 }

@@ -29,8 +29,9 @@ struct use {
 static bool use_begin(struct use *u, struct net_run *r, const char *layer)
 {
     *u = (struct use) { .r = r, .layer = layer, .keep = UINT64_MAX, .block = UINT64_MAX };
-    u->env =
-        (struct op_env) { .backend = r->n->backend, .pool = r->n->pool, .cancel = r->n->cancel };
+    u->env = (struct op_env) {
+        .backend = r->n->backend, .pool = r->n->pool, .cancel = r->n->cancel, .thrifty = r->thrifty
+    };
     return !net_stop(r);
 }
 
@@ -308,7 +309,7 @@ static float scale_of(struct use *u, const struct net_tensor *t)
 {
     float x = 1;
     if (!t->there)
-        return 1;
+        return x;
     const void *src = use_bytes(u, t);
     if (src && !u->r->dry)
         dtype_desc(t->dtype)->to_f32(src, &x, 1);
@@ -325,6 +326,15 @@ static struct view view_of(struct act a)
 static uint64_t last_dim(const struct shape *s)
 {
     return s->ndim ? s->dim[s->ndim - 1] : 0;
+}
+
+/* All dimensions but the last as one. */
+static uint64_t row_count(const struct shape *s)
+{
+    uint64_t n = s->ndim > 0;
+    for (int i = 0; i < s->ndim - 1; i++)
+        n *= s->dim[i]; /* fits: net_new() saw it */
+    return n;
 }
 
 /* The act the result goes to: add's place if there is one. */
@@ -365,6 +375,7 @@ static struct act linear(struct net_run *r, struct act x, const char *layer, boo
                            .add = add ? view_of(y) : (struct view) { 0 } };
     if (bias)
         a.bias = param_of(&u, &l->bias);
+    a.scaled = l->scale.there;
     a.scale = scale_of(&u, &l->scale);
     a.w = weight_of(&u, &l->weight, &w);
     run_linear(&u, &a);
@@ -386,15 +397,6 @@ struct act net_linear_add(struct net_run *r, struct act x, const char *layer, st
     return linear(r, x, layer, true, &add);
 }
 
-/* One side of the result; 0: the filter does not fit. */
-static uint64_t conv_side(uint64_t n, uint64_t before, uint64_t after, uint64_t k, uint64_t stride)
-{
-    size_t padded;
-    if (!sz_add(n, before + after, &padded) || padded < k)
-        return 0;
-    return (padded - k) / stride + 1;
-}
-
 static struct act conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c,
                          const struct act *add)
 {
@@ -408,8 +410,8 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
     const uint64_t *w = ws.dim, *d = x.shape.dim;
     uint32_t stride = c.stride ? c.stride : 1;
     const struct shape s = { .ndim = 4,
-                             .dim = { d[0], w[0], conv_side(d[2], c.top, c.bottom, w[2], stride),
-                                      conv_side(d[3], c.left, c.right, w[3], stride) } };
+                             .dim = { d[0], w[0], op_conv_side(d[2], c.top, c.bottom, w[2], stride),
+                                      op_conv_side(d[3], c.left, c.right, w[3], stride) } };
     struct act y = result_in(r, &s, add);
     u.keep = l->weight.block;
     struct op_conv2d a = { .x = view_of(x),
@@ -421,6 +423,7 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
                            .bottom = c.bottom,
                            .right = c.right };
     a.bias = param_of(&u, &l->bias);
+    a.scaled = l->scale.there;
     a.scale = scale_of(&u, &l->scale);
     a.w = weight_of(&u, &l->weight, &ws);
     run_conv2d(&u, &a);
@@ -465,8 +468,7 @@ struct act net_attention(struct net_run *r, struct act q, struct act k, struct a
                               .y = heads_of(y, n.heads),
                               .mask = view_of(n.mask),
                               .scale = n.scale,
-                              .causal = n.causal,
-                              .chunk = r->chunk };
+                              .causal = n.causal };
     run_attention(&u, &a);
     return result(&u, y);
 }
@@ -566,6 +568,37 @@ struct act net_geglu(struct net_run *r, struct act x)
     struct act y = net_new(r, &s);
     run_geglu(&u, &(struct op_geglu) { .x = view_of(x), .y = view_of(y) });
     return result(&u, y);
+}
+
+/* n rows of a from `at` on, as a matrix in the same place. */
+static struct act rows_of(const struct act *a, uint64_t at, uint64_t n)
+{
+    uint64_t row = last_dim(&a->shape);
+    return (struct act) { .shape = { .ndim = 2, .dim = { n, row } },
+                          .addr = a->addr + at * row * sizeof(float) };
+}
+
+#define THRIFTY_ROWS 512 /* few enough for 8 * C of them, enough for products to be fast */
+
+struct act net_feed_forward(struct net_run *r, struct act x, const char *up, const char *down,
+                            struct act add)
+{
+    uint64_t of_x = row_count(&x.shape), rows = row_count(&add.shape);
+    if (!r->bad && rows != of_x)
+        net_fail(r, BERTH_EINVAL, "%s: %" PRIu64 " rows for %" PRIu64, up, of_x, rows);
+    uint64_t piece = r->thrifty ? THRIFTY_ROWS : rows;
+    for (uint64_t at = 0; at < rows && !r->bad; at += piece) {
+        uint64_t n = rows - at < piece ? rows - at : piece;
+        struct act f = net_linear(r, rows_of(&x, at, n), up);
+        if (at + n == rows)
+            net_drop(r, &x);
+        struct act g = net_geglu(r, f);
+        net_drop(r, &f);
+        net_linear_add(r, g, down, rows_of(&add, at, n));
+        net_drop(r, &g);
+    }
+    net_drop(r, &x);
+    return r->bad ? (struct act) { 0 } : add;
 }
 
 /* ---- looking up and moving ---- */

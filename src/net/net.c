@@ -90,7 +90,7 @@ static berth_status resolve(const struct net *n, const char *canonical, struct n
                             char file[FILE_NAME_MAX], berth_err *err)
 {
     struct net_source from = { .row = 0 };
-    char text[SHAPE_TEXT_MAX], own[FILE_NAME_MAX], *name = file ? file : own;
+    char text[SHAPE_TEXT_MAX], want[SHAPE_TEXT_MAX], own[FILE_NAME_MAX], *name = file ? file : own;
     bool other = n->names && n->names(n->names_user, canonical, &from);
     size_t block, k;
     *t = (struct net_tensor) { .there = false };
@@ -109,24 +109,17 @@ static berth_status resolve(const struct net *n, const char *canonical, struct n
                                .off = at.off,
                                .bytes = at.bytes,
                                .stored = e->shape };
-    if (!take_rows(t, &from) || !take_shape(t, &from))
-        return err_set(err, BERTH_EFORMAT,
-                       "'%.120s' is %s %s: no rows %" PRIu64 "+%" PRIu64 "%s in it", name,
-                       dtype_name(at.dtype), shape_text(&e->shape, text), from.row, from.rows,
-                       from.transpose ? ", transposed," : "");
+    if (!take_rows(t, &from))
+        return err_set(
+            err, BERTH_EFORMAT, "'%.120s' is %s %s: no rows %" PRIu64 " to %" PRIu64 " in it", name,
+            dtype_name(at.dtype), shape_text(&e->shape, text), from.row, from.row + from.rows);
+    if (!take_shape(t, &from))
+        return err_set(err, BERTH_EFORMAT, "'%.120s' is %s %s: %s %s", name, dtype_name(at.dtype),
+                       shape_text(&e->shape, text),
+                       from.as.ndim ? "not as many numbers as" : "no matrix to be transposed",
+                       from.as.ndim ? shape_text(&from.as, want) : "");
     t->there = true;
     return BERTH_OK;
-}
-
-bool net_find(const struct net *n, const char *canonical, struct shape *out)
-{
-    struct net_tensor t;
-    berth_err err;
-    *out = (struct shape) { 0 };
-    if (resolve(n, canonical, &t, NULL, &err) || !t.there)
-        return false;
-    *out = t.shape;
-    return true;
 }
 
 /* ---- how weights are stored ---- */
@@ -426,16 +419,11 @@ void net_close(struct net *n)
     free(n);
 }
 
-struct res_model *net_model(const struct net *n)
-{
-    return n->m;
-}
-
 struct net_report net_report(struct net *n)
 {
     struct net_report x = n->rep;
     x.weights = res_bytes_on(n->m, res_plan(n->m)->quotas.compute);
-    x.attention_chunk = n->chunk;
+    x.thrifty = n->thrifty;
     if (n->stream)
         x.stream = stream_stats(n->stream);
     return x;

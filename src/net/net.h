@@ -12,12 +12,12 @@
  *            run short before a pass begins, never in the middle of it.
  *            A pass in which a device call failed (a copy of a streamed block) is run once more: all it wrote
  *            was the slab, and what net_output() gave is written again.
- * Ladder     No room for the slab: (1) res_alloc trims pools and pushes other models back; (2) smaller chunks of
- *            attention, as long as they lower the peak; (3) the model's own blocks move to its donors or the host
+ * Ladder     No room for the slab: (1) res_alloc trims pools and pushes other models back; (2) thrifty: smaller chunks
+ *            of attention and of products (op_env), feed-forwards by rows, if that lowers the peak; (3) the model's own blocks move to its donors or the host
  *            (res_make_way), and where the compute device cannot read them there they are streamed, through a
  *            ring of one or two blocks; (4) BERTH_ENODEVMEM with wanted and predicted bytes: who called splits
  *            the batch or tiles. Every rung is logged (net.rung) and counted in the report; results are the
- *            same bits on each. Chunks and ring stay small until net_close().
+ *            same bits on each. A net stays thrifty, and its ring small, until net_close().
  * Errors     Sticky, as in base/rd.h: after the first failure every net_*() of the run does nothing and gives an
  *            empty act; net_forward() returns the error with the layer's name in front. A forward looks at
  *            net_bad() only where it loops or branches on values.
@@ -72,11 +72,6 @@ struct net_args {
  * the ring of a model that streams. */
 berth_status net_open(const struct net_args *a, struct net **out, berth_err *err);
 void net_close(struct net *n); /* NULL is fine */
-struct res_model *net_model(const struct net *n);
-
-/* The tensor's shape as the forward will see it. False: there is none, or not as net_names says. For configs
- * read from shapes. */
-bool net_find(const struct net *n, const char *canonical, struct shape *out);
 
 /* Tensors behind the root that no layer has taken in any run so far, dry ones included, beside those that files
  * carry along and nobody computes with (position_ids, logit_scale, loss.*, markers, scales of activations). For after
@@ -87,10 +82,11 @@ size_t net_unused(const struct net *n, const char **first);
 struct net_report {     /* of the last net_forward(), and what all of them did */
     uint64_t predicted; /* bytes, by the dry run that the last pass went by */
     uint64_t peak;      /* what the pass really reached; equal, or something is wrong */
-    uint64_t largest;   /* the largest peak of all passes */
+    uint64_t largest,
+        largest_predicted; /* the largest peak of all passes, and what was said of it */
     uint64_t weights; /* bytes of the model's blocks on that device, beside the slab and the ring */
-    uint64_t passes, rungs;   /* rungs of the ladder taken */
-    uint32_t attention_chunk; /* 0: the backend's */
+    uint64_t passes, rungs; /* rungs of the ladder taken */
+    bool thrifty;
     char device[DEV_NAME_MAX];
     struct stream_stats stream;
 };
@@ -107,12 +103,11 @@ struct act { /* a value: copy it. Empty (ndim 0, addr 0) after an error */
 typedef void net_forward_fn(struct net_run *r, void *user);
 /* BERTH_ECANCELED, BERTH_ENODEVMEM (see Ladder), BERTH_ENOTFOUND (no such weight), BERTH_EINVAL (shapes). */
 berth_status net_forward(struct net *n, net_forward_fn *fn, void *user, berth_err *err);
-/* Peak of such a pass without running it. */
+/* Peak of such a pass without running it, on the rung the net is on. */
 berth_status net_predict(struct net *n, net_forward_fn *fn, void *user, uint64_t *peak,
                          berth_err *err);
 
 bool net_bad(const struct net_run *r);
-bool net_dry(const struct net_run *r);
 /* Ends the run with this error, unless there is one already. */
 void net_fail(struct net_run *r, berth_status s, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* Prefix of layer names for what follows ("input_blocks.1.0."); returns the mark for net_leave(). */
@@ -161,6 +156,9 @@ struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, floa
 void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind); /* in place */
 void net_add(struct net_run *r, struct act *x, struct act b);              /* x += b, broadcast */
 struct act net_geglu(struct net_run *r, struct act x);
+/* add + down(geglu(up(x))) row by row, in add's place; drops x. A thrifty run does some rows at a time. */
+struct act net_feed_forward(struct net_run *r, struct act x, const char *up, const char *down,
+                            struct act add);
 /* q [B, Tq, C], k, v [B, Tk, C], heads * head_dim = C. */
 struct net_attn {
     uint32_t heads;

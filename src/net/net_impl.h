@@ -44,7 +44,7 @@ struct net {
     struct dev_owner *owner;
     struct stream *stream; /* NULL: could not be opened again after the model made way */
     unsigned ring;         /* how small the stream's ring has to be, 0 .. NET_RINGS - 1 */
-    uint32_t chunk;        /* of attention; 0: the backend's. Stays small once it had to be */
+    bool thrifty;          /* rung 2 was taken: kernels do with little scratch, rows go in pieces */
     struct slab slab;
     uint64_t *placed; /* BERTH_CHECKS: where the dry run put each act, in order */
     size_t placed_n, placed_cap;
@@ -56,7 +56,7 @@ struct net_run {
     bool dry, bad;
     berth_err err;
     uint64_t base; /* address of the slab; dry: one that nobody follows */
-    uint32_t chunk;
+    bool thrifty;
     size_t taken; /* acts and scratch so far: index in net.placed */
     char prefix[NET_NAME_MAX];
     size_t prefix_len;

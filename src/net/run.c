@@ -1,10 +1,11 @@
 /* run: one execution of a forward, dry and real; the slab it lives in, and what is done when there
  * is no room for it.
  *
- * A pass  prepare(): dry run -> peak -> slab, or the ladder; then compute(): the same calls on real
- *         memory. A pass that fails because a device call failed (a copy of a streamed block) is run
- *         once more: nothing but the slab was written, and results leave it at the end.
- * Ladder  slab_get() walks it; each rung changes one thing and tries again. */
+ * A pass  prepare(): dry run -> peak -> slab, or the ladder; then real_run(): the same calls on real
+ *         memory. A pass that fails because a device call failed (a copy of a streamed block) is prepared
+ *         and run once more: all it wrote was the slab, and what net_output() gave is written again.
+ * Ladder  prepare() walks it. Rung 1 is in slab_try() (res_alloc), 2 is be_thrifty(), 3 own_blocks(); 4, the
+ *         error, is for the caller. After each of them the slab is tried again. */
 #include "net/net_impl.h"
 
 #include "base/sz.h"
@@ -20,11 +21,6 @@
 bool net_bad(const struct net_run *r)
 {
     return r->bad;
-}
-
-bool net_dry(const struct net_run *r)
-{
-    return r->dry;
 }
 
 void net_failed(struct net_run *r, const char *layer)
@@ -116,19 +112,19 @@ static void run_begin(struct net *n, struct net_run *r)
 {
     slab_clear(&n->slab);
     r->n = n;
-    r->chunk = n->chunk;
+    r->thrifty = n->thrifty;
     if (r->dry)
         n->placed_n = 0;
 }
 
 /* Shapes and sizes only. *peak: bytes of slab that the pass takes. */
-static berth_status dry_run(struct net *n, uint32_t chunk, net_forward_fn *fn, void *user,
+static berth_status dry_run(struct net *n, bool thrifty, net_forward_fn *fn, void *user,
                             uint64_t *peak, berth_err *err)
 {
     struct net_run r = { .dry = true, .base = DRY_BASE };
     *peak = 0;
     run_begin(n, &r);
-    r.chunk = chunk;
+    r.thrifty = thrifty;
     fn(&r, user);
     if (r.bad) {
         *err = r.err;
@@ -193,22 +189,22 @@ static void rung(struct net *n, const char *what, uint64_t wanted, uint64_t numb
              res_info(n->m).name, n->compute->name, what, wanted, number);
 }
 
-/* Rung 2. False: no smaller chunk lowers the peak. An error of the dry run is left to the next one. */
-static bool smaller_chunks(struct pass *p)
+/* Rung 2. False: it is, or that would not lower the peak. An error of the dry run is left to the next one. */
+static bool be_thrifty(struct pass *p)
 {
     struct net *n = p->n;
+    uint64_t peak;
     berth_err err;
+    if (n->thrifty)
+        return false;
     p->stale = true;
-    for (uint32_t c = n->chunk ? n->chunk / 2 : 256; c; c /= 2) {
-        uint64_t peak;
-        if (dry_run(n, c, p->fn, p->user, &peak, &err) || peak >= p->peak)
-            continue;
-        rung(n, "chunks", p->peak, peak);
-        n->chunk = c;
-        p->peak = peak;
-        return true;
-    }
-    return false;
+    if (dry_run(n, true, p->fn, p->user, &peak, &err) || peak >= p->peak)
+        return false;
+    rung(n, "thrifty", p->peak, peak);
+    n->thrifty = true;
+    p->stale = false;
+    p->peak = peak;
+    return true;
 }
 
 /* Rung 3. The stream is closed meanwhile: blocks move only while nobody uses them. What they leave is
@@ -233,13 +229,14 @@ static berth_status own_blocks(struct pass *p, bool *helped, berth_err *err)
 static berth_status prepare(struct pass *p, berth_err *err)
 {
     struct net *n = p->n;
+    bool thrifty = n->thrifty;
     berth_status s = n->stream ? BERTH_OK : net_stream_open(n, err);
     if (!s)
-        s = dry_run(n, n->chunk, p->fn, p->user, &p->peak, err);
+        s = dry_run(n, thrifty, p->fn, p->user, &p->peak, err);
     if (s)
         return s;
     s = slab_try(p, err);
-    while (s == BERTH_ENODEVMEM && smaller_chunks(p))
+    if (s == BERTH_ENODEVMEM && be_thrifty(p))
         s = slab_try(p, err);
     for (bool helped = true; s == BERTH_ENODEVMEM && helped;) {
         berth_err reopen;
@@ -251,10 +248,12 @@ static berth_status prepare(struct pass *p, berth_err *err)
             s = slab_try(p, err);
         }
     }
-    if (s)
+    if (s) {
+        n->thrifty = thrifty; /* in vain: another pass may have room as it is */
         return err_add(err, "model %.60s, a pass of %" PRIu64 " bytes on %s", res_info(n->m).name,
                        p->peak, n->compute->name);
-    return p->stale ? dry_run(n, n->chunk, p->fn, p->user, &p->peak, err) : BERTH_OK;
+    }
+    return p->stale ? dry_run(n, n->thrifty, p->fn, p->user, &p->peak, err) : BERTH_OK;
 }
 
 berth_status net_forward(struct net *n, net_forward_fn *fn, void *user, berth_err *err)
@@ -275,15 +274,17 @@ berth_status net_forward(struct net *n, net_forward_fn *fn, void *user, berth_er
     if (s)
         return s;
     n->rep.passes++;
-    if (n->rep.peak > n->rep.largest)
+    if (n->rep.peak > n->rep.largest) {
         n->rep.largest = n->rep.peak;
+        n->rep.largest_predicted = n->rep.predicted;
+    }
     return BERTH_OK;
 }
 
 berth_status net_predict(struct net *n, net_forward_fn *fn, void *user, uint64_t *peak,
                          berth_err *err)
 {
-    return dry_run(n, n->chunk, fn, user, peak, err);
+    return dry_run(n, n->thrifty, fn, user, peak, err);
 }
 
 /* ---- names of layers ---- */

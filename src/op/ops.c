@@ -26,11 +26,6 @@ const struct op_backend *op_backend_for(const struct device *d)
     return NULL;
 }
 
-const char *op_backend_name(const struct op_backend *b)
-{
-    return b ? b->name : "reference";
-}
-
 /* ---- operands ---- */
 
 size_t op_count_of(const struct view *v, int from, int to)
@@ -48,16 +43,18 @@ size_t op_count(const struct view *v)
 
 bool op_rows(const struct view *v, size_t *rows, size_t *stride)
 {
+    bool first = true;
     *rows = 1;
     *stride = 0;
     for (int i = v->shape.ndim - 2; i >= 0; i--) { /* inner to outer */
         size_t n = (size_t)v->shape.dim[i];
         if (n == 1)
             continue;
-        if (*stride == 0)
+        if (first)
             *stride = v->stride[i];
         else if (v->stride[i] != *stride * *rows)
             return false;
+        first = false;
         *rows *= n;
     }
     return true;
@@ -117,6 +114,28 @@ static void row_dense(struct check *c, const char *name, const struct view *v)
     int last = v->shape.ndim - 1;
     if (v->shape.dim[last] > 1 && v->stride[last] != sizeof(float))
         FAIL(c, "rows of %s %s are not contiguous", name, SHAPE(v));
+}
+
+/* Kernels count strides in floats. */
+static void whole_strides(struct check *c, const char *name, const struct view *v)
+{
+    for (int i = 0; i < v->shape.ndim && !c->s; i++)
+        if (v->shape.dim[i] > 1 && v->stride[i] % sizeof(float))
+            FAIL(c, "strides of %s %s are not whole floats", name, SHAPE(v));
+}
+
+/* Rows evenly apart, none in another. */
+static void even_rows(struct check *c, const char *name, const struct view *v)
+{
+    size_t rows, stride;
+    row_dense(c, name, v);
+    whole_strides(c, name, v);
+    if (c->s)
+        return;
+    if (!op_rows(v, &rows, &stride))
+        FAIL(c, "rows of %s %s are not evenly apart", name, SHAPE(v));
+    else if (rows > 1 && stride < op_row(v) * sizeof(float))
+        FAIL(c, "rows of %s %s are only %zu bytes apart", name, SHAPE(v), stride);
 }
 
 /* A weight of any type that becomes F32; a unit of `unit` elements (a row, a filter) is packed. */
@@ -194,8 +213,8 @@ static void same_or_apart(struct check *c, const char *ny, const struct view *y,
 
 static void check_linear(struct check *c, const struct op_linear *a)
 {
-    row_dense(c, "x", &a->x);
-    row_dense(c, "y", &a->y);
+    even_rows(c, "x", &a->x);
+    even_rows(c, "y", &a->y);
     dims_at_least(c, "x", &a->x, 1);
     dims(c, "w", &a->w, 2);
     if (c->s)
@@ -208,16 +227,11 @@ static void check_linear(struct check *c, const struct op_linear *a)
     want.dim[want.ndim - 1] = n;
     if (!shape_eq(&want, &a->y.shape))
         FAIL(c, "y %s is not that of x %s and w %s", SHAPE(&a->y), SHAPE(&a->x), SHAPE(&a->w));
-    size_t rows, stride;
-    if (!op_rows(&a->x, &rows, &stride) || !op_rows(&a->y, &rows, &stride))
-        FAIL(c, "rows of x %s or y are not evenly apart", SHAPE(&a->x));
     if (op_has(&a->bias))
         vector(c, "bias", &a->bias, n);
     if (op_has(&a->add)) {
-        row_dense(c, "add", &a->add);
+        even_rows(c, "add", &a->add);
         same(c, "add", &a->add, "y", &a->y);
-        if (!c->s && !op_rows(&a->add, &rows, &stride))
-            FAIL(c, "rows of add %s are not evenly apart", SHAPE(&a->add));
         same_or_apart(c, "y", &a->y, "add", &a->add);
     }
     filled(c, "w", &a->w);
@@ -247,11 +261,12 @@ static void check_matmul(struct check *c, const struct op_matmul *a)
     apart(c, "y", &a->y, "b", &a->b);
 }
 
-/* One side of a convolution's result; 0: the filter does not fit. */
-static uint64_t conv_side(uint64_t n, uint32_t before, uint32_t after, uint64_t k, uint32_t stride)
+uint64_t op_conv_side(uint64_t n, uint32_t before, uint32_t after, uint64_t k, uint32_t stride)
 {
-    uint64_t padded = n + before + after;
-    return padded < k ? 0 : (padded - k) / stride + 1;
+    uint64_t around = (uint64_t)before + after, padded;
+    if (__builtin_add_overflow(n, around, &padded) || padded < k)
+        return 0;
+    return (padded - k) / stride + 1;
 }
 
 static void check_conv2d(struct check *c, const struct op_conv2d *a)
@@ -273,8 +288,9 @@ static void check_conv2d(struct check *c, const struct op_conv2d *a)
     weight(c, "w", &a->w, w[1] * w[2] * w[3]);
     if (x[1] % groups || w[0] % groups || x[1] / groups != w[1])
         FAIL(c, "x %s does not fit w %s in %u groups", SHAPE(&a->x), SHAPE(&a->w), groups);
-    if (y[0] != x[0] || y[1] != w[0] || y[2] != conv_side(x[2], a->top, a->bottom, w[2], stride) ||
-        y[3] != conv_side(x[3], a->left, a->right, w[3], stride))
+    if (y[0] != x[0] || y[1] != w[0] ||
+        y[2] != op_conv_side(x[2], a->top, a->bottom, w[2], stride) ||
+        y[3] != op_conv_side(x[3], a->left, a->right, w[3], stride))
         FAIL(c, "y %s is not that of x %s and w %s, stride %u, padding %u %u %u %u", SHAPE(&a->y),
              SHAPE(&a->x), SHAPE(&a->w), stride, a->top, a->left, a->bottom, a->right);
     if (op_has(&a->bias))
@@ -306,13 +322,15 @@ static void check_attention(struct check *c, const struct op_attention *a)
         FAIL(c, "q %s does not fit k %s", SHAPE(&a->q), SHAPE(&a->k));
     if (q[3] > HEAD_MOST) /* it sizes scratch */
         FAIL(c, "q %s: heads of up to %d", SHAPE(&a->q), HEAD_MOST);
-    for (int i = 0; i < 3; i++)
-        if ((a->q.stride[i] | a->k.stride[i] | a->v.stride[i] | a->y.stride[i]) % sizeof(float))
-            FAIL(c, "strides of q %s, k, v or y are not whole floats", SHAPE(&a->q));
+    whole_strides(c, "q", &a->q);
+    whole_strides(c, "k", &a->k);
+    whole_strides(c, "v", &a->v);
+    whole_strides(c, "y", &a->y);
     if (op_count(&a->q))
         filled(c, "k", &a->k);
     if (op_has(&a->mask)) {
         row_dense(c, "mask", &a->mask);
+        whole_strides(c, "mask", &a->mask);
         dims(c, "mask", &a->mask, 4);
         const uint64_t *m = a->mask.shape.dim;
         if (!c->s && ((m[0] != 1 && m[0] != q[0]) || (m[1] != 1 && m[1] != q[2]) || m[2] != q[1] ||
@@ -417,6 +435,8 @@ static void check_embedding(struct check *c, const struct op_embedding *a)
     if (a->y.shape.dim[0] != a->ids.shape.dim[0] || a->y.shape.dim[1] != a->table.shape.dim[1])
         FAIL(c, "y %s is not that of ids %s and table %s", SHAPE(&a->y), SHAPE(&a->ids),
              SHAPE(&a->table));
+    apart(c, "y", &a->y, "ids", &a->ids);
+    apart(c, "y", &a->y, "table", &a->table);
 }
 
 static void check_timestep(struct check *c, const struct op_timestep *a)
@@ -426,6 +446,7 @@ static void check_timestep(struct check *c, const struct op_timestep *a)
     vector(c, "t", &a->t, a->y.shape.dim[0]);
     if (!(a->period >= 0))
         FAIL(c, "a period of %g", (double)a->period);
+    apart(c, "y", &a->y, "t", &a->t);
 }
 
 static void check_resize2d(struct check *c, const struct op_resize2d *a)
@@ -452,11 +473,13 @@ static void check_resize2d(struct check *c, const struct op_resize2d *a)
 static void check_concat(struct check *c, const struct op_concat *a)
 {
     f32(c, "y", &a->y);
+    whole_strides(c, "y", &a->y);
     if (a->n == 0 || a->axis < 0 || a->axis >= a->y.shape.ndim)
         FAIL(c, "%zu operands along axis %d of y %s", a->n, a->axis, SHAPE(&a->y));
     uint64_t sum = 0;
     for (size_t i = 0; i < a->n && !c->s; i++) {
         f32(c, "x", &a->x[i]);
+        whole_strides(c, "x", &a->x[i]);
         dims(c, "x", &a->x[i], a->y.shape.ndim);
         if (c->s)
             return;
@@ -501,7 +524,10 @@ static void check_copy(struct check *c, const struct op_copy *a)
     if (c->s)
         return;
     bool plain = a->x.dtype == DT_F32;
-    if (!plain)
+    whole_strides(c, "y", &a->y);
+    if (plain)
+        whole_strides(c, "x", &a->x);
+    else
         weight(c, "x", &a->x, op_row(&a->x));
     if (!shape_eq(&a->x.shape, &a->y.shape) &&
         (!view_contiguous(&a->y) || op_count(&a->x) != op_count(&a->y)))

@@ -12,11 +12,14 @@
  *            optional operand is absent when its data is NULL. Outputs do not overlap inputs unless said.
  * Checks     op_x() looks at every shape, type and layout before it calls a kernel; BERTH_EINVAL names the op
  *            and the shapes. Kernels trust their arguments.
- * Same bits  An element of the result depends on its own inputs alone, never on the number of threads, on how
- *            many rows or pictures are computed with it, on where operands lie, or on the chunk size of
- *            attention: cond and uncond in one batch or apart, on one device or three, give equal pictures.
- *            (The size of a picture counts: a 3x3 convolution of a piece of one may round differently than of
- *            the whole. So may another processor level, or another backend.)
+ * Same bits  An element of the result has the same bits whatever the number of threads, however many rows or
+ *            pictures are computed with it, wherever operands lie, thrifty or not: cond and uncond in one batch
+ *            or apart, on one device or three, give equal pictures. It does not depend on values of other rows
+ *            or pictures. Within a picture a 3x3 convolution may compute 2x2 or 4x4 results at a time from a
+ *            window of 4x4 or 6x6: values of it that are not below a result's own filter cancel, but leave
+ *            their rounding in it (op/cpu/winograd.h has the size of it), and an infinity or NaN among them
+ *            spreads to all of the tile. Where tiles begin follows from the picture, so a piece of one may
+ *            round differently than the whole. So may another processor level, or another backend.
  * Cancel     Kernels that take long look at env->cancel between pieces: BERTH_ECANCELED, outputs undefined.
  * Threads    A call spreads over env->pool and returns when all is done (or queued, on an asynchronous backend).
  * Adding     an op: its struct here, check in ops.c, reference in ops_ref*.c, a line in ops.def (doors, slots and
@@ -43,13 +46,13 @@ struct op_env {
     struct tpool *pool;               /* may be NULL */
     struct dev_stream *stream;        /* asynchronous backends; NULL: on the host, at once */
     const atomic_bool *cancel;        /* may be NULL */
+    bool thrifty;                     /* little scratch rather than speed; the same bits */
     void *scratch;                    /* an address of the device, 64-byte aligned */
     size_t scratch_bytes;             /* at least op_x_scratch() of the call */
 };
 
 /* The kernels for a device, by its driver; NULL: none, only the reference if it is host-visible. */
 const struct op_backend *op_backend_for(const struct device *d);
-const char *op_backend_name(const struct op_backend *b); /* "cpu"; NULL: "reference" */
 
 /* ---- products ---- */
 
@@ -57,7 +60,8 @@ const char *op_backend_name(const struct op_backend *b); /* "cpu"; NULL: "refere
 struct op_linear {
     struct view x, w, bias, add, y; /* bias, add optional; add may be y itself. x, y, add: leading
                                        dimensions equal, rows contiguous, any even stride between rows */
-    float scale;                    /* of the weight (scaled fp8); 0 means 1 */
+    bool scaled;                    /* the weight has a scale (fp8); else it counts as 1 */
+    float scale;
 };
 /* y[B, M, N] = a[B, M, K] . b[B, K, N], or b[B, N, K] transposed */
 struct op_matmul {
@@ -70,8 +74,12 @@ struct op_conv2d {
     struct view x, w, bias, add, y;    /* bias, add optional; add may be y itself */
     uint32_t stride, groups;           /* 0 means 1 */
     uint32_t top, left, bottom, right; /* zeros around x */
-    float scale;                       /* of the weight; 0 means 1 */
+    bool scaled;                       /* as of op_linear */
+    float scale;
 };
+/* h' or w'; 0: the filter does not fit. */
+uint64_t op_conv_side(uint64_t n, uint32_t before, uint32_t after, uint64_t k, uint32_t stride);
+
 /* y[B, Tq, H, D] = softmax(q . k^T * scale + mask) . v per head; k, v: [B, Tk, H, D]. No Tq x Tk buffer.
  * Dimensions 0..2 may have any stride (slices of a fused projection), D is contiguous. A query that sees no key
  * at all gets zeros. */
@@ -80,7 +88,6 @@ struct op_attention {
     struct view mask; /* optional, added to the scores: [1 or B, 1 or H, Tq, Tk], -inf hides */
     float scale;      /* 0 means 1 / sqrt(D) */
     bool causal;      /* query i sees keys 0..i */
-    uint32_t chunk;   /* queries per piece of work; 0: the backend's. Smaller takes less scratch */
 };
 
 /* ---- norms; y may be x ---- */

@@ -52,7 +52,7 @@ berth_status ref_linear(const struct op_env *env, const struct op_linear *a, ber
 {
     size_t k = op_row(&a->x), n = op_row(&a->y), rows, sx, sy, sadd = 0;
     float *w = env->scratch; /* [K] */
-    double scale = (double)op_scale(a->scale);
+    double scale = a->scaled ? (double)a->scale : 1;
     op_rows(&a->x, &rows, &sx);
     if (a->add.data)
         op_rows(&a->add, &rows, &sadd);
@@ -127,7 +127,7 @@ berth_status ref_conv2d(const struct op_env *env, const struct op_conv2d *a, ber
     const uint64_t *x = a->x.shape.dim, *y = a->y.shape.dim, *w = a->w.shape.dim;
     size_t OC = (size_t)w[0], oh = (size_t)y[2], ow = (size_t)y[3];
     size_t stride = op_or_one(a->stride), per_group = OC / op_or_one(a->groups);
-    double scale = (double)op_scale(a->scale);
+    double scale = a->scaled ? (double)a->scale : 1;
     float *filter = env->scratch; /* [C, kh, kw] */
     struct window f = { .w = filter,
                         .C = (size_t)w[1],

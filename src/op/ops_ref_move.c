@@ -1,5 +1,6 @@
 /* ops_ref_move.c: looking up and moving, reference. */
 #include "op/ops_impl.h"
+#include "op/resize_impl.h"
 
 #include <math.h>
 #include <string.h>
@@ -44,26 +45,8 @@ berth_status ref_timestep(const struct op_env *env, const struct op_timestep *a,
 /* torch's "nearest": the position in float, rounded down. */
 static size_t nearest(size_t i, size_t in, size_t out)
 {
-    if (in == out)
-        return i;
-    if (out == 2 * in)
-        return i / 2;
     size_t at = (size_t)floorf((float)i * ((float)in / (float)out));
     return at < in ? at : in - 1;
-}
-
-/* Two neighbours and the share of the second. */
-struct tap {
-    size_t at[2];
-    float share;
-};
-
-static struct tap bilinear(size_t i, size_t in, size_t out)
-{
-    float at = ((float)i + 0.5f) * ((float)in / (float)out) - 0.5f;
-    at = at < 0 ? 0 : at;
-    size_t first = (size_t)at < in - 1 ? (size_t)at : in - 1;
-    return (struct tap) { { first, first + (first < in - 1) }, at - (float)first };
 }
 
 void ref_resize2d_rows(const struct op_resize2d *a, size_t from, size_t to)
@@ -79,13 +62,14 @@ void ref_resize2d_rows(const struct op_resize2d *a, size_t from, size_t to)
                 y[j] = x[nearest(j, w, ow)];
             continue;
         }
-        struct tap v = bilinear(r % oh, h, oh);
-        const float *row[2] = { x + v.at[0] * w, x + v.at[1] * w };
+        const struct resize_axis down = resize_axis(h, oh), across = resize_axis(w, ow);
+        struct resize_pair v = resize_pair_at(&down, r % oh);
+        const float *row[2] = { x + v.i0 * w, x + v.i1 * w };
         for (size_t j = 0; j < ow; j++) {
-            struct tap u = bilinear(j, w, ow);
-            float up = (1 - u.share) * row[0][u.at[0]] + u.share * row[0][u.at[1]];
-            float down = (1 - u.share) * row[1][u.at[0]] + u.share * row[1][u.at[1]];
-            y[j] = (1 - v.share) * up + v.share * down;
+            struct resize_pair u = resize_pair_at(&across, j);
+            float upper = u.w0 * row[0][u.i0] + u.w1 * row[0][u.i1];
+            float lower = u.w0 * row[1][u.i0] + u.w1 * row[1][u.i1];
+            y[j] = v.w0 * upper + v.w1 * lower;
         }
     }
 }

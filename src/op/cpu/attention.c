@@ -23,25 +23,18 @@ static const struct attn_kernel *kernel_of(const struct op_env *env)
     }
 }
 
-static size_t workers(const struct op_env *env)
-{
-    return env->pool ? tpool_size(env->pool) : 1;
-}
-
-/* Queries of a piece: whole groups, so that every chunk size has the same groups. */
+/* Queries of a piece: whole groups, so that pieces of every size have the same ones. */
 static size_t piece_queries(const struct op_env *env, const struct op_attention *a)
 {
     const uint64_t *q = a->q.shape.dim;
     size_t lanes = kernel_of(env)->lanes, all = ((size_t)q[1] + lanes - 1) / lanes;
-    if (a->chunk) {
-        size_t groups = (a->chunk + lanes - 1) / lanes;
-        return (groups < all ? groups : all) * lanes;
-    }
+    if (env->thrifty)
+        return lanes;
     size_t groups = PIECE_FLOATS / (2 * (size_t)q[3] * lanes);
     groups = groups > PIECE_GROUPS ? PIECE_GROUPS : groups;
     groups = groups > all ? all : groups;
     size_t heads = (size_t)(q[0] * q[2]); /* work for everyone, rather than large pieces */
-    while (groups > 1 && heads * ((all + groups - 1) / groups) < 3 * workers(env))
+    while (groups > 1 && heads * ((all + groups - 1) / groups) < 3 * cpu_workers(env))
         groups--;
     return (groups ? groups : 1) * lanes;
 }
@@ -50,7 +43,7 @@ size_t cpu_attention_scratch(const struct op_env *env, const struct op_attention
 {
     size_t lanes = kernel_of(env)->lanes;
     size_t n = attn_scratch(lanes, piece_queries(env, a), (size_t)a->q.shape.dim[3]);
-    return workers(env) * ((n * sizeof(float) + 63) & ~(size_t)63);
+    return cpu_workers(env) * ((n * sizeof(float) + 63) & ~(size_t)63);
 }
 
 struct job {
@@ -106,12 +99,8 @@ berth_status cpu_attention(const struct op_env *env, const struct op_attention *
 {
     struct job j = { .env = env, .a = a, .kernel = kernel_of(env), .chunk = piece_queries(env, a) };
     j.chunks = ((size_t)a->q.shape.dim[1] + j.chunk - 1) / j.chunk;
-    j.scratch = cpu_attention_scratch(env, a) / workers(env);
+    j.scratch = cpu_attention_scratch(env, a) / cpu_workers(env);
     size_t n = (size_t)a->q.shape.dim[0] * (size_t)a->q.shape.dim[2] * j.chunks;
-    if (env->pool)
-        tpool_for(env->pool, n, piece, &j);
-    else
-        for (size_t i = 0; i < n; i++)
-            piece(&j, i, 0);
+    cpu_for(env, n, piece, &j);
     return op_cancelled(env) ? err_set(err, BERTH_ECANCELED, "attention: cancelled") : BERTH_OK;
 }

@@ -167,7 +167,7 @@ berth_status cpu_conv2d(const struct op_env *env, const struct op_conv2d *a, ber
     g.ld_c = g.ld_add = pixels;
     g.step_c = g.step_add = (size_t)a->y.shape.dim[1] * pixels;
     g.bias_rows = true;
-    g.scale = op_scale(a->scale);
+    g.scale = a->scaled ? a->scale : 1;
     berth_status s = BERTH_OK;
     for (uint32_t i = 0; i < op_or_one(a->groups) && !s; i++) {
         s = gemm_run(env, &g, err);

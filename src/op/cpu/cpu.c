@@ -34,12 +34,19 @@ enum cpu_level cpu_kernels(const struct op_env *env)
     return best;
 }
 
+void cpu_for(const struct op_env *env, size_t n, tpool_fn *fn, void *user)
+{
+    if (env->pool)
+        tpool_for(env->pool, n, fn, user);
+    else
+        for (size_t i = 0; i < n; i++)
+            fn(user, i, 0);
+}
+
 void cpu_spread(const struct op_env *env, size_t n, size_t elements, tpool_fn *fn, void *user)
 {
-    if (env->pool && elements > 2 * CPU_PIECE) {
-        tpool_for(env->pool, n, fn, user);
-        return;
-    }
-    for (size_t i = 0; i < n; i++)
-        fn(user, i, 0);
+    struct op_env here = *env;
+    if (elements <= 2 * CPU_PIECE)
+        here.pool = NULL;
+    cpu_for(&here, n, fn, user);
 }

@@ -3,12 +3,13 @@
  * Words   level: a set of instructions (tensor/cpu.h); kernels choose the best one when they are called.
  * Trust   op_x() has looked at shapes, types and layouts already (op/ops.h); nothing is checked here.
  * Memory  Nothing is allocated: what a kernel needs beside its operands is cpu_x_scratch() bytes at
- *         env->scratch. It follows from shapes, types and the size of env->pool alone.
+ *         env->scratch. It follows from shapes, types, the size of env->pool and env->thrifty alone.
  * Files   cpu.c the table; gemm.c, gemm_*.c the product all others are made of; linear.c matmul.c conv2d.c
  *         winograd*.c; attention*.c norm.c pointwise.c move.c; vmath.h their functions. */
 #ifndef OP_CPU_CPU_IMPL_H
 #define OP_CPU_CPU_IMPL_H
 
+#include "base/sz.h"
 #include "op/ops.h"
 #include "tensor/cpu.h"
 
@@ -24,9 +25,39 @@ extern const struct op_backend op_cpu_at[CPU_LEVELS];
 
 enum { CPU_PIECE = 16384 }; /* elements per task of ops that do little with each */
 
-/* tpool_for() over env->pool, or on this thread: without a pool, and when `elements` are so few that waking
- * others would take longer. */
+static inline size_t cpu_workers(const struct op_env *env)
+{
+    return env->pool ? tpool_size(env->pool) : 1;
+}
+/* fn for every i < n, on the pool when there is one. */
+void cpu_for(const struct op_env *env, size_t n, tpool_fn *fn, void *user);
+/* The same, but on this thread when `elements` are so few that waking others would take longer. */
 void cpu_spread(const struct op_env *env, size_t n, size_t elements, tpool_fn *fn, void *user);
+
+/* Sizes of scratch: what does not fit is SIZE_MAX, which nobody has. */
+static inline size_t cpu_mul(size_t a, size_t b)
+{
+    size_t n;
+    return sz_mul(a, b, &n) ? n : SIZE_MAX;
+}
+static inline size_t cpu_add(size_t a, size_t b)
+{
+    size_t n;
+    return sz_add(a, b, &n) ? n : SIZE_MAX;
+}
+static inline size_t cpu_whole(size_t floats) /* vectors of 64 bytes */
+{
+    size_t n;
+    return sz_align(floats, 16, &n) ? n : SIZE_MAX;
+}
+static inline size_t cpu_over(size_t n, size_t unit) /* n / unit, rounded up */
+{
+    return n / unit + (n % unit != 0);
+}
+static inline size_t cpu_least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
 
 /* products: linear.c, matmul.c, conv2d.c */
 berth_status cpu_linear(const struct op_env *env, const struct op_linear *a, berth_err *err);

@@ -1,13 +1,15 @@
 /* gemm: chunks of fixed panels, packed by all workers; then tasks, each a rectangle of C. */
 #include "op/cpu/gemm.h"
 
+#include "op/cpu/cpu_impl.h"
 #include "op/ops_impl.h"
 
 #include <string.h>
 
 #define CHUNK_BYTES ((size_t)8 << 20) /* of fixed panels: a good part of a last-level cache */
-#define WIDEN 256                     /* elements widened at a time; a multiple of every block */
-#define TASKS_PER_WORKER 6            /* so that the last ones to finish do not wait long */
+#define CHUNK_THRIFTY ((size_t)1 << 20)
+#define WIDEN 256          /* elements widened at a time; a multiple of every block */
+#define TASKS_PER_WORKER 6 /* so that the last ones to finish do not wait long */
 
 /* A task's panels, at most. Fixed rows (convolutions): many rows against few columns, which are dear to
  * gather; the other way round both are middling. Sums take 100 to 115 KB, moving panels up to 172. */
@@ -19,35 +21,11 @@ static struct extent task_max(bool fixed_rows)
     return fixed_rows ? (struct extent) { 28, 2 } : (struct extent) { 4, 16 };
 }
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t over(size_t n, size_t unit) /* n / unit, rounded up */
-{
-    return n / unit + (n % unit != 0);
-}
-
-static size_t aligned(size_t floats) /* to 64 bytes */
-{
-    return (floats + 15) & ~(size_t)15;
-}
-
 /* Blocks of about equal size, none of them small. */
 size_t gemm_k_block(size_t k)
 {
-    size_t n = over(k, GEMM_K_MAX);
-    return n ? (over(k, n) + 7) & ~(size_t)7 : 0;
-}
-
-void gemm_for(const struct op_env *env, size_t n, tpool_fn *fn, void *user)
-{
-    if (env->pool)
-        tpool_for(env->pool, n, fn, user);
-    else
-        for (size_t i = 0; i < n; i++)
-            fn(user, i, 0);
+    size_t n = cpu_over(k, GEMM_K_MAX);
+    return n ? (cpu_over(k, n) + 7) & ~(size_t)7 : 0;
 }
 
 struct run {
@@ -69,19 +47,21 @@ static void plan(struct run *r, const struct op_env *env, const struct gemm *g)
 {
     const struct gemm_level *l = g->level;
     *r = (struct run) { .env = env, .g = g };
-    r->row_panels = over(g->m, l->mr);
-    r->col_panels = over(g->n, l->nr);
+    r->row_panels = cpu_over(g->m, l->mr);
+    r->col_panels = cpu_over(g->n, l->nr);
     r->k_block = gemm_k_block(g->k);
     r->fixed_panels = g->fixed_rows ? r->row_panels : r->col_panels;
     r->fixed_unit = g->fixed_rows ? l->mr : l->nr;
-    r->fixed_floats = aligned(g->k * r->fixed_unit);
-    size_t fit = CHUNK_BYTES / (r->fixed_floats * sizeof(float));
-    r->chunk = over(r->fixed_panels, over(r->fixed_panels, fit ? fit : 1));
+    r->fixed_floats = cpu_whole(cpu_mul(g->k, r->fixed_unit));
+    size_t fit =
+        (env->thrifty ? CHUNK_THRIFTY : CHUNK_BYTES) / cpu_mul(r->fixed_floats, sizeof(float));
+    r->chunk = cpu_over(r->fixed_panels, cpu_over(r->fixed_panels, fit ? fit : 1));
     struct extent most = task_max(g->fixed_rows);
     size_t moving_unit = g->fixed_rows ? l->nr : l->mr;
-    r->moving_floats = aligned(least(r->k_block, g->k) * moving_unit);
+    r->moving_floats = cpu_whole(cpu_least(r->k_block, g->k) * moving_unit);
     size_t moving_most = g->fixed_rows ? most.cols : most.rows;
-    r->own_floats = moving_most * r->moving_floats + most.rows * most.cols * aligned(l->mr * l->nr);
+    r->own_floats =
+        moving_most * r->moving_floats + most.rows * most.cols * cpu_whole(l->mr * l->nr);
 }
 
 size_t gemm_scratch(const struct op_env *env, const struct gemm *g)
@@ -90,7 +70,8 @@ size_t gemm_scratch(const struct op_env *env, const struct gemm *g)
         return 0;
     struct run r;
     plan(&r, env, g);
-    return (r.chunk * r.fixed_floats + gemm_workers(env) * r.own_floats) * sizeof(float);
+    size_t fixed = cpu_mul(r.chunk, r.fixed_floats), own = cpu_mul(cpu_workers(env), r.own_floats);
+    return cpu_mul(cpu_add(fixed, own), sizeof(float));
 }
 
 static void pack_fixed(void *user, size_t i, size_t worker)
@@ -101,8 +82,8 @@ static void pack_fixed(void *user, size_t i, size_t worker)
     if (op_cancelled(r->env))
         return;
     size_t at = (r->at + i) * r->fixed_unit, all = g->fixed_rows ? g->m : g->n;
-    (g->fixed_rows ? g->pack_a : g->pack_b)(g->user, 0, at, least(r->fixed_unit, all - at), 0, g->k,
-                                            r->fixed + i * r->fixed_floats);
+    (g->fixed_rows ? g->pack_a : g->pack_b)(g->user, 0, at, cpu_least(r->fixed_unit, all - at), 0,
+                                            g->k, r->fixed + i * r->fixed_floats);
 }
 
 struct rect { /* of panels, and which of the batch */
@@ -116,20 +97,20 @@ static void pack_moving(const struct run *r, const struct rect *t, size_t k0, si
     if (g->fixed_rows)
         for (size_t j = 0; j < t->cols; j++) {
             size_t col = (t->col + j) * nr;
-            g->pack_b(g->user, t->batch, col, least(nr, g->n - col), k0, kn,
+            g->pack_b(g->user, t->batch, col, cpu_least(nr, g->n - col), k0, kn,
                       own + j * r->moving_floats);
         }
     else
         for (size_t i = 0; i < t->rows; i++) {
             size_t row = (t->row + i) * mr;
-            g->pack_a(g->user, t->batch, row, least(mr, g->m - row), k0, kn,
+            g->pack_a(g->user, t->batch, row, cpu_least(mr, g->m - row), k0, kn,
                       own + i * r->moving_floats);
         }
 }
 
 static struct gemm_finish finish_at(const struct gemm *g, size_t batch, size_t row, size_t col)
 {
-    struct gemm_finish f = { .cols = least(g->level->nr, g->n - col),
+    struct gemm_finish f = { .cols = cpu_least(g->level->nr, g->n - col),
                              .c = g->c + batch * g->step_c + row * g->ld_c + col,
                              .ld_c = g->ld_c,
                              .ld_add = g->ld_add,
@@ -157,14 +138,14 @@ static void compute(const struct run *r, const struct rect *t, float *own)
     const struct gemm *g = r->g;
     const struct gemm_level *l = g->level;
     struct extent most = task_max(g->fixed_rows);
-    size_t tile = aligned(l->mr * l->nr);
+    size_t tile = cpu_whole(l->mr * l->nr);
     float *sums = own + (g->fixed_rows ? most.cols : most.rows) * r->moving_floats;
     for (size_t k0 = 0; k0 < g->k; k0 += r->k_block) {
-        size_t kn = least(r->k_block, g->k - k0);
+        size_t kn = cpu_least(r->k_block, g->k - k0);
         pack_moving(r, t, k0, kn, own);
         for (size_t j = 0; j < t->cols; j++)
             for (size_t i = 0; i < t->rows; i++) {
-                size_t rows = least(l->mr, g->m - (t->row + i) * l->mr);
+                size_t rows = cpu_least(l->mr, g->m - (t->row + i) * l->mr);
                 size_t fixed = (g->fixed_rows ? t->row + i : t->col + j) - r->at;
                 const float *f = r->fixed + fixed * r->fixed_floats;
                 const float *a = g->fixed_rows ? f + k0 * rows : own + i * r->moving_floats;
@@ -185,7 +166,7 @@ static void compute(const struct run *r, const struct rect *t, float *own)
 /* Piece i of n equal ones of `all`: where it begins. */
 static size_t share(size_t all, size_t n, size_t i)
 {
-    return all / n * i + least(i, all % n);
+    return all / n * i + cpu_least(i, all % n);
 }
 
 static void task(void *user, size_t i, size_t worker)
@@ -213,18 +194,18 @@ static void divide(struct run *r)
     struct extent most = task_max(g->fixed_rows);
     size_t rows = g->fixed_rows ? r->now : r->row_panels;
     size_t cols = g->fixed_rows ? r->col_panels : r->now;
-    r->groups_row = over(rows, most.rows);
-    r->groups_col = over(cols, most.cols);
-    size_t want = gemm_workers(r->env) > 1 ? TASKS_PER_WORKER * gemm_workers(r->env) : 1;
+    r->groups_row = cpu_over(rows, most.rows);
+    r->groups_col = cpu_over(cols, most.cols);
+    size_t want = cpu_workers(r->env) > 1 ? TASKS_PER_WORKER * cpu_workers(r->env) : 1;
     while (r->groups_row * r->groups_col * g->batch < want) {
         /* the longer side, so that little is packed twice */
         size_t down = rows / r->groups_row, across = cols / r->groups_col;
         if (down <= 1 && across <= 1)
             break;
         if (down > 1 && (down > across || across <= 1))
-            r->groups_row = least(rows, r->groups_row * 2);
+            r->groups_row = cpu_least(rows, r->groups_row * 2);
         else
-            r->groups_col = least(cols, r->groups_col * 2);
+            r->groups_col = cpu_least(cols, r->groups_col * 2);
     }
 }
 
@@ -237,10 +218,10 @@ berth_status gemm_run(const struct op_env *env, const struct gemm *g, berth_err 
     r.fixed = env->scratch;
     r.own = r.fixed + r.chunk * r.fixed_floats;
     for (r.at = 0; r.at < r.fixed_panels; r.at += r.now) {
-        r.now = least(r.chunk, r.fixed_panels - r.at);
+        r.now = cpu_least(r.chunk, r.fixed_panels - r.at);
         divide(&r);
-        gemm_for(env, r.now, pack_fixed, &r);
-        gemm_for(env, r.groups_row * r.groups_col * g->batch, task, &r);
+        cpu_for(env, r.now, pack_fixed, &r);
+        cpu_for(env, r.groups_row * r.groups_col * g->batch, task, &r);
         if (op_cancelled(env))
             return err_set(err, BERTH_ECANCELED, "product of %zu x %zu x %zu", g->m, g->n, g->k);
     }
@@ -259,18 +240,18 @@ void gemm_turn_rows(const struct gemm_rows *w, size_t row, size_t rows, size_t a
         const float *f = (const float *)(const void *)src;
         size_t ld = w->row_bytes / sizeof(float);
         for (size_t i = 0; i < pad; i += 16)
-            turn(f + least(i, rows) * ld, ld, least(16, rows - least(i, rows)), n, dst + i, ld_dst,
-                 least(16, pad - i));
+            turn(f + cpu_least(i, rows) * ld, ld, cpu_least(16, rows - cpu_least(i, rows)), n,
+                 dst + i, ld_dst, cpu_least(16, pad - i));
         return;
     }
     _Alignas(64) float wide[16][WIDEN];
     for (size_t k = 0; k < n; k += WIDEN) {
-        size_t now = least(WIDEN, n - k);
+        size_t now = cpu_least(WIDEN, n - k);
         for (size_t i = 0; i < pad; i += 16) {
-            size_t live = least(16, rows - least(i, rows));
+            size_t live = cpu_least(16, rows - cpu_least(i, rows));
             for (size_t j = 0; j < live; j++)
                 t->to_f32(src + (i + j) * w->row_bytes + k / t->elems * t->bytes, wide[j], now);
-            turn(wide[0], WIDEN, live, now, dst + k * ld_dst + i, ld_dst, least(16, pad - i));
+            turn(wide[0], WIDEN, live, now, dst + k * ld_dst + i, ld_dst, cpu_least(16, pad - i));
         }
     }
 }

@@ -12,7 +12,7 @@
  *         fused multiply-add per step (product and sum at the plain level), then block after block. Nothing
  *         else enters: every element has the same bits whatever m, n, batch, edges, tasks and threads are,
  *         and whichever side is called rows. Then * scale, + bias, + add, one rounding each.
- * Memory  fixed panels in chunks of a few MiB, and per worker a block of moving panels and one task's sums:
+ * Memory  fixed panels in chunks of a few MiB (one, when thrifty), and per worker a block of moving panels and one task's sums:
  *         gemm_scratch(). Sums stay there until they are complete, so `add` may be the output itself.
  * Files   gemm.c driver; gemm_tile.c kernels and transposition per level. */
 #ifndef OP_CPU_GEMM_H
@@ -86,12 +86,5 @@ struct gemm_rows {
 };
 void gemm_turn_rows(const struct gemm_rows *w, size_t row, size_t rows, size_t at, size_t n,
                     float *dst, size_t ld_dst, size_t pad);
-
-static inline size_t gemm_workers(const struct op_env *env)
-{
-    return env->pool ? tpool_size(env->pool) : 1;
-}
-/* fn for every i < n, on the pool when there is one. */
-void gemm_for(const struct op_env *env, size_t n, tpool_fn *fn, void *user);
 
 #endif

@@ -63,6 +63,6 @@ berth_status cpu_linear(const struct op_env *env, const struct op_linear *a, ber
     g.add = a->add.data;
     g.ld_add = of_add / sizeof(float);
     g.bias = a->bias.data;
-    g.scale = op_scale(a->scale);
+    g.scale = a->scaled ? a->scale : 1;
     return gemm_run(env, &g, err);
 }

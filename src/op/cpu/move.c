@@ -117,10 +117,30 @@ static void move(const struct op_env *env, const struct view *x, const struct vi
     cpu_spread(env, (p.rows + p.each - 1) / p.each, total, move_task, &p);
 }
 
+struct widening {
+    const struct dtype_desc *type;
+    const char *x;
+    float *y;
+    size_t n;
+};
+
+static void widen_task(void *user, size_t i, size_t worker)
+{
+    (void)worker;
+    const struct widening *w = user;
+    size_t at = i * CPU_PIECE; /* whole blocks of every type */
+    w->type->to_f32(w->x + at / w->type->elems * w->type->bytes, w->y + at,
+                    cpu_least(CPU_PIECE, w->n - at));
+}
+
 berth_status cpu_copy(const struct op_env *env, const struct op_copy *a, berth_err *err)
 {
-    if (a->x.dtype != DT_F32)
-        return ref_copy(env, a, err);
+    if (a->x.dtype != DT_F32) { /* no gaps on either side */
+        struct widening w = { .x = a->x.data, .y = op_f32(&a->y), .n = op_count(&a->y) };
+        w.type = dtype_desc(a->x.dtype);
+        cpu_spread(env, cpu_over(w.n, CPU_PIECE), w.n, widen_task, &w);
+        return BERTH_OK;
+    }
     struct view y = a->y;
     if (!shape_eq(&a->x.shape, &y.shape) && /* y has no gaps then */
         view_init(DT_F32, &a->x.shape, y.data, view_span(&y), &y, err))

@@ -4,14 +4,19 @@
  *   chunks   of tiles by chunks of filters, each transformed by all workers, then multiplied */
 #include "op/cpu/winograd.h"
 
+#include "op/cpu/cpu_impl.h"
 #include "op/ops_impl.h"
 
-#define TILES_BYTES ((size_t)24 << 20)   /* transformed tiles at a time */
-#define FILTERS_BYTES ((size_t)8 << 20)  /* transformed filters at a time */
-#define FILTERS_WHOLE ((size_t)20 << 20) /* all of them, when tasks transform their own tiles */
-#define TASK_ROWS 4                      /* panels of filters in a task, at most */
-#define CHANNELS_STEP 32                 /* filters turned at a time: whole blocks of 32 */
-#define CHANNELS_STEP_K 256              /* whole blocks of 256 */
+struct limits {            /* bytes of scratch */
+    size_t tiles, filters; /* transformed ones, at a time */
+    size_t whole;          /* all filters, when tasks transform their own tiles */
+};
+static const struct limits usual = { (size_t)24 << 20, (size_t)8 << 20, (size_t)20 << 20 };
+static const struct limits thrifty = { (size_t)4 << 20, (size_t)1 << 20, (size_t)2 << 20 };
+
+#define TASK_ROWS 4         /* panels of filters in a task, at most */
+#define CHANNELS_STEP 32    /* filters turned at a time: whole blocks of 32 */
+#define CHANNELS_STEP_K 256 /* whole blocks of 256 */
 #define TASKS_PER_WORKER 6
 #define SKEW                                                                                       \
     16 /* floats: points a multiple of 4 KiB apart would push each other out of the cache */
@@ -30,16 +35,6 @@ static bool large(const struct op_conv2d *a)
 {
     const uint64_t *y = a->y.shape.dim;
     return y[2] >= 16 && y[3] >= 16 && y[2] * y[3] >= 1024;
-}
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t over(size_t n, size_t unit)
-{
-    return n / unit + (n % unit != 0);
 }
 
 struct run {
@@ -64,8 +59,8 @@ struct run {
 /* Chunks of about equal size. */
 static size_t chunk_of(size_t panels, size_t floats, size_t bytes)
 {
-    size_t fit = bytes / (floats * sizeof(float));
-    return over(panels, over(panels, fit ? fit : 1));
+    size_t fit = bytes / cpu_mul(floats, sizeof(float));
+    return cpu_over(panels, cpu_over(panels, fit ? fit : 1));
 }
 
 static void plan(struct run *r, const struct gemm_level *l, const struct op_env *env,
@@ -87,20 +82,21 @@ static void plan(struct run *r, const struct gemm_level *l, const struct op_env 
                                 .dtype = a->w.dtype,
                                 .data = a->w.data,
                                 .row_bytes = r->ic * 9 / t->elems * t->bytes };
-    r->down = over(r->out_h, r->turn->side);
-    r->across = over(r->out_w, r->turn->side);
+    r->down = cpu_over(r->out_h, r->turn->side);
+    r->across = cpu_over(r->out_w, r->turn->side);
     r->tiles = (size_t)y[0] * r->down * r->across;
-    r->row_panels = over(r->oc, l->mr);
-    r->tile_panels = over(r->tiles, l->nr);
-    r->row_step = r->ic * l->mr + SKEW;
-    r->tile_step = r->ic * l->nr + SKEW;
+    r->row_panels = cpu_over(r->oc, l->mr);
+    r->tile_panels = cpu_over(r->tiles, l->nr);
+    const struct limits *most = env->thrifty ? &thrifty : &usual;
+    r->row_step = cpu_add(cpu_mul(r->ic, l->mr), SKEW);
+    r->tile_step = cpu_add(cpu_mul(r->ic, l->nr), SKEW);
     r->sum_step = TASK_ROWS * l->mr * l->nr + SKEW;
-    r->row_floats = r->turn->points * r->row_step;
-    r->tile_floats = r->turn->points * r->tile_step;
-    r->row_chunk = chunk_of(r->row_panels, r->row_floats, FILTERS_BYTES);
-    r->tile_chunk = r->tiles ? chunk_of(r->tile_panels, r->tile_floats, TILES_BYTES) : 0;
-    size_t workers = gemm_workers(env);
-    r->whole = r->row_panels * r->row_floats <= FILTERS_WHOLE / sizeof(float) &&
+    r->row_floats = cpu_mul(r->turn->points, r->row_step);
+    r->tile_floats = cpu_mul(r->turn->points, r->tile_step);
+    r->row_chunk = chunk_of(r->row_panels, r->row_floats, most->filters);
+    r->tile_chunk = r->tiles ? chunk_of(r->tile_panels, r->tile_floats, most->tiles) : 0;
+    size_t workers = cpu_workers(env);
+    r->whole = cpu_mul(r->row_panels, r->row_floats) <= most->whole / sizeof(float) &&
                r->tile_panels / workers >= PANELS_PER_WORKER &&
                r->tile_floats <= TILES_OWN / sizeof(float);
     if (r->whole) {
@@ -115,7 +111,7 @@ static void plan(struct run *r, const struct gemm_level *l, const struct op_env 
 /* U begins where V ends, both at whole vectors; the sums of a worker too. */
 static size_t u_floats(const struct run *r)
 {
-    return (r->row_chunk * r->row_floats + 15) & ~(size_t)15;
+    return cpu_whole(cpu_mul(r->row_chunk, r->row_floats));
 }
 
 size_t winograd_scratch(const struct gemm_level *l, const struct op_env *env,
@@ -123,8 +119,8 @@ size_t winograd_scratch(const struct gemm_level *l, const struct op_env *env,
 {
     struct run r;
     plan(&r, l, env, a);
-    return (r.tile_chunk * r.tile_floats + u_floats(&r) + gemm_workers(env) * r.own_floats) *
-           sizeof(float);
+    size_t shared = cpu_add(cpu_mul(r.tile_chunk, r.tile_floats), u_floats(&r));
+    return cpu_mul(cpu_add(shared, cpu_mul(cpu_workers(env), r.own_floats)), sizeof(float));
 }
 
 static void filters_task(void *user, size_t i, size_t worker)
@@ -132,14 +128,14 @@ static void filters_task(void *user, size_t i, size_t worker)
     const struct run *r = user;
     if (op_cancelled(r->env))
         return;
-    size_t at = (r->row_at + i) * r->level->mr, rows = least(r->level->mr, r->oc - at);
+    size_t at = (r->row_at + i) * r->level->mr, rows = cpu_least(r->level->mr, r->oc - at);
     size_t step = dtype_desc(r->w.dtype)->elems > CHANNELS_STEP ? CHANNELS_STEP_K : CHANNELS_STEP;
     float *turned = r->own + worker * r->own_floats;
     struct wino_filters f = {
         .g = turned, .rows = rows, .step = r->row_step, .u = r->u + i * r->row_floats
     };
     for (size_t k = 0; k < r->ic; k += step, f.u += step * rows) {
-        f.n = least(step, r->ic - k);
+        f.n = cpu_least(step, r->ic - k);
         gemm_turn_rows(&r->w, at, rows, k * 9, f.n * 9, turned, WINO_LANES, WINO_LANES);
         r->turn->filters(&f);
     }
@@ -155,14 +151,14 @@ static struct strip strip_at(const struct run *r, size_t tile, size_t n)
     struct strip s = { .picture = tile / (r->down * r->across),
                        .top = in / r->across,
                        .left = in % r->across };
-    s.n = least(least(n, WINO_LANES), r->across - s.left);
+    s.n = cpu_least(cpu_least(n, WINO_LANES), r->across - s.left);
     return s;
 }
 
 /* One panel of tiles, `panel` among all. */
 static void transform_tiles(const struct run *r, size_t panel, float *v)
 {
-    size_t nr = r->level->nr, at = panel * nr, n = least(nr, r->tiles - at);
+    size_t nr = r->level->nr, at = panel * nr, n = cpu_least(nr, r->tiles - at);
     for (size_t j = 0; j < n;) {
         struct strip s = strip_at(r, at + j, n - j);
         struct wino_tiles t = { .x = op_f32(&r->a->x) + s.picture * r->ic * r->h * r->width,
@@ -201,10 +197,10 @@ static void multiply(const struct run *r, size_t row, size_t panels, const float
     for (size_t p = 0; p < r->turn->points; p++)
         for (size_t k0 = 0; k0 < r->ic; k0 += k_block)
             for (size_t i = 0; i < panels; i++) {
-                size_t rows = least(l->mr, r->oc - (r->row_at + row + i) * l->mr);
+                size_t rows = cpu_least(l->mr, r->oc - (r->row_at + row + i) * l->mr);
                 const float *a = r->u + (row + i) * r->row_floats + p * r->row_step + k0 * rows;
                 const float *b = v + p * r->tile_step + k0 * l->nr;
-                l->tile[rows](a, b, least(k_block, r->ic - k0),
+                l->tile[rows](a, b, cpu_least(k_block, r->ic - k0),
                               sums + p * r->sum_step + i * l->mr * l->nr, k0 == 0, NULL);
             }
 }
@@ -213,11 +209,11 @@ static void multiply(const struct run *r, size_t row, size_t panels, const float
 static void finish(const struct run *r, size_t row, size_t panels, size_t panel, const float *sums)
 {
     const struct gemm_level *l = r->level;
-    size_t at = panel * l->nr, n = least(l->nr, r->tiles - at);
-    size_t first = (r->row_at + row) * l->mr, rows = least(panels * l->mr, r->oc - first);
+    size_t at = panel * l->nr, n = cpu_least(l->nr, r->tiles - at);
+    size_t first = (r->row_at + row) * l->mr, rows = cpu_least(panels * l->mr, r->oc - first);
     size_t plane = r->out_h * r->out_w;
     struct wino_pixels t = {
-        .step = r->sum_step, .h = r->out_h, .w = r->out_w, .scale = op_scale(r->a->scale)
+        .step = r->sum_step, .h = r->out_h, .w = r->out_w, .scale = r->a->scaled ? r->a->scale : 1
     };
     for (size_t j = 0; j < n; j += t.n) {
         struct strip s = strip_at(r, at + j, n - j);
@@ -242,7 +238,7 @@ static void product_task(void *user, size_t i, size_t worker)
         return;
     size_t tile = i / r->row_groups, group = i % r->row_groups;
     size_t each = r->rows / r->row_groups, more = r->rows % r->row_groups;
-    size_t row = each * group + least(group, more), panels = each + (group < more);
+    size_t row = each * group + cpu_least(group, more), panels = each + (group < more);
     float *sums = r->own + worker * r->own_floats;
     multiply(r, row, panels, r->v + tile * r->tile_floats, sums);
     finish(r, row, panels, r->tile_at + tile, sums);
@@ -256,7 +252,7 @@ static void whole_task(void *user, size_t i, size_t worker)
     float *v = r->own + worker * r->own_floats, *sums = v + r->tile_floats;
     transform_tiles(r, i, v);
     for (size_t row = 0; row < r->row_panels; row += TASK_ROWS) {
-        size_t panels = least(TASK_ROWS, r->row_panels - row);
+        size_t panels = cpu_least(TASK_ROWS, r->row_panels - row);
         multiply(r, row, panels, v, sums);
         finish(r, row, panels, i, sums);
     }
@@ -277,25 +273,25 @@ berth_status winograd_run(const struct gemm_level *l, const struct op_env *env,
     r.v = env->scratch;
     r.u = r.v + r.tile_chunk * r.tile_floats;
     r.own = r.u + u_floats(&r);
-    size_t workers = gemm_workers(env), want = workers > 1 ? TASKS_PER_WORKER * workers : 1;
+    size_t workers = cpu_workers(env), want = workers > 1 ? TASKS_PER_WORKER * workers : 1;
     if (r.whole) {
-        gemm_for(env, r.row_panels, filters_task, &r);
-        gemm_for(env, r.tile_panels, whole_task, &r);
+        cpu_for(env, r.row_panels, filters_task, &r);
+        cpu_for(env, r.tile_panels, whole_task, &r);
         return ended(&r, err);
     }
     bool once = r.row_chunk >= r.row_panels; /* filters stay from chunk to chunk of tiles */
     berth_status s = BERTH_OK;
     for (; r.tile_at < r.tile_panels && !s; r.tile_at += r.now) {
-        r.now = least(r.tile_chunk, r.tile_panels - r.tile_at);
-        gemm_for(env, r.now, tiles_task, &r);
+        r.now = cpu_least(r.tile_chunk, r.tile_panels - r.tile_at);
+        cpu_for(env, r.now, tiles_task, &r);
         for (r.row_at = 0; r.row_at < r.row_panels && !s; r.row_at += r.rows) {
-            r.rows = least(r.row_chunk, r.row_panels - r.row_at);
-            r.row_groups = over(r.rows, TASK_ROWS);
+            r.rows = cpu_least(r.row_chunk, r.row_panels - r.row_at);
+            r.row_groups = cpu_over(r.rows, TASK_ROWS);
             if (r.row_groups * r.now < want)
-                r.row_groups = least(r.rows, over(want, r.now));
+                r.row_groups = cpu_least(r.rows, cpu_over(want, r.now));
             if (!once || r.tile_at == 0)
-                gemm_for(env, r.rows, filters_task, &r);
-            gemm_for(env, r.row_groups * r.now, product_task, &r);
+                cpu_for(env, r.rows, filters_task, &r);
+            cpu_for(env, r.row_groups * r.now, product_task, &r);
             s = ended(&r, err);
         }
     }

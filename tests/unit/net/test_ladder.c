@@ -12,13 +12,18 @@
 
 static const struct toy_tensor *ballasted(size_t *n)
 {
-    static struct toy_tensor all[ARRAY_LEN(toy_tensors) + BALLAST];
+    static const struct toy_tensor ff[] = { { "ff.up.weight", { 2, { 8 * TOY_C, TOY_C } } },
+                                            { "ff.up.bias", { 1, { 8 * TOY_C } } },
+                                            { "ff.down.weight", { 2, { TOY_C, 4 * TOY_C } } },
+                                            { "ff.down.bias", { 1, { TOY_C } } } };
+    enum { OWN = ARRAY_LEN(toy_tensors) + ARRAY_LEN(ff) };
+    static struct toy_tensor all[OWN + BALLAST];
     static char name[BALLAST][32];
     memcpy(all, toy_tensors, sizeof toy_tensors);
+    memcpy(all + ARRAY_LEN(toy_tensors), ff, sizeof ff);
     for (size_t i = 0; i < BALLAST; i++) {
         snprintf(name[i], sizeof name[i], "z.%zu.weight", i);
-        all[ARRAY_LEN(toy_tensors) + i] =
-            (struct toy_tensor) { name[i], { 2, { 256, 256 } } }; /* in F32 */
+        all[OWN + i] = (struct toy_tensor) { name[i], { 2, { 256, 256 } } }; /* in F32 */
     }
     *n = ARRAY_LEN(all);
     return all;
@@ -136,37 +141,102 @@ static void other_models_make_room(void **state)
 
 /* ---- rung 2 ---- */
 
-enum { PER_QUERY = 4096 };
+#define ROWS 1536
+#define WIDE (ROWS * TOY_C)
 
-static size_t chunky_scratch(const struct op_env *env, const struct op_attention *a)
+struct ff_in {
+    const float *x;
+    float *out;
+    uint64_t
+        beside; /* floats of an activation that is there before the feed-forward, and gone then */
+};
+
+static void ff_forward(struct net_run *r, void *user)
 {
-    return op_ref.attention_scratch(env, a) + (a->chunk ? a->chunk : 256) * (size_t)PER_QUERY;
+    const struct ff_in *in = user;
+    struct act beside = { 0 };
+    if (in->beside)
+        beside = net_new(r, &(struct shape) { 1, { in->beside } });
+    net_drop(r, &beside);
+    struct act x = net_input(r, &(struct shape) { 3, { 2, ROWS / 2, TOY_C } }, in->x);
+    struct act n = net_layer_norm(r, x, NULL, 1e-5f);
+    x = net_feed_forward(r, n, "ff.up", "ff.down", x);
+    net_output(r, x, in->out);
+    net_drop(r, &x);
 }
 
-static void chunks_get_smaller(void **state)
+static float ff_x[WIDE], ff_want[WIDE], ff_out[WIDE];
+
+static struct net_report ff_pass(struct ladder *l, uint64_t beside)
+{
+    struct ff_in in = { ff_x, ff_out, beside };
+    berth_err err = { 0 };
+    assert_ok(net_forward(l->t.net, ff_forward, &in, &err), err);
+    if (net_report(l->t.net).passes == 1)
+        memcpy(ff_want, ff_out, sizeof ff_want);
+    assert_memory_equal(ff_want, ff_out, sizeof ff_want);
+    fixture_check(&l->t.f);
+    struct net_report rep = net_report(l->t.net);
+    assert_int_equal(rep.predicted, rep.peak);
+    return rep;
+}
+
+/* With the kernels there are: rows of a feed-forward go in pieces. */
+static void passes_get_thrifty(void **state)
 {
     struct ladder l;
     (void)state;
     ladder_open(&l, "cuda:0@cpu=8m,cpu=64m", "cuda:0,*#cuda:0");
-    struct op_backend chunky = op_ref;
-    chunky.attention_scratch = chunky_scratch;
-    l.t.net->backend = &chunky;
-    pass(&l);
-    uint64_t first = net_report(l.t.net).peak;
-    hog(&l, "cuda:0", first - 100 * PER_QUERY);
-    pass(&l);
-    struct net_report rep = net_report(l.t.net);
-    assert_int_equal(rep.attention_chunk, 128);
+    toy_input(ff_x, WIDE);
+    uint64_t first = ff_pass(&l, 0).peak;
+    assert_true(first > ROWS * 8 * TOY_C * sizeof(float)); /* all of value and gate */
+    hog(&l, "cuda:0", first / 2);
+    struct net_report rep = ff_pass(&l, 0);
+    assert_true(rep.thrifty && rep.peak < first / 2);
     assert_int_equal(rep.rungs, 1);
-    assert_int_equal(rep.peak, first - 128 * PER_QUERY);
-    pass(&l); /* stays small */
+    assert_int_equal(rep.largest, first);
+    assert_int_equal(rep.largest_predicted, first); /* not that of the last one */
+    ff_pass(&l, 0);                                 /* stays so */
     assert_int_equal(net_report(l.t.net).rungs, 1);
-    hog(&l, "cuda:0", first - 200 * PER_QUERY);
-    pass(&l);
-    assert_int_equal(net_report(l.t.net).attention_chunk, 32);
-    assert_int_equal(net_report(l.t.net).rungs, 3); /* 64 was not enough */
     assert_int_equal(res_info(l.t.m).demoted, 0);
-    assert_non_null(strstr(l.said, "net.rung model=heavy dev=cuda:0 rung=chunks"));
+    assert_non_null(strstr(l.said, "net.rung model=heavy dev=cuda:0 rung=thrifty"));
+    ladder_close(&l);
+}
+
+/* Thrifty would be another sequence of places, but no smaller peak: not taken, the next rung is. */
+static void thrift_that_brings_nothing_is_left(void **state)
+{
+    struct ladder l;
+    (void)state;
+    ladder_open(&l, "cuda:0@cpu=8m,cpu=64m", "cuda:0,*#cuda:0");
+    toy_input(ff_x, WIDE);
+    uint64_t big = ff_pass(&l, 0).peak; /* bytes; the act beside has four times as many */
+    uint64_t peak = ff_pass(&l, big / 4 + 65536).peak;
+    assert_true(peak > big);
+    hog(&l, "cuda:0", peak - (256 << 10));
+    struct net_report rep = ff_pass(&l, big / 4 + 65536);
+    assert_false(rep.thrifty);
+    assert_true(rep.rungs > 0 && res_info(l.t.m).demoted > 0);
+    ladder_close(&l);
+}
+
+/* A pass for which there is no room at all does not make the next one slower. */
+static void thrift_in_vain_is_forgotten(void **state)
+{
+    struct ladder l;
+    (void)state;
+    ladder_open(&l, "cpu=8m", "cpu,*");
+    toy_input(ff_x, WIDE);
+    uint64_t first = ff_pass(&l, 0).peak;
+    hog(&l, "cpu", 64 << 10);
+    struct ff_in in = { ff_x, ff_out, 0 };
+    berth_err err = { 0 };
+    assert_fails(net_forward(l.t.net, ff_forward, &in, &err), err, BERTH_ENODEVMEM,
+                 "cpu: no room for");
+    dev_free(&l.hog);
+    struct net_report rep = ff_pass(&l, 0);
+    assert_false(rep.thrifty);
+    assert_int_equal(rep.peak, first);
     ladder_close(&l);
 }
 
@@ -367,7 +437,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_models_make_room),
-        cmocka_unit_test(chunks_get_smaller),
+        cmocka_unit_test(passes_get_thrifty),
+        cmocka_unit_test(thrift_that_brings_nothing_is_left),
+        cmocka_unit_test(thrift_in_vain_is_forgotten),
         cmocka_unit_test(own_blocks_make_way),
         cmocka_unit_test(own_blocks_are_streamed_then),
         cmocka_unit_test(rings_get_smaller),

@@ -56,6 +56,61 @@ static struct view strided(struct shape s) /* every second row element of someth
     return v;
 }
 
+static struct view apart_by(struct shape s, int dim, size_t stride)
+{
+    struct view v = f(s);
+    v.stride[dim] = stride;
+    return v;
+}
+
+/* Of things too large to be there. */
+static struct view vast(struct shape s)
+{
+    struct view v = { .dtype = DT_F32, .shape = s };
+    for (int i = s.ndim - 1; i >= 0; i--)
+        v.stride[i] = i == s.ndim - 1 ? sizeof(float) : v.stride[i + 1] * s.dim[i + 1];
+    return v;
+}
+
+static void scratch_that_does_not_fit_is_too_much(void **state)
+{
+    (void)state;
+    const uint64_t k = UINT64_C(1) << 60, c = UINT64_C(1) << 55;
+    struct op_env cpu = { .backend = &op_cpu_at[0] };
+    struct op_linear l = { .x = vast(S2(1, k)), .w = vast(S2(1, k)), .y = vast(S2(1, 1)) };
+    assert_true(op_linear_scratch(&cpu, &l) == SIZE_MAX);
+    struct op_conv2d v = { .x = vast(S4(1, c, 6, 6)),
+                           .w = vast(S4(1, c, 3, 3)),
+                           .y = vast(S4(1, 1, 4, 4)) };
+    assert_true(op_conv2d_scratch(&cpu, &v) == SIZE_MAX);
+    v.x = v.w = vast(S4(1, 4 * c, 3, 3)); /* too small a picture for Winograd */
+    v.y = vast(S4(1, 1, 1, 1));
+    assert_true(op_conv2d_scratch(&cpu, &v) == SIZE_MAX);
+}
+
+static void strides_and_rows(void **state)
+{
+    (void)state;
+    const struct shape q = S4(1, 3, 2, 4);
+    REFUSED(linear, "rows of y [3, 5] are only 16 bytes apart", .x = f(S2(3, 4)), .w = f(S2(5, 4)),
+            .y = apart_by(S2(3, 5), 0, 16));
+    REFUSED(linear, "strides of x [3, 4] are not whole floats", .x = apart_by(S2(3, 4), 0, 18),
+            .w = f(S2(5, 4)), .y = f(S2(3, 5)));
+    REFUSED(linear, "rows of x [2, 3, 4]", .x = apart_by(S3(2, 3, 4), 1, 0), .w = f(S2(5, 4)),
+            .y = f(S3(2, 3, 5)));
+    REFUSED(linear, "rows of add [3, 5] are only 0 bytes apart", .x = f(S2(3, 4)), .w = f(S2(5, 4)),
+            .y = f(S2(3, 5)), .add = apart_by(S2(3, 5), 0, 0));
+    REFUSED(attention, "strides of mask [1, 1, 3, 3]", .q = f(q), .k = f(q), .v = f(q), .y = f(q),
+            .mask = apart_by(S4(1, 1, 3, 3), 2, 14));
+    REFUSED(copy, "strides of x [3, 4]", .x = apart_by(S2(3, 4), 0, 17), .y = f(S2(3, 4)));
+    struct view x = apart_by(S2(3, 4), 0, 17);
+    REFUSED(concat, "strides of x [3, 4]", .x = &x, .n = 1, .axis = 0, .y = f(S2(3, 4)));
+    x = f(S2(3, 4));
+    struct view ids = of(DT_I32, S1(3));
+    memset(ids.data, 0, 12);
+    REFUSED(embedding, "y [3, 4] overlaps table [3, 4]", .table = x, .ids = ids, .y = x);
+}
+
 static void products(void **state)
 {
     (void)state;
@@ -230,16 +285,17 @@ static void backends_follow_the_hardware(void **state)
     struct devset *set = open_devices("cpu=64m,cuda:0@cpu=64m,null:0=64m", NULL);
     const struct op_backend *cpu = op_backend_for(device_named(set, "cpu"));
     assert_non_null(cpu);
-    assert_string_equal(op_backend_name(cpu), "cpu");
+    assert_string_equal(cpu->name, "cpu");
     assert_ptr_equal(op_backend_for(device_named(set, "cuda:0")), cpu);
     assert_null(op_backend_for(device_named(set, "null:0"))); /* nor host-visible: cannot compute */
-    assert_string_equal(op_backend_name(NULL), "reference");
     devset_close(set);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scratch_that_does_not_fit_is_too_much),
+        cmocka_unit_test(strides_and_rows),
         cmocka_unit_test(products),
         cmocka_unit_test(quants_of_pixels),
         cmocka_unit_test(attention),
