@@ -61,9 +61,10 @@ static inline void stream_http1(const char *p, size_t n, stream_cut_fn *cut, voi
 }
 
 /* Messages until a frame is refused. Frames are unmasked in place: p is a copy's. */
-static inline void stream_ws(char *p, size_t n, stream_cut_fn *cut, void *user, struct str *out)
+static inline void stream_ws(char *p, size_t n, bool client, stream_cut_fn *cut, void *user,
+                             struct str *out)
 {
-    struct wsframe w = { .max_message = 4096 };
+    struct wsframe w = { .max_message = 4096, .client = client };
     for (size_t at = 0, end = 0; end < n;) {
         enum ws_got got = WS_GOT_MESSAGE;
         end = stream_next(cut, user, end, n);

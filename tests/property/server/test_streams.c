@@ -108,8 +108,8 @@ static void frames(void **state)
             random_frame(&s, &r);
         spoil(&s, &r);
         str_add(&copy, s.p, s.n);
-        stream_ws(copy.p, copy.n, NULL, NULL, &whole);
-        stream_ws(s.p, s.n, random_cut, &r, &cut);
+        stream_ws(copy.p, copy.n, false, NULL, NULL, &whole);
+        stream_ws(s.p, s.n, false, random_cut, &r, &cut);
         assert_int_equal(cut.n, whole.n);
         assert_memory_equal(str_c(&cut), str_c(&whole), whole.n);
         str_release(&s);
