@@ -66,8 +66,12 @@ berth_status vae_decode_image(struct vae_job *j, const float *z, size_t n, size_
 void vae_encoded_size(const struct vae_net *v, size_t h, size_t w, size_t *lh, size_t *lw);
 berth_status vae_encode_image(struct vae_job *j, const float *image, size_t n, size_t h, size_t w,
                               size_t c, float *out, berth_err *err);
-/* Peak of a whole decode, before it runs: of one item, since they go one by one. */
+/* Peak of a pass, before it runs: of one item, since they go one by one, or of the largest tile the job asks for. It
+ * is the compute device's memory; pictures, latents, tiles and their sums are host buffers beside it: for each of
+ * the n items in and out, and with tiles 4 * (3 or z) bytes for every pixel or latent pixel once more. */
 berth_status vae_predict_decode(struct vae_job *j, size_t h, size_t w, uint64_t *peak,
+                                berth_err *err);
+berth_status vae_predict_encode(struct vae_job *j, size_t h, size_t w, uint64_t *peak,
                                 berth_err *err);
 
 #endif

@@ -112,11 +112,35 @@ berth_status vae_encode_image(struct vae_job *j, const float *image, size_t n, s
     return s;
 }
 
+/* The forms of vae_tile.c: as asked, wide, tall. */
+static berth_status predict(struct vae_job *j, bool decode, size_t h, size_t w, uint64_t *peak,
+                            berth_err *err)
+{
+    size_t x = j->tile_x, y = j->tile_y ? j->tile_y : x;
+    const size_t form[3][2] = { { x, y }, { 2 * x, y / 2 }, { x / 2, 2 * y } };
+    *peak = 0;
+    if (check(j, decode, h, w, err))
+        return err->code;
+    for (size_t i = 0; i < (x ? 3 : 1); i++) {
+        uint64_t one;
+        struct vae_pass p = { .vae = j->vae,
+                              .h = x && form[i][1] < h ? form[i][1] : h,
+                              .w = x && form[i][0] < w ? form[i][0] : w };
+        if (net_predict(j->net, vae_way(j->vae, decode).forward, &p, &one, err))
+            return err->code;
+        *peak = one > *peak ? one : *peak;
+    }
+    return BERTH_OK;
+}
+
 berth_status vae_predict_decode(struct vae_job *j, size_t h, size_t w, uint64_t *peak,
                                 berth_err *err)
 {
-    struct vae_pass p = { .vae = j->vae, .h = h, .w = w };
-    if (check(j, true, h, w, err))
-        return err->code;
-    return net_predict(j->net, vae_decoder, &p, peak, err);
+    return predict(j, true, h, w, peak, err);
+}
+
+berth_status vae_predict_encode(struct vae_job *j, size_t h, size_t w, uint64_t *peak,
+                                berth_err *err)
+{
+    return predict(j, false, h, w, peak, err);
 }

@@ -190,7 +190,7 @@ static struct net_args net_of(struct node_call *c, struct res_model *m)
 berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct ready_vae *out,
                        berth_err *err)
 {
-    *out = (struct ready_vae) { 0 };
+    *out = (struct ready_vae) { .name = ready_name(ref) };
     if (json_object_get(ref->options, "tae") || json_object_get(ref->options, "pixel_space"))
         return err_set(err, BERTH_EUNSUPPORTED,
                        "this VAE (taesd or pixel_space) cannot be computed yet");
@@ -213,9 +213,17 @@ void ready_vae_release(struct ready_vae *v)
 static berth_status find_set(const struct ready_text *t, const char *type, enum text_set *out,
                              berth_err *err)
 {
+    static const char *const name[] = {
+        [TEXT_CLIP_L] = "CLIP-L", [TEXT_CLIP_G] = "CLIP-G", [TEXT_CLIP_H] = "CLIP-H"
+    };
     unsigned kinds = 0;
-    for (size_t i = 0; i < t->n; i++)
+    for (size_t i = 0; i < t->n; i++) {
+        if (kinds & 1u << t->enc[i].kind)
+            return err_set(err, BERTH_EINVAL,
+                           "two text encoders are of the kind %s; SDXL wants CLIP-L and CLIP-G",
+                           name[t->enc[i].kind]);
         kinds |= 1u << t->enc[i].kind;
+    }
     if (type && strcmp(type, "stable_diffusion") != 0 && strcmp(type, "sdxl") != 0)
         return err_set(err, BERTH_EUNSUPPORTED,
                        "text encoders of type '%.40s' cannot be computed yet", type);
@@ -280,6 +288,14 @@ static berth_status open_encoders(struct node_call *c, struct res_model *m, stru
     return BERTH_OK;
 }
 
+static bool is_earlier(const struct model_ref *ref, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (ref->part[k] == ref->part[i])
+            return true;
+    return false;
+}
+
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
                         berth_err *err)
 {
@@ -292,7 +308,8 @@ berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct
     for (size_t i = 0; !s && i < ref->parts; i++)
         s = ready_load(c, ref, i, err);
     for (size_t i = 0; !s && i < ref->parts; i++) {
-        s = ready_load(c, ref, i, err);
+        if (!is_earlier(ref, i)) /* a file given twice is loaded, and cannot be patched now */
+            s = ready_load(c, ref, i, err);
         if (!s && open_encoders(c, ref->part[i], out, err))
             s = err_add(err, "'%.80s'", res_info(ref->part[i]).name);
     }

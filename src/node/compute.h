@@ -102,6 +102,7 @@ berth_status ready_msampling(const struct model_ref *ref, struct msampling *out,
 struct ready_vae { /* stays where it is until its release: the net looks at `vae` */
     struct net *net;
     struct vae_net vae;
+    const char *name; /* ready_name() */
 };
 berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct ready_vae *out,
                        berth_err *err);

@@ -227,6 +227,19 @@ static void add_part(struct parts *p, const char *prefix)
         p->at[p->n++] = prefix;
 }
 
+/* Factors of an adapter, by the words their names end in (lora.md 4). */
+static bool is_adapter(const struct weights *w)
+{
+    static const char *const end[] = { ".lora_up.weight", ".lora_down.weight", ".lora_A.weight",
+                                       ".lora_B.weight",  "_lora.up.weight",   "_lora.down.weight",
+                                       ".hada_w1_a",      ".lokr_w1",          ".lokr_w2_a" };
+    for (size_t i = 0; i < weights_count(w); i++)
+        for (size_t k = 0; k < ARRAY_LEN(end); k++)
+            if (str_ends(weights_at(w, i)->name, weights_at(w, i)->name_len, end[k]))
+                return true;
+    return false;
+}
+
 /* The parts of a role; *what: what the file is altogether, for people. */
 static struct parts find_parts(const struct weights *w, const char *role, const char **what)
 {
@@ -248,7 +261,9 @@ static struct parts find_parts(const struct weights *w, const char *role, const 
             if (there && strcmp(usual[i].role, role) == 0)
                 add_part(&out, usual[i].prefix);
         }
-        if (!several)
+        if (role && !several && is_adapter(w))
+            *what = "a LoRA";
+        else if (!several)
             add_part(&out, NULL);
     }
     return out;
@@ -393,7 +408,8 @@ berth_status loader_open(struct node_call *c, const char *key, const char *name,
         parts = find_parts(w, role, &what);
     weights_close(w);
     if (!s && !parts.n && !found)
-        s = err_set(err, BERTH_EINVAL, "'%s' holds no %s: it is %s", name, role, what);
+        s = err_set(err, BERTH_EINVAL, "'%s' holds no %s: it is %s", name,
+                    strcmp(key, "checkpoints") == 0 ? "checkpoint" : role, what);
     for (size_t i = 0; !s && i < parts.n; i++) {
         struct opened_part *part = &to->part[ref->parts];
         if (ref->parts == VALUE_PARTS)

@@ -135,10 +135,11 @@ static size_t spread(size_t i, size_t have, size_t want)
     return (size_t)at < have ? (size_t)at : have - 1;
 }
 
-/* The masked picture's latents in the model's scale, [*n, c, h, w] of the latent's size. */
+/* The picture's latents, [*n, c, h, w] of the latent's size; scaled: with the model's process in. None: what is
+ * painted into. */
 static berth_status concat_latent(struct node_call *c, const struct cond_entry *e,
-                                  const struct cond_scene *scene, size_t *n, const float **out,
-                                  berth_err *err)
+                                  const struct cond_scene *scene, bool scaled, size_t *n,
+                                  const float **out, berth_err *err)
 {
     const struct shape *s = &scene->shape;
     struct htensor *t = e->concat_latent, *to = NULL;
@@ -161,8 +162,32 @@ static berth_status concat_latent(struct node_call *c, const struct cond_entry *
         return err->code;
     memcpy(p, to->data, *n * ch * hw * sizeof *p);
     htensor_unref(to);
-    latent_in(&scene->info->latent, p, *n, ch,
-              hw); /* linear in each value: after resizing is the same */
+    if (scaled) /* linear in each value: after resizing is the same */
+        latent_in(&scene->info->latent, p, *n, ch, hw);
+    *out = p;
+    return BERTH_OK;
+}
+
+/* [batch, c, h, w]: the picture that instructions are about (InstructPix2Pix). As the VAE gives it, but for
+ * CosXL's network, which learned scaled ones. Without a picture: the network's own, zeros. */
+static berth_status resolve_edited(struct node_call *c, const struct cond_entry *e,
+                                   const struct cond_scene *scene, const float **out,
+                                   berth_err *err)
+{
+    const struct diffusion_info *info = scene->info;
+    const struct shape *s = &scene->shape;
+    size_t b = (size_t)s->dim[0], each = (size_t)(s->dim[1] * s->dim[2] * s->dim[3]), latents;
+    const float *latent;
+    bool cosxl = info->adm == ADM_SDXL && info->predicts == PREDICT_V && info->sigma_data > 0;
+    if (!e->concat_latent)
+        return BERTH_OK;
+    if (concat_latent(c, e, scene, cosxl, &latents, &latent, err))
+        return err->code;
+    float *p = take(scene, b * each, sizeof *p, err);
+    if (!p)
+        return err->code;
+    for (size_t i = 0; i < b; i++)
+        memcpy(p + i * each, latent + spread(i, latents, b) * each, each * sizeof *p);
     *out = p;
     return BERTH_OK;
 }
@@ -177,6 +202,8 @@ static berth_status resolve_concat(struct node_call *c, const struct cond_entry 
     size_t masks = b, latents;
     const float *mask = scene->mask, *latent;
     *out = NULL;
+    if (!scene->info->inpaint && scene->info->in_channels == 2 * ch)
+        return resolve_edited(c, e, scene, out, err);
     if (!scene->info->inpaint || (!mask && !e->concat_mask))
         return BERTH_OK;
     if (scene->info->in_channels != 2 * ch + 1)
@@ -184,7 +211,7 @@ static berth_status resolve_concat(struct node_call *c, const struct cond_entry 
                        (unsigned long long)scene->info->in_channels);
     if (e->concat_mask && sized_mask(c, e->concat_mask, scene, true, &masks, &mask, err))
         return err->code;
-    if (concat_latent(c, e, scene, &latents, &latent, err))
+    if (concat_latent(c, e, scene, true, &latents, &latent, err))
         return err->code;
     float *p = take(scene, b * (1 + ch) * hw, sizeof *p, err);
     if (!p)

@@ -82,7 +82,15 @@ static berth_status encode(struct node_call *c, const char *text, const char *te
     struct text_args args = {
         .set = t.set, .enc = t.enc, .encoders = t.n, .bpe = t.bpe, .emb = &emb, .skip = t.skip
     };
-    berth_status s = text_encode(&args, text, text_l, &mem, &got, err);
+    berth_status s = BERTH_OK;
+    if (text_l && t.set != TEXT_SDXL) /* ComfyUI finds no tokens for the other and fails, too */
+        s = err_set(err, BERTH_EINVAL,
+                    "two prompts are for SDXL's text encoders, CLIP-L and CLIP-G; this has no %s",
+                    t.set == TEXT_SD1       ? "CLIP-G"
+                    : t.set == TEXT_REFINER ? "CLIP-L"
+                                            : "CLIP-L and no CLIP-G");
+    if (!s)
+        s = text_encode(&args, text, text_l, &mem, &got, err);
     if (s)
         err_add(err, "'%.80s'", ready_name(ref));
     ready_text_release(&t); /* its use ends: what follows is host memory */

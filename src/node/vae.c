@@ -40,6 +40,19 @@ static void report(struct node_call *c, struct ready_vae *v, const struct vae_jo
                          : "no");
 }
 
+/* What one pass will take; told before it begins, as sampling does. A pass that cannot be says so itself. */
+static void tell_peak(struct node_call *c, struct ready_vae *v, struct vae_job *j, bool decodes,
+                      size_t n, size_t h, size_t w)
+{
+    uint64_t peak;
+    berth_err unread = { 0 };
+    berth_status s = decodes ? vae_predict_decode(j, h, w, &peak, &unread)
+                             : vae_predict_encode(j, h, w, &peak, &unread);
+    if (!s)
+        log_info(c->env->log, "node.predict", "node=%s model=%s what=%s batch=%zu peak=%llu", c->id,
+                 v->name, decodes ? "decode" : "encode", n, (unsigned long long)peak);
+}
+
 /* [n, z, h, w] -> [n, h * r, w * r, 3] */
 static berth_status decode(struct node_call *c, struct ready_vae *v, const struct latent *l,
                            struct tiling t, struct htensor **out, berth_err *err)
@@ -47,13 +60,18 @@ static berth_status decode(struct node_call *c, struct ready_vae *v, const struc
     const struct htensor *z = l->samples;
     char text[SHAPE_TEXT_MAX];
     if (z->shape.ndim != 4 || dim(z, 1) != v->vae.z_channels || !htensor_count(z))
-        return err_set(err, BERTH_EINVAL, "a latent %s; this VAE decodes [n, %llu, h, w]",
-                       shape_text(&z->shape, text), (unsigned long long)v->vae.z_channels);
+        return err_set(
+            err, BERTH_EINVAL, "a latent %s; '%.80s' is a VAE of %s and decodes [n, %llu, h, w]",
+            shape_text(&z->shape, text), v->name,
+            v->vae.z_channels == 4 ? "the SD1, SD2 and SDXL kind" : "the SD3 and Flux kind",
+            (unsigned long long)v->vae.z_channels);
     size_t n = dim(z, 0), h = dim(z, 2), w = dim(z, 3), r = v->vae.ratio;
     if (h > SIDE_MAX || w > SIDE_MAX)
         return err_set(err, BERTH_ELIMIT, "a latent of %zux%zu", w, h);
     berth_status s = image_tensor(n, h * r, w * r, 3, out, err);
     struct vae_job job = make_job(c, v, t);
+    if (!s)
+        tell_peak(c, v, &job, true, n, h, w);
     if (!s)
         s = vae_decode_image(&job, z->data, n, h, w, (*out)->data, err);
     if (!s)
@@ -76,6 +94,8 @@ static berth_status encode(struct node_call *c, struct ready_vae *v, const struc
     struct shape s = { .ndim = 4, .dim = { n, v->vae.z_channels, lh, lw } };
     berth_status st = htensor_new(&s, out, err);
     struct vae_job job = make_job(c, v, t);
+    if (!st)
+        tell_peak(c, v, &job, false, n, lh * v->vae.ratio, lw * v->vae.ratio);
     if (!st)
         st = vae_encode_image(&job, image->data, n, h, w, dim(image, 3), (*out)->data, err);
     if (!st)
@@ -342,7 +362,7 @@ NODE_CLASS(VAEEncodeForInpaint, .display = "VAE Encode (for Inpainting)",
                INT_IN("grow_mask_by", 6, 0, 64, 1)),
            OUTS({ .type = "LATENT" }), .run = run_encode_inpaint);
 
-/* The conditioning of an input, with a masked picture to look at, as output i. */
+/* The conditioning of an input, with a picture to look at, as output i. mask NULL: none. */
 static berth_status give_concat(struct node_call *c, const char *input, size_t i,
                                 struct htensor *latent, struct htensor *mask, berth_err *err)
 {
@@ -356,7 +376,7 @@ static berth_status give_concat(struct node_call *c, const char *input, size_t i
         htensor_unref(e->concat_latent);
         htensor_unref(e->concat_mask);
         e->concat_latent = htensor_ref(latent);
-        e->concat_mask = htensor_ref(mask);
+        e->concat_mask = mask ? htensor_ref(mask) : NULL;
     }
     return out_conditioning(c, i, x, err);
 }
@@ -400,3 +420,37 @@ NODE_CLASS(InpaintModelConditioning, .category = "conditioning/inpaint", .module
                 { .type = "CONDITIONING", .name = "negative" },
                 { .type = "LATENT", .name = "latent" }),
            .run = run_inpaint_model);
+
+/* ---- editing by instruction ---- */
+
+static berth_status run_ip2p(struct node_call *c, berth_err *err)
+{
+    struct ready_vae v = { 0 };
+    struct htensor *image, *seen = NULL;
+    struct latent out = { 0 };
+    berth_status s;
+    if ((s = in_image(c, "pixels", &image, err)) || (s = in_vae(c, &v, err)))
+        return s;
+    s = encode(c, &v, image, (struct tiling) { 0 }, &seen, err);
+    ready_vae_release(&v);
+    if (!s)
+        s = give_concat(c, "positive", 0, seen, NULL, err);
+    if (!s)
+        s = give_concat(c, "negative", 1, seen, NULL, err);
+    if (!s)
+        s = htensor_zeros(&seen->shape, &out.samples, err);
+    if (!s)
+        s = out_value(c, 2, value_latent(&out), err);
+    latent_release(&out);
+    htensor_unref(seen);
+    return s;
+}
+
+NODE_CLASS(InstructPixToPixConditioning, .category = "conditioning/instructpix2pix",
+           .module = MOD("ip2p"), .flags = NODE_V3,
+           INS(SOCKET("positive", "CONDITIONING"), SOCKET("negative", "CONDITIONING"),
+               SOCKET("vae", "VAE"), SOCKET("pixels", "IMAGE")),
+           OUTS({ .type = "CONDITIONING", .name = "positive" },
+                { .type = "CONDITIONING", .name = "negative" },
+                { .type = "LATENT", .name = "latent" }),
+           .run = run_ip2p);

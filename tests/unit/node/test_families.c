@@ -4,6 +4,7 @@
 #include "support/loader_rig.h"
 #include "support/tokenizer.h"
 
+#include "model/synth.h"
 #include "node/compute.h"
 
 #include <math.h>
@@ -240,11 +241,89 @@ static void inpaint(void **state)
     scene_close(&s);
 }
 
+static berth_status edit_fill(void *user, size_t i, uint64_t off, void *dst, size_t n,
+                              berth_err *err)
+{
+    const struct weights_spec *x = (const struct weights_spec *)user + i;
+    (void)err;
+    synth_fill(x->name, strlen(x->name), &x->shape, off / sizeof(float), n / sizeof(float), dst);
+    return BERTH_OK;
+}
+
+/* sd15-tiny with eight channels in: a network that edits pictures by instruction. */
+static void edit_file(const char *path)
+{
+    struct keys k = { 0 };
+    struct weights_spec spec[2000];
+    const struct weights_meta_spec heads = { "berth.heads", "4" };
+    berth_err err = { 0 };
+    assert_ok(preset_keys(&preset_sd15_tiny, &k, &err), err);
+    assert_true(k.n < ARRAY_LEN(spec));
+    for (size_t i = 0; i < k.n; i++) {
+        spec[i] = (struct weights_spec) { k.at[i].name, DT_F32, k.at[i].shape };
+        if (!strcmp(spec[i].name, "model.diffusion_model.input_blocks.0.0.weight"))
+            spec[i].shape.dim[1] = 8;
+    }
+    struct weights_write_args args = { .format = "safetensors",
+                                       .path = path,
+                                       .spec = spec,
+                                       .count = k.n,
+                                       .meta = &heads,
+                                       .meta_count = 1,
+                                       .fill = edit_fill,
+                                       .user = spec };
+    assert_ok(weights_write(&args, &err), err);
+    keys_release(&k);
+}
+
+/* A network that edits sees the picture; without one it sees zeros, as with a latent of them. */
+static void edit(void **state)
+{
+    struct scene s;
+    struct call p, image, x;
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s, "sd15-tiny");
+    call_release(&s.ckpt);
+    edit_file(rig_path(&s.r, "checkpoints/edit.safetensors"));
+    assert_ok(rig_run(&s.r, &s.ckpt, "CheckpointLoaderSimple",
+                      "{\"ckpt_name\": \"edit.safetensors\"}", &err),
+              err);
+    encode(&s, &p, "CLIPTextEncode", "{\"text\": \"cat\"}");
+    assert_ok(rig_run(&s.r, &image, "EmptyImage",
+                      "{\"width\": 131, \"height\": 64, \"color\": 8421376}", &err),
+              err);
+    rig_call(&s.r, &x, "InstructPixToPixConditioning", "{}");
+    call_give(&x, "positive", p.out[0].at[0]);
+    call_give(&x, "negative", p.out[0].at[0]);
+    call_give(&x, "vae", s.ckpt.out[2].at[0]);
+    call_give(&x, "pixels", image.out[0].at[0]);
+    run(&x);
+    const struct htensor *latent = x.out[2].at[0]->latent.samples, *seen = first(&x)->concat_latent;
+    assert_true(shape_eq(&latent->shape, &(struct shape) { 4, { 1, 4, 8, 16 } }));
+    assert_true(all_zero(latent->data, htensor_count(latent)));
+    assert_non_null(seen);
+    assert_null(first(&x)->concat_mask);
+    struct htensor *a = sample(&s, x.out[0].at[0], x.out[1].at[0], x.out[2].at[0]);
+    struct htensor *b = sample(&s, p.out[0].at[0], p.out[0].at[0], x.out[2].at[0]);
+    memset(seen->data, 0, htensor_count(seen) * sizeof(float));
+    struct htensor *c = sample(&s, x.out[0].at[0], x.out[1].at[0], x.out[2].at[0]);
+    assert_false(same(a, b));
+    assert_true(same(b, c));
+    htensor_unref(a);
+    htensor_unref(b);
+    htensor_unref(c);
+    call_release(&p);
+    call_release(&image);
+    call_release(&x);
+    scene_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sd2),   cmocka_unit_test(refiner), cmocka_unit_test(sdxl),
-        cmocka_unit_test(score), cmocka_unit_test(inpaint),
+        cmocka_unit_test(score), cmocka_unit_test(inpaint), cmocka_unit_test(edit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

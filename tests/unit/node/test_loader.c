@@ -370,7 +370,7 @@ static void what_is_refused(void **state)
         { "UNETLoaderDisTorch2MultiGPU",
           "{\"unet_name\": \"flux.safetensors\", \"donor_device\": \"cuda:5\"}", "cuda:5",
           BERTH_EINVAL },
-        { "CheckpointLoaderSimple", "{\"ckpt_name\": \"nounet.safetensors\"}", "no unet",
+        { "CheckpointLoaderSimple", "{\"ckpt_name\": \"nounet.safetensors\"}", "no checkpoint",
           BERTH_EINVAL },
         { "DiffusersLoader", "{\"model_path\": \"x\"}", "cannot be computed yet",
           BERTH_EUNSUPPORTED },
@@ -666,9 +666,52 @@ static void a_label(void **state)
     rig_close(&r);
 }
 
+static berth_status no_values(void *user, size_t i, uint64_t off, void *dst, size_t n,
+                              berth_err *err)
+{
+    (void)user, (void)i, (void)off, (void)err;
+    memset(dst, 0, n);
+    return BERTH_OK;
+}
+
+/* An adapter is no model, whatever loader it is given to. */
+static void adapters_are_told(void **state)
+{
+    static const struct weights_spec spec[] = {
+        { "lora_unet_conv_in.lora_up.weight", DT_F32, { 2, { 4, 4 } } },
+        { "lora_unet_conv_in.lora_down.weight", DT_F32, { 2, { 4, 4 } } },
+        { "lora_unet_conv_in.alpha", DT_F32, { 0, { 0 } } },
+    };
+    static const char *const file[] = { "checkpoints/l.safetensors",
+                                        "diffusion_models/l.safetensors" };
+    struct rig r;
+    struct call x;
+    (void)state;
+    rig_open(&r, "cpu=64m");
+    for (size_t i = 0; i < 2; i++) {
+        struct weights_write_args args = { .format = "safetensors",
+                                           .path = rig_path(&r, file[i]),
+                                           .spec = spec,
+                                           .count = ARRAY_LEN(spec),
+                                           .fill = no_values };
+        berth_err err = { 0 };
+        assert_ok(weights_write(&args, &err), err);
+        if (i)
+            assert_fails(rig_run(&r, &x, "UNETLoader", "{\"unet_name\": \"l.safetensors\"}", &err),
+                         err, BERTH_EINVAL, "'l.safetensors' holds no unet: it is a LoRA");
+        else
+            assert_fails(rig_run(&r, &x, "CheckpointLoaderSimple",
+                                 "{\"ckpt_name\": \"l.safetensors\"}", &err),
+                         err, BERTH_EINVAL, "'l.safetensors' holds no checkpoint: it is a LoRA");
+        call_release(&x);
+    }
+    rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adapters_are_told),
         cmocka_unit_test(plain_loaders_plan_automatically),
         cmocka_unit_test(a_checkpoint_is_three_models),
         cmocka_unit_test(a_part_of_a_larger_file),

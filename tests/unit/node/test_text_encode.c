@@ -119,6 +119,37 @@ static void missing_things_are_named(void **state)
     assert_non_null(strstr(err.msg, "clip input is invalid: None"));
     call_release(&x);
     value_unref(none);
+
+    make(&s, &x, "CLIPTextEncodeSDXL", /* two prompts for one encoder */
+         "{\"width\": 64, \"height\": 64, \"crop_w\": 0, \"crop_h\": 0, \"target_width\": 64, "
+         "\"target_height\": 64, \"text_g\": \"a\", \"text_l\": \"b\"}",
+         NULL);
+    s.r.env.tokenizers = s.folder;
+    s.r.env.tokenizers_n = 1;
+    assert_fails(x.c.cls->run(&x.c, &err), err, BERTH_EINVAL, "this has no CLIP-G");
+    call_release(&x);
+    scene_close(&s);
+}
+
+/* One file as both encoders of SDXL: two of a kind, and which are wanted. */
+static void the_same_file_twice(void **state)
+{
+    struct scene s;
+    struct call clip, x;
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s, "sd15-tiny");
+    rig_preset(&s.r, "text_encoders/l.safetensors", "clip-l-tiny");
+    assert_ok(rig_run(&s.r, &clip, "DualCLIPLoader",
+                      "{\"clip_name1\": \"l.safetensors\", \"clip_name2\": \"l.safetensors\", "
+                      "\"type\": \"sdxl\"}",
+                      &err),
+              err);
+    make(&s, &x, "CLIPTextEncode", "{\"text\": \"a\"}", clip.out[0].at[0]);
+    assert_fails(x.c.cls->run(&x.c, &err), err, BERTH_EINVAL,
+                 "two text encoders are of the kind CLIP-L; SDXL wants CLIP-L and CLIP-G");
+    call_release(&x);
+    call_release(&clip);
     scene_close(&s);
 }
 
@@ -186,9 +217,8 @@ static void f32_encoders_can_be_rounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_prompt_becomes_numbers),
-        cmocka_unit_test(missing_things_are_named),
-        cmocka_unit_test(embeddings_are_found),
+        cmocka_unit_test(a_prompt_becomes_numbers),    cmocka_unit_test(missing_things_are_named),
+        cmocka_unit_test(the_same_file_twice),         cmocka_unit_test(embeddings_are_found),
         cmocka_unit_test(f32_encoders_can_be_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

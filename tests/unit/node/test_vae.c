@@ -170,6 +170,43 @@ static void pieces_where_there_is_no_room(void **state)
     rig_close(&r);
 }
 
+struct heard {
+    char predicted[2][200];
+    int n;
+};
+
+static void hear(void *user, enum log_level level, uint64_t ns, const char *event, const char *text)
+{
+    struct heard *h = user;
+    (void)level, (void)ns;
+    if (!strcmp(event, "node.predict") && h->n < 2)
+        snprintf(h->predicted[h->n++], sizeof h->predicted[0], "%s", text);
+    if (!strcmp(event, "node.vae")) /* told before it ran */
+        assert_true(h->n > 0);
+}
+
+/* What a pass will take is told before it runs, and is what it takes. */
+static void peaks_are_told_before(void **state)
+{
+    struct scene *s = *state;
+    struct call x;
+    struct heard h = { .n = 0 };
+    const struct log log = { .level = LOG_INFO, .write = hear, .user = &h }, *was = s->r.env.log;
+    s->r.env.log = &log;
+    make(s, &x, "VAEDecode", "{}", "samples", latent(2, 4, 8, 8));
+    run(&x);
+    call_release(&x);
+    make(s, &x, "VAEEncode", "{}", "pixels", tensor(4, (uint64_t[]) { 1, 64, 64, 3 }));
+    run(&x);
+    call_release(&x);
+    s->r.env.log = was;
+    assert_int_equal(h.n, 2);
+    if (!strstr(h.predicted[0], "model=sd15 what=decode batch=2 peak=") ||
+        !strstr(h.predicted[1], "model=sd15 what=encode batch=1 peak=") ||
+        strstr(h.predicted[0], "peak=0"))
+        fail_msg("told '%s' and '%s'", h.predicted[0], h.predicted[1]);
+}
+
 static void wrong_things_are_refused(void **state)
 {
     struct scene *s = *state;
@@ -177,7 +214,8 @@ static void wrong_things_are_refused(void **state)
     berth_err err = { 0 };
     make(s, &x, "VAEDecode", "{}", "samples", latent(1, 16, 8, 8));
     assert_int_equal(x.c.cls->run(&x.c, &err), BERTH_EINVAL);
-    assert_non_null(strstr(err.msg, "[1, 16, 8, 8]"));
+    assert_non_null(
+        strstr(err.msg, "[1, 16, 8, 8]; 'sd15' is a VAE of the SD1, SD2 and SDXL kind"));
     call_release(&x);
     make(s, &x, "VAEEncode", "{}", "pixels", tensor(4, (uint64_t[]) { 1, 7, 64, 3 }));
     assert_int_equal(x.c.cls->run(&x.c, &err), BERTH_EINVAL);
@@ -279,6 +317,7 @@ int main(void)
         cmocka_unit_test(in_tiles),
         cmocka_unit_test(pieces_where_there_is_no_room),
         cmocka_unit_test(wrong_things_are_refused),
+        cmocka_unit_test(peaks_are_told_before),
         cmocka_unit_test(masks_grow),
         cmocka_unit_test(models_for_inpainting),
     };
