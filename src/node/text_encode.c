@@ -37,7 +37,7 @@ static berth_status find_embedding(void *user, const char *name, size_t n, const
     if (!s)
         s = folders_resolve(c->env->folders, "embeddings", file, &path, err);
     if (!s)
-        s = text_embedding_read(path.p, key, 0, mem, vectors, count, width, err);
+        s = text_embedding_read(path.p, key, mem, vectors, count, width, err);
     names_release(&list);
     str_release(&path);
     return s;

@@ -46,8 +46,7 @@ static bool has_bundled(const struct weights *w, const char *end)
     return false;
 }
 
-static struct choice choose(const struct weights *w, const char *key, const char *key_end,
-                            uint32_t width)
+static struct choice choose(const struct weights *w, const char *key, const char *key_end)
 {
     struct choice c = { .one = weights_find(w, key, strlen(key)) };
     if (c.one)
@@ -56,12 +55,8 @@ static struct choice choose(const struct weights *w, const char *key, const char
     for (size_t k = 0; k < 2; k++)
         if (has_bundled(w, end[k]))
             return (struct choice) { .end = end[k] };
-    for (size_t i = 0; !c.one && i < weights_count(w); i++) {
-        uint64_t rows, have;
-        const struct weights_entry *e = weights_at(w, i);
-        if (!width || (rows_of(e, &rows, &have) && have == width))
-            c.one = e;
-    }
+    if (weights_count(w))
+        c.one = weights_at(w, 0);
     return c;
 }
 
@@ -101,13 +96,12 @@ static berth_status read_rows(const struct weights *w, const struct choice *c, f
     return weights_check(w, err);
 }
 
-static berth_status read_vectors(const struct weights *w, const char *key, uint32_t want,
-                                 struct arena *mem, float **out, size_t *rows, size_t *width,
-                                 berth_err *err)
+static berth_status read_vectors(const struct weights *w, const char *key, struct arena *mem,
+                                 float **out, size_t *rows, size_t *width, berth_err *err)
 {
     char key_end[64];
     snprintf(key_end, sizeof key_end, ".%s", key);
-    struct choice c = choose(w, key, key_end, want);
+    struct choice c = choose(w, key, key_end);
     if (!c.one && !c.end)
         return err_set(err, BERTH_EFORMAT, "no tensor in it is an embedding");
     size_t n;
@@ -118,21 +112,21 @@ static berth_status read_vectors(const struct weights *w, const char *key, uint3
     return read_rows(w, &c, *out, *width, err);
 }
 
-berth_status text_embedding_read(const char *path, const char *key, uint32_t width,
-                                 struct arena *mem, const float **vectors, uint32_t *count,
-                                 uint32_t *out_width, berth_err *err)
+berth_status text_embedding_read(const char *path, const char *key, struct arena *mem,
+                                 const float **vectors, uint32_t *count, uint32_t *width,
+                                 berth_err *err)
 {
     struct weights *w = NULL;
     float *to = NULL;
     size_t rows = 0, have = 0;
     if (weights_open(path, NULL, &w, err)) /* refuses pickles, saying what to do */
         return err_add(err, "embedding");
-    berth_status s = read_vectors(w, key, width, mem, &to, &rows, &have, err);
+    berth_status s = read_vectors(w, key, mem, &to, &rows, &have, err);
     weights_close(w);
     if (s)
         return err_add(err, "embedding '%s'", path);
     *vectors = to;
     *count = (uint32_t)rows;
-    *out_width = (uint32_t)have;
+    *width = (uint32_t)have;
     return BERTH_OK;
 }

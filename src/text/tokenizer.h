@@ -99,10 +99,9 @@ berth_status text_chunks(const char *prompt, size_t n, text_encode_fn *encode, c
                          berth_err *err);
 
 /* An embedding file's vectors, in the arena: the tensor called `key` ("clip_l"), else what an
- * adapter bundles, else the first tensor (with rows of `width`, if that is not 0). Pickles are
- * refused by name. */
-berth_status text_embedding_read(const char *path, const char *key, uint32_t width,
-                                 struct arena *mem, const float **vectors, uint32_t *count,
-                                 uint32_t *out_width, berth_err *err);
+ * adapter bundles, else the first tensor. Pickles are refused by name. */
+berth_status text_embedding_read(const char *path, const char *key, struct arena *mem,
+                                 const float **vectors, uint32_t *count, uint32_t *width,
+                                 berth_err *err);
 
 #endif

@@ -60,11 +60,6 @@ int uc_decimal(uint32_t c)
     return -1;
 }
 
-const char *uc_version(void)
-{
-    return UNICODE_VERSION;
-}
-
 /* ---- UTF-8 ---- */
 
 uint32_t uc_point(const char *s, size_t n, size_t *len)

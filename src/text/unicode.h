@@ -23,7 +23,6 @@ enum uc_class {
 enum uc_class uc_class(uint32_t c);
 bool uc_isspace(uint32_t c); /* str.isspace() of Python: UC_SPACE, and controls that part lines */
 int uc_decimal(uint32_t c);  /* 0 to 9 of a decimal digit of any script; -1: none */
-const char *uc_version(void);
 
 /* Appends the points of UTF-8 text; U+FFFD for each byte that is part of none. */
 WARN_UNUSED bool uc_decode(const char *s, size_t n, struct vec *out);

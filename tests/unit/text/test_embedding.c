@@ -43,14 +43,14 @@ static const char *file(const struct tensor *t, size_t n)
     return path;
 }
 
-static void read_is(const struct tensor *t, size_t n, const char *key, uint32_t width,
-                    uint32_t rows, uint32_t columns, float first)
+static void read_is(const struct tensor *t, size_t n, const char *key, uint32_t rows,
+                    uint32_t columns, float first)
 {
     struct arena mem = { 0 };
     const float *v;
     uint32_t count, have;
     berth_err err = { 0 };
-    assert_ok(text_embedding_read(file(t, n), key, width, &mem, &v, &count, &have, &err), err);
+    assert_ok(text_embedding_read(file(t, n), key, &mem, &v, &count, &have, &err), err);
     assert_int_equal(count, rows);
     assert_int_equal(have, columns);
     assert_true(v[0] == first);
@@ -70,14 +70,13 @@ static void which_tensor(void **state)
                         b1 = { "bundle_emb.a.string_to_param.*", DT_F32, { 2, { 1, 4 } } },
                         b2 = { "bundle_emb.b.string_to_param.*", DT_F32, { 2, { 2, 4 } } },
                         bg = { "bundle_emb.a.clip_g", DT_F32, { 2, { 5, 6 } } };
-    read_is(FILE_OF(emb), "clip_l", 0, 3, 4, 0);
-    read_is(FILE_OF(one), "clip_l", 0, 1, 4, 0);  /* a vector alone */
-    read_is(FILE_OF(l, g), "clip_g", 0, 2, 6, 8); /* its own name */
-    read_is(FILE_OF(g, l), "clip_l", 0, 2, 4, 12);
-    read_is(FILE_OF(emb, b1, b2), "clip_l", 0, 3, 4, 12); /* a bundle, rows behind each other */
-    read_is(FILE_OF(emb, bg), "clip_g", 0, 5, 6, 12);
-    read_is(FILE_OF(g, emb), "t5xxl", 0, 2, 6, 0);  /* the first there is */
-    read_is(FILE_OF(g, emb), "t5xxl", 4, 3, 4, 12); /* the first of that width */
+    read_is(FILE_OF(emb), "clip_l", 3, 4, 0);
+    read_is(FILE_OF(one), "clip_l", 1, 4, 0);  /* a vector alone */
+    read_is(FILE_OF(l, g), "clip_g", 2, 6, 8); /* its own name */
+    read_is(FILE_OF(g, l), "clip_l", 2, 4, 12);
+    read_is(FILE_OF(emb, b1, b2), "clip_l", 3, 4, 12); /* a bundle, rows behind each other */
+    read_is(FILE_OF(emb, bg), "clip_g", 5, 6, 12);
+    read_is(FILE_OF(g, emb), "t5xxl", 2, 6, 0); /* the first there is */
 }
 
 static void refused(void **state)
@@ -85,35 +84,33 @@ static void refused(void **state)
     (void)state;
     static const struct {
         struct tensor t;
-        uint32_t width;
         const char *text;
     } bad[] = {
-        { { "a", DT_F32, { 3, { 1, 2, 4 } } }, 0, "[1, 2, 4]" },
-        { { "a", DT_F32, { 2, { 0, 4 } } }, 0, "not vectors" },
-        { { "a", DT_F32, { 1, { 0 } } }, 0, "not vectors" },
-        { { "a", DT_F32, { 2, { 1, 4 } } }, 5, "no tensor" },
-        { { "a", DT_F32, { 1, { 70000 } } }, 0, "70000" },
+        { { "a", DT_F32, { 3, { 1, 2, 4 } } }, "[1, 2, 4]" },
+        { { "a", DT_F32, { 2, { 0, 4 } } }, "not vectors" },
+        { { "a", DT_F32, { 1, { 0 } } }, "not vectors" },
+        { { "a", DT_F32, { 1, { 70000 } } }, "70000" },
     };
     struct arena mem = { 0 };
     const float *v;
     uint32_t count, width;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         berth_err err = { 0 };
-        assert_fails(text_embedding_read(file(&bad[i].t, 1), "clip_l", bad[i].width, &mem, &v,
-                                         &count, &width, &err),
-                     err, BERTH_EFORMAT, bad[i].text);
+        assert_fails(
+            text_embedding_read(file(&bad[i].t, 1), "clip_l", &mem, &v, &count, &width, &err), err,
+            BERTH_EFORMAT, bad[i].text);
         assert_non_null(strstr(err.msg, "e.safetensors"));
     }
     berth_err err = { 0 };
     const struct tensor odd[] = { { "bundle_emb.a.clip_l", DT_F32, { 2, { 1, 4 } } },
                                   { "bundle_emb.b.clip_l", DT_F32, { 2, { 1, 5 } } } };
-    assert_fails(text_embedding_read(file(odd, 2), "clip_l", 0, &mem, &v, &count, &width, &err),
-                 err, BERTH_EFORMAT, "bundle_emb.b"); /* rows of two widths */
+    assert_fails(text_embedding_read(file(odd, 2), "clip_l", &mem, &v, &count, &width, &err), err,
+                 BERTH_EFORMAT, "bundle_emb.b"); /* rows of two widths */
     static const char pickle[] = "\x80\x02}q.............................";
-    assert_fails(text_embedding_read(tmp_write("e.pt", pickle, sizeof pickle), "clip_l", 0, &mem,
-                                     &v, &count, &width, &err),
+    assert_fails(text_embedding_read(tmp_write("e.pt", pickle, sizeof pickle), "clip_l", &mem, &v,
+                                     &count, &width, &err),
                  err, BERTH_EUNSUPPORTED, "pickle");
-    assert_fails(text_embedding_read(tmp_path("none"), "clip_l", 0, &mem, &v, &count, &width, &err),
+    assert_fails(text_embedding_read(tmp_path("none"), "clip_l", &mem, &v, &count, &width, &err),
                  err, BERTH_ENOTFOUND, "none");
     arena_release(&mem);
 }

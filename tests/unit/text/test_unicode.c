@@ -149,7 +149,6 @@ static void spaces_and_digits(void **state)
     assert_int_equal(uc_decimal(0x663), 3);
     assert_int_equal(uc_decimal(0xb2), -1); /* superscript two is no decimal digit */
     assert_true(uc_isspace(0x85) && uc_isspace(0x3000) && !uc_isspace(0x200b));
-    assert_string_equal(uc_version(), "14.0.0");
 }
 
 int main(void)
