@@ -2,6 +2,8 @@
  *
  * Config     is read from names and shapes, never from a list of known models: tiny ones work. Files in
  *            diffusers' names are translated (unet_names.c).
+ * Whole      Any tensor of a block makes it one, gaps count too: what is missing is said by the layer that wants it, in
+ *            the dry run of diffusion_open(). A middle that is altogether missing is none: small relatives have none.
  * Trust      A file's counts meet the limits below before they size anything, and shapes the config is read
  *            from are checked; all others meet their layer's checks when it runs (op/ops.h).
  * Heads      The file does not say. Without an extra vector and with convolutions as projections: 8 of them

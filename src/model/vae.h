@@ -2,6 +2,8 @@
  *
  * Config     from names and shapes; diffusers' names are translated (vae_names.c). A file may have the encoder
  *            or the decoder alone.
+ * Whole      Any tensor of a half makes it one; what is missing of it is said by its first pass, so a file with one whole
+ *            half serves. Quant convolutions come as a pair, or for the halves that are there.
  * Batches    go item by item: the pass of one picture fills every processor, and memory is that of one.
  * Tiling     overlapping pieces blended as ComfyUI does it: three passes with different tiles, averaged.
  *            Automatic: when a whole pass has no room (net.h, Ladder) the tiles of vae.md 7 are used, then ever
