@@ -330,7 +330,7 @@ static const struct conv_case convs[] = {
     /* in chunks of filters and of tiles, thrifty; the last one even if not */
     { 2, 64, 150, 60, 90, 3, 1, 1, { 1, 1, 1, 1 }, DT_F16, true, true, 0 },
     { 2, 320, 90, 30, 60, 3, 1, 1, { 1, 1, 1, 1 }, DT_Q8_0, true, false, 0 },
-    { 2, 1280, 60, 36, 50, 3, 1, 1, { 1, 1, 1, 1 }, DT_F16, true, true, 0 },
+    { 2, 1280, 45, 33, 34, 3, 1, 1, { 1, 1, 1, 1 }, DT_F16, true, true, 0 },
 };
 
 struct conv_data {
