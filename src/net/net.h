@@ -12,12 +12,13 @@
  *            run short before a pass begins, never in the middle of it.
  *            A pass in which a device call failed (a copy of a streamed block) is run once more: all it wrote
  *            was the slab, and what net_output() gave is written again.
- * Ladder     No room for the slab: (1) res_alloc trims pools and pushes other models back; (2) thrifty: smaller chunks
- *            of attention and of products (op_env), feed-forwards by rows, if that lowers the peak; (3) the model's own blocks move to its donors or the host
- *            (res_make_way), and where the compute device cannot read them there they are streamed, through a
- *            ring of one or two blocks; (4) BERTH_ENODEVMEM with wanted and predicted bytes: who called splits
- *            the batch or tiles. Every rung is logged (net.rung) and counted in the report; results are the
- *            same bits on each. A net stays thrifty, and its ring small, until net_close().
+ * Ladder     No room for the slab: (1) res_alloc trims pools and pushes other models back; (2) thrifty, if that
+ *            lowers the peak: smaller chunks of attention and of products (op_env), feed-forwards by rows;
+ *            (3) the model's own blocks move to its donors or the host (res_make_way), and where the compute
+ *            device cannot read them there they are streamed, through a ring of one or two blocks;
+ *            (4) BERTH_ENODEVMEM with wanted and predicted bytes: who called splits the batch or tiles. Every
+ *            rung is logged (net.rung) and counted in the report; results are the same bits on each. A net
+ *            stays thrifty, and its ring small, until net_close().
  * Errors     Sticky, as in base/rd.h: after the first failure every net_*() of the run does nothing and gives an
  *            empty act; net_forward() returns the error with the layer's name in front. A forward looks at
  *            net_bad() only where it loops or branches on values.

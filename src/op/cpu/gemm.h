@@ -12,8 +12,9 @@
  *         fused multiply-add per step (product and sum at the plain level), then block after block. Nothing
  *         else enters: every element has the same bits whatever m, n, batch, edges, tasks and threads are,
  *         and whichever side is called rows. Then * scale, + bias, + add, one rounding each.
- * Memory  fixed panels in chunks of a few MiB (one, when thrifty), and per worker a block of moving panels and one task's sums:
- *         gemm_scratch(). Sums stay there until they are complete, so `add` may be the output itself.
+ * Memory  fixed panels in chunks of a few MiB (of one when thrifty), and per worker a block of moving panels and
+ *         one task's sums: gemm_scratch(). Sums stay there until they are complete, so `add` may be the output
+ *         itself.
  * Files   gemm.c driver; gemm_tile.c kernels and transposition per level. */
 #ifndef OP_CPU_GEMM_H
 #define OP_CPU_GEMM_H
