@@ -3,6 +3,7 @@
 
 #include "model/arch.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* ---- options ---- */
@@ -91,6 +92,22 @@ berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t
     if (!s)
         s = res_load(m, &args, NULL, err);
     return s ? err_add(err, "loading '%.80s'", t.name) : BERTH_OK;
+}
+
+void ready_tell_peak(struct node_call *c, struct res_model *m, const char *what, size_t batch,
+                     uint64_t peak)
+{
+    const struct device *d = res_compute(m);
+    const char *name = res_info(m).name;
+    if (peak > d->budget / 2)
+        log_warn(c->env->log, "node.predict",
+                 "node=%s model=%s what=%s batch=%zu peak=%" PRIu64 " device=%s budget=%" PRIu64
+                 " why=\"more than half of the device: a smaller picture or batch takes less\"",
+                 c->id, name, what, batch, peak, d->name, d->budget);
+    else
+        log_info(c->env->log, "node.predict",
+                 "node=%s model=%s what=%s batch=%zu peak=%" PRIu64 " device=%s", c->id, name, what,
+                 batch, peak, d->name);
 }
 
 /* ---- diffusion models ---- */
@@ -190,13 +207,14 @@ static struct net_args net_of(struct node_call *c, struct res_model *m)
 berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct ready_vae *out,
                        berth_err *err)
 {
-    *out = (struct ready_vae) { .name = ready_name(ref) };
+    *out = (struct ready_vae) { 0 };
     if (json_object_get(ref->options, "tae") || json_object_get(ref->options, "pixel_space"))
         return err_set(err, BERTH_EUNSUPPORTED,
                        "this VAE (taesd or pixel_space) cannot be computed yet");
     if (has_parts(ref, "VAE", err) || ready_load(c, ref, 0, err))
         return err->code;
     struct net_args args = net_of(c, ref->part[0]);
+    out->m = ref->part[0];
     berth_status s = vae_open(&args, res_info(ref->part[0]).part, &out->vae, &out->net, err);
     return s ? err_add(err, "'%.80s'", ready_name(ref)) : BERTH_OK;
 }

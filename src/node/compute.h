@@ -45,8 +45,10 @@ struct cond_entry {
     double start_percent, end_percent;
     bool ranged;                                 /* those two count */
     struct htensor *concat_latent, *concat_mask; /* inpaint models: [n, c, h, w], [n, h, w]; NULL */
-    double guidance;                             /* FluxGuidance; NAN: none */
 };
+/* Nodes may join a list with itself over and over, which doubles it each time. */
+#define CONDS_MAX 4096                   /* prompts of a list */
+#define COND_TOKENS_MAX (77 * CONDS_MAX) /* of all its prompts together */
 struct conditioning {
     struct cond_entry *at;
     size_t n;
@@ -57,12 +59,16 @@ berth_status in_conditioning(const struct node_call *c, const char *name,
 /* One entry without anything said about it; takes the tensors, also on failure. */
 berth_status conditioning_new(struct htensor *cond, struct htensor *pooled,
                               struct conditioning **out, berth_err *err);
-/* a's entries, then b's (NULL: none), sharing tensors; release with conditioning_free(). */
+/* a's entries, then b's (NULL: none), sharing tensors; release with conditioning_free().
+ * BERTH_ELIMIT: too many of them, or of their tokens. */
 berth_status conditioning_join(const struct conditioning *a, const struct conditioning *b,
                                struct conditioning **out, berth_err *err);
 berth_status conditioning_copy(const struct conditioning *x, struct conditioning **out,
                                berth_err *err);
-void conditioning_free(struct conditioning *x); /* NULL is fine */
+/* BERTH_ELIMIT: more than COND_TOKENS_MAX of them. For who makes prompts longer, before it does. */
+berth_status conditioning_tokens_fit(size_t tokens, berth_err *err);
+size_t conditioning_tokens(const struct conditioning *x); /* of all prompts; x NULL: 0 */
+void conditioning_free(struct conditioning *x);           /* NULL is fine */
 /* Output i; takes it, also on failure. */
 berth_status out_conditioning(struct node_call *c, size_t i, struct conditioning *taken,
                               berth_err *err);
@@ -91,6 +97,10 @@ extern const struct value_type type_guider;
 const char *ready_name(const struct model_ref *ref);
 /* Sets the patches of part i and loads it. Cancel is the call's; a load is told as text. */
 berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t i, berth_err *err);
+/* Says what a pass will take before it begins: a line in the log, a warning when it is more than half of what
+ * the device has. batch: items of it. */
+void ready_tell_peak(struct node_call *c, struct res_model *m, const char *what, size_t batch,
+                     uint64_t peak);
 /* diffusion_close() it. */
 berth_status ready_diffusion(struct node_call *c, const struct model_ref *ref,
                              struct diffusion **out, berth_err *err);
@@ -102,7 +112,7 @@ berth_status ready_msampling(const struct model_ref *ref, struct msampling *out,
 struct ready_vae { /* stays where it is until its release: the net looks at `vae` */
     struct net *net;
     struct vae_net vae;
-    const char *name; /* ready_name() */
+    struct res_model *m; /* borrowed from the ref */
 };
 berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct ready_vae *out,
                        berth_err *err);
@@ -185,7 +195,7 @@ berth_status conds_resolve(struct node_call *c, const struct conditioning *x, bo
                            const struct cond_scene *scene, struct cond_list *out, berth_err *err);
 /* Every area of one list gets a counterpart in the others, where they have none of their own; then all
  * areas are cut to the latent. BERTH_EINVAL: one lies outside of it. */
-berth_status conds_pair(struct cond_list *list, size_t lists, const struct cond_scene *scene,
-                        berth_err *err);
+berth_status conds_pair(struct node_call *c, struct cond_list *list, size_t lists,
+                        const struct cond_scene *scene, berth_err *err);
 
 #endif

@@ -1,8 +1,6 @@
 /* cond: the CONDITIONING value. */
 #include "node/compute.h"
 
-#include <math.h>
-
 berth_status in_object(const struct node_call *c, const char *name, const struct value_type *type,
                        const void **out, berth_err *err)
 {
@@ -76,21 +74,41 @@ berth_status conditioning_new(struct htensor *cond, struct htensor *pooled,
         htensor_unref(pooled);
         return err->code;
     }
-    (*out)->at[0] = (struct cond_entry) { .cond = cond,
-                                          .pooled = pooled,
-                                          .strength = 1,
-                                          .mask_strength = 1,
-                                          .end_percent = 1,
-                                          .guidance = NAN };
+    (*out)->at[0] = (struct cond_entry) {
+        .cond = cond, .pooled = pooled, .strength = 1, .mask_strength = 1, .end_percent = 1
+    };
     (*out)->n = 1;
     return BERTH_OK;
+}
+
+/* ---- limits ---- */
+
+size_t conditioning_tokens(const struct conditioning *x)
+{
+    size_t n = 0;
+    for (size_t i = 0; x && i < x->n; i++)
+        n += dim(x->at[i].cond, 1);
+    return n;
+}
+
+berth_status conditioning_tokens_fit(size_t tokens, berth_err *err)
+{
+    return tokens <= COND_TOKENS_MAX
+               ? BERTH_OK
+               : err_set(err, BERTH_ELIMIT, "a conditioning of %zu tokens, more than %d", tokens,
+                         COND_TOKENS_MAX);
 }
 
 berth_status conditioning_join(const struct conditioning *a, const struct conditioning *b,
                                struct conditioning **out, berth_err *err)
 {
+    size_t n = a->n + (b ? b->n : 0);
     *out = NULL;
-    if (allocate(a->n + (b ? b->n : 0), out, err))
+    if (n > CONDS_MAX)
+        return err_set(err, BERTH_ELIMIT, "a conditioning of %zu prompts, more than %d", n,
+                       CONDS_MAX);
+    if (conditioning_tokens_fit(conditioning_tokens(a) + conditioning_tokens(b), err) ||
+        allocate(n, out, err))
         return err->code;
     struct conditioning *x = *out;
     for (size_t i = 0; i < a->n; i++)

@@ -117,7 +117,9 @@ static berth_status run_concat(struct node_call *c, berth_err *err)
     const struct cond_entry *from;
     struct conditioning *x;
     berth_status s;
-    if ((s = in_to_from(c, &to, &from, err)) || (s = conditioning_copy(to, &x, err)))
+    if ((s = in_to_from(c, &to, &from, err)) ||
+        (s = conditioning_tokens_fit(conditioning_tokens(to) + to->n * dim(from->cond, 1), err)) ||
+        (s = conditioning_copy(to, &x, err)))
         return s;
     for (size_t i = 0; !s && i < x->n; i++) {
         struct cond_entry *e = &x->at[i];

@@ -8,6 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+#define BETWEEN_CHECKS 256 /* prompts, of CONDS_MAX */
+
 static void *take(const struct cond_scene *scene, size_t count, size_t elem, berth_err *err)
 {
     void *p = arena_array(scene->mem, count, elem);
@@ -274,6 +276,8 @@ berth_status conds_resolve(struct node_call *c, const struct conditioning *x, bo
 {
     out->at.elem = sizeof(struct guide_cond);
     for (size_t i = 0; x && i < x->n; i++) {
+        if (i % BETWEEN_CHECKS == 0 && call_check(c, err))
+            return err->code;
         struct guide_cond *g = vec_add(&out->at);
         if (!g)
             return err_set(err, BERTH_ENOMEM, "%zu prompts", x->n);
@@ -340,14 +344,16 @@ static berth_status cut(struct guide_cond *g, const struct shape *s, berth_err *
     return BERTH_OK;
 }
 
-berth_status conds_pair(struct cond_list *list, size_t lists, const struct cond_scene *scene,
-                        berth_err *err)
+berth_status conds_pair(struct node_call *c, struct cond_list *list, size_t lists,
+                        const struct cond_scene *scene, berth_err *err)
 {
     for (size_t k = 0; k < lists; k++)
         for (size_t i = 0; i < list[k].at.n; i++) {
-            struct guide_cond c = *(struct guide_cond *)vec_at(&list[k].at, i);
-            for (size_t o = 0; c.has_area && o < lists; o++)
-                if (o != k && pair(&list[o], &c, err))
+            struct guide_cond g = *(struct guide_cond *)vec_at(&list[k].at, i);
+            if (i % BETWEEN_CHECKS == 0 && call_check(c, err))
+                return err->code;
+            for (size_t o = 0; g.has_area && o < lists; o++)
+                if (o != k && pair(&list[o], &g, err))
                     return err->code;
         }
     for (size_t k = 0; k < lists; k++)

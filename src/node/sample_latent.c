@@ -203,8 +203,7 @@ static berth_status forward(struct run *r, struct diffusion_in *in,
         berth_err unread = { 0 };
         r->predicted = true;
         if (!diffusion_predict(r->d, in, &peak, &unread))
-            log_info(r->c->env->log, "node.predict", "node=%s model=%s batch=%zu peak=%" PRIu64,
-                     r->c->id, ready_name(r->q->model), in->n, peak);
+            ready_tell_peak(r->c, r->q->model->part[0], "step", in->n, peak);
     }
     if (!s)
         s = diffusion_forward(r->d, in, err);
@@ -306,7 +305,7 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
     if (conds_resolve(r->c, q->positive, false, &scene, &r->list[POSITIVE], err) ||
         conds_resolve(r->c, q->middle, true, &scene, &r->list[MIDDLE], err) ||
         conds_resolve(r->c, q->negative, true, &scene, &r->list[NEGATIVE], err) ||
-        conds_pair(r->list, LISTS, &scene, err))
+        conds_pair(r->c, r->list, LISTS, &scene, err))
         return err->code;
     if (!r->list[POSITIVE].at.n)
         return err_set(err, BERTH_EINVAL, "an empty conditioning says nothing to paint");
@@ -364,7 +363,7 @@ static berth_status sample(struct run *r, berth_err *err)
              "node=%s model=%s sampler=%s steps=%zu device=%s predicted=%" PRIu64 " peak=%" PRIu64
              " passes=%" PRIu64 " rungs=%" PRIu64,
              r->c->id, ready_name(q->model), q->sampler->name, q->n - 1, done.device,
-             done.predicted, done.largest, done.passes, done.rungs);
+             done.largest_predicted, done.largest, done.passes, done.rungs);
     return BERTH_OK;
 }
 

@@ -33,7 +33,7 @@ static void report(struct node_call *c, struct ready_vae *v, const struct vae_jo
     struct net_report r = net_report(v->net);
     log_info(c->env->log, "node.vae",
              "node=%s device=%s predicted=%llu peak=%llu passes=%llu rungs=%llu tiled=%s", c->id,
-             r.device, (unsigned long long)r.predicted, (unsigned long long)r.largest,
+             r.device, (unsigned long long)r.largest_predicted, (unsigned long long)r.largest,
              (unsigned long long)r.passes, (unsigned long long)r.rungs,
              j->tiled    ? "for want of memory"
              : j->tile_x ? "as asked"
@@ -49,8 +49,7 @@ static void tell_peak(struct node_call *c, struct ready_vae *v, struct vae_job *
     berth_status s = decodes ? vae_predict_decode(j, h, w, &peak, &unread)
                              : vae_predict_encode(j, h, w, &peak, &unread);
     if (!s)
-        log_info(c->env->log, "node.predict", "node=%s model=%s what=%s batch=%zu peak=%llu", c->id,
-                 v->name, decodes ? "decode" : "encode", n, (unsigned long long)peak);
+        ready_tell_peak(c, v->m, decodes ? "decode" : "encode", n, peak);
 }
 
 /* [n, z, h, w] -> [n, h * r, w * r, 3] */
@@ -62,7 +61,7 @@ static berth_status decode(struct node_call *c, struct ready_vae *v, const struc
     if (z->shape.ndim != 4 || dim(z, 1) != v->vae.z_channels || !htensor_count(z))
         return err_set(
             err, BERTH_EINVAL, "a latent %s; '%.80s' is a VAE of %s and decodes [n, %llu, h, w]",
-            shape_text(&z->shape, text), v->name,
+            shape_text(&z->shape, text), res_info(v->m).name,
             v->vae.z_channels == 4 ? "the SD1, SD2 and SDXL kind" : "the SD3 and Flux kind",
             (unsigned long long)v->vae.z_channels);
     size_t n = dim(z, 0), h = dim(z, 2), w = dim(z, 3), r = v->vae.ratio;
@@ -74,9 +73,10 @@ static berth_status decode(struct node_call *c, struct ready_vae *v, const struc
         tell_peak(c, v, &job, true, n, h, w);
     if (!s)
         s = vae_decode_image(&job, z->data, n, h, w, (*out)->data, err);
-    if (!s)
-        report(c, v, &job);
-    return s;
+    if (s)
+        return err_add(err, "decoding with '%.80s'", res_info(v->m).name);
+    report(c, v, &job);
+    return BERTH_OK;
 }
 
 /* [n, h, w, c] -> [n, z, h / r, w / r] */
@@ -98,9 +98,10 @@ static berth_status encode(struct node_call *c, struct ready_vae *v, const struc
         tell_peak(c, v, &job, false, n, lh * v->vae.ratio, lw * v->vae.ratio);
     if (!st)
         st = vae_encode_image(&job, image->data, n, h, w, dim(image, 3), (*out)->data, err);
-    if (!st)
-        report(c, v, &job);
-    return st;
+    if (st)
+        return err_add(err, "encoding with '%.80s'", res_info(v->m).name);
+    report(c, v, &job);
+    return BERTH_OK;
 }
 
 static berth_status in_vae(struct node_call *c, struct ready_vae *out, berth_err *err)

@@ -86,6 +86,37 @@ static void concat_appends_tokens(void **state)
     assert_true(e->pooled->data[0] == 0);
 }
 
+/* A list joined with itself doubles: it ends with the numbers, long before memory does. */
+static void what_doubles_meets_its_limit(void **state)
+{
+    struct node_rig *r = *state;
+    struct value *x = prompt(77, 1, 0, 0);
+    for (size_t n = 1; n <= CONDS_MAX; n *= 2) {
+        rig_node(r, "ConditioningCombine");
+        rig_set(r, "conditioning_1", value_ref(x));
+        rig_set(r, "conditioning_2", x);
+        if (n == CONDS_MAX)
+            break;
+        assert_ok(rig_run(r), r->err);
+        x = value_ref(rig_out(r, 0));
+    }
+    assert_int_equal(rig_run(r), BERTH_ELIMIT);
+    assert_non_null(strstr(r->err.msg, "8192 prompts, more than 4096"));
+    size_t tokens = 77;
+    for (x = prompt(tokens, 1, 0, 0);; tokens *= 2) {
+        rig_node(r, "ConditioningConcat");
+        rig_set(r, "conditioning_to", value_ref(x));
+        rig_set(r, "conditioning_from", x);
+        if (2 * tokens > COND_TOKENS_MAX)
+            break;
+        assert_ok(rig_run(r), r->err);
+        x = value_ref(rig_out(r, 0));
+    }
+    assert_int_equal(tokens, COND_TOKENS_MAX);
+    assert_int_equal(rig_run(r), BERTH_ELIMIT);
+    assert_non_null(strstr(r->err.msg, "630784 tokens, more than 315392"));
+}
+
 static void areas_masks_and_ranges(void **state)
 {
     struct node_rig *r = *state;
@@ -234,7 +265,7 @@ static void areas_are_paired_and_cut(void **state)
     p->at[0].strength = 2;
     assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
     assert_ok(conds_resolve(&t.r->call, n, true, &t.scene, &t.list[1], &t.r->err), t.r->err);
-    assert_ok(conds_pair(t.list, 2, &t.scene, &t.r->err), t.r->err);
+    assert_ok(conds_pair(&t.r->call, t.list, 2, &t.scene, &t.r->err), t.r->err);
     assert_int_equal(t.list[0].at.n, 1);
     assert_int_equal(t.list[1].at.n, 2);
     expect_area(told_at(&t, 0, 0), 8, 18, 8, 6);
@@ -250,11 +281,30 @@ static void areas_are_paired_and_cut(void **state)
     p->at[0].area_kind = AREA_PIXELS;
     p->at[0].area[2] = 16; /* below the latent */
     assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
-    assert_int_equal(conds_pair(t.list, 2, &t.scene, &t.r->err), BERTH_EINVAL);
+    assert_int_equal(conds_pair(&t.r->call, t.list, 2, &t.scene, &t.r->err), BERTH_EINVAL);
     assert_non_null(strstr(t.r->err.msg, "24x16"));
     told_close(&t);
     conditioning_free(p);
     conditioning_free(n);
+}
+
+/* Long lists end soon after an interrupt. */
+static void lists_are_interrupted(void **state)
+{
+    struct told t;
+    struct conditioning *p = one_prompt();
+    atomic_bool cancel = true;
+    struct node_host host = { .cancel = &cancel };
+    told_open(&t, *state);
+    assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
+    const struct node_host *was = t.r->call.host;
+    t.r->call.host = &host;
+    assert_int_equal(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[1], &t.r->err),
+                     BERTH_ECANCELED);
+    assert_int_equal(conds_pair(&t.r->call, t.list, 1, &t.scene, &t.r->err), BERTH_ECANCELED);
+    t.r->call.host = was;
+    told_close(&t);
+    conditioning_free(p);
 }
 
 /* A mask of another size is resized; its box is at least 8 x 8; percents become noise levels. */
@@ -274,7 +324,7 @@ static void masks_are_sized(void **state)
     p->at[0].start_percent = 0;
     p->at[0].end_percent = 0.5;
     assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
-    assert_ok(conds_pair(t.list, 1, &t.scene, &t.r->err), t.r->err);
+    assert_ok(conds_pair(&t.r->call, t.list, 1, &t.scene, &t.r->err), t.r->err);
     const struct guide_cond *g = told_at(&t, 0, 0);
     expect_area(g, 10, 4, 4, 20); /* 8 wide, cut at the edge */
     assert_int_equal(g->mask_n, 1);
@@ -326,11 +376,13 @@ int main(void)
         cmocka_unit_test(combine_keeps_both),
         cmocka_unit_test(average_mixes),
         cmocka_unit_test(concat_appends_tokens),
+        cmocka_unit_test(what_doubles_meets_its_limit),
         cmocka_unit_test(areas_masks_and_ranges),
         cmocka_unit_test(zero_madezeroes),
         cmocka_unit_test(other_objects_are_refused),
         cmocka_unit_test(copies_survive_exhaustion),
         cmocka_unit_test(areas_are_paired_and_cut),
+        cmocka_unit_test(lists_are_interrupted),
         cmocka_unit_test(masks_are_sized),
         cmocka_unit_test(inpainting_sees_mask_and_picture),
     };
