@@ -393,6 +393,17 @@ static berth_status place(struct node_call *c, const char *path, const char *par
     return no_room(s) ? place_on_host(c, &args, p, eject_others, out, err) : s;
 }
 
+/* Whoever gets None will only know that: what the file is instead is said here. */
+static void tell_missing(struct node_call *c, const char *name, const char *role, const char *what)
+{
+    struct str text = { 0 };
+    str_addf(&text, "'%.100s' holds no %s: it is %s", name, role, what);
+    log_warn(c->env->log, "node.load", "node=%s role=%s why=\"%s\"", c->id, role, str_c(&text));
+    if (c->host && c->host->text && !text.bad)
+        c->host->text(c->host->user, text.p, text.n);
+    str_release(&text);
+}
+
 berth_status loader_open(struct node_call *c, const char *key, const char *name, const char *role,
                          const struct placement *p, struct opened *to, bool *found, berth_err *err)
 {
@@ -426,6 +437,8 @@ berth_status loader_open(struct node_call *c, const char *key, const char *name,
     }
     if (found)
         *found = parts.n > 0;
+    if (!s && !parts.n)
+        tell_missing(c, name, role, what);
     str_release(&path);
     return s;
 }

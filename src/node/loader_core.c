@@ -221,9 +221,6 @@ static berth_status open_checkpoint(struct node_call *c, const struct placement 
     for (int i = 0; !s && i < 3; i++) {
         bool there = true;
         s = loader_open(c, "checkpoints", name, role[i], &place[i], &m[i], i ? &there : NULL, err);
-        if (!s && !there)
-            log_warn(c->env->log, "node.load",
-                     "node=%s role=%s why=\"not in the checkpoint\" file=%s", c->id, role[i], name);
     }
     if (!s)
         s = keep_option(c, "config_name", &m[0].ref, err);
@@ -277,9 +274,70 @@ NODE_CLASS(ImageOnlyCheckpointLoader, .display = "Image Only Checkpoint Loader (
            .category = "loaders/video_models", .module = "comfy_extras.nodes_video_model",
            IN(checkpoint_in), OUT(image_only_out), .run = node_not_yet);
 
+/* ---- folders of diffusers: a network in each of their folders ---- */
+
+/* The file of a folder's network, under the names ComfyUI looks for; *name is empty: there is none. */
+static berth_status find_network(struct node_call *c, const char *folder, const char *network,
+                                 bool text, struct str *name, berth_err *err)
+{
+    static const char *const stem[2] = { "diffusion_pytorch_model", "model" };
+    static const char *const end[] = { ".fp16.safetensors", ".safetensors" };
+    for (size_t i = 0; i < ARRAY_LEN(end); i++) {
+        struct str path = { 0 };
+        str_clear(name);
+        str_addf(name, "%s/%s/%s%s", folder, network, stem[text], end[i]);
+        if (name->bad)
+            return err_set(err, BERTH_ENOMEM, "the name of a network");
+        berth_status s = folders_resolve(c->env->folders, "diffusers", name->p, &path, err);
+        str_release(&path);
+        if (s != BERTH_ENOTFOUND)
+            return s;
+    }
+    str_clear(name);
+    return BERTH_OK;
+}
+
+berth_status run_diffusers(struct node_call *c, berth_err *err)
+{
+    static const struct {
+        const char *network, *role;
+        size_t out;
+        bool optional;
+    } has[] = { { "unet", "unet", 0, false },
+                { "text_encoder", "clip", 1, false },
+                { "text_encoder_2", "clip", 1, true },
+                { "vae", "vae", 2, false } };
+    struct opened m[3] = { 0 };
+    struct placement p[2];
+    struct str name = { 0 };
+    const char *folder;
+    berth_status s = in_text(c, "model_path", &folder, err);
+    if (!s)
+        s = placement_read(c, "", &p[0], err);
+    if (s)
+        return s;
+    p[1] = placement_beside(&p[0]);
+    for (size_t i = 0; !s && i < ARRAY_LEN(has); i++) {
+        const char *role = has[i].role;
+        s = find_network(c, folder, has[i].network, has[i].out == 1, &name, err);
+        if (!s && name.n)
+            s = loader_open(c, "diffusers", name.p, role, &p[i > 0], &m[has[i].out], NULL, err);
+        else if (!s && !has[i].optional)
+            s = err_set(err, BERTH_ENOTFOUND, "'%.100s' has no %s/*.safetensors", folder,
+                        has[i].network);
+    }
+    for (size_t i = 0; !s && i < 3; i++)
+        s = loader_give(c, i, &m[i].ref, err);
+    for (int i = 0; i < 3; i++)
+        opened_release(&m[i], s);
+    str_release(&name);
+    placement_release(&p[0]);
+    return s;
+}
+
 static const struct node_input diffusers_in[] = { IN_DIFFUSERS };
 NODE_CLASS(DiffusersLoader, .category = "advanced/loaders/deprecated", .module = "nodes",
-           IN(diffusers_in), OUT(out_checkpoint), .run = node_not_yet);
+           IN(diffusers_in), OUT(out_checkpoint), .run = run_diffusers);
 
 /* Stand-alone nodes of ComfyUI-MultiGPU: their inputs name the parts. */
 static berth_status run_advanced(struct node_call *c, berth_err *err)

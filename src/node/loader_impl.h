@@ -49,7 +49,8 @@ struct opened { /* one output in the making; opened_release() */
     size_t parts;
 };
 /* Opens and loads what `role` has in a file of folder `key`, and adds it to *to. role NULL: the whole
- * file, whatever it is. *found (may be NULL, then it is an error): there is some. */
+ * file, whatever it is. *found (may be NULL, then it is an error): there is some; where there is none,
+ * log and client hear what the file is instead. */
 berth_status loader_open(struct node_call *c, const char *key, const char *name, const char *role,
                          const struct placement *p, struct opened *to, bool *found, berth_err *err);
 /* Lets go of it; of a node that failed the retention is taken back before. Zeroed is fine. */
@@ -69,7 +70,7 @@ extern const char *const list_clip_types[], *const list_dual_types[], *const lis
 
 /* run() of bases. */
 typedef berth_status loader_run_fn(struct node_call *c, berth_err *err);
-loader_run_fn run_checkpoint, run_unet, run_unet_gguf, run_clip, run_clip_gguf, run_vae,
+loader_run_fn run_checkpoint, run_diffusers, run_unet, run_unet_gguf, run_clip, run_clip_gguf, run_vae,
     run_clip_vision, run_control_net;
 
 /* Inputs of bases. */

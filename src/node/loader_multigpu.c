@@ -86,8 +86,8 @@ WRAP(CLIPVisionLoaderDisTorch2MultiGPU, D2TE, LIST(IN_CLIP_VISION), out_clip_vis
 WRAP(CheckpointLoaderSimpleMultiGPU, MG, LIST(IN_CHECKPOINT), out_checkpoint, run_checkpoint);
 WRAP(CheckpointLoaderSimpleDisTorch2MultiGPU, D2, LIST(IN_CHECKPOINT), out_checkpoint,
      run_checkpoint);
-WRAP(DiffusersLoaderMultiGPU, MG, LIST(IN_DIFFUSERS), out_checkpoint, node_not_yet);
-WRAP(DiffusersLoaderDisTorch2MultiGPU, D2, LIST(IN_DIFFUSERS), out_checkpoint, node_not_yet);
+WRAP(DiffusersLoaderMultiGPU, MG, LIST(IN_DIFFUSERS), out_checkpoint, run_diffusers);
+WRAP(DiffusersLoaderDisTorch2MultiGPU, D2, LIST(IN_DIFFUSERS), out_checkpoint, run_diffusers);
 
 WRAP(ControlNetLoaderMultiGPU, MG, LIST(IN_CONTROL_NET), out_control_net, run_control_net);
 WRAP(ControlNetLoaderDisTorch2MultiGPU, D2, LIST(IN_CONTROL_NET), out_control_net, run_control_net);

@@ -51,9 +51,9 @@ static berth_status in_clip(const struct node_call *c, const struct model_ref **
     const struct value *v = in_value(c, "clip");
     if (v && v->kind == V_NULL)
         return err_set(err, BERTH_EINVAL,
-                       "ERROR: clip input is invalid: None\n\nIf the clip is from a checkpoint "
-                       "loader node your checkpoint does not contain a valid clip or text encoder "
-                       "model.");
+                       "clip input is invalid: None. If the clip is from a checkpoint loader node "
+                       "your checkpoint does not contain a valid clip or text encoder model (its "
+                       "loader says what it is); CLIPLoader opens one from another file.");
     return in_model(c, "clip", out, err);
 }
 
