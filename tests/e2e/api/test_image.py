@@ -6,18 +6,20 @@ same; what a client sees on the way; what it may do meanwhile."""
 
 import json
 import os
+import shutil
 import struct
 import subprocess
 
 import pytest
 
 import pngs
-from conftest import BINARY, PATIENCE, Server, synth
+from conftest import BINARY, PATIENCE, SANITIZED, Server, rss, synth
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(HERE, "..", "..", "..", "examples", "workflows")
 TINY = {"v1-5-pruned-emaonly-fp16.safetensors": "sd15-tiny", "sd-v1-5-inpainting.safetensors": "sd15-inpaint-tiny",
         "sd_xl_base_1.0.safetensors": "sdxl-base-tiny", "sd_xl_refiner_1.0.safetensors": "sdxl-refiner-tiny"}
+SD15 = "v1-5-pruned-emaonly-fp16.safetensors"
 DEVICES = "cuda:0@cpu=512m,cuda:1@cpu=512m,cpu"
 
 
@@ -42,6 +44,10 @@ def lora(path, seed):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def node(cls, **inputs):
+    return {"class_type": cls, "inputs": inputs}
 
 
 def pixels(png):
@@ -188,6 +194,165 @@ def test_blocks_really_lie_on_three_devices(server):
     assert any(set(m["devices"]) == {"cuda:0", "cuda:1", "cpu"} for m in unet), unet
 
 
+# ---- retention, when something computes
+
+def resident(server):
+    """(file, role) of all that is in memory, without what is nobody's business here."""
+    server.post("/free", {"dry_run": True, "wait": True})  # the worker is through with the prompt
+    return {(m["name"].removesuffix(".safetensors"), m["role"]): m
+            for m in server.get("/berth/models").json()["models"] if m["state"] == "resident"}
+
+
+@pytest.mark.parametrize("when", ["after", "during"])
+def test_eject_keep_and_auto_with_a_sampler(server, base, when):
+    """Eject models go with a prompt that computed with one, by themselves. A free after that finds nothing marked and
+    takes the auto ones; one that was asked for during the prompt finds them still marked, and takes them alone. A kept
+    model stays where it is, is found again and gives the same picture."""
+    folder = base / "models"
+    shutil.copy(folder / "checkpoints" / SD15, folder / "checkpoints" / "kept.safetensors")  # a file of its own
+    if not os.path.exists(folder / "vae" / "auto.safetensors"):
+        synth(folder / "vae" / "auto.safetensors", "vae-tiny", "--dtype", "f16")
+    free = {"unload_models": True, "free_memory": True}
+    server.post("/free", {**free, "wait": True, "force": True})
+    w = placed(workflow("txt2img", steps=12), "cuda:0,6mb;cuda:1,5mb;cpu,*", keep_loaded=False)
+    w["8"] = placed({}, "cuda:0,100%", ckpt_name="kept.safetensors")["1"]
+    w["9"] = node("VAELoader", vae_name="auto.safetensors")
+    w["2"]["inputs"]["clip"] = w["3"]["inputs"]["clip"] = ["8", 1]
+    w["6"]["inputs"]["vae"] = ["9", 0]
+    kept = {("kept", "unet"), ("kept", "clip"), ("kept", "vae")}
+    first = pixels(make(server, w))
+    before = resident(server)
+    assert set(before) == kept | {("auto", "vae")}
+    if when == "during":
+        with server.ws() as ws:
+            ws.until(lambda m: isinstance(m, dict) and m["type"] == "status")
+            w["5"]["inputs"]["seed"] = 43
+            pid = server.queue(w, client_id=ws.id)["prompt_id"]
+            ws.until(lambda m: isinstance(m, dict) and m["type"] == "progress" and m["data"]["node"] == "5")
+            assert server.post("/free", free).status_code == 200
+            ws.until_done(pid)
+        assert set(resident(server)) == kept | {("auto", "vae")}
+    receipt = server.post("/free", {**free, "wait": True}).json()
+    assert receipt["violations"] == []
+    assert set(resident(server)) == kept
+    w["5"]["inputs"]["seed"] = 42  # the loaders run again
+    assert pixels(make(server, w)) == first
+    after = resident(server)
+    for k in kept:
+        assert all(after[k][x] == before[k][x] for x in ("id", "read", "moved", "devices", "retention")), k
+    server.post("/free", {**free, "wait": True, "force": True})
+
+
+def test_two_branches_of_one_model(server):
+    """Adapters of one branch are none of the other's business, in one prompt and whatever ran before."""
+    def branch(w, name, strength):
+        w[name] = node("LoraLoader", model=["1", 0], clip=["1", 1], lora_name="style.safetensors",
+                       strength_model=strength, strength_clip=0.0)
+        for k, link, source in (("5", "model", [name, 0]), ("6", "samples", [name + "5", 0]), ("7", "images", [name + "6", 0])):
+            w[name + k] = json.loads(json.dumps(w[k]))
+            w[name + k]["inputs"][link] = source
+
+    def alone(strength):
+        w = workflow("txt2img")
+        w["8"] = node("LoraLoader", model=["1", 0], clip=["1", 1], lora_name="style.safetensors",
+                      strength_model=strength, strength_clip=0.0)
+        w["5"]["inputs"]["model"] = ["8", 0]
+        return pixels(make(server, w))
+
+    want = {"7": pixels(make(server, workflow("txt2img"))), "a7": alone(1.0), "b7": alone(-3.0)}
+    assert want["7"] != want["a7"] != want["b7"]
+    w = workflow("txt2img")
+    branch(w, "a", 1.0)
+    branch(w, "b", -3.0)
+    server.post("/free", {"unload_models": True, "free_memory": True, "wait": True})
+    item = server.run(w)
+    assert item["status"]["status_str"] == "success"
+    got = {n: pixels(server.get("/view", params=out["images"][0]).content) for n, out in item["outputs"].items()}
+    assert got == want
+
+
+@pytest.mark.skipif(SANITIZED, reason="memory costs what the sanitizer wants")
+def test_many_prompts_take_no_more_memory(server):
+    def go(seed):
+        w = workflow("txt2img", steps=2)
+        w["5"]["inputs"]["seed"] = seed
+        make(server, w)
+
+    for i in range(10):
+        go(1000 + i)
+    before = rss(server.process.pid)
+    for i in range(40):
+        go(2000 + i)
+    assert rss(server.process.pid) - before < 24 << 20
+
+
+# ---- prompts that say more
+
+MORE = {
+    "area": {"c": ("ConditioningSetAreaPercentage", {"conditioning": ["2", 0], "width": 0.5, "height": 1.0, "x": 0.5, "y": 0.0,
+                                                        "strength": 1.0}),
+             "p": ("ConditioningCombine", {"conditioning_1": ["3", 0], "conditioning_2": ["c", 0]})},
+    "mask": {"m": ("SolidMask", {"value": 0.5, "width": 64, "height": 64}),
+             "c": ("ConditioningSetMask", {"conditioning": ["2", 0], "mask": ["m", 0], "strength": 1.0, "set_cond_area": "default"}),
+             "p": ("ConditioningCombine", {"conditioning_1": ["3", 0], "conditioning_2": ["c", 0]})},
+    "combine": {"p": ("ConditioningCombine", {"conditioning_1": ["2", 0], "conditioning_2": ["3", 0]})},
+    "concat": {"p": ("ConditioningConcat", {"conditioning_to": ["2", 0], "conditioning_from": ["3", 0]})},
+    "average": {"p": ("ConditioningAverage", {"conditioning_to": ["2", 0], "conditioning_from": ["3", 0],
+                                              "conditioning_to_strength": 0.5})},
+    "zero": {"p": ("ConditioningZeroOut", {"conditioning": ["2", 0]})},
+    "range": {"c": ("ConditioningSetTimestepRange", {"conditioning": ["2", 0], "start": 0.0, "end": 0.5}),
+              "d": ("ConditioningSetTimestepRange", {"conditioning": ["3", 0], "start": 0.5, "end": 1.0}),
+              "p": ("ConditioningCombine", {"conditioning_1": ["c", 0], "conditioning_2": ["d", 0]})},
+}
+
+
+@pytest.mark.parametrize("what", MORE)
+def test_what_is_said_about_prompts_matters(server, what):
+    """Another picture than the plain one, and the same again after everything was freed."""
+    w = workflow("txt2img")
+    w["2"]["inputs"]["text"], w["3"]["inputs"]["text"] = "a red fox", "snow, trees"
+    w["5"]["inputs"]["cfg"] = 7.0
+    plain = pixels(make(server, w))
+    for name, (cls, inputs) in MORE[what].items():
+        w[name] = node(cls, **inputs)
+    w["5"]["inputs"]["positive"] = ["p", 0]
+    got = pixels(make(server, w))
+    assert got != plain and len(set(got[3])) > 20
+    server.post("/free", {"unload_models": True, "free_memory": True, "wait": True})
+    assert pixels(make(server, w)) == got
+
+
+# ---- other ways to load
+
+def test_a_folder_of_diffusers(server, base):
+    """The same files in such a folder and each by its loader: the same picture."""
+    folder, models = base / "models" / "diffusers" / "tiny", base / "models"
+    for network, file, key, preset in (("unet", "diffusion_pytorch_model.fp16", "diffusion_models", "sd15-unet-tiny"),
+                                       ("text_encoder", "model", "text_encoders", "clip-l-tiny"),
+                                       ("vae", "diffusion_pytorch_model", "vae", "vae-tiny")):
+        path = synth(folder / network / (file + ".safetensors"), preset, "--dtype", "f16")
+        os.makedirs(models / key, exist_ok=True)
+        os.symlink(path, models / key / "of_tiny.safetensors")
+    (folder / "model_index.json").write_text("{}")
+    w = workflow("txt2img")
+    w["1"] = node("UNETLoader", unet_name="of_tiny.safetensors", weight_dtype="default")
+    w["8"] = node("CLIPLoader", clip_name="of_tiny.safetensors", type="stable_diffusion")
+    w["9"] = node("VAELoader", vae_name="of_tiny.safetensors")
+    w["2"]["inputs"]["clip"] = w["3"]["inputs"]["clip"] = ["8", 0]
+    w["6"]["inputs"]["vae"] = ["9", 0]
+    want = pixels(make(server, w))
+    for cls, more in (("DiffusersLoader", {}), ("DiffusersLoaderMultiGPU", {"device": "cuda:1"}),
+                      ("DiffusersLoaderDisTorch2MultiGPU", {"compute_device": "cuda:0", "virtual_vram_gb": 0.0,
+                                                            "expert_mode_allocations": "cuda:0,6mb;cuda:1,5mb;cpu,*"})):
+        w = workflow("txt2img")
+        w["1"] = node(cls, model_path="tiny", **more)
+        assert pixels(make(server, w)) == want, cls
+    os.remove(folder / "vae" / "diffusion_pytorch_model.safetensors")
+    server.post("/free", {"unload_models": True, "free_memory": True, "wait": True})
+    e = failure(server.run(w))
+    assert "'tiny' has no vae/" in e["exception_message"], e["exception_message"]
+
+
 # ---- on the way
 
 def previews(messages):
@@ -273,10 +438,93 @@ def test_no_tokenizer(base, tmp_path):
     assert str(other / "tokenizers") in e["exception_message"] and "--tokenizers" in e["exception_message"]
 
 
+def poisoned(base, name, part, value=b"\x00\x7e"):
+    """The tiny checkpoint with one of its tensors full of F16 NaNs."""
+    folder = base / "models" / "checkpoints"
+    with open(folder / SD15, "rb") as f:
+        data = bytearray(f.read())
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    begin, end = next(v["data_offsets"] for k, v in header.items() if part in k)
+    data[8 + size + begin:8 + size + end] = value * ((end - begin) // 2)
+    with open(folder / name, "wb") as f:
+        f.write(data)
+    return name
+
+
+@pytest.mark.parametrize("part,node,says", [
+    ("diffusion_model.out.2.weight", "KSampler", ("step 1", "NaN")),
+    ("encoder.layers.0.self_attn.q_proj.weight", "CLIPTextEncode", ("NaN",)),
+    ("first_stage_model.decoder.conv_out.weight", "VAEDecode", ("NaN",))])
+def test_nan_in_a_checkpoint(server, base, part, node, says):
+    """No black picture: the node that met it says so, with the file; what follows is not harmed."""
+    w = workflow("txt2img")
+    w["1"]["inputs"]["ckpt_name"] = poisoned(base, "nan.safetensors", part)
+    e = failure(server.run(w))
+    assert e["node_type"] == node
+    assert all(x in e["exception_message"] for x in says) and "nan" in e["exception_message"], e["exception_message"]
+    os.remove(base / "models" / "checkpoints" / "nan.safetensors")
+    make(server, workflow("txt2img"))
+
+
+def test_weights_of_words_are_numbers(server):
+    w = workflow("txt2img")
+    w["2"]["inputs"]["text"] = "a (b:nan) c"
+    e = failure(server.run(w))
+    assert e["node_type"] == "CLIPTextEncode" and "(b:nan)" in e["exception_message"], e["exception_message"]
+
+
+def test_prompts_that_double_meet_a_limit(server):
+    """40 Combines of a list with itself would be 2^40 prompts."""
+    w = workflow("txt2img")
+    last = ["2", 0]
+    for i in range(40):
+        w[f"c{i}"] = node("ConditioningCombine", conditioning_1=last, conditioning_2=last)
+        last = [f"c{i}", 0]
+    w["5"]["inputs"]["positive"] = last
+    e = failure(server.run(w))
+    assert e["node_type"] == "ConditioningCombine" and "4096" in e["exception_message"], e["exception_message"]
+    for i in range(40):
+        w[f"c{i}"]["class_type"] = "ConditioningConcat"
+        w[f"c{i}"]["inputs"] = {"conditioning_to": w[f"c{i}"]["inputs"]["conditioning_1"],
+                                "conditioning_from": w[f"c{i}"]["inputs"]["conditioning_2"]}
+    e = failure(server.run(w))
+    assert e["node_type"] == "ConditioningConcat" and "315392" in e["exception_message"], e["exception_message"]
+
+
+def test_a_checkpoint_is_no_lora(server, base):
+    loras = base / "models" / "loras"
+    os.symlink(base / "models" / "checkpoints" / SD15, loras / "checkpoint.safetensors")
+    w = workflow("lora")
+    w["8"]["inputs"]["lora_name"] = "checkpoint.safetensors"
+    e = failure(server.run(w))
+    assert e["node_type"] == "LoraLoader" and "is no adapter" in e["exception_message"], e["exception_message"]
+
+
+def test_a_checkpoint_without_text_encoder(server, base):
+    """One line, which survives logs and terminals; what the file is stands under its loader."""
+    synth(base / "models" / "checkpoints" / "unet_alone.safetensors", "sd15-unet-tiny", "--dtype", "f16")
+    w = workflow("txt2img")
+    w["1"]["inputs"]["ckpt_name"] = "unet_alone.safetensors"
+    e = failure(server.run(w))
+    assert e["node_type"] == "CLIPTextEncode", e
+    assert "clip input is invalid: None" in e["exception_message"] and "??" not in e["exception_message"]
+    said = [line for line in server.errors().splitlines() if "unet_alone.safetensors' holds no clip: it is " in line]
+    assert said, server.errors()[-2000:]
+
+
+def test_what_cannot_be_computed_says_so(server):
+    w = workflow("txt2img")
+    w["8"] = node("FreeU_V2", model=["1", 0], b1=1.3, b2=1.4, s1=0.9, s2=0.2)
+    w["5"]["inputs"]["model"] = ["8", 0]
+    e = failure(server.run(w))
+    assert e["node_type"] == "FreeU_V2" and "cannot be computed yet" in e["exception_message"]
+
+
 # ---- without a server
 
-def run(base, name, *args, steps=4):
-    w = workflow(name, steps=steps)
+def run(base, name, *args, steps=4, side=64):
+    w = workflow(name, steps=steps, side=side)
     path = base / f"{name}.json"
     with open(path, "w") as f:
         json.dump(w, f)
@@ -299,3 +547,27 @@ def test_run_with_little_memory(server, base):
     assert r.returncode == 0, r.stderr
     with open(r.stdout.split()[0], "rb") as f:
         assert pixels(f.read()) == pixels(make(server, workflow("txt2img")))
+
+
+def test_run_without_the_memory_for_it(base):
+    """Warned before the pass; then the numbers of what was tried last, and what helps."""
+    r = run(base, "txt2img", "--devices", "cuda:0@cpu=24m,cpu=50m", side=2048, steps=1)
+    assert r.returncode != 0
+    warned = [line for line in r.stderr.splitlines() if "node.predict" in line and "more than half" in line]
+    assert warned and "budget=25165824" in warned[0], r.stderr
+    assert "2 latents of 256 x 256: 1 at a time: " in r.stderr and "no room for" in r.stderr, r.stderr
+    assert "smaller picture or batch" in r.stderr.split("TIPS")[-1], r.stderr
+
+
+def test_taesd_is_told_once(base, tmp_path):
+    other = tmp_path / "base"
+    os.makedirs(other)
+    os.symlink(base / "models", other / "models")
+    os.symlink(base / "tokenizers", other / "tokenizers")
+    with Server(other, "--devices", "cpu", "--preview-method", "taesd") as s:
+        for seed in (1, 2):
+            w = workflow("txt2img", steps=1)
+            w["5"]["inputs"]["seed"] = seed
+            make(s, w)
+        said = [line for line in s.errors().splitlines() if "instead=latent2rgb" in line]
+    assert len(said) == 1
