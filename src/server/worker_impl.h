@@ -72,6 +72,7 @@ struct worker {
     uint64_t signature;       /* of what was published */
     uint64_t published, told; /* clock_mono_ns */
     const char *untold;       /* reason of a berth.residency that waits; NULL: none */
+    bool told_taesd;          /* that previews of this kind are not there */
     bool owed;                /* a collection */
     uint64_t collected;       /* clock_mono_ns of the last one */
     bool complained;          /* about the store; once per trouble */

@@ -173,7 +173,7 @@ static void nobody_runs(struct worker *w)
 
 /* The prompt's own word, if it is one; else the server's. TAESD's decoders are not there: the quick way
  * for all, as ComfyUI does it without them. */
-static bool wants_previews(const struct worker *w, const json_t *extra)
+static bool wants_previews(struct worker *w, const json_t *extra)
 {
     static const char *const known[] = { "none", "auto", "latent2rgb", "taesd" };
     const char *method = w->server->cfg.preview_method;
@@ -181,6 +181,11 @@ static bool wants_previews(const struct worker *w, const json_t *extra)
     for (size_t i = 0; own && i < ARRAY_LEN(known); i++)
         if (!strcmp(own, known[i]))
             method = own;
+    if (!strcmp(method, "taesd") && !w->told_taesd) {
+        w->told_taesd = true;
+        log_warn(&w->server->log, "worker.preview",
+                 "method=taesd instead=latent2rgb why=\"decoders of TAESD are not built in\"");
+    }
     return strcmp(method, "none") != 0;
 }
 
