@@ -233,8 +233,8 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
             d->too_much_tokens = b->tokens;
             continue;
         }
-        if (s)
-            return s;
+        if (s) /* the numbers in it are of this piece */
+            return n < b->n ? err_add(err, "%zu at a time", n) : s;
         first += n;
     }
     return BERTH_OK;
