@@ -372,8 +372,7 @@ static void what_is_refused(void **state)
           BERTH_EINVAL },
         { "CheckpointLoaderSimple", "{\"ckpt_name\": \"nounet.safetensors\"}", "no checkpoint",
           BERTH_EINVAL },
-        { "DiffusersLoader", "{\"model_path\": \"x\"}", "cannot be computed yet",
-          BERTH_EUNSUPPORTED },
+        { "DiffusersLoader", "{\"model_path\": \"x\"}", "'x' has no unet/", BERTH_ENOTFOUND },
     };
     struct rig r;
     char from[1024];

@@ -234,7 +234,7 @@ static void reasons(void **state)
     rig_open(&r);
     rig_node(&r, "FreeU_V2");
     assert_fails(rig_run(&r), r.err, BERTH_EUNSUPPORTED,
-                 "FreeU_V2 cannot be computed yet: this build");
+                 "FreeU_V2 cannot be computed yet: it is known so that");
     static const char *const video[] = { "CreateVideo", "SaveVideo", "SaveWEBM",
                                          "VHS_VideoCombine" };
     for (size_t i = 0; i < sizeof video / sizeof *video; i++) {
