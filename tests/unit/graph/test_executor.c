@@ -166,9 +166,11 @@ static void kinds_of_errors(void **state)
         bool oom;
     } t[] = {
         { "device", "torch.OutOfMemoryError",
-          "12 bytes on null:0\nThis error means that a device has no memory left for what was to go "
-          "there.\n\nTIPS: Models that are kept leave only when told to: `berth free --force "
-          "NAME#ID`, or POST /free with \"models\" and \"force\". Else give the device a larger "
+          "12 bytes on null:0\nThis error means that a device has no memory left for what was to "
+          "go there.\n\nTIPS: A pass takes less for a smaller picture or batch. Models that are "
+          "kept "
+          "leave only when told to: `berth free --force NAME#ID`, or POST /free with \"models\" "
+          "and \"force\". Else give the device a larger "
           "budget (--devices), or this model another allocation.",
           true },
         { "memory", "MemoryError", "12 bytes\n", false },
