@@ -181,7 +181,7 @@ static bool make_conv2d(struct bag *b, size_t i, union any *a, double *tol)
         { 2, 320, 4, 8, 8, 3, 3, 1, 1, 1, 1, 1, 1 },
         { 1, 12, 20, 18, 2, 7, 2, 1, 1, 3, 0, 3, 1 },
         { 1, 512, 20, 8, 6, 3, 3, 1, 1, 1, 1, 1, 1 },
-        { 1, 256, 31, 35, 33, 3, 3, 1, 1, 1, 1, 1, 1 },
+        { 1, 256, 5, 35, 33, 3, 3, 1, 1, 1, 1, 1, 1 },
     };
     enum { SHAPES = sizeof at / sizeof *at };
     static const enum dtype other[] = { DT_F16,  DT_BF16, DT_F8_E4M3, DT_F8_E5M2,
@@ -642,10 +642,10 @@ static void check_levels(const struct rig *r, double tol, struct tpool *const po
             float *more = compute(r, b, pool[t]);
             assert_bits(r, "other threads", more, one);
             free(more);
-            more = compute_thrifty(r, b, pool[t]);
-            assert_bits(r, "thrifty", more, one);
-            free(more);
         }
+        float *little = compute_thrifty(r, b, pool[2]);
+        assert_bits(r, "thrifty", little, one);
+        free(little);
         if (r->op->batch[0] != NO_BATCH && r->y.shape.dim[0] > 1) {
             float *split = compute_split(r, b);
             assert_bits(r, "row by row", split, one);
