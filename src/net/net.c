@@ -394,9 +394,9 @@ static void log_memory(struct net *n)
 {
     struct net_report x = net_report(n);
     log_info(n->log, "net.memory",
-             "model=%s dev=%s predicted=%" PRIu64 " peak=%" PRIu64 " largest=%" PRIu64
-             " weights=%" PRIu64 " ring=%" PRIu64 " passes=%" PRIu64 " rungs=%" PRIu64,
-             res_info(n->m).name, x.device, x.predicted, x.peak, x.largest, x.weights,
+             "model=%s dev=%s predicted=%" PRIu64 " peak=%" PRIu64 " weights=%" PRIu64
+             " ring=%" PRIu64 " passes=%" PRIu64 " rungs=%" PRIu64,
+             res_info(n->m).name, x.device, x.largest_predicted, x.largest, x.weights,
              x.stream.ring_bytes, x.passes, x.rungs);
 }
 

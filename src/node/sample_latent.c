@@ -177,7 +177,7 @@ static void cut_concat(const struct run *r, const float *whole, size_t item, siz
                    whole + ((item * extra + k) * h + a->y + y) * w + a->x, a->w * sizeof *out);
 }
 
-/* Predictions [from, to), all of them with channels beside x or all without. */
+/* Predictions of one batch, all of them with channels beside x or all without. */
 static berth_status forward(struct run *r, struct diffusion_in *in,
                             const struct sampled_cond **cond, const size_t *item,
                             const struct guide_area *area, berth_err *err)

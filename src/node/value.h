@@ -4,8 +4,8 @@
  *                    something make a new one (tensors inside are counted themselves and shared)
  *            values  a list of values: everything travels as a list (comfyui-api.md 5)
  * Kinds      IMAGE, MASK, SIGMAS: V_TENSOR, float32 on the host (IMAGE [n,h,w,c] 0..1, MASK [n,h,w]).
- *            LATENT: V_LATENT. MODEL, CLIP, VAE, ...: V_MODEL. Everything of later issues:
- *            V_OBJECT with a type of its own (CONDITIONING, GUIDER, ...).
+ *            LATENT: V_LATENT. MODEL, CLIP, VAE, ...: V_MODEL. CONDITIONING, GUIDER, NOISE,
+ *            SAMPLER: V_OBJECT, each with a type of its own (compute.h).
  * Threads    Executor only; counts are plain. */
 #ifndef NODE_VALUE_H
 #define NODE_VALUE_H

@@ -11,7 +11,7 @@
  *            "g", "h".
  * Weights    are used as stored. ComfyUI keeps its CLIPs as F16 unless told otherwise, which rounds
  *            those of F32 files (text-encoders.md 8); the golden numbers are from unrounded F32
- *            ones, so nothing is rounded here.
+ *            ones. Rounding is the caller's choice (net_args.round_f16, --fp16-text-enc).
  * Numbers    z and pooled of a chunk do not depend on the chunks it is encoded with (op/ops.h, Same
  *            bits), so that long prompts run in several passes.
  * Files      clip.c network; clip_find.c where encoders are and of which kind; clip_names.c

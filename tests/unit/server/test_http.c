@@ -410,8 +410,8 @@ static void bodies_that_nobody_wants(void **state)
 {
     static const char *const text[] = {
         "GET /hello HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        "GET /hello HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
-        "chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        ("GET /hello HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
+         "chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"),
         "GET /hello HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}",
     };
     (void)state;
@@ -707,8 +707,8 @@ static void garbage(void **state)
         "\r\n\r\n\r\n\r\n garbage\r\n\r\n",
         "GET / HTTP/9.9\r\n\r\n",
         "GET /hello HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-        "GET /hello HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nTransfer-Encoding: "
-        "chunked\r\n\r\n",
+        ("GET /hello HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nTransfer-Encoding: "
+         "chunked\r\n\r\n"),
         "\x16\x03\x01\x02\x01\x01\x01\x01\r\n\r\n",
         "GET /hello HTTP/1.1\r\nHost: localhost\r\n folded: y\r\n\r\n",
     };

@@ -138,8 +138,8 @@ static void boundaries_that_are_none(void **state)
         "multipart/form-data; boundary=\"a \"",
         "multipart/form-data; boundary=\"a\xc3\xa4\"",
         "multipart/form-data; boundary=a b",
-        "multipart/form-data; boundary="
-        "12345678901234567890123456789012345678901234567890123456789012345678901",
+        ("multipart/form-data; boundary="
+         "12345678901234567890123456789012345678901234567890123456789012345678901"),
     };
     struct heard h = { 0 };
     struct multipart_events ev = { &h, on_part, on_data, on_end };
