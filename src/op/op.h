@@ -1,10 +1,10 @@
 /* op: checked operations with a plain-C reference; a device's own kernels where it has them.
  *
  * Here: what merging adapters needs. Everything works on host memory, gives the same bits on every
- * machine and for every number of threads, and allocates nothing. The ops of networks have a door of
- * their own, ops.h; pictures and latents to another size, too: resize.h.
- * Files  lowrank.c W += s * up . down; fp8_round.c stochastic rounding to fp8; op_impl.h the versions
- *        of a kernel for several processors, for this folder, its tests and benchmarks. */
+ * machine and for every number of threads, and allocates nothing. The ops of networks have a door
+ * of their own, ops.h; pictures and latents to another size, too: resize.h.
+ * Files  lowrank.c W += s * up . down; fp8_round.c stochastic rounding to fp8; op_impl.h the
+ *        versions of a kernel for several processors, for this folder, its tests and benchmarks. */
 #ifndef OP_OP_H
 #define OP_OP_H
 
@@ -33,11 +33,11 @@ void op_lowrank_tile(const struct op_lowrank *t);
 void op_lowrank_add_ref(float *w, size_t rows, size_t cols, const float *up, const float *down,
                         size_t rank, float scale);
 
-/* n values of x to F8_E4M3 or F8_E5M2 (`to`; BUG() on others), each rounded up or down by chance, as
- * ComfyUI does it: x becomes F16, the exponent is floor(log2 |x|) with the logarithm rounded to F16,
- * the mantissa in units of the last place plus a uniform number from [0, 1) is rounded to F16 and
- * cut off. Too large becomes the largest finite value, infinities too (where the reference's F16
- * overflows into NaN as well); NaN stays NaN.
+/* n values of x to F8_E4M3 or F8_E5M2 (`to`; BUG() on others), each rounded up or down by chance,
+ * as ComfyUI does it: x becomes F16, the exponent is floor(log2 |x|) with the logarithm rounded to
+ * F16, the mantissa in units of the last place plus a uniform number from [0, 1) is rounded to F16
+ * and cut off. Too large becomes the largest finite value, infinities too (where the reference's
+ * F16 overflows into NaN as well); NaN stays NaN.
  *   chance  n draws, the lowest 11 bits of each count: k / 2048
  * x, chance and dst do not overlap. */
 void op_fp8_round(enum dtype to, const float *x, const uint32_t *chance, void *dst, size_t n);

@@ -1,33 +1,42 @@
 /* ops: what networks are made of, each with its arguments checked and a plain-C reference.
  *
- * Words      operand   a struct view (tensor/tensor.h); `data` is an address of the device that computes
- *            backend   kernels for one kind of device; a slot that is NULL falls to the reference, which
- *                      follows addresses as host pointers and is therefore for host-visible devices alone
- *            scratch   memory a kernel needs beside its operands; its size follows from the arguments, so
- *                      that a pass can be predicted to the byte before it runs
+ * Words      operand   a struct view (tensor/tensor.h); `data` is an address of the device that
+ *                      computes
+ *            backend   kernels for one kind of device; a slot that is NULL falls to the reference,
+ *                      which follows addresses as host pointers and is therefore for host-visible
+ *                      devices alone
+ *            scratch   memory a kernel needs beside its operands; its size follows from the
+ *                      arguments, so that a pass can be predicted to the byte before it runs
  *            row       the last dimension
- * Operands   Activations, biases and parameters of norms are F32. Weights of linear, conv2d and embedding are
- *            of any stored type that converts to F32, GGML quants included: kernels widen them piece by
- *            piece, the bytes that lie in memory stay as stored. Row-major without gaps unless said; an
- *            optional operand is absent when its data is NULL. Outputs do not overlap inputs unless said.
- * Checks     op_x() looks at every shape, type and layout before it calls a kernel; BERTH_EINVAL names the op
- *            and the shapes. Kernels trust their arguments.
- * Same bits  An element of the result has the same bits whatever the number of threads, however many rows or
- *            pictures are computed with it, wherever operands lie, thrifty or not: cond and uncond in one batch
- *            or apart, on one device or three, give equal pictures. It does not depend on values of other rows
- *            or pictures. Within a picture a 3x3 convolution may compute 2x2 or 4x4 results at a time from a
- *            window of 4x4 or 6x6: values of it that are not below a result's own filter cancel, but leave
- *            their rounding in it (op/cpu/winograd.h has the size of it), and an infinity or NaN among them
- *            spreads to all of the tile. Where tiles begin follows from the picture, so a piece of one may
- *            round differently than the whole. So may another processor level, or another backend.
- * Cancel     Kernels that take long look at env->cancel between pieces: BERTH_ECANCELED, outputs undefined.
- * Threads    A call spreads over env->pool and returns when all is done (or queued, on an asynchronous backend).
- * Adding     an op: its struct here, check in ops.c, reference in ops_ref*.c, a line in ops.def (doors, slots and
- *            the reference's table follow from it) and its cases in tests/unit/op/test_ops.c. A backend that
- *            has a kernel for it names it in its own table.
+ * Operands   Activations, biases and parameters of norms are F32. Weights of linear, conv2d and
+ *            embedding are of any stored type that converts to F32, GGML quants included: kernels
+ *            widen them piece by piece, the bytes that lie in memory stay as stored. Row-major
+ *            without gaps unless said; an optional operand is absent when its data is NULL. Outputs
+ *            do not overlap inputs unless said.
+ * Checks     op_x() looks at every shape, type and layout before it calls a kernel; BERTH_EINVAL
+ *            names the op and the shapes. Kernels trust their arguments.
+ * Same bits  An element of the result has the same bits whatever the number of threads, however
+ *            many rows or pictures are computed with it, wherever operands lie, thrifty or not:
+ *            cond and uncond in one batch or apart, on one device or three, give equal pictures. It
+ *            does not depend on values of other rows or pictures. Within a picture a 3x3
+ *            convolution may compute 2x2 or 4x4 results at a time from a window of 4x4 or 6x6:
+ *            values of it that are not below a result's own filter cancel, but leave their rounding
+ *            in it (op/cpu/winograd.h has the size of it), and an infinity or NaN among them
+ *            spreads to all of the tile. Where tiles begin follows from the picture, so a piece of
+ *            one may round differently than the whole. So may another processor level, or another
+ *            backend.
+ * Cancel     Kernels that take long look at env->cancel between pieces: BERTH_ECANCELED, outputs
+ *            undefined.
+ * Threads    A call spreads over env->pool and returns when all is done (or queued, on an
+ *            asynchronous backend).
+ * Adding     an op: its struct here, check in ops.c, reference in ops_ref*.c, a line in ops.def
+ *            (doors, slots and the reference's table follow from it) and its cases in
+ *            tests/unit/op/test_ops.c. A backend that has a kernel for it names it in its own
+ *            table.
  *            a backend: op/<x>/ with `const struct op_backend op_<x>`, a line in backends.def.
- * Files      ops.c checks and dispatch; ops_ref.c the reference of products, ops_ref_values.c of norms and
- *            functions, ops_ref_move.c of the rest; ops_impl.h among them; cpu/ vectorised kernels. */
+ * Files      ops.c checks and dispatch; ops_ref.c the reference of products, ops_ref_values.c of
+ *            norms and functions, ops_ref_move.c of the rest; ops_impl.h among them; cpu/
+ *            vectorised kernels. */
 #ifndef OP_OPS_H
 #define OP_OPS_H
 
@@ -59,7 +68,8 @@ const struct op_backend *op_backend_for(const struct device *d);
 /* y[..., N] = x[..., K] . w[N, K]^T * scale + bias[N] + add[..., N] */
 struct op_linear {
     struct view x, w, bias, add, y; /* bias, add optional; add may be y itself. x, y, add: leading
-                                       dimensions equal, rows contiguous, any even stride between rows */
+                                       dimensions equal, rows contiguous, any even stride between
+                                       rows */
     bool scaled;                    /* the weight has a scale (fp8); else it counts as 1 */
     float scale;
 };
@@ -68,8 +78,8 @@ struct op_matmul {
     struct view a, b, y;
     bool b_transposed;
 };
-/* y[n, OC, h', w'] = conv(x[n, IC, h, w], w[OC, IC/groups, kh, kw]) + bias[OC] + add[n, OC, h', w'].
- * h' = (h + top + bottom - kh) / stride + 1, rounded down. */
+/* y[n, OC, h', w'] = conv(x[n, IC, h, w], w[OC, IC/groups, kh, kw]) + bias[OC] + add[n, OC, h',
+ * w']. h' = (h + top + bottom - kh) / stride + 1, rounded down. */
 struct op_conv2d {
     struct view x, w, bias, add, y;    /* bias, add optional; add may be y itself */
     uint32_t stride, groups;           /* 0 means 1 */
@@ -80,9 +90,9 @@ struct op_conv2d {
 /* h' or w'; 0: the filter does not fit. */
 uint64_t op_conv_side(uint64_t n, uint32_t before, uint32_t after, uint64_t k, uint32_t stride);
 
-/* y[B, Tq, H, D] = softmax(q . k^T * scale + mask) . v per head; k, v: [B, Tk, H, D]. No Tq x Tk buffer.
- * Dimensions 0..2 may have any stride (slices of a fused projection), D is contiguous. A query that sees no key
- * at all gets zeros. */
+/* y[B, Tq, H, D] = softmax(q . k^T * scale + mask) . v per head; k, v: [B, Tk, H, D]. No Tq x Tk
+ * buffer. Dimensions 0..2 may have any stride (slices of a fused projection), D is contiguous. A
+ * query that sees no key at all gets zeros. */
 struct op_attention {
     struct view q, k, v, y;
     struct view mask; /* optional, added to the scores: [1 or B, 1 or H, Tq, Tk], -inf hides */
@@ -123,8 +133,8 @@ struct op_unary {
     struct view x, y;
 };
 enum op_binary_kind { OP_ADD, OP_SUB, OP_MUL };
-/* y = a <kind> b * scale. b has a's shape, or a's with some dimensions 1 ([n, C, 1, 1], [1, 1, row]): those
- * repeat. y may be a. */
+/* y = a <kind> b * scale. b has a's shape, or a's with some dimensions 1 ([n, C, 1, 1], [1, 1,
+ * row]): those repeat. y may be a. */
 struct op_binary {
     enum op_binary_kind kind;
     struct view a, b, y;
@@ -137,11 +147,13 @@ struct op_geglu {
 };
 
 /* ---- looking up and moving ---- */
-/* y[n, D] = table[ids[i]]; ids: [n] I32, each below the table's rows (the kernel looks: BERTH_EINVAL) */
+/* y[n, D] = table[ids[i]]; ids: [n] I32, each below the table's rows (the kernel looks:
+ * BERTH_EINVAL) */
 struct op_embedding {
     struct view table, ids, y;
 };
-/* y[n, dim]: [cos(t f) | sin(t f)], f_k = exp(-ln(period) k / (dim/2)); an odd dim ends with 0. t: [n] */
+/* y[n, dim]: [cos(t f) | sin(t f)], f_k = exp(-ln(period) k / (dim/2)); an odd dim ends with 0. t:
+ * [n] */
 struct op_timestep {
     struct view t, y;
     float period; /* 0 means 10000 */
@@ -163,16 +175,17 @@ struct op_pad2d { /* zeros around the last two dimensions, or wrapped around */
     uint32_t top, left; /* bottom and right follow from the shapes */
     bool circular;
 };
-/* y gets x's elements in order; any strides on both sides: permutes, slices. The shapes are equal unless y has
- * no gaps. x of another type than F32 is widened; then there are no gaps on either side. */
+/* y gets x's elements in order; any strides on both sides: permutes, slices. The shapes are equal
+ * unless y has no gaps. x of another type than F32 is widened; then there are no gaps on either
+ * side. */
 struct op_copy {
     struct view x, y;
 };
 
-/* op_x(): checks, then computes. op_x_scratch(): bytes it needs; 0 for most, and for arguments that op_x()
- * would refuse. op_x_check(): the checks alone. For the latter two arguments whose `data` is not there yet
- * will do: they look at shapes, types and strides (so a mask or bias that will be there has a shape then, and
- * an absent operand is all zero). */
+/* op_x(): checks, then computes. op_x_scratch(): bytes it needs; 0 for most, and for arguments that
+ * op_x() would refuse. op_x_check(): the checks alone. For the latter two arguments whose `data` is
+ * not there yet will do: they look at shapes, types and strides (so a mask or bias that will be
+ * there has a shape then, and an absent operand is all zero). */
 #define OP(x)                                                                                      \
     berth_status op_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);         \
     berth_status op_##x##_check(const struct op_##x *a, berth_err *err);                           \

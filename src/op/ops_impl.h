@@ -1,11 +1,12 @@
-/* ops_impl: what checks, reference and kernels share about operands. For this folder, its backends, tests
- * and benchmarks. */
+/* ops_impl: what checks, reference and kernels share about operands. For this folder, its backends,
+ * tests and benchmarks. */
 #ifndef OP_OPS_IMPL_H
 #define OP_OPS_IMPL_H
 
 #include "op/ops.h"
 
-/* The reference, one function per op; op_ref is the table of these. Scratch: only those in ops_ref.c. */
+/* The reference, one function per op; op_ref is the table of these. Scratch: only those in
+ * ops_ref.c. */
 #define OP(x)                                                                                      \
     berth_status ref_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);
 #include "op/ops.def"
@@ -32,8 +33,8 @@ size_t op_count(const struct view *v);
 /* Product of dimensions [from, to). */
 size_t op_count_of(const struct view *v, int from, int to);
 
-/* All dimensions but the last as one: how many rows, and bytes from one to the next. False: the strides
- * are not even. A single row has the stride 0. */
+/* All dimensions but the last as one: how many rows, and bytes from one to the next. False: the
+ * strides are not even. A single row has the stride 0. */
 bool op_rows(const struct view *v, size_t *rows, size_t *stride);
 
 /* 0 means 1, as scales of several ops have it. */

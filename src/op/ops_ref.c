@@ -1,8 +1,9 @@
-/* ops_ref.c: products in plain loops and double sums, and the table of the reference. Kernels are held against
- * these, so clarity comes first; they run on the calling thread.
+/* ops_ref.c: products in plain loops and double sums, and the table of the reference. Kernels are
+ * held against these, so clarity comes first; they run on the calling thread.
  *
  * Scratch  linear: one widened row of the weight; conv2d: one widened filter; attention: one row of
- *          scores. In order to predict the same bytes for every type, F32 weights are copied, too. */
+ *          scores. In order to predict the same bytes for every type, F32 weights are copied,
+ *          too. */
 #include "op/ops_impl.h"
 
 #include "base/sz.h"
@@ -97,7 +98,8 @@ static size_t ref_conv2d_scratch(const struct op_env *env, const struct op_conv2
     return bytes_of(op_count_of(&a->w, 1, 4), sizeof(float));
 }
 
-/* The sum under one position of a filter w[C, kh, kw] on x[C, h, w]; y0, x0 may lie in the padding. */
+/* The sum under one position of a filter w[C, kh, kw] on x[C, h, w]; y0, x0 may lie in the
+ * padding. */
 struct window {
     const float *x, *w;
     size_t C, h, wd, kh, kw;

@@ -21,8 +21,8 @@ berth_status ref_embedding(const struct op_env *env, const struct op_embedding *
     return BERTH_OK;
 }
 
-/* Frequencies and angles are rounded to float where torch rounds them: an angle of 1000 moves by 6e-5
- * with the last bit of its frequency. */
+/* Frequencies and angles are rounded to float where torch rounds them: an angle of 1000 moves by
+ * 6e-5 with the last bit of its frequency. */
 berth_status ref_timestep(const struct op_env *env, const struct op_timestep *a, berth_err *err)
 {
     (void)env, (void)err;

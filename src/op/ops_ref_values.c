@@ -1,4 +1,5 @@
-/* ops_ref_values.c: norms and element-wise ops of the reference, in double with the library's functions. */
+/* ops_ref_values.c: norms and element-wise ops of the reference, in double with the library's
+ * functions. */
 #include "op/ops_impl.h"
 
 #include <math.h>

@@ -226,8 +226,9 @@ static berth_status by_taps(enum resize method, struct job *j, const struct resi
                             size_t samples, berth_err *err)
 {
     const struct resize_shape *s = j->s;
-    /* torch has two ways to the nearest pixel, which differ where a centre falls between two; this one is
-     * for small results, and for pictures whose channels lie side by side if they are more than 3. */
+    /* torch has two ways to the nearest pixel, which differ where a centre falls between two; this
+     * one is for small results, and for pictures whose channels lie side by side if they are more
+     * than 3. */
     bool direct = s->oh + s->ow <= 128 || s->c > 3;
     berth_status st = taps_init(&j->x, method, direct, s->w, s->ow, err);
     if (!st)

@@ -1,6 +1,6 @@
-/* resize: pictures and latents to another size, with the numbers of the reference. Nodes call it on host memory,
- * in any layout; what networks do between layers, on a device's memory, is op_resize2d() of op/ops.h: torch's
- * "nearest" (not "-exact") and the bilinear of here.
+/* resize: pictures and latents to another size, with the numbers of the reference. Nodes call it on
+ * host memory, in any layout; what networks do between layers, on a device's memory, is
+ * op_resize2d() of op/ops.h: torch's "nearest" (not "-exact") and the bilinear of here.
  *
  * Layout     [n, h, w, c], contiguous. Planar data ([n, c, h, w]) is n * c pictures with c = 1.
  * Methods    nearest-exact, bilinear, area, bicubic: torch.nn.functional.interpolate with
@@ -10,8 +10,9 @@
  *            bislerp: ComfyUI's own, over the channels of planar data: op_bislerp().
  * Numbers    nearest-exact and lanczos equal the reference to the bit, area too unless one pixel is
  *            left; the others to 1e-5. Vectors at the edge of "same direction" may differ more.
- * Threads    Any; rows are spread over the pool, which changes no number. Any thread may set *cancel,
- *            which is looked at before each row: then BERTH_ECANCELED, and dst is half made.
+ * Threads    Any; rows are spread over the pool, which changes no number. Any thread may set
+ *            *cancel, which is looked at before each row: then BERTH_ECANCELED, and dst is half
+ *            made.
  * Files      resize.c doors, taps, area; resize_lanczos.c; bislerp.c; resize_impl.h among them. */
 #ifndef OP_RESIZE_H
 #define OP_RESIZE_H
@@ -40,8 +41,8 @@ struct resize_shape {
     size_t n, h, w, c; /* source */
     size_t oh, ow;     /* at least 1 */
 };
-/* dst: n * oh * ow * c floats, not overlapping src. pool, cancel may be NULL. BERTH_EINVAL: a side of zero,
- * or a method that does not take this data; BERTH_ELIMIT: a side over 4,194,304. */
+/* dst: n * oh * ow * c floats, not overlapping src. pool, cancel may be NULL. BERTH_EINVAL: a side
+ * of zero, or a method that does not take this data; BERTH_ELIMIT: a side over 4,194,304. */
 berth_status op_resize(enum resize method, const struct resize_shape *s, const float *src,
                        float *dst, struct tpool *pool, const atomic_bool *cancel, berth_err *err);
 /* [n, c, h, w] -> [n, c, oh, ow]. */

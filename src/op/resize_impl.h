@@ -1,4 +1,5 @@
-/* resize_impl: what resize.c, resize_lanczos.c and bislerp.c share; ops_ref_move.c takes the axes from here. */
+/* resize_impl: what resize.c, resize_lanczos.c and bislerp.c share; ops_ref_move.c takes the axes
+ * from here. */
 #ifndef OP_RESIZE_IMPL_H
 #define OP_RESIZE_IMPL_H
 
@@ -31,8 +32,8 @@ struct resize_by { /* who does it, and how long */
 };
 
 /* fn for every row in [0, n), on the pool when there is one and the work (samples in all) is worth
- * it. Each row is one call, so the numbers do not depend on who does it. Rows after a cancel are left
- * out; the doors look once more at the end. */
+ * it. Each row is one call, so the numbers do not depend on who does it. Rows after a cancel are
+ * left out; the doors look once more at the end. */
 void resize_rows(const struct resize_by *by, size_t n, size_t samples, tpool_fn *fn, void *user);
 
 berth_status resize_lanczos(const struct resize_shape *s, const float *src, float *dst,

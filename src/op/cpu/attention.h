@@ -3,7 +3,8 @@
  * Words   lane      one query in one place of a vector register
  *         group     the queries that are computed side by side: a few vectors of lanes
  *         piece     the queries [first, first + n) of one head of one picture; work of one thread
- *         block     ATTN_KEYS keys; the running maximum and sum are brought up to date block by block
+ *         block     ATTN_KEYS keys; the running maximum and sum are brought up to date block by
+ *                   block
  * Layout  Everything in a group is transposed, so that a row holds one value of every lane:
  *             qT[D, lanes]   queries times scale times log2(e)
  *             s [keys, lanes]  scores, then 2^(score - largest)
@@ -12,8 +13,8 @@
  *         nothing of k and v is packed, no sum crosses lanes, and maxima and sums are vectors, too.
  * Bits    What a lane gets depends on its query and all keys in order, nothing else; groups and
  *         blocks begin at fixed queries and keys. Scores are in units of log2(e): 2^x is cheaper.
- * Files   attention.c splits the work; attention_kernel.inc the arithmetic, compiled for one level by
- *         attention_<level>.c. */
+ * Files   attention.c splits the work; attention_kernel.inc the arithmetic, compiled for one level
+ *         by attention_<level>.c. */
 #ifndef OP_CPU_ATTENTION_H
 #define OP_CPU_ATTENTION_H
 
@@ -39,7 +40,8 @@ struct attn_kernel {
 };
 extern const struct attn_kernel attn_plain, attn_avx2, attn_avx512;
 
-/* Floats for a piece of n queries, n a multiple of lanes: s, then per group qT, oT, maxima, sums. */
+/* Floats for a piece of n queries, n a multiple of lanes: s, then per group qT, oT, maxima,
+ * sums. */
 static inline size_t attn_scratch(size_t lanes, size_t n, size_t dim)
 {
     return ATTN_KEYS * lanes + n * (2 * dim + 2);

@@ -1,5 +1,5 @@
-/* cpu.c: the kernels of the CPU, for the best level and for each alone. What has no slot here takes the
- * reference: it moves a few bytes. */
+/* cpu.c: the kernels of the CPU, for the best level and for each alone. What has no slot here takes
+ * the reference: it moves a few bytes. */
 #include "op/cpu/cpu_impl.h"
 
 extern const struct op_backend op_cpu; /* declared by backends.def */

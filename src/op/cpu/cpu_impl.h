@@ -1,11 +1,14 @@
 /* cpu_impl: the kernels of the CPU backend, for this folder, its tests and benchmarks.
  *
- * Words   level: a set of instructions (tensor/cpu.h); kernels choose the best one when they are called.
- * Trust   op_x() has looked at shapes, types and layouts already (op/ops.h); nothing is checked here.
+ * Words   level: a set of instructions (tensor/cpu.h); kernels choose the best one when they are
+ *         called.
+ * Trust   op_x() has looked at shapes, types and layouts already (op/ops.h); nothing is checked
+ *         here.
  * Memory  Nothing is allocated: what a kernel needs beside its operands is cpu_x_scratch() bytes at
- *         env->scratch. It follows from shapes, types, the size of env->pool and env->thrifty alone.
- * Files   cpu.c the table; gemm.c, gemm_*.c the product all others are made of; linear.c matmul.c conv2d.c
- *         winograd*.c; attention*.c norm.c pointwise.c move.c; vmath.h their functions. */
+ *         env->scratch. It follows from shapes, types, the size of env->pool and env->thrifty
+ *         alone.
+ * Files   cpu.c the table; gemm.c, gemm_*.c the product all others are made of; linear.c matmul.c
+ *         conv2d.c winograd*.c; attention*.c norm.c pointwise.c move.c; vmath.h their functions. */
 #ifndef OP_CPU_CPU_IMPL_H
 #define OP_CPU_CPU_IMPL_H
 
@@ -13,11 +16,13 @@
 #include "op/ops.h"
 #include "tensor/cpu.h"
 
-#if CPU_X86 /* the level's own set and fused multiply-add, which kernels may use: cpu_kernels() sees to it */
+#if CPU_X86 /* the level's own set and fused multiply-add, which kernels may use: cpu_kernels()
+               sees to it */
 #define TARGET_FMA __attribute__((target("avx2,f16c,fma")))
 #endif
 
-/* The level kernels of this call run at: the best there is, or the one whose table env->backend is. */
+/* The level kernels of this call run at: the best there is, or the one whose table env->backend
+ * is. */
 enum cpu_level cpu_kernels(const struct op_env *env);
 /* The same kernels kept to one level, for tests and benchmarks: "cpu-avx2". Only those up to
  * cpu_kernels() of an env without backend can run here. */

@@ -11,8 +11,9 @@
 #define WIDEN 256          /* elements widened at a time; a multiple of every block */
 #define TASKS_PER_WORKER 6 /* so that the last ones to finish do not wait long */
 
-/* A task's panels, at most. Fixed rows (convolutions): many rows against few columns, which are dear to
- * gather; the other way round both are middling. Sums take 100 to 115 KB, moving panels up to 172. */
+/* A task's panels, at most. Fixed rows (convolutions): many rows against few columns, which are
+ * dear to gather; the other way round both are middling. Sums take 100 to 115 KB, moving panels up
+ * to 172. */
 struct extent {
     size_t rows, cols;
 };

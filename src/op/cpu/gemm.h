@@ -1,20 +1,23 @@
 /* gemm: the product of matrices that linear, matmul and conv2d are made of.
  *
  * Words   C[m, n] = A[m, k] . B[k, n]: rows of A, columns of B; F32 throughout.
- *         panel    a strip of A (up to `mr` rows) or B (`nr` columns) as the kernel reads it: for each k
- *                  its values side by side. Whoever packs a panel widens, transposes or gathers on the way,
- *                  so weights of any stored type and the windows of a convolution cost one copy.
+ *         panel    a strip of A (up to `mr` rows) or B (`nr` columns) as the kernel reads it: for
+ *                  each k its values side by side. Whoever packs a panel widens, transposes or
+ *                  gathers on the way, so weights of any stored type and the windows of a
+ *                  convolution cost one copy.
  *         fixed    the side packed once for everybody, over the whole of k: the weights
  *         moving   the side each task packs for itself, one block of k at a time: activations
- *         task     some panels of the fixed side times some of the moving one; what tpool_for() hands out
+ *         task     some panels of the fixed side times some of the moving one; what tpool_for()
+ *                  hands out
  *         batch    copies of the problem with the same fixed side: pictures of a convolution
- * Sum     Over k in blocks whose size follows from k alone (gemm_k_block()); in a block from 0 upwards with one
- *         fused multiply-add per step (product and sum at the plain level), then block after block. Nothing
- *         else enters: every element has the same bits whatever m, n, batch, edges, tasks and threads are,
- *         and whichever side is called rows. Then * scale, + bias, + add, one rounding each.
- * Memory  fixed panels in chunks of a few MiB (of one when thrifty), and per worker a block of moving panels and
- *         one task's sums: gemm_scratch(). Sums stay there until they are complete, so `add` may be the output
- *         itself.
+ * Sum     Over k in blocks whose size follows from k alone (gemm_k_block()); in a block from 0
+ *         upwards with one fused multiply-add per step (product and sum at the plain level), then
+ *         block after block. Nothing else enters: every element has the same bits whatever m, n,
+ *         batch, edges, tasks and threads are, and whichever side is called rows. Then * scale, +
+ *         bias, + add, one rounding each.
+ * Memory  fixed panels in chunks of a few MiB (of one when thrifty), and per worker a block of
+ *         moving panels and one task's sums: gemm_scratch(). Sums stay there until they are
+ *         complete, so `add` may be the output itself.
  * Files   gemm.c driver; gemm_tile.c kernels and transposition per level. */
 #ifndef OP_CPU_GEMM_H
 #define OP_CPU_GEMM_H
@@ -35,11 +38,12 @@ struct gemm_finish {
         *add; /* biases from the tile's first row or column on, or NULL; add or NULL */
     float scale;
 };
-/* sum[rows][nr] = (or += unless first) a[k][rows] . b[k][nr]. With f the sums go there, and `sum` is left as
- * it was, or not. b and sum: 64-byte aligned. */
+/* sum[rows][nr] = (or += unless first) a[k][rows] . b[k][nr]. With f the sums go there, and `sum`
+ * is left as it was, or not. b and sum: 64-byte aligned. */
 typedef void gemm_tile_fn(const float *a, const float *b, size_t k, float *sum, bool first,
                           const struct gemm_finish *f);
-/* dst[j * ld_dst + i] = src[i * ld_src + j] for i < rows <= 16, j < n; 0 for rows <= i < pad <= 16. */
+/* dst[j * ld_dst + i] = src[i * ld_src + j] for i < rows <= 16, j < n; 0 for rows <= i < pad <=
+ * 16. */
 typedef void gemm_turn_fn(const float *src, size_t ld_src, size_t rows, size_t n, float *dst,
                           size_t ld_dst, size_t pad);
 
@@ -51,8 +55,8 @@ struct gemm_level {
 };
 const struct gemm_level *gemm_level(enum cpu_level l); /* the caller knows that it can run here */
 
-/* One panel of the steps k0 <= k < k0 + kn. of_a: dst[k][rows], rows <= mr; of_b: dst[k][nr], columns
- * from `cols` on zero. Called from any worker. */
+/* One panel of the steps k0 <= k < k0 + kn. of_a: dst[k][rows], rows <= mr; of_b: dst[k][nr],
+ * columns from `cols` on zero. Called from any worker. */
 typedef void gemm_pack_fn(const void *user, size_t batch, size_t at, size_t rows_or_cols, size_t k0,
                           size_t kn, float *dst);
 
@@ -77,8 +81,8 @@ size_t gemm_scratch(const struct op_env *env, const struct gemm *g);
 
 size_t gemm_k_block(size_t k);
 
-/* Rows of stored weights, widened: panel of `rows` <= 32 rows (elements [at, at + n) of each) turned
- * into dst[j * ld_dst + i]; 0 for rows <= i < pad. `at` and n fall on blocks of the type. */
+/* Rows of stored weights, widened: panel of `rows` <= 32 rows (elements [at, at + n) of each)
+ * turned into dst[j * ld_dst + i]; 0 for rows <= i < pad. `at` and n fall on blocks of the type. */
 struct gemm_rows {
     const struct gemm_level *level;
     enum dtype dtype;

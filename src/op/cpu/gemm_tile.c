@@ -1,8 +1,9 @@
-/* gemm_tile: the kernels, one per number of rows and level, and the transposition that packing needs.
+/* gemm_tile: the kernels, one per number of rows and level, and the transposition that packing
+ * needs.
  *
- * A tile keeps its sums in registers while k runs: 14 x 32 in 28 of the 32 AVX-512 registers, 6 x 16 in 12
- * of 16 with AVX2, 4 x 8 in plain C. Fewer rows are a kernel of their own instead of rows of zeros:
- * down to two rows the multipliers stay as busy. */
+ * A tile keeps its sums in registers while k runs: 14 x 32 in 28 of the 32 AVX-512 registers, 6 x
+ * 16 in 12 of 16 with AVX2, 4 x 8 in plain C. Fewer rows are a kernel of their own instead of rows
+ * of zeros: down to two rows the multipliers stay as busy. */
 #include "op/cpu/cpu_impl.h"
 #include "op/cpu/gemm.h"
 
@@ -138,7 +139,8 @@ static gemm_tile_fn *const tiles_avx2[] = { NULL,        tile_avx2_1, tile_avx2_
 
 /* ---- AVX-512 ---- */
 
-/* One row of a tile straight from its registers: bursts of stores to memory would stall the next tile. */
+/* One row of a tile straight from its registers: bursts of stores to memory would stall the next
+ * tile. */
 TARGET_AVX512 INLINE_BODY void finish_avx512(const struct gemm_finish *f, size_t row, size_t at,
                                              __mmask16 live, __m512 v)
 {

@@ -1,4 +1,5 @@
-/* linear: rows of x times rows of w. The weight is the fixed side, turned so that its rows are columns. */
+/* linear: rows of x times rows of w. The weight is the fixed side, turned so that its rows are
+ * columns. */
 #include "op/cpu/cpu_impl.h"
 #include "op/cpu/gemm.h"
 #include "op/ops_impl.h"

@@ -1,5 +1,5 @@
-/* move.c: copies. Runs that are contiguous on both sides are copied as such; a dimension that is contiguous in
- * x and another one that is in y are transposed in tiles of TILE x TILE. */
+/* move.c: copies. Runs that are contiguous on both sides are copied as such; a dimension that is
+ * contiguous in x and another one that is in y are transposed in tiles of TILE x TILE. */
 #include "op/cpu/cpu_impl.h"
 #include "op/cpu/transpose.h"
 #include "op/ops_impl.h"
@@ -8,7 +8,8 @@
 
 enum { TILE = 32 };
 
-/* The same elements in two places, dimensions of 1 left out and neighbours joined where both allow. */
+/* The same elements in two places, dimensions of 1 left out and neighbours joined where both
+ * allow. */
 struct plan {
     int ndim;
     size_t dim[SHAPE_MAX_DIMS], sx[SHAPE_MAX_DIMS], sy[SHAPE_MAX_DIMS]; /* strides in floats */
@@ -43,7 +44,8 @@ static void join(struct plan *p, const struct view *x, const struct view *y)
     }
 }
 
-/* Where unit r begins. Dimensions of the run or the tile do not count, but for the band in the band's. */
+/* Where unit r begins. Dimensions of the run or the tile do not count, but for the band in the
+ * band's. */
 static void begin_of(const struct plan *p, size_t r, size_t *x, size_t *y, size_t *band)
 {
     *x = *y = *band = 0;

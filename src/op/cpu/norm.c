@@ -1,8 +1,8 @@
 /* norm.c: group norm, layer norm and RMS norm.
  *
- * Sums are taken over blocks that fit the first-level cache, in lanes of float, and added up in double: as
- * exact as double sums for our purposes, and always in the same order. A block's mean comes first, then its
- * squares around that, then Chan's formula joins it to the blocks before. */
+ * Sums are taken over blocks that fit the first-level cache, in lanes of float, and added up in
+ * double: as exact as double sums for our purposes, and always in the same order. A block's mean
+ * comes first, then its squares around that, then Chan's formula joins it to the blocks before. */
 #include "op/cpu/vmath.h"
 #include "op/ops_impl.h"
 

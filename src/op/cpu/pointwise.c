@@ -1,5 +1,5 @@
-/* pointwise.c: element by element. Loops over vmath.h, compiled for every level; pieces of CPU_PIECE elements
- * go to the pool. */
+/* pointwise.c: element by element. Loops over vmath.h, compiled for every level; pieces of
+ * CPU_PIECE elements go to the pool. */
 #include "op/cpu/vmath.h"
 #include "op/ops_impl.h"
 

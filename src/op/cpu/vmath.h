@@ -1,7 +1,9 @@
-/* vmath: the exponential and its relatives, one float at a time and without branches, so that a loop around
- * them becomes vectors at every level. Kernels that hold vectors themselves use the same constants.
+/* vmath: the exponential and its relatives, one float at a time and without branches, so that a
+ * loop around them becomes vectors at every level. Kernels that hold vectors themselves use the
+ * same constants.
  *
- * fused   a constant of the caller: the level has fused multiply-add. Levels differ in the last bit. */
+ * fused   a constant of the caller: the level has fused multiply-add. Levels differ in the last
+ *         bit. */
 #ifndef OP_CPU_VMATH_H
 #define OP_CPU_VMATH_H
 
@@ -20,8 +22,8 @@
 #define EXP2_C6 0.00015353361959569156f
 #define EXP2_LEAST (-125.0f) /* 2^x counts as 0 below */
 
-/* In front of a loop whose result may be its own input, element by element, but overlaps it in no other way:
- * without it compilers do such a loop one by one. */
+/* In front of a loop whose result may be its own input, element by element, but overlaps it in no
+ * other way: without it compilers do such a loop one by one. */
 #ifdef __clang__
 #pragma clang diagnostic ignored "-Wpass-failed" /* slower under a sanitizer is no error */
 #define VM_LOOP _Pragma("clang loop vectorize(assume_safety)")
@@ -80,8 +82,8 @@ INLINE_BODY float vm_exp2(const bool fused, float x)
     return vm_pick(x < EXP2_LEAST, 0, y);
 }
 
-/* e^x for |x| up to 87, beyond which it stays what it is there (upwards: infinite from 88.7 on). 1 ulp; NaN
- * stays. */
+/* e^x for |x| up to 87, beyond which it stays what it is there (upwards: infinite from 88.7 on). 1
+ * ulp; NaN stays. */
 INLINE_BODY float vm_exp(const bool fused, float x)
 {
     x = vm_clamp(x, -87, 89);
@@ -109,8 +111,8 @@ INLINE_BODY float vm_silu(const bool fused, float x)
     return x / (1 + vm_exp(fused, -x));
 }
 
-/* x * (1 + erf(x / sqrt 2)) / 2. erfc(u) = e^(-u^2) t Q(t) with t = 1 / (1 + 0.4 u), u >= 0, 6e-8 off: so
- * that nothing cancels where erf is near -1. */
+/* x * (1 + erf(x / sqrt 2)) / 2. erfc(u) = e^(-u^2) t Q(t) with t = 1 / (1 + 0.4 u), u >= 0, 6e-8
+ * off: so that nothing cancels where erf is near -1. */
 INLINE_BODY float vm_gelu(const bool fused, float x)
 {
     float u = vm_float(vm_bits(x) & 0x7fffffff) * 0.707106781f;

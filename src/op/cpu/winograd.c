@@ -1,6 +1,6 @@
 /* winograd: two ways through the same arithmetic.
- *   whole    all filters fit: they are transformed once, then each task transforms a panel of tiles for itself
- *            and multiplies it by all of them, so that tiles never leave its cache
+ *   whole    all filters fit: they are transformed once, then each task transforms a panel of tiles
+ *            for itself and multiplies it by all of them, so that tiles never leave its cache
  *   chunks   of tiles by chunks of filters, each transformed by all workers, then multiplied */
 #include "op/cpu/winograd.h"
 

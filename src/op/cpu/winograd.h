@@ -1,24 +1,28 @@
-/* winograd: 3x3 convolutions at stride 1 with fewer multiplications: F(2x2, 3x3) has 2.25 times fewer,
- * F(4x4, 3x3) 4 times.
+/* winograd: 3x3 convolutions at stride 1 with fewer multiplications: F(2x2, 3x3) has 2.25 times
+ * fewer, F(4x4, 3x3) 4 times.
  *
  * Words   tile     2x2 or 4x4 pixels of the result; it needs 4x4 or 6x6 of the picture
  *         point    one of the 16 or 36 numbers a transformed filter or tile consists of
- * Flow    filters -> U[point][oc, ic], tiles of the picture -> V[point][ic, tile], a product for each
- *         M[point] = U[point] . V[point], then M -> the tile's pixels, * scale + bias + add.
+ * Flow    filters -> U[point][oc, ic], tiles of the picture -> V[point][ic, tile], a product for
+ *         each M[point] = U[point] . V[point], then M -> the tile's pixels, * scale + bias + add.
  *           V = B'dB   B' = 1  0 -1  0      U = GgG'   G = 1   0   0     Y = A'MA   A' = 1  1  1  0
  *                           0  1  1  0                     1/2 1/2 1/2                   0  1 -1 -1
  *                           0 -1  1  0                     1/2 -1/2 1/2
  *                           0  1  0 -1                     0   0   1
- *         and for 4x4 the matrices that belong to 0, +-1/sqrt(2), +-sqrt(2) and infinity (winograd_turn4.c): with
- *         these the errors are less than half of those with the usual 0, +-1, +-2.
- *         Both sides are transformed straight into panels of gemm.h; a task then makes all products of some
- *         rows and one panel of tiles, and turns them into pixels while they are in its cache.
- * Bits    As gemm.h says, with ic for k. Whether a convolution comes here, and with which tiles, follows from
- *         the shapes of its filters and of one picture. Errors relative to the largest value at 1280 channels:
- *         8e-7 as a plain sum, 8e-7 with 2x2, 6e-6 with 4x4. Points are sums over the whole tile, and what is not
- *         a pixel's own cancels only up to rounding: a single value A leaves about 3e-6 A in the rest of its
- *         tile with 4x4, 1e-10 A with 2x2 (tests/unit/op/test_gemm.c, outliers), a NaN or infinity a NaN.
- * Files   winograd.c driver; winograd_turn.c, winograd_turn4.c the transforms; winograd_impl.h between them. */
+ *         and for 4x4 the matrices that belong to 0, +-1/sqrt(2), +-sqrt(2) and infinity
+ *         (winograd_turn4.c): with these the errors are less than half of those with the usual 0,
+ *         +-1, +-2.
+ *         Both sides are transformed straight into panels of gemm.h; a task then makes all products
+ *         of some rows and one panel of tiles, and turns them into pixels while they are in its
+ *         cache.
+ * Bits    As gemm.h says, with ic for k. Whether a convolution comes here, and with which tiles,
+ *         follows from the shapes of its filters and of one picture. Errors relative to the largest
+ *         value at 1280 channels: 8e-7 as a plain sum, 8e-7 with 2x2, 6e-6 with 4x4. Points are
+ *         sums over the whole tile, and what is not a pixel's own cancels only up to rounding: a
+ *         single value A leaves about 3e-6 A in the rest of its tile with 4x4, 1e-10 A with 2x2
+ *         (tests/unit/op/test_gemm.c, outliers), a NaN or infinity a NaN.
+ * Files   winograd.c driver; winograd_turn.c, winograd_turn4.c the transforms; winograd_impl.h
+ *         between them. */
 #ifndef OP_CPU_WINOGRAD_H
 #define OP_CPU_WINOGRAD_H
 
@@ -34,14 +38,15 @@ berth_status winograd_run(const struct gemm_level *l, const struct op_env *env,
 
 /* ---- transforms ---- */
 
-/* n channels of `rows` filters: g[(channel * 9 + tap) * 16 + row] -> u[point * step + channel * rows + row] */
+/* n channels of `rows` filters: g[(channel * 9 + tap) * 16 + row] -> u[point * step + channel *
+ * rows + row] */
 struct wino_filters {
     const float *g;
     size_t n, rows, step;
     float *u;
 };
-/* n <= 16 neighbouring tiles of a row in `channels` channels; x is the first channel's plane, (top, left)
- * the first tile's corner, which may lie outside -> v[point * step + channel * ld + tile] */
+/* n <= 16 neighbouring tiles of a row in `channels` channels; x is the first channel's plane, (top,
+ * left) the first tile's corner, which may lie outside -> v[point * step + channel * ld + tile] */
 struct wino_tiles {
     const float *x;
     size_t h, w, channels, n;
@@ -49,8 +54,8 @@ struct wino_tiles {
     float *v;
     size_t step, ld;
 };
-/* n <= 16 neighbouring tiles of one channel: m[point * step + tile] -> pixels (top ..., left ...) of the plane
- * y; add: a plane, or NULL. */
+/* n <= 16 neighbouring tiles of one channel: m[point * step + tile] -> pixels (top ..., left ...)
+ * of the plane y; add: a plane, or NULL. */
 struct wino_pixels {
     const float *m;
     size_t step, n;

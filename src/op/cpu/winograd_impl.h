@@ -22,8 +22,8 @@ static inline __mmask16 inside(ptrdiff_t at, size_t w)
     return (__mmask16)(skip >= 16 ? 0 : upto & (0xffffu << skip));
 }
 
-/* 16 values of a row from column `at` on; lanes outside the mask are not touched, so that the address may
- * lie outside of the row. */
+/* 16 values of a row from column `at` on; lanes outside the mask are not touched, so that the
+ * address may lie outside of the row. */
 TARGET_AVX512 INLINE_BODY __m512 load16(const float *row, ptrdiff_t at, __mmask16 live)
 {
     uintptr_t from = (uintptr_t)row + (uintptr_t)at * sizeof(float);

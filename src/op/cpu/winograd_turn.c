@@ -1,5 +1,6 @@
-/* winograd_turn: the three transforms of F(2x2, 3x3), 16 filters or tiles side by side. Plain C works on
- * small arrays and leaves vectors to the compiler; AVX-512 takes columns apart and together in registers. */
+/* winograd_turn: the three transforms of F(2x2, 3x3), 16 filters or tiles side by side. Plain C
+ * works on small arrays and leaves vectors to the compiler; AVX-512 takes columns apart and
+ * together in registers. */
 #include "op/cpu/winograd_impl.h"
 
 #include <string.h>

@@ -2,9 +2,9 @@
  *
  * With a = 1/sqrt(2), b = sqrt(2) the points 0, a, -a, b, -b and infinity give, in one dimension,
  *   B'd  d0 - 5/2 d2 + d4         Gg  g0                       A'm  m0 + (m1 + m2) + (m3 + m4)
- *        (d4 - 2 d2) +- a (d3 - 2 d1)   -2/3 (g0 +- a g1 + 1/2 g2)        a (m1 - m2) + b (m3 - m4)
- *        (d4 - 1/2 d2) +- b (d3 - 1/2 d1)   1/6 (g0 +- b g1 + 2 g2)       1/2 (m1 + m2) + 2 (m3 + m4)
- *        d1 - 5/2 d3 + d5              g2                            a/2 (m1 - m2) + 2b (m3 - m4) + m5 */
+ *        (d4 - 2 d2) +- a (d3 - 2 d1)   -2/3 (g0 +- a g1 + 1/2 g2)    a (m1 - m2) + b (m3 - m4)
+ *        (d4 - 1/2 d2) +- b (d3 - 1/2 d1)   1/6 (g0 +- b g1 + 2 g2)   1/2 (m1 + m2) + 2 (m3 + m4)
+ *        d1 - 5/2 d3 + d5              g2                     a/2 (m1 - m2) + 2b (m3 - m4) + m5 */
 #include "op/cpu/winograd_impl.h"
 
 #include <string.h>
