@@ -1,9 +1,9 @@
-/* layers: the doors of a forward's layers. Each derives the shape of its result, gathers the layer's
- * tensors, and runs one op.
+/* layers: the doors of a forward's layers. Each derives the shape of its result, gathers the
+ * layer's tensors, and runs one op.
  *
- * A use holds what one op needs beside its acts: the block its weight lies in (one at a time: a ring
- * may have a single slot), places in the slab for copies of parameters, scratch. All of it goes back
- * when the use ends, in the dry run as in the real one. */
+ * A use holds what one op needs beside its acts: the block its weight lies in (one at a time: a
+ * ring may have a single slot), places in the slab for copies of parameters, scratch. All of it
+ * goes back when the use ends, in the dry run as in the real one. */
 #include "net/net_impl.h"
 
 #include "base/sz.h"
@@ -131,8 +131,8 @@ static const struct net_layer *layer_of(struct net_run *r, const char *layer)
     return l;
 }
 
-/* The weight's shape in so many dimensions. A convolution of 1x1 is a product, and files keep the one
- * for the other: [N, K] and [N, K, 1, 1] are the same to both. */
+/* The weight's shape in so many dimensions. A convolution of 1x1 is a product, and files keep the
+ * one for the other: [N, K] and [N, K, 1, 1] are the same to both. */
 static bool shape_as(const struct shape *s, int ndim, struct shape *out)
 {
     *out = *s;
@@ -149,7 +149,8 @@ static void used(struct net_run *r, const struct net_tensor *t)
         r->n->used[t->index] = true;
 }
 
-/* With a weight of so many dimensions, and a bias if it is to have one; *shape (may be NULL): in those. */
+/* With a weight of so many dimensions, and a bias if it is to have one; *shape (may be NULL): in
+ * those. */
 static const struct net_layer *layer_with(struct net_run *r, const char *layer, int ndim, bool bias,
                                           struct shape *shape)
 {
@@ -284,8 +285,8 @@ static struct view transposed(struct use *u, const struct net_tensor *t)
     return y;
 }
 
-/* A weight as kernels take it, under the shape s: where it lies, if they can read it there. To be asked
- * for last: its block stays acquired until the use ends. */
+/* A weight as kernels take it, under the shape s: where it lies, if they can read it there. To be
+ * asked for last: its block stays acquired until the use ends. */
 static struct view weight_of(struct use *u, const struct net_tensor *t, const struct shape *s)
 {
     if (t->transpose)

@@ -266,8 +266,8 @@ berth_status net_missing(const struct net *n, const char *layer, const char *wha
                    weights_path(res_weights(n->m)));
 }
 
-/* What files carry along that no network computes with: buffers, training's own, markers that configs are
- * read from, scales of activations. ComfyUI ignores them, too. name: without root. */
+/* What files carry along that no network computes with: buffers, training's own, markers that
+ * configs are read from, scales of activations. ComfyUI ignores them, too. name: without root. */
 static bool carried_along(const char *name, size_t len)
 {
     static const char *const begin[] = { "loss.",   "model_ema.",         "vision_model.",

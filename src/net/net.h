@@ -1,40 +1,46 @@
 /* net: running a network whose weights residency placed.
  *
- * Words      net       a resident model between net_open() and net_close(): its weights by name, wherever
- *                      they lie; holds a use (through a stream), so that no block moves
+ * Words      net       a resident model between net_open() and net_close(): its weights by name,
+ *                      wherever they lie; holds a use (through a stream), so that no block moves
  *            forward   a function that writes a network down as a sequence of net_*() calls, once
  *            run       one execution of a forward. dry: only shapes and sizes; real: it computes
  *            act       an activation of a run: F32, row-major, in the run's slab
  *            slab      the one piece of the compute device's memory a real run lives in
  *            peak      the highest end of anything in the slab, scratch of kernels included
- * Flow       net_forward(): dry run -> peak -> one allocation of that size (res_alloc, which makes room)
- *            -> real run with the same placements in the slab -> slab back to the pool. So memory can only
- *            run short before a pass begins, never in the middle of it.
- *            A pass in which a device call failed (a copy of a streamed block) is run once more: all it wrote
- *            was the slab, and what net_output() gave is written again.
- * Ladder     No room for the slab: (1) res_alloc trims pools and pushes other models back; (2) thrifty, if that
- *            lowers the peak: smaller chunks of attention and of products (op_env), feed-forwards by rows;
- *            (3) the model's own blocks move to its donors or the host (res_make_way), and where the compute
- *            device cannot read them there they are streamed, through a ring of one or two blocks;
- *            (4) BERTH_ENODEVMEM with wanted and predicted bytes: who called splits the batch or tiles. Every
- *            rung is logged (net.rung) and counted in the report; results are the same bits on each. A net
- *            stays thrifty, and its ring small, until net_close().
- * Errors     Sticky, as in base/rd.h: after the first failure every net_*() of the run does nothing and gives an
- *            empty act; net_forward() returns the error with the layer's name in front. A forward looks at
- *            net_bad() only where it loops or branches on values.
- * Names      A forward asks for "input_blocks.1.0.in_layers.2": the layer's tensors are <root><name>.weight,
- *            .bias, .scale_weight ... in the file. net_names (below) translates where files call them differently.
- * Weights    Every weight is read as stored and where it lies (op/ops.h): the block is acquired from the stream
- *            for the op, one at a time. Copied into the slab, for the op: parameters of one dimension that are not
- *            F32; transposed matrices; quants whose filters are no whole blocks; F32 ones under round_f16.
- *            fp8 with a scale beside it (.scale_weight, .weight_scale: one number) is scaled by the op; layouts
- *            nobody here knows (comfy_quant, integers) are refused by name.
- * NaN        net_finite() ends a run whose values went wrong, naming where; callers use it on results.
- * Devices    Those whose memory the host can touch: cpu, and logical devices on it. Others need kernels first.
+ * Flow       net_forward(): dry run -> peak -> one allocation of that size (res_alloc, which makes
+ *            room) -> real run with the same placements in the slab -> slab back to the pool. So
+ *            memory can only run short before a pass begins, never in the middle of it.
+ *            A pass in which a device call failed (a copy of a streamed block) is run once more:
+ *            all it wrote was the slab, and what net_output() gave is written again.
+ * Ladder     No room for the slab: (1) res_alloc trims pools and pushes other models back; (2)
+ *            thrifty, if that lowers the peak: smaller chunks of attention and of products
+ *            (op_env), feed-forwards by rows; (3) the model's own blocks move to its donors or the
+ *            host (res_make_way), and where the compute device cannot read them there they are
+ *            streamed, through a ring of one or two blocks; (4) BERTH_ENODEVMEM with wanted and
+ *            predicted bytes: who called splits the batch or tiles. Every rung is logged (net.rung)
+ *            and counted in the report; results are the same bits on each. A net stays thrifty, and
+ *            its ring small, until net_close().
+ * Errors     Sticky, as in base/rd.h: after the first failure every net_*() of the run does nothing
+ *            and gives an empty act; net_forward() returns the error with the layer's name in
+ *            front. A forward looks at net_bad() only where it loops or branches on values.
+ * Names      A forward asks for "input_blocks.1.0.in_layers.2": the layer's tensors are
+ *            <root><name>.weight, .bias, .scale_weight ... in the file. net_names (below)
+ *            translates where files call them differently.
+ * Weights    Every weight is read as stored and where it lies (op/ops.h): the block is acquired
+ *            from the stream for the op, one at a time. Copied into the slab, for the op:
+ *            parameters of one dimension that are not F32; transposed matrices; quants whose
+ *            filters are no whole blocks; F32 ones under round_f16. fp8 with a scale beside it
+ *            (.scale_weight, .weight_scale: one number) is scaled by the op; layouts nobody here
+ *            knows (comfy_quant, integers) are refused by name.
+ * NaN        net_finite() ends a run whose values went wrong, naming where; callers use it on
+ *            results.
+ * Devices    Those whose memory the host can touch: cpu, and logical devices on it. Others need
+ *            kernels first.
  * Threads    Executor. Kernels spread over the pool. Any thread may set cancel.
- * Log        net.rung, net.again, net.unused as they happen; net.memory (model, device, predicted, peak ...) at net_close().
- * Files      net.c open, names, ways of storing; run.c passes, ladder; slab.c places; acts.c activations;
- *            layers.c the doors of layers; net_impl.h what they share. */
+ * Log        net.rung, net.again, net.unused as they happen; net.memory (model, device, predicted,
+ *            peak ...) at net_close().
+ * Files      net.c open, names, ways of storing; run.c passes, ladder; slab.c places; acts.c
+ *            activations; layers.c the doors of layers; net_impl.h what they share. */
 #ifndef NET_NET_H
 #define NET_NET_H
 
@@ -54,7 +60,8 @@ struct net_source {
     bool transpose;     /* a matrix that the file keeps the other way round */
     struct shape as;    /* ndim 0: the file's shape; else that many elements under this shape */
 };
-/* Translates `canonical` ("text_model.final_layer_norm.weight"). False: called so in the file too. */
+/* Translates `canonical` ("text_model.final_layer_norm.weight"). False: called so in the file
+ * too. */
 typedef bool net_names_fn(const void *user, const char *canonical, struct net_source *out);
 
 struct net_args {
@@ -68,16 +75,17 @@ struct net_args {
     const struct log *log;     /* may be NULL */
     bool round_f16; /* F32 weights count as rounded to F16 when used, as ComfyUI keeps its CLIPs */
 };
-/* BERTH_EINVAL: not resident. BERTH_EUNSUPPORTED: its compute device cannot compute (names it and those
- * that can), or the file says its weights are in a layout nobody here knows. BERTH_ENODEVMEM: no room for
- * the ring of a model that streams. */
+/* BERTH_EINVAL: not resident. BERTH_EUNSUPPORTED: its compute device cannot compute (names it and
+ * those that can), or the file says its weights are in a layout nobody here knows. BERTH_ENODEVMEM:
+ * no room for the ring of a model that streams. */
 berth_status net_open(const struct net_args *a, struct net **out, berth_err *err);
 void net_close(struct net *n); /* NULL is fine */
 
-/* Tensors behind the root that no layer has taken in any run so far, dry ones included, beside those that files
- * carry along and nobody computes with (position_ids, logit_scale, loss.*, markers, scales of activations). For after
- * a dry run of everything: what is left over then belongs to a network of another build. Logs net.unused unless
- * there are none. first: the name of one, as long as the model. */
+/* Tensors behind the root that no layer has taken in any run so far, dry ones included, beside
+ * those that files carry along and nobody computes with (position_ids, logit_scale, loss.*,
+ * markers, scales of activations). For after a dry run of everything: what is left over then
+ * belongs to a network of another build. Logs net.unused unless there are none. first: the name of
+ * one, as long as the model. */
 size_t net_unused(const struct net *n, const char **first);
 
 struct net_report {     /* of the last net_forward(), and what all of them did */
@@ -99,10 +107,12 @@ struct act { /* a value: copy it. Empty (ndim 0, addr 0) after an error */
     struct shape shape;
     uint64_t addr;
 };
-/* Writes the network down. Called dry, once or for every size a rung tries, then real, once or after a failing
- * device call again. Gets the same arguments each time and must do the same calls. */
+/* Writes the network down. Called dry, once or for every size a rung tries, then real, once or
+ * after a failing device call again. Gets the same arguments each time and must do the same
+ * calls. */
 typedef void net_forward_fn(struct net_run *r, void *user);
-/* BERTH_ECANCELED, BERTH_ENODEVMEM (see Ladder), BERTH_ENOTFOUND (no such weight), BERTH_EINVAL (shapes). */
+/* BERTH_ECANCELED, BERTH_ENODEVMEM (see Ladder), BERTH_ENOTFOUND (no such weight), BERTH_EINVAL
+ * (shapes). */
 berth_status net_forward(struct net *n, net_forward_fn *fn, void *user, berth_err *err);
 /* Peak of such a pass without running it, on the rung the net is on. */
 berth_status net_predict(struct net *n, net_forward_fn *fn, void *user, uint64_t *peak,
@@ -111,7 +121,8 @@ berth_status net_predict(struct net *n, net_forward_fn *fn, void *user, uint64_t
 bool net_bad(const struct net_run *r);
 /* Ends the run with this error, unless there is one already. */
 void net_fail(struct net_run *r, berth_status s, const char *fmt, ...) PRINTF_LIKE(3, 4);
-/* Prefix of layer names for what follows ("input_blocks.1.0."); returns the mark for net_leave(). */
+/* Prefix of layer names for what follows ("input_blocks.1.0."); returns the mark for
+ * net_leave(). */
 size_t net_enter(struct net_run *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void net_leave(struct net_run *r, size_t mark);
 /* Is there any of <prefix><layer>: weight or bias. */
@@ -133,8 +144,9 @@ void net_finite(struct net_run *r, struct act a, const char *what);
 
 /* ---- layers: outputs are new acts unless said; inputs stay ----
  * A 1x1 convolution's weight does for linear, and a matrix for a 1x1 convolution.
- * Bias: products, convolutions, group and layer norms have one; a file without it is broken and refused
- * (BERTH_ENOTFOUND). no_bias, rms norms and embeddings have none, and do not look at one. */
+ * Bias: products, convolutions, group and layer norms have one; a file without it is broken and
+ * refused (BERTH_ENOTFOUND). no_bias, rms norms and embeddings have none, and do not look at
+ * one. */
 struct act net_linear(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_no_bias(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_add(struct net_run *r, struct act x, const char *layer,
@@ -157,7 +169,8 @@ struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, floa
 void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind); /* in place */
 void net_add(struct net_run *r, struct act *x, struct act b);              /* x += b, broadcast */
 struct act net_geglu(struct net_run *r, struct act x);
-/* add + down(geglu(up(x))) row by row, in add's place; drops x. A thrifty run does some rows at a time. */
+/* add + down(geglu(up(x))) row by row, in add's place; drops x. A thrifty run does some rows at a
+ * time. */
 struct act net_feed_forward(struct net_run *r, struct act x, const char *up, const char *down,
                             struct act add);
 /* q [B, Tq, C], k, v [B, Tk, C], heads * head_dim = C. */

@@ -63,9 +63,11 @@ struct net_run {
 };
 
 /* net.c */
-/* The stream over the model's blocks, with a ring of size n->ring, or smaller where there is no room. */
+/* The stream over the model's blocks, with a ring of size n->ring, or smaller where there is no
+ * room. */
 berth_status net_stream_open(struct net *n, berth_err *err);
-/* The layer called so, known from now on; NULL: err says why. One without weight is not an error. */
+/* The layer called so, known from now on; NULL: err says why. One without weight is not an
+ * error. */
 const struct net_layer *net_layer_get(struct net *n, const char *name, berth_err *err);
 /* BERTH_ENOTFOUND with the tensor's name in the file, and the file's. what: "weight", "bias". */
 berth_status net_missing(const struct net *n, const char *layer, const char *what, berth_err *err);

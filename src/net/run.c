@@ -1,11 +1,13 @@
 /* run: one execution of a forward, dry and real; the slab it lives in, and what is done when there
  * is no room for it.
  *
- * A pass  prepare(): dry run -> peak -> slab, or the ladder; then real_run(): the same calls on real
- *         memory. A pass that fails because a device call failed (a copy of a streamed block) is prepared
- *         and run once more: all it wrote was the slab, and what net_output() gave is written again.
- * Ladder  prepare() walks it. Rung 1 is in slab_try() (res_alloc), 2 is be_thrifty(), 3 own_blocks(); 4, the
- *         error, is for the caller. After each of them the slab is tried again. */
+ * A pass  prepare(): dry run -> peak -> slab, or the ladder; then real_run(): the same calls on
+ *         real memory. A pass that fails because a device call failed (a copy of a streamed block)
+ *         is prepared and run once more: all it wrote was the slab, and what net_output() gave is
+ *         written again.
+ * Ladder  prepare() walks it. Rung 1 is in slab_try() (res_alloc), 2 is be_thrifty(), 3
+ *         own_blocks(); 4, the error, is for the caller. After each of them the slab is tried
+ *         again. */
 #include "net/net_impl.h"
 
 #include "base/sz.h"
@@ -189,7 +191,8 @@ static void rung(struct net *n, const char *what, uint64_t wanted, uint64_t numb
              res_info(n->m).name, n->compute->name, what, wanted, number);
 }
 
-/* Rung 2. False: it is, or that would not lower the peak. An error of the dry run is left to the next one. */
+/* Rung 2. False: it is, or that would not lower the peak. An error of the dry run is left to the
+ * next one. */
 static bool be_thrifty(struct pass *p)
 {
     struct net *n = p->n;
@@ -207,9 +210,9 @@ static bool be_thrifty(struct pass *p)
     return true;
 }
 
-/* Rung 3. The stream is closed meanwhile: blocks move only while nobody uses them. What they leave is
- * for the pass, so the ring that brings them back is a small one from now on. *helped: blocks moved,
- * or the ring got smaller. The status is that of opening the stream again. */
+/* Rung 3. The stream is closed meanwhile: blocks move only while nobody uses them. What they leave
+ * is for the pass, so the ring that brings them back is a small one from now on. *helped: blocks
+ * moved, or the ring got smaller. The status is that of opening the stream again. */
 static berth_status own_blocks(struct pass *p, bool *helped, berth_err *err)
 {
     struct net *n = p->n;
