@@ -108,8 +108,8 @@ bool arch_ends_with(const char *name, size_t n, const char *word)
 
 /* ---- order ---- */
 
-/* What stands at one place of a name, by rank, in the upper bits of its code. The end of a name comes
- * before all of them. */
+/* What stands at one place of a name, by rank, in the upper bits of its code. The end of a name
+ * comes before all of them. */
 #define NUMBER (UINT64_C(1) << 62)  /* + the number */
 #define WORD (UINT64_C(2) << 62)    /* + index in the list */
 #define UNKNOWN (UINT64_C(3) << 62) /* and what is behind it does not count */

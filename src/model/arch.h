@@ -10,11 +10,11 @@
  * Order   A family lists the words of its names in the order the forward pass comes to them; a name
  *         is read as words and numbers from left to right and compared like that, numbers by value.
  *         An entry may span several parts ("img_attn.qkv"), where the layers of two modules run in
- *         turn; the longest match counts. Behind a word in ARCH_DOWN() the highest number runs first.
- *         At one place the end of a name comes first, then numbers, then listed words; a word that
- *         is not listed ends the comparison, behind the others: such names are equal, and the file's
- *         order stands. So a name has a key that depends on nothing else, and the relation is a
- *         total preorder.
+ *         turn; the longest match counts. Behind a word in ARCH_DOWN() the highest number runs
+ *         first. At one place the end of a name comes first, then numbers, then listed words; a
+ *         word that is not listed ends the comparison, behind the others: such names are equal, and
+ *         the file's order stands. So a name has a key that depends on nothing else, and the
+ *         relation is a total preorder.
  * Threads Tables and pure functions: any.
  * Adding  arch_<x>.c with `const struct arch arch_<x>` and a line in archs.def.
  * Files   arch.c detection and order, arch_<family>.c one family each (arch_lm.c two of them),
@@ -65,8 +65,9 @@ bool arch_is(const struct arch *arch, const struct weights *w, const char *prefi
              char root[ARCH_ROOT_MAX]);
 /* Is that part of the file there, and of that family? */
 bool arch_has_part(const struct weights *w, const char *prefix, const struct arch_part *part);
-/* Index of the part a block is of, or arch->parts; *rest (may be NULL): where its name inside of the
- * part begins. Tensors right below a prefix make a block called like the prefix without its dot. */
+/* Index of the part a block is of, or arch->parts; *rest (may be NULL): where its name inside of
+ * the part begins. Tensors right below a prefix make a block called like the prefix without its
+ * dot. */
 size_t arch_part_of(const struct arch *arch, const char *block, size_t n, size_t *rest);
 
 /* ---- keys ---- */
@@ -112,8 +113,9 @@ size_t arch_key(const struct arch_word *word, size_t words, const char *name, si
                 uint64_t *out, size_t cap);
 /* The tensor <root><name>, or NULL. */
 const struct weights_entry *arch_find(const struct weights *w, const char *root, const char *name);
-/* One more than the highest number N of tensors <root><list>.<N>.<anything>; 0: none. So a layer that only some
- * tensors are left of, or that is missing between others, counts: whoever computes it says what is not there. */
+/* One more than the highest number N of tensors <root><list>.<N>.<anything>; 0: none. So a layer
+ * that only some tensors are left of, or that is missing between others, counts: whoever computes
+ * it says what is not there. */
 uint32_t arch_layers(const struct weights *w, const char *root, const char *list);
 /* Is the last part of a dotted name this word? */
 bool arch_ends_with(const char *name, size_t n, const char *word);

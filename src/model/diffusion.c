@@ -1,4 +1,5 @@
-/* The doors of diffusion models: what a file is, and batches made of conditionings of different lengths. */
+/* The doors of diffusion models: what a file is, and batches made of conditionings of different
+ * lengths. */
 #include "model/diffusion_impl.h"
 
 #include "base/arena.h"
@@ -13,8 +14,8 @@ struct diffusion { /* owner: executor */
     struct diffusion_config cfg; /* the net reads names with it */
     struct net *net;
     const struct log *log;
-    /* What had no room in one pass, with this many tokens or fewer: latents * positions. 0: none yet. Forgotten
-     * with the object: a later run may find other models gone. */
+    /* What had no room in one pass, with this many tokens or fewer: latents * positions. 0: none
+     * yet. Forgotten with the object: a later run may find other models gone. */
     size_t too_much, too_much_tokens;
 };
 
@@ -47,8 +48,8 @@ berth_status diffusion_detect(const struct weights *w, const char *part, struct 
     return detect(w, part, &family, &cfg, out, err);
 }
 
-/* A dry run of everything there is: what is missing is said before anything is computed, and what no layer asks
- * for is told. */
+/* A dry run of everything there is: what is missing is said before anything is computed, and what
+ * no layer asks for is told. */
 static berth_status ask_for_all(struct diffusion *d, berth_err *err)
 {
     const struct diffusion_batch b = { .n = 1, .h = 64, .w = 64, .tokens = 77 };
@@ -119,7 +120,8 @@ static size_t gcd(size_t a, size_t b)
 /* A prompt is repeated this often at most; else it is computed apart. */
 #define REPEAT_MAX 4
 
-/* Can a prompt of `tokens` join a batch whose shortest has `min` and whose length is *len so far? */
+/* Can a prompt of `tokens` join a batch whose shortest has `min` and whose length is *len so
+ * far? */
 static bool joins(const struct diffusion_family *f, size_t tokens, size_t *min, size_t *len)
 {
     if (tokens == *len && *min == *len)

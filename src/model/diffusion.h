@@ -1,12 +1,14 @@
-/* diffusion: a denoising network with what samplers and nodes must know of it: what its latents are, what it
- * predicts, how conditioning reaches it. Callers ask this descriptor, never "are you SDXL".
+/* diffusion: a denoising network with what samplers and nodes must know of it: what its latents
+ * are, what it predicts, how conditioning reaches it. Callers ask this descriptor, never "are you
+ * SDXL".
  *
- * Batches    Conditionings of different lengths are repeated to a common multiple, each up to 4 times, which does
- *            not change what attention gives; where that would be more they are computed apart. A batch that
- *            has no room is split, down to single latents: the bits stay (op/ops.h).
+ * Batches    Conditionings of different lengths are repeated to a common multiple, each up to 4
+ *            times, which does not change what attention gives; where that would be more they are
+ *            computed apart. A batch that has no room is split, down to single latents: the bits
+ *            stay (op/ops.h).
  * Threads    Executor; tables and latent_*() any.
- * Adding     a family: its forward in a file of its own, a `struct diffusion_family` (diffusion_impl.h) and a
- *            line in diffusions.def.
+ * Adding     a family: its forward in a file of its own, a `struct diffusion_family`
+ *            (diffusion_impl.h) and a line in diffusions.def.
  * Files      diffusion.c doors, batching; diffusion_unet.c the UNet families; latent_format.c */
 #ifndef MODEL_DIFFUSION_H
 #define MODEL_DIFFUSION_H
@@ -31,8 +33,8 @@ void latent_out(const struct latent_format *f, float *z, size_t n, size_t c, siz
 /* A picture of one latent: rgb[h*w*3] bytes. False: the format has no factors. */
 bool latent_preview(const struct latent_format *f, const float *z, size_t hw, uint8_t *rgb);
 
-/* What the network predicts, and over which noise levels; sample/ turns it into a struct msampling. Names are
- * those ComfyUI's nodes use. */
+/* What the network predicts, and over which noise levels; sample/ turns it into a struct msampling.
+ * Names are those ComfyUI's nodes use. */
 enum diffusion_prediction { PREDICT_EPS, PREDICT_V, PREDICT_EDM, PREDICT_X0, PREDICT_FLOW };
 struct diffusion_info {
     const char *family; /* "SD1.5", "SD2", "SDXL", "SDXL refiner", ...: for people */
@@ -43,14 +45,15 @@ struct diffusion_info {
     double shift, multiplier;                /* flow tables */
     uint64_t in_channels, context_dim, adm_channels;
     uint32_t ratio; /* pixels per latent pixel, 8 */
-    bool
-        inpaint; /* takes a mask and a masked latent beside x; in_channels says if something else is */
+    bool inpaint;   /* takes a mask and a masked latent beside x; in_channels says if something else
+                       is */
     enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
 };
 
 struct diffusion; /* loaded and ready */
 
-/* What the file's part is; its data is not read but for markers (v-prediction of SD2). prefix as in res_open. */
+/* What the file's part is; its data is not read but for markers (v-prediction of SD2). prefix as in
+ * res_open. */
 berth_status diffusion_detect(const struct weights *w, const char *part, struct diffusion_info *out,
                               berth_err *err);
 
@@ -67,10 +70,11 @@ void diffusion_close(struct diffusion *d); /* NULL is fine */
 const struct diffusion_info *diffusion_info(const struct diffusion *d);
 struct net_report diffusion_report(struct diffusion *d);
 
-/* What SDXL is told about the picture. Any of the numbers may be 0, so what counts is said apart. */
+/* What SDXL is told about the picture. Any of the numbers may be 0, so what counts is said
+ * apart. */
 struct diffusion_size {
-    bool
-        said; /* the next six count; else they are those of what is computed, so who computes a crop says them */
+    bool said; /* the next six count; else they are those of what is computed, so who computes a
+                  crop says them */
     uint32_t width, height, crop_w, crop_h, target_width, target_height;
     bool scored;     /* aesthetic counts; else it is 6, or 2.5 for negatives */
     float aesthetic; /* refiner */

@@ -24,7 +24,8 @@ struct diffusion_batch {
 
 struct diffusion_family {
     const char *name;
-    /* A prompt may be repeated to the length of another: attention over the same keys twice is the same. */
+    /* A prompt may be repeated to the length of another: attention over the same keys twice is the
+     * same. */
     bool repeats;
     /* Is it there, behind `part`? BERTH_ENOTFOUND: no. */
     berth_status (*detect)(const struct weights *w, const char *part, struct diffusion_config *cfg,

@@ -1,4 +1,5 @@
-/* The families whose network is the UNet: SD1.x, SD2.x, SDXL, its refiner, and their inpainting models. */
+/* The families whose network is the UNet: SD1.x, SD2.x, SDXL, its refiner, and their inpainting
+ * models. */
 #include "model/diffusion_impl.h"
 
 #include "tensor/convert.h"

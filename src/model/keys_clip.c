@@ -26,7 +26,8 @@ void keys_clip(struct keys *k, const struct clip_config *c)
         keys_tensor(k, "text_projection.weight", D, D, 0, 0);
 }
 
-/* Its attention has q, k and v in one matrix, its projection the other way round than a linear layer. */
+/* Its attention has q, k and v in one matrix, its projection the other way round than a linear
+ * layer. */
 void keys_openclip(struct keys *k, const struct clip_config *c)
 {
     const uint64_t D = c->width;

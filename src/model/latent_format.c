@@ -1,4 +1,5 @@
-/* Latents between nodes are the VAE's own; networks were trained on scaled ones. Tables: vae.md 1, sampling.md 10. */
+/* Latents between nodes are the VAE's own; networks were trained on scaled ones. Tables: vae.md 1,
+ * sampling.md 10. */
 #include "model/diffusion.h"
 
 static const float sd1_rgb[][3] = {

@@ -1,9 +1,10 @@
-/* The forward pass of the UNet. B pictures of h x w, C channels, T = h * w positions, L tokens of context.
+/* The forward pass of the UNet. B pictures of h x w, C channels, T = h * w positions, L tokens of
+ * context.
  *
- * Memory: what a block no longer needs is dropped before its next layer asks for room, sums are formed in the place
- * of their first term, and the 1x1 shortcut of a res block is computed first: then its wide input can be normalised
- * in its own place. What input blocks leave for output blocks is on the stack and must not be
- * written to; `keep` says so. */
+ * Memory: what a block no longer needs is dropped before its next layer asks for room, sums are
+ * formed in the place of their first term, and the 1x1 shortcut of a res block is computed first:
+ * then its wide input can be normalised in its own place. What input blocks leave for output blocks
+ * is on the stack and must not be written to; `keep` says so. */
 #include "model/unet.h"
 
 #include <math.h>

@@ -1,13 +1,16 @@
 /* unet: the denoising network of SD1.x, SD2.x, SDXL, its refiner and relatives (spec: unet.md).
  *
- * Config     is read from names and shapes, never from a list of known models: tiny ones work. Files in
- *            diffusers' names are translated (unet_names.c).
- * Whole      Any tensor of a block makes it one, gaps count too: what is missing is said by the layer that wants it, in
- *            the dry run of diffusion_open(). A middle that is altogether missing is none: small relatives have none.
- * Trust      A file's counts meet the limits below before they size anything, and shapes the config is read
- *            from are checked; all others meet their layer's checks when it runs (op/ops.h).
- * Heads      The file does not say. Without an extra vector and with convolutions as projections: 8 of them
- *            (SD1); else 64 wide (SD2, SDXL). Whoever knows better changes `heads` after unet_detect().
+ * Config     is read from names and shapes, never from a list of known models: tiny ones work.
+ *            Files in diffusers' names are translated (unet_names.c).
+ * Whole      Any tensor of a block makes it one, gaps count too: what is missing is said by the
+ *            layer that wants it, in the dry run of diffusion_open(). A middle that is altogether
+ *            missing is none: small relatives have none.
+ * Trust      A file's counts meet the limits below before they size anything, and shapes the config
+ *            is read from are checked; all others meet their layer's checks when it runs
+ *            (op/ops.h).
+ * Heads      The file does not say. Without an extra vector and with convolutions as projections: 8
+ *            of them (SD1); else 64 wide (SD2, SDXL). Whoever knows better changes `heads` after
+ *            unet_detect().
  * Threads    unet_forward(), unet_predict(): executor; the rest any.
  * Numbers    F32 on the cpu. Golden: tests/golden/model/test_unet.c
  * Files      unet_config.c detection, unet.c forward, unet_names.c */
@@ -36,14 +39,15 @@ struct unet_net { /* what a file's UNet looks like */
     uint32_t head_dim;
     bool diffusers; /* the file has diffusers' names */
 };
-/* root: in front of names, as net_args.root. BERTH_EUNSUPPORTED: not a UNet, or one we cannot run: says why. */
+/* root: in front of names, as net_args.root. BERTH_EUNSUPPORTED: not a UNet, or one we cannot run:
+ * says why. */
 berth_status unet_detect(const struct weights *w, const char *root, struct unet_net *out,
                          berth_err *err);
-/* For net_args: `names`, with the struct unet_net as names_user, which then outlives the net. NULL: the file
- * has our names. */
+/* For net_args: `names`, with the struct unet_net as names_user, which then outlives the net. NULL:
+ * the file has our names. */
 net_names_fn *unet_names(const struct unet_net *u);
-/* What diffusers calls a layer ("input_blocks.1.0.in_layers.2" -> "down_blocks.0.resnets.0.conv1"), res being the
- * res blocks of a level. False: it has no name there, or one that does not fit. */
+/* What diffusers calls a layer ("input_blocks.1.0.in_layers.2" -> "down_blocks.0.resnets.0.conv1"),
+ * res being the res blocks of a level. False: it has no name there, or one that does not fit. */
 bool unet_diffusers_name(const char *path, uint32_t res, char *out, size_t cap);
 
 struct unet_in { /* of one pass; all n of them have one size. Host memory, borrowed */

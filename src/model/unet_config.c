@@ -226,7 +226,8 @@ static berth_status walk_up(struct walk *k)
     return BERTH_OK;
 }
 
-/* Files in diffusers' names: how many res blocks a level has decides what everything else is called. */
+/* Files in diffusers' names: how many res blocks a level has decides what everything else is
+ * called. */
 static void look_for_diffusers(struct walk *k)
 {
     if (arch_find(k->w, k->root, "input_blocks.0.0.weight"))
@@ -238,8 +239,8 @@ static void look_for_diffusers(struct walk *k)
     k->u->res[0] = n;
 }
 
-/* What can be told to be missing though nothing asks for it: the vector of SDXL's models, whose contexts no other
- * has; halves of pairs. */
+/* What can be told to be missing though nothing asks for it: the vector of SDXL's models, whose
+ * contexts no other has; halves of pairs. */
 static berth_status whole(const struct walk *k)
 {
     const struct unet_net *u = k->u;

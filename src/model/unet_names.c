@@ -1,5 +1,5 @@
-/* What diffusers calls the layers of a UNet: read by nets of such files, and by adapters, whose names they are
- * (lora_names_unet.c). */
+/* What diffusers calls the layers of a UNet: read by nets of such files, and by adapters, whose
+ * names they are (lora_names_unet.c). */
 #include "model/unet.h"
 
 #include <stdlib.h>

@@ -169,8 +169,8 @@ berth_status vae_detect(const struct weights *w, const char *root, struct vae_ne
     return BERTH_OK;
 }
 
-/* Dry runs of both halves: what no layer asks for is told. A weight that is missing is said when its half runs: the
- * other may do. */
+/* Dry runs of both halves: what no layer asks for is told. A weight that is missing is said when
+ * its half runs: the other may do. */
 static void ask_for_all(struct net *net, const struct vae_net *v)
 {
     struct vae_pass small = { .vae = v, .h = 8, .w = 8 };

@@ -1,4 +1,5 @@
-/* Where a VAE's tensors are in its file: diffusers' names, and quant convolutions inside of the halves. */
+/* Where a VAE's tensors are in its file: diffusers' names, and quant convolutions inside of the
+ * halves. */
 #include "model/vae.h"
 
 #include <stdlib.h>

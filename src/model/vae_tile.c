@@ -1,8 +1,10 @@
 /* One item of a VAE job: whole where there is room, else in overlapping tiles (vae.md 7).
  *
- * Words   pass    a cover of the item with tiles of one size; three of them, with tiles of equal area and
- *                 different forms, are averaged, so that their seams fall on different places
- *         feather a tile's weight rises over the overlap at all four sides, also at the item's own borders */
+ * Words   pass    a cover of the item with tiles of one size; three of them, with tiles of equal
+ *                 area and different forms, are averaged, so that their seams fall on different
+ *                 places
+ *         feather a tile's weight rises over the overlap at all four sides, also at the item's own
+ *                 borders */
 #include "model/vae_impl.h"
 
 #include "base/log.h"
@@ -118,7 +120,8 @@ static berth_status one_tile(struct work *k, size_t y, size_t x, size_t th, size
         for (size_t i = 0; i < th; i++)
             memcpy(k->tile_in + (c * th + i) * tw, k->in + (c * k->h + y + i) * k->w + x,
                    tw * sizeof(float));
-    /* A rest that fills no latent pixel is no tile; its neighbours reach over it, or pass() says so. */
+    /* A rest that fills no latent pixel is no tile; its neighbours reach over it, or pass() says
+     * so. */
     bool some = made(k, th) && made(k, tw);
     if (some && forward(k->j, k->way, k->tile_in, th, tw, k->tile_out, err))
         return err->code;
