@@ -1,7 +1,8 @@
-/* beta.c: quantiles of the beta distribution, in double, to 1e-12 (what scipy.stats.beta.ppf gives).
+/* beta.c: quantiles of the beta distribution, in double, to 1e-12 (what scipy.stats.beta.ppf
+ * gives).
  *
- * I_x(a, b) comes from its continued fraction, evaluated from the side where that converges fast; the
- * quantile from Newton's steps inside a bracket that halves whenever they lead nowhere. */
+ * I_x(a, b) comes from its continued fraction, evaluated from the side where that converges fast;
+ * the quantile from Newton's steps inside a bracket that halves whenever they lead nowhere. */
 #include "sample/sigmas_impl.h"
 
 #include <float.h>

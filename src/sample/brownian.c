@@ -1,19 +1,19 @@
 /* brownian.c: a Brownian path over noise levels that is the same whatever the order it is asked in
  * (sampling.md 7).
  *
- * The interval is halved again and again, at times rounded to 6 decimals; a node's random numbers are
- * seeded by where it stands in that tree. W over [p, q] is the sum of the fewest nodes that make up [p, q],
- * left to right. Two walks from the root find them, one to p and one to q:
+ * The interval is halved again and again, at times rounded to 6 decimals; a node's random numbers
+ * are seeded by where it stands in that tree. W over [p, q] is the sum of the fewest nodes that
+ * make up [p, q], left to right. Two walks from the root find them, one to p and one to q:
  *
- *                root                       left walk:  ends in the node that begins at p
- *              /      \                     right walk: ends in the node that ends at q
- *            .   [ m ]   .                  they part at m: the sum is what hangs to the right of the
- *          /  \         /  \                left walk, deepest first, then what hangs to the left of
- *        p[=]          [=]q                 the right walk, deepest last
+ *                root                   left walk:  ends in the node that begins at p
+ *              /      \                 right walk: ends in the node that ends at q
+ *            .   [ m ]   .              they part at m: the sum is what hangs to the right of the
+ *          /  \         /  \            left walk, deepest first, then what hangs to the left of
+ *        p[=]          [=]q             the right walk, deepest last
  *
- * Walks are kept: samplers ask for neighbouring intervals, so the next ones share most of their nodes. That
- * is the cache: two walks of about 24 levels at SD's noise levels, of one array where they go left and two
- * where they go right. */
+ * Walks are kept: samplers ask for neighbouring intervals, so the next ones share most of their
+ * nodes. That is the cache: two walks of about 24 levels at SD's noise levels, of one array where
+ * they go left and two where they go right. */
 #include "sample/rng.h"
 
 #include <math.h>
@@ -45,8 +45,8 @@ struct brownian {
     double p; /* of the last question; 0: none yet */
 };
 
-/* Python's round(x, 6): to the nearest decimal of the exact value, ties to even, which is how printf()
- * rounds. */
+/* Python's round(x, 6): to the nearest decimal of the exact value, ties to even, which is how
+ * printf() rounds. */
 static double round6(double x)
 {
     char text[64];
@@ -54,7 +54,8 @@ static double round6(double x)
     return strtod(text, NULL);
 }
 
-/* ---- seeds: the first word of numpy's SeedSequence(seed, spawn_key=(key, depth), pool_size=24) ---- */
+/* ---- seeds: the first word of numpy's SeedSequence(seed, spawn_key=(key, depth),
+ *      pool_size=24) ---- */
 
 #define POOL 24
 
@@ -210,7 +211,8 @@ static berth_status descend(struct brownian *b, struct walk *k, size_t d, bool r
     return BERTH_OK;
 }
 
-/* The left walk stops in the node that begins at t, the right one where a node ends at t. *last: its depth. */
+/* The left walk stops in the node that begins at t, the right one where a node ends at t. *last:
+ * its depth. */
 static berth_status walk_to(struct brownian *b, struct walk *k, double t, bool left, size_t *last,
                             berth_err *err)
 {

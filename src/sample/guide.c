@@ -193,8 +193,8 @@ static void batch_add(struct scene *s, const struct part *const *part, const str
     }
 }
 
-/* Computes the parts whose crops are as large as the first one's, the last of them first, and takes them off the
- * list. */
+/* Computes the parts whose crops are as large as the first one's, the last of them first, and takes
+ * them off the list. */
 static berth_status run_batch(struct scene *s, berth_err *err)
 {
     struct guide_area like = s->part[0].crop;
@@ -255,8 +255,9 @@ static double deviation(const float *x, size_t n)
     return sqrt(sum / (double)(n - 1));
 }
 
-/* RescaleCFG, in one item of n values: what cfg added to the contrast goes again, by `rescale`. It works on what
- * a v-predicting network would have said, hence the ways there and back. scratch [2n]. */
+/* RescaleCFG, in one item of n values: what cfg added to the contrast goes again, by `rescale`. It
+ * works on what a v-predicting network would have said, hence the ways there and back. scratch
+ * [2n]. */
 static void rescaled(const struct scene *s, const float *x, const float *cond, const float *uncond,
                      float scale, float *out, size_t n, float *scratch)
 {

@@ -1,17 +1,22 @@
-/* guide: D from a network and conditionings: cfg, areas, masks, step ranges, inpainting (sampling.md 5, 6).
+/* guide: D from a network and conditionings: cfg, areas, masks, step ranges, inpainting
+ * (sampling.md 5, 6).
  *
- * Words      part       a conditioning that is active at this noise level: where it counts and how much
- *            crop       what of the latent a part sees; parts with crops of one size go into one batch
- *            list       positive, negative, middle: each gives one prediction, the weighted mean of its parts
- * Flow       guide_denoise(): x at the mask's places, else the picture with noise -> parts of the lists
- *            that cfg needs -> batches, negatives first -> net -> D of every part -> means -> cfg ->
- *            the picture where the mask says so.
- * Numbers    float32 in ComfyUI's order (calc_cond_batch): the last part of a batch is added first. Where
- *            nothing is active a prediction is 0.
- * It knows nothing of networks: `net` predicts for n latents at once, each with one conditioning (an opaque
- * pointer), and may split them again.
+ * Words      part       a conditioning that is active at this noise level: where it counts and how
+ *                       much
+ *            crop       what of the latent a part sees; parts with crops of one size go into one
+ *                       batch
+ *            list       positive, negative, middle: each gives one prediction, the weighted mean of
+ *                       its parts
+ * Flow       guide_denoise(): x at the mask's places, else the picture with noise -> parts of the
+ *            lists that cfg needs -> batches, negatives first -> net -> D of every part -> means ->
+ *            cfg -> the picture where the mask says so.
+ * Numbers    float32 in ComfyUI's order (calc_cond_batch): the last part of a batch is added first.
+ *            Where nothing is active a prediction is 0.
+ * It knows nothing of networks: `net` predicts for n latents at once, each with one conditioning
+ * (an opaque pointer), and may split them again.
  * Threads    Executor. A struct guide is constant while sampling; each call has its own scratch.
- * Files      guide.c lists, batches, cfg, inpainting; guide_area.c where and how much a part counts */
+ * Files      guide.c lists, batches, cfg, inpainting; guide_area.c where and how much a part
+ *            counts */
 #ifndef SAMPLE_GUIDE_H
 #define SAMPLE_GUIDE_H
 
@@ -33,8 +38,9 @@ struct guide_cond {
         sigma_end; /* active while end <= sigma <= start; start HUGE_VAL: from the beginning */
 };
 
-/* What the network predicts for n crops of one size. Arrays of n: cond, item (of the batch), area (which crop of
- * that item, for concat channels), t (timesteps). x, out: [n, c, h, w], x as ms_input() scales it. */
+/* What the network predicts for n crops of one size. Arrays of n: cond, item (of the batch), area
+ * (which crop of that item, for concat channels), t (timesteps). x, out: [n, c, h, w], x as
+ * ms_input() scales it. */
 typedef berth_status guide_net_fn(void *user, size_t n, const void *const *cond, const size_t *item,
                                   const struct guide_area *area, size_t c, size_t h, size_t w,
                                   const float *x, const float *t, float *out, berth_err *err);
@@ -47,8 +53,9 @@ struct guide { /* filled by the caller, constant while sampling; everything borr
     double cfg;
     bool always_uncond; /* cfg++ */
     double rescale;     /* RescaleCFG multiplier; 0: off */
-    /* DualCFGGuider: a second positive list, `middle` ("cond2"). cfg is between positive and middle,
-     * cfg_middle between middle and negative; nested: between (positive, middle) and negative. */
+    /* DualCFGGuider: a second positive list, `middle` ("cond2"). cfg is between positive and
+     * middle, cfg_middle between middle and negative; nested: between (positive, middle) and
+     * negative. */
     const struct guide_cond *middle;
     size_t middles;
     double cfg_middle;
@@ -59,8 +66,8 @@ struct guide { /* filled by the caller, constant while sampling; everything borr
     guide_net_fn *net;
     void *user;
 };
-/* sample_job.denoise with a struct guide as user. uncond: the prediction of the negative as cfg++ takes it
- * (nested: of the middle), 0 where there is none. */
+/* sample_job.denoise with a struct guide as user. uncond: the prediction of the negative as cfg++
+ * takes it (nested: of the middle), 0 where there is none. */
 berth_status guide_denoise(void *guide, const float *x, float sigma, float *denoised, float *uncond,
                            berth_err *err);
 

@@ -25,8 +25,9 @@ bool part_is_plain(const struct guide_cond *c, const struct guide_area *crop, si
     return !c->mask && c->strength == 1 && crop->h == h && crop->w == w;
 }
 
-/* Rows (or columns) near an edge inside of the latent fade, so that areas blend: the one at distance t
- * from it, 0 <= t < ramp, counts (t + 1) / ramp. `stride` leads to the next one, `step` along it. */
+/* Rows (or columns) near an edge inside of the latent fade, so that areas blend: the one at
+ * distance t from it, 0 <= t < ramp, counts (t + 1) / ramp. `stride` leads to the next one, `step`
+ * along it. */
 static void feather(float *edge, ptrdiff_t stride, size_t step, size_t count, size_t ramp)
 {
     for (size_t t = 0; t < ramp; t++) {

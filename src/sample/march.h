@@ -4,10 +4,11 @@
  *           D, U      denoised at (x, s), and the negative's own prediction (SAMPLER_UNCOND)
  *           scratch   buffers of the sampler, tmp; they stay as they are between steps
  *           old       what it keeps of its last steps, newest first
- * Numbers   a coefficient is computed in float in the order the reference computes its 0-dim tensors; mix() adds
- *           its terms from left to right, each product rounded by itself. Python's numbers, which stay double until
- *           they meet a tensor, are double here.
- * Memory    everything is there before the first step; a step fails in the network, on its tree, or in the callback.
+ * Numbers   a coefficient is computed in float in the order the reference computes its 0-dim
+ *           tensors; mix() adds its terms from left to right, each product rounded by itself.
+ *           Python's numbers, which stay double until they meet a tensor, are double here.
+ * Memory    everything is there before the first step; a step fails in the network, on its tree, or
+ *           in the callback.
  * Files     sample.c the loop and the outside; march.c arrays and scalars */
 #ifndef SAMPLE_MARCH_H
 #define SAMPLE_MARCH_H

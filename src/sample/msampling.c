@@ -1,8 +1,8 @@
 /* msampling.c: a model's own noise levels, and how x goes into the network and its answer comes out
  * (sampling.md 2, 3).
  *
- * torch's order of operations throughout: a Python number meets a tensor as float32, and `number / tensor`
- * is the tensor's reciprocal times the number. */
+ * torch's order of operations throughout: a Python number meets a tensor as float32, and `number /
+ * tensor` is the tensor's reciprocal times the number. */
 #include "sample/sigmas.h"
 
 #include <math.h>

@@ -1,10 +1,10 @@
-/* rng.c: torch's CPU generator: uniform numbers, and normal ones in blocks of 16 as its AVX2 kernel makes
- * them (sampling.md 1.1).
+/* rng.c: torch's CPU generator: uniform numbers, and normal ones in blocks of 16 as its AVX2 kernel
+ * makes them (sampling.md 1.1).
  *
- * That kernel takes its logarithm, sine and cosine from the Cephes polynomials with fused multiply-adds,
- * which libm's are not: one value in six would differ in its last bits, and a long ancestral run would
- * drift. So they stand here, with fmaf() wherever the original fuses. Processors without the instruction
- * get the same bits from libm's slow fmaf(). */
+ * That kernel takes its logarithm, sine and cosine from the Cephes polynomials with fused
+ * multiply-adds, which libm's are not: one value in six would differ in its last bits, and a long
+ * ancestral run would drift. So they stand here, with fmaf() wherever the original fuses.
+ * Processors without the instruction get the same bits from libm's slow fmaf(). */
 #include "sample/rng_impl.h"
 
 #include "base/attr.h"
@@ -103,7 +103,8 @@ INLINE_BODY void cephes_sincos(float x, float *sin, float *cos)
     *cos = float_of(cos_bits ^ (~(j - 2u) & 4u) << 29);
 }
 
-/* One block of uniform numbers, in place: 8 for radii and 8 for angles become 8 cosines and 8 sines. */
+/* One block of uniform numbers, in place: 8 for radii and 8 for angles become 8 cosines and 8
+ * sines. */
 INLINE_BODY void radii(const float *d, float *r) /* squared */
 {
     for (size_t j = 0; j < PAIRS; j++)

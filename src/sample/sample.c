@@ -161,8 +161,8 @@ static berth_status plant(struct march *m, berth_err *err)
     return brownian_new(m->j->seed, lo, hi, m->n, &m->tree, err);
 }
 
-/* Noise of its own before a step (Karras' algorithm 2): the level rises to m->s. The reference takes it from the
- * generator that made the latent's noise, right behind it. */
+/* Noise of its own before a step (Karras' algorithm 2): the level rises to m->s. The reference
+ * takes it from the generator that made the latent's noise, right behind it. */
 static void churn(struct march *m)
 {
     const struct sample_options *o = &m->opt;

@@ -3,15 +3,19 @@
  * Words      D         denoised: what the model thinks the clean latent is, at (x, sigma)
  *            job       one run of a sampler: x, sigmas, where D and noise come from
  *            guide     turns conditionings, cfg, areas and masks into D (guide.h)
- * Numbers    float32 arrays on the host, scalars in float32 as 0-dim tensors are; golden: every sampler of
- *            sample_sd15_tiny within 1e-3, analytic denoisers within 1e-5.
- * Noise      march_noise(): the job's generator, seed + 1 on the cpu (1.3), or its Brownian tree with the seed as
- *            it is. Draw order is part of a sampler, also of noise that is multiplied by 0.
- * Flow       sample_run(): seed, tree, buffers; for each step D -> callback -> the sampler's step -> NaN check.
- *            A sampler is what happens between two sigmas (march.h); few have a loop of their own.
- * Adding     a sampler: `const struct sampler sampler_<x>` in a file of its family and a line in samplers.def.
+ * Numbers    float32 arrays on the host, scalars in float32 as 0-dim tensors are; golden: every
+ *            sampler of sample_sd15_tiny within 1e-3, analytic denoisers within 1e-5.
+ * Noise      march_noise(): the job's generator, seed + 1 on the cpu (1.3), or its Brownian tree
+ *            with the seed as it is. Draw order is part of a sampler, also of noise that is
+ *            multiplied by 0.
+ * Flow       sample_run(): seed, tree, buffers; for each step D -> callback -> the sampler's step
+ *            -> NaN check. A sampler is what happens between two sigmas (march.h); few have a loop
+ *            of their own.
+ * Adding     a sampler: `const struct sampler sampler_<x>` in a file of its family and a line in
+ *            samplers.def.
  * Threads    Executor; elementwise loops may spread over job->pool without changing a number.
- * Files      sample.c lists and the run; march.c what steps are written with; samplers_<family>.c */
+ * Files      sample.c lists and the run; march.c what steps are written with;
+ *            samplers_<family>.c */
 #ifndef SAMPLE_SAMPLE_H
 #define SAMPLE_SAMPLE_H
 
@@ -45,14 +49,16 @@ struct sample_job {
     uint64_t seed;
     struct sample_options opt;
     struct tpool *pool; /* may be NULL */
-    /* D at (x, sigma). uncond (NULL unless the sampler has SAMPLER_UNCOND): the negative's own prediction. */
+    /* D at (x, sigma). uncond (NULL unless the sampler has SAMPLER_UNCOND): the negative's own
+     * prediction. */
     berth_status (*denoise)(void *user, const float *x, float sigma, float *denoised, float *uncond,
                             berth_err *err);
     /* BERTH_ECANCELED: interrupted. May be NULL. */
     berth_status (*step)(void *user, const struct sample_step *s, berth_err *err);
     void *user;
     /* set by sample_run(): */
-    /* The level x is at in the end, for ms_finish(): sigma[sigmas - 1], but 0.001 where uni_pc was sent to 0. */
+    /* The level x is at in the end, for ms_finish(): sigma[sigmas - 1], but 0.001 where uni_pc was
+     * sent to 0. */
     float last;
     struct torch_rng rng; /* of march_noise(); afterwards it tells how much was drawn */
 };
@@ -83,9 +89,9 @@ size_t sampler_count(void);
 const struct sampler *sampler_at(size_t i);           /* in the order people see */
 const struct sampler *sampler_find(const char *name); /* NULL: none */
 
-/* Runs it over the job; takes the memory it needs before the first step. The job's x is undefined after an error.
- * BERTH_EINVAL "NaN in the latent after step 3 of 20 (sigma 1.613)" when values go wrong; errors of denoise() get
- * "step 3 of 20, sigma 1.613: " in front. */
+/* Runs it over the job; takes the memory it needs before the first step. The job's x is undefined
+ * after an error. BERTH_EINVAL "NaN in the latent after step 3 of 20 (sigma 1.613)" when values go
+ * wrong; errors of denoise() get "step 3 of 20, sigma 1.613: " in front. */
 berth_status sample_run(const struct sampler *s, struct sample_job *j, berth_err *err);
 
 #endif

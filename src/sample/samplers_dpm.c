@@ -1,4 +1,5 @@
-/* samplers_dpm.c: DPM-Solver in the noise's form: two steps in one, the fast list of orders, the adaptive one. */
+/* samplers_dpm.c: DPM-Solver in the noise's form: two steps in one, the fast list of orders, the
+ * adaptive one. */
 #include "base/arena.h"
 #include "sample/march.h"
 

@@ -31,7 +31,8 @@ static berth_status two_s_flow(struct march *m, berth_err *err)
     return BERTH_OK;
 }
 
-/* cfg++ starts from x + (D - U). U is the newest one: after the second call, that of the second call. */
+/* cfg++ starts from x + (D - U). U is the newest one: after the second call, that of the second
+ * call. */
 static void start(struct march *m, float *out)
 {
     if (m->U)
@@ -123,7 +124,8 @@ const struct sampler sampler_dpmpp_2m_cfg_pp = { .name = "dpmpp_2m_cfg_pp",
                                                  .history = 1,
                                                  .step = dpmpp_2m_cfg_pp };
 
-/* ---- the SDE ones: noise of a Brownian tree, so that it belongs to levels rather than to steps ---- */
+/* ---- the SDE ones: noise of a Brownian tree, so that it belongs to levels rather than to
+ *      steps ---- */
 /* out = x moved from (s, lambda) to (to, lambda_to) with D, and noise; one half of dpmpp_sde. */
 static berth_status sde_part(struct march *m, float lambda, float to, float lambda_to,
                              const float *D, float *out, berth_err *err)

@@ -58,7 +58,8 @@ const struct sampler sampler_euler_ancestral = { .name = "euler_ancestral",
                                                  .own = { .eta = 1, .s_noise = 1 },
                                                  .step = euler_ancestral };
 
-/* cfg++: to D, and from there along the noise the negative sees. Levels over alpha, 1 for all but flows. */
+/* cfg++: to D, and from there along the noise the negative sees. Levels over alpha, 1 for all but
+ * flows. */
 static berth_status euler_ancestral_cfg_pp(struct march *m, berth_err *err)
 {
     float down, up, *d = m->tmp[0];

@@ -1,4 +1,5 @@
-/* samplers_exp.c: stochastic exponential integrators in half the log SNR: SEEDS, exponential Heun, ER-SDE. */
+/* samplers_exp.c: stochastic exponential integrators in half the log SNR: SEEDS, exponential Heun,
+ * ER-SDE. */
 #include "sample/march.h"
 
 #include <math.h>
@@ -9,7 +10,8 @@ static float phi2(float h)
     return (expm1f(h) - h) / h;
 }
 
-/* ---- SEEDS: stages at shares r of a step of length h, the noise of one carried into the next ---- */
+/* ---- SEEDS: stages at shares r of a step of length h, the noise of one carried into the
+ *      next ---- */
 struct stage {
     float sigma, alpha;
 };
@@ -133,7 +135,8 @@ const struct sampler sampler_seeds_3 = { .name = "seeds_3",
                                          .own = { .eta = 1, .s_noise = 1 },
                                          .step = seeds_3 };
 
-/* ---- er_sde: up to three D's, with the noise scaled by f(lambda), lambda = sigma / alpha here ---- */
+/* ---- er_sde: up to three D's, with the noise scaled by f(lambda), lambda = sigma / alpha
+ *      here ---- */
 #define ER_POINTS 200
 
 static float er_scale(float v)

@@ -1,4 +1,5 @@
-/* samplers_multistep.c: one network call a step, and slopes (or D) of earlier steps to bend the path. */
+/* samplers_multistep.c: one network call a step, and slopes (or D) of earlier steps to bend the
+ * path. */
 #include "sample/march.h"
 
 #include <math.h>
@@ -132,7 +133,8 @@ const struct sampler sampler_ipndm_v = {
     .name = "ipndm_v", .scratch = 2, .history = 3, .step = ipndm_v
 };
 
-/* ---- deis: the same idea in the time of a VP process from 0.002 to 80, integrated in 10000 points ---- */
+/* ---- deis: the same idea in the time of a VP process from 0.002 to 80, integrated in 10000
+ *      points ---- */
 #define DEIS_POINTS 10000
 
 struct vp {

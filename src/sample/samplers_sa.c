@@ -1,7 +1,7 @@
 /* samplers_sa.c: SA-Solver, a stochastic Adams method with predictor and corrector.
  *
- * m->x is the predicted state, the one the network sees; tmp[0] the corrected one, which predictions start from.
- * Its order falls near the end of a list that ends in 0. */
+ * m->x is the predicted state, the one the network sees; tmp[0] the corrected one, which
+ * predictions start from. Its order falls near the end of a list that ends in 0. */
 #include "sample/march.h"
 
 #include <math.h>
@@ -12,7 +12,8 @@
 enum { STATE, NOISE }; /* tmp[] */
 enum { TAU };          /* carry[]: of the last prediction */
 
-/* (1 + tau^2) times the integrals from s to t of e^((1 + tau^2) l) l^p, p < n, e^((1 + tau^2) t) taken out. */
+/* (1 + tau^2) times the integrals from s to t of e^((1 + tau^2) l) l^p, p < n, e^((1 + tau^2) t)
+ * taken out. */
 static void integrals(float s, float t, float tau, size_t n, float *out)
 {
     float mul = 1 + tau * tau, h = t - s, fade = expf(-mul * h), term[CORRECTOR];

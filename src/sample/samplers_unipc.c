@@ -1,7 +1,8 @@
 /* samplers_unipc.c: UniPC, a predictor and corrector of order 3 in the VP form of the process.
  *
- * x is scaled by 1 / sqrt(1 + sigma^2) while it runs. The scalars are evaluated in float in exactly this form: with
- * small sigmas they cancel, and a nicer form gives other pictures (sampling.md 8). */
+ * x is scaled by 1 / sqrt(1 + sigma^2) while it runs. The scalars are evaluated in float in exactly
+ * this form: with small sigmas they cancel, and a nicer form gives other pictures (sampling.md
+ * 8). */
 #include "sample/march.h"
 
 #include <math.h>
@@ -45,7 +46,8 @@ static berth_status clean(struct march *m, const float *x, const struct vp *v, f
     return BERTH_OK;
 }
 
-/* What a step of order p has: the levels behind it, newest first, and the weights of UniPC's paper. */
+/* What a step of order p has: the levels behind it, newest first, and the weights of UniPC's
+ * paper. */
 struct uni {
     struct vp to, from[ORDER];
     size_t order;

@@ -1,5 +1,6 @@
-/* schedules.c: which noise levels a run goes through (sampling.md 4, 5). Each function is the formula of
- * its name; float32 where the reference has tensors, double where it has Python's numbers. */
+/* schedules.c: which noise levels a run goes through (sampling.md 4, 5). Each function is the
+ * formula of its name; float32 where the reference has tensors, double where it has Python's
+ * numbers. */
 #include "sample/sigmas.h"
 
 #include "sample/sigmas_impl.h"
@@ -128,7 +129,8 @@ static berth_status make_exponential(const struct msampling *ms, size_t steps, s
     return s ? s : add(out, 0, err);
 }
 
-/* Steps dense at both ends: quantiles of a beta distribution. What falls on one level is one step. */
+/* Steps dense at both ends: quantiles of a beta distribution. What falls on one level is one
+ * step. */
 static berth_status beta_spaced(const struct msampling *ms, size_t steps, double alpha, double beta,
                                 struct vec *out, berth_err *err)
 {

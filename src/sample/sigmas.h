@@ -1,12 +1,16 @@
-/* sigmas: noise levels. What a model's own levels are (struct msampling), and the schedules that pick steps.
+/* sigmas: noise levels. What a model's own levels are (struct msampling), and the schedules that
+ * pick steps.
  *
- * Words      sigma      noise level, float32; timestep: what the network is told; table: a model's own levels
+ * Words      sigma      noise level, float32; timestep: what the network is told; table: a model's
+ *                       own levels
  *            schedule   n steps -> n + 1 levels, the last one mostly 0
- * Numbers    float32 in the order sampling.md 2-5 writes them; 1e-5 against the reference at every value.
+ * Numbers    float32 in the order sampling.md 2-5 writes them; 1e-5 against the reference at every
+ *            value.
  * Adding     a schedule: a function and a line in schedulers.def (order: what people choose from).
  * Limits     1 to SCHEDULE_STEPS_MAX steps; more is BERTH_EINVAL.
  * Threads    any; a struct msampling does not change once it is made.
- * Files      msampling.c tables and scalings; schedules.c; beta.c the quantile of the beta schedule */
+ * Files      msampling.c tables and scalings; schedules.c; beta.c the quantile of the beta
+ *            schedule */
 #ifndef SAMPLE_SIGMAS_H
 #define SAMPLE_SIGMAS_H
 
@@ -70,12 +74,13 @@ size_t scheduler_count(void);
 const struct scheduler *scheduler_at(size_t i);           /* in the order people see */
 const struct scheduler *scheduler_find(const char *name); /* NULL: none */
 
-/* What KSampler uses: schedule, penultimate discard of the sampler, denoise (5). denoise <= 0: none at all. */
+/* What KSampler uses: schedule, penultimate discard of the sampler, denoise (5). denoise <= 0: none
+ * at all. */
 berth_status sample_sigmas(const struct msampling *ms, const struct scheduler *s, size_t steps,
                            double denoise, bool discard_penultimate, struct vec *out,
                            berth_err *err);
-/* start_at_step, end_at_step, and whether what is left of the noise goes (KSamplerAdvanced). In place.
- * *nothing: the latent is returned as it is. */
+/* start_at_step, end_at_step, and whether what is left of the noise goes (KSamplerAdvanced). In
+ * place. *nothing: the latent is returned as it is. */
 void sigmas_range(struct vec *sigmas, size_t start, size_t end, bool force_full_denoise,
                   bool *nothing);
 

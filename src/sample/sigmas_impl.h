@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-/* The x for which the regularised incomplete beta function I_x(a, b) is p; a, b > 0, 0 <= p <= 1. */
+/* The x for which the regularised incomplete beta function I_x(a, b) is p; a, b > 0, 0 <= p <=
+ * 1. */
 double beta_quantile(double p, double a, double b);
 
 #endif
