@@ -153,17 +153,19 @@ struct res_open_args {
     const char *name;    /* for people; NULL: the file's name without folder and ending */
     const char *role;    /* "unet", "clip", "vae": in journal lines; NULL: "model" */
     const char *options; /* whatever else makes two models differ; NULL: "" */
-    /* fp8 weights that adapters change are kept as F16 (BF16 where values might be beyond it) instead
-     * of being rounded to fp8 again; their blocks double. Another model than one without it. */
+    /* fp8 weights that adapters change are kept as F16 (BF16 where values might be beyond it)
+     * instead of being rounded to fp8 again; their blocks double. Another model than one without
+     * it. */
     bool high_precision;
-    /* What the file is, once its index is there; a table, borrowed for ever. NULL, or its answer is:
-     * not known. */
+    /* What the file is, once its index is there; a table, borrowed for ever. NULL, or its answer
+     * is: not known. */
     const struct block_arch *(*arch)(const struct weights *w, const char *part);
     struct plan_args plan;
     enum res_retention retention;
     /* Loader input `eject_models`: at its first load, and at the first one after another open that
-     * says so (a later one that does not takes nothing back), every other model that is not keep leaves the compute device before (residency.md
-     * 4.4): eject models altogether, auto ones to their donors or the host if those have room. */
+     * says so (a later one that does not takes nothing back), every other model that is not keep
+     * leaves the compute device before (residency.md 4.4): eject models altogether, auto ones to
+     * their donors or the host if those have room. */
     bool eject_others;
 };
 /* A handle on the model: an existing one when the key is known (its retention becomes args', unless
@@ -219,8 +221,8 @@ struct res_block_at {
 berth_status res_block_at(const struct res_model *m, size_t block, struct res_block_at *out,
                           berth_err *err);
 /* Where tensor k of block i lies in the block's memory, stored as it is now. With DT_NONE in
- * `patched` as blocks.h says; else every tensor of the block that widens is of that type, touched or
- * not, and all tensors lie behind one another, each aligned to BLOCK_ALIGN. So a layout follows
+ * `patched` as blocks.h says; else every tensor of the block that widens is of that type, touched
+ * or not, and all tensors lie behind one another, each aligned to BLOCK_ALIGN. So a layout follows
  * from the block and one type. */
 struct res_tensor_at {
     uint64_t off, bytes;
@@ -234,7 +236,8 @@ berth_status res_tensor_read(struct res_model *m, size_t block, size_t tensor, v
  * of each piece of at most 1 MiB of a tensor, seeded with the sum so far. */
 berth_status res_checksum(struct res_model *m, uint64_t *out, berth_err *err);
 
-/* BERTH_EBUSY: in use. A model that only RES_ANCHOR_KEEP or _SURVIVED held is gone with its bytes. */
+/* BERTH_EBUSY: in use. A model that only RES_ANCHOR_KEEP or _SURVIVED held is gone with its
+ * bytes. */
 berth_status res_eject(struct res_model *m, berth_err *err);
 /* keep: anchors it. eject: drops its anchors; with no handle left it is gone when this returns.
  * auto: a keep anchor stays as RES_ANCHOR_SURVIVED. */
@@ -243,18 +246,19 @@ void res_set_retention(struct res_model *m, enum res_retention x);
 void res_anchor(struct res_model *m);
 /* Takes one back; nothing happens when there is none (any more). May be the last owner. */
 void res_unanchor(struct res_model *m);
-/* RES_ANCHOR_PROMPT, until res_prompt_end(): for a cached output that goes before the prompt is done.
- * If a loader of this prompt wants the same weights under another plan it adopts them, instead of
- * reading the file again. Whoever is short of room takes a model that nothing else holds first,
- * whole. Only an auto model with bytes, and only while a prompt runs; else nothing happens. */
+/* RES_ANCHOR_PROMPT, until res_prompt_end(): for a cached output that goes before the prompt is
+ * done. If a loader of this prompt wants the same weights under another plan it adopts them,
+ * instead of reading the file again. Whoever is short of room takes a model that nothing else holds
+ * first, whole. Only an auto model with bytes, and only while a prompt runs; else nothing
+ * happens. */
 void res_linger(struct res_model *m);
 /* Ends that for all models, as res_prompt_end() does. For who frees after the last node and before
  * res_prompt_end(): else such a model would be one that stayed, and get RES_ANCHOR_SURVIVED. */
 void res_linger_end(struct residency *r);
 /* A new plan: moves only blocks whose device changes. In use, or another model has the key that
- * this one would get: BERTH_EBUSY. A plan that could not be had if all went that may go fails before
- * a block moves. After a later failure every block is somewhere and counted, the old plan stands, and
- * res_load() goes on from there. A model without bytes only gets the plan. */
+ * this one would get: BERTH_EBUSY. A plan that could not be had if all went that may go fails
+ * before a block moves. After a later failure every block is somewhere and counted, the old plan
+ * stands, and res_load() goes on from there. A model without bytes only gets the plan. */
 berth_status res_replan(struct res_model *m, const struct plan_args *plan,
                         struct res_load_result *result, berth_err *err);
 /* The patch set. Nothing moves until the next res_load(). Takes references on the adapters.
@@ -306,10 +310,10 @@ berth_status res_alloc(struct residency *r, struct device *d, struct dev_owner *
                        berth_err *err);
 /* The last resort before BERTH_ENODEVMEM, for who computes with m and found no room: m's own blocks
  * leave its compute device for its donors or the host, the last in execution order first, until
- * `wanted` bytes are free there or nothing more can move; one block where so many are free already and were
- * not enough (pieces; a ring that is to have room, too). They come home with a later res_load().
- * Keep models, too: nothing is lost. Returns the bytes that left; 0 while m is in use, and when all of
- * them, and all others that may go, would not be enough. */
+ * `wanted` bytes are free there or nothing more can move; one block where so many are free already
+ * and were not enough (pieces; a ring that is to have room, too). They come home with a later
+ * res_load(). Keep models, too: nothing is lost. Returns the bytes that left; 0 while m is in use,
+ * and when all of them, and all others that may go, would not be enough. */
 uint64_t res_make_way(struct res_model *m, uint64_t wanted);
 
 /* ---- free ----
@@ -399,21 +403,21 @@ struct res_receipt {
     uint64_t rss_before, rss_after; /* of the process; 0: not known */
     uint64_t ns;                    /* how long it took */
 };
-/* out (may be NULL): res_receipt_release(), also after an error. A failure to unload one model is an
- * entry in the receipt, the rest goes on. BERTH_ENOMEM comes before anything was changed.
- * BERTH_ENOTFOUND: a selector that names nothing, and what there is; BERTH_EBUSY: called from inside
- * the reset callback. */
+/* out (may be NULL): res_receipt_release(), also after an error. A failure to unload one model is
+ * an entry in the receipt, the rest goes on. BERTH_ENOMEM comes before anything was changed.
+ * BERTH_ENOTFOUND: a selector that names nothing, and what there is; BERTH_EBUSY: called from
+ * inside the reset callback. */
 berth_status res_free(struct residency *r, const struct res_free_args *args,
                       struct res_receipt *out, berth_err *err);
 void res_receipt_release(struct res_receipt *x);                     /* zeroed is fine */
 void res_receipt_json(const struct res_receipt *x, struct str *out); /* one object, one line */
 void res_receipt_text(const struct res_receipt *x, struct str *out); /* for people */
 
-/* Both flags, as ComfyUI-Manager's button. No prompt runs: at once. One runs: with force right after
- * it, else not at all, and the summary ends with "skipped: a prompt runs". force is about the prompt
- * alone, it is not the free's: keep models stay. From inside the reset callback: requested. summary
- * (may be NULL) gets one line: reason, resident models before -> after, cpu delta in MB. Snapshots
- * full_cleanup start:<reason> and, unless skipped, requested:<reason>. */
+/* Both flags, as ComfyUI-Manager's button. No prompt runs: at once. One runs: with force right
+ * after it, else not at all, and the summary ends with "skipped: a prompt runs". force is about the
+ * prompt alone, it is not the free's: keep models stay. From inside the reset callback: requested.
+ * summary (may be NULL) gets one line: reason, resident models before -> after, cpu delta in MB.
+ * Snapshots full_cleanup start:<reason> and, unless skipped, requested:<reason>. */
 berth_status res_force_full_cleanup(struct residency *r, const char *reason, bool force,
                                     struct str *summary, berth_err *err);
 

@@ -134,8 +134,8 @@ uint64_t res_left_on(const struct residency *r, size_t device);
 berth_status res_block_err(const struct res_model *m, size_t i, size_t device, berth_err *err);
 
 /* load.c */
-/* RESIDENT -> EJECTED, or gone when nothing but its bytes' anchors held it. pre: not in use. device:
- * the one that is short, or n_devices; why: for the log, "asked", "room" ... */
+/* RESIDENT -> EJECTED, or gone when nothing but its bytes' anchors held it. pre: not in use.
+ * device: the one that is short, or n_devices; why: for the log, "asked", "room" ... */
 void res_eject_for(struct res_model *m, size_t device, const char *why);
 void res_drop_all(struct res_model *m); /* every block's memory; state is the caller's to set */
 

@@ -58,8 +58,8 @@ bool res_could_suffice(const struct residency *r, size_t d, uint64_t wanted,
     return sum >= wanted;
 }
 
-/* One set of models that may go: those with bytes on d, of one retention, used by the running prompt
- * or not. */
+/* One set of models that may go: those with bytes on d, of one retention, used by the running
+ * prompt or not. */
 struct group {
     size_t d;
     const struct res_model *for_model;
@@ -76,7 +76,8 @@ static bool in_group(const struct res_model *m, const struct group *g)
 
 /* How much is lost when m goes from d, per idle second and byte that it frees there:
  *     bytes to read again / (seconds since its last use * bytes it frees on d)
- * The smallest goes first; of equals the one with the fewest bytes to read again, then the oldest. */
+ * The smallest goes first; of equals the one with the fewest bytes to read again, then the
+ * oldest. */
 struct cost {
     double rate;
     uint64_t reload, id;
@@ -280,7 +281,8 @@ uint64_t res_make_way(struct res_model *m, uint64_t wanted)
     if (!res_could_suffice(m->res, d, wanted > own ? wanted - own : 0, m, false))
         return 0;
     uint64_t left = res_left_on(m->res, d);
-    /* Enough by the budget, but in pieces, or not for more than `wanted`: one block, then ask again. */
+    /* Enough by the budget, but in pieces, or not for more than `wanted`: one block, then ask
+     * again. */
     uint64_t freed = res_demote(m, d, wanted > left ? wanted - left : 1, "activations");
     res_check_now(m->res);
     return freed;
