@@ -227,7 +227,8 @@ void ready_vae_release(struct ready_vae *v)
 
 /* ---- text encoders ---- */
 
-/* Which set these encoders are. type: what the loader was told; NULL: they came with a checkpoint. */
+/* Which set these encoders are. type: what the loader was told; NULL: they came with a
+ * checkpoint. */
 static berth_status find_set(const struct ready_text *t, const char *type, enum text_set *out,
                              berth_err *err)
 {
@@ -264,8 +265,8 @@ static berth_status find_set(const struct ready_text *t, const char *type, enum 
     }
 }
 
-/* Is there a text encoder in it that is no CLIP? Then the set is not one of ours, whatever CLIPs are
- * there too. */
+/* Is there a text encoder in it that is no CLIP? Then the set is not one of ours, whatever CLIPs
+ * are there too. */
 static bool has_others(const struct weights *w, const char *part)
 {
     struct arch_net net[ARCH_NETS_MAX];

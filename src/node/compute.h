@@ -2,15 +2,15 @@
  *
  * Words      conditioning  a list of prompts with what nodes said about them (area, mask, strength,
  *                          range); entries are copied, their tensors shared
- *            ready         patches set, loaded, opened: between ready_*() and its release nothing of
- *                          it moves
+ *            ready         patches set, loaded, opened: between ready_*() and its release nothing
+ *                          of it moves
  *            options       what nodes said about a MODEL or CLIP (model_ref.options), by these
  *                          members: "sampling" (ModelSampling*), "rescale_cfg", "differential"
  *                          (numbers), "clip_skip" (stop_at_clip_layer)
  * Flow       node run() -> ready_diffusion(ref) -> res_set_patches, res_load (cancel) ->
  *            diffusion_open -> guide + sampler -> release. Text and VAE likewise.
- * Adapters   Are set at each use: two branches may patch one model differently, and whoever computes
- *            next finds what the other left. The same set again costs nothing.
+ * Adapters   Are set at each use: two branches may patch one model differently, and whoever
+ *            computes next finds what the other left. The same set again costs nothing.
  * Threads    Executor, as everything that runs.
  * Files      compute.c ready_*; assets.c tokenizers; cond.c the CONDITIONING value, conditioning.c
  *            its nodes; text_encode.c; sample_latent.c a run of a sampler, sample_conds.c what it
@@ -97,8 +97,8 @@ extern const struct value_type type_guider;
 const char *ready_name(const struct model_ref *ref);
 /* Sets the patches of part i and loads it. Cancel is the call's; a load is told as text. */
 berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t i, berth_err *err);
-/* Says what a pass will take before it begins: a line in the log, a warning when it is more than half of what
- * the device has. batch: items of it. */
+/* Says what a pass will take before it begins: a line in the log, a warning when it is more than
+ * half of what the device has. batch: items of it. */
 void ready_tell_peak(struct node_call *c, struct res_model *m, const char *what, size_t batch,
                      uint64_t peak);
 /* diffusion_close() it. */
@@ -159,12 +159,13 @@ struct sampling_request { /* borrowed for the call */
     bool nested;
     const struct latent *latent;
 };
-/* *out: the new latent. *denoised (may be NULL): what was denoised last; *out again when no step ran.
- * Previews and progress are the call's. */
+/* *out: the new latent. *denoised (may be NULL): what was denoised last; *out again when no step
+ * ran. Previews and progress are the call's. */
 berth_status sample_latent(struct node_call *c, const struct sampling_request *q,
                            struct latent *out, struct latent *denoised, berth_err *err);
 
-/* Noise of a latent as ComfyUI draws it: one draw over all, or one for each index. [n of latent]. */
+/* Noise of a latent as ComfyUI draws it: one draw over all, or one for each index. [n of
+ * latent]. */
 berth_status latent_noise(const struct latent *l, const struct shape *s, uint64_t seed, float *out,
                           berth_err *err);
 /* The latent's samples with the model's channels: an empty one gets them, another that has not is
@@ -193,8 +194,8 @@ struct cond_list {
 /* area: not yet cut to the latent, for conds_pair(). */
 berth_status conds_resolve(struct node_call *c, const struct conditioning *x, bool negative,
                            const struct cond_scene *scene, struct cond_list *out, berth_err *err);
-/* Every area of one list gets a counterpart in the others, where they have none of their own; then all
- * areas are cut to the latent. BERTH_EINVAL: one lies outside of it. */
+/* Every area of one list gets a counterpart in the others, where they have none of their own; then
+ * all areas are cut to the latent. BERTH_EINVAL: one lies outside of it. */
 berth_status conds_pair(struct node_call *c, struct cond_list *list, size_t lists,
                         const struct cond_scene *scene, berth_err *err);
 

@@ -1,6 +1,6 @@
-/* later: nodes of ComfyUI that workflows may have and this build cannot compute yet: other families of
- * models, what reads pictures for prompts, control. Declared in full, so that such a workflow validates
- * and says at which node it stops. */
+/* later: nodes of ComfyUI that workflows may have and this build cannot compute yet: other families
+ * of models, what reads pictures for prompts, control. Declared in full, so that such a workflow
+ * validates and says at which node it stops. */
 #include "node/node_impl.h"
 
 NOT_YET(CLIPTextEncodeSD3, .category = "advanced/conditioning", .module = MOD("sd3"),

@@ -81,8 +81,8 @@ static berth_status read_donors(struct node_call *c, const char *prefix, const c
     return alloc_legacy_donors(&devices, compute, others, out, err);
 }
 
-/* alloc_compose(), but a text that names its compute device is whole as it is: what `berth plan` and
- * /berth/models print can be given back to a loader. */
+/* alloc_compose(), but a text that names its compute device is whole as it is: what `berth plan`
+ * and /berth/models print can be given back to a loader. */
 static berth_status compose(const char *compute, const char *gib, const char *donors,
                             const char *expert, struct str *out, berth_err *err)
 {
@@ -334,8 +334,9 @@ static bool no_room(berth_status s)
     return s == BERTH_ELIMIT || s == BERTH_ENODEVMEM;
 }
 
-/* Where embeddings and small blocks, which stay with compute, have no place beside models that cannot
- * be pushed out, the host computes: ComfyUI does so with text encoders. *err: why not there. */
+/* Where embeddings and small blocks, which stay with compute, have no place beside models that
+ * cannot be pushed out, the host computes: ComfyUI does so with text encoders. *err: why not
+ * there. */
 static berth_status place_on_host(struct node_call *c, struct res_open_args *args,
                                   const struct placement *p, bool eject_others,
                                   struct opened_part *out, berth_err *err)

@@ -122,7 +122,8 @@ berth_status loader_diffusers(const struct node_env *env, struct names *out, ber
 
 /* ---- what several do ---- */
 
-/* A text input, kept in the model's options for whoever computes; its default is not worth a word. */
+/* A text input, kept in the model's options for whoever computes; its default is not worth a
+ * word. */
 static berth_status keep_option(struct node_call *c, const char *name, struct model_ref *m,
                                 berth_err *err)
 {
@@ -162,7 +163,8 @@ static berth_status run_file(struct node_call *c, const char *input, const char 
 
 /* ---- diffusion models ---- */
 
-/* Weights stay as they are stored; what the node wants them to be is told, and kept for computing. */
+/* Weights stay as they are stored; what the node wants them to be is told, and kept for
+ * computing. */
 static void tell_dtype(struct node_call *c)
 {
     const char *v;
@@ -276,7 +278,8 @@ NODE_CLASS(ImageOnlyCheckpointLoader, .display = "Image Only Checkpoint Loader (
 
 /* ---- folders of diffusers: a network in each of their folders ---- */
 
-/* The file of a folder's network, under the names ComfyUI looks for; *name is empty: there is none. */
+/* The file of a folder's network, under the names ComfyUI looks for; *name is empty: there is
+ * none. */
 static berth_status find_network(struct node_call *c, const char *folder, const char *network,
                                  bool text, struct str *name, berth_err *err)
 {

@@ -10,14 +10,14 @@
  *            A device alone: everything there; a model that it cannot hold is planned
  *            automatically around it, as ComfyUI would then offload. Where an automatic plan has no
  *            place for what must be with compute, because of models that cannot be pushed out, the
- *            cpu computes, and the node says so. An allocation is what somebody wants: it or an error.
- *            An allocation counts for every file on its own: DualCLIPLoader with 4 GB of virtual
- *            VRAM lends up to 4 GB from each of its two.
+ *            cpu computes, and the node says so. An allocation is what somebody wants: it or an
+ *            error. An allocation counts for every file on its own: DualCLIPLoader with 4 GB of
+ *            virtual VRAM lends up to 4 GB from each of its two.
  * Retention  keep_loaded given: keep or eject. Not given, or no such input: auto. A node that fails
  *            takes it back: what it opened is retained as it was before.
- * Parts      Of a file that holds several networks a loader takes those of its role (arch.h); of one
- *            that is another kind it says so. A family we do not know is taken as it is: its blocks
- *            have a place all the same.
+ * Parts      Of a file that holds several networks a loader takes those of its role (arch.h); of
+ *            one that is another kind it says so. A family we do not know is taken as it is: its
+ *            blocks have a place all the same.
  * Adapters   LoRA loaders collect them in the model_ref; whoever computes sets them.
  * Files      loader.c placement and opening; loader_core.c bases; loader_multigpu.c wrappers;
  *            loader_lora.c; loaders.def. */
@@ -48,9 +48,9 @@ struct opened { /* one output in the making; opened_release() */
     struct opened_part part[VALUE_PARTS];
     size_t parts;
 };
-/* Opens and loads what `role` has in a file of folder `key`, and adds it to *to. role NULL: the whole
- * file, whatever it is. *found (may be NULL, then it is an error): there is some; where there is none,
- * log and client hear what the file is instead. */
+/* Opens and loads what `role` has in a file of folder `key`, and adds it to *to. role NULL: the
+ * whole file, whatever it is. *found (may be NULL, then it is an error): there is some; where there
+ * is none, log and client hear what the file is instead. */
 berth_status loader_open(struct node_call *c, const char *key, const char *name, const char *role,
                          const struct placement *p, struct opened *to, bool *found, berth_err *err);
 /* Lets go of it; of a node that failed the retention is taken back before. Zeroed is fine. */
@@ -70,8 +70,8 @@ extern const char *const list_clip_types[], *const list_dual_types[], *const lis
 
 /* run() of bases. */
 typedef berth_status loader_run_fn(struct node_call *c, berth_err *err);
-loader_run_fn run_checkpoint, run_diffusers, run_unet, run_unet_gguf, run_clip, run_clip_gguf, run_vae,
-    run_clip_vision, run_control_net;
+loader_run_fn run_checkpoint, run_diffusers, run_unet, run_unet_gguf, run_clip, run_clip_gguf,
+    run_vae, run_clip_vision, run_control_net;
 
 /* Inputs of bases. */
 #define IN_CHECKPOINT FOLDER_IN("ckpt_name", "checkpoints")

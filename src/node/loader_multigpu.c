@@ -1,5 +1,5 @@
-/* loader_multigpu: the wrappers of ComfyUI-MultiGPU: a base's inputs, a rule's, and the base's run().
- * What the rule's inputs mean is read in loader.c from the names alone. */
+/* loader_multigpu: the wrappers of ComfyUI-MultiGPU: a base's inputs, a rule's, and the base's
+ * run(). What the rule's inputs mean is read in loader.c from the names alone. */
 #include "node/loader_impl.h"
 
 #define DEVICE_IN(n) CHOICE_IN(n, loader_devices, .sdef_fn = loader_device, .optional = true)

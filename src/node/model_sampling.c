@@ -1,5 +1,5 @@
-/* model_sampling: what nodes say about how a MODEL is sampled (compute.h, options), and schedules that
- * ask a model for its noise levels. */
+/* model_sampling: what nodes say about how a MODEL is sampled (compute.h, options), and schedules
+ * that ask a model for its noise levels. */
 #include "node/compute.h"
 
 #include <inttypes.h>

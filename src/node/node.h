@@ -3,7 +3,8 @@
  * Adding     A `const struct node_class node_<Class>` in a file of its family and a line in
  *            nodes.def; /object_info, validation, caching and the all-nodes test follow from it.
  * Order      Inputs stand in ComfyUI's order: saved workflows are positional.
- * Flow       the executor fills a node_call, run() reads in_*() and gives out_*(); ui goes to clients
+ * Flow       the executor fills a node_call, run() reads in_*() and gives out_*(); ui goes to
+ *            clients
  * Errors     run() returns a status; its message becomes exception_message, its code the
  *            exception_type (node_exception()). A node that cannot be computed in this build is
  *            declared all the same and its run() says BERTH_EUNSUPPORTED and why.
@@ -39,22 +40,23 @@ struct node_env { /* owner: whoever runs the executor; constant while it runs */
     struct tpool *pool;        /* may be NULL */
     const struct clock *clock; /* never NULL */
     const struct log *log;     /* may be NULL */
-    /* Folders to look for tokenizers in, in this order (text/tokenizer.h: people bring them): each of
-     * them for clip/, sd1_tokenizer/ and the files themselves. */
+    /* Folders to look for tokenizers in, in this order (text/tokenizer.h: people bring them): each
+     * of them for clip/, sd1_tokenizer/ and the files themselves. */
     const char *const *tokenizers;
     size_t tokenizers_n;
     struct node_assets *assets; /* executor thread only; NULL: opened again for every call */
     bool previews;              /* pictures of sampling steps are made for clients */
-    bool
-        fp16_text; /* F32 text encoders count as rounded to F16, as ComfyUI keeps them unless told not to */
+    bool fp16_text;             /* F32 text encoders count as rounded to F16, as ComfyUI keeps them
+                                   unless told not to */
     bool disable_metadata;
     uint64_t temp_seed; /* PreviewImage's random prefix */
     /* Classes by name for graph/; NULL: node_find(). A test brings classes of its own. */
     const struct node_class *(*find)(const char *name);
 };
 
-/* What nodes open once and keep as long as the executor lives: tokenizers (assets.c). Opened when it
- * is asked for first; a file that changes meanwhile is not looked at again. NULL: out of memory. */
+/* What nodes open once and keep as long as the executor lives: tokenizers (assets.c). Opened when
+ * it is asked for first; a file that changes meanwhile is not looked at again. NULL: out of
+ * memory. */
 struct node_assets *node_assets_new(void);
 void node_assets_free(struct node_assets *a); /* NULL is fine */
 /* Is there a CLIP tokenizer in the env's folders? Where it looked is appended to *places if not. */
@@ -126,8 +128,8 @@ struct node_class {
      * cached. */
     berth_status (*changed)(const struct node_check *k, struct str *out, berth_err *err);
     /* Custom validator: BERTH_OK, or BERTH_EINVAL whose message is the text behind "x - ". It is
-     * about the input named `validates`, whose range and choices are then not checked (NULL: several,
-     * see node_check.refused). */
+     * about the input named `validates`, whose range and choices are then not checked (NULL:
+     * several, see node_check.refused). */
     berth_status (*validate)(const struct node_check *k, berth_err *err);
     const char *validates;
     /* Lazy inputs: sets need[i] for those declared lazy that must be computed now; in_*() sees what
@@ -153,8 +155,8 @@ struct node_check {
     const char *id;
     const json_t *inputs; /* the node's "inputs" object, converted */
     const char **refused; /* validate(): one about several inputs says which it was; may be NULL */
-    /* changed() alone, both may be NULL: set by any thread, it ends with BERTH_ECANCELED; what other
-     * nodes of the prompt have read. */
+    /* changed() alone, both may be NULL: set by any thread, it ends with BERTH_ECANCELED; what
+     * other nodes of the prompt have read. */
     const atomic_bool *cancel;
     struct file_hashes *hashes;
 };

@@ -1,8 +1,8 @@
-/* sample_conds: conditionings as the guide wants them: areas in latent pixels, masks of the latent's
- * size, percents as noise levels, what inpainting networks see beside the latent.
+/* sample_conds: conditionings as the guide wants them: areas in latent pixels, masks of the
+ * latent's size, percents as noise levels, what inpainting networks see beside the latent.
  *
- * Order is ComfyUI's: resolved one by one, then paired (an area of one list gets a counterpart in the
- * others), then cut to the latent. Everything lives in the scene's arena. */
+ * Order is ComfyUI's: resolved one by one, then paired (an area of one list gets a counterpart in
+ * the others), then cut to the latent. Everything lives in the scene's arena. */
 #include "node/compute.h"
 
 #include <math.h>
@@ -63,7 +63,8 @@ static struct guide_area mask_box(const float *mask, size_t n, size_t h, size_t 
 
 /* ---- masks ---- */
 
-/* Planes of a mask, whatever its dimensions before the last two, of the latent's size. *n: of them. */
+/* Planes of a mask, whatever its dimensions before the last two, of the latent's size. *n: of
+ * them. */
 static berth_status sized_mask(struct node_call *c, const struct htensor *t,
                                const struct cond_scene *scene, bool center, size_t *n,
                                const float **out, berth_err *err)
@@ -137,8 +138,8 @@ static size_t spread(size_t i, size_t have, size_t want)
     return (size_t)at < have ? (size_t)at : have - 1;
 }
 
-/* The picture's latents, [*n, c, h, w] of the latent's size; scaled: with the model's process in. None: what is
- * painted into. */
+/* The picture's latents, [*n, c, h, w] of the latent's size; scaled: with the model's process in.
+ * None: what is painted into. */
 static berth_status concat_latent(struct node_call *c, const struct cond_entry *e,
                                   const struct cond_scene *scene, bool scaled, size_t *n,
                                   const float **out, berth_err *err)
@@ -170,8 +171,9 @@ static berth_status concat_latent(struct node_call *c, const struct cond_entry *
     return BERTH_OK;
 }
 
-/* [batch, c, h, w]: the picture that instructions are about (InstructPix2Pix). As the VAE gives it, but for
- * CosXL's network, which learned scaled ones. Without a picture: the network's own, zeros. */
+/* [batch, c, h, w]: the picture that instructions are about (InstructPix2Pix). As the VAE gives it,
+ * but for CosXL's network, which learned scaled ones. Without a picture: the network's own,
+ * zeros. */
 static berth_status resolve_edited(struct node_call *c, const struct cond_entry *e,
                                    const struct cond_scene *scene, const float **out,
                                    berth_err *err)

@@ -1,9 +1,10 @@
 /* sample_latent: one run of a sampler over a latent: what all sampling nodes come down to.
  *
- * Flow     model ready -> channels, noise, process in (unless empty) -> conditionings resolved -> noise
- *          scaled with the first sigma -> sampler, each step told with a look at it -> inverse scaling
- *          with the last -> process out (sampling.md 9)
- * Memory   Host tensors of a run live in its arena; the network's own come and go with each pass. */
+ * Flow     model ready -> channels, noise, process in (unless empty) -> conditionings resolved ->
+ *          noise scaled with the first sigma -> sampler, each step told with a look at it ->
+ *          inverse scaling with the last -> process out (sampling.md 9)
+ * Memory   Host tensors of a run live in its arena; the network's own come and go with each
+ *          pass. */
 #include "node/compute.h"
 
 #include <inttypes.h>

@@ -8,7 +8,8 @@
 
 /* ---- what they share ---- */
 
-/* Links bring what no validation saw; what is none of the names is the first of them, as in ComfyUI. */
+/* Links bring what no validation saw; what is none of the names is the first of them, as in
+ * ComfyUI. */
 static berth_status in_sampler(const struct node_call *c, const struct sampler **out,
                                berth_err *err)
 {

@@ -1,5 +1,6 @@
-/* sigmas.c: noise levels that need no model: schedules by formula and by table, and lists cut, turned
- * and typed by hand. SIGMAS is a tensor of one dimension, one value more than there are steps.
+/* sigmas.c: noise levels that need no model: schedules by formula and by table, and lists cut,
+ * turned and typed by hand. SIGMAS is a tensor of one dimension, one value more than there are
+ * steps.
  *
  * Numbers follow torch: float32 where it has tensors, double where it has Python's floats. */
 #include "sample/sigmas.h"
@@ -380,8 +381,8 @@ static size_t run_of(const char *p, bool dots)
     return n;
 }
 
-/* Length of the number at p, 0: none. What the reference looks for: a sign, digits, dots, digits; the
- * last of which there must be. So "1e-3" is 1 and -3. */
+/* Length of the number at p, 0: none. What the reference looks for: a sign, digits, dots, digits;
+ * the last of which there must be. So "1e-3" is 1 and -3. */
 static size_t number_at(const char *p)
 {
     size_t sign = *p == '-' || *p == '+', whole = run_of(p + sign, false);

@@ -40,7 +40,8 @@ static void report(struct node_call *c, struct ready_vae *v, const struct vae_jo
                          : "no");
 }
 
-/* What one pass will take; told before it begins, as sampling does. A pass that cannot be says so itself. */
+/* What one pass will take; told before it begins, as sampling does. A pass that cannot be says so
+ * itself. */
 static void tell_peak(struct node_call *c, struct ready_vae *v, struct vae_job *j, bool decodes,
                       size_t n, size_t h, size_t w)
 {
@@ -234,7 +235,8 @@ static berth_status crop_to(struct htensor *t, size_t r, struct htensor **out, b
     return st;
 }
 
-/* The pictures without what the mask will have painted: 0.5 where it rounds to 1. Both of one size. */
+/* The pictures without what the mask will have painted: 0.5 where it rounds to 1. Both of one
+ * size. */
 static berth_status without_masked(const struct htensor *image, const struct htensor *mask,
                                    struct htensor **out, berth_err *err)
 {

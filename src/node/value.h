@@ -3,9 +3,9 @@
  * Words      value   immutable once it left the node that made it, counted; nodes that change
  *                    something make a new one (tensors inside are counted themselves and shared)
  *            values  a list of values: everything travels as a list (comfyui-api.md 5)
- * Kinds      IMAGE, MASK, SIGMAS: V_TENSOR, float32 on the host (IMAGE [n,h,w,c] 0..1, MASK [n,h,w]).
- *            LATENT: V_LATENT. MODEL, CLIP, VAE, ...: V_MODEL. CONDITIONING, GUIDER, NOISE,
- *            SAMPLER: V_OBJECT, each with a type of its own (compute.h).
+ * Kinds      IMAGE, MASK, SIGMAS: V_TENSOR, float32 on the host (IMAGE [n,h,w,c] 0..1, MASK
+ *            [n,h,w]). LATENT: V_LATENT. MODEL, CLIP, VAE, ...: V_MODEL. CONDITIONING, GUIDER,
+ *            NOISE, SAMPLER: V_OBJECT, each with a type of its own (compute.h).
  * Threads    Executor only; counts are plain. */
 #ifndef NODE_VALUE_H
 #define NODE_VALUE_H
@@ -20,15 +20,16 @@ struct htensor { /* float32, contiguous, row-major */
     struct shape shape;
     float *data;
 };
-/* Not zeroed. BERTH_ELIMIT beyond HTENSOR_MAX bytes, BERTH_ENOMEM without room, naming the shape. */
+/* Not zeroed. BERTH_ELIMIT beyond HTENSOR_MAX bytes, BERTH_ENOMEM without room, naming the
+ * shape. */
 berth_status htensor_new(const struct shape *s, struct htensor **out, berth_err *err);
 berth_status htensor_zeros(const struct shape *s, struct htensor **out, berth_err *err);
 struct htensor *htensor_ref(struct htensor *t);
 void htensor_unref(struct htensor *t); /* NULL is fine */
 size_t htensor_count(const struct htensor *t);
 #define HTENSOR_MAX ((size_t)16 << 30)
-/* Is there memory for so many bytes more? An error in numbers instead of the kernel's, which ends the
- * process. Small sizes always pass. root: of meminfo_read(), "" but in tests. */
+/* Is there memory for so many bytes more? An error in numbers instead of the kernel's, which ends
+ * the process. Small sizes always pass. root: of meminfo_read(), "" but in tests. */
 berth_status host_room(const char *root, size_t bytes, berth_err *err);
 
 /* ---- values ---- */
@@ -52,7 +53,8 @@ struct latent {
     int64_t *batch_index;       /* NULL: none; samples' n of them */
 };
 
-/* A model as nodes hand it on: residency handles, what to patch them with, and what else was said. */
+/* A model as nodes hand it on: residency handles, what to patch them with, and what else was
+ * said. */
 #define VALUE_PARTS 4 /* QuadrupleCLIPLoader */
 struct model_ref {
     struct res_model *part[VALUE_PARTS]; /* handles, owned */
