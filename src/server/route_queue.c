@@ -1,5 +1,6 @@
 /* Queue and history, seen and changed. Everything here asks the store. One prompt may have
- * megabytes, so all that lists prompts is made on AUX_LISTS. Changes may wait for the disk: AUX_FILES. */
+ * megabytes, so all that lists prompts is made on AUX_LISTS. Changes may wait for the disk:
+ * AUX_FILES. */
 #include "server/body.h"
 #include "server/routes.h"
 
@@ -161,8 +162,8 @@ void route_queue_state_post(struct http_req *r)
     json_decref(body);
 }
 
-/* Whatever the body is, the answer is 200; what is no object with a prompt_id means "whatever runs".
- */
+/* Whatever the body is, the answer is 200; what is no object with a prompt_id means "whatever
+ * runs". */
 void route_interrupt(struct http_req *r)
 {
     json_t *body = NULL;

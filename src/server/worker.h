@@ -12,11 +12,12 @@
  *            4 publish what changed, send berth.residency
  * Requests   Any thread. Callbacks run on the loop, exactly once, also when the server stops
  *            (BERTH_ECANCELED).
- * State      Texts about models are published by the worker after every change, and every 200 ms of a
- *            load; anybody reads a copy without waiting for it. Devices and their ledgers answer any
- *            thread themselves.
- * Messages   berth.residency to all, {"reason","models":[...],"devices":[...]}, when models or their
- *            bytes changed and after every free; at most five a second, the last one is never lost.
+ * State      Texts about models are published by the worker after every change, and every 200 ms of
+ *            a load; anybody reads a copy without waiting for it. Devices and their ledgers answer
+ *            any thread themselves.
+ * Messages   berth.residency to all, {"reason","models":[...],"devices":[...]}, when models or
+ *            their bytes changed and after every free; at most five a second, the last one is never
+ *            lost.
  * Stop       worker_stop(): the running prompt has grace_s to end, then it is canceled and parked:
  *            no message says that it ended, as it did not.
  * Files      worker.c the thread; worker_job.c one prompt; worker_request.c frees and changes;
@@ -44,7 +45,8 @@ void worker_free_release(struct worker_free *f);
 /* text: JSON of the answer (receipt, model), empty after an error; may be taken. Loop thread. */
 typedef void worker_done_fn(struct server *s, void *user, berth_status st, const berth_err *err,
                             struct str *text);
-/* Takes *f. done NULL: nobody waits. A dry_run while a prompt runs waits for its end like the rest. */
+/* Takes *f. done NULL: nobody waits. A dry_run while a prompt runs waits for its end like the
+ * rest. */
 void worker_post_free(struct server *s, struct worker_free *f, worker_done_fn *done, void *user);
 
 struct worker_change { /* PATCH or DELETE /berth/models/{id} */
@@ -67,22 +69,24 @@ bool worker_interrupt(struct server *s, const char *prompt_id);
 void worker_models_json(struct server *s, struct str *out);             /* {"models":[...]} */
 bool worker_model_json(struct server *s, uint64_t id, struct str *out); /* false: none */
 void worker_devices_json(struct server *s, struct str *out);            /* {"devices":[...]} */
-/* {"devices":[ledger..],"last":N,"timeline":[...]}: snapshots with a number above `after`, at most cap;
- * after UINT64_MAX: the latest cap ones. */
+/* {"devices":[ledger..],"last":N,"timeline":[...]}: snapshots with a number above `after`, at most
+ * cap; after UINT64_MAX: the latest cap ones. */
 void worker_memory_json(struct server *s, uint64_t after, size_t cap, struct str *out);
 void worker_stats_json(struct server *s,
                        struct str *out); /* the array `devices` of /system_stats */
 void worker_metrics_text(struct server *s, struct str *out); /* Prometheus lines; loop thread */
-/* Node now executing for sid's prompt, for reconnects: {"node","display_node","prompt_id"}; false: none. */
+/* Node now executing for sid's prompt, for reconnects: {"node","display_node","prompt_id"}; false:
+ * none. */
 bool worker_executing_json(struct server *s, const char *sid, struct str *out);
-/* What runs: {"prompt_id","node","display_node","value","max"}, max 0 until the node says how far it
- * is; else null. */
+/* What runs: {"prompt_id","node","display_node","value","max"}, max 0 until the node says how far
+ * it is; else null. */
 void worker_running_json(struct server *s, struct str *out);
 /* The devices as plans see them, with the speeds measured so far. */
 void worker_plan_devices(struct server *s, struct plan_devices *out);
 
 berth_status worker_start(struct server *s, berth_err *err);
-/* Returns when the thread has ended. What was published can still be read, requests are canceled. */
+/* Returns when the thread has ended. What was published can still be read, requests are
+ * canceled. */
 void worker_stop(struct server *s, unsigned grace_s);
 void worker_close(struct server *s); /* stops it if need be; nobody asks any more */
 

@@ -92,8 +92,8 @@ static inline void worker_add(struct worker *w, enum worker_count c, uint64_t n)
 void worker_run_job(struct worker *w, const struct store_job *job);
 
 /* worker_request.c */
-/* Adds r to the queue, or its flags to the request that waits there already: true, and then r is the
- * caller's to free. *last as the queue's. Under the lock. */
+/* Adds r to the queue, or its flags to the request that waits there already: true, and then r is
+ * the caller's to free. *last as the queue's. Under the lock. */
 bool request_queue(struct request **first, struct request ***last, struct request *r);
 void request_free(struct request *r);                   /* NULL is fine */
 struct request *worker_take_requests(struct worker *w); /* all that wait, in order; NULL: none */
@@ -109,7 +109,8 @@ void worker_unload_all(struct worker *w, const char *reason);
  * always: also when nothing did. */
 void state_publish(struct worker *w, const char *reason, bool always);
 void state_tick(struct worker *w); /* during loads and steps: now and then the above */
-/* Sends what was held back when its time has come. *due: when that will be; UINT64_MAX: nothing is. */
+/* Sends what was held back when its time has come. *due: when that will be; UINT64_MAX: nothing
+ * is. */
 void state_tell(struct worker *w, uint64_t *due);
 void state_release(struct worker *w);
 

@@ -171,8 +171,8 @@ static void nobody_runs(struct worker *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* The prompt's own word, if it is one; else the server's. TAESD's decoders are not there: the quick way
- * for all, as ComfyUI does it without them. */
+/* The prompt's own word, if it is one; else the server's. TAESD's decoders are not there: the quick
+ * way for all, as ComfyUI does it without them. */
 static bool wants_previews(struct worker *w, const json_t *extra)
 {
     static const char *const known[] = { "none", "auto", "latent2rgb", "taesd" };
@@ -213,8 +213,8 @@ static void execute(struct worker *w, const struct store_job *job, struct exec_r
     parsed_release(&p);
 }
 
-/* What was asked for during the prompt acts now, in place of the automatic cleanup where that leaves
- * nothing to do; then what the prompt itself brings. */
+/* What was asked for during the prompt acts now, in place of the automatic cleanup where that
+ * leaves nothing to do; then what the prompt itself brings. */
 static void settle(struct worker *w, struct request *during, bool out_of_memory)
 {
     struct res_receipt receipt = { 0 };
