@@ -87,15 +87,16 @@ struct app_ctx_args { /* zero: the default of every field */
 };
 berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_ctx **out,
                          berth_err *err);
-/* Reads the text of --ram-budget, NULL for none: 0. A plain number below 1 MiB is refused: a unit was
- * forgotten. Returns APP_OK or APP_USAGE. */
+/* Reads the text of --ram-budget, NULL for none: 0. A plain number below 1 MiB is refused: a unit
+ * was forgotten. Returns APP_OK or APP_USAGE. */
 int app_ram_budget(struct app *a, const char *text, uint64_t *out);
 
 /* signals.c: SIGINT, SIGTERM and SIGHUP as a flag that long work looks at. */
 const atomic_bool *signals_watch(void); /* from here on they no longer end the process */
 int signals_caught(void);               /* the last signal, or 0 */
 int signals_count(void);                /* how many came */
-/* fn(user) from the handler, after the flag is set: it must be safe there. NULL: nobody any more. */
+/* fn(user) from the handler, after the flag is set: it must be safe there. NULL: nobody any
+ * more. */
 void signals_notify(void (*fn)(void *user), void *user);
 
 #endif

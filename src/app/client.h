@@ -1,8 +1,8 @@
 /* client: requests to a running server, for ps, free and run --server, and its WebSocket.
  *
  * Requests are HTTP/1.0, so that every answer ends with its connection. Plain http only.
- * A server that was just started is waited for: until somebody answered once, a refused connection is
- * tried again for CLIENT_PATIENCE_S seconds.
+ * A server that was just started is waited for: until somebody answered once, a refused connection
+ * is tried again for CLIENT_PATIENCE_S seconds.
  * Threads  One at a time.
  * Files    client.c requests, client_ws.c the WebSocket */
 #ifndef APP_CLIENT_H
@@ -30,8 +30,9 @@ struct client {
         .help = "default $BERTH_TOKEN; what the server was started with", .to = &(c)->token        \
     }
 
-/* body NULL: a GET, else a POST of JSON. *out is owned. Statuses other than 200 are errors that quote
- * what the server said; BERTH_EIO: nobody answers, and where it was asked. seconds: for the answer. */
+/* body NULL: a GET, else a POST of JSON. *out is owned. Statuses other than 200 are errors that
+ * quote what the server said; BERTH_EIO: nobody answers, and where it was asked. seconds: for the
+ * answer. */
 berth_status client_json(struct client *c, const char *path, const char *body, unsigned seconds,
                          json_t **out, berth_err *err);
 
@@ -57,8 +58,8 @@ struct client_ws;
 berth_status client_ws_open(struct client *c, const char *client_id, struct client_ws **out,
                             berth_err *err);
 enum client_heard { CLIENT_HEARD_NOTHING, CLIENT_HEARD_MESSAGE, CLIENT_HEARD_END };
-/* The next text message, *out (owned); NOTHING: none within ms, or a signal came. END: it is closed or
- * broken, and says no more. */
+/* The next text message, *out (owned); NOTHING: none within ms, or a signal came. END: it is closed
+ * or broken, and says no more. */
 enum client_heard client_ws_next(struct client_ws *w, int ms, json_t **out);
 void client_ws_close(struct client_ws *w); /* NULL is fine */
 

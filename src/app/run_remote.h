@@ -10,14 +10,15 @@ struct remote_run { /* borrowed for the call */
     json_t *prompt, *extra; /* extra may be NULL */
     const atomic_bool *stop;
     /* What the server's WebSocket says, as an executor here would: CACHED, NODE_START, PROGRESS,
-     * NODE_DONE. Where there is no WebSocket nothing is told, and the history alone says that it ended. */
+     * NODE_DONE. Where there is no WebSocket nothing is told, and the history alone says that it
+     * ended. */
     exec_event_fn *event;
     void (*queued)(void *user); /* once, when others run first */
     void *user;
 };
 
-/* Queues the prompt and waits for its entry in the history (*item, owned; NULL when *stop was set: then
- * the prompt was asked to stop). A refused workflow is an error with what the server says. */
+/* Queues the prompt and waits for its entry in the history (*item, owned; NULL when *stop was set:
+ * then the prompt was asked to stop). A refused workflow is an error with what the server says. */
 berth_status run_remote(const struct remote_run *r, json_t **item, berth_err *err);
 
 #endif

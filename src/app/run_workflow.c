@@ -73,8 +73,8 @@ static void add_node(struct str *out, const char *id, const json_t *node)
              cls ? cls : "?");
 }
 
-/* Those that `name` means by title or by class, into *ids; the one with the input where only one has it,
- * else NULL. */
+/* Those that `name` means by title or by class, into *ids; the one with the input where only one
+ * has it, else NULL. */
 static json_t *find_called(json_t *prompt, const char *name, bool title, const char *input,
                            struct str *ids)
 {

@@ -10,10 +10,10 @@
  * BERTH_EUNSUPPORTED with how to export the other. path "-": standard input. */
 berth_status run_workflow_read(const char *path, json_t **prompt, json_t **extra, berth_err *err);
 
-/* NODE.INPUT=VALUE. NODE: an id, or else the node with that title (_meta.title) or class; of several
- * the one that has such an input. VALUE: as it stands for texts and choices; for the rest JSON if it
- * reads as JSON, else text. The input need not be there yet if the class has it. BERTH_EINVAL names
- * what there is. */
+/* NODE.INPUT=VALUE. NODE: an id, or else the node with that title (_meta.title) or class; of
+ * several the one that has such an input. VALUE: as it stands for texts and choices; for the rest
+ * JSON if it reads as JSON, else text. The input need not be there yet if the class has it.
+ * BERTH_EINVAL names what there is. */
 berth_status run_workflow_set(json_t *prompt, const char *assignment, berth_err *err);
 
 #endif

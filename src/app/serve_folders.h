@@ -1,8 +1,8 @@
 /* serve_folders: where models, inputs and outputs are, as serve and run are told.
  *
- * Base       --base-directory, else --comfyui-dir, else $BERTH_HOME, else $XDG_DATA_HOME/berth, else
- *            ~/.local/share/berth. An existing ComfyUI is used as it is: its models, input, output,
- *            user, extra_model_paths.yaml and installed frontend. */
+ * Base       --base-directory, else --comfyui-dir, else $BERTH_HOME, else $XDG_DATA_HOME/berth,
+ *            else ~/.local/share/berth. An existing ComfyUI is used as it is: its models, input,
+ *            output, user, extra_model_paths.yaml and installed frontend. */
 #ifndef APP_SERVE_FOLDERS_H
 #define APP_SERVE_FOLDERS_H
 
