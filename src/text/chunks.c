@@ -72,7 +72,8 @@ static berth_status add_text(struct reading *r, const char *s, size_t n, double 
 
 /* ---- embedding:name ---- */
 
-/* The embedding called so. A file that is not there or cannot be read gives a warning and nothing else. */
+/* The embedding called so. A file that is not there or cannot be read gives a warning and nothing
+ * else. */
 static berth_status look_up(struct reading *r, const char *name, size_t n, struct known *out,
                             berth_err *err)
 {

@@ -32,7 +32,8 @@ static const struct place *place_of(const char *root)
     return NULL;
 }
 
-/* Any tensor of a layer makes it one, also behind a gap: whoever computes it says what is missing. */
+/* Any tensor of a layer makes it one, also behind a gap: whoever computes it says what is
+ * missing. */
 uint32_t clip_layers(const struct weights *w, const char *root, enum clip_style style)
 {
     char lead[192];

@@ -35,8 +35,8 @@ berth_status clip_detect(const struct weights *w, const char *root, struct clip_
  * width tells where in OpenCLIP's stacked tensors q, k and v begin. */
 net_names_fn *clip_names(const struct weights *w, const char *root);
 
-/* A dry run of all of it: BERTH_ENOTFOUND names a weight that is not there; what no layer asks for is logged
- * (net_unused()). */
+/* A dry run of all of it: BERTH_ENOTFOUND names a weight that is not there; what no layer asks for
+ * is logged (net_unused()). */
 berth_status clip_check(struct net *net, const struct clip_net *c, berth_err *err);
 
 struct clip_out_args {

@@ -1,7 +1,9 @@
-/* stand_in.c: a tokenizer that knows letters and no words, for who has none at hand: tours and tests.
+/* stand_in.c: a tokenizer that knows letters and no words, for who has none at hand: tours and
+ * tests.
  *
- * CLIP's alphabet of byte symbols and the ids they have there, the two specials at their places, no merges: any
- * prompt becomes tokens that an encoder of CLIP's vocabulary takes. Prompts mean little through it. */
+ * CLIP's alphabet of byte symbols and the ids they have there, the two specials at their places, no
+ * merges: any prompt becomes tokens that an encoder of CLIP's vocabulary takes. Prompts mean little
+ * through it. */
 #include "base/file.h"
 #include "base/str.h"
 #include "text/tokenizer.h"

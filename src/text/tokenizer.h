@@ -78,8 +78,8 @@ struct chunks {               /* in the arena */
 berth_status text_empty_chunk(const struct chunk_rules *rules, size_t length, struct arena *mem,
                               struct token **out, berth_err *err);
 /* Vectors of an embedding file by name, as `embedding:name` asks for. key: "clip_l", "clip_g". The
- * answer lives in `mem`. Asked once for a name, whatever a prompt refers to it. text_chunks() warns and goes on
- * without it when it is not there (BERTH_ENOTFOUND) or cannot be read. */
+ * answer lives in `mem`. Asked once for a name, whatever a prompt refers to it. text_chunks() warns
+ * and goes on without it when it is not there (BERTH_ENOTFOUND) or cannot be read. */
 typedef berth_status text_embedding_fn(void *user, const char *name, size_t n, const char *key,
                                        struct arena *mem, const float **vectors, uint32_t *count,
                                        uint32_t *width, berth_err *err);
