@@ -42,8 +42,8 @@ static bool same_place(const struct lora_target *a, const struct lora_target *b)
            a->transpose == b->transpose;
 }
 
-/* Adds t, whose key is borrowed, or puts it in the place of an earlier one for the same rows. False:
- * out of memory. */
+/* Adds t, whose key is borrowed, or puts it in the place of an earlier one for the same rows.
+ * False: out of memory. */
 static bool set_target(struct lora *l, struct lora_target t)
 {
     uint64_t first;

@@ -7,20 +7,21 @@
  *          factors    up, down and, for convolutions taken apart twice, mid
  * Flow     lora_open(): index the file, sort its tensors by base name and suffix, look every base
  *          name of `names` up -> targets: tensor of the model -> tensors of this file. Factors stay
- *          in the file until terms() is asked for one tensor; then they are checked against its shape
- *          and converted to F32.
+ *          in the file until terms() is asked for one tensor; then they are checked against its
+ *          shape and converted to F32.
  * Kinds    pairs of up and down under all names in use (LoRA, LoCon), with alpha and mid; diff,
- *          diff_b, w_norm, b_norm (differences of weights and biases), set_weight. Of one target the
- *          later kind wins, in this order, and the later base name in the order of `names`.
+ *          diff_b, w_norm, b_norm (differences of weights and biases), set_weight. Of one target
+ *          the later kind wins, in this order, and the later base name in the order of `names`.
  *          LoHa, LoKr, GLoRA, OFT, BOFT, DoRA and reshape_weight are refused by name.
- * Unknown  Tensors that belong to no base name are ignored, with one warning that counts them; a file
- *          none of whose tensors has a suffix of these is no adapter and refused. A
+ * Unknown  Tensors that belong to no base name are ignored, with one warning that counts them; a
+ *          file none of whose tensors has a suffix of these is no adapter and refused. A
  *          diff whose shape is not the weight's is ignored with a warning, as ComfyUI does; factors
  *          that do not fit are an error.
  * Trust    Files come from strangers: the index checked where their bytes are, the rest meets its
  *          limits in terms().
  * Threads  lora_open() any; the adapter as patch.h says.
- * Files    lora.c doors, targets; lora_bases.c suffixes; lora_terms.c factors -> terms; lora_impl.h. */
+ * Files    lora.c doors, targets; lora_bases.c suffixes; lora_terms.c factors -> terms;
+ *          lora_impl.h. */
 #ifndef LORA_LORA_H
 #define LORA_LORA_H
 
