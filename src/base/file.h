@@ -14,8 +14,8 @@
  *            folder. A crash leaves the old file or the new one, never a half (a .berth-*.tmp at
  *            most where files must have names). A symbolic link stays, its target is replaced. The
  *            mode of a replaced file is kept; a new one gets what the umask leaves.
- * Statuses   ENOTFOUND not there, EINVAL not a regular file, EFORMAT zero bytes, ELIMIT too large or
- *            too many, EIO everything the system says, with its errno in `native`.
+ * Statuses   ENOTFOUND not there, EINVAL not a regular file, EFORMAT zero bytes, ELIMIT too large
+ *            or too many, EIO everything the system says, with its errno in `native`.
  * Threads    Any. A mapping may be read by several; closing it while another reads is a mistake.
  * Files      file.c mappings and reading, file_new.c replacing and folders. */
 #ifndef BASE_FILE_H
@@ -48,7 +48,8 @@ berth_status file_map_read(const struct file_map *m, uint64_t off, void *dst, si
                            berth_err *err);
 
 /* Lets the process forget the pages it has read: they no longer count as its memory, and come again
- * when they are read again. What was lost stays lost, and zero. Any thread, also while others read. */
+ * when they are read again. What was lost stays lost, and zero. Any thread, also while others
+ * read. */
 void file_map_drop(const struct file_map *m);
 
 struct file_new; /* a file being written */
