@@ -13,6 +13,18 @@ typedef float lanes[WINO_LANES];
 
 #define EACH(i) for (size_t i = 0; i < WINO_LANES; i++)
 
+/* Writes n tiles, each of side x side pixels: y[row * side + column][tile]. What of them lies beyond
+ * the plane's edges is left out. */
+INLINE_BODY void put_tiles(const struct wino_pixels *t, const lanes *y, size_t side)
+{
+    for (size_t r = 0; r < side && t->top + r < t->h; r++)
+        for (size_t c = 0; c < side * t->n && t->left + c < t->w; c++) {
+            size_t at = (t->top + r) * t->w + t->left + c;
+            float v = y[r * side + c % side][c / side] * t->scale + t->bias;
+            t->y[at] = t->add ? v + t->add[at] : v;
+        }
+}
+
 #if CPU_X86
 /* Lanes whose column at + lane lies in [0, w). */
 static inline __mmask16 inside(ptrdiff_t at, size_t w)
@@ -40,6 +52,15 @@ TARGET_AVX512 INLINE_BODY void put16(const struct wino_pixels *t, __m512 v, size
     _mm512_mask_storeu_ps(t->y + at, live, v);
 }
 
+/* Row r of n tiles of so many columns each, which stand side by side in y. */
+TARGET_AVX512 INLINE_BODY void put_row(const struct wino_pixels *t, const __m512 *y, size_t side,
+                                       size_t r)
+{
+    size_t cols = t->w - t->left < side * t->n ? t->w - t->left : side * t->n;
+    size_t at = (t->top + r) * t->w + t->left;
+    for (size_t i = 0; i * 16 < cols; i++)
+        put16(t, y[i], at + i * 16, cols - i * 16 < 16 ? cols - i * 16 : 16);
+}
 #endif
 
 #endif

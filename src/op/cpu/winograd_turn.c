@@ -111,12 +111,7 @@ INLINE_BODY void pixels_body(const struct wino_pixels *t)
             y[r * 2 + 1][i] = s[r][1] - s[r][2] - s[r][3];
         }
     }
-    for (size_t r = 0; r < 2 && t->top + r < t->h; r++)
-        for (size_t c = 0; c < 2 * t->n && t->left + c < t->w; c++) {
-            size_t at = (t->top + r) * t->w + t->left + c;
-            float v = y[r * 2 + c % 2][c / 2] * t->scale + t->bias;
-            t->y[at] = t->add ? v + t->add[at] : v;
-        }
+    put_tiles(t, y, 2);
 }
 
 static void filters_plain(const struct wino_filters *t)
@@ -234,14 +229,11 @@ TARGET_AVX512 static void pixels_avx512(const struct wino_pixels *t)
         s[0][c] = _mm512_add_ps(_mm512_add_ps(m0, m1), m2);
         s[1][c] = _mm512_sub_ps(_mm512_sub_ps(m1, m2), m3);
     }
-    size_t x = t->left, cols = t->w - x < 2 * t->n ? t->w - x : 2 * t->n;
     for (size_t r = 0; r < 2 && t->top + r < t->h; r++) {
         __m512 y0 = _mm512_add_ps(_mm512_add_ps(s[r][0], s[r][1]), s[r][2]);
         __m512 y1 = _mm512_sub_ps(_mm512_sub_ps(s[r][1], s[r][2]), s[r][3]);
-        size_t at = (t->top + r) * t->w + x;
-        put16(t, _mm512_permutex2var_ps(y0, low, y1), at, cols < 16 ? cols : 16);
-        if (cols > 16)
-            put16(t, _mm512_permutex2var_ps(y0, high, y1), at + 16, cols - 16);
+        __m512 y[2] = { _mm512_permutex2var_ps(y0, low, y1), _mm512_permutex2var_ps(y0, high, y1) };
+        put_row(t, y, 2, r);
     }
 }
 #endif

@@ -118,12 +118,7 @@ INLINE_BODY void pixels_body(const struct wino_pixels *t)
         pixel_line(m + c, 6, s + c, 6);
     for (size_t r = 0; r < 4; r++)
         pixel_line(s + r * 6, 1, y + r * 4, 1);
-    for (size_t r = 0; r < 4 && t->top + r < t->h; r++)
-        for (size_t c = 0; c < 4 * t->n && t->left + c < t->w; c++) {
-            size_t at = (t->top + r) * t->w + t->left + c;
-            float v = y[r * 4 + c % 4][c / 4] * t->scale + t->bias;
-            t->y[at] = t->add ? v + t->add[at] : v;
-        }
+    put_tiles(t, y, 4);
 }
 
 static void filters_plain(const struct wino_filters *t)
@@ -295,14 +290,11 @@ TARGET_AVX512 static void pixels_avx512(const struct wino_pixels *t)
         for (size_t r = 0; r < 4; r++)
             s[r][c] = y[r];
     }
-    size_t cols = t->w - t->left < 4 * t->n ? t->w - t->left : 4 * t->n;
     for (size_t r = 0; r < 4 && t->top + r < t->h; r++) {
         __m512 y[4];
         pixel_line16(s[r], y);
         weave(y);
-        size_t at = (t->top + r) * t->w + t->left;
-        for (size_t i = 0; i * 16 < cols; i++)
-            put16(t, y[i], at + i * 16, cols - i * 16 < 16 ? cols - i * 16 : 16);
+        put_row(t, y, 4, r);
     }
 }
 #endif
