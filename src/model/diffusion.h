@@ -16,7 +16,6 @@
 #include "format/weights.h"
 #include "net/net.h"
 
-#define LATENT_CHANNELS_MAX 64
 struct latent_format {
     const char *name; /* "SD1", "SDXL", "SD3", "Flux" */
     uint32_t channels;

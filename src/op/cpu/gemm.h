@@ -25,7 +25,6 @@
 #include "op/ops.h"
 #include "tensor/cpu.h"
 
-#define GEMM_MR_MAX 14
 #define GEMM_NR_MAX 32
 #define GEMM_K_MAX 384 /* steps of a block */
 
