@@ -165,9 +165,9 @@ berth_status sample_latent(struct node_call *c, const struct sampling_request *q
                            struct latent *out, struct latent *denoised, berth_err *err);
 
 /* Noise of a latent as ComfyUI draws it: one draw over all, or one for each index. [n of
- * latent]. */
-berth_status latent_noise(const struct latent *l, const struct shape *s, uint64_t seed, float *out,
-                          berth_err *err);
+ * latent]. BERTH_ECANCELED: between the draws for indexes. */
+berth_status latent_noise(struct node_call *c, const struct latent *l, const struct shape *s,
+                          uint64_t seed, float *out, berth_err *err);
 /* The latent's samples with the model's channels: an empty one gets them, another that has not is
  * BERTH_EINVAL. A new reference. */
 berth_status latent_fit(const struct latent *l, const struct diffusion_info *info,

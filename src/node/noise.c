@@ -69,8 +69,8 @@ static berth_status in_adding(struct node_call *c, struct adding *a, berth_err *
 }
 
 /* latent + noise, in the model's scale and out of it again, into *out. */
-static berth_status add(const struct adding *a, const struct htensor *from, struct latent *out,
-                        berth_err *err)
+static berth_status add(struct node_call *c, const struct adding *a, const struct htensor *from,
+                        struct latent *out, berth_err *err)
 {
     struct diffusion_info info;
     struct msampling ms = { 0 };
@@ -84,7 +84,7 @@ static berth_status add(const struct adding *a, const struct htensor *from, stru
     if (!s)
         s = htensor_new(&from->shape, &out->samples, err);
     if (!s && !a->noise->none)
-        s = latent_noise(a->latent, &from->shape, a->noise->seed, noise->data, err);
+        s = latent_noise(c, a->latent, &from->shape, a->noise->seed, noise->data, err);
     if (!s) {
         float *x = out->samples->data;
         memcpy(x, from->data, n * sizeof *x);
@@ -114,7 +114,7 @@ static berth_status run_add(struct node_call *c, berth_err *err)
         return s;
     }
     if (dim(in_value(c, "sigmas")->tensor, 0))
-        s = add(&a, from, &out, err);
+        s = add(c, &a, from, &out, err);
     else
         out.samples = htensor_ref(from);
     htensor_unref(from);

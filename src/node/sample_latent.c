@@ -44,9 +44,10 @@ berth_status latent_fit(const struct latent *l, const struct diffusion_info *inf
     return htensor_zeros(&s, out, err);
 }
 
-/* One draw for each index up to the largest; those that are asked for are kept. */
-static berth_status indexed_noise(const int64_t *index, size_t n, size_t item, uint64_t seed,
-                                  float *out, berth_err *err)
+/* One draw for each index up to the largest; those that are asked for are kept. Up to
+ * INDEX_MAX draws of a picture's size: an interrupt ends them. */
+static berth_status indexed_noise(struct node_call *c, const int64_t *index, size_t n, size_t item,
+                                  uint64_t seed, float *out, berth_err *err)
 {
     struct torch_rng rng;
     int64_t last = 0;
@@ -60,24 +61,25 @@ static berth_status indexed_noise(const int64_t *index, size_t n, size_t item, u
     if (!one)
         return err_set(err, BERTH_ENOMEM, "noise of %zu values", item);
     torch_seed(&rng, seed);
-    for (int64_t k = 0; k <= last; k++) {
+    berth_status s = BERTH_OK;
+    for (int64_t k = 0; k <= last && !(s = call_check(c, err)); k++) {
         torch_randn(&rng, one, item);
         for (size_t i = 0; i < n; i++)
             if (index[i] == k)
                 memcpy(out + i * item, one, item * sizeof *one);
     }
     free(one);
-    return BERTH_OK;
+    return s;
 }
 
-berth_status latent_noise(const struct latent *l, const struct shape *s, uint64_t seed, float *out,
-                          berth_err *err)
+berth_status latent_noise(struct node_call *c, const struct latent *l, const struct shape *s,
+                          uint64_t seed, float *out, berth_err *err)
 {
     size_t n = (size_t)s->dim[0], item = 1;
     for (int i = 1; i < s->ndim; i++)
         item *= (size_t)s->dim[i];
     if (l->batch_index)
-        return indexed_noise(l->batch_index, n, item, seed, out, err);
+        return indexed_noise(c, l->batch_index, n, item, seed, out, err);
     struct torch_rng rng;
     torch_seed(&rng, seed);
     torch_randn(&rng, out, n * item);
@@ -158,7 +160,7 @@ static berth_status prepare_latent(struct run *r, berth_err *err)
         return err->code;
     if (!all_zero(r->latent, r->n)) /* an empty latent is not shifted */
         latent_in(&r->info.latent, r->latent, b, ch, hw);
-    if (!r->q->no_noise && latent_noise(r->q->latent, &r->shape, r->q->seed, r->noise, err))
+    if (!r->q->no_noise && latent_noise(r->c, r->q->latent, &r->shape, r->q->seed, r->noise, err))
         return err->code;
     float first = r->q->sigmas[0];
     ms_noise(&r->ms, first, r->noise, r->latent, ms_max_denoise(&r->ms, first), r->x, r->n);

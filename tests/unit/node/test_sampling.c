@@ -437,6 +437,86 @@ static void batch_index_picks_its_noise(void **state)
     call_release(&one);
 }
 
+/* So many draws as an index asks for are bounded, and end with an interrupt. */
+static void batch_index_has_a_limit(void **state)
+{
+    static const struct {
+        int64_t index;
+        bool cancel;
+        berth_status want;
+    } row[] = { { 65536, false, BERTH_OK },
+                { 65537, false, BERTH_EINVAL },
+                { -1, false, BERTH_EINVAL },
+                { 65536, true, BERTH_ECANCELED } };
+    struct scene *s = *state;
+    struct call x;
+    make(s, &x, "KSampler", EULER, empty());
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        int64_t index[] = { 0, row[i].index };
+        struct latent l = { .batch_index = index };
+        struct seen seen = { 0 };
+        berth_err err = { 0 };
+        float out[2];
+        atomic_store(&seen.cancel, row[i].cancel);
+        watch(&x, &seen);
+        berth_status st =
+            latent_noise(&x.c, &l, &(struct shape) { 4, { 2, 1, 1, 1 } }, 5, out, &err);
+        if (st != row[i].want)
+            fail_msg("batch_index %d: %d '%s'", (int)row[i].index, (int)st, err.msg);
+        assert_true(row[i].want != BERTH_EINVAL || strstr(err.msg, "0 to 65536"));
+    }
+    call_release(&x);
+}
+
+/* What a link brings may be none of the names: euler and simple, the first of them. */
+static void unknown_names_are_the_first(void **state)
+{
+    static const char *const names[][2] = {
+        { "euler", "simple" }, { "gone", "simple" }, { "euler", "gone" }, { "heun", "simple" }
+    };
+    struct scene *s = *state;
+    struct call x[ARRAY_LEN(names)];
+    char inputs[160];
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        snprintf(inputs, sizeof inputs,
+                 "{\"seed\": 5, \"steps\": 3, \"cfg\": 4, \"sampler_name\": \"%s\", "
+                 "\"scheduler\": \"%s\"}",
+                 names[i][0], names[i][1]);
+        make(s, &x[i], "KSampler", inputs, empty());
+        run(&x[i]);
+    }
+    expect_same(samples(&x[0], 0), samples(&x[1], 0), 0);
+    expect_same(samples(&x[0], 0), samples(&x[2], 0), 0);
+    assert_true(samples(&x[0], 0)->data[0] != samples(&x[3], 0)->data[0]); /* names do count */
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        call_release(&x[i]);
+}
+
+/* Fewer masks than latents are taken over and over: 0 1 0 1. */
+static void masks_are_repeated_over_the_batch(void **state)
+{
+    struct scene *s = *state;
+    struct call x;
+    berth_err err = { 0 };
+    struct latent l = { .samples = filled(4, 4, 8, 8, 1) };
+    struct htensor *was = htensor_ref(l.samples);
+    assert_ok(htensor_zeros(&(struct shape) { .ndim = 3, .dim = { 2, 8, 8 } }, &l.noise_mask, &err),
+              err);
+    for (size_t i = 64; i < 128; i++)
+        l.noise_mask->data[i] = 1;
+    make(s, &x, "KSampler", EULER, value_latent(&l));
+    run(&x);
+    for (size_t i = 0; i < 4; i++) {
+        float off = 0;
+        for (size_t k = i * 256; k < (i + 1) * 256; k++)
+            off = fmaxf(off, fabsf(samples(&x, 0)->data[k] - was->data[k]));
+        if (i % 2 ? off < 1e-2f : off > 1e-5f)
+            fail_msg("item %zu is off by %g", i, (double)off);
+    }
+    htensor_unref(was);
+    call_release(&x);
+}
+
 /* Where the noise mask is 0 the latent comes back. */
 static void a_mask_keeps_the_rest(void **state)
 {
@@ -617,6 +697,9 @@ int main(void)
         cmocka_unit_test(custom_sampling_is_ksampler),
         cmocka_unit_test(guiders),
         cmocka_unit_test(batch_index_picks_its_noise),
+        cmocka_unit_test(batch_index_has_a_limit),
+        cmocka_unit_test(unknown_names_are_the_first),
+        cmocka_unit_test(masks_are_repeated_over_the_batch),
         cmocka_unit_test(a_mask_keeps_the_rest),
         cmocka_unit_test(masks_by_noise_level),
         cmocka_unit_test(what_is_said_counts),
