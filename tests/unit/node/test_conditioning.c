@@ -198,6 +198,23 @@ static void copies_survive_exhaustion(void **state)
     value_unref(v);
 }
 
+/* What a cache is told it holds: every tensor of a prompt. */
+static void bytes_are_of_all_tensors(void **state)
+{
+    (void)state;
+    struct value *v = prompt(2, 3, 5, 0);
+    struct cond_entry *e = ((struct conditioning *)v->object.obj)->at;
+    size_t was = value_bytes(v);
+    struct htensor **const t[] = { &e->mask, &e->concat_latent, &e->concat_mask };
+    assert_true(was >= (2 * 3 + 5) * sizeof(float));
+    for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+        *t[i] = rig_htensor(3, (size_t[]) { 1, 7, 10 + i }, NULL);
+        was += 7 * (10 + i) * sizeof(float);
+        assert_int_equal(value_bytes(v), was);
+    }
+    value_unref(v);
+}
+
 /* ---- what the guide is told ---- */
 
 struct told { /* conditionings resolved against a latent of 1 x 4 x 16 x 24 */
@@ -288,6 +305,77 @@ static void areas_are_paired_and_cut(void **state)
     conditioning_free(n);
 }
 
+/* Sides and places of 16 x 24 as Python rounds them, halves to even; no side is 0. */
+static void percents_are_rounded(void **state)
+{
+    static const struct {
+        double said[4]; /* h, w, y, x */
+        unsigned want[4];
+    } row[] = {
+        { { 0.17, 0.28, 0.3, 0.4 }, { 3, 7, 5, 10 } },             /* 2.72 6.72 4.8 9.6 */
+        { { 0.2, 0.3, 0.15, 0.1 }, { 3, 7, 2, 2 } },               /* 3.2 7.2 2.4 2.4 */
+        { { 0.15625, 0.4375, 0.21875, 0.3125 }, { 2, 10, 4, 8 } }, /* 2.5 10.5 3.5 7.5 */
+        { { 0.01, 0, 0.03125, 0.01 }, { 1, 1, 0, 0 } },            /* 0.16 0 0.5 0.24 */
+    };
+    struct told t;
+    struct conditioning *p = one_prompt();
+    told_open(&t, *state);
+    p->at[0].area_kind = AREA_PERCENT;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        const unsigned *w = row[i].want;
+        memcpy(p->at[0].area, row[i].said, sizeof row[i].said);
+        assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
+        expect_area(told_at(&t, 0, i), w[0], w[1], w[2], w[3]);
+    }
+    told_close(&t);
+    conditioning_free(p);
+}
+
+/* A prompt with an area gets what the other list says in its smallest area around that one; where
+ * two are as small, in the first; where none is around it, everywhere. */
+static void the_smallest_area_stands_against(void **state)
+{
+    static const struct {
+        double other[4][4]; /* h, w, y, x; h 0: everywhere */
+        size_t n;
+        int want; /* which of them; -1: none is made */
+    } row[] = {
+        /* against 4x4 at 4, 4 */
+        { { { 0 }, { 12, 12, 0, 0 }, { 8, 8, 2, 2 }, { 10, 10, 1, 1 } }, 4, 2 },
+        { { { 8, 8, 2, 2 }, { 12, 12, 0, 0 }, { 0 } }, 3, 0 },
+        { { { 8, 8, 2, 2 }, { 4, 16, 4, 0 } }, 2, 0 },              /* 64 and 64 */
+        { { { 12, 5, 0, 4 }, { 7, 8, 2, 2 } }, 2, 1 },              /* 60 and 56 */
+        { { { 2, 2, 4, 4 }, { 0 }, { 4, 4, 5, 4 }, { 0 } }, 4, 1 }, /* none is around it */
+        { { { 4, 4, 4, 5 }, { 4, 3, 4, 4 }, { 3, 4, 4, 4 } }, 3, -1 },
+        { { { 8, 8, 2, 2 }, { 4, 4, 4, 4 } }, 2, -1 }, /* it has that area itself */
+    };
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct told t;
+        struct conditioning *p = one_prompt();
+        told_open(&t, *state);
+        p->at[0].area_kind = AREA_PIXELS;
+        memcpy(p->at[0].area, (double[]) { 4, 4, 4, 4 }, sizeof p->at[0].area);
+        assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
+        for (size_t k = 0; k < row[i].n; k++) {
+            p->at[0].area_kind = row[i].other[k][0] > 0 ? AREA_PIXELS : AREA_NONE;
+            memcpy(p->at[0].area, row[i].other[k], sizeof p->at[0].area);
+            assert_ok(conds_resolve(&t.r->call, p, true, &t.scene, &t.list[1], &t.r->err),
+                      t.r->err);
+        }
+        assert_ok(conds_pair(&t.r->call, t.list, 2, &t.scene, &t.r->err), t.r->err);
+        if (t.list[1].at.n != row[i].n + (row[i].want >= 0))
+            fail_msg("row %zu: %zu prompts", i, t.list[1].at.n);
+        if (row[i].want >= 0) {
+            const struct guide_cond *made = told_at(&t, 1, row[i].n);
+            expect_area(made, 4, 4, 4, 4);
+            if (made->cond != told_at(&t, 1, (size_t)row[i].want)->cond)
+                fail_msg("row %zu: says what another one says", i);
+        }
+        told_close(&t);
+        conditioning_free(p);
+    }
+}
+
 /* Long lists end soon after an interrupt. */
 static void lists_are_interrupted(void **state)
 {
@@ -333,6 +421,115 @@ static void masks_are_sized(void **state)
     assert_true(fabs(g->sigma_end - ms_percent(&t.ms, 0.5)) < 1e-9);
     told_close(&t);
     conditioning_free(p);
+}
+
+/* Around all masks of a prompt, whatever their signs; at least 8 x 8, also around nothing. */
+static void boxes_of_masks(void **state)
+{
+    static const struct {
+        size_t
+            at[2]; /* pixels y * 24 + x that are not 0, in the first and the second mask; 0: none */
+        unsigned want[4];
+    } row[] = {
+        { { 3 * 24 + 5, 3 * 24 + 5 }, { 8, 8, 3, 5 } },
+        { { 2 * 24 + 3, 8 * 24 + 9 }, { 8, 8, 2, 3 } },   /* 7 x 7 */
+        { { 2 * 24 + 3, 10 * 24 + 11 }, { 9, 9, 2, 3 } }, /* 9 x 9 */
+        { { 9 * 24 + 2, 4 * 24 + 13 }, { 8, 12, 4, 2 } }, /* 6 x 12 */
+        { { 0, 0 }, { 8, 8, 0, 0 } },
+    };
+    struct told t;
+    struct conditioning *p = one_prompt();
+    told_open(&t, *state);
+    t.scene.shape.dim[0] = 2;
+    p->at[0].mask = rig_htensor(3, (size_t[]) { 2, 16, 24 }, NULL);
+    p->at[0].mask_bounds = true;
+    float *m = p->at[0].mask->data;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        const unsigned *w = row[i].want;
+        memset(m, 0, htensor_count(p->at[0].mask) * sizeof *m);
+        if (row[i].at[0]) {
+            m[row[i].at[0]] = 0.25f;
+            m[16 * 24 + row[i].at[1]] = -1;
+        }
+        assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
+        expect_area(told_at(&t, 0, i), w[0], w[1], w[2], w[3]);
+    }
+    told_close(&t);
+    conditioning_free(p);
+}
+
+/* n masks for a batch of 4: mask k is k everywhere. */
+static void masks_for_a_batch(void **state)
+{
+    static const struct {
+        size_t masks, told; /* told 0: refused */
+        float want[4];
+    } row[] = { { 1, 1, { 0 } },
+                { 2, 4, { 0, 1, 0, 1 } },
+                { 3, 0, { 0 } },
+                { 4, 4, { 0, 1, 2, 3 } },
+                { 6, 4, { 0, 1, 2, 3 } } };
+    const size_t hw = 16 * 24;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct told t;
+        struct conditioning *p = one_prompt();
+        told_open(&t, *state);
+        t.scene.shape.dim[0] = 4;
+        p->at[0].mask = rig_htensor(3, (size_t[]) { row[i].masks, 16, 24 }, NULL);
+        for (size_t k = 0; k < row[i].masks * hw; k++)
+            p->at[0].mask->data[k] = (float)(k / hw);
+        berth_status s = conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err);
+        assert_int_equal(s, row[i].told ? BERTH_OK : BERTH_EINVAL);
+        assert_true(!s || strstr(t.r->err.msg, "3 masks for a batch of 4"));
+        const struct guide_cond *g = told_at(&t, 0, 0);
+        assert_true(s || g->mask_n == row[i].told);
+        for (size_t k = 0; k < row[i].told; k++)
+            if (g->mask[k * hw] != row[i].want[k] || g->mask[k * hw + hw - 1] != row[i].want[k])
+                fail_msg("%zu masks: %g for item %zu", row[i].masks, (double)g->mask[k * hw], k);
+        told_close(&t);
+        conditioning_free(p);
+    }
+}
+
+/* Pictures and masks to paint into are spread over a batch as resize_to_batch_size() does: picture
+ * k is k, and so is its mask. */
+static void pictures_are_spread_over_a_batch(void **state)
+{
+    static const struct {
+        size_t have, batch;
+        float want[5];
+    } row[] = {
+        { 4, 3, { 0, 2, 3 } }, /* 1.5 */
+        { 6, 3, { 0, 2, 5 } }, /* 2.5: halves to even */
+        { 5, 4, { 0, 1, 3, 4 } },
+        { 2, 3, { 0, 1, 1 } },
+        { 3, 5, { 0, 0, 1, 2, 2 } }, /* 0.3 0.9 1.5 2.1 2.7 */
+        { 3, 1, { 0 } },
+    };
+    const size_t hw = 16 * 24;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct told t;
+        struct conditioning *p = one_prompt();
+        told_open(&t, *state);
+        t.info.in_channels = 9;
+        t.info.inpaint = true;
+        t.scene.shape.dim[0] = row[i].batch;
+        p->at[0].concat_latent = rig_htensor(4, (size_t[]) { row[i].have, 4, 16, 24 }, NULL);
+        p->at[0].concat_mask = rig_htensor(3, (size_t[]) { row[i].have, 16, 24 }, NULL);
+        for (size_t k = 0; k < row[i].have * hw; k++)
+            p->at[0].concat_mask->data[k] = (float)(k / hw);
+        for (size_t k = 0; k < row[i].have * 4 * hw; k++)
+            p->at[0].concat_latent->data[k] = (float)(k / (4 * hw));
+        assert_ok(conds_resolve(&t.r->call, p, false, &t.scene, &t.list[0], &t.r->err), t.r->err);
+        const float *c = ((const struct sampled_cond *)told_at(&t, 0, 0)->cond)->concat;
+        for (size_t k = 0; k < row[i].batch; k++, c += 5 * hw)
+            if (c[0] != row[i].want[k] || c[hw] != row[i].want[k] ||
+                c[5 * hw - 1] != row[i].want[k])
+                fail_msg("%zu for %zu: item %zu is %g and %g", row[i].have, row[i].batch, k,
+                         (double)c[0], (double)c[hw]);
+        told_close(&t);
+        conditioning_free(p);
+    }
 }
 
 /* What a network for inpainting sees beside the latent: the rounded mask, then the masked picture. */
@@ -381,9 +578,15 @@ int main(void)
         cmocka_unit_test(zero_madezeroes),
         cmocka_unit_test(other_objects_are_refused),
         cmocka_unit_test(copies_survive_exhaustion),
+        cmocka_unit_test(bytes_are_of_all_tensors),
         cmocka_unit_test(areas_are_paired_and_cut),
+        cmocka_unit_test(percents_are_rounded),
+        cmocka_unit_test(the_smallest_area_stands_against),
         cmocka_unit_test(lists_are_interrupted),
         cmocka_unit_test(masks_are_sized),
+        cmocka_unit_test(boxes_of_masks),
+        cmocka_unit_test(masks_for_a_batch),
+        cmocka_unit_test(pictures_are_spread_over_a_batch),
         cmocka_unit_test(inpainting_sees_mask_and_picture),
     };
     return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
