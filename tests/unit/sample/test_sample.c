@@ -16,6 +16,7 @@ struct world {
     struct msampling ms;
     size_t calls, told, fail_at, nan_at, inf_at, cancel_at; /* counted from 1; 0: never */
     size_t last_i, told_calls;                              /* network calls when told last */
+    float first;                                            /* the level of the first call */
     float x[BIG];
     berth_err err;
 };
@@ -26,6 +27,7 @@ static berth_status denoise(void *user, const float *x, float sigma, float *D, f
     struct world *w = user;
     if (++w->calls == w->fail_at)
         return err_set(err, BERTH_EDEVICE, "the network fell over");
+    w->first = w->calls == 1 ? sigma : w->first;
     for (size_t i = 0; i < w->j.n; i++) {
         D[i] = x[i] / (1 + sigma * sigma) + 0.1f * tanhf(x[i]);
         if (U)
@@ -259,6 +261,21 @@ static void where_it_ends(void **state)
     }
 }
 
+/* The level rises by s_churn / steps of it, and by no more than to sqrt(2) times it. */
+static void churn_has_a_cap(void **state)
+{
+    static const struct {
+        double churn, times;
+    } row[] = { { 0, 1 }, { 1, 1.2 }, { 2, 1.4 }, { 2.2, 1.4142135 }, { 100, 1.4142135 } };
+    struct world *w = *state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        w->j.opt.s_churn = row[i].churn;
+        assert_ok(run(w, "euler"), w->err);
+        if (fabs((double)w->first / (double)levels[0] - row[i].times) > 1e-6)
+            fail_msg("s_churn %g: %g times", row[i].churn, (double)(w->first / levels[0]));
+    }
+}
+
 static void a_tree_needs_room(void **state)
 {
     struct world *w = *state;
@@ -411,6 +428,7 @@ int main(void)
         T(levels_that_are_no_numbers),
         T(no_levels_no_work),
         T(where_it_ends),
+        T(churn_has_a_cap),
         T(a_tree_needs_room),
         T(orders_meet_their_limits),
         T(lms_integrates_polynomials),
