@@ -13,7 +13,7 @@
  *            unet_detect().
  * Threads    unet_forward(), unet_predict(): executor; the rest any.
  * Numbers    F32 on the cpu. Golden: tests/golden/model/test_unet.c
- * Files      unet_config.c detection, unet.c forward, unet_names.c */
+ * Files      unet_config.c detection (through canonical.h), unet.c forward, unet_names.c */
 #ifndef MODEL_UNET_H
 #define MODEL_UNET_H
 

@@ -2,38 +2,18 @@
 #include "model/unet.h"
 
 #include "model/arch.h"
+#include "model/canonical.h"
 
-#include <stdarg.h>
 #include <string.h>
 
 #define SDXL_CONTEXT 2048    /* CLIP-L's width and CLIP-G's */
 #define REFINER_CONTEXT 1280 /* CLIP-G's */
 
-struct walk { /* a file seen through canonical names */
-    const struct weights *w;
-    const char *root;
+struct walk {
+    struct canonical in;
     struct unet_net *u;
     berth_err *err;
 };
-
-/* The tensor's entry by its canonical name, or NULL. */
-static const struct weights_entry *find(const struct walk *k, const char *fmt, ...)
-    PRINTF_LIKE(2, 3);
-static const struct weights_entry *find(const struct walk *k, const char *fmt, ...)
-{
-    char name[192];
-    struct net_source at;
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(name, sizeof name, fmt, ap);
-    va_end(ap);
-    if (n < 0 || (size_t)n >= sizeof name)
-        return NULL;
-    net_names_fn *names = unet_names(k->u);
-    if (!names)
-        return arch_find(k->w, k->root, name);
-    return names(k->u, name, &at) ? arch_find(k->w, k->root, at.name) : NULL;
-}
 
 /* A dimension of a tensor that must be there, 1..UNET_CHANNELS_MAX. */
 static berth_status dim(const struct walk *k, const struct weights_entry *e, int axis,
@@ -54,7 +34,7 @@ static uint32_t depth_of(const struct walk *k, const char *path)
 {
     char name[128], *list = name;
     struct net_source at = { .rows = 0 };
-    net_names_fn *names = unet_names(k->u);
+    net_names_fn *names = k->in.names;
     snprintf(name, sizeof name, "%s.transformer_blocks.0.norm1.weight", path);
     if (names && !names(k->u, name, &at))
         return 0;
@@ -64,7 +44,7 @@ static uint32_t depth_of(const struct walk *k, const char *path)
     if (!end)
         return 0;
     *end = '\0';
-    return arch_layers(k->w, k->root, list);
+    return arch_layers(k->in.w, k->in.root, list);
 }
 
 /* Is there anything of a transformer at `path`, beside its blocks? */
@@ -72,7 +52,8 @@ static bool transformer_at(const struct walk *k, const char *path)
 {
     static const char *const part[] = { "norm", "proj_in", "proj_out" };
     for (size_t i = 0; i < ARRAY_LEN(part); i++)
-        if (find(k, "%s.%s.weight", path, part[i]) || find(k, "%s.%s.bias", path, part[i]))
+        if (canonical_find(&k->in, "%s.%s.weight", path, part[i]) ||
+            canonical_find(&k->in, "%s.%s.bias", path, part[i]))
             return true;
     return false;
 }
@@ -81,11 +62,11 @@ static bool transformer_at(const struct walk *k, const char *path)
 static berth_status read_transformer(struct walk *k, const char *path, uint64_t ch)
 {
     struct unet_net *u = k->u;
-    const struct weights_entry *proj = find(k, "%s.proj_in.weight", path);
+    const struct weights_entry *proj = canonical_find(&k->in, "%s.proj_in.weight", path);
     uint64_t context = 0;
     char text[SHAPE_TEXT_MAX];
-    if (dim(k, find(k, "%s.transformer_blocks.0.attn2.to_k.weight", path), 1, &context,
-            "attn2.to_k.weight"))
+    if (dim(k, canonical_find(&k->in, "%s.transformer_blocks.0.attn2.to_k.weight", path), 1,
+            &context, "attn2.to_k.weight"))
         return k->err->code;
     if (!proj || (proj->shape.ndim != 2 && proj->shape.ndim != 4))
         return err_set(k->err, BERTH_EUNSUPPORTED, "'%s.proj_in.weight' is %s", path,
@@ -128,7 +109,8 @@ static berth_status read_block(struct walk *k, const char *side, uint32_t i, uin
     char name[64], path[64];
     snprintf(name, sizeof name, "%s.%u.0.out_layers.3.weight", side, i);
     snprintf(path, sizeof path, "%s.%u.1", side, i);
-    return dim(k, find(k, "%s", name), 0, ch, name) || read_depth(k, path, *ch, depth)
+    return dim(k, canonical_find(&k->in, "%s", name), 0, ch, name) ||
+                   read_depth(k, path, *ch, depth)
                ? k->err->code
                : BERTH_OK;
 }
@@ -138,7 +120,7 @@ static berth_status count_blocks(struct walk *k, const char *side, const char *t
                                  uint32_t *out)
 {
     const struct unet_net *u = k->u;
-    uint32_t n = arch_layers(k->w, k->root, u->diffusers ? theirs : side);
+    uint32_t n = arch_layers(k->in.w, k->in.root, u->diffusers ? theirs : side);
     if (n <= UNET_BLOCKS_MAX)
         *out = u->diffusers ? n * (u->res[0] + 1) : n;
     if (n > UNET_BLOCKS_MAX || *out > UNET_BLOCKS_MAX)
@@ -170,7 +152,8 @@ static berth_status walk_down(struct walk *k)
         return k->err->code;
     u->levels = 0;
     for (uint32_t i = 1; i < u->input_blocks; i++) {
-        if (find(k, "input_blocks.%u.0.op.weight", i) || find(k, "input_blocks.%u.0.op.bias", i)) {
+        if (canonical_find(&k->in, "input_blocks.%u.0.op.weight", i) ||
+            canonical_find(&k->in, "input_blocks.%u.0.op.bias", i)) {
             if (close_level(k, res, ch))
                 return k->err->code;
             res = 0;
@@ -187,10 +170,10 @@ static berth_status walk_down(struct walk *k)
 static uint32_t middle_parts(const struct walk *k)
 {
     if (!k->u->diffusers)
-        return arch_layers(k->w, k->root, "middle_block");
-    return arch_layers(k->w, k->root, "mid_block.attentions")
+        return arch_layers(k->in.w, k->in.root, "middle_block");
+    return arch_layers(k->in.w, k->in.root, "mid_block.attentions")
                ? 3
-               : arch_layers(k->w, k->root, "mid_block.resnets");
+               : arch_layers(k->in.w, k->in.root, "mid_block.resnets");
 }
 
 static berth_status walk_middle(struct walk *k)
@@ -202,7 +185,7 @@ static berth_status walk_middle(struct walk *k)
     u->middle_attention = parts > 1;
     if (!u->middle_attention)
         return BERTH_OK;
-    if (dim(k, find(k, "middle_block.0.out_layers.3.weight"), 0, &ch,
+    if (dim(k, canonical_find(&k->in, "middle_block.0.out_layers.3.weight"), 0, &ch,
             "middle_block.0.out_layers.3.weight") ||
         read_depth(k, "middle_block.1", ch, &u->depth_middle))
         return k->err->code;
@@ -230,13 +213,14 @@ static berth_status walk_up(struct walk *k)
  * called. */
 static void look_for_diffusers(struct walk *k)
 {
-    if (arch_find(k->w, k->root, "input_blocks.0.0.weight"))
+    if (arch_find(k->in.w, k->in.root, "input_blocks.0.0.weight"))
         return;
-    uint32_t n = arch_layers(k->w, k->root, "down_blocks.0.resnets");
+    uint32_t n = arch_layers(k->in.w, k->in.root, "down_blocks.0.resnets");
     if (n > UNET_BLOCKS_MAX)
         n = 0;
     k->u->diffusers = n > 0;
     k->u->res[0] = n;
+    k->in.names = unet_names(k->u);
 }
 
 /* What can be told to be missing though nothing asks for it: the vector of SDXL's models, whose
@@ -244,11 +228,12 @@ static void look_for_diffusers(struct walk *k)
 static berth_status whole(const struct walk *k)
 {
     const struct unet_net *u = k->u;
-    if (!u->adm_channels && (find(k, "label_emb.0.0.bias") || find(k, "label_emb.0.2.weight") ||
-                             find(k, "label_emb.0.2.bias") || u->context_dim == SDXL_CONTEXT ||
-                             u->context_dim == REFINER_CONTEXT))
+    if (!u->adm_channels && (canonical_find(&k->in, "label_emb.0.0.bias") ||
+                             canonical_find(&k->in, "label_emb.0.2.weight") ||
+                             canonical_find(&k->in, "label_emb.0.2.bias") ||
+                             u->context_dim == SDXL_CONTEXT || u->context_dim == REFINER_CONTEXT))
         return err_set(k->err, BERTH_EUNSUPPORTED,
-                       "a UNet of SDXL's without '%slabel_emb.0.0.weight'", k->root);
+                       "a UNet of SDXL's without '%slabel_emb.0.0.weight'", k->in.root);
     if (u->in_channels < u->out_channels)
         return err_set(k->err, BERTH_EUNSUPPORTED, "a UNet of %llu channels in and %llu out",
                        (unsigned long long)u->in_channels, (unsigned long long)u->out_channels);
@@ -259,16 +244,16 @@ berth_status unet_detect(const struct weights *w, const char *root, struct unet_
                          berth_err *err)
 {
     *out = (struct unet_net) { .out_channels = 4 };
-    struct walk k = { .w = w, .root = root, .u = out, .err = err };
+    struct walk k = { .in = { .w = w, .root = root, .user = out }, .u = out, .err = err };
     look_for_diffusers(&k);
-    const struct weights_entry *first = find(&k, "input_blocks.0.0.weight"),
-                               *last = find(&k, "out.2.weight"),
-                               *adm = find(&k, "label_emb.0.0.weight");
-    if (!first || !find(&k, "time_embed.0.weight"))
+    const struct weights_entry *first = canonical_find(&k.in, "input_blocks.0.0.weight"),
+                               *last = canonical_find(&k.in, "out.2.weight"),
+                               *adm = canonical_find(&k.in, "label_emb.0.0.weight");
+    if (!first || !canonical_find(&k.in, "time_embed.0.weight"))
         return err_set(err, BERTH_EUNSUPPORTED, "no UNet behind '%s'", root);
-    if (find(&k, "input_blocks.1.0.time_stack.in_layers.0.weight"))
+    if (canonical_find(&k.in, "input_blocks.1.0.time_stack.in_layers.0.weight"))
         return err_set(err, BERTH_EUNSUPPORTED, "a UNet for video (SVD)");
-    if (find(&k, "label_emb.weight"))
+    if (canonical_find(&k.in, "label_emb.weight"))
         return err_set(err, BERTH_EUNSUPPORTED, "a UNet with classes (the x4 upscaler)");
     if (dim(&k, first, 0, &out->model_channels, "") || dim(&k, first, 1, &out->in_channels, "") ||
         (last && dim(&k, last, 0, &out->out_channels, "")) ||

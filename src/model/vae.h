@@ -12,8 +12,8 @@
  *            7 are used, then ever smaller ones, down to VAE_TILE_MIN; log and job say so.
  * Pictures   Values between nodes: pictures [n, h, w, 3] 0..1, latents [n, c, h/8, w/8] unscaled.
  * Threads    Executor; vae_detect() any.
- * Files      vae_config.c, vae.c forward, vae_tile.c tiling, vae_image.c pictures <-> latents,
- *            vae_names.c */
+ * Files      vae_config.c detection (through canonical.h), vae.c forward, vae_tile.c tiling,
+ *            vae_image.c pictures <-> latents, vae_names.c */
 #ifndef MODEL_VAE_H
 #define MODEL_VAE_H
 

@@ -3,39 +3,22 @@
 
 #include "base/str.h"
 #include "model/arch.h"
+#include "model/canonical.h"
 
-#include <stdarg.h>
 #include <string.h>
 
 struct walk {
-    const struct weights *w;
-    const char *root;
+    struct canonical in;
     struct vae_net *v;
     berth_err *err;
 };
 
-static const struct weights_entry *find(const struct walk *k, const char *fmt, ...)
-    PRINTF_LIKE(2, 3);
-static const struct weights_entry *find(const struct walk *k, const char *fmt, ...)
-{
-    char name[192];
-    struct net_source at;
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(name, sizeof name, fmt, ap);
-    va_end(ap);
-    if (n < 0 || (size_t)n >= sizeof name)
-        return NULL;
-    net_names_fn *names = vae_names(k->v);
-    return arch_find(k->w, k->root, names && names(k->v, name, &at) ? at.name : name);
-}
-
 static bool any(const struct walk *k, const char *lead)
 {
-    size_t root = strlen(k->root);
-    for (size_t i = 0; i < weights_count(k->w); i++) {
-        const struct weights_entry *e = weights_at(k->w, i);
-        if (str_starts(e->name, e->name_len, k->root) &&
+    size_t root = strlen(k->in.root);
+    for (size_t i = 0; i < weights_count(k->in.w); i++) {
+        const struct weights_entry *e = weights_at(k->in.w, i);
+        if (str_starts(e->name, e->name_len, k->in.root) &&
             str_starts(e->name + root, e->name_len - root, lead))
             return true;
     }
@@ -45,7 +28,7 @@ static bool any(const struct walk *k, const char *lead)
 /* A dimension of a 2-D convolution's weight that must be there, 1..VAE_CHANNELS_MAX. */
 static berth_status dim(const struct walk *k, const char *name, int axis, uint64_t *out)
 {
-    const struct weights_entry *e = find(k, "%s", name);
+    const struct weights_entry *e = canonical_find(&k->in, "%s", name);
     char text[SHAPE_TEXT_MAX];
     if (!e)
         return err_set(k->err, BERTH_EUNSUPPORTED, "a VAE without '%s'", name);
@@ -64,10 +47,10 @@ static berth_status count(const struct walk *k, const char *half, uint32_t *leve
     char side[64], list[96];
     snprintf(side, sizeof side, "%s.%s%s", half, enc ? "down" : "up", theirs ? "_blocks" : "");
     *blocks = 0;
-    *levels = arch_layers(k->w, k->root, side);
+    *levels = arch_layers(k->in.w, k->in.root, side);
     for (uint32_t i = 0; i < *levels && i < VAE_LEVELS_MAX; i++) {
         snprintf(list, sizeof list, "%s.%u.%s", side, i, theirs ? "resnets" : "block");
-        uint32_t n = arch_layers(k->w, k->root, list);
+        uint32_t n = arch_layers(k->in.w, k->in.root, list);
         *blocks = n > *blocks ? n : *blocks;
     }
     if (!*levels || *levels > VAE_LEVELS_MAX || *blocks > VAE_BLOCKS_MAX)
@@ -81,12 +64,13 @@ static void look_for_diffusers(struct walk *k)
 {
     static const char *const half[] = { "decoder.up_blocks", "encoder.down_blocks" };
     for (size_t i = 0; i < ARRAY_LEN(half) && !k->v->levels; i++) {
-        uint32_t n = arch_layers(k->w, k->root, half[i]);
+        uint32_t n = arch_layers(k->in.w, k->in.root, half[i]);
         k->v->levels = n <= VAE_LEVELS_MAX ? n : 0;
     }
     k->v->diffusers = k->v->levels > 0;
-    k->v->old_attention = arch_find(k->w, k->root, "decoder.mid_block.attentions.0.query.weight") ||
-                          arch_find(k->w, k->root, "encoder.mid_block.attentions.0.query.weight");
+    k->v->old_attention =
+        arch_find(k->in.w, k->in.root, "decoder.mid_block.attentions.0.query.weight") ||
+        arch_find(k->in.w, k->in.root, "encoder.mid_block.attentions.0.query.weight");
 }
 
 /* Other codecs, told by a tensor of theirs. */
@@ -100,7 +84,7 @@ static berth_status refuse_others(const struct walk *k)
         { "bn.running_mean", "Flux.2" },
     };
     for (size_t i = 0; i < ARRAY_LEN(other); i++)
-        if (arch_find(k->w, k->root, other[i].name))
+        if (arch_find(k->in.w, k->in.root, other[i].name))
             return err_set(k->err, BERTH_EUNSUPPORTED, "the VAE is %s's", other[i].what);
     return BERTH_OK;
 }
@@ -147,15 +131,19 @@ berth_status vae_detect(const struct weights *w, const char *root, struct vae_ne
                         berth_err *err)
 {
     *out = (struct vae_net) { .levels = 0 };
-    struct walk k = { .w = w, .root = root, .v = out, .err = err };
+    struct walk k = { .in = { .w = w, .root = root, .user = out }, .v = out, .err = err };
     look_for_diffusers(&k);
     if (refuse_others(&k))
         return err->code;
     out->nested_quant = arch_find(w, root, "decoder.post_quant_conv.weight") ||
                         arch_find(w, root, "encoder.quant_conv.weight");
-    out->quant = find(&k, "quant_conv.weight") || find(&k, "quant_conv.bias");
-    out->post_quant = find(&k, "post_quant_conv.weight") || find(&k, "post_quant_conv.bias");
-    if (!find(&k, "encoder.conv_in.weight") && !find(&k, "decoder.conv_in.weight"))
+    k.in.names = vae_names(out);
+    out->quant =
+        canonical_find(&k.in, "quant_conv.weight") || canonical_find(&k.in, "quant_conv.bias");
+    out->post_quant = canonical_find(&k.in, "post_quant_conv.weight") ||
+                      canonical_find(&k.in, "post_quant_conv.bias");
+    if (!canonical_find(&k.in, "encoder.conv_in.weight") &&
+        !canonical_find(&k.in, "decoder.conv_in.weight"))
         return err_set(err, BERTH_EUNSUPPORTED, "no VAE behind '%s'", root);
     out->encoder = any(&k, "encoder.");
     out->decoder = any(&k, "decoder.");
