@@ -313,7 +313,7 @@ static void look_for_tokenizer(struct app *a, const struct app_folders *f)
     if (!node_tokenizer_there(&env, &places))
         log_warn(&a->log, "serve.tokenizer",
                  "why=\"no CLIP tokenizer, so prompts with text fail: give --tokenizers or "
-                 "--comfyui-dir\" looked=\"%s\"",
+                 "--comfyui-dir; berth synth --tokenizer DIR writes a stand-in\" looked=\"%s\"",
                  str_c(&places));
     str_release(&places);
 }

@@ -1,5 +1,7 @@
 #include "app/serve_folders.h"
 
+#include "node/node.h"
+
 #include <dirent.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -111,6 +113,16 @@ static int check_options(struct app *a, const struct folder_options *o)
         return app_usage(a, "--comfyui-dir: '%.200s' is no folder", o->comfyui);
     if (o->tokenizers && !is_dir(o->tokenizers))
         return app_usage(a, "--tokenizers: '%.200s' is no folder", o->tokenizers);
+    const struct node_env given = { .tokenizers = &o->tokenizers, .tokenizers_n = 1 };
+    struct str places = { 0 };
+    bool there = !o->tokenizers || node_tokenizer_there(&given, &places);
+    str_release(&places);
+    if (!there)
+        return app_usage(
+            a,
+            "--tokenizers: neither '%.200s' nor clip/ nor sd1_tokenizer/ in it has vocab.json and "
+            "merges.txt, or tokenizer.json",
+            o->tokenizers);
     if (o->user && !is_dir(o->user))
         return app_usage(a, "--user-directory: '%.200s' is no folder", o->user);
     return o->frontend ? check_frontend(a, o->frontend) : APP_OK;

@@ -85,7 +85,8 @@ static bool flux_detect(const struct weights *w, const char *prefix)
 
 const struct arch arch_sd_checkpoint = {
     .base = { .name = "sd-checkpoint",
-              .about = "SD1.x, SD2 or SDXL: UNet, text encoders and VAE in one file",
+              .about =
+                  "an SD1.x, SD2 or SDXL checkpoint, or parts of one (UNet, text encoders, VAE)",
               .embedding = embedding,
               .order = sd_order,
               .key = sd_key,
@@ -97,7 +98,7 @@ const struct arch arch_sd_checkpoint = {
 
 const struct arch arch_flux_checkpoint = {
     .base = { .name = "flux-checkpoint",
-              .about = "Flux.1: transformer, text encoders and VAE in one file",
+              .about = "a Flux.1 checkpoint, or parts of one (transformer, text encoders, VAE)",
               .embedding = embedding,
               .order = flux_order,
               .key = flux_key,

@@ -249,7 +249,10 @@ berth_status vae_item(struct vae_job *j, const struct vae_way *way, struct vae_p
     for (;; t = (struct form) { t.x / 2, t.y / 2 }, overlap /= 2) {
         if (j->tile_x != t.x) { /* nobody asked for these */
             j->tiled = true;
-            log_warn(j->log, "vae.tiled", "what=%s width=%zu height=%zu tile=%zu overlap=%zu",
+            log_warn(j->log, "vae.tiled",
+                     "what=%s width=%zu height=%zu tile=%zu overlap=%zu why=\"no room for the "
+                     "whole: the "
+                     "picture differs where tiles meet\"",
                      way->name, w, h, t.x, overlap);
         }
         berth_status s = tiled(j, way, at, in, h, w, t, overlap, out, err);
