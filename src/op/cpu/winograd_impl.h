@@ -13,8 +13,8 @@ typedef float lanes[WINO_LANES];
 
 #define EACH(i) for (size_t i = 0; i < WINO_LANES; i++)
 
-/* Writes n tiles, each of side x side pixels: y[row * side + column][tile]. What of them lies beyond
- * the plane's edges is left out. */
+/* Writes n tiles, each of side x side pixels: y[row * side + column][tile]. What of them lies
+ * beyond the plane's edges is left out. */
 INLINE_BODY void put_tiles(const struct wino_pixels *t, const lanes *y, size_t side)
 {
     for (size_t r = 0; r < side && t->top + r < t->h; r++)
