@@ -179,7 +179,7 @@ static uint32_t middle_parts(const struct walk *k)
 static berth_status walk_middle(struct walk *k)
 {
     struct unet_net *u = k->u;
-    uint64_t ch;
+    uint64_t ch = 0;
     uint32_t parts = middle_parts(k);
     u->middle = parts > 0; /* small relatives have the first part alone, or none at all */
     u->middle_attention = parts > 1;
@@ -197,7 +197,7 @@ static berth_status walk_middle(struct walk *k)
 static berth_status walk_up(struct walk *k)
 {
     struct unet_net *u = k->u;
-    uint64_t ch;
+    uint64_t ch = 0;
     if (count_blocks(k, "output_blocks", "up_blocks", &u->output_blocks))
         return k->err->code;
     if (u->output_blocks != u->input_blocks)
