@@ -31,7 +31,7 @@ SHAPE = (2, 4, 4, 4)
 SEED = 4321
 
 
-def stub(name, **members):
+def blank_module(name, **members):
     module = types.ModuleType(name)
     for k, v in members.items():
         setattr(module, k, v)
@@ -47,12 +47,12 @@ def sqrt_linear(schedule, n, linear_start, linear_end, **rest):
 
 
 def load(comfyui):
-    stub("PIL", Image=None)
-    stub("PIL.Image")
-    stub("comfy.model_patcher", set_model_options_post_cfg_function=post_cfg)
+    blank_module("PIL", Image=None)
+    blank_module("PIL.Image")
+    blank_module("comfy.model_patcher", set_model_options_post_cfg_function=post_cfg)
     for package in ("comfy.ldm", "comfy.ldm.modules", "comfy.ldm.modules.diffusionmodules"):
-        stub(package)
-    stub("comfy.ldm.modules.diffusionmodules.util", make_beta_schedule=sqrt_linear)
+        blank_module(package)
+    blank_module("comfy.ldm.modules.diffusionmodules.util", make_beta_schedule=sqrt_linear)
     sys.path.insert(0, comfyui)
     import comfy
     comfy.model_patcher = sys.modules["comfy.model_patcher"]
