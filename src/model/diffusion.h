@@ -44,6 +44,8 @@ struct diffusion_info {
     double shift, multiplier;                /* flow tables */
     uint64_t in_channels, context_dim, adm_channels;
     uint32_t ratio; /* pixels per latent pixel, 8 */
+    enum dtype act; /* what ComfyUI computes it in on cards: F16 for UNets, BF16 for Flux */
+    bool guidance;  /* has a guidance embedding */
     bool inpaint;   /* takes a mask and a masked latent beside x; in_channels says if something else
                        is */
     enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
@@ -63,6 +65,8 @@ struct diffusion_args {
     struct tpool *pool;
     const atomic_bool *cancel;
     const struct log *log;
+    enum dtype act; /* of activations; DT_NONE: what the family prefers, where the device has it */
+    bool fp8;       /* net_args.fp8 */
 };
 berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **out, berth_err *err);
 void diffusion_close(struct diffusion *d); /* NULL is fine */
@@ -85,6 +89,10 @@ struct diffusion_cond {   /* one prompt as the network gets it; host memory, bor
     size_t pooled_n;
     struct diffusion_size size;
     bool negative;
+    /* Models with a guidance embedding (Flux dev): guided 0: 3.5; 1: `guidance`; -1: none, the term is
+     * left out (FluxDisableGuidance). */
+    int guided;
+    float guidance;
 };
 struct diffusion_in { /* n latents of one size, each with its own conditioning */
     size_t n, h, w;

@@ -19,6 +19,7 @@ struct diffusion_batch {
     const float *context; /* [n, tokens, context_dim] */
     size_t tokens;
     const float *y; /* [n, adm_channels]; NULL without */
+    const float *guidance; /* [n]; NULL: without that term */
     float *out;     /* [n, latent channels, h, w] */
 };
 

@@ -4,7 +4,8 @@
  *                      wherever they lie; holds a use (through a stream), so that no block moves
  *            forward   a function that writes a network down as a sequence of net_*() calls, once
  *            run       one execution of a forward. dry: only shapes and sizes; real: it computes
- *            act       an activation of a run: F32, row-major, in the run's slab
+ *            act       an activation of a run: row-major, in the run's slab, of the net's type: F32,
+ *                      or F16 or BF16 where whoever opened it asked and the device has it
  *            slab      the one piece of the compute device's memory a real run lives in
  *            peak      the highest end of anything in the slab, scratch of kernels included
  * Flow       net_forward(): dry run -> peak -> one allocation of that size (res_alloc, which makes
@@ -28,14 +29,15 @@
  *            translates where files call them differently.
  * Weights    Every weight is read as stored and where it lies (op/ops.h): the block is acquired
  *            from the stream for the op, one at a time. Copied into the slab, for the op:
- *            parameters of one dimension that are not F32; transposed matrices; quants whose
- *            filters are no whole blocks; F32 ones under round_f16. fp8 with a scale beside it
- *            (.scale_weight, .weight_scale: one number) is scaled by the op; layouts nobody here
- *            knows (comfy_quant, integers) are refused by name.
+ *            parameters of one dimension of a type that the kernels do not read; transposed
+ *            matrices; quants whose filters are no whole blocks; F32 ones under round_f16. fp8 with a
+ *            scale beside it (.scale_weight, .weight_scale: one number, read from the file once) is
+ *            scaled by the op; layouts nobody here knows (comfy_quant, integers) are refused by name.
  * NaN        net_finite() ends a run whose values went wrong, naming where; callers use it on
  *            results.
- * Devices    Those whose memory the host can touch: cpu, and logical devices on it. Others need
- *            kernels first.
+ * Devices    Those with kernels (op_backend_for()): cpu and cards, and logical devices on them. On an
+ *            asynchronous one a pass is queued and net_output() waits for it; so does the end of a
+ *            pass that went wrong.
  * Threads    Executor. Kernels spread over the pool. Any thread may set cancel.
  * Log        net.rung, net.again, net.unused as they happen; net.memory (model, device, predicted,
  *            peak ...) at net_close().
@@ -74,6 +76,8 @@ struct net_args {
     const atomic_bool *cancel; /* may be NULL */
     const struct log *log;     /* may be NULL */
     bool round_f16; /* F32 weights count as rounded to F16 when used, as ComfyUI keeps its CLIPs */
+    enum dtype act; /* of activations, where the device computes in it; else, and DT_NONE: F32 */
+    bool fp8;       /* op_env.fp8 */
 };
 /* BERTH_EINVAL: not resident. BERTH_EUNSUPPORTED: its compute device cannot compute (names it and
  * those that can), or the file says its weights are in a layout nobody here knows. BERTH_ENODEVMEM:
@@ -106,6 +110,7 @@ struct net_report net_report(struct net *n);
 struct act { /* a value: copy it. Empty (ndim 0, addr 0) after an error */
     struct shape shape;
     uint64_t addr;
+    enum dtype dtype;
 };
 /* Writes the network down. Called dry, once or for every size a rung tries, then real, once or
  * after a failing device call again. Gets the same arguments each time and must do the same
@@ -132,13 +137,20 @@ struct shape net_weight_shape(struct net_run *r, const char *layer); /* ndim 0: 
 /* ---- activations ---- */
 struct act net_new(struct net_run *r, const struct shape *s); /* contents unspecified */
 void net_drop(struct net_run *r, struct act *a); /* its place may be used again; empty is fine */
-/* Host floats in, and out. Dry: nothing is touched. */
+enum dtype net_dtype(const struct net_run *r); /* of acts */
+/* Host floats in, rounded to the net's type, and out. Dry: nothing is touched. Input: src stays as it
+ * is until the pass ends. */
 struct act net_input(struct net_run *r, const struct shape *s, const float *src);
+struct act net_input_f32(struct net_run *r, const struct shape *s,
+                         const float *src); /* stays F32: tables for kernels */
 void net_output(struct net_run *r, struct act a, float *dst);
 /* The same elements under another shape; shares a's place: drop one of them. */
 struct act net_reshape(struct net_run *r, struct act a, const struct shape *s);
-/* A view on it, for layers that take slices. */
+/* A view on it, for layers that take slices, and slices of views: no copies. */
 struct view net_view(const struct act *a);
+struct view net_part(struct net_run *r, struct view v, int axis, uint64_t begin, uint64_t end);
+struct view net_split(struct net_run *r, struct view v,
+                      uint32_t heads); /* [B, T, heads * D] as [B, T, heads, D] */
 /* BERTH_EINVAL "<what>: NaN at [0, 3, 17, 2]" for the first value that is not finite. */
 void net_finite(struct net_run *r, struct act a, const char *what);
 
@@ -151,6 +163,14 @@ struct act net_linear(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_no_bias(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_add(struct net_run *r, struct act x, const char *layer,
                           struct act add); /* + add; may give add's place: drops it */
+/* The same between slices: y (all of it) = after(x . rows of the weight + their bias). */
+struct net_product {
+    const char *layer;
+    struct view x, y;
+    uint64_t row, rows; /* of the weight; rows 0: all */
+    enum op_after after;
+};
+void net_product(struct net_run *r, const struct net_product *p);
 struct net_conv {
     uint32_t stride, top, left, bottom, right;
 }; /* zero: stride 1, no padding */
@@ -182,8 +202,21 @@ struct net_attn {
 };
 struct act net_attention(struct net_run *r, struct act q, struct act k, struct act v,
                          struct net_attn a);
-struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n,
-                         const char *layer); /* [n, D] */
+/* Between slices: q, k, v, y as op_attention has them. */
+void net_attend(struct net_run *r, struct view q, struct view k, struct view v, struct view y,
+                struct net_attn a); /* heads is not looked at */
+/* op_qk_rope in place on slices; wq, wk: layers with a weight [D] each, or NULL both. table: of
+ * net_input_f32(). */
+void net_qk_rope(struct net_run *r, struct view q, struct view k, const char *wq, const char *wk,
+                 struct act table, float eps);
+/* norm(x) * (1 + scale) + shift, layer norm without parameters; scale, shift: [B, C] slices. */
+struct act net_modulate(struct net_run *r, struct view x, struct view scale, struct view shift,
+                        float eps);
+/* x += gate * z; x, z: [B, T, C] slices; gate: [B, C]. */
+void net_gate(struct net_run *r, struct view x, struct view gate, struct act z);
+void net_mul(struct net_run *r, struct act *x, struct act b); /* x *= b */
+/* [n, D]; BERTH_EINVAL: an id beyond the table. */
+struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const char *layer);
 struct act net_timestep(struct net_run *r, const float *t, size_t n, uint64_t dim);
 struct act net_nearest(struct net_run *r, struct act x, uint64_t h, uint64_t w);
 struct act net_concat(struct net_run *r, const struct act *x, size_t n, int axis);

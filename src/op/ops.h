@@ -8,7 +8,10 @@
  *            scratch   memory a kernel needs beside its operands; its size follows from the
  *                      arguments, so that a pass can be predicted to the byte before it runs
  *            row       the last dimension
- * Operands   Activations, biases and parameters of norms are F32. Weights of linear, conv2d and
+ * Operands   Activations of a call are all of one type: F32, or F16 or BF16 where the backend has
+ *            them (op_backend.acts). Sums are F32 in any case, and each result is rounded once.
+ *            Biases, parameters of norms and modulations are F32, or any of the three where the
+ *            backend says so (op_backend.params), each as it is stored. Weights of linear, conv2d and
  *            embedding are of any stored type that converts to F32, GGML quants included: kernels
  *            widen them piece by piece, the bytes that lie in memory stay as stored. Row-major
  *            without gaps unless said; an optional operand is absent when its data is NULL. Outputs
@@ -24,7 +27,9 @@
  *            in it (op/cpu/winograd.h has the size of it), and an infinity or NaN among them
  *            spreads to all of the tile. Where tiles begin follows from the picture, so a piece of
  *            one may round differently than the whole. So may another processor level, or another
- *            backend.
+ *            backend. A GPU's libraries choose their kernels by shape: there results are the same
+ *            bits for the same shapes, wherever operands lie, and a batch may round differently
+ *            than its rows alone.
  * Cancel     Kernels that take long look at env->cancel between pieces: BERTH_ECANCELED, outputs
  *            undefined.
  * Threads    A call spreads over env->pool and returns when all is done (or queued, on an
@@ -36,7 +41,7 @@
  *            a backend: op/<x>/ with `const struct op_backend op_<x>`, a line in backends.def.
  * Files      ops.c checks and dispatch; ops_ref.c the reference of products, ops_ref_values.c of
  *            norms and functions, ops_ref_move.c of the rest; ops_impl.h among them; cpu/
- *            vectorised kernels. */
+ *            vectorised kernels; cuda/ those of NVIDIA cards. */
 #ifndef OP_OPS_H
 #define OP_OPS_H
 
@@ -56,6 +61,8 @@ struct op_env {
     struct dev_stream *stream;        /* asynchronous backends; NULL: on the host, at once */
     const atomic_bool *cancel;        /* may be NULL */
     bool thrifty;                     /* little scratch rather than speed; the same bits */
+    bool fp8; /* linear layers whose weight is F8_E4M3 may round x to fp8, too, where the device
+                 multiplies fp8 (not the same numbers; who asked for it knows) */
     void *scratch;                    /* an address of the device, 64-byte aligned */
     size_t scratch_bytes;             /* at least op_x_scratch() of the call */
 };
@@ -65,13 +72,15 @@ const struct op_backend *op_backend_for(const struct device *d);
 
 /* ---- products ---- */
 
-/* y[..., N] = x[..., K] . w[N, K]^T * scale + bias[N] + add[..., N] */
+/* y[..., N] = after(x[..., K] . w[N, K]^T * scale + bias[N]) + add[..., N] */
+enum op_after { OP_AFTER_NONE, OP_AFTER_GELU_TANH };
 struct op_linear {
     struct view x, w, bias, add, y; /* bias, add optional; add may be y itself. x, y, add: leading
                                        dimensions equal, rows contiguous, any even stride between
                                        rows */
     bool scaled;                    /* the weight has a scale (fp8); else it counts as 1 */
     float scale;
+    enum op_after after; /* not together with add */
 };
 /* y[B, M, N] = a[B, M, K] . b[B, K, N], or b[B, N, K] transposed */
 struct op_matmul {
@@ -109,8 +118,26 @@ struct op_group_norm { /* x, y: [n, C, ...]; w, b: [C] */
 };
 struct op_row_norm { /* over rows: layer norm, or without mean RMS norm; w, b: [row], optional */
     struct view x, w, b, y;
+    struct view scale, shift; /* optional, both or none, not with w or b: x is [B, ..., row], they are
+                                 [B, row] with any stride between rows:
+                                 y = norm(x) * (1 + scale[b]) + shift[b] */
     float eps;
     bool rms;
+};
+/* Queries and keys of attention made ready, in place: RMS norm over D (where there are weights), then
+ * each adjacent pair (2i, 2i+1) of a head turned by the angle of its position: (c x - s y, s x + c y).
+ * q, k: [B, T, H, D], any strides, D contiguous and even. wq, wk: [D], optional, both or none.
+ * table: [T, D/2, 2] F32, (cos, sin) of each pair. */
+struct op_qk_rope {
+    struct view q, k;
+    struct view wq, wk;
+    struct view table;
+    float eps;
+};
+/* y = x + gate[b] * z; x, z, y: [B, ..., C], rows evenly apart; gate: [B, C] with any stride between
+ * rows. y may be x. */
+struct op_gate {
+    struct view x, gate, z, y;
 };
 
 /* ---- element by element; y may be x ---- */
@@ -147,8 +174,8 @@ struct op_geglu {
 };
 
 /* ---- looking up and moving ---- */
-/* y[n, D] = table[ids[i]]; ids: [n] I32, each below the table's rows (the kernel looks:
- * BERTH_EINVAL) */
+/* y[n, D] = table[ids[i]]; ids: [n] I32, each below the table's rows. A kernel on the host looks
+ * (BERTH_EINVAL); asynchronous ones give zeros for others, so who has the ids looks first. */
 struct op_embedding {
     struct view table, ids, y;
 };
@@ -176,8 +203,8 @@ struct op_pad2d { /* zeros around the last two dimensions, or wrapped around */
     bool circular;
 };
 /* y gets x's elements in order; any strides on both sides: permutes, slices. The shapes are equal
- * unless y has no gaps. x of another type than F32 is widened; then there are no gaps on either
- * side. */
+ * unless y has no gaps. x of another type than y is converted (y F32; or F16, BF16 where the backend
+ * has them); then there are no gaps on either side. */
 struct op_copy {
     struct view x, y;
 };
@@ -194,8 +221,11 @@ struct op_copy {
 #undef OP
 
 /* A backend: one kernel per op. */
+#define OP_TYPE(t) (UINT64_C(1) << (t)) /* of enum dtype, in masks */
 struct op_backend {
     const char *name;
+    uint64_t acts;   /* OP_TYPE() of activations beside F32 */
+    uint64_t params; /* OP_TYPE() of biases and parameters beside F32 */
 #define OP(x)                                                                                      \
     berth_status (*x)(const struct op_env *env, const struct op_##x *a, berth_err *err);           \
     size_t (*x##_scratch)(const struct op_env *env, const struct op_##x *a); /* NULL: none */

@@ -52,21 +52,40 @@ berth_status clip_encode(struct net *net, const struct clip_net *c, const struct
                          const struct clip_out_args *a, float *z, float *pooled, size_t *dropped,
                          berth_err *err);
 
+/* ---- T5 ---- */
+struct t5_net { /* text-encoders.md 7; heads * head_dim need not be the width */
+    uint64_t width, vocab, inner, mlp; /* inner: heads * head_dim */
+    uint32_t layers, heads;
+    bool own_bias; /* every block has its own table of positions (umT5) */
+    bool gguf;     /* llama.cpp's names (enc.blk.0.attn_q) */
+};
+/* root: in front of "encoder.block.0." or "enc.blk.0.". BERTH_ENOTFOUND: no T5 there. Heads are the
+ * columns of relative_attention_bias. */
+berth_status t5_detect(const struct weights *w, const char *root, struct t5_net *out,
+                       berth_err *err);
+net_names_fn *t5_names(const struct t5_net *t); /* names_user: t; NULL: the file has our names */
+berth_status t5_check(struct net *net, const struct t5_net *t, berth_err *err); /* as clip_check */
+/* layer as clip_out_args.layer (0: last). z [n, len, width]. */
+berth_status t5_encode(struct net *net, const struct t5_net *t, const struct chunks *in, int layer,
+                       float *z, size_t *dropped, berth_err *err);
+
 /* ---- sets ---- */
-enum text_kind { TEXT_CLIP_L, TEXT_CLIP_G, TEXT_CLIP_H };      /* which encoder a file is */
-enum text_set { TEXT_SD1, TEXT_SD2, TEXT_SDXL, TEXT_REFINER }; /* which model its output is for */
+enum text_kind { TEXT_CLIP_L, TEXT_CLIP_G, TEXT_CLIP_H, TEXT_T5 }; /* which encoder a file is */
+enum text_set { TEXT_SD1, TEXT_SD2, TEXT_SDXL, TEXT_REFINER, TEXT_FLUX }; /* for which model */
 #define TEXT_ENCODERS_MAX 4
 
 struct text_encoder { /* one of a set */
     enum text_kind kind;
     struct net *net;
-    struct clip_net clip;
+    struct clip_net clip; /* kinds CLIP_* */
+    struct t5_net t5;     /* TEXT_T5 */
 };
 struct text_args {
     enum text_set set;
     struct text_encoder *enc;
     size_t encoders;
-    const struct bpe *bpe;
+    const struct bpe *bpe;             /* for sets with a CLIP */
+    const struct unigram *unigram;     /* for sets with a T5 */
     const struct text_embeddings *emb; /* NULL: none */
     int skip;                          /* 0: the set's default; -1..-24: stop_at_clip_layer */
 };
@@ -77,7 +96,7 @@ struct text_cond { /* in the arena */
     size_t pooled_n;
 };
 /* text: for every encoder; text_l (may be NULL): another for CLIP-L (CLIPTextEncodeSDXL: text_g,
- * text_l). */
+ * text_l; CLIPTextEncodeFlux: t5xxl, clip_l). Flux: cond is T5's, pooled CLIP-L's. */
 berth_status text_encode(const struct text_args *a, const char *text, const char *text_l,
                          struct arena *mem, struct text_cond *out, berth_err *err);
 

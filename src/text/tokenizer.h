@@ -46,6 +46,22 @@ berth_status bpe_encode(const struct bpe *t, const char *text, size_t n, struct 
  * for tours and tests on machines that have no other. The folder must be there. */
 berth_status bpe_write_stand_in(const char *dir, berth_err *err);
 
+/* T5's and umT5's pieces with scores (text-encoders.md 5). path: a folder with tokenizer.json or
+ * spiece.model, or one of these files. */
+struct unigram;
+berth_status unigram_open(const char *path, struct unigram **out, berth_err *err);
+/* A serialized SentencePiece ModelProto: what spiece.model holds, and the tensor spiece_model of umT5
+ * checkpoints. what: for messages. */
+berth_status unigram_from_proto(const void *bytes, size_t n, const char *what, struct unigram **out,
+                                berth_err *err);
+/* From a GGUF file's metadata (tokenizer.ggml.*). BERTH_ENOTFOUND: it has none. */
+struct weights;
+berth_status unigram_from_gguf(const struct weights *w, struct unigram **out, berth_err *err);
+void unigram_close(struct unigram *t); /* NULL is fine */
+/* Writes a tokenizer.json that knows letters and no words, with T5's ids: as
+ * bpe_write_stand_in(). */
+berth_status unigram_write_stand_in(const char *dir, berth_err *err);
+
 /* ---- emphasis ---- */
 struct text_part {
     const char *text; /* in the arena, NUL-terminated; may hold NULs in `n` bytes */
@@ -92,7 +108,8 @@ struct text_embeddings {
  * text. BERTH_EINVAL: a weight that is no finite float. */
 typedef berth_status text_encode_fn(const void *tok, const char *text, size_t n, struct vec *out,
                                     berth_err *err);
-text_encode_fn text_encode_bpe; /* tok: struct bpe */
+text_encode_fn text_encode_bpe;     /* tok: struct bpe */
+text_encode_fn text_encode_unigram; /* tok: struct unigram; no end token */
 berth_status text_chunks(const char *prompt, size_t n, text_encode_fn *encode, const void *tok,
                          const struct chunk_rules *rules, const char *key,
                          const struct text_embeddings *emb, struct arena *mem, struct chunks *out,

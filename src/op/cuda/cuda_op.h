@@ -1,0 +1,79 @@
+/* cuda_op: what the files of op/cuda share: a card's handles and caches, kernels by name, launching.
+ *
+ * Words      card     what op/ keeps for one phys (cuda_phys.op): modules, cuBLASLt, cuDNN, plans
+ *            module   one .cu file, compiled by nvcc when Berth was built for every architecture and
+ *                     embedded; loaded at the first launch of one of its kernels
+ * Kernels    extern "C" __global__ functions in *.cu, found by name: "<op>_<type>" with type f32, f16,
+ *            bf16. They compute in F32 and trust their arguments; indexes are 64 bits wide where a
+ *            product of dimensions may exceed 2^31.
+ * Libraries  cuBLASLt and cuDNN 9 are opened with dlopen at the first op that needs them. Without them
+ *            those ops fail with BERTH_EUNSUPPORTED saying which library was looked for and where to
+ *            get it; nothing is computed another way in silence.
+ * Choices    Which kernel of cuBLASLt or engine of cuDNN computes a shape is decided once for a card,
+ *            shape and type and kept: the same shape gives the same bits for as long as the program
+ *            runs, wherever operands lie (all are aligned to 256 bytes; where one is not, that is part
+ *            of the shape).
+ * Scratch    Workspaces of the libraries and expanded weights are op_env.scratch, told beforehand by
+ *            op_x_scratch(); nothing is allocated on the card in a pass.
+ * Threads    Executor.
+ * Files      cuda_op.c card, modules, launching; blas.c linear.c products, expand.cu stored types;
+ *            dnn.c attention.c conv2d.c; norm.c norm.cu, pointwise.c pointwise.cu, move.c move.cu;
+ *            table.c the backend */
+#ifndef OP_CUDA_CUDA_OP_H
+#define OP_CUDA_CUDA_OP_H
+
+#include "device/cuda/cuda.h"
+#include "op/ops_impl.h"
+
+struct cuda_card; /* private to cuda_op.c but for what is below */
+
+/* The card of the stream's phys, made at first use; its context is current after this. */
+berth_status cuda_card(const struct op_env *env, struct cuda_card **out, berth_err *err);
+struct cuda_phys *cuda_card_phys(struct cuda_card *c);
+
+/* Slots for what other files keep for a card: made at first use by its file, closed with the card. */
+enum cuda_slot { CUDA_SLOT_BLAS, CUDA_SLOT_DNN, CUDA_SLOTS };
+struct cuda_keep {
+    void *p;
+    void (*close)(void *p);
+};
+struct cuda_keep *cuda_keep(struct cuda_card *c, enum cuda_slot slot);
+
+/* The embedded modules, one for each .cu file, by its name. */
+#define MODULE(x) extern const unsigned char cuda_module_##x[];
+#include "op/cuda/modules.def"
+#undef MODULE
+enum cuda_module {
+#define MODULE(x) CUDA_MODULE_##x,
+#include "op/cuda/modules.def"
+#undef MODULE
+    CUDA_MODULES
+};
+
+struct cuda_launch {
+    enum cuda_module module;
+    const char *kernel; /* without the type */
+    enum dtype type;    /* F32, F16, BF16: "_f32" ...; DT_NONE: the name is complete */
+    unsigned grid[3], block[3]; /* 0 counts as 1 */
+    unsigned shared;            /* bytes */
+    void **args;                /* as cuLaunchKernel */
+};
+/* Queued on env->stream. Kernels are looked up once and kept. */
+berth_status cuda_launch(const struct op_env *env, const struct cuda_launch *l, berth_err *err);
+
+/* "f32", "f16", "bf16". */
+const char *cuda_type_name(enum dtype t);
+
+/* One function per op; table.c has them. Those with scratch: */
+#define OP(x)                                                                                      \
+    berth_status cuda_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);       \
+    size_t cuda_##x##_scratch(const struct op_env *env, const struct op_##x *a);
+#include "op/ops.def"
+#undef OP
+
+/* Stored weights to a type of activations, n elements in whole blocks of `from`: queued. linear.c,
+ * conv2d.c and move.c use it. dst 256-byte aligned. */
+berth_status cuda_expand(const struct op_env *env, enum dtype from, const void *src, enum dtype to,
+                         void *dst, size_t n, berth_err *err);
+
+#endif
