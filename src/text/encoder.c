@@ -27,6 +27,9 @@ static const struct set {
                       { TEXT_CLIP_G, -2, false, true, true } },
                     2 },
     [TEXT_REFINER] = { "SDXL refiner", { { TEXT_CLIP_G, -2, false, true, true } }, 1 },
+    [TEXT_FLUX] = { "Flux",
+                    { { TEXT_T5, 0, true, false, false }, { TEXT_CLIP_L, 0, true, false, true } },
+                    2 },
 };
 
 static const struct kind {
@@ -37,6 +40,7 @@ static const struct kind {
     [TEXT_CLIP_L] = { "CLIP-L", "clip_l", true },
     [TEXT_CLIP_G] = { "CLIP-G", "clip_g", false },
     [TEXT_CLIP_H] = { "CLIP-H", "clip_h", false },
+    [TEXT_T5] = { "T5", "t5xxl", false },
 };
 
 struct one { /* an encoder at work */
