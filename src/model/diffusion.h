@@ -41,7 +41,7 @@ struct diffusion_info {
     enum diffusion_prediction predicts;
     bool zsnr;                               /* zero terminal SNR */
     double sigma_min, sigma_max, sigma_data; /* EDM tables; 0: the discrete table of SD */
-    double shift, multiplier;                /* flow tables */
+    double shift, multiplier; /* flow tables; multiplier 0: Flux dev's, whose shift is mu */
     uint64_t in_channels, context_dim, adm_channels;
     uint32_t ratio; /* pixels per latent pixel, 8 */
     enum dtype act; /* what ComfyUI computes it in on cards: F16 for UNets, BF16 for Flux */
