@@ -66,6 +66,11 @@ struct check {
     berth_err *err;
     bool data; /* operands must have an address */
     berth_status s;
+    /* what was found */
+    const char *first; /* name of the first activation, NULL: none yet */
+    enum dtype type;   /* of that one, and so of all */
+    uint64_t params;   /* OP_TYPE() of biases and parameters */
+    bool writes;       /* there is an element to compute */
 };
 
 #define FAIL(c, ...)                                                                               \
@@ -92,6 +97,40 @@ static void present(struct check *c, const char *name, const struct view *v)
         FAIL(c, "%s %s is too large", name, SHAPE(v));
 }
 
+static bool of_three(enum dtype t)
+{
+    return t == DT_F32 || t == DT_F16 || t == DT_BF16;
+}
+
+static void three(struct check *c, const char *name, const struct view *v)
+{
+    present(c, name, v);
+    if (!of_three(v->dtype))
+        FAIL(c, "%s is %s, not F32, F16 or BF16", name, dtype_name(v->dtype));
+}
+
+/* Activations are of one type. */
+static void act(struct check *c, const char *name, const struct view *v)
+{
+    three(c, name, v);
+    if (!c->first) {
+        c->first = name;
+        c->type = v->dtype;
+    }
+    if (v->dtype != c->type)
+        FAIL(c, "%s is %s, but %s is %s", name, dtype_name(v->dtype), c->first,
+             dtype_name(c->type));
+}
+
+/* What belongs to activations without being one: their type, or F32. They come first. */
+static void beside(struct check *c, const char *name, const struct view *v)
+{
+    present(c, name, v);
+    if (v->dtype != DT_F32 && v->dtype != c->type)
+        FAIL(c, "%s is %s, neither F32 nor %s as %s", name, dtype_name(v->dtype),
+             dtype_name(c->type), c->first);
+}
+
 static void f32(struct check *c, const char *name, const struct view *v)
 {
     present(c, name, v);
@@ -99,29 +138,41 @@ static void f32(struct check *c, const char *name, const struct view *v)
         FAIL(c, "%s is %s, not F32", name, dtype_name(v->dtype));
 }
 
-static void dense(struct check *c, const char *name, const struct view *v)
+/* Layouts, of operands whose type has been looked at. */
+static void packed(struct check *c, const char *name, const struct view *v)
 {
-    f32(c, name, v);
     if (!c->s && !view_contiguous(v))
         FAIL(c, "%s %s is not contiguous", name, SHAPE(v));
 }
 
-static void row_dense(struct check *c, const char *name, const struct view *v)
+static void packed_rows(struct check *c, const char *name, const struct view *v)
 {
-    f32(c, name, v);
     if (c->s || v->shape.ndim == 0)
         return;
     int last = v->shape.ndim - 1;
-    if (v->shape.dim[last] > 1 && v->stride[last] != sizeof(float))
+    if (v->shape.dim[last] > 1 && v->stride[last] != dtype_desc(v->dtype)->bytes)
         FAIL(c, "rows of %s %s are not contiguous", name, SHAPE(v));
 }
 
-/* Kernels count strides in floats. */
+/* Kernels count strides in elements. */
 static void whole_strides(struct check *c, const char *name, const struct view *v)
 {
     for (int i = 0; i < v->shape.ndim && !c->s; i++)
-        if (v->shape.dim[i] > 1 && v->stride[i] % sizeof(float))
-            FAIL(c, "strides of %s %s are not whole floats", name, SHAPE(v));
+        if (v->shape.dim[i] > 1 && v->stride[i] % dtype_desc(v->dtype)->bytes)
+            FAIL(c, "strides of %s %s are not whole elements", name, SHAPE(v));
+}
+
+/* Activations by their layout: without gaps, or only their rows. */
+static void dense(struct check *c, const char *name, const struct view *v)
+{
+    act(c, name, v);
+    packed(c, name, v);
+}
+
+static void row_dense(struct check *c, const char *name, const struct view *v)
+{
+    act(c, name, v);
+    packed_rows(c, name, v);
 }
 
 /* Rows evenly apart, none in another. */
@@ -134,7 +185,7 @@ static void even_rows(struct check *c, const char *name, const struct view *v)
         return;
     if (!op_rows(v, &rows, &stride))
         FAIL(c, "rows of %s %s are not evenly apart", name, SHAPE(v));
-    else if (rows > 1 && stride < op_row(v) * sizeof(float))
+    else if (rows > 1 && stride < op_row(v) * dtype_desc(v->dtype)->bytes)
         FAIL(c, "rows of %s %s are only %zu bytes apart", name, SHAPE(v), stride);
 }
 
@@ -179,9 +230,30 @@ static void same(struct check *c, const char *na, const struct view *a, const ch
 /* v is [n]. */
 static void vector(struct check *c, const char *name, const struct view *v, uint64_t n)
 {
-    dense(c, name, v);
+    packed(c, name, v);
     if (!c->s && (v->shape.ndim != 1 || v->shape.dim[0] != n))
         FAIL(c, "%s %s is not [%llu]", name, SHAPE(v), (unsigned long long)n);
+}
+
+/* A bias or the parameters of a norm: [n]. */
+static void param(struct check *c, const char *name, const struct view *v, uint64_t n)
+{
+    three(c, name, v);
+    if (!c->s)
+        c->params |= OP_TYPE(v->dtype);
+    vector(c, name, v, n);
+}
+
+/* [B, row of x], B being x's first dimension; any stride between the rows. pre: x was looked at. */
+static void per_item(struct check *c, const char *name, const struct view *v, const struct view *x)
+{
+    beside(c, name, v);
+    packed_rows(c, name, v);
+    if (!c->s)
+        whole_strides(c, name, v);
+    if (!c->s && (x->shape.ndim < 2 || v->shape.ndim != 2 || v->shape.dim[0] != x->shape.dim[0] ||
+                  v->shape.dim[1] != op_row(x)))
+        FAIL(c, "%s %s is not the first and last dimension of x %s", name, SHAPE(v), SHAPE(x));
 }
 
 static void filled(struct check *c, const char *name, const struct view *v)
@@ -209,6 +281,12 @@ static void same_or_apart(struct check *c, const char *ny, const struct view *y,
         apart(c, ny, y, nx, x);
 }
 
+/* What the op writes; every check ends with it. */
+static void output(struct check *c, const struct view *y)
+{
+    c->writes = !c->s && (c->writes || op_count(y) > 0);
+}
+
 /* ---- the ops' own ---- */
 
 static void check_linear(struct check *c, const struct op_linear *a)
@@ -228,14 +306,19 @@ static void check_linear(struct check *c, const struct op_linear *a)
     if (!shape_eq(&want, &a->y.shape))
         FAIL(c, "y %s is not that of x %s and w %s", SHAPE(&a->y), SHAPE(&a->x), SHAPE(&a->w));
     if (op_has(&a->bias))
-        vector(c, "bias", &a->bias, n);
+        param(c, "bias", &a->bias, n);
     if (op_has(&a->add)) {
         even_rows(c, "add", &a->add);
         same(c, "add", &a->add, "y", &a->y);
         same_or_apart(c, "y", &a->y, "add", &a->add);
     }
+    if ((unsigned)a->after > OP_AFTER_GELU_TANH)
+        FAIL(c, "there is no function %u", (unsigned)a->after);
+    if (a->after != OP_AFTER_NONE && op_has(&a->add))
+        FAIL(c, "a function and something to add are not for one call");
     filled(c, "w", &a->w);
     apart(c, "y", &a->y, "x", &a->x);
+    output(c, &a->y);
 }
 
 static void check_matmul(struct check *c, const struct op_matmul *a)
@@ -259,6 +342,7 @@ static void check_matmul(struct check *c, const struct op_matmul *a)
         FAIL(c, "a %s sums over nothing", SHAPE(&a->a));
     apart(c, "y", &a->y, "a", &a->a);
     apart(c, "y", &a->y, "b", &a->b);
+    output(c, &a->y);
 }
 
 uint64_t op_conv_side(uint64_t n, uint32_t before, uint32_t after, uint64_t k, uint32_t stride)
@@ -294,13 +378,14 @@ static void check_conv2d(struct check *c, const struct op_conv2d *a)
         FAIL(c, "y %s is not that of x %s and w %s, stride %u, padding %u %u %u %u", SHAPE(&a->y),
              SHAPE(&a->x), SHAPE(&a->w), stride, a->top, a->left, a->bottom, a->right);
     if (op_has(&a->bias))
-        vector(c, "bias", &a->bias, w[0]);
+        param(c, "bias", &a->bias, w[0]);
     if (op_has(&a->add)) {
         dense(c, "add", &a->add);
         same(c, "add", &a->add, "y", &a->y);
         same_or_apart(c, "y", &a->y, "add", &a->add);
     }
     apart(c, "y", &a->y, "x", &a->x);
+    output(c, &a->y);
 }
 
 enum { HEAD_MOST = 1 << 16 };
@@ -329,8 +414,10 @@ static void check_attention(struct check *c, const struct op_attention *a)
     if (op_count(&a->q))
         filled(c, "k", &a->k);
     if (op_has(&a->mask)) {
-        row_dense(c, "mask", &a->mask);
-        whole_strides(c, "mask", &a->mask);
+        beside(c, "mask", &a->mask);
+        packed_rows(c, "mask", &a->mask);
+        if (!c->s)
+            whole_strides(c, "mask", &a->mask);
         dims(c, "mask", &a->mask, 4);
         const uint64_t *m = a->mask.shape.dim;
         if (!c->s && ((m[0] != 1 && m[0] != q[0]) || (m[1] != 1 && m[1] != q[2]) || m[2] != q[1] ||
@@ -341,6 +428,7 @@ static void check_attention(struct check *c, const struct op_attention *a)
     apart(c, "y", &a->y, "q", &a->q);
     apart(c, "y", &a->y, "k", &a->k);
     apart(c, "y", &a->y, "v", &a->v);
+    output(c, &a->y);
 }
 
 static void check_group_norm(struct check *c, const struct op_group_norm *a)
@@ -352,11 +440,12 @@ static void check_group_norm(struct check *c, const struct op_group_norm *a)
     if (c->s)
         return;
     uint64_t channels = a->x.shape.dim[1];
-    vector(c, "w", &a->w, channels);
-    vector(c, "b", &a->b, channels);
+    param(c, "w", &a->w, channels);
+    param(c, "b", &a->b, channels);
     if (a->groups == 0 || channels % a->groups)
         FAIL(c, "x %s has no %u equal groups of channels", SHAPE(&a->x), a->groups);
     same_or_apart(c, "y", &a->y, "x", &a->x);
+    output(c, &a->y);
 }
 
 static void check_row_norm(struct check *c, const struct op_row_norm *a)
@@ -365,11 +454,68 @@ static void check_row_norm(struct check *c, const struct op_row_norm *a)
     dense(c, "y", &a->y);
     dims_at_least(c, "x", &a->x, 1);
     same(c, "x", &a->x, "y", &a->y);
+    if (c->s)
+        return;
     if (op_has(&a->w))
-        vector(c, "w", &a->w, op_row(&a->x));
+        param(c, "w", &a->w, op_row(&a->x));
     if (op_has(&a->b))
-        vector(c, "b", &a->b, op_row(&a->x));
+        param(c, "b", &a->b, op_row(&a->x));
+    if (op_has(&a->scale) != op_has(&a->shift))
+        FAIL(c, "scale and shift come together");
+    if (op_has(&a->scale) && (op_has(&a->w) || op_has(&a->b)))
+        FAIL(c, "scale and shift are not for one call with w or b");
+    if (op_has(&a->scale)) {
+        per_item(c, "scale", &a->scale, &a->x);
+        per_item(c, "shift", &a->shift, &a->x);
+        apart(c, "y", &a->y, "scale", &a->scale);
+        apart(c, "y", &a->y, "shift", &a->shift);
+    }
     same_or_apart(c, "y", &a->y, "x", &a->x);
+    output(c, &a->y);
+}
+
+static void check_qk_rope(struct check *c, const struct op_qk_rope *a)
+{
+    row_dense(c, "q", &a->q);
+    row_dense(c, "k", &a->k);
+    dims(c, "q", &a->q, 4);
+    same(c, "q", &a->q, "k", &a->k);
+    if (c->s)
+        return;
+    whole_strides(c, "q", &a->q);
+    whole_strides(c, "k", &a->k);
+    const uint64_t *q = a->q.shape.dim;
+    if (q[3] % 2 || q[3] > HEAD_MOST)
+        FAIL(c, "q %s: heads of an even size up to %d", SHAPE(&a->q), HEAD_MOST);
+    if (op_has(&a->wq) != op_has(&a->wk))
+        FAIL(c, "wq and wk come together");
+    if (op_has(&a->wq)) {
+        param(c, "wq", &a->wq, q[3]);
+        param(c, "wk", &a->wk, q[3]);
+    }
+    f32(c, "table", &a->table);
+    packed(c, "table", &a->table);
+    dims(c, "table", &a->table, 3);
+    const uint64_t *t = a->table.shape.dim;
+    if (!c->s && (t[0] != q[1] || t[1] != q[3] / 2 || t[2] != 2))
+        FAIL(c, "table %s is not that of q %s", SHAPE(&a->table), SHAPE(&a->q));
+    apart(c, "q", &a->q, "k", &a->k);
+    output(c, &a->q);
+}
+
+static void check_gate(struct check *c, const struct op_gate *a)
+{
+    even_rows(c, "x", &a->x);
+    even_rows(c, "z", &a->z);
+    even_rows(c, "y", &a->y);
+    dims_at_least(c, "x", &a->x, 2);
+    same(c, "x", &a->x, "z", &a->z);
+    same(c, "x", &a->x, "y", &a->y);
+    per_item(c, "gate", &a->gate, &a->x);
+    same_or_apart(c, "y", &a->y, "x", &a->x);
+    apart(c, "y", &a->y, "z", &a->z);
+    apart(c, "y", &a->y, "gate", &a->gate);
+    output(c, &a->y);
 }
 
 static void check_unary(struct check *c, const struct op_unary *a)
@@ -380,6 +526,7 @@ static void check_unary(struct check *c, const struct op_unary *a)
     if ((unsigned)a->kind >= OP_UNARY_COUNT)
         FAIL(c, "there is no kind %u", (unsigned)a->kind);
     same_or_apart(c, "y", &a->y, "x", &a->x);
+    output(c, &a->y);
 }
 
 static void check_binary(struct check *c, const struct op_binary *a)
@@ -401,6 +548,7 @@ static void check_binary(struct check *c, const struct op_binary *a)
         apart(c, "y", &a->y, "b", &a->b);
     else
         same_or_apart(c, "y", &a->y, "b", &a->b);
+    output(c, &a->y);
 }
 
 static void check_geglu(struct check *c, const struct op_geglu *a)
@@ -418,6 +566,7 @@ static void check_geglu(struct check *c, const struct op_geglu *a)
     if (!shape_eq(&want, &a->y.shape))
         FAIL(c, "y %s is not half of x %s", SHAPE(&a->y), SHAPE(&a->x));
     apart(c, "y", &a->y, "x", &a->x);
+    output(c, &a->y);
 }
 
 static void check_embedding(struct check *c, const struct op_embedding *a)
@@ -437,16 +586,20 @@ static void check_embedding(struct check *c, const struct op_embedding *a)
              SHAPE(&a->table));
     apart(c, "y", &a->y, "ids", &a->ids);
     apart(c, "y", &a->y, "table", &a->table);
+    output(c, &a->y);
 }
 
 static void check_timestep(struct check *c, const struct op_timestep *a)
 {
     dense(c, "y", &a->y);
     dims(c, "y", &a->y, 2);
-    vector(c, "t", &a->t, a->y.shape.dim[0]);
+    f32(c, "t", &a->t);
+    if (!c->s)
+        vector(c, "t", &a->t, a->y.shape.dim[0]);
     if (!(a->period >= 0))
         FAIL(c, "a period of %g", (double)a->period);
     apart(c, "y", &a->y, "t", &a->t);
+    output(c, &a->y);
 }
 
 static void check_resize2d(struct check *c, const struct op_resize2d *a)
@@ -468,18 +621,21 @@ static void check_resize2d(struct check *c, const struct op_resize2d *a)
     if ((unsigned)a->kind > OP_BILINEAR)
         FAIL(c, "there is no kind %u", (unsigned)a->kind);
     apart(c, "y", &a->y, "x", &a->x);
+    output(c, &a->y);
 }
 
 static void check_concat(struct check *c, const struct op_concat *a)
 {
-    f32(c, "y", &a->y);
-    whole_strides(c, "y", &a->y);
+    act(c, "y", &a->y);
+    if (!c->s)
+        whole_strides(c, "y", &a->y);
     if (a->n == 0 || a->axis < 0 || a->axis >= a->y.shape.ndim)
         FAIL(c, "%zu operands along axis %d of y %s", a->n, a->axis, SHAPE(&a->y));
     uint64_t sum = 0;
     for (size_t i = 0; i < a->n && !c->s; i++) {
-        f32(c, "x", &a->x[i]);
-        whole_strides(c, "x", &a->x[i]);
+        act(c, "x", &a->x[i]);
+        if (!c->s)
+            whole_strides(c, "x", &a->x[i]);
         dims(c, "x", &a->x[i], a->y.shape.ndim);
         if (c->s)
             return;
@@ -493,6 +649,7 @@ static void check_concat(struct check *c, const struct op_concat *a)
     if (!c->s && sum != a->y.shape.dim[a->axis])
         FAIL(c, "operands have %llu of y %s along axis %d", (unsigned long long)sum, SHAPE(&a->y),
              a->axis);
+    output(c, &a->y);
 }
 
 static void check_pad2d(struct check *c, const struct op_pad2d *a)
@@ -515,15 +672,16 @@ static void check_pad2d(struct check *c, const struct op_pad2d *a)
     if (a->circular && op_count(&a->y))
         filled(c, "x", &a->x);
     apart(c, "y", &a->y, "x", &a->x);
+    output(c, &a->y);
 }
 
 static void check_copy(struct check *c, const struct op_copy *a)
 {
-    f32(c, "y", &a->y);
+    act(c, "y", &a->y);
     present(c, "x", &a->x);
     if (c->s)
         return;
-    bool plain = a->x.dtype == DT_F32;
+    bool plain = a->x.dtype == a->y.dtype;
     whole_strides(c, "y", &a->y);
     if (plain)
         whole_strides(c, "x", &a->x);
@@ -533,12 +691,13 @@ static void check_copy(struct check *c, const struct op_copy *a)
         (!view_contiguous(&a->y) || op_count(&a->x) != op_count(&a->y)))
         FAIL(c, "x %s does not fit y %s", SHAPE(&a->x), SHAPE(&a->y));
     if (!plain && !c->s && (!view_contiguous(&a->x) || !view_contiguous(&a->y)))
-        FAIL(c, "x %s of %s or y %s has gaps", SHAPE(&a->x), dtype_name(a->x.dtype), SHAPE(&a->y));
+        FAIL(c, "x %s of %s or y %s of %s has gaps", SHAPE(&a->x), dtype_name(a->x.dtype),
+             SHAPE(&a->y), dtype_name(a->y.dtype));
     apart(c, "y", &a->y, "x", &a->x);
+    output(c, &a->y);
 }
 
-/* Nothing to write: nothing to do. */
-#define OUTPUT_EMPTY(a) (op_count(&(a)->y) == 0)
+/* ---- the doors ---- */
 
 static berth_status enough(const struct op_env *env, const char *op, size_t need, berth_err *err)
 {
@@ -550,7 +709,27 @@ static berth_status enough(const struct op_env *env, const char *op, size_t need
     return BERTH_OK;
 }
 
-/* A backend without a kernel of its own takes the reference's, and that one's scratch. */
+/* Whether backend b has kernels for the types of a call that was checked. `own`: it is the one that
+ * was asked for, not the reference in its place. */
+static berth_status able(const struct check *c, const struct op_env *env,
+                         const struct op_backend *b, bool own, berth_err *err)
+{
+    if (!own && env->stream) /* the reference would follow addresses of a card */
+        return err_set(err, BERTH_EUNSUPPORTED, "%s: %s has no kernel for it", c->op,
+                       env->backend ? env->backend->name : "no backend");
+    if (c->first && c->type != DT_F32 && !(b->acts & OP_TYPE(c->type)))
+        return err_set(err, BERTH_EUNSUPPORTED, "%s: %s is %s, the activations of %s are F32",
+                       c->op, c->first, dtype_name(c->type), b->name);
+    uint64_t other = c->params & ~(b->params | OP_TYPE(DT_F32));
+    for (unsigned t = 0; t < DT_COUNT; t++)
+        if (other & OP_TYPE(t))
+            return err_set(err, BERTH_EUNSUPPORTED, "%s: a parameter is %s, those of %s are F32",
+                           c->op, dtype_name((enum dtype)t), b->name);
+    return BERTH_OK;
+}
+
+/* A backend without a kernel of its own takes the reference's, and that one's scratch. Nothing to
+ * write: nothing to do. */
 #define OP(x)                                                                                      \
     berth_status op_##x##_check(const struct op_##x *a, berth_err *err)                            \
     {                                                                                              \
@@ -558,27 +737,31 @@ static berth_status enough(const struct op_env *env, const char *op, size_t need
         check_##x(&c, a);                                                                          \
         return c.s;                                                                                \
     }                                                                                              \
-    static size_t scratch_of_##x(const struct op_env *env, const struct op_##x *a)                 \
-    {                                                                                              \
-        const struct op_backend *b = env->backend && env->backend->x ? env->backend : &op_ref;     \
-        return b->x##_scratch && !OUTPUT_EMPTY(a) ? b->x##_scratch(env, a) : 0;                    \
-    }                                                                                              \
     size_t op_##x##_scratch(const struct op_env *env, const struct op_##x *a)                      \
     {                                                                                              \
         berth_err err;                                                                             \
-        return op_##x##_check(a, &err) ? 0 : scratch_of_##x(env, a);                               \
+        struct check c = { .op = #x, .err = &err };                                                \
+        check_##x(&c, a);                                                                          \
+        bool own = env->backend && env->backend->x;                                                \
+        const struct op_backend *b = own ? env->backend : &op_ref;                                 \
+        if (c.s || !c.writes || !b->x##_scratch || able(&c, env, b, own, &err))                    \
+            return 0;                                                                              \
+        return b->x##_scratch(env, a);                                                             \
     }                                                                                              \
     berth_status op_##x(const struct op_env *env, const struct op_##x *a, berth_err *err)          \
     {                                                                                              \
         struct check c = { .op = #x, .err = err, .data = true };                                   \
         check_##x(&c, a);                                                                          \
-        if (c.s || OUTPUT_EMPTY(a))                                                                \
-            return c.s;                                                                            \
+        bool own = env->backend && env->backend->x;                                                \
+        const struct op_backend *b = own ? env->backend : &op_ref;                                 \
+        if (c.s || able(&c, env, b, own, err))                                                     \
+            return err->code;                                                                      \
+        if (!c.writes)                                                                             \
+            return BERTH_OK;                                                                       \
         if (op_cancelled(env))                                                                     \
             return err_set(err, BERTH_ECANCELED, "%s: cancelled", #x);                             \
-        if (enough(env, #x, scratch_of_##x(env, a), err))                                          \
+        if (enough(env, #x, b->x##_scratch ? b->x##_scratch(env, a) : 0, err))                     \
             return err->code;                                                                      \
-        const struct op_backend *b = env->backend && env->backend->x ? env->backend : &op_ref;     \
         return b->x(env, a, err);                                                                  \
     }
 #include "op/ops.def"

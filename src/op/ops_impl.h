@@ -12,6 +12,8 @@
 #include "op/ops.def"
 #undef OP
 
+double ref_gelu_tanh(double x);
+
 /* Rows [from, to) of the result, counted over all planes: for backends that only spread them. */
 void ref_resize2d_rows(const struct op_resize2d *a, size_t from, size_t to);
 void ref_pad2d_rows(const struct op_pad2d *a, size_t from, size_t to);
@@ -58,6 +60,22 @@ static inline bool op_cancelled(const struct op_env *env)
 static inline float *op_f32(const struct view *v)
 {
     return (float *)v->data;
+}
+
+static inline float *op_bytes_on(const struct view *v, size_t bytes)
+{
+    return (float *)(void *)((char *)v->data + bytes);
+}
+
+/* v[i, 0] and v[b, t, h, 0]. */
+static inline float *op_row_at(const struct view *v, size_t i)
+{
+    return op_bytes_on(v, i * v->stride[0]);
+}
+
+static inline float *op_head_at(const struct view *v, size_t b, size_t t, size_t h)
+{
+    return op_bytes_on(v, b * v->stride[0] + t * v->stride[1] + h * v->stride[2]);
 }
 
 #endif

@@ -67,6 +67,8 @@ berth_status ref_linear(const struct op_env *env, const struct op_linear *a, ber
             double s = dot(row_of(&a->x, sx, i), w, k) * scale + bias;
             if (a->add.data)
                 s += (double)row_of(&a->add, sadd, i)[j];
+            if (a->after == OP_AFTER_GELU_TANH)
+                s = ref_gelu_tanh(s);
             ((float *)(void *)((char *)a->y.data + i * sy))[j] = (float)s;
         }
     }

@@ -14,7 +14,7 @@ static double gelu(double x)
     return 0.5 * x * (1 + erf(x * 0.70710678118654752440));
 }
 
-static double gelu_tanh(double x)
+double ref_gelu_tanh(double x)
 {
     return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
 }
@@ -60,14 +60,68 @@ berth_status ref_row_norm(const struct op_env *env, const struct op_row_norm *a,
         float *y = op_f32(&a->y) + r * n;
         double mean, inv;
         moments(x, n, (double)a->eps, a->rms, &mean, &inv);
+        const float *scale = NULL, *shift = NULL;
+        if (a->scale.data) {
+            size_t item = r / (rows / (size_t)a->x.shape.dim[0]);
+            scale = op_row_at(&a->scale, item);
+            shift = op_row_at(&a->shift, item);
+        }
         for (size_t i = 0; i < n; i++) {
             double v = ((double)x[i] - mean) * inv;
             if (a->w.data)
                 v *= (double)op_f32(&a->w)[i];
             if (a->b.data)
                 v += (double)op_f32(&a->b)[i];
+            if (scale)
+                v = v * (1 + (double)scale[i]) + (double)shift[i];
             y[i] = (float)v;
         }
+    }
+    return BERTH_OK;
+}
+
+/* One head of one token. */
+static void rope(float *x, size_t D, const float *w, double eps, const float *table)
+{
+    double mean, inv = 1;
+    if (w)
+        moments(x, D, eps, true, &mean, &inv);
+    for (size_t i = 0; i < D; i += 2) {
+        double c = (double)table[i], s = (double)table[i + 1];
+        double u = (double)x[i] * inv * (w ? (double)w[i] : 1);
+        double v = (double)x[i + 1] * inv * (w ? (double)w[i + 1] : 1);
+        x[i] = (float)(c * u - s * v);
+        x[i + 1] = (float)(s * u + c * v);
+    }
+}
+
+berth_status ref_qk_rope(const struct op_env *env, const struct op_qk_rope *a, berth_err *err)
+{
+    (void)env, (void)err;
+    size_t B = (size_t)a->q.shape.dim[0], T = (size_t)a->q.shape.dim[1],
+           H = (size_t)a->q.shape.dim[2], D = (size_t)a->q.shape.dim[3];
+    for (size_t i = 0; i < B * T * H; i++) {
+        size_t b = i / H / T, t = i / H % T, h = i % H;
+        const float *table = op_f32(&a->table) + t * D;
+        rope(op_head_at(&a->q, b, t, h), D, a->wq.data, (double)a->eps, table);
+        rope(op_head_at(&a->k, b, t, h), D, a->wk.data, (double)a->eps, table);
+    }
+    return BERTH_OK;
+}
+
+berth_status ref_gate(const struct op_env *env, const struct op_gate *a, berth_err *err)
+{
+    (void)env, (void)err;
+    size_t n = op_row(&a->x), rows, sx, sz, sy;
+    op_rows(&a->x, &rows, &sx);
+    op_rows(&a->z, &rows, &sz);
+    op_rows(&a->y, &rows, &sy);
+    for (size_t r = 0; r < rows; r++) {
+        const float *x = op_bytes_on(&a->x, r * sx), *z = op_bytes_on(&a->z, r * sz);
+        const float *gate = op_row_at(&a->gate, r / (rows / (size_t)a->x.shape.dim[0]));
+        float *y = op_bytes_on(&a->y, r * sy);
+        for (size_t i = 0; i < n; i++)
+            y[i] = (float)((double)x[i] + (double)gate[i] * (double)z[i]);
     }
     return BERTH_OK;
 }
@@ -80,7 +134,7 @@ static double unary(enum op_unary_kind kind, double x)
     case OP_GELU:
         return gelu(x);
     case OP_GELU_TANH:
-        return gelu_tanh(x);
+        return ref_gelu_tanh(x);
     case OP_QUICK_GELU:
         return x / (1 + exp(-1.702 * x));
     case OP_RELU:
@@ -131,7 +185,7 @@ berth_status ref_geglu(const struct op_env *env, const struct op_geglu *a, berth
         float *y = op_f32(&a->y) + r * n;
         for (size_t i = 0; i < n; i++) {
             double g = (double)x[n + i];
-            y[i] = (float)((double)x[i] * (a->tanh ? gelu_tanh(g) : gelu(g)));
+            y[i] = (float)((double)x[i] * (a->tanh ? ref_gelu_tanh(g) : gelu(g)));
         }
     }
     return BERTH_OK;
