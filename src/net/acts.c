@@ -7,24 +7,39 @@
 #include <math.h>
 #include <string.h>
 
-static bool act_bytes(const struct shape *s, uint64_t *out)
+size_t net_type_bytes(enum dtype t)
 {
-    uint64_t count;
-    return shape_count(s, &count) && dtype_bytes(DT_F32, count, out);
+    return dtype_desc(t)->bytes;
 }
 
-struct act net_new(struct net_run *r, const struct shape *s)
+enum dtype net_dtype(const struct net_run *r)
+{
+    return r->n->act;
+}
+
+static bool act_bytes(enum dtype t, const struct shape *s, uint64_t *out)
+{
+    uint64_t count;
+    return shape_count(s, &count) && dtype_bytes(t, count, out);
+}
+
+static struct act new_act(struct net_run *r, enum dtype t, const struct shape *s)
 {
     char text[SHAPE_TEXT_MAX];
     uint64_t bytes;
     if (r->bad)
         return (struct act) { 0 };
-    if (!act_bytes(s, &bytes)) {
+    if (!act_bytes(t, s, &bytes)) {
         net_fail(r, BERTH_ELIMIT, "an activation %s", shape_text(s, text));
         return (struct act) { 0 };
     }
     uint64_t addr = net_take(r, bytes);
-    return addr ? (struct act) { .shape = *s, .addr = addr } : (struct act) { 0 };
+    return addr ? (struct act) { .shape = *s, .addr = addr, .dtype = t } : (struct act) { 0 };
+}
+
+struct act net_new(struct net_run *r, const struct shape *s)
+{
+    return new_act(r, r->n->act, s);
 }
 
 void net_drop(struct net_run *r, struct act *a)
@@ -35,8 +50,8 @@ void net_drop(struct net_run *r, struct act *a)
 
 struct view net_view(const struct act *a)
 {
-    struct view v = { .dtype = DT_F32, .shape = a->shape, .data = (void *)(uintptr_t)a->addr };
-    size_t n = sizeof(float);
+    struct view v = { .dtype = a->dtype, .shape = a->shape, .data = (void *)(uintptr_t)a->addr };
+    size_t n = net_type_bytes(a->dtype);
     for (int i = a->shape.ndim - 1; i >= 0; i--) {
         v.stride[i] = n;
         n *= a->shape.dim[i] ? a->shape.dim[i] : 1; /* fits: net_new() saw it */
@@ -59,32 +74,84 @@ struct act net_reshape(struct net_run *r, struct act a, const struct shape *s)
     return a;
 }
 
+/* ---- slices ---- */
+
+struct view net_part(struct net_run *r, struct view v, int axis, uint64_t begin, uint64_t end)
+{
+    if (!r->bad && view_slice(&v, axis, begin, end, &v, &r->err))
+        net_failed(r, "");
+    return v;
+}
+
+struct view net_split(struct net_run *r, struct view v, uint32_t heads)
+{
+    char text[SHAPE_TEXT_MAX];
+    if (r->bad)
+        return v;
+    if (v.shape.ndim != 3 || !heads || v.shape.dim[2] % heads) {
+        net_fail(r, BERTH_EINVAL, "%s is not %u heads", shape_text(&v.shape, text), heads);
+        return v;
+    }
+    v.shape.ndim = 4;
+    v.shape.dim[3] = v.shape.dim[2] / heads;
+    v.shape.dim[2] = heads;
+    v.stride[3] = v.stride[2];
+    v.stride[2] = (size_t)v.shape.dim[3] * v.stride[3];
+    return v;
+}
+
 /* ---- host floats ---- */
 
-struct act net_input(struct net_run *r, const struct shape *s, const float *src)
+struct act net_input_f32(struct net_run *r, const struct shape *s, const float *src)
 {
-    struct act a = net_new(r, s);
+    struct act a = new_act(r, DT_F32, s);
     uint64_t bytes;
-    if (r->bad || r->dry || !act_bytes(s, &bytes))
+    if (r->bad || r->dry || !act_bytes(DT_F32, s, &bytes))
         return a;
+    r->queued = !r->n->host;
     if (dev_copy_h2d(r->n->queue, a.addr, src, (size_t)bytes, &r->err))
         net_failed(r, "input");
     return a;
 }
 
+struct act net_input(struct net_run *r, const struct shape *s, const float *src)
+{
+    if (r->n->act == DT_F32)
+        return net_input_f32(r, s, src);
+    struct act a = net_new(r, s), wide = net_input_f32(r, s, src);
+    if (!r->bad)
+        net_convert(r, net_view(&wide), net_view(&a));
+    net_drop(r, &wide);
+    return a;
+}
+
+static void look(struct net_run *r, const struct act *a, const float *v);
+
 void net_output(struct net_run *r, struct act a, float *dst)
 {
     uint64_t bytes;
-    if (net_stop(r) || r->dry || !act_bytes(&a.shape, &bytes))
+    if (net_stop(r) || !act_bytes(DT_F32, &a.shape, &bytes))
         return;
-    if (dev_copy_d2h(r->n->queue, dst, a.addr, (size_t)bytes, &r->err) ||
-        dev_stream_sync(r->n->queue, &r->err))
-        net_failed(r, "output");
+    struct act wide = a;
+    if (a.dtype != DT_F32) {
+        wide = new_act(r, DT_F32, &a.shape);
+        if (!r->bad)
+            net_convert(r, net_view(&a), net_view(&wide));
+    }
+    if (!r->bad && !r->dry) {
+        if (dev_copy_d2h(r->n->queue, dst, wide.addr, (size_t)bytes, &r->err) ||
+            dev_stream_sync(r->n->queue, &r->err)) {
+            net_failed(r, "output");
+        } else {
+            r->queued = false;
+            look(r, &a, dst);
+        }
+    }
+    if (wide.addr != a.addr)
+        net_drop(r, &wide);
 }
 
 /* ---- NaN ---- */
-
-#define LOOK ((size_t)4096) /* floats at a time */
 
 /* Index of the first value of n that is not finite, or n. */
 static size_t not_finite(const float *p, size_t n)
@@ -106,27 +173,25 @@ static void where(const struct shape *s, uint64_t at, char *buf, size_t cap)
     snprintf(buf, cap, "%s", shape_text(&index, text));
 }
 
+/* Values that are on the host now, if net_finite() was told to look at them. */
+static void look(struct net_run *r, const struct act *a, const float *v)
+{
+    uint64_t count;
+    char text[SHAPE_TEXT_MAX];
+    if (r->watched != a->addr || !shape_count(&a->shape, &count))
+        return;
+    r->watched = 0;
+    size_t bad = not_finite(v, (size_t)count);
+    if (bad == count)
+        return;
+    where(&a->shape, bad, text, sizeof text);
+    net_fail(r, BERTH_EINVAL, "%s: %s at %s", r->watch, isnan(v[bad]) ? "NaN" : "infinity", text);
+}
+
 void net_finite(struct net_run *r, struct act a, const char *what)
 {
-    float look[LOOK];
-    uint64_t count;
-    if (r->bad || r->dry || !shape_count(&a.shape, &count))
+    if (r->bad || r->dry)
         return;
-    for (uint64_t at = 0; at < count; at += LOOK) {
-        size_t n = count - at < LOOK ? (size_t)(count - at) : LOOK;
-        if (dev_copy_d2h(r->n->queue, look, a.addr + at * sizeof *look, n * sizeof *look,
-                         &r->err) ||
-            dev_stream_sync(r->n->queue, &r->err)) {
-            net_failed(r, what);
-            return;
-        }
-        size_t bad = not_finite(look, n);
-        if (bad == n)
-            continue;
-        char text[SHAPE_TEXT_MAX];
-        where(&a.shape, at + bad, text, sizeof text);
-        net_fail(r, BERTH_EINVAL, "%s: %s at %s", what, isnan(look[bad]) ? "NaN" : "infinity",
-                 text);
-        return;
-    }
+    r->watched = a.addr;
+    r->watch = what;
 }

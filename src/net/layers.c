@@ -29,9 +29,12 @@ struct use {
 static bool use_begin(struct use *u, struct net_run *r, const char *layer)
 {
     *u = (struct use) { .r = r, .layer = layer, .keep = UINT64_MAX, .block = UINT64_MAX };
-    u->env = (struct op_env) {
-        .backend = r->n->backend, .pool = r->n->pool, .cancel = r->n->cancel, .thrifty = r->thrifty
-    };
+    u->env = (struct op_env) { .backend = r->n->backend,
+                               .pool = r->n->pool,
+                               .stream = r->n->host ? NULL : r->n->queue,
+                               .cancel = r->n->cancel,
+                               .thrifty = r->thrifty,
+                               .fp8 = r->n->fp8 };
     return !net_stop(r);
 }
 
@@ -86,7 +89,29 @@ static void *use_bytes(struct use *u, const struct net_tensor *t)
     if (r->dry)
         return (void *)(uintptr_t)SLAB_ALIGN; /* somewhere: nobody follows it */
     void *p = (void *)(uintptr_t)(u->addr + t->off);
-    dev_host_access(r->n->compute, p, (size_t)t->bytes, DEV_READ);
+    if (r->n->host)
+        dev_host_access(r->n->compute, p, (size_t)t->bytes, DEV_READ);
+    return p;
+}
+
+/* The same of a tensor that lies on the compute device and stays there: its block need not be
+ * held. */
+static void *resident_bytes(struct use *u, const struct net_tensor *t)
+{
+    struct net_run *r = u->r;
+    uint64_t addr = 0;
+    if (r->bad)
+        return NULL;
+    if (r->dry)
+        return (void *)(uintptr_t)SLAB_ALIGN;
+    if (stream_acquire(r->n->stream, t->block, &addr, &r->err) ||
+        stream_release(r->n->stream, t->block, &r->err)) {
+        use_failed(u);
+        return NULL;
+    }
+    void *p = (void *)(uintptr_t)(addr + t->off);
+    if (r->n->host)
+        dev_host_access(r->n->compute, p, (size_t)t->bytes, DEV_READ);
     return p;
 }
 
@@ -104,6 +129,7 @@ static bool use_scratch(struct use *u, size_t bytes)
         struct net_run *r = u->r;                                                                  \
         if (r->bad)                                                                                \
             return;                                                                                \
+        r->queued |= !r->dry && !r->n->host;                                                       \
         if ((r->dry && op_##x##_check(a, &r->err)) ||                                              \
             (use_scratch(u, op_##x##_scratch(&u->env, a)) && !r->dry &&                            \
              op_##x(&u->env, a, &r->err)))                                                         \
@@ -249,7 +275,8 @@ static bool is_rounded(const struct use *u, const struct net_tensor *t)
     return u->r->n->round_f16 && t->dtype == DT_F32;
 }
 
-/* A copy in F32 in the slab, packed as it is stored. */
+/* A copy in F32 in the slab, packed as it is stored. Rounded ones stay F16 where kernels make
+ * them. */
 static struct view widened(struct use *u, const struct net_tensor *t)
 {
     uint64_t n = 0;
@@ -257,14 +284,15 @@ static struct view widened(struct use *u, const struct net_tensor *t)
     if (!src || !shape_count(&t->stored, &n))
         return (struct view) { 0 };
     const struct shape flat = { .ndim = 1, .dim = { n } };
-    struct view y = packed(DT_F32, &flat, (void *)(uintptr_t)use_place(u, n * sizeof(float)));
-    if (is_rounded(u, t)) {
+    enum dtype to = is_rounded(u, t) && !u->r->n->host ? DT_F16 : DT_F32;
+    struct view y = packed(to, &flat, (void *)(uintptr_t)use_place(u, n * net_type_bytes(to)));
+    if (is_rounded(u, t) && u->r->n->host) {
         if (!u->r->dry && !u->r->bad)
             round_f16(u, src, y.data, (size_t)n);
     } else {
         run_copy(u, &(struct op_copy) { .x = packed(t->dtype, &flat, src), .y = y });
     }
-    return packed(DT_F32, &t->stored, y.data);
+    return packed(to, &t->stored, y.data);
 }
 
 /* The same with rows and columns exchanged. */
@@ -279,8 +307,8 @@ static struct view transposed(struct use *u, const struct net_tensor *t)
         use_failed(u);
         return from;
     }
-    uint64_t n = s.dim[0] * s.dim[1];
-    struct view y = packed(DT_F32, &s, (void *)(uintptr_t)use_place(u, n * sizeof(float)));
+    uint64_t n = s.dim[0] * s.dim[1] * net_type_bytes(from.dtype);
+    struct view y = packed(from.dtype, &s, (void *)(uintptr_t)use_place(u, n));
     run_copy(u, &(struct op_copy) { .x = across, .y = y });
     return y;
 }
@@ -289,32 +317,29 @@ static struct view transposed(struct use *u, const struct net_tensor *t)
  * asked for last: its block stays acquired until the use ends. */
 static struct view weight_of(struct use *u, const struct net_tensor *t, const struct shape *s)
 {
-    if (t->transpose)
-        return packed(DT_F32, s, transposed(u, t).data);
-    if (is_rounded(u, t) || unit_of(s) % dtype_desc(t->dtype)->elems)
-        return packed(DT_F32, s, widened(u, t).data);
+    if (t->transpose || is_rounded(u, t) || unit_of(s) % dtype_desc(t->dtype)->elems) {
+        struct view own = t->transpose ? transposed(u, t) : widened(u, t);
+        return packed(own.dtype, s, own.data);
+    }
     return packed(t->dtype, s, use_bytes(u, t));
 }
 
-/* A parameter in F32: where it lies if it is that already, and in the block that stays acquired. */
+/* A parameter: where it lies, if kernels read its type and it stays there for the op; else a copy in
+ * F32. */
 static struct view param_of(struct use *u, const struct net_tensor *t)
 {
-    if (!t->there)
+    const struct net *n = u->r->n;
+    if (!t->there || u->r->bad)
         return (struct view) { 0 };
-    if (t->dtype == DT_F32 && !is_rounded(u, t) && !t->transpose && t->block == u->keep)
-        return packed(DT_F32, &t->shape, use_bytes(u, t));
-    return packed(DT_F32, &t->shape, widened(u, t).data);
-}
-
-static float scale_of(struct use *u, const struct net_tensor *t)
-{
-    float x = 1;
-    if (!t->there)
-        return x;
-    const void *src = use_bytes(u, t);
-    if (src && !u->r->dry)
-        dtype_desc(t->dtype)->to_f32(src, &x, 1);
-    return x;
+    bool read = t->dtype == DT_F32 || (n->backend && n->backend->params & OP_TYPE(t->dtype));
+    if (read && !is_rounded(u, t) && !t->transpose) {
+        if (t->block == u->keep)
+            return packed(t->dtype, &t->shape, use_bytes(u, t));
+        if (stream_resident(n->stream, t->block))
+            return packed(t->dtype, &t->shape, resident_bytes(u, t));
+    }
+    struct view own = widened(u, t);
+    return packed(own.dtype, &t->shape, own.data);
 }
 
 static struct view view_of(struct act a)
@@ -377,7 +402,7 @@ static struct act linear(struct net_run *r, struct act x, const char *layer, boo
     if (bias)
         a.bias = param_of(&u, &l->bias);
     a.scaled = l->scale.there;
-    a.scale = scale_of(&u, &l->scale);
+    a.scale = l->scale_value;
     a.w = weight_of(&u, &l->weight, &w);
     run_linear(&u, &a);
     return result(&u, y);
@@ -396,6 +421,51 @@ struct act net_linear_no_bias(struct net_run *r, struct act x, const char *layer
 struct act net_linear_add(struct net_run *r, struct act x, const char *layer, struct act add)
 {
     return linear(r, x, layer, true, &add);
+}
+
+/* Rows [row, row + rows) of a tensor; rows 0: all. False: it has not so many, or they do not lie
+ * together. */
+static bool some_rows(const struct net_tensor *t, uint64_t row, uint64_t rows,
+                      struct net_tensor *out)
+{
+    uint64_t each;
+    *out = *t;
+    if (!rows)
+        return true;
+    if (t->transpose || t->stored.ndim < 1 || row > t->stored.dim[0] ||
+        rows > t->stored.dim[0] - row || !dtype_bytes(t->dtype, unit_of(&t->stored), &each))
+        return false;
+    out->off += row * each;
+    out->bytes = rows * each;
+    out->stored.dim[0] = out->shape.dim[0] = rows;
+    return true;
+}
+
+void net_product(struct net_run *r, const struct net_product *p)
+{
+    struct use u;
+    struct shape ws;
+    struct net_tensor w, bias;
+    if (!use_begin(&u, r, p->layer))
+        return;
+    const struct net_layer *l = layer_with(r, p->layer, 2, true, &ws);
+    if (!l)
+        return;
+    if (!some_rows(&l->weight, p->row, p->rows, &w) ||
+        !some_rows(&l->bias, p->row, p->rows, &bias)) {
+        net_fail(r, BERTH_EINVAL, "%s: no rows %" PRIu64 " to %" PRIu64 " in it", p->layer, p->row,
+                 p->row + p->rows);
+        return;
+    }
+    ws.dim[0] = p->rows ? p->rows : ws.dim[0];
+    u.keep = w.block;
+    struct op_linear a = {
+        .x = p->x, .y = p->y, .after = p->after, .scaled = l->scale.there, .scale = l->scale_value
+    };
+    a.bias = param_of(&u, &bias);
+    a.w = weight_of(&u, &w, &ws);
+    run_linear(&u, &a);
+    use_end(&u);
 }
 
 static struct act conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c,
@@ -425,7 +495,7 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
                            .right = c.right };
     a.bias = param_of(&u, &l->bias);
     a.scaled = l->scale.there;
-    a.scale = scale_of(&u, &l->scale);
+    a.scale = l->scale_value;
     a.w = weight_of(&u, &l->weight, &ws);
     run_conv2d(&u, &a);
     return result(&u, y);
@@ -451,8 +521,8 @@ static struct view heads_of(struct act x, uint32_t heads)
     v.shape.ndim = 4;
     v.shape.dim[3] = v.shape.dim[2] / heads;
     v.shape.dim[2] = heads;
-    v.stride[3] = sizeof(float);
-    v.stride[2] = v.shape.dim[3] * sizeof(float);
+    v.stride[3] = net_type_bytes(v.dtype);
+    v.stride[2] = v.shape.dim[3] * v.stride[3];
     return v;
 }
 
@@ -472,6 +542,42 @@ struct act net_attention(struct net_run *r, struct act q, struct act k, struct a
                               .causal = n.causal };
     run_attention(&u, &a);
     return result(&u, y);
+}
+
+void net_attend(struct net_run *r, struct view q, struct view k, struct view v, struct view y,
+                struct net_attn n)
+{
+    struct use u;
+    if (!use_begin(&u, r, "attention"))
+        return;
+    run_attention(&u, &(struct op_attention) { .q = q,
+                                               .k = k,
+                                               .v = v,
+                                               .y = y,
+                                               .mask = view_of(n.mask),
+                                               .scale = n.scale,
+                                               .causal = n.causal });
+    use_end(&u);
+}
+
+void net_qk_rope(struct net_run *r, struct view q, struct view k, const char *wq, const char *wk,
+                 struct act table, float eps)
+{
+    struct use u;
+    if (!use_begin(&u, r, wq ? wq : "rope"))
+        return;
+    struct op_qk_rope a = { .q = q, .k = k, .table = view_of(table), .eps = eps };
+    const struct net_layer *lq = wq ? layer_with(r, wq, 1, false, NULL) : NULL;
+    const struct net_layer *lk = wq ? layer_with(r, wk, 1, false, NULL) : NULL;
+    if (wq && (!lq || !lk))
+        return;
+    if (wq) {
+        u.keep = lk->weight.block;
+        a.wq = param_of(&u, &lq->weight);
+        a.wk = param_of(&u, &lk->weight);
+    }
+    run_qk_rope(&u, &a);
+    use_end(&u);
 }
 
 /* ---- norms ---- */
@@ -537,6 +643,18 @@ struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, floa
     return row_norm(r, x, layer, eps, true);
 }
 
+struct act net_modulate(struct net_run *r, struct view x, struct view scale, struct view shift,
+                        float eps)
+{
+    struct use u;
+    if (!use_begin(&u, r, "modulate"))
+        return (struct act) { 0 };
+    struct act y = net_new(r, &x.shape);
+    run_row_norm(&u, &(struct op_row_norm) {
+                         .x = x, .y = view_of(y), .scale = scale, .shift = shift, .eps = eps });
+    return result(&u, y);
+}
+
 /* ---- element by element ---- */
 
 void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind)
@@ -548,13 +666,42 @@ void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind)
     use_end(&u);
 }
 
-void net_add(struct net_run *r, struct act *x, struct act b)
+static void binary(struct net_run *r, enum op_binary_kind kind, const char *what, struct act x,
+                   struct act b)
 {
     struct use u;
-    if (!use_begin(&u, r, "add"))
+    if (!use_begin(&u, r, what))
         return;
     run_binary(&u, &(struct op_binary) {
-                       .kind = OP_ADD, .a = view_of(*x), .b = view_of(b), .y = view_of(*x) });
+                       .kind = kind, .a = view_of(x), .b = view_of(b), .y = view_of(x) });
+    use_end(&u);
+}
+
+void net_add(struct net_run *r, struct act *x, struct act b)
+{
+    binary(r, OP_ADD, "add", *x, b);
+}
+
+void net_mul(struct net_run *r, struct act *x, struct act b)
+{
+    binary(r, OP_MUL, "mul", *x, b);
+}
+
+void net_gate(struct net_run *r, struct view x, struct view gate, struct act z)
+{
+    struct use u;
+    if (!use_begin(&u, r, "gate"))
+        return;
+    run_gate(&u, &(struct op_gate) { .x = x, .gate = gate, .z = view_of(z), .y = x });
+    use_end(&u);
+}
+
+void net_convert(struct net_run *r, struct view x, struct view y)
+{
+    struct use u;
+    if (!use_begin(&u, r, "convert"))
+        return;
+    run_copy(&u, &(struct op_copy) { .x = x, .y = y });
     use_end(&u);
 }
 
@@ -576,7 +723,8 @@ static struct act rows_of(const struct act *a, uint64_t at, uint64_t n)
 {
     uint64_t row = last_dim(&a->shape);
     return (struct act) { .shape = { .ndim = 2, .dim = { n, row } },
-                          .addr = a->addr + at * row * sizeof(float) };
+                          .addr = a->addr + at * row * net_type_bytes(a->dtype),
+                          .dtype = a->dtype };
 }
 
 #define THRIFTY_ROWS 512 /* few enough for 8 * C of them, enough for products to be fast */
@@ -615,6 +763,7 @@ static struct view host_operand(struct use *u, enum dtype t, const void *src, si
         return (struct view) { 0 };
     }
     struct view v = packed(t, &s, (void *)(uintptr_t)use_place(u, bytes));
+    r->queued |= !r->dry && !r->n->host;
     if (!r->bad && !r->dry && dev_copy_h2d(r->n->queue, (uintptr_t)v.data, src, bytes, &r->err))
         use_failed(u);
     return v;
@@ -630,14 +779,27 @@ struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const 
         return (struct act) { 0 };
     const struct net_tensor *t = &l->weight;
     const struct shape s = { .ndim = 2, .dim = { n, t->shape.dim[1] } };
+    for (size_t i = 0; i < n && !r->dry; i++)
+        if (ids[i] < 0 || (uint64_t)ids[i] >= t->shape.dim[0]) {
+            net_fail(r, BERTH_EINVAL, "%s: id %d, the table has %" PRIu64 " rows", layer, ids[i],
+                     t->shape.dim[0]);
+            return (struct act) { 0 };
+        }
     struct act y = net_new(r, &s);
     struct op_embedding a = { .y = view_of(y), .ids = host_operand(&u, DT_I32, ids, n) };
     /* Rounded behind the lookup, not the whole table in front of it. */
     bool rounds = is_rounded(&u, t) && !t->transpose;
     a.table = rounds ? packed(DT_F32, &t->shape, use_bytes(&u, t)) : weight_of(&u, t, &t->shape);
     run_embedding(&u, &a);
-    if (rounds && !r->bad && !r->dry)
-        round_f16(&u, a.y.data, a.y.data, n * (size_t)t->shape.dim[1]);
+    if (rounds && r->n->host) {
+        if (!r->bad && !r->dry)
+            round_f16(&u, a.y.data, a.y.data, n * (size_t)t->shape.dim[1]);
+    } else if (rounds && r->n->act == DT_F32) {
+        uint64_t half = n * t->shape.dim[1] * net_type_bytes(DT_F16);
+        struct view v = packed(DT_F16, &s, (void *)(uintptr_t)use_place(&u, half));
+        run_copy(&u, &(struct op_copy) { .x = a.y, .y = v });
+        run_copy(&u, &(struct op_copy) { .x = v, .y = a.y });
+    }
     return result(&u, y);
 }
 
@@ -649,7 +811,11 @@ struct act net_timestep(struct net_run *r, const float *t, size_t n, uint64_t di
     const struct shape s = { .ndim = 2, .dim = { n, dim } };
     struct act y = net_new(r, &s);
     struct op_timestep a = { .y = view_of(y), .t = host_operand(&u, DT_F32, t, n) };
+    if (r->n->act != DT_F32) /* computed in F32, then rounded */
+        a.y = packed(DT_F32, &s, (void *)(uintptr_t)use_place(&u, n * dim * sizeof(float)));
     run_timestep(&u, &a);
+    if (r->n->act != DT_F32)
+        run_copy(&u, &(struct op_copy) { .x = a.y, .y = view_of(y) });
     return result(&u, y);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/sz.h"
+#include "tensor/convert.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -179,8 +180,20 @@ static berth_status check_marker(const struct net *n, const char *name, berth_er
     return s;
 }
 
+/* From the file, once: a device's memory would have to be waited for at every use. */
+static berth_status read_scale(const struct net *n, const struct weights_entry *e, float *out,
+                               berth_err *err)
+{
+    unsigned char raw[sizeof(double)];
+    if (e->size > sizeof raw || !convert_possible(e->dtype, DT_F32))
+        return err_set(err, BERTH_EUNSUPPORTED, "'%.120s' is %s", e->name, dtype_name(e->dtype));
+    if (weights_read(res_weights(n->m), e, 0, raw, (size_t)e->size, err))
+        return err->code;
+    return convert(e->dtype, raw, DT_F32, out, 1, err);
+}
+
 /* The scale that lies beside a weight called `file`, and whether its layout is one we know. */
-static berth_status find_scale(const struct net *n, const char *file, struct net_tensor *out,
+static berth_status find_scale(const struct net *n, const char *file, struct net_layer *out,
                                berth_err *err)
 {
     static const char *const called[] = { "scale_weight", "weight_scale" };
@@ -201,14 +214,9 @@ static berth_status find_scale(const struct net *n, const char *file, struct net
             return err_set(err, BERTH_EUNSUPPORTED,
                            "'%.120s' is no single number: weights with such scales are not known",
                            name);
-        struct res_tensor_at at = res_tensor_at(n->m, block, k);
-        *out = (struct net_tensor) { .there = true,
-                                     .block = (uint32_t)block,
-                                     .index = res_blocks(n->m)->at[block].first + k,
-                                     .dtype = at.dtype,
-                                     .off = at.off,
-                                     .bytes = at.bytes };
-        return BERTH_OK;
+        out->scale =
+            (struct net_tensor) { .there = true, .index = res_blocks(n->m)->at[block].first + k };
+        return read_scale(n, e, &out->scale_value, err);
     }
     return BERTH_OK;
 }
@@ -220,7 +228,7 @@ static berth_status resolve_layer(const struct net *n, const char *name, struct 
     snprintf(canonical, sizeof canonical, "%s.weight", name);
     if (resolve(n, canonical, &l->weight, file, err))
         return err->code;
-    if (l->weight.there && find_scale(n, file, &l->scale, err))
+    if (l->weight.there && find_scale(n, file, l, err))
         return err->code;
     snprintf(canonical, sizeof canonical, "%s.bias", name);
     if (resolve(n, canonical, &l->bias, NULL, err))
@@ -333,17 +341,19 @@ static void who_computes(const struct residency *r, char *buf, size_t cap)
     buf[0] = 0;
     for (size_t i = 0; i < devset_count(all) && at < cap; i++) {
         const struct device *d = devset_at(all, i);
-        if (dev_can(d, BERTH_CAP_HOST_VISIBLE))
+        if (dev_can(d, BERTH_CAP_HOST_VISIBLE) || op_backend_for(d))
             at += (size_t)snprintf(buf + at, cap - at, "%s%s", at ? ", " : "", d->name);
     }
 }
 
-static berth_status find_device(struct net *n, berth_err *err)
+static berth_status find_device(struct net *n, enum dtype act, berth_err *err)
 {
     char text[128];
     n->compute = res_compute(n->m);
     n->backend = op_backend_for(n->compute);
-    if (dev_can(n->compute, BERTH_CAP_HOST_VISIBLE))
+    n->host = dev_can(n->compute, BERTH_CAP_HOST_VISIBLE);
+    n->act = n->backend && act != DT_NONE && (n->backend->acts & OP_TYPE(act)) ? act : DT_F32;
+    if (n->host || n->backend)
         return BERTH_OK;
     who_computes(n->res, text, sizeof text);
     return err_set(err, BERTH_EUNSUPPORTED,
@@ -367,6 +377,7 @@ berth_status net_open(const struct net_args *a, struct net **out, berth_err *err
     n->cancel = a->cancel;
     n->log = a->log;
     n->round_f16 = a->round_f16;
+    n->fp8 = a->fp8;
     res_ref(n->m);
     struct res_model_info info = res_info(n->m);
     char owner[DEV_OWNER_MAX];
@@ -376,7 +387,7 @@ berth_status net_open(const struct net_args *a, struct net **out, berth_err *err
     berth_status s = n->root ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a net");
     if (!s && info.state != RES_RESIDENT)
         s = err_set(err, BERTH_EINVAL, "it is %s", res_state_name(info.state));
-    if (s || (s = find_device(n, err)) || (s = index_tensors(n, err)) ||
+    if (s || (s = find_device(n, a->act, err)) || (s = index_tensors(n, err)) ||
         (s = check_metadata(n, err)) || (s = dev_stream_new(n->compute, &n->queue, err)) ||
         (s = dev_owner_open(n->compute, owner, DEV_ACTIVATIONS, &n->owner, err)) ||
         (s = net_stream_open(n, err)))

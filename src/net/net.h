@@ -151,7 +151,8 @@ struct view net_view(const struct act *a);
 struct view net_part(struct net_run *r, struct view v, int axis, uint64_t begin, uint64_t end);
 struct view net_split(struct net_run *r, struct view v,
                       uint32_t heads); /* [B, T, heads * D] as [B, T, heads, D] */
-/* BERTH_EINVAL "<what>: NaN at [0, 3, 17, 2]" for the first value that is not finite. */
+/* To be said right before a's net_output(), which then looks at what came to the host: BERTH_EINVAL
+ * "<what>: NaN at [0, 3, 17, 2]" for the first value that is not finite. */
 void net_finite(struct net_run *r, struct act a, const char *what);
 
 /* ---- layers: outputs are new acts unless said; inputs stay ----

@@ -22,6 +22,7 @@ struct net_tensor { /* a tensor of the file as a forward means it; constant whil
 
 struct net_layer {
     struct net_tensor weight, bias, scale;
+    float scale_value; /* what scale holds in the file */
 };
 
 struct net {
@@ -34,12 +35,14 @@ struct net {
     struct tpool *pool;
     const atomic_bool *cancel;
     const struct log *log;
-    bool round_f16;
+    bool round_f16, fp8;
+    enum dtype act;     /* of activations */
     struct map tensors; /* name in the file -> block << 32 | tensor of the block */
     struct map layers;  /* canonical name -> struct net_layer *, once asked for */
     bool *used;         /* [tensors of the file]: a layer took it */
     struct device *compute;
     const struct op_backend *backend;
+    bool host;                /* its memory is host memory: ops are done when they return */
     struct dev_stream *queue;
     struct dev_owner *owner;
     struct stream *stream; /* NULL: could not be opened again after the model made way */
@@ -58,6 +61,9 @@ struct net_run {
     uint64_t base; /* address of the slab; dry: one that nobody follows */
     bool thrifty;
     size_t taken; /* acts and scratch so far: index in net.placed */
+    bool queued;  /* something was queued since the device was last waited for */
+    uint64_t watched;  /* act whose values are to be looked at when they are on the host; 0: none */
+    const char *watch; /* what it is */
     char prefix[NET_NAME_MAX];
     size_t prefix_len;
 };
@@ -71,6 +77,12 @@ berth_status net_stream_open(struct net *n, berth_err *err);
 const struct net_layer *net_layer_get(struct net *n, const char *name, berth_err *err);
 /* BERTH_ENOTFOUND with the tensor's name in the file, and the file's. what: "weight", "bias". */
 berth_status net_missing(const struct net *n, const char *layer, const char *what, berth_err *err);
+
+/* acts.c */
+size_t net_type_bytes(enum dtype t); /* of an element */
+
+/* layers.c: x as another type of activations, in y. */
+void net_convert(struct net_run *r, struct view x, struct view y);
 
 /* run.c: places in the slab as addresses; 0: the run is bad. */
 uint64_t net_take(struct net_run *r, uint64_t bytes);

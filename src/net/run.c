@@ -148,6 +148,13 @@ static berth_status real_run(struct net *n, net_forward_fn *fn, void *user,
         return err_add(err, "beginning a pass");
     fn(&r, user);
     n->rep.peak = n->slab.peak;
+    /* The slab goes back to the pool: nothing may be on its way any more. */
+    if (r.queued && dev_stream_sync(n->queue, &end) && !r.bad) {
+        r.err = end;
+        net_failed(&r, "waiting for the pass");
+    }
+    if (r.watched && !r.bad)
+        BUG("%s was to be looked at and never came to the host", r.watch);
     s = stream_end(n->stream, &end);
     if (r.bad)
         *err = r.err;
@@ -246,9 +253,12 @@ static berth_status prepare(struct pass *p, berth_err *err)
         berth_status opened = own_blocks(p, &helped, &reopen);
         if (opened) {
             *err = reopen;
-            s = opened; /* no room for the ring: more blocks may go */
-        } else if (helped) {
-            s = slab_try(p, err);
+            s = opened;      /* no room for the ring: more blocks may go */
+        } else if (helped) { /* parameters that were read where they lay may have to be copied */
+            p->stale = false;
+            s = dry_run(n, n->thrifty, p->fn, p->user, &p->peak, err);
+            if (!s)
+                s = slab_try(p, err);
         }
     }
     if (s) {

@@ -440,6 +440,11 @@ berth_status stream_end(struct stream *s, berth_err *err)
     return BERTH_OK;
 }
 
+bool stream_resident(const struct stream *s, size_t i)
+{
+    return i < s->args.n && (!s->slots || s->cut.place[i].run == STREAM_NONE);
+}
+
 struct stream_stats stream_stats(struct stream *s)
 {
     time_collect(s);

@@ -167,6 +167,10 @@ berth_status stream_release(struct stream *s, size_t i, berth_err *err);
  * called again. */
 berth_status stream_end(struct stream *s, berth_err *err);
 
+/* Is item i read where it lies, while the stream is open? Then its address stays good without an
+ * acquire. */
+bool stream_resident(const struct stream *s, size_t i);
+
 /* What the device is done with; sync the compute stream before the end of a pass to have all. */
 struct stream_stats stream_stats(struct stream *s);
 double stream_gbps(const struct stream_stats *x);    /* 10^9 bytes/s of a lane while it copies */
