@@ -1,0 +1,199 @@
+/* cuda_op.c: a card's modules and kernels, and how they are launched. */
+#include "op/cuda/cuda_op.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    KERNELS = 512, /* slots of the table of looked-up kernels; a power of two, never half full */
+    KERNEL_NAME = 56,
+    SHARED_PLAIN = 48 << 10, /* bytes of shared memory a block gets without asking */
+};
+static_assert((KERNELS & (KERNELS - 1)) == 0, "the hash is masked");
+
+struct kernel {
+    char name[KERNEL_NAME]; /* with its type; empty: a free slot */
+    enum cuda_module module;
+    CUfunction fn;
+    unsigned shared; /* the most it may have so far */
+};
+
+struct cuda_card { /* owner: executor */
+    struct cuda_phys *phys;
+    CUmodule module[CUDA_MODULES]; /* NULL: not loaded yet */
+    struct kernel kernel[KERNELS]; /* open addressing by name */
+    size_t kernels;
+    struct cuda_keep keep[CUDA_SLOTS];
+};
+
+static const unsigned char *const module_image[CUDA_MODULES] = {
+#define MODULE(x) cuda_module_##x,
+#include "op/cuda/modules.def"
+#undef MODULE
+};
+
+static const char *const module_name[CUDA_MODULES] = {
+#define MODULE(x) #x,
+#include "op/cuda/modules.def"
+#undef MODULE
+};
+
+/* Called with the phys, before its context goes. A context that is lost refuses; there is nothing
+ * left to give back then. */
+static void card_close(void *op)
+{
+    struct cuda_card *c = op;
+    if (!c)
+        return;
+    berth_err err;
+    bool usable = cuda_current(c->phys, &err) == BERTH_OK;
+    for (int i = CUDA_SLOTS - 1; i >= 0; i--)
+        if (c->keep[i].p && c->keep[i].close)
+            c->keep[i].close(c->keep[i].p);
+    for (int i = 0; usable && i < CUDA_MODULES; i++)
+        if (c->module[i])
+            c->phys->api->cuModuleUnload(c->module[i]);
+    free(c);
+}
+
+berth_status cuda_card(const struct op_env *env, struct cuda_card **out, berth_err *err)
+{
+    *out = NULL;
+    if (!env->stream)
+        return err_set(err, BERTH_EINVAL, "kernels of a card need a stream of it");
+    struct cuda_phys *p = cuda_of(env->stream->phys);
+    if (cuda_current(p, err))
+        return err_add(err, "%s", p->base.name);
+    if (!p->op) {
+        struct cuda_card *c = calloc(1, sizeof *c);
+        if (!c)
+            return err_set(err, BERTH_ENOMEM, "%s: %zu bytes for its kernels", p->base.name,
+                           sizeof *c);
+        c->phys = p;
+        p->op = c;
+        p->op_close = card_close;
+    }
+    *out = p->op;
+    return BERTH_OK;
+}
+
+struct cuda_phys *cuda_card_phys(struct cuda_card *c)
+{
+    return c->phys;
+}
+
+struct cuda_keep *cuda_keep(struct cuda_card *c, enum cuda_slot slot)
+{
+    return &c->keep[slot];
+}
+
+const char *cuda_type_name(enum dtype t)
+{
+    switch (t) {
+    case DT_F32:
+        return "f32";
+    case DT_F16:
+        return "f16";
+    case DT_BF16:
+        return "bf16";
+    default:
+        BUG("no kernels compute in %s", dtype_name(t));
+    }
+}
+
+static berth_status module_get(struct cuda_card *c, enum cuda_module m, CUmodule *out,
+                               berth_err *err)
+{
+    if (!c->module[m]) {
+        CUmodule loaded = NULL;
+        if (CUDA_TRY(c->phys, cuModuleLoadData(&loaded, module_image[m]), err))
+            return err_add(err, "%s (%s, sm_%d): kernels of %s.cu", c->phys->base.name,
+                           c->phys->card, c->phys->sm, module_name[m]);
+        c->module[m] = loaded;
+    }
+    *out = c->module[m];
+    return BERTH_OK;
+}
+
+static size_t hash(const char *s)
+{
+    uint32_t h = 2166136261u; /* FNV-1a */
+    for (; *s; s++)
+        h = (h ^ (unsigned char)*s) * 16777619u;
+    return h & (KERNELS - 1);
+}
+
+/* The slot of a kernel, looked up in its module the first time. */
+static berth_status kernel_get(struct cuda_card *c, const struct cuda_launch *l,
+                               struct kernel **out, berth_err *err)
+{
+    char name[KERNEL_NAME];
+    int n = l->type == DT_NONE
+                ? snprintf(name, sizeof name, "%s", l->kernel)
+                : snprintf(name, sizeof name, "%s_%s", l->kernel, cuda_type_name(l->type));
+    if (n <= 0 || (size_t)n >= sizeof name)
+        BUG("kernel name '%s' has not 1 to %zu characters", l->kernel, sizeof name - 1);
+    size_t i = hash(name);
+    for (; c->kernel[i].name[0]; i = (i + 1) & (KERNELS - 1))
+        if (c->kernel[i].module == l->module && strcmp(c->kernel[i].name, name) == 0) {
+            *out = &c->kernel[i];
+            return BERTH_OK;
+        }
+    if (c->kernels >= KERNELS / 2)
+        BUG("more than %d kernels", KERNELS / 2);
+    CUmodule m;
+    CUfunction fn = NULL;
+    if (module_get(c, l->module, &m, err))
+        return err->code;
+    if (CUDA_TRY(c->phys, cuModuleGetFunction(&fn, m, name), err))
+        return err_add(err, "%s: kernel %s of %s.cu", c->phys->base.name, name,
+                       module_name[l->module]);
+    struct kernel *k = &c->kernel[i];
+    memcpy(k->name, name, sizeof name);
+    k->module = l->module;
+    k->fn = fn;
+    k->shared = SHARED_PLAIN;
+    c->kernels++;
+    *out = k;
+    return BERTH_OK;
+}
+
+/* More shared memory than every block gets is asked for once. */
+static berth_status kernel_shared(struct cuda_card *c, struct kernel *k, unsigned shared,
+                                  berth_err *err)
+{
+    if (shared <= k->shared)
+        return BERTH_OK;
+    if (CUDA_TRY(
+            c->phys,
+            cuFuncSetAttribute(k->fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared),
+            err))
+        return err_add(err, "%s: %u bytes of shared memory for %s, a block may have %zu",
+                       c->phys->base.name, shared, k->name, c->phys->shared_max);
+    k->shared = shared;
+    return BERTH_OK;
+}
+
+static unsigned or_one(unsigned n)
+{
+    return n ? n : 1;
+}
+
+berth_status cuda_launch(const struct op_env *env, const struct cuda_launch *l, berth_err *err)
+{
+    struct cuda_card *c;
+    struct kernel *k;
+    if (cuda_card(env, &c, err) || kernel_get(c, l, &k, err) || kernel_shared(c, k, l->shared, err))
+        return err->code;
+    const unsigned g[3] = { or_one(l->grid[0]), or_one(l->grid[1]), or_one(l->grid[2]) };
+    const unsigned b[3] = { or_one(l->block[0]), or_one(l->block[1]), or_one(l->block[2]) };
+    if (CUDA_TRY(c->phys,
+                 cuLaunchKernel(k->fn, g[0], g[1], g[2], b[0], b[1], b[2], l->shared,
+                                cuda_stream(env->stream), l->args, NULL),
+                 err))
+        return err_add(err, "%s: %s with %u x %u x %u blocks of %u x %u x %u threads, %u bytes",
+                       c->phys->base.name, k->name, g[0], g[1], g[2], b[0], b[1], b[2], l->shared);
+    return BERTH_OK;
+}

@@ -1,0 +1,1 @@
+/* pointwise.cu */
