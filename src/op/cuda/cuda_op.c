@@ -143,7 +143,7 @@ static berth_status kernel_get(struct cuda_card *c, const struct cuda_launch *l,
         }
     if (c->kernels >= KERNELS / 2)
         BUG("more than %d kernels", KERNELS / 2);
-    CUmodule m;
+    CUmodule m = NULL;
     CUfunction fn = NULL;
     if (module_get(c, l->module, &m, err))
         return err->code;
@@ -183,8 +183,8 @@ static unsigned or_one(unsigned n)
 
 berth_status cuda_launch(const struct op_env *env, const struct cuda_launch *l, berth_err *err)
 {
-    struct cuda_card *c;
-    struct kernel *k;
+    struct cuda_card *c = NULL;
+    struct kernel *k = NULL;
     if (cuda_card(env, &c, err) || kernel_get(c, l, &k, err) || kernel_shared(c, k, l->shared, err))
         return err->code;
     const unsigned g[3] = { or_one(l->grid[0]), or_one(l->grid[1]), or_one(l->grid[2]) };
