@@ -39,7 +39,8 @@ struct walk {
 struct brownian {
     uint64_t seed;
     size_t n;
-    float *noise; /* [n] scratch */
+    uint32_t cuda; /* threads of the card it grows on; 0: the cpu */
+    float *noise;  /* [n] scratch */
     struct walk walk[2];
     int left; /* walk[left] is the one to p, walk[!left] the one to q */
     double p; /* of the last question; 0: none yet */
@@ -104,11 +105,18 @@ static uint32_t seed_of(uint64_t entropy, bool spawned, uint64_t key, uint32_t d
     return v ^ v >> 16;
 }
 
-static void randn(float *out, size_t n, uint32_t seed)
+/* Every node has a generator of its own. */
+static void randn(const struct brownian *b, float *out, uint32_t seed)
 {
     struct torch_rng g;
-    torch_seed(&g, seed);
-    torch_randn(&g, out, n);
+    struct philox_rng card;
+    if (b->cuda) {
+        philox_seed(&card, seed, b->cuda);
+        philox_randn(&card, out, b->n);
+    } else {
+        torch_seed(&g, seed);
+        torch_randn(&g, out, b->n);
+    }
 }
 
 /* ---- opening ---- */
@@ -118,8 +126,8 @@ static float *array_new(const struct brownian *b)
     return calloc(b->n ? b->n : 1, sizeof(float)); /* calloc() minds the product */
 }
 
-berth_status brownian_new(uint64_t seed, float lo, float hi, size_t n, struct brownian **out,
-                          berth_err *err)
+berth_status brownian_new(uint64_t seed, float lo, float hi, size_t n, uint32_t cuda,
+                          struct brownian **out, berth_err *err)
 {
     *out = NULL;
     if (!(lo > 0) || !(hi >= lo) || hi > (float)SIGMA_MAX)
@@ -130,6 +138,7 @@ berth_status brownian_new(uint64_t seed, float lo, float hi, size_t n, struct br
         return err_set(err, BERTH_ENOMEM, "a Brownian tree");
     b->seed = seed;
     b->n = n;
+    b->cuda = cuda;
     b->noise = array_new(b);
     bool ok = b->noise != NULL;
     for (int i = 0; ok && i < 2; i++) {
@@ -143,7 +152,7 @@ berth_status brownian_new(uint64_t seed, float lo, float hi, size_t n, struct br
         return err_set(err, BERTH_ENOMEM, "a Brownian tree over %zu numbers", n);
     }
     float *w = b->walk[0].at[0].w, scale = (float)sqrt((double)hi - (double)lo);
-    randn(w, n, seed_of(seed, false, 0, 0));
+    randn(b, w, seed_of(seed, false, 0, 0));
     for (size_t i = 0; i < n; i++)
         w[i] *= scale;
     memcpy(b->walk[1].at[0].w, w, n * sizeof *w);
@@ -176,7 +185,7 @@ static void split(struct brownian *b, const struct level *v, size_t d, double mi
 {
     double l = mid - v->a, r = v->b - mid, h = 1 / (v->b - v->a);
     float fl = (float)l, fh = (float)h, spread = (float)sqrt(l * r * h);
-    randn(b->noise, b->n, seed_of(b->seed, true, v->key, (uint32_t)d));
+    randn(b, b->noise, seed_of(b->seed, true, v->key, (uint32_t)d));
     for (size_t i = 0; i < b->n; i++)
         left[i] = v->w[i] * fl * fh + spread * b->noise[i];
 }

@@ -39,6 +39,7 @@ struct march {
     bool flow;                 /* CONST */
     struct brownian *tree;
     struct torch_rng churn;
+    struct philox_rng churn_card;
     struct arena *mem; /* of the run */
 };
 

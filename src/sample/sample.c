@@ -58,7 +58,10 @@ berth_status march_noise(struct march *m, float sigma, float sigma_next, berth_e
     if (m->how->flags & SAMPLER_TREE)
         return err_set(err, BERTH_EINVAL, "%s needs two different sigmas above 0 for its noise",
                        m->how->name);
-    torch_randn(&m->j->rng, m->noise, m->n);
+    if (m->j->cuda)
+        philox_randn(&m->j->card, m->noise, m->n);
+    else
+        torch_randn(&m->j->rng, m->noise, m->n);
     return BERTH_OK;
 }
 
@@ -158,11 +161,13 @@ static berth_status plant(struct march *m, berth_err *err)
     }
     if (!(lo < hi))
         return BERTH_OK;
-    return brownian_new(m->j->seed, lo, hi, m->n, &m->tree, err);
+    return brownian_new(m->j->seed, lo, hi, m->n,
+                        m->how->flags & SAMPLER_TREE_THERE ? m->j->cuda : 0, &m->tree, err);
 }
 
 /* Noise of its own before a step (Karras' algorithm 2): the level rises to m->s. The reference
- * takes it from the generator that made the latent's noise, right behind it. */
+ * takes it from the generators that are there anyway: the cpu's has made the latent's noise, the
+ * card's was seeded with it and is fresh. */
 static void churn(struct march *m)
 {
     const struct sample_options *o = &m->opt;
@@ -171,7 +176,10 @@ static void churn(struct march *m)
         return;
     float s = m->s;
     m->s = s * (float)(gamma + 1);
-    torch_randn(&m->churn, m->noise, m->n);
+    if (m->j->cuda)
+        philox_randn(&m->churn_card, m->noise, m->n);
+    else
+        torch_randn(&m->churn, m->noise, m->n);
     mix(m, m->x, { 1, m->x }, { (float)o->s_noise * sqrtf(m->s * m->s - s * s), m->noise });
 }
 
@@ -195,6 +203,7 @@ berth_status sample_run(const struct sampler *s, struct sample_job *j, berth_err
     struct arena mem = { 0 };
     j->last = j->sigmas ? j->sigma[j->sigmas - 1] : 0;
     torch_seed(&j->rng, j->seed + 1);
+    philox_seed(&j->card, j->seed, j->cuda);
     if (j->sigmas < 2)
         return BERTH_OK;
     struct march m = { .j = j,
@@ -214,6 +223,7 @@ berth_status sample_run(const struct sampler *s, struct sample_job *j, berth_err
     if (!rc && (s->flags & SAMPLER_TREE))
         rc = plant(&m, err);
     if (!rc && (s->flags & SAMPLER_CHURN) && m.opt.s_churn > 0) {
+        philox_seed(&m.churn_card, j->seed, j->cuda);
         torch_seed(&m.churn, j->seed);
         torch_randn(&m.churn, m.noise, m.n); /* the latent's */
     }

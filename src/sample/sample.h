@@ -5,9 +5,9 @@
  *            guide     turns conditionings, cfg, areas and masks into D (guide.h)
  * Numbers    float32 arrays on the host, scalars in float32 as 0-dim tensors are; golden: every
  *            sampler of sample_sd15_tiny within 1e-3, analytic denoisers within 1e-5.
- * Noise      march_noise(): the job's generator, seed + 1 on the cpu (1.3), or its Brownian tree
- *            with the seed as it is. Draw order is part of a sampler, also of noise that is
- *            multiplied by 0.
+ * Noise      march_noise(): the job's generator, seed + 1 on the cpu, the seed itself on a card (1.3),
+ *            or its Brownian tree with the seed as it is, which is the cpu's but for `_gpu` samplers
+ *            on a card. Draw order is part of a sampler, also of noise that is multiplied by 0.
  * Flow       sample_run(): seed, tree, buffers; for each step D -> callback -> the sampler's step
  *            -> NaN check. A sampler is what happens between two sigmas (march.h); few have a loop
  *            of their own.
@@ -47,6 +47,9 @@ struct sample_job {
     size_t n;           /* elements */
     float *x;           /* [n], noisy at sigma[0]; the result */
     uint64_t seed;
+    /* Noise is drawn as on a card with so many threads at once (philox_seed()), where ComfyUI keeps
+     * its latents when the model computes there; 0: as on the cpu. */
+    uint32_t cuda;
     struct sample_options opt;
     struct tpool *pool; /* may be NULL */
     /* D at (x, sigma). uncond (NULL unless the sampler has SAMPLER_UNCOND): the negative's own
@@ -61,6 +64,7 @@ struct sample_job {
      * sent to 0. */
     float last;
     struct torch_rng rng; /* of march_noise(); afterwards it tells how much was drawn */
+    struct philox_rng card;
 };
 
 enum {
@@ -72,6 +76,7 @@ enum {
     SAMPLER_CHURN = 1 << 4,      /* takes s_churn, s_tmin, s_tmax */
     SAMPLER_OFF_ONE = 1 << 5, /* a flow's first sigma of 1 moves a little: it has no log SNR (8) */
     SAMPLER_ORDER = 1 << 6,   /* its history is as long as its order */
+    SAMPLER_TREE_THERE = 1 << 7, /* its tree grows where the latent is, not always on the cpu */
 };
 #define SAMPLE_MAX_ORDER 100 /* of lms */
 struct march;

@@ -227,8 +227,9 @@ static berth_status dpmpp_3m_sde(struct march *m, berth_err *err)
     return BERTH_OK;
 }
 
-/* On a GPU the `_gpu` ones would grow their tree there; on the host they are the same. */
+/* The `_gpu` ones grow their tree where the latent is; on the host they are the same. */
 #define TREE (SAMPLER_TREE | SAMPLER_OFF_ONE)
+#define TREE_THERE (TREE | SAMPLER_TREE_THERE)
 #define SDE                                                                                        \
     {                                                                                              \
         .eta = 1, .s_noise = 1, .r = 0.5                                                           \
@@ -241,7 +242,7 @@ const struct sampler sampler_dpmpp_sde = {
     .name = "dpmpp_sde", .flags = TREE, .scratch = 2, .own = SDE, .step = dpmpp_sde
 };
 const struct sampler sampler_dpmpp_sde_gpu = {
-    .name = "dpmpp_sde_gpu", .flags = TREE, .scratch = 2, .own = SDE, .step = dpmpp_sde
+    .name = "dpmpp_sde_gpu", .flags = TREE_THERE, .scratch = 2, .own = SDE, .step = dpmpp_sde
 };
 const struct sampler sampler_dpmpp_2m_sde = { .name = "dpmpp_2m_sde",
                                               .flags = TREE,
@@ -250,7 +251,7 @@ const struct sampler sampler_dpmpp_2m_sde = { .name = "dpmpp_2m_sde",
                                               .own = SDE,
                                               .step = dpmpp_2m_sde };
 const struct sampler sampler_dpmpp_2m_sde_gpu = { .name = "dpmpp_2m_sde_gpu",
-                                                  .flags = TREE,
+                                                  .flags = TREE_THERE,
                                                   .scratch = 1,
                                                   .history = 1,
                                                   .own = SDE,
@@ -262,7 +263,7 @@ const struct sampler sampler_dpmpp_2m_sde_heun = { .name = "dpmpp_2m_sde_heun",
                                                    .own = SDE_HEUN,
                                                    .step = dpmpp_2m_sde };
 const struct sampler sampler_dpmpp_2m_sde_heun_gpu = { .name = "dpmpp_2m_sde_heun_gpu",
-                                                       .flags = TREE,
+                                                       .flags = TREE_THERE,
                                                        .scratch = 1,
                                                        .history = 1,
                                                        .own = SDE_HEUN,
@@ -274,7 +275,7 @@ const struct sampler sampler_dpmpp_3m_sde = { .name = "dpmpp_3m_sde",
                                               .own = SDE,
                                               .step = dpmpp_3m_sde };
 const struct sampler sampler_dpmpp_3m_sde_gpu = { .name = "dpmpp_3m_sde_gpu",
-                                                  .flags = TREE,
+                                                  .flags = TREE_THERE,
                                                   .scratch = 2,
                                                   .history = 2,
                                                   .own = SDE,

@@ -14,7 +14,7 @@ static struct brownian *tree(uint64_t seed, size_t n)
 {
     struct brownian *b;
     berth_err err;
-    assert_ok(brownian_new(seed, LO, HI, n, &b, &err), err);
+    assert_ok(brownian_new(seed, LO, HI, n, 0, &b, &err), err);
     return b;
 }
 
@@ -121,6 +121,34 @@ static void signs_and_ends(void **state)
     brownian_free(b);
 }
 
+/* On a card the tree is the same, and what is drawn for its nodes is the card's: without a split it is
+ * the root alone. */
+static void on_a_card(void **state)
+{
+    (void)state;
+    enum { N = 600 };
+    berth_err err;
+    float ac[N], ab[N], bc[N], root[N];
+    struct brownian *b, *host = tree(9, N);
+    struct philox_rng g;
+    assert_ok(brownian_new(9, LO, HI, N, 512, &b, &err), err);
+    noise(b, HI, LO, ac);
+    noise(b, HI, 3, ab);
+    noise(b, 3, LO, bc);
+    for (size_t v = 0; v < N; v++) {
+        float sum = ab[v] * sqrtf(HI - 3) + bc[v] * sqrtf(3 - LO);
+        assert_float_equal(ac[v] * sqrtf(HI - LO), sum, 2e-5f);
+    }
+    noise(host, HI, LO, bc);
+    assert_true(memcmp(ac, bc, sizeof ac) != 0);
+    philox_seed(&g, 0xe0d7d156u, 512); /* numpy's SeedSequence(9, pool_size=24) */
+    philox_randn(&g, root, N);
+    for (size_t v = 0; v < N; v++)
+        assert_float_equal(ac[v], -root[v], 1e-5f);
+    brownian_free(b);
+    brownian_free(host);
+}
+
 /* One level alone: nothing to be had, and nobody stumbles. */
 static void an_empty_interval(void **state)
 {
@@ -128,7 +156,7 @@ static void an_empty_interval(void **state)
     struct brownian *b;
     berth_err err;
     float x[4];
-    assert_ok(brownian_new(1, 2, 2, 4, &b, &err), err);
+    assert_ok(brownian_new(1, 2, 2, 4, 0, &b, &err), err);
     noise(b, 2, 0, x);
     assert_true(x[0] == 0);
     brownian_free(b);
@@ -144,7 +172,7 @@ static void far_apart(void **state)
         struct brownian *b;
         berth_err err;
         float x[20];
-        assert_ok(brownian_new(1, 0.0003f, hi[i], 20, &b, &err), err);
+        assert_ok(brownian_new(1, 0.0003f, hi[i], 20, 0, &b, &err), err);
         noise(b, hi[i], 0.7f, x);
         noise(b, 0.7f, 0.000301f, x);
         for (int k = 0; k < 20; k++)
@@ -159,10 +187,10 @@ static void bad_levels_are_refused(void **state)
     struct brownian *b;
     berth_err err;
     float x[4];
-    assert_fails(brownian_new(1, 0, 1, 4, &b, &err), err, BERTH_EINVAL, "from sigma 0 to 1");
-    assert_fails(brownian_new(1, 2, 1, 4, &b, &err), err, BERTH_EINVAL, "from sigma 2 to 1");
-    assert_fails(brownian_new(1, 1, 1e13f, 4, &b, &err), err, BERTH_EINVAL, "1e+13");
-    assert_fails(brownian_new(1, NAN, 1, 4, &b, &err), err, BERTH_EINVAL, "nan");
+    assert_fails(brownian_new(1, 0, 1, 4, 0, &b, &err), err, BERTH_EINVAL, "from sigma 0 to 1");
+    assert_fails(brownian_new(1, 2, 1, 4, 0, &b, &err), err, BERTH_EINVAL, "from sigma 2 to 1");
+    assert_fails(brownian_new(1, 1, 1e13f, 4, 0, &b, &err), err, BERTH_EINVAL, "1e+13");
+    assert_fails(brownian_new(1, NAN, 1, 4, 0, &b, &err), err, BERTH_EINVAL, "nan");
     assert_null(b);
     b = tree(1, 4);
     assert_fails(brownian_noise(b, NAN, 1, x, &err), err, BERTH_EINVAL, "nan");
@@ -181,7 +209,7 @@ static void survives_exhausted_memory(void **state)
     for (long k = 0; s; k++) {
         berth_err err = { 0 };
         oom_after(k);
-        s = brownian_new(5, LO, HI, 20, &b, &err);
+        s = brownian_new(5, LO, HI, 20, 0, &b, &err);
         if (!s)
             s = brownian_noise(b, 3, 1, x, &err);
         oom_off();
@@ -198,10 +226,15 @@ static void survives_exhausted_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_values),           cmocka_unit_test(increments_add_up),
-        cmocka_unit_test(order_does_not_matter),  cmocka_unit_test(signs_and_ends),
-        cmocka_unit_test(an_empty_interval),      cmocka_unit_test(far_apart),
-        cmocka_unit_test(bad_levels_are_refused), cmocka_unit_test(survives_exhausted_memory),
+        cmocka_unit_test(check_values),
+        cmocka_unit_test(increments_add_up),
+        cmocka_unit_test(order_does_not_matter),
+        cmocka_unit_test(signs_and_ends),
+        cmocka_unit_test(an_empty_interval),
+        cmocka_unit_test(far_apart),
+        cmocka_unit_test(bad_levels_are_refused),
+        cmocka_unit_test(survives_exhausted_memory),
+        cmocka_unit_test(on_a_card),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -394,6 +394,75 @@ static void threads_change_no_number(void **state)
     free(alone);
 }
 
+/* Where ComfyUI would have the latent on a card: noise is the card's, the seed as it is; trees stay on
+ * the host but for the `_gpu` samplers; what draws nothing does not notice. */
+static void noise_of_a_card(void **state)
+{
+    static const char *const for_nothing[] = { "dpm_fast", "dpm_adaptive", "res_multistep",
+                                               "res_multistep_cfg_pp" }; /* times 0 */
+    struct world *w = *state;
+    float host[N];
+    for (size_t i = 0; i < sampler_count(); i++) {
+        const struct sampler *s = sampler_at(i);
+        bool tree = s->flags & SAMPLER_TREE, gpu = ends_in(s->name, "_gpu");
+        w->j.cuda = 0;
+        assert_ok(run(w, s->name), w->err);
+        memcpy(host, w->x, sizeof host);
+        w->j.cuda = 256;
+        assert_ok(run(w, s->name), w->err);
+        bool same = !memcmp(host, w->x, sizeof host);
+        assert_true(!gpu || tree);
+        bool drawn = w->j.card.offset != 0;
+        for (size_t k = 0; k < ARRAY_LEN(for_nothing); k++)
+            drawn &= strcmp(s->name, for_nothing[k]) != 0;
+        if (same != !(gpu || drawn))
+            fail_msg("%s: %s, %llu drawn", s->name, same ? "the same" : "different",
+                     (unsigned long long)w->j.card.offset);
+        assert_true(!tree || !w->j.card.offset);
+    }
+}
+
+static berth_status zeros(void *user, const float *x, float sigma, float *D, float *U,
+                          berth_err *err)
+{
+    struct world *w = user;
+    (void)x, (void)sigma, (void)U, (void)err;
+    memset(D, 0, w->j.n * sizeof *D);
+    return BERTH_OK;
+}
+
+/* lcm from 2 to 1 leaves nothing of a latent but its first draw. */
+static void the_first_draw(void **state)
+{
+    struct world *w = *state;
+    static const float two_one[] = { 2, 1 };
+    struct philox_rng card;
+    struct torch_rng host;
+    float want[N];
+    w->j.sigma = two_one;
+    w->j.sigmas = 2;
+    w->j.denoise = zeros;
+    assert_ok(run(w, "lcm"), w->err);
+    torch_seed(&host, w->j.seed + 1);
+    torch_randn(&host, want, N);
+    assert_memory_equal(w->x, want, sizeof want);
+    w->j.cuda = 256;
+    assert_ok(run(w, "lcm"), w->err);
+    philox_seed(&card, w->j.seed, 256);
+    philox_randn(&card, want, N);
+    assert_memory_equal(w->x, want, sizeof want);
+    /* churn: of a generator that only was seeded */
+    w->j.opt.s_churn = 1;
+    assert_ok(run(w, "euler"), w->err);
+    fill(w, N);
+    float up = sqrtf(2 * (sqrtf(2)) * 2 * sqrtf(2) - 4);
+    for (size_t i = 0; i < N; i++)
+        want[i] = (w->x[i] + want[i] * up) / (2 * sqrtf(2));
+    assert_ok(run(w, "euler"), w->err);
+    for (size_t i = 0; i < N; i++)
+        assert_float_equal(w->x[i], want[i], 1e-4f);
+}
+
 static void survives_exhaustion(void **state)
 {
     struct world *w = *state;
@@ -434,6 +503,8 @@ int main(void)
         T(lms_integrates_polynomials),
         T(a_batch_is_its_items),
         T(threads_change_no_number),
+        T(noise_of_a_card),
+        T(the_first_draw),
         T(survives_exhaustion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
