@@ -69,6 +69,9 @@ struct phys {
     size_t granularity; /* power of two, >= align: what the driver takes from the hardware and gives
                            back. Smaller allocations waste memory; discard works in these */
     const struct dev_hub *hub; /* of its set, which sets it; NULL outside of one */
+    /* Threads it runs at once, all multiprocessors together: what PyTorch's random numbers on a card
+     * depend on (sample/rng.h). 0: none of that kind; the driver cuda must set it. */
+    uint32_t threads;
 };
 
 /* Work in one stream runs in the order it was queued; two streams are ordered by events only. */
