@@ -8,8 +8,8 @@ extern const struct op_backend op_cpu; /* declared by backends.def */
 #define KERNEL(x) .x = cpu_##x
 #define KERNELS                                                                                    \
     SIZED(linear), SIZED(matmul), SIZED(conv2d), SIZED(attention), KERNEL(group_norm),             \
-        KERNEL(row_norm), KERNEL(unary), KERNEL(binary), KERNEL(geglu), KERNEL(resize2d),          \
-        KERNEL(concat), KERNEL(pad2d), KERNEL(copy)
+        KERNEL(row_norm), KERNEL(qk_rope), KERNEL(gate), KERNEL(unary), KERNEL(binary),            \
+        KERNEL(geglu), KERNEL(resize2d), KERNEL(concat), KERNEL(pad2d), KERNEL(copy)
 
 const struct op_backend op_cpu = { .name = "cpu", KERNELS };
 

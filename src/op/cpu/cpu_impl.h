@@ -72,12 +72,17 @@ size_t cpu_matmul_scratch(const struct op_env *env, const struct op_matmul *a);
 berth_status cpu_conv2d(const struct op_env *env, const struct op_conv2d *a, berth_err *err);
 size_t cpu_conv2d_scratch(const struct op_env *env, const struct op_conv2d *a);
 
+/* gelu_tanh of n values, y may be x: pointwise.c's, for what ends with it. */
+void (*cpu_gelu_tanh(enum cpu_level l))(const float *x, float *y, size_t n);
+
 /* attention.c, norm.c, pointwise.c, move.c; the ops that are not here take the reference */
 berth_status cpu_attention(const struct op_env *env, const struct op_attention *a, berth_err *err);
 size_t cpu_attention_scratch(const struct op_env *env, const struct op_attention *a);
 berth_status cpu_group_norm(const struct op_env *env, const struct op_group_norm *a,
                             berth_err *err);
 berth_status cpu_row_norm(const struct op_env *env, const struct op_row_norm *a, berth_err *err);
+berth_status cpu_qk_rope(const struct op_env *env, const struct op_qk_rope *a, berth_err *err);
+berth_status cpu_gate(const struct op_env *env, const struct op_gate *a, berth_err *err);
 berth_status cpu_unary(const struct op_env *env, const struct op_unary *a, berth_err *err);
 berth_status cpu_binary(const struct op_env *env, const struct op_binary *a, berth_err *err);
 berth_status cpu_geglu(const struct op_env *env, const struct op_geglu *a, berth_err *err);

@@ -164,6 +164,18 @@ static void compute(const struct run *r, const struct rect *t, float *own)
     }
 }
 
+/* The function behind the product, over a task's rectangle of the result: it is in a cache still. */
+static void pass_on(const struct gemm *g, const struct rect *t)
+{
+    size_t mr = g->level->mr, nr = g->level->nr;
+    size_t row = t->row * mr, rows = cpu_least(t->rows * mr, g->m - row);
+    size_t col = t->col * nr, cols = cpu_least(t->cols * nr, g->n - col);
+    for (size_t i = row; i < row + rows; i++) {
+        float *c = g->c + t->batch * g->step_c + i * g->ld_c + col;
+        g->after(c, c, cols);
+    }
+}
+
 /* Piece i of n equal ones of `all`: where it begins. */
 static size_t share(size_t all, size_t n, size_t i)
 {
@@ -186,6 +198,8 @@ static void task(void *user, size_t i, size_t worker)
     t.cols = share(cols, r->groups_col, gc + 1) - t.col;
     *(g->fixed_rows ? &t.row : &t.col) += r->at;
     compute(r, &t, r->own + worker * r->own_floats);
+    if (g->after)
+        pass_on(g, &t);
 }
 
 /* How many tasks: as large as they may be, smaller while workers would be idle. */

@@ -14,7 +14,7 @@
  *         upwards with one fused multiply-add per step (product and sum at the plain level), then
  *         block after block. Nothing else enters: every element has the same bits whatever m, n,
  *         batch, edges, tasks and threads are, and whichever side is called rows. Then * scale, +
- *         bias, + add, one rounding each.
+ *         bias, + add, one rounding each, and `after` of the whole.
  * Memory  fixed panels in chunks of a few MiB (of one when thrifty), and per worker a block of
  *         moving panels and one task's sums: gemm_scratch(). Sums stay there until they are
  *         complete, so `add` may be the output itself.
@@ -59,6 +59,9 @@ const struct gemm_level *gemm_level(enum cpu_level l); /* the caller knows that 
 typedef void gemm_pack_fn(const void *user, size_t batch, size_t at, size_t rows_or_cols, size_t k0,
                           size_t kn, float *dst);
 
+/* y = f(x) for each of n values, y being x: results while they are near. */
+typedef void gemm_after_fn(const float *x, float *y, size_t n);
+
 struct gemm {
     const struct gemm_level *level;
     size_t m, n, k, batch;
@@ -73,6 +76,7 @@ struct gemm {
     size_t step_c, step_add; /* and from one of the batch to the next */
     bool bias_rows;          /* bias[m], else bias[n] */
     float scale;
+    gemm_after_fn *after; /* NULL: none */
 };
 berth_status gemm_run(const struct op_env *env, const struct gemm *g, berth_err *err);
 /* Bytes at env->scratch; of g only the level, the sizes and fixed_rows count. */

@@ -65,5 +65,7 @@ berth_status cpu_linear(const struct op_env *env, const struct op_linear *a, ber
     g.ld_add = of_add / sizeof(float);
     g.bias = a->bias.data;
     g.scale = a->scaled ? a->scale : 1;
+    if (a->after == OP_AFTER_GELU_TANH)
+        g.after = cpu_gelu_tanh(cpu_kernels(env));
     return gemm_run(env, &g, err);
 }

@@ -1,4 +1,4 @@
-/* norm.c: group norm, layer norm and RMS norm.
+/* norm.c: group norm, layer norm and RMS norm, and the RMS norm of heads with their rotation.
  *
  * Sums are taken over blocks that fit the first-level cache, in lanes of float, and added up in
  * double: as exact as double sums for our purposes, and always in the same order. A block's mean
@@ -103,6 +103,38 @@ CLONES(affine_row,
        (const float *x, float *y, size_t n, struct affine f, const float *w, const float *b), x, y,
        n, f, w, b)
 
+/* The same with s * (1 + scale[i]) and t * (1 + scale[i]) + shift[i]. */
+INLINE_BODY void affine_mod_body(const bool fused, const float *x, float *y, size_t n,
+                                 struct affine f, const float *scale, const float *shift)
+{
+    VM_LOOP
+    for (size_t i = 0; i < n; i++)
+        y[i] = vm_fma(fused, vm_fma(fused, x[i] - f.c, f.s, f.t), 1 + scale[i], shift[i]);
+}
+CLONES(affine_mod,
+       (const float *x, float *y, size_t n, struct affine f, const float *scale,
+        const float *shift),
+       x, y, n, f, scale, shift)
+
+/* One head: x * inv * w[i] (where there is w), then pairs turned by (cos, sin) of table. */
+INLINE_BODY void rope_body(const bool fused, float *x, size_t D, float inv, const float *w,
+                           const float *table)
+{
+    if (w) {
+        VM_LOOP
+        for (size_t i = 0; i < D; i++)
+            x[i] = x[i] * inv * w[i];
+    }
+    VM_LOOP
+    for (size_t i = 0; i < D; i += 2) {
+        float u = x[i], v = x[i + 1], c = table[i], s = table[i + 1];
+        x[i] = vm_fma(fused, c, u, -(s * v));
+        x[i + 1] = vm_fma(fused, s, u, c * v);
+    }
+}
+CLONES(rope, (float *x, size_t D, float inv, const float *w, const float *table), x, D, inv, w,
+       table)
+
 static struct moments moments_of(enum cpu_level l, bool rms, const float *x, size_t n)
 {
     struct moments m = { 0 };
@@ -165,9 +197,16 @@ static void row_task(void *user, size_t i, size_t worker)
     size_t n = op_row(&a->x), rows = op_count(&a->x) / n, end = (i + 1) * j->rows_each;
     for (size_t r = i * j->rows_each; r < (end < rows ? end : rows); r++) {
         const float *x = op_f32(&a->x) + r * n;
+        float *y = op_f32(&a->y) + r * n;
         struct moments m = moments_of(j->level, a->rms, x, n);
-        affine_row_levels[j->level](x, op_f32(&a->y) + r * n, n, affine_of(&m, (double)a->eps),
-                                    a->w.data, a->b.data);
+        struct affine f = affine_of(&m, (double)a->eps);
+        if (a->scale.data) {
+            size_t item = r / (rows / (size_t)a->x.shape.dim[0]);
+            affine_mod_levels[j->level](x, y, n, f, op_row_at(&a->scale, item),
+                                        op_row_at(&a->shift, item));
+        } else {
+            affine_row_levels[j->level](x, y, n, f, a->w.data, a->b.data);
+        }
     }
 }
 
@@ -177,5 +216,48 @@ berth_status cpu_row_norm(const struct op_env *env, const struct op_row_norm *a,
     size_t n = op_row(&a->x), rows = op_count(&a->x) / n;
     struct job j = { .level = cpu_kernels(env), .row = a, .rows_each = CPU_PIECE / n + 1 };
     cpu_spread(env, (rows + j.rows_each - 1) / j.rows_each, rows * n, row_task, &j);
+    return BERTH_OK;
+}
+
+struct rope_job {
+    const struct op_qk_rope *op;
+    enum cpu_level level;
+    size_t tokens, each; /* in all pictures, per task */
+};
+
+static void rope_head(const struct rope_job *j, float *x, const float *w, const float *table)
+{
+    size_t D = op_row(&j->op->q);
+    float inv = 1;
+    if (w) {
+        struct moments m = moments_of(j->level, true, x, D);
+        inv = affine_of(&m, (double)j->op->eps).s;
+    }
+    rope_levels[j->level](x, D, inv, w, table);
+}
+
+static void rope_task(void *user, size_t i, size_t worker)
+{
+    (void)worker;
+    const struct rope_job *j = user;
+    const struct op_qk_rope *a = j->op;
+    size_t T = (size_t)a->q.shape.dim[1], H = (size_t)a->q.shape.dim[2];
+    for (size_t n = i * j->each; n < (i + 1) * j->each && n < j->tokens; n++) {
+        size_t b = n / T, t = n % T;
+        const float *table = op_f32(&a->table) + t * op_row(&a->q);
+        for (size_t h = 0; h < H; h++) {
+            rope_head(j, op_head_at(&a->q, b, t, h), a->wq.data, table);
+            rope_head(j, op_head_at(&a->k, b, t, h), a->wk.data, table);
+        }
+    }
+}
+
+berth_status cpu_qk_rope(const struct op_env *env, const struct op_qk_rope *a, berth_err *err)
+{
+    (void)err;
+    struct rope_job j = { .op = a, .level = cpu_kernels(env) };
+    j.tokens = op_count_of(&a->q, 0, 2);
+    j.each = CPU_PIECE / (2 * op_count_of(&a->q, 2, 4)) + 1;
+    cpu_spread(env, cpu_over(j.tokens, j.each), 2 * op_count(&a->q), rope_task, &j);
     return BERTH_OK;
 }

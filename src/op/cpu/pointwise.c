@@ -24,6 +24,11 @@ UNARY(sigmoid, vm_sigmoid(fused, x[i]))
 
 typedef void unary_fn(const float *x, float *y, size_t n);
 
+void (*cpu_gelu_tanh(enum cpu_level l))(const float *x, float *y, size_t n)
+{
+    return gelu_tanh_levels[l];
+}
+
 static unary_fn *const *unary_of(enum op_unary_kind kind)
 {
     switch (kind) {
@@ -155,6 +160,49 @@ berth_status cpu_binary(const struct op_env *env, const struct op_binary *a, ber
     else
         j.each = CPU_PIECE / j.run;
     cpu_spread(env, (j.runs + j.each - 1) / j.each * j.pieces, total, binary_task, &j);
+    return BERTH_OK;
+}
+
+/* ---- gate ---- */
+
+INLINE_BODY void gate_body(const bool fused, const float *x, const float *gate, const float *z,
+                           float *y, size_t n)
+{
+    VM_LOOP
+    for (size_t i = 0; i < n; i++)
+        y[i] = vm_fma(fused, gate[i], z[i], x[i]);
+}
+CLONES(gate, (const float *x, const float *gate, const float *z, float *y, size_t n), x, gate, z, y,
+       n)
+
+struct gate_job {
+    const struct op_gate *op;
+    enum cpu_level level;
+    size_t rows, per_item, each; /* rows in all, with one gate, per task */
+    size_t sx, sz, sy;           /* bytes from row to row */
+};
+
+static void gate_task(void *user, size_t i, size_t worker)
+{
+    (void)worker;
+    const struct gate_job *j = user;
+    const struct op_gate *a = j->op;
+    for (size_t r = i * j->each; r < (i + 1) * j->each && r < j->rows; r++)
+        gate_levels[j->level](op_bytes_on(&a->x, r * j->sx), op_row_at(&a->gate, r / j->per_item),
+                              op_bytes_on(&a->z, r * j->sz), op_bytes_on(&a->y, r * j->sy),
+                              op_row(&a->y));
+}
+
+berth_status cpu_gate(const struct op_env *env, const struct op_gate *a, berth_err *err)
+{
+    (void)err;
+    struct gate_job j = { .op = a, .level = cpu_kernels(env) };
+    op_rows(&a->x, &j.rows, &j.sx);
+    op_rows(&a->z, &j.rows, &j.sz);
+    op_rows(&a->y, &j.rows, &j.sy);
+    j.per_item = j.rows / (size_t)a->x.shape.dim[0];
+    j.each = CPU_PIECE / op_row(&a->y) + 1;
+    cpu_spread(env, cpu_over(j.rows, j.each), op_count(&a->y), gate_task, &j);
     return BERTH_OK;
 }
 
