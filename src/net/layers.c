@@ -54,12 +54,18 @@ static void use_let_go(struct use *u)
     u->block = UINT64_MAX;
 }
 
+/* Gives back places but the first so many. */
+static void use_give(struct use *u, size_t but)
+{
+    for (size_t i = u->places; i-- > but;)
+        net_give(u->r, u->place[i]);
+    u->places = but;
+}
+
 static void use_end(struct use *u)
 {
     use_let_go(u);
-    for (size_t i = u->places; i-- > 0;)
-        net_give(u->r, u->place[i]);
-    u->places = 0;
+    use_give(u, 0);
 }
 
 static uint64_t use_place(struct use *u, uint64_t bytes)
@@ -441,31 +447,46 @@ static bool some_rows(const struct net_tensor *t, uint64_t row, uint64_t rows,
     return true;
 }
 
-void net_product(struct net_run *r, const struct net_product *p)
+static void product(struct use *u, const struct net_layer *l, struct shape ws,
+                    const struct net_product *p)
 {
-    struct use u;
-    struct shape ws;
     struct net_tensor w, bias;
-    if (!use_begin(&u, r, p->layer))
-        return;
-    const struct net_layer *l = layer_with(r, p->layer, 2, true, &ws);
-    if (!l)
-        return;
+    size_t before = u->places;
     if (!some_rows(&l->weight, p->row, p->rows, &w) ||
         !some_rows(&l->bias, p->row, p->rows, &bias)) {
-        net_fail(r, BERTH_EINVAL, "%s: no rows %" PRIu64 " to %" PRIu64 " in it", p->layer, p->row,
-                 p->row + p->rows);
+        net_fail(u->r, BERTH_EINVAL, "%s: no rows %" PRIu64 " to %" PRIu64 " in it", p->layer,
+                 p->row, p->row + p->rows);
         return;
     }
     ws.dim[0] = p->rows ? p->rows : ws.dim[0];
-    u.keep = w.block;
+    u->keep = w.block;
     struct op_linear a = {
         .x = p->x, .y = p->y, .after = p->after, .scaled = l->scale.there, .scale = l->scale_value
     };
-    a.bias = param_of(&u, &bias);
-    a.w = weight_of(&u, &w, &ws);
-    run_linear(&u, &a);
+    a.bias = param_of(u, &bias);
+    a.w = weight_of(u, &w, &ws);
+    run_linear(u, &a);
+    use_give(u, before);
+}
+
+void net_products(struct net_run *r, const struct net_product *p, size_t n)
+{
+    struct use u;
+    struct shape ws;
+    if (!n || !use_begin(&u, r, p->layer))
+        return;
+    const struct net_layer *l = layer_with(r, p->layer, 2, true, &ws);
+    for (size_t i = 0; i < n && l && !r->bad; i++) {
+        if (strcmp(p[i].layer, p->layer) != 0)
+            BUG("products of '%s' and '%s' at once", p->layer, p[i].layer);
+        product(&u, l, ws, &p[i]);
+    }
     use_end(&u);
+}
+
+void net_product(struct net_run *r, const struct net_product *p)
+{
+    net_products(r, p, 1);
 }
 
 static struct act conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c,

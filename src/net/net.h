@@ -124,6 +124,7 @@ berth_status net_predict(struct net *n, net_forward_fn *fn, void *user, uint64_t
                          berth_err *err);
 
 bool net_bad(const struct net_run *r);
+bool net_thrifty(const struct net_run *r); /* on rung 2: less memory rather than speed */
 /* Ends the run with this error, unless there is one already. */
 void net_fail(struct net_run *r, berth_status s, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* Prefix of layer names for what follows ("input_blocks.1.0."); returns the mark for
@@ -172,6 +173,9 @@ struct net_product {
     enum op_after after;
 };
 void net_product(struct net_run *r, const struct net_product *p);
+/* Several of one layer: its block is acquired once. A layer that is asked for twice may be streamed
+ * twice. */
+void net_products(struct net_run *r, const struct net_product *p, size_t n);
 struct net_conv {
     uint32_t stride, top, left, bottom, right;
 }; /* zero: stride 1, no padding */

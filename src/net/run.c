@@ -20,6 +20,11 @@
 
 /* ---- errors ---- */
 
+bool net_thrifty(const struct net_run *r)
+{
+    return r->thrifty;
+}
+
 bool net_bad(const struct net_run *r)
 {
     return r->bad;
