@@ -16,8 +16,8 @@
 #include <pthread.h>
 
 enum {
-    PIECE_BYTES = 4 << 20,  /* one read */
-    STAGE_BYTES = 32 << 20, /* one staging buffer at most ... */
+    PIECE_BYTES = 2 << 20,  /* one read */
+    STAGE_BYTES = 64 << 20, /* one staging buffer at most: two reads for each of 16 threads ... */
     STAGE_LEAST = 64 << 10, /* ... and at least */
     BATCH_PIECES = 1024,
 };
