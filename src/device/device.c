@@ -253,7 +253,7 @@ static berth_status copy_way(struct dev_stream *s, struct dev_at dst, struct dev
         return dev_copy_h2d(s, dst.addr, host_ptr(src.addr), n, err);
     if (s->phys == src.dev->phys && dev_can(dst.dev, BERTH_CAP_HOST_VISIBLE))
         return dev_copy_d2h(s, host_ptr(dst.addr), src.addr, n, err);
-    if (dst.dev->phys->driver == src.dev->phys->driver && driver->copy_peer)
+    if (dev_can_peer(dst.dev, src.dev) && driver->copy_peer)
         return driver->copy_peer(s, dst.dev->phys, dst.addr, src.dev->phys, src.addr, n, err);
     return copy_staged(s, dst, src, n, err);
 }

@@ -20,8 +20,9 @@
  *             (3) an address handed out is a multiple of phys->align and overlaps no other
  *             (4) retired memory goes back to the pool only after its event
  *             (5) dev_trim() leaves 0 idle bytes on a device that can discard, but for less than
- *                 one phys->granularity at each end of an idle range; with nothing in use it leaves
- *                 0 bytes held on any device
+ *                 one phys->granularity at each end of an idle range (a piece of the driver's, where
+ *                 it takes larger ones, see discardable); with nothing in use it leaves 0 bytes held
+ *                 on any device
  *             dev_check() asserts them; builds with BERTH_CHECKS call it after each change while
  *             there are few ranges, and now and then beyond
  * Threads     A device belongs to the thread that drives it, the executor; so do its streams and
@@ -212,7 +213,7 @@ struct dev_at { /* an address and whose it is */
 /* Between any two devices, ordered on s, a stream of either phys. The way follows from the ends:
  *   same phys                         d2d
  *   one end host-visible              h2d or d2h, on a stream of the other end
- *   same driver with copy_peer        that
+ *   same driver, can_peer             copy_peer
  *   anything else                     staged through host memory; s is waited for, before and after
  * Staging takes up to 8 MiB, as dev_host_alloc() for "staged copy" of the receiving device, or of
  * the other one if only that has pinned memory; BERTH_ENODEVMEM if the host's budget has no room.

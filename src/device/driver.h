@@ -48,6 +48,10 @@ struct dev_env {
     bool stress;                    /* every first try for new device memory fails (tests) */
     uint64_t host_budget; /* of the host's own device (cpu) when the spec gives it no number; 0: all
                              that is left of its memory */
+    const char *cuda_library; /* NULL: "libcuda.so.1" */
+    /* Which cards are seen, by the driver's numbers: "1" or "2,0"; the first is cuda:0. A '*' at
+     * the end stands for all the others. NULL: all. */
+    const char *cuda_cards;
 };
 
 /* What the devices of one set know of each other. Filled while the set opens, constant then. */
@@ -116,6 +120,9 @@ struct dev_driver {
     /* How many are there: 0 .. count-1 can be opened. A missing driver library is count 0 and no
      * error. An elastic driver returns 0: any index opens, none is in the default set. */
     unsigned (*count)(void *library);
+    /* (optional) pre: count is 0. Why, for people: "libcuda.so.1: cannot open shared object file:
+     * no NVIDIA driver on this machine". Borrowed from the library. Default: nothing to say. */
+    const char *(*why_none)(void *library);
 
     /* total: bytes an elastic device shall have, 0 for others. */
     berth_status (*open)(void *library, const struct dev_env *env, unsigned index, uint64_t total,
@@ -142,6 +149,10 @@ struct dev_driver {
      * CUDA cuMemAddressReserve, then cuMemCreate and cuMemMap of 2 MiB each; discard is cuMemUnmap
      * and cuMemRelease, restore creates and maps again. */
     bool (*discard)(struct phys *p, uint64_t addr, size_t n);
+    /* (optional, needs discard) A driver that takes several granules from the hardware at once can
+     * give them back only together: narrows [*addr, *addr + *n), which is as for discard, to what
+     * it would give back of it; *n 0: nothing. Default: all of it. */
+    void (*discardable)(struct phys *p, uint64_t *addr, size_t *n);
     /* (optional, needs discard) Memory for discarded addresses again, contents unspecified. pre: as
      * discard, but all of it is discarded. BERTH_ENODEVMEM: others took it meanwhile. Default:
      * nothing is needed, it comes when it is touched (pages of the OS). */
@@ -202,9 +213,9 @@ struct dev_driver {
                              berth_err *err);
     /* (optional) May `to` read `from` directly? Both of this driver. Default: no. */
     bool (*can_peer)(const struct phys *to, const struct phys *from);
-    /* (optional) Between two devices of this driver, on a stream of either. pre: can_peer is not
-     * required, a driver may stage by itself. Default: device/ stages through host memory and
-     * waits, see dev_copy(). */
+    /* (optional) Between two devices of this driver, on a stream of either. pre: can_peer.
+     * Default, and where can_peer says no: device/ stages through host memory and waits, see
+     * dev_copy(). */
     berth_status (*copy_peer)(struct dev_stream *s, struct phys *dst_phys, uint64_t dst,
                               struct phys *src_phys, uint64_t src, size_t n, berth_err *err);
 

@@ -416,8 +416,12 @@ static uint64_t discard_range(struct pool *p, struct pool_range *r)
     while (g->gone && next_run(g, &i, false, &run)) {
         uint64_t addr = g->addr + run.from * ph->granularity;
         size_t n = (run.to - run.from) * ph->granularity;
-        if (!ph->driver->discard(p->phys, addr, n))
+        if (ph->driver->discardable)
+            ph->driver->discardable(p->phys, &addr, &n);
+        if (!n || !ph->driver->discard(p->phys, addr, n))
             continue;
+        run.from = (size_t)(addr - g->addr) / ph->granularity;
+        run.to = run.from + n / ph->granularity;
         flip(p, g, run);
         gone += n;
     }

@@ -2,25 +2,32 @@
  *
  * Words      api       the functions of libcuda this program calls, found by name in the opened
  *                      library (cuda_api.def); no CUDA runtime is linked
- *            granule   CUDA_GRANULE bytes of a card's memory. A segment is a range of addresses
- *                      (cuMemAddressReserve) with granules mapped behind it, so that idle pieces of it
- *                      go back to the driver (discard) and come again (restore) while their neighbours
- *                      stay
+ *            granule   CUDA_GRANULE bytes of a card's memory, what it is mapped in
+ *            piece     one or more granules taken from the driver at once (cuMemCreate). A segment is
+ *                      a range of addresses (cuMemAddressReserve) with pieces mapped behind it, so
+ *                      that idle ones go back to the driver (discard) and come again (restore) while
+ *                      their neighbours stay
  *            context   the primary one, retained while the phys is open, current on the executor's
  *                      thread: cuBLASLt and cuDNN work in the same
- * Errors     "cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (out of memory)" with the number in native. Out of
- *            memory is BERTH_ENODEVMEM with wanted and free bytes; an error that poisons the context
- *            (illegal address, device lost, ...) is BERTH_EDEVICE and is what every later call of that
- *            phys says, until the process opens the card anew: Berth itself goes on with the others.
+ *            lost      an error poisoned the context; nothing works in it any more
+ * Errors     "cuda:0: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (out of memory)" with the number in
+ *            native. Out of memory is BERTH_ENODEVMEM with wanted and free bytes; an error that
+ *            poisons the context (illegal address, device lost, ...) is BERTH_EDEVICE and is what
+ *            every later call of that phys says without asking the driver, until the set is closed
+ *            and the card opened anew: Berth itself goes on with the others.
  * Peer       Access between cards is enabled where the driver offers it and a pattern copied over
- *            arrives: some machines say yes and deliver rubbish. Copies between others are staged.
- * Files      cuda.c phys, memory; cuda_work.c streams, events, copies; cuda_api.c the library */
+ *            arrives: some machines say yes and deliver rubbish. Copies between others are staged
+ *            by device/.
+ * Threads    As driver.h: the executor, but for `info`. `lost` may be asked from any.
+ * Files      cuda_api.c the library, cuda.c phys and errors, cuda_mem.c memory, cuda_work.c streams,
+ *            events, copies, cuda_peer.c access between cards; cuda_impl.h what they share */
 #ifndef DEVICE_CUDA_CUDA_H
 #define DEVICE_CUDA_CUDA_H
 
 #include "device/device.h"
 
 #include <cuda.h>
+#include <stdatomic.h>
 
 #define CUDA_GRANULE ((size_t)2 << 20)
 
@@ -37,29 +44,29 @@ struct cuda_phys {
     const struct cuda_api *api; /* of the library; constant */
     CUdevice dev;
     CUcontext ctx;
-    char card[128];                          /* "NVIDIA H200" */
-    int sm;                                  /* 90 */
-    int multiprocessors, threads_per_mp;     /* what PyTorch's random numbers depend on, too */
-    size_t shared_max;                       /* bytes of shared memory a block may have */
-    CUresult lost;                           /* the context is gone; 0: it is fine */
-    /* op/ keeps its handles, modules and caches here: made at first use, closed with the phys, before
-     * the context goes. */
+    char card[128];                      /* "NVIDIA H200" */
+    int sm;                              /* 90 */
+    int multiprocessors, threads_per_mp; /* what PyTorch's random numbers depend on, too */
+    size_t shared_max;                   /* bytes of shared memory a block may have */
+    atomic_int lost;                     /* CUresult: the context is gone; 0: it is fine */
+    /* op/ keeps its handles, modules and caches here: made at first use, closed with the phys,
+     * before the context goes. The context is current then; calls may fail if it is lost. */
     void *op;
     void (*op_close)(void *op);
 };
 
-/* pre: d, s is of the driver cuda. */
+/* pre: p, s is of the driver cuda. */
 static inline struct cuda_phys *cuda_of(struct phys *p)
 {
     return (struct cuda_phys *)p;
 }
 CUstream cuda_stream(const struct dev_stream *s);
 
-/* BERTH_OK for CUDA_SUCCESS, else as Errors says: `what` is the call's name. */
+/* BERTH_OK for CUDA_SUCCESS, else as Errors says: `what` is the call, cut at its parenthesis. */
 berth_status cuda_check(struct cuda_phys *p, CUresult r, const char *what, berth_err *err);
 #define CUDA_TRY(p, call, err) cuda_check((p), (p)->api->call, #call, (err))
 
-/* Makes the card's context current on this thread. Cheap. */
+/* Makes the card's context current on this thread, unless it is lost. Cheap. */
 berth_status cuda_current(struct cuda_phys *p, berth_err *err);
 
 #endif

@@ -1,0 +1,238 @@
+/* cuda: one card: its context, its properties, its errors. */
+#include "device/cuda/cuda_impl.h"
+
+#include <inttypes.h>
+
+/* ---- errors ---- */
+
+/* After these the context answers everything with the same error: there is nothing left to try. */
+static bool poisons(CUresult r)
+{
+    switch (r) {
+    case CUDA_ERROR_DEINITIALIZED:
+    case CUDA_ERROR_DEVICE_UNAVAILABLE:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_EXTERNAL_DEVICE:
+    case CUDA_ERROR_UNKNOWN:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static int name_length(const char *call) /* "cuMemCreate(&h, ...)": up to the parenthesis */
+{
+    return (int)strcspn(call, "(");
+}
+
+static berth_status is_lost(struct cuda_dev *d, berth_err *err)
+{
+    char cause[sizeof d->cause];
+    pthread_mutex_lock(&d->lock);
+    memcpy(cause, d->cause, sizeof cause);
+    pthread_mutex_unlock(&d->lock);
+    return err_set_at(err, __FILE__, __LINE__, BERTH_EDEVICE, atomic_load(&d->pub.lost),
+                      "%s is lost: %s", d->pub.base.name, cause);
+}
+
+/* The first cause stays. */
+static void lose(struct cuda_dev *d, CUresult r, const char *what)
+{
+    char text[CUDA_ERROR_TEXT_MAX];
+    cuda_error_text(d->pub.api, r, text);
+    pthread_mutex_lock(&d->lock);
+    bool first = !d->cause[0];
+    if (first) {
+        snprintf(d->cause, sizeof d->cause, "%.*s: %s", name_length(what), what, text);
+        atomic_store(&d->pub.lost, (int)r);
+    }
+    pthread_mutex_unlock(&d->lock);
+    if (first)
+        log_error(d->log, "dev.lost", "dev=%s why=\"%.*s: %s\"", d->pub.base.name,
+                  name_length(what), what, text);
+}
+
+berth_status cuda_check(struct cuda_phys *p, CUresult r, const char *what, berth_err *err)
+{
+    struct cuda_dev *d = cuda_dev(&p->base);
+    char text[CUDA_ERROR_TEXT_MAX];
+    if (r == CUDA_SUCCESS)
+        return BERTH_OK;
+    if (poisons(r))
+        lose(d, r, what);
+    if (atomic_load(&p->lost))
+        return is_lost(d, err);
+    cuda_error_text(p->api, r, text);
+    size_t unused = 0, total = 0;
+    if (r != CUDA_ERROR_OUT_OF_MEMORY || p->api->cuMemGetInfo(&unused, &total))
+        return err_set_at(err, __FILE__, __LINE__,
+                          r == CUDA_ERROR_OUT_OF_MEMORY ? BERTH_ENODEVMEM : BERTH_EDEVICE, (int)r,
+                          "%s: %.*s: %s", p->base.name, name_length(what), what, text);
+    return err_set_at(err, __FILE__, __LINE__, BERTH_ENODEVMEM, (int)r,
+                      "%s: %.*s: %s, %zu of %zu bytes free", p->base.name, name_length(what), what,
+                      text, unused, total);
+}
+
+void cuda_tell(struct cuda_dev *d, CUresult r, const char *what)
+{
+    berth_err err;
+    bool was = atomic_load(&d->pub.lost);
+    if (cuda_check(&d->pub, r, what, &err) && !was)
+        log_error(d->log, "dev.refused", "dev=%s why=\"%s\"", d->pub.base.name, err.msg);
+}
+
+berth_status cuda_current(struct cuda_phys *p, berth_err *err)
+{
+    if (atomic_load(&p->lost))
+        return is_lost(cuda_dev(&p->base), err);
+    return CUDA_TRY(p, cuCtxSetCurrent(p->ctx), err);
+}
+
+/* ---- life ---- */
+
+static berth_status attribute(struct cuda_phys *p, CUdevice_attribute which, int *out,
+                              berth_err *err)
+{
+    *out = 0;
+    return CUDA_TRY(p, cuDeviceGetAttribute(out, which, p->dev), err);
+}
+
+static berth_status properties(struct cuda_dev *d, berth_err *err)
+{
+    struct cuda_phys *p = &d->pub;
+    int major, minor, shared, vmm;
+    if (CUDA_TRY(p, cuDeviceGetName(p->card, (int)sizeof p->card - 1, p->dev), err) ||
+        attribute(p, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major, err) ||
+        attribute(p, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor, err) ||
+        attribute(p, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &p->multiprocessors, err) ||
+        attribute(p, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, &p->threads_per_mp, err) ||
+        attribute(p, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &shared, err) ||
+        attribute(p, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &vmm, err))
+        return err->code;
+    p->sm = major * 10 + minor;
+    p->shared_max = (size_t)shared;
+    d->vmm = vmm != 0;
+    return BERTH_OK;
+}
+
+static berth_status set_up(struct cuda_dev *d, unsigned ordinal, berth_err *err)
+{
+    struct cuda_phys *p = &d->pub;
+    if (CUDA_TRY(p, cuDeviceGet(&p->dev, (int)ordinal), err) || properties(d, err) ||
+        CUDA_TRY(p, cuDevicePrimaryCtxRetain(&p->ctx, p->dev), err))
+        return err->code;
+    d->has_context = true;
+    if (cuda_current(p, err) || cuda_mem_open(d, err))
+        return err->code;
+    return cuda_work_open(d, err);
+}
+
+static void cuda_close(struct phys *base)
+{
+    struct cuda_dev *d = base ? cuda_dev(base) : NULL;
+    struct cuda_phys *p = base ? cuda_of(base) : NULL;
+    if (!d)
+        return;
+    if (d->has_context)
+        cuda_tell(d, p->api->cuCtxSetCurrent(p->ctx), "cuCtxSetCurrent");
+    if (p->op_close)
+        p->op_close(p->op);
+    cuda_peer_close(d);
+    cuda_work_close(d);
+    cuda_mem_close(d);
+    if (d->has_context) {
+        cuda_tell(d, p->api->cuCtxSetCurrent(NULL), "cuCtxSetCurrent");
+        CUDA_TELL(d, cuDevicePrimaryCtxRelease(p->dev));
+    }
+    for (struct cuda_dev **at = &d->library->open; *at; at = &(*at)->next)
+        if (*at == d) {
+            *at = d->next;
+            break;
+        }
+    pthread_mutex_destroy(&d->lock);
+    free(d);
+}
+
+static berth_status cuda_open(void *library, const struct dev_env *env, unsigned index,
+                              uint64_t total, struct phys **out, berth_err *err)
+{
+    struct cuda_library *l = library;
+    (void)total;
+    *out = NULL;
+    struct cuda_dev *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(err, BERTH_ENOMEM, "cuda:%u", index);
+    int e = pthread_mutex_init(&d->lock, NULL);
+    if (e) {
+        free(d);
+        return err_sys(err, BERTH_ENOMEM, e, "cuda:%u: a lock", index);
+    }
+    d->library = l;
+    d->log = env->log;
+    d->segments.elem = sizeof(struct cuda_segment);
+    d->pinned.elem = sizeof(void *);
+    d->peers.elem = sizeof(struct cuda_dev *);
+    d->pub.api = &l->api;
+    d->pub.base = (struct phys) { .driver = &driver_cuda,
+                                  .caps = BERTH_CAP_ASYNC | BERTH_CAP_PINNED,
+                                  .align = DEV_ALIGN_MIN,
+                                  .granularity = CUDA_GRANULE };
+    snprintf(d->pub.base.name, sizeof d->pub.base.name, "cuda:%u", index);
+    if (set_up(d, l->ordinal[index], err)) {
+        cuda_close(&d->pub.base);
+        return err->code;
+    }
+    cuda_peer_open(d);
+    d->next = l->open;
+    l->open = d;
+    log_info(d->log, "cuda.open", "dev=%s card=\"%s\" sm=%d driver=%d ordinal=%u vmm=%d peers=%zu",
+             d->pub.base.name, d->pub.card, d->pub.sm, l->api.driver, l->ordinal[index], d->vmm,
+             d->peers.n);
+    *out = &d->pub.base;
+    return BERTH_OK;
+}
+
+const struct dev_driver driver_cuda = {
+    .name = "cuda",
+    .indexed = true,
+    .library_open = cuda_library_open,
+    .library_close = cuda_library_close,
+    .count = cuda_library_count,
+    .why_none = cuda_library_why_none,
+    .open = cuda_open,
+    .close = cuda_close,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .info = cuda_info,
+    .discardable = cuda_discardable,
+    .discard = cuda_discard,
+    .restore = cuda_restore,
+    .host_alloc = cuda_host_alloc,
+    .host_free = cuda_host_free,
+    .stream_new = cuda_stream_new,
+    .stream_free = cuda_stream_free,
+    .stream_sync = cuda_stream_sync,
+    .stream_wait = cuda_stream_wait,
+    .event_new = cuda_event_new,
+    .event_free = cuda_event_free,
+    .event_record = cuda_event_record,
+    .event_query = cuda_event_query,
+    .event_sync = cuda_event_sync,
+    .event_time = cuda_event_time,
+    .copy_h2d = cuda_copy_h2d,
+    .copy_d2h = cuda_copy_d2h,
+    .copy_d2d = cuda_copy_d2d,
+    .can_peer = cuda_can_peer,
+    .copy_peer = cuda_copy_peer,
+};

@@ -1,0 +1,132 @@
+/* cuda_impl: what the files of device/cuda share. */
+#ifndef DEVICE_CUDA_CUDA_IMPL_H
+#define DEVICE_CUDA_CUDA_IMPL_H
+
+#include "base/vec.h"
+#include "device/cuda/cuda.h"
+#include "device/device_impl.h"
+
+#include <pthread.h>
+
+#define CUDA_CARDS_MAX (DEV_INDEX_MAX + 1)
+
+struct cuda_library { /* owner: executor thread */
+    struct cuda_api api;
+    unsigned count;                         /* cards to see, cuda:0 .. */
+    unsigned short ordinal[CUDA_CARDS_MAX]; /* the driver's number of each */
+    struct cuda_dev *open;                  /* by next */
+    char why[320];                          /* there are none; "" if there are some */
+};
+
+/* Memory that was asked for at once. Its granules are numbered from its start. */
+struct cuda_segment {
+    uint64_t addr;     /* a multiple of the granule */
+    size_t n;          /* bytes, whole granules */
+    CUdeviceptr plain; /* of cuMemAlloc on cards without virtual memory management; 0: pieces */
+    size_t granules;
+    /* Of pieces, at the first granule of each, in granules; all others are 0. */
+    uint32_t *length;
+};
+
+/* A point of the device's clock, shared by the events recorded after it. */
+struct cuda_mark {
+    unsigned refs;
+    CUevent event;
+    bool known;             /* origin is */
+    int64_t origin;         /* ns */
+    struct cuda_mark *prev; /* holds it until origin is known */
+};
+
+struct cuda_stream {
+    struct dev_stream base;
+    CUstream stream;
+    struct cuda_stream *prev, *next;
+};
+
+struct cuda_event {
+    struct dev_event base;
+    CUevent event;
+    struct cuda_mark *mark; /* NULL: never recorded, or the clock had failed then */
+    struct cuda_event *prev, *next;
+};
+
+struct cuda_dev { /* owner: executor thread */
+    struct cuda_phys pub;
+    struct cuda_library *library;
+    const struct log *log; /* may be NULL */
+    struct cuda_dev *next;
+    bool has_context;
+    bool vmm;            /* virtual memory management */
+    struct vec segments; /* struct cuda_segment, by address */
+    struct vec pinned;   /* void *, of host_alloc */
+    struct vec peers;    /* struct cuda_dev *: may read and write our memory, and we theirs */
+    struct cuda_stream *streams;
+    struct cuda_event *events;
+    struct cuda_stream *clock; /* without work of its own */
+    struct cuda_mark *now;     /* the latest */
+    uint64_t now_at;           /* host's clock when it was made, ns */
+    pthread_mutex_t lock;      /* of `cause` */
+    char cause[200];           /* how it was lost */
+};
+
+static inline struct cuda_dev *cuda_dev(struct phys *p)
+{
+    return (struct cuda_dev *)p;
+}
+
+/* "CUDA_ERROR_X (its text)". */
+#define CUDA_ERROR_TEXT_MAX 160
+const char *cuda_error_text(const struct cuda_api *api, CUresult r, char buf[CUDA_ERROR_TEXT_MAX]);
+/* For calls that give something up: a failure is logged, once the device is lost not even that. */
+void cuda_tell(struct cuda_dev *d, CUresult r, const char *what);
+#define CUDA_TELL(d, call) cuda_tell((d), (d)->pub.api->call, #call)
+
+/* cuda_api.c */
+berth_status cuda_library_open(const struct dev_env *env, void **out, berth_err *err);
+void cuda_library_close(void *library);
+unsigned cuda_library_count(void *library);
+const char *cuda_library_why_none(void *library);
+
+/* cuda_mem.c: slots of driver.h, and what close needs */
+berth_status cuda_mem_open(struct cuda_dev *d, berth_err *err);
+void cuda_mem_close(struct cuda_dev *d);
+berth_status cuda_alloc(struct phys *p, size_t n, uint64_t *addr, berth_err *err);
+void cuda_free(struct phys *p, uint64_t addr, size_t n);
+berth_status cuda_info(struct phys *p, uint64_t *total, uint64_t *free_bytes, berth_err *err);
+void cuda_discardable(struct phys *p, uint64_t *addr, size_t *n);
+bool cuda_discard(struct phys *p, uint64_t addr, size_t n);
+berth_status cuda_restore(struct phys *p, uint64_t addr, size_t n, berth_err *err);
+berth_status cuda_host_alloc(struct phys *p, size_t n, void **out, berth_err *err);
+void cuda_host_free(struct phys *p, void *ptr, size_t n);
+/* Everything mapped on d becomes accessible to d and its peers. */
+berth_status cuda_share(struct cuda_dev *d, berth_err *err);
+
+/* cuda_work.c: slots */
+berth_status cuda_work_open(struct cuda_dev *d, berth_err *err);
+void cuda_work_close(struct cuda_dev *d);
+berth_status cuda_stream_new(struct phys *p, struct dev_stream **out, berth_err *err);
+void cuda_stream_free(struct dev_stream *s);
+berth_status cuda_stream_sync(struct dev_stream *s, berth_err *err);
+berth_status cuda_stream_wait(struct dev_stream *s, struct dev_event *e, berth_err *err);
+berth_status cuda_event_new(struct phys *p, struct dev_event **out, berth_err *err);
+void cuda_event_free(struct dev_event *e);
+berth_status cuda_event_record(struct dev_event *e, struct dev_stream *s, berth_err *err);
+berth_status cuda_event_query(struct dev_event *e, bool *done, berth_err *err);
+berth_status cuda_event_sync(struct dev_event *e, berth_err *err);
+berth_status cuda_event_time(struct dev_event *e, bool *done, uint64_t *ns, berth_err *err);
+berth_status cuda_copy_h2d(struct dev_stream *s, uint64_t dst, const void *src, size_t n,
+                           berth_err *err);
+berth_status cuda_copy_d2h(struct dev_stream *s, void *dst, uint64_t src, size_t n, berth_err *err);
+berth_status cuda_copy_d2d(struct dev_stream *s, uint64_t dst, uint64_t src, size_t n,
+                           berth_err *err);
+berth_status cuda_copy_peer(struct dev_stream *s, struct phys *dst_phys, uint64_t dst,
+                            struct phys *src_phys, uint64_t src, size_t n, berth_err *err);
+
+/* cuda_peer.c */
+/* Enables access between d and every card opened before it, where it works. Cannot fail: cards
+ * without it are staged between. */
+void cuda_peer_open(struct cuda_dev *d);
+void cuda_peer_close(struct cuda_dev *d);
+bool cuda_can_peer(const struct phys *to, const struct phys *from);
+
+#endif

@@ -1,0 +1,388 @@
+/* cuda_mem: a card's memory, taken apart in granules, and pinned host memory.
+ *
+ * A segment is one reserved range of addresses, with pieces mapped behind it. Each piece costs three
+ * driver calls (create, map, release: the mapping keeps it) and the kernel's page tables work, tens
+ * of microseconds; a piece can only go back whole. Two-megabyte pieces throughout would make 12,000
+ * of a 24 GB model, about as much time as its copy takes; one piece for a segment could never be
+ * trimmed. So a segment has PIECES to 2 * PIECES of them: in segments up to 64 MiB, where the pool
+ * mixes owners, every granule is a piece of its own and trimming is exact; in larger ones, which the
+ * pool fills with one range, a piece is 1/64 to 1/32 of the segment, 32 MiB at most. Access is set
+ * and memory unmapped with one call for a run of pieces, however many they are.
+ *
+ * Cards without virtual memory management (some virtual ones) get plain allocations, which go back
+ * when they are wholly idle. */
+#include "base/sz.h"
+#include "device/cuda/cuda_impl.h"
+
+#include <inttypes.h>
+
+#define PIECES 32
+#define PIECE_MAX 16 /* granules */
+
+static struct cuda_segment *segment_at(const struct cuda_dev *d, size_t i)
+{
+    return vec_at(&d->segments, i);
+}
+
+static size_t segment_index(const struct cuda_dev *d, uint64_t addr) /* first that lies beyond */
+{
+    size_t lo = 0, hi = d->segments.n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (segment_at(d, mid)->addr <= addr)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* The segment that holds [addr, addr+n). */
+static struct cuda_segment *find(const struct cuda_dev *d, uint64_t addr, size_t n)
+{
+    size_t i = segment_index(d, addr);
+    struct cuda_segment *g = i ? segment_at(d, i - 1) : NULL;
+    if (!g || addr - g->addr > g->n || n > g->n - (addr - g->addr))
+        BUG("%s: [%#" PRIx64 ", +%zu) is no memory of it", d->pub.base.name, addr, n);
+    return g;
+}
+
+struct run { /* granules of a segment */
+    size_t from, to;
+};
+
+static struct run run_of(const struct cuda_dev *d, const struct cuda_segment *g, uint64_t addr,
+                         size_t n)
+{
+    size_t size = d->pub.base.granularity;
+    if ((addr | n) & (size - 1))
+        BUG("%s: [%#" PRIx64 ", +%zu) is not whole granules", d->pub.base.name, addr, n);
+    size_t from = (size_t)(addr - g->addr) / size;
+    return (struct run) { from, from + n / size };
+}
+
+/* ---- pieces ---- */
+
+static CUmemAllocationProp on_card(const struct cuda_dev *d)
+{
+    return (CUmemAllocationProp) {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = d->pub.dev },
+    };
+}
+
+static CUdeviceptr address(const struct cuda_dev *d, const struct cuda_segment *g, size_t granule)
+{
+    return g->addr + granule * d->pub.base.granularity;
+}
+
+/* pre: the run is whole pieces. False: told, and nothing changed. */
+static bool unmap(struct cuda_dev *d, struct cuda_segment *g, struct run r)
+{
+    size_t bytes = (r.to - r.from) * d->pub.base.granularity;
+    if (r.from == r.to)
+        return true;
+    CUresult e = d->pub.api->cuMemUnmap(address(d, g, r.from), bytes);
+    cuda_tell(d, e, "cuMemUnmap");
+    if (e)
+        return false;
+    memset(g->length + r.from, 0, (r.to - r.from) * sizeof *g->length);
+    return true;
+}
+
+static berth_status map_piece(struct cuda_dev *d, struct cuda_segment *g, size_t at, size_t n,
+                              berth_err *err)
+{
+    struct cuda_phys *p = &d->pub;
+    CUmemAllocationProp prop = on_card(d);
+    CUmemGenericAllocationHandle h;
+    size_t bytes = n * p->base.granularity;
+    if (CUDA_TRY(p, cuMemCreate(&h, bytes, &prop, 0), err))
+        return err->code;
+    berth_status s = CUDA_TRY(p, cuMemMap(address(d, g, at), bytes, 0, h, 0), err);
+    CUDA_TELL(d, cuMemRelease(h));
+    if (!s)
+        g->length[at] = (uint32_t)n;
+    return s;
+}
+
+/* Who may touch memory of d: itself and its peers. */
+static berth_status set_access(struct cuda_dev *d, const struct cuda_segment *g, struct run r,
+                               berth_err *err)
+{
+    CUmemAccessDesc desc[CUDA_CARDS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i <= d->peers.n; i++) {
+        const struct cuda_dev *who = i ? *(struct cuda_dev **)vec_at(&d->peers, i - 1) : d;
+        desc[n++] = (CUmemAccessDesc) {
+            .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = who->pub.dev },
+            .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+    }
+    return CUDA_TRY(
+        &d->pub,
+        cuMemSetAccess(address(d, g, r.from), (r.to - r.from) * d->pub.base.granularity, desc, n),
+        err);
+}
+
+static size_t piece_size(const struct cuda_segment *g)
+{
+    size_t n = 1;
+    while (n < PIECE_MAX && 2 * n * PIECES <= g->granules)
+        n *= 2;
+    return n;
+}
+
+/* Memory behind the run. pre: none of it has. A failure leaves it so. */
+static berth_status fill(struct cuda_dev *d, struct cuda_segment *g, struct run r, berth_err *err)
+{
+    size_t most = piece_size(g), at = r.from;
+    berth_status s = BERTH_OK;
+    while (!s && at < r.to) {
+        size_t n = r.to - at < most ? r.to - at : most;
+        s = map_piece(d, g, at, n, err);
+        at += s ? 0 : n;
+    }
+    if (!s)
+        s = set_access(d, g, r, err);
+    if (s)
+        (void)unmap(d, g, (struct run) { r.from, at });
+    return s;
+}
+
+berth_status cuda_share(struct cuda_dev *d, berth_err *err)
+{
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; !s && i < d->segments.n; i++) {
+        const struct cuda_segment *g = segment_at(d, i);
+        for (size_t at = 0; !s && !g->plain && at < g->granules; at++)
+            if (g->length[at])
+                s = set_access(d, g, (struct run) { at, at + g->length[at] }, err);
+    }
+    return s;
+}
+
+/* ---- segments ---- */
+
+static void segment_release(struct cuda_dev *d, struct cuda_segment *g)
+{
+    if (g->plain)
+        CUDA_TELL(d, cuMemFree(g->plain));
+    for (size_t at = 0, to; g->length && at < g->granules; at = to) { /* runs that have memory */
+        for (to = at; to < g->granules && g->length[to]; to += g->length[to])
+            ;
+        (void)unmap(d, g, (struct run) { at, to });
+        to += to == at;
+    }
+    if (g->addr && !g->plain)
+        CUDA_TELL(d, cuMemAddressFree(g->addr, g->n));
+    free(g->length);
+}
+
+static berth_status segment_virtual(struct cuda_dev *d, struct cuda_segment *g, berth_err *err)
+{
+    CUdeviceptr at = 0;
+    g->granules = g->n / d->pub.base.granularity;
+    g->length = calloc(g->granules, sizeof *g->length);
+    if (!g->length)
+        return err_set(err, BERTH_ENOMEM, "%s: notes of a segment", d->pub.base.name);
+    if (CUDA_TRY(&d->pub, cuMemAddressReserve(&at, g->n, d->pub.base.granularity, 0, 0), err))
+        return err->code;
+    g->addr = at;
+    return fill(d, g, (struct run) { 0, g->granules }, err);
+}
+
+/* Large allocations are aligned to granules as it is; where one is not, some is left out. */
+static berth_status segment_plain(struct cuda_dev *d, struct cuda_segment *g, berth_err *err)
+{
+    struct cuda_phys *p = &d->pub;
+    size_t mask = p->base.granularity - 1, more;
+    if (CUDA_TRY(p, cuMemAlloc(&g->plain, g->n), err))
+        return err->code;
+    if (g->plain & mask) {
+        CUDA_TELL(d, cuMemFree(g->plain));
+        g->plain = 0;
+        if (!sz_add(g->n, mask, &more))
+            return err_set(err, BERTH_ENODEVMEM, "%s: %zu bytes", p->base.name, g->n);
+        if (CUDA_TRY(p, cuMemAlloc(&g->plain, more), err))
+            return err->code;
+    }
+    g->addr = (g->plain + mask) & ~(CUdeviceptr)mask;
+    return BERTH_OK;
+}
+
+berth_status cuda_alloc(struct phys *p, size_t n, uint64_t *addr, berth_err *err)
+{
+    struct cuda_dev *d = cuda_dev(p);
+    struct cuda_segment g = { 0 };
+    *addr = 0;
+    if (cuda_current(&d->pub, err))
+        return err->code;
+    if (!sz_align(n, p->granularity, &g.n))
+        return err_set(err, BERTH_ENODEVMEM, "%s: %zu bytes wanted", p->name, n);
+    if (!vec_reserve(&d->segments, d->segments.n + 1))
+        return err_set(err, BERTH_ENOMEM, "%s: a segment", p->name);
+    if (d->vmm ? segment_virtual(d, &g, err) : segment_plain(d, &g, err)) {
+        segment_release(d, &g);
+        return err_add(err, "%zu bytes wanted", n);
+    }
+    size_t i = segment_index(d, g.addr), after = d->segments.n - i;
+    if (!vec_add(&d->segments))
+        BUG("reserved above");
+    struct cuda_segment *at = segment_at(d, i);
+    memmove(at + 1, at, after * sizeof *at);
+    *at = g;
+    *addr = g.addr;
+    return BERTH_OK;
+}
+
+void cuda_free(struct phys *p, uint64_t addr, size_t n)
+{
+    struct cuda_dev *d = cuda_dev(p);
+    struct cuda_segment *g = find(d, addr, n);
+    size_t i = segment_index(d, addr) - 1;
+    if (g->addr != addr || g->n - n >= p->granularity)
+        BUG("%s: free of [%#" PRIx64 ", +%zu), which is no allocation", p->name, addr, n);
+    cuda_tell(d, d->pub.api->cuCtxSetCurrent(d->pub.ctx), "cuCtxSetCurrent");
+    segment_release(d, g);
+    memmove(g, g + 1, (d->segments.n - i - 1) * sizeof *g);
+    vec_pop(&d->segments);
+}
+
+/* ---- parts of segments ---- */
+
+static size_t piece_of(const struct cuda_segment *g, size_t granule) /* its first granule */
+{
+    while (!g->length[granule])
+        granule--; /* the first of a segment that has memory here starts a piece */
+    return granule;
+}
+
+void cuda_discardable(struct phys *p, uint64_t *addr, size_t *n)
+{
+    struct cuda_dev *d = cuda_dev(p);
+    const struct cuda_segment *g = find(d, *addr, *n);
+    struct run r = run_of(d, g, *addr, *n);
+    if (g->plain || r.from == r.to) {
+        *n = 0;
+        return;
+    }
+    size_t first = piece_of(g, r.from), last = piece_of(g, r.to - 1);
+    if (first < r.from)
+        r.from = first + g->length[first];
+    if (last + g->length[last] > r.to)
+        r.to = last;
+    if (r.to < r.from) /* within one piece */
+        r.to = r.from;
+    *addr = address(d, g, r.from);
+    *n = (r.to - r.from) * p->granularity;
+}
+
+bool cuda_discard(struct phys *p, uint64_t addr, size_t n)
+{
+    struct cuda_dev *d = cuda_dev(p);
+    struct cuda_segment *g = find(d, addr, n);
+    struct run r = run_of(d, g, addr, n);
+    berth_err err;
+    uint64_t at = addr;
+    size_t whole = n;
+    cuda_discardable(p, &at, &whole);
+    if (at != addr || whole != n || cuda_current(&d->pub, &err))
+        return false;
+    return unmap(d, g, r);
+}
+
+berth_status cuda_restore(struct phys *p, uint64_t addr, size_t n, berth_err *err)
+{
+    struct cuda_dev *d = cuda_dev(p);
+    struct cuda_segment *g = find(d, addr, n);
+    if (cuda_current(&d->pub, err))
+        return err->code;
+    return fill(d, g, run_of(d, g, addr, n), err) ? err_add(err, "%zu bytes wanted", n) : BERTH_OK;
+}
+
+berth_status cuda_info(struct phys *p, uint64_t *total, uint64_t *free_bytes, berth_err *err)
+{
+    struct cuda_phys *c = cuda_of(p);
+    size_t unused = 0, all = 0;
+    CUcontext was;
+    if (atomic_load(&c->lost)) /* says so */
+        return cuda_check(c, CUDA_ERROR_CONTEXT_IS_DESTROYED, "cuMemGetInfo", err);
+    if (CUDA_TRY(c, cuCtxPushCurrent(c->ctx), err))
+        return err->code;
+    berth_status s = CUDA_TRY(c, cuMemGetInfo(&unused, &all), err);
+    (void)c->api->cuCtxPopCurrent(&was);
+    *total = all;
+    *free_bytes = unused < all ? unused : all;
+    return s;
+}
+
+/* ---- host memory ---- */
+
+berth_status cuda_host_alloc(struct phys *p, size_t n, void **out, berth_err *err)
+{
+    struct cuda_dev *d = cuda_dev(p);
+    *out = NULL;
+    if (cuda_current(&d->pub, err))
+        return err->code;
+    if (!vec_reserve(&d->pinned, d->pinned.n + 1))
+        return err_set(err, BERTH_ENOMEM, "%s: a note of pinned memory", p->name);
+    void *ptr = NULL;
+    if (CUDA_TRY(&d->pub, cuMemHostAlloc(&ptr, n, CU_MEMHOSTALLOC_PORTABLE), err)) {
+        if (err->code == BERTH_ENODEVMEM) /* of the host's */
+            err->code = BERTH_ENOMEM;
+        return err_add(err, "%zu bytes of pinned host memory", n);
+    }
+    void **slot = vec_add(&d->pinned);
+    if (!slot)
+        BUG("reserved above");
+    *slot = *out = ptr;
+    return BERTH_OK;
+}
+
+void cuda_host_free(struct phys *p, void *ptr, size_t n)
+{
+    struct cuda_dev *d = cuda_dev(p);
+    void **all = d->pinned.p;
+    size_t i = d->pinned.n;
+    while (i && all[i - 1] != ptr)
+        i--;
+    if (!i)
+        BUG("%s: %zu bytes at %p were not pinned by it", p->name, n, ptr);
+    all[i - 1] = all[d->pinned.n - 1];
+    vec_pop(&d->pinned);
+    cuda_tell(d, d->pub.api->cuCtxSetCurrent(d->pub.ctx), "cuCtxSetCurrent");
+    CUDA_TELL(d, cuMemFreeHost(ptr));
+}
+
+/* ---- life ---- */
+
+berth_status cuda_mem_open(struct cuda_dev *d, berth_err *err)
+{
+    CUmemAllocationProp prop = on_card(d);
+    size_t least = 0;
+    if (!d->vmm)
+        return BERTH_OK;
+    if (CUDA_TRY(&d->pub,
+                 cuMemGetAllocationGranularity(&least, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+                 err))
+        return err->code;
+    if (!least || least & (least - 1))
+        d->vmm = false;
+    else if (least > CUDA_GRANULE)
+        d->pub.base.granularity = least;
+    return BERTH_OK;
+}
+
+void cuda_mem_close(struct cuda_dev *d)
+{
+    if (d->segments.n || d->pinned.n)
+        log_error(d->log, "dev.leak", "dev=%s segments=%zu pinned=%zu", d->pub.base.name,
+                  d->segments.n, d->pinned.n);
+    for (size_t i = 0; i < d->segments.n; i++)
+        segment_release(d, segment_at(d, i));
+    for (size_t i = 0; i < d->pinned.n; i++)
+        CUDA_TELL(d, cuMemFreeHost(*(void **)vec_at(&d->pinned, i)));
+    vec_release(&d->segments);
+    vec_release(&d->pinned);
+}
