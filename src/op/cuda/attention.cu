@@ -1,3 +1,279 @@
-extern "C" __global__ void attention_none(void)
+/* attention.cu: attention of every kind that cuDNN is not asked for: F32, masks, wide heads, odd strides.
+ *
+ * A block of 256 threads has 64 queries of one head and one slice of the result's columns. It walks over
+ * the keys 64 at a time: scores from slices of D in shared memory, exponentials relative to the largest
+ * score so far (what was summed before is scaled down when a larger one comes), then the weighted sum of
+ * values. Nothing of size Tq x Tk is ever in memory. All of it in F32, plain multiply-adds: F32 operands
+ * keep their 24 bits. A head wider than a slice has its scores computed once per slice.
+ *
+ * Threads    tid = 16 * ty + tx. A thread has queries 4 ty .. 4 ty + 3; of a tile's keys 4 tx .. 4 tx + 3;
+ *            of the columns 64 c + 4 tx .. + 3. The 16 threads that share queries are half a warp.
+ * Shared     first the slices of q and k, [d][row], then in the same place the weights, [key][query];
+ *            and some rows of v. Rows are 68 floats: 16-byte aligned, and 8 values of d by 4 rows fall
+ *            into 32 different banks.
+ * Order      Sums run over keys in their order, 64 at a time, whatever runs beside: the same bits each
+ *            time. */
+#include "op/cuda/attention_args.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+namespace
 {
+
+constexpr int BQ = ATTENTION_QUERIES, BK = ATTENTION_KEYS, THREADS = ATTENTION_THREADS;
+constexpr int DS = 32;        /* of D in shared memory at a time */
+constexpr int VS = 16;        /* rows of v in shared memory at a time */
+constexpr int PITCH = BQ + 4; /* floats from one row of q, k or weights to the next */
+static_assert(BQ == 64 && BK == 64 && THREADS == 256, "threads are laid out for these");
+static_assert(2 * DS * PITCH == BK * PITCH, "weights lie where q and k were");
+static_assert(BK % VS == 0 && PITCH % 4 == 0, "whole pieces, float4");
+
+__device__ float to_float(float x)
+{
+    return x;
 }
+__device__ float to_float(__half x)
+{
+    return __half2float(x);
+}
+__device__ float to_float(__nv_bfloat16 x)
+{
+    return __bfloat162float(x);
+}
+__device__ void from_float(float *p, float x)
+{
+    *p = x;
+}
+__device__ void from_float(__half *p, float x)
+{
+    *p = __float2half_rn(x);
+}
+__device__ void from_float(__nv_bfloat16 *p, float x)
+{
+    *p = __float2bfloat16_rn(x);
+}
+
+/* Rows [row0, row0 + 64) by columns [d0, d0 + DS) of x, turned: dst[d][row]; zeros outside. A warp reads
+ * 8 neighbours of 4 rows at a time and writes 32 banks. */
+template <typename T>
+__device__ void load_turned(float *dst, const T *x, int64_t stride, uint32_t row0, uint32_t rows,
+                            uint32_t d0, uint32_t D)
+{
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t dl = lane % 8, rl = lane / 8;
+#pragma unroll
+    for (uint32_t r = warp * 4 + rl; r < BQ; r += THREADS / 8) {
+        const bool in = row0 + r < rows;
+        const T *from = x + (int64_t)(row0 + r) * stride;
+#pragma unroll
+        for (uint32_t d = dl; d < DS; d += 8)
+            dst[d * PITCH + r] = in && d0 + d < D ? to_float(from[d0 + d]) : 0.0f;
+    }
+}
+
+/* Rows [row0, row0 + VS) by columns [c0, c0 + DV) of x: dst[row][DV]; zeros outside. */
+template <typename T, int DV>
+__device__ void load_rows(float *dst, const T *x, int64_t stride, uint32_t row0, uint32_t rows,
+                          uint32_t c0, uint32_t D)
+{
+#pragma unroll
+    for (uint32_t i = threadIdx.x; i < VS * DV; i += THREADS) {
+        const uint32_t r = row0 + i / DV, c = c0 + i % DV;
+        dst[i] = r < rows && c < D ? to_float(x[(int64_t)r * stride + c]) : 0.0f;
+    }
+}
+
+/* s[i][j] += q[4 ty + i] . k[4 tx + j] over the DS columns that are in shared memory. */
+__device__ void add_scores(float s[4][4], const float *qs, const float *ks, uint32_t ty,
+                           uint32_t tx)
+{
+#pragma unroll
+    for (int d = 0; d < DS; d++) {
+        const float4 q = *(const float4 *)(qs + d * PITCH + 4 * ty);
+        const float4 k = *(const float4 *)(ks + d * PITCH + 4 * tx);
+        const float qa[4] = { q.x, q.y, q.z, q.w }, ka[4] = { k.x, k.y, k.z, k.w };
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                s[i][j] = fmaf(qa[i], ka[j], s[i][j]);
+    }
+}
+
+template <typename T> __device__ float mask_at(const attention_args &a, int64_t i)
+{
+    return a.mask_kind == ATTENTION_MASK_F32 ? ((const float *)a.mask)[i]
+                                             : to_float(((const T *)a.mask)[i]);
+}
+
+/* Scale, mask, and nothing of keys that are not there. */
+template <typename T>
+__device__ void finish_scores(const attention_args &a, float s[4][4], uint32_t b, uint32_t h,
+                              uint32_t query, uint32_t key)
+{
+    const float nothing = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const uint32_t qi = query + i;
+        const int64_t row = (int64_t)b * a.ms[0] + (int64_t)h * a.ms[1] + (int64_t)qi * a.ms[2];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const uint32_t kj = key + j;
+            if (qi >= a.Tq || kj >= a.Tk || (a.causal && kj > qi)) {
+                s[i][j] = nothing;
+                continue;
+            }
+            s[i][j] *= a.scale;
+            if (a.mask_kind != ATTENTION_NO_MASK)
+                s[i][j] += mask_at<T>(a, row + kj);
+        }
+    }
+}
+
+/* Over the 16 threads that share a query. */
+__device__ float row_max(float x)
+{
+#pragma unroll
+    for (int step = 8; step; step /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
+    return x;
+}
+__device__ float row_sum(float x)
+{
+#pragma unroll
+    for (int step = 8; step; step /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, step);
+    return x;
+}
+
+/* Scores become weights; `top` and `sum` of each query follow, and shrink[i] is what everything summed so
+ * far is to be multiplied by. While a query has seen no key, top is -inf and stays out of differences. */
+__device__ void weigh(float s[4][4], float top[4], float sum[4], float shrink[4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float here = row_max(fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3])));
+        const float now = fmaxf(top[i], here);
+        const float from = now == -INFINITY ? 0.0f : now;
+        shrink[i] = expf(top[i] - from);
+        float part = 0;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            s[i][j] = expf(s[i][j] - from);
+            part += s[i][j];
+        }
+        sum[i] = sum[i] * shrink[i] + row_sum(part);
+        top[i] = now;
+    }
+}
+
+/* acc[i][4 c + j] += weights of VS keys times their rows of v. */
+template <int DV>
+__device__ void add_values(float (*acc)[DV / 16], const float *ps, const float *vs, uint32_t ty,
+                           uint32_t tx)
+{
+#pragma unroll 4
+    for (int k = 0; k < VS; k++) {
+        const float4 p = *(const float4 *)(ps + k * PITCH + 4 * ty);
+        const float pa[4] = { p.x, p.y, p.z, p.w };
+#pragma unroll
+        for (int c = 0; c < DV / 64; c++) {
+            const float4 v = *(const float4 *)(vs + k * DV + 64 * c + 4 * tx);
+            const float va[4] = { v.x, v.y, v.z, v.w };
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    acc[i][4 * c + j] = fmaf(pa[i], va[j], acc[i][4 * c + j]);
+        }
+    }
+}
+
+template <typename T, int DV> __device__ void attention(const attention_args &a)
+{
+    static_assert(DV % 64 == 0, "columns of a slice");
+    __shared__ __align__(16) float qk[2 * DS * PITCH]; /* q, k; then the weights */
+    __shared__ __align__(16) float vs[VS * DV];
+    const attention_share w = attention_share_of(&a, blockIdx.x);
+    const uint32_t ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+    const uint32_t query0 = w.tile * BQ, column0 = w.slice * DV;
+    const T *q = (const T *)a.q + (int64_t)w.b * a.qs[0] + (int64_t)w.h * a.qs[2];
+    const T *k = (const T *)a.k + (int64_t)w.b * a.ks[0] + (int64_t)w.h * a.ks[2];
+    const T *v = (const T *)a.v + (int64_t)w.b * a.vs[0] + (int64_t)w.h * a.vs[2];
+    float acc[4][DV / 16], top[4], sum[4], shrink[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        top[i] = -INFINITY;
+        sum[i] = 0;
+#pragma unroll
+        for (int j = 0; j < DV / 16; j++)
+            acc[i][j] = 0;
+    }
+
+    const uint32_t keys = attention_keys(&a, w.tile);
+    for (uint32_t key0 = 0; key0 < keys; key0 += BK) {
+        float s[4][4] = {};
+        for (uint32_t d0 = 0; d0 < a.D; d0 += DS) {
+            __syncthreads(); /* everyone is done with what lies there: weights, or the slice before */
+            load_turned(qk, q, a.qs[1], query0, a.Tq, d0, a.D);
+            load_turned(qk + DS * PITCH, k, a.ks[1], key0, a.Tk, d0, a.D);
+            __syncthreads();
+            add_scores(s, qk, qk + DS * PITCH, ty, tx);
+        }
+        finish_scores<T>(a, s, w.b, w.h, query0 + 4 * ty, key0 + 4 * tx);
+        weigh(s, top, sum, shrink);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < DV / 16; j++)
+                acc[i][j] *= shrink[i];
+
+        __syncthreads(); /* q and k have been read */
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            *(float4 *)(qk + (4 * tx + j) * PITCH + 4 * ty) =
+                make_float4(s[0][j], s[1][j], s[2][j], s[3][j]);
+        for (uint32_t k0 = 0; k0 < BK; k0 += VS) {
+            if (k0)
+                __syncthreads(); /* the rows before have been read */
+            load_rows<T, DV>(vs, v, a.vs[1], key0 + k0, a.Tk, column0, a.D);
+            __syncthreads(); /* and the weights are there, the first time */
+            add_values<DV>(acc, qk + k0 * PITCH, vs, ty, tx);
+        }
+    }
+
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const uint32_t query = query0 + 4 * ty + i;
+        if (query >= a.Tq)
+            continue;
+        T *y =
+            (T *)a.y + (int64_t)w.b * a.ys[0] + (int64_t)query * a.ys[1] + (int64_t)w.h * a.ys[2];
+        const float by = sum[i] == 0.0f ? 0.0f : 1.0f / sum[i];
+#pragma unroll
+        for (int j = 0; j < DV / 16; j++) {
+            const uint32_t column = column0 + 64 * (j / 4) + 4 * tx + j % 4;
+            if (column < a.D)
+                from_float(y + column, acc[i][j] * by);
+        }
+    }
+}
+
+} // namespace
+
+#define ATTENTION(name, T, DV, blocks)                                                             \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, blocks)                        \
+        name(const __grid_constant__ attention_args a)                                             \
+    {                                                                                              \
+        attention<T, DV>(a);                                                                       \
+    }
+ATTENTION(attention_64_f32, float, 64, 2)
+ATTENTION(attention_128_f32, float, 128, 2)
+ATTENTION(attention_256_f32, float, 256, 1)
+ATTENTION(attention_64_f16, __half, 64, 2)
+ATTENTION(attention_128_f16, __half, 128, 2)
+ATTENTION(attention_256_f16, __half, 256, 1)
+ATTENTION(attention_64_bf16, __nv_bfloat16, 64, 2)
+ATTENTION(attention_128_bf16, __nv_bfloat16, 128, 2)
+ATTENTION(attention_256_bf16, __nv_bfloat16, 256, 1)

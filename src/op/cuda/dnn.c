@@ -1,0 +1,245 @@
+/* dnn.c: cuDNN of a card: the library, its handle, the plans that were made. */
+#include "op/cuda/dnn.h"
+
+#include <assert.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the library ---- */
+
+/* dlsym gives an object pointer; C says nothing of making it a function's, POSIX does. */
+static bool find(void *library, const char *name, void *slot, size_t bytes)
+{
+    void *f = dlsym(library, name);
+    memcpy(slot, &f, bytes);
+    return f != NULL;
+}
+
+static bool load(struct dnn *d)
+{
+    void *library = dlopen(DNN_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        const char *why = dlerror();
+        snprintf(d->missing, sizeof d->missing, "%.150s", why ? why : DNN_LIBRARY " does not open");
+        return false;
+    }
+#define DNN_FIND(name)                                                                             \
+    static_assert(sizeof d->api.name == sizeof(void *), #name);                                    \
+    if (!find(library, #name, &d->api.name, sizeof d->api.name)) {                                 \
+        snprintf(d->missing, sizeof d->missing, "%s has no %s", DNN_LIBRARY, #name);               \
+        return false;                                                                              \
+    }
+    DNN_API(DNN_FIND)
+#undef DNN_FIND
+    d->version = d->api.cudnnGetVersion();
+    cudnnStatus_t s = d->api.cudnnCreate(&d->handle);
+    if (s) {
+        char text[100] = "";
+        d->api.cudnnGetLastErrorString(text, sizeof text);
+        text[sizeof text - 1] = 0;
+        d->handle = NULL;
+        snprintf(d->missing, sizeof d->missing, "%s: cudnnCreate: %s (%d)%s%s", DNN_LIBRARY,
+                 d->api.cudnnGetErrorString(s), (int)s, text[0] ? ": " : "", text);
+        return false;
+    }
+    return true;
+}
+
+static void forget(struct dnn *d)
+{
+    for (size_t i = 0; i < DNN_BUCKETS; i++)
+        while (d->bucket[i]) {
+            struct dnn_plan *p = d->bucket[i];
+            d->bucket[i] = p->next;
+            dnn_plan_release(d, p);
+            free(p);
+        }
+    d->plans = 0;
+}
+
+static void dnn_close(void *p)
+{
+    struct dnn *d = p;
+    if (!d)
+        return;
+    forget(d);
+    if (d->handle)
+        d->api.cudnnDestroy(d->handle);
+    free(d);
+}
+
+/* Made even where the library is missing, so that it is looked for once. */
+static berth_status opened(struct cuda_card *c, struct dnn **out, berth_err *err)
+{
+    struct cuda_keep *keep = cuda_keep(c, CUDA_SLOT_DNN);
+    if (!keep->p) {
+        struct dnn *d = calloc(1, sizeof *d);
+        if (!d)
+            return err_set(err, BERTH_ENOMEM, "cuDNN of %s", cuda_card_phys(c)->base.name);
+        d->phys = cuda_card_phys(c);
+        load(d);
+        *keep = (struct cuda_keep) { .p = d, .close = dnn_close };
+    }
+    *out = keep->p;
+    return BERTH_OK;
+}
+
+berth_status dnn_of(struct cuda_card *c, struct dnn **out, berth_err *err)
+{
+    *out = NULL;
+    struct dnn *d = NULL;
+    if (opened(c, &d, err))
+        return err->code;
+    if (d->missing[0])
+        return err_set(
+            err, BERTH_EUNSUPPORTED,
+            "%s needs cuDNN 9 and has none: %s. Install NVIDIA's cuDNN 9 for CUDA %d where the "
+            "loader finds it (or name its folder in LD_LIBRARY_PATH)",
+            d->phys->base.name, d->missing, d->phys->api->driver / 1000);
+    *out = d;
+    return BERTH_OK;
+}
+
+const char *dnn_text(struct cuda_card *c, char buf[240])
+{
+    struct dnn *d = NULL;
+    berth_err err;
+    if (opened(c, &d, &err))
+        snprintf(buf, 240, "%.230s", err.msg);
+    else if (d->missing[0])
+        snprintf(buf, 240, "%s", d->missing);
+    else
+        snprintf(buf, 240, "cuDNN %zu.%zu.%zu", d->version / 10000, d->version / 100 % 100,
+                 d->version % 100);
+    return buf;
+}
+
+/* ---- plans ---- */
+
+void dnn_plan_release(struct dnn *d, struct dnn_plan *p)
+{
+    if (p->plan)
+        d->api.cudnnBackendDestroyDescriptor(p->plan);
+    p->plan = NULL;
+    while (p->owns)
+        d->api.cudnnBackendDestroyDescriptor(p->own[--p->owns]);
+}
+
+static size_t bucket_of(const struct dnn_key *key)
+{
+    uint64_t h = 0;
+    for (size_t i = 0; i < DNN_KEY; i++) {
+        h = (h ^ (uint64_t)key->v[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 29;
+    }
+    return (size_t)(h % DNN_BUCKETS);
+}
+
+/* Tries one description after the other. Leaves p without a plan when none is taken. */
+static void make(struct dnn *d, struct dnn_plan *p, dnn_build *build)
+{
+    for (int attempt = 0;; attempt++) {
+        struct dnn_graph g = { .d = d, .p = p };
+        if (!build(&g, &p->key, attempt))
+            return;
+        if (!g.bad && dnn_choose(&g))
+            return;
+        dnn_plan_release(d, p);
+    }
+}
+
+/* Work that is queued may still run a plan: it is done before plans go. */
+static berth_status make_room(struct dnn *d, berth_err *err)
+{
+    if (d->plans < DNN_PLANS)
+        return BERTH_OK;
+    if (d->phys && CUDA_TRY(d->phys, cuCtxSynchronize(), err))
+        return err_add(err, "forgetting plans of cuDNN");
+    forget(d);
+    return BERTH_OK;
+}
+
+berth_status dnn_plan(struct dnn *d, const struct dnn_key *key, dnn_build *build,
+                      const struct dnn_plan **out, berth_err *err)
+{
+    size_t b = bucket_of(key);
+    for (struct dnn_plan *p = d->bucket[b]; p; p = p->next)
+        if (memcmp(&p->key, key, sizeof *key) == 0) {
+            *out = p;
+            return BERTH_OK;
+        }
+    *out = NULL;
+    if (make_room(d, err))
+        return err->code;
+    struct dnn_plan *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_set(err, BERTH_ENOMEM, "a plan of cuDNN");
+    p->key = *key;
+    make(d, p, build);
+    p->next = d->bucket[b];
+    d->bucket[b] = p;
+    d->plans++;
+    *out = p;
+    return BERTH_OK;
+}
+
+/* ---- running ---- */
+
+static berth_status failed(struct dnn *d, cudnnStatus_t s, const struct dnn_plan *p,
+                           const char *call, const char *what, berth_err *err)
+{
+    char text[120] = "";
+    d->api.cudnnGetLastErrorString(text, sizeof text);
+    text[sizeof text - 1] = 0;
+    return err_set_at(err, __FILE__, __LINE__, BERTH_EDEVICE, (int)s,
+                      "%s on %s: %s (engine %lld of cuDNN %zu): %s%s%s", what, d->phys->base.name,
+                      call, (long long)p->engine, d->version, d->api.cudnnGetErrorString(s),
+                      text[0] ? ": " : "", text);
+}
+
+/* Says where everything is. The pack is the caller's to destroy, made or not. */
+static cudnnStatus_t pack(const struct dnn_api *f, size_t n, const int64_t *uid, void *const *at,
+                          void *workspace, dnn_desc *out)
+{
+    cudnnStatus_t s = f->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, out);
+    if (!s)
+        s = f->cudnnBackendSetAttribute(*out, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+                                        CUDNN_TYPE_VOID_PTR, (int64_t)n, at);
+    if (!s)
+        s = f->cudnnBackendSetAttribute(*out, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64,
+                                        (int64_t)n, uid);
+    if (!s)
+        s = f->cudnnBackendSetAttribute(*out, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
+                                        CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    return s ? s : f->cudnnBackendFinalize(*out);
+}
+
+berth_status dnn_run(const struct op_env *env, struct dnn *d, const struct dnn_plan *p, size_t n,
+                     const int64_t *uid, void *const *at, void *workspace, const char *what,
+                     berth_err *err)
+{
+    const struct dnn_api *f = &d->api;
+    CUstream stream = cuda_stream(env->stream);
+    if (!p->plan)
+        BUG("%s: a plan that was not made", what);
+    if (stream != d->stream) {
+        cudnnStatus_t s = f->cudnnSetStream(d->handle, stream);
+        if (s)
+            return failed(d, s, p, "cudnnSetStream", what, err);
+        d->stream = stream;
+    }
+    dnn_desc pointers = NULL;
+    const char *call = "a variant pack";
+    cudnnStatus_t s = pack(f, n, uid, at, workspace, &pointers);
+    if (!s) {
+        call = "cudnnBackendExecute";
+        s = f->cudnnBackendExecute(d->handle, p->plan, pointers);
+    }
+    if (s) /* before other calls change cuDNN's last words */
+        failed(d, s, p, call, what, err);
+    if (pointers)
+        f->cudnnBackendDestroyDescriptor(pointers);
+    return s ? err->code : BERTH_OK;
+}

@@ -1,0 +1,167 @@
+/* dnn: cuDNN 9's graphs for a card: describing them, choosing an engine, keeping what was chosen.
+ *
+ * Words      graph      operations on tensors, described by descriptors of cuDNN's backend API; a tensor
+ *                       is real (an address when it runs), virtual (between two operations, never in
+ *                       memory) or a value (one number of the host)
+ *            engine     cuDNN's code for a graph; a config is an engine with its knobs set
+ *            plan       a graph with the config that was chosen for it, ready to run
+ *            key        everything that shapes a graph: equal keys are the same graph
+ * Flow       dnn_of() -> dnn_plan(key, build) -> [the first time: build() describes the graph with
+ *            dnn_tensor(), dnn_pointwise() ..., heuristics name configs, one is chosen] -> dnn_run()
+ * Choice     The first config of heuristics mode A, then B, then the fallback list, that
+ *            (1) has no numerical note the wish refuses: results that differ from run to run, sums of
+ *                16 bits, transforms that lose digits; for F32 also tensor cores, which would round
+ *                operands to TF32
+ *            (2) wants no more than DNN_WORKSPACE bytes; if there is none, DNN_WORKSPACE_MOST
+ *            (3) becomes a plan, which is the proof that it can run here.
+ *            It follows from the key, the card and the version of cuDNN alone: neither free memory nor
+ *            op_env.thrifty have a say, so a placement never changes bits.
+ * Errors     A graph that no engine takes is an answer, too, and kept (dnn_plan.plan is NULL, `why` has
+ *            cuDNN's words). Whoever asked decides whether another way is left.
+ * Library    libcudnn.so.9, by dlopen when first asked for, never closed: it does not survive that. It
+ *            loads its other parts by itself.
+ * Threads    Executor.
+ * Files      dnn.c the library, the plans; dnn_graph.c descriptors, choosing */
+#ifndef OP_CUDA_DNN_H
+#define OP_CUDA_DNN_H
+
+#include "op/cuda/cuda_op.h"
+
+#include <cudnn_graph.h>
+
+#define DNN_LIBRARY "libcudnn.so.9"
+#define DNN_WORKSPACE ((int64_t)256 << 20)
+#define DNN_WORKSPACE_MOST ((int64_t)1 << 30)
+enum {
+    DNN_DIMS = 4,
+    DNN_KEY = 24,      /* numbers of a key */
+    DNN_DESCS = 64,    /* descriptors of a graph */
+    DNN_OPS = 20,      /* operations of a graph */
+    DNN_CONFIGS = 64,  /* of a heuristics mode that are looked at */
+    DNN_BUCKETS = 256, /* of the table of plans */
+    DNN_PLANS = 2048,  /* more shapes than that: all of them are forgotten */
+    DNN_ALIGN = 16     /* bytes; what addresses and rows of real tensors are aligned to */
+};
+
+/* The functions of libcudnn this program calls. */
+#define DNN_API(X)                                                                                 \
+    X(cudnnGetVersion)                                                                             \
+    X(cudnnGetErrorString)                                                                         \
+    X(cudnnGetLastErrorString)                                                                     \
+    X(cudnnCreate)                                                                                 \
+    X(cudnnDestroy)                                                                                \
+    X(cudnnSetStream)                                                                              \
+    X(cudnnBackendCreateDescriptor)                                                                \
+    X(cudnnBackendDestroyDescriptor)                                                               \
+    X(cudnnBackendFinalize)                                                                        \
+    X(cudnnBackendSetAttribute)                                                                    \
+    X(cudnnBackendGetAttribute)                                                                    \
+    X(cudnnBackendExecute)
+struct dnn_api {
+#define DNN_FIELD(name) __typeof__(&name) name;
+    DNN_API(DNN_FIELD)
+#undef DNN_FIELD
+};
+
+typedef cudnnBackendDescriptor_t dnn_desc;
+
+struct dnn_key {
+    int64_t v[DNN_KEY]; /* the first is an enum dnn_kind; the rest is 0 where not used */
+};
+enum dnn_kind { DNN_NOTHING, DNN_CONV, DNN_SDPA };
+
+struct dnn_plan {
+    struct dnn_key key;
+    struct dnn_plan *next; /* in its bucket */
+    dnn_desc plan;         /* NULL: no engine takes the graph, for the reason in `why` */
+    int64_t workspace;     /* bytes */
+    int64_t engine;        /* its number in cuDNN, for people */
+    dnn_desc
+        own[DNN_DESCS + 1]; /* what it is made of, in the order it was made: all live as long */
+    size_t owns;
+    char why[160];
+};
+
+struct dnn {
+    struct dnn_api api;
+    struct cuda_phys *phys; /* borrowed; NULL in tests */
+    cudnnHandle_t handle;
+    CUstream stream; /* that the handle has */
+    size_t version;  /* 91900 */
+    struct dnn_plan *bucket[DNN_BUCKETS];
+    size_t plans;
+    char missing[200]; /* why there is no cuDNN here; "": there is */
+};
+
+/* The card's cuDNN; opened at the first call, and only once: without it every call says the same,
+ * BERTH_EUNSUPPORTED with the library's name, the loader's text and what to install. */
+berth_status dnn_of(struct cuda_card *c, struct dnn **out, berth_err *err);
+/* "cuDNN 9.19.0", or why there is none. buf: for the answer. Opens it if it is not. */
+const char *dnn_text(struct cuda_card *c, char buf[240]);
+
+/* ---- describing a graph ---- */
+
+/* Sticky: after the first refusal nothing more is done and `why` says what it was. */
+struct dnn_graph {
+    struct dnn *d;
+    struct dnn_plan *p; /* gets the descriptors */
+    dnn_desc op[DNN_OPS];
+    size_t ops;
+    int64_t uid; /* of the latest virtual tensor */
+    bool bad;
+    bool exact; /* F32: no tensor cores */
+    bool large; /* some config wanted more workspace than it was allowed */
+};
+
+enum dnn_tensor_kind { DNN_REAL, DNN_VIRTUAL, DNN_VALUE };
+struct dnn_tensor {
+    int64_t uid; /* of real ones and values: below DNN_UID_VIRTUAL, the caller's choice */
+    enum dnn_tensor_kind kind;
+    cudnnDataType_t type;
+    int64_t dim[DNN_DIMS], stride[DNN_DIMS]; /* in elements */
+};
+#define DNN_UID_VIRTUAL 1000 /* and above */
+
+cudnnDataType_t dnn_type(enum dtype t); /* of F32, F16, BF16 */
+
+/* All: NULL and g->bad when cuDNN refuses. What they return belongs to the plan. */
+dnn_desc dnn_tensor(struct dnn_graph *g, const struct dnn_tensor *t);
+/* A virtual one of four dimensions without gaps. */
+dnn_desc dnn_between(struct dnn_graph *g, cudnnDataType_t type, const int64_t *dim);
+/* y = mode(x), mode(x, b), or of a select x where t, else b. b, t may be NULL. axis: of GEN_INDEX. */
+void dnn_pointwise(struct dnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t math,
+                   int64_t axis, dnn_desc x, dnn_desc b, dnn_desc t, dnn_desc y);
+void dnn_reduce(struct dnn_graph *g, cudnnReduceTensorOp_t how, dnn_desc x, dnn_desc y);
+void dnn_matmul(struct dnn_graph *g, dnn_desc a, dnn_desc b, dnn_desc c);
+struct dnn_conv {
+    int64_t before[2], after[2], stride[2]; /* rows, columns */
+};
+void dnn_conv(struct dnn_graph *g, const struct dnn_conv *how, dnn_desc x, dnn_desc w, dnn_desc y);
+/* All of attention as one operation; cuDNN 9.13.1 and newer. */
+void dnn_sdpa(struct dnn_graph *g, dnn_desc q, dnn_desc k, dnn_desc v, dnn_desc scale, dnn_desc y);
+
+/* ---- plans ---- */
+
+/* Describes the graph of `key`. Called again with the next `attempt` as long as no engine takes what it
+ * described; false: there are no more ways to describe it. */
+typedef bool dnn_build(struct dnn_graph *g, const struct dnn_key *key, int attempt);
+/* The plan of `key`, built at the first call; (*out)->plan is NULL when no engine takes it. *out is
+ * borrowed until the next call. An error: no memory. */
+berth_status dnn_plan(struct dnn *d, const struct dnn_key *key, dnn_build *build,
+                      const struct dnn_plan **out, berth_err *err);
+/* In dnn_graph.c: a config for the graph in g and its plan, into g->p. */
+bool dnn_choose(struct dnn_graph *g);
+/* Destroys what the plan is made of. */
+void dnn_plan_release(struct dnn *d, struct dnn_plan *p);
+
+/* Queues it on env->stream. uid[n], at[n]: where each real tensor is, and each value on the host (read
+ * by the call). workspace: p->workspace bytes, aligned to 256. `what` is for messages. */
+berth_status dnn_run(const struct op_env *env, struct dnn *d, const struct dnn_plan *p, size_t n,
+                     const int64_t *uid, void *const *at, void *workspace, const char *what,
+                     berth_err *err);
+
+/* "cuDNN 9.19.0", or "own kernels: " and why: what F16 and BF16 attention of ordinary shapes runs on.
+ * buf: for the answer. attention.c has it. */
+const char *cuda_attention_how(struct cuda_card *c, char buf[240]);
+
+#endif
