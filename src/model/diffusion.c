@@ -19,21 +19,38 @@ struct diffusion { /* owner: executor */
     size_t too_much, too_much_tokens;
 };
 
+/* Of models that have an embedding of it, where the conditioning says nothing. */
+static const float default_guidance = 3.5f;
+
 static const struct diffusion_family *const all[] = {
 #define DIFFUSION(x) &diffusion_##x,
 #include "model/diffusions.def"
 #undef DIFFUSION
 };
 
+static void config_release(const struct diffusion_family *f, struct diffusion_config *cfg)
+{
+    if (cfg->own && f->release)
+        f->release(cfg->own);
+    free(cfg->own);
+    cfg->own = NULL;
+}
+
+/* On success config_release() it. */
 static berth_status detect(const struct weights *w, const char *part,
                            const struct diffusion_family **family, struct diffusion_config *cfg,
                            struct diffusion_info *info, berth_err *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        berth_status s = all[i]->detect(w, part ? part : "", cfg, info, err);
+        cfg->own = calloc(1, all[i]->bytes);
+        berth_status s = cfg->own ? all[i]->detect(w, part ? part : "", cfg, info, err)
+                                  : err_set(err, BERTH_ENOMEM, "a diffusion model");
         *family = all[i];
+        if (!s)
+            return BERTH_OK;
+        config_release(all[i], cfg);
         if (s != BERTH_ENOTFOUND)
-            return s ? err_add(err, "'%.120s'", weights_path(w)) : BERTH_OK;
+            return err_add(err, "'%.120s'", weights_path(w));
     }
     const struct arch *arch = arch_detect(w, part);
     return err_set(err, BERTH_EUNSUPPORTED, "'%.120s' has no diffusion model that can run here%s%s",
@@ -45,14 +62,19 @@ berth_status diffusion_detect(const struct weights *w, const char *part, struct 
 {
     const struct diffusion_family *family;
     struct diffusion_config cfg;
-    return detect(w, part, &family, &cfg, out, err);
+    if (detect(w, part, &family, &cfg, out, err))
+        return err->code;
+    config_release(family, &cfg);
+    return BERTH_OK;
 }
 
 /* A dry run of everything there is: what is missing is said before anything is computed, and what
  * no layer asks for is told. */
 static berth_status ask_for_all(struct diffusion *d, berth_err *err)
 {
-    const struct diffusion_batch b = { .n = 1, .h = 64, .w = 64, .tokens = 77 };
+    const struct diffusion_batch b = {
+        .n = 1, .h = 64, .w = 64, .tokens = 77, .guidance = &default_guidance
+    };
     const char *first;
     uint64_t peak;
     if (d->family->forward(d->net, &d->cfg, &b, &peak, err))
@@ -74,10 +96,12 @@ berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **o
                              .m = a->m,
                              .root = d->cfg.root,
                              .names = d->family->names(&d->cfg),
-                             .names_user = d->family->names_user(&d->cfg),
+                             .names_user = d->cfg.own,
                              .pool = a->pool,
                              .cancel = a->cancel,
-                             .log = a->log };
+                             .log = a->log,
+                             .act = a->act != DT_NONE ? a->act : d->info.act,
+                             .fp8 = a->fp8 };
     if (net_open(&args, &d->net, err) || ask_for_all(d, err))
         goto fail;
     *out = d;
@@ -92,6 +116,8 @@ void diffusion_close(struct diffusion *d)
     if (!d)
         return;
     net_close(d->net);
+    if (d->family)
+        config_release(d->family, &d->cfg);
     free(d);
 }
 
@@ -139,7 +165,13 @@ static bool joins(const struct diffusion_family *f, size_t tokens, size_t *min, 
 struct batch { /* latents that are computed together, by index */
     size_t *item, n;
     size_t tokens; /* all of them repeated to this length */
+    bool guided;   /* all of them have the guidance's term, or none */
 };
+
+static bool is_guided(const struct diffusion *d, const struct diffusion_cond *c)
+{
+    return d->info.guidance && c->guided >= 0;
+}
 
 /* The first latent that is not taken yet, and all that can join it. n 0: none is left. */
 static void next_batch(const struct diffusion *d, const struct diffusion_in *in, bool *taken,
@@ -149,8 +181,10 @@ static void next_batch(const struct diffusion *d, const struct diffusion_in *in,
     b->n = b->tokens = 0;
     for (size_t i = 0; i < in->n; i++) {
         size_t tokens = in->cond[i]->tokens;
-        if (taken[i])
+        bool guided = is_guided(d, in->cond[i]);
+        if (taken[i] || (b->n && guided != b->guided))
             continue;
+        b->guided = guided;
         if (!b->n)
             min = b->tokens = tokens;
         else if (!joins(d->family, tokens, &min, &b->tokens))
@@ -160,23 +194,24 @@ static void next_batch(const struct diffusion *d, const struct diffusion_in *in,
     }
 }
 
-struct gathered { /* a batch in contiguous memory */
-    float *x, *t, *context, *y, *out;
+struct gathered {                                /* a batch in contiguous memory */
+    float *x, *t, *context, *y, *guidance, *out; /* y, guidance: NULL without */
 };
 
-/* Room for n latents with `tokens` each, in mem. */
-static berth_status gather_room(const struct diffusion *d, const struct diffusion_in *in, size_t n,
-                                size_t tokens, struct arena *mem, struct gathered *g,
+/* Room for all of the batch, in mem. */
+static berth_status gather_room(const struct diffusion *d, const struct diffusion_in *in,
+                                const struct batch *b, struct arena *mem, struct gathered *g,
                                 berth_err *err)
 {
     const struct diffusion_info *i = &d->info;
-    size_t hw = in->h * in->w, adm = (size_t)i->adm_channels;
+    size_t hw = in->h * in->w, adm = (size_t)i->adm_channels, n = b->n, tokens = b->tokens;
     g->x = arena_array(mem, n * hw, (size_t)i->in_channels * sizeof(float));
     g->out = arena_array(mem, n * hw, i->latent.channels * sizeof(float));
     g->context = arena_array(mem, n * tokens, (size_t)i->context_dim * sizeof(float));
     g->t = arena_array(mem, n, sizeof(float));
     g->y = adm ? arena_array(mem, n, adm * sizeof(float)) : NULL;
-    if (!g->x || !g->out || !g->context || !g->t || (adm && !g->y))
+    g->guidance = b->guided ? arena_array(mem, n, sizeof(float)) : NULL;
+    if (!g->x || !g->out || !g->context || !g->t || (adm && !g->y) || (b->guided && !g->guidance))
         return err_set(err, BERTH_ENOMEM, "%zu latents of %zu x %zu", n, in->w, in->h);
     return BERTH_OK;
 }
@@ -199,6 +234,8 @@ static berth_status gather(const struct diffusion *d, const struct diffusion_in 
         for (size_t at = 0; at < b->tokens; at += cond->tokens)
             memcpy(row + at * width, cond->context, cond->tokens * width * sizeof(float));
         g->t[k] = in->t[i];
+        if (g->guidance)
+            g->guidance[k] = cond->guided ? cond->guidance : default_guidance;
         if (g->y &&
             d->family->vector(info, cond, in->h, in->w, g->y + k * (size_t)info->adm_channels, err))
             return err->code;
@@ -225,6 +262,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
             .context = g->context + first * b->tokens * (size_t)info->context_dim,
             .tokens = b->tokens,
             .y = g->y ? g->y + first * (size_t)info->adm_channels : NULL,
+            .guidance = g->guidance ? g->guidance + first : NULL,
             .out = g->out + first * info->latent.channels * hw,
         };
         berth_status s = d->family->forward(d->net, &d->cfg, &part, NULL, err);
@@ -263,7 +301,7 @@ static berth_status one_batch(struct diffusion *d, const struct diffusion_in *in
     struct arena mem = { 0 };
     struct gathered g;
     size_t each = d->info.latent.channels * in->h * in->w;
-    berth_status s = gather_room(d, in, b->n, b->tokens, &mem, &g, err);
+    berth_status s = gather_room(d, in, b, &mem, &g, err);
     if (!s)
         s = gather(d, in, b, &g, err);
     if (!s)
@@ -289,7 +327,11 @@ static berth_status each_batch(struct diffusion *d, const struct diffusion_in *i
             s = one_batch(d, in, &b, err);
             continue;
         }
-        struct diffusion_batch part = { .n = b.n, .h = in->h, .w = in->w, .tokens = b.tokens };
+        struct diffusion_batch part = { .n = b.n,
+                                        .h = in->h,
+                                        .w = in->w,
+                                        .tokens = b.tokens,
+                                        .guidance = b.guided ? &default_guidance : NULL };
         uint64_t one = 0;
         s = d->family->forward(d->net, &d->cfg, &part, &one, err);
         *peak = one > *peak ? one : *peak;

@@ -9,7 +9,8 @@
  * Threads    Executor; tables and latent_*() any.
  * Adding     a family: its forward in a file of its own, a `struct diffusion_family`
  *            (diffusion_impl.h) and a line in diffusions.def.
- * Files      diffusion.c doors, batching; diffusion_unet.c the UNet families; latent_format.c */
+ * Files      diffusion.c doors, batching; diffusion_unet.c the UNet families, diffusion_flux.c;
+ *            latent_format.c */
 #ifndef MODEL_DIFFUSION_H
 #define MODEL_DIFFUSION_H
 

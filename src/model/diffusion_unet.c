@@ -2,6 +2,7 @@
  * models. */
 #include "model/diffusion_impl.h"
 
+#include "model/unet.h"
 #include "tensor/convert.h"
 
 #include <math.h>
@@ -10,6 +11,12 @@
 #define SDXL_SIZES 6     /* height, width, crop_h, crop_w, target height, target width */
 #define REFINER_SIZES 5
 #define SMALL_MAX 4096 /* elements of tensors that are read here */
+
+/* struct diffusion_config.own is a struct unet_net. */
+static const struct unet_net *unet_of(const struct diffusion_config *cfg)
+{
+    return cfg->own;
+}
 
 /* ---- what it is ---- */
 
@@ -38,7 +45,7 @@ static bool marker(const struct weights *w, const char *part, const char *name)
 /* SD2: models that predict v have larger biases in the last transformer (unet.md 1). */
 static bool sd2_predicts_v(const struct weights *w, const struct diffusion_config *cfg)
 {
-    const struct unet_net *u = &cfg->unet;
+    const struct unet_net *u = unet_of(cfg);
     static const char last[] = "transformer_blocks.0.norm1.bias";
     char name[128];
     struct net_source at;
@@ -101,7 +108,7 @@ static berth_status describe(const struct weights *w, const char *part,
                              const struct diffusion_config *cfg, struct diffusion_info *info,
                              berth_err *err)
 {
-    const struct unet_net *u = &cfg->unet;
+    const struct unet_net *u = unet_of(cfg);
     info->latent = u->adm_channels ? latent_sdxl : latent_sd1;
     if (u->out_channels != info->latent.channels)
         return err_set(err, BERTH_EUNSUPPORTED, "a UNet whose latents have %llu channels",
@@ -149,25 +156,21 @@ static berth_status detect(const struct weights *w, const char *part, struct dif
 {
     if (!find_root(w, part, cfg->root))
         return err_set(err, BERTH_ENOTFOUND, "no UNet");
-    if (unet_detect(w, cfg->root, &cfg->unet, err))
+    if (unet_detect(w, cfg->root, cfg->own, err))
         return err->code;
-    const struct unet_net *u = &cfg->unet;
+    const struct unet_net *u = unet_of(cfg);
     *info = (struct diffusion_info) { .predicts = PREDICT_EPS,
                                       .in_channels = u->in_channels,
                                       .context_dim = u->context_dim,
                                       .adm_channels = u->adm_channels,
-                                      .ratio = 8 };
+                                      .ratio = 8,
+                                      .act = DT_F16 };
     return describe(w, part, cfg, info, err);
 }
 
 static net_names_fn *names(const struct diffusion_config *cfg)
 {
-    return unet_names(&cfg->unet);
-}
-
-static const void *names_user(const struct diffusion_config *cfg)
-{
-    return &cfg->unet;
+    return unet_names(unet_of(cfg));
 }
 
 /* ---- what it is told ---- */
@@ -233,16 +236,16 @@ static berth_status forward(struct net *net, const struct diffusion_config *cfg,
                           .tokens = b->tokens,
                           .y = b->y,
                           .out = b->out };
-    return peak ? unet_predict(net, &cfg->unet, &in, peak, err)
-                : unet_forward(net, &cfg->unet, &in, err);
+    return peak ? unet_predict(net, unet_of(cfg), &in, peak, err)
+                : unet_forward(net, unet_of(cfg), &in, err);
 }
 
 const struct diffusion_family diffusion_unet = {
     .name = "unet",
+    .bytes = sizeof(struct unet_net),
     .repeats = true,
     .detect = detect,
     .names = names,
-    .names_user = names_user,
     .vector = vector,
     .no_concat = no_concat,
     .forward = forward,
