@@ -1,0 +1,314 @@
+/* The Flux transformers of the golden files: every flux_<model> of the manifest, its weights made from
+ * flux_<model>_keys.json.
+ *
+ * A case is an "out<tail>" of the file: what x<tail> gives, with the context and vec that all share; its
+ * noise level stands in the note ("out: t=0.7 guidance 3.5; out_odd: t=0.25, ..."), its guidance too
+ * where it is another than the case before has. Each runs as it is stored, and as a file in
+ * diffusers' names. */
+#include "support/golden_tensors.h"
+#include "support/nets.h"
+#include "support/where.h"
+
+#include "base/json.h"
+#include "model/diffusion.h"
+#include "model/flux.h"
+
+static float *tensor(const struct weights *w, const char *name, const char *tail, struct shape *s)
+{
+    char full[64];
+    size_t n;
+    int len = snprintf(full, sizeof full, "%s%s", name, tail);
+    const struct weights_entry *e = weights_find(w, full, (size_t)len);
+    *s = e ? e->shape : (struct shape) { 0 };
+    return e ? golden_floats(w, e, &n) : NULL;
+}
+
+static uint64_t number(const json_t *config, const char *name)
+{
+    uint64_t v = 0;
+    return js_get_u64(json_object_get(config, name), &v) ? v : 0;
+}
+
+/* What was read from shapes is what the reference was built with. */
+static void compare_config(const struct flux_net *f, const json_t *c)
+{
+    const json_t *axes = json_object_get(c, "axes_dim");
+    assert_int_equal(f->in_channels, number(c, "in_channels"));
+    assert_int_equal(f->out_channels, number(c, "out_channels"));
+    assert_int_equal(f->vec_dim, number(c, "vec_in_dim"));
+    assert_int_equal(f->context_dim, number(c, "context_in_dim"));
+    assert_int_equal(f->hidden, number(c, "hidden_size"));
+    assert_int_equal(f->heads, number(c, "num_heads"));
+    assert_int_equal(f->depth, number(c, "depth"));
+    assert_int_equal(f->depth_single, number(c, "depth_single_blocks"));
+    assert_true((double)f->mlp ==
+                (double)f->hidden * json_number_value(json_object_get(c, "mlp_ratio")));
+    assert_int_equal(f->guidance, json_is_true(json_object_get(c, "guidance_embed")));
+    assert_int_equal(json_array_size(axes), FLUX_AXES);
+    for (size_t i = 0; i < FLUX_AXES; i++)
+        assert_int_equal(f->axis[i], json_integer_value(json_array_get(axes, i)));
+}
+
+/* "<name>: t=<number>[ guidance <number>]" */
+static void read_note(const char *note, const char *name, float *t, float *guidance)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s: t=", name);
+    const char *at = note ? strstr(note, key) : NULL;
+    if (!at || sscanf(at + strlen(key), "%f guidance %f", t, guidance) < 1)
+        fail_msg("the note says nothing of '%s': %s", name, note ? note : "none");
+}
+
+static void run_case(struct diffusion *d, const struct weights *w, const char *what,
+                     const char *tail, float t, float guidance)
+{
+    const struct where at = where_from_env();
+    struct shape xs, cs, ys, os;
+    float *x = tensor(w, "x", tail, &xs), *context = tensor(w, "context", "", &cs),
+          *y = tensor(w, "vec", "", &ys), *want = tensor(w, "out", tail, &os);
+    size_t n = (size_t)(os.dim[0] * os.dim[1] * os.dim[2] * os.dim[3]);
+    float *out = calloc(n, sizeof *out);
+    char text[96];
+    uint64_t peak;
+    berth_err err = { 0 };
+    assert_true(x && context && y && want && out && xs.dim[0] == 1);
+    struct diffusion_cond c = { .context = context,
+                                .tokens = (size_t)cs.dim[1],
+                                .width = (size_t)cs.dim[2],
+                                .pooled = y,
+                                .pooled_n = (size_t)ys.dim[1],
+                                .guided = 1,
+                                .guidance = guidance };
+    const struct diffusion_cond *const list[] = { &c };
+    struct diffusion_in in = { .n = 1,
+                               .h = (size_t)xs.dim[2],
+                               .w = (size_t)xs.dim[3],
+                               .x = x,
+                               .t = &t,
+                               .cond = list,
+                               .out = out };
+    assert_ok(diffusion_predict(d, &in, &peak, &err), err);
+    assert_ok(diffusion_forward(d, &in, &err), err);
+    assert_int_equal(diffusion_report(d).peak, peak);
+    snprintf(text, sizeof text, "%s out%s", what, tail);
+    assert_near(text, out, want, n, where_limit(&at, WHERE_MODULE));
+    free(x), free(context), free(y), free(want), free(out);
+}
+
+/* ---- diffusers' names ---- */
+
+struct cut { /* rows of one of our tensors, in multiples of D, as diffusers keeps them */
+    const char *ours, *theirs;
+    uint64_t row, rows; /* rows 0: all */
+};
+static const struct cut cuts[] = {
+    { "img_in.", "x_embedder.", 0, 0 },
+    { "txt_in.", "context_embedder.", 0, 0 },
+    { "time_in.in_layer.", "time_text_embed.timestep_embedder.linear_1.", 0, 0 },
+    { "time_in.out_layer.", "time_text_embed.timestep_embedder.linear_2.", 0, 0 },
+    { "vector_in.in_layer.", "time_text_embed.text_embedder.linear_1.", 0, 0 },
+    { "vector_in.out_layer.", "time_text_embed.text_embedder.linear_2.", 0, 0 },
+    { "guidance_in.in_layer.", "time_text_embed.guidance_embedder.linear_1.", 0, 0 },
+    { "guidance_in.out_layer.", "time_text_embed.guidance_embedder.linear_2.", 0, 0 },
+    { "final_layer.linear.", "proj_out.", 0, 0 },
+    { "final_layer.adaLN_modulation.1.", "norm_out.linear.", 0, 0 }, /* halves exchanged */
+    { "double_blocks.*.img_mod.lin.", "transformer_blocks.*.norm1.linear.", 0, 0 },
+    { "double_blocks.*.txt_mod.lin.", "transformer_blocks.*.norm1_context.linear.", 0, 0 },
+    { "double_blocks.*.img_attn.qkv.", "transformer_blocks.*.attn.to_q.", 0, 1 },
+    { "double_blocks.*.img_attn.qkv.", "transformer_blocks.*.attn.to_k.", 1, 1 },
+    { "double_blocks.*.img_attn.qkv.", "transformer_blocks.*.attn.to_v.", 2, 1 },
+    { "double_blocks.*.txt_attn.qkv.", "transformer_blocks.*.attn.add_q_proj.", 0, 1 },
+    { "double_blocks.*.txt_attn.qkv.", "transformer_blocks.*.attn.add_k_proj.", 1, 1 },
+    { "double_blocks.*.txt_attn.qkv.", "transformer_blocks.*.attn.add_v_proj.", 2, 1 },
+    { "double_blocks.*.img_attn.norm.query_norm.", "transformer_blocks.*.attn.norm_q.", 0, 0 },
+    { "double_blocks.*.img_attn.norm.key_norm.", "transformer_blocks.*.attn.norm_k.", 0, 0 },
+    { "double_blocks.*.txt_attn.norm.query_norm.", "transformer_blocks.*.attn.norm_added_q.", 0,
+      0 },
+    { "double_blocks.*.txt_attn.norm.key_norm.", "transformer_blocks.*.attn.norm_added_k.", 0, 0 },
+    { "double_blocks.*.img_attn.proj.", "transformer_blocks.*.attn.to_out.0.", 0, 0 },
+    { "double_blocks.*.txt_attn.proj.", "transformer_blocks.*.attn.to_add_out.", 0, 0 },
+    { "double_blocks.*.img_mlp.0.", "transformer_blocks.*.ff.net.0.proj.", 0, 0 },
+    { "double_blocks.*.img_mlp.2.", "transformer_blocks.*.ff.net.2.", 0, 0 },
+    { "double_blocks.*.txt_mlp.0.", "transformer_blocks.*.ff_context.net.0.proj.", 0, 0 },
+    { "double_blocks.*.txt_mlp.2.", "transformer_blocks.*.ff_context.net.2.", 0, 0 },
+    { "single_blocks.*.linear1.", "single_transformer_blocks.*.attn.to_q.", 0, 1 },
+    { "single_blocks.*.linear1.", "single_transformer_blocks.*.attn.to_k.", 1, 1 },
+    { "single_blocks.*.linear1.", "single_transformer_blocks.*.attn.to_v.", 2, 1 },
+    { "single_blocks.*.linear1.", "single_transformer_blocks.*.proj_mlp.", 3, 4 },
+    { "single_blocks.*.linear2.", "single_transformer_blocks.*.proj_out.", 0, 0 },
+    { "single_blocks.*.norm.query_norm.", "single_transformer_blocks.*.attn.norm_q.", 0, 0 },
+    { "single_blocks.*.norm.key_norm.", "single_transformer_blocks.*.attn.norm_k.", 0, 0 },
+    { "single_blocks.*.modulation.lin.", "single_transformer_blocks.*.norm.linear.", 0, 0 },
+};
+
+/* Is `name` called like the pattern, "*" being a number? *number: its text; returns what is behind. */
+static const char *matches(const char *name, const char *pattern, char number[16])
+{
+    for (number[0] = '\0'; *pattern; pattern++) {
+        if (*pattern != '*') {
+            if (*name++ != *pattern)
+                return NULL;
+            continue;
+        }
+        size_t n = strspn(name, "0123456789");
+        snprintf(number, 16, "%.*s", (int)n, name);
+        name += n;
+    }
+    return name;
+}
+
+struct piece { /* a tensor of the file in diffusers' names */
+    const struct key *from;
+    uint64_t first; /* element of it */
+    bool swap;      /* the other half first */
+    char name[128];
+};
+struct pieces {
+    struct piece at[512];
+    struct weights_spec spec[512];
+    size_t n;
+};
+
+static berth_status fill_piece(void *user, size_t i, uint64_t off, void *dst, size_t n,
+                               berth_err *err)
+{
+    const struct pieces *p = user;
+    const struct piece *x = &p->at[i];
+    float *v = dst;
+    (void)err;
+    for (size_t k = 0; k < n / sizeof *v; k++) {
+        uint64_t e = x->first + off / sizeof *v + k;
+        if (x->swap)
+            e = (e + x->from->count / 2) % x->from->count;
+        synth_fill(x->from->name, x->from->name_len, &x->from->shape, e, 1, &v[k]);
+    }
+    return BERTH_OK;
+}
+
+static void add_piece(struct pieces *p, const struct key *k, const struct cut *c, uint64_t D)
+{
+    char number[16];
+    const char *what = matches(k->name, c->ours, number), *star = strchr(c->theirs, '*');
+    if (!what || strchr(what, '.'))
+        return;
+    assert_true(p->n < ARRAY_LEN(p->at));
+    struct piece *x = &p->at[p->n];
+    *x = (struct piece) { .from = k, .swap = !strcmp(c->theirs, "norm_out.linear.") };
+    if (!strcmp(what, "scale"))
+        what = "weight";
+    if (star)
+        snprintf(x->name, sizeof x->name, "%.*s%s%s%s", (int)(star - c->theirs), c->theirs, number,
+                 star + 1, what);
+    else
+        snprintf(x->name, sizeof x->name, "%s%s", c->theirs, what);
+    struct shape s = k->shape;
+    if (c->rows) {
+        x->first = c->row * D * (k->count / s.dim[0]);
+        s.dim[0] = c->rows * D;
+    }
+    p->spec[p->n++] = (struct weights_spec) { .name = x->name, .dtype = DT_F32, .shape = s };
+}
+
+static const char *diffusers_file(const struct keys *k, const char *name)
+{
+    struct pieces *p = calloc(1, sizeof *p);
+    char file[96];
+    uint64_t D = 0;
+    berth_err err = { 0 };
+    assert_non_null(p);
+    for (size_t i = 0; i < k->n; i++)
+        if (!strcmp(k->at[i].name, "img_in.weight"))
+            D = k->at[i].shape.dim[0];
+    for (size_t i = 0; i < k->n; i++) {
+        size_t before = p->n;
+        for (size_t c = 0; c < ARRAY_LEN(cuts); c++)
+            add_piece(p, &k->at[i], &cuts[c], D);
+        if (p->n == before)
+            fail_msg("'%s' has no name there", k->at[i].name);
+    }
+    snprintf(file, sizeof file, "%s_diffusers.safetensors", name);
+    struct weights_write_args args = { .format = "safetensors",
+                                       .path = tmp_path(file),
+                                       .spec = p->spec,
+                                       .count = p->n,
+                                       .fill = fill_piece,
+                                       .user = p };
+    assert_ok(weights_write(&args, &err), err);
+    free(p);
+    return args.path;
+}
+
+/* ---- models ---- */
+
+static void run_file(const char *path, const struct weights *w, const char *what,
+                     const json_t *about)
+{
+    const struct where at = where_from_env();
+    const char *note = json_string_value(json_object_get(about, "note"));
+    struct net_rig g;
+    struct diffusion *d;
+    struct flux_net f;
+    float t = 0, guidance = 0;
+    size_t cases = 0;
+    berth_err err = { 0 };
+    net_rig_open(&g, at.devices, path, NULL, NULL);
+    assert_ok(tpool_new(2, &g.pool, &err), err);
+    assert_ok(flux_detect(res_weights(g.m), "", &f, &err), err);
+    compare_config(&f, json_object_get(about, "config"));
+    struct diffusion_args args = { .res = g.f.r, .m = g.m, .pool = g.pool, .act = at.act };
+    assert_ok(diffusion_open(&args, &d, &err), err);
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const char *name = weights_at(w, i)->name;
+        if (strncmp(name, "out", 3) != 0)
+            continue;
+        read_note(note, name, &t, &guidance);
+        run_case(d, w, what, name + 3, t, guidance);
+        cases++;
+    }
+    assert_true(cases > 0);
+    diffusion_close(d);
+    net_rig_close(&g);
+}
+
+static void run_model(const char *name, const json_t *about)
+{
+    struct keys k = { 0 };
+    char file[96], what[96];
+    berth_err err = { 0 };
+    snprintf(file, sizeof file, "%s.safetensors", name);
+    struct weights *w = golden_open(file);
+    snprintf(file, sizeof file, "%s_keys.json", name);
+    assert_ok(keys_read(golden_path(file), &k, &err), err);
+    run_file(keys_file(&k, name, DT_F32, "safetensors", NULL), w, name, about);
+    snprintf(what, sizeof what, "%s (diffusers)", name);
+    run_file(diffusers_file(&k, name), w, what, about);
+    keys_release(&k);
+    weights_close(w);
+}
+
+static void transformers_equal_the_golden_files(void **state)
+{
+    (void)state;
+    golden_or_skip();
+    where_or_skip();
+    json_t *manifest, *about;
+    const char *name;
+    size_t models = 0;
+    berth_err err;
+    assert_ok(js_parse_file(golden_path("manifest.json"), NULL, &manifest, &err), err);
+    json_object_foreach(manifest, name, about)
+    {
+        if (strncmp(name, "flux_", 5) != 0)
+            continue;
+        run_model(name, about);
+        models++;
+    }
+    assert_true(models > 0);
+    json_decref(manifest);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(transformers_equal_the_golden_files) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
