@@ -122,6 +122,8 @@ static berth_status properties(struct cuda_dev *d, berth_err *err)
         return err->code;
     p->sm = major * 10 + minor;
     p->shared_max = (size_t)shared;
+    if (p->multiprocessors > 0 && p->threads_per_mp > 0)
+        p->base.threads = (uint32_t)p->multiprocessors * (uint32_t)p->threads_per_mp;
     d->vmm = vmm != 0;
     return BERTH_OK;
 }
