@@ -29,6 +29,20 @@ def sigma(c):
     return 2 if alone else 1 if behind_a else 0
 
 
+# Spacing marks that do not join the character before them, and other characters that do: tables of
+# UAX #29 for what unicodedata does not say.
+ALONE = {0x102B, 0x102C, 0x1038, *range(0x1062, 0x1065), *range(0x1067, 0x106E), 0x1083,
+         *range(0x1087, 0x108D), 0x108F, *range(0x109A, 0x109D), 0x1A61, 0x1A63, 0x1A64, 0xAA7B,
+         0xAA7D, 0x11720, 0x11721}
+JOINS = {0x0E33, 0x0EB3, 0x200C, 0x200D, 0xFF9E, 0xFF9F, *range(0x1F3FB, 0x1F400),
+         *range(0xE0020, 0xE0080)}
+
+
+def joins(c):
+    """Is c part of the grapheme in front of it (Extend, SpacingMark or ZWJ)?"""
+    return int(c in JOINS or (u.category(chr(c))[0] == "M" and c not in ALONE))
+
+
 def runs(value, none):
     """[first, last, value] of neighbours with one value other than `none`."""
     out = []
@@ -100,6 +114,7 @@ def digests():
     # between letters that compose, and behind marks of a high and of a low class: orders and blocks
     print("nfc_mix  0x%016x" % fnv(each(lambda s: u.normalize("NFC", "a\u0315" + s + "\u0316\u0301e" + s + "\u0323"))))
     print("sigma    0x%016x" % fnv(sigma(c) for c in POINTS))
+    print("joins    0x%016x" % fnv(joins(c) for c in POINTS))
 
 
 def emit(name, kind, rows, fmt, about):
@@ -157,6 +172,8 @@ struct uc_decomp { /* cp = a, or a and b (0: none); pair: a and b compose to it 
     emit("uc_pairs", "uint16_t", order, str, "of uc_decomps with pair set, by a and then b")
     emit("uc_zeros", "uint32_t", digit_zeros(), lambda z: "0x%x" % z,
          "zeros of the decimal digits; 1 to 9 follow each")
+    emit("uc_joins_runs", "struct uc_run", runs(joins, 0), run,
+         "characters that belong to the grapheme in front of them")
     print("#endif")
 
 

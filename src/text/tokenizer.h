@@ -1,20 +1,25 @@
-/* tokenizer: prompts to token ids (text-encoders.md 1-5). So far CLIP's byte-pair encoding.
+/* tokenizer: prompts to token ids (text-encoders.md 1-5): CLIP's byte pairs, T5's unigrams.
  *
  * Words      part    a piece of a prompt with one weight; group: its tokens; chunk: what one pass
  *            of an encoder takes
- * Data       vocab.json + merges.txt, or tokenizer.json (a folder with either, or the file itself).
- *            Hostile until checked: sizes, ids, ranks have limits, errors name the file. Users
- *            bring it; nothing is built in.
+ *            piece   an entry of T5's vocabulary: text and score (the logarithm of how common it
+ *            is); a prompt becomes the pieces whose scores sum up highest
+ * Data       CLIP: vocab.json + merges.txt, or tokenizer.json (a folder with either, or the file
+ *            itself). T5: tokenizer.json or spiece.model. Hostile until checked: sizes, ids, ranks
+ *            have limits, errors name the file. Users bring it; nothing is built in.
  * Limits     A prompt TEXT_PROMPT_MAX bytes and TEXT_CHUNKS_MAX chunks, emphasis TEXT_NESTING_MAX
- *            deep; a tokenizer BPE_VOCAB_MAX ids and as many merges, BPE_FILE_MAX bytes a file:
- *            BERTH_ELIMIT.
+ *            deep; a tokenizer BPE_VOCAB_MAX or UNIGRAM_VOCAB_MAX ids and as many merges,
+ *            BPE_FILE_MAX or UNIGRAM_FILE_MAX bytes a file: BERTH_ELIMIT.
  * Time       Grows with the length of the text, and with the depth of its emphasis, never with the
  *            square of the length.
  * Threads    A tokenizer is immutable: any thread.
  * Files      bpe.c CLIP's merges; bpe_load.c its files; clean.c what happens to text before, and
- *            its words; unicode.c NFC, lower case, classes (unicode_tables.h); emphasis.c prompt
- *            weights; chunks.c; embedding.c textual inversion files; stand_in.c a tokenizer
- *            for who has none */
+ *            its words; unigram.c T5's best pieces; unigram_normal.c what happens to text before;
+ *            unigram_load.c tables, and unigram_json.c and unigram_proto.c the files they come from
+ *            (unigram_impl.h: whose rules hold for which); charsmap.c precompiled rules; trie.c;
+ *            unicode.c NFC, lower case, classes (unicode_tables.h); emphasis.c prompt weights;
+ *            chunks.c; embedding.c textual inversion files; stand_in.c tokenizers for who has
+ *            none */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -29,6 +34,8 @@
 #define TEXT_NESTING_MAX 1024
 #define BPE_VOCAB_MAX (1u << 20)
 #define BPE_FILE_MAX (64u << 20)
+#define UNIGRAM_VOCAB_MAX (1u << 20)
+#define UNIGRAM_FILE_MAX (64u << 20)
 
 struct bpe;
 /* path: a folder (vocab.json and merges.txt, else tokenizer.json), or a tokenizer.json. */
@@ -47,7 +54,8 @@ berth_status bpe_encode(const struct bpe *t, const char *text, size_t n, struct 
 berth_status bpe_write_stand_in(const char *dir, berth_err *err);
 
 /* T5's and umT5's pieces with scores (text-encoders.md 5). path: a folder with tokenizer.json or
- * spiece.model, or one of these files. */
+ * spiece.model (looked for in this order), or one of these files. Special tokens written out in a
+ * prompt ("</s>", "<extra_id_0>") are tokens where a tokenizer.json says so, text to the others. */
 struct unigram;
 berth_status unigram_open(const char *path, struct unigram **out, berth_err *err);
 /* A serialized SentencePiece ModelProto: what spiece.model holds, and the tensor spiece_model of umT5
@@ -58,6 +66,12 @@ berth_status unigram_from_proto(const void *bytes, size_t n, const char *what, s
 struct weights;
 berth_status unigram_from_gguf(const struct weights *w, struct unigram **out, berth_err *err);
 void unigram_close(struct unigram *t); /* NULL is fine */
+size_t unigram_vocab(const struct unigram *t);
+int32_t unigram_end(const struct unigram *t); /* </s> */
+int32_t unigram_pad(const struct unigram *t); /* <pad>, or 0 */
+/* Appends int32_t ids of plain text, no end token. Any bytes: what is not UTF-8 is replaced. */
+berth_status unigram_encode(const struct unigram *t, const char *text, size_t n, struct vec *out,
+                            berth_err *err);
 /* Writes a tokenizer.json that knows letters and no words, with T5's ids: as
  * bpe_write_stand_in(). */
 berth_status unigram_write_stand_in(const char *dir, berth_err *err);

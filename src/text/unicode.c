@@ -52,6 +52,11 @@ bool uc_isspace(uint32_t c)
            uc_class(c) == UC_SPACE;
 }
 
+bool uc_joins(uint32_t c)
+{
+    return c >= 0x300 && run_value(uc_joins_runs, COUNT(uc_joins_runs), c);
+}
+
 int uc_decimal(uint32_t c)
 {
     for (size_t i = 0; i < COUNT(uc_zeros) && uc_zeros[i] <= c; i++)

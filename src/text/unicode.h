@@ -1,4 +1,4 @@
-/* unicode: what a tokenizer asks about code points: class, lower case, NFC. For text/ alone.
+/* unicode: what a tokenizer asks about code points: class, lower case, NFC, graphemes. For text/ alone.
  *
  * Words      point   a code point, uint32_t, never a surrogate
  * Tables     unicode_tables.h, made by tools/unicode_tables.py; the file names its Unicode version.
@@ -22,7 +22,9 @@ enum uc_class {
 };
 enum uc_class uc_class(uint32_t c);
 bool uc_isspace(uint32_t c); /* str.isspace() of Python: UC_SPACE, and controls that part lines */
-int uc_decimal(uint32_t c);  /* 0 to 9 of a decimal digit of any script; -1: none */
+/* Does c belong to the grapheme in front of it (Extend, SpacingMark, ZWJ of UAX #29)? */
+bool uc_joins(uint32_t c);
+int uc_decimal(uint32_t c); /* 0 to 9 of a decimal digit of any script; -1: none */
 
 /* Appends the points of UTF-8 text; U+FFFD for each byte that is part of none. */
 WARN_UNUSED bool uc_decode(const char *s, size_t n, struct vec *out);

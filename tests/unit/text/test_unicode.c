@@ -34,11 +34,12 @@ static void put(struct vec *v, const uint32_t *c, size_t n)
 static void every_point(void **state)
 {
     (void)state;
-    uint64_t classes = FNV, lower = FNV, nfc = FNV, mix = FNV, sigma = FNV;
+    uint64_t classes = FNV, lower = FNV, nfc = FNV, mix = FNV, sigma = FNV, joins = FNV;
     struct vec v = { .elem = sizeof(uint32_t) };
     EACH(c)
     {
         classes = fnv(classes, (uint32_t)uc_class(c));
+        joins = fnv(joins, uc_joins(c));
         v.n = 0;
         assert_true(uc_lower(&c, 1, &v));
         lower = fnv_all(lower, &v);
@@ -64,6 +65,7 @@ static void every_point(void **state)
     assert_int_equal(nfc, 0x5c8652749b5aaa10u);
     assert_int_equal(mix, 0x1d99c4f451794c4eu);
     assert_int_equal(sigma, 0xbb1c3e6aec1355b7u);
+    assert_int_equal(joins, 0xd7f9491962c425b5u);
 }
 
 static void lower_is(const char *from, const char *to)
