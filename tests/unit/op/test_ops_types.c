@@ -1,0 +1,196 @@
+/* Activations of 16 bits, and the loop that holds devices against the reference (op_device.h), by
+ * means of a backend that does nothing but widen, ask the reference and round once. It must pass on
+ * every case; with something wrong about it, the loop must see that in every op. Also what op_x()
+ * refuses of types a backend does not have. */
+#include "unit/op/op_device.h"
+
+#include "op/cpu/cpu_impl.h"
+
+static enum sabotage {
+    HONEST,
+    MISSES_ONE,  /* the last element is not written */
+    GOES_BEYOND, /* one behind it is */
+    IS_OFF,      /* one value is a hundredth off, of the largest */
+    WAVERS,      /* and that only the second time */
+    GREEDY,      /* writes behind its scratch */
+    REFUSES,
+    SABOTAGES
+} sabotage;
+static unsigned calls;
+
+/* The view as F32 without gaps. */
+static struct view widen_view(const struct view *v)
+{
+    size_t n = op_count(v);
+    float *f = malloc(n * sizeof *f + 1);
+    struct view out;
+    berth_err err;
+    assert_non_null(f);
+    for (size_t e = 0; e < n; e++)
+        f[e] = widened(v, e);
+    assert_ok(view_init(DT_F32, &v->shape, f, n * sizeof *f, &out, &err), err);
+    return out;
+}
+
+static bool of_16_or_32(const struct view *v)
+{
+    return v->data && (v->dtype == DT_F32 || v->dtype == DT_F16 || v->dtype == DT_BF16);
+}
+
+static void put(const struct view *v, size_t e, float x)
+{
+    berth_err err;
+    assert_ok(convert(DT_F32, &x, v->dtype, element(v, e), 1, &err), err);
+}
+
+/* f: the result without gaps. */
+static void round_result(const struct view *v, const float *f)
+{
+    size_t n = op_count(v), bytes = dtype_desc(v->dtype)->bytes;
+    double most = 0;
+    for (size_t e = 0; e < n; e++)
+        most = fmax(most, fabs((double)f[e]));
+    for (size_t e = 0; e < n; e++) {
+        bool last = e == n - 1, off = sabotage == IS_OFF || (sabotage == WAVERS && calls % 2 == 0);
+        if (last && sabotage == MISSES_ONE)
+            continue;
+        put(v, e, last && off ? f[e] + (float)(0.03 * most) : f[e]);
+        if (last && sabotage == GOES_BEYOND)
+            memset((char *)element(v, e) + bytes, 0x11, bytes);
+    }
+}
+
+static berth_status rounding(const struct op_case *op, const struct op_env *env, const union any *a,
+                             berth_err *err)
+{
+    union any wide = *a;
+    struct view list[8], *w;
+    calls++;
+    if (sabotage == REFUSES)
+        return err_set(err, BERTH_EUNSUPPORTED, "not today");
+    if (sabotage == GREEDY)
+        ((char *)env->scratch)[env->scratch_bytes] = 1;
+    for (const struct operand *o = op->operand; o->name; o++)
+        if (w = operand(&wide, o), of_16_or_32(w))
+            *w = widen_view(w);
+    for (size_t i = 0; op->make == make_concat && i < a->concat.n; i++)
+        list[i] = widen_view(&a->concat.x[i]);
+    if (op->make == make_concat)
+        wide.concat.x = list;
+    berth_status s = run_on_host(op, &wide, (struct op_env) { 0 }, err);
+    for (const struct operand *o = op->operand; o->name; o++) {
+        const struct view *v = operand(a, o);
+        if (!s && o->how & WRITTEN)
+            round_result(v, operand(&wide, o)->data);
+        if (of_16_or_32(v))
+            free(operand(&wide, o)->data);
+    }
+    for (size_t i = 0; op->make == make_concat && i < a->concat.n; i++)
+        free(list[i].data);
+    return s;
+}
+
+enum {
+#define OP(x) AT_##x,
+#include "op/ops.def"
+#undef OP
+};
+#define OP(x)                                                                                      \
+    static berth_status rounding_##x(const struct op_env *env, const struct op_##x *a,             \
+                                     berth_err *err)                                               \
+    {                                                                                              \
+        union any any = { .x = *a };                                                               \
+        return rounding(&ops[AT_##x], env, &any, err);                                             \
+    }                                                                                              \
+    static size_t rounding_##x##_scratch(const struct op_env *env, const struct op_##x *a)         \
+    {                                                                                              \
+        (void)a;                                                                                   \
+        return env->thrifty ? 64 : 128;                                                            \
+    }
+#include "op/ops.def"
+#undef OP
+static const struct op_backend op_rounding = {
+    .name = "rounding",
+    .acts = OP_TYPE(DT_F16) | OP_TYPE(DT_BF16),
+    .params = OP_TYPE(DT_F16) | OP_TYPE(DT_BF16),
+#define OP(x) .x = rounding_##x, .x##_scratch = rounding_##x##_scratch,
+#include "op/ops.def"
+#undef OP
+};
+
+static void one_rounding_of_the_reference_passes(void **state)
+{
+    (void)state;
+    sabotage = HONEST;
+    for (size_t o = 0; o < OPS; o++) {
+        struct tally t = { 0 };
+        struct stand s;
+        berth_err err = { 0 };
+        assert_ok(stand_open(&s, "cpu", &op_rounding, &t, &err), err);
+        try_op(&s, &ops[o], 0);
+        assert_int_equal(tally_bad(&t), 0);
+        assert_true(t.cases[0] > 2 && t.cases[1] == t.cases[0] && t.cases[2] == t.cases[0]);
+        stand_close(&s);
+    }
+}
+
+/* The first few cases of each op will do. */
+static void what_is_wrong_is_seen(void **state)
+{
+    (void)state;
+    for (size_t o = 0; o < OPS; o++)
+        for (sabotage = MISSES_ONE; sabotage < SABOTAGES; sabotage++) {
+            struct tally t = { 0 };
+            struct stand s;
+            berth_err err = { 0 };
+            assert_ok(stand_open(&s, "cpu", &op_rounding, &t, &err), err);
+            s.quiet = true;
+            calls = 1;
+            for (t.at = 6; t.at < 12 && try_case(&s, &ops[o], t.at / TYPES, t.at % TYPES); t.at++)
+                ;
+            /* What is read as well is no NaN before: there a missing value may pass. */
+            size_t least = sabotage == MISSES_ONE ? 1 : t.cases[0] + t.cases[1] + t.cases[2];
+            bool may_pass = sabotage == MISSES_ONE && ops[o].operand[0].how & IN_PLACE;
+            if (tally_bad(&t) < least && !may_pass)
+                fail_msg("%s, sabotage %d: %zu of %zu are seen", ops[o].name, (int)sabotage,
+                         tally_bad(&t), least);
+            stand_close(&s);
+        }
+    sabotage = HONEST;
+}
+
+/* The same loop over the memory of a device: the CPU's own kernels. */
+static void the_cpu_as_a_device(void **state)
+{
+    (void)state;
+    struct tally t = { 0 };
+    struct stand s;
+    berth_err err = { 0 };
+    assert_ok(stand_open(&s, "cpu", NULL, &t, &err), err);
+    assert_string_equal(s.backend->name, "cpu");
+    for (size_t o = 0; o < OPS; o++)
+        try_op(&s, &ops[o], 0);
+    assert_int_equal(tally_bad(&t), 0);
+    assert_true(t.cases[0] > 300 && t.cases[1] == 0);
+    stand_close(&s);
+}
+
+/* A device nobody has is a reason to skip, or an error where it was asked for. */
+static void no_such_device(void **state)
+{
+    (void)state;
+    static struct tally t;
+    assert_int_equal(child("cuda:200", NULL, 0, &t), CHILD_NO_DEVICE);
+    assert_non_null(strstr(t.why, "cuda:200"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rounding_of_the_reference_passes),
+        cmocka_unit_test(what_is_wrong_is_seen),
+        cmocka_unit_test(the_cpu_as_a_device),
+        cmocka_unit_test(no_such_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
