@@ -1,0 +1,252 @@
+/* bench_stream: one placement of a model measured: how long it takes to load and to run a step, what
+ * crosses the link meanwhile and how much of that shows. Devices are opened anew for each, so that
+ * peaks are its own. */
+#include "app/bench.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "device/devset.h"
+#include "model/arch.h"
+#include "model/diffusion.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+struct place { /* everything that is open for a row */
+    struct devset *set;
+    struct tpool *pool;
+    struct residency *res;
+    struct res_model *m;
+    struct diffusion *d;
+    struct device *compute;
+};
+
+static void close_all(struct place *p)
+{
+    diffusion_close(p->d);
+    if (p->m)
+        res_unref(p->m);
+    residency_free(p->res);
+    tpool_free(p->pool);
+    devset_close(p->set);
+}
+
+/* "cuda:0,80%;cpu,20%#cuda:0"; of several donors each takes the same part. */
+static berth_status alloc_string(const struct bench_model *m, const char *device, unsigned offload,
+                                 char *out, size_t cap, berth_err *err)
+{
+    struct str s = { 0 };
+    size_t donors = 1;
+    for (const char *c = m->donor; *c; c++)
+        donors += *c == ',';
+    if (offload < 100)
+        str_addf(&s, "%s,%u%%", device, 100 - offload);
+    for (const char *at = m->donor; offload && *at;) {
+        size_t n = strcspn(at, ",");
+        str_addf(&s, "%s%.*s,%.4f%%", s.n ? ";" : "", (int)n, at, offload / (double)donors);
+        at += n + (at[n] == ',');
+    }
+    str_addf(&s, "#%s", device);
+    bool fits = !s.bad && s.n < cap;
+    snprintf(out, cap, "%s", str_c(&s));
+    str_release(&s);
+    return fits ? BERTH_OK : err_set(err, BERTH_ELIMIT, "donors '%.100s'", m->donor);
+}
+
+static berth_status open_devices(const struct app *a, const struct bench_model *m, struct place *p,
+                                 berth_err *err)
+{
+    struct spec spec;
+    const struct dev_env env = { .log = &a->log };
+    size_t i = 0;
+    if (m->devices && spec_parse(m->devices, strlen(m->devices), false, &spec, err))
+        return err->code;
+    if (devset_open(m->devices ? &spec : NULL, &env, &p->set, err))
+        return err->code;
+    if (m->device && devset_find(p->set, m->device, strlen(m->device), &i, err))
+        return err->code;
+    while (!m->device && i + 1 < devset_count(p->set) &&
+           strcmp(devset_at(p->set, i)->name, "cpu") == 0)
+        i++; /* the first that is not the host, by name; or the last there is */
+    p->compute = devset_at(p->set, i);
+    return BERTH_OK;
+}
+
+/* One large copy from pinned memory, as fast as this link goes: the best of some. */
+static berth_status measure_link(struct device *d, double *gbps, berth_err *err)
+{
+    enum { TRIES = 4 };
+    const size_t n = (size_t)256 << 20;
+    struct dev_owner *pinned = NULL, *own = NULL;
+    struct dev_host host = { 0 };
+    struct dev_mem mem = { 0 };
+    struct dev_stream *s = NULL;
+    *gbps = 0;
+    berth_status st = dev_owner_open(d, "bench", DEV_PINNED, &pinned, err);
+    if (!st && !(st = dev_owner_open(d, "bench", DEV_STAGING, &own, err)) &&
+        !(st = dev_host_alloc(d, pinned, n, &host, err)) &&
+        !(st = dev_alloc(d, own, n, &mem, err)) && !(st = dev_stream_new(d, &s, err)))
+        memset(host.ptr, 1, n);
+    for (int i = 0; i < TRIES && !st; i++) {
+        uint64_t begin = clock_mono_ns(clock_system());
+        st = dev_copy_h2d(s, mem.addr, host.ptr, n, err);
+        if (!st)
+            st = dev_stream_sync(s, err);
+        double rate = (double)n / (double)(clock_mono_ns(clock_system()) - begin);
+        *gbps = rate > *gbps ? rate : *gbps;
+    }
+    dev_stream_free(s);
+    dev_free(&mem);
+    dev_host_free(&host);
+    dev_owner_close(own);
+    dev_owner_close(pinned);
+    dev_trim(d);
+    return st;
+}
+
+static berth_status open_model(const struct app *a, const struct bench_model *m,
+                               const atomic_bool *cancel, struct place *p, struct bench_row *row,
+                               berth_err *err)
+{
+    const struct res_config cfg = {
+        .devices = p->set, .pool = p->pool, .log = &a->log, .pin_budget = m->pin_budget
+    };
+    const struct res_open_args open = {
+        .path = m->path,
+        .arch = arch_blocks,
+        .plan = { .alloc = row->alloc, .layout = m->layout, .reserve = UINT64_MAX }
+    };
+    const struct res_load_args load = { .cancel = cancel };
+    if (residency_new(&cfg, &p->res, err) || res_open(p->res, &open, &p->m, NULL, err))
+        return err->code;
+    uint64_t begin = clock_mono_ns(clock_system());
+    if (res_load(p->m, &load, NULL, err))
+        return err->code;
+    row->bytes = res_info(p->m).bytes;
+    row->load_s = (double)(clock_mono_ns(clock_system()) - begin) / 1e9;
+    row->load_gbps = (double)row->bytes / row->load_s / 1e9;
+    const struct diffusion_args d = {
+        .res = p->res, .m = p->m, .pool = p->pool, .cancel = cancel, .log = &a->log, .act = m->act
+    };
+    return diffusion_open(&d, &p->d, err);
+}
+
+/* -1 .. 1, from its place. */
+static float number(uint64_t i)
+{
+    uint64_t z = (i + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    return (float)(int32_t)(z >> 32) * 0x1p-31f;
+}
+
+struct step_in { /* what a step gets, the same each time */
+    struct diffusion_cond cond;
+    const struct diffusion_cond *conds[1];
+    float t[1];
+    struct diffusion_in in;
+    size_t out_n;
+};
+
+static berth_status make_input(const struct bench_model *m, const struct diffusion_info *info,
+                               struct arena *mem, struct step_in *s, berth_err *err)
+{
+    size_t h = (size_t)m->height / info->ratio, w = (size_t)m->width / info->ratio;
+    size_t n = h * w * info->latent.channels, text = (size_t)(m->tokens * info->context_dim);
+    float *x = arena_array(mem, n, sizeof *x), *out = arena_array(mem, n, sizeof *out);
+    float *context = arena_array(mem, text, sizeof *context);
+    if (!x || !out || !context)
+        return err_set(err, BERTH_ENOMEM, "the inputs of a step");
+    for (size_t i = 0; i < n; i++)
+        x[i] = number(i);
+    for (size_t i = 0; i < text; i++)
+        context[i] = number(i + n);
+    s->cond = (struct diffusion_cond) { .context = context,
+                                        .tokens = (size_t)m->tokens,
+                                        .width = (size_t)info->context_dim };
+    s->conds[0] = &s->cond;
+    s->t[0] = 0.7f;
+    s->in = (struct diffusion_in) {
+        .n = 1, .h = h, .w = w, .x = x, .t = s->t, .cond = s->conds, .out = out
+    };
+    s->out_n = n;
+    return BERTH_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void sum_up(struct bench_row *row, double *ms, size_t n, const struct stream_stats *before,
+                   const struct stream_stats *after)
+{
+    qsort(ms, n, sizeof *ms, by_value);
+    row->ms = ms[n / 2];
+    row->ms_min = ms[0];
+    row->ms_max = ms[n - 1];
+    double copy = (double)(after->copy_ns - before->copy_ns);
+    row->gbps = copy > 0 ? (double)(after->timed - before->timed) / copy : 0;
+    row->exposed = copy > 0 ? (double)(after->exposed_ns - before->exposed_ns) / copy : 0;
+    row->donor_bytes = after->donor_bytes;
+    row->ring = after->ring_bytes;
+}
+
+static berth_status run_steps(const struct bench_model *m, struct place *p, struct bench_row *row,
+                              berth_err *err)
+{
+    struct arena mem = { 0 };
+    struct step_in s;
+    struct stream_stats before = { 0 }, after;
+    double *ms = arena_array(&mem, (size_t)m->steps, sizeof *ms);
+    berth_status st = ms ? make_input(m, diffusion_info(p->d), &mem, &s, err)
+                         : err_set(err, BERTH_ENOMEM, "the times of %" PRIu64 " steps", m->steps);
+    for (uint64_t i = 0; i < m->warmup + m->steps && !st; i++) {
+        if (i == m->warmup)
+            before = diffusion_report(p->d).stream;
+        uint64_t begin = clock_mono_ns(clock_system());
+        st = diffusion_forward(p->d, &s.in, err);
+        double took = (double)(clock_mono_ns(clock_system()) - begin) / 1e6;
+        if (i >= m->warmup)
+            ms[i - m->warmup] = took;
+        uint64_t hash = st ? 0 : hash_xxh64(s.in.out, s.out_n * sizeof(float), 0);
+        if (!st && i && hash != row->hash)
+            st = err_set(err, BERTH_EDEVICE, "step %" PRIu64 " gave other numbers than the first",
+                         i + 1);
+        row->hash = hash;
+    }
+    if (!st) {
+        after = diffusion_report(p->d).stream;
+        sum_up(row, ms, (size_t)m->steps, &before, &after);
+    }
+    arena_release(&mem);
+    return st;
+}
+
+berth_status bench_row(const struct app *a, const struct bench_model *m, unsigned offload,
+                       const atomic_bool *cancel, struct bench_row *row, berth_err *err)
+{
+    struct place p = { 0 };
+    struct dev_info info;
+    *row = (struct bench_row) { .offload = offload };
+    berth_status s = open_devices(a, m, &p, err);
+    if (!s)
+        s = tpool_new(0, &p.pool, err);
+    if (!s) {
+        snprintf(row->device, sizeof row->device, "%s", p.compute->name);
+        s = alloc_string(m, p.compute->name, offload, row->alloc, sizeof row->alloc, err);
+    }
+    if (!s)
+        s = open_model(a, m, cancel, &p, row, err);
+    if (!s)
+        s = run_steps(m, &p, row, err);
+    if (!s)
+        s = dev_info(p.compute, &info, err);
+    if (!s) {
+        row->peak = info.stats.peak_held;
+        row->card = info.total - info.free;
+        row->limit_ms = row->link_gbps > 0 ? (double)row->donor_bytes / row->link_gbps / 1e6 : 0;
+    }
+    close_all(&p);
+    return s ? err_add(err, "%u %% offloaded", offload) : BERTH_OK;
+}
