@@ -43,6 +43,10 @@ static berth_status alloc_string(const struct bench_model *m, const char *device
         str_addf(&s, "%s,%u%%", device, 100 - offload);
     for (const char *at = m->donor; offload && *at;) {
         size_t n = strcspn(at, ",");
+        if (str_eq(at, n, device)) {
+            str_release(&s);
+            return err_set(err, BERTH_EINVAL, "%s computes and cannot be its own donor", device);
+        }
         str_addf(&s, "%s%.*s,%.4f%%", s.n ? ";" : "", (int)n, at, offload / (double)donors);
         at += n + (at[n] == ',');
     }
@@ -245,8 +249,10 @@ berth_status bench_row(const struct app *a, const struct bench_model *m, unsigne
     if (!s) {
         row->peak = info.stats.peak_held;
         row->card = info.total - info.free;
-        row->limit_ms = row->link_gbps > 0 ? (double)row->donor_bytes / row->link_gbps / 1e6 : 0;
+        s = measure_link(p.compute, &row->link_gbps, err); /* last: peaks are the model's */
     }
+    if (!s && row->link_gbps > 0)
+        row->limit_ms = (double)row->donor_bytes / row->link_gbps / 1e6;
     close_all(&p);
     return s ? err_add(err, "%u %% offloaded", offload) : BERTH_OK;
 }
