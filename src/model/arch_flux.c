@@ -1,5 +1,8 @@
 /* Flux.1: double-stream blocks, then single-stream ones. The image and the text stream of a double
- * block take turns: both reach the attention before either goes on. */
+ * block take turns: both reach the attention before either goes on. flux.c comes to its layers in
+ * this order; tests/unit/model/test_flux.c holds the two together.
+ *
+ * Files in diffusers' names have words of their own; where a word is in both, one place suits both. */
 #include "model/arch.h"
 
 static const struct arch_word words[] = {
@@ -8,12 +11,22 @@ static const struct arch_word words[] = {
     ARCH_WORD("guidance_in"),
     ARCH_WORD("vector_in"),
     ARCH_WORD("txt_in"),
+    ARCH_WORD("x_embedder"),
+    ARCH_WORD("time_text_embed.timestep_embedder"),
+    ARCH_WORD("time_text_embed.guidance_embedder"),
+    ARCH_WORD("time_text_embed.text_embedder"),
+    ARCH_WORD("context_embedder"),
     ARCH_WORD("double_blocks"),
+    ARCH_WORD("transformer_blocks"),
     ARCH_WORD("single_blocks"),
+    ARCH_WORD("single_transformer_blocks"),
     ARCH_WORD("final_layer"),
+    ARCH_WORD("norm_out"),
     /* embedders */
     ARCH_WORD("in_layer"),
     ARCH_WORD("out_layer"),
+    ARCH_WORD("linear_1"),
+    ARCH_WORD("linear_2"),
     /* a double block */
     ARCH_WORD("img_mod"),
     ARCH_WORD("txt_mod"),
@@ -30,6 +43,25 @@ static const struct arch_word words[] = {
     ARCH_WORD("linear1"),
     ARCH_WORD("norm"),
     ARCH_WORD("linear2"),
+    /* blocks of both kinds in diffusers' names; a single one begins with "norm" */
+    ARCH_WORD("norm1"),
+    ARCH_WORD("norm1_context"),
+    ARCH_WORD("attn.to_q"),
+    ARCH_WORD("attn.to_k"),
+    ARCH_WORD("attn.to_v"),
+    ARCH_WORD("proj_mlp"),
+    ARCH_WORD("attn.norm_q"),
+    ARCH_WORD("attn.norm_k"),
+    ARCH_WORD("attn.add_q_proj"),
+    ARCH_WORD("attn.add_k_proj"),
+    ARCH_WORD("attn.add_v_proj"),
+    ARCH_WORD("attn.norm_added_q"),
+    ARCH_WORD("attn.norm_added_k"),
+    ARCH_WORD("attn.to_out"),
+    ARCH_WORD("ff"),
+    ARCH_WORD("attn.to_add_out"),
+    ARCH_WORD("ff_context"),
+    ARCH_WORD("proj_out"), /* of a single block, and behind them all */
     /* inside norms and modulations */
     ARCH_WORD("query_norm"),
     ARCH_WORD("key_norm"),
@@ -49,8 +81,19 @@ static size_t key(const char *name, size_t n, uint64_t *out, size_t cap)
     return arch_key(words, ARRAY_LEN(words), name, n, out, cap);
 }
 
+static bool diffusers(const struct weights *w, const char *root)
+{
+    return arch_find(w, root, "transformer_blocks.0.attn.norm_added_k.weight") &&
+           arch_find(w, root, "single_transformer_blocks.0.proj_mlp.weight") &&
+           arch_find(w, root, "x_embedder.weight") &&
+           arch_find(w, root, "context_embedder.weight") &&
+           arch_find(w, root, "time_text_embed.text_embedder.linear_1.weight");
+}
+
 static bool detect(const struct weights *w, const char *root)
 {
+    if (diffusers(w, root))
+        return true;
     /* Others with these blocks (Flux2, Chroma, Hunyuan) have more in front of them. */
     return arch_find(w, root, "double_blocks.0.img_attn.norm.key_norm.scale") &&
            arch_find(w, root, "img_in.weight") && arch_find(w, root, "time_in.in_layer.weight") &&

@@ -64,7 +64,7 @@ static berth_status detect(const struct weights *w, const char *part, struct dif
                                       .latent = latent_flux,
                                       .predicts = PREDICT_FLOW,
                                       .shift = f->guidance ? DEV_SHIFT : SCHNELL_SHIFT,
-                                      .multiplier = 1.0,
+                                      .multiplier = f->guidance ? 0.0 : 1.0,
                                       .in_channels = f->in_channels,
                                       .context_dim = f->context_dim,
                                       .adm_channels = f->vec_dim,

@@ -65,28 +65,48 @@ void keys_flux(struct keys *k, const struct flux_config *c)
     keys_linear(k, "final_layer.adaLN_modulation.1", 2 * D, D, KEYS_BIAS);
 }
 
-static void flux_tiny(struct keys *k)
-{
-    keys_flux(k, &(struct flux_config) { .in_channels = 64,
+static const struct flux_config tiny = { .in_channels = 64,
                                          .hidden = 256,
                                          .head_dim = 128,
                                          .context_dim = 64,
                                          .vec_dim = 64,
                                          .depth = 2,
                                          .depth_single = 3,
-                                         .guidance = true });
-}
+                                         .guidance = true };
 
-static void flux_dev(struct keys *k)
-{
-    keys_flux(k, &(struct flux_config) { .in_channels = 64,
+static const struct flux_config full = { .in_channels = 64,
                                          .hidden = 3072,
                                          .head_dim = 128,
                                          .context_dim = 4096,
                                          .vec_dim = 768,
                                          .depth = 19,
                                          .depth_single = 38,
-                                         .guidance = true });
+                                         .guidance = true };
+
+static void flux_tiny(struct keys *k)
+{
+    keys_flux(k, &tiny);
+}
+
+static void flux_dev(struct keys *k)
+{
+    keys_flux(k, &full);
+}
+
+static void schnell(struct keys *k, struct flux_config c)
+{
+    c.guidance = false;
+    keys_flux(k, &c);
+}
+
+static void flux_schnell_tiny(struct keys *k)
+{
+    schnell(k, tiny);
+}
+
+static void flux_schnell(struct keys *k)
+{
+    schnell(k, full);
 }
 
 /* What ComfyUI-GGUF's converter leaves unquantised: the way in and the way out. */
@@ -107,4 +127,20 @@ const struct preset preset_flux_dev = {
     .arch = "flux",
     .hiprec = hiprec,
     .build = flux_dev,
+};
+
+const struct preset preset_flux_schnell_tiny = {
+    .name = "flux-schnell-tiny",
+    .about = "flux-tiny without guidance, as FLUX.1-schnell is",
+    .arch = "flux",
+    .hiprec = hiprec,
+    .build = flux_schnell_tiny,
+};
+
+const struct preset preset_flux_schnell = {
+    .name = "flux-schnell",
+    .about = "FLUX.1-schnell transformer, full size",
+    .arch = "flux",
+    .hiprec = hiprec,
+    .build = flux_schnell,
 };

@@ -44,3 +44,21 @@ const struct preset preset_t5_tiny = {
     .arch = "t5encoder",
     .build = t5_tiny,
 };
+
+static void t5xxl(struct keys *k)
+{
+    keys_t5(k, &(struct t5_config) { .vocab = 32128,
+                                     .width = 4096,
+                                     .inner = 4096,
+                                     .ff = 10240,
+                                     .heads = 64,
+                                     .buckets = 32,
+                                     .layers = 24 });
+}
+
+const struct preset preset_t5xxl = {
+    .name = "t5xxl",
+    .about = "T5-XXL text encoder, full size",
+    .arch = "t5encoder",
+    .build = t5xxl,
+};

@@ -102,3 +102,16 @@ const struct preset preset_flux_tiny_vae = {
     .about = "16-channel VAE of flux-tiny",
     .build = flux_tiny_vae,
 };
+
+static void flux_vae(struct keys *k)
+{
+    keys_vae(
+        k, &(struct vae_config) {
+               .ch = 128, .z_channels = 16, .levels = 4, .mult = { 1, 2, 4, 4 }, .res_blocks = 2 });
+}
+
+const struct preset preset_flux_vae = {
+    .name = "flux-vae",
+    .about = "16-channel VAE of FLUX.1, full size",
+    .build = flux_vae,
+};

@@ -64,6 +64,10 @@ static void detects_every_preset(void **state)
         { "sd15-unet-tiny", &arch_sd_checkpoint },
         { "clip-l-tiny", &arch_clip },
         { "vae-tiny", &arch_vae },
+        { "flux-schnell-tiny", &arch_flux },
+        { "flux-schnell", &arch_flux },
+        { "flux-vae", &arch_vae },
+        { "t5xxl", &arch_t5 },
     };
     assert_int_equal(ARRAY_LEN(row), preset_count());
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
@@ -120,6 +124,10 @@ static void detects_other_spellings(void **state)
             "model.diffusion_model.time_in.in_layer.weight",
             "model.diffusion_model.vector_in.in_layer.weight" },
           &arch_flux_checkpoint },
+        { { "transformer_blocks.0.attn.norm_added_k.weight",
+            "single_transformer_blocks.0.proj_mlp.weight", "x_embedder.weight",
+            "context_embedder.weight", "time_text_embed.text_embedder.linear_1.weight" },
+          &arch_flux },
         /* Flux-like without Flux's inputs; a ControlNet; a LoRA */
         { { "double_blocks.0.img_attn.norm.key_norm.scale", "img_in.weight",
             "distilled_guidance_layer.norms.0.scale" },
