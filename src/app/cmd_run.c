@@ -1,4 +1,5 @@
 /* berth run: one workflow from a file, without a server. */
+#include "app/numbers.h"
 #include "app/run_remote.h"
 #include "app/run_workflow.h"
 #include "app/serve_folders.h"
@@ -15,7 +16,8 @@ struct options {
     struct folder_options folders;
     struct client client; /* .url NULL: here */
     const char *devices, *ram;
-    bool json, no_metadata, fp16_text, quiet;
+    struct number_options numbers;
+    bool json, no_metadata, quiet;
     char *set[SETS_MAX];
     size_t sets;
 };
@@ -413,9 +415,9 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
                             .clock = a->clock,
                             .log = &a->log,
                             .disable_metadata = o->no_metadata,
-                            .fp16_text = o->fp16_text,
                             .temp_seed = clock_wall_ns(a->clock) };
-    if ((code = device_names(a, p, &env.devices_n)))
+    if ((code = app_numbers(a, &o->numbers, &env.numbers)) ||
+        (code = device_names(a, p, &env.devices_n)))
         return code;
     env.devices = p->devices;
     if (graph_validate(&env, p->prompt, NULL, &p->checked, &err))
@@ -491,9 +493,7 @@ static int run_run(struct app *a, int argc, char **argv)
         { .name = "disable-metadata",
           .help = "no prompt and workflow in saved files",
           .to = &o.no_metadata },
-        { .name = "fp16-text-enc",
-          .help = "round F32 text encoders to F16, as ComfyUI does by default",
-          .to = &o.fp16_text },
+        NUMBER_OPTIONS(&o.numbers),
         { .name = "quiet", .letter = 'q', .help = "no progress", .to = &o.quiet },
         { .name = "json", .help = "print files, outputs and status as JSON", .to = &o.json },
     };

@@ -1,4 +1,5 @@
 /* berth serve: the server, from options to exit. */
+#include "app/numbers.h"
 #include "app/serve_args.h"
 #include "app/serve_folders.h"
 #include "base/file.h"
@@ -20,8 +21,9 @@ struct options {
     const char *listen, *cors, *tls_key, *tls_cert, *token, *token_file, *database, *devices, *ram,
         *reserve, *upload, *cache_ram, *preview, *verbose, *hashing, *yaml_seen;
     uint64_t port, cache_lru, preview_size, max_queue, max_history, max_sockets, grace;
-    bool insecure, compress, multi_user, no_metadata, fp16_text, no_smart_memory, classic, none,
-        cpu, quiet, quick;
+    struct number_options numbers;
+    bool insecure, compress, multi_user, no_metadata, no_smart_memory, classic, none, cpu, quiet,
+        quick;
 };
 
 static void options_init(struct options *o)
@@ -29,7 +31,7 @@ static void options_init(struct options *o)
     *o = (struct options) { .port = 8188, .preview_size = 512, .grace = 10 };
 }
 
-#define SERVE_OPTIONS 48
+#define SERVE_OPTIONS 64
 /* Fills t; returns how many. */
 static size_t option_table(struct options *o, struct opt *t)
 {
@@ -191,9 +193,7 @@ static size_t option_table(struct options *o, struct opt *t)
           .value = "LEVEL",
           .help = "DEBUG INFO WARNING ERROR; as --log-level",
           .to = &o->verbose },
-        { .name = "fp16-text-enc",
-          .help = "round F32 text encoders to F16, as ComfyUI does by default",
-          .to = &o->fp16_text },
+        NUMBER_OPTIONS(&o->numbers),
         { .name = "dont-print-server", .help = "say nothing at the start", .to = &o->quiet },
         { .name = "quick-test-for-ci", .help = "start, then stop", .to = &o->quick },
     };
@@ -310,7 +310,7 @@ static void look_for_tokenizer(struct app *a, const struct app_folders *f)
 {
     const struct node_env env = { .tokenizers = f->tokenizers, .tokenizers_n = f->tokenizers_n };
     struct str places = { 0 };
-    if (!node_tokenizer_there(&env, &places))
+    if (!node_tokenizer_there(&env, NODE_CLIP_TOKENIZER, &places))
         log_warn(&a->log, "serve.tokenizer",
                  "why=\"no CLIP tokenizer, so prompts with text fail: give --tokenizers or "
                  "--comfyui-dir; berth synth --tokenizer DIR writes a stand-in\" looked=\"%s\"",
@@ -399,7 +399,6 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
                                  .compress = o->compress,
                                  .multi_user = o->multi_user,
                                  .disable_metadata = o->no_metadata,
-                                 .fp16_text = o->fp16_text,
                                  .unload_after_prompt = o->no_smart_memory,
                                  .argv = (const char *const *)argv,
                                  .argc = (size_t)argc,
@@ -416,6 +415,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
     if ((code = read_number(a, "max-upload-size", o->upload, 1e6, &upload)) ||
         (code = read_number(a, "reserve-vram", o->reserve, 1e6, &reserve)) ||
         (code = read_cache(a, o, &cfg)) || (code = read_preview(a, o, &cfg)) ||
+        (code = app_numbers(a, &o->numbers, &cfg.numbers)) ||
         (code = read_token(a, o, &p->token)) || (code = app_ram_budget(a, o->ram, &ctx.ram_budget)))
         return code;
     cfg.max_upload = (uint64_t)(upload * 1048576.0);

@@ -1,18 +1,19 @@
 #include "app/serve_args.h"
 
-enum arity { NONE, ONE, MAYBE, MANY };
+enum arity { NONE, ONE, MAYBE, MANY, LIST };
 
 static const struct flag {
     const char *name;
     enum arity arity;
     const char *to;       /* our option; NULL: no meaning here */
-    const char *left_out; /* MAYBE: the value then */
+    const char *left_out; /* MAYBE, LIST: the value then */
 } flags[] = {
     { "listen", MAYBE, "listen", "0.0.0.0,::" },
     { "enable-cors-header", MAYBE, "enable-cors-header", "*" },
     { "verbose", MAYBE, "verbose", "DEBUG" },
     { "cache-ram", MAYBE, "cache-ram", "4.0" },
     { "extra-model-paths-config", MANY, "extra-model-paths-config", NULL },
+    { "fast", LIST, "fast", "" }, /* several values, one with commas here */
     /* no meaning for a native server */
     { "auto-launch", NONE, NULL, NULL },
     { "disable-auto-launch", NONE, NULL, NULL },
@@ -42,18 +43,10 @@ static const struct flag {
     { "default-device", ONE, NULL, NULL },
     { "cuda-malloc", NONE, NULL, NULL },
     { "disable-cuda-malloc", NONE, NULL, NULL },
-    { "force-fp32", NONE, NULL, NULL },
-    { "force-fp16", NONE, NULL, NULL },
-    { "fp32-unet", NONE, NULL, NULL },
     { "fp64-unet", NONE, NULL, NULL },
-    { "bf16-unet", NONE, NULL, NULL },
-    { "fp16-unet", NONE, NULL, NULL },
     { "fp8_e4m3fn-unet", NONE, NULL, NULL },
     { "fp8_e5m2-unet", NONE, NULL, NULL },
     { "fp8_e8m0fnu-unet", NONE, NULL, NULL },
-    { "fp16-vae", NONE, NULL, NULL },
-    { "fp32-vae", NONE, NULL, NULL },
-    { "bf16-vae", NONE, NULL, NULL },
     { "cpu-vae", NONE, NULL, NULL },
     { "fp8_e4m3fn-text-enc", NONE, NULL, NULL },
     { "fp8_e5m2-text-enc", NONE, NULL, NULL },
@@ -67,7 +60,6 @@ static const struct flag {
     { "disable-xformers", NONE, NULL, NULL },
     { "force-upcast-attention", NONE, NULL, NULL },
     { "dont-upcast-attention", NONE, NULL, NULL },
-    { "fast", MANY, NULL, NULL },
     { "deterministic", NONE, NULL, NULL },
     { "force-channels-last", NONE, NULL, NULL },
     { "supports-fp8-compute", NONE, NULL, NULL },
@@ -145,6 +137,20 @@ static berth_status take_many(struct rewriter *r, const struct flag *f, char *at
     return BERTH_OK;
 }
 
+static berth_status take_list(struct rewriter *r, const struct flag *f, char *attached,
+                              berth_err *err)
+{
+    struct str all = { 0 };
+    str_adds(&all, attached ? attached : f->left_out);
+    while (!attached && next_is_value(r)) {
+        r->at++;
+        str_addf(&all, "%s%s", all.n ? "," : "", r->argv[r->at]);
+    }
+    bool ok = !all.bad && push_option(r, f->to, str_c(&all));
+    str_release(&all);
+    return ok ? BERTH_OK : err_set(err, BERTH_ENOMEM, "options");
+}
+
 static berth_status take_flag(struct rewriter *r, const struct flag *f, char *attached,
                               berth_err *err)
 {
@@ -152,6 +158,8 @@ static berth_status take_flag(struct rewriter *r, const struct flag *f, char *at
         str_addf(&r->out->ignored, "%s--%s", r->out->ignored.n ? ", " : "", f->name);
     if (f->arity == MANY)
         return take_many(r, f, attached, err);
+    if (f->arity == LIST)
+        return take_list(r, f, attached, err);
     const char *value = attached ? attached : f->left_out;
     if (f->arity == ONE && !attached) {
         if (r->at + 1 >= r->argc)

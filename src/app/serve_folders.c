@@ -115,13 +115,14 @@ static int check_options(struct app *a, const struct folder_options *o)
         return app_usage(a, "--tokenizers: '%.200s' is no folder", o->tokenizers);
     const struct node_env given = { .tokenizers = &o->tokenizers, .tokenizers_n = 1 };
     struct str places = { 0 };
-    bool there = !o->tokenizers || node_tokenizer_there(&given, &places);
+    bool there = !o->tokenizers || node_tokenizer_there(&given, NODE_CLIP_TOKENIZER, &places) ||
+                 node_tokenizer_there(&given, NODE_T5_TOKENIZER, &places);
     str_release(&places);
     if (!there)
         return app_usage(
             a,
-            "--tokenizers: neither '%.200s' nor clip/ nor sd1_tokenizer/ in it has vocab.json and "
-            "merges.txt, or tokenizer.json",
+            "--tokenizers: neither '%.200s' nor clip/, sd1_tokenizer/ or t5/ in it has vocab.json "
+            "and merges.txt, tokenizer.json or spiece.model",
             o->tokenizers);
     if (o->user && !is_dir(o->user))
         return app_usage(a, "--user-directory: '%.200s' is no folder", o->user);

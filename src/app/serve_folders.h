@@ -39,7 +39,7 @@ struct folder_options { /* point into argv; NULL: not given */
         { .name = "tokenizers",                                                                    \
           .kind = OPT_TEXT,                                                                        \
           .value = "DIR",                                                                          \
-          .help = "vocab.json and merges.txt of CLIP, or clip/ with them; see below",              \
+          .help = "tokenizers, in clip/ and t5/ or CLIP's in DIR itself; see below",               \
           .to = &(o)->tokenizers },                                                                \
     {                                                                                              \
         .name = "temp-directory", .kind = OPT_TEXT, .value = "DIR",                                \
@@ -49,8 +49,9 @@ struct folder_options { /* point into argv; NULL: not given */
 
 /* For --help of the commands that have them. */
 #define TOKENIZERS_HELP                                                                            \
-    "Prompts need a tokenizer, which is not built in: --tokenizers DIR, or\n"                      \
-    "--comfyui-dir (its comfy/sd1_tokenizer is used), or BASE/tokenizers/clip.\n"
+    "Prompts need tokenizers, which are not built in: CLIP's, and T5's for Flux. Given\n"          \
+    "with --tokenizers DIR (DIR/clip, DIR/t5), or those of --comfyui-dir, or in\n"                 \
+    "BASE/tokenizers; T5's may also lie beside the model or be in its GGUF file.\n"
 
 #define TOKENIZER_FOLDERS_MAX 3
 struct app_folders {

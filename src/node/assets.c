@@ -1,10 +1,17 @@
-/* assets: what nodes open once: tokenizers, which people bring (--tokenizers). */
+/* assets: what nodes open once: tokenizers, which people bring (--tokenizers).
+ *
+ * A folder that is given may be the tokenizer's own or one with several in folders of usual names.
+ * tokenizer.json is what both CLIP's and T5's file may be called: in the given folder itself one of
+ * the other kind is passed over, in a folder called after the kind it is an error. */
 #include "node/compute.h"
 
+#include <string.h>
 #include <unistd.h>
 
 struct node_assets { /* owner: the executor's thread */
     struct bpe *clip;
+    struct unigram *t5;
+    char *t5_from; /* where it came from; NULL: there is none */
 };
 
 struct node_assets *node_assets_new(void)
@@ -12,12 +19,24 @@ struct node_assets *node_assets_new(void)
     return calloc(1, sizeof(struct node_assets));
 }
 
+static void drop_t5(struct node_assets *a)
+{
+    unigram_close(a->t5);
+    free(a->t5_from);
+    a->t5 = NULL;
+    a->t5_from = NULL;
+}
+
 void node_assets_free(struct node_assets *a)
 {
-    if (a)
-        bpe_close(a->clip);
+    if (!a)
+        return;
+    bpe_close(a->clip);
+    drop_t5(a);
     free(a);
 }
+
+/* ---- where they are ---- */
 
 static bool has_file(const struct str *dir, const char *name)
 {
@@ -28,64 +47,241 @@ static bool has_file(const struct str *dir, const char *name)
     return there;
 }
 
-/* What text/tokenizer.h reads: the pair, or the one file. */
-static bool has_tokenizer(const struct str *dir)
+/* What text/tokenizer.h reads. */
+static bool has_bpe(const struct str *dir)
 {
     return (has_file(dir, "vocab.json") && has_file(dir, "merges.txt")) ||
            has_file(dir, "tokenizer.json");
 }
 
-/* The first folder with a CLIP tokenizer, into *out; else the places looked in, into *places. */
-static bool find_clip(const struct node_env *env, struct str *out, struct str *places)
+static bool has_unigram(const struct str *dir)
 {
-    static const char *const below[] = { "/clip", "/sd1_tokenizer", "" };
-    for (size_t i = 0; i < env->tokenizers_n; i++)
-        for (size_t k = 0; k < ARRAY_LEN(below); k++) {
-            str_clear(out);
-            str_addf(out, "%s%s", env->tokenizers[i], below[k]);
-            if (!out->bad && has_tokenizer(out))
-                return true;
-            str_addf(places, "%s%s", places->n ? ", " : "", str_c(out));
-        }
+    return has_file(dir, "tokenizer.json") || has_file(dir, "spiece.model");
+}
+
+#define BELOW_MAX 6
+static const struct kind {
+    const char *below[BELOW_MAX]; /* in this order; "" last: the folder itself */
+    size_t n;
+    bool (*has)(const struct str *dir);
+} kinds[] = {
+    [NODE_CLIP_TOKENIZER] = { { "/clip", "/sd1_tokenizer", "" }, 3, has_bpe },
+    /* ComfyUI's own is in comfy/text_encoders; diffusers' Flux calls it the second */
+    [NODE_T5_TOKENIZER] = { { "/t5", "/t5xxl", "/t5_tokenizer", "/text_encoders/t5_tokenizer",
+                              "/tokenizer_2", "" },
+                            6,
+                            has_unigram },
+};
+
+struct search { /* search_release() */
+    const struct node_env *env;
+    const struct kind *kind;
+    size_t next;    /* of env->tokenizers_n * kind->n places */
+    bool itself;    /* dir is a given folder itself */
+    struct str dir; /* has files of the right names */
+    struct str places;
+};
+
+/* On to the next folder that has such files; those that have none are noted. */
+static bool search_next(struct search *s)
+{
+    while (s->next < s->env->tokenizers_n * s->kind->n) {
+        size_t i = s->next / s->kind->n, k = s->next % s->kind->n;
+        s->next++;
+        s->itself = k + 1 == s->kind->n;
+        str_clear(&s->dir);
+        str_addf(&s->dir, "%s%s", s->env->tokenizers[i], s->kind->below[k]);
+        if (!s->dir.bad && s->kind->has(&s->dir))
+            return true;
+        str_addf(&s->places, "%s%s", s->places.n ? ", " : "", str_c(&s->dir));
+    }
     return false;
 }
 
-bool node_tokenizer_there(const struct node_env *env, struct str *places)
+static void search_release(struct search *s)
 {
-    struct str dir = { 0 }, looked = { 0 };
-    bool there = find_clip(env, &dir, &looked);
+    str_release(&s->dir);
+    str_release(&s->places);
+}
+
+bool node_tokenizer_there(const struct node_env *env, enum node_tokenizer kind, struct str *places)
+{
+    struct search s = { .env = env, .kind = &kinds[kind] };
+    bool there = search_next(&s);
     if (!there)
-        str_add(places, str_c(&looked), looked.n);
-    str_release(&dir);
-    str_release(&looked);
+        str_add(places, str_c(&s.places), s.places.n);
+    search_release(&s);
     return there;
 }
 
-berth_status assets_clip(const struct node_env *env, const struct bpe **out, struct bpe **own,
-                         berth_err *err)
+/* In a given folder itself: a tokenizer of another kind, which is no error. */
+static bool is_another(const struct search *s, berth_status st)
 {
-    struct str dir = { 0 }, places = { 0 };
-    berth_status s = BERTH_OK;
-    *own = NULL;
-    *out = env->assets ? env->assets->clip : NULL;
-    if (*out)
+    return s->itself && (st == BERTH_EFORMAT || st == BERTH_EUNSUPPORTED || st == BERTH_EINVAL);
+}
+
+/* ---- CLIP ---- */
+
+berth_status asset_clip(const struct node_env *env, struct asset_bpe *out, berth_err *err)
+{
+    struct search s = { .env = env, .kind = &kinds[NODE_CLIP_TOKENIZER] };
+    *out = (struct asset_bpe) { .it = env->assets ? env->assets->clip : NULL };
+    if (out->it)
         return BERTH_OK;
-    if (find_clip(env, &dir, &places)) {
-        s = bpe_open(dir.p, own, err);
-        if (!s)
-            *out = *own;
-        if (!s && env->assets) {
-            env->assets->clip = *own;
-            *own = NULL;
-        }
-    } else {
-        s = err_set(err, BERTH_ENOTFOUND,
-                    "no CLIP tokenizer (vocab.json, merges.txt): give its folder with --tokenizers "
-                    "or --comfyui-dir; `berth synth --tokenizer DIR` writes a stand-in to try "
-                    "things out. Looked in: %s",
-                    places.n ? str_c(&places) : "nothing, no folder was given");
+    berth_status st = BERTH_ENOTFOUND;
+    while (st && search_next(&s)) {
+        st = bpe_open(s.dir.p, &out->own, err);
+        if (st && !is_another(&s, st))
+            break;
+        if (st)
+            str_addf(&s.places, "%s%s (none of CLIP's)", s.places.n ? ", " : "", str_c(&s.dir));
+        st = st ? BERTH_ENOTFOUND : BERTH_OK;
     }
-    str_release(&dir);
-    str_release(&places);
+    if (!st) {
+        out->it = out->own;
+        if (env->assets) {
+            env->assets->clip = out->own;
+            out->own = NULL;
+        }
+    } else if (st == BERTH_ENOTFOUND) {
+        st = err_set(err, BERTH_ENOTFOUND,
+                     "no CLIP tokenizer (vocab.json, merges.txt): give its folder with "
+                     "--tokenizers or --comfyui-dir; `berth synth --tokenizer DIR` writes a "
+                     "stand-in to try things out. Looked in: %s",
+                     s.places.n ? str_c(&s.places) : "nothing, no folder was given");
+    }
+    search_release(&s);
+    return st;
+}
+
+void asset_bpe_release(struct asset_bpe *a)
+{
+    bpe_close(a->own);
+    *a = (struct asset_bpe) { 0 };
+}
+
+/* ---- T5 ---- */
+
+/* What opening a T5 tokenizer goes through: the first source that has one is it. */
+struct t5_search {
+    const struct node_env *env;
+    const struct weights *w;
+    struct search folders;
+    struct str from;       /* of what was found */
+    struct unigram *found; /* opened; NULL: `known` */
+    const struct unigram *known;
+};
+
+/* Is it the one that is open already? Then nothing is opened. */
+static bool is_known(struct t5_search *t)
+{
+    const struct node_assets *a = t->env->assets;
+    if (a && a->t5_from && !t->from.bad && strcmp(a->t5_from, str_c(&t->from)) == 0)
+        t->known = a->t5;
+    return t->known != NULL;
+}
+
+static void set_from(struct t5_search *t, const char *what, const char *path)
+{
+    str_clear(&t->from);
+    str_addf(&t->from, "%s%s", what, path);
+}
+
+/* umT5 brings its own, under another vocabulary than T5's. */
+static berth_status from_tensor(struct t5_search *t, berth_err *err)
+{
+    static const char name[] = "spiece_model";
+    const struct weights_entry *e = weights_find(t->w, name, sizeof name - 1);
+    if (!e)
+        return BERTH_ENOTFOUND;
+    set_from(t, "spiece_model of ", weights_path(t->w));
+    if (is_known(t))
+        return BERTH_OK;
+    return unigram_from_proto(weights_data(t->w, e), (size_t)e->size, str_c(&t->from), &t->found,
+                              err);
+}
+
+static berth_status from_folders(struct t5_search *t, berth_err *err)
+{
+    while (search_next(&t->folders)) {
+        set_from(t, "", str_c(&t->folders.dir));
+        if (is_known(t))
+            return BERTH_OK;
+        berth_status s = unigram_open(str_c(&t->from), &t->found, err);
+        if (!s || !is_another(&t->folders, s))
+            return s;
+        str_addf(&t->folders.places, "%s%s (none of T5's)", t->folders.places.n ? ", " : "",
+                 str_c(&t->from));
+    }
+    return BERTH_ENOTFOUND;
+}
+
+/* In the model's own folder: as people download them side by side. Of another kind: not ours. */
+static berth_status from_beside(struct t5_search *t, berth_err *err)
+{
+    const char *path = weights_path(t->w), *slash = strrchr(path, '/');
+    set_from(t, "", "");
+    str_add(&t->from, slash ? path : ".", slash ? (size_t)(slash - path) : 1);
+    if (t->from.bad)
+        return err_set(err, BERTH_ENOMEM, "a folder's name");
+    if (has_unigram(&t->from)) {
+        if (is_known(t))
+            return BERTH_OK;
+        berth_status s = unigram_open(str_c(&t->from), &t->found, err);
+        if (s != BERTH_EFORMAT && s != BERTH_EUNSUPPORTED && s != BERTH_EINVAL)
+            return s;
+    }
+    str_addf(&t->folders.places, "%s%s", t->folders.places.n ? ", " : "", str_c(&t->from));
+    return BERTH_ENOTFOUND;
+}
+
+static berth_status from_metadata(struct t5_search *t, berth_err *err)
+{
+    set_from(t, "metadata of ", weights_path(t->w));
+    return is_known(t) ? BERTH_OK : unigram_from_gguf(t->w, &t->found, err);
+}
+
+/* The env keeps what was opened last: a workflow uses one. */
+static void keep(struct t5_search *t, struct asset_unigram *out)
+{
+    struct node_assets *a = t->env->assets;
+    char *from = a && t->found ? strdup(str_c(&t->from)) : NULL;
+    *out = (struct asset_unigram) { .it = t->found ? t->found : t->known, .own = t->found };
+    if (!from)
+        return;
+    drop_t5(a);
+    a->t5 = t->found;
+    a->t5_from = from;
+    out->own = NULL;
+}
+
+berth_status asset_t5(const struct node_env *env, const struct weights *w,
+                      struct asset_unigram *out, berth_err *err)
+{
+    berth_status (*const from[])(struct t5_search *, berth_err *) = { from_tensor, from_folders,
+                                                                      from_beside, from_metadata };
+    struct t5_search t = { .env = env,
+                           .w = w,
+                           .folders = { .env = env, .kind = &kinds[NODE_T5_TOKENIZER] } };
+    berth_status s = BERTH_ENOTFOUND;
+    *out = (struct asset_unigram) { 0 };
+    for (size_t i = 0; i < ARRAY_LEN(from) && s == BERTH_ENOTFOUND; i++)
+        s = from[i](&t, err);
+    if (!s)
+        keep(&t, out);
+    else if (s == BERTH_ENOTFOUND)
+        err_set(err, BERTH_ENOTFOUND,
+                "no T5 tokenizer (tokenizer.json or spiece.model): give its folder with "
+                "--tokenizers or --comfyui-dir, or put the file beside the model; `berth synth "
+                "--tokenizer DIR` writes a stand-in. Looked in: %s",
+                str_c(&t.folders.places));
+    search_release(&t.folders);
+    str_release(&t.from);
     return s;
+}
+
+void asset_unigram_release(struct asset_unigram *a)
+{
+    unigram_close(a->own);
+    *a = (struct asset_unigram) { 0 };
 }

@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+const struct node_numbers node_numbers_own = { .act_unet = DT_NONE, .act_vae = DT_NONE };
+
 /* ---- options ---- */
 
 berth_status option_set(struct model_ref *m, const char *key, json_t *taken, berth_err *err)
@@ -131,12 +133,16 @@ berth_status ready_diffusion(struct node_call *c, const struct model_ref *ref,
     *out = NULL;
     if (has_parts(ref, "MODEL", err) || ready_load(c, ref, 0, err))
         return err->code;
+    const char *dtype = json_string_value(json_object_get(ref->options, "weight_dtype"));
     struct diffusion_args args = { .res = c->env->res,
                                    .m = ref->part[0],
                                    .part = res_info(ref->part[0]).part,
                                    .pool = c->env->pool,
                                    .cancel = cancel_of(c),
-                                   .log = c->env->log };
+                                   .log = c->env->log,
+                                   .act = c->env->numbers.act_unet,
+                                   .fp8 = c->env->numbers.fp8 ||
+                                          (dtype && strcmp(dtype, "fp8_e4m3fn_fast") == 0) };
     berth_status s = diffusion_open(&args, out, err);
     return s ? err_add(err, "'%.80s'", ready_name(ref)) : BERTH_OK;
 }
@@ -148,8 +154,14 @@ static void said_sampling(const json_t *said, struct ms_config *out)
     static const struct {
         const char *name;
         enum ms_type type;
-    } types[] = { { "eps", MS_EPS }, { "v_prediction", MS_V },        { "edm", MS_EDM },
-                  { "x0", MS_X0 },   { "img_to_img", MS_IMG_TO_IMG }, { "lcm", MS_EPS } };
+    } types[] = { { "eps", MS_EPS },
+                  { "v_prediction", MS_V },
+                  { "edm", MS_EDM },
+                  { "x0", MS_X0 },
+                  { "img_to_img", MS_IMG_TO_IMG },
+                  { "lcm", MS_EPS },
+                  { "flow", MS_CONST },
+                  { "flux", MS_CONST } };
     *out = (struct ms_config) { .zsnr = json_is_true(json_object_get(said, "zsnr")) };
     for (size_t i = 0; type && i < ARRAY_LEN(types); i++)
         if (strcmp(type, types[i].name) == 0)
@@ -159,6 +171,19 @@ static void said_sampling(const json_t *said, struct ms_config *out)
     out->sigma_min = json_number_value(json_object_get(said, "sigma_min"));
     out->sigma_data = json_number_value(json_object_get(said, "sigma_data"));
     out->table = out->sigma_max > 0 ? MS_CONTINUOUS_EDM : MS_DISCRETE;
+    if (out->type == MS_CONST) {
+        out->table = strcmp(type, "flux") == 0 ? MS_FLUX : MS_FLOW;
+        out->shift = json_number_value(json_object_get(said, "shift"));
+        out->shifted = true;
+        out->multiplier = json_number_value(json_object_get(said, "multiplier"));
+    }
+}
+
+static enum ms_table own_table(const struct diffusion_info *i)
+{
+    if (i->predicts == PREDICT_FLOW)
+        return i->multiplier > 0 ? MS_FLOW : MS_FLUX;
+    return i->sigma_max > 0 ? MS_CONTINUOUS_EDM : MS_DISCRETE;
 }
 
 static struct ms_config own_sampling(const struct diffusion_info *i)
@@ -169,9 +194,7 @@ static struct ms_config own_sampling(const struct diffusion_info *i)
                                          [PREDICT_X0] = MS_X0,
                                          [PREDICT_FLOW] = MS_CONST };
     return (struct ms_config) { .type = type[i->predicts],
-                                .table = i->predicts == PREDICT_FLOW ? MS_FLOW
-                                         : i->sigma_max > 0          ? MS_CONTINUOUS_EDM
-                                                                     : MS_DISCRETE,
+                                .table = own_table(i),
                                 .zsnr = i->zsnr,
                                 .sigma_min = i->sigma_min,
                                 .sigma_max = i->sigma_max,
@@ -214,6 +237,7 @@ berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct 
     if (has_parts(ref, "VAE", err) || ready_load(c, ref, 0, err))
         return err->code;
     struct net_args args = net_of(c, ref->part[0]);
+    args.act = c->env->numbers.act_vae == DT_NONE ? DT_BF16 : c->env->numbers.act_vae;
     out->m = ref->part[0];
     berth_status s = vae_open(&args, res_info(ref->part[0]).part, &out->vae, &out->net, err);
     return s ? err_add(err, "'%.80s'", ready_name(ref)) : BERTH_OK;
@@ -227,54 +251,118 @@ void ready_vae_release(struct ready_vae *v)
 
 /* ---- text encoders ---- */
 
-/* Which set these encoders are. type: what the loader was told; NULL: they came with a
- * checkpoint. */
-static berth_status find_set(const struct ready_text *t, const char *type, enum text_set *out,
-                             berth_err *err)
+static const char *const kind_name[] = {
+    [TEXT_CLIP_L] = "CLIP-L", [TEXT_CLIP_G] = "CLIP-G", [TEXT_CLIP_H] = "CLIP-H", [TEXT_T5] = "T5"
+};
+
+#define KIND(k) (1u << TEXT_##k)
+static const struct {
+    enum text_set set;
+    unsigned kinds;
+    const char *type; /* what loaders call it; NULL: any of those for one file */
+} sets[] = {
+    { TEXT_SD1, KIND(CLIP_L), NULL },
+    { TEXT_SD2, KIND(CLIP_H), NULL },
+    { TEXT_REFINER, KIND(CLIP_G), NULL },
+    { TEXT_SDXL, KIND(CLIP_L) | KIND(CLIP_G), "sdxl" },
+    { TEXT_FLUX, KIND(CLIP_L) | KIND(T5), "flux" },
+};
+
+/* "CLIP-L and T5" */
+static void name_kinds(unsigned kinds, struct str *out)
 {
-    static const char *const name[] = {
-        [TEXT_CLIP_L] = "CLIP-L", [TEXT_CLIP_G] = "CLIP-G", [TEXT_CLIP_H] = "CLIP-H"
-    };
-    unsigned kinds = 0;
-    for (size_t i = 0; i < t->n; i++) {
-        if (kinds & 1u << t->enc[i].kind)
-            return err_set(err, BERTH_EINVAL,
-                           "two text encoders are of the kind %s; SDXL wants CLIP-L and CLIP-G",
-                           name[t->enc[i].kind]);
-        kinds |= 1u << t->enc[i].kind;
-    }
-    if (type && strcmp(type, "stable_diffusion") != 0 && strcmp(type, "sdxl") != 0)
-        return err_set(err, BERTH_EUNSUPPORTED,
-                       "text encoders of type '%.40s' cannot be computed yet", type);
-    switch (kinds) {
-    case 1u << TEXT_CLIP_L:
-        *out = TEXT_SD1;
-        return BERTH_OK;
-    case 1u << TEXT_CLIP_H:
-        *out = TEXT_SD2;
-        return BERTH_OK;
-    case 1u << TEXT_CLIP_G:
-        *out = TEXT_REFINER;
-        return BERTH_OK;
-    case 1u << TEXT_CLIP_L | 1u << TEXT_CLIP_G:
-        *out = TEXT_SDXL;
-        return BERTH_OK;
-    default:
-        return err_set(err, BERTH_EUNSUPPORTED,
-                       "%zu text encoders that make no set for a model we know", t->n);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(kind_name); i++)
+        if (kinds >> i & 1)
+            str_addf(out, "%s%s", out->n ? " and " : "", kind_name[i]);
 }
 
-/* Is there a text encoder in it that is no CLIP? Then the set is not one of ours, whatever CLIPs
- * are there too. */
+/* The encoders are not what the type wants. kinds: what is there; twice: a kind that is there again,
+ * or 0. */
+static berth_status misfit(const char *type, unsigned want, unsigned kinds, unsigned twice,
+                           berth_err *err)
+{
+    struct str wanted = { 0 }, got = { 0 }, missing = { 0 };
+    name_kinds(want, &wanted);
+    name_kinds(kinds, &got);
+    name_kinds(want & ~kinds, &missing);
+    err_set(err, BERTH_EINVAL, "type '%.40s' wants %s: %s is missing, %s %s", type, str_c(&wanted),
+            missing.n ? str_c(&missing) : "nothing", twice ? "two files are" : "what is here is",
+            str_c(&got));
+    str_release(&wanted);
+    str_release(&got);
+    str_release(&missing);
+    return err->code;
+}
+
+berth_status text_set_find(const enum text_kind *kind, size_t n, const char *type,
+                           enum text_set *out, berth_err *err)
+{
+    unsigned kinds = 0, twice = 0;
+    const bool plain = !type || strcmp(type, "stable_diffusion") == 0;
+    for (size_t i = 0; i < n; i++) {
+        twice |= kinds & 1u << kind[i];
+        kinds |= 1u << kind[i];
+    }
+    bool known = plain;
+    for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
+        bool asked = type && sets[i].type && strcmp(type, sets[i].type) == 0;
+        known |= asked;
+        if (asked && (kinds != sets[i].kinds || twice))
+            return misfit(type, sets[i].kinds, kinds, twice, err);
+        if ((asked || plain || n == 1) && kinds == sets[i].kinds && !twice) {
+            *out = sets[i].set;
+            return known ? BERTH_OK
+                         : err_set(err, BERTH_EUNSUPPORTED,
+                                   "text encoders of type '%.40s' cannot be computed yet", type);
+        }
+    }
+    if (kinds == KIND(T5))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "a T5 alone makes no conditioning that can be computed yet; Flux wants a "
+                       "CLIP-L beside it: DualCLIPLoader, type flux");
+    if (!known)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "text encoders of type '%.40s' cannot be computed yet", type);
+    struct str got = { 0 };
+    name_kinds(kinds, &got);
+    err_set(err, BERTH_EUNSUPPORTED, "%zu text encoders (%s) that make no set for a model we know",
+            n, str_c(&got));
+    str_release(&got);
+    return err->code;
+}
+
+/* Is there a text encoder in it that is none of ours? Then the set is not, whatever CLIPs are there
+ * too. */
 static bool has_others(const struct weights *w, const char *part)
 {
     struct arch_net net[ARCH_NETS_MAX];
     size_t n = arch_nets(w, part, net);
     for (size_t i = 0; i < n; i++)
-        if (net[i].family->naming != ARCH_CLIP && strcmp(net[i].family->role, "clip") == 0)
+        if (net[i].family->naming != ARCH_CLIP && net[i].family->naming != ARCH_T5 &&
+            strcmp(net[i].family->role, "clip") == 0)
             return true;
     return false;
+}
+
+/* e->net, of the encoder that was found. */
+static berth_status open_clip(const struct weights *w, const char *root, struct net_args *args,
+                              struct text_encoder *e, berth_err *err)
+{
+    args->names = clip_names(w, root);
+    args->names_user = &e->clip;
+    if (clip_detect(w, root, &e->clip, err))
+        return err->code;
+    return net_open(args, &e->net, err);
+}
+
+static berth_status open_t5(const struct weights *w, const char *root, struct net_args *args,
+                            struct text_encoder *e, berth_err *err)
+{
+    if (t5_detect(w, root, &e->t5, err))
+        return err->code;
+    args->names = t5_names(&e->t5);
+    args->names_user = &e->t5;
+    return net_open(args, &e->net, err);
 }
 
 /* The encoders of part i. */
@@ -287,24 +375,34 @@ static berth_status open_encoders(struct node_call *c, struct res_model *m, stru
     size_t n = text_find(w, part, found);
     if (!n || has_others(w, part))
         return err_set(err, BERTH_EUNSUPPORTED, "%s text encoder that cannot be computed yet",
-                       n ? "beside a CLIP there is a" : "a");
+                       n ? "beside a known one there is a" : "a");
     for (size_t i = 0; i < n; i++) {
         if (t->n == TEXT_ENCODERS_MAX)
             return err_set(err, BERTH_ELIMIT, "more than %d text encoders", TEXT_ENCODERS_MAX);
         struct text_encoder *e = &t->enc[t->n];
         *e = (struct text_encoder) { .kind = found[i].kind };
         struct net_args args = net_of(c, m);
+        bool t5 = e->kind == TEXT_T5;
         args.root = found[i].root;
-        args.names = clip_names(w, found[i].root);
-        args.names_user = &e->clip;
-        args.round_f16 = c->env->fp16_text;
-        if (clip_detect(w, found[i].root, &e->clip, err) || net_open(&args, &e->net, err))
+        args.round_f16 = c->env->numbers.fp16_text;
+        if (t5 && !t->unigram.it && asset_t5(c->env, w, &t->unigram, err))
+            return err->code;
+        if (t5 ? open_t5(w, found[i].root, &args, e, err)
+               : open_clip(w, found[i].root, &args, e, err))
             return err->code;
         t->n++; /* closed with the others from here on */
-        if (clip_check(e->net, &e->clip, err))
+        if (t5 ? t5_check(e->net, &e->t5, err) : clip_check(e->net, &e->clip, err))
             return err->code;
     }
     return BERTH_OK;
+}
+
+static berth_status find_set(struct ready_text *t, const char *type, berth_err *err)
+{
+    enum text_kind kind[TEXT_ENCODERS_MAX];
+    for (size_t i = 0; i < t->n; i++)
+        kind[i] = t->enc[i].kind;
+    return text_set_find(kind, t->n, type, &t->set, err);
 }
 
 static bool is_earlier(const struct model_ref *ref, size_t i)
@@ -321,7 +419,7 @@ berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct
     *out = (struct ready_text) { .skip = (int)option_number(ref, "clip_skip", 0) };
     berth_status s = has_parts(ref, "CLIP", err);
     if (!s)
-        s = assets_clip(c->env, &out->bpe, &out->own, err);
+        s = asset_clip(c->env, &out->bpe, err);
     /* All are loaded before one is opened and cannot move any more: making room for the second may
      * push blocks of the first aside, or all of it, which is then loaded again. */
     for (size_t i = 0; !s && i < ref->parts; i++)
@@ -333,7 +431,7 @@ berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct
             s = err_add(err, "'%.80s'", res_info(ref->part[i]).name);
     }
     if (!s)
-        s = find_set(out, ref->clip_type, &out->set, err);
+        s = find_set(out, ref->clip_type, err);
     if (s)
         ready_text_release(out);
     return s;
@@ -343,6 +441,7 @@ void ready_text_release(struct ready_text *t)
 {
     for (size_t i = 0; i < t->n; i++)
         net_close(t->enc[i].net);
-    bpe_close(t->own);
+    asset_bpe_release(&t->bpe);
+    asset_unigram_release(&t->unigram);
     *t = (struct ready_text) { 0 };
 }

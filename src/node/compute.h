@@ -6,7 +6,8 @@
  *                          of it moves
  *            options       what nodes said about a MODEL or CLIP (model_ref.options), by these
  *                          members: "sampling" (ModelSampling*), "rescale_cfg", "differential"
- *                          (numbers), "clip_skip" (stop_at_clip_layer)
+ *                          (numbers), "clip_skip" (stop_at_clip_layer), "weight_dtype" (of
+ *                          UNETLoader)
  * Flow       node run() -> ready_diffusion(ref) -> res_set_patches, res_load (cancel) ->
  *            diffusion_open -> guide + sampler -> release. Text and VAE likewise.
  * Adapters   Are set at each use: two branches may patch one model differently, and whoever
@@ -45,6 +46,8 @@ struct cond_entry {
     double start_percent, end_percent;
     bool ranged;                                 /* those two count */
     struct htensor *concat_latent, *concat_mask; /* inpaint models: [n, c, h, w], [n, h, w]; NULL */
+    int guided; /* as diffusion_cond: 0 nobody said it, 1 `guidance`, -1 without */
+    double guidance;
 };
 /* Nodes may join a list with itself over and over, which doubles it each time. */
 #define CONDS_MAX 4096                   /* prompts of a list */
@@ -118,22 +121,40 @@ berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct 
                        berth_err *err);
 void ready_vae_release(struct ready_vae *v); /* zeroed is fine */
 
+/* Tokenizers: kept by the env, or opened for this use; asset_*_release() in both cases. */
+struct asset_bpe {
+    const struct bpe *it;
+    struct bpe *own; /* NULL: the env keeps it */
+};
+struct asset_unigram {
+    const struct unigram *it;
+    struct unigram *own;
+};
+/* CLIP's, from the env's folders. BERTH_ENOTFOUND names the places and says what to do. */
+berth_status asset_clip(const struct node_env *env, struct asset_bpe *out, berth_err *err);
+void asset_bpe_release(struct asset_bpe *a); /* zeroed is fine */
+/* T5's: from the file itself, if it is umT5's (spiece_model); the env's folders; the folder of the
+ * file; a GGUF file's metadata. BERTH_ENOTFOUND as above. */
+berth_status asset_t5(const struct node_env *env, const struct weights *w,
+                      struct asset_unigram *out, berth_err *err);
+void asset_unigram_release(struct asset_unigram *a); /* zeroed is fine */
+
 struct ready_text {
     struct text_encoder enc[TEXT_ENCODERS_MAX];
     size_t n;
     enum text_set set;
-    int skip;              /* of text_args */
-    const struct bpe *bpe; /* the env's, or `own` */
-    struct bpe *own;
+    int skip; /* of text_args */
+    struct asset_bpe bpe;
+    struct asset_unigram unigram; /* of sets with a T5 */
 };
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
                         berth_err *err);
 void ready_text_release(struct ready_text *t); /* zeroed is fine */
-
-/* A CLIP tokenizer from the env's folders. *own: NULL when the env keeps it, else bpe_close() it.
- * BERTH_ENOTFOUND names the places and says what to do. */
-berth_status assets_clip(const struct node_env *env, const struct bpe **out, struct bpe **own,
-                         berth_err *err);
+/* Which set these encoders are. type: what the loader was told ("sdxl", "flux"); NULL: they came with
+ * a checkpoint. BERTH_EINVAL: not what the type wants, saying what is missing. BERTH_EUNSUPPORTED:
+ * none that can be computed. */
+berth_status text_set_find(const enum text_kind *kind, size_t n, const char *type,
+                           enum text_set *out, berth_err *err);
 
 /* options of a MODEL or CLIP. Takes v; NULL counts as out of memory. */
 berth_status option_set(struct model_ref *m, const char *key, json_t *taken, berth_err *err);

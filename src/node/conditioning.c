@@ -241,6 +241,40 @@ NODE_CLASS(ConditioningSetMask, .display = "Conditioning (Set Mask)", .category 
                COMBO_IN("set_cond_area", CHOICES("default", "mask bounds"))),
            OUTS({ .type = "CONDITIONING" }), .run = run_mask);
 
+/* ---- how closely: models with a guidance embedding ---- */
+
+static berth_status give_guided(struct node_call *c, int guided, double guidance, berth_err *err)
+{
+    struct conditioning *x;
+    berth_status s = in_copy(c, &x, err);
+    for (size_t i = 0; !s && i < x->n; i++) {
+        x->at[i].guided = guided;
+        x->at[i].guidance = guidance;
+    }
+    return s ? s : out_conditioning(c, 0, x, err);
+}
+
+static berth_status run_guidance(struct node_call *c, berth_err *err)
+{
+    double guidance;
+    berth_status s = in_f64(c, "guidance", &guidance, err);
+    return s ? s : give_guided(c, 1, guidance, err);
+}
+
+NODE_CLASS(FluxGuidance, .category = "advanced/conditioning/flux", .module = MOD("flux"),
+           .flags = NODE_V3,
+           INS(SOCKET("conditioning", "CONDITIONING"), FLOAT_IN("guidance", 3.5, 0.0, 100.0, 0.1)),
+           OUTS({ .type = "CONDITIONING" }), .run = run_guidance);
+
+static berth_status run_no_guidance(struct node_call *c, berth_err *err)
+{
+    return give_guided(c, -1, 0, err);
+}
+
+NODE_CLASS(FluxDisableGuidance, .category = "advanced/conditioning/flux", .module = MOD("flux"),
+           .flags = NODE_V3, INS(SOCKET("conditioning", "CONDITIONING")),
+           OUTS({ .type = "CONDITIONING" }), .run = run_no_guidance);
+
 /* ---- when, and not at all ---- */
 
 static berth_status run_range(struct node_call *c, berth_err *err)

@@ -12,14 +12,6 @@ NOT_YET(CLIPTextEncodeSD3, .category = "advanced/conditioning", .module = MOD("s
             COMBO_IN("empty_padding", CHOICES("none", "empty_prompt"))),
         OUTS({ .type = "CONDITIONING" }));
 
-NOT_YET(CLIPTextEncodeFlux, .category = "advanced/conditioning/flux", .module = MOD("flux"),
-        .flags = NODE_V3,
-        INS(SOCKET("clip", "CLIP"),
-            TEXT_IN("clip_l", NULL, .no_default = true, .more = PROMPT_TEXT),
-            TEXT_IN("t5xxl", NULL, .no_default = true, .more = PROMPT_TEXT),
-            FLOAT_IN("guidance", 3.5, 0.0, 100.0, 0.1)),
-        OUTS({ .type = "CONDITIONING" }));
-
 NOT_YET(TextEncodeQwenImageEdit, .category = "advanced/conditioning", .module = MOD("qwen"),
         .flags = NODE_V3,
         INS(SOCKET("clip", "CLIP"),
@@ -34,15 +26,6 @@ NOT_YET(TextEncodeQwenImageEditPlus, .category = "advanced/conditioning", .modul
             SOCKET("vae", "VAE", .optional = true), SOCKET("image1", "IMAGE", .optional = true),
             SOCKET("image2", "IMAGE", .optional = true),
             SOCKET("image3", "IMAGE", .optional = true)),
-        OUTS({ .type = "CONDITIONING" }));
-
-NOT_YET(FluxGuidance, .category = "advanced/conditioning/flux", .module = MOD("flux"),
-        .flags = NODE_V3,
-        INS(SOCKET("conditioning", "CONDITIONING"), FLOAT_IN("guidance", 3.5, 0.0, 100.0, 0.1)),
-        OUTS({ .type = "CONDITIONING" }));
-
-NOT_YET(FluxDisableGuidance, .category = "advanced/conditioning/flux", .module = MOD("flux"),
-        .flags = NODE_V3, INS(SOCKET("conditioning", "CONDITIONING")),
         OUTS({ .type = "CONDITIONING" }));
 
 NOT_YET(ReferenceLatent, .category = "advanced/conditioning/edit_models",
@@ -121,20 +104,6 @@ NOT_YET(QwenImageDiffsynthControlnet, .category = "advanced/loaders/qwen",
         INS(SOCKET("model", "MODEL"), SOCKET("model_patch", "MODEL_PATCH"), SOCKET("vae", "VAE"),
             SOCKET("image", "IMAGE"), FLOAT_IN("strength", 1.0, -10.0, 10.0, 0.01),
             SOCKET("mask", "MASK", .optional = true)),
-        OUTS({ .type = "MODEL" }));
-
-NOT_YET(ModelSamplingFlux, .category = "advanced/model", .module = MOD("model_advanced"),
-        INS(SOCKET("model", "MODEL"), FLOAT_IN("max_shift", 1.15, 0.0, 100.0, 0.01),
-            FLOAT_IN("base_shift", 0.5, 0.0, 100.0, 0.01), INT_IN("width", 1024, 16, MAX_SIDE, 8),
-            INT_IN("height", 1024, 16, MAX_SIDE, 8)),
-        OUTS({ .type = "MODEL" }));
-
-NOT_YET(ModelSamplingSD3, .category = "advanced/model", .module = MOD("model_advanced"),
-        INS(SOCKET("model", "MODEL"), FLOAT_IN("shift", 3.0, 0.0, 100.0, 0.01)),
-        OUTS({ .type = "MODEL" }));
-
-NOT_YET(ModelSamplingAuraFlow, .category = "advanced/model", .module = MOD("model_advanced"),
-        INS(SOCKET("model", "MODEL"), FLOAT_IN("shift", 1.73, 0.0, 100.0, 0.01)),
         OUTS({ .type = "MODEL" }));
 
 NOT_YET(ModelSamplingLTXV, .category = "advanced/model", .module = MOD("lt"), .flags = NODE_V3,

@@ -135,6 +135,39 @@ static berth_status keep_option(struct node_call *c, const char *name, struct mo
     return strcmp(v, "default") == 0 ? BERTH_OK : option_set(m, name, json_string(v), err);
 }
 
+/* Is most of the network stored in this type? */
+static bool is_stored_as(struct res_model *m, enum dtype type)
+{
+    const struct weights *w = res_weights(m);
+    const char *part = res_info(m).part;
+    uint64_t so = 0, all = 0;
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        if (part && !str_starts(e->name, e->name_len, part))
+            continue;
+        all += e->size / 2;
+        so += e->dtype == type ? e->size / 2 : 0;
+    }
+    return so > all / 2;
+}
+
+/* Weights stay as they are stored. What the node wants them to be is kept for computing
+ * (fp8_e4m3fn_fast), and told where the file has them otherwise. */
+static void tell_dtype(struct node_call *c, const struct model_ref *ref)
+{
+    const char *v;
+    berth_err unread = { 0 };
+    if (!loader_declares(c, "weight_dtype") || in_text(c, "weight_dtype", &v, &unread) ||
+        strcmp(v, "default") == 0 ||
+        is_stored_as(ref->part[0], strcmp(v, "fp8_e5m2") == 0 ? DT_F8_E5M2 : DT_F8_E4M3))
+        return;
+    log_warn(c->env->log, "node.load",
+             "node=%s weight_dtype=%s why=\"kept as the file stores them\"", c->id, v);
+    static const char text[] = "weight_dtype is not applied: weights stay as the file stores them";
+    if (c->host && c->host->text)
+        c->host->text(c->host->user, text, sizeof text - 1);
+}
+
 /* Nodes with one file and one output. role: as loader_open(). */
 static berth_status run_file(struct node_call *c, const char *input, const char *key,
                              const char *role, berth_err *err)
@@ -148,6 +181,8 @@ static berth_status run_file(struct node_call *c, const char *input, const char 
     if (s)
         return s;
     s = loader_open(c, key, name, role, &p, &m, NULL, err);
+    if (!s)
+        tell_dtype(c, &m.ref);
     if (!s)
         s = keep_option(c, "weight_dtype", &m.ref, err);
     if (!s)
@@ -163,25 +198,8 @@ static berth_status run_file(struct node_call *c, const char *input, const char 
 
 /* ---- diffusion models ---- */
 
-/* Weights stay as they are stored; what the node wants them to be is told, and kept for
- * computing. */
-static void tell_dtype(struct node_call *c)
-{
-    const char *v;
-    berth_err unread = { 0 };
-    if (!loader_declares(c, "weight_dtype") || in_text(c, "weight_dtype", &v, &unread) ||
-        strcmp(v, "default") == 0)
-        return;
-    log_warn(c->env->log, "node.load",
-             "node=%s weight_dtype=%s why=\"kept as the file stores them\"", c->id, v);
-    static const char text[] = "weight_dtype is not applied: weights stay as the file stores them";
-    if (c->host && c->host->text)
-        c->host->text(c->host->user, text, sizeof text - 1);
-}
-
 berth_status run_unet(struct node_call *c, berth_err *err)
 {
-    tell_dtype(c);
     return run_file(c, "unet_name", "diffusion_models", "unet", err);
 }
 
@@ -407,18 +425,54 @@ NODE_CLASS(DeviceSelectorMultiGPU, .category = "multigpu",
 
 /* ---- text encoders ---- */
 
+static const char *const clip_input[] = { "clip_name", "clip_name1", "clip_name2", "clip_name3",
+                                          "clip_name4" };
+
+/* Before gigabytes are loaded: do these files make what `type` wants? Only what types that can be
+ * computed say, of files whose encoders are known; the rest is told when somebody computes. */
+static berth_status check_type(struct node_call *c, const char *key, const char *type,
+                               berth_err *err)
+{
+    enum text_kind kind[TEXT_ENCODERS_MAX];
+    enum text_set unread;
+    size_t n = 0;
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; !s && i < ARRAY_LEN(clip_input); i++) {
+        struct str path = { 0 };
+        struct weights *w = NULL;
+        struct text_found found[TEXT_ENCODERS_MAX];
+        const char *name;
+        if (!loader_declares(c, clip_input[i]))
+            continue;
+        s = in_text(c, clip_input[i], &name, err);
+        if (!s)
+            s = folders_resolve(c->env->folders, key, name, &path, err);
+        if (!s)
+            s = weights_open(path.p, NULL, &w, err);
+        size_t more = s ? 0 : text_find(w, NULL, found);
+        weights_close(w);
+        str_release(&path);
+        if (s || !more || n + more > TEXT_ENCODERS_MAX)
+            return s; /* of a kind we do not know: not for us to say */
+        for (size_t k = 0; k < more; k++)
+            kind[n++] = found[k].kind;
+    }
+    if (!s && text_set_find(kind, n, type, &unread, err) == BERTH_EINVAL)
+        s = err->code;
+    return s;
+}
+
 /* One to four files under the names the class has for them. */
 static berth_status open_clips(struct node_call *c, const char *key, const struct placement *p,
                                struct opened *m, size_t *files, berth_err *err)
 {
-    static const char *const input[] = { "clip_name", "clip_name1", "clip_name2", "clip_name3",
-                                         "clip_name4" };
     *files = 0;
-    for (size_t i = 0; i < ARRAY_LEN(input); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(clip_input); i++) {
         const char *name;
-        if (!loader_declares(c, input[i]))
+        if (!loader_declares(c, clip_input[i]))
             continue;
-        if (in_text(c, input[i], &name, err) || loader_open(c, key, name, "clip", p, m, NULL, err))
+        if (in_text(c, clip_input[i], &name, err) ||
+            loader_open(c, key, name, "clip", p, m, NULL, err))
             return err->code;
         ++*files;
     }
@@ -429,13 +483,17 @@ static berth_status run_clips(struct node_call *c, const char *key, berth_err *e
 {
     struct placement p;
     struct opened m = { 0 };
-    size_t files;
+    size_t files = 0;
+    const char *type = NULL;
     if (placement_read(c, "", &p, err))
         return err->code;
-    berth_status s = open_clips(c, key, &p, &m, &files, err);
-    const char *type = files == 3 ? "sd3" : "hidream"; /* of nodes that have no such input */
-    if (!s && loader_declares(c, "type"))
-        s = in_text(c, "type", &type, err);
+    berth_status s = loader_declares(c, "type") ? in_text(c, "type", &type, err) : BERTH_OK;
+    if (!s && type)
+        s = check_type(c, key, type, err);
+    if (!s)
+        s = open_clips(c, key, &p, &m, &files, err);
+    if (!type)
+        type = files == 3 ? "sd3" : "hidream"; /* of nodes that have no such input */
     if (!s && !(m.ref.clip_type = strdup(type)))
         s = err_set(err, BERTH_ENOMEM, "a text encoder of type %s", type);
     if (!s)

@@ -55,6 +55,58 @@ NODE_CLASS(ModelSamplingContinuousEDM, .category = "advanced/model",
                FLOAT_IN("sigma_min", 0.002, 0.0, 1000.0, 0.001, .round = "false")),
            OUTS({ .type = "MODEL" }), .run = run_continuous);
 
+/* Flows, whatever the model's own levels are. Values of a link may be any number. */
+static berth_status give_flow(struct node_call *c, const char *type, double shift,
+                              double multiplier, berth_err *err)
+{
+    if (!isfinite(shift))
+        return err_set(err, BERTH_EINVAL, "a shift of %g", shift);
+    return give_with_option(
+        c, "model", "sampling",
+        json_pack("{s:s, s:f, s:f}", "type", type, "shift", shift, "multiplier", multiplier), err);
+}
+
+static berth_status run_sd3(struct node_call *c, berth_err *err)
+{
+    double shift;
+    berth_status s = in_f64(c, "shift", &shift, err);
+    return s ? s : give_flow(c, "flow", shift, 1000, err);
+}
+
+NODE_CLASS(ModelSamplingSD3, .category = "advanced/model", .module = MOD("model_advanced"),
+           INS(SOCKET("model", "MODEL"), FLOAT_IN("shift", 3.0, 0.0, 100.0, 0.01)),
+           OUTS({ .type = "MODEL" }), .run = run_sd3);
+
+static berth_status run_aura_flow(struct node_call *c, berth_err *err)
+{
+    double shift;
+    berth_status s = in_f64(c, "shift", &shift, err);
+    return s ? s : give_flow(c, "flow", shift, 1, err);
+}
+
+NODE_CLASS(ModelSamplingAuraFlow, .category = "advanced/model", .module = MOD("model_advanced"),
+           INS(SOCKET("model", "MODEL"), FLOAT_IN("shift", 1.73, 0.0, 100.0, 0.01)),
+           OUTS({ .type = "MODEL" }), .run = run_aura_flow);
+
+/* A shift that grows with the picture: base at 256 tokens of 16 x 16 pixels, max at 4096. */
+static berth_status run_flux(struct node_call *c, berth_err *err)
+{
+    double max, base;
+    uint64_t w, h;
+    berth_status s;
+    if ((s = in_f64(c, "max_shift", &max, err)) || (s = in_f64(c, "base_shift", &base, err)) ||
+        (s = in_u64(c, "width", &w, err)) || (s = in_u64(c, "height", &h, err)))
+        return s;
+    double by = (max - base) / (4096 - 256);
+    return give_flow(c, "flux", (double)w * (double)h / (16 * 16) * by + (base - by * 256), 0, err);
+}
+
+NODE_CLASS(ModelSamplingFlux, .category = "advanced/model", .module = MOD("model_advanced"),
+           INS(SOCKET("model", "MODEL"), FLOAT_IN("max_shift", 1.15, 0.0, 100.0, 0.01),
+               FLOAT_IN("base_shift", 0.5, 0.0, 100.0, 0.01),
+               INT_IN("width", 1024, 16, MAX_SIDE, 8), INT_IN("height", 1024, 16, MAX_SIDE, 8)),
+           OUTS({ .type = "MODEL" }), .run = run_flux);
+
 static berth_status give_number(struct node_call *c, const char *input, const char *key,
                                 berth_err *err)
 {

@@ -31,6 +31,21 @@
 
 struct node_assets;
 
+/* In which numbers networks compute, and whose noise they get: what ComfyUI has flags for. Zeroed:
+ * everything in F32; node_numbers_own is what people get who say nothing. */
+struct node_numbers {
+    enum dtype
+        act_unet; /* activations of diffusion models, where the device computes in it; DT_NONE:
+                            what the family prefers */
+    enum dtype act_vae; /* DT_NONE: BF16, where the device has it */
+    bool fp8;           /* products of fp8 weights in fp8, on cards that can: --fast */
+    bool fp16_text;     /* F32 text encoders count as rounded to F16, as ComfyUI keeps them unless
+                            told not to */
+    bool cpu_noise; /* samplers draw as on the cpu, also for models on a card, where ComfyUI draws
+                       there: a picture is then the same on every device */
+};
+extern const struct node_numbers node_numbers_own;
+
 struct node_env { /* owner: whoever runs the executor; constant while it runs */
     struct folders *folders;
     struct save_cache *saves;   /* executor thread only; NULL: every save looks into its folder */
@@ -41,13 +56,12 @@ struct node_env { /* owner: whoever runs the executor; constant while it runs */
     const struct clock *clock; /* never NULL */
     const struct log *log;     /* may be NULL */
     /* Folders to look for tokenizers in, in this order (text/tokenizer.h: people bring them): each
-     * of them for clip/, sd1_tokenizer/ and the files themselves. */
+     * of them for folders of their usual names, and for the files themselves (assets.c). */
     const char *const *tokenizers;
     size_t tokenizers_n;
     struct node_assets *assets; /* executor thread only; NULL: opened again for every call */
     bool previews;              /* pictures of sampling steps are made for clients */
-    bool fp16_text;             /* F32 text encoders count as rounded to F16, as ComfyUI keeps them
-                                   unless told not to */
+    struct node_numbers numbers;
     bool disable_metadata;
     uint64_t temp_seed; /* PreviewImage's random prefix */
     /* Classes by name for graph/; NULL: node_find(). A test brings classes of its own. */
@@ -59,8 +73,10 @@ struct node_env { /* owner: whoever runs the executor; constant while it runs */
  * memory. */
 struct node_assets *node_assets_new(void);
 void node_assets_free(struct node_assets *a); /* NULL is fine */
-/* Is there a CLIP tokenizer in the env's folders? Where it looked is appended to *places if not. */
-bool node_tokenizer_there(const struct node_env *env, struct str *places);
+/* Is there a tokenizer of this kind in the env's folders? Where it looked is appended to *places if
+ * not. */
+enum node_tokenizer { NODE_CLIP_TOKENIZER, NODE_T5_TOKENIZER };
+bool node_tokenizer_there(const struct node_env *env, enum node_tokenizer kind, struct str *places);
 
 /* ---- declarations ---- */
 

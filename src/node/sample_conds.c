@@ -256,7 +256,9 @@ static berth_status resolve(struct node_call *c, const struct cond_entry *e, boo
                                            .pooled = e->pooled ? e->pooled->data : NULL,
                                            .pooled_n = e->pooled ? htensor_count(e->pooled) : 0,
                                            .size = size_of(e, scene),
-                                           .negative = negative } };
+                                           .negative = negative,
+                                           .guided = e->guided,
+                                           .guidance = (float)e->guidance } };
     *g = (struct guide_cond) { .cond = x,
                                .strength = e->strength,
                                .mask_strength = e->mask_strength,

@@ -346,6 +346,8 @@ static berth_status prepare_guide(struct run *r, berth_err *err)
 static berth_status sample(struct run *r, berth_err *err)
 {
     const struct sampling_request *q = r->q;
+    /* ComfyUI has the latent where the model computes, and draws there. */
+    uint32_t card = res_compute(q->model->part[0])->phys->threads;
     struct sample_job job = { .ms = &r->ms,
                               .sigma = q->sigmas,
                               .sigmas = q->n,
@@ -353,6 +355,7 @@ static berth_status sample(struct run *r, berth_err *err)
                               .n = r->n,
                               .x = r->x,
                               .seed = q->seed,
+                              .cuda = r->c->env->numbers.cpu_noise ? 0 : card,
                               .opt = q->opt,
                               .pool = r->c->env->pool,
                               .denoise = denoise,

@@ -66,9 +66,27 @@ static berth_status to_tensor(const struct shape *s, const float *from, struct h
     return st;
 }
 
-/* text_l: another text for CLIP-L; NULL: the same. */
+/* A node with two prompts is for one set of encoders; with others ComfyUI finds no tokens for one of
+ * them and fails, too. */
+static berth_status check_two(enum text_set is, enum text_set wants, berth_err *err)
+{
+    static const struct {
+        const char *set, *encoders;
+    } name[] = { [TEXT_SD1] = { "SD1", "CLIP-L" },
+                 [TEXT_SD2] = { "SD2", "CLIP-H" },
+                 [TEXT_SDXL] = { "SDXL", "CLIP-L and CLIP-G" },
+                 [TEXT_REFINER] = { "SDXL's refiner", "CLIP-G" },
+                 [TEXT_FLUX] = { "Flux", "CLIP-L and T5" } };
+    return is == wants
+               ? BERTH_OK
+               : err_set(err, BERTH_EINVAL,
+                         "two prompts are for %s's text encoders, %s; this is %s's: %s",
+                         name[wants].set, name[wants].encoders, name[is].set, name[is].encoders);
+}
+
+/* text_l: another text for CLIP-L, of nodes for the set `wants`; NULL: the same. */
 static berth_status encode(struct node_call *c, const char *text, const char *text_l,
-                           struct conditioning **out, berth_err *err)
+                           enum text_set wants, struct conditioning **out, berth_err *err)
 {
     const struct model_ref *ref;
     struct ready_text t = { 0 };
@@ -80,15 +98,15 @@ static berth_status encode(struct node_call *c, const char *text, const char *te
     if (in_clip(c, &ref, err) || ready_text(c, ref, &t, err))
         return err->code;
     struct text_args args = {
-        .set = t.set, .enc = t.enc, .encoders = t.n, .bpe = t.bpe, .emb = &emb, .skip = t.skip
+        .set = t.set,
+        .enc = t.enc,
+        .encoders = t.n,
+        .bpe = t.bpe.it,
+        .unigram = t.unigram.it,
+        .emb = &emb,
+        .skip = t.skip,
     };
-    berth_status s = BERTH_OK;
-    if (text_l && t.set != TEXT_SDXL) /* ComfyUI finds no tokens for the other and fails, too */
-        s = err_set(err, BERTH_EINVAL,
-                    "two prompts are for SDXL's text encoders, CLIP-L and CLIP-G; this has no %s",
-                    t.set == TEXT_SD1       ? "CLIP-G"
-                    : t.set == TEXT_REFINER ? "CLIP-L"
-                                            : "CLIP-L and no CLIP-G");
+    berth_status s = text_l ? check_two(t.set, wants, err) : BERTH_OK;
     if (!s)
         s = text_encode(&args, text, text_l, &mem, &got, err);
     if (s)
@@ -113,7 +131,7 @@ static berth_status run_encode(struct node_call *c, berth_err *err)
     struct conditioning *x;
     berth_status s = in_text(c, "text", &text, err);
     if (!s)
-        s = encode(c, text, NULL, &x, err);
+        s = encode(c, text, NULL, TEXT_SD1, &x, err);
     return s ? s : out_conditioning(c, 0, x, err);
 }
 
@@ -147,7 +165,7 @@ static berth_status run_sdxl(struct node_call *c, berth_err *err)
         (s = in_side(c, "target_width", &z.target_width, err)) ||
         (s = in_side(c, "target_height", &z.target_height, err)) ||
         (s = in_text(c, "text_g", &g, err)) || (s = in_text(c, "text_l", &l, err)) ||
-        (s = encode(c, g, l, &x, err)))
+        (s = encode(c, g, l, TEXT_SDXL, &x, err)))
         return s;
     x->at[0].size = z;
     return out_conditioning(c, 0, x, err);
@@ -172,7 +190,7 @@ static berth_status run_refiner(struct node_call *c, berth_err *err)
     berth_status s;
     if ((s = in_f64(c, "ascore", &score, err)) || (s = in_side(c, "width", &z.width, err)) ||
         (s = in_side(c, "height", &z.height, err)) || (s = in_text(c, "text", &text, err)) ||
-        (s = encode(c, text, NULL, &x, err)))
+        (s = encode(c, text, NULL, TEXT_SD1, &x, err)))
         return s;
     z.target_width = z.width;
     z.target_height = z.height;
@@ -189,6 +207,30 @@ NODE_CLASS(CLIPTextEncodeSDXLRefiner, .category = "advanced/conditioning",
                TEXT_IN("text", NULL, .no_default = true, .more = PROMPT_TEXT),
                SOCKET("clip", "CLIP")),
            OUTS({ .type = "CONDITIONING" }), .run = run_refiner);
+
+/* ---- Flux: two prompts, and how closely they are followed ---- */
+
+static berth_status run_flux(struct node_call *c, berth_err *err)
+{
+    const char *l, *t5;
+    double guidance;
+    struct conditioning *x;
+    berth_status s;
+    if ((s = in_text(c, "clip_l", &l, err)) || (s = in_text(c, "t5xxl", &t5, err)) ||
+        (s = in_f64(c, "guidance", &guidance, err)) || (s = encode(c, t5, l, TEXT_FLUX, &x, err)))
+        return s;
+    x->at[0].guided = 1;
+    x->at[0].guidance = guidance;
+    return out_conditioning(c, 0, x, err);
+}
+
+NODE_CLASS(CLIPTextEncodeFlux, .category = "advanced/conditioning/flux", .module = MOD("flux"),
+           .flags = NODE_V3,
+           INS(SOCKET("clip", "CLIP"),
+               TEXT_IN("clip_l", NULL, .no_default = true, .more = PROMPT_TEXT),
+               TEXT_IN("t5xxl", NULL, .no_default = true, .more = PROMPT_TEXT),
+               FLOAT_IN("guidance", 3.5, 0.0, 100.0, 0.1)),
+           OUTS({ .type = "CONDITIONING" }), .run = run_flux);
 
 /* ---- clip skip ---- */
 

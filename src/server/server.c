@@ -48,7 +48,7 @@ static berth_status fill_env(struct server *s, berth_err *err)
     s->env.clock = s->cfg.clock;
     s->env.log = &s->log;
     s->env.disable_metadata = s->cfg.disable_metadata;
-    s->env.fp16_text = s->cfg.fp16_text;
+    s->env.numbers = s->cfg.numbers;
     s->env.tokenizers = s->cfg.tokenizers;
     s->env.tokenizers_n = s->cfg.tokenizers_n;
     if (getrandom(&s->env.temp_seed, sizeof s->env.temp_seed, 0) < 0)

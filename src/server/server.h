@@ -53,7 +53,7 @@ struct server_config { /* borrowed until server_free(), but for what says otherw
     uint64_t max_upload;     /* bytes; 0: 100 MiB */
     size_t max_pending, max_history, max_sockets; /* 0: 10000, 10000, 4096 */
     bool compress, multi_user, disable_metadata;
-    bool fp16_text;           /* see struct node_env */
+    struct node_numbers numbers;
     bool unload_after_prompt; /* --disable-smart-memory: models go with every prompt, keep ones
                                  stay */
     enum cache_mode cache;

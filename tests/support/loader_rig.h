@@ -40,7 +40,10 @@ static inline void rig_open(struct rig *r, const char *devices)
                                  .res = r->f.r,
                                  .devices = r->device,
                                  .devices_n = n,
-                                 .clock = &r->f.clock.base };
+                                 .clock = &r->f.clock.base,
+                                 /* golden numbers are F32, and their noise is a cpu's */
+                                 .numbers = {
+                                     .act_unet = DT_F32, .act_vae = DT_F32, .cpu_noise = true } };
 }
 
 static inline void rig_close(struct rig *r)

@@ -66,6 +66,10 @@ static void several_values(void **state)
             "");
     becomes("--extra-model-paths-config=a --extra-model-paths-config b", " yaml:a yaml:b", "");
     becomes("--extra-model-paths-config", "!wants at least one file", "");
+    becomes("--fast fp16_accumulation cublas_ops --port 1",
+            "--fast=fp16_accumulation,cublas_ops --port 1", "");
+    becomes("--fast --port 1", "--fast= --port 1", "");
+    becomes("--fast=autotune", "--fast=autotune", "");
 }
 
 static void beginnings_of_names(void **state)
@@ -82,7 +86,6 @@ static void beginnings_of_names(void **state)
 static void without_meaning(void **state)
 {
     (void)state;
-    becomes("--fast fp16_accumulation cublas_ops --port 1", "--port 1", "--fast");
     becomes("--lowvram --cuda-device 1 --use-sage-attention --port 2", "--port 2",
             "--lowvram, --cuda-device, --use-sage-attention");
     becomes("--cuda-device", "!--cuda-device wants a value", "");

@@ -126,29 +126,28 @@ static void missing_things_are_named(void **state)
          NULL);
     s.r.env.tokenizers = s.folder;
     s.r.env.tokenizers_n = 1;
-    assert_fails(x.c.cls->run(&x.c, &err), err, BERTH_EINVAL, "this has no CLIP-G");
+    assert_fails(
+        x.c.cls->run(&x.c, &err), err, BERTH_EINVAL,
+        "two prompts are for SDXL's text encoders, CLIP-L and CLIP-G; this is SD1's: CLIP-L");
     call_release(&x);
     scene_close(&s);
 }
 
-/* One file as both encoders of SDXL: two of a kind, and which are wanted. */
+/* One file as both encoders of SDXL: two of a kind, which are wanted, and that before it is loaded. */
 static void the_same_file_twice(void **state)
 {
     struct scene s;
-    struct call clip, x;
+    struct call clip;
     berth_err err = { 0 };
     (void)state;
     scene_open(&s, "sd15-tiny");
     rig_preset(&s.r, "text_encoders/l.safetensors", "clip-l-tiny");
-    assert_ok(rig_run(&s.r, &clip, "DualCLIPLoader",
-                      "{\"clip_name1\": \"l.safetensors\", \"clip_name2\": \"l.safetensors\", "
-                      "\"type\": \"sdxl\"}",
-                      &err),
-              err);
-    make(&s, &x, "CLIPTextEncode", "{\"text\": \"a\"}", clip.out[0].at[0]);
-    assert_fails(x.c.cls->run(&x.c, &err), err, BERTH_EINVAL,
-                 "two text encoders are of the kind CLIP-L; SDXL wants CLIP-L and CLIP-G");
-    call_release(&x);
+    assert_fails(rig_run(&s.r, &clip, "DualCLIPLoader",
+                         "{\"clip_name1\": \"l.safetensors\", \"clip_name2\": "
+                         "\"l.safetensors\", \"type\": \"sdxl\"}",
+                         &err),
+                 err, BERTH_EINVAL,
+                 "type 'sdxl' wants CLIP-L and CLIP-G: CLIP-G is missing, two files are CLIP-L");
     call_release(&clip);
     scene_close(&s);
 }
@@ -203,7 +202,7 @@ static void f32_encoders_can_be_rounded(void **state)
         err);
     encode(&s, &f16, "{\"text\": \"the cat\"}", NULL);
     encode(&s, &plain, "{\"text\": \"the cat\"}", f32.out[1].at[0]);
-    s.r.env.fp16_text = true;
+    s.r.env.numbers.fp16_text = true;
     encode(&s, &rounded, "{\"text\": \"the cat\"}", f32.out[1].at[0]);
     assert_false(same(first(&f16)->cond, first(&plain)->cond));
     assert_true(same(first(&f16)->cond, first(&rounded)->cond));

@@ -1,0 +1,69 @@
+#include "app/numbers.h"
+
+#include "base/str.h"
+
+struct choice {
+    bool given;
+    const char *name;
+    enum dtype type;
+};
+
+/* The one that is given, into *out; two are one too many. */
+static int choose(struct app *a, const struct choice *c, size_t n, enum dtype *out)
+{
+    const struct choice *first = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (!c[i].given)
+            continue;
+        if (first)
+            return app_usage(a, "--%s or --%s, not both", first->name, c[i].name);
+        first = &c[i];
+        *out = c[i].type;
+    }
+    return APP_OK;
+}
+
+/* ComfyUI's features; only one of them changes what is computed here. */
+static int read_fast(struct app *a, const char *text, bool *fp8)
+{
+    static const char *const known[] = { "fp8_matrix_mult", "fp16_accumulation", "cublas_ops",
+                                         "autotune" };
+    *fp8 = text && !*text;
+    while (text && *text) {
+        size_t n = strcspn(text, ","), i = 0;
+        while (i < ARRAY_LEN(known) && !str_eq(text, n, known[i]))
+            i++;
+        if (i == ARRAY_LEN(known))
+            return app_usage(a,
+                             "--fast: '%.*s' is none of fp8_matrix_mult, fp16_accumulation, "
+                             "cublas_ops, autotune",
+                             (int)(n < 80 ? n : 80), text);
+        *fp8 |= i == 0;
+        text += n + (text[n] == ',');
+    }
+    return APP_OK;
+}
+
+int app_numbers(struct app *a, const struct number_options *o, struct node_numbers *out)
+{
+    const struct choice all[] = { { o->force_fp32, "force-fp32", DT_F32 },
+                                  { o->force_fp16, "force-fp16", DT_F16 } };
+    const struct choice unet[] = { { o->fp32_unet, "fp32-unet", DT_F32 },
+                                   { o->fp16_unet, "fp16-unet", DT_F16 },
+                                   { o->bf16_unet, "bf16-unet", DT_BF16 } };
+    const struct choice vae[] = { { o->fp32_vae, "fp32-vae", DT_F32 },
+                                  { o->fp16_vae, "fp16-vae", DT_F16 },
+                                  { o->bf16_vae, "bf16-vae", DT_BF16 } };
+    int code;
+    *out = node_numbers_own;
+    if ((code = choose(a, all, ARRAY_LEN(all), &out->act_unet)))
+        return code;
+    out->act_vae = o->force_fp32 ? DT_F32 : DT_NONE;
+    if ((code = choose(a, unet, ARRAY_LEN(unet), &out->act_unet)) ||
+        (code = choose(a, vae, ARRAY_LEN(vae), &out->act_vae)) ||
+        (code = read_fast(a, o->fast, &out->fp8)))
+        return code;
+    out->fp16_text = o->fp16_text;
+    out->cpu_noise = o->cpu_noise;
+    return APP_OK;
+}

@@ -1,0 +1,47 @@
+/* numbers: options about the numbers networks compute in, by ComfyUI's names. */
+#ifndef APP_NUMBERS_H
+#define APP_NUMBERS_H
+
+#include "app/app.h"
+#include "node/node.h"
+
+struct number_options {
+    bool force_fp32, force_fp16, fp32_unet, fp16_unet, bf16_unet, fp32_vae, fp16_vae, bf16_vae,
+        fp16_text, cpu_noise;
+    const char *fast; /* names with commas between, or "": all of them */
+};
+
+#define NUMBER_OPTIONS(o)                                                                          \
+    { .name = "force-fp32", .help = "compute everything in F32", .to = &(o)->force_fp32 },         \
+        { .name = "force-fp16",                                                                    \
+          .help = "compute diffusion models in F16",                                               \
+          .to = &(o)->force_fp16 },                                                                \
+        { .name = "fp32-unet",                                                                     \
+          .help = "compute diffusion models in F32 (default: F16 or BF16 on cards, as each "       \
+                  "was made for)",                                                                 \
+          .to = &(o)->fp32_unet },                                                                 \
+        { .name = "fp16-unet", .help = "... in F16", .to = &(o)->fp16_unet },                      \
+        { .name = "bf16-unet", .help = "... in BF16", .to = &(o)->bf16_unet },                     \
+        { .name = "fp32-vae",                                                                      \
+          .help = "compute VAEs in F32 (default: BF16 on cards)",                                  \
+          .to = &(o)->fp32_vae },                                                                  \
+        { .name = "fp16-vae", .help = "... in F16", .to = &(o)->fp16_vae },                        \
+        { .name = "bf16-vae", .help = "... in BF16", .to = &(o)->bf16_vae },                       \
+        { .name = "fast",                                                                          \
+          .kind = OPT_TEXT,                                                                        \
+          .value = "WHAT",                                                                         \
+          .help = "fp8_matrix_mult: products of fp8 weights in fp8, on cards that can",            \
+          .to = &(o)->fast },                                                                      \
+        { .name = "cpu-noise",                                                                     \
+          .help = "samplers draw noise as on the cpu, also for models on a card",                  \
+          .to = &(o)->cpu_noise },                                                                 \
+    {                                                                                              \
+        .name = "fp16-text-enc",                                                                   \
+        .help = "round F32 text encoders to F16, as ComfyUI does by default",                      \
+        .to = &(o)->fp16_text                                                                      \
+    }
+
+/* Returns 0 or the exit code of what it named. */
+int app_numbers(struct app *a, const struct number_options *o, struct node_numbers *out);
+
+#endif
