@@ -56,8 +56,8 @@ INLINE uint32_t two_bf16(float lo, float hi)
         }                                                                                          \
         INLINE void put8(T *p, const float v[8])                                                   \
         {                                                                                          \
-            *(uint4 *)p = make_uint4(two(v[0], v[1]), two(v[2], v[3]), two(v[4], v[5]),            \
-                                     two(v[6], v[7]));                                             \
+            *(uint4 *)p =                                                                          \
+                make_uint4(two(v[0], v[1]), two(v[2], v[3]), two(v[4], v[5]), two(v[6], v[7]));    \
         }                                                                                          \
     };
 SIXTEEN(f16, from_f16, two_f16)
@@ -106,8 +106,7 @@ WIDE_PLAIN(bf16)
 #undef WIDE_PLAIN
 
 /* Two bytes: lower, upper. Chips that multiply fp8 also widen it, two at a time. */
-template <__nv_fp8_interpretation_t KIND>
-INLINE void two_f8(uint32_t b, float *lo, float *hi)
+template <__nv_fp8_interpretation_t KIND> INLINE void two_f8(uint32_t b, float *lo, float *hi)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     __half2_raw h = __nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)b, KIND);
