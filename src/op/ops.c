@@ -126,7 +126,11 @@ static void act(struct check *c, const char *name, const struct view *v)
 static void beside(struct check *c, const char *name, const struct view *v)
 {
     present(c, name, v);
-    if (v->dtype != DT_F32 && v->dtype != c->type)
+    if (v->dtype == DT_F32 || v->dtype == c->type)
+        return;
+    if (c->type == DT_F32)
+        FAIL(c, "%s is %s, but %s is F32", name, dtype_name(v->dtype), c->first);
+    else
         FAIL(c, "%s is %s, neither F32 nor %s as %s", name, dtype_name(v->dtype),
              dtype_name(c->type), c->first);
 }

@@ -733,6 +733,23 @@ static inline void *element(const struct view *v, size_t e)
     return (char *)v->data + at;
 }
 
+/* Elements that lie one behind the other: a row, or just one. */
+static inline size_t run_of(const struct view *v)
+{
+    const struct dtype_desc *t = dtype_desc(v->dtype);
+    int last = v->shape.ndim - 1;
+    bool rows = last >= 0 && t->elems == 1 && v->stride[last] == t->bytes;
+    return view_contiguous(v) ? op_count(v) : rows ? op_row(v) : 1;
+}
+
+/* The elements of a view as F32, without gaps. */
+static inline void values_of(const struct view *v, float *out)
+{
+    berth_err err;
+    for (size_t e = 0, n = op_count(v), run = run_of(v); e < n; e += run)
+        assert_ok(convert(v->dtype, element(v, e), DT_F32, out + e, run, &err), err);
+}
+
 /* Elements that are computed. */
 static inline size_t result_count(const struct op_case *op, const union any *a)
 {
@@ -748,8 +765,10 @@ static inline float *result(const struct rig *r)
     float *out = malloc(result_count(r->op, &r->a) * sizeof *out + 1), *at = out;
     assert_non_null(out);
     for (const struct operand *o = r->op->operand; o->name; o++)
-        for (size_t e = 0; o->how & WRITTEN && e < op_count(operand(&r->a, o)); e++)
-            memcpy(at++, element(operand(&r->a, o), e), sizeof *at);
+        if (o->how & WRITTEN) {
+            values_of(operand(&r->a, o), at);
+            at += op_count(operand(&r->a, o));
+        }
     return out;
 }
 

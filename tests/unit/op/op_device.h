@@ -63,13 +63,11 @@ static double one_rounding(enum dtype t, double x)
     return ldexp(fmax(fabs(x), normal), t == DT_F16 ? -11 : -8);
 }
 
-static double allowed(const struct rig *r, enum dtype t, double want, double most)
+static double allowed(const struct leeway *l, enum dtype t, double want, double most)
 {
-    const struct leeway *l = leeway_of(r->op->name);
-    double f32 = fmax(l->f32, r->tol);
     if (l->sums && t != DT_F32)
         return (t == DT_F16 ? 2e-3 : 1.6e-2) * most;
-    return f32 * most + one_rounding(t, want);
+    return l->f32 * most + one_rounding(t, want);
 }
 
 /* What an op's cases came to; in memory that processes share. */
@@ -315,73 +313,73 @@ static berth_status compute_there(struct trial *t, bool thrifty, size_t *scratch
     return BERTH_OK;
 }
 
-static float widened(const struct view *v, size_t e)
+/* One result against the reference's values; false: something is wrong with it. */
+static bool compare_values(const struct trial *t, const char *how, const char *name,
+                           const struct view *v, const float *want)
 {
-    float x;
+    const struct rig *r = &t->rig;
+    struct leeway l = *leeway_of(r->op->name);
+    l.f32 = fmax(l.f32, r->tol);
+    size_t wrong = 0, first = 0, n = op_count(v), ti = t->s->tally->at % TYPES;
+    float *got = malloc(n * sizeof *got + 1), *rounded = malloc(n * sizeof *rounded + 1);
+    uint32_t *narrow = malloc(n * sizeof *narrow + 1);
+    double worst = 0;
     berth_err err;
-    assert_ok(convert(v->dtype, element(v, e), DT_F32, &x, 1, &err), err);
-    return x;
+    assert_true(got && rounded && narrow);
+    values_of(v, got);
+    assert_ok(convert(DT_F32, want, t->type, narrow, n, &err), err);
+    assert_ok(convert(t->type, narrow, DT_F32, rounded, n, &err), err);
+    for (size_t e = 0; e < n; e++) {
+        double off = fabs((double)got[e] - (double)want[e]);
+        bool good = l.f32 == 0 ? got[e] == rounded[e]
+                               : off <= allowed(&l, t->type, (double)want[e], t->most);
+        if (!good && !wrong++)
+            first = e;
+        if (!(off <= worst))
+            worst = isnan(off) ? (double)INFINITY : off;
+    }
+    if (worst / t->most > t->s->tally->worst[ti])
+        t->s->tally->worst[ti] = worst / t->most;
+    if (wrong)
+        complain(t,
+                 "%s%s has %zu of %zu wrong, the first at %zu: got %.9g, want %.9g; the worst is "
+                 "off by %g, the largest value is %g",
+                 how, name, wrong, n, first, (double)got[first], (double)want[first], worst,
+                 t->most);
+    free(got), free(rounded), free(narrow);
+    return !wrong;
 }
 
-static float as_stored(enum dtype t, float x)
-{
-    uint32_t narrow;
-    berth_err err;
-    assert_ok(convert(DT_F32, &x, t, &narrow, 1, &err), err);
-    assert_ok(convert(t, &narrow, DT_F32, &x, 1, &err), err);
-    return x;
-}
-
-/* Results against the reference, then the rest against what it was. True: all is well. */
+/* Results against the reference, then the rest against what it was. */
 static bool compare_results(struct trial *t, const char *how)
 {
     const struct rig *r = &t->rig;
     const float *want = t->want;
-    bool exact = leeway_of(r->op->name)->f32 == 0 && r->tol == 0, fine = true;
-    size_t ti = t->s->tally->at % TYPES;
+    bool fine = true;
     map_operands(t, t->back);
-    for (const struct operand *o = r->op->operand; o->name; o++) {
-        const struct view *v = operand(&t->a, o);
-        size_t wrong = 0, first = 0, n = o->how & WRITTEN ? op_count(v) : 0;
-        double first_got = 0, worst = 0;
-        for (size_t e = 0; e < n; e++) {
-            double got = (double)widened(v, e);
-            double off = fabs(got - (double)want[e]);
-            bool good = exact ? got == (double)as_stored(t->type, want[e])
-                              : off <= allowed(r, t->type, (double)want[e], t->most);
-            if (!good && !wrong++)
-                first = e, first_got = got;
-            if (!(off <= worst))
-                worst = isnan(off) ? INFINITY : off;
+    for (const struct operand *o = r->op->operand; o->name; o++)
+        if (o->how & WRITTEN) {
+            fine = compare_values(t, how, o->name, operand(&t->a, o), want) && fine;
+            want += op_count(operand(&t->a, o));
         }
-        if (!(worst / t->most <= t->s->tally->worst[ti]))
-            t->s->tally->worst[ti] = worst / t->most;
-        if (wrong)
-            complain(t,
-                     "%s%s has %zu of %zu wrong, the first at %zu: got %.9g, want %.9g, the worst "
-                     "off by %g; the largest is %g",
-                     how, o->name, wrong, n, first, first_got, (double)want[first], worst, t->most);
-        fine = fine && !wrong;
-        want += n;
-    }
-    for (const struct operand *o = r->op->operand; o->name; o++) { /* computed: count as before */
+    for (const struct operand *o = r->op->operand; o->name; o++) { /* count as before */
         const struct view *v = operand(&t->a, o);
-        for (size_t e = 0; o->how & WRITTEN && e < op_count(v); e++) {
+        size_t n = o->how & WRITTEN ? op_count(v) : 0, run = n ? run_of(v) : 1;
+        for (size_t e = 0; e < n; e += run) {
             char *at = element(v, e);
-            memcpy(at, t->image + (at - t->back), dtype_desc(v->dtype)->bytes);
+            memcpy(at, t->image + (at - t->back), run * dtype_desc(v->dtype)->bytes);
         }
     }
-    for (size_t i = 0; i < t->bytes; i++)
-        if (t->back[i] != t->image[i]) {
-            size_t k = 0;
-            while (k + 1 < r->bag.n && t->at[k + 1] <= i + GUARD)
-                k++;
-            complain(t, "%swrites outside of its results, byte %td of store %zu (%s)", how,
-                     (ptrdiff_t)i - (ptrdiff_t)t->at[k], k,
-                     dtype_name(type_there(t, &r->bag.store[k])));
-            return false;
-        }
-    return fine;
+    if (memcmp(t->back, t->image, t->bytes) == 0)
+        return fine;
+    size_t i = 0, k = 0;
+    while (t->back[i] == t->image[i])
+        i++;
+    while (k + 1 < r->bag.n && t->at[k + 1] <= i + GUARD)
+        k++;
+    complain(t, "%swrites outside of its results, byte %td of store %zu (%s)", how,
+             (ptrdiff_t)i - (ptrdiff_t)t->at[k], k, dtype_name(type_there(t, &r->bag.store[k])));
+    return false;
 }
 
 /* Runs and looks; an error of the call is a failure, of the device the end. */
@@ -458,11 +456,12 @@ static bool try_case(struct stand *s, const struct op_case *op, size_t i, size_t
     return true;
 }
 
-/* Cases from case * TYPES + type on, until there are no more or the device is lost. */
-static void try_op(struct stand *s, const struct op_case *op, size_t from)
+/* Cases from case * TYPES + type on, every `step`th, until there are no more or the device is
+ * lost. */
+static void try_op(struct stand *s, const struct op_case *op, size_t from, size_t step)
 {
     struct tally *y = s->tally;
-    for (y->at = from; !y->lost; y->at++) {
+    for (y->at = from; !y->lost; y->at += step) {
         enum dtype t = act_types[y->at % TYPES];
         if (t != DT_F32 && !(s->backend->acts & OP_TYPE(t)))
             continue;
@@ -496,7 +495,7 @@ static int child(const char *device, const struct op_case *op, size_t from, stru
         return CHILD_NO_DEVICE;
     }
     if (op)
-        try_op(&s, op, from);
+        try_op(&s, op, from, 1);
     if (t->lost) /* nothing can be freed there any more */
         return CHILD_LOST;
     stand_close(&s);

@@ -94,7 +94,7 @@ static void strides_and_rows(void **state)
     const struct shape q = S4(1, 3, 2, 4);
     REFUSED(linear, "rows of y [3, 5] are only 16 bytes apart", .x = f(S2(3, 4)), .w = f(S2(5, 4)),
             .y = apart_by(S2(3, 5), 0, 16));
-    REFUSED(linear, "strides of x [3, 4] are not whole floats", .x = apart_by(S2(3, 4), 0, 18),
+    REFUSED(linear, "strides of x [3, 4] are not whole elements", .x = apart_by(S2(3, 4), 0, 18),
             .w = f(S2(5, 4)), .y = f(S2(3, 5)));
     REFUSED(linear, "rows of x [2, 3, 4]", .x = apart_by(S3(2, 3, 4), 1, 0), .w = f(S2(5, 4)),
             .y = f(S3(2, 3, 5)));
@@ -121,8 +121,12 @@ static void products(void **state)
             .y = f(S2(3, 6)));
     REFUSED(linear, "bias [4] is not [5]", .x = f(S2(3, 4)), .w = f(S2(5, 4)), .y = f(S2(3, 5)),
             .bias = f(S1(4)));
-    REFUSED(linear, "x is F16, not F32", .x = of(DT_F16, S2(3, 4)), .w = f(S2(5, 4)),
+    REFUSED(linear, "y is F32, but x is F16", .x = of(DT_F16, S2(3, 4)), .w = f(S2(5, 4)),
             .y = f(S2(3, 5)));
+    REFUSED(linear, "there is no function 7", .x = f(S2(3, 4)), .w = f(S2(5, 4)), .y = f(S2(3, 5)),
+            .after = (enum op_after)7);
+    REFUSED(linear, "something to add are not for one call", .x = f(S2(3, 4)), .w = f(S2(5, 4)),
+            .y = f(S2(3, 5)), .add = f(S2(3, 5)), .after = OP_AFTER_GELU_TANH);
     REFUSED(linear, "rows of x [3, 4] are not contiguous", .x = strided(S2(3, 4)), .w = f(S2(5, 4)),
             .y = f(S2(3, 5)));
     REFUSED(linear, "w has no memory", .x = f(S2(3, 4)),
@@ -197,6 +201,126 @@ static void norms_and_functions(void **state)
     REFUSED(binary, "b [5] has 1 dimensions, not 3", .a = f(s), .b = f(S1(5)), .y = f(s));
     REFUSED(geglu, "has no halves", .x = f(s), .y = f(s));
     REFUSED(geglu, "y [2, 6] is not half of x [2, 6]", .x = f(S2(2, 6)), .y = f(S2(2, 6)));
+}
+
+static void modulation(void **state)
+{
+    (void)state;
+    struct shape s = S3(2, 6, 4), item = S2(2, 4);
+    TAKEN(row_norm, .x = f(s), .y = f(s), .scale = f(item), .shift = f(item));
+    TAKEN(row_norm, .x = f(s), .y = f(s), .scale = apart_by(item, 0, 96), .shift = f(item));
+    REFUSED(row_norm, "scale and shift come together", .x = f(s), .y = f(s), .scale = f(item));
+    REFUSED(row_norm, "not for one call with w or b", .x = f(s), .y = f(s), .scale = f(item),
+            .shift = f(item), .w = f(S1(4)));
+    REFUSED(row_norm, "shift [2, 6] is not the first and last dimension of x [2, 6, 4]", .x = f(s),
+            .y = f(s), .scale = f(item), .shift = f(S2(2, 6)));
+    REFUSED(row_norm, "is not the first and last dimension of x [4]", .x = f(S1(4)), .y = f(S1(4)),
+            .scale = f(S2(4, 4)), .shift = f(S2(4, 4)));
+    REFUSED(row_norm, "rows of scale [2, 4]", .x = f(s), .y = f(s), .scale = strided(item),
+            .shift = f(item));
+    struct view x = f(s), over = x;
+    over.shape = item;
+    over.stride[0] = 16, over.stride[1] = 4;
+    REFUSED(row_norm, "y [2, 6, 4] overlaps scale [2, 4]", .x = x, .y = x, .scale = over,
+            .shift = f(item));
+
+    TAKEN(gate, .x = f(s), .z = f(s), .y = f(s), .gate = f(item));
+    REFUSED(gate, "x [2, 6, 4] and z [2, 6, 5] differ", .x = f(s), .z = f(S3(2, 6, 5)), .y = f(s),
+            .gate = f(item));
+    REFUSED(gate, "gate [6, 4] is not", .x = f(s), .z = f(s), .y = f(s), .gate = f(S2(6, 4)));
+    REFUSED(gate, "fewer than 2 dimensions", .x = f(S1(4)), .z = f(S1(4)), .y = f(S1(4)),
+            .gate = f(S2(1, 4)));
+    x = f(s);
+    REFUSED(gate, "y [2, 6, 4] overlaps z [2, 6, 4]", .x = f(s), .z = x, .y = x, .gate = f(item));
+    REFUSED(gate, "rows of z [2, 6, 4] are not evenly apart", .x = f(s), .z = apart_by(s, 0, 112),
+            .y = f(s), .gate = f(item));
+}
+
+static void rotation(void **state)
+{
+    (void)state;
+    struct shape q = S4(1, 3, 2, 4), t = S3(3, 2, 2);
+    TAKEN(qk_rope, .q = f(q), .k = f(q), .table = f(t));
+    TAKEN(qk_rope, .q = f(q), .k = f(q), .table = f(t), .wq = f(S1(4)), .wk = f(S1(4)));
+    TAKEN(qk_rope, .q = f(S4(0, 3, 2, 4)), .k = f(S4(0, 3, 2, 4)), .table = f(t));
+    REFUSED(qk_rope, "q [1, 3, 2, 4] and k [1, 5, 2, 4] differ", .q = f(q), .k = f(S4(1, 5, 2, 4)),
+            .table = f(t));
+    REFUSED(qk_rope, "heads of an even size", .q = f(S4(1, 3, 2, 5)), .k = f(S4(1, 3, 2, 5)),
+            .table = f(t));
+    REFUSED(qk_rope, "table [4, 2, 2] is not that of q [1, 3, 2, 4]", .q = f(q), .k = f(q),
+            .table = f(S3(4, 2, 2)));
+    REFUSED(qk_rope, "table is F16, not F32", .q = f(q), .k = f(q), .table = of(DT_F16, t));
+    REFUSED(qk_rope, "wq and wk come together", .q = f(q), .k = f(q), .table = f(t),
+            .wq = f(S1(4)));
+    REFUSED(qk_rope, "wk [2] is not [4]", .q = f(q), .k = f(q), .table = f(t), .wq = f(S1(4)),
+            .wk = f(S1(2)));
+    struct view both = f(q);
+    REFUSED(qk_rope, "q [1, 3, 2, 4] overlaps k", .q = both, .k = both, .table = f(t));
+    REFUSED(qk_rope, "rows of k", .q = f(q), .k = strided(q), .table = f(t));
+    REFUSED(qk_rope, "q has no memory", .q = vast(q), .k = f(q), .table = f(t));
+}
+
+/* Right by itself, but not what the backend has: the message names backend and type. */
+#define UNABLE(op, env, text, ...)                                                                 \
+    do {                                                                                           \
+        berth_err err_ = { 0 };                                                                    \
+        struct op_##op a_ = { __VA_ARGS__ };                                                       \
+        assert_ok(op_##op##_check(&a_, &err_), err_);                                              \
+        assert_fails(op_##op(env, &a_, &err_), err_, BERTH_EUNSUPPORTED, text);                    \
+        assert_int_equal(op_##op##_scratch(env, &a_), 0);                                          \
+        used = 0;                                                                                  \
+    } while (0)
+
+static void types(void **state)
+{
+    (void)state;
+    struct shape s = S2(3, 4);
+    const struct op_env cpu = { .backend = &op_cpu_at[CPU_PLAIN] };
+    UNABLE(linear, &env, "linear: x is BF16, the activations of reference are F32",
+           .x = of(DT_BF16, s), .w = f(S2(5, 4)), .y = of(DT_BF16, S2(3, 5)));
+    UNABLE(linear, &cpu, "linear: x is F16, the activations of cpu-plain are F32",
+           .x = of(DT_F16, s), .w = f(S2(5, 4)), .y = of(DT_F16, S2(3, 5)));
+    UNABLE(linear, &cpu, "linear: a parameter is BF16, those of cpu-plain are F32", .x = f(s),
+           .w = f(S2(5, 4)), .bias = of(DT_BF16, S1(5)), .y = f(S2(3, 5)));
+    UNABLE(embedding, &cpu, "embedding: y is F16, the activations of reference are F32",
+           .table = f(S2(7, 4)), .ids = of(DT_I32, S1(3)), .y = of(DT_F16, s));
+    UNABLE(copy, &env, "copy: y is F16", .x = f(s), .y = of(DT_F16, s));
+    UNABLE(row_norm, &env, "row_norm: x is F16", .x = of(DT_F16, s), .y = of(DT_F16, s),
+           .scale = f(s), .shift = of(DT_F16, s));
+    TAKEN(copy, .x = of(DT_F16, s), .y = f(s));
+    REFUSED(unary, "x is I32, not F32, F16 or BF16", .x = of(DT_I32, s), .y = f(s));
+    REFUSED(unary, "x is Q8_0, not F32, F16 or BF16", .x = of(DT_Q8_0, S2(3, 32)), .y = f(s));
+    REFUSED(binary, "b is F16, but a is BF16", .a = of(DT_BF16, s), .b = of(DT_F16, s),
+            .y = of(DT_BF16, s));
+    REFUSED(gate, "gate is F16, neither F32 nor BF16 as x", .x = of(DT_BF16, s),
+            .z = of(DT_BF16, s), .y = of(DT_BF16, s), .gate = of(DT_F16, s));
+    struct shape q = S4(1, 3, 2, 4);
+    REFUSED(attention, "mask is F16, but q is F32", .q = f(q), .k = f(q), .v = f(q), .y = f(q),
+            .mask = of(DT_F16, S4(1, 1, 3, 3)));
+    REFUSED(timestep, "t is F16, not F32", .t = of(DT_F16, S1(3)), .y = of(DT_F16, s));
+    REFUSED(row_norm, "w is F8_E4M3, not F32, F16 or BF16", .x = f(s), .y = f(s),
+            .w = of(DT_F8_E4M3, S1(4)));
+    struct view x = of(DT_F16, s);
+    x.stride[0] = 11;
+    REFUSED(linear, "strides of x [3, 4] are not whole elements", .x = x, .w = f(S2(5, 4)),
+            .y = of(DT_F16, S2(3, 5)));
+    x = of(DT_F16, s);
+    x.stride[0] = 6;
+    REFUSED(linear, "rows of x [3, 4] are only 6 bytes apart", .x = x, .w = f(S2(5, 4)),
+            .y = of(DT_F16, S2(3, 5)));
+    x = of(DT_F16, s);
+    x.stride[0] = 10; /* five elements from row to row */
+    UNABLE(linear, &env, "x is F16", .x = x, .w = f(S2(5, 4)), .y = of(DT_F16, S2(3, 5)));
+}
+
+/* The reference must not follow addresses of a device that has a stream. */
+static void no_reference_behind_a_stream(void **state)
+{
+    (void)state;
+    static const struct op_backend bare = { .name = "bare" };
+    struct dev_stream stream = { 0 };
+    const struct op_env e = { .backend = &bare, .stream = &stream };
+    UNABLE(unary, &e, "unary: bare has no kernel for it", .x = f(S2(3, 4)), .y = f(S2(3, 4)));
 }
 
 static void moving(void **state)
@@ -300,6 +424,10 @@ int main(void)
         cmocka_unit_test(quants_of_pixels),
         cmocka_unit_test(attention),
         cmocka_unit_test(norms_and_functions),
+        cmocka_unit_test(modulation),
+        cmocka_unit_test(rotation),
+        cmocka_unit_test(types),
+        cmocka_unit_test(no_reference_behind_a_stream),
         cmocka_unit_test(moving),
         cmocka_unit_test(empty_results),
         cmocka_unit_test(scratch_is_checked),

@@ -41,6 +41,43 @@ static const float rms_norm_y[] = {
     0.60302225f, 0.37688891f, 0.45226669f, 0.45226669f, 0.90453338f,
     -0,          -0.3131119f, 1.4090035f,  0.15655595f, -1.1741696f
 };
+static const float modulated_y[] = { -2.2650694f,  -0.13152887f, 1.7409656f,    -2.8494146f,
+                                     0.82732246f,  0.3102414f,   -0.026115465f, 1.1265178f,
+                                     -0.35000051f, 0.5f,         0.24999776f,   -0.74999936f,
+                                     1.3383685f,   0.5f,         -3.4076443f,   1.557242f };
+static const float linear_gelu_y[] = { 1.1880066f, -0.020455407f, -0.0024158749f,
+                                       2.1563591f, 0.5184027f,    1.1177142f };
+static const float gate_y[] = { -0.25f, 1.375f,  0.25f,    -0.625f, 1.375f, 0,
+                                -1,     1.0625f, -0.0625f, -1.5f,   0.125f, -0.4375f };
+static const float rope_q[] = { 0.64051209f, 0.40032006f, 0.48038407f,  0.48038407f, -1.2493891f,
+                                0,           -1.8740837f, -0.46852092f, 0.54609936f, 0.056969411f,
+                                0.97819898f, 0.46860979f, -0.8154888f,  -1.1404656f, -1.1805866f,
+                                -0.712863f,  0.35665536f, 0.16322602f,  1.6616523f,  0.62669776f,
+                                -0.6658238f, 1.1393226f,  -0.60091761f, -0.8310361f };
+static const float rope_k[] = { 0.26490632f,
+                                0.13245316f,
+                                0,
+                                0.26490632f,
+                                -0.19528326f,
+                                -0.6509442f,
+                                0,
+                                -0.6509442f,
+                                -0.12338843f,
+                                0.33132331f,
+                                -0.017631659f,
+                                0.14031785f,
+                                0.27511517f,
+                                -0.46278121f,
+                                0.090054403f,
+                                -0.71667904f,
+                                -0.51003006f,
+                                -0.055016227f,
+                                0,
+                                -0,
+                                0.43805106f,
+                                -0.11913088f,
+                                -0.17256068f,
+                                0.67580239f };
 static const float silu_y[] = { -0.18964545f, -0.23840584f, -0.27363829f,
                                 -0.26894142f, -0.18877033f, 0,
                                 0.31122967f,  0.73105858f,  1.2263617f,
@@ -171,6 +208,10 @@ static void products(void **state)
     CALL(linear, .x = values(S2(3, 4)), .w = seq(S2(2, 4), 5, 2, 13, 4),
          .bias = seq(S1(2), 3, 1, 5, 4), .y = y);
     assert_is(y, linear_y, 1e-6);
+    y = values(S2(3, 2));
+    CALL(linear, .x = values(S2(3, 4)), .w = seq(S2(2, 4), 5, 2, 13, 4),
+         .bias = seq(S1(2), 3, 1, 5, 4), .y = y, .after = OP_AFTER_GELU_TANH);
+    assert_is(y, linear_gelu_y, 1e-6);
     /* The same product the other way: y = x . w^T needs no bias then. */
     struct view z = values(S3(1, 3, 2)), zero = seq(S1(2), 0, 0, 1, 1);
     struct view x = values(S3(1, 3, 4)), w = seq(S3(1, 2, 4), 5, 2, 13, 4);
@@ -219,6 +260,46 @@ static void norms(void **state)
     CALL(row_norm, .x = values(S2(2, 5)), .w = seq(S1(5), 5, 2, 13, 4), .y = y, .eps = 1e-6f,
          .rms = true);
     assert_is(y, rms_norm_y, 1e-6);
+}
+
+/* What Flux does with its modulation vector and its positions. */
+static void modulation(void **state)
+{
+    (void)state;
+    berth_err err;
+    struct shape s = S3(2, 2, 4);
+    struct view y = values(s), vec = seq(S2(2, 8), 5, 2, 13, 4), scale, shift;
+    assert_ok(view_slice(&vec, 1, 0, 4, &shift, &err), err);
+    assert_ok(view_slice(&vec, 1, 4, 8, &scale, &err), err);
+    CALL(row_norm, .x = values(s), .y = y, .scale = scale, .shift = shift, .eps = 1e-6f);
+    assert_is(y, modulated_y, 2e-6);
+    y = values(S3(2, 2, 3));
+    CALL(gate, .x = y, .z = seq(S3(2, 2, 3), 5, 2, 13, 4), .gate = seq(S2(2, 3), 3, 1, 5, 4),
+         .y = y);
+    assert_is(y, gate_y, 1e-6);
+
+    struct shape heads = S4(1, 3, 2, 4);
+    struct view q = values(heads), k = seq(heads, 5, 2, 13, 4), table = values(S3(3, 2, 2));
+    for (size_t i = 0; i < 6; i++) { /* angles of position * 1 and 1/8 */
+        double angle = (double)(i / 2) * (i % 2 ? 0.125 : 1);
+        op_f32(&table)[2 * i] = (float)cos(angle);
+        op_f32(&table)[2 * i + 1] = (float)sin(angle);
+    }
+    CALL(qk_rope, .q = q, .k = k, .wq = seq(S1(4), 5, 2, 13, 4), .wk = seq(S1(4), 3, 1, 5, 4),
+         .table = table, .eps = 1e-6f);
+    assert_is(q, rope_q, 1e-6);
+    assert_is(k, rope_k, 1e-6);
+    /* Without weights the length of a pair stays. */
+    q = values(heads), k = seq(heads, 5, 2, 13, 4), table = values(S3(3, 2, 2));
+    for (size_t i = 0; i < 6; i++)
+        op_f32(&table)[2 * i] = 0, op_f32(&table)[2 * i + 1] = 1;
+    struct view was = values(heads);
+    CALL(qk_rope, .q = q, .k = k, .table = table);
+    for (size_t i = 0; i < 24; i += 2) {
+        assert_true(op_f32(&q)[i] == -op_f32(&was)[i + 1]);
+        assert_true(op_f32(&q)[i + 1] == op_f32(&was)[i]);
+    }
+    rooms = 0;
 }
 
 static void functions(void **state)
@@ -319,7 +400,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products),  cmocka_unit_test(attention),  cmocka_unit_test(norms),
         cmocka_unit_test(functions), cmocka_unit_test(arithmetic), cmocka_unit_test(moving),
-        cmocka_unit_test(places),
+        cmocka_unit_test(places),    cmocka_unit_test(modulation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,8 +26,7 @@ static struct view widen_view(const struct view *v)
     struct view out;
     berth_err err;
     assert_non_null(f);
-    for (size_t e = 0; e < n; e++)
-        f[e] = widened(v, e);
+    values_of(v, f);
     assert_ok(view_init(DT_F32, &v->shape, f, n * sizeof *f, &out, &err), err);
     return out;
 }
@@ -37,27 +36,26 @@ static bool of_16_or_32(const struct view *v)
     return v->data && (v->dtype == DT_F32 || v->dtype == DT_F16 || v->dtype == DT_BF16);
 }
 
-static void put(const struct view *v, size_t e, float x)
-{
-    berth_err err;
-    assert_ok(convert(DT_F32, &x, v->dtype, element(v, e), 1, &err), err);
-}
-
-/* f: the result without gaps. */
-static void round_result(const struct view *v, const float *f)
+/* f: the result without gaps; changed. */
+static void round_result(const struct view *v, float *f)
 {
     size_t n = op_count(v), bytes = dtype_desc(v->dtype)->bytes;
-    double most = 0;
+    float most = 0;
+    char *narrow = malloc(n * bytes);
+    berth_err err;
+    assert_true(n && narrow);
     for (size_t e = 0; e < n; e++)
-        most = fmax(most, fabs((double)f[e]));
-    for (size_t e = 0; e < n; e++) {
-        bool last = e == n - 1, off = sabotage == IS_OFF || (sabotage == WAVERS && calls % 2 == 0);
-        if (last && sabotage == MISSES_ONE)
-            continue;
-        put(v, e, last && off ? f[e] + (float)(0.03 * most) : f[e]);
-        if (last && sabotage == GOES_BEYOND)
-            memset((char *)element(v, e) + bytes, 0x11, bytes);
-    }
+        most = fmaxf(most, fabsf(f[e]));
+    if (sabotage == IS_OFF || (sabotage == WAVERS && calls % 2 == 0))
+        f[n - 1] += 0.03f * most;
+    assert_ok(convert(DT_F32, f, v->dtype, narrow, n, &err), err);
+    if (sabotage == MISSES_ONE)
+        memcpy(narrow + (n - 1) * bytes, element(v, n - 1), bytes);
+    for (size_t e = 0, run = run_of(v); e < n; e += run)
+        memcpy(element(v, e), narrow + e * bytes, run * bytes);
+    if (sabotage == GOES_BEYOND)
+        memset((char *)element(v, n - 1) + bytes, 0x11, bytes);
+    free(narrow);
 }
 
 static berth_status rounding(const struct op_case *op, const struct op_env *env, const union any *a,
@@ -127,9 +125,9 @@ static void one_rounding_of_the_reference_passes(void **state)
         struct stand s;
         berth_err err = { 0 };
         assert_ok(stand_open(&s, "cpu", &op_rounding, &t, &err), err);
-        try_op(&s, &ops[o], 0);
+        try_op(&s, &ops[o], o % 4, 4); /* with the types taking turns */
         assert_int_equal(tally_bad(&t), 0);
-        assert_true(t.cases[0] > 2 && t.cases[1] == t.cases[0] && t.cases[2] == t.cases[0]);
+        assert_true(t.cases[0] && t.cases[1] && t.cases[2]);
         stand_close(&s);
     }
 }
@@ -169,7 +167,7 @@ static void the_cpu_as_a_device(void **state)
     assert_ok(stand_open(&s, "cpu", NULL, &t, &err), err);
     assert_string_equal(s.backend->name, "cpu");
     for (size_t o = 0; o < OPS; o++)
-        try_op(&s, &ops[o], 0);
+        try_op(&s, &ops[o], 0, TYPES);
     assert_int_equal(tally_bad(&t), 0);
     assert_true(t.cases[0] > 300 && t.cases[1] == 0);
     stand_close(&s);
