@@ -13,12 +13,9 @@
  * products do so within one use of their layer. */
 #include "model/flux.h"
 
-#include "tensor/dtype.h"
-
 #include <stdlib.h>
 
 #define EPS 1e-6f
-#define TIMES 1000.0f /* of noise level and guidance before they are embedded */
 
 struct pass {
     const struct flux_net *f;
@@ -293,7 +290,7 @@ static struct act single_whole(struct net_run *r, const struct pass *p, struct a
     return z;
 }
 
-#define THRIFTY_PIECES 3 /* so that M + (D + M) of a piece are no more than the 3D before them */
+#define THRIFTY_PIECES 4 /* so that M + (D + M) of a piece fit where the 3D were before them */
 
 /* The same in less memory, in h's place. */
 static struct act single_thrifty(struct net_run *r, const struct pass *p, struct act h)
@@ -342,23 +339,13 @@ static void single_block(struct net_run *r, const struct pass *p, uint32_t n)
 
 /* ---- way in, way out ---- */
 
-/* Numbers as they are embedded, on the host. Guidance reaches the reference rounded to the type it
- * computes in, and is multiplied in it: 3.5 becomes 3504 in BF16. Times stay as they are. */
+/* Numbers as they are embedded, on the host. */
 static void numbers(struct net_run *r, const struct pass *p, float *time, float *guidance)
 {
-    const struct dtype_desc *type = dtype_desc(net_dtype(r));
     for (size_t i = 0; i < p->in->n; i++) {
-        unsigned char raw[sizeof(double)];
-        time[i] = p->in->t[i] * TIMES;
-        if (!p->in->guidance)
-            continue;
-        float g = p->in->guidance[i];
-        for (int twice = 0; twice < 2; twice++) {
-            type->from_f32(&g, raw, 1);
-            type->to_f32(raw, &g, 1);
-            g *= twice ? 1.0f : TIMES;
-        }
-        guidance[i] = g;
+        time[i] = p->in->t[i] * FLUX_TIMES;
+        if (p->in->guidance)
+            guidance[i] = flux_guidance(p->in->guidance[i], net_dtype(r));
     }
 }
 

@@ -84,6 +84,10 @@ static inline uint64_t flux_side(size_t n)
 {
     return ((uint64_t)n + FLUX_PATCH - 1) / FLUX_PATCH;
 }
+#define FLUX_TIMES 1000.0f /* noise levels and guidances, before they are embedded */
+/* What is embedded for a guidance. It reaches the reference rounded to the type it computes in, and
+ * is multiplied in that: 3.5 becomes 3504 in BF16. Noise levels are not rounded. */
+float flux_guidance(float guidance, enum dtype act);
 /* Table, patches and room for numbers of such a pass. */
 berth_status flux_host_fill(struct flux_host *host, const struct flux_net *f,
                             const struct flux_in *in, berth_err *err);

@@ -2,6 +2,7 @@
 #include "model/flux.h"
 
 #include "base/sz.h"
+#include "tensor/dtype.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,6 +18,20 @@ void flux_host_release(struct flux_host *host)
     free(host->result);
     free(host->number);
     *host = (struct flux_host) { 0 };
+}
+
+static float rounded(float x, enum dtype t)
+{
+    unsigned char raw[sizeof(double)];
+    const struct dtype_desc *d = dtype_desc(t);
+    d->from_f32(&x, raw, 1);
+    d->to_f32(raw, &x, 1);
+    return x;
+}
+
+float flux_guidance(float guidance, enum dtype act)
+{
+    return rounded(FLUX_TIMES * rounded(guidance, act), act);
 }
 
 /* ---- patches ---- */
