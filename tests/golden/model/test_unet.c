@@ -1,14 +1,14 @@
 /* The UNets of the golden files: every unet_<model> of the manifest, its weights made from <model>_unet_keys.json.
  *
- * Error: largest absolute difference over the largest absolute value of the reference, at most 1e-4. */
+ * Error: largest absolute difference over the largest absolute value of the reference, at most what
+ * support/where.h has for a module. */
 #include "support/golden_tensors.h"
 #include "support/nets.h"
+#include "support/where.h"
 
 #include "base/json.h"
 #include "model/diffusion.h"
 #include "model/unet.h"
-
-#define LIMIT 1e-4
 
 static float *tensor(const struct weights *w, const char *lead, const char *name, struct shape *s)
 {
@@ -25,6 +25,8 @@ struct model {
     struct net *net;
     struct unet_net u;
     char root[ARCH_ROOT_MAX];
+    struct where at;
+    double limit;
 };
 
 /* The root is what stands in front of the first block in the key list. */
@@ -33,6 +35,8 @@ static void model_open_keys(struct model *m, const char *model)
     struct keys k = { 0 };
     char file[96];
     berth_err err = { 0 };
+    m->at = where_from_env();
+    m->limit = where_limit(&m->at, WHERE_MODULE);
     snprintf(file, sizeof file, "%s_unet_keys.json", model);
     assert_ok(keys_read(golden_path(file), &k, &err), err);
     m->root[0] = '\0';
@@ -41,13 +45,14 @@ static void model_open_keys(struct model *m, const char *model)
         if (at)
             snprintf(m->root, sizeof m->root, "%.*s", (int)(at - k.at[i].name), k.at[i].name);
     }
-    net_rig_open(&m->g, "cpu=512m", keys_file(&k, model, DT_F32, "safetensors", NULL),
+    net_rig_open(&m->g, m->at.devices, keys_file(&k, model, DT_F32, "safetensors", NULL),
                  m->root[0] ? m->root : NULL, NULL);
     keys_release(&k);
     assert_ok(unet_detect(res_weights(m->g.m), m->root, &m->u, &err), err);
     assert_ok(tpool_new(2, &m->g.pool, &err), err);
     struct net_args a = net_rig_args(&m->g);
     a.root = m->root;
+    a.act = m->at.act;
     assert_ok(net_open(&a, &m->net, &err), err);
 }
 
@@ -125,7 +130,7 @@ static void run_case(struct model *m, const struct weights *w, const char *name,
     assert_ok(unet_forward(m->net, &m->u, &in, &err), err);
     assert_int_equal(net_report(m->net).peak, peak);
     snprintf(what, sizeof what, "%s %s", name, lead);
-    assert_near(what, out, want, n, LIMIT);
+    assert_near(what, out, want, n, m->limit);
     free(x), free(t), free(context), free(y), free(want), free(out);
 }
 
@@ -146,10 +151,12 @@ static void run_with_sizes(struct model *m, const struct weights *w, const char 
     size_t n = (size_t)(os.dim[1] * os.dim[2] * os.dim[3]);
     float *out = calloc(n, sizeof *out);
     assert_true(x && t && context && pooled && want && out);
-    assert_ok(diffusion_open(
-                  &(struct diffusion_args) {
-                      .res = m->g.f.r, .m = m->g.m, .part = m->g.part, .pool = m->g.pool },
-                  &d, &err),
+    assert_ok(diffusion_open(&(struct diffusion_args) { .res = m->g.f.r,
+                                                        .m = m->g.m,
+                                                        .part = m->g.part,
+                                                        .pool = m->g.pool,
+                                                        .act = m->at.act },
+                             &d, &err),
               err);
     struct diffusion_cond c = { .context = context,
                                 .tokens = (size_t)cs.dim[1],
@@ -166,8 +173,9 @@ static void run_with_sizes(struct model *m, const struct weights *w, const char 
                                .cond = list,
                                .out = out };
     assert_ok(diffusion_forward(d, &in, &err), err);
-    assert_near("with sizes of the picture", out, want, n, LIMIT);
+    assert_near("with sizes of the picture", out, want, n, m->limit);
     /* height before width, and all of them count */
+    double apart = m->limit < 1e-3 ? 10 * m->limit : 0;
     uint32_t *field[] = { &c.size.width,  &c.size.height,       &c.size.crop_w,
                           &c.size.crop_h, &c.size.target_width, &c.size.target_height };
     for (size_t i = 0; i + 1 < ARRAY_LEN(field); i++) {
@@ -176,7 +184,7 @@ static void run_with_sizes(struct model *m, const struct weights *w, const char 
         *field[i] = *field[i + 1];
         *field[i + 1] = swap;
         assert_ok(diffusion_forward(d, &in, &err), err);
-        assert_true(rel_error(out, want, n) > 10 * LIMIT);
+        assert_true(rel_error(out, want, n) > apart);
     }
     diffusion_close(d);
     free(x), free(t), free(context), free(pooled), free(want), free(out);
@@ -210,6 +218,7 @@ static void unets_equal_the_golden_files(void **state)
 {
     (void)state;
     golden_or_skip();
+    where_or_skip();
     json_t *manifest, *about;
     const char *name;
     size_t models = 0;

@@ -1,13 +1,13 @@
 /* The VAEs of the golden files: every vae_<model> of the manifest, its weights made from <model>_vae_keys.json.
  *
- * Error: largest absolute difference over the largest absolute value of the reference, at most 1e-4. */
+ * Error: largest absolute difference over the largest absolute value of the reference, at most what
+ * support/where.h has for a module. */
 #include "support/golden_tensors.h"
 #include "support/nets.h"
+#include "support/where.h"
 
 #include "base/json.h"
 #include "model/vae.h"
-
-#define LIMIT 1e-4
 
 static float *tensor(const struct weights *w, const char *lead, const char *name, struct shape *s)
 {
@@ -26,7 +26,7 @@ static size_t elements(const struct shape *s)
     return (size_t)n;
 }
 
-static void decode_case(struct vae_job *j, const struct weights *w, const char *lead)
+static void decode_case(struct vae_job *j, const struct weights *w, const char *lead, double limit)
 {
     struct shape zs, xs;
     float *z = tensor(w, lead, "z", &zs), *want = tensor(w, lead, "decoded", &xs);
@@ -40,7 +40,7 @@ static void decode_case(struct vae_job *j, const struct weights *w, const char *
     assert_ok(vae_decode(j, z, (size_t)zs.dim[0], (size_t)zs.dim[2], (size_t)zs.dim[3], out, &err),
               err);
     assert_int_equal(net_report(j->net).peak, peak);
-    assert_near("decoded", out, want, n, LIMIT);
+    assert_near("decoded", out, want, n, limit);
     /* as nodes see it: the same, clamped, colours together */
     assert_ok(vae_decode_image(j, z, (size_t)zs.dim[0], (size_t)zs.dim[2], (size_t)zs.dim[3], image,
                                &err),
@@ -53,7 +53,7 @@ static void decode_case(struct vae_job *j, const struct weights *w, const char *
     free(z), free(want), free(out), free(image);
 }
 
-static void encode_case(struct vae_job *j, const struct weights *w, const char *lead)
+static void encode_case(struct vae_job *j, const struct weights *w, const char *lead, double limit)
 {
     struct shape xs, zs;
     float *x = tensor(w, lead, "image", &xs), *want = tensor(w, lead, "encoded", &zs);
@@ -67,12 +67,14 @@ static void encode_case(struct vae_job *j, const struct weights *w, const char *
     assert_true(x && out);
     assert_ok(vae_encode(j, x, (size_t)xs.dim[0], (size_t)xs.dim[2], (size_t)xs.dim[3], out, &err),
               err);
-    assert_near("encoded", out, want, n, LIMIT);
+    assert_near("encoded", out, want, n, limit);
     free(x), free(want), free(out);
 }
 
 static void run_model(const char *name, const json_t *about)
 {
+    const struct where at = where_from_env();
+    const double limit = where_limit(&at, WHERE_MODULE);
     struct keys k = { 0 };
     struct net_rig g;
     struct vae_net v;
@@ -84,10 +86,11 @@ static void run_model(const char *name, const json_t *about)
     struct weights *w = golden_open(file);
     snprintf(file, sizeof file, "%s_vae_keys.json", name + strlen("vae_"));
     assert_ok(keys_read(golden_path(file), &k, &err), err);
-    net_rig_open(&g, "cpu=512m", keys_file(&k, name, DT_F32, "safetensors", NULL), NULL, NULL);
+    net_rig_open(&g, at.devices, keys_file(&k, name, DT_F32, "safetensors", NULL), NULL, NULL);
     keys_release(&k);
     assert_ok(tpool_new(2, &g.pool, &err), err);
     struct net_args a = net_rig_args(&g);
+    a.act = at.act;
     assert_ok(vae_open(&a, NULL, &v, &net, &err), err);
     const json_t *c = json_object_get(about, "config");
     assert_true(js_get_u64(json_object_get(c, "z_channels"), &z) && v.z_channels == z);
@@ -104,8 +107,8 @@ static void run_model(const char *name, const json_t *about)
         char lead[32];
         snprintf(lead, sizeof lead, "%.*s", (int)e->name_len - 1, e->name);
         print_message("%s %s\n", name, lead);
-        decode_case(&j, w, lead);
-        encode_case(&j, w, lead);
+        decode_case(&j, w, lead, limit);
+        encode_case(&j, w, lead, limit);
         cases++;
     }
     assert_true(cases > 0 && !j.tiled);
@@ -118,6 +121,7 @@ static void vaes_equal_the_golden_files(void **state)
 {
     (void)state;
     golden_or_skip();
+    where_or_skip();
     json_t *manifest, *about;
     const char *name;
     size_t models = 0;
