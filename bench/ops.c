@@ -1,7 +1,8 @@
-/* ops: attention, norms, functions and copies at the sizes of an SD1.5 UNet (64x64 latent, batch 2), its text
- * encoder and its VAE. GFLOP/s of the two products of attention; the others in GB/s read and written once, beside
- * memcpy of as many bytes in the same run. Every core; each number is the best of several tries. Products have a
- * program of their own. */
+/* ops: attention, norms, functions and copies at the sizes of an SD1.5 UNet (64x64 latent, batch 2),
+ * its text encoder and its VAE, and what a block of Flux does beside its products (512x512: 1024
+ * tokens and 512 of text). GFLOP/s of the two products of attention; the others in GB/s read and
+ * written once, beside memcpy of as many bytes in the same run. Every core; each number is the best
+ * of several tries. Products have a program of their own. */
 #include "base/tpool.h"
 #include "bench.h"
 #include "op/cpu/cpu_impl.h"
@@ -29,6 +30,7 @@ static struct view view_of(float *data, struct shape s)
 }
 
 #define S1(a) ((struct shape) { 1, { a } })
+#define S2(a, b) ((struct shape) { 2, { a, b } })
 #define S3(a, b, c) ((struct shape) { 3, { a, b, c } })
 #define S4(a, b, c, d) ((struct shape) { 4, { a, b, c, d } })
 
@@ -63,6 +65,7 @@ static void attention(struct bench *b)
         { "attention 8x8, 8 heads of 160", 2, 8, 64, 64, 160, false },
         { "attention SDXL 64x64, 10 of 64", 2, 10, 4096, 4096, 64, false },
         { "attention VAE 64x64, 1 of 512", 1, 1, 4096, 4096, 512, false },
+        { "attention Flux 512x512, 24 of 128", 1, 24, 1536, 1536, 128, false },
         { "attention CLIP-L, causal", 2, 12, 77, 77, 64, true },
     };
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
@@ -159,6 +162,38 @@ static void values(struct bench *b)
     moved(b, "add [2, 320, 1, 1] in place", ms, 2 * op_count(&e.a));
 }
 
+/* Of one block of Flux: 24 heads of 128, q k v in one buffer. */
+static void flux(struct bench *b)
+{
+    double ms;
+    berth_err err;
+    enum { T = 1536, H = 24, D = 128, C = H * D };
+    struct shape tokens = S3(1, T, C);
+    struct view vec = view_of(b->w, S2(1, 6 * C)), shift, scale;
+    struct view qkv = view_of(b->x, S4(1, T, 3 * H, D)), q, k;
+    if (view_slice(&vec, 1, 0, C, &shift, &err) || view_slice(&vec, 1, C, 2 * C, &scale, &err) ||
+        view_slice(&qkv, 2, 0, H, &q, &err) || view_slice(&qkv, 2, H, 2 * H, &k, &err))
+        BUG("%s", err.msg);
+    struct op_row_norm r = { .x = view_of(b->x, tokens),
+                             .y = view_of(b->y, tokens),
+                             .scale = scale,
+                             .shift = shift,
+                             .eps = 1e-6f };
+    TIME(b, ms, row_norm, &r);
+    moved(b, "modulated norm 1536 x 3072", ms, 2 * op_count(&r.x));
+    struct op_gate g = { .x = r.y, .z = r.x, .gate = scale, .y = r.y };
+    TIME(b, ms, gate, &g);
+    moved(b, "gate 1536 x 3072 in place", ms, 3 * op_count(&g.x));
+    struct op_qk_rope o = { .q = q,
+                            .k = k,
+                            .wq = view_of(b->w, S1(D)),
+                            .wk = view_of(b->w + D, S1(D)),
+                            .table = view_of(b->w + 2 * D, S3(T, D / 2, 2)),
+                            .eps = 1e-6f };
+    TIME(b, ms, qk_rope, &o);
+    moved(b, "qk norm + rope 1536 x 24 x 128", ms, 4 * op_count(&q));
+}
+
 static void copies(struct bench *b)
 {
     double ms;
@@ -212,6 +247,7 @@ int main(int argc, char **argv)
     attention(&b);
     norms(&b);
     values(&b);
+    flux(&b);
     copies(&b);
     if (b.json)
         printf("\n]}\n");

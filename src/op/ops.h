@@ -9,15 +9,18 @@
  *                      arguments, so that a pass can be predicted to the byte before it runs
  *            row       the last dimension
  * Operands   Activations of a call are all of one type: F32, or F16 or BF16 where the backend has
- *            them (op_backend.acts). Sums are F32 in any case, and each result is rounded once.
- *            Biases, parameters of norms and modulations are F32, or any of the three where the
- *            backend says so (op_backend.params), each as it is stored. Weights of linear, conv2d and
- *            embedding are of any stored type that converts to F32, GGML quants included: kernels
- *            widen them piece by piece, the bytes that lie in memory stay as stored. Row-major
- *            without gaps unless said; an optional operand is absent when its data is NULL. Outputs
- *            do not overlap inputs unless said.
+ *            them (op_backend.acts). Sums are F32 in any case, and each result is rounded once
+ *            (products of 16 bits may round a weight to the type first, and a sum before what is
+ *            added to it). What comes with activations without being one, masks, modulation and
+ *            gates, is of their type or F32. Biases and parameters of norms are F32, or any of the
+ *            three where the backend says so (op_backend.params), each as it is stored. Weights of
+ *            linear, conv2d and embedding are of any stored type that converts to F32, GGML quants
+ *            included: kernels widen them piece by piece, the bytes that lie in memory stay as
+ *            stored. Row-major without gaps unless said, strides in whole elements; an optional
+ *            operand is absent when its data is NULL. Outputs do not overlap inputs unless said.
  * Checks     op_x() looks at every shape, type and layout before it calls a kernel; BERTH_EINVAL
- *            names the op and the shapes. Kernels trust their arguments.
+ *            names the op and the shapes. BERTH_EUNSUPPORTED names the backend and what it does not
+ *            have: a type, or on a stream the op itself. Kernels trust their arguments.
  * Same bits  An element of the result has the same bits whatever the number of threads, however
  *            many rows or pictures are computed with it, wherever operands lie, thrifty or not:
  *            cond and uncond in one batch or apart, on one device or three, give equal pictures. It
@@ -36,7 +39,7 @@
  *            asynchronous backend).
  * Adding     an op: its struct here, check in ops.c, reference in ops_ref*.c, a line in ops.def
  *            (doors, slots and the reference's table follow from it) and its cases in
- *            tests/unit/op/test_ops.c. A backend that has a kernel for it names it in its own
+ *            tests/unit/op/op_cases.h. A backend that has a kernel for it names it in its own
  *            table.
  *            a backend: op/<x>/ with `const struct op_backend op_<x>`, a line in backends.def.
  * Files      ops.c checks and dispatch; ops_ref.c the reference of products, ops_ref_values.c of
@@ -63,8 +66,8 @@ struct op_env {
     bool thrifty;                     /* little scratch rather than speed; the same bits */
     bool fp8; /* linear layers whose weight is F8_E4M3 may round x to fp8, too, where the device
                  multiplies fp8 (not the same numbers; who asked for it knows) */
-    void *scratch;                    /* an address of the device, 64-byte aligned */
-    size_t scratch_bytes;             /* at least op_x_scratch() of the call */
+    void *scratch;        /* an address of the device, 64-byte aligned */
+    size_t scratch_bytes; /* at least op_x_scratch() of the call */
 };
 
 /* The kernels for a device, by its driver; NULL: none, only the reference if it is host-visible. */
@@ -118,8 +121,8 @@ struct op_group_norm { /* x, y: [n, C, ...]; w, b: [C] */
 };
 struct op_row_norm { /* over rows: layer norm, or without mean RMS norm; w, b: [row], optional */
     struct view x, w, b, y;
-    struct view scale, shift; /* optional, both or none, not with w or b: x is [B, ..., row], they are
-                                 [B, row] with any stride between rows:
+    struct view scale, shift; /* optional, both or none, not with w or b: x is [B, ..., row], they
+                                 are [B, row] with any stride between rows:
                                  y = norm(x) * (1 + scale[b]) + shift[b] */
     float eps;
     bool rms;
@@ -180,7 +183,7 @@ struct op_embedding {
     struct view table, ids, y;
 };
 /* y[n, dim]: [cos(t f) | sin(t f)], f_k = exp(-ln(period) k / (dim/2)); an odd dim ends with 0. t:
- * [n] */
+ * [n] F32, whatever y is */
 struct op_timestep {
     struct view t, y;
     float period; /* 0 means 10000 */
