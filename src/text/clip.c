@@ -1,6 +1,7 @@
 /* clip.c: the CLIP text transformer (text-encoders.md 6). */
 #include "base/str.h"
 #include "text/clip_impl.h"
+#include "text/slots.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -84,34 +85,7 @@ berth_status clip_detect(const struct weights *w, const char *root, struct clip_
     return BERTH_OK;
 }
 
-/* ---- input ---- */
-
-struct input { /* of a pass: n chunks of len slots */
-    size_t n, len;
-    int32_t *id;          /* [n * len]; -1: a vector */
-    const float **vector; /* [n * len] */
-    int32_t *position;    /* [len] */
-    struct act *piece;    /* [n * len]: for embed() */
-};
-
-/* Slots of a chunk as the network takes them: vectors that do not fit move out, pads come in at the
- * end. Returns how many did. */
-static size_t fit_chunk(const struct token *t, size_t len, uint64_t width, int32_t pad, int32_t *id,
-                        const float **vector)
-{
-    size_t to = 0;
-    for (size_t i = 0; i < len; i++) {
-        if (t[i].vector && t[i].width != width)
-            continue;
-        id[to] = t[i].vector ? -1 : t[i].id;
-        vector[to++] = t[i].vector;
-    }
-    for (size_t i = to; i < len; i++) {
-        id[i] = pad;
-        vector[i] = NULL;
-    }
-    return len - to;
-}
+/* ---- network ---- */
 
 /* Where pooled comes from: as many slots as are up to the first end token, and every vector,
  * counted. */
@@ -126,40 +100,15 @@ static size_t pooled_at(const struct token *t, size_t len, uint64_t width, int32
     return n ? n - 1 : 0;
 }
 
-/* [n * len, width]: runs of ids are looked up, vectors copied in. */
-static struct act embed(struct net_run *r, const struct input *in, const struct clip_net *c)
-{
-    static const char layer[] = "text_model.embeddings.token_embedding";
-    size_t total = in->n * in->len, pieces = 0;
-    for (size_t i = 0, end; i < total && !net_bad(r); i = end) {
-        end = i + 1;
-        if (in->vector[i]) {
-            struct shape s = { .ndim = 2, .dim = { 1, c->width } };
-            in->piece[pieces++] = net_input(r, &s, in->vector[i]);
-            continue;
-        }
-        while (end < total && !in->vector[end])
-            end++;
-        in->piece[pieces++] = net_embedding(r, in->id + i, end - i, layer);
-    }
-    if (pieces == 1)
-        return in->piece[0];
-    struct act x = net_concat(r, in->piece, pieces, 0);
-    for (size_t i = 0; i < pieces; i++)
-        net_drop(r, &in->piece[i]);
-    return x;
-}
-
-/* ---- network ---- */
-
 struct pass {
     const struct clip_net *c;
     const struct clip_out_args *a;
-    struct input in;
-    int64_t hidden;   /* index of the layer whose output is z; -1: the last, normed */
-    size_t pooled_at; /* slot of chunk 0 */
-    float *z;         /* [n, len, width]; NULL: not wanted */
-    float *pooled;    /* [width]; NULL: not wanted */
+    struct slots in;
+    int32_t *position; /* [in.len] */
+    int64_t hidden;    /* index of the layer whose output is z; -1: the last, normed */
+    size_t pooled_at;  /* slot of chunk 0 */
+    float *z;          /* [n, len, width]; NULL: not wanted */
+    float *pooled;     /* [width]; NULL: not wanted */
 };
 
 static struct act attention(struct net_run *r, const struct clip_net *c, struct act h)
@@ -232,11 +181,10 @@ static void forward(struct net_run *r, void *user)
 {
     const struct pass *p = user;
     const struct clip_net *c = p->c;
-    struct shape s = { .ndim = 3, .dim = { p->in.n, p->in.len, c->width } };
     struct shape one = { .ndim = 3, .dim = { 1, p->in.len, c->width } };
-    struct act x = net_reshape(r, embed(r, &p->in, c), &s);
+    struct act x = slots_embed(r, &p->in, "text_model.embeddings.token_embedding");
     struct act where =
-        net_embedding(r, p->in.position, p->in.len, "text_model.embeddings.position_embedding");
+        net_embedding(r, p->position, p->in.len, "text_model.embeddings.position_embedding");
     net_add(r, &x, net_reshape(r, where, &one));
     net_drop(r, &where);
     for (uint32_t i = 0; i < c->layers && !net_bad(r); i++) {
@@ -255,48 +203,20 @@ static void forward(struct net_run *r, void *user)
 
 /* ---- doors ---- */
 
-static berth_status input_new(struct input *in, size_t n, size_t len, berth_err *err)
+static berth_status pass_positions(struct pass *p, berth_err *err)
 {
-    *in = (struct input) { .n = n,
-                           .len = len,
-                           .id = calloc(n * len, sizeof *in->id),
-                           .vector = calloc(n * len, sizeof *in->vector),
-                           .position = calloc(len, sizeof *in->position),
-                           .piece = calloc(n * len, sizeof *in->piece) };
-    if (!in->id || !in->vector || !in->position || !in->piece)
-        return err_set(err, BERTH_ENOMEM, "%zu tokens", n * len);
-    for (size_t i = 0; i < len; i++)
-        in->position[i] = (int32_t)i;
+    p->position = calloc(p->in.len, sizeof *p->position);
+    if (!p->position)
+        return err_set(err, BERTH_ENOMEM, "%zu positions", p->in.len);
+    for (size_t i = 0; i < p->in.len; i++)
+        p->position[i] = (int32_t)i;
     return BERTH_OK;
 }
 
-static void input_release(struct input *in)
+static void pass_release(struct pass *p)
 {
-    free(in->id);
-    free(in->vector);
-    free(in->position);
-    free(in->piece);
-}
-
-static berth_status check_chunks(const struct clip_net *c, const struct chunks *in, berth_err *err)
-{
-    if (in->n == 0 || in->n > TEXT_CHUNKS_MAX + 1 || in->len[0] == 0 || in->len[0] > c->positions)
-        return err_set(err, BERTH_EINVAL, "%zu chunks of %zu tokens for %" PRIu64 " positions",
-                       in->n, in->n ? in->len[0] : 0, c->positions);
-    for (size_t i = 0; i < in->n; i++) {
-        if (in->len[i] != in->len[0])
-            return err_set(err, BERTH_EINVAL, "chunks of %zu and of %zu tokens", in->len[0],
-                           in->len[i]);
-        for (size_t k = 0; k < in->len[i]; k++) {
-            const struct token *t = &in->chunk[i][k];
-            if (!t->vector && (t->id < 0 || (uint64_t)t->id >= c->vocab))
-                return err_set(err, BERTH_EINVAL,
-                               "token %d is not among the encoder's %" PRIu64
-                               ": the tokenizer is another model's",
-                               (int)t->id, c->vocab);
-        }
-    }
-    return BERTH_OK;
+    slots_release(&p->in);
+    free(p->position);
 }
 
 berth_status clip_check(struct net *net, const struct clip_net *c, berth_err *err)
@@ -306,12 +226,14 @@ berth_status clip_check(struct net *net, const struct clip_net *c, berth_err *er
     const char *first;
     uint64_t peak;
     struct pass p = { .c = c, .a = &all, .hidden = -1, .z = &nowhere, .pooled = &nowhere };
-    berth_status s = input_new(&p.in, 1, 1, err);
+    berth_status s = slots_init_one(&p.in, c->width, err);
+    if (!s)
+        s = pass_positions(&p, err);
     if (!s)
         s = net_predict(net, forward, &p, &peak, err);
     if (!s)
         net_unused(net, &first);
-    input_release(&p.in);
+    pass_release(&p);
     return s;
 }
 
@@ -319,7 +241,7 @@ berth_status clip_encode(struct net *net, const struct clip_net *c, const struct
                          const struct clip_out_args *a, float *z, float *pooled, size_t *dropped,
                          berth_err *err)
 {
-    if (check_chunks(c, in, err))
+    if (slots_check(in, c->positions, c->vocab, err))
         return err->code;
     size_t len = in->len[0], left_out = 0;
     int64_t hidden = (int64_t)c->layers + a->layer;
@@ -333,14 +255,13 @@ berth_status clip_encode(struct net *net, const struct clip_net *c, const struct
         n = in->n - from < CHUNKS_AT_ONCE ? in->n - from : CHUNKS_AT_ONCE;
         if (!p.z && !p.pooled)
             break;
-        s = input_new(&p.in, n, len, err);
-        for (size_t i = 0; !s && i < n; i++)
-            left_out += fit_chunk(in->chunk[from + i], len, c->width, in->rules.pad,
-                                  p.in.id + i * len, p.in.vector + i * len);
+        s = slots_init(&p.in, in, from, n, c->width, false, &left_out, err);
+        if (!s)
+            s = pass_positions(&p, err);
         p.pooled_at = pooled_at(in->chunk[0], len, c->width, in->rules.end);
         if (!s)
             s = net_forward(net, forward, &p, err);
-        input_release(&p.in);
+        pass_release(&p);
     }
     if (dropped)
         *dropped = left_out;

@@ -13,42 +13,57 @@ struct use {
     enum text_kind kind;
     int layer; /* clip_out_args.layer without clip skip */
     bool norm_hidden, project;
-    bool pooled; /* the set's pooled output is this one's */
+    bool cond;           /* its z are columns of cond */
+    bool pooled;         /* the set's pooled output is this one's */
+    uint32_t min_length; /* of T5's chunk */
 };
 static const struct set {
     const char *name;
     struct use use[2]; /* in the order of their columns in cond */
     size_t n;
+    bool fill_up; /* given a text for each, the shorter list of chunks gets empty ones */
 } sets[] = {
-    [TEXT_SD1] = { "SD1", { { TEXT_CLIP_L, 0, true, false, true } }, 1 },
-    [TEXT_SD2] = { "SD2", { { TEXT_CLIP_H, -2, true, true, true } }, 1 },
-    [TEXT_SDXL] = { "SDXL",
-                    { { TEXT_CLIP_L, -2, false, false, false },
-                      { TEXT_CLIP_G, -2, false, true, true } },
-                    2 },
-    [TEXT_REFINER] = { "SDXL refiner", { { TEXT_CLIP_G, -2, false, true, true } }, 1 },
-    [TEXT_FLUX] = { "Flux",
-                    { { TEXT_T5, 0, true, false, false }, { TEXT_CLIP_L, 0, true, false, true } },
-                    2 },
+    [TEXT_SD1] = { .name = "SD1",
+                   .use = { { TEXT_CLIP_L, .norm_hidden = true, .cond = true, .pooled = true } },
+                   .n = 1 },
+    [TEXT_SD2] = { .name = "SD2",
+                   .use = { { TEXT_CLIP_H, -2, .norm_hidden = true, .project = true, .cond = true,
+                              .pooled = true } },
+                   .n = 1 },
+    [TEXT_SDXL] = { .name = "SDXL",
+                    .use = { { TEXT_CLIP_L, -2, .cond = true },
+                             { TEXT_CLIP_G, -2, .project = true, .cond = true, .pooled = true } },
+                    .n = 2,
+                    .fill_up = true },
+    [TEXT_REFINER] = { .name = "SDXL refiner",
+                       .use = { { TEXT_CLIP_G, -2, .project = true, .cond = true,
+                                  .pooled = true } },
+                       .n = 1 },
+    [TEXT_FLUX] = { .name = "Flux",
+                    .use = { { TEXT_T5, .norm_hidden = true, .cond = true, .min_length = 256 },
+                             { TEXT_CLIP_L, .norm_hidden = true, .pooled = true } },
+                    .n = 2 },
 };
 
 static const struct kind {
     const char *name;
     const char *key;   /* of embedding files */
-    bool pad_with_end; /* else with 0 */
+    bool pad_with_end; /* else with 0; CLIPs */
+    bool t5;           /* its own network and tokenizer */
 } kinds[] = {
-    [TEXT_CLIP_L] = { "CLIP-L", "clip_l", true },
-    [TEXT_CLIP_G] = { "CLIP-G", "clip_g", false },
-    [TEXT_CLIP_H] = { "CLIP-H", "clip_h", false },
-    [TEXT_T5] = { "T5", "t5xxl", false },
+    [TEXT_CLIP_L] = { .name = "CLIP-L", .key = "clip_l", .pad_with_end = true },
+    [TEXT_CLIP_G] = { .name = "CLIP-G", .key = "clip_g" },
+    [TEXT_CLIP_H] = { .name = "CLIP-H", .key = "clip_h" },
+    [TEXT_T5] = { .name = "T5", .key = "t5xxl", .t5 = true },
 };
 
 struct one { /* an encoder at work */
     const struct use *use;
     const struct text_encoder *enc;
     struct chunks in;
-    float *z; /* [in.n * length, width] */
-    float *pooled;
+    size_t width;
+    float *z;      /* [in.n * length, width]; NULL: not in cond */
+    float *pooled; /* [width]; NULL: not the set's */
 };
 
 static berth_status no_memory(berth_err *err)
@@ -68,6 +83,16 @@ static berth_status tokenize(const struct text_args *a, struct one *o, const cha
                              struct arena *mem, berth_err *err)
 {
     const struct kind *k = &kinds[o->use->kind];
+    if (k->t5 ? !a->unigram : !a->bpe)
+        return err_set(err, BERTH_EINVAL, "no tokenizer for %s", k->name);
+    if (k->t5) {
+        struct chunk_rules rules = { .start = -1,
+                                     .end = unigram_end(a->unigram),
+                                     .pad = unigram_pad(a->unigram),
+                                     .min_length = o->use->min_length };
+        return text_chunks(text, strlen(text), text_encode_unigram, a->unigram, &rules, k->key,
+                           a->emb, mem, &o->in, err);
+    }
     struct chunk_rules rules = { .start = bpe_start(a->bpe),
                                  .end = bpe_end(a->bpe),
                                  .pad = k->pad_with_end ? bpe_end(a->bpe) : 0,
@@ -119,29 +144,39 @@ static void apply_weights(const struct one *o, size_t width, const float *empty)
         }
 }
 
+/* z and pooled of all chunks, through whichever network it is. */
+static berth_status compute(const struct text_args *a, struct one *o, const struct chunks *all,
+                            size_t *dropped, berth_err *err)
+{
+    const struct text_encoder *e = o->enc;
+    int layer = a->skip ? a->skip : o->use->layer;
+    if (kinds[e->kind].t5)
+        return t5_encode(e->net, &e->t5, all, layer, o->z, dropped, err);
+    struct clip_out_args how = { .layer = layer,
+                                 .norm_hidden = o->use->norm_hidden,
+                                 .project = o->use->project };
+    return clip_encode(e->net, &e->clip, all, &how, o->z, o->pooled, dropped, err);
+}
+
 static berth_status encode(const struct text_args *a, struct one *o, struct arena *mem,
                            berth_err *err)
 {
-    const struct clip_net *c = &o->enc->clip;
-    struct clip_out_args how = { .layer = a->skip ? a->skip : o->use->layer,
-                                 .norm_hidden = o->use->norm_hidden,
-                                 .project = o->use->project };
     struct chunks all = o->in;
-    bool weighted = has_weights(&o->in);
-    size_t n, dropped = 0, width = (size_t)c->width, len = o->in.len[0];
+    bool weighted = o->use->cond && has_weights(&o->in);
+    size_t n, dropped = 0, len = o->in.len[0];
     if (weighted && extend(&all, o->in.n + 1, mem, err))
         return err->code;
-    if (!sz_mul(all.n * len, width, &n) || !(o->z = arena_array(mem, n, sizeof *o->z)) ||
-        !(o->pooled = arena_array(mem, width, sizeof *o->pooled)))
+    if (!sz_mul(all.n * len, o->width, &n) ||
+        (o->use->cond && !(o->z = arena_array(mem, n, sizeof *o->z))) ||
+        (o->use->pooled && !(o->pooled = arena_array(mem, o->width, sizeof *o->pooled))))
         return no_memory(err);
-    if (clip_encode(o->enc->net, c, &all, &how, o->z, o->use->pooled ? o->pooled : NULL, &dropped,
-                    err))
+    if (compute(a, o, &all, &dropped, err))
         return err_add(err, "%s", kinds[o->use->kind].name);
     if (dropped && a->emb)
         log_warn(a->emb->log, "text.embedding", "what=width ignored=%zu width=%zu encoder=%s",
-                 dropped, width, kinds[o->use->kind].name);
+                 dropped, o->width, kinds[o->use->kind].name);
     if (weighted)
-        apply_weights(o, width, o->z + o->in.n * len * width);
+        apply_weights(o, o->width, o->z + o->in.n * len * o->width);
     return BERTH_OK;
 }
 
@@ -150,29 +185,30 @@ static berth_status assemble(const struct one *o, size_t n, struct arena *mem,
                              struct text_cond *out, berth_err *err)
 {
     *out = (struct text_cond) { .tokens = SIZE_MAX };
+    size_t columns = 0, all, at = 0;
     for (size_t i = 0; i < n; i++) {
         size_t rows = o[i].in.n * o[i].in.len[0];
-        out->tokens = rows < out->tokens ? rows : out->tokens;
-        out->width += (size_t)o[i].enc->clip.width;
-        if (o[i].use->pooled) {
+        if (o[i].pooled) {
             out->pooled = o[i].pooled;
-            out->pooled_n = (size_t)o[i].enc->clip.width;
+            out->pooled_n = o[i].width;
         }
+        if (!o[i].z)
+            continue;
+        out->tokens = rows < out->tokens ? rows : out->tokens;
+        out->width += o[i].width;
+        out->cond = o[i].z;
+        columns++;
     }
-    if (n == 1) {
-        out->cond = o[0].z;
+    if (columns == 1)
         return BERTH_OK;
-    }
-    size_t all, at = 0;
     if (!sz_mul(out->tokens, out->width, &all) ||
         !(out->cond = arena_array(mem, all, sizeof *out->cond)))
         return no_memory(err);
     for (size_t i = 0; i < n; i++) {
-        size_t width = (size_t)o[i].enc->clip.width;
-        for (size_t row = 0; row < out->tokens; row++)
-            memcpy(out->cond + row * out->width + at, o[i].z + row * width,
-                   width * sizeof *out->cond);
-        at += width;
+        for (size_t row = 0; o[i].z && row < out->tokens; row++)
+            memcpy(out->cond + row * out->width + at, o[i].z + row * o[i].width,
+                   o[i].width * sizeof *out->cond);
+        at += o[i].z ? o[i].width : 0;
     }
     return BERTH_OK;
 }
@@ -191,12 +227,13 @@ berth_status text_encode(const struct text_args *a, const char *text, const char
         if (!o->enc)
             return err_set(err, BERTH_EINVAL, "%s needs %s, which is not among its text encoders",
                            set->name, kinds[o->use->kind].name);
+        o->width = (size_t)(kinds[o->use->kind].t5 ? o->enc->t5.width : o->enc->clip.width);
         if (tokenize(a, o, text_l && o->use->kind == TEXT_CLIP_L ? text_l : text, mem, err))
             return err->code;
         most = o->in.n > most ? o->in.n : most;
     }
     for (size_t i = 0; i < set->n; i++) {
-        if (text_l && one[i].in.n < most && extend(&one[i].in, most, mem, err))
+        if (text_l && set->fill_up && one[i].in.n < most && extend(&one[i].in, most, mem, err))
             return err->code;
         if (encode(a, &one[i], mem, err))
             return err->code;

@@ -1,21 +1,24 @@
-/* encoder: prompts to conditioning: CLIP text encoders, and the sets of them that models use.
+/* encoder: prompts to conditioning: CLIP text encoders, T5, and the sets of them that models use.
  *
- * Words      encoder  one network (CLIP-L, -G, -H)
- *            set      those that make one conditioning (SDXL: L and G)
+ * Words      encoder  one network (CLIP-L, -G, -H, T5)
+ *            set      those that make one conditioning (SDXL: L and G; Flux: T5 and L)
  *            skip     clip skip: which hidden layer is the result (CLIPSetLastLayer)
- * Config     from shapes; heads are in no tensor: metadata "berth.heads" (safetensors),
+ * Config     from shapes; T5's heads are the columns of its table of positions; CLIP's are in no
+ *            tensor: metadata "berth.heads" (safetensors),
  *            "clip.attention.head_count" or "clip.text.attention.head_count" (GGUF), else width /
  *            64 (at least 1).
  * Kind       L, G or H follows from the place in a checkpoint, or from the number of layers: 32 and
  *            24 mean G and H. Where neither says it (small models), metadata "berth.clip" may: "l",
  *            "g", "h".
- * Weights    are used as stored. ComfyUI keeps its CLIPs as F16 unless told otherwise, which rounds
- *            those of F32 files (text-encoders.md 8); the golden numbers are from unrounded F32
- *            ones. Rounding is the caller's choice (net_args.round_f16, --fp16-text-enc).
+ * Weights    are used as stored. ComfyUI keeps its CLIPs as F16 unless told otherwise, and a T5 in
+ *            the type of its last norm, F16 if that is F32, which rounds those of F32 files
+ *            (text-encoders.md 8); the golden numbers are from unrounded F32 ones. Rounding is the
+ *            caller's choice (net_args.round_f16, --fp16-text-enc).
  * Numbers    z and pooled of a chunk do not depend on the chunks it is encoded with (op/ops.h, Same
  *            bits), so that long prompts run in several passes.
- * Files      clip.c network; clip_find.c where encoders are and of which kind; clip_names.c
- *            OpenCLIP and old names; encoder.c sets, weighting, assembly */
+ * Files      clip.c network; clip_names.c OpenCLIP and old names; t5.c network; t5_names.c
+ *            llama.cpp's names, config; slots.c tokens and vectors to what networks take; find.c
+ *            where encoders are and of which kind; encoder.c sets, weighting, assembly */
 #ifndef TEXT_ENCODER_H
 #define TEXT_ENCODER_H
 
@@ -56,8 +59,10 @@ berth_status clip_encode(struct net *net, const struct clip_net *c, const struct
 struct t5_net { /* text-encoders.md 7; heads * head_dim need not be the width */
     uint64_t width, vocab, inner, mlp; /* inner: heads * head_dim */
     uint32_t layers, heads;
-    bool own_bias; /* every block has its own table of positions (umT5) */
-    bool gguf;     /* llama.cpp's names (enc.blk.0.attn_q) */
+    bool own_bias;     /* every block has its own table of positions (umT5) */
+    bool gguf;         /* llama.cpp's names (enc.blk.0.attn_q) */
+    bool embed_tokens; /* the table of tokens is called encoder.embed_tokens, there is no shared */
+    bool fp8;          /* that table is: NaNs in it count as 0 */
 };
 /* root: in front of "encoder.block.0." or "enc.blk.0.". BERTH_ENOTFOUND: no T5 there. Heads are the
  * columns of relative_attention_bias. */
@@ -100,7 +105,7 @@ struct text_cond { /* in the arena */
 berth_status text_encode(const struct text_args *a, const char *text, const char *text_l,
                          struct arena *mem, struct text_cond *out, berth_err *err);
 
-/* Which encoders a file holds: kind and root of each, L before G. part (NULL or "": all): only
+/* Which encoders a file holds: kind and root of each, L before G, T5 last. part (NULL or "": all): only
  * those whose root begins with it. Returns how many; 0: none we know. */
 struct text_found {
     enum text_kind kind;

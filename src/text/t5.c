@@ -1,33 +1,193 @@
 /* t5.c: the T5 encoder (text-encoders.md 7). */
-#include "text/encoder.h"
+#include "base/sz.h"
+#include "text/slots.h"
+#include "text/t5_impl.h"
 
-static berth_status not_yet(berth_err *err)
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define EPS 1e-6f
+#define TOKENS_MAX 8192  /* of a prompt; a table of heads * tokens^2 floats is made */
+#define CHUNKS_AT_ONCE 2 /* the prompt and the empty one */
+#define MLP_ROWS 1024    /* of a feed-forward at a time: 2 * 10240 floats each in T5-XXL */
+
+/* Up to seven tokens away: a bucket each. Then wider ones: thresholds of 8 + 8 ln(n/8) / ln(16),
+ * rounded down in float32 as the reference does. The other half is for keys behind the query. */
+int32_t t5_bucket(int64_t distance)
 {
-    return err_set(err, BERTH_EUNSUPPORTED, "T5: not there yet");
+    static const int64_t from[] = { 8, 12, 16, 23, 32, 46, 64, 91 };
+    int32_t bucket = distance > 0 ? T5_BUCKETS / 2 : 0;
+    int64_t n = distance < 0 ? -distance : distance;
+    if (n < 8)
+        return bucket + (int32_t)n;
+    bucket += 7;
+    for (size_t i = 0; i < ARRAY_LEN(from) && n >= from[i]; i++)
+        bucket++;
+    return bucket;
 }
 
-berth_status t5_detect(const struct weights *w, const char *root, struct t5_net *out,
-                       berth_err *err)
+struct pass {
+    const struct t5_net *t;
+    struct slots in;
+    int32_t *bucket; /* [len, len] of query and key */
+    int64_t hidden;  /* index of the block whose output is z; -1: the last */
+    float *z;        /* [n, len, width] */
+};
+
+/* [1, heads, len, len], added to the scores: a row of the table for every pair of tokens. */
+static struct act position_bias(struct net_run *r, const struct pass *p, const char *table)
 {
-    (void)w, (void)root, (void)out;
-    return not_yet(err);
+    static const int heads_first[] = { 0, 3, 1, 2 };
+    uint64_t len = p->in.len;
+    struct shape s = { .ndim = 4, .dim = { 1, len, len, p->t->heads } };
+    struct act rows = net_embedding(r, p->bucket, p->in.len * p->in.len, table);
+    struct act mask = net_permute(r, net_reshape(r, rows, &s), heads_first);
+    net_drop(r, &rows);
+    return mask;
 }
 
-net_names_fn *t5_names(const struct t5_net *t)
+/* Scores are not divided by the square root of the head's size: the weights know. */
+static struct act attention(struct net_run *r, const struct t5_net *t, struct act h,
+                            struct act mask)
 {
-    (void)t;
-    return NULL;
+    struct act q = net_linear_no_bias(r, h, "layer.0.SelfAttention.q");
+    struct act k = net_linear_no_bias(r, h, "layer.0.SelfAttention.k");
+    struct act v = net_linear_no_bias(r, h, "layer.0.SelfAttention.v");
+    struct net_attn how = { .heads = t->heads, .scale = 1.0f, .mask = mask };
+    struct act y = net_attention(r, q, k, v, how);
+    net_drop(r, &q);
+    net_drop(r, &k);
+    net_drop(r, &v);
+    return y;
+}
+
+/* n rows of a [.., row] from `at` on, in the same place. */
+static struct act rows_of(const struct act *a, uint64_t at, uint64_t n)
+{
+    uint64_t row = a->shape.ndim ? a->shape.dim[a->shape.ndim - 1] : 0;
+    struct act part = *a;
+    part.shape = (struct shape) { .ndim = 2, .dim = { n, row } };
+    part.addr += at * row * (a->dtype == DT_NONE ? 0 : dtype_desc(a->dtype)->bytes);
+    return part;
+}
+
+/* x += wo(gelu_tanh(wi_0(h)) * wi_1(h)), some rows at a time: what lies between is wide. */
+static void feed_forward(struct net_run *r, const struct pass *p, struct act h, struct act x)
+{
+    uint64_t rows = (uint64_t)p->in.n * p->in.len;
+    for (uint64_t at = 0; at < rows && !net_bad(r); at += MLP_ROWS) {
+        uint64_t n = rows - at < MLP_ROWS ? rows - at : MLP_ROWS;
+        struct act in = rows_of(&h, at, n), to = rows_of(&x, at, n);
+        struct act gate = net_linear_no_bias(r, in, "layer.1.DenseReluDense.wi_0");
+        net_unary(r, &gate, OP_GELU_TANH);
+        struct act up = net_linear_no_bias(r, in, "layer.1.DenseReluDense.wi_1");
+        net_mul(r, &gate, up);
+        net_drop(r, &up);
+        struct act y = net_linear_no_bias(r, gate, "layer.1.DenseReluDense.wo");
+        net_drop(r, &gate);
+        net_add(r, &to, y);
+        net_drop(r, &y);
+    }
+}
+
+static void block(struct net_run *r, const struct pass *p, uint32_t i, struct act x,
+                  struct act *mask)
+{
+    size_t mark = net_enter(r, "encoder.block.%u.", i);
+    if (i == 0 || p->t->own_bias) {
+        net_drop(r, mask);
+        *mask = position_bias(r, p, "layer.0.SelfAttention.relative_attention_bias");
+    }
+    struct act h = net_rms_norm(r, x, "layer.0.layer_norm", EPS);
+    struct act y = attention(r, p->t, h, *mask);
+    net_drop(r, &h);
+    h = net_linear_no_bias(r, y, "layer.0.SelfAttention.o");
+    net_drop(r, &y);
+    net_add(r, &x, h);
+    net_drop(r, &h);
+    h = net_rms_norm(r, x, "layer.1.layer_norm", EPS);
+    feed_forward(r, p, h, x);
+    net_drop(r, &h);
+    net_leave(r, mark);
+}
+
+static void forward(struct net_run *r, void *user)
+{
+    const struct pass *p = user;
+    struct act x = slots_embed(r, &p->in, "shared"), mask = { .addr = 0 };
+    for (uint32_t i = 0; i < p->t->layers && !net_bad(r); i++) {
+        if (p->hidden >= 0 && i > p->hidden)
+            break; /* nobody asks for what follows */
+        block(r, p, i, x, &mask);
+    }
+    net_drop(r, &mask);
+    struct act z = net_rms_norm(r, x, "encoder.final_layer_norm", EPS);
+    net_drop(r, &x);
+    net_finite(r, z, "T5");
+    net_output(r, z, p->z);
+    net_drop(r, &z);
+}
+
+/* ---- doors ---- */
+
+static berth_status pass_buckets(struct pass *p, berth_err *err)
+{
+    size_t len = p->in.len, n;
+    if (!sz_mul(len, len, &n) || !(p->bucket = calloc(n, sizeof *p->bucket)))
+        return err_set(err, BERTH_ENOMEM, "distances of %zu tokens", len);
+    for (size_t q = 0; q < len; q++)
+        for (size_t k = 0; k < len; k++)
+            p->bucket[q * len + k] = t5_bucket((int64_t)k - (int64_t)q);
+    return BERTH_OK;
+}
+
+static void pass_release(struct pass *p)
+{
+    slots_release(&p->in);
+    free(p->bucket);
 }
 
 berth_status t5_check(struct net *net, const struct t5_net *t, berth_err *err)
 {
-    (void)net, (void)t;
-    return not_yet(err);
+    float nowhere = 0; /* dry: nothing is written */
+    const char *first;
+    uint64_t peak;
+    struct pass p = { .t = t, .hidden = -1, .z = &nowhere };
+    berth_status s = slots_init_one(&p.in, t->width, err);
+    if (!s)
+        s = pass_buckets(&p, err);
+    if (!s)
+        s = net_predict(net, forward, &p, &peak, err);
+    if (!s)
+        net_unused(net, &first);
+    pass_release(&p);
+    return s;
 }
 
 berth_status t5_encode(struct net *net, const struct t5_net *t, const struct chunks *in, int layer,
                        float *z, size_t *dropped, berth_err *err)
 {
-    (void)net, (void)t, (void)in, (void)layer, (void)z, (void)dropped;
-    return not_yet(err);
+    if (in->n && in->len[0] > TOKENS_MAX)
+        return err_set(err, BERTH_ELIMIT, "a prompt of %zu tokens, more than %d", in->len[0],
+                       TOKENS_MAX);
+    if (slots_check(in, TOKENS_MAX, t->vocab, err))
+        return err->code;
+    size_t len = in->len[0], left_out = 0;
+    int64_t hidden = (int64_t)t->layers + layer;
+    berth_status s = BERTH_OK;
+    for (size_t from = 0, n; !s && from < in->n; from += n) {
+        struct pass p = { .t = t,
+                          .hidden = layer < 0 && hidden >= 0 ? hidden : -1,
+                          .z = z + from * len * t->width };
+        n = in->n - from < CHUNKS_AT_ONCE ? in->n - from : CHUNKS_AT_ONCE;
+        s = slots_init(&p.in, in, from, n, t->width, t->fp8, &left_out, err);
+        if (!s)
+            s = pass_buckets(&p, err);
+        if (!s)
+            s = net_forward(net, forward, &p, err);
+        pass_release(&p);
+    }
+    if (dropped)
+        *dropped = left_out;
+    return s;
 }

@@ -1,11 +1,12 @@
-/* clip_find.c: where the CLIPs of a file are, and which (text-encoders.md 6). */
+/* find.c: where the text encoders of a file are, and which (text-encoders.md 6). */
 #include "base/str.h"
 #include "text/clip_impl.h"
+#include "text/t5_impl.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Roots in checkpoints, L before G. A place that two kinds share has none of its own: layers tell,
+/* Roots in checkpoints, L before G, T5 last. A place that two kinds share has none of its own: layers tell,
  * else this. */
 static const struct place {
     const char *root;
@@ -22,6 +23,7 @@ static const struct place {
     { "text_encoders.clip_l.transformer.", TEXT_CLIP_L },
     { "text_encoders.clip_h.transformer.", TEXT_CLIP_H },
     { "text_encoders.clip_g.transformer.", TEXT_CLIP_G },
+    { "text_encoders.t5xxl.transformer.", TEXT_T5 },
 };
 
 static const struct place *place_of(const char *root)
@@ -79,15 +81,27 @@ enum text_kind clip_kind(const struct weights *w, const char *root, enum clip_st
     return style == CLIP_OPENCLIP ? TEXT_CLIP_G : TEXT_CLIP_L; /* a small one, alone in its file */
 }
 
-static bool add(const struct weights *w, const char *root, struct text_found *out, size_t *n)
+/* What is there: T5's blocks, or CLIP's layers. */
+static bool look(const struct weights *w, const char *root, enum text_kind *kind)
 {
+    bool gguf;
     enum clip_style style = clip_style(w, root);
-    if (style == CLIP_NONE || *n == TEXT_ENCODERS_MAX || strlen(root) >= sizeof out->root)
+    if (style != CLIP_NONE)
+        *kind = clip_kind(w, root, style);
+    else if (t5_there(w, root, &gguf))
+        *kind = TEXT_T5;
+    else
         return false;
-    out[*n].kind = clip_kind(w, root, style);
+    return true;
+}
+
+static void add(const struct weights *w, const char *root, struct text_found *out, size_t *n)
+{
+    if (*n == TEXT_ENCODERS_MAX || strlen(root) >= sizeof out->root ||
+        !look(w, root, &out[*n].kind))
+        return;
     snprintf(out[*n].root, sizeof out->root, "%s", root);
     ++*n;
-    return true;
 }
 
 size_t text_find(const struct weights *w, const char *part,

@@ -1,0 +1,170 @@
+/* t5_names.c: T5's tensors by their HF names, whatever the file calls them, and what its shapes say
+ * (text-encoders.md 7). */
+#include "base/str.h"
+#include "text/t5_impl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WIDTH_MAX 65536
+#define VOCAB_MAX (1u << 24)
+#define LAYERS_MAX 256
+
+#define BLOCK "encoder.block."
+#define BLOCK_GGUF "enc.blk."
+#define TOKENS "shared.weight"
+
+/* Behind the number of a block. */
+static const char *const in_block[][2] = {
+    { "layer.0.SelfAttention.q.", "attn_q." },
+    { "layer.0.SelfAttention.k.", "attn_k." },
+    { "layer.0.SelfAttention.v.", "attn_v." },
+    { "layer.0.SelfAttention.o.", "attn_o." },
+    { "layer.0.SelfAttention.relative_attention_bias.", "attn_rel_b." },
+    { "layer.0.layer_norm.", "attn_norm." },
+    { "layer.1.DenseReluDense.wi_0.", "ffn_gate." },
+    { "layer.1.DenseReluDense.wi_1.", "ffn_up." },
+    { "layer.1.DenseReluDense.wo.", "ffn_down." },
+    { "layer.1.layer_norm.", "ffn_norm." },
+};
+
+static bool rename_gguf(const char *canonical, struct net_source *out)
+{
+    static const char *const whole[][2] = {
+        { TOKENS, "token_embd.weight" },
+        { "encoder.final_layer_norm.weight", "enc.output_norm.weight" },
+    };
+    *out = (struct net_source) { .row = 0 };
+    for (size_t i = 0; i < ARRAY_LEN(whole); i++)
+        if (strcmp(canonical, whole[i][0]) == 0) {
+            snprintf(out->name, sizeof out->name, "%s", whole[i][1]);
+            return true;
+        }
+    if (!str_starts(canonical, strlen(canonical), BLOCK))
+        return false;
+    const char *number = canonical + strlen(BLOCK), *dot = strchr(number, '.');
+    if (!dot || dot - number > 9)
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(in_block); i++)
+        if (str_starts(dot + 1, strlen(dot + 1), in_block[i][0])) {
+            snprintf(out->name, sizeof out->name, BLOCK_GGUF "%.*s.%s%s", (int)(dot - number),
+                     number, in_block[i][1], dot + 1 + strlen(in_block[i][0]));
+            return true;
+        }
+    return false;
+}
+
+static bool rename_tokens(const char *canonical, struct net_source *out)
+{
+    if (strcmp(canonical, TOKENS) != 0)
+        return false;
+    *out = (struct net_source) { .name = "encoder.embed_tokens.weight" };
+    return true;
+}
+
+static bool names(const void *user, const char *canonical, struct net_source *out)
+{
+    const struct t5_net *t = user;
+    return t->gguf ? rename_gguf(canonical, out) : t->embed_tokens && rename_tokens(canonical, out);
+}
+
+net_names_fn *t5_names(const struct t5_net *t)
+{
+    return t->gguf || t->embed_tokens ? names : NULL;
+}
+
+/* ---- config ---- */
+
+static const struct weights_entry *find(const struct weights *w, const char *root, const char *name)
+{
+    char full[384];
+    int n = snprintf(full, sizeof full, "%s%s", root, name);
+    return n > 0 && (size_t)n < sizeof full ? weights_find(w, full, (size_t)n) : NULL;
+}
+
+static const struct weights_entry *entry(const struct weights *w, const char *root,
+                                         const struct t5_net *t, const char *canonical)
+{
+    struct net_source from;
+    return find(w, root, names(t, canonical, &from) ? from.name : canonical);
+}
+
+static uint64_t dim(const struct weights_entry *e, int i)
+{
+    return e && i < e->shape.ndim ? e->shape.dim[i] : 0;
+}
+
+bool t5_there(const struct weights *w, const char *root, bool *gguf)
+{
+    *gguf = !find(w, root, BLOCK "0.layer.0.SelfAttention.q.weight");
+    return !*gguf || find(w, root, BLOCK_GGUF "0.attn_q.weight");
+}
+
+/* Any tensor of a block makes it one, also behind a gap: whoever computes it says what is
+ * missing. */
+static uint32_t count_layers(const struct weights *w, const char *root, bool gguf)
+{
+    char lead[192];
+    uint32_t most = 0;
+    int n = snprintf(lead, sizeof lead, "%s%s", root, gguf ? BLOCK_GGUF : BLOCK);
+    if (n < 0 || (size_t)n >= sizeof lead)
+        return 0;
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        if (!str_starts(e->name, e->name_len, lead))
+            continue;
+        const char *s = e->name + n, *dot = strchr(s, '.');
+        uint64_t number;
+        if (dot && str_parse_u64(s, (size_t)(dot - s), &number) && number < LAYERS_MAX &&
+            number >= most)
+            most = (uint32_t)number + 1;
+    }
+    return most;
+}
+
+static berth_status check(const struct t5_net *t, const char *root, uint64_t buckets,
+                          uint64_t heads, berth_err *err)
+{
+    if (t->width == 0 || t->width > WIDTH_MAX || t->vocab == 0 || t->vocab > VOCAB_MAX ||
+        t->inner == 0 || t->inner > WIDTH_MAX || t->mlp == 0)
+        return err_set(err, BERTH_EFORMAT,
+                       "T5 at '%.60s': width %" PRIu64 ", %" PRIu64 " tokens, attention of %" PRIu64
+                       ", mlp %" PRIu64,
+                       root, t->width, t->vocab, t->inner, t->mlp);
+    if (buckets != T5_BUCKETS || heads == 0 || heads > t->inner || t->inner % heads)
+        return err_set(err, BERTH_EFORMAT,
+                       "T5 at '%.60s': a table of positions of %" PRIu64
+                       " rows (%d wanted) and %" PRIu64 " heads for an attention of %" PRIu64,
+                       root, buckets, T5_BUCKETS, heads, t->inner);
+    return BERTH_OK;
+}
+
+berth_status t5_detect(const struct weights *w, const char *root, struct t5_net *out,
+                       berth_err *err)
+{
+    struct t5_net t = { 0 };
+    if (!t5_there(w, root, &t.gguf))
+        return err_set(err, BERTH_ENOTFOUND, "no T5 encoder at '%.100s'", root);
+    t.embed_tokens = !t.gguf && !find(w, root, TOKENS);
+    const struct weights_entry *tokens = entry(w, root, &t, TOKENS),
+                               *q = entry(w, root, &t, BLOCK "0.layer.0.SelfAttention.q.weight"),
+                               *up =
+                                   entry(w, root, &t, BLOCK "0.layer.1.DenseReluDense.wi_0.weight"),
+                               *bias = entry(w, root, &t, T5_BIAS(0) ".weight");
+    if (!up && find(w, root, BLOCK "0.layer.1.DenseReluDense.wi.weight"))
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "T5 at '%.60s': its feed-forward is not gated (T5 of version 1.0)", root);
+    t.width = dim(tokens, 1);
+    t.vocab = dim(tokens, 0);
+    t.inner = dim(q, 0);
+    t.mlp = dim(up, 0);
+    t.layers = count_layers(w, root, t.gguf);
+    t.own_bias = entry(w, root, &t, T5_BIAS(1) ".weight");
+    t.fp8 = tokens && (tokens->dtype == DT_F8_E4M3 || tokens->dtype == DT_F8_E5M2);
+    if (check(&t, root, dim(bias, 0), dim(bias, 1), err))
+        return err->code;
+    t.heads = (uint32_t)dim(bias, 1);
+    *out = t;
+    return BERTH_OK;
+}
