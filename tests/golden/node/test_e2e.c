@@ -1,8 +1,6 @@
 /* e2e_sd15_tiny: a checkpoint, two prompts, a sampler and a VAE, down to the 8-bit pixels. */
 #include "support/tiny_rig.h"
 
-#define TOLERANCE 1e-3
-
 static void text_to_picture(void **state)
 {
     struct tiny t;
@@ -12,8 +10,9 @@ static void text_to_picture(void **state)
     size_t wrong = 0, differ = 0;
     (void)state;
     golden_or_skip();
+    where_or_skip();
     tokenizer_or_skip("clip");
-    tiny_open(&t, "cpu=2g", "e2e_sd15_tiny");
+    tiny_open(&t, "e2e_sd15_tiny");
     tiny_sd15(&t);
     snprintf(inputs, sizeof inputs, "{\"width\": %d, \"height\": %d}",
              (int)tiny_number(t.settings, "width"), (int)tiny_number(t.settings, "height"));
@@ -29,7 +28,7 @@ static void text_to_picture(void **state)
     double off = tiny_off(call_latent(&sampled, 0), want);
     htensor_unref(want);
     print_message("latent: %.3g off\n", off);
-    assert_true(off <= TOLERANCE);
+    assert_true(off <= t.limit);
 
     rig_call(&t.r, &decoded, "VAEDecode", "{}");
     call_give(&decoded, "samples", sampled.out[0].at[0]);
@@ -49,13 +48,14 @@ static void text_to_picture(void **state)
     assert_non_null(bytes);
     assert_ok(weights_read(t.golden, e, 0, bytes, (size_t)e->size, &err), err);
     assert_ok(image_8bit(image, 0, &got, &err), err);
+    const int apart = (int)ceil(t.limit * 255);
     for (size_t i = 0; i < e->size; i++) {
         int d = (int)got.px[i] - (int)bytes[i];
         differ += d != 0;
-        wrong += d < -1 || d > 1;
+        wrong += d < -apart || d > apart;
     }
-    print_message("pixels: %zu of %zu differ by 1, %zu by more\n", differ - wrong, (size_t)e->size,
-                  wrong);
+    print_message("pixels: %zu of %zu differ by up to %d, %zu by more\n", differ - wrong,
+                  (size_t)e->size, apart, wrong);
     assert_int_equal(wrong, 0);
     free(bytes);
     image_release(&got);

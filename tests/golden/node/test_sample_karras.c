@@ -5,6 +5,7 @@ static void karras(void **state)
 {
     (void)state;
     golden_or_skip();
+    where_or_skip();
     tokenizer_or_skip("clip");
     every_run("karras", false);
 }
