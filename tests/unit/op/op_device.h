@@ -556,7 +556,8 @@ static inline void sum_up(const char *device, const char *op, const struct tally
 static inline void every_op_on(const char *backend, const char *fallback)
 {
     const char *only = getenv("BERTH_TEST_BACKEND"), *named = getenv("BERTH_TEST_DEVICE");
-    const char *device = named && *named ? named : fallback;
+    bool other = named && strncmp(named, backend, strlen(backend)) == 0;
+    const char *device = other ? named : fallback;
     if (!wanted("BERTH_TEST_BACKEND", backend)) {
         print_message("skipped: BERTH_TEST_BACKEND is %s\n", only);
         skip();
