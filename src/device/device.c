@@ -14,6 +14,22 @@ const struct dev_driver *const *dev_drivers(void)
     return all;
 }
 
+#ifndef BERTH_CUDA_ABSENT
+#define BERTH_CUDA_ABSENT "not in this build"
+#endif
+
+const struct dev_absent *dev_not_built(void)
+{
+    static const struct dev_absent all[] = {
+#define DEVICE(x)
+#define DEVICE_ABSENT(x, why) { #x, why },
+#include "device/devices.def"
+#undef DEVICE
+        { NULL, NULL },
+    };
+    return all;
+}
+
 /* ---- streams ---- */
 
 static berth_status stream_new(struct phys *p, struct dev_stream **out, berth_err *err)

@@ -81,9 +81,15 @@ static berth_status not_here(const struct devset *set, const struct spec_name *n
             for (unsigned k = 0; k < lib->count; k++)
                 list_add(&l, "%s:%u", lib->driver->name, k);
     }
+    struct dev_absent a;
+    size_t i = 0;
+    while (devset_absent(set, i, &a) && strcmp(a.kind, name->kind) != 0)
+        i++;
+    bool why = devset_absent(set, i, &a);
     return err_set(err, BERTH_EUNSUPPORTED,
-                   "no device %s here; there is: %s (%s@cpu=8g would lend it cpu memory)",
-                   name->text, l.text, name->text);
+                   "no device %s here%s%s%s; there is: %s (%s@cpu=8g would lend it cpu memory)",
+                   name->text, why ? " (" : "", why ? a.why : "", why ? ")" : "", l.text,
+                   name->text);
 }
 
 static struct library *find_library(struct devset *set, const struct spec_name *name)
@@ -279,6 +285,28 @@ struct device *devset_at(const struct devset *set, size_t i)
     if (i >= set->devices)
         BUG("device %zu of %zu", i, set->devices);
     return set->device[i];
+}
+
+static const char *why_none(const struct library *l)
+{
+    return l->count || l->driver->elastic || !l->driver->why_none ? NULL
+                                                                  : l->driver->why_none(l->shared);
+}
+
+bool devset_absent(const struct devset *set, size_t i, struct dev_absent *out)
+{
+    for (size_t k = 0; k < set->libraries; k++) {
+        const struct library *l = &set->library[k];
+        *out = (struct dev_absent) { l->driver->name, why_none(l) };
+        if (out->why && !i--)
+            return true;
+    }
+    for (const struct dev_absent *a = dev_not_built(); a->kind; a++) {
+        *out = *a;
+        if (!i--)
+            return true;
+    }
+    return false;
 }
 
 berth_status devset_find(const struct devset *set, const char *name, size_t n, size_t *index,

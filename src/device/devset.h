@@ -24,6 +24,9 @@ void devset_close(struct devset *set); /* NULL is fine. pre: streams and events 
 
 size_t devset_count(const struct devset *set);
 struct device *devset_at(const struct devset *set, size_t i); /* borrowed; BUG beyond the count */
+/* The i-th kind of device that could be here and is not: cards without a driver, drivers that were
+ * not built. Borrowed from the set; false: there are no more. */
+bool devset_absent(const struct devset *set, size_t i, struct dev_absent *out);
 /* By name ("cuda:1"; spaces and case as in a spec). BERTH_ENOTFOUND lists the names there are. */
 berth_status devset_find(const struct devset *set, const char *name, size_t n, size_t *index,
                          berth_err *err);

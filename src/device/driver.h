@@ -34,6 +34,7 @@
 
 #define DEV_DRIVERS_MAX 16
 
+struct clock;
 struct phys;
 struct device;
 struct dev_driver;
@@ -48,9 +49,11 @@ struct dev_env {
     bool stress;                    /* every first try for new device memory fails (tests) */
     uint64_t host_budget; /* of the host's own device (cpu) when the spec gives it no number; 0: all
                              that is left of its memory */
-    const char *cuda_library; /* NULL: "libcuda.so.1" */
+    const struct clock *clock; /* the host's; NULL: the system's */
+    const char *cuda_library;  /* NULL: "libcuda.so.1" */
     /* Which cards are seen, by the driver's numbers: "1" or "2,0"; the first is cuda:0. A '*' at
-     * the end stands for all the others. NULL: all. */
+     * the end stands for all the others. A number that is not there is refused
+     * (BERTH_EUNSUPPORTED). NULL: all. */
     const char *cuda_cards;
 };
 
@@ -233,6 +236,12 @@ struct dev_driver {
 
 /* The drivers of this build, in the order of devices.def, NULL at the end. */
 const struct dev_driver *const *dev_drivers(void);
+
+struct dev_absent { /* a kind of device that is not here, and why, for people */
+    const char *kind, *why;
+};
+/* The drivers this build was made without; ends with a NULL kind. */
+const struct dev_absent *dev_not_built(void);
 
 #define DEVICE(x) extern const struct dev_driver driver_##x;
 #include "device/devices.def"

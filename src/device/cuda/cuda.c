@@ -1,4 +1,5 @@
 /* cuda: one card: its context, its properties, its errors. */
+#include "base/clock.h"
 #include "device/cuda/cuda_impl.h"
 
 #include <inttypes.h>
@@ -182,6 +183,7 @@ static berth_status cuda_open(void *library, const struct dev_env *env, unsigned
     }
     d->library = l;
     d->log = env->log;
+    d->host_clock = env->clock ? env->clock : clock_system();
     d->segments.elem = sizeof(struct cuda_segment);
     d->pinned.elem = sizeof(void *);
     d->peers.elem = sizeof(struct cuda_dev *);

@@ -75,10 +75,51 @@ static void find_cards(struct cuda_library *l)
         refused(l, api->cuDriverGetVersion(&l->api.driver), "cuDriverGetVersion") ||
         refused(l, api->cuDeviceGetCount(&n), "cuDeviceGetCount"))
         return;
-    for (int i = 0; i < n && l->count < CUDA_CARDS_MAX; i++)
-        l->ordinal[l->count++] = (unsigned short)i;
-    if (!l->count)
+    l->shown = n > CUDA_CARDS_MAX ? CUDA_CARDS_MAX : n > 0 ? (unsigned)n : 0;
+    if (!l->shown)
         snprintf(l->why, sizeof l->why, "the NVIDIA driver shows no card");
+}
+
+static bool is_chosen(const struct cuda_library *l, unsigned card)
+{
+    for (unsigned i = 0; i < l->count; i++)
+        if (l->ordinal[i] == card)
+            return true;
+    return false;
+}
+
+static void choose(struct cuda_library *l, unsigned card) /* twice is once */
+{
+    if (!is_chosen(l, card))
+        l->ordinal[l->count++] = (unsigned short)card;
+}
+
+static berth_status no_card(const struct cuda_library *l, const char *text, berth_err *err)
+{
+    return err_set(err, BERTH_EUNSUPPORTED, "cards '%.40s' of cuda: there are %u%s%s", text,
+                   l->shown, l->why[0] ? ": " : "", l->why);
+}
+
+/* "1", "2,0", "2,*": driver.h. */
+static berth_status choose_cards(struct cuda_library *l, const char *text, berth_err *err)
+{
+    const char *at = text ? text : "*";
+    while (*at) {
+        char *end;
+        if (strcmp(at, "*") == 0) {
+            for (unsigned i = 0; i < l->shown; i++)
+                choose(l, i);
+            return BERTH_OK;
+        }
+        unsigned long card = strtoul(at, &end, 10);
+        if (*at < '0' || *at > '9' || (*end && (*end != ',' || !end[1])))
+            return err_set(err, BERTH_EINVAL, "cards '%.40s' of cuda: numbers and commas", text);
+        if (card >= l->shown)
+            return no_card(l, text, err);
+        choose(l, (unsigned)card);
+        at = *end ? end + 1 : end;
+    }
+    return l->count ? BERTH_OK : err_set(err, BERTH_EINVAL, "cards of cuda: an empty list");
 }
 
 berth_status cuda_library_open(const struct dev_env *env, void **out, berth_err *err)
@@ -89,6 +130,10 @@ berth_status cuda_library_open(const struct dev_env *env, void **out, berth_err 
         return err_set(err, BERTH_ENOMEM, "the driver library of cuda");
     if (load(l, env->cuda_library ? env->cuda_library : LIBRARY))
         find_cards(l);
+    if (choose_cards(l, env->cuda_cards, err)) {
+        cuda_library_close(l);
+        return err->code;
+    }
     *out = l;
     return BERTH_OK;
 }

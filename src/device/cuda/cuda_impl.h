@@ -12,6 +12,7 @@
 
 struct cuda_library { /* owner: executor thread */
     struct cuda_api api;
+    unsigned shown;                         /* by the driver */
     unsigned count;                         /* cards to see, cuda:0 .. */
     unsigned short ordinal[CUDA_CARDS_MAX]; /* the driver's number of each */
     struct cuda_dev *open;                  /* by next */
@@ -56,6 +57,7 @@ struct cuda_dev { /* owner: executor thread */
     const struct log *log; /* may be NULL */
     struct cuda_dev *next;
     bool has_context;
+    const struct clock *host_clock;
     bool vmm;            /* virtual memory management */
     struct vec segments; /* struct cuda_segment, by address */
     struct vec pinned;   /* void *, of host_alloc */

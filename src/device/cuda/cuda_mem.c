@@ -152,7 +152,7 @@ static berth_status fill(struct cuda_dev *d, struct cuda_segment *g, struct run 
 
 berth_status cuda_share(struct cuda_dev *d, berth_err *err)
 {
-    berth_status s = BERTH_OK;
+    berth_status s = cuda_current(&d->pub, err);
     for (size_t i = 0; !s && i < d->segments.n; i++) {
         const struct cuda_segment *g = segment_at(d, i);
         for (size_t at = 0; !s && !g->plain && at < g->granules; at++)
@@ -211,12 +211,24 @@ static berth_status segment_plain(struct cuda_dev *d, struct cuda_segment *g, be
     return BERTH_OK;
 }
 
+/* Asked before anything is taken: of a wish that cannot be met most of the pieces would come, and
+ * would have to go again. */
+static berth_status has_room(struct cuda_dev *d, size_t n, berth_err *err)
+{
+    size_t unused = 0, total = 0;
+    if (CUDA_TRY(&d->pub, cuMemGetInfo(&unused, &total), err))
+        return err->code;
+    return n <= unused ? BERTH_OK
+                       : err_set(err, BERTH_ENODEVMEM, "%s: %zu bytes wanted, %zu of %zu free",
+                                 d->pub.base.name, n, unused, total);
+}
+
 berth_status cuda_alloc(struct phys *p, size_t n, uint64_t *addr, berth_err *err)
 {
     struct cuda_dev *d = cuda_dev(p);
     struct cuda_segment g = { 0 };
     *addr = 0;
-    if (cuda_current(&d->pub, err))
+    if (cuda_current(&d->pub, err) || has_room(d, n, err))
         return err->code;
     if (!sz_align(n, p->granularity, &g.n))
         return err_set(err, BERTH_ENODEVMEM, "%s: %zu bytes wanted", p->name, n);
@@ -296,7 +308,7 @@ berth_status cuda_restore(struct phys *p, uint64_t addr, size_t n, berth_err *er
 {
     struct cuda_dev *d = cuda_dev(p);
     struct cuda_segment *g = find(d, addr, n);
-    if (cuda_current(&d->pub, err))
+    if (cuda_current(&d->pub, err) || has_room(d, n, err))
         return err->code;
     return fill(d, g, run_of(d, g, addr, n), err) ? err_add(err, "%zu bytes wanted", n) : BERTH_OK;
 }

@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-#define TEST_BYTES ((size_t)1 << 20)
+#define TEST_BYTES ((size_t)256 << 10)
 
 bool cuda_can_peer(const struct phys *to, const struct phys *from)
 {
@@ -84,31 +84,38 @@ static berth_status carry(const struct trial *t, uint32_t seed, bool *arrived, b
     return BERTH_OK;
 }
 
+/* Queued copies are waited for, whatever happened. False: they may still run. */
+static bool settled(struct cuda_dev *a, struct cuda_dev *b)
+{
+    berth_err err;
+    bool one = !cuda_stream_sync(&a->clock->base, &err);
+    return !cuda_stream_sync(&b->clock->base, &err) && one;
+}
+
 static berth_status try_both(struct cuda_dev *a, struct cuda_dev *b, bool *arrived, berth_err *err)
 {
-    struct trial t = { .from = a, .to = b };
     uint64_t at_a = 0, at_b = 0;
     size_t n = a->pub.base.granularity, m = b->pub.base.granularity;
-    uint32_t *buf = malloc(2 * TEST_BYTES);
+    void *buf = NULL;
     *arrived = false;
-    if (!buf)
-        return err_set(err, BERTH_ENOMEM, "%s: a test of peer copies", a->pub.base.name);
-    t.sent = buf;
-    t.got = buf + TEST_BYTES / sizeof *buf;
-    berth_status s = cuda_alloc(&a->pub.base, n, &at_a, err);
+    berth_status s = cuda_host_alloc(&a->pub.base, 2 * TEST_BYTES, &buf, err);
+    if (!s)
+        s = cuda_alloc(&a->pub.base, n, &at_a, err);
     if (!s)
         s = cuda_alloc(&b->pub.base, m, &at_b, err);
-    if (!s) {
-        t.src = at_a, t.dst = at_b;
-        s = carry(&t, 1, arrived, err);
-    }
+    uint32_t *sent = buf, *got = buf ? sent + TEST_BYTES / sizeof *sent : NULL;
+    if (!s)
+        s = carry(&(struct trial) { a, b, at_a, at_b, sent, got }, 1, arrived, err);
     if (!s && *arrived)
-        s = carry(&(struct trial) { b, a, at_b, at_a, t.sent, t.got }, 2, arrived, err);
+        s = carry(&(struct trial) { b, a, at_b, at_a, sent, got }, 2, arrived, err);
+    if (s && !settled(a, b)) /* what they touch stays until the cards are closed */
+        return s;
     if (at_a)
         cuda_free(&a->pub.base, at_a, n);
     if (at_b)
         cuda_free(&b->pub.base, at_b, m);
-    free(buf);
+    if (buf)
+        cuda_host_free(&a->pub.base, buf, 2 * TEST_BYTES);
     return s;
 }
 

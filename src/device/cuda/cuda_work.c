@@ -142,7 +142,7 @@ static berth_status mark_place(struct cuda_dev *d, struct cuda_mark *m, berth_er
 /* A new mark when the latest is old. Without one the old serves on: times are then less exact. */
 static void mark_renew(struct cuda_dev *d)
 {
-    uint64_t now = clock_mono_ns(clock_system());
+    uint64_t now = clock_mono_ns(d->host_clock);
     struct cuda_mark *m;
     berth_err err;
     if (now - d->now_at < MARK_NS)
@@ -301,7 +301,7 @@ berth_status cuda_work_open(struct cuda_dev *d, berth_err *err)
         return err->code;
     d->now->known = true;
     d->now->origin = FIRST_ORIGIN;
-    d->now_at = clock_mono_ns(clock_system());
+    d->now_at = clock_mono_ns(d->host_clock);
     return BERTH_OK;
 }
 

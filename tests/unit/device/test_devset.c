@@ -16,7 +16,7 @@ static struct dev_env small_machine(void)
     tmp_write("machine/proc/meminfo", text, sizeof text - 1);
     static char root[512];
     snprintf(root, sizeof root, "%s", tmp_path("machine"));
-    return (struct dev_env) { .root = root };
+    return (struct dev_env) { .root = root, .cuda_library = "none" };
 }
 
 static void opens_in_order(void **state)
