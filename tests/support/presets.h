@@ -8,26 +8,27 @@
 #include "model/preset.h"
 #include "model/synth.h"
 
-/* Writes a preset to `path`, replacing what is there. */
+/* Writes a preset to `path`, replacing what is there; as GGUF where the name ends so. */
 static inline void preset_write(const char *preset, enum dtype dtype, const char *path)
 {
+    const struct preset *p = preset_find(preset);
+    const char *dot = strrchr(path, '.');
+    bool gguf = dot && strcmp(dot, ".gguf") == 0;
+    const struct weights_writer *format = weights_writer_find(gguf ? "gguf" : "safetensors");
     struct keys keys = { 0 };
     struct synth synth;
-    berth_err err = { 0 };
-    assert_ok(preset_keys(preset_find(preset), &keys, &err), err);
-    assert_ok(
-        synth_init(&synth, &keys, dtype, weights_writer_find("safetensors"), NULL, NULL, &err),
-        err);
     struct preset_meta meta;
-    struct weights_write_args args = { .format = "safetensors",
+    berth_err err = { 0 };
+    assert_ok(preset_keys(p, &keys, &err), err);
+    assert_ok(synth_init(&synth, &keys, dtype, format, gguf ? p->hiprec : NULL, NULL, &err), err);
+    struct weights_write_args args = { .format = format->name,
                                        .path = path,
                                        .spec = synth.spec,
                                        .count = keys.n,
                                        .fill = synth_weights_fill,
                                        .user = &synth,
                                        .meta = meta.at,
-                                       .meta_count =
-                                           preset_meta(preset_find(preset), false, &meta) };
+                                       .meta_count = preset_meta(p, gguf, &meta) };
     assert_ok(weights_write(&args, &err), err);
     synth_release(&synth);
     keys_release(&keys);

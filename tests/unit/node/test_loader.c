@@ -294,11 +294,11 @@ static void several_text_encoders(void **state)
     rig_open(&r, DEVICES);
     assert_ok(rig_run(&r, &x, "DualCLIPLoader",
                       "{\"clip_name1\": \"clip_g.safetensors\", \"clip_name2\": "
-                      "\"t5.safetensors\", \"type\": \"flux\"}",
+                      "\"t5.safetensors\", \"type\": \"sd3\"}",
                       &err),
               err);
     assert_int_equal(call_model(&x, 0)->parts, 2);
-    assert_string_equal(call_model(&x, 0)->clip_type, "flux");
+    assert_string_equal(call_model(&x, 0)->clip_type, "sd3");
     call_release(&x);
     assert_ok(rig_run(&r, &x, "TripleCLIPLoader",
                       "{\"clip_name1\": \"clip_g.safetensors\", \"clip_name2\": "
