@@ -13,8 +13,11 @@
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { CUDNN_HEAD = 256, CUDNN_SM = 80 };
+static_assert(sizeof(((struct dnn *)0)->attention_fell) == sizeof(((struct dnn_plan *)0)->why),
+              "copied");
 
 /* ---- with cuDNN ---- */
 
@@ -181,9 +184,12 @@ static const struct dnn_plan *plan_of(const struct op_env *env, const struct op_
     const struct dnn_plan *p = NULL;
     berth_err err; /* no cuDNN is no error */
     if (!key_of(a, &key) || cuda_card(env, &c, &err) || cuda_card_phys(c)->sm < CUDNN_SM ||
-        dnn_of(c, d, &err) || dnn_plan(*d, &key, build, &p, &err) || !p->plan)
+        dnn_of(c, d, &err) || dnn_plan(*d, &key, build, &p, &err))
         return NULL;
-    return p;
+    if (p->plan)
+        return p;
+    memcpy((*d)->attention_fell, p->why, sizeof p->why);
+    return NULL;
 }
 
 static float scale_of(const struct op_attention *a)
@@ -279,17 +285,18 @@ size_t cuda_attention_scratch(const struct op_env *env, const struct op_attentio
     return p ? (size_t)p->workspace : 0;
 }
 
-const char *cuda_attention_how(struct cuda_card *c, char buf[240])
+const char *cuda_attention_how(struct cuda_card *c, char buf[400])
 {
-    char why[240];
+    char text[240];
     struct dnn *d = NULL;
     berth_err err;
-    dnn_text(c, why);
     if (cuda_card_phys(c)->sm < CUDNN_SM)
-        snprintf(buf, 240, "own kernels: cuDNN has none for sm_%d", cuda_card_phys(c)->sm);
+        snprintf(buf, 400, "own kernels: cuDNN has none for sm_%d", cuda_card_phys(c)->sm);
     else if (dnn_of(c, &d, &err))
-        snprintf(buf, 240, "own kernels: %.220s", why);
+        snprintf(buf, 400, "own kernels: %s", dnn_text(c, text));
+    else if (d->attention_fell[0])
+        snprintf(buf, 400, "%s; own kernels for some: %s", dnn_text(c, text), d->attention_fell);
     else
-        snprintf(buf, 240, "%s", why);
+        snprintf(buf, 400, "%s", dnn_text(c, text));
     return buf;
 }

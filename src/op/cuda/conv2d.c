@@ -1,13 +1,484 @@
-#include "op/cuda/cuda_op.h"
+/* conv2d.c: convolutions with cuDNN.
+ *
+ * Layout     One decision, conv_layout(). F16 and BF16 go to tensor cores, which want the channels of a pixel
+ *            side by side (NHWC): kernels of conv2d.cu bring pictures and filters into that form and the
+ *            result back, with bias and addition on the way. Channels are filled up with zeros to whole
+ *            16 bytes. Everything else is computed as it lies (NCHW).
+ * Pieces     Copies of pictures take at most PIECE bytes: several pictures at a time, one, or bands of rows of
+ *            one, with the rows that filters reach over to. How follows from the shape alone, and so do
+ *            the bits.
+ * Rounding   cuDNN's sums are F32. In 16 bits its result is rounded before bias and add come in (in F32) and
+ *            again after; without those it is rounded once.
+ * Scratch    [ widened filters, later a piece of x | filters | piece of y | cuDNN's workspace ]; in NCHW
+ *            [ filters | result before the addition | workspace ]. */
+#include "op/cuda/conv2d_args.h"
+#include "op/cuda/dnn.h"
+
+#include "base/sz.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+#define PIECE ((uint64_t)256 << 20)
+#define ELEMENTS_MOST                                                                              \
+    (UINT64_C(1) << 40) /* of an operand: keeps every product below within 64 bits */
+enum { SIDE_MOST = 1 << 30, PICTURES_MOST = 65535 /* a grid's third dimension */ };
+
+enum layout { NCHW, NHWC };
+
+static enum layout conv_layout(const struct op_conv2d *a)
+{
+    return a->x.dtype != DT_F32 && op_or_one(a->groups) == 1 ? NHWC : NCHW;
+}
+
+static uint64_t up(uint64_t n, uint64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* ---- the graph ---- */
+
+enum { UID_X = 1, UID_W, UID_Y, UIDS = UID_Y };
+
+/* Numbers of a key. */
+enum {
+    KEY_KIND,
+    KEY_TYPE,
+    KEY_LAYOUT,
+    KEY_N,
+    KEY_IC,
+    KEY_H,
+    KEY_W,
+    KEY_OC,
+    KEY_OH,
+    KEY_OW,
+    KEY_KH,
+    KEY_KW,
+    KEY_STRIDE,
+    KEY_GROUPS,
+    KEY_TOP,
+    KEY_LEFT,
+    KEY_BOTTOM,
+    KEY_RIGHT,
+    KEY_ALIGN,
+    KEY_END
+};
+static_assert((int)KEY_END <= (int)DNN_KEY, "a key holds them");
+
+static dnn_desc operand(struct dnn_graph *g, const struct dnn_key *key, int64_t uid, int64_t n,
+                        int64_t c, int64_t h, int64_t w)
+{
+    struct dnn_tensor t = { .uid = uid,
+                            .kind = DNN_REAL,
+                            .type = dnn_type((enum dtype)key->v[KEY_TYPE]),
+                            .dim = { n, c, h, w },
+                            .align = key->v[KEY_ALIGN] };
+    bool nhwc = key->v[KEY_LAYOUT] == NHWC;
+    t.stride[0] = c * h * w;
+    t.stride[1] = nhwc ? 1 : h * w;
+    t.stride[2] = nhwc ? w * c : w;
+    t.stride[3] = nhwc ? c : 1;
+    return dnn_tensor(g, &t);
+}
+
+static bool build(struct dnn_graph *g, const struct dnn_key *key, int attempt)
+{
+    const int64_t *n = key->v;
+    if (attempt)
+        return false;
+    g->exact = n[KEY_TYPE] == DT_F32;
+    dnn_desc x = operand(g, key, UID_X, n[KEY_N], n[KEY_IC], n[KEY_H], n[KEY_W]);
+    dnn_desc w = operand(g, key, UID_W, n[KEY_OC], n[KEY_IC] / n[KEY_GROUPS], n[KEY_KH], n[KEY_KW]);
+    dnn_desc y = operand(g, key, UID_Y, n[KEY_N], n[KEY_OC], n[KEY_OH], n[KEY_OW]);
+    dnn_conv(g,
+             &(struct dnn_conv) { .before = { n[KEY_TOP], n[KEY_LEFT] },
+                                  .after = { n[KEY_BOTTOM], n[KEY_RIGHT] },
+                                  .stride = { n[KEY_STRIDE], n[KEY_STRIDE] } },
+             x, w, y);
+    return true;
+}
+
+/* ---- dividing the work ---- */
+
+struct job {
+    const struct op_conv2d *a;
+    enum layout layout;
+    uint64_t IC, OC;         /* as cuDNN sees them: filled up in NHWC */
+    uint64_t pictures, rows; /* of the result in a piece */
+    size_t widened, filters, x, y, workspace,
+        total;         /* where each begins in scratch; bytes in all */
+    bool expand, turn; /* filters have another type; another order or a scale */
+};
+
+/* A piece: pictures [n0, n0 + n), rows [o0, o0 + o) of the result from rows [i0, i0 + i) of x. */
+struct piece {
+    uint64_t n0, n, o0, o, i0, i;
+    int64_t top, bottom;
+};
+
+static struct piece piece_at(const struct job *j, uint64_t n0, uint64_t o0)
+{
+    const struct op_conv2d *a = j->a;
+    const uint64_t *x = a->x.shape.dim, *y = a->y.shape.dim;
+    struct piece p = { .n0 = n0, .o0 = o0 };
+    p.n = x[0] - n0 < j->pictures ? x[0] - n0 : j->pictures;
+    p.o = y[2] - o0 < j->rows ? y[2] - o0 : j->rows;
+    if (p.o == y[2]) { /* all rows: as the op has it */
+        p.i = x[2];
+        p.top = a->top;
+        p.bottom = a->bottom;
+        return p;
+    }
+    int64_t stride = op_or_one(a->stride), high = (int64_t)x[2];
+    int64_t from = (int64_t)o0 * stride - (int64_t)a->top;
+    int64_t to = from + ((int64_t)p.o - 1) * stride + (int64_t)a->w.shape.dim[2];
+    int64_t first = from < 0 ? 0 : from, end = to > high ? high : to;
+    p.i0 = (uint64_t)first;
+    p.i = (uint64_t)(end - first);
+    p.top = first - from;
+    p.bottom = to - end;
+    return p;
+}
+
+/* Bytes of x and y in NHWC for `rows` rows of the result of one picture; at most, in the middle. */
+static uint64_t piece_bytes(const struct job *j, uint64_t rows)
+{
+    const struct op_conv2d *a = j->a;
+    const uint64_t *x = a->x.shape.dim, *y = a->y.shape.dim;
+    uint64_t in = rows == y[2] ? x[2] : (rows - 1) * op_or_one(a->stride) + a->w.shape.dim[2];
+    if (in > x[2])
+        in = x[2];
+    uint64_t b = dtype_desc(a->x.dtype)->bytes;
+    return in * x[3] * j->IC * b + rows * y[3] * j->OC * b;
+}
+
+/* Bands only where every one has rows of x in it. */
+static void divide(struct job *j)
+{
+    const struct op_conv2d *a = j->a;
+    uint64_t N = a->x.shape.dim[0], rows = a->y.shape.dim[2], kh = a->w.shape.dim[2];
+    uint64_t whole = piece_bytes(j, rows);
+    j->rows = rows;
+    j->pictures = whole <= PIECE ? PIECE / whole : 1;
+    if (j->pictures > N)
+        j->pictures = N;
+    if (j->pictures > PICTURES_MOST)
+        j->pictures = PICTURES_MOST;
+    if (whole <= PIECE || a->top >= kh || a->bottom >= kh)
+        return;
+    uint64_t low = 1, high = rows; /* the largest band that fits lies in [low, high) */
+    while (high - low > 1) {
+        uint64_t mid = low + (high - low) / 2;
+        if (piece_bytes(j, mid) <= PIECE)
+            low = mid;
+        else
+            high = mid;
+    }
+    uint64_t bands = (rows + low - 1) / low;
+    j->rows = (rows + bands - 1) / bands; /* about equal ones */
+}
+
+static size_t put(size_t *end, uint64_t bytes)
+{
+    size_t at = *end;
+    *end += (size_t)up(bytes, DEV_ALIGN_MIN);
+    return at;
+}
+
+static bool job_of(const struct op_conv2d *a, enum layout layout, struct job *j)
+{
+    const uint64_t *x = a->x.shape.dim, *w = a->w.shape.dim, *y = a->y.shape.dim;
+    uint64_t b = dtype_desc(a->x.dtype)->bytes, window = w[2] * w[3];
+    for (int i = 0; i < 4; i++)
+        if (x[i] > SIDE_MOST || w[i] > SIDE_MOST || y[i] > SIDE_MOST)
+            return false;
+    if (op_count(&a->x) > ELEMENTS_MOST || op_count(&a->w) > INT32_MAX ||
+        op_count(&a->y) > ELEMENTS_MOST || a->top > SIDE_MOST || a->left > SIDE_MOST ||
+        a->bottom > SIDE_MOST || a->right > SIDE_MOST)
+        return false;
+    *j = (struct job) { .a = a, .layout = layout, .IC = x[1], .OC = w[0] };
+    j->expand = a->w.dtype != a->x.dtype;
+    j->turn = layout == NHWC || (a->scaled && a->scale != 1);
+    uint64_t widened = j->expand ? op_count(&a->w) * b : 0;
+    size_t end = 0;
+    if (layout == NCHW) {
+        j->pictures = x[0];
+        j->rows = y[2];
+        j->widened = put(&end, widened);
+        j->filters = put(&end, j->turn ? op_count(&a->w) * b : 0);
+        j->y = put(&end, op_has(&a->add) ? op_count(&a->y) * b : 0); /* add may be y */
+    } else {
+        j->IC = up(x[1], 8);
+        j->OC = up(w[0], 8);
+        divide(j);
+        struct piece most = { .o = j->rows };
+        most.i = j->rows == y[2] ? x[2] : (j->rows - 1) * op_or_one(a->stride) + w[2];
+        if (most.i > x[2])
+            most.i = x[2];
+        uint64_t in = j->pictures * most.i * x[3] * j->IC * b;
+        j->widened = j->x = put(&end, widened > in ? widened : in);
+        j->filters = put(&end, j->OC * j->IC * window * b);
+        j->y = put(&end, j->pictures * most.o * y[3] * j->OC * b);
+    }
+    j->workspace = j->total = end;
+    return true;
+}
+
+/* What addresses are aligned to. Those in scratch are; operands that cuDNN sees as they lie nearly always. */
+static int64_t align_of(const struct job *j)
+{
+    const struct op_conv2d *a = j->a;
+    uintptr_t all = (uintptr_t)a->x.data | (uintptr_t)a->y.data | (uintptr_t)a->w.data;
+    return j->layout == NHWC || all % DNN_ALIGN == 0 ? DNN_ALIGN : dtype_desc(a->x.dtype)->bytes;
+}
+
+static void key_of(const struct job *j, const struct piece *p, struct dnn_key *key)
+{
+    const struct op_conv2d *a = j->a;
+    const uint64_t *x = a->x.shape.dim, *y = a->y.shape.dim, *w = a->w.shape.dim;
+    *key = (struct dnn_key) { { [KEY_KIND] = DNN_CONV,
+                                [KEY_TYPE] = a->x.dtype,
+                                [KEY_LAYOUT] = j->layout,
+                                [KEY_N] = (int64_t)p->n,
+                                [KEY_IC] = (int64_t)j->IC,
+                                [KEY_H] = (int64_t)p->i,
+                                [KEY_W] = (int64_t)x[3],
+                                [KEY_OC] = (int64_t)j->OC,
+                                [KEY_OH] = (int64_t)p->o,
+                                [KEY_OW] = (int64_t)y[3],
+                                [KEY_KH] = (int64_t)w[2],
+                                [KEY_KW] = (int64_t)w[3],
+                                [KEY_STRIDE] = op_or_one(a->stride),
+                                [KEY_GROUPS] = op_or_one(a->groups),
+                                [KEY_TOP] = p->top,
+                                [KEY_LEFT] = a->left,
+                                [KEY_BOTTOM] = p->bottom,
+                                [KEY_RIGHT] = a->right,
+                                [KEY_ALIGN] = align_of(j) } };
+}
+
+/* Every piece has a plan: their largest workspace is added to the total. False: one has none, `why` is its
+ * own. */
+static berth_status plans_of(struct dnn *d, struct job *j, const char **why, berth_err *err)
+{
+    const uint64_t *y = j->a->y.shape.dim;
+    int64_t most = 0;
+    *why = NULL;
+    /* Pictures come in whole pieces but for the last, rows in a first, equal ones and a last. */
+    for (uint64_t n0 = 0; n0 < y[0]; n0 += j->pictures) {
+        if (n0 && n0 + j->pictures <= y[0])
+            continue;
+        for (uint64_t o0 = 0; o0 < y[2]; o0 += j->rows) {
+            struct piece p = piece_at(j, n0, o0);
+            struct dnn_key key;
+            const struct dnn_plan *plan = NULL;
+            key_of(j, &p, &key);
+            if (dnn_plan(d, &key, build, &plan, err))
+                return err->code;
+            if (!plan->plan) {
+                *why = plan->why;
+                return BERTH_OK;
+            }
+            if (plan->workspace > most)
+                most = plan->workspace;
+        }
+    }
+    j->total = j->workspace + (size_t)most;
+    return BERTH_OK;
+}
+
+/* How it will be done: in the layout of choice, or as it lies if cuDNN has nothing for that. */
+static berth_status prepare(const struct op_env *env, const struct op_conv2d *a, struct dnn **d,
+                            struct job *j, berth_err *err)
+{
+    char x[SHAPE_TEXT_MAX], w[SHAPE_TEXT_MAX];
+    struct cuda_card *c = NULL;
+    const char *why = NULL;
+    if (cuda_card(env, &c, err) || dnn_of(c, d, err))
+        return err_add(err, "conv2d");
+    enum layout layout = conv_layout(a);
+    for (;;) {
+        if (!job_of(a, layout, j))
+            return err_set(err, BERTH_EUNSUPPORTED,
+                           "conv2d: x %s and w %s are too large for a card",
+                           shape_text(&a->x.shape, x), shape_text(&a->w.shape, w));
+        if (plans_of(*d, j, &why, err))
+            return err_add(err, "conv2d");
+        if (!why)
+            return BERTH_OK;
+        if (layout == NCHW)
+            return err_set(err, BERTH_EUNSUPPORTED,
+                           "conv2d on %s: cuDNN %zu has nothing for x %s, w %s in %s: %s",
+                           cuda_card_phys(c)->base.name, (*d)->version, shape_text(&a->x.shape, x),
+                           shape_text(&a->w.shape, w), dtype_name(a->x.dtype), why);
+        layout = NCHW;
+    }
+}
+
+/* ---- running ---- */
+
+static uint32_t bias_type(const struct view *bias)
+{
+    return bias->dtype == DT_F16 ? 1 : bias->dtype == DT_BF16 ? 2 : 0;
+}
+
+static void *in_scratch(const struct op_env *env, size_t at)
+{
+    return (char *)env->scratch + at;
+}
+
+static void *element(const struct view *v, uint64_t i)
+{
+    return (char *)v->data + i * dtype_desc(v->dtype)->bytes;
+}
+
+static berth_status launch(const struct op_env *env, const char *kernel, enum dtype type,
+                           uint64_t gx, uint64_t gy, uint64_t gz, void *args, berth_err *err)
+{
+    if (gx > INT32_MAX || gy > 65535 || gz > 65535)
+        return err_set(err, BERTH_EUNSUPPORTED, "conv2d: %s in %llu x %llu x %llu blocks", kernel,
+                       (unsigned long long)gx, (unsigned long long)gy, (unsigned long long)gz);
+    return cuda_launch(env,
+                       &(struct cuda_launch) { .module = CUDA_MODULE_conv2d,
+                                               .kernel = kernel,
+                                               .type = type,
+                                               .grid = { (unsigned)gx, (unsigned)gy, (unsigned)gz },
+                                               .block = { CONV_THREADS },
+                                               .args = (void *[]) { args } },
+                       err);
+}
+
+/* Filters in the type and order of the graph: *out. */
+static berth_status filters(const struct op_env *env, const struct job *j, void **out,
+                            berth_err *err)
+{
+    const struct op_conv2d *a = j->a;
+    const uint64_t *w = a->w.shape.dim;
+    *out = a->w.data;
+    if (j->expand) {
+        *out = in_scratch(env, j->widened);
+        if (cuda_expand(env, a->w.dtype, a->w.data, a->x.dtype, *out, op_count(&a->w), err))
+            return err_add(err, "conv2d: filters");
+    }
+    if (!j->turn)
+        return BERTH_OK;
+    struct conv_filter f = { .src = *out,
+                             .dst = in_scratch(env, j->filters),
+                             .out = (uint32_t)w[0],
+                             .in = (uint32_t)w[1],
+                             .in_padded = (uint32_t)w[1],
+                             .window = (uint32_t)(w[2] * w[3]),
+                             .scale = a->scaled ? a->scale : 1 };
+    f.n = (int64_t)op_count(&a->w);
+    if (j->layout == NHWC) {
+        f.in_padded = (uint32_t)j->IC;
+        f.n = (int64_t)(j->OC * j->IC * f.window);
+    } else { /* the order stays: one row of everything */
+        f.out = 1;
+        f.in = f.in_padded = (uint32_t)op_count(&a->w);
+        f.window = 1;
+    }
+    *out = f.dst;
+    return launch(env, "conv2d_filter", a->x.dtype,
+                  ((uint64_t)f.n + CONV_THREADS - 1) / CONV_THREADS, 1, 1, &f, err);
+}
+
+static berth_status convolve(const struct op_env *env, struct dnn *d, const struct job *j,
+                             const struct piece *p, void *x, void *w, void *y, berth_err *err)
+{
+    const struct op_conv2d *a = j->a;
+    const int64_t uid[UIDS] = { UID_X, UID_W, UID_Y };
+    void *const at[UIDS] = { x, w, y };
+    char sx[SHAPE_TEXT_MAX], sw[SHAPE_TEXT_MAX], what[2 * SHAPE_TEXT_MAX + 40];
+    struct dnn_key key;
+    const struct dnn_plan *plan = NULL;
+    key_of(j, p, &key);
+    if (dnn_plan(d, &key, build, &plan, err))
+        return err->code;
+    snprintf(what, sizeof what, "conv2d of x %s, w %s", shape_text(&a->x.shape, sx),
+             shape_text(&a->w.shape, sw));
+    return dnn_run(env, d, plan, UIDS, uid, at, in_scratch(env, j->workspace), what, err);
+}
+
+static berth_status as_it_lies(const struct op_env *env, struct dnn *d, const struct job *j,
+                               void *w, berth_err *err)
+{
+    const struct op_conv2d *a = j->a;
+    const uint64_t *y = a->y.shape.dim;
+    struct piece p = piece_at(j, 0, 0);
+    void *to = a->add.data ? in_scratch(env, j->y) : a->y.data;
+    if (convolve(env, d, j, &p, a->x.data, w, to, err))
+        return err->code;
+    if (!a->add.data && !a->bias.data)
+        return BERTH_OK;
+    struct conv_finish f = { .src = to,
+                             .dst = a->y.data,
+                             .bias = a->bias.data,
+                             .add = a->add.data,
+                             .plane = (int64_t)(y[2] * y[3]),
+                             .channels = (uint32_t)y[1],
+                             .bias_type = bias_type(&a->bias) };
+    f.runs = (uint32_t)((y[2] * y[3] + CONV_RUN - 1) / CONV_RUN);
+    return launch(env, "conv2d_finish", a->y.dtype, y[0] * y[1] * f.runs, 1, 1, &f, err);
+}
+
+/* One piece: x to NHWC, the convolution, the result back. */
+static berth_status turned(const struct op_env *env, struct dnn *d, const struct job *j,
+                           const struct piece *p, void *w, berth_err *err)
+{
+    const struct op_conv2d *a = j->a;
+    const uint64_t *x = a->x.shape.dim, *y = a->y.shape.dim;
+    struct conv_turn in = { .src = element(&a->x, p->n0 * x[1] * x[2] * x[3]),
+                            .dst = in_scratch(env, j->x),
+                            .plane = (int64_t)(x[2] * x[3]),
+                            .from = (int64_t)(p->i0 * x[3]),
+                            .pixels = (int64_t)(p->i * x[3]),
+                            .channels = (uint32_t)x[1],
+                            .padded = (uint32_t)j->IC };
+    uint64_t before = p->n0 * y[1] * y[2] * y[3];
+    struct conv_turn back = { .src = in_scratch(env, j->y),
+                              .dst = element(&a->y, before),
+                              .bias = a->bias.data,
+                              .add = a->add.data ? element(&a->add, before) : NULL,
+                              .plane = (int64_t)(y[2] * y[3]),
+                              .from = (int64_t)(p->o0 * y[3]),
+                              .pixels = (int64_t)(p->o * y[3]),
+                              .channels = (uint32_t)y[1],
+                              .padded = (uint32_t)j->OC,
+                              .bias_type = bias_type(&a->bias) };
+    if (launch(env, "conv2d_pack", DT_NONE, up((uint64_t)in.pixels, CONV_TILE) / CONV_TILE,
+               up(j->IC, CONV_TILE) / CONV_TILE, p->n, &in, err) ||
+        convolve(env, d, j, p, in.dst, w, in_scratch(env, j->y), err))
+        return err->code;
+    return launch(env, "conv2d_unpack", a->y.dtype,
+                  up((uint64_t)back.pixels, CONV_TILE) / CONV_TILE, up(y[1], CONV_TILE) / CONV_TILE,
+                  p->n, &back, err);
+}
 
 berth_status cuda_conv2d(const struct op_env *env, const struct op_conv2d *a, berth_err *err)
 {
-    (void)env, (void)a;
-    return err_set(err, BERTH_EUNSUPPORTED, "not there yet");
+    struct dnn *d = NULL;
+    struct job j;
+    void *w = NULL;
+    if (prepare(env, a, &d, &j, err) || filters(env, &j, &w, err))
+        return err->code;
+    if (j.layout == NCHW)
+        return as_it_lies(env, d, &j, w, err);
+    for (uint64_t n0 = 0; n0 < a->y.shape.dim[0]; n0 += j.pictures)
+        for (uint64_t o0 = 0; o0 < a->y.shape.dim[2]; o0 += j.rows) {
+            struct piece p = piece_at(&j, n0, o0);
+            if (op_cancelled(env))
+                return err_set(err, BERTH_ECANCELED, "conv2d: cancelled");
+            if (turned(env, d, &j, &p, w, err))
+                return err->code;
+        }
+    return BERTH_OK;
 }
 
 size_t cuda_conv2d_scratch(const struct op_env *env, const struct op_conv2d *a)
 {
-    (void)env, (void)a;
-    return 0;
+    struct dnn *d = NULL;
+    struct job j;
+    berth_err err; /* cuda_conv2d() will say it */
+    return prepare(env, a, &d, &j, &err) ? 0 : j.total;
 }

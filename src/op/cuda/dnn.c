@@ -47,7 +47,7 @@ static bool load(struct dnn *d)
     return true;
 }
 
-static void forget(struct dnn *d)
+void dnn_forget(struct dnn *d)
 {
     for (size_t i = 0; i < DNN_BUCKETS; i++)
         while (d->bucket[i]) {
@@ -64,7 +64,7 @@ static void dnn_close(void *p)
     struct dnn *d = p;
     if (!d)
         return;
-    forget(d);
+    dnn_forget(d);
     if (d->handle)
         d->api.cudnnDestroy(d->handle);
     free(d);
@@ -137,17 +137,22 @@ static size_t bucket_of(const struct dnn_key *key)
     return (size_t)(h % DNN_BUCKETS);
 }
 
-/* Tries one description after the other. Leaves p without a plan when none is taken. */
+/* Tries one description after the other. Leaves p without a plan when none is taken, and with the reason
+ * of the first, which is the one that counts. */
 static void make(struct dnn *d, struct dnn_plan *p, dnn_build *build)
 {
+    char why[sizeof p->why] = "";
     for (int attempt = 0;; attempt++) {
         struct dnn_graph g = { .d = d, .p = p };
         if (!build(&g, &p->key, attempt))
-            return;
+            break;
         if (!g.bad && dnn_choose(&g))
             return;
         dnn_plan_release(d, p);
+        if (attempt == 0)
+            memcpy(why, p->why, sizeof why);
     }
+    memcpy(p->why, why, sizeof why);
 }
 
 /* Work that is queued may still run a plan: it is done before plans go. */
@@ -157,7 +162,7 @@ static berth_status make_room(struct dnn *d, berth_err *err)
         return BERTH_OK;
     if (d->phys && CUDA_TRY(d->phys, cuCtxSynchronize(), err))
         return err_add(err, "forgetting plans of cuDNN");
-    forget(d);
+    dnn_forget(d);
     return BERTH_OK;
 }
 

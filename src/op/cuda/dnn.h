@@ -91,6 +91,9 @@ struct dnn {
     struct dnn_plan *bucket[DNN_BUCKETS];
     size_t plans;
     char missing[200]; /* why there is no cuDNN here; "": there is */
+    char attention_fell
+        [160]; /* why the latest attention that cuDNN was asked for went to our own kernels;
+                                  "": none did */
 };
 
 /* The card's cuDNN; opened at the first call, and only once: without it every call says the same,
@@ -119,6 +122,7 @@ struct dnn_tensor {
     enum dnn_tensor_kind kind;
     cudnnDataType_t type;
     int64_t dim[DNN_DIMS], stride[DNN_DIMS]; /* in elements */
+    int64_t align;                           /* of its address, in bytes; 0 means DNN_ALIGN */
 };
 #define DNN_UID_VIRTUAL 1000 /* and above */
 
@@ -151,6 +155,8 @@ berth_status dnn_plan(struct dnn *d, const struct dnn_key *key, dnn_build *build
                       const struct dnn_plan **out, berth_err *err);
 /* In dnn_graph.c: a config for the graph in g and its plan, into g->p. */
 bool dnn_choose(struct dnn_graph *g);
+/* Destroys all plans. pre: none is queued any more. */
+void dnn_forget(struct dnn *d);
 /* Destroys what the plan is made of. */
 void dnn_plan_release(struct dnn *d, struct dnn_plan *p);
 
@@ -160,8 +166,8 @@ berth_status dnn_run(const struct op_env *env, struct dnn *d, const struct dnn_p
                      const int64_t *uid, void *const *at, void *workspace, const char *what,
                      berth_err *err);
 
-/* "cuDNN 9.19.0", or "own kernels: " and why: what F16 and BF16 attention of ordinary shapes runs on.
- * buf: for the answer. attention.c has it. */
-const char *cuda_attention_how(struct cuda_card *c, char buf[240]);
+/* What F16 and BF16 attention of ordinary shapes runs on: "cuDNN 9.19.0", or "own kernels: " and why; both
+ * where cuDNN refused a shape. buf: for the answer. attention.c has it. */
+const char *cuda_attention_how(struct cuda_card *c, char buf[400]);
 
 #endif

@@ -69,7 +69,7 @@ cudnnDataType_t dnn_type(enum dtype t)
 dnn_desc dnn_tensor(struct dnn_graph *g, const struct dnn_tensor *t)
 {
     dnn_desc d = make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    int64_t align = DNN_ALIGN;
+    int64_t align = t->align ? t->align : DNN_ALIGN;
     bool yes = true;
     set(g, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &t->type);
     set(g, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, DNN_DIMS, t->dim);
@@ -349,6 +349,10 @@ bool dnn_choose(struct dnn_graph *g)
     finish(g, graph, "a graph");
     if (g->bad)
         return false;
-    snprintf(p->why, sizeof p->why, "no heuristics name an engine");
-    return walk(g, graph, DNN_WORKSPACE) || (g->large && walk(g, graph, DNN_WORKSPACE_MOST));
+    /* Heuristics that name nothing do not say why. What is missing then is mostly this: */
+    snprintf(p->why, sizeof p->why, "no engine for it (fused ones need libnvrtc of the same CUDA)");
+    bool found = walk(g, graph, DNN_WORKSPACE) || (g->large && walk(g, graph, DNN_WORKSPACE_MOST));
+    if (found)
+        p->why[0] = 0;
+    return found;
 }
