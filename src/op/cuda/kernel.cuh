@@ -220,9 +220,10 @@ DEV float f_silu(float x)
 {
     return x / (1.0f + expf(-x));
 }
+/* 1 + erf(z) as erfc(-z): it keeps its digits where erf is close to -1. */
 DEV float f_gelu(float x)
 {
-    return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));
+    return 0.5f * x * erfcf(x * -0.70710678118654752440f);
 }
 /* x/2 (1 + tanh(u)) written as x / (1 + exp(-2u)): the same value without the difference that loses
  * all digits below -3. */
