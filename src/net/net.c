@@ -280,8 +280,13 @@ static bool carried_along(const char *name, size_t len)
 {
     static const char *const begin[] = { "loss.",   "model_ema.",         "vision_model.",
                                          "visual.", "visual_projection.", "edm_" };
-    static const char *const whole[] = { "logit_scale", "v_pred", "ztsnr", "scaled_fp8",
-                                         "alphas_cumprod" };
+    static const char *const whole[] = { "logit_scale",
+                                         "v_pred",
+                                         "ztsnr",
+                                         "scaled_fp8",
+                                         "alphas_cumprod",
+                                         "spiece_model",
+                                         "encoder.embed_tokens.weight" };
     static const char *const end[] = { "position_ids", ".input_scale",  ".scale_input",
                                        ".comfy_quant", ".scale_weight", ".weight_scale",
                                        "attn_mask" };
