@@ -106,7 +106,8 @@ static bool set_targets(struct lora *l, const struct lora_name *n, const struct 
                               .row = n->row,
                               .rows = n->rows,
                               .swap = n->swap,
-                              .transpose = n->transpose };
+                              .transpose = n->transpose,
+                              .widens = b->widens };
     struct lora_target bias;
     bool ok = true;
     for (int f = 0; f < LORA_FAMILIES; f++)

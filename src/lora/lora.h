@@ -12,7 +12,8 @@
  * Kinds    pairs of up and down under all names in use (LoRA, LoCon), with alpha and mid; diff,
  *          diff_b, w_norm, b_norm (differences of weights and biases), set_weight. Of one target
  *          the later kind wins, in this order, and the later base name in the order of `names`.
- *          LoHa, LoKr, GLoRA, OFT, BOFT, DoRA and reshape_weight are refused by name.
+ *          LoHa, LoKr, GLoRA, OFT, BOFT, DoRA and reshape_weight are refused by name, and control
+ *          LoRAs of Flux where they widen the model's input.
  * Unknown  Tensors that belong to no base name are ignored, with one warning that counts them; a
  *          file none of whose tensors has a suffix of these is no adapter and refused. A
  *          diff whose shape is not the weight's is ignored with a warning, as ComfyUI does; factors
@@ -20,8 +21,8 @@
  * Trust    Files come from strangers: the index checked where their bytes are, the rest meets its
  *          limits in terms().
  * Threads  lora_open() any; the adapter as patch.h says.
- * Files    lora.c doors, targets; lora_bases.c suffixes; lora_terms.c factors -> terms;
- *          lora_impl.h. */
+ * Files    lora.c doors, targets; lora_bases.c suffixes; lora_forms.c files that call them otherwise;
+ *          lora_terms.c factors -> terms; lora_impl.h. */
 #ifndef LORA_LORA_H
 #define LORA_LORA_H
 

@@ -62,11 +62,10 @@ static const struct suffix suffixes[] = {
     { ".oft_diag", REFUSED, 0, "OFT or BOFT" },
 };
 
-static const struct suffix *suffix_of(const struct weights_entry *e)
+static const struct suffix *suffix_of(const char *name, size_t n)
 {
     for (size_t i = 0; i < ARRAY_LEN(suffixes); i++)
-        if (e->name_len > strlen(suffixes[i].text) &&
-            str_ends(e->name, e->name_len, suffixes[i].text))
+        if (n > strlen(suffixes[i].text) && str_ends(name, n, suffixes[i].text))
             return &suffixes[i];
     return NULL;
 }
@@ -136,17 +135,21 @@ berth_status lora_bases_init(struct lora_bases *b, const struct weights *w, bert
 {
     *b = (struct lora_bases) { .at = { .elem = sizeof(struct lora_base) },
                                .find = { .seed = (uintptr_t)w } };
+    enum lora_form form = lora_form(w);
     for (size_t i = 0; i < weights_count(w); i++) {
         const struct weights_entry *e = weights_at(w, i);
-        const struct suffix *s = suffix_of(e);
-        if (!s) {
+        const char *name = lora_form_name(form, e->name, &b->mem);
+        size_t n = name ? strlen(name) : 0;
+        const struct suffix *s = suffix_of(name, n);
+        if (name && !s) {
             b->strays++;
             continue;
         }
-        struct lora_base *x = base_of(b, e->name, e->name_len - strlen(s->text));
+        struct lora_base *x = name ? base_of(b, name, n - strlen(s->text)) : NULL;
         if (!x)
             return err_set(err, BERTH_ENOMEM, "names of %zu tensors", weights_count(w));
         put(x, s, e);
+        x->widens = form == LORA_CONTROL;
     }
     return BERTH_OK;
 }

@@ -8,6 +8,12 @@
 /* Families of names for the same two factors, in the order they are looked for (lora.md 4). */
 #define LORA_FAMILIES 7
 
+/* How a file calls its tensors (lora_forms.c). */
+enum lora_form { LORA_PLAIN, LORA_CONTROL, LORA_PROCESSOR };
+enum lora_form lora_form(const struct weights *w);
+/* The name as <base name><suffix>; NULL: out of memory. */
+const char *lora_form_name(enum lora_form form, const char *name, struct arena *mem);
+
 struct lora_base { /* one base name of the file; entries are NULL where the file has none */
     const char *name;
     size_t len;
@@ -17,6 +23,7 @@ struct lora_base { /* one base name of the file; entries are NULL where the file
     const struct weights_entry *refused_by;
     uint32_t tensors; /* of the file, under this name */
     bool used;
+    bool widens; /* may be for a weight with more columns than the model's has */
 };
 
 struct lora_bases {
@@ -36,7 +43,7 @@ struct lora_target {
     const char *key;
     size_t key_len;
     uint64_t row, rows; /* rows 0: all */
-    bool swap, transpose;
+    bool swap, transpose, widens;
     enum lora_kind kind;
     const struct weights_entry *up, *down, *mid, *alpha; /* LORA_PAIR; the last two may be NULL */
     const struct weights_entry *dense;                   /* the others */

@@ -170,6 +170,12 @@ static berth_status pair(const struct lora *l, const struct lora_target *t, cons
             t->mid->shape.dim[2] * t->mid->shape.dim[3]; /* elements of a tensor: no overflow */
     if (rows != want_rows || up_rank != rank)
         return misfit(t->up, p, err);
+    if (t->widens && cols > want_cols)
+        return err_set(err, BERTH_EUNSUPPORTED,
+                       "a control LoRA: it gives the picture's input %" PRIu64
+                       " values a token where the model has %" PRIu64
+                       ", which cannot be computed yet",
+                       cols, want_cols);
     if (!kernel || cols > want_cols || want_cols % cols || want_cols / cols != kernel)
         return misfit(t->down, p, err);
     if (load(l, t->up, tmp, &up, err) || load(l, t->down, tmp, &down, err) ||

@@ -74,8 +74,22 @@ static void add_block(struct lora_table *t, const struct weights *w, const char 
     add(t, q, &(struct lora_meant) { .name = e->name, .row = n->row * D, .rows = n->rows * D });
 }
 
+/* A file in diffusers' own names: they are its tensors', none of them stacked. */
+static void add_diffusers(struct lora_table *t, const struct weights *w, const char *prefix)
+{
+    char path[LORA_NAME_MAX];
+    for (size_t i = 0; i < weights_count(w); i++)
+        if (lora_path(weights_at(w, i), prefix, path))
+            add(t, path, &(struct lora_meant) { .name = weights_at(w, i)->name });
+}
+
 void lora_flux(struct lora_table *t, const struct weights *w, const char *prefix)
 {
+    if (lora_find(w, prefix, "x_embedder.weight") &&
+        lora_find(w, prefix, "transformer_blocks.0.attn.add_q_proj.weight")) {
+        add_diffusers(t, w, prefix);
+        return;
+    }
     const struct weights_entry *in = lora_find(w, prefix, "img_in.weight"), *e;
     if (!in || in->shape.ndim != 2 || !lora_find(w, prefix, "double_blocks.0.img_attn.qkv.weight"))
         return;

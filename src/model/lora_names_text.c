@@ -70,13 +70,56 @@ static bool projection(const struct weights *w, const char *root, struct lora_me
     return e && (!m->transpose || e->shape.ndim == 2);
 }
 
+/* llama.cpp's names of a T5 to HF's, which adapters go by; others stay. */
+static void hf_path(char path[LORA_NAME_MAX])
+{
+    static const struct {
+        const char *theirs, *hf; /* behind the block's number */
+    } layer[] = {
+        { "attn_q", "layer.0.SelfAttention.q" },
+        { "attn_k", "layer.0.SelfAttention.k" },
+        { "attn_v", "layer.0.SelfAttention.v" },
+        { "attn_o", "layer.0.SelfAttention.o" },
+        { "attn_rel_b", "layer.0.SelfAttention.relative_attention_bias" },
+        { "attn_norm", "layer.0.layer_norm" },
+        { "ffn_gate", "layer.1.DenseReluDense.wi_0" },
+        { "ffn_up", "layer.1.DenseReluDense.wi_1" },
+        { "ffn_down", "layer.1.DenseReluDense.wo" },
+        { "ffn_norm", "layer.1.layer_norm" },
+    };
+    static const char block[] = "enc.blk.";
+    if (strcmp(path, "token_embd") == 0)
+        snprintf(path, LORA_NAME_MAX, "shared");
+    else if (strcmp(path, "enc.output_norm") == 0)
+        snprintf(path, LORA_NAME_MAX, "encoder.final_layer_norm");
+    if (strncmp(path, block, sizeof block - 1) != 0)
+        return;
+    const char *number = path + sizeof block - 1;
+    size_t digits = strspn(number, "0123456789");
+    for (size_t i = 0; digits && digits < 10 && i < ARRAY_LEN(layer); i++)
+        if (number[digits] == '.' && strcmp(number + digits + 1, layer[i].theirs) == 0) {
+            char n[16];
+            snprintf(n, sizeof n, "%.*s", (int)digits, number);
+            snprintf(path, LORA_NAME_MAX, "encoder.block.%s.%s", n, layer[i].hf);
+            return;
+        }
+}
+
+static bool text_path(const struct weights_entry *e, const char *root, char path[LORA_NAME_MAX])
+{
+    bool there = lora_path(e, root, path);
+    if (there)
+        hf_path(path);
+    return there;
+}
+
 /* text_encoders.<key without .weight> of every weight. */
 static void generic(struct lora_table *t, const struct weights *w, const char *root)
 {
     char path[LORA_NAME_MAX], lead[sizeof "text_encoders." + BLOCK_ALIAS_MAX];
     snprintf(lead, sizeof lead, "text_encoders.%s", t->alias->known);
     for (size_t i = 0; i < weights_count(w); i++)
-        if (lora_path(weights_at(w, i), root, path))
+        if (text_path(weights_at(w, i), root, path))
             lora_add(t, lead, path, false, &(struct lora_meant) { .name = weights_at(w, i)->name });
 }
 
@@ -103,7 +146,7 @@ void lora_t5(struct lora_table *t, const struct weights *w, const struct arch_ne
     generic(t, w, net->alias.root);
     for (size_t k = 0; k < weights_count(w); k++) {
         const struct weights_entry *e = weights_at(w, k);
-        for (size_t i = 0; lora_path(e, net->alias.root, path) && i < ARRAY_LEN(leads); i++)
+        for (size_t i = 0; text_path(e, net->alias.root, path) && i < ARRAY_LEN(leads); i++)
             if (net->te & leads[i].te)
                 lora_add(t, leads[i].flat, path, true, &(struct lora_meant) { .name = e->name });
     }

@@ -264,6 +264,84 @@ static void two_underscores_are_one(void **state)
     close_file(&o);
 }
 
+/* ---- Flux's own forms ---- */
+
+#define DOUBLE "diffusion_model.double_blocks.0."
+#define SINGLE "diffusion_model.single_blocks.0."
+
+/* BFL's control adapters: bare paths, biases of the second factor, whole scales of norms. */
+static void control_adapters(void **state)
+{
+    (void)state;
+    static const struct lora_name names[] = {
+        { .base = "diffusion_model.img_in", .key = "img_in.weight" },
+        { .base = DOUBLE "img_attn.proj", .key = DOUBLE "img_attn.proj.weight" },
+        { .base = SINGLE "norm.key_norm.scale", .key = SINGLE "norm.key_norm.scale" },
+    };
+    struct lora_tensor t[] = {
+        { "img_in.lora_A.weight", { 2, { 2, 6 } }, 1 },
+        { "img_in.lora_B.weight", { 2, { 4, 2 } }, 2 },
+        { "img_in.lora_B.bias", { 1, { 4 } }, 3 },
+        { "double_blocks.0.img_attn.proj.lora_A.weight", { 2, { 2, 6 } }, 4 },
+        { "double_blocks.0.img_attn.proj.lora_B.weight", { 2, { 4, 2 } }, 5 },
+        { "double_blocks.0.img_attn.proj.lora_B.bias", { 1, { 4 } }, 6 },
+        { "single_blocks.0.norm.key_norm.scale", { 1, { 4 } }, 7 }
+    };
+    const struct shape bias = { 1, { 4 } };
+    struct opened o;
+    OPEN(&o, t, (&(struct lora_names) { names, ARRAY_LEN(names) }));
+    assert_int_equal(lora_info(o.a).unknown, 0);
+    assert_ok(terms_of(&o, "img_in.weight", &W, 1), o.err);
+    assert_ok(terms_of(&o, "img_in.bias", &bias, 1), o.err);
+    assert_ok(terms_of(&o, DOUBLE "img_attn.proj.weight", &W, 1), o.err);
+    assert_ok(terms_of(&o, DOUBLE "img_attn.proj.bias", &bias, 1), o.err);
+    assert_ok(terms_of(&o, SINGLE "norm.key_norm.scale", &bias, 1), o.err);
+    static const enum res_term_kind kind[] = { TERM_LOWRANK, TERM_ADD, TERM_LOWRANK, TERM_ADD,
+                                               TERM_SET };
+    assert_int_equal(o.terms.n, ARRAY_LEN(kind));
+    for (size_t i = 0; i < ARRAY_LEN(kind); i++)
+        assert_int_equal(term(&o, i)->kind, kind[i]);
+    assert_true(term(&o, 1)->dense[0] == 3 && term(&o, 3)->dense[0] == 6 &&
+                term(&o, 4)->dense[0] == 7);
+    close_file(&o);
+    t[0].shape.dim[1] = 12; /* as they come: for an input that has the control picture beside it */
+    OPEN(&o, t, (&(struct lora_names) { names, ARRAY_LEN(names) }));
+    assert_fails(terms_of(&o, "img_in.weight", &W, 1), o.err, BERTH_EUNSUPPORTED,
+                 "a control LoRA: it gives the picture's input 12 values a token where the model "
+                 "has 6");
+    close_file(&o);
+}
+
+/* XLabs and USO: adapters called after processors of attention. */
+static void processors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *theirs, *base;
+    } row[] = {
+        { "double_blocks.0.processor.qkv_lora1", DOUBLE "img_attn.qkv" },
+        { "double_blocks.0.processor.qkv_lora2", DOUBLE "txt_attn.qkv" },
+        { "double_blocks.0.processor.proj_lora1", DOUBLE "img_attn.proj" },
+        { "double_blocks.0.processor.proj_lora2", DOUBLE "txt_attn.proj" },
+        { "single_blocks.0.processor.qkv_lora", SINGLE "linear1_qkv" },
+        { "single_blocks.0.processor.proj_lora", SINGLE "linear2" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        char up[96], down[96];
+        const struct lora_name name = { .base = row[i].base, .key = KEY };
+        snprintf(up, sizeof up, "%s.up.weight", row[i].theirs);
+        snprintf(down, sizeof down, "%s.down.weight", row[i].theirs);
+        const struct lora_tensor t[] = { { up, { 2, { 4, 2 } }, 1 }, { down, { 2, { 2, 6 } }, 2 } };
+        struct opened o;
+        OPEN(&o, t, (&(struct lora_names) { &name, 1 }));
+        assert_int_equal(lora_info(o.a).unknown, 0);
+        assert_ok(terms_of(&o, KEY, &W, 1), o.err);
+        assert_int_equal(o.terms.n, 1);
+        assert_true(term(&o, 0)->up[0] == 1 && term(&o, 0)->down[0] == 2);
+        close_file(&o);
+    }
+}
+
 /* ---- what is refused, and what is ignored ---- */
 
 static void other_kinds_are_refused_by_name(void **state)
@@ -523,6 +601,8 @@ int main(void)
         cmocka_unit_test(rows_and_swapped_halves),
         cmocka_unit_test(the_later_name_wins),
         cmocka_unit_test(two_underscores_are_one),
+        cmocka_unit_test(control_adapters),
+        cmocka_unit_test(processors),
         cmocka_unit_test(other_kinds_are_refused_by_name),
         cmocka_unit_test(halves_of_a_product_are_refused),
         cmocka_unit_test(other_files_are_no_adapters),

@@ -364,6 +364,87 @@ static void open_clip_rows(void **state)
     }
 }
 
+/* A small file of matrices with these names; the table of its adapters' names against `want`. */
+static void check_names(const char *const *name, size_t names, const struct want *want, size_t n)
+{
+    struct weights_spec spec[16];
+    struct weights *w;
+    struct lora_table t = { 0 };
+    berth_err err = { 0 };
+    assert_true(names <= ARRAY_LEN(spec));
+    for (size_t i = 0; i < names; i++)
+        spec[i] = (struct weights_spec) { name[i], DT_F16, { 2, { 4, 4 } } };
+    struct weights_write_args args = { .format = "safetensors",
+                                       .path = tmp_path("named.safetensors"),
+                                       .spec = spec,
+                                       .count = names,
+                                       .fill = zeros };
+    assert_ok(weights_write(&args, &err), err);
+    assert_ok(weights_open(args.path, NULL, &w, &err), err);
+    assert_ok(lora_names_file(&t, w, NULL, &err), err);
+    expect(&t, want, n);
+    lora_table_release(&t);
+    weights_close(w);
+}
+
+/* Adapters go by HF's names, whatever the file is called in: llama.cpp's T5. */
+static void t5_of_llama_cpp(void **state)
+{
+    (void)state;
+    static const char *const name[] = {
+        "token_embd.weight",           "enc.blk.0.attn_q.weight",    "enc.blk.0.attn_k.weight",
+        "enc.blk.0.attn_v.weight",     "enc.blk.0.attn_o.weight",    "enc.blk.0.attn_norm.weight",
+        "enc.blk.0.attn_rel_b.weight", "enc.blk.12.ffn_gate.weight", "enc.blk.12.ffn_up.weight",
+        "enc.blk.12.ffn_down.weight",  "enc.blk.12.ffn_norm.weight", "enc.output_norm.weight",
+    };
+#define T5 "t5xxl.transformer."
+    static const struct want want[] = {
+        { .base = "text_encoders." T5 "shared", .key = T5 "token_embd.weight" },
+        { .base = "lora_te2_encoder_block_0_layer_0_SelfAttention_q",
+          .key = T5 "enc.blk.0.attn_q.weight" },
+        { .base = "lora_te3_encoder_block_0_layer_0_SelfAttention_k",
+          .key = T5 "enc.blk.0.attn_k.weight" },
+        { .base = "text_encoders." T5 "encoder.block.0.layer.0.SelfAttention.v",
+          .key = T5 "enc.blk.0.attn_v.weight" },
+        { .base = "lora_te2_encoder_block_0_layer_0_SelfAttention_o",
+          .key = T5 "enc.blk.0.attn_o.weight" },
+        { .base = "lora_te2_encoder_block_12_layer_1_DenseReluDense_wi_0",
+          .key = T5 "enc.blk.12.ffn_gate.weight" },
+        { .base = "lora_te2_encoder_block_12_layer_1_DenseReluDense_wi_1",
+          .key = T5 "enc.blk.12.ffn_up.weight" },
+        { .base = "lora_te2_encoder_block_12_layer_1_DenseReluDense_wo",
+          .key = T5 "enc.blk.12.ffn_down.weight" },
+        { .base = "lora_te2_encoder_final_layer_norm", .key = T5 "enc.output_norm.weight" },
+    };
+    check_names(name, ARRAY_LEN(name), want, ARRAY_LEN(want));
+}
+
+/* A Flux in diffusers' names has nothing stacked: theirs are the tensors'. */
+static void flux_of_diffusers(void **state)
+{
+    (void)state;
+    static const char *const name[] = {
+        "x_embedder.weight",
+        "context_embedder.weight",
+        "time_text_embed.text_embedder.linear_1.weight",
+        "transformer_blocks.0.attn.norm_added_k.weight",
+        "transformer_blocks.0.attn.to_q.weight",
+        "transformer_blocks.0.attn.add_q_proj.weight",
+        "single_transformer_blocks.0.proj_mlp.weight",
+        "norm_out.linear.weight",
+    };
+    static const struct want want[] = {
+        { .base = "transformer.transformer_blocks.0.attn.to_q",
+          .key = SD "transformer_blocks.0.attn.to_q.weight" },
+        { .base = "lycoris_transformer_blocks_0_attn_add_q_proj",
+          .key = SD "transformer_blocks.0.attn.add_q_proj.weight" },
+        { .base = "lora_transformer_single_transformer_blocks_0_proj_mlp",
+          .key = SD "single_transformer_blocks.0.proj_mlp.weight" },
+        { .base = "transformer.norm_out.linear", .key = SD "norm_out.linear.weight" },
+    };
+    check_names(name, ARRAY_LEN(name), want, ARRAY_LEN(want));
+}
+
 static void families_without_adapters_are_refused(void **state)
 {
     (void)state;
@@ -412,6 +493,8 @@ int main(void)
         cmocka_unit_test(flux_rows),
         cmocka_unit_test(clip_g_and_t5),
         cmocka_unit_test(open_clip_rows),
+        cmocka_unit_test(t5_of_llama_cpp),
+        cmocka_unit_test(flux_of_diffusers),
         cmocka_unit_test(survives_oom),
         cmocka_unit_test(clips_by_place_and_width),
         cmocka_unit_test(families_without_adapters_are_refused),
