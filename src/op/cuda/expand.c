@@ -32,7 +32,7 @@ berth_status cuda_expand(const struct op_env *env, enum dtype from, const void *
                        dtype_name(to), n, f->elems);
     if (quant && !kernel_of[from])
         BUG("no kernel expands %s", f->name);
-    if (!at_multiple(src, quant ? DEC_ALIGN_MAX : f->bytes))
+    if (!at_multiple(src, quant ? DEC_ALIGN(f->bytes) : f->bytes))
         return err_set(err, BERTH_EINVAL, "%s to %s: %p is not aligned", f->name, dtype_name(to),
                        src);
     size_t count = quant ? n / 8 : n; /* chunks of eight, or elements */

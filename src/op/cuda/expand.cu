@@ -83,7 +83,7 @@ INLINE void plains(const uint8_t *__restrict__ src, typename A::T *__restrict__ 
         body<of##_##id, act_bf16>(src, dst, n, wide);                                              \
     }
 #define PLAIN(id) TYPES(id, plains, plain)
-#define BLOCK(id, elems, bytes, align) TYPES(id, blocks, block)
+#define BLOCK(id, elems, bytes) TYPES(id, blocks, block)
 STORED_PLAINS(PLAIN)
 DEC_QUANTS(BLOCK)
 

@@ -6,8 +6,8 @@
  *           order, each rounded. What differs is how the integers are found. Widening multiplies by a
  *           power of two, which is exact for subnormals, too.
  * Reads     Through the widest loads that a block's size allows: two bytes for blocks of 18, 22, 34,
- *           110 and 210 bytes, four for the others. So a tensor begins at a multiple of four.
- * Compiled  by nvcc for kernels, and by a C compiler for tests/unit/op/test_cuda_expand.c, which holds
+ *           110 and 210 bytes, four for the others (DEC_ALIGN); rows begin at a multiple of that.
+ * Compiled  by nvcc for kernels, and by a C compiler for tests/unit/op/test_expand_decode.c, which holds
  *           it against tensor/ where there is no card. Needs nothing of CUDA. */
 #ifndef OP_CUDA_EXPAND_DECODE_H
 #define OP_CUDA_EXPAND_DECODE_H
@@ -58,22 +58,21 @@ static inline float dec_float(uint32_t u)
 }
 #endif
 
-/* X(id, elements, bytes, alignment) of a unit that dec_<id>() takes: blocks of the GGML types, chunks
- * of the plain ones. */
+/* X(id, elements, bytes) of a block that dec_<id>() takes. */
 #define DEC_QUANTS(X)                                                                              \
-    X(q4_0, 32, 18, 2)                                                                             \
-    X(q4_1, 32, 20, 4)                                                                             \
-    X(q5_0, 32, 22, 2)                                                                             \
-    X(q5_1, 32, 24, 4)                                                                             \
-    X(q8_0, 32, 34, 2)                                                                             \
-    X(q2_k, 256, 84, 4)                                                                            \
-    X(q3_k, 256, 110, 2)                                                                           \
-    X(q4_k, 256, 144, 4)                                                                           \
-    X(q5_k, 256, 176, 4)                                                                           \
-    X(q6_k, 256, 210, 2)                                                                           \
-    X(iq4_nl, 32, 18, 2)                                                                           \
-    X(iq4_xs, 256, 136, 4)
-#define DEC_ALIGN_MAX 4
+    X(q4_0, 32, 18)                                                                                \
+    X(q4_1, 32, 20)                                                                                \
+    X(q5_0, 32, 22)                                                                                \
+    X(q5_1, 32, 24)                                                                                \
+    X(q8_0, 32, 34)                                                                                \
+    X(q2_k, 256, 84)                                                                               \
+    X(q3_k, 256, 110)                                                                              \
+    X(q4_k, 256, 144)                                                                              \
+    X(q5_k, 256, 176)                                                                              \
+    X(q6_k, 256, 210)                                                                              \
+    X(iq4_nl, 32, 18)                                                                              \
+    X(iq4_xs, 256, 136)
+#define DEC_ALIGN(bytes) ((bytes) % 4 ? 2 : 4) /* of a block of so many */
 
 /* ---- small floats, one at a time ---- */
 

@@ -159,7 +159,7 @@ static berth_status few_rows(const struct op_env *env, const struct job *j, bert
     enum dtype w = j->a->w.dtype;
     size_t elem = dtype_desc(j->type)->bytes;
     struct product_args p = args_of(j);
-    if (dtype_is_quant(w) && (uintptr_t)p.w % DEC_ALIGN_MAX)
+    if (dtype_is_quant(w) && (uintptr_t)p.w % DEC_ALIGN(dtype_desc(w)->bytes))
         return err_set(err, BERTH_EINVAL, "linear: %s at %p is not aligned", dtype_name(w), p.w);
     uintptr_t odd = (uintptr_t)p.x | (j->m > 1 ? j->ld_x * elem : 0);
     if (!dtype_is_quant(w))

@@ -10,14 +10,9 @@
  *   round        activations to fp8
  * The order of a sum follows from k and the weight's type alone: the same bits for each row, whatever
  * is computed with it. */
+#include "op/cuda/kernel.cuh"
 #include "op/cuda/product_args.h"
 #include "op/cuda/stored.cuh"
-
-INLINE float gelu_tanh(float v)
-{
-    float t = tanhf(0.7978845608028654f * (v + 0.044715f * v * v * v)); /* sqrt(2 / pi) */
-    return 0.5f * v * (1.0f + t);
-}
 
 INLINE float bias_at(const product_args &a, uint64_t n)
 {
@@ -35,7 +30,7 @@ template <class A> INLINE void put_result(const product_args &a, uint64_t m, uin
     typedef typename A::T T;
     float v = sum * a.scale + bias_at(a, n);
     if (a.gelu)
-        v = gelu_tanh(v);
+        v = f_gelu_tanh(v);
     if (a.add)
         v += A::get((const T *)a.add + m * a.ld_add + n);
     A::put((T *)a.y + m * a.ld_y + n, v);
@@ -80,7 +75,7 @@ INLINE void x_get8(const typename A::T *row, uint64_t chunk, uint64_t k, float v
 
 /* A lane's share of row . x[r]. */
 template <class W, class A, int ROWS, bool WIDE>
-INLINE void vec_sums(const uint8_t *__restrict__ row, const typename A::T *const *x, uint64_t k,
+INLINE void few_sums(const uint8_t *__restrict__ row, const typename A::T *const *x, uint64_t k,
                      float *sum)
 {
     const uint64_t chunks = (k + 7) / 8;
@@ -100,7 +95,7 @@ INLINE void vec_sums(const uint8_t *__restrict__ row, const typename A::T *const
 }
 
 /* ROWS of x at once; rows beyond a.m repeat the last one and are thrown away. */
-template <class W, class A, int ROWS> INLINE void vec(const product_args &a)
+template <class W, class A, int ROWS> INLINE void few(const product_args &a)
 {
     typedef typename A::T T;
     const unsigned lane = threadIdx.x % 32;
@@ -116,9 +111,9 @@ template <class W, class A, int ROWS> INLINE void vec(const product_args &a)
         sum[r] = 0;
     }
     if (a.wide)
-        vec_sums<W, A, ROWS, true>(row, x, a.k, sum);
+        few_sums<W, A, ROWS, true>(row, x, a.k, sum);
     else
-        vec_sums<W, A, ROWS, false>(row, x, a.k, sum);
+        few_sums<W, A, ROWS, false>(row, x, a.k, sum);
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
 #pragma unroll
@@ -134,18 +129,18 @@ template <class W, class A, int ROWS> INLINE void vec(const product_args &a)
     extern "C" __global__ void __launch_bounds__(32 * VEC_WARPS)                                   \
         product_vec1_##id##_##name(const __grid_constant__ product_args a)                         \
     {                                                                                              \
-        vec<from<of##_##id>, act_##name, 1>(a);                                                    \
+        few<from<of##_##id>, act_##name, 1>(a);                                                    \
     }                                                                                              \
     extern "C" __global__ void __launch_bounds__(32 * VEC_WARPS)                                   \
         product_vec4_##id##_##name(const __grid_constant__ product_args a)                         \
     {                                                                                              \
-        vec<from<of##_##id>, act_##name, VEC_ROWS>(a);                                             \
+        few<from<of##_##id>, act_##name, VEC_ROWS>(a);                                             \
     }
 #define PLAIN(id)                                                                                  \
     VEC(id, from_plain, plain, f32)                                                                \
     VEC(id, from_plain, plain, f16)                                                                \
     VEC(id, from_plain, plain, bf16)
-#define BLOCK(id, elems, bytes, align)                                                             \
+#define BLOCK(id, elems, bytes)                                                                    \
     VEC(id, from_block, block, f16)                                                                \
     VEC(id, from_block, block, bf16)
 STORED_PLAINS(PLAIN)
@@ -211,7 +206,7 @@ template <class A> INLINE void finish(const product_args &a)
     for (uint64_t m = blockIdx.y; m < a.m; m += gridDim.y) {
         T *y = (T *)a.y + m * a.ld_y + n;
         float v = A::get(y) + bias;
-        A::put(y, a.gelu ? gelu_tanh(v) : v);
+        A::put(y, a.gelu ? f_gelu_tanh(v) : v);
     }
 }
 

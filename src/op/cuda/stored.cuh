@@ -141,11 +141,11 @@ typedef plain_f8<__NV_E5M2> plain_f8_e5m2;
 
 /* ---- blocks ---- */
 
-#define BLOCK(id, elems, bytes, align)                                                             \
+#define BLOCK(id, elems, bytes)                                                                    \
     struct block_##id {                                                                            \
         INLINE void get8(const uint8_t *src, size_t chunk, float v[8])                             \
         {                                                                                          \
-            static_assert(elems % 8 == 0 && bytes % align == 0 && align <= DEC_ALIGN_MAX, #id);    \
+            static_assert(elems % 8 == 0 && bytes % DEC_ALIGN(bytes) == 0, #id);                   \
             dec_##id(src + chunk / (elems / 8) * bytes, (unsigned)(chunk % (elems / 8)), v);       \
         }                                                                                          \
     };
