@@ -1,6 +1,6 @@
 /* The Flux transformer: what files it is read from, patches, batches, placements, memory. Its numbers
  * are in tests/golden/model/test_flux.c. */
-#include "support/nets.h"
+#include "support/flux_files.h"
 #include "support/oom.h"
 #include "support/presets.h"
 #include "support/sparse.h"
@@ -362,38 +362,75 @@ static void pooled_text(void **state)
 
 /* Everything on a donor, through a ring with room for two blocks: each of them comes once a pass, in
  * the order that the forward asks. */
+static void streams_in_order(const char *path, size_t n)
+{
+    struct rig r;
+    float *want = run_file("cpu=256m", path, NULL, n);
+    rig_open(&r, "cpu=16m,null:0=128m", path, "null:0,*#cpu", n);
+    for (uint64_t pass = 1; pass <= 3; pass++) {
+        float *got = run(&r);
+        assert_memory_equal(want, got, n * EACH * sizeof *want);
+        free(got);
+        struct net_report rep = diffusion_report(r.d);
+        assert_int_equal(rep.stream.slots, 2);
+        assert_false(rep.thrifty);
+        if (rep.stream.out_of_order + rep.stream.dropped)
+            fail_msg("'%s', %zu latents: %llu fetched out of turn, %llu bytes dropped", path, n,
+                     (unsigned long long)rep.stream.out_of_order,
+                     (unsigned long long)rep.stream.dropped);
+        assert_int_equal(rep.stream.bytes - rep.stream.ahead, pass * rep.stream.donor_bytes);
+    }
+    rig_close(&r);
+    free(want);
+}
+
 static void blocks_stream_in_order(void **state)
 {
-    static const struct flux_config c = { .in_channels = 4 * C,
-                                          .hidden = 256,
-                                          .head_dim = 128,
-                                          .context_dim = 64,
-                                          .vec_dim = 64,
-                                          .depth = 2,
-                                          .depth_single = 3,
-                                          .guidance = true };
-    const char *path = file_of(&c, "streamed", DT_F32, "safetensors");
+    struct flux_config c = small;
+    struct keys k = { 0 };
+    char ours[512], theirs[512];
     (void)state;
+    c.hidden = 256; /* so that more than a ring is streamed */
+    c.head_dim = 128;
+    keys_flux(&k, &c);
+    assert_false(k.bad);
+    snprintf(ours, sizeof ours, "%s", file_of(&c, "streamed", DT_F32, "safetensors"));
+    snprintf(theirs, sizeof theirs, "%s", flux_diffusers_file(&k, "streamed"));
+    keys_release(&k);
     for (size_t n = 1; n <= 2; n++) {
-        struct rig r;
-        float *want = run_file("cpu=256m", path, NULL, n);
-        rig_open(&r, "cpu=16m,null:0=128m", path, "null:0,*#cpu", n);
-        for (uint64_t pass = 1; pass <= 3; pass++) {
-            float *got = run(&r);
-            assert_memory_equal(want, got, n * EACH * sizeof *want);
-            free(got);
-            struct net_report rep = diffusion_report(r.d);
-            assert_int_equal(rep.stream.slots, 2);
-            assert_false(rep.thrifty);
-            if (rep.stream.out_of_order + rep.stream.dropped)
-                fail_msg("batch of %zu: %llu fetched out of turn, %llu bytes dropped", n,
-                         (unsigned long long)rep.stream.out_of_order,
-                         (unsigned long long)rep.stream.dropped);
-            assert_int_equal(rep.stream.bytes - rep.stream.ahead, pass * rep.stream.donor_bytes);
-        }
-        rig_close(&r);
-        free(want);
+        streams_in_order(ours, n);
+        streams_in_order(theirs, n);
     }
+    float *a = run_file("cpu=256m", ours, NULL, 2), *b = run_file("cpu=256m", theirs, NULL, 2);
+    assert_near("diffusers' names", b, a, 2 * EACH, 1e-5);
+    free(a), free(b);
+}
+
+/* What passes keep of positions is for one size. */
+static void sizes_may_change(void **state)
+{
+    static const struct {
+        size_t h, w, tokens;
+    } size[] = { { H, W, 7 }, { W, H, 7 }, { H, W, 4 }, { H, W + 2, 4 }, { 1, 1, 1 } };
+    const char *path = file_of(&small, "sizes", DT_F32, "safetensors");
+    struct rig all;
+    (void)state;
+    rig_open(&all, "cpu=256m", path, NULL, 1);
+    for (size_t i = 0; i < ARRAY_LEN(size); i++) {
+        struct rig r, *const both[] = { &all, &r };
+        float *out[2];
+        rig_open(&r, "cpu=256m", path, NULL, 1);
+        for (size_t k = 0; k < ARRAY_LEN(both); k++) {
+            both[k]->in.h = size[i].h;
+            both[k]->in.w = size[i].w;
+            both[k]->cond[0].tokens = size[i].tokens;
+            out[k] = run(both[k]);
+        }
+        assert_memory_equal(out[0], out[1], C * size[i].h * size[i].w * sizeof **out);
+        free(out[0]), free(out[1]);
+        rig_close(&r);
+    }
+    rig_close(&all);
 }
 
 /* Latents that are larger than what kernels take beside them. */
@@ -539,6 +576,7 @@ int main(void)
         cmocka_unit_test(guidance_counts),
         cmocka_unit_test(pooled_text),
         cmocka_unit_test(blocks_stream_in_order),
+        cmocka_unit_test(sizes_may_change),
         cmocka_unit_test(thrifty_passes_give_the_same_bits),
         cmocka_unit_test(every_stored_type_computes),
         cmocka_unit_test(what_is_missing_is_said),
