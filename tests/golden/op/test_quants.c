@@ -56,7 +56,7 @@ static void rig_close(struct rig *r)
 /* A tensor there; without data its bytes are all ones, which is NaN. */
 static struct view there(struct rig *r, enum dtype t, struct shape s, const void *data)
 {
-    uint64_t n, bytes;
+    uint64_t n = 0, bytes = 0;
     struct view v;
     berth_err err;
     assert_true(shape_count(&s, &n) && dtype_bytes(t, n, &bytes) && r->n < ARRAY_LEN(r->mem));
