@@ -484,19 +484,24 @@ static int list(struct app *a, const struct options *o)
     return code;
 }
 
-/* Two small files with fixed names: those that are there are left alone, as everywhere. */
+/* Small files with fixed names: those that are there are left alone, as everywhere. */
 static int make_tokenizer(struct app *a, const struct options *o)
 {
-    struct str path = { 0 };
+    static const char *const name[] = { "vocab.json", "tokenizer.json" };
     berth_err err;
+    int code = APP_OK;
     if (o->preset || o->keys || o->output)
         return app_usage(a, "--tokenizer stands alone: a model is another command");
     if (file_make_dirs(o->tokenizer, &err))
         return app_fail(a, &err);
-    str_addf(&path, "%s/vocab.json", o->tokenizer);
-    int code = check_place(a, o, str_c(&path));
-    str_release(&path);
-    if (!code && bpe_write_stand_in(o->tokenizer, &err))
+    for (size_t i = 0; !code && i < ARRAY_LEN(name); i++) {
+        struct str path = { 0 };
+        str_addf(&path, "%s/%s", o->tokenizer, name[i]);
+        code = check_place(a, o, str_c(&path));
+        str_release(&path);
+    }
+    if (!code &&
+        (bpe_write_stand_in(o->tokenizer, &err) || unigram_write_stand_in(o->tokenizer, &err)))
         code = app_fail(a, &err);
     if (!code && o->json) {
         struct jsonout out;
@@ -507,7 +512,7 @@ static int make_tokenizer(struct app *a, const struct options *o)
         return app_json_end(a, &out, APP_OK);
     }
     if (!code)
-        puts("wrote vocab.json and merges.txt: letters, no words");
+        puts("wrote vocab.json and merges.txt (CLIP), tokenizer.json (T5): letters, no words");
     return code;
 }
 
@@ -556,7 +561,7 @@ static int run(struct app *a, int argc, char **argv)
         { .name = "tokenizer",
           .kind = OPT_TEXT,
           .value = "DIR",
-          .help = "instead: a stand-in for CLIP's tokenizer; see below",
+          .help = "instead: stand-ins for CLIP's and T5's tokenizers; see below",
           .to = &o.tokenizer },
         { .name = "force", .help = "replace an existing file", .to = &o.force },
         { .name = "list",
@@ -623,7 +628,8 @@ const struct command command_synth = {
             "have one.\n"
             "The file appears when it is whole; an interrupted run leaves nothing behind.\n"
             "--tokenizer DIR writes vocab.json and merges.txt for people who have no CLIP\n"
-            "tokenizer at hand; it knows letters, no words: prompts run, but mean nothing.\n\n"
+            "tokenizer at hand, and tokenizer.json for those without T5's; they know letters,\n"
+            "no words: prompts run, but mean nothing.\n\n"
             "JSON: file, preset, format, dtype, dtypes (tensors of each), tensors,\n"
             "parameters, bytes, data_bytes, seconds, threads; with --list an array with the\n"
             "data_bytes of every type. A failure is {\"error\": {\"code\", \"message\"}}.\n",
