@@ -284,8 +284,10 @@ void cuda_discardable(struct phys *p, uint64_t *addr, size_t *n)
         r.from = first + g->length[first];
     if (last + g->length[last] > r.to)
         r.to = last;
-    if (r.to < r.from) /* within one piece */
-        r.to = r.from;
+    if (r.to <= r.from) { /* no whole piece */
+        *n = 0;
+        return;
+    }
     *addr = address(d, g, r.from);
     *n = (r.to - r.from) * p->granularity;
 }
