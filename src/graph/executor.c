@@ -165,6 +165,7 @@ static void run_release(struct run *r)
     free(r->have);
     free(r->key);
     json_decref(r->messages);
+    json_decref(r->networks);
     json_decref(r->executed);
     workflow_release(&r->wf);
 }

@@ -115,7 +115,7 @@ struct exec_result {
     json_t *last_data;
     json_t *outputs;         /* {node_id: ui} */
     json_t *meta;            /* {node_id: {...}} */
-    json_t *status;          /* {"status_str","completed","messages"} */
+    json_t *status;          /* {"status_str","completed","messages"}; "berth": docs/server.md */
     size_t executed, cached; /* nodes that ran; nodes of execution_cached */
     berth_status code;       /* EXEC_FAILED: of the node */
     bool out_of_memory;      /* device memory: the worker unloads all that may go */

@@ -184,6 +184,18 @@ berth_status run_failure(struct run *r, size_t node, const berth_err *why, json_
     return run_message(r, stopped ? EXEC_INTERRUPTED : EXEC_ERROR, data, err);
 }
 
+#define NETWORKS_MAX 256 /* of one prompt: its history stays small */
+
+void run_network(struct run *r, json_t *taken)
+{
+    if (!r->networks)
+        r->networks = json_array();
+    if (json_array_size(r->networks) < NETWORKS_MAX)
+        json_array_append_new(r->networks, taken); /* takes it, also when it fails */
+    else
+        json_decref(taken);
+}
+
 berth_status run_status(struct run *r, berth_err *err)
 {
     bool ok = r->out->outcome == EXEC_OK;
@@ -192,6 +204,8 @@ berth_status run_status(struct run *r, berth_err *err)
                                           json_string_nocheck(ok ? "success" : "error")) |
               json_object_set_new_nocheck(s, "completed", json_boolean(ok)) |
               json_object_set_nocheck(s, "messages", r->messages);
+    if (r->networks) /* ours: ComfyUI's clients pass over it */
+        bad |= json_object_set_new_nocheck(s, "berth", json_pack("{s:O}", "networks", r->networks));
     if (bad) {
         json_decref(s);
         return no_memory(r, err);

@@ -29,6 +29,7 @@ struct run {
     size_t node;          /* that runs; SIZE_MAX: none */
     json_t *executed;     /* ids */
     json_t *messages;     /* [[event, data], ...] */
+    json_t *networks;     /* [{...}]: what networks did, for the history; NULL: none yet */
 };
 
 enum run_step {
@@ -55,5 +56,7 @@ berth_status run_success(struct run *r, berth_err *err);
 berth_status run_failure(struct run *r, size_t node, const berth_err *why, json_t *current,
                          berth_err *err);
 berth_status run_status(struct run *r, berth_err *err); /* result.status from the messages */
+/* One more network's numbers; takes it. What there is no room for is left out. */
+void run_network(struct run *r, json_t *taken);
 
 #endif

@@ -72,6 +72,11 @@ static void host_text(void *user, const char *s, size_t n)
     tell(c, &e);
 }
 
+static void host_network(void *user, json_t *taken)
+{
+    run_network(((const struct call *)user)->r, taken);
+}
+
 /* ---- inputs ---- */
 
 /* The lists of all inputs that are there. */
@@ -294,6 +299,7 @@ enum run_step run_node(struct run *r, size_t node, json_t **current, berth_err *
         .user = &c,
         .progress = host_progress,
         .text = host_text,
+        .network = host_network,
         .cancel = r->q->cancel,
     };
     *current = NULL;

@@ -112,6 +112,28 @@ void ready_tell_peak(struct node_call *c, struct res_model *m, const char *what,
                  batch, peak, d->name);
 }
 
+void ready_done(struct node_call *c, struct res_model *m, const char *what,
+                const struct net_report *r)
+{
+    const struct stream_stats *s = &r->stream;
+    if (!c->host || !c->host->network || !r->passes)
+        return;
+    /* Numbers of bytes are far below 2^63. */
+    json_t *o = json_pack(
+        "{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "node", c->id, "network", what, "model",
+        res_info(m).name, "device", r->device, "passes", (json_int_t)r->passes, "weights",
+        (json_int_t)r->weights, "activations", (json_int_t)r->largest, "peak",
+        (json_int_t)(r->weights + r->largest + s->ring_bytes), "rungs", (json_int_t)r->rungs);
+    if (o && s->bytes) /* of those that were streamed */
+        json_object_set_new(o, "stream",
+                            json_pack("{s:I, s:I, s:f, s:f, s:f}", "bytes", (json_int_t)s->bytes,
+                                      "ring", (json_int_t)s->ring_bytes, "gb_per_s", stream_gbps(s),
+                                      "exposed", stream_exposed(s), "seconds",
+                                      (double)s->pass_ns / 1e9));
+    if (o)
+        c->host->network(c->host->user, o);
+}
+
 /* ---- diffusion models ---- */
 
 berth_status ready_info(const struct model_ref *ref, struct diffusion_info *out, berth_err *err)
@@ -230,7 +252,7 @@ static struct net_args net_of(struct node_call *c, struct res_model *m)
 berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct ready_vae *out,
                        berth_err *err)
 {
-    *out = (struct ready_vae) { 0 };
+    *out = (struct ready_vae) { .c = c };
     if (json_object_get(ref->options, "tae") || json_object_get(ref->options, "pixel_space"))
         return err_set(err, BERTH_EUNSUPPORTED,
                        "this VAE (taesd or pixel_space) cannot be computed yet");
@@ -245,6 +267,10 @@ berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct 
 
 void ready_vae_release(struct ready_vae *v)
 {
+    if (v->net) {
+        struct net_report r = net_report(v->net);
+        ready_done(v->c, v->m, "vae", &r);
+    }
     net_close(v->net);
     *v = (struct ready_vae) { 0 };
 }
@@ -390,7 +416,7 @@ static berth_status open_encoders(struct node_call *c, struct res_model *m, stru
         if (t5 ? open_t5(w, found[i].root, &args, e, err)
                : open_clip(w, found[i].root, &args, e, err))
             return err->code;
-        t->n++; /* closed with the others from here on */
+        t->of[t->n++] = m; /* closed with the others from here on */
         if (t5 ? t5_check(e->net, &e->t5, err) : clip_check(e->net, &e->clip, err))
             return err->code;
     }
@@ -416,7 +442,7 @@ static bool is_earlier(const struct model_ref *ref, size_t i)
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
                         berth_err *err)
 {
-    *out = (struct ready_text) { .skip = (int)option_number(ref, "clip_skip", 0) };
+    *out = (struct ready_text) { .c = c, .skip = (int)option_number(ref, "clip_skip", 0) };
     berth_status s = has_parts(ref, "CLIP", err);
     if (!s)
         s = asset_clip(c->env, &out->bpe, err);
@@ -439,8 +465,11 @@ berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct
 
 void ready_text_release(struct ready_text *t)
 {
-    for (size_t i = 0; i < t->n; i++)
+    for (size_t i = 0; i < t->n; i++) {
+        struct net_report r = net_report(t->enc[i].net);
+        ready_done(t->c, t->of[i], "text", &r);
         net_close(t->enc[i].net);
+    }
     asset_bpe_release(&t->bpe);
     asset_unigram_release(&t->unigram);
     *t = (struct ready_text) { 0 };

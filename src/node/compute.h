@@ -104,6 +104,11 @@ berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t
  * half of what the device has. batch: items of it. */
 void ready_tell_peak(struct node_call *c, struct res_model *m, const char *what, size_t batch,
                      uint64_t peak);
+/* What a network did, at the end of its use: into the prompt's history, where people look for how
+ * fast it was and what it took. what: "diffusion", "vae", "text". Nothing for one that ran no
+ * pass. */
+void ready_done(struct node_call *c, struct res_model *m, const char *what,
+                const struct net_report *r);
 /* diffusion_close() it. */
 berth_status ready_diffusion(struct node_call *c, const struct model_ref *ref,
                              struct diffusion **out, berth_err *err);
@@ -113,6 +118,7 @@ berth_status ready_info(const struct model_ref *ref, struct diffusion_info *out,
 berth_status ready_msampling(const struct model_ref *ref, struct msampling *out, berth_err *err);
 
 struct ready_vae { /* stays where it is until its release: the net looks at `vae` */
+    struct node_call *c;
     struct net *net;
     struct vae_net vae;
     struct res_model *m; /* borrowed from the ref */
@@ -140,7 +146,9 @@ berth_status asset_t5(const struct node_env *env, const struct weights *w,
 void asset_unigram_release(struct asset_unigram *a); /* zeroed is fine */
 
 struct ready_text {
+    struct node_call *c;
     struct text_encoder enc[TEXT_ENCODERS_MAX];
+    struct res_model *of[TEXT_ENCODERS_MAX]; /* borrowed from the ref */
     size_t n;
     enum text_set set;
     int skip; /* of text_args */

@@ -193,6 +193,8 @@ struct node_host {
     /* BERTH_ECANCELED: interrupted; the node returns it. */
     berth_status (*progress)(void *user, const struct node_step *s, berth_err *err);
     void (*text)(void *user, const char *s, size_t n); /* progress text under the node */
+    /* What a network did for this node, for the prompt's history (ready_done()). Takes it. */
+    void (*network)(void *user, json_t *taken);
     const atomic_bool *cancel; /* never NULL in the executor; long work without steps looks at it */
 };
 

@@ -370,6 +370,7 @@ static berth_status sample(struct run *r, berth_err *err)
              " passes=%" PRIu64 " rungs=%" PRIu64,
              r->c->id, ready_name(q->model), q->sampler->name, q->n - 1, done.device,
              done.largest_predicted, done.largest, done.passes, done.rungs);
+    ready_done(r->c, q->model->part[0], "diffusion", &done);
     return BERTH_OK;
 }
 
