@@ -1,10 +1,9 @@
 /* Activations of 16 bits, and the loop that holds devices against the reference (op_device.h), by
  * means of a backend that does nothing but widen, ask the reference and round once. It must pass on
- * every case; with something wrong about it, the loop must see that in every op. Also what op_x()
- * refuses of types a backend does not have. */
+ * every case; with something wrong about it, the loop must see that in every op. */
 #include "unit/op/op_device.h"
 
-#include "op/cpu/cpu_impl.h"
+#include <signal.h>
 
 static enum sabotage {
     HONEST,
@@ -14,7 +13,8 @@ static enum sabotage {
     WAVERS,      /* and that only the second time */
     GREEDY,      /* writes behind its scratch */
     REFUSES,
-    SABOTAGES
+    SABOTAGES,
+    DIES, /* at the tenth call of a process */
 } sabotage;
 static unsigned calls;
 
@@ -64,6 +64,8 @@ static berth_status rounding(const struct op_case *op, const struct op_env *env,
     union any wide = *a;
     struct view list[8], *w;
     calls++;
+    if (sabotage == DIES && calls == 10)
+        raise(SIGKILL);
     if (sabotage == REFUSES)
         return err_set(err, BERTH_EUNSUPPORTED, "not today");
     if (sabotage == GREEDY)
@@ -178,13 +180,36 @@ static void no_such_device(void **state)
 {
     (void)state;
     static struct tally t;
-    assert_int_equal(child("cuda:200", NULL, 0, &t), CHILD_NO_DEVICE);
+    const struct post p = { .device = "cuda:200" };
+    assert_int_equal(child(&p, NULL, 0, &t), CHILD_NO_DEVICE);
     assert_non_null(strstr(t.why, "cuda:200"));
+}
+
+/* A process that dies costs the case it was at: the fourth of each, with three calls a case. */
+static void the_loop_outlives_its_processes(void **state)
+{
+    (void)state;
+    const struct post p = { .device = "cpu", .backend = &op_rounding };
+    struct tally *t = shared_tally();
+    const struct op_case *op = NULL;
+    for (size_t o = 0; o < OPS; o++)
+        op = ops[o].make == make_timestep ? &ops[o] : op;
+    sabotage = DIES;
+    calls = 0;
+    setenv("BERTH_TEST_FORK", "1", 1);
+    assert_true(op_apart(&p, op, t));
+    sabotage = HONEST;
+    for (size_t i = 0; i < TYPES; i++) { /* the fourth, eighth and twelfth: F32, F16, BF16 */
+        assert_int_equal(t->cases[i], 5);
+        assert_int_equal(t->bad[i], 1);
+    }
+    munmap(t, sizeof *t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_loop_outlives_its_processes),
         cmocka_unit_test(one_rounding_of_the_reference_passes),
         cmocka_unit_test(what_is_wrong_is_seen),
         cmocka_unit_test(the_cpu_as_a_device),

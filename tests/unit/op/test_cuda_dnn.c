@@ -1,0 +1,357 @@
+/* Choosing an engine of cuDNN and keeping the plan, with a small stand-in for the library: it counts what
+ * lives, names the configs a test wants and refuses the k-th call. What real engines compute is looked at by
+ * the loop over all ops, on a card. */
+#include "op/cuda/dnn.h"
+
+#include "support/oom.h"
+#include "support/test.h"
+
+/* ---- the stand-in ---- */
+
+struct config { /* of one heuristics mode, best first */
+    int64_t engine, workspace;
+    int notes[2]; /* -1: none */
+    bool broken;  /* does not become a plan */
+};
+
+enum { CONFIGS = 6 };
+
+static struct {
+    struct config a[CONFIGS], fallback[CONFIGS];
+    size_t as, fallbacks;
+    long live, calls, fail; /* fail: which call is refused; -1: none */
+    int plans_made;
+} fake;
+
+struct desc {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendHeurMode_t mode;
+    const struct config *config;
+};
+
+static bool refuse(void)
+{
+    return fake.calls++ == fake.fail;
+}
+
+static cudnnStatus_t create(cudnnBackendDescriptorType_t type, dnn_desc *out)
+{
+    if (refuse())
+        return CUDNN_STATUS_ALLOC_FAILED;
+    struct desc *d = test_calloc(1, sizeof *d);
+    d->type = type;
+    fake.live++;
+    *out = d;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t destroy(dnn_desc d)
+{
+    assert_non_null(d);
+    fake.live--;
+    test_free(d);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t set(dnn_desc to, cudnnBackendAttributeName_t name,
+                         cudnnBackendAttributeType_t type, int64_t n, const void *p)
+{
+    (void)type, (void)n;
+    struct desc *d = to;
+    if (refuse())
+        return CUDNN_STATUS_BAD_PARAM;
+    if (name == CUDNN_ATTR_ENGINEHEUR_MODE)
+        d->mode = *(const cudnnBackendHeurMode_t *)p;
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)
+        d->config = ((struct desc *)*(const dnn_desc *)p)->config;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t finalize(dnn_desc what)
+{
+    struct desc *d = what;
+    if (refuse())
+        return CUDNN_STATUS_NOT_SUPPORTED;
+    if (d->type != CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)
+        return CUDNN_STATUS_SUCCESS;
+    fake.plans_made++;
+    return d->config->broken ? CUDNN_STATUS_NOT_SUPPORTED_SHAPE : CUDNN_STATUS_SUCCESS;
+}
+
+/* Mode B knows nothing here. */
+static int64_t results(const struct desc *d, int64_t room, dnn_desc *out)
+{
+    bool a = d->mode == CUDNN_HEUR_MODE_A;
+    if (!a && d->mode != CUDNN_HEUR_MODE_FALLBACK)
+        return 0;
+    int64_t n = (int64_t)(a ? fake.as : fake.fallbacks);
+    for (int64_t i = 0; out && i < n && i < room; i++)
+        ((struct desc *)out[i])->config = (a ? fake.a : fake.fallback) + i;
+    return n;
+}
+
+static cudnnStatus_t get(cudnnBackendDescriptor_t const from, cudnnBackendAttributeName_t name,
+                         cudnnBackendAttributeType_t type, int64_t room, int64_t *n, void *out)
+{
+    (void)type;
+    const struct desc *d = from;
+    if (refuse())
+        return CUDNN_STATUS_NOT_SUPPORTED;
+    *n = 1;
+    switch ((int)name) {
+    case CUDNN_ATTR_ENGINEHEUR_RESULTS:
+        *n = results(d, room, out);
+        break;
+    case CUDNN_ATTR_ENGINECFG_ENGINE:
+        (*(struct desc **)out)->config = d->config;
+        break;
+    case CUDNN_ATTR_ENGINE_GLOBAL_INDEX:
+        *(int64_t *)out = d->config->engine;
+        break;
+    case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
+        *(int64_t *)out = d->config->workspace;
+        break;
+    case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE:
+        *n = 0;
+        for (int i = 0; i < 2; i++)
+            if (d->config->notes[i] >= 0)
+                ((cudnnBackendNumericalNote_t *)out)[(*n)++] =
+                    (cudnnBackendNumericalNote_t)d->config->notes[i];
+        break;
+    default:
+        fail_msg("attribute %d", (int)name);
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static const char *error_string(cudnnStatus_t s)
+{
+    return s == CUDNN_STATUS_NOT_SUPPORTED_SHAPE ? "THAT_SHAPE" : "REFUSED";
+}
+
+static void last_error(char *buf, size_t n)
+{
+    snprintf(buf, n, "in its own words");
+}
+
+static struct dnn *dnn_new(void)
+{
+    static struct dnn d;
+    d = (struct dnn) { .api = { .cudnnGetErrorString = error_string,
+                                .cudnnGetLastErrorString = last_error,
+                                .cudnnBackendCreateDescriptor = create,
+                                .cudnnBackendDestroyDescriptor = destroy,
+                                .cudnnBackendFinalize = finalize,
+                                .cudnnBackendSetAttribute = set,
+                                .cudnnBackendGetAttribute = get },
+                       .version = 91900 };
+    return &d;
+}
+
+static void name_a(struct config c)
+{
+    fake.a[fake.as++] = c;
+}
+
+static int reset(void **state)
+{
+    (void)state;
+    memset(&fake, 0, sizeof fake);
+    fake.fail = -1;
+    return 0;
+}
+
+/* ---- a graph to choose for: v[1] says whether it is exact, v[2] how many descriptions are refused ---- */
+
+static bool build(struct dnn_graph *g, const struct dnn_key *key, int attempt)
+{
+    if (attempt > key->v[2])
+        return false;
+    g->exact = key->v[1];
+    struct dnn_tensor t = { .uid = 1, .dim = { 1, 1, 1, 8 }, .stride = { 8, 8, 8, 1 } };
+    dnn_desc x = dnn_tensor(g, &t), y = dnn_between(g, CUDNN_DATA_FLOAT, t.dim);
+    dnn_pointwise(g, CUDNN_POINTWISE_EXP, CUDNN_DATA_FLOAT, 0, x, NULL, NULL, y);
+    if (attempt < key->v[2])
+        g->bad = true;
+    return true;
+}
+
+static const struct dnn_plan *plan(struct dnn *d, bool exact, int refusals, int64_t other)
+{
+    struct dnn_key key = { { DNN_CONV, exact, refusals, other } };
+    const struct dnn_plan *p = NULL;
+    berth_err err = { 0 };
+    assert_ok(dnn_plan(d, &key, build, &p, &err), err);
+    return p;
+}
+
+static void end(struct dnn *d)
+{
+    dnn_forget(d);
+    assert_int_equal(fake.live, 0);
+    assert_int_equal(d->plans, 0);
+}
+
+/* ---- tests ---- */
+
+static void first_that_keeps_the_promises(void **state)
+{
+    (void)state;
+    struct dnn *d = dnn_new();
+    name_a((struct config) { 1, 0, { CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, -1 }, false });
+    name_a((struct config) {
+        2,
+        0,
+        { CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION },
+        false });
+    name_a((struct config) { 3, DNN_WORKSPACE + 1, { -1, -1 }, false });
+    name_a((struct config) { 4, 0, { -1, -1 }, true });
+    name_a((struct config) { 5, 77, { CUDNN_NUMERICAL_NOTE_TENSOR_CORE, -1 }, false });
+    name_a((struct config) { 6, 0, { -1, -1 }, false });
+    const struct dnn_plan *p = plan(d, false, 0, 0);
+    assert_non_null(p->plan);
+    assert_int_equal(p->engine, 5);
+    assert_int_equal(p->workspace, 77);
+    assert_string_equal(p->why, "");
+    assert_int_equal(plan(d, true, 0, 0)->engine, 6); /* F32: no tensor cores */
+    end(d);
+}
+
+static void winograd_only_with_digits_to_spare(void **state)
+{
+    (void)state;
+    struct dnn *d = dnn_new();
+    name_a((struct config) {
+        1, 0, { CUDNN_NUMERICAL_NOTE_WINOGRAD, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 }, false });
+    name_a((struct config) {
+        2, 0, { CUDNN_NUMERICAL_NOTE_WINOGRAD, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4 }, false });
+    name_a((struct config) { 3, 0, { CUDNN_NUMERICAL_NOTE_FFT, -1 }, false });
+    name_a((struct config) { 4, 0, { -1, -1 }, false });
+    assert_int_equal(plan(d, true, 0, 0)->engine, 2);
+    assert_int_equal(plan(d, false, 0, 0)->engine, 4);
+    end(d);
+}
+
+static void large_workspace_only_without_another(void **state)
+{
+    (void)state;
+    struct dnn *d = dnn_new();
+    name_a((struct config) { 1, DNN_WORKSPACE_MOST + 1, { -1, -1 }, false });
+    name_a((struct config) { 2, DNN_WORKSPACE_MOST, { -1, -1 }, false });
+    assert_int_equal(plan(d, false, 0, 0)->engine, 2);
+    fake.fallback[fake.fallbacks++] = (struct config) { 3, DNN_WORKSPACE, { -1, -1 }, false };
+    assert_int_equal(plan(d, false, 0, 1)->engine,
+                     3); /* another shape: the fallback list is asked first */
+    end(d);
+}
+
+static void kept(void **state)
+{
+    (void)state;
+    struct dnn *d = dnn_new();
+    name_a((struct config) { 1, 0, { -1, -1 }, false });
+    const struct dnn_plan *p = plan(d, false, 0, 0);
+    long calls = fake.calls;
+    assert_ptr_equal(plan(d, false, 0, 0), p);
+    assert_int_equal(fake.calls, calls);
+    assert_ptr_not_equal(plan(d, false, 0, 1), p);
+    assert_int_equal(d->plans, 2);
+    end(d);
+}
+
+static void nothing_is_an_answer(void **state)
+{
+    (void)state;
+    struct dnn *d = dnn_new();
+    name_a((struct config) { 1, 0, { -1, -1 }, true });
+    const struct dnn_plan *p = plan(d, false, 0, 0);
+    assert_null(p->plan);
+    assert_non_null(strstr(p->why, "THAT_SHAPE"));
+    assert_non_null(strstr(p->why, "in its own words"));
+    assert_int_equal(fake.live, 0); /* nothing is left of it */
+    long calls = fake.calls;
+    assert_ptr_equal(plan(d, false, 0, 0), p); /* and it is not asked again */
+    assert_int_equal(fake.calls, calls);
+    end(d);
+}
+
+static void next_description(void **state)
+{
+    (void)state;
+    struct dnn *d = dnn_new();
+    name_a((struct config) { 1, 0, { -1, -1 }, false });
+    assert_non_null(plan(d, false, 2, 0)->plan);
+    end(d);
+}
+
+/* Whatever cuDNN refuses, nothing stays behind, and the answer is a plan or a reason. */
+static void every_call_may_fail(void **state)
+{
+    (void)state;
+    for (long k = 0;; k++) {
+        reset(NULL);
+        struct dnn *d = dnn_new();
+        name_a((struct config) { 1, 0, { CUDNN_NUMERICAL_NOTE_FFT, -1 }, false });
+        name_a((struct config) { 2, 0, { -1, -1 }, false });
+        name_a((struct config) { 3, 0, { -1, -1 }, false });
+        fake.fallback[fake.fallbacks++] = (struct config) { 4, 0, { -1, -1 }, false };
+        fake.fail = k;
+        const struct dnn_plan *p = plan(d, false, 0, 0);
+        assert_true(p->plan ? !p->why[0] : p->why[0]);
+        bool reached = fake.calls > k;
+        end(d);
+        if (!reached)
+            break;
+    }
+}
+
+static void survives_oom(void **state)
+{
+    (void)state;
+    struct dnn *d = dnn_new();
+    struct dnn_key key = { { DNN_CONV } };
+    const struct dnn_plan *p = NULL;
+    berth_err err = { 0 };
+    name_a((struct config) { 1, 0, { -1, -1 }, false });
+    oom_after(0);
+    berth_status s = dnn_plan(d, &key, build, &p, &err);
+    oom_off();
+    assert_int_equal(s, BERTH_ENOMEM);
+    assert_null(p);
+    assert_int_equal(fake.live, 0);
+    assert_non_null(plan(d, false, 0, 0)->plan);
+    end(d);
+}
+
+static void too_many_are_forgotten(void **state)
+{
+    (void)state;
+    struct dnn *d = dnn_new();
+    name_a((struct config) { 1, 0, { -1, -1 }, false });
+    for (int i = 0; i < DNN_PLANS; i++)
+        plan(d, false, 0, i);
+    assert_int_equal(d->plans, DNN_PLANS);
+    assert_int_equal(fake.plans_made, DNN_PLANS);
+    plan(d, false, 0, DNN_PLANS);
+    assert_int_equal(d->plans, 1);
+    plan(d, false, 0, 0); /* made anew, and the same */
+    assert_int_equal(fake.plans_made, DNN_PLANS + 2);
+    end(d);
+}
+
+int main(void)
+{
+#define TEST(x) cmocka_unit_test_setup(x, reset)
+    const struct CMUnitTest tests[] = {
+        TEST(first_that_keeps_the_promises),
+        TEST(winograd_only_with_digits_to_spare),
+        TEST(large_workspace_only_without_another),
+        TEST(kept),
+        TEST(nothing_is_an_answer),
+        TEST(next_description),
+        TEST(every_call_may_fail),
+        TEST(survives_oom),
+        TEST(too_many_are_forgotten),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
