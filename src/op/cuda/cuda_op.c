@@ -65,7 +65,7 @@ berth_status cuda_card(const struct op_env *env, struct cuda_card **out, berth_e
         return err_set(err, BERTH_EINVAL, "kernels of a card need a stream of it");
     struct cuda_phys *p = cuda_of(env->stream->phys);
     if (cuda_current(p, err))
-        return err_add(err, "%s", p->base.name);
+        return err->code;
     if (!p->op) {
         struct cuda_card *c = calloc(1, sizeof *c);
         if (!c)
@@ -109,8 +109,8 @@ static berth_status module_get(struct cuda_card *c, enum cuda_module m, CUmodule
     if (!c->module[m]) {
         CUmodule loaded = NULL;
         if (CUDA_TRY(c->phys, cuModuleLoadData(&loaded, module_image[m]), err))
-            return err_add(err, "%s (%s, sm_%d): kernels of %s.cu", c->phys->base.name,
-                           c->phys->card, c->phys->sm, module_name[m]);
+            return err_add(err, "kernels of %s.cu for %s (sm_%d)", module_name[m], c->phys->card,
+                           c->phys->sm);
         c->module[m] = loaded;
     }
     *out = c->module[m];
@@ -125,7 +125,7 @@ static size_t hash(const char *s)
     return h & (KERNELS - 1);
 }
 
-/* The slot of a kernel, looked up in its module the first time. */
+/* The slot of a kernel, looked up in its module the first time. Errors name the card already. */
 static berth_status kernel_get(struct cuda_card *c, const struct cuda_launch *l,
                                struct kernel **out, berth_err *err)
 {
@@ -148,8 +148,7 @@ static berth_status kernel_get(struct cuda_card *c, const struct cuda_launch *l,
     if (module_get(c, l->module, &m, err))
         return err->code;
     if (CUDA_TRY(c->phys, cuModuleGetFunction(&fn, m, name), err))
-        return err_add(err, "%s: kernel %s of %s.cu", c->phys->base.name, name,
-                       module_name[l->module]);
+        return err_add(err, "kernel %s of %s.cu", name, module_name[l->module]);
     struct kernel *k = &c->kernel[i];
     memcpy(k->name, name, sizeof name);
     k->module = l->module;
@@ -170,8 +169,8 @@ static berth_status kernel_shared(struct cuda_card *c, struct kernel *k, unsigne
             c->phys,
             cuFuncSetAttribute(k->fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared),
             err))
-        return err_add(err, "%s: %u bytes of shared memory for %s, a block may have %zu",
-                       c->phys->base.name, shared, k->name, c->phys->shared_max);
+        return err_add(err, "%u bytes of shared memory for %s, a block may have %zu", shared,
+                       k->name, c->phys->shared_max);
     k->shared = shared;
     return BERTH_OK;
 }
@@ -193,7 +192,7 @@ berth_status cuda_launch(const struct op_env *env, const struct cuda_launch *l, 
                  cuLaunchKernel(k->fn, g[0], g[1], g[2], b[0], b[1], b[2], l->shared,
                                 cuda_stream(env->stream), l->args, NULL),
                  err))
-        return err_add(err, "%s: %s with %u x %u x %u blocks of %u x %u x %u threads, %u bytes",
-                       c->phys->base.name, k->name, g[0], g[1], g[2], b[0], b[1], b[2], l->shared);
+        return err_add(err, "%s in %u x %u x %u blocks of %u x %u x %u threads and %u bytes",
+                       k->name, g[0], g[1], g[2], b[0], b[1], b[2], l->shared);
     return BERTH_OK;
 }
