@@ -1,8 +1,8 @@
 /* assets: what nodes open once: tokenizers, which people bring (--tokenizers).
  *
  * A folder that is given may be the tokenizer's own or one with several in folders of usual names.
- * tokenizer.json is what both CLIP's and T5's file may be called: in the given folder itself one of
- * the other kind is passed over, in a folder called after the kind it is an error. */
+ * tokenizer.json is what both CLIP's and T5's file may be called: where it is not clear whose a folder
+ * is, one of the other kind is passed over; in a folder called after the kind it is an error. */
 #include "node/compute.h"
 
 #include <string.h>
@@ -59,17 +59,20 @@ static bool has_unigram(const struct str *dir)
     return has_file(dir, "tokenizer.json") || has_file(dir, "spiece.model");
 }
 
-#define BELOW_MAX 6
+#define BELOW_MAX 8
 static const struct kind {
-    const char *below[BELOW_MAX]; /* in this order; "" last: the folder itself */
+    const char *below[BELOW_MAX]; /* in this order */
+    size_t own; /* so many of them are called after the kind; the others may hold any */
     size_t n;
     bool (*has)(const struct str *dir);
 } kinds[] = {
-    [NODE_CLIP_TOKENIZER] = { { "/clip", "/sd1_tokenizer", "" }, 3, has_bpe },
-    /* ComfyUI's own is in comfy/text_encoders; diffusers' Flux calls it the second */
+    [NODE_CLIP_TOKENIZER] = { { "/clip", "/sd1_tokenizer", "" }, 2, 3, has_bpe },
+    /* ComfyUI's own is in comfy/text_encoders; diffusers' Flux calls it the second; stand-ins of
+     * both kinds (berth synth --tokenizer) are in one folder */
     [NODE_T5_TOKENIZER] = { { "/t5", "/t5xxl", "/t5_tokenizer", "/text_encoders/t5_tokenizer",
-                              "/tokenizer_2", "" },
-                            6,
+                              "/tokenizer_2", "", "/clip" },
+                            5,
+                            7,
                             has_unigram },
 };
 
@@ -77,7 +80,7 @@ struct search { /* search_release() */
     const struct node_env *env;
     const struct kind *kind;
     size_t next;    /* of env->tokenizers_n * kind->n places */
-    bool itself;    /* dir is a given folder itself */
+    bool any;       /* dir may hold one of another kind */
     struct str dir; /* has files of the right names */
     struct str places;
 };
@@ -88,7 +91,7 @@ static bool search_next(struct search *s)
     while (s->next < s->env->tokenizers_n * s->kind->n) {
         size_t i = s->next / s->kind->n, k = s->next % s->kind->n;
         s->next++;
-        s->itself = k + 1 == s->kind->n;
+        s->any = k >= s->kind->own;
         str_clear(&s->dir);
         str_addf(&s->dir, "%s%s", s->env->tokenizers[i], s->kind->below[k]);
         if (!s->dir.bad && s->kind->has(&s->dir))
@@ -114,10 +117,10 @@ bool node_tokenizer_there(const struct node_env *env, enum node_tokenizer kind, 
     return there;
 }
 
-/* In a given folder itself: a tokenizer of another kind, which is no error. */
+/* A tokenizer of another kind, where it may be: no error. */
 static bool is_another(const struct search *s, berth_status st)
 {
-    return s->itself && (st == BERTH_EFORMAT || st == BERTH_EUNSUPPORTED || st == BERTH_EINVAL);
+    return s->any && (st == BERTH_EFORMAT || st == BERTH_EUNSUPPORTED || st == BERTH_EINVAL);
 }
 
 /* ---- CLIP ---- */

@@ -19,6 +19,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(HERE, "..", "..", "..", "examples", "workflows")
 TINY = {"v1-5-pruned-emaonly-fp16.safetensors": "sd15-tiny", "sd-v1-5-inpainting.safetensors": "sd15-inpaint-tiny",
         "sd_xl_base_1.0.safetensors": "sdxl-base-tiny", "sd_xl_refiner_1.0.safetensors": "sdxl-refiner-tiny"}
+FLUX = {"diffusion_models/flux1-dev.safetensors": "flux-tiny", "diffusion_models/flux1-schnell.safetensors": "flux-schnell-tiny",
+        "diffusion_models/flux1-dev-Q8_0.gguf": "flux-tiny", "text_encoders/t5xxl_fp16.safetensors": "t5-tiny",
+        "text_encoders/t5-v1_1-xxl-encoder-Q8_0.gguf": "t5-tiny", "text_encoders/clip_l.safetensors": "clip-l-tiny",
+        "vae/ae.safetensors": "flux-tiny-vae"}
 SD15 = "v1-5-pruned-emaonly-fp16.safetensors"
 DEVICES = "cuda:0@cpu=512m,cuda:1@cpu=512m,cpu"
 
@@ -59,6 +63,8 @@ def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("image") / "base"
     for name, preset in TINY.items():
         synth(folder / "models" / "checkpoints" / name, preset, "--dtype", "f16")
+    for name, preset in FLUX.items():
+        synth(folder / "models" / name, preset, "--dtype", "q8_0" if name.endswith("gguf") else "f16")
     os.makedirs(folder / "tokenizers")
     subprocess.run([BINARY, "synth", "--tokenizer", str(folder / "tokenizers" / "clip")], check=True, stdout=subprocess.DEVNULL)
     lora(folder / "models" / "loras" / "style.safetensors", 1)
@@ -85,7 +91,7 @@ def workflow(name, steps=4, side=64):
     for node in w.values():
         i = node["inputs"]
         for key in ("width", "height", "target_width", "target_height"):
-            if key in i and node["class_type"] == "EmptyLatentImage":
+            if key in i and node["class_type"] in ("EmptyLatentImage", "EmptySD3LatentImage"):
                 i[key] = side
         if "expert_mode_allocations" in i:
             i["expert_mode_allocations"] = "cuda:0,6mb;cuda:1,5mb;cpu,*"
@@ -110,7 +116,8 @@ def make(server, w):
     return picture(server, server.run(w))
 
 
-ALL = ["txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "sdxl_refiner", "distorch2", "custom_sampler"]
+ALL = ["txt2img", "img2img", "inpaint", "inpaint_model", "lora", "hires_fix", "sdxl_refiner", "distorch2", "custom_sampler",
+       "flux_dev", "flux_schnell", "flux_gguf_distorch2"]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -163,6 +170,37 @@ def test_metadata_reloads_as_the_same_workflow(server):
     assert json.loads(text["prompt"]) == w and json.loads(text["workflow"]) == ui
     again = picture(server, server.run(json.loads(text["prompt"])))
     assert pixels(again) == pixels(png)
+
+
+# ---- Flux
+
+def test_flux_is_placed_anywhere_and_told(server):
+    """One picture wherever the blocks are; the history says what the networks did."""
+    w = workflow("flux_dev")
+    want = pixels(make(server, w))
+    for alloc in ("cuda:0,4mb;cuda:1,3mb;cpu,*", "cuda:1,4mb;cpu,*", "cuda:0,100%"):
+        w["1"] = node("UNETLoaderDisTorch2MultiGPU", unet_name="flux1-dev.safetensors", weight_dtype="default", compute_device="cuda:0",
+                      virtual_vram_gb=0.0, donor_device="cpu", expert_mode_allocations=alloc, eject_models=False, keep_loaded=True)
+        item = server.run(w)
+        assert pixels(picture(server, item)) == want, alloc
+        did = {n["network"]: n for n in item["status"]["berth"]["networks"]}
+        assert did["diffusion"]["node"] == "12" and did["diffusion"]["passes"] == 4 and did["diffusion"]["device"] == "cuda:0"
+        assert did["diffusion"]["peak"] >= did["diffusion"]["weights"] + did["diffusion"]["activations"] > 0
+        assert "text" not in did, "the prompts came from the cache"
+    server.post("/free", {"unload_models": True, "free_memory": True, "wait": True, "force": True})
+
+
+def test_flux_guidance_matters(server):
+    w = workflow("flux_dev")
+    want = pixels(make(server, w))
+    w["5"]["inputs"]["guidance"] = 1.0
+    assert pixels(make(server, w)) != want
+    w["5"] = node("FluxDisableGuidance", conditioning=["4", 0])
+    assert pixels(make(server, w)) != want
+    w["4"] = node("CLIPTextEncodeFlux", clip=["2", 0], clip_l=w["4"]["inputs"]["text"], t5xxl=w["4"]["inputs"]["text"], guidance=3.5)
+    w["8"]["inputs"]["conditioning"] = ["4", 0]
+    del w["5"]
+    assert pixels(make(server, w)) == want
 
 
 # ---- places

@@ -639,6 +639,15 @@ static void t5_tokenizers_are_found(void **state)
     assert_ok(try_encode(s, &err), err);
     s->r.env.tokenizers = other;
     assert_ok(try_encode(s, &err), err);
+    /* stand-ins of both in one folder, below the one that is given */
+    snprintf(comfy, sizeof comfy, "%s", tmp_path("stand_in"));
+    assert_ok(path_make_dirs(tmp_path("stand_in/clip"), &err), err);
+    assert_ok(bpe_write_stand_in(tmp_path("stand_in/clip"), &err), err);
+    assert_ok(unigram_write_stand_in(tmp_path("stand_in/clip"), &err), err);
+    const char *stand_in[] = { comfy };
+    s->r.env.tokenizers = stand_in;
+    s->r.env.tokenizers_n = 1;
+    assert_ok(try_encode(s, &err), err);
     /* ComfyUI's tree */
     snprintf(comfy, sizeof comfy, "%s", tmp_path("comfy"));
     assert_ok(path_make_dirs(tmp_path("comfy/text_encoders/t5_tokenizer"), &err), err);
