@@ -203,10 +203,11 @@ static berth_status with_cudnn(const struct op_env *env, const struct op_attenti
     float scale = scale_of(a), nothing = -INFINITY;
     const int64_t uid[UIDS] = { UID_Q, UID_K, UID_V, UID_Y, UID_SCALE, UID_NOTHING };
     void *const at[UIDS] = { a->q.data, a->k.data, a->v.data, a->y.data, &scale, &nothing };
-    char shape[SHAPE_TEXT_MAX], what[SHAPE_TEXT_MAX + 40];
-    snprintf(what, sizeof what, "attention of q %s, %llu keys", shape_text(&a->q.shape, shape),
-             (unsigned long long)a->k.shape.dim[1]);
-    return dnn_run(env, d, p, a->causal ? UIDS : UIDS - 1, uid, at, env->scratch, what, err);
+    char q[SHAPE_TEXT_MAX];
+    if (dnn_run(env, d, p, a->causal ? UIDS : UIDS - 1, uid, at, env->scratch, err))
+        return err_add(err, "attention of q %s, %llu keys, %s", shape_text(&a->q.shape, q),
+                       (unsigned long long)a->k.shape.dim[1], dtype_name(a->q.dtype));
+    return BERTH_OK;
 }
 
 /* ---- with our own kernels ---- */

@@ -12,12 +12,10 @@
  * Scratch    [ widened filters, later a piece of x | filters | piece of y | cuDNN's workspace ]; in NCHW
  *            [ filters | result before the addition | workspace ]. */
 #include "op/cuda/conv2d_args.h"
+#include "op/cuda/conv2d_pieces.h"
 #include "op/cuda/dnn.h"
 
-#include "base/sz.h"
-
 #include <assert.h>
-#include <stdio.h>
 
 #define PIECE ((uint64_t)256 << 20)
 #define ELEMENTS_MOST                                                                              \
@@ -103,80 +101,12 @@ static bool build(struct dnn_graph *g, const struct dnn_key *key, int attempt)
 struct job {
     const struct op_conv2d *a;
     enum layout layout;
-    uint64_t IC, OC;         /* as cuDNN sees them: filled up in NHWC */
-    uint64_t pictures, rows; /* of the result in a piece */
+    uint64_t IC, OC; /* as cuDNN sees them: filled up in NHWC */
+    struct conv_cut cut;
     size_t widened, filters, x, y, workspace,
         total;         /* where each begins in scratch; bytes in all */
     bool expand, turn; /* filters have another type; another order or a scale */
 };
-
-/* A piece: pictures [n0, n0 + n), rows [o0, o0 + o) of the result from rows [i0, i0 + i) of x. */
-struct piece {
-    uint64_t n0, n, o0, o, i0, i;
-    int64_t top, bottom;
-};
-
-static struct piece piece_at(const struct job *j, uint64_t n0, uint64_t o0)
-{
-    const struct op_conv2d *a = j->a;
-    const uint64_t *x = a->x.shape.dim, *y = a->y.shape.dim;
-    struct piece p = { .n0 = n0, .o0 = o0 };
-    p.n = x[0] - n0 < j->pictures ? x[0] - n0 : j->pictures;
-    p.o = y[2] - o0 < j->rows ? y[2] - o0 : j->rows;
-    if (p.o == y[2]) { /* all rows: as the op has it */
-        p.i = x[2];
-        p.top = a->top;
-        p.bottom = a->bottom;
-        return p;
-    }
-    int64_t stride = op_or_one(a->stride), high = (int64_t)x[2];
-    int64_t from = (int64_t)o0 * stride - (int64_t)a->top;
-    int64_t to = from + ((int64_t)p.o - 1) * stride + (int64_t)a->w.shape.dim[2];
-    int64_t first = from < 0 ? 0 : from, end = to > high ? high : to;
-    p.i0 = (uint64_t)first;
-    p.i = (uint64_t)(end - first);
-    p.top = first - from;
-    p.bottom = to - end;
-    return p;
-}
-
-/* Bytes of x and y in NHWC for `rows` rows of the result of one picture; at most, in the middle. */
-static uint64_t piece_bytes(const struct job *j, uint64_t rows)
-{
-    const struct op_conv2d *a = j->a;
-    const uint64_t *x = a->x.shape.dim, *y = a->y.shape.dim;
-    uint64_t in = rows == y[2] ? x[2] : (rows - 1) * op_or_one(a->stride) + a->w.shape.dim[2];
-    if (in > x[2])
-        in = x[2];
-    uint64_t b = dtype_desc(a->x.dtype)->bytes;
-    return in * x[3] * j->IC * b + rows * y[3] * j->OC * b;
-}
-
-/* Bands only where every one has rows of x in it. */
-static void divide(struct job *j)
-{
-    const struct op_conv2d *a = j->a;
-    uint64_t N = a->x.shape.dim[0], rows = a->y.shape.dim[2], kh = a->w.shape.dim[2];
-    uint64_t whole = piece_bytes(j, rows);
-    j->rows = rows;
-    j->pictures = whole <= PIECE ? PIECE / whole : 1;
-    if (j->pictures > N)
-        j->pictures = N;
-    if (j->pictures > PICTURES_MOST)
-        j->pictures = PICTURES_MOST;
-    if (whole <= PIECE || a->top >= kh || a->bottom >= kh)
-        return;
-    uint64_t low = 1, high = rows; /* the largest band that fits lies in [low, high) */
-    while (high - low > 1) {
-        uint64_t mid = low + (high - low) / 2;
-        if (piece_bytes(j, mid) <= PIECE)
-            low = mid;
-        else
-            high = mid;
-    }
-    uint64_t bands = (rows + low - 1) / low;
-    j->rows = (rows + bands - 1) / bands; /* about equal ones */
-}
 
 static size_t put(size_t *end, uint64_t bytes)
 {
@@ -202,23 +132,20 @@ static bool job_of(const struct op_conv2d *a, enum layout layout, struct job *j)
     uint64_t widened = j->expand ? op_count(&a->w) * b : 0;
     size_t end = 0;
     if (layout == NCHW) {
-        j->pictures = x[0];
-        j->rows = y[2];
+        j->cut = (struct conv_cut) { .pictures = x[0], .rows = y[2] };
         j->widened = put(&end, widened);
         j->filters = put(&end, j->turn ? op_count(&a->w) * b : 0);
         j->y = put(&end, op_has(&a->add) ? op_count(&a->y) * b : 0); /* add may be y */
     } else {
         j->IC = up(x[1], 8);
         j->OC = up(w[0], 8);
-        divide(j);
-        struct piece most = { .o = j->rows };
-        most.i = j->rows == y[2] ? x[2] : (j->rows - 1) * op_or_one(a->stride) + w[2];
-        if (most.i > x[2])
-            most.i = x[2];
-        uint64_t in = j->pictures * most.i * x[3] * j->IC * b;
+        j->cut = conv_cut_of(a, j->IC * b, j->OC * b, PIECE);
+        if (j->cut.pictures > PICTURES_MOST)
+            j->cut.pictures = PICTURES_MOST;
+        uint64_t in = j->cut.pictures * conv_rows_in(a, j->cut.rows) * x[3] * j->IC * b;
         j->widened = j->x = put(&end, widened > in ? widened : in);
         j->filters = put(&end, j->OC * j->IC * window * b);
-        j->y = put(&end, j->pictures * most.o * y[3] * j->OC * b);
+        j->y = put(&end, j->cut.pictures * j->cut.rows * y[3] * j->OC * b);
     }
     j->workspace = j->total = end;
     return true;
@@ -232,7 +159,7 @@ static int64_t align_of(const struct job *j)
     return j->layout == NHWC || all % DNN_ALIGN == 0 ? DNN_ALIGN : dtype_desc(a->x.dtype)->bytes;
 }
 
-static void key_of(const struct job *j, const struct piece *p, struct dnn_key *key)
+static void key_of(const struct job *j, const struct conv_piece *p, struct dnn_key *key)
 {
     const struct op_conv2d *a = j->a;
     const uint64_t *x = a->x.shape.dim, *y = a->y.shape.dim, *w = a->w.shape.dim;
@@ -265,11 +192,11 @@ static berth_status plans_of(struct dnn *d, struct job *j, const char **why, ber
     int64_t most = 0;
     *why = NULL;
     /* Pictures come in whole pieces but for the last, rows in a first, equal ones and a last. */
-    for (uint64_t n0 = 0; n0 < y[0]; n0 += j->pictures) {
-        if (n0 && n0 + j->pictures <= y[0])
+    for (uint64_t n0 = 0; n0 < y[0]; n0 += j->cut.pictures) {
+        if (n0 && n0 + j->cut.pictures <= y[0])
             continue;
-        for (uint64_t o0 = 0; o0 < y[2]; o0 += j->rows) {
-            struct piece p = piece_at(j, n0, o0);
+        for (uint64_t o0 = 0; o0 < y[2]; o0 += j->cut.rows) {
+            struct conv_piece p = conv_piece_at(j->a, &j->cut, n0, o0);
             struct dnn_key key;
             const struct dnn_plan *plan = NULL;
             key_of(j, &p, &key);
@@ -384,20 +311,23 @@ static berth_status filters(const struct op_env *env, const struct job *j, void 
 }
 
 static berth_status convolve(const struct op_env *env, struct dnn *d, const struct job *j,
-                             const struct piece *p, void *x, void *w, void *y, berth_err *err)
+                             const struct conv_piece *p, void *x, void *w, void *y, berth_err *err)
 {
     const struct op_conv2d *a = j->a;
     const int64_t uid[UIDS] = { UID_X, UID_W, UID_Y };
     void *const at[UIDS] = { x, w, y };
-    char sx[SHAPE_TEXT_MAX], sw[SHAPE_TEXT_MAX], what[2 * SHAPE_TEXT_MAX + 40];
+    char sx[SHAPE_TEXT_MAX], sw[SHAPE_TEXT_MAX];
     struct dnn_key key;
     const struct dnn_plan *plan = NULL;
     key_of(j, p, &key);
     if (dnn_plan(d, &key, build, &plan, err))
         return err->code;
-    snprintf(what, sizeof what, "conv2d of x %s, w %s", shape_text(&a->x.shape, sx),
-             shape_text(&a->w.shape, sw));
-    return dnn_run(env, d, plan, UIDS, uid, at, in_scratch(env, j->workspace), what, err);
+    if (dnn_run(env, d, plan, UIDS, uid, at, in_scratch(env, j->workspace), err))
+        return err_add(err, "conv2d of x %s, w %s, %s, rows %llu to %llu",
+                       shape_text(&a->x.shape, sx), shape_text(&a->w.shape, sw),
+                       dtype_name(a->x.dtype), (unsigned long long)p->o0,
+                       (unsigned long long)(p->o0 + p->o));
+    return BERTH_OK;
 }
 
 static berth_status as_it_lies(const struct op_env *env, struct dnn *d, const struct job *j,
@@ -405,7 +335,7 @@ static berth_status as_it_lies(const struct op_env *env, struct dnn *d, const st
 {
     const struct op_conv2d *a = j->a;
     const uint64_t *y = a->y.shape.dim;
-    struct piece p = piece_at(j, 0, 0);
+    struct conv_piece p = conv_piece_at(a, &j->cut, 0, 0);
     void *to = a->add.data ? in_scratch(env, j->y) : a->y.data;
     if (convolve(env, d, j, &p, a->x.data, w, to, err))
         return err->code;
@@ -424,7 +354,7 @@ static berth_status as_it_lies(const struct op_env *env, struct dnn *d, const st
 
 /* One piece: x to NHWC, the convolution, the result back. */
 static berth_status turned(const struct op_env *env, struct dnn *d, const struct job *j,
-                           const struct piece *p, void *w, berth_err *err)
+                           const struct conv_piece *p, void *w, berth_err *err)
 {
     const struct op_conv2d *a = j->a;
     const uint64_t *x = a->x.shape.dim, *y = a->y.shape.dim;
@@ -464,9 +394,9 @@ berth_status cuda_conv2d(const struct op_env *env, const struct op_conv2d *a, be
         return err->code;
     if (j.layout == NCHW)
         return as_it_lies(env, d, &j, w, err);
-    for (uint64_t n0 = 0; n0 < a->y.shape.dim[0]; n0 += j.pictures)
-        for (uint64_t o0 = 0; o0 < a->y.shape.dim[2]; o0 += j.rows) {
-            struct piece p = piece_at(&j, n0, o0);
+    for (uint64_t n0 = 0; n0 < a->y.shape.dim[0]; n0 += j.cut.pictures)
+        for (uint64_t o0 = 0; o0 < a->y.shape.dim[2]; o0 += j.cut.rows) {
+            struct conv_piece p = conv_piece_at(a, &j.cut, n0, o0);
             if (op_cancelled(env))
                 return err_set(err, BERTH_ECANCELED, "conv2d: cancelled");
             if (turned(env, d, &j, &p, w, err))

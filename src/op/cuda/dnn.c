@@ -193,14 +193,14 @@ berth_status dnn_plan(struct dnn *d, const struct dnn_key *key, dnn_build *build
 /* ---- running ---- */
 
 static berth_status failed(struct dnn *d, cudnnStatus_t s, const struct dnn_plan *p,
-                           const char *call, const char *what, berth_err *err)
+                           const char *call, berth_err *err)
 {
     char text[120] = "";
     d->api.cudnnGetLastErrorString(text, sizeof text);
     text[sizeof text - 1] = 0;
     return err_set_at(err, __FILE__, __LINE__, BERTH_EDEVICE, (int)s,
-                      "%s on %s: %s (engine %lld of cuDNN %zu): %s%s%s", what, d->phys->base.name,
-                      call, (long long)p->engine, d->version, d->api.cudnnGetErrorString(s),
+                      "%s: %s (engine %lld of cuDNN %zu): %s (%d)%s%s", d->phys->base.name, call,
+                      (long long)p->engine, d->version, d->api.cudnnGetErrorString(s), (int)s,
                       text[0] ? ": " : "", text);
 }
 
@@ -222,17 +222,16 @@ static cudnnStatus_t pack(const struct dnn_api *f, size_t n, const int64_t *uid,
 }
 
 berth_status dnn_run(const struct op_env *env, struct dnn *d, const struct dnn_plan *p, size_t n,
-                     const int64_t *uid, void *const *at, void *workspace, const char *what,
-                     berth_err *err)
+                     const int64_t *uid, void *const *at, void *workspace, berth_err *err)
 {
     const struct dnn_api *f = &d->api;
     CUstream stream = cuda_stream(env->stream);
     if (!p->plan)
-        BUG("%s: a plan that was not made", what);
+        BUG("a plan that was not made is to run");
     if (stream != d->stream) {
         cudnnStatus_t s = f->cudnnSetStream(d->handle, stream);
         if (s)
-            return failed(d, s, p, "cudnnSetStream", what, err);
+            return failed(d, s, p, "cudnnSetStream", err);
         d->stream = stream;
     }
     dnn_desc pointers = NULL;
@@ -243,7 +242,7 @@ berth_status dnn_run(const struct op_env *env, struct dnn *d, const struct dnn_p
         s = f->cudnnBackendExecute(d->handle, p->plan, pointers);
     }
     if (s) /* before other calls change cuDNN's last words */
-        failed(d, s, p, call, what, err);
+        failed(d, s, p, call, err);
     if (pointers)
         f->cudnnBackendDestroyDescriptor(pointers);
     return s ? err->code : BERTH_OK;

@@ -161,10 +161,9 @@ void dnn_forget(struct dnn *d);
 void dnn_plan_release(struct dnn *d, struct dnn_plan *p);
 
 /* Queues it on env->stream. uid[n], at[n]: where each real tensor is, and each value on the host (read
- * by the call). workspace: p->workspace bytes, aligned to 256. `what` is for messages. */
+ * by the call). workspace: p->workspace bytes of the card, aligned as its memory is. */
 berth_status dnn_run(const struct op_env *env, struct dnn *d, const struct dnn_plan *p, size_t n,
-                     const int64_t *uid, void *const *at, void *workspace, const char *what,
-                     berth_err *err);
+                     const int64_t *uid, void *const *at, void *workspace, berth_err *err);
 
 /* What F16 and BF16 attention of ordinary shapes runs on: "cuDNN 9.19.0", or "own kernels: " and why; both
  * where cuDNN refused a shape. buf: for the answer. attention.c has it. */
