@@ -143,6 +143,7 @@ struct trial {
     struct stand *s;
     struct rig rig;
     enum dtype type, param, side;
+    bool fp8;
     size_t at[64];    /* of each store in the image */
     char *image;      /* what is copied to the device, guards included */
     char *back;       /* and from there */
@@ -290,7 +291,8 @@ static berth_status compute_there(struct trial *t, bool thrifty, size_t *scratch
     memset(guard, 0x5a, sizeof guard);
     struct op_env env = { .backend = s->backend,
                           .stream = dev_can(s->dev, BERTH_CAP_HOST_VISIBLE) ? NULL : s->stream,
-                          .thrifty = thrifty };
+                          .thrifty = thrifty,
+                          .fp8 = t->fp8 };
     if (grow(s, &s->operands, t->bytes, err))
         return err->code;
     map_operands(t, (char *)(uintptr_t)s->operands.addr);
@@ -382,8 +384,8 @@ static bool compare_results(struct trial *t, const char *how)
     return false;
 }
 
-/* Runs and looks; an error of the call is a failure, of the device the end. */
-static bool run_and_compare(struct trial *t, bool thrifty, const char *how, size_t *scratch)
+/* Runs it; an error of the call is a failure, of the device the end. */
+static bool run_there(struct trial *t, bool thrifty, const char *how, size_t *scratch)
 {
     berth_err err = { 0 };
     if (!compute_there(t, thrifty, scratch, &err))
@@ -400,13 +402,13 @@ static bool run_and_compare(struct trial *t, bool thrifty, const char *how, size
 static bool try_all(struct trial *t)
 {
     size_t usual, little;
-    if (!run_and_compare(t, false, "", &usual))
+    if (!run_there(t, false, "", &usual))
         return false;
     char *first = malloc(t->bytes);
     assert_non_null(first);
     memcpy(first, t->back, t->bytes);
     bool fine = compare_results(t, "");
-    if (run_and_compare(t, false, "again: ", &usual)) {
+    if (run_there(t, false, "again: ", &usual)) {
         if (memcmp(first, t->back, t->bytes) != 0) {
             complain(t, "a second run gives other bits");
             fine = false;
@@ -417,13 +419,64 @@ static bool try_all(struct trial *t)
     free(first);
     if (!fine || t->s->tally->lost || usual == 0)
         return fine;
-    if (!run_and_compare(t, true, "thrifty: ", &little))
+    if (!run_there(t, true, "thrifty: ", &little))
         return false;
     if (little > usual) {
         complain(t, "thrifty, it wants %zu bytes of scratch, else %zu", little, usual);
         fine = false;
     }
     return compare_results(t, "thrifty: ") && fine;
+}
+
+/* Operands as they were made, in numbers of their types, results poisoned. */
+static void prepare(struct trial *t)
+{
+    rig_restore(&t->rig);
+    for (size_t k = 0; k < t->rig.bag.n; k++)
+        if (t->rig.bag.store[k].held >= HELD_ACT)
+            round_store(&t->rig.bag.store[k], type_there(t, &t->rig.bag.store[k]));
+    poison(t);
+}
+
+static void ask_reference(struct trial *t)
+{
+    berth_err err = { 0 };
+    assert_ok(run_on_host(t->rig.op, &t->rig.a, (struct op_env) { 0 }, &err), err);
+    free(t->want);
+    t->want = result(&t->rig);
+    t->most = 1e-30;
+    for (size_t e = 0, n = result_count(t->rig.op, &t->rig.a); e < n; e++)
+        t->most = fmax(t->most, fabs((double)t->want[e]));
+}
+
+/* Products of fp8, where a device has them, round x as well; where not, it is the usual product. */
+static bool try_fp8(struct trial *t)
+{
+    if (t->rig.op->make != make_linear || t->rig.a.linear.w.dtype != DT_F8_E4M3 ||
+        t->type == DT_F32 || t->s->tally->lost)
+        return true;
+    size_t scratch, ti = t->s->tally->at % TYPES;
+    t->fp8 = true;
+    if (!run_there(t, false, "fp8: ", &scratch))
+        return false;
+    char *back = malloc(t->bytes);
+    assert_non_null(back);
+    memcpy(back, t->back, t->bytes);
+    double worst = t->s->tally->worst[ti];
+    bool quiet = t->s->quiet;
+    t->s->quiet = true;
+    bool fine = compare_results(t, "");
+    t->s->quiet = quiet;
+    t->s->tally->worst[ti] = worst;
+    if (!fine) {
+        memcpy(t->back, back, t->bytes);
+        prepare(t);
+        round_store(&t->rig.bag.store[store_of(&t->rig.bag, t->rig.a.linear.x.data)], DT_F8_E4M3);
+        ask_reference(t);
+        fine = compare_results(t, "fp8: ");
+    }
+    free(back);
+    return fine;
 }
 
 /* Case i of an op with activations of type `ti`; false: there is none. */
@@ -435,18 +488,10 @@ static bool try_case(struct stand *s, const struct op_case *op, size_t i, size_t
     enum dtype p = act_types[(i + ti) % TYPES];
     t.param = s->backend->params & OP_TYPE(p) ? p : DT_F32;
     t.side = i % 2 ? DT_F32 : t.type;
-    for (size_t k = 0; k < t.rig.bag.n; k++)
-        if (t.rig.bag.store[k].held >= HELD_ACT)
-            round_store(&t.rig.bag.store[k], type_there(&t, &t.rig.bag.store[k]));
-    poison(&t);
+    prepare(&t);
     make_image(&t);
-    berth_err err = { 0 };
-    assert_ok(run_on_host(op, &t.rig.a, (struct op_env) { 0 }, &err), err);
-    t.want = result(&t.rig);
-    t.most = 1e-30;
-    for (size_t e = 0, n = result_count(op, &t.rig.a); e < n; e++)
-        t.most = fmax(t.most, fabs((double)t.want[e]));
-    bool fine = try_all(&t); /* may end the process: then its parent counts */
+    ask_reference(&t);
+    bool fine = try_all(&t) && try_fp8(&t); /* may end the process: then its parent counts */
     s->tally->cases[ti]++;
     s->tally->bad[ti] += !fine;
     free(t.want);
