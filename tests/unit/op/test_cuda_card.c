@@ -83,7 +83,7 @@ static CUresult launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsi
     seen.last.shared = shared;
     assert_true(gx && gy && gz && gx <= INT32_MAX && gy <= 65535 && gz <= 65535);
     assert_true(bx && by && bz && bx * by * bz <= 1024);
-    if (args_bytes(f->name))
+    if (args && args_bytes(f->name))
         memcpy(seen.last.args, args[0], args_bytes(f->name));
     return seen.answer_launch;
 }
