@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-    KERNELS = 512, /* slots of the table of looked-up kernels; a power of two, never half full */
+    KERNELS = 1024, /* slots of the table of looked-up kernels; a power of two, never half full */
     KERNEL_NAME = 56,
     SHARED_PLAIN = 48 << 10, /* bytes of shared memory a block gets without asking */
 };

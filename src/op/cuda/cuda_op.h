@@ -1,24 +1,32 @@
-/* cuda_op: what the files of op/cuda share: a card's handles and caches, kernels by name, launching.
+/* cuda_op: what the files of op/cuda share: a card's handles and caches, kernels, launching.
  *
  * Words      card     what op/ keeps for one phys (cuda_phys.op): modules, cuBLASLt, cuDNN, plans
- *            module   one .cu file, compiled by nvcc when Berth was built for every architecture and
- *                     embedded; loaded at the first launch of one of its kernels
- * Kernels    extern "C" __global__ functions in *.cu, found by name: "<op>_<type>" with type f32, f16,
- *            bf16. They compute in F32 and trust their arguments; indexes are 64 bits wide where a
- *            product of dimensions may exceed 2^31.
- * Libraries  cuBLASLt and cuDNN 9 are opened with dlopen at the first op that needs them. Without them
- *            those ops fail with BERTH_EUNSUPPORTED saying which library was looked for and where to
- *            get it; nothing is computed another way in silence.
- * Choices    Which kernel of cuBLASLt or engine of cuDNN computes a shape is decided once for a card,
- *            shape and type and kept: the same shape gives the same bits for as long as the program
- *            runs, wherever operands lie (all are aligned to 256 bytes; where one is not, that is part
- *            of the shape).
- * Scratch    Workspaces of the libraries and expanded weights are op_env.scratch, told beforehand by
- *            op_x_scratch(); nothing is allocated on the card in a pass.
+ *            module   one .cu file, compiled by nvcc for every architecture when Berth was built
+ *                     and embedded; loaded at the first launch of one of its kernels
+ * Kernels    extern "C" __global__ functions in *.cu, found by name: "<op>_<type>" with type f32,
+ *            f16, bf16. They compute in F32, round once and trust their arguments; indexes are 64
+ *            bits wide where a product of dimensions may exceed 2^31, and what does not fit a grid
+ *            of 2^31 - 1 blocks goes around in a loop. Ours move 16 bytes at a time where the host
+ *            has seen that addresses, strides and lengths allow it, else element by element: the
+ *            same numbers.
+ * Sums       are taken in an order that follows from the shape alone, without atomics: the same
+ *            input gives the same bits.
+ * Libraries  cuBLASLt and cuDNN 9 are opened with dlopen at the first op that needs them. Without
+ *            them those ops fail with BERTH_EUNSUPPORTED saying which library was looked for and
+ *            where to get it; nothing is computed another way in silence.
+ * Choices    Which kernel of cuBLASLt or engine of cuDNN computes a shape is decided once for a
+ *            card, shape and type and kept: the same shape gives the same bits for as long as the
+ *            program runs, wherever operands lie (all are aligned to 256 bytes; where one is not,
+ *            that is part of the shape).
+ * Scratch    Workspaces of the libraries and expanded weights are op_env.scratch, told beforehand
+ *            by op_x_scratch(); nothing is allocated on the card in a pass.
  * Threads    Executor.
- * Files      cuda_op.c card, modules, launching; blas.c linear.c products, expand.cu stored types;
- *            dnn.c attention.c conv2d.c; norm.c norm.cu, pointwise.c pointwise.cu, move.c move.cu;
- *            table.c the backend */
+ * Files      cuda_op.c card, modules, launching; table.c the backend. Own kernels: norm.c norm.cu,
+ *            pointwise.c pointwise.cu, move.c move.cu with own.h (host), kernel.cuh (types, sums),
+ *            args.cuh (what a kernel gets) and index.cuh (divisions, layouts). Products: blas.c
+ *            linear.c matmul.c product.cu; stored types: expand.c expand.cu stored.cuh. cuDNN:
+ *            dnn.c dnn_graph.c attention.c conv2d.c, with attention.cu and conv2d.cu where it
+ *            has nothing */
 #ifndef OP_CUDA_CUDA_OP_H
 #define OP_CUDA_CUDA_OP_H
 
@@ -31,7 +39,7 @@ struct cuda_card; /* private to cuda_op.c but for what is below */
 berth_status cuda_card(const struct op_env *env, struct cuda_card **out, berth_err *err);
 struct cuda_phys *cuda_card_phys(struct cuda_card *c);
 
-/* Slots for what other files keep for a card: made at first use by its file, closed with the card. */
+/* Slots for what other files keep for a card: made at first use, closed with the card. */
 enum cuda_slot { CUDA_SLOT_BLAS, CUDA_SLOT_DNN, CUDA_SLOTS };
 struct cuda_keep {
     void *p;

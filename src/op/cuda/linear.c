@@ -65,10 +65,10 @@ static bool reads_stored(enum dtype w, enum dtype type)
 static size_t piece_rows(size_t n, size_t row)
 {
     size_t most = PIECE / row;
-    if (most >= n)
+    if (most >= n || n <= 8)
         return n;
     if (most < ROWS_STEP) /* slices of biases are to begin at multiples of 16 bytes */
-        return most >= 8 ? most / 8 * 8 : 1;
+        return most >= 8 ? most / 8 * 8 : 8;
     most = most / ROWS_STEP * ROWS_STEP;
     size_t pieces = (n + most - 1) / most, even = (n + pieces - 1) / pieces;
     return (even + ROWS_STEP - 1) / ROWS_STEP * ROWS_STEP; /* <= most, which is a multiple too */
