@@ -355,6 +355,19 @@ static void bad_maps(void **state)
     char text[200];
     memset(text, 'a', sizeof text);
     make_charsmap(rules, ARRAY_LEN(rules), &map);
+    char *leaf = map.p + 4 + 2 * 256 * 4; /* of the first rule: node 2 */
+    memset(leaf, 0xff, 4);
+    assert_ok(charsmap_init(&m, map.p, map.n, &err), err);
+    assert_false(charsmap_find(&m, "\n", 1, true, &hit));
+    charsmap_release(&m);
+    memset(leaf, 0, 3);
+    assert_ok(charsmap_init(&m, map.p, map.n, &err), err);
+    assert_false(charsmap_find(&m, "\n", 1, true, &hit)); /* 0x7f000000 */
+    charsmap_release(&m);
+    leaf[3] = (char)0x80;
+    assert_ok(charsmap_init(&m, map.p, map.n, &err), err);
+    assert_true(charsmap_find(&m, "\n", 1, true, &hit) && hit.len == 1 && hit.n == 1);
+    charsmap_release(&m);
     for (size_t i = 4; i < map.n; i += 3) { /* every unit spoilt in one of its bytes */
         char was = map.p[i];
         map.p[i] = (char)~was;
