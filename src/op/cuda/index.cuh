@@ -61,10 +61,10 @@ struct strided {
     uint64_t dim[STRIDED_DIMS], sx[STRIDED_DIMS], sy[STRIDED_DIMS];
 };
 
-/* Fewer dimensions with the same pairs of addresses: those of 1 go, neighbours that are evenly apart
- * on both sides become one. Neither side may have two elements in one place; but x may have strides
- * of 0 (elements that repeat), if they do on a whole dimension. pre: nothing is empty. What is left
- * has at least one dimension. */
+/* Fewer dimensions with the same pairs of addresses: those of 1 go, neighbours that are evenly
+ * apart on both sides become one. Neither side may have two elements in one place; but x may have
+ * strides of 0 (elements that repeat), if they do on a whole dimension. pre: nothing is empty. What
+ * is left has at least one dimension. */
 CUDA_BOTH void strided_merge(struct strided *s)
 {
     int n = 0;
@@ -107,9 +107,9 @@ CUDA_BOTH void strided_sort(struct strided *s)
         }
 }
 
-/* The widest piece that moves as one: 16, 8, 4, 2 or 1 bytes that lie together on both sides, aligned
- * there, and of which the last dimension is a multiple; at least `elem` bytes. x, y: addresses.
- * pre: merged, elements of `elem` bytes. */
+/* The widest piece that moves as one: 16, 8, 4, 2 or 1 bytes that lie together on both sides,
+ * aligned there, and of which the last dimension is a multiple; at least `elem` bytes. x, y:
+ * addresses. pre: merged, elements of `elem` bytes. */
 CUDA_BOTH unsigned strided_unit(const struct strided *s, uint64_t x, uint64_t y, unsigned elem)
 {
     int last = s->nd - 1;

@@ -1,6 +1,6 @@
 /* kernel.cuh: what our own .cu files share: the three types of activations, 16 bytes of them at a
- * time, parameters of any type, sums over a warp and a block. Values are computed in F32 and rounded
- * once, to nearest. */
+ * time, parameters of any type, sums over a warp and a block. Values are computed in F32 and
+ * rounded once, to nearest. */
 #ifndef OP_CUDA_KERNEL_CUH
 #define OP_CUDA_KERNEL_CUH
 
@@ -192,9 +192,9 @@ DEV float2 warp_sum(float2 v)
 }
 
 /* Over the threads of one threadIdx.y, each gets it. blockDim.x is a multiple of 32; if it is more
- * than 32, blockDim.y is 1 and every thread of the block comes here. `turn` starts with 0 and belongs
- * to the kernel: sums use two buffers by turns, so that one barrier is enough: who writes to a buffer
- * again has passed the barrier of the sum between, and so has everyone who read it. */
+ * than 32, blockDim.y is 1 and every thread of the block comes here. `turn` starts with 0 and
+ * belongs to the kernel: sums use two buffers by turns, so that one barrier is enough: who writes
+ * to a buffer again has passed the barrier of the sum between, and so has everyone who read it. */
 DEV float2 row_sum(float2 v, int *turn)
 {
     __shared__ float2 part[2][32];

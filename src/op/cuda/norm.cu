@@ -1,9 +1,9 @@
 /* norm.cu: layer, RMS and group norm, queries and keys made ready.
  *
- * Variances are sums of squares around the mean, never E[x^2] - E[x]^2. A row's mean is taken first;
- * what rounding left of it is seen in the second sum, together with the squares, and goes into both:
- * mean and variance are then as good as a float can hold them. Means and squares of chunks (group
- * norm) are joined by Chan's formula. */
+ * Variances are sums of squares around the mean, never E[x^2] - E[x]^2. A row's mean is taken
+ * first; what rounding left of it is seen in the second sum, together with the squares, and goes
+ * into both: mean and variance are then as good as a float can hold them. Means and squares of
+ * chunks (group norm) are joined by Chan's formula. */
 #include "op/cuda/kernel.cuh"
 
 /* ---- row_norm ---- */
@@ -156,7 +156,7 @@ template <class T> DEV void row_norm_any_body(const struct row_norm_args &a)
 }
 KERNELS(row_norm_any, 1024)
 
-/* ---- group_norm: chunks of groups are summed up, then every block joins those of its group ---- */
+/* ---- group_norm: chunks of groups are summed up, then a block joins those of its group ---- */
 
 struct moments {
     float n, mean, m2; /* m2: sum of (x - mean)^2 */

@@ -8,8 +8,8 @@
 
 enum { OWN_THREADS = 256, OWN_UNIT = 16 }; /* of a block; bytes of a packed unit */
 
-/* Blocks for n pieces of work, `per` a block. There are at most 2^31 - 1 of them; kernels go on with
- * what is left, so any n will do. */
+/* Blocks for n pieces of work, `per` a block. There are at most 2^31 - 1 of them; kernels go on
+ * with what is left, so any n will do. */
 static inline unsigned own_blocks(uint64_t n, uint64_t per)
 {
     uint64_t blocks = n / per + (n % per != 0);

@@ -1,6 +1,6 @@
-/* pointwise.cu: ops that look at one element at a time. Every thread computes a unit (16 bytes, or one
- * element where layouts do not allow it), so a result may lie where an operand of the same shape
- * does. */
+/* pointwise.cu: ops that look at one element at a time. Every thread computes a unit (16 bytes, or
+ * one element where layouts do not allow it), so a result may lie where an operand of the same
+ * shape does. */
 #include "op/cuda/kernel.cuh"
 
 /* ---- gate: y = x + gate * z ---- */

@@ -1,6 +1,7 @@
 /* op/cuda without a card: modules load once and kernels are looked up once, failures say what was
- * wanted and leave nothing behind, and every op of our own kernels asks for the right one. The driver
- * is the fake library, with functions for modules and launches that write down what they are asked. */
+ * wanted and leave nothing behind, and every op of our own kernels asks for the right one. The
+ * driver is the fake library, with functions for modules and launches that write down what they
+ * are asked. */
 #include "op/cuda/own.h"
 #include "support/oom.h"
 #include "unit/device/cuda_rig.h"
