@@ -6,6 +6,7 @@
 #include "support/sparse.h"
 
 #include "model/diffusion.h"
+#include "model/flux.h"
 #include "model/unet.h"
 #include "model/vae.h"
 
@@ -73,7 +74,7 @@ static void damage(struct keys *k, struct rng *r)
 }
 
 /* A pass of the model in the file, if it is one; err has why not. */
-static berth_status try_unet(const char *path, struct rng *r, berth_err *err)
+static berth_status try_diffusion(const char *path, struct rng *r, berth_err *err)
 {
     struct net_rig g;
     struct diffusion *d;
@@ -83,8 +84,9 @@ static berth_status try_unet(const char *path, struct rng *r, berth_err *err)
         &(struct diffusion_args) { .res = g.f.r, .m = g.m, .pool = g.pool }, &d, err);
     if (!s) {
         const struct diffusion_info *i = diffusion_info(d);
-        float *x = noise_floats(1, 4 * h * w), *ctx = noise_floats(2, L * (size_t)i->context_dim),
-              *out = noise_floats(3, 4 * h * w), t = 7;
+        size_t each = i->latent.channels * h * w;
+        float *x = noise_floats(1, each), *ctx = noise_floats(2, L * (size_t)i->context_dim),
+              *out = noise_floats(3, each), t = 7;
         struct diffusion_cond c = { .context = ctx, .tokens = L, .width = (size_t)i->context_dim };
         const struct diffusion_cond *list[] = { &c };
         struct diffusion_in in = {
@@ -127,9 +129,52 @@ static void random_unets(void **state)
         for (int l = 0, block = 1; l < c.levels; l++, block++)
             for (int b = 0; b < c.res_blocks; b++)
                 assert_int_equal(u.depth_in[block++], c.depth[l]);
-        assert_ok(try_unet(path, &r, &err), err);
+        assert_ok(try_diffusion(path, &r, &err), err);
         damage(&k, &r);
-        berth_status s = try_unet(sparse(&k), &r, &err);
+        berth_status s = try_diffusion(sparse(&k), &r, &err);
+        assert_true(s == BERTH_OK || err.msg[0]);
+        ran += s == BERTH_OK;
+        refused += s != BERTH_OK;
+        keys_release(&k);
+    }
+    print_message("damaged: %zu ran, %zu were refused\n", ran, refused);
+    running = 0;
+}
+
+static void random_fluxes(void **state)
+{
+    struct rng r = { rng_seed() };
+    size_t ran = 0, refused = 0;
+    (void)state;
+    for (int i = 0; i < ROUNDS; i++) {
+        running = r.state;
+        struct flux_config c = { .in_channels = 64,
+                                 .head_dim = 32 * (1 + rng_below(&r, 2)),
+                                 .context_dim = 8 * (1 + rng_below(&r, 4)),
+                                 .vec_dim = 8 * (1 + rng_below(&r, 4)),
+                                 .depth = 1 + (int)rng_below(&r, 2),
+                                 .depth_single = (int)rng_below(&r, 3),
+                                 .guidance = rng_below(&r, 2) };
+        struct keys k = { 0 };
+        struct flux_net f;
+        struct weights *w;
+        berth_err err = { 0 };
+        c.hidden = c.head_dim * (1 + rng_below(&r, 3));
+        keys_flux(&k, &c);
+        const char *path = sparse(&k);
+        assert_ok(weights_open(path, NULL, &w, &err), err);
+        assert_ok(flux_detect(w, "", &f, &err), err);
+        weights_close(w);
+        assert_int_equal(f.hidden, c.hidden);
+        assert_int_equal(f.head_dim, c.head_dim);
+        assert_int_equal(f.context_dim, c.context_dim);
+        assert_int_equal(f.vec_dim, c.vec_dim);
+        assert_int_equal(f.depth, c.depth);
+        assert_int_equal(f.depth_single, c.depth_single);
+        assert_int_equal(f.guidance, c.guidance);
+        assert_ok(try_diffusion(path, &r, &err), err);
+        damage(&k, &r);
+        berth_status s = try_diffusion(sparse(&k), &r, &err);
         assert_true(s == BERTH_OK || err.msg[0]);
         ran += s == BERTH_OK;
         refused += s != BERTH_OK;
@@ -198,6 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(random_unets, say_seed),
+        cmocka_unit_test_teardown(random_fluxes, say_seed),
         cmocka_unit_test_teardown(random_vaes, say_seed),
     };
     signal(SIGABRT, say_seed_and_die);
