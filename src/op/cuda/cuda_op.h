@@ -7,10 +7,10 @@
  *            f16, bf16. They compute in F32, round once and trust their arguments; indexes are 64
  *            bits wide where a product of dimensions may exceed 2^31, and what does not fit a grid
  *            of 2^31 - 1 blocks goes around in a loop. Ours move 16 bytes at a time where the host
- *            has seen that addresses, strides and lengths allow it, else element by element: the
- *            same numbers.
- * Sums       are taken in an order that follows from the shape alone, without atomics: the same
- *            input gives the same bits.
+ *            has seen that addresses, strides and lengths allow it, else element by element (norms
+ *            add up in another order then).
+ * Sums       are taken in an order that follows from a row's or group's shape alone, without
+ *            atomics: the same input gives the same bits, whatever is computed with it.
  * Libraries  cuBLASLt and cuDNN 9 are opened with dlopen at the first op that needs them. Without
  *            them those ops fail with BERTH_EUNSUPPORTED saying which library was looked for and
  *            where to get it; nothing is computed another way in silence.
@@ -72,7 +72,7 @@ berth_status cuda_launch(const struct op_env *env, const struct cuda_launch *l, 
 /* "f32", "f16", "bf16". */
 const char *cuda_type_name(enum dtype t);
 
-/* One function per op; table.c has them. Those with scratch: */
+/* One function per op, and the scratch of those that need some; table.c has them. */
 #define OP(x)                                                                                      \
     berth_status cuda_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);       \
     size_t cuda_##x##_scratch(const struct op_env *env, const struct op_##x *a);
@@ -80,7 +80,7 @@ const char *cuda_type_name(enum dtype t);
 #undef OP
 
 /* Stored weights to a type of activations, n elements in whole blocks of `from`: queued. linear.c,
- * conv2d.c and move.c use it. dst 256-byte aligned. */
+ * conv2d.c and move.c use it. src begins at a block, dst at an element; better at 16 bytes. */
 berth_status cuda_expand(const struct op_env *env, enum dtype from, const void *src, enum dtype to,
                          void *dst, size_t n, berth_err *err);
 
