@@ -43,7 +43,7 @@ berth_status vae_detect(const struct weights *w, const char *root, struct vae_ne
  * the file has our names. */
 net_names_fn *vae_names(const struct vae_net *v);
 /* Finds the VAE in the model's file, behind `part` (as it was opened; NULL: all), and opens it. a:
- * res, m, pool, cancel, log; the rest is filled in here. *vae is what *out reads names with: it
+ * all but root and names, which are filled in here. *vae is what *out reads names with: it
  * stays where it is until net_close(). */
 berth_status vae_open(const struct net_args *a, const char *part, struct vae_net *vae,
                       struct net **out, berth_err *err);
