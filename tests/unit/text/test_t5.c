@@ -25,6 +25,7 @@ struct small_t5 {
     bool own_bias;
     enum dtype tokens, table; /* types of these; DT_NONE: F32 */
     enum dtype rest;          /* matrices; DT_NONE: F32 */
+    bool gguf;                /* the file is */
     const char *without;      /* HF name of a tensor that is left out */
     const char *also;         /* one more tensor of this name, [2, 2] */
 };
@@ -143,10 +144,11 @@ static const char *t5_file(const char *name, const struct small_t5 *c)
         add(&t, &(struct small_t5) { .root = c->root }, c->also, 2, 2, DT_F32);
     for (size_t i = 0; i < t.n; i++)
         spec[i] = (struct weights_spec) { t.at[i].name, t.at[i].dtype, t.at[i].shape };
-    snprintf(file, sizeof file, "%s.safetensors", name);
+    const char *format = c->gguf ? "gguf" : "safetensors";
+    snprintf(file, sizeof file, "%s.%s", name, format);
     const char *path = tmp_path(file);
     struct weights_write_args a = {
-        .format = "safetensors", .path = path, .spec = spec, .count = t.n, .fill = fill, .user = &t
+        .format = format, .path = path, .spec = spec, .count = t.n, .fill = fill, .user = &t
     };
     assert_ok(weights_write(&a, &err), err);
     return path;
@@ -390,7 +392,7 @@ static void names_and_places(void **state)
 static void stored_types(void **state)
 {
     (void)state;
-    static const enum dtype type[] = { DT_F16, DT_BF16, DT_F8_E4M3, DT_F8_E5M2 };
+    static const enum dtype type[] = { DT_F16, DT_BF16, DT_F8_E4M3, DT_F8_E5M2, DT_Q8_0 };
     static float want[LEN * WIDTH], got[LEN * WIDTH];
     struct chunk c;
     int32_t id[LEN];
@@ -399,11 +401,15 @@ static void stored_types(void **state)
     for (size_t i = 0; i < ARRAY_LEN(type); i++) {
         struct clip_rig r;
         struct small_t5 k = { .root = "", .tokens = type[i], .table = type[i], .rest = type[i] };
+        if (i >= 4) { /* as llama.cpp writes them; rows are no whole blocks here */
+            k.names = LLAMA;
+            k.gguf = true;
+        }
         stored = type[i];
         plain(id, BLOCKS, false, want);
         stored = DT_F32;
         clip_rig_open(&r, t5_file("types", &k), NULL, 0);
-        assert_int_equal(r.enc[0].t5.fp8, i >= 2);
+        assert_int_equal(r.enc[0].t5.fp8, i == 2 || i == 3);
         encode(&r, &c.in, 0, got);
         assert_near(dtype_name(type[i]), got, want, LEN * WIDTH, 1e-5);
         clip_rig_close(&r);
