@@ -105,8 +105,8 @@ struct text_cond { /* in the arena */
 berth_status text_encode(const struct text_args *a, const char *text, const char *text_l,
                          struct arena *mem, struct text_cond *out, berth_err *err);
 
-/* Which encoders a file holds: kind and root of each, L before G, T5 last. part (NULL or "": all): only
- * those whose root begins with it. Returns how many; 0: none we know. */
+/* Which encoders a file holds: kind and root of each, L before G, T5 last. part (NULL or "": all):
+ * only those whose root begins with it. Returns how many; 0: none we know. */
 struct text_found {
     enum text_kind kind;
     char root[128];

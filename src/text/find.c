@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Roots in checkpoints, L before G, T5 last. A place that two kinds share has none of its own: layers tell,
- * else this. */
+/* Roots in checkpoints, L before G, T5 last. A place that two kinds share has none of its own:
+ * layers tell, else this. */
 static const struct place {
     const char *root;
     enum text_kind kind;

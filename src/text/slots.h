@@ -1,4 +1,5 @@
-/* slots: what enters an encoder in one pass: chunks as rows of the table of tokens. For text/ alone.
+/* slots: what enters an encoder in one pass: chunks as rows of the table of tokens. For text/
+ * alone.
  *
  * Vectors of embedding files lie on the host: rows that have one are looked up as something else
  * first, then the whole of it comes to the host, gets its vectors and goes back. Prompts without
@@ -21,8 +22,8 @@ struct slots { /* n chunks of len */
  * vocabulary. */
 berth_status slots_check(const struct chunks *in, uint64_t most, uint64_t vocab, berth_err *err);
 /* Chunks from .. from + n of in, which slots_check() saw. Vectors of another width move out, pads
- * come in at the end of the chunk; *dropped counts them. fix: NaNs of the table become 0. Release it
- * whatever this returns. */
+ * come in at the end of the chunk; *dropped counts them. fix: NaNs of the table become 0. Release
+ * it whatever this returns. */
 berth_status slots_init(struct slots *s, const struct chunks *in, size_t from, size_t n,
                         uint64_t width, bool fix, size_t *dropped, berth_err *err);
 /* One slot that holds token 0: for dry runs. */

@@ -58,8 +58,8 @@ berth_status bpe_write_stand_in(const char *dir, berth_err *err);
  * prompt ("</s>", "<extra_id_0>") are tokens where a tokenizer.json says so, text to the others. */
 struct unigram;
 berth_status unigram_open(const char *path, struct unigram **out, berth_err *err);
-/* A serialized SentencePiece ModelProto: what spiece.model holds, and the tensor spiece_model of umT5
- * checkpoints. what: for messages. */
+/* A serialized SentencePiece ModelProto: what spiece.model holds, and the tensor spiece_model of
+ * umT5 checkpoints. what: for messages. */
 berth_status unigram_from_proto(const void *bytes, size_t n, const char *what, struct unigram **out,
                                 berth_err *err);
 /* From a GGUF file's metadata (tokenizer.ggml.*). BERTH_ENOTFOUND: it has none. */

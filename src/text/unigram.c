@@ -44,8 +44,8 @@ static void offer(const struct unigram *t, struct place *to, double score, uint3
                            .id = id };
 }
 
-/* place[0..n] of the word; every one that ends a character is reached in the end, by pieces or by the
- * character as something unknown. */
+/* place[0..n] of the word; every one that ends a character is reached in the end, by pieces or by
+ * the character as something unknown. */
 static void find_best(const struct unigram *t, const char *s, size_t n, struct place *place)
 {
     for (size_t i = 0; i <= n; i++)

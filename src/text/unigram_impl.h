@@ -1,8 +1,8 @@
 /* unigram_impl: inside of T5's tokenizer, for the unigram_*.c files.
  *
  * Two libraries tokenise with such files, and differ: a tokenizer.json does what Hugging Face's
- * tokenizers do with it, spiece.model, umT5's tensor and GGUF files what SentencePiece does. ComfyUI
- * uses the former for T5 and the latter for umT5.
+ * tokenizers do with it, spiece.model, umT5's tensor and GGUF files what SentencePiece does.
+ * ComfyUI uses the former for T5 and the latter for umT5.
  *                         tokenizer.json                        SentencePiece
  *     text becomes normal its steps, one after the other;       one pass: the longest rule, runs of
  *                         rules by grapheme (unigram_normal.c)  blanks are one, none at the ends
@@ -51,12 +51,11 @@ struct step { /* of a tokenizer.json's normalizer */
         *to; /* STEP_REPLACE: every from; STEP_BLANKS: two and more blanks become to */
     size_t from_n, to_n;
 };
-enum prefix {
-    PREFIX_NONE,
-    PREFIX_FIRST,
-    PREFIX_ALWAYS
-}; /* U+2581 in front of: no text, that at the
-                                                             very beginning, each between specials */
+enum prefix { /* U+2581 in front of */
+              PREFIX_NONE,
+              PREFIX_FIRST, /* the text at the very beginning */
+              PREFIX_ALWAYS /* each between special tokens */
+};
 
 struct unigram {
     struct arena mem; /* texts of steps */
@@ -109,8 +108,8 @@ berth_status unigram_read_proto(struct unigram_load *l, const void *bytes, size_
 berth_status unigram_from_memory(const char *bytes, size_t n, struct unigram **out, berth_err *err);
 
 /* ---- making text normal (unigram_normal.c) ---- */
-/* Appends to out the text as pieces are looked for in it, U+2581 for blanks. first: it stands at the
- * beginning of all text. s: well-formed UTF-8. ELIMIT, or ENOMEM when out is bad. */
+/* Appends to out the text as pieces are looked for in it, U+2581 for blanks. first: it stands at
+ * the beginning of all text. s: well-formed UTF-8. ELIMIT, or ENOMEM when out is bad. */
 berth_status unigram_normalize(const struct unigram *t, const char *s, size_t n, bool first,
                                struct str *out, berth_err *err);
 bool unigram_is_space(uint32_t c); /* White_Space of Unicode */

@@ -1,6 +1,6 @@
 /* unigram_json.c: T5's tokenizer.json as Hugging Face writes it.
  *
- *     { "added_tokens":  [{"id": 0, "content": "<pad>", "lstrip": false, "rstrip": false, ...}, ...],
+ *     { "added_tokens":  [{"id": 0, "content": "<pad>", "lstrip": false, ...}, ...],
  *       "normalizer":    null, one of these, or {"type": "Sequence", "normalizers": [...]} of them:
  *                        {"type": "Precompiled", "precompiled_charsmap": "base64"}
  *                        {"type": "Strip", "strip_left": false, "strip_right": true}
@@ -10,7 +10,8 @@
  *                        or a Sequence of {"type": "WhitespaceSplit"} and that
  *       "model":         {"type": "Unigram", "unk_id": 2, "vocab": [["piece", -1.5], ...], ...} }
  *
- * What is none of these is refused by name: text would become other tokens than the model learned. */
+ * What is none of these is refused by name: text would become other tokens than the model
+ * learned. */
 #include "text/unigram_impl.h"
 
 #include "base/jstok.h"

@@ -118,8 +118,8 @@ static berth_status build(struct trie *t, struct vec *key, const char *what, ber
     return err_set(err, BERTH_EFORMAT, "%s '%.*s' is there twice", what, (int)n, text);
 }
 
-/* Scores: the lowest decides what a character costs that no piece has; the highest makes pieces that
- * users defined win. */
+/* Scores: the lowest decides what a character costs that no piece has; the highest makes pieces
+ * that users defined win. */
 static void set_scores(struct unigram_load *l)
 {
     struct unigram *t = l->t;

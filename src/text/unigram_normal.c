@@ -1,10 +1,10 @@
 /* unigram_normal.c: text as pieces are looked for in it: rules of the character map, blanks.
  *
  * Hugging Face applies the map's rules to graphemes, and takes the shortest rule that a grapheme of
- * fewer than six bytes begins with for all of it: "e" with a circumflex and an acute behind it loses
- * the acute, a kana with its voiced mark (six bytes) is not composed. What has no such rule, or is
- * longer, is looked up character by character. SentencePiece takes the longest rule at each place.
- * Both are what models were made with, so both are here. */
+ * fewer than six bytes begins with for all of it: "e" with a circumflex and an acute behind it
+ * loses the acute, a kana with its voiced mark (six bytes) is not composed. What has no such rule,
+ * or is longer, is looked up character by character. SentencePiece takes the longest rule at each
+ * place. Both are what models were made with, so both are here. */
 #include "text/unigram_impl.h"
 
 #include "text/unicode.h"
@@ -45,8 +45,8 @@ static bool parts_graphemes(uint32_t c)
            c == '\t';
 }
 
-/* Bytes of the grapheme at s. Rules for what takes six bytes or more anyway (Hangul, flags, families
- * of emoji) are left out: there only characters count. */
+/* Bytes of the grapheme at s. Rules for what takes six bytes or more anyway (Hangul, flags,
+ * families of emoji) are left out: there only characters count. */
 static size_t grapheme(const char *s, size_t n)
 {
     size_t len, step;

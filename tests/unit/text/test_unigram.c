@@ -1,4 +1,4 @@
-/* T5's tokenizer: its files, good and bad, how text becomes normal, and what pieces words become. */
+/* T5's tokenizer: its files, good and bad, how text becomes normal, what pieces words become. */
 #include "support/oom.h"
 #include "support/test.h"
 #include "support/tmp.h"

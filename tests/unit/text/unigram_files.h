@@ -1,5 +1,5 @@
-/* unigram_files: small files of T5's kind of tokenizer, made here: character maps, ModelProtos, GGUF
- * metadata. */
+/* unigram_files: small files of T5's kind of tokenizer, made here: character maps, ModelProtos,
+ * GGUF metadata. */
 #ifndef UNIT_TEXT_UNIGRAM_FILES_H
 #define UNIT_TEXT_UNIGRAM_FILES_H
 
