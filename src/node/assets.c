@@ -40,11 +40,9 @@ void node_assets_free(struct node_assets *a)
 
 static bool has_file(const struct str *dir, const char *name)
 {
-    struct str path = { 0 };
-    str_addf(&path, "%s/%s", str_c(dir), name);
-    bool there = !path.bad && access(path.p, R_OK) == 0;
-    str_release(&path);
-    return there;
+    char path[4096];
+    int n = snprintf(path, sizeof path, "%s/%s", str_c(dir), name);
+    return n > 0 && (size_t)n < sizeof path && access(path, R_OK) == 0;
 }
 
 /* What text/tokenizer.h reads. */
@@ -101,6 +99,13 @@ static bool search_next(struct search *s)
     return false;
 }
 
+/* Nothing was found: for want of memory, or because there is nothing. */
+static berth_status search_failed(const struct search *s, berth_err *err)
+{
+    return s->dir.bad || s->places.bad ? err_set(err, BERTH_ENOMEM, "looking for a tokenizer")
+                                       : BERTH_ENOTFOUND;
+}
+
 static void search_release(struct search *s)
 {
     str_release(&s->dir);
@@ -146,7 +151,7 @@ berth_status asset_clip(const struct node_env *env, struct asset_bpe *out, berth
             env->assets->clip = out->own;
             out->own = NULL;
         }
-    } else if (st == BERTH_ENOTFOUND) {
+    } else if (st == BERTH_ENOTFOUND && (st = search_failed(&s, err)) == BERTH_ENOTFOUND) {
         st = err_set(err, BERTH_ENOTFOUND,
                      "no CLIP tokenizer (vocab.json, merges.txt): give its folder with "
                      "--tokenizers or --comfyui-dir; `berth synth --tokenizer DIR` writes a "
@@ -272,7 +277,7 @@ berth_status asset_t5(const struct node_env *env, const struct weights *w,
         s = from[i](&t, err);
     if (!s)
         keep(&t, out);
-    else if (s == BERTH_ENOTFOUND)
+    else if (s == BERTH_ENOTFOUND && (s = search_failed(&t.folders, err)) == BERTH_ENOTFOUND)
         err_set(err, BERTH_ENOTFOUND,
                 "no T5 tokenizer (tokenizer.json or spiece.model): give its folder with "
                 "--tokenizers or --comfyui-dir, or put the file beside the model; `berth synth "

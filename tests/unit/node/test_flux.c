@@ -1,6 +1,7 @@
 /* Flux through its nodes, on tiny models: every form of its loaders, its prompts and guidance, its noise
  * levels, where its noise is drawn. Numbers are held to ComfyUI's in tests/golden. */
 #include "support/loader_rig.h"
+#include "support/oom.h"
 #include "support/tokenizer.h"
 
 #include "node/compute.h"
@@ -671,6 +672,40 @@ static void t5_tokenizers_are_found(void **state)
     assert_ok(try_encode(s, &err), err);
 }
 
+static void tokenizers_survive_exhaustion(void **state)
+{
+    struct scene *s = *state;
+    struct node_assets *kept = s->r.env.assets;
+    const struct weights *w = NULL;
+    const struct model_ref *ref = call_model(&s->clip, 0);
+    long k = 0;
+    for (size_t i = 0; i < ref->parts; i++)
+        if (strstr(res_info(ref->part[i]).name, "t5"))
+            w = res_weights(ref->part[i]);
+    assert_non_null(w);
+    s->r.env.assets = node_assets_new();
+    assert_non_null(s->r.env.assets);
+    for (berth_status st = BERTH_ENOMEM; st; k++) {
+        struct asset_bpe clip = { 0 };
+        struct asset_unigram t5 = { 0 };
+        berth_err err = { 0 };
+        oom_after(k);
+        st = asset_clip(&s->r.env, &clip, &err);
+        if (!st)
+            st = asset_t5(&s->r.env, w, &t5, &err);
+        oom_off();
+        if (st && st != BERTH_ENOMEM)
+            fail_msg("allocation %ld: %s", k, err.msg);
+        assert_true(!st || err.msg[0]);
+        assert_true(!st == (clip.it && t5.it));
+        asset_bpe_release(&clip);
+        asset_unigram_release(&t5);
+    }
+    assert_true(k > 5);
+    node_assets_free(s->r.env.assets);
+    s->r.env.assets = kept;
+}
+
 #define T(f) cmocka_unit_test(f)
 int main(void)
 {
@@ -686,6 +721,7 @@ int main(void)
         T(noise_levels),
         T(noise_of_a_card),
         T(t5_tokenizers_are_found),
+        T(tokenizers_survive_exhaustion),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
