@@ -5,6 +5,7 @@
 
 #include "app/app.h"
 #include "model/preset.h"
+#include "net/net.h"
 #include "residency/residency.h"
 
 struct bench_model {     /* what is run */
@@ -17,6 +18,7 @@ struct bench_model {     /* what is run */
     enum dtype act; /* DT_NONE: what the model prefers */
     uint64_t width, height, tokens;
     uint64_t warmup, steps;
+    struct net_times *times; /* --profile; NULL: not asked for */
 };
 
 struct bench_row {    /* one placement */

@@ -129,9 +129,13 @@ static berth_status open_model(const struct app *a, const struct bench_model *m,
     row->bytes = res_info(p->m).bytes;
     row->load_s = (double)(clock_mono_ns(clock_system()) - begin) / 1e9;
     row->load_gbps = (double)row->bytes / row->load_s / 1e9;
-    const struct diffusion_args d = {
-        .res = p->res, .m = p->m, .pool = p->pool, .cancel = cancel, .log = &a->log, .act = m->act
-    };
+    const struct diffusion_args d = { .res = p->res,
+                                      .m = p->m,
+                                      .pool = p->pool,
+                                      .cancel = cancel,
+                                      .log = &a->log,
+                                      .act = m->act,
+                                      .times = m->times };
     return diffusion_open(&d, &p->d, err);
 }
 
@@ -206,6 +210,8 @@ static berth_status run_steps(const struct bench_model *m, struct place *p, stru
     berth_status st = ms ? make_input(m, diffusion_info(p->d), &mem, &s, err)
                          : err_set(err, BERTH_ENOMEM, "the times of %" PRIu64 " steps", m->steps);
     for (uint64_t i = 0; i < m->warmup + m->steps && !st; i++) {
+        if (i == m->warmup && m->times)
+            *m->times = (struct net_times) { .n = 0 };
         if (i == m->warmup)
             before = diffusion_report(p->d).stream;
         uint64_t begin = clock_mono_ns(clock_system());

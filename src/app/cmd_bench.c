@@ -13,7 +13,7 @@ struct options {
     const char *preset, *file, *dir, *offload, *dtype, *act, *layout, *pin, *device, *devices,
         *donor;
     uint64_t width, height, tokens, steps, warmup;
-    bool json, keep;
+    bool json, keep, profile;
 };
 
 struct wanted {                  /* the options, understood */
@@ -103,6 +103,17 @@ static void print_row(const struct bench_row *r)
     fflush(stdout);
 }
 
+/* Of one step. */
+static void print_times(const struct bench_model *m)
+{
+    const struct net_times *t = m->times;
+    for (size_t i = 0; t && i < t->n; i++)
+        printf("    %-48s %6.0f times %9.3f ms %9.1f us each\n", t->at[i].what,
+               (double)t->at[i].count / (double)m->steps,
+               (double)t->at[i].ns / 1e6 / (double)m->steps,
+               (double)t->at[i].ns / 1e3 / (double)t->at[i].count);
+}
+
 static void json_row(struct jsonout *j, const struct bench_row *r)
 {
     char hash[20];
@@ -156,6 +167,8 @@ static int measure(struct app *a, const struct wanted *w, const atomic_bool *can
             json_row(&j, &row);
         else
             print_row(&row);
+        if (!a->json)
+            print_times(&w->model);
     }
     if (!s && !same)
         s = err_set(&err, BERTH_EDEVICE, "placements gave different outputs");
@@ -230,9 +243,12 @@ static int run(struct app *a, int argc, char **argv)
         { "dir", 0, OPT_TEXT, "DIR", "where a preset's weights are written meanwhile (/tmp)",
           &o.dir, 0, 0 },
         { "keep", 0, OPT_FLAG, NULL, "leave that file there", &o.keep, 0, 0 },
+        { "profile", 0, OPT_FLAG, NULL, "where the time goes, layer by layer; each is waited for",
+          &o.profile, 0, 0 },
         { "json", 0, OPT_FLAG, NULL, "one object", &o.json, 0, 0 },
     };
     struct wanted w = { 0 };
+    struct net_times times;
     int n, code;
     if (!app_args(a, &command_bench, opt, ARRAY_LEN(opt), argc, argv, &n, &code))
         return code;
@@ -240,6 +256,7 @@ static int run(struct app *a, int argc, char **argv)
     if (n != 1 || strcmp(argv[0], "stream") != 0)
         return app_usage(a, "what is to be measured? There is: stream");
     code = understand(a, &o, &w);
+    w.model.times = o.profile ? &times : NULL;
     return code ? code : with_weights(a, &o, &w);
 }
 

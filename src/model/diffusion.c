@@ -101,7 +101,8 @@ berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **o
                              .cancel = a->cancel,
                              .log = a->log,
                              .act = a->act != DT_NONE ? a->act : d->info.act,
-                             .fp8 = a->fp8 };
+                             .fp8 = a->fp8,
+                             .times = a->times };
     if (net_open(&args, &d->net, err) || ask_for_all(d, err))
         goto fail;
     *out = d;

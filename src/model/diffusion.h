@@ -68,6 +68,7 @@ struct diffusion_args {
     const struct log *log;
     enum dtype act; /* of activations; DT_NONE: what the family prefers, where the device has it */
     bool fp8;       /* net_args.fp8 */
+    struct net_times *times; /* net_args.times */
 };
 berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **out, berth_err *err);
 void diffusion_close(struct diffusion *d); /* NULL is fine */

@@ -6,6 +6,7 @@
  * goes back when the use ends, in the dry run as in the real one. */
 #include "net/net_impl.h"
 
+#include "base/clock.h"
 #include "base/sz.h"
 
 #include <inttypes.h>
@@ -129,17 +130,48 @@ static bool use_scratch(struct use *u, size_t bytes)
     return !u->r->bad;
 }
 
+/* ---- times, where somebody asked for them ---- */
+
+static uint64_t time_begin(const struct use *u)
+{
+    berth_err err; /* the op's own call says it again */
+    if (!u->r->n->times || u->r->dry || (!u->r->n->host && dev_stream_sync(u->r->n->queue, &err)))
+        return 0;
+    return clock_mono_ns(clock_system());
+}
+
+static void time_end(const struct use *u, const char *op, uint64_t begin)
+{
+    struct net_times *t = u->r->n->times;
+    char what[sizeof t->at[0].what];
+    berth_err err;
+    size_t i = 0;
+    if (!begin || (!u->r->n->host && dev_stream_sync(u->r->n->queue, &err)))
+        return;
+    uint64_t ns = clock_mono_ns(clock_system()) - begin;
+    snprintf(what, sizeof what, "%s %.40s", op, u->layer);
+    while (i < t->n && strcmp(t->at[i].what, what) != 0)
+        i++;
+    if (i == t->n && t->n < NET_TIMES_MAX)
+        memcpy(t->at[t->n++].what, what, sizeof what);
+    i = i < NET_TIMES_MAX ? i : NET_TIMES_MAX - 1;
+    t->at[i].count++;
+    t->at[i].ns += ns;
+}
+
 #define OP(x)                                                                                      \
     __attribute__((unused)) static void run_##x(struct use *u, const struct op_##x *a)             \
     {                                                                                              \
         struct net_run *r = u->r;                                                                  \
         if (r->bad)                                                                                \
             return;                                                                                \
+        uint64_t begin = time_begin(u);                                                            \
         r->queued |= !r->dry && !r->n->host;                                                       \
         if ((r->dry && op_##x##_check(a, &r->err)) ||                                              \
             (use_scratch(u, op_##x##_scratch(&u->env, a)) && !r->dry &&                            \
              op_##x(&u->env, a, &r->err)))                                                         \
             use_failed(u);                                                                         \
+        time_end(u, #x, begin);                                                                    \
     }
 #include "op/ops.def"
 #undef OP

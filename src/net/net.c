@@ -383,6 +383,7 @@ berth_status net_open(const struct net_args *a, struct net **out, berth_err *err
     n->log = a->log;
     n->round_f16 = a->round_f16;
     n->fp8 = a->fp8;
+    n->times = a->times;
     res_ref(n->m);
     struct res_model_info info = res_info(n->m);
     char owner[DEV_OWNER_MAX];

@@ -66,6 +66,16 @@ struct net_source {
  * too. */
 typedef bool net_names_fn(const void *user, const char *canonical, struct net_source *out);
 
+/* Where time goes, layer by layer: each op is waited for, so that passes take longer as a whole. */
+#define NET_TIMES_MAX 128
+struct net_times {
+    struct net_time {
+        char what[64]; /* "linear img_mlp.0" */
+        uint64_t count, ns;
+    } at[NET_TIMES_MAX]; /* the last one takes what has no room */
+    size_t n;
+};
+
 struct net_args {
     struct residency *res; /* borrowed, as everything here, until net_close() */
     struct res_model *m;   /* loaded (res_load) */
@@ -78,6 +88,7 @@ struct net_args {
     bool round_f16; /* F32 weights count as rounded to F16 when used, as ComfyUI keeps its CLIPs */
     enum dtype act; /* of activations, where the device computes in it; else, and DT_NONE: F32 */
     bool fp8;       /* op_env.fp8 */
+    struct net_times *times; /* filled; NULL: nobody asks */
 };
 /* BERTH_EINVAL: not resident. BERTH_EUNSUPPORTED: its compute device cannot compute (names it and
  * those that can), or the file says its weights are in a layout nobody here knows. BERTH_ENODEVMEM:
@@ -138,7 +149,7 @@ struct shape net_weight_shape(struct net_run *r, const char *layer); /* ndim 0: 
 /* ---- activations ---- */
 struct act net_new(struct net_run *r, const struct shape *s); /* contents unspecified */
 void net_drop(struct net_run *r, struct act *a); /* its place may be used again; empty is fine */
-enum dtype net_dtype(const struct net_run *r); /* of acts */
+enum dtype net_dtype(const struct net_run *r);   /* of acts */
 /* Host floats in, rounded to the net's type, and out. Dry: nothing is touched. Input: src stays as it
  * is until the pass ends. */
 struct act net_input(struct net_run *r, const struct shape *s, const float *src);

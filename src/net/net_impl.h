@@ -36,13 +36,14 @@ struct net {
     const atomic_bool *cancel;
     const struct log *log;
     bool round_f16, fp8;
-    enum dtype act;     /* of activations */
+    enum dtype act; /* of activations */
+    struct net_times *times;
     struct map tensors; /* name in the file -> block << 32 | tensor of the block */
     struct map layers;  /* canonical name -> struct net_layer *, once asked for */
     bool *used;         /* [tensors of the file]: a layer took it */
     struct device *compute;
     const struct op_backend *backend;
-    bool host;                /* its memory is host memory: ops are done when they return */
+    bool host; /* its memory is host memory: ops are done when they return */
     struct dev_stream *queue;
     struct dev_owner *owner;
     struct stream *stream; /* NULL: could not be opened again after the model made way */
@@ -60,8 +61,8 @@ struct net_run {
     berth_err err;
     uint64_t base; /* address of the slab; dry: one that nobody follows */
     bool thrifty;
-    size_t taken; /* acts and scratch so far: index in net.placed */
-    bool queued;  /* something was queued since the device was last waited for */
+    size_t taken;      /* acts and scratch so far: index in net.placed */
+    bool queued;       /* something was queued since the device was last waited for */
     uint64_t watched;  /* act whose values are to be looked at when they are on the host; 0: none */
     const char *watch; /* what it is */
     char prefix[NET_NAME_MAX];
