@@ -1,21 +1,22 @@
 /* attention.c: cuDNN for what it is best at, the kernels of attention.cu for everything else.
  *
- * cuDNN      F16 and BF16 without mask, heads of a multiple of 8 up to CUDNN_HEAD, everything aligned to
- *            16 bytes, cards from sm_80 on. The graph is the one its fused engines recognise: a product, a
- *            scale, [queries before keys], softmax step by step, a product; where no engine takes that,
- *            attention as one operation.
- * Own        F32, masks, any other head or stride, other cards; also where there is no cuDNN: the result is
- *            the same to rounding, only slower, so that is a choice and no error. cuda_attention_how() says
- *            which it is. */
+ * Library    cuDNN: F16 and BF16 without mask, heads of a multiple of 8 up to CUDNN_HEAD, all of it
+ *            aligned to 16 bytes, cards from sm_80 on. The graph is the one its fused engines
+ *            recognise: a product, a scale, [-inf for later keys], softmax step by step, a product;
+ *            where no engine takes that, attention as one operation.
+ * Own        F32, masks, any other head or stride, other cards; also where there is no cuDNN: the
+ *            result is the same to rounding, only slower, so that is a choice and no error.
+ *            cuda_attention_how() says which it is. */
 #include "op/cuda/attention_args.h"
 #include "op/cuda/dnn.h"
 
 #include <assert.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { CUDNN_HEAD = 256, CUDNN_SM = 80 };
+enum { CUDNN_HEAD = 512, CUDNN_SM = 80 };
 static_assert(sizeof(((struct dnn *)0)->attention_fell) == sizeof(((struct dnn_plan *)0)->why),
               "copied");
 
@@ -38,9 +39,9 @@ enum {
 };
 static_assert((int)KEY_END <= (int)DNN_KEY, "a key holds them");
 
-/* Strides of v in elements, as cuDNN orders them: B, H, T. A dimension of 1 may have any in a view; here it
- * gets what it would have without gaps, so that equal graphs have equal keys. False: cuDNN does not take
- * it. */
+/* Strides of v in elements, as cuDNN orders them: B, H, T. A dimension of 1 may have any in a view;
+ * here it gets what it would have without gaps, so that equal graphs have equal keys. False: cuDNN
+ * does not take it. */
 static bool strides_of(const struct view *v, int64_t *out)
 {
     static const int order[3] = { 2, 1, 0 }, place[3] = { 1, 2, 0 }; /* H, T, B of a view; in out */
@@ -124,8 +125,8 @@ static dnn_desc hide_later(struct dnn_graph *g, const int64_t *dim, dnn_desc sco
     return out;
 }
 
-/* Engines of some versions know softmax only with the logarithm of its sum made beside it, for a training
- * step that never comes; nobody reads it. */
+/* Engines of some versions know softmax only with the logarithm of its sum made beside it, for a
+ * training step that never comes; nobody reads it. */
 static dnn_desc softmax(struct dnn_graph *g, const int64_t *dim, cudnnDataType_t type,
                         dnn_desc scores, bool with_log)
 {
@@ -175,21 +176,39 @@ static bool build(struct dnn_graph *g, const struct dnn_key *key, int attempt)
     return true;
 }
 
-/* The plan that computes it, NULL: our own kernels do. */
-static const struct dnn_plan *plan_of(const struct op_env *env, const struct op_attention *a,
-                                      struct dnn **d)
+/* Whether this version computes heads of D on this card. What it refuses by itself is not
+ * listed. */
+static bool trusted(const struct dnn *d, int sm, uint64_t D)
+{
+    if (d->version >= 91000 && d->version < 91002)
+        return false; /* NVIDIA's own word: wrong results */
+    return D <= (d->version >= 91002 ? CUDNN_HEAD : sm >= 90 ? 256 : 128);
+}
+
+/* The plan that computes it; NULL: our own kernels do. */
+static berth_status plan_of(const struct op_env *env, const struct op_attention *a, struct dnn **d,
+                            const struct dnn_plan **out, berth_err *err)
 {
     struct dnn_key key;
     struct cuda_card *c = NULL;
     const struct dnn_plan *p = NULL;
-    berth_err err; /* no cuDNN is no error */
-    if (!key_of(a, &key) || cuda_card(env, &c, &err) || cuda_card_phys(c)->sm < CUDNN_SM ||
-        dnn_of(c, d, &err) || dnn_plan(*d, &key, build, &p, &err))
-        return NULL;
+    *out = NULL;
+    if (cuda_card(env, &c, err))
+        return err_add(err, "attention");
+    int sm = cuda_card_phys(c)->sm;
+    if (!key_of(a, &key) || sm < CUDNN_SM)
+        return BERTH_OK;
+    if (dnn_of(c, d, err)) /* no cuDNN is no error */
+        return err->code == BERTH_EUNSUPPORTED ? BERTH_OK : err_add(err, "attention");
+    if (!trusted(*d, sm, a->q.shape.dim[3]))
+        return BERTH_OK;
+    if (dnn_plan(*d, &key, build, &p, err))
+        return err_add(err, "attention");
     if (p->plan)
-        return p;
-    memcpy((*d)->attention_fell, p->why, sizeof p->why);
-    return NULL;
+        *out = p;
+    else
+        memcpy((*d)->attention_fell, p->why, sizeof p->why);
+    return BERTH_OK;
 }
 
 static float scale_of(const struct op_attention *a)
@@ -200,7 +219,8 @@ static float scale_of(const struct op_attention *a)
 static berth_status with_cudnn(const struct op_env *env, const struct op_attention *a,
                                struct dnn *d, const struct dnn_plan *p, berth_err *err)
 {
-    float scale = scale_of(a), nothing = -INFINITY;
+    float scale = scale_of(a);
+    float nothing = d->version < 91000 ? -FLT_MAX : -INFINITY; /* of a hidden key */
     const int64_t uid[UIDS] = { UID_Q, UID_K, UID_V, UID_Y, UID_SCALE, UID_NOTHING };
     void *const at[UIDS] = { a->q.data, a->k.data, a->v.data, a->y.data, &scale, &nothing };
     char q[SHAPE_TEXT_MAX];
@@ -275,15 +295,18 @@ static berth_status own(const struct op_env *env, const struct op_attention *a, 
 berth_status cuda_attention(const struct op_env *env, const struct op_attention *a, berth_err *err)
 {
     struct dnn *d = NULL;
-    const struct dnn_plan *p = plan_of(env, a, &d);
+    const struct dnn_plan *p = NULL;
+    if (plan_of(env, a, &d, &p, err))
+        return err->code;
     return p ? with_cudnn(env, a, d, p, err) : own(env, a, err);
 }
 
 size_t cuda_attention_scratch(const struct op_env *env, const struct op_attention *a)
 {
     struct dnn *d = NULL;
-    const struct dnn_plan *p = plan_of(env, a, &d);
-    return p ? (size_t)p->workspace : 0;
+    const struct dnn_plan *p = NULL;
+    berth_err err; /* cuda_attention() will say it */
+    return plan_of(env, a, &d, &p, &err) || !p ? 0 : (size_t)p->workspace;
 }
 
 const char *cuda_attention_how(struct cuda_card *c, char buf[400])

@@ -1,18 +1,21 @@
-/* attention.cu: attention of every kind that cuDNN is not asked for: F32, masks, wide heads, odd strides.
+/* attention.cu: attention of every kind that cuDNN is not asked for: F32, masks, wide heads, odd
+ * strides.
  *
- * A block of 256 threads has 64 queries of one head and one slice of the result's columns. It walks over
- * the keys 64 at a time: scores from slices of D in shared memory, exponentials relative to the largest
- * score so far (what was summed before is scaled down when a larger one comes), then the weighted sum of
- * values. Nothing of size Tq x Tk is ever in memory. All of it in F32, plain multiply-adds: F32 operands
- * keep their 24 bits. A head wider than a slice has its scores computed once per slice.
+ * A block of 256 threads has 64 queries of one head and one slice of the result's columns. It walks
+ * over the keys 64 at a time: scores from slices of D in shared memory, exponentials relative to
+ * the largest score so far (what was summed before is scaled down when a larger one comes), then
+ * the weighted sum of values. Nothing of size Tq x Tk is ever in memory. All of it in F32, plain
+ * multiply-adds: F32 operands keep their 24 bits. A head wider than a slice has its scores computed
+ * once per slice.
  *
- * Threads    tid = 16 * ty + tx. A thread has queries 4 ty .. 4 ty + 3; of a tile's keys 4 tx .. 4 tx + 3;
- *            of the columns 64 c + 4 tx .. + 3. The 16 threads that share queries are half a warp.
- * Shared     first the slices of q and k, [d][row], then in the same place the weights, [key][query];
- *            and some rows of v. Rows are 68 floats: 16-byte aligned, and 8 values of d by 4 rows fall
- *            into 32 different banks.
- * Order      Sums run over keys in their order, 64 at a time, whatever runs beside: the same bits each
- *            time. */
+ * Threads    tid = 16 * ty + tx. A thread has queries 4 ty .. 4 ty + 3; of a tile's keys 4 tx .. 4
+ *            tx + 3; of the columns 64 c + 4 tx .. + 3. The 16 threads that share queries are half
+ *            a warp.
+ * Shared     first the slices of q and k, [d][row], then in the same place the weights,
+ *            [key][query]; and some rows of v. Rows are 68 floats: 16-byte aligned, and 8 values of
+ *            d by 4 rows fall into 32 different banks.
+ * Order      Sums run over keys in their order, 64 at a time, whatever runs beside: the same bits
+ *            each time. */
 #include "op/cuda/attention_args.h"
 
 #include <cuda_bf16.h>
@@ -54,8 +57,8 @@ __device__ void from_float(__nv_bfloat16 *p, float x)
     *p = __float2bfloat16_rn(x);
 }
 
-/* Rows [row0, row0 + 64) by columns [d0, d0 + DS) of x, turned: dst[d][row]; zeros outside. A warp reads
- * 8 neighbours of 4 rows at a time and writes 32 banks. */
+/* Rows [row0, row0 + 64) by columns [d0, d0 + DS) of x, turned: dst[d][row]; zeros outside. A warp
+ * reads 8 neighbours of 4 rows at a time and writes 32 banks. */
 template <typename T>
 __device__ void load_turned(float *dst, const T *x, int64_t stride, uint32_t row0, uint32_t rows,
                             uint32_t d0, uint32_t D)
@@ -147,8 +150,9 @@ __device__ float row_sum(float x)
     return x;
 }
 
-/* Scores become weights; `top` and `sum` of each query follow, and shrink[i] is what everything summed so
- * far is to be multiplied by. While a query has seen no key, top is -inf and stays out of differences. */
+/* Scores become weights; `top` and `sum` of each query follow, and shrink[i] is what everything
+ * summed so far is to be multiplied by. While a query has seen no key, top is -inf and stays out of
+ * differences. */
 __device__ void weigh(float s[4][4], float top[4], float sum[4], float shrink[4])
 {
 #pragma unroll
@@ -215,7 +219,7 @@ template <typename T, int DV> __device__ void attention(const attention_args &a)
     for (uint32_t key0 = 0; key0 < keys; key0 += BK) {
         float s[4][4] = {};
         for (uint32_t d0 = 0; d0 < a.D; d0 += DS) {
-            __syncthreads(); /* everyone is done with what lies there: weights, or the slice before */
+            __syncthreads(); /* what lies there has been read: weights, or the slice before */
             load_turned(qk, q, a.qs[1], query0, a.Tq, d0, a.D);
             load_turned(qk + DS * PITCH, k, a.ks[1], key0, a.Tk, d0, a.D);
             __syncthreads();

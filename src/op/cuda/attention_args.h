@@ -1,5 +1,5 @@
-/* attention_args: what attention.c tells the kernels of attention.cu, and how their blocks divide the
- * work. C and CUDA. */
+/* attention_args: what attention.c tells the kernels of attention.cu, and how their blocks divide
+ * the work. C and CUDA. */
 #ifndef OP_CUDA_ATTENTION_ARGS_H
 #define OP_CUDA_ATTENTION_ARGS_H
 

@@ -1,16 +1,16 @@
 /* conv2d.c: convolutions with cuDNN.
  *
- * Layout     One decision, conv_layout(). F16 and BF16 go to tensor cores, which want the channels of a pixel
- *            side by side (NHWC): kernels of conv2d.cu bring pictures and filters into that form and the
- *            result back, with bias and addition on the way. Channels are filled up with zeros to whole
- *            16 bytes. Everything else is computed as it lies (NCHW).
- * Pieces     Copies of pictures take at most PIECE bytes: several pictures at a time, one, or bands of rows of
- *            one, with the rows that filters reach over to. How follows from the shape alone, and so do
- *            the bits.
- * Rounding   cuDNN's sums are F32. In 16 bits its result is rounded before bias and add come in (in F32) and
- *            again after; without those it is rounded once.
- * Scratch    [ widened filters, later a piece of x | filters | piece of y | cuDNN's workspace ]; in NCHW
- *            [ filters | result before the addition | workspace ]. */
+ * Layout     One decision, conv_layout(). F16 and BF16 go to tensor cores, which want the channels
+ *            of a pixel side by side (NHWC): kernels of conv2d.cu bring pictures and filters into
+ *            that form and the result back, with bias and addition on the way. Channels are filled
+ *            up with zeros to whole 16 bytes. Everything else is computed as it lies (NCHW).
+ * Pieces     Copies of pictures take at most PIECE bytes: several pictures at a time, one, or bands
+ *            of rows of one, with the rows that filters reach over to. How follows from the shape
+ *            alone, and so do the bits.
+ * Rounding   cuDNN's sums are F32. In 16 bits its result is rounded before bias and add come in (in
+ *            F32) and again after; without those it is rounded once.
+ * Scratch    [ widened filters, later a piece of x | filters | piece of y | cuDNN's workspace ]; in
+ *            NCHW [ filters | result before the addition | workspace ]. */
 #include "op/cuda/conv2d_args.h"
 #include "op/cuda/conv2d_pieces.h"
 #include "op/cuda/dnn.h"
@@ -151,7 +151,8 @@ static bool job_of(const struct op_conv2d *a, enum layout layout, struct job *j)
     return true;
 }
 
-/* What addresses are aligned to. Those in scratch are; operands that cuDNN sees as they lie nearly always. */
+/* What addresses are aligned to. Those in scratch are; operands that cuDNN sees as they lie nearly
+ * always. */
 static int64_t align_of(const struct job *j)
 {
     const struct op_conv2d *a = j->a;
@@ -184,8 +185,8 @@ static void key_of(const struct job *j, const struct conv_piece *p, struct dnn_k
                                 [KEY_ALIGN] = align_of(j) } };
 }
 
-/* Every piece has a plan: their largest workspace is added to the total. False: one has none, `why` is its
- * own. */
+/* A plan for every piece: their largest workspace is added to the total. *why: one has none, for
+ * that reason; NULL: all have. */
 static berth_status plans_of(struct dnn *d, struct job *j, const char **why, berth_err *err)
 {
     const uint64_t *y = j->a->y.shape.dim;

@@ -1,8 +1,9 @@
-/* conv2d.cu: what surrounds a convolution of cuDNN: layouts of pictures and filters, bias, addition.
+/* conv2d.cu: what surrounds a convolution of cuDNN: layouts of pictures and filters, bias,
+ * addition.
  *
- * Tensor cores want the channels of a pixel side by side; pictures here are planes, one for each channel.
- * conv2d_pack turns a tile of 64 pixels by 64 channels through shared memory, conv2d_unpack turns it back
- * and adds bias and `add` on the way, in F32, rounding once. */
+ * Tensor cores want the channels of a pixel side by side; pictures here are planes, one for each
+ * channel. conv2d_pack turns a tile of 64 pixels by 64 channels through shared memory,
+ * conv2d_unpack turns it back and adds bias and `add` on the way, in F32, rounding once. */
 #include "op/cuda/conv2d_args.h"
 
 #include <cuda_bf16.h>

@@ -10,8 +10,8 @@ enum {
     CONV_RUN = 1024 /* elements of a block of conv2d_finish */
 };
 
-/* Pixels of planes to pixels of channels and back: the planes are [n, channels, plane], of which pixels
- * [from, from + pixels) count; the pixels are [n, pixels, padded]. */
+/* Pixels of planes to pixels of channels and back: the planes are [n, channels, plane], of which
+ * pixels [from, from + pixels) count; the pixels are [n, pixels, padded]. */
 struct conv_turn {
     const void *src;
     void *dst;

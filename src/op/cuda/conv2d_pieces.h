@@ -1,8 +1,8 @@
-/* conv2d_pieces: cutting a convolution into pieces of pictures and rows, as conv2d.c computes it. Arithmetic
- * alone, so that it is tested without a card.
+/* conv2d_pieces: cutting a convolution into pieces of pictures and rows, as conv2d.c computes it.
+ * Arithmetic alone, so that it is tested without a card.
  *
- * A piece has all channels and columns of some pictures, or of some rows of one. Rows of the result need the
- * rows of x that filters reach over; what lies outside of x is padding of the piece. */
+ * A piece has all channels and columns of some pictures, or of some rows of one. Rows of the result
+ * need the rows of x that filters reach over; what lies outside of x is padding of the piece. */
 #ifndef OP_CUDA_CONV2D_PIECES_H
 #define OP_CUDA_CONV2D_PIECES_H
 
@@ -26,9 +26,9 @@ static inline uint64_t conv_rows_in(const struct op_conv2d *a, uint64_t rows)
     return rows == a->y.shape.dim[2] || in > high ? high : in;
 }
 
-/* Pieces of at most `most` bytes of x and y where that can be: several pictures, one, or bands of rows of
- * about the same size. in, out: bytes of a pixel of x and of y. There are bands only where each has rows of
- * x in it. pre: products of these fit into 64 bits, nothing is empty. */
+/* Pieces of at most `most` bytes of x and y where that can be: several pictures, one, or bands of
+ * rows of about the same size. in, out: bytes of a pixel of x and of y. There are bands only where
+ * each has rows of x in it. pre: products of these fit into 64 bits, nothing is empty. */
 static inline struct conv_cut conv_cut_of(const struct op_conv2d *a, uint64_t in, uint64_t out,
                                           uint64_t most)
 {

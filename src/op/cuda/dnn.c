@@ -137,9 +137,9 @@ static size_t bucket_of(const struct dnn_key *key)
     return (size_t)(h % DNN_BUCKETS);
 }
 
-/* Tries one description after the other. Leaves p without a plan when none is taken, and with the reason
- * of the first, which is the one that counts. */
-static void make(struct dnn *d, struct dnn_plan *p, dnn_build *build)
+/* Tries one description after the other. Leaves p without a plan when none is taken, and with the
+ * reason of the first, which is the one that counts. An error: memory was short. */
+static berth_status make(struct dnn *d, struct dnn_plan *p, dnn_build *build)
 {
     char why[sizeof p->why] = "";
     for (int attempt = 0;; attempt++) {
@@ -147,12 +147,15 @@ static void make(struct dnn *d, struct dnn_plan *p, dnn_build *build)
         if (!build(&g, &p->key, attempt))
             break;
         if (!g.bad && dnn_choose(&g))
-            return;
+            return BERTH_OK;
         dnn_plan_release(d, p);
+        if (g.short_of)
+            return g.short_of;
         if (attempt == 0)
             memcpy(why, p->why, sizeof why);
     }
     memcpy(p->why, why, sizeof why);
+    return BERTH_OK;
 }
 
 /* Work that is queued may still run a plan: it is done before plans go. */
@@ -182,7 +185,12 @@ berth_status dnn_plan(struct dnn *d, const struct dnn_key *key, dnn_build *build
     if (!p)
         return err_set(err, BERTH_ENOMEM, "a plan of cuDNN");
     p->key = *key;
-    make(d, p, build);
+    berth_status s = make(d, p, build);
+    if (s) {
+        err_set(err, s, "a plan of cuDNN: %s", p->why);
+        free(p);
+        return s;
+    }
     p->next = d->bucket[b];
     d->bucket[b] = p;
     d->plans++;

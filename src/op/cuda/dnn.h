@@ -1,25 +1,28 @@
 /* dnn: cuDNN 9's graphs for a card: describing them, choosing an engine, keeping what was chosen.
  *
- * Words      graph      operations on tensors, described by descriptors of cuDNN's backend API; a tensor
- *                       is real (an address when it runs), virtual (between two operations, never in
- *                       memory) or a value (one number of the host)
+ * Words      graph      operations on tensors, described by descriptors of cuDNN's backend API; a
+ *                       tensor is real (an address when it runs), virtual (between two operations,
+ *                       never in memory) or a value (one number of the host)
  *            engine     cuDNN's code for a graph; a config is an engine with its knobs set
  *            plan       a graph with the config that was chosen for it, ready to run
  *            key        everything that shapes a graph: equal keys are the same graph
  * Flow       dnn_of() -> dnn_plan(key, build) -> [the first time: build() describes the graph with
- *            dnn_tensor(), dnn_pointwise() ..., heuristics name configs, one is chosen] -> dnn_run()
+ *            dnn_tensor(), dnn_pointwise() ..., heuristics name configs, one is chosen] ->
+ *            dnn_run()
  * Choice     The first config of heuristics mode A, then B, then the fallback list, that
- *            (1) has no numerical note the wish refuses: results that differ from run to run, sums of
- *                16 bits, transforms that lose digits; for F32 also tensor cores, which would round
- *                operands to TF32
+ *            (1) has no numerical note that is refused: results that differ from run to run, sums
+ *                of 16 bits, transforms that lose digits; for F32 also tensor cores, which would
+ *                round operands to TF32
  *            (2) wants no more than DNN_WORKSPACE bytes; if there is none, DNN_WORKSPACE_MOST
  *            (3) becomes a plan, which is the proof that it can run here.
- *            It follows from the key, the card and the version of cuDNN alone: neither free memory nor
- *            op_env.thrifty have a say, so a placement never changes bits.
- * Errors     A graph that no engine takes is an answer, too, and kept (dnn_plan.plan is NULL, `why` has
- *            cuDNN's words). Whoever asked decides whether another way is left.
- * Library    libcudnn.so.9, by dlopen when first asked for, never closed: it does not survive that. It
- *            loads its other parts by itself.
+ *            It follows from the key, the card and the version of cuDNN alone: neither free memory
+ *            nor op_env.thrifty have a say, so a placement never changes bits.
+ * Errors     A graph that no engine takes is an answer, too, and kept (dnn_plan.plan is NULL, `why`
+ *            has cuDNN's words). Whoever asked decides whether another way is left. Memory that was
+ *            short while a plan was made is an error and nothing is kept: the next try may choose
+ *            what the first should have.
+ * Library    libcudnn.so.9, by dlopen when first asked for, never closed: it does not survive that.
+ *            It loads its other parts by itself.
  * Threads    Executor.
  * Files      dnn.c the library, the plans; dnn_graph.c descriptors, choosing */
 #ifndef OP_CUDA_DNN_H
@@ -112,8 +115,9 @@ struct dnn_graph {
     size_t ops;
     int64_t uid; /* of the latest virtual tensor */
     bool bad;
-    bool exact; /* F32: no tensor cores */
-    bool large; /* some config wanted more workspace than it was allowed */
+    bool exact;            /* F32: no tensor cores */
+    berth_status short_of; /* memory, of the host or the card; then nothing was chosen */
+    bool large;            /* some config wanted more workspace than it was allowed */
 };
 
 enum dnn_tensor_kind { DNN_REAL, DNN_VIRTUAL, DNN_VALUE };
@@ -132,7 +136,8 @@ cudnnDataType_t dnn_type(enum dtype t); /* of F32, F16, BF16 */
 dnn_desc dnn_tensor(struct dnn_graph *g, const struct dnn_tensor *t);
 /* A virtual one of four dimensions without gaps. */
 dnn_desc dnn_between(struct dnn_graph *g, cudnnDataType_t type, const int64_t *dim);
-/* y = mode(x), mode(x, b), or of a select x where t, else b. b, t may be NULL. axis: of GEN_INDEX. */
+/* y = mode(x), mode(x, b), or of a select x where t, else b. b, t may be NULL. axis: of
+ * GEN_INDEX. */
 void dnn_pointwise(struct dnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t math,
                    int64_t axis, dnn_desc x, dnn_desc b, dnn_desc t, dnn_desc y);
 void dnn_reduce(struct dnn_graph *g, cudnnReduceTensorOp_t how, dnn_desc x, dnn_desc y);
@@ -146,11 +151,11 @@ void dnn_sdpa(struct dnn_graph *g, dnn_desc q, dnn_desc k, dnn_desc v, dnn_desc 
 
 /* ---- plans ---- */
 
-/* Describes the graph of `key`. Called again with the next `attempt` as long as no engine takes what it
- * described; false: there are no more ways to describe it. */
+/* Describes the graph of `key`. Called again with the next `attempt` as long as no engine takes
+ * what it described; false: there are no more ways to describe it. */
 typedef bool dnn_build(struct dnn_graph *g, const struct dnn_key *key, int attempt);
 /* The plan of `key`, built at the first call; (*out)->plan is NULL when no engine takes it. *out is
- * borrowed until the next call. An error: no memory. */
+ * borrowed until the next call. An error: BERTH_ENOMEM, BERTH_ENODEVMEM. */
 berth_status dnn_plan(struct dnn *d, const struct dnn_key *key, dnn_build *build,
                       const struct dnn_plan **out, berth_err *err);
 /* In dnn_graph.c: a config for the graph in g and its plan, into g->p. */
@@ -160,13 +165,13 @@ void dnn_forget(struct dnn *d);
 /* Destroys what the plan is made of. */
 void dnn_plan_release(struct dnn *d, struct dnn_plan *p);
 
-/* Queues it on env->stream. uid[n], at[n]: where each real tensor is, and each value on the host (read
- * by the call). workspace: p->workspace bytes of the card, aligned as its memory is. */
+/* Queues it on env->stream. uid[n], at[n]: where each real tensor is, and each value on the host
+ * (read by the call). workspace: p->workspace bytes of the card, aligned as its memory is. */
 berth_status dnn_run(const struct op_env *env, struct dnn *d, const struct dnn_plan *p, size_t n,
                      const int64_t *uid, void *const *at, void *workspace, berth_err *err);
 
-/* What F16 and BF16 attention of ordinary shapes runs on: "cuDNN 9.19.0", or "own kernels: " and why; both
- * where cuDNN refused a shape. buf: for the answer. attention.c has it. */
+/* What F16 and BF16 attention of ordinary shapes runs on: "cuDNN 9.19.0", or "own kernels: " and
+ * why; both where cuDNN refused a shape. buf: for the answer. attention.c has it. */
 const char *cuda_attention_how(struct cuda_card *c, char buf[400]);
 
 #endif

@@ -17,6 +17,10 @@ static bool refused(struct dnn_graph *g, cudnnStatus_t s, const char *what)
     snprintf(g->p->why, sizeof g->p->why, "%s: %s (%d)%s%s", what, g->d->api.cudnnGetErrorString(s),
              (int)s, text[0] ? ": " : "", text);
     g->bad = true;
+    if (s == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED)
+        g->short_of = BERTH_ENOMEM;
+    if (s == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+        g->short_of = BERTH_ENODEVMEM;
     return true;
 }
 
@@ -222,7 +226,8 @@ static bool allowed(struct dnn_graph *g, dnn_desc config, int64_t *number)
     cudnnBackendNumericalNote_t note[CUDNN_NUMERICAL_NOTE_TYPE_COUNT + 8];
     int64_t n = 0, notes = 0, room = sizeof note / sizeof *note;
     dnn_desc engine = NULL;
-    if (f->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine))
+    if (refused(g, f->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine),
+                "cudnnBackendCreateDescriptor"))
         return false;
     bool good = f->cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
                                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
@@ -324,11 +329,12 @@ static bool walk(struct dnn_graph *g, dnn_desc graph, int64_t most)
                                                    CUDNN_HEUR_MODE_FALLBACK };
     struct dnn_plan *p = g->p;
     bool found = false;
-    for (size_t m = 0; m < sizeof mode / sizeof *mode && !found; m++) {
+    for (size_t m = 0; m < sizeof mode / sizeof *mode && !found && !g->short_of; m++) {
         dnn_desc config[DNN_CONFIGS];
         int64_t n = ask(g, graph, mode[m], config);
         for (int64_t i = 0; i < n; i++) {
-            if (!found && allowed(g, config[i], &p->engine) && try_config(g, config[i], most)) {
+            if (!found && !g->short_of && allowed(g, config[i], &p->engine) &&
+                try_config(g, config[i], most)) {
                 p->own[p->owns++] = config[i];
                 found = true;
                 continue;
@@ -351,7 +357,8 @@ bool dnn_choose(struct dnn_graph *g)
         return false;
     /* Heuristics that name nothing do not say why. What is missing then is mostly this: */
     snprintf(p->why, sizeof p->why, "no engine for it (fused ones need libnvrtc of the same CUDA)");
-    bool found = walk(g, graph, DNN_WORKSPACE) || (g->large && walk(g, graph, DNN_WORKSPACE_MOST));
+    bool found = walk(g, graph, DNN_WORKSPACE) ||
+                 (g->large && !g->short_of && walk(g, graph, DNN_WORKSPACE_MOST));
     if (found)
         p->why[0] = 0;
     return found;

@@ -1,4 +1,5 @@
-/* A convolution in pieces: every element of the result once, from the rows it needs, within the limit. */
+/* A convolution in pieces: every element of the result once, from the rows it needs, within the
+ * limit. */
 #include "op/cuda/conv2d_pieces.h"
 
 #include "support/rng.h"

@@ -1,6 +1,6 @@
-/* Choosing an engine of cuDNN and keeping the plan, with a small stand-in for the library: it counts what
- * lives, names the configs a test wants and refuses the k-th call. What real engines compute is looked at by
- * the loop over all ops, on a card. */
+/* Choosing an engine of cuDNN and keeping the plan, with a small stand-in for the library: it
+ * counts what lives, names the configs a test wants and refuses the k-th call. What real engines
+ * compute is looked at by the loop over all ops, on a card. */
 #include "op/cuda/dnn.h"
 
 #include "support/oom.h"
@@ -21,6 +21,7 @@ static struct {
     size_t as, fallbacks;
     long live, calls, fail; /* fail: which call is refused; -1: none */
     int plans_made;
+    bool full; /* the card: plans are not made for want of memory */
 } fake;
 
 struct desc {
@@ -75,6 +76,8 @@ static cudnnStatus_t finalize(dnn_desc what)
     if (d->type != CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)
         return CUDNN_STATUS_SUCCESS;
     fake.plans_made++;
+    if (fake.full)
+        return CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
     return d->config->broken ? CUDNN_STATUS_NOT_SUPPORTED_SHAPE : CUDNN_STATUS_SUCCESS;
 }
 
@@ -161,8 +164,9 @@ static int reset(void **state)
     return 0;
 }
 
-/* ---- a graph to choose for: v[1] says whether it is exact, v[2] how many descriptions are refused ---- */
+/* ---- a graph to choose for ---- */
 
+/* v[1] of its key says whether it is exact, v[2] how many descriptions are refused. */
 static bool build(struct dnn_graph *g, const struct dnn_key *key, int attempt)
 {
     if (attempt > key->v[2])
@@ -284,25 +288,57 @@ static void next_description(void **state)
     end(d);
 }
 
-/* Whatever cuDNN refuses, nothing stays behind, and the answer is a plan or a reason. */
+/* Whatever cuDNN refuses, nothing stays behind, and the answer is a plan, a reason, or an error
+ * when it was memory. */
 static void every_call_may_fail(void **state)
 {
     (void)state;
+    size_t errors = 0;
     for (long k = 0;; k++) {
         reset(NULL);
         struct dnn *d = dnn_new();
+        struct dnn_key key = { { DNN_CONV } };
+        const struct dnn_plan *p = NULL;
+        berth_err err = { 0 };
         name_a((struct config) { 1, 0, { CUDNN_NUMERICAL_NOTE_FFT, -1 }, false });
         name_a((struct config) { 2, 0, { -1, -1 }, false });
         name_a((struct config) { 3, 0, { -1, -1 }, false });
         fake.fallback[fake.fallbacks++] = (struct config) { 4, 0, { -1, -1 }, false };
         fake.fail = k;
-        const struct dnn_plan *p = plan(d, false, 0, 0);
-        assert_true(p->plan ? !p->why[0] : p->why[0]);
+        berth_status s = dnn_plan(d, &key, build, &p, &err);
+        if (s) {
+            assert_true(s == BERTH_ENOMEM && !p && err.msg[0]);
+            assert_int_equal(fake.live, 0);
+            errors++;
+        } else {
+            assert_true(p->plan ? !p->why[0] : p->why[0]);
+        }
         bool reached = fake.calls > k;
         end(d);
         if (!reached)
             break;
     }
+    assert_true(errors > 0);
+}
+
+/* A plan that could not be made for want of memory is not remembered as one that cannot be. */
+static void short_of_memory_is_no_answer(void **state)
+{
+    (void)state;
+    struct dnn *d = dnn_new();
+    struct dnn_key key = { { DNN_CONV } };
+    const struct dnn_plan *p = NULL;
+    berth_err err = { 0 };
+    name_a((struct config) { 1, 0, { -1, -1 }, false });
+    name_a((struct config) { 2, 0, { -1, -1 }, false });
+    fake.full = true;
+    assert_fails(dnn_plan(d, &key, build, &p, &err), err, BERTH_ENODEVMEM, "in its own words");
+    assert_int_equal(fake.live, 0);
+    assert_int_equal(d->plans, 0);
+    assert_int_equal(fake.plans_made, 1); /* the second config was not taken for the first */
+    fake.full = false;
+    assert_int_equal(plan(d, false, 0, 0)->engine, 1);
+    end(d);
 }
 
 static void survives_oom(void **state)
@@ -350,6 +386,7 @@ int main(void)
         TEST(nothing_is_an_answer),
         TEST(next_description),
         TEST(every_call_may_fail),
+        TEST(short_of_memory_is_no_answer),
         TEST(survives_oom),
         TEST(too_many_are_forgotten),
     };
