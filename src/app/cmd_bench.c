@@ -248,7 +248,7 @@ static int run(struct app *a, int argc, char **argv)
         { "json", 0, OPT_FLAG, NULL, "one object", &o.json, 0, 0 },
     };
     struct wanted w = { 0 };
-    struct net_times times;
+    struct net_times times = { .n = 0 };
     int n, code;
     if (!app_args(a, &command_bench, opt, ARRAY_LEN(opt), argc, argv, &n, &code))
         return code;
