@@ -96,6 +96,10 @@ typedef struct berth_config {
     /* The most host memory the context may hold: the budget of `cpu` when `devices` names none for
      * it; 0: all of it. With `devices` given, say cpu=16g there (BERTH_EINVAL if both do). */
     uint64_t ram_budget;
+    /* Which NVIDIA cards are seen, by the driver's numbers: "1", or "2,0"; the first is cuda:0. "2,*":
+     * card 2, then the others. NULL: all. BERTH_EUNSUPPORTED: one of them is not there. */
+    const char *cuda_cards;
+    const char *cuda_library; /* of the NVIDIA driver; NULL: "libcuda.so.1" */
     uint64_t pin_budget; /* pinned host memory for weights; 0: a quarter of the host's budget */
     uint64_t reserve;    /* kept free for activations by automatic plans; 0: about 1.2 GiB */
     /* A free that finds no model marked eject: 0, keep models stay; 1, they go too. */
@@ -135,6 +139,7 @@ enum {
 };
 
 #define BERTH_DEVICE_NAME_MAX 24
+#define BERTH_DEVICE_MODEL_MAX 96
 
 /* One moment of one device. Bytes throughout.
  *   in_use + idle + pinned <= budget (pinned: of host memory), and together they are what the
@@ -143,6 +148,7 @@ typedef struct berth_device_info {
     char name[BERTH_DEVICE_NAME_MAX];     /* "cuda:1": what plans and workflows call it */
     char kind[BERTH_DEVICE_NAME_MAX];     /* "cpu", "null": which driver moves its bytes */
     char physical[BERTH_DEVICE_NAME_MAX]; /* "cuda:0": whose memory it is; often equal to name */
+    char model[BERTH_DEVICE_MODEL_MAX];   /* of the physical device: "NVIDIA H200"; "": unknown */
     char caps_text[96];                   /* "host-visible async", the words of caps */
     uint32_t caps;                        /* BERTH_CAP_* bits */
     uint64_t total;                       /* of the physical device */
@@ -162,6 +168,10 @@ BERTH_API berth_status berth_ctx_device_info(berth_ctx *ctx, size_t index, berth
 /* BERTH_ENOTFOUND lists the names there are. */
 BERTH_API berth_status berth_ctx_device_find(const berth_ctx *ctx, const char *name, size_t *index,
                                              berth_err *err);
+/* The index-th kind of device that could be here and is not: "cuda", and why, for people. Texts are
+ * borrowed from ctx. 0: there are no more. */
+BERTH_API int berth_ctx_absent(const berth_ctx *ctx, size_t index, const char **kind,
+                               const char **why);
 
 /* Plans ---------------------------------------------------------------------------------------
  * Which block of a model goes where, in exact bytes. Making one reads the file's index only. */

@@ -86,8 +86,8 @@ void app_globals(struct app *a, struct app_globals *g, bool with_version)
                        .kind = OPT_TEXT,
                        .value = "LEVEL",
                        .help = a->log_level
-                                   ? "debug, info (default), warn, error, off; goes to stderr"
-                                   : "debug, info, warn (default), error, off; goes to stderr",
+                                   ? "debug, info (default), warn, error, off; to stderr"
+                                   : "debug, info, warn (default), error, off; to stderr",
                        .to = &a->log_level };
     g->opt[2] = (struct opt) { .name = "log-json",
                                .help = "log as JSON, one object a line",
@@ -186,6 +186,8 @@ berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_c
                                .log_user = &a->log,
                                .log_level = (berth_log_level)a->log.level,
                                .ram_budget = args->ram_budget,
+                               .cuda_cards = args->cards,
+                               .cuda_library = getenv("BERTH_CUDA_LIBRARY"),
                                .reserve = args->reserve,
                                .json_log = json_log_from_env() };
     return berth_ctx_new(&cfg, out, err);

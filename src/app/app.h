@@ -83,6 +83,7 @@ bool app_log_setup(struct app *a);
  * outlives the context. */
 struct app_ctx_args { /* zero: the default of every field */
     const char *devices;
+    const char *cards; /* of app_cards() */
     uint64_t ram_budget, reserve;
 };
 berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_ctx **out,

@@ -1,5 +1,5 @@
 /* berth devices: what there is to put models on, or what there would be (--hypothetical). */
-#include "app/app.h"
+#include "app/cards.h"
 #include "device/spec.h"
 
 #define CELL 9 /* columns of a size: "1023 GiB" */
@@ -10,6 +10,8 @@ static void print_json(struct jsonout *j, const berth_device_info *d, bool hypot
     jsonout_str(j, "name", d->name);
     jsonout_str(j, "kind", d->kind);
     jsonout_str(j, "physical", d->physical);
+    if (d->model[0])
+        jsonout_str(j, "model", d->model);
     jsonout_bool(j, "hypothetical", hypothetical);
     jsonout_u64(j, "total", d->total);
     if (!hypothetical)
@@ -82,7 +84,7 @@ static void print_devices(const struct table *t)
 static void print_physical(const struct table *t)
 {
     const struct term *term = &t->a->out;
-    int left = t->physical + 2 * (2 + CELL) + 2;
+    const int wide = t->physical + 2 * (2 + CELL) + 2;
     printf("\n%s%-*s  %*s", term_style(term, STYLE_BOLD), t->physical, "physical", CELL, "total");
     if (!t->hypothetical)
         printf("  %*s", CELL, "free");
@@ -94,6 +96,7 @@ static void print_physical(const struct table *t)
             first++;
         if (first < i)
             continue;
+        int left = wide;
         char total[STR_BYTES_MAX], avail[STR_BYTES_MAX];
         printf("%-*s  %*s", t->physical, d->physical, CELL, str_bytes(d->total, total));
         if (!t->hypothetical)
@@ -105,12 +108,38 @@ static void print_physical(const struct table *t)
             printf("  %s%s%s %3.0f %% taken", term_color(term, 0), str_c(&bar),
                    term_style(term, STYLE_RESET), taken * 100);
             str_release(&bar);
+            left += 24;
         }
+        if (d->model[0] && left + 2 + (int)strlen(d->model) <= term->width)
+            printf("  %s", d->model);
         putchar('\n');
     }
 }
 
-static int print_list(struct app *a, const berth_device_info *at, size_t n, bool hypothetical)
+/* Kinds of devices that could be here and are not: only where nobody said what to open. */
+static void print_absent(const struct app *a, const berth_ctx *ctx, struct jsonout *j)
+{
+    const char *kind, *why;
+    for (size_t i = 0; ctx && berth_ctx_absent(ctx, i, &kind, &why); i++) {
+        struct str line = { 0 }, wrapped = { 0 };
+        if (j) {
+            jsonout_open(j, NULL, '{');
+            jsonout_str(j, "kind", kind);
+            jsonout_str(j, "absent", why);
+            jsonout_close(j, '}');
+            continue;
+        }
+        str_addf(&line, "%s: %s", kind, why);
+        term_wrap(&wrapped, str_c(&line), 0, (size_t)a->out.width);
+        puts(str_c(&wrapped));
+        str_release(&wrapped);
+        str_release(&line);
+    }
+}
+
+/* ctx: whose absent kinds are told; NULL: nobody's. */
+static int print_list(struct app *a, const berth_device_info *at, size_t n, bool hypothetical,
+                      const berth_ctx *ctx)
 {
     if (a->json) {
         struct jsonout j;
@@ -118,6 +147,7 @@ static int print_list(struct app *a, const berth_device_info *at, size_t n, bool
         jsonout_open(&j, NULL, '[');
         for (size_t i = 0; i < n; i++)
             print_json(&j, &at[i], hypothetical);
+        print_absent(a, ctx, &j);
         jsonout_close(&j, ']');
         return app_json_end(a, &j, APP_OK);
     }
@@ -130,6 +160,7 @@ static int print_list(struct app *a, const berth_device_info *at, size_t n, bool
     }
     print_devices(&t);
     print_physical(&t);
+    print_absent(a, ctx, NULL);
     return APP_OK;
 }
 
@@ -146,19 +177,18 @@ static int refuse(struct app *a, const berth_err *err)
     return app_fail(a, &said);
 }
 
-static int list_real(struct app *a, const char *devices, uint64_t ram_budget)
+static int list_real(struct app *a, const struct app_ctx_args *args)
 {
     berth_ctx *ctx;
     berth_err err;
-    if (app_ctx_new(a, &(struct app_ctx_args) { .devices = devices, .ram_budget = ram_budget },
-                    &ctx, &err))
+    if (app_ctx_new(a, args, &ctx, &err))
         return refuse(a, &err);
     size_t n = berth_ctx_device_count(ctx);
     berth_device_info *at = calloc(n ? n : 1, sizeof *at);
     berth_status s = at ? BERTH_OK : err_set(&err, BERTH_ENOMEM, "list of %zu devices", n);
     for (size_t i = 0; !s && i < n; i++)
         s = berth_ctx_device_info(ctx, i, &at[i], &err);
-    int code = s ? app_fail(a, &err) : print_list(a, at, n, false);
+    int code = s ? app_fail(a, &err) : print_list(a, at, n, false, args->devices ? NULL : ctx);
     free(at);
     berth_ctx_free(ctx);
     return code;
@@ -182,14 +212,16 @@ static int list_hypothetical(struct app *a, const char *devices)
         snprintf(at[i].kind, sizeof at[i].kind, "%s", e->phys.kind);
         snprintf(at[i].physical, sizeof at[i].physical, "%s", e->phys.text);
     }
-    return print_list(a, at, spec.n, true);
+    return print_list(a, at, spec.n, true, NULL);
 }
 
 static int run(struct app *a, int argc, char **argv)
 {
     bool json = false, hypothetical = false;
     const char *devices = NULL, *ram = NULL;
-    uint64_t ram_budget;
+    struct card_options cards = { 0 };
+    struct app_ctx_args args = { 0 };
+    char buf[CARDS_TEXT_MAX];
     const struct opt opt[] = {
         { .name = "devices",
           .kind = OPT_TEXT,
@@ -199,6 +231,7 @@ static int run(struct app *a, int argc, char **argv)
         { .name = "hypothetical",
           .help = "open nothing: the SPEC of a machine that is not here",
           .to = &hypothetical },
+        CARD_OPTIONS(&cards),
         { .name = "ram-budget",
           .kind = OPT_TEXT,
           .value = "SIZE",
@@ -216,11 +249,12 @@ static int run(struct app *a, int argc, char **argv)
         return app_usage(a, "--hypothetical needs --devices SPEC, which says what there would be");
     if (ram && devices)
         return app_usage(a, "--ram-budget beside --devices: say cpu=%.40s there", ram);
-    code = app_ram_budget(a, ram, &ram_budget);
-    if (code)
+    args.devices = devices;
+    if ((code = app_ram_budget(a, ram, &args.ram_budget)) ||
+        (code = app_cards(a, &cards, buf, &args.cards)))
         return code;
     a->json = json;
-    return hypothetical ? list_hypothetical(a, devices) : list_real(a, devices, ram_budget);
+    return hypothetical ? list_hypothetical(a, devices) : list_real(a, &args);
 }
 
 /* The words of "can". A capability without a text here does not compile. */
@@ -257,10 +291,14 @@ const struct command command_devices = {
             "code 1; a SPEC that cannot be understood, with 2.\n\n"
             "on: the physical device. in use: what Berth holds of the budget, handed out or\n"
             "kept for reuse. total, free: of the physical device, whoever uses it.\n\n"
-            "JSON: name, kind (the driver), physical, hypothetical, total, free, budget,\n"
-            "in_use and idle (\"in use\" is their sum), peak (highest in_use), pinned (host\n"
-            "memory), can. Numbers are bytes. A hypothetical device has none of free, in_use,\n"
-            "idle, peak, pinned, can; its physical device is as large as the budgets on it.\n"
+            "Kinds of devices that could be here and are not are told below, with the reason,\n"
+            "unless --devices says what to open. $BERTH_CUDA_LIBRARY names the library of the\n"
+            "NVIDIA driver where it is not libcuda.so.1.\n\n"
+            "JSON: name, kind (the driver), physical, model (of a card), hypothetical, total,\n"
+            "free, budget, in_use and idle (\"in use\" is their sum), peak (highest in_use),\n"
+            "pinned (host memory), can. Numbers are bytes. A hypothetical device has none of\n"
+            "free, in_use, idle, peak, pinned, can; its physical device is as large as the\n"
+            "budgets on it. What is not here comes last: kind, absent (the reason).\n"
             "A failure is {\"error\": {\"code\", \"message\"}}.\n",
     .tables = tables,
     .run = run,

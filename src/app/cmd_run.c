@@ -1,4 +1,5 @@
 /* berth run: one workflow from a file, without a server. */
+#include "app/cards.h"
 #include "app/numbers.h"
 #include "app/run_remote.h"
 #include "app/run_workflow.h"
@@ -17,6 +18,7 @@ struct options {
     struct client client; /* .url NULL: here */
     const char *devices, *ram;
     struct number_options numbers;
+    struct card_options cards;
     bool json, no_metadata, quiet;
     char *set[SETS_MAX];
     size_t sets;
@@ -401,7 +403,9 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
             return app_usage(a, "%s", err.msg);
     if (o->client.url)
         return elsewhere(a, o, p);
+    char cards[CARDS_TEXT_MAX];
     if ((code = app_ram_budget(a, o->ram, &ctx.ram_budget)) ||
+        (code = app_cards(a, &o->cards, cards, &ctx.cards)) ||
         (code = app_folders_open(a, &o->folders, &p->folders)))
         return code;
     if (app_ctx_new(a, &ctx, &p->ctx, &err))
@@ -485,6 +489,7 @@ static int run_run(struct app *a, int argc, char **argv)
           .value = "LIST",
           .help = "what to place models on, e.g. cpu=16g,cuda:0=20g (default: all)",
           .to = &o.devices },
+        CARD_OPTIONS(&o.cards),
         { .name = "ram-budget",
           .kind = OPT_TEXT,
           .value = "SIZE",

@@ -1,4 +1,5 @@
 /* berth serve: the server, from options to exit. */
+#include "app/cards.h"
 #include "app/numbers.h"
 #include "app/serve_args.h"
 #include "app/serve_folders.h"
@@ -22,6 +23,7 @@ struct options {
         *reserve, *upload, *cache_ram, *preview, *verbose, *hashing, *yaml_seen;
     uint64_t port, cache_lru, preview_size, max_queue, max_history, max_sockets, grace;
     struct number_options numbers;
+    struct card_options cards;
     bool insecure, compress, multi_user, no_metadata, no_smart_memory, classic, none, cpu, quiet,
         quick;
 };
@@ -98,6 +100,7 @@ static size_t option_table(struct options *o, struct opt *t)
           .value = "LIST",
           .help = "what to place models on, e.g. cpu=16g,cuda:0=20g (default: all)",
           .to = &o->devices },
+        CARD_OPTIONS(&o->cards),
         { .name = "ram-budget",
           .kind = OPT_TEXT,
           .value = "SIZE",
@@ -406,6 +409,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
                                  .log = &a->log,
                                  .clock = a->clock };
     struct app_ctx_args ctx = { .devices = o->cpu ? "cpu" : o->devices };
+    char cards[CARDS_TEXT_MAX];
     double upload = 0, reserve = 0;
     int code;
     if (o->cpu && o->devices)
@@ -416,6 +420,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
         (code = read_number(a, "reserve-vram", o->reserve, 1e6, &reserve)) ||
         (code = read_cache(a, o, &cfg)) || (code = read_preview(a, o, &cfg)) ||
         (code = app_numbers(a, &o->numbers, &cfg.numbers)) ||
+        (!o->cpu && (code = app_cards(a, &o->cards, cards, &ctx.cards))) ||
         (code = read_token(a, o, &p->token)) || (code = app_ram_budget(a, o->ram, &ctx.ram_budget)))
         return code;
     cfg.max_upload = (uint64_t)(upload * 1048576.0);

@@ -39,8 +39,6 @@ static const struct flag {
     { "force-non-blocking", NONE, NULL, NULL },
     { "disable-mmap", NONE, NULL, NULL },
     { "mmap-torch-files", NONE, NULL, NULL },
-    { "cuda-device", ONE, NULL, NULL },
-    { "default-device", ONE, NULL, NULL },
     { "cuda-malloc", NONE, NULL, NULL },
     { "disable-cuda-malloc", NONE, NULL, NULL },
     { "fp64-unet", NONE, NULL, NULL },

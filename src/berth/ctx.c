@@ -40,7 +40,10 @@ static berth_status open_devices(berth_ctx *ctx, const berth_config *cfg, berth_
                        cfg->ram_budget, text);
     if (text && spec_parse(text, strlen(text), false, &spec, err))
         return err->code;
-    struct dev_env env = { .log = &ctx->log, .host_budget = cfg->ram_budget };
+    struct dev_env env = { .log = &ctx->log,
+                           .host_budget = cfg->ram_budget,
+                           .cuda_library = cfg->cuda_library,
+                           .cuda_cards = cfg->cuda_cards };
     return devset_open(text ? &spec : NULL, &env, &ctx->devices, err);
 }
 
@@ -163,6 +166,7 @@ berth_status berth_ctx_device_info(berth_ctx *ctx, size_t index, berth_device_in
     snprintf(out->name, sizeof out->name, "%s", d->name);
     snprintf(out->kind, sizeof out->kind, "%s", d->phys->driver->name);
     snprintf(out->physical, sizeof out->physical, "%s", d->phys->name);
+    snprintf(out->model, sizeof out->model, "%s", d->phys->model);
     caps_text(d->phys->caps, out->caps_text, sizeof out->caps_text);
     out->caps = d->phys->caps;
     out->total = info.total;
@@ -173,6 +177,15 @@ berth_status berth_ctx_device_info(berth_ctx *ctx, size_t index, berth_device_in
     out->peak = info.stats.peak;
     out->pinned = info.stats.pinned;
     return BERTH_OK;
+}
+
+int berth_ctx_absent(const berth_ctx *ctx, size_t index, const char **kind, const char **why)
+{
+    struct dev_absent a;
+    bool there = devset_absent(ctx->devices, index, &a);
+    *kind = there ? a.kind : NULL;
+    *why = there ? a.why : NULL;
+    return there;
 }
 
 berth_status berth_ctx_device_find(const berth_ctx *ctx, const char *name, size_t *index,

@@ -65,6 +65,10 @@ static berth_status open_libraries(struct devset *set, berth_err *err)
         set->libraries++;
         l->count = (*d)->count(l->shared);
     }
+    for (const struct dev_absent *a = dev_not_built(); set->env.cuda_cards && a->kind; a++)
+        if (strcmp(a->kind, "cuda") == 0) /* asked for by number: never ignored */
+            return err_set(err, BERTH_EUNSUPPORTED, "cards %.40s of cuda: %s", set->env.cuda_cards,
+                           a->why);
     return BERTH_OK;
 }
 

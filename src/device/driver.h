@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 #define DEV_NAME_MAX BERTH_DEVICE_NAME_MAX
+#define DEV_MODEL_MAX BERTH_DEVICE_MODEL_MAX
 #define DEV_INDEX_MAX 255 /* N of a name like cuda:N */
 #define DEV_ALIGN_MIN 256 /* every driver aligns at least to this */
 
@@ -50,7 +51,8 @@ struct dev_env {
     uint64_t host_budget; /* of the host's own device (cpu) when the spec gives it no number; 0: all
                              that is left of its memory */
     const struct clock *clock; /* the host's; NULL: the system's */
-    const char *cuda_library;  /* NULL: "libcuda.so.1" */
+    /* The last two are looked at by devset_open() only. */
+    const char *cuda_library; /* NULL: "libcuda.so.1" */
     /* Which cards are seen, by the driver's numbers: "1" or "2,0"; the first is cuda:0. A '*' at
      * the end stands for all the others. A number that is not there is refused
      * (BERTH_EUNSUPPORTED). NULL: all. */
@@ -70,9 +72,10 @@ struct dev_hub {
 /* A driver's own struct starts with one of these, filled by its open(). */
 struct phys {
     const struct dev_driver *driver;
-    char name[DEV_NAME_MAX]; /* "cuda:0" */
-    uint32_t caps;           /* BERTH_CAP_* */
-    size_t align;            /* power of two, >= DEV_ALIGN_MIN */
+    char name[DEV_NAME_MAX];   /* "cuda:0" */
+    char model[DEV_MODEL_MAX]; /* "NVIDIA H200"; "": nothing to say */
+    uint32_t caps;             /* BERTH_CAP_* */
+    size_t align;              /* power of two, >= DEV_ALIGN_MIN */
     size_t granularity; /* power of two, >= align: what the driver takes from the hardware and gives
                            back. Smaller allocations waste memory; discard works in these */
     const struct dev_hub *hub; /* of its set, which sets it; NULL outside of one */

@@ -406,7 +406,11 @@ void worker_stats_json(struct server *s, struct str *out)
     uint64_t left = total > used ? total - used : 0;
     avail = avail < left ? avail : left;
     size_t kind = strcspn(d->name, ":");
-    json_text_pair(out, "[{\"name\":", d->name);
+    char name[DEV_NAME_MAX + DEV_MODEL_MAX + 16];
+    const char *model = d->phys->model; /* "cuda:0 NVIDIA H200 : native", ComfyUI's way */
+    snprintf(name, sizeof name, "%s%s%s%s", d->name, *model ? " " : "", model,
+             *model ? " : native" : "");
+    json_text_pair(out, "[{\"name\":", name);
     str_adds(out, ",\"type\":");
     js_write_string(d->name, kind, out);
     str_addf(out, ",\"index\":%s", d->name[kind] ? d->name + kind + 1 : "null");

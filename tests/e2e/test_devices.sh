@@ -12,6 +12,37 @@ total=$("$jsonget" .out 0/total)
 [ "$total" -gt 0 ] || fail "no memory"
 [ "$("$jsonget" .out 0/free)" -le "$total" ] || fail "more free than there is"
 json 0/in_use 0
+# cards: why there are none; not where somebody said what to open
+json 1/kind cuda
+"$jsonget" .out 1/absent | grep -q -e '^none: cannot open shared object file: no NVIDIA driver' \
+    -e '^not in this build (' || fail "no reason for the lack of cards"
+run 0 devices
+out_has '^cuda: '
+run 0 devices --devices cpu=1g
+out_lacks '^cuda: '
+run 1 devices --cuda-device 0
+run 1 devices --default-device 0
+run 2 devices --cuda-device x
+err_has "'x' is no number of a card"
+run 2 devices --default-device 0,1
+fake=$(dirname "$jsonget")/libfake_cuda.so # a driver that shows one card of 256 MiB
+if [ -f "$fake" ]; then
+    export BERTH_CUDA_LIBRARY=$fake
+    run 0 devices --json
+    json '#' 2
+    json 0/name cuda:0
+    json 0/model 'Fake 0'
+    json 1/name cpu
+    run 0 devices
+    out_lacks '^cuda: '
+    run 0 devices --default-device 0 --json
+    json 0/model 'Fake 0'
+    run 0 devices --devices cuda:0=100m,cuda:1@cuda:0=*,cpu --json
+    json 1/budget 163577856
+    run 1 devices --cuda-device 1
+    err_has 'no card 1: the NVIDIA driver shows 1'
+    export BERTH_CUDA_LIBRARY=none
+fi
 
 spec="cpu=64m,null:0=2g,cuda:0@cpu=32m"
 run 0 devices --devices "$spec" --json

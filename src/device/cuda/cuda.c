@@ -113,7 +113,7 @@ static berth_status properties(struct cuda_dev *d, berth_err *err)
 {
     struct cuda_phys *p = &d->pub;
     int major, minor, shared, vmm;
-    if (CUDA_TRY(p, cuDeviceGetName(p->card, (int)sizeof p->card - 1, p->dev), err) ||
+    if (CUDA_TRY(p, cuDeviceGetName(p->base.model, (int)sizeof p->base.model - 1, p->dev), err) ||
         attribute(p, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major, err) ||
         attribute(p, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor, err) ||
         attribute(p, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &p->multiprocessors, err) ||
@@ -188,6 +188,7 @@ static berth_status cuda_open(void *library, const struct dev_env *env, unsigned
     d->pinned.elem = sizeof(void *);
     d->peers.elem = sizeof(struct cuda_dev *);
     d->pub.api = &l->api;
+    d->pub.card = d->pub.base.model;
     d->pub.base = (struct phys) { .driver = &driver_cuda,
                                   .caps = BERTH_CAP_ASYNC | BERTH_CAP_PINNED,
                                   .align = DEV_ALIGN_MIN,
@@ -201,8 +202,8 @@ static berth_status cuda_open(void *library, const struct dev_env *env, unsigned
     d->next = l->open;
     l->open = d;
     log_info(d->log, "cuda.open", "dev=%s card=\"%s\" sm=%d driver=%d ordinal=%u vmm=%d peers=%zu",
-             d->pub.base.name, d->pub.card, d->pub.sm, l->api.driver, l->ordinal[index], d->vmm,
-             d->peers.n);
+             d->pub.base.name, d->pub.base.model, d->pub.sm, l->api.driver, l->ordinal[index],
+             d->vmm, d->peers.n);
     *out = &d->pub.base;
     return BERTH_OK;
 }

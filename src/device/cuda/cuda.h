@@ -44,7 +44,7 @@ struct cuda_phys {
     const struct cuda_api *api; /* of the library; constant */
     CUdevice dev;
     CUcontext ctx;
-    char card[128];                      /* "NVIDIA H200" */
+    const char *card;                    /* base.model: "NVIDIA H200" */
     int sm;                              /* 90 */
     int multiprocessors, threads_per_mp; /* what PyTorch's random numbers depend on, too */
     size_t shared_max;                   /* bytes of shared memory a block may have */

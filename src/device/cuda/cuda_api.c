@@ -94,10 +94,12 @@ static void choose(struct cuda_library *l, unsigned card) /* twice is once */
         l->ordinal[l->count++] = (unsigned short)card;
 }
 
-static berth_status no_card(const struct cuda_library *l, const char *text, berth_err *err)
+static berth_status no_card(const struct cuda_library *l, unsigned long card, berth_err *err)
 {
-    return err_set(err, BERTH_EUNSUPPORTED, "cards '%.40s' of cuda: there are %u%s%s", text,
-                   l->shown, l->why[0] ? ": " : "", l->why);
+    if (l->why[0])
+        return err_set(err, BERTH_EUNSUPPORTED, "no card %lu: %s", card, l->why);
+    return err_set(err, BERTH_EUNSUPPORTED, "no card %lu: the NVIDIA driver shows %u", card,
+                   l->shown);
 }
 
 /* "1", "2,0", "2,*": driver.h. */
@@ -113,13 +115,13 @@ static berth_status choose_cards(struct cuda_library *l, const char *text, berth
         }
         unsigned long card = strtoul(at, &end, 10);
         if (*at < '0' || *at > '9' || (*end && (*end != ',' || !end[1])))
-            return err_set(err, BERTH_EINVAL, "cards '%.40s' of cuda: numbers and commas", text);
+            return err_set(err, BERTH_EINVAL, "cards '%.40s': numbers with commas between", text);
         if (card >= l->shown)
-            return no_card(l, text, err);
+            return no_card(l, card, err);
         choose(l, (unsigned)card);
         at = *end ? end + 1 : end;
     }
-    return l->count ? BERTH_OK : err_set(err, BERTH_EINVAL, "cards of cuda: an empty list");
+    return l->count ? BERTH_OK : err_set(err, BERTH_EINVAL, "cards: an empty list");
 }
 
 berth_status cuda_library_open(const struct dev_env *env, void **out, berth_err *err)

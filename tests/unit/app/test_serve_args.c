@@ -86,10 +86,10 @@ static void beginnings_of_names(void **state)
 static void without_meaning(void **state)
 {
     (void)state;
-    becomes("--lowvram --cuda-device 1 --use-sage-attention --port 2", "--port 2",
-            "--lowvram, --cuda-device, --use-sage-attention");
-    becomes("--cuda-device", "!--cuda-device wants a value", "");
-    becomes("--cuda-device=1 plain", "plain", "--cuda-device");
+    becomes("--lowvram --oneapi-device-selector 1 --use-sage-attention --port 2", "--port 2",
+            "--lowvram, --oneapi-device-selector, --use-sage-attention");
+    becomes("--oneapi-device-selector", "!--oneapi-device-selector wants a value", "");
+    becomes("--oneapi-device-selector=1 plain", "plain", "--oneapi-device-selector");
 }
 
 static void survives_exhaustion(void **state)

@@ -94,7 +94,7 @@ static void cards_come_before_the_processor(void **state)
     assert_true(devset_at(set, 0)->budget == r.fake->total);
     assert_false(devset_absent(set, 0, &a));
     const struct cuda_phys *p = cuda_of(devset_at(set, 1)->phys);
-    assert_string_equal(p->card, "Fake 1");
+    assert_string_equal(p->base.model, "Fake 1");
     assert_int_equal(p->sm, 90);
     assert_int_equal(p->multiprocessors, 132);
     assert_int_equal(p->threads_per_mp, 2048);
@@ -117,13 +117,17 @@ static void only_chosen_cards_are_seen(void **state)
         { "1,*", 3, { "Fake 1", "Fake 0", "Fake 2" }, BERTH_OK, NULL },
         { "0,0", 1, { "Fake 0" }, BERTH_OK, NULL },
         { "*", 3, { "Fake 0", "Fake 1", "Fake 2" }, BERTH_OK, NULL },
-        { "3", 0, { NULL }, BERTH_EUNSUPPORTED, "cards '3' of cuda: there are 3" },
-        { "0,99999999999999999999", 0, { NULL }, BERTH_EUNSUPPORTED, "there are 3" },
+        { "3",
+          0,
+          { NULL },
+          BERTH_EUNSUPPORTED,
+          "driver cuda: no card 3: the NVIDIA driver shows 3" },
+        { "0,99999999999999999999", 0, { NULL }, BERTH_EUNSUPPORTED, "the NVIDIA driver shows 3" },
         { "", 0, { NULL }, BERTH_EINVAL, "an empty list" },
-        { "1,", 0, { NULL }, BERTH_EINVAL, "numbers and commas" },
-        { "-1", 0, { NULL }, BERTH_EINVAL, "numbers and commas" },
-        { "*,1", 0, { NULL }, BERTH_EINVAL, "numbers and commas" },
-        { "1 ", 0, { NULL }, BERTH_EINVAL, "numbers and commas" },
+        { "1,", 0, { NULL }, BERTH_EINVAL, "numbers with commas between" },
+        { "-1", 0, { NULL }, BERTH_EINVAL, "numbers with commas between" },
+        { "*,1", 0, { NULL }, BERTH_EINVAL, "numbers with commas between" },
+        { "1 ", 0, { NULL }, BERTH_EINVAL, "numbers with commas between" },
     };
     struct rig r;
     (void)state;
@@ -141,7 +145,7 @@ static void only_chosen_cards_are_seen(void **state)
         }
         assert_int_equal(devset_count(set), cases[i].n + 1);
         for (int k = 0; k < cases[i].n; k++)
-            assert_string_equal(cuda_of(devset_at(set, (size_t)k)->phys)->card, cases[i].card[k]);
+            assert_string_equal(devset_at(set, (size_t)k)->phys->model, cases[i].card[k]);
         close_clean(&r, set);
     }
     r.env.cuda_cards = "0";
