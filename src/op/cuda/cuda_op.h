@@ -60,8 +60,8 @@ enum cuda_module {
 
 struct cuda_launch {
     enum cuda_module module;
-    const char *kernel; /* without the type */
-    enum dtype type;    /* F32, F16, BF16: "_f32" ...; DT_NONE: the name is complete */
+    const char *kernel;         /* without the type */
+    enum dtype type;            /* F32, F16, BF16: "_f32" ...; DT_NONE: the name is complete */
     unsigned grid[3], block[3]; /* 0 counts as 1 */
     unsigned shared;            /* bytes */
     void **args;                /* as cuLaunchKernel */
