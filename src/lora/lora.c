@@ -38,8 +38,8 @@ static const struct res_adapter_ops ops = { .touches = lora_touches,
 
 static bool same_place(const struct lora_target *a, const struct lora_target *b)
 {
-    return a->row == b->row && a->rows == b->rows && a->swap == b->swap &&
-           a->transpose == b->transpose;
+    return a->row == b->row && a->rows == b->rows && a->from == b->from && a->of == b->of &&
+           a->swap == b->swap && a->transpose == b->transpose;
 }
 
 /* Adds t, whose key is borrowed, or puts it in the place of an earlier one for the same rows.
@@ -105,6 +105,8 @@ static bool set_targets(struct lora *l, const struct lora_name *n, const struct 
                               .key_len = strlen(n->key),
                               .row = n->row,
                               .rows = n->rows,
+                              .from = n->from,
+                              .of = n->of,
                               .swap = n->swap,
                               .transpose = n->transpose,
                               .widens = b->widens };
@@ -211,7 +213,8 @@ static uint64_t identity(const struct lora *l)
     for (size_t i = 0; i < l->target.n; i++) {
         const struct lora_target *t = vec_at(&l->target, i);
         const struct weights_entry *e = t->kind == LORA_PAIR ? t->up : t->dense;
-        const uint64_t where[] = { t->row, t->rows, t->swap, t->transpose, (uint64_t)t->kind };
+        const uint64_t where[] = { t->row,  t->rows,      t->from,          t->of,
+                                   t->swap, t->transpose, (uint64_t)t->kind };
         sum = chain(chain(sum, t->key, t->key_len), where, sizeof where);
         sum = chain(sum, e->name, e->name_len);
     }

@@ -43,6 +43,7 @@ struct lora_target {
     const char *key;
     size_t key_len;
     uint64_t row, rows; /* rows 0: all */
+    uint64_t from, of;  /* of the change, see struct lora_name */
     bool swap, transpose, widens;
     enum lora_kind kind;
     const struct weights_entry *up, *down, *mid, *alpha; /* LORA_PAIR; the last two may be NULL */

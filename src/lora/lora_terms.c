@@ -159,7 +159,7 @@ static berth_status pair(const struct lora *l, const struct lora_target *t, cons
                          float strength, struct arena *tmp, struct vec *out, berth_err *err)
 {
     uint64_t rows, up_rank, rank, cols, kernel = 1;
-    const uint64_t want_rows = t->transpose ? p->cols : p->rows;
+    const uint64_t want_rows = t->of ? t->of : t->transpose ? p->cols : p->rows;
     const uint64_t want_cols = t->transpose ? p->rows : p->cols;
     float *up, *down;
     double alpha = 0;
@@ -184,6 +184,7 @@ static berth_status pair(const struct lora *l, const struct lora_target *t, cons
         swap_halves(up, rows, rank, t->swap, err) ||
         (t->transpose && transpose_pair(&up, rows, rank, &down, cols, tmp, err)))
         return err->code;
+    up += t->from * rank;
     struct res_term *x = vec_add(out);
     if (!x)
         return err_set(err, BERTH_ENOMEM, "%zu terms", out->n);
@@ -206,7 +207,7 @@ static berth_status dense(const struct lora *l, const struct lora_target *t, con
     struct shape want = *shape;
     float *values;
     if (want.ndim)
-        want.dim[0] = p->rows;
+        want.dim[0] = t->of ? t->of : p->rows;
     if (t->transpose && want.ndim == 2) {
         want.dim[0] = p->cols;
         want.dim[1] = p->rows;
@@ -231,7 +232,7 @@ static berth_status dense(const struct lora *l, const struct lora_target *t, con
                              .rows = p->rows,
                              .cols = p->cols,
                              .scale = strength,
-                             .dense = values };
+                             .dense = values + t->from * p->cols };
     return BERTH_OK;
 }
 
@@ -259,6 +260,11 @@ berth_status lora_terms(const struct res_adapter *a, const char *key, size_t n,
         }
         if (!p.rows || !p.cols)
             return BERTH_OK;
+        if (t->of && (t->transpose || p.rows > t->of || t->from > t->of - p.rows))
+            return err_set(err, BERTH_EFORMAT,
+                           "a weight of %" PRIu64 " rows for those from %" PRIu64
+                           " on of a change of %" PRIu64,
+                           p.rows, t->from, t->of);
         if (t->kind == LORA_PAIR ? pair(l, t, &p, strength, tmp, out, err)
                                  : dense(l, t, &p, shape, strength, tmp, out, err))
             return err->code;

@@ -37,6 +37,8 @@ void lora_add(struct lora_table *t, const char *lead, const char *q, bool flat,
                               .key = key,
                               .row = m->row,
                               .rows = m->rows,
+                              .from = m->from,
+                              .of = m->of,
                               .swap = m->swap,
                               .transpose = m->transpose };
 }

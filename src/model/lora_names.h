@@ -12,9 +12,11 @@
  *                     SD, SDXL  with the diffusers name q: lora_unet_<q_>, lycoris_<q_>, q and unet.<q>
  *                               with .processor (lora.md 2)
  *                     Flux      transformer.<q>, lycoris_<q_>, lora_transformer_<q_>; q, k, v and the
- *                               mlp are rows of one tensor; linear1_qkv
+ *                               mlp are rows of one tensor; linear1_qkv. In files of diffusers'
+ *                               names it is the other way round: each takes rows of the change
  *         CLIP        text_encoders.<key>; lora_te*_, text_encoder*.  per layer; text_projection
- *         T5          text_encoders.<key>; lora_te*_<path_>
+ *         T5          text_encoders.<key>; lora_te*_<path_>, HF's path also where the file has
+ *                     llama.cpp's
  * Threads one owner while it is built; read-only afterwards.
  * Files   lora_names.c the list, generic names; lora_names_unet.c, lora_names_flux.c,
  *         lora_names_text.c; lora_names_impl.h. */

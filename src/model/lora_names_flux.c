@@ -4,6 +4,8 @@
  * first three. Its last modulation holds (scale, shift) where ours holds (shift, scale). */
 #include "model/lora_names_impl.h"
 
+#include <string.h>
+
 struct flux_name {
     const char *theirs, *ours; /* behind the block's number; ours with its last part */
     uint64_t row, rows;        /* in multiples of D; rows 0: all */
@@ -74,23 +76,76 @@ static void add_block(struct lora_table *t, const struct weights *w, const char 
     add(t, q, &(struct lora_meant) { .name = e->name, .row = n->row * D, .rows = n->rows * D });
 }
 
-/* A file in diffusers' own names: they are its tensors', none of them stacked. */
-static void add_diffusers(struct lora_table *t, const struct weights *w, const char *prefix)
+/* ---- files in diffusers' own names: what adapters keep stacked is several tensors there ---- */
+
+/* BFL's and kohya's names of one tensor of such a file. */
+static void add_ours(struct lora_table *t, const char *ours, const struct lora_meant *m)
+{
+    char q[LORA_NAME_MAX];
+    size_t n = strlen(ours), tail = strlen(".weight");
+    bool weight = str_ends(ours, n, ".weight");
+    snprintf(q, sizeof q, "%.*s", (int)(weight ? n - tail : n), ours);
+    if (weight)
+        lora_add(t, "lora_unet_", q, true, m);
+    lora_add(t, "diffusion_model.", q, false, m);
+}
+
+static void add_stacked(struct lora_table *t, const struct weights *w, const char *prefix,
+                        const char *ours, const char *theirs, unsigned i, const struct flux_name *n,
+                        uint64_t D)
+{
+    char q[LORA_NAME_MAX];
+    const struct weights_entry *e = lora_find(w, prefix, "%s.%u.%s.weight", theirs, i, n->theirs);
+    if (!e)
+        return;
+    bool linear1 = strcmp(n->ours, "linear1.weight") == 0;
+    struct lora_meant m = { .name = e->name };
+    if (n->rows) {
+        m.from = n->row * D;
+        m.of = (linear1 ? 7 : 3) * D;
+    }
+    snprintf(q, sizeof q, "%s.%u.%s", ours, i, n->ours);
+    add_ours(t, q, &m);
+    if (linear1 && n->row < 3) {
+        m.of = 3 * D;
+        snprintf(q, sizeof q, "%s.%u.linear1_qkv", ours, i);
+        lora_add(t, "diffusion_model.", q, false, &m);
+    }
+}
+
+static void add_diffusers(struct lora_table *t, const struct weights *w, const char *prefix,
+                          uint64_t D)
 {
     char path[LORA_NAME_MAX];
+    const struct weights_entry *e;
     for (size_t i = 0; i < weights_count(w); i++)
         if (lora_path(weights_at(w, i), prefix, path))
             add(t, path, &(struct lora_meant) { .name = weights_at(w, i)->name });
+    for (unsigned i = 0; lora_find(w, prefix, "transformer_blocks.%u.attn.to_q.weight", i); i++)
+        for (size_t k = 0; k < ARRAY_LEN(twice); k++)
+            add_stacked(t, w, prefix, "double_blocks", "transformer_blocks", i, &twice[k], D);
+    for (unsigned i = 0; lora_find(w, prefix, "single_transformer_blocks.%u.proj_mlp.weight", i);
+         i++)
+        for (size_t k = 0; k < ARRAY_LEN(single); k++)
+            add_stacked(t, w, prefix, "single_blocks", "single_transformer_blocks", i, &single[k],
+                        D);
+    for (size_t k = 0; k < ARRAY_LEN(once); k++)
+        if ((e = lora_find(w, prefix, "%s.weight", once[k].theirs)))
+            add_ours(t, once[k].ours, &(struct lora_meant) { .name = e->name });
+    if ((e = lora_find(w, prefix, "norm_out.linear.weight")))
+        add_ours(t, "final_layer.adaLN_modulation.1.weight",
+                 &(struct lora_meant) { .name = e->name, .swap = true });
 }
 
 void lora_flux(struct lora_table *t, const struct weights *w, const char *prefix)
 {
-    if (lora_find(w, prefix, "x_embedder.weight") &&
+    const struct weights_entry *in = lora_find(w, prefix, "x_embedder.weight"), *e;
+    if (in && in->shape.ndim == 2 && in->shape.dim[0] && in->shape.dim[0] <= UINT32_MAX &&
         lora_find(w, prefix, "transformer_blocks.0.attn.add_q_proj.weight")) {
-        add_diffusers(t, w, prefix);
+        add_diffusers(t, w, prefix, in->shape.dim[0]);
         return;
     }
-    const struct weights_entry *in = lora_find(w, prefix, "img_in.weight"), *e;
+    in = lora_find(w, prefix, "img_in.weight");
     if (!in || in->shape.ndim != 2 || !lora_find(w, prefix, "double_blocks.0.img_attn.qkv.weight"))
         return;
     const uint64_t D = in->shape.dim[0];

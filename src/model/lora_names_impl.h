@@ -13,6 +13,7 @@
 struct lora_meant {
     const char *name; /* in the file, borrowed from its index */
     uint64_t row, rows;
+    uint64_t from, of; /* as struct lora_name */
     bool swap, transpose;
 };
 

@@ -264,6 +264,36 @@ static void two_underscores_are_one(void **state)
     close_file(&o);
 }
 
+/* One change of ten rows for two tensors: each takes its part. */
+static void parts_of_a_change(void **state)
+{
+    (void)state;
+    static const struct lora_name names[] = {
+        { .base = "x", .key = "one", .from = 0, .of = 10 },
+        { .base = "x", .key = "two", .from = 6, .of = 10 },
+        { .base = "z", .key = "two", .from = 6, .of = 10 },
+    };
+    const struct lora_tensor t[] = { { "x.lora_up.weight", { 2, { 10, 2 } }, 0 },
+                                     { "x.lora_down.weight", { 2, { 2, 6 } }, 50 },
+                                     { "z.diff", { 2, { 10, 6 } }, 7 } };
+    const struct shape six = { 2, { 6, 6 } }, seven = { 2, { 7, 6 } };
+    struct opened o;
+    OPEN(&o, t, (&(struct lora_names) { names, 2 }));
+    assert_ok(terms_of(&o, "one", &six, 1), o.err);
+    assert_ok(terms_of(&o, "two", &W, 1), o.err);
+    assert_int_equal(o.terms.n, 2);
+    assert_true(term(&o, 0)->rows == 6 && term(&o, 1)->rows == 4);
+    assert_true(term(&o, 0)->up[0] == lora_value(&t[0], 0));
+    assert_true(term(&o, 1)->up[0] == lora_value(&t[0], 12)); /* row 6 of rank 2 */
+    assert_fails(terms_of(&o, "two", &seven, 1), o.err, BERTH_EFORMAT, "a weight of 7 rows");
+    close_file(&o);
+    OPEN(&o, t, (&(struct lora_names) { names + 2, 1 }));
+    assert_ok(terms_of(&o, "two", &W, 1), o.err);
+    assert_int_equal(o.terms.n, 1);
+    assert_true(term(&o, 0)->dense[0] == lora_value(&t[2], 36));
+    close_file(&o);
+}
+
 /* ---- Flux's own forms ---- */
 
 #define DOUBLE "diffusion_model.double_blocks.0."
@@ -601,6 +631,7 @@ int main(void)
         cmocka_unit_test(rows_and_swapped_halves),
         cmocka_unit_test(the_later_name_wins),
         cmocka_unit_test(two_underscores_are_one),
+        cmocka_unit_test(parts_of_a_change),
         cmocka_unit_test(control_adapters),
         cmocka_unit_test(processors),
         cmocka_unit_test(other_kinds_are_refused_by_name),

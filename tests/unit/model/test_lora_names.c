@@ -18,6 +18,7 @@ struct want {
     const char *base, *key;
     uint64_t row, rows;
     bool swap, transpose;
+    uint64_t from, of;
 };
 
 static void expect(const struct lora_table *t, const struct want *want, size_t n)
@@ -26,11 +27,13 @@ static void expect(const struct lora_table *t, const struct want *want, size_t n
     for (size_t i = 0; i < n; i++) {
         const struct lora_name *got = NULL;
         for (size_t k = 0; k < names.n; k++)
-            if (!strcmp(names.at[k].base, want[i].base))
+            if (!strcmp(names.at[k].base, want[i].base) &&
+                (!want[i].of || !strcmp(names.at[k].key, want[i].key))) /* one of several */
                 got = &names.at[k];
         if (!got || strcmp(got->key, want[i].key) != 0 || got->row != want[i].row ||
             got->rows != want[i].rows || got->swap != want[i].swap ||
-            got->transpose != want[i].transpose)
+            got->transpose != want[i].transpose || got->from != want[i].from ||
+            got->of != want[i].of)
             fail_msg("%s: '%s' rows %llu + %llu", want[i].base, got ? got->key : "unknown",
                      got ? (unsigned long long)got->row : 0,
                      got ? (unsigned long long)got->rows : 0);
@@ -419,7 +422,8 @@ static void t5_of_llama_cpp(void **state)
     check_names(name, ARRAY_LEN(name), want, ARRAY_LEN(want));
 }
 
-/* A Flux in diffusers' names has nothing stacked: theirs are the tensors'. */
+/* A Flux in diffusers' names has nothing stacked: theirs are the tensors', and of what the others
+ * stack each takes its rows (D is 4). */
 static void flux_of_diffusers(void **state)
 {
     (void)state;
@@ -431,6 +435,7 @@ static void flux_of_diffusers(void **state)
         "transformer_blocks.0.attn.to_q.weight",
         "transformer_blocks.0.attn.add_q_proj.weight",
         "single_transformer_blocks.0.proj_mlp.weight",
+        "single_transformer_blocks.0.attn.to_v.weight",
         "norm_out.linear.weight",
     };
     static const struct want want[] = {
@@ -441,6 +446,30 @@ static void flux_of_diffusers(void **state)
         { .base = "lora_transformer_single_transformer_blocks_0_proj_mlp",
           .key = SD "single_transformer_blocks.0.proj_mlp.weight" },
         { .base = "transformer.norm_out.linear", .key = SD "norm_out.linear.weight" },
+        { .base = "lora_unet_double_blocks_0_img_attn_qkv",
+          .key = SD "transformer_blocks.0.attn.to_q.weight",
+          .of = 12 },
+        { .base = "diffusion_model.double_blocks.0.txt_attn.qkv",
+          .key = SD "transformer_blocks.0.attn.add_q_proj.weight",
+          .of = 12 },
+        { .base = "lora_unet_single_blocks_0_linear1",
+          .key = SD "single_transformer_blocks.0.proj_mlp.weight",
+          .from = 12,
+          .of = 28 },
+        { .base = "lora_unet_single_blocks_0_linear1",
+          .key = SD "single_transformer_blocks.0.attn.to_v.weight",
+          .from = 8,
+          .of = 28 },
+        { .base = "diffusion_model.single_blocks.0.linear1_qkv",
+          .key = SD "single_transformer_blocks.0.attn.to_v.weight",
+          .from = 8,
+          .of = 12 },
+        { .base = "lora_unet_final_layer_adaLN_modulation_1",
+          .key = SD "norm_out.linear.weight",
+          .swap = true },
+        { .base = "diffusion_model.double_blocks.0.txt_attn.norm.key_norm.scale",
+          .key = SD "transformer_blocks.0.attn.norm_added_k.weight" },
+        { .base = "lora_unet_img_in", .key = SD "x_embedder.weight" },
     };
     check_names(name, ARRAY_LEN(name), want, ARRAY_LEN(want));
 }
