@@ -13,7 +13,9 @@
  *            atomics: the same input gives the same bits, whatever is computed with it.
  * Libraries  cuBLASLt and cuDNN 9 are opened with dlopen at the first op that needs them. Without
  *            them those ops fail with BERTH_EUNSUPPORTED saying which library was looked for and
- *            where to get it; nothing is computed another way in silence.
+ *            where to get it; nothing is computed another way in silence. Attention alone has
+ *            kernels of its own for what cuDNN does not take and for when it is missing:
+ *            cuda_attention_how() (dnn.h) says which it is.
  * Choices    Which kernel of cuBLASLt or engine of cuDNN computes a shape is decided once for a
  *            card, shape and type and kept: the same shape gives the same bits for as long as the
  *            program runs, wherever operands lie (all are aligned to 256 bytes; where one is not,
@@ -25,8 +27,8 @@
  *            pointwise.c pointwise.cu, move.c move.cu with own.h (host), kernel.cuh (types, sums),
  *            args.cuh (what a kernel gets) and index.cuh (divisions, layouts). Products: blas.c
  *            linear.c matmul.c product.cu; stored types: expand.c expand.cu stored.cuh. cuDNN:
- *            dnn.c dnn_graph.c attention.c conv2d.c, with attention.cu and conv2d.cu where it
- *            has nothing */
+ *            dnn.c dnn_graph.c attention.c conv2d.c, with conv2d.cu around it and attention.cu
+ *            in its place */
 #ifndef OP_CUDA_CUDA_OP_H
 #define OP_CUDA_CUDA_OP_H
 
