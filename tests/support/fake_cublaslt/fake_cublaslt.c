@@ -163,7 +163,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l,
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 {
-    *out = made(1);
+    *out = made(sizeof(uint64_t)); /* the most bytes of workspace */
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -176,11 +176,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t what,
                                                     const void *value, size_t bytes)
 {
-    uint64_t most = 0;
     uint32_t number = 0;
-    (void)p;
     if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
-        return set(&most, sizeof most, value, bytes) ? CUBLAS_STATUS_SUCCESS : WRONG;
+        return set(p, sizeof(uint64_t), value, bytes) ? CUBLAS_STATUS_SUCCESS : WRONG;
     if (!set(&number, sizeof number, value, bytes))
         return WRONG;
     if (what == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
@@ -196,14 +194,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
                                               cublasLtMatmulHeuristicResult_t *out, int *n)
 {
     const struct op *o = (const struct op *)d;
-    (void)h, (void)a, (void)b, (void)c, (void)y, (void)like;
+    (void)h, (void)a, (void)b, (void)c, (void)y;
     *n = 0;
     fake.asked++;
     if (fake.refuses == FAKE_REFUSES_ALL ||
         (fake.refuses == FAKE_REFUSES_EPILOGUES && o->epilogue != CUBLASLT_EPILOGUE_DEFAULT))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     for (; *n < want; ++*n)
-        out[*n].workspaceSize = 256;
+        memcpy(&out[*n].workspaceSize, like,
+               sizeof(uint64_t)); /* all it may have, and it writes it */
     return CUBLAS_STATUS_SUCCESS;
 }
 
