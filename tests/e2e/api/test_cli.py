@@ -44,6 +44,15 @@ def test_run_set(tmp_path, workflow):
     assert r["node_errors"] == {} and r["status"]["status_str"] == "success"
 
 
+def test_numbers_by_comfyuis_names(tmp_path, workflow):
+    for flags in (["--fp32-unet"], ["--force-fp32", "--bf16-unet"], ["--fp16-vae", "--fast", "fp8_matrix_mult,autotune"], ["--cpu-noise"]):
+        berth("run", workflow, "--base-directory", tmp_path / "b", *flags)
+    for flags, why in ((["--fp32-unet", "--bf16-unet"], "--fp32-unet or --bf16-unet, not both"),
+                       (["--fp16-vae", "--bf16-vae"], "--fp16-vae or --bf16-vae, not both"),
+                       (["--force-fp32", "--force-fp16"], "not both"), (["--fast", "warp"], "'warp' is none of fp8_matrix_mult")):
+        assert why in berth("run", workflow, "--base-directory", tmp_path / "b", *flags, code=2).stderr
+
+
 def test_run_from_standard_input(tmp_path):
     p = berth("run", "-", "--base-directory", tmp_path / "b", input=json.dumps({"prompt": image_prompt()}))
     assert os.path.exists(p.stdout.strip())
