@@ -37,9 +37,11 @@ static int name_length(const char *call) /* "cuMemCreate(&h, ...)": up to the pa
     return (int)strcspn(call, "(");
 }
 
-static berth_status is_lost(struct cuda_dev *d, berth_err *err)
+berth_status cuda_lost(struct cuda_dev *d, berth_err *err)
 {
     char cause[sizeof d->cause];
+    if (!atomic_load(&d->pub.lost))
+        return BERTH_OK;
     pthread_mutex_lock(&d->lock);
     memcpy(cause, d->cause, sizeof cause);
     pthread_mutex_unlock(&d->lock);
@@ -72,8 +74,8 @@ berth_status cuda_check(struct cuda_phys *p, CUresult r, const char *what, berth
         return BERTH_OK;
     if (poisons(r))
         lose(d, r, what);
-    if (atomic_load(&p->lost))
-        return is_lost(d, err);
+    if (cuda_lost(d, err))
+        return err->code;
     cuda_error_text(p->api, r, text);
     size_t unused = 0, total = 0;
     if (r != CUDA_ERROR_OUT_OF_MEMORY || p->api->cuMemGetInfo(&unused, &total))
@@ -95,8 +97,8 @@ void cuda_tell(struct cuda_dev *d, CUresult r, const char *what)
 
 berth_status cuda_current(struct cuda_phys *p, berth_err *err)
 {
-    if (atomic_load(&p->lost))
-        return is_lost(cuda_dev(&p->base), err);
+    if (cuda_lost(cuda_dev(&p->base), err))
+        return err->code;
     return CUDA_TRY(p, cuCtxSetCurrent(p->ctx), err);
 }
 

@@ -130,7 +130,8 @@ berth_status cuda_library_open(const struct dev_env *env, void **out, berth_err 
     struct cuda_library *l = calloc(1, sizeof *l);
     if (!l)
         return err_set(err, BERTH_ENOMEM, "the driver library of cuda");
-    if (load(l, env->cuda_library ? env->cuda_library : LIBRARY))
+    const char *path = env->cuda_library;
+    if (load(l, path && *path ? path : LIBRARY))
         find_cards(l);
     if (choose_cards(l, env->cuda_cards, err)) {
         cuda_library_close(l);

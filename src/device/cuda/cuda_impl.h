@@ -79,6 +79,8 @@ static inline struct cuda_dev *cuda_dev(struct phys *p)
 /* "CUDA_ERROR_X (its text)". */
 #define CUDA_ERROR_TEXT_MAX 160
 const char *cuda_error_text(const struct cuda_api *api, CUresult r, char buf[CUDA_ERROR_TEXT_MAX]);
+/* What was lost, if it was. Any thread. */
+berth_status cuda_lost(struct cuda_dev *d, berth_err *err);
 /* For calls that give something up: a failure is logged, once the device is lost not even that. */
 void cuda_tell(struct cuda_dev *d, CUresult r, const char *what);
 #define CUDA_TELL(d, call) cuda_tell((d), (d)->pub.api->call, #call)

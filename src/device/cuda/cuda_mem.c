@@ -320,9 +320,7 @@ berth_status cuda_info(struct phys *p, uint64_t *total, uint64_t *free_bytes, be
     struct cuda_phys *c = cuda_of(p);
     size_t unused = 0, all = 0;
     CUcontext was;
-    if (atomic_load(&c->lost)) /* says so */
-        return cuda_check(c, CUDA_ERROR_CONTEXT_IS_DESTROYED, "cuMemGetInfo", err);
-    if (CUDA_TRY(c, cuCtxPushCurrent(c->ctx), err))
+    if (cuda_lost(cuda_dev(p), err) || CUDA_TRY(c, cuCtxPushCurrent(c->ctx), err))
         return err->code;
     berth_status s = CUDA_TRY(c, cuMemGetInfo(&unused, &all), err);
     (void)c->api->cuCtxPopCurrent(&was);

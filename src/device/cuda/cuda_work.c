@@ -284,7 +284,8 @@ berth_status cuda_copy_peer(struct dev_stream *s, struct phys *dst_phys, uint64_
 {
     struct cuda_phys *p = cuda_of(s->phys);
     struct cuda_phys *to = cuda_of(dst_phys), *from = cuda_of(src_phys);
-    if (cuda_current(to, err) || cuda_current(from, err) || cuda_current(p, err))
+    if (cuda_lost(cuda_dev(dst_phys), err) || cuda_lost(cuda_dev(src_phys), err) ||
+        cuda_current(p, err))
         return err->code;
     return CUDA_TRY(p, cuMemcpyPeerAsync(dst, to->ctx, src, from->ctx, n, cuda_stream(s)), err);
 }
