@@ -1,6 +1,6 @@
-/* fake_cublaslt: a cuBLASLt for tests: computes on the host, at once, what its descriptors say, columns
- * first as the real one does. Built as a shared library under the real one's name: whoever opens it by
- * path first makes it the one that the program finds by name. */
+/* fake_cublaslt: a cuBLASLt for tests: computes on the host, at once, what its descriptors say,
+ * columns first as the real one does. Built as a shared library under the real one's name: whoever
+ * opens it by path first makes it the one that the program finds by name. */
 #ifndef SUPPORT_FAKE_CUBLASLT_H
 #define SUPPORT_FAKE_CUBLASLT_H
 

@@ -2,18 +2,18 @@
  *
  * Words      product   y[b][m][n] = gelu(sum over k of x[b][m][k] w[b][n][k] * scale + bias[n]) +
  *                      add[b][m][n]: rows of x times rows of w, which may lie turned
- *            key       what the library's choice depends on: sizes, types, strides, epilogue, and how
- *                      the operands are aligned
- *            choice    the algorithm of a key, kept for the life of the card, so that the same key gives
- *                      the same bits; or that the library has none
+ *            key       what the library's choice depends on: sizes, types, strides, epilogue, and
+ *                      how the operands are aligned
+ *            choice    the algorithm of a key, kept for the life of the card, so that the same key
+ *                      gives the same bits; or that the library has none
  * Sides      cuBLASLt counts columns first. Its D is y turned: rows n, columns m; its A is w, its B
  *            is x, and its bias along the rows of D is ours along n.
  * Choosing   The library's first proposal, or with cuda_tune() the fastest of its first eight: each
- *            warmed up, then run three times into memory of its own, the median counts. Algorithms that
- *            add parts of a sum in the type of the result are not wanted: all sums are F32.
+ *            warmed up, then run three times into memory of its own, the median counts. Algorithms
+ *            that add parts of a sum in the type of the result are not wanted: all sums are F32.
  * Library    libcublasLt.so.13, .so.12 or .so, opened at the first product of a card where dlopen
- *            finds it: ldconfig's folders, and those of LD_LIBRARY_PATH. Without it BERTH_EUNSUPPORTED
- *            with what was looked for.
+ *            finds it: ldconfig's folders, and those of LD_LIBRARY_PATH. Without it
+ *            BERTH_EUNSUPPORTED with what was looked for.
  * Memory     Workspace comes from the caller, blas_workspace() bytes; only tuning takes some of the
  *            card's for a moment.
  * Threads    Executor. Files: blas.c library, choices and products; blas_api.def its functions */
@@ -40,8 +40,8 @@ struct blas_product {
 /* Bytes of workspace for a product of these sizes; a multiple of 256. */
 size_t blas_workspace(size_t m, size_t n, size_t batch);
 
-/* Queues it on env->stream. *refused: the library has no algorithm for it, nothing was queued, and the
- * status is BERTH_OK: compute it another way.
+/* Queues it on env->stream. *refused: the library has no algorithm for it, nothing was queued, and
+ * the status is BERTH_OK: compute it another way.
  *   work  blas_workspace() bytes, 16-byte aligned */
 berth_status blas_run(const struct op_env *env, const struct blas_product *p, void *work,
                       bool *refused, berth_err *err);

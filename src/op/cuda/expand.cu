@@ -1,12 +1,12 @@
 /* expand.cu: stored types to those of activations.
  *
- * A thread decodes chunks of eight elements, two of them so that the loads of both are on their way,
- * and writes each with one 16-byte store; a warp reads and writes memory without holes. Blocks of 18
- * or 34 bytes lie badly for wide loads, but neighbours read the same sectors at the same time, so
- * the first level of cache makes up for it and no shared memory is needed.
+ * A thread decodes chunks of eight elements, two of them so that the loads of both are on their
+ * way, and writes each with one 16-byte store; a warp reads and writes memory without holes. Blocks
+ * of 18 or 34 bytes lie badly for wide loads, but neighbours read the same sectors at the same
+ * time, so the first level of cache makes up for it and no shared memory is needed.
  *
  * Arguments  src, dst; n elements (chunks of blocks); wide: what is moved by 16 bytes lies at
- *            multiples of that. expand.c launches EXPAND_THREADS threads for twice as many chunks. */
+ *            multiples of that. A block of EXPAND_THREADS threads has twice as many chunks. */
 #include "op/cuda/stored.cuh"
 
 #include "op/cuda/expand_args.h"

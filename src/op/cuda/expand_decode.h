@@ -1,14 +1,15 @@
 /* expand_decode: stored types decoded on a card, eight elements at a time.
  *
- * Words     chunk    eight elements that follow each other; every block of the GGML types is a whole
- *                    number of chunks, a thread decodes one
- * Bits      dec_<x>() gives the bits that tensor/<x>.c gives: the same products and sums in the same
- *           order, each rounded. What differs is how the integers are found. Widening multiplies by a
- *           power of two, which is exact for subnormals, too.
- * Reads     Through the widest loads that a block's size allows: two bytes for blocks of 18, 22, 34,
- *           110 and 210 bytes, four for the others (DEC_ALIGN); rows begin at a multiple of that.
- * Compiled  by nvcc for kernels, and by a C compiler for tests/unit/op/test_expand_decode.c, which holds
- *           it against tensor/ where there is no card. Needs nothing of CUDA. */
+ * Words     chunk    eight elements that follow each other; every block of the GGML types is a
+ *                    whole number of chunks, a thread decodes one
+ * Bits      dec_<x>() gives the bits that tensor/<x>.c gives: the same products and sums in the
+ *           same order, each rounded. What differs is how the integers are found. Widening
+ *           multiplies by a power of two, which is exact for subnormals, too.
+ * Reads     Through the widest loads that a block's size allows: two bytes for blocks of 18, 22,
+ *           34, 110 and 210 bytes, four for the others (DEC_ALIGN); rows begin at a multiple of
+ *           that.
+ * Compiled  by nvcc for kernels, and by a C compiler for tests/unit/op/test_expand_decode.c, which
+ *           holds it against tensor/ where there is no card. Needs nothing of CUDA. */
 #ifndef OP_CUDA_EXPAND_DECODE_H
 #define OP_CUDA_EXPAND_DECODE_H
 
@@ -171,7 +172,7 @@ DEC void dec_stepped(const uint32_t q[2], float scale, float y[8])
     }
 }
 
-/* ---- blocks of 32: chunks 0 and 1 are the low nibbles of bytes 0..15, 2 and 3 the high ones ---- */
+/* ---- blocks of 32: chunks 0 and 1 are the low nibbles of 16 bytes, 2 and 3 the high ones ---- */
 
 DEC void dec_q4_0(const uint8_t *b, unsigned c, float y[8])
 {
@@ -324,8 +325,8 @@ DEC void dec_iq4_xs(const uint8_t *b, unsigned c, float y[8])
 /* ---- wide numbers: rounded to odd, so that rounding once more gives what rounding once would
  * (tensor/wide.c) ---- */
 
-/* The number sign * (m / 2^63) * 2^e with m's highest bit set: 24 bits of it, the last one set if any
- * other was. pre: a normal F32. */
+/* The number sign * (m / 2^63) * 2^e with m's highest bit set: 24 bits of it, the last one set if
+ * any other was. pre: a normal F32. */
 DEC uint32_t dec_odd(uint32_t sign, uint64_t m, int e)
 {
     uint32_t top = (uint32_t)(m >> 40), rest = (m & ((UINT64_C(1) << 40) - 1)) != 0;

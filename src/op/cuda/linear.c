@@ -1,14 +1,14 @@
 /* linear: rows of x times rows of a stored weight.
  *
- * Ways     few     up to VEC_ROWS rows: a kernel of ours that reads the weight as it is stored, once,
- *                  at the speed of memory (product.cu). Expanding it first would move three to five
- *                  times the bytes, and the library has no kernels for stored types.
+ * Ways     few     up to VEC_ROWS rows: a kernel of ours that reads the weight as it is stored,
+ *                  once, at the speed of memory (product.cu). Expanding it first would move three
+ *                  to five times the bytes, and the library has no kernels for stored types.
  *          fp8     where asked for: x rounded to fp8, too, cuBLASLt multiplies fp8
- *          else    cuBLASLt; a weight of another type than x is expanded in pieces of up to PIECE bytes,
- *                  each of which is multiplied while it is still in the card's cache. Pieces follow
- *                  from the shape alone, thrifty or not: the same bits.
- * Refusals A product that cuBLASLt has no kernel for with its bias and GELU is computed without, and a
- *          kernel of ours does those; one it has none for at all is computed by ours, slowly.
+ *          else    cuBLASLt; a weight of another type than x is expanded in pieces of up to PIECE
+ *                  bytes, each multiplied at once. Pieces follow from the shape alone, thrifty or
+ *                  not: the same bits.
+ * Refusals A product that cuBLASLt has no kernel for with its bias and GELU is computed without,
+ *          and a kernel of ours does those; one it has none for at all is computed by ours, slowly.
  *          cuda_choices() shows both.
  * Scratch  [bias in y's type | x in fp8 | a piece of w | workspace], as far as needed. */
 #include "op/cuda/blas.h"

@@ -1,5 +1,5 @@
-/* matmul: products of activations, all of a batch at once, by cuBLASLt; what it has no kernel for by
- * product.cu's. Scratch is its workspace. */
+/* matmul: products of activations, all of a batch at once, by cuBLASLt; what it has no kernel for
+ * by product.cu's. Scratch is its workspace. */
 #include "op/cuda/blas.h"
 #include "op/cuda/product_args.h"
 

@@ -1,15 +1,16 @@
-/* product.cu: products that cuBLASLt is not asked for, or refuses, and what goes around those it does.
+/* product.cu: products that cuBLASLt is not asked for, or refuses, and what goes
+ * around those it does.
  *
  *   vec1, vec4   few rows of x: the weight is read once, as it is stored, at the speed of memory. A
- *                warp has a row of w; its lanes take chunks of eight elements in turn, and their sums
- *                are added in a fixed order. Modulations of Flux are such products, and a quarter of
- *                the model's bytes.
+ *                warp has a row of w; its lanes take chunks of eight elements in turn, and their
+ *                sums are added in a fixed order. Modulations of Flux are such products, and a
+ *                quarter of the model's bytes.
  *   gemm         any shape, stride and alignment, in F32 arithmetic without tensor cores: slow. For
  *                what the library has no kernel for.
  *   finish       bias and GELU, where the library has no epilogue for them
  *   round        activations to fp8
- * The order of a sum follows from k and the weight's type alone: the same bits for each row, whatever
- * is computed with it. */
+ * The order of a sum follows from k and the weight's type alone: the same bits for each row,
+ * whatever is computed with it. */
 #include "op/cuda/kernel.cuh"
 #include "op/cuda/product_args.h"
 #include "op/cuda/stored.cuh"
@@ -38,8 +39,8 @@ template <class A> INLINE void put_result(const product_args &a, uint64_t m, uin
 
 /* ---- few rows ---- */
 
-/* WIDE: eight elements of x lie at multiples of 16 bytes, and so do those of a plain w; k is a multiple
- * of 8. Else one element after the other, zeros behind the end. */
+/* WIDE: eight elements of x lie at multiples of 16 bytes, and so do those of a plain w; k is a
+ * multiple of 8. Else one element after the other, zeros behind the end. */
 template <class P> struct from_plain {
     static constexpr int AHEAD = 4; /* chunks whose loads are on their way */
     template <bool WIDE>

@@ -2,8 +2,8 @@
  * them, eight elements (a chunk) at a time where they lie well.
  *
  *   struct act_<type>    T, one element; get, put; get8, put8 of 16-byte aligned memory
- *   struct plain_<id>    a type of one element a block: get(src, i), get8(src, chunk) of memory aligned
- *                        to 16 bytes
+ *   struct plain_<id>    a type of one element a block: get(src, i), get8(src, chunk) of memory
+ *                        aligned to 16 bytes
  *   struct block_<id>    a GGML type: CHUNKS of a block, get8(src, chunk)
  * Conversions are the processor's own: to nearest, ties to even, NaN stays NaN. */
 #ifndef OP_CUDA_STORED_CUH

@@ -1,5 +1,5 @@
-/* Linear layers and products as cuBLASLt is told of them: a library that computes what it is told, and
- * a card without kernels. What needs those is tested on cards, by test_ops.c. */
+/* Linear layers and products as cuBLASLt is told of them: a library that computes what it is told,
+ * and a card without kernels. What needs those is tested on cards, by test_ops.c. */
 #include "op/cuda/blas.h"
 
 #include "base/clock.h"
