@@ -21,8 +21,8 @@
  * Trust    Files come from strangers: the index checked where their bytes are, the rest meets its
  *          limits in terms().
  * Threads  lora_open() any; the adapter as patch.h says.
- * Files    lora.c doors, targets; lora_bases.c suffixes; lora_forms.c files that call them otherwise;
- *          lora_terms.c factors -> terms; lora_impl.h. */
+ * Files    lora.c doors, targets; lora_bases.c suffixes; lora_forms.c files that call them
+ *          otherwise; lora_terms.c factors -> terms; lora_impl.h. */
 #ifndef LORA_LORA_H
 #define LORA_LORA_H
 

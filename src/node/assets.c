@@ -1,8 +1,8 @@
 /* assets: what nodes open once: tokenizers, which people bring (--tokenizers).
  *
  * A folder that is given may be the tokenizer's own or one with several in folders of usual names.
- * tokenizer.json is what both CLIP's and T5's file may be called: where it is not clear whose a folder
- * is, one of the other kind is passed over; in a folder called after the kind it is an error. */
+ * tokenizer.json is what both CLIP's and T5's file may be called: where it is not clear whose a
+ * folder is, one of the other kind is passed over; in a folder called after the kind it is an error. */
 #include "node/compute.h"
 
 #include <string.h>

@@ -163,6 +163,7 @@ berth_status ready_diffusion(struct node_call *c, const struct model_ref *ref,
                                    .cancel = cancel_of(c),
                                    .log = c->env->log,
                                    .act = c->env->numbers.act_unet,
+                                   .exact_guidance = c->env->numbers.exact_guidance,
                                    .fp8 = c->env->numbers.fp8 ||
                                           (dtype && strcmp(dtype, "fp8_e4m3fn_fast") == 0) };
     berth_status s = diffusion_open(&args, out, err);
@@ -302,8 +303,8 @@ static void name_kinds(unsigned kinds, struct str *out)
             str_addf(out, "%s%s", out->n ? " and " : "", kind_name[i]);
 }
 
-/* The encoders are not what the type wants. kinds: what is there; twice: a kind that is there again,
- * or 0. */
+/* The encoders are not what the type wants. kinds: what is there; twice: a kind that is there
+ * again, or 0. */
 static berth_status misfit(const char *type, unsigned want, unsigned kinds, unsigned twice,
                            berth_err *err)
 {

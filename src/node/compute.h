@@ -158,8 +158,8 @@ struct ready_text {
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
                         berth_err *err);
 void ready_text_release(struct ready_text *t); /* zeroed is fine */
-/* Which set these encoders are. type: what the loader was told ("sdxl", "flux"); NULL: they came with
- * a checkpoint. BERTH_EINVAL: not what the type wants, saying what is missing. BERTH_EUNSUPPORTED:
+/* Which set these encoders are. type: what the loader was told ("sdxl", "flux"); NULL: they came
+ * with a checkpoint. BERTH_EINVAL: not what the type wants, saying what is missing. BERTH_EUNSUPPORTED:
  * none that can be computed. */
 berth_status text_set_find(const enum text_kind *kind, size_t n, const char *type,
                            enum text_set *out, berth_err *err);

@@ -41,6 +41,7 @@ struct node_numbers {
     bool fp8;           /* products of fp8 weights in fp8, on cards that can: --fast */
     bool fp16_text;     /* F32 text encoders count as rounded to F16, as ComfyUI keeps them unless
                             told not to */
+    bool exact_guidance; /* diffusion_args */
     bool cpu_noise; /* samplers draw as on the cpu, also for models on a card, where ComfyUI draws
                        there: a picture is then the same on every device */
 };

@@ -1,7 +1,7 @@
 /* philox.c: torch's CUDA generator (sampling.md 1.2).
  *
- * A draw of n numbers is a grid of T threads, as many as there are numbers but no more than the card
- * runs at once. Thread i counts in a stream of its own: words 0 and 1 of its counter are the
+ * A draw of n numbers is a grid of T threads, as many as there are numbers but no more than the
+ * card runs at once. Thread i counts in a stream of its own: words 0 and 1 of its counter are the
  * generator's offset, 2 and 3 its number. Every count gives four words, two pairs for Box and
  * Muller, and so four numbers, which go T apart:
  *

@@ -1,6 +1,6 @@
-/* rng: random numbers as PyTorch's generators make them, the CPU's on x86 and the one on NVIDIA cards,
- * and the Brownian tree of the SDE samplers (sampling.md 1.1, 1.2, 7). Everything in float32 as the
- * reference has it.
+/* rng: random numbers as PyTorch's generators make them, the CPU's on x86 and the one on NVIDIA
+ * cards, and the Brownian tree of the SDE samplers (sampling.md 1.1, 1.2, 7). Everything in float32
+ * as the reference has it.
  *
  * Numbers torch_randn() and the tree's increments equal the reference to the bit, on every machine.
  *         What brownian_noise() divides by is a correctly rounded root; torch has it from MKL,
