@@ -61,6 +61,7 @@ static int understand(struct app *a, const struct options *o, struct wanted *w)
     *m = (struct bench_model) { .devices = o->devices,
                                 .device = o->device,
                                 .donor = o->donor,
+                                .act = DT_NONE,
                                 .width = o->width,
                                 .height = o->height,
                                 .tokens = o->tokens,

@@ -14,6 +14,7 @@ struct diffusion { /* owner: executor */
     struct diffusion_config cfg; /* the net reads names with it */
     struct net *net;
     const struct log *log;
+    bool exact_guidance;
     /* What had no room in one pass, with this many tokens or fewer: latents * positions. 0: none
      * yet. Forgotten with the object: a later run may find other models gone. */
     size_t too_much, too_much_tokens;
@@ -92,6 +93,7 @@ berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **o
     if (detect(res_weights(a->m), a->part, &d->family, &d->cfg, &d->info, err))
         goto fail;
     d->log = a->log;
+    d->exact_guidance = a->exact_guidance;
     struct net_args args = { .res = a->res,
                              .m = a->m,
                              .root = d->cfg.root,
@@ -256,6 +258,7 @@ static berth_status run(struct diffusion *d, const struct diffusion_in *in, cons
             n = piece = (n + 1) / 2;
         struct diffusion_batch part = {
             .n = n,
+            .exact_guidance = d->exact_guidance,
             .h = in->h,
             .w = in->w,
             .x = g->x + first * (size_t)info->in_channels * hw,

@@ -68,6 +68,10 @@ struct diffusion_args {
     const struct log *log;
     enum dtype act; /* of activations; DT_NONE: what the family prefers, where the device has it */
     bool fp8;       /* net_args.fp8 */
+    /* Guidance is embedded as it is. ComfyUI rounds it to the type of activations before it multiplies
+     * by 1000, which makes 3504 of 3.5 in BF16; so do we unless told otherwise. For comparisons with
+     * numbers of another type. */
+    bool exact_guidance;
     struct net_times *times; /* net_args.times */
 };
 berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **out, berth_err *err);

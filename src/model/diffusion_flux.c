@@ -110,6 +110,7 @@ static berth_status forward(struct net *net, const struct diffusion_config *cfg,
                           .tokens = b->tokens,
                           .y = b->y,
                           .guidance = b->guidance,
+                          .exact_guidance = b->exact_guidance,
                           .out = b->out };
     return peak ? flux_predict(net, &own->net, &in, peak, err)
                 : flux_forward(net, &own->net, &in, &own->host, err);

@@ -345,7 +345,8 @@ static void numbers(struct net_run *r, const struct pass *p, float *time, float 
     for (size_t i = 0; i < p->in->n; i++) {
         time[i] = p->in->t[i] * FLUX_TIMES;
         if (p->in->guidance)
-            guidance[i] = flux_guidance(p->in->guidance[i], net_dtype(r));
+            guidance[i] =
+                flux_guidance(p->in->guidance[i], p->in->exact_guidance ? DT_F32 : net_dtype(r));
     }
 }
 

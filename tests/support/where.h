@@ -9,7 +9,7 @@
  *     args.act = at.act;
  *     assert_near(what, got, want, n, where_limit(&at, WHERE_MODULE));
  *
- * Limits are relative to the largest value of the reference. F32 on the cpu: 1e-4 for a module,
+ * Limits are relative to the largest value of the reference, those of 16 bits to its norm. F32 on the cpu: 1e-4 for a module,
  * 1e-3 for a whole run; F32 on a card, whose products may go through other sums: 1e-3; BF16 and F16:
  * 2e-2. Networks that compute in F32 whatever is asked for (text encoders): where_limit_f32(). */
 #ifndef SUPPORT_WHERE_H
