@@ -96,7 +96,11 @@ static void plan(struct run *r, const struct gemm_level *l, const struct op_env 
     r->row_chunk = chunk_of(r->row_panels, r->row_floats, most->filters);
     r->tile_chunk = r->tiles ? chunk_of(r->tile_panels, r->tile_floats, most->tiles) : 0;
     size_t workers = cpu_workers(env);
-    r->whole = cpu_mul(r->row_panels, r->row_floats) <= most->whole / sizeof(float) &&
+    size_t filters = cpu_mul(r->row_panels, r->row_floats);
+    size_t in_chunks =
+        cpu_add(cpu_mul(r->row_chunk, r->row_floats), cpu_mul(r->tile_chunk, r->tile_floats));
+    bool less = cpu_add(filters, cpu_mul(workers, r->tile_floats)) <= in_chunks;
+    r->whole = (filters <= most->whole / sizeof(float) || (env->thrifty && less)) &&
                r->tile_panels / workers >= PANELS_PER_WORKER &&
                r->tile_floats <= TILES_OWN / sizeof(float);
     if (r->whole) {

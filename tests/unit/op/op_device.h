@@ -15,12 +15,13 @@
  *                                   error instead of skipped tests; cpu: only the CPU
  *          BERTH_TEST_OP=linear     this op alone
  *          BERTH_TEST_DEVICE=cuda:1 another card
+ *          BERTH_TEST_LARGE=1       the large cases on the host, too
  *          BERTH_TEST_FORK=0        all in one process, for debuggers */
 #ifndef UNIT_OP_OP_DEVICE_H
 #define UNIT_OP_OP_DEVICE_H
 
 #include "support/devices.h"
-#include "unit/op/op_cases.h"
+#include "unit/op/op_large.h"
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -87,6 +88,7 @@ struct stand {
     struct dev_stream *stream;
     struct dev_mem operands, scratch; /* as large as any case wanted them so far */
     struct tally *tally;
+    bool large; /* the cases of op_large.h, too */
     bool quiet;
 };
 
@@ -111,6 +113,7 @@ static berth_status stand_open(struct stand *s, const char *device,
         return err->code;
     s->dev = devset_at(s->set, 0);
     s->backend = backend ? backend : op_backend_for(s->dev);
+    s->large = !dev_can(s->dev, BERTH_CAP_HOST_VISIBLE) || getenv("BERTH_TEST_LARGE");
     if (!s->backend)
         err_set(err, BERTH_EUNSUPPORTED, "%s has no kernels", device);
     else if (!dev_owner_open(s->dev, "test", DEV_ACTIVATIONS, &s->owner, err) &&
@@ -167,8 +170,8 @@ __attribute__((format(printf, 2, 3))) static void complain(const struct trial *t
         const struct view *v = operand(&t->rig.a, o);
         char shape[SHAPE_TEXT_MAX];
         if (v->data)
-            printf(" %s %s%s%s,", o->name, shape_text(&v->shape, shape),
-                   view_contiguous(v) ? "" : " strided ",
+            printf(" %s %s%s%s%s,", o->name, shape_text(&v->shape, shape),
+                   view_contiguous(v) ? "" : " strided", v->dtype == DT_F32 ? "" : " ",
                    v->dtype == DT_F32 ? "" : dtype_name(v->dtype));
     }
     va_list args;
@@ -483,7 +486,7 @@ static bool try_fp8(struct trial *t)
 static bool try_case(struct stand *s, const struct op_case *op, size_t i, size_t ti)
 {
     struct trial t = { .s = s, .type = act_types[ti] };
-    if (!rig_make(&t.rig, op, i))
+    if (i < LARGE ? !rig_make(&t.rig, op, i) : !rig_make_large(&t.rig, op, i - LARGE))
         return false;
     enum dtype p = act_types[(i + ti) % TYPES];
     t.param = s->backend->params & OP_TYPE(p) ? p : DT_F32;
@@ -510,8 +513,11 @@ static void try_op(struct stand *s, const struct op_case *op, size_t from, size_
         enum dtype t = act_types[y->at % TYPES];
         if (t != DT_F32 && !(s->backend->acts & OP_TYPE(t)))
             continue;
-        if (!try_case(s, op, y->at / TYPES, y->at % TYPES))
+        if (try_case(s, op, y->at / TYPES, y->at % TYPES))
+            continue;
+        if (!s->large || y->at / TYPES >= LARGE)
             return;
+        y->at = LARGE * TYPES - step; /* the small ones are done */
     }
 }
 

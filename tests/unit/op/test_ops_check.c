@@ -88,6 +88,31 @@ static void scratch_that_does_not_fit_is_too_much(void **state)
     assert_true(op_conv2d_scratch(&cpu, &v) == SIZE_MAX);
 }
 
+/* Whatever way a convolution takes, and however many workers there are. */
+static void thrifty_wants_no_more(void **state)
+{
+    (void)state;
+    struct tpool *pool[] = { NULL, NULL };
+    berth_err err;
+    assert_ok(tpool_new(3, &pool[1], &err), err);
+    for (uint64_t side = 8; side <= 512; side *= 2)
+        for (uint64_t ic = 16; ic <= 2048; ic *= 2)
+            for (uint64_t oc = 4; oc <= 2048; oc *= 2)
+                for (int i = 0; i < 2 * CPU_LEVELS; i++) {
+                    struct op_conv2d a = { .x = vast(S4(1, ic, side + 2, side + 2)),
+                                           .w = vast(S4(oc, ic, 3, 3)),
+                                           .y = vast(S4(1, oc, side, side)) };
+                    struct op_env e = { .backend = &op_cpu_at[i / 2], .pool = pool[i % 2] };
+                    size_t usual = op_conv2d_scratch(&e, &a);
+                    e.thrifty = true;
+                    if (op_conv2d_scratch(&e, &a) > usual)
+                        fail_msg("%d to %d channels, side %d, %s: %zu bytes, else %zu", (int)ic,
+                                 (int)oc, (int)side, e.backend->name, op_conv2d_scratch(&e, &a),
+                                 usual);
+                }
+    tpool_free(pool[1]);
+}
+
 static void strides_and_rows(void **state)
 {
     (void)state;
@@ -419,6 +444,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scratch_that_does_not_fit_is_too_much),
+        cmocka_unit_test(thrifty_wants_no_more),
         cmocka_unit_test(strides_and_rows),
         cmocka_unit_test(products),
         cmocka_unit_test(quants_of_pixels),
