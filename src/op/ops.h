@@ -127,18 +127,18 @@ struct op_row_norm { /* over rows: layer norm, or without mean RMS norm; w, b: [
     float eps;
     bool rms;
 };
-/* Queries and keys of attention made ready, in place: RMS norm over D (where there are weights), then
- * each adjacent pair (2i, 2i+1) of a head turned by the angle of its position: (c x - s y, s x + c y).
- * q, k: [B, T, H, D], any strides, D contiguous and even. wq, wk: [D], optional, both or none.
- * table: [T, D/2, 2] F32, (cos, sin) of each pair. */
+/* Queries and keys of attention made ready, in place: RMS norm over D (where there are weights),
+ * then each adjacent pair (2i, 2i+1) of a head turned by the angle of its position: (c x - s y,
+ * s x + c y). q, k: [B, T, H, D], any strides, D contiguous and even. wq, wk: [D], optional, both
+ * or none. table: [T, D/2, 2] F32, (cos, sin) of each pair. */
 struct op_qk_rope {
     struct view q, k;
     struct view wq, wk;
     struct view table;
     float eps;
 };
-/* y = x + gate[b] * z; x, z, y: [B, ..., C], rows evenly apart; gate: [B, C] with any stride between
- * rows. y may be x. */
+/* y = x + gate[b] * z; x, z, y: [B, ..., C], rows evenly apart; gate: [B, C] with any stride
+ * between rows. y may be x. */
 struct op_gate {
     struct view x, gate, z, y;
 };
@@ -206,8 +206,8 @@ struct op_pad2d { /* zeros around the last two dimensions, or wrapped around */
     bool circular;
 };
 /* y gets x's elements in order; any strides on both sides: permutes, slices. The shapes are equal
- * unless y has no gaps. x of another type than y is converted (y F32; or F16, BF16 where the backend
- * has them); then there are no gaps on either side. */
+ * unless y has no gaps. x of another type than y, any stored one, is converted (y F32; or F16, BF16
+ * where the backend has them); then there are no gaps on either side. */
 struct op_copy {
     struct view x, y;
 };

@@ -164,7 +164,7 @@ static void compute(const struct run *r, const struct rect *t, float *own)
     }
 }
 
-/* The function behind the product, over a task's rectangle of the result: it is in a cache still. */
+/* The function behind the product, over a task's rectangle of the result, still in a cache. */
 static void pass_on(const struct gemm *g, const struct rect *t)
 {
     size_t mr = g->level->mr, nr = g->level->nr;

@@ -1,7 +1,7 @@
 /* Ops that take weights as they are stored, on every block type of the golden file: copies, rows of
  * a table, and a product with the unit matrix all give the golden values, on the device and in the
- * type that support/where.h reads from the environment. Which types, how many blocks and their sizes
- * come from the manifest. */
+ * type that support/where.h reads from the environment. Which types, how many blocks and their
+ * sizes come from the manifest. */
 #include "support/golden_tensors.h"
 #include "support/where.h"
 

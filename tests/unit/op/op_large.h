@@ -1,7 +1,7 @@
 /* op_large: cases that only matter on a card: more rows than a grid has blocks in its second
- * dimension, sums in more pieces than one block adds up, tiles by the dozen, the widths of Flux. The
- * reference takes seconds for them, so host-visible devices go without unless BERTH_TEST_LARGE says
- * otherwise. */
+ * dimension, sums in more pieces than one block adds up, tiles by the dozen, the widths of Flux.
+ * The reference takes seconds for them, so host-visible devices go without unless BERTH_TEST_LARGE
+ * says otherwise. */
 #ifndef UNIT_OP_OP_LARGE_H
 #define UNIT_OP_OP_LARGE_H
 

@@ -1,4 +1,5 @@
-/* What op_x() refuses, with a message that names the op and the shapes; scratch; cancelling; backends by device. */
+/* What op_x() refuses, with a message that names the op and the shapes, or the backend and the
+ * type; scratch; cancelling; backends by device. */
 #include "op/cpu/cpu_impl.h"
 #include "op/ops_impl.h"
 #include "support/devices.h"

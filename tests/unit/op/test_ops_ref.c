@@ -1,5 +1,6 @@
-/* The reference against numbers of PyTorch: float64 where it computes so, float32 for timesteps and resizes,
- * whose roundings are part of the result. Inputs are short sequences that both sides can make. */
+/* The reference against numbers of PyTorch: float64 where it computes so, float32 for timesteps and
+ * resizes, whose roundings are part of the result. Inputs are short sequences that both sides can
+ * make. */
 #include "op/ops.h"
 #include "op/ops_impl.h"
 #include "support/test.h"
