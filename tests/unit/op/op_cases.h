@@ -324,6 +324,8 @@ static bool make_attention(struct bag *b, size_t i, union any *a, double *tol)
         for (size_t e = 0; e < op_count(&t->mask); e++)
             if (e / at[i].Tk % 7 == 3 || e % 3 == 0) /* some rows are hidden as a whole */
                 m[e] = -INFINITY;
+            else if (e / at[i].Tk % 7 == 5) /* does not hide: what is left counts alike */
+                m[e] = -FLT_MAX;
     }
     return true;
 }
