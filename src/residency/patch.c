@@ -6,10 +6,11 @@
  * Memory   A RESIDENT block is derived into new memory on the device it is on, and the old one goes
  *          when the new one is complete: whatever fails, the block stays as it was. While a model is
  *          LOADING its memory holds nothing yet and is filled in place.
- * Where    A compute device that the host can touch: straight from the file's mapping, over the
- *          pool. One that runs our functions in stream order (BERTH_CAP_LAUNCH): base and factors
- *          are copied up, merged there by one launch, the result is copied to the home. Others will
- *          bring a kernel of their own. The bits are the same everywhere: it is the same merge.
+ * Where    A compute device that runs our functions in stream order (BERTH_CAP_LAUNCH) and whose
+ *          memory is its own: base and factors are copied up, merged there by one launch, the result
+ *          is copied to the home. Every other (the cpu, cards): on the host, straight from the file's
+ *          mapping, over the pool, into the home or into host memory and from there. The bits are the
+ *          same everywhere: it is the same merge.
  * Types    Floats stay what they are; fp8 is rounded by chance, seeded by the tensor's key; an fp8
  *          weight with a scale beside it gets a new scale, and its codes are chosen for the scale as
  *          it is stored; quantised tensors become F16. High precision: fp8 becomes F16 too (BF16
@@ -160,7 +161,8 @@ static struct place place_of(const struct derive *d, uint32_t k, uint64_t *end)
 
 /* ---- memory for a moment ---- */
 
-static berth_status scratch(const struct derive *d, uint64_t n, struct dev_mem *out, berth_err *err)
+static berth_status scratch_on(const struct derive *d, struct device *dev, uint64_t n,
+                               struct dev_mem *out, berth_err *err)
 {
     struct dev_owner *o;
     size_t size;
@@ -169,12 +171,16 @@ static berth_status scratch(const struct derive *d, uint64_t n, struct dev_mem *
         return BERTH_OK;
     if (!sz_from_u64(n, &size))
         return err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes", n);
-    if (dev_owner_open(compute_of(d), "patching", DEV_STAGING, &o, err))
+    if (dev_owner_open(dev, "patching", DEV_STAGING, &o, err))
         return err->code;
-    berth_status s =
-        res_alloc(d->r, compute_of(d), o, size, d->m, d->args && d->args->evict_keep, out, err);
+    berth_status s = res_alloc(d->r, dev, o, size, d->m, d->args && d->args->evict_keep, out, err);
     dev_owner_close(o);
     return s;
+}
+
+static berth_status scratch(const struct derive *d, uint64_t n, struct dev_mem *out, berth_err *err)
+{
+    return scratch_on(d, compute_of(d), n, out, err);
 }
 
 static berth_status bounce_open(struct device *dev, uint64_t n, struct dev_host *out,
@@ -410,7 +416,22 @@ static void job_run(struct job *j)
 
 /* ---- where the merge happens ---- */
 
-/* Compute memory is host memory: from the mapping to the home, or to scratch and from there. */
+/* Host memory to merge in: the compute device's own, where it is that. */
+static berth_status host_scratch(const struct derive *d, uint64_t n, struct dev_mem *out,
+                                 berth_err *err)
+{
+    struct device *dev = compute_of(d);
+    if (!dev_can(dev, BERTH_CAP_HOST_VISIBLE) && d->r->host < d->r->n_devices)
+        dev = res_device(d->r, d->r->host);
+    *out = (struct dev_mem) { 0 };
+    return dev_can(dev, BERTH_CAP_HOST_VISIBLE)
+               ? scratch_on(d, dev, n, out, err)
+               : err_set(err, BERTH_EUNSUPPORTED,
+                         "%s cannot merge weights by itself, and there is no cpu to do it",
+                         dev->name);
+}
+
+/* On the host: from the mapping to the home, or to scratch and from there. */
 static berth_status merge_here(struct derive *d, const struct place *p, struct job *j,
                                berth_err *err)
 {
@@ -425,7 +446,7 @@ static berth_status merge_here(struct derive *d, const struct place *p, struct j
         job_run(j);
         return BERTH_OK;
     }
-    if (scratch(d, p->bytes, &out, err))
+    if (host_scratch(d, p->bytes, &out, err))
         return err->code;
     j->merge.dst = (void *)(uintptr_t)out.addr;
     dev_host_access(out.dev, j->merge.dst, (size_t)p->bytes, DEV_WRITE);
@@ -581,11 +602,8 @@ static berth_status merge_upstairs(struct derive *d, const struct place *p, stru
 static berth_status merge_tensor(struct derive *d, const struct place *p, berth_err *err)
 {
     struct device *compute = compute_of(d);
-    bool here = dev_can(compute, BERTH_CAP_HOST_VISIBLE);
+    bool here = dev_can(compute, BERTH_CAP_HOST_VISIBLE) || !dev_can(compute, BERTH_CAP_LAUNCH);
     struct job j;
-    if (!here && !dev_can(compute, BERTH_CAP_LAUNCH))
-        return err_set(err, BERTH_EUNSUPPORTED, "%s cannot merge weights: it has no kernel for it",
-                       compute->name);
     berth_status s = job_init(d, p, &j, err);
     if (!s && p->bytes)
         s = here ? merge_here(d, p, &j, err) : merge_upstairs(d, p, &j, err);

@@ -16,6 +16,11 @@
 #include "support/devices.h"
 #include "support/tmp.h"
 
+#ifdef BERTH_FAKE_CUDA
+#include "support/fake_cuda.h"
+#include <dlfcn.h>
+#endif
+
 #define MODEL_BIAS_BYTES 100
 
 static inline unsigned char model_byte(size_t tensor, uint64_t at)
@@ -80,6 +85,21 @@ static inline void fixture_hazard(void *user, enum null_hazard kind, const char 
 }
 
 /* cfg: NULL, or what differs from the defaults; devices and clock are filled in. */
+#ifdef BERTH_FAKE_CUDA
+/* The card of support/fake_cuda.h, for sets that name one. */
+static inline const char *fixture_card(void)
+{
+    void *library = dlopen(BERTH_FAKE_CUDA, RTLD_NOW);
+    fake_cuda_reset_fn *reset;
+    assert_non_null(library);
+    void *f = dlsym(library, "fake_cuda_reset");
+    assert_non_null(f);
+    memcpy(&reset, &f, sizeof reset);
+    reset(); /* to one plain card */
+    return BERTH_FAKE_CUDA;
+}
+#endif
+
 static inline void fixture_open(struct fixture *f, const char *devices,
                                 const struct res_config *cfg)
 {
@@ -88,6 +108,10 @@ static inline void fixture_open(struct fixture *f, const char *devices,
     f->null = (struct null_config) { .on_hazard = fixture_hazard, .user = f };
     clock_manual_init(&f->clock, 1000000000, UINT64_C(1700000000) * 1000000000);
     struct dev_env env = { .null = &f->null, .log = cfg ? cfg->log : NULL };
+#ifdef BERTH_FAKE_CUDA
+    if (strstr(devices, "cuda:") && !strstr(devices, "cuda:0@"))
+        env.cuda_library = fixture_card();
+#endif
     f->set = open_devices(devices, &env);
     struct res_config c = cfg ? *cfg : (struct res_config) { 0 };
     c.devices = f->set;

@@ -28,7 +28,8 @@ struct rig {
 static void rig_open(struct rig *r)
 {
     *r = (struct rig) { .at = where_from_env() };
-    r->set = open_devices(r->at.devices, NULL);
+    const struct dev_env real = { 0 };
+    r->set = open_devices(r->at.devices, r->at.card ? &real : NULL);
     r->dev = device_named(r->set, r->at.device);
     r->owner = owner_of(r->dev, "quants", DEV_ACTIVATIONS);
     r->stream = stream_of(r->dev);

@@ -18,6 +18,11 @@ static const struct {
     { "cpu=64m,null:0=64m", "cpu,*#null:0" }, /* pinned host memory */
     { "cpu=64m,null:0=64m,null:1=64m", "null:1,60%;null:0,40%#null:0" },
     { "cpu=64m,null:0=64m", "null:0,*#cpu" },
+#ifdef BERTH_FAKE_CUDA /* cards, which run no functions of ours */
+    { "cpu=64m,cuda:0=256m", "#cuda:0" },
+    { "cpu=64m,cuda:0=256m", "cpu,*#cuda:0" },
+    { "cpu=64m,cuda:0=128m,cuda:1@cuda:0=128m", "cuda:1,60%;cuda:0,40%#cuda:0" },
+#endif
 };
 
 /* ---- every type, every place ---- */
