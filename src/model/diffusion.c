@@ -197,9 +197,19 @@ static void next_batch(const struct diffusion *d, const struct diffusion_in *in,
     }
 }
 
-struct gathered {                                /* a batch in contiguous memory */
-    float *x, *t, *context, *y, *guidance, *out; /* y, guidance: NULL without */
+struct gathered { /* a batch in contiguous memory */
+    const float *x, *context;
+    float *t, *y, *guidance, *out;    /* y, guidance: NULL without */
+    float *copied_x, *copied_context; /* NULL: the caller's own are read */
 };
+
+/* A single latent lies together as it is: megabytes a step that need not be copied. */
+static bool lies_together(const struct diffusion *d, const struct diffusion_in *in,
+                          const struct batch *b)
+{
+    return b->n == 1 && d->info.in_channels == d->info.latent.channels &&
+           in->cond[b->item[0]]->tokens == b->tokens;
+}
 
 /* Room for all of the batch, in mem. */
 static berth_status gather_room(const struct diffusion *d, const struct diffusion_in *in,
@@ -208,9 +218,18 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
 {
     const struct diffusion_info *i = &d->info;
     size_t hw = in->h * in->w, adm = (size_t)i->adm_channels, n = b->n, tokens = b->tokens;
-    g->x = arena_array(mem, n * hw, (size_t)i->in_channels * sizeof(float));
-    g->out = arena_array(mem, n * hw, i->latent.channels * sizeof(float));
-    g->context = arena_array(mem, n * tokens, (size_t)i->context_dim * sizeof(float));
+    *g = (struct gathered) { .x = NULL };
+    if (lies_together(d, in, b)) {
+        size_t at = b->item[0] * hw * i->latent.channels;
+        g->x = in->x + at;
+        g->out = in->out + at;
+        g->context = in->cond[b->item[0]]->context;
+    } else {
+        g->x = g->copied_x = arena_array(mem, n * hw, (size_t)i->in_channels * sizeof(float));
+        g->out = arena_array(mem, n * hw, i->latent.channels * sizeof(float));
+        g->context = g->copied_context =
+            arena_array(mem, n * tokens, (size_t)i->context_dim * sizeof(float));
+    }
     g->t = arena_array(mem, n, sizeof(float));
     g->y = adm ? arena_array(mem, n, adm * sizeof(float)) : NULL;
     g->guidance = b->guided ? arena_array(mem, n, sizeof(float)) : NULL;
@@ -219,23 +238,34 @@ static berth_status gather_room(const struct diffusion *d, const struct diffusio
     return BERTH_OK;
 }
 
+/* The k-th of the batch to its place: latent, what is beside it, and its prompt as often as it
+ * takes. */
+static void copy_item(const struct diffusion *d, const struct diffusion_in *in,
+                      const struct batch *b, size_t k, const struct gathered *g)
+{
+    const struct diffusion_info *info = &d->info;
+    const struct diffusion_cond *cond = in->cond[b->item[k]];
+    size_t hw = in->h * in->w, c = info->latent.channels, all_c = (size_t)info->in_channels;
+    size_t width = (size_t)info->context_dim, i = b->item[k];
+    float *x = g->copied_x + k * all_c * hw, *row = g->copied_context + k * b->tokens * width;
+    memcpy(x, in->x + i * c * hw, c * hw * sizeof(float));
+    if (all_c > c && in->concat)
+        memcpy(x + c * hw, in->concat + i * (all_c - c) * hw, (all_c - c) * hw * sizeof(float));
+    else if (all_c > c)
+        d->family->no_concat(info, hw, x + c * hw);
+    for (size_t at = 0; at < b->tokens; at += cond->tokens)
+        memcpy(row + at * width, cond->context, cond->tokens * width * sizeof(float));
+}
+
 static berth_status gather(const struct diffusion *d, const struct diffusion_in *in,
                            const struct batch *b, struct gathered *g, berth_err *err)
 {
     const struct diffusion_info *info = &d->info;
-    size_t hw = in->h * in->w, c = info->latent.channels, all_c = (size_t)info->in_channels;
-    size_t width = (size_t)info->context_dim;
     for (size_t k = 0; k < b->n; k++) {
         size_t i = b->item[k];
         const struct diffusion_cond *cond = in->cond[i];
-        float *x = g->x + k * all_c * hw, *row = g->context + k * b->tokens * width;
-        memcpy(x, in->x + i * c * hw, c * hw * sizeof(float));
-        if (all_c > c && in->concat)
-            memcpy(x + c * hw, in->concat + i * (all_c - c) * hw, (all_c - c) * hw * sizeof(float));
-        else if (all_c > c)
-            d->family->no_concat(info, hw, x + c * hw);
-        for (size_t at = 0; at < b->tokens; at += cond->tokens)
-            memcpy(row + at * width, cond->context, cond->tokens * width * sizeof(float));
+        if (g->copied_x)
+            copy_item(d, in, b, k, g);
         g->t[k] = in->t[i];
         if (g->guidance)
             g->guidance[k] = cond->guided ? cond->guidance : default_guidance;
@@ -310,7 +340,7 @@ static berth_status one_batch(struct diffusion *d, const struct diffusion_in *in
         s = gather(d, in, b, &g, err);
     if (!s)
         s = run(d, in, b, &g, err);
-    for (size_t k = 0; k < b->n && !s; k++)
+    for (size_t k = 0; k < b->n && !s && g.copied_x; k++)
         memcpy(in->out + b->item[k] * each, g.out + k * each, each * sizeof(float));
     arena_release(&mem);
     return s;

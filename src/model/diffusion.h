@@ -107,7 +107,8 @@ struct diffusion_in { /* n latents of one size, each with its own conditioning *
     const struct diffusion_cond *const *cond; /* [n]; token counts may differ */
     /* [n, in_channels - channels, h, w] of inpainting models; NULL: theirs for "no mask" */
     const float *concat;
-    float *out; /* [n, latent channels, h, w]: what the network predicts */
+    float *out; /* [n, latent channels, h, w]: what the network predicts; not x. After an error
+                   anything may be in it */
 };
 /* Splits the batch where memory has no room for all at once. */
 berth_status diffusion_forward(struct diffusion *d, const struct diffusion_in *in, berth_err *err);
