@@ -30,7 +30,7 @@ static inline bool own_aligned(const void *p)
 /* Elements of a packed unit. pre: F32, F16, BF16. */
 static inline size_t own_per_unit(enum dtype t)
 {
-    return OWN_UNIT / dtype_desc(t)->bytes;
+    return (size_t)OWN_UNIT / dtype_desc(t)->bytes;
 }
 
 /* CUDA_F32 ... pre: F32, F16, BF16. */
