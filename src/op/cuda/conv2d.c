@@ -1,16 +1,19 @@
 /* conv2d.c: convolutions with cuDNN.
  *
  * Layout     One decision, conv_layout(). F16 and BF16 go to tensor cores, which want the channels
- *            of a pixel side by side (NHWC): kernels of conv2d.cu bring pictures and filters into
- *            that form and the result back, with bias and addition on the way. Channels are filled
- *            up with zeros to whole 16 bytes. Everything else is computed as it lies (NCHW).
+ *            of a pixel side by side (NHWC): kernels of conv2d.cu bring pictures, filters and what
+ *            is added into that form and the result back. Channels are filled up with zeros to
+ *            whole 16 bytes. Everything else is computed as it lies (NCHW).
  * Pieces     Copies of pictures take at most PIECE bytes: several pictures at a time, one, or bands
  *            of rows of one, with the rows that filters reach over to. How follows from the shape
  *            alone, and so do the bits.
- * Rounding   cuDNN's sums are F32. In 16 bits its result is rounded before bias and add come in (in
- *            F32) and again after; without those it is rounded once.
- * Scratch    [ widened filters, later a piece of x | filters | piece of y | cuDNN's workspace ]; in
- *            NCHW [ filters | result before the addition | workspace ]. */
+ * Rounding   cuDNN's sums are F32. In NHWC bias and add are part of the graph: sum + add + bias in
+ *            F32, rounded once; a bias of another type is rounded to the type of x before. That is
+ *            the order, and that the type, for which cuDNN has kernels ready; others it compiles,
+ *            which takes a second for each shape. Where it has none, and in NCHW, its result is
+ *            rounded before bias and add come in (in F32) and again after.
+ * Scratch    [ widened filters, later a piece of x | filters | piece of y | of add | bias | cuDNN's
+ *            workspace ]; in NCHW [ filters | result before the addition | workspace ]. */
 #include "op/cuda/conv2d_args.h"
 #include "op/cuda/conv2d_pieces.h"
 #include "op/cuda/dnn.h"
@@ -36,7 +39,10 @@ static uint64_t up(uint64_t n, uint64_t to)
 
 /* ---- the graph ---- */
 
-enum { UID_X = 1, UID_W, UID_Y, UIDS = UID_Y };
+enum { UID_X = 1, UID_W, UID_Y, UID_BIAS, UID_ADD, UIDS = UID_ADD };
+
+/* What a graph adds to the convolution. */
+enum inside { NOTHING_INSIDE, BIAS_INSIDE, BIAS_AND_ADD_INSIDE };
 
 /* Numbers of a key. */
 enum {
@@ -59,10 +65,12 @@ enum {
     KEY_BOTTOM,
     KEY_RIGHT,
     KEY_ALIGN,
+    KEY_INSIDE, /* at the first attempt; the second is the convolution alone */
     KEY_END
 };
 static_assert((int)KEY_END <= (int)DNN_KEY, "a key holds them");
 
+/* uid 0: virtual, F32. */
 static dnn_desc operand(struct dnn_graph *g, const struct dnn_key *key, int64_t uid, int64_t n,
                         int64_t c, int64_t h, int64_t w)
 {
@@ -76,23 +84,47 @@ static dnn_desc operand(struct dnn_graph *g, const struct dnn_key *key, int64_t 
     t.stride[1] = nhwc ? 1 : h * w;
     t.stride[2] = nhwc ? w * c : w;
     t.stride[3] = nhwc ? c : 1;
+    if (!uid) {
+        t.uid = DNN_UID_VIRTUAL + g->uid++;
+        t.kind = DNN_VIRTUAL;
+        t.type = CUDNN_DATA_FLOAT;
+    }
     return dnn_tensor(g, &t);
+}
+
+/* A picture like y. */
+static dnn_desc result(struct dnn_graph *g, const struct dnn_key *key, int64_t uid)
+{
+    const int64_t *n = key->v;
+    return operand(g, key, uid, n[KEY_N], n[KEY_OC], n[KEY_OH], n[KEY_OW]);
 }
 
 static bool build(struct dnn_graph *g, const struct dnn_key *key, int attempt)
 {
     const int64_t *n = key->v;
-    if (attempt)
+    const cudnnDataType_t f = CUDNN_DATA_FLOAT;
+    if (attempt > (n[KEY_INSIDE] ? 1 : 0))
         return false;
+    bool inside = n[KEY_INSIDE] && attempt == 0;
     g->exact = n[KEY_TYPE] == DT_F32;
+    g->ready = inside;
     dnn_desc x = operand(g, key, UID_X, n[KEY_N], n[KEY_IC], n[KEY_H], n[KEY_W]);
     dnn_desc w = operand(g, key, UID_W, n[KEY_OC], n[KEY_IC] / n[KEY_GROUPS], n[KEY_KH], n[KEY_KW]);
-    dnn_desc y = operand(g, key, UID_Y, n[KEY_N], n[KEY_OC], n[KEY_OH], n[KEY_OW]);
+    dnn_desc y = result(g, key, UID_Y), sum = inside ? result(g, key, 0) : y;
     dnn_conv(g,
              &(struct dnn_conv) { .before = { n[KEY_TOP], n[KEY_LEFT] },
                                   .after = { n[KEY_BOTTOM], n[KEY_RIGHT] },
                                   .stride = { n[KEY_STRIDE], n[KEY_STRIDE] } },
-             x, w, y);
+             x, w, sum);
+    if (!inside)
+        return true;
+    if (n[KEY_INSIDE] == BIAS_AND_ADD_INSIDE) {
+        dnn_desc add = result(g, key, UID_ADD), more = result(g, key, 0);
+        dnn_pointwise(g, CUDNN_POINTWISE_ADD, f, 0, sum, add, NULL, more);
+        sum = more;
+    }
+    dnn_desc bias = operand(g, key, UID_BIAS, 1, n[KEY_OC], 1, 1);
+    dnn_pointwise(g, CUDNN_POINTWISE_ADD, f, 0, sum, bias, NULL, y);
     return true;
 }
 
@@ -103,7 +135,8 @@ struct job {
     enum layout layout;
     uint64_t IC, OC; /* as cuDNN sees them: filled up in NHWC */
     struct conv_cut cut;
-    size_t widened, filters, x, y, workspace,
+    enum inside inside; /* the graph, if cuDNN has something for it */
+    size_t widened, filters, x, y, add, bias, workspace,
         total;         /* where each begins in scratch; bytes in all */
     bool expand, turn; /* filters have another type; another order or a scale */
 };
@@ -139,13 +172,20 @@ static bool job_of(const struct op_conv2d *a, enum layout layout, struct job *j)
     } else {
         j->IC = up(x[1], 8);
         j->OC = up(w[0], 8);
-        j->cut = conv_cut_of(a, j->IC * b, j->OC * b, PIECE);
+        j->inside = op_has(&a->add)    ? BIAS_AND_ADD_INSIDE
+                    : op_has(&a->bias) ? BIAS_INSIDE
+                                       : NOTHING_INSIDE;
+        bool adds = j->inside == BIAS_AND_ADD_INSIDE;
+        j->cut = conv_cut_of(a, j->IC * b, j->OC * b * (adds ? 2 : 1), PIECE);
         if (j->cut.pictures > PICTURES_MOST)
             j->cut.pictures = PICTURES_MOST;
         uint64_t in = j->cut.pictures * conv_rows_in(a, j->cut.rows) * x[3] * j->IC * b;
         j->widened = j->x = put(&end, widened > in ? widened : in);
         j->filters = put(&end, j->OC * j->IC * window * b);
-        j->y = put(&end, j->cut.pictures * j->cut.rows * y[3] * j->OC * b);
+        uint64_t out = j->cut.pictures * j->cut.rows * y[3] * j->OC * b;
+        j->y = put(&end, out);
+        j->add = put(&end, adds ? out : 0);
+        j->bias = put(&end, j->inside ? j->OC * b : 0);
     }
     j->workspace = j->total = end;
     return true;
@@ -182,7 +222,16 @@ static void key_of(const struct job *j, const struct conv_piece *p, struct dnn_k
                                 [KEY_LEFT] = a->left,
                                 [KEY_BOTTOM] = p->bottom,
                                 [KEY_RIGHT] = a->right,
-                                [KEY_ALIGN] = align_of(j) } };
+                                [KEY_ALIGN] = align_of(j),
+                                [KEY_INSIDE] = j->inside } };
+}
+
+static berth_status plan_of(struct dnn *d, const struct job *j, const struct conv_piece *p,
+                            const struct dnn_plan **out, berth_err *err)
+{
+    struct dnn_key key;
+    key_of(j, p, &key);
+    return dnn_plan(d, &key, build, out, err);
 }
 
 /* A plan for every piece: their largest workspace is added to the total. *why: one has none, for
@@ -198,10 +247,8 @@ static berth_status plans_of(struct dnn *d, struct job *j, const char **why, ber
             continue;
         for (uint64_t o0 = 0; o0 < y[2]; o0 += j->cut.rows) {
             struct conv_piece p = conv_piece_at(j->a, &j->cut, n0, o0);
-            struct dnn_key key;
             const struct dnn_plan *plan = NULL;
-            key_of(j, &p, &key);
-            if (dnn_plan(d, &key, build, &plan, err))
+            if (plan_of(d, j, &p, &plan, err))
                 return err->code;
             if (!plan->plan) {
                 *why = plan->why;
@@ -311,34 +358,53 @@ static berth_status filters(const struct op_env *env, const struct job *j, void 
                   ((uint64_t)f.n + CONV_THREADS - 1) / CONV_THREADS, 1, 1, &f, err);
 }
 
-static berth_status convolve(const struct op_env *env, struct dnn *d, const struct job *j,
-                             const struct conv_piece *p, void *x, void *w, void *y, berth_err *err)
+/* Bias in the type and with as many channels as the graph has: *out. */
+static berth_status bias_ready(const struct op_env *env, const struct job *j, void **out,
+                               berth_err *err)
 {
     const struct op_conv2d *a = j->a;
-    const int64_t uid[UIDS] = { UID_X, UID_W, UID_Y };
-    void *const at[UIDS] = { x, w, y };
-    char sx[SHAPE_TEXT_MAX], sw[SHAPE_TEXT_MAX];
-    struct dnn_key key;
-    const struct dnn_plan *plan = NULL;
-    key_of(j, p, &key);
-    if (dnn_plan(d, &key, build, &plan, err))
-        return err->code;
-    if (dnn_run(env, d, plan, UIDS, uid, at, in_scratch(env, j->workspace), err))
+    *out = a->bias.data;
+    if (!j->inside || (*out && a->bias.dtype == a->x.dtype && j->OC == a->w.shape.dim[0] &&
+                       (uintptr_t)*out % DNN_ALIGN == 0))
+        return BERTH_OK;
+    struct conv_bias b = { .src = a->bias.data,
+                           .dst = *out = in_scratch(env, j->bias),
+                           .n = (uint32_t)a->w.shape.dim[0],
+                           .padded = (uint32_t)j->OC,
+                           .type = bias_type(&a->bias) };
+    return launch(env, "conv2d_bias", a->x.dtype, (j->OC + CONV_THREADS - 1) / CONV_THREADS, 1, 1,
+                  &b, err);
+}
+
+/* at: in the order of UIDs, as many as the graph has. */
+static berth_status convolve(const struct op_env *env, struct dnn *d, const struct job *j,
+                             const struct conv_piece *p, const struct dnn_plan *plan,
+                             enum inside inside, void *const at[UIDS], berth_err *err)
+{
+    static const int64_t uid[UIDS] = { UID_X, UID_W, UID_Y, UID_BIAS, UID_ADD };
+    const struct op_conv2d *a = j->a;
+    char x[SHAPE_TEXT_MAX], w[SHAPE_TEXT_MAX];
+    size_t n = (size_t)UID_Y + (size_t)inside;
+    if (dnn_run(env, d, plan, n, uid, at, in_scratch(env, j->workspace), err))
         return err_add(err, "conv2d of x %s, w %s, %s, rows %llu to %llu",
-                       shape_text(&a->x.shape, sx), shape_text(&a->w.shape, sw),
+                       shape_text(&a->x.shape, x), shape_text(&a->w.shape, w),
                        dtype_name(a->x.dtype), (unsigned long long)p->o0,
                        (unsigned long long)(p->o0 + p->o));
     return BERTH_OK;
 }
+static_assert(UID_BIAS == UID_Y + (int)BIAS_INSIDE && UID_ADD == UID_Y + (int)BIAS_AND_ADD_INSIDE,
+              "what is inside says how many operands there are");
 
 static berth_status as_it_lies(const struct op_env *env, struct dnn *d, const struct job *j,
                                void *w, berth_err *err)
 {
     const struct op_conv2d *a = j->a;
     const uint64_t *y = a->y.shape.dim;
+    const struct dnn_plan *plan = NULL;
     struct conv_piece p = conv_piece_at(a, &j->cut, 0, 0);
     void *to = a->add.data ? in_scratch(env, j->y) : a->y.data;
-    if (convolve(env, d, j, &p, a->x.data, w, to, err))
+    void *const at[UIDS] = { a->x.data, w, to };
+    if (plan_of(d, j, &p, &plan, err) || convolve(env, d, j, &p, plan, NOTHING_INSIDE, at, err))
         return err->code;
     if (!a->add.data && !a->bias.data)
         return BERTH_OK;
@@ -353,45 +419,70 @@ static berth_status as_it_lies(const struct op_env *env, struct dnn *d, const st
     return launch(env, "conv2d_finish", a->y.dtype, y[0] * y[1] * f.runs, 1, 1, &f, err);
 }
 
-/* One piece: x to NHWC, the convolution, the result back. */
+/* Rows [first, first + rows) of pictures like v from the n0-th on, and pixels of `padded` channels
+ * in scratch. The caller says which is src, which is dst. */
+static struct conv_turn turn_of(const struct view *v, const struct conv_piece *p, uint64_t first,
+                                uint64_t rows, uint64_t padded)
+{
+    const uint64_t *n = v->shape.dim;
+    struct conv_turn t = { .src = element(v, p->n0 * n[1] * n[2] * n[3]),
+                           .plane = (int64_t)(n[2] * n[3]),
+                           .from = (int64_t)(first * n[3]),
+                           .pixels = (int64_t)(rows * n[3]),
+                           .channels = (uint32_t)n[1],
+                           .padded = (uint32_t)padded };
+    t.pairs = (t.plane | t.from | t.pixels) % 2 == 0 && (uintptr_t)v->data % 4 == 0;
+    return t;
+}
+
+static berth_status turn(const struct op_env *env, const char *kernel, enum dtype type,
+                         struct conv_turn *t, uint64_t channels, uint64_t pictures, berth_err *err)
+{
+    return launch(env, kernel, type, up((uint64_t)t->pixels, CONV_TILE) / CONV_TILE,
+                  up(channels, CONV_TILE) / CONV_TILE, pictures, t, err);
+}
+
+/* One piece: x and add to NHWC, the convolution, the result back. */
 static berth_status turned(const struct op_env *env, struct dnn *d, const struct job *j,
-                           const struct conv_piece *p, void *w, berth_err *err)
+                           const struct conv_piece *p, void *w, void *bias, berth_err *err)
 {
     const struct op_conv2d *a = j->a;
-    const uint64_t *x = a->x.shape.dim, *y = a->y.shape.dim;
-    struct conv_turn in = { .src = element(&a->x, p->n0 * x[1] * x[2] * x[3]),
-                            .dst = in_scratch(env, j->x),
-                            .plane = (int64_t)(x[2] * x[3]),
-                            .from = (int64_t)(p->i0 * x[3]),
-                            .pixels = (int64_t)(p->i * x[3]),
-                            .channels = (uint32_t)x[1],
-                            .padded = (uint32_t)j->IC };
-    uint64_t before = p->n0 * y[1] * y[2] * y[3];
-    struct conv_turn back = { .src = in_scratch(env, j->y),
-                              .dst = element(&a->y, before),
-                              .bias = a->bias.data,
-                              .add = a->add.data ? element(&a->add, before) : NULL,
-                              .plane = (int64_t)(y[2] * y[3]),
-                              .from = (int64_t)(p->o0 * y[3]),
-                              .pixels = (int64_t)(p->o * y[3]),
-                              .channels = (uint32_t)y[1],
-                              .padded = (uint32_t)j->OC,
-                              .bias_type = bias_type(&a->bias) };
-    if (launch(env, "conv2d_pack", DT_NONE, up((uint64_t)in.pixels, CONV_TILE) / CONV_TILE,
-               up(j->IC, CONV_TILE) / CONV_TILE, p->n, &in, err) ||
-        convolve(env, d, j, p, in.dst, w, in_scratch(env, j->y), err))
+    void *const at[UIDS] = { in_scratch(env, j->x), w, in_scratch(env, j->y), bias,
+                             in_scratch(env, j->add) };
+    const struct dnn_plan *plan = NULL;
+    if (plan_of(d, j, p, &plan, err))
         return err->code;
-    return launch(env, "conv2d_unpack", a->y.dtype,
-                  up((uint64_t)back.pixels, CONV_TILE) / CONV_TILE, up(y[1], CONV_TILE) / CONV_TILE,
-                  p->n, &back, err);
+    enum inside inside = plan->attempt == 0 ? j->inside : NOTHING_INSIDE;
+    struct conv_turn x = turn_of(&a->x, p, p->i0, p->i, j->IC);
+    x.dst = at[UID_X - 1];
+    if (turn(env, "conv2d_pack", DT_NONE, &x, j->IC, p->n, err))
+        return err->code;
+    if (inside == BIAS_AND_ADD_INSIDE) {
+        struct conv_turn add = turn_of(&a->add, p, p->o0, p->o, j->OC);
+        add.dst = at[UID_ADD - 1];
+        if (turn(env, "conv2d_pack", DT_NONE, &add, j->OC, p->n, err))
+            return err->code;
+    }
+    if (convolve(env, d, j, p, plan, inside, at, err))
+        return err->code;
+    struct conv_turn y = turn_of(&a->y, p, p->o0, p->o, j->OC);
+    y.dst = (void *)(uintptr_t)y.src;
+    y.src = at[UID_Y - 1];
+    if (!inside) {
+        y.bias = a->bias.data;
+        y.bias_type = bias_type(&a->bias);
+        y.add = a->add.data ? turn_of(&a->add, p, p->o0, p->o, j->OC).src : NULL;
+    }
+    return turn(env, "conv2d_unpack", a->y.dtype, &y, y.channels, p->n, err);
 }
 
 berth_status cuda_conv2d(const struct op_env *env, const struct op_conv2d *a, berth_err *err)
 {
     struct dnn *d = NULL;
     struct job j;
-    void *w = NULL;
-    if (prepare(env, a, &d, &j, err) || filters(env, &j, &w, err))
+    void *w = NULL, *bias = NULL;
+    if (prepare(env, a, &d, &j, err) || filters(env, &j, &w, err) ||
+        bias_ready(env, &j, &bias, err))
         return err->code;
     if (j.layout == NCHW)
         return as_it_lies(env, d, &j, w, err);
@@ -400,7 +491,7 @@ berth_status cuda_conv2d(const struct op_env *env, const struct op_conv2d *a, be
             struct conv_piece p = conv_piece_at(a, &j.cut, n0, o0);
             if (op_cancelled(env))
                 return err_set(err, BERTH_ECANCELED, "conv2d: cancelled");
-            if (turned(env, d, &j, &p, w, err))
+            if (turned(env, d, &j, &p, w, bias, err))
                 return err->code;
         }
     return BERTH_OK;

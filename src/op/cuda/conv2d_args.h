@@ -11,14 +11,22 @@ enum {
 };
 
 /* Pixels of planes to pixels of channels and back: the planes are [n, channels, plane], of which
- * pixels [from, from + pixels) count; the pixels are [n, pixels, padded]. */
+ * pixels [from, from + pixels) count; the pixels are [n, pixels, padded], aligned to 4 bytes. */
 struct conv_turn {
     const void *src;
     void *dst;
     const void *bias, *add; /* back only; NULL: none. add lies as dst does, and may be dst */
     int64_t plane, from, pixels;
-    uint32_t channels, padded;
-    uint32_t bias_type; /* 0 F32, 1 F16, 2 BF16 */
+    uint32_t channels, padded; /* padded is even */
+    uint32_t bias_type;        /* 0 F32, 1 F16, 2 BF16 */
+    uint32_t pairs;            /* planes can be read and written two pixels at a time */
+};
+
+/* dst[i] = src[i] in the type of dst, zeros from n on; src NULL: zeros. */
+struct conv_bias {
+    const void *src;
+    void *dst;
+    uint32_t n, padded, type; /* as bias_type */
 };
 
 /* dst[oc, rs, ic] = src[oc, ic, rs] * scale, zeros where oc or ic is beyond those of src. */

@@ -144,6 +144,7 @@ static berth_status make(struct dnn *d, struct dnn_plan *p, dnn_build *build)
     char why[sizeof p->why] = "";
     for (int attempt = 0;; attempt++) {
         struct dnn_graph g = { .d = d, .p = p };
+        p->attempt = attempt;
         if (!build(&g, &p->key, attempt))
             break;
         if (!g.bad && dnn_choose(&g))

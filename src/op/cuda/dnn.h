@@ -79,6 +79,7 @@ struct dnn_plan {
     dnn_desc plan;         /* NULL: no engine takes the graph, for the reason in `why` */
     int64_t workspace;     /* bytes */
     int64_t engine;        /* its number in cuDNN, for people */
+    int attempt;           /* which description of the graph it is a plan of, as dnn_build counts */
     dnn_desc
         own[DNN_DESCS + 1]; /* what it is made of, in the order it was made: all live as long */
     size_t owns;
@@ -116,6 +117,7 @@ struct dnn_graph {
     int64_t uid; /* of the latest virtual tensor */
     bool bad;
     bool exact;            /* F32: no tensor cores */
+    bool ready;            /* no engine that is compiled first: that takes a second for a shape */
     berth_status short_of; /* memory, of the host or the card; then nothing was chosen */
     bool large;            /* some config wanted more workspace than it was allowed */
 };

@@ -219,6 +219,21 @@ static bool note_refused(cudnnBackendNumericalNote_t note, bool exact)
     }
 }
 
+/* Whether the engine's kernels come with cuDNN. */
+static bool comes_compiled(const struct dnn_api *f, dnn_desc engine)
+{
+    cudnnBackendBehaviorNote_t note[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT + 8];
+    int64_t notes = 0, room = sizeof note / sizeof *note;
+    if (f->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
+                                    CUDNN_TYPE_BEHAVIOR_NOTE, room, &notes, note) ||
+        notes > room)
+        return false;
+    for (int64_t i = 0; i < notes; i++)
+        if (note[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION)
+            return false;
+    return true;
+}
+
 /* Asks the config's engine for its number and notes. False: it may not be chosen. */
 static bool allowed(struct dnn_graph *g, dnn_desc config, int64_t *number)
 {
@@ -242,6 +257,7 @@ static bool allowed(struct dnn_graph *g, dnn_desc config, int64_t *number)
         *number = -1; /* only for people */
     for (int64_t i = 0; good && i < notes; i++)
         good = !note_refused(note[i], g->exact);
+    good = good && (!g->ready || comes_compiled(f, engine));
     f->cudnnBackendDestroyDescriptor(engine);
     return good;
 }

@@ -21,7 +21,8 @@ static struct {
     size_t as, fallbacks;
     long live, calls, fail; /* fail: which call is refused; -1: none */
     int plans_made;
-    bool full; /* the card: plans are not made for want of memory */
+    bool full;        /* the card: plans are not made for want of memory */
+    int64_t compiled; /* the engine that is compiled first; 0: none */
 } fake;
 
 struct desc {
@@ -121,6 +122,11 @@ static cudnnStatus_t get(cudnnBackendDescriptor_t const from, cudnnBackendAttrib
                 ((cudnnBackendNumericalNote_t *)out)[(*n)++] =
                     (cudnnBackendNumericalNote_t)d->config->notes[i];
         break;
+    case CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE:
+        ((cudnnBackendBehaviorNote_t *)out)[0] = CUDNN_BEHAVIOR_NOTE_REQUIRES_BIAS_INT8x32_REORDER;
+        ((cudnnBackendBehaviorNote_t *)out)[1] = CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+        *n = d->config->engine == fake.compiled ? 2 : 1;
+        break;
     default:
         fail_msg("attribute %d", (int)name);
     }
@@ -166,12 +172,14 @@ static int reset(void **state)
 
 /* ---- a graph to choose for ---- */
 
-/* v[1] of its key says whether it is exact, v[2] how many descriptions are refused. */
+/* v[1] of its key says whether it is exact, v[2] how many descriptions are refused, v[4] whether
+ * the first is only for engines that need not be compiled. */
 static bool build(struct dnn_graph *g, const struct dnn_key *key, int attempt)
 {
     if (attempt > key->v[2])
         return false;
     g->exact = key->v[1];
+    g->ready = key->v[4] && attempt == 0;
     struct dnn_tensor t = { .uid = 1, .dim = { 1, 1, 1, 8 }, .stride = { 8, 8, 8, 1 } };
     dnn_desc x = dnn_tensor(g, &t), y = dnn_between(g, CUDNN_DATA_FLOAT, t.dim);
     dnn_pointwise(g, CUDNN_POINTWISE_EXP, CUDNN_DATA_FLOAT, 0, x, NULL, NULL, y);
@@ -285,6 +293,32 @@ static void next_description(void **state)
     struct dnn *d = dnn_new();
     name_a((struct config) { 1, 0, { -1, -1 }, false });
     assert_non_null(plan(d, false, 2, 0)->plan);
+    assert_int_equal(plan(d, false, 2, 0)->attempt, 2);
+    assert_int_equal(plan(d, false, 0, 0)->attempt, 0);
+    end(d);
+}
+
+static void another_description_rather_than_compiling(void **state)
+{
+    (void)state;
+    struct dnn *d = dnn_new();
+    struct dnn_key any = { { DNN_CONV, false, 0, 0, false } };
+    struct dnn_key ready = { { DNN_CONV, false, 0, 0, true } };
+    struct dnn_key both = { { DNN_CONV, false, 1, 0, true } };
+    const struct dnn_plan *p = NULL;
+    berth_err err = { 0 };
+    fake.compiled = 1;
+    name_a((struct config) { 1, 0, { -1, -1 }, false });
+    assert_ok(dnn_plan(d, &any, build, &p, &err), err);
+    assert_int_equal(p->engine, 1);
+    assert_ok(dnn_plan(d, &ready, build, &p, &err), err);
+    assert_null(p->plan);
+    assert_ok(dnn_plan(d, &both, build, &p, &err), err);
+    assert_int_equal(p->attempt, 1);
+    dnn_forget(d);
+    name_a((struct config) { 2, 0, { -1, -1 }, false });
+    assert_ok(dnn_plan(d, &ready, build, &p, &err), err);
+    assert_int_equal(p->engine, 2);
     end(d);
 }
 
@@ -385,6 +419,7 @@ int main(void)
         TEST(kept),
         TEST(nothing_is_an_answer),
         TEST(next_description),
+        TEST(another_description_rather_than_compiling),
         TEST(every_call_may_fail),
         TEST(short_of_memory_is_no_answer),
         TEST(survives_oom),
