@@ -6,8 +6,8 @@
  * the largest score so far (what was summed before is scaled down when a larger one comes), then
  * the weighted sum of values. Nothing of size Tq x Tk is ever in memory. All of it in F32, plain
  * multiply-adds: F32 operands keep their 24 bits. A head wider than a slice has its scores computed
- * once per slice. An error of a score is a relative one of its weight, so scores are sums of sums of
- * RUN products: scores of 50 out of 80 products in a row were 1e-5 off, so they are 4e-6.
+ * once per slice. An error of a score is a relative one of its weight, so scores are sums of sums
+ * of RUN products: scores of 50 out of 80 products in a row were 1e-5 off, so they are 4e-6.
  *
  * Threads    tid = 16 * ty + tx. A thread has queries 4 ty .. 4 ty + 3; of a tile's keys 4 tx .. 4
  *            tx + 3; of the columns 64 c + 4 tx .. + 3. The 16 threads that share queries are half
