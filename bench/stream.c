@@ -15,6 +15,7 @@
 #include "bench.h"
 #include "device/devset.h"
 #include "device/null/null.h"
+#include "model/arch.h"
 #include "residency/plan.h"
 
 #define TRIES 9
@@ -173,6 +174,7 @@ static const struct sim_block small[] = { { "block", UINT64_C(2) << 20, 1 } };
 
 struct sim_model {
     const char *name;
+    const struct block_arch *arch; /* NULL: layouts go by bytes */
     struct {
         const struct sim_block *block;
         size_t blocks, times;
@@ -180,10 +182,11 @@ struct sim_model {
     uint64_t launch_ns;
 };
 static const struct sim_model flux = { "FLUX.1-dev",
+                                       &arch_flux.base,
                                        { { flux_double, ARRAY_LEN(flux_double), 19 },
                                          { flux_single, ARRAY_LEN(flux_single), 38 } },
                                        10000 };
-static const struct sim_model many = { "800 x 2 MiB", { { small, 1, 800 } }, 60000 };
+static const struct sim_model many = { "800 x 2 MiB", NULL, { { small, 1, 800 } }, 60000 };
 
 static const struct sim_row {
     const struct sim_model *model;
@@ -239,6 +242,8 @@ static berth_status sim_blocks(struct sim *m, berth_err *err)
                                               .name_len = (uint32_t)strlen(b->name),
                                               .bytes = b->bytes,
                                               .span = b->bytes };
+            if (x->arch) /* what plans know: the estimate, not the times */
+                m->block[m->n].work = b->bytes / 2 * x->arch->work(b->name, strlen(b->name));
             m->launches[m->n++] = b->launches;
         }
     return BERTH_OK;

@@ -138,6 +138,20 @@ static berth_status place(struct builder *b, struct block *k, struct block_tenso
     return BERTH_OK;
 }
 
+/* What a step spends on the block's weights. Beyond 64 bits it is all the same. */
+static void estimate(const struct builder *b, struct block *k)
+{
+    uint64_t weights = 0, count;
+    if (!b->arch || !b->arch->work)
+        return;
+    for (uint32_t t = k->first; t < k->first + k->n; t++)
+        if (!shape_count(&b->out->tensor[t].entry->shape, &count) ||
+            __builtin_add_overflow(weights, count, &weights))
+            weights = UINT64_MAX;
+    if (__builtin_mul_overflow(weights, b->arch->work(k->name, k->name_len), &k->work))
+        k->work = UINT64_MAX;
+}
+
 /* Largest first; of one size as in the file, whose order `off` tells until they have a place. */
 static int by_size(const void *a, const void *b)
 {
@@ -169,6 +183,7 @@ static berth_status lay_out(struct builder *b)
         for (uint32_t t = k->first; t < k->first + k->n; t++)
             if (place(b, k, &out->tensor[t]))
                 return b->err->code;
+        estimate(b, k);
     }
     return BERTH_OK;
 }

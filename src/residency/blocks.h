@@ -10,6 +10,8 @@
  *
  * Order   Execution order: the architecture's own where it is known (struct block_arch), else file
  *         order. Everything that counts or spreads blocks goes by it.
+ * Work    What a step spends where, as far as the architecture can tell; an estimate for one size of
+ *         picture, and only ever compared among the blocks of one list. Layout `spread` goes by it.
  * Roles   An input embedding is looked up by token, not multiplied through: it stays with the
  *         compute device whatever the quotas say. The architecture knows it; in files of no known one
  *         the last part of the name does (embed_tokens, wte, shared, ...).
@@ -47,9 +49,10 @@ struct block {
     const char *name; /* NUL-terminated, without the part's prefix */
     uint32_t name_len;
     enum block_kind kind;
-    bool embedding;    /* role: input embedding */
-    uint64_t bytes;    /* sum of its tensors: what plans count */
-    uint64_t span;     /* with the padding between them: what a device is asked for */
+    bool embedding; /* role: input embedding */
+    uint64_t bytes; /* sum of its tensors: what plans count */
+    uint64_t span;  /* with the padding between them: what a device is asked for */
+    uint64_t work;  /* its part of a step's time, of whatever unit; 0 in all: bytes stand for it */
     uint32_t first, n; /* its tensors, blocks.tensor[first .. first+n) */
 };
 
@@ -81,6 +84,9 @@ struct block_arch {
      * that ends before the other first. Returns how many numbers it has and writes the first
      * `cap` (> 0). NULL: only order() knows; with it 10,000 blocks in any order take a few ms. */
     size_t (*key)(const char *name, size_t n, uint64_t *out, size_t cap);
+    /* Time a step spends on each weight of a block, against other blocks: block.work is this times
+     * how many it has. NULL: not known. */
+    uint32_t (*work)(const char *block, size_t n);
     /* What its tensors are called elsewhere; returns how many aliases, at most cap. NULL: as in the
      * file. */
     size_t (*aliases)(const struct weights *w, const char *part, struct block_alias *out,

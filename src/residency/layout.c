@@ -43,56 +43,76 @@ void layout_tail(struct layout *l)
 
 /* ---- spread ----
  *
- * A fork stands where blocks come by and one side is due `due` of every `whole` bytes of them. Its
- * error is what that side should have by now less what it has. Three rules say when it takes a
- * block; with `e` the error before it does, the block counted among those that came by:
+ * A fork stands where blocks come by and one side is due `due` bytes while `whole` of something goes
+ * by. Its error is what that side should have by now less what it has. Three rules say when it takes
+ * a block; with `e` the error before it does, the block counted among those that came by:
  *
  *     FLOOR   when it then has at most what is due    e >= block      the error stays in [0, block)
  *     CENTRE  when that brings the error down         e >= block / 2  in [-block / 2, block / 2)
  *     CEIL    when it has less than is due            e > 0           in (-block, 0]
  *
- * All keep the error within a range of one (the largest) block. The bytes of a window are the
- * difference of two prefixes, so what a window is off by is at most that range.
+ * All keep the error within a range of one (the largest) block, as long as what is due for a block
+ * is no more than the block. The bytes of a window are the difference of two prefixes, so what a
+ * window is off by is at most that range; and passes follow one another, so that also holds for the
+ * end of one and the beginning of the next.
+ *
+ * The first fork is compute against the donors, and what goes by is time: a block's copy hides
+ * behind whatever computes before it (block.work; bytes where nobody knows better). Its side is the
+ * donors'. Then, of what the donors get, the first donor against the others by bytes, and so on; a
+ * donor that takes the orphans comes last. Compute and donors are not both capped by quotas: who
+ * takes the orphans is not, and gets what is left.
  *
  * That is against `due`. People see the plan, not the quota, and whole blocks rarely fill a quota: so
  * what one pass gave to a side is due in the next, until both are the same. Blocks of one size are
  * there in the second pass. Where sizes are mixed that may never be; then the best of some passes
  * counts, see better().
  *
- * The first fork is compute against the donors. The side that does not take orphans is the one that
- * is due something, and capped by its quotas; the other gets what is left. Then, of what the donors
- * get, the first donor against the others, and so on; a donor that takes the orphans comes last. */
+ * By time there is one thing more: layers that take long and have few bytes cannot give what is due
+ * meanwhile. What is due beyond one block is forgotten there, or blocks would crowd behind them;
+ * instead a little more is due everywhere, see tune(). */
 
 enum rule { FLOOR, CENTRE, CEIL };
 
-#define ROUNDS 4 /* passes per rule */
+#define ROUNDS 4       /* passes per rule by bytes */
+#define TIMED_ROUNDS 8 /* by time */
+#define FINE 12        /* bits of what tune() finds */
+#define TIME_BITS 60   /* of the time of all blocks */
 
-typedef __int128 wide; /* products of bytes: plan_make() keeps models below 2^60 */
+typedef __int128 wide; /* products of bytes and times: plan_make() keeps models below 2^60 */
 
 struct fork {
     uint64_t due, whole;
-    uint64_t seen, has;
+    wide e; /* error times `whole` */
 };
 
-static bool wants(const struct fork *f, uint64_t bytes, enum rule rule)
+static void goes_by(struct fork *f, uint64_t amount)
 {
-    wide e = (wide)f->seen * f->due - (wide)f->has * f->whole;
-    if (rule == CEIL)
-        return e > 0;
+    f->e += (wide)amount * f->due;
+}
+
+static void takes(struct fork *f, uint64_t bytes)
+{
+    f->e -= (wide)bytes * f->whole;
+}
+
+/* less: a block that is just as well on either side is not taken. */
+static bool wants(const struct fork *f, uint64_t bytes, enum rule rule, bool less)
+{
     wide block = (wide)bytes * f->whole;
-    return rule == FLOOR ? e >= block : 2 * e >= block;
+    return rule == CEIL ? f->e > 0 : rule == FLOOR ? f->e >= block : 2 * f->e >= block + less;
 }
 
 /* What a pass goes by, so that the best one can be done again instead of being kept. */
 struct aim {
     enum rule rule;
     bool start;                       /* the first block is compute's, whatever the rule says */
-    uint64_t first;                   /* due to the capped side of the first fork */
-    uint64_t each[ALLOC_ENTRIES_MAX]; /* to every capped donor, by position in the quotas */
+    uint64_t due;                     /* to the donors in the time of all blocks */
+    uint64_t donors;                  /* what they get by that, as far as is known */
+    uint64_t each[ALLOC_ENTRIES_MAX]; /* of it to every capped donor, by position in the quotas */
 };
 
 struct score {
-    wide off;       /* the worst window's donor bytes against their share, times spread.whole */
+    wide off;       /* the worst window's donor bytes against their share, times spread.time */
     wide off_donor; /* the same for the worst donor among donors' blocks, times their bytes */
     uint64_t side;  /* bytes on the capped side of the first fork */
     uint64_t good; /* the same without a first block that a donor need not have, see spread.start */
@@ -108,13 +128,22 @@ struct spread {
     size_t donor[ALLOC_ENTRIES_MAX], donors; /* capped ones, positions in the quotas */
     uint64_t whole;                          /* bytes to distribute */
     uint64_t largest, smallest;              /* blocks among them */
-    size_t first;                            /* of them, or b->n */
+    bool timed;     /* the blocks know their time, else bytes stand for it */
+    unsigned shift; /* of times, so that they add up */
+    uint64_t time;  /* of all blocks to distribute */
+    size_t first;   /* of them, or b->n */
     /* Compute has quota for the first block. Nothing runs before it, so no copy of it could hide. */
     bool start;
     uint64_t cap;                     /* most for the capped side of the first fork */
     uint64_t left[ALLOC_ENTRIES_MAX]; /* of each quota, after a pass */
     uint64_t side;                    /* what the capped side got */
 };
+
+static uint64_t time_of(const struct spread *s, size_t block)
+{
+    const struct block *b = &s->l->b->at[block];
+    return s->timed ? b->work >> s->shift : b->bytes;
+}
 
 /* ---- one pass ---- */
 
@@ -137,9 +166,9 @@ static bool give_donor(struct spread *s, struct fork *fork, size_t block)
 {
     uint64_t bytes = s->l->b->at[block].bytes;
     for (size_t i = 0; i < s->donors; i++) {
-        fork[i].seen += bytes;
-        if (wants(&fork[i], bytes, CENTRE) && s->left[s->donor[i]] >= bytes) {
-            fork[i].has += bytes;
+        goes_by(&fork[i], bytes);
+        if (wants(&fork[i], bytes, CENTRE, false) && s->left[s->donor[i]] >= bytes) {
+            takes(&fork[i], bytes);
             give(s, block, s->donor[i]);
             return true;
         }
@@ -153,52 +182,69 @@ static void give_any_donor(struct spread *s, struct fork *fork, size_t block)
     size_t i = 0;
     while (s->left[s->donor[i]] < s->l->b->at[block].bytes)
         i++;
-    fork[i].has += s->l->b->at[block].bytes;
+    takes(&fork[i], s->l->b->at[block].bytes);
     give(s, block, s->donor[i]);
 }
 
-/* False: the block goes to the other side. */
-static bool give_capped(struct spread *s, struct fork *first, struct fork *fork, size_t block,
-                        const struct aim *aim)
+/* A block comes to the first fork: is it due to the donors? */
+static bool donors_want(const struct spread *s, struct fork *first, const struct aim *aim,
+                        size_t block)
 {
-    uint64_t bytes = s->l->b->at[block].bytes;
-    if (aim->start && block == s->first ? !s->capped_compute : !wants(first, bytes, aim->rule))
-        return false;
+    goes_by(first, time_of(s, block));
+    return !(aim->start && block == s->first) &&
+           wants(first, s->l->b->at[block].bytes, aim->rule, s->capped_compute);
+}
+
+/* It went past it. */
+static void went(const struct spread *s, struct fork *first, size_t block, bool to_donors)
+{
+    wide most = (wide)s->largest * s->time;
+    if (to_donors)
+        takes(first, s->l->b->at[block].bytes);
+    if (s->timed && first->e > most)
+        first->e = most;
+}
+
+/* True: to the donors, or to who takes the orphans if that is one. */
+static bool place_block(struct spread *s, struct fork *fork, size_t block, bool donors)
+{
+    const struct layout *l = s->l;
+    uint64_t bytes = l->b->at[block].bytes;
     if (s->capped_compute) {
-        if (s->compute == s->l->q->n || s->left[s->compute] < bytes)
+        if (!donors && s->compute < l->q->n && s->left[s->compute] >= bytes) {
+            give(s, block, s->compute);
+            s->side += bytes;
             return false;
-        give(s, block, s->compute);
-    } else {
-        if (!any_room(s, bytes))
-            return false;
+        }
         if (!give_donor(s, fork, block))
-            give_any_donor(s, fork, block);
+            l->device[block] = (uint8_t)l->q->orphans;
+        return true;
     }
-    first->has += bytes;
+    if (!donors || !any_room(s, bytes)) {
+        l->device[block] = (uint8_t)l->q->orphans;
+        return false;
+    }
+    if (!give_donor(s, fork, block))
+        give_any_donor(s, fork, block);
+    s->side += bytes;
     return true;
 }
 
 static void pass(struct spread *s, const struct aim *aim)
 {
     const struct layout *l = s->l;
-    struct fork first = { .due = aim->first, .whole = s->whole }, fork[ALLOC_ENTRIES_MAX];
-    uint64_t rest = s->capped_compute ? s->whole - aim->first : aim->first;
+    struct fork first = { .due = aim->due, .whole = s->time }, fork[ALLOC_ENTRIES_MAX];
+    uint64_t rest = aim->donors;
     memcpy(s->left, l->left, sizeof l->left);
+    s->side = 0;
     for (size_t i = 0; i < s->donors; i++) {
         uint64_t due = aim->each[s->donor[i]];
         fork[i] = (struct fork) { .due = due < rest ? due : rest, .whole = rest };
         rest -= fork[i].due;
     }
-    for (size_t i = 0; i < l->b->n; i++) {
-        if (l->why[i] != PLAN_QUOTA)
-            continue;
-        first.seen += l->b->at[i].bytes;
-        if (give_capped(s, &first, fork, i, aim))
-            continue;
-        if (!s->capped_compute || !give_donor(s, fork, i))
-            l->device[i] = (uint8_t)l->q->orphans;
-    }
-    s->side = first.has;
+    for (size_t i = 0; i < l->b->n; i++)
+        if (l->why[i] == PLAN_QUOTA)
+            went(s, &first, i, place_block(s, fork, i, donors_want(s, &first, aim, i)));
 }
 
 /* ---- how good it is ---- */
@@ -245,16 +291,16 @@ static struct score evaluate(const struct spread *s)
     for (size_t i = 0; i < l->b->n; i++) {
         if (l->why[i] != PLAN_QUOTA)
             continue;
-        seen += l->b->at[i].bytes;
+        seen += time_of(s, i);
         has += l->device[i] != l->q->compute ? l->b->at[i].bytes : 0;
-        widen(&r, (wide)donors * seen - (wide)s->whole * has);
+        widen(&r, (wide)donors * seen - (wide)s->time * has);
     }
     out.off = r.high - r.low;
     out.off_donor = worst_donor(l, bytes, donors);
     out.side = s->capped_compute ? s->whole - donors : donors;
     for (size_t i = 0; i < l->q->n; i++)
         out.bytes += i != s->orphans ? bytes[l->q->at[i].device] : 0;
-    out.close = out.off <= (wide)s->largest * s->whole;
+    out.close = out.off <= (wide)s->largest * s->time;
     out.starts = !s->start || l->device[s->first] == l->q->compute;
     out.good = out.side - (s->capped_compute || out.starts ? 0 : l->b->at[s->first].bytes);
     return out;
@@ -278,6 +324,21 @@ static bool better(const struct score *a, const struct score *b)
 }
 
 /* ---- all of it ---- */
+
+/* Times as numbers whose sum has TIME_BITS; bytes if there are none. */
+static void line_up_times(struct spread *s)
+{
+    const struct layout *l = s->l;
+    unsigned __int128 sum = 0;
+    for (size_t i = 0; i < l->b->n; i++)
+        sum += l->why[i] == PLAN_QUOTA ? l->b->at[i].work : 0;
+    while (sum >> s->shift >> TIME_BITS)
+        s->shift++;
+    s->timed = sum > 0;
+    s->time = 0;
+    for (size_t i = 0; i < l->b->n; i++)
+        s->time += l->why[i] == PLAN_QUOTA ? time_of(s, i) : 0;
+}
 
 static void line_up(struct spread *s, struct layout *l)
 {
@@ -304,13 +365,17 @@ static void line_up(struct spread *s, struct layout *l)
     }
     s->start =
         s->first < l->b->n && s->compute < q->n && l->left[s->compute] >= l->b->at[s->first].bytes;
+    line_up_times(s);
 }
 
 /* The next pass is to give what this one gave. False: it was to give just that. */
 static bool aim_again(const struct spread *s, struct aim *aim)
 {
-    bool changed = aim->first != s->side;
-    aim->first = s->side;
+    uint64_t donors = s->capped_compute ? s->whole - s->side : s->side;
+    bool changed = aim->donors != donors;
+    aim->donors = donors;
+    if (!s->timed)
+        aim->due = donors;
     for (size_t i = 0; i < s->donors; i++) {
         size_t k = s->donor[i];
         uint64_t got = s->l->left[k] - s->left[k];
@@ -320,44 +385,112 @@ static bool aim_again(const struct spread *s, struct aim *aim)
     return changed;
 }
 
+/* What the donors would get, had everybody room. */
+static uint64_t would_get(const struct spread *s, const struct aim *aim)
+{
+    const struct layout *l = s->l;
+    struct fork first = { .due = aim->due, .whole = s->time };
+    uint64_t got = 0;
+    for (size_t i = 0; i < l->b->n; i++) {
+        if (l->why[i] != PLAN_QUOTA)
+            continue;
+        bool want = donors_want(s, &first, aim, i);
+        went(s, &first, i, want);
+        got += want ? l->b->at[i].bytes : 0;
+    }
+    return got;
+}
+
+/* What is due is not what the donors get where layers have few bytes for their time. So: the least
+ * that must be due for them to get all that is meant for them, by doubling it until it is enough and
+ * then FINE bits of it. Networks repeat themselves, and what the donors get jumps when one more layer
+ * of every repetition is theirs: below the jump compute is full before the end and donors get the
+ * rest, above it is the other way around. So who is capped gets all it may on its side of the jump:
+ * the aim is there, *other on the other side. */
+static void tune(const struct spread *s, struct aim *aim, uint64_t *other)
+{
+    const uint64_t most = UINT64_C(1) << (TIME_BITS + 1);
+    uint64_t low = 0, high = aim->due ? aim->due : 1;
+    while (aim->due = high, high < most && would_get(s, aim) < aim->donors) {
+        low = high;
+        high *= 2;
+    }
+    for (int i = 0; i < FINE && high - low > 1; i++) {
+        aim->due = low + (high - low) / 2;
+        if (would_get(s, aim) < aim->donors)
+            low = aim->due;
+        else
+            high = aim->due;
+    }
+    aim->due = s->capped_compute ? low : high;
+    *other = s->capped_compute ? high : low;
+}
+
 /* What FLOOR at the quotas keeps to, whatever the sizes are: one block and what is left open, or one
  * per donor where each is capped: a block is refused only when all of them have less room than it. */
 static wide bound(const struct spread *s, const struct score *p)
 {
     uint64_t blocks = s->capped_compute || !s->donors ? 1 : s->donors;
-    return ((wide)s->largest * blocks + (s->cap - p->side)) * s->whole;
+    return ((wide)s->largest * blocks + (s->cap - p->side)) * s->time;
 }
 
-/* The best pass there is. FLOOR at the quotas is the one that can always be had: its side of the
- * first fork leaves less than a block of its quota open, and no other is taken that leaves a whole
- * block more. */
+/* Tries a pass, and keeps its aim if nothing was better. */
+static void attempt(struct spread *s, const struct aim *aim, uint64_t least, struct score *top,
+                    struct aim *best)
+{
+    pass(s, aim);
+    struct score got = evaluate(s);
+    if (got.side >= least && (s->timed || got.off <= bound(s, &got)) && better(&got, top)) {
+        *top = got;
+        *best = *aim;
+    }
+}
+
+/* By bytes: what was given is due in the next round. By time: on both sides of the jump, and a little
+ * beyond, where other blocks may fit better. */
+static void attempts(struct spread *s, struct aim aim, uint64_t least, struct score *top,
+                     struct aim *best)
+{
+    uint64_t other = 0, due;
+    if (s->timed)
+        tune(s, &aim, &other);
+    due = aim.due;
+    for (unsigned round = 0; round < (s->timed ? TIMED_ROUNDS : ROUNDS); round++) {
+        attempt(s, &aim, least, top, best);
+        bool changed = aim_again(s, &aim);
+        if (!s->timed && !changed)
+            break;
+        if (s->timed && round == 0)
+            aim.due = other;
+        else if (s->timed)
+            aim.due = s->capped_compute ? due - due / 256 * round : due + due / 256 * round;
+    }
+}
+
+/* The best pass there is. The first that is tried can always be had: its side of the first fork
+ * leaves less than a block of its quota open, by bytes at least; and no other is taken that leaves a
+ * whole block more. */
 static struct score search(struct spread *s, struct aim *best)
 {
-    struct aim start = { .rule = FLOOR, .first = s->cap };
+    struct aim start = { .rule = s->capped_compute ? CEIL : FLOOR };
+    uint64_t other;
+    start.due = start.donors = s->capped_compute ? s->whole - s->cap : s->cap;
     memcpy(start.each, s->l->left, sizeof s->l->left);
     *best = start;
+    if (s->timed)
+        tune(s, best, &other);
     pass(s, best);
     struct score top = evaluate(s);
     uint64_t least = top.side > s->largest ? top.side - s->largest : 0;
-    const struct aim try[] = { { .rule = s->capped_compute ? CEIL : FLOOR, .start = true },
+    const struct aim try[] = { { .rule = FLOOR, .start = true },
                                { .rule = CENTRE, .start = true },
                                { .rule = CENTRE },
-                               { .rule = s->capped_compute ? FLOOR : CEIL } };
+                               { .rule = CEIL } };
     for (size_t i = 0; i < ARRAY_LEN(try); i++) {
         struct aim aim = start;
         aim.rule = try[i].rule;
         aim.start = try[i].start && s->start;
-        for (int round = 0; round < ROUNDS; round++) {
-            struct aim now = aim;
-            pass(s, &now);
-            struct score got = evaluate(s);
-            if (got.side >= least && got.off <= bound(s, &got) && better(&got, &top)) {
-                top = got;
-                *best = now;
-            }
-            if (!aim_again(s, &aim))
-                break;
-        }
+        attempts(s, aim, least, &top, best);
         if (top.close && top.starts && s->cap - top.side < s->smallest)
             break; /* nothing is left to gain */
     }
@@ -395,7 +528,7 @@ void layout_spread(struct layout *l)
     for (; limit >= s.smallest; limit /= 2) {
         fill(&s, limit);
         struct score got = evaluate(&s);
-        if (got.bytes == top.bytes || got.close)
+        if (got.bytes == top.bytes || got.close || (s.timed && !top.close))
             break;
         pass(&s, &best); /* as it was */
     }
