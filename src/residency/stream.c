@@ -1,9 +1,9 @@
-/* stream: the ring of slots and the passes over it.
+/* stream: the slots of the ring and the passes over them.
  *
  * A slot is free, being filled (run set, !ready: a staged run on its way), or ready (all its copies
  * are queued and marked by filled). It becomes free again when every item of its run was released
  * once and nobody holds one, or when its run is given up; if somebody read it, drained is recorded
- * then, and whoever writes the slot next waits for that on the lane, not on the host. */
+ * then, and whoever writes there next waits for it on a lane, not on the host: stream_ring.c. */
 #include "residency/stream_impl.h"
 
 #include "base/sz.h"
@@ -42,8 +42,7 @@ static uint64_t now(const struct stream *s)
     return clock_mono_ns(s->clock);
 }
 
-/* Began, and has items to come, the current one included. */
-static bool under_way(const struct stream *s, uint32_t run)
+bool stream_under_way(const struct stream *s, uint32_t run)
 {
     return s->cut.run[run].first <= s->at && s->at <= s->cut.run[run].last;
 }
@@ -55,30 +54,13 @@ static uint32_t newest(const struct stream *s)
 
 uint32_t stream_distance(const struct stream *s, uint32_t run)
 {
-    if (under_way(s, run))
+    if (stream_under_way(s, run))
         return run != s->cut.place[s->at].run;
     uint32_t to = newest(s);
     return 1 + (run > to ? run - to : run + (s->cut.runs - to));
 }
 
 /* ---- filling ---- */
-
-/* Invariant 1. A slot that was written by another lane and never read is ordered by that filling:
- * it waited for drained itself. */
-berth_status stream_slot_open(struct stream *s, struct stream_slot *t, uint32_t lane,
-                              berth_err *err)
-{
-    struct dev_stream *to = s->lane[lane];
-    if (t->drain && dev_stream_wait(to, t->drained, err))
-        return err->code;
-    t->drain = false;
-    if (t->lane != lane && t->lane != STREAM_NONE && dev_stream_wait(to, t->filled[t->lane], err))
-        return err->code;
-    t->lane = lane;
-    bool first = !t->open;
-    t->open = true;
-    return first ? time_begin(s, t, err) : BERTH_OK;
-}
 
 berth_status stream_slot_filled(struct stream *s, struct stream_slot *t, berth_err *err)
 {
@@ -96,7 +78,7 @@ static berth_status queue_copies(struct stream *s, struct stream_slot *t, berth_
     struct dev_stream *lane = s->lane[r->lane];
     for (uint32_t k = 0; k < r->copies; k++) {
         const struct stream_copy *c = &s->cut.copy[r->copy + k];
-        struct dev_at dst = { s->args.compute, t->mem.addr + c->dst };
+        struct dev_at dst = { s->args.compute, s->ring.addr + t->from + c->dst };
         const void *host = (const void *)(uintptr_t)c->src;
         if (r->host ? dev_copy_h2d(lane, dst.addr, host, c->n, err)
                     : dev_copy(lane, dst, (struct dev_at) { r->dev, c->src }, c->n, err))
@@ -108,10 +90,14 @@ static berth_status queue_copies(struct stream *s, struct stream_slot *t, berth_
     return BERTH_OK;
 }
 
-/* Run r goes into the free slot t; a staged one only gets in line for that. */
-static berth_status fill(struct stream *s, struct stream_slot *t, uint32_t r, berth_err *err)
+/* Run r goes into the free slot t, at `at`; a staged one only gets in line for that. */
+static berth_status fill(struct stream *s, struct stream_slot *t, uint32_t r, size_t at,
+                         berth_err *err)
 {
     const struct stream_run *run = &s->cut.run[r];
+    if (ring_take(s, t, r, at, err))
+        return err->code;
+    s->live++;
     t->run = r;
     t->serial = ++s->serial;
     t->left = run->items;
@@ -146,7 +132,10 @@ static void set_free(struct stream *s, struct stream_slot *t)
         s->stats.dropped += t->copied;
     time_let_go(t);
     s->run_slot[t->run] = STREAM_NONE;
+    s->live--;
     t->run = STREAM_NONE;
+    if (t->lane == STREAM_NONE) /* nothing was written, so nothing was read */
+        ring_forget(t);
     t->copied = 0;
     t->stage_to = 0;
     t->ready = t->touched = t->waited = false;
@@ -170,33 +159,29 @@ static berth_status give_up(struct stream *s, struct stream_slot *t, berth_err *
 }
 
 /* Of the surroundings the ring keeps: what is under way, the run before that (layers that are
- * acquired not quite in order) and what comes after, as far as the slots that are left reach. */
+ * acquired not quite in order) and what comes after, as far as its bytes reach. */
 static berth_status give_up_far(struct stream *s, berth_err *err)
 {
-    uint32_t left = s->slots;
-    for (uint32_t i = 0; i < s->slots; i++)
-        left -= s->slot[i].run != STREAM_NONE && under_way(s, s->slot[i].run);
+    uint32_t reach = ring_reach(s, newest(s));
     for (uint32_t i = 0; i < s->slots; i++) {
         struct stream_slot *t = &s->slot[i];
         if (t->run == STREAM_NONE || t->held)
             continue;
         uint32_t d = stream_distance(s, t->run);
-        if (d > 1 + left && d != s->cut.runs && give_up(s, t, err))
+        if (d > 1 + reach && d != s->cut.runs && give_up(s, t, err))
             return err->code;
     }
     return BERTH_OK;
 }
 
-/* A slot for the run that is acquired right now: a free one, else the one needed last. NULL: all
- * are held. */
-static struct stream_slot *find_slot(struct stream *s)
+/* The run that is needed last. NULL: all are held. */
+static struct stream_slot *farthest(struct stream *s)
 {
     struct stream_slot *best = NULL;
     for (uint32_t i = 0; i < s->slots; i++) {
         struct stream_slot *t = &s->slot[i];
-        if (t->run == STREAM_NONE)
-            return t;
-        if (!t->held && (!best || stream_distance(s, t->run) > stream_distance(s, best->run)))
+        if (t->run != STREAM_NONE && !t->held &&
+            (!best || stream_distance(s, t->run) > stream_distance(s, best->run)))
             best = t;
     }
     return best;
@@ -204,42 +189,45 @@ static struct stream_slot *find_slot(struct stream *s)
 
 /* ---- ahead ---- */
 
-static struct stream_slot *free_slot(struct stream *s)
-{
-    for (uint32_t i = 0; i < s->slots; i++)
-        if (s->slot[i].run == STREAM_NONE)
-            return &s->slot[i];
-    return NULL;
-}
-
-/* Free slots take the next runs in order, up to the last of this pass and then the first of the next
- * one; there a run that is still under way in this pass has to end first. There are no more slots
- * than runs: while one is free, some run has none. */
+/* The next runs in order go where there is room, up to the last of this pass and then the first of
+ * the next one; there a run that is still under way in this pass has to end first. */
 static berth_status pump(struct stream *s, berth_err *err)
 {
     uint32_t runs = s->cut.runs;
-    for (struct stream_slot *t; (t = free_slot(s)); s->next++) {
-        for (; s->run_slot[s->next % runs] != STREAM_NONE; s->next++)
-            if (s->next >= runs && under_way(s, (uint32_t)(s->next % runs)))
-                return stage_pump(s, err);
-        if (fill(s, t, (uint32_t)(s->next % runs), err))
-            return err->code;
+    while (s->live < runs) {
+        uint32_t r = (uint32_t)(s->next % runs);
+        if (s->run_slot[r] == STREAM_NONE) {
+            size_t at;
+            struct stream_slot *t = ring_place(s, r, &at);
+            if (!t)
+                break;
+            if (fill(s, t, r, at, err))
+                return err->code;
+        } else if (s->next >= runs && stream_under_way(s, r)) {
+            break;
+        }
+        s->next++;
     }
     return stage_pump(s, err);
 }
 
-/* The run that is acquired now has no slot: the ring goes on from there. */
+/* The run that is acquired now is not there: the ring goes on from it. */
 static berth_status jump(struct stream *s, size_t i, berth_err *err)
 {
-    struct stream_slot *t = find_slot(s);
-    if (!t)
-        return err_set(err, BERTH_EBUSY, "%s: block '%s' (item %zu): each of %u slots is held",
-                       name_of(s), item_name(s, i), i, s->slots);
+    uint32_t run = s->cut.place[i].run;
+    struct stream_slot *t;
+    size_t at;
+    if (!ring_could_place(s, run))
+        return err_set(err, BERTH_EBUSY,
+                       "%s: block '%s' (item %zu, a run of %zu bytes): no room in a ring of %zu "
+                       "beside what is held",
+                       name_of(s), item_name(s, i), i, s->cut.run[run].span, s->cut.ring);
     s->stats.out_of_order++;
-    if (t->run != STREAM_NONE && give_up(s, t, err))
-        return err->code;
+    while (!(t = ring_place(s, run, &at)))
+        if (give_up(s, farthest(s), err))
+            return err->code;
     s->next = newest(s) + 1;
-    return fill(s, t, s->cut.place[i].run, err);
+    return fill(s, t, run, at, err);
 }
 
 /* After a jump: others are under way there too, and the next items are theirs. They come before
@@ -247,12 +235,17 @@ static berth_status jump(struct stream *s, size_t i, berth_err *err)
 static berth_status catch_up(struct stream *s, berth_err *err)
 {
     for (uint32_t r = newest(s) + 1; r-- > 0;) {
-        if (!under_way(s, r) || s->run_slot[r] != STREAM_NONE)
+        struct stream_slot *t, *last;
+        size_t at;
+        if (!stream_under_way(s, r) || s->run_slot[r] != STREAM_NONE)
             continue;
-        struct stream_slot *t = find_slot(s);
-        if (!t || (t->run != STREAM_NONE && under_way(s, t->run)))
-            break;
-        if ((t->run != STREAM_NONE && give_up(s, t, err)) || fill(s, t, r, err))
+        while (!(t = ring_place(s, r, &at))) {
+            if (!(last = farthest(s)) || stream_under_way(s, last->run))
+                return BERTH_OK;
+            if (give_up(s, last, err))
+                return err->code;
+        }
+        if (fill(s, t, r, at, err))
             return err->code;
     }
     return BERTH_OK;
@@ -298,11 +291,13 @@ static berth_status quiesce(struct stream *s, berth_err *err)
     stage_reset(s);
     for (uint32_t i = 0; i < s->slots; i++) {
         struct stream_slot *t = &s->slot[i];
+        t->lane = STREAM_NONE;
+        t->held = 0;
+        t->open = false;
         if (t->run != STREAM_NONE)
             set_free(s, t);
-        t->held = 0;
-        t->open = false; /* drain stays: the layers of an earlier pass may be on another stream */
-        t->lane = STREAM_NONE;
+        else if (!t->drain) /* else: the layers of an earlier pass may be on another stream */
+            ring_forget(t);
     }
     if (s->held)
         memset(s->held, 0, s->args.n * sizeof *s->held);
@@ -311,13 +306,22 @@ static berth_status quiesce(struct stream *s, berth_err *err)
     return BERTH_OK;
 }
 
-/* The ring as the next pass wants it: its first runs, read by nobody yet. */
+static bool is_ahead(const struct stream *s, uint32_t run) /* read by nobody yet */
+{
+    return s->run_slot[run] != STREAM_NONE && !s->slot[s->run_slot[run]].touched;
+}
+
+/* The ring as the next pass wants it: its first runs without a hole, so that none comes after a
+ * later one. */
 static berth_status wind_back(struct stream *s, berth_err *err)
 {
+    uint32_t keep = 0;
+    while (keep < s->cut.runs && is_ahead(s, keep))
+        keep++;
     for (uint32_t i = 0; i < s->slots; i++) {
         struct stream_slot *t = &s->slot[i];
         t->held = 0;
-        if (t->run != STREAM_NONE && (t->touched || t->run >= s->slots) && give_up(s, t, err))
+        if (t->run != STREAM_NONE && t->run >= keep && give_up(s, t, err))
             return err->code;
     }
     rewind_order(s);
@@ -396,7 +400,7 @@ berth_status stream_acquire(struct stream *s, size_t i, uint64_t *addr, berth_er
     t->touched = true;
     t->held++;
     s->held[i]++;
-    *addr = t->mem.addr + s->cut.place[i].off;
+    *addr = s->ring.addr + t->from + s->cut.place[i].off;
     return BERTH_OK;
 }
 
@@ -474,46 +478,22 @@ static berth_status config(struct stream *s, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status open_slot(struct stream *s, struct stream_slot *t, berth_err *err)
-{
-    struct device *d = s->args.compute;
-    size_t n = s->cut.span;
-    t->run = t->lane = STREAM_NONE;
-    if (s->args.alloc ? s->args.alloc(s->args.alloc_user, d, s->args.owner, n, &t->mem, err)
-                      : dev_alloc(d, s->args.owner, n, &t->mem, err))
-        return err->code;
-    s->stats.ring_bytes += n;
-    if (dev_event_new(d, &t->drained, err))
-        return err->code;
-    for (uint32_t k = 0; k < s->cut.lanes; k++)
-        if (dev_event_new(s->cut.lane_on[k], &t->filled[k], err))
-            return err->code;
-    return BERTH_OK;
-}
-
-static berth_status open_ring(struct stream *s, berth_err *err)
+static berth_status open_runs(struct stream *s, berth_err *err)
 {
     struct arena *mem = &s->cut.mem;
-    uint32_t slots = s->cut.slots;
     if (!s->args.owner)
         BUG("%s: blocks to stream and nobody to pay for the ring", name_of(s));
-    s->slot = arena_array(mem, slots, sizeof *s->slot);
     s->run_slot = arena_array(mem, s->cut.runs, sizeof *s->run_slot);
     s->held = arena_array(mem, s->args.n, sizeof *s->held);
     s->done = arena_array(mem, s->args.n, sizeof *s->done);
-    if (!s->slot || !s->run_slot || !s->held || !s->done)
+    if (!s->run_slot || !s->held || !s->done)
         return err_set(err, BERTH_ENOMEM, "the ring for %u runs", s->cut.runs);
     memset(s->run_slot, 0xff, s->cut.runs * sizeof *s->run_slot); /* STREAM_NONE */
     for (uint32_t k = 0; k < s->cut.lanes; k++)
         if (dev_stream_new(s->cut.lane_on[k], &s->lane[k], err))
             return err->code;
-    for (; s->slots < slots; s->slots++)
-        if (open_slot(s, &s->slot[s->slots], err)) {
-            s->slots++; /* what it has of it goes back too */
-            return err_add(err, "slot %u of %u, %zu bytes each", s->slots, slots, s->cut.span);
-        }
     rewind_order(s);
-    return time_open(s, err) || stage_open(s, err) ? err->code : BERTH_OK;
+    return ring_open(s, err) || time_open(s, err) || stage_open(s, err) ? err->code : BERTH_OK;
 }
 
 berth_status stream_open(const struct stream_args *args, struct stream **out, berth_err *err)
@@ -527,36 +507,16 @@ berth_status stream_open(const struct stream_args *args, struct stream **out, be
     s->args.on_close = NULL; /* until it is open */
     if (config(s, err) ||
         stream_cut(&s->args, s->args.cfg.run_bytes, s->args.cfg.slots, &s->cut, err) ||
-        (s->cut.runs && open_ring(s, err))) {
+        (s->cut.runs && open_runs(s, err))) {
         stream_close(s);
         return err_add(err, "streaming %s to %s", name, args->compute->name);
     }
     s->args.on_close = args->on_close;
-    s->stats.slots = s->slots;
+    s->stats.slots = s->cut.slots;
     s->stats.stage_bytes = s->stage.mem.n;
     s->stats.donor_bytes = s->cut.bytes;
     *out = s;
     return BERTH_OK;
-}
-
-/* The layers that read the slot may still be queued. A device that will not be waited for gets the
- * memory back when it says that it is done. */
-static void close_slot(struct stream *s, struct stream_slot *t)
-{
-    berth_err err;
-    bool open = t->touched; /* read, and no mark yet: in a pass nobody ended */
-    if (open && dev_stream_sync(s->compute, &err) &&
-        dev_event_record(t->drained, s->compute, &err)) {
-        err_add(&err, "%s", name_of(s));
-        log_error(s->args.cfg.log, "stream.close", "dev=%s bytes=%zu why=\"%s\"",
-                  s->args.compute->name, t->mem.n, err.msg);
-    }
-    if (t->mem.n && t->drained && dev_event_sync(t->drained, &err))
-        dev_retire(&t->mem, t->drained);
-    dev_free(&t->mem);
-    dev_event_free(t->drained);
-    for (uint32_t k = 0; k < s->cut.lanes; k++)
-        dev_event_free(t->filled[k]);
 }
 
 static void report(struct stream *s)
@@ -583,8 +543,7 @@ void stream_close(struct stream *s)
         report(s);
     time_close(s);
     stage_close(s);
-    for (uint32_t i = 0; i < s->slots; i++)
-        close_slot(s, &s->slot[i]);
+    ring_close(s);
     stream_cut_release(&s->cut);
     if (s->args.on_close)
         s->args.on_close(s->args.close_user);

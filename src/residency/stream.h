@@ -1,23 +1,26 @@
 /* stream: blocks of donors reach the compute device just before their layer runs, every pass.
  *
  * Words    item    one block in execution order: read where it lies, or copied from a donor
- *          run     neighbouring items of one donor that travel together: one slot, one pair of
+ *          run     neighbouring items of one donor that travel together: one place, one pair of
  *                  events. Neighbours in the order of that donor's items: those of others between
  *                  them do not count, resident or not, or layout `spread` would cut every run down
  *                  to one block. How far a run may reach over others: stream_runs.c
  *          under way  a run between its first and its last item
- *          slot    a piece of device memory of the ring; filled: its copies are done; drained: the
- *                  last layer that reads it is done
+ *          ring    device memory that runs pass through, in order and behind one another: as many
+ *                  at a time as its bytes allow. Small runs between large ones cost what they are,
+ *                  and a pass ends with as much of the next one there as fits
+ *          slot    a run's stay in the ring: a range of its bytes; filled: its copies are done;
+ *                  drained: the last layer that reads it is done
  *          lane    a donor's copy stream: all host memory has one, every other donor its own
  *          pass    one forward run over all items, in order, on one compute stream
  *          exposed time layers stood waiting for a copy, see Time
  * Flow     stream_open() cuts the items into runs and allocates the ring, once. Per pass:
  *          stream_begin(), then for each item in order stream_acquire() (the compute stream waits
  *          for filled, once a run) ... launches ... stream_release() (the last of a run records
- *          drained), then stream_end(). The copies of a run are queued the moment a slot has been
- *          released, behind its drained event, so the host never waits for the compute stream; the
- *          order is cyclic: the last releases of a pass queue the first runs of the next one (so
- *          the last pass of a job fetches one ring too much).
+ *          drained), then stream_end(). The copies of a run are queued the moment those before it
+ *          have left room, behind their drained events, so the host never waits for the compute
+ *          stream; the order is cyclic: the last releases of a pass queue the first runs of the
+ *          next one (so the last pass of a job fetches one ring too much).
  *          Nothing is allocated between open and close.
  * Ways     host memory from dev_host_alloc() (pinned): an async copy on the host's lane
  *          pageable host memory: through pinned staging filled by loader threads, where the compute
@@ -25,11 +28,11 @@
  *          another device: dev_copy(). Between two drivers that copy is staged by device/, which
  *          allocates and waits; with a host-visible compute device the lane belongs to the donor
  *          and it does not
- * Jumps    Items are meant to come in order. A run stays in its slot until all of its items have
+ * Jumps    Items are meant to come in order. A run stays where it is until all of its items have
  *          been released, so re-acquiring a neighbour costs nothing. An item whose run is not there
  *          (a skipped layer, a jump back) is served all the same: the ring then goes on from that
  *          run, with one copy that nothing hides, and out_of_order counts it. Runs behind the one
- *          before those under way and beyond the ring's reach give their slots up.
+ *          before those under way and beyond the ring's reach leave it.
  * Time     copy_ns and exposed_ns are the device's (dev_event_time), read when it is done with the
  *          marks and never waited for: in stream_stats(), at the end of passes, when marks are needed
  *          again. exposed is from when the compute stream came to a run's first layer until the run
@@ -38,22 +41,24 @@
  *          all of them; a cpu that computes on another device's blocks is exposed to what the host
  *          waits. wait_ns is what the host itself waited: for staging, for such copies, for
  *          another driver's event; layers may have run meanwhile.
- * Invariants (1) a slot is written only after its drained event   (2) a layer reads a slot only after
- *          its filled event   (3) staging is overwritten only after the copy that reads it
+ * Invariants (1) bytes of the ring are written only after the drained events of all who lay there
+ *          (2) a layer reads a slot only after its filled event   (3) staging is overwritten only
+ *          after the copy that reads it
  *          (4) bytes == acquired + ahead + dropped, always; a pass in order over all items acquires
  *          the bytes of all donor items exactly once and drops nothing   (5) items without donors:
  *          nothing is allocated, no stream, event or thread is made, nothing moves
- *          (6) at most `slots` slots, and never more than there are runs   (7) at most slots - 1
- *          runs (or one) are under way at an item, so that in order each of them has a slot and the
- *          ring can turn
+ *          (6) the ring has at most max(slots, 2u - 1) times the bytes of the largest run, u being
+ *          the most that are under way at an item, and never more than all runs together
+ *          (7) u is at most slots - 1 (or one), so that in order each has room in time and the ring
+ *          can turn: stream_ring.c
  * Failure  A device call that fails ends the pass: what follows is refused until stream_end(), which
  *          waits for everything and leaves the ring empty and ready.
  * Threads  executor, except the loader threads inside: they read sources and write staging, own
  *          nothing and call no device. One lock, a leaf, for the hand-over; the executor declares
  *          their accesses (dev_host_access) when it hands a buffer over.
- * Files    stream.c ring and passes, stream_runs.c cutting, stream_stage.c staging and its threads,
- *          stream_time.c marks and their times, model_stream.c the items of a registered model;
- *          stream_impl.h what they share. */
+ * Files    stream.c passes, stream_ring.c places in the ring, stream_runs.c cutting,
+ *          stream_stage.c staging and its threads, stream_time.c marks and their times,
+ *          model_stream.c the items of a registered model; stream_impl.h what they share. */
 #ifndef RESIDENCY_STREAM_H
 #define RESIDENCY_STREAM_H
 
@@ -97,9 +102,10 @@ struct stream_item {
 
 struct stream_config {  /* zero: defaults */
     uint64_t run_bytes; /* a run takes items up to this; a larger item is a run by itself */
-    unsigned slots;     /* 1 works, from 2 on copies and layers overlap, and one more for each donor
-                       beyond the first keeps their runs long. Default: 3, or with more than two
-                       donors one more than there are, unless a block is larger than a run */
+    /* The ring's size, in largest runs: 1 works, from 2 on copies and layers overlap, and one more
+     * for each donor beyond the first keeps their runs long. Default: 3, or with more than two
+     * donors one more than there are, unless a block is larger than a run. */
+    unsigned slots;
     unsigned stage_slots;      /* staging buffers */
     uint64_t stage_bytes;      /* of one staging buffer; 0: run_bytes */
     unsigned loaders;          /* threads that fill staging */
@@ -123,7 +129,7 @@ struct stream_stats {
     uint64_t pass_ns;                 /* wall time of passes that ended */
     uint64_t ring_bytes, stage_bytes; /* memory it holds */
     uint64_t donor_bytes;             /* what a pass in order copies */
-    unsigned slots;
+    unsigned slots;                   /* as configured, at most as many as runs */
 };
 
 struct stream;
@@ -157,8 +163,8 @@ void stream_close(struct stream *s);
  * first waits for what is on its way. */
 berth_status stream_begin(struct stream *s, struct dev_stream *compute, berth_err *err);
 /* Work queued on the compute stream after this may read item i at *addr, until stream_release().
- * Counted: each acquire has its release. BERTH_EBUSY: its run needs a slot and every slot has items
- * that are acquired; nothing changed. */
+ * Counted: each acquire has its release. BERTH_EBUSY: beside the runs of items that are acquired
+ * there is no room for its own; nothing changed. One item at a time is always served. */
 berth_status stream_acquire(struct stream *s, size_t i, uint64_t *addr, berth_err *err);
 /* Work queued from now on does not read item i. */
 berth_status stream_release(struct stream *s, size_t i, berth_err *err);

@@ -8,12 +8,13 @@
 #include <pthread.h>
 
 #define STREAM_NONE UINT32_MAX
+#define STREAM_PLACES_MAX (2 * STREAM_SLOTS_MAX) /* runs that are in the ring, or have just left */
 
 /* ---- stream_runs.c: what travels together; constant once it is cut ---- */
 
 struct stream_copy {
     uint64_t src; /* in the donor's space, or a host pointer */
-    size_t dst;   /* offset in the slot */
+    size_t dst;   /* offset in the run */
     size_t n;
 };
 
@@ -24,22 +25,27 @@ struct stream_run {
     uint32_t lane;         /* index in cut.lane */
     uint32_t first, last;  /* items; resident ones and those of other runs may lie between them */
     uint32_t items;        /* how many it has */
-    uint32_t copy, copies; /* cut.copy[copy .. copy+copies), ascending in the slot */
-    size_t span;           /* of the slot */
+    uint32_t copy, copies; /* cut.copy[copy .. copy+copies), ascending in the run */
+    size_t span;           /* of its items, where they are streamed to */
+    size_t room;           /* that in whole lines of the device's alignment */
+    size_t home;           /* in a ring where each has its own place, its place */
     size_t bytes;          /* of its copies */
 };
 
 struct stream_place {
     uint32_t run;    /* STREAM_NONE: read where it is */
     uint32_t newest; /* run that began last, up to this item */
-    size_t off;      /* in the slot */
+    size_t off;      /* in the run */
 };
 
 struct stream_cut {
     struct arena mem;
     struct stream_run *run; /* by first item */
     uint32_t runs;
-    uint32_t slots; /* of the ring they are cut for, at most one for each run */
+    uint32_t slots;  /* of the ring they are cut for, at most one for each run */
+    size_t ring;     /* its bytes: stream_ring.c */
+    bool apart;      /* all runs have room at once */
+    uint32_t places; /* marks for so many runs, there or gone */
     struct stream_copy *copy;
     struct stream_place *place;               /* by item */
     struct device *lane[STREAM_LANES_MAX];    /* donor; NULL: host memory */
@@ -53,7 +59,8 @@ struct stream_cut {
 
 /* run_bytes > 0; slots: at most STREAM_SLOTS_MAX, 0: as many as it takes. Release with
  * stream_cut_release(), also after an error. post: at no item are more than max(1, slots - 1) runs
- * under way, that is, began at or before it and end at or behind it. */
+ * under way, that is, began at or before it and end at or behind it; if u is the most there are,
+ * the ring has the bytes of max(slots, 2u - 1) of the largest run, or of all. */
 berth_status stream_cut(const struct stream_args *args, uint64_t run_bytes, uint32_t slots,
                         struct stream_cut *out, berth_err *err);
 void stream_cut_release(struct stream_cut *c);
@@ -73,21 +80,21 @@ struct stream_time {
 /* ---- the ring ---- */
 
 struct stream_slot {
-    struct dev_mem mem;
     struct dev_event *drained;                  /* of the compute device */
     struct dev_event *filled[STREAM_LANES_MAX]; /* by lane */
     uint32_t run;                               /* STREAM_NONE: free */
-    uint32_t lane;                              /* that wrote it last; STREAM_NONE: nobody yet */
+    size_t from, to;                            /* of the ring; free: its trace, if from < to */
+    uint32_t lane;                              /* that wrote it; STREAM_NONE: nobody */
     uint64_t serial;                            /* of this filling; never used twice */
     struct stream_time *time;                   /* of this filling; NULL: untimed */
     uint32_t left;                              /* items of the run that were not released yet */
     uint32_t held;                              /* acquires without a release */
     size_t copied;                              /* bytes queued */
-    bool drain;                 /* its last readers are marked by drained, nobody waited for it */
-    bool open;                  /* written since filled[lane] was recorded */
-    bool ready;                 /* every copy is queued and filled[lane] recorded */
-    bool touched;               /* acquired since it was filled */
-    bool waited;                /* the compute stream is behind filled */
+    bool drain;                                 /* free: its last readers are marked by drained */
+    bool open;                                  /* written since filled[lane] was recorded */
+    bool ready;                                 /* every copy is queued and filled[lane] recorded */
+    bool touched;                               /* acquired since it was filled */
+    bool waited;                                /* the compute stream is behind filled */
     uint32_t stage_copy;        /* staged runs: where the next chunk begins, in run->copies */
     size_t stage_off, stage_to; /* and in that copy; bytes not handed to a loader yet */
 };
@@ -127,8 +134,11 @@ struct stream { /* owner: executor */
     struct stream_cut cut;
     const struct clock *clock;
     struct dev_stream *lane[STREAM_LANES_MAX];
+    struct dev_mem ring;
+    size_t head; /* of the ring: behind the run that was placed last */
     struct stream_slot *slot;
-    uint32_t slots;
+    uint32_t slots;     /* cut.places of them */
+    uint32_t live;      /* with a run in it */
     uint32_t *run_slot; /* by run: its slot, or STREAM_NONE */
     uint32_t *held;     /* by item: acquires without a release */
     uint64_t *done;     /* by item: serial of the filling under which it was released */
@@ -146,14 +156,32 @@ struct stream { /* owner: executor */
 
 /* "flux: block 'x' (item 3) from cpu to cuda:0", in front of err. Marks the stream broken. */
 berth_status stream_broke(struct stream *s, uint32_t run, berth_err *err);
-/* lane may write to the slot after this. */
-berth_status stream_slot_open(struct stream *s, struct stream_slot *t, uint32_t lane,
-                              berth_err *err);
 /* Every copy of it is queued. */
 berth_status stream_slot_filled(struct stream *s, struct stream_slot *t, berth_err *err);
 /* How soon it is needed: 0 the run acquired last, 1 others under way, then those to come in order,
  * up to the one that ended last. */
 uint32_t stream_distance(const struct stream *s, uint32_t run);
+/* Began, and has items to come, the current one included. */
+bool stream_under_way(const struct stream *s, uint32_t run);
+
+/* ---- stream_ring.c ---- */
+
+berth_status ring_open(struct stream *s, berth_err *err); /* ring_close() after an error too */
+void ring_close(struct stream *s);                        /* pre: the lanes are idle */
+/* A free slot for the run and a gap for it, at *at. NULL: none. Changes nothing. */
+struct stream_slot *ring_place(struct stream *s, uint32_t run, size_t *at);
+/* Would there be one if nothing lay in the ring but what is acquired? */
+bool ring_could_place(const struct stream *s, uint32_t run);
+/* What ring_place() said. */
+berth_status ring_take(struct stream *s, struct stream_slot *t, uint32_t run, size_t at,
+                       berth_err *err);
+/* lane may write to the slot's range after this. */
+berth_status stream_slot_open(struct stream *s, struct stream_slot *t, uint32_t lane,
+                              berth_err *err);
+/* A free slot: nobody uses any more what was its range. */
+void ring_forget(struct stream_slot *t);
+/* How many runs behind `from` have room besides those under way. */
+uint32_t ring_reach(const struct stream *s, uint32_t from);
 
 berth_status stage_open(struct stream *s, berth_err *err); /* stage_close() after an error too */
 void stage_close(struct stream *s); /* pre: the copies that read staging are done */

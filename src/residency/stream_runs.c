@@ -258,6 +258,60 @@ static void sum_up(struct stream_cut *c)
     }
 }
 
+/* ---- the ring they need ---- */
+
+/* Runs that are under way at once, at most: where one of them begins. */
+static uint32_t most_under_way(const struct stream_cut *c)
+{
+    uint32_t last[STREAM_SLOTS_MAX], n = 0, most = 0;
+    for (uint32_t k = 0; k < c->runs; k++) {
+        uint32_t kept = 0;
+        for (uint32_t i = 0; i < n; i++)
+            if (last[i] >= c->run[k].first)
+                last[kept++] = last[i];
+        n = kept;
+        if (n == STREAM_SLOTS_MAX)
+            BUG("more than %u runs under way", n);
+        last[n++] = c->run[k].last;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* Runs behind one another that have room in the ring at once, at most. */
+static uint32_t most_in_ring(const struct stream_cut *c)
+{
+    uint32_t most = 0;
+    size_t sum = 0;
+    for (uint32_t from = 0, to = 0; to < c->runs; to++) { /* [from, to] */
+        sum += c->run[to].room;
+        for (; sum > c->ring; from++)
+            sum -= c->run[from].room;
+        most = to - from + 1 > most ? to - from + 1 : most;
+    }
+    return most;
+}
+
+static berth_status size_ring(const struct stream_args *a, struct stream_cut *c, berth_err *err)
+{
+    uint32_t way = most_under_way(c), units = 2 * way - 1 > c->slots ? 2 * way - 1 : c->slots;
+    size_t largest = 0, all = 0;
+    bool fits = true;
+    for (uint32_t k = 0; k < c->runs && fits; k++) {
+        struct stream_run *r = &c->run[k];
+        r->home = all;
+        fits = sz_align(r->span, a->compute->phys->align, &r->room) && sz_add(all, r->room, &all);
+        largest = r->room > largest ? r->room : largest;
+    }
+    if (!fits || !sz_mul(largest, units, &c->ring))
+        return err_set(err, BERTH_ELIMIT, "a ring for %u of %zu bytes", units, c->span);
+    c->apart = all <= c->ring;
+    c->ring = c->apart ? all : c->ring;
+    uint32_t places = 2 * most_in_ring(c) + way; /* there, and as many that have just left */
+    c->places = places < STREAM_PLACES_MAX ? places : STREAM_PLACES_MAX;
+    return BERTH_OK;
+}
+
 /* How many donors have blocks small enough to share a run, and is that all there is? */
 static bool count_small(const struct stream_args *a, uint64_t run_bytes, uint32_t *donors)
 {
@@ -337,7 +391,7 @@ berth_status stream_cut(const struct stream_args *a, uint64_t run_bytes, uint32_
     add_copies(a, out);
     sum_up(out);
     out->slots = slots < out->runs ? slots : out->runs;
-    return BERTH_OK;
+    return size_ring(a, out, err);
 }
 
 void stream_cut_release(struct stream_cut *c)

@@ -150,7 +150,7 @@ static berth_status copy_chunk(struct stream *s, struct stream_slot *t, const st
             if (part < c->n - off) /* the chunk ends inside this one */
                 break;
         }
-        if (dev_copy_h2d(lane, t->mem.addr + dst, buf + done, n, err))
+        if (dev_copy_h2d(lane, s->ring.addr + t->from + dst, buf + done, n, err))
             return err->code;
         s->stats.copies++;
         s->stats.bytes += n;

@@ -223,7 +223,7 @@ static void the_ring_makes_room(void **state)
     model_intact(a);
     res_set_retention(a, RES_KEEP);
     sc.run_bytes = 512 << 10; /* and one that never fits says so, and leaves nothing behind */
-    assert_fails(res_stream_open(b, &sc, &s, &err), err, BERTH_ENODEVMEM, "slot ");
+    assert_fails(res_stream_open(b, &sc, &s, &err), err, BERTH_ENODEVMEM, "a ring of ");
     assert_int_equal(res_info(b).uses, 0);
     res_set_retention(a, RES_EJECT);
     res_unref(a);

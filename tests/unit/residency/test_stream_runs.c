@@ -153,6 +153,28 @@ static void places_and_sums(void **state)
     stream_cut_release(&c);
 }
 
+/* Each run has room, even with as many others lying about as can be under way with it. */
+static void assert_ring(const struct stream_cut *c)
+{
+    size_t largest = 0, all = 0;
+    uint32_t most = 0, live;
+    for (uint32_t k = 0; k < c->runs; k++) {
+        const struct stream_run *a = &c->run[k];
+        assert_true(a->room >= a->span && a->room - a->span < 256 && a->room % 256 == 0);
+        assert_true(a->home == all);
+        all += a->room;
+        largest = a->room > largest ? a->room : largest;
+        for (uint32_t m = live = 0; m < c->runs; m++)
+            live += c->run[m].first <= a->first && a->first <= c->run[m].last;
+        most = live > most ? live : most;
+    }
+    assert_true(!c->runs || c->apart == (c->ring == all));
+    assert_true(
+        !c->runs || c->apart ||
+        (c->ring < all && c->ring >= c->slots * largest && c->ring >= (2 * most - 1) * largest));
+    assert_true(!c->runs == !c->places && (!c->runs || c->places > most));
+}
+
 /* What the ring relies on, for random items: in order every run under way has a slot and one is
  * left, and each item has a place of its own in its run. */
 static void never_more_under_way_than_slots(void **state)
@@ -194,6 +216,7 @@ static void never_more_under_way_than_slots(void **state)
                 bytes += c.copy[a->copy + m].n;
         }
         assert_true(bytes == c.bytes && c.slots <= most && c.slots <= c.runs);
+        assert_ring(&c);
         stream_cut_release(&c);
     }
 }

@@ -1,0 +1,245 @@
+/* stream_ring: where runs lie in the ring's memory, and in which order its bytes are used.
+ *
+ * The ring is one piece of memory. Runs of any size lie behind one another in it, and go on at
+ * its start where the end is too near; a run may come as soon as there is a gap for it. No two runs
+ * that are there overlap.
+ *
+ *     0        head                               ring bytes
+ *     | run 9  |        | run 6 | run 7 | run 8  ..|        9 did not fit behind 8
+ *
+ * Room     A gap is looked for from the head on, round the ring. In order there always is one in
+ *          time: when run r is placed, those that are there are the ones under way with it, at most
+ *          u - 1 (u: most that are under way at once), because later runs are placed after it and
+ *          earlier ones have ended. u - 1 ranges leave at most u gaps; with a ring of 2u - 1 times
+ *          the largest run, M, these have at least (2u - 1)M - (u - 1)M = uM bytes together, so one
+ *          of them has M. Where all runs fit at once each has a place of its own (apart).
+ * Traces   A slot whose run has left keeps the range as its trace: who read it (drained) and which
+ *          lane wrote it (filled). Whoever writes there next waits for both on its lane; the part
+ *          that is written over leaves the trace, as the new run's marks come after it. When a slot
+ *          with a trace is taken for another run, every lane waits for it at once. A staged run
+ *          that left before its first chunk was queued has touched nothing and leaves no trace, and
+ *          the traces below it are as they were: they change in stream_slot_open(), not before. */
+#include "residency/stream_impl.h"
+
+/* ---- room ---- */
+
+static bool overlaps(const struct stream_slot *t, size_t from, size_t to)
+{
+    return t->from < to && from < t->to;
+}
+
+/* Does nobody lie there? held: only runs with acquired items count. */
+static bool is_free(const struct stream *s, size_t from, size_t n, bool held)
+{
+    if (n > s->cut.ring || from > s->cut.ring - n)
+        return false;
+    for (uint32_t i = 0; i < s->slots; i++) {
+        const struct stream_slot *t = &s->slot[i];
+        if (t->run != STREAM_NONE && (!held || t->held) && overlaps(t, from, from + n))
+            return false;
+    }
+    return true;
+}
+
+/* The first gap from the head on: it begins there, at 0 or where a run ends. */
+static bool find_gap(const struct stream *s, uint32_t run, bool held, size_t *out)
+{
+    size_t n = s->cut.run[run].room, ring = s->cut.ring, best = SIZE_MAX;
+    if (s->cut.apart) {
+        *out = s->cut.run[run].home;
+        return is_free(s, *out, n, held);
+    }
+    if (is_free(s, s->head, n, held)) {
+        *out = s->head;
+        return true;
+    }
+    for (uint32_t i = 0; i <= s->slots; i++) {
+        const struct stream_slot *t = i < s->slots ? &s->slot[i] : NULL;
+        if (t && t->run == STREAM_NONE)
+            continue;
+        size_t at = t ? t->to : 0, way = at >= s->head ? at - s->head : ring - s->head + at;
+        if (way < best && is_free(s, at, n, held)) {
+            best = way;
+            *out = at;
+        }
+    }
+    return best != SIZE_MAX;
+}
+
+bool ring_could_place(const struct stream *s, uint32_t run)
+{
+    uint32_t held = 0;
+    size_t at;
+    for (uint32_t i = 0; i < s->slots; i++)
+        held += s->slot[i].run != STREAM_NONE && s->slot[i].held;
+    return held < s->slots && find_gap(s, run, true, &at);
+}
+
+/* Without a trace, or else with the oldest. NULL: a run is in each. */
+static struct stream_slot *free_slot(struct stream *s)
+{
+    struct stream_slot *best = NULL;
+    for (uint32_t i = 0; i < s->slots; i++) {
+        struct stream_slot *t = &s->slot[i];
+        if (t->run != STREAM_NONE)
+            continue;
+        if (t->from == t->to)
+            return t;
+        best = best && best->serial < t->serial ? best : t;
+    }
+    return best;
+}
+
+struct stream_slot *ring_place(struct stream *s, uint32_t run, size_t *at)
+{
+    return find_gap(s, run, false, at) ? free_slot(s) : NULL;
+}
+
+uint32_t ring_reach(const struct stream *s, uint32_t from)
+{
+    size_t sum = 0;
+    uint32_t n = 0;
+    if (s->cut.apart)
+        return s->cut.runs;
+    for (uint32_t i = 0; i < s->slots; i++)
+        if (s->slot[i].run != STREAM_NONE && stream_under_way(s, s->slot[i].run))
+            sum += s->slot[i].to - s->slot[i].from;
+    for (; n < s->slots; n++) {
+        size_t room = s->cut.run[(from + 1 + n) % s->cut.runs].room;
+        if (room > s->cut.ring - sum)
+            break;
+        sum += room;
+    }
+    return n;
+}
+
+/* ---- traces ---- */
+
+/* Invariant 1: the lane writes where t's run was after those who read it, and after those who wrote
+ * it elsewhere. */
+static berth_status wait_for(struct stream *s, uint32_t lane, const struct stream_slot *t,
+                             berth_err *err)
+{
+    struct dev_stream *to = s->lane[lane];
+    if (t->drain && dev_stream_wait(to, t->drained, err))
+        return err->code;
+    if (t->lane != lane && t->lane != STREAM_NONE)
+        return dev_stream_wait(to, t->filled[t->lane], err);
+    return BERTH_OK;
+}
+
+void ring_forget(struct stream_slot *t)
+{
+    t->from = t->to = 0;
+    t->drain = false;
+    t->lane = STREAM_NONE;
+}
+
+berth_status ring_take(struct stream *s, struct stream_slot *t, uint32_t run, size_t at,
+                       berth_err *err)
+{
+    for (uint32_t k = 0; t->from < t->to && k < s->cut.lanes; k++)
+        if (wait_for(s, k, t, err))
+            return stream_broke(s, run, err);
+    ring_forget(t);
+    t->from = at;
+    t->to = at + s->cut.run[run].room;
+    s->head = t->to == s->cut.ring ? 0 : t->to;
+    return BERTH_OK;
+}
+
+/* [from, to) belongs to others now. What lies in the middle stays as a whole: too much is safe. */
+static void write_over(struct stream_slot *t, size_t from, size_t to)
+{
+    if (from <= t->from && t->to <= to)
+        ring_forget(t);
+    else if (from <= t->from)
+        t->from = to;
+    else if (t->to <= to)
+        t->to = from;
+}
+
+berth_status stream_slot_open(struct stream *s, struct stream_slot *t, uint32_t lane,
+                              berth_err *err)
+{
+    if (t->open)
+        return BERTH_OK;
+    for (uint32_t i = 0; i < s->slots; i++) {
+        struct stream_slot *was = &s->slot[i];
+        if (was->run != STREAM_NONE || !overlaps(was, t->from, t->to))
+            continue;
+        if (wait_for(s, lane, was, err))
+            return err->code;
+        write_over(was, t->from, t->to);
+    }
+    t->lane = lane;
+    t->open = true;
+    return time_begin(s, t, err);
+}
+
+/* ---- life ---- */
+
+static berth_status open_slot(struct stream *s, struct stream_slot *t, berth_err *err)
+{
+    t->run = t->lane = STREAM_NONE;
+    if (dev_event_new(s->args.compute, &t->drained, err))
+        return err->code;
+    for (uint32_t k = 0; k < s->cut.lanes; k++)
+        if (dev_event_new(s->cut.lane_on[k], &t->filled[k], err))
+            return err->code;
+    return BERTH_OK;
+}
+
+berth_status ring_open(struct stream *s, berth_err *err)
+{
+    struct device *d = s->args.compute;
+    size_t n = s->cut.ring;
+    s->slot = arena_array(&s->cut.mem, s->cut.places, sizeof *s->slot);
+    if (!s->slot)
+        return err_set(err, BERTH_ENOMEM, "a ring of %u places", s->cut.places);
+    if (s->args.alloc ? s->args.alloc(s->args.alloc_user, d, s->args.owner, n, &s->ring, err)
+                      : dev_alloc(d, s->args.owner, n, &s->ring, err))
+        return err_add(err, "a ring of %zu bytes for runs of up to %zu", n, s->cut.span);
+    s->stats.ring_bytes = n;
+    for (; s->slots < s->cut.places; s->slots++)
+        if (open_slot(s, &s->slot[s->slots], err)) {
+            s->slots++; /* what it has of it goes back too */
+            return err_add(err, "place %u of %u in the ring", s->slots, s->cut.places);
+        }
+    return BERTH_OK;
+}
+
+/* Layers that read the slot may still be queued. False: the device will not be waited for; drained
+ * is when they are done. */
+static bool settled(struct stream *s, struct stream_slot *t)
+{
+    berth_err err;
+    bool open = t->touched; /* read, and no mark yet: in a pass nobody ended */
+    if (open && dev_stream_sync(s->compute, &err) &&
+        dev_event_record(t->drained, s->compute, &err)) {
+        err_add(&err, "%s", s->args.name ? s->args.name : "blocks");
+        log_error(s->args.cfg.log, "stream.close", "dev=%s bytes=%zu why=\"%s\"",
+                  s->args.compute->name, t->to - t->from, err.msg);
+    }
+    return !t->drained || !dev_event_sync(t->drained, &err);
+}
+
+/* pre: the lanes are idle. A device that will not be waited for gets the memory back when it says
+ * that it is done: with the latest mark, behind which the others are. */
+void ring_close(struct stream *s)
+{
+    struct stream_slot *late = NULL;
+    for (uint32_t i = 0; i < s->slots; i++) {
+        struct stream_slot *t = &s->slot[i];
+        if (!settled(s, t) && (!late || t->serial > late->serial))
+            late = t;
+    }
+    if (late && s->ring.n)
+        dev_retire(&s->ring, late->drained);
+    dev_free(&s->ring);
+    for (uint32_t i = 0; i < s->slots; i++) {
+        dev_event_free(s->slot[i].drained);
+        for (uint32_t k = 0; k < s->cut.lanes; k++)
+            dev_event_free(s->slot[i].filled[k]);
+    }
+}
