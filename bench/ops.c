@@ -233,7 +233,7 @@ int main(int argc, char **argv)
         for (size_t k = 0; ok && k < MOST; k++, r = r * 1664525u + 1013904223u)
             (*data[i])[k] = (float)(r >> 8) / 8388608.0f - 1;
     }
-    b.env.scratch = aligned_alloc(64, b.env.scratch_bytes);
+    b.env.scratch = aligned_alloc(OP_SCRATCH_ALIGN, b.env.scratch_bytes);
     if (!ok || !b.env.scratch) {
         fprintf(stderr, "ops: no memory or threads\n");
         return 1;

@@ -253,7 +253,7 @@ static bool make_data(struct bench *b)
     b->w = malloc(weights * sizeof *b->w);
     b->stored = malloc(weights * sizeof *b->w);
     b->bias = calloc(10240, sizeof *b->bias);
-    b->env.scratch = aligned_alloc(64, SCRATCH);
+    b->env.scratch = aligned_alloc(OP_SCRATCH_ALIGN, SCRATCH);
     if (!b->x || !b->y || !b->w || !b->stored || !b->bias || !b->env.scratch)
         return false;
     for (size_t i = 0; i < most; i++)

@@ -708,8 +708,9 @@ static berth_status enough(const struct op_env *env, const char *op, size_t need
     if (need > (env->scratch ? env->scratch_bytes : 0))
         return err_set(err, BERTH_EINVAL, "%s: needs %zu bytes of scratch, there are %zu", op, need,
                        env->scratch ? env->scratch_bytes : 0);
-    if (need && (uintptr_t)env->scratch % 64)
-        return err_set(err, BERTH_EINVAL, "%s: scratch is not aligned to 64 bytes", op);
+    if (need && (uintptr_t)env->scratch % OP_SCRATCH_ALIGN)
+        return err_set(err, BERTH_EINVAL, "%s: scratch is not aligned to %d bytes", op,
+                       OP_SCRATCH_ALIGN);
     return BERTH_OK;
 }
 
@@ -740,6 +741,20 @@ static berth_status able(const struct check *c, const struct op_env *env,
         struct check c = { .op = #x, .err = err };                                                 \
         check_##x(&c, a);                                                                          \
         return c.s;                                                                                \
+    }                                                                                              \
+    berth_status op_##x##_ready(const struct op_env *env, const struct op_##x *a, berth_err *err)  \
+    {                                                                                              \
+        struct check c = { .op = #x, .err = err };                                                 \
+        check_##x(&c, a);                                                                          \
+        bool own = env->backend && env->backend->x;                                                \
+        const struct op_backend *b = own ? env->backend : &op_ref;                                 \
+        if (c.s || able(&c, env, b, own, err))                                                     \
+            return err->code;                                                                      \
+        if (!c.writes)                                                                             \
+            return BERTH_OK;                                                                       \
+        if (b->ready && b->ready(env, err))                                                        \
+            return err->code;                                                                      \
+        return b->x##_ready ? b->x##_ready(env, a, err) : BERTH_OK;                                \
     }                                                                                              \
     size_t op_##x##_scratch(const struct op_env *env, const struct op_##x *a)                      \
     {                                                                                              \

@@ -7,6 +7,8 @@
  *                      devices alone
  *            scratch   memory a kernel needs beside its operands; its size follows from the
  *                      arguments, so that a pass can be predicted to the byte before it runs
+ *            ready     what a call needs and is no memory of the caller's: modules, libraries, a
+ *                      plan for its shapes; there after op_x_ready()
  *            row       the last dimension
  * Operands   Activations of a call are all of one type: F32, or F16 or BF16 where the backend has
  *            them (op_backend.acts). Sums are F32 in any case, and each result is rounded once
@@ -66,9 +68,10 @@ struct op_env {
     bool thrifty;                     /* little scratch rather than speed; the same bits */
     bool fp8; /* linear layers whose weight is F8_E4M3 may round x to fp8, too, where the device
                  multiplies fp8 (not the same numbers; who asked for it knows) */
-    void *scratch;        /* an address of the device, 64-byte aligned */
+    void *scratch;        /* an address of the device, aligned to OP_SCRATCH_ALIGN */
     size_t scratch_bytes; /* at least op_x_scratch() of the call */
 };
+#define OP_SCRATCH_ALIGN 256 /* bytes; what libraries of cards ask of workspaces */
 
 /* The kernels for a device, by its driver; NULL: none, only the reference if it is host-visible. */
 const struct op_backend *op_backend_for(const struct device *d);
@@ -212,13 +215,19 @@ struct op_copy {
     struct view x, y;
 };
 
-/* op_x(): checks, then computes. op_x_scratch(): bytes it needs; 0 for most, and for arguments that
- * op_x() would refuse. op_x_check(): the checks alone. For the latter two arguments whose `data` is
- * not there yet will do: they look at shapes, types and strides (so a mask or bias that will be
- * there has a shape then, and an absent operand is all zero). */
+/* op_x(): checks, then computes. op_x_check(): the checks alone. op_x_ready(): the checks, whether
+ * the backend has the op, and everything the call needs beside its operands and scratch is loaded
+ * and chosen. BERTH_ENODEVMEM: there was no room for that on the device; nothing is decided, and
+ * once there is room it can be asked again. op_x_scratch(): bytes the call needs; 0 for most, and
+ * for arguments that op_x() would refuse or that cannot be made ready. It cannot say why, so who
+ * predicts a pass asks op_x_ready() first: after BERTH_OK the number is that of the call, now and
+ * later, and the call itself takes no memory of the device. For all but op_x() arguments whose
+ * `data` is not there yet will do: they look at shapes, types and strides (so a mask or bias that
+ * will be there has a shape then, and an absent operand is all zero). */
 #define OP(x)                                                                                      \
     berth_status op_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);         \
     berth_status op_##x##_check(const struct op_##x *a, berth_err *err);                           \
+    berth_status op_##x##_ready(const struct op_env *env, const struct op_##x *a, berth_err *err); \
     size_t op_##x##_scratch(const struct op_env *env, const struct op_##x *a);
 #include "op/ops.def"
 #undef OP
@@ -229,8 +238,14 @@ struct op_backend {
     const char *name;
     uint64_t acts;   /* OP_TYPE() of activations beside F32 */
     uint64_t params; /* OP_TYPE() of biases and parameters beside F32 */
+    /* What ops of any shape need on the device: modules, libraries. Asked by every op_x_ready(), so
+     * it is quick once all is there. A library that is missing is no error here but one of the ops
+     * that cannot do without. NULL: nothing. */
+    berth_status (*ready)(const struct op_env *env, berth_err *err);
 #define OP(x)                                                                                      \
     berth_status (*x)(const struct op_env *env, const struct op_##x *a, berth_err *err);           \
+    berth_status (*x##_ready)(const struct op_env *env, const struct op_##x *a,                    \
+                              berth_err *err); /* of this shape; NULL: nothing */                  \
     size_t (*x##_scratch)(const struct op_env *env, const struct op_##x *a); /* NULL: none */
 #include "op/ops.def"
 #undef OP

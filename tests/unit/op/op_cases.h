@@ -789,7 +789,8 @@ static inline berth_status run_on_host(const struct op_case *op, const union any
                                        struct op_env env, berth_err *err)
 {
     env.scratch_bytes = op->scratch(&env, a);
-    env.scratch = aligned_alloc(64, (env.scratch_bytes + 127) & ~(size_t)63);
+    env.scratch = aligned_alloc(OP_SCRATCH_ALIGN,
+                                (env.scratch_bytes / OP_SCRATCH_ALIGN + 1) * OP_SCRATCH_ALIGN);
     assert_non_null(env.scratch);
     memset(env.scratch, 0xff, env.scratch_bytes); /* NaN */
     berth_status s = op->call(&env, a, err);

@@ -218,15 +218,16 @@ static berth_status run(const struct rig *r, const struct op_linear *a, berth_er
 {
     struct op_env env = on_card(r);
     env.scratch_bytes = op_linear_scratch(&env, a);
-    size_t bytes = (env.scratch_bytes + 128 + 255) / 256 * 256;
-    uint8_t *mem = aligned_alloc(256, bytes);
+    enum { BEFORE = OP_SCRATCH_ALIGN };
+    size_t bytes = (env.scratch_bytes / BEFORE + 3) * BEFORE;
+    uint8_t *mem = aligned_alloc(BEFORE, bytes);
     assert_non_null(mem);
     memset(mem, UNTOUCHED, bytes);
-    env.scratch = mem + 64;
+    env.scratch = mem + BEFORE;
     berth_status s = op_linear(&env, a, err);
     for (size_t i = 0; i < bytes; i++)
-        if ((i < 64 || i >= 64 + env.scratch_bytes) && mem[i] != UNTOUCHED)
-            fail_msg("byte %zu of scratch is written, it has %zu", i - 64, env.scratch_bytes);
+        if ((i < BEFORE || i >= BEFORE + env.scratch_bytes) && mem[i] != UNTOUCHED)
+            fail_msg("byte %zu of scratch is written, it has %zu", i - BEFORE, env.scratch_bytes);
     free(mem);
     return s;
 }

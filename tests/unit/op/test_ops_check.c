@@ -15,7 +15,7 @@
 enum { ROOM = 4096 };
 static float memory[12][ROOM];
 static size_t used;
-static _Alignas(64) char scratch[1 << 16];
+static _Alignas(OP_SCRATCH_ALIGN) char scratch[1 << 16];
 static const struct op_env env = { .scratch = scratch, .scratch_bytes = sizeof scratch };
 
 static struct view of(enum dtype t, struct shape s)
@@ -407,7 +407,7 @@ static void scratch_is_checked(void **state)
                      "bytes of scratch, there are 0");
         e.scratch = scratch, e.scratch_bytes = need - 1;
         assert_fails(op_attention(&e, &a, &err), err, BERTH_EINVAL, "bytes of scratch, there are");
-        e.scratch = scratch + 4, e.scratch_bytes = need;
+        e.scratch = scratch + OP_SCRATCH_ALIGN / 2, e.scratch_bytes = need;
         assert_fails(op_attention(&e, &a, &err), err, BERTH_EINVAL, "not aligned");
         e.scratch = scratch;
         assert_ok(op_attention(&e, &a, &err), err);
@@ -415,6 +415,52 @@ static void scratch_is_checked(void **state)
         assert_int_equal(op_attention_scratch(&e, &dry), 0);
         used = 0;
     }
+}
+
+/* A backend that wants something beside memory of the caller's, and may not get it. */
+static berth_status no_room; /* what it says */
+static unsigned asked, asked_of_shape;
+
+static berth_status wants(const struct op_env *e, berth_err *err)
+{
+    assert_non_null(e->backend);
+    asked++;
+    return no_room ? err_set(err, no_room, "no room for modules") : BERTH_OK;
+}
+
+static berth_status wants_plan(const struct op_env *e, const struct op_unary *a, berth_err *err)
+{
+    (void)e, (void)a, (void)err;
+    asked_of_shape++;
+    return BERTH_OK;
+}
+
+static void making_ready(void **state)
+{
+    (void)state;
+    struct op_backend b = { .name = "wanting", .unary = ref_unary };
+    b.ready = wants, b.unary_ready = wants_plan;
+    struct op_env e = { .backend = &b };
+    struct op_unary a = { .kind = OP_SILU, .x = f(S2(2, 3)), .y = f(S2(2, 3)) };
+    berth_err err = { 0 };
+    a.x.data = a.y.data = NULL; /* not there yet */
+    no_room = BERTH_ENODEVMEM;
+    assert_fails(op_unary_ready(&e, &a, &err), err, BERTH_ENODEVMEM, "no room for modules");
+    assert_true(asked == 1 && asked_of_shape == 0);
+    no_room = BERTH_OK;
+    assert_ok(op_unary_ready(&e, &a, &err), err);
+    assert_true(asked == 2 && asked_of_shape == 1);
+    struct op_unary none = a; /* nothing to compute: nothing is wanted */
+    none.x.shape.dim[0] = none.y.shape.dim[0] = 0;
+    assert_ok(op_unary_ready(&e, &none, &err), err);
+    a.y.shape.dim[1] = 2;
+    assert_fails(op_unary_ready(&e, &a, &err), err, BERTH_EINVAL, "unary");
+    struct op_geglu g = { .x = f(S2(2, 4)), .y = f(S2(2, 2)) }; /* the reference's: as it is */
+    assert_ok(op_geglu_ready(&e, &g, &err), err);
+    g.x = of(DT_BF16, S2(2, 4)), g.y = of(DT_BF16, S2(2, 2));
+    assert_fails(op_geglu_ready(&e, &g, &err), err, BERTH_EUNSUPPORTED, "BF16");
+    assert_true(asked == 2 && asked_of_shape == 1);
+    used = 0;
 }
 
 static void cancelling(void **state)
@@ -458,6 +504,7 @@ int main(void)
         cmocka_unit_test(moving),
         cmocka_unit_test(empty_results),
         cmocka_unit_test(scratch_is_checked),
+        cmocka_unit_test(making_ready),
         cmocka_unit_test(cancelling),
         cmocka_unit_test(backends_follow_the_hardware),
     };

@@ -181,7 +181,7 @@ static struct view values(struct shape s) /* the usual input */
 #define S3(a, b, c) ((struct shape) { 3, { a, b, c } })
 #define S4(a, b, c, d) ((struct shape) { 4, { a, b, c, d } })
 
-static _Alignas(64) char scratch[4096];
+static _Alignas(OP_SCRATCH_ALIGN) char scratch[4096];
 static const struct op_env env = { .scratch = scratch, .scratch_bytes = sizeof scratch };
 
 #define assert_is(v, want, tol) near_all(#want, &(v), want, sizeof(want) / sizeof *(want), tol)
