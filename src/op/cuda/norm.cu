@@ -273,31 +273,53 @@ DEV float group_out(float x, struct affine f, float w, float b, int silu)
     return silu ? f_silu(v) : v;
 }
 
-template <class T> DEV void group_norm_body(const struct group_norm_args &a)
+/* PIECES units of a thread are under way at a time. */
+template <class T>
+DEV void chunk_out(const struct group_norm_args &a, struct chunk c, struct affine f, u64 channel,
+                   const T *x, T *y)
 {
     constexpr int N = vec<T>::n;
+    u64 units = c.len / N;
+    for (u64 i = threadIdx.x; i < units; i += (u64)PIECES * blockDim.x) {
+        uint4 in[PIECES];
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) {
+            u64 at = i + (u64)k * blockDim.x;
+            in[k] = at < units ? ((const uint4 *)x)[at] : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int k = 0; k < PIECES; k++) {
+            u64 at = i + (u64)k * blockDim.x;
+            if (at >= units)
+                break;
+            u64 of = channel + fast_div_by(&a.inner, c.first + at * N);
+            float w = param_at(a.w.type, a.w.p, of), b = param_at(a.b.type, a.b.p, of), v[N];
+            unpack<T>(in[k], v);
+            for (int j = 0; j < N; j++)
+                v[j] = group_out(v[j], f, w, b, a.silu);
+            store<T>(y, at, v);
+        }
+    }
+}
+
+/* From the last chunk to the first: what group_sums read last may still be in the card's cache. */
+template <class T> DEV void group_norm_body(const struct group_norm_args &a)
+{
     int turn = 0;
     for (u64 at = blockIdx.x; at < a.all; at += gridDim.x) {
-        struct chunk c = chunk_at(a, at);
+        struct chunk c = chunk_at(a, a.all - 1 - at);
         struct affine f = group_join(a, c.group, &turn);
         u64 channel = c.group % a.groups * a.per; /* of the group's first */
         const T *x = (const T *)a.x + c.group * a.size + c.first;
         T *y = (T *)a.y + c.group * a.size + c.first;
         if (a.packed) {
-            for (u64 i = threadIdx.x; i < c.len / N; i += blockDim.x) {
-                u64 of = channel + fast_div_by(&a.inner, c.first + i * N);
-                float w = param_at(a.w.type, a.w.p, of), b = param_at(a.b.type, a.b.p, of), v[N];
-                load<T>(x, i, v);
-                for (int j = 0; j < N; j++)
-                    v[j] = group_out(v[j], f, w, b, a.silu);
-                store<T>(y, i, v);
-            }
-        } else {
-            for (u64 i = threadIdx.x; i < c.len; i += blockDim.x) {
-                u64 of = channel + fast_div_by(&a.inner, c.first + i);
-                float w = param_at(a.w.type, a.w.p, of), b = param_at(a.b.type, a.b.p, of);
-                y[i] = of_f32<T>(group_out(to_f32(x[i]), f, w, b, a.silu));
-            }
+            chunk_out<T>(a, c, f, channel, x, y);
+            continue;
+        }
+        for (u64 i = threadIdx.x; i < c.len; i += blockDim.x) {
+            u64 of = channel + fast_div_by(&a.inner, c.first + i);
+            float w = param_at(a.w.type, a.w.p, of), b = param_at(a.b.type, a.b.p, of);
+            y[i] = of_f32<T>(group_out(to_f32(x[i]), f, w, b, a.silu));
         }
     }
 }
