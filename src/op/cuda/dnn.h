@@ -14,7 +14,8 @@
  *                of 16 bits, transforms that lose digits; for F32 also tensor cores, which would
  *                round operands to TF32
  *            (2) wants no more than DNN_WORKSPACE bytes; if there is none, DNN_WORKSPACE_MOST
- *            (3) becomes a plan, which is the proof that it can run here.
+ *            (3) need not be compiled first, where another description is left (dnn_graph.ready)
+ *            (4) becomes a plan, which is the proof that it can run here.
  *            It follows from the key, the card and the version of cuDNN alone: neither free memory
  *            nor op_env.thrifty have a say, so a placement never changes bits.
  * Errors     A graph that no engine takes is an answer, too, and kept (dnn_plan.plan is NULL, `why`
