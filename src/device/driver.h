@@ -205,7 +205,8 @@ struct dev_driver {
      * goes on because of it asks event_query. Default: the host's time of the record call, which is
      * right where everything is done before a call returns. CUDA: cuEventElapsedTime since an event
      * of the open; its float loses microseconds within minutes, so that event is renewed now and
-     * then and the parts are added up in 64 bits. */
+     * then and the parts are added up in 64 bits. Work that was queued before the record and takes
+     * long blurs it: 60 ns for a second of it, 4 us for a minute. */
     berth_status (*event_time)(struct dev_event *e, bool *done, uint64_t *ns, berth_err *err);
 
     /* ---- copies: queued on s; both sides stay valid and undisturbed until it is done ---- */

@@ -8,8 +8,9 @@
  * Contexts   A call that needs one fails when none is current, or that of another card than its
  *            stream's or event's.
  * Failing    fail_at: that call from now on, of any function or of `fail_name`, answers fail_with.
- *            An illegal address (all cards), or lose(): a context answers everything with that until it is
- *            released, and what is queued does not happen.
+ *            An illegal address (all cards), or lose(): a context answers everything with that until it
+ *            is released, so do calls of other cards that it has part in, and what is queued does
+ *            not happen.
  * Threads    One lock around everything. */
 #ifndef SUPPORT_FAKE_CUDA_H
 #define SUPPORT_FAKE_CUDA_H
@@ -26,6 +27,7 @@ struct fake_cuda { /* zero is the plain case; written by the test while no call 
     int cards;
     size_t total;      /* bytes of each */
     size_t host_total; /* bytes that may be pinned */
+    int sm;            /* 0: 90 */
     bool no_vmm;
     bool misaligned;    /* plain allocations lie at odd places */
     bool peer;          /* cards offer access to each other */

@@ -14,6 +14,10 @@ static bool poisons(CUresult r)
     case CUDA_ERROR_DEVICE_UNAVAILABLE:
     case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+#if CUDA_VERSION >= 12080
+    case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+#endif
     case CUDA_ERROR_ILLEGAL_ADDRESS:
     case CUDA_ERROR_LAUNCH_TIMEOUT:
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:
@@ -25,6 +29,8 @@ static bool poisons(CUresult r)
     case CUDA_ERROR_INVALID_PC:
     case CUDA_ERROR_LAUNCH_FAILED:
     case CUDA_ERROR_EXTERNAL_DEVICE:
+    case CUDA_ERROR_MPS_RPC_FAILURE:
+    case CUDA_ERROR_MPS_CLIENT_TERMINATED:
     case CUDA_ERROR_UNKNOWN:
         return true;
     default:
@@ -85,6 +91,40 @@ berth_status cuda_check(struct cuda_phys *p, CUresult r, const char *what, berth
     return err_set_at(err, __FILE__, __LINE__, BERTH_ENODEVMEM, (int)r,
                       "%s: %.*s: %s, %zu of %zu bytes free", p->base.name, name_length(what), what,
                       text, unused, total);
+}
+
+/* Whether the card is lost, by a call that no other card has part in and that does not wait. */
+static bool is_lost(struct cuda_dev *d, const char *what)
+{
+    const struct cuda_api *api = d->pub.api;
+    CUcontext was;
+    if (atomic_load(&d->pub.lost))
+        return true;
+    CUresult r = api->cuCtxPushCurrent(d->pub.ctx);
+    if (!r) {
+        r = api->cuEventQuery(d->now->event);
+        (void)api->cuCtxPopCurrent(&was);
+    }
+    if (poisons(r))
+        lose(d, r, what);
+    return poisons(r);
+}
+
+berth_status cuda_check_among(struct cuda_dev *d, struct cuda_dev *const *others, size_t n,
+                              CUresult r, const char *what, berth_err *err)
+{
+    char text[CUDA_ERROR_TEXT_MAX];
+    if (!poisons(r))
+        return cuda_check(&d->pub, r, what, err);
+    struct cuda_dev *sick = is_lost(d, what) ? d : NULL;
+    for (size_t i = 0; i < n; i++)
+        if (is_lost(others[i], what) && !sick)
+            sick = others[i];
+    if (sick && cuda_lost(sick, err))
+        return sick == d ? err->code : err_add(err, "%s", d->pub.base.name);
+    return err_set_at(err, __FILE__, __LINE__, BERTH_EDEVICE, (int)r,
+                      "%s: %.*s: %s, of which no card that had part in it knows", d->pub.base.name,
+                      name_length(what), what, cuda_error_text(d->pub.api, r, text));
 }
 
 void cuda_tell(struct cuda_dev *d, CUresult r, const char *what)
@@ -200,7 +240,10 @@ static berth_status cuda_open(void *library, const struct dev_env *env, unsigned
         cuda_close(&d->pub.base);
         return err->code;
     }
-    cuda_peer_open(d);
+    if (cuda_peer_open(d, err)) {
+        cuda_close(&d->pub.base);
+        return err->code;
+    }
     d->next = l->open;
     l->open = d;
     log_info(d->log, "cuda.open", "dev=%s card=\"%s\" sm=%d driver=%d ordinal=%u vmm=%d peers=%zu",

@@ -13,8 +13,10 @@
  * Errors     "cuda:0: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (out of memory)" with the number in
  *            native. Out of memory is BERTH_ENODEVMEM with wanted and free bytes; an error that
  *            poisons the context (illegal address, device lost, ...) is BERTH_EDEVICE and is what
- *            every later call of that phys says without asking the driver, until the set is closed
- *            and the card opened anew: Berth itself goes on with the others.
+ *            every later call of that phys says without asking the driver. The card comes back when
+ *            Berth is restarted: NVIDIA promises nothing less, and cuBLASLt and cuDNN hold the same
+ *            context. Until then Berth goes on with the others: where two cards have part in a
+ *            call, only the one that says so itself is lost.
  * Peer       Access between cards is enabled where the driver offers it and a pattern copied over
  *            arrives: some machines say yes and deliver rubbish. Copies between others are staged
  *            by device/.

@@ -81,6 +81,10 @@ static inline struct cuda_dev *cuda_dev(struct phys *p)
 const char *cuda_error_text(const struct cuda_api *api, CUresult r, char buf[CUDA_ERROR_TEXT_MAX]);
 /* What was lost, if it was. Any thread. */
 berth_status cuda_lost(struct cuda_dev *d, berth_err *err);
+/* As cuda_check() for a call on d that other cards had part in: which of them an error that poisons
+ * has made unusable, each is asked alone. The error names the one that is lost, d before others. */
+berth_status cuda_check_among(struct cuda_dev *d, struct cuda_dev *const *others, size_t n,
+                              CUresult r, const char *what, berth_err *err);
 /* For calls that give something up: a failure is logged, once the device is lost not even that. */
 void cuda_tell(struct cuda_dev *d, CUresult r, const char *what);
 #define CUDA_TELL(d, call) cuda_tell((d), (d)->pub.api->call, #call)
@@ -127,9 +131,9 @@ berth_status cuda_copy_peer(struct dev_stream *s, struct phys *dst_phys, uint64_
                             struct phys *src_phys, uint64_t src, size_t n, berth_err *err);
 
 /* cuda_peer.c */
-/* Enables access between d and every card opened before it, where it works. Cannot fail: cards
- * without it are staged between. */
-void cuda_peer_open(struct cuda_dev *d);
+/* Enables access between d and every card opened before it, where it works; cards without it are
+ * staged between. Fails if that was the end of one of them. */
+berth_status cuda_peer_open(struct cuda_dev *d, berth_err *err);
 void cuda_peer_close(struct cuda_dev *d);
 bool cuda_can_peer(const struct phys *to, const struct phys *from);
 

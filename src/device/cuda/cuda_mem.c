@@ -106,23 +106,36 @@ static berth_status map_piece(struct cuda_dev *d, struct cuda_segment *g, size_t
     return s;
 }
 
-/* Who may touch memory of d: itself and its peers. */
-static berth_status set_access(struct cuda_dev *d, const struct cuda_segment *g, struct run r,
-                               berth_err *err)
+/* Who may touch memory of d: itself and its peers, but for those that are lost. */
+static size_t who_may(const struct cuda_dev *d, CUmemAccessDesc desc[CUDA_CARDS_MAX])
 {
-    CUmemAccessDesc desc[CUDA_CARDS_MAX];
     size_t n = 0;
     for (size_t i = 0; i <= d->peers.n; i++) {
         const struct cuda_dev *who = i ? *(struct cuda_dev **)vec_at(&d->peers, i - 1) : d;
+        if (who != d && atomic_load(&who->pub.lost))
+            continue;
         desc[n++] = (CUmemAccessDesc) {
             .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = who->pub.dev },
             .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
     }
-    return CUDA_TRY(
-        &d->pub,
-        cuMemSetAccess(address(d, g, r.from), (r.to - r.from) * d->pub.base.granularity, desc, n),
-        err);
+    return n;
+}
+
+/* A peer that turns out to be lost here is left out: the memory is ours. */
+static berth_status set_access(struct cuda_dev *d, const struct cuda_segment *g, struct run r,
+                               berth_err *err)
+{
+    CUmemAccessDesc desc[CUDA_CARDS_MAX];
+    size_t n, left = who_may(d, desc), bytes = (r.to - r.from) * d->pub.base.granularity;
+    berth_status s;
+    do {
+        n = left;
+        CUresult e = d->pub.api->cuMemSetAccess(address(d, g, r.from), bytes, desc, n);
+        s = cuda_check_among(d, d->peers.p, d->peers.n, e, "cuMemSetAccess", err);
+        left = who_may(d, desc);
+    } while (s && left < n && !atomic_load(&d->pub.lost));
+    return s;
 }
 
 static size_t piece_size(const struct cuda_segment *g)

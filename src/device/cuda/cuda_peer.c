@@ -28,7 +28,7 @@ static berth_status enable(struct cuda_dev *a, struct cuda_dev *b, berth_err *er
     CUresult r = a->pub.api->cuCtxEnablePeerAccess(b->pub.ctx, 0);
     if (r == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) /* another set of this process did */
         return BERTH_OK;
-    return cuda_check(&a->pub, r, "cuCtxEnablePeerAccess", err);
+    return cuda_check_among(a, &b, 1, r, "cuCtxEnablePeerAccess", err);
 }
 
 /* Both lists or none. */
@@ -154,11 +154,16 @@ static void connect_to(struct cuda_dev *d, struct cuda_dev *o)
     leave(o, d);
 }
 
-void cuda_peer_open(struct cuda_dev *d)
+berth_status cuda_peer_open(struct cuda_dev *d, berth_err *err)
 {
-    for (struct cuda_dev *o = d->library->open; o; o = o->next)
-        if (!atomic_load(&o->pub.lost))
-            connect_to(d, o);
+    for (struct cuda_dev *o = d->library->open; o; o = o->next) {
+        if (atomic_load(&o->pub.lost))
+            continue;
+        connect_to(d, o);
+        if (cuda_lost(d, err) || cuda_lost(o, err))
+            return err_add(err, "%s: access to %s", d->pub.base.name, o->pub.base.name);
+    }
+    return BERTH_OK;
 }
 
 void cuda_peer_close(struct cuda_dev *d)

@@ -67,10 +67,11 @@ berth_status cuda_stream_sync(struct dev_stream *s, berth_err *err)
 
 berth_status cuda_stream_wait(struct dev_stream *s, struct dev_event *e, berth_err *err)
 {
-    struct cuda_phys *p = cuda_of(s->phys);
-    if (cuda_current(p, err))
+    struct cuda_dev *d = cuda_dev(s->phys), *other = cuda_dev(e->phys);
+    if (cuda_lost(other, err) || cuda_current(&d->pub, err))
         return err->code;
-    return CUDA_TRY(p, cuStreamWaitEvent(cuda_stream(s), event_of(e)->event, 0), err);
+    CUresult r = d->pub.api->cuStreamWaitEvent(cuda_stream(s), event_of(e)->event, 0);
+    return cuda_check_among(d, &other, 1, r, "cuStreamWaitEvent", err);
 }
 
 /* ---- the device's clock ----
@@ -78,6 +79,8 @@ berth_status cuda_stream_wait(struct dev_stream *s, struct dev_event *e, berth_e
  * gone after a minute. So a new mark is recorded on an idle stream every MARK_NS, its own time is
  * the one before plus the float between them, and an event counts from the mark that was the latest
  * when it was recorded. Nothing waits: a time that rests on a mark not yet reached is not there yet.
+ * What is left to lose is the time from recording an event until its stream gets there: a second of
+ * queued work costs 60 ns, ten a microsecond, about what the card's own clock is good for.
  */
 
 #define MARK_NS UINT64_C(1000000000)
@@ -282,12 +285,13 @@ berth_status cuda_copy_d2d(struct dev_stream *s, uint64_t dst, uint64_t src, siz
 berth_status cuda_copy_peer(struct dev_stream *s, struct phys *dst_phys, uint64_t dst,
                             struct phys *src_phys, uint64_t src, size_t n, berth_err *err)
 {
-    struct cuda_phys *p = cuda_of(s->phys);
-    struct cuda_phys *to = cuda_of(dst_phys), *from = cuda_of(src_phys);
-    if (cuda_lost(cuda_dev(dst_phys), err) || cuda_lost(cuda_dev(src_phys), err) ||
-        cuda_current(p, err))
+    struct cuda_dev *d = cuda_dev(s->phys);
+    struct cuda_dev *ends[] = { cuda_dev(dst_phys), cuda_dev(src_phys) };
+    if (cuda_lost(ends[0], err) || cuda_lost(ends[1], err) || cuda_current(&d->pub, err))
         return err->code;
-    return CUDA_TRY(p, cuMemcpyPeerAsync(dst, to->ctx, src, from->ctx, n, cuda_stream(s)), err);
+    CUresult r = d->pub.api->cuMemcpyPeerAsync(dst, ends[0]->pub.ctx, src, ends[1]->pub.ctx, n,
+                                               cuda_stream(s));
+    return cuda_check_among(d, ends, 2, r, "cuMemcpyPeerAsync", err);
 }
 
 /* ---- life ---- */

@@ -266,7 +266,9 @@ CUresult cuDeviceGetAttribute(int *out, CUdevice_attribute which, CUdevice d)
 {
     (void)d;
     ENTER();
-    *out = which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR              ? 9
+    int sm = fake.sm ? fake.sm : 90;
+    *out = which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR              ? sm / 10
+           : which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR            ? sm % 10
            : which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT                ? 132
            : which == CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR      ? 2048
            : which == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN   ? 232448
@@ -301,7 +303,8 @@ static void free_pinned(int card)
             continue;
         }
         *at = m->next;
-        munmap(m->base, m->base_n);
+        if (m->base)
+            munmap(m->base, m->base_n);
         fake.pinned -= m->n;
         fake.hosts--;
         free(m);
@@ -347,6 +350,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext to, unsigned flags)
 {
     (void)flags;
     ENTER_CONTEXT();
+    CHECK(!to->lost, (CUresult)to->lost);
     CHECK(!c->peer[to->card], CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     c->peer[to->card] = true;
     return leave(CUDA_SUCCESS);
@@ -594,6 +598,8 @@ CUresult cuMemSetAccess(CUdeviceptr addr, size_t n, const CUmemAccessDesc *desc,
     ENTER();
     size_t bytes;
     CHECK(whole(addr, n, &bytes) && bytes == n && count, CUDA_ERROR_INVALID_VALUE);
+    for (size_t i = 0; i < count; i++)
+        CHECK(!context[desc[i].location.id].lost, (CUresult)context[desc[i].location.id].lost);
     for (struct mapping *m = mappings; m; m = m->next)
         for (size_t i = 0; i < count && overlaps(addr, n, m->addr, m->n); i++)
             m->access[desc[i].location.id] = desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -626,7 +632,7 @@ CUresult cuMemFreeHost(void *p)
 {
     ENTER_CONTEXT();
     struct mapping **at = &mappings, *m;
-    while (*at && !((*at)->host && (*at)->addr == (uintptr_t)p))
+    while (*at && !((*at)->host && (*at)->base && (*at)->addr == (uintptr_t)p))
         at = &(*at)->next;
     m = *at;
     CHECK(m, CUDA_ERROR_INVALID_VALUE);
@@ -767,6 +773,7 @@ CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags)
     (void)flags;
     ENTER_CONTEXT();
     CHECK(s->ctx == c, CUDA_ERROR_INVALID_CONTEXT);
+    CHECK(!e->ctx->lost, (CUresult)e->ctx->lost);
     return leave(push(s, &(struct op) { .wait = e, .serial = e->serial }));
 }
 
@@ -886,6 +893,8 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcon
                            CUstream s)
 {
     ENTER_CONTEXT();
+    CHECK(!to->lost, (CUresult)to->lost);
+    CHECK(!from->lost, (CUresult)from->lost);
     CHECK(s->ctx == c && reachable(from->card, src, n) && reachable(to->card, dst, n),
           CUDA_ERROR_INVALID_VALUE);
     CHECK(fake.no_vmm || (reachable(c->card, src, n) && reachable(c->card, dst, n)),

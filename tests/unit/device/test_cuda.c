@@ -291,6 +291,106 @@ static void a_lost_card_says_so(void **state)
     close_clean(&r, set);
 }
 
+/* A card that nobody knows is lost has part in a call of its peer: the peer goes on. */
+static void a_lost_card_does_not_take_its_peers_along(void **state)
+{
+    static const char why[] = "cuda:0 is lost: ";
+    enum { ALLOC, WAIT, COPY, WAYS };
+    (void)state;
+    for (int way = ALLOC; way < WAYS; way++) {
+        struct rig r;
+        struct dev_mem more = { 0 };
+        berth_err err = { 0 };
+        char byte = 1;
+        fake_rig(&r);
+        r.fake->cards = 2;
+        r.fake->peer = true;
+        struct devset *set = open_devices("cuda:0=64m,cuda:1=64m", &r.env);
+        struct device *sick = devset_at(set, 0), *well = devset_at(set, 1);
+        struct dev_owner *so = owner_of(sick, "x", DEV_WEIGHTS);
+        struct dev_owner *wo = owner_of(well, "x", DEV_WEIGHTS);
+        struct dev_mem sm = alloc_on(sick, so, MIB), wm = alloc_on(well, wo, MIB);
+        struct dev_stream *ss = stream_of(sick), *ws = stream_of(well);
+        struct dev_event *e = event_of(sick);
+        assert_ok(dev_event_record(e, ss, &err), err);
+        r.lose(0, CUDA_ERROR_ILLEGAL_ADDRESS);
+        struct dev_at here = { well, wm.addr }, there = { sick, sm.addr };
+        if (way == WAIT)
+            assert_fails(dev_stream_wait(ws, e, &err), err, BERTH_EDEVICE, why);
+        else if (way == COPY)
+            assert_fails(dev_copy(ws, here, there, MIB, &err), err, BERTH_EDEVICE, why);
+        assert_ok(dev_alloc(well, wo, 32 * MIB, &more, &err), err);
+        assert_int_not_equal(atomic_load(&cuda_of(sick->phys)->lost), 0);
+        assert_int_equal(atomic_load(&cuda_of(well->phys)->lost), 0);
+        assert_ok(dev_copy_h2d(ws, more.addr, &byte, 1, &err), err);
+        assert_ok(dev_stream_sync(ws, &err), err);
+        assert_fails(dev_stream_wait(ws, e, &err), err, BERTH_EDEVICE, why);
+        dev_free(&sm);
+        dev_free(&wm);
+        dev_free(&more);
+        dev_event_free(e);
+        dev_stream_free(ss);
+        dev_stream_free(ws);
+        dev_owner_close(so);
+        dev_owner_close(wo);
+        close_clean(&r, set);
+    }
+}
+
+/* Opening a card tries whether it reaches the others: that it dies of it is not a success. */
+static void a_card_lost_while_opening_is_not_opened(void **state)
+{
+    struct rig r;
+    struct devset *set = NULL;
+    berth_err err = { 0 };
+    (void)state;
+    fake_rig(&r);
+    r.fake->cards = 2;
+    r.fake->peer = true;
+    r.fake->fail_name = "cuMemcpyPeerAsync";
+    r.fake->fail_at = 1;
+    r.fake->fail_with = CUDA_ERROR_ILLEGAL_ADDRESS;
+    assert_fails(try_devices("cuda:0=64m,cuda:1=64m", &r.env, &set, &err), err, BERTH_EDEVICE,
+                 "cuda:1 is lost: cuMemcpyPeerAsync: CUDA_ERROR_ILLEGAL_ADDRESS");
+    assert_null(set);
+    assert_clean(&r);
+}
+
+/* Every error after which NVIDIA wants the process relaunched; and one that is just a refusal. */
+static void what_makes_a_card_unusable(void **state)
+{
+    static const int with[] = {
+        CUDA_ERROR_ECC_UNCORRECTABLE,
+        CUDA_ERROR_ILLEGAL_ADDRESS,
+        CUDA_ERROR_LAUNCH_FAILED,
+        CUDA_ERROR_MPS_RPC_FAILURE,
+        CUDA_ERROR_UNKNOWN,
+        CUDA_ERROR_MPS_CLIENT_TERMINATED,
+#if CUDA_VERSION >= 12080
+        CUDA_ERROR_CONTAINED,
+        CUDA_ERROR_TENSOR_MEMORY_LEAK,
+#endif
+        CUDA_ERROR_NOT_PERMITTED,
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(with); i++) {
+        struct rig r;
+        berth_err err = { 0 };
+        fake_rig(&r);
+        struct devset *set = open_devices("cuda:0=64m", &r.env);
+        struct device *d = devset_at(set, 0);
+        struct dev_stream *s = stream_of(d);
+        r.fake->fail_name = "cuStreamSynchronize";
+        r.fake->fail_at = 1;
+        r.fake->fail_with = with[i];
+        assert_int_equal(dev_stream_sync(s, &err), BERTH_EDEVICE);
+        assert_int_equal(atomic_load(&cuda_of(d->phys)->lost),
+                         with[i] == CUDA_ERROR_NOT_PERMITTED ? 0 : with[i]);
+        dev_stream_free(s);
+        close_clean(&r, set);
+    }
+}
+
 /* ---- every call fails once ---- */
 
 static berth_status work(struct devset *set, berth_err *err)
@@ -477,6 +577,9 @@ int main(void)
         cmocka_unit_test(logical_devices_share_a_card),
         cmocka_unit_test(any_thread_asks_for_memory),
         cmocka_unit_test(a_lost_card_says_so),
+        cmocka_unit_test(a_lost_card_does_not_take_its_peers_along),
+        cmocka_unit_test(a_card_lost_while_opening_is_not_opened),
+        cmocka_unit_test(what_makes_a_card_unusable),
         cmocka_unit_test(survives_every_failing_call),
         cmocka_unit_test(survives_loss_at_every_call),
         cmocka_unit_test(opening_survives_exhaustion),
