@@ -561,7 +561,7 @@ static int run(struct app *a, int argc, char **argv)
         { .name = "tokenizer",
           .kind = OPT_TEXT,
           .value = "DIR",
-          .help = "instead: stand-ins for CLIP's and T5's tokenizers; see below",
+          .help = "instead: stand-ins for tokenizers; see below",
           .to = &o.tokenizer },
         { .name = "force", .help = "replace an existing file", .to = &o.force },
         { .name = "list",
