@@ -180,10 +180,13 @@ static berth_status check_marker(const struct net *n, const char *name, berth_er
     return s;
 }
 
-/* From the file, once: a device's memory would have to be waited for at every use. */
-static berth_status read_scale(const struct net *n, const struct weights_entry *e, float *out,
-                               berth_err *err)
+/* As it is now, kept as a number of the host: a device's memory would have to be waited for at every
+ * use. Adapters that were merged in chose another than the file's. */
+static berth_status read_scale(const struct net *n, size_t block, const struct weights_entry *e,
+                               float *out, berth_err *err)
 {
+    if (res_scale_at(n->m, block, out))
+        return BERTH_OK;
     unsigned char raw[sizeof(double)];
     if (e->size > sizeof raw || !convert_possible(e->dtype, DT_F32))
         return err_set(err, BERTH_EUNSUPPORTED, "'%.120s' is %s", e->name, dtype_name(e->dtype));
@@ -216,7 +219,7 @@ static berth_status find_scale(const struct net *n, const char *file, struct net
                            name);
         out->scale =
             (struct net_tensor) { .there = true, .index = res_blocks(n->m)->at[block].first + k };
-        return read_scale(n, e, &out->scale_value, err);
+        return read_scale(n, block, e, &out->scale_value, err);
     }
     return BERTH_OK;
 }

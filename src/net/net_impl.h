@@ -22,7 +22,7 @@ struct net_tensor { /* a tensor of the file as a forward means it; constant whil
 
 struct net_layer {
     struct net_tensor weight, bias, scale;
-    float scale_value; /* what scale holds in the file */
+    float scale_value; /* what scale holds now */
 };
 
 struct net {

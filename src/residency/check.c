@@ -21,6 +21,8 @@ static berth_status check_block(const struct res_model *m, size_t i, berth_err *
                       m->plan.device[i]);
     if (!has && (b->mem.dev || b->host.ptr || b->patch || b->patched != DT_NONE))
         return BROKEN(err, "(2) block '%.80s' is nowhere and has memory", name);
+    if (b->scale != 0 && !b->patch)
+        return BROKEN(err, "(7) block '%.80s' has a scale of its own, and no patches", name);
     if (has && b->span && !b->mem.dev == !b->host.ptr)
         return BROKEN(err, "(2) block '%.80s' has memory twice, or none", name);
     if (b->mem.dev && (b->mem.dev != res_device(r, b->device) || b->mem.n != b->span))

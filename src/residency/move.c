@@ -190,6 +190,7 @@ void res_block_drop(struct res_model *m, size_t i)
     res_block_give(b);
     b->patched = DT_NONE;
     b->patch = 0;
+    b->scale = 0;
     b->bytes = m->blocks.at[i].bytes;
     b->span = m->blocks.at[i].span;
 }

@@ -117,7 +117,7 @@ struct derive {
     struct res_block *to;  /* the memory that is filled, booked nowhere yet or of a LOADING model */
     enum dtype patched;    /* what tensors that widen become (res_widens()); DT_NONE: stay */
     uint32_t scale_tensor; /* scale of an fp8 weight that is merged, or NO_TENSOR */
-    float scale;           /* its new value */
+    float scale;           /* its new value; never 0 once it is chosen */
     struct res_load_result got;
 };
 
@@ -663,6 +663,12 @@ static berth_status fill(struct derive *d, berth_err *err)
     return weights_check(d->m->weights, err);
 }
 
+bool res_scale_at(const struct res_model *m, size_t block, float *out)
+{
+    *out = m->block[block].scale;
+    return *out != 0;
+}
+
 bool res_widens(enum dtype t)
 {
     return dtype_is_quant(t) || merge_by_chance(t);
@@ -776,12 +782,14 @@ berth_status res_patch_block(struct res_model *m, size_t block, const struct res
     uint64_t patch = res_patch_signature(m, block);
     if (in_place) {
         now->patch = patch;
+        now->scale = d.scale;
         return BERTH_OK;
     }
     fresh.bytes = bytes;
     fresh.span = span;
     fresh.patched = d.patched;
     fresh.patch = patch;
+    fresh.scale = d.scale;
     res_block_drop(m, block);
     res_block_put(m, block, &fresh);
     return BERTH_OK;

@@ -229,6 +229,9 @@ struct res_tensor_at {
     enum dtype dtype;
 };
 struct res_tensor_at res_tensor_at(const struct res_model *m, size_t block, size_t tensor);
+/* The scale that the codes of the block's weight stand for now, as it lies beside them in memory.
+ * False: that of the file. A merge chooses another, so who multiplies by scales asks here first. */
+bool res_scale_at(const struct res_model *m, size_t block, float *out);
 /* Host copy of a tensor's bytes as they are now, patched or not; for tests and checksums. */
 berth_status res_tensor_read(struct res_model *m, size_t block, size_t tensor, void *dst, size_t n,
                              berth_err *err);

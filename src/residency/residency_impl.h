@@ -17,6 +17,7 @@ struct res_block {        /* one block's memory; device RES_NOWHERE: none */
     enum dtype patched;   /* type its patched tensors are stored in; DT_NONE: as in the file */
     uint64_t bytes, span; /* now: those of the block, or more when patched into a wider type */
     uint64_t patch;       /* signature of what is merged in; 0: base weights */
+    float scale;          /* of its weight, chosen when that was merged; 0: as in the file */
 };
 
 struct res_owners { /* one model's lines in one device's ledger; opened when first needed */
@@ -114,7 +115,7 @@ berth_status res_block_alloc(struct res_model *m, size_t i, size_t d, uint64_t s
 void res_block_give(struct res_block *got); /* gives back what res_block_alloc() got; empties it */
 void res_block_drop(struct res_model *m, size_t i); /* frees its memory, books it out */
 /* Books `got` in as block i's memory (which has none). Takes its device, mem, host, bytes, span,
- * patched and patch; the home stays. */
+ * patched, patch and scale; the home stays. */
 void res_block_put(struct res_model *m, size_t i, const struct res_block *got);
 /* Copies it to device d and frees the old place. */
 berth_status res_block_move(struct res_model *m, size_t i, size_t d, bool may_make_room,
