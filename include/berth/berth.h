@@ -100,7 +100,10 @@ typedef struct berth_config {
      * card 2, then the others. NULL: all. BERTH_EUNSUPPORTED: one of them is not there. */
     const char *cuda_cards;
     const char *cuda_library; /* of the NVIDIA driver; NULL: "libcuda.so.1" */
-    uint64_t pin_budget; /* pinned host memory for weights; 0: a quarter of the host's budget */
+    /* The most pinned host memory for weights, which copies at the full speed of the link; blocks
+     * in RAM beyond it are copied through pinned staging. 0: a quarter of the host's budget. */
+    uint64_t pin_budget;
+#define BERTH_NO_PINS UINT64_MAX
     uint64_t reserve;    /* kept free for activations by automatic plans; 0: about 1.2 GiB */
     /* A free that finds no model marked eject: 0, keep models stay; 1, they go too. */
     int unload_when_unflagged;

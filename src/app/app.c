@@ -188,6 +188,7 @@ berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_c
                                .ram_budget = args->ram_budget,
                                .cuda_cards = args->cards,
                                .cuda_library = getenv("BERTH_CUDA_LIBRARY"),
+                               .pin_budget = args->pin_budget,
                                .reserve = args->reserve,
                                .json_log = json_log_from_env() };
     return berth_ctx_new(&cfg, out, err);
@@ -204,5 +205,17 @@ int app_ram_budget(struct app *a, const char *text, uint64_t *out)
     if (*out < RAM_BUDGET_MIN && strspn(text, "0123456789.") == strlen(text))
         return app_usage(a, "--ram-budget: '%.20s' is %s; did you mean %.20sg?", text,
                          str_bytes(*out, bytes), text);
+    return APP_OK;
+}
+
+int app_pin_budget(struct app *a, const char *text, uint64_t *out)
+{
+    *out = 0;
+    if (!text)
+        return APP_OK;
+    if (!str_parse_bytes(text, strlen(text), out))
+        return app_usage(a, "--pin-budget: '%.80s' is no size; write 16g, 512m or 0", text);
+    if (!*out)
+        *out = BERTH_NO_PINS;
     return APP_OK;
 }

@@ -84,13 +84,20 @@ bool app_log_setup(struct app *a);
 struct app_ctx_args { /* zero: the default of every field */
     const char *devices;
     const char *cards; /* of app_cards() */
-    uint64_t ram_budget, reserve;
+    uint64_t ram_budget, pin_budget, reserve;
 };
 berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_ctx **out,
                          berth_err *err);
 /* Reads the text of --ram-budget, NULL for none: 0. A plain number below 1 MiB is refused: a unit
  * was forgotten. Returns APP_OK or APP_USAGE. */
 int app_ram_budget(struct app *a, const char *text, uint64_t *out);
+/* The same of --pin-budget, as berth_config.pin_budget has it: "0" is none. */
+int app_pin_budget(struct app *a, const char *text, uint64_t *out);
+#define PIN_OPTION(text)                                                                           \
+    {                                                                                              \
+        .name = "pin-budget", .kind = OPT_TEXT, .value = "SIZE",                                   \
+        .help = "most pinned host memory for weights; 0: none (default: a quarter)", .to = (text)  \
+    }
 
 /* signals.c: SIGINT, SIGTERM and SIGHUP as a flag that long work looks at. */
 const atomic_bool *signals_watch(void); /* from here on they no longer end the process */

@@ -79,11 +79,8 @@ static int understand(struct app *a, const struct options *o, struct wanted *w)
         return app_usage(a, "--act: '%.40s' is none of bf16, f16, f32", o->act);
     if (o->layout && !plan_layout_parse(o->layout, strlen(o->layout), &m->layout))
         return app_usage(a, "--layout: '%.80s' is neither spread nor tail", o->layout);
-    if (o->pin && !str_parse_bytes(o->pin, strlen(o->pin), &m->pin_budget))
-        return app_usage(a, "--pin-budget: '%.80s' is no size; write 16g, 512m or 0", o->pin);
-    if (o->pin && !m->pin_budget)
-        m->pin_budget = RES_NO_PINS;
-    return read_offload(a, o->offload, w);
+    int code = app_pin_budget(a, o->pin, &m->pin_budget);
+    return code ? code : read_offload(a, o->offload, w);
 }
 
 /* ---- what is printed ---- */
@@ -234,8 +231,7 @@ static int run(struct app *a, int argc, char **argv)
         { "devices", 0, OPT_TEXT, "SPEC", "as everywhere: cuda:0=40g,cuda:1@cuda:0=20g,cpu",
           &o.devices, 0, 0 },
         { "layout", 0, OPT_TEXT, "NAME", "spread or tail (spread)", &o.layout, 0, 0 },
-        { "pin-budget", 0, OPT_TEXT, "SIZE", "pinned memory for weights; 0: none (a quarter)",
-          &o.pin, 0, 0 },
+        PIN_OPTION(&o.pin),
         { "width", 0, OPT_INT, "N", "pixels (1024)", &o.width, 16, 16384 },
         { "height", 0, OPT_INT, "N", "pixels (1024)", &o.height, 16, 16384 },
         { "tokens", 0, OPT_INT, "N", "of the prompt (512)", &o.tokens, 1, 65536 },

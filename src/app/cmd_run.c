@@ -16,7 +16,7 @@
 struct options {
     struct folder_options folders;
     struct client client; /* .url NULL: here */
-    const char *devices, *ram;
+    const char *devices, *ram, *pin;
     struct number_options numbers;
     struct card_options cards;
     bool json, no_metadata, quiet;
@@ -405,6 +405,7 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
         return elsewhere(a, o, p);
     char cards[CARDS_TEXT_MAX];
     if ((code = app_ram_budget(a, o->ram, &ctx.ram_budget)) ||
+        (code = app_pin_budget(a, o->pin, &ctx.pin_budget)) ||
         (code = app_cards(a, &o->cards, cards, &ctx.cards)) ||
         (code = app_folders_open(a, &o->folders, &p->folders)))
         return code;
@@ -495,6 +496,7 @@ static int run_run(struct app *a, int argc, char **argv)
           .value = "SIZE",
           .help = "most host memory to hold, e.g. 16g",
           .to = &o.ram },
+        PIN_OPTION(&o.pin),
         { .name = "disable-metadata",
           .help = "no prompt and workflow in saved files",
           .to = &o.no_metadata },

@@ -20,7 +20,7 @@
 struct options {
     struct folder_options folders;
     const char *listen, *cors, *tls_key, *tls_cert, *token, *token_file, *database, *devices, *ram,
-        *reserve, *upload, *cache_ram, *preview, *verbose, *hashing, *yaml_seen;
+        *pin, *reserve, *upload, *cache_ram, *preview, *verbose, *hashing, *yaml_seen;
     uint64_t port, cache_lru, preview_size, max_queue, max_history, max_sockets, grace;
     struct number_options numbers;
     struct card_options cards;
@@ -106,6 +106,7 @@ static size_t option_table(struct options *o, struct opt *t)
           .value = "SIZE",
           .help = "most host memory to hold, e.g. 16g",
           .to = &o->ram },
+        PIN_OPTION(&o->pin),
         { .name = "reserve-vram",
           .kind = OPT_TEXT,
           .value = "GB",
@@ -421,7 +422,9 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
         (code = read_cache(a, o, &cfg)) || (code = read_preview(a, o, &cfg)) ||
         (code = app_numbers(a, &o->numbers, &cfg.numbers)) ||
         (!o->cpu && (code = app_cards(a, &o->cards, cards, &ctx.cards))) ||
-        (code = read_token(a, o, &p->token)) || (code = app_ram_budget(a, o->ram, &ctx.ram_budget)))
+        (code = read_token(a, o, &p->token)) ||
+        (code = app_ram_budget(a, o->ram, &ctx.ram_budget)) ||
+        (code = app_pin_budget(a, o->pin, &ctx.pin_budget)))
         return code;
     cfg.max_upload = (uint64_t)(upload * 1048576.0);
     ctx.reserve = (uint64_t)(reserve * 1073741824.0);

@@ -6,7 +6,7 @@ static const struct flag {
     const char *name;
     enum arity arity;
     const char *to;       /* our option; NULL: no meaning here */
-    const char *left_out; /* MAYBE, LIST: the value then */
+    const char *left_out; /* MAYBE, LIST: the value then; NONE: the value */
 } flags[] = {
     { "listen", MAYBE, "listen", "0.0.0.0,::" },
     { "enable-cors-header", MAYBE, "enable-cors-header", "*" },
@@ -14,6 +14,7 @@ static const struct flag {
     { "cache-ram", MAYBE, "cache-ram", "4.0" },
     { "extra-model-paths-config", MANY, "extra-model-paths-config", NULL },
     { "fast", LIST, "fast", "" }, /* several values, one with commas here */
+    { "disable-pinned-memory", NONE, "pin-budget", "0" },
     /* no meaning for a native server */
     { "auto-launch", NONE, NULL, NULL },
     { "disable-auto-launch", NONE, NULL, NULL },
@@ -35,7 +36,6 @@ static const struct flag {
     { "novram", NONE, NULL, NULL },
     { "async-offload", MAYBE, NULL, "2" },
     { "disable-async-offload", NONE, NULL, NULL },
-    { "disable-pinned-memory", NONE, NULL, NULL },
     { "force-non-blocking", NONE, NULL, NULL },
     { "disable-mmap", NONE, NULL, NULL },
     { "mmap-torch-files", NONE, NULL, NULL },
@@ -158,7 +158,7 @@ static berth_status take_flag(struct rewriter *r, const struct flag *f, char *at
         return take_many(r, f, attached, err);
     if (f->arity == LIST)
         return take_list(r, f, attached, err);
-    const char *value = attached ? attached : f->left_out;
+    const char *value = attached && f->arity != NONE ? attached : f->left_out;
     if (f->arity == ONE && !attached) {
         if (r->at + 1 >= r->argc)
             return err_set(err, BERTH_EINVAL, "--%s wants a value", f->name);

@@ -10,6 +10,7 @@ _Static_assert((int)BERTH_LOG_DEBUG == (int)LOG_DEBUG && (int)BERTH_LOG_INFO == 
                    (int)BERTH_LOG_WARN == (int)LOG_WARN && (int)BERTH_LOG_ERROR == (int)LOG_ERROR &&
                    (int)BERTH_LOG_OFF == (int)LOG_OFF,
                "log levels");
+_Static_assert(BERTH_NO_PINS == RES_NO_PINS, "no pins");
 
 static void forward_log(void *user, enum log_level level, uint64_t wall_ns, const char *event,
                         const char *text)

@@ -261,7 +261,13 @@ def test_hints_in_refusals(tmp_path):
     assert said.count("--devices NAME@cpu=SIZE,cpu") == 1
     said = berth("run", txt, *at, "--ram-budget", "64", code=2).stderr
     assert "64 B; did you mean 64g?" in said
-    berth("run", txt, *at, "--ram-budget", "2000000000", "--set", "5.steps=1", "--set", "4.width=64", "--set", "4.height=64")
+    small = ["--set", "5.steps=1", "--set", "4.width=64", "--set", "4.height=64"]
+    berth("run", txt, *at, "--ram-budget", "2000000000", *small)
+    for command in (["run", txt, *at], ["serve", "--base-directory", base]):
+        said = berth(*command, "--pin-budget", "lots", code=2).stderr
+        assert "--pin-budget: 'lots' is no size; write 16g, 512m or 0" in said
+    for size in ("0", "1g"):
+        berth("run", txt, *at, "--pin-budget", size, *small)
 
 
 def test_titles_of_the_examples_are_unique():

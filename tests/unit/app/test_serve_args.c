@@ -57,6 +57,8 @@ static void values_may_be_left_out(void **state)
     becomes("--enable-cors-header", "--enable-cors-header=*", "");
     becomes("--cache-ram", "--cache-ram=4.0", "");
     becomes("--cache-ram 12.5", "--cache-ram=12.5", "");
+    becomes("--disable-pinned-memory --port 1", "--pin-budget=0 --port 1", "");
+    becomes("--disable-pinned-memory=9", "--pin-budget=0", ""); /* it has no value */
 }
 
 static void several_values(void **state)

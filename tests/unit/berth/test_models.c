@@ -41,6 +41,32 @@ static berth_model_info info_of(berth_model *m)
     return info;
 }
 
+/* Weights in RAM of a model that computes on a card are pinned as far as the budget goes. */
+static void pins_keep_to_their_budget(void **state)
+{
+    static const struct {
+        uint64_t budget, least, most; /* pinned bytes, whole pages */
+    } row[] = { { 0, 3 << 20, 64 << 20 }, { 2 << 20, 1 << 20, 3 << 20 }, { BERTH_NO_PINS, 0, 0 } };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        berth_config cfg = { .devices = "cpu=256m,null:0=64m",
+                             .threads = 2,
+                             .pin_budget = row[i].budget };
+        berth_ctx *ctx;
+        berth_device_info d;
+        berth_err err = { 0 };
+        assert_ok(berth_ctx_new(&cfg, &ctx, &err), err);
+        berth_model *m =
+            open_model(ctx, preset_file("sd15-tiny", DT_F16), "cpu,*#null:0", BERTH_EJECT);
+        load(m);
+        assert_ok(berth_ctx_device_info(ctx, 0, &d, &err), err);
+        assert_in_range(d.pinned, row[i].least, row[i].most);
+        assert_true(d.pinned + d.in_use >= info_of(m).bytes / 2); /* embeddings compute */
+        berth_model_close(m);
+        berth_ctx_free(ctx);
+    }
+}
+
 static void kept_model_comes_back_for_nothing(void **state)
 {
     (void)state;
@@ -546,6 +572,7 @@ static void survives_oom(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pins_keep_to_their_budget),
         cmocka_unit_test(kept_model_comes_back_for_nothing),
         cmocka_unit_test(plans),
         cmocka_unit_test(moves_what_must_move),
