@@ -41,7 +41,7 @@ struct fake_cuda { /* zero is the plain case; written by the test while no call 
     /* ---- what happened ---- */
     uint64_t now; /* ns, of all cards; the test may move it on */
     long calls;
-    long creates, maps, accesses, unmaps, copies, peer_copies;
+    long creates, maps, accesses, unmaps, copies, peer_copies, registered;
     const char *failed; /* the function that was told to */
     /* ---- what is there ---- */
     size_t used[FAKE_CARDS];

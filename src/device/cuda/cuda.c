@@ -227,7 +227,7 @@ static berth_status cuda_open(void *library, const struct dev_env *env, unsigned
     d->log = env->log;
     d->host_clock = env->clock ? env->clock : clock_system();
     d->segments.elem = sizeof(struct cuda_segment);
-    d->pinned.elem = sizeof(void *);
+    d->pinned.elem = sizeof(struct cuda_pinned);
     d->peers.elem = sizeof(struct cuda_dev *);
     d->pub.api = &l->api;
     d->pub.card = d->pub.base.model;

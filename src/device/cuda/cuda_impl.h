@@ -29,6 +29,11 @@ struct cuda_segment {
     uint32_t *length;
 };
 
+struct cuda_pinned { /* host memory */
+    void *ptr;
+    size_t ours; /* bytes that we mapped and registered; 0: the driver's */
+};
+
 /* A point of the device's clock, shared by the events recorded after it. */
 struct cuda_mark {
     unsigned refs;
@@ -60,7 +65,7 @@ struct cuda_dev { /* owner: executor thread */
     const struct clock *host_clock;
     bool vmm;            /* virtual memory management */
     struct vec segments; /* struct cuda_segment, by address */
-    struct vec pinned;   /* void *, of host_alloc */
+    struct vec pinned;   /* struct cuda_pinned */
     struct vec peers;    /* struct cuda_dev *: may read and write our memory, and we theirs */
     struct cuda_stream *streams;
     struct cuda_event *events;
@@ -104,10 +109,13 @@ berth_status cuda_info(struct phys *p, uint64_t *total, uint64_t *free_bytes, be
 void cuda_discardable(struct phys *p, uint64_t *addr, size_t *n);
 bool cuda_discard(struct phys *p, uint64_t addr, size_t n);
 berth_status cuda_restore(struct phys *p, uint64_t addr, size_t n, berth_err *err);
-berth_status cuda_host_alloc(struct phys *p, size_t n, void **out, berth_err *err);
-void cuda_host_free(struct phys *p, void *ptr, size_t n);
 /* Everything mapped on d becomes accessible to d and its peers. */
 berth_status cuda_share(struct cuda_dev *d, berth_err *err);
+
+/* cuda_host.c: slots, and what close needs */
+berth_status cuda_host_alloc(struct phys *p, size_t n, void **out, berth_err *err);
+void cuda_host_free(struct phys *p, void *ptr, size_t n);
+void cuda_unpin(struct cuda_dev *d, const struct cuda_pinned *x);
 
 /* cuda_work.c: slots */
 berth_status cuda_work_open(struct cuda_dev *d, berth_err *err);

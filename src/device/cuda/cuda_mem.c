@@ -1,4 +1,4 @@
-/* cuda_mem: a card's memory, taken apart in granules, and pinned host memory.
+/* cuda_mem: a card's memory, taken apart in granules.
  *
  * A segment is one reserved range of addresses, with pieces mapped behind it. Each piece costs three
  * driver calls (create, map, release: the mapping keeps it) and the kernel's page tables work, tens
@@ -342,44 +342,6 @@ berth_status cuda_info(struct phys *p, uint64_t *total, uint64_t *free_bytes, be
     return s;
 }
 
-/* ---- host memory ---- */
-
-berth_status cuda_host_alloc(struct phys *p, size_t n, void **out, berth_err *err)
-{
-    struct cuda_dev *d = cuda_dev(p);
-    *out = NULL;
-    if (cuda_current(&d->pub, err))
-        return err->code;
-    if (!vec_reserve(&d->pinned, d->pinned.n + 1))
-        return err_set(err, BERTH_ENOMEM, "%s: a note of pinned memory", p->name);
-    void *ptr = NULL;
-    if (CUDA_TRY(&d->pub, cuMemHostAlloc(&ptr, n, CU_MEMHOSTALLOC_PORTABLE), err)) {
-        if (err->code == BERTH_ENODEVMEM) /* of the host's */
-            err->code = BERTH_ENOMEM;
-        return err_add(err, "%zu bytes of pinned host memory", n);
-    }
-    void **slot = vec_add(&d->pinned);
-    if (!slot)
-        BUG("reserved above");
-    *slot = *out = ptr;
-    return BERTH_OK;
-}
-
-void cuda_host_free(struct phys *p, void *ptr, size_t n)
-{
-    struct cuda_dev *d = cuda_dev(p);
-    void **all = d->pinned.p;
-    size_t i = d->pinned.n;
-    while (i && all[i - 1] != ptr)
-        i--;
-    if (!i)
-        BUG("%s: %zu bytes at %p were not pinned by it", p->name, n, ptr);
-    all[i - 1] = all[d->pinned.n - 1];
-    vec_pop(&d->pinned);
-    cuda_tell(d, d->pub.api->cuCtxSetCurrent(d->pub.ctx), "cuCtxSetCurrent");
-    CUDA_TELL(d, cuMemFreeHost(ptr));
-}
-
 /* ---- life ---- */
 
 berth_status cuda_mem_open(struct cuda_dev *d, berth_err *err)
@@ -407,7 +369,7 @@ void cuda_mem_close(struct cuda_dev *d)
     for (size_t i = 0; i < d->segments.n; i++)
         segment_release(d, segment_at(d, i));
     for (size_t i = 0; i < d->pinned.n; i++)
-        CUDA_TELL(d, cuMemFreeHost(*(void **)vec_at(&d->pinned, i)));
+        cuda_unpin(d, vec_at(&d->pinned, i));
     vec_release(&d->segments);
     vec_release(&d->pinned);
 }

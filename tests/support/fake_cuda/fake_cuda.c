@@ -51,7 +51,7 @@ struct mapping {
     size_t n;
     struct memory *memory; /* NULL: plain or pinned */
     bool access[FAKE_CARDS];
-    bool host; /* pinned host memory, of this card's context */
+    bool host; /* pinned host memory, of this card's context; registered: without a base */
     int card;
     void *base; /* what munmap wants, of plain ones */
     size_t base_n;
@@ -638,6 +638,44 @@ CUresult cuMemFreeHost(void *p)
     CHECK(m, CUDA_ERROR_INVALID_VALUE);
     *at = m->next;
     munmap(m->base, m->base_n);
+    fake.pinned -= m->n;
+    fake.hosts--;
+    free(m);
+    return leave(CUDA_SUCCESS);
+}
+
+/* Every page has to be there and writable: the real one would get them itself, slowly. */
+CUresult cuMemHostRegister(void *p, size_t n, unsigned flags)
+{
+    ENTER_CONTEXT();
+    unsigned char page = 0;
+    CHECK(flags == CU_MEMHOSTREGISTER_PORTABLE && n && (uintptr_t)p % PAGE == 0 && n % PAGE == 0,
+          CUDA_ERROR_INVALID_VALUE);
+    for (const struct mapping *m = mappings; m; m = m->next)
+        CHECK(!m->host || !overlaps((uintptr_t)p, n, m->addr, m->n),
+              CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    for (size_t i = 0; i < n; i += PAGE)
+        CHECK(!mincore((char *)p + i, PAGE, &page) && (page & 1), CUDA_ERROR_INVALID_VALUE);
+    CHECK(n <= fake.host_total - fake.pinned, CUDA_ERROR_OUT_OF_MEMORY);
+    struct mapping *m = calloc(1, sizeof *m);
+    CHECK(m, CUDA_ERROR_OUT_OF_MEMORY);
+    *m = (struct mapping) { mappings, .addr = (uintptr_t)p, .n = n, .host = true, .card = c->card };
+    mappings = m;
+    fake.pinned += n;
+    fake.hosts++;
+    fake.registered++;
+    return leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemHostUnregister(void *p)
+{
+    ENTER_CONTEXT();
+    struct mapping **at = &mappings, *m;
+    while (*at && !((*at)->host && !(*at)->base && (*at)->addr == (uintptr_t)p))
+        at = &(*at)->next;
+    m = *at;
+    CHECK(m, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    *at = m->next;
     fake.pinned -= m->n;
     fake.hosts--;
     free(m);

@@ -240,10 +240,61 @@ static void says_what_stood_in_the_way(void **state)
     assert_ok(p->driver->restore(p, other, 20 * MIB, &err), err);
     p->driver->free(p, other, 60 * MIB);
     assert_fails(p->driver->host_alloc(p, 11 * MIB, &host, &err), err, BERTH_ENOMEM,
-                 "11534336 bytes of pinned host memory: cuda:0: cuMemHostAlloc");
+                 "11534336 bytes of pinned host memory: cuda:0: cuMemHostRegister");
     assert_null(host);
     assert_ok(p->driver->host_alloc(p, 10 * MIB, &host, &err), err);
     p->driver->host_free(p, host, 10 * MIB);
+    close_clean(&r, set);
+}
+
+/* ---- host memory ---- */
+
+/* Pages of ours, each of them there before it is registered; small ones are the driver's, and so are
+ * all if it will not register any. */
+static void pins_pages_that_are_there(void **state)
+{
+    static const struct {
+        size_t n;
+        bool ours;
+    } row[] = { { 4096, false },          { 2 * MIB - 4096, false }, { 2 * MIB, true },
+                { 5 * MIB + 4096, true }, { 32 * MIB, true },        { 47 * MIB + 8192, true } };
+    struct rig r;
+    berth_err err = { 0 };
+    (void)state;
+    fake_rig(&r);
+    struct devset *set = open_devices("cuda:0", &r.env);
+    struct phys *p = devset_at(set, 0)->phys;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++)
+        for (int refused = 0; refused < 2; refused++) {
+            char *host;
+            long before = r.fake->registered;
+            r.fake->fail_name = refused ? "cuMemHostRegister" : NULL;
+            r.fake->fail_at = refused;
+            r.fake->fail_with = CUDA_ERROR_NOT_SUPPORTED;
+            assert_ok(p->driver->host_alloc(p, row[i].n, (void **)&host, &err), err);
+            assert_int_equal(r.fake->registered - before, row[i].ours && !refused);
+            assert_int_equal((uintptr_t)host % (row[i].ours && !refused ? 2 * MIB : 4096), 0);
+            assert_int_equal(r.fake->pinned, row[i].n);
+            memset(host, 1, row[i].n);
+            p->driver->host_free(p, host, row[i].n);
+            assert_int_equal(r.fake->pinned, 0);
+            r.fake->fail_at = 0;
+        }
+    close_clean(&r, set);
+}
+
+/* What nobody gave back goes with the card. */
+static void pins_that_leak_are_given_back(void **state)
+{
+    struct rig r;
+    void *host;
+    berth_err err = { 0 };
+    (void)state;
+    fake_rig(&r);
+    struct devset *set = open_devices("cuda:0", &r.env);
+    struct phys *p = devset_at(set, 0)->phys;
+    assert_ok(p->driver->host_alloc(p, 3 * MIB, &host, &err), err);
+    assert_ok(p->driver->host_alloc(p, 4096, &host, &err), err);
     close_clean(&r, set);
 }
 
@@ -537,6 +588,8 @@ int main(void)
         cmocka_unit_test(large_segments_trim_in_pieces),
         cmocka_unit_test(any_part_comes_and_goes),
         cmocka_unit_test(says_what_stood_in_the_way),
+        cmocka_unit_test(pins_pages_that_are_there),
+        cmocka_unit_test(pins_that_leak_are_given_back),
         cmocka_unit_test(idle_memory_makes_room),
         cmocka_unit_test(larger_granules_are_respected),
         cmocka_unit_test(an_odd_granularity_means_plain_memory),
