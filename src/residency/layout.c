@@ -68,15 +68,16 @@ void layout_tail(struct layout *l)
  * counts, see better().
  *
  * By time there is one thing more: layers that take long and have few bytes cannot give what is due
- * meanwhile. What is due beyond one block is forgotten there, or blocks would crowd behind them;
- * instead a little more is due everywhere, see tune(). */
+ * meanwhile. Then no plan is even, and more must be due everywhere for the donors to get what is
+ * meant for them, see tune(). */
 
 enum rule { FLOOR, CENTRE, CEIL };
 
-#define ROUNDS 4       /* passes per rule by bytes */
-#define TIMED_ROUNDS 8 /* by time */
-#define FINE 12        /* bits of what tune() finds */
-#define TIME_BITS 60   /* of the time of all blocks */
+#define ROUNDS 4                    /* passes per rule by bytes */
+#define TIMED_ROUNDS 8              /* by time */
+#define FINE 12                     /* bits of what tune() finds */
+#define DUE_ALL (UINT64_C(1) << 61) /* so much that every block is */
+#define TIME_BITS 60                /* of the time of all blocks */
 
 typedef __int128 wide; /* products of bytes and times: plan_make() keeps models below 2^60 */
 
@@ -105,8 +106,10 @@ static bool wants(const struct fork *f, uint64_t bytes, enum rule rule, bool les
 /* What a pass goes by, so that the best one can be done again instead of being kept. */
 struct aim {
     enum rule rule;
-    bool start;                       /* the first block is compute's, whatever the rule says */
-    uint64_t due;                     /* to the donors in the time of all blocks */
+    bool start;   /* the first block is compute's, whatever the rule says */
+    uint64_t due; /* to the donors in the time of all blocks */
+    size_t turn;  /* before this block it is `early` instead */
+    uint64_t early;
     uint64_t donors;                  /* what they get by that, as far as is known */
     uint64_t each[ALLOC_ENTRIES_MAX]; /* of it to every capped donor, by position in the quotas */
 };
@@ -117,6 +120,7 @@ struct score {
     uint64_t side;  /* bytes on the capped side of the first fork */
     uint64_t good; /* the same without a first block that a donor need not have, see spread.start */
     uint64_t bytes; /* on capped quotas */
+    bool timed;     /* as spread.timed */
     bool close;     /* off is at most the largest block */
     bool starts;    /* the first block is where it is used, or cannot be */
 };
@@ -190,19 +194,12 @@ static void give_any_donor(struct spread *s, struct fork *fork, size_t block)
 static bool donors_want(const struct spread *s, struct fork *first, const struct aim *aim,
                         size_t block)
 {
+    first->due = block < aim->turn ? aim->early : aim->due;
     goes_by(first, time_of(s, block));
-    return !(aim->start && block == s->first) &&
+    if (aim->start && block == s->first)
+        return false;
+    return first->due >= DUE_ALL ||
            wants(first, s->l->b->at[block].bytes, aim->rule, s->capped_compute);
-}
-
-/* It went past it. */
-static void went(const struct spread *s, struct fork *first, size_t block, bool to_donors)
-{
-    wide most = (wide)s->largest * s->time;
-    if (to_donors)
-        takes(first, s->l->b->at[block].bytes);
-    if (s->timed && first->e > most)
-        first->e = most;
 }
 
 /* True: to the donors, or to who takes the orphans if that is one. */
@@ -233,7 +230,7 @@ static bool place_block(struct spread *s, struct fork *fork, size_t block, bool 
 static void pass(struct spread *s, const struct aim *aim)
 {
     const struct layout *l = s->l;
-    struct fork first = { .due = aim->due, .whole = s->time }, fork[ALLOC_ENTRIES_MAX];
+    struct fork first = { .whole = s->time }, fork[ALLOC_ENTRIES_MAX];
     uint64_t rest = aim->donors;
     memcpy(s->left, l->left, sizeof l->left);
     s->side = 0;
@@ -243,8 +240,8 @@ static void pass(struct spread *s, const struct aim *aim)
         rest -= fork[i].due;
     }
     for (size_t i = 0; i < l->b->n; i++)
-        if (l->why[i] == PLAN_QUOTA)
-            went(s, &first, i, place_block(s, fork, i, donors_want(s, &first, aim, i)));
+        if (l->why[i] == PLAN_QUOTA && place_block(s, fork, i, donors_want(s, &first, aim, i)))
+            takes(&first, l->b->at[i].bytes);
 }
 
 /* ---- how good it is ---- */
@@ -300,6 +297,7 @@ static struct score evaluate(const struct spread *s)
     out.side = s->capped_compute ? s->whole - donors : donors;
     for (size_t i = 0; i < l->q->n; i++)
         out.bytes += i != s->orphans ? bytes[l->q->at[i].device] : 0;
+    out.timed = s->timed;
     out.close = out.off <= (wide)s->largest * s->time;
     out.starts = !s->start || l->device[s->first] == l->q->compute;
     out.good = out.side - (s->capped_compute || out.starts ? 0 : l->b->at[s->first].bytes);
@@ -320,7 +318,7 @@ static bool better(const struct score *a, const struct score *b)
         return a->starts;
     if (a->bytes != b->bytes)
         return a->bytes > b->bytes;
-    return a->off_donor < b->off_donor;
+    return a->off_donor != b->off_donor ? a->off_donor < b->off_donor : a->timed && a->off < b->off;
 }
 
 /* ---- all of it ---- */
@@ -389,14 +387,13 @@ static bool aim_again(const struct spread *s, struct aim *aim)
 static uint64_t would_get(const struct spread *s, const struct aim *aim)
 {
     const struct layout *l = s->l;
-    struct fork first = { .due = aim->due, .whole = s->time };
+    struct fork first = { .whole = s->time };
     uint64_t got = 0;
     for (size_t i = 0; i < l->b->n; i++) {
-        if (l->why[i] != PLAN_QUOTA)
+        if (l->why[i] != PLAN_QUOTA || !donors_want(s, &first, aim, i))
             continue;
-        bool want = donors_want(s, &first, aim, i);
-        went(s, &first, i, want);
-        got += want ? l->b->at[i].bytes : 0;
+        takes(&first, l->b->at[i].bytes);
+        got += l->b->at[i].bytes;
     }
     return got;
 }
@@ -404,16 +401,14 @@ static uint64_t would_get(const struct spread *s, const struct aim *aim)
 /* What is due is not what the donors get where layers have few bytes for their time. So: the least
  * that must be due for them to get all that is meant for them, by doubling it until it is enough and
  * then FINE bits of it. Networks repeat themselves, and what the donors get jumps when one more layer
- * of every repetition is theirs: below the jump compute is full before the end and donors get the
- * rest, above it is the other way around. So who is capped gets all it may on its side of the jump:
- * the aim is there, *other on the other side. */
-static void tune(const struct spread *s, struct aim *aim, uint64_t *other)
+ * of every repetition is theirs: so more than the jump takes is due up to some block, and less from
+ * there on. Who is capped gets all it may in the end. */
+static void tune(const struct spread *s, struct aim *aim)
 {
-    const uint64_t most = UINT64_C(1) << (TIME_BITS + 1);
     uint64_t low = 0, high = aim->due ? aim->due : 1;
-    while (aim->due = high, high < most && would_get(s, aim) < aim->donors) {
+    while (aim->due = high, high < DUE_ALL && would_get(s, aim) < aim->donors) {
         low = high;
-        high *= 2;
+        high = 2 * high < DUE_ALL ? 2 * high : DUE_ALL;
     }
     for (int i = 0; i < FINE && high - low > 1; i++) {
         aim->due = low + (high - low) / 2;
@@ -422,8 +417,17 @@ static void tune(const struct spread *s, struct aim *aim, uint64_t *other)
         else
             high = aim->due;
     }
-    aim->due = s->capped_compute ? low : high;
-    *other = s->capped_compute ? high : low;
+    size_t few = 0, enough = s->l->b->n; /* blocks with more */
+    aim->early = high;
+    aim->due = low;
+    while (enough - few > 1) {
+        aim->turn = few + (enough - few) / 2;
+        if (would_get(s, aim) < aim->donors)
+            few = aim->turn;
+        else
+            enough = aim->turn;
+    }
+    aim->turn = s->capped_compute ? few : enough;
 }
 
 /* What FLOOR at the quotas keeps to, whatever the sizes are: one block and what is left open, or one
@@ -446,24 +450,36 @@ static void attempt(struct spread *s, const struct aim *aim, uint64_t least, str
     }
 }
 
-/* By bytes: what was given is due in the next round. By time: on both sides of the jump, and a little
- * beyond, where other blocks may fit better. */
-static void attempts(struct spread *s, struct aim aim, uint64_t least, struct score *top,
-                     struct aim *best)
+/* All that is asked for is got, evenly. */
+static bool perfect(const struct spread *s, const struct score *top)
 {
-    uint64_t other = 0, due;
-    if (s->timed)
-        tune(s, &aim, &other);
-    due = aim.due;
-    for (unsigned round = 0; round < (s->timed ? TIMED_ROUNDS : ROUNDS); round++) {
+    return top->close && top->starts && s->cap - top->side < s->smallest;
+}
+
+/* What was given is due in the next round. */
+static void attempts_by_bytes(struct spread *s, struct aim aim, uint64_t least, struct score *top,
+                              struct aim *best)
+{
+    for (int round = 0; round < ROUNDS; round++) {
         attempt(s, &aim, least, top, best);
-        bool changed = aim_again(s, &aim);
-        if (!s->timed && !changed)
+        if (!aim_again(s, &aim))
             break;
-        if (s->timed && round == 0)
-            aim.due = other;
-        else if (s->timed)
-            aim.due = s->capped_compute ? due - due / 256 * round : due + due / 256 * round;
+    }
+}
+
+/* At first the same is due as by bytes, which is enough where no layer has too few of them; then what
+ * tune() says; then a little beyond that, where other blocks may fit better. */
+static void attempts_by_time(struct spread *s, struct aim aim, uint64_t least, struct score *top,
+                             struct aim *best)
+{
+    attempt(s, &aim, least, top, best);
+    if (!perfect(s, top))
+        tune(s, &aim);
+    for (int round = 1; round < TIMED_ROUNDS && !perfect(s, top); round++) {
+        attempt(s, &aim, least, top, best);
+        (void)aim_again(s, &aim);
+        aim.due = s->capped_compute ? aim.due - aim.due / 256 : aim.due + aim.due / 256;
+        aim.early = s->capped_compute ? aim.early - aim.early / 256 : aim.early + aim.early / 256;
     }
 }
 
@@ -473,12 +489,11 @@ static void attempts(struct spread *s, struct aim aim, uint64_t least, struct sc
 static struct score search(struct spread *s, struct aim *best)
 {
     struct aim start = { .rule = s->capped_compute ? CEIL : FLOOR };
-    uint64_t other;
     start.due = start.donors = s->capped_compute ? s->whole - s->cap : s->cap;
     memcpy(start.each, s->l->left, sizeof s->l->left);
     *best = start;
     if (s->timed)
-        tune(s, best, &other);
+        tune(s, best);
     pass(s, best);
     struct score top = evaluate(s);
     uint64_t least = top.side > s->largest ? top.side - s->largest : 0;
@@ -490,9 +505,9 @@ static struct score search(struct spread *s, struct aim *best)
         struct aim aim = start;
         aim.rule = try[i].rule;
         aim.start = try[i].start && s->start;
-        attempts(s, aim, least, &top, best);
-        if (top.close && top.starts && s->cap - top.side < s->smallest)
-            break; /* nothing is left to gain */
+        (s->timed ? attempts_by_time : attempts_by_bytes)(s, aim, least, &top, best);
+        if (perfect(s, &top))
+            break;
     }
     return top;
 }

@@ -4,7 +4,9 @@
  *            over quota, the plan's string gives the same plan again, and so does asking twice
  *   tail     the same device for every block as a naive walk over the rules
  *   spread   of every window of consecutive blocks the donors hold their fair share, as the plan
- *            itself divides the model: see allowed() */
+ *            itself divides the model: see allowed()
+ *   by time  where blocks have estimates: quotas are used as well; and where no block has fewer bytes
+ *            than are due in its time, the donors' share of every window goes by its time */
 #include "support/plans.h"
 #include "support/rng.h"
 #include "support/seed.h"
@@ -52,6 +54,13 @@ static void draw_model(struct world *w, struct rng *r)
     if (!alike)
         w->spec[rng_below(r, n)].bytes += 1; /* some model at all */
     assert_ok(blocks_from_specs(w->spec, n, &w->b, &err), err);
+    size_t kind = rng_below(r, 8); /* of estimates: a few, about the bytes, anything; or none */
+    for (size_t i = 0; i < n && kind < 3; i++) {
+        uint64_t bytes = w->b.at[i].bytes;
+        w->b.at[i].work = kind == 0   ? rng_below(r, 3)
+                          : kind == 1 ? bytes + bytes / 8 * rng_below(r, 8)
+                                      : rng_u64(r) >> rng_below(r, 64);
+    }
 }
 
 static void draw_devices(struct world *w, struct rng *r)
@@ -197,32 +206,71 @@ static void check_tail(const struct world *w)
     }
 }
 
-/* What spread keeps to: blocks of one size one block; else one (the largest) and what the quota leaves
- * open, per donor where there are several and compute takes the orphans. */
-static uint64_t allowed(const struct world *w, uint64_t donor, uint64_t all)
+/* Most for the side that does not take the orphans, compute or all donors, and how many quotas that
+ * is. */
+static uint64_t cap_of(const struct world *w, uint64_t all, uint64_t *blocks)
 {
-    uint64_t most = largest(w), cap = 0, embedding = 0, side = donor, blocks = 0;
-    bool alike = true;
-    for (size_t i = 0; i < w->b.n; i++) {
+    uint64_t cap = 0, embedding = 0;
+    *blocks = 0;
+    for (size_t i = 0; i < w->b.n; i++)
         embedding += w->b.at[i].embedding ? w->b.at[i].bytes : 0;
-        if (w->p.why[i] == PLAN_QUOTA || w->p.why[i] == PLAN_ORPHAN)
-            alike &= w->b.at[i].bytes == most;
-    }
-    if (alike)
-        return most;
     if (w->q.orphans != w->q.compute) {
         cap = quota_on(&w->q, w->q.compute);
         cap -= embedding < cap ? embedding : cap;
-        side = all - donor;
-        blocks = 1;
+        *blocks = 1;
     }
     for (size_t i = 0; i < w->q.n && w->q.orphans == w->q.compute; i++)
         if (w->q.at[i].device != w->q.compute) {
             cap += w->q.at[i].bytes;
-            blocks++;
+            ++*blocks;
         }
-    cap = cap < all ? cap : all;
-    return most * (blocks ? blocks : 1) + (cap - side);
+    *blocks = *blocks ? *blocks : 1;
+    return cap < all ? cap : all;
+}
+
+/* What spread keeps to: blocks of one size one block; else one (the largest) and what the quota leaves
+ * open, per donor where there are several and compute takes the orphans. */
+static uint64_t allowed(const struct world *w, uint64_t donor, uint64_t all)
+{
+    uint64_t most = largest(w), blocks, cap = cap_of(w, all, &blocks);
+    bool alike = true;
+    for (size_t i = 0; i < w->b.n; i++)
+        if (w->p.why[i] == PLAN_QUOTA || w->p.why[i] == PLAN_ORPHAN)
+            alike &= w->b.at[i].bytes == most;
+    if (alike)
+        return most;
+    return most * blocks + (cap - (w->q.orphans != w->q.compute ? all - donor : donor));
+}
+
+/* The same with estimates: two blocks more, which is what finding out how much must be due costs. */
+static void check_timed(const struct world *w)
+{
+    uint64_t all = 0, donors = 0, most = largest(w), blocks;
+    unsigned __int128 time = 0;
+    for (size_t i = 0; i < w->b.n; i++)
+        if (w->p.why[i] == PLAN_QUOTA || w->p.why[i] == PLAN_ORPHAN) {
+            all += w->b.at[i].bytes;
+            time += w->b.at[i].work;
+            donors += w->p.device[i] != w->q.compute ? w->b.at[i].bytes : 0;
+        }
+    uint64_t side = w->q.orphans != w->q.compute ? all - donors : donors;
+    uint64_t cap = cap_of(w, all, &blocks);
+    if (side > cap || cap - side >= (blocks + 1) * most)
+        fail_msg("'%s': %llu of %llu bytes used", w->text, (unsigned long long)side,
+                 (unsigned long long)cap);
+    long double e = 0, low = 0, high = 0, rate = (long double)donors / (long double)time;
+    for (size_t i = 0; i < w->b.n; i++) {
+        if (w->p.why[i] == PLAN_TINY || w->p.why[i] == PLAN_EMBEDDING)
+            continue;
+        if ((long double)w->b.at[i].work * rate > (long double)w->b.at[i].bytes)
+            return; /* not all can be had */
+        e += (long double)w->b.at[i].work * rate;
+        e -= w->p.device[i] != w->q.compute ? (long double)w->b.at[i].bytes : 0;
+        low = e < low ? e : low;
+        high = e > high ? e : high;
+    }
+    if (high - low > (long double)((blocks + 2) * most + (cap - side)))
+        fail_msg("'%s': windows off by %.3Lf blocks", w->text, (high - low) / (long double)most);
 }
 
 /* Donor bytes of all windows, against bytes * the plan's own donor share, in whole numbers: times
@@ -257,9 +305,15 @@ static void check_all(struct world *w, enum plan_layout layout)
     if (plan_make(&w->b, &w->d, &w->q, layout, &w->p, &err))
         fail_msg("'%s': %s", w->text, err.msg);
     check_sums(w);
+    bool timed = false; /* those that are spread have estimates */
+    for (size_t i = 0; i < w->b.n; i++)
+        if (w->p.why[i] == PLAN_QUOTA || w->p.why[i] == PLAN_ORPHAN)
+            timed |= w->b.at[i].work > 0;
     if (largest(w)) {
         if (layout == PLAN_TAIL)
             check_tail(w);
+        else if (timed)
+            check_timed(w);
         else
             check_spread(w);
     }

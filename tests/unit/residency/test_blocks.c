@@ -268,6 +268,38 @@ static void an_architecture_orders_and_protects(void **state)
     weights_close(w);
 }
 
+static uint32_t work_of(const char *block, size_t n)
+{
+    assert_int_equal(strlen(block), n);
+    return strcmp(block, "norm") == 0 ? 0 : strcmp(block, "in") == 0 ? 1000 : 3;
+}
+
+/* Weights, not bytes, times what the architecture says; nothing where it says nothing. */
+static void an_architecture_estimates(void **state)
+{
+    (void)state;
+    struct weights *w = open_file("e.safetensors", mixed, ARRAY_LEN(mixed));
+    struct blocks b;
+    berth_err err = { 0 };
+    assert_ok(blocks_from_weights(w, "part.", &arch, &b, &err), err);
+    for (size_t i = 0; i < b.n; i++)
+        assert_int_equal(b.at[i].work, 0);
+    blocks_release(&b);
+    struct block_arch knows = arch;
+    knows.work = work_of;
+    assert_ok(blocks_from_weights(w, "part.", &knows, &b, &err), err);
+    for (size_t i = 0; i < b.n; i++) {
+        if (strcmp(b.at[i].name, "in") == 0) /* with its bias and its scale */
+            assert_int_equal(b.at[i].work, 1000 * (16 * 16 + 7 + 1));
+        else if (strcmp(b.at[i].name, "conv.0") == 0) /* of two bytes each */
+            assert_int_equal(b.at[i].work, 3 * 2 * 2 * 3 * 3);
+        else if (strcmp(b.at[i].name, "norm") == 0)
+            assert_int_equal(b.at[i].work, 0);
+    }
+    blocks_release(&b);
+    weights_close(w);
+}
+
 static int by_last_digit(const char *a, size_t an, const char *b, size_t bn)
 {
     return a[an - 1] - b[bn - 1];
@@ -383,6 +415,7 @@ int main(void)
         cmocka_unit_test(usual_names_of_embeddings_are_known),
         cmocka_unit_test(a_tensor_without_a_dot_is_a_block),
         cmocka_unit_test(an_architecture_orders_and_protects),
+        cmocka_unit_test(an_architecture_estimates),
         cmocka_unit_test(sorting_is_stable),
         cmocka_unit_test(lists_made_by_hand),
         cmocka_unit_test(survives_oom),

@@ -159,6 +159,47 @@ static void spread_interleaves(void **state)
     blocks_release(&b);
 }
 
+/* Where the time of blocks is known copies are due by it, whatever its unit is. */
+static void spread_goes_by_time(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        unsigned time[12];   /* of blocks of 100 MiB */
+        unsigned first, all; /* donors' blocks among the first six, and all of them */
+    } cases[] = {
+        { "cuda:0,800mb;cpu,*", { 3, 3, 3, 3, 3, 3, 1, 1, 1, 1, 1, 1 }, 3, 4 },
+        { "cuda:0,800mb;cpu,*", { 1, 1, 1, 1, 1, 1, 3, 3, 3, 3, 3, 3 }, 1, 4 },
+        { "cuda:0,67%;cpu,33.5%#cuda:0", { 3, 3, 3, 3, 3, 3, 1, 1, 1, 1, 1, 1 }, 3, 4 },
+        { "cuda:0,67%;cpu,33.5%#cuda:0", { 1, 1, 1, 1, 1, 1, 3, 3, 3, 3, 3, 3 }, 1, 4 },
+        { "cuda:0,600mb;cpu,*", { 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7 }, 3, 6 },
+        /* the first half has no more to give, and what is asked for is got */
+        { "cuda:0,200mb;cpu,*", { 99, 99, 99, 99, 99, 99, 1, 1, 1, 1, 1, 1 }, 6, 10 },
+        { "cuda:0,*;cpu,1000mb#cuda:0", { 99, 99, 99, 99, 99, 99, 1, 1, 1, 1, 1, 1 }, 6, 10 },
+        { "cuda:0,*;cpu,1000mb#cuda:0", { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 }, 6, 10 },
+        { "cuda:0,*;cpu,1200mb#cuda:0", { 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, 6, 12 },
+    };
+    struct block_spec even[12];
+    for (size_t i = 0; i < ARRAY_LEN(even); i++)
+        even[i] = (struct block_spec) { "x", 100 * MIB, false };
+    struct blocks b = list(even, ARRAY_LEN(even));
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        for (uint64_t unit = 1; unit; unit = unit == 1 ? UINT64_MAX / 99 : 0) {
+            unsigned first = 0, all = 0;
+            for (size_t k = 0; k < b.n; k++)
+                b.at[k].work = unit * cases[i].time[k];
+            struct plan p = plan_of(&b, cases[i].text, PLAN_SPREAD);
+            for (size_t k = 0; k < b.n; k++) {
+                first += k < 6 && p.device[k] == CPU;
+                all += p.device[k] == CPU;
+            }
+            if (first != cases[i].first || all != cases[i].all)
+                fail_msg("case %zu: %u and %u", i, first, all);
+            plan_release(&p);
+        }
+    blocks_release(&b);
+}
+
 /* The same bytes per device as tail has where blocks allow it, and small blocks fill what is open. */
 static void spread_and_tail_give_the_same_bytes(void **state)
 {
@@ -420,6 +461,7 @@ int main(void)
         cmocka_unit_test(worked_example_clip),
         cmocka_unit_test(worked_example_clip_as_a_file),
         cmocka_unit_test(spread_interleaves),
+        cmocka_unit_test(spread_goes_by_time),
         cmocka_unit_test(spread_and_tail_give_the_same_bytes),
         cmocka_unit_test(several_donors_without_a_wildcard_interleave),
         cmocka_unit_test(spread_fills_donors_before_orphans),
