@@ -89,13 +89,35 @@ berth_status res_block_err(const struct res_model *m, size_t i, size_t device, b
 
 /* ---- memory ---- */
 
+/* What the driver has, and what pools on the same hardware would give back to it. A card's memory is
+ * also taken by its context, by libraries and by other programs. Host memory is not counted this way:
+ * the system finds pages when they are written. */
+static uint64_t driver_left(const struct residency *r, const struct device *d)
+{
+    struct dev_info info;
+    berth_err err;
+    if (dev_can(d, BERTH_CAP_HOST_VISIBLE) || dev_info(d, &info, &err))
+        return UINT64_MAX;
+    uint64_t left = info.free;
+    for (size_t i = 0; i < r->n_devices; i++) {
+        const struct device *n = res_device(r, i);
+        struct dev_stats s;
+        if (n->phys != d->phys)
+            continue;
+        dev_ledger(n, NULL, 0, &s);
+        left += s.idle;
+    }
+    return left;
+}
+
 uint64_t res_left_on(const struct residency *r, size_t device)
 {
     const struct device *d = res_device(r, device);
     struct dev_stats s;
     dev_ledger(d, NULL, 0, &s);
     uint64_t taken = s.in_use + (dev_can(d, BERTH_CAP_HOST_VISIBLE) ? s.pinned : 0);
-    return d->budget > taken ? d->budget - taken : 0;
+    uint64_t left = d->budget > taken ? d->budget - taken : 0, has = left ? driver_left(r, d) : 0;
+    return left < has ? left : has;
 }
 
 static berth_status owner_line(struct res_model *m, size_t d, bool pinned, struct dev_owner **out,

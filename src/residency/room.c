@@ -15,7 +15,7 @@
  *      also those that are to go when it ends
  *   6  keep models go whole, only when the request says so; those of the running prompt last
  * Never: models in use, the model that the memory is for, and anything at all when even all of it
- * would not be enough. What is left then is res_make_way(): who computes with a model and can stop
+ * would not be enough, counted from what the driver really has (res_left_on()). What is left then is res_make_way(): who computes with a model and can stop
  * using it for a moment lets its own blocks step aside (net/run.c). */
 #include "residency/residency_impl.h"
 
@@ -381,14 +381,16 @@ berth_status res_no_room(const struct residency *r, size_t d, uint64_t wanted,
 {
     const struct device *dev = res_device(r, d);
     char way[220], text[STR_BYTES_MAX];
+    uint64_t left = res_left_on(r, d);
     struct dev_stats s;
     dev_ledger(dev, NULL, 0, &s);
+    bool others = dev->budget > s.in_use + left && !dev_can(dev, BERTH_CAP_HOST_VISIBLE);
     res_in_the_way(r, d, for_model, way, sizeof way);
     return err_set(err, BERTH_ENODEVMEM,
                    "%s: no room for %s: wanted %" PRIu64 ", budget %" PRIu64 ", in use %" PRIu64
-                   ", pinned %" PRIu64 ", left %" PRIu64 "; in the way: %s",
+                   ", pinned %" PRIu64 ", left %" PRIu64 "%s; in the way: %s",
                    dev->name, str_bytes(wanted, text), wanted, dev->budget, s.in_use, s.pinned,
-                   res_left_on(r, d), way);
+                   left, others ? " by its driver" : "", way);
 }
 
 static size_t index_of(const struct residency *r, const struct device *d)

@@ -353,6 +353,40 @@ static void a_hopeless_wish_moves_nobody(void **state)
 }
 
 /* The host is a device like any other: with a budget, with models that go, with pins in it. */
+/* A card's budget is all of it, but other programs have most: nobody moves for what their leaving
+ * cannot give, and those whose leaving is enough do. */
+static void other_programs_count(void **state)
+{
+    struct fixture f;
+    struct said said;
+    struct res_config cfg = listening(&said);
+    struct dev_mem mem = { 0 };
+    uint64_t theirs;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, "cpu=8m,null:0=8m", &cfg);
+    struct device *d = device_named(f.set, "null:0");
+    struct res_model *old = tenant(&f, "old", 16, "#null:0", RES_AUTO); /* a bit more than 1 MiB */
+    struct dev_owner *o = owner_of(d, "pass", DEV_ACTIVATIONS);
+    assert_ok(d->phys->driver->alloc(d->phys, 5 << 20, &theirs, &err), err);
+    assert_fails(res_alloc(f.r, d, o, 4 << 20, NULL, false, &mem, &err), err, BERTH_ENODEVMEM,
+                 "by its driver; in the way: old#1");
+    assert_string_equal(said.text, "");
+    assert_int_equal(res_info(old).demoted, 0);
+    struct res_model *hopeless =
+        model_open(&f, model_file("hopeless", 64, BYTES), "#null:0", RES_AUTO);
+    assert_fails(res_load(hopeless, NULL, NULL, &err), err, BERTH_ENODEVMEM, "null:0");
+    assert_string_equal(said.text, "");
+    assert_ok(res_alloc(f.r, d, o, 5 << 19, NULL, false, &mem, &err), err);
+    assert_non_null(strstr(said.text, "res.demote model=old#1"));
+    model_intact(old);
+    dev_free(&mem);
+    d->phys->driver->free(d->phys, theirs, 5 << 20);
+    dev_owner_close(o);
+    res_unref(old), res_unref(hopeless);
+    fixture_close(&f);
+}
+
 static void the_host_has_a_budget(void **state)
 {
     struct fixture f;
@@ -475,6 +509,7 @@ int main(void)
         cmocka_unit_test(models_in_use_never_go),
         cmocka_unit_test(a_hopeless_load_moves_nobody),
         cmocka_unit_test(a_hopeless_wish_moves_nobody),
+        cmocka_unit_test(other_programs_count),
         cmocka_unit_test(the_host_has_a_budget),
         cmocka_unit_test(retired_memory_is_taken),
         cmocka_unit_test(neighbours_give_their_idle_bytes),
