@@ -213,18 +213,16 @@ static void used(struct net_run *r, const struct net_tensor *t)
         r->n->used[t->index] = true;
 }
 
-/* With a weight of so many dimensions, and a bias if it is to have one; *shape (may be NULL): in
- * those. */
+/* With a weight of so many dimensions, and a bias if it is to have one; *shape: in those. */
 static const struct net_layer *layer_with(struct net_run *r, const char *layer, int ndim, bool bias,
                                           struct shape *shape)
 {
     const struct net_layer *l = layer_of(r, layer);
     char text[SHAPE_TEXT_MAX], name[2 * NET_NAME_MAX];
-    struct shape own;
     if (!l)
         return NULL;
     bool there = l->weight.there && (!bias || l->bias.there);
-    if (there && shape_as(&l->weight.shape, ndim, shape ? shape : &own)) {
+    if (there && shape_as(&l->weight.shape, ndim, shape)) {
         used(r, &l->weight);
         used(r, &l->scale);
         if (bias)
@@ -238,6 +236,20 @@ static const struct net_layer *layer_with(struct net_run *r, const char *layer, 
         err_set(&r->err, BERTH_EINVAL, "its weight is %s, not of %d dimensions",
                 shape_text(&l->weight.shape, text), ndim);
     net_failed(r, layer);
+    return NULL;
+}
+
+/* The same for ops that multiply by no scale: one that would matter is refused. */
+static const struct net_layer *plain_layer(struct net_run *r, const char *layer, int ndim,
+                                           bool bias)
+{
+    struct shape shape;
+    const struct net_layer *l = layer_with(r, layer, ndim, bias, &shape);
+    if (!l || !l->scale.there || l->scale_value == 1)
+        return l;
+    net_fail(r, BERTH_EUNSUPPORTED,
+             "%s: a scale of %g beside its weight, which only products and convolutions have",
+             layer, (double)l->scale_value);
     return NULL;
 }
 
@@ -620,8 +632,8 @@ void net_qk_rope(struct net_run *r, struct view q, struct view k, const char *wq
     if (!use_begin(&u, r, wq ? wq : "rope"))
         return;
     struct op_qk_rope a = { .q = q, .k = k, .table = view_of(table), .eps = eps };
-    const struct net_layer *lq = wq ? layer_with(r, wq, 1, false, NULL) : NULL;
-    const struct net_layer *lk = wq ? layer_with(r, wk, 1, false, NULL) : NULL;
+    const struct net_layer *lq = wq ? plain_layer(r, wq, 1, false) : NULL;
+    const struct net_layer *lk = wq ? plain_layer(r, wk, 1, false) : NULL;
     if (wq && (!lq || !lk))
         return;
     if (wq) {
@@ -642,7 +654,7 @@ static struct act group_norm(struct net_run *r, struct act x, struct act y, cons
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
-    const struct net_layer *l = layer_with(r, layer, 1, true, NULL);
+    const struct net_layer *l = plain_layer(r, layer, 1, true);
     if (!l)
         return (struct act) { 0 };
     u.keep = l->weight.block;
@@ -671,7 +683,7 @@ static struct act row_norm(struct net_run *r, struct act x, const char *layer, f
     struct use u;
     if (!use_begin(&u, r, layer ? layer : "norm"))
         return (struct act) { 0 };
-    const struct net_layer *l = layer ? layer_with(r, layer, 1, !rms, NULL) : NULL;
+    const struct net_layer *l = layer ? plain_layer(r, layer, 1, !rms) : NULL;
     if (layer && !l)
         return (struct act) { 0 };
     struct act y = net_new(r, &x.shape);
@@ -827,7 +839,7 @@ struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const 
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
-    const struct net_layer *l = layer_with(r, layer, 2, false, NULL);
+    const struct net_layer *l = plain_layer(r, layer, 2, false);
     if (!l)
         return (struct act) { 0 };
     const struct net_tensor *t = &l->weight;

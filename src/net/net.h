@@ -30,9 +30,12 @@
  * Weights    Every weight is read as stored and where it lies (op/ops.h): the block is acquired
  *            from the stream for the op, one at a time. Copied into the slab, for the op:
  *            parameters of one dimension of a type that the kernels do not read; transposed
- *            matrices; quants whose filters are no whole blocks; F32 ones under round_f16. fp8 with a
- *            scale beside it (.scale_weight, .weight_scale: one number, read from the file once) is
- *            scaled by the op; layouts nobody here knows (comfy_quant, integers) are refused by name.
+ *            matrices; quants whose filters are no whole blocks; F32 ones under round_f16.
+ * Scales     A weight of products and convolutions with a scale beside it (.scale_weight,
+ *            .weight_scale: one number, the file's or the one that a merge of adapters chose,
+ *            looked up once) is scaled by the op. Embeddings and parameters of one dimension have
+ *            none: one that is not 1 beside them is refused by name, and so are layouts nobody
+ *            here knows (comfy_quant, integers).
  * NaN        net_finite() ends a run whose values went wrong, naming where; callers use it on
  *            results.
  * Devices    Those with kernels (op_backend_for()): cpu and cards, and logical devices on them. On an
@@ -150,8 +153,10 @@ struct shape net_weight_shape(struct net_run *r, const char *layer); /* ndim 0: 
 struct act net_new(struct net_run *r, const struct shape *s); /* contents unspecified */
 void net_drop(struct net_run *r, struct act *a); /* its place may be used again; empty is fine */
 enum dtype net_dtype(const struct net_run *r);   /* of acts */
-/* Host floats in, rounded to the net's type, and out. Dry: nothing is touched. Input: src stays as it
- * is until the pass ends. */
+/* Host floats in, rounded to the net's type, and out. Dry: nothing is touched.
+ * What comes from the host, here and in net_embedding() and net_timestep(), is copied in the order of
+ * the queue: it stays where and as it is until net_forward() returns, or net_output() of something
+ * made from it has. So it is memory of the caller of net_forward(), not of the forward's stack. */
 struct act net_input(struct net_run *r, const struct shape *s, const float *src);
 struct act net_input_f32(struct net_run *r, const struct shape *s,
                          const float *src); /* stays F32: tables for kernels */
@@ -231,9 +236,10 @@ struct act net_modulate(struct net_run *r, struct view x, struct view scale, str
 /* x += gate * z; x, z: [B, T, C] slices; gate: [B, C]. */
 void net_gate(struct net_run *r, struct view x, struct view gate, struct act z);
 void net_mul(struct net_run *r, struct act *x, struct act b); /* x *= b */
-/* [n, D]; BERTH_EINVAL: an id beyond the table. */
+/* [n, D]; BERTH_EINVAL: an id beyond the table. ids: as src of net_input(). */
 struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const char *layer);
-struct act net_timestep(struct net_run *r, const float *t, size_t n, uint64_t dim);
+struct act net_timestep(struct net_run *r, const float *t, size_t n,
+                        uint64_t dim); /* t: as src of net_input() */
 struct act net_nearest(struct net_run *r, struct act x, uint64_t h, uint64_t w);
 struct act net_concat(struct net_run *r, const struct act *x, size_t n, int axis);
 struct act net_permute(struct net_run *r, struct act x, const int *axis); /* a copy */

@@ -98,9 +98,7 @@ struct product {
 static void product(struct net_run *r, void *user)
 {
     struct product *p = user;
-    float x[16] = { 0 };
-    x[2] = 1; /* picks a column */
-    x[5] = 3;
+    static const float x[16] = { [2] = 1, [5] = 3 }; /* picks columns */
     struct act a = net_input(r, &(struct shape) { 2, { 1, p->in } }, x);
     struct act y = p->bias ? net_linear(r, a, p->layer) : net_linear_no_bias(r, a, p->layer);
     net_output(r, y, p->out);
@@ -286,6 +284,54 @@ static void scaled_fp8(void **state)
     }
 }
 
+/* Ops that look up or norm multiply by no scale: the numbers would be wrong in silence. */
+static float one_scale;
+static void given_scale(const char *name, float *v, size_t n, uint64_t first)
+{
+    toy_value(name, v, n, first);
+    for (size_t i = 0; strstr(name, "scale") && i < n; i++)
+        v[i] = one_scale;
+}
+
+static void normed(struct net_run *r, void *user)
+{
+    static const float x[8] = { 1, 2, 3, 4 };
+    struct act a = net_input(r, &(struct shape) { 2, { 1, 8 } }, x);
+    struct act y = net_rms_norm(r, a, "n", 1e-5f);
+    net_output(r, y, user);
+    net_drop(r, &y);
+    net_drop(r, &a);
+}
+
+static void look_up(struct net_run *r, void *user);
+
+static void scales_nobody_multiplies_by(void **state)
+{
+    static const struct toy_tensor tensors[] = { { "a.weight", { 2, { 4, 8 } } },
+                                                 { "a.scale_weight", { 0, { 0 } } },
+                                                 { "n.weight", { 1, { 8 } } },
+                                                 { "n.weight_scale", { 1, { 1 } } } };
+    float out[3 * 8];
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct toy_file f = { .name = "scales", .weight = DT_F8_E4M3, .param = DT_F8_E4M3 };
+        struct toy t;
+        berth_err err = { 0 };
+        f.tensor = tensors;
+        f.n = ARRAY_LEN(tensors);
+        f.value = given_scale;
+        one_scale = k ? 4 : 1;
+        toy_open(&t, "cpu=64m", "cpu,*", f);
+        berth_status a = net_forward(t.net, look_up, out, &err);
+        assert_fails(a, err, k ? BERTH_EUNSUPPORTED : BERTH_OK,
+                     k ? "a: a scale of 4 beside its" : "");
+        berth_status n = net_forward(t.net, normed, out, &err);
+        assert_fails(n, err, k ? BERTH_EUNSUPPORTED : BERTH_OK,
+                     k ? "n: a scale of 4 beside its" : "");
+        toy_close(&t);
+    }
+}
+
 static const char *quant_text;
 static void quant_value(const char *name, float *v, size_t n, uint64_t first)
 {
@@ -371,7 +417,7 @@ static void types_and_metadata_nobody_knows(void **state)
 /* Tensors whose filters are no whole blocks of their quant are widened for the op. */
 static void convolve(struct net_run *r, void *user)
 {
-    float x[2 * 4 * 4];
+    static float x[2 * 4 * 4];
     toy_input(x, ARRAY_LEN(x));
     struct act a = net_input(r, &(struct shape) { 4, { 1, 2, 4, 4 } }, x);
     struct act y = net_conv2d(r, a, "c", NET_PAD1);
@@ -414,7 +460,7 @@ static void third_value(const char *name, float *v, size_t n, uint64_t first)
 
 static void look_up(struct net_run *r, void *user)
 {
-    const int32_t ids[] = { 3, 0, 3 };
+    static const int32_t ids[] = { 3, 0, 3 };
     struct act y = net_embedding(r, ids, 3, "a");
     net_output(r, y, user);
     net_drop(r, &y);
@@ -455,7 +501,7 @@ enum { ROWS = 20000 };
 
 static void tall(struct net_run *r, void *user)
 {
-    float x[8] = { 1, -1, 2, 1, 0.5f, 4, 1, -0.25f };
+    static const float x[8] = { 1, -1, 2, 1, 0.5f, 4, 1, -0.25f };
     struct act a = net_input(r, &(struct shape) { 2, { 1, 8 } }, x);
     struct act y = net_linear_no_bias(r, a, "tall");
     net_output(r, y, user);
@@ -595,6 +641,7 @@ int main(void)
         cmocka_unit_test(what_is_not_there_is_named),
         cmocka_unit_test(left_over_tensors_are_named),
         cmocka_unit_test(scaled_fp8),
+        cmocka_unit_test(scales_nobody_multiplies_by),
         cmocka_unit_test(layouts_nobody_knows_are_refused_by_name),
         cmocka_unit_test(types_and_metadata_nobody_knows),
         cmocka_unit_test(quants_that_cross_filters),

@@ -91,8 +91,8 @@ static void moved(struct net_run *r, struct outs *o, struct act x)
 static void doors(struct net_run *r, void *user)
 {
     struct outs *o = user;
-    const int32_t ids[] = { 6, 0, 3 };
-    const float t[] = { 3, 500 };
+    static const int32_t ids[] = { 6, 0, 3 };
+    static const float t[] = { 3, 500 };
     struct act x = net_input(r, &(struct shape) { 4, { 2, C, 4, 5 } }, in);
     struct act rows = net_input(r, &(struct shape) { 2, { 20, C } }, in);
     weighted(r, o, x, rows);
@@ -368,7 +368,7 @@ static void branches(struct net_run *r, struct script *s, struct act x)
 static void scripted(struct net_run *r, void *user)
 {
     struct script *s = user;
-    float x[C] = { 1, 2, 3 };
+    static const float x[C] = { 1, 2, 3 };
     s->calls++;
     s->real += !r->dry;
     size_t mark = net_enter(r, "deep."), inner = net_enter(r, "%s.", "er");
@@ -447,7 +447,7 @@ static void errors_name_the_layer_and_end_the_run(void **state)
 
 static void wrong_value(struct net_run *r, void *user)
 {
-    float x[2 * 3 * 2000], out[2 * 3 * 2000];
+    static float x[2 * 3 * 2000], out[2 * 3 * 2000];
     memset(x, 0, sizeof x);
     memcpy(x + 6005, user, sizeof(float));
     struct act a = net_input(r, &(struct shape) { 3, { 2, 3, 2000 } }, x);

@@ -200,7 +200,7 @@ static inline void toy_forward(struct net_run *r, void *user)
 {
     static const int to_tokens[] = { 0, 2, 1 };
     const struct toy_in *in = user;
-    const float t[TOY_N] = { 17, 900 };
+    static const float t[TOY_N] = { 17, 900 }; /* outlives the pass */
     uint64_t n = in->n, h = in->h, w = in->w;
     struct act e = net_timestep(r, t, n, TOY_C);
     struct act e2 = net_linear(r, e, "time.0");
