@@ -122,7 +122,8 @@ static void *resident_bytes(struct use *u, const struct net_tensor *t)
     return p;
 }
 
-/* Every op: its checks and scratch, and in a real run the op itself. */
+/* Every op: in a dry run its checks and what it needs to be ready, its scratch, and in a real run the
+ * op itself. */
 static bool use_scratch(struct use *u, size_t bytes)
 {
     u->env.scratch_bytes = bytes;
@@ -167,7 +168,7 @@ static void time_end(const struct use *u, const char *op, uint64_t begin)
             return;                                                                                \
         uint64_t begin = time_begin(u);                                                            \
         r->queued |= !r->dry && !r->n->host;                                                       \
-        if ((r->dry && op_##x##_check(a, &r->err)) ||                                              \
+        if ((r->dry && op_##x##_ready(&u->env, a, &r->err)) ||                                     \
             (use_scratch(u, op_##x##_scratch(&u->env, a)) && !r->dry &&                            \
              op_##x(&u->env, a, &r->err)))                                                         \
             use_failed(u);                                                                         \

@@ -9,18 +9,23 @@
  *            slab      the one piece of the compute device's memory a real run lives in
  *            peak      the highest end of anything in the slab, scratch of kernels included
  * Flow       net_forward(): dry run -> peak -> one allocation of that size (res_alloc, which makes
- *            room) -> real run with the same placements in the slab -> slab back to the pool. So
- *            memory can only run short before a pass begins, never in the middle of it.
- *            A pass in which a device call failed (a copy of a streamed block) is run once more:
- *            all it wrote was the slab, and what net_output() gave is written again.
- * Ladder     No room for the slab: (1) res_alloc trims pools and pushes other models back; (2)
- *            thrifty, if that lowers the peak: smaller chunks of attention and of products
- *            (op_env), feed-forwards by rows; (3) the model's own blocks move to its donors or the
- *            host (res_make_way), and where the compute device cannot read them there they are
- *            streamed, through a ring of one or two blocks; (4) BERTH_ENODEVMEM with wanted and
- *            predicted bytes: who called splits the batch or tiles. Every rung is logged (net.rung)
- *            and counted in the report; results are the same bits on each. A net stays thrifty, and
- *            its ring small, until net_close().
+ *            room) -> real run with the same placements in the slab -> slab back to the pool. The
+ *            dry run also makes every op ready (op/ops.h): modules, libraries, plans. So memory
+ *            runs short before a pass begins, not in the middle of it.
+ *            A pass in which a device call failed (a copy of a streamed block), or for which the
+ *            device ran short all the same, is run once more, after making room: all it wrote was
+ *            the slab, and what net_output() gave is written again.
+ * Ladder     No room for the slab, or beside it for what makes ops ready: (1) res_alloc trims pools
+ *            and pushes other models back; (2) thrifty, if that lowers the peak: smaller chunks of
+ *            attention and of products (op_env), feed-forwards by rows; (3) the model's own blocks
+ *            move to its donors or the host (res_make_way), and where the compute device cannot
+ *            read them there they are streamed, through a ring of one or two blocks; (4)
+ *            BERTH_ENODEVMEM with wanted and predicted bytes: who called splits the batch or tiles.
+ *            Every rung is logged (net.rung) and counted in the report. A net stays thrifty, and its
+ *            ring small, until net_close().
+ * Same bits  Rungs 1 and 3 never change a result: where blocks lie does not. Rung 2 does not on the
+ *            cpu; on cards it may round differently, because rows go in pieces and a card's
+ *            libraries choose kernels by the number of rows (op/ops.h).
  * Errors     Sticky, as in base/rd.h: after the first failure every net_*() of the run does nothing
  *            and gives an empty act; net_forward() returns the error with the layer's name in
  *            front. A forward looks at net_bad() only where it loops or branches on values.
@@ -133,7 +138,8 @@ typedef void net_forward_fn(struct net_run *r, void *user);
 /* BERTH_ECANCELED, BERTH_ENODEVMEM (see Ladder), BERTH_ENOTFOUND (no such weight), BERTH_EINVAL
  * (shapes). */
 berth_status net_forward(struct net *n, net_forward_fn *fn, void *user, berth_err *err);
-/* Peak of such a pass without running it, on the rung the net is on. */
+/* Peak of such a pass without running it, on the rung the net is on; its ops are ready then.
+ * BERTH_ENODEVMEM: they could not be, or the stream over a model that made way has no room. */
 berth_status net_predict(struct net *n, net_forward_fn *fn, void *user, uint64_t *peak,
                          berth_err *err);
 

@@ -1,13 +1,16 @@
 /* run: one execution of a forward, dry and real; the slab it lives in, and what is done when there
  * is no room for it.
  *
- * A pass  prepare(): dry run -> peak -> slab, or the ladder; then real_run(): the same calls on
- *         real memory. A pass that fails because a device call failed (a copy of a streamed block)
- *         is prepared and run once more: all it wrote was the slab, and what net_output() gave is
- *         written again.
- * Ladder  prepare() walks it. Rung 1 is in slab_try() (res_alloc), 2 is be_thrifty(), 3
- *         own_blocks(); 4, the error, is for the caller. After each of them the slab is tried
- *         again. */
+ * A pass   prepare(): dry run -> peak -> slab, or the ladder; then real_run(): the same calls on
+ *          real memory. A pass that fails because a device call failed (a copy of a streamed block)
+ *          or because the device had no room for what a call took by itself is prepared and run once
+ *          more: all it wrote was the slab, and what net_output() gave is written again.
+ * Ladder   prepare() walks it. Rung 1 is in slab_try() (res_alloc), 2 is be_thrifty(), 3
+ *          own_blocks(); 4, the error, is for the caller. After each of them the slab is tried
+ *          again.
+ * Outside  Modules, libraries' handles and plans take memory of a card that no pool has. Ops get them
+ *          ready in dry runs (op_x_ready()), so a want of it comes up before the slab is there;
+ *          then room_outside() and rung 3 make room, which goes back to the driver. */
 #include "net/net_impl.h"
 
 #include "base/sz.h"
@@ -181,7 +184,8 @@ struct pass { /* one net_forward() */
     void *user;
     struct dev_mem slab;
     uint64_t peak;
-    bool stale; /* the last dry run was not the one that the slab is for */
+    bool stale;       /* the last dry run was not the one that the slab is for */
+    uint64_t outside; /* bytes that the device is to have beside its pools; 0: nobody missed any */
 };
 
 static berth_status slab_try(struct pass *p, berth_err *err)
@@ -222,6 +226,28 @@ static bool be_thrifty(struct pass *p)
     return true;
 }
 
+/* What a device takes for modules and libraries is not known beforehand: this is room for the handles
+ * and kernels of both libraries of a card. Small devices give less. */
+#define OUTSIDE_MOST ((uint64_t)256 << 20)
+
+/* Room for that, by rung 1: memory for it and for the slab is taken, and all that is idle then goes
+ * back to the driver. False: others do not have it. */
+static bool room_outside(struct pass *p)
+{
+    struct net *n = p->n;
+    struct dev_mem room = { 0 };
+    size_t bytes;
+    berth_err err;
+    p->outside = n->compute->budget / 32 < OUTSIDE_MOST ? n->compute->budget / 32 : OUTSIDE_MOST;
+    bool got = sz_from_u64(p->peak + p->outside, &bytes) &&
+               !res_alloc(n->res, n->compute, n->owner, bytes, n->m, false, &room, &err);
+    dev_free(&room);
+    struct dev_trimmed t = dev_trim(n->compute);
+    if (got)
+        rung(n, "outside", p->outside, t.released + t.discarded);
+    return got;
+}
+
 /* Rung 3. The stream is closed meanwhile: blocks move only while nobody uses them. What they leave
  * is for the pass, so the ring that brings them back is a small one from now on. *helped: blocks
  * moved, or the ring got smaller. The status is that of opening the stream again. */
@@ -231,13 +257,30 @@ static berth_status own_blocks(struct pass *p, bool *helped, berth_err *err)
     uint64_t ring = n->stream ? stream_stats(n->stream).ring_bytes : 0;
     stream_close(n->stream);
     n->stream = NULL;
-    uint64_t freed = res_make_way(n->m, p->peak);
+    uint64_t wanted = p->peak + p->outside, freed = res_make_way(n->m, wanted);
     if (freed)
-        rung(n, "blocks", p->peak, freed);
+        rung(n, "blocks", wanted, freed);
+    if (p->outside)
+        dev_trim(n->compute);
     bool smaller = (freed && !n->ring) || (!freed && ring && n->ring < NET_RINGS - 1);
     n->ring += smaller;
     *helped = freed || smaller;
     return net_stream_open(n, err);
+}
+
+/* The dry run of a pass. BERTH_ENODEVMEM: no room outside, and others could not make any. */
+static berth_status measure(struct pass *p, berth_err *err)
+{
+    struct net *n = p->n;
+    berth_status s = n->stream ? BERTH_OK : net_stream_open(n, err);
+    if (s)
+        return s;
+    s = dry_run(n, n->thrifty, p->fn, p->user, &p->peak, err);
+    if (s == BERTH_ENODEVMEM && room_outside(p)) {
+        s = dry_run(n, n->thrifty, p->fn, p->user, &p->peak, err);
+        p->outside = s == BERTH_ENODEVMEM ? p->outside : 0; /* what was missing is there */
+    }
+    return s;
 }
 
 /* Dry run, and memory for what it found. */
@@ -245,13 +288,12 @@ static berth_status prepare(struct pass *p, berth_err *err)
 {
     struct net *n = p->n;
     bool thrifty = n->thrifty;
-    berth_status s = n->stream ? BERTH_OK : net_stream_open(n, err);
-    if (!s)
-        s = dry_run(n, thrifty, p->fn, p->user, &p->peak, err);
-    if (s)
+    berth_status s = measure(p, err);
+    if (s && s != BERTH_ENODEVMEM)
         return s;
-    s = slab_try(p, err);
-    if (s == BERTH_ENODEVMEM && be_thrifty(p))
+    if (!s)
+        s = slab_try(p, err);
+    if (s == BERTH_ENODEVMEM && p->peak && be_thrifty(p))
         s = slab_try(p, err);
     for (bool helped = true; s == BERTH_ENODEVMEM && helped;) {
         berth_err reopen;
@@ -267,27 +309,43 @@ static berth_status prepare(struct pass *p, berth_err *err)
         }
     }
     if (s) {
+        char what[64] = "making a pass ready";
         n->thrifty = thrifty; /* in vain: another pass may have room as it is */
-        return err_add(err, "model %.60s, a pass of %" PRIu64 " bytes on %s", res_info(n->m).name,
-                       p->peak, n->compute->name);
+        if (p->peak)
+            snprintf(what, sizeof what, "a pass of %" PRIu64 " bytes", p->peak);
+        return err_add(err, "model %.60s, %s on %s", res_info(n->m).name, what, n->compute->name);
     }
+    if (p->outside)
+        dev_trim(n->compute); /* what the pool took for the slab and did not need */
     return p->stale ? dry_run(n, n->thrifty, p->fn, p->user, &p->peak, err) : BERTH_OK;
+}
+
+/* One attempt. *again: another may succeed. */
+static berth_status attempt(struct pass *p, bool *again, berth_err *err)
+{
+    berth_status s = prepare(p, err);
+    *again = s == BERTH_EDEVICE;
+    if (s)
+        return s;
+    s = real_run(p->n, p->fn, p->user, &p->slab, p->peak, err);
+    *again = s == BERTH_EDEVICE || s == BERTH_ENODEVMEM;
+    return s;
 }
 
 berth_status net_forward(struct net *n, net_forward_fn *fn, void *user, berth_err *err)
 {
-    berth_status s = BERTH_OK;
-    for (int tries = 0; tries < 2; tries++) {
-        struct pass p = { .n = n, .fn = fn, .user = user };
-        s = prepare(&p, err);
-        if (!s)
-            s = real_run(n, fn, user, &p.slab, p.peak, err);
+    struct pass p = { .n = n, .fn = fn, .user = user };
+    bool again, helped;
+    berth_status s = attempt(&p, &again, err);
+    dev_free(&p.slab);
+    if (again) {
+        berth_err ignored; /* the next attempt opens the stream and says it */
+        log_warn(n->log, "net.again", "model=%s dev=%s why=\"%s\"", res_info(n->m).name,
+                 n->compute->name, err->msg);
+        if (s == BERTH_ENODEVMEM && !room_outside(&p))
+            own_blocks(&p, &helped, &ignored);
+        s = attempt(&p, &again, err);
         dev_free(&p.slab);
-        if (s != BERTH_EDEVICE)
-            break;
-        if (!tries)
-            log_warn(n->log, "net.again", "model=%s dev=%s why=\"%s\"", res_info(n->m).name,
-                     n->compute->name, err->msg);
     }
     if (s)
         return s;
@@ -302,7 +360,10 @@ berth_status net_forward(struct net *n, net_forward_fn *fn, void *user, berth_er
 berth_status net_predict(struct net *n, net_forward_fn *fn, void *user, uint64_t *peak,
                          berth_err *err)
 {
-    return dry_run(n, n->thrifty, fn, user, peak, err);
+    struct pass p = { .n = n, .fn = fn, .user = user };
+    berth_status s = measure(&p, err);
+    *peak = p.peak;
+    return s;
 }
 
 /* ---- names of layers ---- */

@@ -410,6 +410,134 @@ static void a_failing_device_call_costs_one_pass(void **state)
     ladder_close(&l);
 }
 
+/* ---- memory outside of pools ---- */
+
+/* The cpu's kernels, and a driver that wants memory of the device for itself: it has some when no more
+ * than `most` bytes of the device are held, until then nothing is ready, or the next op fails. */
+static struct {
+    struct op_backend table;
+    const struct device *dev;
+    uint64_t most;
+    bool in_passes; /* nobody was told in the dry run */
+    bool has;
+    unsigned refused;
+} greedy;
+
+static berth_status greedy_takes(berth_err *err)
+{
+    struct dev_stats s = stats_of(greedy.dev);
+    greedy.has |= s.in_use + s.idle <= greedy.most;
+    greedy.refused += !greedy.has;
+    return greedy.has ? BERTH_OK : err_set(err, BERTH_ENODEVMEM, "no room for a module");
+}
+
+static berth_status greedy_ready(const struct op_env *env, berth_err *err)
+{
+    assert_ptr_equal(env->backend, &greedy.table);
+    return greedy.in_passes ? BERTH_OK : greedy_takes(err);
+}
+
+static berth_status greedy_unary(const struct op_env *env, const struct op_unary *a, berth_err *err)
+{
+    if (greedy.in_passes && greedy_takes(err))
+        return err->code;
+    return op_backend_for(greedy.dev)->unary(env, a, err);
+}
+
+static void be_greedy(struct ladder *l, uint64_t most, bool in_passes)
+{
+    greedy.dev = l->t.net->compute;
+    greedy.table = *op_backend_for(greedy.dev);
+    greedy.table.ready = greedy_ready;
+    greedy.table.unary = greedy_unary;
+    greedy.most = most;
+    greedy.in_passes = in_passes;
+    greedy.has = false;
+    greedy.refused = 0;
+    l->t.net->backend = &greedy.table;
+}
+
+static uint64_t held(const struct ladder *l)
+{
+    struct dev_stats s = stats_of(l->t.net->compute);
+    return s.in_use + s.idle;
+}
+
+/* Said in the dry run or only by the op: idle bytes go back, then others leave, then own blocks. */
+static void room_outside_is_made(void **state)
+{
+    (void)state;
+    for (int in_passes = 0; in_passes < 2; in_passes++) {
+        struct ladder l;
+        struct res_model *other;
+        berth_err err = { 0 };
+        ladder_open(&l, "cuda:0@cpu=8m,cpu=64m", "cuda:0,*#cuda:0");
+        pass(&l);
+        uint64_t own = res_info(l.t.m).bytes, slab = in_passes ? peak_of(&l) : 0;
+        be_greedy(&l, own + slab + (64 << 10), in_passes); /* without what is idle */
+        assert_true(in_passes || held(&l) > greedy.most);
+        pass(&l);
+        assert_true(greedy.has && (in_passes || greedy.refused > 0));
+        assert_int_equal(res_info(l.t.m).demoted, 0);
+        struct res_open_args open = { .path = model_file("other", 4, 256 << 10),
+                                      .plan = { .alloc = "cuda:0,*#cuda:0" } };
+        assert_ok(res_open(l.t.f.r, &open, &other, NULL, &err), err);
+        assert_ok(res_load(other, NULL, NULL, &err), err);
+        hog(&l, "cuda:0", slab + (128 << 10)); /* room for 8m / 32 only if somebody leaves */
+        be_greedy(&l, stats_of(greedy.dev).in_use + slab - (64 << 10), in_passes);
+        pass(&l);
+        assert_true(greedy.refused > 0 && res_info(other).demoted > 0);
+        assert_int_equal(res_info(l.t.m).demoted, 0);
+        assert_non_null(strstr(l.said, "net.rung model=heavy dev=cuda:0 rung=outside"));
+        res_unref(other);
+        hog(&l, "cuda:0", slab + (128 << 10)); /* nobody else is there */
+        be_greedy(&l, stats_of(greedy.dev).in_use + slab - (64 << 10), in_passes);
+        pass(&l);
+        assert_true(greedy.refused > 0 && res_info(l.t.m).demoted > 0);
+        ladder_close(&l);
+    }
+}
+
+/* Nothing helps: an error that names the op, and the next pass is as ever. */
+static void no_room_outside(void **state)
+{
+    struct ladder l;
+    static float out[OUT];
+    struct toy_in in = { TOY_N, H, W, NULL, NULL };
+    uint64_t peak;
+    berth_err err = { 0 };
+    (void)state;
+    for (int in_passes = 0; in_passes < 2; in_passes++) {
+        ladder_open(&l, "cpu=8m", "cpu,*");
+        pass(&l);
+        be_greedy(&l, 0, in_passes);
+        assert_fails(try_pass(&l, out, &err), err, BERTH_ENODEVMEM,
+                     in_passes ? "no room for a module" : "heavy, making a pass ready on cpu: ");
+        assert_int_equal(greedy.refused, in_passes ? 2 : greedy.refused);
+        if (!in_passes)
+            assert_fails(net_predict(l.t.net, toy_forward, &in, &peak, &err), err, BERTH_ENODEVMEM,
+                         "no room for a module");
+        assert_false(net_report(l.t.net).thrifty);
+        greedy.has = true;
+        pass(&l);
+        ladder_close(&l);
+    }
+}
+
+/* After a rung that could not open it again. */
+static void prediction_without_a_stream(void **state)
+{
+    struct ladder l;
+    (void)state;
+    ladder_open(&l, "cpu=12m,null:0=32m", "null:0,60%;cpu,40%#cpu");
+    uint64_t peak = peak_of(&l);
+    stream_close(l.t.net->stream);
+    l.t.net->stream = NULL;
+    assert_int_equal(peak_of(&l), peak);
+    pass(&l);
+    ladder_close(&l);
+}
+
 static void the_ladder_survives_failing_allocations(void **state)
 {
     struct ladder l;
@@ -447,6 +575,9 @@ int main(void)
         cmocka_unit_test(the_end_of_the_ladder_says_the_numbers),
         cmocka_unit_test(too_much_is_said_at_once),
         cmocka_unit_test(a_failing_device_call_costs_one_pass),
+        cmocka_unit_test(room_outside_is_made),
+        cmocka_unit_test(no_room_outside),
+        cmocka_unit_test(prediction_without_a_stream),
         cmocka_unit_test(the_ladder_survives_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
