@@ -94,6 +94,8 @@ berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **o
         goto fail;
     d->log = a->log;
     d->exact_guidance = a->exact_guidance;
+    const struct diffusion_info *i = &d->info;
+    enum dtype act = a->act != DT_NONE ? a->act : i->act;
     struct net_args args = { .res = a->res,
                              .m = a->m,
                              .root = d->cfg.root,
@@ -102,7 +104,8 @@ berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **o
                              .pool = a->pool,
                              .cancel = a->cancel,
                              .log = a->log,
-                             .act = a->act != DT_NONE ? a->act : d->info.act,
+                             .act = act,
+                             .act_else = act != i->act ? i->act : i->act_else,
                              .fp8 = a->fp8,
                              .times = a->times };
     if (net_open(&args, &d->net, err) || ask_for_all(d, err))

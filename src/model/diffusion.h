@@ -45,9 +45,11 @@ struct diffusion_info {
     double shift, multiplier; /* flow tables; multiplier 0: Flux dev's, whose shift is mu */
     uint64_t in_channels, context_dim, adm_channels;
     uint32_t ratio; /* pixels per latent pixel, 8 */
-    enum dtype act; /* what ComfyUI computes it in on cards: F16 for UNets, BF16 for Flux */
-    bool guidance;  /* has a guidance embedding */
-    bool inpaint;   /* takes a mask and a masked latent beside x; in_channels says if something else
+    enum dtype act,
+        act_else;  /* what ComfyUI computes it in on cards, and on those without that: F16
+                                 then BF16 for UNets, BF16 then F16 for Flux; F32 comes last */
+    bool guidance; /* has a guidance embedding */
+    bool inpaint;  /* takes a mask and a masked latent beside x; in_channels says if something else
                        is */
     enum diffusion_adm { ADM_NONE, ADM_SDXL, ADM_REFINER } adm;
 };
@@ -66,7 +68,8 @@ struct diffusion_args {
     struct tpool *pool;
     const atomic_bool *cancel;
     const struct log *log;
-    enum dtype act; /* of activations; DT_NONE: what the family prefers, where the device has it */
+    enum dtype act; /* of activations, if the device is made for it; DT_NONE, and else: as the
+                       family prefers */
     bool fp8;       /* net_args.fp8 */
     /* Guidance is embedded as it is. ComfyUI rounds it to the type of activations before it multiplies
      * by 1000, which makes 3504 of 3.5 in BF16; so do we unless told otherwise. For comparisons with

@@ -70,6 +70,7 @@ static berth_status detect(const struct weights *w, const char *part, struct dif
                                       .adm_channels = f->vec_dim,
                                       .ratio = RATIO,
                                       .act = DT_BF16,
+                                      .act_else = DT_F16,
                                       .guidance = f->guidance };
     return BERTH_OK;
 }

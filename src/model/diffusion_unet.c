@@ -164,7 +164,8 @@ static berth_status detect(const struct weights *w, const char *part, struct dif
                                       .context_dim = u->context_dim,
                                       .adm_channels = u->adm_channels,
                                       .ratio = 8,
-                                      .act = DT_F16 };
+                                      .act = DT_F16,
+                                      .act_else = DT_BF16 };
     return describe(w, part, cfg, info, err);
 }
 

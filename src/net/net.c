@@ -354,13 +354,27 @@ static void who_computes(const struct residency *r, char *buf, size_t cap)
     }
 }
 
-static berth_status find_device(struct net *n, enum dtype act, berth_err *err)
+static enum dtype choose_act(const struct net *n, const struct net_args *a)
+{
+    const enum dtype wish[] = { a->act, a->act_else };
+    const uint64_t made_for = op_acts(n->compute) | OP_TYPE(DT_F32);
+    enum dtype act = DT_F32;
+    for (size_t i = ARRAY_LEN(wish); i-- > 0;)
+        if (wish[i] != DT_NONE && made_for & OP_TYPE(wish[i]))
+            act = wish[i];
+    if (act != a->act && a->act != DT_NONE && n->backend && n->backend->acts & OP_TYPE(a->act))
+        log_info(n->log, "net.act", "model=%s dev=%s wanted=%s computes=%s why=\"no units for it\"",
+                 res_info(n->m).name, n->compute->name, dtype_name(a->act), dtype_name(act));
+    return act;
+}
+
+static berth_status find_device(struct net *n, const struct net_args *a, berth_err *err)
 {
     char text[128];
     n->compute = res_compute(n->m);
     n->backend = op_backend_for(n->compute);
     n->host = dev_can(n->compute, BERTH_CAP_HOST_VISIBLE);
-    n->act = n->backend && act != DT_NONE && (n->backend->acts & OP_TYPE(act)) ? act : DT_F32;
+    n->act = choose_act(n, a);
     if (n->host || n->backend)
         return BERTH_OK;
     who_computes(n->res, text, sizeof text);
@@ -396,7 +410,7 @@ berth_status net_open(const struct net_args *a, struct net **out, berth_err *err
     berth_status s = n->root ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a net");
     if (!s && info.state != RES_RESIDENT)
         s = err_set(err, BERTH_EINVAL, "it is %s", res_state_name(info.state));
-    if (s || (s = find_device(n, a->act, err)) || (s = index_tensors(n, err)) ||
+    if (s || (s = find_device(n, a, err)) || (s = index_tensors(n, err)) ||
         (s = check_metadata(n, err)) || (s = dev_stream_new(n->compute, &n->queue, err)) ||
         (s = dev_owner_open(n->compute, owner, DEV_ACTIVATIONS, &n->owner, err)) ||
         (s = net_stream_open(n, err)))

@@ -94,7 +94,8 @@ struct net_args {
     const atomic_bool *cancel; /* may be NULL */
     const struct log *log;     /* may be NULL */
     bool round_f16; /* F32 weights count as rounded to F16 when used, as ComfyUI keeps its CLIPs */
-    enum dtype act; /* of activations, where the device computes in it; else, and DT_NONE: F32 */
+    /* Of activations: the first that the device is made for (op_acts()), else F32. */
+    enum dtype act, act_else; /* DT_NONE: F32 */
     bool fp8;       /* op_env.fp8 */
     struct net_times *times; /* filled; NULL: nobody asks */
 };

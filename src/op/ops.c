@@ -26,6 +26,19 @@ const struct op_backend *op_backend_for(const struct device *d)
     return NULL;
 }
 
+uint64_t op_acts(const struct device *d)
+{
+    const struct op_backend *b = op_backend_for(d);
+    return !b ? 0 : b->acts_of ? b->acts_of(d) & b->acts : b->acts;
+}
+
+bool op_library(const struct device *d, unsigned i, berth_err *why)
+{
+    const struct op_backend *b = op_backend_for(d);
+    *why = (berth_err) { 0 };
+    return b && b->library && b->library(i, why);
+}
+
 /* ---- operands ---- */
 
 size_t op_count_of(const struct view *v, int from, int to)

@@ -75,6 +75,13 @@ struct op_env {
 
 /* The kernels for a device, by its driver; NULL: none, only the reference if it is host-visible. */
 const struct op_backend *op_backend_for(const struct device *d);
+/* OP_TYPE() of activations beside F32 that the device is made for. Kernels of the backend may compute
+ * more (op_backend.acts), slowly: cards before Ampere have no units for BF16. */
+uint64_t op_acts(const struct device *d);
+/* The libraries of this machine that kernels of the device open when they need them, by index;
+ * false: there is no such. why: BERTH_OK if it can be opened, else what is wrong, what to do and
+ * what does not work until then. Opens it; the device is not touched. */
+bool op_library(const struct device *d, unsigned i, berth_err *why);
 
 /* ---- products ---- */
 
@@ -236,8 +243,10 @@ struct op_copy {
 #define OP_TYPE(t) (UINT64_C(1) << (t)) /* of enum dtype, in masks */
 struct op_backend {
     const char *name;
-    uint64_t acts;   /* OP_TYPE() of activations beside F32 */
-    uint64_t params; /* OP_TYPE() of biases and parameters beside F32 */
+    uint64_t acts;                               /* OP_TYPE() of activations beside F32 */
+    uint64_t params;                             /* OP_TYPE() of biases and parameters beside F32 */
+    uint64_t (*acts_of)(const struct device *d); /* op_acts(); NULL: `acts` */
+    bool (*library)(unsigned i, berth_err *why); /* op_library(); NULL: none */
     /* What ops of any shape need on the device: modules, libraries. Asked by every op_x_ready(), so
      * it is quick once all is there. A library that is missing is no error here but one of the ops
      * that cannot do without. NULL: nothing. */

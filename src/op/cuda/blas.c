@@ -132,6 +132,16 @@ static berth_status library_open(struct blas *b, berth_err *err)
     return BERTH_OK;
 }
 
+berth_status blas_library(berth_err *err)
+{
+    struct blas *b = calloc(1, sizeof *b);
+    if (!b)
+        return err_set(err, BERTH_ENOMEM, "%zu bytes for cuBLASLt", sizeof *b);
+    berth_status s = library_open(b, err);
+    blas_close(b);
+    return s ? err_add(err, "products fail") : BERTH_OK;
+}
+
 /* Of env's card, opened at the first call; the card's context is current then. */
 static berth_status blas_get(const struct op_env *env, struct blas **out, berth_err *err)
 {

@@ -37,6 +37,9 @@ struct blas_product {
     bool gelu; /* the tanh form */
 };
 
+/* Whether the library can be opened here; no card is needed. */
+berth_status blas_library(berth_err *err);
+
 /* Bytes of workspace for a product of these sizes; a multiple of 256. */
 size_t blas_workspace(size_t m, size_t n, size_t batch);
 

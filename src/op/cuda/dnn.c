@@ -17,7 +17,7 @@ static bool find(void *library, const char *name, void *slot, size_t bytes)
     return f != NULL;
 }
 
-static bool load(struct dnn *d)
+static bool library_open(struct dnn *d)
 {
     void *library = dlopen(DNN_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
@@ -34,6 +34,28 @@ static bool load(struct dnn *d)
     DNN_API(DNN_FIND)
 #undef DNN_FIND
     d->version = d->api.cudnnGetVersion();
+    return true;
+}
+
+berth_status dnn_library(berth_err *err)
+{
+    struct dnn *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(err, BERTH_ENOMEM, "%zu bytes for cuDNN", sizeof *d);
+    berth_status s = BERTH_OK;
+    if (!library_open(d))
+        s = err_set(err, BERTH_EUNSUPPORTED,
+                    "convolutions fail, attention is slow: no cuDNN 9: %s; install NVIDIA's cuDNN "
+                    "9 for the CUDA of the driver, or name its folder in LD_LIBRARY_PATH",
+                    d->missing);
+    free(d);
+    return s;
+}
+
+static bool load(struct dnn *d)
+{
+    if (!library_open(d))
+        return false;
     cudnnStatus_t s = d->api.cudnnCreate(&d->handle);
     if (s) {
         char text[100] = "";

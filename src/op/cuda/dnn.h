@@ -101,6 +101,8 @@ struct dnn {
                                   "": none did */
 };
 
+/* Whether the library can be opened here; no card is needed. */
+berth_status dnn_library(berth_err *err);
 /* The card's cuDNN; opened at the first call, and only once: without it every call says the same,
  * BERTH_EUNSUPPORTED with the library's name, the loader's text and what to install. */
 berth_status dnn_of(struct cuda_card *c, struct dnn **out, berth_err *err);

@@ -88,6 +88,7 @@ static void config_is_read_from_shapes(void **state)
         assert_int_equal(info.predicts, PREDICT_FLOW);
         assert_string_equal(info.latent.name, "Flux");
         assert_int_equal(info.act, DT_BF16);
+        assert_int_equal(info.act_else, DT_F16);
         assert_int_equal(info.adm_channels, c.vec_dim);
         assert_int_equal(info.context_dim, c.context_dim);
         assert_true(info.shift == (c.guidance ? 1.15 : 1.0));

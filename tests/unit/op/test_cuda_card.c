@@ -222,6 +222,26 @@ static void count_closed(void *p)
     assert_int_equal(*(int *)p, seen.closed++);
 }
 
+/* BF16 came with Ampere; kernels for it are there before, but nobody should want them. */
+static void cards_are_made_for_some_types(void **state)
+{
+    static const int sm[] = { 75, 80, 86, 90, 120 };
+    struct stand *s = *state;
+    const struct device *d = devset_at(s->set, 0);
+    assert_int_equal(cuda_of(d->phys)->sm, 90);
+    for (size_t i = 0; i < ARRAY_LEN(sm); i++) {
+        cuda_of(d->phys)->sm = sm[i];
+        assert_true(op_acts(d) & OP_TYPE(DT_F16));
+        assert_int_equal((op_acts(d) & OP_TYPE(DT_BF16)) != 0, sm[i] >= 80);
+        assert_false(op_acts(d) & ~s->env.backend->acts);
+    }
+    s->rig.fake->sm = 75; /* as the driver says it */
+    struct devset *turing = open_devices("cuda:0", &s->rig.env);
+    assert_int_equal(cuda_of(devset_at(turing, 0)->phys)->sm, 75);
+    assert_true(op_acts(devset_at(turing, 0)) == OP_TYPE(DT_F16));
+    devset_close(turing);
+}
+
 /* What files keep for a card goes with it, the last made first. */
 static void kept_things_are_closed(void **state)
 {
@@ -363,6 +383,7 @@ int main(void)
         TEST(failures_say_what_was_wanted),
         TEST(memory_may_be_short),
         TEST(kept_things_are_closed),
+        TEST(cards_are_made_for_some_types),
         TEST(row_norms),
         TEST(copies),
         TEST(group_norm_scratch),
