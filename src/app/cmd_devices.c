@@ -1,11 +1,15 @@
 /* berth devices: what there is to put models on, or what there would be (--hypothetical). */
 #include "app/cards.h"
+#include "berth/ctx.h"
 #include "device/spec.h"
+#include "op/ops.h"
 
 #define CELL 9 /* columns of a size: "1023 GiB" */
 
-static void print_json(struct jsonout *j, const berth_device_info *d, bool hypothetical)
+/* real: the device itself; NULL: hypothetical. */
+static void print_json(struct jsonout *j, const berth_device_info *d, const struct device *real)
 {
+    const bool hypothetical = !real;
     jsonout_open(j, NULL, '{');
     jsonout_str(j, "name", d->name);
     jsonout_str(j, "kind", d->kind);
@@ -31,6 +35,12 @@ static void print_json(struct jsonout *j, const berth_device_info *d, bool hypot
         jsonout_str(j, NULL, text);
     BERTH_CAP_MAP(CAP)
 #undef CAP
+    jsonout_close(j, ']');
+    jsonout_open_flat(j, "missing", '[');
+    berth_err why;
+    for (unsigned i = 0; op_library(real, i, &why); i++)
+        if (why.code)
+            jsonout_str(j, NULL, why.msg);
     jsonout_close(j, ']');
     jsonout_close(j, '}');
 }
@@ -116,12 +126,36 @@ static void print_physical(const struct table *t)
     }
 }
 
+static void print_line(const struct app *a, const char *kind, const char *text)
+{
+    struct str line = { 0 }, wrapped = { 0 };
+    str_addf(&line, "%s: %s", kind, text);
+    term_wrap(&wrapped, str_c(&line), 0, (size_t)a->out.width);
+    puts(str_c(&wrapped));
+    str_release(&wrapped);
+    str_release(&line);
+}
+
+/* Libraries that are not here, once for each kind of device. */
+static void print_missing(const struct app *a, const struct devset *set)
+{
+    berth_err why;
+    for (size_t i = 0; set && i < devset_count(set); i++) {
+        const struct device *d = devset_at(set, i);
+        size_t first = 0;
+        while (devset_at(set, first)->phys->driver != d->phys->driver)
+            first++;
+        for (unsigned k = 0; first == i && op_library(d, k, &why); k++)
+            if (why.code)
+                print_line(a, d->phys->driver->name, why.msg);
+    }
+}
+
 /* Kinds of devices that could be here and are not: only where nobody said what to open. */
 static void print_absent(const struct app *a, const berth_ctx *ctx, struct jsonout *j)
 {
     const char *kind, *why;
     for (size_t i = 0; ctx && berth_ctx_absent(ctx, i, &kind, &why); i++) {
-        struct str line = { 0 }, wrapped = { 0 };
         if (j) {
             jsonout_open(j, NULL, '{');
             jsonout_str(j, "kind", kind);
@@ -129,29 +163,25 @@ static void print_absent(const struct app *a, const berth_ctx *ctx, struct jsono
             jsonout_close(j, '}');
             continue;
         }
-        str_addf(&line, "%s: %s", kind, why);
-        term_wrap(&wrapped, str_c(&line), 0, (size_t)a->out.width);
-        puts(str_c(&wrapped));
-        str_release(&wrapped);
-        str_release(&line);
+        print_line(a, kind, why);
     }
 }
 
-/* ctx: whose absent kinds are told; NULL: nobody's. */
-static int print_list(struct app *a, const berth_device_info *at, size_t n, bool hypothetical,
-                      const berth_ctx *ctx)
+/* set: the devices themselves; NULL: hypothetical. ctx: whose absent kinds are told; NULL: nobody's. */
+static int print_list(struct app *a, const berth_device_info *at, size_t n,
+                      const struct devset *set, const berth_ctx *ctx)
 {
     if (a->json) {
         struct jsonout j;
         app_json_begin(a, &j);
         jsonout_open(&j, NULL, '[');
         for (size_t i = 0; i < n; i++)
-            print_json(&j, &at[i], hypothetical);
+            print_json(&j, &at[i], set ? devset_at(set, i) : NULL);
         print_absent(a, ctx, &j);
         jsonout_close(&j, ']');
         return app_json_end(a, &j, APP_OK);
     }
-    struct table t = { .a = a, .at = at, .n = n, .hypothetical = hypothetical };
+    struct table t = { .a = a, .at = at, .n = n, .hypothetical = !set };
     t.name = wider(0, "device");
     t.physical = wider(0, "physical");
     for (size_t i = 0; i < n; i++) {
@@ -160,6 +190,7 @@ static int print_list(struct app *a, const berth_device_info *at, size_t n, bool
     }
     print_devices(&t);
     print_physical(&t);
+    print_missing(a, set);
     print_absent(a, ctx, NULL);
     return APP_OK;
 }
@@ -188,7 +219,8 @@ static int list_real(struct app *a, const struct app_ctx_args *args)
     berth_status s = at ? BERTH_OK : err_set(&err, BERTH_ENOMEM, "list of %zu devices", n);
     for (size_t i = 0; !s && i < n; i++)
         s = berth_ctx_device_info(ctx, i, &at[i], &err);
-    int code = s ? app_fail(a, &err) : print_list(a, at, n, false, args->devices ? NULL : ctx);
+    int code = s ? app_fail(a, &err)
+                 : print_list(a, at, n, ctx_parts(ctx).devices, args->devices ? NULL : ctx);
     free(at);
     berth_ctx_free(ctx);
     return code;
@@ -212,7 +244,7 @@ static int list_hypothetical(struct app *a, const char *devices)
         snprintf(at[i].kind, sizeof at[i].kind, "%s", e->phys.kind);
         snprintf(at[i].physical, sizeof at[i].physical, "%s", e->phys.text);
     }
-    return print_list(a, at, spec.n, true, NULL);
+    return print_list(a, at, spec.n, NULL, NULL);
 }
 
 static int run(struct app *a, int argc, char **argv)
@@ -292,13 +324,15 @@ const struct command command_devices = {
             "on: the physical device. in use: what Berth holds of the budget, handed out or\n"
             "kept for reuse. total, free: of the physical device, whoever uses it.\n\n"
             "Kinds of devices that could be here and are not are told below, with the reason,\n"
-            "unless --devices says what to open. $BERTH_CUDA_LIBRARY names the library of the\n"
-            "NVIDIA driver where it is not libcuda.so.1.\n\n"
+            "unless --devices says what to open. So is a library that cards need and that is\n"
+            "not here. $BERTH_CUDA_LIBRARY names the library of the NVIDIA driver where it is\n"
+            "not libcuda.so.1.\n\n"
             "JSON: name, kind (the driver), physical, model (of a card), hypothetical, total,\n"
             "free, budget, in_use and idle (\"in use\" is their sum), peak (highest in_use),\n"
-            "pinned (host memory), can. Numbers are bytes. A hypothetical device has none of\n"
-            "free, in_use, idle, peak, pinned, can; its physical device is as large as the\n"
-            "budgets on it. What is not here comes last: kind, absent (the reason).\n"
+            "pinned (host memory), can, missing (libraries it needs: the reason of each).\n"
+            "Numbers are bytes. A hypothetical device has none of free, in_use, idle, peak,\n"
+            "pinned, can, missing; its physical device is as large as the budgets on it. What\n"
+            "is not here comes last: kind, absent (the reason).\n"
             "A failure is {\"error\": {\"code\", \"message\"}}.\n",
     .tables = tables,
     .run = run,

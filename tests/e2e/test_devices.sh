@@ -34,7 +34,18 @@ if [ -f "$fake" ]; then
     json 0/model 'Fake 0'
     json 1/name cpu
     run 0 devices
-    out_lacks '^cuda: '
+    out_lacks '^cuda: .*driver'
+    mkdir lib # libraries of cards, which are no libraries
+    for x in libcublasLt.so.13 libcublasLt.so.12 libcublasLt.so libcudnn.so.9; do : > lib/$x; done
+    export LD_LIBRARY_PATH=$PWD/lib
+    run 0 devices
+    out_has '^cuda: products fail: no cuBLASLt:'
+    out_has '^cuda: convolutions fail, attention is slow: no cuDNN 9:'
+    run 0 devices --json
+    json 0/missing/# 2
+    json 1/missing/# 0
+    unset LD_LIBRARY_PATH
+    rm -r lib
     run 0 devices --default-device 0 --json
     json 0/model 'Fake 0'
     run 0 devices --devices cuda:0=100m,cuda:1@cuda:0=*,cpu --json
