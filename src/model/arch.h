@@ -15,6 +15,9 @@
  *         word that is not listed ends the comparison, behind the others: such names are equal, and
  *         the file's order stands. So a name has a key that depends on nothing else, and the
  *         relation is a total preorder.
+ * Work    A family may tell what a step spends on each weight of a block (block_arch.work), so that
+ *         layouts go by time. Only Flux does; whole checkpoints do not, because their networks run
+ *         at different times: loaders open one part, and ask the family of that part.
  * Threads Tables and pure functions: any.
  * Adding  arch_<x>.c with `const struct arch arch_<x>` and a line in archs.def.
  * Files   arch.c detection and order, arch_<family>.c one family each (arch_lm.c two of them),
@@ -37,7 +40,7 @@ struct arch_part {
 enum arch_naming { ARCH_NAMELESS, ARCH_DIFFUSION, ARCH_CLIP, ARCH_T5 };
 
 struct arch {
-    struct block_arch base; /* name, about, embedding(), order(), key(), aliases() */
+    struct block_arch base; /* name, about, embedding(), order(), key(), work(), aliases() */
     enum arch_naming naming;
     const char *role; /* "unet", "clip", "vae", as arch_part.role; NULL: several networks */
     /* Are these its tensors? root: exactly what stands in front of the names ("" for none). */

@@ -8,11 +8,14 @@
  * Layouts  tail    from the last block to the first: the first device, in the order written, whose
  *                  remaining quota holds it. What upstream does, for people who compare
  *          spread  (default) the blocks of every device are interleaved evenly over the execution
- *                  order, so that streaming hides behind resident layers. Any window of consecutive
- *                  blocks holds its fair share of donor bytes, as this plan divides the model:
- *                  blocks of one size to within one block. Mixed sizes to within the largest block
- *                  nearly always; at worst what the quotas leave open comes on top, and where compute
- *                  takes the orphans and there are several donors it is one block per donor.
+ *                  order and the time it takes (block.work; bytes where no architecture knows it),
+ *                  so that streaming hides behind layers. Any window of consecutive blocks holds its
+ *                  fair share of donor bytes, as this plan divides the model. By bytes: blocks of one
+ *                  size to within one block. Mixed sizes to within the largest block nearly always;
+ *                  at worst what the quotas leave open comes on top, and where compute takes the
+ *                  orphans and there are several donors it is one block per donor. By time: within
+ *                  two blocks of that at worst, where no block has fewer bytes than are due in its
+ *                  time; else as even as can be had, because quotas come first.
  *                  Quotas hold at least what fits of whole blocks less one; small blocks fill what
  *                  is open where that stays within the largest block. The first block is with
  *                  compute where its quota allows and it costs nothing of the above
