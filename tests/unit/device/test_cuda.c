@@ -341,18 +341,23 @@ static void a_lost_card_does_not_take_its_peers_along(void **state)
 static void a_card_lost_while_opening_is_not_opened(void **state)
 {
     struct rig r;
-    struct devset *set = NULL;
+    void *library;
+    struct phys *a, *b;
     berth_err err = { 0 };
     (void)state;
     fake_rig(&r);
     r.fake->cards = 2;
     r.fake->peer = true;
+    assert_ok(driver_cuda.library_open(&r.env, &library, &err), err);
+    assert_ok(driver_cuda.open(library, &r.env, 0, 0, &a, &err), err);
     r.fake->fail_name = "cuMemcpyPeerAsync";
     r.fake->fail_at = 1;
     r.fake->fail_with = CUDA_ERROR_ILLEGAL_ADDRESS;
-    assert_fails(try_devices("cuda:0=64m,cuda:1=64m", &r.env, &set, &err), err, BERTH_EDEVICE,
+    assert_fails(driver_cuda.open(library, &r.env, 1, 0, &b, &err), err, BERTH_EDEVICE,
                  "cuda:1 is lost: cuMemcpyPeerAsync: CUDA_ERROR_ILLEGAL_ADDRESS");
-    assert_null(set);
+    assert_null(b);
+    driver_cuda.close(a);
+    driver_cuda.library_close(library);
     assert_clean(&r);
 }
 
