@@ -145,7 +145,7 @@ static void nothing_shows_as_measured(void **state)
         }
 }
 
-/* Where copies need nine tenths of the time of the layers at most, 5 % of it may show. */
+/* An estimate that is off costs little: 5 % at most, whatever the share and the link. */
 static void little_shows_when_times_are_off(void **state)
 {
     struct flux *f = *state;
