@@ -2,7 +2,8 @@
  * block take turns: both reach the attention before either goes on. flux.c comes to its layers in
  * this order; tests/unit/model/test_flux.c holds the two together.
  *
- * Files in diffusers' names have words of their own; where a word is in both, one place suits both. */
+ * Files in diffusers' names have words of their own; where a word is in both, one place suits
+ * both. */
 #include "model/arch.h"
 
 static const struct arch_word words[] = {
@@ -84,12 +85,12 @@ static size_t key(const char *name, size_t n, uint64_t *out, size_t cap)
 /* ---- what a step spends where ----
  *
  * A layer's time is about its weights times the rows they are multiplied with, and what it takes to
- * read them, as long as 256 rows do: measured on an H200 with a picture of 1024x1024 (4096 rows) and
- * 512 of text, within a quarter for all but the least. Larger pictures and other cards shift this in
- * favour of what is large already. A double block has 2.4 times the bytes of a single one, and takes as
- * long. Attention and the norms, gates and rotations of a block take as long as five matrices of
- * hidden x hidden; they are counted at the layer behind the attention: one such matrix in a double
- * block, five in a single one. Modulations see one row: all bytes and no time. */
+ * read them, as long as 256 rows do: measured on an H200 with a picture of 1024x1024 (4096 rows)
+ * and 512 of text, within a quarter for all but the least. Larger pictures and other cards shift
+ * this in favour of what is large already. A double block has 2.4 times the bytes of a single one,
+ * and takes as long. Attention and the norms, gates and rotations of a block take as long as five
+ * matrices of hidden x hidden; they are counted at the layer behind the attention: one such matrix
+ * in a double block, five in a single one. Modulations see one row: all bytes and no time. */
 enum {
     READ = 256,
     PICTURE = READ + 4096,

@@ -33,7 +33,8 @@ struct builder {
     berth_err *err;
 };
 
-/* "double_blocks.0.img_attn.qkv.weight" -> the part before the last dot; without a dot all of it. */
+/* "double_blocks.0.img_attn.qkv.weight" -> the part before the last dot; without a dot all of
+ * it. */
 static size_t block_name_length(const char *name, size_t n)
 {
     for (size_t i = n; i-- > 0;)

@@ -1,20 +1,20 @@
 /* blocks: the units a model is placed in.
  *
- * A block is the tensors of a file that share a name up to the last dot: the weight, bias and scales
- * of one leaf layer. A tensor without a dot is a block of its own, named as the tensor (with those
- * named below it, should there be any: names of blocks are unique). A block's bytes are those of its
- * tensors in the stored types, nothing else; a tensor without bytes costs nothing. In memory its
- * tensors lie behind one another, the largest first, each aligned to BLOCK_ALIGN, which takes `span`
- * bytes: a weight is mostly a multiple of the alignment, so its bias follows it without a hole and the
- * block travels in one piece.
+ * A block is the tensors of a file that share a name up to the last dot: the weight, bias and
+ * scales of one leaf layer. A tensor without a dot is a block of its own, named as the tensor (with
+ * those named below it, should there be any: names of blocks are unique). A block's bytes are those
+ * of its tensors in the stored types, nothing else; a tensor without bytes costs nothing. In memory
+ * its tensors lie behind one another, the largest first, each aligned to BLOCK_ALIGN, which takes
+ * `span` bytes: a weight is mostly a multiple of the alignment, so its bias follows it without a
+ * hole and the block travels in one piece.
  *
  * Order   Execution order: the architecture's own where it is known (struct block_arch), else file
  *         order. Everything that counts or spreads blocks goes by it.
- * Work    What a step spends where, as far as the architecture can tell; an estimate for one size of
- *         picture, and only ever compared among the blocks of one list. Layout `spread` goes by it.
+ * Work    What a step spends where, as far as the architecture can tell: an estimate for pictures
+ *         of one size, compared among the blocks of one list. Layout `spread` goes by it.
  * Roles   An input embedding is looked up by token, not multiplied through: it stays with the
- *         compute device whatever the quotas say. The architecture knows it; in files of no known one
- *         the last part of the name does (embed_tokens, wte, shared, ...).
+ *         compute device whatever the quotas say. The architecture knows it; in files of no known
+ *         one the last part of the name does (embed_tokens, wte, shared, ...).
  * Threads A list is constant once it is made. Files blocks.c. */
 #ifndef RESIDENCY_BLOCKS_H
 #define RESIDENCY_BLOCKS_H
@@ -65,8 +65,8 @@ struct blocks {
     uint64_t bytes; /* of all blocks, S of the plans */
 };
 
-/* Tensors whose names start with `root` in a file are called `known` and the rest everywhere else, by
- * adapters and by ComfyUI: "model.diffusion_model.", "diffusion_model.". */
+/* Tensors whose names start with `root` in a file are called `known` and the rest everywhere else,
+ * by adapters and by ComfyUI: "model.diffusion_model.", "diffusion_model.". */
 #define BLOCK_ALIAS_MAX 128
 struct block_alias {
     char root[BLOCK_ALIAS_MAX], known[BLOCK_ALIAS_MAX];
@@ -95,7 +95,8 @@ struct block_arch {
 
 /* The blocks of those tensors whose name starts with `prefix` (NULL or "": all), or of whole files.
  *   arch  NULL: not known
- * BERTH_ENOTFOUND: no tensor has that prefix. Release with blocks_release(), also after an error. */
+ * BERTH_ENOTFOUND: no tensor has that prefix. Release with blocks_release(), also after an
+ * error. */
 berth_status blocks_from_weights(const struct weights *w, const char *prefix,
                                  const struct block_arch *arch, struct blocks *out, berth_err *err);
 

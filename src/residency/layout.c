@@ -43,9 +43,9 @@ void layout_tail(struct layout *l)
 
 /* ---- spread ----
  *
- * A fork stands where blocks come by and one side is due `due` bytes while `whole` of something goes
- * by. Its error is what that side should have by now less what it has. Three rules say when it takes
- * a block; with `e` the error before it does, the block counted among those that came by:
+ * A fork stands where blocks come by and one side is due `due` bytes while `whole` of something
+ * goes by. Its error is what that side should have by now less what it has. Three rules say when it
+ * takes a block; with `e` the error before it does, the block counted among those that came by:
  *
  *     FLOOR   when it then has at most what is due    e >= block      the error stays in [0, block)
  *     CENTRE  when that brings the error down         e >= block / 2  in [-block / 2, block / 2)
@@ -62,10 +62,10 @@ void layout_tail(struct layout *l)
  * donor that takes the orphans comes last. Compute and donors are not both capped by quotas: who
  * takes the orphans is not, and gets what is left.
  *
- * That is against `due`. People see the plan, not the quota, and whole blocks rarely fill a quota: so
- * what one pass gave to a side is due in the next, until both are the same. Blocks of one size are
- * there in the second pass. Where sizes are mixed that may never be; then the best of some passes
- * counts, see better().
+ * That is against `due`. People see the plan, not the quota, and whole blocks rarely fill a quota:
+ * so what one pass gave to a side is due in the next, until both are the same. Blocks of one size
+ * are there in the second pass. Where sizes are mixed that may never be; then the best of some
+ * passes counts, see better().
  *
  * By time there is one thing more: layers that take long and have few bytes cannot give what is due
  * meanwhile. Then no plan is even, and more must be due everywhere for the donors to get what is
@@ -136,7 +136,8 @@ struct spread {
     unsigned shift; /* of times, so that they add up */
     uint64_t time;  /* of all blocks to distribute */
     size_t first;   /* of them, or b->n */
-    /* Compute has quota for the first block. Nothing runs before it, so no copy of it could hide. */
+    /* Compute has quota for the first block. Nothing runs before it, so no copy of it could
+     * hide. */
     bool start;
     uint64_t cap;                     /* most for the capped side of the first fork */
     uint64_t left[ALLOC_ENTRIES_MAX]; /* of each quota, after a pass */
@@ -399,10 +400,10 @@ static uint64_t would_get(const struct spread *s, const struct aim *aim)
 }
 
 /* What is due is not what the donors get where layers have few bytes for their time. So: the least
- * that must be due for them to get all that is meant for them, by doubling it until it is enough and
- * then FINE bits of it. Networks repeat themselves, and what the donors get jumps when one more layer
- * of every repetition is theirs: so more than the jump takes is due up to some block, and less from
- * there on. Who is capped gets all it may in the end. */
+ * that must be due for them to get all that is meant for them, by doubling it until it is enough
+ * and then FINE bits of it. Networks repeat themselves, and what the donors get jumps when one more
+ * layer of every repetition is theirs: so more than the jump takes is due up to some block, and
+ * less from there on. Who is capped gets all it may in the end. */
 static void tune(const struct spread *s, struct aim *aim)
 {
     uint64_t low = 0, high = aim->due ? aim->due : 1;
@@ -430,8 +431,9 @@ static void tune(const struct spread *s, struct aim *aim)
     aim->turn = s->capped_compute ? few : enough;
 }
 
-/* What FLOOR at the quotas keeps to, whatever the sizes are: one block and what is left open, or one
- * per donor where each is capped: a block is refused only when all of them have less room than it. */
+/* What FLOOR at the quotas keeps to, whatever the sizes are: one block and what is left open, or
+ * one per donor where each is capped: a block is refused only when all of them have less room than
+ * it. */
 static wide bound(const struct spread *s, const struct score *p)
 {
     uint64_t blocks = s->capped_compute || !s->donors ? 1 : s->donors;
@@ -467,8 +469,8 @@ static void attempts_by_bytes(struct spread *s, struct aim aim, uint64_t least, 
     }
 }
 
-/* At first the same is due as by bytes, which is enough where no layer has too few of them; then what
- * tune() says; then a little beyond that, where other blocks may fit better. */
+/* At first the same is due as by bytes, which is enough where no layer has too few of them; then
+ * what tune() says; then a little beyond that, where other blocks may fit better. */
 static void attempts_by_time(struct spread *s, struct aim aim, uint64_t least, struct score *top,
                              struct aim *best)
 {
@@ -484,8 +486,8 @@ static void attempts_by_time(struct spread *s, struct aim aim, uint64_t least, s
 }
 
 /* The best pass there is. The first that is tried can always be had: its side of the first fork
- * leaves less than a block of its quota open, by bytes at least; and no other is taken that leaves a
- * whole block more. */
+ * leaves less than a block of its quota open, by bytes at least; and no other is taken that leaves
+ * a whole block more. */
 static struct score search(struct spread *s, struct aim *best)
 {
     struct aim start = { .rule = s->capped_compute ? CEIL : FLOOR };

@@ -9,13 +9,13 @@
  *                  remaining quota holds it. What upstream does, for people who compare
  *          spread  (default) the blocks of every device are interleaved evenly over the execution
  *                  order and the time it takes (block.work; bytes where no architecture knows it),
- *                  so that streaming hides behind layers. Any window of consecutive blocks holds its
- *                  fair share of donor bytes, as this plan divides the model. By bytes: blocks of one
- *                  size to within one block. Mixed sizes to within the largest block nearly always;
- *                  at worst what the quotas leave open comes on top, and where compute takes the
- *                  orphans and there are several donors it is one block per donor. By time: within
- *                  two blocks of that at worst, where no block has fewer bytes than are due in its
- *                  time; else as even as can be had, because quotas come first.
+ *                  so that streaming hides behind layers. Any window of consecutive blocks holds
+ *                  its fair share of donor bytes, as this plan divides the model. By bytes: blocks
+ *                  of one size to within one block. Mixed sizes to within the largest block nearly
+ *                  always; at worst what the quotas leave open comes on top, and where compute
+ *                  takes the orphans and there are several donors it is one block per donor. By
+ *                  time: within two blocks of that at worst, where no block has fewer bytes than
+ *                  are due in its time; else as even as can be had, because quotas come first.
  *                  Quotas hold at least what fits of whole blocks less one; small blocks fill what
  *                  is open where that stays within the largest block. The first block is with
  *                  compute where its quota allows and it costs nothing of the above
@@ -69,8 +69,8 @@ struct plan {
     uint64_t bytes;
 };
 
-/* blocks: borrowed for the call. *out: plan_release(), also after an error. BERTH_EINVAL: quotas for
- * another number of bytes than the blocks have; BERTH_ELIMIT: see Overflow, or 2^60 bytes. */
+/* blocks: borrowed for the call. *out: plan_release(), also after an error. BERTH_EINVAL: quotas
+ * for another number of bytes than the blocks have; BERTH_ELIMIT: see Overflow, or 2^60 bytes. */
 berth_status plan_make(const struct blocks *b, const struct plan_devices *devices,
                        const struct quotas *q, enum plan_layout layout, struct plan *out,
                        berth_err *err);
@@ -85,7 +85,8 @@ berth_status plan_devices_parse(const char *text, size_t n, struct plan_devices 
 /* Fills the compute device up to budget - reserve (tiny and embedding blocks included), then donors
  * by speed, fastest first; unmeasured ones behind measured ones: of the compute device's kind by
  * number, then others, the host last. The last donor that got a share takes the orphans when it has
- * room for what whole blocks leave open, else one behind it that has. quotas.note says who got what.
+ * room for what whole blocks leave open, else one behind it that has. quotas.note says who got
+ * what.
  *   compute  NULL: as alloc_resolve()
  *   reserve  UINT64_MAX: the default for that device
  * BERTH_ELIMIT with the numbers: they do not hold the model together. */

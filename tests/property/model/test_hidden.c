@@ -1,11 +1,11 @@
 /* What layout spread is for: copies hide behind layers.
  *
  * FLUX.1-dev as a file, plans for every share of it in RAM, and a link that is simulated: a ring of
- * bytes filled in order, a copy begins when the one before it is done and the ring has room, a layer
- * when the one before it is done and its block is there. Layers take what they were measured to take
- * on an H200 (bf16, 1024x1024), which is not what the plan goes by: that is an estimate. Then the
- * same with other times, each kind of layer up to a fifth off, on links from a third of that card's
- * to twice as fast. Passes follow one another; the first one is not counted. */
+ * bytes filled in order, a copy begins when the one before it is done and the ring has room, a
+ * layer when the one before it is done and its block is there. Layers take what they were measured
+ * to take on an H200 (bf16, 1024x1024), which is not what the plan goes by: that is an estimate.
+ * Then the same with other times, each kind of layer up to a fifth off, on links from a third of
+ * that card's to twice as fast. Passes follow one another; the first one is not counted. */
 #include "model/arch.h"
 #include "support/plans.h"
 #include "support/rng.h"

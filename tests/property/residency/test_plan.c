@@ -5,8 +5,8 @@
  *   tail     the same device for every block as a naive walk over the rules
  *   spread   of every window of consecutive blocks the donors hold their fair share, as the plan
  *            itself divides the model: see allowed()
- *   by time  where blocks have estimates: quotas are used as well; and where no block has fewer bytes
- *            than are due in its time, the donors' share of every window goes by its time */
+ *   by time  where blocks have estimates: quotas are used as well; and where no block has fewer
+ *            bytes than are due in its time, the donors' share of every window goes by its time */
 #include "support/plans.h"
 #include "support/rng.h"
 #include "support/seed.h"
@@ -228,8 +228,8 @@ static uint64_t cap_of(const struct world *w, uint64_t all, uint64_t *blocks)
     return cap < all ? cap : all;
 }
 
-/* What spread keeps to: blocks of one size one block; else one (the largest) and what the quota leaves
- * open, per donor where there are several and compute takes the orphans. */
+/* What spread keeps to: blocks of one size one block; else one (the largest) and what the quota
+ * leaves open, per donor where there are several and compute takes the orphans. */
 static uint64_t allowed(const struct world *w, uint64_t donor, uint64_t all)
 {
     uint64_t most = largest(w), blocks, cap = cap_of(w, all, &blocks);
@@ -242,7 +242,8 @@ static uint64_t allowed(const struct world *w, uint64_t donor, uint64_t all)
     return most * blocks + (cap - (w->q.orphans != w->q.compute ? all - donor : donor));
 }
 
-/* The same with estimates: two blocks more, which is what finding out how much must be due costs. */
+/* The same with estimates: two blocks more, which is what finding out how much must be due
+ * costs. */
 static void check_timed(const struct world *w)
 {
     uint64_t all = 0, donors = 0, most = largest(w), blocks;

@@ -200,7 +200,8 @@ static void spread_goes_by_time(void **state)
     blocks_release(&b);
 }
 
-/* The same bytes per device as tail has where blocks allow it, and small blocks fill what is open. */
+/* The same bytes per device as tail has where blocks allow it, and small blocks fill what is
+ * open. */
 static void spread_and_tail_give_the_same_bytes(void **state)
 {
     (void)state;
@@ -256,7 +257,8 @@ static void several_donors_without_a_wildcard_interleave(void **state)
     blocks_release(&b);
 }
 
-/* Shares may send a block to a donor that is full: another one with room takes it before compute. */
+/* Shares may send a block to a donor that is full: another one with room takes it before
+ * compute. */
 static void spread_fills_donors_before_orphans(void **state)
 {
     (void)state;
@@ -289,7 +291,8 @@ static void tiny_is_below_a_ten_thousandth(void **state)
     blocks_release(&b);
 }
 
-/* What is beyond the amount of the compute device is said when it is more than a hundredth of it. */
+/* What is beyond the amount of the compute device is said when it is more than a hundredth of
+ * it. */
 static void notes_what_stays_beyond_the_amount(void **state)
 {
     (void)state;
