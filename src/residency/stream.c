@@ -439,8 +439,7 @@ berth_status stream_end(struct stream *s, berth_err *err)
                  err->msg);
     if (s->broken && quiesce(s, err))
         return err->code;
-    s->compute = NULL;
-    time_collect(s);
+    s->compute = NULL; /* marks are read when they are needed again: here the device would idle */
     return BERTH_OK;
 }
 

@@ -16,7 +16,7 @@
 #include "support/devices.h"
 #include "support/tmp.h"
 
-#ifdef BERTH_FAKE_CUDA
+#if defined(BERTH_FAKE_CUDA) && defined(FIXTURE_FAKE_CARDS)
 #include "support/fake_cuda.h"
 #include <dlfcn.h>
 #endif
@@ -85,7 +85,7 @@ static inline void fixture_hazard(void *user, enum null_hazard kind, const char 
 }
 
 /* cfg: NULL, or what differs from the defaults; devices and clock are filled in. */
-#ifdef BERTH_FAKE_CUDA
+#if defined(BERTH_FAKE_CUDA) && defined(FIXTURE_FAKE_CARDS)
 /* The card of support/fake_cuda.h, for sets that name one. */
 static inline const char *fixture_card(void)
 {
@@ -108,8 +108,8 @@ static inline void fixture_open(struct fixture *f, const char *devices,
     f->null = (struct null_config) { .on_hazard = fixture_hazard, .user = f };
     clock_manual_init(&f->clock, 1000000000, UINT64_C(1700000000) * 1000000000);
     struct dev_env env = { .null = &f->null, .log = cfg ? cfg->log : NULL };
-#ifdef BERTH_FAKE_CUDA
-    if (strstr(devices, "cuda:") && !strstr(devices, "cuda:0@"))
+#if defined(BERTH_FAKE_CUDA) && defined(FIXTURE_FAKE_CARDS)
+    if (strstr(devices, "cuda:"))
         env.cuda_library = fixture_card();
 #endif
     f->set = open_devices(devices, &env);

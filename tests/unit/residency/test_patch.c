@@ -1,5 +1,6 @@
 /* Blocks derived from base weights and terms: every stored type on every kind of place, exact bytes
  * read, and what is left when something fails. */
+#define FIXTURE_FAKE_CARDS /* cuda:0 is one of support/fake_cuda.h */
 #include "patch_toy.h"
 
 #include "support/oom.h"
