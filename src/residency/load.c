@@ -2,48 +2,23 @@
  *
  * Flow     every block gets its memory (making room) -> blocks in host memory: the file is read
  *          straight into them, in pieces on all threads -> blocks elsewhere, device by device:
- *          pieces are read into one of two pinned buffers while the other one travels -> blocks
- *          with patches (patch.c) -> did the file change? -> RESIDENT
+ *          all threads read pieces into some pinned buffers, those that are full travel meanwhile
+ *          -> blocks with patches (patch.c) -> did the file change? -> RESIDENT
  * Journal  load_models_gpu_top_level start; <role>:<8 of the key> pre-load; free_memory pre and post
  *          if others have to leave; post-weights when all is read, post-model when it is patched;
  *          post-load, whatever came of it. A load of a RESIDENT model writes nothing.
- * Pieces   A batch of pieces is read at a time. Between batches the executor thread reports
- *          progress and looks at cancel; the readers look at it before each piece.
- * Failure  What was got goes back, nothing is queued any more, the state is the old one. */
-#include "residency/residency_impl.h"
+ * Pieces   A batch of pieces, or a buffer of them, is read at a time. Between them the executor
+ *          thread reports progress and looks at cancel; readers look at it before each piece.
+ * Threads  The pool's threads read, into memory that the executor declared (dev_host_access) and
+ *          gave them; devices are called by the executor alone.
+ * Failure  What was got goes back, nothing is queued any more, the state is the old one.
+ * Files    load.c the whole, pieces, blocks in host memory; load_stage.c blocks elsewhere */
+#include "residency/load_impl.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 
-enum {
-    PIECE_BYTES = 2 << 20,  /* one read */
-    STAGE_BYTES = 64 << 20, /* one staging buffer at most: two reads for each of 16 threads ... */
-    STAGE_LEAST = 64 << 10, /* ... and at least */
-    BATCH_PIECES = 1024,
-};
-
-struct piece { /* a part of a tensor on its way */
-    size_t block;
-    const struct weights_entry *entry;
-    uint64_t from; /* first byte in the tensor */
-    uint64_t to;   /* in the block's memory */
-    char *dst;     /* where the reader puts it */
-    size_t n;
-};
-
-struct loading {
-    struct res_model *m;
-    const struct res_load_args *args; /* never NULL */
-    uint64_t *want;                   /* [blocks] patch signatures; NULL: none */
-    struct res_load_result got;
-    uint64_t promoted; /* bytes that came home: each move counts itself */
-    uint64_t done;     /* bytes of blocks that are where they belong */
-    struct vec batch;
-    atomic_bool stop;
-    pthread_mutex_t lock; /* of `first` */
-    berth_err first;      /* error of any reader; code 0: none */
-    size_t first_block;
-};
+/* Read straight, for each thread, between two looks at cancel. */
+#define BATCH_BYTES ((size_t)8 << 20)
 
 static uint64_t wanted_patch(const struct loading *l, size_t i)
 {
@@ -62,7 +37,7 @@ static berth_status cancel_err(const struct loading *l, berth_err *err)
                    l->m->owner, l->done, l->m->blocks.bytes);
 }
 
-static void progress(const struct loading *l)
+void load_progress(const struct loading *l)
 {
     if (l->args->progress)
         l->args->progress(l->args->progress_user, l->done, l->m->blocks.bytes);
@@ -70,30 +45,23 @@ static void progress(const struct loading *l)
 
 /* ---- pieces ---- */
 
-struct cursor { /* over the tensors of the blocks on one device that come straight from the file */
-    size_t device;
-    size_t block, tensor;
-    uint64_t off;
-};
-
-static bool skips(const struct loading *l, const struct cursor *c)
+bool load_skips(const struct loading *l, const struct cursor *c)
 {
     return l->m->block[c->block].device != c->device || wanted_patch(l, c->block) != 0;
 }
 
-/* At most `most` bytes. False: all were given out. */
-static bool next_piece(const struct loading *l, struct cursor *c, size_t most, struct piece *out)
+bool load_next(const struct loading *l, struct cursor *c, size_t most, struct piece *out)
 {
     const struct blocks *b = &l->m->blocks;
     for (; c->block < b->n; c->block++, c->tensor = 0, c->off = 0) {
-        if (skips(l, c))
+        if (load_skips(l, c))
             continue;
         for (; c->tensor < b->at[c->block].n; c->tensor++, c->off = 0) {
             const struct block_tensor *t = &b->tensor[b->at[c->block].first + c->tensor];
             uint64_t left = t->bytes - c->off;
             if (!left)
                 continue;
-            most = most < PIECE_BYTES ? most : PIECE_BYTES;
+            most = most < LOAD_PIECE ? most : LOAD_PIECE;
             *out = (struct piece) { .block = c->block,
                                     .entry = t->entry,
                                     .from = c->off,
@@ -106,12 +74,9 @@ static bool next_piece(const struct loading *l, struct cursor *c, size_t most, s
     return false;
 }
 
-static void read_piece(void *user, size_t i, size_t worker)
+void load_read(struct loading *l, const struct piece *p)
 {
-    struct loading *l = user;
-    const struct piece *p = vec_at(&l->batch, i);
     berth_err err;
-    (void)worker;
     if (atomic_load_explicit(&l->stop, memory_order_relaxed) || canceled(l))
         return;
     if (!weights_read(l->m->weights, p->entry, p->from, p->dst, p->n, &err))
@@ -125,37 +90,59 @@ static void read_piece(void *user, size_t i, size_t worker)
     atomic_store_explicit(&l->stop, true, memory_order_relaxed);
 }
 
-/* Reads every piece of the batch to its dst. */
-static berth_status read_batch(struct loading *l, berth_err *err)
+static void read_nth(void *user, size_t i, size_t worker)
 {
-    struct residency *r = l->m->res;
+    struct loading *l = user;
+    (void)worker;
+    load_read(l, vec_at(&l->batch, i));
+}
+
+uint64_t load_hand_out(const struct loading *l, const struct vec *pieces)
+{
     uint64_t sum = 0;
-    for (size_t i = 0; i < l->batch.n; i++) {
-        const struct piece *p = vec_at(&l->batch, i);
-        dev_host_access(res_device(r, l->m->block[p->block].device), p->dst, p->n, DEV_WRITE);
+    for (size_t i = 0; i < pieces->n; i++) {
+        const struct piece *p = vec_at(pieces, i);
+        dev_host_access(res_device(l->m->res, l->m->block[p->block].device), p->dst, p->n,
+                        DEV_WRITE);
         sum += p->n;
     }
-    if (r->pool)
-        tpool_for(r->pool, l->batch.n, read_piece, l);
-    else
-        for (size_t i = 0; i < l->batch.n; i++)
-            read_piece(l, i, 0);
-    if (l->first.code) {
-        *err = l->first;
+    return sum;
+}
+
+berth_status load_came(struct loading *l, uint64_t bytes, berth_err *err)
+{
+    pthread_mutex_lock(&l->lock);
+    berth_err first = l->first;
+    pthread_mutex_unlock(&l->lock);
+    if (first.code) {
+        *err = first;
         return res_block_err(l->m, l->first_block, l->m->block[l->first_block].device, err);
     }
     if (canceled(l))
         return cancel_err(l, err);
-    l->got.read += sum;
-    l->done += sum;
+    l->got.read += bytes;
+    l->done += bytes;
     return BERTH_OK;
 }
 
-static struct piece *batch_add(struct loading *l, berth_err *err)
+/* Reads every piece of the batch to its dst. */
+static berth_status read_batch(struct loading *l, berth_err *err)
 {
-    struct piece *p = vec_add(&l->batch);
+    struct tpool *pool = l->m->res->pool;
+    uint64_t bytes = load_hand_out(l, &l->batch);
+    if (pool)
+        tpool_for(pool, l->batch.n, read_nth, l);
+    else
+        for (size_t i = 0; i < l->batch.n; i++)
+            read_nth(l, i, 0);
+    return load_came(l, bytes, err);
+}
+
+struct piece *load_add(const struct loading *l, struct vec *to, berth_err *err)
+{
+    struct piece *p = vec_add(to);
     if (!p)
-        err_set(err, BERTH_ENOMEM, "%zu pieces of model %s", l->batch.n, l->m->owner);
+        err_set(err, BERTH_ENOMEM, "%zu pieces of model %s", to->n, l->m->owner);
     return p;
 }
 
@@ -165,161 +152,25 @@ static berth_status load_direct(struct loading *l, size_t device, berth_err *err
 {
     struct residency *r = l->m->res;
     struct cursor c = { .device = device };
-    size_t most = 4 * (r->pool ? tpool_size(r->pool) : 1) * (size_t)PIECE_BYTES;
+    size_t most = (r->pool ? tpool_size(r->pool) : 1) * BATCH_BYTES;
     struct piece next;
-    bool more = next_piece(l, &c, PIECE_BYTES, &next);
+    bool more = load_next(l, &c, LOAD_PIECE, &next);
     while (more) {
         size_t sum = 0;
-        for (l->batch.n = 0; more && sum < most && l->batch.n < BATCH_PIECES;) {
-            struct piece *p = batch_add(l, err);
+        for (l->batch.n = 0; more && sum < most && l->batch.n < LOAD_BATCH_PIECES;) {
+            struct piece *p = load_add(l, &l->batch, err);
             if (!p)
                 return err->code;
             *p = next;
             p->dst = (char *)res_host_ptr(&l->m->block[p->block]) + p->to;
             sum += p->n;
-            more = next_piece(l, &c, PIECE_BYTES, &next);
+            more = load_next(l, &c, LOAD_PIECE, &next);
         }
         if (read_batch(l, err))
             return err->code;
-        progress(l);
+        load_progress(l);
     }
     return BERTH_OK;
-}
-
-/* ---- blocks elsewhere ---- */
-
-struct stage { /* two buffers: one is filled while the other one's copies run */
-    struct dev_owner *owner;
-    struct dev_host buf[2];
-    struct dev_event *copied[2]; /* nothing reads the buffer any more */
-    size_t size;                 /* of each */
-    unsigned n;                  /* buffers: the second is a luxury */
-};
-
-static void stage_close(struct stage *s)
-{
-    for (int k = 0; k < 2; k++) {
-        dev_event_free(s->copied[k]);
-        dev_host_free(&s->buf[k]);
-    }
-    dev_owner_close(s->owner);
-}
-
-/* As large as makes sense and as the host's budget allows. */
-static berth_status stage_alloc(struct residency *r, struct device *d, struct stage *s,
-                                struct res_model *m, berth_err *err)
-{
-    berth_status st = dev_host_alloc(d, s->owner, s->size, &s->buf[0], err);
-    while (st == BERTH_ENODEVMEM && s->size > STAGE_LEAST) {
-        s->size = s->size / 2 > STAGE_LEAST ? s->size / 2 : STAGE_LEAST;
-        st = dev_host_alloc(d, s->owner, s->size, &s->buf[0], err);
-    }
-    while (st == BERTH_ENODEVMEM && r->host < r->n_devices &&
-           res_make_room(r, r->host, s->size, m, false))
-        st = dev_host_alloc(d, s->owner, s->size, &s->buf[0], err);
-    return st;
-}
-
-static berth_status stage_open(struct residency *r, size_t device, uint64_t bytes,
-                               struct res_model *m, struct stage *s, berth_err *err)
-{
-    struct device *d = res_device(r, device);
-    berth_err second;
-    *s = (struct stage) { .size = bytes < STAGE_BYTES ? (size_t)bytes : STAGE_BYTES, .n = 1 };
-    if (dev_owner_open(d, "loading", DEV_PINNED, &s->owner, err) || stage_alloc(r, d, s, m, err) ||
-        dev_event_new(d, &s->copied[0], err)) {
-        stage_close(s);
-        return err_add(err, "staging %zu bytes for %s", s->size, d->name);
-    }
-    if (bytes > s->size && !dev_event_new(d, &s->copied[1], &second) &&
-        !dev_host_alloc(d, s->owner, s->size, &s->buf[1], &second))
-        s->n = 2;
-    return BERTH_OK;
-}
-
-/* Pieces that follow one another in a block and in the buffer travel together. */
-static berth_status send_batch(struct loading *l, struct dev_stream *stream, berth_err *err)
-{
-    for (size_t i = 0, end; i < l->batch.n; i = end) {
-        const struct piece *p = vec_at(&l->batch, i), *q;
-        size_t n = p->n;
-        for (end = i + 1; end < l->batch.n; end++, n += q->n) {
-            q = vec_at(&l->batch, end);
-            if (q->block != p->block || q->to != p->to + n)
-                break;
-        }
-        const struct res_block *b = &l->m->block[p->block];
-        if (dev_copy_h2d(stream, b->mem.addr + p->to, p->dst, n, err))
-            return res_block_err(l->m, p->block, b->device, err);
-        l->got.moved += n;
-    }
-    return BERTH_OK;
-}
-
-/* A failure of the way itself is told with a block that is on it. */
-static berth_status on_the_way(const struct loading *l, const struct piece *p, size_t device,
-                               berth_status s, berth_err *err)
-{
-    return s ? res_block_err(l->m, p->block, device, err) : BERTH_OK;
-}
-
-static berth_status run_stage(struct loading *l, size_t device, struct stage *s,
-                              struct dev_stream *stream, berth_err *err)
-{
-    struct cursor c = { .device = device };
-    struct piece next, first = { 0 };
-    bool more = next_piece(l, &c, s->size, &next);
-    for (unsigned k = 0; more; k = (k + 1) % s->n) {
-        size_t at = 0;
-        first = next;
-        /* of the round before the last */
-        if (on_the_way(l, &first, device, dev_event_sync(s->copied[k], err), err))
-            return err->code;
-        for (l->batch.n = 0; more && l->batch.n < BATCH_PIECES;) {
-            if (next.n > s->size - at) {
-                if (at)
-                    break;
-                BUG("a piece of %zu bytes for a buffer of %zu", next.n, s->size);
-            }
-            struct piece *p = batch_add(l, err);
-            if (!p)
-                return err->code;
-            *p = next;
-            p->dst = (char *)s->buf[k].ptr + at;
-            at += p->n;
-            more = next_piece(l, &c, s->size, &next);
-        }
-        if (read_batch(l, err) || send_batch(l, stream, err) ||
-            on_the_way(l, &first, device, dev_event_record(s->copied[k], stream, err), err))
-            return err->code;
-        progress(l);
-    }
-    return on_the_way(l, &first, device, dev_stream_sync(stream, err), err);
-}
-
-static berth_status load_staged(struct loading *l, size_t device, berth_err *err)
-{
-    struct residency *r = l->m->res;
-    struct cursor c = { .device = device };
-    struct piece p;
-    uint64_t bytes = 0;
-    struct dev_stream *stream;
-    struct stage s;
-    for (; c.block < l->m->blocks.n; c.block++)
-        bytes += skips(l, &c) ? 0 : l->m->blocks.at[c.block].bytes;
-    c = (struct cursor) { .device = device };
-    if (!bytes || !next_piece(l, &c, 1, &p))
-        return BERTH_OK;
-    berth_status st = res_stream_of(r, device, &stream, err);
-    if (!st)
-        st = stage_open(r, device, bytes, l->m, &s, err);
-    if (st)
-        return res_block_err(l->m, p.block, device, err);
-    st = run_stage(l, device, &s, stream, err);
-    if (st)
-        res_stream_settle(r, device);
-    stage_close(&s);
-    return st;
 }
 
 /* ---- the whole ---- */
@@ -409,7 +260,7 @@ static berth_status patch_blocks(struct loading *l, berth_err *err)
             return res_block_err(m, i, m->block[i].device, err);
         if (m->state == RES_LOADING) {
             l->done += m->blocks.at[i].bytes;
-            progress(l);
+            load_progress(l);
         }
     }
     return BERTH_OK;
@@ -507,7 +358,7 @@ static berth_status load_absent(struct loading *l, berth_err *err)
         m->loads++;
         r->metrics.loads++;
         l->done = m->blocks.bytes;
-        progress(l);
+        load_progress(l);
     }
     snapshot(m, "post-load");
     log_info(r->log, "res.load",
@@ -526,7 +377,7 @@ static berth_status load_resident(struct loading *l, berth_err *err)
     m->patches_changed = false;
     promote(l);
     l->done = m->blocks.bytes;
-    progress(l);
+    load_progress(l);
     return BERTH_OK;
 }
 
