@@ -122,8 +122,8 @@ static void *resident_bytes(struct use *u, const struct net_tensor *t)
     return p;
 }
 
-/* Every op: in a dry run its checks and what it needs to be ready, its scratch, and in a real run the
- * op itself. */
+/* Every op: in a dry run its checks and what it needs to be ready, its scratch, and in a real run
+ * the op itself. */
 static bool use_scratch(struct use *u, size_t bytes)
 {
     u->env.scratch_bytes = bytes;
@@ -534,8 +534,9 @@ void net_product(struct net_run *r, const struct net_product *p)
     net_products(r, p, 1);
 }
 
+/* add: NULL, or what is added; `in`: in its place. */
 static struct act conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c,
-                         const struct act *add)
+                         const struct act *add, bool in)
 {
     struct use u;
     if (!use_begin(&u, r, layer))
@@ -549,11 +550,11 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
     const struct shape s = { .ndim = 4,
                              .dim = { d[0], w[0], op_conv_side(d[2], c.top, c.bottom, w[2], stride),
                                       op_conv_side(d[3], c.left, c.right, w[3], stride) } };
-    struct act y = result_in(r, &s, add);
+    struct act y = result_in(r, &s, in ? add : NULL);
     u.keep = l->weight.block;
     struct op_conv2d a = { .x = view_of(x),
                            .y = view_of(y),
-                           .add = add ? view_of(y) : (struct view) { 0 },
+                           .add = add ? view_of(*add) : (struct view) { 0 },
                            .stride = stride,
                            .top = c.top,
                            .left = c.left,
@@ -569,13 +570,19 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
 
 struct act net_conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c)
 {
-    return conv2d(r, x, layer, c, NULL);
+    return conv2d(r, x, layer, c, NULL, false);
 }
 
 struct act net_conv2d_add(struct net_run *r, struct act x, const char *layer, struct net_conv c,
                           struct act add)
 {
-    return conv2d(r, x, layer, c, &add);
+    return conv2d(r, x, layer, c, &add, true);
+}
+
+struct act net_conv2d_plus(struct net_run *r, struct act x, const char *layer, struct net_conv c,
+                           struct act add)
+{
+    return conv2d(r, x, layer, c, &add, false);
 }
 
 /* [B, T, heads * D] as [B, T, heads, D]. */

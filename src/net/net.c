@@ -180,8 +180,8 @@ static berth_status check_marker(const struct net *n, const char *name, berth_er
     return s;
 }
 
-/* As it is now, kept as a number of the host: a device's memory would have to be waited for at every
- * use. Adapters that were merged in chose another than the file's. */
+/* As it is now, kept as a number of the host: a device's memory would have to be waited for at
+ * every use. Adapters that were merged in chose another than the file's. */
 static berth_status read_scale(const struct net *n, size_t block, const struct weights_entry *e,
                                float *out, berth_err *err)
 {

@@ -21,8 +21,8 @@
  *            move to its donors or the host (res_make_way), and where the compute device cannot
  *            read them there they are streamed, through a ring of one or two blocks; (4)
  *            BERTH_ENODEVMEM with wanted and predicted bytes: who called splits the batch or tiles.
- *            Every rung is logged (net.rung) and counted in the report. A net stays thrifty, and its
- *            ring small, until net_close().
+ *            Every rung is logged (net.rung) and counted in the report. A net stays thrifty, and
+ *            its ring small, until net_close().
  * Same bits  Rungs 1 and 3 never change a result: where blocks lie does not. Rung 2 does not on the
  *            cpu; on cards it may round differently, because rows go in pieces and a card's
  *            libraries choose kernels by the number of rows (op/ops.h).
@@ -161,9 +161,10 @@ struct act net_new(struct net_run *r, const struct shape *s); /* contents unspec
 void net_drop(struct net_run *r, struct act *a); /* its place may be used again; empty is fine */
 enum dtype net_dtype(const struct net_run *r);   /* of acts */
 /* Host floats in, rounded to the net's type, and out. Dry: nothing is touched.
- * What comes from the host, here and in net_embedding() and net_timestep(), is copied in the order of
- * the queue: it stays where and as it is until net_forward() returns, or net_output() of something
- * made from it has. So it is memory of the caller of net_forward(), not of the forward's stack. */
+ * What comes from the host, here and in net_embedding() and net_timestep(), is copied in the order
+ * of the queue: it stays where and as it is until net_forward() returns, or net_output() of
+ * something made from it has. So it is memory of the caller of net_forward(), not of the forward's
+ * stack. */
 struct act net_input(struct net_run *r, const struct shape *s, const float *src);
 struct act net_input_f32(struct net_run *r, const struct shape *s,
                          const float *src); /* stays F32: tables for kernels */
@@ -204,7 +205,9 @@ struct net_conv {
 }; /* zero: stride 1, no padding */
 struct act net_conv2d(struct net_run *r, struct act x, const char *layer, struct net_conv c);
 struct act net_conv2d_add(struct net_run *r, struct act x, const char *layer, struct net_conv c,
-                          struct act add);
+                          struct act add); /* + add, in its place: takes it */
+struct act net_conv2d_plus(struct net_run *r, struct act x, const char *layer, struct net_conv c,
+                           struct act add); /* + add, which stays */
 #define NET_PAD1 ((struct net_conv) { .stride = 1, .top = 1, .left = 1, .bottom = 1, .right = 1 })
 #define NET_1X1 ((struct net_conv) { .stride = 1 })
 struct act net_group_norm(struct net_run *r, struct act x, const char *layer, uint32_t groups,

@@ -3,14 +3,14 @@
  *
  * A pass   prepare(): dry run -> peak -> slab, or the ladder; then real_run(): the same calls on
  *          real memory. A pass that fails because a device call failed (a copy of a streamed block)
- *          or because the device had no room for what a call took by itself is prepared and run once
- *          more: all it wrote was the slab, and what net_output() gave is written again.
+ *          or because the device had no room for what a call took by itself is prepared and run
+ *          once more: all it wrote was the slab, and what net_output() gave is written again.
  * Ladder   prepare() walks it. Rung 1 is in slab_try() (res_alloc), 2 is be_thrifty(), 3
  *          own_blocks(); 4, the error, is for the caller. After each of them the slab is tried
  *          again.
- * Outside  Modules, libraries' handles and plans take memory of a card that no pool has. Ops get them
- *          ready in dry runs (op_x_ready()), so a want of it comes up before the slab is there;
- *          then room_outside() and rung 3 make room, which goes back to the driver. */
+ * Outside  Modules, libraries' handles and plans take memory of a card that no pool has. Ops get
+ *          them ready in dry runs (op_x_ready()), so a want of it comes up before the slab is
+ *          there; then room_outside() and rung 3 make room, which goes back to the driver. */
 #include "net/net_impl.h"
 
 #include "base/sz.h"
@@ -226,8 +226,8 @@ static bool be_thrifty(struct pass *p)
     return true;
 }
 
-/* What a device takes for modules and libraries is not known beforehand: this is room for the handles
- * and kernels of both libraries of a card. Small devices give less. */
+/* What a device takes for modules and libraries is not known beforehand: this is room for the
+ * handles and kernels of both libraries of a card. Small devices give less. */
 #define OUTSIDE_MOST ((uint64_t)256 << 20)
 
 /* Room for that, by rung 1: memory for it and for the slab is taken, and all that is idle then goes

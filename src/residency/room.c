@@ -15,8 +15,9 @@
  *      also those that are to go when it ends
  *   6  keep models go whole, only when the request says so; those of the running prompt last
  * Never: models in use, the model that the memory is for, and anything at all when even all of it
- * would not be enough, counted from what the driver really has (res_left_on()). What is left then is res_make_way(): who computes with a model and can stop
- * using it for a moment lets its own blocks step aside (net/run.c). */
+ * would not be enough, counted from what the driver really has (res_left_on()). What is left then
+ * is res_make_way(): who computes with a model and can stop using it for a moment lets its own
+ * blocks step aside (net/run.c). */
 #include "residency/residency_impl.h"
 
 #include <inttypes.h>

@@ -412,8 +412,8 @@ static void a_failing_device_call_costs_one_pass(void **state)
 
 /* ---- memory outside of pools ---- */
 
-/* The cpu's kernels, and a driver that wants memory of the device for itself: it has some when no more
- * than `most` bytes of the device are held, until then nothing is ready, or the next op fails. */
+/* The cpu's kernels, and a driver that wants memory of the device for itself: it has some when no
+ * more than `most` bytes of the device are held; until then nothing is ready, or an op fails. */
 static struct {
     struct op_backend table;
     const struct device *dev;

@@ -1,4 +1,4 @@
-/* Nets over models that adapters are merged into: what they multiply by is what the merge stored. */
+/* Nets over models that adapters are merged into: they multiply by what the merge stored. */
 #include "net/net.h"
 #include "unit/residency/patch_toy.h"
 
@@ -58,8 +58,8 @@ static struct res_model *open_model(struct fixture *f, enum dtype weight, bool h
     return m;
 }
 
-/* A merge into fp8 chooses a scale; here it is a hundredth of the file's 0.25. The net multiplies by
- * that one, wherever the block has moved since, and by the file's when the adapter is gone. */
+/* A merge into fp8 chooses a scale; here it is a hundredth of the file's 0.25. The net multiplies
+ * by that one, wherever the block has moved since, and by the file's when the adapter is gone. */
 static void scales_that_a_merge_chose(void **state)
 {
     static const enum dtype type[] = { DT_F8_E4M3, DT_F8_E5M2 };
