@@ -1,4 +1,5 @@
 /* In which type a net computes: the first wish that its device is made for. */
+#define FIXTURE_FAKE_CARDS 1
 #include "net/net_impl.h"
 #include "unit/net/toy_net.h"
 
