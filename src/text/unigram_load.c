@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/utf8.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,15 +124,17 @@ static berth_status build(struct trie *t, struct vec *key, const char *what, ber
 static void set_scores(struct unigram_load *l)
 {
     struct unigram *t = l->t;
-    double low = INFINITY, high = -INFINITY;
+    /* SentencePiece's highest begins with the smallest positive float: where all scores are
+     * negative, as they are in trained models, pieces of users score -0.1 however long. */
+    double low = INFINITY, high = FLT_MIN;
     const struct piece *p = l->piece.p;
     for (size_t i = 0; i < l->piece.n; i++)
         if (!t->sentencepiece || p[i].type == PIECE_NORMAL) {
             low = p[i].score < low ? p[i].score : low;
             high = p[i].score > high ? p[i].score : high;
         }
-    if (low > high)
-        low = high = 0; /* there are none */
+    if (low == INFINITY)
+        low = 0; /* there are none */
     for (size_t i = 0; i < l->piece.n; i++)
         t->score[i] = t->sentencepiece && p[i].type == PIECE_USER_DEFINED
                           ? (double)p[i].n * high - 0.1
@@ -289,8 +292,11 @@ berth_status unigram_from_memory(const char *bytes, size_t n, struct unigram **o
         return err->code;
     /* A ModelProto begins with the tag of its first piece, a line feed: JSON that does has a brace
      * behind it, where the other has a length and a tag. */
-    berth_status s = looks_like_json(bytes, n) ? unigram_read_json(&l, bytes, n, err)
-                                               : unigram_read_proto(&l, bytes, n, err);
+    bool json = looks_like_json(bytes, n);
+    berth_status s =
+        json ? unigram_read_json(&l, bytes, n, err) : unigram_read_proto(&l, bytes, n, err);
+    if (s == BERTH_EFORMAT && !json && n && bytes[0] != '\n')
+        s = err_set(err, s, "neither JSON nor a SentencePiece model");
     return unigram_finish(&l, s, out, err);
 }
 

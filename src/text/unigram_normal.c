@@ -38,11 +38,23 @@ static bool prepends(uint32_t c)
            c == 0x8e2 || c == 0xd4e;
 }
 
+/* Control, CR and LF of UAX #29. Private use and most of what is not assigned are none of them,
+ * unlike UC_CONTROL: marks join such characters. */
 static bool parts_graphemes(uint32_t c)
 {
-    return c == 0x2028 || c == 0x2029 ||
-           (uc_class(c) == UC_CONTROL && !uc_joins(c) && !prepends(c)) || c == '\n' || c == '\r' ||
-           c == '\t';
+    static const struct {
+        uint32_t first, last;
+    } run[] = {
+        { 0, 0x1f },          { 0x7f, 0x9f },       { 0xad, 0xad },       { 0x61c, 0x61c },
+        { 0x180e, 0x180e },   { 0x200b, 0x200b },   { 0x200e, 0x200f },   { 0x2028, 0x202e },
+        { 0x2060, 0x206f },   { 0xfeff, 0xfeff },   { 0xfff0, 0xfffb },   { 0x13430, 0x1343f },
+        { 0x1bca0, 0x1bca3 }, { 0x1d173, 0x1d17a }, { 0xe0000, 0xe001f }, { 0xe0080, 0xe00ff },
+        { 0xe01f0, 0xe0fff },
+    };
+    size_t i = 0;
+    while (i < ARRAY_LEN(run) && c > run[i].last)
+        i++;
+    return i < ARRAY_LEN(run) && c >= run[i].first;
 }
 
 /* Bytes of the grapheme at s. Rules for what takes six bytes or more anyway (Hangul, flags,

@@ -168,6 +168,7 @@ static const struct rule rules[] = {
     { "e\xcc\x82\xcc\x81", "\xe1\xba\xbf" },        /* and acute */
     { "\xe3\x81\x8b\xe3\x82\x99", "\xe3\x81\x8c" }, /* ka, voiced mark */
     { "\xe3\x80\x80", " " },                        /* U+3000 */
+    { "\xe2\x80\x8d", " " },                        /* ZWJ */
 };
 
 static struct unigram *with_map(bool sentencepiece)
@@ -220,6 +221,11 @@ static void rules_by_grapheme(void **state)
     normal_is(t, "\xe3\x81\x8b\xe3\x82\x99", false, "\xe3\x81\x8b\xe3\x82\x99");
     normal_is(t, "\xe3\x80\x80", false, META);
     normal_is(t, "\n\xcc\x81", false, META "\xcc\x81"); /* nothing joins a line end */
+    /* Private use is joined, so that ZWJ and acute begin no grapheme: six bytes or more. */
+    normal_is(t, "\xee\x96\x9a\xe2\x80\x8d\xcc\x81:", false, "\xee\x96\x9a" META "\xcc\x81:");
+    normal_is(t, "\xcd\xb8\xe2\x80\x8d\xcc\x81", false,
+              "\xcd\xb8" META "\xcc\x81");                                        /* not assigned */
+    normal_is(t, "\xe2\x80\x8b\xe2\x80\x8d\xcc\x81", false, "\xe2\x80\x8b" META); /* a control */
     unigram_close(t);
 }
 
@@ -241,6 +247,23 @@ static void rules_by_length(void **state)
     unigram_close(t);
 }
 
+/* Scores of users' pieces: their bytes times the highest score less 0.1, and the highest is never
+ * below FLT_MIN: -0.1 here, not -2.1, which would make "abc" win. */
+static void pieces_of_users(void **state)
+{
+    (void)state;
+    static const struct proto_piece p[] = { { "</s>", 0, 3 }, { "<unk>", 0, 2 }, { "c", -1, 0 },
+                                            { "abc", -2, 0 }, { META, -1, 0 },   { "ab", 0, 4 } };
+    struct str proto = { 0 };
+    struct unigram *t;
+    berth_err err = { 0 };
+    put_pieces(&proto, p, ARRAY_LEN(p));
+    assert_ok(unigram_from_proto(proto.p, proto.n, "users", &t, &err), err);
+    TOKENS(t, "abc", 4, 5, 2);
+    unigram_close(t);
+    str_release(&proto);
+}
+
 /* ---- files ---- */
 
 static void refused(const char *bytes, size_t n, berth_status s, const char *why)
@@ -257,6 +280,7 @@ static void bad_json(void **state)
     (void)state;
     const berth_status bad = BERTH_EFORMAT, other = BERTH_EUNSUPPORTED;
     REFUSED(bad, "{", "");
+    REFUSED(bad, "not a tokenizer\n", "neither JSON nor a SentencePiece model");
     REFUSED(bad, "{}", "no \"model\"");
     REFUSED(bad, "{} {}", "");
     REFUSED(bad, "{\"model\":[]}", "no object");
@@ -339,7 +363,7 @@ static void bad_protos(void **state)
     REFUSED(BERTH_EFORMAT, "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "malformed");
     REFUSED(BERTH_EFORMAT, "\x0a\x02\x18\x09", "malformed");             /* type 9 */
     REFUSED(BERTH_EFORMAT, "\x0a\x05\x15\x00\x00\xc0\x7f", "no number"); /* NaN */
-    REFUSED(BERTH_EFORMAT, "\x03", "malformed");                         /* groups are not for us */
+    REFUSED(BERTH_EFORMAT, "\x03", "neither JSON nor");                  /* groups are not for us */
     str_release(&whole);
     str_release(&bad);
 }
@@ -597,6 +621,7 @@ static void the_real_one(void **state)
     assert_int_equal(unigram_vocab(t), 32100);
     TOKENS(t, "a photo of a cat", 3, 9, 1202, 13, 3, 9, 1712);
     TOKENS(t, "<extra_id_0> a</s>", 32099, 3, 9, 1);
+    TOKENS(t, "\xee\x96\x9a\xe2\x80\x8d\xcc\x81:", 3, 2, 3, 2, 10); /* private use, ZWJ, acute */
     /* nmt_nfkc: ligatures, full width, no-break and ideographic blanks, what has no width */
     normal_is(t, "\xef\xac\x81n", false, "fin");
     normal_is(t,
@@ -624,6 +649,7 @@ int main(void)
         cmocka_unit_test(special_tokens),
         cmocka_unit_test(bytes_for_what_is_unknown),
         cmocka_unit_test(rules_by_grapheme),
+        cmocka_unit_test(pieces_of_users),
         cmocka_unit_test(rules_by_length),
         cmocka_unit_test(bad_json),
         cmocka_unit_test(bad_protos),
