@@ -78,24 +78,33 @@ static void add_block(struct lora_table *t, const struct weights *w, const char 
 
 /* ---- files in diffusers' own names: what adapters keep stacked is several tensors there ---- */
 
-/* BFL's and kohya's names of one tensor of such a file. */
-static void add_ours(struct lora_table *t, const char *ours, const struct lora_meant *m)
+/* BFL's and kohya's names of one tensor of such a file, and BFL's of the bias beside it. */
+static void add_ours(struct lora_table *t, const struct weights *w, const char *prefix,
+                     const char *theirs, const char *ours, const struct lora_meant *m)
 {
     char q[LORA_NAME_MAX];
+    const struct weights_entry *bias = lora_find(w, prefix, "%s.bias", theirs);
     size_t n = strlen(ours), tail = strlen(".weight");
     bool weight = str_ends(ours, n, ".weight");
     snprintf(q, sizeof q, "%.*s", (int)(weight ? n - tail : n), ours);
     if (weight)
         lora_add(t, "lora_unet_", q, true, m);
     lora_add(t, "diffusion_model.", q, false, m);
+    if (!weight || !bias)
+        return;
+    struct lora_meant b = *m;
+    b.name = bias->name;
+    snprintf(q, sizeof q, "%.*s.bias", (int)(n - tail), ours);
+    lora_add(t, "diffusion_model.", q, false, &b);
 }
 
 static void add_stacked(struct lora_table *t, const struct weights *w, const char *prefix,
                         const char *ours, const char *theirs, unsigned i, const struct flux_name *n,
                         uint64_t D)
 {
-    char q[LORA_NAME_MAX];
-    const struct weights_entry *e = lora_find(w, prefix, "%s.%u.%s.weight", theirs, i, n->theirs);
+    char q[LORA_NAME_MAX], of[LORA_NAME_MAX];
+    snprintf(of, sizeof of, "%s.%u.%s", theirs, i, n->theirs);
+    const struct weights_entry *e = lora_find(w, prefix, "%s.weight", of);
     if (!e)
         return;
     bool linear1 = strcmp(n->ours, "linear1.weight") == 0;
@@ -105,7 +114,7 @@ static void add_stacked(struct lora_table *t, const struct weights *w, const cha
         m.of = (linear1 ? 7 : 3) * D;
     }
     snprintf(q, sizeof q, "%s.%u.%s", ours, i, n->ours);
-    add_ours(t, q, &m);
+    add_ours(t, w, prefix, of, q, &m);
     if (linear1 && n->row < 3) {
         m.of = 3 * D;
         snprintf(q, sizeof q, "%s.%u.linear1_qkv", ours, i);
@@ -131,9 +140,10 @@ static void add_diffusers(struct lora_table *t, const struct weights *w, const c
                         D);
     for (size_t k = 0; k < ARRAY_LEN(once); k++)
         if ((e = lora_find(w, prefix, "%s.weight", once[k].theirs)))
-            add_ours(t, once[k].ours, &(struct lora_meant) { .name = e->name });
+            add_ours(t, w, prefix, once[k].theirs, once[k].ours,
+                     &(struct lora_meant) { .name = e->name });
     if ((e = lora_find(w, prefix, "norm_out.linear.weight")))
-        add_ours(t, "final_layer.adaLN_modulation.1.weight",
+        add_ours(t, w, prefix, "norm_out.linear", "final_layer.adaLN_modulation.1.weight",
                  &(struct lora_meant) { .name = e->name, .swap = true });
 }
 

@@ -437,6 +437,10 @@ static void flux_of_diffusers(void **state)
         "single_transformer_blocks.0.proj_mlp.weight",
         "single_transformer_blocks.0.attn.to_v.weight",
         "norm_out.linear.weight",
+        "x_embedder.bias",
+        "transformer_blocks.0.attn.to_q.bias",
+        "single_transformer_blocks.0.proj_mlp.bias",
+        "norm_out.linear.bias",
     };
     static const struct want want[] = {
         { .base = "transformer.transformer_blocks.0.attn.to_q",
@@ -470,6 +474,17 @@ static void flux_of_diffusers(void **state)
         { .base = "diffusion_model.double_blocks.0.txt_attn.norm.key_norm.scale",
           .key = SD "transformer_blocks.0.attn.norm_added_k.weight" },
         { .base = "lora_unet_img_in", .key = SD "x_embedder.weight" },
+        { .base = "diffusion_model.img_in.bias", .key = SD "x_embedder.bias" },
+        { .base = "diffusion_model.double_blocks.0.img_attn.qkv.bias",
+          .key = SD "transformer_blocks.0.attn.to_q.bias",
+          .of = 12 },
+        { .base = "diffusion_model.single_blocks.0.linear1.bias",
+          .key = SD "single_transformer_blocks.0.proj_mlp.bias",
+          .from = 12,
+          .of = 28 },
+        { .base = "diffusion_model.final_layer.adaLN_modulation.1.bias",
+          .key = SD "norm_out.linear.bias",
+          .swap = true },
     };
     check_names(name, ARRAY_LEN(name), want, ARRAY_LEN(want));
 }
