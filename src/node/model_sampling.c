@@ -98,7 +98,13 @@ static berth_status run_flux(struct node_call *c, berth_err *err)
         (s = in_u64(c, "width", &w, err)) || (s = in_u64(c, "height", &h, err)))
         return s;
     double by = (max - base) / (4096 - 256);
-    return give_flow(c, "flux", (double)w * (double)h / (16 * 16) * by + (base - by * 256), 0, err);
+    double shift = (double)w * (double)h / (16 * 16) * by + (base - by * 256);
+    if (!(fabs(shift) <= MS_FLUX_SHIFT_MAX)) /* where ComfyUI's noise levels are NaN */
+        return err_set(err, BERTH_EINVAL,
+                       "max_shift %g and base_shift %g make a shift of %g at %" PRIu64 " x %" PRIu64
+                       ": it cannot be more than %g",
+                       max, base, shift, w, h, MS_FLUX_SHIFT_MAX);
+    return give_flow(c, "flux", shift, 0, err);
 }
 
 NODE_CLASS(ModelSamplingFlux, .category = "advanced/model", .module = MOD("model_advanced"),

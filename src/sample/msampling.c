@@ -94,7 +94,8 @@ static berth_status complete(struct ms_config *c, berth_err *err)
     if (!(c->sigma_data > 0 && isfinite(c->sigma_data)))
         return err_set(err, BERTH_EINVAL, "sigma_data is %g", c->sigma_data);
     /* A Flux shift is an exponent, any other one a factor. */
-    if (!(c->table == MS_FLUX ? fabs(c->shift) <= 80 : c->shift > 0 && c->shift <= 1e6))
+    if (!(c->table == MS_FLUX ? fabs(c->shift) <= MS_FLUX_SHIFT_MAX
+                              : c->shift > 0 && c->shift <= 1e6))
         return err_set(err, BERTH_EINVAL, "a shift of %g", c->shift);
     if (!(c->multiplier > 0 && c->multiplier <= 1e9))
         return err_set(err, BERTH_EINVAL, "a timestep multiplier of %g", c->multiplier);

@@ -29,6 +29,10 @@ enum ms_type { /* what the network predicts (sampling.md 2) */
 };
 enum ms_table { MS_DISCRETE, MS_CONTINUOUS_EDM, MS_FLOW, MS_FLUX };
 
+/* An exponent either way: beyond it e^shift or its inverse is no float, and ComfyUI's levels are
+ * NaN. */
+#define MS_FLUX_SHIFT_MAX 88.72
+
 struct ms_config { /* zero: SD's eps over its discrete table */
     enum ms_type type;
     enum ms_table table;

@@ -517,6 +517,22 @@ static void levels(struct scene *s, struct value *model, float out[5])
     call_release(&x);
 }
 
+/* A shift whose noise levels are no numbers is refused where it is made. */
+static void shifts_have_an_end(void **state)
+{
+    struct scene *s = *state;
+    struct call x, patched;
+    berth_err err = { 0 };
+    assert_ok(rig_run(&s->r, &x, "UNETLoader", "{\"unet_name\": \"flux.safetensors\"}", &err), err);
+    rig_call(&s->r, &patched, "ModelSamplingFlux",
+             "{\"max_shift\": 100, \"base_shift\": 0, \"width\": 1024, \"height\": 1024}");
+    call_give(&patched, "model", output(&x, 0));
+    assert_fails(patched.c.cls->run(&patched.c, &err), err, BERTH_EINVAL,
+                 "max_shift 100 and base_shift 0 make a shift of 100 at 1024 x 1024");
+    call_release(&patched);
+    call_release(&x);
+}
+
 static void noise_levels(void **state)
 {
     static const struct {
@@ -719,6 +735,7 @@ int main(void)
         T(guidance_reaches_the_network),
         T(two_prompts_go_to_two_encoders),
         T(noise_levels),
+        T(shifts_have_an_end),
         T(noise_of_a_card),
         T(t5_tokenizers_are_found),
         T(tokenizers_survive_exhaustion),

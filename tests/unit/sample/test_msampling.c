@@ -154,6 +154,13 @@ static void flow(void **state)
     near(ms.sigma[0], 0.0001);
     near(ms.sigma[4999], 0.5);
     ms_release(&ms);
+    for (int sign = -1; sign <= 1; sign += 2) { /* as far as levels are numbers */
+        init(&ms, (struct ms_config) {
+                      .type = MS_CONST, .table = MS_FLUX, .shift = sign * MS_FLUX_SHIFT_MAX });
+        for (size_t i = 0; i < ms.n; i++)
+            assert_true(ms.sigma[i] > 0 && ms.sigma[i] < 1.0001f && isfinite(ms.log_sigma[i]));
+        ms_release(&ms);
+    }
 }
 
 static void predictions_of_the_picture(void **state)
@@ -247,6 +254,8 @@ static void bad_numbers_are_refused(void **state)
     assert_fails(ms_init(&ms, &c, &err), err, BERTH_EINVAL, "shift of -1");
     c = (struct ms_config) { .table = MS_FLUX, .shift = 900 };
     assert_fails(ms_init(&ms, &c, &err), err, BERTH_EINVAL, "shift of 900");
+    c = (struct ms_config) { .table = MS_FLUX, .shift = 88.73 };
+    assert_fails(ms_init(&ms, &c, &err), err, BERTH_EINVAL, "shift of 88.73");
     c = (struct ms_config) { .table = MS_FLOW, .multiplier = NAN };
     assert_fails(ms_init(&ms, &c, &err), err, BERTH_EINVAL, "multiplier of nan");
     c = (struct ms_config) { .sigma_data = -1 };
