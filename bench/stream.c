@@ -170,6 +170,17 @@ static const struct sim_block flux_single[] = {
     { SINGLE "linear1", 7 * UNIT, 86 },
     { SINGLE "linear2", 5 * UNIT, 109 },
 };
+/* What comes before and behind them: small, and without time worth counting. */
+static const struct sim_block flux_in[] = {
+    { "img_in", UINT64_C(393216), 1 },    { "time_in.in_layer", UINT64_C(1572864), 1 },
+    { "time_in.out_layer", UNIT, 1 },     { "guidance_in.in_layer", UINT64_C(1572864), 1 },
+    { "guidance_in.out_layer", UNIT, 1 }, { "vector_in.in_layer", UINT64_C(4718592), 1 },
+    { "vector_in.out_layer", UNIT, 1 },   { "txt_in", UINT64_C(25165824), 2 },
+};
+static const struct sim_block flux_out[] = {
+    { "final_layer.adaLN_modulation.1", 2 * UNIT, 1 },
+    { "final_layer.linear", UINT64_C(393216), 1 },
+};
 static const struct sim_block small[] = { { "block", UINT64_C(2) << 20, 1 } };
 
 struct sim_model {
@@ -178,15 +189,21 @@ struct sim_model {
     struct {
         const struct sim_block *block;
         size_t blocks, times;
-    } part[2];
+    } part[4];
     uint64_t launch_ns;
+    /* Launches' time between two steps in which there are no layers: the result goes to the host, a
+     * sampler runs there, the next step's first layers are queued. The link need not rest then. */
+    unsigned turn;
 };
 static const struct sim_model flux = { "FLUX.1-dev",
                                        &arch_flux.base,
-                                       { { flux_double, ARRAY_LEN(flux_double), 19 },
-                                         { flux_single, ARRAY_LEN(flux_single), 38 } },
-                                       10000 };
-static const struct sim_model many = { "800 x 2 MiB", NULL, { { small, 1, 800 } }, 60000 };
+                                       { { flux_in, ARRAY_LEN(flux_in), 1 },
+                                         { flux_double, ARRAY_LEN(flux_double), 19 },
+                                         { flux_single, ARRAY_LEN(flux_single), 38 },
+                                         { flux_out, ARRAY_LEN(flux_out), 1 } },
+                                       10000,
+                                       300 };
+static const struct sim_model many = { "800 x 2 MiB", NULL, { { small, 1, 800 } }, 60000, 0 };
 
 static const struct sim_row {
     const struct sim_model *model;
@@ -350,6 +367,9 @@ static berth_status sim_pass(struct sim *m, berth_err *err)
 {
     if (stream_begin(m->s, m->on, err) || dev_event_record(m->start, m->on, err))
         return err->code;
+    for (unsigned k = 0; k < m->row->model->turn; k++)
+        if (dev_launch(m->on, sim_layer, NULL, NULL, 0, err))
+            return err->code;
     for (size_t i = 0; i < m->n; i++) {
         uint64_t addr;
         if (stream_acquire(m->s, i, &addr, err))
@@ -389,7 +409,8 @@ static void sim_print(const struct sim *m, bool json, bool first)
 {
     const struct stream_stats *x = &m->got;
     const char *layout = plan_layout_name(m->row->layout);
-    double layers = 0, gb = (double)x->donor_bytes * SCALE / 1e9;
+    double layers = m->row->model->turn * (double)m->row->model->launch_ns / 1e6;
+    double gb = (double)x->donor_bytes * SCALE / 1e9;
     for (size_t i = 0; i < m->n; i++)
         layers += m->launches[i] * (double)m->row->model->launch_ns / 1e6;
     double copies = gb * 1e12 / (double)LINK_BYTES_PER_S, limit = copies > layers ? copies : layers;
