@@ -53,12 +53,10 @@ static struct act res_block(struct net_run *r, const struct pass *p, const char 
     net_drop(r, &e);
 
     net_group_norm_in_place(r, &h, "out_layers.0", GROUPS, EPS, true);
-    if (conv || !keep) {
+    if (conv || !keep)
         a = net_conv2d_add(r, h, "out_layers.3", NET_PAD1, skip); /* in skip's place */
-    } else {
-        a = net_conv2d(r, h, "out_layers.3", NET_PAD1);
-        net_add(r, &a, skip);
-    }
+    else
+        a = net_conv2d_plus(r, h, "out_layers.3", NET_PAD1, skip);
     net_drop(r, &h);
     net_leave(r, mark);
     return a;
@@ -120,7 +118,7 @@ static struct act to_picture(struct net_run *r, struct act x, uint64_t h, uint64
     return net_reshape(r, y, &s);
 }
 
-/* x [B, C, h, w], in its place. */
+/* x [B, C, h, w] -> the same; takes x. */
 static struct act transformer(struct net_run *r, const struct pass *p, uint32_t depth, struct act x)
 {
     const bool linear = p->u->linear_proj;
@@ -138,12 +136,10 @@ static struct act transformer(struct net_run *r, const struct pass *p, uint32_t 
     }
     for (uint32_t i = 0; i < depth && !net_bad(r); i++)
         t = transformer_block(r, p, i, t);
-    if (linear) {
-        n = net_linear(r, t, "proj_out");
+    if (linear) { /* added to rows, so that the sum is rounded once */
+        x = net_linear_add(r, t, "proj_out", to_rows(r, x));
         net_drop(r, &t);
-        n = to_picture(r, n, h, w);
-        net_add(r, &x, n);
-        net_drop(r, &n);
+        x = to_picture(r, x, h, w);
     } else {
         t = to_picture(r, t, h, w);
         x = net_conv2d_add(r, t, "proj_out", NET_1X1, x);

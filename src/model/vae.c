@@ -32,7 +32,7 @@ static struct act named_res_block(struct net_run *r, const char *name, struct ac
     return x;
 }
 
-/* One head over all T = h * w positions. x [1, C, h, w], in its place. */
+/* One head over all T = h * w positions. x [1, C, h, w] -> the same; takes x. */
 static struct act attention(struct net_run *r, struct act x)
 {
     uint64_t C = x.shape.dim[1], h = x.shape.dim[2], w = x.shape.dim[3];
@@ -50,13 +50,12 @@ static struct act attention(struct net_run *r, struct act x)
     net_drop(r, &q);
     net_drop(r, &k);
     net_drop(r, &v);
-    t = net_linear(r, a, "proj_out");
+    t = net_permute(r, net_reshape(r, x, &rows), turn); /* the sum is rounded once */
+    net_drop(r, &x);
+    t = net_linear_add(r, a, "proj_out", t);
     net_drop(r, &a);
-    n = net_permute(r, t, turn); /* [1, C, T] */
+    x = net_reshape(r, net_permute(r, t, turn), &picture);
     net_drop(r, &t);
-    n = net_reshape(r, n, &picture);
-    net_add(r, &x, n);
-    net_drop(r, &n);
     net_leave(r, mark);
     return x;
 }
