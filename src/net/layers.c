@@ -34,6 +34,7 @@ static bool use_begin(struct use *u, struct net_run *r, const char *layer)
                                .pool = r->n->pool,
                                .stream = r->n->host ? NULL : r->n->queue,
                                .cancel = r->n->cancel,
+                               .log = r->n->log,
                                .thrifty = r->thrifty,
                                .fp8 = r->n->fp8 };
     return !net_stop(r);

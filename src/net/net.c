@@ -385,6 +385,17 @@ static berth_status find_device(struct net *n, const struct net_args *a, berth_e
                    text[0] ? text : "none of these devices");
 }
 
+/* What ops need on the device is there before the ring and before pools are counted on. No room for
+ * it is for the first pass to mend: its dry run asks again, and has the ladder. */
+static berth_status open_ops(struct net *n, berth_err *err)
+{
+    struct op_env env = {
+        .backend = n->backend, .pool = n->pool, .stream = n->host ? NULL : n->queue, .log = n->log
+    };
+    berth_status s = op_open(&env, err);
+    return s == BERTH_ENODEVMEM ? BERTH_OK : s;
+}
+
 berth_status net_open(const struct net_args *a, struct net **out, berth_err *err)
 {
     *out = NULL;
@@ -413,7 +424,7 @@ berth_status net_open(const struct net_args *a, struct net **out, berth_err *err
     if (s || (s = find_device(n, a, err)) || (s = index_tensors(n, err)) ||
         (s = check_metadata(n, err)) || (s = dev_stream_new(n->compute, &n->queue, err)) ||
         (s = dev_owner_open(n->compute, owner, DEV_ACTIVATIONS, &n->owner, err)) ||
-        (s = net_stream_open(n, err)))
+        (s = open_ops(n, err)) || (s = net_stream_open(n, err)))
         goto fail;
     snprintf(n->rep.device, sizeof n->rep.device, "%s", n->compute->name);
     *out = n;

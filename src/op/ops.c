@@ -39,6 +39,12 @@ bool op_library(const struct device *d, unsigned i, berth_err *why)
     return b && b->library && b->library(i, why);
 }
 
+berth_status op_open(const struct op_env *env, berth_err *err)
+{
+    const struct op_backend *b = env->backend;
+    return b && b->ready ? b->ready(env, err) : BERTH_OK;
+}
+
 /* ---- operands ---- */
 
 size_t op_count_of(const struct view *v, int from, int to)

@@ -65,6 +65,7 @@ struct op_env {
     struct tpool *pool;               /* may be NULL */
     struct dev_stream *stream;        /* asynchronous backends; NULL: on the host, at once */
     const atomic_bool *cancel;        /* may be NULL */
+    const struct log *log;            /* may be NULL; op.slow: a call that kernels are slow at */
     bool thrifty;                     /* little scratch rather than speed; the same bits */
     bool fp8; /* linear layers whose weight is F8_E4M3 may round x to fp8, too, where the device
                  multiplies fp8 (not the same numbers; who asked for it knows) */
@@ -82,6 +83,10 @@ uint64_t op_acts(const struct device *d);
  * false: there is no such. why: BERTH_OK if it can be opened, else what is wrong, what to do and
  * what does not work until then. Opens it; the device is not touched. */
 bool op_library(const struct device *d, unsigned i, berth_err *why);
+/* Everything that calls of any shape need on the device of env is loaded: what memory it still has
+ * free after this is for others. BERTH_ENODEVMEM: there was no room for it; op_x_ready() asks
+ * again. */
+berth_status op_open(const struct op_env *env, berth_err *err);
 
 /* ---- products ---- */
 
@@ -247,8 +252,8 @@ struct op_backend {
     uint64_t params;                             /* OP_TYPE() of biases and parameters beside F32 */
     uint64_t (*acts_of)(const struct device *d); /* op_acts(); NULL: `acts` */
     bool (*library)(unsigned i, berth_err *why); /* op_library(); NULL: none */
-    /* What ops of any shape need on the device: modules, libraries. Asked by every op_x_ready(), so
-     * it is quick once all is there. A library that is missing is no error here but one of the ops
+    /* What ops of any shape need on the device: modules, libraries. Asked by op_open() and by every
+     * op_x_ready(), so it is quick once all is there. A library that is missing is no error here but one of the ops
      * that cannot do without. NULL: nothing. */
     berth_status (*ready)(const struct op_env *env, berth_err *err);
 #define OP(x)                                                                                      \

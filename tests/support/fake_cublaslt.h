@@ -10,7 +10,8 @@ enum fake_refuses { FAKE_REFUSES_NOTHING, FAKE_REFUSES_EPILOGUES, FAKE_REFUSES_A
 
 struct fake_cublaslt { /* zero is the plain case */
     enum fake_refuses refuses;
-    int fail_with; /* what the next product answers */
+    int fail_with; /* what products answer */
+    int ask_with;  /* what asking for proposals answers */
     /* ---- what happened ---- */
     long asked;     /* for proposals */
     long products;  /* that were computed */

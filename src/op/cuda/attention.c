@@ -301,11 +301,19 @@ berth_status cuda_attention(const struct op_env *env, const struct op_attention 
     return p ? with_cudnn(env, a, d, p, err) : own(env, a, err);
 }
 
+berth_status cuda_attention_ready(const struct op_env *env, const struct op_attention *a,
+                                  berth_err *err)
+{
+    struct dnn *d = NULL;
+    const struct dnn_plan *p = NULL;
+    return plan_of(env, a, &d, &p, err);
+}
+
 size_t cuda_attention_scratch(const struct op_env *env, const struct op_attention *a)
 {
     struct dnn *d = NULL;
     const struct dnn_plan *p = NULL;
-    berth_err err; /* cuda_attention() will say it */
+    berth_err err; /* cuda_attention_ready() says it */
     return plan_of(env, a, &d, &p, &err) || !p ? 0 : (size_t)p->workspace;
 }
 

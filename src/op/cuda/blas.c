@@ -3,6 +3,8 @@
 
 #include <cublasLt.h>
 #include <dlfcn.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,13 +58,32 @@ struct blas { /* owner: executor; in CUDA_SLOT_BLAS of a card */
 
 /* ---- the library ---- */
 
+/* What is wrong, apart from what was asked being wrong. */
+static berth_status status_of(struct blas *b, cublasStatus_t r, size_t *left, size_t *total)
+{
+    if (r == CUBLAS_STATUS_ARCH_MISMATCH)
+        return BERTH_EUNSUPPORTED;
+    if (r == CUBLAS_STATUS_NOT_SUPPORTED || r == CUBLAS_STATUS_INVALID_VALUE)
+        return BERTH_EDEVICE;
+    if (cuda_short(b->phys, left, total))
+        return BERTH_ENODEVMEM;
+    return r == CUBLAS_STATUS_ALLOC_FAILED ? BERTH_ENOMEM : BERTH_EDEVICE;
+}
+
 static berth_status check(struct blas *b, cublasStatus_t r, const char *what, berth_err *err)
 {
+    size_t left = 0, total = 0;
     if (r == CUBLAS_STATUS_SUCCESS)
         return BERTH_OK;
-    berth_status s = r == CUBLAS_STATUS_ALLOC_FAILED ? BERTH_ENOMEM : BERTH_EDEVICE;
-    err_set(err, s, "%s: %.*s: %s (%s)", b->phys->base.name, (int)strcspn(what, "("), what,
-            b->api.cublasLtGetStatusName(r), b->api.cublasLtGetStatusString(r));
+    berth_status s = status_of(b, r, &left, &total);
+    char more[100] = "";
+    if (s == BERTH_ENODEVMEM)
+        snprintf(more, sizeof more, ", %zu of %zu bytes free", left, total);
+    else if (s == BERTH_EUNSUPPORTED)
+        snprintf(more, sizeof more, ": cuBLASLt %zu has no kernels for sm_%d, install another",
+                 b->api.cublasLtGetVersion(), b->phys->sm);
+    err_set(err, s, "%s: %.*s: %s (%s)%s", b->phys->base.name, (int)strcspn(what, "("), what,
+            b->api.cublasLtGetStatusName(r), b->api.cublasLtGetStatusString(r), more);
     err->native = (int)r;
     return s;
 }
@@ -164,6 +185,12 @@ static berth_status blas_get(const struct op_env *env, struct blas **out, berth_
     }
     *out = keep->p;
     return BERTH_OK;
+}
+
+berth_status blas_open(const struct op_env *env, berth_err *err)
+{
+    struct blas *b;
+    return blas_get(env, &b, err);
 }
 
 /* ---- keys ---- */
@@ -334,11 +361,23 @@ static berth_status preference_new(struct blas *b, const struct key *k,
     return BERTH_OK;
 }
 
-/* The library cannot do that, as against: something broke. */
+/* The library cannot do that, as against: something broke. Before an algorithm was chosen it calls
+ * combinations that it does not have invalid, too. */
 static bool is_refusal(cublasStatus_t r)
 {
-    return r == CUBLAS_STATUS_NOT_SUPPORTED || r == CUBLAS_STATUS_INVALID_VALUE ||
-           r == CUBLAS_STATUS_ARCH_MISMATCH;
+    return r == CUBLAS_STATUS_NOT_SUPPORTED || r == CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static void refuse(const struct op_env *env, const struct blas *b, struct choice *c)
+{
+    const struct key *k = &c->key;
+    const bool plain = !k->bias && !k->gelu; /* else it is asked for again without those */
+    c->refused = true;
+    log_event(env->log, plain ? LOG_WARN : LOG_INFO, "op.slow",
+              "dev=%s product=%" PRIu64 "x%" PRIu64 "x%" PRIu64 " batch=%" PRIu64
+              " type=%s to=%s bias=%d gelu=%d add=%d why=\"cuBLASLt %zu has no kernel for it\"",
+              b->phys->base.name, k->m, k->n, k->k, k->batch, dtype_name((enum dtype)k->type),
+              dtype_name((enum dtype)k->to), k->bias, k->gelu, k->add, b->api.cublasLtGetVersion());
 }
 
 static cublasStatus_t queue(struct blas *b, struct choice *c, const cublasLtMatmulAlgo_t *algo,
@@ -455,7 +494,8 @@ static berth_status choose(struct blas *b, const struct op_env *env, struct choi
         if (got[i].state == CUBLAS_STATUS_SUCCESS)
             got[usable++] = got[i];
     c->proposals = (uint32_t)usable;
-    c->refused = usable == 0;
+    if (usable == 0)
+        refuse(env, b, c);
     if (usable > 1 && tune(b, env, c, got, usable, p, work, err))
         return err->code;
     c->algo = got[c->proposal].algo;
@@ -501,15 +541,16 @@ berth_status blas_run(const struct op_env *env, const struct blas_product *p, vo
     if (blas_get(env, &b, err) || choice_get(b, env, p, work, &c, err))
         return err_add(err, "product of %zu x %zu x %zu in %s", p->m, p->n, p->k,
                        dtype_name(p->type));
-    cublasStatus_t r = CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!c->refused) {
-        r = set_bias(b, c, p->bias);
-        if (r == CUBLAS_STATUS_SUCCESS)
-            r = queue(b, c, &c->algo, c->workspace, p, p->y, work, cuda_stream(env->stream));
-    }
     c->runs++;
-    if (is_refusal(r)) {
-        c->refused = *refused = true; /* it proposed what it does not run: never again */
+    *refused = c->refused;
+    if (c->refused)
+        return BERTH_OK;
+    cublasStatus_t r = set_bias(b, c, p->bias);
+    if (r == CUBLAS_STATUS_SUCCESS)
+        r = queue(b, c, &c->algo, c->workspace, p, p->y, work, cuda_stream(env->stream));
+    if (r == CUBLAS_STATUS_NOT_SUPPORTED) { /* it proposed what it does not run: never again */
+        refuse(env, b, c);
+        *refused = true;
         return BERTH_OK;
     }
     if (check(b, r, "cublasLtMatmul", err))

@@ -11,9 +11,12 @@
  * Choosing   The library's first proposal, or with cuda_tune() the fastest of its first eight: each
  *            warmed up, then run three times into memory of its own, the median counts. Algorithms
  *            that add parts of a sum in the type of the result are not wanted: all sums are F32.
- * Library    libcublasLt.so.13, .so.12 or .so, opened at the first product of a card where dlopen
- *            finds it: ldconfig's folders, and those of LD_LIBRARY_PATH. Without it
- *            BERTH_EUNSUPPORTED with what was looked for.
+ * Refusals   A key that the library has no algorithm for is logged once (op.slow: a warning, or for
+ *            one with an epilogue, which goes without, a notice) and kept. Everything else is an
+ *            error, among it a library that has no kernels for the card at all.
+ * Library    libcublasLt.so.13, .so.12 or .so, opened by blas_open() or at the first product of a
+ *            card where dlopen finds it: ldconfig's folders, and those of LD_LIBRARY_PATH. Without
+ *            it BERTH_EUNSUPPORTED with what was looked for.
  * Memory     Workspace comes from the caller, blas_workspace() bytes; only tuning takes some of the
  *            card's for a moment.
  * Threads    Executor. Files: blas.c library, choices and products; blas_api.def its functions */
@@ -39,6 +42,9 @@ struct blas_product {
 
 /* Whether the library can be opened here; no card is needed. */
 berth_status blas_library(berth_err *err);
+
+/* The library, for env's card. */
+berth_status blas_open(const struct op_env *env, berth_err *err);
 
 /* Bytes of workspace for a product of these sizes; a multiple of 256. */
 size_t blas_workspace(size_t m, size_t n, size_t batch);

@@ -497,10 +497,17 @@ berth_status cuda_conv2d(const struct op_env *env, const struct op_conv2d *a, be
     return BERTH_OK;
 }
 
+berth_status cuda_conv2d_ready(const struct op_env *env, const struct op_conv2d *a, berth_err *err)
+{
+    struct dnn *d = NULL;
+    struct job j;
+    return prepare(env, a, &d, &j, err);
+}
+
 size_t cuda_conv2d_scratch(const struct op_env *env, const struct op_conv2d *a)
 {
     struct dnn *d = NULL;
     struct job j;
-    berth_err err; /* cuda_conv2d() will say it */
+    berth_err err; /* cuda_conv2d_ready() says it */
     return prepare(env, a, &d, &j, &err) ? 0 : j.total;
 }

@@ -1,5 +1,6 @@
 /* cuda_op.c: a card's modules and kernels, and how they are launched. */
-#include "op/cuda/cuda_op.h"
+#include "op/cuda/blas.h"
+#include "op/cuda/dnn.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ struct cuda_card { /* owner: executor */
     CUmodule module[CUDA_MODULES]; /* NULL: not loaded yet */
     struct kernel kernel[KERNELS]; /* open addressing by name */
     size_t kernels;
+    bool ready; /* cuda_ready() was */
     struct cuda_keep keep[CUDA_SLOTS];
 };
 
@@ -115,6 +117,32 @@ static berth_status module_get(struct cuda_card *c, enum cuda_module m, CUmodule
     }
     *out = c->module[m];
     return BERTH_OK;
+}
+
+berth_status cuda_ready(const struct op_env *env, berth_err *err)
+{
+    struct cuda_card *c = NULL;
+    struct dnn *dnn = NULL;
+    CUmodule m = NULL;
+    if (cuda_card(env, &c, err))
+        return err->code;
+    if (c->ready)
+        return BERTH_OK;
+    for (int i = 0; i < CUDA_MODULES; i++)
+        if (module_get(c, (enum cuda_module)i, &m, err))
+            return err->code;
+    /* A library that is missing is for the ops to say that need it. */
+    if ((blas_open(env, err) && err->code != BERTH_EUNSUPPORTED) ||
+        (dnn_of(c, &dnn, err) && err->code != BERTH_EUNSUPPORTED))
+        return err->code;
+    c->ready = true;
+    return BERTH_OK;
+}
+
+bool cuda_short(struct cuda_phys *p, size_t *left, size_t *total)
+{
+    *left = *total = 0;
+    return p->api->cuMemGetInfo(left, total) == CUDA_SUCCESS && *left < CUDA_LITTLE;
 }
 
 static size_t hash(const char *s)

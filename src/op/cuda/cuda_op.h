@@ -2,7 +2,8 @@
  *
  * Words      card     what op/ keeps for one phys (cuda_phys.op): modules, cuBLASLt, cuDNN, plans
  *            module   one .cu file, compiled by nvcc for every architecture when Berth was built
- *                     and embedded; loaded at the first launch of one of its kernels
+ *                     and embedded; loaded by cuda_ready(), or at the first launch of one of its
+ *                     kernels
  * Kernels    extern "C" __global__ functions in *.cu, found by name: "<op>_<type>" with type f32,
  *            f16, bf16. They compute in F32, round once and trust their arguments; indexes are 64
  *            bits wide where a product of dimensions may exceed 2^31, and what does not fit a grid
@@ -11,17 +12,21 @@
  *            add up in another order then).
  * Sums       are taken in an order that follows from a row's or group's shape alone, without
  *            atomics: the same input gives the same bits, whatever is computed with it.
- * Libraries  cuBLASLt and cuDNN 9 are opened with dlopen at the first op that needs them. Without
- *            them those ops fail with BERTH_EUNSUPPORTED saying which library was looked for and
- *            where to get it; nothing is computed another way in silence. Attention alone has
- *            kernels of its own for what cuDNN does not take and for when it is missing:
- *            cuda_attention_how() (dnn.h) says which it is.
+ * Libraries  cuBLASLt and cuDNN 9 are opened with dlopen by cuda_ready(), or at the first op that
+ *            needs them. Without them those ops fail with BERTH_EUNSUPPORTED saying which library
+ *            was looked for and where to get it; nothing is computed another way in silence: a
+ *            product that cuBLASLt has no kernel for is logged (op.slow) when it is first met.
+ *            Attention alone has kernels of its own for what cuDNN does not take and for when it is
+ *            missing: cuda_attention_how() (dnn.h) says which it is.
  * Choices    Which kernel of cuBLASLt or engine of cuDNN computes a shape is decided once for a
  *            card, shape and type and kept: the same shape gives the same bits for as long as the
  *            program runs, wherever operands lie (all are aligned to 256 bytes; where one is not,
  *            that is part of the shape).
- * Scratch    Workspaces of the libraries and expanded weights are op_env.scratch, told beforehand
- *            by op_x_scratch(); nothing is allocated on the card in a pass.
+ * Memory     Workspaces of the libraries and expanded weights are op_env.scratch, told beforehand
+ *            by op_x_scratch(). Modules, handles and plans take memory of the card by themselves,
+ *            in cuda_ready() and op_x_ready(), before a pass. What is left for the pass are the
+ *            kernels that driver and libraries load when they first run; want of room for them is
+ *            BERTH_ENODEVMEM (cuda_short()), whatever words the library has for it.
  * Threads    Executor.
  * Files      cuda_op.c card, modules, launching; table.c the backend. Own kernels: norm.c norm.cu,
  *            pointwise.c pointwise.cu, move.c move.cu with own.h (host), kernel.cuh (types, sums),
@@ -40,6 +45,14 @@ struct cuda_card; /* private to cuda_op.c but for what is below */
 /* The card of the stream's phys, made at first use; its context is current after this. */
 berth_status cuda_card(const struct op_env *env, struct cuda_card **out, berth_err *err);
 struct cuda_phys *cuda_card_phys(struct cuda_card *c);
+/* op_backend.ready: every module is loaded, both libraries are opened where they are there. */
+berth_status cuda_ready(const struct op_env *env, berth_err *err);
+
+/* Libraries call want of memory many names, "not initialized" and "internal error" among them.
+ * Whether a failure of one may be that: the card has less than CUDA_LITTLE bytes left. *left: how
+ * many; *total: of the card. pre: its context is current. */
+#define CUDA_LITTLE ((size_t)256 << 20)
+bool cuda_short(struct cuda_phys *p, size_t *left, size_t *total);
 
 /* Slots for what other files keep for a card: made at first use, closed with the card. */
 enum cuda_slot { CUDA_SLOT_BLAS, CUDA_SLOT_DNN, CUDA_SLOTS };
@@ -74,9 +87,12 @@ berth_status cuda_launch(const struct op_env *env, const struct cuda_launch *l, 
 /* "f32", "f16", "bf16". */
 const char *cuda_type_name(enum dtype t);
 
-/* One function per op, and the scratch of those that need some; table.c has them. */
+/* One function per op, and those of some that need scratch or are made ready by shape; table.c has
+ * them. */
 #define OP(x)                                                                                      \
     berth_status cuda_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);       \
+    berth_status cuda_##x##_ready(const struct op_env *env, const struct op_##x *a,                \
+                                  berth_err *err);                                                 \
     size_t cuda_##x##_scratch(const struct op_env *env, const struct op_##x *a);
 #include "op/ops.def"
 #undef OP

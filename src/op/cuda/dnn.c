@@ -52,21 +52,42 @@ berth_status dnn_library(berth_err *err)
     return s;
 }
 
-static bool load(struct dnn *d)
+void dnn_words(const struct dnn *d, cudnnStatus_t s, const char *what, char *buf, size_t cap)
 {
-    if (!library_open(d))
-        return false;
-    cudnnStatus_t s = d->api.cudnnCreate(&d->handle);
-    if (s) {
-        char text[100] = "";
-        d->api.cudnnGetLastErrorString(text, sizeof text);
-        text[sizeof text - 1] = 0;
-        d->handle = NULL;
-        snprintf(d->missing, sizeof d->missing, "%s: cudnnCreate: %s (%d)%s%s", DNN_LIBRARY,
-                 d->api.cudnnGetErrorString(s), (int)s, text[0] ? ": " : "", text);
-        return false;
-    }
-    return true;
+    char text[120] = "";
+    d->api.cudnnGetLastErrorString(text, sizeof text);
+    text[sizeof text - 1] = 0;
+    snprintf(buf, cap, "%s: %s (%d)%s%s", what, d->api.cudnnGetErrorString(s), (int)s,
+             text[0] ? ": " : "", text);
+}
+
+berth_status dnn_trouble(const struct dnn *d, cudnnStatus_t s)
+{
+    size_t left = 0, total = 1;
+    int class = (int)s / 1000 * 1000;
+    if (s == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+        return BERTH_ENODEVMEM;
+    if (s != CUDNN_STATUS_NOT_INITIALIZED && class != CUDNN_STATUS_INTERNAL_ERROR &&
+        class != CUDNN_STATUS_EXECUTION_FAILED)
+        return BERTH_OK;
+    if (d->phys && cuda_short(d->phys, &left, &total))
+        return BERTH_ENODEVMEM;
+    if (s == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED)
+        return BERTH_ENOMEM;
+    return total ? BERTH_OK : BERTH_EDEVICE; /* 0: the card does not even say that */
+}
+
+static berth_status start(struct dnn *d, berth_err *err)
+{
+    char words[200];
+    cudnnStatus_t r = d->api.cudnnCreate(&d->handle);
+    if (!r)
+        return BERTH_OK;
+    d->handle = NULL;
+    dnn_words(d, r, DNN_LIBRARY ": cudnnCreate", words, sizeof words);
+    berth_status s = dnn_trouble(d, r);
+    return err_set_at(err, __FILE__, __LINE__, s ? s : BERTH_EUNSUPPORTED, (int)r, "%s: %s",
+                      d->phys->base.name, words);
 }
 
 void dnn_forget(struct dnn *d)
@@ -87,8 +108,10 @@ static void dnn_close(void *p)
     if (!d)
         return;
     dnn_forget(d);
-    if (d->handle)
-        d->api.cudnnDestroy(d->handle);
+    if (d->handle) {
+        (void)d->api.cudnnSetStream(d->handle, NULL); /* the one it has may be gone */
+        (void)d->api.cudnnDestroy(d->handle);
+    }
     free(d);
 }
 
@@ -96,15 +119,21 @@ static void dnn_close(void *p)
 static berth_status opened(struct cuda_card *c, struct dnn **out, berth_err *err)
 {
     struct cuda_keep *keep = cuda_keep(c, CUDA_SLOT_DNN);
+    struct cuda_phys *phys = cuda_card_phys(c);
+    if (cuda_current(phys, err))
+        return err->code;
     if (!keep->p) {
         struct dnn *d = calloc(1, sizeof *d);
         if (!d)
-            return err_set(err, BERTH_ENOMEM, "cuDNN of %s", cuda_card_phys(c)->base.name);
-        d->phys = cuda_card_phys(c);
-        load(d);
+            return err_set(err, BERTH_ENOMEM, "cuDNN of %s", phys->base.name);
+        d->phys = phys;
+        library_open(d);
         *keep = (struct cuda_keep) { .p = d, .close = dnn_close };
     }
-    *out = keep->p;
+    struct dnn *d = keep->p;
+    if (!d->missing[0] && !d->handle && start(d, err))
+        return err->code;
+    *out = d;
     return BERTH_OK;
 }
 
@@ -160,7 +189,7 @@ static size_t bucket_of(const struct dnn_key *key)
 }
 
 /* Tries one description after the other. Leaves p without a plan when none is taken, and with the
- * reason of the first, which is the one that counts. An error: memory was short. */
+ * reason of the first, which is the one that counts. An error: g.broke. */
 static berth_status make(struct dnn *d, struct dnn_plan *p, dnn_build *build)
 {
     char why[sizeof p->why] = "";
@@ -172,8 +201,8 @@ static berth_status make(struct dnn *d, struct dnn_plan *p, dnn_build *build)
         if (!g.bad && dnn_choose(&g))
             return BERTH_OK;
         dnn_plan_release(d, p);
-        if (g.short_of)
-            return g.short_of;
+        if (g.broke)
+            return g.broke;
         if (attempt == 0)
             memcpy(why, p->why, sizeof why);
     }
@@ -208,7 +237,12 @@ berth_status dnn_plan(struct dnn *d, const struct dnn_key *key, dnn_build *build
     if (!p)
         return err_set(err, BERTH_ENOMEM, "a plan of cuDNN");
     p->key = *key;
-    berth_status s = make(d, p, build);
+    cudnnStatus_t r = d->api.cudnnSetStream(d->handle, NULL);
+    berth_status s = r ? BERTH_EDEVICE : BERTH_OK;
+    if (r)
+        dnn_words(d, r, "cudnnSetStream", p->why, sizeof p->why);
+    else
+        s = make(d, p, build);
     if (s) {
         err_set(err, s, "a plan of cuDNN: %s", p->why);
         free(p);
@@ -226,13 +260,12 @@ berth_status dnn_plan(struct dnn *d, const struct dnn_key *key, dnn_build *build
 static berth_status failed(struct dnn *d, cudnnStatus_t s, const struct dnn_plan *p,
                            const char *call, berth_err *err)
 {
-    char text[120] = "";
-    d->api.cudnnGetLastErrorString(text, sizeof text);
-    text[sizeof text - 1] = 0;
-    return err_set_at(err, __FILE__, __LINE__, BERTH_EDEVICE, (int)s,
-                      "%s: %s (engine %lld of cuDNN %zu): %s (%d)%s%s", d->phys->base.name, call,
-                      (long long)p->engine, d->version, d->api.cudnnGetErrorString(s), (int)s,
-                      text[0] ? ": " : "", text);
+    char words[200];
+    dnn_words(d, s, call, words, sizeof words);
+    berth_status trouble = dnn_trouble(d, s);
+    return err_set_at(err, __FILE__, __LINE__, trouble ? trouble : BERTH_EDEVICE, (int)s,
+                      "%s: engine %lld of cuDNN %zu: %s", d->phys->base.name, (long long)p->engine,
+                      d->version, words);
 }
 
 /* Says where everything is. The pack is the caller's to destroy, made or not. */
@@ -256,18 +289,15 @@ berth_status dnn_run(const struct op_env *env, struct dnn *d, const struct dnn_p
                      const int64_t *uid, void *const *at, void *workspace, berth_err *err)
 {
     const struct dnn_api *f = &d->api;
-    CUstream stream = cuda_stream(env->stream);
     if (!p->plan)
         BUG("a plan that was not made is to run");
-    if (stream != d->stream) {
-        cudnnStatus_t s = f->cudnnSetStream(d->handle, stream);
-        if (s)
-            return failed(d, s, p, "cudnnSetStream", err);
-        d->stream = stream;
-    }
     dnn_desc pointers = NULL;
-    const char *call = "a variant pack";
-    cudnnStatus_t s = pack(f, n, uid, at, workspace, &pointers);
+    const char *call = "cudnnSetStream";
+    cudnnStatus_t s = f->cudnnSetStream(d->handle, cuda_stream(env->stream));
+    if (!s) {
+        call = "a variant pack";
+        s = pack(f, n, uid, at, workspace, &pointers);
+    }
     if (!s) {
         call = "cudnnBackendExecute";
         s = f->cudnnBackendExecute(d->handle, p->plan, pointers);

@@ -21,9 +21,15 @@
  * Errors     A graph that no engine takes is an answer, too, and kept (dnn_plan.plan is NULL, `why`
  *            has cuDNN's words). Whoever asked decides whether another way is left. Memory that was
  *            short while a plan was made is an error and nothing is kept: the next try may choose
- *            what the first should have.
+ *            what the first should have. That it was short is what cuDNN says, or that it failed
+ *            inside (internal error, failed execution) while the card had little left; a config
+ *            that fails inside with room to spare fails always, and the next is taken. A card that
+ *            no longer answers is an error, too.
  * Library    libcudnn.so.9, by dlopen when first asked for, never closed: it does not survive that.
- *            It loads its other parts by itself.
+ *            It loads its other parts by itself. That it is missing is kept; a handle that it could
+ *            not make is tried again when it is wanted.
+ * Stream     The handle has the stream of the latest dnn_run(), which its owner may destroy: plans
+ *            are made, and the handle is closed, with none.
  * Threads    Executor.
  * Files      dnn.c the library, the plans; dnn_graph.c descriptors, choosing */
 #ifndef OP_CUDA_DNN_H
@@ -90,9 +96,8 @@ struct dnn_plan {
 struct dnn {
     struct dnn_api api;
     struct cuda_phys *phys; /* borrowed; NULL in tests */
-    cudnnHandle_t handle;
-    CUstream stream; /* that the handle has */
-    size_t version;  /* 91900 */
+    cudnnHandle_t handle;   /* NULL: not made yet */
+    size_t version;         /* 91900 */
     struct dnn_plan *bucket[DNN_BUCKETS];
     size_t plans;
     char missing[200]; /* why there is no cuDNN here; "": there is */
@@ -103,8 +108,9 @@ struct dnn {
 
 /* Whether the library can be opened here; no card is needed. */
 berth_status dnn_library(berth_err *err);
-/* The card's cuDNN; opened at the first call, and only once: without it every call says the same,
- * BERTH_EUNSUPPORTED with the library's name, the loader's text and what to install. */
+/* The card's cuDNN, opened at the first call; the card's context is current then. Without it every
+ * call says the same, BERTH_EUNSUPPORTED with the library's name, the loader's text and what to
+ * install. BERTH_ENODEVMEM, BERTH_ENOMEM, BERTH_EDEVICE: it is there, but not now. */
 berth_status dnn_of(struct cuda_card *c, struct dnn **out, berth_err *err);
 /* "cuDNN 9.19.0", or why there is none. buf: for the answer. Opens it if it is not. */
 const char *dnn_text(struct cuda_card *c, char buf[240]);
@@ -119,10 +125,10 @@ struct dnn_graph {
     size_t ops;
     int64_t uid; /* of the latest virtual tensor */
     bool bad;
-    bool exact;            /* F32: no tensor cores */
-    bool ready;            /* no engine that is compiled first: that takes a second for a shape */
-    berth_status short_of; /* memory, of the host or the card; then nothing was chosen */
-    bool large;            /* some config wanted more workspace than it was allowed */
+    bool exact;         /* F32: no tensor cores */
+    bool ready;         /* no engine that is compiled first: that takes a second for a shape */
+    berth_status broke; /* memory was short or the card is lost; then nothing was chosen */
+    bool large;         /* some config wanted more workspace than it was allowed */
 };
 
 enum dnn_tensor_kind { DNN_REAL, DNN_VIRTUAL, DNN_VALUE };
@@ -160,9 +166,14 @@ void dnn_sdpa(struct dnn_graph *g, dnn_desc q, dnn_desc k, dnn_desc v, dnn_desc 
  * what it described; false: there are no more ways to describe it. */
 typedef bool dnn_build(struct dnn_graph *g, const struct dnn_key *key, int attempt);
 /* The plan of `key`, built at the first call; (*out)->plan is NULL when no engine takes it. *out is
- * borrowed until the next call. An error: BERTH_ENOMEM, BERTH_ENODEVMEM. */
+ * borrowed until the next call. An error: BERTH_ENOMEM, BERTH_ENODEVMEM, BERTH_EDEVICE. */
 berth_status dnn_plan(struct dnn *d, const struct dnn_key *key, dnn_build *build,
                       const struct dnn_plan **out, berth_err *err);
+/* What a failing call means. BERTH_OK: it is an answer about what was asked. d->phys may be NULL:
+ * then the status alone counts. */
+berth_status dnn_trouble(const struct dnn *d, cudnnStatus_t s);
+/* "cudnnCreate: CUDNN_STATUS_... (4000): in cuDNN's own words". */
+void dnn_words(const struct dnn *d, cudnnStatus_t s, const char *what, char *buf, size_t cap);
 /* In dnn_graph.c: a config for the graph in g and its plan, into g->p. */
 bool dnn_choose(struct dnn_graph *g);
 /* Destroys all plans. pre: none is queued any more. */

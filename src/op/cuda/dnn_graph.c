@@ -11,16 +11,10 @@ static bool refused(struct dnn_graph *g, cudnnStatus_t s, const char *what)
 {
     if (s == CUDNN_STATUS_SUCCESS)
         return false;
-    char text[120] = "";
-    g->d->api.cudnnGetLastErrorString(text, sizeof text);
-    text[sizeof text - 1] = 0;
-    snprintf(g->p->why, sizeof g->p->why, "%s: %s (%d)%s%s", what, g->d->api.cudnnGetErrorString(s),
-             (int)s, text[0] ? ": " : "", text);
+    dnn_words(g->d, s, what, g->p->why, sizeof g->p->why);
     g->bad = true;
-    if (s == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED)
-        g->short_of = BERTH_ENOMEM;
-    if (s == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
-        g->short_of = BERTH_ENODEVMEM;
+    if (!g->broke)
+        g->broke = dnn_trouble(g->d, s);
     return true;
 }
 
@@ -220,12 +214,15 @@ static bool note_refused(cudnnBackendNumericalNote_t note, bool exact)
 }
 
 /* Whether the engine's kernels come with cuDNN. */
-static bool comes_compiled(const struct dnn_api *f, dnn_desc engine)
+static bool comes_compiled(struct dnn_graph *g, dnn_desc engine)
 {
+    const struct dnn_api *f = &g->d->api;
     cudnnBackendBehaviorNote_t note[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT + 8];
     int64_t notes = 0, room = sizeof note / sizeof *note;
-    if (f->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
-                                    CUDNN_TYPE_BEHAVIOR_NOTE, room, &notes, note) ||
+    if (refused(g,
+                f->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
+                                            CUDNN_TYPE_BEHAVIOR_NOTE, room, &notes, note),
+                "CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE") ||
         notes > room)
         return false;
     for (int64_t i = 0; i < notes; i++)
@@ -244,12 +241,14 @@ static bool allowed(struct dnn_graph *g, dnn_desc config, int64_t *number)
     if (refused(g, f->cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine),
                 "cudnnBackendCreateDescriptor"))
         return false;
-    bool good = f->cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                            CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
-                                            &engine) == CUDNN_STATUS_SUCCESS &&
-                f->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                            CUDNN_TYPE_NUMERICAL_NOTE, room, &notes,
-                                            note) == CUDNN_STATUS_SUCCESS &&
+    bool good = !refused(g,
+                         f->cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine),
+                         "CUDNN_ATTR_ENGINECFG_ENGINE") &&
+                !refused(g,
+                         f->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                                     CUDNN_TYPE_NUMERICAL_NOTE, room, &notes, note),
+                         "CUDNN_ATTR_ENGINE_NUMERICAL_NOTE") &&
                 notes <= room;
     *number = -1;
     if (good && f->cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
@@ -257,7 +256,7 @@ static bool allowed(struct dnn_graph *g, dnn_desc config, int64_t *number)
         *number = -1; /* only for people */
     for (int64_t i = 0; good && i < notes; i++)
         good = !note_refused(note[i], g->exact);
-    good = good && (!g->ready || comes_compiled(f, engine));
+    good = good && (!g->ready || comes_compiled(g, engine));
     f->cudnnBackendDestroyDescriptor(engine);
     return good;
 }
@@ -345,11 +344,11 @@ static bool walk(struct dnn_graph *g, dnn_desc graph, int64_t most)
                                                    CUDNN_HEUR_MODE_FALLBACK };
     struct dnn_plan *p = g->p;
     bool found = false;
-    for (size_t m = 0; m < sizeof mode / sizeof *mode && !found && !g->short_of; m++) {
+    for (size_t m = 0; m < sizeof mode / sizeof *mode && !found && !g->broke; m++) {
         dnn_desc config[DNN_CONFIGS];
         int64_t n = ask(g, graph, mode[m], config);
         for (int64_t i = 0; i < n; i++) {
-            if (!found && !g->short_of && allowed(g, config[i], &p->engine) &&
+            if (!found && !g->broke && allowed(g, config[i], &p->engine) &&
                 try_config(g, config[i], most)) {
                 p->own[p->owns++] = config[i];
                 found = true;
@@ -374,7 +373,7 @@ bool dnn_choose(struct dnn_graph *g)
     /* Heuristics that name nothing do not say why. What is missing then is mostly this: */
     snprintf(p->why, sizeof p->why, "no engine for it (fused ones need libnvrtc of the same CUDA)");
     bool found = walk(g, graph, DNN_WORKSPACE) ||
-                 (g->large && !g->short_of && walk(g, graph, DNN_WORKSPACE_MOST));
+                 (g->large && !g->broke && walk(g, graph, DNN_WORKSPACE_MOST));
     if (found)
         p->why[0] = 0;
     return found;

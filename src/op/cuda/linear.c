@@ -9,7 +9,7 @@
  *                  not: the same bits.
  * Refusals A product that cuBLASLt has no kernel for with its bias and GELU is computed without,
  *          and a kernel of ours does those; one it has none for at all is computed by ours, slowly.
- *          cuda_choices() shows both.
+ *          Both are logged when they are first met (blas.h), and cuda_choices() shows them.
  * Scratch  [bias in y's type | x in fp8 | a piece of w | workspace], as far as needed. */
 #include "op/cuda/blas.h"
 #include "op/cuda/expand_decode.h"
@@ -100,6 +100,12 @@ size_t cuda_linear_scratch(const struct op_env *env, const struct op_linear *a)
     struct job j = job_of(env, a);
     size_t bytes = j.in_bias + j.in_x + j.in_piece + j.in_work;
     return bytes ? bytes + PLACE : 0; /* scratch itself may begin between places */
+}
+
+berth_status cuda_linear_ready(const struct op_env *env, const struct op_linear *a, berth_err *err)
+{
+    const struct job j = job_of(env, a);
+    return j.in_work && blas_open(env, err) ? err_add(err, "linear") : BERTH_OK;
 }
 
 /* ---- kernels of ours ---- */

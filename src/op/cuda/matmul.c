@@ -14,6 +14,12 @@ size_t cuda_matmul_scratch(const struct op_env *env, const struct op_matmul *a)
     return blas_workspace((size_t)y[1], (size_t)y[2], (size_t)y[0]);
 }
 
+berth_status cuda_matmul_ready(const struct op_env *env, const struct op_matmul *a, berth_err *err)
+{
+    (void)a;
+    return blas_open(env, err) ? err_add(err, "matmul") : BERTH_OK;
+}
+
 static berth_status by_ours(const struct op_env *env, const struct blas_product *p, berth_err *err)
 {
     size_t elem = dtype_desc(p->to)->bytes;

@@ -6,6 +6,7 @@
 extern const struct op_backend op_cuda; /* declared by backends.def */
 
 #define SIZED(x) .x = cuda_##x, .x##_scratch = cuda_##x##_scratch
+#define PLANNED(x) SIZED(x), .x##_ready = cuda_##x##_ready
 #define KERNEL(x) .x = cuda_##x
 
 enum { SM_BF16 = 80 }; /* Ampere */
@@ -30,10 +31,11 @@ const struct op_backend op_cuda = {
     .library = library,
     .acts = OP_TYPE(DT_F16) | OP_TYPE(DT_BF16),
     .params = OP_TYPE(DT_F16) | OP_TYPE(DT_BF16),
-    SIZED(linear),
-    SIZED(matmul),
-    SIZED(conv2d),
-    SIZED(attention),
+    .ready = cuda_ready,
+    PLANNED(linear),
+    PLANNED(matmul),
+    PLANNED(conv2d),
+    PLANNED(attention),
     SIZED(group_norm),
     KERNEL(row_norm),
     KERNEL(unary),

@@ -50,6 +50,7 @@ static float in[2 * C * 4 * 5];
 
 struct outs {
     float linear[2][6], linear_add[2][C], conv[2 * 5 * 2 * 3], conv_add[2 * C * 4 * 5];
+    float conv_plus[2 * C * 20], kept[2 * C * 20];
     float group[2 * C * 20], layer[20][C], bare[20][C], rms[20][C], silu[2 * C * 20];
     float added[2 * C * 20], geglu[20][C / 2], rows[3][C], time[2][C], near[2 * C * 8 * 5];
     float cat[2 * 2 * C * 20], across[C * 2 * 20], cut[2 * 3 * 20], attn[2][10][C];
@@ -71,6 +72,8 @@ static void weighted(struct net_run *r, struct outs *o, struct act x, struct act
     give(r, net_conv2d(r, x, "conv", (struct net_conv) { .stride = 2, .top = 1, .right = 2 }),
          o->conv);
     add = net_slice(r, x, 0, 0, 2);
+    give(r, net_conv2d_plus(r, x, "same", NET_PAD1, add), o->conv_plus);
+    net_output(r, add, o->kept);
     give(r, net_conv2d_add(r, x, "same", NET_PAD1, add), o->conv_add);
     give(r, net_group_norm(r, x, "norm", 2, 1e-5f, true), o->group);
     give(r, net_layer_norm(r, rows, "norm", 1e-5f), o->layer[0]);
@@ -163,6 +166,8 @@ static void check_convs(const struct outs *o)
                                    at(n, k / 9, y - 1 + (long)(k % 9 / 3), x - 1 + (long)(k % 3));
                 }
     near(o->conv_add, want, 2 * C * 20, "conv2d_add");
+    assert_memory_equal(o->conv_plus, o->conv_add, sizeof o->conv_add);
+    assert_memory_equal(o->kept, in, sizeof o->kept);
 }
 
 static float silu(float x)

@@ -2,6 +2,7 @@
  * wanted and leave nothing behind, and every op of our own kernels asks for the right one. The
  * driver is the fake library, with functions for modules and launches that write down what they
  * are asked. */
+#include "op/cuda/dnn.h"
 #include "op/cuda/own.h"
 #include "support/oom.h"
 #include "unit/device/cuda_rig.h"
@@ -222,6 +223,33 @@ static void count_closed(void *p)
     assert_int_equal(*(int *)p, seen.closed++);
 }
 
+/* All modules come before a pass, once, and no room for one of them is said and tried again. */
+static void made_ready_once(void **state)
+{
+    static struct dnn missing = { .missing = "not here" }; /* libraries of this machine: no part */
+    static int opened;
+    struct stand *s = *state;
+    struct cuda_card *c;
+    berth_err err = { 0 };
+    assert_ok(cuda_card(&s->env, &c, &err), err);
+    missing.phys = cuda_card_phys(c);
+    cuda_keep(c, CUDA_SLOT_DNN)->p = &missing;
+    cuda_keep(c, CUDA_SLOT_BLAS)->p = &opened;
+    seen.answer_load = CUDA_ERROR_OUT_OF_MEMORY;
+    assert_fails(op_open(&s->env, &err), err, BERTH_ENODEVMEM, "bytes free");
+    struct view x = { .dtype = DT_F32, .shape = { 1, { 4 } }, .stride = { 4 } };
+    struct op_unary a = { .kind = OP_SILU, .x = x, .y = x };
+    assert_fails(op_unary_ready(&s->env, &a, &err), err, BERTH_ENODEVMEM, "bytes free");
+    assert_int_equal(seen.loads, 2);
+    seen.answer_load = CUDA_SUCCESS;
+    for (int i = 0; i < 2; i++)
+        assert_ok(op_open(&s->env, &err), err);
+    assert_int_equal(seen.loads, 2 + CUDA_MODULES);
+    struct cuda_launch l = { .module = CUDA_MODULE_move, .kernel = "pad2d", .type = DT_F16 };
+    assert_ok(cuda_launch(&s->env, &l, &err), err);
+    assert_int_equal(seen.loads, 2 + CUDA_MODULES);
+}
+
 /* BF16 came with Ampere; kernels for it are there before, but nobody should want them. */
 static void cards_are_made_for_some_types(void **state)
 {
@@ -382,6 +410,7 @@ int main(void)
         TEST(shared_memory_is_asked_for_once),
         TEST(failures_say_what_was_wanted),
         TEST(memory_may_be_short),
+        TEST(made_ready_once),
         TEST(kept_things_are_closed),
         TEST(cards_are_made_for_some_types),
         TEST(row_norms),

@@ -4,7 +4,7 @@
 #include "op/cuda/dnn.h"
 
 #include "support/oom.h"
-#include "support/test.h"
+#include "unit/device/cuda_rig.h"
 
 /* ---- the stand-in ---- */
 
@@ -21,7 +21,11 @@ static struct {
     size_t as, fallbacks;
     long live, calls, fail; /* fail: which call is refused; -1: none */
     int plans_made;
-    bool full;        /* the card: plans are not made for want of memory */
+    cudnnStatus_t broken_with; /* what a broken config answers; 0: that it is not for the shape */
+    bool full;                 /* the card: plans are not made for want of memory */
+    cudnnStatus_t create_with; /* what cudnnCreate answers */
+    CUstream stream;           /* that the handle has */
+    int handles;
     int64_t compiled; /* the engine that is compiled first; 0: none */
 } fake;
 
@@ -79,7 +83,10 @@ static cudnnStatus_t finalize(dnn_desc what)
     fake.plans_made++;
     if (fake.full)
         return CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
-    return d->config->broken ? CUDNN_STATUS_NOT_SUPPORTED_SHAPE : CUDNN_STATUS_SUCCESS;
+    assert_null(fake.stream); /* one that is gone, as far as cuDNN knows */
+    if (!d->config->broken)
+        return CUDNN_STATUS_SUCCESS;
+    return fake.broken_with ? fake.broken_with : CUDNN_STATUS_NOT_SUPPORTED_SHAPE;
 }
 
 /* Mode B knows nothing here. */
@@ -143,10 +150,45 @@ static void last_error(char *buf, size_t n)
     snprintf(buf, n, "in its own words");
 }
 
+static cudnnStatus_t set_stream(cudnnHandle_t h, cudaStream_t s)
+{
+    (void)h;
+    fake.stream = (CUstream)s;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t handle_new(cudnnHandle_t *out)
+{
+    static int one;
+    if (fake.create_with)
+        return fake.create_with;
+    *out = (cudnnHandle_t)(void *)&one;
+    fake.handles++;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t handle_free(cudnnHandle_t h)
+{
+    assert_non_null(h);
+    assert_null(fake.stream);
+    fake.handles--;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t execute(cudnnHandle_t h, dnn_desc plan, dnn_desc pointers)
+{
+    assert_true(h && plan && pointers && fake.stream);
+    return fake.broken_with;
+}
+
 static struct dnn *dnn_new(void)
 {
     static struct dnn d;
-    d = (struct dnn) { .api = { .cudnnGetErrorString = error_string,
+    d = (struct dnn) { .api = { .cudnnCreate = handle_new,
+                                .cudnnDestroy = handle_free,
+                                .cudnnSetStream = set_stream,
+                                .cudnnBackendExecute = execute,
+                                .cudnnGetErrorString = error_string,
                                 .cudnnGetLastErrorString = last_error,
                                 .cudnnBackendCreateDescriptor = create,
                                 .cudnnBackendDestroyDescriptor = destroy,
@@ -375,6 +417,189 @@ static void short_of_memory_is_no_answer(void **state)
     end(d);
 }
 
+/* ---- with a card ---- */
+
+struct card {
+    struct rig rig;
+    struct devset *set;
+    struct dev_stream *stream;
+    struct op_env env;
+    struct cuda_card *c;
+    struct dnn *d;
+    berth_err err;
+};
+
+static void put_away(void *p)
+{
+    (void)p;
+}
+
+/* Its cuDNN is the stand-in, without a handle so far. */
+static void card_open(struct card *c)
+{
+    memset(c, 0, sizeof *c);
+    fake_rig(&c->rig);
+    c->rig.fake->total = (size_t)1 << 30;
+    c->set = open_devices("cuda:0", &c->rig.env);
+    c->stream = stream_of(devset_at(c->set, 0));
+    c->env.stream = c->stream;
+    assert_ok(cuda_card(&c->env, &c->c, &c->err), c->err);
+    c->d = dnn_new();
+    c->d->phys = cuda_card_phys(c->c);
+    *cuda_keep(c->c, CUDA_SLOT_DNN) = (struct cuda_keep) { c->d, put_away };
+}
+
+static void card_close(struct card *c)
+{
+    end(c->d);
+    dev_stream_free(c->stream);
+    close_clean(&c->rig, c->set);
+}
+
+/* A handle that cannot be made now is no missing library. */
+static void handles_are_tried_again(void **state)
+{
+    (void)state;
+    static const struct {
+        cudnnStatus_t says;
+        size_t total;
+        berth_status is;
+    } at[] = {
+        { CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, 1 << 30, BERTH_ENODEVMEM },
+        { CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED, 1 << 30, BERTH_ENOMEM },
+        { CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED, 200 << 20, BERTH_ENODEVMEM },
+        { CUDNN_STATUS_NOT_INITIALIZED, 200 << 20, BERTH_ENODEVMEM },
+        { CUDNN_STATUS_NOT_INITIALIZED, 1 << 30, BERTH_EUNSUPPORTED },
+        { CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED, 200 << 20, BERTH_EUNSUPPORTED },
+    };
+    struct card c;
+    struct dnn *d = NULL;
+    char text[240];
+    card_open(&c);
+    for (size_t i = 0; i < ARRAY_LEN(at); i++) {
+        c.rig.fake->total = at[i].total;
+        fake.create_with = at[i].says;
+        assert_fails(dnn_of(c.c, &d, &c.err), c.err, at[i].is, "cudnnCreate: REFUSED");
+        assert_non_null(strstr(dnn_text(c.c, text), "in its own words"));
+    }
+    fake.create_with = CUDNN_STATUS_SUCCESS;
+    assert_ok(dnn_of(c.c, &d, &c.err), c.err);
+    assert_ok(dnn_of(c.c, &d, &c.err), c.err);
+    assert_ptr_equal(d, c.d);
+    assert_int_equal(fake.handles, 1);
+    card_close(&c);
+}
+
+/* cuDNN works in the context that is current. */
+static void its_context_is_current(void **state)
+{
+    (void)state;
+    struct card c;
+    char text[400];
+    size_t left, total;
+    card_open(&c);
+    const struct cuda_api *api = c.d->phys->api;
+    assert_int_equal(api->cuCtxSetCurrent(NULL), CUDA_SUCCESS);
+    assert_int_not_equal(api->cuMemGetInfo(&left, &total), CUDA_SUCCESS);
+    assert_string_equal(cuda_attention_how(c.c, text), "cuDNN 9.19.0");
+    assert_int_equal(api->cuMemGetInfo(&left, &total), CUDA_SUCCESS);
+    card_close(&c);
+}
+
+/* The next config is one that fails inside with room to spare, never one that had no room. */
+static void engines_are_not_chosen_by_pressure(void **state)
+{
+    (void)state;
+    static const cudnnStatus_t says[] = { CUDNN_STATUS_INTERNAL_ERROR,
+                                          CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED,
+                                          CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER };
+    for (size_t i = 0; i < ARRAY_LEN(says); i++) {
+        struct card c;
+        struct dnn_key key = { { DNN_CONV } };
+        const struct dnn_plan *p = NULL;
+        reset(NULL);
+        card_open(&c);
+        fake.broken_with = says[i];
+        name_a((struct config) { 1, 0, { -1, -1 }, true });
+        name_a((struct config) { 2, 0, { -1, -1 }, false });
+        c.rig.fake->total = 200 << 20;
+        assert_fails(dnn_plan(c.d, &key, build, &p, &c.err), c.err, BERTH_ENODEVMEM, "own words");
+        assert_int_equal(fake.plans_made, 1);
+        assert_int_equal(c.d->plans, 0);
+        c.rig.lose(0, CUDA_ERROR_ILLEGAL_ADDRESS);
+        c.rig.fake->total = (size_t)1 << 30;
+        assert_fails(dnn_plan(c.d, &key, build, &p, &c.err), c.err, BERTH_EDEVICE, "own words");
+        assert_int_equal(c.d->plans, 0);
+        card_close(&c);
+        card_open(&c);
+        assert_ok(dnn_plan(c.d, &key, build, &p, &c.err), c.err);
+        assert_int_equal(p->engine, 2);
+        card_close(&c);
+    }
+}
+
+/* The handle's stream is the one of the run, plans are made with none. */
+static void streams_of_the_handle(void **state)
+{
+    (void)state;
+    struct card c;
+    struct dnn *d = NULL;
+    const int64_t uid = 1;
+    void *const at = &c;
+    card_open(&c);
+    assert_ok(dnn_of(c.c, &d, &c.err), c.err);
+    name_a((struct config) { 1, 0, { -1, -1 }, false });
+    for (int i = 0; i < 3; i++) {
+        const struct dnn_plan *p = plan(d, false, 0, i); /* finalize() looks at it */
+        assert_ok(dnn_run(&c.env, d, p, 1, &uid, &at, NULL, &c.err), c.err);
+        assert_ptr_equal(fake.stream, cuda_stream(c.stream));
+    }
+    fake.stream = NULL; /* as if another had set it: runs do not rely on what they once said */
+    const struct dnn_plan *p = plan(d, false, 0, 0);
+    assert_ok(dnn_run(&c.env, d, p, 1, &uid, &at, NULL, &c.err), c.err);
+    fake.broken_with = CUDNN_STATUS_EXECUTION_FAILED;
+    assert_fails(dnn_run(&c.env, d, p, 1, &uid, &at, NULL, &c.err), c.err, BERTH_EDEVICE,
+                 "cudnnBackendExecute");
+    c.rig.fake->total = 200 << 20;
+    assert_fails(dnn_run(&c.env, d, p, 1, &uid, &at, NULL, &c.err), c.err, BERTH_ENODEVMEM,
+                 "cudnnBackendExecute");
+    card_close(&c);
+}
+
+/* Dry runs hear of a want of memory: scratch cannot say it. */
+static void making_ready_reports(void **state)
+{
+    (void)state;
+    struct card c;
+    struct view v = { .dtype = DT_F32,
+                      .shape = { .ndim = 4, .dim = { 1, 8, 4, 4 } },
+                      .stride = { 512, 64, 16, 4 } };
+    struct op_conv2d conv = { .x = v, .y = v, .w = v };
+    conv.w.shape = (struct shape) { .ndim = 4, .dim = { 8, 8, 1, 1 } };
+    memcpy(conv.w.stride, (size_t[]) { 32, 4, 4, 4 }, 4 * sizeof(size_t));
+    struct view h = { .dtype = DT_BF16,
+                      .shape = { .ndim = 4, .dim = { 1, 4, 2, 8 } },
+                      .stride = { 128, 32, 16, 2 } };
+    struct op_attention attention = { .q = h, .k = h, .v = h, .y = h };
+    card_open(&c);
+    fake.create_with = CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+    assert_fails(cuda_conv2d_ready(&c.env, &conv, &c.err), c.err, BERTH_ENODEVMEM, "cudnnCreate");
+    assert_fails(cuda_attention_ready(&c.env, &attention, &c.err), c.err, BERTH_ENODEVMEM,
+                 "cudnnCreate");
+    fake.create_with = CUDNN_STATUS_SUCCESS;
+    fake.full = true;
+    name_a((struct config) { 1, 4096, { -1, -1 }, false });
+    assert_fails(cuda_conv2d_ready(&c.env, &conv, &c.err), c.err, BERTH_ENODEVMEM, "conv2d");
+    assert_fails(cuda_attention_ready(&c.env, &attention, &c.err), c.err, BERTH_ENODEVMEM,
+                 "attention");
+    fake.full = false;
+    assert_ok(cuda_conv2d_ready(&c.env, &conv, &c.err), c.err);
+    assert_ok(cuda_attention_ready(&c.env, &attention, &c.err), c.err);
+    assert_int_equal(cuda_conv2d_scratch(&c.env, &conv), 4096);
+    assert_int_equal(cuda_attention_scratch(&c.env, &attention), 4096);
+    card_close(&c);
+}
+
 static void survives_oom(void **state)
 {
     (void)state;
@@ -424,6 +649,11 @@ int main(void)
         TEST(short_of_memory_is_no_answer),
         TEST(survives_oom),
         TEST(too_many_are_forgotten),
+        TEST(handles_are_tried_again),
+        TEST(its_context_is_current),
+        TEST(engines_are_not_chosen_by_pressure),
+        TEST(streams_of_the_handle),
+        TEST(making_ready_reports),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

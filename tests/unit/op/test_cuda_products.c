@@ -21,6 +21,8 @@ struct rig {
     struct clock_manual clock;
     struct dev_env env;
     struct fake_cublaslt *blas;
+    struct fake_cuda *cuda;
+    const struct log *log;
     struct devset *set;
     struct dev_stream *stream;
 };
@@ -39,13 +41,17 @@ static struct rig setup(void)
 {
     struct rig r = { 0 };
     fake_cuda_reset_fn *reset;
+    fake_cuda_fn *card;
     fake_cublaslt_fn *control;
     berth_err err = { 0 };
     void *f = symbol(BERTH_FAKE_CUDA, "fake_cuda_reset");
     void *g = symbol(BERTH_FAKE_CUBLASLT, "fake_cublaslt");
+    void *h = symbol(BERTH_FAKE_CUDA, "fake_cuda");
     memcpy(&reset, &f, sizeof f);
+    memcpy(&card, &h, sizeof h);
     memcpy(&control, &g, sizeof g);
     reset();
+    r.cuda = card();
     r.blas = control();
     *r.blas = (struct fake_cublaslt) { 0 };
     clock_manual_init(&r.clock, 1, 1);
@@ -65,7 +71,9 @@ static void teardown(struct rig *r)
 
 static struct op_env on_card(const struct rig *r)
 {
-    return (struct op_env) { .backend = op_backend_for(devset_at(r->set, 0)), .stream = r->stream };
+    return (struct op_env) { .backend = op_backend_for(devset_at(r->set, 0)),
+                             .stream = r->stream,
+                             .log = r->log };
 }
 
 /* ---- operands ---- */
@@ -418,6 +426,99 @@ static void failures(void **state)
     teardown(&r);
 }
 
+/* What the library's words mean. */
+static void words_of_failures(void **state)
+{
+    (void)state;
+    enum {
+        NOT_INITIALIZED = 1,
+        ALLOC = 3,
+        INVALID = 7,
+        ARCH = 8,
+        INTERNAL = 14,
+        NOT_SUPPORTED = 15
+    };
+    static const struct {
+        int says;
+        size_t total;
+        berth_status is;
+        const char *text;
+    } at[] = {
+        { ALLOC, 1 << 30, BERTH_ENOMEM, "cublasLtMatmul" },
+        { ALLOC, 200 << 20, BERTH_ENODEVMEM, "of 209715200 bytes free" },
+        { NOT_INITIALIZED, 200 << 20, BERTH_ENODEVMEM, "of 209715200 bytes free" },
+        { NOT_INITIALIZED, 1 << 30, BERTH_EDEVICE, "cublasLtMatmul" },
+        { INTERNAL, 200 << 20, BERTH_ENODEVMEM, "bytes free" },
+        { INVALID, 200 << 20, BERTH_EDEVICE, "cublasLtMatmul" },
+        { ARCH, 1 << 30, BERTH_EUNSUPPORTED, "cuBLASLt 130000 has no kernels for sm_90" },
+    };
+    struct rig r = setup();
+    struct layer l;
+    berth_err err = { 0 };
+    layer_plain(&l, DT_BF16, 5, 8, 8);
+    assert_ok(run(&r, &l.a, &err), err);
+    for (size_t i = 0; i < ARRAY_LEN(at); i++) {
+        r.cuda->total = at[i].total;
+        r.blas->fail_with = at[i].says;
+        assert_fails(run(&r, &l.a, &err), err, at[i].is, at[i].text);
+        r.blas->fail_with = 0; /* and nothing of it is kept */
+        assert_ok(run(&r, &l.a, &err), err);
+    }
+    r.blas->ask_with = ARCH; /* not a refusal of the shape, before either */
+    l.a.after = OP_AFTER_GELU_TANH;
+    assert_fails(run(&r, &l.a, &err), err, BERTH_EUNSUPPORTED, "has no kernels for sm_90");
+    r.blas->ask_with = 0;
+    assert_ok(run(&r, &l.a, &err), err);
+    layer_free(&l);
+    teardown(&r);
+}
+
+struct lines {
+    int n;
+    char last[400];
+};
+
+static void write_line(void *user, enum log_level level, uint64_t wall_ns, const char *event,
+                       const char *text)
+{
+    struct lines *l = user;
+    (void)wall_ns;
+    l->n++;
+    snprintf(l->last, sizeof l->last, "%s %s %s", log_level_name(level), event, text);
+}
+
+/* Nothing becomes slow in silence: once for a shape. */
+static void refusals_are_told(void **state)
+{
+    (void)state;
+    struct lines lines = { 0 };
+    const struct log log = { .level = LOG_DEBUG, .write = write_line, .user = &lines };
+    struct rig r = setup();
+    struct layer l;
+    berth_err err = { 0 };
+    r.log = &log;
+    layer_plain(&l, DT_F16, 5, 8, 8);
+    assert_ok(run(&r, &l.a, &err), err);
+    assert_int_equal(lines.n, 0);
+    r.blas->fail_with = 15;       /* CUBLAS_STATUS_NOT_SUPPORTED: proposed, and does not run */
+    for (int i = 0; i < 2; i++) { /* this card cannot load our own kernels */
+        assert_fails(run(&r, &l.a, &err), err, BERTH_EDEVICE, "product.cu");
+        assert_int_equal(lines.n, 1);
+    }
+    assert_non_null(strstr(lines.last, "warn op.slow dev=cuda:0 product=5x8x8 batch=1 type=F16"));
+    r.blas->fail_with = 0;
+    r.blas->refuses = FAKE_REFUSES_EPILOGUES;
+    l.a.after = OP_AFTER_GELU_TANH;
+    for (int i = 0; i < 2; i++) {
+        assert_fails(run(&r, &l.a, &err), err, BERTH_EDEVICE, "product.cu");
+        assert_int_equal(lines.n, 2);
+    }
+    assert_non_null(strstr(lines.last, "info op.slow"));
+    assert_non_null(strstr(lines.last, "gelu=1"));
+    layer_free(&l);
+    teardown(&r);
+}
+
 static void survives_exhausted_memory(void **state)
 {
     (void)state;
@@ -448,6 +549,8 @@ int main(void)
         cmocka_unit_test(choices_are_kept),
         cmocka_unit_test(refusals),
         cmocka_unit_test(failures),
+        cmocka_unit_test(words_of_failures),
+        cmocka_unit_test(refusals_are_told),
         cmocka_unit_test(survives_exhausted_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
