@@ -354,18 +354,14 @@ static void who_computes(const struct residency *r, char *buf, size_t cap)
     }
 }
 
-static enum dtype choose_act(const struct net *n, const struct net_args *a)
+enum dtype net_act_on(const struct device *d, const struct net_args *a)
 {
     const enum dtype wish[] = { a->act, a->act_else };
-    const uint64_t made_for = op_acts(n->compute) | OP_TYPE(DT_F32);
-    enum dtype act = DT_F32;
-    for (size_t i = ARRAY_LEN(wish); i-- > 0;)
+    const uint64_t made_for = op_acts(d) | OP_TYPE(DT_F32);
+    for (size_t i = 0; i < ARRAY_LEN(wish); i++)
         if (wish[i] != DT_NONE && made_for & OP_TYPE(wish[i]))
-            act = wish[i];
-    if (act != a->act && a->act != DT_NONE && n->backend && n->backend->acts & OP_TYPE(a->act))
-        log_info(n->log, "net.act", "model=%s dev=%s wanted=%s computes=%s why=\"no units for it\"",
-                 res_info(n->m).name, n->compute->name, dtype_name(a->act), dtype_name(act));
-    return act;
+            return wish[i];
+    return DT_F32;
 }
 
 static berth_status find_device(struct net *n, const struct net_args *a, berth_err *err)
@@ -374,7 +370,10 @@ static berth_status find_device(struct net *n, const struct net_args *a, berth_e
     n->compute = res_compute(n->m);
     n->backend = op_backend_for(n->compute);
     n->host = dev_can(n->compute, BERTH_CAP_HOST_VISIBLE);
-    n->act = choose_act(n, a);
+    n->act = net_act_on(n->compute, a);
+    if (n->act != a->act && a->act != DT_NONE && n->backend && n->backend->acts & OP_TYPE(a->act))
+        log_info(n->log, "net.act", "model=%s dev=%s wanted=%s computes=%s why=\"no units for it\"",
+                 res_info(n->m).name, n->compute->name, dtype_name(a->act), dtype_name(n->act));
     if (n->host || n->backend)
         return BERTH_OK;
     who_computes(n->res, text, sizeof text);
@@ -385,15 +384,15 @@ static berth_status find_device(struct net *n, const struct net_args *a, berth_e
                    text[0] ? text : "none of these devices");
 }
 
-/* What ops need on the device is there before the ring and before pools are counted on. No room for
- * it is for the first pass to mend: its dry run asks again, and has the ladder. */
-static berth_status open_ops(struct net *n, berth_err *err)
+/* What ops need on the device is there before the ring is, and before anybody counts on what is
+ * free. Where that fails the first dry run asks again and says it, or has the ladder make room. */
+static void open_ops(struct net *n)
 {
     struct op_env env = {
         .backend = n->backend, .pool = n->pool, .stream = n->host ? NULL : n->queue, .log = n->log
     };
-    berth_status s = op_open(&env, err);
-    return s == BERTH_ENODEVMEM ? BERTH_OK : s;
+    berth_err err;
+    (void)op_open(&env, &err);
 }
 
 berth_status net_open(const struct net_args *a, struct net **out, berth_err *err)
@@ -423,8 +422,10 @@ berth_status net_open(const struct net_args *a, struct net **out, berth_err *err
         s = err_set(err, BERTH_EINVAL, "it is %s", res_state_name(info.state));
     if (s || (s = find_device(n, a, err)) || (s = index_tensors(n, err)) ||
         (s = check_metadata(n, err)) || (s = dev_stream_new(n->compute, &n->queue, err)) ||
-        (s = dev_owner_open(n->compute, owner, DEV_ACTIVATIONS, &n->owner, err)) ||
-        (s = open_ops(n, err)) || (s = net_stream_open(n, err)))
+        (s = dev_owner_open(n->compute, owner, DEV_ACTIVATIONS, &n->owner, err)))
+        goto fail;
+    open_ops(n);
+    if ((s = net_stream_open(n, err)))
         goto fail;
     snprintf(n->rep.device, sizeof n->rep.device, "%s", n->compute->name);
     *out = n;

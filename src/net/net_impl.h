@@ -76,6 +76,8 @@ berth_status net_stream_open(struct net *n, berth_err *err);
 /* The layer called so, known from now on; NULL: err says why. One without weight is not an
  * error. */
 const struct net_layer *net_layer_get(struct net *n, const char *name, berth_err *err);
+/* In which type a net of these wishes computes on d. */
+enum dtype net_act_on(const struct device *d, const struct net_args *a);
 /* BERTH_ENOTFOUND with the tensor's name in the file, and the file's. what: "weight", "bias". */
 berth_status net_missing(const struct net *n, const char *layer, const char *what, berth_err *err);
 

@@ -1,49 +1,52 @@
 /* In which type a net computes: the first wish that its device is made for. */
-#define FIXTURE_FAKE_CARDS 1
 #include "net/net_impl.h"
-#include "unit/net/toy_net.h"
+#include "support/devices.h"
 
 #ifdef BERTH_CUDA
-#include "device/cuda/cuda.h"
-#endif
+#include "unit/device/cuda_rig.h"
 
-static const struct choice {
-    const char *alloc;
-    int sm;
-    enum dtype act, otherwise, got;
-} choices[] = {
-#ifdef BERTH_CUDA
-    { "#cuda:0", 90, DT_BF16, DT_F16, DT_BF16 }, { "#cuda:0", 80, DT_BF16, DT_F16, DT_BF16 },
-    { "#cuda:0", 75, DT_BF16, DT_F16, DT_F16 },  { "#cuda:0", 75, DT_BF16, DT_F32, DT_F32 },
-    { "#cuda:0", 75, DT_F16, DT_BF16, DT_F16 },  { "#cuda:0", 75, DT_F32, DT_F16, DT_F32 },
-    { "#cuda:0", 75, DT_NONE, DT_NONE, DT_F32 }, { "#cuda:0", 90, DT_Q8_0, DT_F32, DT_F32 },
-#endif
-    { "#cpu", 0, DT_BF16, DT_F16, DT_F32 },      { "#cpu", 0, DT_NONE, DT_F32, DT_F32 },
-};
-
-static void the_device_decides(void **state)
+static void cards_differ(void **state)
 {
-    const char *path = toy_write((struct toy_file) { .weight = DT_F16 });
+    static const struct {
+        int sm;
+        enum dtype act, otherwise, got;
+    } list[] = {
+        { 90, DT_BF16, DT_F16, DT_BF16 }, { 80, DT_BF16, DT_F16, DT_BF16 },
+        { 75, DT_BF16, DT_F16, DT_F16 },  { 75, DT_BF16, DT_F32, DT_F32 },
+        { 75, DT_F16, DT_BF16, DT_F16 },  { 75, DT_F32, DT_F16, DT_F32 },
+        { 75, DT_NONE, DT_NONE, DT_F32 }, { 90, DT_Q8_0, DT_F32, DT_F32 },
+    };
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(choices); i++) {
-        const struct choice *c = &choices[i];
-        struct toy t = { .m = NULL };
-        fixture_open(&t.f, strcmp(c->alloc, "#cpu") ? "cuda:0=64m,cpu=64m" : "cpu=64m", NULL);
-        toy_load(&t, path, c->alloc);
-#ifdef BERTH_CUDA
-        if (c->sm)
-            cuda_of(device_named(t.f.set, "cuda:0")->phys)->sm = c->sm;
-#endif
-        t.args.act = c->act;
-        t.args.act_else = c->otherwise;
-        toy_net(&t);
-        assert_int_equal(t.net->act, c->got);
-        toy_close(&t);
+    for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+        struct rig r;
+        fake_rig(&r);
+        r.fake->sm = list[i].sm;
+        struct devset *set = open_devices("cuda:0=64m,cuda:1@cuda:0=*", &r.env);
+        struct net_args a = { .act = list[i].act, .act_else = list[i].otherwise };
+        assert_int_equal(net_act_on(devset_at(set, 0), &a), list[i].got);
+        assert_int_equal(net_act_on(devset_at(set, 1), &a), list[i].got);
+        close_clean(&r, set);
     }
+}
+#endif
+
+static void the_processor_computes_in_f32(void **state)
+{
+    struct devset *set = open_devices("cpu=64m,null:0=64m,cuda:0@cpu=*", NULL);
+    const struct net_args a = { .act = DT_BF16, .act_else = DT_F16 };
+    (void)state;
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(net_act_on(devset_at(set, i), &a), DT_F32);
+    devset_close(set);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(the_device_decides) };
+    const struct CMUnitTest tests[] = {
+#ifdef BERTH_CUDA
+        cmocka_unit_test(cards_differ),
+#endif
+        cmocka_unit_test(the_processor_computes_in_f32),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
