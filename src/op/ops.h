@@ -84,8 +84,8 @@ uint64_t op_acts(const struct device *d);
  * what does not work until then. Opens it; the device is not touched. */
 bool op_library(const struct device *d, unsigned i, berth_err *why);
 /* Everything that calls of any shape need on the device of env is loaded: what memory it still has
- * free after this is for others. BERTH_ENODEVMEM: there was no room for it; op_x_ready() asks
- * again. */
+ * free after this is for others. BERTH_ENODEVMEM: there was no room for it. Whatever failed,
+ * op_x_ready() tries again and says it. */
 berth_status op_open(const struct op_env *env, berth_err *err);
 
 /* ---- products ---- */
@@ -253,8 +253,8 @@ struct op_backend {
     uint64_t (*acts_of)(const struct device *d); /* op_acts(); NULL: `acts` */
     bool (*library)(unsigned i, berth_err *why); /* op_library(); NULL: none */
     /* What ops of any shape need on the device: modules, libraries. Asked by op_open() and by every
-     * op_x_ready(), so it is quick once all is there. A library that is missing is no error here but one of the ops
-     * that cannot do without. NULL: nothing. */
+     * op_x_ready(), so it is quick once all is there. A library that is missing is no error here but
+     * one of the ops that cannot do without. NULL: nothing. */
     berth_status (*ready)(const struct op_env *env, berth_err *err);
 #define OP(x)                                                                                      \
     berth_status (*x)(const struct op_env *env, const struct op_##x *a, berth_err *err);           \

@@ -12,6 +12,7 @@ struct fake_cublaslt { /* zero is the plain case */
     enum fake_refuses refuses;
     int fail_with; /* what products answer */
     int ask_with;  /* what asking for proposals answers */
+    int open_with; /* what cublasLtCreate answers */
     /* ---- what happened ---- */
     long asked;     /* for proposals */
     long products;  /* that were computed */

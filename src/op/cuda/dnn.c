@@ -102,7 +102,7 @@ void dnn_forget(struct dnn *d)
     d->plans = 0;
 }
 
-static void dnn_close(void *p)
+void dnn_close(void *p)
 {
     struct dnn *d = p;
     if (!d)

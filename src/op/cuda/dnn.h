@@ -112,6 +112,7 @@ berth_status dnn_library(berth_err *err);
  * call says the same, BERTH_EUNSUPPORTED with the library's name, the loader's text and what to
  * install. BERTH_ENODEVMEM, BERTH_ENOMEM, BERTH_EDEVICE: it is there, but not now. */
 berth_status dnn_of(struct cuda_card *c, struct dnn **out, berth_err *err);
+void dnn_close(void *d); /* struct dnn, from the heap: cuda_keep.close; NULL is fine */
 /* "cuDNN 9.19.0", or why there is none. buf: for the answer. Opens it if it is not. */
 const char *dnn_text(struct cuda_card *c, char buf[240]);
 

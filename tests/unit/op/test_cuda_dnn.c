@@ -429,11 +429,6 @@ struct card {
     berth_err err;
 };
 
-static void put_away(void *p)
-{
-    (void)p;
-}
-
 /* Its cuDNN is the stand-in, without a handle so far. */
 static void card_open(struct card *c)
 {
@@ -444,9 +439,11 @@ static void card_open(struct card *c)
     c->stream = stream_of(devset_at(c->set, 0));
     c->env.stream = c->stream;
     assert_ok(cuda_card(&c->env, &c->c, &c->err), c->err);
-    c->d = dnn_new();
+    c->d = malloc(sizeof *c->d);
+    assert_non_null(c->d);
+    *c->d = *dnn_new();
     c->d->phys = cuda_card_phys(c->c);
-    *cuda_keep(c->c, CUDA_SLOT_DNN) = (struct cuda_keep) { c->d, put_away };
+    *cuda_keep(c->c, CUDA_SLOT_DNN) = (struct cuda_keep) { c->d, dnn_close };
 }
 
 static void card_close(struct card *c)
@@ -454,6 +451,7 @@ static void card_close(struct card *c)
     end(c->d);
     dev_stream_free(c->stream);
     close_clean(&c->rig, c->set);
+    assert_int_equal(fake.handles, 0);
 }
 
 /* A handle that cannot be made now is no missing library. */

@@ -473,6 +473,31 @@ static void words_of_failures(void **state)
     teardown(&r);
 }
 
+/* The library is there before the pass, or it is said why not; few rows do without it. */
+static void made_ready(void **state)
+{
+    (void)state;
+    struct rig r = setup();
+    const struct op_env env = on_card(&r);
+    struct layer l;
+    berth_err err = { 0 };
+    struct op_matmul m = { .y = { .dtype = DT_F32 } };
+    r.cuda->total = 200 << 20;
+    r.blas->open_with = 1; /* CUBLAS_STATUS_NOT_INITIALIZED */
+    layer_plain(&l, DT_BF16, 5, 8, 8);
+    assert_fails(cuda_linear_ready(&env, &l.a, &err), err, BERTH_ENODEVMEM, "linear: cuda:0");
+    assert_fails(cuda_matmul_ready(&env, &m, &err), err, BERTH_ENODEVMEM, "matmul: cuda:0");
+    struct op_linear few = l.a;
+    few.x.shape.dim[0] = few.y.shape.dim[0] = 4;
+    assert_ok(cuda_linear_ready(&env, &few, &err), err);
+    r.blas->open_with = 0;
+    assert_ok(cuda_linear_ready(&env, &l.a, &err), err);
+    assert_ok(cuda_matmul_ready(&env, &m, &err), err);
+    assert_int_equal(r.blas->live, 1);
+    layer_free(&l);
+    teardown(&r);
+}
+
 struct lines {
     int n;
     char last[400];
@@ -551,6 +576,7 @@ int main(void)
         cmocka_unit_test(failures),
         cmocka_unit_test(words_of_failures),
         cmocka_unit_test(refusals_are_told),
+        cmocka_unit_test(made_ready),
         cmocka_unit_test(survives_exhausted_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
