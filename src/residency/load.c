@@ -269,9 +269,11 @@ static berth_status patch_blocks(struct loading *l, berth_err *err)
 static berth_status load_all(struct loading *l, berth_err *err)
 {
     struct residency *r = l->m->res;
+    uint64_t began = res_now(r);
     berth_status s = clear_the_way(l, err);
     if (!s)
         s = get_memory(l, err);
+    l->room_ns = res_now(r) - began;
     for (size_t d = 0; !s && d < r->n_devices; d++)
         s = dev_can(res_device(r, d), BERTH_CAP_HOST_VISIBLE) ? load_direct(l, d, err)
                                                               : load_staged(l, d, err);
@@ -362,9 +364,10 @@ static berth_status load_absent(struct loading *l, berth_err *err)
     }
     snapshot(m, "post-load");
     log_info(r->log, "res.load",
-             "model=%s status=%s bytes=%" PRIu64 " read=%" PRIu64 " moved=%" PRIu64 " ms=%" PRIu64,
+             "model=%s status=%s bytes=%" PRIu64 " read=%" PRIu64 " moved=%" PRIu64 " ms=%" PRIu64
+             " memory_ms=%" PRIu64,
              m->owner, berth_status_name(s), m->blocks.bytes, l->got.read, l->got.moved,
-             (res_now(r) - began) / 1000000);
+             (res_now(r) - began) / 1000000, l->room_ns / 1000000);
     return s;
 }
 
