@@ -85,9 +85,8 @@ void app_globals(struct app *a, struct app_globals *g, bool with_version)
         (struct opt) { .name = "log-level",
                        .kind = OPT_TEXT,
                        .value = "LEVEL",
-                       .help = a->log_level
-                                   ? "debug, info (default), warn, error, off; to stderr"
-                                   : "debug, info, warn (default), error, off; to stderr",
+                       .help = a->log_level ? "debug, info (default), warn, error, off; to stderr"
+                                            : "debug, info, warn (default), error, off; to stderr",
                        .to = &a->log_level };
     g->opt[2] = (struct opt) { .name = "log-json",
                                .help = "log as JSON, one object a line",
@@ -178,16 +177,25 @@ static berth_json_log json_log_from_env(void)
                               .id = id_from_env };
 }
 
+struct dev_env app_dev_env(const struct app *a, const struct app_ctx_args *args)
+{
+    return (struct dev_env) { .log = &a->log,
+                              .host_budget = args->ram_budget,
+                              .cuda_library = getenv("BERTH_CUDA_LIBRARY"),
+                              .cuda_cards = args->cards };
+}
+
 berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_ctx **out,
                          berth_err *err)
 {
+    const struct dev_env env = app_dev_env(a, args);
     const berth_config cfg = { .devices = args->devices,
                                .log = forward_log,
                                .log_user = &a->log,
                                .log_level = (berth_log_level)a->log.level,
-                               .ram_budget = args->ram_budget,
-                               .cuda_cards = args->cards,
-                               .cuda_library = getenv("BERTH_CUDA_LIBRARY"),
+                               .ram_budget = env.host_budget,
+                               .cuda_cards = env.cuda_cards,
+                               .cuda_library = env.cuda_library,
                                .pin_budget = args->pin_budget,
                                .reserve = args->reserve,
                                .json_log = json_log_from_env() };

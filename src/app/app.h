@@ -20,6 +20,7 @@
 #include "app/jsonout.h"
 #include "app/term.h"
 #include "base/log.h"
+#include "device/driver.h"
 
 #include <stdatomic.h>
 
@@ -86,6 +87,8 @@ struct app_ctx_args { /* zero: the default of every field */
     const char *cards; /* of app_cards() */
     uint64_t ram_budget, pin_budget, reserve;
 };
+/* The same as devices are opened from: by app_ctx_new(), and by commands without a context. */
+struct dev_env app_dev_env(const struct app *a, const struct app_ctx_args *args);
 berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_ctx **out,
                          berth_err *err);
 /* Reads the text of --ram-budget, NULL for none: 0. A plain number below 1 MiB is refused: a unit

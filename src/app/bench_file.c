@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "base/tpool.h"
+#include "model/arch.h"
 #include "model/synth.h"
 
 #include <math.h>
@@ -62,6 +63,49 @@ static berth_status fill(void *user, size_t i, uint64_t off, void *dst, size_t n
         return err_set(err, BERTH_ECANCELED, "canceled");
     fill_random(&f->synth.spec[i], off, dst, n);
     return BERTH_OK;
+}
+
+/* What turns a step's time into a vector: Flux, UNets. */
+static bool makes_pictures(const struct keys *k)
+{
+    for (size_t i = 0; i < k->n; i++)
+        if (str_ends(k->at[i].name, strlen(k->at[i].name), "time_in.in_layer.weight") ||
+            str_ends(k->at[i].name, strlen(k->at[i].name), "time_embed.0.weight"))
+            return true;
+    return false;
+}
+
+berth_status bench_preset_runs(const struct preset *p, berth_err *err)
+{
+    struct keys keys = { 0 };
+    if (preset_keys(p, &keys, err))
+        return err->code;
+    bool runs = makes_pictures(&keys);
+    keys_release(&keys);
+    return runs ? BERTH_OK
+                : err_set(err, BERTH_EINVAL, "'%s' (%s) holds no diffusion model", p->name,
+                          p->about);
+}
+
+berth_status bench_part(const char *path, const char **part, berth_err *err)
+{
+    struct weights *w;
+    bool found = false;
+    *part = NULL;
+    if (weights_open(path, NULL, &w, err))
+        return err->code;
+    const struct arch *arch = arch_detect(w, NULL);
+    if (arch && !arch->parts)
+        found = strcmp(arch->role, "unet") == 0;
+    for (size_t i = 0; arch && i < arch->parts && !found; i++)
+        if (strcmp(arch->part[i].role, "unet") == 0 && arch_has_part(w, "", &arch->part[i])) {
+            *part = arch->part[i].prefix;
+            found = true;
+        }
+    weights_close(w);
+    return found ? BERTH_OK
+                 : err_set(err, BERTH_EUNSUPPORTED, "'%s' (%s) holds no diffusion model", path,
+                           arch ? arch->base.about : "of a family that is not known");
 }
 
 static const char *format_of(enum dtype t)

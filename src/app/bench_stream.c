@@ -21,60 +21,123 @@ struct place { /* everything that is open for a row */
     struct device *compute;
 };
 
-static void close_all(struct place *p)
+/* The model and what holds it; devices stay open. */
+static void close_model(struct place *p)
 {
     diffusion_close(p->d);
     if (p->m)
         res_unref(p->m);
     residency_free(p->res);
     tpool_free(p->pool);
-    devset_close(p->set);
+    *p = (struct place) { .set = p->set, .compute = p->compute };
+}
+
+/* ---- places ---- */
+
+struct donors {
+    size_t at[BENCH_DONORS_MAX]; /* indices in the set */
+    size_t n;
+};
+
+/* A name that is not there, as a mistake in an option. */
+static berth_status option_said(const char *option, berth_err *err)
+{
+    const berth_err said = *err;
+    return err_set(err, BERTH_EINVAL, "%s: %s", option, said.msg);
+}
+
+static berth_status find_donors(const struct devset *set, const char *text, struct donors *out,
+                                berth_err *err)
+{
+    *out = (struct donors) { .n = 0 };
+    for (const char *at = text; at;) {
+        size_t n = strcspn(at, ","), i;
+        if (!n)
+            return err_set(err, BERTH_EINVAL, "--donor: '%.80s' has an empty place", text);
+        if (devset_find(set, at, n, &i, err))
+            return option_said("--donor", err);
+        for (size_t k = 0; k < out->n; k++)
+            if (out->at[k] == i)
+                return err_set(err, BERTH_EINVAL, "--donor: %s twice", devset_at(set, i)->name);
+        if (out->n == BENCH_DONORS_MAX)
+            return err_set(err, BERTH_EINVAL, "--donor: more than %d", BENCH_DONORS_MAX);
+        out->at[out->n++] = i;
+        at = at[n] ? at + n + 1 : NULL;
+    }
+    return BERTH_OK;
 }
 
 /* "cuda:0,80%;cpu,20%#cuda:0"; of several donors each takes the same part. */
-static berth_status alloc_string(const struct bench_model *m, const char *device, unsigned offload,
-                                 char *out, size_t cap, berth_err *err)
+static berth_status alloc_string(const struct devset *set, size_t compute, const struct donors *d,
+                                 struct bench_place *out, berth_err *err)
 {
+    const char *device = devset_at(set, compute)->name;
     struct str s = { 0 };
-    size_t donors = 1;
-    for (const char *c = m->donor; *c; c++)
-        donors += *c == ',';
-    if (offload < 100)
-        str_addf(&s, "%s,%u%%", device, 100 - offload);
-    for (const char *at = m->donor; offload && *at;) {
-        size_t n = strcspn(at, ",");
-        if (str_eq(at, n, device)) {
-            str_release(&s);
-            return err_set(err, BERTH_EINVAL, "%s computes and cannot be its own donor", device);
-        }
-        str_addf(&s, "%s%.*s,%.4f%%", s.n ? ";" : "", (int)n, at, offload / (double)donors);
-        at += n + (at[n] == ',');
-    }
+    if (out->offload < 100)
+        str_addf(&s, "%s,%u%%", device, 100 - out->offload);
+    for (size_t i = 0; out->offload && i < d->n; i++)
+        str_addf(&s, "%s%s,%.4f%%", s.n ? ";" : "", devset_at(set, d->at[i])->name,
+                 out->offload / (double)d->n);
     str_addf(&s, "#%s", device);
-    bool fits = !s.bad && s.n < cap;
-    snprintf(out, cap, "%s", str_c(&s));
+    bool fits = !s.bad && s.n < sizeof out->alloc;
+    snprintf(out->alloc, sizeof out->alloc, "%s", str_c(&s));
     str_release(&s);
-    return fits ? BERTH_OK : err_set(err, BERTH_ELIMIT, "donors '%.100s'", m->donor);
+    return fits ? BERTH_OK : err_set(err, BERTH_ELIMIT, "an allocation string of %zu donors", d->n);
 }
 
-static berth_status open_devices(const struct app *a, const struct bench_model *m, struct place *p,
-                                 berth_err *err)
+static berth_status own_donor(const struct devset *set, const char *device, berth_err *err)
 {
-    struct spec spec;
-    const struct dev_env env = { .log = &a->log };
-    size_t i = 0;
-    if (m->devices && spec_parse(m->devices, strlen(m->devices), false, &spec, err))
+    bool card = false;
+    for (size_t i = 0; i < devset_count(set); i++)
+        card |= strcmp(devset_at(set, i)->name, "cpu") != 0;
+    if (card)
+        return err_set(err, BERTH_EINVAL, "%s computes and cannot be its own donor", device);
+    return err_set(err, BERTH_EINVAL,
+                   "there is no card: %s would be its own donor; memory stands in for one with "
+                   "--devices cuda:0@cpu=8g,cpu, or measure --offload 0",
+                   device);
+}
+
+berth_status bench_places(struct bench_model *m, const char *device, const char *donor,
+                          berth_err *err)
+{
+    struct devset *set;
+    struct donors donors;
+    size_t compute = 0;
+    if (devset_open(m->spec, &m->env, &set, err))
         return err->code;
-    if (devset_open(m->devices ? &spec : NULL, &env, &p->set, err))
+    berth_status s = BERTH_OK;
+    if (device && devset_find(set, device, strlen(device), &compute, err))
+        s = option_said("--device", err);
+    while (!device && compute + 1 < devset_count(set) &&
+           strcmp(devset_at(set, compute)->name, "cpu") == 0)
+        compute++; /* the first that is not the host, by name; or the last there is */
+    if (!s)
+        s = find_donors(set, donor, &donors, err);
+    if (!s)
+        snprintf(m->device, sizeof m->device, "%s", devset_at(set, compute)->name);
+    for (size_t i = 0; i < m->places && !s; i++) {
+        for (size_t k = 0; m->place[i].offload && k < donors.n && !s; k++)
+            if (donors.at[k] == compute)
+                s = own_donor(set, m->device, err);
+        if (!s)
+            s = alloc_string(set, compute, &donors, &m->place[i], err);
+    }
+    devset_close(set);
+    return s;
+}
+
+static berth_status open_devices(const struct bench_model *m, struct place *p, berth_err *err)
+{
+    size_t i;
+    if (devset_open(m->spec, &m->env, &p->set, err) ||
+        devset_find(p->set, m->device, strlen(m->device), &i, err))
         return err->code;
-    if (m->device && devset_find(p->set, m->device, strlen(m->device), &i, err))
-        return err->code;
-    while (!m->device && i + 1 < devset_count(p->set) &&
-           strcmp(devset_at(p->set, i)->name, "cpu") == 0)
-        i++; /* the first that is not the host, by name; or the last there is */
     p->compute = devset_at(p->set, i);
     return BERTH_OK;
 }
+
+/* ---- the link ---- */
 
 struct link { /* one large copy, and marks around it */
     struct dev_stream *s;
@@ -103,10 +166,9 @@ static berth_status time_copy(const struct link *x, uint64_t *ns, berth_err *err
 }
 
 /* From pinned memory, as fast as this link goes: the best of some. */
-static berth_status measure_link(struct device *d, double *gbps, berth_err *err)
+static berth_status try_link(struct device *d, size_t n, double *gbps, berth_err *err)
 {
     enum { TRIES = 4 };
-    const size_t n = (size_t)256 << 20;
     struct dev_owner *pinned = NULL, *own = NULL;
     struct dev_host host = { 0 };
     struct dev_mem mem = { 0 };
@@ -137,6 +199,22 @@ static berth_status measure_link(struct device *d, double *gbps, berth_err *err)
     return st;
 }
 
+/* With less where there is no room for much; 0, and the row stands without it, where there is room
+ * for nothing. Smaller copies than the least say little about large ones. */
+static double measure_link(const struct app *a, struct device *d)
+{
+    const size_t most = (size_t)256 << 20, least = (size_t)4 << 20;
+    berth_err err;
+    double gbps;
+    for (size_t n = most; n >= least; n /= 2)
+        if (!try_link(d, n, &gbps, &err))
+            return gbps;
+    log_warn(&a->log, "bench.link", "device=%s error=\"%s\"", d->name, err.msg);
+    return 0;
+}
+
+/* ---- a row ---- */
+
 static berth_status open_model(const struct app *a, const struct bench_model *m,
                                const atomic_bool *cancel, struct place *p, struct bench_row *row,
                                berth_err *err)
@@ -146,8 +224,10 @@ static berth_status open_model(const struct app *a, const struct bench_model *m,
     };
     const struct res_open_args open = {
         .path = m->path,
+        .part = m->part,
+        .role = "unet",
         .arch = arch_blocks,
-        .plan = { .alloc = row->alloc, .layout = m->layout, .reserve = UINT64_MAX }
+        .plan = { .alloc = row->place->alloc, .layout = m->layout, .reserve = UINT64_MAX }
     };
     const struct res_load_args load = { .cancel = cancel };
     if (residency_new(&cfg, &p->res, err) || res_open(p->res, &open, &p->m, NULL, err))
@@ -160,6 +240,7 @@ static berth_status open_model(const struct app *a, const struct bench_model *m,
     row->load_gbps = (double)row->bytes / row->load_s / 1e9;
     const struct diffusion_args d = { .res = p->res,
                                       .m = p->m,
+                                      .part = m->part,
                                       .pool = p->pool,
                                       .cancel = cancel,
                                       .log = &a->log,
@@ -262,32 +343,30 @@ static berth_status run_steps(const struct bench_model *m, struct place *p, stru
     return st;
 }
 
-berth_status bench_row(const struct app *a, const struct bench_model *m, unsigned offload,
-                       const atomic_bool *cancel, struct bench_row *row, berth_err *err)
+berth_status bench_row(const struct app *a, const struct bench_model *m,
+                       const struct bench_place *place, const atomic_bool *cancel,
+                       struct bench_row *row, berth_err *err)
 {
     struct place p = { 0 };
     struct dev_info info;
-    *row = (struct bench_row) { .offload = offload };
-    berth_status s = open_devices(a, m, &p, err);
+    *row = (struct bench_row) { .place = place };
+    berth_status s = open_devices(m, &p, err);
     if (!s)
         s = tpool_new(0, &p.pool, err);
-    if (!s) {
-        snprintf(row->device, sizeof row->device, "%s", p.compute->name);
-        s = alloc_string(m, p.compute->name, offload, row->alloc, sizeof row->alloc, err);
-    }
     if (!s)
         s = open_model(a, m, cancel, &p, row, err);
     if (!s)
         s = run_steps(m, &p, row, err);
     if (!s)
         s = dev_info(p.compute, &info, err);
-    if (!s) {
+    close_model(&p);
+    if (!s) { /* after the model: its peaks are its own, and its memory is free again */
         row->peak = info.stats.peak_held;
         row->card = info.total - info.free;
-        s = measure_link(p.compute, &row->link_gbps, err); /* last: peaks are the model's */
+        row->link_gbps = measure_link(a, p.compute);
     }
     if (!s && row->link_gbps > 0)
         row->limit_ms = (double)row->donor_bytes / row->link_gbps / 1e6;
-    close_all(&p);
-    return s ? err_add(err, "%u %% offloaded", offload) : BERTH_OK;
+    devset_close(p.set);
+    return s ? err_add(err, "%u %% offloaded", place->offload) : BERTH_OK;
 }

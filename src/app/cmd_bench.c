@@ -1,17 +1,18 @@
 /* berth bench: how fast a model runs when some of it lives elsewhere. */
 #include "app/bench.h"
 
+#include "app/cards.h"
 #include "base/file.h"
+#include "model/synth.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
-#define ROWS_MAX 16
-
 struct options {
-    const char *preset, *file, *dir, *offload, *dtype, *act, *layout, *pin, *device, *devices,
+    const char *preset, *file, *dir, *offload, *dtype, *act, *layout, *pin, *ram, *device, *devices,
         *donor;
+    struct card_options cards;
     uint64_t width, height, tokens, steps, warmup;
     bool json, keep, profile;
 };
@@ -19,34 +20,39 @@ struct options {
 struct wanted {                  /* the options, understood */
     const struct preset *preset; /* NULL: a file of the user's */
     enum dtype dtype;
-    unsigned offload[ROWS_MAX];
-    size_t rows;
+    struct spec spec; /* of --devices */
+    char cards[CARDS_TEXT_MAX];
     struct bench_model model;
 };
 
-static int read_offload(struct app *a, const char *text, struct wanted *w)
+static int read_offload(struct app *a, const char *text, struct bench_model *m)
 {
     for (const char *at = text; *at;) {
         char *end;
         unsigned long n = strtoul(at, &end, 10);
-        if (end == at || (*end && *end != ',') || n > 100 || w->rows == ROWS_MAX)
+        if (end == at || (*end && *end != ',') || n > 100 || m->places == BENCH_ROWS_MAX)
             return app_usage(a, "--offload: '%.80s' is no list of at most %d percentages", text,
-                             ROWS_MAX);
-        w->offload[w->rows++] = (unsigned)n;
+                             BENCH_ROWS_MAX);
+        m->place[m->places++].offload = (unsigned)n;
         at = end + (*end == ',');
     }
-    return w->rows ? 0 : app_usage(a, "--offload: no percentage");
+    return m->places ? 0 : app_usage(a, "--offload: no percentage");
 }
 
+/* Names as synth has them, and those people type. */
 static bool type_named(const char *text, enum dtype *out)
 {
     static const struct {
         const char *text;
         enum dtype t;
-    } names[] = { { "f32", DT_F32 },     { "f16", DT_F16 },         { "bf16", DT_BF16 },
-                  { "fp8", DT_F8_E4M3 }, { "fp16", DT_F16 },        { "fp32", DT_F32 },
-                  { "q8_0", DT_Q8_0 },   { "q5_0", DT_Q5_0 },       { "q4_0", DT_Q4_0 },
-                  { "q4_k", DT_Q4_K },   { "fp8_e5m2", DT_F8_E5M2 } };
+    } names[] = { { "fp8", DT_F8_E4M3 },
+                  { "fp8_e4m3", DT_F8_E4M3 },
+                  { "fp8_e5m2", DT_F8_E5M2 },
+                  { "fp16", DT_F16 },
+                  { "fp32", DT_F32 } };
+    *out = dtype_by_name(text, strlen(text));
+    if (*out != DT_NONE)
+        return true;
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (strcasecmp(text, names[i].text) == 0) {
             *out = names[i].t;
@@ -55,13 +61,42 @@ static bool type_named(const char *text, enum dtype *out)
     return false;
 }
 
+/* What weights are stored in, and can be written in. */
+static bool is_weight_type(enum dtype t)
+{
+    bool plain = t == DT_F32 || t == DT_F16 || t == DT_BF16 || t == DT_F8_E4M3 || t == DT_F8_E5M2;
+    return plain || t == DT_Q4_K || (dtype_is_quant(t) && synth_can(t, NULL));
+}
+
+/* Which devices, by all the options about them. */
+static int read_devices(struct app *a, const struct options *o, struct wanted *w)
+{
+    struct app_ctx_args args = { .devices = o->devices };
+    struct bench_model *m = &w->model;
+    berth_err err;
+    int code;
+    if (o->ram && o->devices)
+        return app_usage(a, "--ram-budget beside --devices: say cpu=%.40s there", o->ram);
+    if ((code = app_ram_budget(a, o->ram, &args.ram_budget)) ||
+        (code = app_pin_budget(a, o->pin, &m->pin_budget)) ||
+        (code = app_cards(a, &o->cards, w->cards, &args.cards)))
+        return code;
+    m->env = app_dev_env(a, &args);
+    if (o->devices && spec_parse(o->devices, strlen(o->devices), false, &w->spec, &err))
+        return app_usage(a, "--devices: %s", err.msg);
+    m->spec = o->devices ? &w->spec : NULL;
+    if (!bench_places(m, o->device, o->donor, &err))
+        return APP_OK;
+    if (err.code == BERTH_EUNSUPPORTED && o->devices)
+        return app_usage(a, "--devices: %s", err.msg);
+    return err.code == BERTH_EINVAL ? app_usage(a, "%s", err.msg) : app_fail(a, &err);
+}
+
 static int understand(struct app *a, const struct options *o, struct wanted *w)
 {
     struct bench_model *m = &w->model;
-    *m = (struct bench_model) { .devices = o->devices,
-                                .device = o->device,
-                                .donor = o->donor,
-                                .act = DT_NONE,
+    berth_err err;
+    *m = (struct bench_model) { .act = DT_NONE,
                                 .width = o->width,
                                 .height = o->height,
                                 .tokens = o->tokens,
@@ -71,32 +106,39 @@ static int understand(struct app *a, const struct options *o, struct wanted *w)
         return app_usage(a, "--preset makes weights, --file names some: one of them");
     if (!o->file && !(w->preset = preset_find(o->preset ? o->preset : "flux-dev")))
         return app_usage(a, "no preset '%.80s'; `berth synth --list` has them", o->preset);
-    if (!type_named(o->dtype, &w->dtype))
+    if (o->file && o->dtype)
+        return app_usage(a, "--dtype goes with --preset: the weights of --file are what they are");
+    const char *dtype = o->dtype ? o->dtype : "bf16";
+    if (!type_named(dtype, &w->dtype) || !is_weight_type(w->dtype))
         return app_usage(
-            a, "--dtype: '%.40s' is none of bf16, f16, f32, fp8, q8_0, q5_0, q4_0, q4_k", o->dtype);
+            a, "--dtype: '%.40s' is none of bf16, f16, f32, fp8, q8_0, q5_0, q4_0, q4_k", dtype);
     if (o->act && (!type_named(o->act, &m->act) ||
                    (m->act != DT_F32 && m->act != DT_F16 && m->act != DT_BF16)))
         return app_usage(a, "--act: '%.40s' is none of bf16, f16, f32", o->act);
     if (o->layout && !plan_layout_parse(o->layout, strlen(o->layout), &m->layout))
         return app_usage(a, "--layout: '%.80s' is neither spread nor tail", o->layout);
-    int code = app_pin_budget(a, o->pin, &m->pin_budget);
-    return code ? code : read_offload(a, o->offload, w);
+    if (w->preset && bench_preset_runs(w->preset, &err))
+        return err.code == BERTH_EINVAL ? app_usage(a, "--preset: %s", err.msg) : app_fail(a, &err);
+    int code = read_offload(a, o->offload, m);
+    return code ? code : read_devices(a, o, w);
 }
 
 /* ---- what is printed ---- */
 
 static void print_head(const struct app *a)
 {
-    printf("%s%8s %10s %9s %9s %8s %8s %9s %8s %9s%s\n", term_style(&a->out, STYLE_BOLD), "offload",
+    printf("%s%8s %10s %9s %9s %8s %8s %9s %9s %9s%s\n", term_style(&a->out, STYLE_BOLD), "offload",
            "a step", "limit", "copied", "GB/s", "exposed", "peak", "load", "output",
            term_style(&a->out, STYLE_RESET));
 }
 
 static void print_row(const struct bench_row *r)
 {
-    char copied[STR_BYTES_MAX], peak[STR_BYTES_MAX];
-    printf("%6u %% %7.1f ms %6.1f ms %9s %8.1f %6.1f %% %9s %5.1f/s  %08x\n", r->offload, r->ms,
-           r->limit_ms, str_bytes(r->donor_bytes, copied), r->gbps, 100 * r->exposed,
+    char copied[STR_BYTES_MAX], peak[STR_BYTES_MAX], limit[32] = "?";
+    if (r->link_gbps > 0)
+        snprintf(limit, sizeof limit, "%.1f ms", r->limit_ms);
+    printf("%6u %% %7.1f ms %9s %9s %8.1f %6.1f %% %9s %4.1f GB/s  %08x\n", r->place->offload,
+           r->ms, limit, str_bytes(r->donor_bytes, copied), r->gbps, 100 * r->exposed,
            str_bytes(r->peak, peak), r->load_gbps, (unsigned)(r->hash >> 32));
     fflush(stdout);
 }
@@ -112,14 +154,14 @@ static void print_times(const struct bench_model *m)
                (double)t->at[i].ns / 1e3 / (double)t->at[i].count);
 }
 
-static void json_row(struct jsonout *j, const struct bench_row *r)
+static void json_row(struct jsonout *j, const struct bench_model *m, const struct bench_row *r)
 {
     char hash[20];
     snprintf(hash, sizeof hash, "%016" PRIx64, r->hash);
     jsonout_open(j, NULL, '{');
-    jsonout_u64(j, "offload", r->offload);
-    jsonout_str(j, "device", r->device);
-    jsonout_str(j, "alloc", r->alloc);
+    jsonout_u64(j, "offload", r->place->offload);
+    jsonout_str(j, "device", m->device);
+    jsonout_str(j, "alloc", r->place->alloc);
     jsonout_u64(j, "bytes", r->bytes);
     jsonout_u64(j, "donor_bytes", r->donor_bytes);
     jsonout_f64(j, "ms", r->ms);
@@ -140,7 +182,17 @@ static void json_row(struct jsonout *j, const struct bench_row *r)
 
 /* ---- the run ---- */
 
-static int measure(struct app *a, const struct wanted *w, const atomic_bool *cancel)
+/* A signal is no failure of what was measured. */
+static int ended(struct app *a, berth_err *err)
+{
+    int caught = err->code == BERTH_ECANCELED ? signals_caught() : 0;
+    if (caught)
+        err_set(err, BERTH_ECANCELED, "stopped");
+    int code = app_fail(a, err);
+    return caught ? APP_SIGNAL + caught : code;
+}
+
+static int measure(struct app *a, const struct bench_model *m, const atomic_bool *cancel)
 {
     struct jsonout j;
     berth_err err = { 0 };
@@ -154,30 +206,43 @@ static int measure(struct app *a, const struct wanted *w, const atomic_bool *can
     } else {
         print_head(a);
     }
-    for (size_t i = 0; i < w->rows && !s; i++) {
+    size_t rows = 0;
+    for (size_t i = 0; i < m->places; i++) {
         struct bench_row row;
-        s = bench_row(a, &w->model, w->offload[i], cancel, &row, &err);
+        s = atomic_load(cancel) ? err_set(&err, BERTH_ECANCELED, "canceled")
+                                : bench_row(a, m, &m->place[i], cancel, &row, &err);
         if (s)
             break;
+        rows++;
         first = i ? first : row.hash;
         same &= row.hash == first;
         if (a->json)
-            json_row(&j, &row);
+            json_row(&j, m, &row);
         else
             print_row(&row);
         if (!a->json)
-            print_times(&w->model);
+            print_times(m);
     }
     if (!s && !same)
         s = err_set(&err, BERTH_EDEVICE, "placements gave different outputs");
     if (!a->json)
-        return s ? app_fail(a, &err) : APP_OK;
+        return s ? ended(a, &err) : APP_OK;
     jsonout_close(&j, ']');
-    jsonout_bool(&j, "same_output", same);
+    if (rows > 1)
+        jsonout_bool(&j, "same_output", same);
+    int code = s ? ended(a, &err) : APP_OK;
     if (s)
         app_json_error(&j, &err);
     jsonout_close(&j, '}');
-    return app_json_end(a, &j, s ? APP_FAILED : APP_OK);
+    return app_json_end(a, &j, code);
+}
+
+static int with_file(struct app *a, struct bench_model *m, const char *path,
+                     const atomic_bool *cancel)
+{
+    berth_err err;
+    m->path = path;
+    return bench_part(path, &m->part, &err) ? app_fail(a, &err) : measure(a, m, cancel);
 }
 
 static int with_weights(struct app *a, const struct options *o, struct wanted *w)
@@ -185,20 +250,18 @@ static int with_weights(struct app *a, const struct options *o, struct wanted *w
     const atomic_bool *cancel = signals_watch();
     berth_err err;
     struct str path = { 0 };
-    if (o->file) {
-        w->model.path = o->file;
-        return measure(a, w, cancel);
-    }
+    if (o->file)
+        return with_file(a, &w->model, o->file, cancel);
     str_addf(&path, "%s/berth-bench-%ld-%s.%s", o->dir, (long)getpid(), w->preset->name,
              bench_extension(w->dtype));
     if (path.bad)
         return app_fail(a, (err_set(&err, BERTH_ENOMEM, "a file's name"), &err));
     if (!a->json)
-        printf("%s in %s: writing %s\n", w->preset->name, o->dtype, str_c(&path));
+        printf("%s in %s: writing %s\n", w->preset->name, dtype_name(w->dtype), str_c(&path));
     fflush(stdout);
-    w->model.path = str_c(&path);
-    int code = bench_write(w->preset, w->dtype, str_c(&path), cancel, &err) ? app_fail(a, &err)
-                                                                            : measure(a, w, cancel);
+    int code = bench_write(w->preset, w->dtype, str_c(&path), cancel, &err)
+                   ? ended(a, &err)
+                   : with_file(a, &w->model, str_c(&path), cancel);
     if (!o->keep)
         unlink(str_c(&path));
     str_release(&path);
@@ -208,7 +271,6 @@ static int with_weights(struct app *a, const struct options *o, struct wanted *w
 static int run(struct app *a, int argc, char **argv)
 {
     struct options o = { .offload = "0,20,50,100",
-                         .dtype = "bf16",
                          .donor = "cpu",
                          .dir = "/tmp",
                          .width = 1024,
@@ -231,6 +293,8 @@ static int run(struct app *a, int argc, char **argv)
         { "devices", 0, OPT_TEXT, "SPEC", "as everywhere: cuda:0=40g,cuda:1@cuda:0=20g,cpu",
           &o.devices, 0, 0 },
         { "layout", 0, OPT_TEXT, "NAME", "spread or tail (spread)", &o.layout, 0, 0 },
+        CARD_OPTIONS(&o.cards),
+        { "ram-budget", 0, OPT_TEXT, "SIZE", "most host memory to hold, e.g. 16g", &o.ram, 0, 0 },
         PIN_OPTION(&o.pin),
         { "width", 0, OPT_INT, "N", "pixels (1024)", &o.width, 16, 16384 },
         { "height", 0, OPT_INT, "N", "pixels (1024)", &o.height, 16, 16384 },
