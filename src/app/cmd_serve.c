@@ -310,7 +310,7 @@ static void raise_files(void)
 }
 
 /* Said at the start and not only when the first prompt fails for it. */
-static void look_for_tokenizer(struct app *a, const struct app_folders *f)
+static void look_for_tokenizers(struct app *a, const struct app_folders *f)
 {
     const struct node_env env = { .tokenizers = f->tokenizers, .tokenizers_n = f->tokenizers_n };
     struct str places = { 0 };
@@ -318,6 +318,12 @@ static void look_for_tokenizer(struct app *a, const struct app_folders *f)
         log_warn(&a->log, "serve.tokenizer",
                  "why=\"no CLIP tokenizer, so prompts with text fail: give --tokenizers or "
                  "--comfyui-dir; berth synth --tokenizer DIR writes a stand-in\" looked=\"%s\"",
+                 str_c(&places));
+    str_clear(&places);
+    if (!node_tokenizer_there(&env, NODE_T5_TOKENIZER, &places))
+        log_warn(&a->log, "serve.tokenizer",
+                 "why=\"no T5 tokenizer, so Flux's prompts fail unless one is beside the model or "
+                 "in it: give --tokenizers or --comfyui-dir\" looked=\"%s\"",
                  str_c(&places));
     str_release(&places);
 }
@@ -331,8 +337,8 @@ static void wake(void *server)
         server_wake(server);
 }
 
-static void greet(struct app *a, const struct options *o, const struct server_config *cfg,
-                  const struct server *srv)
+static void greet(const struct options *o, const struct server_config *cfg,
+                  const struct server *srv, const char *no_cards)
 {
     if (o->quiet)
         return;
@@ -343,12 +349,14 @@ static void greet(struct app *a, const struct options *o, const struct server_co
            host, v6 ? "]" : "", server_port(srv));
     if (cfg->frontend)
         printf("  frontend               %s\n", cfg->frontend);
+    if (no_cards)
+        printf("  cards                  none: %s\n", no_cards);
     printf("  stop with              Ctrl-C\n");
     fflush(stdout);
-    (void)a;
 }
 
-static int serve(struct app *a, const struct options *o, const struct server_config *cfg)
+static int serve(struct app *a, const struct options *o, const struct server_config *cfg,
+                 const char *no_cards)
 {
     berth_err err;
     struct server *srv;
@@ -362,7 +370,7 @@ static int serve(struct app *a, const struct options *o, const struct server_con
     }
     const atomic_bool *stop = signals_watch();
     signals_notify(wake, srv);
-    greet(a, o, cfg, srv);
+    greet(o, cfg, srv, no_cards);
     static const atomic_bool at_once = true;
     berth_status s = server_run(srv, o->quick ? &at_once : stop, &err);
     signals_notify(NULL, NULL);
@@ -421,7 +429,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
         (code = read_number(a, "reserve-vram", o->reserve, 1e6, &reserve)) ||
         (code = read_cache(a, o, &cfg)) || (code = read_preview(a, o, &cfg)) ||
         (code = app_numbers(a, &o->numbers, &cfg.numbers)) ||
-        (!o->cpu && (code = app_cards(a, &o->cards, cards, &ctx.cards))) ||
+        (code = app_cards(a, &o->cards, cards, &ctx.cards)) ||
         (code = read_token(a, o, &p->token)) ||
         (code = app_ram_budget(a, o->ram, &ctx.ram_budget)) ||
         (code = app_pin_budget(a, o->pin, &ctx.pin_budget)))
@@ -447,9 +455,9 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
         return err.code == BERTH_EINVAL ? app_usage(a, "--devices: %s", err.msg)
                                         : app_fail(a, &err);
     cfg.ctx = p->ctx;
-    look_for_tokenizer(a, &p->folders);
+    look_for_tokenizers(a, &p->folders);
     raise_files();
-    return serve(a, o, &cfg);
+    return serve(a, o, &cfg, app_log_absent(a, &ctx, p->ctx));
 }
 
 /* Python's names of levels, for --verbose. */
@@ -515,8 +523,8 @@ const struct command command_serve = {
     .more = "Answers ComfyUI's API on port 8188, bare and under /api, and Berth's own under\n"
             "/berth and /metrics. The queue and the history are on disk: a prompt that was\n"
             "accepted survives a crash. SIGTERM lets the running prompt end (--grace) or puts\n"
-            "it back into the queue; a second one does so at once. Beyond this machine a token is "
-            "required.\n" TOKENIZERS_HELP,
+            "it back into the queue; a second one does so at once. Beyond this machine a\n"
+            "token is required.\n" TOKENIZERS_HELP,
     .tables = serve_args_help,
     .run = run_serve,
 };

@@ -295,6 +295,21 @@ static const struct {
     { TEXT_FLUX, KIND(CLIP_L) | KIND(T5), "flux" },
 };
 
+static bool is_plain(const char *type)
+{
+    return !type || strcmp(type, "stable_diffusion") == 0;
+}
+
+berth_status text_type_check(const char *type, berth_err *err)
+{
+    bool known = is_plain(type);
+    for (size_t i = 0; !known && i < ARRAY_LEN(sets); i++)
+        known = sets[i].type && strcmp(type, sets[i].type) == 0;
+    return known ? BERTH_OK
+                 : err_set(err, BERTH_EUNSUPPORTED,
+                           "text encoders of type '%.40s' cannot be computed yet", type);
+}
+
 /* "CLIP-L and T5" */
 static void name_kinds(unsigned kinds, struct str *out)
 {
@@ -325,31 +340,25 @@ berth_status text_set_find(const enum text_kind *kind, size_t n, const char *typ
                            enum text_set *out, berth_err *err)
 {
     unsigned kinds = 0, twice = 0;
-    const bool plain = !type || strcmp(type, "stable_diffusion") == 0;
+    if (text_type_check(type, err))
+        return err->code;
     for (size_t i = 0; i < n; i++) {
         twice |= kinds & 1u << kind[i];
         kinds |= 1u << kind[i];
     }
-    bool known = plain;
     for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
         bool asked = type && sets[i].type && strcmp(type, sets[i].type) == 0;
-        known |= asked;
         if (asked && (kinds != sets[i].kinds || twice))
             return misfit(type, sets[i].kinds, kinds, twice, err);
-        if ((asked || plain || n == 1) && kinds == sets[i].kinds && !twice) {
+        if ((asked || is_plain(type)) && kinds == sets[i].kinds && !twice) {
             *out = sets[i].set;
-            return known ? BERTH_OK
-                         : err_set(err, BERTH_EUNSUPPORTED,
-                                   "text encoders of type '%.40s' cannot be computed yet", type);
+            return BERTH_OK;
         }
     }
     if (kinds == KIND(T5))
         return err_set(err, BERTH_EUNSUPPORTED,
                        "a T5 alone makes no conditioning that can be computed yet; Flux wants a "
                        "CLIP-L beside it: DualCLIPLoader, type flux");
-    if (!known)
-        return err_set(err, BERTH_EUNSUPPORTED,
-                       "text encoders of type '%.40s' cannot be computed yet", type);
     struct str got = { 0 };
     name_kinds(kinds, &got);
     err_set(err, BERTH_EUNSUPPORTED, "%zu text encoders (%s) that make no set for a model we know",
@@ -412,8 +421,6 @@ static berth_status open_encoders(struct node_call *c, struct res_model *m, stru
         bool t5 = e->kind == TEXT_T5;
         args.root = found[i].root;
         args.round_f16 = c->env->numbers.fp16_text;
-        if (t5 && !t->unigram.it && asset_t5(c->env, w, &t->unigram, err))
-            return err->code;
         if (t5 ? open_t5(w, found[i].root, &args, e, err)
                : open_clip(w, found[i].root, &args, e, err))
             return err->code;
@@ -422,6 +429,23 @@ static berth_status open_encoders(struct node_call *c, struct res_model *m, stru
             return err->code;
     }
     return BERTH_OK;
+}
+
+/* The tokenizers of these encoders: looked for before gigabytes are loaded. */
+static berth_status open_tokenizers(struct node_call *c, const struct model_ref *ref,
+                                    struct ready_text *t, berth_err *err)
+{
+    berth_status s = asset_clip(c->env, &t->bpe, err);
+    for (size_t i = 0; !s && i < ref->parts; i++) {
+        struct text_found found[TEXT_ENCODERS_MAX];
+        const struct weights *w = res_weights(ref->part[i]);
+        size_t n = text_find(w, res_info(ref->part[i]).part, found);
+        for (size_t k = 0; !s && k < n; k++)
+            if (found[k].kind == TEXT_T5 && !t->unigram.it &&
+                (s = asset_t5(c->env, w, &t->unigram, err)))
+                err_add(err, "'%.80s'", res_info(ref->part[i]).name);
+    }
+    return s;
 }
 
 static berth_status find_set(struct ready_text *t, const char *type, berth_err *err)
@@ -446,7 +470,7 @@ berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct
     *out = (struct ready_text) { .c = c, .skip = (int)option_number(ref, "clip_skip", 0) };
     berth_status s = has_parts(ref, "CLIP", err);
     if (!s)
-        s = asset_clip(c->env, &out->bpe, err);
+        s = open_tokenizers(c, ref, out, err);
     /* All are loaded before one is opened and cannot move any more: making room for the second may
      * push blocks of the first aside, or all of it, which is then loaded again. */
     for (size_t i = 0; !s && i < ref->parts; i++)

@@ -158,6 +158,8 @@ struct ready_text {
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
                         berth_err *err);
 void ready_text_release(struct ready_text *t); /* zeroed is fine */
+/* BERTH_EUNSUPPORTED: whatever the files, encoders of this type (as below) cannot be computed. */
+berth_status text_type_check(const char *type, berth_err *err);
 /* Which set these encoders are. type: what the loader was told ("sdxl", "flux"); NULL: they came
  * with a checkpoint. BERTH_EINVAL: not what the type wants, saying what is missing. BERTH_EUNSUPPORTED:
  * none that can be computed. */

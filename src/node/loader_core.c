@@ -203,9 +203,38 @@ berth_status run_unet(struct node_call *c, berth_err *err)
     return run_file(c, "unet_name", "diffusion_models", "unet", err);
 }
 
+/* A GGUF file says what it is for; what ComfyUI-GGUF refuses as a diffusion model is refused.
+ * Without a word, or with those of other tools, its tensors tell. */
+static berth_status check_gguf(struct node_call *c, const char *name, berth_err *err)
+{
+    static const char *const fine[] = { "flux",    "sd1",        "sdxl", "sd3",   "aura",
+                                        "hidream", "cosmos",     "ltxv", "hyvid", "wan",
+                                        "lumina2", "qwen_image", "pig",  "cow" };
+    struct str path = { 0 };
+    struct weights *w = NULL;
+    berth_status s = folders_resolve(c->env->folders, "unet_gguf", name, &path, err);
+    if (!s)
+        s = weights_open(path.p, NULL, &w, err);
+    const struct weights_meta *arch = s ? NULL : weights_meta_find(w, "general.architecture");
+    bool ok = !arch;
+    for (size_t i = 0; !ok && i < ARRAY_LEN(fine); i++)
+        ok = arch->kind == META_STRING && strcmp(arch->str, fine[i]) == 0;
+    if (!s && !ok)
+        s = err_set(err, BERTH_EINVAL,
+                    "'%.100s' is no diffusion model: general.architecture is %.40s", name,
+                    arch->kind == META_STRING ? arch->str : "no text");
+    weights_close(w);
+    str_release(&path);
+    return s;
+}
+
 berth_status run_unet_gguf(struct node_call *c, berth_err *err)
 {
-    return run_file(c, "unet_name", "unet_gguf", "unet", err);
+    const char *name;
+    berth_status s = in_text(c, "unet_name", &name, err);
+    if (!s)
+        s = check_gguf(c, name, err);
+    return s ? s : run_file(c, "unet_name", "unet_gguf", "unet", err);
 }
 
 static const struct node_input unet_in[] = { IN_UNET };
@@ -428,45 +457,85 @@ NODE_CLASS(DeviceSelectorMultiGPU, .category = "multigpu",
 static const char *const clip_input[] = { "clip_name", "clip_name1", "clip_name2", "clip_name3",
                                           "clip_name4" };
 
-/* Before gigabytes are loaded: do these files make what `type` wants? Only what types that can be
- * computed say, of files whose encoders are known; the rest is told when somebody computes. */
+/* What is in the files of a text encoder's loader, asked before gigabytes are loaded. */
+struct clip_files { /* clip_files_release() */
+    enum text_kind kind[TEXT_ENCODERS_MAX];
+    size_t n;
+    struct weights *t5; /* the one that has it */
+    bool others;        /* there is one of a kind we do not know: not for us to say */
+};
+
+static void clip_files_release(struct clip_files *f)
+{
+    weights_close(f->t5);
+    *f = (struct clip_files) { 0 };
+}
+
+static berth_status look_into(struct node_call *c, const char *key, const char *name,
+                              struct clip_files *f, berth_err *err)
+{
+    struct str path = { 0 };
+    struct weights *w = NULL;
+    struct text_found found[TEXT_ENCODERS_MAX];
+    berth_status s = folders_resolve(c->env->folders, key, name, &path, err);
+    if (!s)
+        s = weights_open(path.p, NULL, &w, err);
+    size_t n = s ? 0 : text_find(w, NULL, found);
+    f->others |= !n || f->n + n > TEXT_ENCODERS_MAX;
+    for (size_t i = 0; !f->others && i < n; i++) {
+        f->kind[f->n++] = found[i].kind;
+        if (found[i].kind == TEXT_T5 && !f->t5) {
+            f->t5 = w;
+            w = NULL;
+        }
+    }
+    weights_close(w);
+    str_release(&path);
+    return s;
+}
+
+/* They stay open in the env, if it keeps any. */
+static berth_status look_for_tokenizers(const struct node_env *env, const struct weights *t5,
+                                        berth_err *err)
+{
+    struct asset_bpe clip = { 0 };
+    struct asset_unigram unigram = { 0 };
+    berth_status s = asset_clip(env, &clip, err);
+    if (!s && t5)
+        s = asset_t5(env, t5, &unigram, err);
+    asset_bpe_release(&clip);
+    asset_unigram_release(&unigram);
+    return s;
+}
+
+/* Do these files make what `type` wants, and are there tokenizers for it? Files that make no set
+ * are placed all the same; that they make none is told when somebody computes. */
 static berth_status check_type(struct node_call *c, const char *key, const char *type,
                                berth_err *err)
 {
-    enum text_kind kind[TEXT_ENCODERS_MAX];
+    struct clip_files f = { 0 };
     enum text_set unread;
-    size_t n = 0;
-    berth_status s = BERTH_OK;
+    berth_status s = text_type_check(type, err);
     for (size_t i = 0; !s && i < ARRAY_LEN(clip_input); i++) {
-        struct str path = { 0 };
-        struct weights *w = NULL;
-        struct text_found found[TEXT_ENCODERS_MAX];
         const char *name;
         if (!loader_declares(c, clip_input[i]))
             continue;
         s = in_text(c, clip_input[i], &name, err);
         if (!s)
-            s = folders_resolve(c->env->folders, key, name, &path, err);
-        if (!s)
-            s = weights_open(path.p, NULL, &w, err);
-        size_t more = s ? 0 : text_find(w, NULL, found);
-        weights_close(w);
-        str_release(&path);
-        if (s || !more || n + more > TEXT_ENCODERS_MAX)
-            return s; /* of a kind we do not know: not for us to say */
-        for (size_t k = 0; k < more; k++)
-            kind[n++] = found[k].kind;
+            s = look_into(c, key, name, &f, err);
     }
-    if (!s && text_set_find(kind, n, type, &unread, err) == BERTH_EINVAL)
-        s = err->code;
+    if (!s && !f.others) {
+        s = text_set_find(f.kind, f.n, type, &unread, err);
+        s = !s ? look_for_tokenizers(c->env, f.t5, err) : s == BERTH_EINVAL ? s : BERTH_OK;
+    }
+    clip_files_release(&f);
     return s;
 }
 
 /* One to four files under the names the class has for them. */
 static berth_status open_clips(struct node_call *c, const char *key, const struct placement *p,
-                               struct opened *m, size_t *files, berth_err *err)
+                               struct opened *m, berth_err *err)
 {
-    *files = 0;
     for (size_t i = 0; i < ARRAY_LEN(clip_input); i++) {
         const char *name;
         if (!loader_declares(c, clip_input[i]))
@@ -474,7 +543,6 @@ static berth_status open_clips(struct node_call *c, const char *key, const struc
         if (in_text(c, clip_input[i], &name, err) ||
             loader_open(c, key, name, "clip", p, m, NULL, err))
             return err->code;
-        ++*files;
     }
     return BERTH_OK;
 }
@@ -483,17 +551,14 @@ static berth_status run_clips(struct node_call *c, const char *key, berth_err *e
 {
     struct placement p;
     struct opened m = { 0 };
-    size_t files = 0;
-    const char *type = NULL;
+    const char *type = loader_declares(c, "clip_name4") ? "hidream" : "sd3"; /* without the input */
     if (placement_read(c, "", &p, err))
         return err->code;
     berth_status s = loader_declares(c, "type") ? in_text(c, "type", &type, err) : BERTH_OK;
-    if (!s && type)
+    if (!s)
         s = check_type(c, key, type, err);
     if (!s)
-        s = open_clips(c, key, &p, &m, &files, err);
-    if (!type)
-        type = files == 3 ? "sd3" : "hidream"; /* of nodes that have no such input */
+        s = open_clips(c, key, &p, &m, err);
     if (!s && !(m.ref.clip_type = strdup(type)))
         s = err_set(err, BERTH_ENOMEM, "a text encoder of type %s", type);
     if (!s)

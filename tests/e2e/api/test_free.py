@@ -53,7 +53,7 @@ class Place:
 
     def clip(self):
         return {"class_type": "CLIPLoader",
-                "inputs": {"clip_name": "t5.safetensors", "type": "sd3", "device": "default"}}
+                "inputs": {"clip_name": "t5.safetensors", "type": "stable_diffusion", "device": "default"}}
 
     def prompt(self, *loaders, slow=0):
         """Loaders with somebody who wants their outputs; slow: resamplings that keep it running."""

@@ -636,6 +636,25 @@ static berth_status try_encode(struct scene *s, berth_err *err)
     return st;
 }
 
+/* Neither the loader nor the first use brings gigabytes in before it knows. */
+static void want_of_one_loads_nothing(struct scene *s)
+{
+    struct call x;
+    berth_err err = { 0 };
+    struct res_model *m = call_model(&s->clip, 0)->part[0];
+    size_t before = res_model_count(s->r.f.r);
+    assert_fails(rig_run(&s->r, &x, "DualCLIPLoaderGGUF",
+                         "{\"clip_name1\": \"t5.gguf\", \"clip_name2\": \"l.gguf\", "
+                         "\"type\": \"flux\"}",
+                         &err),
+                 err, BERTH_ENOTFOUND, "no T5 tokenizer");
+    call_release(&x);
+    assert_int_equal(res_model_count(s->r.f.r), before);
+    assert_ok(res_eject(m, &err), err);
+    assert_fails(try_encode(s, &err), err, BERTH_ENOTFOUND, "no T5 tokenizer");
+    assert_int_equal(res_info(m).resident, 0);
+}
+
 static void t5_tokenizers_are_found(void **state)
 {
     struct scene *s = *state;
@@ -651,6 +670,7 @@ static void t5_tokenizers_are_found(void **state)
     for (size_t i = 0; i < 2; i++)
         if (!strstr(err.msg, i ? "/t5xxl" : "text_encoders"))
             fail_msg("'%s' does not say where", err.msg);
+    want_of_one_loads_nothing(s);
     s->r.env.tokenizers_n = 2; /* each folder holds one, a tokenizer.json among them */
     s->r.env.tokenizers = both;
     assert_ok(try_encode(s, &err), err);

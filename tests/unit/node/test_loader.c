@@ -285,30 +285,80 @@ static void only_the_model_of_a_checkpoint_is_distributed(void **state)
     rig_close(&r);
 }
 
-static void several_text_encoders(void **state)
+/* Before a byte is loaded, and whatever is in the files. */
+static void types_nobody_computes_are_refused(void **state)
 {
+#define TWO "\"clip_name1\": \"clip_g.safetensors\", \"clip_name2\": \"t5.safetensors\""
+    static const struct {
+        const char *cls, *inputs, *type;
+    } row[] = {
+        { "DualCLIPLoader", "{" TWO ", \"type\": \"sd3\"}", "'sd3'" },
+        { "DualCLIPLoader", "{" TWO ", \"type\": \"hunyuan_video\"}", "'hunyuan_video'" },
+        { "CLIPLoader", "{\"clip_name\": \"t5.safetensors\", \"type\": \"wan\"}", "'wan'" },
+        { "TripleCLIPLoader", "{" TWO ", \"clip_name3\": \"t5.safetensors\"}", "'sd3'" },
+    };
+#undef TWO
     struct rig r;
-    struct call x;
-    berth_err err = { 0 };
     (void)state;
     rig_open(&r, DEVICES);
-    assert_ok(rig_run(&r, &x, "DualCLIPLoader",
-                      "{\"clip_name1\": \"clip_g.safetensors\", \"clip_name2\": "
-                      "\"t5.safetensors\", \"type\": \"sd3\"}",
-                      &err),
-              err);
-    assert_int_equal(call_model(&x, 0)->parts, 2);
-    assert_string_equal(call_model(&x, 0)->clip_type, "sd3");
-    call_release(&x);
-    assert_ok(rig_run(&r, &x, "TripleCLIPLoader",
-                      "{\"clip_name1\": \"clip_g.safetensors\", \"clip_name2\": "
-                      "\"t5.safetensors\", \"clip_name3\": \"t5.safetensors\"}",
-                      &err),
-              err);
-    assert_int_equal(call_model(&x, 0)->parts, 3);
-    assert_string_equal(call_model(&x, 0)->clip_type, "sd3");
-    assert_ptr_equal(call_model(&x, 0)->part[1], call_model(&x, 0)->part[2]); /* the same file */
-    call_release(&x);
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct call x;
+        berth_err err = { 0 };
+        assert_fails(rig_run(&r, &x, row[i].cls, row[i].inputs, &err), err, BERTH_EUNSUPPORTED,
+                     row[i].type);
+        call_release(&x);
+        assert_int_equal(res_model_count(r.f.r), 0);
+    }
+    rig_close(&r);
+}
+
+static berth_status nothing(void *user, size_t i, uint64_t off, void *dst, size_t n, berth_err *err)
+{
+    (void)user, (void)i, (void)off, (void)err;
+    memset(dst, 0, n);
+    return BERTH_OK;
+}
+
+/* What GGUF files say they are for (formats.md). */
+static void architectures_of_gguf(void **state)
+{
+    static const struct {
+        const char *arch;
+        bool fine;
+    } row[] = { { "wan", true },    { "pig", true },        { "cow", true }, { NULL, true },
+                { "llama", false }, { "t5encoder", false }, { "", false } };
+    static const char *const cls[] = { "UnetLoaderGGUF", "UnetLoaderGGUFMultiGPU" };
+    struct rig r;
+    (void)state;
+    rig_open(&r, DEVICES);
+    for (size_t i = 0; i < ARRAY_LEN(row) * ARRAY_LEN(cls); i++) {
+        const char *arch = row[i / ARRAY_LEN(cls)].arch;
+        struct weights_meta_spec meta = { "general.architecture", arch };
+        struct weights_spec spec = { "some.weight", DT_F16, { 2, { 4, 32 } } };
+        char path[1024];
+        struct call x;
+        berth_err err = { 0 };
+        snprintf(path, sizeof path, "%s", rig_path(&r, "diffusion_models/other.gguf"));
+        struct weights_write_args args = { .format = "gguf",
+                                           .path = path,
+                                           .spec = &spec,
+                                           .count = 1,
+                                           .meta = &meta,
+                                           .meta_count = arch ? 1 : 0,
+                                           .fill = nothing };
+        remove(path);
+        assert_ok(weights_write(&args, &err), err);
+        berth_status s =
+            rig_run(&r, &x, cls[i % ARRAY_LEN(cls)], "{\"unet_name\": \"other.gguf\"}", &err);
+        if (row[i / ARRAY_LEN(cls)].fine)
+            assert_ok(s, err);
+        else
+            assert_fails(s, err, BERTH_EINVAL, "'other.gguf' is no diffusion model");
+        call_release(&x);
+        while (res_model_count(r.f.r))
+            res_set_retention(res_model_at(r.f.r, 0), RES_EJECT);
+        remove(path);
+    }
     rig_close(&r);
 }
 
@@ -719,7 +769,8 @@ int main(void)
         cmocka_unit_test(allocations),
         cmocka_unit_test(legacy_donors),
         cmocka_unit_test(only_the_model_of_a_checkpoint_is_distributed),
-        cmocka_unit_test(several_text_encoders),
+        cmocka_unit_test(types_nobody_computes_are_refused),
+        cmocka_unit_test(architectures_of_gguf),
         cmocka_unit_test(vaes),
         cmocka_unit_test(what_is_refused),
         cmocka_unit_test(keep_is_found_again_for_nothing),
