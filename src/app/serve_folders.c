@@ -77,9 +77,16 @@ static bool add_absolute(struct str *out, const char *path)
     if (*path != '/' && !here)
         return false;
     if (here)
-        str_addf(out, "%s/", here);
-    str_adds(out, path);
+        str_adds(out, here);
+    for (size_t n; *path; path += n) { /* "." says nothing, and people read these */
+        path += strspn(path, "/");
+        n = strcspn(path, "/");
+        if (n && !(n == 1 && *path == '.'))
+            str_addf(out, "/%.*s", (int)n, path);
+    }
     free(here);
+    if (!out->n)
+        str_adds(out, "/");
     return true;
 }
 

@@ -244,10 +244,21 @@ def test_ps_says_where_the_prompt_is(tmp_path):
 
 def test_a_missing_tokenizer_is_said_at_the_start(tmp_path):
     with Server(tmp_path / "base") as s:
-        assert "serve.tokenizer" in s.errors() and "base/tokenizers/clip" in s.errors()
+        assert "no CLIP tokenizer" in s.errors() and "base/tokenizers/clip" in s.errors()
+        assert "no T5 tokenizer" in s.errors() and "base/tokenizers/t5" in s.errors()
     berth("synth", "--tokenizer", tmp_path / "base/tokenizers/clip")
+    os.rename(tmp_path / "base/tokenizers/clip/tokenizer.json", tmp_path / "tokenizer.json")
+    with Server(tmp_path / "base") as s:
+        assert "no T5 tokenizer" in s.errors() and "no CLIP tokenizer" not in s.errors()
+    os.rename(tmp_path / "tokenizer.json", tmp_path / "base/tokenizers/clip/tokenizer.json")
     with Server(tmp_path / "base") as s:
         assert "serve.tokenizer" not in s.errors()
+
+
+def test_folders_are_named_without_dots(tmp_path, workflow):
+    for base in (".", "./", "./base/..//./base/."):
+        out = berth("run", workflow, "--base-directory", base, cwd=tmp_path).stdout.split()
+        assert len(out) == 1 and "/./" not in out[0] and "//" not in out[0] and os.path.exists(out[0])
 
 
 def test_hints_in_refusals(tmp_path):
