@@ -1,6 +1,8 @@
 /* What every command leans on: its options, and how it speaks of failure. */
 #include "app/app.h"
 
+#include "device/spec.h"
+
 #include <stdarg.h>
 #include <strings.h>
 
@@ -177,12 +179,47 @@ static berth_json_log json_log_from_env(void)
                               .id = id_from_env };
 }
 
+/* Shall there be cards? Not where the devices that are named all live elsewhere. */
+static bool wants_cards(const char *devices)
+{
+    struct spec spec;
+    berth_err ignore;
+    if (!devices || !*devices || spec_parse(devices, strlen(devices), false, &spec, &ignore))
+        return true; /* who opens them says what is wrong */
+    for (size_t i = 0; i < spec.n; i++)
+        if (!strcmp(spec.entry[i].phys.kind, "cuda"))
+            return true;
+    return false;
+}
+
+void app_cards_said(const char *cards, berth_err *err)
+{
+    if (cards && err->code == BERTH_EUNSUPPORTED && !strstr(err->msg, "entry "))
+        err_add(err, strchr(cards, '*') ? "--default-device" : "--cuda-device");
+}
+
+const char *app_log_absent(const struct app *a, const struct app_ctx_args *args,
+                           const berth_ctx *ctx)
+{
+    static const char *const fine[] = { "no NVIDIA driver", "shows no card", "not in this build" };
+    const char *kind, *why;
+    if (!wants_cards(args->devices) || !berth_ctx_absent(ctx, 0, &kind, &why))
+        return NULL;
+    for (size_t i = 0; i < ARRAY_LEN(fine); i++)
+        if (strstr(why, fine[i])) {
+            log_info(&a->log, "dev.absent", "kind=%s why=\"%s\"", kind, why);
+            return why;
+        }
+    log_warn(&a->log, "dev.absent", "kind=%s why=\"%s\"", kind, why);
+    return why;
+}
+
 struct dev_env app_dev_env(const struct app *a, const struct app_ctx_args *args)
 {
     return (struct dev_env) { .log = &a->log,
                               .host_budget = args->ram_budget,
                               .cuda_library = getenv("BERTH_CUDA_LIBRARY"),
-                              .cuda_cards = args->cards };
+                              .cuda_cards = wants_cards(args->devices) ? args->cards : NULL };
 }
 
 berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_ctx **out,
@@ -199,7 +236,9 @@ berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_c
                                .pin_budget = args->pin_budget,
                                .reserve = args->reserve,
                                .json_log = json_log_from_env() };
-    return berth_ctx_new(&cfg, out, err);
+    if (berth_ctx_new(&cfg, out, err))
+        app_cards_said(env.cuda_cards, err);
+    return *out ? BERTH_OK : err->code;
 }
 
 int app_ram_budget(struct app *a, const char *text, uint64_t *out)

@@ -84,13 +84,19 @@ bool app_log_setup(struct app *a);
  * outlives the context. */
 struct app_ctx_args { /* zero: the default of every field */
     const char *devices;
-    const char *cards; /* of app_cards() */
+    const char *cards; /* of app_cards(); no card among the devices: they mean nothing */
     uint64_t ram_budget, pin_budget, reserve;
 };
 /* The same as devices are opened from: by app_ctx_new(), and by commands without a context. */
 struct dev_env app_dev_env(const struct app *a, const struct app_ctx_args *args);
 berth_status app_ctx_new(struct app *a, const struct app_ctx_args *args, berth_ctx **out,
                          berth_err *err);
+/* Names the option that cards came from, where it was they that are not there. */
+void app_cards_said(const char *cards, berth_err *err);
+/* Logs why there are no cards, where nobody said that there shall be none. Returns the reason, or
+ * NULL; borrowed from ctx. */
+const char *app_log_absent(const struct app *a, const struct app_ctx_args *args,
+                           const berth_ctx *ctx);
 /* Reads the text of --ram-budget, NULL for none: 0. A plain number below 1 MiB is refused: a unit
  * was forgotten. Returns APP_OK or APP_USAGE. */
 int app_ram_budget(struct app *a, const char *text, uint64_t *out);

@@ -1,9 +1,11 @@
 #include "app/args.h"
 
+#include "app/term.h"
 #include "base/str.h"
 
 #include <inttypes.h>
 
+#define HELP_COLUMNS 80
 #define NEAREST_MAX 64 /* names of files have their length; longer words are not worth guessing */
 
 static char lower(char c)
@@ -259,7 +261,12 @@ void args_help(const struct opts *o, struct str *out)
         }
     for (const struct opts *t = o; t; t = t->next)
         for (size_t i = 0; i < t->n; i++) {
+            struct str text = { 0 };
             label(&t->at[i], buf, sizeof buf);
-            str_addf(out, "%-*s  %s\n", (int)width, buf, t->at[i].help);
+            term_wrap(&text, t->at[i].help, width + 2, HELP_COLUMNS);
+            /* the first line continues behind the label */
+            str_addf(out, "%-*s  %s\n", (int)width, buf,
+                     text.n > width + 3 ? str_c(&text) + width + 3 : "");
+            str_release(&text);
         }
 }

@@ -22,7 +22,7 @@ struct opt {
     char letter;      /* short form; 0: none */
     enum opt_kind kind;
     const char *value; /* what the value is called in the help text: "FILE"; NULL for flags */
-    const char *help;  /* one line */
+    const char *help;  /* one line, or as many as it takes: it is wrapped */
     void *to;          /* see opt_kind; untouched when the option is not given */
     uint64_t min, max; /* OPT_INT */
 };
@@ -40,7 +40,7 @@ berth_status args_parse(const struct opts *o, int argc, char **argv, int *n, ber
 /* Like args_parse, and stops in front of the first plain argument: *n is its index, or argc. */
 berth_status args_parse_front(const struct opts *o, int argc, char **argv, int *n, berth_err *err);
 
-/* Appends one line per option, aligned: "  -o, --output FILE   where to write". */
+/* Appends every option, aligned, in 80 columns: "  -o, --output FILE   where to write". */
 struct str;
 void args_help(const struct opts *o, struct str *out);
 

@@ -87,6 +87,7 @@ static int read_devices(struct app *a, const struct options *o, struct wanted *w
     m->spec = o->devices ? &w->spec : NULL;
     if (!bench_places(m, o->device, o->donor, &err))
         return APP_OK;
+    app_cards_said(args.cards, &err);
     if (err.code == BERTH_EUNSUPPORTED && o->devices)
         return app_usage(a, "--devices: %s", err.msg);
     return err.code == BERTH_EINVAL ? app_usage(a, "%s", err.msg) : app_fail(a, &err);
@@ -325,11 +326,10 @@ const struct command command_bench = {
     .name = "bench",
     .about = "measure a model that lives on several devices",
     .usage = "stream [options]",
-    .more =
-        "Runs steps of a diffusion model with more and more of it on a donor, mostly RAM, from\n"
-        "where it streams to the device that computes. A row tells a step's time (median), the\n"
-        "least its copies can take on this link, what was copied, how fast and how much of it\n"
-        "layers stood waiting for, the most memory this program held on the device, and a sum\n"
-        "over the output, which is the same in every row.\n",
+    .more = "Runs steps of a diffusion model with more and more of it on a donor, mostly RAM,\n"
+            "from where it streams to the device that computes. A row tells a step's time\n"
+            "(median), the least its copies can take on this link, what was copied, how fast\n"
+            "and how much of it layers stood waiting for, the most memory this program held on\n"
+            "the device, and a sum over the output, which is the same in every row.\n",
     .run = run,
 };

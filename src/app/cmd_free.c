@@ -165,8 +165,8 @@ const struct command command_free = {
     .about = "free memory of a running server; prints the receipt",
     .usage = "[OPTIONS] [MODEL ...]",
     .more = "Without MODEL: what ComfyUI-Manager's \"Free model and node cache\" does. Models\n"
-            "marked eject go, the others stay; with none marked, auto models go and keep models\n"
-            "stay. MODEL is an id, a name or name#id as `berth ps` shows them. A free waits for\n"
-            "the running prompt to end.\n",
+            "marked eject go, the others stay; with none marked, auto models go and keep\n"
+            "models stay. MODEL is an id, a name or name#id as `berth ps` shows them. A free\n"
+            "waits for the running prompt to end.\n",
     .run = run_free,
 };

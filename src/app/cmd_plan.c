@@ -281,7 +281,7 @@ static int run(struct app *a, int argc, char **argv)
 const struct command command_plan = {
     .name = "plan",
     .about = "say where every block of a model would live",
-    .usage = "FILE [--alloc STRING | --virtual-vram GB [--donor D[,D]] | --auto] [OPTION...]",
+    .usage = "FILE [--alloc STRING | --virtual-vram GB | --auto] [OPTION...]",
     .more =
         "FILE is a weight file as for inspect. Only its header is read: nothing is loaded.\n\n"
         "A block is a leaf layer: its weight, bias and scales. Blocks under a ten\n"

@@ -364,8 +364,11 @@ static int elsewhere(struct app *a, const struct options *o, const struct parts 
     const struct folder_options *f = &o->folders;
     berth_err err;
     json_t *item;
-    if (f->base || f->comfyui || f->input || f->output || f->temp || o->devices || o->ram)
+    if (f->base || f->comfyui || f->input || f->output || f->temp || f->tokenizers || o->devices ||
+        o->ram || o->pin || o->cards.only || o->cards.first)
         return app_usage(a, "with --server the folders and devices are the server's");
+    if (o->no_metadata || app_numbers_given(&o->numbers))
+        return app_usage(a, "with --server how it computes and saves is the server's");
     struct client client = o->client;
     client.quiet = o->quiet || o->json;
     struct view view = { .a = a,
@@ -412,6 +415,7 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
     if (app_ctx_new(a, &ctx, &p->ctx, &err))
         return err.code == BERTH_EINVAL ? app_usage(a, "--devices: %s", err.msg)
                                         : app_fail(a, &err);
+    app_log_absent(a, &ctx, p->ctx);
     const struct ctx_parts parts = ctx_parts(p->ctx);
     struct node_env env = { .folders = p->folders.folders,
                             .tokenizers = p->folders.tokenizers,
@@ -464,6 +468,18 @@ static int take_sets(struct app *a, struct options *o, int *argc, char **argv)
     return APP_OK;
 }
 
+/* --fast without a value, as ComfyUI has it, in front of a workflow: names of features have neither
+ * dots nor slashes. */
+static void spell_fast(int argc, char **argv)
+{
+    static char bare[] = "--fast=";
+    for (int i = 0; i < argc && strcmp(argv[i], "--"); i++) {
+        const char *next = i + 1 < argc ? argv[i + 1] : "-";
+        if (!strcmp(argv[i], "--fast") && (next[0] == '-' || strpbrk(next, "./")))
+            argv[i] = bare;
+    }
+}
+
 static int run_run(struct app *a, int argc, char **argv)
 {
     struct options o = { 0 };
@@ -505,6 +521,7 @@ static int run_run(struct app *a, int argc, char **argv)
         { .name = "json", .help = "print files, outputs and status as JSON", .to = &o.json },
     };
     int n, code = take_sets(a, &o, &argc, argv);
+    spell_fast(argc, argv);
     if (code || !app_args(a, &command_run, table, ARRAY_LEN(table), argc, argv, &n, &code))
         return code;
     if (n != 1)
@@ -526,7 +543,8 @@ const struct command command_run = {
     .about = "run a workflow file here, without a server",
     .usage = "[OPTIONS] WORKFLOW.json",
     .more =
-        "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes; - reads standard input.\n"
+        "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes; - reads standard\n"
+        "input.\n"
         "Files that were written are printed one a line, with --server as addresses.\n"
         "VALUE is read as JSON where it is JSON (3, true, \"3\"), else as text.\n" TOKENIZERS_HELP
         "\n"

@@ -53,6 +53,33 @@ def test_numbers_by_comfyuis_names(tmp_path, workflow):
         assert why in berth("run", workflow, "--base-directory", tmp_path / "b", *flags, code=2).stderr
 
 
+def test_fast_without_a_value_leaves_the_workflow(tmp_path, workflow):
+    berth("run", "--base-directory", tmp_path / "b", "--fast", workflow)
+    berth("run", "--base-directory", tmp_path / "b", workflow, "--fast")
+    berth("run", "--base-directory", tmp_path / "b", "--fast", "autotune", workflow)
+
+
+@pytest.mark.parametrize("flags", [["--tokenizers", "x"], ["--pin-budget", "1g"], ["--cuda-device", "0"], ["--default-device", "0"],
+                                   ["--disable-metadata"], ["--fp32-unet"], ["--cpu-noise"], ["--fast", "autotune"]])
+def test_what_a_server_decides_is_refused(workflow, flags):
+    assert "the server's" in berth("run", workflow, "--server", "http://127.0.0.1:1", *flags, code=2).stderr
+
+
+def test_cards_that_are_not_there(tmp_path, workflow):
+    base = ["run", workflow, "--base-directory", tmp_path / "b"]
+    env = dict(os.environ, BERTH_CUDA_LIBRARY="none")
+    assert "--default-device: " in berth(*base, "--default-device", "0", code=1, env=env).stderr
+    assert "--cuda-device: " in berth(*base, "--cuda-device", "0", code=1, env=env).stderr
+    berth(*base, "--devices", "cpu", "--cuda-device", "0", env=env)  # no card is asked for
+    quiet = berth(*base, env=env).stderr
+    assert "dev.absent" not in quiet
+    assert "dev.absent" in berth(*base, "--log-level", "info", env=env).stderr
+    assert "dev.absent" not in berth(*base, "--log-level", "info", "--devices", "cpu", env=env).stderr
+    start = ["serve", "--base-directory", tmp_path / "s", "--port", "0", "--quick-test-for-ci"]
+    assert "\n  cards                  none: " in berth(*start, env=env).stdout
+    assert "none: " not in berth(*start, "--cpu", "--cuda-device", "0", env=env).stdout
+
+
 def test_run_from_standard_input(tmp_path):
     p = berth("run", "-", "--base-directory", tmp_path / "b", input=json.dumps({"prompt": image_prompt()}))
     assert os.path.exists(p.stdout.strip())

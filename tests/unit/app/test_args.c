@@ -177,6 +177,15 @@ static void help_is_aligned(void **state)
     args_help(&first, &s);
     assert_string_equal(str_c(&s), "      --json         as JSON\n"
                                    "  -o, --output FILE  where\n");
+    str_clear(&s);
+    const struct opt wide[] = { { .name = "x",
+                                  .help = "eighty columns are what a terminal has, and texts that "
+                                          "need more go on below" } };
+    args_help(&(struct opts) { .at = wide, .n = 1 }, &s);
+    assert_string_equal(
+        str_c(&s),
+        "      --x  eighty columns are what a terminal has, and texts that need more go\n"
+        "           on below\n");
     str_release(&s);
 }
 
