@@ -329,7 +329,7 @@ const struct command command_bench = {
     .more = "Runs steps of a diffusion model with more and more of it on a donor, mostly RAM,\n"
             "from where it streams to the device that computes. A row tells a step's time\n"
             "(median), the least its copies can take on this link, what was copied, how fast\n"
-            "and how much of it layers stood waiting for, the most memory this program held on\n"
-            "the device, and a sum over the output, which is the same in every row.\n",
+            "and how much of it layers stood waiting for, the most memory this program held\n"
+            "on the device, and a sum over the output, which is the same in every row.\n",
     .run = run,
 };

@@ -49,9 +49,9 @@ struct folder_options { /* point into argv; NULL: not given */
 
 /* For --help of the commands that have them. */
 #define TOKENIZERS_HELP                                                                            \
-    "Prompts need tokenizers, which are not built in: CLIP's, and T5's for Flux. Given\n"          \
-    "with --tokenizers DIR (DIR/clip, DIR/t5), or those of --comfyui-dir, or in\n"                 \
-    "BASE/tokenizers; T5's may also lie beside the model or be in its GGUF file.\n"
+    "Prompts need tokenizers, which are not built in: CLIP's, and T5's for Flux. They\n"           \
+    "are given with --tokenizers DIR (DIR/clip, DIR/t5), or those of --comfyui-dir,\n"             \
+    "or in BASE/tokenizers; T5's may also lie beside the model or in its GGUF file.\n"
 
 #define TOKENIZER_FOLDERS_MAX 3
 struct app_folders {

@@ -10,13 +10,18 @@ run 0 -h
 cmp -s .out overview || fail "'berth -h' differs from 'berth --help'"
 rm overview
 
+run 0 --help
+commands=$(sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' .out)
+for cmd in $commands; do
+    run 0 $cmd --help
+    awk 'length($0) > 80 { exit 1 }' .out || fail "the help of $cmd is too wide"
+done
 for cmd in inspect synth devices version; do
     run 0 $cmd --help
     out_has "^Usage: berth $cmd "
     out_has "--json"
     out_has "-h, --help"
     cp .out text
-    awk 'length($0) > 80 { exit 1 }' .out || fail "the help of $cmd is too wide"
     run 0 help $cmd
     cmp -s .out text || fail "'berth help $cmd' differs from 'berth $cmd --help'"
 done
