@@ -1,12 +1,12 @@
 /* cuda_mem: a card's memory, taken apart in granules.
  *
  * A segment is one reserved range of addresses, with pieces mapped behind it. Each piece costs three
- * driver calls (create, map, release: the mapping keeps it) and the kernel's page tables work, tens
- * of microseconds; a piece can only go back whole. Two-megabyte pieces throughout would make 12,000
- * of a 24 GB model, about as much time as its copy takes; one piece for a segment could never be
- * trimmed. So a segment has PIECES to 2 * PIECES of them: in segments up to 64 MiB, where the pool
- * mixes owners, every granule is a piece of its own and trimming is exact; in larger ones, which the
- * pool fills with one range, a piece is 1/64 to 1/32 of the segment, 32 MiB at most. Access is set
+ * driver calls (create, map, release: the mapping keeps it) and the kernel's page tables work, about
+ * 45 us on an H200; a piece can only go back whole. Two-megabyte pieces throughout would make 12,000
+ * of a 24 GB model, as much time as its copy takes; one piece for a segment could never be trimmed.
+ * So a segment has PIECES to 2 * PIECES of them: in segments up to 30 MiB, where the pool mixes
+ * owners, every granule is a piece of its own and trimming is exact; in larger ones, which the pool
+ * mostly fills with one range, a piece is 1/16 to 1/8 of the segment, 32 MiB at most. Access is set
  * and memory unmapped with one call for a run of pieces, however many they are.
  *
  * Cards without virtual memory management (some virtual ones) get plain allocations, which go back
@@ -16,7 +16,7 @@
 
 #include <inttypes.h>
 
-#define PIECES 32
+#define PIECES 8
 #define PIECE_MAX 16 /* granules */
 
 static struct cuda_segment *segment_at(const struct cuda_dev *d, size_t i)
