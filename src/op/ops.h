@@ -76,8 +76,8 @@ struct op_env {
 
 /* The kernels for a device, by its driver; NULL: none, only the reference if it is host-visible. */
 const struct op_backend *op_backend_for(const struct device *d);
-/* OP_TYPE() of activations beside F32 that the device is made for. Kernels of the backend may compute
- * more (op_backend.acts), slowly: cards before Ampere have no units for BF16. */
+/* OP_TYPE() of activations beside F32 that the device is made for. Kernels of the backend may
+ * compute more (op_backend.acts), slowly: cards before Ampere have no units for BF16. */
 uint64_t op_acts(const struct device *d);
 /* The libraries of this machine that kernels of the device open when they need them, by index;
  * false: there is no such. why: BERTH_OK if it can be opened, else what is wrong, what to do and
@@ -253,8 +253,8 @@ struct op_backend {
     uint64_t (*acts_of)(const struct device *d); /* op_acts(); NULL: `acts` */
     bool (*library)(unsigned i, berth_err *why); /* op_library(); NULL: none */
     /* What ops of any shape need on the device: modules, libraries. Asked by op_open() and by every
-     * op_x_ready(), so it is quick once all is there. A library that is missing is no error here but
-     * one of the ops that cannot do without. NULL: nothing. */
+     * op_x_ready(), so it is quick once all is there. A library that is missing is no error here
+     * but one of the ops that cannot do without. NULL: nothing. */
     berth_status (*ready)(const struct op_env *env, berth_err *err);
 #define OP(x)                                                                                      \
     berth_status (*x)(const struct op_env *env, const struct op_##x *a, berth_err *err);           \

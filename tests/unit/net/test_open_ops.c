@@ -1,5 +1,5 @@
-/* What ops need on a card is asked for when a net is opened there, before memory is counted on; a
- * card that cannot have it now (this one loads no modules) is the first pass's to mend or to say. */
+/* What ops need on a card is asked for when a net is opened there, before memory is counted on. A
+ * card that cannot have it now (this one loads no modules) is the first pass's to mend or say. */
 #define FIXTURE_FAKE_CARDS 1
 #include "net/net_impl.h"
 #include "unit/net/toy_net.h"
