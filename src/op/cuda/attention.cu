@@ -18,9 +18,7 @@
  * Order      Sums run over keys in their order, 64 at a time, whatever runs beside: the same bits
  *            each time. */
 #include "op/cuda/attention_args.h"
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "op/cuda/types.cuh"
 
 namespace
 {
@@ -33,31 +31,6 @@ constexpr int PITCH = BQ + 4; /* floats from one row of q, k or weights to the n
 static_assert(BQ == 64 && BK == 64 && THREADS == 256, "threads are laid out for these");
 static_assert(2 * DS * PITCH == BK * PITCH, "weights lie where q and k were");
 static_assert(DS % RUN == 0 && BK % VS == 0 && PITCH % 4 == 0, "whole pieces, float4");
-
-__device__ float to_float(float x)
-{
-    return x;
-}
-__device__ float to_float(__half x)
-{
-    return __half2float(x);
-}
-__device__ float to_float(__nv_bfloat16 x)
-{
-    return __bfloat162float(x);
-}
-__device__ void from_float(float *p, float x)
-{
-    *p = x;
-}
-__device__ void from_float(__half *p, float x)
-{
-    *p = __float2half_rn(x);
-}
-__device__ void from_float(__nv_bfloat16 *p, float x)
-{
-    *p = __float2bfloat16_rn(x);
-}
 
 /* Rows [row0, row0 + 64) by columns [d0, d0 + DS) of x, turned: dst[d][row]; zeros outside. A warp
  * reads 8 neighbours of 4 rows at a time and writes 32 banks. */

@@ -6,9 +6,7 @@
  * at a time, conv2d_unpack turns it back. What cuDNN did not add, bias and `add`, comes in there:
  * in F32, rounding once. */
 #include "op/cuda/conv2d_args.h"
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "op/cuda/types.cuh"
 
 namespace
 {
@@ -17,31 +15,6 @@ constexpr int TILE = CONV_TILE, THREADS = CONV_THREADS;
 constexpr int PITCH =
     TILE / 2 + 1; /* words of two values; every second row of a column: 16 banks */
 static_assert(TILE == 64 && THREADS % 32 == 0, "a warp has a row of the tile");
-
-__device__ float to_float(float x)
-{
-    return x;
-}
-__device__ float to_float(__half x)
-{
-    return __half2float(x);
-}
-__device__ float to_float(__nv_bfloat16 x)
-{
-    return __bfloat162float(x);
-}
-__device__ void from_float(float *p, float x)
-{
-    *p = x;
-}
-__device__ void from_float(__half *p, float x)
-{
-    *p = __float2half_rn(x);
-}
-__device__ void from_float(__nv_bfloat16 *p, float x)
-{
-    *p = __float2bfloat16_rn(x);
-}
 
 /* 16 bits as they lie in memory. */
 template <typename T> __device__ float bits_to_float(uint16_t bits);
