@@ -43,7 +43,8 @@ struct bench_row { /* one placement */
                                     was no room to measure it */
     uint64_t peak, ring;        /* held by this program there, all passes and the load */
     uint64_t card;              /* taken on the whole card at the end, by whomever */
-    uint64_t hash;              /* of the output */
+    bool in_place; /* the device is RAM: blocks are read where they lie, whatever the plan */
+    uint64_t hash; /* of the output */
 };
 
 /* Writes the preset's weights to path. Q4_K and kin: random blocks of the right magnitude, since

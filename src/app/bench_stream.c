@@ -362,6 +362,7 @@ berth_status bench_row(const struct app *a, const struct bench_model *m,
     close_model(&p);
     if (!s) { /* after the model: its peaks are its own, and its memory is free again */
         row->peak = info.stats.peak_held;
+        row->in_place = dev_can(p.compute, BERTH_CAP_HOST_VISIBLE);
         row->card = info.total - info.free;
         row->link_gbps = measure_link(a, p.compute);
     }

@@ -199,7 +199,7 @@ static int measure(struct app *a, const struct bench_model *m, const atomic_bool
     berth_err err = { 0 };
     berth_status s = BERTH_OK;
     uint64_t first = 0;
-    bool same = true;
+    bool same = true, in_place = false;
     if (a->json) {
         app_json_begin(a, &j);
         jsonout_open(&j, NULL, '{');
@@ -215,6 +215,7 @@ static int measure(struct app *a, const struct bench_model *m, const atomic_bool
         if (s)
             break;
         rows++;
+        in_place |= row.in_place && m->place[i].offload;
         first = i ? first : row.hash;
         same &= row.hash == first;
         if (a->json)
@@ -226,6 +227,8 @@ static int measure(struct app *a, const struct bench_model *m, const atomic_bool
     }
     if (!s && !same)
         s = err_set(&err, BERTH_EDEVICE, "placements gave different outputs");
+    if (!a->json && in_place)
+        printf("%s is RAM: blocks are read where they lie, nothing is copied\n", m->device);
     if (!a->json)
         return s ? ended(a, &err) : APP_OK;
     jsonout_close(&j, ']');
