@@ -64,7 +64,7 @@ run 0 bench stream $tiny --devices cuda:0@cpu=96m,cpu --offload 100 --json
 ) &
 helper=$!
 : > .out
-sh -c 'echo $$ > .pid; exec "$@"' sh "$berth" bench stream $tiny $card --steps 1000 --offload 0,1,2,3,4,5 > .out 2> .err
+sh -c 'echo $$ > .pid; exec "$@"' sh "$berth" bench stream $tiny $card --steps 40 --offload 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15 > .out 2> .err
 rc=$?
 wait $helper || fail "no row came"
 rm -f .pid
