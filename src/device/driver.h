@@ -39,7 +39,6 @@ struct clock;
 struct phys;
 struct device;
 struct dev_driver;
-struct dev_kernels; /* a driver's kernels by op; arrives with op/ */
 struct null_config; /* device/null/null.h */
 
 /* What drivers may know of the outside; tests hand in another. Borrowed for as long as the set. */
@@ -233,7 +232,6 @@ struct dev_driver {
      * `user` stays valid until it has run. Default: BERTH_EUNSUPPORTED. */
     berth_status (*launch)(struct dev_stream *s, dev_fn *fn, void *user,
                            const struct dev_access *access, size_t n, berth_err *err);
-    const struct dev_kernels *kernels; /* (optional) Default: none, op/ uses the reference. */
 };
 
 #define DEV_LAUNCH_ACCESS_MAX 16

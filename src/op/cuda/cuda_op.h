@@ -33,7 +33,7 @@
  *            args.cuh (what a kernel gets) and index.cuh (divisions, layouts). Products: blas.c
  *            linear.c matmul.c product.cu; stored types: expand.c expand.cu stored.cuh. cuDNN:
  *            dnn.c dnn_graph.c attention.c conv2d.c, with conv2d.cu around it and attention.cu
- *            in its place */
+ *            in its place (types.cuh for both) */
 #ifndef OP_CUDA_CUDA_OP_H
 #define OP_CUDA_CUDA_OP_H
 
