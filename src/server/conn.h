@@ -144,6 +144,8 @@ void http_reply_fd(struct http_req *r, int status, const char *type, int fd, uin
 void http_req_unref(struct http_req *r);
 
 /* static.c, ws.c */
+/* If-None-Match: is it in the list, compared weakly? "*", "a", W/"b". */
+bool http_etag_listed(const char *list, const char *etag);
 void route_static(struct http_req *r);
 void route_ws(struct http_req *r);
 

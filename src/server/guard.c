@@ -199,7 +199,7 @@ static void give_cookie(struct http_req *r)
 static bool in_query(struct http_req *r, const struct route *route, const char *want)
 {
     struct str text = { 0 };
-    bool page = route && route->handler == route_static;
+    bool page = route && route->flags & ROUTE_PAGE;
     bool ok = route && (page || route->flags & ROUTE_WS) && http_query(r, "token", &text) &&
               equal_secret(want, str_c(&text), text.n);
     str_release(&text);

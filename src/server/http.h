@@ -106,6 +106,7 @@ enum {                        /* flags of a route */
        ROUTE_STREAM = 1 << 2, /* the body goes to the route's sink as it comes */
        ROUTE_OPEN = 1 << 3,   /* no token needed */
        ROUTE_WS = 1 << 4,     /* upgrade */
+       ROUTE_PAGE = 1 << 5,   /* opened in a browser: ?token= lets in, and gives the cookie */
 };
 /* A sink for bodies that go to disk. A begin() that replied (an error) gets no body. */
 struct http_sink {

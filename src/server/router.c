@@ -11,7 +11,7 @@ static const struct route table[] = {
 #include "server/routes.def"
 #undef ROUTE
 #undef ROUTE_SINK
-    { HTTP_GET, "/{path:.*}", 0, route_static, NULL }, /* last: it takes everything */
+    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL }, /* last: it takes everything */
 };
 
 const struct route *router_table(size_t *n)

@@ -1,5 +1,6 @@
 /* server: wiring, start and stop; see server.h. */
 #include "server/conn.h"
+#include "server/web.h"
 
 #include <pthread.h>
 #include <sys/random.h>
@@ -119,6 +120,7 @@ void server_free(struct server *s)
     store_close(s->store);
     loop_close(s);
     hub_close(s);
+    web_close(s);
     logs_close(s);
     for (size_t i = 0; i < s->env.devices_n; i++)
         free(s->device_names[i]);

@@ -22,7 +22,7 @@
  * Files      server.c wiring, start, stop
  *            loop.c sockets, timers, posts; conn.c one connection; http1.c requests out of bytes;
  *            http.c requests and replies; guard.c; router.c + routes.def; static.c files, ranges,
- *            ETags; gzip.c; multipart.c; ws.c + wsframe.c one WebSocket; hub.c all of them
+ *            ETags; web.c the dashboard; gzip.c; multipart.c; ws.c + wsframe.c one WebSocket; hub.c all of them
  *            aux.c slow work; logs.c; worker*.c; state.c what others may know of the worker;
  *            events.c, preview.c executor events -> messages; metrics.c; route_*.c, routes.c,
  *            body.c what bodies say; tree.c */
@@ -48,7 +48,7 @@ struct server_config { /* borrowed until server_free(), but for what says otherw
     const char *token;       /* NULL: none */
     bool insecure;           /* beyond loopback without a token */
     const char *cors_origin; /* NULL: origin guard */
-    const char *frontend;    /* folder; NULL: a built-in page says what this is */
+    const char *frontend;    /* folder; NULL: the dashboard is at / too */
     const char *database;    /* file of the store */
     uint64_t max_upload;     /* bytes; 0: 100 MiB */
     size_t max_pending, max_history, max_sockets; /* 0: 10000, 10000, 4096 */

@@ -14,6 +14,7 @@ struct hub;    /* hub.c */
 struct aux;    /* aux.c */
 struct worker; /* worker.c */
 struct logs;   /* logs.c */
+struct web;    /* web.c */
 
 struct server {
     struct server_config cfg; /* constant; with defaults filled in */
@@ -26,6 +27,7 @@ struct server {
     struct aux *aux;
     struct worker *worker;
     struct logs *logs;      /* any thread, own lock */
+    struct web *web;        /* loop; NULL until somebody asks for the dashboard */
     struct log log;         /* handed to all parts: logs, then cfg.log */
     uint64_t started_ns;    /* clock_mono_ns */
     uint64_t http_requests; /* loop; for /metrics */

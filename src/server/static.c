@@ -1,4 +1,4 @@
-/* static: files over HTTP: the frontend's tree, and what routes hand out, with ETags, conditions
+/* static: files over HTTP: the frontend's tree (without one, the dashboard), and what routes hand out, with ETags, conditions
  * and ranges (RFC 9110 13, 14). Files are opened here and read piece by piece when the client takes
  * them.
  *
@@ -6,6 +6,7 @@
  *            on everybody. If-Range: the range counts only if the file is still the one it names.
  * Symlinks   Below the frontend's root none leads out of it (path_inside()). */
 #include "server/conn.h"
+#include "server/web.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -44,8 +45,7 @@ static bool parse_date(const char *text, time_t *out)
     return true;
 }
 
-/* Weak comparison in a list: "*", "a", W/"b". */
-static bool etag_listed(const char *list, const char *etag)
+bool http_etag_listed(const char *list, const char *etag)
 {
     size_t n = strlen(etag);
     for (const char *p = list; *p;) {
@@ -69,7 +69,7 @@ static bool not_modified(const struct http_req *r, const struct file_tag *t)
 {
     const char *match = http1_get(r->h, "if-none-match");
     if (match)
-        return etag_listed(match, t->etag);
+        return http_etag_listed(match, t->etag);
     const char *since = http1_get(r->h, "if-modified-since");
     time_t when;
     return since && parse_date(since, &when) && t->mtime <= when;
@@ -192,28 +192,6 @@ void http_reply_file(struct http_req *r, const struct http_file *f)
 
 /* ---- the frontend ---- */
 
-static const char page[] =
-    "<!doctype html>\n"
-    "<html lang=\"en\">\n"
-    "<meta charset=\"utf-8\">\n"
-    "<meta name=\"viewport\" content=\"width=device-width\">\n"
-    "<title>Berth</title>\n"
-    "<style>body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:4rem auto;padding:0 "
-    "1rem;color:#223;background:#fbfbf9}code{background:#eee;padding:0 .3em}a{color:#06c}</style>\n"
-    "<h1>Berth</h1>\n"
-    "<p>A place for every model. This server runs ComfyUI workflows and answers ComfyUI's "
-    "API.</p>\n"
-    "<ul>\n"
-    "<li><a href=\"/queue\">/queue</a> what runs and waits\n"
-    "<li><a href=\"/object_info\">/object_info</a> the nodes there are\n"
-    "<li><a href=\"/system_stats\">/system_stats</a> this machine\n"
-    "<li><a href=\"/berth/memory\">/berth/memory</a> every byte on every device\n"
-    "</ul>\n"
-    "<p>No frontend is configured. <code>berth serve --front-end-root DIR</code> serves an "
-    "unmodified "
-    "build of the ComfyUI frontend here; <code>berth serve --help</code> says the rest.</p>\n"
-    "</html>\n";
-
 static void no_cache(struct http_req *r)
 {
     http_header(r, "Cache-Control", "no-cache");
@@ -230,15 +208,15 @@ void route_static(struct http_req *r)
     struct str path = { 0 };
     struct stat st;
     berth_err err;
-    if (index)
-        no_cache(r);
     if (!root) {
         if (index)
-            http_reply(r, 200, "text/html; charset=utf-8", page, sizeof page - 1);
+            web_reply(r, "index.html");
         else
             http_status(r, 404);
         return;
     }
+    if (index)
+        no_cache(r);
     if (path_inside(root, rel, n, false, &path, &err))
         http_status(r, err.code == BERTH_EINVAL ? 403 : 404);
     else if (!stat(str_c(&path), &st) && S_ISDIR(st.st_mode))

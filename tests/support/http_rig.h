@@ -7,6 +7,7 @@
 #include "support/tmp.h"
 
 #include "server/conn.h"
+#include "server/web.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -72,6 +73,7 @@ static inline void rig_close(struct rig *g)
     loop_settle(&g->s);
     loop_close(&g->s);
     hub_close(&g->s);
+    web_close(&g->s);
     logs_close(&g->s);
 }
 

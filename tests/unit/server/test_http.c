@@ -198,7 +198,7 @@ static const struct route routes[] = {
     { HTTP_GET, "/dropped", 0, dropped, NULL },
     { HTTP_GET, "/dropped/later", 0, dropped_later, NULL },
     { HTTP_POST, "/count", ROUTE_STREAM, count, &counting },
-    { HTTP_GET, "/{path:.*}", 0, route_static, NULL },
+    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL },
 };
 
 static struct rig g;

@@ -7,7 +7,7 @@
 
 static const struct route routes[] = {
     { HTTP_GET, "/ws", ROUTE_DOUBLE | ROUTE_WS, route_ws, NULL },
-    { HTTP_GET, "/{path:.*}", 0, route_static, NULL },
+    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL },
 };
 
 static struct rig g;

@@ -26,7 +26,7 @@ static const struct route routes[] = {
     { HTTP_GET, "/data", 0, some_file, NULL },
     { HTTP_GET, "/big", 0, big_file, NULL },
     { HTTP_GET, "/dir", 0, no_file, NULL },
-    { HTTP_GET, "/{path:.*}", 0, route_static, NULL },
+    { HTTP_GET, "/{path:.*}", ROUTE_PAGE, route_static, NULL },
 };
 
 static struct rig g;
@@ -269,16 +269,6 @@ static void nothing_leaves_the_root(void **state)
     }
 }
 
-static void built_in_page(void **state)
-{
-    (void)state;
-    struct answer a = get("/", "");
-    assert_int_equal(a.status, 200);
-    assert_non_null(strstr(str_c(&a.body), "A place for every model"));
-    answer_release(&a);
-    check("/index.html", "", 404, "404: Not Found");
-}
-
 static void slow_reader_of_a_file(void **state)
 {
     (void)state;
@@ -368,7 +358,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(conditions, setup, teardown),
         cmocka_unit_test_setup_teardown(frontend, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_leaves_the_root, setup, teardown),
-        cmocka_unit_test_setup_teardown(built_in_page, setup_bare, teardown),
         cmocka_unit_test_setup_teardown(slow_reader_of_a_file, setup, teardown),
         cmocka_unit_test_setup_teardown(too_many_files, setup_few_files, teardown),
         cmocka_unit_test_setup_teardown(file_that_shrinks, setup, teardown),

@@ -1,0 +1,117 @@
+/* web: the dashboard's files; see web.h. */
+#include "server/web.h"
+
+#include "base/sha256.h"
+#include "server/conn.h"
+#include "server/gzip.h"
+#include "server/routes.h"
+
+#define TAG_HEX 32 /* digits of a file's SHA-256 in its ETag */
+
+struct made { /* what was found out about a file when it was asked for first */
+    char tag[TAG_HEX + 1];
+    struct str packed; /* empty: not yet, or there was no memory for it */
+};
+
+struct web {
+    size_t n;
+    struct made at[]; /* one for each of web_files */
+};
+
+static bool have_web(struct server *s)
+{
+    size_t n = 0;
+    if (s->web)
+        return true;
+    while (web_files[n].name)
+        n++;
+    s->web = calloc(1, sizeof *s->web + n * sizeof s->web->at[0]);
+    if (s->web)
+        s->web->n = n;
+    return s->web;
+}
+
+void web_close(struct server *s)
+{
+    for (size_t i = 0; s->web && i < s->web->n; i++)
+        str_release(&s->web->at[i].packed);
+    free(s->web);
+    s->web = NULL;
+}
+
+static void set_tag(const struct web_file *f, struct made *m)
+{
+    char hex[SHA256_HEX];
+    sha256_hex(f->begin, (size_t)(f->end - f->begin), hex);
+    memcpy(m->tag, hex, TAG_HEX);
+}
+
+/* What is smaller packed, for those who take it. */
+static bool have_packed(const struct web_file *f, struct made *m)
+{
+    size_t n = (size_t)(f->end - f->begin);
+    berth_err err;
+    if (!m->packed.n && (gzip_pack(f->begin, n, &m->packed, &err) || !m->packed.n))
+        str_release(&m->packed); /* another time, then */
+    return m->packed.n && m->packed.n < n;
+}
+
+static void add_headers(struct http_req *r, const char *etag)
+{
+    http_header(r, "ETag", etag);
+    http_header(r, "Cache-Control", "no-cache");
+    http_header(r, "Vary", "Accept-Encoding");
+    http_header(r, "X-Content-Type-Options", "nosniff");
+    http_header(r, "Referrer-Policy", "no-referrer");
+    http_header(r, "Content-Security-Policy",
+                "default-src 'self'; img-src 'self' blob: data:; style-src 'self'; connect-src "
+                "'self' ws: wss:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'");
+}
+
+static void reply_file(struct http_req *r, const struct web_file *f, struct made *m)
+{
+    char etag[TAG_HEX + 8];
+    if (!m->tag[0])
+        set_tag(f, m);
+    bool packed = gzip_accepted(http1_get(r->h, "accept-encoding")) && have_packed(f, m);
+    snprintf(etag, sizeof etag, "\"%s%s\"", m->tag, packed ? "-gz" : "");
+    add_headers(r, etag);
+    const char *match = http1_get(r->h, "if-none-match");
+    if (match && http_etag_listed(match, etag)) {
+        http_reply_empty(r, 304);
+        return;
+    }
+    char type[80];
+    const char *mime = path_mime(f->name);
+    bool text = str_starts(mime, strlen(mime), "text/");
+    snprintf(type, sizeof type, "%s%s", mime, text ? "; charset=utf-8" : "");
+    if (packed) {
+        http_header(r, "Content-Encoding", "gzip");
+        http_reply(r, 200, type, m->packed.p, m->packed.n);
+    } else {
+        http_reply(r, 200, type, f->begin, (size_t)(f->end - f->begin));
+    }
+}
+
+void web_reply(struct http_req *r, const char *name)
+{
+    size_t i = 0;
+    while (web_files[i].name && strcmp(web_files[i].name, name) != 0)
+        i++;
+    if (!web_files[i].name || !r->h)
+        http_status(r, 404);
+    else if (!have_web(r->server))
+        http_status(r, 503);
+    else
+        reply_file(r, &web_files[i], &r->server->web->at[i]);
+}
+
+void route_web_page(struct http_req *r)
+{
+    web_reply(r, "index.html");
+}
+
+void route_web_file(struct http_req *r)
+{
+    web_reply(r, str_c(&r->param[0]));
+}
