@@ -29,8 +29,8 @@ test: deps ## build and run every test
 demo: all ## the tour: models, plans, a workflow, a server that keeps and frees
 	@tools/demo.sh build/berth
 
-serve: all ## the server on http://127.0.0.1:8188 (SERVE="--port 9000 ..." adds options)
-	@exec build/berth serve $(SERVE)
+serve: all ## the server with the demo model on http://127.0.0.1:8188 (SERVE="--port 9000 ..." adds options)
+	@exec build/berth serve --demo $(SERVE)
 
 bench: all ## run the benchmarks (ratios against a reference in the same run)
 	@tools/bench.sh build/release/bench

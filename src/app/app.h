@@ -12,7 +12,8 @@
  * Adding   cmd_<x>.c with `const struct command command_<x>` and a line in commands.def.
  * Files    main.c finds the command, and is help; app.c what commands share; args.c options;
  *          term.c terminals; jsonout.c JSON; signals.c; cmd_*.c one command each; inspect_*.c and
- *          plan_*.c the pieces of those two. */
+ *          plan_*.c the pieces of those two; serve_folders.c where models are, demo.c where the
+ *          one is that came along. */
 #ifndef APP_APP_H
 #define APP_APP_H
 

@@ -364,8 +364,8 @@ static int elsewhere(struct app *a, const struct options *o, const struct parts 
     const struct folder_options *f = &o->folders;
     berth_err err;
     json_t *item;
-    if (f->base || f->comfyui || f->input || f->output || f->temp || f->tokenizers || o->devices ||
-        o->ram || o->pin || o->cards.only || o->cards.first)
+    if (f->base || f->comfyui || f->input || f->output || f->temp || f->tokenizers || f->demo ||
+        o->devices || o->ram || o->pin || o->cards.only || o->cards.first)
         return app_usage(a, "with --server the folders and devices are the server's");
     if (o->no_metadata || app_numbers_given(&o->numbers))
         return app_usage(a, "with --server how it computes and saves is the server's");

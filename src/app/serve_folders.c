@@ -1,5 +1,6 @@
 #include "app/serve_folders.h"
 
+#include "app/demo.h"
 #include "node/node.h"
 
 #include <dirent.h>
@@ -168,6 +169,9 @@ int app_folders_open(struct app *a, const struct folder_options *o, struct app_f
     if (code)
         return code;
     struct str base = { 0 }, paths = { 0 }, temp = { 0 };
+    berth_err err;
+    if (o->demo && demo_find(&out->demo, &err))
+        return app_fail(a, &err);
     if (o->base || o->comfyui) {
         if (!add_absolute(&base, o->base ? o->base : o->comfyui))
             return app_usage(a, "the folder we are in is gone: give an absolute --base-directory");
@@ -194,9 +198,9 @@ int app_folders_open(struct app *a, const struct folder_options *o, struct app_f
                                         .user = o->user,
                                         .yaml = yaml,
                                         .yamls = yamls,
+                                        .checkpoints = o->demo ? str_c(&out->demo) : NULL,
                                         .env = read_env,
                                         .log = &a->log };
-    berth_err err;
     berth_status s = BERTH_OK;
     if (!yaml || base.bad || paths.bad || temp.bad || out->frontend.bad ||
         !list_tokenizers(o, str_c(&base), out))
@@ -218,6 +222,7 @@ void app_folders_release(struct app_folders *x)
 {
     folders_free(x->folders);
     str_release(&x->frontend);
+    str_release(&x->demo);
     for (size_t i = 0; i < TOKENIZER_FOLDERS_MAX; i++)
         str_release(&x->tokenizer_text[i]);
     *x = (struct app_folders) { 0 };

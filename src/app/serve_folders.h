@@ -2,7 +2,8 @@
  *
  * Base       --base-directory, else --comfyui-dir, else $BERTH_HOME, else $XDG_DATA_HOME/berth,
  *            else ~/.local/share/berth. An existing ComfyUI is used as it is: its models, input,
- *            output, user, extra_model_paths.yaml and installed frontend. */
+ *            output, user, extra_model_paths.yaml and installed frontend.
+ * Demo       --demo adds the folder of the model that came with the binary (demo.h), last. */
 #ifndef APP_SERVE_FOLDERS_H
 #define APP_SERVE_FOLDERS_H
 
@@ -13,6 +14,7 @@ struct folder_options { /* point into argv; NULL: not given */
     const char *base, *comfyui, *input, *output, *temp, *user, *frontend, *tokenizers;
     const char *const *yaml;
     size_t yamls;
+    bool demo;
 };
 /* Options that fill `o`. */
 #define FOLDER_OPTIONS(o)                                                                          \
@@ -41,6 +43,9 @@ struct folder_options { /* point into argv; NULL: not given */
           .value = "DIR",                                                                          \
           .help = "tokenizers, in clip/ and t5/ or CLIP's in DIR itself; see below",               \
           .to = &(o)->tokenizers },                                                                \
+        { .name = "demo",                                                                          \
+          .help = "with the small model that came with berth: berth-demo.safetensors",             \
+          .to = &(o)->demo },                                                                      \
     {                                                                                              \
         .name = "temp-directory", .kind = OPT_TEXT, .value = "DIR",                                \
         .help = "DIR/temp instead of BASE/temp; emptied at start and end of serve",                \
@@ -57,11 +62,13 @@ struct folder_options { /* point into argv; NULL: not given */
 struct app_folders {
     struct folders *folders;
     struct str frontend;                           /* found or given; empty: none */
+    struct str demo;                               /* --demo: its folder */
     const char *tokenizers[TOKENIZER_FOLDERS_MAX]; /* where to look, in this order */
     size_t tokenizers_n;
     struct str tokenizer_text[TOKENIZER_FOLDERS_MAX]; /* their storage */
 };
-/* Makes the folders that are missing. Returns 0 or the exit code of what it named. */
+/* Makes the folders that are missing. Returns 0 or the exit code of what it named; release it in
+ * both cases. */
 int app_folders_open(struct app *a, const struct folder_options *o, struct app_folders *out);
 void app_folders_release(struct app_folders *x);
 

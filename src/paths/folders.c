@@ -253,6 +253,16 @@ static berth_status open_own(struct folders *f, const struct folders_config *cfg
     return BERTH_OK;
 }
 
+/* What comes with the binary: a model of that name elsewhere is meant before it. */
+static bool add_checkpoints(struct folders *f, const char *given)
+{
+    static const char key[] = "checkpoints";
+    char *path = given ? absolute(given) : NULL;
+    bool ok = !given || (path && folders_add(f, key, sizeof key - 1, path, false));
+    free(path);
+    return ok;
+}
+
 berth_status folders_new(const struct folders_config *cfg, struct folders **out, berth_err *err)
 {
     *out = NULL;
@@ -271,6 +281,8 @@ berth_status folders_new(const struct folders_config *cfg, struct folders **out,
         s = extra_load(f, cfg, cfg->yaml[i], err);
     if (!s && !add_outputs(f))
         s = err_set(err, BERTH_ENOMEM, "the folders under '%s'", f->output);
+    if (!s && !add_checkpoints(f, cfg->checkpoints))
+        s = err_set(err, BERTH_ENOMEM, "checkpoints in '%s'", cfg->checkpoints);
     if (s) {
         folders_free(f);
         return s;

@@ -38,7 +38,8 @@ struct folders_config {
     void *env_user;
     const char *const *yaml; /* extra_model_paths.yaml files, in order */
     size_t yamls;
-    const struct log *log; /* borrowed; may be NULL */
+    const char *checkpoints; /* one more directory of them, behind all others; NULL: none */
+    const struct log *log;   /* borrowed; may be NULL */
 };
 /* Directories need not exist; input, output, temp and user are made when they do not. Everything is
  * absolute afterwards. A YAML file that cannot be read or understood is an error naming file, line
