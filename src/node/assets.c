@@ -1,5 +1,7 @@
-/* assets: what nodes open once: tokenizers, which people bring (--tokenizers).
+/* assets: what nodes open once: tokenizers, which models or people bring (--tokenizers).
  *
+ * The one in a model file is that model's and nobody else's: it is opened for each use, which takes
+ * milliseconds, and never kept, so that two models cannot get each other's.
  * A folder that is given may be the tokenizer's own or one with several in folders of usual names.
  * tokenizer.json is what both CLIP's and T5's file may be called: where it is not clear whose a
  * folder is, one of the other kind is passed over; in a folder called after the kind it is an error. */
@@ -8,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-struct node_assets { /* owner: the executor's thread */
-    struct bpe *clip;
+struct node_assets {  /* owner: the executor's thread */
+    struct bpe *clip; /* the folders' */
     struct unigram *t5;
     char *t5_from; /* where it came from; NULL: there is none */
 };
@@ -130,7 +132,8 @@ static bool is_another(const struct search *s, berth_status st)
 
 /* ---- CLIP ---- */
 
-berth_status asset_clip(const struct node_env *env, struct asset_bpe *out, berth_err *err)
+static berth_status clip_from_folders(const struct node_env *env, struct asset_bpe *out,
+                                      berth_err *err)
 {
     struct search s = { .env = env, .kind = &kinds[NODE_CLIP_TOKENIZER] };
     *out = (struct asset_bpe) { .it = env->assets ? env->assets->clip : NULL };
@@ -160,6 +163,15 @@ berth_status asset_clip(const struct node_env *env, struct asset_bpe *out, berth
     }
     search_release(&s);
     return st;
+}
+
+berth_status asset_clip(const struct node_env *env, const struct weights *w, struct asset_bpe *out,
+                        berth_err *err)
+{
+    *out = (struct asset_bpe) { 0 };
+    berth_status s = w ? bpe_from_weights(w, &out->own, err) : BERTH_ENOTFOUND;
+    out->it = out->own;
+    return s == BERTH_ENOTFOUND ? clip_from_folders(env, out, err) : s;
 }
 
 void asset_bpe_release(struct asset_bpe *a)

@@ -416,7 +416,7 @@ static berth_status open_encoders(struct node_call *c, struct res_model *m, stru
         if (t->n == TEXT_ENCODERS_MAX)
             return err_set(err, BERTH_ELIMIT, "more than %d text encoders", TEXT_ENCODERS_MAX);
         struct text_encoder *e = &t->enc[t->n];
-        *e = (struct text_encoder) { .kind = found[i].kind };
+        *e = (struct text_encoder) { .kind = found[i].kind, .bpe = t->bpe[t->n].it };
         struct net_args args = net_of(c, m);
         bool t5 = e->kind == TEXT_T5;
         args.root = found[i].root;
@@ -431,19 +431,25 @@ static berth_status open_encoders(struct node_call *c, struct res_model *m, stru
     return BERTH_OK;
 }
 
-/* The tokenizers of these encoders: looked for before gigabytes are loaded. */
+/* The tokenizers of these encoders, in the order of open_encoders(): looked for before gigabytes are
+ * loaded. */
 static berth_status open_tokenizers(struct node_call *c, const struct model_ref *ref,
                                     struct ready_text *t, berth_err *err)
 {
-    berth_status s = asset_clip(c->env, &t->bpe, err);
+    berth_status s = BERTH_OK;
+    size_t at = 0;
     for (size_t i = 0; !s && i < ref->parts; i++) {
         struct text_found found[TEXT_ENCODERS_MAX];
         const struct weights *w = res_weights(ref->part[i]);
         size_t n = text_find(w, res_info(ref->part[i]).part, found);
-        for (size_t k = 0; !s && k < n; k++)
-            if (found[k].kind == TEXT_T5 && !t->unigram.it &&
-                (s = asset_t5(c->env, w, &t->unigram, err)))
+        for (size_t k = 0; !s && k < n && at < TEXT_ENCODERS_MAX; k++, at++) {
+            if (found[k].kind != TEXT_T5)
+                s = asset_clip(c->env, w, &t->bpe[at], err);
+            else if (!t->unigram.it)
+                s = asset_t5(c->env, w, &t->unigram, err);
+            if (s)
                 err_add(err, "'%.80s'", res_info(ref->part[i]).name);
+        }
     }
     return s;
 }
@@ -495,7 +501,8 @@ void ready_text_release(struct ready_text *t)
         ready_done(t->c, t->of[i], "text", &r);
         net_close(t->enc[i].net);
     }
-    asset_bpe_release(&t->bpe);
+    for (size_t i = 0; i < TEXT_ENCODERS_MAX; i++)
+        asset_bpe_release(&t->bpe[i]);
     asset_unigram_release(&t->unigram);
     *t = (struct ready_text) { 0 };
 }

@@ -136,8 +136,10 @@ struct asset_unigram {
     const struct unigram *it;
     struct unigram *own;
 };
-/* CLIP's, from the env's folders. BERTH_ENOTFOUND names the places and says what to do. */
-berth_status asset_clip(const struct node_env *env, struct asset_bpe *out, berth_err *err);
+/* CLIP's: from the file itself (metadata BPE_METADATA), else the env's folders. w may be NULL: the
+ * folders'. BERTH_ENOTFOUND names the places and says what to do. */
+berth_status asset_clip(const struct node_env *env, const struct weights *w, struct asset_bpe *out,
+                        berth_err *err);
 void asset_bpe_release(struct asset_bpe *a); /* zeroed is fine */
 /* T5's: from the file itself, if it is umT5's (spiece_model); the env's folders; the folder of the
  * file; a GGUF file's metadata. BERTH_ENOTFOUND as above. */
@@ -151,9 +153,9 @@ struct ready_text {
     struct res_model *of[TEXT_ENCODERS_MAX]; /* borrowed from the ref */
     size_t n;
     enum text_set set;
-    int skip; /* of text_args */
-    struct asset_bpe bpe;
-    struct asset_unigram unigram; /* of sets with a T5 */
+    int skip;                                /* of text_args */
+    struct asset_bpe bpe[TEXT_ENCODERS_MAX]; /* [n]; of CLIPs */
+    struct asset_unigram unigram;            /* of sets with a T5 */
 };
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
                         berth_err *err);

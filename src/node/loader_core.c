@@ -460,14 +460,17 @@ static const char *const clip_input[] = { "clip_name", "clip_name1", "clip_name2
 /* What is in the files of a text encoder's loader, asked before gigabytes are loaded. */
 struct clip_files { /* clip_files_release() */
     enum text_kind kind[TEXT_ENCODERS_MAX];
+    const struct weights *in[TEXT_ENCODERS_MAX]; /* the file that has it */
     size_t n;
-    struct weights *t5; /* the one that has it */
-    bool others;        /* there is one of a kind we do not know: not for us to say */
+    struct weights *file[ARRAY_LEN(clip_input)];
+    size_t files;
+    bool others; /* there is one of a kind we do not know: not for us to say */
 };
 
 static void clip_files_release(struct clip_files *f)
 {
-    weights_close(f->t5);
+    for (size_t i = 0; i < f->files; i++)
+        weights_close(f->file[i]);
     *f = (struct clip_files) { 0 };
 }
 
@@ -483,28 +486,28 @@ static berth_status look_into(struct node_call *c, const char *key, const char *
     size_t n = s ? 0 : text_find(w, NULL, found);
     f->others |= !n || f->n + n > TEXT_ENCODERS_MAX;
     for (size_t i = 0; !f->others && i < n; i++) {
-        f->kind[f->n++] = found[i].kind;
-        if (found[i].kind == TEXT_T5 && !f->t5) {
-            f->t5 = w;
-            w = NULL;
-        }
+        f->kind[f->n] = found[i].kind;
+        f->in[f->n++] = w;
     }
-    weights_close(w);
+    if (w)
+        f->file[f->files++] = w; /* each input is looked into once */
     str_release(&path);
     return s;
 }
 
-/* They stay open in the env, if it keeps any. */
-static berth_status look_for_tokenizers(const struct node_env *env, const struct weights *t5,
+/* Those of folders stay open in the env, if it keeps any. */
+static berth_status look_for_tokenizers(const struct node_env *env, const struct clip_files *f,
                                         berth_err *err)
 {
-    struct asset_bpe clip = { 0 };
-    struct asset_unigram unigram = { 0 };
-    berth_status s = asset_clip(env, &clip, err);
-    if (!s && t5)
-        s = asset_t5(env, t5, &unigram, err);
-    asset_bpe_release(&clip);
-    asset_unigram_release(&unigram);
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; !s && i < f->n; i++) {
+        struct asset_bpe clip = { 0 };
+        struct asset_unigram unigram = { 0 };
+        s = f->kind[i] == TEXT_T5 ? asset_t5(env, f->in[i], &unigram, err)
+                                  : asset_clip(env, f->in[i], &clip, err);
+        asset_bpe_release(&clip);
+        asset_unigram_release(&unigram);
+    }
     return s;
 }
 
@@ -526,7 +529,7 @@ static berth_status check_type(struct node_call *c, const char *key, const char 
     }
     if (!s && !f.others) {
         s = text_set_find(f.kind, f.n, type, &unread, err);
-        s = !s ? look_for_tokenizers(c->env, f.t5, err) : s == BERTH_EINVAL ? s : BERTH_OK;
+        s = !s ? look_for_tokenizers(c->env, &f, err) : s == BERTH_EINVAL ? s : BERTH_OK;
     }
     clip_files_release(&f);
     return s;

@@ -101,7 +101,6 @@ static berth_status encode(struct node_call *c, const char *text, const char *te
         .set = t.set,
         .enc = t.enc,
         .encoders = t.n,
-        .bpe = t.bpe.it,
         .unigram = t.unigram.it,
         .emb = &emb,
         .skip = t.skip,

@@ -1,7 +1,9 @@
-/* bpe_load.c: vocab.json with merges.txt, or tokenizer.json, checked and turned into tables. */
+/* bpe_load.c: vocab.json with merges.txt, or tokenizer.json, checked and turned into tables; from
+ * files of their own, or out of a model's metadata. */
 #include "base/file.h"
 #include "base/jstok.h"
 #include "base/str.h"
+#include "format/weights.h"
 #include "text/bpe_impl.h"
 #include "text/clean.h"
 #include "text/unicode.h"
@@ -445,4 +447,20 @@ berth_status bpe_open(const char *path, struct bpe **out, berth_err *err)
         s = read_folder(&l, path, err);
     s = load_finish(&l, s, out, err);
     return s ? err_add(err, "tokenizer '%s'", path) : BERTH_OK;
+}
+
+berth_status bpe_from_weights(const struct weights *w, struct bpe **out, berth_err *err)
+{
+    const struct weights_meta *m = weights_meta_find(w, BPE_METADATA);
+    berth_status s;
+    *out = NULL;
+    if (!m)
+        return err_set(err, BERTH_ENOTFOUND, "'%s' has no tokenizer in it", weights_path(w));
+    if (m->kind != META_STRING)
+        s = err_set(err, BERTH_EFORMAT, "it is no text");
+    else if (m->str_len > BPE_FILE_MAX)
+        s = err_set(err, BERTH_ELIMIT, "%zu bytes are more than %u", m->str_len, BPE_FILE_MAX);
+    else
+        s = bpe_from_text(m->str, m->str_len, NULL, 0, out, err);
+    return s ? err_add(err, "tokenizer (%s) in '%s'", BPE_METADATA, weights_path(w)) : BERTH_OK;
 }

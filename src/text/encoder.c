@@ -83,7 +83,8 @@ static berth_status tokenize(const struct text_args *a, struct one *o, const cha
                              struct arena *mem, berth_err *err)
 {
     const struct kind *k = &kinds[o->use->kind];
-    if (k->t5 ? !a->unigram : !a->bpe)
+    const struct bpe *bpe = o->enc->bpe;
+    if (k->t5 ? !a->unigram : !bpe)
         return err_set(err, BERTH_EINVAL, "no tokenizer for %s", k->name);
     if (k->t5) {
         struct chunk_rules rules = { .start = -1,
@@ -93,12 +94,12 @@ static berth_status tokenize(const struct text_args *a, struct one *o, const cha
         return text_chunks(text, strlen(text), text_encode_unigram, a->unigram, &rules, k->key,
                            a->emb, mem, &o->in, err);
     }
-    struct chunk_rules rules = { .start = bpe_start(a->bpe),
-                                 .end = bpe_end(a->bpe),
-                                 .pad = k->pad_with_end ? bpe_end(a->bpe) : 0,
+    struct chunk_rules rules = { .start = bpe_start(bpe),
+                                 .end = bpe_end(bpe),
+                                 .pad = k->pad_with_end ? bpe_end(bpe) : 0,
                                  .max_length = (uint32_t)o->enc->clip.positions,
                                  .pad_to_max = true };
-    return text_chunks(text, strlen(text), text_encode_bpe, a->bpe, &rules, k->key, a->emb, mem,
+    return text_chunks(text, strlen(text), text_encode_bpe, bpe, &rules, k->key, a->emb, mem,
                        &o->in, err);
 }
 

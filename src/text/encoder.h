@@ -82,14 +82,14 @@ enum text_set { TEXT_SD1, TEXT_SD2, TEXT_SDXL, TEXT_REFINER, TEXT_FLUX }; /* for
 struct text_encoder { /* one of a set */
     enum text_kind kind;
     struct net *net;
-    struct clip_net clip; /* kinds CLIP_* */
-    struct t5_net t5;     /* TEXT_T5 */
+    struct clip_net clip;  /* kinds CLIP_* */
+    struct t5_net t5;      /* TEXT_T5 */
+    const struct bpe *bpe; /* of CLIPs: two in a set may have learnt with different ones */
 };
 struct text_args {
     enum text_set set;
     struct text_encoder *enc;
     size_t encoders;
-    const struct bpe *bpe;             /* for sets with a CLIP */
     const struct unigram *unigram;     /* for sets with a T5 */
     const struct text_embeddings *emb; /* NULL: none */
     int skip;                          /* 0: the set's default; -1..-24: stop_at_clip_layer */

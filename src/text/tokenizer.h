@@ -4,9 +4,10 @@
  *            of an encoder takes
  *            piece   an entry of T5's vocabulary: text and score (the logarithm of how common it
  *            is); a prompt becomes the pieces whose scores sum up highest
- * Data       CLIP: vocab.json + merges.txt, or tokenizer.json (a folder with either, or the file
- *            itself). T5: tokenizer.json or spiece.model. Hostile until checked: sizes, ids, ranks
- *            have limits, errors name the file. Users bring it; nothing is built in.
+ * Data       CLIP: vocab.json + merges.txt, or tokenizer.json (a folder with either, the file
+ *            itself, or its text in a model file). T5: tokenizer.json or spiece.model. Hostile until
+ *            checked: sizes, ids, ranks have limits, errors name the file. Users or models bring
+ *            it; nothing is built in.
  * Limits     A prompt TEXT_PROMPT_MAX bytes and TEXT_CHUNKS_MAX chunks, emphasis TEXT_NESTING_MAX
  *            deep; a tokenizer BPE_VOCAB_MAX or UNIGRAM_VOCAB_MAX ids and as many merges,
  *            BPE_FILE_MAX or UNIGRAM_FILE_MAX bytes a file: BERTH_ELIMIT.
@@ -40,6 +41,11 @@
 struct bpe;
 /* path: a folder (vocab.json and merges.txt, else tokenizer.json), or a tokenizer.json. */
 berth_status bpe_open(const char *path, struct bpe **out, berth_err *err);
+/* The one that a model file brings: metadata BPE_METADATA is the text of a tokenizer.json.
+ * BERTH_ENOTFOUND: it has none. Errors name the file. */
+#define BPE_METADATA "berth.tokenizer"
+struct weights;
+berth_status bpe_from_weights(const struct weights *w, struct bpe **out, berth_err *err);
 void bpe_close(struct bpe *t); /* NULL is fine */
 size_t bpe_vocab(const struct bpe *t);
 int32_t bpe_start(const struct bpe *t); /* <|startoftext|> */
@@ -63,7 +69,6 @@ berth_status unigram_open(const char *path, struct unigram **out, berth_err *err
 berth_status unigram_from_proto(const void *bytes, size_t n, const char *what, struct unigram **out,
                                 berth_err *err);
 /* From a GGUF file's metadata (tokenizer.ggml.*). BERTH_ENOTFOUND: it has none. */
-struct weights;
 berth_status unigram_from_gguf(const struct weights *w, struct unigram **out, berth_err *err);
 void unigram_close(struct unigram *t); /* NULL is fine */
 size_t unigram_vocab(const struct unigram *t);

@@ -53,6 +53,13 @@ static inline void clip_rig_open(struct clip_rig *c, const char *path, const cha
     clip_rig_open_on(c, "cpu=512m", path, alloc, heads);
 }
 
+/* For all CLIPs of the file. Borrowed. */
+static inline void clip_rig_tokenizer(struct clip_rig *c, const struct bpe *bpe)
+{
+    for (size_t i = 0; i < c->n; i++)
+        c->enc[i].bpe = bpe;
+}
+
 static inline void clip_rig_close(struct clip_rig *c)
 {
     for (size_t i = 0; i < c->n; i++)

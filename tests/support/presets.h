@@ -8,8 +8,10 @@
 #include "model/preset.h"
 #include "model/synth.h"
 
-/* Writes a preset to `path`, replacing what is there; as GGUF where the name ends so. */
-static inline void preset_write(const char *preset, enum dtype dtype, const char *path)
+/* Writes a preset to `path`, replacing what is there; as GGUF where the name ends so. more: one
+ * entry of metadata beside its own; NULL: none. */
+static inline void preset_write_with(const char *preset, enum dtype dtype, const char *path,
+                                     const struct weights_meta_spec *more)
 {
     const struct preset *p = preset_find(preset);
     const char *dot = strrchr(path, '.');
@@ -21,17 +23,27 @@ static inline void preset_write(const char *preset, enum dtype dtype, const char
     berth_err err = { 0 };
     assert_ok(preset_keys(p, &keys, &err), err);
     assert_ok(synth_init(&synth, &keys, dtype, format, gguf ? p->hiprec : NULL, NULL, &err), err);
+    struct weights_meta_spec all[ARRAY_LEN(meta.at) + 1];
+    size_t n = preset_meta(p, gguf, &meta);
+    memcpy(all, meta.at, n * sizeof *all);
+    if (more)
+        all[n++] = *more;
     struct weights_write_args args = { .format = format->name,
                                        .path = path,
                                        .spec = synth.spec,
                                        .count = keys.n,
                                        .fill = synth_weights_fill,
                                        .user = &synth,
-                                       .meta = meta.at,
-                                       .meta_count = preset_meta(p, gguf, &meta) };
+                                       .meta = all,
+                                       .meta_count = n };
     assert_ok(weights_write(&args, &err), err);
     synth_release(&synth);
     keys_release(&keys);
+}
+
+static inline void preset_write(const char *preset, enum dtype dtype, const char *path)
+{
+    preset_write_with(preset, dtype, path, NULL);
 }
 
 /* <preset>-<type>.safetensors in the test's folder, written once per program. Good as tmp_path(). */

@@ -85,7 +85,6 @@ static size_t prompt(struct model *m, size_t i, const char *text)
             struct text_args a = { .set = set_of(m->g.enc[0].kind),
                                    .enc = m->g.enc,
                                    .encoders = m->g.n,
-                                   .bpe = m->bpe,
                                    .skip = skip[k] };
             assert_ok(text_encode(&a, text, NULL, &mem, &got, &err), err);
             compare(m, name, got.cond, got.tokens * got.width);
@@ -125,6 +124,7 @@ static void run_model(const char *name, const json_t *entry)
     assert_int_equal(c->quick_gelu, strcmp(json_string_value(json_object_get(config, "hidden_act")),
                                            "quick_gelu") == 0);
     assert_ok(bpe_open(tokenizer_dir("clip"), &m.bpe, &err), err);
+    clip_rig_tokenizer(&m.g, m.bpe);
     size_t done = 0, i;
     json_t *text;
     json_array_foreach(prompts, i, text)

@@ -57,9 +57,7 @@ static void prompt(struct model *m, size_t i, const char *text)
     const struct weights_entry *e = weights_find(m->want, name, strlen(name));
     assert_non_null(e);
     float *want = golden_floats(m->want, e, &n);
-    struct text_args a = {
-        .set = TEXT_FLUX, .enc = m->enc, .encoders = 2, .bpe = m->bpe, .unigram = m->unigram
-    };
+    struct text_args a = { .set = TEXT_FLUX, .enc = m->enc, .encoders = 2, .unigram = m->unigram };
     assert_ok(text_encode(&a, text, NULL, &mem, &got, &err), err);
     assert_int_equal(got.tokens * got.width, n);
     assert_int_equal(got.pooled_n, m->enc[1].clip.width);
@@ -85,6 +83,7 @@ static void run_model(const char *name, const json_t *entry)
     check_config(&m.enc[0].t5, json_object_get(entry, "config"));
     assert_ok(t5_check(m.enc[0].net, &m.enc[0].t5, &err), err);
     assert_ok(bpe_open(tokenizer_dir("clip"), &m.bpe, &err), err);
+    m.enc[1].bpe = m.bpe;
     assert_ok(unigram_open(tokenizer_dir("t5"), &m.unigram, &err), err);
     size_t i;
     json_t *text;

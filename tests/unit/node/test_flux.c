@@ -726,7 +726,7 @@ static void tokenizers_survive_exhaustion(void **state)
         struct asset_unigram t5 = { 0 };
         berth_err err = { 0 };
         oom_after(k);
-        st = asset_clip(&s->r.env, &clip, &err);
+        st = asset_clip(&s->r.env, NULL, &clip, &err);
         if (!st)
             st = asset_t5(&s->r.env, w, &t5, &err);
         oom_off();

@@ -20,7 +20,8 @@ static void bench_open(struct bench *b, enum text_set set, const struct small *c
 {
     *b = (struct bench) { .bpe = tiny_bpe() };
     clip_rig_open(&b->r, clip_file("set", c, n, NULL, 0), NULL, 2);
-    b->args = (struct text_args) { .set = set, .enc = b->r.enc, .encoders = b->r.n, .bpe = b->bpe };
+    clip_rig_tokenizer(&b->r, b->bpe);
+    b->args = (struct text_args) { .set = set, .enc = b->r.enc, .encoders = b->r.n };
 }
 
 static void bench_close(struct bench *b)

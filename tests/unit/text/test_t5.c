@@ -566,10 +566,11 @@ static void bench_open(struct bench *b)
     clip_rig_open(&b->clip, clip_file("clip_l", l, 1, NULL, 0), NULL, 2);
     tmp_write("tokenizer.json", tokenizer, sizeof tokenizer - 1);
     assert_ok(unigram_open(tmp_path("tokenizer.json"), &b->unigram, &err), err);
+    clip_rig_tokenizer(&b->clip, b->bpe);
     b->enc[0] = b->clip.enc[0];
     b->enc[1] = b->t5.enc[0];
     b->args = (struct text_args) {
-        .set = TEXT_FLUX, .enc = b->enc, .encoders = 2, .bpe = b->bpe, .unigram = b->unigram
+        .set = TEXT_FLUX, .enc = b->enc, .encoders = 2, .unigram = b->unigram
     };
 }
 
@@ -716,10 +717,10 @@ static void flux_refused(void **state)
     assert_fails(text_encode(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
                  "no tokenizer for T5");
     b.args.unigram = b.unigram;
-    b.args.bpe = NULL;
+    b.enc[0].bpe = NULL;
     assert_fails(text_encode(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
                  "no tokenizer for CLIP-L");
-    b.args.bpe = b.bpe;
+    b.enc[0].bpe = b.bpe;
     bench_close(&b);
 }
 
