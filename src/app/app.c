@@ -136,7 +136,10 @@ bool app_args(struct app *a, const struct command *c, const struct opt *opt, siz
     *code = APP_OK;
     berth_status s = args_parse(&table, argc, argv, n, &err);
     if (!s && g.help) {
-        print_help(a, c, &table);
+        if (a->on_help)
+            a->on_help(a->on_help_user, c, &table);
+        else
+            print_help(a, c, &table);
         return false;
     }
     if (s)

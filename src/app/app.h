@@ -10,10 +10,10 @@
  *          "error" {code, message} in it; wrong usage (2) prints nothing on stdout. Messages wait
  *          until the JSON text is whole: both may share a terminal.
  * Adding   cmd_<x>.c with `const struct command command_<x>` and a line in commands.def.
- * Files    main.c finds the command, and is help; app.c what commands share; args.c options;
- *          term.c terminals; jsonout.c JSON; signals.c; cmd_*.c one command each; inspect_*.c and
- *          plan_*.c the pieces of those two; serve_folders.c where models are, demo.c where the
- *          one is that came along. */
+ * Files    main.c finds the command; app.c what commands share; args.c options; term.c terminals;
+ *          jsonout.c JSON; signals.c; demo.c where the demo model is; notify.c the service manager;
+ *          describe.c the commands as data, which completion_*.c and man.c print; cmd_*.c one
+ *          command each; inspect_*.c and plan_*.c the pieces of those two. */
 #ifndef APP_APP_H
 #define APP_APP_H
 
@@ -27,6 +27,7 @@
 
 enum app_exit { APP_OK = 0, APP_FAILED = 1, APP_USAGE = 2, APP_SIGNAL = 128 };
 
+struct command;
 struct app {              /* owner: the main thread */
     const char *cmd;      /* running command, for messages; NULL: none yet */
     struct term out, err; /* stdout, stderr */
@@ -38,12 +39,16 @@ struct app {              /* owner: the main thread */
     bool json;       /* the command was asked for JSON: set it once the options are read */
     bool json_begun; /* between app_json_begin() and app_json_end() */
     struct str late; /* messages that wait for the end of the JSON, one a line */
+    /* Who wants a command's options instead of its help: describe.h. NULL: the help is printed. */
+    void (*on_help)(void *user, const struct command *c, const struct opts *o);
+    void *on_help_user;
 };
 
 struct command {
     const char *name;
     const char *about;               /* one line, in the list of commands */
     const char *usage;               /* what follows "berth NAME " */
+    const char *args;                /* what plain arguments are, as opt.value; NULL: none */
     const char *more;                /* paragraphs behind the options; may be NULL */
     void (*tables)(struct str *out); /* appends those that come from tables; may be NULL */
     int (*run)(struct app *a, int argc, char **argv); /* argv: behind the command's name */

@@ -283,20 +283,20 @@ static int run(struct app *a, int argc, char **argv)
                          .steps = 9,
                          .warmup = 2 };
     const struct opt opt[] = {
-        { "preset", 0, OPT_TEXT, "NAME", "whose shapes (flux-dev)", &o.preset, 0, 0 },
+        { "preset", 0, OPT_TEXT, "PRESET", "whose shapes (flux-dev)", &o.preset, 0, 0 },
         { "file", 0, OPT_TEXT, "FILE", "a diffusion model of yours instead", &o.file, 0, 0 },
-        { "offload", 0, OPT_TEXT, "LIST", "percent of the model on the donor (0,20,50,100)",
+        { "offload", 0, OPT_TEXT, "PERCENT,...", "percent of the model on the donor (0,20,50,100)",
           &o.offload, 0, 0 },
         { "dtype", 0, OPT_TEXT, "TYPE", "of the weights: bf16, fp8, q8_0, q4_k ... (bf16)",
           &o.dtype, 0, 0 },
         { "act", 0, OPT_TEXT, "TYPE", "of activations: bf16, f16, f32 (the model's own)", &o.act, 0,
           0 },
-        { "device", 0, OPT_TEXT, "NAME", "that computes (the first card)", &o.device, 0, 0 },
-        { "donor", 0, OPT_TEXT, "LIST", "where the rest lives, each the same part (cpu)", &o.donor,
+        { "device", 0, OPT_TEXT, "DEVICE", "that computes (the first card)", &o.device, 0, 0 },
+        { "donor", 0, OPT_TEXT, "DEVICE,...", "where the rest lives, each the same part (cpu)", &o.donor,
           0, 0 },
         { "devices", 0, OPT_TEXT, "SPEC", "as everywhere: cuda:0=40g,cuda:1@cuda:0=20g,cpu",
           &o.devices, 0, 0 },
-        { "layout", 0, OPT_TEXT, "NAME", "spread or tail (spread)", &o.layout, 0, 0 },
+        { "layout", 0, OPT_TEXT, "LAYOUT", "spread or tail (spread)", &o.layout, 0, 0 },
         CARD_OPTIONS(&o.cards),
         { "ram-budget", 0, OPT_TEXT, "SIZE", "most host memory to hold, e.g. 16g", &o.ram, 0, 0 },
         PIN_OPTION(&o.pin),
@@ -328,7 +328,8 @@ static int run(struct app *a, int argc, char **argv)
 const struct command command_bench = {
     .name = "bench",
     .about = "measure a model that lives on several devices",
-    .usage = "stream [options]",
+    .usage = "stream [OPTIONS]",
+    .args = "stream",
     .more = "Runs steps of a diffusion model with more and more of it on a donor, mostly RAM,\n"
             "from where it streams to the device that computes. A row tells a step's time\n"
             "(median), the least its copies can take on this link, what was copied, how fast\n"

@@ -137,7 +137,7 @@ static int run_free(struct app *a, int argc, char **argv)
           .to = &o.models_only },
         { .name = "devices",
           .kind = OPT_TEXT,
-          .value = "NAME,...",
+          .value = "DEVICE,...",
           .help = "only models with bytes there, and only these devices are trimmed",
           .to = &o.device },
         { .name = "json", .help = "print the receipt as JSON", .to = &o.json },
@@ -164,6 +164,7 @@ const struct command command_free = {
     .name = "free",
     .about = "free memory of a running server; prints the receipt",
     .usage = "[OPTIONS] [MODEL ...]",
+    .args = "MODEL",
     .more = "Without MODEL: what ComfyUI-Manager's \"Free model and node cache\" does. Models\n"
             "marked eject go, the others stay; with none marked, auto models go and keep\n"
             "models stay. MODEL is an id, a name or name#id as `berth ps` shows them. A free\n"

@@ -126,6 +126,7 @@ const struct command command_inspect = {
     .name = "inspect",
     .about = "look inside weight files",
     .usage = "FILE... [--json] [--tensors] [--picture]",
+    .args = "FILE",
     .more = "FILE is a .safetensors or .gguf file, or the *.safetensors.index.json of a\n"
             "sharded model. Only headers are read. A file that cannot be read, or that\n"
             "changes while it is printed, is named on stderr, the others are still shown, and\n"

@@ -212,7 +212,7 @@ static int run(struct app *a, int argc, char **argv)
           .to = &o.virtual_vram },
         { .name = "donor",
           .kind = OPT_TEXT,
-          .value = "D[,D]",
+          .value = "DEVICE,...",
           .help = "devices that take them, first come first filled; default: cpu",
           .to = &o.donor },
         { .name = "auto",
@@ -220,7 +220,7 @@ static int run(struct app *a, int argc, char **argv)
           .to = &o.automatic },
         { .name = "compute",
           .kind = OPT_TEXT,
-          .value = "D",
+          .value = "DEVICE",
           .help = "device that computes; default: the first that is not cpu",
           .to = &o.compute },
         { .name = "devices",
@@ -230,7 +230,7 @@ static int run(struct app *a, int argc, char **argv)
           .to = &o.devices },
         { .name = "layout",
           .kind = OPT_TEXT,
-          .value = "WORD",
+          .value = "LAYOUT",
           .help = "spread (default): evenly over the model; tail: from its end",
           .to = &o.layout },
         { .name = "part",
@@ -282,6 +282,7 @@ const struct command command_plan = {
     .name = "plan",
     .about = "say where every block of a model would live",
     .usage = "FILE [--alloc STRING | --virtual-vram GB | --auto] [OPTION...]",
+    .args = "FILE",
     .more = "FILE is a weight file as for inspect. Only its header is read, no weights.\n\n"
             "A block is a leaf layer: its weight, bias and scales. Blocks under a ten\n"
             "thousandth of the model, and tables that turn tokens into vectors, stay on the\n"

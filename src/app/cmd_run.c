@@ -503,7 +503,7 @@ static int run_run(struct app *a, int argc, char **argv)
           .to = &o.client.token },
         { .name = "devices",
           .kind = OPT_TEXT,
-          .value = "LIST",
+          .value = "SPEC",
           .help = "what to place models on, e.g. cpu=16g,cuda:0=20g (default: all)",
           .to = &o.devices },
         CARD_OPTIONS(&o.cards),
@@ -542,6 +542,7 @@ const struct command command_run = {
     .name = "run",
     .about = "run a workflow file here, without a server",
     .usage = "[OPTIONS] WORKFLOW.json",
+    .args = "WORKFLOW.json",
     .more =
         "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes; - reads standard\n"
         "input.\n"

@@ -1,5 +1,6 @@
 /* berth serve: the server, from options to exit. */
 #include "app/cards.h"
+#include "app/notify.h"
 #include "app/numbers.h"
 #include "app/serve_args.h"
 #include "app/serve_folders.h"
@@ -97,7 +98,7 @@ static size_t option_table(struct options *o, struct opt *t)
           .to = &o->tls_cert },
         { .name = "devices",
           .kind = OPT_TEXT,
-          .value = "LIST",
+          .value = "SPEC",
           .help = "what to place models on, e.g. cpu=16g,cuda:0=20g (default: all)",
           .to = &o->devices },
         CARD_OPTIONS(&o->cards),
@@ -171,7 +172,7 @@ static size_t option_table(struct options *o, struct opt *t)
           .to = &o->no_smart_memory },
         { .name = "preview-method",
           .kind = OPT_TEXT,
-          .value = "M",
+          .value = "METHOD",
           .help = "none (default), auto, latent2rgb, taesd",
           .to = &o->preview },
         { .name = "preview-size",
@@ -183,13 +184,13 @@ static size_t option_table(struct options *o, struct opt *t)
           .max = 16384 },
         { .name = "grace",
           .kind = OPT_INT,
-          .value = "S",
+          .value = "SECONDS",
           .help = "at SIGTERM: seconds the running prompt may take to end (default 10)",
           .to = &o->grace,
           .max = 86400 },
         { .name = "default-hashing-function",
           .kind = OPT_TEXT,
-          .value = "H",
+          .value = "HASH",
           .help = "accepted; uploads are compared byte by byte",
           .to = &o->hashing },
         { .name = "verbose",
@@ -355,6 +356,14 @@ static void greet(const struct options *o, const struct server_config *cfg,
     fflush(stdout);
 }
 
+/* To systemd, where it started us: units that wait for us start when prompts are taken. */
+static void tell_manager(const struct app *a, const char *state)
+{
+    berth_err err;
+    if (notify_send(getenv("NOTIFY_SOCKET"), state, &err))
+        log_warn(&a->log, "serve.notify", "state=%s why=\"%s\"", state, err.msg);
+}
+
 static int serve(struct app *a, const struct options *o, const struct server_config *cfg,
                  const char *no_cards)
 {
@@ -371,9 +380,11 @@ static int serve(struct app *a, const struct options *o, const struct server_con
     const atomic_bool *stop = signals_watch();
     signals_notify(wake, srv);
     greet(o, cfg, srv, no_cards);
+    tell_manager(a, NOTIFY_READY);
     static const atomic_bool at_once = true;
     berth_status s = server_run(srv, o->quick ? &at_once : stop, &err);
     signals_notify(NULL, NULL);
+    tell_manager(a, NOTIFY_STOPPING);
     server_free(srv);
     return s ? app_fail(a, &err) : APP_OK; /* a stop that was asked for is no failure */
 }

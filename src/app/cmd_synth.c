@@ -523,7 +523,7 @@ static int run(struct app *a, int argc, char **argv)
         { .name = "preset",
           .letter = 'p',
           .kind = OPT_TEXT,
-          .value = "NAME",
+          .value = "PRESET",
           .help = "a built-in shape table; see --list",
           .to = &o.preset },
         { .name = "keys",
@@ -616,7 +616,7 @@ static void tables(struct str *out)
 const struct command command_synth = {
     .name = "synth",
     .about = "write a synthetic model file: weights that follow from their names",
-    .usage = "(--preset NAME | --keys FILE | --tokenizer DIR) [OPTIONS]",
+    .usage = "(--preset PRESET | --keys FILE | --tokenizer DIR) [OPTIONS]",
     .more = "The same names and shapes give the same bytes on every machine.\n"
             "Without --output the file is called after the preset, or after the keys file\n"
             "without its .json, and stands in this folder. Without --format the ending of\n"

@@ -1,5 +1,5 @@
 /* berth: one binary, many commands. See app.h for the way through this folder. */
-#include "app/app.h"
+#include "app/describe.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,86 +7,6 @@
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static const struct command *const commands[] = {
-#define COMMAND(x) &command_##x,
-#include "app/commands.def"
-#undef COMMAND
-};
-
-static const struct command *find_command(const char *name)
-{
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-        if (!strcmp(commands[i]->name, name))
-            return commands[i];
-    return NULL;
-}
-
-static const char *command_name(size_t i)
-{
-    return i < ARRAY_LEN(commands) ? commands[i]->name : NULL;
-}
-
-static int unknown_command(struct app *a, const char *name)
-{
-    struct str near = { 0 };
-    suggest(&near, name, command_name);
-    int code = app_usage(a, "unknown command '%.80s'%s", name, str_c(&near));
-    str_release(&near);
-    return code;
-}
-
-static void print_overview(struct app *a)
-{
-    struct app_globals g;
-    struct str s = { 0 };
-    const char *bold = term_style(&a->out, STYLE_BOLD), *off = term_style(&a->out, STYLE_RESET);
-    app_globals(a, &g, true);
-    str_addf(&s, "%sberth %s%s: a place for every model\n\n", bold, berth_version(), off);
-    str_adds(&s, "Usage: berth [OPTIONS] COMMAND ...\n\nCommands:\n");
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-        str_addf(&s, "  %-9s  %s\n", commands[i]->name, commands[i]->about);
-    str_adds(&s, "\nOptions:\n");
-    args_help(&g.table, &s);
-    str_adds(&s, "\nExit codes: 0 fine, 1 failed, 2 wrong usage, 128 + n stopped by signal n\n"
-                 "(130: Ctrl-C; 141: the reader of a pipe is gone, which needs no message).\n"
-                 "With --json a command that fails prints {\"error\": {\"code\", \"message\"}} on\n"
-                 "stdout, inspect one for each such file; stderr has the message as well.\n");
-    fputs(str_c(&s), stdout);
-    str_release(&s);
-}
-
-static int explain(struct app *a, const char *name)
-{
-    const struct command *c = find_command(name);
-    if (!c)
-        return unknown_command(a, name);
-    char flag[] = "--help", *only_help[] = { flag, NULL };
-    a->cmd = c->name;
-    return c->run(a, 1, only_help);
-}
-
-static int run_help(struct app *a, int argc, char **argv)
-{
-    int n, code;
-    if (!app_args(a, &command_help, NULL, 0, argc, argv, &n, &code))
-        return code;
-    if (n > 1)
-        return app_usage(a, "one command at a time, not '%.80s' as well", argv[1]);
-    if (n)
-        return explain(a, argv[0]);
-    print_overview(a);
-    return APP_OK;
-}
-
-/* Here because it alone knows all the others. */
-const struct command command_help = {
-    .name = "help",
-    .about = "explain a command",
-    .usage = "[COMMAND]",
-    .more = "The same as berth COMMAND --help; without COMMAND, the same as berth --help.\n",
-    .run = run_help,
-};
 
 /* Finds the command and runs it; returns the exit code. */
 static int dispatch(struct app *a, int argc, char **argv)
@@ -104,16 +24,16 @@ static int dispatch(struct app *a, int argc, char **argv)
         return APP_OK;
     }
     if (g.help && at < argc)
-        return explain(a, argv[at]);
+        return help_explain(a, argv[at]);
     if (g.help) {
-        print_overview(a);
+        help_overview(a);
         return APP_OK;
     }
     if (at == argc)
         return app_usage(a, "which command?");
-    const struct command *c = find_command(argv[at]);
+    const struct command *c = describe_find(argv[at]);
     if (!c)
-        return unknown_command(a, argv[at]);
+        return help_unknown(a, argv[at]);
     a->cmd = c->name;
     return c->run(a, argc - at - 1, argv + at + 1);
 }

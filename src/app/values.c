@@ -1,0 +1,88 @@
+/* What the names of values mean to a shell. */
+#include "app/describe.h"
+
+#include "model/preset.h"
+#include "model/synth.h"
+
+static void presets(struct str *out)
+{
+    for (size_t i = 0; i < preset_count(); i++)
+        str_addf(out, "%s%s", i ? " " : "", preset_at(i)->name);
+}
+
+static void commands(struct str *out)
+{
+    for (size_t i = 0; describe_at(i); i++)
+        str_addf(out, "%s%s", i ? " " : "", describe_at(i)->name);
+}
+
+/* Of weights that can be written, in lower case, which is how people type them. */
+static void types(struct str *out)
+{
+    const char *blank = "";
+    for (int t = 0; t < DT_COUNT; t++) {
+        if (!synth_can((enum dtype)t, NULL))
+            continue;
+        str_adds(out, blank);
+        for (const char *p = dtype_name((enum dtype)t); *p; p++)
+            str_addc(out, *p >= 'A' && *p <= 'Z' ? (char)(*p + 32) : *p);
+        blank = " ";
+    }
+}
+
+static const struct {
+    const char *value;
+    enum words kind;
+    const char *list;             /* WORDS_LIST: the words, */
+    void (*add)(struct str *out); /* or who knows them */
+} values[] = {
+    { "FILE", WORDS_FILES, NULL, NULL },
+    { "FILE...", WORDS_FILES, NULL, NULL },
+    { "WORKFLOW.json", WORDS_FILES, NULL, NULL },
+    { "DIR", WORDS_DIRS, NULL, NULL },
+    { "DEVICE", WORDS_DEVICES, NULL, NULL },
+    { "DEVICE,...", WORDS_DEVICES, NULL, NULL },
+    { "SPEC", WORDS_DEVICES, NULL, NULL }, /* of devices, with budgets */
+    { "PRESET", WORDS_LIST, NULL, presets },
+    { "COMMAND", WORDS_LIST, NULL, commands },
+    { "TYPE", WORDS_LIST, NULL, types },
+    { "FORMAT", WORDS_LIST, "safetensors gguf", NULL },
+    { "LAYOUT", WORDS_LIST, "spread tail", NULL },
+    { "LEVEL", WORDS_LIST, "debug info warn error off", NULL },
+    { "METHOD", WORDS_LIST, "none auto latent2rgb taesd", NULL },
+    { "WHAT", WORDS_LIST, "fp8_matrix_mult", NULL },
+    { "SHELL", WORDS_LIST, "bash fish zsh", NULL },
+    { "stream", WORDS_LIST, "stream", NULL },
+    { "URL", WORDS_LIST, "http://127.0.0.1:8188", NULL },
+    /* nothing to offer */
+    { "GB", WORDS_NONE, NULL, NULL },
+    { "HASH", WORDS_NONE, NULL, NULL },
+    { "IP,...", WORDS_NONE, NULL, NULL },
+    { "MB", WORDS_NONE, NULL, NULL },
+    { "MODEL", WORDS_NONE, NULL, NULL },
+    { "N", WORDS_NONE, NULL, NULL },
+    { "NODE.INPUT=VALUE", WORDS_NONE, NULL, NULL },
+    { "ORIGIN", WORDS_NONE, NULL, NULL },
+    { "PERCENT,...", WORDS_NONE, NULL, NULL },
+    { "PREFIX", WORDS_NONE, NULL, NULL },
+    { "SECONDS", WORDS_NONE, NULL, NULL },
+    { "SIZE", WORDS_NONE, NULL, NULL },
+    { "STRING", WORDS_NONE, NULL, NULL },
+    { "TEXT", WORDS_NONE, NULL, NULL },
+};
+
+bool value_words(const char *value, enum words *kind, struct str *out)
+{
+    *kind = WORDS_NONE;
+    for (size_t i = 0; value && i < ARRAY_LEN(values); i++) {
+        if (strcmp(values[i].value, value) != 0)
+            continue;
+        *kind = values[i].kind;
+        if (values[i].add)
+            values[i].add(out);
+        else if (values[i].list)
+            str_adds(out, values[i].list);
+        return true;
+    }
+    return !value;
+}
