@@ -223,6 +223,8 @@ void route_static(struct http_req *r)
         http_status(r, 403);
     else if (n && rel[n - 1] == '/') /* no folder: no file has that name */
         http_status(r, 404);
+    else if (str_starts(rel, n, "templates/") && access(str_c(&path), F_OK))
+        web_reply(r, rel); /* what a newcomer is offered; newer frontends bring none of their own */
     else
         http_reply_file(r, &(struct http_file) { .path = str_c(&path) });
     str_release(&path);

@@ -1,5 +1,6 @@
 /* web: the dashboard. The files of web/ are part of the program; routes /berth (its page, also / when
- * no frontend is configured) and /berth/web/NAME hand them out.
+ * no frontend is configured) and /berth/web/NAME hand them out. With ComfyUI's frontend configured,
+ * web/templates/ is what its "Templates" offer at /templates/, as long as it has none of its own.
  *
  * Caching    Browsers ask each time whether a file is still the one they have (no-cache, an ETag of
  *            its content): after an update nobody sees half of the old page.
