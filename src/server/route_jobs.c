@@ -348,7 +348,7 @@ static void jobs_work(struct later *l)
     berth_err err = { 0 };
     berth_status st = BERTH_OK;
     if (q->want & (PENDING | IN_PROGRESS))
-        store_each_job(l->server->store, see_queued, &f);
+        f.failed |= !store_each_job(l->server->store, see_queued, &f);
     if (q->want & (COMPLETED | FAILED))
         st = store_each_brief(l->server->store, q->workflow, see_entry, &f, &err);
     if (!st && f.failed)

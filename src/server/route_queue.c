@@ -113,7 +113,7 @@ void route_queue_post(struct http_req *r)
     change_run(r, queue_change, queue_changed);
 }
 
-/* Berth's own: waiting prompts may be held back. */
+/* Berth's own: waiting prompts may be held back, and change places. */
 static void queue_state(struct server *s, struct str *out)
 {
     struct store *st = s->store;
@@ -132,12 +132,15 @@ void route_queue_state_get(struct http_req *r)
     http_reply_json_text(r, 200, &out);
 }
 
+/* One of the two; both were looked at before. */
 static void queue_state_change(struct later *l)
 {
-    const json_t *paused = json_object_get(((struct change *)l)->body, "paused");
+    const json_t *body = ((struct change *)l)->body, *move = json_object_get(body, "move");
     struct store *st = l->server->store;
     berth_err err = { 0 };
-    if (store_pause(st, json_is_true(paused), &err)) {
+    if (move ? store_move(st, json_string_value(json_object_get(move, "prompt_id")),
+                          json_string_value(json_object_get(move, "before")), &err)
+             : store_pause(st, json_is_true(json_object_get(body, "paused")), &err)) {
         later_err_json(l, 0, &err);
     } else {
         queue_state(l->server, &l->body);
@@ -145,17 +148,44 @@ static void queue_state_change(struct later *l)
     }
 }
 
+/* Who shows the queue asks for it again after a status. */
+static void queue_state_changed(struct later *l)
+{
+    if (l->status == 200)
+        hub_send_status(l->server);
+}
+
+static berth_status check_state_change(const json_t *body, berth_err *err)
+{
+    static const char *const known[] = { "paused", "move", NULL };
+    static const char *const of_move[] = { "prompt_id", "before", NULL };
+    const json_t *paused = json_object_get(body, "paused"), *move = json_object_get(body, "move");
+    const json_t *before = json_object_get(move, "before");
+    if (body_check(body, known, err))
+        return err->code;
+    if (!paused == !move || (paused && !json_is_boolean(paused)))
+        return err_set(err, BERTH_EINVAL,
+                       "wanted: {\"paused\": true}, {\"paused\": false} or {\"move\": "
+                       "{\"prompt_id\": id, \"before\": id or null}}");
+    if (!move)
+        return BERTH_OK;
+    if (body_check(move, of_move, err))
+        return err_add(err, "move");
+    if (js_kind(json_object_get(move, "prompt_id")) != JS_STRING)
+        return err_set(err, BERTH_EINVAL, "move: prompt_id is not a text");
+    if (!before || (js_kind(before) != JS_STRING && js_kind(before) != JS_NULL))
+        return err_set(err, BERTH_EINVAL, "move: before is neither a prompt_id nor null");
+    return BERTH_OK;
+}
+
 void route_queue_state_post(struct http_req *r)
 {
-    static const char *const known[] = { "paused", NULL };
     json_t *body;
     berth_err err = { 0 };
     if (!http_json(r, NULL, &body))
         return;
-    if (!body_check(body, known, &err) && !json_is_boolean(json_object_get(body, "paused")))
-        err_set(&err, BERTH_EINVAL, "wanted: {\"paused\": true} or {\"paused\": false}");
-    if (!err.code) {
-        change_start(r, body, queue_state_change, NULL);
+    if (!check_state_change(body, &err)) {
+        change_start(r, body, queue_state_change, queue_state_changed);
         return;
     }
     http_reply_err(r, 400, &err);

@@ -13,6 +13,7 @@ static const char *const sql[DB_STMTS] = {
     [DB_JOBS] = "SELECT " JOB_COLUMNS ", running FROM job ORDER BY seq",
     [DB_JOB_ADD] = "INSERT INTO job (" JOB_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?)",
     [DB_JOB_SET] = "UPDATE job SET attempts = ?, running = ? WHERE seq = ?",
+    [DB_JOB_MOVE] = "UPDATE job SET ord = ?, number = ? WHERE seq = ?",
     [DB_JOB_DROP] = "DELETE FROM job WHERE seq = ?",
     [DB_ENTRY_FIND] = "SELECT place FROM history WHERE id = ?",
     [DB_ENTRY_ADD] = "INSERT INTO history (" ENTRY_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",

@@ -13,8 +13,12 @@ void entry_release(struct entry *e)
 
 void debt_free(struct debt *d)
 {
-    if (d)
-        entry_release(&d->e);
+    if (!d)
+        return;
+    if (d->owner) /* the job's texts are its own */
+        d->e.job = (struct store_job) { 0 };
+    entry_release(&d->e);
+    job_unref(d->owner);
     free(d);
 }
 

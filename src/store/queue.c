@@ -19,10 +19,19 @@ void store_job_release(struct store_job *j)
     *j = (struct store_job) { 0 };
 }
 
-void job_free(struct job *j)
+struct job *job_new(void)
 {
+    struct job *j = calloc(1, sizeof *j);
     if (j)
-        store_job_release(&j->j);
+        atomic_init(&j->refs, 1);
+    return j;
+}
+
+void job_unref(struct job *j)
+{
+    if (!j || atomic_fetch_sub_explicit(&j->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    store_job_release(&j->j);
     free(j);
 }
 
@@ -77,7 +86,7 @@ bool queue_reserve(struct queue *q, size_t total)
     return true;
 }
 
-static bool before(const struct store_job *a, const struct store_job *b)
+bool job_before(const struct store_job *a, const struct store_job *b)
 {
     return a->order < b->order || (a->order == b->order && a->seq < b->seq);
 }
@@ -88,7 +97,7 @@ void queue_insert(struct queue *q, struct job *j)
     size_t lo = 0, hi = q->n;
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
-        if (before(&queue_at(q, mid)->j, &j->j))
+        if (job_before(&queue_at(q, mid)->j, &j->j))
             lo = mid + 1;
         else
             hi = mid;
@@ -151,11 +160,11 @@ static berth_status admit(struct store *s, size_t bytes, berth_err *err)
 berth_status store_add(struct store *s, struct store_job *job, store_done_fn *done, void *user,
                        berth_err *err)
 {
-    struct job *j = calloc(1, sizeof *j);
+    struct job *j = job_new();
     if (!j || !(job->order <= 0 || job->order > 0)) {
         berth_status st = !j ? err_set(err, BERTH_ENOMEM, "a prompt")
                              : err_set(err, BERTH_EINVAL, "the number '%s' is none", job->number);
-        free(j);
+        job_unref(j);
         store_job_release(job);
         return st;
     }
@@ -179,7 +188,7 @@ berth_status store_add(struct store *s, struct store_job *job, store_done_fn *do
     }
     pthread_mutex_unlock(&s->lock);
     if (st)
-        job_free(j);
+        job_unref(j);
     return st;
 }
 
@@ -328,12 +337,13 @@ berth_status store_finish(struct store *s, const struct store_result *r, berth_e
         for (; *end; end = &(*end)->next)
             d->known |= strcmp((*end)->e.job.id, j->j.id) == 0;
         d->e.job = j->j;
-        j->j = (struct store_job) { 0 };
+        d->owner = j;
         *end = d;
         pthread_cond_signal(&s->work);
     }
     pthread_mutex_unlock(&s->lock);
-    job_free(j);
+    if (!d)
+        job_unref(j);
     return st;
 }
 
@@ -383,7 +393,7 @@ static size_t drop(struct store *s, struct victims *v, berth_err *err)
             continue;
         }
         s->bytes -= j->bytes;
-        job_free(j);
+        job_unref(j);
     }
     s->arriving -= v->n; /* had kept their room */
     pthread_mutex_unlock(&s->lock);
@@ -489,110 +499,4 @@ bool store_paused(struct store *s)
     bool p = s->paused;
     pthread_mutex_unlock(&s->lock);
     return p;
-}
-
-/* ---- seen ---- */
-
-size_t store_pending(struct store *s)
-{
-    pthread_mutex_lock(&s->lock);
-    size_t n = s->pending.n;
-    pthread_mutex_unlock(&s->lock);
-    return n;
-}
-
-size_t store_remaining(struct store *s)
-{
-    pthread_mutex_lock(&s->lock);
-    size_t n = s->pending.n + (s->running != NULL);
-    pthread_mutex_unlock(&s->lock);
-    return n;
-}
-
-bool store_running_id(struct store *s, struct str *id)
-{
-    pthread_mutex_lock(&s->lock);
-    bool any = s->running != NULL;
-    if (any)
-        str_adds(id, s->running->j.id);
-    pthread_mutex_unlock(&s->lock);
-    return any;
-}
-
-void store_each_job(struct store *s, store_job_fn *fn, void *user)
-{
-    pthread_mutex_lock(&s->lock);
-    bool on = !s->running || fn(user, &s->running->j, true);
-    for (size_t i = 0; on && i < s->pending.n; i++)
-        on = fn(user, &queue_at(&s->pending, i)->j, false);
-    pthread_mutex_unlock(&s->lock);
-}
-
-void job_json(const struct store_job *j, struct str *out)
-{
-    str_addc(out, '[');
-    str_adds(out, j->number);
-    str_addc(out, ',');
-    js_write_string(j->id, strlen(j->id), out);
-    str_addc(out, ',');
-    str_adds(out, j->prompt);
-    str_addc(out, ',');
-    str_adds(out, j->extra_data);
-    str_addc(out, ',');
-    str_adds(out, j->outputs);
-    str_addc(out, ']');
-}
-
-struct listing {
-    struct str *out;
-    bool pending; /* the second list has begun */
-    bool any;     /* in the current one */
-};
-
-static bool list_job(void *user, const struct store_job *j, bool running)
-{
-    struct listing *l = user;
-    if (!running && !l->pending) {
-        str_adds(l->out, "],\"queue_pending\":[");
-        l->pending = true;
-        l->any = false;
-    }
-    if (l->any)
-        str_addc(l->out, ',');
-    l->any = true;
-    job_json(j, l->out);
-    return !l->out->bad;
-}
-
-void store_queue_json(struct store *s, struct str *out)
-{
-    struct listing l = { .out = out };
-    str_adds(out, "{\"queue_running\":[");
-    store_each_job(s, list_job, &l);
-    str_adds(out, l.pending ? "]}" : "],\"queue_pending\":[]}");
-}
-
-struct search {
-    const char *id;
-    struct store_job *out;
-    bool *running, found;
-};
-
-static bool look_at_job(void *user, const struct store_job *j, bool running)
-{
-    struct search *f = user;
-    if (strcmp(j->id, f->id) != 0)
-        return true;
-    f->found = job_copy(j, f->out);
-    *f->running = running;
-    return false;
-}
-
-bool store_job_get(struct store *s, const char *id, struct store_job *out, bool *running)
-{
-    struct search f = { .id = id, .out = out, .running = running };
-    *out = (struct store_job) { 0 };
-    *running = false;
-    store_each_job(s, look_at_job, &f);
-    return f.found;
 }

@@ -121,11 +121,10 @@ static berth_status tx_tries(struct store *s, const struct tx *t, bool *all, ber
     return st;
 }
 
-berth_status tx_do_over(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg, berth_err *err)
+berth_status tx_do_held(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg, berth_err *err)
 {
     struct tx t = { .fn = fn, .covers = covers, .arg = arg };
     bool all;
-    pthread_mutex_lock(&s->db);
     pthread_mutex_lock(&s->lock); /* debts leave the list only under db; new ones join its end */
     t.debts = s->debts;
     for (const struct debt *d = t.debts; d; d = d->next)
@@ -144,13 +143,20 @@ berth_status tx_do_over(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *
         s->checkpoint |= move;
     }
     pthread_mutex_unlock(&s->lock);
-    pthread_mutex_unlock(&s->db);
     for (struct debt *next; paid; paid = next) {
         next = paid->next;
         log_info(s->log, "store.late", "prompt=%s", paid->e.job.id);
         debt_free(paid);
     }
     return st ? err_add(err, "writing the queue") : BERTH_OK;
+}
+
+berth_status tx_do_over(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg, berth_err *err)
+{
+    pthread_mutex_lock(&s->db);
+    berth_status st = tx_do_held(s, fn, covers, arg, err);
+    pthread_mutex_unlock(&s->db);
+    return st;
 }
 
 berth_status tx_do(struct store *s, tx_fn *fn, void *arg, berth_err *err)
@@ -188,6 +194,18 @@ berth_status tx_job_set(struct store *s, uint64_t seq, unsigned attempts, bool r
         return err->code;
     sqlite3_bind_int64(st, 1, attempts);
     sqlite3_bind_int64(st, 2, running);
+    sqlite3_bind_int64(st, 3, (int64_t)seq);
+    return db_run(&s->write, st, err);
+}
+
+berth_status tx_job_move(struct store *s, uint64_t seq, double order, const char *number,
+                         berth_err *err)
+{
+    sqlite3_stmt *st = db_get(&s->write, DB_JOB_MOVE, err);
+    if (!st)
+        return err->code;
+    sqlite3_bind_double(st, 1, order);
+    sqlite3_bind_text(st, 2, number, -1, SQLITE_STATIC);
     sqlite3_bind_int64(st, 3, (int64_t)seq);
     return db_run(&s->write, st, err);
 }
@@ -472,9 +490,9 @@ static berth_status read_jobs(struct store *s, struct job **ran, berth_err *err)
             return err->code;
         if (!row)
             break;
-        struct job *j = calloc(1, sizeof *j);
+        struct job *j = job_new();
         if (!j || !db_read_job(st, &j->j) || !queue_reserve(&s->pending, s->pending.n + 1)) {
-            job_free(j);
+            job_unref(j);
             db_done(st);
             return err_set(err, BERTH_ENOMEM, "the jobs in '%s'", s->path);
         }
@@ -499,7 +517,7 @@ static void forget_job(struct store *s, struct job *j)
             break;
         }
     s->bytes -= j->bytes;
-    job_free(j);
+    job_unref(j);
 }
 
 static berth_status meta_get(struct store *s, const char *key, uint64_t *out, berth_err *err)
@@ -635,9 +653,9 @@ void store_close(struct store *s)
     if (s->lock_fd >= 0)
         close(s->lock_fd);
     for (size_t i = 0; i < s->pending.n; i++)
-        job_free(queue_at(&s->pending, i));
+        job_unref(queue_at(&s->pending, i));
     free(s->pending.at);
-    job_free(s->running);
+    job_unref(s->running);
     for (struct debt *next; s->debts; s->debts = next) {
         next = s->debts->next;
         debt_free(s->debts); /* still a job in the database: it runs again */

@@ -30,7 +30,8 @@
  *            but change nothing. Reading the queue waits for no disk; changes may wait for a
  *            batch under way and for a sync.
  * Files      store.c doors, transactions, recovery; db.c SQLite; writer.c the writer thread;
- *            queue.c jobs in memory; history.c entries. */
+ *            queue.c jobs in memory, move.c their order, view.c as others see them; history.c
+ *            entries. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -112,13 +113,20 @@ bool store_running_id(struct store *s, struct str *id); /* false: nothing runs *
 void store_queue_json(struct store *s, struct str *out);
 /* One job by id, running or pending; *running tells. False: none. */
 bool store_job_get(struct store *s, const char *id, struct store_job *out, bool *running);
-/* All of them, running first then pending in order: fn returns false to stop. Under the lock. */
+/* All of them as they were at one moment, running first then pending in order: fn returns false to
+ * stop. No lock is held meanwhile. False: no memory, and fn was not called. */
 typedef bool store_job_fn(void *user, const struct store_job *j, bool running);
-void store_each_job(struct store *s, store_job_fn *fn, void *user);
+bool store_each_job(struct store *s, store_job_fn *fn, void *user);
 /* Pending jobs only, for each id the first one; returns how many went. Written before it returns;
  * when that fails 0, and err->code says so (BERTH_OK otherwise). */
 size_t store_delete(struct store *s, const char *const *ids, size_t n, berth_err *err);
 size_t store_clear(struct store *s, berth_err *err);
+/* The pending job `id` goes before another one, or (NULL) behind all; of several with that id the
+ * first. Its number becomes one between its neighbours', a whole one where there is one, so that who
+ * sorts by numbers sees the same order; where neighbours have the same number those behind it get
+ * new ones too. Written before it returns. BERTH_ENOTFOUND: one of them is not waiting (any more);
+ * BERTH_ELIMIT: there are no numbers left. After an error the order is as it was. */
+berth_status store_move(struct store *s, const char *id, const char *before, berth_err *err);
 /* Pending jobs wait; survives a restart. After an error it is as it was. */
 berth_status store_pause(struct store *s, bool paused, berth_err *err);
 bool store_paused(struct store *s);

@@ -32,6 +32,7 @@ enum db_stmt {
     DB_JOBS,
     DB_JOB_ADD,
     DB_JOB_SET,
+    DB_JOB_MOVE,
     DB_JOB_DROP,
     DB_ENTRY_FIND,
     DB_ENTRY_ADD,
@@ -73,9 +74,12 @@ berth_status db_number(struct db *d, const char *sql, int64_t *out, berth_err *e
 
 /* ---- memory ---- */
 
-struct job { /* pending, running, or on its way to disk */
+/* Pending, running, or on its way to disk. Its texts never change, but for the number of a pending
+ * one (move.c), so who has a reference reads the others without the lock. */
+struct job {
     struct store_job j;
-    size_t bytes; /* of its texts */
+    atomic_uint refs; /* the queue's, and those of who looks at it: view.c */
+    size_t bytes;     /* of its texts */
     struct job *next;
     store_done_fn *done; /* until it was called */
     void *user;
@@ -97,6 +101,7 @@ struct entry { /* owned */
  * */
 struct debt {
     struct entry e;
+    struct job *owner; /* of the texts of e.job; NULL: they are its own */
     bool known; /* there is an older entry of this id, which this one overwrites in its place */
     struct debt *next;
 };
@@ -144,7 +149,9 @@ bool queue_reserve(struct queue *q, size_t total);
 void queue_insert(struct queue *q, struct job *j); /* there is room */
 struct job *queue_at(const struct queue *q, size_t i);
 struct job *queue_remove(struct queue *q, size_t i);
-void job_free(struct job *j);
+struct job *job_new(void);                                             /* NULL: no memory */
+void job_unref(struct job *j);                                         /* NULL is fine */
+bool job_before(const struct store_job *a, const struct store_job *b); /* in the queue */
 size_t job_bytes(const struct store_job *j);
 void job_json(const struct store_job *j, struct str *out); /* the array of five */
 bool job_copy(const struct store_job *from, struct store_job *to);
@@ -157,9 +164,14 @@ typedef bool tx_covers_fn(const void *arg, const struct debt *d);
 berth_status tx_do(struct store *s, tx_fn *fn, void *arg, berth_err *err);
 berth_status tx_do_over(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg,
                         berth_err *err);
+/* The same, for who holds db already, because memory must follow before anybody else writes. */
+berth_status tx_do_held(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg,
+                        berth_err *err);
 berth_status tx_job_add(struct store *s, const struct store_job *j, berth_err *err);
 berth_status tx_job_set(struct store *s, uint64_t seq, unsigned attempts, bool running,
                         berth_err *err);
+berth_status tx_job_move(struct store *s, uint64_t seq, double order, const char *number,
+                         berth_err *err);
 berth_status tx_job_drop(struct store *s, uint64_t seq, berth_err *err);
 berth_status tx_entry(struct store *s, const struct store_job *j, const struct store_result *r,
                       berth_err *err);

@@ -99,7 +99,7 @@ static void publish(struct store *s, struct batch *b, const berth_err *err)
             continue;
         }
         s->bytes -= j->bytes;
-        job_free(j);
+        job_unref(j);
     }
     pthread_mutex_unlock(&s->lock);
     for (size_t i = 0; i < n; i++)

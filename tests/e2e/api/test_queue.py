@@ -121,3 +121,64 @@ def test_methods(server):
     assert r.status_code == 200 and r.content == b""
     assert requests.options(server.url + "/queue", timeout=10).status_code == 200
     assert requests.delete(server.url + "/queue", timeout=10).status_code == 405
+
+
+def move(server, name, before):
+    return server.post("/berth/queue", {"move": {"prompt_id": name, "before": before}})
+
+
+def test_move(server):
+    for name in "abcd":
+        server.queue(image_prompt(), prompt_id=name)
+    assert move(server, "d", "a").status_code == 200 and ids(server) == list("dabc")
+    assert move(server, "d", None).status_code == 200 and ids(server) == list("abcd")
+    assert move(server, "a", "d").status_code == 200 and ids(server) == list("bcad")
+    assert move(server, "a", "a").status_code == 200 and ids(server) == list("bcad")
+    state = move(server, "b", "c").json()  # it is there already
+    assert state["paused"] is True and state["pending"] == 4 and ids(server) == list("bcad")
+    for name, before in (("nobody", None), ("a", "nobody")):
+        assert move(server, name, before).status_code == 404
+    # numbers ascend with the order: clients that sort by them see the same queue
+    numbers = [item[0] for item in server.get("/queue").json()["queue_pending"]]
+    assert numbers == sorted(numbers)
+    # what comes next goes behind, in front when it says so
+    server.queue(image_prompt(), prompt_id="late")
+    server.queue(image_prompt(), prompt_id="front", front=True)
+    assert ids(server) == ["front", *"bcad", "late"]
+
+
+def test_move_among_equal_numbers(server):
+    for name in "abcd":
+        server.queue(image_prompt(), prompt_id=name, number=7)
+    assert move(server, "d", "b").status_code == 200
+    assert ids(server) == list("adbc")
+
+
+@pytest.mark.parametrize("body", [
+    {}, {"paused": 1}, {"paused": True, "move": {"prompt_id": "a", "before": None}}, {"move": []},
+    {"move": {"prompt_id": "a"}}, {"move": {"prompt_id": 5, "before": None}},
+    {"move": {"prompt_id": "a", "before": 5}}, {"move": {"prompt_id": "a", "before": None, "after": "b"}},
+])
+def test_bad_changes(server, body):
+    r = server.post("/berth/queue", body)
+    assert r.status_code == 400 and r.json()["error"]
+
+
+def test_clients_hear_of_a_move(server):
+    for name in "ab":
+        server.queue(image_prompt(), prompt_id=name)
+    with server.ws() as ws:
+        ws.recv()
+        move(server, "b", "a")
+        ws.until_status(2)
+
+
+def test_a_move_survives_kill(fresh):
+    s = fresh()
+    s.post("/berth/queue", {"paused": True})
+    for name in "abc":
+        s.queue(image_prompt(), prompt_id=name)
+    assert move(s, "c", "a").status_code == 200
+    s.kill()
+    again = fresh()
+    assert ids(again) == list("cab")

@@ -70,7 +70,7 @@ static bool try_taking(struct store *s, struct model *m)
     return ok && got;
 }
 
-/* One of everything; the model follows. Numbers keep "a" < "b" < "c". */
+/* One of everything; the model follows. Numbers keep "a" < "b" < "c"; "y" stays until it moves. */
 static void work(struct store *s, struct model *m)
 {
     berth_err err = { 0 };
@@ -90,8 +90,9 @@ static void work(struct store *s, struct model *m)
         has_b = store_delete(s, &b, 1, &err) != 1;
     m->failed |= has_b;
     bool has_h = !worked(m, store_history_delete(s, &h, 1, &err), &err);
-    str_addf(&m->pending, "%s%s%s", has_a && !done_a ? "a " : "", has_b ? "b " : "",
-             has_c ? "c " : "");
+    bool moved = has_c && worked(m, store_move(s, "y", "c", &err), &err);
+    str_addf(&m->pending, "%s%s%s%s%s", has_a && !done_a ? "a " : "", has_b ? "b " : "",
+             moved ? "y " : "", has_c ? "c " : "", moved ? "" : "y ");
     str_addf(&m->history, "%s%s", has_h ? "h " : "", done_a ? "a " : "");
 }
 
@@ -124,6 +125,7 @@ static void each_write(long count)
         struct model m = { 0 };
         s->sync = no_sync;
         run_through(s, "h");
+        add(s, "y", 8);
         vfs_arm(k, count);
         work(s, &m);
         is_as(s, &m, k, "at once");

@@ -202,11 +202,13 @@ static void calls_survive_oom(void **state)
         struct store_page all = { 0 };
         bool got = false;
         berth_err err = { 0 };
-        static const char *const ids[] = { "a", "z" };
+        static const char *const ids[] = { "a", "z", "y" };
+        add(s, "y", 9);
         add(s, "z", 9);
         oom_once(k);
         clean = !store_add(s, &j, NULL, NULL, &err);
         assert_null(j.id);
+        clean = !store_move(s, "z", "y", &err) && clean;
         clean = !store_take(s, UINT64_MAX, &got_job, &got, &err) && clean;
         if (got)
             clean = !store_finish(s, &fine, &err) && clean;
@@ -214,11 +216,11 @@ static void calls_survive_oom(void **state)
         clean = !text.bad && clean;
         str_clear(&text);
         clean = !store_history_json(s, &all, &text, &err) && clean;
-        store_delete(s, ids, 2, &err);
+        store_delete(s, ids, 3, &err);
         clean = err.code == BERTH_OK && clean;
         clean = oom_seen() <= k && clean;
         oom_off();
-        assert_true(store_remaining(s) <= 2);
+        assert_true(store_remaining(s) <= 3);
         store_job_release(&got_job);
         str_release(&text);
         store_close(s);
