@@ -1,0 +1,2 @@
+export function start() {}
+export function loadChoices() {}

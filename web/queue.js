@@ -1,0 +1,198 @@
+/* queue: what runs and how far it is, what waits and in which order. */
+import { $, el, put, keyed, show } from './dom.js';
+import { state, on } from './store.js';
+import * as api from './api.js';
+import { loadQueue } from './data.js';
+import { settingsOf, titleOf } from './workflow.js';
+import { left, follow } from './run.js';
+import { count, seconds, short } from './format.js';
+import { trouble, toast } from './toast.js';
+import { confirm } from './dialog.js';
+
+const titles = new WeakMap(); /* graph -> what a list calls it */
+
+function titleOfItem(item) {
+    if (!item.graph)
+        return `Prompt ${item.id.slice(0, 8)}`;
+    if (!titles.has(item.graph)) {
+        const s = settingsOf(item.graph);
+        titles.set(item.graph, short(s.prompt?.trim() || `Workflow of ${count(Object.keys(item.graph).length, 'node')}`, 160));
+    }
+    return titles.get(item.graph);
+}
+
+async function act(what, request) {
+    try {
+        await request();
+        await loadQueue();
+        return true;
+    } catch (e) {
+        trouble(what, e);
+        loadQueue();
+        return false;
+    }
+}
+
+/* ---- waiting ---- */
+
+/* Puts a prompt before the one that is at `index` now; past the end: last. */
+async function move(id, index) {
+    const rest = state.queue.pending.filter((p) => p.id !== id);
+    const before = rest[Math.max(0, index)]?.id ?? null;
+    if (await act('The order did not change', () => api.post('/berth/queue', { move: { prompt_id: id, before } })))
+        say(`Now at place ${state.queue.pending.findIndex((p) => p.id === id) + 1} of ${state.queue.pending.length}`);
+}
+
+const cancel = (id) => act('The prompt was not cancelled', () => api.post('/queue', { delete: [id] }));
+
+const placeOf = (id) => state.queue.pending.findIndex((p) => p.id === id);
+
+function say(text) {
+    put($('running-live'), { text });
+}
+
+let dragged = null;
+
+function wireDrag(li, id) {
+    li.addEventListener('dragstart', (e) => {
+        dragged = id;
+        e.dataTransfer.effectAllowed = 'move';
+        e.dataTransfer.setData('text/plain', id);
+        li.classList.add('dragged');
+    });
+    li.addEventListener('dragend', () => {
+        dragged = null;
+        li.classList.remove('dragged');
+    });
+    li.addEventListener('dragover', (e) => {
+        if (dragged && dragged !== id) {
+            e.preventDefault();
+            li.classList.add('target');
+        }
+    });
+    li.addEventListener('dragleave', () => li.classList.remove('target'));
+    li.addEventListener('drop', (e) => {
+        li.classList.remove('target');
+        if (!dragged || dragged === id)
+            return;
+        e.preventDefault();
+        e.stopPropagation();
+        move(dragged, placeOf(id)); /* takes the place of the one it was dropped on */
+    });
+}
+
+function makeWaiting(item) {
+    const id = item.id;
+    const button = (test, text, label, fn) => el('button', { type: 'button', class: 'small icon', text, 'aria-label': label, title: label, data: { test }, on: { click: fn } });
+    const li = el('li', { tabindex: 0, data: { test: 'waiting', promptId: id } },
+        el('span', { class: 'waiting-text' }),
+        el('span', { class: 'waiting-buttons' },
+            button('top', '⤒', 'Move to the top', () => move(id, 0)),
+            button('up', '↑', 'Move up', () => move(id, placeOf(id) - 1)),
+            button('down', '↓', 'Move down', () => move(id, placeOf(id) + 1)),
+            button('cancel', '✕', 'Cancel this prompt', () => cancel(id))));
+    li.addEventListener('keydown', (e) => {
+        if (e.altKey && (e.key === 'ArrowUp' || e.key === 'ArrowDown')) {
+            e.preventDefault();
+            move(id, placeOf(id) + (e.key === 'ArrowUp' ? -1 : 1));
+        } else if (e.key === 'Delete' && e.target === li) {
+            cancel(id);
+        }
+    });
+    wireDrag(li, id);
+    return li;
+}
+
+function patchWaiting(li, item) {
+    const at = placeOf(item.id), last = state.queue.pending.length - 1, fixed = !state.queue.listed;
+    const title = titleOfItem(item);
+    put(li, { draggable: String(!fixed), 'aria-label': `${at + 1}: ${title}. Alt and arrow keys move it, Delete cancels it.` });
+    put(li.querySelector('.waiting-text'), { text: title, title });
+    for (const b of li.querySelectorAll('button')) {
+        const off = { top: fixed || at === 0, up: fixed || at === 0, down: fixed || at === last }[b.dataset.test] || false;
+        b.disabled = off;
+    }
+}
+
+function drawQueue() {
+    const q = state.queue;
+    put($('btn-pause'), { text: q.paused ? 'Resume' : 'Pause', 'aria-pressed': String(q.paused) });
+    $('btn-clear').disabled = q.total === 0;
+    put($('queue-count'), { text: [q.paused ? 'paused' : '', q.total ? `${q.total} waiting` : ''].filter(Boolean).join(', '), data: { count: q.total } });
+    const focus = document.activeElement?.closest?.('#waiting li')?.dataset.promptId;
+    const inside = document.activeElement?.dataset?.test;
+    keyed($('waiting'), q.pending, (p) => p.id, makeWaiting, patchWaiting);
+    if (focus && !$('waiting').contains(document.activeElement)) { /* moving an element takes its focus */
+        const li = [...$('waiting').children].find((n) => n.dataset.promptId === focus);
+        (li?.querySelector(`[data-test="${inside}"]:not(:disabled)`) || li)?.focus();
+    }
+    show($('queue-empty'), !q.running && q.total === 0);
+    put($('queue-empty'), { text: q.paused ? 'Paused, and nothing waits.' : 'Nothing runs and nothing waits.' });
+    show($('queue-more'), q.total > q.pending.length);
+    put($('queue-more'), { text: `The first ${q.pending.length} of ${q.total} are shown; so long a queue cannot be reordered here.` });
+    follow();
+}
+
+/* ---- running ---- */
+
+function drawRun() {
+    const item = state.queue.running, run = state.run;
+    const visible = Boolean(item && run && run.id === item.id);
+    show($('running'), visible);
+    if (!visible) {
+        put($('running'), { data: { promptId: '' } });
+        document.title = 'Berth';
+        return;
+    }
+    put($('running'), { data: { promptId: item.id } });
+    put($('running-prompt'), { text: titleOfItem(item) });
+    const node = item.graph?.[run.node];
+    const nodes = item.graph ? Object.keys(item.graph).length : 0;
+    put($('running-node'), { text: run.node ? `${titleOf(node)} · node ${run.node}${nodes ? ` of ${nodes}` : ''}` : 'starting' });
+    const bar = $('running-progress');
+    const steps = run.max > 1;
+    if (steps)
+        put(bar, { value: run.value, max: run.max });
+    else
+        put(bar, { value: null, max: 1 });
+    const rest = left(run);
+    const share = Math.round(100 * run.value / (run.max || 1));
+    put($('running-text'), {
+        text: steps ? [`step ${run.value} of ${run.max}`, `${share} %`, rest === null ? '' : `about ${seconds(rest)} left`].filter(Boolean).join(' · ') : 'working',
+    });
+    document.title = steps ? `${share} % · Berth` : 'Berth';
+    const image = $('running-preview');
+    if (run.preview && image.src !== run.preview)
+        image.src = run.preview;
+    show(image, Boolean(run.preview));
+    put(image, { data: { count: run.previews } });
+    show($('running-blank'), !run.preview);
+}
+
+/* ---- buttons ---- */
+
+async function pause() {
+    await act('The queue is as it was', () => api.post('/berth/queue', { paused: !state.queue.paused }));
+}
+
+async function clear() {
+    const n = state.queue.total;
+    if (await confirm(`Cancel ${n === 1 ? 'the waiting prompt' : `all ${n} waiting prompts`}? The running one goes on.`, 'Cancel them') &&
+        await act('The queue was not cleared', () => api.post('/queue', { clear: true })))
+        toast('done', `${count(n, 'prompt')} cancelled`);
+}
+
+async function interrupt() {
+    const id = state.queue.running?.id;
+    if (id)
+        await act('It was not interrupted', () => api.post('/interrupt', { prompt_id: id }));
+}
+
+export function start() {
+    on('queue', drawQueue);
+    on('queue', drawRun);
+    on('run', drawRun);
+    $('btn-pause').addEventListener('click', pause);
+    $('btn-clear').addEventListener('click', clear);
+    $('btn-interrupt').addEventListener('click', interrupt);
+}

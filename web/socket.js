@@ -1,0 +1,98 @@
+/* socket: the WebSocket, kept open. Text messages go to handlers by type, previews to onPreview().
+ *
+ * The client id stays the same over reconnects and reloads of this tab: messages about its prompts find
+ * it again. Binary frames are big-endian: u32 kind; kind 1: u32 format (1 JPEG, 2 PNG), picture;
+ * kind 4: u32 length, JSON of that length, picture. */
+import { state, changed } from './store.js';
+
+const KEY = 'berth.client';
+const WAIT_MS = [300, 600, 1200, 2500, 5000]; /* between attempts; the last one for ever */
+
+function makeId() {
+    const b = crypto.getRandomValues(new Uint8Array(16));
+    return [...b].map((x) => x.toString(16).padStart(2, '0')).join('');
+}
+
+function keptId() {
+    try {
+        const id = sessionStorage.getItem(KEY) || makeId();
+        sessionStorage.setItem(KEY, id);
+        return id;
+    } catch {
+        return makeId();
+    }
+}
+
+export const clientId = keptId();
+
+const handlers = new Map();
+let previewHandler = () => {};
+let openHandler = () => {};
+let failures = 0;
+
+export const onMessage = (type, fn) => handlers.set(type, fn);
+export const onPreview = (fn) => { previewHandler = fn; };
+export const onOpen = (fn) => { openHandler = fn; };
+
+/* {promptId or null, nodeId or null, blob}; null for frames that are none, or cut short. */
+export function readFrame(buffer) {
+    const view = new DataView(buffer);
+    if (buffer.byteLength < 8)
+        return null;
+    const kind = view.getUint32(0);
+    const second = view.getUint32(4);
+    if (kind === 1) {
+        const type = second === 2 ? 'image/png' : 'image/jpeg';
+        return { promptId: null, nodeId: null, blob: new Blob([buffer.slice(8)], { type }) };
+    }
+    if (kind !== 4 || second > buffer.byteLength - 8)
+        return null;
+    let about;
+    try {
+        about = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, second)));
+    } catch {
+        return null;
+    }
+    const type = about.image_type === 'image/png' ? 'image/png' : 'image/jpeg';
+    return { promptId: about.prompt_id ?? null, nodeId: about.node_id ?? null, blob: new Blob([buffer.slice(8 + second)], { type }) };
+}
+
+function receive(event) {
+    if (typeof event.data !== 'string') {
+        const frame = readFrame(event.data);
+        if (frame)
+            previewHandler(frame);
+        return;
+    }
+    let message;
+    try {
+        message = JSON.parse(event.data);
+    } catch {
+        return;
+    }
+    handlers.get(message?.type)?.(message.data ?? {});
+}
+
+function setConnected(yes) {
+    state.connected = yes;
+    state.attempts = failures;
+    changed('connection');
+}
+
+export function connect() {
+    const scheme = location.protocol === 'https:' ? 'wss:' : 'ws:';
+    const socket = new WebSocket(`${scheme}//${location.host}/ws?clientId=${clientId}`);
+    socket.binaryType = 'arraybuffer';
+    socket.onopen = () => {
+        socket.send(JSON.stringify({ type: 'feature_flags', data: { berth: true, supports_preview_metadata: true } }));
+        failures = 0;
+        setConnected(true);
+        openHandler();
+    };
+    socket.onmessage = receive;
+    socket.onclose = () => {
+        failures++;
+        setConnected(false);
+        setTimeout(connect, WAIT_MS[Math.min(failures, WAIT_MS.length) - 1]);
+    };
+}
