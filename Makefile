@@ -8,7 +8,7 @@ PREFIX ?= /usr/local
 # Further options of `make serve`.
 SERVE ?=
 
-.PHONY: all deps install test demo serve bench format tidy asan tsan fuzz clean help
+.PHONY: all deps install deb test demo serve bench format tidy asan tsan fuzz clean help
 
 all: deps ## release build -> build/berth
 	@tools/build.sh release $(JOBS)
@@ -18,8 +18,14 @@ all: deps ## release build -> build/berth
 deps: ## install what is missing from Debian's packages (no-op when all is there)
 	@tools/deps.sh build
 
-install: all ## berth, libberth, berth.h and berth.pc under PREFIX (default /usr/local)
+install: all ## program, library, man page, completions, unit, demo under PREFIX (default /usr/local)
 	@cmake --install build/release --prefix "$(PREFIX)"
+
+deb: deps ## Debian packages -> build/deb/packages
+	@tools/deps.sh deb
+	@tools/build.sh deb $(JOBS)
+	@cd build/deb && rm -rf packages && cpack --config CPackConfig.cmake > cpack.log || { cat cpack.log; exit 1; }
+	@ls build/deb/packages/*.deb
 
 test: deps ## build and run every test
 	@tools/deps.sh test

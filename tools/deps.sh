@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs missing Debian packages and says what it does. usage: deps.sh build|test|fuzz|format
+# Installs missing Debian packages and says what it does. usage: deps.sh build|test|fuzz|format|deb
 set -eu
 case ${1:-build} in
 build) packages="gcc libc6-dev cmake ninja-build pkg-config libjansson-dev
@@ -7,7 +7,8 @@ build) packages="gcc libc6-dev cmake ninja-build pkg-config libjansson-dev
 test) packages="libcmocka-dev binutils python3 python3-pytest python3-requests python3-websocket" ;;
 fuzz) packages="clang libclang-rt-dev llvm" ;;
 format) packages="clang-format clang-tidy" ;;
-*) echo "usage: deps.sh build|test|fuzz|format" >&2; exit 2 ;;
+deb) packages="dpkg-dev fakeroot gzip" ;;
+*) echo "usage: deps.sh build|test|fuzz|format|deb" >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query > /dev/null; then
