@@ -1,2 +1,207 @@
-export function start() {}
-export function loadChoices() {}
+/* compose: the prompt box. Fields become a workflow (workflow.js) and a prompt; what the server finds
+ * wrong is shown at the field it came from. */
+import { $, el, put, show } from './dom.js';
+import * as api from './api.js';
+import { build, randomSeed, FIELD_OF } from './workflow.js';
+import { submit } from './submit.js';
+import { toast, trouble } from './toast.js';
+
+const FIELDS = ['model', 'seed', 'steps', 'cfg', 'sampler', 'scheduler', 'width', 'height', 'batch'];
+const SEED_MOST = 2n ** 64n - 1n;
+const EXAMPLES_MOST = 8;
+
+const field = (name) => $(`f-${name}`);
+
+/* ---- choices ---- */
+
+function options(select, names) {
+    const before = select.value;
+    select.replaceChildren(...names.map((n) => el('option', { value: n, text: n })));
+    if (names.includes(before))
+        select.value = before;
+}
+
+function setIfThere(select, value) {
+    if ([...select.options].some((o) => o.value === value))
+        select.value = value;
+}
+
+/* A combo of /object_info: [[names], {...}] or ["COMBO", {options: [names]}]. */
+function comboOf(definition, input) {
+    const spec = definition?.input?.required?.[input];
+    return Array.isArray(spec?.[0]) ? spec[0] : spec?.[1]?.options || [];
+}
+
+export async function loadChoices() {
+    try {
+        const [models, info] = await Promise.all([api.get('/models/checkpoints'), api.get('/object_info/KSampler')]);
+        const before = field('model').value;
+        options(field('model'), models);
+        for (const [name, input] of [['sampler', 'sampler_name'], ['scheduler', 'scheduler']])
+            options(field(name), comboOf(info.KSampler, input));
+        show($('empty-models'), models.length === 0);
+        $('btn-submit').disabled = models.length === 0;
+        if (models.length && field('model').value !== before)
+            await loadSettings();
+    } catch (e) {
+        if (e.status !== 0)
+            trouble('The lists of models and samplers could not be loaded', e);
+    }
+}
+
+/* Good settings travel in the model's file, as JSON under berth.settings. */
+async function settingsOfModel(name) {
+    if (!name.endsWith('.safetensors'))
+        return null;
+    try {
+        const text = (await api.get(api.metadataUrl('checkpoints', name)))?.['berth.settings'];
+        const s = text ? JSON.parse(text) : null;
+        return s && typeof s === 'object' ? s : null;
+    } catch {
+        return null; /* no metadata, or not as agreed: the fields stay */
+    }
+}
+
+async function loadSettings() {
+    const name = field('model').value;
+    const s = await settingsOfModel(name);
+    if (field('model').value !== name)
+        return;
+    const prompts = Array.isArray(s?.prompts) ? s.prompts.filter((p) => typeof p === 'string').slice(0, EXAMPLES_MOST) : [];
+    $('examples').replaceChildren(...prompts.map((text) => el('button', {
+        type: 'button', text, data: { test: 'example' }, on: { click: () => { field('prompt').value = text; field('prompt').focus(); } },
+    })));
+    show($('examples'), prompts.length > 0);
+    if (!s)
+        return;
+    for (const [member, to] of [['width', 'width'], ['height', 'height'], ['steps', 'steps'], ['cfg', 'cfg']])
+        if (Number.isFinite(s[member]))
+            field(to).value = s[member];
+    setIfThere(field('sampler'), s.sampler_name);
+    setIfThere(field('scheduler'), s.scheduler);
+    if (typeof s.negative === 'string' && !field('negative').value)
+        field('negative').value = s.negative;
+    if (prompts.length && !field('prompt').value)
+        field('prompt').value = prompts[0];
+}
+
+/* ---- errors ---- */
+
+function fieldError(name, text) {
+    put($(`err-${name}`), { text: text || '' });
+    show($(`err-${name}`), Boolean(text));
+    put(field(name), { 'aria-invalid': text ? 'true' : null });
+}
+
+function formError(text) {
+    put($('compose-error'), { text: text || '' });
+    show($('compose-error'), Boolean(text));
+}
+
+function clearErrors() {
+    FIELDS.forEach((f) => fieldError(f, ''));
+    formError('');
+}
+
+/* node_errors of our own workflow: what has a field goes there, the rest is told in one text. */
+function showErrors(e) {
+    const rest = [];
+    for (const [node, list] of Object.entries(e.body?.node_errors || {}))
+        for (const error of list.errors || []) {
+            const name = FIELD_OF[error.extra_info?.input_name];
+            if (name)
+                fieldError(name, `${error.message}${error.details ? `: ${error.details}` : ''}`);
+            else
+                rest.push(`${list.class_type} (node ${node}): ${error.message}: ${error.details}`);
+        }
+    const marked = FIELDS.find((f) => field(f).getAttribute('aria-invalid') === 'true');
+    formError([marked && !rest.length ? 'The server refused some of the values above.' : e.message, ...rest].join('\n'));
+    if (marked)
+        field(marked).focus();
+}
+
+/* ---- submitting ---- */
+
+function number(name, whole) {
+    const input = field(name), v = Number(input.value);
+    const bad = input.value.trim() === '' || !Number.isFinite(v) || (whole && !Number.isInteger(v));
+    if (bad || v < Number(input.min) || v > Number(input.max)) {
+        fieldError(name, `${whole ? 'A whole number' : 'A number'} from ${input.min} to ${input.max}`);
+        return null;
+    }
+    return v;
+}
+
+function seed() {
+    if ($('f-seed-random').checked)
+        field('seed').value = String(randomSeed());
+    const text = field('seed').value.trim();
+    if (!/^\d{1,20}$/.test(text) || BigInt(text) > SEED_MOST) {
+        fieldError('seed', 'A whole number from 0 to 18446744073709551615');
+        return null;
+    }
+    return BigInt(text);
+}
+
+/* The fields, checked; null when one is wrong. */
+function read() {
+    const s = {
+        model: field('model').value, prompt: field('prompt').value, negative: field('negative').value,
+        sampler: field('sampler').value, scheduler: field('scheduler').value, seed: seed(), cfg: number('cfg', false),
+    };
+    for (const name of ['steps', 'width', 'height', 'batch'])
+        s[name] = number(name, true);
+    if (!s.model)
+        fieldError('model', 'Choose a model');
+    const wrong = FIELDS.find((f) => field(f).getAttribute('aria-invalid') === 'true');
+    if (wrong)
+        field(wrong).focus();
+    return wrong ? null : s;
+}
+
+async function draw(event) {
+    event.preventDefault();
+    clearErrors();
+    const s = read();
+    if (!s)
+        return;
+    $('btn-submit').disabled = true;
+    try {
+        await submit(build(s));
+    } catch (e) {
+        showErrors(e);
+    }
+    $('btn-submit').disabled = false;
+}
+
+/* Fills the fields with what another prompt used; what it does not say stays. */
+export function useSettings(s) {
+    clearErrors();
+    for (const name of ['prompt', 'negative', 'steps', 'cfg', 'width', 'height', 'batch'])
+        if (s[name] !== undefined)
+            field(name).value = String(s[name]);
+    if (s.seed !== undefined) {
+        field('seed').value = String(s.seed);
+        $('f-seed-random').checked = false;
+    }
+    for (const name of ['sampler', 'scheduler', 'model'])
+        if (s[name] !== undefined)
+            setIfThere(field(name), s[name]);
+    if (s.negative)
+        $('more-negative').open = true;
+    toast('info', 'Settings taken over', s.model && field('model').value !== s.model ? `Its model ${s.model} is not here.` : '');
+    field('prompt').focus();
+}
+
+export function start() {
+    $('compose').addEventListener('submit', draw);
+    $('compose').addEventListener('keydown', (e) => {
+        if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) {
+            e.preventDefault();
+            $('compose').requestSubmit();
+        }
+    });
+    $('f-model').addEventListener('change', loadSettings);
+    $('f-seed').addEventListener('input', () => { $('f-seed-random').checked = false; });
+    loadChoices();
+}

@@ -1,1 +1,158 @@
-export function start() {}
+/* free: "Unload Models" and "Free model and node cache". Both first ask for the receipt of a dry run and
+ * show what would go and what would stay; the real one's receipt comes as a toast and is kept. */
+import { $, el, put, show, keyed } from './dom.js';
+import { state, on, changed, LIMITS, letterOf, modelName, modelById } from './store.js';
+import { paint, usedOf } from './devices.js';
+import * as api from './api.js';
+import { loadModels, loadDevices } from './data.js';
+import { compare } from './compare.js';
+import { bytes, count, seconds, time } from './format.js';
+import * as dialog from './dialog.js';
+import { toast, trouble } from './toast.js';
+
+const KINDS = {
+    unload: { title: 'Unload Models', body: { unload_models: true } },
+    free: { title: 'Free model and node cache', body: { unload_models: true, free_memory: true } },
+};
+
+let kind = null;
+let asked = 0;
+
+const goes = (m) => m.verdict === 'ejected';
+const released = (receipt) => receipt.devices.reduce((n, d) => n + d.released, 0);
+const rowsOf = (receipt) => receipt.devices.map((d) => ({ device: d.device, before: usedOf(d.before), after: usedOf(d.after) }));
+
+function nameOf(m) {
+    const known = modelById(m.id);
+    return known ? modelName(known) : m.name;
+}
+
+function verdict(m, test) {
+    const badge = el('span', { class: 'badge', 'aria-hidden': 'true' });
+    if (modelById(m.id)) {
+        paint(badge, m.id);
+        badge.textContent = letterOf(m.id);
+    } else {
+        badge.dataset.tier = 'weights';
+    }
+    return el('li', { data: { test, model: m.id, bytes: m.bytes } }, badge, el('strong', { class: 'name', text: nameOf(m) }),
+        el('span', { class: 'num', text: bytes(m.bytes) }), el('span', { class: 'quiet', text: m.why }));
+}
+
+function list(node, models, test, none) {
+    node.replaceChildren(...(models.length ? models.map((m) => verdict(m, test)) : [el('li', { class: 'quiet', text: none })]));
+}
+
+/* ---- before ---- */
+
+async function openFree(which) {
+    kind = KINDS[which];
+    const turn = ++asked;
+    put($('free-title'), { text: kind.title });
+    show($('free-preview'), false);
+    show($('free-error'), false);
+    show($('free-cache'), Boolean(kind.body.free_memory));
+    show($('free-wait'), Boolean(state.queue.running));
+    $('btn-free-ok').disabled = true;
+    put($('btn-free-ok'), { text: kind.title });
+    dialog.open('dlg-free');
+    $('btn-free-cancel').focus();
+    try {
+        const receipt = await api.post('/free', { ...kind.body, dry_run: true });
+        if (turn === asked && $('dlg-free').open)
+            preview(receipt);
+    } catch (e) {
+        if (turn === asked)
+            fail(e);
+    }
+}
+
+function fail(e) {
+    put($('free-error'), { text: e.message });
+    show($('free-error'), true);
+    show($('free-wait'), false);
+}
+
+function preview(receipt) {
+    const going = receipt.models.filter(goes);
+    list($('free-goes'), going, 'goes', 'No model.');
+    list($('free-stays'), receipt.models.filter((m) => !goes(m)), 'stays', 'No model.');
+    $('free-devices').replaceChildren(compare(rowsOf(receipt), { row: 'free-device' }));
+    put($('btn-free-ok'), { text: going.length ? `Free ${bytes(released(receipt))}` : kind.title });
+    show($('free-wait'), false);
+    show($('free-preview'), true);
+    $('btn-free-ok').disabled = false;
+    $('btn-free-ok').focus();
+}
+
+/* ---- doing it ---- */
+
+async function confirmed() {
+    $('btn-free-ok').disabled = true;
+    show($('free-wait'), Boolean(state.queue.running));
+    try {
+        const receipt = await api.post('/free', { ...kind.body, wait: true, reason: 'dashboard' });
+        dialog.close('dlg-free');
+        tookPlace(receipt);
+    } catch (e) {
+        fail(e);
+    }
+    loadModels();
+    loadDevices();
+}
+
+/* ---- after ---- */
+
+function sentence(receipt) {
+    const going = receipt.models.filter(goes), stays = receipt.models.length - going.length;
+    const what = going.length ? `${going.map(nameOf).join(', ')} went` : 'No model went';
+    return `${what}${stays ? `, ${count(stays, 'model')} stayed` : ''}.`;
+}
+
+function deviceLines(receipt) {
+    return rowsOf(receipt).filter((r) => r.before !== r.after).map((r) => `${r.device}: ${bytes(r.before)} → ${bytes(r.after)}`).join('\n');
+}
+
+/* A receipt to remember, and to tell. */
+export function tookPlace(receipt) {
+    if (!receipt || !Array.isArray(receipt.devices))
+        return;
+    state.receipts.unshift({ ...receipt, names: sentence(receipt), at: Date.now() });
+    state.receipts.length = Math.min(state.receipts.length, LIMITS.receipts);
+    changed('receipts');
+    const action = el('button', { type: 'button', class: 'small', text: 'Receipt', on: { click: openReceipts } });
+    const text = [sentence(receipt), deviceLines(receipt)].filter(Boolean).join('\n');
+    toast('done', `${bytes(released(receipt))} released`, text, { data: { receipt: receipt.serial }, action, stay: 12000 });
+    if (receipt.violations?.length)
+        trouble('A model that should have stayed was touched', new Error(receipt.violations.map((v) => `${v.name}: ${v.step}`).join('\n')));
+}
+
+function openReceipts() {
+    dialog.open('dlg-receipts');
+}
+
+function makeReceipt(r) {
+    return el('article', { class: 'receipt', data: { test: 'receipt', serial: r.serial } },
+        el('p', {}, el('strong', { text: `${bytes(released(r))} released` }), el('span', { class: 'quiet', text: ` · ${time(r.at)} · receipt ${r.serial}, ${r.reason}, ${seconds(r.seconds)}` })),
+        el('p', { text: r.names }),
+        r.models.length ? el('ul', { class: 'verdicts' }, ...r.models.map((m) =>
+            el('li', {}, el('strong', { class: 'name', text: m.name }), el('span', { text: m.verdict }), el('span', { class: 'num', text: bytes(m.bytes) }), el('span', { class: 'quiet', text: m.why })))) : null,
+        compare(rowsOf(r), {}),
+        el('p', { class: 'quiet hint num', text: `process ${bytes(r.rss.before)} → ${bytes(r.rss.after)}` }));
+}
+
+function drawReceipts() {
+    keyed($('receipts-list'), state.receipts, (r) => `${r.serial} ${r.at}`, makeReceipt);
+    show($('receipts-empty'), state.receipts.length === 0);
+    put($('btn-receipts'), { data: { count: state.receipts.length } });
+}
+
+export function start() {
+    on('receipts', drawReceipts);
+    $('btn-unload').addEventListener('click', () => openFree('unload'));
+    $('btn-free').addEventListener('click', () => openFree('free'));
+    $('btn-free-ok').addEventListener('click', confirmed);
+    $('btn-free-cancel').addEventListener('click', () => dialog.close('dlg-free'));
+    $('btn-receipts').addEventListener('click', openReceipts);
+    $('btn-receipts-close').addEventListener('click', () => dialog.close('dlg-receipts'));
+}

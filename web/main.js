@@ -19,6 +19,7 @@ import * as picture from './picture.js';
 import * as compose from './compose.js';
 import * as drop from './drop.js';
 import * as free from './free.js';
+import * as workflowview from './workflowview.js';
 
 function drawConnection() {
     const lost = !state.connected;
@@ -71,7 +72,7 @@ function watchEnds() {
 on('connection', drawConnection);
 on('models', data.loadBlocks);
 on('queue', watchEnds);
-for (const part of [dialog, devices, strips, timeline, run, queue, models, plan, gallery, picture, compose, drop, free])
+for (const part of [dialog, devices, strips, timeline, run, queue, models, plan, gallery, picture, compose, drop, workflowview, free])
     part.start();
 wireMessages();
 let opened = false;

@@ -1,0 +1,121 @@
+/* workflowview: a workflow that was dropped or loaded: what it is made of, what is missing here, and the
+ * button that queues it. */
+import { $, el, put, show } from './dom.js';
+import * as api from './api.js';
+import { modelsIn, settingsOf, titleOf } from './workflow.js';
+import { submit } from './submit.js';
+import { useSettings } from './compose.js';
+import { count } from './format.js';
+import * as dialog from './dialog.js';
+import { toast } from './toast.js';
+
+const SHOWN = 400; /* nodes in the list */
+
+let graph = null;
+let definitions = null; /* /object_info: large, asked for when first needed */
+let turn = 0;
+
+async function load() {
+    definitions = definitions || await api.get('/object_info');
+    return definitions;
+}
+
+function choicesOf(definition, input) {
+    const spec = definition?.input?.required?.[input] || definition?.input?.optional?.[input];
+    if (Array.isArray(spec?.[0]))
+        return spec[0];
+    return spec?.[0] === 'COMBO' && Array.isArray(spec[1]?.options) ? spec[1].options : null;
+}
+
+/* What this server lacks: [{what, name, node}]. */
+function missing(g, info) {
+    const list = [];
+    for (const [id, n] of Object.entries(g))
+        if (!Object.hasOwn(info, n.class_type))
+            list.push({ what: 'node', name: n.class_type, node: id });
+    for (const m of modelsIn(g)) {
+        const choices = choicesOf(info[g[m.node].class_type], m.input);
+        if (choices && !choices.includes(m.name))
+            list.push({ what: 'model', name: m.name, node: m.node });
+    }
+    return list;
+}
+
+function showMissing(list) {
+    show($('workflow-missing'), list.length > 0);
+    $('workflow-missing').replaceChildren(
+        el('strong', { text: 'Missing here: ' }),
+        ...list.slice(0, 20).flatMap((m, i) => [i ? ', ' : '', el('span', { text: `${m.what} ${m.name} (node ${m.node})`, data: { test: 'missing', name: m.name } })]),
+        list.length > 20 ? ` and ${list.length - 20} more` : '');
+}
+
+function showNodes(g) {
+    const nodes = Object.entries(g);
+    const rows = nodes.slice(0, SHOWN).map(([id, n]) => el('tr', { data: { test: 'workflow-node', node: id } },
+        el('td', { text: id }), el('td', { text: n.class_type }), el('td', { class: 'quiet', text: titleOf(n) === n.class_type ? '' : titleOf(n) })));
+    $('workflow-nodes').replaceChildren(el('table', {},
+        el('thead', {}, el('tr', {}, ...['Node', 'Class', 'Title'].map((t) => el('th', { scope: 'col', text: t })))), el('tbody', {}, ...rows)));
+}
+
+export async function openWorkflow(g, from) {
+    const mine = ++turn;
+    graph = g;
+    const models = [...new Set(modelsIn(g).map((m) => m.name))];
+    put($('workflow-kind'), { text: `${from}: an API workflow of ${count(Object.keys(g).length, 'node')}.` });
+    $('workflow-models').replaceChildren(el('p', {}, models.length ? 'Models: ' : 'It names no model.', ...models.flatMap((m, i) => [i ? ' ' : '', el('code', { text: m })])));
+    showNodes(g);
+    show($('workflow-error'), false);
+    show($('workflow-missing'), false);
+    show($('btn-workflow-use'), settingsOf(g).prompt !== undefined);
+    dialog.open('dlg-workflow');
+    $('btn-workflow-queue').focus();
+    try {
+        const info = await load();
+        if (mine === turn)
+            showMissing(missing(g, info));
+    } catch (e) {
+        fail(e.message);
+    }
+}
+
+function fail(text) {
+    put($('workflow-error'), { text });
+    show($('workflow-error'), true);
+}
+
+function refusal(e) {
+    const lines = [e.message];
+    for (const [node, list] of Object.entries(e.body?.node_errors || {}))
+        for (const error of list.errors || [])
+            lines.push(`${list.class_type} (node ${node}): ${error.message}${error.details ? `: ${error.details}` : ''}`);
+    return lines.join('\n');
+}
+
+async function queueIt() {
+    $('btn-workflow-queue').disabled = true;
+    try {
+        const answer = await submit(graph);
+        dialog.close('dlg-workflow');
+        const some = Object.keys(answer.node_errors || {}).length;
+        toast('done', 'Queued', some ? `${count(some, 'node')} of it cannot run and were left out.` : '');
+    } catch (e) {
+        fail(refusal(e));
+    }
+    $('btn-workflow-queue').disabled = false;
+}
+
+function save() {
+    const url = URL.createObjectURL(new Blob([api.stringify(graph, 2)], { type: 'application/json' }));
+    el('a', { href: url, download: 'workflow-api.json' }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+export function start() {
+    $('btn-workflow-queue').addEventListener('click', queueIt);
+    $('btn-workflow-close').addEventListener('click', () => dialog.close('dlg-workflow'));
+    $('btn-workflow-save').addEventListener('click', save);
+    $('btn-workflow-use').addEventListener('click', () => {
+        dialog.close('dlg-workflow');
+        useSettings(settingsOf(graph));
+    });
+}
