@@ -13,7 +13,8 @@
  * Files    main.c finds the command; app.c what commands share; args.c options; term.c terminals;
  *          jsonout.c JSON; signals.c; demo.c where the demo model is; notify.c the service manager;
  *          describe.c the commands as data, which completion_*.c and man.c print; cmd_*.c one
- *          command each; inspect_*.c and plan_*.c the pieces of those two. */
+ *          command each; inspect_*.c, plan_*.c, run_*.c and serve_*.c the pieces of those; show.c a
+ *          picture in a terminal. */
 #ifndef APP_APP_H
 #define APP_APP_H
 

@@ -182,17 +182,16 @@ static berth_status refused(int status, const char *body, size_t n, berth_err *e
     return s;
 }
 
-static berth_status read_answer(const struct str *got, json_t **out, berth_err *err)
+/* *body: in got; 200 alone is an answer. */
+static berth_status find_body(const struct str *got, const char **out, size_t *n, berth_err *err)
 {
     const char *text = str_c(got), *body = strstr(text, "\r\n\r\n");
     if (strncmp(text, "HTTP/1.", 7) != 0 || got->n < 12 || !body)
         return err_set(err, BERTH_EFORMAT, "what answers there is no HTTP server");
-    body += 4;
-    size_t n = got->n - (size_t)(body - text);
+    *out = body + 4;
+    *n = got->n - (size_t)(*out - text);
     int status = (int)strtol(text + 9, NULL, 10);
-    if (status != 200)
-        return refused(status, body, n, err);
-    return js_parse(n ? body : "null", n ? n : 4, NULL, out, err);
+    return status == 200 ? BERTH_OK : refused(status, *out, *n, err);
 }
 
 static const char *address(const struct client *c)
@@ -232,22 +231,52 @@ berth_status client_send(struct client *c, const struct client_ask *ask, int *fd
     return s;
 }
 
+/* *got: the whole answer, of which *out, *n are the body. */
+static berth_status ask_for(struct client *c, const struct client_ask *ask, struct str *got,
+                            const char **out, size_t *n, berth_err *err)
+{
+    int fd;
+    berth_status s = client_send(c, ask, &fd, err);
+    if (!s)
+        s = receive(fd, got, err);
+    if (!s)
+        s = find_body(got, out, n, err);
+    if (fd >= 0)
+        close(fd);
+    return s;
+}
+
 berth_status client_json(struct client *c, const char *path, const char *body, unsigned seconds,
                          json_t **out, berth_err *err)
 {
     const struct client_ask ask = { .path = path, .body = body, .seconds = seconds };
     struct str got = { 0 };
-    int fd;
+    const char *text;
+    size_t n;
     *out = NULL;
-    berth_status s = client_send(c, &ask, &fd, err);
+    berth_status s = ask_for(c, &ask, &got, &text, &n, err);
     if (!s)
-        s = receive(fd, &got, err);
-    if (!s)
-        s = read_answer(&got, out, err);
+        s = js_parse(n ? text : "null", n ? n : 4, NULL, out, err);
     if (s)
         err_add(err, "%s%s", address(c), path);
-    if (fd >= 0)
-        close(fd);
+    str_release(&got);
+    return s;
+}
+
+berth_status client_bytes(struct client *c, const char *path, unsigned seconds, struct str *out,
+                          berth_err *err)
+{
+    const struct client_ask ask = { .path = path, .seconds = seconds };
+    struct str got = { 0 };
+    const char *bytes;
+    size_t n;
+    berth_status s = ask_for(c, &ask, &got, &bytes, &n, err);
+    if (!s) {
+        str_add(out, bytes, n);
+        s = out->bad ? err_set(err, BERTH_ENOMEM, "the answer") : BERTH_OK;
+    }
+    if (s)
+        err_add(err, "%s%s", address(c), path);
     str_release(&got);
     return s;
 }
@@ -263,14 +292,9 @@ static void add_escaped(struct str *out, const char *text)
             str_addf(out, "%%%02X", (unsigned)(uint8_t)*text);
 }
 
-void client_view_url(const struct client *c, const char *name, const char *subfolder,
-                     const char *type, struct str *out)
+void client_view_path(const char *name, const char *subfolder, const char *type, struct str *out)
 {
-    const char *url = address(c);
-    size_t n = strlen(url);
-    while (n && url[n - 1] == '/')
-        n--;
-    str_addf(out, "%s%.*s/view?filename=", strstr(url, "://") ? "" : "http://", (int)n, url);
+    str_adds(out, "/view?filename=");
     add_escaped(out, name);
     if (subfolder && *subfolder) {
         str_adds(out, "&subfolder=");
@@ -278,4 +302,15 @@ void client_view_url(const struct client *c, const char *name, const char *subfo
     }
     str_adds(out, "&type=");
     add_escaped(out, type);
+}
+
+void client_view_url(const struct client *c, const char *name, const char *subfolder,
+                     const char *type, struct str *out)
+{
+    const char *url = address(c);
+    size_t n = strlen(url);
+    while (n && url[n - 1] == '/')
+        n--;
+    str_addf(out, "%s%.*s", strstr(url, "://") ? "" : "http://", (int)n, url);
+    client_view_path(name, subfolder, type, out);
 }

@@ -39,6 +39,12 @@ berth_status client_json(struct client *c, const char *path, const char *body, u
 /* The API's {"error", "node_errors"} as one line for people. */
 void client_errors(const json_t *answer, struct str *out);
 
+/* The bytes of a GET, appended; at most what an answer may have. */
+berth_status client_bytes(struct client *c, const char *path, unsigned seconds, struct str *out,
+                          berth_err *err);
+
+/* Where a file of its folders is on the server: "/view?filename=...". Appends. */
+void client_view_path(const char *name, const char *subfolder, const char *type, struct str *out);
 /* Where a file of its folders can be had: "http://host:8188/view?filename=...". Appends. */
 void client_view_url(const struct client *c, const char *name, const char *subfolder,
                      const char *type, struct str *out);

@@ -2,16 +2,20 @@
 #include "app/cards.h"
 #include "app/numbers.h"
 #include "app/run_remote.h"
+#include "app/run_view.h"
 #include "app/run_workflow.h"
 #include "app/serve_folders.h"
+#include "app/show.h"
+#include "base/file.h"
 #include "berth/ctx.h"
 #include "graph/graph.h"
+#include "image/image.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
 #define SETS_MAX 64
-#define BAR_WIDTH 24
+#define SHOW_SECONDS 60
 
 struct options {
     struct folder_options folders;
@@ -19,97 +23,29 @@ struct options {
     const char *devices, *ram, *pin;
     struct number_options numbers;
     struct card_options cards;
-    bool json, no_metadata, quiet;
+    bool json, no_metadata, quiet, show;
     char *set[SETS_MAX];
     size_t sets;
 };
 
-/* ---- what is shown while it runs ---- */
+/* ---- waiting for a server ---- */
 
-struct view {
-    struct app *a;
-    bool quiet, tty;
-    size_t nodes, done; /* in the prompt; finished or cached so far */
-    bool line;          /* an unfinished line stands there */
-    double value, max;
-    uint64_t drawn_ns;
-    char label[80];
-    const char *where; /* a server's address; NULL: here */
+struct waiting {
+    struct run_view view;
+    const char *url;
+    bool quiet;
 };
-
-static void clear_line(struct view *v)
-{
-    if (v->line)
-        fputs("\r\033[K", stderr);
-    v->line = false;
-}
-
-static void add_amount(struct str *s, double value, double max)
-{
-    char done[STR_BYTES_MAX], all[STR_BYTES_MAX];
-    if (max < TERM_BYTES_FROM)
-        str_addf(s, " %.0f/%.0f", value, max);
-    else
-        str_addf(s, " %s of %s", str_bytes((uint64_t)value, done), str_bytes((uint64_t)max, all));
-}
-
-static void draw(struct view *v, bool now)
-{
-    uint64_t t = clock_mono_ns(v->a->clock);
-    if (v->quiet || !v->tty || (!now && t - v->drawn_ns < PROGRESS_EVERY_NS))
-        return;
-    struct str s = { 0 };
-    v->drawn_ns = t;
-    str_addf(&s, "%zu/%zu %s", v->done + 1, v->nodes, v->label);
-    if (v->max > 1) {
-        str_addc(&s, ' ');
-        term_bar(&s, &v->a->err, v->value / v->max, BAR_WIDTH);
-        add_amount(&s, v->value, v->max);
-    }
-    clear_line(v);
-    fputs(str_c(&s), stderr);
-    fflush(stderr);
-    v->line = true;
-    str_release(&s);
-}
 
 static void on_event(void *user, const struct exec_event *e)
 {
-    struct view *v = user;
-    struct str name = { 0 };
-    switch (e->kind) {
-    case EXEC_CACHED:
-        v->done += json_array_size(json_object_get(e->data, "nodes"));
-        break;
-    case EXEC_NODE_START:
-        v->value = v->max = 0;
-        term_safe(&name, e->class_type ? e->class_type : e->node,
-                  strlen(e->class_type ? e->class_type : e->node), 60);
-        snprintf(v->label, sizeof v->label, "%s", str_c(&name));
-        draw(v, true);
-        if (!v->quiet && !v->tty) /* a log: one line each, when there is something to wait for */
-            fprintf(stderr, "%zu/%zu %s\n", v->done + 1, v->nodes, v->label);
-        break;
-    case EXEC_PROGRESS:
-        v->value = e->value;
-        v->max = e->max;
-        draw(v, e->value >= e->max);
-        break;
-    case EXEC_NODE_DONE:
-        v->done++;
-        clear_line(v);
-        break;
-    default:
-        break;
-    }
-    str_release(&name);
+    run_view_event(&((struct waiting *)user)->view, e);
 }
 
 static void on_queued(void *user)
 {
-    const struct view *v = user;
-    if (!v->quiet)
-        fprintf(stderr, "queued at %s; others run first, or it is paused\n", v->where);
+    const struct waiting *w = user;
+    if (!w->quiet)
+        fprintf(stderr, "queued at %s; others run first, or it is paused\n", w->url);
 }
 
 /* ---- validation errors for people ---- */
@@ -213,9 +149,52 @@ static void each_file(const struct place *at, const json_t *item, struct str *ou
         str_addf(out, "%s/%s%s%s", root, sub ? sub : "", sub && *sub ? "/" : "", name);
 }
 
-/* Files print as paths or addresses, texts as text. */
-static void print_outputs(const struct place *at, const json_t *outputs)
+static berth_status read_picture(const struct place *at, const json_t *item, const char *path,
+                                 struct str *out, berth_err *err)
 {
+    char *bytes = NULL;
+    size_t n;
+    berth_status s;
+    if (at->client) {
+        struct str view = { 0 };
+        struct client c = *at->client;
+        client_view_path(json_string_value(json_object_get(item, "filename")),
+                         json_string_value(json_object_get(item, "subfolder")),
+                         json_string_value(json_object_get(item, "type")), &view);
+        s = client_bytes(&c, str_c(&view), SHOW_SECONDS, out, err);
+        str_release(&view);
+        return s;
+    }
+    s = file_read_all(path, SHOW_BYTES_MAX, &bytes, &n, err);
+    if (!s)
+        str_add(out, bytes, n);
+    free(bytes);
+    return s;
+}
+
+/* --show. What cannot be shown is in its file all the same: no failure. */
+static void show_file(const struct app *a, const struct place *at, const json_t *item,
+                      const char *path)
+{
+    struct str bytes = { 0 }, lines = { 0 };
+    berth_err err;
+    const char *name = json_string_value(json_object_get(item, "filename"));
+    if (!name || !image_reads(name))
+        return;
+    if (read_picture(at, item, path, &bytes, &err) ||
+        show_picture(str_c(&bytes), bytes.n, a->out.width - 1, &lines, &err))
+        log_warn(&a->log, "run.show", "file=\"%s\" error=\"%s\"", path, err.msg);
+    else
+        fputs(str_c(&lines), stdout);
+    str_release(&bytes);
+    str_release(&lines);
+}
+
+/* Files print as paths or addresses, texts as text. */
+static void print_outputs(const struct app *a, const struct options *o, const struct place *at,
+                          const json_t *outputs)
+{
+    bool show = o->show && a->out.photos;
     const char *id, *key;
     json_t *ui, *list, *item;
     size_t i;
@@ -224,6 +203,8 @@ static void print_outputs(const struct place *at, const json_t *outputs)
         json_array_foreach(list, i, item)
     {
         each_file(at, item, &s);
+        if (s.n && show)
+            show_file(a, at, item, str_c(&s));
         if (s.n)
             printf("%s\n", str_c(&s));
         else if (json_is_string(item))
@@ -291,14 +272,14 @@ static int device_names(struct app *a, struct parts *p, size_t *n)
     return APP_OK;
 }
 
-static int report(const struct options *o, const struct folders *f, const struct exec_result *r,
-                  json_t *node_errors)
+static int report(const struct app *a, const struct options *o, const struct folders *f,
+                  const struct exec_result *r, json_t *node_errors)
 {
     const struct place at = { .folders = f };
     if (o->json)
         print_json(&at, r->outputs, r->status, node_errors);
     else
-        print_outputs(&at, r->outputs);
+        print_outputs(a, o, &at, r->outputs);
     if (r->outcome == EXEC_OK)
         return APP_OK;
     if (r->outcome == EXEC_STOPPED) {
@@ -312,13 +293,11 @@ static int report(const struct options *o, const struct folders *f, const struct
 static int execute(struct app *a, const struct options *o, struct parts *p, struct node_env *env)
 {
     berth_err err;
-    struct view view = { .a = a,
-                         .quiet = o->quiet || o->json,
-                         .tty = a->err.tty,
-                         .nodes = json_object_size(p->prompt) };
-    const struct executor_config cfg = { .env = env, .event = on_event, .event_user = &view };
+    struct run_view view;
+    const struct executor_config cfg = { .env = env, .event = run_view_event, .event_user = &view };
     if (executor_new(&cfg, &p->executor, &err))
         return app_fail(a, &err);
+    run_view_init(&view, stderr, &a->err, a->clock, p->prompt, o->quiet || o->json);
     res_set_reset(env->res, executor_reset, p->executor);
     const struct exec_request q = { .prompt_id = "run",
                                     .prompt = p->prompt,
@@ -328,8 +307,8 @@ static int execute(struct app *a, const struct options *o, struct parts *p, stru
     struct exec_result r;
     res_prompt_begin(env->res);
     berth_status s = executor_run(p->executor, &q, &r, &err);
-    clear_line(&view);
-    int code = s ? app_fail(a, &err) : report(o, env->folders, &r, p->checked.node_errors);
+    run_view_release(&view);
+    int code = s ? app_fail(a, &err) : report(a, o, env->folders, &r, p->checked.node_errors);
     exec_result_release(&r);
     berth_err end;
     if (res_prompt_end(env->res, NULL, &end))
@@ -338,7 +317,8 @@ static int execute(struct app *a, const struct options *o, struct parts *p, stru
 }
 
 /* The history's entry for people: which files there are on the server, or what went wrong. */
-static int report_remote(const struct options *o, const struct client *c, const json_t *item)
+static int report_remote(const struct app *a, const struct options *o, const struct client *c,
+                         const json_t *item)
 {
     const struct place at = { .client = c };
     json_t *status = json_object_get(item, "status"), *outputs = json_object_get(item, "outputs");
@@ -348,7 +328,7 @@ static int report_remote(const struct options *o, const struct client *c, const 
     if (o->json)
         print_json(&at, outputs, status, NULL);
     else
-        print_outputs(&at, outputs);
+        print_outputs(a, o, &at, outputs);
     if (word && !strcmp(word, "success"))
         return APP_OK;
     const char *kind = json_string_value(json_array_get(last, 0));
@@ -371,23 +351,20 @@ static int elsewhere(struct app *a, const struct options *o, const struct parts 
         return app_usage(a, "with --server how it computes and saves is the server's");
     struct client client = o->client;
     client.quiet = o->quiet || o->json;
-    struct view view = { .a = a,
-                         .quiet = client.quiet,
-                         .tty = a->err.tty,
-                         .nodes = json_object_size(p->prompt),
-                         .where = client.url };
+    struct waiting waiting = { .url = client.url, .quiet = client.quiet };
+    run_view_init(&waiting.view, stderr, &a->err, a->clock, p->prompt, client.quiet);
     const struct remote_run r = { .client = &client,
                                   .prompt = p->prompt,
                                   .extra = p->extra,
                                   .stop = signals_watch(),
                                   .event = on_event,
                                   .queued = on_queued,
-                                  .user = &view };
+                                  .user = &waiting };
     berth_status s = run_remote(&r, &item, &err);
-    clear_line(&view);
+    run_view_release(&waiting.view);
     if (s)
         return app_fail(a, &err);
-    int code = item ? report_remote(o, &client, item) : APP_SIGNAL + signals_caught();
+    int code = item ? report_remote(a, o, &client, item) : APP_SIGNAL + signals_caught();
     if (!item)
         fprintf(stderr, "berth run: stopped\n");
     json_decref(item);
@@ -517,6 +494,9 @@ static int run_run(struct app *a, int argc, char **argv)
           .help = "no prompt and workflow in saved files",
           .to = &o.no_metadata },
         NUMBER_OPTIONS(&o.numbers),
+        { .name = "show",
+          .help = "pictures also in the terminal, where it has 24-bit colour",
+          .to = &o.show },
         { .name = "quiet", .letter = 'q', .help = "no progress", .to = &o.quiet },
         { .name = "json", .help = "print files, outputs and status as JSON", .to = &o.json },
     };

@@ -24,6 +24,8 @@ struct term term_decide(bool tty, int columns, const struct term_env *env)
     struct term t = { .tty = tty, .utf8 = says_utf8(env), .width = columns };
     bool dumb = is_set(env->term) && !strcmp(env->term, "dumb");
     t.color = tty && !dumb && !is_set(env->no_color);
+    t.photos = t.color && t.utf8 && is_set(env->colorterm) &&
+               (!strcmp(env->colorterm, "truecolor") || !strcmp(env->colorterm, "24bit"));
     uint64_t asked;
     if (t.width <= 0 && env->columns && str_parse_u64(env->columns, strlen(env->columns), &asked))
         t.width = asked < TERM_WIDTH_MAX ? (int)asked : TERM_WIDTH_MAX;
@@ -50,7 +52,8 @@ struct term term_probe(FILE *f)
                                   .columns = getenv("COLUMNS"),
                                   .lc_all = getenv("LC_ALL"),
                                   .lc_ctype = getenv("LC_CTYPE"),
-                                  .lang = getenv("LANG") };
+                                  .lang = getenv("LANG"),
+                                  .colorterm = getenv("COLORTERM") };
     int fd = fileno(f);
     return term_decide(fd >= 0 && isatty(fd), term_columns(f), &env);
 }

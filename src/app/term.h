@@ -1,8 +1,9 @@
 /* term: what the other end of a stream can show, and text made safe for it.
  *
  * Rules   Pictures when it is a terminal; colour when also NO_COLOR is unset or empty and TERM is
- *         not "dumb"; block characters when the locale says UTF-8; the width is what the terminal
- *         says, else COLUMNS, else 80.
+ *         not "dumb"; block characters when the locale says UTF-8; photographs (berth run --show)
+ *         when there is both, and COLORTERM says 24 bits; the width is what the terminal says,
+ *         else COLUMNS, else 80.
  * Threads struct progress: one thread at a time, as its callers promise. */
 #ifndef APP_TERM_H
 #define APP_TERM_H
@@ -14,7 +15,7 @@
 #include <stdio.h>
 
 struct term {
-    bool tty, color, utf8;
+    bool tty, color, utf8, photos;
     int width; /* columns, TERM_WIDTH_MIN at least */
 };
 
@@ -22,7 +23,7 @@ struct term {
 #define TERM_WIDTH_MAX 400
 
 struct term_env { /* the environment as far as terminals care; NULL: unset */
-    const char *no_color, *term, *columns, *lc_all, *lc_ctype, *lang;
+    const char *no_color, *term, *columns, *lc_all, *lc_ctype, *lang, *colorterm;
 };
 
 struct term term_probe(FILE *f); /* asks the system */

@@ -17,6 +17,14 @@ static void the_rules(void **state)
     assert_true(t.color); /* empty does not count */
     t = term_decide(true, 80, &(struct term_env) { .term = "dumb" });
     assert_false(t.color);
+    assert_false(t.photos);
+    struct term_env rich = { .lang = "C.UTF-8", .colorterm = "truecolor" };
+    assert_true(term_decide(true, 80, &rich).photos);
+    assert_false(term_decide(false, 80, &rich).photos);
+    rich.colorterm = "1";
+    assert_false(term_decide(true, 80, &rich).photos);
+    rich = (struct term_env) { .lang = "C", .colorterm = "24bit" };
+    assert_false(term_decide(true, 80, &rich).photos); /* no block characters */
     t = term_decide(false, 0, &(struct term_env) { .lc_all = "de_DE.utf8", .lang = "C" });
     assert_true(!t.tty && !t.color && t.utf8);
     assert_int_equal(t.width, 80);

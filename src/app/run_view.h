@@ -1,0 +1,46 @@
+/* run_view: what berth run shows while a workflow runs: how much of all of it is done.
+ *
+ * Guess      How long a node takes is known when one of its class has run, or from how far the one
+ *            that runs is. What is left is that, for every node that still waits. A class nobody has
+ *            seen yet counts as the mean of the others. But sampling is what takes the time: in a
+ *            workflow with samplers there is nothing to say before the first has shown its steps,
+ *            and what has not been seen then counts nothing. The share never goes back.
+ * Shown      On a terminal a line that is redrawn: bar, share, node, its steps, time left; never
+ *            wider than the terminal. Elsewhere a line at once and then every VIEW_LOG_NS.
+ * Threads    One: events come on the thread that runs the workflow, or listens to a server. */
+#ifndef APP_RUN_VIEW_H
+#define APP_RUN_VIEW_H
+
+#include "app/term.h"
+#include "base/json.h"
+#include "base/vec.h"
+#include "graph/graph.h"
+#include "node/node.h"
+
+#define VIEW_LOG_NS UINT64_C(5000000000)
+
+struct run_view { /* caller's storage; fields are the view's own */
+    FILE *out;
+    struct term term;
+    const struct clock *clock;
+    const json_t *prompt;                 /* borrowed; NULL: quiet */
+    struct vec kind;                      /* struct view_kind: classes of the prompt */
+    size_t nodes, done;                   /* of the prompt; finished or cached */
+    uint64_t start_ns, node_ns, drawn_ns; /* of the first node, of this one; 0: not yet */
+    double value, max, share;             /* of the node that runs, if it says so; of all */
+    size_t at;                            /* its class in kind; SIZE_MAX: none runs */
+    bool line;                            /* an unfinished line stands there */
+    char label[64];
+};
+
+/* quiet: nothing is ever shown. Without memory it is quiet too. */
+void run_view_init(struct run_view *v, FILE *out, const struct term *term,
+                   const struct clock *clock, const json_t *prompt, bool quiet);
+void run_view_event(void *view, const struct exec_event *e); /* an exec_event_fn */
+void run_view_clear(struct run_view *v); /* takes the line away: something else is printed now */
+void run_view_release(struct run_view *v);
+
+/* How much of all is done, 0..1, and the seconds that are left; -1: who knows. */
+double run_view_share(const struct run_view *v, double *left);
+
+#endif
