@@ -154,7 +154,8 @@ static berth_status plan_around_others(const struct residency *r, const struct b
 }
 
 berth_status res_make_plan(struct residency *r, const struct blocks *b,
-                           const struct plan_args *args, struct plan *out, berth_err *err)
+                           const struct plan_args *args, bool measure, struct plan *out,
+                           berth_err *err)
 {
     struct plan_args a = *args;
     size_t i;
@@ -167,7 +168,7 @@ berth_status res_make_plan(struct residency *r, const struct blocks *b,
         s = devset_find(r->devices, a.compute, strlen(a.compute), &i, err);
     a.reserve = reserve_of(r, args);
     if (!s)
-        s = res_plan_devices(r, a.compute, wants_speeds(r, b, i, args), devices, err);
+        s = res_plan_devices(r, a.compute, measure && wants_speeds(r, b, i, args), devices, err);
     if (!s)
         s = plan_around_others(r, b, devices, &a, out, err);
     free(devices);

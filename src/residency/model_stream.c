@@ -103,9 +103,20 @@ berth_status res_stream_open(struct res_model *m, const struct stream_config *cf
                                 .cfg = cfg ? *cfg : (struct stream_config) { 0 } };
     args.cfg.clock = args.cfg.clock ? args.cfg.clock : m->res->clock;
     args.cfg.log = args.cfg.log ? args.cfg.log : m->res->log;
+    args.cfg.total = &m->res->streamed;
     if (!s)
         s = stream_open(&args, out, err);
     if (s)
         release(x);
     return s;
+}
+
+struct res_streamed res_streamed(struct residency *r)
+{
+    struct stream_total *t = &r->streamed;
+    return (struct res_streamed) {
+        .bytes = atomic_load_explicit(&t->bytes, memory_order_relaxed),
+        .copy_ns = atomic_load_explicit(&t->copy_ns, memory_order_relaxed),
+        .exposed_ns = atomic_load_explicit(&t->exposed_ns, memory_order_relaxed),
+    };
 }

@@ -484,12 +484,12 @@ static void next_release(struct next *x)
     free(x->key.text);
 }
 
-static berth_status next_make(struct res_model *m, const struct plan_args *args, struct next *x,
-                              berth_err *err)
+static berth_status next_make(struct res_model *m, const struct plan_args *args, bool measure,
+                              struct next *x, berth_err *err)
 {
     struct residency *r = m->res;
     if (res_key_make(r, m->weights, m->part, m->options, m->high_precision, args, &x->key, err) ||
-        res_make_plan(r, &m->blocks, args, &x->plan, err))
+        res_make_plan(r, &m->blocks, args, measure, &x->plan, err))
         return err->code;
     for (const struct res_model *o = r->first; o; o = o->next)
         if (o != m && res_key_is(o, &x->key, false))
@@ -521,7 +521,7 @@ berth_status res_replan(struct res_model *m, const struct plan_args *plan,
         *result = (struct res_load_result) { .was_resident = m->state == RES_RESIDENT };
     if (res_model_busy(m))
         return err_set(err, BERTH_EBUSY, "model %s is in use: its plan stays", m->owner);
-    berth_status s = next_make(m, plan, &next, err);
+    berth_status s = next_make(m, plan, true, &next, err);
     if (!s && m->state == RES_RESIDENT)
         s = could_move(m, next.plan.device, err);
     if (!s && m->state == RES_RESIDENT)
@@ -535,4 +535,22 @@ berth_status res_replan(struct res_model *m, const struct plan_args *plan,
              m->moved - moved, berth_status_name(s));
     res_check_now(m->res);
     return s ? err_add(err, "planning model %.80s again", m->owner) : BERTH_OK;
+}
+
+berth_status res_replan_look(struct res_model *m, const struct plan_args *plan, struct plan *out,
+                             uint64_t *moves, berth_err *err)
+{
+    struct next next = { 0 };
+    *moves = 0;
+    berth_status s = next_make(m, plan, false, &next, err);
+    if (!s && m->state == RES_RESIDENT)
+        s = could_move(m, next.plan.device, err);
+    for (size_t i = 0; !s && i < m->blocks.n; i++) {
+        const struct res_block *b = &m->block[i];
+        *moves += b->device != RES_NOWHERE && b->device != next.plan.device[i] ? b->bytes : 0;
+    }
+    *out = next.plan;
+    next.plan = (struct plan) { 0 };
+    next_release(&next);
+    return s ? err_add(err, "planning model %.80s", m->owner) : BERTH_OK;
 }

@@ -252,7 +252,7 @@ static berth_status model_new(struct residency *r, const struct res_open_args *a
     if (!s)
         s = blocks_from_weights(w, m->part, m->arch, &m->blocks, err);
     if (!s)
-        s = res_make_plan(r, &m->blocks, &args->plan, &m->plan, err);
+        s = res_make_plan(r, &m->blocks, &args->plan, true, &m->plan, err);
     if (!s)
         s = fill_tables(m, err);
     if (s) {
@@ -490,6 +490,15 @@ struct res_model_info res_info(const struct res_model *m)
 uint64_t res_bytes_on(const struct res_model *m, size_t device)
 {
     return device < m->res->n_devices ? m->bytes_on[device] : 0;
+}
+
+struct res_block_place res_block_place(const struct res_model *m, size_t block)
+{
+    const struct res_block *b = &m->block[block];
+    bool there = b->device != RES_NOWHERE;
+    return (struct res_block_place) { .device = there ? b->device : RES_NO_DEVICE,
+                                      .home = b->home,
+                                      .bytes = there ? b->bytes : m->blocks.at[block].bytes };
 }
 
 const struct weights *res_weights(const struct res_model *m)

@@ -264,6 +264,11 @@ void res_linger_end(struct residency *r);
  * stands, and res_load() goes on from there. A model without bytes only gets the plan. */
 berth_status res_replan(struct res_model *m, const struct plan_args *plan,
                         struct res_load_result *result, berth_err *err);
+/* The plan that res_replan() would make now, and how many bytes it would move; nothing moves, also
+ * while m is in use. Links that nobody measured yet are not measured. *out: plan_release(). Errors
+ * as res_replan()'s before its first block moves. */
+berth_status res_replan_look(struct res_model *m, const struct plan_args *plan, struct plan *out,
+                             uint64_t *moves, berth_err *err);
 /* The patch set. Nothing moves until the next res_load(). Takes references on the adapters.
  * BERTH_EBUSY: in use. */
 berth_status res_set_patches(struct res_model *m, const struct res_patch *patch, size_t n,
@@ -286,9 +291,16 @@ struct res_model_info {
 };
 struct res_model_info res_info(const struct res_model *m);
 uint64_t res_bytes_on(const struct res_model *m, size_t device); /* blocks' bytes, by set index */
-const struct weights *res_weights(const struct res_model *m);    /* borrowed; the open file */
-const struct blocks *res_blocks(const struct res_model *m);      /* borrowed */
-const struct plan *res_plan(const struct res_model *m);          /* borrowed until res_replan() */
+/* Where a block is and should be, whatever the model's state. */
+struct res_block_place {
+    size_t device, home; /* indices in the set; device RES_NO_DEVICE: it has no memory */
+    uint64_t bytes;
+};
+#define RES_NO_DEVICE SIZE_MAX
+struct res_block_place res_block_place(const struct res_model *m, size_t block);
+const struct weights *res_weights(const struct res_model *m); /* borrowed; the open file */
+const struct blocks *res_blocks(const struct res_model *m);   /* borrowed */
+const struct plan *res_plan(const struct res_model *m);       /* borrowed until res_replan() */
 struct device *res_compute(const struct res_model *m); /* borrowed; the plan's compute device */
 struct devset *res_devices(const struct residency *r); /* borrowed: those of the config */
 size_t res_model_count(const struct residency *r);
@@ -300,6 +312,11 @@ struct res_metrics { /* counters since residency_new() */
         read_bytes, resets, pressure_resets, retention_violations;
 };
 struct res_metrics res_metrics(const struct residency *r);
+
+struct res_streamed { /* by all models since residency_new() */
+    uint64_t bytes, copy_ns, exposed_ns;
+};
+struct res_streamed res_streamed(struct residency *r); /* any thread, while layers run too */
 
 /* BERTH_EDEVICE naming the broken invariant and the model. */
 berth_status res_check(struct residency *r, berth_err *err);

@@ -5,6 +5,7 @@
 #include "base/vec.h"
 #include "residency/journal.h"
 #include "residency/residency.h"
+#include "residency/stream.h"
 
 #define RES_NOWHERE UINT8_MAX
 #define RES_ALIASES 16 /* networks in a file */
@@ -71,9 +72,10 @@ struct residency {
     struct journal *journal;
     struct res_metrics metrics;
     bool prompt_running, in_free;
-    atomic_uint requested;      /* who asked for what: bits of prompt.c */
-    double pressure_last;       /* usage at the last reset; 0: armed */
-    struct dev_stream **stream; /* [n] for copies of load, move and patch; made when needed */
+    atomic_uint requested;        /* who asked for what: bits of prompt.c */
+    double pressure_last;         /* usage at the last reset; 0: armed */
+    struct dev_stream **stream;   /* [n] for copies of load, move and patch; made when needed */
+    struct stream_total streamed; /* by the streams of its models; any thread reads */
 };
 
 /* registry.c */
@@ -101,9 +103,11 @@ berth_status res_key_make(const struct residency *r, const struct weights *w, co
                           struct res_key *out, berth_err *err);
 /* Does m have this key, or with base_only its base key? */
 bool res_key_is(const struct res_model *m, const struct res_key *k, bool base_only);
-/* A plan over the registry's devices; NULL in args->compute and reserve UINT64_MAX filled in. */
+/* A plan over the registry's devices; NULL in args->compute and reserve UINT64_MAX filled in.
+ * measure: links that it would like to know of are timed, which takes memory and a while. */
 berth_status res_make_plan(struct residency *r, const struct blocks *b,
-                           const struct plan_args *args, struct plan *out, berth_err *err);
+                           const struct plan_args *args, bool measure, struct plan *out,
+                           berth_err *err);
 size_t res_default_compute(const struct residency *r); /* the first that is not the host, else 0 */
 
 /* move.c: one block's memory */

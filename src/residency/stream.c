@@ -84,7 +84,7 @@ static berth_status queue_copies(struct stream *s, struct stream_slot *t, berth_
                     : dev_copy(lane, dst, (struct dev_at) { r->dev, c->src }, c->n, err))
             return err->code;
         s->stats.copies++;
-        s->stats.bytes += c->n;
+        stream_count(s, c->n);
         t->copied += c->n;
     }
     return BERTH_OK;
@@ -117,9 +117,7 @@ static berth_status fill(struct stream *s, struct stream_slot *t, uint32_t r, si
     uint64_t waited = wait ? now(s) - start : 0;
     s->stats.wait_ns += waited;
     if (!(s->lane[run->lane]->phys->caps & BERTH_CAP_ASYNC)) {
-        s->stats.timed += run->bytes;
-        s->stats.copy_ns += waited;
-        s->stats.exposed_ns += waited;
+        stream_count_time(s, run->bytes, waited, waited);
     }
     return stream_slot_filled(s, t, err);
 }
@@ -378,7 +376,7 @@ static berth_status wait_filled(struct stream *s, struct stream_slot *t, berth_e
     t->waited = true;
     uint64_t waited = wait ? now(s) - start : 0;
     s->stats.wait_ns += waited;
-    s->stats.exposed_ns += time_compares(s, t->run) ? 0 : waited;
+    stream_count_time(s, 0, 0, time_compares(s, t->run) ? 0 : waited);
     return BERTH_OK;
 }
 

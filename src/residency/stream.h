@@ -65,6 +65,8 @@
 #include "base/clock.h"
 #include "device/device.h"
 
+#include <stdatomic.h>
+
 #define STREAM_RUN_DEFAULT (UINT64_C(16) << 20)
 #define STREAM_SLOTS_DEFAULT 3
 #define STREAM_SLOTS_MAX 64
@@ -100,17 +102,23 @@ struct stream_item {
     const char *name; /* for messages; may be NULL */
 };
 
+/* What all streams that share it did, as their stats count it. Any thread reads. */
+struct stream_total {
+    atomic_uint_least64_t bytes, copy_ns, exposed_ns;
+};
+
 struct stream_config {  /* zero: defaults */
     uint64_t run_bytes; /* a run takes items up to this; a larger item is a run by itself */
     /* The ring's size, in largest runs: 1 works, from 2 on copies and layers overlap, and one more
      * for each donor beyond the first keeps their runs long. Default: 3, or with more than two
      * donors one more than there are, unless a block is larger than a run. */
     unsigned slots;
-    unsigned stage_slots;      /* staging buffers */
-    uint64_t stage_bytes;      /* of one staging buffer; 0: run_bytes */
-    unsigned loaders;          /* threads that fill staging */
-    const struct clock *clock; /* NULL: system */
-    const struct log *log;     /* NULL: silent */
+    unsigned stage_slots;       /* staging buffers */
+    uint64_t stage_bytes;       /* of one staging buffer; 0: run_bytes */
+    unsigned loaders;           /* threads that fill staging */
+    const struct clock *clock;  /* NULL: system */
+    const struct log *log;      /* NULL: silent */
+    struct stream_total *total; /* borrowed while open; NULL: nobody adds up */
 };
 
 struct stream_stats {

@@ -192,6 +192,9 @@ berth_status stage_finish(struct stream *s, struct stream_slot *t, berth_err *er
 /* Forgets everything on its way. pre: the copies that read staging are done. */
 void stage_reset(struct stream *s);
 
+/* Both add to the stats, and to the total that streams share. */
+void stream_count(struct stream *s, uint64_t bytes);
+void stream_count_time(struct stream *s, uint64_t timed, uint64_t copy_ns, uint64_t exposed_ns);
 berth_status time_open(struct stream *s, berth_err *err); /* time_close() after an error too */
 void time_close(struct stream *s);
 bool time_compares(const struct stream *s, uint32_t run); /* lane and layers have one clock */

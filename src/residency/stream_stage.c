@@ -153,7 +153,7 @@ static berth_status copy_chunk(struct stream *s, struct stream_slot *t, const st
         if (dev_copy_h2d(lane, s->ring.addr + t->from + dst, buf + done, n, err))
             return err->code;
         s->stats.copies++;
-        s->stats.bytes += n;
+        stream_count(s, n);
         s->stats.staged += n;
         t->copied += n;
     }

@@ -47,6 +47,31 @@ void time_close(struct stream *s)
         }
 }
 
+/* ---- counters ---- */
+
+static void add(atomic_uint_least64_t *to, uint64_t n)
+{
+    atomic_fetch_add_explicit(to, n, memory_order_relaxed);
+}
+
+void stream_count(struct stream *s, uint64_t bytes)
+{
+    s->stats.bytes += bytes;
+    if (s->args.cfg.total)
+        add(&s->args.cfg.total->bytes, bytes);
+}
+
+void stream_count_time(struct stream *s, uint64_t timed, uint64_t copy_ns, uint64_t exposed_ns)
+{
+    s->stats.timed += timed;
+    s->stats.copy_ns += copy_ns;
+    s->stats.exposed_ns += exposed_ns;
+    if (s->args.cfg.total) {
+        add(&s->args.cfg.total->copy_ns, copy_ns);
+        add(&s->args.cfg.total->exposed_ns, exposed_ns);
+    }
+}
+
 /* ---- marks ---- */
 
 /* Adds it up and makes it free again. False: somebody needs it, or the device is not there yet. What
@@ -65,9 +90,8 @@ static bool take(struct stream *s, struct stream_time *x)
         !(x->is_reached && dev_event_time(x->reached, &r, &reached, &err))) {
         if (!b || !f || !r)
             return false;
-        s->stats.timed += x->bytes;
-        s->stats.copy_ns += filled - begun;
-        s->stats.exposed_ns += x->is_reached && filled > reached ? filled - reached : 0;
+        stream_count_time(s, x->bytes, filled - begun,
+                          x->is_reached && filled > reached ? filled - reached : 0);
     }
     x->is_filled = x->is_reached = false;
     return true;
