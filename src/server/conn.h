@@ -36,8 +36,8 @@ struct blob {
 struct blob *blob_new(struct str *taken); /* NULL: out of memory, or the text is bad */
 void blob_unref(struct blob *b);          /* NULL is fine */
 
-/* STATE and PREVIEW: a newer one may take the place of one that waits. */
-enum out_kind { OUT_HTTP, OUT_MESSAGE, OUT_STATE, OUT_PREVIEW, OUT_KINDS };
+/* STATE, MEMORY and PREVIEW: a newer one may take the place of one that waits. */
+enum out_kind { OUT_HTTP, OUT_MESSAGE, OUT_STATE, OUT_MEMORY, OUT_PREVIEW, OUT_KINDS };
 
 struct out { /* one piece of output */
     struct out *next;

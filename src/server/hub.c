@@ -20,7 +20,8 @@ struct hub { /* owner: loop, except where marked */
      * the lock, others read it under the lock. */
     struct map by_sid;
     atomic_size_t log_readers; /* any thread reads */
-    atomic_size_t posted;      /* any thread: bytes on their way to the loop */
+    size_t memory_readers;
+    atomic_size_t posted; /* any thread: bytes on their way to the loop */
 };
 
 berth_status hub_open(struct server *s, berth_err *err)
@@ -111,6 +112,14 @@ static void set_logs(struct hub *h, struct conn *c, bool on)
         atomic_fetch_sub(&h->log_readers, 1);
 }
 
+static void set_memory(struct hub *h, struct conn *c, bool on)
+{
+    if (c->ws->memory == on)
+        return;
+    c->ws->memory = on;
+    h->memory_readers = on ? h->memory_readers + 1 : h->memory_readers - 1;
+}
+
 static void set_behind(struct hub *h, struct conn *c, bool on)
 {
     if (c->ws->behind == on)
@@ -127,6 +136,7 @@ void hub_closed(struct server *s, struct conn *c)
     if (!w->listed)
         return;
     set_logs(h, c, false);
+    set_memory(h, c, false);
     drop_name(h, c);
     if (w->prev)
         w->prev->ws->next = w->next;
@@ -196,7 +206,8 @@ static void give(struct conn *c, enum out_kind kind, unsigned op, uint64_t run, 
     const struct loop_limits *lim = loop_limits(c->server);
     if (c->dead || c->close_when_sent)
         return;
-    if ((kind == OUT_PREVIEW || (kind == OUT_STATE && c->out_bytes >= lim->ws_behind)) &&
+    if ((kind == OUT_PREVIEW || kind == OUT_MEMORY ||
+         (kind == OUT_STATE && c->out_bytes >= lim->ws_behind)) &&
         conn_swap_frame(c, kind, op, run, b))
         return;
     bool room = kind == OUT_PREVIEW || fits(c, b->n);
@@ -227,7 +238,7 @@ static void give_text(struct conn *c, struct str *taken)
 
 /* ---- posted messages ---- */
 
-enum to { TO_SID, TO_ALL, TO_LOGS };
+enum to { TO_SID, TO_ALL, TO_LOGS, TO_MEMORY };
 
 struct letter { /* made anywhere, opened on the loop */
     enum to to;
@@ -261,6 +272,12 @@ static void letter_free(struct letter *m)
     free(m);
 }
 
+static bool is_for(const struct letter *m, const struct conn *c)
+{
+    return m->to == TO_ALL || (m->to == TO_LOGS && c->ws->logs) ||
+           (m->to == TO_MEMORY && c->ws->memory);
+}
+
 static void deliver(struct server *s, void *arg)
 {
     struct letter *m = arg;
@@ -269,7 +286,7 @@ static void deliver(struct server *s, void *arg)
     if (c)
         deliver_to(m, c);
     for (c = m->to == TO_SID ? NULL : h->first; c; c = c->ws->next)
-        if (m->to == TO_ALL || c->ws->logs)
+        if (is_for(m, c))
             deliver_to(m, c);
     atomic_fetch_sub(&h->posted, m->bytes);
     letter_free(m);
@@ -338,6 +355,16 @@ void hub_send_logs(struct server *s, struct str *taken)
 bool hub_logs_wanted(const struct server *s)
 {
     return s->hub && atomic_load(&s->hub->log_readers);
+}
+
+void hub_send_memory(struct server *s, struct str *taken)
+{
+    post(s, letter_new(TO_MEMORY, NULL, OUT_MEMORY, WS_TEXT, taken));
+}
+
+bool hub_memory_wanted(const struct server *s)
+{
+    return s->hub->memory_readers;
 }
 
 /* ---- binary ---- */
@@ -480,6 +507,11 @@ static void answer_flags(struct server *s, struct conn *c, const json_t *data)
     wrap("feature_flags", str_c(&flags), &text);
     give_text(c, &text);
     str_release(&flags);
+    set_memory(s->hub, c, s->worker && json_is_true(json_object_get(data, "berth")));
+    if (c->ws->memory) {
+        meter_text(s, &text);
+        give_text(c, &text);
+    }
 }
 
 void hub_features(const struct server *s, struct str *out)

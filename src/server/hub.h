@@ -4,7 +4,7 @@
  * only what all hear. Closing a socket removes the name only if it is still this socket's.
  * Slow       What a client leaves unread is bounded (limits of loop.h), and no client holds another
  *            up. Of previews only the newest waits; so it is with progress_state, which says all that
- *            its predecessors said, once a client is behind. A client that takes nothing for a while,
+ *            its predecessors said, once a client is behind, and always with berth.memory. A client that takes nothing for a while,
  *            or is behind by far too much, is closed. Everything else arrives, in order.
  * Pressure   Whoever makes messages in bulk calls hub_wait() before each: it waits, for a bounded
  *            time, while the loop has much to do, or the one client that the message is for. Nobody
@@ -54,8 +54,10 @@ void hub_swept(struct server *s, struct conn *c); /* now and then, while it has 
 size_t hub_count(const struct server *s);
 /* clientId subscribed to `logs` messages or not. */
 void hub_subscribe_logs(struct server *s, const char *sid, bool on);
-void hub_send_logs(struct server *s, struct str *taken); /* to subscribers */
-bool hub_logs_wanted(const struct server *s);            /* somebody subscribed */
+void hub_send_logs(struct server *s, struct str *taken);   /* to subscribers */
+bool hub_logs_wanted(const struct server *s);              /* somebody subscribed */
+void hub_send_memory(struct server *s, struct str *taken); /* to those who said "berth": meter.h */
+bool hub_memory_wanted(const struct server *s);            /* there is one; loop */
 /* The server's feature flags, for /features and the WebSocket. Appends an object. */
 void hub_features(const struct server *s, struct str *out);
 

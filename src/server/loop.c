@@ -49,7 +49,7 @@ struct loop {
     uint64_t now;
     uint64_t date_s;
     char date[32];
-    lws_sorted_usec_list_t sweep, resume;
+    lws_sorted_usec_list_t sweep, resume, tick;
     bool sweeping;
     uint8_t *scratch;
     pthread_t thread; /* of loop_run(), while running */
@@ -369,6 +369,18 @@ void conn_deadline(struct conn *c, unsigned ms)
         l->sweeping = true;
         lws_sul_schedule(l->lws, 0, &l->sweep, sweep, SWEEP_US);
     }
+}
+
+static void tick(lws_sorted_usec_list_t *sul)
+{
+    struct loop *l = lws_container_of(sul, struct loop, tick);
+    l->now = clock_mono_ns(clock_system());
+    meter_tick(l->server);
+}
+
+void loop_tick(struct server *s, unsigned ms)
+{
+    lws_sul_schedule(s->loop->lws, 0, &s->loop->tick, tick, ms * (lws_usec_t)1000);
 }
 
 /* ---- listening ---- */

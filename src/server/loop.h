@@ -63,8 +63,9 @@ void loop_set_limits(struct server *s, const struct loop_limits *l);
 /* Routes other than those of routes.def; borrowed. Before loop_run(). */
 void loop_set_routes(struct server *s, const struct route *table, size_t n);
 const struct route *loop_routes(const struct server *s, size_t *n);
-uint64_t loop_now(const struct server *s); /* monotonic ns; the same within one call */
-const char *loop_date(struct server *s);   /* for Date: */
+void loop_tick(struct server *s, unsigned ms); /* meter_tick(), once, in so many ms */
+uint64_t loop_now(const struct server *s);     /* monotonic ns; the same within one call */
+const char *loop_date(struct server *s);       /* for Date: */
 /* Memory for bodies; false: too much is held already. */
 WARN_UNUSED bool loop_body_take(struct server *s, size_t n);
 void loop_body_give(struct server *s, size_t n);

@@ -35,9 +35,8 @@ static void reply_text(struct http_req *r, struct str *taken)
     str_release(taken);
 }
 
-/* What the worker did, for a request that is held. */
-static void answered(struct server *s, void *user, berth_status st, const berth_err *err,
-                     struct str *text)
+void reply_worker(struct server *s, void *user, berth_status st, const berth_err *err,
+                  struct str *text)
 {
     struct http_req *r = user;
     (void)s;
@@ -196,7 +195,7 @@ void route_free(struct http_req *r)
     if (read_free(body, &f, &err)) {
         reply_error(r, &err);
     } else if (f.wait || f.dry_run) {
-        worker_post_free(r->server, &f, answered, http_hold(r));
+        worker_post_free(r->server, &f, reply_worker, http_hold(r));
     } else {
         worker_post_free(r->server, &f, NULL, NULL);
         http_reply_empty(r, 200);
@@ -232,8 +231,11 @@ void route_berth_model(struct http_req *r)
 {
     struct str text = { 0 };
     uint64_t id;
+    struct str blocks = { 0 };
+    bool list = http_query(r, "blocks", &blocks) && strcmp(str_c(&blocks), "1") == 0;
+    str_release(&blocks);
     if (str_parse_u64(str_c(&r->param[0]), r->param[0].n, &id) &&
-        worker_model_json(r->server, id, &text))
+        worker_model_json(r->server, id, list, &text))
         reply_text(r, &text);
     else
         no_such_model(r);
@@ -293,9 +295,9 @@ static berth_status check_change(const struct worker_change *c, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status read_change(const json_t *body, struct worker_change *c, berth_err *err)
+berth_status read_change(const json_t *body, const char *const *known, struct worker_change *c,
+                         berth_err *err)
 {
-    static const char *const known[] = { "retention", "layout", BODY_ALLOCATION, NULL };
     struct str alloc = { 0 };
     bool given;
     if (body_check(body, known, err) || copy_text(body, "retention", &c->retention, err) ||
@@ -310,6 +312,7 @@ static berth_status read_change(const json_t *body, struct worker_change *c, ber
 
 void route_berth_model_patch(struct http_req *r)
 {
+    static const char *const known[] = { "retention", "layout", BODY_ALLOCATION, NULL };
     struct worker_change c = { 0 };
     berth_err err = { 0 };
     json_t *body;
@@ -319,10 +322,10 @@ void route_berth_model_patch(struct http_req *r)
     }
     if (!http_json(r, NULL, &body))
         return;
-    if (read_change(body, &c, &err))
+    if (read_change(body, known, &c, &err))
         reply_error(r, &err);
     else
-        worker_post_change(r->server, &c, answered, http_hold(r));
+        worker_post_change(r->server, &c, reply_worker, http_hold(r));
     worker_change_release(&c);
     json_decref(body);
 }
@@ -335,7 +338,7 @@ void route_berth_model_delete(struct http_req *r)
         c.force = strcmp(str_c(&force), "1") == 0 || strcmp(str_c(&force), "true") == 0;
     str_release(&force);
     if (str_parse_u64(str_c(&r->param[0]), r->param[0].n, &c.model))
-        worker_post_change(r->server, &c, answered, http_hold(r));
+        worker_post_change(r->server, &c, reply_worker, http_hold(r));
     else
         no_such_model(r);
 }

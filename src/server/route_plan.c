@@ -1,5 +1,7 @@
-/* route_plan: POST /berth/plan: where every block of a model would live. Loads nothing.
+/* route_plan: POST /berth/plan: where every block of a model would live. Loads and moves nothing.
  *
+ *   {"model": 7}   one that is open, by its id: what PATCH /berth/models/7 with the same members
+ *   would bring; the worker answers, between the steps of a prompt if one runs. Or a file:
  *   {"folder": "checkpoints", "name": "sd15.safetensors"}   or   {"path": "/abs/inside/a/model/folder"}
  *   "part"       prefix of the tensors; the whole file without it
  *   "allocation" an allocation string, or "virtual_vram_gb" (number) with "donor_device" ("cpu");
@@ -137,6 +139,23 @@ static void plan_work(struct later *l)
     later_made(l);
 }
 
+/* Takes the body. */
+static void plan_of_model(struct http_req *r, json_t *body)
+{
+    static const char *const known[] = { "model", "layout", BODY_ALLOCATION, NULL };
+    struct worker_change c = { 0 };
+    berth_err err = { 0 };
+    berth_status st = read_change(body, known, &c, &err);
+    if (!st && !js_get_u64(json_object_get(body, "model"), &c.model))
+        st = err_set(&err, BERTH_EINVAL, "model: not the id of one");
+    if (st)
+        http_reply_err(r, err.code == BERTH_ELIMIT ? 400 : 0, &err);
+    else
+        worker_post_look(r->server, &c, reply_worker, http_hold(r));
+    worker_change_release(&c);
+    json_decref(body);
+}
+
 void route_berth_plan(struct http_req *r)
 {
     static const char *const known[] = { "folder", "name",    "path",          "part",
@@ -145,6 +164,10 @@ void route_berth_plan(struct http_req *r)
     berth_err err = { 0 };
     if (!http_json(r, NULL, &body))
         return;
+    if (json_object_get(body, "model")) {
+        plan_of_model(r, body);
+        return;
+    }
     struct planning *p = NULL;
     if (!body_check(body, known, &err) && !(p = calloc(1, sizeof *p)))
         err_set(&err, BERTH_ENOMEM, "a plan");

@@ -106,6 +106,13 @@ const char *folder_of_type(const struct server *s, const char *type);
 int user_root(const struct server *s, const char *id, struct str *out);
 /* A picture file, decoded. Any thread. */
 berth_status picture_read(const char *path, struct image_file *out, berth_err *err);
+/* What the worker did, to a request that is held: worker_done_fn (route_berth.c). */
+void reply_worker(struct server *s, void *user, berth_status st, const berth_err *err,
+                  struct str *text);
+/* Members of a change of a model; only `known` ones may be there. *c: worker_change_release(), also
+ * after an error. */
+berth_status read_change(const json_t *body, const char *const *known, struct worker_change *c,
+                         berth_err *err);
 /* MIME type by name; for what a browser would run as part of this site (pages, drawings with scripts
  * in them) a header is added that forbids it. */
 const char *sandboxed_type(struct http_req *r, const char *path);

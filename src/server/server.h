@@ -23,8 +23,8 @@
  *            loop.c sockets, timers, posts; conn.c one connection; http1.c requests out of bytes;
  *            http.c requests and replies; guard.c; router.c + routes.def; static.c files, ranges,
  *            ETags; web.c the dashboard; gzip.c; multipart.c; ws.c + wsframe.c one WebSocket; hub.c all of them
- *            aux.c slow work; logs.c; worker*.c; state.c what others may know of the worker;
- *            events.c, preview.c executor events -> messages; metrics.c; route_*.c, routes.c,
+ *            aux.c slow work; logs.c; worker*.c; state.c, state_blocks.c what others may know of the worker,
+ *            meter.c live; events.c, preview.c executor events -> messages; metrics.c; route_*.c, routes.c,
  *            body.c what bodies say; tree.c */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
@@ -45,12 +45,12 @@ struct server_config { /* borrowed until server_free(), but for what says otherw
     size_t listens;
     unsigned port; /* 0: any free one, server_port() tells */
     const char *tls_key, *tls_cert;
-    const char *token;       /* NULL: none */
-    bool insecure;           /* beyond loopback without a token */
-    const char *cors_origin; /* NULL: origin guard */
-    const char *frontend;    /* folder; NULL: the dashboard is at / too */
-    const char *database;    /* file of the store */
-    uint64_t max_upload;     /* bytes; 0: 100 MiB */
+    const char *token;                            /* NULL: none */
+    bool insecure;                                /* beyond loopback without a token */
+    const char *cors_origin;                      /* NULL: origin guard */
+    const char *frontend;                         /* folder; NULL: the dashboard is at / too */
+    const char *database;                         /* file of the store */
+    uint64_t max_upload;                          /* bytes; 0: 100 MiB */
     size_t max_pending, max_history, max_sockets; /* 0: 10000, 10000, 4096 */
     bool compress, multi_user, disable_metadata;
     struct node_numbers numbers;

@@ -5,6 +5,7 @@
 
 #include "server/http.h"
 #include "server/hub.h"
+#include "server/meter.h"
 #include "server/server.h"
 #include "server/worker.h"
 #include "store/store.h"
@@ -27,6 +28,7 @@ struct server {
     struct aux *aux;
     struct worker *worker;
     struct logs *logs;      /* any thread, own lock */
+    struct meter meter;     /* loop */
     struct web *web;        /* loop; NULL until somebody asks for the dashboard */
     struct log log;         /* handed to all parts: logs, then cfg.log */
     uint64_t started_ns;    /* clock_mono_ns */

@@ -93,7 +93,6 @@ static void model_json(const struct worker *w, struct res_model *m, struct str *
     add_u64(out, ",\"bytes\":", i.bytes);
     add_u64(out, ",\"resident\":", i.resident);
     add_devices_of(w, out, m);
-    add_u64(out, ",\"blocks\":", i.blocks);
     add_u64(out, ",\"demoted\":", i.demoted);
     add_u64(out, ",\"patches\":", i.patches);
     add_u64(out, ",\"loads\":", i.loads);
@@ -102,7 +101,6 @@ static void model_json(const struct worker *w, struct res_model *m, struct str *
     add_u64(out, ",\"attached\":", i.attached);
     add_plan(out, res_plan(m));
     add_last_use(w, out, i.last_use);
-    str_addc(out, '}');
 }
 
 /* ---- what there is to publish ---- */
@@ -140,8 +138,11 @@ static uint64_t signature(const struct worker *w)
 
 static void models_release(struct vec *v)
 {
-    for (size_t i = 0; i < v->n; i++)
-        str_release(&((struct model_text *)vec_at(v, i))->text);
+    for (size_t i = 0; i < v->n; i++) {
+        struct model_text *t = vec_at(v, i);
+        str_release(&t->text);
+        model_blocks_release(&t->blocks);
+    }
     vec_release(v);
 }
 
@@ -157,7 +158,7 @@ static bool models_build(struct worker *w, struct vec *out)
             t->id = res_info(m).id;
             model_json(w, m, &t->text);
         }
-        ok = t && !t->text.bad;
+        ok = t && !t->text.bad && model_blocks_make(w, m, &t->blocks);
     }
     return ok;
 }
@@ -195,6 +196,7 @@ static void list_models(struct worker *w, struct str *out)
         const struct model_text *t = vec_at(&w->models, i);
         str_adds(out, i ? "," : "");
         str_add(out, t->text.p, t->text.n);
+        str_addf(out, ",\"blocks\":%zu}", model_blocks_count(&t->blocks));
     }
     pthread_mutex_unlock(&w->lock);
 }
@@ -270,20 +272,30 @@ void worker_models_json(struct server *s, struct str *out)
     str_adds(out, "]}");
 }
 
-bool worker_model_json(struct server *s, uint64_t id, struct str *out)
+bool worker_model_json(struct server *s, uint64_t id, bool blocks, struct str *out)
 {
     struct worker *w = s->worker;
-    bool found = false;
+    struct model_blocks copy = { 0 };
+    const struct model_text *t = NULL;
     pthread_mutex_lock(&w->lock);
-    for (size_t i = 0; i < w->models.n && !found; i++) {
-        const struct model_text *t = vec_at(&w->models, i);
-        if (t->id == id) {
-            str_add(out, t->text.p, t->text.n);
-            found = true;
-        }
+    for (size_t i = 0; i < w->models.n && !t; i++) {
+        t = vec_at(&w->models, i);
+        t = t->id == id ? t : NULL;
+    }
+    if (t) {
+        str_add(out, t->text.p, t->text.n);
+        out->bad |= blocks && !model_blocks_copy(&t->blocks, &copy);
+        if (!blocks)
+            str_addf(out, ",\"blocks\":%zu}", model_blocks_count(&t->blocks));
     }
     pthread_mutex_unlock(&w->lock);
-    return found;
+    if (t && blocks) {
+        str_adds(out, ",\"blocks\":");
+        model_blocks_json(w, &copy, out);
+        str_addc(out, '}');
+    }
+    model_blocks_release(&copy);
+    return t;
 }
 
 /* What a device will not say is 0. */

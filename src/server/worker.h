@@ -6,7 +6,8 @@
  *              _error, _interrupted), status, executing null; then with unload_after_prompt all
  *              models go but keep ones; then step 3 for what was asked during
  *              the prompt, where a free takes the place of the automatic cleanup; res_prompt_end
- *            3 requests, in order: frees and changes (retention, new plan, eject). Several flag
+ *            3 requests, in order: frees and changes (retention, new plan, eject); those that only
+ *              look (what a plan would bring) are also served between the steps of a prompt. Several flag
  *              requests without wait add up to one; each with wait, selectors, tiers, dry_run or
  *              force is a free of its own with its receipt
  *            4 publish what changed, send berth.residency
@@ -21,7 +22,7 @@
  * Stop       worker_stop(): the running prompt has grace_s to end, then it is canceled and parked:
  *            no message says that it ended, as it did not.
  * Files      worker.c the thread; worker_job.c one prompt; worker_request.c frees and changes;
- *            state.c; metrics.c; events.h messages of a prompt. worker_impl.h is theirs alone. */
+ *            state.c, state_blocks.c; metrics.c; events.h messages of a prompt. worker_impl.h is theirs alone. */
 #ifndef SERVER_WORKER_H
 #define SERVER_WORKER_H
 
@@ -62,13 +63,21 @@ void worker_change_release(struct worker_change *c);
 void worker_post_change(struct server *s, struct worker_change *taken, worker_done_fn *done,
                         void *user);
 
+/* What a change of the plan would bring: the plan as plan_as_json() has it, "now" and "after":
+ * {device: bytes}, "moves": bytes that would go to another device. Also while a prompt runs: between
+ * its steps. Errors as those of the change. */
+void worker_post_look(struct server *s, struct worker_change *taken, worker_done_fn *done,
+                      void *user);
+
 /* The running prompt: any, or only the one with this id. True: it was running. */
 bool worker_interrupt(struct server *s, const char *prompt_id);
 
 /* Each appends JSON. Any thread. */
-void worker_models_json(struct server *s, struct str *out);             /* {"models":[...]} */
-bool worker_model_json(struct server *s, uint64_t id, struct str *out); /* false: none */
-void worker_devices_json(struct server *s, struct str *out);            /* {"devices":[...]} */
+void worker_models_json(struct server *s, struct str *out); /* {"models":[...]} */
+/* blocks: its member `blocks` is the list of them, {"name","bytes","device","planned"} in execution
+ * order (device null: not in memory), else how many there are. False: there is no such model. */
+bool worker_model_json(struct server *s, uint64_t id, bool blocks, struct str *out);
+void worker_devices_json(struct server *s, struct str *out); /* {"devices":[...]} */
 /* {"devices":[ledger..],"last":N,"timeline":[...]}: snapshots with a number above `after`, at most
  * cap; after UINT64_MAX: the latest cap ones. */
 void worker_memory_json(struct server *s, uint64_t after, size_t cap, struct str *out);

@@ -27,7 +27,7 @@ enum worker_count { /* for /metrics */
 struct request { /* owner: whoever has it: the queue, the worker, then the loop */
     struct request *next;
     struct server *server;
-    enum { REQUEST_FLAGS, REQUEST_FREE, REQUEST_CHANGE } kind;
+    enum { REQUEST_FLAGS, REQUEST_FREE, REQUEST_CHANGE, REQUEST_LOOK } kind;
     struct worker_free f;
     struct worker_change c;
     worker_done_fn *done; /* NULL: nobody waits */
@@ -37,9 +37,20 @@ struct request { /* owner: whoever has it: the queue, the worker, then the loop 
     struct str text;
 };
 
+struct block_now { /* of a published model */
+    uint64_t bytes;
+    int device, home; /* indices in the set; device -1: not in memory */
+};
+struct block_names;   /* state_blocks.c; counted */
+struct model_blocks { /* zeroed is fine */
+    struct block_names *names;
+    struct block_now *at; /* as many as names */
+};
+
 struct model_text { /* one published model */
     uint64_t id;
-    struct str text;
+    struct str text; /* without its blocks and the last brace */
+    struct model_blocks blocks;
 };
 
 struct worker {
@@ -55,6 +66,7 @@ struct worker {
     pthread_cond_t cond;  /* it ended, a prompt ended, or there is something to do */
     bool stopping, park, ended;
     struct request *first, **last; /* queue of requests */
+    struct request *looks;         /* of requests that change nothing: not only between prompts */
     const struct store_job *job;   /* running; NULL: none */
     char *early; /* prompt_id that was interrupted before its run began; NULL: none */
     char node[GRAPH_ID_MAX + 1], display_node[GRAPH_ID_MAX + 1]; /* executing; "": none */
@@ -100,6 +112,7 @@ struct request *worker_take_requests(struct worker *w); /* all that wait, in ord
 /* Does them and answers. ending: a prompt ends, and its own cleanup comes behind: flags that stand
  * last are left to res_prompt_end(). */
 void worker_do_requests(struct worker *w, struct request *list, bool ending);
+void worker_do_looks(struct worker *w);        /* between nodes and steps too */
 void worker_cancel_requests(struct worker *w); /* all of them, BERTH_ECANCELED */
 /* After a node ran out of device memory, or --disable-smart-memory: whatever may go. */
 void worker_unload_all(struct worker *w, const char *reason);
@@ -113,5 +126,12 @@ void state_tick(struct worker *w); /* during loads and steps: now and then the a
  * is. */
 void state_tell(struct worker *w, uint64_t *due);
 void state_release(struct worker *w);
+
+/* state_blocks.c: the blocks of a model as they are now. False: no memory. */
+bool model_blocks_make(const struct worker *w, const struct res_model *m, struct model_blocks *out);
+bool model_blocks_copy(const struct model_blocks *x, struct model_blocks *out);
+size_t model_blocks_count(const struct model_blocks *x);
+void model_blocks_json(const struct worker *w, const struct model_blocks *x, struct str *out);
+void model_blocks_release(struct model_blocks *x); /* zeroed is fine */
 
 #endif

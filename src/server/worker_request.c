@@ -93,9 +93,14 @@ static void cancel(struct request *r)
 static void post(struct server *s, struct request *r)
 {
     struct worker *w = s->worker;
+    bool look = r->kind == REQUEST_LOOK;
     pthread_mutex_lock(&w->lock);
     bool ended = w->ended;
-    bool merged = !ended && request_queue(&w->first, &w->last, r);
+    bool merged = !ended && !look && request_queue(&w->first, &w->last, r);
+    if (!ended && look) {
+        r->next = w->looks;
+        w->looks = r;
+    }
     pthread_cond_broadcast(&w->cond);
     pthread_mutex_unlock(&w->lock);
     if (ended)
@@ -138,18 +143,30 @@ void worker_post_free(struct server *s, struct worker_free *f, worker_done_fn *d
     post(s, r);
 }
 
-void worker_post_change(struct server *s, struct worker_change *taken, worker_done_fn *done,
-                        void *user)
+static void post_change(struct server *s, struct worker_change *taken, bool look,
+                        worker_done_fn *done, void *user)
 {
     struct request *r = new_request(s, done, user);
     if (!r) {
         worker_change_release(taken);
         return;
     }
-    r->kind = REQUEST_CHANGE;
+    r->kind = look ? REQUEST_LOOK : REQUEST_CHANGE;
     r->c = *taken;
     *taken = (struct worker_change) { 0 };
     post(s, r);
+}
+
+void worker_post_change(struct server *s, struct worker_change *taken, worker_done_fn *done,
+                        void *user)
+{
+    post_change(s, taken, false, done, user);
+}
+
+void worker_post_look(struct server *s, struct worker_change *taken, worker_done_fn *done,
+                      void *user)
+{
+    post_change(s, taken, true, done, user);
 }
 
 /* ---- frees ---- */
@@ -249,8 +266,15 @@ static void eject(struct worker *w, struct request *r, struct res_model *m)
     free_now(w, r, &args);
 }
 
-/* What the change leaves open stays as it is. Another compute device alone: an automatic plan there. */
-static berth_status replan(struct res_model *m, const struct worker_change *c, berth_err *err)
+struct look { /* at a plan that nobody applies */
+    struct plan plan;
+    uint64_t moves;
+};
+
+/* What the change leaves open stays as it is. Another compute device alone: an automatic plan there.
+ * look NULL: it is applied. */
+static berth_status replan(struct res_model *m, const struct worker_change *c, struct look *look,
+                           berth_err *err)
 {
     const struct plan *now = res_plan(m); /* until the new one is there */
     struct str same = { 0 };
@@ -263,21 +287,69 @@ static berth_status replan(struct res_model *m, const struct worker_change *c, b
     args.alloc = c->allocation ? c->allocation : str_c(&same);
     snprintf(compute, sizeof compute, "%s", now->devices.at[now->quotas.compute].name);
     args.compute = c->compute ? c->compute : compute; /* a string that names one goes before */
-    berth_status st =
-        same.bad ? err_set(err, BERTH_ENOMEM, "a new plan") : res_replan(m, &args, NULL, err);
+    berth_status st = same.bad ? err_set(err, BERTH_ENOMEM, "a new plan") : BERTH_OK;
+    if (!st && look)
+        st = res_replan_look(m, &args, &look->plan, &look->moves, err);
+    else if (!st)
+        st = res_replan(m, &args, NULL, err);
     str_release(&same);
     return st;
+}
+
+static struct res_model *find_model(struct worker *w, struct request *r)
+{
+    struct res_model *m = res_model_by_id(w->parts.res, r->c.model);
+    if (!m)
+        r->status = err_set(&r->err, BERTH_ENOTFOUND, "no model has the id %" PRIu64, r->c.model);
+    return m;
+}
+
+static void add_bytes(struct str *out, const char *device, uint64_t bytes, const char **between)
+{
+    if (!bytes)
+        return;
+    json_text_pair(out, *between, device);
+    str_addf(out, ":%" PRIu64, bytes);
+    *between = ",";
+}
+
+/* The members that plan_as_json() does not have go before its last brace. */
+static void look_json(const struct worker *w, const struct res_model *m, const struct look *x,
+                      struct str *out)
+{
+    const char *between = "";
+    plan_as_json(&x->plan, res_blocks(m), out);
+    if (out->bad)
+        return;
+    out->p[--out->n] = '\0';
+    str_adds(out, ",\n  \"now\": {");
+    for (size_t d = 0; d < devset_count(w->parts.devices); d++)
+        add_bytes(out, devset_at(w->parts.devices, d)->name, res_bytes_on(m, d), &between);
+    str_adds(out, "},\n  \"after\": {");
+    between = "";
+    for (size_t d = 0; d < x->plan.devices.n; d++)
+        add_bytes(out, x->plan.devices.at[d].name, x->plan.share[d].bytes, &between);
+    str_addf(out, "},\n  \"moves\": %" PRIu64 "\n}", x->moves);
+}
+
+static void do_look(struct worker *w, struct request *r)
+{
+    struct res_model *m = find_model(w, r);
+    struct look x = { 0 };
+    if (m)
+        r->status = replan(m, &r->c, &x, &r->err);
+    if (m && !r->status)
+        look_json(w, m, &x, &r->text);
+    plan_release(&x.plan);
 }
 
 static void do_change(struct worker *w, struct request *r)
 {
     const struct worker_change *c = &r->c;
-    struct res_model *m = res_model_by_id(w->parts.res, c->model);
+    struct res_model *m = find_model(w, r);
     enum res_retention retention = RES_AUTO;
-    if (!m) {
-        r->status = err_set(&r->err, BERTH_ENOTFOUND, "no model has the id %" PRIu64, c->model);
+    if (!m)
         return;
-    }
     if (c->eject) {
         eject(w, r, m);
         return;
@@ -288,13 +360,13 @@ static void do_change(struct worker *w, struct request *r)
         return;
     }
     if (c->allocation || c->layout || c->compute)
-        r->status = replan(m, c, &r->err);
+        r->status = replan(m, c, NULL, &r->err);
     struct str name = { 0 };
     js_write_string(res_info(m).name, strlen(res_info(m).name), &name);
     if (!r->status && c->retention)
         res_set_retention(m, retention); /* the last step: it cannot fail, and m may be gone */
     state_publish(w, "change", true);
-    if (!r->status && !worker_model_json(w->server, c->model, &r->text))
+    if (!r->status && !worker_model_json(w->server, c->model, false, &r->text))
         str_addf(&r->text, "{\"id\":%" PRIu64 ",\"name\":%s,\"state\":\"gone\"}", c->model,
                  name.p ? name.p : "\"\"");
     str_release(&name);
@@ -316,16 +388,43 @@ void worker_do_requests(struct worker *w, struct request *list, bool ending)
         case REQUEST_CHANGE:
             do_change(w, r);
             break;
+        case REQUEST_LOOK: /* not in this queue */
+            break;
         }
         finish(r);
     }
 }
 
-void worker_cancel_requests(struct worker *w)
+/* Newest first: they do not depend on each other. */
+static struct request *take_looks(struct worker *w)
 {
-    struct request *list = worker_take_requests(w);
+    pthread_mutex_lock(&w->lock);
+    struct request *list = w->looks;
+    w->looks = NULL;
+    pthread_mutex_unlock(&w->lock);
+    return list;
+}
+
+void worker_do_looks(struct worker *w)
+{
+    struct request *list = take_looks(w);
+    for (struct request *r; (r = list);) {
+        list = r->next;
+        do_look(w, r);
+        finish(r);
+    }
+}
+
+static void cancel_all(struct request *list)
+{
     for (struct request *r; (r = list);) {
         list = r->next;
         cancel(r);
     }
+}
+
+void worker_cancel_requests(struct worker *w)
+{
+    cancel_all(worker_take_requests(w));
+    cancel_all(take_looks(w));
 }

@@ -1,0 +1,95 @@
+#include "server/meter.h"
+
+#include "base/hash.h"
+#include "server/conn.h"
+#include "server/worker_impl.h"
+
+#include <inttypes.h>
+
+/* ---- the numbers ---- */
+
+static void add_device(struct str *out, const struct device *d)
+{
+    uint64_t bytes[DEV_KIND_COUNT], used = 0;
+    dev_by_kind(d, bytes);
+    for (int k = 0; k < DEV_KIND_COUNT; k++)
+        used += k == DEV_POOL_IDLE ? 0 : bytes[k];
+    json_text_pair(out, "{\"name\":", d->name);
+    json_text_pair(out, ",\"kind\":", d->phys->driver->name);
+    str_addf(out, ",\"budget\":%" PRIu64 ",\"used\":%" PRIu64 ",\"by\":{", d->budget, used);
+    for (int k = 0; k < DEV_KIND_COUNT; k++)
+        str_addf(out, "%s\"%s\":%" PRIu64, k ? "," : "", dev_kind_name((enum dev_kind)k), bytes[k]);
+    str_adds(out, "}}");
+}
+
+/* All but the time and what follows from it: two of these are the same when nothing changed. */
+static void add_numbers(const struct worker *w, const struct res_streamed *x, struct str *out)
+{
+    str_adds(out, ",\"devices\":[");
+    for (size_t i = 0; i < devset_count(w->parts.devices); i++) {
+        str_adds(out, i ? "," : "");
+        add_device(out, devset_at(w->parts.devices, i));
+    }
+    str_addf(out, "],\"stream\":{\"bytes\":%" PRIu64 ",\"seconds\":%.6f,\"exposed_seconds\":%.6f",
+             x->bytes, (double)x->copy_ns / 1e9, (double)x->exposed_ns / 1e9);
+}
+
+static void add_message(struct server *s, const struct str *numbers, struct str *out)
+{
+    str_addf(out, "{\"type\":\"berth.memory\",\"data\":{\"time\":%" PRIu64,
+             clock_wall_ns(s->worker->clock) / 1000000);
+    str_add(out, str_c(numbers), numbers->n);
+    str_addf(out, ",\"gb_per_s\":%.3f}}}", s->meter.gb_per_s);
+    out->bad |= numbers->bad;
+}
+
+static bool is_running(struct worker *w)
+{
+    pthread_mutex_lock(&w->lock);
+    bool yes = w->job != NULL;
+    pthread_mutex_unlock(&w->lock);
+    return yes;
+}
+
+/* ---- now and then ---- */
+
+void meter_text(struct server *s, struct str *out)
+{
+    struct str numbers = { 0 };
+    struct res_streamed x = res_streamed(s->worker->parts.res);
+    if (!s->meter.ticking) {
+        s->meter = (struct meter) { .ticking = true,
+                                    .at = clock_mono_ns(clock_system()),
+                                    .bytes = x.bytes };
+        loop_tick(s, METER_MS);
+    }
+    add_numbers(s->worker, &x, &numbers);
+    add_message(s, &numbers, out);
+    str_release(&numbers);
+}
+
+void meter_tick(struct server *s)
+{
+    struct meter *m = &s->meter;
+    m->ticking = hub_memory_wanted(s);
+    if (!m->ticking)
+        return;
+    struct str numbers = { 0 }, text = { 0 };
+    struct res_streamed x = res_streamed(s->worker->parts.res);
+    uint64_t now = clock_mono_ns(clock_system());
+    m->gb_per_s = now > m->at ? (double)(x.bytes - m->bytes) / (double)(now - m->at) : 0;
+    m->at = now;
+    m->bytes = x.bytes;
+    add_numbers(s->worker, &x, &numbers);
+    uint64_t hash = hash_xxh64(str_c(&numbers), numbers.n, m->gb_per_s > 0);
+    bool running = is_running(s->worker);
+    if (hash != m->told || running || m->ran) {
+        add_message(s, &numbers, &text);
+        hub_send_memory(s, &text);
+        m->told = hash;
+    }
+    m->ran = running;
+    str_release(&numbers);
+    str_release(&text);
+    loop_tick(s, METER_MS);
+}

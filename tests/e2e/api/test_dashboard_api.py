@@ -1,0 +1,223 @@
+"""What the dashboard lives on: its files, blocks of models, previews of plans, berth.memory."""
+
+import gzip
+import os
+import time
+
+import pytest
+import requests
+
+from conftest import PATIENCE, Server, synth
+from test_free import Place, files, lay_out  # noqa: F401 (a fixture)
+from test_trace import slow_prompt
+
+WEB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "web")
+FLAGS = {"berth": True}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, files):  # noqa: F811
+    base = tmp_path_factory.mktemp("berth") / "base"
+    lay_out(base, files)
+    with Server(base, "--devices", "cpu=512m,null:0=256m,null:1=64m") as s:
+        yield Place(s, "null:0")
+        assert s.process.poll() is None
+
+
+@pytest.fixture(autouse=True)
+def empty(place):
+    place.server.until_idle()
+    place.free(force=True, free_memory=True)
+
+
+# -- files
+
+
+def test_page_and_files(place):
+    with open(os.path.join(WEB, "index.html"), "rb") as f:
+        page = f.read()
+    for path in ("/berth", "/berth/", "/", "/berth/web/index.html"):
+        r = place.server.get(path)
+        assert (r.status_code, r.content) == (200, page), path
+        assert r.headers["Content-Type"] == "text/html; charset=utf-8"
+    for name in os.listdir(WEB):
+        if not name.endswith((".js", ".css", ".svg")):
+            continue
+        with open(os.path.join(WEB, name), "rb") as f:
+            assert place.server.get(f"/berth/web/{name}").content == f.read(), name
+    assert place.server.get("/berth/web/nothing.js").status_code == 404
+    assert place.server.get("/berth/web/../index.html").status_code == 404
+
+
+def test_a_browser_asks_again_for_nothing(place):
+    first = place.server.get("/berth")
+    again = place.server.get("/berth", headers={"If-None-Match": first.headers["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_files_are_packed(place):
+    r = requests.get(place.server.url + "/berth", headers={"Accept-Encoding": "gzip"}, stream=True, timeout=PATIENCE)
+    assert r.headers["Content-Encoding"] == "gzip"
+    raw = r.raw.read()
+    assert gzip.decompress(raw) == place.server.get("/berth", headers={"Accept-Encoding": "identity"}).content
+
+
+def test_a_page_may_load_nothing_else(place):
+    policy = place.server.get("/berth").headers["Content-Security-Policy"]
+    assert "default-src 'self'" in policy and "unsafe" not in policy and "http" not in policy
+    assert place.server.get("/berth").headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_the_token_opens_the_page(fresh):
+    s = fresh("--token", "long-enough-token")
+    assert s.get("/berth").status_code == 401
+    browser = requests.Session()
+    assert browser.get(s.url + "/berth?token=long-enough-token", timeout=PATIENCE).status_code == 200
+    assert browser.get(s.url + "/berth/web/index.html", timeout=PATIENCE).status_code == 200
+    assert browser.get(s.url + "/berth/models", timeout=PATIENCE).status_code == 200
+
+
+# -- blocks
+
+
+def blocks_of(place, name):
+    one = place.server.get(f"/berth/models/{place.models()[name]['id']}?blocks=1").json()
+    return one["blocks"]
+
+
+def summed(blocks, key):
+    out = {}
+    for b in blocks:
+        out[b[key]] = out.get(b[key], 0) + b["bytes"]
+    return out
+
+
+def test_blocks(place):
+    place.load(place.unet("A", True))
+    a = place.models()["A"]
+    blocks = blocks_of(place, "A")
+    assert isinstance(a["blocks"], int) and len(blocks) == a["blocks"]
+    assert [set(b) for b in blocks] == [{"name", "bytes", "device", "planned"}] * len(blocks)
+    assert sum(b["bytes"] for b in blocks) == a["bytes"] and len({b["name"] for b in blocks}) == len(blocks)
+    assert summed(blocks, "device") == summed(blocks, "planned") == a["devices"]
+    moved = place.patch("A", allocation="null:0,50%;cpu,50%")
+    after = blocks_of(place, "A")
+    assert summed(after, "device") == moved["devices"] and len(moved["devices"]) == 2
+    assert [b["name"] for b in after] == [b["name"] for b in blocks]  # execution order, whatever is where
+    place.free(models=["A"], force=True)
+    if "A" in place.models():  # a cached loader still names it
+        assert all(b["device"] is None and b["planned"] for b in blocks_of(place, "A"))
+    assert place.server.get("/berth/models/999999?blocks=1").status_code == 404
+
+
+# -- plans of models that are there
+
+
+def look(place, model, **body):
+    return place.server.post("/berth/plan", {"model": model, **body})
+
+
+def test_plan_of_a_model_is_what_a_patch_does(place):
+    place.load(place.unet("A", True), place.unet("B", True))
+    for body in ({"allocation": "null:0,50%;cpu,50%"}, {"allocation": "null:1,30%;cpu,*", "layout": "tail"}, {"layout": "spread"},
+                 {"virtual_vram_gb": 0.005, "donor_device": "null:1"}, {"allocation": ""}, {"allocation": "", "compute": "null:1"}):
+        before = place.models()["A"]
+        seen = look(place, before["id"], **body)
+        assert seen.status_code == 200, seen.text
+        seen = seen.json()
+        assert place.models()["A"]["devices"] == before["devices"] == seen["now"]  # nothing moved
+        assert sum(seen["after"].values()) == before["bytes"] == seen["total_bytes"]
+        done = place.patch("A", **body)
+        assert done["devices"] == seen["after"], body
+        assert done["moved"] - before["moved"] == seen["moves"], body
+        assert summed(blocks_of(place, "A"), "device") == summed(seen["blocks"], "device")
+        assert done["plan"]["layout"] == seen["layout"] and done["plan"]["compute"] == seen["compute"]
+
+
+def test_plan_of_a_model_refuses(place):
+    place.load(place.unet("A", True))
+    a = place.models()["A"]["id"]
+    assert look(place, 999999).status_code == 404
+    for body in ({"model": "A"}, {"model": a, "folder": "checkpoints"}, {"model": a, "allocation": "nowhere,1gb"},
+                 {"model": a, "layout": "sideways"}, {"model": a, "retention": "keep"}, {"model": -1}):
+        r = place.server.post("/berth/plan", body)
+        assert r.status_code == 400 and r.json()["error"], body
+    small = look(place, a, allocation="null:1,1tb")
+    patch = requests.patch(f"{place.server.url}/berth/models/{a}", json={"allocation": "null:1,1tb"}, timeout=PATIENCE)
+    assert small.status_code == patch.status_code == 400
+
+
+def test_plan_while_a_prompt_runs(place):
+    place.load(place.unet("A", True))
+    a = place.models()["A"]
+    running = place.server.queue(slow_prompt(400, seed=7))["prompt_id"]
+    while not place.server.get("/queue").json()["queue_running"]:
+        time.sleep(0.01)
+    seen = look(place, a["id"], allocation="cpu,*")
+    assert seen.status_code == 200 and seen.json()["moves"] == seen.json()["after"]["cpu"] > 0
+    assert place.server.get(f"/history/{running}").json() == {}  # it was not waited for
+    place.server.post("/interrupt")
+    place.server.wait(running)
+
+
+# -- berth.memory
+
+
+def memory(ws, want=lambda d: True):
+    while True:
+        m = ws.recv()
+        if isinstance(m, dict) and m["type"] == "berth.memory" and want(m["data"]):
+            return m["data"]
+
+
+def test_memory_comes_at_once(place):
+    with place.server.ws(flags=FLAGS) as ws:
+        d = memory(ws)
+        assert set(d) == {"time", "devices", "stream"} and abs(d["time"] / 1000 - time.time()) < 600
+        assert [x["name"] for x in d["devices"]] == ["cpu", "null:0", "null:1"]
+        told = {x["name"]: x for x in place.server.get("/berth/devices").json()["devices"]}
+        for x in d["devices"]:
+            assert set(x) == {"name", "kind", "budget", "used", "by"}
+            assert x["budget"] == told[x["name"]]["budget"] and x["kind"] == told[x["name"]]["kind"]
+            assert set(x["by"]) == set(told[x["name"]]["tiers"])
+            assert x["used"] == sum(n for k, n in x["by"].items() if k != "pool-idle")
+        assert set(d["stream"]) == {"bytes", "seconds", "exposed_seconds", "gb_per_s"}
+
+
+def test_memory_follows_models(place):
+    def weights(d):
+        return {x["name"]: x["by"]["weights"] for x in d["devices"]}["null:0"]
+    with place.server.ws(flags=FLAGS) as ws:
+        memory(ws, lambda d: weights(d) == 0)
+        place.load(place.unet("A", True))
+        size = place.models()["A"]["devices"]["null:0"]
+        memory(ws, lambda d: weights(d) >= size)
+        place.free(force=True, free_memory=True)
+        memory(ws, lambda d: weights(d) == 0)
+
+
+def test_memory_goes_on_while_a_prompt_runs(place):
+    with place.server.ws(flags=FLAGS) as ws:
+        memory(ws)
+        running = place.server.queue(slow_prompt(400, seed=11))["prompt_id"]
+        times = [memory(ws)["time"] for _ in range(4)]
+        assert times == sorted(times)
+        place.server.post("/interrupt")
+        place.server.wait(running)
+
+
+def test_memory_only_for_those_who_ask(place):
+    with place.server.ws() as plain, place.server.ws(flags={"supports_preview_metadata": True}) as other, \
+            place.server.ws(flags=FLAGS) as ws:
+        memory(ws)
+        place.load(place.unet("A", True))
+        memory(ws, lambda d: any(x["by"]["weights"] for x in d["devices"]))
+        prompt = place.server.queue(place.prompt(place.vae()))["prompt_id"]
+        place.server.wait(prompt)
+        for quiet in (plain, other):  # reads on to the end of that prompt: berth.memory is not among it
+            while True:
+                m = quiet.recv()
+                assert not isinstance(m, dict) or m["type"] != "berth.memory"
+                if isinstance(m, dict) and m["type"] == "status" and m["data"]["status"]["exec_info"]["queue_remaining"] == 0 \
+                        and place.server.get(f"/history/{prompt}").json():
+                    break
