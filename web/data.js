@@ -1,12 +1,12 @@
 /* data: from the server into the store. Every loader may be called as often as somebody thinks
  * something changed: while one request is under way at most one more waits behind it. */
 import * as api from './api.js';
-import { state, changed, LIMITS, slotOf, forgetSlots } from './store.js';
+import { state, changed, LIMITS, slotOf, forgetSlots, rememberNames } from './store.js';
 import { trouble } from './toast.js';
 
 const AGAIN_MS = 250;      /* at most four lists a second, whatever happens */
 const LIST_MOST = 300;     /* waiting prompts that are listed with all they say */
-const PAGE = 24;           /* pictures at a time */
+const PAGE = 12;           /* pictures at a time */
 
 /* One at a time; calls meanwhile become one more, a little later. Resolves when a run that began
  * after the call has ended. */
@@ -34,6 +34,7 @@ export function coalesce(fn) {
 
 export function takeModels(models) {
     state.models = models;
+    rememberNames(models);
     forgetSlots(models.map((m) => m.id));
     for (const m of models)
         slotOf(m.id);
@@ -60,7 +61,7 @@ export function takeMemory(data) {
 }
 
 function addPoint(time, devices, gbps) {
-    const point = { time, gbps, by: {} };
+    const point = { time, gbps, by: { ...state.points.at(-1)?.by } };
     for (const d of devices)
         point.by[d.name] = d.by;
     state.points.push(point);

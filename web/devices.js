@@ -9,7 +9,7 @@ export const TIERS = [
     ['weights', 'other weights'], ['pinned', 'pinned'], ['staging', 'staging'],
     ['activations', 'activations'], ['pool-idle', 'idle in the pool'],
 ];
-const LINES_MOST = 120; /* blocks in a segment with lines between them; more would be a grey */
+const LINE_EVERY = 5; /* pixels between lines at least; closer together they would be a grey */
 
 export const usedOf = (tiers) => Object.values(tiers || {}).reduce((n, v) => n + v, 0);
 
@@ -34,7 +34,7 @@ export function segmentsOf(d) {
     const rest = Math.max(0, (t.weights || 0) + pinned - owned);
     for (const [tier, label] of TIERS) {
         const n = tier === 'weights' ? (pinned ? 0 : rest) : tier === 'pinned' ? (pinned ? Math.min(rest, pinned) : 0) : t[tier] || 0;
-        if (n > d.budget / 2000) /* rounding of the pools is not worth a colour */
+        if (n > (tier === 'weights' ? d.budget / 100 : d.budget / 2000)) /* a pool's rounding is not worth a colour */
             list.push({ key: tier, tier, model: null, bytes: n, label });
     }
     return list;
@@ -42,14 +42,15 @@ export function segmentsOf(d) {
 
 const blocksOn = (id, device) => (state.blocks.get(id) || []).filter((b) => b.device === device);
 
-function lines(node, blocks) {
+function lines(node, blocks, width) {
     const old = node.querySelector('svg');
-    const signature = blocks.length > LINES_MOST ? '' : blocks.map((b) => b.bytes).join();
+    const few = blocks.length > 1 && blocks.length * LINE_EVERY <= width;
+    const signature = few ? blocks.map((b) => b.bytes).join() : '';
     if (node.dataset.lines === signature)
         return;
     node.dataset.lines = signature;
     old?.remove();
-    if (blocks.length < 2 || blocks.length > LINES_MOST)
+    if (!few)
         return;
     const all = blocks.reduce((n, b) => n + b.bytes, 0) || 1;
     let at = 0;
@@ -80,16 +81,15 @@ function patchSegment(node, s, d) {
     });
     if (s.model !== null) {
         paint(node, s.model);
-        lines(node, blocks);
+        lines(node, blocks, node.parentElement.clientWidth * s.bytes / (d.budget || 1));
     }
 }
 
 function makeDevice(d) {
     return el('div', { class: 'device', data: { test: 'device', device: d.name } },
-        el('p', { class: 'device-line' }, el('strong', { text: d.name }), el('span', { class: 'quiet device-kind' }),
-            el('span', { class: 'spring' }), el('span', { class: 'num device-used' })),
-        el('div', { class: 'bar', role: 'group', data: { test: 'bar' } }),
-        el('p', { class: 'quiet num device-tiers' }));
+        el('p', { class: 'device-line' }, el('strong', { text: d.name }), el('span', { class: 'quiet num device-tiers' }),
+            el('span', { class: 'num device-used' })),
+        el('div', { class: 'bar', role: 'group', data: { test: 'bar' } }));
 }
 
 function patchDevice(node, d) {
@@ -97,11 +97,11 @@ function patchDevice(node, d) {
     const bar = node.querySelector('.bar');
     put(node, { data: { budget: d.budget, used } });
     put(bar, { 'aria-label': `${d.name}: ${bytes(used)} of ${bytes(d.budget)} in use` });
-    put(node.querySelector('.device-kind'), { text: d.physical && d.physical !== d.name ? `budget on ${d.physical}` : '' });
+    put(node.querySelector('strong'), { title: d.physical && d.physical !== d.name ? `a part of ${d.physical}` : '' });
     put(node.querySelector('.device-used'), { text: `${bytes(used)} of ${bytes(d.budget)} · ${percent(used, d.budget)}` });
     keyed(bar, segmentsOf(d), (s) => s.key, (s) => makeSegment(s, d.name), (n, s) => patchSegment(n, s, d));
     const tiers = Object.entries(d.tiers || {}).filter(([, n]) => n).map(([name, n]) => `${name} ${bytes(n)}`);
-    put(node.querySelector('.device-tiers'), { text: tiers.join(' · ') || 'empty' });
+    put(node.querySelector('.device-tiers'), { text: tiers.join(' · '), title: tiers.join(' · ') });
 }
 
 function drawLegend() {

@@ -1,7 +1,7 @@
 /* free: "Unload Models" and "Free model and node cache". Both first ask for the receipt of a dry run and
  * show what would go and what would stay; the real one's receipt comes as a toast and is kept. */
 import { $, el, put, show, keyed } from './dom.js';
-import { state, on, changed, LIMITS, letterOf, modelName, modelById } from './store.js';
+import { state, on, changed, LIMITS, letterOf, modelById, nameOfId } from './store.js';
 import { paint, usedOf } from './devices.js';
 import * as api from './api.js';
 import { loadModels, loadDevices } from './data.js';
@@ -22,10 +22,7 @@ const goes = (m) => m.verdict === 'ejected';
 const released = (receipt) => receipt.devices.reduce((n, d) => n + d.released, 0);
 const rowsOf = (receipt) => receipt.devices.map((d) => ({ device: d.device, before: usedOf(d.before), after: usedOf(d.after) }));
 
-function nameOf(m) {
-    const known = modelById(m.id);
-    return known ? modelName(known) : m.name;
-}
+const nameOf = (m) => nameOfId(m.id) || m.name;
 
 function verdict(m, test) {
     const badge = el('span', { class: 'badge', 'aria-hidden': 'true' });
@@ -117,7 +114,8 @@ function deviceLines(receipt) {
 export function tookPlace(receipt) {
     if (!receipt || !Array.isArray(receipt.devices))
         return;
-    state.receipts.unshift({ ...receipt, names: sentence(receipt), at: Date.now() });
+    const models = receipt.models.map((m) => ({ ...m, name: nameOf(m) }));
+    state.receipts.unshift({ ...receipt, models, at: Date.now() });
     state.receipts.length = Math.min(state.receipts.length, LIMITS.receipts);
     changed('receipts');
     const action = el('button', { type: 'button', class: 'small', text: 'Receipt', on: { click: openReceipts } });
@@ -134,7 +132,6 @@ function openReceipts() {
 function makeReceipt(r) {
     return el('article', { class: 'receipt', data: { test: 'receipt', serial: r.serial } },
         el('p', {}, el('strong', { text: `${bytes(released(r))} released` }), el('span', { class: 'quiet', text: ` · ${time(r.at)} · receipt ${r.serial}, ${r.reason}, ${seconds(r.seconds)}` })),
-        el('p', { text: r.names }),
         r.models.length ? el('ul', { class: 'verdicts' }, ...r.models.map((m) =>
             el('li', {}, el('strong', { class: 'name', text: m.name }), el('span', { text: m.verdict }), el('span', { class: 'num', text: bytes(m.bytes) }), el('span', { class: 'quiet', text: m.why })))) : null,
         compare(rowsOf(r), {}),

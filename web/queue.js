@@ -135,6 +135,18 @@ function drawQueue() {
 
 /* ---- running ---- */
 
+let told = ''; /* what a screen reader heard last of the running prompt: a quarter at a time is enough */
+
+function announce(run) {
+    const share = run.max > 1 ? Math.floor(4 * run.value / run.max) * 25 : 0;
+    const key = `${run.id} ${share}`;
+    if (key === told)
+        return;
+    const same = told.startsWith(run.id);
+    told = key;
+    say(same ? `${share} percent` : 'A prompt runs');
+}
+
 function drawRun() {
     const item = state.queue.running, run = state.run;
     const visible = Boolean(item && run && run.id === item.id);
@@ -142,6 +154,9 @@ function drawRun() {
     if (!visible) {
         put($('running'), { data: { promptId: '' } });
         document.title = 'Berth';
+        if (told && !item)
+            say('Nothing runs');
+        told = item ? told : '';
         return;
     }
     put($('running'), { data: { promptId: item.id } });
@@ -158,8 +173,9 @@ function drawRun() {
     const rest = left(run);
     const share = Math.round(100 * run.value / (run.max || 1));
     put($('running-text'), {
-        text: steps ? [`step ${run.value} of ${run.max}`, `${share} %`, rest === null ? '' : `about ${seconds(rest)} left`].filter(Boolean).join(' · ') : 'working',
+        text: steps ? [`step ${run.value} of ${run.max}`, `${share} %`, rest === null ? '' : `${seconds(rest)} left`].filter(Boolean).join(' · ') : 'working',
     });
+    announce(run);
     document.title = steps ? `${share} % · Berth` : 'Berth';
     const image = $('running-preview');
     if (run.preview && image.src !== run.preview)

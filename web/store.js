@@ -16,7 +16,7 @@ export const state = {
     receipts: [],       /* newest first */
 };
 
-export const LIMITS = { points: 1200, events: 64, receipts: 50, blocks: 20000, jobs: 600 };
+export const LIMITS = { points: 1200, events: 64, receipts: 50, blocks: 20000, jobs: 600, names: 500 };
 
 const listeners = new Map();
 const dirty = new Set();
@@ -82,3 +82,15 @@ export const modelById = (id) => state.models.find((m) => m.id === id);
 
 /* Three models of one checkpoint have the same name: the role tells them apart. */
 export const modelName = (m) => (m.role ? `${m.name} · ${m.role}` : m.name);
+
+/* Receipts tell of models that are gone by then. */
+const names = new Map(); /* model id -> name */
+
+export function rememberNames(models) {
+    for (const m of models)
+        names.set(m.id, modelName(m));
+    while (names.size > LIMITS.names)
+        names.delete(names.keys().next().value);
+}
+
+export const nameOfId = (id) => names.get(id);

@@ -7,7 +7,7 @@ import { bytes, gbps, seconds, time } from './format.js';
 
 const WIDE = 1000, HIGH = 160;
 const WINDOW_MS = 10 * 60 * 1000;
-const LEAST_MS = 60 * 1000;
+const LEAST_MS = 20 * 1000;
 const REDRAW_MS = 2000; /* the right edge is now */
 const ROWS = 60;        /* of the table */
 const KEY = 'berth.points';
