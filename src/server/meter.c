@@ -39,7 +39,7 @@ static void add_message(struct server *s, const struct str *numbers, struct str 
     str_addf(out, "{\"type\":\"berth.memory\",\"data\":{\"time\":%" PRIu64,
              clock_wall_ns(s->worker->clock) / 1000000);
     str_add(out, str_c(numbers), numbers->n);
-    str_addf(out, ",\"gb_per_s\":%.3f}}}", s->meter.gb_per_s);
+    str_addf(out, ",\"gb_per_s\":%.6f}}}", s->meter.gb_per_s);
     out->bad |= numbers->bad;
 }
 

@@ -1,17 +1,20 @@
 """What the dashboard lives on: its files, blocks of models, previews of plans, berth.memory."""
 
 import gzip
+import json
 import os
+import subprocess
 import time
 
 import pytest
 import requests
 
-from conftest import PATIENCE, Server, synth
+from conftest import BINARY, PATIENCE, Server, synth
 from test_free import Place, files, lay_out  # noqa: F401 (a fixture)
 from test_trace import slow_prompt
 
-WEB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "web")
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
+WEB = os.path.join(ROOT, "web")
 FLAGS = {"berth": True}
 
 
@@ -221,3 +224,26 @@ def test_memory_only_for_those_who_ask(place):
                 if isinstance(m, dict) and m["type"] == "status" and m["data"]["status"]["exec_info"]["queue_remaining"] == 0 \
                         and place.server.get(f"/history/{prompt}").json():
                     break
+
+
+def test_memory_tells_what_is_streamed(fresh, tmp_path):
+    """Half of the network lies on another device than the one that computes: every pass copies it."""
+    base = tmp_path / "base"
+    synth(base / "models" / "checkpoints" / "v1-5-pruned-emaonly-fp16.safetensors", "sd15-tiny", "--dtype", "f16")
+    os.makedirs(base / "tokenizers")
+    subprocess.run([BINARY, "synth", "--tokenizer", str(base / "tokenizers" / "clip")], check=True, stdout=subprocess.DEVNULL)
+    with open(os.path.join(ROOT, "examples", "workflows", "distorch2.json")) as f:
+        workflow = json.load(f)
+    for node in workflow.values():
+        if "expert_mode_allocations" in node["inputs"]:
+            node["inputs"].update(expert_mode_allocations="null:0,50%;cpu,50%", compute_device="cpu")
+        node["inputs"].update({k: v for k, v in {"width": 64, "height": 64, "steps": 4}.items() if k in node["inputs"]})
+    s = fresh("--devices", "cpu=512m,null:0=256m")
+    with s.ws(flags=FLAGS) as ws:
+        assert memory(ws)["stream"] == {"bytes": 0, "seconds": 0, "exposed_seconds": 0, "gb_per_s": 0}
+        status = s.run(workflow)["status"]
+        assert status["completed"], status
+        streamed = sum(n["stream"]["bytes"] for n in status["berth"]["networks"] if "stream" in n)
+        assert streamed > 0
+        memory(ws, lambda d: d["stream"]["bytes"] == streamed and d["stream"]["gb_per_s"] > 0)
+        memory(ws, lambda d: d["stream"]["bytes"] == streamed and d["stream"]["gb_per_s"] == 0)

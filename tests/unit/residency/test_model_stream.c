@@ -96,6 +96,9 @@ static void streams_what_the_plan_left_on_donors(void **state)
                      (int)(x.bytes - x.ahead), (int)row[i].moved);
         assert_int_equal(x.staged > 0, row[i].staged);
         assert_int_equal(x.out_of_order + x.dropped, 0);
+        struct res_streamed all = res_streamed(f.r); /* of the only stream there was */
+        assert_true(all.bytes == x.bytes && all.copy_ns == x.copy_ns &&
+                    all.exposed_ns == x.exposed_ns);
         assert_int_equal(x.ring_bytes > 0, row[i].moved > 0);
         stream_close(s);
         model_intact(m);

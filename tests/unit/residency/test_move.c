@@ -60,8 +60,18 @@ static void moves_only_what_differs(void **state)
             uint64_t differ = 0;
             for (size_t b = 0; b < LAYERS; b++)
                 assert_ok(res_block_at(m, b, &was[b], &err), err);
+            struct plan seen;
+            uint64_t moves, before = res_info(m).moved;
+            assert_ok(res_replan_look(m, &args, &seen, &moves, &err), err);
+            assert_int_equal(res_info(m).moved, before);
             assert_ok(res_replan(m, &args, &got, &err), err);
+            assert_true(plan_same(&seen, res_plan(m)));
+            assert_int_equal(moves, got.moved);
+            plan_release(&seen);
             for (size_t b = 0; b < LAYERS; b++) {
+                struct res_block_place place = res_block_place(m, b);
+                assert_true(place.device == res_plan(m)->device[b] && place.home == place.device);
+                assert_int_equal(place.bytes, res_blocks(m)->at[b].bytes);
                 assert_ok(res_block_at(m, b, &now, &err), err);
                 assert_int_equal(now.device, res_plan(m)->device[b]);
                 differ += now.device != was[b].device ? BYTES : 0;
@@ -137,8 +147,18 @@ static void refused(void **state)
     uint64_t key = res_info(m).key;
     assert_fails(res_replan(m, &bad, NULL, &err), err, BERTH_EINVAL, "cuda:7");
     assert_fails(res_replan(m, &taken, NULL, &err), err, BERTH_EBUSY, "a#2 has that plan");
+    struct plan seen;
+    uint64_t moves;
+    assert_fails(res_replan_look(m, &bad, &seen, &moves, &err), err, BERTH_EINVAL, "cuda:7");
+    plan_release(&seen);
+    assert_fails(res_replan_look(m, &taken, &seen, &moves, &err), err, BERTH_EBUSY,
+                 "a#2 has that plan");
+    plan_release(&seen);
     assert_ok(res_use_begin(m, &err), err);
     assert_fails(res_replan(m, &plan, NULL, &err), err, BERTH_EBUSY, "in use");
+    assert_ok(res_replan_look(m, &plan, &seen, &moves, &err), err); /* looking disturbs nobody */
+    assert_int_equal(moves, LAYERS * BYTES);
+    plan_release(&seen);
     res_use_end(m);
     assert_ptr_equal(res_plan(m), was);
     assert_int_equal(res_plan(m)->device[0], 0);
@@ -147,6 +167,10 @@ static void refused(void **state)
     plan.alloc = "null:0,64kb;cpu,*#null:0";
     assert_ok(res_replan(other, &plan, NULL, &err), err);
     assert_int_equal(res_info(other).moved, 0);
+    assert_true(res_block_place(other, 0).device == RES_NO_DEVICE);
+    assert_ok(res_replan_look(other, &plan, &seen, &moves, &err), err);
+    assert_int_equal(moves, 0);
+    plan_release(&seen);
     model_load(other);
     assert_int_equal(res_bytes_on(other, 1), BYTES);
     fixture_check(&f);

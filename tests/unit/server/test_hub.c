@@ -1,7 +1,7 @@
 /* WebSockets on real sockets: handshake, frames, names, recipients, previews, the log. The worker
  * is a stand-in that says what executes, the store is a real one in memory. */
-#include "support/http_rig.h"
 #include "support/oom.h"
+#include "support/ws_rig.h"
 
 #include "server/worker_impl.h"
 
@@ -81,123 +81,6 @@ static int teardown(void **state)
     return 0;
 }
 
-/* ---- a client ---- */
-
-static const char handshake[] =
-    "Host: localhost\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"
-    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-    "Sec-WebSocket-Version: 13\r\n\r\n";
-
-static int ws_dial(const char *path)
-{
-    struct str text = { 0 };
-    int fd = dial(port);
-    str_addf(&text, "GET %s HTTP/1.1\r\n%s", path, handshake);
-    say(fd, text.p, text.n);
-    str_release(&text);
-    struct answer a = hear(fd);
-    assert_int_equal(a.status, 101);
-    assert_string_equal(field(&a, "Sec-WebSocket-Accept"), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-    assert_string_equal(field(&a, "Upgrade"), "websocket");
-    assert_null(field(&a, "Content-Length"));
-    answer_release(&a);
-    return fd;
-}
-
-static void ws_frame(int fd, unsigned first, const char *p, size_t n)
-{
-    static const uint8_t mask[4] = { 1, 2, 3, 4 };
-    struct str f = { 0 };
-    str_addc(&f, (char)first);
-    if (n < 126) {
-        str_addc(&f, (char)(0x80 | n));
-    } else if (n < 65536) {
-        str_addc(&f, (char)(0x80 | 126));
-        str_addc(&f, (char)(n >> 8));
-        str_addc(&f, (char)n);
-    } else {
-        str_addc(&f, (char)(0x80 | 127));
-        for (int i = 7; i >= 0; i--)
-            str_addc(&f, (char)((uint64_t)n >> (8 * i)));
-    }
-    str_add(&f, (const char *)mask, 4);
-    for (size_t i = 0; i < n; i++)
-        str_addc(&f, (char)(p[i] ^ mask[i & 3]));
-    say(fd, f.p, f.n);
-    str_release(&f);
-}
-
-static void ws_say(int fd, const char *text)
-{
-    ws_frame(fd, 0x81, text, strlen(text));
-}
-
-struct frame {
-    unsigned op; /* 0: closed without a frame */
-    struct str data;
-};
-
-static struct frame ws_hear(int fd)
-{
-    struct frame f = { 0 };
-    uint8_t h[10];
-    if (recv(fd, h, 2, MSG_WAITALL) != 2)
-        return f;
-    assert_true(h[0] & 0x80 && !(h[1] & 0x80));
-    uint64_t n = h[1];
-    size_t more = n == 126 ? 2 : n == 127 ? 8 : 0;
-    if (more) {
-        assert_int_equal(recv(fd, h + 2, more, MSG_WAITALL), more);
-        n = 0;
-        for (size_t i = 0; i < more; i++)
-            n = n << 8 | h[2 + i];
-    }
-    f.op = h[0] & 15u;
-    read_bytes(fd, n, &f.data);
-    return f;
-}
-
-static void ws_expect(int fd, unsigned op, const char *text)
-{
-    struct frame f = ws_hear(fd);
-    if (f.op != op || (text && strcmp(str_c(&f.data), text)))
-        fail_msg("got %u '%.200s', wanted %u '%s'", f.op, str_c(&f.data), op,
-                 text ? text : "(any)");
-    str_release(&f.data);
-}
-
-static void ws_expect_close(int fd, unsigned code)
-{
-    struct frame f = ws_hear(fd);
-    unsigned got = f.data.n >= 2 ? (unsigned)(uint8_t)f.data.p[0] << 8 | (uint8_t)f.data.p[1] : 0;
-    if (f.op != WS_CLOSE || got != code)
-        fail_msg("got %u with code %u, wanted close %u", f.op, got, code);
-    assert_true(is_closed(fd));
-    str_release(&f.data);
-    close(fd);
-}
-
-static void ws_end(int fd)
-{
-    ws_frame(fd, 0x88, "\x03\xe8", 2);
-    ws_expect_close(fd, 1000);
-}
-
-#define STATUS(n, sid)                                                                             \
-    "{\"type\": \"status\", \"data\": {\"status\": {\"exec_info\": {\"queue_remaining\": " n       \
-    "}}, "                                                                                         \
-    "\"sid\": \"" sid "\"}}"
-
-static int ws_named(const char *sid)
-{
-    char path[100], want[200];
-    snprintf(path, sizeof path, "/ws?clientId=%s", sid);
-    snprintf(want, sizeof want, STATUS("0", "%s"), sid);
-    int fd = ws_dial(path);
-    ws_expect(fd, WS_TEXT, want);
-    return fd;
-}
-
 static void send_text(const char *sid, const char *text)
 {
     struct str s = { 0 };
@@ -228,7 +111,7 @@ static void handshakes(void **state)
            "websocket\r\nConnection: Upgrade\r\n"
            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
            403, "");
-    int a = ws_named("abc"), b = ws_dial("/api/ws"), c = ws_dial("/ws?clientId=");
+    int a = ws_named(port, "abc"), b = ws_dial(port, "/api/ws"), c = ws_dial(port, "/ws?clientId=");
     struct frame f = ws_hear(b);
     const char *sid = strstr(str_c(&f.data), "\"sid\": \"");
     assert_non_null(sid);
@@ -245,7 +128,7 @@ static void eager_clients(void **state)
 {
     struct str text = { 0 };
     (void)state;
-    str_addf(&text, "GET /ws?clientId=e HTTP/1.1\r\n%s", handshake);
+    str_addf(&text, "GET /ws?clientId=e HTTP/1.1\r\n%s", ws_handshake);
     str_add(&text, "\x89\x82\0\0\0\0hi\x88\x80\0\0\0\0", 14);
     int fd = dial(port);
     say(fd, text.p, text.n);
@@ -263,7 +146,7 @@ static void eager_clients(void **state)
 static void frames(void **state)
 {
     (void)state;
-    int fd = ws_named("f");
+    int fd = ws_named(port, "f");
     ws_frame(fd, 0x89, "ping", 4);
     ws_expect(fd, WS_PONG, "ping");
     ws_frame(fd, 0x8a, "", 0); /* a pong nobody asked for */
@@ -289,19 +172,19 @@ static void frames(void **state)
 static void broken_frames(void **state)
 {
     (void)state;
-    int fd = ws_named("x");
+    int fd = ws_named(port, "x");
     say(fd, "\x81\x02hi", 4); /* not masked */
     ws_expect_close(fd, 1002);
-    fd = ws_named("x");
+    fd = ws_named(port, "x");
     ws_frame(fd, 0x81, "\xff\xfe", 2);
     ws_expect_close(fd, 1007);
-    fd = ws_named("x");
+    fd = ws_named(port, "x");
     say(fd, "\x81\xff\0\0\0\0\0\x40\0\x01\1\2\3\4", 14); /* 4 MiB and one byte */
     ws_expect_close(fd, 1009);
-    fd = ws_named("x");
+    fd = ws_named(port, "x");
     ws_frame(fd, 0x88, "", 0);
     ws_expect_close(fd, 0);
-    fd = ws_named("x");
+    fd = ws_named(port, "x");
     struct str large = { 0 };
     str_pad(&large, ' ', 4u << 20);
     ws_frame(fd, 0x81, large.p, large.n); /* exactly the limit */
@@ -310,12 +193,12 @@ static void broken_frames(void **state)
     ws_expect(fd, WS_PONG, "on");
     ws_end(fd);
     for (int i = 0; i < 20; i++) { /* gone without a word */
-        fd = ws_named("x");
+        fd = ws_named(port, "x");
         if (i % 2)
             say(fd, "\x81\x85", 2);
         close(fd);
     }
-    fd = ws_named("last");
+    fd = ws_named(port, "last");
     ws_end(fd);
 }
 
@@ -324,7 +207,7 @@ static void broken_frames(void **state)
 static void recipients(void **state)
 {
     (void)state;
-    int a = ws_named("a"), b = ws_named("b");
+    int a = ws_named(port, "a"), b = ws_named(port, "b");
     send_text("a", "to a");
     send_text("nobody", "to nobody");
     send_text(NULL, "to all");
@@ -357,7 +240,7 @@ static void recipients(void **state)
 static void same_name(void **state)
 {
     (void)state;
-    int old = ws_named("n"), new = ws_named("n");
+    int old = ws_named(port, "n"), new = ws_named(port, "n");
     send_text("n", "one");
     ws_expect(new, WS_TEXT, "one");
     send_text(NULL, "all");
@@ -366,13 +249,13 @@ static void same_name(void **state)
     ws_end(old);
     send_text("n", "two");
     ws_expect(new, WS_TEXT, "two");
-    int third = ws_named("n");
+    int third = ws_named(port, "n");
     ws_end(new);
     send_text("n", "three");
     ws_expect(third, WS_TEXT, "three");
     ws_end(third);
     send_text("n", "lost");
-    int fourth = ws_named("n");
+    int fourth = ws_named(port, "n");
     ws_end(fourth);
 }
 
@@ -385,7 +268,7 @@ static void reconnecting_clients_hear_what_executes(void **state)
     snprintf(worker.node, sizeof worker.node, "5");
     snprintf(worker.display_node, sizeof worker.display_node, "4");
     pthread_mutex_unlock(&worker.lock);
-    int a = ws_named("owner"), b = ws_named("other");
+    int a = ws_named(port, "owner"), b = ws_named(port, "other");
     ws_expect(a, WS_TEXT,
               "{\"type\": \"executing\", \"data\": "
               "{\"node\":\"5\",\"display_node\":\"4\",\"prompt_id\":\"p-1\"}}");
@@ -410,7 +293,7 @@ static void send_preview(const char *sid, const char *bytes, bool png)
 static void previews(void **state)
 {
     (void)state;
-    int plain = ws_named("plain"), rich = ws_named("rich"), odd = ws_named("odd");
+    int plain = ws_named(port, "plain"), rich = ws_named(port, "rich"), odd = ws_named(port, "odd");
     ws_say(rich, "{\"type\":\"feature_flags\",\"data\":{\"supports_preview_metadata\":true}}");
     ws_expect(rich, WS_TEXT, NULL);
     ws_say(odd, "{\"type\":\"feature_flags\",\"data\":{\"supports_preview_metadata\":1}}");
@@ -457,7 +340,7 @@ static void send_step(const char *sid)
 static void previews_and_their_step(void **state)
 {
     (void)state;
-    int plain = ws_named("plain"), rich = ws_named("rich");
+    int plain = ws_named(port, "plain"), rich = ws_named(port, "rich");
     ws_say(rich, "{\"type\":\"feature_flags\",\"data\":{\"supports_preview_metadata\":true}}");
     ws_expect(rich, WS_TEXT, NULL);
     send_step("plain");
@@ -494,7 +377,7 @@ static void send_pictures(int n)
 static void messages_before_previews(void **state)
 {
     (void)state;
-    int slow = ws_named("slow");
+    int slow = ws_named(port, "slow");
     send_pictures(200);
     send_text("slow", "the message");
     for (bool message = false; !message;) {
@@ -511,7 +394,7 @@ static void messages_before_previews(void **state)
 static void slow_clients(void **state)
 {
     (void)state;
-    int slow = ws_named("slow"), quick = ws_named("quick");
+    int slow = ws_named(port, "slow"), quick = ws_named(port, "quick");
     send_pictures(400);
     send_text("slow", "the message");
     send_text("quick", "quick");
@@ -563,7 +446,7 @@ static void newer_states(void **state)
 {
     enum { N = 300 };
     (void)state;
-    int slow = ws_named("slow"), quick = ws_named("quick");
+    int slow = ws_named(port, "slow"), quick = ws_named(port, "quick");
     for (int run = 1; run <= 2; run++)
         for (int k = 0; k < N; k++) {
             char text[32];
@@ -603,7 +486,7 @@ static void newer_states(void **state)
 static void who_reads_nothing_is_closed(void **state)
 {
     (void)state;
-    int deaf = ws_named("deaf"), quick = ws_named("quick");
+    int deaf = ws_named(port, "deaf"), quick = ws_named(port, "quick");
     unsigned patience = 60000;
     struct str text = { 0 };
     str_pad(&text, 'm', 60000);
@@ -643,7 +526,7 @@ static void *read_slowly(void *arg)
 static void pressure(void **state)
 {
     (void)state;
-    int fd = ws_named("reader");
+    int fd = ws_named(port, "reader");
     unsigned patience = 60000;
     struct str text = { 0 };
     pthread_t thread;
@@ -665,7 +548,7 @@ static void pressure(void **state)
 static void waits_for_whom(void **state)
 {
     (void)state;
-    int slow = ws_named("slow"), quick = ws_named("quick");
+    int slow = ws_named(port, "slow"), quick = ws_named(port, "quick");
     struct str text = { 0 };
     unsigned none = 0, few = 5, many = 1000;
     str_pad(&text, 'm', 60000);
@@ -693,7 +576,7 @@ static void who_listens(void **state)
     (void)state;
     assert_false(hub_listens(&g.s, NULL));
     assert_false(hub_listens(&g.s, "a"));
-    int a = ws_named("a"), again = ws_named("a");
+    int a = ws_named(port, "a"), again = ws_named(port, "a");
     assert_true(hub_listens(&g.s, NULL));
     assert_true(hub_listens(&g.s, "a"));
     assert_false(hub_listens(&g.s, "b"));
@@ -713,7 +596,7 @@ static void broadcast(void **state)
     for (int i = 0; i < N; i++) {
         char sid[16];
         snprintf(sid, sizeof sid, "c%d", i);
-        fd[i] = ws_named(sid);
+        fd[i] = ws_named(port, sid);
     }
     assert_int_equal(hub_count(&g.s), N);
     for (int k = 0; k < 20; k++) {
@@ -747,7 +630,7 @@ static void subscribe(struct server *s, void *arg)
 static void logs(void **state)
 {
     (void)state;
-    int a = ws_named("reader"), b = ws_named("other");
+    int a = ws_named(port, "reader"), b = ws_named(port, "other");
     loop_post(&g.s, subscribe, &g);
     send_text("reader", "sync");
     ws_expect(a, WS_TEXT, "sync");
@@ -758,7 +641,7 @@ static void logs(void **state)
     assert_non_null(
         strstr(str_c(&f.data), "\"m\": \"[info] test.event n=1\\n\"}], \"size\": null}}"));
     str_release(&f.data);
-    int again = ws_named("reader"); /* a reconnect keeps the subscription */
+    int again = ws_named(port, "reader"); /* a reconnect keeps the subscription */
     log_info(&g.s.log, "test.event", "n=%d", 2);
     ws_expect(again, WS_TEXT, NULL);
     loop_post(&g.s, subscribe, NULL);
@@ -805,7 +688,7 @@ static void survives_oom(void **state)
         int fd = dial(port);
         oom_once(k);
         says(fd, request);
-        says(fd, handshake);
+        says(fd, ws_handshake);
         send(fd, frames, sizeof frames - 1, MSG_NOSIGNAL);
         while (recv(fd, buf, sizeof buf, 0) > 0)
             ;
@@ -815,7 +698,7 @@ static void survives_oom(void **state)
         oom_off();
         close(fd);
     }
-    int fd = ws_named("o");
+    int fd = ws_named(port, "o");
     ws_end(fd);
 }
 
@@ -825,7 +708,7 @@ static void goodbye(void **state)
 {
     (void)state;
     setup(NULL);
-    int a = ws_named("a"), idle = dial(port);
+    int a = ws_named(port, "a"), idle = dial(port);
     teardown(NULL);
     ws_expect_close(a, 1001);
     assert_true(is_closed(idle));
