@@ -292,8 +292,8 @@ static int run(struct app *a, int argc, char **argv)
         { "act", 0, OPT_TEXT, "TYPE", "of activations: bf16, f16, f32 (the model's own)", &o.act, 0,
           0 },
         { "device", 0, OPT_TEXT, "DEVICE", "that computes (the first card)", &o.device, 0, 0 },
-        { "donor", 0, OPT_TEXT, "DEVICE,...", "where the rest lives, each the same part (cpu)", &o.donor,
-          0, 0 },
+        { "donor", 0, OPT_TEXT, "DEVICE,...", "where the rest lives, each the same part (cpu)",
+          &o.donor, 0, 0 },
         { "devices", 0, OPT_TEXT, "SPEC", "as everywhere: cuda:0=40g,cuda:1@cuda:0=20g,cpu",
           &o.devices, 0, 0 },
         { "layout", 0, OPT_TEXT, "LAYOUT", "spread or tail (spread)", &o.layout, 0, 0 },
@@ -334,6 +334,13 @@ const struct command command_bench = {
             "from where it streams to the device that computes. A row tells a step's time\n"
             "(median), the least its copies can take on this link, what was copied, how fast\n"
             "and how much of it layers stood waiting for, the most memory this program held\n"
-            "on the device, and a sum over the output, which is the same in every row.\n",
+            "on the device, and a sum over the output, which is the same in every row.\n"
+            "\n"
+            "--json: {\"rows\": [...], \"same_output\"}. A row: offload (percent asked for),\n"
+            "device, alloc, bytes (of the model), donor_bytes (copied each step), ms, ms_min,\n"
+            "ms_max (of a step), link_gbps (of one large copy), limit_ms (donor_bytes at that\n"
+            "rate), gbps, exposed (share of the copies' time that layers stood waiting),\n"
+            "peak, ring (bytes held on the device), card (taken there by anybody), load_s,\n"
+            "load_gbps, output (the sum).\n",
     .run = run,
 };

@@ -1,5 +1,6 @@
 /* berth serve: the server, from options to exit. */
 #include "app/cards.h"
+#include "app/demo.h"
 #include "app/notify.h"
 #include "app/numbers.h"
 #include "app/serve_args.h"
@@ -310,15 +311,25 @@ static void raise_files(void)
     }
 }
 
-/* Said at the start and not only when the first prompt fails for it. */
-static void look_for_tokenizers(struct app *a, const struct app_folders *f)
+/* Said at the start and not only when the first prompt fails for it. Who came for the demo model,
+ * which has its own, need not be warned. */
+static void look_for_tokenizers(struct app *a, const struct options *o, const struct app_folders *f)
 {
     const struct node_env env = { .tokenizers = f->tokenizers, .tokenizers_n = f->tokenizers_n };
     struct str places = { 0 };
+    if (o->folders.demo) {
+        if (!node_tokenizer_there(&env, NODE_CLIP_TOKENIZER, &places))
+            log_info(&a->log, "serve.tokenizer",
+                     "why=\"the demo model has its own; for others give --tokenizers or "
+                     "--comfyui-dir\"");
+        str_release(&places);
+        return;
+    }
     if (!node_tokenizer_there(&env, NODE_CLIP_TOKENIZER, &places))
         log_warn(&a->log, "serve.tokenizer",
-                 "why=\"no CLIP tokenizer, so prompts with text fail: give --tokenizers or "
-                 "--comfyui-dir; berth synth --tokenizer DIR writes a stand-in\" looked=\"%s\"",
+                 "why=\"no CLIP tokenizer, so prompts for models that bring none fail: give "
+                 "--tokenizers "
+                 "or --comfyui-dir; berth synth --tokenizer DIR writes a stand-in\" looked=\"%s\"",
                  str_c(&places));
     str_clear(&places);
     if (!node_tokenizer_there(&env, NODE_T5_TOKENIZER, &places))
@@ -338,16 +349,28 @@ static void wake(void *server)
         server_wake(server);
 }
 
+/* An address that listens everywhere is one to open in a browser here only as this machine's. */
+static const char *visible_host(const char *host)
+{
+    return !strcmp(host, "0.0.0.0") ? "127.0.0.1" : !strcmp(host, "::") ? "::1" : host;
+}
+
 static void greet(const struct options *o, const struct server_config *cfg,
                   const struct server *srv, const char *no_cards)
 {
     if (o->quiet)
         return;
-    const char *host = cfg->listens ? cfg->listen[0] : "127.0.0.1";
+    const char *host = cfg->listens ? cfg->listen[0] : "127.0.0.1", *here = visible_host(host);
     bool v6 = strchr(host, ':');
-    printf("berth %s\n  models, input, output  %s\n  listening on           http%s://%s%s%s:%u\n",
-           berth_version(), folders_base(cfg->folders), cfg->tls_cert ? "s" : "", v6 ? "[" : "",
-           host, v6 ? "]" : "", server_port(srv));
+    const char *scheme = cfg->tls_cert ? "https" : "http", *open = v6 ? "[" : "",
+               *close = v6 ? "]" : "";
+    printf("berth %s\n  dashboard              %s://%s%s%s:%u/berth\n", berth_version(), scheme,
+           open, here, close, server_port(srv));
+    printf("  listening on           %s://%s%s%s:%u\n", scheme, open, host, close,
+           server_port(srv));
+    printf("  models, input, output  %s\n", folders_base(cfg->folders));
+    if (o->folders.demo)
+        printf("  demo model             " DEMO_MODEL "\n");
     if (cfg->frontend)
         printf("  frontend               %s\n", cfg->frontend);
     if (no_cards)
@@ -375,6 +398,11 @@ static int serve(struct app *a, const struct options *o, const struct server_con
             fprintf(stderr,
                     "Another server works with this folder: stop it, or give this one its own"
                     " --base-directory and --port.\n");
+        if (err.code == BERTH_EBUSY && err.native == EADDRINUSE)
+            fprintf(stderr,
+                    "Something listens there already, perhaps another berth or a ComfyUI: stop it,"
+                    " or choose\nanother port: --port N (--port 0 takes a free one; make serve"
+                    " SERVE=\"--port N\").\n");
         return code;
     }
     const atomic_bool *stop = signals_watch();
@@ -466,7 +494,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
         return err.code == BERTH_EINVAL ? app_usage(a, "--devices: %s", err.msg)
                                         : app_fail(a, &err);
     cfg.ctx = p->ctx;
-    look_for_tokenizers(a, &p->folders);
+    look_for_tokenizers(a, o, &p->folders);
     raise_files();
     return serve(a, o, &cfg, app_log_absent(a, &ctx, p->ctx));
 }

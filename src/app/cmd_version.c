@@ -42,6 +42,68 @@ static const char *build_features(void)
         ;
 }
 
+/* The cards of this machine as "cuda:0 NVIDIA H200, ...", or why there are none. built: cards were
+ * compiled in. */
+static void describe_cards(struct app *a, struct str *found, struct str *why, bool *built)
+{
+    const struct app_ctx_args args = { 0 };
+    berth_ctx *ctx = NULL;
+    berth_err err;
+    const char *kind, *reason;
+    *built = true;
+    for (const struct dev_absent *x = dev_not_built(); x->kind; x++)
+        *built &= strcmp(x->kind, "cuda") != 0;
+    if (app_ctx_new(a, &args, &ctx, &err)) {
+        str_adds(why, err.msg);
+        return;
+    }
+    for (size_t i = 0; i < berth_ctx_device_count(ctx); i++) {
+        berth_device_info d;
+        if (!berth_ctx_device_info(ctx, i, &d, &err) && !strcmp(d.kind, "cuda"))
+            str_addf(found, "%s%s %s", found->n ? ", " : "", d.name, d.model);
+    }
+    for (size_t i = 0; berth_ctx_absent(ctx, i, &kind, &reason); i++)
+        if (!strcmp(kind, "cuda") && !why->n)
+            str_adds(why, reason);
+    berth_ctx_free(ctx);
+}
+
+static void print_text(const char *features, const struct str *found, const struct str *why,
+                       bool built)
+{
+    printf("berth %s\n", berth_version());
+    printf("  compiler  %s\n", COMPILER);
+    int words = (int)strlen(features) - !!*features; /* without the last blank */
+    printf("  build     %s%s%.*s\n", BERTH_BUILD_TYPE, words ? ", " : "", words, features);
+    printf("  cpu       %s\n", simd_level());
+    printf("  cuda      %s%s\n", built && !found->n ? "built in, but no card: " : "",
+           found->n ? str_c(found) : str_c(why));
+}
+
+static int print_json(const char *features, const struct str *found, const struct str *why,
+                      bool built)
+{
+    struct jsonout j = { .out = stdout };
+    jsonout_open(&j, NULL, '{');
+    jsonout_str(&j, "version", berth_version());
+    jsonout_str(&j, "compiler", COMPILER);
+    jsonout_str(&j, "build", BERTH_BUILD_TYPE);
+    jsonout_open_flat(&j, "features", '[');
+    for (const char *end; (end = strchr(features, ' ')); features = end + 1)
+        jsonout_text(&j, NULL, features, (size_t)(end - features));
+    jsonout_close(&j, ']');
+    jsonout_str(&j, "simd", simd_level());
+    jsonout_open(&j, "cuda", '{');
+    jsonout_bool(&j, "built", built);
+    if (found->n)
+        jsonout_str(&j, "cards", str_c(found));
+    else
+        jsonout_str(&j, "absent", str_c(why));
+    jsonout_close(&j, '}');
+    jsonout_close(&j, '}');
+    return jsonout_end(&j) ? APP_OK : APP_FAILED;
+}
+
 static int run(struct app *a, int argc, char **argv)
 {
     bool json = false;
@@ -54,31 +116,21 @@ static int run(struct app *a, int argc, char **argv)
     if (n)
         return app_usage(a, "unexpected argument '%.80s'", argv[0]);
     const char *features = build_features();
-    if (!json) {
-        printf("berth %s\n", berth_version());
-        printf("  compiler  %s\n", COMPILER);
-        int words = (int)strlen(features) - !!*features; /* without the last blank */
-        printf("  build     %s%s%.*s\n", BERTH_BUILD_TYPE, words ? ", " : "", words, features);
-        printf("  cpu       %s\n", simd_level());
-        return APP_OK;
-    }
-    struct jsonout j = { .out = stdout };
-    jsonout_open(&j, NULL, '{');
-    jsonout_str(&j, "version", berth_version());
-    jsonout_str(&j, "compiler", COMPILER);
-    jsonout_str(&j, "build", BERTH_BUILD_TYPE);
-    jsonout_open_flat(&j, "features", '[');
-    for (const char *end; (end = strchr(features, ' ')); features = end + 1)
-        jsonout_text(&j, NULL, features, (size_t)(end - features));
-    jsonout_close(&j, ']');
-    jsonout_str(&j, "simd", simd_level());
-    jsonout_close(&j, '}');
-    return jsonout_end(&j) ? APP_OK : APP_FAILED;
+    struct str found = { 0 }, why = { 0 };
+    bool built;
+    describe_cards(a, &found, &why, &built);
+    if (json)
+        code = print_json(features, &found, &why, built);
+    else
+        print_text(features, &found, &why, built);
+    str_release(&found);
+    str_release(&why);
+    return code;
 }
 
 const struct command command_version = {
     .name = "version",
-    .about = "show version, compiler and processor",
+    .about = "show version, compiler, processor and cards",
     .usage = "[--json]",
     .run = run,
 };

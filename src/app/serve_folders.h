@@ -41,7 +41,7 @@ struct folder_options { /* point into argv; NULL: not given */
         { .name = "tokenizers",                                                                    \
           .kind = OPT_TEXT,                                                                        \
           .value = "DIR",                                                                          \
-          .help = "tokenizers, in clip/ and t5/ or CLIP's in DIR itself; see below",               \
+          .help = "tokenizers, in clip/ and t5/ or in DIR itself; see below",                      \
           .to = &(o)->tokenizers },                                                                \
         { .name = "demo",                                                                          \
           .help = "with the small model that came with berth: berth-demo.safetensors",             \
@@ -54,9 +54,10 @@ struct folder_options { /* point into argv; NULL: not given */
 
 /* For --help of the commands that have them. */
 #define TOKENIZERS_HELP                                                                            \
-    "Prompts need tokenizers, which are not built in: CLIP's, and T5's for Flux. They\n"           \
-    "are given with --tokenizers DIR (DIR/clip, DIR/t5), or those of --comfyui-dir,\n"             \
-    "or in BASE/tokenizers; T5's may also lie beside the model or in its GGUF file.\n"
+    "Prompts need tokenizers: CLIP's, and T5's for Flux. A model file may bring its\n"             \
+    "own (the demo model does); else they are given with --tokenizers DIR (DIR/clip,\n"            \
+    "DIR/t5, or DIR itself), or those of --comfyui-dir, or in BASE/tokenizers; T5's\n"             \
+    "may also lie beside the model.\n"
 
 #define TOKENIZER_FOLDERS_MAX 3
 struct app_folders {

@@ -468,6 +468,37 @@ static void yaml_errors_name_the_line(void **state)
     assert_fails(folders_new(&cfg, &f, &err), err, BERTH_ENOTFOUND, "none.yaml");
 }
 
+/* The model that comes with the binary: listed among the others, behind them where names are equal. */
+static void further_checkpoints_come_last(void **state)
+{
+    struct folders *f;
+    struct str out = { 0 };
+    berth_err err = { 0 };
+    char more[600];
+    (void)state;
+    snprintf(more, sizeof more, "%s/../came_along/./", base);
+    struct folders_config cfg = { .base = base, .checkpoints = more };
+    assert_ok(folders_new(&cfg, &f, &err), err);
+    size_t key = folders_find(f, "checkpoints", true), n = folders_dirs(f, key);
+    assert_true(n > 1);
+    assert_non_null(strstr(folders_dir(f, key, n - 1), "/came_along"));
+    assert_null(strstr(folders_dir(f, key, n - 1), "/.."));
+    assert_ok(path_make_dirs(folders_dir(f, key, 0), &err), err);
+    assert_ok(path_make_dirs(folders_dir(f, key, n - 1), &err), err);
+    for (size_t i = 0; i < 2; i++) {
+        char path[800];
+        snprintf(path, sizeof path, "%s/demo.safetensors", folders_dir(f, key, i ? 0 : n - 1));
+        FILE *file = fopen(path, "wb");
+        assert_non_null(file);
+        assert_int_equal(fclose(file), 0);
+        str_clear(&out);
+        assert_ok(folders_resolve(f, "checkpoints", "demo.safetensors", &out, &err), err);
+        assert_string_equal(str_c(&out), path);
+    }
+    str_release(&out);
+    folders_free(f);
+}
+
 static void *list_and_resolve(void *user)
 {
     struct folders *f = user;
@@ -543,6 +574,7 @@ static void survives_oom(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(further_checkpoints_come_last),
         cmocka_unit_test_setup(the_table, setup),
         cmocka_unit_test_setup(listings, setup),
         cmocka_unit_test_setup(listings_are_remembered, setup),

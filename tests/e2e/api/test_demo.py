@@ -1,0 +1,152 @@
+"""The first run: --demo, and models that bring their tokenizer. A synthetic model stands in for the one in assets/demo,
+so that these tests say nothing about pictures and everything about what is found where."""
+
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+
+import pytest
+
+from conftest import BINARY, PATIENCE, Server, synth
+
+WORKFLOWS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "examples", "workflows")
+MODEL = "berth-demo.safetensors"
+
+
+def berth(*args, code=0, env=None):
+    p = subprocess.run([BINARY, *map(str, args)], capture_output=True, text=True, timeout=PATIENCE, env=dict(os.environ, **(env or {})))
+    assert p.returncode == code, f"{p.returncode}: {p.stdout}{p.stderr}"
+    return p
+
+
+def add_metadata(path, **more):
+    """Writes the file again with more strings in its __metadata__."""
+    with open(path, "rb") as f:
+        data = f.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    header.setdefault("__metadata__", {}).update(more)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data[8 + size:])
+
+
+def tokenizer(folder, merges=()):
+    """The text of a tokenizer.json that knows letters, and what these merges make of them."""
+    berth("synth", "--tokenizer", folder)
+    with open(folder / "vocab.json") as f:
+        vocab = json.load(f)
+    for left, right in merges:
+        vocab[left + right] = vocab[left]  # any id below the encoder's vocabulary
+    return json.dumps({"model": {"type": "BPE", "end_of_word_suffix": "</w>", "vocab": vocab, "merges": [list(m) for m in merges]}})
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """$BERTH_DATA_DIR with demo/berth-demo.safetensors."""
+    root = tmp_path_factory.mktemp("data")
+    (root / "demo").mkdir()
+    synth(root / "demo" / MODEL)
+    add_metadata(root / "demo" / MODEL, **{"berth.tokenizer": tokenizer(root / "letters")})
+    return root
+
+
+QUICK = ["--set", "KSampler.steps=1", "--set", "EmptyLatentImage.width=64", "--set", "EmptyLatentImage.height=64"]
+
+
+def test_a_picture_without_anything_else(tmp_path, demo):
+    p = berth("run", "--demo", os.path.join(WORKFLOWS, "demo.json"), *QUICK, "--base-directory", tmp_path,
+              env={"BERTH_DATA_DIR": str(demo)})
+    assert p.stdout == f"{tmp_path}/output/demo_00001_.png\n" and os.path.getsize(p.stdout.strip()) > 100
+
+
+def test_where_it_is_looked_for(tmp_path, demo):
+    """By a binary that lies elsewhere: in a prefix of its own."""
+    (tmp_path / "bin").mkdir()
+    binary = shutil.copy(os.path.realpath(BINARY), tmp_path / "bin/berth")
+    command = [binary, "serve", "--demo", "--port", "0", "--base-directory", tmp_path / "b", "--quick-test-for-ci"]
+    env = dict(os.environ, BERTH_DATA_DIR=str(tmp_path / "data"))
+
+    def start():
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=env)
+
+    p = start()
+    assert p.returncode == 1
+    for place in ("data/demo", "share/berth/demo"):
+        assert f"{tmp_path}/{place}" in p.stderr, p.stderr
+    assert "/assets/demo" in p.stderr
+    for place in ("share/berth/demo", "data/demo"):
+        os.makedirs(tmp_path / place)
+        os.link(demo / "demo" / MODEL, tmp_path / place / MODEL)
+        assert start().returncode == 0
+        os.remove(tmp_path / place / MODEL)
+    assert start().returncode == 1
+    assert "the server's" in berth("run", "--demo", os.path.join(WORKFLOWS, "demo.json"), "--server", "http://127.0.0.1:1", code=2).stderr
+
+
+def test_ones_own_file_comes_first(tmp_path, demo):
+    """Of the same name: the demo's folder is the last one."""
+    mine = tmp_path / "models/checkpoints" / MODEL
+    mine.parent.mkdir(parents=True)
+    synth(mine)  # brings no tokenizer
+    p = berth("run", "--demo", os.path.join(WORKFLOWS, "demo.json"), *QUICK, "--base-directory", tmp_path, code=1,
+              env={"BERTH_DATA_DIR": str(demo)})
+    assert "no CLIP tokenizer" in p.stderr
+
+
+def test_the_server_says_where_to_go(tmp_path, demo):
+    p = berth("serve", "--demo", "--port", "0", "--base-directory", tmp_path / "b", "--quick-test-for-ci", env={"BERTH_DATA_DIR": str(demo)})
+    lines = dict(line.strip().split("  ", 1) for line in p.stdout.splitlines()[1:])
+    address = lines["listening on"].strip()
+    assert lines["dashboard"].strip() == address + "/berth" and lines["demo model"].strip() == MODEL
+    assert " warn " not in p.stderr, p.stderr  # nothing that would frighten anybody
+    assert "no CLIP tokenizer" in berth("serve", "--port", "0", "--base-directory", tmp_path / "b", "--quick-test-for-ci").stderr
+    with Server(tmp_path / "b", "--demo", env={"BERTH_DATA_DIR": str(demo)}) as s:
+        assert MODEL in s.get("/models/checkpoints").json()
+
+
+def test_a_port_that_is_taken(tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        said = berth("serve", "--port", port, "--base-directory", tmp_path, code=1).stderr
+    assert f"port {port}: Address already in use" in said and "--port N" in said
+
+
+def picture(s, model):
+    with open(os.path.join(WORKFLOWS, "demo.json")) as f:
+        prompt = json.load(f)
+    for node in prompt.values():
+        if "ckpt_name" in node["inputs"]:
+            node["inputs"]["ckpt_name"] = model
+        if "steps" in node["inputs"]:
+            node["inputs"]["steps"] = 1
+        if "width" in node["inputs"]:
+            node["inputs"].update(width=64, height=64)
+    entry = s.run(prompt)
+    if entry["status"]["status_str"] != "success":
+        return None, json.dumps(entry["status"])
+    image = next(iter(entry["outputs"].values()))["images"][0]
+    return s.get("/view", params={k: image[k] for k in ("filename", "subfolder", "type")}).content, ""
+
+
+def test_two_models_with_their_own_tokenizers(tmp_path):
+    """In one server, in turns: the same weights, which see other tokens."""
+    folder = tmp_path / "b/models/checkpoints"
+    folder.mkdir(parents=True)
+    texts = {"letters": tokenizer(tmp_path / "a"), "merged": tokenizer(tmp_path / "b2", [("r", "e"), ("re", "d</w>")]), "broken": "{\"model\": 3"}
+    for name, text in texts.items():
+        synth(folder / f"{name}.safetensors")
+        add_metadata(folder / f"{name}.safetensors", **{"berth.tokenizer": text})
+    with Server(tmp_path / "b", "--cache-none", "--disable-metadata", "--devices", "cpu=1g") as s:
+        first, second = picture(s, "letters.safetensors")[0], picture(s, "merged.safetensors")[0]
+        assert first and second and first != second
+        assert picture(s, "letters.safetensors")[0] == first
+        assert picture(s, "merged.safetensors")[0] == second
+        none, why = picture(s, "broken.safetensors")
+        assert none is None and "broken.safetensors" in why and "berth.tokenizer" in why
