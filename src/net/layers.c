@@ -1,398 +1,10 @@
 /* layers: the doors of a forward's layers. Each derives the shape of its result, gathers the
- * layer's tensors, and runs one op.
- *
- * A use holds what one op needs beside its acts: the block its weight lies in (one at a time: a
- * ring may have a single slot), places in the slab for copies of parameters, scratch. All of it
- * goes back when the use ends, in the dry run as in the real one. */
-#include "net/net_impl.h"
+ * layer's tensors (use.h), and runs one op. */
+#include "net/use.h"
 
-#include "base/clock.h"
 #include "base/sz.h"
 
 #include <inttypes.h>
-#include <string.h>
-
-/* ---- uses ---- */
-
-#define USE_PLACES 8
-
-struct use {
-    struct net_run *r;
-    const char *layer; /* for messages */
-    struct op_env env;
-    uint64_t place[USE_PLACES];
-    size_t places;
-    uint64_t keep;  /* block whose memory operands point into; UINT64_MAX: none */
-    uint64_t block; /* acquired; UINT64_MAX: none */
-    uint64_t addr;  /* of it */
-};
-
-static bool use_begin(struct use *u, struct net_run *r, const char *layer)
-{
-    *u = (struct use) { .r = r, .layer = layer, .keep = UINT64_MAX, .block = UINT64_MAX };
-    u->env = (struct op_env) { .backend = r->n->backend,
-                               .pool = r->n->pool,
-                               .stream = r->n->host ? NULL : r->n->queue,
-                               .cancel = r->n->cancel,
-                               .log = r->n->log,
-                               .thrifty = r->thrifty,
-                               .fp8 = r->n->fp8 };
-    return !net_stop(r);
-}
-
-static void use_failed(struct use *u)
-{
-    net_failed(u->r, u->layer);
-}
-
-static void use_let_go(struct use *u)
-{
-    berth_err err;
-    if (u->block != UINT64_MAX && !u->r->dry &&
-        stream_release(u->r->n->stream, (size_t)u->block, &err) && !u->r->bad) {
-        u->r->err = err;
-        use_failed(u);
-    }
-    u->block = UINT64_MAX;
-}
-
-/* Gives back places but the first so many. */
-static void use_give(struct use *u, size_t but)
-{
-    for (size_t i = u->places; i-- > but;)
-        net_give(u->r, u->place[i]);
-    u->places = but;
-}
-
-static void use_end(struct use *u)
-{
-    use_let_go(u);
-    use_give(u, 0);
-}
-
-static uint64_t use_place(struct use *u, uint64_t bytes)
-{
-    uint64_t addr = net_take(u->r, bytes);
-    if (addr && u->places == USE_PLACES)
-        BUG("%zu places for one op", u->places);
-    if (addr)
-        u->place[u->places++] = addr;
-    return addr;
-}
-
-/* Acquires the tensor's block, unless it is already. Its bytes; NULL: the run is bad. */
-static void *use_bytes(struct use *u, const struct net_tensor *t)
-{
-    struct net_run *r = u->r;
-    if (r->bad)
-        return NULL;
-    if (u->block != t->block) {
-        use_let_go(u);
-        if (!r->dry && stream_acquire(r->n->stream, t->block, &u->addr, &r->err)) {
-            use_failed(u);
-            return NULL;
-        }
-        u->block = t->block;
-    }
-    if (r->dry)
-        return (void *)(uintptr_t)SLAB_ALIGN; /* somewhere: nobody follows it */
-    void *p = (void *)(uintptr_t)(u->addr + t->off);
-    if (r->n->host)
-        dev_host_access(r->n->compute, p, (size_t)t->bytes, DEV_READ);
-    return p;
-}
-
-/* The same of a tensor that lies on the compute device and stays there: its block need not be
- * held. */
-static void *resident_bytes(struct use *u, const struct net_tensor *t)
-{
-    struct net_run *r = u->r;
-    uint64_t addr = 0;
-    if (r->bad)
-        return NULL;
-    if (r->dry)
-        return (void *)(uintptr_t)SLAB_ALIGN;
-    if (stream_acquire(r->n->stream, t->block, &addr, &r->err) ||
-        stream_release(r->n->stream, t->block, &r->err)) {
-        use_failed(u);
-        return NULL;
-    }
-    void *p = (void *)(uintptr_t)(addr + t->off);
-    if (r->n->host)
-        dev_host_access(r->n->compute, p, (size_t)t->bytes, DEV_READ);
-    return p;
-}
-
-/* Every op: in a dry run its checks and what it needs to be ready, its scratch, and in a real run
- * the op itself. */
-static bool use_scratch(struct use *u, size_t bytes)
-{
-    u->env.scratch_bytes = bytes;
-    u->env.scratch = bytes ? (void *)(uintptr_t)use_place(u, bytes) : NULL;
-    return !u->r->bad;
-}
-
-/* ---- times, where somebody asked for them ---- */
-
-static uint64_t time_begin(const struct use *u)
-{
-    berth_err err; /* the op's own call says it again */
-    if (!u->r->n->times || u->r->dry || (!u->r->n->host && dev_stream_sync(u->r->n->queue, &err)))
-        return 0;
-    return clock_mono_ns(clock_system());
-}
-
-static void time_end(const struct use *u, const char *op, uint64_t begin)
-{
-    struct net_times *t = u->r->n->times;
-    char what[sizeof t->at[0].what];
-    berth_err err;
-    size_t i = 0;
-    if (!begin || (!u->r->n->host && dev_stream_sync(u->r->n->queue, &err)))
-        return;
-    uint64_t ns = clock_mono_ns(clock_system()) - begin;
-    snprintf(what, sizeof what, "%s %.40s", op, u->layer);
-    while (i < t->n && strcmp(t->at[i].what, what) != 0)
-        i++;
-    if (i == t->n && t->n < NET_TIMES_MAX)
-        memcpy(t->at[t->n++].what, what, sizeof what);
-    i = i < NET_TIMES_MAX ? i : NET_TIMES_MAX - 1;
-    t->at[i].count++;
-    t->at[i].ns += ns;
-}
-
-#define OP(x)                                                                                      \
-    __attribute__((unused)) static void run_##x(struct use *u, const struct op_##x *a)             \
-    {                                                                                              \
-        struct net_run *r = u->r;                                                                  \
-        if (r->bad)                                                                                \
-            return;                                                                                \
-        uint64_t begin = time_begin(u);                                                            \
-        r->queued |= !r->dry && !r->n->host;                                                       \
-        if ((r->dry && op_##x##_ready(&u->env, a, &r->err)) ||                                     \
-            (use_scratch(u, op_##x##_scratch(&u->env, a)) && !r->dry &&                            \
-             op_##x(&u->env, a, &r->err)))                                                         \
-            use_failed(u);                                                                         \
-        time_end(u, #x, begin);                                                                    \
-    }
-#include "op/ops.def"
-#undef OP
-
-/* ---- tensors of layers ---- */
-
-/* <prefix><layer>, or NULL: the run is bad. */
-static const struct net_layer *layer_of(struct net_run *r, const char *layer)
-{
-    char name[NET_NAME_MAX];
-    if (r->bad)
-        return NULL;
-    int n = snprintf(name, sizeof name, "%s%s", r->prefix, layer);
-    if (n < 0 || (size_t)n >= sizeof name) {
-        net_fail(r, BERTH_ELIMIT, "a layer's name of %d bytes", n);
-        return NULL;
-    }
-    const struct net_layer *l = net_layer_get(r->n, name, &r->err);
-    if (!l)
-        net_failed(r, layer);
-    return l;
-}
-
-/* The weight's shape in so many dimensions. A convolution of 1x1 is a product, and files keep the
- * one for the other: [N, K] and [N, K, 1, 1] are the same to both. */
-static bool shape_as(const struct shape *s, int ndim, struct shape *out)
-{
-    *out = *s;
-    for (; out->ndim > ndim && ndim == 2 && out->dim[out->ndim - 1] == 1; out->ndim--)
-        out->dim[out->ndim - 1] = 0;
-    for (; out->ndim < ndim && ndim == 4 && s->ndim == 2; out->ndim++)
-        out->dim[out->ndim] = 1;
-    return out->ndim == ndim;
-}
-
-static void used(struct net_run *r, const struct net_tensor *t)
-{
-    if (t->there)
-        r->n->used[t->index] = true;
-}
-
-/* With a weight of so many dimensions, and a bias if it is to have one; *shape: in those. */
-static const struct net_layer *layer_with(struct net_run *r, const char *layer, int ndim, bool bias,
-                                          struct shape *shape)
-{
-    const struct net_layer *l = layer_of(r, layer);
-    char text[SHAPE_TEXT_MAX], name[2 * NET_NAME_MAX];
-    if (!l)
-        return NULL;
-    bool there = l->weight.there && (!bias || l->bias.there);
-    if (there && shape_as(&l->weight.shape, ndim, shape)) {
-        used(r, &l->weight);
-        used(r, &l->scale);
-        if (bias)
-            used(r, &l->bias);
-        return l;
-    }
-    snprintf(name, sizeof name, "%s%s", r->prefix, layer);
-    if (!there)
-        net_missing(r->n, name, l->weight.there ? "bias" : "weight", &r->err);
-    else
-        err_set(&r->err, BERTH_EINVAL, "its weight is %s, not of %d dimensions",
-                shape_text(&l->weight.shape, text), ndim);
-    net_failed(r, layer);
-    return NULL;
-}
-
-/* The same for ops that multiply by no scale: one that would matter is refused. */
-static const struct net_layer *plain_layer(struct net_run *r, const char *layer, int ndim,
-                                           bool bias)
-{
-    struct shape shape;
-    const struct net_layer *l = layer_with(r, layer, ndim, bias, &shape);
-    if (!l || !l->scale.there || l->scale_value == 1)
-        return l;
-    net_fail(r, BERTH_EUNSUPPORTED,
-             "%s: a scale of %g beside its weight, which only products and convolutions have",
-             layer, (double)l->scale_value);
-    return NULL;
-}
-
-bool net_has(struct net_run *r, const char *layer)
-{
-    const struct net_layer *l = layer_of(r, layer);
-    return l && (l->weight.there || l->bias.there);
-}
-
-struct shape net_weight_shape(struct net_run *r, const char *layer)
-{
-    const struct net_layer *l = layer_of(r, layer);
-    return l && l->weight.there ? l->weight.shape : (struct shape) { 0 };
-}
-
-/* Elements of everything but the outermost dimension: a row, a filter. */
-static uint64_t unit_of(const struct shape *s)
-{
-    uint64_t n = 1;
-    for (int i = 1; i < s->ndim; i++)
-        n *= s->dim[i]; /* fits: the file's index saw to it */
-    return n;
-}
-
-/* Packed, whatever the type. A quant's rows may be no whole blocks by its last dimension alone. */
-static struct view packed(enum dtype t, const struct shape *s, void *data)
-{
-    struct view v = { .dtype = t, .shape = *s, .data = data };
-    const struct dtype_desc *d = dtype_desc(t);
-    size_t elems = 1;
-    for (int i = s->ndim - 1; i >= 0; i--) {
-        v.stride[i] = elems < d->elems ? d->bytes : elems / d->elems * d->bytes;
-        elems *= s->dim[i] ? s->dim[i] : 1;
-    }
-    return v;
-}
-
-/* F32 through F16 and back. dst may be src. */
-struct rounding {
-    const float *src;
-    float *dst;
-    size_t n;
-};
-#define ROUND_PIECE ((size_t)1 << 16)
-
-static void round_piece(void *user, size_t i, size_t worker)
-{
-    enum { AT_ONCE = 1024 };
-    const struct rounding *x = user;
-    uint16_t half[AT_ONCE];
-    size_t end = x->n - i * ROUND_PIECE < ROUND_PIECE ? x->n : (i + 1) * ROUND_PIECE;
-    (void)worker;
-    for (size_t at = i * ROUND_PIECE; at < end; at += AT_ONCE) {
-        size_t k = end - at < AT_ONCE ? end - at : AT_ONCE;
-        dtype_desc(DT_F16)->from_f32(x->src + at, half, k);
-        dtype_desc(DT_F16)->to_f32(half, x->dst + at, k);
-    }
-}
-
-static void round_f16(const struct use *u, const float *src, float *dst, size_t n)
-{
-    struct rounding x = { src, dst, n };
-    size_t pieces = (n + ROUND_PIECE - 1) / ROUND_PIECE;
-    if (u->env.pool)
-        tpool_for(u->env.pool, pieces, round_piece, &x);
-    else
-        for (size_t i = 0; i < pieces; i++)
-            round_piece(&x, i, 0);
-}
-
-static bool is_rounded(const struct use *u, const struct net_tensor *t)
-{
-    return u->r->n->round_f16 && t->dtype == DT_F32;
-}
-
-/* A copy in F32 in the slab, packed as it is stored. Rounded ones stay F16 where kernels make
- * them. */
-static struct view widened(struct use *u, const struct net_tensor *t)
-{
-    uint64_t n = 0;
-    void *src = use_bytes(u, t);
-    if (!src || !shape_count(&t->stored, &n))
-        return (struct view) { 0 };
-    const struct shape flat = { .ndim = 1, .dim = { n } };
-    enum dtype to = is_rounded(u, t) && !u->r->n->host ? DT_F16 : DT_F32;
-    struct view y = packed(to, &flat, (void *)(uintptr_t)use_place(u, n * net_type_bytes(to)));
-    if (is_rounded(u, t) && u->r->n->host) {
-        if (!u->r->dry && !u->r->bad)
-            round_f16(u, src, y.data, (size_t)n);
-    } else {
-        run_copy(u, &(struct op_copy) { .x = packed(t->dtype, &flat, src), .y = y });
-    }
-    return packed(to, &t->stored, y.data);
-}
-
-/* The same with rows and columns exchanged. */
-static struct view transposed(struct use *u, const struct net_tensor *t)
-{
-    static const int other[] = { 1, 0 };
-    struct view from = widened(u, t), across;
-    const struct shape s = { .ndim = 2, .dim = { t->stored.dim[1], t->stored.dim[0] } };
-    if (u->r->bad)
-        return from;
-    if (view_permute(&from, other, &across, &u->r->err)) {
-        use_failed(u);
-        return from;
-    }
-    uint64_t n = s.dim[0] * s.dim[1] * net_type_bytes(from.dtype);
-    struct view y = packed(from.dtype, &s, (void *)(uintptr_t)use_place(u, n));
-    run_copy(u, &(struct op_copy) { .x = across, .y = y });
-    return y;
-}
-
-/* A weight as kernels take it, under the shape s: where it lies, if they can read it there. To be
- * asked for last: its block stays acquired until the use ends. */
-static struct view weight_of(struct use *u, const struct net_tensor *t, const struct shape *s)
-{
-    if (t->transpose || is_rounded(u, t) || unit_of(s) % dtype_desc(t->dtype)->elems) {
-        struct view own = t->transpose ? transposed(u, t) : widened(u, t);
-        return packed(own.dtype, s, own.data);
-    }
-    return packed(t->dtype, s, use_bytes(u, t));
-}
-
-/* A parameter: where it lies, if kernels read its type and it stays there for the op; else a copy in
- * F32. */
-static struct view param_of(struct use *u, const struct net_tensor *t)
-{
-    const struct net *n = u->r->n;
-    if (!t->there || u->r->bad)
-        return (struct view) { 0 };
-    bool read = t->dtype == DT_F32 || (n->backend && n->backend->params & OP_TYPE(t->dtype));
-    if (read && !is_rounded(u, t) && !t->transpose) {
-        if (t->block == u->keep)
-            return packed(t->dtype, &t->shape, use_bytes(u, t));
-        if (stream_resident(n->stream, t->block))
-            return packed(t->dtype, &t->shape, resident_bytes(u, t));
-    }
-    struct view own = widened(u, t);
-    return packed(own.dtype, &t->shape, own.data);
-}
 
 static struct view view_of(struct act a)
 {
@@ -441,7 +53,7 @@ static struct act linear(struct net_run *r, struct act x, const char *layer, boo
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
     struct shape w, s = x.shape;
-    const struct net_layer *l = layer_with(r, layer, 2, bias, &w);
+    const struct net_layer *l = net_layer_with(r, layer, 2, bias, &w);
     if (!l)
         return (struct act) { 0 };
     if (s.ndim)
@@ -452,11 +64,11 @@ static struct act linear(struct net_run *r, struct act x, const char *layer, boo
                            .y = view_of(y),
                            .add = add ? view_of(y) : (struct view) { 0 } };
     if (bias)
-        a.bias = param_of(&u, &l->bias);
+        a.bias = use_param(&u, &l->bias);
     a.scaled = l->scale.there;
     a.scale = l->scale_value;
-    a.w = weight_of(&u, &l->weight, &w);
-    run_linear(&u, &a);
+    a.w = use_weight(&u, &l->weight, &w);
+    use_op_linear(&u, &a);
     return result(&u, y);
 }
 
@@ -485,7 +97,7 @@ static bool some_rows(const struct net_tensor *t, uint64_t row, uint64_t rows,
     if (!rows)
         return true;
     if (t->transpose || t->stored.ndim < 1 || row > t->stored.dim[0] ||
-        rows > t->stored.dim[0] - row || !dtype_bytes(t->dtype, unit_of(&t->stored), &each))
+        rows > t->stored.dim[0] - row || !dtype_bytes(t->dtype, net_unit(&t->stored), &each))
         return false;
     out->off += row * each;
     out->bytes = rows * each;
@@ -509,9 +121,9 @@ static void product(struct use *u, const struct net_layer *l, struct shape ws,
     struct op_linear a = {
         .x = p->x, .y = p->y, .after = p->after, .scaled = l->scale.there, .scale = l->scale_value
     };
-    a.bias = param_of(u, &bias);
-    a.w = weight_of(u, &w, &ws);
-    run_linear(u, &a);
+    a.bias = use_param(u, &bias);
+    a.w = use_weight(u, &w, &ws);
+    use_op_linear(u, &a);
     use_give(u, before);
 }
 
@@ -521,7 +133,7 @@ void net_products(struct net_run *r, const struct net_product *p, size_t n)
     struct shape ws;
     if (!n || !use_begin(&u, r, p->layer))
         return;
-    const struct net_layer *l = layer_with(r, p->layer, 2, true, &ws);
+    const struct net_layer *l = net_layer_with(r, p->layer, 2, true, &ws);
     for (size_t i = 0; i < n && l && !r->bad; i++) {
         if (strcmp(p[i].layer, p->layer) != 0)
             BUG("products of '%s' and '%s' at once", p->layer, p[i].layer);
@@ -543,7 +155,7 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
     struct shape ws;
-    const struct net_layer *l = layer_with(r, layer, 4, true, &ws);
+    const struct net_layer *l = net_layer_with(r, layer, 4, true, &ws);
     if (!l)
         return (struct act) { 0 };
     const uint64_t *w = ws.dim, *d = x.shape.dim;
@@ -561,11 +173,11 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
                            .left = c.left,
                            .bottom = c.bottom,
                            .right = c.right };
-    a.bias = param_of(&u, &l->bias);
+    a.bias = use_param(&u, &l->bias);
     a.scaled = l->scale.there;
     a.scale = l->scale_value;
-    a.w = weight_of(&u, &l->weight, &ws);
-    run_conv2d(&u, &a);
+    a.w = use_weight(&u, &l->weight, &ws);
+    use_op_conv2d(&u, &a);
     return result(&u, y);
 }
 
@@ -614,7 +226,7 @@ struct act net_attention(struct net_run *r, struct act q, struct act k, struct a
                               .mask = view_of(n.mask),
                               .scale = n.scale,
                               .causal = n.causal };
-    run_attention(&u, &a);
+    use_op_attention(&u, &a);
     return result(&u, y);
 }
 
@@ -624,13 +236,13 @@ void net_attend(struct net_run *r, struct view q, struct view k, struct view v, 
     struct use u;
     if (!use_begin(&u, r, "attention"))
         return;
-    run_attention(&u, &(struct op_attention) { .q = q,
-                                               .k = k,
-                                               .v = v,
-                                               .y = y,
-                                               .mask = view_of(n.mask),
-                                               .scale = n.scale,
-                                               .causal = n.causal });
+    use_op_attention(&u, &(struct op_attention) { .q = q,
+                                                  .k = k,
+                                                  .v = v,
+                                                  .y = y,
+                                                  .mask = view_of(n.mask),
+                                                  .scale = n.scale,
+                                                  .causal = n.causal });
     use_end(&u);
 }
 
@@ -641,16 +253,16 @@ void net_qk_rope(struct net_run *r, struct view q, struct view k, const char *wq
     if (!use_begin(&u, r, wq ? wq : "rope"))
         return;
     struct op_qk_rope a = { .q = q, .k = k, .table = view_of(table), .eps = eps };
-    const struct net_layer *lq = wq ? plain_layer(r, wq, 1, false) : NULL;
-    const struct net_layer *lk = wq ? plain_layer(r, wk, 1, false) : NULL;
+    const struct net_layer *lq = wq ? net_layer_plain(r, wq, 1, false) : NULL;
+    const struct net_layer *lk = wq ? net_layer_plain(r, wk, 1, false) : NULL;
     if (wq && (!lq || !lk))
         return;
     if (wq) {
         u.keep = lk->weight.block;
-        a.wq = param_of(&u, &lq->weight);
-        a.wk = param_of(&u, &lk->weight);
+        a.wq = use_param(&u, &lq->weight);
+        a.wk = use_param(&u, &lk->weight);
     }
-    run_qk_rope(&u, &a);
+    use_op_qk_rope(&u, &a);
     use_end(&u);
 }
 
@@ -663,15 +275,15 @@ static struct act group_norm(struct net_run *r, struct act x, struct act y, cons
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
-    const struct net_layer *l = plain_layer(r, layer, 1, true);
+    const struct net_layer *l = net_layer_plain(r, layer, 1, true);
     if (!l)
         return (struct act) { 0 };
     u.keep = l->weight.block;
     struct op_group_norm a = { .x = view_of(x), .y = view_of(y), .groups = groups, .eps = eps };
     a.silu = silu;
-    a.b = param_of(&u, &l->bias);
-    a.w = param_of(&u, &l->weight);
-    run_group_norm(&u, &a);
+    a.b = use_param(&u, &l->bias);
+    a.w = use_param(&u, &l->weight);
+    use_op_group_norm(&u, &a);
     return result(&u, y);
 }
 
@@ -692,7 +304,7 @@ static struct act row_norm(struct net_run *r, struct act x, const char *layer, f
     struct use u;
     if (!use_begin(&u, r, layer ? layer : "norm"))
         return (struct act) { 0 };
-    const struct net_layer *l = layer ? plain_layer(r, layer, 1, !rms) : NULL;
+    const struct net_layer *l = layer ? net_layer_plain(r, layer, 1, !rms) : NULL;
     if (layer && !l)
         return (struct act) { 0 };
     struct act y = net_new(r, &x.shape);
@@ -700,10 +312,10 @@ static struct act row_norm(struct net_run *r, struct act x, const char *layer, f
     if (l) {
         u.keep = l->weight.block;
         if (!rms)
-            a.b = param_of(&u, &l->bias);
-        a.w = param_of(&u, &l->weight);
+            a.b = use_param(&u, &l->bias);
+        a.w = use_param(&u, &l->weight);
     }
-    run_row_norm(&u, &a);
+    use_op_row_norm(&u, &a);
     return result(&u, y);
 }
 
@@ -724,8 +336,8 @@ struct act net_modulate(struct net_run *r, struct view x, struct view scale, str
     if (!use_begin(&u, r, "modulate"))
         return (struct act) { 0 };
     struct act y = net_new(r, &x.shape);
-    run_row_norm(&u, &(struct op_row_norm) {
-                         .x = x, .y = view_of(y), .scale = scale, .shift = shift, .eps = eps });
+    use_op_row_norm(&u, &(struct op_row_norm) {
+                            .x = x, .y = view_of(y), .scale = scale, .shift = shift, .eps = eps });
     return result(&u, y);
 }
 
@@ -736,7 +348,7 @@ void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind)
     struct use u;
     if (!use_begin(&u, r, "unary"))
         return;
-    run_unary(&u, &(struct op_unary) { .kind = kind, .x = view_of(*x), .y = view_of(*x) });
+    use_op_unary(&u, &(struct op_unary) { .kind = kind, .x = view_of(*x), .y = view_of(*x) });
     use_end(&u);
 }
 
@@ -746,8 +358,8 @@ static void binary(struct net_run *r, enum op_binary_kind kind, const char *what
     struct use u;
     if (!use_begin(&u, r, what))
         return;
-    run_binary(&u, &(struct op_binary) {
-                       .kind = kind, .a = view_of(x), .b = view_of(b), .y = view_of(x) });
+    use_op_binary(&u, &(struct op_binary) {
+                          .kind = kind, .a = view_of(x), .b = view_of(b), .y = view_of(x) });
     use_end(&u);
 }
 
@@ -766,7 +378,7 @@ void net_gate(struct net_run *r, struct view x, struct view gate, struct act z)
     struct use u;
     if (!use_begin(&u, r, "gate"))
         return;
-    run_gate(&u, &(struct op_gate) { .x = x, .gate = gate, .z = view_of(z), .y = x });
+    use_op_gate(&u, &(struct op_gate) { .x = x, .gate = gate, .z = view_of(z), .y = x });
     use_end(&u);
 }
 
@@ -775,7 +387,7 @@ void net_convert(struct net_run *r, struct view x, struct view y)
     struct use u;
     if (!use_begin(&u, r, "convert"))
         return;
-    run_copy(&u, &(struct op_copy) { .x = x, .y = y });
+    use_op_copy(&u, &(struct op_copy) { .x = x, .y = y });
     use_end(&u);
 }
 
@@ -788,7 +400,7 @@ struct act net_geglu(struct net_run *r, struct act x)
     if (s.ndim)
         s.dim[s.ndim - 1] = last_dim(&x.shape) / 2;
     struct act y = net_new(r, &s);
-    run_geglu(&u, &(struct op_geglu) { .x = view_of(x), .y = view_of(y) });
+    use_op_geglu(&u, &(struct op_geglu) { .x = view_of(x), .y = view_of(y) });
     return result(&u, y);
 }
 
@@ -836,7 +448,7 @@ static struct view host_operand(struct use *u, enum dtype t, const void *src, si
         net_fail(r, BERTH_ELIMIT, "%zu numbers", n);
         return (struct view) { 0 };
     }
-    struct view v = packed(t, &s, (void *)(uintptr_t)use_place(u, bytes));
+    struct view v = net_packed(t, &s, (void *)(uintptr_t)use_place(u, bytes));
     r->queued |= !r->dry && !r->n->host;
     if (!r->bad && !r->dry && dev_copy_h2d(r->n->queue, (uintptr_t)v.data, src, bytes, &r->err))
         use_failed(u);
@@ -848,7 +460,7 @@ struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const 
     struct use u;
     if (!use_begin(&u, r, layer))
         return (struct act) { 0 };
-    const struct net_layer *l = plain_layer(r, layer, 2, false);
+    const struct net_layer *l = net_layer_plain(r, layer, 2, false);
     if (!l)
         return (struct act) { 0 };
     const struct net_tensor *t = &l->weight;
@@ -862,17 +474,18 @@ struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const 
     struct act y = net_new(r, &s);
     struct op_embedding a = { .y = view_of(y), .ids = host_operand(&u, DT_I32, ids, n) };
     /* Rounded behind the lookup, not the whole table in front of it. */
-    bool rounds = is_rounded(&u, t) && !t->transpose;
-    a.table = rounds ? packed(DT_F32, &t->shape, use_bytes(&u, t)) : weight_of(&u, t, &t->shape);
-    run_embedding(&u, &a);
+    bool rounds = use_rounds(&u, t) && !t->transpose;
+    a.table =
+        rounds ? net_packed(DT_F32, &t->shape, use_bytes(&u, t)) : use_weight(&u, t, &t->shape);
+    use_op_embedding(&u, &a);
     if (rounds && r->n->host) {
         if (!r->bad && !r->dry)
-            round_f16(&u, a.y.data, a.y.data, n * (size_t)t->shape.dim[1]);
+            use_round_f16(&u, a.y.data, a.y.data, n * (size_t)t->shape.dim[1]);
     } else if (rounds && r->n->act == DT_F32) {
         uint64_t half = n * t->shape.dim[1] * net_type_bytes(DT_F16);
-        struct view v = packed(DT_F16, &s, (void *)(uintptr_t)use_place(&u, half));
-        run_copy(&u, &(struct op_copy) { .x = a.y, .y = v });
-        run_copy(&u, &(struct op_copy) { .x = v, .y = a.y });
+        struct view v = net_packed(DT_F16, &s, (void *)(uintptr_t)use_place(&u, half));
+        use_op_copy(&u, &(struct op_copy) { .x = a.y, .y = v });
+        use_op_copy(&u, &(struct op_copy) { .x = v, .y = a.y });
     }
     return result(&u, y);
 }
@@ -886,10 +499,10 @@ struct act net_timestep(struct net_run *r, const float *t, size_t n, uint64_t di
     struct act y = net_new(r, &s);
     struct op_timestep a = { .y = view_of(y), .t = host_operand(&u, DT_F32, t, n) };
     if (r->n->act != DT_F32) /* computed in F32, then rounded */
-        a.y = packed(DT_F32, &s, (void *)(uintptr_t)use_place(&u, n * dim * sizeof(float)));
-    run_timestep(&u, &a);
+        a.y = net_packed(DT_F32, &s, (void *)(uintptr_t)use_place(&u, n * dim * sizeof(float)));
+    use_op_timestep(&u, &a);
     if (r->n->act != DT_F32)
-        run_copy(&u, &(struct op_copy) { .x = a.y, .y = view_of(y) });
+        use_op_copy(&u, &(struct op_copy) { .x = a.y, .y = view_of(y) });
     return result(&u, y);
 }
 
@@ -904,8 +517,8 @@ struct act net_nearest(struct net_run *r, struct act x, uint64_t h, uint64_t w)
         s.dim[3] = w;
     }
     struct act y = net_new(r, &s);
-    run_resize2d(&u,
-                 &(struct op_resize2d) { .kind = OP_NEAREST, .x = view_of(x), .y = view_of(y) });
+    use_op_resize2d(&u,
+                    &(struct op_resize2d) { .kind = OP_NEAREST, .x = view_of(x), .y = view_of(y) });
     return result(&u, y);
 }
 
@@ -928,7 +541,7 @@ struct act net_concat(struct net_run *r, const struct act *x, size_t n, int axis
         s.dim[axis] += axis < x[i].shape.ndim ? x[i].shape.dim[axis] : 0;
     }
     struct act y = net_new(r, &s);
-    run_concat(&u, &(struct op_concat) { .x = from, .n = n, .axis = axis, .y = view_of(y) });
+    use_op_concat(&u, &(struct op_concat) { .x = from, .n = n, .axis = axis, .y = view_of(y) });
     return result(&u, y);
 }
 
@@ -936,7 +549,7 @@ struct act net_concat(struct net_run *r, const struct act *x, size_t n, int axis
 static struct act copied(struct use *u, const struct view *from)
 {
     struct act y = net_new(u->r, &from->shape);
-    run_copy(u, &(struct op_copy) { .x = *from, .y = view_of(y) });
+    use_op_copy(u, &(struct op_copy) { .x = *from, .y = view_of(y) });
     return result(u, y);
 }
 

@@ -50,7 +50,8 @@
  * Log        net.rung, net.again, net.unused as they happen; net.memory (model, device, predicted,
  *            peak ...) at net_close().
  * Files      net.c open, names, ways of storing; run.c passes, ladder; slab.c places; acts.c
- *            activations; layers.c the doors of layers; net_impl.h what they share. */
+ *            activations; layers.c the doors of layers; use.c what an op holds while it runs;
+ *            tensors.c tensors of layers; use.h, net_impl.h what they share. */
 #ifndef NET_NET_H
 #define NET_NET_H
 
