@@ -63,8 +63,7 @@ class Browser:
         self.console, self.network = [], []
         self.size(width, height)
         self.scheme(dark)
-        self.open("about:blank")  # away from Chromium's own first page
-        self.forget()
+        self.leave()  # Chromium's own first page
 
     def close(self):
         try:
@@ -100,6 +99,11 @@ class Browser:
 
     def open(self, url):
         self.driver.get(url)
+
+    def leave(self):
+        """Away from the page, with nothing left of what it said; its server may be gone already."""
+        self.open("about:blank")
+        self.forget()
 
     def js(self, script, *args):
         return self.driver.execute_script(script, *args)

@@ -41,7 +41,7 @@ def server(tmp_path):
 
 @pytest.fixture
 def page(chrome, server):
-    chrome.forget()
+    chrome.leave()
     yield chrome
     failed = {u[len(server.url):] for status, u in chrome.answers() if status >= 400 and u.startswith(server.url)}
     assert {u for u in failed if not u.startswith(ABSENT)} == set()

@@ -1,0 +1,270 @@
+"""The prompt box, and workflows that come as files: dropped, or chosen."""
+
+import json
+import struct
+import zlib
+
+import pytest
+
+from browser import Keys
+from conftest import MODEL, Server, arrive, base_with_model, drawing, image_prompt
+
+SMALL = (("#f-steps", 2), ("#f-width", 64), ("#f-height", 64))
+
+
+def fill(page, text, *more):
+    page.fill("#f-prompt", text)
+    for field, value in (*SMALL, *more):
+        page.fill(field, value)
+
+
+def the_only(server):
+    """The workflow of the only prompt the server remembers, when it has ended."""
+    server.until_idle()
+    (item,) = server.get("/history").json().values()
+    return item["prompt"][2], item
+
+
+def nodes(workflow, kind):
+    return [n["inputs"] for n in workflow.values() if n["class_type"] == kind]
+
+
+def test_everything_that_was_filled_in_is_in_the_workflow(page, server):
+    fill(page, "a red boat", ("#f-cfg", 3.5), ("#f-batch", 2))
+    page.click("#more-negative summary")
+    page.fill("#f-negative", "fog")
+    page.choose("#f-model", MODEL)
+    page.choose("#f-sampler", "dpmpp_2m")
+    page.choose("#f-scheduler", "karras")
+    if page.one("#f-seed-random").is_selected():
+        page.click("#f-seed-random")
+    page.fill("#f-seed", "18446744073709551615")  # all of a seed's 64 bits, which a double has not
+    page.click("#btn-submit")
+    page.shown("[data-test=card][data-status=completed]")
+    workflow, item = the_only(server)
+    (sampler,) = nodes(workflow, "KSampler")
+    assert sampler["seed"] == 18446744073709551615 or sampler["seed"] == -1, sampler
+    assert (sampler["steps"], sampler["cfg"], sampler["sampler_name"], sampler["scheduler"]) == (2, 3.5, "dpmpp_2m", "karras")
+    assert workflow[sampler["positive"][0]]["inputs"]["text"] == "a red boat"
+    assert workflow[sampler["negative"][0]]["inputs"]["text"] == "fog"
+    assert nodes(workflow, "EmptyLatentImage") == [{"width": 64, "height": 64, "batch_size": 2}]
+    assert nodes(workflow, "CheckpointLoaderSimple") == [{"ckpt_name": MODEL}]
+    assert sum(len(o["images"]) for o in item["outputs"].values()) == 2
+
+
+def test_a_random_seed_is_another_each_time(page, server):
+    fill(page, "dice")
+    assert page.one("#f-seed-random").is_selected()
+    for n in (1, 2):
+        page.click("#btn-submit")
+        page.until(lambda: len(page.all("[data-test=card]")) == n, f"picture {n}")
+    seeds = {nodes(i["prompt"][2], "KSampler")[0]["seed"] for i in server.get("/history").json().values()}
+    assert len(seeds) == 2
+
+
+def test_a_seed_that_is_held_gives_the_same_picture(page, server):
+    fill(page, "the same")
+    page.click("#f-seed-random")
+    page.fill("#f-seed", "7")
+    for n in (1, 2):
+        page.click("#btn-submit")
+        page.until(lambda: len(page.all("[data-test=card]")) == n, f"picture {n}")
+    assert {nodes(i["prompt"][2], "KSampler")[0]["seed"] for i in server.get("/history").json().values()} == {7}
+
+
+def test_control_enter_submits(page, server):
+    fill(page, "by keys")
+    page.one("#f-prompt").send_keys(Keys.CONTROL, Keys.ENTER)
+    page.shown("[data-test=card][data-status=completed]")
+    assert nodes(the_only(server)[0], "CLIPTextEncode")[0]["text"] == "by keys"
+
+
+@pytest.mark.parametrize("field, value, says", [("steps", "0", "1"), ("width", "7", ""), ("batch", "", ""), ("seed", "many", "")])
+def test_a_wrong_value_is_said_at_its_field(page, server, field, value, says):
+    fill(page, "wrong")
+    if field == "seed":
+        page.click("#f-seed-random")
+    page.fill(f"#f-{field}", value)
+    page.click("#btn-submit")
+    error = page.shown(f"#err-{field}")
+    assert says in error.text and error.text.strip()
+    assert page.one(f"#f-{field}").get_attribute("aria-invalid") == "true"
+    assert server.get("/queue").json()["queue_running"] == [] and server.get("/history").json() == {}
+    page.fill(f"#f-{field}", {"seed": "5"}.get(field, 64 if field == "width" else 2))
+    page.click("#btn-submit")
+    page.shown("[data-test=card][data-status=completed]")
+    assert not page.one(f"#err-{field}").is_displayed()
+
+
+def test_what_the_server_refuses_is_said_in_its_words(page, server):
+    """A model that is gone since the list was made."""
+    fill(page, "gone")
+    page.js("const s = document.querySelector('#f-model'); s.add(new Option('gone.safetensors', 'gone.safetensors')); s.value = 'gone.safetensors';"
+            "s.dispatchEvent(new Event('input', {bubbles: true})); s.dispatchEvent(new Event('change', {bubbles: true}))")
+    page.click("#btn-submit")
+    page.until(lambda: "not in list" in page.text("#compose-error").lower() + page.text("#err-model").lower(), "the server's reason")
+    page.forget()  # the 400 is in the console
+
+
+def test_settings_of_a_model_are_taken_from_its_file(chrome, tmp_path):
+    """berth.settings in a checkpoint: size, steps, sampler and example prompts."""
+    settings = {"width": 96, "height": 64, "steps": 3, "cfg": 2.5, "sampler_name": "dpmpp_2m", "scheduler": "karras",
+                "prompts": ["a tiny harbour", "<b>two</b> boats"], "negative": "rust"}
+    base = base_with_model(tmp_path / "base", "plain.safetensors", "set.safetensors")
+    path = base / "models/checkpoints/set.safetensors"
+    with open(path, "rb") as f:
+        size, = struct.unpack("<Q", f.read(8))
+        header, data = json.loads(f.read(size)), f.read()
+    header["__metadata__"] = {**header.get("__metadata__", {}), "berth.settings": json.dumps(settings)}
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+    with Server(base, "--devices", "cpu=2g") as server:
+        chrome.leave()
+        arrive(chrome, server)
+        chrome.choose("#f-model", "set.safetensors")
+        values = {"#f-width": "96", "#f-height": "64", "#f-steps": "3", "#f-cfg": "2.5", "#f-sampler": "dpmpp_2m", "#f-scheduler": "karras",
+                  "#f-negative": "rust"}
+        chrome.until(lambda: {k: chrome.js("return document.querySelector(arguments[0]).value", k) for k in values} == values, "its settings")
+        chrome.until(lambda: len(chrome.all("#examples [data-test=example]")) == 2, "its examples")
+        assert chrome.all("#examples [data-test=example]")[1].text.strip() == "<b>two</b> boats"
+        chrome.click("#examples [data-test=example]")
+        assert chrome.js("return document.querySelector('#f-prompt').value") == "a tiny harbour"
+        chrome.click("#btn-submit")
+        chrome.shown("[data-test=card][data-status=completed]")
+        workflow, _ = the_only(server)
+        assert nodes(workflow, "EmptyLatentImage") == [{"width": 96, "height": 64, "batch_size": 1}]
+        chrome.choose("#f-model", "plain.safetensors")
+        chrome.until(lambda: not any(e.is_displayed() for e in chrome.all("#examples [data-test=example]")), "no examples of the plain one")
+        assert chrome.errors() == []
+
+
+# -- files
+
+def png(chunks=()):
+    """A small PNG with further chunks after its head."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)) + b"".join(chunk(k, d) for k, d in chunks) +
+            chunk(b"IDAT", zlib.compress(b"\0\0\0\0")) + chunk(b"IEND", b""))
+
+
+def queue_it(page, server, kinds):
+    page.shown("#dlg-workflow")
+    page.until(lambda: len(page.all("#dlg-workflow [data-test=workflow-node]")) > 0, "its nodes")
+    text = page.text("#dlg-workflow")
+    assert all(k in text for k in kinds), text
+    page.click("#btn-workflow-queue")
+    page.gone("#dlg-workflow")
+    page.shown("[data-test=card][data-status=completed]")
+
+
+WORKFLOW = drawing("dropped", seed=11)
+
+
+def test_a_dropped_workflow_is_shown_then_queued(page, server):
+    page.drop("body", "flow.json", json.dumps(WORKFLOW).encode())
+    assert server.get("/history").json() == {}
+    queue_it(page, server, ["KSampler", "SaveImage", MODEL])
+    assert the_only(server)[0] == WORKFLOW
+
+
+def test_a_workflow_as_scripts_post_it(page, server):
+    page.drop("#devices", "body.json", json.dumps({"prompt": WORKFLOW, "client_id": "x"}).encode())
+    queue_it(page, server, ["KSampler"])
+    assert the_only(server)[0] == WORKFLOW
+
+
+@pytest.mark.parametrize("kind", ["tEXt", "iTXt", "zTXt", "packed iTXt"])
+def test_a_dropped_png_brings_its_workflow(page, server, kind):
+    text = json.dumps(WORKFLOW).encode()
+    chunk = {"tEXt": (b"tEXt", b"prompt\0" + text), "zTXt": (b"zTXt", b"prompt\0\0" + zlib.compress(text)),
+             "iTXt": (b"iTXt", b"prompt\0\0\0\0\0" + text), "packed iTXt": (b"iTXt", b"prompt\0\1\0\0\0" + zlib.compress(text))}[kind]
+    page.drop("body", "picture.png", png([(b"tEXt", b"other\0x"), chunk]), "image/png")
+    queue_it(page, server, ["KSampler"])
+    assert the_only(server)[0] == WORKFLOW
+
+
+def test_a_picture_from_here_goes_round(page, server):
+    server.run(WORKFLOW)
+    (item,) = server.get("/history").json().values()
+    (image,) = item["outputs"]["7"]["images"]
+    data = server.get("/view", params=image).content
+    server.post("/history", {"clear": True})
+    page.until(lambda: not page.all("[data-test=card]"), "an empty gallery")
+    page.drop("main", image["filename"], data, "image/png")
+    queue_it(page, server, ["KSampler"])
+    assert the_only(server)[0] == WORKFLOW
+
+
+def test_the_file_button_does_the_same(page, server, tmp_path):
+    file = tmp_path / "chosen.json"
+    file.write_text(json.dumps(WORKFLOW))
+    page.shown("#btn-open-file")
+    page.js("document.querySelector('#file-input').addEventListener('click', e => { window.asked = true; e.preventDefault(); }, {once: true})")
+    page.click("#btn-open-file")
+    assert page.js("return window.asked") is True  # the button opens the dialog, which a test cannot use
+    page.one("#file-input").send_keys(str(file))
+    queue_it(page, server, ["KSampler"])
+    assert the_only(server)[0] == WORKFLOW
+
+
+def test_the_veil_is_there_only_while_something_is_dragged(page):
+    page.js("""
+        const files = new DataTransfer();
+        files.items.add(new File(['{}'], 'x.json', {type: 'application/json'}));
+        window.send = kind => document.body.dispatchEvent(new DragEvent(kind, {bubbles: true, cancelable: true, dataTransfer: files}));
+        send('dragenter'); send('dragover');""")
+    page.shown("#drop-veil")
+    page.js("send('dragleave')")
+    page.gone("#drop-veil")
+
+
+def test_what_is_missing_here_is_named(page, server):
+    flow = {**drawing(model="not-here.safetensors"), "9": {"class_type": "NoSuchNode", "inputs": {}}}
+    page.drop("body", "flow.json", json.dumps(flow).encode())
+    page.shown("#workflow-missing")
+    missing = " ".join(e.text for e in page.all("#workflow-missing [data-test=missing]"))
+    assert "NoSuchNode" in missing and "not-here.safetensors" in missing
+    page.click("#btn-workflow-close")
+    page.gone("#dlg-workflow")
+    assert server.get("/history").json() == {}
+
+
+UI_FORMAT = {"last_node_id": 1, "nodes": [{"id": 1, "type": "KSampler", "widgets_values": []}], "links": [], "version": 0.4}
+
+
+@pytest.mark.parametrize("name, data, hint", [
+    ("ui.json", json.dumps(UI_FORMAT).encode(), "API"),
+    ("broken.json", b'{"1": ', ""),
+    ("list.json", b"[1, 2]", ""),
+    ("plain.png", png(), ""),
+    ("cut.png", png([(b"tEXt", b"prompt\0{}")])[:60], ""),
+    ("length.png", b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 0xffffffff) + b"tEXt" + b"prompt\0{}", ""),
+    ("bomb.png", png([(b"zTXt", b"prompt\0\0" + zlib.compress(b" " * 200_000_000, 9))]), ""),
+    ("photo.jpg", b"\xff\xd8\xff\xe0 not a workflow", ""),
+], ids=lambda v: v if isinstance(v, str) and "." in v else "")
+def test_what_is_no_workflow_is_refused_with_a_reason(page, server, name, data, hint):
+    page.drop("body", name, data, "image/png" if name.endswith("png") else "application/json")
+    toast = page.shown("[data-test=toast][data-kind=error]")
+    assert name in toast.text or len(toast.text) > 10
+    assert hint in toast.text
+    assert not page.one("#dlg-workflow").is_displayed()
+    assert server.get("/history").json() == {}
+
+
+def test_a_workflow_the_server_refuses_says_why_and_where(page, server):
+    flow = drawing()
+    flow["5"]["inputs"]["steps"] = -3
+    page.drop("body", "flow.json", json.dumps(flow).encode())
+    page.shown("#dlg-workflow")
+    page.click("#btn-workflow-queue")
+    page.until(lambda: "steps" in page.text("#workflow-error"), "the reason")
+    assert server.get("/history").json() == {}
+    page.forget()  # the 400 is in the console
+
+
+def test_a_workflow_without_a_model_runs_too(page, server):
+    page.drop("body", "flat.json", json.dumps(image_prompt(color=255)).encode())
+    queue_it(page, server, ["EmptyImage"])
+    assert the_only(server)[0] == image_prompt(color=255)

@@ -1,0 +1,140 @@
+"""Pictures: what was drawn, with what it was made of, and what failed with its reason."""
+
+import pytest
+
+from conftest import MODEL, arrive, drawing, image_prompt
+
+
+@pytest.fixture
+def drawn(page, server):
+    """One picture; its history item and its id."""
+    id = server.queue(drawing("a green kite", seed=42, steps=3, size=64, cfg=2.0))["prompt_id"]
+    item = server.wait(id)
+    page.shown(f"[data-test=card][data-prompt-id='{id}']")
+    return id, item
+
+
+def open_card(page, id):
+    page.click(f"[data-test=card][data-prompt-id='{id}'] [data-test=open]")
+    page.shown("#dlg-picture")
+
+
+def fact(page, name):
+    return page.text(f"#picture-facts dd[data-fact={name}]").strip()
+
+
+def test_it_is_empty_and_says_so(page):
+    page.shown("#gallery-empty")
+
+
+def test_a_thumbnail_is_small_and_there_without_a_reload(page, server, drawn):
+    id, _ = drawn
+    assert not page.one("#gallery-empty").is_displayed()
+    source = page.until(lambda: page.js("const i = document.querySelector('[data-test=card] img');"
+                                        "return i?.naturalWidth ? i.src : null"), "its thumbnail")
+    assert "preview=webp" in source and source.startswith(server.url)
+    assert page.one("[data-test=card] img").get_attribute("alt")
+    assert page.one("[data-test=card] img").get_attribute("loading") == "lazy"
+
+
+def test_a_picture_has_its_metadata(page, server, drawn):
+    id, item = drawn
+    open_card(page, id)
+    assert fact(page, "prompt") == "a green kite"
+    assert fact(page, "seed") == "42" and fact(page, "steps") == "3"
+    assert "euler" in fact(page, "sampler") and "normal" in fact(page, "scheduler")
+    assert "64" in fact(page, "size") and MODEL.split(".")[0] in fact(page, "model")
+    assert fact(page, "cfg") in ("2", "2.0") and any(c.isdigit() for c in fact(page, "duration")) and fact(page, "when")
+    networks = {n["network"] for n in item["status"]["berth"]["networks"]}
+    table = page.text("#picture-networks")
+    assert all(n in table for n in networks) and "cuda:0" in table
+    page.until(lambda: page.js("return document.querySelector('#picture-image').naturalWidth") == 64, "the picture itself")
+    link = page.one("#btn-download")
+    assert link.get_attribute("download") is not None
+    assert server.get(link.get_attribute("href")[len(server.url):]).content[:8] == b"\x89PNG\r\n\x1a\n"
+    page.click("#btn-picture-close")
+    page.gone("#dlg-picture")
+
+
+def test_its_settings_can_be_used_again(page, server, drawn):
+    open_card(page, drawn[0])
+    page.click("#btn-use")
+    page.gone("#dlg-picture")
+    values = {"f-prompt": "a green kite", "f-seed": "42", "f-steps": "3", "f-width": "64", "f-height": "64", "f-sampler": "euler",
+              "f-scheduler": "normal", "f-model": MODEL, "f-cfg": "2"}
+    page.until(lambda: {k: page.js("return document.getElementById(arguments[0]).value", k) for k in values} == values, f"{values}")
+    assert not page.one("#f-seed-random").is_selected()
+    page.fill("#f-steps", "2")
+    page.click("#btn-submit")
+    page.until(lambda: len(page.all("[data-test=card]")) == 2, "the second picture")
+
+
+def test_its_workflow_can_be_loaded(page, server, drawn):
+    open_card(page, drawn[0])
+    page.click("#btn-load-workflow")
+    page.shown("#dlg-workflow")
+    page.until(lambda: len(page.all("#dlg-workflow [data-test=workflow-node]")) > 0, "its nodes")
+    page.click("#btn-workflow-close")
+    page.gone("#dlg-workflow")
+
+
+def test_it_can_be_deleted(page, server, drawn):
+    id, _ = drawn
+    open_card(page, id)
+    page.click("#btn-delete")
+    if page.one("#dlg-confirm").is_displayed():
+        page.click("#btn-confirm-ok")
+    page.gone("#dlg-picture")
+    page.until(lambda: not page.all(f"[data-test=card][data-prompt-id='{id}']"), "the card gone")
+    assert server.get("/history").json() == {}
+    page.shown("#gallery-empty")
+
+
+def test_a_batch_is_one_card_with_all_its_pictures(page, server):
+    flow = drawing(seed=8)
+    flow["4"]["inputs"]["batch_size"] = 3
+    id = server.queue(flow)["prompt_id"]
+    open_card(page, id)
+    page.until(lambda: len(page.all("#picture-thumbs [data-test=thumb]")) == 3, "three thumbnails")
+    first = page.js("return document.querySelector('#picture-image').src")
+    page.js("document.querySelectorAll('#picture-thumbs [data-test=thumb]')[2].click()")
+    page.until(lambda: page.js("return document.querySelector('#picture-image').src") != first, "another picture")
+    page.click("#btn-picture-close")
+
+
+def test_a_prompt_that_failed_is_shown_with_its_reason(page, server):
+    flow = drawing()
+    flow["7"]["inputs"]["filename_prefix"] = "../out"  # outside the output folder: refused when it is saved
+    id = server.queue(flow)["prompt_id"]
+    item = server.wait(id)
+    assert item["status"]["status_str"] == "error"
+    why = next(m[1] for m in item["status"]["messages"] if m[0] == "execution_error")
+    page.shown(f"[data-test=card][data-prompt-id='{id}'][data-status=failed]")
+    open_card(page, id)
+    text = page.until_text("#picture-error", why["exception_message"].strip()[:40])
+    assert "SaveImage" in text
+    page.click("#btn-picture-close")
+
+
+def test_more_come_on_demand(page, server):
+    ids = [server.queue(image_prompt(color=i))["prompt_id"] for i in range(60)]
+    server.until_idle()
+    arrive(page, server)
+    page.shown("#btn-more")
+    few = len(page.all("[data-test=card]"))
+    assert 0 < few < 60
+    while page.one("#btn-more").is_displayed():
+        before = len(page.all("[data-test=card]"))
+        page.click("#btn-more")
+        page.until(lambda: len(page.all("[data-test=card]")) > before, "more cards")
+    shown = page.js("return [...document.querySelectorAll('[data-test=card]')].map(e => e.dataset.promptId)")
+    assert sorted(shown) == sorted(ids) and len(shown) == len(set(shown))
+
+
+def test_the_newest_is_first(page, server):
+    ids = []
+    for i in range(3):
+        ids.append(server.queue(image_prompt(color=i))["prompt_id"])
+        server.wait(ids[-1])
+    page.until(lambda: page.js("return [...document.querySelectorAll('[data-test=card]')].map(e => e.dataset.promptId)") == ids[::-1],
+               "newest first")
