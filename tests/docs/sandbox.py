@@ -19,7 +19,8 @@ from pathlib import Path
 from markdown import ROOT, Block, Command
 
 BINARY = Path(os.environ.get("BERTH_BINARY", ROOT / "build/dev/berth")).resolve()
-PATIENCE = float(os.environ.get("BERTH_DOCS_PATIENCE", "280"))  # seconds a whole document may take
+SANITIZED = "BERTH_SANITIZED" in os.environ
+PATIENCE = 1000 if SANITIZED else 250  # seconds a whole document may take; waiting is no assertion
 
 # What `berth synth` makes of the models that people have: folder/name, preset, type.
 MODELS = [

@@ -96,6 +96,17 @@ def test_files_are_there(document):
         assert any(p.exists() for p in places), f"{document.path.name}:{line}: no {span}"
 
 
+def test_functions_are_there():
+    """`x_y()` in prose or in a picture of the architecture."""
+    text = sources("src/", "include/", "tests/unit/", "tests/e2e/", "examples/")
+    for document in DOCUMENTS:
+        said = {s for _, span in document.spans() for s in re.findall(r"(?<![.\w])(\w{3,})\(\)", span)}
+        said |= {s for b in document.blocks if b.language == "text" for s in re.findall(r"\b(\w{3,})\(\)", b.text)}
+        for name in said:
+            assert re.search(rf"\b{name}\b", text) or name.startswith("op_") and re.search(rf"\bOP\({name[3:]}\)", text), \
+                f"{document.path.name}: no function {name}()"
+
+
 def literals() -> str:
     """The string literals of the sources, neighbours joined as the compiler does."""
     text = sources("src/")
