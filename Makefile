@@ -32,7 +32,7 @@ test: deps ## build and run every test
 	@tools/build.sh dev $(JOBS)
 	@tools/test.sh dev $(JOBS)
 
-demo: all ## the tour: models, plans, a workflow, a server that keeps and frees
+demo: all ## a minute's tour: a plan, pictures (build/demo.png), who holds what, a free and its receipt
 	@tools/demo.sh build/berth
 
 serve: all ## the server with the demo model on http://127.0.0.1:8188 (SERVE="--port 9000 ..." adds options)

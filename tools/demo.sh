@@ -1,94 +1,89 @@
 #!/bin/sh
-# A tour: make two models, look inside, list devices, plan, load, keep, free. usage: demo.sh BERTH
+# What Berth is, in a minute: a plan, pictures, who holds which memory, a free and its receipt.
+# usage: demo.sh BERTH [OPTION...]     options are added to the run that draws the sheet
+# Leaves <folder of BERTH>/demo.png, and what the server wrote beside it in demo/.
 set -eu
 berth=$1
+shift
 case $berth in /*) ;; *) berth=$PWD/$berth ;; esac
-embed=$(dirname "$(readlink -f "$berth")")/examples/embed
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/berth-demo-XXXXXX")
-workflows=$(cd "$(dirname "$0")/../examples/workflows" && pwd)
-server=
-trap 'test -z "$server" || kill "$server" 2> /dev/null; rm -rf "$tmp"' EXIT
-trap 'exit 1' HUP INT TERM
-cd "$tmp"
+root=$(cd "$(dirname "$0")/.." && pwd)
+model=${BERTH_DATA_DIR:-$root/assets}/demo/berth-demo.safetensors
+[ -r "$model" ] || { printf 'demo: the demo model is not there: %s\n' "$model" >&2; exit 1; }
+folder=$(dirname "$berth")
+base=$folder/demo
+rm -rf "$base" && mkdir -p "$base"
+export BERTH_HOME="$base" # what --base-directory would say: models, input, output of this tour
 
-bold='' cyan='' off=''
+bold='' cyan='' dim='' off=''
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then
-    bold=$(printf '\033[1m') cyan=$(printf '\033[36m') off=$(printf '\033[0m')
+    bold=$(printf '\033[1m') cyan=$(printf '\033[36m') dim=$(printf '\033[2m') off=$(printf '\033[0m')
 fi
-say() { printf '\n%s# %s%s\n' "$cyan" "$*" "$off"; }
-show() { # prints the command as one would type it, then runs it
-    shown="berth"
+say() { printf '\n%s%s%s\n' "$cyan" "$*" "$off"; }
+# Prints a command as one would type it here, on lines that fit, then runs it.
+show() {
+    shown=berth columns=7
     for word; do
-        case $word in *[,\ \;]*) shown="$shown \"$word\"" ;; *) shown="$shown $word" ;; esac
+        case $word in
+        "$root"/*) word=${word#"$root"/} ;;
+        *[\ \;*@]*) word="\"$word\"" ;;
+        esac
+        if [ $((columns + ${#word})) -gt 92 ]; then
+            shown="$shown \\
+   " columns=5
+        fi
+        shown="$shown $word" columns=$((columns + ${#word} + 1))
     done
     printf '%s$ %s%s\n' "$bold" "$shown" "$off"
     "$berth" "$@"
 }
 
-say "Weights that follow from their names: a small SD1.5 checkpoint, the same bytes on every machine."
-show synth --preset sd15-tiny --output sd15-tiny.safetensors
-say "The same for a Flux transformer, quantised to GGUF's Q8_0."
-show synth --preset flux-tiny --dtype q8_0 --output flux-tiny.gguf
+server=
+trap 'test -z "$server" || kill "$server" 2> /dev/null || true' EXIT
+trap 'exit 1' HUP INT TERM
+cd "$root"
+start=$(date +%s)
 
-say "What is in them, read from the headers alone."
-show inspect --picture sd15-tiny.safetensors
-show inspect --picture flux-tiny.gguf
+# Two cards that are not there: RAM stands in for both, so that this runs anywhere.
+two="cuda:0@cpu=256m,cuda:1@cpu=256m,cpu=1g"
+shares="cuda:0,60%;cuda:1,40%"
 
-say "What this machine has to put models on."
-show devices
-say "The same machine split into logical devices: one with fake memory, one called cuda:0 in RAM."
-show devices --devices "cpu=8g,null:0=2g,cuda:0@cpu=4g" ||
-    show devices --devices "cpu=256m,null:0=2g,cuda:0@cpu=128m" # a machine with less memory
+say "A plan: which block of the model would live on which of two cards. Nothing is loaded for it."
+show plan "$model" --brief --devices "cuda:0=64m,cuda:1=64m" --alloc "$shares"
 
-say "A machine that is not here, to plan for: nothing is opened."
-show devices --hypothetical --devices "cuda:0=24g,cuda:1=12g,cpu=64g"
+say "A picture on one device, and with the blocks on two: the same bits."
+show run --demo examples/workflows/demo.json --disable-metadata
+show run --demo examples/workflows/demo-two.json --disable-metadata --devices "$two"
+cmp "$base/output/demo_00001_.png" "$base/output/demo-two_00001_.png"
+echo "the same picture, bit for bit"
 
-say "Where its blocks would go on a machine with two small cards: the first computes, nothing is loaded."
-show plan sd15-tiny.safetensors --devices "cuda:0=32m,cuda:1=24m,cpu=8g" --alloc "cuda:0,28m;cuda:1,16m;cpu,*"
-say "The same for the Flux model, by itself: the card is filled, the rest goes to RAM."
-show plan flux-tiny.gguf --devices "cuda:0=6m,cpu=8g" --reserve 512k
-
-say "The library at work (examples/embed.c): two models on a simulated card and RAM, one kept. A free ejects
-# exactly the other; the kept one is found again where it was: 0 bytes read, 0 moved."
-printf '%s$ embed sd15-tiny.safetensors flux-tiny.gguf "cpu=1g,null:0=48m"%s\n' "$bold" "$off"
-"$embed" sd15-tiny.safetensors flux-tiny.gguf "cpu=1g,null:0=48m"
-
-say "A workflow as ComfyUI exports it, run here and now: boxes, masks, Lanczos, a PNG that carries its workflow."
-show run "$workflows/card.json" --base-directory "$tmp/base" --set save.filename_prefix=demo
-
-say "Text to picture, all of it: tokens, CLIP, UNet, VAE. The weights are made up, so it shows nothing; a real checkpoint
-# in the same place makes ComfyUI's picture. First on one device, then with its blocks on three: the same bits."
-mkdir -p base/models/checkpoints base/tokenizers && cp sd15-tiny.safetensors base/models/checkpoints/
-show synth --tokenizer base/tokenizers/clip
-size="--set EmptyLatentImage.width=256 --set EmptyLatentImage.height=256"
-# shellcheck disable=SC2086 # words on purpose
-show run "$workflows/txt2img.json" --quiet --base-directory "$tmp/base" --set CheckpointLoaderSimple.ckpt_name=sd15-tiny.safetensors \
-    --set SaveImage.filename_prefix=one --disable-metadata $size
-# shellcheck disable=SC2086
-show run "$workflows/distorch2.json" --quiet --base-directory "$tmp/base" --devices "cuda:0@cpu=256m,cuda:1@cpu=256m,cpu" \
-    --set 1.ckpt_name=sd15-tiny.safetensors --set "1.expert_mode_allocations=cuda:0,12m;cuda:1,8m;cpu,*" \
-    --set SaveImage.filename_prefix=three --disable-metadata $size
-cmp base/output/one_00001_.png base/output/three_00001_.png && echo "the same picture, to the bit"
-
-say "The server: ComfyUI's API, a queue on disk. A loader with keep_loaded brings a checkpoint to a simulated card."
-: > serve.txt
-"$berth" serve --base-directory "$tmp/base" --port 0 --log-level warn --devices "cpu=2g,cuda:0@cpu=256m" > serve.txt &
+say "A server, with ComfyUI's API and a dashboard. One prompt draws twelve pictures; the model is to be kept (keep_loaded)."
+printf '%s$ berth serve --demo --devices "%s" &%s\n' "$bold" "$two" "$off"
+"$berth" serve --demo --port 0 --log-level error --devices "$two" > "$base/serve.txt" 2>&1 &
 server=$!
-for try in 1 2 3 4 5 6 7 8 9 10; do
-    BERTH_URL=$(sed -n 's/.*\(http:[^ ]*\)$/\1/p' serve.txt)
-    [ -n "$BERTH_URL" ] && break
-    sleep 0.2
+tries=0
+until BERTH_URL=$(sed -n 's/^ *listening on *\(http:[^ ]*\)$/\1/p' "$base/serve.txt") && [ -n "$BERTH_URL" ]; do
+    tries=$((tries + 1))
+    if [ $tries -gt 100 ] || ! kill -0 "$server" 2> /dev/null; then
+        cat "$base/serve.txt" >&2
+        exit 1
+    fi
+    sleep 0.1
 done
 export BERTH_URL
-sed 's/^/  /' serve.txt
-show ps
-say "A loader's workflow through HTTP; then: what is where, what would a free do, and one that takes all."
-show run "$workflows/load.json" --server "$BERTH_URL"
-show ps
-show free --dry-run
-show free --force
-kill "$server" && wait "$server" && server= || true
+show run examples/workflows/demo-sheet.json --server "$BERTH_URL" --show \
+    --set model.compute_device=cuda:0 --set "model.expert_mode_allocations=$shares" "$@"
+cp "$base"/output/demo-sheet_*.png "$folder/demo.png"
 
-say "A device that is not there is refused, never replaced in silence."
-show devices --devices "xpu:0=8g" || printf '(exit code %d)\n' $?
-say "Done. The models were in $tmp and are gone."
+say "A second model comes in, marked to go again. Who holds what:"
+"$berth" synth --preset sd15-tiny --output "$base/models/checkpoints/guest.safetensors" > "$base/synth.txt"
+show run examples/workflows/load.json --server "$BERTH_URL" --quiet --set 1.ckpt_name=guest.safetensors \
+    --set 1.compute_device=cuda:1 --set 1.expert_mode_allocations= --set 1.keep_loaded=false > "$base/load.txt"
+head -1 "$base/load.txt"
+show ps
+
+say "Free model and node cache: exactly the guest leaves, and the receipt says so."
+show free
+
+say "The sheet, drawn by the model in assets/demo ($(($(date +%s) - start)) s since the start of this tour):"
+printf '  %s%s%s\n' "$bold" "$folder/demo.png" "$off"
+printf '%sNext: make serve, then http://127.0.0.1:8188/berth in a browser.%s\n' "$dim" "$off"

@@ -40,27 +40,43 @@ static berth_status request(const struct options *o, char **models, int n, struc
                            : err_set(err, BERTH_EINVAL, "names must be UTF-8, or memory ran out");
 }
 
+/* "name#id" */
+static void model_name(const json_t *m, struct str *out)
+{
+    const char *name = json_string_value(json_object_get(m, "name"));
+    uint64_t id = 0;
+    (void)js_get_u64(json_object_get(m, "id"), &id);
+    term_safe(out, name ? name : "?", name ? strlen(name) : 1, 40);
+    str_addf(out, "#%" PRIu64, id);
+}
+
 static void print_models(const json_t *models)
 {
+    struct str name = { 0 };
     size_t i;
+    int width = 0;
     json_t *m;
     json_array_foreach(models, i, m)
     {
-        const char *name = json_string_value(json_object_get(m, "name"));
+        str_clear(&name);
+        model_name(m, &name);
+        width = (int)name.n > width ? (int)name.n : width;
+    }
+    json_array_foreach(models, i, m)
+    {
         const char *verdict = json_string_value(json_object_get(m, "verdict"));
         const char *why = json_string_value(json_object_get(m, "why"));
-        uint64_t id = 0, bytes = 0;
+        uint64_t bytes = 0;
         char buf[STR_BYTES_MAX];
-        struct str safe = { 0 };
-        (void)js_get_u64(json_object_get(m, "id"), &id);
         (void)js_get_u64(json_object_get(m, "bytes"), &bytes);
-        term_safe(&safe, name ? name : "?", name ? strlen(name) : 1, 40);
-        printf("%-8s %s#%" PRIu64 "  %s  (%s)\n", verdict ? verdict : "?", str_c(&safe), id,
+        str_clear(&name);
+        model_name(m, &name);
+        printf("%-8s %-*s  %9s  (%s)\n", verdict ? verdict : "?", width, str_c(&name),
                str_bytes(bytes, buf), why ? why : "?");
-        str_release(&safe);
     }
     if (!i)
         printf("no models\n");
+    str_release(&name);
 }
 
 static uint64_t sum(const json_t *tiers)

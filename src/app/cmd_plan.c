@@ -4,7 +4,7 @@
 
 struct options {
     const char *alloc, *virtual_vram, *donor, *compute, *devices, *layout, *part, *reserve, *ram;
-    bool automatic, json;
+    bool automatic, brief, json;
 };
 
 struct request { /* the options, understood */
@@ -176,7 +176,9 @@ static int plan_file(struct app *a, const char *path, const struct request *r)
     uint64_t start = clock_mono_ns(a->clock);
     if (weights_open(path, NULL, &w, &err))
         return app_fail(a, &err);
-    struct planned x = { .file = path, .prefix = str_c(&r->prefix), .weights = w };
+    struct planned x = {
+        .file = path, .prefix = str_c(&r->prefix), .weights = w, .brief = r->o->brief
+    };
     struct blocks b = { 0 };
     x.arch = arch_detect(w, x.prefix);
     x.blocks = &b;
@@ -248,6 +250,7 @@ static int run(struct app *a, int argc, char **argv)
           .value = "SIZE",
           .help = "the most of this machine's memory to plan with",
           .to = &o.ram },
+        { .name = "brief", .help = "the picture, without the tables", .to = &o.brief },
         { .name = "json", .help = "print a JSON object", .to = &o.json },
     };
     int n, code;

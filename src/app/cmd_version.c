@@ -53,10 +53,13 @@ static void describe_cards(struct app *a, struct str *found, struct str *why, bo
     *built = true;
     for (const struct dev_absent *x = dev_not_built(); x->kind; x++)
         *built &= strcmp(x->kind, "cuda") != 0;
-    if (app_ctx_new(a, &args, &ctx, &err)) {
+    enum log_level level = a->log.level;
+    a->log.level = LOG_OFF; /* how devices are opened is what `berth devices` tells */
+    if (app_ctx_new(a, &args, &ctx, &err))
         str_adds(why, err.msg);
+    a->log.level = level;
+    if (!ctx)
         return;
-    }
     for (size_t i = 0; i < berth_ctx_device_count(ctx); i++) {
         berth_device_info d;
         if (!berth_ctx_device_info(ctx, i, &d, &err) && !strcmp(d.kind, "cuda"))

@@ -17,9 +17,10 @@ struct planned { /* everything borrowed */
     const struct arch *arch; /* NULL: not known */
     const struct blocks *blocks;
     const struct plan *plan;
+    bool brief; /* no tables, no notes but warnings */
 };
 
-/* plan_text.c: headline, the tables, notes, the allocation string; in between the picture. */
+/* plan_text.c: headline, the tables, the picture, notes, the allocation string. */
 void plan_text(const struct app *a, const struct planned *x);
 /* plan_json.c: one object. */
 int plan_json(struct app *a, const struct planned *x);

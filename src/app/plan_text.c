@@ -24,7 +24,7 @@ static void print_headline(const struct app *a, const struct planned *x)
     term_count(&s, p->n, "block");
     str_addf(&s, ", layout %s, computes on %s\n", plan_layout_name(p->layout),
              p->devices.at[p->quotas.compute].name);
-    puts(str_c(&s));
+    fputs(str_c(&s), stdout);
     str_release(&s);
 }
 
@@ -33,10 +33,14 @@ void plan_text(const struct app *a, const struct planned *x)
     const struct quotas *q = &x->plan->quotas;
     const char *bold = term_style(&a->out, STYLE_BOLD), *off = term_style(&a->out, STYLE_RESET);
     print_headline(a, x);
-    plan_tables(x->plan, x->blocks, print_line, NULL);
+    if (!x->brief) {
+        puts("");
+        plan_tables(x->plan, x->blocks, print_line, NULL);
+    }
     plan_picture(a, x);
     for (size_t i = 0; i < q->notes; i++)
-        printf("%s%s: %s\n", i ? "" : "\n", q->warn[i] ? "warning" : "note", q->note[i]);
+        if (q->warn[i] || !x->brief)
+            printf("%s%s: %s\n", i ? "" : "\n", q->warn[i] ? "warning" : "note", q->note[i]);
     struct str s = { 0 };
     plan_string(x->plan, &s);
     printf("\n%sallocation string%s\n  --alloc '%s'%s", bold, off, str_c(&s),

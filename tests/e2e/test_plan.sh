@@ -147,6 +147,9 @@ for line in 'Device allocations' 'Layer types' 'Final assignments' '^Linear ' '^
     '^ *parts   a*b*c*$' 'a cond_stage_model.  clip' '^allocation string$' "^  --alloc 'cuda:0,.*#cuda:0'$"; do
     out_has "$line"
 done
+run 0 plan sd15-tiny.safetensors --brief --devices cuda:0=32m,cpu=64g --alloc 'cuda:0,25%;cpu,75%'
+for line in '^  cuda:0  memory  #' '^ *parts   a*b*c*$' '^allocation string$'; do out_has "$line"; done
+! grep -q 'Layer types' .out || fail "--brief has tables"
 for width in 60 80 120; do
     COLUMNS=$width "$berth" plan sd15-tiny.safetensors --devices "$pc" > .out || fail "on $width columns"
     awk -v w=$width '/^  *(order|parts)   / && length($0) != w { exit 1 } / memory  / && length($0) > w { exit 1 }' \

@@ -150,3 +150,29 @@ def test_two_models_with_their_own_tokenizers(tmp_path):
         assert picture(s, "merged.safetensors")[0] == second
         none, why = picture(s, "broken.safetensors")
         assert none is None and "broken.safetensors" in why and "berth.tokenizer" in why
+
+
+def test_the_tour(tmp_path, demo):
+    """tools/demo.sh, which is make demo, with little to draw."""
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build/berth").symlink_to(os.path.realpath(BINARY))
+    small = [x for node, key in (("schedule", "steps=1"), ("size", "width=64"), ("size", "height=64")) for x in ("--set", f"{node}.{key}")]
+    p = subprocess.run(["sh", os.path.join(WORKFLOWS, "../../tools/demo.sh"), tmp_path / "build/berth", *small], capture_output=True,
+                       text=True, timeout=4 * PATIENCE, env=dict(os.environ, BERTH_DATA_DIR=str(demo)))
+    assert p.returncode == 0, p.stdout + p.stderr
+    for what in ("the same picture, bit for bit", "kept     berth-demo#", "ejected  guest#", f"{tmp_path}/build/demo.png"):
+        assert what in p.stdout, p.stdout
+    assert p.stdout.count("\nkept ") == p.stdout.count("\nejected ") == 3  # networks of each file
+    assert "\033" not in p.stdout  # no terminal, no colours
+    with open(tmp_path / "build/demo.png", "rb") as f:
+        sheet = f.read()
+    assert sheet[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">II", sheet[16:24]) == (4 * 256 + 5 * 12, 3 * 256 + 4 * 12)
+    assert b"prompt" in sheet[:4096]  # its workflow is in it
+    missing = subprocess.run(["sh", os.path.join(WORKFLOWS, "../../tools/demo.sh"), BINARY], capture_output=True, text=True,
+                             timeout=PATIENCE, env=dict(os.environ, BERTH_DATA_DIR=str(tmp_path)))
+    assert missing.returncode == 1 and "the demo model is not there" in missing.stderr
+
+
+def test_an_example_without_a_model(tmp_path):
+    p = berth("run", os.path.join(WORKFLOWS, "card.json"), "--base-directory", tmp_path, "--set", "save.filename_prefix=card")
+    assert p.stdout.startswith(f"{tmp_path}/output/card_00001_")
