@@ -25,7 +25,8 @@ export function stringify(value, space) {
     }, space);
 }
 
-/* What an error's body says, in its own words: {"error": text}, ComfyUI's {"error": {...}}, or text. */
+/* What an error's body says, in its own words: {"error": text}, ComfyUI's {"error": {...}}, or
+ * text. */
 function words(body, text, status) {
     const e = body?.error;
     if (typeof e === 'string')

@@ -1,6 +1,6 @@
 /* compose: the prompt box. Fields become a workflow (workflow.js) and a prompt; what the server finds
  * wrong is shown at the field it came from. */
-import { $, el, put, show } from './dom.js';
+import { $, el, put, show, button } from './dom.js';
 import * as api from './api.js';
 import { build, randomSeed, FIELD_OF } from './workflow.js';
 import { submit } from './submit.js';
@@ -68,8 +68,9 @@ async function loadSettings() {
     if (field('model').value !== name)
         return;
     const prompts = Array.isArray(s?.prompts) ? s.prompts.filter((p) => typeof p === 'string').slice(0, EXAMPLES_MOST) : [];
-    $('examples').replaceChildren(...prompts.map((text) => el('button', {
-        type: 'button', text, data: { test: 'example' }, on: { click: () => { field('prompt').value = text; field('prompt').focus(); } },
+    $('examples').replaceChildren(...prompts.map((text) => button(text, 'example', () => {
+        field('prompt').value = text;
+        field('prompt').focus();
     })));
     show($('examples'), prompts.length > 0);
     if (!s)

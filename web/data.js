@@ -139,7 +139,7 @@ export const loadQueue = coalesce(async () => {
         const pending = q.queue_pending.map(item);
         queue = { running: q.queue_running.map(item)[0] || null, pending, total: pending.length, listed: true };
     }
-    state.queue = { ...queue, paused: counts.paused, executing: counts.executing };
+    state.queue = { ...queue, paused: counts.paused, history: counts.history };
     changed('queue');
 });
 

@@ -1,5 +1,5 @@
-/* devices: a bar for each device as long as its budget, and in it what lies there: every model's blocks
- * in the model's colour and with its letter, then the other tiers in patterns of their own. */
+/* devices: a bar for each device as long as its budget, and in it what lies there: every model's
+ * blocks in the model's colour and with its letter, then the other tiers in patterns of their own. */
 import { $, el, svg, put, keyed } from './dom.js';
 import { state, on, letterOf, slotOf, modelName, modelById, PALETTE } from './store.js';
 import { bytes, percent } from './format.js';
@@ -11,15 +11,18 @@ export const TIERS = [
 ];
 const LINE_EVERY = 5; /* pixels between lines at least; closer together they would be a grey */
 
-export const usedOf = (tiers) => Object.values(tiers || {}).reduce((n, v) => n + v, 0);
+/* What Berth holds on a device; and what of it somebody uses: idle memory of the pools is given back
+ * as soon as another wants it. */
+export const heldOf = (tiers) => Object.values(tiers || {}).reduce((n, v) => n + v, 0);
+export const usedOf = (tiers) => heldOf(tiers) - (tiers?.['pool-idle'] || 0);
 
 export function paint(node, id) {
     const slot = slotOf(id);
     put(node, { data: { slot: slot % PALETTE, round: Math.min(2, Math.floor(slot / PALETTE)) } });
 }
 
-/* What a device holds, left to right: [{key, tier, model, bytes, label}]. Models' weights in RAM may be
- * of the tier `weights` or `pinned`; what of both no model owns is shown for itself. */
+/* What a device holds, left to right: [{key, tier, model, bytes, label}]. Models' weights in RAM may
+ * be of the tier `weights` or `pinned`; what of both no model owns is shown for itself. */
 export function segmentsOf(d) {
     const list = [];
     let owned = 0;
@@ -123,8 +126,8 @@ function drawLegend() {
 
 function draw() {
     keyed($('devices'), state.devices, (d) => d.name, makeDevice, patchDevice);
-    const used = state.devices.reduce((n, d) => n + usedOf(d.tiers), 0);
-    put($('devices-sum'), { text: state.devices.length ? `${bytes(used)} held` : '' });
+    const sum = (of) => bytes(state.devices.reduce((n, d) => n + of(d.tiers), 0));
+    put($('devices-sum'), { text: state.devices.length ? `${sum(usedOf)} in use, ${sum(heldOf)} held` : '' });
     drawLegend();
 }
 

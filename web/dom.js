@@ -5,8 +5,8 @@ export const $ = (id) => document.getElementById(id);
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/* put(node, {class, text, data: {..}, on: {..}, attribute: value}): undefined leaves an attribute alone,
- * null and false take it away. */
+/* put(node, {class, text, data: {..}, on: {..}, attribute: value}): undefined leaves an attribute
+ * alone, null and false take it away. */
 export function put(node, what = {}) {
     for (const [key, value] of Object.entries(what)) {
         if (value === undefined)
@@ -39,6 +39,13 @@ export function put(node, what = {}) {
 export function el(tag, what, ...children) {
     const node = put(document.createElement(tag), what);
     node.append(...children.filter((c) => c !== null && c !== undefined));
+    return node;
+}
+
+/* `test` becomes data-test: what tests, and nothing else, look for. */
+export function button(text, test, click, what = {}, ...children) {
+    const node = el('button', { type: 'button', text, ...what, data: { test, ...what.data } }, ...children);
+    node.addEventListener('click', click);
     return node;
 }
 

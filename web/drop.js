@@ -1,4 +1,5 @@
-/* drop: files onto the page, or through the button: an API workflow as JSON, or a PNG that carries one. */
+/* drop: files onto the page, or through the button: an API workflow as JSON, or a PNG that carries
+ * one. */
 import { $, show } from './dom.js';
 import { parse } from './api.js';
 import { kindOf } from './workflow.js';
@@ -10,7 +11,8 @@ const JSON_MOST = 32 * 2 ** 20;
 
 class Refused extends Error {}
 
-const UI_HINT = 'It was saved for ComfyUI\'s editor. Open it there and use Workflow → Export (API), then drop that file here.';
+const UI_HINT = 'It was saved for ComfyUI\'s editor. Open it there, use Workflow → Export (API), ' +
+    'and drop that file here.';
 
 async function readPng(file) {
     const texts = await textsOfPng(file).catch((e) => { throw new Refused(e.message); });

@@ -1,4 +1,5 @@
-/* format: numbers as people read them. Bytes in binary units, three digits, as `berth ps` prints them. */
+/* format: numbers as people read them. Bytes in binary units, three digits, as `berth ps` prints
+ * them. */
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 

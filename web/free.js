@@ -1,8 +1,8 @@
-/* free: "Unload Models" and "Free model and node cache". Both first ask for the receipt of a dry run and
- * show what would go and what would stay; the real one's receipt comes as a toast and is kept. */
-import { $, el, put, show, keyed } from './dom.js';
+/* free: "Unload Models" and "Free model and node cache". Both first ask for the receipt of a dry run
+ * and show what would go and what would stay; the real one's receipt comes as a toast and is kept. */
+import { $, el, put, show, keyed, button } from './dom.js';
 import { state, on, changed, LIMITS, letterOf, modelById, nameOfId } from './store.js';
-import { paint, usedOf } from './devices.js';
+import { paint, heldOf } from './devices.js';
 import * as api from './api.js';
 import { loadModels, loadDevices } from './data.js';
 import { compare } from './compare.js';
@@ -20,7 +20,7 @@ let asked = 0;
 
 const goes = (m) => m.verdict === 'ejected';
 const released = (receipt) => receipt.devices.reduce((n, d) => n + d.released, 0);
-const rowsOf = (receipt) => receipt.devices.map((d) => ({ device: d.device, before: usedOf(d.before), after: usedOf(d.after) }));
+const rowsOf = (receipt) => receipt.devices.map((d) => ({ device: d.device, before: heldOf(d.before), after: heldOf(d.after) }));
 
 const nameOf = (m) => nameOfId(m.id) || m.name;
 
@@ -118,7 +118,7 @@ export function tookPlace(receipt) {
     state.receipts.unshift({ ...receipt, models, at: Date.now() });
     state.receipts.length = Math.min(state.receipts.length, LIMITS.receipts);
     changed('receipts');
-    const action = el('button', { type: 'button', class: 'small', text: 'Receipt', on: { click: openReceipts } });
+    const action = button('Receipt', 'open-receipt', openReceipts, { class: 'small' });
     const text = [sentence(receipt), deviceLines(receipt)].filter(Boolean).join('\n');
     toast('done', `${bytes(released(receipt))} released`, text, { data: { receipt: receipt.serial }, action, stay: 12000 });
     if (receipt.violations?.length)

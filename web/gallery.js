@@ -1,6 +1,6 @@
 /* gallery: finished prompts, newest first. The list itself is small; what a picture shows is asked for
  * when its card comes into view, so that a long history costs nothing. */
-import { $, el, put, keyed, show } from './dom.js';
+import { $, el, put, keyed, show, button } from './dom.js';
 import { state, on, LIMITS } from './store.js';
 import { historyOf, loadMoreJobs } from './data.js';
 import { viewUrl } from './api.js';
@@ -50,11 +50,11 @@ function failure(job) {
 function makeCard(job) {
     const o = job.preview_output;
     const image = isPicture(o) ? el('img', { loading: 'lazy', decoding: 'async', alt: '', src: viewUrl(o, { preview: 'webp;70' }) }) : null;
-    const button = el('button', { type: 'button', data: { test: 'open' }, on: { click: () => openPicture(job.id) } },
-        image || (job.status === 'failed' ? failure(job) : el('span', { class: 'failed', text: 'No picture' })),
-        job.outputs_count > 1 ? el('span', { class: 'many', text: `×${job.outputs_count}`, 'aria-hidden': 'true' }) : null,
+    const none = job.status === 'failed' ? failure(job) : el('span', { class: 'failed', text: 'No picture' });
+    const many = job.outputs_count > 1 ? el('span', { class: 'many', text: `×${job.outputs_count}`, 'aria-hidden': 'true' }) : null;
+    const open = button('', 'open', () => openPicture(job.id), {}, image || none, many,
         image ? el('span', { class: 'caption', 'aria-hidden': 'true' }) : null);
-    const li = el('li', { data: { test: 'card', promptId: job.id, status: job.status } }, button);
+    const li = el('li', { data: { test: 'card', promptId: job.id, status: job.status } }, open);
     watcher.observe(li);
     return li;
 }

@@ -56,19 +56,31 @@ function wireMessages() {
         data.loadEvents();
     });
     onMessage('berth.memory', data.takeMemory);
+    onMessage('execution_success', data.loadJobs);
     onMessage('execution_error', failed);
     onMessage('execution_interrupted', () => toast('info', 'Interrupted'));
 }
 
-/* A prompt that leaves the queue is in the history: whoever sent it, its picture is shown. */
-let lastRunning = null;
+/* A prompt that leaves the queue is in the history: whoever sent it, its picture is shown. The count
+ * tells of one so quick that nobody saw it run; a history that is full keeps its count. */
+let last = null;
 function watchEnds() {
-    const now = state.queue.running?.id ?? null;
-    if (now !== lastRunning)
+    const now = `${state.queue.running?.id} ${state.queue.history}`;
+    if (last !== null && now !== last)
         data.loadJobs();
-    lastRunning = now;
+    last = now;
 }
 
+/* The token opened the page and is a cookie by now: it need not stand where others can read it. */
+function hideToken() {
+    const url = new URL(location.href);
+    if (url.searchParams.has('token')) {
+        url.searchParams.delete('token');
+        history.replaceState(null, '', url);
+    }
+}
+
+hideToken();
 on('connection', drawConnection);
 on('models', data.loadBlocks);
 on('queue', watchEnds);

@@ -1,6 +1,6 @@
 /* models: every model the server knows: state, where its bytes are, how long it stays, and the ways to
  * change that. */
-import { $, el, put, keyed, show } from './dom.js';
+import { $, el, put, keyed, show, button } from './dom.js';
 import { state, on, letterOf, modelName } from './store.js';
 import { paint } from './devices.js';
 import * as api from './api.js';
@@ -54,8 +54,14 @@ function current(id) {
 }
 
 function makeModel({ id }) {
-    const radios = RETENTIONS.map(([value, title]) => el('label', { class: 'inline', title },
-        el('input', { type: 'radio', name: `retention-${id}`, value, data: { test: 'retention' }, on: { change: () => retain(current(id), value) } }), value));
+    const radio = (value) => el('input', {
+        type: 'radio',
+        name: `retention-${id}`,
+        value,
+        data: { test: 'retention' },
+        on: { change: () => retain(current(id), value) },
+    });
+    const radios = RETENTIONS.map(([value, title]) => el('label', { class: 'inline', title }, radio(value), value));
     return el('article', { class: 'model', data: { test: 'model', model: id } },
         el('div', { class: 'model-line' },
             el('span', { class: 'badge', 'aria-hidden': 'true' }), el('strong', { class: 'name' }),
@@ -64,8 +70,8 @@ function makeModel({ id }) {
         el('p', { class: 'about plan-text' }, el('code', {})),
         el('div', { class: 'model-line' },
             el('fieldset', { class: 'retention' }, el('legend', { text: 'Retention' }), ...radios), el('span', { class: 'spring' }),
-            el('button', { type: 'button', class: 'small', text: 'Plan…', data: { test: 'plan' }, on: { click: () => openPlan(current(id)) } }),
-            el('button', { type: 'button', class: 'small', text: 'Unload', data: { test: 'unload' }, on: { click: () => unload(current(id)) } })));
+            button('Plan…', 'plan', () => openPlan(current(id)), { class: 'small' }),
+            button('Unload', 'unload', () => unload(current(id)), { class: 'small' })));
 }
 
 /* What is worth knowing beside the bytes: who holds it, what it cost so far. */

@@ -1,6 +1,6 @@
 /* picture: one finished prompt, large: its pictures, what made them, what the networks did, or why it
  * failed. */
-import { $, el, put, show } from './dom.js';
+import { $, el, put, show, button } from './dom.js';
 import { historyOf, loadJobs } from './data.js';
 import * as api from './api.js';
 import { settingsOf } from './workflow.js';
@@ -36,13 +36,14 @@ function choose(image, prompt) {
 }
 
 function showImages(images, prompt) {
+    $('dlg-picture').classList.toggle('wide', images.length > 0);
     show($('picture-image'), images.length > 0);
     show($('picture-none'), images.length === 0);
     show($('btn-download'), images.length > 0);
     show($('picture-thumbs'), images.length > 1);
-    $('picture-thumbs').replaceChildren(...images.map((image, i) => el('button', {
-        type: 'button', 'aria-label': `Picture ${i + 1}`, data: { test: 'thumb', name: image.filename }, on: { click: () => choose(image, prompt) },
-    }, el('img', { alt: '', src: api.viewUrl(image, { preview: 'webp;60' }) }))));
+    const thumb = (image, i) => button('', 'thumb', () => choose(image, prompt), { 'aria-label': `Picture ${i + 1}`, data: { name: image.filename } },
+        el('img', { alt: '', src: api.viewUrl(image, { preview: 'webp;60' }) }));
+    $('picture-thumbs').replaceChildren(...images.map(thumb));
     if (images.length)
         choose(images[0], prompt);
 }

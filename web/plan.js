@@ -1,6 +1,6 @@
-/* plan: where a loaded model's blocks should live. What is asked for is first shown (POST /berth/plan),
- * and can be applied (PATCH) as long as the fields say the same as when it was shown. */
-import { $, el, put, show } from './dom.js';
+/* plan: where a loaded model's blocks should live. What is asked for is first shown (POST
+ * /berth/plan), and can be applied (PATCH) as long as the fields say the same as when it was shown. */
+import { $, el, put, show, button } from './dom.js';
 import { state, modelName } from './store.js';
 import * as api from './api.js';
 import { loadModels, loadDevices } from './data.js';
@@ -78,9 +78,9 @@ export function openPlan(m) {
         r.checked = r.value === (m.plan?.layout || 'spread');
     document.querySelector('input[name=plan-mode][value=allocation]').checked = true;
     $('plan-virtual').value = (m.bytes / 2 / 2 ** 30).toPrecision(2);
-    $('plan-examples').replaceChildren(...examples(m).map((text) => el('button', {
-        type: 'button', text, data: { test: 'plan-example' },
-        on: { click: () => { $('plan-allocation').value = text; refresh(); preview(); } },
+    $('plan-examples').replaceChildren(...examples(m).map((text) => button(text, 'plan-example', () => {
+        $('plan-allocation').value = text;
+        preview();
     })));
     fail('');
     refresh();

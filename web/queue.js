@@ -1,5 +1,5 @@
 /* queue: what runs and how far it is, what waits and in which order. */
-import { $, el, put, keyed, show } from './dom.js';
+import { $, el, put, keyed, show, button } from './dom.js';
 import { state, on } from './store.js';
 import * as api from './api.js';
 import { loadQueue } from './data.js';
@@ -83,14 +83,14 @@ function wireDrag(li, id) {
 
 function makeWaiting(item) {
     const id = item.id;
-    const button = (test, text, label, fn) => el('button', { type: 'button', class: 'small icon', text, 'aria-label': label, title: label, data: { test }, on: { click: fn } });
+    const icon = (test, text, label, fn) => button(text, test, fn, { class: 'small icon', 'aria-label': label, title: label });
     const li = el('li', { tabindex: 0, data: { test: 'waiting', promptId: id } },
         el('span', { class: 'waiting-text' }),
         el('span', { class: 'waiting-buttons' },
-            button('top', '⤒', 'Move to the top', () => move(id, 0)),
-            button('up', '↑', 'Move up', () => move(id, placeOf(id) - 1)),
-            button('down', '↓', 'Move down', () => move(id, placeOf(id) + 1)),
-            button('cancel', '✕', 'Cancel this prompt', () => cancel(id))));
+            icon('top', '⤒', 'Move to the top', () => move(id, 0)),
+            icon('up', '↑', 'Move up', () => move(id, placeOf(id) - 1)),
+            icon('down', '↓', 'Move down', () => move(id, placeOf(id) + 1)),
+            icon('cancel', '✕', 'Cancel this prompt', () => cancel(id))));
     li.addEventListener('keydown', (e) => {
         if (e.altKey && (e.key === 'ArrowUp' || e.key === 'ArrowDown')) {
             e.preventDefault();
@@ -108,28 +108,29 @@ function patchWaiting(li, item) {
     const title = titleOfItem(item);
     put(li, { draggable: String(!fixed), 'aria-label': `${at + 1}: ${title}. Alt and arrow keys move it, Delete cancels it.` });
     put(li.querySelector('.waiting-text'), { text: title, title });
-    for (const b of li.querySelectorAll('button')) {
-        const off = { top: fixed || at === 0, up: fixed || at === 0, down: fixed || at === last }[b.dataset.test] || false;
-        b.disabled = off;
-    }
+    const off = { top: at === 0, up: at === 0, down: at === last };
+    for (const b of li.querySelectorAll('button'))
+        b.disabled = b.dataset.test in off && (fixed || off[b.dataset.test]);
 }
 
 function drawQueue() {
     const q = state.queue;
     put($('btn-pause'), { text: q.paused ? 'Resume' : 'Pause', 'aria-pressed': String(q.paused) });
     $('btn-clear').disabled = q.total === 0;
-    put($('queue-count'), { text: [q.paused ? 'paused' : '', q.total ? `${q.total} waiting` : ''].filter(Boolean).join(', '), data: { count: q.total } });
+    const words = [q.paused ? 'paused' : '', q.total ? `${q.total} waiting` : ''];
+    put($('queue-count'), { text: words.filter(Boolean).join(', '), data: { count: q.total } });
     const focus = document.activeElement?.closest?.('#waiting li')?.dataset.promptId;
     const inside = document.activeElement?.dataset?.test;
     keyed($('waiting'), q.pending, (p) => p.id, makeWaiting, patchWaiting);
-    if (focus && !$('waiting').contains(document.activeElement)) { /* moving an element takes its focus */
+    const lost = focus && !$('waiting').contains(document.activeElement);
+    if (lost) { /* moving an element takes its focus */
         const li = [...$('waiting').children].find((n) => n.dataset.promptId === focus);
         (li?.querySelector(`[data-test="${inside}"]:not(:disabled)`) || li)?.focus();
     }
     show($('queue-empty'), !q.running && q.total === 0);
     put($('queue-empty'), { text: q.paused ? 'Paused, and nothing waits.' : 'Nothing runs and nothing waits.' });
     show($('queue-more'), q.total > q.pending.length);
-    put($('queue-more'), { text: `The first ${q.pending.length} of ${q.total} are shown; so long a queue cannot be reordered here.` });
+    put($('queue-more'), { text: `The first ${q.pending.length} of ${q.total}; so long a queue cannot be reordered here.` });
     follow();
 }
 

@@ -1,5 +1,5 @@
-/* run: how far the running prompt is. Messages tell it for prompts of this page; of others' prompts the
- * server only tells what it is asked for, so it is asked once a second while one runs. */
+/* run: how far the running prompt is. Messages tell it for prompts of this page; of others' prompts
+ * the server only tells what it is asked for, so it is asked once a second while one runs. */
 import { state, changed } from './store.js';
 import * as api from './api.js';
 import { onMessage, onPreview } from './socket.js';

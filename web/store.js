@@ -1,12 +1,12 @@
 /* store: what the page knows, in one place. Parts read `state`; whoever changes it says which topic
- * changed, and those who listen to the topic draw once before the next frame, however often it changed. */
+ * changed, and those who listen to it draw once before the next frame, however often it changed. */
 
 export const state = {
     connected: false,
     devices: [],        /* /berth/devices; `tiers` follow berth.memory */
     models: [],         /* /berth/models */
     blocks: new Map(),  /* model id -> [{name, bytes, device, planned}], execution order */
-    queue: { paused: false, running: null, pending: [], total: 0, listed: true },
+    queue: { paused: false, running: null, pending: [], total: 0, listed: true, history: 0 },
     run: null,          /* what the running prompt does, see run.js */
     jobs: [],           /* finished prompts, newest first, as far as they are shown */
     jobsTotal: 0,

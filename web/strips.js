@@ -1,5 +1,5 @@
-/* strips: for each model the order in which its blocks run, from left to right, a lane for each device:
- * a block is drawn in the lane of the device it lives on, as wide as its bytes. A block that is not
+/* strips: for each model the order in which its blocks run, from left to right, a lane for each
+ * device: a block is drawn in the lane of the device it lives on, as wide as its bytes. A block that is not
  * where the plan wants it is an outline in the planned lane. */
 import { $, el, svg, put, keyed, show } from './dom.js';
 import { state, on, letterOf, modelName } from './store.js';

@@ -1,7 +1,7 @@
-/* timeline: memory of one device over the last minutes, stacked by tier, and the streaming speed beside
- * it. Values hold until the next measurement, so areas are steps. The points survive a reload of the
+/* timeline: memory of one device over the last minutes, stacked by tier, and the streaming speed
+ * beside it. Values hold until the next measurement, so areas are steps. The points survive a reload of the
  * tab: the server tells what is, not what was. */
-import { $, el, svg, put, keyed } from './dom.js';
+import { $, el, svg, put, keyed, button } from './dom.js';
 import { state, on, changed, LIMITS } from './store.js';
 import { bytes, gbps, seconds, time } from './format.js';
 
@@ -57,7 +57,8 @@ function drawChart(now, width, points, name) {
     const chart = $('timeline');
     const budget = state.devices.find((d) => d.name === name)?.budget || 0;
     const peak = points.reduce((n, p) => Math.max(n, sum(p.by[name])), 0);
-    const scale = peak > budget / 2 ? Math.max(budget, peak) * 1.04 : Math.max(peak * 1.25, 1);
+    const near = peak === 0 || peak > budget / 2; /* then the budget itself is worth seeing */
+    const scale = (near ? Math.max(budget, peak) * 1.04 : peak * 1.25) || 1;
     const x = (t) => Math.max(0, WIDE * (1 - (now - t) / width));
     const y = (n) => HIGH * (1 - n / scale);
     const areas = STACK.map((tier, k) => {
@@ -75,7 +76,8 @@ function drawChart(now, width, points, name) {
     const last = points.length ? sum(points.at(-1).by[name]) : 0;
     put(chart, { 'aria-label': points.length ? `Memory of ${name} over the last ${seconds(width / 1000)}: now ${bytes(last)}, at most ${bytes(peak)}, budget ${bytes(budget)}` : 'No measurements yet' });
     put($('timeline-from'), { text: `${seconds(width / 1000)} ago` });
-    put($('timeline-peak'), { text: points.length ? `now ${bytes(last)} · peak ${bytes(peak)} · scale to ${bytes(scale)}` : '' });
+    put($('timeline-peak'), { text: points.length ? `now ${bytes(last)} · peak ${bytes(peak)}` : '' });
+    put($('timeline-top'), { text: near ? `budget ${bytes(budget)}` : bytes(scale) });
 }
 
 function drawStream(now, width, points) {
@@ -84,7 +86,7 @@ function drawStream(now, width, points) {
     put($('stream-now'), { text: gbps(speed), data: { gbps: speed, active: speed > 0 ? 1 : 0 } });
     put($('stream-total'), {
         text: s.bytes ? `${bytes(s.bytes)} in ${seconds(s.seconds)}, waited ${seconds(s.exposed_seconds || 0)}` : 'nothing streamed',
-        title: 'Bytes copied for blocks that live elsewhere, the time copies ran, and the time layers waited for them',
+        title: 'Bytes copied for blocks that live elsewhere, how long copies ran, how long layers waited',
     });
     const top = Math.max(...points.map((p) => p.gbps || 0), 0.001);
     const x = (t) => Math.max(0, WIDE * (1 - (now - t) / width));
@@ -97,9 +99,14 @@ function drawStream(now, width, points) {
     spark.replaceChildren(svg('path', { class: 'spark', d }));
 }
 
+function choose(name) {
+    device = name;
+    changed('timeline');
+}
+
 function drawSwitch(name) {
     keyed($('timeline-devices'), state.devices, (d) => d.name,
-        (d) => el('button', { type: 'button', class: 'small', text: d.name, data: { test: 'timeline-device', device: d.name }, on: { click: () => { device = d.name; changed('timeline'); } } }),
+        (d) => button(d.name, 'timeline-device', () => choose(d.name), { class: 'small', data: { device: d.name } }),
         (node, d) => put(node, { 'aria-pressed': String(d.name === name) }));
 }
 

@@ -1,6 +1,6 @@
 /* toast: short messages at the edge. Errors stay until they are closed; the others go by themselves,
  * but not while the pointer or the focus is on them. */
-import { $, el } from './dom.js';
+import { $, el, button } from './dom.js';
 
 const MOST = 5;
 const STAY_MS = 7000;
@@ -13,11 +13,10 @@ function leave(node) {
 }
 
 export function toast(kind, title, text, extra = {}) {
-    const close = el('button', { type: 'button', class: 'plain icon', 'aria-label': 'Close this message', text: '✕', data: { test: 'toast-close' } });
+    const close = button('✕', 'toast-close', () => node.remove(), { class: 'plain icon', 'aria-label': 'Close this message' });
     const node = el('div', { class: 'toast', role: kind === 'error' ? 'alert' : 'status', data: { test: 'toast', kind, ...extra.data } },
         el('div', {}, el('strong', { text: title }), text ? el('p', { text }) : null),
         extra.action || null, close);
-    close.addEventListener('click', () => node.remove());
     const box = $('toasts');
     box.append(node);
     while (box.children.length > MOST)

@@ -35,23 +35,22 @@ export const FIELD_OF = {
 
 /* ---- reading ---- */
 
-const HOPS = 32; /* links that are followed */
-
 const isLink = (v) => Array.isArray(v) && v.length === 2 && typeof v[0] === 'string' && Number.isInteger(v[1]);
 
-/* From an input through links up to the first node that takes(node). */
-function upstream(graph, value, takes, hops = HOPS) {
-    if (!isLink(value) || hops === 0)
-        return null;
-    const node = graph[value[0]];
-    if (!node?.inputs)
-        return null;
-    if (takes(node))
-        return node;
-    for (const v of Object.values(node.inputs)) {
-        const found = upstream(graph, v, takes, hops - 1);
-        if (found)
-            return found;
+/* The nearest node that takes(node), from an input up its links. A node is looked at once: graphs
+ * come from files, and may have cycles or a million ways to the same node. */
+function upstream(graph, value, takes) {
+    const seen = new Set();
+    const next = [value];
+    for (let i = 0; i < next.length; i++) {
+        const id = isLink(next[i]) ? next[i][0] : null;
+        const node = id !== null && !seen.has(id) && Object.hasOwn(graph, id) ? graph[id] : null;
+        if (!node?.inputs)
+            continue;
+        seen.add(id);
+        if (takes(node))
+            return node;
+        next.push(...Object.values(node.inputs).filter(isLink));
     }
     return null;
 }
@@ -64,7 +63,7 @@ function plain(graph, value) {
     return source ? Object.values(source).find((v) => !isLink(v)) : undefined;
 }
 
-const MODEL_INPUT = /(^|_)(ckpt|unet|lora|vae|clip|gguf|model|control_net)_?name\d?$|^(ckpt|unet|vae|clip|lora)_name/;
+const MODEL_INPUT = /(^|_)(ckpt|unet|lora|vae|clip|gguf|model|control_net)_?name\d?$/;
 
 /* [{name, input, node}] of every model file that is named. */
 export function modelsIn(graph) {
