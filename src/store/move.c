@@ -83,6 +83,11 @@ static bool spread(double from, double to, size_t k, double *out)
 
 /* ---- places ---- */
 
+static berth_status not_waiting(const char *id, berth_err *err)
+{
+    return err_set(err, BERTH_ENOTFOUND, "no prompt '%.80s' is waiting", id);
+}
+
 static size_t find(const struct store *s, const char *id)
 {
     size_t i = 0;
@@ -145,8 +150,7 @@ static berth_status decide(const struct store *s, struct move *m, berth_err *err
 {
     size_t n = s->pending.n, from = find(s, m->id), to = m->before ? find(s, m->before) : n;
     if (from == n || (m->before && to == n))
-        return err_set(err, BERTH_ENOTFOUND, "no prompt '%.80s' is waiting",
-                       from == n ? m->id : m->before);
+        return not_waiting(from == n ? m->id : m->before, err);
     to -= to > from; /* among the others */
     if (to == from)
         return BERTH_OK; /* it is there already */
@@ -190,13 +194,12 @@ static int compare(const void *a, const void *b)
     return job_before(&x->j, &y->j) ? -1 : job_before(&y->j, &x->j);
 }
 
-/* Under the lock. One that was taken meanwhile runs under the number it had. */
+/* Under the lock. Also of those that were taken or are being deleted meanwhile: they may come back.
+ * Who reads a running job's number without the lock has db. */
 static void apply(struct store *s, struct move *m)
 {
     for (size_t i = 0; i < m->n; i++) {
         struct job *j = m->at[i].job;
-        if (j == s->running)
-            continue;
         char *old = j->j.number;
         j->j.order = m->at[i].order;
         j->j.number = m->at[i].number;
@@ -217,6 +220,8 @@ berth_status store_move(struct store *s, const char *id, const char *before, ber
     if (!st) {
         pthread_mutex_lock(&s->lock);
         apply(s, &m);
+        if (m.n && m.at[0].job == s->running) /* too late */
+            m.st = not_waiting(id, &m.err);
         pthread_mutex_unlock(&s->lock);
     }
     pthread_mutex_unlock(&s->db);

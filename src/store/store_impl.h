@@ -74,8 +74,8 @@ berth_status db_number(struct db *d, const char *sql, int64_t *out, berth_err *e
 
 /* ---- memory ---- */
 
-/* Pending, running, or on its way to disk. Its texts never change, but for the number of a pending
- * one (move.c), so who has a reference reads the others without the lock. */
+/* Pending, running, or on its way to disk. Its texts never change, but for the number, which
+ * move.c changes under db and lock; so who has a reference reads the others without either. */
 struct job {
     struct store_job j;
     atomic_uint refs; /* the queue's, and those of who looks at it: view.c */

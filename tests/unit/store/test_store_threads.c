@@ -77,6 +77,26 @@ static void *deleting(void *arg)
     return NULL;
 }
 
+static void *moving(void *arg)
+{
+    struct shared *x = arg;
+    for (size_t i = 0; !atomic_load(&x->over); i++) {
+        char id[32], before[32];
+        berth_err err;
+        snprintf(id, sizeof id, "%zu.%zu", i % ADDERS, i * 11 % EACH);
+        snprintf(before, sizeof before, "%zu.%zu", i * 5 % ADDERS, i * 13 % EACH);
+        store_move(x->s, id, i % 8 ? before : NULL, &err); /* if they are there */
+    }
+    return NULL;
+}
+
+static bool list_id(void *user, const struct store_job *j, bool running)
+{
+    (void)running;
+    str_addf(user, "%s %s, ", j->number, j->id);
+    return true;
+}
+
 static void *filling(void *arg)
 {
     struct shared *x = arg;
@@ -122,8 +142,8 @@ static void *reading(void *arg)
 
 static void together(const char *path, bool full)
 {
-    static void *(*const roles[])(void *) = { adding,   adding,  adding,  working,
-                                              deleting, filling, reading, reading };
+    static void *(*const roles[])(void *) = { adding, adding,  adding,  working, deleting,
+                                              moving, filling, reading, reading };
     struct shared x = { .s = open_store(path), .told = TOLD_INIT, .full = full };
     pthread_t t[ARRAY_LEN(roles)];
     for (size_t i = 0; i < ARRAY_LEN(roles); i++)
@@ -142,10 +162,18 @@ static void together(const char *path, bool full)
     assert_int_equal(store_history_count(x.s), x.finished);
     assert_int_equal(store_next_number(x.s), JOBS);
     size_t left = store_remaining(x.s);
+    struct str was = { 0 }, is = { 0 };
+    assert_true(store_each_job(x.s, list_id, &was));
     store_close(x.s);
-    if (strcmp(path, ":memory:") == 0)
+    if (strcmp(path, ":memory:") == 0) {
+        str_release(&was);
         return;
+    }
     x.s = open_store(path);
+    assert_true(store_each_job(x.s, list_id, &is));
+    assert_string_equal(str_c(&is), str_c(&was)); /* memory and disk had the same order */
+    str_release(&was);
+    str_release(&is);
     assert_int_equal(store_remaining(x.s), left);
     assert_int_equal(store_history_count(x.s), x.finished);
     store_close(x.s);
