@@ -1,5 +1,6 @@
 """What the documents name is there: links, files, options, environment variables, routes, error messages."""
 
+import os
 import re
 import subprocess
 from functools import lru_cache
@@ -11,8 +12,11 @@ from markdown import ROOT, Document, documents
 from sandbox import BINARY, split
 
 DOCUMENTS = documents()
-TRACKED = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "-co", "--exclude-standard"], capture_output=True,
-                         text=True).stdout.split("\0")
+# The repository's files, also where it is no clone; what builds leave is none of them.
+FILES = []
+for folder, below, names in os.walk(ROOT):
+    below[:] = [d for d in below if d != "build" and not d.startswith(".")]
+    FILES += [os.path.relpath(os.path.join(folder, n), ROOT) for n in names]
 # Options of other programs that prose may name: a word that is none of berth's must be one of these.
 FOREIGN = {"--preset", "--build", "--install", "--prefix", "--output-on-failure", "--wrap", "--berth"}
 # Not in this tree: made by a build, or a place in somebody else's.
@@ -26,7 +30,7 @@ def named(document: Document) -> str:
 
 def sources(*folders: str) -> str:
     """All of their text; a word is there or it is not, whatever the language."""
-    names = [n for n in TRACKED if n.startswith(folders) and n.endswith((".c", ".h", ".def", ".cu", ".cuh", ".txt", ".cmake",
+    names = [n for n in FILES if n.startswith(folders) and n.endswith((".c", ".h", ".def", ".cu", ".cuh", ".txt", ".cmake",
                                                                          ".py", ".sh", "Makefile", ".json", ".in"))]
     return "\n".join((ROOT / n).read_text(errors="replace") for n in names if (ROOT / n).is_file())
 
@@ -43,7 +47,7 @@ def commands() -> tuple:
     return tuple(re.findall(r"^  (\w+)  ", text[text.index("Commands:"):text.index("Options:")], re.M))
 
 
-@pytest.mark.parametrize("path", [n for n in TRACKED if n.endswith(".md")])
+@pytest.mark.parametrize("path", [n for n in FILES if n.endswith(".md")])
 def test_links(path):
     document = Document.read(ROOT / path)
     for link in document.links():
@@ -152,6 +156,17 @@ def test_routes():
     said = {s.split("?")[0] for _, span in page.spans() for s in re.findall(r"(?:GET|POST|PATCH|DELETE|PUT) (/[\w/{}.]*)", span)}
     assert there - said == set(), "routes that docs/api.md does not have"
     assert said - there - {"/ws", "/"} == set(), "routes that are only in docs/api.md"
+
+
+def test_labels():
+    """What the tour tells people to press is on the page, in these words: README's *italics*."""
+    page = (ROOT / "README.md").read_text()
+    tour = page[page.index("## Five minutes"):page.index("## How it compares")]
+    labels = set(re.findall(r"(?<!\*)\*([^*`\n]+)\*(?!\*)", re.sub(r"```.*?```|`[^`\n]*`", "", tour, flags=re.S)))
+    text = "\n".join(p.read_text() for p in (ROOT / "web").glob("*.*s")) + (ROOT / "web/index.html").read_text()
+    assert len(labels) > 8
+    for label in labels:
+        assert re.search(rf"['\">]{re.escape(label)}['\"<]", text), f"README.md: nothing on the dashboard is called '{label}'"
 
 
 def test_markdown_itself(tmp_path):
