@@ -12,8 +12,9 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_SET_DESTDIR ON)
 set(CPACK_INSTALL_PREFIX ${CMAKE_INSTALL_PREFIX})
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
     OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
@@ -24,42 +25,37 @@ set(CPACK_DEBIAN_BERTH_PACKAGE_SECTION graphics)
 set(CPACK_DEBIAN_BERTH_PACKAGE_SUGGESTS "libcuda1, bash-completion")
 set(CPACK_DEBIAN_BERTH_PACKAGE_CONTROL_EXTRA ${deb}/conffiles ${deb}/postinst ${deb}/prerm ${deb}/postrm)
 set(CPACK_COMPONENT_BERTH_DESCRIPTION "ComfyUI workflows, run natively
- Runs workflows made for ComfyUI without Python, speaks its HTTP and
- WebSocket API, and decides where every block of every model lives: on a
- graphics card, on another one, in the memory of the host.
- .
- A small model that draws coloured shapes comes along: berth serve --demo.
- The system service is installed and not enabled, since a server is nothing
- to find running by surprise: systemctl enable --now berth.")
+Runs workflows made for ComfyUI without Python, speaks its HTTP and
+WebSocket API, and decides where every block of every model lives: on a
+graphics card, on another one, in the memory of the host.
+
+A small model that draws coloured shapes comes along: berth serve --demo.
+The system service is installed and not enabled, since a server is nothing
+to find running by surprise: systemctl enable --now berth.")
 set(CPACK_DEBIAN_LIB_PACKAGE_NAME libberth0)
 set(CPACK_DEBIAN_LIB_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIB_PACKAGE_CONTROL_EXTRA ${deb}/triggers)
-set(CPACK_DEBIAN_LIB_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_LIB_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 set(CPACK_COMPONENT_LIB_DESCRIPTION "placement of model weights, shared library
- The engine of berth as a library: which weights live on which device, and
- who may push whom out.")
+The engine of berth as a library: which weights live on which device, and
+who may push whom out.")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libberth-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libberth0 (= ${PROJECT_VERSION}-1)")
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libberth0 (= ${PROJECT_VERSION})")
 set(CPACK_COMPONENT_DEV_DESCRIPTION "placement of model weights, header and link name
- The engine of berth as a library: what a program needs to be compiled with
- it. pkg-config knows it as berth.")
+The engine of berth as a library: what a program needs to be compiled with
+it. pkg-config knows it as berth.")
 
 # What a Debian package has beside the program: its history and its licence, in every package's folder.
-if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
-    find_program(BERTH_GZIP gzip)
-    if(BERTH_GZIP)
-        set(changelog ${CMAKE_CURRENT_BINARY_DIR}/changelog.Debian.gz)
-        add_custom_command(OUTPUT ${changelog} COMMAND ${BERTH_GZIP} -9nc ${deb}/changelog > ${changelog}
-            DEPENDS packaging/deb/changelog VERBATIM)
-        add_custom_target(berth_changelog ALL DEPENDS ${changelog})
-        foreach(pair berth:berth lib:libberth0 dev:libberth-dev)
-            string(REPLACE ":" ";" pair ${pair})
-            list(GET pair 0 component)
-            list(GET pair 1 package)
-            install(FILES ${changelog} ${deb}/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${package} COMPONENT ${component})
-        endforeach()
-    endif()
+if(berth_debian)
+    set(changelog ${CMAKE_CURRENT_BINARY_DIR}/changelog.gz)
+    add_custom_command(OUTPUT ${changelog} COMMAND gzip -9nc ${deb}/changelog > ${changelog}
+        DEPENDS packaging/deb/changelog VERBATIM)
+    add_custom_target(berth_changelog ALL DEPENDS ${changelog})
+    foreach(pair berth:berth lib:libberth0 dev:libberth-dev)
+        string(REPLACE ":" ";" pair ${pair})
+        list(GET pair 0 component)
+        list(GET pair 1 package)
+        install(FILES ${changelog} ${deb}/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${package} COMPONENT ${component})
+    endforeach()
 endif()
 include(CPack)

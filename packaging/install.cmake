@@ -1,6 +1,10 @@
 # What `cmake --install` puts where. Three components, which are the three Debian packages too:
 # berth (the program and all it needs), lib (libberth.so.0) and dev (header, link name, berth.pc).
 include(GNUInstallDirs)
+# A package for Debian, and not an administrator's own installation beside them.
+if(CMAKE_INSTALL_PREFIX STREQUAL "/usr" AND EXISTS /etc/debian_version)
+    set(berth_debian 1)
+endif()
 file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(tools/berth.pc.in berth.pc @ONLY)
 install(TARGETS berth_shared LIBRARY COMPONENT lib NAMELINK_COMPONENT dev)
@@ -38,13 +42,20 @@ if(NOT CMAKE_CROSSCOMPILING)
             DEPENDS berth_app COMMENT "completion for ${shell}" VERBATIM)
         list(APPEND printed ${pages}/berth.${shell})
     endforeach()
+    set(page berth.1)
+    if(berth_debian) # its pages are compressed, always the same way
+        set(page berth.1.gz)
+        add_custom_command(OUTPUT ${pages}/${page} COMMAND gzip -9nc ${pages}/berth.1 > ${pages}/${page}
+            DEPENDS ${pages}/berth.1 VERBATIM)
+        list(APPEND printed ${pages}/${page})
+    endif()
     add_custom_target(berth_pages ALL DEPENDS ${printed})
-    install(FILES ${pages}/berth.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT berth)
+    install(FILES ${pages}/${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT berth)
     install(FILES ${pages}/berth.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME berth COMPONENT berth)
     install(FILES ${pages}/berth.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT berth)
     # Debian's zsh looks for what packages bring beside what the administrator does.
     set(zsh site-functions)
-    if(CMAKE_INSTALL_PREFIX STREQUAL "/usr" AND EXISTS /etc/debian_version)
+    if(berth_debian)
         set(zsh vendor-completions)
     endif()
     install(FILES ${pages}/berth.zsh DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/${zsh} RENAME _berth COMPONENT berth)
@@ -59,7 +70,7 @@ if(EXISTS ${PROJECT_SOURCE_DIR}/assets/demo/berth-demo.safetensors)
 endif()
 install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT berth)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT berth PATTERN man EXCLUDE)
-if(NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr") # there, Debian's copyright file has it
+if(NOT berth_debian) # there, the copyright file has it
     install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT berth)
 endif()
 

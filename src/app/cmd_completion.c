@@ -25,7 +25,8 @@ static int print(struct app *a, const struct shell *s)
     struct writer w = { .shell = s };
     describe_globals(a, begin, &w);
     for (size_t i = 0; describe_at(i); i++)
-        describe(a, describe_at(i), add, &w);
+        if (!describe(a, describe_at(i), add, &w))
+            w.out.bad = true;
     s->end(&w.out);
     berth_err err;
     int code = w.out.bad ? app_fail(a, (err_set(&err, BERTH_ENOMEM, "out of memory"), &err))

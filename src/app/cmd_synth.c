@@ -597,6 +597,7 @@ static void add_types(struct str *out, const char *what, size_t columns,
     /* the first line continues behind the label */
     str_addf(out, "  %-*s  %s\n", (int)columns, what,
              text.n > columns + 5 ? str_c(&text) + columns + 5 : "");
+    out->bad |= names.bad || text.bad;
     str_release(&names);
     str_release(&text);
 }

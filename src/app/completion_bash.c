@@ -57,7 +57,7 @@ static const char tail[] =
     "    [[ $option && $i -eq ${#words[@]} ]] || option=\n"
     "    kept=${cur%\"${cur##*[=:]}\"}\n"
     "    [[ $cur == --*=* ]] && option=${cur%%=*} cur=${cur#*=} kept=${cur%\"${cur##*[=:]}\"}\n"
-    "    value=\n"
+    "    names= args= value=\n"
     "    _berth_command \"$command\" \"$option\"\n"
     "    COMPREPLY=()\n"
     "    if [[ $option ]]; then\n"
@@ -84,6 +84,7 @@ static void offer(struct str *out, const char *value)
     struct str list = { 0 };
     value_words(value, &kind, &list);
     str_addf(out, "'%s%s'", names[kind], str_c(&list));
+    out->bad |= list.bad;
     str_release(&list);
 }
 

@@ -43,6 +43,7 @@ static void offer(struct str *out, const char *value, bool option)
         str_adds(out, " -a '(__berth_devices)'");
     else if (kind == WORDS_LIST)
         str_addf(out, " -a '%s'", str_c(&list));
+    out->bad |= list.bad;
     str_release(&list);
 }
 

@@ -21,7 +21,7 @@ static const char tail[] =
     "return\n"
     "    case $state in\n"
     "    command) _describe -t commands command _berth_commands ;;\n"
-    "    argument) (( $+functions[_berth_${line[1]}] )) && _berth_${line[1]} ;;\n"
+    "    argument) (( $+functions[_berth_command_${line[1]}] )) && _berth_command_${line[1]} ;;\n"
     "    esac\n"
     "}\n"
     "\n"
@@ -67,6 +67,7 @@ static void action(struct str *out, const char *value)
     } else {
         str_addc(out, ' '); /* nothing to offer, and not the next argument either */
     }
+    out->bad |= list.bad;
     str_release(&list);
 }
 
@@ -109,7 +110,7 @@ static void begin(struct str *out, const struct opts *globals)
 
 static void command(struct str *out, const struct command *c, const struct opts *o)
 {
-    str_addf(out, "_berth_%s()\n{\n    local -a take=(\n", c->name);
+    str_addf(out, "_berth_command_%s()\n{\n    local -a take=(\n", c->name);
     options(out, o);
     if (c->args) {
         str_adds(out, "    '*");

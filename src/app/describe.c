@@ -19,14 +19,14 @@ const struct command *describe_find(const char *name)
     return NULL;
 }
 
-void describe(struct app *a, const struct command *c, describe_fn *fn, void *user)
+bool describe(struct app *a, const struct command *c, describe_fn *fn, void *user)
 {
     struct app quiet = *a; /* commands may set what they like: serve logs more, others want JSON */
     char flag[] = "--help", *only_help[] = { flag, NULL };
     quiet.cmd = c->name;
     quiet.on_help = fn;
     quiet.on_help_user = user;
-    (void)c->run(&quiet, 1, only_help);
+    return c->run(&quiet, 1, only_help) == APP_OK;
 }
 
 void describe_globals(struct app *a, void (*fn)(void *user, const struct opts *o), void *user)

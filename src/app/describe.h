@@ -15,9 +15,10 @@
 const struct command *describe_at(size_t i); /* in the order of commands.def; NULL: no more */
 const struct command *describe_find(const char *name);
 
-/* fn(user, c, o): o is c's own table, with the global options behind it; valid for the call. */
+/* fn(user, c, o): o is c's own table, with the global options behind it; valid for the call. False:
+ * fn was not called, for want of memory, and the command has said so. */
 typedef void describe_fn(void *user, const struct command *c, const struct opts *o);
-void describe(struct app *a, const struct command *c, describe_fn *fn, void *user);
+bool describe(struct app *a, const struct command *c, describe_fn *fn, void *user);
 
 /* The options in front of a command. */
 void describe_globals(struct app *a, void (*fn)(void *user, const struct opts *o), void *user);

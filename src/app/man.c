@@ -98,6 +98,7 @@ static void add(void *user, const struct command *c, const struct opts *o)
         struct str more = { 0 };
         c->tables(&more);
         prose(out, str_c(&more));
+        out->bad |= more.bad;
         str_release(&more);
     }
 }
@@ -114,5 +115,6 @@ void man_commands(struct app *a, struct str *out)
     describe_globals(a, globals, out);
     str_adds(out, ".SH COMMANDS\n");
     for (size_t i = 0; describe_at(i); i++)
-        describe(a, describe_at(i), add, out);
+        if (!describe(a, describe_at(i), add, out))
+            out->bad = true; /* a page without a command is none */
 }

@@ -1,0 +1,112 @@
+"""Completions offer what --help shows: every command, every option, and words for their values."""
+
+import json
+import re
+import subprocess
+
+import pytest
+
+from conftest import berth, commands, needs, options
+
+SHELLS = ["bash", "fish", "zsh"]
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("completion")
+    for shell in SHELLS:
+        (folder / shell).write_text(berth("completion", shell))
+    return folder
+
+
+@pytest.fixture
+def bash(scripts, tmp_path):
+    """What bash offers for a line, with the cursor at its end."""
+
+    def offer(line):
+        program = ('source "$1"; COMP_LINE=$2 COMP_POINT=${#2}; _berth; '
+                   '[[ ${COMPREPLY[*]} ]] && printf "%s\\n" "${COMPREPLY[@]}"; true')
+        done = subprocess.run(["bash", "--norc", "-c", program, "bash", scripts / "bash", line],
+                              capture_output=True, text=True, cwd=tmp_path, check=True)
+        assert done.stderr == ""
+        return done.stdout.splitlines()
+
+    return offer
+
+
+def test_bash_offers_every_command(bash):
+    assert bash("berth ") == commands()
+    assert bash("berth s") == [c for c in commands() if c.startswith("s")]
+    assert set(bash("berth -")) == set(options())
+
+
+@pytest.mark.parametrize("command", commands())
+def test_bash_offers_exactly_the_options_of_help(bash, command):
+    assert set(bash(f"berth {command} -")) == set(options(command))
+
+
+def test_bash_offers_words_for_values(bash):
+    presets = [p["preset"] for p in json.loads(berth("synth", "--list", "--json"))]
+    assert len(presets) > 5
+    assert bash("berth synth --preset ") == presets
+    assert bash("berth synth -p ") == presets
+    assert bash("berth synth --preset=flux") == [p for p in presets if p.startswith("flux")]
+    assert bash("berth synth -p sd15 --dtype q8") == ["q8_0"]
+    assert bash("berth --log-level ") == ["debug", "info", "warn", "error", "off"]
+    assert bash("berth --log-level info v") == ["version"]
+    assert bash("berth plan --layout t") == ["tail"]
+    assert "cpu" in bash("berth plan --devices ")
+    assert bash("berth free --devices cuda:7,cp") == ["7,cpu"]  # bash keeps what is before the colon
+    assert bash("berth ps --server http:") == ["//127.0.0.1:8188"]
+    assert bash("berth help p") == ["ps", "plan"]
+    assert bash("berth completion z") == ["zsh"]
+
+
+def test_bash_offers_files_and_folders(bash, tmp_path):
+    (tmp_path / "my work.json").touch()
+    (tmp_path / "models").mkdir()
+    assert sorted(bash("berth run ")) == ["models", "my work.json"]
+    assert bash("berth run --output-directory m") == ["models"]
+    assert bash("berth run --output-directory=m") == ["models"]
+    assert sorted(bash("berth inspect --json m")) == ["models", "my work.json"]
+
+
+def test_bash_offers_nothing_where_nothing_fits(bash):
+    assert bash("berth serve --port ") == []  # a number
+    assert bash("berth serve x") == []        # serve takes options only
+    assert bash("berth nosuch -") == []
+    assert bash("berth run --set a=b --port ") == []
+
+
+@pytest.mark.parametrize("command", commands())
+def test_fish_offers_every_option(scripts, command):
+    needs("fish")
+    done = subprocess.run(["fish", "-c", 'source $argv[1]; complete -C "berth $argv[2] --"', scripts / "fish", command],
+                          capture_output=True, text=True, check=True)
+    offered = {line.split("\t")[0].rstrip("=") for line in done.stdout.splitlines()}
+    assert offered == {o for o in options(command) if o.startswith("--")}
+
+
+@pytest.mark.parametrize("command", commands())
+def test_zsh_offers_every_option(scripts, command):
+    needs("zsh")
+    # _arguments belongs to zsh's own completions: here it prints what it is called with.
+    program = 'compdef() { }; _arguments() { print -rl -- "$@" }; source "$1"; _berth_command_$2'
+    done = subprocess.run(["zsh", "-f", "-c", program, "zsh", scripts / "zsh", command], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    # "(-p --port)--port=[help]:N: ", "--json[help]"
+    offered = set(re.findall(r"^(?:\([^)]*\))?(--?[\w-]+)[=+]?\[", done.stdout, re.M))
+    assert offered == set(options(command))
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shells_can_read_them(scripts, shell):
+    needs(shell)
+    assert subprocess.run([shell, "-n", scripts / shell], capture_output=True).stderr == b""
+
+
+def test_other_shells_are_named(scripts):
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        berth("completion", "tcsh")
+    assert failed.value.returncode == 2
+    assert "none of bash, fish, zsh" in failed.value.stderr
