@@ -33,7 +33,7 @@ def test_a_thumbnail_is_small_and_there_without_a_reload(page, server, drawn):
     source = page.until(lambda: page.js("const i = document.querySelector('[data-test=card] img');"
                                         "return i?.naturalWidth ? i.src : null"), "its thumbnail")
     assert "preview=webp" in source and source.startswith(server.url)
-    assert page.one("[data-test=card] img").get_attribute("alt")
+    page.until(lambda: "a green kite" in (page.one("[data-test=card] [data-test=open]").get_attribute("aria-label") or ""), "its name")
     assert page.one("[data-test=card] img").get_attribute("loading") == "lazy"
 
 

@@ -45,7 +45,7 @@ NAMELESS = """
         return (e.getAttribute('aria-label') || [...(e.labels || [])].map(l => l.textContent).join(' ') ||
                 (e.matches('button, a, summary') ? e.textContent : '') || e.getAttribute('alt') || e.getAttribute('title') || '').trim();
     };
-    const wanted = 'button, a[href], input, select, textarea, summary, dialog, progress, [role=img], [role=group], [role=region]';
+    const wanted = 'button, a[href], input, select, textarea, summary, dialog[open], progress, [role=img], [role=group], [role=region]';
     return [...document.querySelectorAll(wanted)].filter(e => !nameOf(e)).map(e => e.outerHTML.slice(0, 200));
 """
 
