@@ -11,10 +11,11 @@ export class ApiError extends Error {
 }
 
 export function parse(text) {
-    return JSON.parse(text, (key, value, context) =>
-        typeof value === 'number' && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? '')
-            ? BigInt(context.source)
-            : value);
+    return JSON.parse(text,
+        (key, value, context) => typeof value === 'number' && !Number.isSafeInteger(value) &&
+                /^-?\d+$/.test(context?.source ?? '') ?
+            BigInt(context.source) :
+            value);
 }
 
 export function stringify(value, space) {
@@ -41,7 +42,7 @@ async function request(method, path, body) {
     try {
         answer = await fetch(path, {
             method,
-            headers: body === undefined ? {} : { 'Content-Type': 'application/json' },
+            headers: body === undefined ? {} : {'Content-Type': 'application/json'},
             body,
         });
         text = await answer.text();
@@ -68,8 +69,12 @@ export const remove = (path) => request('DELETE', path);
 
 const query = (o) => new URLSearchParams(o).toString();
 
-export const viewUrl = (image, extra = {}) =>
-    `/view?${query({ filename: image.filename, subfolder: image.subfolder || '', type: image.type || 'output', ...extra })}`;
+export const viewUrl = (image, extra = {}) => `/view?${query({
+    filename: image.filename,
+    subfolder: image.subfolder || '',
+    type: image.type || 'output',
+    ...extra
+})}`;
 
 export const metadataUrl = (folder, name) =>
-    `/view_metadata/${encodeURIComponent(folder)}?${query({ filename: name, berth: 1 })}`;
+    `/view_metadata/${encodeURIComponent(folder)}?${query({filename: name, berth: 1})}`;

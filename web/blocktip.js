@@ -1,11 +1,12 @@
 /* blocktip: which block is under the pointer, or chosen with the arrow keys, in a bar or a strip.
  * Blocks stand side by side, each as wide as its bytes. */
-import { $, show } from './dom.js';
-import { bytes } from './format.js';
+import {$, show} from './dom.js';
+import {bytes} from './format.js';
 
 export function describe(b) {
-    const where = b.device === null ? `not loaded, planned on ${b.planned}`
-        : b.device === b.planned ? `on ${b.device}` : `on ${b.device}, planned on ${b.planned}`;
+    const where = b.device === null ? `not loaded, planned on ${b.planned}` :
+        b.device === b.planned ? `on ${b.device}` :
+                                 `on ${b.device}, planned on ${b.planned}`;
     return `${b.name} · ${bytes(b.bytes)} · ${where}`;
 }
 
@@ -55,7 +56,8 @@ export function attach(node, blocksOf, intro, box = () => node) {
             return;
         }
         chosen = Math.min(Math.max(i, 0), blocks.length - 1);
-        tell(box(), `${intro()} · ${chosen + 1} of ${blocks.length}: ${describe(blocks[chosen])}`, middleOf(blocks, chosen));
+        tell(box(), `${intro()} · ${chosen + 1} of ${blocks.length}: ${describe(blocks[chosen])}`,
+            middleOf(blocks, chosen));
     };
     node.addEventListener('pointermove', (e) => {
         const r = box().getBoundingClientRect();
@@ -65,7 +67,7 @@ export function attach(node, blocksOf, intro, box = () => node) {
     node.addEventListener('focus', () => say(chosen));
     node.addEventListener('blur', hide);
     node.addEventListener('keydown', (e) => {
-        const step = { ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10 }[e.key];
+        const step = {ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10}[e.key];
         if (step)
             say(chosen + step);
         else if (e.key === 'Home' || e.key === 'End')

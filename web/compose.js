@@ -1,12 +1,13 @@
 /* compose: the prompt box. Fields become a workflow (workflow.js) and a prompt; what the server finds
  * wrong is shown at the field it came from. */
-import { $, el, put, show, button } from './dom.js';
 import * as api from './api.js';
-import { build, randomSeed, FIELD_OF } from './workflow.js';
-import { submit } from './submit.js';
-import { toast, trouble } from './toast.js';
+import {$, button, el, put, show} from './dom.js';
+import {submit} from './submit.js';
+import {toast, trouble} from './toast.js';
+import {build, FIELD_OF, randomSeed} from './workflow.js';
 
-const FIELDS = ['model', 'seed', 'steps', 'cfg', 'sampler', 'scheduler', 'width', 'height', 'batch'];
+const FIELDS =
+    ['model', 'seed', 'steps', 'cfg', 'sampler', 'scheduler', 'width', 'height', 'batch'];
 const SEED_MOST = 2n ** 64n - 1n;
 const EXAMPLES_MOST = 8;
 
@@ -16,7 +17,7 @@ const field = (name) => $(`f-${name}`);
 
 function options(select, names) {
     const before = select.value;
-    select.replaceChildren(...names.map((n) => el('option', { value: n, text: n })));
+    select.replaceChildren(...names.map((n) => el('option', {value: n, text: n})));
     if (names.includes(before))
         select.value = before;
 }
@@ -34,7 +35,8 @@ function comboOf(definition, input) {
 
 export async function loadChoices() {
     try {
-        const [models, info] = await Promise.all([api.get('/models/checkpoints'), api.get('/object_info/KSampler')]);
+        const [models, info] =
+            await Promise.all([api.get('/models/checkpoints'), api.get('/object_info/KSampler')]);
         const before = field('model').value;
         options(field('model'), models);
         for (const [name, input] of [['sampler', 'sampler_name'], ['scheduler', 'scheduler']])
@@ -67,7 +69,9 @@ async function loadSettings() {
     const s = await settingsOfModel(name);
     if (field('model').value !== name)
         return;
-    const prompts = Array.isArray(s?.prompts) ? s.prompts.filter((p) => typeof p === 'string').slice(0, EXAMPLES_MOST) : [];
+    const prompts = Array.isArray(s?.prompts) ?
+        s.prompts.filter((p) => typeof p === 'string').slice(0, EXAMPLES_MOST) :
+        [];
     $('examples').replaceChildren(...prompts.map((text) => button(text, 'example', () => {
         field('prompt').value = text;
         field('prompt').focus();
@@ -75,7 +79,8 @@ async function loadSettings() {
     show($('examples'), prompts.length > 0);
     if (!s)
         return;
-    for (const [member, to] of [['width', 'width'], ['height', 'height'], ['steps', 'steps'], ['cfg', 'cfg']])
+    for (const [member, to] of [
+             ['width', 'width'], ['height', 'height'], ['steps', 'steps'], ['cfg', 'cfg']])
         if (Number.isFinite(s[member]))
             field(to).value = s[member];
     setIfThere(field('sampler'), s.sampler_name);
@@ -89,13 +94,13 @@ async function loadSettings() {
 /* ---- errors ---- */
 
 function fieldError(name, text) {
-    put($(`err-${name}`), { text: text || '' });
+    put($(`err-${name}`), {text: text || ''});
     show($(`err-${name}`), Boolean(text));
-    put(field(name), { 'aria-invalid': text ? 'true' : null });
+    put(field(name), {'aria-invalid': text ? 'true' : null});
 }
 
 function formError(text) {
-    put($('compose-error'), { text: text || '' });
+    put($('compose-error'), {text: text || ''});
     show($('compose-error'), Boolean(text));
 }
 
@@ -116,7 +121,9 @@ function showErrors(e) {
                 rest.push(`${list.class_type} (node ${node}): ${error.message}: ${error.details}`);
         }
     const marked = FIELDS.find((f) => field(f).getAttribute('aria-invalid') === 'true');
-    formError([marked && !rest.length ? 'The server refused some of the values above.' : e.message, ...rest].join('\n'));
+    formError([
+        marked && !rest.length ? 'The server refused some of the values above.' : e.message, ...rest
+    ].join('\n'));
     if (marked)
         field(marked).focus();
 }
@@ -127,7 +134,8 @@ function number(name, whole) {
     const input = field(name), v = Number(input.value);
     const bad = input.value.trim() === '' || !Number.isFinite(v) || (whole && !Number.isInteger(v));
     if (bad || v < Number(input.min) || v > Number(input.max)) {
-        fieldError(name, `${whole ? 'A whole number' : 'A number'} from ${input.min} to ${input.max}`);
+        fieldError(
+            name, `${whole ? 'A whole number' : 'A number'} from ${input.min} to ${input.max}`);
         return null;
     }
     return v;
@@ -147,8 +155,13 @@ function seed() {
 /* The fields, checked; null when one is wrong. */
 function read() {
     const s = {
-        model: field('model').value, prompt: field('prompt').value, negative: field('negative').value,
-        sampler: field('sampler').value, scheduler: field('scheduler').value, seed: seed(), cfg: number('cfg', false),
+        model: field('model').value,
+        prompt: field('prompt').value,
+        negative: field('negative').value,
+        sampler: field('sampler').value,
+        scheduler: field('scheduler').value,
+        seed: seed(),
+        cfg: number('cfg', false),
     };
     for (const name of ['steps', 'width', 'height', 'batch'])
         s[name] = number(name, true);
@@ -190,7 +203,8 @@ export function useSettings(s) {
             setIfThere(field(name), s[name]);
     if (s.negative)
         $('more-negative').open = true;
-    toast('info', 'Settings taken over', s.model && field('model').value !== s.model ? `Its model ${s.model} is not here.` : '');
+    toast('info', 'Settings taken over',
+        s.model && field('model').value !== s.model ? `Its model ${s.model} is not here.` : '');
     field('prompt').focus();
 }
 
@@ -203,6 +217,8 @@ export function start() {
         }
     });
     $('f-model').addEventListener('change', loadSettings);
-    $('f-seed').addEventListener('input', () => { $('f-seed-random').checked = false; });
+    $('f-seed').addEventListener('input', () => {
+        $('f-seed-random').checked = false;
+    });
     loadChoices();
 }

@@ -1,12 +1,12 @@
 /* data: from the server into the store. Every loader may be called as often as somebody thinks
  * something changed: while one request is under way at most one more waits behind it. */
 import * as api from './api.js';
-import { state, changed, LIMITS, slotOf, forgetSlots, rememberNames } from './store.js';
-import { trouble } from './toast.js';
+import {changed, forgetSlots, LIMITS, rememberNames, slotOf, state} from './store.js';
+import {trouble} from './toast.js';
 
-const AGAIN_MS = 250;      /* at most four lists a second, whatever happens */
-const LIST_MOST = 300;     /* waiting prompts that are listed with all they say */
-const PAGE = 12;           /* pictures at a time */
+const AGAIN_MS = 250;  /* at most four lists a second, whatever happens */
+const LIST_MOST = 300; /* waiting prompts that are listed with all they say */
+const PAGE = 12;       /* pictures at a time */
 
 /* One at a time; calls meanwhile become one more, a little later. Resolves when a run that began
  * after the call has ended. */
@@ -14,9 +14,14 @@ export function coalesce(fn) {
     let running = null, next = null;
     const begin = () => {
         running = fn().catch((e) => {
-            if (e.status !== 0) /* a server that is away is told by the connection's own light */
-                trouble('A list could not be loaded', e);
-        }).then(() => new Promise((r) => setTimeout(r, AGAIN_MS))).finally(() => { running = null; });
+                          if (e.status !==
+                              0) /* a server that is away is told by the connection's own light */
+                              trouble('A list could not be loaded', e);
+                      })
+                      .then(() => new Promise((r) => setTimeout(r, AGAIN_MS)))
+                      .finally(() => {
+                          running = null;
+                      });
         return running;
     };
     return () => {
@@ -44,7 +49,7 @@ export function takeModels(models) {
 export function takeDevices(devices) {
     state.devices = devices;
     changed('devices');
-    addPoint(Date.now(), devices.map((d) => ({ name: d.name, by: d.tiers })), state.stream.gb_per_s);
+    addPoint(Date.now(), devices.map((d) => ({name: d.name, by: d.tiers})), state.stream.gb_per_s);
 }
 
 export function takeMemory(data) {
@@ -52,7 +57,7 @@ export function takeMemory(data) {
     for (const d of state.devices) {
         const now = told.get(d.name);
         if (now)
-            Object.assign(d, { tiers: now.by, budget: now.budget });
+            Object.assign(d, {tiers: now.by, budget: now.budget});
     }
     if (data.stream)
         state.stream = data.stream;
@@ -61,7 +66,7 @@ export function takeMemory(data) {
 }
 
 function addPoint(time, devices, gbps) {
-    const point = { time, gbps, by: { ...state.points.at(-1)?.by } };
+    const point = {time, gbps, by: {...state.points.at(-1)?.by}};
     for (const d of devices)
         point.by[d.name] = d.by;
     state.points.push(point);
@@ -71,12 +76,14 @@ function addPoint(time, devices, gbps) {
 }
 
 export const loadModels = coalesce(async () => takeModels((await api.get('/berth/models')).models));
-export const loadDevices = coalesce(async () => takeDevices((await api.get('/berth/devices')).devices));
+export const loadDevices =
+    coalesce(async () => takeDevices((await api.get('/berth/devices')).devices));
 
 /* The journal measures the machine, not our ledgers: its notes become marks on the timeline. */
 export const loadEvents = coalesce(async () => {
     const memory = await api.get(`/berth/memory?limit=${LIMITS.events}`);
-    state.events = memory.timeline.map((e) => ({ time: Date.parse(e.time), text: `${e.tag} ${e.identifier}` }));
+    state.events =
+        memory.timeline.map((e) => ({time: Date.parse(e.time), text: `${e.tag} ${e.identifier}`}));
     changed('timeline');
 });
 
@@ -86,7 +93,8 @@ const seen = new Map(); /* model id -> signature of what `blocks` was fetched fo
 
 /* Without a list (a server that has none): one piece per device. */
 function pieces(m) {
-    return Object.entries(m.devices).map(([device, bytes]) => ({ name: '(all blocks there)', bytes, device, planned: device }));
+    return Object.entries(m.devices).map(
+        ([device, bytes]) => ({name: '(all blocks there)', bytes, device, planned: device}));
 }
 
 export const loadBlocks = coalesce(async () => {
@@ -96,7 +104,8 @@ export const loadBlocks = coalesce(async () => {
             continue;
         try {
             const full = await api.get(`/berth/models/${m.id}?blocks=1`);
-            const list = Array.isArray(full.blocks) ? full.blocks.slice(0, LIMITS.blocks) : pieces(full);
+            const list =
+                Array.isArray(full.blocks) ? full.blocks.slice(0, LIMITS.blocks) : pieces(full);
             state.blocks.set(m.id, list);
             seen.set(m.id, signature);
             changed('blocks');
@@ -115,17 +124,18 @@ export const loadBlocks = coalesce(async () => {
 
 /* ---- the queue ---- */
 
-const item = ([number, id, graph, extra]) => ({ number, id, graph, created: extra?.create_time });
+const item = ([number, id, graph, extra]) => ({number, id, graph, created: extra?.create_time});
 
 /* A prompt may have megabytes and ten thousand may wait: a long queue is listed without its graphs. */
 async function longQueue(counts) {
     const list = await api.get('/api/jobs?status=in_progress,pending&sort_order=asc&limit=100');
-    const job = (j) => ({ number: j.priority, id: j.id, graph: null, created: j.create_time });
+    const job = (j) => ({number: j.priority, id: j.id, graph: null, created: j.create_time});
     const running = list.jobs.find((j) => j.status === 'in_progress');
     return {
         running: running ? job(running) : null,
         pending: list.jobs.filter((j) => j.status === 'pending').map(job),
-        total: counts.pending, listed: false,
+        total: counts.pending,
+        listed: false,
     };
 }
 
@@ -137,16 +147,22 @@ export const loadQueue = coalesce(async () => {
     } else {
         const q = await api.get('/queue');
         const pending = q.queue_pending.map(item);
-        queue = { running: q.queue_running.map(item)[0] || null, pending, total: pending.length, listed: true };
+        queue = {
+            running: q.queue_running.map(item)[0] || null,
+            pending,
+            total: pending.length,
+            listed: true
+        };
     }
-    state.queue = { ...queue, paused: counts.paused, history: counts.history };
+    state.queue = {...queue, paused: counts.paused, history: counts.history};
     changed('queue');
 });
 
 /* ---- finished prompts ---- */
 
 async function page(offset, limit) {
-    return api.get(`/api/jobs?status=completed,failed&sort_order=desc&limit=${limit}&offset=${offset}`);
+    return api.get(
+        `/api/jobs?status=completed,failed&sort_order=desc&limit=${limit}&offset=${offset}`);
 }
 
 /* From the newest on, as many as are shown. */

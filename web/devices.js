@@ -1,13 +1,16 @@
 /* devices: a bar for each device as long as its budget, and in it what lies there: every model's
  * blocks in the model's colour and with its letter, then the other tiers in patterns of their own. */
-import { $, el, svg, put, keyed } from './dom.js';
-import { state, on, letterOf, slotOf, modelName, modelById, PALETTE } from './store.js';
-import { bytes, percent } from './format.js';
 import * as tip from './blocktip.js';
+import {$, el, keyed, put, svg} from './dom.js';
+import {bytes, percent} from './format.js';
+import {letterOf, modelById, modelName, on, PALETTE, slotOf, state} from './store.js';
 
 export const TIERS = [
-    ['weights', 'other weights'], ['pinned', 'pinned'], ['staging', 'staging'],
-    ['activations', 'activations'], ['pool-idle', 'idle in the pool'],
+    ['weights', 'other weights'],
+    ['pinned', 'pinned'],
+    ['staging', 'staging'],
+    ['activations', 'activations'],
+    ['pool-idle', 'idle in the pool'],
 ];
 const LINE_EVERY = 5; /* pixels between lines at least; closer together they would be a grey */
 
@@ -18,7 +21,7 @@ export const usedOf = (tiers) => heldOf(tiers) - (tiers?.['pool-idle'] || 0);
 
 export function paint(node, id) {
     const slot = slotOf(id);
-    put(node, { data: { slot: slot % PALETTE, round: Math.min(2, Math.floor(slot / PALETTE)) } });
+    put(node, {data: {slot: slot % PALETTE, round: Math.min(2, Math.floor(slot / PALETTE))}});
 }
 
 /* What a device holds, left to right: [{key, tier, model, bytes, label}]. Models' weights in RAM may
@@ -29,16 +32,21 @@ export function segmentsOf(d) {
     for (const m of state.models) {
         const n = m.devices[d.name] || 0;
         if (n)
-            list.push({ key: `m${m.id}`, tier: 'weights', model: m.id, bytes: n, label: modelName(m) });
+            list.push(
+                {key: `m${m.id}`, tier: 'weights', model: m.id, bytes: n, label: modelName(m)});
         owned += n;
     }
     const t = d.tiers || {};
     const pinned = t.pinned || 0;
     const rest = Math.max(0, (t.weights || 0) + pinned - owned);
     for (const [tier, label] of TIERS) {
-        const n = tier === 'weights' ? (pinned ? 0 : rest) : tier === 'pinned' ? (pinned ? Math.min(rest, pinned) : 0) : t[tier] || 0;
-        if (n > (tier === 'weights' ? d.budget / 100 : d.budget / 2000)) /* a pool's rounding is not worth a colour */
-            list.push({ key: tier, tier, model: null, bytes: n, label });
+        const n = tier === 'weights' ? (pinned ? 0 : rest) :
+            tier === 'pinned'        ? (pinned ? Math.min(rest, pinned) : 0) :
+                                       t[tier] || 0;
+        if (n > (tier === 'weights' ?
+                        d.budget / 100 :
+                        d.budget / 2000)) /* a pool's rounding is not worth a colour */
+            list.push({key: tier, tier, model: null, bytes: n, label});
     }
     return list;
 }
@@ -57,16 +65,21 @@ function lines(node, blocks, width) {
         return;
     const all = blocks.reduce((n, b) => n + b.bytes, 0) || 1;
     let at = 0;
-    const d = blocks.slice(0, -1).map((b) => {
-        at += b.bytes;
-        return `M${(1000 * at / all).toFixed(1)} 0V10`;
-    }).join('');
-    node.append(svg('svg', { viewBox: '0 0 1000 10', preserveAspectRatio: 'none', 'aria-hidden': 'true' }, svg('path', { d })));
+    const d = blocks.slice(0, -1)
+                  .map((b) => {
+                      at += b.bytes;
+                      return `M${(1000 * at / all).toFixed(1)} 0V10`;
+                  })
+                  .join('');
+    node.append(
+        svg('svg', {viewBox: '0 0 1000 10', preserveAspectRatio: 'none', 'aria-hidden': 'true'},
+            svg('path', {d})));
 }
 
 function makeSegment(s, device) {
-    const node = el('div', { class: 'segment', tabindex: 0, role: 'img', data: { test: 'segment', tier: s.tier } },
-        s.model !== null ? el('span', { 'aria-hidden': 'true', text: letterOf(s.model) }) : null);
+    const node = el('div',
+        {class: 'segment', tabindex: 0, role: 'img', data: {test: 'segment', tier: s.tier}},
+        s.model !== null ? el('span', {'aria-hidden': 'true', text: letterOf(s.model)}) : null);
     const intro = () => {
         const m = s.model !== null ? modelById(s.model) : null;
         return m ? modelName(m) : `${s.label}: ${bytes(node.dataset.bytes)} on ${device}`;
@@ -79,8 +92,10 @@ function patchSegment(node, s, d) {
     const blocks = s.model === null ? [] : blocksOn(s.model, d.name);
     node.style.width = `${Math.min(100, 100 * s.bytes / (d.budget || 1))}%`;
     put(node, {
-        data: { bytes: s.bytes, blocks: blocks.length, ...(s.model === null ? {} : { model: s.model }) },
-        'aria-label': `${s.label}: ${bytes(s.bytes)}, ${percent(s.bytes, d.budget)} of ${d.name}${blocks.length ? `, ${blocks.length} blocks; arrow keys step through them` : ''}`,
+        data:
+            {bytes: s.bytes, blocks: blocks.length, ...(s.model === null ? {} : {model: s.model})},
+        'aria-label': `${s.label}: ${bytes(s.bytes)}, ${percent(s.bytes, d.budget)} of ${d.name}${
+            blocks.length ? `, ${blocks.length} blocks; arrow keys step through them` : ''}`,
     });
     if (s.model !== null) {
         paint(node, s.model);
@@ -89,45 +104,59 @@ function patchSegment(node, s, d) {
 }
 
 function makeDevice(d) {
-    return el('div', { class: 'device', data: { test: 'device', device: d.name } },
-        el('p', { class: 'device-line' }, el('strong', { text: d.name }), el('span', { class: 'quiet num device-tiers' }),
-            el('span', { class: 'num device-used' })),
-        el('div', { class: 'bar', role: 'group', data: { test: 'bar' } }));
+    return el('div', {class: 'device', data: {test: 'device', device: d.name}},
+        el('p', {class: 'device-line'}, el('strong', {text: d.name}),
+            el('span', {class: 'quiet num device-tiers'}), el('span', {class: 'num device-used'})),
+        el('div', {class: 'bar', role: 'group', data: {test: 'bar'}}));
 }
 
 function patchDevice(node, d) {
     const used = usedOf(d.tiers);
     const bar = node.querySelector('.bar');
-    put(node, { data: { budget: d.budget, used } });
-    put(bar, { 'aria-label': `${d.name}: ${bytes(used)} of ${bytes(d.budget)} in use` });
-    put(node.querySelector('strong'), { title: d.physical && d.physical !== d.name ? `a part of ${d.physical}` : '' });
-    put(node.querySelector('.device-used'), { text: `${bytes(used)} of ${bytes(d.budget)} · ${percent(used, d.budget)}` });
-    keyed(bar, segmentsOf(d), (s) => s.key, (s) => makeSegment(s, d.name), (n, s) => patchSegment(n, s, d));
-    const tiers = Object.entries(d.tiers || {}).filter(([, n]) => n).map(([name, n]) => `${name} ${bytes(n)}`);
-    put(node.querySelector('.device-tiers'), { text: tiers.join(' · '), title: tiers.join(' · ') });
+    put(node, {data: {budget: d.budget, used}});
+    put(bar, {'aria-label': `${d.name}: ${bytes(used)} of ${bytes(d.budget)} in use`});
+    put(node.querySelector('strong'),
+        {title: d.physical && d.physical !== d.name ? `a part of ${d.physical}` : ''});
+    put(node.querySelector('.device-used'),
+        {text: `${bytes(used)} of ${bytes(d.budget)} · ${percent(used, d.budget)}`});
+    keyed(bar, segmentsOf(d), (s) => s.key, (s) => makeSegment(s, d.name),
+        (n, s) => patchSegment(n, s, d));
+    const tiers = Object.entries(d.tiers || {}).filter(([, n]) => n).map(([name,
+        n]) => `${name} ${bytes(n)}`);
+    put(node.querySelector('.device-tiers'), {text: tiers.join(' · '), title: tiers.join(' · ')});
 }
 
 function drawLegend() {
     const shown = state.models.filter((m) => m.resident);
-    const tiers = TIERS.filter(([tier]) => state.devices.some((d) => segmentsOf(d).some((s) => s.tier === tier && s.model === null)));
-    const items = [...shown.map((m) => ({ key: `m${m.id}`, model: m })), ...tiers.map(([tier, label]) => ({ key: tier, tier, label }))];
+    const tiers =
+        TIERS.filter(([tier]) => state.devices.some(
+                         (d) => segmentsOf(d).some((s) => s.tier === tier && s.model === null)));
+    const items = [
+        ...shown.map((m) => ({key: `m${m.id}`, model: m})),
+        ...tiers.map(([tier, label]) => ({key: tier, tier, label}))
+    ];
     keyed($('legend'), items, (i) => i.key,
-        (i) => el('li', { data: i.model ? { test: 'legend-model', model: i.model.id } : { test: 'legend-tier', tier: i.tier } },
-            el('span', { class: 'badge', 'aria-hidden': 'true', data: i.tier ? { tier: i.tier } : {} }), el('span', { class: 'name' })),
+        (i) => el('li', {
+            data: i.model ? {test: 'legend-model', model: i.model.id} :
+                            {test: 'legend-tier', tier: i.tier}
+        },
+            el('span', {class: 'badge', 'aria-hidden': 'true', data: i.tier ? {tier: i.tier} : {}}),
+            el('span', {class: 'name'})),
         (node, i) => {
             const badge = node.firstElementChild;
             if (i.model) {
                 paint(badge, i.model.id);
-                put(badge, { text: letterOf(i.model.id) });
+                put(badge, {text: letterOf(i.model.id)});
             }
-            put(node.lastElementChild, { text: i.model ? modelName(i.model) : i.label });
+            put(node.lastElementChild, {text: i.model ? modelName(i.model) : i.label});
         });
 }
 
 function draw() {
     keyed($('devices'), state.devices, (d) => d.name, makeDevice, patchDevice);
     const sum = (of) => bytes(state.devices.reduce((n, d) => n + of(d.tiers), 0));
-    put($('devices-sum'), { text: state.devices.length ? `${sum(usedOf)} in use, ${sum(heldOf)} held` : '' });
+    put($('devices-sum'),
+        {text: state.devices.length ? `${sum(usedOf)} in use, ${sum(heldOf)} held` : ''});
     drawLegend();
 }
 

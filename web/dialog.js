@@ -1,5 +1,5 @@
 /* dialog: modal dialogs, all of them <dialog> elements of the page: Escape closes, focus goes back. */
-import { $ } from './dom.js';
+import {$} from './dom.js';
 
 export function open(id) {
     const d = $(id);
@@ -14,7 +14,8 @@ export function start() {
     for (const d of document.querySelectorAll('dialog'))
         d.addEventListener('pointerdown', (e) => {
             const r = d.getBoundingClientRect();
-            const beside = e.clientX < r.left || e.clientX > r.right || e.clientY < r.top || e.clientY > r.bottom;
+            const beside = e.clientX < r.left || e.clientX > r.right || e.clientY < r.top ||
+                e.clientY > r.bottom;
             if (e.target === d && beside)
                 d.close();
         });

@@ -44,7 +44,8 @@ export function el(tag, what, ...children) {
 
 /* `test` becomes data-test: what tests, and nothing else, look for. */
 export function button(text, test, click, what = {}, ...children) {
-    const node = el('button', { type: 'button', text, ...what, data: { test, ...what.data } }, ...children);
+    const node =
+        el('button', {type: 'button', text, ...what, data: {test, ...what.data}}, ...children);
     node.addEventListener('click', click);
     return node;
 }

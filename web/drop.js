@@ -1,11 +1,11 @@
 /* drop: files onto the page, or through the button: an API workflow as JSON, or a PNG that carries
  * one. */
-import { $, show } from './dom.js';
-import { parse } from './api.js';
-import { kindOf } from './workflow.js';
-import { textsOfPng } from './png.js';
-import { openWorkflow } from './workflowview.js';
-import { toast } from './toast.js';
+import {parse} from './api.js';
+import {$, show} from './dom.js';
+import {textsOfPng} from './png.js';
+import {toast} from './toast.js';
+import {kindOf} from './workflow.js';
+import {openWorkflow} from './workflowview.js';
 
 const JSON_MOST = 32 * 2 ** 20;
 
@@ -15,7 +15,9 @@ const UI_HINT = 'It was saved for ComfyUI\'s editor. Open it there, use Workflow
     'and drop that file here.';
 
 async function readPng(file) {
-    const texts = await textsOfPng(file).catch((e) => { throw new Refused(e.message); });
+    const texts = await textsOfPng(file).catch((e) => {
+        throw new Refused(e.message);
+    });
     if (!texts.has('prompt'))
         throw new Refused(texts.has('workflow') ? UI_HINT : 'This picture carries no workflow.');
     return texts.get('prompt');
@@ -34,7 +36,9 @@ function readGraph(text) {
         return value;
     if (kindOf(value?.prompt) === 'api')
         return value.prompt;
-    throw new Refused(kind === 'ui' ? UI_HINT : 'This JSON is no workflow: nodes with a class_type were expected.');
+    throw new Refused(kind === 'ui' ?
+            UI_HINT :
+            'This JSON is no workflow: nodes with a class_type were expected.');
 }
 
 async function readFile(file) {

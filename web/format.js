@@ -10,7 +10,10 @@ export function bytes(n) {
         v /= 1024;
         unit++;
     }
-    return `${unit === 0 || v >= 100 ? v.toFixed(0) : v >= 10 ? v.toFixed(1) : v.toFixed(2)} ${UNITS[unit]}`;
+    return `${
+        unit === 0 || v >= 100 ? v.toFixed(0) :
+            v >= 10            ? v.toFixed(1) :
+                                 v.toFixed(2)} ${UNITS[unit]}`;
 }
 
 export function percent(part, whole) {
@@ -33,8 +36,9 @@ export function seconds(s) {
 
 export const gbps = (v) => `${(v || 0).toFixed(1)} GB/s`;
 
-const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
-const day = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
+const clock =
+    new Intl.DateTimeFormat(undefined, {hour: '2-digit', minute: '2-digit', second: '2-digit'});
+const day = new Intl.DateTimeFormat(undefined, {dateStyle: 'medium', timeStyle: 'short'});
 
 export const time = (ms) => clock.format(ms);
 export const date = (ms) => day.format(ms);

@@ -1,18 +1,18 @@
 /* free: "Unload Models" and "Free model and node cache". Both first ask for the receipt of a dry run
  * and show what would go and what would stay; the real one's receipt comes as a toast and is kept. */
-import { $, el, put, show, keyed, button } from './dom.js';
-import { state, on, changed, LIMITS, letterOf, modelById, nameOfId } from './store.js';
-import { paint, heldOf } from './devices.js';
 import * as api from './api.js';
-import { loadModels, loadDevices } from './data.js';
-import { compare } from './compare.js';
-import { bytes, count, seconds, time } from './format.js';
+import {compare} from './compare.js';
+import {loadDevices, loadModels} from './data.js';
+import {heldOf, paint} from './devices.js';
 import * as dialog from './dialog.js';
-import { toast, trouble } from './toast.js';
+import {$, button, el, keyed, put, show} from './dom.js';
+import {bytes, count, seconds, time} from './format.js';
+import {changed, letterOf, LIMITS, modelById, nameOfId, on, state} from './store.js';
+import {toast, trouble} from './toast.js';
 
 const KINDS = {
-    unload: { title: 'Unload Models', body: { unload_models: true } },
-    free: { title: 'Free model and node cache', body: { unload_models: true, free_memory: true } },
+    unload: {title: 'Unload Models', body: {unload_models: true}},
+    free: {title: 'Free model and node cache', body: {unload_models: true, free_memory: true}},
 };
 
 let kind = null;
@@ -20,24 +20,28 @@ let asked = 0;
 
 const goes = (m) => m.verdict === 'ejected';
 const released = (receipt) => receipt.devices.reduce((n, d) => n + d.released, 0);
-const rowsOf = (receipt) => receipt.devices.map((d) => ({ device: d.device, before: heldOf(d.before), after: heldOf(d.after) }));
+const rowsOf = (receipt) => receipt.devices.map(
+    (d) => ({device: d.device, before: heldOf(d.before), after: heldOf(d.after)}));
 
 const nameOf = (m) => nameOfId(m.id) || m.name;
 
 function verdict(m, test) {
-    const badge = el('span', { class: 'badge', 'aria-hidden': 'true' });
+    const badge = el('span', {class: 'badge', 'aria-hidden': 'true'});
     if (modelById(m.id)) {
         paint(badge, m.id);
         badge.textContent = letterOf(m.id);
     } else {
         badge.dataset.tier = 'weights';
     }
-    return el('li', { data: { test, model: m.id, bytes: m.bytes } }, badge, el('strong', { class: 'name', text: nameOf(m) }),
-        el('span', { class: 'num', text: bytes(m.bytes) }), el('span', { class: 'quiet', text: m.why }));
+    return el('li', {data: {test, model: m.id, bytes: m.bytes}}, badge,
+        el('strong', {class: 'name', text: nameOf(m)}),
+        el('span', {class: 'num', text: bytes(m.bytes)}),
+        el('span', {class: 'quiet', text: m.why}));
 }
 
 function list(node, models, test, none) {
-    node.replaceChildren(...(models.length ? models.map((m) => verdict(m, test)) : [el('li', { class: 'quiet', text: none })]));
+    node.replaceChildren(...(models.length ? models.map((m) => verdict(m, test)) :
+                                             [el('li', {class: 'quiet', text: none})]));
 }
 
 /* ---- before ---- */
@@ -45,17 +49,17 @@ function list(node, models, test, none) {
 async function openFree(which) {
     kind = KINDS[which];
     const turn = ++asked;
-    put($('free-title'), { text: kind.title });
+    put($('free-title'), {text: kind.title});
     show($('free-preview'), false);
     show($('free-error'), false);
     show($('free-cache'), Boolean(kind.body.free_memory));
     show($('free-wait'), Boolean(state.queue.running));
     $('btn-free-ok').disabled = true;
-    put($('btn-free-ok'), { text: kind.title });
+    put($('btn-free-ok'), {text: kind.title});
     dialog.open('dlg-free');
     $('btn-free-cancel').focus();
     try {
-        const receipt = await api.post('/free', { ...kind.body, dry_run: true });
+        const receipt = await api.post('/free', {...kind.body, dry_run: true});
         if (turn === asked && $('dlg-free').open)
             preview(receipt);
     } catch (e) {
@@ -65,7 +69,7 @@ async function openFree(which) {
 }
 
 function fail(e) {
-    put($('free-error'), { text: e.message });
+    put($('free-error'), {text: e.message});
     show($('free-error'), true);
     show($('free-wait'), false);
 }
@@ -74,8 +78,8 @@ function preview(receipt) {
     const going = receipt.models.filter(goes);
     list($('free-goes'), going, 'goes', 'No model.');
     list($('free-stays'), receipt.models.filter((m) => !goes(m)), 'stays', 'No model.');
-    $('free-devices').replaceChildren(compare(rowsOf(receipt), { row: 'free-device' }));
-    put($('btn-free-ok'), { text: going.length ? `Free ${bytes(released(receipt))}` : kind.title });
+    $('free-devices').replaceChildren(compare(rowsOf(receipt), {row: 'free-device'}));
+    put($('btn-free-ok'), {text: going.length ? `Free ${bytes(released(receipt))}` : kind.title});
     show($('free-wait'), false);
     show($('free-preview'), true);
     $('btn-free-ok').disabled = false;
@@ -88,7 +92,7 @@ async function confirmed() {
     $('btn-free-ok').disabled = true;
     show($('free-wait'), Boolean(state.queue.running));
     try {
-        const receipt = await api.post('/free', { ...kind.body, wait: true, reason: 'dashboard' });
+        const receipt = await api.post('/free', {...kind.body, wait: true, reason: 'dashboard'});
         dialog.close('dlg-free');
         tookPlace(receipt);
     } catch (e) {
@@ -107,22 +111,27 @@ function sentence(receipt) {
 }
 
 function deviceLines(receipt) {
-    return rowsOf(receipt).filter((r) => r.before !== r.after).map((r) => `${r.device}: ${bytes(r.before)} → ${bytes(r.after)}`).join('\n');
+    return rowsOf(receipt)
+        .filter((r) => r.before !== r.after)
+        .map((r) => `${r.device}: ${bytes(r.before)} → ${bytes(r.after)}`)
+        .join('\n');
 }
 
 /* A receipt to remember, and to tell. */
 export function tookPlace(receipt) {
     if (!receipt || !Array.isArray(receipt.devices))
         return;
-    const models = receipt.models.map((m) => ({ ...m, name: nameOf(m) }));
-    state.receipts.unshift({ ...receipt, models, at: Date.now() });
+    const models = receipt.models.map((m) => ({...m, name: nameOf(m)}));
+    state.receipts.unshift({...receipt, models, at: Date.now()});
     state.receipts.length = Math.min(state.receipts.length, LIMITS.receipts);
     changed('receipts');
-    const action = button('Receipt', 'open-receipt', openReceipts, { class: 'small' });
+    const action = button('Receipt', 'open-receipt', openReceipts, {class: 'small'});
     const text = [sentence(receipt), deviceLines(receipt)].filter(Boolean).join('\n');
-    toast('done', `${bytes(released(receipt))} released`, text, { data: { receipt: receipt.serial }, action, stay: 12000 });
+    toast('done', `${bytes(released(receipt))} released`, text,
+        {data: {receipt: receipt.serial}, action, stay: 12000});
     if (receipt.violations?.length)
-        trouble('A model that should have stayed was touched', new Error(receipt.violations.map((v) => `${v.name}: ${v.step}`).join('\n')));
+        trouble('A model that should have stayed was touched',
+            new Error(receipt.violations.map((v) => `${v.name}: ${v.step}`).join('\n')));
 }
 
 function openReceipts() {
@@ -130,18 +139,28 @@ function openReceipts() {
 }
 
 function makeReceipt(r) {
-    return el('article', { class: 'receipt', data: { test: 'receipt', serial: r.serial } },
-        el('p', {}, el('strong', { text: `${bytes(released(r))} released` }), el('span', { class: 'quiet', text: ` · ${time(r.at)} · receipt ${r.serial}, ${r.reason}, ${seconds(r.seconds)}` })),
-        r.models.length ? el('ul', { class: 'verdicts' }, ...r.models.map((m) =>
-            el('li', {}, el('strong', { class: 'name', text: m.name }), el('span', { text: m.verdict }), el('span', { class: 'num', text: bytes(m.bytes) }), el('span', { class: 'quiet', text: m.why })))) : null,
-        compare(rowsOf(r), {}),
-        el('p', { class: 'quiet hint num', text: `process ${bytes(r.rss.before)} → ${bytes(r.rss.after)}` }));
+    return el('article', {class: 'receipt', data: {test: 'receipt', serial: r.serial}},
+        el('p', {}, el('strong', {text: `${bytes(released(r))} released`}), el('span', {
+            class: 'quiet',
+            text: ` · ${time(r.at)} · receipt ${r.serial}, ${r.reason}, ${seconds(r.seconds)}`
+        })),
+        r.models.length ?
+            el('ul', {class: 'verdicts'},
+                ...r.models.map((m) => el('li', {}, el('strong', {class: 'name', text: m.name}),
+                                    el('span', {text: m.verdict}),
+                                    el('span', {class: 'num', text: bytes(m.bytes)}),
+                                    el('span', {class: 'quiet', text: m.why})))) :
+            null,
+        compare(rowsOf(r), {}), el('p', {
+            class: 'quiet hint num',
+            text: `process ${bytes(r.rss.before)} → ${bytes(r.rss.after)}`
+        }));
 }
 
 function drawReceipts() {
     keyed($('receipts-list'), state.receipts, (r) => `${r.serial} ${r.at}`, makeReceipt);
     show($('receipts-empty'), state.receipts.length === 0);
-    put($('btn-receipts'), { data: { count: state.receipts.length } });
+    put($('btn-receipts'), {data: {count: state.receipts.length}});
 }
 
 export function start() {

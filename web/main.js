@@ -1,51 +1,55 @@
 /* main: the page's beginning. Each part draws what it is about when its topic changes; messages and
  * answers only ever go into the store. */
-import { $, put } from './dom.js';
-import { state, on, changed } from './store.js';
 import * as api from './api.js';
-import * as data from './data.js';
-import { connect, onMessage, onOpen } from './socket.js';
-import { toast } from './toast.js';
-import * as dialog from './dialog.js';
-import * as devices from './devices.js';
-import * as strips from './strips.js';
-import * as timeline from './timeline.js';
-import * as run from './run.js';
-import * as queue from './queue.js';
-import * as models from './models.js';
-import * as plan from './plan.js';
-import * as gallery from './gallery.js';
-import * as picture from './picture.js';
 import * as compose from './compose.js';
+import * as data from './data.js';
+import * as devices from './devices.js';
+import * as dialog from './dialog.js';
+import {$, put} from './dom.js';
 import * as drop from './drop.js';
 import * as free from './free.js';
+import * as gallery from './gallery.js';
+import * as models from './models.js';
+import * as picture from './picture.js';
+import * as plan from './plan.js';
+import * as queue from './queue.js';
+import * as run from './run.js';
+import {connect, onMessage, onOpen} from './socket.js';
+import {changed, on, state} from './store.js';
+import * as strips from './strips.js';
+import * as timeline from './timeline.js';
+import {toast} from './toast.js';
 import * as workflowview from './workflowview.js';
 
 function drawConnection() {
     const lost = !state.connected;
     put($('connection'), {
         text: lost ? (state.attempts ? 'Reconnecting' : 'Connecting') : 'Live',
-        data: { state: lost ? (state.attempts ? 'lost' : 'connecting') : 'live' },
+        data: {state: lost ? (state.attempts ? 'lost' : 'connecting') : 'live'},
     });
     document.documentElement.dataset.connected = lost ? '0' : '1';
 }
 
 async function loadVersion() {
     try {
-        put($('version'), { text: (await api.get('/berth/health')).version });
+        put($('version'), {text: (await api.get('/berth/health')).version});
     } catch { /* the connection's light says it */
     }
 }
 
 /* At the start, and after every reconnect: what was missed is asked for. */
 async function loadAll() {
-    await Promise.all([data.loadModels(), data.loadDevices(), data.loadQueue(), data.loadJobs(), data.loadEvents(), loadVersion()]);
+    await Promise.all([
+        data.loadModels(), data.loadDevices(), data.loadQueue(), data.loadJobs(), data.loadEvents(),
+        loadVersion()
+    ]);
     document.documentElement.dataset.ready = '1';
 }
 
 /* A prompt that failed in the background should not only be found by looking for it. */
 function failed(d) {
-    toast('error', `Failed in ${d.node_type || 'a node'}${d.node_id ? ` (node ${d.node_id})` : ''}`, (d.exception_message || '').trim());
+    toast('error', `Failed in ${d.node_type || 'a node'}${d.node_id ? ` (node ${d.node_id})` : ''}`,
+        (d.exception_message || '').trim());
 }
 
 function wireMessages() {
@@ -84,7 +88,8 @@ hideToken();
 on('connection', drawConnection);
 on('models', data.loadBlocks);
 on('queue', watchEnds);
-for (const part of [dialog, devices, strips, timeline, run, queue, models, plan, gallery, picture, compose, drop, workflowview, free])
+for (const part of [dialog, devices, strips, timeline, run, queue, models, plan, gallery, picture,
+         compose, drop, workflowview, free])
     part.start();
 wireMessages();
 let opened = false;

@@ -1,15 +1,15 @@
 /* models: every model the server knows: state, where its bytes are, how long it stays, and the ways to
  * change that. */
-import { $, el, put, keyed, show, button } from './dom.js';
-import { state, on, letterOf, modelName } from './store.js';
-import { paint } from './devices.js';
 import * as api from './api.js';
-import { loadModels, loadDevices } from './data.js';
-import { bytes, count, percent } from './format.js';
-import { confirm } from './dialog.js';
-import { trouble } from './toast.js';
-import { openPlan } from './plan.js';
-import { tookPlace } from './free.js';
+import {loadDevices, loadModels} from './data.js';
+import {paint} from './devices.js';
+import {confirm} from './dialog.js';
+import {$, button, el, keyed, put, show} from './dom.js';
+import {bytes, count, percent} from './format.js';
+import {tookPlace} from './free.js';
+import {openPlan} from './plan.js';
+import {letterOf, modelName, on, state} from './store.js';
+import {trouble} from './toast.js';
 
 const RETENTIONS = [
     ['auto', 'Goes with a free when nothing is marked eject, or when room is needed'],
@@ -35,12 +35,13 @@ async function change(id, what, request) {
     }
 }
 
-const retain = (m, retention) =>
-    change(m.id, `${modelName(m)} stays ${m.retention}`, () => api.patch(`/berth/models/${m.id}`, { retention }));
+const retain = (m, retention) => change(m.id, `${modelName(m)} stays ${m.retention}`,
+    () => api.patch(`/berth/models/${m.id}`, {retention}));
 
 async function unload(m) {
     const kept = m.retention === 'keep';
-    const text = `Unload ${modelName(m)} (${bytes(m.resident)})?${kept ? ' It is marked keep: this goes against that mark.' : ''}`;
+    const text = `Unload ${modelName(m)} (${bytes(m.resident)})?${
+        kept ? ' It is marked keep: this goes against that mark.' : ''}`;
     if (!await confirm(text, kept ? 'Unload it anyway' : 'Unload'))
         return;
     const receipt = await change(m.id, `${modelName(m)} was not unloaded`,
@@ -53,25 +54,26 @@ function current(id) {
     return state.models.find((m) => m.id === id);
 }
 
-function makeModel({ id }) {
+function makeModel({id}) {
     const radio = (value) => el('input', {
         type: 'radio',
         name: `retention-${id}`,
         value,
-        data: { test: 'retention' },
-        on: { change: () => retain(current(id), value) },
+        data: {test: 'retention'},
+        on: {change: () => retain(current(id), value)},
     });
-    const radios = RETENTIONS.map(([value, title]) => el('label', { class: 'inline', title }, radio(value), value));
-    return el('article', { class: 'model', data: { test: 'model', model: id } },
-        el('div', { class: 'model-line' },
-            el('span', { class: 'badge', 'aria-hidden': 'true' }), el('strong', { class: 'name' }),
-            el('span', { class: 'state', data: { test: 'state' } }), el('span', { class: 'spring' }), el('span', { class: 'num', data: { test: 'bytes' } })),
-        el('p', { class: 'about quiet num' }),
-        el('p', { class: 'about plan-text' }, el('code', {})),
-        el('div', { class: 'model-line' },
-            el('fieldset', { class: 'retention' }, el('legend', { text: 'Retention' }), ...radios), el('span', { class: 'spring' }),
-            button('Plan…', 'plan', () => openPlan(current(id)), { class: 'small' }),
-            button('Unload', 'unload', () => unload(current(id)), { class: 'small' })));
+    const radios = RETENTIONS.map(
+        ([value, title]) => el('label', {class: 'inline', title}, radio(value), value));
+    return el('article', {class: 'model', data: {test: 'model', model: id}},
+        el('div', {class: 'model-line'}, el('span', {class: 'badge', 'aria-hidden': 'true'}),
+            el('strong', {class: 'name'}), el('span', {class: 'state', data: {test: 'state'}}),
+            el('span', {class: 'spring'}), el('span', {class: 'num', data: {test: 'bytes'}})),
+        el('p', {class: 'about quiet num'}), el('p', {class: 'about plan-text'}, el('code', {})),
+        el('div', {class: 'model-line'},
+            el('fieldset', {class: 'retention'}, el('legend', {text: 'Retention'}), ...radios),
+            el('span', {class: 'spring'}),
+            button('Plan…', 'plan', () => openPlan(current(id)), {class: 'small'}),
+            button('Unload', 'unload', () => unload(current(id)), {class: 'small'})));
 }
 
 /* What is worth knowing beside the bytes: who holds it, what it cost so far. */
@@ -83,7 +85,8 @@ function aboutOf(m) {
         m.uses ? 'in use' : '',
         m.demoted ? `${count(m.demoted, 'block')} had to leave their place` : '',
         m.patches ? count(m.patches, 'patch', 'patches') : '',
-        `read ${bytes(m.read)}`, m.moved ? `moved ${bytes(m.moved)}` : '',
+        `read ${bytes(m.read)}`,
+        m.moved ? `moved ${bytes(m.moved)}` : '',
     ];
     return more.filter(Boolean).join(' · ');
 }
@@ -91,21 +94,26 @@ function aboutOf(m) {
 function patchModel(node, m) {
     const name = modelName(m), off = busy.has(m.id);
     const q = (s) => node.querySelector(s);
-    put(node, { 'aria-label': name, 'aria-busy': String(off) });
+    put(node, {'aria-label': name, 'aria-busy': String(off)});
     paint(q('.badge'), m.id);
-    put(q('.badge'), { text: letterOf(m.id) });
-    put(q('.name'), { text: name, title: m.path });
-    put(q('.state'), { text: m.state, data: { state: m.state } });
-    put(q('[data-test="bytes"]'), { text: m.resident && m.resident !== m.bytes ? `${bytes(m.resident)} of ${bytes(m.bytes)} · ${percent(m.resident, m.bytes)}` : bytes(m.bytes), data: { bytes: m.bytes, resident: m.resident } });
-    put(q('p.about'), { text: aboutOf(m) });
-    put(q('.plan-text code'), { text: m.plan ? `${m.plan.allocation} ${m.plan.layout}` : '' });
-    put(q('legend'), { 'aria-label': `Retention of ${name}` });
+    put(q('.badge'), {text: letterOf(m.id)});
+    put(q('.name'), {text: name, title: m.path});
+    put(q('.state'), {text: m.state, data: {state: m.state}});
+    put(q('[data-test="bytes"]'), {
+        text: m.resident && m.resident !== m.bytes ?
+            `${bytes(m.resident)} of ${bytes(m.bytes)} · ${percent(m.resident, m.bytes)}` :
+            bytes(m.bytes),
+        data: {bytes: m.bytes, resident: m.resident}
+    });
+    put(q('p.about'), {text: aboutOf(m)});
+    put(q('.plan-text code'), {text: m.plan ? `${m.plan.allocation} ${m.plan.layout}` : ''});
+    put(q('legend'), {'aria-label': `Retention of ${name}`});
     for (const r of node.querySelectorAll('input[type=radio]')) {
         r.checked = r.value === m.retention;
         r.disabled = off;
     }
-    put(q('[data-test="plan"]'), { 'aria-label': `Change the plan of ${name}` });
-    put(q('[data-test="unload"]'), { 'aria-label': `Unload ${name}` });
+    put(q('[data-test="plan"]'), {'aria-label': `Change the plan of ${name}`});
+    put(q('[data-test="unload"]'), {'aria-label': `Unload ${name}`});
     q('[data-test="plan"]').disabled = off;
     q('[data-test="unload"]').disabled = off || !m.resident;
 }
@@ -114,7 +122,8 @@ function draw() {
     keyed($('models-list'), state.models, (m) => m.id, makeModel, patchModel);
     show($('models-empty'), state.models.length === 0);
     const resident = state.models.reduce((n, m) => n + m.resident, 0);
-    put($('models-count'), { text: state.models.length ? `${state.models.length}, ${bytes(resident)} in memory` : '' });
+    put($('models-count'),
+        {text: state.models.length ? `${state.models.length}, ${bytes(resident)} in memory` : ''});
 }
 
 export function start() {

@@ -1,19 +1,21 @@
 /* picture: one finished prompt, large: its pictures, what made them, what the networks did, or why it
  * failed. */
-import { $, el, put, show, button } from './dom.js';
-import { historyOf, loadJobs } from './data.js';
 import * as api from './api.js';
-import { settingsOf } from './workflow.js';
-import { bytes, date, gbps, percent, seconds } from './format.js';
-import { useSettings } from './compose.js';
-import { openWorkflow } from './workflowview.js';
+import {useSettings} from './compose.js';
+import {historyOf, loadJobs} from './data.js';
 import * as dialog from './dialog.js';
-import { toast, trouble } from './toast.js';
+import {$, button, el, put, show} from './dom.js';
+import {bytes, date, gbps, percent, seconds} from './format.js';
+import {toast, trouble} from './toast.js';
+import {settingsOf} from './workflow.js';
+import {openWorkflow} from './workflowview.js';
 
 let shown = null; /* {id, entry} */
 
 function imagesOf(entry) {
-    return Object.values(entry.outputs || {}).flatMap((o) => (Array.isArray(o.images) ? o.images : [])).filter((i) => typeof i?.filename === 'string');
+    return Object.values(entry.outputs || {})
+        .flatMap((o) => (Array.isArray(o.images) ? o.images : []))
+        .filter((i) => typeof i?.filename === 'string');
 }
 
 function message(entry, ...types) {
@@ -22,7 +24,8 @@ function message(entry, ...types) {
 
 function durationOf(entry) {
     const from = message(entry, 'execution_start')?.timestamp;
-    const to = message(entry, 'execution_success', 'execution_error', 'execution_interrupted')?.timestamp;
+    const to =
+        message(entry, 'execution_success', 'execution_error', 'execution_interrupted')?.timestamp;
     return from && to ? (to - from) / 1000 : null;
 }
 
@@ -30,9 +33,9 @@ function choose(image, prompt) {
     const img = $('picture-image');
     img.src = api.viewUrl(image);
     img.alt = prompt ? `Picture made from: ${prompt}` : image.filename;
-    put($('btn-download'), { href: api.viewUrl(image), download: image.filename });
+    put($('btn-download'), {href: api.viewUrl(image), download: image.filename});
     for (const b of $('picture-thumbs').children)
-        put(b, { 'aria-pressed': String(b.dataset.name === image.filename) });
+        put(b, {'aria-pressed': String(b.dataset.name === image.filename)});
 }
 
 function showImages(images, prompt) {
@@ -41,8 +44,9 @@ function showImages(images, prompt) {
     show($('picture-none'), images.length === 0);
     show($('btn-download'), images.length > 0);
     show($('picture-thumbs'), images.length > 1);
-    const thumb = (image, i) => button('', 'thumb', () => choose(image, prompt), { 'aria-label': `Picture ${i + 1}`, data: { name: image.filename } },
-        el('img', { alt: '', src: api.viewUrl(image, { preview: 'webp;60' }) }));
+    const thumb = (image, i) => button('', 'thumb', () => choose(image, prompt),
+        {'aria-label': `Picture ${i + 1}`, data: {name: image.filename}},
+        el('img', {alt: '', src: api.viewUrl(image, {preview: 'webp;60'})}));
     $('picture-thumbs').replaceChildren(...images.map(thumb));
     if (images.length)
         choose(images[0], prompt);
@@ -51,13 +55,23 @@ function showImages(images, prompt) {
 function showFacts(entry, s) {
     const took = durationOf(entry);
     const facts = [
-        ['prompt', 'Prompt', s.prompt], ['negative', 'Negative', s.negative], ['model', 'Model', s.model], ['seed', 'Seed', s.seed],
-        ['sampler', 'Sampler', s.sampler], ['scheduler', 'Scheduler', s.scheduler], ['steps', 'Steps', s.steps], ['cfg', 'CFG', s.cfg],
+        ['prompt', 'Prompt', s.prompt],
+        ['negative', 'Negative', s.negative],
+        ['model', 'Model', s.model],
+        ['seed', 'Seed', s.seed],
+        ['sampler', 'Sampler', s.sampler],
+        ['scheduler', 'Scheduler', s.scheduler],
+        ['steps', 'Steps', s.steps],
+        ['cfg', 'CFG', s.cfg],
         ['size', 'Size', s.width && s.height ? `${s.width} × ${s.height}` : undefined],
         ['duration', 'Took', took === null ? undefined : seconds(took)],
-        ['when', 'When', entry.prompt[3]?.create_time ? date(entry.prompt[3].create_time) : undefined],
+        [
+            'when', 'When',
+            entry.prompt[3]?.create_time ? date(entry.prompt[3].create_time) : undefined
+        ],
     ].filter(([, , value]) => value !== undefined && value !== '');
-    $('picture-facts').replaceChildren(...facts.flatMap(([key, label, value]) => [el('dt', { text: label }), el('dd', { text: String(value), data: { fact: key } })]));
+    $('picture-facts').replaceChildren(...facts.flatMap(([key, label,
+        value]) => [el('dt', {text: label}), el('dd', {text: String(value), data: {fact: key}})]));
 }
 
 function streamText(s) {
@@ -71,10 +85,17 @@ function showNetworks(entry) {
         return;
     }
     const head = ['Network', 'Device', 'Passes', 'Weights', 'Activations', 'Peak', 'Streamed'];
-    const row = (n) => [`${n.network} (node ${n.node})`, n.device, n.passes, bytes(n.weights), bytes(n.activations), bytes(n.peak), streamText(n.stream)];
-    $('picture-networks').replaceChildren(el('h3', { text: 'What the networks did' }), el('div', { class: 'scroll' },
-        el('table', {}, el('thead', {}, el('tr', {}, ...head.map((t) => el('th', { scope: 'col', text: t })))),
-            el('tbody', {}, ...list.map((n) => el('tr', {}, ...row(n).map((t) => el('td', { text: t }))))))));
+    const row = (n) => [`${n.network} (node ${n.node})`, n.device, n.passes, bytes(n.weights),
+        bytes(n.activations), bytes(n.peak), streamText(n.stream)];
+    $('picture-networks')
+        .replaceChildren(el('h3', {text: 'What the networks did'}),
+            el('div', {class: 'scroll'},
+                el('table', {},
+                    el('thead', {},
+                        el('tr', {}, ...head.map((t) => el('th', {scope: 'col', text: t})))),
+                    el('tbody', {},
+                        ...list.map(
+                            (n) => el('tr', {}, ...row(n).map((t) => el('td', {text: t}))))))));
 }
 
 function showError(entry) {
@@ -82,7 +103,10 @@ function showError(entry) {
     const at = e || stopped;
     show($('picture-error'), Boolean(at));
     if (at)
-        put($('picture-error'), { text: `${e ? 'Failed' : 'Interrupted'} in ${at.node_type || 'a node'} (node ${at.node_id}).${e ? `\n${(e.exception_message || '').trim()}` : ''}` });
+        put($('picture-error'), {
+            text: `${e ? 'Failed' : 'Interrupted'} in ${at.node_type || 'a node'} (node ${
+                at.node_id}).${e ? `\n${(e.exception_message || '').trim()}` : ''}`
+        });
 }
 
 export async function openPicture(id) {
@@ -98,10 +122,10 @@ export async function openPicture(id) {
         loadJobs();
         return;
     }
-    shown = { id, entry };
+    shown = {id, entry};
     const s = settingsOf(entry.prompt[2]);
     const failed = entry.status?.status_str === 'error';
-    put($('picture-title'), { text: failed ? 'Prompt that did not finish' : 'Picture' });
+    put($('picture-title'), {text: failed ? 'Prompt that did not finish' : 'Picture'});
     showImages(imagesOf(entry), s.prompt);
     showFacts(entry, s);
     showNetworks(entry);
@@ -110,10 +134,12 @@ export async function openPicture(id) {
 }
 
 async function forget() {
-    if (!await dialog.confirm('Delete this prompt from the history? Its picture files stay in the output folder.', 'Delete'))
+    if (!await dialog.confirm(
+            'Delete this prompt from the history? Its picture files stay in the output folder.',
+            'Delete'))
         return;
     try {
-        await api.post('/history', { delete: [shown.id] });
+        await api.post('/history', {delete: [shown.id]});
         dialog.close('dlg-picture');
         toast('done', 'Deleted from the history');
     } catch (e) {

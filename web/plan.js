@@ -1,15 +1,15 @@
 /* plan: where a loaded model's blocks should live. What is asked for is first shown (POST
  * /berth/plan), and can be applied (PATCH) as long as the fields say the same as when it was shown. */
-import { $, el, put, show, button } from './dom.js';
-import { state, modelName } from './store.js';
 import * as api from './api.js';
-import { loadModels, loadDevices } from './data.js';
-import { bytes, percent } from './format.js';
-import { compare } from './compare.js';
-import { drawLanes } from './strips.js';
-import { paint } from './devices.js';
+import {compare} from './compare.js';
+import {loadDevices, loadModels} from './data.js';
+import {paint} from './devices.js';
 import * as dialog from './dialog.js';
-import { toast } from './toast.js';
+import {$, button, el, put, show} from './dom.js';
+import {bytes, percent} from './format.js';
+import {modelName, state} from './store.js';
+import {drawLanes} from './strips.js';
+import {toast} from './toast.js';
 
 let model = null;
 let previewed = null; /* text of the request that is shown */
@@ -19,20 +19,26 @@ const mode = () => document.querySelector('input[name=plan-mode]:checked').value
 
 /* The request as the fields say it, without the model. */
 function wanted() {
-    const body = { compute: $('plan-compute').value, layout: document.querySelector('input[name=plan-layout]:checked').value };
+    const body = {
+        compute: $('plan-compute').value,
+        layout: document.querySelector('input[name=plan-layout]:checked').value
+    };
     if (mode() === 'allocation')
         body.allocation = $('plan-allocation').value.trim();
     else if (mode() === 'virtual')
-        Object.assign(body, { virtual_vram_gb: Number($('plan-virtual').value), donor_device: $('plan-donor').value });
+        Object.assign(body, {
+            virtual_vram_gb: Number($('plan-virtual').value),
+            donor_device: $('plan-donor').value
+        });
     else
         body.allocation = '';
     return body;
 }
 
 function fail(text) {
-    put($('plan-error'), { text });
+    put($('plan-error'), {text});
     show($('plan-error'), Boolean(text));
-    put($('plan-allocation'), { 'aria-invalid': text && mode() === 'allocation' ? 'true' : null });
+    put($('plan-allocation'), {'aria-invalid': text && mode() === 'allocation' ? 'true' : null});
 }
 
 function refresh() {
@@ -41,18 +47,19 @@ function refresh() {
     const same = previewed !== null && previewed === JSON.stringify(wanted());
     $('btn-plan-apply').disabled = !same;
     show($('plan-result'), same);
-    put($('plan-hint'), { text: same ? 'This is what Apply will do.' : 'Look before you apply.' });
+    put($('plan-hint'), {text: same ? 'This is what Apply will do.' : 'Look before you apply.'});
 }
 
 function options(select, names, chosen) {
-    select.replaceChildren(...names.map((n) => el('option', { value: n, text: n })));
+    select.replaceChildren(...names.map((n) => el('option', {value: n, text: n})));
     select.value = names.includes(chosen) ? chosen : names[0];
 }
 
 /* Strings that make sense for this model on these devices. */
 function examples(m) {
     const names = state.devices.map((d) => d.name);
-    const card = names.find((n) => n !== 'cpu'), second = names.find((n) => n !== 'cpu' && n !== card);
+    const card = names.find((n) => n !== 'cpu'),
+          second = names.find((n) => n !== 'cpu' && n !== card);
     const half = `${Math.max(1, Math.round(m.bytes / 2 / 2 ** 20))}mb`;
     const list = [];
     if (card && names.includes('cpu'))
@@ -69,8 +76,8 @@ export function openPlan(m) {
     model = m;
     previewed = null;
     const names = state.devices.map((d) => d.name);
-    put($('plan-title'), { text: `Plan of ${modelName(m)}` });
-    put($('plan-string'), { text: m.plan?.allocation ?? '' });
+    put($('plan-title'), {text: `Plan of ${modelName(m)}`});
+    put($('plan-string'), {text: m.plan?.allocation ?? ''});
     $('plan-allocation').value = m.plan?.allocation ?? '';
     options($('plan-compute'), names, m.plan?.compute);
     options($('plan-donor'), names, names.includes('cpu') ? 'cpu' : names[0]);
@@ -78,10 +85,11 @@ export function openPlan(m) {
         r.checked = r.value === (m.plan?.layout || 'spread');
     document.querySelector('input[name=plan-mode][value=allocation]').checked = true;
     $('plan-virtual').value = (m.bytes / 2 / 2 ** 30).toPrecision(2);
-    $('plan-examples').replaceChildren(...examples(m).map((text) => button(text, 'plan-example', () => {
-        $('plan-allocation').value = text;
-        preview();
-    })));
+    $('plan-examples')
+        .replaceChildren(...examples(m).map((text) => button(text, 'plan-example', () => {
+            $('plan-allocation').value = text;
+            preview();
+        })));
     fail('');
     refresh();
     dialog.open('dlg-plan');
@@ -92,24 +100,36 @@ function showResult(plan) {
     const now = plan.now || model.devices;
     const after = plan.after || Object.fromEntries(plan.devices.map((d) => [d.device, d.bytes]));
     const names = state.devices.map((d) => d.name).filter((n) => now[n] || after[n]);
-    const rows = names.map((device) => ({ device, before: now[device] || 0, after: after[device] || 0 }));
-    const lanes = el('div', { class: 'lanes', role: 'img', 'aria-label': `Blocks in execution order: ${plan.devices.filter((d) => d.bytes).map((d) => `${d.device} ${percent(d.bytes, plan.total_bytes)}`).join(', ')}` });
+    const rows =
+        names.map((device) => ({device, before: now[device] || 0, after: after[device] || 0}));
+    const lanes = el('div', {
+        class: 'lanes',
+        role: 'img',
+        'aria-label': `Blocks in execution order: ${
+            plan.devices.filter((d) => d.bytes)
+                .map((d) => `${d.device} ${percent(d.bytes, plan.total_bytes)}`)
+                .join(', ')}`
+    });
     paint(lanes, model.id);
-    drawLanes(lanes, plan.blocks.map((b) => ({ ...b, planned: b.device })), state.devices.map((d) => d.name));
+    drawLanes(lanes, plan.blocks.map((b) => ({...b, planned: b.device})),
+        state.devices.map((d) => d.name));
     const moves = plan.moves ?? 0;
-    put($('plan-result'), { data: { moves } });
-    $('plan-result').replaceChildren(
-        el('p', {}, el('strong', { text: moves ? `${bytes(moves)} would move` : 'Nothing would move' }), ` of ${bytes(plan.total_bytes)}: `, el('code', { text: plan.string })),
-        compare(rows, { before: 'plan-now', after: 'plan-after' }),
-        el('h3', { text: 'Blocks in execution order' }), lanes,
-        ...(plan.notes || []).map((n) => el('p', { class: n.warning ? 'form-error' : 'quiet hint', text: n.text })));
+    put($('plan-result'), {data: {moves}});
+    $('plan-result')
+        .replaceChildren(
+            el('p', {},
+                el('strong', {text: moves ? `${bytes(moves)} would move` : 'Nothing would move'}),
+                ` of ${bytes(plan.total_bytes)}: `, el('code', {text: plan.string})),
+            compare(rows, {before: 'plan-now', after: 'plan-after'}),
+            el('h3', {text: 'Blocks in execution order'}), lanes, ...(plan.notes || [
+            ]).map((n) => el('p', {class: n.warning ? 'form-error' : 'quiet hint', text: n.text})));
 }
 
 async function preview() {
     const body = wanted(), text = JSON.stringify(body), turn = ++asked;
     fail('');
     try {
-        const plan = await api.post('/berth/plan', { model: model.id, ...body });
+        const plan = await api.post('/berth/plan', {model: model.id, ...body});
         if (turn !== asked)
             return;
         showResult(plan);
@@ -125,7 +145,10 @@ async function preview() {
 
 async function apply() {
     $('btn-plan-apply').disabled = true;
-    put($('plan-hint'), { text: state.queue.running ? 'A prompt runs; blocks move when it has ended.' : 'Moving blocks.' });
+    put($('plan-hint'), {
+        text: state.queue.running ? 'A prompt runs; blocks move when it has ended.' :
+                                    'Moving blocks.'
+    });
     try {
         const m = await api.patch(`/berth/models/${model.id}`, wanted());
         dialog.close('dlg-plan');

@@ -2,17 +2,22 @@
  * loaded. Numbers in the file meet a limit before they size anything. */
 
 const MAGIC = [137, 80, 78, 71, 13, 10, 26, 10];
-const LIMIT = { file: 512 * 2 ** 20, text: 16 * 2 ** 20, chunks: 100000 };
+const LIMIT = {
+    file: 512 * 2 ** 20,
+    text: 16 * 2 ** 20,
+    chunks: 100000
+};
 
 const latin1 = new TextDecoder('latin1');
 const utf8 = new TextDecoder('utf-8');
 
 async function inflate(bytes) {
-    const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate')).getReader();
+    const reader =
+        new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate')).getReader();
     const parts = [];
     let n = 0;
     for (;;) {
-        const { done, value } = await reader.read();
+        const {done, value} = await reader.read();
         if (done)
             break;
         n += value.length;
@@ -31,9 +36,10 @@ async function readText(type, data) {
     const keyword = latin1.decode(data.subarray(0, end));
     let rest = data.subarray(end + 1);
     if (type === 'tEXt')
-        return { keyword, text: latin1.decode(rest) };
+        return {keyword, text: latin1.decode(rest)};
     if (type === 'zTXt')
-        return rest[0] === 0 ? { keyword, text: latin1.decode(await inflate(rest.subarray(1))) } : null;
+        return rest[0] === 0 ? {keyword, text: latin1.decode(await inflate(rest.subarray(1)))} :
+                               null;
     const compressed = rest[0] === 1; /* iTXt: flag, method, language, translated keyword, text */
     rest = rest.subarray(2);
     for (let i = 0; i < 2; i++) {
@@ -42,7 +48,7 @@ async function readText(type, data) {
             return null;
         rest = rest.subarray(zero + 1);
     }
-    return { keyword, text: utf8.decode(compressed ? await inflate(rest) : rest) };
+    return {keyword, text: utf8.decode(compressed ? await inflate(rest) : rest)};
 }
 
 /* Map of keyword to text; the first of a name counts. Throws when it is no PNG, or cut short. */

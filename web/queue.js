@@ -1,13 +1,14 @@
 /* queue: what runs and how far it is, what waits and in which order. */
-import { $, el, put, keyed, show, button } from './dom.js';
-import { state, on } from './store.js';
 import * as api from './api.js';
-import { loadQueue } from './data.js';
-import { settingsOf, titleOf } from './workflow.js';
-import { left, follow } from './run.js';
-import { count, seconds, short } from './format.js';
-import { trouble, toast } from './toast.js';
-import { confirm } from './dialog.js';
+import {loadQueue} from './data.js';
+import {$, button, el, keyed, put, show} from './dom.js';
+import {follow, left} from './run.js';
+import {on, state} from './store.js';
+import {settingsOf, titleOf} from './workflow.js';
+
+import {count, seconds, short} from './format.js';
+import {trouble, toast} from './toast.js';
+import {confirm} from './dialog.js';
 
 const titles = new WeakMap(); /* graph -> what a list calls it */
 
@@ -16,7 +17,10 @@ function titleOfItem(item) {
         return `Prompt ${item.id.slice(0, 8)}`;
     if (!titles.has(item.graph)) {
         const s = settingsOf(item.graph);
-        titles.set(item.graph, short(s.prompt?.trim() || `Workflow of ${count(Object.keys(item.graph).length, 'node')}`, 160));
+        titles.set(item.graph,
+            short(
+                s.prompt?.trim() || `Workflow of ${count(Object.keys(item.graph).length, 'node')}`,
+                160));
     }
     return titles.get(item.graph);
 }
@@ -39,16 +43,19 @@ async function act(what, request) {
 async function move(id, index) {
     const rest = state.queue.pending.filter((p) => p.id !== id);
     const before = rest[Math.max(0, index)]?.id ?? null;
-    if (await act('The order did not change', () => api.post('/berth/queue', { move: { prompt_id: id, before } })))
-        say(`Now at place ${state.queue.pending.findIndex((p) => p.id === id) + 1} of ${state.queue.pending.length}`);
+    if (await act('The order did not change',
+            () => api.post('/berth/queue', {move: {prompt_id: id, before}})))
+        say(`Now at place ${state.queue.pending.findIndex((p) => p.id === id) + 1} of ${
+            state.queue.pending.length}`);
 }
 
-const cancel = (id) => act('The prompt was not cancelled', () => api.post('/queue', { delete: [id] }));
+const cancel = (id) =>
+    act('The prompt was not cancelled', () => api.post('/queue', {delete: [id]}));
 
 const placeOf = (id) => state.queue.pending.findIndex((p) => p.id === id);
 
 function say(text) {
-    put($('running-live'), { text });
+    put($('running-live'), {text});
 }
 
 let dragged = null;
@@ -83,10 +90,11 @@ function wireDrag(li, id) {
 
 function makeWaiting(item) {
     const id = item.id;
-    const icon = (test, text, label, fn) => button(text, test, fn, { class: 'small icon', 'aria-label': label, title: label });
-    const li = el('li', { tabindex: 0, data: { test: 'waiting', promptId: id } },
-        el('span', { class: 'waiting-text' }),
-        el('span', { class: 'waiting-buttons' },
+    const icon = (test, text, label, fn) =>
+        button(text, test, fn, {class: 'small icon', 'aria-label': label, title: label});
+    const li = el('li', {tabindex: 0, data: {test: 'waiting', promptId: id}},
+        el('span', {class: 'waiting-text'}),
+        el('span', {class: 'waiting-buttons'},
             icon('top', '⤒', 'Move to the top', () => move(id, 0)),
             icon('up', '↑', 'Move up', () => move(id, placeOf(id) - 1)),
             icon('down', '↓', 'Move down', () => move(id, placeOf(id) + 1)),
@@ -106,19 +114,22 @@ function makeWaiting(item) {
 function patchWaiting(li, item) {
     const at = placeOf(item.id), last = state.queue.pending.length - 1, fixed = !state.queue.listed;
     const title = titleOfItem(item);
-    put(li, { draggable: String(!fixed), 'aria-label': `${at + 1}: ${title}. Alt and arrow keys move it, Delete cancels it.` });
-    put(li.querySelector('.waiting-text'), { text: title, title });
-    const off = { top: at === 0, up: at === 0, down: at === last };
+    put(li, {
+        draggable: String(!fixed),
+        'aria-label': `${at + 1}: ${title}. Alt and arrow keys move it, Delete cancels it.`
+    });
+    put(li.querySelector('.waiting-text'), {text: title, title});
+    const off = {top: at === 0, up: at === 0, down: at === last};
     for (const b of li.querySelectorAll('button'))
         b.disabled = b.dataset.test in off && (fixed || off[b.dataset.test]);
 }
 
 function drawQueue() {
     const q = state.queue;
-    put($('btn-pause'), { text: q.paused ? 'Resume' : 'Pause', 'aria-pressed': String(q.paused) });
+    put($('btn-pause'), {text: q.paused ? 'Resume' : 'Pause', 'aria-pressed': String(q.paused)});
     $('btn-clear').disabled = q.total === 0;
     const words = [q.paused ? 'paused' : '', q.total ? `${q.total} waiting` : ''];
-    put($('queue-count'), { text: words.filter(Boolean).join(', '), data: { count: q.total } });
+    put($('queue-count'), {text: words.filter(Boolean).join(', '), data: {count: q.total}});
     const focus = document.activeElement?.closest?.('#waiting li')?.dataset.promptId;
     const inside = document.activeElement?.dataset?.test;
     keyed($('waiting'), q.pending, (p) => p.id, makeWaiting, patchWaiting);
@@ -128,15 +139,20 @@ function drawQueue() {
         (li?.querySelector(`[data-test="${inside}"]:not(:disabled)`) || li)?.focus();
     }
     show($('queue-empty'), !q.running && q.total === 0);
-    put($('queue-empty'), { text: q.paused ? 'Paused, and nothing waits.' : 'Nothing runs and nothing waits.' });
+    put($('queue-empty'),
+        {text: q.paused ? 'Paused, and nothing waits.' : 'Nothing runs and nothing waits.'});
     show($('queue-more'), q.total > q.pending.length);
-    put($('queue-more'), { text: `The first ${q.pending.length} of ${q.total}; so long a queue cannot be reordered here.` });
+    put($('queue-more'), {
+        text:
+            `The first ${q.pending.length} of ${q.total}; so long a queue cannot be reordered here.`
+    });
     follow();
 }
 
 /* ---- running ---- */
 
-let told = ''; /* what a screen reader heard last of the running prompt: a quarter at a time is enough */
+let told =
+    ''; /* what a screen reader heard last of the running prompt: a quarter at a time is enough */
 
 function announce(run) {
     const share = run.max > 1 ? Math.floor(4 * run.value / run.max) * 25 : 0;
@@ -153,28 +169,37 @@ function drawRun() {
     const visible = Boolean(item && run && run.id === item.id);
     show($('running'), visible);
     if (!visible) {
-        put($('running'), { data: { promptId: '' } });
+        put($('running'), {data: {promptId: ''}});
         document.title = 'Berth';
         if (told && !item)
             say('Nothing runs');
         told = item ? told : '';
         return;
     }
-    put($('running'), { data: { promptId: item.id } });
-    put($('running-prompt'), { text: titleOfItem(item) });
+    put($('running'), {data: {promptId: item.id}});
+    put($('running-prompt'), {text: titleOfItem(item)});
     const node = item.graph?.[run.node];
     const nodes = item.graph ? Object.keys(item.graph).length : 0;
-    put($('running-node'), { text: run.node ? `${titleOf(node)} · node ${run.node}${nodes ? ` of ${nodes}` : ''}` : 'starting' });
+    put($('running-node'), {
+        text: run.node ? `${titleOf(node)} · node ${run.node}${nodes ? ` of ${nodes}` : ''}` :
+                                                                       'starting'
+    });
     const bar = $('running-progress');
     const steps = run.max > 1;
     if (steps)
-        put(bar, { value: run.value, max: run.max });
+        put(bar, {value: run.value, max: run.max});
     else
-        put(bar, { value: null, max: 1 });
+        put(bar, {value: null, max: 1});
     const rest = left(run);
     const share = Math.round(100 * run.value / (run.max || 1));
     put($('running-text'), {
-        text: steps ? [`step ${run.value} of ${run.max}`, `${share} %`, rest === null ? '' : `${seconds(rest)} left`].filter(Boolean).join(' · ') : 'working',
+        text: steps ?
+            [
+                `step ${run.value} of ${run.max}`, `${share} %`,
+                rest === null ? '' : `${seconds(rest)} left`
+            ].filter(Boolean)
+                .join(' · ') :
+            'working',
     });
     announce(run);
     document.title = steps ? `${share} % · Berth` : 'Berth';
@@ -182,27 +207,31 @@ function drawRun() {
     if (run.preview && image.src !== run.preview)
         image.src = run.preview;
     show(image, Boolean(run.preview));
-    put(image, { data: { count: run.previews } });
+    put(image, {data: {count: run.previews}});
     show($('running-blank'), !run.preview);
 }
 
 /* ---- buttons ---- */
 
 async function pause() {
-    await act('The queue is as it was', () => api.post('/berth/queue', { paused: !state.queue.paused }));
+    await act(
+        'The queue is as it was', () => api.post('/berth/queue', {paused: !state.queue.paused}));
 }
 
 async function clear() {
     const n = state.queue.total;
-    if (await confirm(`Cancel ${n === 1 ? 'the waiting prompt' : `all ${n} waiting prompts`}? The running one goes on.`, 'Cancel them') &&
-        await act('The queue was not cleared', () => api.post('/queue', { clear: true })))
+    if (await confirm(`Cancel ${
+                          n === 1 ? 'the waiting prompt' :
+                                    `all ${n} waiting prompts`}? The running one goes on.`,
+            'Cancel them') &&
+        await act('The queue was not cleared', () => api.post('/queue', {clear: true})))
         toast('done', `${count(n, 'prompt')} cancelled`);
 }
 
 async function interrupt() {
     const id = state.queue.running?.id;
     if (id)
-        await act('It was not interrupted', () => api.post('/interrupt', { prompt_id: id }));
+        await act('It was not interrupted', () => api.post('/interrupt', {prompt_id: id}));
 }
 
 export function start() {

@@ -1,8 +1,8 @@
 /* run: how far the running prompt is. Messages tell it for prompts of this page; of others' prompts
  * the server only tells what it is asked for, so it is asked once a second while one runs. */
-import { state, changed } from './store.js';
 import * as api from './api.js';
-import { onMessage, onPreview } from './socket.js';
+import {onMessage, onPreview} from './socket.js';
+import {changed, state} from './store.js';
 
 const ASK_MS = 1000;
 
@@ -10,7 +10,17 @@ function begin(id) {
     if (state.run?.id === id)
         return state.run;
     drop();
-    state.run = { id, node: null, value: 0, max: 0, since: 0, first: 0, previews: 0, preview: null, heard: 0 };
+    state.run = {
+        id,
+        node: null,
+        value: 0,
+        max: 0,
+        since: 0,
+        first: 0,
+        previews: 0,
+        preview: null,
+        heard: 0
+    };
     return state.run;
 }
 
@@ -22,15 +32,15 @@ function drop() {
 
 function setNode(run, node) {
     if (run.node !== node)
-        Object.assign(run, { node, value: 0, max: 0, since: performance.now(), first: 0 });
+        Object.assign(run, {node, value: 0, max: 0, since: performance.now(), first: 0});
 }
 
 function setProgress(run, value, max) {
     if (run.value === value && run.max === max)
         return;
     if (value === 0 || value < run.value)
-        Object.assign(run, { since: performance.now(), first: value });
-    Object.assign(run, { value, max });
+        Object.assign(run, {since: performance.now(), first: value});
+    Object.assign(run, {value, max});
 }
 
 /* Seconds the node still needs if steps go on as they did; null: cannot be said yet. */
@@ -61,7 +71,7 @@ async function ask() {
     if (!state.run || !state.connected || performance.now() - state.run.heard < ASK_MS * 2)
         return;
     try {
-        const { executing } = await api.get('/berth/queue');
+        const {executing} = await api.get('/berth/queue');
         if (executing && state.run?.id === executing.prompt_id) {
             setNode(state.run, executing.display_node ?? executing.node);
             setProgress(state.run, executing.value, executing.max);
@@ -72,7 +82,10 @@ async function ask() {
 }
 
 export function start() {
-    onMessage('execution_start', (d) => { heard(d.prompt_id); changed('run'); });
+    onMessage('execution_start', (d) => {
+        heard(d.prompt_id);
+        changed('run');
+    });
     onMessage('executing', (d) => {
         if (d.node && (d.prompt_id || state.run)) {
             setNode(heard(d.prompt_id ?? state.run.id), d.display_node ?? d.node);

@@ -3,7 +3,7 @@
  * The client id stays the same over reconnects and reloads of this tab: messages about its prompts
  * find it again. Binary frames are big-endian: u32 kind; kind 1: u32 format (1 JPEG, 2 PNG), picture;
  * kind 4: u32 length, JSON of that length, picture. */
-import { state, changed } from './store.js';
+import {changed, state} from './store.js';
 
 const KEY = 'berth.client';
 const WAIT_MS = [300, 600, 1200, 2500, 5000]; /* between attempts; the last one for ever */
@@ -31,8 +31,12 @@ let openHandler = () => {};
 let failures = 0;
 
 export const onMessage = (type, fn) => handlers.set(type, fn);
-export const onPreview = (fn) => { previewHandler = fn; };
-export const onOpen = (fn) => { openHandler = fn; };
+export const onPreview = (fn) => {
+    previewHandler = fn;
+};
+export const onOpen = (fn) => {
+    openHandler = fn;
+};
 
 /* {promptId or null, nodeId or null, blob}; null for frames that are none, or cut short. */
 export function readFrame(buffer) {
@@ -43,7 +47,7 @@ export function readFrame(buffer) {
     const second = view.getUint32(4);
     if (kind === 1) {
         const type = second === 2 ? 'image/png' : 'image/jpeg';
-        return { promptId: null, nodeId: null, blob: new Blob([buffer.slice(8)], { type }) };
+        return {promptId: null, nodeId: null, blob: new Blob([buffer.slice(8)], {type})};
     }
     if (kind !== 4 || second > buffer.byteLength - 8)
         return null;
@@ -54,7 +58,11 @@ export function readFrame(buffer) {
         return null;
     }
     const type = about.image_type === 'image/png' ? 'image/png' : 'image/jpeg';
-    return { promptId: about.prompt_id ?? null, nodeId: about.node_id ?? null, blob: new Blob([buffer.slice(8 + second)], { type }) };
+    return {
+        promptId: about.prompt_id ?? null,
+        nodeId: about.node_id ?? null,
+        blob: new Blob([buffer.slice(8 + second)], {type})
+    };
 }
 
 function receive(event) {
@@ -84,7 +92,8 @@ export function connect() {
     const socket = new WebSocket(`${scheme}//${location.host}/ws?clientId=${clientId}`);
     socket.binaryType = 'arraybuffer';
     socket.onopen = () => {
-        socket.send(JSON.stringify({ type: 'feature_flags', data: { berth: true, supports_preview_metadata: true } }));
+        socket.send(JSON.stringify(
+            {type: 'feature_flags', data: {berth: true, supports_preview_metadata: true}}));
         failures = 0;
         setConnected(true);
         openHandler();

@@ -3,20 +3,27 @@
 
 export const state = {
     connected: false,
-    devices: [],        /* /berth/devices; `tiers` follow berth.memory */
-    models: [],         /* /berth/models */
-    blocks: new Map(),  /* model id -> [{name, bytes, device, planned}], execution order */
-    queue: { paused: false, running: null, pending: [], total: 0, listed: true, history: 0 },
-    run: null,          /* what the running prompt does, see run.js */
-    jobs: [],           /* finished prompts, newest first, as far as they are shown */
+    devices: [],       /* /berth/devices; `tiers` follow berth.memory */
+    models: [],        /* /berth/models */
+    blocks: new Map(), /* model id -> [{name, bytes, device, planned}], execution order */
+    queue: {paused: false, running: null, pending: [], total: 0, listed: true, history: 0},
+    run: null, /* what the running prompt does, see run.js */
+    jobs: [],  /* finished prompts, newest first, as far as they are shown */
     jobsTotal: 0,
-    points: [],         /* berth.memory, oldest first */
-    events: [],         /* what the journal noted: {time, text} */
-    stream: { bytes: 0, seconds: 0, exposed_seconds: 0, gb_per_s: 0 },
-    receipts: [],       /* newest first */
+    points: [], /* berth.memory, oldest first */
+    events: [], /* what the journal noted: {time, text} */
+    stream: {bytes: 0, seconds: 0, exposed_seconds: 0, gb_per_s: 0},
+    receipts: [], /* newest first */
 };
 
-export const LIMITS = { points: 1200, events: 64, receipts: 50, blocks: 20000, jobs: 600, names: 500 };
+export const LIMITS = {
+    points: 1200,
+    events: 64,
+    receipts: 50,
+    blocks: 20000,
+    jobs: 600,
+    names: 500
+};
 
 const listeners = new Map();
 const dirty = new Set();

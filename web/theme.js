@@ -4,7 +4,7 @@
 (() => {
     const KEY = 'berth.theme';
     const order = ['auto', 'light', 'dark'];
-    const names = { auto: 'as the system', light: 'light', dark: 'dark' };
+    const names = {auto: 'as the system', light: 'light', dark: 'dark'};
 
     function read() {
         try {

@@ -1,9 +1,9 @@
 /* timeline: memory of one device over the last minutes, stacked by tier, and the streaming speed
- * beside it. Values hold until the next measurement, so areas are steps. The points survive a reload of the
- * tab: the server tells what is, not what was. */
-import { $, el, svg, put, keyed, button } from './dom.js';
-import { state, on, changed, LIMITS } from './store.js';
-import { bytes, gbps, seconds, time } from './format.js';
+ * beside it. Values hold until the next measurement, so areas are steps. The points survive a reload of
+ * the tab: the server tells what is, not what was. */
+import {$, button, el, keyed, put, svg} from './dom.js';
+import {bytes, gbps, seconds, time} from './format.js';
+import {changed, LIMITS, on, state} from './store.js';
 
 const WIDE = 1000, HIGH = 160;
 const WINDOW_MS = 10 * 60 * 1000;
@@ -34,8 +34,8 @@ function inWindow(now, width) {
     const from = now - width;
     const at = state.points.findIndex((p) => p.time > from);
     if (at < 0)
-        return state.points.slice(-1).map((p) => ({ ...p, time: from }));
-    const before = at > 0 ? [{ ...state.points[at - 1], time: from }] : [];
+        return state.points.slice(-1).map((p) => ({...p, time: from}));
+    const before = at > 0 ? [{...state.points[at - 1], time: from}] : [];
     return [...before, ...state.points.slice(at)];
 }
 
@@ -47,7 +47,8 @@ function area(points, x, y, floor, value) {
     points.forEach((p, i) => {
         const right = i + 1 < points.length ? x(points[i + 1].time) : WIDE;
         const a = x(p.time).toFixed(1), b = right.toFixed(1);
-        top += `${i ? 'L' : 'M'}${a} ${y(floor(p) + value(p)).toFixed(1)}L${b} ${y(floor(p) + value(p)).toFixed(1)}`;
+        top += `${i ? 'L' : 'M'}${a} ${y(floor(p) + value(p)).toFixed(1)}L${b} ${
+            y(floor(p) + value(p)).toFixed(1)}`;
         bottom = `L${b} ${y(floor(p)).toFixed(1)}L${a} ${y(floor(p)).toFixed(1)}${bottom}`;
     });
     return `${top}${bottom}z`;
@@ -64,39 +65,58 @@ function drawChart(now, width, points, name) {
     const areas = STACK.map((tier, k) => {
         const floor = (p) => STACK.slice(0, k).reduce((n, t) => n + (p.by[name]?.[t] || 0), 0);
         const some = points.some((p) => p.by[name]?.[tier]);
-        return { tier, d: some ? area(points, x, y, floor, (p) => p.by[name]?.[tier] || 0) : '' };
+        return {tier, d: some ? area(points, x, y, floor, (p) => p.by[name]?.[tier] || 0) : ''};
     });
-    put(chart, { viewBox: `0 0 ${WIDE} ${HIGH}`, data: { points: state.points.length, device: name || '' } });
+    put(chart,
+        {viewBox: `0 0 ${WIDE} ${HIGH}`, data: {points: state.points.length, device: name || ''}});
     chart.replaceChildren(
-        svg('path', { class: 'grid', d: [1, 2, 3].map((k) => `M0 ${HIGH * k / 4}H${WIDE}`).join('') }),
-        ...areas.filter((a) => a.d).map((a) => svg('path', { class: 'area', d: a.d, data: { tier: a.tier } })),
-        ...(budget <= scale ? [svg('path', { class: 'budget', d: `M0 ${y(budget).toFixed(1)}H${WIDE}` })] : []),
-        ...state.events.filter((e) => e.time > now - width).map((e) =>
-            svg('path', { class: 'event', d: `M${x(e.time).toFixed(1)} ${HIGH}V${HIGH - 9}` }, svg('title', { text: `${time(e.time)} ${e.text}` }))));
+        svg('path',
+            {class: 'grid', d: [1, 2, 3].map((k) => `M0 ${HIGH * k / 4}H${WIDE}`).join('')}),
+        ...areas.filter((a) => a.d)
+            .map((a) => svg('path', {class: 'area', d: a.d, data: {tier: a.tier}})),
+        ...(budget <= scale ?
+                [svg('path', {class: 'budget', d: `M0 ${y(budget).toFixed(1)}H${WIDE}`})] :
+                []),
+        ...state.events.filter((e) => e.time > now - width)
+            .map((e) => svg('path',
+                     {class: 'event', d: `M${x(e.time).toFixed(1)} ${HIGH}V${HIGH - 9}`},
+                     svg('title', {text: `${time(e.time)} ${e.text}`}))));
     const last = points.length ? sum(points.at(-1).by[name]) : 0;
-    put(chart, { 'aria-label': points.length ? `Memory of ${name} over the last ${seconds(width / 1000)}: now ${bytes(last)}, at most ${bytes(peak)}, budget ${bytes(budget)}` : 'No measurements yet' });
-    put($('timeline-from'), { text: `${seconds(width / 1000)} ago` });
-    put($('timeline-peak'), { text: points.length ? `now ${bytes(last)} · peak ${bytes(peak)}` : '' });
-    put($('timeline-top'), { text: near ? `budget ${bytes(budget)}` : bytes(scale) });
+    put(chart, {
+        'aria-label': points.length ?
+            `Memory of ${name} over the last ${seconds(width / 1000)}: now ${
+                bytes(last)}, at most ${bytes(peak)}, budget ${bytes(budget)}` :
+            'No measurements yet'
+    });
+    put($('timeline-from'), {text: `${seconds(width / 1000)} ago`});
+    put($('timeline-peak'),
+        {text: points.length ? `now ${bytes(last)} · peak ${bytes(peak)}` : ''});
+    put($('timeline-top'), {text: near ? `budget ${bytes(budget)}` : bytes(scale)});
 }
 
 function drawStream(now, width, points) {
     const s = state.stream;
     const speed = s.gb_per_s || 0;
-    put($('stream-now'), { text: gbps(speed), data: { gbps: speed, active: speed > 0 ? 1 : 0 } });
+    put($('stream-now'), {text: gbps(speed), data: {gbps: speed, active: speed > 0 ? 1 : 0}});
     put($('stream-total'), {
-        text: s.bytes ? `${bytes(s.bytes)} in ${seconds(s.seconds)}, waited ${seconds(s.exposed_seconds || 0)}` : 'nothing streamed',
-        title: 'Bytes copied for blocks that live elsewhere, how long copies ran, how long layers waited',
+        text: s.bytes ? `${bytes(s.bytes)} in ${seconds(s.seconds)}, waited ${
+                            seconds(s.exposed_seconds || 0)}` :
+                        'nothing streamed',
+        title:
+            'Bytes copied for blocks that live elsewhere, how long copies ran, how long layers waited',
     });
     const top = Math.max(...points.map((p) => p.gbps || 0), 0.001);
     const x = (t) => Math.max(0, WIDE * (1 - (now - t) / width));
     const spark = $('stream-spark');
     put(spark, {
-        viewBox: `0 0 ${WIDE} 30`, data: { points: points.filter((p) => p.gbps > 0).length },
-        'aria-label': s.bytes ? `Streaming speed over the last ${seconds(width / 1000)}, at most ${gbps(top)}` : 'Nothing was streamed yet',
+        viewBox: `0 0 ${WIDE} 30`,
+        data: {points: points.filter((p) => p.gbps > 0).length},
+        'aria-label': s.bytes ?
+            `Streaming speed over the last ${seconds(width / 1000)}, at most ${gbps(top)}` :
+            'Nothing was streamed yet',
     });
     const d = area(points, x, (v) => 29 - 27 * v / top, () => 0, (p) => p.gbps || 0);
-    spark.replaceChildren(svg('path', { class: 'spark', d }));
+    spark.replaceChildren(svg('path', {class: 'spark', d}));
 }
 
 function choose(name) {
@@ -106,8 +126,9 @@ function choose(name) {
 
 function drawSwitch(name) {
     keyed($('timeline-devices'), state.devices, (d) => d.name,
-        (d) => button(d.name, 'timeline-device', () => choose(d.name), { class: 'small', data: { device: d.name } }),
-        (node, d) => put(node, { 'aria-pressed': String(d.name === name) }));
+        (d) => button(d.name, 'timeline-device', () => choose(d.name),
+            {class: 'small', data: {device: d.name}}),
+        (node, d) => put(node, {'aria-pressed': String(d.name === name)}));
 }
 
 /* For those who do not see the chart: the latest measurements, oldest last. */
@@ -115,10 +136,14 @@ function drawTable() {
     if (!$('timeline-details').open)
         return;
     const names = state.devices.map((d) => d.name);
-    const head = el('tr', {}, ...['Time', ...names, 'Streaming'].map((t) => el('th', { scope: 'col', text: t })));
-    const rows = state.points.slice(-ROWS).reverse().map((p) => el('tr', {}, el('td', { text: time(p.time) }),
-        ...names.map((n) => el('td', { text: bytes(sum(p.by[n])) })), el('td', { text: gbps(p.gbps) })));
-    $('timeline-text').replaceChildren(el('table', {}, el('thead', {}, head), el('tbody', {}, ...rows)));
+    const head = el(
+        'tr', {}, ...['Time', ...names, 'Streaming'].map((t) => el('th', {scope: 'col', text: t})));
+    const rows = state.points.slice(-ROWS).reverse().map(
+        (p) => el('tr', {}, el('td', {text: time(p.time)}),
+            ...names.map((n) => el('td', {text: bytes(sum(p.by[n]))})),
+            el('td', {text: gbps(p.gbps)})));
+    $('timeline-text')
+        .replaceChildren(el('table', {}, el('thead', {}, head), el('tbody', {}, ...rows)));
 }
 
 function draw() {
@@ -133,7 +158,8 @@ function draw() {
 function restore() {
     try {
         const kept = JSON.parse(sessionStorage.getItem(KEY) || '[]');
-        const fresh = kept.filter((p) => typeof p.time === 'number' && p.by && Date.now() - p.time < WINDOW_MS);
+        const fresh = kept.filter(
+            (p) => typeof p.time === 'number' && p.by && Date.now() - p.time < WINDOW_MS);
         state.points = [...fresh, ...state.points].slice(-LIMITS.points);
     } catch { /* nothing kept, or not ours */
     }

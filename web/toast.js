@@ -1,6 +1,6 @@
 /* toast: short messages at the edge. Errors stay until they are closed; the others go by themselves,
  * but not while the pointer or the focus is on them. */
-import { $, el, button } from './dom.js';
+import {$, button, el} from './dom.js';
 
 const MOST = 5;
 const STAY_MS = 7000;
@@ -13,9 +13,14 @@ function leave(node) {
 }
 
 export function toast(kind, title, text, extra = {}) {
-    const close = button('✕', 'toast-close', () => node.remove(), { class: 'plain icon', 'aria-label': 'Close this message' });
-    const node = el('div', { class: 'toast', role: kind === 'error' ? 'alert' : 'status', data: { test: 'toast', kind, ...extra.data } },
-        el('div', {}, el('strong', { text: title }), text ? el('p', { text }) : null),
+    const close = button('✕', 'toast-close', () => node.remove(),
+        {class: 'plain icon', 'aria-label': 'Close this message'});
+    const node = el('div', {
+        class: 'toast',
+        role: kind === 'error' ? 'alert' : 'status',
+        data: {test: 'toast', kind, ...extra.data}
+    },
+        el('div', {}, el('strong', {text: title}), text ? el('p', {text}) : null),
         extra.action || null, close);
     const box = $('toasts');
     box.append(node);

@@ -11,31 +11,58 @@ export function randomSeed() {
 /* s: {model, prompt, negative, seed: BigInt, steps, cfg, sampler, scheduler, width, height, batch} */
 export function build(s) {
     return {
-        1: { class_type: 'CheckpointLoaderSimple', inputs: { ckpt_name: s.model } },
-        2: { class_type: 'CLIPTextEncode', inputs: { clip: ['1', 1], text: s.prompt }, _meta: { title: 'Prompt' } },
-        3: { class_type: 'CLIPTextEncode', inputs: { clip: ['1', 1], text: s.negative }, _meta: { title: 'Negative prompt' } },
-        4: { class_type: 'EmptyLatentImage', inputs: { width: s.width, height: s.height, batch_size: s.batch } },
+        1: {class_type: 'CheckpointLoaderSimple', inputs: {ckpt_name: s.model}},
+        2: {
+            class_type: 'CLIPTextEncode',
+            inputs: {clip: ['1', 1], text: s.prompt},
+            _meta: {title: 'Prompt'}
+        },
+        3: {
+            class_type: 'CLIPTextEncode',
+            inputs: {clip: ['1', 1], text: s.negative},
+            _meta: {title: 'Negative prompt'}
+        },
+        4: {
+            class_type: 'EmptyLatentImage',
+            inputs: {width: s.width, height: s.height, batch_size: s.batch}
+        },
         5: {
             class_type: 'KSampler',
             inputs: {
-                model: ['1', 0], positive: ['2', 0], negative: ['3', 0], latent_image: ['4', 0], seed: s.seed,
-                steps: s.steps, cfg: s.cfg, sampler_name: s.sampler, scheduler: s.scheduler, denoise: 1,
+                model: ['1', 0],
+                positive: ['2', 0],
+                negative: ['3', 0],
+                latent_image: ['4', 0],
+                seed: s.seed,
+                steps: s.steps,
+                cfg: s.cfg,
+                sampler_name: s.sampler,
+                scheduler: s.scheduler,
+                denoise: 1,
             },
         },
-        6: { class_type: 'VAEDecode', inputs: { samples: ['5', 0], vae: ['1', 2] } },
-        7: { class_type: 'SaveImage', inputs: { images: ['6', 0], filename_prefix: 'berth' } },
+        6: {class_type: 'VAEDecode', inputs: {samples: ['5', 0], vae: ['1', 2]}},
+        7: {class_type: 'SaveImage', inputs: {images: ['6', 0], filename_prefix: 'berth'}},
     };
 }
 
 /* Which of our fields an input of build()'s nodes came from. */
 export const FIELD_OF = {
-    ckpt_name: 'model', seed: 'seed', steps: 'steps', cfg: 'cfg', sampler_name: 'sampler', scheduler: 'scheduler',
-    width: 'width', height: 'height', batch_size: 'batch',
+    ckpt_name: 'model',
+    seed: 'seed',
+    steps: 'steps',
+    cfg: 'cfg',
+    sampler_name: 'sampler',
+    scheduler: 'scheduler',
+    width: 'width',
+    height: 'height',
+    batch_size: 'batch',
 };
 
 /* ---- reading ---- */
 
-const isLink = (v) => Array.isArray(v) && v.length === 2 && typeof v[0] === 'string' && Number.isInteger(v[1]);
+const isLink = (v) =>
+    Array.isArray(v) && v.length === 2 && typeof v[0] === 'string' && Number.isInteger(v[1]);
 
 /* The nearest node that takes(node), from an input up its links. A node is looked at once: graphs
  * come from files, and may have cycles or a million ways to the same node. */
@@ -71,14 +98,15 @@ export function modelsIn(graph) {
     for (const [node, n] of Object.entries(graph))
         for (const [input, value] of Object.entries(n.inputs || {}))
             if (typeof value === 'string' && MODEL_INPUT.test(input))
-                list.push({ name: value, input, node });
+                list.push({name: value, input, node});
     return list;
 }
 
 /* What can be said of a graph's picture; members it does not tell are left out. */
 export function settingsOf(graph) {
     const nodes = Object.values(graph);
-    const sampler = nodes.find((n) => n.inputs && 'steps' in n.inputs && ('seed' in n.inputs || 'noise_seed' in n.inputs)) ||
+    const sampler = nodes.find((n) => n.inputs && 'steps' in n.inputs &&
+                            ('seed' in n.inputs || 'noise_seed' in n.inputs)) ||
         nodes.find((n) => n.inputs && 'seed' in n.inputs);
     const out = {};
     const set = (name, value) => {
@@ -98,7 +126,8 @@ export function settingsOf(graph) {
         set('cfg', plain(graph, i.cfg));
         set('sampler', plain(graph, i.sampler_name));
         set('scheduler', plain(graph, i.scheduler));
-        const latent = upstream(graph, i.latent_image, (x) => 'width' in x.inputs && 'height' in x.inputs);
+        const latent =
+            upstream(graph, i.latent_image, (x) => 'width' in x.inputs && 'height' in x.inputs);
         set('width', plain(graph, latent?.inputs.width));
         set('height', plain(graph, latent?.inputs.height));
         set('batch', plain(graph, latent?.inputs.batch_size));
@@ -119,5 +148,8 @@ export function kindOf(value) {
     if (Array.isArray(value.nodes))
         return 'ui';
     const nodes = Object.values(value);
-    return nodes.length > 0 && nodes.every((n) => n && typeof n === 'object' && typeof n.class_type === 'string') ? 'api' : null;
+    return nodes.length > 0 &&
+            nodes.every((n) => n && typeof n === 'object' && typeof n.class_type === 'string') ?
+        'api' :
+        null;
 }

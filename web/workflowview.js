@@ -1,13 +1,13 @@
 /* workflowview: a workflow that was dropped or loaded: what it is made of, what is missing here, and
  * the button that queues it. */
-import { $, el, put, show } from './dom.js';
 import * as api from './api.js';
-import { modelsIn, settingsOf, titleOf } from './workflow.js';
-import { submit } from './submit.js';
-import { useSettings } from './compose.js';
-import { count } from './format.js';
+import {useSettings} from './compose.js';
 import * as dialog from './dialog.js';
-import { toast } from './toast.js';
+import {$, el, put, show} from './dom.js';
+import {count} from './format.js';
+import {submit} from './submit.js';
+import {toast} from './toast.js';
+import {modelsIn, settingsOf, titleOf} from './workflow.js';
 
 const SHOWN = 400; /* nodes in the list */
 
@@ -32,37 +32,49 @@ function missing(g, info) {
     const list = [];
     for (const [id, n] of Object.entries(g))
         if (!Object.hasOwn(info, n.class_type))
-            list.push({ what: 'node', name: n.class_type, node: id });
+            list.push({what: 'node', name: n.class_type, node: id});
     for (const m of modelsIn(g)) {
         const choices = choicesOf(info[g[m.node].class_type], m.input);
         if (choices && !choices.includes(m.name))
-            list.push({ what: 'model', name: m.name, node: m.node });
+            list.push({what: 'model', name: m.name, node: m.node});
     }
     return list;
 }
 
 function showMissing(list) {
     show($('workflow-missing'), list.length > 0);
-    $('workflow-missing').replaceChildren(
-        el('strong', { text: 'Missing here: ' }),
-        ...list.slice(0, 20).flatMap((m, i) => [i ? ', ' : '', el('span', { text: `${m.what} ${m.name} (node ${m.node})`, data: { test: 'missing', name: m.name } })]),
-        list.length > 20 ? ` and ${list.length - 20} more` : '');
+    $('workflow-missing')
+        .replaceChildren(el('strong', {text: 'Missing here: '}),
+            ...list.slice(0, 20).flatMap((m, i) => [i ? ', ' : '', el('span', {
+                text: `${m.what} ${m.name} (node ${m.node})`,
+                data: {test: 'missing', name: m.name}
+            })]),
+            list.length > 20 ? ` and ${list.length - 20} more` : '');
 }
 
 function showNodes(g) {
     const nodes = Object.entries(g);
-    const rows = nodes.slice(0, SHOWN).map(([id, n]) => el('tr', { data: { test: 'workflow-node', node: id } },
-        el('td', { text: id }), el('td', { text: n.class_type }), el('td', { class: 'quiet', text: titleOf(n) === n.class_type ? '' : titleOf(n) })));
-    $('workflow-nodes').replaceChildren(el('table', {},
-        el('thead', {}, el('tr', {}, ...['Node', 'Class', 'Title'].map((t) => el('th', { scope: 'col', text: t })))), el('tbody', {}, ...rows)));
+    const rows = nodes.slice(0, SHOWN).map(
+        ([id, n]) => el('tr', {data: {test: 'workflow-node', node: id}}, el('td', {text: id}),
+            el('td', {text: n.class_type}),
+            el('td', {class: 'quiet', text: titleOf(n) === n.class_type ? '' : titleOf(n)})));
+    $('workflow-nodes')
+        .replaceChildren(el('table', {},
+            el('thead', {},
+                el('tr', {},
+                    ...['Node', 'Class', 'Title'].map((t) => el('th', {scope: 'col', text: t})))),
+            el('tbody', {}, ...rows)));
 }
 
 export async function openWorkflow(g, from) {
     const mine = ++turn;
     graph = g;
     const models = [...new Set(modelsIn(g).map((m) => m.name))];
-    put($('workflow-kind'), { text: `${from}: an API workflow of ${count(Object.keys(g).length, 'node')}.` });
-    $('workflow-models').replaceChildren(el('p', {}, models.length ? 'Models: ' : 'It names no model.', ...models.flatMap((m, i) => [i ? ' ' : '', el('code', { text: m })])));
+    put($('workflow-kind'),
+        {text: `${from}: an API workflow of ${count(Object.keys(g).length, 'node')}.`});
+    $('workflow-models')
+        .replaceChildren(el('p', {}, models.length ? 'Models: ' : 'It names no model.',
+            ...models.flatMap((m, i) => [i ? ' ' : '', el('code', {text: m})])));
     showNodes(g);
     show($('workflow-error'), false);
     show($('workflow-missing'), false);
@@ -79,7 +91,7 @@ export async function openWorkflow(g, from) {
 }
 
 function fail(text) {
-    put($('workflow-error'), { text });
+    put($('workflow-error'), {text});
     show($('workflow-error'), true);
 }
 
@@ -87,7 +99,8 @@ function refusal(e) {
     const lines = [e.message];
     for (const [node, list] of Object.entries(e.body?.node_errors || {}))
         for (const error of list.errors || [])
-            lines.push(`${list.class_type} (node ${node}): ${error.message}${error.details ? `: ${error.details}` : ''}`);
+            lines.push(`${list.class_type} (node ${node}): ${error.message}${
+                error.details ? `: ${error.details}` : ''}`);
     return lines.join('\n');
 }
 
@@ -97,7 +110,8 @@ async function queueIt() {
         const answer = await submit(graph);
         dialog.close('dlg-workflow');
         const some = Object.keys(answer.node_errors || {}).length;
-        toast('done', 'Queued', some ? `${count(some, 'node')} of it cannot run and were left out.` : '');
+        toast('done', 'Queued',
+            some ? `${count(some, 'node')} of it cannot run and were left out.` : '');
     } catch (e) {
         fail(refusal(e));
     }
@@ -105,8 +119,9 @@ async function queueIt() {
 }
 
 function save() {
-    const url = URL.createObjectURL(new Blob([api.stringify(graph, 2)], { type: 'application/json' }));
-    el('a', { href: url, download: 'workflow-api.json' }).click();
+    const url =
+        URL.createObjectURL(new Blob([api.stringify(graph, 2)], {type: 'application/json'}));
+    el('a', {href: url, download: 'workflow-api.json'}).click();
     setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
 
