@@ -80,6 +80,16 @@ def test_the_token_opens_the_page(fresh):
     assert browser.get(s.url + "/berth/models", timeout=PATIENCE).status_code == 200
 
 
+def test_beside_a_frontend(fresh, tmp_path):
+    front = tmp_path / "front"
+    front.mkdir()
+    (front / "index.html").write_text("<title>frontend</title>")
+    s = fresh("--front-end-root", front)
+    assert s.get("/").text == "<title>frontend</title>"
+    with open(os.path.join(WEB, "index.html"), "rb") as f:
+        assert s.get("/berth").content == f.read()
+
+
 # -- blocks
 
 
