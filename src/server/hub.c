@@ -19,9 +19,9 @@ struct hub { /* owner: loop, except where marked */
     /* sid -> struct conn *, the one that has the name; keys are ws->sid. The loop changes it under
      * the lock, others read it under the lock. */
     struct map by_sid;
-    atomic_size_t log_readers; /* any thread reads */
-    size_t memory_readers;
-    atomic_size_t posted; /* any thread: bytes on their way to the loop */
+    atomic_size_t log_readers;   /* any thread reads */
+    atomic_size_t berth_readers; /* any thread reads */
+    atomic_size_t posted;        /* any thread: bytes on their way to the loop */
 };
 
 berth_status hub_open(struct server *s, berth_err *err)
@@ -112,12 +112,15 @@ static void set_logs(struct hub *h, struct conn *c, bool on)
         atomic_fetch_sub(&h->log_readers, 1);
 }
 
-static void set_memory(struct hub *h, struct conn *c, bool on)
+static void set_berth(struct hub *h, struct conn *c, bool on)
 {
-    if (c->ws->memory == on)
+    if (c->ws->berth == on)
         return;
-    c->ws->memory = on;
-    h->memory_readers = on ? h->memory_readers + 1 : h->memory_readers - 1;
+    c->ws->berth = on;
+    if (on)
+        atomic_fetch_add(&h->berth_readers, 1);
+    else
+        atomic_fetch_sub(&h->berth_readers, 1);
 }
 
 static void set_behind(struct hub *h, struct conn *c, bool on)
@@ -136,7 +139,7 @@ void hub_closed(struct server *s, struct conn *c)
     if (!w->listed)
         return;
     set_logs(h, c, false);
-    set_memory(h, c, false);
+    set_berth(h, c, false);
     drop_name(h, c);
     if (w->prev)
         w->prev->ws->next = w->next;
@@ -238,7 +241,7 @@ static void give_text(struct conn *c, struct str *taken)
 
 /* ---- posted messages ---- */
 
-enum to { TO_SID, TO_ALL, TO_LOGS, TO_MEMORY };
+enum to { TO_SID, TO_ALL, TO_LOGS, TO_BERTH };
 
 struct letter { /* made anywhere, opened on the loop */
     enum to to;
@@ -275,7 +278,7 @@ static void letter_free(struct letter *m)
 static bool is_for(const struct letter *m, const struct conn *c)
 {
     return m->to == TO_ALL || (m->to == TO_LOGS && c->ws->logs) ||
-           (m->to == TO_MEMORY && c->ws->memory);
+           (m->to == TO_BERTH && c->ws->berth);
 }
 
 static void deliver(struct server *s, void *arg)
@@ -357,14 +360,14 @@ bool hub_logs_wanted(const struct server *s)
     return s->hub && atomic_load(&s->hub->log_readers);
 }
 
-void hub_send_memory(struct server *s, struct str *taken)
+void hub_send_berth(struct server *s, bool memory, struct str *taken)
 {
-    post(s, letter_new(TO_MEMORY, NULL, OUT_MEMORY, WS_TEXT, taken));
+    post(s, letter_new(TO_BERTH, NULL, memory ? OUT_MEMORY : OUT_MESSAGE, WS_TEXT, taken));
 }
 
-bool hub_memory_wanted(const struct server *s)
+bool hub_berth_wanted(const struct server *s)
 {
-    return s->hub->memory_readers;
+    return atomic_load(&s->hub->berth_readers);
 }
 
 /* ---- binary ---- */
@@ -507,8 +510,8 @@ static void answer_flags(struct server *s, struct conn *c, const json_t *data)
     wrap("feature_flags", str_c(&flags), &text);
     give_text(c, &text);
     str_release(&flags);
-    set_memory(s->hub, c, s->worker && json_is_true(json_object_get(data, "berth")));
-    if (c->ws->memory) {
+    set_berth(s->hub, c, json_is_true(json_object_get(data, "berth")));
+    if (c->ws->berth) {
         meter_text(s, &text);
         give_text(c, &text);
     }

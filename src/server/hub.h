@@ -10,7 +10,7 @@
  *            time, while the loop has much to do, or the one client that the message is for. Nobody
  *            waits for others, nor for a client that took nothing for a second; a message to all
  *            waits for none of them.
- * Threads    hub_send*, hub_wait, hub_listens, hub_logs_wanted, hub_features: any; the rest loop.
+ * Threads    hub_send*, hub_wait, hub_listens, hub_*_wanted, hub_features: any; the rest loop.
  *            Order of messages from one thread is kept. */
 #ifndef SERVER_HUB_H
 #define SERVER_HUB_H
@@ -54,10 +54,12 @@ void hub_swept(struct server *s, struct conn *c); /* now and then, while it has 
 size_t hub_count(const struct server *s);
 /* clientId subscribed to `logs` messages or not. */
 void hub_subscribe_logs(struct server *s, const char *sid, bool on);
-void hub_send_logs(struct server *s, struct str *taken);   /* to subscribers */
-bool hub_logs_wanted(const struct server *s);              /* somebody subscribed */
-void hub_send_memory(struct server *s, struct str *taken); /* to those who said "berth": meter.h */
-bool hub_memory_wanted(const struct server *s);            /* there is one; loop */
+void hub_send_logs(struct server *s, struct str *taken); /* to subscribers */
+bool hub_logs_wanted(const struct server *s);            /* somebody subscribed */
+/* To those whose feature flags have "berth": true; ComfyUI's frontend complains of messages that it
+ * does not know. memory: a newer one takes the place of one that waits. */
+void hub_send_berth(struct server *s, bool memory, struct str *taken);
+bool hub_berth_wanted(const struct server *s); /* there is one */
 /* The server's feature flags, for /features and the WebSocket. Appends an object. */
 void hub_features(const struct server *s, struct str *out);
 

@@ -71,7 +71,7 @@ void meter_text(struct server *s, struct str *out)
 void meter_tick(struct server *s)
 {
     struct meter *m = &s->meter;
-    m->ticking = hub_memory_wanted(s);
+    m->ticking = hub_berth_wanted(s);
     if (!m->ticking)
         return;
     struct str numbers = { 0 }, text = { 0 };
@@ -85,7 +85,7 @@ void meter_tick(struct server *s)
     bool running = is_running(s->worker);
     if (hash != m->told || running || m->ran) {
         add_message(s, &numbers, &text);
-        hub_send_memory(s, &text);
+        hub_send_berth(s, true, &text);
         m->told = hash;
     }
     m->ran = running;

@@ -108,9 +108,12 @@ static json_t *read_metadata(const char *path)
     return out;
 }
 
+/* berth=1, of the dashboard, which asks about every model it shows: one without metadata is {}, as a
+ * browser complains of each 404; and a tokenizer that travels in it, of no use there, stays out. */
 struct metadata {
     struct later base;
     char *path;
+    bool ours;
 };
 
 static void metadata_release(struct later *l)
@@ -122,9 +125,12 @@ static void metadata_release(struct later *l)
 
 static void metadata_work(struct later *l)
 {
-    json_t *v = read_metadata(((struct metadata *)l)->path);
-    if (v)
-        later_json(l, 200, v);
+    const struct metadata *m = (struct metadata *)l;
+    json_t *v = read_metadata(m->path);
+    if (m->ours && json_is_object(v))
+        json_object_del(v, "berth.tokenizer");
+    if (v || m->ours)
+        later_json(l, 200, v ? v : json_object());
     else
         l->status = 404;
 }
@@ -135,9 +141,11 @@ void route_view_metadata(struct http_req *r)
     struct str name = { 0 }, path = { 0 };
     berth_err err = { 0 };
     struct metadata *m = NULL;
+    struct str flag = { 0 };
+    bool ours = http_query(r, "berth", &flag) && strcmp(str_c(&flag), "1") == 0;
     bool found = folders_find(f, str_c(&r->param[0]), false) != SIZE_MAX &&
                  http_query(r, "filename", &name) &&
-                 str_ends(str_c(&name), name.n, ".safetensors") &&
+                 (ours || str_ends(str_c(&name), name.n, ".safetensors")) &&
                  !folders_resolve(f, str_c(&r->param[0]), str_c(&name), &path, &err);
     if (!found) {
         http_reply_empty(r, 404);
@@ -148,8 +156,10 @@ void route_view_metadata(struct http_req *r)
         m->base.lane = AUX_LISTS;
         m->base.work = metadata_work;
         m->base.release = metadata_release;
+        m->ours = ours;
         later_run(r, &m->base);
     }
+    str_release(&flag);
     str_release(&name);
     str_release(&path);
 }

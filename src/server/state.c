@@ -214,6 +214,10 @@ void state_tell(struct worker *w, uint64_t *due)
         return;
     }
     struct str m = { 0 };
+    if (!hub_berth_wanted(w->server)) {
+        w->untold = NULL;
+        return;
+    }
     str_addf(&m, "{\"type\":\"berth.residency\",\"data\":{\"reason\":\"%s\",\"models\":[",
              w->untold);
     list_models(w, &m);
@@ -223,7 +227,7 @@ void state_tell(struct worker *w, uint64_t *due)
     if (m.bad)
         worker_add(w, COUNT_DROPPED, 1);
     else
-        hub_send(w->server, NULL, &m);
+        hub_send_berth(w->server, false, &m);
     str_release(&m);
     w->untold = NULL;
     w->told = now;

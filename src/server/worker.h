@@ -16,9 +16,9 @@
  * State      Texts about models are published by the worker after every change, and every 200 ms of
  *            a load; anybody reads a copy without waiting for it. Devices and their ledgers answer
  *            any thread themselves.
- * Messages   berth.residency to all, {"reason","models":[...],"devices":[...]}, when models or
- *            their bytes changed and after every free; at most five a second, the last one is never
- *            lost.
+ * Messages   berth.residency, {"reason","models":[...],"devices":[...]}, when models or their bytes
+ *            changed and after every free, to those who asked (hub_send_berth()); at most five a
+ *            second, the last one is never lost.
  * Stop       worker_stop(): the running prompt has grace_s to end, then it is canceled and parked:
  *            no message says that it ended, as it did not.
  * Files      worker.c the thread; worker_job.c one prompt; worker_request.c frees and changes;

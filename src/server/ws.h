@@ -15,7 +15,7 @@ struct ws {
     bool closed;              /* it sent its close frame */
     bool preview_metadata;    /* it said supports_preview_metadata */
     bool logs;                /* it reads the log */
-    bool memory;              /* it reads berth.memory */
+    bool berth;               /* it reads messages of our own */
     bool behind;              /* it reads, and has ws_full to read; hub's lock, as the sid */
 };
 

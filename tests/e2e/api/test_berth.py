@@ -257,7 +257,7 @@ def test_residency_messages(place):
             m = ws.recv()
             if isinstance(m, dict) and m["type"] == "berth.residency" and want(m["data"]):
                 return m["data"]
-    with place.server.ws() as ws:
+    with place.server.ws(flags={"berth": True}) as ws:
         place.load(place.unet("A", True))
         d = told(ws, lambda d: any(m["read"] == m["bytes"] for m in d["models"]))
         assert set(d) == {"reason", "models", "devices"}

@@ -118,6 +118,13 @@ def test_view_metadata(server):
     put(server, "models/outside.safetensors", safetensors({"secret": "1"}))
     empty(server.get("/view_metadata/loras?filename=..%2Foutside.safetensors"), 404)
     empty(server.get("/view_metadata/nothing?filename=meta.safetensors"), 404)
+    # the dashboard asks about every model: what has none is no error, and a tokenizer stays out
+    put(server, "models/loras/own.safetensors", safetensors({**meta, "berth.settings": "{}", "berth.tokenizer": "{}"}))
+    for name, want in (("own.safetensors", {**meta, "berth.settings": "{}"}), ("bare.safetensors", {}), ("junk.safetensors", {})):
+        r = server.get(f"/view_metadata/loras?berth=1&filename={name}")
+        assert (r.status_code, r.json()) == (200, want)
+    assert "berth.tokenizer" in server.get("/view_metadata/loras?filename=own.safetensors").json()
+    empty(server.get("/view_metadata/loras?berth=1&filename=none.safetensors"), 404)
 
 
 def test_internal_files(server):

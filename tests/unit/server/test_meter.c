@@ -169,7 +169,7 @@ static void send_numbered(int k)
     struct str s = { 0 };
     str_addf(&s, "%06d", k);
     str_pad(&s, '.', 100000);
-    hub_send_memory(&g.s, &s);
+    hub_send_berth(&g.s, true, &s);
 }
 
 static void send_text(const char *text)
