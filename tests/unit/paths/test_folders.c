@@ -574,7 +574,7 @@ static void survives_oom(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(further_checkpoints_come_last),
+        cmocka_unit_test_setup(further_checkpoints_come_last, setup),
         cmocka_unit_test_setup(the_table, setup),
         cmocka_unit_test_setup(listings, setup),
         cmocka_unit_test_setup(listings_are_remembered, setup),
