@@ -76,14 +76,14 @@ def test_the_unit(prefix):
     unit = (prefix / "lib/systemd/system/berth.service").read_text()
     settings = [line.split("=", 1) for line in unit.splitlines() if re.match(r"[A-Z]\w*=", line)]
     start = next(value for name, value in settings if name == "ExecStart")
-    assert start == f"{prefix}/bin/berth serve --base-directory %S/berth $BERTH_OPTIONS"
+    assert start == f"{prefix}/bin/berth serve $BERTH_OPTIONS"
     for name, value in [("Type", "notify"), ("DynamicUser", "yes"), ("StateDirectory", "berth"), ("ProtectSystem", "strict"),
                         ("ProtectHome", "yes"), ("NoNewPrivileges", "yes"), ("CapabilityBoundingSet", "")]:
         assert [name, value] in settings
     grace = int(re.search(r"may take to end\s+\(default (\d+)\)", berth("serve", "--help")).group(1))
     assert int(dict(settings)["TimeoutStopSec"]) > grace + 2
     options = (SOURCE / "packaging/berth.default").read_text()
-    assert "BERTH_OPTIONS=--demo\n" in options and ["Environment", "BERTH_OPTIONS=--demo"] in settings
+    assert "BERTH_OPTIONS=--demo\n" in options and ["Environment", "BERTH_HOME=%S/berth BERTH_OPTIONS=--demo"] in settings
 
 
 def test_systemd_understands_the_unit(prefix):
