@@ -1,21 +1,18 @@
 /* berth run: one workflow from a file, without a server. */
 #include "app/cards.h"
 #include "app/numbers.h"
+#include "app/run_outputs.h"
 #include "app/run_remote.h"
 #include "app/run_view.h"
 #include "app/run_workflow.h"
 #include "app/serve_folders.h"
-#include "app/show.h"
-#include "base/file.h"
 #include "berth/ctx.h"
 #include "graph/graph.h"
-#include "image/image.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
 #define SETS_MAX 64
-#define SHOW_SECONDS 60
 
 struct options {
     struct folder_options folders;
@@ -129,125 +126,6 @@ static void complain_partly(const struct node_env *env, const struct validation 
     str_release(&msg);
 }
 
-/* ---- outputs ---- */
-
-struct place {                     /* where files are: here in folders, or at a server */
-    const struct folders *folders; /* NULL: */
-    const struct client *client;
-};
-
-static void each_file(const struct place *at, const json_t *item, struct str *out)
-{
-    const char *name = json_string_value(json_object_get(item, "filename"));
-    const char *sub = json_string_value(json_object_get(item, "subfolder"));
-    const char *kind = json_string_value(json_object_get(item, "type"));
-    const char *root = kind && at->folders ? folders_by_kind(at->folders, kind) : NULL;
-    str_clear(out);
-    if (name && kind && !at->folders)
-        client_view_url(at->client, name, sub, kind, out);
-    else if (name && root)
-        str_addf(out, "%s/%s%s%s", root, sub ? sub : "", sub && *sub ? "/" : "", name);
-}
-
-static berth_status read_picture(const struct place *at, const json_t *item, const char *path,
-                                 struct str *out, berth_err *err)
-{
-    char *bytes = NULL;
-    size_t n;
-    berth_status s;
-    if (at->client) {
-        struct str view = { 0 };
-        struct client c = *at->client;
-        client_view_path(json_string_value(json_object_get(item, "filename")),
-                         json_string_value(json_object_get(item, "subfolder")),
-                         json_string_value(json_object_get(item, "type")), &view);
-        s = client_bytes(&c, str_c(&view), SHOW_SECONDS, out, err);
-        str_release(&view);
-        return s;
-    }
-    s = file_read_all(path, SHOW_BYTES_MAX, &bytes, &n, err);
-    if (!s)
-        str_add(out, bytes, n);
-    free(bytes);
-    return s;
-}
-
-/* --show. What cannot be shown is in its file all the same: no failure. */
-static void show_file(const struct app *a, const struct place *at, const json_t *item,
-                      const char *path)
-{
-    struct str bytes = { 0 }, lines = { 0 };
-    berth_err err;
-    const char *name = json_string_value(json_object_get(item, "filename"));
-    if (!name || !image_reads(name))
-        return;
-    if (read_picture(at, item, path, &bytes, &err) ||
-        show_picture(str_c(&bytes), bytes.n, a->out.width - 1, &lines, &err))
-        log_warn(&a->log, "run.show", "file=\"%s\" error=\"%s\"", path, err.msg);
-    else
-        fputs(str_c(&lines), stdout);
-    str_release(&bytes);
-    str_release(&lines);
-}
-
-/* Files print as paths or addresses, texts as text. */
-static void print_outputs(const struct app *a, const struct options *o, const struct place *at,
-                          const json_t *outputs)
-{
-    bool show = o->show && a->out.photos;
-    const char *id, *key;
-    json_t *ui, *list, *item;
-    size_t i;
-    struct str s = { 0 };
-    json_object_foreach((json_t *)(uintptr_t)outputs, id, ui) json_object_foreach(ui, key, list)
-        json_array_foreach(list, i, item)
-    {
-        each_file(at, item, &s);
-        if (s.n && show)
-            show_file(a, at, item, str_c(&s));
-        if (s.n)
-            printf("%s\n", str_c(&s));
-        else if (json_is_string(item))
-            printf("%s\n", json_string_value(item));
-    }
-    str_release(&s);
-}
-
-static void print_json(const struct place *at, json_t *outputs, json_t *status, json_t *node_errors)
-{
-    json_t *files = json_array(), *all;
-    const char *id, *key;
-    json_t *ui, *list, *item;
-    size_t i;
-    struct str s = { 0 };
-    json_object_foreach(outputs, id, ui) json_object_foreach(ui, key, list)
-        json_array_foreach(list, i, item)
-    {
-        each_file(at, item, &s);
-        if (s.n)
-            json_array_append_new(files, json_string(str_c(&s)));
-    }
-    all = json_pack("{s:o, s:O*, s:O*, s:O*}", "files", files, "outputs", outputs, "status", status,
-                    "node_errors", node_errors);
-    str_clear(&s);
-    js_write(all, 2, &s);
-    printf("%s\n", str_c(&s));
-    str_release(&s);
-    json_decref(all);
-}
-
-static void print_failure(const json_t *data)
-{
-    const char *what = json_string_value(json_object_get(data, "exception_message"));
-    const char *node = json_string_value(json_object_get(data, "node_id"));
-    const char *cls = json_string_value(json_object_get(data, "node_type"));
-    size_t n = what ? strlen(what) : 0;
-    fprintf(stderr, "berth run: ");
-    if (node && *node)
-        fprintf(stderr, "node %s (%s): ", node, cls ? cls : "?");
-    fprintf(stderr, "%s%s", n ? what : "failed", n && what[n - 1] == '\n' ? "" : "\n");
-}
-
 /* ---- the run ---- */
 
 struct parts {
@@ -275,18 +153,18 @@ static int device_names(struct app *a, struct parts *p, size_t *n)
 static int report(const struct app *a, const struct options *o, const struct folders *f,
                   const struct exec_result *r, json_t *node_errors)
 {
-    const struct place at = { .folders = f };
+    const struct run_place at = { .folders = f };
     if (o->json)
-        print_json(&at, r->outputs, r->status, node_errors);
+        run_outputs_json(&at, r->outputs, r->status, node_errors);
     else
-        print_outputs(a, o, &at, r->outputs);
+        run_outputs_print(a, &at, o->show, r->outputs);
     if (r->outcome == EXEC_OK)
         return APP_OK;
     if (r->outcome == EXEC_STOPPED) {
         fprintf(stderr, "berth run: stopped\n");
         return signals_caught() ? APP_SIGNAL + signals_caught() : APP_FAILED;
     }
-    print_failure(r->last_data);
+    run_failure_print(r->last_data);
     return APP_FAILED;
 }
 
@@ -320,22 +198,22 @@ static int execute(struct app *a, const struct options *o, struct parts *p, stru
 static int report_remote(const struct app *a, const struct options *o, const struct client *c,
                          const json_t *item)
 {
-    const struct place at = { .client = c };
+    const struct run_place at = { .client = c };
     json_t *status = json_object_get(item, "status"), *outputs = json_object_get(item, "outputs");
     json_t *messages = json_object_get(status, "messages");
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const char *word = json_string_value(json_object_get(status, "status_str"));
     if (o->json)
-        print_json(&at, outputs, status, NULL);
+        run_outputs_json(&at, outputs, status, NULL);
     else
-        print_outputs(a, o, &at, outputs);
+        run_outputs_print(a, &at, o->show, outputs);
     if (word && !strcmp(word, "success"))
         return APP_OK;
     const char *kind = json_string_value(json_array_get(last, 0));
     if (kind && !strcmp(kind, "execution_interrupted"))
         fprintf(stderr, "berth run: stopped\n");
     else
-        print_failure(json_array_get(last, 1));
+        run_failure_print(json_array_get(last, 1));
     return APP_FAILED;
 }
 

@@ -1,0 +1,121 @@
+#include "app/run_outputs.h"
+
+#include "app/show.h"
+#include "base/file.h"
+#include "image/image.h"
+
+#include <stdlib.h>
+
+#define SHOW_SECONDS 60
+
+static void each_file(const struct run_place *at, const json_t *item, struct str *out)
+{
+    const char *name = json_string_value(json_object_get(item, "filename"));
+    const char *sub = json_string_value(json_object_get(item, "subfolder"));
+    const char *kind = json_string_value(json_object_get(item, "type"));
+    const char *root = kind && at->folders ? folders_by_kind(at->folders, kind) : NULL;
+    str_clear(out);
+    if (name && kind && !at->folders)
+        client_view_url(at->client, name, sub, kind, out);
+    else if (name && root)
+        str_addf(out, "%s/%s%s%s", root, sub ? sub : "", sub && *sub ? "/" : "", name);
+}
+
+static berth_status read_picture(const struct run_place *at, const json_t *item, const char *path,
+                                 struct str *out, berth_err *err)
+{
+    char *bytes = NULL;
+    size_t n;
+    berth_status s;
+    if (at->client) {
+        struct str view = { 0 };
+        struct client c = *at->client;
+        client_view_path(json_string_value(json_object_get(item, "filename")),
+                         json_string_value(json_object_get(item, "subfolder")),
+                         json_string_value(json_object_get(item, "type")), &view);
+        s = client_bytes(&c, str_c(&view), SHOW_SECONDS, out, err);
+        str_release(&view);
+        return s;
+    }
+    s = file_read_all(path, SHOW_BYTES_MAX, &bytes, &n, err);
+    if (!s)
+        str_add(out, bytes, n);
+    free(bytes);
+    return s;
+}
+
+/* --show. What cannot be shown is in its file all the same: no failure. */
+static void show_file(const struct app *a, const struct run_place *at, const json_t *item,
+                      const char *path)
+{
+    struct str bytes = { 0 }, lines = { 0 };
+    berth_err err;
+    const char *name = json_string_value(json_object_get(item, "filename"));
+    if (!name || !image_reads(name))
+        return;
+    if (read_picture(at, item, path, &bytes, &err) ||
+        show_picture(str_c(&bytes), bytes.n, a->out.width - 1, &lines, &err))
+        log_warn(&a->log, "run.show", "file=\"%s\" error=\"%s\"", path, err.msg);
+    else
+        fputs(str_c(&lines), stdout);
+    str_release(&bytes);
+    str_release(&lines);
+}
+
+void run_outputs_print(const struct app *a, const struct run_place *at, bool show,
+                       const json_t *outputs)
+{
+    show &= a->out.photos;
+    const char *id, *key;
+    json_t *ui, *list, *item;
+    size_t i;
+    struct str s = { 0 };
+    json_object_foreach((json_t *)(uintptr_t)outputs, id, ui) json_object_foreach(ui, key, list)
+        json_array_foreach(list, i, item)
+    {
+        each_file(at, item, &s);
+        if (s.n && show)
+            show_file(a, at, item, str_c(&s));
+        if (s.n)
+            printf("%s\n", str_c(&s));
+        else if (json_is_string(item))
+            printf("%s\n", json_string_value(item));
+    }
+    str_release(&s);
+}
+
+void run_outputs_json(const struct run_place *at, json_t *outputs, json_t *status,
+                      json_t *node_errors)
+{
+    json_t *files = json_array(), *all;
+    const char *id, *key;
+    json_t *ui, *list, *item;
+    size_t i;
+    struct str s = { 0 };
+    json_object_foreach(outputs, id, ui) json_object_foreach(ui, key, list)
+        json_array_foreach(list, i, item)
+    {
+        each_file(at, item, &s);
+        if (s.n)
+            json_array_append_new(files, json_string(str_c(&s)));
+    }
+    all = json_pack("{s:o, s:O*, s:O*, s:O*}", "files", files, "outputs", outputs, "status", status,
+                    "node_errors", node_errors);
+    str_clear(&s);
+    js_write(all, 2, &s);
+    printf("%s\n", str_c(&s));
+    str_release(&s);
+    json_decref(all);
+}
+
+void run_failure_print(const json_t *data)
+{
+    const char *what = json_string_value(json_object_get(data, "exception_message"));
+    const char *node = json_string_value(json_object_get(data, "node_id"));
+    const char *cls = json_string_value(json_object_get(data, "node_type"));
+    size_t n = what ? strlen(what) : 0;
+    fprintf(stderr, "berth run: ");
+    if (node && *node)
+        fprintf(stderr, "node %s (%s): ", node, cls ? cls : "?");
+    fprintf(stderr, "%s%s", n ? what : "failed", n && what[n - 1] == '\n' ? "" : "\n");
+}
