@@ -175,10 +175,10 @@ def picture(steps=4, side=64):
     return p
 
 
-def on_a_terminal(*args):
+def on_a_terminal(*args, **env):
     """(exit code, stdout and stderr together) of berth with a terminal on stderr."""
     main, other = os.openpty()
-    p = subprocess.Popen([BINARY, *map(str, args)], stdout=other, stderr=other)
+    p = subprocess.Popen([BINARY, *map(str, args)], stdout=other, stderr=other, env=dict(os.environ, **env))
     os.close(other)
     said = b""
     while True:
@@ -210,6 +210,20 @@ def test_steps_are_shown_here_and_from_a_server(tmp_path):
         loaded = re.findall(r"CheckpointLoaderSimple \S+ (.*?)[\r\x1b]", said)
         assert all(re.search(r"iB of .*iB", x) for x in loaded), loaded  # bytes for people
     assert "iB of" in here
+
+
+def test_pictures_in_a_terminal_that_can(tmp_path, workflow):
+    run = ["run", workflow, "--show", "--set", "1.color=255"]
+    rich = {"TERM": "xterm", "LC_ALL": "C.UTF-8", "NO_COLOR": "", "COLORTERM": "truecolor"}
+    blue = "\x1b[38;2;0;0;255m\x1b[48;2;0;0;255m\u2580"
+    with Server(tmp_path / "base") as s:
+        for where in (["--base-directory", tmp_path / "here"], ["--server", s.url]):
+            code, said = on_a_terminal(*run, *where, **rich)
+            assert code == 0 and blue in said and "pic_0000" in said, said
+        for poor in ({"COLORTERM": ""}, {"NO_COLOR": "1"}, {"TERM": "dumb"}, {"LC_ALL": "C"}):
+            code, said = on_a_terminal(*run, "--server", s.url, **{**rich, **poor})
+            assert code == 0 and "\u2580" not in said and "pic_0000" in said, said
+        assert "\u2580" not in berth(*run, "--server", s.url, env={**os.environ, **rich}).stdout
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 404 Not Found\r\n\r\n", b"", b"HTTP/1.1 101 Switching Protocols\r\n\r\n\x81"])
