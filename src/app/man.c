@@ -111,7 +111,8 @@ static void globals(void *user, const struct opts *o)
 
 void man_commands(struct app *a, struct str *out)
 {
-    str_adds(out, ".SH OPTIONS\nOf every command, in front of it or behind it.\n");
+    str_adds(out, ".SH OPTIONS\nOf every command, in front of it or behind it; \\-\\-version in "
+                  "front only.\n");
     describe_globals(a, globals, out);
     str_adds(out, ".SH COMMANDS\n");
     for (size_t i = 0; describe_at(i); i++)
