@@ -82,6 +82,20 @@ function upstream(graph, value, takes) {
     return null;
 }
 
+/* Nodes that change both conditionings at once hand the positive one on in slot 0, the negative one
+ * in slot 1: goes up past them on the right side. */
+function conditioning(graph, link) {
+    const seen = new Set();
+    while (isLink(link) && Object.hasOwn(graph, link[0]) && !seen.has(link[0])) {
+        const inputs = graph[link[0]].inputs;
+        if (!isLink(inputs?.positive) || !isLink(inputs.negative))
+            break;
+        seen.add(link[0]);
+        link = link[1] === 1 ? inputs.negative : inputs.positive;
+    }
+    return link;
+}
+
 /* A value, or what a primitive it is linked to holds. */
 function plain(graph, value) {
     if (!isLink(value))
@@ -102,38 +116,38 @@ export function modelsIn(graph) {
     return list;
 }
 
-/* What can be said of a graph's picture; members it does not tell are left out. */
+/* What can be said of a graph's picture; members it does not tell are left out. Samplers are those
+ * that take a latent; with the custom sampling nodes seed, steps and guidance stand in nodes before
+ * it, so each is taken from the nearest node that has it. */
 export function settingsOf(graph) {
-    const nodes = Object.values(graph);
-    const sampler = nodes.find((n) => n.inputs && 'steps' in n.inputs &&
-                            ('seed' in n.inputs || 'noise_seed' in n.inputs)) ||
-        nodes.find((n) => n.inputs && 'seed' in n.inputs);
+    const sampler = Object.keys(graph).find((id) => graph[id]?.inputs?.latent_image);
+    const has = (name) => (n) => plain(graph, n.inputs[name]) !== undefined;
+    const near = (link, name) => plain(graph, upstream(graph, link, has(name))?.inputs[name]);
     const out = {};
     const set = (name, value) => {
         if (value !== undefined && value !== null)
             out[name] = value;
     };
-    const text = (v) => {
-        const n = upstream(graph, v, (x) => typeof plain(graph, x.inputs.text) === 'string');
-        return n ? plain(graph, n.inputs.text) : undefined;
-    };
     if (sampler) {
-        const i = sampler.inputs;
-        set('prompt', text(i.positive));
-        set('negative', text(i.negative));
-        set('seed', plain(graph, i.seed ?? i.noise_seed));
-        set('steps', plain(graph, i.steps));
-        set('cfg', plain(graph, i.cfg));
-        set('sampler', plain(graph, i.sampler_name));
-        set('scheduler', plain(graph, i.scheduler));
-        const latent =
-            upstream(graph, i.latent_image, (x) => 'width' in x.inputs && 'height' in x.inputs);
-        set('width', plain(graph, latent?.inputs.width));
-        set('height', plain(graph, latent?.inputs.height));
-        set('batch', plain(graph, latent?.inputs.batch_size));
+        const at = [sampler, 0];
+        const guided = upstream(graph, at, (n) => n.inputs.positive || n.inputs.conditioning);
+        const latent = upstream(graph, at, (n) => 'width' in n.inputs && 'height' in n.inputs);
+        const text = (link) => {
+            const from = conditioning(graph, link);
+            return near(from, 'text') ?? near(from, 'text_g');
+        };
+        set('prompt', text(guided?.inputs.positive || guided?.inputs.conditioning));
+        set('negative', text(guided?.inputs.negative));
+        set('seed', near(at, 'seed') ?? near(at, 'noise_seed'));
+        set('sampler', near(at, 'sampler_name'));
+        for (const name of ['steps', 'cfg', 'scheduler'])
+            set(name, near(at, name));
+        for (const [name, input] of [
+                 ['width', 'width'], ['height', 'height'], ['batch', 'batch_size']])
+            set(name, plain(graph, latent?.inputs[input]));
     } else {
-        const encoder = nodes.find((n) => typeof n.inputs?.text === 'string');
-        set('prompt', encoder?.inputs.text);
+        set('prompt',
+            Object.values(graph).find((n) => typeof n.inputs?.text === 'string')?.inputs.text);
     }
     set('model', modelsIn(graph).find((m) => /ckpt|unet/.test(m.input))?.name);
     return out;
