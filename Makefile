@@ -24,7 +24,7 @@ install: all ## program, library, man page, completions, unit, demo under PREFIX
 deb: deps ## Debian packages -> build/deb/packages
 	@tools/deps.sh deb
 	@tools/build.sh deb $(JOBS)
-	@cd build/deb && rm -rf packages && cpack --config CPackConfig.cmake > cpack.log || { cat cpack.log; exit 1; }
+	@cd build/deb && rm -rf packages && cpack --config CPackConfig.cmake > cpack.log 2>&1 || { cat cpack.log; exit 1; }
 	@ls build/deb/packages/*.deb
 
 test: deps ## build and run every test

@@ -8,7 +8,7 @@ test) packages="libcmocka-dev binutils curl python3 python3-pytest python3-reque
     chromium chromium-driver python3-selenium" ;;
 fuzz) packages="clang libclang-rt-dev llvm" ;;
 format) packages="clang-format clang-tidy" ;;
-deb) packages="dpkg-dev fakeroot gzip" ;;
+deb) packages="dpkg-dev file gzip" ;;
 *) echo "usage: deps.sh build|test|fuzz|format|deb" >&2; exit 2 ;;
 esac
 

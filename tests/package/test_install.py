@@ -103,10 +103,11 @@ def test_packages(tmp_path):
     """CPack's packages as this build makes them: packaging/test-deb.sh installs the real ones."""
     needs("dpkg-deb")
     needs("dpkg-shlibdeps")
+    needs("file")
     if "SANITIZE:STRING=\n" not in (BUILD / "CMakeCache.txt").read_text():
         pytest.skip("nobody packages a sanitizer build")
     subprocess.run(["cpack", "--config", "CPackConfig.cmake", "-G", "DEB", "-D", f"CPACK_PACKAGE_DIRECTORY={tmp_path}",
-                    "-D", "CPACK_INSTALL_PREFIX=/usr"], cwd=BUILD, check=True, stdout=subprocess.DEVNULL)
+                    "-D", "CPACK_INSTALL_PREFIX=/usr"], cwd=BUILD, check=True, capture_output=True)
     version = berth("--version").split()[1]
     packages = {p.name.split("_")[0]: p for p in tmp_path.glob("*.deb")}
     assert set(packages) == {"berth", "libberth0", "libberth-dev"}
