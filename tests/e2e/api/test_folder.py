@@ -119,7 +119,10 @@ def test_boot_of_the_frontend(served):
                            data=b'{"a":1}').json()["path"] == "workflows/Unsaved.json"
         assert served.get("/api/userdata/workflows%2FUnsaved.json").json() == {"a": 1}
         assert served.get("/api/workflow_templates").json() == {}
-        assert served.get("/templates/index.json").status_code == 404
+        templates = [t for group in served.get("/templates/index.json").json() for t in group["templates"]]
+        assert templates  # this frontend's tree brings none: ours are there, each with its workflow
+        assert all(served.get(f"/templates/{t['name']}.json").status_code == 200 for t in templates)
+        assert served.get("/templates/none.json").status_code == 404
         body = {"client_id": ws.id, "prompt": image_prompt(), "extra_data": {"extra_pnginfo": {"workflow": {"id": "w"}}}}
         r = served.post("/api/prompt", body)
         assert r.status_code == 200 and r.json()["node_errors"] == {}
