@@ -131,10 +131,6 @@ static void a_look_is_canceled_at_the_end(void **state)
     wait_answer(&a);
     assert_true(a.status == BERTH_ECANCELED || a.status == BERTH_OK); /* parked: its node ended */
     str_release(&a.text);
-    open_server(x);
-    sem_wait(&x->entered);
-    sem_post(&x->go);
-    ended(x, "w");
 }
 
 int main(void)
