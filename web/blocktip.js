@@ -45,8 +45,8 @@ function tell(node, text, share) {
 
 export const hide = () => show($('block-tip'), false);
 
-/* blocksOf(): the blocks in order, as they are now. intro(): what stands before, or alone when there
- * are none. box(): the element they are drawn in, where that is only a part of the node. */
+/* blocksOf(): the blocks in order, as they are now. intro(): what stands before, or alone when
+ * there are none. box(): the element they are drawn in, where that is only a part of the node. */
 export function attach(node, blocksOf, intro, box = () => node) {
     let chosen = 0;
     const say = (i) => {

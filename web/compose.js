@@ -1,5 +1,5 @@
-/* compose: the prompt box. Fields become a workflow (workflow.js) and a prompt; what the server finds
- * wrong is shown at the field it came from. */
+/* compose: the prompt box. Fields become a workflow (workflow.js) and a prompt; what the server
+ * finds wrong is shown at the field it came from. */
 import * as api from './api.js';
 import {$, button, el, put, show} from './dom.js';
 import {submit} from './submit.js';
@@ -9,7 +9,7 @@ import {build, FIELD_OF, randomSeed} from './workflow.js';
 const FIELDS =
     ['model', 'seed', 'steps', 'cfg', 'sampler', 'scheduler', 'width', 'height', 'batch'];
 const SEED_MOST = 2n ** 64n - 1n;
-const EXAMPLES_MOST = 8;
+const EXAMPLES_MOST = 6;
 
 const field = (name) => $(`f-${name}`);
 
@@ -72,10 +72,13 @@ async function loadSettings() {
     const prompts = Array.isArray(s?.prompts) ?
         s.prompts.filter((p) => typeof p === 'string').slice(0, EXAMPLES_MOST) :
         [];
-    $('examples').replaceChildren(...prompts.map((text) => button(text, 'example', () => {
+    const take = (text) => {
         field('prompt').value = text;
         field('prompt').focus();
-    })));
+    };
+    $('examples')
+        .replaceChildren(
+            ...prompts.map((text) => button(text, 'example', () => take(text), {title: text})));
     show($('examples'), prompts.length > 0);
     if (!s)
         return;

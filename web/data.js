@@ -126,7 +126,8 @@ export const loadBlocks = coalesce(async () => {
 
 const item = ([number, id, graph, extra]) => ({number, id, graph, created: extra?.create_time});
 
-/* A prompt may have megabytes and ten thousand may wait: a long queue is listed without its graphs. */
+/* A prompt may have megabytes and ten thousand may wait: a long queue is listed without its
+ * graphs. */
 async function longQueue(counts) {
     const list = await api.get('/api/jobs?status=in_progress,pending&sort_order=asc&limit=100');
     const job = (j) => ({number: j.priority, id: j.id, graph: null, created: j.create_time});

@@ -1,5 +1,6 @@
 /* devices: a bar for each device as long as its budget, and in it what lies there: every model's
- * blocks in the model's colour and with its letter, then the other tiers in patterns of their own. */
+ * blocks in the model's colour and with its letter, then the other tiers in patterns of their
+ * own. */
 import * as tip from './blocktip.js';
 import {$, el, keyed, put, svg} from './dom.js';
 import {bytes, percent} from './format.js';
@@ -14,8 +15,8 @@ export const TIERS = [
 ];
 const LINE_EVERY = 5; /* pixels between lines at least; closer together they would be a grey */
 
-/* What Berth holds on a device; and what of it somebody uses: idle memory of the pools is given back
- * as soon as another wants it. */
+/* What Berth holds on a device; and what of it somebody uses: idle memory of the pools is given
+ * back as soon as another wants it. */
 export const heldOf = (tiers) => Object.values(tiers || {}).reduce((n, v) => n + v, 0);
 export const usedOf = (tiers) => heldOf(tiers) - (tiers?.['pool-idle'] || 0);
 
@@ -24,8 +25,8 @@ export function paint(node, id) {
     put(node, {data: {slot: slot % PALETTE, round: Math.min(2, Math.floor(slot / PALETTE))}});
 }
 
-/* What a device holds, left to right: [{key, tier, model, bytes, label}]. Models' weights in RAM may
- * be of the tier `weights` or `pinned`; what of both no model owns is shown for itself. */
+/* What a device holds, left to right: [{key, tier, model, bytes, label}]. Models' weights in RAM
+ * may be of the tier `weights` or `pinned`; what of both no model owns is shown for itself. */
 export function segmentsOf(d) {
     const list = [];
     let owned = 0;
@@ -126,11 +127,17 @@ function patchDevice(node, d) {
     put(node.querySelector('.device-tiers'), {text: tiers.join(' · '), title: tiers.join(' · ')});
 }
 
+/* A tier that was seen stays in the legend: activations come and go with every step, and everything
+ * below would jump with them. */
+const tiersSeen = new Set();
+
 function drawLegend() {
     const shown = state.models.filter((m) => m.resident);
-    const tiers =
-        TIERS.filter(([tier]) => state.devices.some(
-                         (d) => segmentsOf(d).some((s) => s.tier === tier && s.model === null)));
+    for (const s of state.devices.flatMap(segmentsOf))
+        if (s.model === null)
+            tiersSeen.add(s.tier);
+    const tiers = TIERS.filter(([tier]) => tiersSeen.has(tier));
+    tiersSeen.delete('weights'); /* seen for a moment while a model is loaded */
     const items = [
         ...shown.map((m) => ({key: `m${m.id}`, model: m})),
         ...tiers.map(([tier, label]) => ({key: tier, tier, label}))

@@ -1,4 +1,5 @@
-/* dialog: modal dialogs, all of them <dialog> elements of the page: Escape closes, focus goes back. */
+/* dialog: modal dialogs, all of them <dialog> elements of the page: Escape closes, focus goes
+ * back. */
 import {$} from './dom.js';
 
 export function open(id) {

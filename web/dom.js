@@ -61,8 +61,9 @@ export function show(node, visible) {
         node.hidden = !visible;
 }
 
-/* Makes node's children one per item, in order, keeping those whose key was there before: focus, hover
- * and loaded pictures survive an update. make(item) builds a child, patch(child, item) updates it. */
+/* Makes node's children one per item, in order, keeping those whose key was there before: focus,
+ * hover and loaded pictures survive an update. make(item) builds a child, patch(child, item)
+ * updates it. */
 export function keyed(node, items, key, make, patch) {
     const old = new Map();
     for (const child of node.children)

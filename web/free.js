@@ -1,5 +1,6 @@
-/* free: "Unload Models" and "Free model and node cache". Both first ask for the receipt of a dry run
- * and show what would go and what would stay; the real one's receipt comes as a toast and is kept. */
+/* free: "Unload Models" and "Free model and node cache". Both first ask for the receipt of a dry
+ * run and show what would go and what would stay; the real one's receipt comes as a toast and is
+ * kept. */
 import * as api from './api.js';
 import {compare} from './compare.js';
 import {loadDevices, loadModels} from './data.js';

@@ -1,5 +1,5 @@
-/* gallery: finished prompts, newest first. The list itself is small; what a picture shows is asked for
- * when its card comes into view, so that a long history costs nothing. */
+/* gallery: finished prompts, newest first. The list itself is small; what a picture shows is
+ * asked for when its card comes into view, so that a long history costs nothing. */
 import {viewUrl} from './api.js';
 import {historyOf, loadMoreJobs} from './data.js';
 import {$, button, el, keyed, put, show} from './dom.js';

@@ -1,5 +1,13 @@
 /* main: the page's beginning. Each part draws what it is about when its topic changes; messages and
- * answers only ever go into the store. */
+ * answers only ever go into the store.
+ *
+ *   in        api.js requests, socket.js messages, data.js both into store.js, run.js progress
+ *   memory    devices.js bars, strips.js blocks in order, blocktip.js which block, timeline.js
+ *   models    models.js the list, plan.js the editor, free.js frees and receipts, compare.js
+ *   pictures  compose.js the prompt box, queue.js, gallery.js, picture.js one of them large
+ *   files     drop.js takes them, png.js reads chunks, workflow.js makes and reads graphs,
+ *             workflowview.js shows one, submit.js queues it
+ *   tools     dom.js, format.js, dialog.js, toast.js; theme.js runs before all of this */
 import * as api from './api.js';
 import * as compose from './compose.js';
 import * as data from './data.js';
@@ -65,8 +73,8 @@ function wireMessages() {
     onMessage('execution_interrupted', () => toast('info', 'Interrupted'));
 }
 
-/* A prompt that leaves the queue is in the history: whoever sent it, its picture is shown. The count
- * tells of one so quick that nobody saw it run; a history that is full keeps its count. */
+/* A prompt that leaves the queue is in the history: whoever sent it, its picture is shown. The
+ * count tells of one so quick that nobody saw it run; a history that is full keeps its count. */
 let last = null;
 function watchEnds() {
     const now = `${state.queue.running?.id} ${state.queue.history}`;

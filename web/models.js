@@ -1,5 +1,5 @@
-/* models: every model the server knows: state, where its bytes are, how long it stays, and the ways to
- * change that. */
+/* models: every model the server knows: state, where its bytes are, how long it stays, and the
+ * ways to change that. */
 import * as api from './api.js';
 import {loadDevices, loadModels} from './data.js';
 import {paint} from './devices.js';

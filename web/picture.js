@@ -1,5 +1,5 @@
-/* picture: one finished prompt, large: its pictures, what made them, what the networks did, or why it
- * failed. */
+/* picture: one finished prompt, large: its pictures, what made them, what the networks did, or
+ * why it failed. */
 import * as api from './api.js';
 import {useSettings} from './compose.js';
 import {historyOf, loadJobs} from './data.js';

@@ -1,5 +1,6 @@
 /* plan: where a loaded model's blocks should live. What is asked for is first shown (POST
- * /berth/plan), and can be applied (PATCH) as long as the fields say the same as when it was shown. */
+ * /berth/plan), and can be applied (PATCH) as long as the fields say the same as when it was
+ * shown. */
 import * as api from './api.js';
 import {compare} from './compare.js';
 import {loadDevices, loadModels} from './data.js';

@@ -167,6 +167,8 @@ function announce(run) {
 function drawRun() {
     const item = state.queue.running, run = state.run;
     const visible = Boolean(item && run && run.id === item.id);
+    if (!visible && !state.queue.paused && state.queue.total > 0)
+        return; /* between two prompts: what follows it in the page need not jump up and down */
     show($('running'), visible);
     if (!visible) {
         put($('running'), {data: {promptId: ''}});

@@ -1,8 +1,8 @@
 /* socket: the WebSocket, kept open. Text messages go to handlers by type, previews to onPreview().
  *
- * The client id stays the same over reconnects and reloads of this tab: messages about its prompts
- * find it again. Binary frames are big-endian: u32 kind; kind 1: u32 format (1 JPEG, 2 PNG), picture;
- * kind 4: u32 length, JSON of that length, picture. */
+ * * The client id stays the same over reconnects and reloads of this tab: messages about its
+ * prompts find it again. Binary frames are big-endian: u32 kind; kind 1: u32 format (1 JPEG, 2
+ * PNG), picture; kind 4: u32 length, JSON of that length, picture. */
 import {changed, state} from './store.js';
 
 const KEY = 'berth.client';

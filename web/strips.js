@@ -1,6 +1,6 @@
 /* strips: for each model the order in which its blocks run, from left to right, a lane for each
- * device: a block is drawn in the lane of the device it lives on, as wide as its bytes. A block that is
- * not where the plan wants it is an outline in the planned lane. */
+ * device: a block is drawn in the lane of the device it lives on, as wide as its bytes. A block
+ * that is not where the plan wants it is an outline in the planned lane. */
 import * as tip from './blocktip.js';
 import {paint} from './devices.js';
 import {$, el, keyed, put, show, svg} from './dom.js';
@@ -61,7 +61,8 @@ function makeStrip(m) {
         el('p', {class: 'strip-line'}, el('span', {class: 'badge', 'aria-hidden': 'true'}),
             el('strong', {class: 'name'}), el('span', {class: 'quiet num about'})),
         lanes);
-    /* The names and numbers beside a lane are not part of the order: look at the drawing's own box. */
+    /* The names and numbers beside a lane are not part of the order: look at the drawing's own
+     * box. */
     tip.attach(lanes, () => state.blocks.get(m.id) || [], () => modelName(m),
         () => lanes.querySelector('svg') || lanes);
     return node;

@@ -1,5 +1,5 @@
-/* theme: as the system says, or as the switch says. A classic script in the head, so that a page that
- * was switched does not flash in the other colours before the modules have arrived. */
+/* theme: as the system says, or as the switch says. A classic script in the head, so that a page
+ * that was switched does not flash in the other colours before the modules have arrived. */
 'use strict';
 (() => {
     const KEY = 'berth.theme';

@@ -1,6 +1,6 @@
 /* timeline: memory of one device over the last minutes, stacked by tier, and the streaming speed
- * beside it. Values hold until the next measurement, so areas are steps. The points survive a reload of
- * the tab: the server tells what is, not what was. */
+ * beside it. Values hold until the next measurement, so areas are steps. The points survive a
+ * reload of the tab: the server tells what is, not what was. */
 import {$, button, el, keyed, put, svg} from './dom.js';
 import {bytes, gbps, seconds, time} from './format.js';
 import {changed, LIMITS, on, state} from './store.js';
@@ -103,7 +103,7 @@ function drawStream(now, width, points) {
                             seconds(s.exposed_seconds || 0)}` :
                         'nothing streamed',
         title:
-            'Bytes copied for blocks that live elsewhere, how long copies ran, how long layers waited',
+            'Bytes copied for blocks that live elsewhere, how long that took, how long layers waited',
     });
     const top = Math.max(...points.map((p) => p.gbps || 0), 0.001);
     const x = (t) => Math.max(0, WIDE * (1 - (now - t) / width));

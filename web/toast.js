@@ -1,5 +1,5 @@
-/* toast: short messages at the edge. Errors stay until they are closed; the others go by themselves,
- * but not while the pointer or the focus is on them. */
+/* toast: short messages at the edge. Errors stay until they are closed; the others go by
+ * themselves, but not while the pointer or the focus is on them. */
 import {$, button, el} from './dom.js';
 
 const MOST = 5;

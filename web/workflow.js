@@ -1,5 +1,5 @@
-/* workflow: ComfyUI's API workflows ({id: {class_type, inputs}}): making one from the prompt box, and
- * reading settings and models out of any. */
+/* workflow: ComfyUI's API workflows ({id: {class_type, inputs}}): making one from the prompt
+ * box, and reading settings and models out of any. */
 
 export const RANDOM_MOST = 2 ** 50; /* seeds of ours; fields take any up to 2^64-1 */
 
@@ -8,7 +8,8 @@ export function randomSeed() {
     return BigInt(a % 2 ** 18) * 2n ** 32n + BigInt(b);
 }
 
-/* s: {model, prompt, negative, seed: BigInt, steps, cfg, sampler, scheduler, width, height, batch} */
+/* s: {model, prompt, negative, seed: BigInt, steps, cfg, sampler, scheduler, width, height,
+ * batch} */
 export function build(s) {
     return {
         1: {class_type: 'CheckpointLoaderSimple', inputs: {ckpt_name: s.model}},

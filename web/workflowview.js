@@ -1,5 +1,5 @@
-/* workflowview: a workflow that was dropped or loaded: what it is made of, what is missing here, and
- * the button that queues it. */
+/* workflowview: a workflow that was dropped or loaded: what it is made of, what is missing here,
+ * and the button that queues it. */
 import * as api from './api.js';
 import {useSettings} from './compose.js';
 import * as dialog from './dialog.js';
