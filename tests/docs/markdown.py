@@ -14,7 +14,7 @@ REASONS = {
     "needs root": "changes the machine: packages, /usr/local, services, containers",
     "needs a card": "an NVIDIA card, or PyTorch on one",
     "needs the network": "fetches something, or goes to another machine",
-    "builds everything": "make demo, make test and their kin, which are what runs this test",
+    "builds everything": "make test and its kin, which are what runs this test",
     "full size": "writes or reads tens of gigabytes",
 }
 # What a block without a language may not begin with: there it would be shown and never run.

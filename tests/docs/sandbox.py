@@ -22,6 +22,8 @@ BINARY = Path(os.environ.get("BERTH_BINARY", ROOT / "build/dev/berth")).resolve(
 SANITIZED = "BERTH_SANITIZED" in os.environ
 PATIENCE = 1000 if SANITIZED else 250  # seconds a whole document may take; waiting is no assertion
 
+DEMO = ROOT / "assets/demo/berth-demo.safetensors"
+
 # What `berth synth` makes of the models that people have: folder/name, preset, type.
 MODELS = [
     ("checkpoints/v1-5-pruned-emaonly-fp16.safetensors", "sd15-tiny", "f16"),
@@ -82,7 +84,7 @@ def script(commands: list[Command], port: int) -> str:
         if c.is_server():
             text = re.sub(r"\s*&\s*(#[^\n]*)?$", "", text)
             out.append('docs_stop; rm -f "$DOCS_RUN"/server.*; : > "$DOCS_RUN/server.log"')
-            out.append('{\n%s\necho $? > "$DOCS_RUN/server.rc"\n} >> "$DOCS_RUN/server.log" 2>&1 &\ndocs_started' % text)
+            out.append('{\nexport DOCS_SERVER=yes\n%s\necho $? > "$DOCS_RUN/server.rc"\n} >> "$DOCS_RUN/server.log" 2>&1 &\ndocs_started' % text)
         else:
             out.append(f"{text}\ndocs_check $? {c.block.exits}")
     out.append("docs_stop")
@@ -118,6 +120,19 @@ def small(workflow: Path, to: Path) -> None:
     to.write_text(json.dumps(nodes))
 
 
+def demo_model(weights: Path, tokenizer: Path, to: Path) -> None:
+    """A checkpoint that brings its tokenizer, as the demo model does."""
+    data = weights.read_bytes()
+    (n,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8:8 + n])
+    merges = [m for m in (tokenizer / "merges.txt").read_text().splitlines() if not m.startswith("#version")]
+    model = {"type": "BPE", "vocab": json.loads((tokenizer / "vocab.json").read_text()), "merges": merges}
+    header["__metadata__"] = {"berth.tokenizer": json.dumps({"model": model})}
+    text = json.dumps(header).encode()
+    to.parent.mkdir()
+    to.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + n:])
+
+
 def stand_ins(folder: Path) -> Path:
     """A ComfyUI folder, made once for all documents."""
     comfyui = folder / "ComfyUI"
@@ -138,6 +153,8 @@ def stand_ins(folder: Path) -> Path:
     (comfyui / "input").mkdir()
     (comfyui / "output").mkdir()
     png(comfyui / "input/example.png")
+    if not DEMO.exists():
+        demo_model(comfyui / "models" / MODELS[0][0], folder / "tokenizers", folder / "demo/berth-demo.safetensors")
     return comfyui
 
 
@@ -156,7 +173,8 @@ class Sandbox:
         # Models are shared by links, what is written is the document's own.
         shutil.copytree(comfyui, self.home / "ComfyUI", copy_function=os.link)
         self.port = free_port()
-        self.tool(folder / "bin/berth", f"""case $1 in serve) echo $$ > "$DOCS_RUN/server.pid"
+        # A server of the document is on its port and known by its pid; those that make demo starts are its own.
+        self.tool(folder / "bin/berth", f"""case $1$DOCS_SERVER in serveyes) echo $$ > "$DOCS_RUN/server.pid"
             shift; exec {BINARY} serve --port {self.port} "$@" ;; esac
             exec {BINARY} "$@" """)
         (self.cwd / "build/berth").symlink_to(folder / "bin/berth")
@@ -168,11 +186,8 @@ class Sandbox:
         self.env = {**keep, "HOME": str(self.home), "TMPDIR": str(folder / "tmp"), "DOCS_RUN": str(self.run_dir),
                     "PATH": f"{folder / 'bin'}:/usr/local/bin:/usr/bin:/bin", "TERM": "dumb",
                     "BERTH_URL": f"http://127.0.0.1:{self.port}"}
-        if not (ROOT / "assets/demo/berth-demo.safetensors").exists(): # TODO goes when the model is there
-            self.env["BERTH_DATA_DIR"] = str(folder / "data")
-            (folder / "data/demo").mkdir(parents=True)
-            os.link(comfyui / "models/checkpoints/v1-5-pruned-emaonly-fp16.safetensors", folder / "data/demo/berth-demo.safetensors")
-            shutil.copytree(comfyui / "comfy/sd1_tokenizer", self.home / ".local/share/berth/tokenizers/clip")
+        if not DEMO.exists():
+            self.env["BERTH_DATA_DIR"] = str(comfyui.parent)
 
     @staticmethod
     def tool(path: Path, text: str) -> None:
