@@ -1,11 +1,11 @@
 /* tiny_rig: the tiny models of the golden files behind real nodes, called as the executor calls them.
  *
  *     struct tiny t;
- *     tiny_open(&t, "sample_sd15_tiny");             on the device of where.h; t.limit is its tolerance
+ *     tiny_open(&t, "sample_sd15_tiny");             on the device of where.h
  *     tiny_sd15(&t);                                 checkpoint loaded, prompts encoded
  *     struct call x;
  *     tiny_sample(&t, &x, "KSampler", "{\"steps\": 8, ...}", latent);
- *     assert_true(tiny_off(call_latent(&x, 0), want) <= t.limit);
+ *     assert_true(tiny_off(call_latent(&x, 0), want) <= tiny_limit(&t, "euler/normal/8"));
  *     call_release(&x);
  *     tiny_close(&t);
  *
@@ -28,7 +28,7 @@
 struct tiny {
     struct rig r;
     struct where at;
-    double limit;           /* of a whole run, relative to the largest value of the result */
+    const char *name;       /* of the golden file, without ending */
     json_t *manifest;       /* all of it */
     const json_t *settings; /* of the golden file */
     struct weights *golden;
@@ -103,8 +103,7 @@ static inline void tiny_open(struct tiny *t, const char *golden)
 {
     char file[96];
     berth_err err = { 0 };
-    *t = (struct tiny) { .at = where_from_env() };
-    t->limit = where_limit(&t->at, WHERE_RUN);
+    *t = (struct tiny) { .at = where_from_env(), .name = golden };
     rig_open(&t->r, t->at.devices);
     /* the golden numbers' noise was drawn on a cpu */
     t->r.env.numbers =
@@ -119,6 +118,12 @@ static inline void tiny_open(struct tiny *t, const char *golden)
     assert_non_null(t->settings);
     snprintf(file, sizeof file, "%s.safetensors", golden);
     assert_ok(weights_open(golden_path(file), NULL, &t->golden, &err), err);
+}
+
+/* How far off a whole run may be (tiny_off()) whose result is this tensor of the golden file. */
+static inline double tiny_limit(const struct tiny *t, const char *tensor)
+{
+    return where_limit(&t->at, WHERE_RUN, t->name, tensor);
 }
 
 static inline void tiny_close(struct tiny *t)

@@ -60,7 +60,7 @@ static void read_note(const char *note, const char *name, float *t, float *guida
 }
 
 static void run_case(struct diffusion *d, const struct weights *w, const char *what,
-                     const char *tail, float t, float guidance)
+                     const char *file, const char *tail, float t, float guidance)
 {
     const struct where at = where_from_env();
     struct shape xs, cs, ys, os;
@@ -68,7 +68,7 @@ static void run_case(struct diffusion *d, const struct weights *w, const char *w
           *y = tensor(w, "vec", "", &ys), *want = tensor(w, "out", tail, &os);
     size_t n = (size_t)(os.dim[0] * os.dim[1] * os.dim[2] * os.dim[3]);
     float *out = calloc(n, sizeof *out);
-    char text[96];
+    char text[96], out_name[64];
     uint64_t peak;
     berth_err err = { 0 };
     assert_true(x && context && y && want && out && xs.dim[0] == 1);
@@ -91,14 +91,15 @@ static void run_case(struct diffusion *d, const struct weights *w, const char *w
     assert_ok(diffusion_forward(d, &in, &err), err);
     assert_int_equal(diffusion_report(d).peak, peak);
     snprintf(text, sizeof text, "%s out%s", what, tail);
-    assert_near(text, out, want, n, where_limit(&at, WHERE_MODULE));
+    snprintf(out_name, sizeof out_name, "out%s", tail);
+    assert_near(text, out, want, n, where_limit(&at, WHERE_MODULE, file, out_name));
     free(x), free(context), free(y), free(want), free(out);
 }
 
 /* ---- models ---- */
 
 static void run_file(const char *path, const struct weights *w, const char *what,
-                     const json_t *about)
+                     const char *file, const json_t *about)
 {
     const struct where at = where_from_env();
     const char *note = json_string_value(json_object_get(about, "note"));
@@ -119,7 +120,7 @@ static void run_file(const char *path, const struct weights *w, const char *what
         if (strncmp(name, "out", 3) != 0)
             continue;
         read_note(note, name, &t, &guidance);
-        run_case(d, w, what, name + 3, t, guidance);
+        run_case(d, w, what, file, name + 3, t, guidance);
         cases++;
     }
     assert_true(cases > 0);
@@ -136,9 +137,9 @@ static void run_model(const char *name, const json_t *about)
     struct weights *w = golden_open(file);
     snprintf(file, sizeof file, "%s_keys.json", name);
     assert_ok(keys_read(golden_path(file), &k, &err), err);
-    run_file(keys_file(&k, name, DT_F32, "safetensors", NULL), w, name, about);
+    run_file(keys_file(&k, name, DT_F32, "safetensors", NULL), w, name, name, about);
     snprintf(what, sizeof what, "%s (diffusers)", name);
-    run_file(flux_diffusers_file(&k, name), w, what, about);
+    run_file(flux_diffusers_file(&k, name), w, what, name, about);
     keys_release(&k);
     weights_close(w);
 }

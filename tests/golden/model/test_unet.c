@@ -26,7 +26,6 @@ struct model {
     struct unet_net u;
     char root[ARCH_ROOT_MAX];
     struct where at;
-    double limit;
 };
 
 /* The root is what stands in front of the first block in the key list. */
@@ -36,7 +35,6 @@ static void model_open_keys(struct model *m, const char *model)
     char file[96];
     berth_err err = { 0 };
     m->at = where_from_env();
-    m->limit = where_limit(&m->at, WHERE_MODULE);
     snprintf(file, sizeof file, "%s_unet_keys.json", model);
     assert_ok(keys_read(golden_path(file), &k, &err), err);
     m->root[0] = '\0';
@@ -113,7 +111,7 @@ static void run_case(struct model *m, const struct weights *w, const char *name,
           *want = tensor(w, lead, "out", &os);
     size_t n = (size_t)(os.dim[0] * os.dim[1] * os.dim[2] * os.dim[3]);
     float *out = calloc(n, sizeof *out);
-    char what[96];
+    char what[96], out_name[64];
     uint64_t peak;
     berth_err err = { 0 };
     assert_true(x && t && context && want && out && !y == !m->u.adm_channels);
@@ -130,12 +128,14 @@ static void run_case(struct model *m, const struct weights *w, const char *name,
     assert_ok(unet_forward(m->net, &m->u, &in, &err), err);
     assert_int_equal(net_report(m->net).peak, peak);
     snprintf(what, sizeof what, "%s %s", name, lead);
-    assert_near(what, out, want, n, m->limit);
+    snprintf(out_name, sizeof out_name, "%sout", lead);
+    assert_near(what, out, want, n, where_limit(&m->at, WHERE_MODULE, name, out_name));
     free(x), free(t), free(context), free(y), free(want), free(out);
 }
 
 /* The vector of SDXL, from the pooled text and the sizes that the file's note tells. */
-static void run_with_sizes(struct model *m, const struct weights *w, const char *note)
+static void run_with_sizes(struct model *m, const struct weights *w, const char *name,
+                           const char *note)
 {
     struct diffusion_size s = { .said = true };
     struct shape xs, ts, cs, ps, os;
@@ -148,6 +148,7 @@ static void run_with_sizes(struct model *m, const struct weights *w, const char 
     float *x = tensor(w, "", "x", &xs), *t = tensor(w, "", "t", &ts),
           *context = tensor(w, "", "context", &cs), *pooled = tensor(w, "", "pooled", &ps),
           *want = tensor(w, "", "out", &os);
+    const double limit = where_limit(&m->at, WHERE_MODULE, name, "out");
     size_t n = (size_t)(os.dim[1] * os.dim[2] * os.dim[3]);
     float *out = calloc(n, sizeof *out);
     assert_true(x && t && context && pooled && want && out);
@@ -173,9 +174,9 @@ static void run_with_sizes(struct model *m, const struct weights *w, const char 
                                .cond = list,
                                .out = out };
     assert_ok(diffusion_forward(d, &in, &err), err);
-    assert_near("with sizes of the picture", out, want, n, m->limit);
+    assert_near("with sizes of the picture", out, want, n, limit);
     /* height before width, and all of them count */
-    double apart = m->limit < 1e-3 ? 10 * m->limit : 0;
+    double apart = limit < 1e-3 ? 10 * limit : 0;
     uint32_t *field[] = { &c.size.width,  &c.size.height,       &c.size.crop_w,
                           &c.size.crop_h, &c.size.target_width, &c.size.target_height };
     for (size_t i = 0; i + 1 < ARRAY_LEN(field); i++) {
@@ -209,7 +210,7 @@ static void run_model(const char *name, const json_t *about)
         cases++;
     }
     assert_true(cases > 0);
-    run_with_sizes(&m, w, json_string_value(json_object_get(about, "note")));
+    run_with_sizes(&m, w, name, json_string_value(json_object_get(about, "note")));
     model_close_keys(&m);
     weights_close(w);
 }

@@ -26,7 +26,16 @@ static size_t elements(const struct shape *s)
     return (size_t)n;
 }
 
-static void decode_case(struct vae_job *j, const struct weights *w, const char *lead, double limit)
+/* Of <lead><name> of the golden file. */
+static double limit_of(const char *file, const char *lead, const char *name)
+{
+    const struct where at = where_from_env();
+    char tensor_name[64];
+    snprintf(tensor_name, sizeof tensor_name, "%s%s", lead, name);
+    return where_limit(&at, WHERE_MODULE, file, tensor_name);
+}
+
+static void decode_case(struct vae_job *j, const struct weights *w, const char *file, const char *lead)
 {
     struct shape zs, xs;
     float *z = tensor(w, lead, "z", &zs), *want = tensor(w, lead, "decoded", &xs);
@@ -40,7 +49,7 @@ static void decode_case(struct vae_job *j, const struct weights *w, const char *
     assert_ok(vae_decode(j, z, (size_t)zs.dim[0], (size_t)zs.dim[2], (size_t)zs.dim[3], out, &err),
               err);
     assert_int_equal(net_report(j->net).peak, peak);
-    assert_near("decoded", out, want, n, limit);
+    assert_near("decoded", out, want, n, limit_of(file, lead, "decoded"));
     /* as nodes see it: the same, clamped, colours together */
     assert_ok(vae_decode_image(j, z, (size_t)zs.dim[0], (size_t)zs.dim[2], (size_t)zs.dim[3], image,
                                &err),
@@ -53,7 +62,7 @@ static void decode_case(struct vae_job *j, const struct weights *w, const char *
     free(z), free(want), free(out), free(image);
 }
 
-static void encode_case(struct vae_job *j, const struct weights *w, const char *lead, double limit)
+static void encode_case(struct vae_job *j, const struct weights *w, const char *file, const char *lead)
 {
     struct shape xs, zs;
     float *x = tensor(w, lead, "image", &xs), *want = tensor(w, lead, "encoded", &zs);
@@ -67,14 +76,13 @@ static void encode_case(struct vae_job *j, const struct weights *w, const char *
     assert_true(x && out);
     assert_ok(vae_encode(j, x, (size_t)xs.dim[0], (size_t)xs.dim[2], (size_t)xs.dim[3], out, &err),
               err);
-    assert_near("encoded", out, want, n, limit);
+    assert_near("encoded", out, want, n, limit_of(file, lead, "encoded"));
     free(x), free(want), free(out);
 }
 
 static void run_model(const char *name, const json_t *about)
 {
     const struct where at = where_from_env();
-    const double limit = where_limit(&at, WHERE_MODULE);
     struct keys k = { 0 };
     struct net_rig g;
     struct vae_net v;
@@ -107,8 +115,8 @@ static void run_model(const char *name, const json_t *about)
         char lead[32];
         snprintf(lead, sizeof lead, "%.*s", (int)e->name_len - 1, e->name);
         print_message("%s %s\n", name, lead);
-        decode_case(&j, w, lead, limit);
-        encode_case(&j, w, lead, limit);
+        decode_case(&j, w, name, lead);
+        encode_case(&j, w, name, lead);
         cases++;
     }
     assert_true(cases > 0 && !j.tiled);

@@ -28,7 +28,7 @@ static void text_to_picture(void **state)
     double off = tiny_off(call_latent(&sampled, 0), want);
     htensor_unref(want);
     print_message("latent: %.3g off\n", off);
-    assert_true(off <= t.limit);
+    assert_true(off <= tiny_limit(&t, "latent"));
 
     rig_call(&t.r, &decoded, "VAEDecode", "{}");
     call_give(&decoded, "samples", sampled.out[0].at[0]);
@@ -48,7 +48,7 @@ static void text_to_picture(void **state)
     assert_non_null(bytes);
     assert_ok(weights_read(t.golden, e, 0, bytes, (size_t)e->size, &err), err);
     assert_ok(image_8bit(image, 0, &got, &err), err);
-    const int apart = (int)ceil(t.limit * 255);
+    const int apart = (int)ceil(tiny_limit(&t, pixels) * 255);
     for (size_t i = 0; i < e->size; i++) {
         int d = (int)got.px[i] - (int)bytes[i];
         differ += d != 0;
