@@ -241,7 +241,8 @@ UI_FORMAT = {"last_node_id": 1, "nodes": [{"id": 1, "type": "KSampler", "widgets
     ("plain.png", png(), ""),
     ("cut.png", png([(b"tEXt", b"prompt\0{}")])[:60], ""),
     ("length.png", b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 0xffffffff) + b"tEXt" + b"prompt\0{}", ""),
-    ("bomb.png", png([(b"zTXt", b"prompt\0\0" + zlib.compress(b" " * 200_000_000, 9))]), ""),
+    # a good workflow, and 40 MB of spaces that are 40 KB in the file
+    ("bomb.png", png([(b"zTXt", b"prompt\0\0" + zlib.compress(json.dumps(WORKFLOW).encode() + b" " * 40_000_000))]), ""),
     ("photo.jpg", b"\xff\xd8\xff\xe0 not a workflow", ""),
 ], ids=lambda v: v if isinstance(v, str) and "." in v else "")
 def test_what_is_no_workflow_is_refused_with_a_reason(page, server, name, data, hint):

@@ -46,7 +46,7 @@ NAMELESS = """
                 (e.matches('button, a, summary') ? e.textContent : '') || e.getAttribute('alt') || e.getAttribute('title') || '').trim();
     };
     const wanted = 'button, a[href], input, select, textarea, summary, dialog[open], progress, [role=img], [role=group], [role=region]';
-    return [...document.querySelectorAll(wanted)].filter(e => !nameOf(e)).map(e => e.outerHTML.slice(0, 200));
+    return [...document.querySelectorAll(wanted)].filter(e => !/\\p{L}/u.test(nameOf(e))).map(e => e.outerHTML.slice(0, 200));
 """
 
 
