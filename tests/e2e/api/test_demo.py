@@ -14,6 +14,7 @@ from conftest import BINARY, PATIENCE, Server, synth
 
 WORKFLOWS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "examples", "workflows")
 MODEL = "berth-demo.safetensors"
+REAL = os.path.join(WORKFLOWS, "../../assets/demo", MODEL)
 
 
 def berth(*args, code=0, env=None):
@@ -33,6 +34,11 @@ def add_metadata(path, **more):
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text + data[8 + size:])
+
+
+def metadata(path):
+    with open(path, "rb") as f:
+        return json.loads(f.read(struct.unpack("<Q", f.read(8))[0])).get("__metadata__", {})
 
 
 def tokenizer(folder, merges=()):
@@ -176,3 +182,24 @@ def test_the_tour(tmp_path, demo):
 def test_an_example_without_a_model(tmp_path):
     p = berth("run", os.path.join(WORKFLOWS, "card.json"), "--base-directory", tmp_path, "--set", "save.filename_prefix=card")
     assert p.stdout.startswith(f"{tmp_path}/output/card_00001_")
+
+
+@pytest.mark.skipif(not os.path.exists(REAL), reason="the demo model is not in this tree")
+@pytest.mark.parametrize("example", ["demo.json", "demo-two.json", "demo-sheet.json"])
+def test_the_examples_use_what_the_model_wants(example):
+    """Its own settings, which the dashboard takes from it."""
+    want = json.loads(metadata(REAL)["berth.settings"])
+    with open(os.path.join(WORKFLOWS, example)) as f:
+        prompt = json.load(f)
+
+    def value(key):
+        """Of that input; a link means the constant at its other end."""
+        found = {json.dumps(prompt[v[0]]["inputs"]["value"] if isinstance(v, list) else v)
+                 for v in (node["inputs"][key] for node in prompt.values() if key in node["inputs"])}
+        assert len(found) == 1, (key, found)
+        return json.loads(found.pop())
+
+    for key in ("steps", "cfg", "sampler_name", "scheduler"):
+        assert value(key) == want[key], key
+    size = next(node["inputs"] for node in prompt.values() if node["class_type"] == "EmptyLatentImage")
+    assert (size["width"], size["height"]) == (want["width"], want["height"])
