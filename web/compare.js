@@ -11,9 +11,10 @@ function mini(kind, label, n, scale, data) {
         el('span', {text: bytes(n)}));
 }
 
-/* rows: [{device, before, after}]; tests: data-test of a row, of its two bars. A bar is as long
- * as the device's budget, or as the largest number where that would be too small to see. */
-export function compare(rows, tests) {
+/* rows: [{device, before, after}]; tests: data-test of a row, of its two bars; first: what the upper
+ * one is called. A bar is as long as the device's budget, or as the largest number where that would
+ * be too small to see. */
+export function compare(rows, tests, first = 'now') {
     const most = Math.max(...rows.flatMap((r) => [r.before, r.after]), 1);
     return el('div', {class: 'compare'}, ...rows.map((r) => {
         const budget = state.devices.find((d) => d.name === r.device)?.budget || most;
@@ -23,7 +24,7 @@ export function compare(rows, tests) {
             data: {test: tests.row, device: r.device, before: r.before, after: r.after}
         },
             el('b', {text: r.device}),
-            mini('before', 'now', r.before, scale, {test: tests.before, device: r.device}),
+            mini('before', first, r.before, scale, {test: tests.before, device: r.device}),
             mini('after', 'after', r.after, scale, {test: tests.after, device: r.device}));
     }));
 }

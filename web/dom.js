@@ -17,7 +17,7 @@ export function put(node, what = {}) {
                 node.textContent = text;
         } else if (key === 'data') {
             for (const [k, v] of Object.entries(value))
-                if (node.dataset[k] !== String(v))
+                if (v !== undefined && node.dataset[k] !== String(v))
                     node.dataset[k] = v;
         } else if (key === 'on') {
             for (const [event, fn] of Object.entries(value))

@@ -152,7 +152,7 @@ function makeReceipt(r) {
                                     el('span', {class: 'num', text: bytes(m.bytes)}),
                                     el('span', {class: 'quiet', text: m.why})))) :
             null,
-        compare(rowsOf(r), {}), el('p', {
+        compare(rowsOf(r), {}, 'before'), el('p', {
             class: 'quiet hint num',
             text: `process ${bytes(r.rss.before)} → ${bytes(r.rss.after)}`
         }));
