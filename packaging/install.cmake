@@ -75,19 +75,19 @@ if(NOT berth_debian) # there, the copyright file has it
 endif()
 
 # The unit names the program by its path, which is known when it is installed: --prefix may differ
-# from the one that was configured, and two may be installed from one build at a time. Its options are the administrator's, so /etc/default/berth comes
-# with a package only.
+# from the one that was configured, and two may be installed from one build at a time. Its options are
+# the administrator's, so /etc/default/berth comes with a package only.
 if(BERTH_SERVER)
-install(CODE "
-    set(bindir \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\")
-    set(unit \"\${CMAKE_INSTALL_PREFIX}/lib/systemd/system/berth.service\")
-    message(STATUS \"Installing: \$ENV{DESTDIR}\${unit}\")
-    configure_file(\"${PROJECT_SOURCE_DIR}/packaging/berth.service.in\" \"\$ENV{DESTDIR}\${unit}\" @ONLY)
-    list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${unit}\")
-    if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\")
-        file(INSTALL \"${PROJECT_SOURCE_DIR}/packaging/berth.default\" DESTINATION /etc/default RENAME berth)
-    endif()
-" COMPONENT berth)
+    install(CODE "
+        set(bindir \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\")
+        set(unit \"\${CMAKE_INSTALL_PREFIX}/lib/systemd/system/berth.service\")
+        message(STATUS \"Installing: \$ENV{DESTDIR}\${unit}\")
+        configure_file(\"${PROJECT_SOURCE_DIR}/packaging/berth.service.in\" \"\$ENV{DESTDIR}\${unit}\" @ONLY)
+        list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${unit}\")
+        if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\")
+            file(INSTALL \"${PROJECT_SOURCE_DIR}/packaging/berth.default\" DESTINATION /etc/default RENAME berth)
+        endif()
+    " COMPONENT berth)
 endif()
 
 include(packaging/cpack.cmake)
