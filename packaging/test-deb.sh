@@ -50,7 +50,8 @@ a_picture_is_drawn() # by a user who owns nothing
     home=$(mktemp -d)
     chown nobody "$home"
     picture=$(setpriv --reuid nobody --regid nogroup --clear-groups \
-        berth run --demo --quiet --base-directory "$home" /usr/share/berth/workflows/demo.json | tail -n 1)
+        berth run --demo --quiet --base-directory "$home" /usr/share/berth/workflows/demo.json | tail -n 1) ||
+        fail "berth run --demo as nobody"
     [ "$(head -c 8 "$picture" | od -An -c | tr -d ' \n')" = '211PNG\r\n032\n' ] || fail "'$picture' is no PNG"
     [ "$(stat -c %s "$picture")" -gt 1000 ] || fail "'$picture' is hardly a picture"
     rm -rf "$home"
@@ -120,6 +121,7 @@ in_a_root() # $1: folder of the packages; $2: root, or ''
     root=${2:-$(mktemp -d)}
     mine=
     [ -n "$2" ] || mine=$root
+    chmod 755 "$root" # a root that only root may enter is none for nobody
     [ -e "$root/etc/debian_version" ] || debootstrap --variant=minbase bookworm "$root" > "$root.log" 2>&1 || {
         cat "$root.log"; fail "debootstrap"; }
     rm -f "$root.log"
