@@ -1,5 +1,6 @@
 /* stubs: functions of cuda_api.def that the fake library does not need to do. They are there, so
- * that it counts as a driver, and refuse. Weak: what fake_cuda.c defines wins. */
+ * that it counts as a driver, and refuse. Weak: what the files beside it
+ * define wins. */
 #include <cuda.h>
 
 #undef CUDA_FN
