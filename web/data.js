@@ -91,28 +91,17 @@ export const loadEvents = coalesce(async () => {
 
 const seen = new Map(); /* model id -> signature of what `blocks` was fetched for */
 
-/* Without a list (a server that has none): one piece per device. */
-function pieces(m) {
-    return Object.entries(m.devices).map(
-        ([device, bytes]) => ({name: '(all blocks there)', bytes, device, planned: device}));
-}
-
 export const loadBlocks = coalesce(async () => {
     for (const m of [...state.models]) {
         const signature = JSON.stringify([m.state, m.devices, m.plan, m.demoted, m.loads, m.moved]);
         if (seen.get(m.id) === signature)
             continue;
-        try {
-            const full = await api.get(`/berth/models/${m.id}?blocks=1`);
-            const list =
-                Array.isArray(full.blocks) ? full.blocks.slice(0, LIMITS.blocks) : pieces(full);
-            state.blocks.set(m.id, list);
-            seen.set(m.id, signature);
-            changed('blocks');
-        } catch (e) {
-            if (e.status !== 404) /* gone meanwhile */
-                throw e;
-        }
+        const [full] = (await api.get(`/berth/models?id=${m.id}&blocks=1`)).models;
+        if (!full)
+            continue; /* gone meanwhile */
+        state.blocks.set(m.id, full.blocks.slice(0, LIMITS.blocks));
+        seen.set(m.id, signature);
+        changed('blocks');
     }
     const known = new Set(state.models.map((m) => m.id));
     for (const id of state.blocks.keys())

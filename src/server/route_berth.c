@@ -213,10 +213,29 @@ void route_berth_devices(struct http_req *r)
     reply_text(r, &text);
 }
 
+static bool wants_blocks(struct http_req *r)
+{
+    struct str v = { 0 };
+    bool yes = http_query(r, "blocks", &v) && strcmp(str_c(&v), "1") == 0;
+    str_release(&v);
+    return yes;
+}
+
+/* With an id: a list of that model, or of none. To one who asks for what he was told of a moment ago
+ * a model that went meanwhile is no error. */
 void route_berth_models(struct http_req *r)
 {
-    struct str text = { 0 };
-    worker_models_json(r->server, &text);
+    struct str text = { 0 }, only = { 0 };
+    uint64_t id;
+    if (!http_query(r, "id", &only)) {
+        worker_models_json(r->server, &text);
+    } else {
+        str_adds(&text, "{\"models\":[");
+        if (str_parse_u64(str_c(&only), only.n, &id))
+            worker_model_json(r->server, id, wants_blocks(r), &text);
+        str_adds(&text, "]}");
+    }
+    str_release(&only);
     reply_text(r, &text);
 }
 
@@ -231,11 +250,8 @@ void route_berth_model(struct http_req *r)
 {
     struct str text = { 0 };
     uint64_t id;
-    struct str blocks = { 0 };
-    bool list = http_query(r, "blocks", &blocks) && strcmp(str_c(&blocks), "1") == 0;
-    str_release(&blocks);
     if (str_parse_u64(str_c(&r->param[0]), r->param[0].n, &id) &&
-        worker_model_json(r->server, id, list, &text))
+        worker_model_json(r->server, id, wants_blocks(r), &text))
         reply_text(r, &text);
     else
         no_such_model(r);

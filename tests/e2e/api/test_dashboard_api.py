@@ -123,6 +123,17 @@ def test_blocks(place):
     assert place.server.get("/berth/models/999999?blocks=1").status_code == 404
 
 
+def test_a_list_of_one_model_or_none(place):
+    """What a page asks for that was told of a model a moment ago: gone meanwhile is no error."""
+    place.load(place.unet("A", True))
+    a = place.models()["A"]
+    one = place.server.get(f"/berth/models?id={a['id']}&blocks=1").json()["models"]
+    assert len(one) == 1 and one[0]["blocks"] == blocks_of(place, "A")
+    assert place.server.get(f"/berth/models?id={a['id']}").json()["models"][0]["blocks"] == a["blocks"]
+    for gone in ("999999", "x", ""):
+        assert place.server.get(f"/berth/models?id={gone}&blocks=1").json() == {"models": []}
+
+
 # -- plans of models that are there
 
 
