@@ -22,13 +22,10 @@ def make_tokenizer(seed: int = 7, texts: int = 30000) -> Tokenizer:
 
 def numbers(scenes: list[grammar.Scene]) -> tuple[torch.Tensor, torch.Tensor]:
     """ground [n,6] and rows [n,LAYERS,COLUMNS] for render.draw()."""
-    ground = torch.zeros(len(scenes), 6)
-    rows = torch.zeros(len(scenes), render.LAYERS, render.COLUMNS)
-    for i, s in enumerate(scenes):
-        behind, shapes = render.layers(s)
-        ground[i] = torch.tensor(behind)
-        rows[i, :len(shapes)] = torch.tensor(shapes)
-    return ground, rows
+    none = [0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]  # a layer that is not there
+    grounds, rows = zip(*(render.layers(s) for s in scenes))
+    return torch.tensor(grounds), torch.tensor(
+        [r + [none] * (render.LAYERS - len(r)) for r in rows])
 
 
 def _share(job: tuple[int, int, str]) -> tuple:

@@ -61,7 +61,10 @@ class Clip(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         e = self.text_model.embeddings
-        x = e["token_embedding"](ids) + e["position_embedding"].weight
+        # A product instead of a lookup: its gradient is one, too, which a GPU can record.
+        w = e["token_embedding"].weight
+        which = ids[..., None] == torch.arange(len(w), device=ids.device)
+        x = which.to(w.dtype) @ w + e["position_embedding"].weight
         for layer in self.text_model.encoder["layers"]:
             x = layer(x)
         return self.text_model.final_layer_norm(x)
@@ -216,7 +219,7 @@ class Unet(nn.Module):
         return x
 
     def forward(self, x: torch.Tensor, t: torch.Tensor, context: torch.Tensor) -> torch.Tensor:
-        emb = self.time_embed(time_wave(t, self.base))
+        emb = self.time_embed(time_wave(t, self.base).to(self.time_embed[0].weight.dtype))
         skips = []
         for block in self.input_blocks:
             x = self._run(block, x, emb, context)
@@ -224,9 +227,9 @@ class Unet(nn.Module):
         x = self._run(self.middle_block, x, emb, context)
         for block in self.output_blocks:
             x = self._run(block, torch.cat([x, skips.pop()], 1), emb, context)
-        with torch.autocast(x.device.type, enabled=False):
-            # eps at high noise is the input plus a little that decides everything: float32
-            return self.out(x.float())
+        # At high noise eps is the input plus a little that decides everything: float32, also when
+        # the rest is not.
+        return self.out(x.float())
 
 
 # ---- VAE ----

@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 
 from grammar import (COLOURS, GROUND_COLOURS, SKY_COLOURS, Scene, Thing, background_rgb)
 
 SIDE = 256
-LAYERS = 24
+LAYERS = 32
 REACH = 1.6   # a texture spans -REACH..REACH; an outline has a radius of about 1
 TEXTURE = 192
 # Of a layer: outline, x, y, half width, half height, turn, red, green, blue, style.
@@ -129,12 +128,12 @@ _INDEX = {name: i for i, name in enumerate(OUTLINES)}
 
 
 def atlas(device: torch.device | str) -> torch.Tensor:
-    """[outlines, 1, TEXTURE, TEXTURE] of distances, in radii."""
+    """[outlines * TEXTURE * TEXTURE] of distances, in radii."""
     at = (torch.arange(TEXTURE) + 0.5) / TEXTURE * 2 * REACH - REACH
     y, x = torch.meshgrid(at, at, indexing="ij")
     made = _outlines(torch.stack([x, y], -1))
     none = torch.full((TEXTURE, TEXTURE), 9.0)
-    return torch.stack([made.get(n, none) for n in OUTLINES])[:, None].float().to(device)
+    return torch.stack([made.get(n, none) for n in OUTLINES]).float().flatten().to(device)
 
 
 # ---- scenes to numbers ----
@@ -225,48 +224,63 @@ def layers(s: Scene) -> tuple[list[float], list[list[float]]]:
 
 # ---- numbers to pixels ----
 
-def _distance(tex: torch.Tensor, row: torch.Tensor, x: torch.Tensor, y: torch.Tensor,
-              shift: tuple[float, float] = (0.0, 0.0)) -> torch.Tensor:
-    """Signed distance in pixels of every pixel [n,S,S] to the outline of row [n,COLUMNS]."""
+def _distance(tex: torch.Tensor, row: torch.Tensor, dx: torch.Tensor,
+              dy: torch.Tensor) -> torch.Tensor:
+    """Signed distance in pixels of points, given from a layer's centre, to its outline."""
     c = row[:, :, None, None]
-    dx, dy = x - c[:, 1] - shift[0], y - c[:, 2] - shift[1]
     cos, sin = torch.cos(c[:, 5]), torch.sin(c[:, 5])
-    u = (dx * cos + dy * sin) / c[:, 3]
-    v = (dy * cos - dx * sin) / c[:, 4]
-    grid = torch.stack([u, v], -1) / REACH
-    d = F.grid_sample(tex[row[:, 0].long()], grid, padding_mode="border", align_corners=False)
-    far = (grid.abs().amax(-1) - 1).clamp(min=0) * REACH  # beyond the texture: at least that far
-    return (d[:, 0] + far) * torch.minimum(row[:, 3].abs(), row[:, 4])[:, None, None] * SIDE
+    u = (dx * cos + dy * sin) / c[:, 3] / REACH
+    v = (dy * cos - dx * sin) / c[:, 4] / REACH
+    far = (torch.maximum(u.abs(), v.abs()) - 1).clamp(min=0) * REACH  # beyond the texture
+    a = ((u + 1) / 2 * TEXTURE - 0.5).clamp(0, TEXTURE - 1.001)
+    b = ((v + 1) / 2 * TEXTURE - 0.5).clamp(0, TEXTURE - 1.001)
+    i, j = a.long(), b.long()
+    at = (c[:, 0].long() * TEXTURE + j) * TEXTURE + i
+    a, b = a - i, b - j
+    d = ((tex[at] * (1 - a) + tex[at + 1] * a) * (1 - b) +
+         (tex[at + TEXTURE] * (1 - a) + tex[at + TEXTURE + 1] * a) * b)
+    return (d + far) * torch.minimum(c[:, 3].abs(), c[:, 4]) * SIDE
+
+
+def _paint(tex: torch.Tensor, canvas: torch.Tensor, row: torch.Tensor, x: torch.Tensor,
+           y: torch.Tensor) -> torch.Tensor:
+    """canvas [n,3,h,w] with one layer, row [n,COLUMNS], over it. x [n,1,w], y [n,h,1]."""
+    style = row[:, 9].long()[:, None, None]
+    dx, dy = x - row[:, 1, None, None], y - row[:, 2, None, None]
+    d = _distance(tex, row, dx, dy)
+    fall = _distance(tex, row, dx - 0.010, dy - 0.016)
+    dark = 0.30 * torch.sigmoid(-fall / 4.0) * (style & SHADOW > 0)
+    u, v = dx / row[:, 3, None, None].abs(), dy / row[:, 4, None, None]
+    gloss = style & GLOSS > 0
+    light = 0.30 * torch.exp(-((u + 0.32) ** 2 + (v + 0.38) ** 2) / 0.22) * gloss
+    rim = ((d + 3.0) / 1.5).clamp(0, 1) * 0.32 * (style & RIM > 0)
+    colour = row[:, 6:9, None, None] * (1 - 0.10 * (v.clamp(-1, 1) + 0.3) * gloss)[:, None]
+    colour = (colour + (1 - colour) * light[:, None]) * (1 - rim[:, None])
+    below = canvas * (1 - dark[:, None])
+    return torch.lerp(below, colour, (0.5 - d).clamp(0, 1)[:, None]).clamp(0, 1)
+
+
+_fast_paint = torch.compile(_paint, dynamic=False)  # one kernel a layer instead of sixty
 
 
 @torch.no_grad()
-def draw(tex: torch.Tensor, ground: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Pictures [n,3,SIDE,SIDE] in 0..1.
+def draw(tex: torch.Tensor, ground: torch.Tensor, rows: torch.Tensor, most: int = LAYERS,
+         side: int = SIDE, corner: torch.Tensor | None = None) -> torch.Tensor:
+    """Pictures [n,3,side,side] in 0..1, or windows into them.
 
-    tex: atlas(); ground: [n,6]; rows: [n,LAYERS,COLUMNS], unused ones zero."""
-    n, dev = len(ground), ground.device
-    at = (torch.arange(SIDE, device=dev) + 0.5) / SIDE
-    y, x = torch.meshgrid(at, at, indexing="ij")
-    canvas = torch.lerp(ground[:, :3, None, None], ground[:, 3:, None, None], y)
-    used = (rows[:, :, 0] > 0).sum(1)
-    for k in range(int(used.max()) if n else 0):
-        at_k = (used > k).nonzero()[:, 0]
-        row = rows[at_k, k]
-        style = row[:, 9].long()[:, None, None]
-        d = _distance(tex, row, x, y)
-        below = canvas[at_k]
-        fall = _distance(tex, row, x, y, (0.010, 0.016))
-        dark = 0.30 * torch.sigmoid(-fall / 4.0) * (style & SHADOW > 0)
-        below = below * (1 - dark[:, None])
-        colour = row[:, 6:9, None, None].expand(-1, -1, SIDE, SIDE)
-        u = ((x - row[:, 1, None, None]) / row[:, 3, None, None].abs())
-        v = ((y - row[:, 2, None, None]) / row[:, 4, None, None])
-        gloss = (style & GLOSS > 0)
-        light = 0.30 * torch.exp(-((u + 0.32) ** 2 + (v + 0.38) ** 2) / 0.22) * gloss
-        colour = colour * (1 - 0.10 * (v.clamp(-1, 1) + 0.3) * gloss)[:, None]
-        colour = colour + (1 - colour) * light[:, None]
-        rim = ((d + 3.0) / 1.5).clamp(0, 1) * 0.32 * (style & RIM > 0)
-        colour = colour * (1 - rim[:, None])
-        cover = (0.5 - d).clamp(0, 1)[:, None]
-        canvas[at_k] = torch.lerp(below, colour, cover).clamp(0, 1)
+    tex: atlas(); ground: [n,6]; rows: [n,LAYERS,COLUMNS]; most: layers that are used at all;
+    corner: [n,2], top left of a window of side x side pixels, in parts of the picture."""
+    at = (torch.arange(side, device=ground.device) + 0.5) / SIDE
+    corner = torch.zeros(len(ground), 2, device=ground.device) if corner is None else corner
+    x, y = corner[:, 0, None, None] + at, corner[:, 1, None, None] + at[:, None]
+    canvas = torch.lerp(ground[:, :3, None, None], ground[:, 3:, None, None],
+                        y[:, None]).expand(-1, -1, -1, side).contiguous()
+    paint = _fast_paint if ground.is_cuda else _paint
+    for k in range(most):
+        canvas = paint(tex, canvas, rows[:, k].contiguous(), x, y)
     return canvas
+
+
+def used(rows: torch.Tensor) -> int:
+    """Layers of the scene that has most."""
+    return int((rows[:, :, 0] > 0).sum(1).max())

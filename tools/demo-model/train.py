@@ -5,11 +5,13 @@ Both stages stop by the clock; the learning rate falls to nothing over their tim
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import random
 import time
 from pathlib import Path
+from typing import Callable
 
 import torch
 import torch.nn.functional as F
@@ -44,6 +46,10 @@ LOOK_AT = [
 ]
 
 
+def say(*what: object) -> None:
+    print(*what, flush=True)
+
+
 class Clock:
     """Where a stage stands: from 0 to 1 over its seconds."""
 
@@ -59,35 +65,81 @@ def rate(at: float, step: int, warm_up: int = 150) -> float:
     return min(1.0, (step + 1) / warm_up) * (0.005 + 0.995 * 0.5 * (1 + math.cos(math.pi * at)))
 
 
-class Average:
-    """Running mean of parameters: what is kept."""
+class Learner:
+    """Trains bfloat16 copies of networks, keeping float32 parameters and their running mean.
 
-    def __init__(self, params: list[torch.Tensor], decay: float):
-        self.params, self.decay, self.n = params, decay, 0
-        self.mean = [p.detach().clone() for p in params]
+    On a GPU a whole step, from drawing random numbers to the optimizer, is recorded once and
+    replayed: thousands of small kernels would otherwise wait for Python. `loss_of` returns the
+    loss and what is shown of it, and may only use tensors that stay where they are."""
 
-    @torch.no_grad()
-    def update(self) -> None:
+    def __init__(self, nets: list[torch.nn.Module], lr: float, decay: float, dev: str):
+        self.nets, self.lr, self.decay, self.dev, self.n = nets, lr, decay, dev, 0
+        self.copies = [copy.deepcopy(n) for n in nets]
+        for c in self.copies:
+            c.requires_grad_(True)
+            if dev == "cuda":
+                c.bfloat16()
+            if isinstance(c, Unet):
+                c.out.float()
+        self.params = [p for c in self.copies for p in c.parameters()]
+        self.master = [p.detach().clone().requires_grad_() for n in nets for p in n.parameters()]
+        self.mean = [p.detach().clone() for p in self.master]
+        for m in self.master:
+            m.grad = torch.zeros_like(m)
+        self.rate = torch.tensor(0.0, device=dev)
+        self.opt = torch.optim.AdamW(self.master, lr=self.rate, betas=(0.9, 0.99),
+                                     weight_decay=0.01, capturable=dev == "cuda",
+                                     fused=dev == "cuda")
+
+    def _step(self) -> torch.Tensor:
+        for p in self.params:
+            p.grad = None
+        loss, shown = self.loss_of(*self.copies)
+        loss.backward()
+        with torch.no_grad():
+            torch._foreach_copy_([m.grad for m in self.master],
+                                 [p.grad if p.grad is not None else torch.zeros_like(p)
+                                  for p in self.params])
+            torch.nn.utils.clip_grad_norm_(self.master, 1.0, foreach=True)
+            self.opt.step()
+            torch._foreach_copy_(self.params, self.master)
+        return torch.stack([loss.detach().float(), shown.float()])
+
+    def record(self, loss_of: Callable) -> None:
+        """What step() does from now on."""
+        self.loss_of, self.graph = loss_of, None
+        if self.dev != "cuda":
+            return
+        began = time.monotonic()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self._step()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.shown = self._step()
+        torch.cuda.synchronize()
+        say(f"a step recorded in {time.monotonic() - began:.1f} s")
+
+    def step(self, part: float) -> torch.Tensor:
+        """One step at a part of the highest learning rate. Returns loss and what is shown."""
+        self.rate.fill_(self.lr * part)
+        if self.graph:
+            self.graph.replay()
+            shown = self.shown.clone()
+        else:
+            shown = self._step()
         self.n += 1
         keep = min(self.decay, (1 + self.n) / (10 + self.n))
-        torch._foreach_lerp_(self.mean, self.params, 1 - keep)
+        torch._foreach_lerp_(self.mean, [m.detach() for m in self.master], 1 - keep)
+        return shown
 
     @torch.no_grad()
-    def swap(self) -> None:
-        """The mean into the networks and back out again."""
-        for p, m in zip(self.params, self.mean):
-            kept = p.detach().clone()
-            p.copy_(m)
-            m.copy_(kept)
-
-
-def optimizer(params: list, lr: float, device: str) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(params, lr=lr, betas=(0.9, 0.99), weight_decay=0.01,
-                             fused=device == "cuda")
-
-
-def say(*what: object) -> None:
-    print(*what, flush=True)
+    def give(self) -> None:
+        """Puts the mean into the networks."""
+        torch._foreach_copy_([p for n in self.nets for p in n.parameters()], self.mean)
 
 
 # ---- VAE ----
@@ -96,56 +148,104 @@ def slopes(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return x[..., 1:] - x[..., :-1], x[..., 1:, :] - x[..., :-1, :]
 
 
-def vae_loss(vae: Vae, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    mean, logvar = vae.moments(x)
-    mean, logvar = mean.float(), logvar.float()
-    z = mean + (0.5 * logvar).exp() * torch.randn_like(mean)
-    y = vae.decode(z).float()
+def unlike(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """How far y is from x: pixels, edges and, coarsely, colours; and the pixels' part alone."""
     plain = (y - x).abs().mean()
     edges = sum((a - b).abs().mean() for a, b in zip(slopes(y), slopes(x)))
     coarse = (F.avg_pool2d(y, 8) - F.avg_pool2d(x, 8)).abs().mean()
+    return plain + edges + 0.5 * coarse, plain.detach()
+
+
+def vae_loss(vae: Vae, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    mean, logvar = vae.moments(x.to(vae.quant_conv.weight.dtype))
+    mean, logvar = mean.float(), logvar.float()
+    z = mean + (0.5 * logvar).exp().clamp(min=0.05) * torch.randn_like(mean)
+    loss, plain = unlike(vae.decode(z.to(vae.quant_conv.weight.dtype)).float(), x)
     kl = 0.5 * (mean ** 2 + logvar.exp() - logvar - 1).mean()
-    return plain + edges + 0.5 * coarse + 1e-4 * kl, plain.detach()
+    return loss + 2e-5 * kl, plain
 
 
-def train_vae(a: argparse.Namespace, world: tuple, tex: torch.Tensor, dev: str) -> Vae:
-    vae = Vae().to(dev).to(memory_format=torch.channels_last)
+def windows(rows: torch.Tensor, side: int) -> torch.Tensor:
+    """Top left corners [n,2] of windows with something in them: one of the last layers drawn."""
+    n = len(rows)
+    there = rows[:, :, 0] > 0
+    last = (there.sum(1) - 1).clamp(min=0)
+    pick = (torch.rand(n, device=rows.device) * (last + 1)).long()
+    pick = torch.maximum(pick, last - 5).clamp(min=0)
+    centre = rows[torch.arange(n, device=rows.device), pick, 1:3]
+    part = side / render.SIDE
+    corner = centre - part * (0.2 + 0.6 * torch.rand(n, 2, device=rows.device))
+    pixel = (corner.clamp(0, 1 - part) * render.SIDE).round()
+    return pixel / render.SIDE
+
+
+def train_vae(a: argparse.Namespace, vae: Vae, world: tuple, tex: torch.Tensor, dev: str) -> None:
+    """First on windows of a quarter of the picture, around things: four times the pictures and
+    hardly any empty ground. Then on whole pictures, as it will be used."""
     say("vae", parameters(vae), "parameters")
     ground, rows = world[0], world[1]
-    params = list(vae.parameters())
-    opt, mean = optimizer(params, a.vae_lr, dev), Average(params, 0.998)
-    loss_of = torch.compile(vae_loss) if a.compile else vae_loss
-    clock, step, seen = Clock(a.vae_seconds), 0, []
+    most = render.used(rows)
+    learner = Learner([vae], a.vae_lr, 0.998, dev)
+
+    def loss_at(side: int, n: int) -> Callable:
+        def loss_of(net: Vae) -> tuple[torch.Tensor, torch.Tensor]:
+            at = torch.randint(len(ground), (n,), device=dev)
+            corner = windows(rows[at], side) if side < render.SIDE else None
+            x = render.draw(tex, ground[at], rows[at], most, side, corner) * 2 - 1
+            return vae_loss(net, x)
+        return loss_of
+
+    spent, step = 0.0, 0
+    for side, n, part in ((128, a.vae_batch, 0.6), (render.SIDE, a.vae_batch // 4, 0.4)):
+        learner.record(loss_at(side, n))
+        clock, seen = Clock(a.vae_seconds * part), []
+        while clock.at() < 1 and step < a.most_steps:
+            seen.append(learner.step(rate(spent + part * clock.at(), step)))
+            step += 1
+            if step % a.say_every == 0:
+                loss, plain = torch.stack(seen).mean(0).tolist()
+                say(f"vae step {step} side {side} {clock.at():.2f} loss {loss:.5f} l1 {plain:.5f}")
+                seen = []
+        spent += part
+    learner.give()
+    say(f"vae: {step} steps")
+
+
+def polish_decoder(a: argparse.Namespace, vae: Vae, world: tuple, tex: torch.Tensor,
+                   dev: str) -> None:
+    """The decoder alone, for what latents already mean to a trained UNet. They come out of the UNet
+    a little off, so here they do, too."""
+    ground, rows = world[0], world[1]
+    most = render.used(rows)
+    eye = copy.deepcopy(vae).bfloat16() if dev == "cuda" else copy.deepcopy(vae)
+    kind = eye.quant_conv.weight.dtype
+    learner = Learner([vae.decoder, vae.post_quant_conv], a.vae_lr / 2, 0.998, dev)
+
+    def loss_of(decoder, post_quant) -> tuple[torch.Tensor, torch.Tensor]:
+        at = torch.randint(len(ground), (a.vae_batch // 4,), device=dev)
+        x = render.draw(tex, ground[at], rows[at], most) * 2 - 1
+        with torch.no_grad():
+            z = eye.encode(x.to(kind)).float()
+            z = z + 0.05 / LATENT_SCALE * torch.randn_like(z)
+        return unlike(decoder(post_quant(z.to(kind))).float(), x)
+
+    learner.record(loss_of)
+    clock, step, seen = Clock(a.polish_seconds), 0, []
     while clock.at() < 1 and step < a.most_steps:
-        at = torch.randint(len(ground), (a.vae_batch,), device=dev)
-        x = (render.draw(tex, ground[at], rows[at]) * 2 - 1).contiguous(
-            memory_format=torch.channels_last)
-        for group in opt.param_groups:
-            group["lr"] = a.vae_lr * rate(clock.at(), step)
-        with torch.autocast(dev, torch.bfloat16, enabled=dev == "cuda"):
-            loss, plain = loss_of(vae, x)
-        opt.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(params, 1.0)
-        opt.step()
-        mean.update()
-        seen.append(plain)
+        seen.append(learner.step(rate(clock.at(), step)))
         step += 1
-        if step == 1:
-            clock = Clock(a.vae_seconds)  # what compiling took does not count
         if step % a.say_every == 0:
-            say(f"vae step {step} {clock.at():.2f} l1 {torch.stack(seen).mean():.5f}")
+            loss, plain = torch.stack(seen).mean(0).tolist()
+            say(f"decoder step {step} {clock.at():.2f} loss {loss:.5f} l1 {plain:.5f}")
             seen = []
-    mean.swap()
-    say(f"vae: {step} steps of {a.vae_batch}")
-    return vae
+    learner.give()
 
 
 @torch.no_grad()
 def settle_vae(vae: Vae, world: tuple, tex: torch.Tensor, n: int) -> None:
     """Measures latents and folds their scale into the VAE."""
-    z = torch.cat([vae.encode(render.draw(tex, world[0][i:i + 64], world[1][i:i + 64]) * 2 - 1)
-                   for i in range(0, n, 64)])
+    z = torch.cat([vae.encode(render.draw(tex, world[0][i:i + 8], world[1][i:i + 8]) * 2 - 1)
+                   for i in range(0, n, 8)])
     mean, std = z.mean((0, 2, 3)), z.std((0, 2, 3))
     say("latents: mean", [f"{v:.3f}" for v in mean], "deviation", [f"{v:.3f}" for v in std])
     vae.rescale(mean, std)
@@ -166,27 +266,28 @@ class Pool:
     """Latents of pictures on the device, with their captions; some are drawn anew all the time, so
     that training never goes through a fixed set."""
 
-    def __init__(self, vae: Vae, world: tuple, tex: torch.Tensor, size: int, seed: int, dev: str):
-        self.vae, self.world, self.tex, self.dev = vae, world, tex, dev
-        self.size = min(size, len(world[0]))
+    def __init__(self, vae: Vae, world: tuple, tex: torch.Tensor, size: int, dev: str):
+        self.world, self.tex, self.dev = world, tex, dev
+        self.vae = copy.deepcopy(vae).bfloat16() if dev == "cuda" else vae
+        self.size = min(size, len(world[0])) // 256 * 256 or len(world[0])
         self.next = 0
         self.latent = torch.zeros(self.size, 4, 32, 32, device=dev)
         self.ids = torch.zeros(self.size, *world[2].shape[1:], dtype=torch.int16, device=dev)
         self.slot = 0
+        self.most = render.used(world[1])
         start = time.monotonic()
         while self.next < self.size:
-            self.draw(min(256, self.size - self.next))
+            self.draw()
         if dev == "cuda":
             torch.cuda.synchronize()
         say(f"pool: {self.size} pictures in {time.monotonic() - start:.1f} s")
 
     @torch.no_grad()
-    def draw(self, n: int) -> None:
+    def draw(self, n: int = 256) -> None:
         at = (torch.arange(n, device=self.dev) + self.next) % len(self.world[0])
         to = (torch.arange(n, device=self.dev) + self.slot) % self.size
-        x = render.draw(self.tex, self.world[0][at], self.world[1][at]) * 2 - 1
-        with torch.autocast(self.dev, torch.bfloat16, enabled=self.dev == "cuda"):
-            z = self.vae.encode(x.contiguous(memory_format=torch.channels_last))
+        x = render.draw(self.tex, self.world[0][at], self.world[1][at], self.most) * 2 - 1
+        z = self.vae.encode(x.to(self.vae.quant_conv.weight.dtype))
         self.latent[to] = z.float() * LATENT_SCALE
         self.ids[to] = self.world[2][at]
         self.next += n
@@ -207,8 +308,8 @@ def noised(x0: torch.Tensor, a_bar: torch.Tensor) -> tuple:
     background's colour. The constant part of the noise (0.08) is there for the same reason."""
     n, dev = len(x0), x0.device
     t = ((torch.arange(n, device=dev) + torch.rand(n, device=dev)) / n * diffusion.STEPS).long()
-    t = t.clamp(max=diffusion.STEPS - 1)[torch.randperm(n, device=dev)]
-    blind = torch.arange(n, device=dev) < n // 24
+    t = t.clamp(max=diffusion.STEPS - 1)
+    blind = torch.rand(n, device=dev) < 1 / 24
     t = torch.where(blind, diffusion.STEPS - 1, t)
     a = a_bar[t][:, None, None, None]
     eps = torch.randn_like(x0)
@@ -227,7 +328,7 @@ class Model:
     def __init__(self, tok: Tokenizer, vae: Vae, dev: str):
         self.tok, self.vae, self.dev = tok, vae, dev
         self.clip = Clip(len(tok.vocab)).to(dev)
-        self.unet = Unet().to(dev).to(memory_format=torch.channels_last)
+        self.unet = Unet().to(dev)
 
     def parts(self) -> dict[str, torch.nn.Module]:
         return {"unet": self.unet, "clip": self.clip, "vae": self.vae}
@@ -254,54 +355,50 @@ class Model:
         return torch.cat(out)
 
 
-def train_diffusion(a: argparse.Namespace, m: Model, pool: Pool, out: Path) -> None:
+def train_diffusion(a: argparse.Namespace, m: Model, pool: Pool, out: Path, until: float) -> None:
     dev = m.dev
-    params = [*m.unet.parameters(), *m.clip.parameters()]
     say("unet", parameters(m.unet), "clip", parameters(m.clip), "parameters")
-    opt, mean = optimizer(params, a.lr, dev), Average(params, 0.9990)
     a_bar = diffusion.alpha_bar(dev)
     nothing = torch.tensor(m.tok.encode(""), device=dev)
 
-    def loss_of(x, t, ids, target, weight):
-        eps = m.unet(x, t, m.clip(ids))
-        each = (eps.float() - target).pow(2).mean((1, 2, 3))
-        return (each * weight).mean(), each.mean().detach()
-
-    fast = torch.compile(loss_of) if a.compile else loss_of
-    step, seen, looked, began = 0, [], time.monotonic(), time.monotonic()
-    clock = Clock(a.seconds)
-    while clock.at() < 1 and step < a.most_steps:
-        pool.draw(a.fresh)
+    def loss_of(unet: Unet, clip: Clip) -> tuple[torch.Tensor, torch.Tensor]:
         x0, ids = pool.batch(a.batch)
         ids = torch.where(torch.rand(len(ids), 1, device=dev) < 0.1, nothing, ids)
         x, t, target, weight = noised(x0, a_bar)
-        for group in opt.param_groups:
-            group["lr"] = a.lr * rate(clock.at(), step, 300)
-        with torch.autocast(dev, torch.bfloat16, enabled=dev == "cuda"):
-            loss, plain = fast(x.contiguous(memory_format=torch.channels_last), t, ids, target,
-                               weight)
-        opt.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(params, 1.0)
-        opt.step()
-        mean.update()
-        seen.append(torch.stack([loss.detach(), plain]))
+        eps = predict(unet, clip, x.to(unet.time_embed[0].weight.dtype), t, ids)
+        each = (eps.float() - target).pow(2).mean((1, 2, 3))
+        return (each * weight).mean(), each.mean().detach()
+
+    def plainly(unet: Unet, clip: Clip, x, t, ids) -> torch.Tensor:
+        return unet(x, t, clip(ids))
+
+    predict = torch.compile(plainly, dynamic=False) if a.compile else plainly
+    learner = Learner([m.unet, m.clip], a.lr, 0.9993, dev)
+    try:
+        learner.record(loss_of)
+    except Exception as why:  # slower, but it goes
+        if not a.compile:
+            raise
+        say(f"not compiled: {why}")
+        predict = plainly
+        learner.record(loss_of)
+    clock, step, seen, looked = Clock(until - time.monotonic()), 0, [], time.monotonic()
+    while clock.at() < 1 and step < a.most_steps:
+        if step % a.fresh == 0:
+            pool.draw()
+        seen.append(learner.step(rate(clock.at(), step, 400)))
         step += 1
-        if step == 1:
-            say(f"first step after {time.monotonic() - began:.1f} s")
-            clock = Clock(a.seconds)  # what compiling took does not count
         if step % a.say_every == 0:
             weighted, plain = torch.stack(seen).mean(0).tolist()
             say(f"step {step} {clock.at():.3f} loss {weighted:.4f} eps {plain:.4f} "
                 f"{step * a.batch / (time.monotonic() - clock.start):.0f} pictures/s")
             seen = []
         if time.monotonic() - looked > a.look_every:
-            mean.swap()
+            learner.give()
             m.save(out)
             files.write_png(out / "sheet.png", files.sheet(m.pictures(LOOK_AT), 6))
-            mean.swap()
             looked = time.monotonic()
-    mean.swap()
+    learner.give()
     say(f"diffusion: {step} steps of {a.batch}, {pool.next} pictures drawn")
 
 
@@ -316,24 +413,26 @@ def look_closely(m: Model, out: Path, n: int, seed: int = 4242) -> None:
 def arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--out", type=Path, required=True)
-    p.add_argument("--vae", type=Path, help="a trained VAE instead of training one")
+    p.add_argument("--vae", type=Path, help="a trained VAE, to go on from or to use as it is")
     p.add_argument("--resume", type=Path, help="folder with unet and clip to go on from")
-    p.add_argument("--vae-seconds", type=float, default=120)
-    p.add_argument("--seconds", type=float, default=480)
+    p.add_argument("--vae-seconds", type=float, default=120, help="0: as it is")
+    p.add_argument("--seconds", type=float, default=540, help="until diffusion is done, all before it included; 0: none")
     p.add_argument("--scenes", type=int, default=500_000)
-    p.add_argument("--pool", type=int, default=150_000)
-    p.add_argument("--fresh", type=int, default=48, help="pictures drawn anew each step")
-    p.add_argument("--batch", type=int, default=512)
-    p.add_argument("--vae-batch", type=int, default=64)
-    p.add_argument("--lr", type=float, default=1e-3)
+    p.add_argument("--pool", type=int, default=120_000)
+    p.add_argument("--fresh", type=int, default=20, help="steps between 256 pictures drawn anew")
+    p.add_argument("--batch", type=int, default=256)
+    p.add_argument("--vae-batch", type=int, default=96)
+    p.add_argument("--lr", type=float, default=8e-4)
     p.add_argument("--vae-lr", type=float, default=1e-3)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--workers", type=int, default=16)
+    p.add_argument("--polish-seconds", type=float, default=0,
+                   help="in the end, for the decoder alone")
+    p.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     p.add_argument("--most-steps", type=int, default=1 << 30)
     p.add_argument("--say-every", type=int, default=200)
     p.add_argument("--look-every", type=float, default=120)
     p.add_argument("--random", type=int, default=320, help="sentences to look at in the end")
-    p.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     return p.parse_args()
 
 
@@ -351,12 +450,17 @@ def main() -> None:
     torch.backends.cudnn.benchmark = True
     world = tuple(w.to(dev) for w in world)
     tex = render.atlas(dev)
+    vae = Vae().to(dev)
+    with torch.no_grad():
+        vae.quant_conv.bias[4:] = -6  # else noise drowns what the encoder has to say at first
     if a.vae:
-        vae = Vae().to(dev).to(memory_format=torch.channels_last)
         vae.load_state_dict(files.read_safetensors(a.vae)[0])
-    else:
-        vae = train_vae(a, world, tex, dev)
-        settle_vae(vae, world, tex, min(2048, a.scenes))
+    if a.vae_seconds > 0:
+        if a.vae:  # as it was before settle_vae()
+            vae.rescale(torch.zeros(4, device=dev), torch.full((4,), LATENT_SCALE ** -2.0,
+                                                               device=dev))
+        train_vae(a, vae, world, tex, dev)
+        settle_vae(vae, world, tex, min(1600, a.scenes))
         look_vae(vae, world, tex, a.out / "vae.png")
     vae.requires_grad_(False)
     m = Model(tok, vae, dev)
@@ -364,9 +468,15 @@ def main() -> None:
         for name in ("unet", "clip"):
             state = files.read_safetensors(a.resume / f"{name}.safetensors")[0]
             m.parts()[name].load_state_dict(state)
+    if a.seconds > 0:
+        m.save(a.out)
+        train_diffusion(a, m, Pool(vae, world, tex, a.pool, dev), a.out, start + a.seconds)
     m.save(a.out)
-    train_diffusion(a, m, Pool(vae, world, tex, a.pool, a.seed, dev), a.out)
-    m.save(a.out)
+    if a.polish_seconds > 0:
+        look_vae(vae, world, tex, a.out / "vae.png")
+        polish_decoder(a, vae, world, tex, dev)
+        m.save(a.out)
+        look_vae(vae, world, tex, a.out / "vae.png")
     files.write_png(a.out / "sheet.png", files.sheet(m.pictures(LOOK_AT), 6))
     if a.random:
         look_closely(m, a.out, a.random)
