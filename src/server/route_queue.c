@@ -141,7 +141,7 @@ static void queue_state_change(struct later *l)
     if (move ? store_move(st, json_string_value(json_object_get(move, "prompt_id")),
                           json_string_value(json_object_get(move, "before")), &err)
              : store_pause(st, json_is_true(json_object_get(body, "paused")), &err)) {
-        later_err_json(l, 0, &err);
+        later_err_json(l, err.code == BERTH_ELIMIT ? 409 : 0, &err); /* no number is left there */
     } else {
         queue_state(l->server, &l->body);
         later_made(l);

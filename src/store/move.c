@@ -5,9 +5,14 @@
  * prompts the same number, those behind it are numbered anew too, up to the first one that leaves
  * enough room.
  *
+ * A prompt without a number of its own gets the counter's, or that with a minus if it goes first. So
+ * the counter stays beyond every number given here, either way: who comes later runs behind what was
+ * moved to the end, and who comes first before what was moved to the front.
+ *
  * Memory and disk must say the same: db is held from the first look until the order in memory is the
- * new one. Meanwhile the queue may still lose jobs (taken, deleted), but none of them is freed and
- * none comes back, as all that needs db; new ones may join it and change nothing here. */
+ * new one. Meanwhile jobs may leave the queue (taken, deleted) but none is freed, as that needs db. If
+ * a job's own change fails it comes back before or after the new order is there, and sorts by the
+ * number it has then. New ones may join and change nothing here. */
 #include "store/store_impl.h"
 
 #include <errno.h>
@@ -26,7 +31,9 @@ struct move {
     const char *id, *before; /* before NULL: behind all */
     struct renumbered *at;
     size_t n;
-    berth_status st; /* why it cannot be, and then n is 0 */
+    double anchor;    /* the neighbour's number that theirs come from */
+    uint64_t counter; /* to be kept, with n */
+    berth_status st;  /* why it cannot be, and then n is 0 */
     berth_err err;
 };
 
@@ -66,12 +73,15 @@ static bool between(double a, double b, double *out)
     return *out > a && *out < b;
 }
 
-/* k numbers above `from`, ascending, and below `to` (INFINITY: no bound). False: they do not fit. */
+/* k numbers above `from`, ascending, and below `to` (INFINITY: no bound): the next whole ones if they
+ * fit. False: there are not so many. */
 static bool spread(double from, double to, size_t k, double *out)
 {
-    double step = isinf(to) ? 1 : (to - from) / (double)(k + 1), last = from;
+    bool whole = floor(from) + (double)k < to;
+    double step = whole ? 1 : (to - from) / (double)(k + 1), start = whole ? floor(from) : from;
+    double last = from;
     for (size_t i = 0; i < k; i++) {
-        double v = isinf(to) ? floor(from) + (double)(i + 1) : from + step * (double)(i + 1);
+        double v = start + step * (double)(i + 1);
         if (!(v > last)) /* so far out whole numbers are the same */
             v = nextafter(last, INFINITY);
         if (!(v < to) || isinf(v))
@@ -115,29 +125,32 @@ static berth_status renumber(struct move *m, struct job *const *job, const doubl
     return m->at ? BERTH_OK : err_set(err, BERTH_ENOMEM, "new numbers of %zu prompts", n);
 }
 
-/* The job and those behind it, as many as it takes until their numbers fit in front of the next. */
+/* The job and those behind it, as many as it takes until their numbers fit in front of the next. Each
+ * try has twice as many as the last: thousands of numbers without room would else be thousands of
+ * tries, under the lock. */
 static berth_status push_behind(const struct store *s, struct move *m, size_t from, size_t to,
                                 double low, berth_err *err)
 {
     size_t others = s->pending.n - 1, most = others - to + 1, k = 1;
     struct job **job = calloc(most, sizeof(*job));
     double *order = calloc(most, sizeof *order);
-    bool fits = false;
     if (!job || !order) {
         free(job);
         free(order);
         return err_set(err, BERTH_ENOMEM, "new numbers of %zu prompts", most);
     }
     job[0] = queue_at(&s->pending, from);
-    for (; !fits && k <= most; k++) {
-        bool last = k == most;
-        double next = last ? INFINITY : other(s, from, to + k - 1)->j.order;
+    for (size_t i = 1; i < most; i++)
+        job[i] = other(s, from, to + i - 1);
+    bool fits = false;
+    for (;; k = k > most / 2 ? most : 2 * k) {
+        double next = k == most ? INFINITY : job[k]->j.order;
         fits = next > low && spread(low, next, k, order);
-        if (!fits && !last)
-            job[k] = other(s, from, to + k - 1);
+        if (fits || k == most)
+            break;
     }
     berth_status st =
-        fits ? renumber(m, job, order, k - 1, err)
+        fits ? renumber(m, job, order, k, err)
              : err_set(err, BERTH_ELIMIT, "prompt '%.80s' cannot move: no number is left behind %g",
                        m->id, low);
     free(job);
@@ -158,6 +171,7 @@ static berth_status decide(const struct store *s, struct move *m, berth_err *err
     const struct job *prev = to ? other(s, from, to - 1) : NULL;
     const struct job *next = to < n - 1 ? other(s, from, to) : NULL;
     double order, low = prev ? prev->j.order : 0;
+    m->anchor = prev ? low : next->j.order; /* there is one: else it would be there already */
     if (!next || (prev && !between(low, next->j.order, &order)))
         return push_behind(s, m, from, to, low, err);
     if (!prev) {
@@ -173,15 +187,30 @@ static berth_status decide(const struct store *s, struct move *m, berth_err *err
 
 /* ---- both at once ---- */
 
+/* Under the lock. Numbers beside one that a client made up, beyond the counter, are beyond it too: who
+ * comes later runs before them, as before the client's. */
+static void raise_counter(struct store *s, struct move *m)
+{
+    double top = 0;
+    for (size_t i = 0; i < m->n; i++)
+        top = fmax(top, fabs(m->at[i].order));
+    if (m->n && fabs(m->anchor) <= (double)s->counter && top >= (double)s->counter)
+        s->counter = (uint64_t)top + 1; /* no more than the queue's length away: it fits */
+    m->counter = s->counter;
+}
+
 static berth_status tx_move(struct store *s, void *arg, berth_err *err)
 {
     struct move *m = arg;
     forget(m); /* of a try before */
     pthread_mutex_lock(&s->lock);
     m->st = decide(s, m, &m->err);
-    pthread_mutex_unlock(&s->lock);
     if (m->st)
         forget(m);
+    raise_counter(s, m);
+    pthread_mutex_unlock(&s->lock);
+    if (m->n && tx_meta(s, "counter", (int64_t)m->counter, err))
+        return err->code;
     for (size_t i = 0; i < m->n; i++)
         if (tx_job_move(s, m->at[i].job->j.seq, m->at[i].order, m->at[i].number, err))
             return err->code;

@@ -76,7 +76,8 @@ struct store_job {
 void store_job_release(struct store_job *j); /* zeroed is fine */
 
 /* The number for the next prompt, and counts it. After a restart it goes on behind that of every
- * accepted job, whatever became of them. */
+ * accepted job, whatever became of them. Moves count too: a number n from here is behind those that
+ * they gave, and -n before them, but for moves beside a number that a client made up, beyond n. */
 uint64_t store_next_number(struct store *s);
 
 typedef void store_done_fn(void *user, berth_status st, const berth_err *err);
@@ -127,7 +128,7 @@ size_t store_clear(struct store *s, berth_err *err);
  * new ones too. Written before it returns. BERTH_ENOTFOUND: one of them is not waiting (any more);
  * BERTH_ELIMIT: there are no numbers left. After an error the order is as it was. */
 berth_status store_move(struct store *s, const char *id, const char *before, berth_err *err);
-/* Pending jobs wait; survives a restart. After an error it is as it was. */
+/* Pending jobs wait; survives a restart. Written before it returns. After an error it is as it was. */
 berth_status store_pause(struct store *s, bool paused, berth_err *err);
 bool store_paused(struct store *s);
 

@@ -13,7 +13,7 @@ enum { SPARE_PAGES = 1024 }; /* that a file keeps for what comes next */
 
 struct batch {
     struct job *first;
-    uint64_t counter, seq, last; /* last: seq of its last job */
+    uint64_t seq, last; /* last: seq of its last job */
 };
 
 /* Under the lock: the jobs that arrived first. */
@@ -27,7 +27,6 @@ static void cut_batch(struct store *s, struct batch *b)
         end = &(*end)->next;
     }
     b->first = end == &s->first ? NULL : s->first;
-    b->counter = s->counter;
     b->seq = s->seq;
     if (b->first) {
         s->first = *end;
@@ -43,9 +42,11 @@ static berth_status tx_batch(struct store *s, void *arg, berth_err *err)
     for (const struct job *j = b->first; j; j = j->next)
         if (tx_job_add(s, &j->j, err))
             return err->code;
-    return tx_meta(s, "counter", (int64_t)b->counter, err)
-               ? err->code
-               : tx_meta(s, "seq", (int64_t)b->seq, err);
+    pthread_mutex_lock(&s->lock);
+    uint64_t counter = s->counter; /* of now: a move may have raised it since the batch was cut */
+    pthread_mutex_unlock(&s->lock);
+    return tx_meta(s, "counter", (int64_t)counter, err) ? err->code
+                                                        : tx_meta(s, "seq", (int64_t)b->seq, err);
 }
 
 static berth_status tx_undo(struct store *s, void *arg, berth_err *err)
@@ -122,7 +123,7 @@ static void commit_batch(struct store *s, struct batch *b, berth_err *err)
     }
     for (struct job *j = b->first; j; j = j->next) {
         struct job *next = j->next;
-        struct batch single = { j, b->counter, b->seq, 0 };
+        struct batch single = { j, b->seq, 0 };
         j->next = NULL;
         j->st = b->first == j && !next ? err->code : tx_do(s, tx_batch, &single, err);
         j->next = next;

@@ -1,5 +1,7 @@
 """GET/POST /queue, /interrupt, pause and resume (comfyui-api.md 1.1, 4.2, 4.3)."""
 
+import sys
+
 import pytest
 
 from conftest import image_prompt
@@ -147,6 +149,41 @@ def test_move(server):
     assert ids(server) == ["front", *"bcad", "late"]
 
 
+def test_new_prompts_go_behind_what_was_moved(server):
+    """A move takes numbers that the counter would have given next; it must not give them again."""
+    for name in "abcd":
+        server.queue(image_prompt(), prompt_id=name)
+    for name in "ab":
+        move(server, name, None)
+    for name in ("new1", "new2"):
+        server.queue(image_prompt(), prompt_id=name)
+    assert ids(server) == [*"cdab", "new1", "new2"]
+    for _ in range(12):
+        order = ids(server)
+        move(server, order[-1], order[0])
+    order = ids(server)
+    server.queue(image_prompt(), prompt_id="front", front=True)
+    assert ids(server) == ["front", *order]
+
+
+def test_a_move_beside_a_far_number_leaves_the_counter_alone(server):
+    server.queue(image_prompt(), prompt_id="last", number=1e12)
+    for name in "ab":
+        server.queue(image_prompt(), prompt_id=name)
+    move(server, "a", None)
+    assert ids(server) == ["b", "last", "a"]
+    server.queue(image_prompt(), prompt_id="new")
+    assert ids(server) == ["b", "new", "last", "a"]
+
+
+def test_no_number_left(server):
+    for name in "ab":
+        server.queue(image_prompt(), prompt_id=name, number=sys.float_info.max)
+    r = move(server, "a", None)
+    assert r.status_code == 409 and "no number" in r.json()["error"]
+    assert ids(server) == list("ab")
+
+
 def test_move_among_equal_numbers(server):
     for name in "abcd":
         server.queue(image_prompt(), prompt_id=name, number=7)
@@ -165,12 +202,16 @@ def test_bad_changes(server, body):
 
 
 def test_clients_hear_of_a_move(server):
-    for name in "ab":
-        server.queue(image_prompt(), prompt_id=name)
     with server.ws() as ws:
-        ws.recv()
-        move(server, "b", "a")
+        ws.until_status(0)
+        for n, name in enumerate("ab", 1):  # each add tells once; heard here, it cannot be taken for the move's
+            server.queue(image_prompt(), prompt_id=name)
+            ws.until_status(n)
+        assert move(server, "a", "nobody").status_code == 404  # nothing changed, nothing is said
+        assert move(server, "b", "a").status_code == 200
         ws.until_status(2)
+        server.queue(image_prompt(), prompt_id="c")
+        assert ws.recv()["data"]["status"]["exec_info"]["queue_remaining"] == 3  # so it was told once
 
 
 def test_a_move_survives_kill(fresh):

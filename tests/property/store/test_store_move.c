@@ -1,5 +1,7 @@
 /* Random programs of adds, moves, takes, parks and deletes against a plain list of names: the order is
- * the list's, numbers ascend along it, and what lies on the disk at any moment opens as the same list. */
+ * the list's, numbers ascend along it, and what lies on the disk at any moment opens as the same list.
+ * In half of the programs clients make up numbers, often the same ones. In the others numbers are the
+ * counter's, and nobody looks at them: who comes is the last one, or the first one if it says so. */
 #include "support/rng.h"
 #include "support/seed.h"
 #include "support/stores.h"
@@ -7,7 +9,7 @@
 #include <fcntl.h>
 #include <math.h>
 
-enum { PROGRAMS = 10, STEPS = 120, MAX = 64, NAME = 16 };
+enum { PROGRAMS = 6, STEPS = 100, MAX = 64, NAME = 16 };
 
 struct list {
     size_t n;
@@ -20,6 +22,7 @@ struct world {
     struct store *s;
     struct list list;
     size_t named;
+    bool counted; /* numbers are the store's own */
 };
 
 /* ---- the list ---- */
@@ -87,8 +90,15 @@ static void copy_file(const char *from, const char *to)
     close(out);
 }
 
-/* As if the process had been killed now: nothing of it is asked, only its files. */
-static void crash(struct world *w, bool one_runs)
+static double next_number(struct store *s, bool front)
+{
+    double n = (double)store_next_number(s);
+    return front ? -n : n;
+}
+
+/* As if the process had been killed now: nothing of it is asked, only its files. running: the job that
+ * is; it comes back as the first of those with its number. */
+static void crash(struct world *w, const char *running_id)
 {
     char from[4096];
     snprintf(from, sizeof from, "%s", tmp_path("move.db"));
@@ -97,8 +107,16 @@ static void crash(struct world *w, bool one_runs)
     copy_file(from, tmp_path("crash.db-wal"));
     struct store *s = open_store(tmp_path("crash.db"));
     struct list want = w->list;
-    if (!one_runs)
-        compare(s, &want, "after a crash");
+    if (running_id)
+        list_insert(&want, 0, running_id);
+    compare(s, &want, "after a crash");
+    if (w->counted) { /* the counter went on, too */
+        add(s, "first", next_number(s, true));
+        list_insert(&want, 0, "first");
+        add(s, "last", next_number(s, false));
+        list_insert(&want, want.n, "last");
+        compare(s, &want, "new ones after a crash");
+    }
     store_close(s);
     unlink(tmp_path("crash.db"));
 }
@@ -111,12 +129,18 @@ static void do_add(struct world *w)
     char id[NAME];
     size_t at = 0;
     struct list *l = &w->list;
-    if (l->n + 2 >= MAX)
+    if (l->n + 4 >= MAX)
         return;
+    snprintf(id, sizeof id, "p%zu", w->named++);
+    if (w->counted) {
+        bool front = rng_below(&w->rng, 2);
+        add(w->s, id, next_number(w->s, front));
+        list_insert(l, front ? 0 : l->n, id);
+        return;
+    }
     double number = (double)rng_below(&w->rng, 6) - 2; /* often the same */
     if (!rng_below(&w->rng, 10))
         number = far[rng_below(&w->rng, ARRAY_LEN(far))];
-    snprintf(id, sizeof id, "p%zu", w->named++);
     add(w->s, id, number);
     while (at < l->n && l->number[at] <= number)
         at++;
@@ -132,6 +156,8 @@ static void do_move(struct world *w)
     char id[NAME], before[NAME];
     snprintf(id, sizeof id, "%s", l->id[rng_below(&w->rng, l->n)]);
     size_t to = rng_below(&w->rng, l->n + 1);
+    if (!rng_below(&w->rng, 3)) /* to an end, where numbers are new */
+        to = rng_below(&w->rng, 2) * l->n;
     if (!rng_below(&w->rng, 12)) {
         assert_int_equal(store_move(w->s, id, "nobody", &err), BERTH_ENOTFOUND);
         assert_int_equal(store_move(w->s, "nobody", id, &err), BERTH_ENOTFOUND);
@@ -172,7 +198,7 @@ static void do_run(struct world *w)
     assert_int_equal(store_move(w->s, id, NULL, &err), BERTH_ENOTFOUND);
     if (l->n)
         assert_int_equal(store_move(w->s, l->id[0], id, &err), BERTH_ENOTFOUND);
-    crash(w, true);
+    crash(w, id);
     compare(w->s, l, "while one runs");
     if (rng_below(&w->rng, 2)) {
         finish(w->s);
@@ -185,7 +211,7 @@ static void do_run(struct world *w)
 
 static void program(uint64_t seed)
 {
-    struct world w = { .rng = { seed } };
+    struct world w = { .rng = { seed }, .counted = seed % 2 };
     running = seed;
     unlink(tmp_path("move.db"));
     w.s = open_store(tmp_path("move.db"));
@@ -193,14 +219,16 @@ static void program(uint64_t seed)
         size_t what = rng_below(&w.rng, 20);
         if (what < 8)
             do_add(&w);
-        else if (what < 16)
+        else if (what < 16) {
             do_move(&w);
-        else if (what < 17)
+            if (!rng_below(&w.rng, 4))
+                crash(&w, NULL);
+        } else if (what < 17)
             do_delete(&w);
         else if (what < 18)
             do_run(&w);
         else if (what < 19)
-            crash(&w, false);
+            crash(&w, NULL);
         else {
             store_close(w.s);
             w.s = open_store(tmp_path("move.db"));

@@ -160,7 +160,7 @@ static void together(const char *path, bool full)
     assert_true(full || !x.told.failed);
     assert_int_equal(store_remaining(x.s) + x.finished + x.deleted + x.told.failed, JOBS);
     assert_int_equal(store_history_count(x.s), x.finished);
-    assert_int_equal(store_next_number(x.s), JOBS);
+    assert_true(store_next_number(x.s) >= JOBS); /* moves take numbers, too */
     size_t left = store_remaining(x.s);
     struct str was = { 0 }, is = { 0 };
     assert_true(store_each_job(x.s, list_id, &was));
