@@ -2,6 +2,7 @@
 #include "residency/residency_impl.h"
 
 #include "base/hash.h"
+#include "residency/alloc_impl.h"
 
 #include <inttypes.h>
 
@@ -153,6 +154,17 @@ static berth_status plan_around_others(const struct residency *r, const struct b
     return s == BERTH_ELIMIT ? plan_from_args(b, devices, args, out, err) : s;
 }
 
+/* Of a plan that was made without them: who applies it measures, and may then prefer other donors. */
+static void note_unmeasured(struct plan *p)
+{
+    bool all = true;
+    for (size_t i = 0; i < p->devices.n; i++)
+        all &= i == p->quotas.compute || p->devices.at[i].speed > 0;
+    if (!all)
+        quotas_note(&p->quotas, true,
+                    "links are not measured while a prompt runs: the donor may differ");
+}
+
 berth_status res_make_plan(struct residency *r, const struct blocks *b,
                            const struct plan_args *args, bool measure, struct plan *out,
                            berth_err *err)
@@ -167,10 +179,13 @@ berth_status res_make_plan(struct residency *r, const struct blocks *b,
     if (!s)
         s = devset_find(r->devices, a.compute, strlen(a.compute), &i, err);
     a.reserve = reserve_of(r, args);
+    bool speeds = !s && wants_speeds(r, b, i, args);
     if (!s)
-        s = res_plan_devices(r, a.compute, measure && wants_speeds(r, b, i, args), devices, err);
+        s = res_plan_devices(r, a.compute, measure && speeds, devices, err);
     if (!s)
         s = plan_around_others(r, b, devices, &a, out, err);
+    if (!s && speeds && !measure)
+        note_unmeasured(out);
     free(devices);
     return s;
 }

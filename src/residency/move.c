@@ -537,19 +537,21 @@ berth_status res_replan(struct res_model *m, const struct plan_args *plan,
     return s ? err_add(err, "planning model %.80s again", m->owner) : BERTH_OK;
 }
 
-berth_status res_replan_look(struct res_model *m, const struct plan_args *plan, struct plan *out,
-                             uint64_t *moves, berth_err *err)
+berth_status res_replan_look(struct res_model *m, const struct plan_args *plan,
+                             struct res_look *out, berth_err *err)
 {
     struct next next = { 0 };
-    *moves = 0;
-    berth_status s = next_make(m, plan, false, &next, err);
+    *out = (struct res_look) { 0 };
+    berth_status s = next_make(m, plan, !m->res->prompt_running, &next, err);
     if (!s && m->state == RES_RESIDENT)
         s = could_move(m, next.plan.device, err);
     for (size_t i = 0; !s && i < m->blocks.n; i++) {
         const struct res_block *b = &m->block[i];
-        *moves += b->device != RES_NOWHERE && b->device != next.plan.device[i] ? b->bytes : 0;
+        bool there = b->device != RES_NOWHERE;
+        out->after[next.plan.device[i]] += there ? b->bytes : m->blocks.at[i].bytes;
+        out->moves += there && b->device != next.plan.device[i] ? b->bytes : 0;
     }
-    *out = next.plan;
+    out->plan = next.plan;
     next.plan = (struct plan) { 0 };
     next_release(&next);
     return s ? err_add(err, "planning model %.80s", m->owner) : BERTH_OK;

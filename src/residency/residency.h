@@ -264,11 +264,18 @@ void res_linger_end(struct residency *r);
  * stands, and res_load() goes on from there. A model without bytes only gets the plan. */
 berth_status res_replan(struct res_model *m, const struct plan_args *plan,
                         struct res_load_result *result, berth_err *err);
-/* The plan that res_replan() would make now, and how many bytes it would move; nothing moves, also
- * while m is in use. Links that nobody measured yet are not measured. *out: plan_release(). Errors
- * as res_replan()'s before its first block moves. */
-berth_status res_replan_look(struct res_model *m, const struct plan_args *plan, struct plan *out,
-                             uint64_t *moves, berth_err *err);
+struct res_look {     /* at a plan that nobody applies */
+    struct plan plan; /* plan_release() */
+    uint64_t moves;   /* bytes that would change places */
+    uint64_t
+        after[ALLOC_ENTRIES_MAX]; /* blocks' bytes by set index, as res_bytes_on() would say; of
+                                          blocks without memory as in the file */
+};
+/* What res_replan() would do now; nothing moves, also while m is in use. Links that it would measure
+ * are measured, except while a prompt runs: a note of the plan says then that it may differ. Errors as
+ * res_replan()'s before its first block moves; out->plan is to be released all the same. */
+berth_status res_replan_look(struct res_model *m, const struct plan_args *plan,
+                             struct res_look *out, berth_err *err);
 /* The patch set. Nothing moves until the next res_load(). Takes references on the adapters.
  * BERTH_EBUSY: in use. */
 berth_status res_set_patches(struct res_model *m, const struct res_patch *patch, size_t n,

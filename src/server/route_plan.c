@@ -1,11 +1,12 @@
 /* route_plan: POST /berth/plan: where every block of a model would live. Loads and moves nothing.
  *
  *   {"model": 7}   one that is open, by its id: what PATCH /berth/models/7 with the same members
- *   would bring; the worker answers, between the steps of a prompt if one runs. Or a file:
+ *   would bring, and without any of them its own plan. The worker answers, between the steps of a
+ *   prompt if one runs; it measures no links then, and notes if that may make a difference. Or a file:
  *   {"folder": "checkpoints", "name": "sd15.safetensors"}   or   {"path": "/abs/inside/a/model/folder"}
  *   "part"       prefix of the tensors; the whole file without it
  *   "allocation" an allocation string, or "virtual_vram_gb" (number) with "donor_device" ("cpu");
- *                neither: automatic
+ *                neither: automatic (of a file)
  *   "compute", "layout" ("spread", "tail"), "devices" ("cuda:0=24g,cpu=64g": a machine that is not
  *   here)
  * The answer is what `berth plan --json` prints. Indexing a file and planning take a while:

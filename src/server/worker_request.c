@@ -266,15 +266,10 @@ static void eject(struct worker *w, struct request *r, struct res_model *m)
     free_now(w, r, &args);
 }
 
-struct look { /* at a plan that nobody applies */
-    struct plan plan;
-    uint64_t moves;
-};
-
 /* What the change leaves open stays as it is. Another compute device alone: an automatic plan there.
  * look NULL: it is applied. */
-static berth_status replan(struct res_model *m, const struct worker_change *c, struct look *look,
-                           berth_err *err)
+static berth_status replan(struct res_model *m, const struct worker_change *c,
+                           struct res_look *look, berth_err *err)
 {
     const struct plan *now = res_plan(m); /* until the new one is there */
     struct str same = { 0 };
@@ -289,7 +284,7 @@ static berth_status replan(struct res_model *m, const struct worker_change *c, s
     args.compute = c->compute ? c->compute : compute; /* a string that names one goes before */
     berth_status st = same.bad ? err_set(err, BERTH_ENOMEM, "a new plan") : BERTH_OK;
     if (!st && look)
-        st = res_replan_look(m, &args, &look->plan, &look->moves, err);
+        st = res_replan_look(m, &args, look, err);
     else if (!st)
         st = res_replan(m, &args, NULL, err);
     str_release(&same);
@@ -314,7 +309,7 @@ static void add_bytes(struct str *out, const char *device, uint64_t bytes, const
 }
 
 /* The members that plan_as_json() does not have go before its last brace. */
-static void look_json(const struct worker *w, const struct res_model *m, const struct look *x,
+static void look_json(const struct worker *w, const struct res_model *m, const struct res_look *x,
                       struct str *out)
 {
     const char *between = "";
@@ -328,14 +323,14 @@ static void look_json(const struct worker *w, const struct res_model *m, const s
     str_adds(out, "},\n  \"after\": {");
     between = "";
     for (size_t d = 0; d < x->plan.devices.n; d++)
-        add_bytes(out, x->plan.devices.at[d].name, x->plan.share[d].bytes, &between);
+        add_bytes(out, x->plan.devices.at[d].name, x->after[d], &between);
     str_addf(out, "},\n  \"moves\": %" PRIu64 "\n}", x->moves);
 }
 
 static void do_look(struct worker *w, struct request *r)
 {
     struct res_model *m = find_model(w, r);
-    struct look x = { 0 };
+    struct res_look x = { 0 };
     if (m)
         r->status = replan(m, &r->c, &x, &r->err);
     if (m && !r->status)

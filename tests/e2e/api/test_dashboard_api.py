@@ -163,12 +163,44 @@ def test_plan_of_a_model_refuses(place):
     a = place.models()["A"]["id"]
     assert look(place, 999999).status_code == 404
     for body in ({"model": "A"}, {"model": a, "folder": "checkpoints"}, {"model": a, "allocation": "nowhere,1gb"},
-                 {"model": a, "layout": "sideways"}, {"model": a, "retention": "keep"}, {"model": -1}):
+                 {"model": a, "layout": "sideways"}, {"model": a, "retention": "keep"}, {"model": -1}, {"model": a, "allocation": "null:1,1tb"}):
         r = place.server.post("/berth/plan", body)
         assert r.status_code == 400 and r.json()["error"], body
-    small = look(place, a, allocation="null:1,1tb")
-    patch = requests.patch(f"{place.server.url}/berth/models/{a}", json={"allocation": "null:1,1tb"}, timeout=PATIENCE)
-    assert small.status_code == patch.status_code == 400
+
+
+@pytest.fixture(scope="module")
+def tight(tmp_path_factory, files):  # noqa: F811
+    """The first card has room for half a model, so that automatic plans spill to one of two donors."""
+    base = tmp_path_factory.mktemp("tight") / "base"
+    lay_out(base, files)
+    half = os.path.getsize(base / "models/diffusion_models/A.safetensors") // 2
+    with Server(base, "--devices", f"cpu=512m,null:0={half},null:1=64m") as s:
+        yield Place(s, "null:0")
+
+
+def test_plan_of_a_model_that_spills(tight):
+    """Links that nobody measured yet are, before the look is answered: else a patch would choose its donor by them."""
+    loader = tight.unet("A", True)
+    loader["inputs"]["expert_mode_allocations"] = "null:0,10%;cpu,90%"
+    tight.load(loader)
+    a = tight.models()["A"]["id"]
+    seen = look(tight, a, allocation="").json()
+    assert len(seen["after"]) > 1 and any("measured" in n["text"] and "not" not in n["text"] for n in seen["notes"]), seen["notes"]
+    assert tight.patch("A", allocation="")["devices"] == seen["after"]
+    assert look(tight, a).json()["moves"] == 0  # without a word: the plan it has
+
+
+def test_a_plan_without_room_is_refused_in_both(tight):
+    loader = tight.unet("A", True)
+    loader["inputs"]["expert_mode_allocations"] = "cpu,*"
+    tight.load(loader)
+    a = tight.models()["A"]
+    body = {"allocation": "null:0,*"}
+    small = look(tight, a["id"], **body)
+    patch = requests.patch(f"{tight.server.url}/berth/models/{a['id']}", json=body, timeout=PATIENCE)
+    for r in (small, patch):
+        assert r.status_code == 400 and "null:0 would hold" in r.json()["error"], r.text
+    assert tight.models()["A"]["devices"] == a["devices"]
 
 
 def test_plan_while_a_prompt_runs(place):

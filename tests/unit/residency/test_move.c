@@ -60,14 +60,16 @@ static void moves_only_what_differs(void **state)
             uint64_t differ = 0;
             for (size_t b = 0; b < LAYERS; b++)
                 assert_ok(res_block_at(m, b, &was[b], &err), err);
-            struct plan seen;
-            uint64_t moves, before = res_info(m).moved;
-            assert_ok(res_replan_look(m, &args, &seen, &moves, &err), err);
+            struct res_look seen;
+            uint64_t before = res_info(m).moved;
+            assert_ok(res_replan_look(m, &args, &seen, &err), err);
             assert_int_equal(res_info(m).moved, before);
             assert_ok(res_replan(m, &args, &got, &err), err);
-            assert_true(plan_same(&seen, res_plan(m)));
-            assert_int_equal(moves, got.moved);
-            plan_release(&seen);
+            assert_true(plan_same(&seen.plan, res_plan(m)));
+            assert_int_equal(seen.moves, got.moved);
+            for (size_t d = 0; d < 4; d++)
+                assert_int_equal(seen.after[d], res_bytes_on(m, d));
+            plan_release(&seen.plan);
             for (size_t b = 0; b < LAYERS; b++) {
                 struct res_block_place place = res_block_place(m, b);
                 assert_true(place.device == res_plan(m)->device[b] && place.home == place.device);
@@ -147,18 +149,16 @@ static void refused(void **state)
     uint64_t key = res_info(m).key;
     assert_fails(res_replan(m, &bad, NULL, &err), err, BERTH_EINVAL, "cuda:7");
     assert_fails(res_replan(m, &taken, NULL, &err), err, BERTH_EBUSY, "a#2 has that plan");
-    struct plan seen;
-    uint64_t moves;
-    assert_fails(res_replan_look(m, &bad, &seen, &moves, &err), err, BERTH_EINVAL, "cuda:7");
-    plan_release(&seen);
-    assert_fails(res_replan_look(m, &taken, &seen, &moves, &err), err, BERTH_EBUSY,
-                 "a#2 has that plan");
-    plan_release(&seen);
+    struct res_look seen;
+    assert_fails(res_replan_look(m, &bad, &seen, &err), err, BERTH_EINVAL, "cuda:7");
+    plan_release(&seen.plan);
+    assert_fails(res_replan_look(m, &taken, &seen, &err), err, BERTH_EBUSY, "a#2 has that plan");
+    plan_release(&seen.plan);
     assert_ok(res_use_begin(m, &err), err);
     assert_fails(res_replan(m, &plan, NULL, &err), err, BERTH_EBUSY, "in use");
-    assert_ok(res_replan_look(m, &plan, &seen, &moves, &err), err); /* looking disturbs nobody */
-    assert_int_equal(moves, LAYERS * BYTES);
-    plan_release(&seen);
+    assert_ok(res_replan_look(m, &plan, &seen, &err), err); /* looking disturbs nobody */
+    assert_int_equal(seen.moves, LAYERS * BYTES);
+    plan_release(&seen.plan);
     res_use_end(m);
     assert_ptr_equal(res_plan(m), was);
     assert_int_equal(res_plan(m)->device[0], 0);
@@ -168,9 +168,9 @@ static void refused(void **state)
     assert_ok(res_replan(other, &plan, NULL, &err), err);
     assert_int_equal(res_info(other).moved, 0);
     assert_true(res_block_place(other, 0).device == RES_NO_DEVICE);
-    assert_ok(res_replan_look(other, &plan, &seen, &moves, &err), err);
-    assert_int_equal(moves, 0);
-    plan_release(&seen);
+    assert_ok(res_replan_look(other, &plan, &seen, &err), err);
+    assert_int_equal(seen.moves, 0);
+    plan_release(&seen.plan);
     model_load(other);
     assert_int_equal(res_bytes_on(other, 1), BYTES);
     fixture_check(&f);
@@ -303,6 +303,39 @@ static void speeds(void **state)
     fixture_close(&f);
 }
 
+/* Whoever asks first measures: what is seen is what is done, where a plan spills to one of several
+ * donors, too. A prompt that runs is not disturbed, and the plan says what that means. */
+static void looks_measure(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    struct ticking clock = { { tick, tick } };
+    struct res_config cfg = { .clock = &clock.base };
+    struct plan_args spills = { .compute = "null:0", .reserve = 900 << 10 };
+    struct res_look seen;
+    struct res_receipt x = { 0 };
+    (void)state;
+    fixture_open(&f, DEVICES, &cfg);
+    struct res_model *m = model_open(&f, model_file("a", LAYERS, BYTES), "#cpu", RES_AUTO);
+    model_load(m);
+    res_prompt_begin(f.r);
+    assert_ok(res_replan_look(m, &spills, &seen, &err), err);
+    assert_true(seen.plan.devices.at[0].speed == 0);
+    assert_non_null(strstr(seen.plan.quotas.note[seen.plan.quotas.notes - 1], "may differ"));
+    plan_release(&seen.plan);
+    assert_ok(res_prompt_end(f.r, &x, &err), err);
+    res_receipt_release(&x);
+    assert_ok(res_replan_look(m, &spills, &seen, &err), err);
+    assert_true(seen.plan.quotas.n > 1 && seen.plan.devices.at[0].speed > 0);
+    for (size_t i = 0; i < seen.plan.quotas.notes; i++)
+        assert_null(strstr(seen.plan.quotas.note[i], "may differ"));
+    assert_ok(res_replan(m, &spills, NULL, &err), err);
+    assert_true(plan_same(&seen.plan, res_plan(m)));
+    plan_release(&seen.plan);
+    res_unref(m);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +348,7 @@ int main(void)
         cmocka_unit_test(replan_survives_oom),
         cmocka_unit_test(reading),
         cmocka_unit_test(speeds),
+        cmocka_unit_test(looks_measure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
