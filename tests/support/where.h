@@ -14,19 +14,17 @@
  * sums: 1e-3; BF16 and F16: 2e-2. Networks that compute in F32 whatever is asked for (text encoders):
  * where_limit_f32().
  *
- * BF16 has cases that no engine brings below 2e-2: rounding what is multiplied, weights and inputs of
- * products, comes to more by itself, everything else being exact; guidance multiplies it by about 9.
- * tests/golden/data/bf16.json has that number of each case (`products`), and how far ComfyUI's own BF16
- * is from its F32 (`bf16`); tools/golden/bf16.py measures both. There the limit is 1.1 times
- * ComfyUI's; a case that is not in the file has 2e-2, as all others. */
+ * BF16 has cases that are beyond 2e-2 in ComfyUI itself (97 of 113; in 48 rounding the operands of
+ * products alone is: guidance multiplies it by about 9). tests/golden/data/bf16.json has how far
+ * ComfyUI's own BF16 is from its F32 (`bf16`), measured by tools/golden/bf16.py: there the limit is 1.1
+ * times that, the seed of the rounding being worth a few percent. A case that is not in the file has
+ * 2e-2, as all others. */
 #ifndef SUPPORT_WHERE_H
 #define SUPPORT_WHERE_H
 
 #include "base/json.h"
 #include "support/devices.h"
 #include "tensor/dtype.h"
-
-#include <math.h>
 
 struct where {
     const char *device; /* "cpu", "cuda:0" */
@@ -91,10 +89,9 @@ static inline double where_limit_bf16(const char *file, const char *tensor)
     berth_err err = { 0 };
     assert_ok(js_parse_file(BERTH_SOURCE_DIR "/tests/golden/data/bf16.json", NULL, &all, &err), err);
     const json_t *one = json_object_get(json_object_get(all, file), tensor);
-    double least = json_number_value(json_object_get(one, "products")),
-           theirs = json_number_value(json_object_get(one, "bf16"));
+    double theirs = json_number_value(json_object_get(one, "bf16"));
     json_decref(all);
-    return least > bar ? fmax(bar, leeway * theirs) : bar;
+    return theirs > bar ? leeway * theirs : bar;
 }
 
 /* Of a tensor of a golden file. The cpu computes in F32 whatever is asked for. */

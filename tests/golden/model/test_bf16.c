@@ -23,13 +23,12 @@ static void limits_of_file(const char *file, const json_t *cases, size_t *measur
     struct weights *w = golden_open(path);
     json_object_foreach((json_t *)(uintptr_t)cases, tensor, one)
     {
-        double least = number(one, "products"), theirs = number(one, "bf16");
+        double theirs = number(one, "bf16");
         double limit = where_limit(&card, WHERE_RUN, file, tensor);
         if (!weights_find(w, tensor, strlen(tensor)))
             fail_msg("%s has no '%s'", path, tensor);
-        assert_true(number(one, "weights") > 0 && least > 0 && theirs > 0);
-        assert_true(limit >= 2e-2 && (limit == 2e-2 || least > 2e-2));
-        assert_true(limit == 2e-2 || limit <= 1.1 * theirs);
+        assert_true(number(one, "weights") > 0 && number(one, "products") > 0 && theirs > 0);
+        assert_true(limit == (theirs > 2e-2 ? 1.1 * theirs : 2e-2));
         *wider += limit > 2e-2;
         ++*measured;
     }
