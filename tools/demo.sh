@@ -19,23 +19,21 @@ if [ -t 1 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then
     bold=$(printf '\033[1m') cyan=$(printf '\033[36m') dim=$(printf '\033[2m') off=$(printf '\033[0m')
 fi
 say() { printf '\n%s%s%s\n' "$cyan" "$*" "$off"; }
-# Prints a command as one would type it here, on lines that fit, then runs it.
-show() {
+# Prints a command as one would type it here; a long one goes on with an option on the next line.
+type_out() {
     shown=berth columns=7
     for word; do
         case $word in
         "$root"/*) word=${word#"$root"/} ;;
         *[\ \;*@]*) word="\"$word\"" ;;
         esac
-        if [ $((columns + ${#word})) -gt 92 ]; then
-            shown="$shown \\
-   " columns=5
-        fi
+        case $word in --*) [ $columns -lt 60 ] || shown="$shown \\
+   " columns=5 ;; esac
         shown="$shown $word" columns=$((columns + ${#word} + 1))
     done
     printf '%s$ %s%s\n' "$bold" "$shown" "$off"
-    "$berth" "$@"
 }
+show() { type_out "$@" && "$berth" "$@"; }
 
 server=
 trap 'test -z "$server" || kill "$server" 2> /dev/null || true' EXIT
@@ -76,9 +74,10 @@ cp "$base"/output/demo-sheet_*.png "$folder/demo.png"
 
 say "A second model comes in, marked to go again. Who holds what:"
 "$berth" synth --preset sd15-tiny --output "$base/models/checkpoints/guest.safetensors" > "$base/synth.txt"
-show run examples/workflows/load.json --server "$BERTH_URL" --quiet --set 1.ckpt_name=guest.safetensors \
-    --set 1.compute_device=cuda:1 --set 1.expert_mode_allocations= --set 1.keep_loaded=false > "$base/load.txt"
-head -1 "$base/load.txt"
+set -- run examples/workflows/load.json --server "$BERTH_URL" --quiet --set 1.ckpt_name=guest.safetensors \
+    --set 1.compute_device=cuda:1 --set 1.expert_mode_allocations= --set 1.keep_loaded=false
+type_out "$@"
+"$berth" "$@" > "$base/load.txt" # names the model it loaded, as berth ps does below
 show ps
 
 say "Free model and node cache: exactly the guest leaves, and the receipt says so."
