@@ -8,6 +8,7 @@
 
 #define JSON_NOW_MAX (1u << 20)   /* bytes of a body parsed on the loop */
 #define GZIP_NOW_MAX (256u << 10) /* bytes packed on the loop; more would hold others up */
+#define GZIP_OWN_MIN 1400         /* bytes: fewer are one packet anyway */
 #define GZIP_MAX (64u << 20)      /* and elsewhere: about a second */
 
 /* ---- words ---- */
@@ -327,9 +328,22 @@ static bool packable(const char *type, const struct str *body)
             str_starts(type, strlen(type), "text/plain"));
 }
 
-bool http_wants_gzip(const struct http_req *r)
+/* Bytes from which on text in answer to r is packed for who takes that. ComfyUI's routes do as ComfyUI
+ * does: all or none. Berth's own, which the dashboard asks often, always where it saves packets. */
+static size_t gzip_worth(const struct http_req *r)
 {
-    return r->server->cfg.compress && r->h && gzip_accepted(http1_get(r->h, "accept-encoding"));
+    const char *path = r->path ? r->path : "";
+    if (!r->h || r->server->cfg.compress)
+        return r->h ? 1 : SIZE_MAX;
+    path += str_starts(path, strlen(path), "/api/") ? strlen("/api") : 0;
+    return str_starts(path, strlen(path), "/berth/") ? GZIP_OWN_MIN : SIZE_MAX;
+}
+
+size_t http_gzip_from(const struct http_req *r)
+{
+    size_t worth = gzip_worth(r);
+    bool takes = worth < SIZE_MAX && gzip_accepted(http1_get(r->h, "accept-encoding"));
+    return takes ? worth : SIZE_MAX;
 }
 
 bool http_pack(const char *type, struct str *body)
@@ -348,10 +362,11 @@ bool http_pack(const char *type, struct str *body)
 /* Packs the body where that was asked for. */
 static void pack(struct http_req *r, const char *type, struct str *body)
 {
-    if (!r->server->cfg.compress || !r->h || !packable(type, body))
+    if (r->as_is || !packable(type, body) || (!r->packed && body->n < gzip_worth(r)))
         return;
     http_header(r, "Vary", "Accept-Encoding");
-    if (r->packed || (body->n <= GZIP_NOW_MAX && http_wants_gzip(r) && http_pack(type, body)))
+    if (r->packed ||
+        (body->n <= GZIP_NOW_MAX && body->n >= http_gzip_from(r) && http_pack(type, body)))
         http_header(r, "Content-Encoding", "gzip");
 }
 

@@ -49,6 +49,7 @@ struct http_req { /* owner: loop */
     atomic_bool left; /* any thread reads: the connection is gone, nobody hears the answer */
     struct str extra; /* header lines to add, "Name: value\r\n" */
     bool packed;      /* the body that comes next is gzip already: http_pack() said so */
+    bool as_is;       /* it is not to be packed: its headers say already what it is */
     /* private */
     struct http1 *own; /* the head, when the connection is gone */
     bool cache_set;    /* a Cache-Control is among extra */
@@ -82,9 +83,11 @@ struct http_file {
 void http_reply_file(struct http_req *r, const struct http_file *f);
 /* Adds a header line to the answer to come; CR, LF and NUL in value end it. */
 void http_header(struct http_req *r, const char *name, const char *value);
-/* Replies of text are packed for clients that take gzip, large ones only off the loop: who builds
- * one there asks first (loop), packs it in place (any thread; true: it is, set r->packed). */
-bool http_wants_gzip(const struct http_req *r);
+/* Replies of text are packed for clients that take gzip: with --enable-compress-response-body all,
+ * else those of /berth/ from some size on. Large ones only off the loop: who builds one there asks
+ * first from how many bytes on (loop; SIZE_MAX: never), and packs it in place (any thread; true: it
+ * is, set r->packed). */
+size_t http_gzip_from(const struct http_req *r);
 bool http_pack(const char *type, struct str *body);
 
 struct http_req *http_hold(struct http_req *r); /* another reference */

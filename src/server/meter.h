@@ -16,7 +16,6 @@
 
 #define METER_MS 250
 
-struct conn;
 struct server;
 
 struct meter { /* owner: loop; zeroed is fine */

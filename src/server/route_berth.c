@@ -227,15 +227,24 @@ void route_berth_models(struct http_req *r)
 {
     struct str text = { 0 }, only = { 0 };
     uint64_t id;
-    if (!http_query(r, "id", &only)) {
-        worker_models_json(r->server, &text);
-    } else {
-        str_adds(&text, "{\"models\":[");
-        if (str_parse_u64(str_c(&only), only.n, &id))
-            worker_model_json(r->server, id, wants_blocks(r), &text);
-        str_adds(&text, "]}");
-    }
+    berth_err err = { 0 };
+    bool one = http_query(r, "id", &only);
+    if (one && !str_parse_u64(str_c(&only), only.n, &id))
+        err_set(&err, BERTH_EINVAL, "id: '%.40s' is not the id of a model", str_c(&only));
+    else if (!one && wants_blocks(r))
+        err_set(&err, BERTH_EINVAL, "blocks: of which model? Say its id too");
     str_release(&only);
+    if (err.code) {
+        reply_error(r, &err);
+        return;
+    }
+    if (one) {
+        str_adds(&text, "{\"models\":[");
+        worker_model_json(r->server, id, wants_blocks(r), &text);
+        str_adds(&text, "]}");
+    } else {
+        worker_models_json(r->server, &text);
+    }
     reply_text(r, &text);
 }
 

@@ -28,7 +28,7 @@ static void later_work(struct server *s, void *arg)
         return;
     }
     l->work(l);
-    l->packed = l->gzip && http_pack(l->type, &l->body);
+    l->packed = l->body.n >= l->gzip_from && http_pack(l->type, &l->body);
 }
 
 static void later_done(struct server *s, void *arg)
@@ -77,7 +77,7 @@ void later_run(struct http_req *r, struct later *l)
 {
     l->server = r->server;
     l->r = http_hold(r);
-    l->gzip = http_wants_gzip(r);
+    l->gzip_from = http_gzip_from(r);
     if (!l->compute)
         later_computed(l->server, l);
     else if (!aux_run(l->server, AUX_PICTURES, later_compute, later_computed, l))

@@ -30,7 +30,8 @@ struct later {
     void (*compute)(struct later *l); /* AUX_PICTURES, before work(); NULL: nothing to compute */
     void (*work)(struct later *l);
     void (*release)(struct later *l); /* loop: frees the struct around it */
-    bool gzip, packed;                /* the client takes it; the body is */
+    size_t gzip_from;                 /* bytes of the body from which on it is packed */
+    bool packed;                      /* it is */
     /* the answer, work() fills it */
     int status;
     const char *type; /* static; NULL: no body */

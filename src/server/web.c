@@ -62,10 +62,11 @@ static void add_headers(struct http_req *r, const char *etag)
     http_header(r, "Cache-Control", "no-cache");
     http_header(r, "Vary", "Accept-Encoding");
     http_header(r, "X-Content-Type-Options", "nosniff");
-    http_header(r, "Referrer-Policy", "no-referrer");
     http_header(r, "Content-Security-Policy",
                 "default-src 'self'; img-src 'self' blob: data:; style-src 'self'; connect-src "
-                "'self' ws: wss:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'");
+                "'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors "
+                "'none'");
+    r->as_is = true;
 }
 
 static void reply_file(struct http_req *r, const struct web_file *f, struct made *m)

@@ -1,6 +1,7 @@
 /* web: the dashboard. The files of web/ are part of the program; routes /berth (its page, also / when
  * no frontend is configured) and /berth/web/NAME hand them out. With ComfyUI's frontend configured,
- * web/templates/ is what its "Templates" offer at /templates/, as long as it has none of its own.
+ * web/templates/ is what its "Templates" offer: each file of /templates/ that the frontend's tree does
+ * not have.
  *
  * Caching    Browsers ask each time whether a file is still the one they have (no-cache, an ETag of
  *            its content): after an update nobody sees half of the old page.

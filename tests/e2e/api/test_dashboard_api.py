@@ -65,9 +65,55 @@ def test_files_are_packed(place):
     assert gzip.decompress(raw) == place.server.get("/berth", headers={"Accept-Encoding": "identity"}).content
 
 
+def answer(server, path, **headers):
+    """The bytes that travel, and the headers that say what they are."""
+    r = requests.get(server.url + path, headers={"Accept-Encoding": "gzip", **headers}, stream=True, timeout=PATIENCE)
+    assert r.status_code == 200, path
+    for one in ("Vary", "Content-Encoding", "Content-Security-Policy", "Referrer-Policy"):
+        assert len(r.raw.headers.getlist(one)) <= 1, (path, one)
+    return r.raw.read(decode_content=False), r.headers
+
+
+def test_files_are_packed_once(fresh, tmp_path):
+    """Whatever the flag says of other answers: JSON among the files was packed twice with it."""
+    (tmp_path / "index.html").write_text("frontend")
+    with open(os.path.join(WEB, "templates", "index.json"), "rb") as f:
+        index = f.read()
+    for flags in ((), ("--enable-compress-response-body",)):
+        s = fresh("--front-end-root", tmp_path, *flags)
+        for path in ("/templates/index.json", "/berth/web/templates/index.json", "/berth", "/berth/web/main.js"):
+            raw, headers = answer(s, path)
+            assert headers["Content-Encoding"] == "gzip" and headers["Vary"] == "Accept-Encoding"
+            assert gzip.decompress(raw) == s.get(path, headers={"Accept-Encoding": "identity"}).content
+            plain, headers = answer(s, path, **{"Accept-Encoding": "identity"})
+            assert "Content-Encoding" not in headers and plain == gzip.decompress(raw)
+            assert index == plain or not path.endswith(".json")
+        s.stop()
+
+
+def test_own_answers_are_packed_where_that_saves(place):
+    """A dashboard with models loaded stays small on the wire; ComfyUI's routes do as ComfyUI's do without the flag."""
+    place.load(place.unet("A", True))
+    a = place.models()["A"]["id"]
+    for path in (f"/berth/models/{a}?blocks=1", f"/api/berth/models?id={a}&blocks=1"):
+        raw, headers = answer(place.server, path)
+        assert headers["Content-Encoding"] == "gzip" and headers["Vary"] == "Accept-Encoding"
+        plain = json.loads(gzip.decompress(raw))
+        assert plain == place.server.get(path, headers={"Accept-Encoding": "identity"}).json()
+        assert len(raw) * 4 < len(json.dumps(plain))
+    body = {"model": a, "allocation": "cpu,*"}
+    r = requests.post(place.server.url + "/berth/plan", json=body, timeout=PATIENCE)
+    assert r.headers["Content-Encoding"] == "gzip" and r.json()["moves"] > 0
+    for path in ("/berth/health", "/object_info", "/history"):  # small, and not ours
+        assert "Content-Encoding" not in answer(place.server, path)[1], path
+
+
 def test_a_page_may_load_nothing_else(place):
     policy = place.server.get("/berth").headers["Content-Security-Policy"]
-    assert "default-src 'self'" in policy and "unsafe" not in policy and "http" not in policy
+    policy = dict(x.strip().split(" ", 1) for x in policy.split(";"))
+    assert policy.pop("img-src") == "'self' blob: data:"
+    assert all(policy.pop(x) == "'self'" for x in ("default-src", "style-src", "connect-src"))
+    assert policy == {x: "'none'" for x in ("object-src", "base-uri", "form-action", "frame-ancestors")}
     assert place.server.get("/berth").headers["X-Content-Type-Options"] == "nosniff"
 
 
@@ -75,6 +121,7 @@ def test_the_token_opens_the_page(fresh):
     s = fresh("--token", "long-enough-token")
     assert s.get("/berth").status_code == 401
     browser = requests.Session()
+    assert answer(s, "/berth?token=long-enough-token")[1]["Referrer-Policy"] == "no-referrer"
     assert browser.get(s.url + "/berth?token=long-enough-token", timeout=PATIENCE).status_code == 200
     assert browser.get(s.url + "/berth/web/index.html", timeout=PATIENCE).status_code == 200
     assert browser.get(s.url + "/berth/models", timeout=PATIENCE).status_code == 200
@@ -130,8 +177,10 @@ def test_a_list_of_one_model_or_none(place):
     one = place.server.get(f"/berth/models?id={a['id']}&blocks=1").json()["models"]
     assert len(one) == 1 and one[0]["blocks"] == blocks_of(place, "A")
     assert place.server.get(f"/berth/models?id={a['id']}").json()["models"][0]["blocks"] == a["blocks"]
-    for gone in ("999999", "x", ""):
-        assert place.server.get(f"/berth/models?id={gone}&blocks=1").json() == {"models": []}
+    assert place.server.get("/berth/models?id=999999&blocks=1").json() == {"models": []}
+    for wrong in ("id=x", "id=&blocks=1", "id=-1", "blocks=1"):
+        r = place.server.get(f"/berth/models?{wrong}")
+        assert r.status_code == 400 and r.json()["error"], wrong
 
 
 # -- plans of models that are there
