@@ -91,9 +91,28 @@ class Browser:
     def cdp(self, method, **parameters):
         return self.driver.execute_cdp_cmd(method, parameters)
 
-    def screenshot(self, path):
-        with open(path, "wb") as f:
-            f.write(base64.b64decode(self.cdp("Page.captureScreenshot", format="png")["data"]))
+    def screenshot(self):
+        """What is to be seen now, as a PNG."""
+        return base64.b64decode(self.cdp("Page.captureScreenshot", format="png")["data"])
+
+    def pixels(self, png):
+        """(width, height, RGB bytes) of a PNG, decoded by Chromium; leaves the page."""
+        self.open("about:blank")
+        width, height, data = self.driver.execute_async_script("""
+            const [source, done] = arguments, image = new Image();
+            image.onload = () => {
+                const canvas = Object.assign(document.createElement('canvas'), {width: image.width, height: image.height});
+                const at = canvas.getContext('2d');
+                at.drawImage(image, 0, 0);
+                const rgba = at.getImageData(0, 0, image.width, image.height).data, rgb = new Uint8Array(rgba.length / 4 * 3);
+                for (let i = 0, j = 0; i < rgba.length; i += 4, j += 3)
+                    rgb.set(rgba.subarray(i, i + 3), j);
+                const reader = new FileReader();
+                reader.onload = () => done([image.width, image.height, reader.result.split(',')[1]]);
+                reader.readAsDataURL(new Blob([rgb]));
+            };
+            image.src = 'data:image/png;base64,' + source;""", base64.b64encode(png).decode())
+        return width, height, base64.b64decode(data)
 
     # -- the page
 

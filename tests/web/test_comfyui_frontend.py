@@ -11,7 +11,7 @@ import os
 import pytest
 
 from browser import ActionChains
-from conftest import DEVICES, Server, base_with_model
+from conftest import DEVICES, Server
 
 MODEL = "berth-demo.safetensors"
 
@@ -34,8 +34,7 @@ ABSENT = ("/user.css", "/api/userdata", "/favicon.ico")
 
 @pytest.fixture
 def server(tmp_path):
-    base = base_with_model(tmp_path / "base", MODEL)
-    with Server(base, "--front-end-root", frontend(), "--devices", DEVICES, "--preview-method", "latent2rgb") as s:
+    with Server(tmp_path / "base", "--demo", "--front-end-root", frontend(), "--devices", DEVICES, "--preview-method", "latent2rgb") as s:
         yield s
 
 
