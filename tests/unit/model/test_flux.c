@@ -109,7 +109,8 @@ static void others_are_refused_by_name(void **state)
         { { "txt_in.individual_token_refiner.blocks.0.norm1.weight" }, "Hunyuan", { 0 } },
         { { NULL }, "heads of 16", { .head_dim = 16 } },
         { { NULL }, "heads of 96", { .head_dim = 96, .hidden = 128 } },
-        { { NULL }, "at most 65536", { .hidden = 65536 + 32 } },
+        /* few blocks: sanitizers have no room to map a terabyte */
+        { { NULL }, "at most 65536", { .hidden = 65536 + 32, .depth = 1, .depth_single = 1 } },
         { { NULL }, "8 channels", { .in_channels = 32 } }, /* in and out */
         { { NULL }, "patches of 66", { .in_channels = 66 } },
         { { NULL }, "at most 256 are taken", { .depth_single = 257 } },
@@ -125,6 +126,7 @@ static void others_are_refused_by_name(void **state)
         c.head_dim = to->head_dim ? to->head_dim : c.head_dim;
         c.hidden = to->hidden ? to->hidden : c.hidden;
         c.in_channels = to->in_channels ? to->in_channels : c.in_channels;
+        c.depth = to->depth ? to->depth : c.depth;
         c.depth_single = to->depth_single ? to->depth_single : c.depth_single;
         keys_flux(&k, &c);
         for (size_t t = 0; t < ARRAY_LEN(list[i].tensor) && list[i].tensor[t]; t++)
