@@ -119,11 +119,13 @@ static int refuse(struct app *a, const struct node_env *env, const struct valida
 /* Outputs that will not run although others do: said, and the exit code tells too. */
 static void complain_partly(const struct node_env *env, const struct validation *v)
 {
-    struct str msg = { 0 };
+    struct str msg = { 0 }, safe = { 0 };
     explain(env, v, &msg);
+    term_safe(&safe, str_c(&msg), msg.n, 0);
     if (msg.n)
-        fprintf(stderr, "berth run: some outputs cannot run%s\n", str_c(&msg));
+        fprintf(stderr, "berth run: some outputs cannot run%s\n", str_c(&safe));
     str_release(&msg);
+    str_release(&safe);
 }
 
 /* ---- the run ---- */
@@ -164,7 +166,7 @@ static int report(const struct app *a, const struct options *o, const struct fol
         fprintf(stderr, "berth run: stopped\n");
         return signals_caught() ? APP_SIGNAL + signals_caught() : APP_FAILED;
     }
-    run_failure_print(r->last_data);
+    run_failure_print(a, r->last_data);
     return APP_FAILED;
 }
 
@@ -175,7 +177,8 @@ static int execute(struct app *a, const struct options *o, struct parts *p, stru
     const struct executor_config cfg = { .env = env, .event = run_view_event, .event_user = &view };
     if (executor_new(&cfg, &p->executor, &err))
         return app_fail(a, &err);
-    run_view_init(&view, stderr, &a->err, a->clock, p->prompt, o->quiet || o->json);
+    run_view_init(&view, stderr, &a->err, a->clock, p->prompt, p->checked.outputs,
+                  o->quiet || o->json);
     res_set_reset(env->res, executor_reset, p->executor);
     const struct exec_request q = { .prompt_id = "run",
                                     .prompt = p->prompt,
@@ -213,7 +216,7 @@ static int report_remote(const struct app *a, const struct options *o, const str
     if (kind && !strcmp(kind, "execution_interrupted"))
         fprintf(stderr, "berth run: stopped\n");
     else
-        run_failure_print(json_array_get(last, 1));
+        run_failure_print(a, json_array_get(last, 1));
     return APP_FAILED;
 }
 
@@ -230,7 +233,7 @@ static int elsewhere(struct app *a, const struct options *o, const struct parts 
     struct client client = o->client;
     client.quiet = o->quiet || o->json;
     struct waiting waiting = { .url = client.url, .quiet = client.quiet };
-    run_view_init(&waiting.view, stderr, &a->err, a->clock, p->prompt, client.quiet);
+    run_view_init(&waiting.view, stderr, &a->err, a->clock, p->prompt, NULL, client.quiet);
     const struct remote_run r = { .client = &client,
                                   .prompt = p->prompt,
                                   .extra = p->extra,

@@ -8,6 +8,24 @@
 
 #define SHOW_SECONDS 60
 
+/* Outside text, with a line end if it has none. A terminal would obey control characters: there
+ * they are escaped, line by line; a file or a pipe gets the bytes. */
+static void print_text(FILE *out, const struct term *t, const char *text)
+{
+    struct str s = { 0 };
+    do {
+        size_t n = strcspn(text, "\n");
+        if (t->tty)
+            term_safe(&s, text, n, 0);
+        else
+            str_add(&s, text, n);
+        str_addc(&s, '\n');
+        text += n + (text[n] == '\n');
+    } while (*text);
+    fputs(str_c(&s), out);
+    str_release(&s);
+}
+
 static void each_file(const struct run_place *at, const json_t *item, struct str *out)
 {
     const char *name = json_string_value(json_object_get(item, "filename"));
@@ -77,9 +95,9 @@ void run_outputs_print(const struct app *a, const struct run_place *at, bool sho
         if (s.n && show)
             show_file(a, at, item, str_c(&s));
         if (s.n)
-            printf("%s\n", str_c(&s));
+            print_text(stdout, &a->out, str_c(&s));
         else if (json_is_string(item))
-            printf("%s\n", json_string_value(item));
+            print_text(stdout, &a->out, json_string_value(item));
     }
     str_release(&s);
 }
@@ -108,14 +126,16 @@ void run_outputs_json(const struct run_place *at, json_t *outputs, json_t *statu
     json_decref(all);
 }
 
-void run_failure_print(const json_t *data)
+void run_failure_print(const struct app *a, const json_t *data)
 {
     const char *what = json_string_value(json_object_get(data, "exception_message"));
     const char *node = json_string_value(json_object_get(data, "node_id"));
     const char *cls = json_string_value(json_object_get(data, "node_type"));
-    size_t n = what ? strlen(what) : 0;
-    fprintf(stderr, "berth run: ");
+    struct str s = { 0 };
+    str_adds(&s, "berth run: ");
     if (node && *node)
-        fprintf(stderr, "node %s (%s): ", node, cls ? cls : "?");
-    fprintf(stderr, "%s%s", n ? what : "failed", n && what[n - 1] == '\n' ? "" : "\n");
+        str_addf(&s, "node %s (%s): ", node, cls ? cls : "?");
+    str_adds(&s, what && *what ? what : "failed");
+    print_text(stderr, &a->err, str_c(&s));
+    str_release(&s);
 }

@@ -11,13 +11,13 @@ struct run_place {                 /* where files are: here in folders, or at a 
 };
 
 /* outputs: {node: {key: [item, ...]}}, as the history has them. Files print as paths or addresses,
- * texts as text. show: pictures are drawn as well, where the terminal can. */
+ * texts as text, on a terminal without what it would obey. show: pictures are drawn as well, where the terminal can. */
 void run_outputs_print(const struct app *a, const struct run_place *at, bool show,
                        const json_t *outputs);
 /* One object: files, outputs, status, node_errors (those that are not NULL). */
 void run_outputs_json(const struct run_place *at, json_t *outputs, json_t *status,
                       json_t *node_errors);
 /* data: of execution_error. */
-void run_failure_print(const json_t *data);
+void run_failure_print(const struct app *a, const json_t *data);
 
 #endif

@@ -5,6 +5,8 @@
 #define BAR_WIDTH 20
 #define LABEL_COLUMNS 24
 #define LEFT_FROM_S 1.0 /* before that nobody can say what is left */
+#define LEFT_MAX_S 1e6  /* more is no guess */
+#define STEPS_MAX 1e15  /* of a node: what counts further is no count */
 
 struct view_kind {
     const char *name;      /* borrowed from the prompt */
@@ -49,11 +51,77 @@ static bool is_sampler(const char *name)
     return model && latent;
 }
 
+/* ---- which nodes will run: the outputs, and what they read ---- */
+
+static json_t *loose(const json_t *v) /* jansson's loops want it so */
+{
+    return (json_t *)(uintptr_t)v;
+}
+
+/* The node that an input reads, [id, slot]; NULL: it is no link. */
+static const char *link_of(const json_t *input)
+{
+    return json_array_size(input) == 2 ? json_string_value(json_array_get(input, 0)) : NULL;
+}
+
+/* {id: true} of every node that another one reads. */
+static json_t *read_nodes(const json_t *prompt)
+{
+    json_t *all = json_object(), *node, *input;
+    const char *id, *name;
+    json_object_foreach(loose(prompt), id, node)
+        json_object_foreach(json_object_get(node, "inputs"), name, input) if (link_of(input))
+            json_object_set_new(all, link_of(input), json_true());
+    return all;
+}
+
+/* A class that only a server knows is an output if nobody reads it. */
+static bool is_output(const char *name, bool read)
+{
+    const struct node_class *c = name ? node_find(name) : NULL;
+    return c ? c->flags & NODE_OUTPUT : name && !read;
+}
+
+static json_t *find_outputs(const json_t *prompt)
+{
+    json_t *all = json_array(), *read = read_nodes(prompt), *node;
+    const char *id;
+    json_object_foreach(loose(prompt), id,
+                        node) if (is_output(class_of(prompt, id), json_object_get(read, id)))
+        json_array_append_new(all, json_string(id));
+    json_decref(read);
+    return all;
+}
+
+/* {id: true} of the nodes `outputs` need; of all, where nothing is an output. */
+static json_t *needed(const json_t *prompt, const json_t *outputs)
+{
+    json_t *found = json_object();
+    json_t *todo = outputs ? json_copy(loose(outputs)) : find_outputs(prompt), *input, *node;
+    const char *name, *id;
+    for (size_t n; (n = json_array_size(todo)) > 0;) {
+        json_t *last = json_incref(json_array_get(todo, n - 1));
+        json_array_remove(todo, n - 1);
+        id = json_string_value(last);
+        node = id && !json_object_get(found, id) ? json_object_get(prompt, id) : NULL;
+        if (node)
+            json_object_set_new(found, id, json_true());
+        json_object_foreach(json_object_get(node, "inputs"), name, input) if (link_of(input))
+            json_array_append(todo, json_array_get(input, 0));
+        json_decref(last);
+    }
+    json_decref(todo);
+    if (json_object_size(found))
+        return found;
+    json_object_foreach(loose(prompt), id, node) json_object_set_new(found, id, json_true());
+    return found;
+}
+
 static bool count_kinds(struct run_view *v)
 {
     const char *id;
-    json_t *node;
-    json_object_foreach((json_t *)(uintptr_t)v->prompt, id, node)
+    json_t *yes;
+    json_object_foreach(v->needed, id, yes)
     {
         const char *name = class_of(v->prompt, id);
         size_t i = find_kind(v, name);
@@ -72,15 +140,17 @@ static bool count_kinds(struct run_view *v)
 }
 
 void run_view_init(struct run_view *v, FILE *out, const struct term *term,
-                   const struct clock *clock, const json_t *prompt, bool quiet)
+                   const struct clock *clock, const json_t *prompt, const json_t *outputs,
+                   bool quiet)
 {
     *v = (struct run_view) { .out = out,
                              .term = *term,
                              .clock = clock,
                              .prompt = quiet ? NULL : prompt,
                              .kind = { .elem = sizeof(struct view_kind) },
-                             .nodes = json_object_size(prompt),
+                             .needed = quiet ? NULL : needed(prompt, outputs),
                              .at = SIZE_MAX };
+    v->nodes = json_object_size(v->needed);
     if (v->prompt && !count_kinds(v))
         v->prompt = NULL;
 }
@@ -89,7 +159,8 @@ void run_view_release(struct run_view *v)
 {
     run_view_clear(v);
     vec_release(&v->kind);
-    v->prompt = NULL;
+    json_decref(v->needed);
+    v->prompt = v->needed = NULL;
 }
 
 /* ---- how much of it is done ---- */
@@ -136,7 +207,7 @@ double run_view_share(const struct run_view *v, double *left)
     if (known && !samplers)
         rest += mean / (double)seen * (double)unseen;
     double share = known && spent + rest > 0 ? spent / (spent + rest) : 0;
-    *left = known && spent >= LEFT_FROM_S ? rest : -1;
+    *left = known && spent >= LEFT_FROM_S && rest < LEFT_MAX_S ? rest : -1;
     return share > v->share ? share : v->share;
 }
 
@@ -225,6 +296,15 @@ static void draw(struct run_view *v, bool at_once)
 
 /* ---- events ---- */
 
+/* A node of that class waits no more. One that another brought in was never counted. */
+static size_t begun(const struct run_view *v, const char *id, const char *class_type)
+{
+    size_t kind = find_kind(v, class_type);
+    if (kind != SIZE_MAX && json_object_get(v->needed, id) && kind_at(v, kind)->waiting)
+        kind_at(v, kind)->waiting--;
+    return kind;
+}
+
 static void node_begins(struct run_view *v, const struct exec_event *e)
 {
     const json_t *meta = json_object_get(json_object_get(v->prompt, e->node), "_meta");
@@ -235,9 +315,7 @@ static void node_begins(struct run_view *v, const struct exec_event *e)
     v->node_ns = clock_mono_ns(v->clock);
     if (!v->start_ns)
         v->start_ns = v->node_ns;
-    v->at = find_kind(v, e->class_type);
-    if (v->at != SIZE_MAX && kind_at(v, v->at)->waiting)
-        kind_at(v, v->at)->waiting--;
+    v->at = begun(v, e->node, e->class_type);
     term_safe(&label, name, strlen(name), LABEL_COLUMNS);
     snprintf(v->label, sizeof v->label, "%s", str_c(&label));
     str_release(&label);
@@ -260,11 +338,18 @@ static void nodes_cached(struct run_view *v, const json_t *nodes)
 {
     for (size_t i = 0; i < json_array_size(nodes); i++) {
         const char *id = json_string_value(json_array_get(nodes, i));
-        size_t kind = id ? find_kind(v, class_of(v->prompt, id)) : SIZE_MAX;
-        if (kind != SIZE_MAX && kind_at(v, kind)->waiting)
-            kind_at(v, kind)->waiting--;
+        if (!id || !json_object_get(v->needed, id))
+            continue;
+        begun(v, id, class_of(v->prompt, id));
         v->done++;
     }
+}
+
+/* A server may say anything: 250 %, 1e300 steps. */
+static void set_steps(struct run_view *v, double value, double max)
+{
+    v->max = max > 0 && max < STEPS_MAX ? max : 0;
+    v->value = value > 0 ? value < v->max ? value : v->max : 0;
 }
 
 void run_view_event(void *view, const struct exec_event *e)
@@ -280,9 +365,8 @@ void run_view_event(void *view, const struct exec_event *e)
         node_begins(v, e);
         break;
     case EXEC_PROGRESS:
-        v->value = e->value;
-        v->max = e->max;
-        draw(v, e->value >= e->max);
+        set_steps(v, e->value, e->max);
+        draw(v, v->value >= v->max);
         break;
     case EXEC_NODE_DONE:
         node_ends(v);

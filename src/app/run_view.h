@@ -25,7 +25,8 @@ struct run_view { /* caller's storage; fields are the view's own */
     const struct clock *clock;
     const json_t *prompt;                 /* borrowed; NULL: quiet */
     struct vec kind;                      /* struct view_kind: classes of the prompt */
-    size_t nodes, done;                   /* of the prompt; finished or cached */
+    json_t *needed;                       /* {id: true} of the nodes that will run */
+    size_t nodes, done;                   /* so many; finished or cached */
     uint64_t start_ns, node_ns, drawn_ns; /* of the first node, of this one; 0: not yet */
     double value, max, share;             /* of the node that runs, if it says so; of all */
     size_t at;                            /* its class in kind; SIZE_MAX: none runs */
@@ -33,9 +34,11 @@ struct run_view { /* caller's storage; fields are the view's own */
     char label[64];
 };
 
-/* quiet: nothing is ever shown. Without memory it is quiet too. */
+/* outputs: ids of the outputs that will run; NULL: the prompt's output nodes. Nodes that none of
+ * them needs are not counted. quiet: nothing is ever shown. Without memory it is quiet too. */
 void run_view_init(struct run_view *v, FILE *out, const struct term *term,
-                   const struct clock *clock, const json_t *prompt, bool quiet);
+                   const struct clock *clock, const json_t *prompt, const json_t *outputs,
+                   bool quiet);
 void run_view_event(void *view, const struct exec_event *e); /* an exec_event_fn */
 void run_view_clear(struct run_view *v); /* takes the line away: something else is printed now */
 void run_view_release(struct run_view *v);

@@ -65,4 +65,20 @@ for cols in 40 20; do
     grep -q "$(printf '\r')$esc\[Kberth synth: " .out || grep -q "$(printf '\r')$esc\[Kp.gguf: " .out ||
         fail "the progress line is still there"
 done
+
+# text of a workflow is shown, not obeyed; a pipe gets it as it is
+mkdir -p w/input && echo junk > w/input/bad.png
+printf '%s\n' '{"a": {"class_type": "PrimitiveStringMultiline", "inputs": {"value": "one\u001b[31m\ntwo"}},
+ "b": {"class_type": "PreviewAny", "inputs": {"source": ["a", 0]}}}' > text.json
+printf '%s\n' '{"n\u001b[31m": {"class_type": "LoadImage", "inputs": {"image": "bad.png"}},
+ "c": {"class_type": "PreviewImage", "inputs": {"images": ["n\u001b[31m", 0]}}}' > broken.json
+on_tty "'$berth' run --quiet --base-directory w text.json"
+out_lacks "$esc\[31m"
+out_has '^one\\x1b\[31m'
+out_has '^two'
+run 0 run --quiet --base-directory w text.json
+out_has "^one$esc\[31m"
+on_tty "'$berth' run --quiet --base-directory w broken.json || true"
+out_lacks "$esc\[31m"
+out_has 'node n\\x1b\[31m (LoadImage): '
 echo ok

@@ -17,7 +17,8 @@ struct scene {
 static const struct term narrow_tty = { .tty = true, .width = 80 };
 static const struct term plain = { .width = 80 };
 
-static void scene_open(struct scene *s, const struct term *term, const char *prompt, bool quiet)
+static void scene_open_for(struct scene *s, const struct term *term, const char *prompt,
+                           const json_t *outputs, bool quiet)
 {
     berth_err err = { 0 };
     *s = (struct scene) { 0 };
@@ -25,7 +26,12 @@ static void scene_open(struct scene *s, const struct term *term, const char *pro
     assert_ok(js_parse(prompt, strlen(prompt), NULL, &s->prompt, &err), err);
     s->out = open_memstream(&s->text, &s->n);
     assert_non_null(s->out);
-    run_view_init(&s->view, s->out, term, &s->clock.base, s->prompt, quiet);
+    run_view_init(&s->view, s->out, term, &s->clock.base, s->prompt, outputs, quiet);
+}
+
+static void scene_open(struct scene *s, const struct term *term, const char *prompt, bool quiet)
+{
+    scene_open_for(s, term, prompt, NULL, quiet);
 }
 
 static void scene_close(struct scene *s)
@@ -128,13 +134,62 @@ static void other_workflows(void **state)
     struct scene s;
     (void)state;
     scene_open(&s, &narrow_tty,
-               "{\"a\": {\"class_type\": \"LoadImage\"}, \"b\": {\"class_type\": \"ImageScale\"}, "
-               "\"c\": {\"class_type\": \"NobodyKnowsThis\"}, \"d\": {}}",
+               "{\"a\": {\"class_type\": \"LoadImage\"}, "
+               "\"b\": {\"class_type\": \"ImageScale\", \"inputs\": {\"image\": [\"a\", 0]}}, "
+               "\"c\": {\"class_type\": \"NobodyKnowsThis\", \"inputs\": {\"x\": [\"b\", 0]}}, "
+               "\"d\": {}}",
                false);
     is_about(&s, 0, -1);
     run(&s, "a", 2, 0);
     is_about(&s, 2.0 / 6, 4);
     scene_close(&s);
+}
+
+/* Two samplers, one of which nobody reads; a save reads the other, a second save both. */
+static const char branches[] =
+    "{\"1\": {\"class_type\": \"KSampler\"}, \"2\": {\"class_type\": \"KSampler\"}, "
+    "\"3\": {\"class_type\": \"VAEDecode\", \"inputs\": {\"samples\": [\"1\", 0]}}, "
+    "\"4\": {\"class_type\": \"SaveImage\", \"inputs\": {\"images\": [\"3\", 0]}}, "
+    "\"5\": {\"class_type\": \"KSampler\", \"inputs\": {\"latent_image\": [\"1\", 0]}}, "
+    "\"6\": {\"class_type\": \"SaveLatent\", \"inputs\": {\"samples\": [\"5\", 0]}}}";
+
+static void nodes_nobody_asked_for_do_not_count(void **state)
+{
+    struct scene s;
+    json_t *only = json_pack("[s]", "4");
+    (void)state;
+    for (int chosen = 0; chosen < 2; chosen++) {
+        scene_open_for(&s, &narrow_tty, branches, chosen ? only : NULL, false);
+        run(&s, "1", 4, 4);
+        is_about(&s, chosen ? 1 : 0.5, chosen ? 0 : 4); /* "2" never runs; "5" for the second */
+        fflush(s.out);
+        assert_non_null(strstr(s.text, chosen ? "1/3 KSampler" : "1/5 KSampler"));
+        scene_close(&s);
+    }
+    json_decref(only);
+}
+
+/* What other machines say of their steps is not always possible. */
+static void impossible_steps(void **state)
+{
+    static const struct {
+        double value, max;
+    } said[] = { { 250, 100 }, { 1e300, 2e300 }, { -5, 10 },     { 3, -1 },
+                 { 5, 0 },     { 1e-300, 1e14 }, { 1e300, 1e14 } };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(said); i++) {
+        struct scene s;
+        double left;
+        scene_open(&s, &narrow_tty, sheet, false);
+        say(&s, EXEC_NODE_START, "2", 0, 0);
+        pass(&s, 3);
+        say(&s, EXEC_PROGRESS, "2", said[i].value, said[i].max);
+        double share = run_view_share(&s.view, &left);
+        assert_true(share >= 0 && share <= 1);
+        assert_true(left == -1 || (left >= 0 && left < 1e6));
+        assert_true(s.view.value >= 0 && s.view.value <= s.view.max && s.view.max < 1e15);
+        scene_close(&s);
+    }
 }
 
 static void a_line_never_wraps(void **state)
@@ -191,6 +246,8 @@ int main(void)
         cmocka_unit_test(many_samplers_are_one_thing),
         cmocka_unit_test(cached_nodes_wait_no_more),
         cmocka_unit_test(other_workflows),
+        cmocka_unit_test(nodes_nobody_asked_for_do_not_count),
+        cmocka_unit_test(impossible_steps),
         cmocka_unit_test(a_line_never_wraps),
         cmocka_unit_test(logs_stay_short),
     };
