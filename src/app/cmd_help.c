@@ -65,6 +65,8 @@ static int run_help(struct app *a, int argc, char **argv)
     int n, code;
     if (!app_args(a, &command_help, opt, ARRAY_LEN(opt), argc, argv, &n, &code))
         return code;
+    if (man && n)
+        return app_usage(a, "--man is all of them, not '%.80s' alone", argv[0]);
     if (man)
         return print_man(a);
     if (n > 1)

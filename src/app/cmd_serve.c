@@ -387,9 +387,16 @@ static void tell_manager(const struct app *a, const char *state)
         log_warn(&a->log, "serve.notify", "state=%s why=\"%s\"", state, err.msg);
 }
 
-static int serve(struct app *a, const struct options *o, const struct server_config *cfg,
+static void tell_stopping(void *app)
+{
+    tell_manager(app, NOTIFY_STOPPING);
+}
+
+static int serve(struct app *a, const struct options *o, struct server_config *cfg,
                  const char *no_cards)
 {
+    cfg->stopping = tell_stopping; /* before the grace of a running prompt, not behind it */
+    cfg->user = a;
     berth_err err;
     struct server *srv;
     if (server_new(cfg, &srv, &err)) {
@@ -412,7 +419,6 @@ static int serve(struct app *a, const struct options *o, const struct server_con
     static const atomic_bool at_once = true;
     berth_status s = server_run(srv, o->quick ? &at_once : stop, &err);
     signals_notify(NULL, NULL);
-    tell_manager(a, NOTIFY_STOPPING);
     server_free(srv);
     return s ? app_fail(a, &err) : APP_OK; /* a stop that was asked for is no failure */
 }

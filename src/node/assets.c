@@ -1,7 +1,8 @@
 /* assets: what nodes open once: tokenizers, which models or people bring (--tokenizers).
  *
- * The one in a model file is that model's and nobody else's: it is opened for each use, which takes
- * milliseconds, and never kept, so that two models cannot get each other's.
+ * The one in a model file is that model's and nobody else's: it is opened for each use and never
+ * kept, so that two models cannot get each other's. With a vocabulary of CLIP's size (49,408 words)
+ * that costs about 40 ms a CLIPTextEncode.
  * A folder that is given may be the tokenizer's own or one with several in folders of usual names.
  * tokenizer.json is what both CLIP's and T5's file may be called: where it is not clear whose a
  * folder is, one of the other kind is passed over; in a folder called after the kind it is an error. */

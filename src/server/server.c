@@ -169,6 +169,8 @@ berth_status server_run(struct server *s, const atomic_bool *stop, berth_err *er
     log_info(&s->log, "server.stop", "sockets=%zu pending=%zu", loop_conns(s),
              store_remaining(s->store));
     atomic_store(&s->stopping, true);
+    if (s->cfg.stopping)
+        s->cfg.stopping(s->cfg.user);
     loop_stop_listening(s);
     if (st || pthread_create(&thread, NULL, stop_worker, &p)) {
         worker_stop(s, st ? 0 : s->cfg.grace_s);

@@ -64,6 +64,8 @@ struct server_config { /* borrowed until server_free(), but for what says otherw
     const char *const *argv;    /* for /system_stats */
     size_t argc;
     unsigned grace_s; /* at SIGTERM: how long the running prompt may go on before it is parked */
+    void (*stopping)(void *user); /* on the loop's thread, when it shall stop; NULL: nobody asks */
+    void *user;                   /* its */
     const struct log *log;
     const struct clock *clock; /* NULL: system */
 };

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD, SOURCE, berth, commands, needs, options
+from conftest import BINARY, BUILD, SOURCE, berth, commands, needs, options
 
 PAGE = BUILD / "pages/berth.1"
 
@@ -28,6 +28,18 @@ def test_sections(page):
     assert found == ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXIT STATUS", "ENVIRONMENT", "FILES",
                      "EXAMPLES", "SEE ALSO"]
     assert "@" not in page.split(".SH NAME")[0] and "@COMMANDS@" not in page
+
+
+def test_the_synopsis_names_every_command(page):
+    part = plain(page.split(".SH SYNOPSIS\n")[1].split(".SH ")[0])
+    named = re.findall(r"^\.B berth (\w+)", part, re.M)
+    named += re.search(r'^\.BR "berth " \{ (.*) \}$', part, re.M).group(1).split(" | ")
+    assert sorted(named) == sorted(commands())
+
+
+def test_man_is_all_of_it():
+    done = subprocess.run([BINARY, "help", "--man", "foo"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == "" and "foo" in done.stderr
 
 
 def test_it_is_of_this_version(page):
