@@ -148,7 +148,7 @@ static void queue_state_change(struct later *l)
     }
 }
 
-/* Who shows the queue asks for it again after a status. */
+/* Who shows queue or history asks for them again after a status. */
 static void queue_state_changed(struct later *l)
 {
     if (l->status == 200)
@@ -302,5 +302,5 @@ static void history_change(struct later *l)
 
 void route_history_post(struct http_req *r)
 {
-    change_run(r, history_change, NULL);
+    change_run(r, history_change, queue_state_changed);
 }
