@@ -12,8 +12,47 @@ static const char head[] =
     "        set -l n (string match -r '[0-9]+$' -- $card); and echo \"$before\"cuda:$n\n"
     "    end\n"
     "end\n"
-    "\n"
-    "complete -c berth -f\n";
+    "\n";
+
+/* fish's own __fish_use_subcommand takes the value of an option for the command. */
+static const char at_begin[] =
+    "function __berth_at -a command # is the cursor behind it? '': in front of any\n"
+    "    set -l words (commandline -opc)\n"
+    "    set -l value\n"
+    "    set -e words[1]\n"
+    "    for word in $words\n"
+    "        if test -n \"$value\"\n"
+    "            set value\n"
+    "            continue\n"
+    "        end\n"
+    "        switch $word\n"
+    "            case";
+static const char at_end[] = "\n"
+                             "                set value next\n"
+                             "            case '-*'\n"
+                             "            case '*'\n"
+                             "                test \"$word\" = \"$command\"\n"
+                             "                return\n"
+                             "        end\n"
+                             "    end\n"
+                             "    test -z \"$command\"\n"
+                             "end\n"
+                             "\n"
+                             "complete -c berth -f\n";
+
+static void begin_at(struct str *out, const struct opts *globals)
+{
+    str_adds(out, at_begin);
+    for (const struct opts *o = globals; o; o = o->next)
+        for (size_t i = 0; i < o->n; i++) {
+            if (o->at[i].kind == OPT_FLAG)
+                continue;
+            str_addf(out, " --%s", o->at[i].name);
+            if (o->at[i].letter)
+                str_addf(out, " -%c", o->at[i].letter);
+        }
+    str_adds(out, at_end);
+}
 
 /* Inside '...' of fish. */
 static void quoted(struct str *out, const char *text)
@@ -66,14 +105,15 @@ static void options(struct str *out, const char *when, const struct opts *o)
 static void begin(struct str *out, const struct opts *globals)
 {
     str_adds(out, head);
-    options(out, "__fish_use_subcommand", globals);
+    begin_at(out, globals);
+    options(out, "__berth_at \"\"", globals);
 }
 
 static void command(struct str *out, const struct command *c, const struct opts *o)
 {
     char when[96];
-    snprintf(when, sizeof when, "__fish_seen_subcommand_from %s", c->name);
-    str_addf(out, "\ncomplete -c berth -n __fish_use_subcommand -a %s -d ", c->name);
+    snprintf(when, sizeof when, "__berth_at %s", c->name);
+    str_addf(out, "\ncomplete -c berth -n '__berth_at \"\"' -a %s -d ", c->name);
     quoted(out, c->about);
     str_addc(out, '\n');
     options(out, when, o);

@@ -46,6 +46,7 @@ static const struct {
     { "PRESET", WORDS_LIST, NULL, presets },
     { "COMMAND", WORDS_LIST, NULL, commands },
     { "TYPE", WORDS_LIST, NULL, types },
+    { "FLOAT", WORDS_LIST, "bf16 f16 f32", NULL }, /* of activations */
     { "FORMAT", WORDS_LIST, "safetensors gguf", NULL },
     { "LAYOUT", WORDS_LIST, "spread tail", NULL },
     { "LEVEL", WORDS_LIST, "debug info warn error off", NULL },
