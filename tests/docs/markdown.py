@@ -1,26 +1,36 @@
 """What the documents say: fenced blocks, links, anchors, code spans. No Markdown library: the few
 constructs our documents use are told apart here, and what cannot be told apart is an error."""
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Whose commands are run. Links are checked in every Markdown file of the repository.
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+MAN = ROOT / "docs/man/berth.1.in"
+# The repository's files, also where it is no clone; what builds leave is none of them.
+FILES = []
+for folder, below, names in os.walk(ROOT):
+    below[:] = [d for d in below if d != "build" and not d.startswith((".", "__pycache__"))]
+    FILES += [os.path.relpath(os.path.join(folder, n), ROOT) for n in names]
+# Whose commands are run: every Markdown file but those that tests bring, and the man page's examples.
+DOCUMENTS = [*(ROOT / n for n in sorted(FILES) if n.endswith(".md") and not n.startswith("tests/")), MAN]
 
 # Why a block may stay unrun. A short list on purpose: whoever adds to it argues for it here.
 REASONS = {
     "needs root": "changes the machine: packages, /usr/local, services, containers",
     "needs a card": "an NVIDIA card, or PyTorch on one",
     "needs the network": "fetches something, or goes to another machine",
-    "builds everything": "make test and its kin, which are what runs this test",
+    "builds everything": "make test and its kin, which are what runs this test, and packages of a build of their own",
     "full size": "writes or reads tens of gigabytes",
 }
-# What a block without a language may not begin with: there it would be shown and never run.
+# What no line of a block that is not `sh` may begin with: there it would be shown and never run. (A word and several
+# blanks is a row of a table.)
 COMMAND = re.compile(
-    r"^(\$ |(sudo |[A-Z_]+=\S* )*(berth|build/berth|make|cmake|ctest|ninja|curl|wget|git|mkdir|cd|cp|cat|export|cc|"
-    r"pkg-config|python3?|pip|apt|apt-get|docker|podman|systemctl|journalctl|pytest|jq|ls)(\s|$))")
+    r"^\s*(\$ |(sudo |[A-Z_]+=\S* )*([\w.~$/-]*/)?(berth|make|cmake|ctest|ninja|curl|wget|git|mkdir|cd|cp|cat|export|cc|"
+    r"pkg-config|python3?|pip|apt|apt-get|docker|podman|systemctl|journalctl|pytest|jq|ls)( (?! )|$))", re.M)
+# Blocks that the reader below would take for prose.
+UNREAD = re.compile(r"^[\s>]*([-*+]\s+|\d+[.)]\s+)?(```|~~~)|<pre\b|<code\b")
 
 
 @dataclass
@@ -33,7 +43,7 @@ class Block:
     exits: int = 0     # of a `<!-- exits N -->` before it: what each of its commands ends with
 
     def where(self, offset: int = 0) -> str:
-        return f"{self.document.relative_to(ROOT)}:{self.line + offset}"
+        return f"{os.path.relpath(self.document, ROOT)}:{self.line + offset}"
 
 
 @dataclass
@@ -60,7 +70,7 @@ class Document:
     @classmethod
     def read(cls, path: Path) -> "Document":
         self, outside = cls(path), []
-        fence, lines, start, directive = None, [], 0, {}
+        fence, lines, start, directive, blank = None, [], 0, {}, True
         for number, line in enumerate(path.read_text().splitlines(), 1):
             mark = re.match(r"^ {0,3}(```+)\s*(\w*)\s*$", line)
             if fence is None and mark:
@@ -76,6 +86,10 @@ class Document:
                 lines.append(line)
                 outside.append("")
             else:
+                where = f"{path.name}:{number}"
+                assert not UNREAD.search(line), f"{where}: commands stand in ``` fences of one word, at the left margin"
+                assert not (blank and re.match(r"    |\t", line)), f"{where}: a block by indentation: use a fence"
+                blank = not line.strip()
                 outside.append(line)
                 if found := re.match(r"^<!-- not run: (.*?) -->$", line.strip()):
                     directive = {"not_run": found.group(1)}
@@ -85,6 +99,27 @@ class Document:
                     directive = {}
         assert fence is None, f"{path.name}: the fence before line {start} is not closed"
         self.prose = "\n".join(outside)
+        return self
+
+    @classmethod
+    def read_man(cls, path: Path) -> "Document":
+        """The EXAMPLES of a man page: what stands between .EX and .EE. A comment before .EX may be a reason."""
+        self, inside, reason = cls(path), None, ""
+        text = path.read_text()
+        first = text[:text.index(".SH EXAMPLES")].count("\n")
+        for number, line in enumerate(text.splitlines()[first:], first + 1):
+            if line == ".EX":
+                inside = []
+                self.blocks.append(Block(path, number + 1, "sh", "", reason))
+                reason = ""
+            elif line == ".EE":
+                self.blocks[-1].text = "\n".join(inside).replace("\\-", "-").replace("\\(ti", "~")
+                inside = None
+            elif inside is not None:
+                inside.append(line)
+            elif found := re.match(r'\.\\" not run: (.*)', line):
+                reason = found.group(1)
+        assert self.blocks and inside is None and not reason, f"{path.name}: EXAMPLES"
         return self
 
     def anchors(self) -> set[str]:
@@ -109,4 +144,4 @@ class Document:
 
 
 def documents() -> list[Document]:
-    return [Document.read(p) for p in DOCUMENTS]
+    return [Document.read_man(p) if p == MAN else Document.read(p) for p in DOCUMENTS]

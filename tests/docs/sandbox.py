@@ -8,6 +8,7 @@ is a free one."""
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -21,8 +22,6 @@ from markdown import ROOT, Block, Command
 BINARY = Path(os.environ.get("BERTH_BINARY", ROOT / "build/dev/berth")).resolve()
 SANITIZED = "BERTH_SANITIZED" in os.environ
 PATIENCE = 1000 if SANITIZED else 250  # seconds a whole document may take; waiting is no assertion
-
-DEMO = ROOT / "assets/demo/berth-demo.safetensors"
 
 # What `berth synth` makes of the models that people have: folder/name, preset, type.
 MODELS = [
@@ -39,10 +38,22 @@ LORA = {f"lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_q.l
         for part, shape in (("down", [4, 32]), ("up", [32, 4]))}
 # Of what a reader sees beside the documents; all of it read-only in spirit.
 REPOSITORY = ["assets", "docs", "include", "tools", "bench", "Makefile", "CMakeLists.txt", "CMakePresets.json"]
+# What would keep a failure from us. A reader does not need these: a command a line says the same.
+HIDES = {";", ";;", "||", "|&", "exit", "return", "exec", "eval", "set", "trap", "if", "while", "until", "case", "!"}
+END = "DOCS: all commands have run"  # the session's last line; without it something ended it early
 
 PRELUDE = r"""
+set -E # a trap on ERR is there in $(...) as well, whose exit code the shell drops
 docs_fail() { echo "DOCS FAILED at $docs_at: $1"; exit 1; }
-docs_check() { [ "$1" -eq "$2" ] || docs_fail "exit code $1, the document promises $2"; }
+docs_check() { # PROMISED, one exit code for each part of the pipe
+    local promised=$1 last=${@: -1} code
+    shift
+    [ "$last" -eq "$promised" ] || docs_fail "exit code $last, the document promises $promised"
+    for code in "${@:1:$#-1}"; do # 141: its reader, `head`, had enough
+        [ "$code" -eq 0 ] || [ "$code" -eq 141 -a "$docs_head" = yes ] || docs_fail "exit code $code inside a pipe"
+    done
+    [ "$promised" -ne 0 ] || [ ! -e "$DOCS_RUN/error" ] || docs_fail "$(cat "$DOCS_RUN/error")"
+}
 docs_stop() { # as Ctrl-C and service managers do it; it must end well
     [ -e "$DOCS_RUN/server.pid" ] || return 0
     kill "$(cat "$DOCS_RUN/server.pid")" 2> /dev/null
@@ -59,8 +70,24 @@ docs_started() { # its line with the address is the sign
 """
 
 
+def refuse(where: str, text: str, server: bool) -> None:
+    """Ends with an error when a failure of `text` could pass unseen; see HIDES."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words = list(lexer)
+    if server and words[-1] == "&":
+        words.pop()
+    hidden = sorted(HIDES.union({"&"}).intersection(words))
+    assert not hidden, f"{where}: {' '.join(hidden)} hides what commands end with; one command a line"
+    assert not ("|" in words and "&&" in words), f"{where}: a pipe before && hides what its parts end with"
+    assert "`" not in re.sub(r"'[^']*'", "", text), f"{where}: write $(...), not `...`"
+    for inside in re.findall(r"\$\(([^()]*)\)", text):
+        assert "|" not in inside and "&" not in inside, f"{where}: $({inside}) hides what its parts end with"
+        refuse(where, inside, False)
+
+
 def split(block: Block) -> list[Command]:
-    """Cuts a block into commands: a line, and those that a backslash, a quote or a `do` carries on."""
+    """Cuts a block into commands: a line, and those that a backslash, a quote or a here-document carries on."""
     found, lines, start = [], [], 0
     for n, line in enumerate(block.text.splitlines()):
         if not lines and (not line.strip() or line.lstrip().startswith("#")):
@@ -68,9 +95,11 @@ def split(block: Block) -> list[Command]:
         start = start if lines else n
         lines.append(line)
         text = "\n".join(lines)
-        if line.endswith("\\") or subprocess.run(["sh", "-n", "-c", text], capture_output=True).returncode:
+        parsed = subprocess.run(["bash", "-n", "-c", text], capture_output=True)
+        if line.endswith("\\") or parsed.returncode or parsed.stderr:  # of a here-document without an end bash only warns
             continue
         found.append(Command(block, start, text))
+        refuse(found[-1].where(), text, found[-1].is_server())
         lines = []
     assert not lines, f"{block.where(start)}: never ends: {lines}"
     return found
@@ -79,15 +108,19 @@ def split(block: Block) -> list[Command]:
 def script(commands: list[Command], port: int) -> str:
     out = [PRELUDE]
     for c in commands:
-        text = c.text.replace("8188", str(port))
+        # The man page speaks of an installed Berth; what it installs there is examples/.
+        text = c.text.replace("8188", str(port)).replace("/usr/share/berth/workflows/", "examples/workflows/")
         out.append(f"docs_at='{c.where()}'; printf '\\n%s$ ' \"$docs_at \"; cat <<'DOCS_END'\n{text}\nDOCS_END")
         if c.is_server():
             text = re.sub(r"\s*&\s*(#[^\n]*)?$", "", text)
             out.append('docs_stop; rm -f "$DOCS_RUN"/server.*; : > "$DOCS_RUN/server.log"')
             out.append('{\nexport DOCS_SERVER=yes\n%s\necho $? > "$DOCS_RUN/server.rc"\n} >> "$DOCS_RUN/server.log" 2>&1 &\ndocs_started' % text)
         else:
-            out.append(f"{text}\ndocs_check $? {c.block.exits}")
-    out.append("docs_stop")
+            out.append(f"docs_head={'yes' if re.search(r'[|] *head ', text) else 'no'}")
+            out.append("""trap 'echo "exit code $? of $BASH_COMMAND" >> "$DOCS_RUN/error"' ERR""")
+            out.append(f'{text}\ndocs_codes=("${{PIPESTATUS[@]}}")\ntrap - ERR')
+            out.append(f'docs_check {c.block.exits} "${{docs_codes[@]}}"; rm -f "$DOCS_RUN/error"')
+    out.append(f"docs_stop\necho; echo '{END}'")
     return "\n".join(out) + "\n"
 
 
@@ -120,19 +153,6 @@ def small(workflow: Path, to: Path) -> None:
     to.write_text(json.dumps(nodes))
 
 
-def demo_model(weights: Path, tokenizer: Path, to: Path) -> None:
-    """A checkpoint that brings its tokenizer, as the demo model does."""
-    data = weights.read_bytes()
-    (n,) = struct.unpack_from("<Q", data)
-    header = json.loads(data[8:8 + n])
-    merges = [m for m in (tokenizer / "merges.txt").read_text().splitlines() if not m.startswith("#version")]
-    model = {"type": "BPE", "vocab": json.loads((tokenizer / "vocab.json").read_text()), "merges": merges}
-    header["__metadata__"] = {"berth.tokenizer": json.dumps({"model": model})}
-    text = json.dumps(header).encode()
-    to.parent.mkdir()
-    to.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + n:])
-
-
 def stand_ins(folder: Path) -> Path:
     """A ComfyUI folder, made once for all documents."""
     comfyui = folder / "ComfyUI"
@@ -153,8 +173,6 @@ def stand_ins(folder: Path) -> Path:
     (comfyui / "input").mkdir()
     (comfyui / "output").mkdir()
     png(comfyui / "input/example.png")
-    if not DEMO.exists():
-        demo_model(comfyui / "models" / MODELS[0][0], folder / "tokenizers", folder / "demo/berth-demo.safetensors")
     return comfyui
 
 
@@ -186,8 +204,6 @@ class Sandbox:
         self.env = {**keep, "HOME": str(self.home), "TMPDIR": str(folder / "tmp"), "DOCS_RUN": str(self.run_dir),
                     "PATH": f"{folder / 'bin'}:/usr/local/bin:/usr/bin:/bin", "TERM": "dumb",
                     "BERTH_URL": f"http://127.0.0.1:{self.port}"}
-        if not DEMO.exists():
-            self.env["BERTH_DATA_DIR"] = str(comfyui.parent)
 
     @staticmethod
     def tool(path: Path, text: str) -> None:
@@ -198,7 +214,7 @@ class Sandbox:
         """All commands in one shell; raises with what was printed when one ends otherwise than promised."""
         log = self.run_dir / "session.log"
         with open(log, "wb") as out:
-            shell = subprocess.Popen(["sh", "-c", script(commands, self.port)], cwd=self.cwd, env=self.env, stdout=out,
+            shell = subprocess.Popen(["bash", "-c", script(commands, self.port)], cwd=self.cwd, env=self.env, stdout=out,
                                      stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
             try:
                 code = shell.wait(PATIENCE)
@@ -211,4 +227,5 @@ class Sandbox:
                     pass
         text = log.read_text(errors="replace")
         assert code == 0, f"{code}\n{text[-6000:]}"
+        assert text.endswith(f"{END}\n"), f"the session ended before its last command\n{text[-6000:]}"
         return text

@@ -1,22 +1,15 @@
 """What the documents name is there: links, files, options, environment variables, routes, error messages."""
 
-import os
 import re
 import subprocess
 from functools import lru_cache
-from pathlib import Path
 
 import pytest
 
-from markdown import ROOT, Document, documents
+from markdown import COMMAND, FILES, MAN, ROOT, Document, documents
 from sandbox import BINARY, split
 
 DOCUMENTS = documents()
-# The repository's files, also where it is no clone; what builds leave is none of them.
-FILES = []
-for folder, below, names in os.walk(ROOT):
-    below[:] = [d for d in below if d != "build" and not d.startswith(".")]
-    FILES += [os.path.relpath(os.path.join(folder, n), ROOT) for n in names]
 # Options of other programs that prose may name: a word that is none of berth's must be one of these.
 FOREIGN = {"--preset", "--build", "--install", "--prefix", "--output-on-failure", "--wrap", "--berth"}
 # Not in this tree: made by a build, or a place in somebody else's.
@@ -25,7 +18,7 @@ ELSEWHERE = ("build/", "models/", "input/", "output/", "temp/", "user/", "comfy/
 
 
 def named(document: Document) -> str:
-    return document.path.stem
+    return str(document.path.relative_to(ROOT))
 
 
 def sources(*folders: str) -> str:
@@ -173,9 +166,30 @@ def test_labels():
 def test_markdown_itself(tmp_path):
     """The reader of documents reads them as it should; an error there would hide errors here."""
     page = tmp_path / "x.md"
-    page.write_text("# A `b` c\n\n## A b, c\n<!-- not run: needs root -->\n```sh\nx \\\n y 'a\nb'\nz &\n```\ntext `s` [l](#a-b-c-1)\n")
+    page.write_text("# A `b` c\n\n## A b, c\n<!-- not run: needs root -->\n```sh\nx \\\n y 'a\nb'\nz && w\n```\ntext `s` [l](#a-b-c-1)\n")
     d = Document.read(page)
     assert d.anchors() == {"a-b-c", "a-b-c-1"} and d.links() == ["#a-b-c-1"] and d.spans() == [(1, "b"), (11, "s")]
     assert [b.not_run for b in d.blocks] == ["needs root"] and d.blocks[0].line == 6
-    assert [c.text for c in split(d.blocks[0])] == ["x \\\n y 'a\nb'", "z &"]
-    assert Path(d.path) == page
+    assert [c.text for c in split(d.blocks[0])] == ["x \\\n y 'a\nb'", "z && w"]
+
+
+@pytest.mark.parametrize("text", [
+    "~~~sh\nberth x\n~~~", "- ```sh\n  berth x\n  ```", "1. text\n\n    ```sh\n    berth x\n    ```", "> ```sh\n> berth x\n> ```",
+    "text\n\n    berth x", "text\n\n\tberth x", "<pre>berth x</pre>", "```sh title=x\nberth x\n```", "```sh\nberth x"])
+def test_markdown_that_would_not_be_read(text, tmp_path):
+    page = tmp_path / "x.md"
+    page.write_text(f"{text}\n")
+    with pytest.raises(AssertionError, match="x.md|fence"):
+        Document.read(page)
+
+
+@pytest.mark.parametrize("text", ["berth x", "picture\nberth x", "$ x", "./build/berth x", "A=b sudo make x", "  ~/x/berth x", "output\ncurl x"])
+def test_commands_are_told_from_output(text):
+    assert COMMAND.search(text)
+    assert not COMMAND.search("berth      a folder\nthe berth x\nberths\nmaker")
+
+
+def test_the_man_page_is_read():
+    page = Document.read_man(MAN)
+    assert [b.text for b in page.blocks][:2] == ["berth serve --demo", "berth serve --comfyui-dir ~/ComfyUI"]
+    assert [b.not_run for b in page.blocks] == ["", "", "", "", "needs root"]
