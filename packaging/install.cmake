@@ -76,7 +76,8 @@ endif()
 
 # The unit names the program by its path, which is known when it is installed: --prefix may differ
 # from the one that was configured, and two may be installed from one build at a time. Its options are
-# the administrator's, so /etc/default/berth comes with a package only.
+# the administrator's, so /etc/default/berth comes with a package only, where dpkg asks before it
+# replaces one: EXCLUDE_FROM_ALL leaves it out of `make install`, and CPack installs by component.
 if(BERTH_SERVER)
     install(CODE "
         set(bindir \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\")
@@ -84,10 +85,12 @@ if(BERTH_SERVER)
         message(STATUS \"Installing: \$ENV{DESTDIR}\${unit}\")
         configure_file(\"${PROJECT_SOURCE_DIR}/packaging/berth.service.in\" \"\$ENV{DESTDIR}\${unit}\" @ONLY)
         list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${unit}\")
+    " COMPONENT berth)
+    install(CODE "
         if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\")
             file(INSTALL \"${PROJECT_SOURCE_DIR}/packaging/berth.default\" DESTINATION /etc/default RENAME berth)
         endif()
-    " COMPONENT berth)
+    " COMPONENT berth EXCLUDE_FROM_ALL)
 endif()
 
 include(packaging/cpack.cmake)

@@ -1,5 +1,6 @@
 """`cmake --install`: every file where it belongs, and a program that works from there."""
 
+import os
 import re
 import subprocess
 
@@ -37,6 +38,15 @@ def test_files(prefix):
     assert {f for f in files if not f.startswith("share/doc/berth/docs/")} == wanted
     assert "share/doc/berth/docs/install.md" in files
     assert not [f for f in files if "docs/man" in f]
+
+
+def test_options_of_the_service_are_left_alone(tmp_path):
+    """An administrator's /etc/default/berth is nothing to install over, with any prefix."""
+    for prefix in ("/usr", "/usr/local"):
+        subprocess.run(["cmake", "--install", BUILD, "--prefix", prefix], check=True, stdout=subprocess.DEVNULL,
+                       env=dict(os.environ, DESTDIR=str(tmp_path)))
+        assert (tmp_path / prefix[1:] / "bin/berth").exists()
+    assert not (tmp_path / "etc").exists()
 
 
 def test_the_program_runs_from_there(prefix):
