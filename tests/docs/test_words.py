@@ -93,6 +93,16 @@ def test_files_are_there(document):
         assert any(p.exists() for p in places), f"{document.path.name}:{line}: no {span}"
 
 
+def test_folders_are_on_the_map():
+    """docs/architecture.md names every folder of the repository, of src/ and of tests/."""
+    page = (ROOT / "docs/architecture.md").read_text()
+    folders = {n.split("/")[0] for n in FILES if "/" in n}
+    for top in ("src", "tests"):
+        folders |= {n.split("/")[1] for n in FILES if n.startswith(f"{top}/") and n.count("/") > 1}
+    missing = {f for f in folders if not re.search(rf"^{f}\b|^device.*\b{f}\b|`{f}/|`\w+/{f}[/`]", page, re.M)}
+    assert len(folders) > 25 and not missing, missing
+
+
 def test_functions_are_there():
     """`x_y()` in prose or in a picture of the architecture."""
     text = sources("src/", "include/", "tests/unit/", "tests/e2e/", "examples/")
