@@ -15,6 +15,18 @@ def workflow():
     return yaml.safe_load((SOURCE / ".github/workflows/ci.yml").read_text())
 
 
+def test_make_test_installs_what_tests_need():
+    """Else a bare Debian would skip them. systemd is left out: tools/deps.sh says why."""
+    package = {"groff": "groff-base", "dpkg-shlibdeps": "dpkg-dev", "yaml": "python3-yaml"}
+    needed = set()
+    for file in (SOURCE / "tests/package").glob("*.py"):
+        needed |= set(re.findall(r'^ *(?:\w+ = pytest\.importorskip|needs)\("([\w-]+)"\)', file.read_text(), re.M))
+    assert {"fish", "zsh", "mandoc", "file"} <= needed
+    listed = re.search(r'^test\) packages="([^"]*)"', (SOURCE / "tools/deps.sh").read_text(), re.M).group(1).split()
+    there = {"dpkg-deb", "systemd-analyze"}  # of every Debian; of every Debian that boots
+    assert {package.get(tool, tool) for tool in needed - there} <= set(listed)
+
+
 def commands(job):
     return [step["run"] for step in job["steps"] if "run" in step]
 
