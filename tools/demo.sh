@@ -1,17 +1,23 @@
 #!/bin/sh
 # What Berth is, in a minute: a plan, pictures, who holds which memory, a free and its receipt.
 # usage: demo.sh BERTH [OPTION...]     options are added to the run that draws the sheet
-# Leaves <folder of BERTH>/demo.png, and what the server wrote beside it in demo/.
+# Leaves <folder of BERTH>/demo.png, and what the server wrote beside it in demo/, which the next tour clears.
 set -eu
 berth=$1
 shift
 case $berth in /*) ;; *) berth=$PWD/$berth ;; esac
 root=$(cd "$(dirname "$0")/.." && pwd)
-model=${BERTH_DATA_DIR:-$root/assets}/demo/berth-demo.safetensors
+export BERTH_DATA_DIR="${BERTH_DATA_DIR:-$root/assets}" # where berth looks first: the model is the one named here
+model=$BERTH_DATA_DIR/demo/berth-demo.safetensors
 [ -r "$model" ] || { printf 'demo: the demo model is not there: %s\n' "$model" >&2; exit 1; }
 folder=$(dirname "$berth")
 base=$folder/demo
-rm -rf "$base" && mkdir -p "$base"
+mine=$base/.made-by-the-tour
+if [ -e "$base" ] && [ ! -e "$mine" ]; then
+    printf 'demo: %s is there and no earlier tour made it: move it away\n' "$base" >&2
+    exit 1
+fi
+rm -rf "$base" && mkdir -p "$base" && touch "$mine"
 export BERTH_HOME="$base" # what --base-directory would say: models, input, output of this tour
 
 bold='' cyan='' dim='' off=''
@@ -36,7 +42,11 @@ type_out() {
 show() { type_out "$@" && "$berth" "$@"; }
 
 server=
-trap 'test -z "$server" || kill "$server" 2> /dev/null || true' EXIT
+# The server writes until it has ended, so it is waited for.
+leave() {
+    [ -z "$server" ] || { kill "$server" 2> /dev/null && wait "$server"; } || true
+}
+trap leave EXIT
 trap 'exit 1' HUP INT TERM
 cd "$root"
 start=$(date +%s)

@@ -162,14 +162,22 @@ def test_the_tour(tmp_path, demo):
     """tools/demo.sh, which is make demo, with little to draw."""
     (tmp_path / "build").mkdir()
     (tmp_path / "build/berth").symlink_to(os.path.realpath(BINARY))
+    (tmp_path / "build/demo").mkdir()
+    (tmp_path / "build/demo/mine").touch()
+    tour = ["sh", os.path.join(WORKFLOWS, "../../tools/demo.sh"), tmp_path / "build/berth"]
+    refused = subprocess.run(tour, capture_output=True, text=True, timeout=PATIENCE, env=dict(os.environ, BERTH_DATA_DIR=str(demo)))
+    assert refused.returncode == 1 and "move it away" in refused.stderr  # a folder of somebody's is not cleared
+    (tmp_path / "build/demo/mine").rename(tmp_path / "build/demo/.made-by-the-tour")  # of an earlier tour: it is
     small = [x for node, key in (("schedule", "steps=1"), ("size", "width=64"), ("size", "height=64")) for x in ("--set", f"{node}.{key}")]
-    p = subprocess.run(["sh", os.path.join(WORKFLOWS, "../../tools/demo.sh"), tmp_path / "build/berth", *small], capture_output=True,
+    p = subprocess.run([*tour, *small], capture_output=True,
                        text=True, timeout=4 * PATIENCE, env=dict(os.environ, BERTH_DATA_DIR=str(demo)))
     assert p.returncode == 0, p.stdout + p.stderr
     for what in ("the same picture, bit for bit", "kept     berth-demo#", "ejected  guest#", f"{tmp_path}/build/demo.png"):
         assert what in p.stdout, p.stdout
     assert p.stdout.count("\nkept ") == p.stdout.count("\nejected ") == 3  # networks of each file
     assert "\033" not in p.stdout  # no terminal, no colours
+    store = os.path.join(tmp_path, "build/demo/user/__berth")
+    assert not [f for f in os.listdir(store) if f.endswith(("-wal", "-shm"))]  # the server has ended, and closed its database
     with open(tmp_path / "build/demo.png", "rb") as f:
         sheet = f.read()
     assert sheet[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">II", sheet[16:24]) == (4 * 256 + 5 * 12, 3 * 256 + 4 * 12)
