@@ -1,6 +1,10 @@
 /* api: requests to the server that sent this page. A failure throws an ApiError that carries the
  * server's own words. Seeds go up to 2^64-1, more than a double holds, so integers that would lose
- * digits are read and written as BigInt. */
+ * digits are read and written as BigInt.
+ *
+ * A browser opens six connections to a server, for all its tabs together. What frees or moves memory
+ * is answered between prompts, maybe in minutes: those requests go through slow(), two at a time, so
+ * that Interrupt always finds a connection. */
 
 export class ApiError extends Error {
     constructor(message, status, body) {
@@ -37,13 +41,14 @@ function words(body, text, status) {
     return text.slice(0, 400).trim() || `the server answered ${status}`;
 }
 
-async function request(method, path, body) {
+async function request(method, path, body, signal) {
     let answer, text;
     try {
         answer = await fetch(path, {
             method,
             headers: body === undefined ? {} : {'Content-Type': 'application/json'},
             body,
+            signal,
         });
         text = await answer.text();
     } catch {
@@ -61,11 +66,32 @@ async function request(method, path, body) {
     return parsed;
 }
 
-export const get = (path) => request('GET', path);
-export const post = (path, body) => request('POST', path, stringify(body));
-export const postText = (path, text) => request('POST', path, text);
-export const patch = (path, body) => request('PATCH', path, stringify(body));
-export const remove = (path) => request('DELETE', path);
+const SLOW_MOST = 2;
+let slowNow = 0;
+const slowNext = []; /* resolvers of those that wait for a place */
+
+/* request(...), when fewer than SLOW_MOST others are under way. */
+async function slow(...what) {
+    if (slowNow === SLOW_MOST)
+        await new Promise((resolve) => slowNext.push(resolve)); /* takes over the place */
+    else
+        slowNow++;
+    try {
+        return await request(...what);
+    } finally {
+        if (slowNext.length)
+            slowNext.shift()();
+        else
+            slowNow--;
+    }
+}
+
+/* signal: of an AbortController; one that was aborted ends with status 0. */
+export const get = (path, signal) => request('GET', path, undefined, signal);
+export const post = (path, body, signal) => request('POST', path, stringify(body), signal);
+export const slowPost = (path, body, signal) => slow('POST', path, stringify(body), signal);
+export const slowPatch = (path, body) => slow('PATCH', path, stringify(body));
+export const slowRemove = (path) => slow('DELETE', path);
 
 const query = (o) => new URLSearchParams(o).toString();
 

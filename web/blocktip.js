@@ -1,9 +1,10 @@
 /* blocktip: which block is under the pointer, or chosen with the arrow keys, in a bar or a strip.
- * Blocks stand side by side, each as wide as its bytes. */
-import {$, show} from './dom.js';
+ * Blocks stand side by side, each as wide as its bytes. To a screen reader such a drawing is a slider
+ * that changes nothing: its value is a place in the order, and its text the block that is there. */
+import {$, put, show} from './dom.js';
 import {bytes} from './format.js';
 
-export function describe(b) {
+function describe(b) {
     const where = b.device === null ? `not loaded, planned on ${b.planned}` :
         b.device === b.planned ? `on ${b.device}` :
                                  `on ${b.device}, planned on ${b.planned}`;
@@ -43,7 +44,20 @@ function tell(node, text, share) {
     place(node, share);
 }
 
-export const hide = () => show($('block-tip'), false);
+const hide = () => show($('block-tip'), false);
+
+/* What arrow keys do here: step through blocks, or nothing. */
+export function mark(node, blocks) {
+    const some = blocks.length > 0;
+    put(node, {
+        role: some ? 'slider' : 'img',
+        'aria-readonly': some ? 'true' : null,
+        'aria-valuemin': some ? 1 : null,
+        'aria-valuemax': some ? blocks.length : null,
+        'aria-valuenow': some ? Math.min(node.getAttribute('aria-valuenow') || 1, blocks.length) :
+                                null,
+    });
+}
 
 /* blocksOf(): the blocks in order, as they are now. intro(): what stands before, or alone when
  * there are none. box(): the element they are drawn in, where that is only a part of the node. */
@@ -56,7 +70,9 @@ export function attach(node, blocksOf, intro, box = () => node) {
             return;
         }
         chosen = Math.min(Math.max(i, 0), blocks.length - 1);
-        tell(box(), `${intro()} · ${chosen + 1} of ${blocks.length}: ${describe(blocks[chosen])}`,
+        const text = describe(blocks[chosen]);
+        put(node, {'aria-valuenow': chosen + 1, 'aria-valuetext': text});
+        tell(box(), `${intro()} · ${chosen + 1} of ${blocks.length}: ${text}`,
             middleOf(blocks, chosen));
     };
     node.addEventListener('pointermove', (e) => {

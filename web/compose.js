@@ -1,38 +1,27 @@
 /* compose: the prompt box. Fields become a workflow (workflow.js) and a prompt; what the server
  * finds wrong is shown at the field it came from. */
 import * as api from './api.js';
-import {$, button, el, put, show} from './dom.js';
+import {$, button, options, put, show} from './dom.js';
 import {submit} from './submit.js';
 import {toast, trouble} from './toast.js';
-import {build, FIELD_OF, randomSeed} from './workflow.js';
+import {build, choicesOf, FIELD_OF, nodeErrors, randomSeed} from './workflow.js';
 
 const FIELDS =
     ['model', 'seed', 'steps', 'cfg', 'sampler', 'scheduler', 'width', 'height', 'batch'];
 const SEED_MOST = 2n ** 64n - 1n;
 const EXAMPLES_MOST = 6;
+const EXAMPLE_LONG = 2000; /* characters */
 
 const field = (name) => $(`f-${name}`);
 
 /* ---- choices ---- */
-
-function options(select, names) {
-    const before = select.value;
-    select.replaceChildren(...names.map((n) => el('option', {value: n, text: n})));
-    if (names.includes(before))
-        select.value = before;
-}
 
 function setIfThere(select, value) {
     if ([...select.options].some((o) => o.value === value))
         select.value = value;
 }
 
-/* A combo of /object_info: [[names], {...}] or ["COMBO", {options: [names]}]. */
-function comboOf(definition, input) {
-    const spec = definition?.input?.required?.[input];
-    return Array.isArray(spec?.[0]) ? spec[0] : spec?.[1]?.options || [];
-}
-
+/* At the start, after a reconnect, and when somebody goes to choose: models come and go. */
 export async function loadChoices() {
     try {
         const [models, info] =
@@ -40,7 +29,7 @@ export async function loadChoices() {
         const before = field('model').value;
         options(field('model'), models);
         for (const [name, input] of [['sampler', 'sampler_name'], ['scheduler', 'scheduler']])
-            options(field(name), comboOf(info.KSampler, input));
+            options(field(name), choicesOf(info.KSampler, input) || []);
         show($('empty-models'), models.length === 0);
         $('btn-submit').disabled = models.length === 0;
         if (models.length && field('model').value !== before)
@@ -50,6 +39,10 @@ export async function loadChoices() {
             trouble('The lists of models and samplers could not be loaded', e);
     }
 }
+
+/* May a field have this value? */
+const fits = (input, v, whole) => Number.isFinite(v) && (!whole || Number.isInteger(v)) &&
+    v >= Number(input.min) && v <= Number(input.max);
 
 /* Good settings travel in the model's file, as JSON under berth.settings. */
 async function settingsOfModel(name) {
@@ -70,7 +63,8 @@ async function loadSettings() {
     if (field('model').value !== name)
         return;
     const prompts = Array.isArray(s?.prompts) ?
-        s.prompts.filter((p) => typeof p === 'string').slice(0, EXAMPLES_MOST) :
+        s.prompts.filter((p) => typeof p === 'string' && p.length <= EXAMPLE_LONG)
+            .slice(0, EXAMPLES_MOST) :
         [];
     const take = (text) => {
         field('prompt').value = text;
@@ -82,13 +76,12 @@ async function loadSettings() {
     show($('examples'), prompts.length > 0);
     if (!s)
         return;
-    for (const [member, to] of [
-             ['width', 'width'], ['height', 'height'], ['steps', 'steps'], ['cfg', 'cfg']])
-        if (Number.isFinite(s[member]))
-            field(to).value = s[member];
+    for (const [name, whole] of [['width', true], ['height', true], ['steps', true], ['cfg', false]])
+        if (typeof s[name] === 'number' && fits(field(name), s[name], whole))
+            field(name).value = s[name];
     setIfThere(field('sampler'), s.sampler_name);
     setIfThere(field('scheduler'), s.scheduler);
-    if (typeof s.negative === 'string' && !field('negative').value)
+    if (typeof s.negative === 'string' && s.negative.length <= EXAMPLE_LONG && !field('negative').value)
         field('negative').value = s.negative;
     if (prompts.length && !field('prompt').value)
         field('prompt').value = prompts[0];
@@ -115,14 +108,11 @@ function clearErrors() {
 /* node_errors of our own workflow: what has a field goes there, the rest is told in one text. */
 function showErrors(e) {
     const rest = [];
-    for (const [node, list] of Object.entries(e.body?.node_errors || {}))
-        for (const error of list.errors || []) {
-            const name = FIELD_OF[error.extra_info?.input_name];
-            if (name)
-                fieldError(name, `${error.message}${error.details ? `: ${error.details}` : ''}`);
-            else
-                rest.push(`${list.class_type} (node ${node}): ${error.message}: ${error.details}`);
-        }
+    for (const n of nodeErrors(e))
+        if (FIELD_OF[n.input])
+            fieldError(FIELD_OF[n.input], n.text);
+        else
+            rest.push(`${n.kind} (node ${n.node}): ${n.text}`);
     const marked = FIELDS.find((f) => field(f).getAttribute('aria-invalid') === 'true');
     formError([
         marked && !rest.length ? 'The server refused some of the values above.' : e.message, ...rest
@@ -135,8 +125,7 @@ function showErrors(e) {
 
 function number(name, whole) {
     const input = field(name), v = Number(input.value);
-    const bad = input.value.trim() === '' || !Number.isFinite(v) || (whole && !Number.isInteger(v));
-    if (bad || v < Number(input.min) || v > Number(input.max)) {
+    if (input.value.trim() === '' || !fits(input, v, whole)) {
         fieldError(
             name, `${whole ? 'A whole number' : 'A number'} from ${input.min} to ${input.max}`);
         return null;
@@ -176,19 +165,26 @@ function read() {
     return wrong ? null : s;
 }
 
+/* While one is sent the button does nothing; it is not disabled, or the focus would leave it. */
+let busy = false;
+
 async function draw(event) {
     event.preventDefault();
+    if (busy || $('btn-submit').disabled)
+        return;
     clearErrors();
     const s = read();
     if (!s)
         return;
-    $('btn-submit').disabled = true;
+    busy = true;
+    put($('btn-submit'), {'aria-disabled': 'true'});
     try {
         await submit(build(s));
     } catch (e) {
         showErrors(e);
     }
-    $('btn-submit').disabled = false;
+    busy = false;
+    put($('btn-submit'), {'aria-disabled': null});
 }
 
 /* Fills the fields with what another prompt used; what it does not say stays. */
@@ -216,10 +212,16 @@ export function start() {
     $('compose').addEventListener('keydown', (e) => {
         if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) {
             e.preventDefault();
-            $('compose').requestSubmit();
+            if (!e.repeat) /* a key that is held */
+                $('compose').requestSubmit();
         }
     });
     $('f-model').addEventListener('change', loadSettings);
+    $('f-model').addEventListener('focus', loadChoices);
+    $('f-seed-random').addEventListener('change', (e) => {
+        if (!e.target.checked && !field('seed').value)
+            field('seed').value = String(randomSeed());
+    });
     $('f-seed').addEventListener('input', () => {
         $('f-seed-random').checked = false;
     });

@@ -4,18 +4,16 @@ import * as api from './api.js';
 import {changed, forgetSlots, LIMITS, rememberNames, slotOf, state} from './store.js';
 import {trouble} from './toast.js';
 
-const AGAIN_MS = 250;  /* at most four lists a second, whatever happens */
-const LIST_MOST = 300; /* waiting prompts that are listed with all they say */
-const PAGE = 12;       /* pictures at a time */
+const AGAIN_MS = 250; /* at most four lists a second, whatever happens */
+const PAGE = 9;       /* pictures at a time */
 
 /* One at a time; calls meanwhile become one more, a little later. Resolves when a run that began
  * after the call has ended. */
-export function coalesce(fn) {
+function coalesce(fn) {
     let running = null, next = null;
     const begin = () => {
         running = fn().catch((e) => {
-                          if (e.status !==
-                              0) /* a server that is away is told by the connection's own light */
+                          if (e.status !== 0) /* 0: away, as the connection's own light says */
                               trouble('A list could not be loaded', e);
                       })
                       .then(() => new Promise((r) => setTimeout(r, AGAIN_MS)))
@@ -61,7 +59,9 @@ export function takeMemory(data) {
     }
     if (data.stream)
         state.stream = data.stream;
-    addPoint(data.time || Date.now(), data.devices || [], data.stream?.gb_per_s || 0);
+    if (data.time)
+        state.skew = Date.now() - data.time;
+    addPoint(Date.now(), data.devices || [], data.stream?.gb_per_s || 0);
     changed('devices', 'stream');
 }
 
@@ -91,8 +91,15 @@ export const loadEvents = coalesce(async () => {
 
 const seen = new Map(); /* model id -> signature of what `blocks` was fetched for */
 
+/* A list of blocks may be long: a page whose memory column is not in view does without. */
+let wanted = false;
+export function wantBlocks() {
+    wanted = true;
+    loadBlocks();
+}
+
 export const loadBlocks = coalesce(async () => {
-    for (const m of [...state.models]) {
+    for (const m of wanted ? [...state.models] : []) {
         const signature = JSON.stringify([m.state, m.devices, m.plan, m.demoted, m.loads, m.moved]);
         if (seen.get(m.id) === signature)
             continue;
@@ -113,40 +120,42 @@ export const loadBlocks = coalesce(async () => {
 
 /* ---- the queue ---- */
 
-const item = ([number, id, graph, extra]) => ({number, id, graph, created: extra?.create_time});
-
-/* A prompt may have megabytes and ten thousand may wait: a long queue is listed without its
- * graphs. */
-async function longQueue(counts) {
-    const list = await api.get('/api/jobs?status=in_progress,pending&sort_order=asc&limit=100');
-    const job = (j) => ({number: j.priority, id: j.id, graph: null, created: j.create_time});
-    const running = list.jobs.find((j) => j.status === 'in_progress');
-    return {
-        running: running ? job(running) : null,
-        pending: list.jobs.filter((j) => j.status === 'pending').map(job),
-        total: counts.pending,
-        listed: false,
-    };
-}
-
+/* A prompt may have megabytes and ten thousand may wait: the list has no graphs, and of a long queue
+ * its beginning. */
 export const loadQueue = coalesce(async () => {
-    const counts = await api.get('/berth/queue');
-    let queue;
-    if (counts.pending > LIST_MOST) {
-        queue = await longQueue(counts);
-    } else {
-        const q = await api.get('/queue');
-        const pending = q.queue_pending.map(item);
-        queue = {
-            running: q.queue_running.map(item)[0] || null,
-            pending,
-            total: pending.length,
-            listed: true
-        };
-    }
-    state.queue = {...queue, paused: counts.paused, history: counts.history};
+    const [counts, list] =
+        await Promise.all([api.get('/berth/queue'), api.get('/berth/queue/waiting')]);
+    const item = (i) => ({id: i.prompt_id, number: i.number, created: i.create_time});
+    state.queue = {
+        running: list.running ? item(list.running) : null,
+        pending: list.waiting.map(item),
+        total: list.total,
+        paused: counts.paused,
+        history: counts.history,
+    };
+    const known = new Set([state.queue.running, ...state.queue.pending].map((i) => i?.id));
+    for (const id of state.graphs.keys())
+        if (!known.has(id))
+            state.graphs.delete(id);
     changed('queue');
 });
+
+/* The graph of a prompt, wherever that is by now; null when it is gone. */
+export const graphOf = async (id) =>
+    (await api.get(`/berth/prompts/${encodeURIComponent(id)}`)).prompt;
+
+/* Of one that runs or waits: asked for once, kept while it is listed. */
+export async function learnGraph(id) {
+    if (state.graphs.has(id))
+        return;
+    state.graphs.set(id, null);
+    try {
+        state.graphs.set(id, await graphOf(id));
+        changed('queue');
+    } catch {
+        state.graphs.delete(id); /* next time */
+    }
+}
 
 /* ---- finished prompts ---- */
 

@@ -6,19 +6,20 @@ import {$, el, keyed, put, svg} from './dom.js';
 import {bytes, percent} from './format.js';
 import {letterOf, modelById, modelName, on, PALETTE, slotOf, state} from './store.js';
 
+/* [tier, what of it no model owns, all of it], in the order in which they are drawn */
 export const TIERS = [
-    ['weights', 'other weights'],
-    ['pinned', 'pinned'],
-    ['staging', 'staging'],
-    ['activations', 'activations'],
-    ['pool-idle', 'idle in the pool'],
+    ['weights', 'other weights', 'weights'],
+    ['pinned', 'pinned', 'pinned'],
+    ['staging', 'staging', 'staging'],
+    ['activations', 'activations', 'activations'],
+    ['pool-idle', 'idle in the pool', 'idle in the pool'],
 ];
 const LINE_EVERY = 5; /* pixels between lines at least; closer together they would be a grey */
 
 /* What Berth holds on a device; and what of it somebody uses: idle memory of the pools is given
  * back as soon as another wants it. */
 export const heldOf = (tiers) => Object.values(tiers || {}).reduce((n, v) => n + v, 0);
-export const usedOf = (tiers) => heldOf(tiers) - (tiers?.['pool-idle'] || 0);
+const usedOf = (tiers) => heldOf(tiers) - (tiers?.['pool-idle'] || 0);
 
 export function paint(node, id) {
     const slot = slotOf(id);
@@ -27,7 +28,7 @@ export function paint(node, id) {
 
 /* What a device holds, left to right: [{key, tier, model, bytes, label}]. Models' weights in RAM
  * may be of the tier `weights` or `pinned`; what of both no model owns is shown for itself. */
-export function segmentsOf(d) {
+function segmentsOf(d) {
     const list = [];
     let owned = 0;
     for (const m of state.models) {
@@ -79,7 +80,7 @@ function lines(node, blocks, width) {
 
 function makeSegment(s, device) {
     const node = el('div',
-        {class: 'segment', tabindex: 0, role: 'img', data: {test: 'segment', tier: s.tier}},
+        {class: 'segment', tabindex: 0, data: {test: 'segment', tier: s.tier}},
         s.model !== null ? el('span', {'aria-hidden': 'true', text: letterOf(s.model)}) : null);
     const intro = () => {
         const m = s.model !== null ? modelById(s.model) : null;
@@ -92,6 +93,7 @@ function makeSegment(s, device) {
 function patchSegment(node, s, d) {
     const blocks = s.model === null ? [] : blocksOn(s.model, d.name);
     node.style.width = `${Math.min(100, 100 * s.bytes / (d.budget || 1))}%`;
+    tip.mark(node, blocks);
     put(node, {
         data:
             {bytes: s.bytes, blocks: blocks.length, ...(s.model === null ? {} : {model: s.model})},

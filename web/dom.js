@@ -22,9 +22,6 @@ export function put(node, what = {}) {
         } else if (key === 'on') {
             for (const [event, fn] of Object.entries(value))
                 node.addEventListener(event, fn);
-        } else if (key === 'vars') {
-            for (const [k, v] of Object.entries(value))
-                node.style.setProperty(k, v);
         } else if (value === null || value === false) {
             node.removeAttribute(key);
         } else {
@@ -61,13 +58,54 @@ export function show(node, visible) {
         node.hidden = !visible;
 }
 
-/* Makes node's children one per item, in order, keeping those whose key was there before: focus,
- * hover and loaded pictures survive an update. make(item) builds a child, patch(child, item)
- * updates it. */
+/* A select's options; what was chosen stays where it can, and so does an open list of the same
+ * names. */
+export function options(select, names) {
+    if (select.options.length === names.length &&
+        names.every((n, i) => select.options[i].value === n))
+        return;
+    const before = select.value;
+    select.replaceChildren(...names.map((n) => el('option', {value: n, text: n})));
+    if (names.includes(before))
+        select.value = before;
+}
+
+const FOCUSABLE = 'button:not(:disabled), a[href], input:not(:disabled), [tabindex]';
+
+/* Keyboard users go on where they were: on the element itself, if it was only moved; else on the
+ * same control of the one that took its place; else on the heading of the list. */
+function refocus(node, was, index) {
+    if (document.activeElement === was && !was.disabled)
+        return;
+    const child = [...node.children].find((c) => c.contains(was)) ||
+        node.children[Math.min(index, node.children.length - 1)];
+    const heading = node.closest('section')?.querySelector('h2');
+    const test = was.dataset.test;
+    let to = heading;
+    if (node.contains(was) && !was.disabled)
+        to = was;
+    else if (child)
+        to = child.dataset.test === test && child.matches('[tabindex]') ? child :
+            child.querySelector(`[data-test="${test}"]:not(:disabled)`) ||
+                (child.matches(FOCUSABLE) ? child : child.querySelector(FOCUSABLE)) || heading;
+    if (to && to === heading)
+        put(heading, {tabindex: -1});
+    to?.focus({preventScroll: true});
+}
+
+/* Makes node's children one per item, in order, keeping those whose key was there before: hover and
+ * loaded pictures survive an update, and the focus does not fall off the page. make(item) builds a
+ * child, patch(child, item) updates it. */
 export function keyed(node, items, key, make, patch) {
+    const focus = node.contains(document.activeElement) ? document.activeElement : null;
+    const index = focus ? [...node.children].findIndex((c) => c.contains(focus)) : -1;
+    const keys = new Set(items.map((item) => String(key(item))));
     const old = new Map();
-    for (const child of node.children)
-        old.set(child.dataset.key, child);
+    for (const child of [...node.children])
+        if (keys.has(child.dataset.key))
+            old.set(child.dataset.key, child);
+        else
+            child.remove(); /* first: then nobody else has to move */
     let at = node.firstElementChild;
     for (const item of items) {
         const k = String(key(item));
@@ -85,5 +123,7 @@ export function keyed(node, items, key, make, patch) {
             patch(child, item);
     }
     for (const child of old.values())
-        child.remove();
+        child.remove(); /* of two with one key the second */
+    if (index >= 0)
+        refocus(node, focus, index);
 }

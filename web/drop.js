@@ -2,25 +2,21 @@
  * one. */
 import {parse} from './api.js';
 import {$, show} from './dom.js';
-import {textsOfPng} from './png.js';
+import {workflowOfPng} from './png.js';
 import {toast} from './toast.js';
 import {kindOf} from './workflow.js';
 import {openWorkflow} from './workflowview.js';
 
 const JSON_MOST = 32 * 2 ** 20;
 
-class Refused extends Error {}
-
 const UI_HINT = 'It was saved for ComfyUI\'s editor. Open it there, use Workflow → Export (API), ' +
     'and drop that file here.';
 
 async function readPng(file) {
-    const texts = await textsOfPng(file).catch((e) => {
-        throw new Refused(e.message);
-    });
-    if (!texts.has('prompt'))
-        throw new Refused(texts.has('workflow') ? UI_HINT : 'This picture carries no workflow.');
-    return texts.get('prompt');
+    const found = await workflowOfPng(file);
+    if (found.prompt === null)
+        throw new Error(found.editor ? UI_HINT : 'This picture carries no workflow.');
+    return found.prompt;
 }
 
 /* The graph in a text; a whole request ({"prompt": graph}) will do, too. */
@@ -29,14 +25,14 @@ function readGraph(text) {
     try {
         value = parse(text);
     } catch (e) {
-        throw new Refused(`This is no JSON: ${e.message}`);
+        throw new Error(`This is no JSON: ${e.message}`);
     }
     const kind = kindOf(value);
     if (kind === 'api')
         return value;
     if (kindOf(value?.prompt) === 'api')
         return value.prompt;
-    throw new Refused(kind === 'ui' ?
+    throw new Error(kind === 'ui' ?
             UI_HINT :
             'This JSON is no workflow: nodes with a class_type were expected.');
 }
@@ -46,9 +42,9 @@ async function readFile(file) {
     if (start[0] === 137 && start[1] === 80)
         return readGraph(await readPng(file));
     if (/^image\//.test(file.type))
-        throw new Refused('Only PNG pictures carry a workflow.');
+        throw new Error('Only PNG pictures carry a workflow.');
     if (file.size > JSON_MOST)
-        throw new Refused('The file is too large for a workflow.');
+        throw new Error('The file is too large for a workflow.');
     return readGraph(await file.text());
 }
 
@@ -56,8 +52,6 @@ export async function take(file) {
     try {
         await openWorkflow(await readFile(file), file.name || 'Dropped file');
     } catch (e) {
-        if (!(e instanceof Refused))
-            throw e;
         toast('error', file.name || 'Dropped file', e.message);
     }
 }

@@ -17,7 +17,8 @@ const KINDS = {
 };
 
 let kind = null;
-let asked = 0;
+let turn = 0;    /* counts openings of the dialog: answers to an earlier one are not for this one */
+let look = null; /* AbortController of the dry run */
 
 const goes = (m) => m.verdict === 'ejected';
 const released = (receipt) => receipt.devices.reduce((n, d) => n + d.released, 0);
@@ -49,22 +50,26 @@ function list(node, models, test, none) {
 
 async function openFree(which) {
     kind = KINDS[which];
-    const turn = ++asked;
+    const mine = ++turn;
+    look = new AbortController();
     put($('free-title'), {text: kind.title});
     show($('free-preview'), false);
     show($('free-error'), false);
     show($('free-cache'), Boolean(kind.body.free_memory));
+    put($('free-wait'), {text: 'Looking what would go; a running prompt answers between its steps.'});
     show($('free-wait'), Boolean(state.queue.running));
     $('btn-free-ok').disabled = true;
     put($('btn-free-ok'), {text: kind.title});
+    put($('btn-free-cancel'), {text: 'Cancel'});
     dialog.open('dlg-free');
     $('btn-free-cancel').focus();
     try {
-        const receipt = await api.post('/free', {...kind.body, dry_run: true});
-        if (turn === asked && $('dlg-free').open)
+        const receipt =
+            await api.slowPost('/free', {...kind.body, dry_run: true}, look.signal);
+        if (mine === turn && $('dlg-free').open)
             preview(receipt);
     } catch (e) {
-        if (turn === asked)
+        if (mine === turn && !look.signal.aborted)
             fail(e);
     }
 }
@@ -89,15 +94,27 @@ function preview(receipt) {
 
 /* ---- doing it ---- */
 
+/* A free that was confirmed happens, also when nobody waits for its receipt. */
 async function confirmed() {
+    const mine = turn, {title, body} = kind;
+    const here = () => mine === turn && $('dlg-free').open;
+    if (state.queue.running) {
+        put($('free-wait'), {text: 'It waits for the running prompt.'});
+        show($('free-wait'), true);
+        put($('btn-free-cancel'), {text: 'Close; it will still happen'});
+    }
+    $('btn-free-cancel').focus();
     $('btn-free-ok').disabled = true;
-    show($('free-wait'), Boolean(state.queue.running));
     try {
-        const receipt = await api.post('/free', {...kind.body, wait: true, reason: 'dashboard'});
-        dialog.close('dlg-free');
+        const receipt = await api.slowPost('/free', {...body, wait: true, reason: 'dashboard'});
+        if (here())
+            dialog.close('dlg-free');
         tookPlace(receipt);
     } catch (e) {
-        fail(e);
+        if (here())
+            fail(e);
+        else
+            trouble(`${title} failed`, e);
     }
     loadModels();
     loadDevices();
@@ -170,6 +187,7 @@ export function start() {
     $('btn-free').addEventListener('click', () => openFree('free'));
     $('btn-free-ok').addEventListener('click', confirmed);
     $('btn-free-cancel').addEventListener('click', () => dialog.close('dlg-free'));
+    $('dlg-free').addEventListener('close', () => look?.abort());
     $('btn-receipts').addEventListener('click', openReceipts);
     $('btn-receipts-close').addEventListener('click', () => dialog.close('dlg-receipts'));
 }

@@ -1,13 +1,12 @@
 /* gallery: finished prompts, newest first. The list itself is small; what a picture shows is
  * asked for when its card comes into view, so that a long history costs nothing. */
 import {viewUrl} from './api.js';
-import {historyOf, loadMoreJobs} from './data.js';
+import {graphOf, loadMoreJobs} from './data.js';
 import {$, button, el, keyed, put, show} from './dom.js';
-import {LIMITS, on, state} from './store.js';
-import {settingsOf} from './workflow.js';
-
 import {count, date, short} from './format.js';
 import {openPicture} from './picture.js';
+import {LIMITS, on, state} from './store.js';
+import {settingsOf} from './workflow.js';
 
 const texts = new Map(); /* prompt id -> what it says; null while it is asked for */
 
@@ -23,9 +22,9 @@ async function learn(id, node) {
         return;
     texts.set(id, null);
     try {
-        const entry = await historyOf(id);
-        if (entry)
-            texts.set(id, short(settingsOf(entry.prompt[2]).prompt || '', 200));
+        const graph = await graphOf(id);
+        if (graph)
+            texts.set(id, short(settingsOf(graph).prompt || '', 200));
     } catch {
         texts.delete(id); /* next time it comes into view */
     }
@@ -53,7 +52,7 @@ function makeCard(job) {
     const o = job.preview_output;
     const image = isPicture(o) ?
         el('img',
-            {loading: 'lazy', decoding: 'async', alt: '', src: viewUrl(o, {preview: 'webp;70'})}) :
+            {loading: 'lazy', decoding: 'async', alt: '', src: viewUrl(o, {preview: 'webp;50'})}) :
         null;
     const none =
         job.status === 'failed' ? failure(job) : el('span', {class: 'failed', text: 'No picture'});
@@ -84,6 +83,11 @@ function draw() {
     show($('gallery-empty'), state.jobs.length === 0);
     put($('gallery-count'), {text: state.jobsTotal ? String(state.jobsTotal) : ''});
     show($('btn-more'), state.jobs.length < Math.min(state.jobsTotal, LIMITS.jobs));
+    show($('gallery-rest'), state.jobsTotal > LIMITS.jobs && state.jobs.length >= LIMITS.jobs);
+    put($('gallery-rest'), {
+        text: `The newest ${LIMITS.jobs}. The other ${
+            state.jobsTotal - LIMITS.jobs} are in the history and in the output folder.`
+    });
     const known = new Set(state.jobs.map((j) => j.id));
     for (const id of texts.keys())
         if (!known.has(id))

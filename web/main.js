@@ -77,6 +77,8 @@ function wireMessages() {
  * count tells of one so quick that nobody saw it run; a history that is full keeps its count. */
 let last = null;
 function watchEnds() {
+    if (state.queue.history === null)
+        return; /* not loaded yet */
     const now = `${state.queue.running?.id} ${state.queue.history}`;
     if (last !== null && now !== last)
         data.loadJobs();
@@ -95,6 +97,12 @@ function hideToken() {
 hideToken();
 on('connection', drawConnection);
 on('models', data.loadBlocks);
+new IntersectionObserver((entries, watcher) => {
+    if (entries.some((e) => e.isIntersecting)) {
+        watcher.disconnect();
+        data.wantBlocks();
+    }
+}).observe($('memory'));
 on('queue', watchEnds);
 for (const part of [dialog, devices, strips, timeline, run, queue, models, plan, gallery, picture,
          compose, drop, workflowview, free])

@@ -8,7 +8,7 @@ import {$, button, el, keyed, put, show} from './dom.js';
 import {bytes, count, percent} from './format.js';
 import {tookPlace} from './free.js';
 import {openPlan} from './plan.js';
-import {letterOf, modelName, on, state} from './store.js';
+import {letterOf, modelById, modelName, on, state} from './store.js';
 import {trouble} from './toast.js';
 
 const RETENTIONS = [
@@ -17,41 +17,63 @@ const RETENTIONS = [
     ['eject', 'Goes with the next free, and after a prompt that used it'],
 ];
 
-const busy = new Set(); /* ids of models with a change under way */
+/* Changes under way, model id -> {retention, unload}: what was asked for is shown until the server
+ * has said what became of it. Controls are not disabled meanwhile: the focus would leave them. */
+const asked = new Map();
 
-/* A change acts between prompts: while one runs, the answer takes as long as it does. */
-async function change(id, what, request) {
-    busy.add(id);
+const waits = () => (state.queue.running ? 'waits for the running prompt' : 'under way');
+
+function ask(id, what) {
+    asked.set(id, {...asked.get(id), ...what});
     draw();
-    try {
-        return await request();
-    } catch (e) {
-        trouble(what, e);
-        return null;
-    } finally {
-        busy.delete(id);
-        await Promise.all([loadModels(), loadDevices()]);
-        draw();
-    }
 }
 
-const retain = (m, retention) => change(m.id, `${modelName(m)} stays ${m.retention}`,
-    () => api.patch(`/berth/models/${m.id}`, {retention}));
+const reload = () => Promise.all([loadModels(), loadDevices()]);
+
+function answered(id, name) {
+    const {[name]: _, ...rest} = asked.get(id) || {};
+    if (Object.keys(rest).length)
+        asked.set(id, rest);
+    else
+        asked.delete(id);
+    draw();
+}
+
+/* One request at a time; the last wish counts. */
+async function retain(m, retention) {
+    const busy = asked.get(m.id)?.retention !== undefined;
+    ask(m.id, {retention});
+    if (busy)
+        return;
+    let sent;
+    do {
+        sent = asked.get(m.id).retention;
+        try {
+            await api.slowPatch(`/berth/models/${m.id}`, {retention: sent});
+        } catch (e) {
+            trouble(`${modelName(m)} stays ${m.retention}`, e);
+        }
+        await reload();
+    } while (sent !== asked.get(m.id).retention);
+    answered(m.id, 'retention');
+}
 
 async function unload(m) {
+    if (!m.resident || asked.get(m.id)?.unload)
+        return;
     const kept = m.retention === 'keep';
     const text = `Unload ${modelName(m)} (${bytes(m.resident)})?${
         kept ? ' It is marked keep: this goes against that mark.' : ''}`;
     if (!await confirm(text, kept ? 'Unload it anyway' : 'Unload'))
         return;
-    const receipt = await change(m.id, `${modelName(m)} was not unloaded`,
-        () => api.remove(`/berth/models/${m.id}${kept ? '?force=1' : ''}`));
-    if (receipt)
-        tookPlace(receipt);
-}
-
-function current(id) {
-    return state.models.find((m) => m.id === id);
+    ask(m.id, {unload: true});
+    try {
+        tookPlace(await api.slowRemove(`/berth/models/${m.id}${kept ? '?force=1' : ''}`));
+    } catch (e) {
+        trouble(`${modelName(m)} was not unloaded`, e);
+    }
+    await reload();
+    answered(m.id, 'unload');
 }
 
 function makeModel({id}) {
@@ -60,7 +82,7 @@ function makeModel({id}) {
         name: `retention-${id}`,
         value,
         data: {test: 'retention'},
-        on: {change: () => retain(current(id), value)},
+        on: {change: () => retain(modelById(id), value)},
     });
     const radios = RETENTIONS.map(
         ([value, title]) => el('label', {class: 'inline', title}, radio(value), value));
@@ -69,11 +91,12 @@ function makeModel({id}) {
             el('strong', {class: 'name'}), el('span', {class: 'state', data: {test: 'state'}}),
             el('span', {class: 'spring'}), el('span', {class: 'num', data: {test: 'bytes'}})),
         el('p', {class: 'about quiet num'}), el('p', {class: 'about plan-text'}, el('code', {})),
+        el('p', {class: 'about asked', role: 'status', data: {test: 'asked'}}),
         el('div', {class: 'model-line'},
             el('fieldset', {class: 'retention'}, el('legend', {text: 'Retention'}), ...radios),
             el('span', {class: 'spring'}),
-            button('Plan…', 'plan', () => openPlan(current(id)), {class: 'small'}),
-            button('Unload', 'unload', () => unload(current(id)), {class: 'small'})));
+            button('Plan…', 'plan', () => openPlan(modelById(id)), {class: 'small'}),
+            button('Unload', 'unload', () => unload(modelById(id)), {class: 'small'})));
 }
 
 /* What is worth knowing beside the bytes: who holds it, what it cost so far. */
@@ -92,9 +115,9 @@ function aboutOf(m) {
 }
 
 function patchModel(node, m) {
-    const name = modelName(m), off = busy.has(m.id);
+    const name = modelName(m), wish = asked.get(m.id);
     const q = (s) => node.querySelector(s);
-    put(node, {'aria-label': name, 'aria-busy': String(off)});
+    put(node, {'aria-label': name, 'aria-busy': String(Boolean(wish))});
     paint(q('.badge'), m.id);
     put(q('.badge'), {text: letterOf(m.id)});
     put(q('.name'), {text: name, title: m.path});
@@ -108,14 +131,15 @@ function patchModel(node, m) {
     put(q('p.about'), {text: aboutOf(m)});
     put(q('.plan-text code'), {text: m.plan ? `${m.plan.allocation} ${m.plan.layout}` : ''});
     put(q('legend'), {'aria-label': `Retention of ${name}`});
-    for (const r of node.querySelectorAll('input[type=radio]')) {
-        r.checked = r.value === m.retention;
-        r.disabled = off;
-    }
+    for (const r of node.querySelectorAll('input[type=radio]'))
+        r.checked = r.value === (wish?.retention ?? m.retention);
     put(q('[data-test="plan"]'), {'aria-label': `Change the plan of ${name}`});
     put(q('[data-test="unload"]'), {'aria-label': `Unload ${name}`});
-    q('[data-test="plan"]').disabled = off;
-    q('[data-test="unload"]').disabled = off || !m.resident;
+    put(q('[data-test="unload"]'),
+        {'aria-disabled': m.resident && !wish?.unload ? null : 'true'});
+    const wishes = [wish?.retention, wish?.unload ? 'unload' : undefined].filter(Boolean);
+    put(q('.asked'), {text: wishes.length ? `${wishes.join(', ')}: ${waits()}` : ''});
+    show(q('.asked'), wishes.length > 0);
 }
 
 function draw() {
@@ -128,4 +152,5 @@ function draw() {
 
 export function start() {
     on('models', draw);
+    on('queue', draw); /* what waits for a prompt says so */
 }

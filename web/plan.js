@@ -6,15 +6,17 @@ import {compare} from './compare.js';
 import {loadDevices, loadModels} from './data.js';
 import {paint} from './devices.js';
 import * as dialog from './dialog.js';
-import {$, button, el, put, show} from './dom.js';
+import {$, button, el, options, put, show} from './dom.js';
 import {bytes, percent} from './format.js';
 import {modelName, state} from './store.js';
 import {drawLanes} from './strips.js';
-import {toast} from './toast.js';
+import {toast, trouble} from './toast.js';
 
 let model = null;
-let previewed = null; /* text of the request that is shown */
-let asked = 0;        /* only the answer to the last request counts */
+let previewed = null;  /* text of the request that is shown */
+let turn = 0;          /* counts openings and previews: only the answer to the last one counts */
+let applying = false;  /* what this opening of the dialog shows is being applied */
+let look = null;       /* AbortController of the preview */
 
 const mode = () => document.querySelector('input[name=plan-mode]:checked').value;
 
@@ -28,7 +30,7 @@ function wanted() {
         body.allocation = $('plan-allocation').value.trim();
     else if (mode() === 'virtual')
         Object.assign(body, {
-            virtual_vram_gb: Number($('plan-virtual').value),
+            virtual_vram_gb: $('plan-virtual').valueAsNumber, /* NaN when it is none */
             donor_device: $('plan-donor').value
         });
     else
@@ -39,20 +41,30 @@ function wanted() {
 function fail(text) {
     put($('plan-error'), {text});
     show($('plan-error'), Boolean(text));
-    put($('plan-allocation'), {'aria-invalid': text && mode() === 'allocation' ? 'true' : null});
+    for (const way of ['allocation', 'virtual'])
+        put($(`plan-${way}`), {'aria-invalid': text && mode() === way ? 'true' : null});
 }
 
 function refresh() {
     show($('plan-by-allocation'), mode() === 'allocation');
     show($('plan-by-virtual'), mode() === 'virtual');
     const same = previewed !== null && previewed === JSON.stringify(wanted());
-    $('btn-plan-apply').disabled = !same;
-    show($('plan-result'), same);
-    put($('plan-hint'), {text: same ? 'This is what Apply will do.' : 'Look before you apply.'});
+    $('btn-plan-apply').disabled = !same || applying;
+    $('btn-plan-preview').disabled = applying;
+    show($('plan-result'), same || applying);
+    put($('plan-hint'), {text: hint(same)});
 }
 
-function options(select, names, chosen) {
-    select.replaceChildren(...names.map((n) => el('option', {value: n, text: n})));
+function hint(same) {
+    if (applying)
+        return state.queue.running ?
+            'It waits for the running prompt. Close this dialog, and it will still happen.' :
+            'Moving blocks.';
+    return same ? 'This is what Apply will do.' : 'Look before you apply.';
+}
+
+function choose(select, names, chosen) {
+    options(select, names);
     select.value = names.includes(chosen) ? chosen : names[0];
 }
 
@@ -76,12 +88,14 @@ export function openPlan(m) {
         return;
     model = m;
     previewed = null;
+    applying = false;
+    turn++;
     const names = state.devices.map((d) => d.name);
     put($('plan-title'), {text: `Plan of ${modelName(m)}`});
     put($('plan-string'), {text: m.plan?.allocation ?? ''});
     $('plan-allocation').value = m.plan?.allocation ?? '';
-    options($('plan-compute'), names, m.plan?.compute);
-    options($('plan-donor'), names, names.includes('cpu') ? 'cpu' : names[0]);
+    choose($('plan-compute'), names, m.plan?.compute);
+    choose($('plan-donor'), names, 'cpu');
     for (const r of document.querySelectorAll('input[name=plan-layout]'))
         r.checked = r.value === (m.plan?.layout || 'spread');
     document.querySelector('input[name=plan-mode][value=allocation]').checked = true;
@@ -127,16 +141,26 @@ function showResult(plan) {
 }
 
 async function preview() {
-    const body = wanted(), text = JSON.stringify(body), turn = ++asked;
+    if (applying)
+        return;
+    const body = wanted(), text = JSON.stringify(body), mine = ++turn;
     fail('');
+    if (Number.isNaN(body.virtual_vram_gb)) {
+        previewed = null;
+        fail('How many GiB should live elsewhere? A number is wanted.');
+        refresh();
+        return;
+    }
+    look?.abort();
+    look = new AbortController();
     try {
-        const plan = await api.post('/berth/plan', {model: model.id, ...body});
-        if (turn !== asked)
+        const plan = await api.post('/berth/plan', {model: model.id, ...body}, look.signal);
+        if (mine !== turn)
             return;
         showResult(plan);
         previewed = text;
     } catch (e) {
-        if (turn !== asked)
+        if (mine !== turn)
             return;
         previewed = null;
         fail(e.message);
@@ -144,19 +168,26 @@ async function preview() {
     refresh();
 }
 
+/* Once sent it happens, also when the dialog is closed meanwhile, or open for another model. */
 async function apply() {
-    $('btn-plan-apply').disabled = true;
-    put($('plan-hint'), {
-        text: state.queue.running ? 'A prompt runs; blocks move when it has ended.' :
-                                    'Moving blocks.'
-    });
+    const mine = turn, m = model;
+    const here = () => mine === turn && $('dlg-plan').open;
+    applying = true;
+    $('btn-plan-close').focus();
+    refresh();
     try {
-        const m = await api.patch(`/berth/models/${model.id}`, wanted());
-        dialog.close('dlg-plan');
-        toast('done', `${modelName(model)} has a new plan`, m.plan ? m.plan.allocation : '');
+        const now = await api.slowPatch(`/berth/models/${m.id}`, wanted());
+        if (here())
+            dialog.close('dlg-plan');
+        toast('done', `${modelName(m)} has a new plan`, now.plan ? now.plan.allocation : '');
     } catch (e) {
-        fail(e.message);
-        refresh();
+        if (here()) {
+            applying = false;
+            fail(e.message);
+            refresh();
+        } else {
+            trouble(`${modelName(m)} has the plan it had`, e);
+        }
     }
     loadModels();
     loadDevices();
@@ -170,4 +201,5 @@ export function start() {
     });
     $('btn-plan-apply').addEventListener('click', apply);
     $('btn-plan-close').addEventListener('click', () => dialog.close('dlg-plan'));
+    $('dlg-plan').addEventListener('close', () => look?.abort());
 }

@@ -1,29 +1,34 @@
-/* queue: what runs and how far it is, what waits and in which order. */
+/* queue: what runs and how far it is, what waits and in which order. The list has no graphs; what a
+ * waiting prompt says is asked for when it comes into view. */
 import * as api from './api.js';
-import {loadQueue} from './data.js';
+import {learnGraph, loadQueue} from './data.js';
+import {confirm} from './dialog.js';
 import {$, button, el, keyed, put, show} from './dom.js';
+import {count, seconds, short} from './format.js';
 import {follow, left} from './run.js';
 import {on, state} from './store.js';
+import {toast, trouble} from './toast.js';
 import {settingsOf, titleOf} from './workflow.js';
-
-import {count, seconds, short} from './format.js';
-import {trouble, toast} from './toast.js';
-import {confirm} from './dialog.js';
 
 const titles = new WeakMap(); /* graph -> what a list calls it */
 
 function titleOfItem(item) {
-    if (!item.graph)
+    const graph = state.graphs.get(item.id);
+    if (!graph)
         return `Prompt ${item.id.slice(0, 8)}`;
-    if (!titles.has(item.graph)) {
-        const s = settingsOf(item.graph);
-        titles.set(item.graph,
-            short(
-                s.prompt?.trim() || `Workflow of ${count(Object.keys(item.graph).length, 'node')}`,
+    if (!titles.has(graph))
+        titles.set(graph,
+            short(settingsOf(graph).prompt?.trim() ||
+                    `Workflow of ${count(Object.keys(graph).length, 'node')}`,
                 160));
-    }
-    return titles.get(item.graph);
+    return titles.get(graph);
 }
+
+const watcher = new IntersectionObserver((entries) => {
+    for (const e of entries)
+        if (e.isIntersecting)
+            learnGraph(e.target.dataset.promptId);
+});
 
 async function act(what, request) {
     try {
@@ -39,20 +44,23 @@ async function act(what, request) {
 
 /* ---- waiting ---- */
 
-/* Puts a prompt before the one that is at `index` now; past the end: last. */
+const placeOf = (id) => state.queue.pending.findIndex((p) => p.id === id);
+
+/* Makes it the one at `index`. */
 async function move(id, index) {
     const rest = state.queue.pending.filter((p) => p.id !== id);
-    const before = rest[Math.max(0, index)]?.id ?? null;
+    if (index < 0 || index > rest.length || index === placeOf(id))
+        return;
+    if (index === rest.length && state.queue.total > state.queue.pending.length)
+        return; /* others follow that are not listed: this would be behind them all */
+    const before = rest[index]?.id ?? null;
     if (await act('The order did not change',
             () => api.post('/berth/queue', {move: {prompt_id: id, before}})))
-        say(`Now at place ${state.queue.pending.findIndex((p) => p.id === id) + 1} of ${
-            state.queue.pending.length}`);
+        say(`Now at place ${placeOf(id) + 1} of ${state.queue.total}`);
 }
 
 const cancel = (id) =>
     act('The prompt was not cancelled', () => api.post('/queue', {delete: [id]}));
-
-const placeOf = (id) => state.queue.pending.findIndex((p) => p.id === id);
 
 function say(text) {
     put($('running-live'), {text});
@@ -92,7 +100,7 @@ function makeWaiting(item) {
     const id = item.id;
     const icon = (test, text, label, fn) =>
         button(text, test, fn, {class: 'small icon', 'aria-label': label, title: label});
-    const li = el('li', {tabindex: 0, data: {test: 'waiting', promptId: id}},
+    const li = el('li', {tabindex: 0, draggable: 'true', data: {test: 'waiting', promptId: id}},
         el('span', {class: 'waiting-text'}),
         el('span', {class: 'waiting-buttons'},
             icon('top', '⤒', 'Move to the top', () => move(id, 0)),
@@ -108,51 +116,42 @@ function makeWaiting(item) {
         }
     });
     wireDrag(li, id);
+    watcher.observe(li);
     return li;
 }
 
 function patchWaiting(li, item) {
-    const at = placeOf(item.id), last = state.queue.pending.length - 1, fixed = !state.queue.listed;
+    const at = placeOf(item.id), last = state.queue.pending.length - 1;
     const title = titleOfItem(item);
-    put(li, {
-        draggable: String(!fixed),
-        'aria-label': `${at + 1}: ${title}. Alt and arrow keys move it, Delete cancels it.`
-    });
+    put(li,
+        {'aria-label': `${at + 1}: ${title}. Alt and arrow keys move it, Delete cancels it.`});
     put(li.querySelector('.waiting-text'), {text: title, title});
     const off = {top: at === 0, up: at === 0, down: at === last};
     for (const b of li.querySelectorAll('button'))
-        b.disabled = b.dataset.test in off && (fixed || off[b.dataset.test]);
+        b.disabled = Boolean(off[b.dataset.test]);
 }
 
 function drawQueue() {
     const q = state.queue;
-    put($('btn-pause'), {text: q.paused ? 'Resume' : 'Pause', 'aria-pressed': String(q.paused)});
+    put($('btn-pause'), {text: q.paused ? 'Resume' : 'Pause'});
     $('btn-clear').disabled = q.total === 0;
     const words = [q.paused ? 'paused' : '', q.total ? `${q.total} waiting` : ''];
     put($('queue-count'), {text: words.filter(Boolean).join(', '), data: {count: q.total}});
-    const focus = document.activeElement?.closest?.('#waiting li')?.dataset.promptId;
-    const inside = document.activeElement?.dataset?.test;
     keyed($('waiting'), q.pending, (p) => p.id, makeWaiting, patchWaiting);
-    const lost = focus && !$('waiting').contains(document.activeElement);
-    if (lost) { /* moving an element takes its focus */
-        const li = [...$('waiting').children].find((n) => n.dataset.promptId === focus);
-        (li?.querySelector(`[data-test="${inside}"]:not(:disabled)`) || li)?.focus();
-    }
     show($('queue-empty'), !q.running && q.total === 0);
     put($('queue-empty'),
         {text: q.paused ? 'Paused, and nothing waits.' : 'Nothing runs and nothing waits.'});
     show($('queue-more'), q.total > q.pending.length);
-    put($('queue-more'), {
-        text:
-            `The first ${q.pending.length} of ${q.total}; so long a queue cannot be reordered here.`
-    });
+    put($('queue-more'), {text: `The first ${q.pending.length} of ${q.total}.`});
+    if (q.running)
+        learnGraph(q.running.id);
     follow();
 }
 
 /* ---- running ---- */
 
-let told =
-    ''; /* what a screen reader heard last of the running prompt: a quarter at a time is enough */
+/* What a screen reader heard last of the running prompt: a quarter at a time is enough. */
+let told = '';
 
 function announce(run) {
     const share = run.max > 1 ? Math.floor(4 * run.value / run.max) * 25 : 0;
@@ -180,12 +179,8 @@ function drawRun() {
     }
     put($('running'), {data: {promptId: item.id}});
     put($('running-prompt'), {text: titleOfItem(item)});
-    const node = item.graph?.[run.node];
-    const nodes = item.graph ? Object.keys(item.graph).length : 0;
-    put($('running-node'), {
-        text: run.node ? `${titleOf(node)} · node ${run.node}${nodes ? ` of ${nodes}` : ''}` :
-                                                                       'starting'
-    });
+    const node = state.graphs.get(item.id)?.[run.node];
+    put($('running-node'), {text: run.node ? `${titleOf(node)} (node ${run.node})` : 'starting'});
     const bar = $('running-progress');
     const steps = run.max > 1;
     if (steps)

@@ -38,7 +38,7 @@ function setNode(run, node) {
 function setProgress(run, value, max) {
     if (run.value === value && run.max === max)
         return;
-    if (value === 0 || value < run.value)
+    if (!run.max || value < run.value) /* steps before we came are no measure of speed */
         Object.assign(run, {since: performance.now(), first: value});
     Object.assign(run, {value, max});
 }

@@ -1,7 +1,8 @@
 /* socket: the WebSocket, kept open. Text messages go to handlers by type, previews to onPreview().
  *
- * * The client id stays the same over reconnects and reloads of this tab: messages about its
- * prompts find it again. Binary frames are big-endian: u32 kind; kind 1: u32 format (1 JPEG, 2
+ * The client id stays the same over reconnects and reloads of this tab: messages about its prompts
+ * find it again. It is in the tab's storage only while no page is there: a tab that is duplicated
+ * copies the storage, and two with one id would take each other's messages. Binary frames are big-endian: u32 kind; kind 1: u32 format (1 JPEG, 2
  * PNG), picture; kind 4: u32 length, JSON of that length, picture. */
 import {changed, state} from './store.js';
 
@@ -13,17 +14,19 @@ function makeId() {
     return [...b].map((x) => x.toString(16).padStart(2, '0')).join('');
 }
 
-function keptId() {
+function stored(method, ...args) {
     try {
-        const id = sessionStorage.getItem(KEY) || makeId();
-        sessionStorage.setItem(KEY, id);
-        return id;
+        return sessionStorage[method](KEY, ...args);
     } catch {
-        return makeId();
+        return null; /* a browser that keeps nothing: each page is a new client */
     }
 }
 
-export const clientId = keptId();
+export const clientId = stored('getItem') || makeId();
+stored('removeItem');
+addEventListener('pagehide', () => stored('setItem', clientId));
+addEventListener('pageshow', () => stored('removeItem')); /* also by going back */
+document.documentElement.dataset.client = clientId;
 
 const handlers = new Map();
 let previewHandler = () => {};
@@ -39,7 +42,7 @@ export const onOpen = (fn) => {
 };
 
 /* {promptId or null, nodeId or null, blob}; null for frames that are none, or cut short. */
-export function readFrame(buffer) {
+function readFrame(buffer) {
     const view = new DataView(buffer);
     if (buffer.byteLength < 8)
         return null;

@@ -6,12 +6,14 @@ export const state = {
     devices: [],       /* /berth/devices; `tiers` follow berth.memory */
     models: [],        /* /berth/models */
     blocks: new Map(), /* model id -> [{name, bytes, device, planned}], execution order */
-    queue: {paused: false, running: null, pending: [], total: 0, listed: true, history: 0},
+    queue: {paused: false, running: null, pending: [], total: 0, history: null},
+    graphs: new Map(), /* prompt id -> its graph, of what runs and of waiting ones that were seen */
     run: null, /* what the running prompt does, see run.js */
     jobs: [],  /* finished prompts, newest first, as far as they are shown */
     jobsTotal: 0,
     points: [], /* berth.memory, oldest first */
-    events: [], /* what the journal noted: {time, text} */
+    events: [], /* what the journal noted: {time: the server's clock, text} */
+    skew: 0,    /* ms that this clock is ahead of the server's */
     stream: {bytes: 0, seconds: 0, exposed_seconds: 0, gb_per_s: 0},
     receipts: [], /* newest first */
 };
@@ -41,7 +43,11 @@ function draw() {
     dirty.clear();
     const todo = new Set(topics.flatMap((t) => listeners.get(t) || []));
     for (const fn of todo)
-        fn();
+        try {
+            fn();
+        } catch (e) {
+            reportError(e); /* the other parts are drawn all the same */
+        }
 }
 
 export function changed(...topics) {

@@ -29,7 +29,7 @@ function path(blocks, all, mine) {
     return d;
 }
 
-export function lanesOf(blocks, order) {
+function lanesOf(blocks, order) {
     const used = new Set(blocks.flatMap((b) => [b.device, b.planned]).filter(Boolean));
     return order.filter((name) => used.has(name)).map((name) => {
         const here = blocks.filter((b) => b.device === name);
@@ -56,7 +56,7 @@ export function drawLanes(box, blocks, order) {
 }
 
 function makeStrip(m) {
-    const lanes = el('div', {class: 'lanes', tabindex: 0, role: 'img'});
+    const lanes = el('div', {class: 'lanes', tabindex: 0});
     const node = el('div', {class: 'strip', data: {test: 'strip', model: m.id}},
         el('p', {class: 'strip-line'}, el('span', {class: 'badge', 'aria-hidden': 'true'}),
             el('strong', {class: 'name'}), el('span', {class: 'quiet num about'})),
@@ -85,6 +85,7 @@ function patchStrip(node, m) {
         'aria-label': `Blocks of ${modelName(m)} in execution order: ${
             where || 'none loaded'}. Arrow keys step through them.`
     });
+    tip.mark(lanes, blocks);
     drawLanes(lanes, blocks, order);
 }
 

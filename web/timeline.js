@@ -1,6 +1,7 @@
 /* timeline: memory of one device over the last minutes, stacked by tier, and the streaming speed
- * beside it. Values hold until the next measurement, so areas are steps. The points survive a
+ * beside it. Values hold until the next measurement, so areas are steps. The latest points survive a
  * reload of the tab: the server tells what is, not what was. */
+import {heldOf, TIERS} from './devices.js';
 import {$, button, el, keyed, put, svg} from './dom.js';
 import {bytes, gbps, seconds, time} from './format.js';
 import {changed, LIMITS, on, state} from './store.js';
@@ -11,7 +12,7 @@ const LEAST_MS = 20 * 1000;
 const REDRAW_MS = 2000; /* the right edge is now */
 const ROWS = 60;        /* of the table */
 const KEY = 'berth.points';
-const STACK = ['weights', 'pinned', 'staging', 'activations', 'pool-idle']; /* from below */
+const KEPT = 300; /* points that survive a reload */
 
 let device = null; /* chosen by the user; else the first card */
 
@@ -21,8 +22,6 @@ function shownDevice() {
         return device;
     return names.find((n) => n !== 'cpu') || names[0] || null;
 }
-
-const sum = (by) => STACK.reduce((n, tier) => n + (by?.[tier] || 0), 0);
 
 function span(now) {
     const first = state.points[0]?.time ?? now;
@@ -54,34 +53,60 @@ function area(points, x, y, floor, value) {
     return `${top}${bottom}z`;
 }
 
+/* Tiers are told apart by pattern, too, as in the bars. */
+const LINES = {
+    pinned: 'M0 1H8',
+    staging: 'M1 0V8',
+    activations: 'M0 8L8 0',
+    'pool-idle': 'M3 4H5',
+};
+
+const patterns = () => svg('defs', {},
+    ...Object.entries(LINES).map(([tier, d]) => svg('pattern',
+        {id: `on-${tier}`, width: 8, height: 8, patternUnits: 'userSpaceOnUse'},
+        svg('path', {class: 'stripe', d}))));
+
+function drawLegend(areas) {
+    keyed($('timeline-legend'), areas, (a) => a.tier,
+        (a) => el('li', {data: {test: 'timeline-tier', tier: a.tier}},
+            el('span', {class: 'badge', 'aria-hidden': 'true', data: {tier: a.tier}}),
+            el('span', {text: a.label})));
+}
+
 function drawChart(now, width, points, name) {
     const chart = $('timeline');
     const budget = state.devices.find((d) => d.name === name)?.budget || 0;
-    const peak = points.reduce((n, p) => Math.max(n, sum(p.by[name])), 0);
+    const peak = points.reduce((n, p) => Math.max(n, heldOf(p.by[name])), 0);
     const near = peak === 0 || peak > budget / 2; /* then the budget itself is worth seeing */
     const scale = (near ? Math.max(budget, peak) * 1.04 : peak * 1.25) || 1;
     const x = (t) => Math.max(0, WIDE * (1 - (now - t) / width));
     const y = (n) => HIGH * (1 - n / scale);
-    const areas = STACK.map((tier, k) => {
-        const floor = (p) => STACK.slice(0, k).reduce((n, t) => n + (p.by[name]?.[t] || 0), 0);
+    const areas = TIERS.map(([tier, , label], k) => {
+        const floor = (p) =>
+            TIERS.slice(0, k).reduce((n, [t]) => n + (p.by[name]?.[t] || 0), 0);
         const some = points.some((p) => p.by[name]?.[tier]);
-        return {tier, d: some ? area(points, x, y, floor, (p) => p.by[name]?.[tier] || 0) : ''};
-    });
+        const d = some ? area(points, x, y, floor, (p) => p.by[name]?.[tier] || 0) : '';
+        return {tier, label, d};
+    }).filter((a) => a.d);
+    drawLegend(areas);
     put(chart,
         {viewBox: `0 0 ${WIDE} ${HIGH}`, data: {points: state.points.length, device: name || ''}});
     chart.replaceChildren(
         svg('path',
             {class: 'grid', d: [1, 2, 3].map((k) => `M0 ${HIGH * k / 4}H${WIDE}`).join('')}),
-        ...areas.filter((a) => a.d)
-            .map((a) => svg('path', {class: 'area', d: a.d, data: {tier: a.tier}})),
+        patterns(), ...areas.flatMap((a) => [
+            svg('path', {class: 'area', d: a.d, data: {tier: a.tier}}),
+            svg('path', {d: a.d, fill: `url(#on-${a.tier})`}, svg('title', {text: a.label})),
+        ]),
         ...(budget <= scale ?
                 [svg('path', {class: 'budget', d: `M0 ${y(budget).toFixed(1)}H${WIDE}`})] :
                 []),
-        ...state.events.filter((e) => e.time > now - width)
+        ...state.events.map((e) => ({...e, time: e.time + state.skew}))
+            .filter((e) => e.time > now - width)
             .map((e) => svg('path',
                      {class: 'event', d: `M${x(e.time).toFixed(1)} ${HIGH}V${HIGH - 9}`},
                      svg('title', {text: `${time(e.time)} ${e.text}`}))));
-    const last = points.length ? sum(points.at(-1).by[name]) : 0;
+    const last = points.length ? heldOf(points.at(-1).by[name]) : 0;
     put(chart, {
         'aria-label': points.length ?
             `Memory of ${name} over the last ${seconds(width / 1000)}: now ${
@@ -140,7 +165,7 @@ function drawTable() {
         'tr', {}, ...['Time', ...names, 'Streaming'].map((t) => el('th', {scope: 'col', text: t})));
     const rows = state.points.slice(-ROWS).reverse().map(
         (p) => el('tr', {}, el('td', {text: time(p.time)}),
-            ...names.map((n) => el('td', {text: bytes(sum(p.by[n]))})),
+            ...names.map((n) => el('td', {text: bytes(heldOf(p.by[n]))})),
             el('td', {text: gbps(p.gbps)})));
     $('timeline-text')
         .replaceChildren(el('table', {}, el('thead', {}, head), el('tbody', {}, ...rows)));
@@ -167,7 +192,7 @@ function restore() {
 
 function keep() {
     try {
-        sessionStorage.setItem(KEY, JSON.stringify(state.points.slice(-300)));
+        sessionStorage.setItem(KEY, JSON.stringify(state.points.slice(-KEPT)));
     } catch { /* full, or forbidden: the line begins anew */
     }
 }

@@ -1,4 +1,4 @@
-/* toast: short messages at the edge. Errors stay until they are closed; the others go by
+/* toast: short messages at the edge, in a region that screen readers listen to. Errors stay until they are closed; the others go by
  * themselves, but not while the pointer or the focus is on them. */
 import {$, button, el} from './dom.js';
 
@@ -17,7 +17,6 @@ export function toast(kind, title, text, extra = {}) {
         {class: 'plain icon', 'aria-label': 'Close this message'});
     const node = el('div', {
         class: 'toast',
-        role: kind === 'error' ? 'alert' : 'status',
         data: {test: 'toast', kind, ...extra.data}
     },
         el('div', {}, el('strong', {text: title}), text ? el('p', {text}) : null),

@@ -7,34 +7,22 @@ import {$, el, put, show} from './dom.js';
 import {count} from './format.js';
 import {submit} from './submit.js';
 import {toast} from './toast.js';
-import {modelsIn, settingsOf, titleOf} from './workflow.js';
+import {choicesOf, modelsIn, nodeErrors, settingsOf, titleOf} from './workflow.js';
 
 const SHOWN = 400; /* nodes in the list */
 
 let graph = null;
-let definitions = null; /* /object_info: large, asked for when first needed */
 let turn = 0;
-
-async function load() {
-    definitions = definitions || await api.get('/object_info');
-    return definitions;
-}
-
-function choicesOf(definition, input) {
-    const spec = definition?.input?.required?.[input] || definition?.input?.optional?.[input];
-    if (Array.isArray(spec?.[0]))
-        return spec[0];
-    return spec?.[0] === 'COMBO' && Array.isArray(spec[1]?.options) ? spec[1].options : null;
-}
 
 /* What this server lacks: [{what, name, node}]. */
 function missing(g, info) {
     const list = [];
-    for (const [id, n] of Object.entries(g))
-        if (!Object.hasOwn(info, n.class_type))
-            list.push({what: 'node', name: n.class_type, node: id});
+    const kindOf = (id) => String(g[id]?.class_type);
+    for (const id of Object.keys(g))
+        if (!Object.hasOwn(info, kindOf(id)))
+            list.push({what: 'node', name: kindOf(id), node: id});
     for (const m of modelsIn(g)) {
-        const choices = choicesOf(info[g[m.node].class_type], m.input);
+        const choices = choicesOf(info[kindOf(m.node)], m.input);
         if (choices && !choices.includes(m.name))
             list.push({what: 'model', name: m.name, node: m.node});
     }
@@ -56,8 +44,8 @@ function showNodes(g) {
     const nodes = Object.entries(g);
     const rows = nodes.slice(0, SHOWN).map(
         ([id, n]) => el('tr', {data: {test: 'workflow-node', node: id}}, el('td', {text: id}),
-            el('td', {text: n.class_type}),
-            el('td', {class: 'quiet', text: titleOf(n) === n.class_type ? '' : titleOf(n)})));
+            el('td', {text: String(n?.class_type)}),
+            el('td', {class: 'quiet', text: titleOf(n) === n?.class_type ? '' : titleOf(n)})));
     $('workflow-nodes')
         .replaceChildren(el('table', {},
             el('thead', {},
@@ -82,11 +70,12 @@ export async function openWorkflow(g, from) {
     dialog.open('dlg-workflow');
     $('btn-workflow-queue').focus();
     try {
-        const info = await load();
+        const info = await api.get('/object_info'); /* each time: models come and go */
         if (mine === turn)
             showMissing(missing(g, info));
     } catch (e) {
-        fail(e.message);
+        if (mine === turn)
+            fail(e.message);
     }
 }
 
@@ -95,27 +84,25 @@ function fail(text) {
     show($('workflow-error'), true);
 }
 
-function refusal(e) {
-    const lines = [e.message];
-    for (const [node, list] of Object.entries(e.body?.node_errors || {}))
-        for (const error of list.errors || [])
-            lines.push(`${list.class_type} (node ${node}): ${error.message}${
-                error.details ? `: ${error.details}` : ''}`);
-    return lines.join('\n');
-}
+let busy = false;
 
 async function queueIt() {
-    $('btn-workflow-queue').disabled = true;
+    if (busy)
+        return;
+    busy = true;
+    const mine = turn;
     try {
         const answer = await submit(graph);
-        dialog.close('dlg-workflow');
+        if (mine === turn)
+            dialog.close('dlg-workflow');
         const some = Object.keys(answer.node_errors || {}).length;
         toast('done', 'Queued',
             some ? `${count(some, 'node')} of it cannot run and were left out.` : '');
     } catch (e) {
-        fail(refusal(e));
+        fail([e.message, ...nodeErrors(e).map((n) => `${n.kind} (node ${n.node}): ${n.text}`)].join(
+            '\n'));
     }
-    $('btn-workflow-queue').disabled = false;
+    busy = false;
 }
 
 function save() {

@@ -52,7 +52,7 @@ def prepare(page, server, model):
     for i in range(9):
         server.run(workflow(model, good, i))
     arrive(page, server)
-    me = page.js("return sessionStorage.getItem('berth.client')")
+    me = page.js("return document.documentElement.dataset.client")
     for i in (10, 11, 12):
         server.queue(workflow(model, good, i, STEPS if i == 10 else None), client_id=me, extra_data={"preview_method": "latent2rgb"})
     page.fill("#f-prompt", good["prompts"][0])

@@ -90,6 +90,11 @@ def test_it_can_be_deleted(page, server, drawn):
     page.shown("#gallery-empty")
 
 
+def test_a_history_that_others_clear_is_seen(page, server, drawn):
+    server.post("/history", {"clear": True})
+    page.shown("#gallery-empty")
+
+
 def test_a_batch_is_one_card_with_all_its_pictures(page, server):
     flow = drawing(seed=8)
     flow["4"]["inputs"]["batch_size"] = 3

@@ -114,6 +114,30 @@ def test_the_timeline_grows_and_has_a_table(page, server):
     page.until(lambda: len(page.all("#timeline-text tbody tr")) > 0, "the table")
 
 
+def test_kinds_of_memory_are_told_apart_on_the_timeline(page, server):
+    """By a legend, a pattern and a title; and in none of the colours that mean a model."""
+    server.run(drawing(size=128, steps=6))
+    page.click("[data-test=timeline-device][data-device='cuda:0']")
+    page.shown("#timeline-legend [data-test=timeline-tier][data-tier=weights]")
+    areas = page.until(lambda: page.js("return [...document.querySelectorAll('#timeline .area')].map(e => "
+                                       "[e.dataset.tier, getComputedStyle(e).fill, e.nextElementSibling?.querySelector('title')?.textContent])"),
+                       "areas")
+    legend = [e.get_attribute("data-tier") for e in page.all("#timeline-legend [data-test=timeline-tier]")]
+    assert [a[0] for a in areas] == legend and all(a[2] for a in areas)
+    models = {s["colour"] for s in segments(page, "cuda:0") if s["model"] is not None}
+    assert models and not models & {a[1] for a in areas}
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_server_whose_clock_is_wrong_is_drawn_now(tapped, server, hours):
+    message = tapped.until(lambda: tapped.js("return heard.find(m => m.type === 'berth.memory')"), "berth.memory")
+    message["data"]["time"] += hours * 3_600_000
+    tapped.js("tapped.dispatchEvent(new MessageEvent('message', {data: arguments[0]}))", json.dumps(message))
+    away = tapped.driver.execute_async_script("import('/berth/web/store.js').then(m => "
+                                              "arguments[0](Math.abs(m.state.points.at(-1).time - Date.now())))")
+    assert away < 600_000
+
+
 def test_what_was_before_is_on_the_timeline_of_who_comes_later(page, server):
     server.run(drawing(size=128, steps=6))
     arrive(page, server)

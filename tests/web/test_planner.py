@@ -151,6 +151,17 @@ def test_virtual_vram_on_a_donor(page, server, unet):
     page.until(lambda: model(server, unet)["devices"] == after, f"{after}")
 
 
+@pytest.mark.parametrize("value", ["", "abc"])
+def test_virtual_vram_that_is_no_number_is_not_nothing(page, server, unet, value):
+    edit(page, unet, "virtual")
+    page.fill("#plan-virtual", value)
+    page.click("#btn-plan-preview")
+    page.until_text("#plan-error", "number")
+    assert page.one("#plan-virtual").get_attribute("aria-invalid") == "true"
+    assert not page.one("#btn-plan-apply").is_enabled()
+    page.click("#btn-plan-close")
+
+
 def test_automatic_and_another_compute_device(page, server, unet):
     edit(page, unet, "auto")
     page.choose("#plan-compute", "cuda:1")

@@ -3,7 +3,7 @@
 import pytest
 
 from browser import ActionChains, Keys
-from conftest import LONG, drawing
+from conftest import LONG, drawing, image_prompt
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def agree(page, server, ids):
 
 @pytest.mark.parametrize("own", [True, False], ids=["of this page", "of another client"])
 def test_a_running_prompt_shows_its_progress(page, server, own):
-    client = page.js("return sessionStorage.getItem('berth.client')") if own else "somebody-else"
+    client = page.js("return document.documentElement.dataset.client") if own else "somebody-else"
     id = server.queue(drawing("steps", steps=LONG, size=128), client_id=client)["prompt_id"]
     page.until(lambda: page.one("#running").get_attribute("data-prompt-id") == id, "the running prompt")
     page.until_text("#running-node", "KSampler")
@@ -67,7 +67,7 @@ def test_previews_are_those_of_this_page_and_change(page, server):
 def test_pause_holds_the_queue_and_resume_lets_it_go(page, server):
     page.click("#btn-pause")
     page.until_text("#btn-pause", "Resume")
-    assert page.one("#btn-pause").get_attribute("aria-pressed") == "true"
+    assert page.one("#btn-pause").get_attribute("aria-pressed") is None  # the text says it; both would say it twice
     assert server.get("/berth/queue").json()["paused"] is True
     id = server.queue(drawing())["prompt_id"]
     page.until(lambda: shown(page) == [id], "it waits")
@@ -105,6 +105,67 @@ def test_order_by_keys_keeps_the_focus(page, server, three):
     agree(page, server, [c, a, b])
     page.chord(Keys.ALT, Keys.ARROW_DOWN)
     agree(page, server, [a, c, b])
+
+
+STRANGE = {
+    "a number for a text": {"0": {"class_type": "KSampler", "inputs": {"latent_image": ["1", 0], "positive": ["00", 0]}},
+                            "00": {"class_type": "CLIPTextEncode", "inputs": {"text": 7}}},
+    "an object for a text": {"0": {"class_type": "KSampler", "inputs": {"latent_image": ["1", 0], "positive": ["00", 0]}},
+                             "00": {"class_type": "CLIPTextEncode", "inputs": {"text": {"a": 1}}}},
+    "a text for inputs": {"0": {"class_type": "KSampler", "inputs": {"latent_image": ["00", 0], "positive": ["00", 0]}},
+                          "00": {"class_type": "CLIPTextEncode", "inputs": "abc"}},
+    "an object for a title": {"0": {"class_type": "KSampler", "inputs": {}, "_meta": {"title": {"a": 1}}}},
+}
+
+
+@pytest.mark.parametrize("extra", STRANGE.values(), ids=STRANGE)
+def test_a_strange_prompt_hides_nothing(page, server, extra):
+    """The server runs what an output needs and does not look at the rest, which may be anything."""
+    server.post("/berth/queue", {"paused": True})
+    strange = server.queue({**image_prompt(color=5), **extra})["prompt_id"]
+    other = server.queue(image_prompt(color=6))["prompt_id"]
+    page.until(lambda: shown(page) == [strange, other], "both")
+    page.until_text(f"[data-prompt-id='{strange}']", "nodes")  # its graph came, and was read
+    page.click("#btn-pause")
+    for id in (strange, other):
+        page.click(f"[data-test=card][data-prompt-id='{id}'] [data-test=open]")
+        page.shown("#dlg-picture")
+        page.click("#btn-load-workflow")
+        page.shown("#dlg-workflow")
+        page.until_text("#workflow-kind", "nodes")
+        page.click("#btn-workflow-close")
+        page.gone("#dlg-workflow")
+
+
+def test_a_long_queue_is_shown_from_its_beginning(page, server):
+    """A hundred are listed, in the order in which they will run, not in that of their arrival."""
+    server.post("/berth/queue", {"paused": True})
+    ids = [server.queue(image_prompt(color=i))["prompt_id"] for i in range(130)]
+    server.post("/berth/queue", {"move": {"prompt_id": ids[129], "before": ids[0]}})
+    order = [ids[129], *ids[:129]]
+    page.until(lambda: shown(page) == order[:100], "the first hundred")
+    page.until_text("#queue-more", "100", "130")
+    assert page.text("#queue-count").startswith("paused, 130")
+    assert not page.one(f"[data-prompt-id='{order[99]}'] [data-test=down]").is_enabled()
+    page.js("document.querySelector(`[data-prompt-id='${arguments[0]}']`).focus()", order[99])
+    page.chord(Keys.ALT, Keys.ARROW_DOWN)  # nowhere to: what follows is not listed
+    page.chord(Keys.ALT, Keys.ARROW_UP)
+    order[98:100] = order[99], order[98]
+    page.until(lambda: shown(page) == order[:100], "one place up")
+    assert waiting(server) == order
+    server.post("/queue", {"clear": True})
+
+
+def test_large_prompts_are_not_sent_again_with_every_change(page, server):
+    server.post("/berth/queue", {"paused": True})
+    for i in range(4):
+        server.queue({**image_prompt(color=i), "9": {"class_type": "CLIPTextEncode", "inputs": {"text": f"{i}" * 1_000_000}}})
+    page.until(lambda: len(page.all("[data-test=waiting]")) == 4, "four")
+    page.forget()
+    server.queue(image_prompt(color=99))
+    page.until(lambda: len(page.all("[data-test=waiting]")) == 5, "five")
+    assert page.transferred() < 200_000
+    server.post("/queue", {"clear": True})
 
 
 def test_order_by_dragging(page, server, three):
