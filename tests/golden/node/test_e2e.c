@@ -36,7 +36,9 @@ static void text_to_picture(void **state)
     assert_ok(decoded.c.cls->run(&decoded.c, &err), err);
     const struct htensor *image = decoded.out[0].at[0]->tensor;
     want = tiny_tensor(&t, "image");
-    print_message("picture: %.3g off\n", tiny_off(image, want));
+    off = tiny_off(image, want);
+    print_message("picture: %.3g off\n", off);
+    assert_true(off <= tiny_limit(&t, "image"));
     htensor_unref(want);
 
     static const char pixels[] = "image_u8";
