@@ -93,7 +93,8 @@ static bool selected(const struct flow *f, const struct res_model *m)
 static bool some_marked(const struct flow *f)
 {
     for (const struct res_model *m = f->r->first; m; m = m->next)
-        if (m->state == RES_RESIDENT && m->retention == RES_EJECT && selected(f, m))
+        if (m->retention == RES_EJECT && selected(f, m) &&
+            (m->state == RES_RESIDENT || (f->args->after_prompt && m->state == RES_LOADING)))
             return true;
     return false;
 }
@@ -108,6 +109,8 @@ struct verdict {
 static struct verdict judge(const struct flow *f, const struct res_model *m)
 {
     const struct res_free_args *a = f->args;
+    if (a->after_prompt && res_only_lingers(m))
+        return (struct verdict) { true, res_anchor_text(RES_ANCHOR_PROMPT) };
     if (!f->x->unload_models)
         return (struct verdict) { false, "no models were asked for" };
     if (!(f->x->tiers & RES_TIER_WEIGHTS))
@@ -163,7 +166,7 @@ static berth_status judge_all(struct flow *f, berth_err *err)
             return err_set(err, BERTH_ENOMEM, "free: the name of model %s", m->owner);
         f->read[x->models] = m->read;
         f->moved[x->models] = m->moved;
-        bool busy = v.go && (m->uses || m->state == RES_LOADING);
+        bool busy = v.go && !f->args->after_prompt && (m->uses || m->state == RES_LOADING);
         x->model[x->models++] = (struct res_receipt_model) {
             .id = m->id,
             .name = name,

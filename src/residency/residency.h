@@ -384,7 +384,10 @@ enum {
 struct res_free_args {
     bool unload_models, free_memory, force, automatic;
     bool dry_run; /* the receipt says what would happen; nothing does, no snapshot, serial 0 */
-    bool wait;    /* wait for memory that queued work still reads, so that it is counted as freed */
+    /* With dry_run: what would happen to the models that are there when the running prompt has ended,
+     * which is when requested frees act. Its uses and loads are over then, nothing lingers. */
+    bool after_prompt;
+    bool wait; /* wait for memory that queued work still reads, so that it is counted as freed */
     const char *const *models; /* ids ("7"), names, or both ("flux#7"); 0 of them: all */
     size_t models_n;
     const char *const *devices; /* only models with bytes there, and only these are trimmed */

@@ -30,7 +30,7 @@ static bool may_go(const struct res_model *m, const struct res_model *for_model)
     return m != for_model && !res_model_busy(m) && m->state == RES_RESIDENT;
 }
 
-static bool only_lingers(const struct res_model *m)
+bool res_only_lingers(const struct res_model *m)
 {
     return m->anchor[RES_ANCHOR_PROMPT] && !m->handles && !m->anchor[RES_ANCHOR_USER] &&
            !m->anchor[RES_ANCHOR_SURVIVED] && m->retention == RES_AUTO;
@@ -70,7 +70,7 @@ struct group {
 
 static bool in_group(const struct res_model *m, const struct group *g)
 {
-    enum res_retention as = only_lingers(m) ? RES_EJECT : m->retention;
+    enum res_retention as = res_only_lingers(m) ? RES_EJECT : m->retention;
     return as == g->which && m->bytes_on[g->d] && may_go(m, g->for_model) &&
            (m->res->prompt_running && m->used_in_prompt) == g->in_prompt;
 }
@@ -297,7 +297,7 @@ void res_eject_others(struct res_model *m)
         next = o->next; /* o may be gone below */
         if (o->retention == RES_KEEP || !o->bytes_on[d] || !may_go(o, m))
             continue;
-        if (o->retention == RES_AUTO && !only_lingers(o))
+        if (o->retention == RES_AUTO && !res_only_lingers(o))
             res_demote(o, d, UINT64_MAX, "eject_others");
         if (o->bytes_on[d])
             res_eject_for(o, d, "eject_others");

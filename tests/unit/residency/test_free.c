@@ -258,6 +258,47 @@ static void dry_run_changes_nothing_and_tells_the_truth(void **state)
     rig_close(g);
 }
 
+/* A prompt runs: one model is in use, one lingers. What a free at its end does
+ * is foretold, and comes true. */
+static void a_dry_run_during_a_prompt_is_about_its_end(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct res_free_args ask = { .unload_models = true, .dry_run = true };
+    struct res_receipt now, dry, real;
+    berth_err err = { 0 };
+    (void)state;
+    struct res_model *used = rig_load(g, tiny("m0", "null:0", RES_EJECT), NULL, NULL);
+    rig_load(g, tiny("m2", "null:1", RES_AUTO), NULL, NULL);
+    struct res_model *lingers = rig_load(g, tiny("m1", "null:0", RES_AUTO), NULL, NULL);
+    res_prompt_begin(g->r);
+    assert_ok(res_use_begin(used, &err), err);
+    res_linger(lingers);
+    res_unref(g->cached[--g->cached_n]); /* its node's output */
+    now = rig_free(g, ask);
+    assert_verdict(&now, "m0", RES_BUSY, "in use");
+    assert_verdict(&now, "m1", RES_KEPT, "auto: others are marked eject");
+    ask.after_prompt = true;
+    dry = rig_free(g, ask);
+    assert_verdict(&dry, "m0", RES_EJECTED_BY_FREE, "marked eject");
+    assert_verdict(&dry, "m1", RES_EJECTED_BY_FREE, "until the prompt ends");
+    assert_verdict(&dry, "m2", RES_KEPT, "auto: others are marked eject");
+    assert_int_equal(res_info(used).state, RES_RESIDENT); /* nothing happened */
+    assert_int_equal(res_model_count(g->r), 3);
+    res_use_end(used);
+    res_linger_end(g->r);
+    assert_int_equal(res_model_count(g->r), 2);
+    real = rig_free(g, (struct res_free_args) { .unload_models = true });
+    assert_verdict(&real, "m0", RES_EJECTED_BY_FREE, "marked eject");
+    assert_verdict(&real, "m2", RES_KEPT, "auto: others are marked eject");
+    for (size_t d = 0; d < 3; d++)
+        assert_memory_equal(dry.device[d].after, real.device[d].after, sizeof dry.device[d].after);
+    assert_ok(res_prompt_end(g->r, NULL, &err), err);
+    res_receipt_release(&now);
+    res_receipt_release(&dry);
+    res_receipt_release(&real);
+    rig_close(g);
+}
+
 /* ---- anchors ---- */
 
 static void a_kept_model_after_force(void **state)
@@ -864,6 +905,7 @@ int main(void)
         cmocka_unit_test(devices_narrow_the_table),
         cmocka_unit_test(selectors_that_name_nothing),
         cmocka_unit_test(dry_run_changes_nothing_and_tells_the_truth),
+        cmocka_unit_test(a_dry_run_during_a_prompt_is_about_its_end),
         cmocka_unit_test(a_kept_model_after_force),
         cmocka_unit_test(a_model_held_by_request_stays_known),
         cmocka_unit_test(who_stays_and_does_not_is_reported),
