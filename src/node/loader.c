@@ -308,6 +308,7 @@ static berth_status open_and_load(struct node_call *c, struct res_open_args *arg
         return err->code;
     struct res_model_info info = res_info(out->m);
     out->was = info.retention;
+    out->given = p->retention != RES_AUTO ? p->retention : out->was;
     out->loose = info.anchors == info.anchor[RES_ANCHOR_PROMPT]; /* which ends by itself */
     berth_status s = BERTH_OK;
     if (eject_others && !attached) {
@@ -444,10 +445,11 @@ berth_status loader_open(struct node_call *c, const char *key, const char *name,
     return s;
 }
 
-/* A keep that becomes auto stays anchored; what was loose before shall be so again. */
+/* A keep that becomes auto stays anchored; what was loose before shall be so again. What somebody
+ * else marked while the node ran stays as he said. */
 static void take_back(const struct opened_part *p)
 {
-    if (res_info(p->m).retention == p->was)
+    if (p->given == p->was || res_info(p->m).retention != p->given)
         return;
     if (p->loose)
         res_set_retention(p->m, RES_EJECT);

@@ -41,8 +41,9 @@ struct placement placement_beside(const struct placement *p);
 
 struct opened_part { /* a handle of its own: the output may be gone when it is asked for */
     struct res_model *m;
-    enum res_retention was; /* before the node */
-    bool loose;             /* and nothing but handles held it */
+    enum res_retention was;   /* before the node */
+    enum res_retention given; /* by the node; was: none */
+    bool loose;               /* before it nothing but handles held it */
 };
 struct opened { /* one output in the making; opened_release() */
     struct model_ref ref;

@@ -154,6 +154,45 @@ static void a_loader_that_fails_gives_retention_back(void **state)
         }
 }
 
+struct marker { /* holds the first network; marks it when the second one comes, and interrupts */
+    struct residency *r;
+    struct res_model *m;
+    atomic_bool cancel;
+};
+
+static berth_status mark_on_the_way(void *user, const struct node_step *s, berth_err *err)
+{
+    struct marker *k = user;
+    (void)s, (void)err;
+    if (!k->m) {
+        k->m = res_model_at(k->r, 0);
+        res_ref(k->m);
+    } else if (res_model_count(k->r) > 1) {
+        res_set_retention(k->m, RES_EJECT);
+        atomic_store(&k->cancel, true);
+    }
+    return BERTH_OK;
+}
+
+/* Retention is also changed through the server, between the steps of a prompt. */
+static void a_loader_that_fails_leaves_other_peoples_marks(void **state)
+{
+    struct rig r;
+    struct call x;
+    berth_err err = { 0 };
+    (void)state;
+    rig_open(&r, "cpu=256m,null:0=128m");
+    struct marker k = { .r = r.f.r };
+    rig_call(&r, &x, "CheckpointLoaderSimpleDisTorch2MultiGPU", keep);
+    x.host = (struct node_host) { .user = &k, .progress = mark_on_the_way, .cancel = &k.cancel };
+    assert_int_equal(x.c.cls->run(&x.c, &err), BERTH_ECANCELED);
+    call_release(&x);
+    assert_int_equal(res_info(k.m).retention, RES_EJECT);
+    res_unref(k.m);
+    assert_int_equal(res_model_count(r.f.r), 0);
+    rig_close(&r);
+}
+
 static void an_interrupted_loader_keeps_nothing(void **state)
 {
     struct rig r;
@@ -201,6 +240,7 @@ int main(void)
         cmocka_unit_test(plain_loaders_go_around_too),
         cmocka_unit_test(a_loader_that_fails_keeps_nothing),
         cmocka_unit_test(a_loader_that_fails_gives_retention_back),
+        cmocka_unit_test(a_loader_that_fails_leaves_other_peoples_marks),
         cmocka_unit_test(an_interrupted_loader_keeps_nothing),
         cmocka_unit_test(keeping_survives_oom),
     };
