@@ -310,6 +310,8 @@ static bool may_wait(struct conn *c)
         loop_ends(c->server))
         return false;
     c->half = sends_no_more(c);
+    if (c->half)
+        atomic_store(&c->req->hung_up, true);
     conn_deadline(c, c->half ? lim->half : lim->look);
     return true;
 }
@@ -358,6 +360,7 @@ void conn_gone(struct conn *c)
         abort_sink(c);
         c->req->conn = NULL;
         atomic_store(&c->req->left, true);
+        atomic_store(&c->req->hung_up, true);
         c->req->own = c->h1; /* path, query and fields stay for who holds it */
         c->h1 = NULL;
         http_req_unref(c->req);

@@ -46,7 +46,11 @@ struct http_req { /* owner: loop */
     void *sink;       /* ROUTE_STREAM: what the route's begin() made */
     const char *user; /* "default", or of the comfy-user header with --multi-user; NULL: unknown */
     bool replied;
-    atomic_bool left; /* any thread reads: the connection is gone, nobody hears the answer */
+    /* Any thread reads: the connection is gone, nobody hears the answer. */
+    atomic_bool left;
+    /* Or it was seen, within a second, that the client sends no more. Most who do that while they
+     * wait have gone, and TCP does not say who has not. */
+    atomic_bool hung_up;
     struct str extra; /* header lines to add, "Name: value\r\n" */
     bool packed;      /* the body that comes next is gzip already: http_pack() said so */
     bool as_is;       /* it is not to be packed: its headers say already what it is */

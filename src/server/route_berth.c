@@ -195,6 +195,7 @@ void route_free(struct http_req *r)
     if (read_free(body, &f, &err)) {
         reply_error(r, &err);
     } else if (f.wait || f.dry_run) {
+        f.left = f.dry_run ? &r->left : NULL; /* a free is remembered, whoever waits for it */
         worker_post_free(r->server, &f, reply_worker, http_hold(r));
     } else {
         worker_post_free(r->server, &f, NULL, NULL);
@@ -338,7 +339,7 @@ berth_status read_change(const json_t *body, const char *const *known, struct wo
 void route_berth_model_patch(struct http_req *r)
 {
     static const char *const known[] = { "retention", "layout", BODY_ALLOCATION, NULL };
-    struct worker_change c = { 0 };
+    struct worker_change c = { .left = &r->hung_up };
     berth_err err = { 0 };
     json_t *body;
     if (!str_parse_u64(str_c(&r->param[0]), r->param[0].n, &c.model)) {
@@ -357,7 +358,7 @@ void route_berth_model_patch(struct http_req *r)
 
 void route_berth_model_delete(struct http_req *r)
 {
-    struct worker_change c = { .eject = true };
+    struct worker_change c = { .eject = true, .left = &r->hung_up };
     struct str force = { 0 };
     if (http_query(r, "force", &force))
         c.force = strcmp(str_c(&force), "1") == 0 || strcmp(str_c(&force), "true") == 0;

@@ -144,7 +144,7 @@ static void plan_work(struct later *l)
 static void plan_of_model(struct http_req *r, json_t *body)
 {
     static const char *const known[] = { "model", "layout", BODY_ALLOCATION, NULL };
-    struct worker_change c = { 0 };
+    struct worker_change c = { .left = &r->left };
     berth_err err = { 0 };
     berth_status st = read_change(body, known, &c, &err);
     if (!st && !js_get_u64(json_object_get(body, "model"), &c.model))

@@ -65,7 +65,7 @@ static void on_event(void *user, const struct exec_event *x)
     else if (x->kind == EXEC_PROGRESS)
         step_now(w, x);
     events_send(&w->events, x);
-    worker_do_looks(w);
+    worker_do_quick(w);
     if (x->kind == EXEC_NODE_DONE)
         state_publish(w, "node", false);
     else if (x->kind == EXEC_PROGRESS)
@@ -148,7 +148,6 @@ static void turn(struct worker *w)
         worker_run_job(w, &job);
     store_job_release(&job);
     worker_do_requests(w, worker_take_requests(w), false);
-    worker_do_looks(w);
     if (w->owed && worker_now(w) >= w->collected + WORKER_COLLECT_NS)
         collect(w);
 }

@@ -6,13 +6,14 @@
  *              _error, _interrupted), status, executing null; then with unload_after_prompt all
  *              models go but keep ones; then step 3 for what was asked during
  *              the prompt, where a free takes the place of the automatic cleanup; res_prompt_end
- *            3 requests, in order: frees and changes (retention, new plan, eject); those that only
- *              look (what a plan would bring) are also served between the steps of a prompt. Several flag
+ *            3 requests, in order: frees, changes (retention, new plan, eject), looks. Several flag
  *              requests without wait add up to one; each with wait, selectors, tiers, dry_run or
- *              force is a free of its own with its receipt
+ *              force is a free of its own with its receipt. Between the steps of a prompt those
+ *              are served already that leave it alone: what a plan would bring, a dry run, a
+ *              change of nothing but the retention, which is a mark and acts at its end
  *            4 publish what changed, send berth.residency
  * Requests   Any thread. Callbacks run on the loop, exactly once, also when the server stops
- *            (BERTH_ECANCELED).
+ *            (BERTH_ECANCELED), or when the one who asked has left before its turn (`left`).
  * State      Texts about models are published by the worker after every change, and every 200 ms of
  *            a load; anybody reads a copy without waiting for it. Devices and their ledgers answer
  *            any thread themselves.
@@ -30,6 +31,7 @@
 #include "base/str.h"
 
 #include <jansson.h>
+#include <stdatomic.h>
 
 struct plan_devices;
 struct server;
@@ -40,14 +42,15 @@ struct worker_free { /* POST /free; texts are owned copies */
     size_t models_n, devices_n;
     unsigned tiers;
     char *reason;
+    const atomic_bool *left; /* borrowed until done; set: it is not begun. NULL: it is anyway */
 };
 void worker_free_release(struct worker_free *f);
 
 /* text: JSON of the answer (receipt, model), empty after an error; may be taken. Loop thread. */
 typedef void worker_done_fn(struct server *s, void *user, berth_status st, const berth_err *err,
                             struct str *text);
-/* Takes *f. done NULL: nobody waits. A dry_run while a prompt runs waits for its end like the
- * rest. */
+/* Takes *f. done NULL: nobody waits. A dry_run while a prompt runs says what would happen at its
+ * end. */
 void worker_post_free(struct server *s, struct worker_free *f, worker_done_fn *done, void *user);
 
 struct worker_change { /* PATCH or DELETE /berth/models/{id} */
@@ -56,6 +59,7 @@ struct worker_change { /* PATCH or DELETE /berth/models/{id} */
     bool force;                          /* DELETE of a keep model */
     char *retention;                     /* "keep", "eject", "auto"; NULL: as it is */
     char *allocation, *layout, *compute; /* a new plan; NULL: as it is; allocation "": automatic */
+    const atomic_bool *left;             /* as worker_free's */
 };
 void worker_change_release(struct worker_change *c);
 /* The answer: the model as it is then, {"id","name","state":"gone"} when it is no more; of an eject

@@ -23,7 +23,7 @@ enum worker_count { /* for /metrics */
                     COUNT_COUNT
 };
 
-/* Something for the worker to do between prompts. */
+/* Something for the worker to do between prompts, or between steps: request_take_quick(). */
 struct request { /* owner: whoever has it: the queue, the worker, then the loop */
     struct request *next;
     struct server *server;
@@ -66,7 +66,6 @@ struct worker {
     pthread_cond_t cond;  /* it ended, a prompt ended, or there is something to do */
     bool stopping, park, ended;
     struct request *first, **last; /* queue of requests */
-    struct request *looks;         /* of requests that change nothing: not only between prompts */
     const struct store_job *job;   /* running; NULL: none */
     char *early; /* prompt_id that was interrupted before its run began; NULL: none */
     char node[GRAPH_ID_MAX + 1], display_node[GRAPH_ID_MAX + 1]; /* executing; "": none */
@@ -107,12 +106,15 @@ void worker_run_job(struct worker *w, const struct store_job *job);
 /* Adds r to the queue, or its flags to the request that waits there already: true, and then r is
  * the caller's to free. *last as the queue's. Under the lock. */
 bool request_queue(struct request **first, struct request ***last, struct request *r);
+/* Takes those out, in order, that a running prompt need not end for: looks, dry runs, changes of
+ * nothing but the retention; of these none behind another change of the same model. Under the lock. */
+struct request *request_take_quick(struct request **first, struct request ***last);
 void request_free(struct request *r);                   /* NULL is fine */
 struct request *worker_take_requests(struct worker *w); /* all that wait, in order; NULL: none */
 /* Does them and answers. ending: a prompt ends, and its own cleanup comes behind: flags that stand
  * last are left to res_prompt_end(). */
 void worker_do_requests(struct worker *w, struct request *list, bool ending);
-void worker_do_looks(struct worker *w);        /* between nodes and steps too */
+void worker_do_quick(struct worker *w);        /* between nodes and steps: those of them */
 void worker_cancel_requests(struct worker *w); /* all of them, BERTH_ECANCELED */
 /* After a node ran out of device memory, or --disable-smart-memory: whatever may go. */
 void worker_unload_all(struct worker *w, const char *reason);

@@ -1,4 +1,4 @@
-/* worker_request: what others ask of the worker: frees, changes of models. */
+/* worker_request: what others ask of the worker: frees, changes of models, looks at both. */
 #include "server/worker_impl.h"
 
 #include <inttypes.h>
@@ -54,6 +54,49 @@ bool request_queue(struct request **first, struct request ***last, struct reques
     return false;
 }
 
+/* Does it leave a running prompt alone? Looks do, and marks, which act at its end. */
+static bool is_quick(const struct request *r)
+{
+    const struct worker_change *c = &r->c;
+    switch (r->kind) {
+    case REQUEST_FLAGS:
+        return false;
+    case REQUEST_FREE:
+        return r->f.dry_run;
+    case REQUEST_CHANGE:
+        return !c->eject && !c->allocation && !c->layout && !c->compute;
+    case REQUEST_LOOK:
+        return true;
+    }
+    return false;
+}
+
+/* Of two changes of a model the later one has the last word, so it must come last. */
+static bool overtakes(const struct request *first, const struct request *r)
+{
+    for (const struct request *q = first; r->kind == REQUEST_CHANGE && q != r; q = q->next)
+        if (q->kind == REQUEST_CHANGE && q->c.model == r->c.model)
+            return true;
+    return false;
+}
+
+struct request *request_take_quick(struct request **first, struct request ***last)
+{
+    struct request *list = NULL, **end = &list, **at = first;
+    for (struct request *r; (r = *at);) {
+        if (!is_quick(r) || overtakes(*first, r)) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        r->next = NULL;
+        *end = r;
+        end = &r->next;
+    }
+    *last = at;
+    return list;
+}
+
 struct request *worker_take_requests(struct worker *w)
 {
     pthread_mutex_lock(&w->lock);
@@ -93,14 +136,9 @@ static void cancel(struct request *r)
 static void post(struct server *s, struct request *r)
 {
     struct worker *w = s->worker;
-    bool look = r->kind == REQUEST_LOOK;
     pthread_mutex_lock(&w->lock);
     bool ended = w->ended;
-    bool merged = !ended && !look && request_queue(&w->first, &w->last, r);
-    if (!ended && look) {
-        r->next = w->looks;
-        w->looks = r;
-    }
+    bool merged = !ended && request_queue(&w->first, &w->last, r);
     pthread_cond_broadcast(&w->cond);
     pthread_mutex_unlock(&w->lock);
     if (ended)
@@ -194,6 +232,7 @@ static void do_free(struct worker *w, struct request *r)
                                   .free_memory = f->free_memory,
                                   .force = f->force,
                                   .dry_run = f->dry_run,
+                                  .after_prompt = f->dry_run,
                                   .wait = f->wait,
                                   .models = (const char *const *)f->models,
                                   .models_n = f->models_n,
@@ -369,57 +408,51 @@ static void do_change(struct worker *w, struct request *r)
 
 /* ---- all of them ---- */
 
+static void do_one(struct worker *w, struct request *r, bool ending, bool more)
+{
+    const atomic_bool *left = r->kind == REQUEST_FREE ? r->f.left : r->c.left;
+    if (left && atomic_load(left)) {
+        r->status = err_set(&r->err, BERTH_ECANCELED, "the client left before its turn");
+        return;
+    }
+    switch (r->kind) {
+    case REQUEST_FLAGS:
+        do_flags(w, r, ending, more);
+        break;
+    case REQUEST_FREE:
+        do_free(w, r);
+        break;
+    case REQUEST_CHANGE:
+        do_change(w, r);
+        break;
+    case REQUEST_LOOK:
+        do_look(w, r);
+        break;
+    }
+}
+
 void worker_do_requests(struct worker *w, struct request *list, bool ending)
 {
     for (struct request *r; (r = list);) {
         list = r->next;
-        switch (r->kind) {
-        case REQUEST_FLAGS:
-            do_flags(w, r, ending, list != NULL);
-            break;
-        case REQUEST_FREE:
-            do_free(w, r);
-            break;
-        case REQUEST_CHANGE:
-            do_change(w, r);
-            break;
-        case REQUEST_LOOK: /* not in this queue */
-            break;
-        }
+        do_one(w, r, ending, list != NULL);
         finish(r);
     }
 }
 
-/* Newest first: they do not depend on each other. */
-static struct request *take_looks(struct worker *w)
+void worker_do_quick(struct worker *w)
 {
     pthread_mutex_lock(&w->lock);
-    struct request *list = w->looks;
-    w->looks = NULL;
+    struct request *list = request_take_quick(&w->first, &w->last);
     pthread_mutex_unlock(&w->lock);
-    return list;
-}
-
-void worker_do_looks(struct worker *w)
-{
-    struct request *list = take_looks(w);
-    for (struct request *r; (r = list);) {
-        list = r->next;
-        do_look(w, r);
-        finish(r);
-    }
-}
-
-static void cancel_all(struct request *list)
-{
-    for (struct request *r; (r = list);) {
-        list = r->next;
-        cancel(r);
-    }
+    worker_do_requests(w, list, false);
 }
 
 void worker_cancel_requests(struct worker *w)
 {
-    cancel_all(worker_take_requests(w));
-    cancel_all(take_looks(w));
+    struct request *list = worker_take_requests(w);
+    for (struct request *r; (r = list);) {
+        list = r->next;
+        cancel(r);
+    }
 }

@@ -1,7 +1,10 @@
 """The free flow through HTTP: real files, loaders, receipts, and what the ledgers say afterwards."""
 
+import json
 import os
 import shutil
+import socket
+import struct
 import time
 
 import pytest
@@ -339,6 +342,72 @@ def test_a_waiting_free_answers_after_the_prompt(place):
     receipt = place.free(**BUTTON_ALL)
     assert s.get(f"/history/{pid}").json() or verdicts(receipt) == {}
     s.wait(pid)
+
+
+def running(place, *loaders):
+    """Starts a prompt that only an interrupt ends, and returns when its models are there."""
+    pid = place.server.queue(place.prompt(*loaders, slow=400))["prompt_id"]
+    give_up = time.monotonic() + PATIENCE
+    while len(place.resident()) < len(loaders) or not place.server.get("/queue").json()["queue_running"]:
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+    return pid
+
+
+def leave(server, method, path, body):
+    """Sends a request that has to wait, and resets the connection: the server sees that before any later request."""
+    body = json.dumps(body).encode()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as s:
+        s.sendall(f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        s.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            s.recv(1)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_a_dry_run_does_not_wait_for_the_prompt(place):
+    s = place.server
+    pid = running(place, place.vae(), place.unet("A", False))
+    dry = place.free(**BUTTON_ALL, dry_run=True)
+    assert s.get(f"/history/{pid}").json() == {}  # it was not waited for
+    assert dry["dry_run"] and place.resident() == {"A", "vae"}
+    s.post("/free", BUTTON_ALL)
+    s.post("/interrupt")
+    s.wait(pid)
+    place.settled()
+    assert {n for n, v in verdicts(dry).items() if v == "kept"} == place.resident() == {"vae"}  # it came true
+
+
+def test_a_mark_does_not_wait_for_the_prompt(place):
+    """What a running prompt's model is marked as counts from then on: for the free that comes at its end."""
+    s = place.server
+    pid = running(place, place.vae(), place.unet("A", True))
+    assert place.patch("A", retention="eject")["retention"] == "eject"
+    assert place.patch("vae", retention="keep")["retention"] == "keep"
+    assert place.patch("vae")["retention"] == "keep"  # not a word: the model as it is
+    assert s.get(f"/history/{pid}").json() == {}
+    assert place.resident() == {"A", "vae"}
+    s.post("/free", BUTTON_ALL)
+    s.post("/interrupt")
+    s.wait(pid)
+    place.settled()
+    assert place.resident() == {"vae"}
+
+
+def test_who_leaves_before_his_turn(place):
+    """A change whose client went is not made. A free is remembered, as in ComfyUI, though nobody reads its receipt."""
+    s = place.server
+    place.load(place.unet("B", True), place.unet("C", True))
+    b, c = (place.models()[n]["id"] for n in "BC")
+    pid = running(place, place.vae())
+    leave(s, "DELETE", f"/berth/models/{b}?force=1", {})
+    leave(s, "PATCH", f"/berth/models/{c}", {"allocation": "cpu,*#" + place.device, "retention": "eject"})
+    leave(s, "POST", "/free", {**BUTTON_ALL, "wait": True})
+    s.post("/interrupt")
+    s.wait(pid)
+    place.settled()
+    assert place.resident() == {"B", "C"}  # no vae
+    assert place.models()["C"]["retention"] == "keep"
 
 
 @pytest.mark.parametrize("wait", [None, False, True])

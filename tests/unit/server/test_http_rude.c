@@ -67,6 +67,34 @@ static void clients_that_leave_meanwhile(void **state)
     close(fd);
 }
 
+/* Routes hear of it long before: what such a client waits for need not be begun any more. It still
+ * gets a reply if it reads one. */
+static void who_hangs_up_is_seen(void **state)
+{
+    struct loop_limits lim = LOOP_LIMITS_DEFAULT;
+    bool was_there = false;
+    (void)state;
+    lim.look = 50;
+    open_with(&(struct server_config) { 0 }, &lim);
+    int fd = dial(port);
+    says(fd, "GET /held HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    while (!atomic_load(&held))
+        usleep(1000);
+    usleep(400000); /* looked at, and still there */
+    assert_false(atomic_load(&atomic_load(&held)->hung_up));
+    shutdown(fd, SHUT_WR);
+    while (!atomic_load(&atomic_load(&held)->hung_up))
+        usleep(1000);
+    assert_false(atomic_load(&atomic_load(&held)->left));
+    loop_post(&g.s, let_go, &was_there);
+    struct answer a = hear(fd);
+    assert_string_equal(str_c(&a.body), "at last");
+    assert_true(was_there);
+    answer_release(&a);
+    close(fd);
+    teardown(NULL);
+}
+
 static int setup_watchful(void **state)
 {
     struct loop_limits lim = LOOP_LIMITS_DEFAULT;
@@ -206,6 +234,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(half_closed_clients_get_their_reply, setup, teardown),
         cmocka_unit_test_setup_teardown(clients_that_leave_meanwhile, setup_watchful, teardown),
+        cmocka_unit_test(who_hangs_up_is_seen),
         cmocka_unit_test(the_end_has_an_end),
         cmocka_unit_test_setup_teardown(garbage, setup, teardown),
         cmocka_unit_test_setup_teardown(resets, setup, teardown),

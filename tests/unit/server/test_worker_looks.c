@@ -1,4 +1,5 @@
-/* Looking at models without changing them: blocks that are published, plans that nobody applies. */
+/* What need not wait for a prompt's end: blocks that are published, plans that nobody applies, dry
+ * runs, marks. */
 #include "support/worker_rig.h"
 
 static json_t *parsed(const struct str *text)
@@ -118,6 +119,164 @@ static void a_look_is_answered_between_nodes(void **state)
     expect(x, "two", "\"status_str\":\"success\"");
 }
 
+/* ---- between the nodes of a prompt ---- */
+
+/* A prompt of two nodes that wait; the first is inside. */
+static void begin_two(struct world *x, const char *first)
+{
+    char prompt[256];
+    snprintf(prompt, sizeof prompt,
+             "{\"1\":{\"class_type\":\"%s\",\"inputs\":{\"job\":1}},"
+             "\"2\":{\"class_type\":\"Wait\",\"inputs\":{\"job\":2}}}",
+             first);
+    add_job(x, "two", prompt, "[\"1\",\"2\"]");
+    sem_wait(&x->entered);
+}
+
+/* The first ends and the second is entered: what may be answered in between has been. */
+static void next_node(struct world *x)
+{
+    sem_post(&x->go);
+    sem_wait(&x->entered);
+}
+
+static void end_two(struct world *x)
+{
+    sem_post(&x->go);
+    expect(x, "two", "\"status_str\":\"success\"");
+}
+
+static void post_change(struct world *x, struct worker_change c, struct answer *a)
+{
+    *a = (struct answer) { .world = x };
+    worker_post_change(x->server, &c, on_answer, a);
+}
+
+static const char *retention_of(const json_t *model)
+{
+    return json_string_value(json_object_get(model, "retention"));
+}
+
+static const char *state_of(struct world *x)
+{
+    static char state[32];
+    json_t *list = models(x);
+    const char *s = json_string_value(json_object_get(json_array_get(list, 0), "state"));
+    snprintf(state, sizeof state, "%s", s ? s : "");
+    json_decref(list);
+    return state;
+}
+
+/* The dry run is answered between nodes and tells of the end; the free itself waits for it. */
+static void a_dry_run_is_answered_between_nodes(void **state)
+{
+    struct world *x = *state;
+    struct answer dry, real;
+    x->retention = RES_AUTO;
+    begin_two(x, "HoldWait");
+    ask_free(x, (struct worker_free) { .unload_models = true, .wait = true }, &real);
+    ask_free(x, (struct worker_free) { .unload_models = true, .wait = true, .dry_run = true },
+             &dry);
+    next_node(x);
+    wait_answer(&dry);
+    assert_int_equal(dry.status, BERTH_OK);
+    assert_non_null(strstr(str_c(&dry.text), "\"verdict\":\"ejected\""));
+    assert_non_null(strstr(str_c(&dry.text), "\"dry_run\":true"));
+    assert_int_equal(sem_trywait(&x->answered), -1); /* that was the only one */
+    assert_string_equal(state_of(x), "resident");
+    end_two(x);
+    wait_answer(&real);
+    assert_int_equal(real.status, BERTH_OK);
+    assert_string_equal(state_of(x), "ejected");
+    str_release(&dry.text);
+    str_release(&real.text);
+}
+
+/* A mark is set at once, and acts at the end of the prompt that used the model. */
+static void a_mark_is_set_between_nodes(void **state)
+{
+    struct world *x = *state;
+    struct answer a;
+    x->retention = RES_KEEP;
+    uint64_t id = held_model(x);
+    begin_two(x, "HoldWait");
+    post_change(x, (struct worker_change) { .model = id, .retention = strdup("eject") }, &a);
+    next_node(x);
+    wait_answer(&a);
+    if (a.status)
+        fail_msg("%s", a.msg);
+    json_t *v = parsed(&a.text);
+    assert_string_equal(retention_of(v), "eject");
+    assert_string_equal(state_of(x), "resident"); /* the prompt goes on with it */
+    json_decref(v);
+    str_release(&a.text);
+    end_two(x);
+    json_decref(receipt(x, (struct worker_free) { .dry_run = true })); /* the worker is through */
+    assert_string_equal(state_of(x), "ejected");
+}
+
+/* Who moves blocks waits, and a mark of the same model waits behind: the later word is the last. */
+static void a_mark_does_not_overtake(void **state)
+{
+    struct world *x = *state;
+    struct answer a, b, look;
+    uint64_t id = held_model(x);
+    begin_two(x, "Wait");
+    post_change(x,
+                (struct worker_change) {
+                    .model = id, .allocation = strdup("cpu,*"), .retention = strdup("auto") },
+                &a);
+    post_change(x, (struct worker_change) { .model = id, .retention = strdup("keep") }, &b);
+    post_look(x, id, "cpu,*", &look); /* behind both in the queue */
+    next_node(x);
+    wait_answer(&look);
+    assert_int_equal(look.status, BERTH_OK);
+    assert_int_equal(a.times + b.times, 0);
+    assert_int_equal(bytes_on(x, id, "device", "null:0"), 256 << 10);
+    end_two(x);
+    sem_wait(&x->answered);
+    sem_wait(&x->answered);
+    assert_true(a.status == BERTH_OK && b.status == BERTH_OK);
+    assert_int_equal(bytes_on(x, id, "device", "cpu"), 256 << 10);
+    json_t *v = parsed(&b.text);
+    assert_string_equal(retention_of(v), "keep");
+    json_decref(v);
+    str_release(&a.text);
+    str_release(&b.text);
+    str_release(&look.text);
+}
+
+/* What has not begun when its client goes is not done; a free is, for that has no `left`. */
+static void who_leaves_is_dropped(void **state)
+{
+    struct world *x = *state;
+    struct answer moved, stays = { 0 }, dry, freed;
+    atomic_bool left = false;
+    uint64_t id = held_model(x);
+    begin_two(x, "Wait");
+    post_change(
+        x, (struct worker_change) { .model = id, .allocation = strdup("cpu,*"), .left = &left },
+        &moved);
+    ask_free(x, (struct worker_free) { .tiers = RES_TIER_IDLE, .wait = true }, &freed);
+    next_node(x);
+    ask_free(x, (struct worker_free) { .dry_run = true, .left = &left }, &dry);
+    atomic_store(&left, true);
+    end_two(x);
+    for (int i = 0; i < 3; i++)
+        sem_wait(&x->answered);
+    assert_int_equal(moved.status, BERTH_ECANCELED);
+    assert_int_equal(dry.status, BERTH_ECANCELED);
+    assert_int_equal(freed.status, BERTH_OK);
+    assert_non_null(strstr(str_c(&freed.text), "\"serial\":1,"));
+    assert_int_equal(bytes_on(x, id, "device", "null:0"), 256 << 10);
+    atomic_store(&left, false);
+    change(x, (struct worker_change) { .model = id, .retention = strdup("auto"), .left = &left },
+           &stays);
+    assert_int_equal(stays.status, BERTH_OK);
+    str_release(&freed.text);
+    str_release(&stays.text);
+}
+
 /* Nobody who asked waits for ever: what is left when the server ends is canceled. */
 static void a_look_is_canceled_at_the_end(void **state)
 {
@@ -140,6 +299,10 @@ int main(void)
         WITH(blocks_are_where_they_are),
         WITH(a_look_changes_nothing),
         WITH(a_look_is_answered_between_nodes),
+        WITH(a_dry_run_is_answered_between_nodes),
+        WITH(a_mark_is_set_between_nodes),
+        WITH(a_mark_does_not_overtake),
+        WITH(who_leaves_is_dropped),
         WITH(a_look_is_canceled_at_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
