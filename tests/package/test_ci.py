@@ -66,3 +66,10 @@ def test_the_container_is_careful():
     assert "USER berth" in last
     assert last.index("USER berth") > max(i for i, line in enumerate(last) if line.startswith("RUN "))
     assert not [line for line in last if "make" in line.split()]  # no compiler in what is shipped
+
+
+def test_podman_is_told_to_keep_the_health_check():
+    """Its own format, OCI, has none."""
+    for text in (CONTAINER, (SOURCE / "docs/install.md").read_text()):
+        built = re.findall(r"podman build .*", text)
+        assert built and all(" --format docker " in line for line in built)
