@@ -307,8 +307,7 @@ static berth_status open_and_load(struct node_call *c, struct res_open_args *arg
     if (res_open(c->env->res, args, &out->m, &attached, err))
         return err->code;
     struct res_model_info info = res_info(out->m);
-    out->was = info.retention;
-    out->given = p->retention != RES_AUTO ? p->retention : out->was;
+    out->was = out->given = info.retention;
     out->loose = info.anchors == info.anchor[RES_ANCHOR_PROMPT]; /* which ends by itself */
     berth_status s = BERTH_OK;
     if (eject_others && !attached) {
@@ -323,7 +322,8 @@ static berth_status open_and_load(struct node_call *c, struct res_open_args *arg
     if (s) {
         res_unref(out->m);
         out->m = NULL;
-    } else if (p->retention != RES_AUTO) {
+    } else if (p->retention != RES_AUTO && res_info(out->m).retention == out->was) {
+        out->given = p->retention; /* unless somebody marked it during the load */
         res_set_retention(out->m, p->retention);
     }
     return s;

@@ -174,7 +174,36 @@ static berth_status mark_on_the_way(void *user, const struct node_step *s, berth
     return BERTH_OK;
 }
 
-/* Retention is also changed through the server, between the steps of a prompt. */
+static berth_status mark_the_first(void *user, const struct node_step *s, berth_err *err)
+{
+    (void)s, (void)err;
+    if (res_model_count(user) == 1) /* while it is loaded; not while others are */
+        res_set_retention(res_model_at(user, 0), RES_EJECT);
+    return BERTH_OK;
+}
+
+/* Retention is also changed through the server, between the steps of a prompt: the loader said what
+ * it wants before. */
+static void a_mark_during_the_load_is_the_last_word(void **state)
+{
+    struct rig r;
+    struct call x;
+    berth_err err = { 0 };
+    (void)state;
+    rig_open(&r, "cpu=256m,null:0=128m");
+    for (int again = 0; again < 2; again++) { /* and the next load means what it says */
+        rig_call(&r, &x, "CheckpointLoaderSimpleDisTorch2MultiGPU", keep);
+        if (!again)
+            x.host = (struct node_host) { .user = r.f.r, .progress = mark_the_first };
+        assert_ok(x.c.cls->run(&x.c, &err), err);
+        assert_int_equal(res_info(res_model_at(r.f.r, 0)).retention, again ? RES_KEEP : RES_EJECT);
+        assert_int_equal(res_info(res_model_at(r.f.r, 1)).retention, RES_KEEP);
+        call_release(&x);
+        eject_all(&r);
+    }
+    rig_close(&r);
+}
+
 static void a_loader_that_fails_leaves_other_peoples_marks(void **state)
 {
     struct rig r;
@@ -240,6 +269,7 @@ int main(void)
         cmocka_unit_test(plain_loaders_go_around_too),
         cmocka_unit_test(a_loader_that_fails_keeps_nothing),
         cmocka_unit_test(a_loader_that_fails_gives_retention_back),
+        cmocka_unit_test(a_mark_during_the_load_is_the_last_word),
         cmocka_unit_test(a_loader_that_fails_leaves_other_peoples_marks),
         cmocka_unit_test(an_interrupted_loader_keeps_nothing),
         cmocka_unit_test(keeping_survives_oom),
