@@ -1,6 +1,7 @@
-/* berth run: one workflow from a file, without a server. */
+/* berth run: one workflow from a file, here or on a server. */
 #include "app/cards.h"
 #include "app/numbers.h"
+#include "app/run_hints.h"
 #include "app/run_outputs.h"
 #include "app/run_remote.h"
 #include "app/run_view.h"
@@ -106,24 +107,39 @@ static void explain(const struct node_env *env, const struct validation *v, stru
     json_decref(nodes);
 }
 
-static int refuse(struct app *a, const struct node_env *env, const struct validation *v)
+/* Behind the message, which has a limit. */
+static void advise(const struct node_env *env, const struct folder_options *o,
+                   const struct validation *v)
+{
+    struct str lines = { 0 };
+    run_hints(env, o, v->node_errors, &lines);
+    fputs(str_c(&lines), stderr);
+    str_release(&lines);
+}
+
+static int refuse(struct app *a, const struct node_env *env, const struct folder_options *o,
+                  const struct validation *v)
 {
     struct str msg = { 0 };
     explain(env, v, &msg);
     berth_err err;
     err_set(&err, BERTH_EINVAL, "%s", msg.n ? str_c(&msg) : "the workflow is not valid");
     str_release(&msg);
-    return app_fail(a, &err);
+    int code = app_fail(a, &err);
+    advise(env, o, v);
+    return code;
 }
 
 /* Outputs that will not run although others do: said, and the exit code tells too. */
-static void complain_partly(const struct node_env *env, const struct validation *v)
+static void complain_partly(const struct node_env *env, const struct folder_options *o,
+                            const struct validation *v)
 {
     struct str msg = { 0 }, safe = { 0 };
     explain(env, v, &msg);
     term_safe(&safe, str_c(&msg), msg.n, 0);
     if (msg.n)
         fprintf(stderr, "berth run: some outputs cannot run%s\n", str_c(&safe));
+    advise(env, o, v);
     str_release(&msg);
     str_release(&safe);
 }
@@ -290,9 +306,9 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
     if (graph_validate(&env, p->prompt, NULL, &p->checked, &err))
         return app_fail(a, &err);
     if (!p->checked.ok)
-        return refuse(a, &env, &p->checked);
+        return refuse(a, &env, &o->folders, &p->checked);
     if (json_object_size(p->checked.node_errors))
-        complain_partly(&env, &p->checked);
+        complain_partly(&env, &o->folders, &p->checked);
     env.res = parts.res;
     env.assets = node_assets_new(); /* NULL: opened again for every node */
     code = execute(a, o, p, &env);
@@ -401,7 +417,7 @@ static int run_run(struct app *a, int argc, char **argv)
 
 const struct command command_run = {
     .name = "run",
-    .about = "run a workflow file here, without a server",
+    .about = "run a workflow file, here or on a server",
     .usage = "[OPTIONS] WORKFLOW.json",
     .args = "WORKFLOW.json",
     .more =

@@ -316,27 +316,26 @@ static void raise_files(void)
 static void look_for_tokenizers(struct app *a, const struct options *o, const struct app_folders *f)
 {
     const struct node_env env = { .tokenizers = f->tokenizers, .tokenizers_n = f->tokenizers_n };
+    const char *give = o->folders.comfyui ? "--tokenizers" : "--tokenizers or --comfyui-dir";
     struct str places = { 0 };
     if (o->folders.demo) {
         if (!node_tokenizer_there(&env, NODE_CLIP_TOKENIZER, &places))
             log_info(&a->log, "serve.tokenizer",
-                     "why=\"the demo model has its own; for others give --tokenizers or "
-                     "--comfyui-dir\"");
+                     "why=\"the demo model has its own; for others give %s\"", give);
         str_release(&places);
         return;
     }
     if (!node_tokenizer_there(&env, NODE_CLIP_TOKENIZER, &places))
         log_warn(&a->log, "serve.tokenizer",
-                 "why=\"no CLIP tokenizer, so prompts for models that bring none fail: give "
-                 "--tokenizers "
-                 "or --comfyui-dir; berth synth --tokenizer DIR writes a stand-in\" looked=\"%s\"",
-                 str_c(&places));
+                 "why=\"no CLIP tokenizer, so prompts for models that bring none fail: give %s; "
+                 "berth synth --tokenizer DIR writes a stand-in\" looked=\"%s\"",
+                 give, str_c(&places));
     str_clear(&places);
     if (!node_tokenizer_there(&env, NODE_T5_TOKENIZER, &places))
         log_warn(&a->log, "serve.tokenizer",
                  "why=\"no T5 tokenizer, so Flux's prompts fail unless one is beside the model or "
-                 "in it: give --tokenizers or --comfyui-dir\" looked=\"%s\"",
-                 str_c(&places));
+                 "in it: give %s\" looked=\"%s\"",
+                 give, str_c(&places));
     str_release(&places);
 }
 

@@ -137,6 +137,19 @@ static int check_options(struct app *a, const struct folder_options *o)
     return o->frontend ? check_frontend(a, o->frontend) : APP_OK;
 }
 
+/* Any folder will do, and one that is empty shows no models: better said at once. */
+static void look_at_comfyui(const struct app *a, const char *root)
+{
+    struct str models = { 0 }, program = { 0 };
+    str_addf(&models, "%s/models", root);
+    str_addf(&program, "%s/main.py", root);
+    if (!is_dir(str_c(&models)) && !is_file(str_c(&program)))
+        log_warn(&a->log, "folders.comfyui",
+                 "why=\"%s does not look like a ComfyUI folder (no models/)\"", root);
+    str_release(&models);
+    str_release(&program);
+}
+
 /* Whoever says where they are means it; a ComfyUI has its own; a base of ours may have them too. */
 static bool list_tokenizers(const struct folder_options *o, const char *base,
                             struct app_folders *out)
@@ -168,6 +181,8 @@ int app_folders_open(struct app *a, const struct folder_options *o, struct app_f
     int code = check_options(a, o);
     if (code)
         return code;
+    if (o->comfyui)
+        look_at_comfyui(a, o->comfyui);
     struct str base = { 0 }, paths = { 0 }, temp = { 0 };
     berth_err err;
     if (o->demo && demo_find(&out->demo, &err))
@@ -207,7 +222,7 @@ int app_folders_open(struct app *a, const struct folder_options *o, struct app_f
         s = err_set(&err, BERTH_ENOMEM, "out of memory");
     else if (!(s = path_make_dirs(str_c(&base), &err)))
         s = folders_new(&cfg, &out->folders, &err);
-    if (!s)
+    if (!s && (o->base || !o->comfyui)) /* a ComfyUI, or what was taken for one, is not ours */
         s = make_model_folders(out->folders, &err);
     if (s)
         code = app_fail(a, &err);

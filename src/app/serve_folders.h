@@ -68,8 +68,9 @@ struct app_folders {
     size_t tokenizers_n;
     struct str tokenizer_text[TOKENIZER_FOLDERS_MAX]; /* their storage */
 };
-/* Makes the folders that are missing. Returns 0 or the exit code of what it named; release it in
- * both cases. */
+/* Makes the folders that are missing, those of models only in a base of our own. Warns of a
+ * --comfyui-dir that does not look like one. Returns 0 or the exit code of what it named;
+ * release it in both cases. */
 int app_folders_open(struct app *a, const struct folder_options *o, struct app_folders *out);
 void app_folders_release(struct app_folders *x);
 

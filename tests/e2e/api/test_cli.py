@@ -322,6 +322,34 @@ def test_hints_in_refusals(tmp_path):
         berth("run", txt, *at, "--pin-budget", size, *small)
 
 
+def test_files_that_are_not_there(tmp_path):
+    """What to type instead stands below the error."""
+    demo, txt = (os.path.join(EXAMPLES, f"{x}.json") for x in ("demo", "txt2img"))
+    here = tmp_path / "base/models/checkpoints"
+    at = ["--base-directory", tmp_path / "base"]
+    said = berth("run", demo, *at, code=1).stderr
+    assert said.endswith(f"not in []\n  no checkpoints in {here}: put one there, or use those of a ComfyUI with --comfyui-dir DIR; "
+                         "--demo brings berth-demo.safetensors\n")
+    assert "--demo" not in berth("run", txt, *at, code=1).stderr  # that brings no such file
+    assert "--comfyui-dir" not in berth("run", demo, *at, "--comfyui-dir", tmp_path, code=1).stderr  # it was given
+    for name in ("it's one.safetensors", "m.safetensors", "n.safetensors", "o.safetensors"):
+        (here / name).touch()
+    said = berth("run", demo, *at, code=1).stderr.splitlines()
+    assert said[1:] == [r"  --set '1.ckpt_name=it'\''s one.safetensors' takes one that is there; others: m.safetensors, n.safetensors "
+                        "and 1 more; --demo brings berth-demo.safetensors"]
+    said = berth("run", txt, *at, "--set", "1.ckpt_name=m.safetensor", "--json", code=1)
+    assert "\n  --set 1.ckpt_name=m.safetensors takes" in said.stderr and json.loads(said.stdout)["error"]
+    p = image_prompt(prefix="good")
+    for node in ("3", "4"):  # the same twice
+        p[node] = {"class_type": "UNETLoader", "inputs": {"unet_name": "x.safetensors", "weight_dtype": "default"}}
+    p["5"] = {"class_type": "PreviewAny", "inputs": {"source": ["3", 0]}}
+    p["6"] = {"class_type": "PreviewAny", "inputs": {"source": ["4", 0]}}
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps(p))
+    said = berth("run", path, *at, code=1)
+    assert "good_00001_.png" in said.stdout and said.stderr.count("  no diffusion_models in ") == 1, said.stderr
+
+
 def test_titles_of_the_examples_are_unique():
     for name in os.listdir(EXAMPLES):
         with open(os.path.join(EXAMPLES, name)) as f:

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import Server, image_prompt
+from conftest import BINARY, Server, image_prompt
 
 FRONTEND = "venv/lib/python3.12/site-packages/comfyui_frontend_package/static"
 
@@ -137,6 +137,24 @@ def test_folder_options(tmp_path):
         assert (tmp_path / "out/here_00001_.png").exists()
         assert list((tmp_path / "t/temp").iterdir())
     assert not list((tmp_path / "t/temp").iterdir())  # emptied at exit
+
+
+def test_a_folder_that_is_no_comfyui(comfyui, tmp_path):
+    def said(root):
+        p = subprocess.run([BINARY, "serve", "--port", "0", "--quick-test-for-ci", "--comfyui-dir", root], capture_output=True, text=True)
+        assert p.returncode == 0, p.stderr
+        return p.stderr
+
+    other = tmp_path / "other"
+    other.mkdir()
+    for _ in range(2):  # the first time makes nothing that would look like one
+        first = said(other)
+        assert f"{other} does not look like a ComfyUI folder (no models/)" in first
+        assert "no CLIP tokenizer" in first and "or --comfyui-dir" not in first  # it was given
+        assert not (other / "models").exists()
+    assert "does not look like" not in said(comfyui)
+    (other / "main.py").touch()
+    assert "does not look like" not in said(other)
 
 
 def test_default_base_is_in_the_home_folder(tmp_path):

@@ -1,0 +1,119 @@
+#include "app/run_hints.h"
+
+#include "app/demo.h"
+
+#define LINES_MAX 4 /* a workflow from elsewhere may miss all of its files */
+#define NAMES_MAX 3
+
+struct missing { /* a file that an input names */
+    const char *node, *input, *got;
+    const char *folder; /* key of folders */
+};
+
+/* As a shell reads it back. */
+static void add_word(struct str *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "-._/=:@%+,";
+    if (!word[strspn(word, plain)]) {
+        str_adds(out, word);
+        return;
+    }
+    str_addc(out, '\'');
+    for (; *word; word++)
+        if (*word == '\'')
+            str_adds(out, "'\\''");
+        else
+            str_addc(out, *word);
+    str_addc(out, '\'');
+}
+
+/* "no checkpoints in DIR: put one there, or --comfyui-dir DIR" */
+static void say_empty(const struct folders *f, const struct folder_options *o,
+                      const struct missing *m, struct str *out)
+{
+    size_t key = folders_find(f, m->folder, false);
+    if (key == SIZE_MAX || !folders_dirs(f, key))
+        return;
+    str_addf(out, "no %s in %s: put one there%s", m->folder, folders_dir(f, key, 0),
+             o->comfyui ? "" : ", or use those of a ComfyUI with --comfyui-dir DIR");
+}
+
+/* "--set 1.ckpt_name=a.safetensors takes one that is there; others: b.safetensors and 4 more" */
+static void say_others(const struct names *choices, const struct missing *m, struct str *out)
+{
+    struct nearest near = { .word = m->got };
+    struct str word = { 0 };
+    for (size_t i = 0; i < choices->n; i++)
+        nearest_try(&near, choices->at[i]);
+    const char *best = near.best ? near.best : choices->at[0];
+    str_addf(&word, "%s.%s=%s", m->node, m->input, best);
+    str_adds(out, "--set ");
+    add_word(out, str_c(&word));
+    str_adds(out, " takes one that is there");
+    size_t said = 0;
+    for (size_t i = 0; i < choices->n && said + 1 < NAMES_MAX; i++)
+        if (strcmp(choices->at[i], best) != 0)
+            str_addf(out, "%s%s", said++ ? ", " : "; others: ", choices->at[i]);
+    if (choices->n > said + 1)
+        str_addf(out, " and %zu more", choices->n - said - 1);
+    str_release(&word);
+}
+
+static void say(const struct node_env *env, const struct folder_options *o, const struct missing *m,
+                const struct names *choices, struct str *out)
+{
+    struct str line = { 0 };
+    if (choices->n)
+        say_others(choices, m, &line);
+    else
+        say_empty(env->folders, o, m, &line);
+    if (!strcmp(m->folder, "checkpoints") && !strcmp(m->got, DEMO_MODEL) && !o->demo)
+        str_addf(&line, "%s--demo brings " DEMO_MODEL, line.n ? "; " : "");
+    struct str safe = { 0 };
+    term_safe(&safe, str_c(&line), line.n, 0);
+    str_addc(&safe, '\n');
+    if (line.n && !strstr(str_c(out), str_c(&safe))) /* several nodes may miss the same */
+        str_addf(out, "  %s", str_c(&safe));
+    str_release(&line);
+    str_release(&safe);
+}
+
+/* Is this error about a file? Then what of it, and what could be chosen instead. */
+static bool misses_file(const struct node_env *env, const char *class_type, const json_t *error,
+                        struct missing *m, struct names *choices)
+{
+    const json_t *extra = json_object_get(error, "extra_info");
+    const char *type = json_string_value(json_object_get(error, "type"));
+    const struct node_class *c = class_type ? node_find(class_type) : NULL;
+    m->input = json_string_value(json_object_get(extra, "input_name"));
+    m->got = json_string_value(json_object_get(extra, "received_value"));
+    if (!c || !type || !m->input || !m->got || strcmp(type, "value_not_in_list") != 0)
+        return false;
+    size_t i = node_input_index(c, m->input);
+    if (i == SIZE_MAX || !c->in[i].folder)
+        return false;
+    m->folder = c->in[i].folder;
+    berth_err ignore;
+    return !node_options(env, &c->in[i], choices, &ignore);
+}
+
+void run_hints(const struct node_env *env, const struct folder_options *o, json_t *node_errors,
+               struct str *out)
+{
+    json_t *node, *e;
+    const char *id;
+    size_t i, lines = 0;
+    json_object_foreach(node_errors, id, node)
+        json_array_foreach(json_object_get(node, "errors"), i, e)
+    {
+        const char *cls = json_string_value(json_object_get(node, "class_type"));
+        struct missing m = { .node = id };
+        struct names choices = { 0 };
+        size_t before = out->n;
+        if (lines < LINES_MAX && misses_file(env, cls, e, &m, &choices))
+            say(env, o, &m, &choices, out);
+        lines += out->n > before;
+        names_release(&choices);
+    }
+}
