@@ -65,11 +65,11 @@ cmp "$base/output/demo_00001_.png" "$base/output/demo-two_00001_.png"
 echo "the same picture, bit for bit"
 
 say "A server, with ComfyUI's API and a dashboard. One prompt draws twelve pictures; the model is to be kept (keep_loaded)."
-printf '%s$ berth serve --demo --devices "%s" &%s\n' "$bold" "$two" "$off"
+printf '%s$ berth serve --demo --port 0 --devices "%s" &%s\n' "$bold" "$two" "$off"
 "$berth" serve --demo --port 0 --log-level error --devices "$two" > "$base/serve.txt" 2>&1 &
 server=$!
 tries=0
-until BERTH_URL=$(sed -n 's/^ *listening on *\(http:[^ ]*\)$/\1/p' "$base/serve.txt") && [ -n "$BERTH_URL" ]; do
+until url=$(sed -n 's/^ *listening on *\(http:[^ ]*\)$/\1/p' "$base/serve.txt") && [ -n "$url" ]; do
     tries=$((tries + 1))
     if [ $tries -gt 100 ] || ! kill -0 "$server" 2> /dev/null; then
         cat "$base/serve.txt" >&2
@@ -77,22 +77,21 @@ until BERTH_URL=$(sed -n 's/^ *listening on *\(http:[^ ]*\)$/\1/p' "$base/serve.
     fi
     sleep 0.1
 done
-export BERTH_URL
-show run examples/workflows/demo-sheet.json --server "$BERTH_URL" --show \
+show run examples/workflows/demo-sheet.json --server "$url" --show \
     --set model.compute_device=cuda:0 --set "model.expert_mode_allocations=$shares" "$@"
 cp "$base"/output/demo-sheet_*.png "$folder/demo.png"
 
 say "A second model comes in, marked to go again. Who holds what:"
 "$berth" synth --preset sd15-tiny --output "$base/models/checkpoints/guest.safetensors" > "$base/synth.txt"
-set -- run examples/workflows/load.json --server "$BERTH_URL" --quiet --set 1.ckpt_name=guest.safetensors \
+set -- run examples/workflows/load.json --server "$url" --quiet --set 1.ckpt_name=guest.safetensors \
     --set 1.compute_device=cuda:1 --set 1.expert_mode_allocations= --set 1.keep_loaded=false
 type_out "$@"
 "$berth" "$@" > "$base/load.txt" # names the model it loaded, as berth ps does below
-show ps
+show ps --server "$url"
 
 say "Free model and node cache: exactly the guest leaves, and the receipt says so."
-show free
+show free --server "$url"
 
 say "The sheet, drawn by the model in assets/demo ($(($(date +%s) - start)) s since the start of this tour):"
 printf '  %s%s%s\n' "$bold" "$folder/demo.png" "$off"
-printf '%sNext: make serve, then http://127.0.0.1:8188/berth in a browser.%s\n' "$dim" "$off"
+printf '%sThe server of this tour ends with it. Next: make serve, then http://127.0.0.1:8188/berth in a browser.%s\n' "$dim" "$off"

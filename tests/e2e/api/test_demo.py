@@ -175,6 +175,8 @@ def test_the_tour(tmp_path, demo):
     for what in ("the same picture, bit for bit", "kept     berth-demo#", "ejected  guest#", f"{tmp_path}/build/demo.png"):
         assert what in p.stdout, p.stdout
     assert p.stdout.count("\nkept ") == p.stdout.count("\nejected ") == 3  # networks of each file
+    asked = [line for line in p.stdout.splitlines() if line.startswith(("$ berth ps", "$ berth free"))]
+    assert len(asked) == 2 and all("--server http://127.0.0.1:" in line for line in asked)  # as one could type them
     assert "\033" not in p.stdout  # no terminal, no colours
     store = os.path.join(tmp_path, "build/demo/user/__berth")
     assert not [f for f in os.listdir(store) if f.endswith(("-wal", "-shm"))]  # the server has ended, and closed its database
