@@ -26,6 +26,7 @@ PATIENCE = 1000 if SANITIZED else 250  # seconds a whole document may take; wait
 # What `berth synth` makes of the models that people have: folder/name, preset, type.
 MODELS = [
     ("checkpoints/v1-5-pruned-emaonly-fp16.safetensors", "sd15-tiny", "f16"),
+    ("checkpoints/YOURS.safetensors", "sd15-tiny", "f16"),  # where a document leaves the name to the reader
     ("diffusion_models/flux1-dev.safetensors", "flux-tiny", "bf16"),
     ("diffusion_models/flux1-dev-Q8_0.gguf", "flux-tiny", "q8_0"),
     ("text_encoders/t5xxl_fp16.safetensors", "t5-tiny", "f16"),
