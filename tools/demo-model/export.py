@@ -15,12 +15,12 @@ SETTINGS = {
     "width": 256, "height": 256, "steps": 16, "cfg": 4.0,
     "sampler_name": "dpmpp_2m", "scheduler": "karras",
     "prompts": [
-        "a red circle left of a blue square on a yellow background",
-        "a red house left of a green tree on a green meadow with a sun",
-        "three pink hearts on a purple background",
+        "a red house on a green meadow",
+        "a yellow star on a black background",
         "a white boat on the sea at sunset",
-        "a yellow star above a cyan ring on a black background",
-        "a snowman in the snow at night with a moon in the top right corner",
+        "a big purple heart on a white background",
+        "a snowman in the snow",
+        "a cyan ring on a red background",
     ],
     "negative": "",
 }

@@ -21,7 +21,7 @@ import diffusion
 import files
 import grammar
 import render
-from nets import LATENT_SCALE, Clip, Unet, Vae, parameters
+from nets import LATENT_SCALE, PREFIX, Clip, Unet, Vae, parameters
 from tokenizer import Tokenizer
 
 LOOK_AT = [
@@ -196,7 +196,8 @@ def train_vae(a: argparse.Namespace, vae: Vae, world: tuple, tex: torch.Tensor, 
         return loss_of
 
     spent, step = 0.0, 0
-    for side, n, part in ((128, a.vae_batch, 0.6), (render.SIDE, a.vae_batch // 4, 0.4)):
+    stages = [(128, a.vae_batch, 0.6), (render.SIDE, a.vae_batch // 4, 0.4)]
+    for side, n, part in stages if not a.resume else [(render.SIDE, a.vae_batch // 4, 1.0)]:
         learner.record(loss_at(side, n))
         clock, seen = Clock(a.vae_seconds * part), []
         while clock.at() < 1 and step < a.most_steps:
@@ -355,24 +356,25 @@ class Model:
         return torch.cat(out)
 
 
-def train_diffusion(a: argparse.Namespace, m: Model, pool: Pool, out: Path, until: float) -> None:
+def diffusion_learner(a: argparse.Namespace, m: Model, batch: Callable) -> Learner:
+    """Ready to step. batch(n) gives latents [n,4,32,32] and ids [n,77]."""
     dev = m.dev
-    say("unet", parameters(m.unet), "clip", parameters(m.clip), "parameters")
     a_bar = diffusion.alpha_bar(dev)
     nothing = torch.tensor(m.tok.encode(""), device=dev)
 
+    def plainly(unet: Unet, clip: Clip, x, t, ids) -> torch.Tensor:
+        return unet(x, t, clip(ids))
+
+    predict = torch.compile(plainly, dynamic=False) if a.compile else plainly
+
     def loss_of(unet: Unet, clip: Clip) -> tuple[torch.Tensor, torch.Tensor]:
-        x0, ids = pool.batch(a.batch)
+        x0, ids = batch(a.batch)
         ids = torch.where(torch.rand(len(ids), 1, device=dev) < 0.1, nothing, ids)
         x, t, target, weight = noised(x0, a_bar)
         eps = predict(unet, clip, x.to(unet.time_embed[0].weight.dtype), t, ids)
         each = (eps.float() - target).pow(2).mean((1, 2, 3))
         return (each * weight).mean(), each.mean().detach()
 
-    def plainly(unet: Unet, clip: Clip, x, t, ids) -> torch.Tensor:
-        return unet(x, t, clip(ids))
-
-    predict = torch.compile(plainly, dynamic=False) if a.compile else plainly
     learner = Learner([m.unet, m.clip], a.lr, 0.9993, dev)
     try:
         learner.record(loss_of)
@@ -382,6 +384,12 @@ def train_diffusion(a: argparse.Namespace, m: Model, pool: Pool, out: Path, unti
         say(f"not compiled: {why}")
         predict = plainly
         learner.record(loss_of)
+    return learner
+
+
+def train_diffusion(a: argparse.Namespace, m: Model, pool: Pool, out: Path, until: float) -> None:
+    say("unet", parameters(m.unet), "clip", parameters(m.clip), "parameters")
+    learner = diffusion_learner(a, m, pool.batch)
     clock, step, seen, looked = Clock(until - time.monotonic()), 0, [], time.monotonic()
     while clock.at() < 1 and step < a.most_steps:
         if step % a.fresh == 0:
@@ -410,11 +418,17 @@ def look_closely(m: Model, out: Path, n: int, seed: int = 4242) -> None:
     (out / "random.json").write_text(json.dumps({"seed": seed, "prompts": texts}, indent=0))
 
 
+def part_of(checkpoint: Path, part: str) -> dict[str, torch.Tensor]:
+    """One network's parameters."""
+    tensors = files.read_safetensors(checkpoint)[0]
+    return {name.removeprefix(PREFIX[part]): t.float() for name, t in tensors.items()
+            if name.startswith(PREFIX[part])}
+
+
 def arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--out", type=Path, required=True)
-    p.add_argument("--vae", type=Path, help="a trained VAE, to go on from or to use as it is")
-    p.add_argument("--resume", type=Path, help="folder with unet and clip to go on from")
+    p.add_argument("--resume", type=Path, help="a checkpoint of export.py's to go on from")
     p.add_argument("--vae-seconds", type=float, default=120, help="0: as it is")
     p.add_argument("--seconds", type=float, default=540, help="until diffusion is done, all before it included; 0: none")
     p.add_argument("--scenes", type=int, default=500_000)
@@ -453,10 +467,10 @@ def main() -> None:
     vae = Vae().to(dev)
     with torch.no_grad():
         vae.quant_conv.bias[4:] = -6  # else noise drowns what the encoder has to say at first
-    if a.vae:
-        vae.load_state_dict(files.read_safetensors(a.vae)[0])
+    if a.resume:
+        vae.load_state_dict(part_of(a.resume, "vae"))
     if a.vae_seconds > 0:
-        if a.vae:  # as it was before settle_vae()
+        if a.resume:  # as it was before settle_vae()
             vae.rescale(torch.zeros(4, device=dev), torch.full((4,), LATENT_SCALE ** -2.0,
                                                                device=dev))
         train_vae(a, vae, world, tex, dev)
@@ -466,8 +480,7 @@ def main() -> None:
     m = Model(tok, vae, dev)
     if a.resume:
         for name in ("unet", "clip"):
-            state = files.read_safetensors(a.resume / f"{name}.safetensors")[0]
-            m.parts()[name].load_state_dict(state)
+            m.parts()[name].load_state_dict(part_of(a.resume, name))
     if a.seconds > 0:
         m.save(a.out)
         train_diffusion(a, m, Pool(vae, world, tex, a.pool, dev), a.out, start + a.seconds)
