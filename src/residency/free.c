@@ -133,7 +133,7 @@ static struct verdict judge(const struct flow *f, const struct res_model *m)
         return (struct verdict) { true, "asked for by name" };
     if (f->marked)
         return (struct verdict) { false, "auto: others are marked eject" };
-    return (struct verdict) { true, "auto: nothing is marked eject" };
+    return (struct verdict) { true, "auto; goes because no model is marked eject" };
 }
 
 static uint64_t resident_bytes(const struct res_model *m)

@@ -166,7 +166,8 @@ static void devices_narrow_the_table(void **state)
     (void)state;
     struct res_receipt x = rig_free(
         g, (struct res_free_args) { .unload_models = true, .devices = where, .devices_n = 1 });
-    assert_verdict(&x, "m1", RES_EJECTED_BY_FREE, "nothing is marked eject"); /* none there is */
+    assert_verdict(&x, "m1", RES_EJECTED_BY_FREE,
+                   "goes because no model is marked eject"); /* none there is */
     assert_verdict(&x, "m0", RES_KEPT, "not selected");
     assert_verdict(&x, "m2", RES_KEPT, "not selected");
     assert_int_equal(x.devices, 1);

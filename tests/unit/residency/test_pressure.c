@@ -222,7 +222,7 @@ static void a_reset_asks_like_any_other_free(void **state)
     use(900);
     assert_ok(res_settle(g->r, &x, &err), err);
     assert_verdict(&x, "k", RES_KEPT, "keep_loaded");
-    assert_verdict(&x, "a", RES_EJECTED_BY_FREE, "nothing is marked");
+    assert_verdict(&x, "a", RES_EJECTED_BY_FREE, "no model is marked eject");
     res_receipt_release(&x);
     put("proc/meminfo", "nonsense"); /* not knowing is a warning, not the end of a prompt */
     assert_ok(res_settle(g->r, &x, &err), err);

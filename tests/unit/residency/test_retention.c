@@ -266,7 +266,8 @@ static void distorch_then_manager(const struct place *at)
     assert_true(pages >= private_bytes() + FRESH(2 * SMALL));
     assert_int_equal(res_model_count(g->r), 0);
     for (int i = 0; i < 2; i++) {
-        assert_verdict(&x, others[i].name, RES_EJECTED_BY_FREE, "auto: nothing is marked eject");
+        assert_verdict(&x, others[i].name, RES_EJECTED_BY_FREE,
+                       "auto; goes because no model is marked eject");
         assert_gone(g, &others[i]);
     }
     assert_pools(g, NULL, 0);
