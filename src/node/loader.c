@@ -373,6 +373,7 @@ static berth_status place(struct node_call *c, const char *path, const char *par
                                   .role = role ? role : "model",
                                   .arch = arch_blocks,
                                   .high_precision = p->high_precision,
+                                  .plan_may_stay = !p->alloc.n,
                                   .plan = { .alloc = p->alloc.n ? p->alloc.p : NULL,
                                             .compute = p->compute,
                                             .reserve = UINT64_MAX } };

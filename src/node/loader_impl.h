@@ -12,7 +12,8 @@
  *            place for what must be with compute, because of models that cannot be pushed out, the
  *            cpu computes, and the node says so. An allocation is what somebody wants: it or an
  *            error. An allocation counts for every file on its own: DualCLIPLoader with 4 GB of
- *            virtual VRAM lends up to 4 GB from each of its two.
+ *            virtual VRAM lends up to 4 GB from each of its two. A plan that somebody set on an
+ *            open model stays unless an allocation or another compute device is named.
  * Retention  keep_loaded given: keep or eject. Not given, or no such input: auto. A node that fails
  *            takes it back: what it opened is retained as it was before.
  * Parts      Of a file that holds several networks a loader takes those of its role (arch.h); of

@@ -2,6 +2,7 @@
 #include "residency/residency_impl.h"
 
 #include <inttypes.h>
+#include <strings.h>
 
 /* ---- life of a registry ---- */
 
@@ -282,6 +283,17 @@ static struct res_model *find_adoptable(const struct residency *r, const struct 
     return NULL;
 }
 
+/* The same weights, under a plan that somebody set for the device which is asked for. */
+static struct res_model *find_by_hand(const struct residency *r, const struct res_key *key,
+                                      const char *compute)
+{
+    for (struct res_model *m = r->first; m; m = m->next)
+        if (m->plan_by_hand && res_key_is(m, key, true) &&
+            (!compute || strcasecmp(compute, res_device(r, m->compute)->name) == 0))
+            return m;
+    return NULL;
+}
+
 /* Takes `next` in the place of what there was, references and all. */
 static void take_patches(struct res_model *m, const struct vec *next)
 {
@@ -313,6 +325,8 @@ static berth_status open_key(struct residency *r, const struct res_open_args *ar
                              berth_err *err)
 {
     struct res_model *m = find_same(r, key);
+    if (!m && args->plan_may_stay)
+        m = find_by_hand(r, key, args->plan.compute);
     struct res_model *old = m ? NULL : find_adoptable(r, key);
     if (!m && !old)
         return model_new(r, args, w, key, out, err);
@@ -321,6 +335,8 @@ static berth_status open_key(struct residency *r, const struct res_open_args *ar
     if (old && res_replan(old, &args->plan, NULL, err))
         return err_add(err, "adopting the anchored model %s", old->owner);
     *out = m ? m : old;
+    if (old || !args->plan_may_stay)
+        (*out)->plan_by_hand = false;
     return BERTH_OK;
 }
 
@@ -351,6 +367,17 @@ berth_status res_open(struct residency *r, const struct res_open_args *args, str
     *out = m;
     res_check_now(r);
     return BERTH_OK;
+}
+
+void res_plan_by_hand(struct res_model *m)
+{
+    struct plan_args none = { .reserve = UINT64_MAX };
+    struct res_key key = { 0 };
+    berth_err unread = { 0 }; /* no memory for the comparison: better a plan that stays */
+    m->plan_by_hand = res_key_make(m->res, m->weights, m->part, m->options, m->high_precision,
+                                   &none, &key, &unread) ||
+                      !res_key_is(m, &key, false);
+    free(key.text);
 }
 
 void res_ref(struct res_model *m)
@@ -468,6 +495,7 @@ struct res_model_info res_info(const struct res_model *m)
                                 .key = m->key,
                                 .state = m->state,
                                 .retention = m->retention,
+                                .plan_by_hand = m->plan_by_hand,
                                 .handles = m->handles,
                                 .uses = m->uses,
                                 .anchors = anchors_of(m),

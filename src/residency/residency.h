@@ -161,6 +161,9 @@ struct res_open_args {
      * is: not known. */
     const struct block_arch *(*arch)(const struct weights *w, const char *part);
     struct plan_args plan;
+    /* plan is only what a new model gets: one of these weights whose plan was set by hand is taken
+     * as it is, if it computes on plan.compute (NULL: anywhere). Without this that mark ends. */
+    bool plan_may_stay;
     enum res_retention retention;
     /* Loader input `eject_models`: at its first load, and at the first one after another open that
      * says so (a later one that does not takes nothing back), every other model that is not keep
@@ -264,6 +267,10 @@ void res_linger_end(struct residency *r);
  * stands, and res_load() goes on from there. A model without bytes only gets the plan. */
 berth_status res_replan(struct res_model *m, const struct plan_args *plan,
                         struct res_load_result *result, berth_err *err);
+/* The plan m has now is a person's: opens with plan_may_stay leave it, until one without it, or for
+ * another compute device, takes m, or m goes. A plan that an open with no plan at all would ask for
+ * is nobody's: then a mark that was there ends. */
+void res_plan_by_hand(struct res_model *m);
 struct res_look {     /* at a plan that nobody applies */
     struct plan plan; /* plan_release() */
     uint64_t moves;   /* bytes that would change places */
@@ -289,6 +296,7 @@ struct res_model_info {
     uint64_t key;                          /* hash of the key */
     enum res_state state;
     enum res_retention retention;
+    bool plan_by_hand; /* res_plan_by_hand() */
     unsigned handles, uses, anchors, anchor[RES_ANCHOR_COUNT];
     size_t blocks, patches, demoted;       /* demoted: blocks away from home */
     uint64_t bytes;                        /* of the model */

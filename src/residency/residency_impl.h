@@ -37,6 +37,7 @@ struct res_model {
     size_t aliases;
     struct blocks blocks;
     struct plan plan;
+    bool plan_by_hand;      /* res_plan_by_hand() */
     size_t compute;         /* index in the set */
     uint64_t base_key, key; /* without and with the plan; hashes of key_text */
     char *key_text;         /* full text; the base key is its first base_len bytes */

@@ -326,6 +326,8 @@ static berth_status replan(struct res_model *m, const struct worker_change *c,
         st = res_replan_look(m, &args, look, err);
     else if (!st)
         st = res_replan(m, &args, NULL, err);
+    if (!st && !look)
+        res_plan_by_hand(m);
     str_release(&same);
     return st;
 }

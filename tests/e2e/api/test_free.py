@@ -150,6 +150,29 @@ def test_D_keep_E_keep_nothing_goes(place):
         assert (after[name]["read"], after[name]["moved"]) == (before[name]["read"], before[name]["moved"])
 
 
+@pytest.mark.parametrize("loader", ["plain", "device"])
+def test_a_plan_set_by_hand_outlives_the_node_cache(fresh, files, tmp_path, loader):
+    """Kept is kept where it is: a loader that names no place moves nothing back."""
+    lay_out(tmp_path / "base", files)
+    place = Place(fresh("--devices", "cpu=512m,null:0=256m,null:1=256m"), "null:0")
+    prompt = place.prompt(place.unet("A", True if loader == "device" else None))
+    assert place.server.run(prompt)["status"]["completed"]
+    whole = place.models()["A"]["devices"]
+    before = place.patch("A", retention="keep", allocation="null:0,40%;null:1,60%#null:0")
+    assert before["moved"] > 0 and before["devices"].keys() == {"null:0", "null:1"} and before["devices"] != whole
+    assert verdicts(place.free(**BUTTON_ALL)) == {"A": "kept"}
+    assert place.cached(prompt) == []  # the loader ran
+    place.settled()
+    after = place.models()["A"]
+    assert (after["read"], after["moved"]) == (before["read"], before["moved"])
+    assert after["devices"] == before["devices"] and after["plan"] == before["plan"]
+    # "": automatic from now on
+    assert place.patch("A", allocation="")["devices"] == whole
+    place.free(**BUTTON_ALL)
+    assert place.cached(prompt) == []
+    assert place.models()["A"]["devices"] == whole
+
+
 def test_flux_eject_vae_clip_auto_second_free_empties(place):
     place.load(place.unet("A", False), place.vae(), place.clip())
     assert verdicts(place.free(**BUTTON_ALL)) == {"A": "ejected", "vae": "kept", "t5": "kept"}

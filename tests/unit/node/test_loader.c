@@ -476,6 +476,81 @@ static void keep_is_found_again_for_nothing(void **state)
     rig_close(&r);
 }
 
+static void set_plan(struct res_model *m, const char *alloc)
+{
+    struct plan_args args = { .alloc = alloc, .reserve = UINT64_MAX };
+    berth_err err = { 0 };
+    assert_ok(res_replan(m, &args, NULL, &err), err);
+    res_plan_by_hand(m); /* as the server does */
+}
+
+/* Runs a loader and lets go of its output, as an executor reset does; the bytes that moved. */
+static uint64_t moved_by(struct rig *r, const char *cls, const char *inputs)
+{
+    struct call x;
+    berth_err err = { 0 };
+    uint64_t before = res_metrics(r->f.r).moved_bytes, read = res_metrics(r->f.r).read_bytes;
+    assert_ok(rig_run(r, &x, cls, inputs, &err), err);
+    call_release(&x);
+    assert_int_equal(res_model_count(r->f.r), 1);
+    assert_int_equal(res_metrics(r->f.r).read_bytes, read);
+    return res_metrics(r->f.r).moved_bytes - before;
+}
+
+/* What somebody set on a model is his until a loader names another place. */
+static void a_plan_set_by_hand_stays(void **state)
+{
+    static const char by_hand[] = "null:0,2m;cpu,*#null:0", flux[] = "flux.safetensors";
+    static const char plain[] = "{\"unet_name\": \"flux.safetensors\"}";
+    static const struct {
+        const char *cls, *rest;
+        bool stays;
+    } row[] = {
+        { "UNETLoader", "", true },
+        { "UNETLoaderMultiGPU", ", \"device\": \"null:0\"", true },
+        { "UNETLoaderDisTorch2MultiGPU", ", \"compute_device\": \"null:0\", \"virtual_vram_gb\": 0",
+          true },
+        { "UNETLoaderMultiGPU", ", \"device\": \"null:1\"", false },
+        { "UNETLoaderDisTorch2MultiGPU", ", \"virtual_vram_gb\": 0.001", false },
+        { "UNETLoaderDisTorch2MultiGPU", ", \"expert_mode_allocations\": \"null:0,4m;cpu,*\"",
+          false },
+    };
+    struct rig r;
+    struct call x;
+    berth_err err = { 0 };
+    (void)state;
+    rig_open(&r, DEVICES);
+    assert_ok(rig_run(&r, &x, "UNETLoader", plain, &err), err);
+    struct res_model *m = call_model(&x, 0)->part[0];
+    res_set_retention(m, RES_KEEP);
+    set_plan(m, by_hand);
+    uint64_t lent = rig_bytes_on(&r, m, "cpu");
+    assert_true(lent > 0);
+    assert_int_equal(moved_by(&r, "UNETLoader", plain), 0); /* while another output holds it */
+    call_release(&x);
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        char inputs[256];
+        snprintf(inputs, sizeof inputs, "{\"unet_name\": \"%s\"%s}", flux, row[i].rest);
+        set_plan(m, by_hand);
+        bool stayed = moved_by(&r, row[i].cls, inputs) == 0;
+        if (stayed != row[i].stays)
+            fail_msg("%s %s: the plan %s", row[i].cls, inputs, stayed ? "stayed" : "went");
+        assert_int_equal(rig_bytes_on(&r, m, "cpu") == lent, row[i].stays);
+        assert_int_equal(res_info(m).plan_by_hand, row[i].stays);
+        /* a plan that a loader named is nobody's: the next one that names none is planned anew */
+        assert_int_equal(moved_by(&r, "UNETLoader", plain) == 0, row[i].stays);
+    }
+    set_plan(m, "null:1,*#null:1"); /* another compute device, and nobody names one */
+    assert_int_equal(moved_by(&r, "UNETLoader", plain), 0);
+    assert_int_equal(rig_bytes_on(&r, m, "null:1"), res_info(m).bytes);
+    set_plan(m, ""); /* automatic: what it would have had anyway */
+    assert_false(res_info(m).plan_by_hand);
+    assert_int_equal(moved_by(&r, "UNETLoader", plain), 0);
+    res_set_retention(m, RES_EJECT);
+    assert_int_equal(res_model_count(r.f.r), 0);
+    rig_close(&r);
+}
+
 static struct res_receipt free_all(struct rig *r)
 {
     struct res_free_args args = { .unload_models = true, .free_memory = true };
@@ -774,6 +849,7 @@ int main(void)
         cmocka_unit_test(vaes),
         cmocka_unit_test(what_is_refused),
         cmocka_unit_test(keep_is_found_again_for_nothing),
+        cmocka_unit_test(a_plan_set_by_hand_stays),
         cmocka_unit_test(free_takes_what_was_marked),
         cmocka_unit_test(eject_models_is_about_coming),
         cmocka_unit_test(progress_and_interrupt),
