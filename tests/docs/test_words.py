@@ -70,7 +70,8 @@ def test_options_of_commands(document):
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_options_in_prose(document):
     taken = re.findall(r'^ *\{ "([\w-]+)",', (ROOT / "src/app/serve_args.c").read_text(), re.M)  # ComfyUI's, with or without effect
-    known = FOREIGN.union((f"--{t}" for t in taken), options(""), *(options(c) for c in commands()))
+    beside = re.findall(r'add_argument\("(--[\w-]+)"', "".join(p.read_text() for p in document.path.parent.glob("*.py")))  # scripts it explains
+    known = FOREIGN.union((f"--{t}" for t in taken), beside, options(""), *(options(c) for c in commands()))
     for line, span in document.spans():
         if option := re.match(r"(--[a-z0-9][\w-]*)", span):
             assert option.group(1) in known, f"{document.path.name}:{line}: no command has {option.group(1)}"
