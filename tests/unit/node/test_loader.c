@@ -540,6 +540,12 @@ static void a_plan_set_by_hand_stays(void **state)
         /* a plan that a loader named is nobody's: the next one that names none is planned anew */
         assert_int_equal(moved_by(&r, "UNETLoader", plain) == 0, row[i].stays);
     }
+    set_plan(m, by_hand); /* a loader that names the very same: nothing moves, now it is his */
+    assert_int_equal(moved_by(&r, "UNETLoaderDisTorch2MultiGPU",
+                              "{\"unet_name\": \"flux.safetensors\", "
+                              "\"expert_mode_allocations\": \"null:0,2m;cpu,*#null:0\"}"),
+                     0);
+    assert_false(res_info(m).plan_by_hand);
     set_plan(m, "null:1,*#null:1"); /* another compute device, and nobody names one */
     assert_int_equal(moved_by(&r, "UNETLoader", plain), 0);
     assert_int_equal(rig_bytes_on(&r, m, "null:1"), res_info(m).bytes);
