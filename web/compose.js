@@ -115,7 +115,7 @@ function showErrors(e) {
             rest.push(`${n.kind} (node ${n.node}): ${n.text}`);
     const marked = FIELDS.find((f) => field(f).getAttribute('aria-invalid') === 'true');
     formError([
-        marked && !rest.length ? 'The server refused some of the values above.' : e.message, ...rest
+        marked && !rest.length ? 'The server refused some of the values below.' : e.message, ...rest
     ].join('\n'));
     if (marked)
         field(marked).focus();

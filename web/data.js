@@ -160,15 +160,19 @@ export async function learnGraph(id) {
 /* ---- finished prompts ---- */
 
 async function page(offset, limit) {
-    return api.get(
-        `/api/jobs?status=completed,failed&sort_order=desc&limit=${limit}&offset=${offset}`);
+    const [list, pictures] = await Promise.all([
+        api.get(`/api/jobs?status=completed,failed&sort_order=desc&limit=${limit}&offset=${offset}`),
+        api.get('/api/jobs?status=completed&limit=1')
+    ]);
+    state.jobsTotal = list.pagination.total;
+    state.picturesTotal = pictures.pagination.total;
+    return list;
 }
 
 /* From the newest on, as many as are shown. */
 export const loadJobs = coalesce(async () => {
     const list = await page(0, Math.min(LIMITS.jobs, Math.max(PAGE, state.jobs.length)));
     state.jobs = list.jobs;
-    state.jobsTotal = list.pagination.total;
     changed('jobs');
 });
 
@@ -176,7 +180,6 @@ export const loadMoreJobs = coalesce(async () => {
     const list = await page(state.jobs.length, PAGE);
     const have = new Set(state.jobs.map((j) => j.id)); /* others may have ended meanwhile */
     state.jobs = [...state.jobs, ...list.jobs.filter((j) => !have.has(j.id))].slice(0, LIMITS.jobs);
-    state.jobsTotal = list.pagination.total;
     changed('jobs');
 });
 

@@ -85,7 +85,9 @@ function preview(receipt) {
     list($('free-goes'), going, 'goes', 'No model.');
     list($('free-stays'), receipt.models.filter((m) => !goes(m)), 'stays', 'No model.');
     $('free-devices').replaceChildren(compare(rowsOf(receipt), {row: 'free-device'}));
-    put($('btn-free-ok'), {text: going.length ? `Free ${bytes(released(receipt))}` : kind.title});
+    /* "about": buffers come and go between this look and the free. */
+    put($('btn-free-ok'),
+        {text: going.length ? `Free about ${bytes(released(receipt))}` : kind.title});
     show($('free-wait'), false);
     show($('free-preview'), true);
     $('btn-free-ok').disabled = false;

@@ -1,32 +1,62 @@
 /* gallery: finished prompts, newest first. The list itself is small; what a picture shows is
  * asked for when its card comes into view, so that a long history costs nothing. */
 import {viewUrl} from './api.js';
-import {graphOf, loadMoreJobs} from './data.js';
+import {graphOf, historyOf, loadMoreJobs} from './data.js';
 import {$, button, el, keyed, put, show} from './dom.js';
 import {count, date, short} from './format.js';
 import {openPicture} from './picture.js';
 import {LIMITS, on, state} from './store.js';
 import {settingsOf} from './workflow.js';
 
-const texts = new Map(); /* prompt id -> what it says; null while it is asked for */
+const learned = new Map(); /* prompt id -> {text, cached}; null while it is asked for */
 
 const isPicture = (o) => o && o.mediaType === 'images' && typeof o.filename === 'string';
 
+const textOf = (job) => learned.get(job.id)?.text || '';
+
+/* Somebody stopped it: nothing was wrong. */
+const wasInterrupted = (job) => job.status === 'failed' && !job.execution_error;
+
 function labelOf(job) {
-    const text = texts.get(job.id) || (job.create_time ? date(job.create_time) : job.id);
-    return job.status === 'failed' ? `Failed: ${text}` : text;
+    const text = textOf(job) || (job.create_time ? date(job.create_time) : job.id);
+    const parts = [text];
+    if (job.status === 'failed')
+        parts[0] = `${wasInterrupted(job) ? 'Interrupted' : 'Failed'}: ${text}`;
+    if (job.outputs_count > 1)
+        parts.push(count(job.outputs_count, 'picture'));
+    if (learned.get(job.id)?.cached)
+        parts.push('from cache');
+    return parts.join(', ');
+}
+
+const fileOf = (job) => (isPicture(job?.preview_output) ? viewUrl(job.preview_output) : null);
+
+/* Nothing was computed: every node that gave something was answered from the cache. Then it gave the
+ * file of an earlier prompt: the history, which is long, is only asked about those. */
+async function fromCache(id) {
+    const file = fileOf(state.jobs.find((j) => j.id === id));
+    if (!file || !state.jobs.some((j) => j.id !== id && fileOf(j) === file))
+        return false;
+    const entry = await historyOf(id);
+    const nodes =
+        (entry?.status?.messages || []).find(([type]) => type === 'execution_cached')?.[1]?.nodes;
+    const gave = Object.keys(entry?.outputs || {});
+    return gave.length > 0 && Array.isArray(nodes) && gave.every((n) => nodes.includes(n));
 }
 
 async function learn(id, node) {
-    if (texts.has(id))
+    if (learned.has(id))
         return;
-    texts.set(id, null);
+    learned.set(id, null);
     try {
         const graph = await graphOf(id);
         if (graph)
-            texts.set(id, short(settingsOf(graph).prompt || '', 200));
+            learned.set(id, {
+                text: short(settingsOf(graph).prompt || '', 200),
+                cached: await fromCache(id)
+            });
     } catch {
-        texts.delete(id); /* next time it comes into view */
+        learned.delete(id); /* next time it comes into view */
     }
     const job = state.jobs.find((j) => j.id === id);
     if (job && node.isConnected)
@@ -43,9 +73,12 @@ const watcher = new IntersectionObserver((entries) => {
 
 function failure(job) {
     const e = job.execution_error;
-    return el('span', {class: 'failed'},
-        el('strong', {text: e ? `Failed in ${e.node_type || 'a node'}` : 'Interrupted'}),
-        e ? el('span', {text: short((e.exception_message || '').trim(), 160)}) : null);
+    return wasInterrupted(job) ?
+        el('span', {class: 'failed'}, el('strong', {text: 'Interrupted'}),
+            el('span', {data: {test: 'interrupted-prompt'}})) :
+        el('span', {class: 'failed'},
+            el('strong', {text: `Failed in ${e.node_type || 'a node'}`}),
+            el('span', {text: short((e.exception_message || '').trim(), 160)}));
 }
 
 function makeCard(job) {
@@ -59,7 +92,9 @@ function makeCard(job) {
     const many = job.outputs_count > 1 ?
         el('span', {class: 'many', text: `×${job.outputs_count}`, 'aria-hidden': 'true'}) :
         null;
-    const open = button('', 'open', () => openPicture(job.id), {}, image || none, many,
+    const cached = el('span', {class: 'cached', text: 'from cache', 'aria-hidden': 'true',
+        hidden: true, data: {test: 'from-cache'}});
+    const open = button('', 'open', () => openPicture(job.id), {}, image || none, many, cached,
         image ? el('span', {class: 'caption', 'aria-hidden': 'true'}) : null);
     const li = el('li', {data: {test: 'card', promptId: job.id, status: job.status}}, open);
     watcher.observe(li);
@@ -68,20 +103,17 @@ function makeCard(job) {
 
 function patchCard(li, job) {
     const label = labelOf(job);
-    put(li.firstElementChild, {
-        'aria-label':
-            `${label}${job.outputs_count > 1 ? `, ${count(job.outputs_count, 'picture')}` : ''}`,
-        title: label
-    });
-    const caption = li.querySelector('.caption');
+    put(li.firstElementChild, {'aria-label': label, title: label});
+    show(li.querySelector('.cached'), Boolean(learned.get(job.id)?.cached));
+    const caption = li.querySelector('.caption, [data-test=interrupted-prompt]');
     if (caption)
-        put(caption, {text: texts.get(job.id) || ''});
+        put(caption, {text: textOf(job)});
 }
 
 function draw() {
     keyed($('gallery-list'), state.jobs, (j) => j.id, makeCard, patchCard);
     show($('gallery-empty'), state.jobs.length === 0);
-    put($('gallery-count'), {text: state.jobsTotal ? String(state.jobsTotal) : ''});
+    put($('gallery-count'), {text: state.picturesTotal ? String(state.picturesTotal) : ''});
     show($('btn-more'), state.jobs.length < Math.min(state.jobsTotal, LIMITS.jobs));
     show($('gallery-rest'), state.jobsTotal > LIMITS.jobs && state.jobs.length >= LIMITS.jobs);
     put($('gallery-rest'), {
@@ -89,9 +121,9 @@ function draw() {
             state.jobsTotal - LIMITS.jobs} are in the history and in the output folder.`
     });
     const known = new Set(state.jobs.map((j) => j.id));
-    for (const id of texts.keys())
+    for (const id of learned.keys())
         if (!known.has(id))
-            texts.delete(id);
+            learned.delete(id);
 }
 
 export function start() {

@@ -38,8 +38,12 @@ function wanted() {
     return body;
 }
 
+/* The server calls the string as the loader nodes' input is called; here its field is "Allocation". */
+const inOurWords = (text) =>
+    text.replace(/(^|: )expert_mode_allocations: /, '$1Allocation: ');
+
 function fail(text) {
-    put($('plan-error'), {text});
+    put($('plan-error'), {text: inOurWords(text)});
     show($('plan-error'), Boolean(text));
     for (const way of ['allocation', 'virtual'])
         put($(`plan-${way}`), {'aria-invalid': text && mode() === way ? 'true' : null});
@@ -109,6 +113,7 @@ export function openPlan(m) {
     refresh();
     dialog.open('dlg-plan');
     $('plan-allocation').focus();
+    $('plan-allocation').select(); /* what is typed replaces it */
 }
 
 function showResult(plan) {

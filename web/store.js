@@ -11,6 +11,7 @@ export const state = {
     run: null, /* what the running prompt does, see run.js */
     jobs: [],  /* finished prompts, newest first, as far as they are shown */
     jobsTotal: 0,
+    picturesTotal: 0, /* of them those that did not fail and were not interrupted */
     points: [], /* berth.memory, oldest first */
     events: [], /* what the journal noted: {time: the server's clock, text} */
     skew: 0,    /* ms that this clock is ahead of the server's */

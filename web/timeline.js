@@ -119,6 +119,14 @@ function drawChart(now, width, points, name) {
     put($('timeline-top'), {text: near ? `budget ${bytes(budget)}` : bytes(scale)});
 }
 
+/* Why the numbers are zero: what lies in RAM is computed with where it lies. */
+function unstreamed() {
+    if (!state.devices.length || state.devices.some((d) => d.kind !== 'cpu'))
+        return 'nothing streamed';
+    return state.devices.length > 1 ? 'pretend cards share RAM: nothing to stream' :
+                                      'all is in RAM: nothing to stream';
+}
+
 function drawStream(now, width, points) {
     const s = state.stream;
     const speed = s.gb_per_s || 0;
@@ -126,7 +134,7 @@ function drawStream(now, width, points) {
     put($('stream-total'), {
         text: s.bytes ? `${bytes(s.bytes)} in ${seconds(s.seconds)}, waited ${
                             seconds(s.exposed_seconds || 0)}` :
-                        'nothing streamed',
+                        unstreamed(),
         title:
             'Bytes copied for blocks that live elsewhere, how long that took, how long layers waited',
     });
@@ -138,7 +146,7 @@ function drawStream(now, width, points) {
         data: {points: points.filter((p) => p.gbps > 0).length},
         'aria-label': s.bytes ?
             `Streaming speed over the last ${seconds(width / 1000)}, at most ${gbps(top)}` :
-            'Nothing was streamed yet',
+            `No streaming: ${unstreamed()}`,
     });
     const d = area(points, x, (v) => 29 - 27 * v / top, () => 0, (p) => p.gbps || 0);
     spark.replaceChildren(svg('path', {class: 'spark', d}));

@@ -54,19 +54,30 @@ function showNodes(g) {
             el('tbody', {}, ...rows)));
 }
 
+function showFacts(s) {
+    const facts = [['prompt', 'Prompt', s.prompt], ['seed', 'Seed', s.seed]].filter(
+        ([, , value]) => value !== undefined && value !== '');
+    $('workflow-facts')
+        .replaceChildren(...facts.flatMap(([key, label, value]) => [
+            el('dt', {text: label}), el('dd', {text: String(value), data: {fact: key}})]));
+    show($('workflow-facts'), facts.length > 0);
+}
+
 export async function openWorkflow(g, from) {
     const mine = ++turn;
     graph = g;
+    const settings = settingsOf(g);
     const models = [...new Set(modelsIn(g).map((m) => m.name))];
     put($('workflow-kind'),
         {text: `${from}: an API workflow of ${count(Object.keys(g).length, 'node')}.`});
     $('workflow-models')
         .replaceChildren(el('p', {}, models.length ? 'Models: ' : 'It names no model.',
             ...models.flatMap((m, i) => [i ? ' ' : '', el('code', {text: m})])));
+    showFacts(settings);
     showNodes(g);
     show($('workflow-error'), false);
     show($('workflow-missing'), false);
-    show($('btn-workflow-use'), settingsOf(g).prompt !== undefined);
+    show($('btn-workflow-use'), settings.prompt !== undefined);
     dialog.open('dlg-workflow');
     $('btn-workflow-queue').focus();
     try {

@@ -52,6 +52,14 @@ def test_everything_that_was_filled_in_is_in_the_workflow(page, server):
     assert sum(len(o["images"]) for o in item["outputs"].values()) == 2
 
 
+def test_the_button_is_in_view_and_follows_the_prompt(page, server):
+    bottom = page.js("return document.querySelector('#btn-submit').getBoundingClientRect().bottom")
+    assert bottom < page.js("return innerHeight")
+    page.click("#f-prompt")
+    page.keys(Keys.TAB)
+    assert page.js("return document.activeElement.id") == "btn-submit"
+
+
 def test_a_random_seed_is_another_each_time(page, server):
     fill(page, "dice")
     assert page.one("#f-seed-random").is_selected()
@@ -207,6 +215,8 @@ WORKFLOW = drawing("dropped", seed=11)
 def test_a_dropped_workflow_is_shown_then_queued(page, server):
     page.drop("body", "flow.json", json.dumps(WORKFLOW).encode())
     assert server.get("/history").json() == {}
+    page.shown("#dlg-workflow")
+    assert page.text("#workflow-facts [data-fact=prompt]") == "dropped" and page.text("#workflow-facts [data-fact=seed]") == "11"
     queue_it(page, server, ["KSampler", "SaveImage", MODEL])
     assert the_only(server)[0] == WORKFLOW
 
@@ -326,5 +336,7 @@ def test_a_workflow_the_server_refuses_says_why_and_where(page, server):
 
 def test_a_workflow_without_a_model_runs_too(page, server):
     page.drop("body", "flat.json", json.dumps(image_prompt(color=255)).encode())
+    page.shown("#dlg-workflow")
+    assert not page.one("#workflow-facts").is_displayed()
     queue_it(page, server, ["EmptyImage"])
     assert the_only(server)[0] == image_prompt(color=255)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conftest import MODEL, arrive, drawing, image_prompt
+from conftest import LONG, MODEL, arrive, drawing, image_prompt
 
 
 @pytest.fixture
@@ -17,6 +17,10 @@ def drawn(page, server):
 def open_card(page, id):
     page.click(f"[data-test=card][data-prompt-id='{id}'] [data-test=open]")
     page.shown("#dlg-picture")
+
+
+def label(page, id):
+    return page.one(f"[data-test=card][data-prompt-id='{id}'] [data-test=open]").get_attribute("aria-label") or ""
 
 
 def fact(page, name):
@@ -119,6 +123,30 @@ def test_a_prompt_that_failed_is_shown_with_its_reason(page, server):
     text = page.until_text("#picture-error", why["exception_message"].strip()[:40])
     assert "SaveImage" in text
     page.click("#btn-picture-close")
+
+
+def test_an_interrupted_prompt_is_no_picture(page, server, drawn):
+    flow = drawing("a patient owl", steps=LONG)
+    id = server.queue(flow)["prompt_id"]
+    page.shown("#btn-interrupt")
+    page.until_text("#running-node", "KSampler")
+    server.post("/interrupt", {})
+    tile = f"[data-test=card][data-prompt-id='{id}']"
+    page.shown(tile)
+    page.until_text(tile, "Interrupted", "a patient owl")
+    assert page.one(f"{tile} [data-test=open]").get_attribute("aria-label") == "Interrupted: a patient owl"
+    assert page.text("#gallery-count") == "1"
+    assert page.text(f"[data-test=card][data-prompt-id='{drawn[0]}']").strip() != "Interrupted"
+
+
+def test_a_picture_from_the_cache_says_so(page, server, drawn):
+    again = server.queue(drawn[1]["prompt"][2])["prompt_id"]
+    other = server.queue(drawing("a green kite", seed=43, steps=3, cfg=2.0))["prompt_id"]  # its text and model are cached
+    page.shown(f"[data-test=card][data-prompt-id='{again}'] [data-test=from-cache]")
+    page.until(lambda: "a green kite" in label(page, other), "what the other one says")
+    assert label(page, again) == "a green kite, from cache"
+    for id in (drawn[0], other):
+        assert label(page, id) == "a green kite" and not page.one(f"[data-test=card][data-prompt-id='{id}'] [data-test=from-cache]").is_displayed()
 
 
 def test_more_come_on_demand(page, server):

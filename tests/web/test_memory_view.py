@@ -173,6 +173,7 @@ def test_streaming_is_shown_in_gigabytes_a_second(tapped, server):
     stream = message["data"]["stream"]
     assert set(stream) >= {"bytes", "seconds", "exposed_seconds", "gb_per_s"} and stream["gb_per_s"] == 0
     assert float(tapped.one("#stream-now").get_attribute("data-gbps")) == 0
+    tapped.until_text("#stream-total", "pretend cards share RAM")
     for i, speed in enumerate((11.5, 23.25)):
         message["data"]["time"] += 1000
         message["data"]["stream"] = {"bytes": (i + 1) * 5_000_000_000, "seconds": i + 1.0, "exposed_seconds": 0.1, "gb_per_s": speed}
@@ -182,6 +183,14 @@ def test_streaming_is_shown_in_gigabytes_a_second(tapped, server):
     assert int(tapped.one("#stream-spark").get_attribute("data-points")) >= 2
     assert "GB" in tapped.text("#stream-total") or "GiB" in tapped.text("#stream-total")
     assert "GB/s" in tapped.one("#stream-spark").get_attribute("aria-label")
+
+
+def test_a_card_that_streamed_nothing_yet_is_no_pretend_one(page, server):
+    page.until_text("#stream-total", "pretend cards share RAM")
+    page.js("""
+        Promise.all([import('/berth/web/store.js'), import('/berth/web/data.js')]).then(([store, data]) =>
+            data.takeDevices(store.state.devices.map(d => ({...d, kind: d.name === 'cuda:0' ? 'cuda' : d.kind}))))""")
+    page.until(lambda: page.text("#stream-total") == "nothing streamed", "no word of pretending")
 
 
 def test_messages_are_few(tapped, server):

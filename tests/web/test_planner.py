@@ -118,11 +118,21 @@ def test_other_values_want_another_preview(page, server, unet):
     page.gone("#dlg-plan")
 
 
+def test_what_is_typed_first_replaces_the_plan_there_was(page, server, unet):
+    edit(page, unet)
+    assert page.js("return document.querySelector('#plan-allocation').value")
+    page.keys("cpu,*")
+    assert page.js("return document.querySelector('#plan-allocation').value") == "cpu,*"
+    page.click("#btn-plan-close")
+
+
 def test_a_wrong_allocation_is_said_in_the_servers_words(page, server, unet):
+    """But for one, the name of the nodes' input: the field is called Allocation here."""
     edit(page, unet, "allocation")
     page.fill("#plan-allocation", "cuda:7,*")
     page.click("#btn-plan-preview")
-    page.until_text("#plan-error", "cuda:7")
+    error = page.until_text("#plan-error", "cuda:7")
+    assert "Allocation: unknown device" in error and "expert_mode" not in error
     assert not page.one("#btn-plan-apply").is_enabled()
     page.click("#btn-plan-close")
     page.forget()  # the 400 is in the console
