@@ -193,6 +193,16 @@ static inline struct answer ask(unsigned port, const char *text)
     return a;
 }
 
+/* The answer to a GET of path, with some more lines in its head ("Name: value\r\n"). */
+static inline struct answer ask_for(unsigned port, const char *path, const char *lines)
+{
+    struct str text = { 0 };
+    str_addf(&text, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", path, lines);
+    struct answer a = ask(port, str_c(&text));
+    str_release(&text);
+    return a;
+}
+
 static inline void expect(unsigned port, const char *text, int status, const char *body)
 {
     struct answer a = ask(port, text);

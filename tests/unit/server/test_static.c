@@ -75,19 +75,9 @@ static int teardown(void **state)
     return 0;
 }
 
-/* GET of a path with some more lines. */
-static struct answer get(const char *path, const char *lines)
-{
-    struct str text = { 0 };
-    str_addf(&text, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", path, lines);
-    struct answer a = ask(port, str_c(&text));
-    str_release(&text);
-    return a;
-}
-
 static void check(const char *path, const char *lines, int status, const char *body)
 {
-    struct answer a = get(path, lines);
+    struct answer a = ask_for(port, path, lines);
     if (a.status != status || (body && strcmp(str_c(&a.body), body)))
         fail_msg("%s %s: %d '%s', wanted %d '%s'", path, lines, a.status, str_c(&a.body), status,
                  body ? body : "(any)");
@@ -97,7 +87,7 @@ static void check(const char *path, const char *lines, int status, const char *b
 static void whole_files(void **state)
 {
     (void)state;
-    struct answer a = get("/data", "");
+    struct answer a = ask_for(port, "/data", "");
     assert_int_equal(a.status, 200);
     assert_string_equal(str_c(&a.body), "0123456789");
     assert_string_equal(field(&a, "Accept-Ranges"), "bytes");
@@ -150,7 +140,7 @@ static void ranges(void **state)
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         char lines[100];
         snprintf(lines, sizeof lines, "Range: %s\r\n", all[i].range);
-        struct answer a = get("/data", lines);
+        struct answer a = ask_for(port, "/data", lines);
         const char *got = field(&a, "Content-Range");
         if (a.status != all[i].status || strcmp(str_c(&a.body), all[i].body) ||
             (got ? !all[i].content_range || strcmp(got, all[i].content_range)
@@ -164,7 +154,7 @@ static void conditions(void **state)
 {
     char lines[300], etag[64], date[64];
     (void)state;
-    struct answer a = get("/data", "");
+    struct answer a = ask_for(port, "/data", "");
     snprintf(etag, sizeof etag, "%s", field(&a, "ETag"));
     snprintf(date, sizeof date, "%s", field(&a, "Last-Modified"));
     answer_release(&a);
@@ -197,7 +187,7 @@ static void conditions(void **state)
         }
         snprintf(lines, sizeof lines, "%s", str_c(&text));
         str_release(&text);
-        a = get("/data", lines);
+        a = ask_for(port, "/data", lines);
         if (a.status != all[i].status)
             fail_msg("%s: %d, wanted %d", lines, a.status, all[i].status);
         if (a.status == 304) {
@@ -211,7 +201,7 @@ static void conditions(void **state)
 static void frontend(void **state)
 {
     (void)state;
-    struct answer a = get("/", "");
+    struct answer a = ask_for(port, "/", "");
     assert_string_equal(str_c(&a.body), "<title>front</title>");
     assert_string_equal(field(&a, "Cache-Control"), "no-cache");
     assert_string_equal(field(&a, "Pragma"), "no-cache");
@@ -226,21 +216,21 @@ static void frontend(void **state)
     check("/none.html", "", 404, "404: Not Found");
     check("/index.html/", "", 404, "404: Not Found");
     check("/assets/a.js/", "", 404, "404: Not Found");
-    a = get("/assets/a.js", "");
+    a = ask_for(port, "/assets/a.js", "");
     assert_non_null(strstr(field(&a, "Content-Type"), "javascript"));
     assert_string_equal(field(&a, "Cache-Control"), "no-cache");
     answer_release(&a);
-    a = get("/assets/b.png", "");
+    a = ask_for(port, "/assets/b.png", "");
     assert_string_equal(field(&a, "Cache-Control"), "public, max-age=86400");
     answer_release(&a);
-    a = get("/assets/B.PNG", "");
+    a = ask_for(port, "/assets/B.PNG", "");
     assert_int_equal(a.status, 404);
     assert_string_equal(field(&a, "Cache-Control"), "public, max-age=3600");
     answer_release(&a);
-    a = get("/assets/index.de.json", "");
+    a = ask_for(port, "/assets/index.de.json", "");
     assert_string_equal(field(&a, "Cache-Control"), "no-cache");
     answer_release(&a);
-    a = get("/a%20b.txt", "");
+    a = ask_for(port, "/a%20b.txt", "");
     assert_null(field(&a, "Cache-Control"));
     answer_release(&a);
 }
@@ -262,7 +252,7 @@ static void nothing_leaves_the_root(void **state)
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(path); i++) {
-        struct answer a = get(path[i], "");
+        struct answer a = ask_for(port, path[i], "");
         if (a.status < 400 || strstr(str_c(&a.body), "secret"))
             fail_msg("%s: %d '%s'", path[i], a.status, str_c(&a.body));
         answer_release(&a);
@@ -303,16 +293,16 @@ static void too_many_files(void **state)
     }
     assert_int_equal(whole, 16);
     assert_int_equal(refused, N - 16);
-    struct answer a = get("/big", "Range: bytes=-1\r\n");
+    struct answer a = ask_for(port, "/big", "Range: bytes=-1\r\n");
     assert_int_equal(a.status, 503);
     answer_release(&a);
-    a = get("/", "");
+    a = ask_for(port, "/", "");
     assert_int_equal(a.status, 200);
     answer_release(&a);
     for (int i = 0; i < N; i++)
         close(fd[i]);
     do { /* the places come back */
-        a = get("/data", "");
+        a = ask_for(port, "/data", "");
         whole = a.status;
         answer_release(&a);
     } while (whole == 503);

@@ -38,15 +38,6 @@ static int teardown(void **state)
     return 0;
 }
 
-static struct answer get(const char *path, const char *lines)
-{
-    struct str text = { 0 };
-    str_addf(&text, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", path, lines);
-    struct answer a = ask(port, str_c(&text));
-    str_release(&text);
-    return a;
-}
-
 static void check_bytes(const struct web_file *f, const struct str *body)
 {
     size_t n = (size_t)(f->end - f->begin);
@@ -61,7 +52,7 @@ static void every_file(void **state)
     for (const struct web_file *f = web_files; f->name; f++) {
         struct str path = { 0 };
         str_addf(&path, "/berth/web/%s", f->name);
-        struct answer a = get(str_c(&path), "");
+        struct answer a = ask_for(port, str_c(&path), "");
         assert_int_equal(a.status, 200);
         check_bytes(f, &a.body);
         assert_string_equal(field(&a, "Cache-Control"), "no-cache");
@@ -99,7 +90,7 @@ static void the_page(void **state)
     static const char *const path[] = { "/berth", "/", "/berth/web/index.html", "/berth?x=1" };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(path); i++) {
-        struct answer a = get(path[i], "");
+        struct answer a = ask_for(port, path[i], "");
         assert_int_equal(a.status, 200);
         assert_string_equal(field(&a, "Content-Type"), "text/html; charset=utf-8");
         check_bytes(file_named("index.html"), &a.body);
@@ -122,7 +113,7 @@ static void nothing_else(void **state)
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(path); i++) {
-        struct answer a = get(path[i], "");
+        struct answer a = ask_for(port, path[i], "");
         if (a.status != 404 && a.status != 400)
             fail_msg("%s: %d", path[i], a.status);
         assert_null(field(&a, "ETag"));
@@ -134,21 +125,21 @@ static void conditions(void **state)
 {
     char tag[80], lines[200];
     (void)state;
-    struct answer a = get("/berth", "");
+    struct answer a = ask_for(port, "/berth", "");
     snprintf(tag, sizeof tag, "%s", field(&a, "ETag"));
     answer_release(&a);
     snprintf(lines, sizeof lines, "If-None-Match: \"x\", %s\r\n", tag);
-    a = get("/berth", lines);
+    a = ask_for(port, "/berth", lines);
     assert_int_equal(a.status, 304);
     assert_string_equal(field(&a, "ETag"), tag);
     assert_int_equal(a.body.n, 0);
     answer_release(&a);
-    a = get("/berth", "If-None-Match: \"x\"\r\n");
+    a = ask_for(port, "/berth", "If-None-Match: \"x\"\r\n");
     assert_int_equal(a.status, 200);
     answer_release(&a);
     /* The packed form is another one: who has it plain and asks for it packed gets it. */
     snprintf(lines, sizeof lines, "If-None-Match: %s\r\nAccept-Encoding: gzip\r\n", tag);
-    a = get("/berth", lines);
+    a = ask_for(port, "/berth", lines);
     assert_int_equal(a.status, 200);
     assert_string_not_equal(field(&a, "ETag"), tag);
     answer_release(&a);
@@ -168,7 +159,7 @@ static void packed(void **state)
     const struct web_file *f = file_named("index.html");
     size_t n = (size_t)(f->end - f->begin);
     for (int twice = 0; twice < 2; twice++) { /* the second is the one that was kept */
-        struct answer a = get("/berth", "Accept-Encoding: deflate, gzip\r\n");
+        struct answer a = ask_for(port, "/berth", "Accept-Encoding: deflate, gzip\r\n");
         assert_string_equal(field(&a, "Content-Encoding"), "gzip");
         assert_string_equal(field(&a, "Vary"), "Accept-Encoding");
         assert_true(a.body.n < n);
@@ -192,17 +183,17 @@ static void packed(void **state)
 static void token(void **state)
 {
     (void)state;
-    struct answer a = get("/berth", "");
+    struct answer a = ask_for(port, "/berth", "");
     assert_int_equal(a.status, 401);
     answer_release(&a);
-    a = get("/berth/web/index.html?token=a-long-token", "");
+    a = ask_for(port, "/berth/web/index.html?token=a-long-token", "");
     assert_int_equal(a.status, 401);
     answer_release(&a);
-    a = get("/berth?token=a-long-token", "");
+    a = ask_for(port, "/berth?token=a-long-token", "");
     assert_int_equal(a.status, 200);
     assert_non_null(strstr(field(&a, "Set-Cookie"), "HttpOnly"));
     answer_release(&a);
-    a = get("/berth/web/index.html", "Cookie: berth_token=a-long-token\r\n");
+    a = ask_for(port, "/berth/web/index.html", "Cookie: berth_token=a-long-token\r\n");
     assert_int_equal(a.status, 200);
     answer_release(&a);
 }
