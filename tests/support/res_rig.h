@@ -127,6 +127,18 @@ struct rig_model {
     enum res_retention retention;
 };
 
+#define RIG_TINY_SIZE MIB
+#define RIG_TINY_BLOCKS 4
+/* A model of that size, all on one device. */
+static inline struct rig_model rig_tiny(const char *name, const char *device,
+                                        enum res_retention retention)
+{
+    char file[32];
+    snprintf(file, sizeof file, "%s.safetensors", name);
+    return (struct rig_model) { rig_file(file, RIG_TINY_BLOCKS, RIG_TINY_SIZE), NULL, device,
+                                retention };
+}
+
 /* A loader node: opens, loads, leaves the handle in the cache. result, attached may be NULL. */
 static inline struct res_model *rig_load(struct rig *g, struct rig_model x,
                                          struct res_load_result *result, bool *attached)

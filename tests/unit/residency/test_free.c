@@ -8,15 +8,8 @@
 #include <pthread.h>
 
 #define DEVICES "cpu=256m,null:0=64m,null:1=64m"
-#define SIZE MIB /* of every model */
-#define BLOCKS 4
-
-static struct rig_model tiny(const char *name, const char *device, enum res_retention retention)
-{
-    char file[32];
-    snprintf(file, sizeof file, "%s.safetensors", name);
-    return (struct rig_model) { rig_file(file, BLOCKS, SIZE), NULL, device, retention };
-}
+#define SIZE RIG_TINY_SIZE
+#define BLOCKS RIG_TINY_BLOCKS
 
 static enum res_retention retention_of(char c)
 {
@@ -69,10 +62,10 @@ static void check_row(const struct row *t, size_t number)
     size_t n = strnlen(t->models, ARRAY_LEN(m));
     for (size_t i = 0; i < n; i++) {
         bool used = t->models[i] < 'a';
-        m[i] = rig_load(
-            g,
-            tiny(names[i], i % 2 ? "null:1" : "null:0", retention_of((char)(t->models[i] | 0x20))),
-            NULL, NULL);
+        m[i] = rig_load(g,
+                        rig_tiny(names[i], i % 2 ? "null:1" : "null:0",
+                                 retention_of((char)(t->models[i] | 0x20))),
+                        NULL, NULL);
         if (used)
             assert_ok(res_use_begin(m[i], &err), err);
     }
@@ -127,9 +120,9 @@ static void the_table_row_by_row(void **state)
 static void models_by_name_and_number(void **state)
 {
     struct rig *g = rig_open(DEVICES, NULL, NULL);
-    struct res_model *a = rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
-    struct res_model *b = rig_load(g, tiny("m1", "null:0", RES_KEEP), NULL, NULL);
-    struct res_model *c = rig_load(g, tiny("m2", "null:1", RES_AUTO), NULL, NULL);
+    struct res_model *a = rig_load(g, rig_tiny("m0", "null:0", RES_AUTO), NULL, NULL);
+    struct res_model *b = rig_load(g, rig_tiny("m1", "null:0", RES_KEEP), NULL, NULL);
+    struct res_model *c = rig_load(g, rig_tiny("m2", "null:1", RES_AUTO), NULL, NULL);
     struct res_receipt x;
     char id[24], both[64];
     const char *who[] = { "m0", "m1" };
@@ -158,9 +151,9 @@ static void models_by_name_and_number(void **state)
 static void devices_narrow_the_table(void **state)
 {
     struct rig *g = rig_open(DEVICES, NULL, NULL);
-    struct res_model *a = rig_load(g, tiny("m0", "null:0", RES_EJECT), NULL, NULL);
-    rig_load(g, tiny("m1", "null:1", RES_AUTO), NULL, NULL);
-    rig_load(g, tiny("m2", "null:0", RES_AUTO), NULL, NULL);
+    struct res_model *a = rig_load(g, rig_tiny("m0", "null:0", RES_EJECT), NULL, NULL);
+    rig_load(g, rig_tiny("m1", "null:1", RES_AUTO), NULL, NULL);
+    rig_load(g, rig_tiny("m2", "null:0", RES_AUTO), NULL, NULL);
     const char *where[] = { " NULL:1 " };
     uint64_t id = res_info(a).id;
     (void)state;
@@ -192,7 +185,7 @@ static void devices_narrow_the_table(void **state)
 static void selectors_that_name_nothing(void **state)
 {
     struct rig *g = rig_open(DEVICES, NULL, NULL);
-    struct res_model *m = rig_load(g, tiny("m0", "null:0", RES_EJECT), NULL, NULL);
+    struct res_model *m = rig_load(g, rig_tiny("m0", "null:0", RES_EJECT), NULL, NULL);
     static const char *const nobody[] = { "m0", "m9" }, *const nowhere[] = { "cuda:3" };
     static const char *const empty[] = { "" };
     struct res_receipt x;
@@ -215,11 +208,11 @@ static void selectors_that_name_nothing(void **state)
 static void dry_run_changes_nothing_and_tells_the_truth(void **state)
 {
     struct rig *g = rig_open(DEVICES, NULL, NULL);
-    struct rig_model spread = tiny("m0", NULL, RES_EJECT); /* half of it pinned in RAM */
+    struct rig_model spread = rig_tiny("m0", NULL, RES_EJECT); /* half of it pinned in RAM */
     spread.alloc = "null:0,512kb;cpu,*#null:0";
     struct res_model *m[3] = { rig_load(g, spread, NULL, NULL),
-                               rig_load(g, tiny("m1", "null:0", RES_AUTO), NULL, NULL),
-                               rig_load(g, tiny("m2", "null:1", RES_KEEP), NULL, NULL) };
+                               rig_load(g, rig_tiny("m1", "null:0", RES_AUTO), NULL, NULL),
+                               rig_load(g, rig_tiny("m2", "null:1", RES_KEEP), NULL, NULL) };
     struct res_model_info before[3], after;
     struct journal_entry e;
     (void)state;
@@ -268,9 +261,9 @@ static void a_dry_run_during_a_prompt_is_about_its_end(void **state)
     struct res_receipt now, dry, real;
     berth_err err = { 0 };
     (void)state;
-    struct res_model *used = rig_load(g, tiny("m0", "null:0", RES_EJECT), NULL, NULL);
-    rig_load(g, tiny("m2", "null:1", RES_AUTO), NULL, NULL);
-    struct res_model *lingers = rig_load(g, tiny("m1", "null:0", RES_AUTO), NULL, NULL);
+    struct res_model *used = rig_load(g, rig_tiny("m0", "null:0", RES_EJECT), NULL, NULL);
+    rig_load(g, rig_tiny("m2", "null:1", RES_AUTO), NULL, NULL);
+    struct res_model *lingers = rig_load(g, rig_tiny("m1", "null:0", RES_AUTO), NULL, NULL);
     res_prompt_begin(g->r);
     assert_ok(res_use_begin(used, &err), err);
     res_linger(lingers);
@@ -305,7 +298,7 @@ static void a_dry_run_during_a_prompt_is_about_its_end(void **state)
 static void a_kept_model_after_force(void **state)
 {
     struct rig *g = rig_open(DEVICES, NULL, NULL);
-    struct res_model *m = rig_load(g, tiny("m0", "null:0", RES_KEEP), NULL, NULL);
+    struct res_model *m = rig_load(g, rig_tiny("m0", "null:0", RES_KEEP), NULL, NULL);
     struct res_receipt x;
     berth_err err = { 0 };
     (void)state;
@@ -328,7 +321,7 @@ static void a_kept_model_after_force(void **state)
 static void a_model_held_by_request_stays_known(void **state)
 {
     struct rig *g = rig_open(DEVICES, NULL, NULL);
-    struct res_model *m = rig_load(g, tiny("m0", "null:0", RES_KEEP), NULL, NULL);
+    struct res_model *m = rig_load(g, rig_tiny("m0", "null:0", RES_KEEP), NULL, NULL);
     (void)state;
     res_anchor(m);
     struct res_receipt x =
@@ -376,9 +369,9 @@ static void who_stays_and_does_not_is_reported(void **state)
         struct str json = { 0 };
         char was[32];
         berth_err err = { 0 };
-        rig_load(g, tiny("m0", "null:0", RES_EJECT), NULL, NULL);
-        rig_load(g, tiny("m2", "null:0", RES_KEEP), NULL, NULL);
-        victim = rig_load(g, tiny("m1", "null:0", RES_KEEP), NULL, NULL);
+        rig_load(g, rig_tiny("m0", "null:0", RES_EJECT), NULL, NULL);
+        rig_load(g, rig_tiny("m2", "null:0", RES_KEEP), NULL, NULL);
+        victim = rig_load(g, rig_tiny("m1", "null:0", RES_KEEP), NULL, NULL);
         assert_ok(res_block_at(victim, 0, &at, &err), err);
         g->at_reset = harm[i];
         struct res_receipt x = rig_free(g, (struct res_free_args) { .free_memory = true });
@@ -438,7 +431,7 @@ static void no_free_inside_a_free(void **state)
     struct res_receipt x;
     berth_err err = { 0 };
     (void)state;
-    rig_load(g, tiny("m0", "null:0", RES_KEEP), NULL, NULL);
+    rig_load(g, rig_tiny("m0", "null:0", RES_KEEP), NULL, NULL);
     g->at_reset = free_again;
     x = rig_free(g, (struct res_free_args) { .free_memory = true });
     res_receipt_release(&x);
@@ -466,8 +459,8 @@ static void a_device_in_trouble_does_not_stop_the_others(void **state)
         struct dev_event *e[2];
         struct dev_owner *o[2];
         berth_err err = { 0 };
-        rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
-        rig_load(g, tiny("m1", "null:1", RES_AUTO), NULL, NULL);
+        rig_load(g, rig_tiny("m0", "null:0", RES_AUTO), NULL, NULL);
+        rig_load(g, rig_tiny("m1", "null:1", RES_AUTO), NULL, NULL);
         for (int i = 0; i < 2; i++) {
             static uint8_t zero[4096];
             struct device *d = devset_at(g->set, (size_t)i + 1);
@@ -506,8 +499,8 @@ static void free_survives_oom(void **state)
     (void)state;
     for (long k = 0;; k++) {
         struct rig *g = rig_open(DEVICES, NULL, NULL);
-        struct res_model *m[2] = { rig_load(g, tiny("m0", "null:0", RES_EJECT), NULL, NULL),
-                                   rig_load(g, tiny("m1", "null:0", RES_AUTO), NULL, NULL) };
+        struct res_model *m[2] = { rig_load(g, rig_tiny("m0", "null:0", RES_EJECT), NULL, NULL),
+                                   rig_load(g, rig_tiny("m1", "null:0", RES_AUTO), NULL, NULL) };
         struct res_free_args a = { .free_memory = true };
         struct res_receipt x;
         berth_err err = { 0 };
@@ -574,136 +567,6 @@ static void host_pages_go_back(void **state)
     rig_close(g);
 }
 
-/* ---- the receipt ---- */
-
-static void receipt_as_json_and_text(void **state)
-{
-    struct rig *g = rig_open(DEVICES, NULL, NULL);
-    struct str s = { 0 };
-    json_t *v, *x_models, *device;
-    berth_err err = { 0 };
-    (void)state;
-    rig_load(g, tiny("m0", "null:0", RES_EJECT), NULL, NULL);
-    rig_load(g, tiny("m1", "null:1", RES_AUTO), NULL, NULL);
-    struct res_receipt x =
-        rig_free(g, (struct res_free_args) { .free_memory = true, .reason = "a \"b\"\n" });
-    res_receipt_json(&x, &s);
-    assert_null(strchr(str_c(&s), '\n'));
-    assert_ok(js_parse(s.p, s.n, NULL, &v, &err), err);
-    assert_string_equal(json_string_value(json_object_get(v, "reason")), "a \"b\"\n");
-    assert_int_equal(json_integer_value(json_object_get(v, "serial")), 1);
-    assert_true(json_is_true(json_object_get(v, "free_memory")));
-    assert_true(json_is_true(json_object_get(v, "unload_models"))); /* implied */
-    assert_true(json_is_false(json_object_get(v, "force")));
-    x_models = json_object_get(v, "models");
-    assert_int_equal(json_array_size(x_models), 2);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(x_models, 0), "verdict")),
-                        "ejected");
-    assert_int_equal(json_integer_value(json_object_get(json_array_get(x_models, 1), "bytes")),
-                     SIZE);
-    device = json_array_get(json_object_get(v, "devices"), 1);
-    assert_string_equal(json_string_value(json_object_get(device, "device")), "null:0");
-    assert_true(json_integer_value(json_object_get(json_object_get(device, "before"), "weights")) >=
-                (json_int_t)SIZE);
-    assert_int_equal(
-        json_integer_value(json_object_get(json_object_get(device, "after"), "weights")), 0);
-    assert_true(json_integer_value(json_object_get(device, "released")) >= (json_int_t)SIZE);
-    assert_int_equal(json_array_size(json_object_get(v, "violations")), 0);
-    assert_true(json_integer_value(json_object_get(json_object_get(v, "rss"), "before")) > 0);
-    assert_true(json_is_real(json_object_get(v, "seconds")));
-    json_decref(v);
-    str_clear(&s);
-    res_receipt_text(&x, &s);
-    assert_non_null(strstr(str_c(&s), "  m0     eject      ejected   1.00 MiB  marked eject\n"));
-    assert_non_null(strstr(str_c(&s), "  m1     auto       kept      1.00 MiB  auto: others are"));
-    assert_non_null(strstr(str_c(&s), "  null:0  "));
-    str_release(&s);
-    res_receipt_release(&x);
-    res_receipt_release(&x); /* zeroed is fine */
-    rig_close(g);
-}
-
-/* The reasons and the header say what the tiers made of a request. */
-static void receipt_of_tiers(void **state)
-{
-    static const struct {
-        struct res_free_args args;
-        const char *header, *json, *why; /* why m0, which is marked, stays; NULL: it goes */
-    } row[] = {
-        { { .unload_models = true }, "): unload_models in ", "\"tiers\":[\"weights\",", NULL },
-        { { 0 }, "): trim only in ", "\"tiers\":[\"weights\",", "no models were asked for" },
-        { { .unload_models = true, .tiers = RES_TIER_IDLE },
-          "): unload_models, tiers pool-idle (not weights: models stay) in ",
-          "\"tiers\":[\"pool-idle\"]",
-          "tier weights is not selected" },
-        { { .force = true, .tiers = RES_TIER_STAGING | RES_TIER_ACTIVATIONS | RES_TIER_PINNED },
-          "): unload_models force, tiers staging+activations+pinned (not weights: models stay) "
-          "(not pool-idle: no trim) in ",
-          "\"tiers\":[\"staging\",\"activations\",\"pinned\"]",
-          "tier weights is not selected" },
-        { { .tiers = RES_TIER_WEIGHTS },
-          "): nothing, tiers weights in ",
-          "\"tiers\":[\"weights\"]",
-          "no models were asked for" },
-        { { .unload_models = true, .tiers = RES_TIER_WEIGHTS },
-          "): unload_models, tiers weights (not pool-idle: no trim) in ",
-          "\"tiers\":[\"weights\"]",
-          NULL },
-    };
-    (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-        struct rig *g = rig_open(DEVICES, NULL, NULL);
-        struct rig_model spread = tiny("m0", NULL, RES_EJECT); /* half of it pinned in RAM */
-        struct str s = { 0 };
-        spread.alloc = "null:0,512kb;cpu,*#null:0";
-        rig_load(g, spread, NULL, NULL);
-        struct res_receipt x = rig_free(g, row[i].args);
-        assert_verdict(&x, "m0", row[i].why ? RES_KEPT : RES_EJECTED_BY_FREE,
-                       row[i].why ? row[i].why : "marked eject");
-        assert_true(x.device[0].before[DEV_PINNED] >= SIZE / 2); /* weights, whatever the tier */
-        assert_true(x.device[0].after[DEV_PINNED] ==
-                    (row[i].why ? x.device[0].before[DEV_PINNED] : 0));
-        res_receipt_text(&x, &s);
-        if (!strstr(str_c(&s), row[i].header))
-            fail_msg("row %zu: %s", i, str_c(&s));
-        str_clear(&s);
-        res_receipt_json(&x, &s);
-        if (!strstr(str_c(&s), row[i].json))
-            fail_msg("row %zu: %s", i, str_c(&s));
-        str_release(&s);
-        res_receipt_release(&x);
-        rig_close(g);
-    }
-}
-
-/* A file may be called anything; a terminal sees none of it, JSON all of it. */
-static void receipt_of_a_hostile_name(void **state)
-{
-    struct rig *g = rig_open(DEVICES, NULL, NULL);
-    struct res_open_args a = { .path = rig_file("m0.safetensors", BLOCKS, SIZE),
-                               .name = "\x1b[2Jm\n\xc3\xa9\xff",
-                               .plan = { .alloc = "null:0,*", .compute = "null:0" },
-                               .retention = RES_EJECT };
-    struct res_model *m;
-    struct str s = { 0 };
-    berth_err err = { 0 };
-    (void)state;
-    assert_ok(res_open(g->r, &a, &m, NULL, &err), err);
-    assert_ok(res_load(m, NULL, NULL, &err), err);
-    g->cached[g->cached_n++] = m;
-    struct res_receipt x =
-        rig_free(g, (struct res_free_args) { .unload_models = true, .reason = "\x1b[1mwhy\r\n" });
-    res_receipt_text(&x, &s);
-    for (const char *c = str_c(&s); *c; c++)
-        assert_true((unsigned char)*c >= ' ' || *c == '\n');
-    assert_non_null(strstr(str_c(&s), "free 1 (?[1mwhy?"
-                                      "?): "));
-    assert_non_null(strstr(str_c(&s), "\n  ?[2Jm?\xc3\xa9?  eject      ejected"));
-    str_release(&s);
-    res_receipt_release(&x);
-    rig_close(g);
-}
-
 /* ---- snapshots ---- */
 
 static void expect_lines(struct rig *g, const char *identifier, const char *const *tag, size_t n)
@@ -740,7 +603,7 @@ static void snapshots_of_a_free(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct rig *g = rig_open(DEVICES, NULL, NULL);
-        rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
+        rig_load(g, rig_tiny("m0", "null:0", RES_AUTO), NULL, NULL);
         struct res_receipt x = rig_free(g, row[i].args);
         expect_lines(g, "general", row[i].tag, row[i].n);
         expect_lines(g, "executor_reset", resets, row[i].args.free_memory ? 2 : 0);
@@ -762,7 +625,7 @@ static void snapshots_see_the_trim(void **state)
     struct rig *g = rig_open(DEVICES, NULL, NULL);
     struct journal_entry e[16];
     (void)state;
-    rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
+    rig_load(g, rig_tiny("m0", "null:0", RES_AUTO), NULL, NULL);
     struct res_receipt x = rig_free(g, (struct res_free_args) { .unload_models = true });
     size_t n = journal_query(res_journal(g->r), 0, "general", e, 16, NULL);
     assert_int_equal(n, 10);
@@ -784,7 +647,7 @@ static void *ask(void *user)
 static void a_request_acts_after_the_prompt(void **state)
 {
     struct rig *g = rig_open(DEVICES, NULL, NULL);
-    struct res_model *m = rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
+    struct res_model *m = rig_load(g, rig_tiny("m0", "null:0", RES_AUTO), NULL, NULL);
     struct res_receipt x;
     berth_err err = { 0 };
     pthread_t t;
@@ -819,8 +682,8 @@ static void automatic_cleanup(void **state)
         struct res_config cfg = { .no_auto_cleanup = off };
         struct rig *g = rig_open(DEVICES, NULL, &cfg);
         struct res_receipt x;
-        struct res_model *e = rig_load(g, tiny("m0", "null:0", RES_EJECT), NULL, NULL);
-        struct res_model *a = rig_load(g, tiny("m1", "null:0", RES_AUTO), NULL, NULL);
+        struct res_model *e = rig_load(g, rig_tiny("m0", "null:0", RES_EJECT), NULL, NULL);
+        struct res_model *a = rig_load(g, rig_tiny("m1", "null:0", RES_AUTO), NULL, NULL);
         res_prompt_begin(g->r); /* does not use the marked one */
         assert_ok(res_use_begin(a, &err), err);
         res_use_end(a);
@@ -851,8 +714,8 @@ static void the_button(void **state)
     struct journal_entry e[4];
     berth_err err = { 0 };
     (void)state;
-    rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
-    rig_load(g, tiny("m1", "null:0", RES_KEEP), NULL, NULL);
+    rig_load(g, rig_tiny("m0", "null:0", RES_AUTO), NULL, NULL);
+    rig_load(g, rig_tiny("m1", "null:0", RES_KEEP), NULL, NULL);
     assert_ok(res_force_full_cleanup(g->r, NULL, false, &line, &err), err); /* at once */
     assert_memory_equal(str_c(&line), "reason=manual models=2->1 cpu_delta_mb=", 39);
     assert_null(strstr(str_c(&line), "skipped"));
@@ -876,8 +739,8 @@ static void the_button_while_a_prompt_runs(void **state)
         struct str line = { 0 };
         struct journal_entry e[4];
         struct res_receipt x;
-        rig_load(g, tiny("m0", "null:0", RES_AUTO), NULL, NULL);
-        rig_load(g, tiny("m1", "null:0", RES_KEEP), NULL, NULL);
+        rig_load(g, rig_tiny("m0", "null:0", RES_AUTO), NULL, NULL);
+        rig_load(g, rig_tiny("m1", "null:0", RES_KEEP), NULL, NULL);
         res_prompt_begin(g->r);
         assert_ok(res_force_full_cleanup(g->r, "manual", force, &line, &err), err);
         assert_memory_equal(str_c(&line), "reason=manual models=2->2 cpu_delta_mb=", 39);
@@ -914,9 +777,6 @@ int main(void)
         cmocka_unit_test(a_device_in_trouble_does_not_stop_the_others),
         cmocka_unit_test(free_survives_oom),
         cmocka_unit_test(host_pages_go_back),
-        cmocka_unit_test(receipt_as_json_and_text),
-        cmocka_unit_test(receipt_of_tiers),
-        cmocka_unit_test(receipt_of_a_hostile_name),
         cmocka_unit_test(snapshots_of_a_free),
         cmocka_unit_test(snapshots_see_the_trim),
         cmocka_unit_test(a_request_acts_after_the_prompt),
