@@ -3,8 +3,6 @@
 #include "support/oom.h"
 #include "support/res_rig.h"
 
-#include "base/json.h"
-
 #include <pthread.h>
 
 #define DEVICES "cpu=256m,null:0=64m,null:1=64m"
