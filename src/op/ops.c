@@ -198,11 +198,11 @@ static void row_dense(struct check *c, const char *name, const struct view *v)
     packed_rows(c, name, v);
 }
 
-/* Rows evenly apart, none in another. */
-static void even_rows(struct check *c, const char *name, const struct view *v)
+/* Rows without gaps and evenly apart, none in another. */
+static void evenly(struct check *c, const char *name, const struct view *v)
 {
     size_t rows, stride;
-    row_dense(c, name, v);
+    packed_rows(c, name, v);
     whole_strides(c, name, v);
     if (c->s)
         return;
@@ -210,6 +210,12 @@ static void even_rows(struct check *c, const char *name, const struct view *v)
         FAIL(c, "rows of %s %s are not evenly apart", name, SHAPE(v));
     else if (rows > 1 && stride < op_row(v) * dtype_desc(v->dtype)->bytes)
         FAIL(c, "rows of %s %s are only %zu bytes apart", name, SHAPE(v), stride);
+}
+
+static void even_rows(struct check *c, const char *name, const struct view *v)
+{
+    act(c, name, v);
+    evenly(c, name, v);
 }
 
 /* A weight of any type that becomes F32; a unit of `unit` elements (a row, a filter) is packed. */
@@ -315,7 +321,8 @@ static void output(struct check *c, const struct view *y)
 static void check_linear(struct check *c, const struct op_linear *a)
 {
     even_rows(c, "x", &a->x);
-    even_rows(c, "y", &a->y);
+    beside(c, "y", &a->y);
+    evenly(c, "y", &a->y);
     dims_at_least(c, "x", &a->x, 1);
     dims(c, "w", &a->w, 2);
     if (c->s)
@@ -331,7 +338,10 @@ static void check_linear(struct check *c, const struct op_linear *a)
     if (op_has(&a->bias))
         param(c, "bias", &a->bias, n);
     if (op_has(&a->add)) {
-        even_rows(c, "add", &a->add);
+        present(c, "add", &a->add);
+        if (a->add.dtype != a->y.dtype)
+            FAIL(c, "add is %s, but y is %s", dtype_name(a->add.dtype), dtype_name(a->y.dtype));
+        evenly(c, "add", &a->add);
         same(c, "add", &a->add, "y", &a->y);
         same_or_apart(c, "y", &a->y, "add", &a->add);
     }
@@ -454,12 +464,23 @@ static void check_attention(struct check *c, const struct op_attention *a)
     output(c, &a->y);
 }
 
+/* What a norm reads: y's type or F32, in y's place only if it is as large. pre: y was looked at. */
+static void norm_input(struct check *c, const struct view *x, const struct view *y)
+{
+    beside(c, "x", x);
+    packed(c, "x", x);
+    same(c, "x", x, "y", y);
+    if (x->dtype == y->dtype)
+        same_or_apart(c, "y", y, "x", x);
+    else
+        apart(c, "y", y, "x", x);
+}
+
 static void check_group_norm(struct check *c, const struct op_group_norm *a)
 {
-    dense(c, "x", &a->x);
     dense(c, "y", &a->y);
+    norm_input(c, &a->x, &a->y);
     dims_at_least(c, "x", &a->x, 2);
-    same(c, "x", &a->x, "y", &a->y);
     if (c->s)
         return;
     uint64_t channels = a->x.shape.dim[1];
@@ -467,16 +488,14 @@ static void check_group_norm(struct check *c, const struct op_group_norm *a)
     param(c, "b", &a->b, channels);
     if (a->groups == 0 || channels % a->groups)
         FAIL(c, "x %s has no %u equal groups of channels", SHAPE(&a->x), a->groups);
-    same_or_apart(c, "y", &a->y, "x", &a->x);
     output(c, &a->y);
 }
 
 static void check_row_norm(struct check *c, const struct op_row_norm *a)
 {
-    dense(c, "x", &a->x);
     dense(c, "y", &a->y);
+    norm_input(c, &a->x, &a->y);
     dims_at_least(c, "x", &a->x, 1);
-    same(c, "x", &a->x, "y", &a->y);
     if (c->s)
         return;
     if (op_has(&a->w))
@@ -493,7 +512,6 @@ static void check_row_norm(struct check *c, const struct op_row_norm *a)
         apart(c, "y", &a->y, "scale", &a->scale);
         apart(c, "y", &a->y, "shift", &a->shift);
     }
-    same_or_apart(c, "y", &a->y, "x", &a->x);
     output(c, &a->y);
 }
 
@@ -554,9 +572,13 @@ static void check_unary(struct check *c, const struct op_unary *a)
 
 static void check_binary(struct check *c, const struct op_binary *a)
 {
-    dense(c, "a", &a->a);
     dense(c, "b", &a->b);
-    dense(c, "y", &a->y);
+    beside(c, "a", &a->a);
+    packed(c, "a", &a->a);
+    beside(c, "y", &a->y);
+    packed(c, "y", &a->y);
+    if (a->y.dtype != DT_F32 && a->a.dtype != a->y.dtype)
+        FAIL(c, "y is %s, but a is F32", dtype_name(a->y.dtype));
     same(c, "a", &a->a, "y", &a->y);
     dims(c, "b", &a->b, a->a.shape.ndim);
     if (c->s)
@@ -566,11 +588,14 @@ static void check_binary(struct check *c, const struct op_binary *a)
             FAIL(c, "b %s does not spread over a %s", SHAPE(&a->b), SHAPE(&a->a));
     if ((unsigned)a->kind > OP_MUL)
         FAIL(c, "there is no kind %u", (unsigned)a->kind);
-    same_or_apart(c, "y", &a->y, "a", &a->a);
-    if (!shape_eq(&a->a.shape, &a->b.shape)) /* elements of b are read again and again */
-        apart(c, "y", &a->y, "b", &a->b);
+    if (a->a.dtype == a->y.dtype)
+        same_or_apart(c, "y", &a->y, "a", &a->a);
     else
+        apart(c, "y", &a->y, "a", &a->a);
+    if (shape_eq(&a->a.shape, &a->b.shape) && a->b.dtype == a->y.dtype)
         same_or_apart(c, "y", &a->y, "b", &a->b);
+    else /* elements of b are read again and again, or lie elsewhere */
+        apart(c, "y", &a->y, "b", &a->b);
     output(c, &a->y);
 }
 

@@ -11,7 +11,9 @@
  *                      plan for its shapes; there after op_x_ready()
  *            row       the last dimension
  * Operands   Activations of a call are all of one type: F32, or F16 or BF16 where the backend has
- *            them (op_backend.acts). Sums are F32 in any case, and each result is rounded once
+ *            them (op_backend.acts). But for some, so that what a network adds up layer by layer
+ *            can stay F32 between layers of 16 bits: norms may read F32, linear and binary may write
+ *            it (and add to F32 then). Sums are F32 in any case, and each result is rounded once
  *            (products of 16 bits may round a weight to the type first, and a sum before what is
  *            added to it). What comes with activations without being one, masks, modulation and
  *            gates, is of their type or F32. Biases and parameters of norms are F32, or any of the
@@ -95,7 +97,7 @@ enum op_after { OP_AFTER_NONE, OP_AFTER_GELU_TANH };
 struct op_linear {
     struct view x, w, bias, add, y; /* bias, add optional; add may be y itself. x, y, add: leading
                                        dimensions equal, rows contiguous, any even stride between
-                                       rows */
+                                       rows. y and add of x's type, or F32 both */
     bool scaled;                    /* the weight has a scale (fp8); else it counts as 1 */
     float scale;
     enum op_after after; /* not together with add */
@@ -127,7 +129,7 @@ struct op_attention {
     bool causal;      /* query i sees keys 0..i */
 };
 
-/* ---- norms; y may be x ---- */
+/* ---- norms; y may be x, which may be F32 where y is not: then they are apart ---- */
 struct op_group_norm { /* x, y: [n, C, ...]; w, b: [C] */
     struct view x, w, b, y;
     uint32_t groups;
@@ -179,7 +181,7 @@ struct op_unary {
 };
 enum op_binary_kind { OP_ADD, OP_SUB, OP_MUL };
 /* y = a <kind> b * scale. b has a's shape, or a's with some dimensions 1 ([n, C, 1, 1], [1, 1,
- * row]): those repeat. y may be a. */
+ * row]): those repeat. y may be a. y may be F32 where b is not; a is then of either type. */
 struct op_binary {
     enum op_binary_kind kind;
     struct view a, b, y;

@@ -90,6 +90,7 @@ struct binary_args {
     uint64_t sb[STRIDED_DIMS];         /* strides of b in elements; 0: repeats */
     int32_t nd, kind, packed;
     float scale;
+    int32_t a_type, b_type; /* CUDA_F32 ...; of binary_to_f32 alone */
 };
 
 struct geglu_args {

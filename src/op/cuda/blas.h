@@ -27,9 +27,9 @@
 
 struct blas_product {
     size_t m, n, k, batch;
-    enum dtype type; /* of x and w: F32, F16, BF16, F8_E4M3 */
-    enum dtype to;   /* of y, bias and add: F32, F16, BF16; the same as `type` unless that is fp8 */
-    bool w_turned;   /* w lies as [k][n] */
+    enum dtype type;   /* of x and w: F32, F16, BF16, F8_E4M3 */
+    enum dtype to;     /* of y, bias and add: `type`; or F32; or of fp8 F16, BF16 */
+    bool w_turned;     /* w lies as [k][n] */
     const void *x, *w; /* addresses of the card, as all below */
     const void *bias;  /* may be NULL */
     const void *add;   /* may be NULL, or y */

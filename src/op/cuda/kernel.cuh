@@ -25,6 +25,16 @@ typedef uint32_t u32;
     {                                                                                              \
         name##_body<T>(a);                                                                         \
     }
+/* Those that read F32 and write 16 bits: name_of_f32_f16, name_of_f32_bf16 of name_body<float, T>. */
+#define KERNELS_OF_F32(name, threads)                                                              \
+    KERNEL_OF_F32(name, threads, f16, __half)                                                      \
+    KERNEL_OF_F32(name, threads, bf16, __nv_bfloat16)
+#define KERNEL_OF_F32(name, threads, t, T)                                                         \
+    extern "C" __global__ void __launch_bounds__(threads)                                          \
+        name##_of_f32_##t(const __grid_constant__ struct name##_args a)                            \
+    {                                                                                              \
+        name##_body<float, T>(a);                                                                  \
+    }
 
 /* ---- one element ---- */
 
@@ -117,6 +127,15 @@ template <class T> DEV void load(const void *p, u64 unit, float *f)
 template <class T> DEV void store(void *p, u64 unit, const float *f)
 {
     ((uint4 *)p)[unit] = pack<T>(f);
+}
+/* N elements, which may be half of 16 bytes. */
+template <class T, int N> DEV void store_n(void *p, u64 unit, const float *f)
+{
+    static_assert(N == vec<T>::n || 2 * N == vec<T>::n, "16 bytes or 8");
+    if constexpr (N == vec<T>::n)
+        store<T>(p, unit, f);
+    else
+        ((uint2 *)p)[unit] = make_uint2(pack2<T>(f[0], f[1]), pack2<T>(f[2], f[3]));
 }
 
 /* ---- parameters ---- */

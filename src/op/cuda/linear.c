@@ -1,6 +1,6 @@
 /* linear: rows of x times rows of a stored weight.
  *
- * Ways     few     up to VEC_ROWS rows: a kernel of ours that reads the weight as it is stored,
+ * Ways     few     up to VEC_ROWS rows of x's type: a kernel of ours that reads the weight as it is stored,
  *                  once, at the speed of memory (product.cu). Expanding it first would move three
  *                  to five times the bytes, and the library has no kernels for stored types.
  *          fp8     where asked for: x rounded to fp8, too, cuBLASLt multiplies fp8
@@ -24,7 +24,7 @@
 
 struct job {
     const struct op_linear *a;
-    enum dtype type;                /* of activations */
+    enum dtype type, to;            /* of x; of y, add and the bias that the library gets */
     size_t m, n, k;                 /* rows; of y and w; of x */
     size_t ld_x, ld_add, ld_y;      /* elements */
     size_t row_bytes;               /* of w as it is stored */
@@ -77,19 +77,21 @@ static size_t piece_rows(size_t n, size_t row)
 static struct job job_of(const struct op_env *env, const struct op_linear *a)
 {
     const struct dtype_desc *w = dtype_desc(a->w.dtype);
-    size_t elem = dtype_desc(a->y.dtype)->bytes, stride;
-    struct job j = { .a = a, .type = a->y.dtype, .n = op_row(&a->y), .k = op_row(&a->x) };
+    struct job j = { .a = a, .type = a->x.dtype, .to = a->y.dtype };
+    size_t elem = dtype_desc(j.type)->bytes, elem_to = dtype_desc(j.to)->bytes, stride;
+    j.n = op_row(&a->y);
+    j.k = op_row(&a->x);
     op_rows(&a->y, &j.m, &stride);
     j.ld_x = leading(&a->x, elem, j.k);
-    j.ld_y = leading(&a->y, elem, j.n);
-    j.ld_add = op_has(&a->add) ? leading(&a->add, elem, j.n) : 0;
+    j.ld_y = leading(&a->y, elem_to, j.n);
+    j.ld_add = op_has(&a->add) ? leading(&a->add, elem_to, j.n) : 0;
     j.row_bytes = j.k / w->elems * w->bytes;
-    if (j.m <= VEC_ROWS && reads_stored(a->w.dtype, j.type))
+    if (j.m <= VEC_ROWS && j.to == j.type && reads_stored(a->w.dtype, j.type))
         return j;
     j.expand = a->w.dtype != j.type;
     j.piece = j.expand ? piece_rows(j.n, j.k * elem) : j.n;
-    j.in_bias = op_has(&a->bias) ? place(j.n * elem) : 0;
-    j.in_x = env->fp8 && a->w.dtype == DT_F8_E4M3 ? place(j.m * j.k) : 0;
+    j.in_bias = op_has(&a->bias) ? place(j.n * elem_to) : 0;
+    j.in_x = env->fp8 && a->w.dtype == DT_F8_E4M3 && j.to == j.type ? place(j.m * j.k) : 0;
     j.in_piece = j.expand ? place(j.piece * j.k * elem) : 0;
     j.in_work = blas_workspace(j.m, j.n, 1);
     return j;
@@ -240,14 +242,14 @@ static struct blas_product product_of(const struct job *j, enum dtype type, cons
                                       size_t n)
 {
     const struct op_linear *a = j->a;
-    size_t elem = dtype_desc(j->type)->bytes;
+    size_t elem = dtype_desc(j->to)->bytes;
     return (struct blas_product) {
         .m = j->m,
         .n = n,
         .k = j->k,
         .batch = 1,
         .type = type,
-        .to = j->type,
+        .to = j->to,
         .x = x,
         .w = w,
         .bias = bias ? (const char *)bias + from * elem : NULL,
@@ -310,9 +312,9 @@ static berth_status in_pieces(const struct op_env *env, const struct job *j, con
         g.y = p.y;
         g.add = p.add;
         g.bias = p.bias;
-        g.bias_type = bias_type(j->type);
-        if (launch(env, "product_gemm", j->type, &g, tiles(n, GEMM_TILE),
-                   most_y(tiles(j->m, GEMM_TILE)), GEMM_THREADS, err))
+        g.bias_type = bias_type(j->to);
+        if (launch(env, j->to == j->type ? "product_gemm" : "product_gemm_to_f32", j->type, &g,
+                   tiles(n, GEMM_TILE), most_y(tiles(j->m, GEMM_TILE)), GEMM_THREADS, err))
             return err->code;
     }
     return BERTH_OK;
@@ -330,8 +332,8 @@ berth_status cuda_linear(const struct op_env *env, const struct op_linear *a, be
     const struct parts at = parts_of(env, &j);
     const void *bias = a->bias.data;
     /* The library reads a bias of y's type at a multiple of 16 bytes. */
-    if (bias && (a->bias.dtype != j.type || (uintptr_t)bias % 16)) {
-        if (cuda_expand(env, a->bias.dtype, bias, j.type, at.bias, j.n, err))
+    if (bias && (a->bias.dtype != j.to || (uintptr_t)bias % 16)) {
+        if (cuda_expand(env, a->bias.dtype, bias, j.to, at.bias, j.n, err))
             return err_add(err, "linear: bias");
         bias = at.bias;
     }

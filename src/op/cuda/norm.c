@@ -23,6 +23,7 @@ static unsigned whole_warps(uint64_t threads)
 berth_status cuda_row_norm(const struct op_env *env, const struct op_row_norm *a, berth_err *err)
 {
     enum dtype type = a->x.dtype;
+    bool narrows = type != a->y.dtype; /* F32 to 16 bits; units are those of x */
     uint64_t row = op_row(&a->x), rows = op_count(&a->x) / row, items = a->x.shape.dim[0];
     struct row_norm_args k = { .x = a->x.data,
                                .y = a->y.data,
@@ -41,8 +42,10 @@ berth_status cuda_row_norm(const struct op_env *env, const struct op_row_norm *a
                   own_aligned(k.y) && own_param_whole(&k.w) && own_param_whole(&k.b) &&
                   own_param_whole(&k.scale) && own_param_whole(&k.shift);
     struct cuda_launch l = { .module = CUDA_MODULE_norm,
-                             .kernel = packed ? "row_norm" : "row_norm_any",
-                             .type = type,
+                             .kernel = packed    ? narrows ? "row_norm_of_f32" : "row_norm"
+                                       : narrows ? "row_norm_any_of_f32"
+                                                 : "row_norm_any",
+                             .type = a->y.dtype,
                              .args = (void *[]) { &k } };
     if (packed && threads <= WARP) {
         l.block[0] = WARP;
@@ -113,7 +116,8 @@ berth_status cuda_group_norm(const struct op_env *env, const struct op_group_nor
                              .args = (void *[]) { &k } };
     if (cuda_launch(env, &l, err))
         return err->code;
-    l.kernel = "group_norm";
+    l.kernel = type == a->y.dtype ? "group_norm" : "group_norm_of_f32";
+    l.type = a->y.dtype;
     return cuda_launch(env, &l, err);
 }
 

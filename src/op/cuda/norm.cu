@@ -25,20 +25,20 @@ DEV struct affine affine_of(float about, float2 d, float n, float eps)
 /* The row a thread holds pieces of, 16 bytes each: piece k is unit threadIdx.x + k * blockDim.x. */
 enum { PIECES = 4 };
 
-template <class T>
+template <class X, class Y>
 DEV void row_out(const struct row_norm_args &a, u64 r, const uint4 *v, struct affine f)
 {
-    constexpr int N = vec<T>::n;
+    constexpr int N = vec<X>::n;
     u32 units = (u32)(a.row / N);
     u64 item = a.scale.p ? fast_div_by(&a.per_item, r) : 0;
-    uint4 *y = (uint4 *)a.y + r * units;
+    Y *y = (Y *)a.y + r * a.row;
 #pragma unroll
     for (int k = 0; k < PIECES; k++) {
         u32 i = threadIdx.x + (u32)k * blockDim.x;
         if (i >= units)
             break;
         float x[N], w[N], b[N];
-        unpack<T>(v[k], x);
+        unpack<X>(v[k], x);
         for (int j = 0; j < N; j++)
             x[j] = (x[j] - f.mean) * f.inv;
         if (a.scale.p) {
@@ -57,15 +57,15 @@ DEV void row_out(const struct row_norm_args &a, u64 r, const uint4 *v, struct af
             for (int j = 0; j < N; j++)
                 x[j] += b[j];
         }
-        y[i] = pack<T>(x);
+        store_n<Y, N>(y, i, x);
     }
 }
 
 /* A row in registers: packed, at most PIECES units a thread. Either a warp per row and blockDim.y
  * rows a block, or a block per row. */
-template <class T> DEV void row_norm_body(const struct row_norm_args &a)
+template <class X, class Y = X> DEV void row_norm_body(const struct row_norm_args &a)
 {
-    constexpr int N = vec<T>::n;
+    constexpr int N = vec<X>::n;
     u32 units = (u32)(a.row / N);
     float n = (float)a.row;
     int turn = 0;
@@ -82,7 +82,7 @@ template <class T> DEV void row_norm_body(const struct row_norm_args &a)
 #pragma unroll
         for (int k = 0; k < PIECES; k++) { /* what is not there is 0 and adds nothing */
             float f[N];
-            unpack<T>(v[k], f);
+            unpack<X>(v[k], f);
             for (int j = 0; j < N; j++) {
                 s.x += f[j];
                 s.y += f[j] * f[j];
@@ -91,7 +91,7 @@ template <class T> DEV void row_norm_body(const struct row_norm_args &a)
         s = row_sum(s, &turn);
         if (a.rms) {
             struct affine f = { 0.0f, 1.0f / sqrtf(s.y / n + a.eps) };
-            row_out<T>(a, r, v, f);
+            row_out<X, Y>(a, r, v, f);
             continue;
         }
         float mean = s.x / n;
@@ -101,27 +101,28 @@ template <class T> DEV void row_norm_body(const struct row_norm_args &a)
             if (threadIdx.x + (u32)k * blockDim.x >= units)
                 break;
             float f[N];
-            unpack<T>(v[k], f);
+            unpack<X>(v[k], f);
             for (int j = 0; j < N; j++) {
                 d.x += f[j] - mean;
                 d.y += (f[j] - mean) * (f[j] - mean);
             }
         }
         d = row_sum(d, &turn);
-        row_out<T>(a, r, v, affine_of(mean, d, n, a.eps));
+        row_out<X, Y>(a, r, v, affine_of(mean, d, n, a.eps));
     }
 }
 KERNELS(row_norm, 1024)
+KERNELS_OF_F32(row_norm, 1024)
 
 /* Rows of any length and place: a block per row, which is read three times. */
 #define row_norm_any_args row_norm_args
-template <class T> DEV void row_norm_any_body(const struct row_norm_args &a)
+template <class X, class Y = X> DEV void row_norm_any_body(const struct row_norm_args &a)
 {
     float n = (float)a.row;
     int turn = 0;
     for (u64 r = blockIdx.x; r < a.rows; r += gridDim.x) {
-        const T *x = (const T *)a.x + r * a.row;
-        T *y = (T *)a.y + r * a.row;
+        const X *x = (const X *)a.x + r * a.row;
+        Y *y = (Y *)a.y + r * a.row;
         float2 s = make_float2(0, 0);
         for (u64 i = threadIdx.x; i < a.row; i += blockDim.x) {
             float f = to_f32(x[i]);
@@ -150,11 +151,12 @@ template <class T> DEV void row_norm_any_body(const struct row_norm_args &a)
                 v *= param_at(a.w.type, a.w.p, i);
             if (a.b.p)
                 v += param_at(a.b.type, a.b.p, i);
-            y[i] = of_f32<T>(v); /* y may be x: this thread alone reads it from here on */
+            y[i] = of_f32<Y>(v); /* y may be x: this thread alone reads it from here on */
         }
     }
 }
 KERNELS(row_norm_any, 1024)
+KERNELS_OF_F32(row_norm_any, 1024)
 
 /* ---- group_norm: chunks of groups are summed up, then a block joins those of its group ---- */
 
@@ -274,11 +276,11 @@ DEV float group_out(float x, struct affine f, float w, float b, int silu)
 }
 
 /* PIECES units of a thread are under way at a time. */
-template <class T>
+template <class X, class Y>
 DEV void chunk_out(const struct group_norm_args &a, struct chunk c, struct affine f, u64 channel,
-                   const T *x, T *y)
+                   const X *x, Y *y)
 {
-    constexpr int N = vec<T>::n;
+    constexpr int N = vec<X>::n;
     u64 units = c.len / N;
     for (u64 i = threadIdx.x; i < units; i += (u64)PIECES * blockDim.x) {
         uint4 in[PIECES];
@@ -294,36 +296,37 @@ DEV void chunk_out(const struct group_norm_args &a, struct chunk c, struct affin
                 break;
             u64 of = channel + fast_div_by(&a.inner, c.first + at * N);
             float w = param_at(a.w.type, a.w.p, of), b = param_at(a.b.type, a.b.p, of), v[N];
-            unpack<T>(in[k], v);
+            unpack<X>(in[k], v);
             for (int j = 0; j < N; j++)
                 v[j] = group_out(v[j], f, w, b, a.silu);
-            store<T>(y, at, v);
+            store_n<Y, N>(y, at, v);
         }
     }
 }
 
 /* From the last chunk to the first: what group_sums read last may still be in the card's cache. */
-template <class T> DEV void group_norm_body(const struct group_norm_args &a)
+template <class X, class Y = X> DEV void group_norm_body(const struct group_norm_args &a)
 {
     int turn = 0;
     for (u64 at = blockIdx.x; at < a.all; at += gridDim.x) {
         struct chunk c = chunk_at(a, a.all - 1 - at);
         struct affine f = group_join(a, c.group, &turn);
         u64 channel = c.group % a.groups * a.per; /* of the group's first */
-        const T *x = (const T *)a.x + c.group * a.size + c.first;
-        T *y = (T *)a.y + c.group * a.size + c.first;
+        const X *x = (const X *)a.x + c.group * a.size + c.first;
+        Y *y = (Y *)a.y + c.group * a.size + c.first;
         if (a.packed) {
-            chunk_out<T>(a, c, f, channel, x, y);
+            chunk_out<X, Y>(a, c, f, channel, x, y);
             continue;
         }
         for (u64 i = threadIdx.x; i < c.len; i += blockDim.x) {
             u64 of = channel + fast_div_by(&a.inner, c.first + i);
             float w = param_at(a.w.type, a.w.p, of), b = param_at(a.b.type, a.b.p, of);
-            y[i] = of_f32<T>(group_out(to_f32(x[i]), f, w, b, a.silu));
+            y[i] = of_f32<Y>(group_out(to_f32(x[i]), f, w, b, a.silu));
         }
     }
 }
 KERNELS(group_norm, 256)
+KERNELS_OF_F32(group_norm, 256)
 
 /* ---- qk_rope: a block takes the heads of one position, of q and of k ---- */
 

@@ -69,7 +69,8 @@ static struct strided spread_of(const struct op_binary *a, size_t elem)
 
 berth_status cuda_binary(const struct op_env *env, const struct op_binary *a, berth_err *err)
 {
-    enum dtype type = a->a.dtype;
+    enum dtype type = a->y.dtype;
+    bool widens = a->b.dtype != type; /* 16 bits to F32; units are those of y */
     size_t elem = dtype_desc(type)->bytes, per_unit = own_per_unit(type);
     struct strided s = spread_of(a, elem);
     int last = s.nd - 1;
@@ -79,7 +80,9 @@ berth_status cuda_binary(const struct op_env *env, const struct op_binary *a, be
                              .n = op_count(&a->a),
                              .nd = s.nd,
                              .kind = (int32_t)a->kind,
-                             .scale = op_scale(a->scale) };
+                             .scale = op_scale(a->scale),
+                             .a_type = own_type(a->a.dtype),
+                             .b_type = own_type(a->b.dtype) };
     k.packed = own_aligned(k.a) && own_aligned(k.y) && s.dim[last] % per_unit == 0;
     if (s.sx[last]) { /* units of b lie together; they begin at whole ones */
         k.packed = k.packed && own_aligned(k.b);
@@ -95,7 +98,8 @@ berth_status cuda_binary(const struct op_env *env, const struct op_binary *a, be
         k.dim[i] = fast_div_of(s.dim[i]);
         k.sb[i] = s.sx[i] / elem;
     }
-    return own_launch(env, CUDA_MODULE_pointwise, "binary", type, k.n, &k, err);
+    return own_launch(env, CUDA_MODULE_pointwise, widens ? "binary_to_f32" : "binary",
+                      widens ? DT_NONE : type, k.n, &k, err);
 }
 
 berth_status cuda_geglu(const struct op_env *env, const struct op_geglu *a, berth_err *err)

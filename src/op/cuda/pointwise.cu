@@ -98,15 +98,23 @@ DEV float binary_of(int kind, float x, float b)
     return kind == CUDA_ADD ? x + b : kind == CUDA_SUB ? x - b : x * b;
 }
 
+/* The element of b that is below unit i of a. */
+DEV u64 binary_below(const struct binary_args &a, u64 i)
+{
+    int last = a.nd - 1;
+    u64 rest = i, at = fast_div_mod(&a.dim[last], &rest) * a.sb[last];
+    for (int d = last - 1; d >= 0; d--)
+        at += fast_div_mod(&a.dim[d], &rest) * a.sb[d];
+    return at;
+}
+
 template <class T> DEV void binary_body(const struct binary_args &a)
 {
     constexpr int N = vec<T>::n;
     int last = a.nd - 1;
     EACH(i, a.n)
     {
-        u64 rest = i, at = fast_div_mod(&a.dim[last], &rest) * a.sb[last];
-        for (int d = last - 1; d >= 0; d--)
-            at += fast_div_mod(&a.dim[d], &rest) * a.sb[d];
+        u64 at = binary_below(a, i);
         const T *b = (const T *)a.b + at;
         if (a.packed) {
             float x[N], v[N];
@@ -128,6 +136,32 @@ template <class T> DEV void binary_body(const struct binary_args &a)
     }
 }
 KERNELS(binary, 256)
+
+/* y is F32, a and b are of any type; four elements at a time where packed. */
+extern "C" __global__ void __launch_bounds__(256)
+    binary_to_f32(const __grid_constant__ struct binary_args a)
+{
+    constexpr int N = vec<float>::n;
+    int last = a.nd - 1;
+    EACH(i, a.n)
+    {
+        u64 at = binary_below(a, i);
+        if (a.packed) {
+            float x[N], v[N];
+            param_load<N>(a.a_type, a.a, i, x);
+            if (a.sb[last])
+                param_load<N>(a.b_type, a.b, at / N, v);
+            else
+                v[0] = v[1] = v[2] = v[3] = param_at(a.b_type, a.b, at);
+            for (int j = 0; j < N; j++)
+                x[j] = binary_of(a.kind, x[j], v[j] * a.scale);
+            store<float>(a.y, i, x);
+        } else {
+            float x = param_at(a.a_type, a.a, i);
+            ((float *)a.y)[i] = binary_of(a.kind, x, param_at(a.b_type, a.b, at) * a.scale);
+        }
+    }
+}
 
 /* ---- geglu: x[..., 2C] to y[..., C] ---- */
 

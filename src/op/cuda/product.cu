@@ -25,7 +25,7 @@ INLINE float bias_at(const product_args &a, uint64_t n)
     return a.bias_type == PRODUCT_F16 ? from_f16(h) : dec_one_bf16(h);
 }
 
-/* What becomes of a sum. */
+/* What becomes of a sum; A: type of y and add. */
 template <class A> INLINE void put_result(const product_args &a, uint64_t m, uint64_t n, float sum)
 {
     typedef typename A::T T;
@@ -153,9 +153,9 @@ DEC_QUANTS(BLOCK) /* in F32 they are expanded: nobody computes in F32 for speed 
 static_assert(SIDE * SIDE == GEMM_THREADS, "a thread for each 4 x 4");
 static_assert(GEMM_TILE * GEMM_DEPTH % GEMM_THREADS == 0, "whole loads");
 
-/* w is of A's type. Grid: x over n, y over m (in turns, should there be more rows than a grid has),
+/* w is of A's type, y and add of Y's. Grid: x over n, y over m (in turns, should there be more rows than a grid has),
  * z over the batch. */
-template <class A> INLINE void gemm(const product_args &all)
+template <class A, class Y = A> INLINE void gemm(const product_args &all)
 {
     typedef typename A::T T;
     __shared__ float xs[GEMM_DEPTH][GEMM_TILE + 4], ws[GEMM_DEPTH][GEMM_TILE + 4];
@@ -164,7 +164,7 @@ template <class A> INLINE void gemm(const product_args &all)
     const T *x = (const T *)all.x + blockIdx.z * all.of_x;
     const T *w = (const T *)all.w + blockIdx.z * all.of_w;
     product_args a = all;
-    a.y = (T *)all.y + blockIdx.z * all.of_y;
+    a.y = (typename Y::T *)all.y + blockIdx.z * all.of_y;
 
     for (uint64_t m0 = (uint64_t)blockIdx.y * GEMM_TILE; m0 < a.m;
          m0 += (uint64_t)gridDim.y * GEMM_TILE) { /* the same for all threads */
@@ -191,7 +191,7 @@ template <class A> INLINE void gemm(const product_args &all)
             for (int j = 0; j < 4; j++) {
                 uint64_t m = m0 + tm * 4 + i, n = n0 + tn * 4 + j;
                 if (m < a.m && n < a.n)
-                    put_result<A>(a, m, n, sum[i][j]);
+                    put_result<Y>(a, m, n, sum[i][j]);
             }
     }
 }
@@ -243,3 +243,12 @@ template <class A> INLINE void round_e4m3(const product_args &a)
 OTHERS(f32)
 OTHERS(f16)
 OTHERS(bf16)
+
+#define GEMM_TO_F32(name)                                                                          \
+    extern "C" __global__ void __launch_bounds__(GEMM_THREADS)                                     \
+        product_gemm_to_f32_##name(const __grid_constant__ product_args a)                         \
+    {                                                                                              \
+        gemm<act_##name, act_f32>(a);                                                              \
+    }
+GEMM_TO_F32(f16)
+GEMM_TO_F32(bf16)

@@ -112,6 +112,12 @@ static struct view side(struct bag *b, struct shape s)
     return random_tensor(b, HELD_SIDE, DT_F32, s);
 }
 
+/* F32 beside activations of any type. */
+static struct view wide(struct bag *b, struct shape s)
+{
+    return tensor_of(b, DT_F32, s);
+}
+
 /* The same shape as a slice of something wider along `axis`. */
 static struct view slice_at(struct bag *b, struct shape s, int axis, uint64_t before,
                             uint64_t after)
@@ -135,6 +141,31 @@ static const enum dtype stored[] = { DT_F32,  DT_F16,  DT_BF16, DT_F8_E4M3, DT_F
 enum { STORED = sizeof stored / sizeof *stored };
 
 /* ---- makers: case i of an op; false when there are no more ---- */
+
+/* Results in F32, whatever x is. */
+static bool wide_linear(struct bag *b, size_t i, struct op_linear *l)
+{
+    static const struct {
+        uint64_t m, k, n; /* m up to 4: what has kernels of its own where y is of x's type */
+        enum dtype w;
+    } at[] = { { 77, 64, 130, DT_F32 },    { 1, 96, 33, DT_F32 },   { 130, 257, 41, DT_BF16 },
+               { 300, 320, 320, DT_BF16 }, { 4, 512, 64, DT_Q8_0 }, { 57, 384, 96, DT_F16 },
+               { 48, 512, 64, DT_F8_E4M3 } };
+    if (i >= sizeof at / sizeof *at)
+        return false;
+    uint64_t m = at[i].m, k = at[i].k, n = at[i].n;
+    *l = (struct op_linear) { .x = i == 2 ? slice_of_wider(b, S3(1, m, k), 2)
+                                          : tensor(b, S3(1, m, k)),
+                              .w = tensor_of(b, at[i].w, S2(n, k)),
+                              .y = wide(b, S3(1, m, n)) };
+    if (i % 3 != 1)
+        l->bias = param(b, S1(n));
+    if (i % 2 == 0)
+        l->add = i % 4 ? l->y : wide(b, l->y.shape);
+    l->scaled = i == 6;
+    l->scale = 0.37f;
+    return true;
+}
 
 static bool make_linear(struct bag *b, size_t i, union any *a, double *tol)
 {
@@ -161,7 +192,7 @@ static bool make_linear(struct bag *b, size_t i, union any *a, double *tol)
         t = DT_F8_E4M3;
         m = i % 2 ? 48 : 1, k = 512, n = 64;
     } else {
-        return false;
+        return wide_linear(b, i - LONG - STORED - 4, l);
     }
     *l = (struct op_linear) { .w = tensor_of(b, t, S2(n, k)) };
     if (i % 3 == 2) { /* rows of something wider, aligned to nothing */
@@ -341,12 +372,13 @@ static bool make_group_norm(struct bag *b, size_t i, union any *a, double *tol)
 {
     static const uint32_t groups[MANY] = { 1, 5, 3, 32, 8, 7, 1, 2, 4 };
     *tol = 2e-6;
-    if (i >= 2 * MANY)
+    if (i >= 3 * MANY)
         return false;
-    size_t s = i / 2;
+    bool widened = i >= 2 * MANY; /* x is F32, whatever y is */
+    size_t s = widened ? i - 2 * MANY : i / 2;
     struct op_group_norm *g = &a->group_norm;
     uint64_t c = many[s].dim[1];
-    *g = (struct op_group_norm) { .x = tensor(b, many[s]),
+    *g = (struct op_group_norm) { .x = widened ? wide(b, many[s]) : tensor(b, many[s]),
                                   .w = param(b, S1(c)),
                                   .b = param(b, S1(c)),
                                   .groups = groups[s],
@@ -354,7 +386,7 @@ static bool make_group_norm(struct bag *b, size_t i, union any *a, double *tol)
                                   .silu = i % 2 };
     for (size_t e = 0; s == 3 && e < op_count(&g->x); e++)
         op_f32(&g->x)[e] += 30; /* a mean far from 0 */
-    g->y = s % 2 ? g->x : tensor(b, many[s]);
+    g->y = s % 2 && !widened ? g->x : tensor(b, many[s]);
     return true;
 }
 
@@ -374,8 +406,19 @@ static bool make_row_norm(struct bag *b, size_t i, union any *a, double *tol)
                                         { 3, { 2, 1, 4099 } }, { 3, { 3, 2, 1 } } };
     *tol = 2e-6;
     struct op_row_norm *r = &a->row_norm;
-    if (i >= 4 * MANY + 2 * sizeof mod / sizeof *mod)
+    enum { MOD = sizeof mod / sizeof *mod, WIDE = 4 * MANY + 2 * MOD };
+    if (i >= WIDE + MOD)
         return false;
+    if (i >= WIDE) { /* F32, whatever y is */
+        struct shape s = mod[i - WIDE];
+        *r = (struct op_row_norm) { .x = wide(b, s), .y = tensor(b, s), .eps = 1e-5f };
+        r->rms = i % 4 == 1;
+        if (i % 3)
+            r->w = param(b, S1(op_row(&r->x)));
+        if (i % 3 && !r->rms)
+            r->b = param(b, S1(op_row(&r->x)));
+        return true;
+    }
     if (i >= 4 * MANY) {
         struct shape s = mod[(i - 4 * MANY) / 2];
         uint64_t n = s.dim[s.ndim - 1];
@@ -479,9 +522,17 @@ static bool make_binary(struct bag *b, size_t i, union any *a, double *tol)
                                              { 2, { 1, 1 } },        { 5, { 1, 2, 1, 4, 1 } },
                                              { 4, { 1, 16, 1, 70 } } };
     *tol = 2e-7;
-    if (i >= 3 * MANY)
+    if (i >= 5 * MANY)
         return false;
     struct shape s = many[i % MANY];
+    if (i >= 3 * MANY) { /* y is F32, whatever b is; so is a, or it is of b's type */
+        bool widened = i >= 4 * MANY;
+        a->binary = (struct op_binary) { .kind = (enum op_binary_kind)(i % 3),
+                                         .a = widened ? wide(b, s) : tensor(b, s),
+                                         .b = tensor(b, i % 2 ? with[i % MANY] : s) };
+        a->binary.y = widened && i % 4 ? a->binary.a : wide(b, s);
+        return true;
+    }
     a->binary = (struct op_binary) { .kind = (enum op_binary_kind)(i / MANY),
                                      .a = tensor(b, s),
                                      .b = tensor(b, with[i % MANY]),

@@ -342,6 +342,23 @@ static void row_norms(void **state)
         assert_ok(op_row_norm(&s->env, &(struct op_row_norm) { .x = x, .y = x }, &err), err);
         assert_kernel(at[i].kernel, at[i].grid, at[i].bx, at[i].by);
     }
+    /* F32 to 16 bits: units of x count. */
+    static const struct {
+        enum dtype to;
+        uint64_t rows, row;
+        const char *kernel;
+        unsigned grid, bx, by;
+    } narrow[] = { { DT_BF16, 4096, 640, "row_norm_of_f32_bf16", 4096, 64, 1 },
+                   { DT_F16, 77, 320, "row_norm_of_f32_f16", 20, 32, 4 },
+                   { DT_BF16, 9, 33, "row_norm_any_of_f32_bf16", 9, 64, 1 } };
+    for (size_t i = 0; i < sizeof narrow / sizeof *narrow; i++) {
+        struct shape both = S2(narrow[i].rows, narrow[i].row);
+        struct op_row_norm a = { .x = view_at_address(DT_F32, both, 4096),
+                                 .y = view_at_address(narrow[i].to, both, 1 << 28) };
+        berth_err err = { 0 };
+        assert_ok(op_row_norm(&s->env, &a, &err), err);
+        assert_kernel(narrow[i].kernel, narrow[i].grid, narrow[i].bx, narrow[i].by);
+    }
     /* A modulation that lies at an odd place: its item's stride counts, too. */
     struct view x = view_at_address(DT_BF16, S3(2, 8, 64), 4096);
     struct view m = view_at_address(DT_F32, S2(2, 130), 1 << 20);
@@ -390,6 +407,13 @@ static void group_norm_scratch(void **state)
     memcpy(&k, seen.last.args, sizeof k);
     assert_true(k.packed && k.packed_sums && k.part == s->env.scratch && k.chunk % 8 == 0);
     assert_true(k.chunk * k.chunks.d >= k.size && k.chunk * (k.chunks.d - 1) < k.size);
+    a.x = view_at_address(DT_F32, x.shape, UINT64_C(1) << 40);
+    assert_int_equal(op_group_norm_scratch(&s->env, &a), n);
+    assert_ok(op_group_norm(&s->env, &a, &err), err);
+    assert_kernel("group_norm_of_f32_bf16", 32 * 256, 256, 1);
+    struct op_binary sum = { .a = a.x, .b = x, .y = a.x };
+    assert_ok(op_binary(&s->env, &sum, &err), err);
+    assert_string_equal(seen.last.kernel, "binary_to_f32");
 }
 
 static int close_what_is_left(void **state)

@@ -156,8 +156,9 @@ struct layer {
     struct op_linear a;
 };
 
-/* Weights in the type of activations, biases too: no kernels. m > 4: fewer are for a kernel. */
-static void layer_new(struct layer *l, struct rng *rng, enum dtype t)
+/* Weights in the type of activations, biases in that of the result: no kernels. m > 4: fewer are
+ * for a kernel. */
+static void layer_new(struct layer *l, struct rng *rng, enum dtype t, enum dtype to)
 {
     size_t m = 5 + rng_below(rng, 20), n = 1 + rng_below(rng, 40), k = 1 + rng_below(rng, 40);
     bool apart = rng_below(rng, 2);
@@ -168,9 +169,9 @@ static void layer_new(struct layer *l, struct rng *rng, enum dtype t)
     }
     l->x = mat_new(t, m, k, gap[0], shift[0]);
     l->w = mat_new(t, n, k, 0, 0);
-    l->bias = mat_new(t, 1, n, 0, 0);
-    l->add = mat_new(t, m, n, gap[1], shift[1]);
-    l->y = mat_new(t, m, n, gap[2], shift[2]);
+    l->bias = mat_new(to, 1, n, 0, 0);
+    l->add = mat_new(to, m, n, gap[1], shift[1]);
+    l->y = mat_new(to, m, n, gap[2], shift[2]);
     mat_fill(rng, &l->x.v);
     mat_fill(rng, &l->w.v);
     mat_fill(rng, &l->bias.v);
@@ -250,7 +251,8 @@ static void linear(void **state)
         struct layer l;
         berth_err err = { 0 };
         enum dtype t = types[rng_below(&rng, ARRAY_LEN(types))];
-        layer_new(&l, &rng, t);
+        enum dtype to = rng_below(&rng, 3) ? t : DT_F32;
+        layer_new(&l, &rng, t, to);
         size_t m = l.y.v.shape.dim[0], n = l.y.v.shape.dim[1];
         double *want = malloc(m * n * sizeof *want);
         assert_non_null(want);
@@ -259,7 +261,7 @@ static void linear(void **state)
         assert_ok(run(&r, &l.a, &err), err);
         for (size_t i = 0; i < m * n; i++) {
             double got = mat_get(&l.y.v, i / n, i % n);
-            if (!(fabs(got - want[i]) <= tolerance(t) * (1 + fabs(want[i]))))
+            if (!(fabs(got - want[i]) <= tolerance(to) * (1 + fabs(want[i]))))
                 fail_msg("%s: element %zu of [%zu, %zu] is %g, not %g", dtype_name(t), i, m, n, got,
                          want[i]);
         }

@@ -147,8 +147,12 @@ static void products(void **state)
             .y = f(S2(3, 6)));
     REFUSED(linear, "bias [4] is not [5]", .x = f(S2(3, 4)), .w = f(S2(5, 4)), .y = f(S2(3, 5)),
             .bias = f(S1(4)));
-    REFUSED(linear, "y is F32, but x is F16", .x = of(DT_F16, S2(3, 4)), .w = f(S2(5, 4)),
-            .y = f(S2(3, 5)));
+    REFUSED(linear, "y is F16, but x is F32", .x = f(S2(3, 4)), .w = f(S2(5, 4)),
+            .y = of(DT_F16, S2(3, 5)));
+    REFUSED(linear, "y is F16, neither F32 nor BF16 as x", .x = of(DT_BF16, S2(3, 4)),
+            .w = f(S2(5, 4)), .y = of(DT_F16, S2(3, 5)));
+    REFUSED(linear, "add is F16, but y is F32", .x = of(DT_F16, S2(3, 4)), .w = f(S2(5, 4)),
+            .y = f(S2(3, 5)), .add = of(DT_F16, S2(3, 5)));
     REFUSED(linear, "there is no function 7", .x = f(S2(3, 4)), .w = f(S2(5, 4)), .y = f(S2(3, 5)),
             .after = (enum op_after)7);
     REFUSED(linear, "something to add are not for one call", .x = f(S2(3, 4)), .w = f(S2(5, 4)),
@@ -311,13 +315,27 @@ static void types(void **state)
     UNABLE(embedding, &cpu, "embedding: y is F16, the activations of reference are F32",
            .table = f(S2(7, 4)), .ids = of(DT_I32, S1(3)), .y = of(DT_F16, s));
     UNABLE(copy, &env, "copy: y is F16", .x = f(s), .y = of(DT_F16, s));
-    UNABLE(row_norm, &env, "row_norm: x is F16", .x = of(DT_F16, s), .y = of(DT_F16, s),
+    UNABLE(linear, &cpu, "linear: x is F16, the activations of cpu-plain are F32",
+           .x = of(DT_F16, s), .w = f(S2(5, 4)), .y = f(S2(3, 5)), .add = f(S2(3, 5)));
+    UNABLE(row_norm, &env, "row_norm: y is F16", .x = of(DT_F16, s), .y = of(DT_F16, s),
            .scale = f(s), .shift = of(DT_F16, s));
+    UNABLE(row_norm, &env, "row_norm: y is BF16", .x = f(s), .y = of(DT_BF16, s));
+    REFUSED(row_norm, "x is F16, but y is F32", .x = of(DT_F16, s), .y = f(s));
+    struct view wide = f(s), narrow = of(DT_F16, s);
+    narrow.data = wide.data;
+    REFUSED(row_norm, "y [3, 4] overlaps x [3, 4]", .x = wide, .y = narrow);
     TAKEN(copy, .x = of(DT_F16, s), .y = f(s));
     REFUSED(unary, "x is I32, not F32, F16 or BF16", .x = of(DT_I32, s), .y = f(s));
     REFUSED(unary, "x is Q8_0, not F32, F16 or BF16", .x = of(DT_Q8_0, S2(3, 32)), .y = f(s));
-    REFUSED(binary, "b is F16, but a is BF16", .a = of(DT_BF16, s), .b = of(DT_F16, s),
+    REFUSED(binary, "a is BF16, neither F32 nor F16 as b", .a = of(DT_BF16, s), .b = of(DT_F16, s),
             .y = of(DT_BF16, s));
+    REFUSED(binary, "y is F16, but a is F32", .a = f(s), .b = of(DT_F16, s), .y = of(DT_F16, s));
+    REFUSED(binary, "a is F16, but b is F32", .a = of(DT_F16, s), .b = f(s), .y = f(s));
+    REFUSED(binary, "y [3, 4] overlaps a [3, 4]", .a = narrow, .b = of(DT_F16, s), .y = wide);
+    REFUSED(binary, "y [3, 4] overlaps b [3, 4]", .a = f(s), .b = narrow, .y = wide);
+    UNABLE(binary, &env, "binary: b is F16", .a = f(s), .b = of(DT_F16, s), .y = f(s));
+    REFUSED(group_norm, "y [3, 4] overlaps x [3, 4]", .x = wide, .y = narrow, .w = f(S1(4)),
+            .b = f(S1(4)), .groups = 2);
     REFUSED(gate, "gate is F16, neither F32 nor BF16 as x", .x = of(DT_BF16, s),
             .z = of(DT_BF16, s), .y = of(DT_BF16, s), .gate = of(DT_F16, s));
     struct shape q = S4(1, 3, 2, 4);
