@@ -4,7 +4,14 @@
  * Memory: what a block no longer needs is dropped before its next layer asks for room, sums are
  * formed in the place of their first term, and the 1x1 shortcut of a res block is computed first:
  * then its wide input can be normalised in its own place. What input blocks leave for output blocks
- * is on the stack and must not be written to; `keep` says so. */
+ * is on the stack and must not be written to; `keep` says so.
+ *
+ * BF16: every block adds to what the block before left. Kept in BF16, that is rounded to 8 bits at
+ * each addition, which is a quarter of a UNet's error; so sums are F32 there (`wide`): those of res
+ * blocks with their shortcut, of transformers, and of the blocks in these. What layers read is
+ * rounded on the way, and so is what lies on the stack. A shortcut and what surrounds a transformer
+ * are linear layers over rows then, which can write F32; 3x3 convolutions are rounded before they
+ * are added. F16 has 3 bits more and stays as it is. */
 #include "model/unet.h"
 
 #include <math.h>
@@ -32,18 +39,101 @@ static struct shape shape4(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
     return (struct shape) { .ndim = 4, .dim = { a, b, c, d } };
 }
 
+/* Sums are F32, see above. */
+static bool wide_sums(const struct net_run *r)
+{
+    return net_dtype(r) == DT_BF16;
+}
+
+/* An act that is such a sum: never on the stack. */
+static bool is_wide(const struct net_run *r, const struct act *x)
+{
+    return x->dtype != net_dtype(r);
+}
+
+/* x is not needed any more; what is not wide stays: it is on the stack, or has gone already. */
+static void let_go(struct net_run *r, struct act *x)
+{
+    if (is_wide(r, x))
+        net_drop(r, x);
+}
+
+/* As layers read it: takes x where it is wide, else it is x itself. */
+static struct act narrow(struct net_run *r, struct act x)
+{
+    if (!is_wide(r, &x))
+        return x;
+    struct act y = net_round(r, x);
+    net_drop(r, &x);
+    return y;
+}
+
+/* [B, C, h, w] -> [B, T, C]; x stays. */
+static struct act rows_of(struct net_run *r, struct act x)
+{
+    struct shape s =
+        shape3(x.shape.dim[0], x.shape.dim[1], x.shape.dim[2] * x.shape.dim[3]); /* [B, C, T] */
+    return net_permute(r, net_reshape(r, x, &s), (const int[]) { 0, 2, 1 });
+}
+
+/* The same, and back; takes x. */
+static struct act to_rows(struct net_run *r, struct act x)
+{
+    struct act y = rows_of(r, x);
+    net_drop(r, &x);
+    return y;
+}
+
+static struct act to_picture(struct net_run *r, struct act x, uint64_t h, uint64_t w)
+{
+    struct shape s = shape4(x.shape.dim[0], x.shape.dim[2], h, w);
+    struct act y = net_permute(r, x, (const int[]) { 0, 2, 1 }); /* [B, C, T] */
+    net_drop(r, &x);
+    return net_reshape(r, y, &s);
+}
+
+/* The shortcut of a res block where sums are F32; x stays. */
+static struct act wide_shortcut(struct net_run *r, struct act x)
+{
+    struct act n = is_wide(r, &x) ? net_round(r, x) : x, rows = rows_of(r, n);
+    if (is_wide(r, &x))
+        net_drop(r, &n);
+    struct act y = net_linear_f32(r, rows, "skip_connection");
+    net_drop(r, &rows);
+    return to_picture(r, y, x.shape.dim[2], x.shape.dim[3]);
+}
+
+/* skip + h in F32. Takes h, and skip where it is `ours`: then in its place if that is F32. */
+static struct act wide_sum(struct net_run *r, struct act h, struct act skip, bool ours)
+{
+    struct act y = skip;
+    if (ours && is_wide(r, &skip)) {
+        net_add(r, &y, h);
+    } else {
+        y = net_sum_f32(r, skip, h);
+        if (ours)
+            net_drop(r, &skip);
+    }
+    net_drop(r, &h);
+    return y;
+}
+
 /* x [B, in, h, w] -> [B, out, h, w]. Takes x unless it is to be kept. */
 static struct act res_block(struct net_run *r, const struct pass *p, const char *name, struct act x,
                             bool keep)
 {
     size_t mark = net_enter(r, "%s", name);
     bool conv = net_has(r, "skip_connection");
-    struct act skip = conv ? net_conv2d(r, x, "skip_connection", NET_1X1) : x;
+    struct act skip = !conv          ? x
+                      : wide_sums(r) ? wide_shortcut(r, x)
+                                     : net_conv2d(r, x, "skip_connection", NET_1X1);
     struct act a = x;
-    if (conv && !keep) /* x is needed no more */
+    if (conv && !keep && !is_wide(r, &x)) /* x is needed no more */
         net_group_norm_in_place(r, &a, "in_layers.0", GROUPS, EPS, true);
     else
         a = net_group_norm(r, x, "in_layers.0", GROUPS, EPS, true);
+    if (conv && !keep)
+        let_go(r, &x);
     struct act h = net_conv2d(r, a, "in_layers.2", NET_PAD1); /* [B, out, h, w] */
     net_drop(r, &a);
     struct act e = net_linear(r, p->emb, "emb_layers.1"); /* [B, out] */
@@ -53,7 +143,9 @@ static struct act res_block(struct net_run *r, const struct pass *p, const char 
     net_drop(r, &e);
 
     net_group_norm_in_place(r, &h, "out_layers.0", GROUPS, EPS, true);
-    if (conv || !keep)
+    if (wide_sums(r))
+        a = wide_sum(r, net_conv2d(r, h, "out_layers.3", NET_PAD1), skip, conv || !keep);
+    else if (conv || !keep)
         a = net_conv2d_add(r, h, "out_layers.3", NET_PAD1, skip); /* in skip's place */
     else
         a = net_conv2d_plus(r, h, "out_layers.3", NET_PAD1, skip);
@@ -100,34 +192,16 @@ static struct act transformer_block(struct net_run *r, const struct pass *p, uin
     return x;
 }
 
-/* [B, C, h, w] -> [B, T, C] and back; takes x. */
-static struct act to_rows(struct net_run *r, struct act x)
-{
-    struct shape s =
-        shape3(x.shape.dim[0], x.shape.dim[1], x.shape.dim[2] * x.shape.dim[3]); /* [B, C, T] */
-    struct act y = net_permute(r, net_reshape(r, x, &s), (const int[]) { 0, 2, 1 });
-    net_drop(r, &x);
-    return y;
-}
-
-static struct act to_picture(struct net_run *r, struct act x, uint64_t h, uint64_t w)
-{
-    struct shape s = shape4(x.shape.dim[0], x.shape.dim[2], h, w);
-    struct act y = net_permute(r, x, (const int[]) { 0, 2, 1 }); /* [B, C, T] */
-    net_drop(r, &x);
-    return net_reshape(r, y, &s);
-}
-
 /* x [B, C, h, w] -> the same; takes x. */
 static struct act transformer(struct net_run *r, const struct pass *p, uint32_t depth, struct act x)
 {
-    const bool linear = p->u->linear_proj;
+    const bool linear = p->u->linear_proj || wide_sums(r);
     uint64_t h = x.shape.dim[2], w = x.shape.dim[3];
     size_t mark = net_enter(r, "1.");
     struct act n = net_group_norm(r, x, "norm", GROUPS, EPS_TRANSFORMER, false), t;
     if (linear) {
         n = to_rows(r, n); /* [B, T, C] */
-        t = net_linear(r, n, "proj_in");
+        t = wide_sums(r) ? net_linear_f32(r, n, "proj_in") : net_linear(r, n, "proj_in");
         net_drop(r, &n);
     } else {
         t = net_conv2d(r, n, "proj_in", NET_1X1);
@@ -136,6 +210,7 @@ static struct act transformer(struct net_run *r, const struct pass *p, uint32_t 
     }
     for (uint32_t i = 0; i < depth && !net_bad(r); i++)
         t = transformer_block(r, p, i, t);
+    t = narrow(r, t);
     if (linear) { /* added to rows, so that the sum is rounded once */
         x = net_linear_add(r, t, "proj_out", to_rows(r, x));
         net_drop(r, &t);
@@ -173,12 +248,19 @@ static struct act embed(struct net_run *r, const struct unet_net *u, const struc
 
 static const struct net_conv down = { .stride = 2, .top = 1, .left = 1, .bottom = 1, .right = 1 };
 
-/* Block i of the way down; x is on the stack and stays. */
+/* Onto the stack: itself, or a rounded copy of what is wide. */
+static void push(struct net_run *r, struct pass *p, struct act x)
+{
+    p->skip[p->skips++] = is_wide(r, &x) ? net_round(r, x) : x;
+}
+
+/* Block i of the way down; x, which is on the stack (or a copy of it), stays. */
 static struct act input_block(struct net_run *r, const struct pass *p, uint32_t i, struct act x)
 {
     size_t mark = net_enter(r, "input_blocks.%u.", i);
     struct act h;
     if (net_has(r, "0.op")) {
+        x = p->skip[p->skips - 1];
         h = net_conv2d(r, x, "0.op", down); /* [B, C, ceil(h / 2), ceil(w / 2)] */
     } else {
         h = res_block(r, p, "0.", x, true);
@@ -193,6 +275,7 @@ static struct act middle(struct net_run *r, const struct pass *p, struct act x)
 {
     size_t mark = net_enter(r, "middle_block.");
     struct act h = res_block(r, p, "0.", x, true); /* x is the last of the stack */
+    let_go(r, &x);
     if (p->u->middle_attention) {
         h = transformer(r, p, p->u->depth_middle, h);
         h = res_block(r, p, "2.", h, false);
@@ -207,6 +290,8 @@ static struct act output_block(struct net_run *r, struct pass *p, uint32_t i, st
 {
     size_t mark = net_enter(r, "output_blocks.%u.", i);
     struct act skip = p->skip[--p->skips];
+    own = own || is_wide(r, &x);
+    x = narrow(r, x);
     struct act pair[2] = { x, skip };
     struct act h = net_concat(r, pair, 2, 1); /* [B, C + C of the skip, h, w] */
     net_drop(r, &skip);
@@ -220,6 +305,7 @@ static struct act output_block(struct net_run *r, struct pass *p, uint32_t i, st
     if (p->skips && net_has(r, up)) {
         /* To the size of what comes next on the stack: odd sizes come back exactly. */
         const struct shape *to = &p->skip[p->skips - 1].shape;
+        h = narrow(r, h);
         struct act big = net_nearest(r, h, to->dim[2], to->dim[3]);
         net_drop(r, &h);
         h = net_conv2d(r, big, up, NET_PAD1);
@@ -242,9 +328,13 @@ static void forward(struct net_run *r, void *user)
     struct act x = net_input(r, &xs, in->x);
     struct act h = net_conv2d(r, x, "input_blocks.0.0", NET_PAD1); /* [B, M, h, w] */
     net_drop(r, &x);
-    p.skip[p.skips++] = h;
-    for (uint32_t i = 1; i < u->input_blocks && !net_bad(r); i++)
-        p.skip[p.skips++] = h = input_block(r, &p, i, h);
+    push(r, &p, h);
+    for (uint32_t i = 1; i < u->input_blocks && !net_bad(r); i++) {
+        x = h;
+        h = input_block(r, &p, i, x);
+        let_go(r, &x);
+        push(r, &p, h);
+    }
     if (u->middle)
         h = middle(r, &p, h);
     for (uint32_t i = 0; i < u->output_blocks && !net_bad(r); i++)
@@ -252,7 +342,12 @@ static void forward(struct net_run *r, void *user)
 
     net_drop(r, &p.emb);
     net_drop(r, &p.context);
-    net_group_norm_in_place(r, &h, "out.0", GROUPS, EPS, true);
+    x = h;
+    if (is_wide(r, &x))
+        h = net_group_norm(r, x, "out.0", GROUPS, EPS, true);
+    else
+        net_group_norm_in_place(r, &h, "out.0", GROUPS, EPS, true);
+    let_go(r, &x);
     x = net_conv2d(r, h, "out.2", NET_PAD1); /* [B, out_channels, h, w] */
     net_drop(r, &h);
     net_finite(r, x, "the UNet's output");

@@ -42,6 +42,11 @@ struct act net_new(struct net_run *r, const struct shape *s)
     return new_act(r, r->n->act, s);
 }
 
+struct act net_new_f32(struct net_run *r, const struct shape *s)
+{
+    return new_act(r, DT_F32, s);
+}
+
 void net_drop(struct net_run *r, struct act *a)
 {
     net_give(r, a->addr);

@@ -46,8 +46,9 @@ static struct act result(struct use *u, struct act y)
     return u->r->bad ? (struct act) { 0 } : y;
 }
 
+/* add: NULL, or what is added, in its place; f32: else the result is F32. */
 static struct act linear(struct net_run *r, struct act x, const char *layer, bool bias,
-                         const struct act *add)
+                         const struct act *add, bool f32)
 {
     struct use u;
     if (!use_begin(&u, r, layer))
@@ -58,7 +59,7 @@ static struct act linear(struct net_run *r, struct act x, const char *layer, boo
         return (struct act) { 0 };
     if (s.ndim)
         s.dim[s.ndim - 1] = w.dim[0];
-    struct act y = result_in(r, &s, add);
+    struct act y = f32 ? net_new_f32(r, &s) : result_in(r, &s, add);
     u.keep = l->weight.block;
     struct op_linear a = { .x = view_of(x),
                            .y = view_of(y),
@@ -74,17 +75,22 @@ static struct act linear(struct net_run *r, struct act x, const char *layer, boo
 
 struct act net_linear(struct net_run *r, struct act x, const char *layer)
 {
-    return linear(r, x, layer, true, NULL);
+    return linear(r, x, layer, true, NULL, false);
 }
 
 struct act net_linear_no_bias(struct net_run *r, struct act x, const char *layer)
 {
-    return linear(r, x, layer, false, NULL);
+    return linear(r, x, layer, false, NULL, false);
+}
+
+struct act net_linear_f32(struct net_run *r, struct act x, const char *layer)
+{
+    return linear(r, x, layer, true, NULL, true);
 }
 
 struct act net_linear_add(struct net_run *r, struct act x, const char *layer, struct act add)
 {
-    return linear(r, x, layer, true, &add);
+    return linear(r, x, layer, true, &add, false);
 }
 
 /* Rows [row, row + rows) of a tensor; rows 0: all. False: it has not so many, or they do not lie
@@ -352,25 +358,32 @@ void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind)
     use_end(&u);
 }
 
-static void binary(struct net_run *r, enum op_binary_kind kind, const char *what, struct act x,
-                   struct act b)
+static void binary(struct net_run *r, enum op_binary_kind kind, const char *what, struct act a,
+                   struct act b, struct act y)
 {
     struct use u;
     if (!use_begin(&u, r, what))
         return;
     use_op_binary(&u, &(struct op_binary) {
-                          .kind = kind, .a = view_of(x), .b = view_of(b), .y = view_of(x) });
+                          .kind = kind, .a = view_of(a), .b = view_of(b), .y = view_of(y) });
     use_end(&u);
 }
 
 void net_add(struct net_run *r, struct act *x, struct act b)
 {
-    binary(r, OP_ADD, "add", *x, b);
+    binary(r, OP_ADD, "add", *x, b, *x);
+}
+
+struct act net_sum_f32(struct net_run *r, struct act a, struct act b)
+{
+    struct act y = net_new_f32(r, &a.shape);
+    binary(r, OP_ADD, "add", a, b, y);
+    return y;
 }
 
 void net_mul(struct net_run *r, struct act *x, struct act b)
 {
-    binary(r, OP_MUL, "mul", *x, b);
+    binary(r, OP_MUL, "mul", *x, b, *x);
 }
 
 void net_gate(struct net_run *r, struct view x, struct view gate, struct act z)
@@ -389,6 +402,13 @@ void net_convert(struct net_run *r, struct view x, struct view y)
         return;
     use_op_copy(&u, &(struct op_copy) { .x = x, .y = y });
     use_end(&u);
+}
+
+struct act net_round(struct net_run *r, struct act x)
+{
+    struct act y = net_new(r, &x.shape);
+    net_convert(r, view_of(x), view_of(y));
+    return y;
 }
 
 struct act net_geglu(struct net_run *r, struct act x)
@@ -548,7 +568,8 @@ struct act net_concat(struct net_run *r, const struct act *x, size_t n, int axis
 /* A copy of x as `from` sees it. */
 static struct act copied(struct use *u, const struct view *from)
 {
-    struct act y = net_new(u->r, &from->shape);
+    bool f32 = from->dtype == DT_F32;
+    struct act y = f32 ? net_new_f32(u->r, &from->shape) : net_new(u->r, &from->shape);
     use_op_copy(u, &(struct op_copy) { .x = *from, .y = view_of(y) });
     return result(u, y);
 }

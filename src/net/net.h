@@ -97,8 +97,8 @@ struct net_args {
     bool round_f16; /* F32 weights count as rounded to F16 when used, as ComfyUI keeps its CLIPs */
     /* Of activations: the first that the device is made for (op_acts()), else F32. */
     enum dtype act, act_else; /* DT_NONE: F32 */
-    bool fp8;       /* op_env.fp8 */
-    struct net_times *times; /* filled; NULL: nobody asks */
+    bool fp8;                 /* op_env.fp8 */
+    struct net_times *times;  /* filled; NULL: nobody asks */
 };
 /* BERTH_EINVAL: not resident. BERTH_EUNSUPPORTED: its compute device cannot compute (names it and
  * those that can), or the file says its weights are in a layout nobody here knows. BERTH_ENODEVMEM:
@@ -158,7 +158,8 @@ bool net_has(struct net_run *r, const char *layer);
 struct shape net_weight_shape(struct net_run *r, const char *layer); /* ndim 0: there is none */
 
 /* ---- activations ---- */
-struct act net_new(struct net_run *r, const struct shape *s); /* contents unspecified */
+struct act net_new(struct net_run *r, const struct shape *s);     /* contents unspecified */
+struct act net_new_f32(struct net_run *r, const struct shape *s); /* F32, whatever the net's is */
 void net_drop(struct net_run *r, struct act *a); /* its place may be used again; empty is fine */
 enum dtype net_dtype(const struct net_run *r);   /* of acts */
 /* Host floats in, rounded to the net's type, and out. Dry: nothing is touched.
@@ -188,8 +189,9 @@ void net_finite(struct net_run *r, struct act a, const char *what);
  * one. */
 struct act net_linear(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_no_bias(struct net_run *r, struct act x, const char *layer);
+struct act net_linear_f32(struct net_run *r, struct act x, const char *layer); /* gives F32 */
 struct act net_linear_add(struct net_run *r, struct act x, const char *layer,
-                          struct act add); /* + add; may give add's place: drops it */
+                          struct act add); /* + add, of its type; may give add's place: drops it */
 /* The same between slices: y (all of it) = after(x . rows of the weight + their bias). */
 struct net_product {
     const char *layer;
@@ -216,10 +218,11 @@ struct act net_group_norm(struct net_run *r, struct act x, const char *layer, ui
 void net_group_norm_in_place(struct net_run *r, struct act *x, const char *layer, uint32_t groups,
                              float eps, bool silu);
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer,
-                          float eps); /* layer NULL: without parameters */
+                          float eps); /* layer NULL: without parameters. x may be F32 */
 struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, float eps);
 void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind); /* in place */
 void net_add(struct net_run *r, struct act *x, struct act b);              /* x += b, broadcast */
+struct act net_sum_f32(struct net_run *r, struct act a, struct act b);     /* a + b, in F32 */
 struct act net_geglu(struct net_run *r, struct act x);
 /* add + down(geglu(up(x))) row by row, in add's place; drops x. A thrifty run does some rows at a
  * time. */
@@ -254,6 +257,7 @@ struct act net_timestep(struct net_run *r, const float *t, size_t n,
 struct act net_nearest(struct net_run *r, struct act x, uint64_t h, uint64_t w);
 struct act net_concat(struct net_run *r, const struct act *x, size_t n, int axis);
 struct act net_permute(struct net_run *r, struct act x, const int *axis); /* a copy */
+struct act net_round(struct net_run *r, struct act x); /* a copy of F32 in the net's type */
 struct act net_slice(struct net_run *r, struct act x, int axis, uint64_t begin,
                      uint64_t end); /* a copy */
 
