@@ -8,10 +8,7 @@ import pytest
 import drawing
 import judge
 
-BAR = 0.90    # what the model is to reach; see tools/demo-model/README.md, "How to go on"
-# What today's weights must not fall below. They get 35 of 46 (0.76): which of two things is left of,
-# or above, the other is a matter of chance to them, the rest is nearly always right.
-FLOOR = 0.65
+BAR = 0.90
 SANITIZED = "BERTH_SANITIZED" in os.environ
 
 
@@ -32,9 +29,8 @@ def test_pictures_show_what_was_asked_for(tmp_path):
         if wrong:
             seen = "; ".join(map(judge.say, judge.things(rows))) if "objects" in want else "-"
             print(f"{i}: {want['prompt']}\n    wrong: {'; '.join(wrong)}\n    seen: {seen}")
-    reached = "reached" if right >= BAR * len(asked) else "not reached"
-    print(f"{right} of {len(asked)} right; the bar of {BAR:.0%} is {reached}")
-    assert right >= FLOOR * len(asked)
+    print(f"{right} of {len(asked)} right")
+    assert right >= BAR * len(asked)
 
 
 def test_seeds_make_pictures(tmp_path):

@@ -15,12 +15,12 @@ SETTINGS = {
     "width": 256, "height": 256, "steps": 16, "cfg": 4.0,
     "sampler_name": "dpmpp_2m", "scheduler": "karras",
     "prompts": [
-        "a red house on a green meadow",
-        "a yellow star on a black background",
+        "a red circle left of a blue square on a yellow background",
+        "a red house left of a green tree on a green meadow with a sun",
+        "three yellow stars on a black background",
         "a white boat on the sea at sunset",
         "a big purple heart on a white background",
-        "a snowman in the snow",
-        "a cyan ring on a red background",
+        "a white triangle inside a red circle on a blue background",
     ],
     "negative": "",
 }

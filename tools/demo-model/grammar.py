@@ -366,8 +366,8 @@ def _night(rng: random.Random) -> Scene:
 
 
 LAYOUTS = {  # how often
-    "one": (_one, 20), "pair": (_pair, 28), "inside": (_inside, 5), "few": (_few, 13),
-    "row": (_row, 7), "many": (_many, 14), "scenery": (_scenery, 11), "night": (_night, 2),
+    "one": (_one, 18), "pair": (_pair, 28), "inside": (_inside, 7), "few": (_few, 13),
+    "row": (_row, 7), "many": (_many, 16), "scenery": (_scenery, 11), "night": (_night, 2),
 }
 _MAKERS = [m for m, _ in LAYOUTS.values()]
 _OFTEN = [n for _, n in LAYOUTS.values()]
@@ -431,6 +431,14 @@ def _say_pair(rng: random.Random, s: Scene) -> str:
     if rng.random() < 0.4:  # the same said from the other side
         a, b, relation = b, a, OPPOSITE[relation]
     return f"{_say(rng, a)} {rng.choice(RELATIONS[relation])} {_say(rng, b)}"
+
+
+def say_related(s: Scene, turn: bool = False) -> str:
+    """A pair plainly, or the contrary."""
+    a, b = s.things
+    relation = OPPOSITE[s.relation] if turn else s.relation
+    rng = random.Random(0)
+    return f"a {_words(rng, a)} {RELATIONS[relation][0]} a {_words(rng, b)}"
 
 
 def _say_few(rng: random.Random, s: Scene) -> str:

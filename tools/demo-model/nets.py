@@ -231,6 +231,14 @@ class Unet(nn.Module):
         # the rest is not.
         return self.out(x.float())
 
+    @torch.no_grad()
+    def turn(self, r: torch.Tensor) -> None:
+        """For latents that Vae.turn(r) turned: the same pictures from them."""
+        first, last = self.input_blocks[0][0], self.out[2]
+        first.weight.copy_(torch.einsum("ochw,dc->odhw", first.weight, r))
+        last.weight.copy_(torch.einsum("dc,cihw->dihw", r, last.weight))
+        last.bias.copy_(r @ last.bias)
+
 
 # ---- VAE ----
 
@@ -371,6 +379,15 @@ class Vae(nn.Module):
         q.bias[4:] += 2 * by.log()  # the deviation grows with the mean
         p.bias += (p.weight[:, :, 0, 0] @ mean)
         p.weight /= by[None, :, None, None]
+
+    @torch.no_grad()
+    def turn(self, r: torch.Tensor) -> None:
+        """Latents become r @ latents, r orthogonal [4,4]. Their deviations, which nothing but
+        training reads, stay with their channels."""
+        q, p = self.quant_conv, self.post_quant_conv
+        q.weight[:4] = torch.einsum("dc,cihw->dihw", r, q.weight[:4])
+        q.bias[:4] = r @ q.bias[:4]
+        p.weight.copy_(torch.einsum("ochw,dc->odhw", p.weight, r))
 
 
 def parameters(m: nn.Module) -> int:
