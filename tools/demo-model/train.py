@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
-import math
 import random
 import time
 from pathlib import Path
@@ -21,6 +19,8 @@ import diffusion
 import files
 import grammar
 import render
+import vae as vaes
+from learner import Clock, Learner, rate, say
 from nets import LATENT_SCALE, PREFIX, Clip, Unet, Vae, parameters
 from tokenizer import Tokenizer
 
@@ -45,264 +45,6 @@ LOOK_AT = [
     "a yellow star in the bottom right corner and a red moon in the top left corner",
 ]
 
-
-def say(*what: object) -> None:
-    print(*what, flush=True)
-
-
-class Clock:
-    """Where a stage stands: from 0 to 1 over its seconds."""
-
-    def __init__(self, seconds: float):
-        self.start, self.seconds = time.monotonic(), seconds
-
-    def at(self) -> float:
-        return min((time.monotonic() - self.start) / self.seconds, 1.0)
-
-
-def rate(at: float, step: int, warm_up: int = 150) -> float:
-    """Of the highest learning rate: up over the first steps, then down a cosine by the clock."""
-    return min(1.0, (step + 1) / warm_up) * (0.005 + 0.995 * 0.5 * (1 + math.cos(math.pi * at)))
-
-
-class Learner:
-    """Trains bfloat16 copies of networks, keeping float32 parameters and their running mean.
-
-    On a GPU a whole step, from drawing random numbers to the optimizer, is recorded once and
-    replayed: thousands of small kernels would otherwise wait for Python. `loss_of` returns the
-    loss and what is shown of it, and may only use tensors that stay where they are."""
-
-    def __init__(self, nets: list[torch.nn.Module], lr: float, decay: float, dev: str):
-        self.nets, self.lr, self.decay, self.dev, self.n = nets, lr, decay, dev, 0
-        self.copies = [copy.deepcopy(n) for n in nets]
-        for c in self.copies:
-            c.requires_grad_(True)
-            if dev == "cuda":
-                c.bfloat16()
-            if isinstance(c, Unet):
-                c.out.float()
-        self.params = [p for c in self.copies for p in c.parameters()]
-        self.master = [p.detach().clone().requires_grad_() for n in nets for p in n.parameters()]
-        self.mean = [p.detach().clone() for p in self.master]
-        for m in self.master:
-            m.grad = torch.zeros_like(m)
-        self.rate = torch.tensor(0.0, device=dev)
-        self.opt = torch.optim.AdamW(self.master, lr=self.rate, betas=(0.9, 0.99),
-                                     weight_decay=0.01, capturable=dev == "cuda",
-                                     fused=dev == "cuda")
-
-    def _step(self) -> torch.Tensor:
-        for p in self.params:
-            p.grad = None
-        loss, shown = self.loss_of(*self.copies)
-        loss.backward()
-        with torch.no_grad():
-            torch._foreach_copy_([m.grad for m in self.master],
-                                 [p.grad if p.grad is not None else torch.zeros_like(p)
-                                  for p in self.params])
-            torch.nn.utils.clip_grad_norm_(self.master, 1.0, foreach=True)
-            self.opt.step()
-            torch._foreach_copy_(self.params, self.master)
-        return torch.stack([loss.detach().float(), shown.float()])
-
-    def record(self, loss_of: Callable) -> None:
-        """What step() does from now on."""
-        self.loss_of, self.graph = loss_of, None
-        if self.dev != "cuda":
-            return
-        began = time.monotonic()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self._step()
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.shown = self._step()
-        torch.cuda.synchronize()
-        say(f"a step recorded in {time.monotonic() - began:.1f} s")
-
-    def step(self, part: float) -> torch.Tensor:
-        """One step at a part of the highest learning rate. Returns loss and what is shown."""
-        self.rate.fill_(self.lr * part)
-        if self.graph:
-            self.graph.replay()
-            shown = self.shown.clone()
-        else:
-            shown = self._step()
-        self.n += 1
-        keep = min(self.decay, (1 + self.n) / (10 + self.n))
-        torch._foreach_lerp_(self.mean, [m.detach() for m in self.master], 1 - keep)
-        return shown
-
-    @torch.no_grad()
-    def give(self) -> None:
-        """Puts the mean into the networks."""
-        torch._foreach_copy_([p for n in self.nets for p in n.parameters()], self.mean)
-
-
-# ---- VAE ----
-
-def slopes(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return x[..., 1:] - x[..., :-1], x[..., 1:, :] - x[..., :-1, :]
-
-
-def in_corner(x: torch.Tensor) -> torch.Tensor:
-    """Where the encoder, whose strides pad at the right and below, likes to keep things."""
-    return x[..., -16:, -16:]
-
-
-def unlike(y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """How far y is from x: pixels, edges and, coarsely, colours; and the pixels' part alone."""
-    plain = (y - x).abs().mean()
-    edges = sum((a - b).abs().mean() for a, b in zip(slopes(y), slopes(x)))
-    coarse = (F.avg_pool2d(y, 8) - F.avg_pool2d(x, 8)).abs().mean()
-    return plain + edges + 0.5 * coarse, plain.detach()
-
-
-def vae_loss(vae: Vae, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    mean, logvar = vae.moments(x.to(vae.quant_conv.weight.dtype))
-    mean, logvar = mean.float(), logvar.float()
-    z = mean + (0.5 * logvar).exp().clamp(min=0.05) * torch.randn_like(mean)
-    loss, plain = unlike(vae.decode(z.to(vae.quant_conv.weight.dtype)).float(), x)
-    kl = 0.5 * (mean ** 2 + logvar.exp() - logvar - 1).mean()
-    return loss + 2e-5 * kl, plain
-
-
-def windows(rows: torch.Tensor, side: int) -> torch.Tensor:
-    """Top left corners [n,2] of windows with something in them: one of the last layers drawn."""
-    n = len(rows)
-    there = rows[:, :, 0] > 0
-    last = (there.sum(1) - 1).clamp(min=0)
-    pick = (torch.rand(n, device=rows.device) * (last + 1)).long()
-    pick = torch.maximum(pick, last - 5).clamp(min=0)
-    centre = rows[torch.arange(n, device=rows.device), pick, 1:3]
-    part = side / render.SIDE
-    corner = centre - part * (0.2 + 0.6 * torch.rand(n, 2, device=rows.device))
-    pixel = (corner.clamp(0, 1 - part) * render.SIDE).round()
-    return pixel / render.SIDE
-
-
-def train_vae(a: argparse.Namespace, vae: Vae, world: tuple, tex: torch.Tensor, dev: str) -> None:
-    """First on windows of a quarter of the picture, around things: four times the pictures and
-    hardly any empty ground. Then on whole pictures, as it will be used."""
-    say("vae", parameters(vae), "parameters")
-    ground, rows = world[0], world[1]
-    most = render.used(rows)
-    learner = Learner([vae], a.vae_lr, 0.998, dev)
-
-    def loss_at(side: int, n: int) -> Callable:
-        def loss_of(net: Vae) -> tuple[torch.Tensor, torch.Tensor]:
-            at = torch.randint(len(ground), (n,), device=dev)
-            corner = windows(rows[at], side) if side < render.SIDE else None
-            x = render.draw(tex, ground[at], rows[at], most, side, corner) * 2 - 1
-            return vae_loss(net, x)
-        return loss_of
-
-    spent, step = 0.0, 0
-    stages = [(128, a.vae_batch, 0.6), (render.SIDE, a.vae_batch // 4, 0.4)]
-    for side, n, part in stages if not a.resume else [(render.SIDE, a.vae_batch // 4, 1.0)]:
-        learner.record(loss_at(side, n))
-        clock, seen = Clock(a.vae_seconds * part), []
-        while clock.at() < 1 and step < a.most_steps:
-            seen.append(learner.step(rate(spent + part * clock.at(), step)))
-            step += 1
-            if step % a.say_every == 0:
-                loss, plain = torch.stack(seen).mean(0).tolist()
-                say(f"vae step {step} side {side} {clock.at():.2f} loss {loss:.5f} l1 {plain:.5f}")
-                seen = []
-        spent += part
-    learner.give()
-    say(f"vae: {step} steps")
-
-
-def polish_decoder(a: argparse.Namespace, vae: Vae, world: tuple, tex: torch.Tensor,
-                   dev: str) -> None:
-    """The decoder alone, for what latents already mean to a trained UNet. They come out of the UNet
-    a little off, so here they do, too."""
-    ground, rows = world[0], world[1]
-    most = render.used(rows)
-    eye = copy.deepcopy(vae).bfloat16() if dev == "cuda" else copy.deepcopy(vae)
-    kind = eye.quant_conv.weight.dtype
-    learner = Learner([vae.decoder, vae.post_quant_conv], a.vae_lr / 2, 0.998, dev)
-
-    def loss_of(decoder, post_quant) -> tuple[torch.Tensor, torch.Tensor]:
-        at = torch.randint(len(ground), (a.vae_batch // 4,), device=dev)
-        x = render.draw(tex, ground[at], rows[at], most) * 2 - 1
-        with torch.no_grad():
-            z = eye.encode(x.to(kind)).float()
-            z = z + 0.05 / LATENT_SCALE * torch.randn_like(z)
-        y = decoder(post_quant(z.to(kind))).float()
-        loss, plain = unlike(y, x)
-        # Specks are few pixels far off: the corner they are mostly in counts more, and squares do.
-        specks = 0.1 * unlike(in_corner(y), in_corner(x))[0] + 3 * F.mse_loss(y, x)
-        return loss + specks, plain
-
-    learner.record(loss_of)
-    clock, step, seen = Clock(a.polish_seconds), 0, []
-    while clock.at() < 1 and step < a.most_steps:
-        seen.append(learner.step(rate(clock.at(), step)))
-        step += 1
-        if step % a.say_every == 0:
-            loss, plain = torch.stack(seen).mean(0).tolist()
-            say(f"decoder step {step} {clock.at():.2f} loss {loss:.5f} l1 {plain:.5f}")
-            seen = []
-    learner.give()
-
-
-@torch.no_grad()
-def settle_vae(vae: Vae, world: tuple, tex: torch.Tensor, n: int) -> None:
-    """Measures latents and folds their scale into the VAE."""
-    z = torch.cat([vae.encode(render.draw(tex, world[0][i:i + 8], world[1][i:i + 8]) * 2 - 1)
-                   for i in range(0, n, 8)])
-    mean, std = z.mean((0, 2, 3)), z.std((0, 2, 3))
-    say("latents: mean", [f"{v:.3f}" for v in mean], "deviation", [f"{v:.3f}" for v in std])
-    vae.rescale(mean, std)
-
-
-PREVIEW = [[0.3512, 0.2297, 0.3227], [0.3250, 0.4974, 0.2350],  # red, green, blue of a channel:
-           [-0.2829, 0.1762, 0.2721], [-0.2120, -0.2616, -0.7177]]  # how previews see SD 1.5's
-
-
-def preview_turn(vae: Vae, world: tuple, tex: torch.Tensor, n: int = 400) -> torch.Tensor:
-    """The orthogonal [4,4] after which previews made for SD 1.5 show our colours best."""
-    factors = torch.tensor(PREVIEW)
-    with torch.no_grad():
-        x = torch.cat([render.draw(tex, world[0][i:i + 8], world[1][i:i + 8])
-                       for i in range(0, n, 8)]) * 2 - 1
-        z = torch.cat([vae.encode(some) for some in x.split(8)]) * LATENT_SCALE
-        z = z.permute(0, 2, 3, 1).reshape(-1, 4).cpu()
-        colour = F.avg_pool2d(x, 8).permute(0, 2, 3, 1).reshape(-1, 3).cpu()
-    best: tuple = (math.inf, None)
-    for start in range(16):  # half of them mirrored
-        gen = torch.Generator().manual_seed(start)
-        free = torch.randn(4, 4, generator=gen).requires_grad_()
-        mirror = torch.diag(torch.tensor([1.0, 1.0, 1.0, -1.0 if start % 2 else 1.0]))
-        opt = torch.optim.Adam([free], 0.05)
-        for _ in range(300):
-            r = torch.matrix_exp(free - free.T) @ mirror
-            far = (z[::29] @ r.T @ factors - colour[::29]).pow(2).mean()
-            opt.zero_grad()
-            far.backward()
-            opt.step()
-        if far.item() < best[0]:
-            best = (far.item(), r.detach())
-    say(f"previews: colours off by {best[0] ** 0.5:.3f}, "
-        f"{(z @ factors - colour).pow(2).mean() ** 0.5:.3f} before")
-    return best[1]
-
-
-@torch.no_grad()
-def look_vae(vae: Vae, world: tuple, tex: torch.Tensor, path: Path) -> None:
-    x = render.draw(tex, world[0][-8:], world[1][-8:])
-    y = (vae.decode(vae.encode(x * 2 - 1)) + 1) / 2
-    error = ((y.clamp(0, 1) - x) ** 2).mean()
-    say(f"vae: psnr {-10 * error.log10():.2f} dB")
-    files.write_png(path, files.sheet(torch.cat([x, y]), 8))
-
-
-# ---- diffusion ----
 
 class Pool:
     """Latents of pictures on the device, with their captions; some are drawn anew all the time, so
@@ -379,7 +121,7 @@ class Order:
     """Can the model tell "a red circle left of a blue square" from its contrary? Pictures of
     pairs, with a sentence that is right and one with the relation turned round."""
 
-    def __init__(self, m: Model, world: tuple, tex: torch.Tensor, n: int = 192):
+    def __init__(self, m: Model, tex: torch.Tensor, n: int = 192):
         rng = random.Random(77)
         scenes = [s for s in (grammar.sample(rng) for _ in range(20 * n)) if s.layout == "pair"
                   and s.things[0].paint != s.things[1].paint][:n]
@@ -483,14 +225,6 @@ def train_diffusion(a: argparse.Namespace, m: Model, pool: Pool, order: Order, o
     say(f"diffusion: {step} steps of {a.batch}, {pool.next} pictures drawn;", order.unet(m))
 
 
-def look_closely(m: Model, out: Path, n: int, seed: int = 4242) -> None:
-    """Pictures of n sentences from the grammar, in one file, for the judge in tests/demo."""
-    rng = random.Random(seed)
-    texts = [grammar.describe(grammar.sample(rng), rng, plain=True) for _ in range(n)]
-    files.write_png(out / "random.png", files.sheet(m.pictures(texts), 20))
-    (out / "random.json").write_text(json.dumps({"seed": seed, "prompts": texts}, indent=0))
-
-
 def part_of(checkpoint: Path, part: str) -> dict[str, torch.Tensor]:
     """One network's parameters."""
     tensors = files.read_safetensors(checkpoint)[0]
@@ -502,24 +236,24 @@ def arguments() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--out", type=Path, required=True)
     p.add_argument("--resume", type=Path, help="a checkpoint of export.py's to go on from")
-    p.add_argument("--vae-seconds", type=float, default=120, help="0: as it is")
-    p.add_argument("--seconds", type=float, default=540, help="until diffusion is done, all before it included; 0: none")
-    p.add_argument("--scenes", type=int, default=500_000)
-    p.add_argument("--pool", type=int, default=120_000)
-    p.add_argument("--fresh", type=int, default=80, help="steps between 256 pictures drawn anew")
+    p.add_argument("--vae-seconds", type=float, default=240, help="0: as it is")
+    p.add_argument("--seconds", type=float, default=960,
+                   help="until diffusion is done, all before it included; 0: none")
+    p.add_argument("--scenes", type=int, default=300_000)
+    p.add_argument("--pool", type=int, default=60_000)
+    p.add_argument("--fresh", type=int, default=60, help="steps between 256 pictures drawn anew")
     p.add_argument("--batch", type=int, default=256)
     p.add_argument("--vae-batch", type=int, default=96)
     p.add_argument("--lr", type=float, default=8e-4)
     p.add_argument("--vae-lr", type=float, default=1e-3)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--workers", type=int, default=16)
-    p.add_argument("--polish-seconds", type=float, default=0,
+    p.add_argument("--polish-seconds", type=float, default=120,
                    help="in the end, for the decoder alone")
     p.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     p.add_argument("--most-steps", type=int, default=1 << 30)
     p.add_argument("--say-every", type=int, default=200)
     p.add_argument("--look-every", type=float, default=120)
-    p.add_argument("--random", type=int, default=320, help="sentences to look at in the end")
     return p.parse_args()
 
 
@@ -544,33 +278,31 @@ def main() -> None:
     if a.resume:
         vae.load_state_dict(part_of(a.resume, "vae"))
     if a.vae_seconds > 0:
-        if a.resume:  # as it was before settle_vae()
+        if a.resume:  # as it was before vaes.settle()
             vae.rescale(torch.zeros(4, device=dev), torch.full((4,), LATENT_SCALE ** -2.0,
                                                                device=dev))
-        train_vae(a, vae, world, tex, dev)
-        settle_vae(vae, world, tex, min(1600, a.scenes))
-        look_vae(vae, world, tex, a.out / "vae.png")
+        vaes.train(a, vae, world, tex, dev)
+        vaes.settle(vae, world, tex, min(1600, a.scenes))
+        vaes.look(vae, world, tex, a.out / "vae.png")
     vae.requires_grad_(False)
     m = Model(tok, vae, dev)
     if a.resume:
         for name in ("unet", "clip"):
             m.parts()[name].load_state_dict(part_of(a.resume, name))
-    r = preview_turn(vae, world, tex).to(dev)
+    r = vaes.preview_turn(vae, world, tex).to(dev)
     vae.turn(r)
     m.unet.turn(r)
     if a.seconds > 0:
         m.save(a.out)
-        order = Order(m, world, tex)
+        order = Order(m, tex, min(192, a.scenes))
         train_diffusion(a, m, Pool(vae, world, tex, a.pool, dev), order, a.out, start + a.seconds)
     m.save(a.out)
     if a.polish_seconds > 0:
-        look_vae(vae, world, tex, a.out / "vae.png")
-        polish_decoder(a, vae, world, tex, dev)
+        vaes.look(vae, world, tex, a.out / "vae.png")
+        vaes.polish_decoder(a, vae, world, tex, dev)
         m.save(a.out)
-        look_vae(vae, world, tex, a.out / "vae.png")
+        vaes.look(vae, world, tex, a.out / "vae.png")
     files.write_png(a.out / "sheet.png", files.sheet(m.pictures(LOOK_AT), 6))
-    if a.random:
-        look_closely(m, a.out, a.random)
     say(f"all: {time.monotonic() - start:.0f} s")
 
 
