@@ -6,7 +6,7 @@
 #define NAMES_MAX 3
 
 struct missing { /* a file that an input names */
-    const char *node, *input, *got;
+    const char *node, *cls, *input, *got;
     const char *folder; /* key of folders */
 };
 
@@ -60,11 +60,36 @@ static void say_others(const struct names *choices, const struct missing *m, str
     str_release(&word);
 }
 
+/* Of UNETLoaderMultiGPU it is UnetLoaderGGUFMultiGPU; NULL: none. */
+static const struct node_class *gguf_loader(const char *cls)
+{
+    static const char word[] = "Loader";
+    const char *at = strstr(cls, word);
+    char name[128];
+    if (!at || strstr(cls, "GGUF"))
+        return NULL;
+    const char *kind = str_eq(cls, (size_t)(at - cls), "UNET") ? "Unet" : cls;
+    snprintf(name, sizeof name, "%.*s%sGGUF%s", (int)(at - cls), kind, word, at + strlen(word));
+    return node_find(name);
+}
+
+/* "UNETLoader lists no .gguf files: make node 1 a UnetLoaderGGUF" */
+static bool say_gguf(const struct missing *m, struct str *out)
+{
+    const struct node_class *c = gguf_loader(m->cls);
+    if (!c || !str_ends(m->got, strlen(m->got), ".gguf"))
+        return false;
+    str_addf(out, "%s lists no .gguf files: make node %s a %s", m->cls, m->node, c->name);
+    return true;
+}
+
 static void say(const struct node_env *env, const struct folder_options *o, const struct missing *m,
                 const struct names *choices, struct str *out)
 {
     struct str line = { 0 };
-    if (choices->n)
+    if (say_gguf(m, &line))
+        ;
+    else if (choices->n)
         say_others(choices, m, &line);
     else
         say_empty(env->folders, o, m, &line);
@@ -86,6 +111,7 @@ static bool misses_file(const struct node_env *env, const char *class_type, cons
     const json_t *extra = json_object_get(error, "extra_info");
     const char *type = json_string_value(json_object_get(error, "type"));
     const struct node_class *c = class_type ? node_find(class_type) : NULL;
+    m->cls = class_type;
     m->input = json_string_value(json_object_get(extra, "input_name"));
     m->got = json_string_value(json_object_get(extra, "received_value"));
     if (!c || !type || !m->input || !m->got || strcmp(type, "value_not_in_list") != 0)

@@ -40,12 +40,7 @@ static const char *const schedulers[] = {
 static berth_status list_models(const struct node_env *env, struct names *out, berth_err *err)
 {
     berth_status s = folders_list(env->folders, "unet_gguf", out, err);
-    if (s)
-        return s;
-    s = folders_list(env->folders, "diffusion_models", out, err);
-    if (!s)
-        names_sort(out); /* each once: ours lists GGUF files under both keys */
-    return s;
+    return s ? s : folders_list(env->folders, "diffusion_models", out, err);
 }
 
 NOT_YET(

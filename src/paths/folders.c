@@ -83,7 +83,6 @@ bool ext_matches(enum folder_ext ext, const char *name)
     const char *from = slash ? slash + 1 : name;
     from += strspn(from, "."); /* dots in front make a name hidden, they start no suffix */
     const char *suffix = dot && dot > from ? dot : "";
-    bool gguf = strcasecmp(suffix, ".gguf") == 0;
     switch (ext) {
     case EXT_ANY:
         return true;
@@ -94,13 +93,12 @@ bool ext_matches(enum folder_ext ext, const char *name)
     case EXT_YAML:
         return strcasecmp(suffix, ".yaml") == 0;
     case EXT_GGUF:
-        return gguf;
+        return strcasecmp(suffix, ".gguf") == 0;
     case EXT_MODELS:
-    case EXT_MODELS_GGUF:
         for (size_t i = 0; models[i]; i++)
             if (strcasecmp(suffix, models[i]) == 0)
                 return true;
-        return gguf && ext == EXT_MODELS_GGUF;
+        return false;
     }
     return false;
 }

@@ -6,9 +6,9 @@
  *                     code point, each once; kept until a directory's mtime changes
  *            name     from a workflow; normalised as if rooted, so ".." cannot escape; the first
  *                     directory that holds a regular file wins
- * Extensions as ComfyUI's, and .gguf where a loader reads such a file: diffusion_models and
- *            text_encoders. unet_gguf and clip_gguf are the keys of ComfyUI-GGUF: the directories of
- *            those two (and what a YAML file adds), of which only .gguf is shown.
+ * Extensions as ComfyUI's. unet_gguf and clip_gguf are the keys of ComfyUI-GGUF: the directories of
+ *            diffusion_models and text_encoders (and what a YAML file adds), of which only .gguf is
+ *            shown; under those two it is not.
  * Walking    Links are followed; a directory that is its own ancestor is not entered again. Deeper
  *            than FOLDERS_DEPTH_MAX or beyond FOLDERS_FILES_MAX, FOLDERS_DIRS_MAX nothing is listed,
  *            with a warning; names that are not UTF-8 are left out, JSON could not carry them.

@@ -12,7 +12,6 @@
 enum folder_ext {
     EXT_ANY,
     EXT_MODELS,
-    EXT_MODELS_GGUF, /* EXT_MODELS and .gguf */
     EXT_GGUF,
     EXT_YAML,
     EXT_NONE,   /* files without a suffix */

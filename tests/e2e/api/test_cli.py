@@ -350,6 +350,22 @@ def test_files_that_are_not_there(tmp_path):
     assert "good_00001_.png" in said.stdout and said.stderr.count("  no diffusion_models in ") == 1, said.stderr
 
 
+@pytest.mark.parametrize("cls, reads, key, inputs", [
+    ("UNETLoader", "UnetLoaderGGUF", "diffusion_models", {"unet_name": "m.gguf", "weight_dtype": "default"}),
+    ("UNETLoaderMultiGPU", "UnetLoaderGGUFMultiGPU", "diffusion_models",
+     {"unet_name": "m.gguf", "weight_dtype": "default", "device": "cpu"}),
+    ("DualCLIPLoader", "DualCLIPLoaderGGUF", "text_encoders", {"clip_name1": "m.gguf", "clip_name2": "m.gguf", "type": "flux"}),
+])
+def test_gguf_files_have_loaders_of_their_own(tmp_path, cls, reads, key, inputs):
+    """As in ComfyUI a plain loader does not list them; berth run says which one does."""
+    synth(str(tmp_path / "base/models" / key / "m.gguf"), "flux-tiny", "--dtype", "q8_0")
+    prompt = {"1": {"class_type": cls, "inputs": inputs}, "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps(prompt))
+    said = berth("run", path, "--base-directory", tmp_path / "base", code=1).stderr
+    assert "'m.gguf' not in []" in said and said.endswith(f"\n  {cls} lists no .gguf files: make node 1 a {reads}\n")
+
+
 def test_titles_of_the_examples_are_unique():
     for name in os.listdir(EXAMPLES):
         with open(os.path.join(EXAMPLES, name)) as f:

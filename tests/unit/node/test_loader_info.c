@@ -194,9 +194,9 @@ static void choices(void **state)
         const char *cls, *want;
     } row[] = {
         { "CLIPLoaderGGUF", "a.gguf b.safetensors " },
-        { "CLIPLoader", "a.gguf b.safetensors " },
+        { "CLIPLoader", "b.safetensors " },
         { "UnetLoaderGGUF", "u.gguf " },
-        { "UNETLoader", "u.gguf u.safetensors " },
+        { "UNETLoader", "u.safetensors " },
         { "DeviceSelectorMultiGPU", "cpu null:0 " },
         { "DiffusersLoader", "sd " },
     };

@@ -167,7 +167,7 @@ static void listings(void **state)
         put(file[i]);
     struct folders *f = open_folders(NULL);
     assert_string_equal(list(f, "loras"), "Z.ckpt, a.SFT, b.safetensors, out.pt, sub/deep/c.pt");
-    assert_string_equal(list(f, "unet"), "same.pt, u.gguf");
+    assert_string_equal(list(f, "unet"), "same.pt");
     assert_string_equal(list(f, "unet_gguf"), "u.gguf");
     assert_string_equal(list(f, "classifiers"), "plain");
     assert_string_equal(list(f, "configs"), "v1.yaml");
