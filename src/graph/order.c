@@ -229,6 +229,48 @@ bool order_is_strong(const struct order *o, size_t link)
     return o->strong[link];
 }
 
+static bool gives(const struct wf_node *n, const char *type)
+{
+    for (size_t i = 0; i < n->cls->outs; i++)
+        if (strcmp(n->cls->out[i].type, type) == 0)
+            return true;
+    return false;
+}
+
+bool order_leads_to(struct order *o, size_t node, size_t slot, const char *type)
+{
+    const struct wf_node *from = &o->wf->node[node];
+    const char *what = from->cls->out[slot].type;
+    bool *seen = calloc(o->wf->n, sizeof *seen), found = false;
+    size_t at = node;
+    o->stack.n = 0;
+    while (seen && !found) {
+        const struct order_node *n = &o->node[at];
+        for (size_t i = n->back; i < n->back + n->backs && !found; i++) {
+            const struct wf_link *l = &o->wf->link[o->back[i]];
+            unsigned to = o->consumer[o->back[i]];
+            if (!o->strong[o->back[i]] || !o->node[to].pending || o->node[to].done || seen[to])
+                continue;
+            const char *out = o->wf->node[at].cls->out[l->slot].type;
+            if (at == node ? l->slot != slot : strcmp(out, what) && strcmp(out, "*"))
+                continue;
+            seen[to] = true;
+            found = gives(&o->wf->node[to], type);
+            size_t *next = vec_add(&o->stack);
+            if (!next)
+                break;
+            *next = to;
+        }
+        if (!o->stack.n)
+            break;
+        at = *(size_t *)vec_at(&o->stack, o->stack.n - 1);
+        vec_pop(&o->stack);
+    }
+    o->stack.n = 0;
+    free(seen);
+    return found;
+}
+
 /* ---- the run ---- */
 
 size_t order_next(struct order *o)

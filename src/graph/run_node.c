@@ -77,6 +77,12 @@ static void host_network(void *user, json_t *taken)
     run_network(((const struct call *)user)->r, taken);
 }
 
+static bool host_leads_to(void *user, size_t output, const char *type)
+{
+    const struct call *c = user;
+    return order_leads_to(&c->r->order, c->node, output, type);
+}
+
 /* ---- inputs ---- */
 
 /* The lists of all inputs that are there. */
@@ -300,6 +306,7 @@ enum run_step run_node(struct run *r, size_t node, json_t **current, berth_err *
         .progress = host_progress,
         .text = host_text,
         .network = host_network,
+        .leads_to = host_leads_to,
         .cancel = r->q->cancel,
     };
     *current = NULL;

@@ -133,13 +133,14 @@ static bool is_another(const struct search *s, berth_status st)
 
 /* ---- CLIP ---- */
 
-static berth_status clip_from_folders(const struct node_env *env, struct asset_bpe *out,
-                                      berth_err *err)
+static berth_status clip_from_folders(const struct node_env *env, const struct weights *w,
+                                      struct asset_bpe *out, berth_err *err)
 {
     struct search s = { .env = env, .kind = &kinds[NODE_CLIP_TOKENIZER] };
     *out = (struct asset_bpe) { .it = env->assets ? env->assets->clip : NULL };
     if (out->it)
         return BERTH_OK;
+    str_adds(&s.places, w ? "the model file" : "");
     berth_status st = BERTH_ENOTFOUND;
     while (st && search_next(&s)) {
         st = bpe_open(s.dir.p, &out->own, err);
@@ -172,7 +173,7 @@ berth_status asset_clip(const struct node_env *env, const struct weights *w, str
     *out = (struct asset_bpe) { 0 };
     berth_status s = w ? bpe_from_weights(w, &out->own, err) : BERTH_ENOTFOUND;
     out->it = out->own;
-    return s == BERTH_ENOTFOUND ? clip_from_folders(env, out, err) : s;
+    return s == BERTH_ENOTFOUND ? clip_from_folders(env, w, out, err) : s;
 }
 
 void asset_bpe_release(struct asset_bpe *a)
@@ -286,6 +287,7 @@ berth_status asset_t5(const struct node_env *env, const struct weights *w,
                            .folders = { .env = env, .kind = &kinds[NODE_T5_TOKENIZER] } };
     berth_status s = BERTH_ENOTFOUND;
     *out = (struct asset_unigram) { 0 };
+    str_adds(&t.folders.places, "the model file");
     for (size_t i = 0; i < ARRAY_LEN(from) && s == BERTH_ENOTFOUND; i++)
         s = from[i](&t, err);
     if (!s)

@@ -120,6 +120,87 @@ berth_status loader_diffusers(const struct node_env *env, struct names *out, ber
     return folders_with(env->folders, "diffusers", "model_index.json", out, err);
 }
 
+/* ---- text encoders, before they are loaded ---- */
+
+static const char *const clip_input[] = { "clip_name", "clip_name1", "clip_name2", "clip_name3",
+                                          "clip_name4" };
+
+/* What is in the files of a loader, asked before gigabytes are loaded. */
+struct clip_files { /* clip_files_release() */
+    enum text_kind kind[TEXT_ENCODERS_MAX];
+    const struct weights *in[TEXT_ENCODERS_MAX]; /* the file that has it */
+    size_t n;
+    struct weights *file[ARRAY_LEN(clip_input)];
+    size_t files;
+    bool others; /* there is one of a kind we do not know: not for us to say */
+};
+
+static void clip_files_release(struct clip_files *f)
+{
+    for (size_t i = 0; i < f->files; i++)
+        weights_close(f->file[i]);
+    *f = (struct clip_files) { 0 };
+}
+
+static berth_status look_into(struct node_call *c, const char *key, const char *name,
+                              struct clip_files *f, berth_err *err)
+{
+    struct str path = { 0 };
+    struct weights *w = NULL;
+    struct text_found found[TEXT_ENCODERS_MAX];
+    berth_status s = folders_resolve(c->env->folders, key, name, &path, err);
+    if (!s)
+        s = weights_open(path.p, NULL, &w, err);
+    size_t n = s ? 0 : text_find(w, NULL, found);
+    f->others |= !n || f->n + n > TEXT_ENCODERS_MAX;
+    for (size_t i = 0; !f->others && i < n; i++) {
+        f->kind[f->n] = found[i].kind;
+        f->in[f->n++] = w;
+    }
+    if (w)
+        f->file[f->files++] = w; /* each input is looked into once */
+    str_release(&path);
+    return s;
+}
+
+/* Those of folders stay open in the env, if it keeps any. */
+static berth_status look_for_tokenizers(const struct node_env *env, const struct clip_files *f,
+                                        berth_err *err)
+{
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; !s && i < f->n; i++) {
+        struct asset_bpe clip = { 0 };
+        struct asset_unigram unigram = { 0 };
+        s = f->kind[i] == TEXT_T5 ? asset_t5(env, f->in[i], &unigram, err)
+                                  : asset_clip(env, f->in[i], &clip, err);
+        asset_bpe_release(&clip);
+        asset_unigram_release(&unigram);
+        if (s) {
+            const char *path = weights_path(f->in[i]), *base = strrchr(path, '/');
+            err_add(err, "'%.100s'", base ? base + 1 : path);
+        }
+    }
+    return s;
+}
+
+/* A loader that gives more than CLIP fails for want of tokenizers only where prompts will be encoded
+ * with output `out`: who takes but MODEL and VAE needs none. What is wrong with the file itself is
+ * said by whoever loads it. */
+static berth_status check_prompts(struct node_call *c, size_t out, const char *key,
+                                  const char *name, berth_err *err)
+{
+    const struct node_host *h = c->host;
+    struct clip_files f = { 0 };
+    berth_err unread;
+    if (!h || !h->leads_to || !h->leads_to(h->user, out, "CONDITIONING"))
+        return BERTH_OK;
+    berth_status s = BERTH_OK;
+    if (!look_into(c, key, name, &f, &unread) && !f.others)
+        s = look_for_tokenizers(c->env, &f, err);
+    clip_files_release(&f);
+    return s;
+}
+
 /* ---- what several do ---- */
 
 /* A text input, kept in the model's options for whoever computes; its default is not worth a
@@ -267,6 +348,8 @@ static berth_status open_checkpoint(struct node_call *c, const struct placement 
     struct opened m[3] = { 0 };
     const char *name;
     berth_status s = in_text(c, "ckpt_name", &name, err);
+    if (!s)
+        s = check_prompts(c, 1, "checkpoints", name, err);
     for (int i = 0; !s && i < 3; i++) {
         bool there = true;
         s = loader_open(c, "checkpoints", name, role[i], &place[i], &m[i], i ? &there : NULL, err);
@@ -370,6 +453,8 @@ berth_status run_diffusers(struct node_call *c, berth_err *err)
     for (size_t i = 0; !s && i < ARRAY_LEN(has); i++) {
         const char *role = has[i].role;
         s = find_network(c, folder, has[i].network, has[i].out == 1, &name, err);
+        if (!s && name.n && has[i].out == 1)
+            s = check_prompts(c, 1, "diffusers", name.p, err);
         if (!s && name.n)
             s = loader_open(c, "diffusers", name.p, role, &p[i > 0], &m[has[i].out], NULL, err);
         else if (!s && !has[i].optional)
@@ -453,63 +538,6 @@ NODE_CLASS(DeviceSelectorMultiGPU, .category = "multigpu",
            .run = run_selector);
 
 /* ---- text encoders ---- */
-
-static const char *const clip_input[] = { "clip_name", "clip_name1", "clip_name2", "clip_name3",
-                                          "clip_name4" };
-
-/* What is in the files of a text encoder's loader, asked before gigabytes are loaded. */
-struct clip_files { /* clip_files_release() */
-    enum text_kind kind[TEXT_ENCODERS_MAX];
-    const struct weights *in[TEXT_ENCODERS_MAX]; /* the file that has it */
-    size_t n;
-    struct weights *file[ARRAY_LEN(clip_input)];
-    size_t files;
-    bool others; /* there is one of a kind we do not know: not for us to say */
-};
-
-static void clip_files_release(struct clip_files *f)
-{
-    for (size_t i = 0; i < f->files; i++)
-        weights_close(f->file[i]);
-    *f = (struct clip_files) { 0 };
-}
-
-static berth_status look_into(struct node_call *c, const char *key, const char *name,
-                              struct clip_files *f, berth_err *err)
-{
-    struct str path = { 0 };
-    struct weights *w = NULL;
-    struct text_found found[TEXT_ENCODERS_MAX];
-    berth_status s = folders_resolve(c->env->folders, key, name, &path, err);
-    if (!s)
-        s = weights_open(path.p, NULL, &w, err);
-    size_t n = s ? 0 : text_find(w, NULL, found);
-    f->others |= !n || f->n + n > TEXT_ENCODERS_MAX;
-    for (size_t i = 0; !f->others && i < n; i++) {
-        f->kind[f->n] = found[i].kind;
-        f->in[f->n++] = w;
-    }
-    if (w)
-        f->file[f->files++] = w; /* each input is looked into once */
-    str_release(&path);
-    return s;
-}
-
-/* Those of folders stay open in the env, if it keeps any. */
-static berth_status look_for_tokenizers(const struct node_env *env, const struct clip_files *f,
-                                        berth_err *err)
-{
-    berth_status s = BERTH_OK;
-    for (size_t i = 0; !s && i < f->n; i++) {
-        struct asset_bpe clip = { 0 };
-        struct asset_unigram unigram = { 0 };
-        s = f->kind[i] == TEXT_T5 ? asset_t5(env, f->in[i], &unigram, err)
-                                  : asset_clip(env, f->in[i], &clip, err);
-        asset_bpe_release(&clip);
-        asset_unigram_release(&unigram);
-    }
-    return s;
-}
 
 /* Do these files make what `type` wants, and are there tokenizers for it? Files that make no set
  * are placed all the same; that they make none is told when somebody computes. */

@@ -196,6 +196,9 @@ struct node_host {
     void (*text)(void *user, const char *s, size_t n); /* progress text under the node */
     /* What a network did for this node, for the prompt's history (ready_done()). Takes it. */
     void (*network)(void *user, json_t *taken);
+    /* Does output i go, perhaps through nodes that only change it (a LoRA on a CLIP), to one of this
+     * prompt that gives `type`? For what would fail there and can be told now. False: perhaps. */
+    bool (*leads_to)(void *user, size_t i, const char *type);
     const atomic_bool *cancel; /* never NULL in the executor; long work without steps looks at it */
 };
 

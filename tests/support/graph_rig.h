@@ -23,6 +23,7 @@ struct rig {
     uint64_t ram;                            /* ram_free() */
     size_t live, live_max;                   /* V_OBJECT values of Blob */
     struct str order;                        /* ids in the order of run() */
+    struct str leads;                        /* ids of Blobs whose output leads to an INT */
     char *seen_raw, *seen_prompt, *seen_png; /* what Look saw, as JSON; owned */
 };
 static struct rig rig;
@@ -294,6 +295,8 @@ static const struct value_type type_blob = { .name = "BLOB",
 static inline berth_status run_blob(struct node_call *c, berth_err *err)
 {
     rig_called(c);
+    if (c->host->leads_to(c->host->user, 0, "INT"))
+        str_addf(&rig.leads, "%s ", c->id);
     char *p = malloc(8);
     if (!p)
         return err_set(err, BERTH_ENOMEM, "blob");
@@ -485,6 +488,7 @@ static inline void rig_close(void)
     executor_free(rig.x);
     str_release(&rig.trace);
     str_release(&rig.order);
+    str_release(&rig.leads);
     free(rig.seen_raw);
     free(rig.seen_prompt);
     free(rig.seen_png);
@@ -505,6 +509,7 @@ static inline void rig_run(json_t *prompt, struct exec_result *out)
     }
     str_clear(&rig.trace);
     str_clear(&rig.order);
+    str_clear(&rig.leads);
     rig.calls = 0;
     atomic_store(&rig.cancel, false);
     json_t *extra = json_pack("{s:{s:s}}", "extra_pnginfo", "workflow", "w");

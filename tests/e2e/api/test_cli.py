@@ -366,6 +366,36 @@ def test_gguf_files_have_loaders_of_their_own(tmp_path, cls, reads, key, inputs)
     assert "'m.gguf' not in []" in said and said.endswith(f"\n  {cls} lists no .gguf files: make node 1 a {reads}\n")
 
 
+def run_without_tokenizer(tmp_path, prompt, code):
+    synth(tmp_path / "base/models/checkpoints/a.safetensors")
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps(prompt))
+    return berth("run", path, "--base-directory", tmp_path / "base", "--log-level", "info", code=code)
+
+
+def test_a_tokenizer_that_is_missing_is_told_by_the_loader(tmp_path):
+    """Before the checkpoint is loaded and before another branch samples: what was looked for, where, and the way out."""
+    said = run_without_tokenizer(tmp_path, picture(steps=1), 1).stderr
+    error = said[said.index("node 1 (CheckpointLoaderSimple)"):]
+    for words in ("'a.safetensors'", "no CLIP tokenizer (vocab.json, merges.txt)", "--tokenizers or --comfyui-dir", "the model file, ",
+                  f"{tmp_path}/base/tokenizers/clip"):
+        assert words in error, error
+    assert "res.load" not in said and "CLIPTextEncode" not in said, said
+
+
+def test_model_and_vae_of_a_checkpoint_need_no_tokenizer(tmp_path):
+    """Nor does a CLIP that is only handed on: here through CLIPSetLastLayer, to be looked at."""
+    p = {
+        "1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "a.safetensors"}},
+        "2": {"class_type": "EmptyLatentImage", "inputs": {"width": 64, "height": 64, "batch_size": 1}},
+        "3": {"class_type": "VAEDecode", "inputs": {"samples": ["2", 0], "vae": ["1", 2]}},
+        "4": {"class_type": "SaveImage", "inputs": {"images": ["3", 0], "filename_prefix": "t"}},
+        "5": {"class_type": "CLIPSetLastLayer", "inputs": {"clip": ["1", 1], "stop_at_clip_layer": -2}},
+        "6": {"class_type": "PreviewAny", "inputs": {"source": ["5", 0]}},
+    }
+    assert "t_00001_.png" in run_without_tokenizer(tmp_path, p, 0).stdout
+
+
 def test_titles_of_the_examples_are_unique():
     for name in os.listdir(EXAMPLES):
         with open(os.path.join(EXAMPLES, name)) as f:
@@ -409,22 +439,6 @@ def test_run_usage(tmp_path, workflow):
     assert "NODE.INPUT=VALUE" in berth("run", workflow, "--set", "x", code=2).stderr
     assert "w.json" in berth("run", tmp_path / "w.json" / "x", code=1).stderr
     assert "Usage: berth run" in berth("run", "--help").stdout
-
-
-def test_run_says_what_cannot_be_computed(tmp_path):
-    synth(tmp_path / "base/models/checkpoints/a.safetensors")
-    p = {"1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "a.safetensors"}},
-         "2": {"class_type": "CLIPTextEncode", "inputs": {"text": "a cat", "clip": ["1", 1]}},
-         "3": {"class_type": "EmptyLatentImage", "inputs": {"width": 64, "height": 64, "batch_size": 1}},
-         "4": {"class_type": "KSampler", "inputs": {"model": ["1", 0], "positive": ["2", 0], "negative": ["2", 0],
-               "latent_image": ["3", 0], "seed": 1, "steps": 2, "cfg": 8.0, "sampler_name": "euler",
-               "scheduler": "normal", "denoise": 1.0}},
-         "5": {"class_type": "VAEDecode", "inputs": {"samples": ["4", 0], "vae": ["1", 2]}},
-         "6": {"class_type": "SaveImage", "inputs": {"images": ["5", 0], "filename_prefix": "x"}}}
-    path = tmp_path / "w.json"
-    path.write_text(json.dumps(p))
-    said = berth("run", path, "--base-directory", tmp_path / "base", code=1).stderr
-    assert "node 2 (CLIPTextEncode)" in said and "cannot" in said
 
 
 def test_ps_and_free(tmp_path):

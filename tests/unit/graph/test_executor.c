@@ -345,6 +345,62 @@ static void lazy_inputs_run_when_asked(void **state)
     }
 }
 
+/* What becomes of an output, as far as it is sure when its node runs: Count and Slow make INTs. */
+static void a_node_may_ask_where_its_output_goes(void **state)
+{
+    static const struct {
+        const char *what, *prompt, *leads;
+    } row[] = {
+        { "shown alone", NODE("b", "Blob", "") "," NODE("s", "Show", "'value':['b',0]"), "" },
+        { "counted",
+          NODE("b", "Blob", "") "," NODE("c", "Count", "'value':['b',0]") "," NODE(
+              "s", "Show", "'value':['c',0]"),
+          "b " },
+        { "handed on, by its type",
+          NODE("b", "Blob", "") "," NODE("d", "Blob", "'value':['b',0]") "," NODE(
+              "c", "Count", "'value':['d',0]") "," NODE("s", "Show", "'value':['c',0]"),
+          "b d " },
+        { "handed on as anything",
+          NODE("b", "Blob", "") "," NODE("t", "Through", "'value':['b',0]") "," NODE(
+              "c", "Count", "'value':['t',0]") "," NODE("s", "Show", "'value':['c',0]"),
+          "b " },
+        { "changed, and only shown",
+          NODE("b", "Blob", "") "," NODE("d", "Blob", "'value':['b',0]") "," NODE(
+              "s", "Show", "'value':['d',0]"),
+          "" },
+        { "counted by a node that nobody wants",
+          NODE("b", "Blob", "") "," NODE("c", "Count", "'value':['b',0]") "," NODE(
+              "s", "Show", "'value':['b',0]"),
+          "" },
+        { "counted where a lazy input is not asked for",
+          NODE("b", "Blob", "") "," NODE("c", "Count", "'value':['b',0]") "," NODE(
+              "p", "Pick",
+              "'which':true,'a':1,'b':['c',0]") "," NODE("s", "Show",
+                                                         "'value':['b',0]") "," NODE("q", "Show",
+                                                                                     "'value':['p',"
+                                                                                     "0]"),
+          "" },
+        { "another's INT",
+          NODE("b", "Blob", "") "," C("i", "1") "," NODE("s", "Show", "'value':['b',0]") "," NODE(
+              "q", "Show", "'value':['i',0]"),
+          "" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct str text = { 0 };
+        struct exec_result r;
+        rig_open(CACHE_NONE, 0, 0);
+        str_addf(&text, "{%s}", row[i].prompt);
+        rig_run(rig_quoted(str_c(&text)), &r);
+        assert_int_equal(r.outcome, EXEC_OK);
+        if (strcmp(str_c(&rig.leads), row[i].leads) != 0)
+            fail_msg("%s: '%s', not '%s'", row[i].what, str_c(&rig.leads), row[i].leads);
+        exec_result_release(&r);
+        str_release(&text);
+        rig_close();
+    }
+}
+
 /* One that is cached or has run already comes without waiting. */
 static void a_lazy_input_that_is_there_is_taken(void **state)
 {
@@ -686,6 +742,7 @@ int main(void)
         cmocka_unit_test(list_outputs_are_joined),
         cmocka_unit_test(an_empty_list_feeds_nobody),
         cmocka_unit_test(lazy_inputs_run_when_asked),
+        cmocka_unit_test(a_node_may_ask_where_its_output_goes),
         cmocka_unit_test(a_lazy_input_that_is_there_is_taken),
         cmocka_unit_test(pictures_come_early),
         cmocka_unit_test(an_output_upstream_of_another),
