@@ -20,7 +20,8 @@
  *            one that is another kind it says so. A family we do not know is taken as it is: its
  *            blocks have a place all the same. A type of text encoders that nobody can compute, and
  *            a set whose tokenizers are missing, are refused before anything is loaded; of a
- *            checkpoint only where its prompt encodes text with it.
+ *            checkpoint only where its prompt encodes text with it. So is a weight_dtype that is
+ *            not the file's: weights are never converted.
  * Adapters   LoRA loaders collect them in the model_ref; whoever computes sets them.
  * Files      loader.c placement and opening; loader_core.c bases; loader_multigpu.c wrappers;
  *            loader_lora.c; loaders.def. */
