@@ -1,19 +1,26 @@
-/* format: numbers as people read them. Bytes in binary units, three digits, as `berth ps` prints
- * them. */
+/* format: numbers as people read them. Bytes as everywhere in Berth: the rule of str_bytes()
+ * (src/base/str.c), to the digit, so that a preview here and a receipt in a terminal agree. */
 
-const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB'];
 
+/* Binary units, as many decimals as leave three digits after rounding to the nearest; 1023.9 KiB
+ * reads better as 1.00 MiB. Powers of two divide exactly, and halves go up: what Math.round() does
+ * and toFixed() need not. */
 export function bytes(n) {
-    let unit = 0;
     let v = Number(n) || 0;
-    while (v >= 1024 && unit < UNITS.length - 1) {
+    if (v < 1024)
+        return `${Math.round(v)} B`;
+    for (let unit = 1;; unit++) {
         v /= 1024;
-        unit++;
+        const last = unit === UNITS.length - 1;
+        if (v >= 1024 && !last)
+            continue;
+        for (const [digits, scale] of [[2, 100], [1, 10], [0, 1]]) {
+            const r = Math.round(v * scale);
+            if (r < 1000 || (digits === 0 && (r < 1024 || last)))
+                return `${(r / scale).toFixed(digits)} ${UNITS[unit]}`;
+        }
     }
-    return `${
-        unit === 0 || v >= 100 ? v.toFixed(0) :
-            v >= 10            ? v.toFixed(1) :
-                                 v.toFixed(2)} ${UNITS[unit]}`;
 }
 
 export function percent(part, whole) {

@@ -1,6 +1,9 @@
 """The page itself: light to load, quiet, whole at both widths, in both colours, for keys and screen readers; behind a
 token; when the server goes and comes; when names are hostile."""
 
+import os
+import re
+
 import pytest
 
 from browser import Keys
@@ -13,6 +16,17 @@ def without_pictures(page):
     """Bytes that came, but for the pictures themselves."""
     pictures = {p["requestId"] for _, p in page.events("Network.requestWillBeSent") if "/view?" in p["request"]["url"]}
     return sum(p["encodedDataLength"] for _, p in page.events("Network.loadingFinished") if p["requestId"] not in pictures)
+
+
+def test_sizes_read_as_in_a_terminal(page):
+    """The page's rounding is held to the table that str_bytes() is held to: what `berth ps` and `berth free` print."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    with open(os.path.join(here, "../unit/base/test_str.c")) as f:
+        rows = re.findall(r"\{ ([^\"{}]+), \"([\d.]+ [KMGTPE]?i?B)\" \}", f.read())
+    numbers = [eval(n.replace("UINT64_MAX", "2**64 - 1").replace("UINT64_C", "")) for n, _ in rows]
+    assert len(rows) >= 16 and 1048575 in numbers
+    got = page.js("return import('/berth/web/format.js').then((m) => arguments[0].map(m.bytes))", [str(n) for n in numbers])
+    assert dict(zip(numbers, got)) == dict(zip(numbers, (text for _, text in rows)))
 
 
 @pytest.mark.parametrize("pictures", [0, 15])
