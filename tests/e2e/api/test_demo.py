@@ -213,3 +213,15 @@ def test_the_examples_use_what_the_model_wants(example):
         assert value(key) == want[key], key
     size = next(node["inputs"] for node in prompt.values() if node["class_type"] == "EmptyLatentImage")
     assert (size["width"], size["height"]) == (want["width"], want["height"])
+    texts = [node["inputs"]["text"] for node in prompt.values() if node["class_type"] == "CLIPTextEncode"]
+    assert want["prompts"][0] in texts and want["negative"] in texts
+
+
+def test_the_sheet_has_no_chosen_seeds():
+    """Its n-th picture has the seed n: README says so."""
+    with open(os.path.join(WORKFLOWS, "demo-sheet.json")) as f:
+        prompt = json.load(f)
+    pictures = [node for node in prompt.values() if node["class_type"] == "SamplerCustom"]
+    assert [node["_meta"]["title"] for node in pictures] == [f"picture {n}" for n in range(1, 13)]
+    assert [node["inputs"]["noise_seed"] for node in pictures] == list(range(1, 13))
+    assert len({prompt[node["inputs"]["positive"][0]]["inputs"]["text"] for node in pictures}) == 12
