@@ -1,8 +1,7 @@
 """A picture in 256 colours: screenshots are then a third as large, and hardly another picture.
 
 The colours that most pixels have stay as they are, which are those of the page; the rest, of pictures and of the
-edges of letters, share what is left by median cut: the box of colours that spreads most is cut where half of its
-pixels are on either side."""
+edges of letters, share what is left: the box of colours whose pixels are furthest from their mean is cut there."""
 
 import struct
 import zlib
@@ -12,22 +11,20 @@ COLOURS = 256
 EXACT = 64  # of them: the commonest, unchanged
 
 
+def _mean(box, axis):
+    return sum(c[axis] * n for c, n in box) / sum(n for _, n in box)
+
+
 def _spread(box):
-    """(width of the widest channel weighted by how many pixels feel it, channel)"""
-    widths = [max(c[i] for c, _ in box) - min(c[i] for c, _ in box) for i in range(3)]
-    return max(widths) * sum(n for _, n in box) ** 0.5, widths.index(max(widths))
+    """(how far its pixels are from their mean along one channel, squared and added up; the channel where that is most)"""
+    away = [sum(n * (c[i] - m) ** 2 for c, n in box) for i, m in ((i, _mean(box, i)) for i in range(3))]
+    return max(away), away.index(max(away))
 
 
 def _cut(box):
     axis = _spread(box)[1]
-    box.sort(key=lambda item: item[0][axis])
-    half, passed = sum(n for _, n in box) / 2, 0
-    for i, (_, n) in enumerate(box):
-        passed += n
-        if passed >= half:
-            at = min(max(i, 1), len(box) - 1)
-            return box[:at], box[at:]
-    raise AssertionError("half of the pixels are somewhere")
+    mean = _mean(box, axis)
+    return [item for item in box if item[0][axis] <= mean], [item for item in box if item[0][axis] > mean]
 
 
 def _boxes(counts, most):
@@ -47,9 +44,8 @@ def reduce(width, height, rgb):
     palette = [c for c, _ in counts[:EXACT]]
     index = {c: i for i, c in enumerate(palette)}
     for box in _boxes(counts[EXACT:], COLOURS - len(palette)):
-        total = sum(n for _, n in box)
         index.update((c, len(palette)) for c, _ in box)
-        palette.append(tuple(round(sum(c[i] * n for c, n in box) / total) for i in range(3)))
+        palette.append(tuple(round(_mean(box, i)) for i in range(3)))
     plane = bytes(index[p] for p in pixels)
     rows = b"".join(b"\0" + plane[y * width:(y + 1) * width] for y in range(height))
 

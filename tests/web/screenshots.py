@@ -23,23 +23,27 @@ import browser  # noqa: E402
 import palette  # noqa: E402
 from conftest import MODEL, Server, arrive, base_with_model, drawing  # noqa: E402
 
-DEVICES = "cuda:0@cpu=48m,cuda:1@cpu=24m,cpu=64m"  # small enough that a small model is something to see
+DEVICES = "cuda:0@cpu=64m,cuda:1@cpu=24m,cpu=64m"  # so that a small model is something to see, and a decode needs no tiles
 SIZES = [("wide", 1440, 900, False, "body"), ("wide-dark", 1440, 900, True, "body"), ("phone", 390, 844, False, "#queue")]
 BYTES_MOST = 200 * 1000
 STEPS = 240  # of the prompt that runs meanwhile; from half of them on its previews show something
+SHEET = pathlib.Path(__file__).parents[2] / "examples/workflows/demo-sheet.json"
 PLACES = {"expert_mode_allocations": "cuda:0,40%;cuda:1,35%;cpu,*", "keep_loaded": True}
 
 
 def settings(server, model):
-    """What the model's file says of itself, with prompts worth showing."""
+    """What the model's file says of itself, with the prompts of the demo's sheet."""
     found = server.get("/view_metadata/checkpoints", params={"filename": model, "berth": 1}).json().get("berth.settings")
-    noise = {"prompts": [f"noise, number {i}" for i in range(8)], "steps": 8, "width": 256, "cfg": 5.0}
-    return {**noise, **json.loads(found or "{}")}
+    if not found:
+        return {"prompts": [f"noise, number {i}" for i in range(12)], "steps": 8, "width": 256, "cfg": 5.0}
+    with open(SHEET) as f:  # more of them than the file's own; other seeds, so other pictures
+        prompts = [n["inputs"]["text"] for n in json.load(f).values() if n["class_type"] == "CLIPTextEncode"]
+    return {**json.loads(found), "prompts": [p for p in prompts if p]}
 
 
 def workflow(model, good, number, steps=None):
     """The number-th of the example prompts, placed over three devices."""
-    flow = drawing(good["prompts"][number % len(good["prompts"])], 100 + number, steps or good["steps"], good["width"], model,
+    flow = drawing(good["prompts"][number % len(good["prompts"])], 200 + number, steps or good["steps"], good["width"], model,
                    cfg=good["cfg"], **PLACES)
     for name in ("sampler_name", "scheduler"):
         flow["5"]["inputs"][name] = good.get(name, flow["5"]["inputs"][name])

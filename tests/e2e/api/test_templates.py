@@ -73,10 +73,13 @@ def test_the_template_uses_the_settings_of_the_demo_model(served):
     with open(DEMO, "rb") as f:
         header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
     good = json.loads(header["__metadata__"]["berth.settings"])
-    nodes = {n["type"]: n["widgets_values"] for n in served.get("/templates/berth-demo.json").json()["nodes"]}
+    flow = served.get("/templates/berth-demo.json").json()["nodes"]
+    nodes = {n["type"]: n["widgets_values"] for n in flow}
     assert nodes["CheckpointLoaderSimple"] == [os.path.basename(DEMO)]
     assert nodes["EmptyLatentImage"] == [good["width"], good["height"], 1]
     assert nodes["KSampler"][2:] == [good["steps"], good["cfg"], good["sampler_name"], good["scheduler"], 1.0]
+    assert {n["title"]: n["widgets_values"] for n in flow if n["type"] == "CLIPTextEncode"} == {
+        "Prompt": [good["prompts"][0]], "Negative prompt": [good["negative"]]}
 
 
 def test_a_tree_with_templates_of_its_own_keeps_them(tmp_path):
