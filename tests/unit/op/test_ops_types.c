@@ -1,7 +1,8 @@
 /* Activations of 16 bits, and the loop that holds devices against the reference (op_device.h), by
- * means of a backend that does nothing but widen, ask the reference and round once. It must pass on
- * every case; with something wrong about it, the loop must see that in every op. */
+ * means of a backend that does nothing but widen, ask the reference and round once (op_rounding.h). It
+ * must pass on every case; with something wrong about it, the loop must see that in every op. */
 #include "unit/op/op_device.h"
+#include "unit/op/op_rounding.h"
 
 #include <signal.h>
 
@@ -18,51 +19,8 @@ static enum sabotage {
 } sabotage;
 static unsigned calls;
 
-/* The view as F32 without gaps. */
-static struct view widen_view(const struct view *v)
+static berth_status spoil(const struct op_env *env, berth_err *err)
 {
-    size_t n = op_count(v);
-    float *f = malloc(n * sizeof *f + 1);
-    struct view out;
-    berth_err err;
-    assert_non_null(f);
-    values_of(v, f);
-    assert_ok(view_init(DT_F32, &v->shape, f, n * sizeof *f, &out, &err), err);
-    return out;
-}
-
-static bool of_16_or_32(const struct view *v)
-{
-    return v->data && (v->dtype == DT_F32 || v->dtype == DT_F16 || v->dtype == DT_BF16);
-}
-
-/* f: the result without gaps; changed. */
-static void round_result(const struct view *v, float *f)
-{
-    size_t n = op_count(v), bytes = dtype_desc(v->dtype)->bytes;
-    float most = 0;
-    char *narrow = malloc(n * bytes);
-    berth_err err;
-    assert_true(n && narrow);
-    for (size_t e = 0; e < n; e++)
-        most = fmaxf(most, fabsf(f[e]));
-    if (sabotage == IS_OFF || (sabotage == WAVERS && calls % 2 == 0))
-        f[n - 1] += 0.03f * most;
-    assert_ok(convert(DT_F32, f, v->dtype, narrow, n, &err), err);
-    if (sabotage == MISSES_ONE)
-        memcpy(narrow + (n - 1) * bytes, element(v, n - 1), bytes);
-    for (size_t e = 0, run = run_of(v); e < n; e += run)
-        memcpy(element(v, e), narrow + e * bytes, run * bytes);
-    if (sabotage == GOES_BEYOND)
-        memset((char *)element(v, n - 1) + bytes, 0x11, bytes);
-    free(narrow);
-}
-
-static berth_status rounding(const struct op_case *op, const struct op_env *env, const union any *a,
-                             berth_err *err)
-{
-    union any wide = *a;
-    struct view list[8], *w;
     calls += !env->fp8;
     if (sabotage == DIES && calls == 10)
         raise(SIGKILL);
@@ -70,62 +28,25 @@ static berth_status rounding(const struct op_case *op, const struct op_env *env,
         return err_set(err, BERTH_EUNSUPPORTED, "not today");
     if (sabotage == GREEDY)
         ((char *)env->scratch)[env->scratch_bytes] = 1;
-    for (const struct operand *o = op->operand; o->name; o++)
-        if (w = operand(&wide, o), of_16_or_32(w))
-            *w = widen_view(w);
-    if (env->fp8) { /* x as fp8 has it */
-        float *x = wide.linear.x.data;
-        size_t n = op_count(&wide.linear.x);
-        uint8_t *narrow = malloc(n);
-        assert_non_null(narrow);
-        assert_ok(convert(DT_F32, x, DT_F8_E4M3, narrow, n, err), *err);
-        assert_ok(convert(DT_F8_E4M3, narrow, DT_F32, x, n, err), *err);
-        free(narrow);
-    }
-    for (size_t i = 0; op->make == make_concat && i < a->concat.n; i++)
-        list[i] = widen_view(&a->concat.x[i]);
-    if (op->make == make_concat)
-        wide.concat.x = list;
-    berth_status s = run_on_host(op, &wide, (struct op_env) { 0 }, err);
-    for (const struct operand *o = op->operand; o->name; o++) {
-        const struct view *v = operand(a, o);
-        if (!s && o->how & WRITTEN)
-            round_result(v, operand(&wide, o)->data);
-        if (of_16_or_32(v))
-            free(operand(&wide, o)->data);
-    }
-    for (size_t i = 0; op->make == make_concat && i < a->concat.n; i++)
-        free(list[i].data);
-    return s;
+    return BERTH_OK;
 }
 
-enum {
-#define OP(x) AT_##x,
-#include "op/ops.def"
-#undef OP
-};
-#define OP(x)                                                                                      \
-    static berth_status rounding_##x(const struct op_env *env, const struct op_##x *a,             \
-                                     berth_err *err)                                               \
-    {                                                                                              \
-        union any any = { .x = *a };                                                               \
-        return rounding(&ops[AT_##x], env, &any, err);                                             \
-    }                                                                                              \
-    static size_t rounding_##x##_scratch(const struct op_env *env, const struct op_##x *a)         \
-    {                                                                                              \
-        (void)a;                                                                                   \
-        return env->thrifty ? 64 : 128;                                                            \
-    }
-#include "op/ops.def"
-#undef OP
-static const struct op_backend op_rounding = {
-    .name = "rounding",
-    .acts = OP_TYPE(DT_F16) | OP_TYPE(DT_BF16),
-    .params = OP_TYPE(DT_F16) | OP_TYPE(DT_BF16),
-#define OP(x) .x = rounding_##x, .x##_scratch = rounding_##x##_scratch,
-#include "op/ops.def"
-#undef OP
-};
+static void put_spoilt(const struct view *v, float *f)
+{
+    size_t n = op_count(v), bytes = dtype_desc(v->dtype)->bytes;
+    char *last = element(v, n - 1), before[sizeof(float)];
+    float most = 0;
+    for (size_t e = 0; e < n; e++)
+        most = fmaxf(most, fabsf(f[e]));
+    if (sabotage == IS_OFF || (sabotage == WAVERS && calls % 2 == 0))
+        f[n - 1] += 0.03f * most;
+    memcpy(before, last, bytes);
+    rounding_put(v, f);
+    if (sabotage == MISSES_ONE)
+        memcpy(last, before, bytes);
+    if (sabotage == GOES_BEYOND)
+        memset(last + bytes, 0x11, bytes);
+}
 
 static void one_rounding_of_the_reference_passes(void **state)
 {
@@ -224,5 +145,7 @@ int main(void)
         cmocka_unit_test(the_cpu_as_a_device),
         cmocka_unit_test(no_such_device),
     };
+    rounding_by.before = spoil;
+    rounding_by.put = put_spoilt;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
