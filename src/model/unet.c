@@ -3,8 +3,8 @@
  *
  * Memory: what a block no longer needs is dropped before its next layer asks for room, sums are
  * formed in the place of their first term, and the 1x1 shortcut of a res block is computed first:
- * then its wide input can be normalised in its own place. What input blocks leave for output blocks
- * is on the stack and must not be written to; `keep` says so.
+ * then its many channels can be normalised in their own place. What input blocks leave for output
+ * blocks is on the stack and must not be written to; `keep` says so.
  *
  * BF16: every block adds to what the block before left. Kept in BF16, that is rounded to 8 bits at
  * each addition, which is a quarter of a UNet's error; so sums are F32 there (`wide`): those of res
@@ -51,13 +51,6 @@ static bool is_wide(const struct net_run *r, const struct act *x)
     return x->dtype != net_dtype(r);
 }
 
-/* x is not needed any more; what is not wide stays: it is on the stack, or has gone already. */
-static void let_go(struct net_run *r, struct act *x)
-{
-    if (is_wide(r, x))
-        net_drop(r, x);
-}
-
 /* As layers read it: takes x where it is wide, else it is x itself. */
 static struct act narrow(struct net_run *r, struct act x)
 {
@@ -92,63 +85,73 @@ static struct act to_picture(struct net_run *r, struct act x, uint64_t h, uint64
     return net_reshape(r, y, &s);
 }
 
-/* The shortcut of a res block where sums are F32; x stays. */
-static struct act wide_shortcut(struct net_run *r, struct act x)
+/* The 1x1 shortcut of a res block; x stays. */
+static struct act shortcut(struct net_run *r, struct act x)
 {
-    struct act n = is_wide(r, &x) ? net_round(r, x) : x, rows = rows_of(r, n);
-    if (is_wide(r, &x))
-        net_drop(r, &n);
-    struct act y = net_linear_f32(r, rows, "skip_connection");
+    if (!wide_sums(r))
+        return net_conv2d(r, x, "skip_connection", NET_1X1);
+    struct act rows = narrow(r, rows_of(r, x)), y = net_linear_f32(r, rows, "skip_connection");
     net_drop(r, &rows);
     return to_picture(r, y, x.shape.dim[2], x.shape.dim[3]);
 }
 
-/* skip + h in F32. Takes h, and skip where it is `ours`: then in its place if that is F32. */
-static struct act wide_sum(struct net_run *r, struct act h, struct act skip, bool ours)
+/* SiLU of x's norm; takes x, in its place unless that is wide. */
+static struct act norm_silu(struct net_run *r, struct act x, const char *layer)
+{
+    struct act y = x;
+    if (is_wide(r, &x)) {
+        y = net_group_norm(r, x, layer, GROUPS, EPS, true);
+        net_drop(r, &x);
+    } else {
+        net_group_norm_in_place(r, &y, layer, GROUPS, EPS, true);
+    }
+    return y;
+}
+
+/* skip + h in F32, in skip's place if it is wide. Takes h, and skip unless it is to be kept. */
+static struct act wide_sum(struct net_run *r, struct act skip, struct act h, bool keep)
 {
     struct act y = skip;
-    if (ours && is_wide(r, &skip)) {
+    if (is_wide(r, &skip)) {
         net_add(r, &y, h);
     } else {
         y = net_sum_f32(r, skip, h);
-        if (ours)
+        if (!keep)
             net_drop(r, &skip);
     }
     net_drop(r, &h);
     return y;
 }
 
-/* x [B, in, h, w] -> [B, out, h, w]. Takes x unless it is to be kept. */
+/* x [B, in, h, w] -> [B, out, h, w]. Takes x unless it is to be kept, which what is wide never is:
+ * it is not what lies on the stack. */
 static struct act res_block(struct net_run *r, const struct pass *p, const char *name, struct act x,
                             bool keep)
 {
     size_t mark = net_enter(r, "%s", name);
     bool conv = net_has(r, "skip_connection");
-    struct act skip = !conv          ? x
-                      : wide_sums(r) ? wide_shortcut(r, x)
-                                     : net_conv2d(r, x, "skip_connection", NET_1X1);
-    struct act a = x;
-    if (conv && !keep && !is_wide(r, &x)) /* x is needed no more */
-        net_group_norm_in_place(r, &a, "in_layers.0", GROUPS, EPS, true);
+    keep = keep && !is_wide(r, &x);
+    struct act skip = conv ? shortcut(r, x) : x, a;
+    if (conv && !keep) /* x is needed no more */
+        a = norm_silu(r, x, "in_layers.0");
     else
         a = net_group_norm(r, x, "in_layers.0", GROUPS, EPS, true);
-    if (conv && !keep)
-        let_go(r, &x);
     struct act h = net_conv2d(r, a, "in_layers.2", NET_PAD1); /* [B, out, h, w] */
     net_drop(r, &a);
     struct act e = net_linear(r, p->emb, "emb_layers.1"); /* [B, out] */
-    struct shape wide = shape4(e.shape.dim[0], e.shape.dim[1], 1, 1);
-    e = net_reshape(r, e, &wide);
+    struct shape spread = shape4(e.shape.dim[0], e.shape.dim[1], 1, 1);
+    e = net_reshape(r, e, &spread);
     net_add(r, &h, e);
     net_drop(r, &e);
 
     net_group_norm_in_place(r, &h, "out_layers.0", GROUPS, EPS, true);
+    keep = keep && !conv; /* skip is x */
     if (wide_sums(r))
-        a = wide_sum(r, net_conv2d(r, h, "out_layers.3", NET_PAD1), skip, conv || !keep);
-    else if (conv || !keep)
-        a = net_conv2d_add(r, h, "out_layers.3", NET_PAD1, skip); /* in skip's place */
-    else
+        a = wide_sum(r, skip, net_conv2d(r, h, "out_layers.3", NET_PAD1), keep);
+    else if (keep)
         a = net_conv2d_plus(r, h, "out_layers.3", NET_PAD1, skip);
+    else
+        a = net_conv2d_add(r, h, "out_layers.3", NET_PAD1, skip); /* in skip's place */
     net_drop(r, &h);
     net_leave(r, mark);
     return a;
@@ -254,14 +257,17 @@ static void push(struct net_run *r, struct pass *p, struct act x)
     p->skip[p->skips++] = is_wide(r, &x) ? net_round(r, x) : x;
 }
 
-/* Block i of the way down; x, which is on the stack (or a copy of it), stays. */
+/* Block i of the way down. x is on the stack and stays, or wide: then it is taken, and what lies
+ * there is a copy. */
 static struct act input_block(struct net_run *r, const struct pass *p, uint32_t i, struct act x)
 {
     size_t mark = net_enter(r, "input_blocks.%u.", i);
     struct act h;
     if (net_has(r, "0.op")) {
-        x = p->skip[p->skips - 1];
-        h = net_conv2d(r, x, "0.op", down); /* [B, C, ceil(h / 2), ceil(w / 2)] */
+        if (is_wide(r, &x))
+            net_drop(r, &x);
+        struct act top = p->skip[p->skips - 1];
+        h = net_conv2d(r, top, "0.op", down); /* [B, C, ceil(h / 2), ceil(w / 2)] */
     } else {
         h = res_block(r, p, "0.", x, true);
         if (p->u->depth_in[i])
@@ -275,7 +281,6 @@ static struct act middle(struct net_run *r, const struct pass *p, struct act x)
 {
     size_t mark = net_enter(r, "middle_block.");
     struct act h = res_block(r, p, "0.", x, true); /* x is the last of the stack */
-    let_go(r, &x);
     if (p->u->middle_attention) {
         h = transformer(r, p, p->u->depth_middle, h);
         h = res_block(r, p, "2.", h, false);
@@ -330,9 +335,7 @@ static void forward(struct net_run *r, void *user)
     net_drop(r, &x);
     push(r, &p, h);
     for (uint32_t i = 1; i < u->input_blocks && !net_bad(r); i++) {
-        x = h;
-        h = input_block(r, &p, i, x);
-        let_go(r, &x);
+        h = input_block(r, &p, i, h);
         push(r, &p, h);
     }
     if (u->middle)
@@ -342,12 +345,7 @@ static void forward(struct net_run *r, void *user)
 
     net_drop(r, &p.emb);
     net_drop(r, &p.context);
-    x = h;
-    if (is_wide(r, &x))
-        h = net_group_norm(r, x, "out.0", GROUPS, EPS, true);
-    else
-        net_group_norm_in_place(r, &h, "out.0", GROUPS, EPS, true);
-    let_go(r, &x);
+    h = norm_silu(r, h, "out.0");
     x = net_conv2d(r, h, "out.2", NET_PAD1); /* [B, out_channels, h, w] */
     net_drop(r, &h);
     net_finite(r, x, "the UNet's output");

@@ -23,7 +23,7 @@ static bool act_bytes(enum dtype t, const struct shape *s, uint64_t *out)
     return shape_count(s, &count) && dtype_bytes(t, count, out);
 }
 
-static struct act new_act(struct net_run *r, enum dtype t, const struct shape *s)
+struct act net_new_of(struct net_run *r, enum dtype t, const struct shape *s)
 {
     char text[SHAPE_TEXT_MAX];
     uint64_t bytes;
@@ -39,12 +39,7 @@ static struct act new_act(struct net_run *r, enum dtype t, const struct shape *s
 
 struct act net_new(struct net_run *r, const struct shape *s)
 {
-    return new_act(r, r->n->act, s);
-}
-
-struct act net_new_f32(struct net_run *r, const struct shape *s)
-{
-    return new_act(r, DT_F32, s);
+    return net_new_of(r, r->n->act, s);
 }
 
 void net_drop(struct net_run *r, struct act *a)
@@ -109,7 +104,7 @@ struct view net_split(struct net_run *r, struct view v, uint32_t heads)
 
 struct act net_input_f32(struct net_run *r, const struct shape *s, const float *src)
 {
-    struct act a = new_act(r, DT_F32, s);
+    struct act a = net_new_of(r, DT_F32, s);
     uint64_t bytes;
     if (r->bad || r->dry || !act_bytes(DT_F32, s, &bytes))
         return a;
@@ -139,7 +134,7 @@ void net_output(struct net_run *r, struct act a, float *dst)
         return;
     struct act wide = a;
     if (a.dtype != DT_F32) {
-        wide = new_act(r, DT_F32, &a.shape);
+        wide = net_new_of(r, DT_F32, &a.shape);
         if (!r->bad)
             net_convert(r, net_view(&a), net_view(&wide));
     }

@@ -27,12 +27,13 @@ static uint64_t row_count(const struct shape *s)
     return n;
 }
 
-/* The act the result goes to: add's place if there is one. */
-static struct act result_in(struct net_run *r, const struct shape *s, const struct act *add)
+/* The act the result goes to: add's place if there is one, else a new one of type `to`. */
+static struct act result_in(struct net_run *r, enum dtype to, const struct shape *s,
+                            const struct act *add)
 {
     char have[SHAPE_TEXT_MAX], want[SHAPE_TEXT_MAX];
     if (!add)
-        return net_new(r, s);
+        return net_new_of(r, to, s);
     if (!r->bad && !shape_eq(s, &add->shape))
         net_fail(r, BERTH_EINVAL, "adding %s to %s", shape_text(&add->shape, have),
                  shape_text(s, want));
@@ -46,9 +47,9 @@ static struct act result(struct use *u, struct act y)
     return u->r->bad ? (struct act) { 0 } : y;
 }
 
-/* add: NULL, or what is added, in its place; f32: else the result is F32. */
+/* The result is of type `to`; add: NULL, or what is added, of that type and in its place. */
 static struct act linear(struct net_run *r, struct act x, const char *layer, bool bias,
-                         const struct act *add, bool f32)
+                         enum dtype to, const struct act *add)
 {
     struct use u;
     if (!use_begin(&u, r, layer))
@@ -59,7 +60,7 @@ static struct act linear(struct net_run *r, struct act x, const char *layer, boo
         return (struct act) { 0 };
     if (s.ndim)
         s.dim[s.ndim - 1] = w.dim[0];
-    struct act y = f32 ? net_new_f32(r, &s) : result_in(r, &s, add);
+    struct act y = result_in(r, to, &s, add);
     u.keep = l->weight.block;
     struct op_linear a = { .x = view_of(x),
                            .y = view_of(y),
@@ -75,22 +76,22 @@ static struct act linear(struct net_run *r, struct act x, const char *layer, boo
 
 struct act net_linear(struct net_run *r, struct act x, const char *layer)
 {
-    return linear(r, x, layer, true, NULL, false);
+    return linear(r, x, layer, true, net_dtype(r), NULL);
 }
 
 struct act net_linear_no_bias(struct net_run *r, struct act x, const char *layer)
 {
-    return linear(r, x, layer, false, NULL, false);
+    return linear(r, x, layer, false, net_dtype(r), NULL);
 }
 
 struct act net_linear_f32(struct net_run *r, struct act x, const char *layer)
 {
-    return linear(r, x, layer, true, NULL, true);
+    return linear(r, x, layer, true, DT_F32, NULL);
 }
 
 struct act net_linear_add(struct net_run *r, struct act x, const char *layer, struct act add)
 {
-    return linear(r, x, layer, true, &add, false);
+    return linear(r, x, layer, true, add.dtype, &add);
 }
 
 /* Rows [row, row + rows) of a tensor; rows 0: all. False: it has not so many, or they do not lie
@@ -169,7 +170,7 @@ static struct act conv2d(struct net_run *r, struct act x, const char *layer, str
     const struct shape s = { .ndim = 4,
                              .dim = { d[0], w[0], op_conv_side(d[2], c.top, c.bottom, w[2], stride),
                                       op_conv_side(d[3], c.left, c.right, w[3], stride) } };
-    struct act y = result_in(r, &s, in ? add : NULL);
+    struct act y = result_in(r, net_dtype(r), &s, in ? add : NULL);
     u.keep = l->weight.block;
     struct op_conv2d a = { .x = view_of(x),
                            .y = view_of(y),
@@ -376,9 +377,9 @@ void net_add(struct net_run *r, struct act *x, struct act b)
 
 struct act net_sum_f32(struct net_run *r, struct act a, struct act b)
 {
-    struct act y = net_new_f32(r, &a.shape);
+    struct act y = net_new_of(r, DT_F32, &a.shape);
     binary(r, OP_ADD, "add", a, b, y);
-    return y;
+    return r->bad ? (struct act) { 0 } : y;
 }
 
 void net_mul(struct net_run *r, struct act *x, struct act b)
@@ -408,7 +409,7 @@ struct act net_round(struct net_run *r, struct act x)
 {
     struct act y = net_new(r, &x.shape);
     net_convert(r, view_of(x), view_of(y));
-    return y;
+    return r->bad ? (struct act) { 0 } : y;
 }
 
 struct act net_geglu(struct net_run *r, struct act x)
@@ -568,8 +569,7 @@ struct act net_concat(struct net_run *r, const struct act *x, size_t n, int axis
 /* A copy of x as `from` sees it. */
 static struct act copied(struct use *u, const struct view *from)
 {
-    bool f32 = from->dtype == DT_F32;
-    struct act y = f32 ? net_new_f32(u->r, &from->shape) : net_new(u->r, &from->shape);
+    struct act y = net_new_of(u->r, from->dtype, &from->shape);
     use_op_copy(u, &(struct op_copy) { .x = *from, .y = view_of(y) });
     return result(u, y);
 }

@@ -5,7 +5,8 @@
  *            forward   a function that writes a network down as a sequence of net_*() calls, once
  *            run       one execution of a forward. dry: only shapes and sizes; real: it computes
  *            act       an activation of a run: row-major, in the run's slab, of the net's type: F32,
- *                      or F16 or BF16 where whoever opened it asked and the device has it
+ *                      or F16 or BF16 where whoever opened it asked and the device has it. Sums may
+ *                      be F32 all the same (see layers)
  *            slab      the one piece of the compute device's memory a real run lives in
  *            peak      the highest end of anything in the slab, scratch of kernels included
  * Flow       net_forward(): dry run -> peak -> one allocation of that size (res_alloc, which makes
@@ -158,8 +159,7 @@ bool net_has(struct net_run *r, const char *layer);
 struct shape net_weight_shape(struct net_run *r, const char *layer); /* ndim 0: there is none */
 
 /* ---- activations ---- */
-struct act net_new(struct net_run *r, const struct shape *s);     /* contents unspecified */
-struct act net_new_f32(struct net_run *r, const struct shape *s); /* F32, whatever the net's is */
+struct act net_new(struct net_run *r, const struct shape *s); /* contents unspecified */
 void net_drop(struct net_run *r, struct act *a); /* its place may be used again; empty is fine */
 enum dtype net_dtype(const struct net_run *r);   /* of acts */
 /* Host floats in, rounded to the net's type, and out. Dry: nothing is touched.
@@ -186,12 +186,15 @@ void net_finite(struct net_run *r, struct act a, const char *what);
  * A 1x1 convolution's weight does for linear, and a matrix for a 1x1 convolution.
  * Bias: products, convolutions, group and layer norms have one; a file without it is broken and
  * refused (BERTH_ENOTFOUND). no_bias, rms norms and embeddings have none, and do not look at
- * one. */
+ * one.
+ * Types: acts of the net's type in and out. But a sum that is F32 (net_linear_f32, net_sum_f32) goes
+ * on as x of norms (not in place), net_add, net_permute, net_slice and net_round, and as what
+ * net_linear_add and net_feed_forward add to. */
 struct act net_linear(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_no_bias(struct net_run *r, struct act x, const char *layer);
 struct act net_linear_f32(struct net_run *r, struct act x, const char *layer); /* gives F32 */
 struct act net_linear_add(struct net_run *r, struct act x, const char *layer,
-                          struct act add); /* + add, of its type; may give add's place: drops it */
+                          struct act add); /* + add; may give add's place: drops it */
 /* The same between slices: y (all of it) = after(x . rows of the weight + their bias). */
 struct net_product {
     const char *layer;
@@ -218,7 +221,7 @@ struct act net_group_norm(struct net_run *r, struct act x, const char *layer, ui
 void net_group_norm_in_place(struct net_run *r, struct act *x, const char *layer, uint32_t groups,
                              float eps, bool silu);
 struct act net_layer_norm(struct net_run *r, struct act x, const char *layer,
-                          float eps); /* layer NULL: without parameters. x may be F32 */
+                          float eps); /* layer NULL: without parameters */
 struct act net_rms_norm(struct net_run *r, struct act x, const char *layer, float eps);
 void net_unary(struct net_run *r, struct act *x, enum op_unary_kind kind); /* in place */
 void net_add(struct net_run *r, struct act *x, struct act b);              /* x += b, broadcast */

@@ -83,6 +83,8 @@ berth_status net_missing(const struct net *n, const char *layer, const char *wha
 
 /* acts.c */
 size_t net_type_bytes(enum dtype t); /* of an element */
+struct act net_new_of(struct net_run *r, enum dtype t,
+                      const struct shape *s); /* contents unspecified */
 
 /* layers.c: x as another type of activations, in y. */
 void net_convert(struct net_run *r, struct view x, struct view y);
