@@ -141,7 +141,7 @@ static void act(struct check *c, const char *name, const struct view *v)
              dtype_name(c->type));
 }
 
-/* What belongs to activations without being one: their type, or F32. They come first. */
+/* What may be F32 beside activations of 16 bits: masks, modulation, sums. Activations come first. */
 static void beside(struct check *c, const char *name, const struct view *v)
 {
     present(c, name, v);

@@ -25,7 +25,7 @@ typedef uint32_t u32;
     {                                                                                              \
         name##_body<T>(a);                                                                         \
     }
-/* Those that read F32 and write 16 bits: name_of_f32_f16, name_of_f32_bf16 of name_body<float, T>. */
+/* Those that read F32 and write 16 bits: name_of_f32_f16 and _bf16 of name_body<float, T>. */
 #define KERNELS_OF_F32(name, threads)                                                              \
     KERNEL_OF_F32(name, threads, f16, __half)                                                      \
     KERNEL_OF_F32(name, threads, bf16, __nv_bfloat16)

@@ -1,9 +1,10 @@
 /* linear: rows of x times rows of a stored weight.
  *
- * Ways     few     up to VEC_ROWS rows of x's type: a kernel of ours that reads the weight as it is stored,
- *                  once, at the speed of memory (product.cu). Expanding it first would move three
- *                  to five times the bytes, and the library has no kernels for stored types.
- *          fp8     where asked for: x rounded to fp8, too, cuBLASLt multiplies fp8
+ * Ways     few     up to VEC_ROWS rows, y of x's type: a kernel of ours that reads the weight as it
+ *                  is stored, once, at the speed of memory (product.cu). Expanding it first would
+ *                  move three to five times the bytes, and the library has no kernels for stored
+ *                  types.
+ *          fp8     where asked for, y of x's type: x rounded to fp8, too, cuBLASLt multiplies fp8
  *          else    cuBLASLt; a weight of another type than x is expanded in pieces of up to PIECE
  *                  bytes, each multiplied at once. Pieces follow from the shape alone, thrifty or
  *                  not: the same bits.

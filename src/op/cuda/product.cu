@@ -153,8 +153,8 @@ DEC_QUANTS(BLOCK) /* in F32 they are expanded: nobody computes in F32 for speed 
 static_assert(SIDE * SIDE == GEMM_THREADS, "a thread for each 4 x 4");
 static_assert(GEMM_TILE * GEMM_DEPTH % GEMM_THREADS == 0, "whole loads");
 
-/* w is of A's type, y and add of Y's. Grid: x over n, y over m (in turns, should there be more rows than a grid has),
- * z over the batch. */
+/* w is of A's type, y and add of Y's. Grid: x over n, y over m (in turns, should there be more rows
+ * than a grid has), z over the batch. */
 template <class A, class Y = A> INLINE void gemm(const product_args &all)
 {
     typedef typename A::T T;

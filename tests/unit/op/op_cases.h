@@ -162,6 +162,7 @@ static bool wide_linear(struct bag *b, size_t i, struct op_linear *l)
         l->bias = param(b, S1(n));
     if (i % 2 == 0)
         l->add = i % 4 ? l->y : wide(b, l->y.shape);
+    l->after = i == 5 ? OP_AFTER_GELU_TANH : OP_AFTER_NONE;
     l->scaled = i == 6;
     l->scale = 0.37f;
     return true;
@@ -417,6 +418,10 @@ static bool make_row_norm(struct bag *b, size_t i, union any *a, double *tol)
             r->w = param(b, S1(op_row(&r->x)));
         if (i % 3 && !r->rms)
             r->b = param(b, S1(op_row(&r->x)));
+        if (i % 3 == 0) {
+            r->scale = side(b, S2(s.dim[0], op_row(&r->x)));
+            r->shift = side(b, r->scale.shape);
+        }
         return true;
     }
     if (i >= 4 * MANY) {
