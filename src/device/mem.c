@@ -261,6 +261,23 @@ struct dev_trimmed dev_trim(struct device *d)
     return t;
 }
 
+struct leaving {
+    dev_goes_fn *goes;
+    void *user;
+};
+
+static bool range_goes(void *user, const struct pool_range *r)
+{
+    const struct leaving *l = user;
+    return l->goes(l->user, r->owner->name, r->owner->kind);
+}
+
+uint64_t dev_trim_leaves(const struct device *d, dev_goes_fn *goes, void *user)
+{
+    struct leaving l = { goes, user };
+    return pool_trim_leaves(d->pool, range_goes, &l);
+}
+
 /* ---- reports ---- */
 
 berth_status dev_info(const struct device *d, struct dev_info *out, berth_err *err)

@@ -618,6 +618,44 @@ struct dev_trimmed pool_trim(struct pool *p)
         struct dev_trimmed) { .released = released, .discarded = discarded, .idle = p->stats.idle };
 }
 
+/* What discard_range() would find gone, or make so, of a range that need not be there yet. */
+static uint64_t would_be_gone(const struct pool *p, const struct pool_range *r)
+{
+    const struct pool_segment *g = r->segment;
+    const struct phys *ph = p->phys;
+    struct granules i = granules_inside(p, r), run;
+    uint64_t bytes = (uint64_t)count_gone(g, i) * ph->granularity;
+    while (ph->driver->discard && (g->gone_n ? next_run(g, &i, false, &run) : i.from < i.to)) {
+        if (!g->gone_n) {
+            run = i;
+            i.from = i.to;
+        }
+        uint64_t addr = g->addr + run.from * ph->granularity;
+        size_t n = (run.to - run.from) * ph->granularity;
+        if (ph->driver->discardable)
+            ph->driver->discardable(p->phys, &addr, &n);
+        bytes += n;
+    }
+    return bytes;
+}
+
+uint64_t pool_trim_leaves(const struct pool *p, pool_goes_fn *goes, void *user)
+{
+    uint64_t left = 0;
+    for (const struct pool_segment *g = p->segments; g; g = g->next)
+        for (const struct pool_range *r = g->first; r;) {
+            struct pool_range idle = *r; /* as merge() would make it */
+            idle.n = 0;
+            for (; r && (!r->busy || goes(user, r)); r = r->next)
+                idle.n += r->n;
+            if (idle.n && idle.n < g->n) /* else the segment goes */
+                left += idle.n - would_be_gone(p, &idle);
+            while (r && r->busy && !goes(user, r))
+                r = r->next;
+        }
+    return left;
+}
+
 bool pool_reserve(struct pool *p, uint64_t bytes)
 {
     if (bytes > p->budget || p->stats.in_use > p->budget - bytes)

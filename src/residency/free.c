@@ -480,7 +480,18 @@ static uint64_t ledger_of(const struct dev_ledger_row *row, size_t n, const stru
     return bytes;
 }
 
-/* What the devices would look like: the ledger without those that would go. */
+static bool goes(void *user, const char *owner, enum dev_kind kind)
+{
+    const struct flow *f = user;
+    for (size_t k = 0; kind == DEV_WEIGHTS && k < f->x->models; k++)
+        if (f->x->model[k].verdict == RES_EJECTED_BY_FREE &&
+            strcmp(res_model_by_id(f->r, f->x->model[k].id)->owner, owner) == 0)
+            return true;
+    return false;
+}
+
+/* What the devices would look like: the ledger without those that would go, and what trimming
+ * cannot give back between those that stay. */
 static berth_status foretell(struct flow *f, berth_err *err)
 {
     struct res_receipt *x = f->x;
@@ -507,7 +518,7 @@ static berth_status foretell(struct flow *f, berth_err *err)
             line->after[DEV_POOL_IDLE] += weights;
         }
         if (x->tiers & RES_TIER_IDLE)
-            line->after[DEV_POOL_IDLE] = 0;
+            line->after[DEV_POOL_IDLE] = dev_trim_leaves(d, goes, f);
         count_released(line);
     }
     x->rss_after = x->rss_before;

@@ -2,6 +2,7 @@
  * should be there. Whatever the sequence: no overlap, aligned, contents kept, sums equal, budget
  * kept, a refusal justified, trim leaves exactly the segments in use and of their idle ranges only
  * what is less than a granule, no hazard. */
+#include "device/ledger.h"
 #include "device/pool.h"
 #include "support/devices.h"
 #include "support/rng.h"
@@ -203,9 +204,27 @@ static void do_retire(struct run *t)
     drop(t, i);
 }
 
+static bool is_owner(void *user, const char *name, enum dev_kind kind)
+{
+    const struct dev_owner *o = user; /* NULL: nobody's goes */
+    return o && o->kind == kind && strcmp(o->name, name) == 0;
+}
+
+/* Often after all memory of one owner went; what is left idle was foretold. */
 static void do_trim(struct run *t)
 {
+    size_t who = rng_below(&t->rng, OWNERS + 1);
+    if (stats_of(t->d).retired)
+        who = OWNERS; /* it may be of that owner, and does not go */
+    uint64_t foretold = dev_trim_leaves(t->d, is_owner, who < OWNERS ? t->owner[who] : NULL);
+    for (size_t i = t->n; i-- > 0;)
+        if (t->live[i].owner == who) {
+            read_pattern(&t->live[i]);
+            dev_free(&t->live[i].m);
+            drop(t, i);
+        }
     struct dev_trimmed trimmed = dev_trim(t->d);
+    assert_true(trimmed.idle == foretold);
     const void *seen[LIVE_MAX];
     size_t segments = 0;
     const struct dev_stats s = stats_of(t->d);

@@ -250,6 +250,35 @@ static void dry_run_changes_nothing_and_tells_the_truth(void **state)
     rig_close(g);
 }
 
+/* Between models that stay trimming leaves the ends of pages: foretold too, to the byte. */
+static void a_dry_run_knows_what_trimming_leaves(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct res_free_args ask = { .unload_models = true };
+    static const enum res_retention retention[] = { RES_KEEP, RES_AUTO, RES_KEEP };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(retention); i++) {
+        char name[32];
+        snprintf(name, sizeof name, "odd%zu.safetensors", i);
+        const char *file = rig_file(name, 5, 5 * 5000); /* blocks that end within a page */
+        rig_load(g, (struct rig_model) { file, NULL, "null:0", retention[i] }, NULL, NULL);
+    }
+    struct res_receipt real, dry;
+    for (int twice = 0; twice < 2; twice++) { /* then nothing goes, and nothing is given back */
+        ask.dry_run = true;
+        dry = rig_free(g, ask);
+        ask.dry_run = false;
+        real = rig_free(g, ask);
+        assert_true(real.device[1].after[DEV_POOL_IDLE] > 0);
+        assert_memory_equal(dry.device[1].after, real.device[1].after, sizeof dry.device[1].after);
+        assert_true(dry.device[1].released == real.device[1].released);
+        assert_true((real.device[1].released == 0) == twice);
+        res_receipt_release(&dry);
+        res_receipt_release(&real);
+    }
+    rig_close(g);
+}
+
 /* A prompt runs: one model is in use, one lingers. What a free at its end does
  * is foretold, and comes true. */
 static void a_dry_run_during_a_prompt_is_about_its_end(void **state)
@@ -767,6 +796,7 @@ int main(void)
         cmocka_unit_test(devices_narrow_the_table),
         cmocka_unit_test(selectors_that_name_nothing),
         cmocka_unit_test(dry_run_changes_nothing_and_tells_the_truth),
+        cmocka_unit_test(a_dry_run_knows_what_trimming_leaves),
         cmocka_unit_test(a_dry_run_during_a_prompt_is_about_its_end),
         cmocka_unit_test(a_kept_model_after_force),
         cmocka_unit_test(a_model_held_by_request_stays_known),
