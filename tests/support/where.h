@@ -16,9 +16,10 @@
  *
  * BF16 has cases that are beyond 2e-2 in ComfyUI itself (97 of 113; in 48 rounding the operands of
  * products alone is: guidance multiplies it by about 9). tests/golden/data/bf16.json has how far
- * ComfyUI's own BF16 is from its F32 (`bf16`), measured by tools/golden/bf16.py: there the limit is 1.1
- * times that, the seed of the rounding being worth a few percent. A case that is not in the file has
- * 2e-2, as all others. */
+ * ComfyUI's own BF16 is from its F32 (`bf16`), measured by tools/golden/bf16.py: there the limit is
+ * that, never worse than ComfyUI. A case that is not in the file has 2e-2, as all others. Ours keeps
+ * sums of UNets in F32 and has room: of those 97 it is at 0.88 times ComfyUI's at most where an H200's
+ * single results are known, at 0.80 in all 94 runs of SD1.5 where a cpu rounded in its place. */
 #ifndef SUPPORT_WHERE_H
 #define SUPPORT_WHERE_H
 
@@ -84,14 +85,15 @@ static inline double where_limit_f32(const struct where *w, enum where_what what
 /* Of BF16 in this case of a golden file. */
 static inline double where_limit_bf16(const char *file, const char *tensor)
 {
-    const double bar = 2e-2, leeway = 1.1;
+    const double bar = 2e-2;
     json_t *all = NULL;
     berth_err err = { 0 };
-    assert_ok(js_parse_file(BERTH_SOURCE_DIR "/tests/golden/data/bf16.json", NULL, &all, &err), err);
+    assert_ok(js_parse_file(BERTH_SOURCE_DIR "/tests/golden/data/bf16.json", NULL, &all, &err),
+              err);
     const json_t *one = json_object_get(json_object_get(all, file), tensor);
     double theirs = json_number_value(json_object_get(one, "bf16"));
     json_decref(all);
-    return theirs > bar ? leeway * theirs : bar;
+    return theirs > bar ? theirs : bar;
 }
 
 /* Of a tensor of a golden file. The cpu computes in F32 whatever is asked for. */

@@ -14,7 +14,7 @@ measured. OUT.json holds for every file and tensor the norm of the error over th
 
 and for 8-bit pictures the largest difference of a pixel, over 255. Text encoders compute in F32, as in Berth; so is guidance
 embedded, which ComfyUI multiplies by 1000 in BF16 (3500 becomes 3504, another guidance rather than a rounding).
-Golden tests hold BF16 on a card to 2e-2; where `bf16` is more than that, to 1.1 times `bf16` (tests/support/where.h).
+Golden tests hold BF16 on a card to 2e-2; where `bf16` is more than that, to `bf16` (tests/support/where.h).
 """
 import json
 import re

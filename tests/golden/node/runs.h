@@ -129,12 +129,11 @@ static void every_run(const char *schedule, bool others)
         double off = run_one(&t, name, &s);
         if (s.found && !t.at.card && !(off <= limit))
             off = search(&t, name, &s);
+        print_message("%s: %.3g off, at most %.3g%s\n", name, off, limit,
+                      off <= limit ? "" : ": WRONG");
         runs++;
         worst = fmax(worst, off);
-        if (!(off <= limit)) {
-            print_message("%s is off by %.3g, more than %.3g\n", name, off, limit);
-            wrong++;
-        }
+        wrong += !(off <= limit);
     }
     print_message("%zu runs, at most %.3g off\n", runs, worst);
     assert_true(runs > 0);
