@@ -57,8 +57,18 @@ done
 
 # the progress line fits, whatever the width, and is gone at the end
 for cols in 40 20; do
-    script -qec "stty cols $cols; timeout -s INT 3 '$berth' synth -p sd15 -d q4_k -j 1 -o p.gguf" /dev/null \
+    rm -f pid
+    : > .out
+    ( # stopped after some lines of progress, however long they take
+        until [ "$(tr '\r' '\n' < .out | grep -c '%')" -ge 5 ]; do
+            [ ! -s pid ] || kill -s 0 "$(cat pid)" 2> /dev/null || exit 0
+            sleep 0.1
+        done
+        kill -s TERM "$(cat pid)" 2> /dev/null
+    ) &
+    script -qec "stty cols $cols; echo \$\$ > pid; exec '$berth' synth -p sd15 -d q4_k -j 1 -o p.gguf" /dev/null \
         < /dev/null > .out 2> .err
+    wait
     rm -f p.gguf
     sed "s/$esc\[[0-9]*[mK]//g" .out | tr '\r' '\n' | grep '%' > lines || fail "no progress on $cols columns"
     awk -v cols=$cols 'length($0) >= cols { exit 1 }' lines || fail "a progress line wraps on $cols columns"
