@@ -77,6 +77,19 @@ int app_usage(struct app *a, const char *fmt, ...)
     return APP_USAGE;
 }
 
+int app_fail_devices(struct app *a, const berth_err *err)
+{
+    static const char prefix[] = "devices: ";
+    bool option = str_starts(err->msg, strlen(err->msg), prefix);
+    const char *msg = err->msg + (option ? strlen(prefix) : 0);
+    if (err->code == BERTH_EINVAL)
+        return app_usage(a, "--devices: %s", msg);
+    berth_err said = *err;
+    if (option)
+        snprintf(said.msg, sizeof said.msg, "--devices: %s", msg);
+    return app_fail(a, &said);
+}
+
 void app_globals(struct app *a, struct app_globals *g, bool with_version)
 {
     *g = (struct app_globals) { 0 };

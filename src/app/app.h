@@ -68,6 +68,9 @@ bool app_args(struct app *a, const struct command *c, const struct opt *opt, siz
  * app_json_begin() and app_json_end(), also prints {"error": ...}. */
 int app_fail(struct app *a, const berth_err *err);
 int app_usage(struct app *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* The same for an error of opening devices, "devices: entry 1 ...", which becomes that of --devices.
+ * A mistake in the text is wrong usage; a machine that lacks what was asked for is a failure. */
+int app_fail_devices(struct app *a, const berth_err *err);
 
 /* A command that prints its JSON piece by piece puts it between these two, and its errors, with
  * app_json_error(), where they belong. app_json_end() prints the messages that waited and returns

@@ -70,7 +70,10 @@ static berth_status dial_once(const struct target *t, unsigned seconds, int *out
     }
     freeaddrinfo(all);
     if (fd < 0)
-        return err_sys(err, BERTH_EIO, why, "no server answers at %s port %s", t->host, t->port);
+        return err_sys(err, BERTH_EIO, why,
+                       "no server answers at %s port %s (`berth serve` starts one; --server URL if "
+                       "it is elsewhere)",
+                       t->host, t->port);
     *out = fd;
     return BERTH_OK;
 }
@@ -114,13 +117,17 @@ berth_status client_send_all(int fd, const char *p, size_t n, berth_err *err)
     return BERTH_OK;
 }
 
-static berth_status receive(int fd, struct str *got, berth_err *err)
+static berth_status receive(int fd, unsigned seconds, struct str *got, berth_err *err)
 {
     char buf[16384], most[STR_BYTES_MAX];
     for (;;) {
         ssize_t n = recv(fd, buf, sizeof buf, 0);
         if (n < 0 && errno == EINTR)
             continue;
+        if (n < 0 && errno == EAGAIN) /* SO_RCVTIMEO */
+            return err_set(err, BERTH_EIO,
+                           "no answer within %u seconds: is it a berth server? (--server URL)",
+                           seconds);
         if (n < 0)
             return err_sys(err, BERTH_EIO, errno, "waiting for the answer");
         if (n == 0)
@@ -238,7 +245,7 @@ static berth_status ask_for(struct client *c, const struct client_ask *ask, stru
     int fd;
     berth_status s = client_send(c, ask, &fd, err);
     if (!s)
-        s = receive(fd, got, err);
+        s = receive(fd, ask->seconds, got, err);
     if (!s)
         s = find_body(got, out, n, err);
     if (fd >= 0)

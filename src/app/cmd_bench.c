@@ -83,7 +83,7 @@ static int read_devices(struct app *a, const struct options *o, struct wanted *w
         return code;
     m->env = app_dev_env(a, &args);
     if (o->devices && spec_parse(o->devices, strlen(o->devices), false, &w->spec, &err))
-        return app_usage(a, "--devices: %s", err.msg);
+        return app_fail_devices(a, &err);
     m->spec = o->devices ? &w->spec : NULL;
     if (!bench_places(m, o->device, o->donor, &err))
         return APP_OK;
@@ -318,7 +318,9 @@ static int run(struct app *a, int argc, char **argv)
     if (!app_args(a, &command_bench, opt, ARRAY_LEN(opt), argc, argv, &n, &code))
         return code;
     a->json = o.json;
-    if (n != 1 || strcmp(argv[0], "stream") != 0)
+    if (n && strcmp(argv[0], "stream") != 0)
+        return app_usage(a, "'%.80s' cannot be measured; there is: stream", argv[0]);
+    if (n != 1)
         return app_usage(a, "what is to be measured? There is: stream");
     code = understand(a, &o, &w);
     w.model.times = o.profile ? &times : NULL;

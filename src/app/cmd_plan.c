@@ -103,7 +103,7 @@ static int read_options(struct app *a, struct request *r)
     if (code)
         return code;
     if (o->devices && plan_devices_parse(o->devices, strlen(o->devices), &r->devices, &err))
-        return app_usage(a, "--devices: %s", err.msg);
+        return app_fail_devices(a, &err);
     if (!o->devices && real_devices(a, o, ram_budget, &r->devices, &err))
         return app_fail(a, &err);
     if (o->virtual_vram)

@@ -108,17 +108,18 @@ static void explain(const struct node_env *env, const struct validation *v, stru
 }
 
 /* Behind the message, which has a limit. */
-static void advise(const struct node_env *env, const struct folder_options *o,
+static void advise(const struct node_env *env, const struct folder_options *o, json_t *prompt,
                    const struct validation *v)
 {
     struct str lines = { 0 };
+    run_hints_whole(v->error, prompt, &lines);
     run_hints(env, o, v->node_errors, &lines);
     fputs(str_c(&lines), stderr);
     str_release(&lines);
 }
 
 static int refuse(struct app *a, const struct node_env *env, const struct folder_options *o,
-                  const struct validation *v)
+                  json_t *prompt, const struct validation *v)
 {
     struct str msg = { 0 };
     explain(env, v, &msg);
@@ -126,20 +127,20 @@ static int refuse(struct app *a, const struct node_env *env, const struct folder
     err_set(&err, BERTH_EINVAL, "%s", msg.n ? str_c(&msg) : "the workflow is not valid");
     str_release(&msg);
     int code = app_fail(a, &err);
-    advise(env, o, v);
+    advise(env, o, prompt, v);
     return code;
 }
 
 /* Outputs that will not run although others do: said, and the exit code tells too. */
 static void complain_partly(const struct node_env *env, const struct folder_options *o,
-                            const struct validation *v)
+                            json_t *prompt, const struct validation *v)
 {
     struct str msg = { 0 }, safe = { 0 };
     explain(env, v, &msg);
     term_safe(&safe, str_c(&msg), msg.n, 0);
     if (msg.n)
         fprintf(stderr, "berth run: some outputs cannot run%s\n", str_c(&safe));
-    advise(env, o, v);
+    advise(env, o, prompt, v);
     str_release(&msg);
     str_release(&safe);
 }
@@ -287,8 +288,7 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
         (code = app_folders_open(a, &o->folders, &p->folders)))
         return code;
     if (app_ctx_new(a, &ctx, &p->ctx, &err))
-        return err.code == BERTH_EINVAL ? app_usage(a, "--devices: %s", err.msg)
-                                        : app_fail(a, &err);
+        return app_fail_devices(a, &err);
     app_log_absent(a, &ctx, p->ctx);
     const struct ctx_parts parts = ctx_parts(p->ctx);
     struct node_env env = { .folders = p->folders.folders,
@@ -306,9 +306,9 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
     if (graph_validate(&env, p->prompt, NULL, &p->checked, &err))
         return app_fail(a, &err);
     if (!p->checked.ok)
-        return refuse(a, &env, &o->folders, &p->checked);
+        return refuse(a, &env, &o->folders, p->prompt, &p->checked);
     if (json_object_size(p->checked.node_errors))
-        complain_partly(&env, &o->folders, &p->checked);
+        complain_partly(&env, &o->folders, p->prompt, &p->checked);
     env.res = parts.res;
     env.assets = node_assets_new(); /* NULL: opened again for every node */
     code = execute(a, o, p, &env);

@@ -404,6 +404,9 @@ static int serve(struct app *a, const struct options *o, struct server_config *c
             fprintf(stderr,
                     "Another server works with this folder: stop it, or give this one its own"
                     " --base-directory and --port.\n");
+        if (err.native == EADDRNOTAVAIL)
+            fprintf(stderr, "No network of this machine has that address: --listen 0.0.0.0 takes"
+                            " all it has, 127.0.0.1 none\nbut its own.\n");
         if (err.code == BERTH_EBUSY && err.native == EADDRINUSE)
             fprintf(stderr,
                     "Something listens there already, perhaps another berth or a ComfyUI: stop it,"
@@ -496,8 +499,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
     cfg.frontend = p->folders.frontend.n ? str_c(&p->folders.frontend) : NULL;
     cfg.database = str_c(&p->database);
     if (app_ctx_new(a, &ctx, &p->ctx, &err))
-        return err.code == BERTH_EINVAL ? app_usage(a, "--devices: %s", err.msg)
-                                        : app_fail(a, &err);
+        return app_fail_devices(a, &err);
     cfg.ctx = p->ctx;
     look_for_tokenizers(a, o, &p->folders);
     raise_files();

@@ -124,6 +124,44 @@ static bool misses_file(const struct node_env *env, const char *class_type, cons
     return !node_options(env, &c->in[i], choices, &ignore);
 }
 
+/* "no node is called KSamplr here: did you mean 'KSampler'?" */
+static void say_class(const char *id, const char *cls, struct str *out)
+{
+    struct nearest near = { .word = cls };
+    struct str line = { 0 };
+    for (size_t i = 0; i < node_count(); i++)
+        nearest_try(&near, node_at(i)->name);
+    if (near.best)
+        str_addf(&line, "node %s: did you mean '%s'?", id, near.best);
+    else
+        str_addf(&line,
+                 "node %s is of no kind that Berth has; custom nodes in Python do not run here",
+                 id);
+    str_adds(out, "  ");
+    term_safe(out, str_c(&line), line.n, 0);
+    str_addc(out, '\n');
+    str_release(&line);
+}
+
+void run_hints_whole(const json_t *error, json_t *prompt, struct str *out)
+{
+    const char *type = json_string_value(json_object_get(error, "type"));
+    const char *id, *cls;
+    json_t *node;
+    if (type && !strcmp(type, "prompt_no_outputs"))
+        str_adds(out, "  nothing in it saves or shows anything: add a node that does, SaveImage or "
+                      "PreviewImage\n");
+    if (!type || strcmp(type, "invalid_prompt") != 0)
+        return;
+    json_object_foreach(prompt, id,
+                        node) if ((cls = json_string_value(json_object_get(node, "class_type"))) &&
+                                  !node_find(cls))
+    {
+        say_class(id, cls, out);
+        return; /* the one that the error is about: the first */
+    }
+}
+
 void run_hints(const struct node_env *env, const struct folder_options *o, json_t *node_errors,
                struct str *out)
 {

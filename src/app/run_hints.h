@@ -1,4 +1,4 @@
-/* run_hints: what to type when a workflow names a file that is not there. */
+/* run_hints: what to do about a workflow that is refused: a file or node that is not there. */
 #ifndef APP_RUN_HINTS_H
 #define APP_RUN_HINTS_H
 
@@ -11,5 +11,8 @@
  * file which loader reads it. Only options that were not given are advised. Safe for a terminal. */
 void run_hints(const struct node_env *env, const struct folder_options *o, json_t *node_errors,
                struct str *out);
+/* Appends a line on what is wrong with the prompt as a whole (`error` of its validation; NULL:
+ * nothing): a class that does not exist, no output. Safe for a terminal. */
+void run_hints_whole(const json_t *error, json_t *prompt, struct str *out);
 
 #endif

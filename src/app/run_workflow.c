@@ -31,6 +31,8 @@ berth_status run_workflow_read(const char *path, json_t **prompt, json_t **extra
     *prompt = *extra = NULL;
     berth_status s =
         strcmp(path, "-") ? js_parse_file(path, NULL, &all, err) : read_stdin(&all, err);
+    if (s == BERTH_EFORMAT || s == BERTH_ELIMIT)
+        err_add(err, "a workflow is JSON, as ComfyUI's Workflow > Export (API) writes it");
     if (s)
         return s;
     json_t *inner = json_object_get(all, "prompt");
@@ -170,7 +172,7 @@ berth_status run_workflow_set(json_t *prompt, const char *assignment, berth_err 
     char *name = strndup(assignment, (size_t)(dot - assignment));
     char *input = strndup(dot + 1, (size_t)(eq - dot) - 1);
     json_t *node = NULL;
-    berth_status s = name && input ? BERTH_OK : err_set(err, BERTH_ENOMEM, "--set");
+    berth_status s = name && input ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a node's name");
     if (!s && !(node = find_node(prompt, name, input, err)))
         s = err->code;
     if (!s)
@@ -179,7 +181,9 @@ berth_status run_workflow_set(json_t *prompt, const char *assignment, berth_err 
         s = err_set(err, BERTH_EINVAL, "node '%.80s' has no inputs", name);
     if (!s && json_object_set_new(json_object_get(node, "inputs"), input,
                                   read_value(node, input, eq + 1)))
-        s = err_set(err, BERTH_EINVAL, "--set %s.%s: the value is no UTF-8", name, input);
+        s = err_set(err, BERTH_EINVAL, "the value is no UTF-8");
+    if (s)
+        err_add(err, "--set %.80s.%.80s", name ? name : "", input ? input : "");
     free(name);
     free(input);
     return s;

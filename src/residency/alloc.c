@@ -173,7 +173,7 @@ static berth_status bad_amount(struct reader *r, const struct alloc_entry *e, st
     if (v.n && v.s[0] == '.')
         return alloc_fail(r->err, BERTH_EINVAL, &at, "bad number, write 0%.*s",
                           (int)(v.n < 16 ? v.n : 16), v.s);
-    return alloc_fail(r->err, BERTH_EINVAL, &at, "bad number");
+    return alloc_fail(r->err, BERTH_EINVAL, &at, "bad number, write 4gb, 50%%, 0.5 or *");
 }
 
 /* Bytes: `number` with the text of a unit behind it, blanks between them already gone. */
@@ -391,7 +391,7 @@ static berth_status read_gigabytes(struct view v, const struct alloc_spot *at, u
     if (!v.n)
         return alloc_fail(err, BERTH_EINVAL, at, "amount missing");
     if (number_length(v) != v.n)
-        return alloc_fail(err, BERTH_EINVAL, at, "bad number");
+        return alloc_fail(err, BERTH_EINVAL, at, "bad number, write gigabytes as 4 or 0.5");
     if (!number_value(v, &x))
         return alloc_fail(err, BERTH_EINVAL, at, "too many digits");
     if ((minus && x.digits) || more_than(x, ALLOC_GIB_MAX))

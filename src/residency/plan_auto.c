@@ -126,7 +126,8 @@ static berth_status too_big(const struct autoplan *p, uint64_t donors, berth_err
     return err_set(err, BERTH_ELIMIT,
                    "auto plan: the model has %" PRIu64 " bytes; %s has %" PRIu64
                    ", of which %" PRIu64
-                   " are kept free for activations, and the other devices %" PRIu64,
+                   " are kept free for activations, and the other devices %" PRIu64
+                   ": give them more (--devices, --ram-budget), or take a smaller file",
                    p->b->bytes, c->name, c->budget, p->reserve, donors);
 }
 

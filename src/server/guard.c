@@ -18,6 +18,7 @@
 #include "server/conn.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <strings.h>
 
 #define COOKIE "berth_token"
@@ -224,6 +225,17 @@ bool guard_token(struct http_req *r, const struct route *route)
     return false;
 }
 
+/* As loop.c will read it. */
+static bool is_address(const char *text)
+{
+    const struct addrinfo hint = { .ai_flags = AI_NUMERICHOST };
+    struct addrinfo *ai = NULL;
+    bool is = strcmp(text, "localhost") == 0 || !getaddrinfo(text, NULL, &hint, &ai);
+    if (ai)
+        freeaddrinfo(ai);
+    return is;
+}
+
 berth_status guard_config(const struct server_config *cfg, berth_err *err)
 {
     if (cfg->token && !*cfg->token)
@@ -232,12 +244,18 @@ berth_status guard_config(const struct server_config *cfg, berth_err *err)
         return err_set(err, BERTH_EINVAL, "TLS needs both a key and a certificate");
     if (cfg->cors_origin && strpbrk(cfg->cors_origin, "\r\n"))
         return err_set(err, BERTH_EINVAL, "the CORS origin has a line break in it");
-    for (size_t i = 0; i < cfg->listens; i++)
+    for (size_t i = 0; i < cfg->listens; i++) {
+        if (!is_address(cfg->listen[i]))
+            return err_set(err, BERTH_EINVAL,
+                           "--listen: '%.64s' is no IP address (127.0.0.1: only this machine gets "
+                           "in; 0.0.0.0: others too)",
+                           cfg->listen[i]);
         if (!cfg->token && !cfg->insecure &&
             !guard_loopback(cfg->listen[i], strlen(cfg->listen[i])))
             return err_set(err, BERTH_EINVAL,
                            "listening on %.64s lets others in: give a token (--token), or "
                            "--insecure to let everybody use this machine",
                            cfg->listen[i]);
+    }
     return BERTH_OK;
 }

@@ -655,7 +655,9 @@ static berth_status make_context(struct loop *l, berth_err *err)
         return err_set(err, BERTH_ENOMEM, "libwebsockets did not start");
     l->vhost = lws_create_vhost(l->lws, &info);
     if (!l->vhost)
-        return l->tls ? err_set(err, BERTH_EINVAL, "TLS with key '%.80s' and certificate '%.80s'",
+        return l->tls ? err_set(err, BERTH_EINVAL,
+                                "TLS does not take key '%.80s' with certificate '%.80s': both are "
+                                "PEM files, and the key is that of the first certificate",
                                 s->cfg.tls_key, s->cfg.tls_cert)
                       : err_set(err, BERTH_ENOMEM, "libwebsockets did not start");
     return BERTH_OK;

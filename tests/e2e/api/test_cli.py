@@ -322,6 +322,56 @@ def test_hints_in_refusals(tmp_path):
         berth("run", txt, *at, "--pin-budget", size, *small)
 
 
+@pytest.mark.parametrize("prompt, said", [
+    ({"1": {"class_type": "EmptyImage", "inputs": {}}}, "  nothing in it saves or shows anything: add a node that does"),
+    ({"4": {"class_type": "KSamplr", "inputs": {}}}, "  node 4: did you mean 'KSampler'?\n"),
+    ({"4": {"class_type": "SomebodysOwn", "inputs": {}}}, "  node 4 is of no kind that Berth has; custom nodes in Python do not run"),
+    ({"\x1b[1m": {"class_type": "KSamplr", "inputs": {}}}, "did you mean 'KSampler'?"),
+])
+def test_workflows_that_cannot_run_as_a_whole(tmp_path, prompt, said):
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps(prompt))
+    got = berth("run", path, "--base-directory", tmp_path / "base", code=1).stderr
+    assert said in got and "\x1b" not in got, got
+
+
+def test_wrong_commands_say_what_was_wrong_and_what_to_do(tmp_path):
+    base = ["--base-directory", tmp_path / "base"]
+    model, demo = synth(tmp_path / "m.safetensors"), os.path.join(EXAMPLES, "demo.json")
+    pem = tmp_path / "k.pem"
+    pem.write_text("no key")
+    for args, code, words in [
+        (["run", model, *base], 1, ["a workflow is JSON", "Workflow > Export (API)", "m.safetensors' has 68"]),
+        (["run", pem, *base], 1, ["a workflow is JSON", "k.pem': line 1"]),
+        (["run", demo, *base, "--set", "99.steps=3"], 2, ["--set 99.steps: no node '99'; there are 1 (model"]),
+        (["run", demo, *base, "--set", "5.stepz=3"], 2, ["--set 5.stepz: KSampler has no input 'stepz'; it has model"]),
+        (["plan", model, "--devices", "cpu=1g", "--alloc", "cpu,lots"], 2, ["--alloc: bad number, write 4gb, 50%, 0.5 or *", '"cpu,lots"']),
+        (["plan", model, "--devices", "cpu=1m"], 1, ["; cpu has 1048576, of which ", "give them more (--devices, --ram-budget)"]),
+        (["run", demo, *base, "--devices", "cpu=lots"], 2, ["berth run: --devices: entry 1 'cpu=lots': 'lots' is not a budget (write 24g"]),
+        (["run", demo, *base, "--devices", "gpu"], 1, ["berth run: --devices: entry 1 'gpu': no device gpu here; there is: cpu"]),
+        (["plan", model, "--devices", "cpu"], 2, ["berth plan: --devices: entry 1 'cpu': a hypothetical device needs a budget"]),
+        (["bench", "nope"], 2, ["'nope' cannot be measured; there is: stream"]),
+        (["serve", *base, "--listen", "nowhere"], 1, ["--listen: 'nowhere' is no IP address", "127.0.0.1", "0.0.0.0"]),
+        (["serve", *base, "--port", "0", "--insecure", "--listen", "192.0.2.1"], 1,
+         ["192.0.2.1", "No network of this machine has that address: --listen 0.0.0.0"]),
+        (["serve", *base, "--port", "0", "--tls-keyfile", pem, "--tls-certfile", pem], 1, ["k.pem", "both are PEM files"]),
+    ]:
+        got = berth(*args, code=code).stderr
+        for w in words:
+            assert w in got, (args, w, got)
+
+
+def test_a_server_that_does_not_answer(tmp_path):
+    """Nobody is there; somebody else is."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{other.getsockname()[1]}"
+        said = berth("ps", "--server", url, code=1).stderr
+        assert f"port {other.getsockname()[1]} (`berth serve` starts one; --server URL if it is elsewhere)" in said
+        other.listen()
+        assert "no answer within 10 seconds: is it a berth server?" in berth("ps", "--server", url, code=1).stderr
+
+
 def test_files_that_are_not_there(tmp_path):
     """What to type instead stands below the error."""
     demo, txt = (os.path.join(EXAMPLES, f"{x}.json") for x in ("demo", "txt2img"))

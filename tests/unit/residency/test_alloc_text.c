@@ -65,11 +65,11 @@ static void too_much_is_refused(void **state)
         { "cuda:0,0000000000000000000000000000000000000000000000000000000000000000000001g",
           "too many digits (entry 1: " },
         { "#cuda:0;0.0000000000000000001;cpu", "too many digits (entry 2: " },
-        { "cuda:0,+4gb", "bad number (entry 1: " },
-        { "cuda:0,4 5gb", "bad number (entry 1: " },
+        { "cuda:0,+4gb", "bad number, write 4gb, 50%, 0.5 or * (entry 1: " },
+        { "cuda:0,4 5gb", "bad number, write 4gb, 50%, 0.5 or * (entry 1: " },
         { "cuda:0,50%%", "unknown unit \"%%\" (entry 1: " },
         { ",4gb", "device missing (entry 1: " },
-        { "cuda:0,**", "bad number (entry 1: " },
+        { "cuda:0,**", "bad number, write 4gb, 50%, 0.5 or * (entry 1: " },
         { "cuda:0,25%*", "\"*\" behind a number needs a byte unit (entry 1: " },
     };
     struct quotas q;
@@ -248,7 +248,7 @@ static void composes_what_a_loader_means(void **state)
     struct str out = { 0 };
     berth_err err = { 0 };
     assert_fails(alloc_compose("cuda:0", "x", "cpu", "", &out, &err), err, BERTH_EINVAL,
-                 "bad number (entry 2: \"x\")");
+                 "bad number, write gigabytes as 4 or 0.5 (entry 2: \"x\")");
     assert_fails(alloc_compose("cuda:0", "", "cpu", " ; ", &out, &err), err, BERTH_EINVAL,
                  "no device entries (entry 1: \" ; \")");
     oom_after(0);

@@ -156,7 +156,7 @@ static void refuses_to_start(void **state)
     assert_fails(server_new(&w.cfg, &w.s, &err), err, BERTH_EINVAL, "--token");
     w.cfg.listen = word;
     w.cfg.token = "12345678";
-    assert_fails(server_new(&w.cfg, &w.s, &err), err, BERTH_EINVAL, "'gpu.lan' is no address");
+    assert_fails(server_new(&w.cfg, &w.s, &err), err, BERTH_EINVAL, "'gpu.lan' is no IP address");
     w.cfg.listen = twice;
     w.cfg.listens = 2;
     assert_fails(server_new(&w.cfg, &w.s, &err), err, BERTH_EBUSY, "127.0.0.1 port ");
