@@ -114,7 +114,13 @@ static void neighbours_keep_their_bytes(void **state)
     close_clean(&r, set);
 }
 
-/* In a large segment a piece goes back whole: what stays is less than one. */
+static bool is_of_x(void *user, const char *owner, enum dev_kind kind)
+{
+    (void)kind;
+    return *(bool *)user && strcmp(owner, "x") == 0;
+}
+
+/* In a large segment a piece goes back whole: what stays is less than one, and is foretold. */
 static void large_segments_trim_in_pieces(void **state)
 {
     struct rig r;
@@ -131,8 +137,13 @@ static void large_segments_trim_in_pieces(void **state)
     dev_free(&m);
     m = alloc_on(d, o, 601 * MIB); /* the same range, its end left over */
     assert_true(stats_of(d).segments == 1);
+    bool goes = false;
+    assert_true(dev_trim_leaves(d, is_of_x, &goes) == 7 * MIB);
     struct dev_trimmed t = dev_trim(d);
     assert_true(t.discarded == 32 * MIB && t.idle == 7 * MIB);
+    assert_true(dev_trim_leaves(d, is_of_x, &goes) == 7 * MIB);
+    goes = true;
+    assert_true(dev_trim_leaves(d, is_of_x, &goes) == 0);
     assert_about(&r, before - free_on(d), 608 * MIB);
     dev_free(&m);
     m = alloc_on(d, o, 638 * MIB); /* half of the last piece is all it needs back */
