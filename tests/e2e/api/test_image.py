@@ -467,13 +467,14 @@ def test_wrong_kind_of_latent(server):
 
 
 def test_no_tokenizer(base, tmp_path):
-    """Says where it looked and what to do."""
+    """The loader says which file, where it looked and what to do; nothing was loaded."""
     other = tmp_path / "base"
     os.makedirs(other / "models")
     os.symlink(base / "models" / "checkpoints", other / "models" / "checkpoints")
     with Server(other, "--devices", "cpu") as s:
         e = failure(s.run(workflow("txt2img")))
-    assert e["node_type"] == "CLIPTextEncode"
+        assert s.get("/berth/models").json()["models"] == []
+    assert e["node_type"] == "CheckpointLoaderSimple" and SD15 in e["exception_message"]
     assert str(other / "tokenizers") in e["exception_message"] and "--tokenizers" in e["exception_message"]
 
 
