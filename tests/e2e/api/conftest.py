@@ -6,7 +6,6 @@ how the server is made: requests and websocket-client are what people use."""
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import threading
@@ -38,6 +37,7 @@ class Server:
         else:
             command = [BINARY, "serve", "--base-directory", self.base, *self.args]
         os.makedirs(self.base, exist_ok=True)
+        self.killed = False
         self.err = open(self.log, "ab")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.err, env=self.env,
                                         preexec_fn=self.preexec)
@@ -59,14 +59,17 @@ class Server:
         with open(self.log, errors="replace") as f:
             return f.read()
 
-    def kill(self, sig=signal.SIGKILL):
-        self.process.send_signal(sig)
+    def kill(self):
+        assert self.process.poll() is None, f"it was dead already: exit {self.process.returncode}\n{self.errors()[-4000:]}"
+        self.killed = True
+        self.process.kill()
         return self.process.wait(PATIENCE)
 
     def stop(self):
-        """SIGTERM, as service managers do; the exit status must be 0."""
-        if self.process and self.process.poll() is None:
-            code = self.kill(signal.SIGTERM)
+        """SIGTERM, as service managers do; the exit status must be 0, even if it ended before: unless by kill()."""
+        if self.process and not self.killed:
+            self.process.terminate()  # nothing, where it is gone
+            code = self.process.wait(PATIENCE)
             assert code == 0, f"exit {code}\n{self.errors()[-4000:]}"
         self.err.close()
 

@@ -44,7 +44,7 @@ def test_kill_loop(tmp_path):
         for t in threads:
             t.start()
         time.sleep(rng.random() * 0.12)
-        s.kill(signal.SIGKILL)
+        s.kill()
         stop.set()
         for t in threads:
             t.join()
