@@ -19,9 +19,10 @@
  * Ladder     No room for the slab, or beside it for what makes ops ready: (1) res_alloc trims pools
  *            and pushes other models back; (2) thrifty, if that lowers the peak: smaller chunks of
  *            attention and of products (op_env), feed-forwards by rows; (3) the model's own blocks
- *            move to its donors or the host (res_make_way), and where the compute device cannot
- *            read them there they are streamed, through a ring of one or two blocks; (4)
- *            BERTH_ENODEVMEM with wanted and predicted bytes: who called splits the batch or tiles.
+ *            move to its donors or the host (res_make_way), where others make room for them by
+ *            (1), and where the compute device cannot read them there they are streamed, through
+ *            a ring of one or two blocks; (4) BERTH_ENODEVMEM with wanted and predicted bytes: who
+ *            called splits the batch or tiles.
  *            Every rung is logged (net.rung) and counted in the report. A net stays thrifty, and
  *            its ring small, until net_close().
  * Same bits  Rungs 1 and 3 never change a result: where blocks lie does not. Rung 2 does not on the

@@ -346,9 +346,10 @@ berth_status res_alloc(struct residency *r, struct device *d, struct dev_owner *
 /* The last resort before BERTH_ENODEVMEM, for who computes with m and found no room: m's own blocks
  * leave its compute device for its donors or the host, the last in execution order first, until
  * `wanted` bytes are free there or nothing more can move; one block where so many are free already
- * and were not enough (pieces; a ring that is to have room, too). They come home with a later
- * res_load(). Keep models, too: nothing is lost. Returns the bytes that left; 0 while m is in use,
- * and when all of them, and all others that may go, would not be enough. */
+ * and were not enough (pieces; a ring that is to have room, too), and where others had to make room
+ * for it at its donor or on the host: ask again. They come home with a later res_load(). Keep
+ * models, too: nothing is lost. Returns the bytes that left; 0 while m is in use, and when all of
+ * them, and all others that may go, would not be enough. */
 uint64_t res_make_way(struct res_model *m, uint64_t wanted);
 
 /* ---- free ----

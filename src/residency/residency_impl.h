@@ -167,8 +167,9 @@ bool res_make_room(struct residency *r, size_t d, uint64_t wanted,
 bool res_could_suffice(const struct residency *r, size_t d, uint64_t wanted,
                        const struct res_model *for_model, bool evict_keep);
 /* Moves m's blocks away from d, to its donors or the host, until `wanted` bytes are free or nothing
- * more can be moved without making room there. Returns the bytes that left. */
-uint64_t res_demote(struct res_model *m, size_t d, uint64_t wanted, const char *why);
+ * more can be moved: without making room there, or with `push` by making it. Returns the bytes that
+ * left. */
+uint64_t res_demote(struct res_model *m, size_t d, uint64_t wanted, bool push, const char *why);
 /* Nothing but the running prompt holds it: res_linger(). */
 bool res_only_lingers(const struct res_model *m);
 /* Residency.md 4.4: every other model's bytes leave m's compute device. Keep models and models in

@@ -17,7 +17,7 @@
  * Never: models in use, the model that the memory is for, and anything at all when even all of it
  * would not be enough, counted from what the driver really has (res_left_on()). What is left then
  * is res_make_way(): who computes with a model and can stop using it for a moment lets its own
- * blocks step aside (net/run.c). */
+ * blocks step aside (net/run.c), and by these steps others leave where those blocks go. */
 #include "residency/residency_impl.h"
 
 #include <inttypes.h>
@@ -144,15 +144,16 @@ static size_t shelters(const struct res_model *m, size_t d, size_t out[ALLOC_ENT
     return n;
 }
 
-/* Block i to the first shelter that takes it; false: none does. */
-static bool shelter_block(struct res_model *m, size_t i, const size_t *to, size_t n)
+/* Block i to the first shelter that takes it, or, with `push`, that others leave for it; false: none
+ * does. */
+static bool shelter_block(struct res_model *m, size_t i, const size_t *to, size_t n, bool push)
 {
     const struct residency *r = m->res;
     for (size_t k = 0; k < n; k++) {
         berth_err err;
-        if (res_left_on(r, to[k]) < m->block[i].span)
+        if (!push && res_left_on(r, to[k]) < m->block[i].span)
             continue;
-        berth_status s = res_block_move(m, i, to[k], false, &err);
+        berth_status s = res_block_move(m, i, to[k], push, &err);
         if (!s)
             return true;
         if (s != BERTH_ENODEVMEM)
@@ -161,7 +162,7 @@ static bool shelter_block(struct res_model *m, size_t i, const size_t *to, size_
     return false;
 }
 
-uint64_t res_demote(struct res_model *m, size_t d, uint64_t wanted, const char *why)
+uint64_t res_demote(struct res_model *m, size_t d, uint64_t wanted, bool push, const char *why)
 {
     struct residency *r = m->res;
     size_t to[ALLOC_ENTRIES_MAX + 1], n = shelters(m, d, to);
@@ -171,7 +172,7 @@ uint64_t res_demote(struct res_model *m, size_t d, uint64_t wanted, const char *
         if (b->device != d || !b->span)
             continue;
         uint64_t span = b->span, size = b->bytes;
-        if (!shelter_block(m, i, to, n))
+        if (!shelter_block(m, i, to, n, push))
             break; /* smaller ones may still fit, but then a model goes in crumbs */
         freed += span;
         bytes += size;
@@ -222,7 +223,7 @@ static bool demote_some(const struct residency *r, const struct group *g, uint64
         if (!m)
             break;
         if (finds_shelter(m, d, need - freed))
-            freed += res_demote(m, d, need - freed, "room");
+            freed += res_demote(m, d, need - freed, false, "room");
     }
     return freed > 0;
 }
@@ -284,7 +285,9 @@ uint64_t res_make_way(struct res_model *m, uint64_t wanted)
     uint64_t left = res_left_on(m->res, d);
     /* Enough by the budget, but in pieces, or not for more than `wanted`: one block, then ask
      * again. */
-    uint64_t freed = res_demote(m, d, wanted > left ? wanted - left : 1, "activations");
+    uint64_t freed = res_demote(m, d, wanted > left ? wanted - left : 1, false, "activations");
+    if (!freed) /* whoever left may have left d, too: one block, then ask again */
+        freed = res_demote(m, d, 1, true, "activations");
     res_check_now(m->res);
     return freed;
 }
@@ -298,7 +301,7 @@ void res_eject_others(struct res_model *m)
         if (o->retention == RES_KEEP || !o->bytes_on[d] || !may_go(o, m))
             continue;
         if (o->retention == RES_AUTO && !res_only_lingers(o))
-            res_demote(o, d, UINT64_MAX, "eject_others");
+            res_demote(o, d, UINT64_MAX, false, "eject_others");
         if (o->bytes_on[d])
             res_eject_for(o, d, "eject_others");
     }

@@ -62,6 +62,40 @@ static void all_of_them_if_need_be(void **state)
     fixture_close(&f);
 }
 
+/* Where the blocks go it is full, too: an idle model leaves for them, a kept one does not. */
+static void others_leave_the_shelter(void **state)
+{
+    (void)state;
+    for (int keep = 0; keep < 2; keep++) {
+        struct fixture f;
+        berth_err err = { 0 };
+        fixture_open(&f, "cpu=514k,null:0=514k", NULL);
+        struct res_model *m = opened(&f, "#null:0", RES_AUTO);
+        struct res_model *o =
+            model_open(&f, model_file("o", 7, BYTES), "cpu,*", keep ? RES_KEEP : RES_AUTO);
+        model_load(o);
+        assert_true(res_left_on(f.r, 0) < LAYER);
+        uint64_t freed = res_make_way(m, 4 * LAYER - 1024);
+        assert_int_equal(res_info(m).demoted, keep ? 0 : 1); /* one that pushed: ask again */
+        assert_true(keep ? freed == 0 : freed >= BYTES);
+        assert_int_equal(res_info(o).state, keep ? RES_RESIDENT : RES_EJECTED);
+        freed = res_make_way(m, 4 * LAYER - 1024);
+        assert_int_equal(res_info(m).demoted, keep ? 0 : 2);
+        assert_true(keep || res_left_on(f.r, 1) >= 4 * LAYER - 1024);
+        fixture_check(&f);
+        model_intact(m);
+        /* In use, and all the same in the way: nobody is pushed who may not move. */
+        res_set_retention(o, RES_AUTO);
+        if (keep) {
+            assert_ok(res_use_begin(o, &err), err);
+            assert_int_equal(res_make_way(m, 4 * LAYER - 1024), 0);
+            res_use_end(o);
+        }
+        res_unref(o), res_unref(m);
+        fixture_close(&f);
+    }
+}
+
 static void nobody_moves_who_is_used_or_has_nowhere_to_go(void **state)
 {
     struct fixture f;
@@ -91,6 +125,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_last_blocks_leave_and_come_home),
         cmocka_unit_test(all_of_them_if_need_be),
+        cmocka_unit_test(others_leave_the_shelter),
         cmocka_unit_test(nobody_moves_who_is_used_or_has_nowhere_to_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
