@@ -258,9 +258,14 @@ void worker_stop(struct server *s, unsigned grace_s)
     uint64_t end = worker_now(w) + (uint64_t)grace_s * 1000000000, now;
     pthread_mutex_lock(&w->lock);
     w->stopping = true;
+    bool running = w->job != NULL;
     pthread_cond_broadcast(&w->cond);
     pthread_mutex_unlock(&w->lock);
     store_wake(s->store);
+    if (running && grace_s && !atomic_load(&s->hurry)) /* else the silence looks like a hang */
+        log_info(&s->log, "worker.grace",
+                 "why=\"waiting up to %u s for the running prompt; Ctrl-C again stops now\"",
+                 grace_s);
     pthread_mutex_lock(&w->lock);
     while (!w->ended && w->job && !atomic_load(&s->hurry) && (now = worker_now(w)) < end)
         wait_for(w, sooner(end - now, HURRY_NS));

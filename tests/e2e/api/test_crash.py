@@ -135,6 +135,7 @@ def test_a_second_sigterm_does_not_wait(tmp_path):
     s.process.send_signal(signal.SIGTERM)
     time.sleep(0.2)
     assert s.process.poll() is None  # it waits for the prompt
+    assert "waiting up to 3600 s for the running prompt; Ctrl-C again stops now" in s.errors()  # and says so
     s.stop()  # the second one: exit 0
     with Server(tmp_path / "base", "--grace", "0") as s:
         wait_running(s, pid)  # parked, not lost
