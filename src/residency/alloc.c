@@ -242,10 +242,16 @@ static berth_status read_amount(struct reader *r, struct alloc_entry *e, struct 
 
 /* ---- entries ---- */
 
-/* "4,5gb" is a number written with a comma, "0.5,0.3" one field too many. */
+/* "4,5gb" is a number written with a comma, "0.5,0.3" one field too many, "50%,cpu,50%" two entries
+ * in one. */
 static berth_status two_commas(struct reader *r, const struct alloc_entry *e, struct view amount)
 {
     struct alloc_spot at = spot_of(r->out, e);
+    struct view rest = amount, field;
+    split(&rest, ',', &field);
+    char first = rest.n ? alloc_lower(trimmed(rest.s, rest.n).s[0]) : '0';
+    if (first >= 'a' && first <= 'z')
+        return alloc_fail(r->err, BERTH_EINVAL, &at, "\";\" goes between entries, not \",\"");
     if (!is_digit(amount.s[amount.n - 1]) && amount.s[amount.n - 1] != ',')
         return alloc_fail(r->err, BERTH_EINVAL, &at, "bad number, the decimal sign is \".\"");
     return alloc_fail(r->err, BERTH_EINVAL, &at, "too many \",\"");

@@ -250,6 +250,9 @@ ROW(row_26_fraction_above_one)
 ROW(row_27_three_fields)
 {
     refused("cuda:0,0.5,0.3", "too many \",\"", "(entry 1: \"cuda:0,0.5,0.3\")");
+    refused("cuda:0,50%,cpu,50%", "\";\" goes between entries",
+            "(entry 1: \"cuda:0,50%,cpu,50%\")");
+    refused("cuda:0,4g, cpu,*", "\";\" goes between entries", "(entry 1:");
     refused("cuda:0,0.5,", "too many \",\"", "(entry 1: \"cuda:0,0.5,\")");
 }
 
