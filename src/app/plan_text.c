@@ -39,8 +39,7 @@ void plan_text(const struct app *a, const struct planned *x)
     }
     plan_picture(a, x);
     for (size_t i = 0; i < q->notes; i++)
-        if (q->warn[i] || !x->brief)
-            printf("%s%s: %s\n", i ? "" : "\n", q->warn[i] ? "warning" : "note", q->note[i]);
+        printf("%s%s: %s\n", i ? "" : "\n", q->warn[i] ? "warning" : "note", q->note[i]);
     struct str s = { 0 };
     plan_string(x->plan, &s);
     printf("\n%sallocation string%s\n  --alloc '%s'%s", bold, off, str_c(&s),

@@ -150,6 +150,8 @@ done
 run 0 plan sd15-tiny.safetensors --brief --devices cuda:0=32m,cpu=64g --alloc 'cuda:0,25%;cpu,75%'
 for line in '^  cuda:0  memory  #' '^ *parts   a*b*c*$' '^allocation string$'; do out_has "$line"; done
 ! grep -q 'Layer types' .out || fail "--brief has tables"
+run 0 plan sd15-tiny.safetensors --brief --devices cuda:0=32m,cpu=64g --alloc 'cuda:0,1m'
+out_has '^note: .*go to cpu'
 for width in 60 80 120; do
     COLUMNS=$width "$berth" plan sd15-tiny.safetensors --devices "$pc" > .out || fail "on $width columns"
     awk -v w=$width '/^  *(order|parts)   / && length($0) != w { exit 1 } / memory  / && length($0) > w { exit 1 }' \
