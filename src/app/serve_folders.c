@@ -115,10 +115,27 @@ static berth_status make_model_folders(const struct folders *f, berth_err *err)
     return s;
 }
 
+/* One that is not would show no models, and get folders of ours. */
+static bool is_comfyui(const char *root)
+{
+    struct str models = { 0 }, program = { 0 };
+    str_addf(&models, "%s/models", root);
+    str_addf(&program, "%s/main.py", root);
+    bool yes = is_dir(str_c(&models)) || is_file(str_c(&program));
+    str_release(&models);
+    str_release(&program);
+    return yes;
+}
+
 static int check_options(struct app *a, const struct folder_options *o)
 {
     if (o->comfyui && !is_dir(o->comfyui))
         return app_usage(a, "--comfyui-dir: '%.200s' is no folder", o->comfyui);
+    if (o->comfyui && !is_comfyui(o->comfyui))
+        return app_usage(a,
+                         "--comfyui-dir: '%.200s' is no ComfyUI, it has neither models/ nor "
+                         "main.py; a folder of Berth's own is --base-directory DIR",
+                         o->comfyui);
     if (o->tokenizers && !is_dir(o->tokenizers))
         return app_usage(a, "--tokenizers: '%.200s' is no folder", o->tokenizers);
     const struct node_env given = { .tokenizers = &o->tokenizers, .tokenizers_n = 1 };
@@ -135,19 +152,6 @@ static int check_options(struct app *a, const struct folder_options *o)
     if (o->user && !is_dir(o->user))
         return app_usage(a, "--user-directory: '%.200s' is no folder", o->user);
     return o->frontend ? check_frontend(a, o->frontend) : APP_OK;
-}
-
-/* Any folder will do, and one that is empty shows no models: better said at once. */
-static void look_at_comfyui(const struct app *a, const char *root)
-{
-    struct str models = { 0 }, program = { 0 };
-    str_addf(&models, "%s/models", root);
-    str_addf(&program, "%s/main.py", root);
-    if (!is_dir(str_c(&models)) && !is_file(str_c(&program)))
-        log_warn(&a->log, "folders.comfyui",
-                 "why=\"%s does not look like a ComfyUI folder (no models/)\"", root);
-    str_release(&models);
-    str_release(&program);
 }
 
 /* Whoever says where they are means it; a ComfyUI has its own; a base of ours may have them too. */
@@ -181,8 +185,6 @@ int app_folders_open(struct app *a, const struct folder_options *o, struct app_f
     int code = check_options(a, o);
     if (code)
         return code;
-    if (o->comfyui)
-        look_at_comfyui(a, o->comfyui);
     struct str base = { 0 }, paths = { 0 }, temp = { 0 };
     berth_err err;
     if (o->demo && demo_find(&out->demo, &err))
