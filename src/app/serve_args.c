@@ -171,13 +171,34 @@ static berth_status take_flag(struct rewriter *r, const struct flag *f, char *at
     return BERTH_OK;
 }
 
+/* A slip in a flag of ComfyUI's, which args_parse() would not know; false: nearer to one of ours. */
+static bool is_slip(const struct opts *own, const char *word, size_t n, berth_err *err)
+{
+    char name[64] = "";
+    if (n < sizeof name)
+        memcpy(name, word, n);
+    struct nearest ours = { .word = name }, theirs = { .word = name };
+    for (; own; own = own->next)
+        for (size_t i = 0; i < own->n; i++)
+            nearest_try(&ours, own->at[i].name);
+    for (size_t i = 0; i < ARRAY_LEN(flags); i++)
+        nearest_try(&theirs, flags[i].name);
+    if (!theirs.best || (ours.best && ours.distance <= theirs.distance))
+        return false;
+    err_set(err, BERTH_EINVAL, "unknown option '--%s', did you mean '--%s'?", name, theirs.best);
+    return true;
+}
+
 static berth_status take_word(struct rewriter *r, const struct opts *own, berth_err *err)
 {
     char *word = r->argv[r->at];
     if (strncmp(word, "--", 2) != 0 || !word[2])
         return push(r, word) ? BERTH_OK : err_set(err, BERTH_ENOMEM, "options");
     char *eq = strchr(word, '=');
-    const char *name = whole_name(own, word + 2, eq ? (size_t)(eq - word) - 2 : strlen(word + 2));
+    size_t n = eq ? (size_t)(eq - word) - 2 : strlen(word + 2);
+    const char *name = whole_name(own, word + 2, n);
+    if (!name && is_slip(own, word + 2, n, err))
+        return err->code;
     for (size_t i = 0; name && i < ARRAY_LEN(flags); i++)
         if (!strcmp(flags[i].name, name))
             return take_flag(r, &flags[i], eq ? eq + 1 : NULL, err);

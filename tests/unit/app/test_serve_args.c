@@ -61,6 +61,15 @@ static void values_may_be_left_out(void **state)
     becomes("--disable-pinned-memory=9", "--pin-budget=0", ""); /* it has no value */
 }
 
+static void slips_are_guessed(void **state)
+{
+    (void)state;
+    becomes("--highvrm", "!unknown option '--highvrm', did you mean '--highvram'?", "");
+    becomes("--cuda-maloc=1", "!unknown option '--cuda-maloc', did you mean '--cuda-malloc'?", "");
+    becomes("--prot 1", "--prot 1", ""); /* one of ours: args_parse() says so */
+    becomes("--quite-unlike-anything", "--quite-unlike-anything", "");
+}
+
 static void several_values(void **state)
 {
     (void)state;
@@ -113,9 +122,9 @@ static void survives_exhaustion(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_may_be_left_out), cmocka_unit_test(several_values),
-        cmocka_unit_test(beginnings_of_names),    cmocka_unit_test(without_meaning),
-        cmocka_unit_test(survives_exhaustion),
+        cmocka_unit_test(values_may_be_left_out), cmocka_unit_test(slips_are_guessed),
+        cmocka_unit_test(several_values),         cmocka_unit_test(beginnings_of_names),
+        cmocka_unit_test(without_meaning),        cmocka_unit_test(survives_exhaustion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
