@@ -40,8 +40,8 @@ struct validation {
 berth_status graph_validate(const struct node_env *env, json_t *prompt, const json_t *targets,
                             struct validation *out, berth_err *err);
 void validation_release(struct validation *v); /* zeroed is fine */
-/* The 400 of a body without a prompt, A0. */
-json_t *validation_no_prompt(void);
+/* The 400 of a body without a prompt, A0; `body`, which may be NULL, may be the workflow itself. */
+json_t *validation_no_prompt(json_t *body);
 
 /* Python's text of a value: repr 'a', 3.0, True, None. Appends. */
 void py_repr(const json_t *v, struct str *out);

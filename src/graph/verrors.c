@@ -219,10 +219,15 @@ berth_status verdict_answer(const struct verdict *c, struct validation *out, ber
     return out->ok ? BERTH_OK : refuse_outputs(c, out, err);
 }
 
-json_t *validation_no_prompt(void)
+json_t *validation_no_prompt(json_t *body)
 {
     static const char text[] = "No prompt provided";
-    json_t *error = reason_new("no_prompt", json_string_nocheck(text), json_string_nocheck(text),
+    static const char bare[] = "This is a workflow by itself: wrap it as {\"prompt\": ...}";
+    const char *details = text;
+    json_t *node;
+    const char *id;
+    json_object_foreach(body, id, node) if (json_object_get(node, "class_type")) details = bare;
+    json_t *error = reason_new("no_prompt", json_string_nocheck(text), json_string_nocheck(details),
                                json_object());
     return error ? json_pack("{s:o,s:{}}", "error", error, "node_errors") : NULL;
 }

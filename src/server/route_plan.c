@@ -65,7 +65,8 @@ static berth_status find_file(struct planning *p, struct str *out, berth_err *er
     if (path[0])
         return find_path(f, path, out, err);
     if (!folder[0] || !name[0])
-        return err_set(err, BERTH_EINVAL, "which file? Say folder and name, or path");
+        return err_set(err, BERTH_EINVAL,
+                       "which one? Say model (of a loaded one), or folder and name, or path");
     return folders_resolve(f, folder, name, out, err);
 }
 

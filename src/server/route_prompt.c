@@ -279,7 +279,7 @@ static void judge_prompt(struct incoming *in)
         return;
     in->prompt = json_object_get(in->body, "prompt");
     if (!in->prompt) {
-        refuse_json(in, 400, validation_no_prompt());
+        refuse_json(in, 400, validation_no_prompt(in->body));
         return;
     }
     if (!take_extra(in))

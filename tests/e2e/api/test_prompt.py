@@ -153,6 +153,9 @@ def test_no_prompt(server):
     for body in ({}, {"client_id": "x"}, [], [1]):
         r = server.post("/prompt", body)
         assert (r.status_code, r.json()) == (400, error("no_prompt", "No prompt provided", "No prompt provided"))
+    r = server.post("/prompt", image_prompt())  # the workflow by itself: ComfyUI's error, and what to do
+    assert (r.status_code, r.json()) == (400, error("no_prompt", "No prompt provided",
+                                                    'This is a workflow by itself: wrap it as {"prompt": ...}'))
 
 
 def test_no_outputs(server):

@@ -93,7 +93,7 @@ static void prompts_that_cannot_be_looked_at(void **state)
         validation_release(&v);
         json_decref(prompt);
     }
-    json_t *none = validation_no_prompt();
+    json_t *none = validation_no_prompt(NULL);
     same(none,
          "{`error`:{`type`:`no_prompt`,`message`:`No prompt provided`,`details`:`No prompt "
          "provided`,`extra_info`:{}},`node_errors`:{}}",
