@@ -110,7 +110,10 @@ static void print_queue(const json_t *queue, const json_t *state)
         printf("idle");
     print_node(running, json_object_get(state, "executing"));
     printf(", %zu waiting%s\n", waiting,
-           paused ? "; paused: POST /berth/queue {\"paused\": false} lets it go on" : "");
+           paused
+               ? "; paused: Resume on the dashboard (/berth) lets it go on, or POST /berth/queue "
+                 "{\"paused\": false}"
+               : "");
 }
 
 static int run_ps(struct app *a, int argc, char **argv)

@@ -131,7 +131,7 @@ def test_run_on_a_server(tmp_path, workflow):
         run = subprocess.Popen([BINARY, "run", str(workflow), "--server", s.url], stderr=subprocess.PIPE, text=True)
         while not s.get("/queue").json()["queue_pending"]:
             assert run.poll() is None
-        assert "paused" in berth("ps", "--server", s.url).stdout
+        assert "paused: Resume on the dashboard" in berth("ps", "--server", s.url).stdout
         run.send_signal(signal.SIGINT)
         assert "stopped" in run.communicate(timeout=PATIENCE)[1] and run.returncode == 130
         assert s.get("/queue").json()["queue_pending"] == []  # it took its prompt with it
@@ -381,7 +381,7 @@ def test_files_that_are_not_there(tmp_path):
     assert said.endswith(f"not in []\n  no checkpoints in {here}: put one there, or use those of a ComfyUI with --comfyui-dir DIR; "
                          "--demo brings berth-demo.safetensors\n")
     assert "--demo" not in berth("run", txt, *at, code=1).stderr  # that brings no such file
-    assert "--comfyui-dir" not in berth("run", demo, *at, "--comfyui-dir", tmp_path, code=1).stderr  # it was given
+    assert "--comfyui-dir" not in berth("run", demo, *at, "--comfyui-dir", tmp_path / "base", code=1).stderr  # it was given
     for name in ("it's one.safetensors", "m.safetensors", "n.safetensors", "o.safetensors"):
         (here / name).touch()
     said = berth("run", demo, *at, code=1).stderr.splitlines()
