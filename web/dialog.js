@@ -23,9 +23,10 @@ export function start() {
 }
 
 /* Resolves to true when the user says yes. */
-export function confirm(text, yes) {
+export function confirm(text, yes, no = 'Cancel') {
     $('confirm-text').textContent = text;
     $('btn-confirm-ok').textContent = yes;
+    $('btn-confirm-cancel').textContent = no;
     const d = $('dlg-confirm');
     d.showModal();
     $('btn-confirm-cancel').focus();

@@ -217,12 +217,12 @@ async function pause() {
 
 async function clear() {
     const n = state.queue.total;
-    if (await confirm(`Cancel ${
-                          n === 1 ? 'the waiting prompt' :
-                                    `all ${n} waiting prompts`}? The running one goes on.`,
-            'Cancel them') &&
+    const one = n === 1;
+    const what = one ? 'the waiting prompt' : `all ${n} waiting prompts`;
+    if (await confirm(`Remove ${what}? The running one goes on.`, 'Remove',
+            one ? 'Keep it' : 'Keep them') &&
         await act('The queue was not cleared', () => api.post('/queue', {clear: true})))
-        toast('done', `${count(n, 'prompt')} cancelled`);
+        toast('done', `${count(n, 'prompt')} removed`);
 }
 
 async function interrupt() {

@@ -193,6 +193,7 @@ def test_cancel_one_and_clear_the_rest(page, server, three):
     agree(page, server, [a, c])
     page.click("#btn-clear")
     page.shown("#dlg-confirm")
+    assert (page.text("#btn-confirm-cancel"), page.text("#btn-confirm-ok")) == ("Keep them", "Remove")  # not two that cancel
     page.click("#btn-confirm-cancel")
     page.gone("#dlg-confirm")
     assert waiting(server) == [a, c]
