@@ -198,6 +198,16 @@ def test_nothing_sticks_out_sideways(page, server, width, height):
         assert -1 <= box[0] and box[1] <= width + 1, selector
 
 
+@pytest.mark.parametrize("width", [390, 360])
+def test_the_tabs_fit_a_phone(page, width):
+    page.size(width, 844)
+    page.until(lambda: page.js("return innerWidth") == width, "the width")
+    tabs = page.js("return [...document.querySelectorAll('.jump a')].map((a) => [a.textContent, a.getBoundingClientRect().top,"
+                   " a.getBoundingClientRect().right])")
+    assert [t for t, _, _ in tabs] == ["Draw", "Queue", "Pictures", "Memory", "Models"]
+    assert len({top for _, top, _ in tabs}) == 1 and all(right <= width - 8 for _, _, right in tabs)
+
+
 def test_less_motion_is_honoured(page):
     page.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
     moving = page.js("""return [...document.querySelectorAll('*')].filter(e => {
