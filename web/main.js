@@ -26,7 +26,7 @@ import {connect, onMessage, onOpen} from './socket.js';
 import {changed, on, state} from './store.js';
 import * as strips from './strips.js';
 import * as timeline from './timeline.js';
-import {toast} from './toast.js';
+import {failed, toast} from './toast.js';
 import * as workflowview from './workflowview.js';
 
 function drawConnection() {
@@ -55,8 +55,9 @@ async function loadAll() {
 }
 
 /* A prompt that failed in the background should not only be found by looking for it. */
-function failed(d) {
-    toast('error', `Failed in ${d.node_type || 'a node'}${d.node_id ? ` (node ${d.node_id})` : ''}`,
+function fellOver(d) {
+    failed(d.prompt_id,
+        `Failed in ${d.node_type || 'a node'}${d.node_id ? ` (node ${d.node_id})` : ''}`,
         (d.exception_message || '').trim());
 }
 
@@ -69,7 +70,7 @@ function wireMessages() {
     });
     onMessage('berth.memory', data.takeMemory);
     onMessage('execution_success', data.loadJobs);
-    onMessage('execution_error', failed);
+    onMessage('execution_error', fellOver);
     onMessage('execution_interrupted', () => toast('info', 'Interrupted'));
 }
 

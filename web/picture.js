@@ -6,7 +6,7 @@ import {historyOf, loadJobs} from './data.js';
 import * as dialog from './dialog.js';
 import {$, button, el, put, show} from './dom.js';
 import {bytes, date, gbps, percent, seconds} from './format.js';
-import {toast, trouble} from './toast.js';
+import {seen, toast, trouble} from './toast.js';
 import {settingsOf} from './workflow.js';
 import {openWorkflow} from './workflowview.js';
 
@@ -130,6 +130,7 @@ export async function openPicture(id) {
     showFacts(entry, s);
     showNetworks(entry);
     showError(entry);
+    seen(id);
     dialog.open('dlg-picture');
 }
 

@@ -1,5 +1,7 @@
-/* toast: short messages at the edge, in a region that screen readers listen to. Errors stay until they are closed; the others go by
- * themselves, but not while the pointer or the focus is on them. */
+/* toast: short messages at the edge, in a region that screen readers listen to. Errors stay until
+ * they are closed, unless what they say stands elsewhere (extra.stay); the others go by themselves,
+ * but not while the pointer or the focus is on them. One that says the same again takes the place of
+ * the first. */
 import {$, button, el} from './dom.js';
 
 const MOST = 5;
@@ -22,13 +24,28 @@ export function toast(kind, title, text, extra = {}) {
         el('div', {}, el('strong', {text: title}), text ? el('p', {text}) : null),
         extra.action || null, close);
     const box = $('toasts');
+    for (const old of [...box.children])
+        if (old.firstElementChild.textContent === node.firstElementChild.textContent)
+            old.remove();
     box.append(node);
     while (box.children.length > MOST)
         box.firstElementChild.remove();
-    if (kind !== 'error')
+    if (kind !== 'error' || extra.stay)
         setTimeout(() => leave(node), extra.stay || STAY_MS);
     return node;
 }
+
+/* Prompts that failed stand in the history: their message need not, and one at a time is enough. */
+const FAILED_MS = 20000;
+
+export function failed(id, title, text) {
+    document.querySelectorAll('.toast[data-failed]').forEach((t) => t.remove());
+    toast('error', title, text, {data: {failed: id}, stay: FAILED_MS});
+}
+
+/* Somebody looks at it. */
+export const seen = (id) =>
+    document.querySelectorAll(`.toast[data-failed="${CSS.escape(id)}"]`).forEach((t) => t.remove());
 
 /* What failed, in the server's own words. */
 export const trouble = (what, error) => toast('error', what, error.message);

@@ -178,3 +178,17 @@ def test_a_prompt_that_fails_is_said_where_it_was_drawn(page, server):
     flow["7"]["inputs"]["filename_prefix"] = "../out"
     server.queue(flow, client_id=page.js("return document.documentElement.dataset.client"))
     assert "SaveImage" in page.shown("[data-test=toast][data-kind=error]").text
+
+
+def test_failures_do_not_pile_up_and_go_when_they_are_looked_at(page, server):
+    client = page.js("return document.documentElement.dataset.client")
+    for seed, name in ((1, "../out"), (2, "../elsewhere")):
+        flow = drawing(seed=seed)
+        flow["7"]["inputs"]["filename_prefix"] = name
+        id = server.queue(flow, client_id=client)["prompt_id"]
+        page.shown(f"[data-test=toast][data-failed='{id}']")
+    assert len(page.all("[data-test=toast]")) == 1
+    page.click(f"[data-test=card][data-prompt-id='{id}'] [data-test=open]")
+    page.until_text("#picture-error", "SaveImage")
+    page.gone("[data-test=toast]")  # the dialog says it
+    page.click("#btn-picture-close")
