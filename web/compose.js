@@ -1,5 +1,5 @@
 /* compose: the prompt box. Fields become a workflow (workflow.js) and a prompt; what the server
- * finds wrong is shown at the field it came from. */
+ * finds wrong is shown at the field it came from. The tab keeps the fields over a reload. */
 import * as api from './api.js';
 import {$, button, options, put, show} from './dom.js';
 import {submit} from './submit.js';
@@ -21,6 +21,41 @@ function setIfThere(select, value) {
         select.value = value;
 }
 
+/* ---- what a reload keeps ---- */
+
+const KEY = 'berth.form';
+const KEPT = [...FIELDS, 'prompt', 'negative'];
+const LISTS = ['model', 'sampler', 'scheduler'];
+
+let left = kept(); /* until the lists, too, say so again */
+
+function keep() {
+    try {
+        const s = Object.fromEntries(KEPT.map((name) => [name, field(name).value]));
+        sessionStorage.setItem(KEY, JSON.stringify({...s, random: $('f-seed-random').checked}));
+    } catch { /* a browser that keeps nothing */
+    }
+}
+
+/* What this tab's form said when it was left; null: nothing yet, or not ours. */
+function kept() {
+    try {
+        const s = JSON.parse(sessionStorage.getItem(KEY));
+        return typeof s?.prompt === 'string' ? s : null;
+    } catch {
+        return null;
+    }
+}
+
+/* Fields at once, lists when there is something to choose from. */
+function restoreFields(s) {
+    for (const name of KEPT)
+        if (field(name).matches('input, textarea') && typeof s[name] === 'string')
+            field(name).value = s[name];
+    $('f-seed-random').checked = s.random !== false;
+    $('more-negative').open = Boolean(s.negative);
+}
+
 /* At the start, after a reconnect, and when somebody goes to choose: models come and go. */
 export async function loadChoices() {
     try {
@@ -32,8 +67,12 @@ export async function loadChoices() {
             options(field(name), choicesOf(info.KSampler, input) || []);
         show($('empty-models'), models.length === 0);
         $('btn-submit').disabled = models.length === 0;
+        for (const name of left ? LISTS : [])
+            setIfThere(field(name), left[name]);
+        const same = left !== null && field('model').value === left.model;
+        left = null;
         if (models.length && field('model').value !== before)
-            await loadSettings();
+            await loadSettings(!same);
     } catch (e) {
         if (e.status !== 0)
             trouble('The lists of models and samplers could not be loaded', e);
@@ -57,7 +96,8 @@ async function settingsOfModel(name) {
     }
 }
 
-async function loadSettings() {
+/* take false: the fields say already what they should, only the examples are shown. */
+async function loadSettings(take = true) {
     const name = field('model').value;
     const s = await settingsOfModel(name);
     if (field('model').value !== name)
@@ -66,15 +106,15 @@ async function loadSettings() {
         s.prompts.filter((p) => typeof p === 'string' && p.length <= EXAMPLE_LONG)
             .slice(0, EXAMPLES_MOST) :
         [];
-    const take = (text) => {
+    const write = (text) => {
         field('prompt').value = text;
         field('prompt').focus();
     };
     $('examples')
         .replaceChildren(
-            ...prompts.map((text) => button(text, 'example', () => take(text), {title: text})));
+            ...prompts.map((text) => button(text, 'example', () => write(text), {title: text})));
     show($('examples'), prompts.length > 0);
-    if (!s)
+    if (!s || !take)
         return;
     for (const [name, whole] of [['width', true], ['height', true], ['steps', true], ['cfg', false]])
         if (typeof s[name] === 'number' && fits(field(name), s[name], whole))
@@ -209,6 +249,9 @@ export function useSettings(s) {
 
 export function start() {
     $('compose').addEventListener('submit', draw);
+    addEventListener('pagehide', () => left || keep());
+    if (left)
+        restoreFields(left);
     $('compose').addEventListener('keydown', (e) => {
         if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) {
             e.preventDefault();
@@ -216,7 +259,7 @@ export function start() {
                 $('compose').requestSubmit();
         }
     });
-    $('f-model').addEventListener('change', loadSettings);
+    $('f-model').addEventListener('change', () => loadSettings());
     $('f-model').addEventListener('focus', loadChoices);
     $('f-seed-random').addEventListener('change', (e) => {
         if (!e.target.checked && !field('seed').value)

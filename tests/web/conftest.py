@@ -111,6 +111,8 @@ def page(chrome, server):
     settle(server)
     chrome.size(1440, 900)
     chrome.scheme(dark=False)
+    chrome.open(server.url + "/berth/health")  # a page of the same origin that keeps nothing itself
+    chrome.js("sessionStorage.clear()")
     chrome.leave()
     arrive(chrome, server)
     yield chrome

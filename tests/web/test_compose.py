@@ -172,6 +172,16 @@ def test_settings_of_a_model_are_taken_from_its_file(chrome, tmp_path):
         chrome.until(lambda: {k: chrome.js("return document.querySelector(arguments[0]).value", k) for k in values} == values, "its settings")
         chrome.until(lambda: len(chrome.all("#examples [data-test=example]")) == 2, "its examples")
         assert chrome.all("#examples [data-test=example]")[1].text.strip() == "<b>two</b> boats"
+        typed = {"#f-prompt": "a red boat", "#f-steps": "7", "#f-seed": "42"}
+        for field, value in typed.items():
+            chrome.fill(field, value)
+        chrome.choose("#f-sampler", "heun")
+        arrive(chrome, server)  # a reload: what was typed counts, not what the file says
+        chrome.until(lambda: len(chrome.all("#examples [data-test=example]")) == 2, "its examples")
+        values = {**values, "#f-steps": "7", "#f-seed": "42", "#f-sampler": "heun", "#f-model": "set.safetensors"}
+        assert chrome.js("return document.querySelector('#f-prompt').value") == typed["#f-prompt"]
+        assert {k: chrome.js("return document.querySelector(arguments[0]).value", k) for k in values} == values
+        assert not chrome.one("#f-seed-random").is_selected()
         chrome.click("#examples [data-test=example]")
         assert chrome.js("return document.querySelector('#f-prompt').value") == "a tiny harbour"
         chrome.click("#btn-submit")
