@@ -1,6 +1,6 @@
 /* drop: files onto the page, or through the button: an API workflow as JSON, or a PNG that carries
  * one. */
-import {parse} from './api.js';
+import * as api from './api.js';
 import {$, show} from './dom.js';
 import {workflowOfPng} from './png.js';
 import {toast} from './toast.js';
@@ -8,6 +8,7 @@ import {kindOf} from './workflow.js';
 import {openWorkflow} from './workflowview.js';
 
 const JSON_MOST = 32 * 2 ** 20;
+const MODEL = /\.(safetensors|sft|gguf|ckpt|pth?|bin)$/i;
 
 const UI_HINT = 'It was saved for ComfyUI\'s editor. Open it there, use Workflow → Export (API), ' +
     'and drop that file here.';
@@ -19,13 +20,31 @@ async function readPng(file) {
     return found.prompt;
 }
 
+const WANTED = 'An API workflow (.json) or a PNG that carries one is wanted here.';
+
+/* The folder of checkpoints, as the server says; '' when it says none. */
+async function homeOfModels() {
+    try {
+        const folders = (await api.get('/experiment/models')) || [];
+        return folders.find((f) => f.name === 'checkpoints')?.folders[0] || '';
+    } catch {
+        return '';
+    }
+}
+
+async function refuseModel() {
+    const home = await homeOfModels();
+    throw new Error(`This is a model. ${WANTED} Models are files on the server${
+        home ? `: checkpoints go to ${home}, others beside it` : ''}.`);
+}
+
 /* The graph in a text; a whole request ({"prompt": graph}) will do, too. */
-function readGraph(text) {
+function readGraph(text, name = 'x.json') {
     let value;
     try {
-        value = parse(text);
+        value = api.parse(text);
     } catch (e) {
-        throw new Error(`This is no JSON: ${e.message}`);
+        throw new Error(/\.json$/i.test(name) ? `This is no JSON: ${e.message}` : WANTED);
     }
     const kind = kindOf(value);
     if (kind === 'api')
@@ -43,9 +62,11 @@ async function readFile(file) {
         return readGraph(await readPng(file));
     if (/^image\//.test(file.type))
         throw new Error('Only PNG pictures carry a workflow.');
+    if (MODEL.test(file.name))
+        await refuseModel();
     if (file.size > JSON_MOST)
-        throw new Error('The file is too large for a workflow.');
-    return readGraph(await file.text());
+        throw new Error(`The file is too large for a workflow. ${WANTED}`);
+    return readGraph(await file.text(), file.name);
 }
 
 export async function take(file) {

@@ -324,6 +324,8 @@ UI_FORMAT = {"last_node_id": 1, "nodes": [{"id": 1, "type": "KSampler", "widgets
     # a good workflow, and 40 MB of spaces that are 40 KB in the file
     ("bomb.png", png([(b"zTXt", b"prompt\0\0" + zlib.compress(json.dumps(WORKFLOW).encode() + b" " * 40_000_000))]), "too large"),
     ("photo.jpg", b"\xff\xd8\xff\xe0 not a workflow", "Only PNG"),
+    ("notes.txt", b"a boat", "An API workflow (.json) or a PNG"),
+    ("big.safetensors", b"\x08\0\0\0\0\0\0\0{}      ", "models/checkpoints"),
 ], ids=lambda v: v if isinstance(v, str) and "." in v else "")
 def test_what_is_no_workflow_is_refused_with_a_reason(page, server, name, data, hint):
     page.drop("body", name, data, "image/png" if name.endswith("png") else "image/jpeg" if name.endswith("jpg") else "application/json")
