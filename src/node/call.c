@@ -201,6 +201,8 @@ berth_status in_model(const struct node_call *c, const char *name, const struct 
     struct value *v = in_value(c, name);
     if (!v)
         return missing(name, err);
+    if (v->kind == V_NULL && v->why)
+        return err_set(err, BERTH_EINVAL, "input '%s' is None: %s", name, v->why);
     if (v->kind != V_MODEL)
         return wrong_kind(name, v, d->type ? d->type : "MODEL", err);
     *out = &v->model;

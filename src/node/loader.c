@@ -397,14 +397,17 @@ static berth_status place(struct node_call *c, const char *path, const char *par
 }
 
 /* Whoever gets None will only know that: what the file is instead is said here. */
-static void tell_missing(struct node_call *c, const char *name, const char *role, const char *what)
+/* The sentence, which travels with the output as well: owned; NULL: no memory for it. */
+static char *tell_missing(struct node_call *c, const char *name, const char *role, const char *what)
 {
     struct str text = { 0 };
     str_addf(&text, "'%.100s' holds no %s: it is %s", name, role, what);
     log_warn(c->env->log, "node.load", "node=%s role=%s why=\"%s\"", c->id, role, str_c(&text));
     if (c->host && c->host->text && !text.bad)
         c->host->text(c->host->user, text.p, text.n);
+    char *said = text.bad ? NULL : strdup(str_c(&text));
     str_release(&text);
+    return said;
 }
 
 berth_status loader_open(struct node_call *c, const char *key, const char *name, const char *role,
@@ -440,8 +443,10 @@ berth_status loader_open(struct node_call *c, const char *key, const char *name,
     }
     if (found)
         *found = parts.n > 0;
-    if (!s && !parts.n)
-        tell_missing(c, name, role, what);
+    if (!s && !parts.n) {
+        free(ref->missing);
+        ref->missing = tell_missing(c, name, role, what);
+    }
     str_release(&path);
     return s;
 }
@@ -470,6 +475,9 @@ void opened_release(struct opened *o, berth_status failed)
 
 berth_status loader_give(struct node_call *c, size_t i, struct model_ref *taken, berth_err *err)
 {
-    bool none = !taken->parts && !taken->options;
-    return out_value(c, i, none ? value_null() : value_model(taken), err);
+    if (taken->parts || taken->options)
+        return out_value(c, i, value_model(taken), err);
+    char *why = taken->missing;
+    taken->missing = NULL;
+    return out_value(c, i, value_none(why), err);
 }

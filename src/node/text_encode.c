@@ -45,15 +45,19 @@ static berth_status find_embedding(void *user, const char *name, size_t n, const
 
 /* ---- encoding ---- */
 
-/* CLIP that is not there gets ComfyUI's hint. */
+/* CLIP that is not there gets what its loader said, else ComfyUI's hint. */
 static berth_status in_clip(const struct node_call *c, const struct model_ref **out, berth_err *err)
 {
     const struct value *v = in_value(c, "clip");
+    if (v && v->kind == V_NULL && v->why)
+        return err_set(err, BERTH_EINVAL,
+                       "clip input is invalid: None. %s; CLIPLoader opens one from another file.",
+                       v->why);
     if (v && v->kind == V_NULL)
         return err_set(err, BERTH_EINVAL,
                        "clip input is invalid: None. If the clip is from a checkpoint loader node "
-                       "your checkpoint does not contain a valid clip or text encoder model (its "
-                       "loader says what it is); CLIPLoader opens one from another file.");
+                       "your checkpoint does not contain a valid clip or text encoder model; "
+                       "CLIPLoader opens one from another file.");
     return in_model(c, "clip", out, err);
 }
 

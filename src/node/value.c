@@ -116,6 +116,7 @@ void model_ref_release(struct model_ref *m)
         res_adapter_unref(m->patch[i].adapter);
     free(m->patch);
     free(m->clip_type);
+    free(m->missing);
     json_decref(m->options);
     *m = (struct model_ref) { 0 };
 }
@@ -161,6 +162,16 @@ static struct value *value_new(enum value_kind kind)
 struct value *value_null(void)
 {
     return value_new(V_NULL);
+}
+
+struct value *value_none(char *taken_why)
+{
+    struct value *v = value_new(V_NULL);
+    if (v)
+        v->why = taken_why;
+    else
+        free(taken_why);
+    return v;
 }
 
 struct value *value_int(int64_t i)
@@ -303,6 +314,9 @@ void value_unref(struct value *v)
     if (!v || --v->refs)
         return;
     switch (v->kind) {
+    case V_NULL:
+        free(v->why);
+        break;
     case V_STRING:
         free(v->s.p);
         break;
@@ -322,7 +336,6 @@ void value_unref(struct value *v)
         if (v->object.type->free)
             v->object.type->free(v->object.obj);
         break;
-    case V_NULL:
     case V_INT:
     case V_UINT:
     case V_FLOAT:

@@ -64,6 +64,7 @@ struct model_ref {
     size_t patches;
     char *clip_type; /* CLIP: "stable_diffusion", ... ; owned or NULL */
     json_t *options; /* what later nodes add (clip skip, shift, ...); owned or NULL */
+    char *missing;   /* no parts: why, as a sentence; owned or NULL */
 };
 
 struct value_type {   /* V_OBJECT */
@@ -80,6 +81,7 @@ struct value {
         uint64_t u; /* V_UINT: above INT64_MAX only */
         double f;
         bool b;
+        char *why; /* V_NULL: why there is nothing, as a sentence; NULL: nobody said */
         struct {
             char *p;
             size_t n;
@@ -97,6 +99,7 @@ struct value {
 
 /* NULL: out of memory. Those that take ownership take it also then. */
 struct value *value_null(void);
+struct value *value_none(char *taken_why); /* V_NULL in place of what a file does not have */
 struct value *value_int(int64_t i);
 struct value *value_uint(uint64_t u);
 struct value *value_float(double f);

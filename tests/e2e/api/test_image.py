@@ -542,13 +542,14 @@ def test_a_checkpoint_is_no_lora(server, base):
 
 
 def test_a_checkpoint_without_text_encoder(server, base):
-    """One line, which survives logs and terminals; what the file is stands under its loader."""
+    """One line, which survives logs and terminals; what the file is stands in it and under its loader."""
     synth(base / "models" / "checkpoints" / "unet_alone.safetensors", "sd15-unet-tiny", "--dtype", "f16")
     w = workflow("txt2img")
     w["1"]["inputs"]["ckpt_name"] = "unet_alone.safetensors"
     e = failure(server.run(w))
     assert e["node_type"] == "CLIPTextEncode", e
-    assert "clip input is invalid: None" in e["exception_message"] and "??" not in e["exception_message"]
+    assert "clip input is invalid: None. 'unet_alone.safetensors' holds no clip: it is " in e["exception_message"], e
+    assert "CLIPLoader opens one from another file" in e["exception_message"] and "??" not in e["exception_message"]
     said = [line for line in server.errors().splitlines() if "unet_alone.safetensors' holds no clip: it is " in line]
     assert said, server.errors()[-2000:]
 
