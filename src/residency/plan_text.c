@@ -173,12 +173,14 @@ void plan_tables(const struct plan *p, const struct blocks *b, plan_line_fn *lin
     const struct plan_share *orphans = &p->share[p->quotas.orphans];
     if (p->quotas.mode == ALLOC_VIRTUAL)
         virtual_table(&o, p);
-    say(&o, "Allocation string (fractions of each device)");
+    say(&o, "Fractions of each device (rounded; the exact string comes last)");
     fraction_line(&o, p);
     device_table(&o, p);
     type_table(&o, b);
     final_table(&o, p);
     if (orphans->blocks_by_class[PLAN_ORPHAN])
-        say(&o, "orphans: %zu blocks, %.2f MB -> %s", orphans->blocks_by_class[PLAN_ORPHAN],
+        say(&o, "fit no amount that was left: %zu block%s, %.2f MB -> %s",
+            orphans->blocks_by_class[PLAN_ORPHAN],
+            orphans->blocks_by_class[PLAN_ORPHAN] == 1 ? "" : "s",
             (double)orphans->by_class[PLAN_ORPHAN] / MIB, p->devices.at[p->quotas.orphans].name);
 }
