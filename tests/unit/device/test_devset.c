@@ -73,7 +73,7 @@ static void refuses(void **state)
           "devices: entry 2 'xpu:0=4g': no device xpu:0 here; there is: cpu" },
         { "cuda:255=4g", BERTH_EUNSUPPORTED, "no device cuda:255 here" },
         { "opencl:0", BERTH_EUNSUPPORTED,
-          "devices: entry 1 'opencl:0': no device opencl:0 here; there is: cpu, null:N" },
+          "devices: entry 1 'opencl:0': no device opencl:0 here; there is: cpu (" },
         { "gpu", BERTH_EUNSUPPORTED, "no device gpu here; there is: cpu" },
         { "mps", BERTH_EUNSUPPORTED, "no device mps here; there is: cpu" },
         { "cpu=1g,cuda:0@npu:0=4g", BERTH_EUNSUPPORTED, "no device npu:0 here" },
