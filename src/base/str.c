@@ -3,6 +3,7 @@
 #include "base/sz.h"
 #include "base/utf8.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,6 +165,14 @@ const char *str_bytes(uint64_t n, char buf[STR_BYTES_MAX])
             continue; /* 1023.9 KiB reads better as 1.00 MiB */
         return buf;
     }
+}
+
+void str_bytes_two(uint64_t n, uint64_t m, char buf[STR_BYTES_MAX], char other[STR_BYTES_MAX])
+{
+    if (strcmp(str_bytes(n, buf), str_bytes(m, other)) != 0 || n == m)
+        return;
+    snprintf(buf, STR_BYTES_MAX, "%" PRIu64 " B", n);
+    snprintf(other, STR_BYTES_MAX, "%" PRIu64 " B", m);
 }
 
 static bool is_digit(char c)

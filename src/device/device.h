@@ -36,6 +36,7 @@
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
+#include "base/str.h"
 #include "device/driver.h"
 
 /* What memory is for. One list gives the enum and the words of reports. */
@@ -168,6 +169,13 @@ struct dev_info {
     struct dev_stats stats;
 };
 berth_status dev_info(const struct device *d, struct dev_info *out, berth_err *err);
+
+/* "cuda:0 is full: needs 168 MiB, 83.1 MiB of 96.0 MiB are left": how every message about a want of
+ * memory begins. DEV_FULL is in no other. */
+#define DEV_FULL " is full: needs "
+#define DEV_FULL_MAX (DEV_NAME_MAX + 3 * STR_BYTES_MAX + 48)
+const char *dev_full(const struct device *d, uint64_t wanted, uint64_t left,
+                     char buf[DEV_FULL_MAX]);
 
 struct dev_ledger_row {
     char owner[DEV_OWNER_MAX]; /* "" for DEV_POOL_IDLE */

@@ -85,10 +85,19 @@ void dev_owner_close(struct dev_owner *o)
 
 /* ---- alloc, free ---- */
 
+const char *dev_full(const struct device *d, uint64_t wanted, uint64_t left, char buf[DEV_FULL_MAX])
+{
+    char needs[STR_BYTES_MAX], has[STR_BYTES_MAX], budget[STR_BYTES_MAX];
+    str_bytes_two(wanted, left, needs, has);
+    snprintf(buf, DEV_FULL_MAX, "%s" DEV_FULL "%s%s, %s of %s are left", d->name, needs,
+             wanted <= left ? " in one piece" : "", has, str_bytes(d->budget, budget));
+    return buf;
+}
+
 berth_status dev_no_room(struct device *d, size_t n, berth_err *err)
 {
     uint64_t in[DEV_KIND_COUNT], total, driver_free;
-    char wanted[STR_BYTES_MAX], free_text[32] = "unknown", why[sizeof err->msg];
+    char full[DEV_FULL_MAX], free_text[32] = "unknown", why[sizeof err->msg];
     const struct dev_stats s = ledger_stats(d->ledger);
     uint64_t pinned = dev_can(d, BERTH_CAP_HOST_VISIBLE) ? s.pinned : 0; /* as the budget has it */
     berth_err ignored;
@@ -97,13 +106,14 @@ berth_status dev_no_room(struct device *d, size_t n, berth_err *err)
         snprintf(free_text, sizeof free_text, "%" PRIu64, driver_free);
     ledger_by_kind(d->ledger, in);
     return err_set(err, BERTH_ENODEVMEM,
-                   "%s: no room for %s: wanted %zu, in use %" PRIu64 " (weights %" PRIu64
-                   ", staging %" PRIu64 ", activations %" PRIu64 ", of them retired %" PRIu64
-                   "), idle %" PRIu64 " (largest range %zu), pinned %" PRIu64 ", left %" PRIu64
-                   " of budget %" PRIu64 ", driver free %s; %s",
-                   d->name, str_bytes(n, wanted), n, s.in_use, in[DEV_WEIGHTS], in[DEV_STAGING],
-                   in[DEV_ACTIVATIONS], s.retired, s.idle, pool_largest_idle(d->pool), pinned,
-                   d->budget - s.in_use - s.idle - pinned, d->budget, free_text, why);
+                   "%s: wanted %zu, in use %" PRIu64 " (weights %" PRIu64 ", staging %" PRIu64
+                   ", activations %" PRIu64 ", of them retired %" PRIu64 "), idle %" PRIu64
+                   " (largest range %zu), pinned %" PRIu64 ", left %" PRIu64 " of budget %" PRIu64
+                   ", driver free %s; %s",
+                   dev_full(d, n, d->budget - s.in_use - pinned, full), n, s.in_use,
+                   in[DEV_WEIGHTS], in[DEV_STAGING], in[DEV_ACTIVATIONS], s.retired, s.idle,
+                   pool_largest_idle(d->pool), pinned, d->budget - s.in_use - s.idle - pinned,
+                   d->budget, free_text, why);
 }
 
 /* Puts the range back where it came from. pre: nothing reads it any more. */

@@ -1,6 +1,8 @@
 /* result: what a run tells, as events now and as history later. */
 #include "graph/run.h"
 
+#include "device/device.h"
+
 /* The message has named the device, the bytes and who is in the way. */
 static const char OUT_OF_MEMORY[] = "This error means that a device has no memory left for what "
                                     "was to go there.\n\nTIPS: A pass "
@@ -145,10 +147,24 @@ static json_t *current_outputs(const struct run *r)
     return NULL;
 }
 
+/* People read the beginning: which device is full comes first, in a line of its own, and then what
+ * was being done. */
+static void add_why(struct str *out, const berth_err *why)
+{
+    const char *msg = why->msg, *full = strstr(msg, DEV_FULL);
+    while (full && full > msg && full[-1] != ' ')
+        full--; /* to the device's name */
+    if (full && full > msg + 2)
+        str_addf(out, "%s\n%.*s\n", full, (int)(full - msg - 2), msg);
+    else
+        str_addf(out, "%s\n", msg);
+}
+
 static int add_error(const struct run *r, json_t *data, const berth_err *why, json_t *current)
 {
     struct str text = { 0 };
-    str_addf(&text, "%s\n%s", why->msg, why->code == BERTH_ENODEVMEM ? OUT_OF_MEMORY : "");
+    add_why(&text, why);
+    str_addf(&text, "%s", why->code == BERTH_ENODEVMEM ? OUT_OF_MEMORY : "");
     json_t *message = text.bad ? NULL : js_text(str_c(&text), text.n);
     str_release(&text);
     const char *type = node_exception(why->code);

@@ -309,10 +309,10 @@ static berth_status prepare(struct pass *p, berth_err *err)
         }
     }
     if (s) {
-        char what[64] = "making a pass ready";
+        char what[64] = "making a pass ready", bytes[STR_BYTES_MAX];
         n->thrifty = thrifty; /* in vain: another pass may have room as it is */
         if (p->peak)
-            snprintf(what, sizeof what, "a pass of %" PRIu64 " bytes", p->peak);
+            snprintf(what, sizeof what, "a pass of %s", str_bytes(p->peak, bytes));
         return err_add(err, "model %.60s, %s on %s", res_info(n->m).name, what, n->compute->name);
     }
     if (p->outside)

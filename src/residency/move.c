@@ -82,9 +82,9 @@ static bool next_stretch(const struct res_model *m, size_t i, size_t *k, uint64_
 
 berth_status res_block_err(const struct res_model *m, size_t i, size_t device, berth_err *err)
 {
-    return err_add(err, "block '%.80s' (%" PRIu64 " bytes) of model %.80s on %s",
-                   m->blocks.at[i].name, m->block[i].bytes, m->owner,
-                   res_device(m->res, device)->name);
+    char bytes[STR_BYTES_MAX];
+    return err_add(err, "block '%.80s' (%s) of model %.80s on %s", m->blocks.at[i].name,
+                   str_bytes(m->block[i].bytes, bytes), m->owner, res_device(m->res, device)->name);
 }
 
 /* ---- memory ---- */

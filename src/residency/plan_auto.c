@@ -123,12 +123,13 @@ static void choose_orphans(struct autoplan *p, size_t last)
 static berth_status too_big(const struct autoplan *p, uint64_t donors, berth_err *err)
 {
     const struct plan_device *c = &p->d->at[p->out->compute];
+    char model[STR_BYTES_MAX], has[STR_BYTES_MAX], kept[STR_BYTES_MAX], rest[STR_BYTES_MAX];
     return err_set(err, BERTH_ELIMIT,
-                   "auto plan: the model has %" PRIu64 " bytes; %s has %" PRIu64
-                   ", of which %" PRIu64
-                   " are kept free for activations, and the other devices %" PRIu64
-                   ": give them more (--devices, --ram-budget), or take a smaller file",
-                   p->b->bytes, c->name, c->budget, p->reserve, donors);
+                   "auto plan: the model has %s; %s has %s, of which %s are kept free for "
+                   "activations, and the other devices %s: give them more (--devices, "
+                   "--ram-budget), or take a smaller file",
+                   str_bytes(p->b->bytes, model), c->name, str_bytes(c->budget, has),
+                   str_bytes(p->reserve, kept), str_bytes(donors, rest));
 }
 
 static uint64_t donors_room(const struct autoplan *p)

@@ -137,7 +137,7 @@ void res_stream_settle(struct residency *r, size_t device);
 /* Bytes of the device's budget that nobody holds; idle ones count as free. On a card no more than
  * its driver has, or would have without idle ones: budgets know nothing of other programs. */
 uint64_t res_left_on(const struct residency *r, size_t device);
-/* Puts "block 'x' (N bytes) of model y on dev" in front of err. */
+/* Puts "block 'x' (64.0 KiB) of model y on dev" in front of err. */
 berth_status res_block_err(const struct res_model *m, size_t i, size_t device, berth_err *err);
 
 /* load.c */

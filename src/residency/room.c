@@ -384,17 +384,14 @@ berth_status res_no_room(const struct residency *r, size_t d, uint64_t wanted,
                          const struct res_model *for_model, berth_err *err)
 {
     const struct device *dev = res_device(r, d);
-    char way[220], text[STR_BYTES_MAX];
+    char way[220], full[DEV_FULL_MAX];
     uint64_t left = res_left_on(r, d);
     struct dev_stats s;
     dev_ledger(dev, NULL, 0, &s);
     bool others = dev->budget > s.in_use + left && !dev_can(dev, BERTH_CAP_HOST_VISIBLE);
     res_in_the_way(r, d, for_model, way, sizeof way);
-    return err_set(err, BERTH_ENODEVMEM,
-                   "%s: no room for %s: wanted %" PRIu64 ", budget %" PRIu64 ", in use %" PRIu64
-                   ", pinned %" PRIu64 ", left %" PRIu64 "%s; in the way: %s",
-                   dev->name, str_bytes(wanted, text), wanted, dev->budget, s.in_use, s.pinned,
-                   left, others ? " by its driver" : "", way);
+    return err_set(err, BERTH_ENODEVMEM, "%s%s; in the way: %s", dev_full(dev, wanted, left, full),
+                   others ? " by its driver" : "", way);
 }
 
 static size_t index_of(const struct residency *r, const struct device *d)

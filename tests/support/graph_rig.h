@@ -4,6 +4,7 @@
 #define SUPPORT_GRAPH_RIG_H
 
 #include "base/map.h"
+#include "device/device.h"
 #include "graph/graph.h"
 #include "support/test.h"
 
@@ -165,7 +166,8 @@ static const struct node_input in_pick[] = {
 };
 CLASS(Pick, INS(in_pick), OUTS(out_int), .run = run_pick, .lazy = lazy_pick);
 
-/* Fail(value, how): "value" | "device" | "memory" | "cancel" | "nothing" | anything: it works */
+/* Fail(value, how): "value" | "device" | "full" | "memory" | "cancel" | "nothing" | anything: it
+ * works */
 static inline berth_status run_fail(struct node_call *c, berth_err *err)
 {
     const char *how;
@@ -176,6 +178,8 @@ static inline berth_status run_fail(struct node_call *c, berth_err *err)
         return err_set(err, BERTH_EINVAL, "no good");
     if (strcmp(how, "device") == 0)
         return err_set(err, BERTH_ENODEVMEM, "12 bytes on null:0");
+    if (strcmp(how, "full") == 0)
+        return err_set(err, BERTH_ENODEVMEM, "step 1: a pass on null:0: null:0" DEV_FULL "1 B");
     if (strcmp(how, "memory") == 0)
         return err_set(err, BERTH_ENOMEM, "12 bytes");
     if (strcmp(how, "cancel") == 0)

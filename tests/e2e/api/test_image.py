@@ -6,6 +6,7 @@ same; what a client sees on the way; what it may do meanwhile."""
 
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -596,7 +597,10 @@ def test_run_without_the_memory_for_it(base):
     assert r.returncode != 0
     warned = [line for line in r.stderr.splitlines() if "node.predict" in line and "more than half" in line]
     assert warned and "budget=25165824" in warned[0], r.stderr
-    assert "2 latents of 256 x 256: 1 at a time: " in r.stderr and "no room for" in r.stderr, r.stderr
+    said = r.stderr[r.stderr.index("berth run: "):].splitlines()
+    assert re.match(r"berth run: node \S+ \(KSampler\): cuda:0 is full: needs \S+ MiB, \S+ .iB of 24.0 MiB are left; "
+                    "in the way: ", said[0]), r.stderr
+    assert "2 latents of 256 x 256: 1 at a time: " in said[1], r.stderr
     assert "smaller picture or batch" in r.stderr.split("TIPS")[-1], r.stderr
 
 

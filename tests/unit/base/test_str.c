@@ -206,6 +206,15 @@ static void bytes_for_people(void **state)
     char buf[STR_BYTES_MAX];
     for (size_t i = 0; i < ARRAY_LEN(t); i++)
         assert_string_equal(str_bytes(t[i].n, buf), t[i].text);
+    char other[STR_BYTES_MAX];
+    str_bytes_two(1024, 2048, buf, other);
+    assert_string_equal(buf, "1.00 KiB");
+    assert_string_equal(other, "2.00 KiB");
+    str_bytes_two(1029, 1029, buf, other);
+    assert_string_equal(other, "1.00 KiB");
+    str_bytes_two(UINT64_MAX, UINT64_MAX - 1, buf, other); /* the longest there are */
+    assert_string_equal(buf, "18446744073709551615 B");
+    assert_string_equal(other, "18446744073709551614 B");
 }
 
 static void parsing_bytes(void **state)

@@ -123,7 +123,7 @@ static void staging_is_accounted_for(void **state)
     /* 8 MiB and 100 bytes are in use: another 8 MiB are 100 bytes too many. */
     assert_fails(dev_copy(cpu.s, dst, src, N, &err), err, BERTH_ENODEVMEM,
                  "copying 8388708 bytes from cpu to null:0: null:0: host memory for 'staged copy': "
-                 "cpu: no room for 8.00 MiB");
+                 "cpu is full: needs 8388608 B, 8388352 B of 16.0 MiB are left");
     assert_ok(dev_host_alloc(cpu.d, o, 4 << 20, &h, &err), err);
     assert_ok(dev_copy(cpu.s, dst, src, 2 << 20, &err), err);
     assert_fails(dev_copy(cpu.s, dst, src, 5 << 20, &err), err, BERTH_ENODEVMEM, "pinned 4194304");

@@ -102,10 +102,9 @@ static void no_room_says_the_numbers(void **state)
     struct dev_mem m[2] = { alloc_on(d, w, 9 * MIB), alloc_on(d, s, 300) }, none;
     (void)state;
     assert_fails(dev_alloc(d, w, 8 * MIB, &none, &err), err, BERTH_ENODEVMEM,
-                 "no room for 8.00 MiB");
+                 "null:0 is full: needs 8.00 MiB, 7.00 MiB of 16.0 MiB are left: wanted ");
     assert_null(none.dev);
-    static const char *const parts[] = { "null:0: ",
-                                         "wanted 8388608",
+    static const char *const parts[] = { "wanted 8388608",
                                          "in use 9437696 (weights 9437184, staging 512,",
                                          " activations 0, of them retired 0)",
                                          "idle 7339520",
@@ -162,14 +161,14 @@ static void the_numbers_add_up(void **state)
     assert_fails(dev_alloc(cpu, w, 8 * MIB, &none, &err), err, BERTH_ENODEVMEM, "pinned 4194304,");
     assert_adds_up(err.msg, 16 * MIB);
     assert_true(number_behind(err.msg, ", in use") == 5 * MIB + 256);
-    assert_fails(dev_host_alloc(cpu, p, 7 * MIB, &no_host, &err), err, BERTH_ENODEVMEM, "cpu: ");
+    assert_fails(dev_host_alloc(cpu, p, 7 * MIB, &no_host, &err), err, BERTH_ENODEVMEM, "cpu is ");
     assert_adds_up(err.msg, 16 * MIB);
     struct dev_mem n = alloc_on(d, nw, 9 * MIB); /* refused in the end, after all it tried */
-    assert_fails(dev_alloc(d, nw, 7 * MIB + 1, &none, &err), err, BERTH_ENODEVMEM, "null:0: ");
+    assert_fails(dev_alloc(d, nw, 7 * MIB + 1, &none, &err), err, BERTH_ENODEVMEM, "null:0 is ");
     assert_adds_up(err.msg, 16 * MIB);
     null_fail(d, NULL_ALLOC, 1); /* and by the driver, with room in the budget */
     dev_trim(d);
-    assert_fails(dev_alloc(d, nw, 7 * MIB + 1, &none, &err), err, BERTH_ENODEVMEM, "null:0: ");
+    assert_fails(dev_alloc(d, nw, 7 * MIB + 1, &none, &err), err, BERTH_ENODEVMEM, "null:0 is ");
     assert_adds_up(err.msg, 16 * MIB);
     dev_free(&n);
     dev_free(&s);
@@ -329,7 +328,7 @@ static void host_memory_is_counted(void **state)
     assert_true(dev_can(d, BERTH_CAP_PINNED) && !dev_can(cpu, BERTH_CAP_PINNED));
     /* Whoever asks, it is host memory: in the host's ledger, against the host's budget, once. */
     assert_fails(dev_host_alloc(d, on_null, 12 * MIB, &none, &err), err, BERTH_ENODEVMEM,
-                 "null:0: host memory for 'ring': cpu: no room for 12.0 MiB");
+                 "null:0: host memory for 'ring': cpu is full: needs 12.0 MiB, ");
     assert_ok(dev_host_alloc(d, on_null, 2 * MIB, &h[0], &err), err);
     assert_int_equal((uintptr_t)h[0].ptr % 4096, 0);
     memset(h[0].ptr, 1, h[0].n);
@@ -485,7 +484,8 @@ static void logical_devices_share_a_phys(void **state)
     assert_ptr_equal(a->phys, b->phys);
     m = alloc_on(a, oa, 8 * MIB);
     n = alloc_on(b, ob, 20 * MIB);
-    assert_fails(dev_alloc(a, oa, 1, &none, &err), err, BERTH_ENODEVMEM, "cuda:0: no room");
+    assert_fails(dev_alloc(a, oa, 1, &none, &err), err, BERTH_ENODEVMEM,
+                 "cuda:0 is full: needs 1 B, 0 B of 8.00 MiB are left");
     assert_ok(dev_info(b, &info, &err), err);
     assert_true(info.total == 32 * MIB && info.free == 4 * MIB && info.budget == 24 * MIB);
     assert_true(info.stats.in_use == 20 * MIB); /* each has its own ledger */

@@ -158,6 +158,12 @@ static void an_error_ends_the_prompt(void **state)
     rig_close();
 }
 
+#define TIPS                                                                                       \
+    "This error means that a device has no memory left for what was to go there.\n\nTIPS: A pass " \
+    "takes less for a smaller picture or batch. Models that are kept leave only when told to: "    \
+    "`berth free --force NAME#ID`, or POST /free with \"models\" and \"force\". Else give the "    \
+    "device a larger budget (--devices), or this model another allocation."
+
 static void kinds_of_errors(void **state)
 {
     (void)state;
@@ -165,14 +171,9 @@ static void kinds_of_errors(void **state)
         const char *how, *type, *message;
         bool oom;
     } t[] = {
-        { "device", "torch.OutOfMemoryError",
-          "12 bytes on null:0\nThis error means that a device has no memory left for what was to "
-          "go there.\n\nTIPS: A pass takes less for a smaller picture or batch. Models that are "
-          "kept "
-          "leave only when told to: `berth free --force NAME#ID`, or POST /free with \"models\" "
-          "and \"force\". Else give the device a larger "
-          "budget (--devices), or this model another allocation.",
-          true },
+        { "device", "torch.OutOfMemoryError", "12 bytes on null:0\n" TIPS, true },
+        { "full", "torch.OutOfMemoryError",
+          "null:0 is full: needs 1 B\nstep 1: a pass on null:0\n" TIPS, true },
         { "memory", "MemoryError", "12 bytes\n", false },
         { "nothing", "ValueError", "Fail gave 0 values for output 0 in 1 calls\n", false },
     };

@@ -415,7 +415,7 @@ static void errors_name_the_layer_and_end_the_run(void **state)
         { BERTH_EINVAL, "concat: 1 activations along axis 2", 1 },
         { BERTH_EINVAL, "deep.er.attention: attention:", 1 },
         { BERTH_EINVAL, "norm: its weight is [8], not of 2 dimensions", 1 },
-        { BERTH_ENODEVMEM, "a pass of 4503599627", 1 },
+        { BERTH_ENODEVMEM, "a pass of 4.00 PiB", 1 },
         { BERTH_EINVAL, "predicted", 2 },
         { BERTH_ENOTFOUND, "deep.er.half: no such weight 'deep.er.half.bias' in '", 1 },
         { BERTH_ENOTFOUND, "deep.er.half: no such weight 'deep.er.half.bias' in '", 1 },

@@ -96,7 +96,7 @@ static void sane(struct scene *s, size_t i, berth_status got)
 
 static void named(size_t i, uint64_t k, const berth_err *err)
 {
-    if (!strstr(err->msg, "block 'layers.") || !strstr(err->msg, "65536 bytes") ||
+    if (!strstr(err->msg, "block 'layers.") || !strstr(err->msg, "(64.0 KiB)") ||
         !(strstr(err->msg, "null:") || strstr(err->msg, "cpu")) || !strstr(err->msg, "a#"))
         fail_msg("%s, call %llu: '%s' does not name block, model, device and bytes", acts[i].name,
                  (unsigned long long)k, err->msg);

@@ -192,7 +192,7 @@ static void failure_half_way(void **state)
     struct plan_args plan = { .alloc = "#cpu" };
     null_fail(devset_at(f.set, 1), NULL_COPY, 5); /* layers are two copies each: weight, bias */
     assert_fails(res_replan(m, &plan, NULL, &err), err, BERTH_EDEVICE, "block 'layers.2'");
-    assert_non_null(strstr(err.msg, "65536 bytes"));
+    assert_non_null(strstr(err.msg, "(64.0 KiB)"));
     assert_non_null(strstr(err.msg, "from null:0"));
     fixture_check(&f);
     assert_true(res_info(m).key == key && res_info(m).state == RES_RESIDENT);

@@ -125,10 +125,10 @@ static void too_big_for_all_is_an_error_with_numbers(void **state)
     berth_err err = { 0 };
     struct blocks b = even(81, 102 * MIB);
     assert_fails(plan_auto(&b, &d, NULL, 7, &q, &err), err, BERTH_ELIMIT,
-                 "the model has 8663334912 bytes; cuda:0 has 4294967296, of which 7 are kept free "
-                 "for activations, and the other devices 4294967296");
+                 "the model has 8.07 GiB; cuda:0 has 4.00 GiB, of which 7 B are kept free for "
+                 "activations, and the other devices 4.00 GiB");
     d.n = 1;
-    assert_fails(plan_auto(&b, &d, NULL, 0, &q, &err), err, BERTH_ELIMIT, "other devices 0");
+    assert_fails(plan_auto(&b, &d, NULL, 0, &q, &err), err, BERTH_ELIMIT, "other devices 0 B");
     d.n = 0;
     assert_fails(plan_auto(&b, &d, NULL, 0, &q, &err), err, BERTH_EINVAL, "there are none");
     blocks_release(&b);
