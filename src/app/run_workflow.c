@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "graph/graph.h"
+#include "image/image.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,30 +10,75 @@
 #define WORKFLOW_MAX ((size_t)64 << 20)
 #define NAMES_MAX 200 /* bytes of nodes in a message, roughly */
 
-static berth_status read_stdin(json_t **out, berth_err *err)
+#define WHAT_IT_IS                                                                                 \
+    "a workflow is JSON, as ComfyUI's Workflow > Export (API) writes it, or a PNG that was saved " \
+    "with one"
+
+static berth_status read_stdin(struct str *all, berth_err *err)
 {
-    struct str all = { 0 };
     char buf[65536], most[STR_BYTES_MAX];
-    berth_status s = BERTH_OK;
-    for (ssize_t n; !s && (n = read(STDIN_FILENO, buf, sizeof buf)) > 0;) {
-        str_add(&all, buf, (size_t)n);
-        if (all.bad || all.n > WORKFLOW_MAX)
-            s = err_set(err, BERTH_ELIMIT, "more than %s", str_bytes(WORKFLOW_MAX, most));
+    for (ssize_t n; (n = read(STDIN_FILENO, buf, sizeof buf)) > 0;) {
+        str_add(all, buf, (size_t)n);
+        if (all->bad || all->n > WORKFLOW_MAX)
+            return err_set(err, BERTH_ELIMIT, "standard input: more than %s",
+                           str_bytes(WORKFLOW_MAX, most));
     }
+    return BERTH_OK;
+}
+
+static berth_status read_all(const char *path, struct str *all, berth_err *err)
+{
+    char *p = NULL;
+    size_t n = 0;
+    if (strcmp(path, "-") == 0)
+        return read_stdin(all, err);
+    berth_status s = file_read_all(path, WORKFLOW_MAX, &p, &n, err);
     if (!s)
-        s = js_parse(str_c(&all), all.n, NULL, out, err);
-    str_release(&all);
-    return s ? err_add(err, "standard input") : BERTH_OK;
+        str_add(all, p, n);
+    free(p);
+    return !s && all->bad ? err_set(err, BERTH_ENOMEM, "'%s'", path) : s;
+}
+
+/* What SaveImage writes beside the pixels; those may be cut short. */
+static berth_status parse_png(const struct str *all, json_t **out, berth_err *err)
+{
+    const struct image_limits lim = { .partial = true };
+    struct image_file f = { 0 };
+    const char *text = NULL;
+    berth_status s = image_decode((const uint8_t *)all->p, all->n, &lim, &f, err);
+    for (size_t i = 0; !s && i < f.texts; i++)
+        if (strcmp(f.text[i].key, "prompt") == 0)
+            text = f.text[i].value;
+    if (!s && !text)
+        s = err_set(err, BERTH_EUNSUPPORTED, "no workflow was saved in this picture");
+    if (!s && js_parse(text, strlen(text), NULL, out, err))
+        s = err_add(err, "its prompt");
+    image_file_release(&f);
+    return s;
+}
+
+static berth_status parse(const struct str *all, json_t **out, berth_err *err)
+{
+    static const char png[] = "\x89PNG\r\n\x1a\n";
+    const char *text = str_c(all);
+    if (all->n >= sizeof png - 1 && memcmp(text, png, sizeof png - 1) == 0)
+        return parse_png(all, out, err);
+    if (!strchr("{[", text[strspn(text, " \t\r\n")])) /* where it breaks off would tell nothing */
+        return err_set(err, BERTH_EFORMAT, "this is none");
+    return js_parse(text, all->n, NULL, out, err);
 }
 
 berth_status run_workflow_read(const char *path, json_t **prompt, json_t **extra, berth_err *err)
 {
     json_t *all = NULL;
+    struct str text = { 0 };
     *prompt = *extra = NULL;
-    berth_status s =
-        strcmp(path, "-") ? js_parse_file(path, NULL, &all, err) : read_stdin(&all, err);
+    berth_status s = read_all(path, &text, err);
+    if (!s && (s = parse(&text, &all, err)))
+        strcmp(path, "-") ? err_add(err, "'%s'", path) : err_add(err, "standard input");
+    str_release(&text);
     if (s == BERTH_EFORMAT || s == BERTH_ELIMIT)
-        err_add(err, "a workflow is JSON, as ComfyUI's Workflow > Export (API) writes it");
+        err_add(err, WHAT_IT_IS);
     if (s)
         return s;
     json_t *inner = json_object_get(all, "prompt");

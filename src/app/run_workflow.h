@@ -7,7 +7,8 @@
 
 /* The API format: {id: {class_type, inputs}}, or {"prompt": {...}} around it as clients post it;
  * then *extra (owned, may be NULL) is its extra_data. The editor's own format (nodes and links) is
- * BERTH_EUNSUPPORTED with how to export the other. path "-": standard input. */
+ * BERTH_EUNSUPPORTED with how to export the other. A PNG is what was saved in it ("prompt"), or
+ * BERTH_EUNSUPPORTED. path "-": standard input. */
 berth_status run_workflow_read(const char *path, json_t **prompt, json_t **extra, berth_err *err);
 
 /* NODE.INPUT=VALUE. NODE: an id, or else the node with that title (_meta.title) or class; of

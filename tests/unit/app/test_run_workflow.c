@@ -1,5 +1,6 @@
 /* Workflow files, and what --set changes in them. */
 #include "app/run_workflow.h"
+#include "image/image.h"
 #include "support/test.h"
 #include "support/tmp.h"
 
@@ -129,7 +130,49 @@ static void formats(void **state)
     assert_non_null(strstr(err.msg, "Export (API)"));
     assert_int_equal(reads("[1]", &p, &x, &err), BERTH_EFORMAT);
     assert_int_equal(reads("{", &p, &x, &err), BERTH_EFORMAT);
+    assert_non_null(strstr(err.msg, "line 1"));
+    assert_int_equal(reads("# Berth", &p, &x, &err), BERTH_EFORMAT);
+    assert_non_null(strstr(err.msg, "a workflow is JSON"));
+    assert_null(strstr(err.msg, "line 1"));
+    assert_int_equal(reads("", &p, &x, &err), BERTH_EFORMAT);
     assert_int_equal(run_workflow_read("/nowhere/at/all.json", &p, &x, &err), BERTH_ENOTFOUND);
+}
+
+static berth_status reads_png(const struct image_text *text, size_t texts, size_t cut, json_t **p,
+                              berth_err *err)
+{
+    struct image im = { 0 };
+    struct str out = { 0 };
+    json_t *x;
+    assert_ok(image_init(&im, 16, 16, 3, err), *err);
+    memset(im.px, 7, (size_t)16 * 16 * 3);
+    assert_ok(image_png(&im, &(struct image_png_args) { .text = text, .texts = texts }, &out, err),
+              *err);
+    berth_status s = run_workflow_read(tmp_write("w.png", out.p, out.n - cut), p, &x, err);
+    assert_null(x);
+    image_release(&im);
+    str_release(&out);
+    return s;
+}
+
+/* What SaveImage left in a picture runs again; one without, or with something else, says so. */
+static void pictures(void **state)
+{
+    (void)state;
+    char key[] = "prompt", other[] = "parameters", text[sizeof graph], bad[] = "{";
+    json_t *p;
+    berth_err err;
+    memcpy(text, graph, sizeof text);
+    struct image_text in[] = { { other, bad }, { key, text } };
+    for (size_t cut = 0; cut < 20; cut += 16) { /* also one whose download broke off */
+        assert_ok(reads_png(in, 2, cut, &p, &err), err);
+        assert_int_equal(json_object_size(p), 4);
+        json_decref(p);
+    }
+    assert_int_equal(reads_png(in, 1, 0, &p, &err), BERTH_EUNSUPPORTED);
+    assert_non_null(strstr(err.msg, "w.png': no workflow was saved in this picture"));
+    in[1].value = bad;
+    assert_int_equal(reads_png(in, 2, 0, &p, &err), BERTH_EFORMAT);
 }
 
 int main(void)
@@ -140,6 +183,7 @@ int main(void)
         cmocka_unit_test(titles_that_several_have),
         cmocka_unit_test(long_lists_say_how_many_more),
         cmocka_unit_test(formats),
+        cmocka_unit_test(pictures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
