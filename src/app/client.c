@@ -166,7 +166,8 @@ void client_errors(const json_t *answer, struct str *out)
     }
 }
 
-static berth_status refused(int status, const char *body, size_t n, berth_err *err)
+static berth_status refused(const struct client *c, int status, const char *body, size_t n,
+                            berth_err *err)
 {
     json_t *v = NULL;
     berth_err ignore;
@@ -185,12 +186,17 @@ static berth_status refused(int status, const char *body, size_t n, berth_err *e
                 status == 401 ? ": it wants its token (--token, $BERTH_TOKEN), and this is not it"
                               : "");
     str_release(&text);
+    if (c->refusal) {
+        json_decref(*c->refusal);
+        *c->refusal = json_incref(v);
+    }
     json_decref(v);
     return s;
 }
 
 /* *body: in got; 200 alone is an answer. */
-static berth_status find_body(const struct str *got, const char **out, size_t *n, berth_err *err)
+static berth_status find_body(const struct client *c, const struct str *got, const char **out,
+                              size_t *n, berth_err *err)
 {
     const char *text = str_c(got), *body = strstr(text, "\r\n\r\n");
     if (strncmp(text, "HTTP/1.", 7) != 0 || got->n < 12 || !body)
@@ -198,7 +204,7 @@ static berth_status find_body(const struct str *got, const char **out, size_t *n
     *out = body + 4;
     *n = got->n - (size_t)(*out - text);
     int status = (int)strtol(text + 9, NULL, 10);
-    return status == 200 ? BERTH_OK : refused(status, *out, *n, err);
+    return status == 200 ? BERTH_OK : refused(c, status, *out, *n, err);
 }
 
 static const char *address(const struct client *c)
@@ -247,7 +253,7 @@ static berth_status ask_for(struct client *c, const struct client_ask *ask, stru
     if (!s)
         s = receive(fd, ask->seconds, got, err);
     if (!s)
-        s = find_body(got, out, n, err);
+        s = find_body(c, got, out, n, err);
     if (fd >= 0)
         close(fd);
     return s;

@@ -18,6 +18,7 @@ struct client {
     const char *token; /* --token; NULL: $BERTH_TOKEN, else none */
     bool quiet;        /* says nothing when it waits */
     bool met;          /* somebody answered */
+    json_t **refusal;  /* where a refusal's JSON goes, the caller's to release; NULL: nowhere */
 };
 #define CLIENT_OPTIONS(c)                                                                          \
     { .name = "server",                                                                            \

@@ -248,6 +248,8 @@ static int elsewhere(struct app *a, const struct options *o, const struct parts 
     if (o->no_metadata || app_numbers_given(&o->numbers))
         return app_usage(a, "with --server how it computes and saves is the server's");
     struct client client = o->client;
+    json_t *refusal = NULL;
+    client.refusal = &refusal;
     client.quiet = o->quiet || o->json;
     struct waiting waiting = { .url = client.url, .quiet = client.quiet };
     run_view_init(&waiting.view, stderr, &a->err, a->clock, p->prompt, NULL, client.quiet);
@@ -260,8 +262,15 @@ static int elsewhere(struct app *a, const struct options *o, const struct parts 
                                   .user = &waiting };
     berth_status s = run_remote(&r, &item, &err);
     run_view_release(&waiting.view);
-    if (s)
-        return app_fail(a, &err);
+    if (s) {
+        int failed = app_fail(a, &err);
+        const struct validation v = { .error = json_object_get(refusal, "error"),
+                                      .node_errors = json_object_get(refusal, "node_errors") };
+        advise(NULL, NULL, p->prompt, &v);
+        json_decref(refusal);
+        return failed;
+    }
+    json_decref(refusal);
     int code = item ? report_remote(a, o, &client, item) : APP_SIGNAL + signals_caught();
     if (!item)
         fprintf(stderr, "berth run: stopped\n");
@@ -421,8 +430,8 @@ const struct command command_run = {
     .usage = "[OPTIONS] WORKFLOW.json",
     .args = "WORKFLOW.json",
     .more =
-        "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes; - reads standard\n"
-        "input.\n"
+        "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes, or a PNG that was\n"
+        "saved with one; - reads standard input.\n"
         "Files that were written are printed one a line, with --server as addresses.\n"
         "VALUE is read as JSON where it is JSON (3, true, \"3\"), else as text.\n" TOKENIZERS_HELP
         "\n"

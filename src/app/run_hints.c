@@ -28,14 +28,27 @@ static void add_word(struct str *out, const char *word)
     str_addc(out, '\'');
 }
 
-/* "no checkpoints in DIR: put one there, or --comfyui-dir DIR" */
+/* Of several the one that docs and people call it by: models/diffusion_models, not models/unet. */
+static const char *best_dir(const struct folders *f, size_t key)
+{
+    for (size_t i = 0; i < folders_dirs(f, key); i++) {
+        const char *dir = folders_dir(f, key, i), *slash = strrchr(dir, '/');
+        if (folders_find(f, slash ? slash + 1 : dir, true) != SIZE_MAX)
+            return dir;
+    }
+    return folders_dir(f, key, 0);
+}
+
+/* "no checkpoints in DIR: put one there, or --comfyui-dir DIR"; of unet_gguf "no .gguf files" */
 static void say_empty(const struct folders *f, const struct folder_options *o,
                       const struct missing *m, struct str *out)
 {
     size_t key = folders_find(f, m->folder, false);
     if (key == SIZE_MAX || !folders_dirs(f, key))
         return;
-    str_addf(out, "no %s in %s: put one there%s", m->folder, folders_dir(f, key, 0),
+    bool gguf = str_ends(m->folder, strlen(m->folder), "_gguf");
+    str_addf(out, "no %s in %s: put one there%s", gguf ? ".gguf files" : m->folder,
+             best_dir(f, key),
              o->comfyui ? "" : ", or use those of a ComfyUI with --comfyui-dir DIR");
 }
 
@@ -91,9 +104,9 @@ static void say(const struct node_env *env, const struct folder_options *o, cons
         ;
     else if (choices->n)
         say_others(choices, m, &line);
-    else
+    else if (env)
         say_empty(env->folders, o, m, &line);
-    if (!strcmp(m->folder, "checkpoints") && !strcmp(m->got, DEMO_MODEL) && !o->demo)
+    if (o && !strcmp(m->folder, "checkpoints") && !strcmp(m->got, DEMO_MODEL) && !o->demo)
         str_addf(&line, "%s--demo brings " DEMO_MODEL, line.n ? "; " : "");
     struct str safe = { 0 };
     term_safe(&safe, str_c(&line), line.n, 0);
@@ -102,6 +115,21 @@ static void say(const struct node_env *env, const struct folder_options *o, cons
         str_addf(out, "  %s", str_c(&safe));
     str_release(&line);
     str_release(&safe);
+}
+
+/* What the server lists; none where there are too many to quote. */
+static bool read_choices(const json_t *config, struct names *out)
+{
+    const json_t *list = json_array_get(config, 0), *v;
+    size_t i;
+    if (!json_is_array(list))
+        list = json_object_get(json_array_get(config, 1), "options");
+    json_array_foreach(list, i, v)
+    {
+        if (json_is_string(v) && !names_add(out, json_string_value(v), json_string_length(v)))
+            return false;
+    }
+    return true;
 }
 
 /* Is this error about a file? Then what of it, and what could be chosen instead. */
@@ -120,6 +148,8 @@ static bool misses_file(const struct node_env *env, const char *class_type, cons
     if (i == SIZE_MAX || !c->in[i].folder)
         return false;
     m->folder = c->in[i].folder;
+    if (!env)
+        return read_choices(json_object_get(extra, "input_config"), choices);
     berth_err ignore;
     return !node_options(env, &c->in[i], choices, &ignore);
 }

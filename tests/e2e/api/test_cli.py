@@ -126,6 +126,9 @@ def test_run_on_a_server(tmp_path, workflow):
         assert berth("run", workflow, "--server", s.url, "--quiet", "--set", "1.color=1").stderr == ""
         bad = berth("run", workflow, "--server", s.url, "--set", "1.width=0", code=1)
         assert "node 1 (EmptyImage)" in bad.stderr
+        (tmp_path / "base/models/checkpoints/m.safetensors").touch()
+        bad = berth("run", os.path.join(EXAMPLES, "txt2img.json"), "--server", s.url, code=1)  # the server's list, not this machine's
+        assert bad.stderr.endswith("\n  --set 1.ckpt_name=m.safetensors takes one that is there\n"), bad.stderr
         assert "the server's" in berth("run", workflow, "--server", s.url, "--output-directory", "x", code=2).stderr
         s.post("/berth/queue", {"paused": True})
         run = subprocess.Popen([BINARY, "run", str(workflow), "--server", s.url], stderr=subprocess.PIPE, text=True)
@@ -342,11 +345,11 @@ def test_wrong_commands_say_what_was_wrong_and_what_to_do(tmp_path):
     pem.write_text("no key")
     for args, code, words in [
         (["run", model, *base], 1, ["a workflow is JSON", "Workflow > Export (API)", "m.safetensors' has 68"]),
-        (["run", pem, *base], 1, ["a workflow is JSON", "k.pem': line 1"]),
+        (["run", pem, *base], 1, ["a workflow is JSON", "k.pem': this is none"]),
         (["run", demo, *base, "--set", "99.steps=3"], 2, ["--set 99.steps: no node '99'; there are 1 (model"]),
         (["run", demo, *base, "--set", "5.stepz=3"], 2, ["--set 5.stepz: KSampler has no input 'stepz'; it has model"]),
         (["plan", model, "--devices", "cpu=1g", "--alloc", "cpu,lots"], 2, ["--alloc: bad number, write 4gb, 50%, 0.5 or *", '"cpu,lots"']),
-        (["plan", model, "--devices", "cpu=1m"], 1, ["; cpu has 1048576, of which ", "give them more (--devices, --ram-budget)"]),
+        (["plan", model, "--devices", "cpu=1m"], 1, ["; cpu has 1.00 MiB, of which ", "give them more (--devices, --ram-budget)"]),
         (["run", demo, *base, "--devices", "cpu=lots"], 2, ["berth run: --devices: entry 1 'cpu=lots': 'lots' is not a budget (write 24g"]),
         (["run", demo, *base, "--devices", "gpu"], 1, ["berth run: --devices: entry 1 'gpu': no device gpu here; there is: cpu"]),
         (["plan", model, "--devices", "cpu"], 2, ["berth plan: --devices: entry 1 'cpu': a hypothetical device needs a budget"]),
@@ -398,6 +401,10 @@ def test_files_that_are_not_there(tmp_path):
     path.write_text(json.dumps(p))
     said = berth("run", path, *at, code=1)
     assert "good_00001_.png" in said.stdout and said.stderr.count("  no diffusion_models in ") == 1, said.stderr
+    assert f"  no diffusion_models in {tmp_path}/base/models/diffusion_models: put one there" in said.stderr, said.stderr
+    p = {"1": {"class_type": "UnetLoaderGGUF", "inputs": {"unet_name": "x.gguf"}}, "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
+    path.write_text(json.dumps(p))
+    assert f"  no .gguf files in {tmp_path}/base/models/diffusion_models: put one there" in berth("run", path, *at, code=1).stderr
 
 
 @pytest.mark.parametrize("cls, reads, key, inputs", [
