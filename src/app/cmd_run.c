@@ -430,8 +430,8 @@ const struct command command_run = {
     .usage = "[OPTIONS] WORKFLOW.json",
     .args = "WORKFLOW.json",
     .more =
-        "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes, or a PNG that was\n"
-        "saved with one; - reads standard input.\n"
+        "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes, or a PNG that\n"
+        "was saved with one; - reads standard input.\n"
         "Files that were written are printed one a line, with --server as addresses.\n"
         "VALUE is read as JSON where it is JSON (3, true, \"3\"), else as text.\n" TOKENIZERS_HELP
         "\n"
