@@ -192,7 +192,7 @@ refused 'entry 2: "cuda:9,1g"' EINVAL flux-dev.safetensors --devices "$pc" --all
 refused 'entry 1: "cuda:1,13g"' EINVAL flux-dev.safetensors --devices "$pc" --alloc 'cuda:1,13g;cpu,*'
 refused 'cuda:7' EINVAL flux-dev.safetensors --devices "$pc" --compute cuda:7
 refused 'cuda:7' EINVAL flux-dev.safetensors --devices "$pc" --virtual-vram 4 --donor cuda:7
-refused '23802816640' ELIMIT flux-dev.safetensors --devices cuda:0=2g,cpu=4g
+refused '22.2 GiB' ELIMIT flux-dev.safetensors --devices cuda:0=2g,cpu=4g
 refused 'cuda:0' ELIMIT flux-dev.safetensors --devices cuda:0=2g,cpu=64g --alloc '#cuda:0'
 refused 'first_stage_model\.' ENOTFOUND sd15-tiny.safetensors --devices "$pc" --part nothing
 refused 'no tensor' ENOTFOUND flux-dev.safetensors --devices "$pc" --part nothing
@@ -253,7 +253,7 @@ echo ok
 # This machine, with less memory than the model: refused in numbers.
 run 0 synth --preset flux-tiny --output ram.safetensors
 run 1 plan ram.safetensors --ram-budget 1m
-err_has 1048576
+err_has '1.00 MiB'
 run 2 plan ram.safetensors --ram-budget 1m --devices cpu=1g
 err_has 'say cpu=1m there'
 # The JSON log of the environment is not touched by a command that records nothing.
