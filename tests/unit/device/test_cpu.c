@@ -176,7 +176,7 @@ static void logical_names_on_cpu(void **state)
     struct dev_mem m = alloc_on(d, o, 4 * MIB), none;
     memset(ptr(&m), 1, 4 * MIB);
     berth_err err = { 0 };
-    assert_fails(dev_alloc(d, o, 1, &none, &err), err, BERTH_ENODEVMEM, "cuda:1: no room");
+    assert_fails(dev_alloc(d, o, 1, &none, &err), err, BERTH_ENODEVMEM, "cuda:1 is full");
     assert_true(stats_of(device_named(set, "cuda:0")).in_use == 0);
     assert_true(dev_can_peer(d, device_named(set, "cuda:0")));
     dev_free(&m);
