@@ -112,9 +112,9 @@ berth_status alloc_legacy_donors(const struct plan_devices *d, const char *compu
  *   BYTES     min(asked, what is left), in order; the rest is added to the "*" device, or to the
  *             host when nobody has a "*" (logged). A number with "*" is a minimum, set aside before
  *             later entries. `cuda:0,2gb;cuda:0,*` is the same as `cuda:0,2gb*`
- *   RATIO     weight / sum of weights of the model's bytes, rounded down, what rounding leaves goes
- *             to the orphans device, which is compute; with "*": percents are of the model, "*"
- *             has 100 % - sum and takes the orphans
+ *   RATIO     weight / sum of weights of the model's bytes (a note says when that is not 100 %),
+ *             rounded down, what rounding leaves goes to the orphans device, which is compute; with
+ *             "*": percents are of the model, "*" has 100 % - sum and takes the orphans
  *   FRACTION  fraction of the device's total, in order, never more than is left. Bytes beyond all
  *             of them go to the host with a warning that gives the number, and it takes the
  *             orphans; fractions that hold the model leave the orphans to compute

@@ -261,8 +261,12 @@ static berth_status resolve_ratio(struct resolver *r)
             r->out->orphans = r->device[i];
         }
     }
+    const unsigned __int128 hundred = 100 * ten_to(18);
+    if (!star && whole != hundred)
+        quotas_note(r->out, false, "the shares make %.4g %%: they are scaled to the whole model",
+                    (double)whole / (double)ten_to(18));
     if (star)
-        whole = 100 * ten_to(18);
+        whole = hundred;
     for (size_t i = 0; i < a->n; i++) {
         uint64_t bytes = share_of(weight[i], r->model, whole);
         if (bytes > r->d->at[r->device[i]].total)

@@ -172,6 +172,27 @@ static void the_mode_comes_from_amounts_only(void **state)
     }
 }
 
+static void shares_that_are_scaled_are_said_to_be(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *note;
+    } cases[] = {
+        { "cuda:0,50%;cuda:1,25%", "the shares make 75 %: they are scaled to the whole model" },
+        { "cuda:0,120%;cpu,80%", "the shares make 200 %: " },
+        { "cuda:0,62.5%;cpu,37.5%", NULL },
+        { "cuda:0,50%;cpu,*", NULL },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct quotas q;
+        berth_err err = { 0 };
+        assert_ok(resolve(cases[i].text, &machine, NULL, GIB, &q, &err), err);
+        assert_int_equal(q.notes, cases[i].note ? 1 : 0);
+        if (cases[i].note)
+            assert_non_null(strstr(q.note[0], cases[i].note));
+    }
+}
+
 static void virtual_vram(void **state)
 {
     (void)state;
@@ -333,6 +354,7 @@ int main(void)
         cmocka_unit_test(long_and_hostile_entries_stay_readable),
         cmocka_unit_test(suffix_and_argument_choose_the_compute_device),
         cmocka_unit_test(the_mode_comes_from_amounts_only),
+        cmocka_unit_test(shares_that_are_scaled_are_said_to_be),
         cmocka_unit_test(virtual_vram),
         cmocka_unit_test(more_notes_than_fit_are_counted),
         cmocka_unit_test(composes_what_a_loader_means),
