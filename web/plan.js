@@ -1,4 +1,4 @@
-/* plan: where a loaded model's blocks should live. What is asked for is first shown (POST
+/* plan: where a model's blocks should live, now or when it is loaded next. What is asked for is first shown (POST
  * /berth/plan), and can be applied (PATCH) as long as the fields say the same as when it was
  * shown. */
 import * as api from './api.js';
@@ -14,6 +14,7 @@ import {toast, trouble} from './toast.js';
 
 let model = null;
 let previewed = null;  /* text of the request that is shown */
+let loaded = true;     /* some of the model was in memory then */
 let turn = 0;          /* counts openings and previews: only the answer to the last one counts */
 let applying = false;  /* what this opening of the dialog shows is being applied */
 let look = null;       /* AbortController of the preview */
@@ -64,12 +65,22 @@ function hint(same) {
         return state.queue.running ?
             'It waits for the running prompt. Close this dialog, and it will still happen.' :
             'Moving blocks.';
-    return same ? 'This is what Apply will do.' : 'Look before you apply.';
+    if (!same)
+        return 'Look before you apply.';
+    return loaded ? 'This is what Apply will do.' : 'Apply notes it for the next load.';
 }
 
 function choose(select, names, chosen) {
     options(select, names);
     select.value = names.includes(chosen) ? chosen : names[0];
+}
+
+/* Every device but the one that computes: what is there lives there already. */
+function offerDonors() {
+    const all = state.devices.map((d) => d.name), donor = $('plan-donor').value;
+    const others = all.filter((n) => n !== $('plan-compute').value);
+    const names = others.length ? others : all;
+    choose($('plan-donor'), names, names.includes(donor) ? donor : 'cpu');
 }
 
 /* Strings that make sense for this model on these devices. */
@@ -99,7 +110,7 @@ export function openPlan(m) {
     put($('plan-string'), {text: m.plan?.allocation ?? ''});
     $('plan-allocation').value = m.plan?.allocation ?? '';
     choose($('plan-compute'), names, m.plan?.compute);
-    choose($('plan-donor'), names, 'cpu');
+    offerDonors();
     for (const r of document.querySelectorAll('input[name=plan-layout]'))
         r.checked = r.value === (m.plan?.layout || 'spread');
     document.querySelector('input[name=plan-mode][value=allocation]').checked = true;
@@ -133,13 +144,17 @@ function showResult(plan) {
     paint(lanes, model.id);
     drawLanes(lanes, plan.blocks.map((b) => ({...b, planned: b.device})),
         state.devices.map((d) => d.name));
+    loaded = Object.keys(now).length > 0;
     const moves = plan.moves ?? 0;
+    const what = moves ? `${bytes(moves)} would move` :
+        loaded         ? 'Nothing would move' :
+                         'Not loaded: it will lie like this when it is loaded next';
     put($('plan-result'), {data: {moves}});
     $('plan-result')
         .replaceChildren(
             el('p', {},
-                el('strong', {text: moves ? `${bytes(moves)} would move` : 'Nothing would move'}),
-                ` of ${bytes(plan.total_bytes)}: `, el('code', {text: plan.string})),
+                el('strong', {text: what}), loaded ? ` of ${bytes(plan.total_bytes)}: ` : ': ',
+                el('code', {text: plan.string})),
             compare(rows, {before: 'plan-now', after: 'plan-after'}),
             el('h3', {text: 'Blocks in execution order'}), lanes, ...(plan.notes || [
             ]).map((n) => el('p', {class: n.warning ? 'form-error' : 'quiet hint', text: n.text})));
@@ -184,7 +199,8 @@ async function apply() {
         const now = await api.slowPatch(`/berth/models/${m.id}`, wanted());
         if (here())
             dialog.close('dlg-plan');
-        toast('done', `${modelName(m)} has a new plan`, now.plan ? now.plan.allocation : '');
+        toast('done', `${modelName(m)} has a new plan`,
+            now.plan ? `${now.plan.allocation}${now.resident ? '' : ', when it is loaded next'}` : '');
     } catch (e) {
         if (here()) {
             applying = false;
@@ -199,6 +215,7 @@ async function apply() {
 }
 
 export function start() {
+    $('plan-compute').addEventListener('input', offerDonors); /* before what follows looks at it */
     $('plan-form').addEventListener('input', refresh);
     $('plan-form').addEventListener('submit', (e) => {
         e.preventDefault();

@@ -161,6 +161,34 @@ def test_virtual_vram_on_a_donor(page, server, unet):
     page.until(lambda: model(server, unet)["devices"] == after, f"{after}")
 
 
+def test_the_compute_device_is_no_donor(page, server, unet):
+    def donors():
+        return page.js("return [...document.querySelector('#plan-donor').options].map((o) => o.value)")
+    edit(page, unet, "virtual")
+    page.choose("#plan-compute", "cuda:0")
+    assert donors() == ["cpu", "cuda:1"]
+    page.choose("#plan-donor", "cuda:1")
+    page.choose("#plan-compute", "cuda:1")
+    assert donors() == ["cpu", "cuda:0"] and page.one("#plan-donor").get_property("value") == "cpu"
+    page.click("#btn-plan-close")
+
+
+def test_a_plan_of_one_that_is_not_loaded_is_for_its_next_load(page, server, unet):
+    requests.delete(f"{server.url}/berth/models/{unet}", timeout=60)
+    page.until(lambda: page.one(row(unet, "[data-test=bytes]")).get_attribute("data-resident") == "0", "nothing of it")
+    edit(page, unet, "allocation")
+    page.fill("#plan-allocation", "cuda:0,50%;cuda:1,25%")
+    page.click("#btn-plan-preview")
+    page.until_text("#plan-result", "Not loaded", "the shares make 75 %")
+    assert "next load" in page.text("#plan-hint")
+    after = bars(page, "plan-after")
+    page.click("#btn-plan-apply")
+    page.until_text("[data-test=toast]", "when it is loaded next")
+    assert model(server, unet)["resident"] == 0
+    server.run(drawing(seed=4))
+    assert model(server, unet)["devices"] == after
+
+
 @pytest.mark.parametrize("value", ["", "abc"])
 def test_virtual_vram_that_is_no_number_is_not_nothing(page, server, unet, value):
     edit(page, unet, "virtual")
