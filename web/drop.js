@@ -2,7 +2,6 @@
  * one. */
 import * as api from './api.js';
 import {$, show} from './dom.js';
-import {workflowOfPng} from './png.js';
 import {toast} from './toast.js';
 import {kindOf} from './workflow.js';
 import {openWorkflow} from './workflowview.js';
@@ -14,6 +13,7 @@ const UI_HINT = 'It was saved for ComfyUI\'s editor. Open it there, use Workflow
     'and drop that file here.';
 
 async function readPng(file) {
+    const {workflowOfPng} = await import('./png.js'); /* few pages ever read one */
     const found = await workflowOfPng(file);
     if (found.prompt === null)
         throw new Error(found.editor ? UI_HINT : 'This picture carries no workflow.');
