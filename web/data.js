@@ -1,7 +1,7 @@
 /* data: from the server into the store. Every loader may be called as often as somebody thinks
  * something changed: while one request is under way at most one more waits behind it. */
 import * as api from './api.js';
-import {changed, forgetSlots, LIMITS, rememberNames, slotOf, state} from './store.js';
+import {changed, forgetSlots, LIMITS, NO_STREAM, rememberNames, slotOf, state} from './store.js';
 import {trouble} from './toast.js';
 
 const AGAIN_MS = 250; /* at most four lists a second, whatever happens */
@@ -76,8 +76,28 @@ function addPoint(time, devices, gbps) {
 }
 
 export const loadModels = coalesce(async () => takeModels((await api.get('/berth/models')).models));
-export const loadDevices =
-    coalesce(async () => takeDevices((await api.get('/berth/devices')).devices));
+export const loadDevices = coalesce(async () => {
+    const {started, devices} = await api.get('/berth/devices');
+    takeServer(started);
+    takeDevices(devices);
+});
+
+/* Another server at this address, or the same one started again: what was measured and what blocks
+ * were listed are of the one before. */
+function takeServer(started) {
+    if (state.started !== null && state.started !== started) {
+        state.points = [];
+        state.stream = {...NO_STREAM};
+        seen.clear();
+    }
+    state.started = started;
+}
+
+/* What frees did, whoever asked for them. */
+export const loadReceipts = coalesce(async () => {
+    state.receipts = (await api.get('/berth/receipts')).receipts;
+    changed('receipts');
+});
 
 /* The journal measures the machine, not our ledgers: its notes become marks on the timeline. */
 export const loadEvents = coalesce(async () => {

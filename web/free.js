@@ -1,14 +1,14 @@
 /* free: "Unload Models" and "Free model and node cache". Both first ask for the receipt of a dry
- * run and show what would go and what would stay; the real one's receipt comes as a toast and is
- * kept. */
+ * run and show what would go and what would stay; the real one's receipt comes as a toast. The list has
+ * the receipts of all frees that the server remembers. */
 import * as api from './api.js';
 import {compare} from './compare.js';
-import {loadDevices, loadModels} from './data.js';
+import {loadDevices, loadModels, loadReceipts} from './data.js';
 import {heldOf, paint} from './devices.js';
 import * as dialog from './dialog.js';
 import {$, button, el, keyed, put, show} from './dom.js';
 import {bytes, count, seconds, time} from './format.js';
-import {changed, letterOf, LIMITS, modelById, nameOfId, on, state} from './store.js';
+import {letterOf, modelById, nameOfId, on, state} from './store.js';
 import {toast, trouble} from './toast.js';
 
 const KINDS = {
@@ -137,14 +137,10 @@ function deviceLines(receipt) {
         .join('\n');
 }
 
-/* A receipt to remember, and to tell. */
+/* A receipt to tell; the server keeps it. */
 export function tookPlace(receipt) {
     if (!receipt || !Array.isArray(receipt.devices))
         return;
-    const models = receipt.models.map((m) => ({...m, name: nameOf(m)}));
-    state.receipts.unshift({...receipt, models, at: Date.now()});
-    state.receipts.length = Math.min(state.receipts.length, LIMITS.receipts);
-    changed('receipts');
     const action = button('Receipt', 'open-receipt', openReceipts, {class: 'small'});
     const text = [sentence(receipt), deviceLines(receipt)].filter(Boolean).join('\n');
     toast('done', `${bytes(released(receipt))} released`, text,
@@ -154,19 +150,26 @@ export function tookPlace(receipt) {
             new Error(receipt.violations.map((v) => `${v.name}: ${v.step}`).join('\n')));
 }
 
+/* The list is asked for when somebody looks, and again when a message tells of a later one. */
 function openReceipts() {
+    loadReceipts();
     dialog.open('dlg-receipts');
+}
+
+export function heard(serial) {
+    if ($('dlg-receipts').open && serial !== state.receipts?.[0]?.serial)
+        loadReceipts();
 }
 
 function makeReceipt(r) {
     return el('article', {class: 'receipt', data: {test: 'receipt', serial: r.serial}},
         el('p', {}, el('strong', {text: `${bytes(released(r))} released`}), el('span', {
             class: 'quiet',
-            text: ` · ${time(r.at)} · receipt ${r.serial}, ${r.reason}, ${seconds(r.seconds)}`
+            text: ` · ${time(r.time + state.skew)} · receipt ${r.serial}, ${r.reason}, ${seconds(r.seconds)}`
         })),
         r.models.length ?
             el('ul', {class: 'verdicts'},
-                ...r.models.map((m) => el('li', {}, el('strong', {class: 'name', text: m.name}),
+                ...r.models.map((m) => el('li', {}, el('strong', {class: 'name', text: nameOf(m)}),
                                     el('span', {text: m.verdict}),
                                     el('span', {class: 'num', text: bytes(m.bytes)}),
                                     el('span', {class: 'quiet', text: m.why})))) :
@@ -178,9 +181,8 @@ function makeReceipt(r) {
 }
 
 function drawReceipts() {
-    keyed($('receipts-list'), state.receipts, (r) => `${r.serial} ${r.at}`, makeReceipt);
-    show($('receipts-empty'), state.receipts.length === 0);
-    put($('btn-receipts'), {data: {count: state.receipts.length}});
+    keyed($('receipts-list'), state.receipts || [], (r) => `${r.serial} ${r.time}`, makeReceipt);
+    show($('receipts-empty'), state.receipts?.length === 0);
 }
 
 export function start() {

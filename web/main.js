@@ -5,8 +5,8 @@
  *   memory    devices.js bars, strips.js blocks in order, blocktip.js which block, timeline.js
  *   models    models.js the list, plan.js the editor, free.js frees and receipts, compare.js
  *   pictures  compose.js the prompt box, queue.js, gallery.js, picture.js one of them large
- *   files     drop.js takes them, png.js reads chunks, workflow.js makes and reads graphs,
- *             workflowview.js shows one, submit.js queues it
+ *   files     drop.js takes them, png.js (fetched when one comes) reads chunks, workflow.js makes and
+ *             reads graphs, workflowview.js shows one, submit.js queues it
  *   tools     dom.js, format.js, dialog.js, toast.js; theme.js runs before all of this */
 import * as api from './api.js';
 import * as compose from './compose.js';
@@ -64,6 +64,7 @@ function fellOver(d) {
 function wireMessages() {
     onMessage('status', () => data.loadQueue());
     onMessage('berth.residency', (d) => {
+        free.heard(d.receipt);
         data.takeModels(d.models || []);
         data.takeDevices(d.devices || []);
         data.loadEvents();

@@ -1,6 +1,8 @@
 /* store: what the page knows, in one place. Parts read `state`; whoever changes it says which topic
  * changed, and those who listen to it draw once before the next frame, however often it changed. */
 
+export const NO_STREAM = {bytes: 0, seconds: 0, exposed_seconds: 0, gb_per_s: 0};
+
 export const state = {
     connected: false,
     devices: [],       /* /berth/devices; `tiers` follow berth.memory */
@@ -15,14 +17,14 @@ export const state = {
     points: [], /* berth.memory, oldest first */
     events: [], /* what the journal noted: {time: the server's clock, text} */
     skew: 0,    /* ms that this clock is ahead of the server's */
-    stream: {bytes: 0, seconds: 0, exposed_seconds: 0, gb_per_s: 0},
-    receipts: [], /* newest first */
+    stream: {...NO_STREAM},
+    receipts: null, /* newest first; null until somebody looks */
+    started: null,  /* which run of the server the points are of */
 };
 
 export const LIMITS = {
     points: 1200,
     events: 64,
-    receipts: 50,
     blocks: 20000,
     jobs: 600,
     names: 500

@@ -190,17 +190,18 @@ function draw() {
 
 function restore() {
     try {
-        const kept = JSON.parse(sessionStorage.getItem(KEY) || '[]');
-        const fresh = kept.filter(
+        const {started, points} = JSON.parse(sessionStorage.getItem(KEY));
+        const fresh = points.filter(
             (p) => typeof p.time === 'number' && p.by && Date.now() - p.time < WINDOW_MS);
         state.points = [...fresh, ...state.points].slice(-LIMITS.points);
+        state.started = started; /* data.js drops them if the server is another one by now */
     } catch { /* nothing kept, or not ours */
     }
 }
 
 function keep() {
     try {
-        sessionStorage.setItem(KEY, JSON.stringify(state.points.slice(-KEPT)));
+        sessionStorage.setItem(KEY, JSON.stringify({started: state.started, points: state.points.slice(-KEPT)}));
     } catch { /* full, or forbidden: the line begins anew */
     }
 }

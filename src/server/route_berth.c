@@ -1,4 +1,5 @@
-/* route_berth: POST /free and Berth's own surface: devices, models, memory, health, metrics.
+/* route_berth: POST /free and Berth's own surface: devices, models, memory, receipts, health,
+ * metrics.
  *
  * Errors are {"error": text}: 400 for what was asked wrongly, 404 for a model that is not there, 409
  * for one that must not be touched that way, 503 when the server stops. */
@@ -211,6 +212,13 @@ void route_berth_devices(struct http_req *r)
 {
     struct str text = { 0 };
     worker_devices_json(r->server, &text);
+    reply_text(r, &text);
+}
+
+void route_berth_receipts(struct http_req *r)
+{
+    struct str text = { 0 };
+    worker_receipts_json(r->server, &text);
     reply_text(r, &text);
 }
 

@@ -90,6 +90,7 @@ berth_status server_new(const struct server_config *cfg, struct server **out, be
         return err_set(err, BERTH_ENOMEM, "the server");
     fill_config(s, cfg);
     s->started_ns = clock_mono_ns(s->cfg.clock);
+    s->started_ms = clock_wall_ns(s->cfg.clock) / 1000000;
     /* The hub is there before anything that logs from another thread. */
     if (logs_open(s, err) || hub_open(s, err) || fill_env(s, err) || loop_open(s, err) ||
         aux_open(s, err) || open_store(s, err) || worker_start(s, err)) {

@@ -32,6 +32,7 @@ struct server {
     struct web *web;        /* loop; NULL until somebody asks for the dashboard */
     struct log log;         /* handed to all parts: logs, then cfg.log */
     uint64_t started_ns;    /* clock_mono_ns */
+    uint64_t started_ms;    /* since 1970 */
     uint64_t http_requests; /* loop; for /metrics */
     atomic_bool stopping;
     atomic_bool hurry; /* server_hurry() */

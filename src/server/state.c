@@ -218,8 +218,10 @@ void state_tell(struct worker *w, uint64_t *due)
         w->untold = NULL;
         return;
     }
-    str_addf(&m, "{\"type\":\"berth.residency\",\"data\":{\"reason\":\"%s\",\"models\":[",
-             w->untold);
+    str_addf(&m,
+             "{\"type\":\"berth.residency\",\"data\":{\"reason\":\"%s\",\"receipt\":%" PRIu64
+             ",\"models\":[",
+             w->untold, w->receipt_last);
     list_models(w, &m);
     str_adds(&m, "],\"devices\":[");
     list_devices(w, &m);
@@ -351,7 +353,8 @@ static void list_devices(struct worker *w, struct str *out)
 
 void worker_devices_json(struct server *s, struct str *out)
 {
-    str_adds(out, "{\"devices\":[");
+    add_u64(out, "{\"started\":", s->started_ms);
+    str_adds(out, ",\"devices\":[");
     list_devices(s->worker, out);
     str_adds(out, "]}");
 }

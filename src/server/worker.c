@@ -296,6 +296,7 @@ void worker_close(struct server *s)
         pthread_mutex_destroy(&w->lock);
     }
     state_release(w);
+    receipts_release(w);
     free(w->early);
     free(w);
     s->worker = NULL;

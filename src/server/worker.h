@@ -17,13 +17,14 @@
  * State      Texts about models are published by the worker after every change, and every 200 ms of
  *            a load; anybody reads a copy without waiting for it. Devices and their ledgers answer
  *            any thread themselves.
- * Messages   berth.residency, {"reason","models":[...],"devices":[...]}, when models or their bytes
- *            changed and after every free, to those who asked (hub_send_berth()); at most five a
- *            second, the last one is never lost.
+ * Messages   berth.residency, {"reason","receipt","models":[...],"devices":[...]}, when models or
+ *            their bytes changed and after every free, whose serial `receipt` then is, to those who
+ *            asked (hub_send_berth()); at most five a second, the last one is never lost.
  * Stop       worker_stop(): the running prompt has grace_s to end, then it is canceled and parked:
  *            no message says that it ended, as it did not.
  * Files      worker.c the thread; worker_job.c one prompt; worker_request.c frees and changes;
- *            state.c, state_blocks.c; metrics.c; events.h messages of a prompt. worker_impl.h is theirs alone. */
+ *            receipts.c what frees did; state.c, state_blocks.c; metrics.c; events.h messages of a
+ *            prompt. worker_impl.h is theirs alone. */
 #ifndef SERVER_WORKER_H
 #define SERVER_WORKER_H
 
@@ -81,7 +82,11 @@ void worker_models_json(struct server *s, struct str *out); /* {"models":[...]} 
 /* blocks: its member `blocks` is the list of them, {"name","bytes","device","planned"} in execution
  * order (device null: not in memory), else how many there are. False: there is no such model. */
 bool worker_model_json(struct server *s, uint64_t id, bool blocks, struct str *out);
-void worker_devices_json(struct server *s, struct str *out); /* {"devices":[...]} */
+/* {"started": ms since 1970,"devices":[...]}; started is another one for each run of the server */
+void worker_devices_json(struct server *s, struct str *out);
+/* {"receipts":[{"time": ms since 1970, and what res_receipt_json() has},..]}: of the last 32 frees, the
+ * newest first. */
+void worker_receipts_json(struct server *s, struct str *out);
 /* {"devices":[ledger..],"last":N,"timeline":[...]}: snapshots with a number above `after`, at most
  * cap; after UINT64_MAX: the latest cap ones. */
 void worker_memory_json(struct server *s, uint64_t after, size_t cap, struct str *out);

@@ -53,6 +53,12 @@ struct model_text { /* one published model */
     struct model_blocks blocks;
 };
 
+#define RECEIPTS_MAX 32
+struct receipt_text {
+    uint64_t time; /* ms since 1970, when it was written */
+    struct str text;
+};
+
 struct worker {
     struct server *server;
     const struct clock *clock; /* constant */
@@ -69,8 +75,10 @@ struct worker {
     const struct store_job *job;   /* running; NULL: none */
     char *early; /* prompt_id that was interrupted before its run began; NULL: none */
     char node[GRAPH_ID_MAX + 1], display_node[GRAPH_ID_MAX + 1]; /* executing; "": none */
-    double value, max; /* how far it is; max 0: it has not said */
-    struct vec models; /* struct model_text */
+    double value, max;                         /* how far it is; max 0: it has not said */
+    struct vec models;                         /* struct model_text */
+    struct receipt_text receipt[RECEIPTS_MAX]; /* number i at i % RECEIPTS_MAX */
+    size_t receipts;                           /* so far */
     struct res_metrics metrics;
     struct executor_info cache;
     struct plan_devices plan_devices; /* ... to here */
@@ -83,6 +91,7 @@ struct worker {
     uint64_t signature;       /* of what was published */
     uint64_t published, told; /* clock_mono_ns */
     const char *untold;       /* reason of a berth.residency that waits; NULL: none */
+    uint64_t receipt_last;    /* serial of the latest free; 0: none */
     bool told_taesd;          /* that previews of this kind are not there */
     bool owed;                /* a collection */
     uint64_t collected;       /* clock_mono_ns of the last one */
@@ -118,6 +127,10 @@ void worker_do_quick(struct worker *w);        /* between nodes and steps: those
 void worker_cancel_requests(struct worker *w); /* all of them, BERTH_ECANCELED */
 /* After a node ran out of device memory, or --disable-smart-memory: whatever may go. */
 void worker_unload_all(struct worker *w, const char *reason);
+
+/* receipts.c */
+void receipts_add(struct worker *w, const struct res_receipt *x); /* serial 0: does nothing */
+void receipts_release(struct worker *w);
 
 /* state.c */
 /* Looks whether models changed, and then publishes and tells, both now or within WORKER_TELL_NS.

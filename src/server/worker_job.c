@@ -226,6 +226,7 @@ static void settle(struct worker *w, struct request *during, bool out_of_memory)
     if (res_prompt_end(w->parts.res, &receipt, &err))
         log_warn(&w->server->log, "worker.settle", "%s", err.msg);
     bool freed = receipt.serial != 0;
+    receipts_add(w, &receipt);
     res_receipt_release(&receipt);
     w->owed = true;
     state_publish(w, freed ? "free" : "prompt", freed);

@@ -217,6 +217,7 @@ static void free_now(struct worker *w, struct request *r, const struct res_free_
         log_warn(&w->server->log, "worker.free", "%s", r->err.msg);
     if (!r->status)
         res_receipt_json(&x, &r->text);
+    receipts_add(w, &x);
     res_receipt_release(&x);
     if (r->status || args->dry_run)
         return;
@@ -258,6 +259,7 @@ static void do_flags(struct worker *w, struct request *r, bool ending, bool more
         return;
     if (res_settle(w->parts.res, &x, &err))
         log_warn(&w->server->log, "worker.free", "%s", err.msg);
+    receipts_add(w, &x);
     res_receipt_release(&x);
     w->owed = false;
     w->collected = worker_now(w);
@@ -276,6 +278,7 @@ void worker_unload_all(struct worker *w, const char *reason)
             log_warn(&w->server->log, "worker.free", "%s", err.msg);
         for (size_t k = 0; k < x.models; k++)
             marked |= x.model[k].retention == RES_EJECT;
+        receipts_add(w, &x);
         res_receipt_release(&x);
         if (!marked)
             break;

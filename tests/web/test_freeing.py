@@ -3,7 +3,7 @@
 import pytest
 
 from browser import Keys
-from conftest import drawing
+from conftest import arrive, drawing
 
 
 @pytest.fixture
@@ -94,17 +94,25 @@ def test_only_marked_models_go_when_some_are_marked(page, server, loaded):
 
 
 def test_receipts_can_be_opened_again(page, server, loaded):
+    def listed():
+        return page.js("return [...document.querySelectorAll('#receipts-list [data-test=receipt]')].map((e) => +e.dataset.serial)")
+    last = server.get("/berth/receipts").json()["receipts"][0]["serial"]
     for button in ("#btn-unload", "#btn-free"):
         page.click(button)
         page.shown("#free-preview")
         page.click("#btn-free-ok")
         page.gone("#dlg-free")
-    page.until(lambda: page.one("#btn-receipts").get_attribute("data-count") == "2", "two receipts")
     page.click("#btn-receipts")
-    page.until(lambda: len(page.all("#receipts-list [data-test=receipt]")) == 2, "both listed")
-    assert "cuda:0" in page.text("#receipts-list") and "tiny" in page.text("#receipts-list")
+    page.until(lambda: listed()[:2] == [last + 2, last + 1], "two more receipts, the newest first")
+    assert "cuda:0" in page.text("#receipts-list") and "tiny · unet" in page.text("#receipts-list")
+    server.post("/free", {"unload_models": True, "reason": "a shell", "wait": True})  # somebody else, while it is open
+    page.until_text(f"#receipts-list [data-serial='{last + 3}']", "a shell")
     page.click("#btn-receipts-close")
     page.gone("#dlg-receipts")
+    arrive(page, server)
+    page.click("#btn-receipts")
+    page.until(lambda: listed()[:3] == [last + 3, last + 2, last + 1], "the same after a reload")
+    page.click("#btn-receipts-close")
 
 
 def test_a_toast_can_be_closed(page, server, loaded):

@@ -301,6 +301,27 @@ def test_behind_a_token(chrome, tmp_path):
         chrome.driver.delete_all_cookies()
 
 
+POINTS = "return import('/berth/web/store.js').then((m) => m.state.points)"
+
+
+def test_another_server_begins_another_timeline(chrome, tmp_path):
+    """In the same tab, at the same address, with other devices; a reload of the same one keeps its line."""
+    base = base_with_model(tmp_path / "base")
+    with Server(base, "--devices", DEVICES) as server:
+        chrome.leave()
+        arrive(chrome, server)
+        server.run(drawing())
+        chrome.until(lambda: any(p["by"]["cuda:1"] is not None and p["by"]["cuda:0"]["weights"] for p in chrome.js(POINTS)), "a point with weights")
+        arrive(chrome, server)
+        assert any(p["by"]["cuda:0"]["weights"] for p in chrome.js(POINTS))
+        chrome.leave()
+    with Server(base, "--devices", "cpu=2g", "--port", server.port) as other:
+        arrive(chrome, other)
+        points = chrome.until(lambda: chrome.js(POINTS), "points")
+        assert {name for p in points for name in p["by"]} == {"cpu"}
+        assert chrome.errors() == []
+
+
 def test_it_comes_back_when_the_server_does(chrome, tmp_path):
     base = base_with_model(tmp_path / "base")
     server = Server(base, "--devices", DEVICES).start()
@@ -316,6 +337,7 @@ def test_it_comes_back_when_the_server_does(chrome, tmp_path):
         chrome.until_text("#connection", "Live")
         chrome.until(lambda: not chrome.all("#models [data-test=model]") or "0 B" in chrome.text("#models"),
                      "what is loaded now: nothing")
+        assert not [p for p in chrome.js(POINTS) if p["by"]["cuda:0"]["weights"]]  # nor what was measured before
         again.run(drawing(seed=5))
         chrome.until(lambda: len(chrome.all("#gallery-list [data-test=card]")) == 2, "what came before and after")
     finally:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import time
 
 import pytest
 import requests
@@ -34,10 +35,29 @@ def method(place, name, path, **kw):
 
 
 def test_both_prefixes(place):
-    for path in ("/berth/devices", "/berth/models", "/berth/memory", "/berth/health"):
+    for path in ("/berth/devices", "/berth/models", "/berth/memory", "/berth/receipts", "/berth/health"):
         a, b = place.server.get(path), place.server.get("/api" + path)
         assert a.status_code == b.status_code == 200
         assert a.headers["Content-Type"].startswith("application/json")
+
+
+def test_receipts_are_kept_whoever_asked(place):
+    def kept():
+        return place.server.get("/berth/receipts").json()["receipts"]
+    mine = place.free(reason="mine")
+    newest = kept()[0]
+    assert {k: v for k, v in newest.items() if k != "time"} == mine
+    assert abs(newest["time"] / 1000 - time.time()) < 3600
+    place.server.post("/free", {"unload_models": True, "dry_run": True})
+    assert kept()[0] == newest  # a look is none
+    place.server.post("/free", {"unload_models": True})  # ComfyUI's way: nobody waits for it
+    end = time.monotonic() + PATIENCE
+    while kept()[0]["serial"] == newest["serial"] and time.monotonic() < end:
+        time.sleep(0.02)
+    assert kept()[0]["reason"] == "requested" and kept()[1] == newest
+    for i in range(40):
+        place.free(reason=f"free {i}")
+    assert [r["reason"] for r in kept()] == [f"free {i}" for i in range(39, 7, -1)]
 
 
 def test_health(place):
@@ -260,14 +280,15 @@ def test_residency_messages(place):
     with place.server.ws(flags={"berth": True}) as ws:
         place.load(place.unet("A", True))
         d = told(ws, lambda d: any(m["read"] == m["bytes"] for m in d["models"]))
-        assert set(d) == {"reason", "models", "devices"}
+        assert set(d) == {"reason", "receipt", "models", "devices"}
         assert [x["name"] for x in d["devices"]] == ["cpu", "null:0", "null:1"]
         assert d["models"][0] == {**place.models()["A"], **{k: d["models"][0][k] for k in
                                                            ("handles", "anchors", "last_use", "uses")}}
         place.patch("A", retention="auto")
         assert told(ws, lambda d: d["models"][0]["retention"] == "auto")["reason"] == "change"
-        place.free(**BUTTON_ALL)
-        assert told(ws, lambda d: not d["models"])["reason"] == "free"
+        serial = place.free(**BUTTON_ALL)["serial"]
+        d = told(ws, lambda d: not d["models"])
+        assert (d["reason"], d["receipt"]) == ("free", serial)
 
 
 def test_stats_name_the_device(place):

@@ -339,7 +339,8 @@ static void texts_are_json(void **state)
     ended(x, "a");
     json_decref(receipt(x, flags(true, true)));
     void (*const all[])(struct server *, struct str *) = { worker_models_json, worker_devices_json,
-                                                           worker_stats_json };
+                                                           worker_stats_json,
+                                                           worker_receipts_json };
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         str_clear(&text);
         all[i](x->server, &text);
