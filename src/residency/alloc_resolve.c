@@ -207,9 +207,11 @@ static struct alloc_spot entry_spot(const struct alloc *a, size_t i)
 static berth_status over_memory(const struct resolver *r, size_t i, uint64_t bytes)
 {
     struct alloc_spot at = entry_spot(r->a, i);
-    return alloc_fail(r->err, BERTH_EINVAL, &at,
-                      "%" PRIu64 " bytes exceed device memory, %s has %" PRIu64, bytes,
-                      r->d->at[r->device[i]].name, r->d->at[r->device[i]].total);
+    const struct plan_device *d = &r->d->at[r->device[i]];
+    char wants[STR_BYTES_MAX], has[STR_BYTES_MAX];
+    str_bytes_two(bytes, d->total, wants, has);
+    return alloc_fail(r->err, BERTH_EINVAL, &at, "%s exceed device memory, %s has %s", wants,
+                      d->name, has);
 }
 
 /* The device that takes the rest when the text names none. */
@@ -307,10 +309,11 @@ static berth_status check_kept(struct resolver *r, uint64_t kept)
     const struct plan_device *c = &r->d->at[r->out->compute];
     struct alloc_spot at = alloc_field(r->a, 2);
     uint64_t good = c->total / 10 * 9;
+    char stays[STR_BYTES_MAX], has[STR_BYTES_MAX];
+    str_bytes_two(kept, c->total, stays, has);
     if (kept > c->total)
-        return alloc_fail(r->err, BERTH_EINVAL, &at,
-                          "%" PRIu64 " bytes stay and exceed device memory, %s has %" PRIu64, kept,
-                          c->name, c->total);
+        return alloc_fail(r->err, BERTH_EINVAL, &at, "%s stay and exceed device memory, %s has %s",
+                          stays, c->name, has);
     if (kept > good && !c->host)
         quotas_note(r->out, true,
                     "%.2f GB stay on %s, of %.2f GB: %.2f GB of virtual VRAM are advised",
@@ -336,9 +339,10 @@ static berth_status resolve_virtual(struct resolver *r)
         if (__builtin_add_overflow(room, r->d->at[r->device[i]].total, &room))
             room = UINT64_MAX;
     }
+    char wants[STR_BYTES_MAX], has[STR_BYTES_MAX];
+    str_bytes_two(want, room, wants, has);
     if (donors && want > room)
-        return alloc_fail(r->err, BERTH_EINVAL, &at,
-                          "donors can hold only %" PRIu64 " of %" PRIu64 " bytes", room, want);
+        return alloc_fail(r->err, BERTH_EINVAL, &at, "donors can hold only %s of %s", has, wants);
     if (donors && a->virtual_bytes > room)
         quotas_note(r->out, true,
                     "virtual VRAM of %.2f GB, donors have %.2f GB: enough for this model",

@@ -258,9 +258,9 @@ ROW(row_27_three_fields)
 
 ROW(row_28_more_than_the_device_has)
 {
-    refused("cuda:0,25gb;cpu,*", "26843545600 bytes exceed device memory, cuda:0 has 25769803776",
+    refused("cuda:0,25gb;cpu,*", "25.0 GiB exceed device memory, cuda:0 has 24.0 GiB",
             "(entry 1: \"cuda:0,25gb\")");
-    refused("cpu,65gb*", "exceed device memory, cpu has 68719476736", "(entry 1: \"cpu,65gb*\")");
+    refused("cpu,65gb*", "exceed device memory, cpu has 64.0 GiB", "(entry 1: \"cpu,65gb*\")");
     struct quotas q = accepted("cuda:0,24gb;cpu,*"); /* all of it is fine */
     assert_quotas(&q, MODEL, 0, 0);
 }
@@ -345,8 +345,8 @@ ROW(row_38_more_than_the_donors_hold)
     struct plan_devices small = machine;
     small.at[CPU].total = small.at[CPU].budget = GIB;
     small.at[CUDA1].total = small.at[CUDA1].budget = GIB;
-    refused_on(&small, "#cuda:0;3.5;cuda:1,cpu",
-               "donors can hold only 2147483648 of 3758096384 bytes", "(entry 3: \"cuda:1,cpu\")");
+    refused_on(&small, "#cuda:0;3.5;cuda:1,cpu", "donors can hold only 2.00 GiB of 3.50 GiB",
+               "(entry 3: \"cuda:1,cpu\")");
     struct quotas q;
     berth_err err = { 0 };
     assert_ok(resolve("#cuda:0;2;cuda:1,cpu", &small, NULL, MODEL, &q, &err), err);

@@ -211,7 +211,7 @@ static void virtual_vram(void **state)
     assert_true(q.warn[0]);
     assert_non_null(strstr(q.note[0], "8.40 GB of virtual VRAM are advised"));
     assert_fails(resolve("#cuda:0;5;cpu", &machine, NULL, 30 * GIB, &q, &err), err, BERTH_EINVAL,
-                 "26843545600 bytes stay and exceed device memory, cuda:0 has 25769803776 "
+                 "25.0 GiB stay and exceed device memory, cuda:0 has 24.0 GiB "
                  "(entry 2: \"5\")");
     assert_ok(resolve("#cuda:0;0;cpu", &machine, NULL, GIB, &q, &err), err);
     assert_int_equal(quota_on(&q, CUDA0), GIB);
