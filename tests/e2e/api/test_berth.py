@@ -212,6 +212,8 @@ def test_plan_refuses(place):
         r = method(place, "POST", "/berth/plan", json=body)
         assert r.status_code == status, (body, r.status_code, r.text)
         assert r.json()["error"], body
+    said = method(place, "POST", "/berth/plan", json={}).json()["error"]
+    assert "Say model (of a loaded one), or folder and name, or path" in said
     for wrong in ("alloc", "expert_mode_allocations", "retention", "donor", "virtual_vram"):
         r = method(place, "POST", "/berth/plan", json={**ok, wrong: "cpu,*"})
         assert r.status_code == 400, wrong
