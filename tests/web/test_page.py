@@ -337,7 +337,7 @@ def test_it_comes_back_when_the_server_does(chrome, tmp_path):
         chrome.until_text("#connection", "Live")
         chrome.until(lambda: not chrome.all("#models [data-test=model]") or "0 B" in chrome.text("#models"),
                      "what is loaded now: nothing")
-        assert not [p for p in chrome.js(POINTS) if p["by"]["cuda:0"]["weights"]]  # nor what was measured before
+        chrome.until(lambda: not [p for p in chrome.js(POINTS) if p["by"]["cuda:0"]["weights"]], "nothing that was measured before")
         again.run(drawing(seed=5))
         chrome.until(lambda: len(chrome.all("#gallery-list [data-test=card]")) == 2, "what came before and after")
     finally:
