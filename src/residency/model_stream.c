@@ -76,6 +76,16 @@ static berth_status alloc_ring(void *user, struct device *d, struct dev_owner *o
     return res_alloc(m->res, d, o, n, m, false, out, err);
 }
 
+/* Half of the cores fill staging, as far as that helps: they are idle while a card computes. */
+static unsigned loaders_of(const struct residency *r)
+{
+    const size_t most = 8;
+    size_t half = r->pool ? tpool_size(r->pool) / 2 : 0;
+    return (unsigned)(half < STREAM_LOADERS_DEFAULT ? STREAM_LOADERS_DEFAULT
+                      : half < most                 ? half
+                                                    : most);
+}
+
 berth_status res_stream_open(struct res_model *m, const struct stream_config *cfg,
                              struct stream **out, berth_err *err)
 {
@@ -104,6 +114,7 @@ berth_status res_stream_open(struct res_model *m, const struct stream_config *cf
     args.cfg.clock = args.cfg.clock ? args.cfg.clock : m->res->clock;
     args.cfg.log = args.cfg.log ? args.cfg.log : m->res->log;
     args.cfg.total = &m->res->streamed;
+    args.cfg.loaders = args.cfg.loaders ? args.cfg.loaders : loaders_of(m->res);
     if (!s)
         s = stream_open(&args, out, err);
     if (s)

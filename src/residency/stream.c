@@ -463,7 +463,7 @@ static berth_status config(struct stream *s, berth_err *err)
     struct stream_config *c = &s->args.cfg;
     c->run_bytes = c->run_bytes ? c->run_bytes : STREAM_RUN_DEFAULT;
     c->stage_slots = c->stage_slots ? c->stage_slots : STREAM_STAGE_DEFAULT;
-    c->stage_bytes = c->stage_bytes ? c->stage_bytes : c->run_bytes;
+    c->stage_bytes = c->stage_bytes ? c->stage_bytes : STREAM_STAGE_BYTES_DEFAULT;
     c->loaders = c->loaders ? c->loaders : STREAM_LOADERS_DEFAULT;
     s->clock = c->clock ? c->clock : clock_system();
     if (c->slots > STREAM_SLOTS_MAX || c->stage_slots > STREAM_STAGE_MAX ||

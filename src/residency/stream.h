@@ -70,8 +70,10 @@
 #define STREAM_RUN_DEFAULT (UINT64_C(16) << 20)
 #define STREAM_SLOTS_DEFAULT 3
 #define STREAM_SLOTS_MAX 64
-#define STREAM_STAGE_DEFAULT 3
+#define STREAM_STAGE_DEFAULT 16
 #define STREAM_STAGE_MAX 64
+/* Of one buffer: all of them together stay in the processor's caches. */
+#define STREAM_STAGE_BYTES_DEFAULT (UINT64_C(2) << 20)
 #define STREAM_LOADERS_DEFAULT 2
 #define STREAM_LOADERS_MAX 16
 #define STREAM_LANES_MAX 64
@@ -114,7 +116,7 @@ struct stream_config {  /* zero: defaults */
      * donors one more than there are, unless a block is larger than a run. */
     unsigned slots;
     unsigned stage_slots;       /* staging buffers */
-    uint64_t stage_bytes;       /* of one staging buffer; 0: run_bytes */
+    uint64_t stage_bytes;       /* of one staging buffer */
     unsigned loaders;           /* threads that fill staging */
     const struct clock *clock;  /* NULL: system */
     const struct log *log;      /* NULL: silent */
