@@ -15,7 +15,8 @@
  *                                   error instead of skipped tests; cpu: only the CPU
  *          BERTH_TEST_OP=linear     this op alone
  *          BERTH_TEST_DEVICE=cuda:1 another card
- *          BERTH_TEST_LARGE=1       the large cases on the host, too
+ *          BERTH_TEST_LARGE=1       the large cases on the host, too; 0: nowhere, for tools that
+ *                                   make kernels a hundred times slower
  *          BERTH_TEST_FORK=0        all in one process, for debuggers */
 #ifndef UNIT_OP_OP_DEVICE_H
 #define UNIT_OP_OP_DEVICE_H
@@ -116,7 +117,8 @@ static berth_status stand_open(struct stand *s, const char *device,
         return err->code;
     s->dev = devset_at(s->set, 0);
     s->backend = backend ? backend : op_backend_for(s->dev);
-    s->large = !dev_can(s->dev, BERTH_CAP_HOST_VISIBLE) || getenv("BERTH_TEST_LARGE");
+    const char *asked = getenv("BERTH_TEST_LARGE");
+    s->large = asked && *asked ? strcmp(asked, "0") != 0 : !dev_can(s->dev, BERTH_CAP_HOST_VISIBLE);
     if (!s->backend)
         err_set(err, BERTH_EUNSUPPORTED, "%s has no kernels", device);
     else if (!dev_owner_open(s->dev, "test", DEV_ACTIVATIONS, &s->owner, err) &&

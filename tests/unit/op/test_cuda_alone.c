@@ -232,7 +232,9 @@ static void pictures_are_turned_and_back(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(pictures_are_turned_and_back),
-                                        cmocka_unit_test(products_that_are_refused) };
+    /* Products first: they run in processes of their own, which a driver that is open here does not
+     * survive. */
+    const struct CMUnitTest tests[] = { cmocka_unit_test(products_that_are_refused),
+                                        cmocka_unit_test(pictures_are_turned_and_back) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
