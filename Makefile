@@ -20,6 +20,7 @@ deps: ## install what is missing from Debian's packages (no-op when all is there
 
 install: all ## program, library, man page, completions, unit, demo under PREFIX (default /usr/local)
 	@cmake --install build/release --prefix "$(PREFIX)"
+	@case ":$$PATH:" in *":$(PREFIX)/bin:"*) ;; *) echo 'not on your PATH yet: export PATH="$(PREFIX)/bin:$$PATH"' ;; esac
 
 deb: deps ## Debian packages -> build/deb/packages
 	@tools/deps.sh deb

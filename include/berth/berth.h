@@ -299,7 +299,7 @@ typedef struct berth_model_info {
     char state[16];     /* "registered", "loading", "resident", "ejected" */
     char retention[16]; /* "auto", "keep", "eject" */
     char anchors
-        [BERTH_MODEL_ANCHORS_MAX]; /* why it stays without handles: "keep_loaded x1"; or "" */
+        [BERTH_MODEL_ANCHORS_MAX]; /* why it stays without handles: "marked keep x1"; or "" */
     uint64_t handles, blocks, demoted, adapters;
     uint64_t bytes, resident;              /* of the model; in memory now, on all devices */
     uint64_t loads, read, moved, attached; /* so far; attached: re-used without loading, times */

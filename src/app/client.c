@@ -264,8 +264,8 @@ berth_status client_json(struct client *c, const char *path, const char *body, u
 {
     const struct client_ask ask = { .path = path, .body = body, .seconds = seconds };
     struct str got = { 0 };
-    const char *text;
-    size_t n;
+    const char *text = NULL;
+    size_t n = 0;
     *out = NULL;
     berth_status s = ask_for(c, &ask, &got, &text, &n, err);
     if (!s)
@@ -281,8 +281,8 @@ berth_status client_bytes(struct client *c, const char *path, unsigned seconds, 
 {
     const struct client_ask ask = { .path = path, .seconds = seconds };
     struct str got = { 0 };
-    const char *bytes;
-    size_t n;
+    const char *bytes = NULL;
+    size_t n = 0;
     berth_status s = ask_for(c, &ask, &got, &bytes, &n, err);
     if (!s) {
         str_add(out, bytes, n);

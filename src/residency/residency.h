@@ -135,7 +135,7 @@ const char *res_state_name(enum res_state s);
 
 /* Reasons of anchors. */
 #define RES_ANCHOR_MAP(X)                                                                          \
-    X(KEEP, "keep_loaded")             /* its loader, or somebody since, said keep */              \
+    X(KEEP, "marked keep")             /* its loader, or somebody since, said keep */              \
     X(SURVIVED, "survived a free")     /* auto, and others were marked to go */                    \
     X(PROMPT, "until the prompt ends") /* res_linger() */                                          \
     X(USER, "held by request")         /* res_anchor() */
@@ -412,7 +412,7 @@ struct res_receipt_model {
     const char *name;
     enum res_retention retention;
     enum res_verdict verdict;
-    const char *why;      /* "marked eject", "keep_loaded", "auto: others were marked", ... */
+    const char *why;      /* "marked eject", "marked keep", "auto: others were marked", ... */
     uint64_t bytes;       /* freed, or still resident */
     uint64_t read, moved; /* bytes during this free; 0 of a kept one */
 };

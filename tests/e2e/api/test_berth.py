@@ -85,7 +85,7 @@ def test_models(place):
     assert a["path"] == os.path.join(place.server.base, "models", "diffusion_models", "A.safetensors")
     assert a["state"] == "resident" and a["retention"] == "keep" and a["role"] == "unet"
     assert a["resident"] == a["bytes"] == sum(a["devices"].values()) == a["read"]
-    assert a["anchors"] == [{"reason": "keep_loaded", "count": 1}]
+    assert a["anchors"] == [{"reason": "marked keep", "count": 1}]
     assert a["plan"]["compute"] == "null:0" and a["plan"]["layout"] == "spread"
     assert a["loads"] == 1 and a["patches"] == 0 and a["last_use"] > 1600000000000
     assert models["vae"]["retention"] == "auto" and models["vae"]["anchors"] == []
@@ -98,7 +98,7 @@ def test_models(place):
 
 def test_change_retention(place):
     place.load(place.unet("A"))
-    assert place.patch("A", retention="keep")["anchors"] == [{"reason": "keep_loaded", "count": 1}]
+    assert place.patch("A", retention="keep")["anchors"] == [{"reason": "marked keep", "count": 1}]
     place.free(**BUTTON_ALL)
     assert place.resident() == {"A"}
     assert place.patch("A", retention="eject")["state"] == "gone"  # only its anchor held it

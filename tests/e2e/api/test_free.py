@@ -290,7 +290,7 @@ def test_receipt(place):
     assert verdicts(receipt) == verdicts(dry)
     line = {m["name"]: m for m in receipt["models"]}
     assert line["A"]["bytes"] == held and line["A"]["retention"] == "auto"
-    assert line["B"]["why"] == "keep_loaded"
+    assert line["B"]["why"] == "marked keep"
     device = {d["device"]: d for d in receipt["devices"]}[place.device]
     gone = sum(device["before"].values()) - sum(device["after"].values())
     assert device["released"] == gone >= held

@@ -105,7 +105,7 @@ static void kept_model_comes_back_for_nothing(void **state)
     berth_load_result got = load(kept);
     assert_true(!got.read && !got.moved && got.was_resident);
     assert_int_equal(info_of(kept).id, id);
-    assert_non_null(strstr(info_of(kept).anchors, "keep_loaded"));
+    assert_non_null(strstr(info_of(kept).anchors, "marked keep"));
     assert_ok(berth_model_block(kept, 3, &again, &err), err);
     assert_true(again.address == block.address);
     assert_ok(berth_model_checksum(kept, &after, &err), err);

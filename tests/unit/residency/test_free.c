@@ -127,7 +127,7 @@ static void models_by_name_and_number(void **state)
     (void)state;
     x = rig_free(g, (struct res_free_args) { .models = who, .models_n = 2 });
     assert_verdict(&x, "m0", RES_EJECTED_BY_FREE, "asked for by name");
-    assert_verdict(&x, "m1", RES_KEPT, "keep_loaded");
+    assert_verdict(&x, "m1", RES_KEPT, "marked keep");
     assert_verdict(&x, "m2", RES_KEPT, "not selected");
     assert_int_equal(res_info(a).state, RES_EJECTED); /* its handle is still there */
     res_receipt_release(&x);
@@ -337,7 +337,7 @@ static void a_kept_model_after_force(void **state)
     assert_ok(res_load(m, NULL, NULL, &err), err);
     assert_true(checksum_of(m) == sum);
     x = rig_free(g, (struct res_free_args) { .free_memory = true }); /* and is kept again */
-    assert_verdict(&x, "m0", RES_KEPT, "keep_loaded");
+    assert_verdict(&x, "m0", RES_KEPT, "marked keep");
     res_receipt_release(&x);
     x = rig_free(g, (struct res_free_args) { .force = true }); /* nobody has a handle now */
     res_receipt_release(&x);
@@ -412,13 +412,13 @@ static void who_stays_and_does_not_is_reported(void **state)
             assert_string_equal(v->block, "blocks.0");
             assert_ok(res_block_at(victim, 0, &at, &err), err);
             assert_true(v->is == at.addr);
-            assert_verdict(&x, "m1", RES_KEPT, "keep_loaded");
+            assert_verdict(&x, "m1", RES_KEPT, "marked keep");
         } else {
             assert_int_equal(v->is, 0);
             assert_verdict(&x, "m1", RES_FAILED, "gone in step reset");
             assert_non_null(strstr(g->last_error, "is=gone"));
         }
-        assert_verdict(&x, "m2", RES_KEPT, "keep_loaded");
+        assert_verdict(&x, "m2", RES_KEPT, "marked keep");
         assert_int_equal(res_metrics(g->r).retention_violations, 1);
         assert_int_equal(g->errors, 1);
         snprintf(was, sizeof was, "was=0x%llx", (unsigned long long)v->was);

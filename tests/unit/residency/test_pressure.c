@@ -221,7 +221,7 @@ static void a_reset_asks_like_any_other_free(void **state)
              NULL, NULL);
     use(900);
     assert_ok(res_settle(g->r, &x, &err), err);
-    assert_verdict(&x, "k", RES_KEPT, "keep_loaded");
+    assert_verdict(&x, "k", RES_KEPT, "marked keep");
     assert_verdict(&x, "a", RES_EJECTED_BY_FREE, "no model is marked eject");
     res_receipt_release(&x);
     put("proc/meminfo", "nonsense"); /* not knowing is a warning, not the end of a prompt */

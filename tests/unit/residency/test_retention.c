@@ -169,7 +169,7 @@ static void minimal(const struct place *at)
     assert_true(line_of(&x, "A")->bytes == BIG);
     for (int i = 0; i < 2; i++) {
         const struct res_receipt_model *line = line_of(&x, kept[i].name);
-        assert_verdict(&x, kept[i].name, RES_KEPT, "keep_loaded");
+        assert_verdict(&x, kept[i].name, RES_KEPT, "marked keep");
         assert_true(line->bytes == SMALL && line->read == 0 && line->moved == 0);
         assert_anchor(&kept[i], RES_ANCHOR_KEEP);
         assert_untouched(g, &kept[i]);
@@ -209,7 +209,7 @@ static void all_kept(const struct place *at)
         assert_int_equal(g->resets, press);
         assert_int_equal(res_model_count(g->r), 2);
         for (int i = 0; i < 2; i++) {
-            assert_verdict(&x, kept[i].name, RES_KEPT, "keep_loaded");
+            assert_verdict(&x, kept[i].name, RES_KEPT, "marked keep");
             assert_anchor(&kept[i], RES_ANCHOR_KEEP);
             assert_untouched(g, &kept[i]);
         }
