@@ -32,6 +32,7 @@ void fakeroot_put(const char *path, const void *p, size_t n)
               0755); /* most are there already; a missing one shows in tmp_write() */
         *c = '/';
     }
+    remove(tmp_path(full)); /* ext4 brings a file to the disk that is cut and written again */
     tmp_write(full, p, n);
 }
 
