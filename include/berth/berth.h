@@ -91,7 +91,8 @@ typedef struct berth_config {
     berth_log_fn *log; /* NULL: silent */
     void *log_user;
     berth_log_level log_level; /* events below are dropped */
-    /* Threads that read and convert weights; 0: one per core. */
+    /* Threads that read and convert weights; 0: one per core this process may use (a container's CPU
+     * quota counts). */
     uint32_t threads;
     /* The most host memory the context may hold: the budget of `cpu` when `devices` names none for
      * it; 0: all of it. With `devices` given, say cpu=16g there (BERTH_EINVAL if both do). */

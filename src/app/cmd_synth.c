@@ -14,7 +14,7 @@
 
 struct options {
     const char *preset, *keys, *dtype, *format, *output, *tokenizer;
-    uint64_t threads; /* 0: one per core */
+    uint64_t threads; /* 0: one per core it may use */
     bool list, json, force;
 };
 
@@ -554,7 +554,8 @@ static int run(struct app *a, int argc, char **argv)
           .letter = 'j',
           .kind = OPT_INT,
           .value = "N",
-          .help = "default: one per core; the bytes are the same for any N",
+          .help = "default: one per core it may use (a container's CPU quota counts); the bytes "
+                  "are the same for any N",
           .to = &o.threads,
           .min = 1,
           .max = THREADS_MAX },

@@ -1,11 +1,11 @@
 #include "base/tpool.h"
 
+#include "base/cores.h"
+
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <unistd.h>
 
 enum { THREADS_MAX = 1024 };
 
@@ -64,23 +64,13 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* Cores this process may run on: a container's share rather than the whole machine. */
-static size_t cores(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return (size_t)CPU_COUNT(&set);
-    long n = sysconf(_SC_NPROCESSORS_ONLN); /* more cores than a cpu_set_t holds */
-    return n > 0 ? (size_t)n : 1;
-}
-
 berth_status tpool_new(size_t threads, struct tpool **out, berth_err *err)
 {
     *out = NULL;
     if (threads > THREADS_MAX)
         return err_set(err, BERTH_EINVAL, "thread pool: %zu threads, at most %d", threads,
                        THREADS_MAX);
-    size_t size = threads ? threads : cores();
+    size_t size = threads ? threads : cores_usable("");
     if (size > THREADS_MAX)
         size = THREADS_MAX;
     struct tpool *p = calloc(1, sizeof *p + (size - 1) * sizeof p->worker[0]);

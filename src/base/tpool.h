@@ -10,8 +10,8 @@
 
 struct tpool;
 
-/* threads 0: one per core this process may run on. At most 1024. BERTH_ELIMIT: the system would not
- * start that many; none is left running then. */
+/* threads 0: one per core this process may use, a container's CPU quota counts (base/cores.h). At
+ * most 1024. BERTH_ELIMIT: the system would not start that many; none is left running then. */
 berth_status tpool_new(size_t threads, struct tpool **out, berth_err *err);
 void tpool_free(struct tpool *p); /* NULL is fine; waits for the workers to leave */
 size_t tpool_size(const struct tpool *p);

@@ -1,9 +1,9 @@
 /* meminfo: how much memory this process may count on.
  *
  * The machine's RAM from /proc/meminfo, cut down to the limits of the control groups the process
- * lives in: inside a container those count, not the machine. Version 2 (memory.max) and version 1
- * (memory.limit_in_bytes) hierarchies, the group itself and every group above it. Page cache that
- * the kernel would drop first (inactive_file) counts as free, as MemAvailable does. */
+ * lives in (base/cgroup.h): inside a container those count, not the machine. Version 2 (memory.max)
+ * and version 1 (memory.limit_in_bytes) hierarchies, the group itself and every group above it. Page
+ * cache that the kernel would drop first (inactive_file) counts as free, as MemAvailable does. */
 #ifndef DEVICE_CPU_MEMINFO_H
 #define DEVICE_CPU_MEMINFO_H
 

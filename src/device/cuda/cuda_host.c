@@ -7,9 +7,10 @@
  * register, comes from the driver. */
 #include "device/cuda/cuda_impl.h"
 
+#include "base/cores.h"
+
 #include <errno.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #define HUGE_PAGE ((size_t)2 << 20)
 #define OWN_LEAST HUGE_PAGE            /* smaller ones are the driver's */
@@ -45,10 +46,11 @@ static void *touch(void *arg)
 
 static size_t threads_for(size_t n)
 {
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t most = cpus > TOUCH_THREADS ? TOUCH_THREADS : cpus > 1 ? (size_t)cpus : 1;
-    size_t useful = n / TOUCH_LEAST;
-    return useful < 1 ? 1 : useful < most ? useful : most;
+    size_t useful = n / TOUCH_LEAST < TOUCH_THREADS ? n / TOUCH_LEAST : TOUCH_THREADS;
+    if (useful < 2) /* also: does not ask the system for every small piece */
+        return 1;
+    size_t cores = cores_usable("");
+    return useful < cores ? useful : cores;
 }
 
 /* 0, or errno. Whoever cannot be started is replaced by the caller. */
