@@ -144,7 +144,7 @@ bool app_args(struct app *a, const struct command *c, const struct opt *opt, siz
 {
     struct app_globals g;
     app_globals(a, &g, false);
-    const struct opts table = { .at = opt, .n = opts, .next = &g.table };
+    const struct opts table = { .at = opt, .n = opts, .next = &g.table, .guess = c->guesses };
     berth_err err;
     *code = APP_OK;
     berth_status s = args_parse(&table, argc, argv, n, &err);

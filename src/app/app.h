@@ -51,6 +51,7 @@ struct command {
     const char *usage;               /* what follows "berth NAME " */
     const char *args;                /* what plain arguments are, as opt.value; NULL: none */
     const char *more;                /* paragraphs behind the options; may be NULL */
+    const struct opt_guess *guesses; /* opts.guess */
     void (*tables)(struct str *out); /* appends those that come from tables; may be NULL */
     int (*run)(struct app *a, int argc, char **argv); /* argv: behind the command's name */
 };

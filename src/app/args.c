@@ -36,6 +36,17 @@ static size_t distance(const char *a, size_t n, const char *b, size_t m)
     return d[n][m];
 }
 
+/* Letters and digits alone, for people write "dpm++ 2m" for dpmpp_2m. Returns how many. */
+static size_t only_letters(const char *word, char out[NEAREST_MAX + 1])
+{
+    size_t n = 0;
+    for (; *word && n < NEAREST_MAX; word++)
+        if (!strchr(" _-.", *word))
+            out[n++] = *word == '+' ? 'p' : *word;
+    out[n] = '\0';
+    return n;
+}
+
 static bool begins(const char *word, const char *candidate)
 {
     size_t i = 0;
@@ -51,6 +62,10 @@ void nearest_try(struct nearest *n, const char *candidate)
         return;
     size_t far = distance(n->word, a, candidate, b), longer = a > b ? a : b;
     if (a >= 3 && begins(n->word, candidate)) /* the start of it: as good as one slip */
+        far = 1;
+    char bare[NEAREST_MAX + 1], other[NEAREST_MAX + 1];
+    size_t bare_n = only_letters(n->word, bare), other_n = only_letters(candidate, other);
+    if (far > 1 && bare_n > 1 && bare_n == other_n && !distance(bare, bare_n, other, other_n))
         far = 1;
     if (far * 3 <= longer && (!n->best || far < n->distance)) {
         n->best = candidate;
@@ -102,8 +117,20 @@ static const struct opt *find_letter(const struct opts *o, char letter)
     return NULL;
 }
 
+static const char *guessed(const struct opts *o, const char *name, size_t len)
+{
+    for (; o; o = o->next)
+        for (const struct opt_guess *g = o->guess; g && g->name; g++)
+            if (str_eq(name, len, g->name))
+                return g->instead;
+    return NULL;
+}
+
 static berth_status unknown(const struct opts *o, const char *name, size_t len, berth_err *err)
 {
+    const char *instead = guessed(o, name, len);
+    if (instead)
+        return err_set(err, BERTH_EINVAL, "unknown option '--%.*s': %s", (int)len, name, instead);
     char word[NEAREST_MAX + 2] = "";
     if (len < sizeof word)
         memcpy(word, name, len);

@@ -27,10 +27,15 @@ struct opt {
     uint64_t min, max; /* OPT_INT */
 };
 
+struct opt_guess { /* a name that people try and that is no option, and what does it */
+    const char *name, *instead;
+};
+
 struct opts { /* several tables read as one, so that commands share the global options */
     const struct opt *at;
     size_t n;
-    const struct opts *next; /* NULL: the last table */
+    const struct opts *next;       /* NULL: the last table */
+    const struct opt_guess *guess; /* up to one without a name; NULL: none */
 };
 
 /* Reads argv[0..argc). What is left, the plain arguments, moves to the front of argv in order; *n
@@ -45,7 +50,8 @@ struct str;
 void args_help(const struct opts *o, struct str *out);
 
 /* The candidate that looks most like `word`, or NULL when none is close: at most a third of its
- * letters differ (inserted, dropped, changed or swapped; upper and lower case are equal). */
+ * letters differ (inserted, dropped, changed or swapped; upper and lower case are equal), or nothing
+ * but what stands between letters: "DPM++ 2M" is close to "dpmpp_2m". */
 struct nearest {
     const char *word; /* in */
     const char *best; /* out: NULL when nothing is close */

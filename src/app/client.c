@@ -17,6 +17,23 @@ struct target {
     size_t prefix_n;
 };
 
+/* How much of an address counts. People paste the dashboard's, which ends in /berth; behind a proxy
+ * that hands out /x it is /x/berth. */
+static size_t base_length(const char *url)
+{
+    static const char dashboard[] = "/berth";
+    const char *scheme = strstr(url, "://");
+    size_t host = scheme ? (size_t)(scheme - url) + 3 : 0;
+    size_t path = host + strcspn(url + host, "/?#"), n = path + strcspn(url + path, "?#");
+    while (n > path && url[n - 1] == '/')
+        n--;
+    if (n - path >= sizeof dashboard - 1 && str_ends(url, n, dashboard))
+        n -= sizeof dashboard - 1;
+    while (n > path && url[n - 1] == '/')
+        n--;
+    return n;
+}
+
 static berth_status bad_url(const char *url, berth_err *err)
 {
     return err_set(err, BERTH_EINVAL, "'%.200s' is no address like http://127.0.0.1:8188", url);
@@ -29,22 +46,21 @@ static berth_status read_url(const char *url, struct target *t, berth_err *err)
                        "'%.200s': only http here; ask through a tunnel or with curl", url);
     const char *at = strncmp(url, "http://", 7) ? url : url + 7;
     bool v6 = *at == '[';
-    const char *end = v6 ? strchr(at, ']') : at + strcspn(at, ":/");
+    const char *end = v6 ? strchr(at, ']') : at + strcspn(at, ":/?#");
     at += v6;
     if (!end || end == at || (size_t)(end - at) >= HOST_MAX)
         return bad_url(url, err);
     memcpy(t->host, at, (size_t)(end - at));
     t->host[end - at] = '\0';
     end += v6;
-    size_t n = *end == ':' ? strcspn(end + 1, "/") : 0;
+    size_t n = *end == ':' ? strcspn(end + 1, "/?#") : 0;
     uint64_t port = 8188;
     if (*end == ':' && (!str_parse_u64(end + 1, n, &port) || !port || port > 65535))
         return bad_url(url, err);
     snprintf(t->port, sizeof t->port, "%u", (unsigned)port);
     t->prefix = *end == ':' ? end + 1 + n : end;
-    t->prefix_n = strlen(t->prefix);
-    while (t->prefix_n && t->prefix[t->prefix_n - 1] == '/')
-        t->prefix_n--;
+    const char *last = url + base_length(url);
+    t->prefix_n = last > t->prefix ? (size_t)(last - t->prefix) : 0;
     return BERTH_OK;
 }
 
@@ -271,7 +287,7 @@ berth_status client_json(struct client *c, const char *path, const char *body, u
     if (!s)
         s = js_parse(n ? text : "null", n ? n : 4, NULL, out, err);
     if (s)
-        err_add(err, "%s%s", address(c), path);
+        err_add(err, "%.*s%s", (int)base_length(address(c)), address(c), path);
     str_release(&got);
     return s;
 }
@@ -289,7 +305,7 @@ berth_status client_bytes(struct client *c, const char *path, unsigned seconds, 
         s = out->bad ? err_set(err, BERTH_ENOMEM, "the answer") : BERTH_OK;
     }
     if (s)
-        err_add(err, "%s%s", address(c), path);
+        err_add(err, "%.*s%s", (int)base_length(address(c)), address(c), path);
     str_release(&got);
     return s;
 }
@@ -321,9 +337,6 @@ void client_view_url(const struct client *c, const char *name, const char *subfo
                      const char *type, struct str *out)
 {
     const char *url = address(c);
-    size_t n = strlen(url);
-    while (n && url[n - 1] == '/')
-        n--;
-    str_addf(out, "%s%.*s", strstr(url, "://") ? "" : "http://", (int)n, url);
+    str_addf(out, "%s%.*s", strstr(url, "://") ? "" : "http://", (int)base_length(url), url);
     client_view_path(name, subfolder, type, out);
 }

@@ -176,11 +176,18 @@ static int run_free(struct app *a, int argc, char **argv)
     return code;
 }
 
+#define BY_NAME "models are named without an option: berth free NAME#ID, as `berth ps` shows them"
+
+static const struct opt_guess guesses[] = {
+    { "model", BY_NAME }, { "models", BY_NAME }, { "name", BY_NAME }, { "id", BY_NAME }, { 0 }
+};
+
 const struct command command_free = {
     .name = "free",
     .about = "free memory of a running server; prints the receipt",
     .usage = "[OPTIONS] [MODEL ...]",
     .args = "MODEL",
+    .guesses = guesses,
     .more = "Without MODEL: what ComfyUI-Manager's \"Free model and node cache\" does. Models\n"
             "marked eject go, the others stay; with none marked, auto models go and keep\n"
             "models stay. MODEL is an id, a name or name#id as `berth ps` shows them. A free\n"

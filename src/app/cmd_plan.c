@@ -146,6 +146,16 @@ static berth_status make_quotas(const struct request *r, const struct blocks *b,
     return plan_auto(b, &r->devices, r->o->compute, r->reserve, q, err);
 }
 
+/* A card that this machine has not: a plan can be made for one that has it. */
+static void cards_elsewhere(const struct options *o, berth_err *err)
+{
+    static const char way[] = "; --devices cuda:0=24g,cpu=64g plans for cards that are not here";
+    if (!o->devices && (strstr(err->msg, "unknown device") || strstr(err->msg, "index missing"))) {
+        berth_err said = *err;
+        err_set(err, said.code, "%.*s%s", (int)(sizeof said.msg - sizeof way), said.msg, way);
+    }
+}
+
 static int plan_blocks(struct app *a, const struct request *r, struct planned *x)
 {
     struct quotas q = { 0 };
@@ -159,6 +169,8 @@ static int plan_blocks(struct app *a, const struct request *r, struct planned *x
              (double)(clock_mono_ns(a->clock) - start) * 1e-6, berth_status_name(s));
     int code = APP_OK;
     x->plan = &p;
+    if (s)
+        cards_elsewhere(r->o, &err);
     if (s)
         code = app_fail(a, option_said(r->o, &err));
     else if (a->json)

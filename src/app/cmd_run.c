@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #define SETS_MAX 64
+#define INFO_SECONDS 10
 
 struct options {
     struct folder_options folders;
@@ -113,7 +114,7 @@ static void advise(const struct node_env *env, const struct folder_options *o, j
 {
     struct str lines = { 0 };
     run_hints_whole(v->error, prompt, &lines);
-    run_hints(env, o, v->node_errors, &lines);
+    run_hints(env, o, prompt, v->node_errors, &lines);
     fputs(str_c(&lines), stderr);
     str_release(&lines);
 }
@@ -191,7 +192,9 @@ static int execute(struct app *a, const struct options *o, struct parts *p, stru
 {
     berth_err err;
     struct run_view view;
-    const struct executor_config cfg = { .env = env, .event = run_view_event, .event_user = &view };
+    const struct executor_config cfg = {
+        .env = env, .event = run_view_event, .event_user = &view, .alone = true
+    };
     if (executor_new(&cfg, &p->executor, &err))
         return app_fail(a, &err);
     run_view_init(&view, stderr, &a->err, a->clock, p->prompt, p->checked.outputs,
@@ -237,16 +240,61 @@ static int report_remote(const struct app *a, const struct options *o, const str
     return APP_FAILED;
 }
 
+/* Long lists are not in an error, as in ComfyUI: asked for, so that they can be told. */
+static void fetch_choices(struct client *c, const json_t *class_type, json_t *error)
+{
+    json_t *extra = json_object_get(error, "extra_info"), *info = NULL;
+    const char *cls = json_string_value(class_type), *group;
+    const char *type = json_string_value(json_object_get(error, "type"));
+    const char *input = json_string_value(json_object_get(extra, "input_name"));
+    struct str path = { 0 };
+    berth_err ignore;
+    json_t *of;
+    if (!cls || !node_find(cls) || !type || strcmp(type, "value_not_in_list") != 0 || !input ||
+        !json_is_null(json_object_get(extra, "input_config")))
+        return;
+    str_addf(&path, "/object_info/%s", cls); /* one of ours: nothing in it wants escaping */
+    if (!path.bad)
+        (void)client_json(c, str_c(&path), NULL, INFO_SECONDS, &info, &ignore);
+    json_object_foreach(json_object_get(json_object_get(info, cls), "input"), group, of)
+    {
+        if (json_object_get(of, input))
+            json_object_set(extra, "input_config", json_object_get(of, input));
+    }
+    json_decref(info);
+    str_release(&path);
+}
+
+static void fetch_all_choices(struct client *c, json_t *node_errors)
+{
+    const char *id;
+    json_t *node, *e;
+    size_t i;
+    json_object_foreach(node_errors, id, node)
+        json_array_foreach(json_object_get(node, "errors"), i, e)
+            fetch_choices(c, json_object_get(node, "class_type"), e);
+}
+
+/* Names those of `table` that were given and that a server decides; false: none. */
+static bool servers_own(const struct opt *table, size_t n, struct str *out)
+{
+    static const char *const ours[] = { "set", "server", "token", "show", "quiet", "json" };
+    for (size_t i = 0; i < n; i++) {
+        size_t k = 0;
+        while (k < ARRAY_LEN(ours) && strcmp(ours[k], table[i].name) != 0)
+            k++;
+        bool given =
+            table[i].kind == OPT_FLAG ? *(bool *)table[i].to : *(const char **)table[i].to != NULL;
+        if (k == ARRAY_LEN(ours) && given)
+            str_addf(out, "%s--%s", out->n ? ", " : "", table[i].name);
+    }
+    return out->n;
+}
+
 static int elsewhere(struct app *a, const struct options *o, const struct parts *p)
 {
-    const struct folder_options *f = &o->folders;
     berth_err err;
     json_t *item;
-    if (f->base || f->comfyui || f->input || f->output || f->temp || f->tokenizers || f->demo ||
-        o->devices || o->ram || o->pin || o->cards.only || o->cards.first)
-        return app_usage(a, "with --server the folders and devices are the server's");
-    if (o->no_metadata || app_numbers_given(&o->numbers))
-        return app_usage(a, "with --server how it computes and saves is the server's");
     struct client client = o->client;
     json_t *refusal = NULL;
     client.refusal = &refusal;
@@ -266,6 +314,8 @@ static int elsewhere(struct app *a, const struct options *o, const struct parts 
         int failed = app_fail(a, &err);
         const struct validation v = { .error = json_object_get(refusal, "error"),
                                       .node_errors = json_object_get(refusal, "node_errors") };
+        client.refusal = NULL;
+        fetch_all_choices(&client, v.node_errors);
         advise(NULL, NULL, p->prompt, &v);
         json_decref(refusal);
         return failed;
@@ -412,6 +462,15 @@ static int run_run(struct app *a, int argc, char **argv)
         return code;
     if (n != 1)
         return app_usage(a, n ? "one workflow at a time" : "which workflow?");
+    struct str given = { 0 };
+    if (o.client.url && servers_own(table, ARRAY_LEN(table), &given))
+        code = app_usage(a,
+                         "with --server folders, devices and how it computes and saves are the "
+                         "server's: leave %s away",
+                         str_c(&given));
+    str_release(&given);
+    if (code)
+        return code;
     a->json = o.json;
     struct parts p = { 0 };
     code = with_parts(a, &o, argv[0], &p);
@@ -424,11 +483,38 @@ static int run_run(struct app *a, int argc, char **argv)
     return code;
 }
 
+#define BY_SET(example) "inputs of nodes are set with --set NODE.INPUT=VALUE: --set " example
+
+static const struct opt_guess guesses[] = {
+    { "prompt", BY_SET("positive.text=\"a cat\", where that is the node's id or title") },
+    { "positive", BY_SET("positive.text=\"a cat\", where that is the node's id or title") },
+    { "text", BY_SET("positive.text=\"a cat\", where that is the node's id or title") },
+    { "negative", BY_SET("negative.text=\"blurry\", where that is the node's id or title") },
+    { "negative-prompt", BY_SET("negative.text=\"blurry\", where that is the node's id or title") },
+    { "seed", BY_SET("KSampler.seed=5") },
+    { "steps", BY_SET("KSampler.steps=3") },
+    { "cfg", BY_SET("KSampler.cfg=7") },
+    { "sampler", BY_SET("KSampler.sampler_name=euler") },
+    { "sampler-name", BY_SET("KSampler.sampler_name=euler") },
+    { "scheduler", BY_SET("KSampler.scheduler=karras") },
+    { "denoise", BY_SET("KSampler.denoise=0.7") },
+    { "width", BY_SET("EmptyLatentImage.width=512") },
+    { "height", BY_SET("EmptyLatentImage.height=512") },
+    { "size", BY_SET("EmptyLatentImage.width=512") },
+    { "batch-size", BY_SET("EmptyLatentImage.batch_size=2") },
+    { "model", BY_SET("CheckpointLoaderSimple.ckpt_name=FILE") },
+    { "ckpt", BY_SET("CheckpointLoaderSimple.ckpt_name=FILE") },
+    { "checkpoint", BY_SET("CheckpointLoaderSimple.ckpt_name=FILE") },
+    { "lora", BY_SET("LoraLoader.lora_name=FILE") },
+    { 0 }
+};
+
 const struct command command_run = {
     .name = "run",
     .about = "run a workflow file, here or on a server",
     .usage = "[OPTIONS] WORKFLOW.json",
     .args = "WORKFLOW.json",
+    .guesses = guesses,
     .more =
         "WORKFLOW.json is what ComfyUI's Workflow > Export (API) writes, or a PNG that\n"
         "was saved with one; - reads standard input.\n"

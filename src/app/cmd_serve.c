@@ -421,7 +421,11 @@ static int serve(struct app *a, const struct options *o, struct server_config *c
     static const atomic_bool at_once = true;
     berth_status s = server_run(srv, o->quick ? &at_once : stop, &err);
     signals_notify(NULL, NULL);
+    size_t kept = o->quick ? 0 : server_kept(srv);
     server_free(srv);
+    if (kept)
+        fprintf(stderr, "%zu prompt%s kept and start%s again with the server\n", kept,
+                kept == 1 ? " is" : "s are", kept == 1 ? "s" : "");
     return s ? app_fail(a, &err) : APP_OK; /* a stop that was asked for is no failure */
 }
 

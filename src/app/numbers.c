@@ -44,12 +44,6 @@ static int read_fast(struct app *a, const char *text, bool *fp8)
     return APP_OK;
 }
 
-bool app_numbers_given(const struct number_options *o)
-{
-    return o->force_fp32 || o->force_fp16 || o->fp32_unet || o->fp16_unet || o->bf16_unet ||
-           o->fp32_vae || o->fp16_vae || o->bf16_vae || o->fp16_text || o->cpu_noise || o->fast;
-}
-
 int app_numbers(struct app *a, const struct number_options *o, struct node_numbers *out)
 {
     const struct choice all[] = { { o->force_fp32, "force-fp32", DT_F32 },

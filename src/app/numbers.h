@@ -41,8 +41,6 @@ struct number_options {
         .to = &(o)->fp16_text                                                                      \
     }
 
-/* Is any of them there? */
-bool app_numbers_given(const struct number_options *o);
 /* Returns 0 or the exit code of what it named. */
 int app_numbers(struct app *a, const struct number_options *o, struct node_numbers *out);
 

@@ -4,10 +4,11 @@
 
 #define LINES_MAX 4 /* a workflow from elsewhere may miss all of its files */
 #define NAMES_MAX 3
+#define CHOICES_QUOTED_MAX 20 /* in errors of validation, ComfyUI's */
 
-struct missing { /* a file that an input names */
+struct missing { /* what an input names: a file, most of the time */
     const char *node, *cls, *input, *got;
-    const char *folder; /* key of folders */
+    const char *folder; /* key of folders; NULL: no file */
 };
 
 /* As a shell reads it back. */
@@ -73,6 +74,22 @@ static void say_others(const struct names *choices, const struct missing *m, str
     str_release(&word);
 }
 
+/* "sampler_name is one of euler, heun, ..."; `near`: nobody has said yet which is meant. */
+static void say_choices(const struct names *choices, const struct missing *m, bool near,
+                        struct str *out)
+{
+    struct nearest n = { .word = m->got };
+    if (choices->n <= CHOICES_QUOTED_MAX) /* the error lists them */
+        return;
+    for (size_t i = 0; near && i < choices->n; i++)
+        nearest_try(&n, choices->at[i]);
+    if (n.best)
+        str_addf(out, "did you mean '%s'? ", n.best);
+    str_addf(out, "%s is one of", m->input);
+    for (size_t i = 0; i < choices->n; i++)
+        str_addf(out, "%s %s", i ? "," : "", choices->at[i]);
+}
+
 /* Of UNETLoaderMultiGPU it is UnetLoaderGGUFMultiGPU; NULL: none. */
 static const struct node_class *gguf_loader(const char *cls)
 {
@@ -100,13 +117,16 @@ static void say(const struct node_env *env, const struct folder_options *o, cons
                 const struct names *choices, struct str *out)
 {
     struct str line = { 0 };
-    if (say_gguf(m, &line))
+    if (!m->folder)
+        say_choices(choices, m, !env, &line);
+    else if (say_gguf(m, &line))
         ;
     else if (choices->n)
         say_others(choices, m, &line);
     else if (env)
         say_empty(env->folders, o, m, &line);
-    if (o && !strcmp(m->folder, "checkpoints") && !strcmp(m->got, DEMO_MODEL) && !o->demo)
+    if (o && m->folder && !strcmp(m->folder, "checkpoints") && !strcmp(m->got, DEMO_MODEL) &&
+        !o->demo)
         str_addf(&line, "%s--demo brings " DEMO_MODEL, line.n ? "; " : "");
     struct str safe = { 0 };
     term_safe(&safe, str_c(&line), line.n, 0);
@@ -132,9 +152,9 @@ static bool read_choices(const json_t *config, struct names *out)
     return true;
 }
 
-/* Is this error about a file? Then what of it, and what could be chosen instead. */
-static bool misses_file(const struct node_env *env, const char *class_type, const json_t *error,
-                        struct missing *m, struct names *choices)
+/* Is this error about a choice? Then what of it, and what could be chosen instead. */
+static bool misses(const struct node_env *env, const char *class_type, const json_t *error,
+                   struct missing *m, struct names *choices)
 {
     const json_t *extra = json_object_get(error, "extra_info");
     const char *type = json_string_value(json_object_get(error, "type"));
@@ -145,7 +165,7 @@ static bool misses_file(const struct node_env *env, const char *class_type, cons
     if (!c || !type || !m->input || !m->got || strcmp(type, "value_not_in_list") != 0)
         return false;
     size_t i = node_input_index(c, m->input);
-    if (i == SIZE_MAX || !c->in[i].folder)
+    if (i == SIZE_MAX)
         return false;
     m->folder = c->in[i].folder;
     if (!env)
@@ -192,8 +212,38 @@ void run_hints_whole(const json_t *error, json_t *prompt, struct str *out)
     }
 }
 
-void run_hints(const struct node_env *env, const struct folder_options *o, json_t *node_errors,
-               struct str *out)
+/* "node 3 is wanted by node 4 (ImageUpscaleWithModel), which cannot be computed yet": a file would be
+ * put there for nothing. */
+static bool for_nothing(json_t *prompt, const char *from, struct str *out)
+{
+    const char *id, *name;
+    json_t *node, *v;
+    json_object_foreach(prompt, id, node)
+    {
+        const char *cls = json_string_value(json_object_get(node, "class_type"));
+        const struct node_class *c = cls ? node_find(cls) : NULL;
+        if (!c || !node_cannot_run(c))
+            continue;
+        json_object_foreach(json_object_get(node, "inputs"), name, v)
+        {
+            const char *source = json_string_value(json_array_get(v, 0));
+            if (!source || strcmp(source, from) != 0)
+                continue;
+            struct str line = { 0 };
+            str_addf(&line, "node %s is wanted by node %s (%s), which cannot be computed yet", from,
+                     id, cls);
+            str_adds(out, "  ");
+            term_safe(out, str_c(&line), line.n, 0);
+            str_addc(out, '\n');
+            str_release(&line);
+            return true;
+        }
+    }
+    return false;
+}
+
+void run_hints(const struct node_env *env, const struct folder_options *o, json_t *prompt,
+               json_t *node_errors, struct str *out)
 {
     json_t *node, *e;
     const char *id;
@@ -205,7 +255,7 @@ void run_hints(const struct node_env *env, const struct folder_options *o, json_
         struct missing m = { .node = id };
         struct names choices = { 0 };
         size_t before = out->n;
-        if (lines < LINES_MAX && misses_file(env, cls, e, &m, &choices))
+        if (lines < LINES_MAX && misses(env, cls, e, &m, &choices) && !for_nothing(prompt, id, out))
             say(env, o, &m, &choices, out);
         lines += out->n > before;
         names_release(&choices);

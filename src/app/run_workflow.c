@@ -82,10 +82,8 @@ berth_status run_workflow_read(const char *path, json_t **prompt, json_t **extra
     if (s)
         return s;
     json_t *inner = json_object_get(all, "prompt");
-    if (json_is_array(json_object_get(all, "nodes")) && json_object_get(all, "links"))
-        s = err_set(err, BERTH_EUNSUPPORTED,
-                    "%s: this is the editor's format; in ComfyUI choose Workflow > Export (API)",
-                    path);
+    if (workflow_is_editors(all))
+        s = err_set(err, BERTH_EUNSUPPORTED, "%s: " WORKFLOW_OF_EDITOR, path);
     else if (!json_is_object(all))
         s = err_set(err, BERTH_EFORMAT, "%s: a workflow is a JSON object of nodes", path);
     else if (json_is_object(inner) && !json_object_get(inner, "class_type")) {
@@ -207,6 +205,36 @@ static json_t *read_value(const json_t *node, const char *input, const char *tex
     return js_parse(text, strlen(text), NULL, &value, &no_json) ? json_string(text) : value;
 }
 
+/* What `steps=3` may have meant: the nodes with that input. */
+static berth_status no_node(json_t *prompt, const char *assignment, berth_err *err)
+{
+    char input[80] = "";
+    const char *id, *cls = NULL;
+    json_t *node;
+    size_t n = 0, len = strcspn(assignment, "=");
+    struct str ids = { 0 };
+    if (assignment[len] && len < sizeof input)
+        memcpy(input, assignment, len);
+    json_object_foreach(prompt, id, node) if (input[0] && has_input(node, input))
+    {
+        cls = node_text(node, false);
+        if (n++ < 4)
+            add_node(&ids, id, node);
+    }
+    if (n == 1 && cls)
+        err_set(err, BERTH_EINVAL,
+                "--set wants NODE.INPUT=VALUE, not '%.80s'; did you mean --set %s.%.80s?",
+                assignment, cls, assignment);
+    else if (n)
+        err_set(err, BERTH_EINVAL, "--set wants NODE.INPUT=VALUE, not '%.80s'; NODE may be %s%s",
+                assignment, str_c(&ids), n > 4 ? ", ..." : "");
+    else
+        err_set(err, BERTH_EINVAL,
+                "--set wants NODE.INPUT=VALUE, as in KSampler.steps=3, not '%.80s'", assignment);
+    str_release(&ids);
+    return err->code;
+}
+
 berth_status run_workflow_set(json_t *prompt, const char *assignment, berth_err *err)
 {
     /* The name of a node may have dots in it, that of an input has none. */
@@ -214,7 +242,7 @@ berth_status run_workflow_set(json_t *prompt, const char *assignment, berth_err 
     for (const char *p = assignment; eq && p < eq; p++)
         dot = *p == '.' ? p : dot;
     if (!dot || dot == assignment || dot + 1 == eq)
-        return err_set(err, BERTH_EINVAL, "--set wants NODE.INPUT=VALUE, not '%.80s'", assignment);
+        return no_node(prompt, assignment, err);
     char *name = strndup(assignment, (size_t)(dot - assignment));
     char *input = strndup(dot + 1, (size_t)(eq - dot) - 1);
     json_t *node = NULL;

@@ -182,7 +182,8 @@ static berth_status budget_of(const struct devset *set, const struct spec *s, si
     if (sh.stated > total || (sh.rest && sh.stated == total)) {
         char want[STR_BYTES_MAX], have[STR_BYTES_MAX];
         return err_set(err, BERTH_ELIMIT,
-                       "%s has %s (%" PRIu64 " bytes), its devices want %s (%" PRIu64 ")%s",
+                       "%s has %s (%" PRIu64 " bytes), its devices want %s (%" PRIu64
+                       ")%s: lower them",
                        p->name, str_bytes(total, have), total, str_bytes(sh.stated, want),
                        sh.stated, sh.rest ? " and a rest" : "");
     }

@@ -395,7 +395,7 @@ static berth_status place(const struct gguf *g, struct weights_entry *e, uint64_
                        "tensor '%s' takes %" PRIu64 " bytes at offset %" PRIu64
                        " of the data, which "
                        "begins at %" PRIu64 " of a file of %" PRIu64 ": it is cut short, or its "
-                       "header lies",
+                       "header lies; download it again",
                        name.s, e->size, off, data_at, g->size);
     return BERTH_OK;
 }

@@ -175,7 +175,7 @@ static berth_status place(struct weights_entry *e, const uint64_t off[2], uint64
     if (off[1] > data_len)
         return err_set(err, BERTH_EFORMAT,
                        "tensor '%s' ends at byte %" PRIu64 " of the data, but the file holds only "
-                       "%" PRIu64 ": it is cut short, or its header lies",
+                       "%" PRIu64 ": it is cut short, or its header lies; download it again",
                        name.s, off[1], data_len);
     e->off = data_at + off[0];
     return BERTH_OK;

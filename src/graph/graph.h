@@ -42,6 +42,9 @@ berth_status graph_validate(const struct node_env *env, json_t *prompt, const js
 void validation_release(struct validation *v); /* zeroed is fine */
 /* The 400 of a body without a prompt, A0; `body`, which may be NULL, may be the workflow itself. */
 json_t *validation_no_prompt(json_t *body);
+/* A workflow as the editor saves it, with "nodes" and "links": no prompt. */
+bool workflow_is_editors(const json_t *v);
+#define WORKFLOW_OF_EDITOR "this is the editor's format; in ComfyUI choose Workflow > Export (API)"
 
 /* Python's text of a value: repr 'a', 3.0, True, None. Appends. */
 void py_repr(const json_t *v, struct str *out);
@@ -91,6 +94,7 @@ struct executor_config {
     void *ram_user;
     exec_event_fn *event; /* may be NULL */
     void *event_user;
+    bool alone; /* no server, and no models from before: advice is for that */
 };
 struct executor;
 berth_status executor_new(const struct executor_config *cfg, struct executor **out, berth_err *err);

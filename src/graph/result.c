@@ -6,11 +6,13 @@
 /* The message has named the device, the bytes and who is in the way. */
 static const char OUT_OF_MEMORY[] = "This error means that a device has no memory left for what "
                                     "was to go there.\n\nTIPS: A pass "
-                                    "takes less for a smaller picture or batch. Models that "
-                                    "are kept leave only when told to: `berth free --force "
-                                    "NAME#ID`, or POST /free with \"models\" and "
-                                    "\"force\". Else give the device a larger budget (--devices), "
-                                    "or this model another allocation.";
+                                    "takes less for a smaller picture or batch. ";
+static const char KEPT_MODELS[] =
+    "Models that are kept leave only when told to: `berth free --force "
+    "NAME#ID`, or POST /free with \"models\" and \"force\". Else "
+    "give";
+static const char MORE_MEMORY[] = " the device a larger budget (--devices; of cpu --ram-budget), "
+                                  "or this model another allocation.";
 
 static berth_status no_memory(const struct run *r, berth_err *err)
 {
@@ -164,7 +166,9 @@ static int add_error(const struct run *r, json_t *data, const berth_err *why, js
 {
     struct str text = { 0 };
     add_why(&text, why);
-    str_addf(&text, "%s", why->code == BERTH_ENODEVMEM ? OUT_OF_MEMORY : "");
+    if (why->code == BERTH_ENODEVMEM) /* a process that ends with its prompt keeps nothing */
+        str_addf(&text, "%s%s%s", OUT_OF_MEMORY, r->x->cfg.alone ? "Give" : KEPT_MODELS,
+                 MORE_MEMORY);
     json_t *message = text.bad ? NULL : js_text(str_c(&text), text.n);
     str_release(&text);
     const char *type = node_exception(why->code);

@@ -752,6 +752,10 @@ berth_status graph_validate(const struct node_env *env, json_t *prompt, const js
         return validation_refuse(out, "invalid_prompt",
                                  json_string("Cannot execute because the prompt is not an object."),
                                  json_string(""), err);
+    else if (workflow_is_editors(prompt)) /* else "nodes" would be a node without a class */
+        return validation_refuse(out, "invalid_prompt",
+                                 json_string("Cannot execute: " WORKFLOW_OF_EDITOR),
+                                 json_string(""), err);
     else if (json_object_size(prompt) > GRAPH_NODES_MAX)
         return validation_refuse(
             out, "invalid_prompt",

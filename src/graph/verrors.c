@@ -183,10 +183,21 @@ done:
     return s;
 }
 
+/* Nodes that would stop the prompt even if all else were right: who reads on and mends that would do
+ * it for nothing. */
+static void add_not_yet(const struct verdict *c, struct str *out)
+{
+    for (size_t i = 0; i < c->wf->n; i++)
+        if (c->state[i] != CHECK_NEW && node_cannot_run(c->wf->node[i].cls))
+            str_addf(out, "%sNode %s (%s) cannot be computed yet.", out->n ? "\n" : "",
+                     c->wf->node[i].id, c->wf->node[i].cls->name);
+}
+
 /* "message: details" of every error of the outputs themselves. */
 static berth_status refuse_outputs(const struct verdict *c, struct validation *out, berth_err *err)
 {
     struct str text = { 0 };
+    add_not_yet(c, &text);
     for (size_t i = 0; i < c->wf->n; i++) {
         json_t *errors =
             json_object_get(json_object_get(out->node_errors, c->wf->node[i].id), "errors");
@@ -227,6 +238,8 @@ json_t *validation_no_prompt(json_t *body)
     json_t *node;
     const char *id;
     json_object_foreach(body, id, node) if (json_object_get(node, "class_type")) details = bare;
+    if (workflow_is_editors(body))
+        details = "This is a workflow by itself, and " WORKFLOW_OF_EDITOR;
     json_t *error = reason_new("no_prompt", json_string_nocheck(text), json_string_nocheck(details),
                                json_object());
     return error ? json_pack("{s:o,s:{}}", "error", error, "node_errors") : NULL;

@@ -14,6 +14,11 @@ size_t workflow_find(const struct workflow *w, const char *id)
     return map_get(&w->by_id, id, strlen(id), &i) ? (size_t)i : SIZE_MAX;
 }
 
+bool workflow_is_editors(const json_t *v)
+{
+    return json_is_array(json_object_get(v, "nodes")) && json_object_get(v, "links");
+}
+
 json_t *workflow_constant(json_t *v)
 {
     json_t *inner = v ? json_object_get(v, "__value__") : NULL;

@@ -254,6 +254,7 @@ berth_status call_check(struct node_call *c, berth_err *err);
 
 /* run() of nodes that this build cannot compute: "KSampler cannot be computed yet: ...". */
 berth_status node_not_yet(struct node_call *c, berth_err *err);
+bool node_cannot_run(const struct node_class *c); /* its run() is such a one */
 
 /* "ValueError", "FileNotFoundError", "torch.OutOfMemoryError", ... by status. */
 const char *node_exception(berth_status s);

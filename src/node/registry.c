@@ -20,6 +20,11 @@ static const struct node_class *const nodes[] = {
 #define LOADERS (sizeof loaders / sizeof *loaders - 1)
 #define NODES (sizeof nodes / sizeof *nodes - 1)
 
+bool node_cannot_run(const struct node_class *c)
+{
+    return c->run == node_not_yet || c->run == node_no_video;
+}
+
 size_t node_count(void)
 {
     return LOADERS + NODES;

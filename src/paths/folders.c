@@ -396,7 +396,7 @@ static berth_status not_found(const struct folders *f, size_t key, const char *n
 {
     struct str where = { 0 };
     for (size_t i = 0; i < folders_dirs(f, key); i++)
-        str_addf(&where, "%s%s", i ? ", " : "", folders_dir(f, key, i));
+        str_addf(&where, "%s'%s'", i ? ", " : "", folders_dir(f, key, i));
     err_set(err, BERTH_ENOTFOUND, "%s '%.80s' is not there; looked in %s", folder_at(f, key)->key,
             name, str_c(&where));
     str_release(&where);

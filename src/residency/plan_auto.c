@@ -126,10 +126,11 @@ static berth_status too_big(const struct autoplan *p, uint64_t donors, berth_err
     char model[STR_BYTES_MAX], has[STR_BYTES_MAX], kept[STR_BYTES_MAX], rest[STR_BYTES_MAX];
     return err_set(err, BERTH_ELIMIT,
                    "auto plan: the model has %s; %s has %s, of which %s are kept free for "
-                   "activations, and the other devices %s: give them more (--devices, "
+                   "activations, and the other devices %s%s: give them more (--devices, "
                    "--ram-budget), or take a smaller file",
                    str_bytes(p->b->bytes, model), c->name, str_bytes(c->budget, has),
-                   str_bytes(p->reserve, kept), str_bytes(donors, rest));
+                   str_bytes(p->reserve, kept), str_bytes(donors, rest),
+                   p->padding && p->donors ? " after alignment" : "");
 }
 
 static uint64_t donors_room(const struct autoplan *p)

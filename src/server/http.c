@@ -88,9 +88,9 @@ int err_http_status(const berth_err *err)
     }
 }
 
-void err_http_text(const berth_err *err, struct str *out)
+void http_hide_folders(const char *text, struct str *out)
 {
-    const char *p = err->msg;
+    const char *p = text;
     for (const char *at; (at = strstr(p, "'/"));) {
         size_t n = strcspn(at + 1, "'"), base = n; /* to the end, when the message was cut */
         while (at[base] != '/')
@@ -100,6 +100,11 @@ void err_http_text(const berth_err *err, struct str *out)
         p = at + 1 + n;
     }
     str_adds(out, p);
+}
+
+void err_http_text(const berth_err *err, struct str *out)
+{
+    http_hide_folders(err->msg, out);
 }
 
 void err_http_json(const berth_err *err, struct str *out)

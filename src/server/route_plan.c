@@ -67,7 +67,11 @@ static berth_status find_file(struct planning *p, struct str *out, berth_err *er
     if (!folder[0] || !name[0])
         return err_set(err, BERTH_EINVAL,
                        "which one? Say model (of a loaded one), or folder and name, or path");
-    return folders_resolve(f, folder, name, out, err);
+    berth_status st = folders_resolve(f, folder, name, out, err);
+    if (st == BERTH_ENOTFOUND && folders_find(f, folder, false) != SIZE_MAX)
+        st = err_set(err, st, "%s '%.80s' is not there; GET /models/%s lists what is", folder, name,
+                     folder);
+    return st;
 }
 
 /* ---- the plan ---- */

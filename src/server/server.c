@@ -134,6 +134,11 @@ unsigned server_port(const struct server *s)
     return loop_port(s);
 }
 
+size_t server_kept(const struct server *s)
+{
+    return store_remaining(s->store);
+}
+
 void server_wake(struct server *s)
 {
     loop_wake(s);

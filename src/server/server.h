@@ -77,6 +77,8 @@ unsigned server_port(const struct server *s);
  * server_wake()) is set. Then: no new connections, the running prompt ends or is parked, meanwhile
  * clients are served; then they are closed (WebSockets with 1001), within two seconds or so. */
 berth_status server_run(struct server *s, const atomic_bool *stop, berth_err *err);
+/* After server_run(): prompts that are kept on disk and start again with the next server. */
+size_t server_kept(const struct server *s);
 void server_wake(struct server *s); /* any thread, and signal handlers */
 /* A second thought while it stops: the running prompt is parked now, and nobody is waited for. What
  * is on disk is safe as ever. Any thread, and signal handlers. */

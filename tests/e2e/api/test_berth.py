@@ -212,6 +212,9 @@ def test_plan_refuses(place):
         r = method(place, "POST", "/berth/plan", json=body)
         assert r.status_code == status, (body, r.status_code, r.text)
         assert r.json()["error"], body
+        assert place.server.base not in r.text, body  # which file, not where
+    said = method(place, "POST", "/berth/plan", json={"folder": "checkpoints", "name": "missing.safetensors"}).json()["error"]
+    assert said == "checkpoints 'missing.safetensors' is not there; GET /models/checkpoints lists what is"
     said = method(place, "POST", "/berth/plan", json={}).json()["error"]
     assert "Say model (of a loaded one), or folder and name, or path" in said
     for wrong in ("alloc", "expert_mode_allocations", "retention", "donor", "virtual_vram"):
@@ -219,6 +222,23 @@ def test_plan_refuses(place):
         assert r.status_code == 400, wrong
         for word in (f"'{wrong}'", "folder", "allocation", "virtual_vram_gb", "donor_device", "compute", "layout"):
             assert word in r.json()["error"]
+
+
+def test_a_failed_loader_says_which_file_and_the_log_says_where(place):
+    path = os.path.join(place.server.base, "models", "checkpoints", "broken.safetensors")
+    with open(path, "wb") as f:
+        f.write(b"\xff" * 64)
+    prompt = {"1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "broken.safetensors"}},
+              "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
+    with place.server.ws("teller") as ws:
+        queued = place.server.queue(prompt, client_id="teller")["prompt_id"]
+        heard = [m["data"] for m in ws.until(lambda m: m["type"] == "execution_error") if m["type"] == "execution_error"][0]
+    told = place.server.wait(queued)["status"]["messages"][-1][1]
+    os.remove(path)
+    for where in (heard, told, place.server.get(f"/api/jobs/{queued}").json()["execution_error"]):
+        assert "'broken.safetensors'" in where["exception_message"], where
+        assert place.server.base not in json.dumps(where)
+    assert f"'{path}'" in place.server.errors()
 
 
 def test_memory(place):

@@ -62,7 +62,9 @@ def test_fast_without_a_value_leaves_the_workflow(tmp_path, workflow):
 @pytest.mark.parametrize("flags", [["--tokenizers", "x"], ["--pin-budget", "1g"], ["--cuda-device", "0"], ["--default-device", "0"],
                                    ["--disable-metadata"], ["--fp32-unet"], ["--cpu-noise"], ["--fast", "autotune"]])
 def test_what_a_server_decides_is_refused(workflow, flags):
-    assert "the server's" in berth("run", workflow, "--server", "http://127.0.0.1:1", *flags, code=2).stderr
+    said = berth("run", workflow, "--server", "http://127.0.0.1:1", "-q", *flags, "--demo", code=2).stderr
+    assert "are the server's: leave " in said and said.count("--") == 4, said  # --server, those two, --help
+    assert flags[0] in said and "--demo" in said
 
 
 def test_cards_that_are_not_there(tmp_path, workflow):
@@ -161,6 +163,19 @@ def test_nobody_there(workflow):
     for command in (["run", workflow], ["ps"], ["free"]):
         said = berth(*command, "--server", f"127.0.0.1:{free_port()}", code=1).stderr
         assert said.count("waiting for a server") == 1 and "waited 5 seconds: no server answers" in said
+
+
+def test_the_dashboards_address_is_the_servers(tmp_path, workflow):
+    with Server(tmp_path / "base") as s:
+        for tail in ("/berth", "/berth/", "//berth//", "/berth?theme=dark", "/berth#queue", "/", "?", ""):
+            assert "idle" in berth("ps", "--server", s.url + tail).stdout
+        p = berth("run", workflow, "--server", s.url + "/berth/")
+        assert p.stdout == f"{s.url}/view?filename=pic_00001_.png&subfolder=cli&type=output\n"
+        assert "given back" in berth("free", env=dict(os.environ, BERTH_URL=s.url + "/berth")).stdout
+        assert f"{s.url}/x/berth/models: " in berth("ps", "--server", s.url + "/x/berth", code=1).stderr  # of a proxy
+        assert f"{s.url}/xberth/berth/models: " in berth("ps", "--server", s.url + "/xberth", code=1).stderr
+    said = berth("ps", "--server", "http://berth:1", code=1).stderr  # a machine that is called that
+    assert "http://berth:1/berth/models" in said
 
 
 def picture_base(tmp_path):
@@ -323,6 +338,89 @@ def test_hints_in_refusals(tmp_path):
         assert "--pin-budget: 'lots' is no size; write 16g, 512m or 0" in said
     for size in ("0", "1g"):
         berth("run", txt, *at, "--pin-budget", size, *small)
+
+
+def test_a_choice_of_many(tmp_path):
+    """ComfyUI's text has no list beyond 20; people get the nearest name, and all there are."""
+    base, txt = picture_base(tmp_path), os.path.join(EXAMPLES, "txt2img.json")
+    wrong = ["--set", "1.ckpt_name=a.safetensors", "--set"]
+    here = berth("run", txt, "--base-directory", base, *wrong, "KSampler.sampler_name=dpm++2m", code=1).stderr
+    assert "(list of length 44), did you mean 'dpmpp_2m'?" in here
+    with Server(base) as s:
+        there = berth("run", txt, "--server", s.url, *wrong, "KSampler.sampler_name=dpm++2m", code=1).stderr
+        assert "\n  did you mean 'dpmpp_2m'? sampler_name is one of euler, " in there
+        with open(txt) as f:
+            p = json.load(f)
+        p["5"]["inputs"]["sampler_name"] = "dpm++2m"
+        error = s.post("/prompt", {"prompt": p}).json()["node_errors"]["5"]["errors"][0]
+        assert error["details"] == "sampler_name: 'dpm++2m' not in (list of length 44)"  # for programs as ComfyUI has it
+        assert error["extra_info"] == {"input_name": "sampler_name", "input_config": None, "received_value": "dpm++2m"}
+    for said in (here, there):
+        listed = said.splitlines()[-1].split(" is one of ")[1].split(", ")
+        assert len(listed) == 44 and {"euler", "dpmpp_2m", "uni_pc_bh2"} <= set(listed)
+    said = berth("run", txt, "--base-directory", base, *wrong, "KSampler.scheduler=zebra", code=1).stderr
+    assert " is one of " not in said and "not in ['simple', " in said  # a short one is in the error
+
+
+def test_a_node_that_cannot_be_computed_is_told_first(tmp_path):
+    p = image_prompt(save=False)
+    p["3"] = {"class_type": "UpscaleModelLoader", "inputs": {"model_name": "x4.safetensors"}}
+    p["4"] = {"class_type": "ImageUpscaleWithModel", "inputs": {"upscale_model": ["3", 0], "image": ["1", 0]}}
+    p["5"] = {"class_type": "SaveImage", "inputs": {"images": ["4", 0], "filename_prefix": "up"}}
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps(p))
+    why = "\n  node 3 is wanted by node 4 (ImageUpscaleWithModel), which cannot be computed yet\n"
+    said = berth("run", path, "--base-directory", tmp_path / "base", code=1).stderr
+    assert said.startswith("berth run: some outputs cannot run; ") and why in said and "put one there" not in said
+    p.pop("2")  # the output that could run
+    path.write_text(json.dumps(p))
+    said = berth("run", path, "--base-directory", tmp_path / "base", code=1).stderr
+    assert said.startswith("berth run: Prompt outputs failed validation: Node 4 (ImageUpscaleWithModel) cannot be computed yet.;"), said
+    assert said.endswith(why) and "put one there" not in said
+    p["4"] = {"class_type": "UpscaleModelLoader", "inputs": {"model_name": "x4.safetensors"}}
+    p["5"] = {"class_type": "PreviewAny", "inputs": {"source": ["4", 0]}}
+    path.write_text(json.dumps(p))
+    assert "upscale_models: put one there" in berth("run", path, "--base-directory", tmp_path / "base", code=1).stderr
+
+
+@pytest.mark.parametrize("args, said", [
+    (["--steps", "3"], "unknown option '--steps': inputs of nodes are set with --set NODE.INPUT=VALUE: --set KSampler.steps=3"),
+    (["--seed=5"], "--set KSampler.seed=5"), (["--prompt", "a cat"], '--set positive.text="a cat"'),
+    (["--width", "64"], "--set EmptyLatentImage.width=512"),
+    (["--set", "steps=3"], "did you mean --set KSampler.steps=3?"),
+    (["--set", "text=a cat"], "NODE may be 2 (positive, CLIPTextEncode), 3 (negative, CLIPTextEncode)"),
+])
+def test_inputs_that_are_taken_for_options(args, said):
+    assert said in berth("run", *args, os.path.join(EXAMPLES, "demo.json"), code=2).stderr
+
+
+def test_models_that_are_taken_for_an_option():
+    for name in ("--model", "--models"):
+        said = berth("free", name, "x", code=2).stderr
+        assert f"unknown option '{name}': models are named without an option: berth free NAME#ID" in said
+
+
+def test_a_plan_for_cards_that_are_not_here(tmp_path):
+    synth(tmp_path / "a.safetensors")
+    plan, env = ["plan", tmp_path / "a.safetensors", "--alloc", "cuda:0,40%;cpu,60%"], dict(os.environ, BERTH_CUDA_LIBRARY="none")
+    said = berth(*plan, code=1, env=env).stderr
+    assert "unknown device cuda:0, there are cpu" in said
+    assert said.endswith("; --devices cuda:0=24g,cpu=64g plans for cards that are not here\n"), said
+    berth(*plan, "--devices", "cuda:0=24g,cpu=64g", env=env)
+    assert "that are not here" not in berth(*plan, "--devices", "cpu=1g", code=1, env=env).stderr
+    assert "after alignment: give them more" in berth("plan", tmp_path / "a.safetensors", "--devices", "cuda:0=4m,cpu=4m", code=1).stderr
+    assert ": lower them" in berth("devices", "--devices", "cpu=9999g", code=1).stderr
+
+
+def test_a_server_that_stops_says_what_it_keeps(tmp_path):
+    for kept, said in ((1, "1 prompt is kept and starts again with the server\n"),
+                       (2, "2 prompts are kept and start again with the server\n"), (0, None)):
+        with Server(tmp_path / f"base{kept}") as s:
+            s.post("/berth/queue", {"paused": True})
+            for i in range(kept):
+                s.queue(image_prompt(color=i))
+        last = s.errors()
+        assert last.endswith("\n" + said) if said else "again with the server" not in last
 
 
 @pytest.mark.parametrize("prompt, said", [

@@ -601,7 +601,9 @@ def test_run_without_the_memory_for_it(base):
     assert re.match(r"berth run: node \S+ \(KSampler\): cuda:0 is full: needs \S+ MiB, \S+ .iB of 24.0 MiB are left; "
                     "in the way: ", said[0]), r.stderr
     assert "2 latents of 256 x 256: 1 at a time: " in said[1], r.stderr
-    assert "smaller picture or batch" in r.stderr.split("TIPS")[-1], r.stderr
+    tips = r.stderr.split("TIPS")[-1]
+    assert "smaller picture or batch" in tips and "--ram-budget" in tips, r.stderr
+    assert "berth free" not in tips and "/free" not in tips  # there is no server
 
 
 def test_taesd_is_told_once(base, tmp_path):

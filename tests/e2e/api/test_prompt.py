@@ -158,6 +158,15 @@ def test_no_prompt(server):
                                                     'This is a workflow by itself: wrap it as {"prompt": ...}'))
 
 
+def test_the_editors_format(server):
+    editors = {"nodes": [{"id": 1, "type": "SaveImage"}], "links": [], "version": 0.4}
+    r = server.post("/prompt", {"prompt": editors})
+    assert (r.status_code, r.json()) == (400, error(
+        "invalid_prompt", "Cannot execute: this is the editor's format; in ComfyUI choose Workflow > Export (API)", ""))
+    r = server.post("/prompt", editors)
+    assert r.status_code == 400 and "choose Workflow > Export (API)" in r.json()["error"]["details"]
+
+
 def test_no_outputs(server):
     p = image_prompt()
     del p["2"]

@@ -52,7 +52,8 @@ static berth_status parse(struct got *g, const char *line, bool front)
           .min = 1,
           .max = 64 },
     };
-    const struct opts first = { .at = opt, .n = ARRAY_LEN(opt), .next = &last };
+    static const struct opt_guess guess[] = { { "thread", "-j has them" }, { 0 } };
+    const struct opts first = { .at = opt, .n = ARRAY_LEN(opt), .next = &last, .guess = guess };
     return front ? args_parse_front(&first, argc, g->argv, &g->n, &g->err)
                  : args_parse(&first, argc, g->argv, &g->n, &g->err);
 }
@@ -106,6 +107,8 @@ static void every_mistake(void **state)
         { "--outptu=x", "unknown option '--outptu', did you mean '--output'?" },
         { "--log-levle=x", "did you mean '--log-level'?" },
         { "--zebra", "unknown option '--zebra'" },
+        { "--thread=3", "unknown option '--thread': -j has them" }, /* not the nearest name */
+        { "--threed=3", "did you mean '--threads'?" },
         { "--=x", "unknown option '--'" },
         { "---json", "unknown option '---json'" },
         { "-x", "unknown option '-x'" },
@@ -213,9 +216,8 @@ static void nearest_words(void **state)
 
 static const char *model_name(size_t i)
 {
-    static const char *const names[] = {
-        "flux-tiny", "flux-dev", "flux-vae", "sd15", "Q4_K", NULL
-    };
+    static const char *const names[] = { "flux-tiny", "flux-dev", "flux-vae",     "sd15",
+                                         "Q4_K",      "dpmpp_2m", "dpmpp_2m_sde", NULL };
     return names[i];
 }
 
@@ -231,6 +233,8 @@ static void suggestions(void **state)
         { "flux-dve", ", did you mean 'flux-dev'?" },
         { "sd", ", did you mean 'sd15'?" },
         { "q4k", ", did you mean 'Q4_K'?" },
+        { "dpm++2m", ", did you mean 'dpmpp_2m'?" },
+        { "DPM++ 2M SDE", ", did you mean 'dpmpp_2m_sde'?" },
         { "s", "" },
         { "whatever", "" },
         { "", "" },

@@ -55,7 +55,9 @@ static void set_mistakes(void **state)
          "3 (ImageInvert)");
     sets("9.width=1", "", "", "!no node '9'; there are 1 (my.pic, EmptyImage), 2 (ImageInvert)");
     sets("1.widht=1", "", "", "!EmptyImage has no input 'widht'; it has width, height");
-    sets("width=1", "", "", "!NODE.INPUT=VALUE");
+    sets("width=1", "", "", "!not 'width=1'; did you mean --set EmptyImage.width=1?");
+    sets("image=1", "", "", "!not 'image=1'; NODE may be 2 (ImageInvert), 3 (ImageInvert)");
+    sets("nothing=1", "", "", "!wants NODE.INPUT=VALUE, as in KSampler.steps=3, not 'nothing=1'");
     sets("1.width", "", "", "!NODE.INPUT=VALUE");
     sets(".width=1", "", "", "!NODE.INPUT=VALUE");
 }

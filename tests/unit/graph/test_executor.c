@@ -162,7 +162,7 @@ static void an_error_ends_the_prompt(void **state)
     "This error means that a device has no memory left for what was to go there.\n\nTIPS: A pass " \
     "takes less for a smaller picture or batch. Models that are kept leave only when told to: "    \
     "`berth free --force NAME#ID`, or POST /free with \"models\" and \"force\". Else give the "    \
-    "device a larger budget (--devices), or this model another allocation."
+    "device a larger budget (--devices; of cpu --ram-budget), or this model another allocation."
 
 static void kinds_of_errors(void **state)
 {

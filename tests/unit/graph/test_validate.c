@@ -46,6 +46,13 @@ static const struct {
     { "{`1`:`text`}", NULL,
       "{`type`:`invalid_prompt`,`message`:`Cannot execute because a node is missing the class_type "
       "property.`,`details`:`Node ID '#1'`,`extra_info`:{}}" },
+    { "{`nodes`:[],`links`:[],`version`:0.4}", NULL,
+      "{`type`:`invalid_prompt`,`message`:`Cannot execute: this is the editor's format; in ComfyUI "
+      "choose Workflow > Export (API)`,`details`:``,`extra_info`:{}}" },
+    /* ids that people chose */
+    { "{`nodes`:{`inputs`:{}},`links`:{`inputs`:{}}}", NULL,
+      "{`type`:`invalid_prompt`,`message`:`Cannot execute because a node is missing the class_type "
+      "property.`,`details`:`Node ID '#nodes'`,`extra_info`:{}}" },
     /* also when nobody needs the node */
     { "{`1`:{`class_type`:`Sink`,`inputs`:{}},`x`:{`class_type`:`Nope`,`inputs`:{}}}", NULL,
       "{`type`:`invalid_prompt`,`message`:`Cannot execute because node Nope does not exist.`,"
@@ -99,6 +106,16 @@ static void prompts_that_cannot_be_looked_at(void **state)
          "provided`,`extra_info`:{}},`node_errors`:{}}",
          "no prompt");
     json_decref(none);
+    json_t *editors = ticks("{`nodes`:[],`links`:[]}");
+    none = validation_no_prompt(editors);
+    same(json_object_get(none, "error"),
+         "{`type`:`no_prompt`,`message`:`No prompt provided`,`details`:`This is a workflow by "
+         "itself, "
+         "and this is the editor's format; in ComfyUI choose Workflow > Export (API)`,"
+         "`extra_info`:{}}",
+         "no prompt, the editor's format");
+    json_decref(none);
+    json_decref(editors);
 }
 
 /* ---- errors of one input of an output node ---- */
