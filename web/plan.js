@@ -214,7 +214,7 @@ async function apply() {
     loadDevices();
 }
 
-export function start() {
+function wire() {
     $('plan-compute').addEventListener('input', offerDonors); /* before what follows looks at it */
     $('plan-form').addEventListener('input', refresh);
     $('plan-form').addEventListener('submit', (e) => {
@@ -225,3 +225,5 @@ export function start() {
     $('btn-plan-close').addEventListener('click', () => dialog.close('dlg-plan'));
     $('dlg-plan').addEventListener('close', () => look?.abort());
 }
+
+wire();
