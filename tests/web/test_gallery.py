@@ -2,6 +2,7 @@
 
 import pytest
 
+from browser import Keys
 from conftest import LONG, MODEL, arrive, drawing, image_prompt
 
 
@@ -58,6 +59,42 @@ def test_a_picture_has_its_metadata(page, server, drawn):
     assert server.get(link.get_attribute("href")[len(server.url):]).content[:8] == b"\x89PNG\r\n\x1a\n"
     page.click("#btn-picture-close")
     page.gone("#dlg-picture")
+
+
+def test_arrow_keys_go_through_the_pictures(page, server):
+    flow = drawing("the oldest", seed=1)
+    flow["4"]["inputs"]["batch_size"] = 2
+    ids = []
+    for f in (flow, drawing("the middle one", seed=2), drawing("the newest", seed=3)):
+        ids.append(server.queue(f)["prompt_id"])
+        server.wait(ids[-1])
+    page.until(lambda: len(page.all("[data-test=card]")) == 3, "three cards")
+
+    def at(prompt, thumb=None):
+        def look():
+            pressed = page.js("return [...document.querySelectorAll('#picture-thumbs [data-test=thumb]')]"
+                              ".findIndex((b) => b.getAttribute('aria-pressed') === 'true')")
+            return fact(page, "prompt") == prompt and (thumb is None or pressed == thumb)
+        page.until(look, f"{prompt} {thumb}")
+    open_card(page, ids[-1])
+    at("the newest")
+    page.keys(Keys.ARROW_LEFT)  # nothing is newer
+    page.keys(Keys.ARROW_RIGHT)
+    at("the middle one")
+    page.keys(Keys.ARROW_RIGHT)
+    at("the oldest", 0)
+    page.keys(Keys.ARROW_RIGHT)
+    at("the oldest", 1)
+    page.keys(Keys.ARROW_RIGHT)  # nothing is older
+    page.keys(Keys.ARROW_LEFT)
+    at("the oldest", 0)
+    page.keys(Keys.ARROW_LEFT)
+    at("the middle one")
+    page.keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    page.keys(Keys.ESCAPE)
+    page.gone("#dlg-picture")
+    open_card(page, ids[1])
+    at("the middle one")
 
 
 def test_its_settings_can_be_used_again(page, server, drawn):
