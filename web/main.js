@@ -26,7 +26,7 @@ import {connect, onMessage, onOpen} from './socket.js';
 import {changed, on, state} from './store.js';
 import * as strips from './strips.js';
 import * as timeline from './timeline.js';
-import {failed, toast} from './toast.js';
+import {answersAgain, failed, toast} from './toast.js';
 import * as workflowview from './workflowview.js';
 
 function drawConnection() {
@@ -36,6 +36,10 @@ function drawConnection() {
         data: {state: lost ? (state.attempts ? 'lost' : 'connecting') : 'live'},
     });
     document.documentElement.dataset.connected = lost ? '0' : '1';
+    /* What is shown of queue and devices is of then: layout.css dims it. */
+    document.documentElement.toggleAttribute('data-lost', lost && Boolean(state.attempts));
+    if (!lost)
+        answersAgain();
 }
 
 async function loadVersion() {
