@@ -56,6 +56,14 @@ function showImages(images, at) {
         choose(at);
 }
 
+/* Where a VAE had no room for a whole picture: it is not quite the one it would have been. */
+function tilesOf(entry) {
+    const cut = (entry.status?.berth?.networks || []).filter((n) => n.tiles);
+    const texts = cut.map((n) => `${n.what}d in ${n.tiles} tiles for want of memory: ${
+        n.device} was full. It may differ from one ${n.what}d whole.`);
+    return texts.length ? [...new Set(texts)].join('\n') : undefined;
+}
+
 function showFacts(entry, s) {
     const took = durationOf(entry);
     const facts = [
@@ -68,6 +76,7 @@ function showFacts(entry, s) {
         ['steps', 'Steps', s.steps],
         ['cfg', 'CFG', s.cfg],
         ['size', 'Size', s.width && s.height ? `${s.width} × ${s.height}` : undefined],
+        ['tiles', 'Tiles', tilesOf(entry)],
         ['duration', 'Took', took === null ? undefined : seconds(took)],
         [
             'when', 'When',

@@ -203,6 +203,8 @@ function drawRun() {
                 .join(' · ') :
             'working',
     });
+    put($('running-note'), {text: run.note});
+    show($('running-note'), Boolean(run.note));
     $('btn-interrupt').disabled = isLost();
     announce(run);
     document.title = steps && !isLost() ? `${share} % · Berth` : 'Berth';

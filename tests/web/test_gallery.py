@@ -3,7 +3,7 @@
 import pytest
 
 from browser import Keys
-from conftest import LONG, MODEL, arrive, drawing, image_prompt
+from conftest import LONG, MODEL, Server, arrive, base_with_model, drawing, image_prompt
 
 
 @pytest.fixture
@@ -59,6 +59,32 @@ def test_a_picture_has_its_metadata(page, server, drawn):
     assert server.get(link.get_attribute("href")[len(server.url):]).content[:8] == b"\x89PNG\r\n\x1a\n"
     page.click("#btn-picture-close")
     page.gone("#dlg-picture")
+
+
+def test_tiles_for_want_of_memory_are_told(chrome, tmp_path):
+    """While it decodes, at the node; afterwards, beside the picture. One that had room says nothing."""
+    with Server(base_with_model(tmp_path / "base"), "--devices", "cpu=32m") as server:
+        chrome.leave()
+        arrive(chrome, server)
+        chrome.js("""window.notes = [];
+            new MutationObserver(() => {
+                const n = document.querySelector('#running-note');
+                if (!n.hidden && !notes.includes(n.textContent)) notes.push(n.textContent);
+            }).observe(document.querySelector('#running'), {subtree: true, childList: true, attributes: true});""")
+        item = server.run(drawing("a wide sea", size=256, steps=1))
+        (vae,) = [n for n in item["status"]["berth"]["networks"] if n["network"] == "vae"]
+        said = f"in {vae['tiles']} tiles for want of memory"
+        chrome.until(lambda: said in chrome.js("return notes"), "the note in the queue")
+        id = item["prompt"][1]
+        chrome.shown(f"[data-test=card][data-prompt-id='{id}']")
+        open_card(chrome, id)
+        assert fact(chrome, "tiles") == f"decoded {said}: cpu was full. It may differ from one decoded whole."
+        chrome.click("#btn-picture-close")
+        small = server.run(drawing("a small sea", size=64, steps=1))["prompt"][1]
+        chrome.shown(f"[data-test=card][data-prompt-id='{small}']")
+        open_card(chrome, small)
+        assert fact(chrome, "prompt") == "a small sea" and not fact(chrome, "tiles")
+        assert chrome.errors() == []
 
 
 def test_arrow_keys_go_through_the_pictures(page, server):
