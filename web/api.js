@@ -6,6 +6,8 @@
  * is answered between prompts, maybe in minutes: those requests go through slow(), two at a time, so
  * that Interrupt always finds a connection. */
 
+import {because} from './format.js';
+
 export class ApiError extends Error {
     constructor(message, status, body) {
         super(message);
@@ -37,7 +39,7 @@ function words(body, text, status) {
     if (typeof e === 'string')
         return e;
     if (e && typeof e === 'object')
-        return [e.message, e.details].filter(Boolean).join(': ');
+        return because(e.message, e.details);
     return text.slice(0, 400).trim() || `the server answered ${status}`;
 }
 

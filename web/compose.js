@@ -2,6 +2,7 @@
  * finds wrong is shown at the field it came from. The tab keeps the fields over a reload. */
 import * as api from './api.js';
 import {$, button, options, put, show} from './dom.js';
+import {on, state} from './store.js';
 import {submit} from './submit.js';
 import {toast, trouble} from './toast.js';
 import {build, choicesOf, FIELD_OF, nodeErrors, randomSeed} from './workflow.js';
@@ -29,10 +30,16 @@ const LISTS = ['model', 'sampler', 'scheduler'];
 
 let left = kept(); /* until the lists, too, say so again */
 
+/* Fields that somebody changed since a model was chosen: another model's settings leave them alone
+ * once. */
+const TUNED = ['steps', 'cfg', 'width', 'height', 'sampler', 'scheduler'];
+const edited = new Set(Array.isArray(left?.edited) ? left.edited : []);
+
 function keep() {
     try {
         const s = Object.fromEntries(KEPT.map((name) => [name, field(name).value]));
-        sessionStorage.setItem(KEY, JSON.stringify({...s, random: $('f-seed-random').checked}));
+        sessionStorage.setItem(KEY, JSON.stringify(
+            {...s, random: $('f-seed-random').checked, edited: [...edited]}));
     } catch { /* a browser that keeps nothing */
     }
 }
@@ -82,6 +89,8 @@ export async function loadChoices() {
 /* May a field have this value? */
 const fits = (input, v, whole) => Number.isFinite(v) && (!whole || Number.isInteger(v)) &&
     v >= Number(input.min) && v <= Number(input.max);
+/* Sides come in steps of 8: a latent pixel is so wide. */
+const off = (input, v) => (v - Number(input.min)) % Number(input.step);
 
 /* Good settings travel in the model's file, as JSON under berth.settings. */
 async function settingsOfModel(name) {
@@ -114,13 +123,22 @@ async function loadSettings(take = true) {
         .replaceChildren(
             ...prompts.map((text) => button(text, 'example', () => write(text), {title: text})));
     show($('examples'), prompts.length > 0);
-    if (!s || !take)
+    show($('examples-hint'), prompts.length > 0);
+    if (!take)
+        return;
+    const free = TUNED.filter((f) => !edited.has(f));
+    edited.clear();
+    if (!s)
         return;
     for (const [name, whole] of [['width', true], ['height', true], ['steps', true], ['cfg', false]])
-        if (typeof s[name] === 'number' && fits(field(name), s[name], whole))
+        if (free.includes(name) && typeof s[name] === 'number' && fits(field(name), s[name], whole) &&
+            !(whole && off(field(name), s[name]))) {
             field(name).value = s[name];
-    setIfThere(field('sampler'), s.sampler_name);
-    setIfThere(field('scheduler'), s.scheduler);
+            fieldError(name, '');
+        }
+    for (const [name, value] of [['sampler', s.sampler_name], ['scheduler', s.scheduler]])
+        if (free.includes(name))
+            setIfThere(field(name), value);
     if (typeof s.negative === 'string' && s.negative.length <= EXAMPLE_LONG && !field('negative').value)
         field('negative').value = s.negative;
     if (prompts.length && !field('prompt').value)
@@ -135,7 +153,10 @@ function fieldError(name, text) {
     put(field(name), {'aria-invalid': text ? 'true' : null});
 }
 
-function formError(text) {
+let away = false; /* the text below says that nobody answered */
+
+function formError(text, e) {
+    away = e?.status === 0;
     put($('compose-error'), {text: text || ''});
     show($('compose-error'), Boolean(text));
 }
@@ -156,7 +177,7 @@ function showErrors(e) {
     const marked = FIELDS.find((f) => field(f).getAttribute('aria-invalid') === 'true');
     formError([
         marked && !rest.length ? 'The server refused some of the values below.' : e.message, ...rest
-    ].join('\n'));
+    ].join('\n'), e);
     if (marked)
         field(marked).focus();
 }
@@ -168,6 +189,12 @@ function number(name, whole) {
     if (input.value.trim() === '' || !fits(input, v, whole)) {
         fieldError(
             name, `${whole ? 'A whole number' : 'A number'} from ${input.min} to ${input.max}`);
+        return null;
+    }
+    const over = whole ? off(input, v) : 0;
+    if (over) {
+        const near = [v - over, v - over + Number(input.step)].filter((n) => n <= Number(input.max));
+        fieldError(name, `In steps of ${input.step}: ${near.join(' or ')}`);
         return null;
     }
     return v;
@@ -260,6 +287,17 @@ export function start() {
         }
     });
     $('f-model').addEventListener('change', () => loadSettings());
+    for (const name of TUNED)
+        field(name).addEventListener('input', () => edited.add(name));
+    for (const name of ['width', 'height'])
+        field(name).addEventListener('change', () => {
+            fieldError(name, '');
+            number(name, true);
+        });
+    on('connection', () => {
+        if (state.connected && away)
+            formError('');
+    });
     $('f-model').addEventListener('focus', loadChoices);
     $('f-seed-random').addEventListener('change', (e) => {
         if (!e.target.checked && !field('seed').value)

@@ -52,6 +52,10 @@ export const date = (ms) => day.format(ms);
 
 export const count = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
 
+/* "What happened.", "with what" -> "What happened: with what" */
+export const because = (what, details) =>
+    what && details ? `${what.replace(/[.:\s]+$/, '')}: ${details}` : what || details || '';
+
 /* A sentence's beginning of at most n characters. */
 export function short(text, n) {
     return text.length <= n ? text : `${text.slice(0, n - 1).trimEnd()}…`;

@@ -3,7 +3,8 @@
  *
  *   in        api.js requests, socket.js messages, data.js both into store.js, run.js progress
  *   memory    devices.js bars, strips.js blocks in order, blocktip.js which block, timeline.js
- *   models    models.js the list, plan.js the editor, free.js frees and receipts, compare.js
+ *   models    models.js the list, plan.js (fetched when it is opened) the editor, free.js frees and
+ *             receipts, compare.js
  *   pictures  compose.js the prompt box, queue.js, gallery.js, picture.js one of them large
  *   files     drop.js takes them, png.js (fetched when one comes) reads chunks, workflow.js makes and
  *             reads graphs, workflowview.js shows one, submit.js queues it
@@ -19,14 +20,13 @@ import * as free from './free.js';
 import * as gallery from './gallery.js';
 import * as models from './models.js';
 import * as picture from './picture.js';
-import * as plan from './plan.js';
 import * as queue from './queue.js';
 import * as run from './run.js';
 import {connect, onMessage, onOpen} from './socket.js';
 import {changed, on, state} from './store.js';
 import * as strips from './strips.js';
 import * as timeline from './timeline.js';
-import {failed, toast} from './toast.js';
+import {answersAgain, failed, toast} from './toast.js';
 import * as workflowview from './workflowview.js';
 
 function drawConnection() {
@@ -36,6 +36,10 @@ function drawConnection() {
         data: {state: lost ? (state.attempts ? 'lost' : 'connecting') : 'live'},
     });
     document.documentElement.dataset.connected = lost ? '0' : '1';
+    /* What is shown of queue and devices is of then: layout.css dims it. */
+    document.documentElement.toggleAttribute('data-lost', lost && Boolean(state.attempts));
+    if (!lost)
+        answersAgain();
 }
 
 async function loadVersion() {
@@ -106,7 +110,7 @@ new IntersectionObserver((entries, watcher) => {
     }
 }).observe($('memory'));
 on('queue', watchEnds);
-for (const part of [dialog, devices, strips, timeline, run, queue, models, plan, gallery, picture,
+for (const part of [dialog, devices, strips, timeline, run, queue, models, gallery, picture,
          compose, drop, workflowview, free])
     part.start();
 wireMessages();

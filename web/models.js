@@ -7,7 +7,6 @@ import {confirm} from './dialog.js';
 import {$, button, el, keyed, put, show} from './dom.js';
 import {bytes, count, percent} from './format.js';
 import {tookPlace} from './free.js';
-import {openPlan} from './plan.js';
 import {letterOf, modelById, modelName, on, state} from './store.js';
 import {trouble} from './toast.js';
 
@@ -76,6 +75,14 @@ async function unload(m) {
     answered(m.id, 'unload');
 }
 
+async function openPlan(id) {
+    try {
+        (await import('./plan.js')).openPlan(modelById(id)); /* few look at it each time */
+    } catch {
+        trouble('The plan editor could not be loaded', new api.ApiError('the server does not answer', 0));
+    }
+}
+
 function makeModel({id}) {
     const radio = (value) => el('input', {
         type: 'radio',
@@ -95,7 +102,7 @@ function makeModel({id}) {
         el('div', {class: 'model-line'},
             el('fieldset', {class: 'retention'}, el('legend', {text: 'Retention'}), ...radios),
             el('span', {class: 'spring'}),
-            button('Plan…', 'plan', () => openPlan(modelById(id)), {class: 'small'}),
+            button('Plan…', 'plan', () => openPlan(id), {class: 'small'}),
             button('Unload', 'unload', () => unload(modelById(id)), {class: 'small'})));
 }
 

@@ -2,15 +2,17 @@
  * why it failed. */
 import * as api from './api.js';
 import {useSettings} from './compose.js';
-import {historyOf, loadJobs} from './data.js';
+import {historyOf, loadJobs, loadMoreJobs} from './data.js';
 import * as dialog from './dialog.js';
 import {$, button, el, put, show} from './dom.js';
 import {bytes, date, gbps, percent, seconds} from './format.js';
+import {state} from './store.js';
 import {seen, toast, trouble} from './toast.js';
 import {settingsOf} from './workflow.js';
 import {openWorkflow} from './workflowview.js';
 
-let shown = null; /* {id, entry} */
+let shown = null; /* {id, entry, prompt, images, at: which of them} */
+let turn = 0;     /* counts openings: only the last one's answer counts */
 
 function imagesOf(entry) {
     return Object.values(entry.outputs || {})
@@ -29,27 +31,37 @@ function durationOf(entry) {
     return from && to ? (to - from) / 1000 : null;
 }
 
-function choose(image, prompt) {
+function choose(at) {
+    const image = shown.images[at], {prompt} = shown;
+    shown.at = at;
     const img = $('picture-image');
     img.src = api.viewUrl(image);
     img.alt = prompt ? `Picture made from: ${prompt}` : image.filename;
     put($('btn-download'), {href: api.viewUrl(image), download: image.filename});
-    for (const b of $('picture-thumbs').children)
-        put(b, {'aria-pressed': String(b.dataset.name === image.filename)});
+    [...$('picture-thumbs').children].forEach(
+        (b, i) => put(b, {'aria-pressed': String(i === at)}));
 }
 
-function showImages(images, prompt) {
+function showImages(images, at) {
     $('dlg-picture').classList.toggle('wide', images.length > 0);
     show($('picture-image'), images.length > 0);
     show($('picture-none'), images.length === 0);
     show($('btn-download'), images.length > 0);
     show($('picture-thumbs'), images.length > 1);
-    const thumb = (image, i) => button('', 'thumb', () => choose(image, prompt),
+    const thumb = (image, i) => button('', 'thumb', () => choose(i),
         {'aria-label': `Picture ${i + 1}`, data: {name: image.filename}},
         el('img', {alt: '', src: api.viewUrl(image, {preview: 'webp;60'})}));
     $('picture-thumbs').replaceChildren(...images.map(thumb));
     if (images.length)
-        choose(images[0], prompt);
+        choose(at);
+}
+
+/* Where a VAE had no room for a whole picture: it is not quite the one it would have been. */
+function tilesOf(entry) {
+    const cut = (entry.status?.berth?.networks || []).filter((n) => n.tiles);
+    const texts = cut.map((n) => `${n.what}d in ${n.tiles} tiles for want of memory: ${
+        n.device} was full. It may differ from one ${n.what}d whole.`);
+    return texts.length ? [...new Set(texts)].join('\n') : undefined;
 }
 
 function showFacts(entry, s) {
@@ -64,6 +76,7 @@ function showFacts(entry, s) {
         ['steps', 'Steps', s.steps],
         ['cfg', 'CFG', s.cfg],
         ['size', 'Size', s.width && s.height ? `${s.width} × ${s.height}` : undefined],
+        ['tiles', 'Tiles', tilesOf(entry)],
         ['duration', 'Took', took === null ? undefined : seconds(took)],
         [
             'when', 'When',
@@ -109,7 +122,9 @@ function showError(entry) {
         });
 }
 
-export async function openPicture(id) {
+/* last: beginning with its last picture, for those who come from behind. */
+export async function openPicture(id, last = false) {
+    const mine = ++turn;
     let entry;
     try {
         entry = await historyOf(id);
@@ -117,21 +132,45 @@ export async function openPicture(id) {
         trouble('The history did not answer', e);
         return;
     }
+    if (mine !== turn)
+        return;
     if (!entry) {
         toast('info', 'This prompt is no longer in the history');
         loadJobs();
         return;
     }
-    shown = {id, entry};
-    const s = settingsOf(entry.prompt[2]);
+    const s = settingsOf(entry.prompt[2]), images = imagesOf(entry);
+    shown = {id, entry, images, prompt: s.prompt, at: 0};
     const failed = entry.status?.status_str === 'error';
     put($('picture-title'), {text: failed ? 'Prompt that did not finish' : 'Picture'});
-    showImages(imagesOf(entry), s.prompt);
+    showImages(images, last ? images.length - 1 : 0);
     showFacts(entry, s);
     showNetworks(entry);
     showError(entry);
     seen(id);
     dialog.open('dlg-picture');
+}
+
+/* To the next picture (1), of this prompt or of the one behind it in the gallery, or back (-1). */
+async function go(way) {
+    if (shown.images[shown.at + way]) {
+        choose(shown.at + way);
+        return;
+    }
+    const here = state.jobs.findIndex((j) => j.id === shown.id);
+    if (here >= 0 && here + way === state.jobs.length)
+        await loadMoreJobs();
+    const job = here < 0 ? null : state.jobs[here + way];
+    if (job && $('dlg-picture').open)
+        await openPicture(job.id, way < 0);
+}
+
+function keys(e) {
+    const way = {ArrowLeft: -1, ArrowRight: 1}[e.key];
+    if (!way || e.altKey || e.ctrlKey || e.metaKey || e.shiftKey || e.target.closest('.scroll'))
+        return;
+    e.preventDefault();
+    go(way);
 }
 
 async function forget() {
@@ -152,6 +191,8 @@ async function forget() {
 export function start() {
     $('btn-picture-close').addEventListener('click', () => dialog.close('dlg-picture'));
     $('btn-delete').addEventListener('click', forget);
+    $('dlg-picture').addEventListener('keydown', keys);
+    $('dlg-picture').addEventListener('close', () => turn++);
     $('btn-use').addEventListener('click', () => {
         dialog.close('dlg-picture');
         useSettings(settingsOf(shown.entry.prompt[2]));

@@ -39,9 +39,15 @@ function wanted() {
     return body;
 }
 
-/* The server calls the string as the loader nodes' input is called; here its field is "Allocation". */
+/* The server calls things as the loader nodes' inputs are called; here their fields have labels. */
+const LABELS = {
+    expert_mode_allocations: 'Allocation',
+    virtual_vram_gb: 'GiB that live elsewhere',
+    donor_device: 'on this donor',
+};
 const inOurWords = (text) =>
-    text.replace(/(^|: )expert_mode_allocations: /, '$1Allocation: ');
+    text.replace(/(^|: )(\w+): /g, (all, before, name) =>
+        Object.hasOwn(LABELS, name) ? `${before}${LABELS[name]}: ` : all);
 
 function fail(text) {
     put($('plan-error'), {text: inOurWords(text)});
@@ -214,7 +220,7 @@ async function apply() {
     loadDevices();
 }
 
-export function start() {
+function wire() {
     $('plan-compute').addEventListener('input', offerDonors); /* before what follows looks at it */
     $('plan-form').addEventListener('input', refresh);
     $('plan-form').addEventListener('submit', (e) => {
@@ -225,3 +231,5 @@ export function start() {
     $('btn-plan-close').addEventListener('click', () => dialog.close('dlg-plan'));
     $('dlg-plan').addEventListener('close', () => look?.abort());
 }
+
+wire();

@@ -42,6 +42,9 @@ async function act(what, request) {
     }
 }
 
+/* Nobody answers: what is shown is of then, and no button would do anything. */
+const isLost = () => !state.connected && Boolean(state.attempts);
+
 /* ---- waiting ---- */
 
 const placeOf = (id) => state.queue.pending.findIndex((p) => p.id === id);
@@ -128,13 +131,15 @@ function patchWaiting(li, item) {
     put(li.querySelector('.waiting-text'), {text: title, title});
     const off = {top: at === 0, up: at === 0, down: at === last};
     for (const b of li.querySelectorAll('button'))
-        b.disabled = Boolean(off[b.dataset.test]);
+        b.disabled = isLost() || Boolean(off[b.dataset.test]);
 }
 
 function drawQueue() {
     const q = state.queue;
     put($('btn-pause'), {text: q.paused ? 'Resume' : 'Pause'});
-    $('btn-clear').disabled = q.total === 0;
+    const lost = isLost();
+    $('btn-pause').disabled = lost;
+    $('btn-clear').disabled = lost || q.total === 0;
     const words = [q.paused ? 'paused' : '', q.total ? `${q.total} waiting` : ''];
     put($('queue-count'), {text: words.filter(Boolean).join(', '), data: {count: q.total}});
     keyed($('waiting'), q.pending, (p) => p.id, makeWaiting, patchWaiting);
@@ -193,13 +198,16 @@ function drawRun() {
         text: steps ?
             [
                 `step ${run.value} of ${run.max}`, `${share} %`,
-                rest === null ? '' : `${seconds(rest)} left`
+                rest === null || isLost() ? '' : `${seconds(rest)} left`
             ].filter(Boolean)
                 .join(' · ') :
             'working',
     });
+    put($('running-note'), {text: run.note});
+    show($('running-note'), Boolean(run.note));
+    $('btn-interrupt').disabled = isLost();
     announce(run);
-    document.title = steps ? `${share} % · Berth` : 'Berth';
+    document.title = steps && !isLost() ? `${share} % · Berth` : 'Berth';
     const image = $('running-preview');
     if (run.preview && image.src !== run.preview)
         image.src = run.preview;
@@ -235,6 +243,8 @@ export function start() {
     on('queue', drawQueue);
     on('queue', drawRun);
     on('run', drawRun);
+    on('connection', drawQueue);
+    on('connection', drawRun);
     $('btn-pause').addEventListener('click', pause);
     $('btn-clear').addEventListener('click', clear);
     $('btn-interrupt').addEventListener('click', interrupt);

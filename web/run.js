@@ -1,7 +1,7 @@
 /* run: how far the running prompt is. Messages tell it for prompts of this page; of others' prompts
  * the server only tells what it is asked for, so it is asked once a second while one runs. */
 import * as api from './api.js';
-import {onMessage, onPreview} from './socket.js';
+import {onMessage, onNote, onPreview} from './socket.js';
 import {changed, state} from './store.js';
 
 const ASK_MS = 1000;
@@ -13,6 +13,7 @@ function begin(id) {
     state.run = {
         id,
         node: null,
+        note: '', /* what the node says of itself */
         value: 0,
         max: 0,
         since: 0,
@@ -32,12 +33,14 @@ function drop() {
 
 function setNode(run, node) {
     if (run.node !== node)
-        Object.assign(run, {node, value: 0, max: 0, since: performance.now(), first: 0});
+        Object.assign(run, {node, note: '', value: 0, max: 0, since: performance.now(), first: 0});
 }
 
 function setProgress(run, value, max) {
     if (run.value === value && run.max === max)
         return;
+    if (!run.max)
+        run.note = ''; /* it was about loading */
     if (!run.max || value < run.value) /* steps before we came are no measure of speed */
         Object.assign(run, {since: performance.now(), first: value});
     Object.assign(run, {value, max});
@@ -108,6 +111,12 @@ export function start() {
         run.preview = URL.createObjectURL(frame.blob);
         run.previews++;
         changed('run');
+    });
+    onNote(({nodeId, text}) => {
+        if (state.run?.node === nodeId) {
+            state.run.note = text;
+            changed('run');
+        }
     });
     setInterval(ask, ASK_MS);
 }

@@ -3,7 +3,8 @@
  * The client id stays the same over reconnects and reloads of this tab: messages about its prompts
  * find it again. It is in the tab's storage only while no page is there: a tab that is duplicated
  * copies the storage, and two with one id would take each other's messages. Binary frames are big-endian: u32 kind; kind 1: u32 format (1 JPEG, 2
- * PNG), picture; kind 4: u32 length, JSON of that length, picture. */
+ * PNG), picture; kind 4: u32 length, JSON of that length, picture; kind 3: u32 length, a node's id of
+ * that length, text. */
 import {changed, state} from './store.js';
 
 const KEY = 'berth.client';
@@ -30,12 +31,17 @@ document.documentElement.dataset.client = clientId;
 
 const handlers = new Map();
 let previewHandler = () => {};
+let noteHandler = () => {};
 let openHandler = () => {};
 let failures = 0;
 
 export const onMessage = (type, fn) => handlers.set(type, fn);
 export const onPreview = (fn) => {
     previewHandler = fn;
+};
+/* Of a node that runs: {nodeId, text}. */
+export const onNote = (fn) => {
+    noteHandler = fn;
 };
 export const onOpen = (fn) => {
     openHandler = fn;
@@ -68,11 +74,26 @@ function readFrame(buffer) {
     };
 }
 
+function readNote(buffer) {
+    const view = new DataView(buffer);
+    if (buffer.byteLength < 8 || view.getUint32(0) !== 3)
+        return null;
+    const length = view.getUint32(4), decoder = new TextDecoder();
+    if (length > buffer.byteLength - 8)
+        return null;
+    return {
+        nodeId: decoder.decode(new Uint8Array(buffer, 8, length)),
+        text: decoder.decode(new Uint8Array(buffer, 8 + length))
+    };
+}
+
 function receive(event) {
     if (typeof event.data !== 'string') {
-        const frame = readFrame(event.data);
+        const frame = readFrame(event.data), note = frame ? null : readNote(event.data);
         if (frame)
             previewHandler(frame);
+        if (note)
+            noteHandler(note);
         return;
     }
     let message;

@@ -48,4 +48,9 @@ export const seen = (id) =>
     document.querySelectorAll(`.toast[data-failed="${CSS.escape(id)}"]`).forEach((t) => t.remove());
 
 /* What failed, in the server's own words. */
-export const trouble = (what, error) => toast('error', what, error.message);
+export const trouble = (what, error) =>
+    toast('error', what, error.message, {data: error.status === 0 ? {away: ''} : {}});
+
+/* The server is back: that it did not answer is no news. */
+export const answersAgain = () =>
+    document.querySelectorAll('.toast[data-away]').forEach((t) => t.remove());

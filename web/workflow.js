@@ -1,5 +1,6 @@
 /* workflow: ComfyUI's API workflows ({id: {class_type, inputs}}): making one from the prompt
  * box, and reading settings and models out of any. */
+import {because} from './format.js';
 
 /* Below 2^50, so that it is easily read; fields take any up to 2^64-1. */
 export function randomSeed() {
@@ -179,7 +180,7 @@ export function nodeErrors(e) {
             node,
             kind: list.class_type,
             input: error.extra_info?.input_name,
-            text: [error.message, error.details].filter(Boolean).join(': '),
+            text: because(error.message, error.details),
         })));
 }
 

@@ -178,6 +178,8 @@ static int report(const struct app *a, const struct options *o, const struct fol
         run_outputs_json(&at, r->outputs, r->status, node_errors);
     else
         run_outputs_print(a, &at, o->show, r->outputs);
+    if (!o->json && !o->quiet)
+        run_tiles_print(a, r->status);
     if (r->outcome == EXEC_OK)
         return APP_OK;
     if (r->outcome == EXEC_STOPPED) {
@@ -230,6 +232,8 @@ static int report_remote(const struct app *a, const struct options *o, const str
         run_outputs_json(&at, outputs, status, NULL);
     else
         run_outputs_print(a, &at, o->show, outputs);
+    if (!o->json && !o->quiet)
+        run_tiles_print(a, status);
     if (word && !strcmp(word, "success"))
         return APP_OK;
     const char *kind = json_string_value(json_array_get(last, 0));
@@ -453,7 +457,7 @@ static int run_run(struct app *a, int argc, char **argv)
         { .name = "show",
           .help = "pictures also in the terminal, where it has 24-bit colour",
           .to = &o.show },
-        { .name = "quiet", .letter = 'q', .help = "no progress", .to = &o.quiet },
+        { .name = "quiet", .letter = 'q', .help = "no progress, no notes", .to = &o.quiet },
         { .name = "json", .help = "print files, outputs and status as JSON", .to = &o.json },
     };
     int n, code = take_sets(a, &o, &argc, argv);

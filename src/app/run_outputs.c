@@ -126,6 +126,30 @@ void run_outputs_json(const struct run_place *at, json_t *outputs, json_t *statu
     json_decref(all);
 }
 
+void run_tiles_print(const struct app *a, const json_t *status)
+{
+    const json_t *networks = json_object_get(json_object_get(status, "berth"), "networks"), *n;
+    const char *before = NULL; /* a list of pictures has an entry for each */
+    size_t i;
+    json_array_foreach(networks, i, n)
+    {
+        const char *node = json_string_value(json_object_get(n, "node"));
+        const char *device = json_string_value(json_object_get(n, "device"));
+        const char *what = json_string_value(json_object_get(n, "what"));
+        json_int_t tiles = json_integer_value(json_object_get(n, "tiles"));
+        if (tiles <= 0 || !node || !device || !what || (before && !strcmp(before, node)))
+            continue;
+        struct str s = { 0 };
+        str_addf(&s,
+                 "node %s %sd in %" JSON_INTEGER_FORMAT " tiles: %s was full; the picture may "
+                 "differ from one %sd whole (docs/images.md)",
+                 node, what, tiles, device, what);
+        print_text(stderr, &a->err, str_c(&s));
+        str_release(&s);
+        before = node;
+    }
+}
+
 void run_failure_print(const struct app *a, const json_t *data)
 {
     const char *what = json_string_value(json_object_get(data, "exception_message"));

@@ -17,6 +17,9 @@ void run_outputs_print(const struct app *a, const struct run_place *at, bool sho
 /* One object: files, outputs, status, node_errors (those that are not NULL). */
 void run_outputs_json(const struct run_place *at, json_t *outputs, json_t *status,
                       json_t *node_errors);
+/* status: as the history has it. On standard error a line for each node whose VAE had no room for a
+ * whole picture: what it made is not quite what it would have been. */
+void run_tiles_print(const struct app *a, const json_t *status);
 /* data: of execution_error. */
 void run_failure_print(const struct app *a, const json_t *data);
 

@@ -59,7 +59,9 @@ struct vae_job {
     /* Tiles in latent units (decode) or pixels (encode); 0: whole, tiles only when there is no
      * room */
     size_t tile_x, tile_y, overlap;
-    bool tiled; /* out: it was, though nobody asked. Later items begin with tiles then */
+    bool tiled;   /* out: it was, though nobody asked. Later items begin with tiles then */
+    size_t tiles; /* out: so many for the last item, all three passes; of those nobody asked for */
+    uint64_t rungs; /* out: how often it turned to tiles, or to smaller ones, for want of memory */
 };
 /* Raw modules: z [n, z, h, w] -> [n, 3, h*r, w*r] nominally -1..1; and back (the mean), h and w
  * multiples of r. BERTH_EUNSUPPORTED: the file has no such half. BERTH_EINVAL: tiles that do not

@@ -218,6 +218,8 @@ static berth_status tiled(struct vae_job *j, const struct vae_way *way, struct v
                        t.x, t.y, overlap);
     for (size_t i = 0; i < 3; i++)
         k.total += cover(h, order[i].y, overlap).n * cover(w, order[i].x, overlap).n;
+    if (j->tiled)
+        j->tiles = k.total;
     berth_status s = work_init(&k, most_x, most_y, err);
     memset(out, 0, n * sizeof(float));
     for (size_t i = 0; i < 3 && !s; i++)
@@ -249,6 +251,7 @@ berth_status vae_item(struct vae_job *j, const struct vae_way *way, struct vae_p
     for (;; t = (struct form) { t.x / 2, t.y / 2 }, overlap /= 2) {
         if (j->tile_x != t.x) { /* nobody asked for these */
             j->tiled = true;
+            j->rungs++;
             log_warn(j->log, "vae.tiled",
                      "what=%s width=%zu height=%zu tile=%zu overlap=%zu why=\"no room for the "
                      "whole: the "

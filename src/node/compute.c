@@ -112,12 +112,13 @@ void ready_tell_peak(struct node_call *c, struct res_model *m, const char *what,
                  batch, peak, d->name);
 }
 
-void ready_done(struct node_call *c, struct res_model *m, const char *what,
-                const struct net_report *r)
+/* Its entry in the history; NULL: nobody asks, it did nothing, or there is no memory. */
+static json_t *network_entry(const struct node_call *c, struct res_model *m, const char *what,
+                             const struct net_report *r)
 {
     const struct stream_stats *s = &r->stream;
     if (!c->host || !c->host->network || !r->passes)
-        return;
+        return NULL;
     /* Numbers of bytes are far below 2^63. */
     json_t *o = json_pack(
         "{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "node", c->id, "network", what, "model",
@@ -130,6 +131,13 @@ void ready_done(struct node_call *c, struct res_model *m, const char *what,
                                       "ring", (json_int_t)s->ring_bytes, "gb_per_s", stream_gbps(s),
                                       "exposed", stream_exposed(s), "seconds",
                                       (double)s->pass_ns / 1e9));
+    return o;
+}
+
+void ready_done(struct node_call *c, struct res_model *m, const char *what,
+                const struct net_report *r)
+{
+    json_t *o = network_entry(c, m, what, r);
     if (o)
         c->host->network(c->host->user, o);
 }
@@ -270,7 +278,14 @@ void ready_vae_release(struct ready_vae *v)
 {
     if (v->net) {
         struct net_report r = net_report(v->net);
-        ready_done(v->c, v->m, "vae", &r);
+        r.rungs += v->rungs;
+        json_t *o = network_entry(v->c, v->m, "vae", &r);
+        if (o && v->what)
+            json_object_set_new(o, "what", json_string(v->what));
+        if (o && v->tiles)
+            json_object_set_new(o, "tiles", json_integer((json_int_t)v->tiles));
+        if (o)
+            v->c->host->network(v->c->host->user, o);
     }
     net_close(v->net);
     *v = (struct ready_vae) { 0 };

@@ -122,6 +122,10 @@ struct ready_vae { /* stays where it is until its release: the net looks at `vae
     struct net *net;
     struct vae_net vae;
     struct res_model *m; /* borrowed from the ref */
+    /* What its use was, for the history: */
+    const char *what; /* "decode", "encode"; static; NULL: none yet */
+    size_t tiles;     /* of a picture, for want of memory; 0: whole, or as it was asked for */
+    uint64_t rungs;   /* of vae_job, all of them */
 };
 berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct ready_vae *out,
                        berth_err *err);

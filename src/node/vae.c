@@ -6,31 +6,58 @@
 
 /* ---- both ways ---- */
 
-static berth_status tell_piece(void *user, size_t done, size_t total, berth_err *err)
-{
-    return call_progress(user, (double)done, (double)total, err);
-}
-
 struct tiling { /* 0: whole */
     size_t tile, overlap;
 };
 
-static struct vae_job make_job(struct node_call *c, struct ready_vae *v, struct tiling t)
+struct work { /* stays where it is: the job's user */
+    struct node_call *c;
+    struct vae_job job;
+    bool told; /* that tiles nobody asked for are used */
+};
+
+/* Under the node, while it works, behind its first step: what comes before that is about loading.
+ * Afterwards the history says so. */
+static void tell_tiles(struct work *k)
 {
-    return (struct vae_job) { .net = v->net,
-                              .vae = &v->vae,
-                              .log = c->env->log,
-                              .step = tell_piece,
-                              .user = c,
-                              .tile_x = t.tile,
-                              .tile_y = t.tile,
-                              .overlap = t.overlap };
+    const struct node_host *h = k->c->host;
+    char text[80];
+    int n = snprintf(text, sizeof text, "in %zu tiles for want of memory", k->job.tiles);
+    k->told = true;
+    if (h && h->text && n > 0)
+        h->text(h->user, text, (size_t)n);
 }
 
-/* What the run took, for those who look into the log. */
-static void report(struct node_call *c, struct ready_vae *v, const struct vae_job *j)
+static berth_status tell_piece(void *user, size_t done, size_t total, berth_err *err)
+{
+    struct work *k = user;
+    berth_status s = call_progress(k->c, (double)done, (double)total, err);
+    if (!s && k->job.tiled && !k->told)
+        tell_tiles(k);
+    return s;
+}
+
+static void work_init(struct work *k, struct node_call *c, struct ready_vae *v, struct tiling t)
+{
+    *k = (struct work) { .c = c,
+                         .job = { .net = v->net,
+                                  .vae = &v->vae,
+                                  .log = c->env->log,
+                                  .step = tell_piece,
+                                  .user = k,
+                                  .tile_x = t.tile,
+                                  .tile_y = t.tile,
+                                  .overlap = t.overlap } };
+}
+
+/* What the run took: for the history, and for those who look into the log. */
+static void report(struct node_call *c, struct ready_vae *v, const char *what,
+                   const struct vae_job *j)
 {
     struct net_report r = net_report(v->net);
+    v->what = what;
+    v->tiles = j->tiled ? j->tiles : v->tiles;
+    r.rungs += v->rungs;
     log_info(c->env->log, "node.vae",
              "node=%s device=%s predicted=%llu peak=%llu passes=%llu rungs=%llu tiled=%s", c->id,
              r.device, (unsigned long long)r.largest_predicted, (unsigned long long)r.largest,
@@ -69,14 +96,16 @@ static berth_status decode(struct node_call *c, struct ready_vae *v, const struc
     if (h > SIDE_MAX || w > SIDE_MAX)
         return err_set(err, BERTH_ELIMIT, "a latent of %zux%zu", w, h);
     berth_status s = image_tensor(n, h * r, w * r, 3, out, err);
-    struct vae_job job = make_job(c, v, t);
+    struct work k;
+    work_init(&k, c, v, t);
     if (!s)
-        tell_peak(c, v, &job, true, n, h, w);
+        tell_peak(c, v, &k.job, true, n, h, w);
     if (!s)
-        s = vae_decode_image(&job, z->data, n, h, w, (*out)->data, err);
+        s = vae_decode_image(&k.job, z->data, n, h, w, (*out)->data, err);
+    v->rungs += k.job.rungs;
     if (s)
         return err_add(err, "decoding with '%.80s'", res_info(v->m).name);
-    report(c, v, &job);
+    report(c, v, "decode", &k.job);
     return BERTH_OK;
 }
 
@@ -94,14 +123,16 @@ static berth_status encode(struct node_call *c, struct ready_vae *v, const struc
                        h);
     struct shape s = { .ndim = 4, .dim = { n, v->vae.z_channels, lh, lw } };
     berth_status st = htensor_new(&s, out, err);
-    struct vae_job job = make_job(c, v, t);
+    struct work k;
+    work_init(&k, c, v, t);
     if (!st)
-        tell_peak(c, v, &job, false, n, lh * v->vae.ratio, lw * v->vae.ratio);
+        tell_peak(c, v, &k.job, false, n, lh * v->vae.ratio, lw * v->vae.ratio);
     if (!st)
-        st = vae_encode_image(&job, image->data, n, h, w, dim(image, 3), (*out)->data, err);
+        st = vae_encode_image(&k.job, image->data, n, h, w, dim(image, 3), (*out)->data, err);
+    v->rungs += k.job.rungs;
     if (st)
         return err_add(err, "encoding with '%.80s'", res_info(v->m).name);
-    report(c, v, &job);
+    report(c, v, "encode", &k.job);
     return BERTH_OK;
 }
 

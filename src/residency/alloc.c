@@ -186,7 +186,8 @@ static berth_status read_bytes(struct reader *r, struct alloc_entry *e, struct v
     size_t shown = unit.n < sizeof probe - 2 ? unit.n : sizeof probe - 2;
     memcpy(probe + 1, unit.s, shown);
     if (shown < unit.n || !str_parse_bytes(probe, shown + 1, &one))
-        return alloc_fail(r->err, BERTH_EINVAL, &at, "unknown unit \"%s\"", probe + 1);
+        return alloc_fail(r->err, BERTH_EINVAL, &at, "unknown unit \"%s\", not b, kb, mb, gb or %%",
+                          probe + 1);
     if (number.s[number.n - 1] == '.')
         number.n--; /* "4.gb" */
     if (number.n + unit.n >= sizeof text)

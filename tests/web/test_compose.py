@@ -134,6 +134,20 @@ def test_a_wrong_value_is_said_at_its_field(page, server, field, value, says):
     assert not page.one(f"#err-{field}").is_displayed()
 
 
+def test_sides_come_in_steps_of_8(page, server):
+    """Said when the field is left, not only when it is drawn."""
+    fill(page, "odd")
+    page.fill("#f-width", "250")
+    page.one("#f-prompt").click()
+    assert page.shown("#err-width").text == "In steps of 8: 248 or 256"
+    page.click("#btn-submit")
+    page.until(lambda: page.js("return document.activeElement.id") == "f-width", "the field")
+    assert server.get("/queue").json()["queue_running"] == [] and server.get("/history").json() == {}
+    page.fill("#f-width", "64")
+    page.one("#f-prompt").click()
+    page.gone("#err-width")
+
+
 def test_what_the_server_refuses_is_said_in_its_words(page, server):
     """A model that is gone since the list was made."""
     fill(page, "gone")
@@ -196,6 +210,35 @@ def test_settings_of_a_model_are_taken_from_its_file(chrome, tmp_path):
         assert {k: chrome.js("return document.querySelector(arguments[0]).value", k) for k in values} == values  # beyond the limits: not taken
         chrome.choose("#f-model", "plain.safetensors")
         chrome.until(lambda: not any(e.is_displayed() for e in chrome.all("#examples [data-test=example]")), "no examples of the plain one")
+        assert chrome.errors() == []
+
+
+def test_what_was_typed_outlives_another_model(chrome, tmp_path):
+    """Fields that were changed since a model was chosen stay with the next one; the others follow it."""
+    base = base_with_model(tmp_path / "base", "a.safetensors", "b.safetensors")
+    for name, steps, cfg in (("a", 3, 2), ("b", 5, 4)):
+        set_metadata(base / f"models/checkpoints/{name}.safetensors", {"steps": steps, "cfg": cfg, "sampler_name": "heun", "prompts": [name]})
+
+    def values(steps, cfg):
+        chrome.until(lambda: chrome.js("return ['steps', 'cfg'].map((f) => document.getElementById('f-' + f).value)") == [steps, cfg],
+                     f"{steps} steps, cfg {cfg}")
+    with Server(base, "--devices", "cpu=2g") as server:
+        chrome.leave()
+        arrive(chrome, server)
+        values("3", "2")
+        assert "prompts like" in chrome.shown("#examples-hint").text
+        chrome.fill("#f-steps", "9")
+        chrome.choose("#f-sampler", "euler")
+        chrome.choose("#f-model", "b.safetensors")
+        values("9", "4")
+        assert chrome.js("return document.querySelector('#f-sampler').value") == "euler"
+        chrome.choose("#f-model", "a.safetensors")
+        values("3", "2")
+        chrome.fill("#f-cfg", "6")
+        arrive(chrome, server)  # over a reload, too
+        chrome.until(lambda: chrome.all("#examples [data-test=example]"), "its examples")
+        chrome.choose("#f-model", "b.safetensors")
+        values("5", "6")
         assert chrome.errors() == []
 
 
@@ -343,6 +386,16 @@ def test_a_workflow_the_server_refuses_says_why_and_where(page, server):
     page.click("#btn-workflow-queue")
     page.until(lambda: "steps" in page.text("#workflow-error"), "the reason")
     assert server.get("/history").json() == {}
+    page.forget()  # the 400 is in the console
+
+
+def test_reasons_are_joined_as_sentences(page, server):
+    flow = {**drawing(), "99": {"class_type": "NoSuchNode", "inputs": {}}}
+    page.drop("body", "flow.json", json.dumps(flow).encode())
+    page.shown("#dlg-workflow")
+    page.click("#btn-workflow-queue")
+    text = page.until_text("#workflow-error", "#99")
+    assert ".:" not in text and ": Node ID '#99'" in text
     page.forget()  # the 400 is in the console
 
 

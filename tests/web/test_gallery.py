@@ -2,7 +2,8 @@
 
 import pytest
 
-from conftest import LONG, MODEL, arrive, drawing, image_prompt
+from browser import Keys
+from conftest import LONG, MODEL, Server, arrive, base_with_model, drawing, image_prompt
 
 
 @pytest.fixture
@@ -58,6 +59,68 @@ def test_a_picture_has_its_metadata(page, server, drawn):
     assert server.get(link.get_attribute("href")[len(server.url):]).content[:8] == b"\x89PNG\r\n\x1a\n"
     page.click("#btn-picture-close")
     page.gone("#dlg-picture")
+
+
+def test_tiles_for_want_of_memory_are_told(chrome, tmp_path):
+    """While it decodes, at the node; afterwards, beside the picture. One that had room says nothing."""
+    with Server(base_with_model(tmp_path / "base"), "--devices", "cpu=32m") as server:
+        chrome.leave()
+        arrive(chrome, server)
+        chrome.js("""window.notes = [];
+            new MutationObserver(() => {
+                const n = document.querySelector('#running-note');
+                if (!n.hidden && !notes.includes(n.textContent)) notes.push(n.textContent);
+            }).observe(document.querySelector('#running'), {subtree: true, childList: true, attributes: true});""")
+        item = server.run(drawing("a wide sea", size=256, steps=1))
+        (vae,) = [n for n in item["status"]["berth"]["networks"] if n["network"] == "vae"]
+        said = f"in {vae['tiles']} tiles for want of memory"
+        chrome.until(lambda: said in chrome.js("return notes"), "the note in the queue")
+        id = item["prompt"][1]
+        chrome.shown(f"[data-test=card][data-prompt-id='{id}']")
+        open_card(chrome, id)
+        assert fact(chrome, "tiles") == f"decoded {said}: cpu was full. It may differ from one decoded whole."
+        chrome.click("#btn-picture-close")
+        small = server.run(drawing("a small sea", size=64, steps=1))["prompt"][1]
+        chrome.shown(f"[data-test=card][data-prompt-id='{small}']")
+        open_card(chrome, small)
+        assert fact(chrome, "prompt") == "a small sea" and not fact(chrome, "tiles")
+        assert chrome.errors() == []
+
+
+def test_arrow_keys_go_through_the_pictures(page, server):
+    flow = drawing("the oldest", seed=1)
+    flow["4"]["inputs"]["batch_size"] = 2
+    ids = []
+    for f in (flow, drawing("the middle one", seed=2), drawing("the newest", seed=3)):
+        ids.append(server.queue(f)["prompt_id"])
+        server.wait(ids[-1])
+    page.until(lambda: len(page.all("[data-test=card]")) == 3, "three cards")
+
+    def at(prompt, thumb=None):
+        def look():
+            pressed = page.js("return [...document.querySelectorAll('#picture-thumbs [data-test=thumb]')]"
+                              ".findIndex((b) => b.getAttribute('aria-pressed') === 'true')")
+            return fact(page, "prompt") == prompt and (thumb is None or pressed == thumb)
+        page.until(look, f"{prompt} {thumb}")
+    open_card(page, ids[-1])
+    at("the newest")
+    page.keys(Keys.ARROW_LEFT)  # nothing is newer
+    page.keys(Keys.ARROW_RIGHT)
+    at("the middle one")
+    page.keys(Keys.ARROW_RIGHT)
+    at("the oldest", 0)
+    page.keys(Keys.ARROW_RIGHT)
+    at("the oldest", 1)
+    page.keys(Keys.ARROW_RIGHT)  # nothing is older
+    page.keys(Keys.ARROW_LEFT)
+    at("the oldest", 0)
+    page.keys(Keys.ARROW_LEFT)
+    at("the middle one")
+    page.keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    page.keys(Keys.ESCAPE)
+    page.gone("#dlg-picture")
+    open_card(page, ids[1])
+    at("the middle one")
 
 
 def test_its_settings_can_be_used_again(page, server, drawn):

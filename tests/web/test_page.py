@@ -7,7 +7,7 @@ import re
 import pytest
 
 from browser import Keys
-from conftest import DEVICES, Server, arrive, base_with_model, drawing
+from conftest import DEVICES, LONG, Server, arrive, base_with_model, drawing
 
 FIRST_PAINT = 100 * 1000  # bytes, everything the page needs included
 
@@ -208,6 +208,41 @@ def test_the_tabs_fit_a_phone(page, width):
     assert len({top for _, top, _ in tabs}) == 1 and all(right <= width - 8 for _, _, right in tabs)
 
 
+def top(page, selector):
+    return page.js("const r = document.querySelector(arguments[0]).getBoundingClientRect(); return r.top + r.height / 2", selector)
+
+
+@pytest.mark.parametrize("width", [390, 360])
+def test_buttons_keep_their_rows_on_a_phone(page, server, width):
+    server.run(drawing())
+    page.size(width, 844)
+    page.until(lambda: page.js("return innerWidth") == width, "the width")
+    for state in ("Live", "Reconnecting"):  # the longer one, too
+        page.js("document.querySelector('#connection').textContent = arguments[0]", state)
+        row = [top(page, s) for s in ("#btn-receipts", "#theme-switch", ".brand h1")]
+        assert max(row) - min(row) < 3 and top(page, "#btn-unload") > max(row) + 10
+    page.click("#btn-free")
+    page.shown("#free-preview")
+    box = page.js("return ['#btn-free-cancel', '#btn-free-ok'].map((s) => document.querySelector(s).getBoundingClientRect())"
+                  ".map((r) => [r.left, r.right, r.top])")
+    left, right = min(b[0] for b in box), max(b[1] for b in box)
+    same_row = box[0][2] == box[1][2]  # side by side with Cancel first, or one above the other and as wide
+    assert (same_row and box[0][1] < box[1][0]) or all(b[:2] == [left, right] for b in box), box
+    page.click("#btn-free-cancel")
+
+
+def test_keys_are_not_spoken_of_where_there_are_none(page, server):
+    assert page.one("#submit-hint").is_displayed()
+    page.cdp("Emulation.setTouchEmulationEnabled", enabled=True)
+    page.cdp("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
+    try:
+        page.until(lambda: page.js("return matchMedia('(pointer: coarse)').matches"), "a touch screen")
+        page.gone("#submit-hint")
+    finally:
+        page.cdp("Emulation.setTouchEmulationEnabled", enabled=False)
+        page.size(1440, 900)
+
+
 def test_less_motion_is_honoured(page):
     page.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
     moving = page.js("""return [...document.querySelectorAll('*')].filter(e => {
@@ -342,6 +377,39 @@ def test_it_comes_back_when_the_server_does(chrome, tmp_path):
         chrome.until(lambda: len(chrome.all("#gallery-list [data-test=card]")) == 2, "what came before and after")
     finally:
         again.stop()
+
+
+def test_what_is_shown_of_a_server_that_is_gone(chrome, tmp_path):
+    """Queue and devices are of then, and say so; when it is back nothing says that it was gone."""
+    base = base_with_model(tmp_path / "base")
+    server = Server(base, "--devices", DEVICES).start()
+    chrome.leave()
+    arrive(chrome, server)
+    server.queue(drawing("a long way", steps=LONG))
+    chrome.until_text("#running-text", "left")
+    assert not [e for e in chrome.all(".away") if e.is_displayed()]
+    server.kill()
+    chrome.until(lambda: [e.text for e in chrome.all("#queue .away, #memory .away") if e.is_displayed()] == ["not connected"] * 2,
+                 "that it is not connected")
+    chrome.until(lambda: "left" not in chrome.text("#running-text"), "no time left")
+    assert not any(chrome.one(b).is_enabled() for b in ("#btn-interrupt", "#btn-pause"))
+    for part in ("#running", "#devices"):
+        assert float(chrome.js("return getComputedStyle(document.querySelector(arguments[0])).opacity", part)) < 1
+    chrome.fill("#f-prompt", "nobody hears this")
+    chrome.click("#btn-submit")
+    chrome.until_text("#compose-error", "does not answer")
+    again = Server(base, "--devices", DEVICES, "--port", server.port).start()
+    try:
+        chrome.until_text("#connection", "Live")
+        chrome.gone("#compose-error")
+        chrome.gone(".away")
+        chrome.until(lambda: chrome.one("#btn-pause").is_enabled(), "buttons that do something")
+        again.post("/queue", {"clear": True})
+        again.post("/interrupt", {})
+        again.until_idle()
+    finally:
+        again.stop()
+        chrome.forget()
 
 
 def test_without_a_model_it_says_what_to_do(chrome, tmp_path):

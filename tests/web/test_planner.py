@@ -200,6 +200,20 @@ def test_virtual_vram_that_is_no_number_is_not_nothing(page, server, unet, value
     page.click("#btn-plan-close")
 
 
+def test_what_is_wrong_is_said_by_the_fields_label(page, server, unet):
+    edit(page, unet, "virtual")
+    page.fill("#plan-virtual", "500")
+    page.click("#btn-plan-preview")
+    assert page.until_text("#plan-error", "from 0 to 128").startswith("GiB that live elsewhere: not a number")
+    page.click("#btn-plan-close")
+    edit(page, unet, "allocation")
+    page.fill("#plan-allocation", "cuda:0,4tb")
+    page.click("#btn-plan-preview")
+    page.until_text("#plan-error", 'unknown unit "tb", not b, kb, mb, gb or %')
+    page.click("#btn-plan-close")
+    page.forget()  # the 400s are in the console
+
+
 def test_automatic_and_another_compute_device(page, server, unet):
     edit(page, unet, "auto")
     page.choose("#plan-compute", "cuda:1")

@@ -286,6 +286,38 @@ def test_progress_without_a_terminal_comes_when_a_node_begins(tmp_path):
     assert "stopped" in run.communicate(timeout=PATIENCE)[1] and run.returncode == 130
 
 
+def test_tiles_for_want_of_memory_are_told(tmp_path):
+    """Here, from a server and in its history; not with -q, and not where the node asks for tiles."""
+    base = picture_base(tmp_path)
+    path, asked = tmp_path / "p.json", tmp_path / "asked.json"
+    p = picture(steps=1, side=256)
+    path.write_text(json.dumps(p))
+    (decode,) = [k for k, n in p.items() if n["class_type"] == "VAEDecode"]
+    p[decode]["class_type"] = "VAEDecodeTiled"
+    p[decode]["inputs"].update(tile_size=128, overlap=32, temporal_size=64, temporal_overlap=8)
+    asked.write_text(json.dumps(p))
+    small = ["--devices", "cpu=48m"]
+    note = re.compile(rf"^node {decode} decoded in (\d+) tiles: cpu was full; the picture may differ from one decoded whole "
+                      r"\(docs/images\.md\)$", re.M)
+
+    def run(*args):
+        return berth("run", *args, "--base-directory", base, *small).stderr
+
+    here = note.findall(run(path))
+    assert len(here) == 1 and int(here[0]) > 1
+    assert not note.search(run(path, "-q")) and "tiles:" not in run(asked)
+    assert "tiles:" not in berth("run", path, "--base-directory", base, "--devices", "cpu=2g").stderr
+    with Server(base, *small) as s:
+        assert note.findall(berth("run", path, "--server", s.url).stderr) == here
+        (item,) = s.get("/history").json().values()
+        (vae,) = [n for n in item["status"]["berth"]["networks"] if n["network"] == "vae"]
+        assert vae["tiles"] == int(here[0]) and vae["what"] == "decode" and vae["rungs"] > 0
+        berth("run", asked, "--server", s.url)
+        last = list(s.get("/history").json().values())[-1]
+        (vae,) = [n for n in last["status"]["berth"]["networks"] if n["network"] == "vae"]
+        assert "tiles" not in vae
+
+
 def test_ps_says_where_the_prompt_is(tmp_path):
     with Server(picture_base(tmp_path), "--cpu") as s:
         assert s.get("/berth/queue").json()["executing"] is None

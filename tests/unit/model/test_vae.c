@@ -246,11 +246,15 @@ static void tiles_come_by_themselves_when_there_is_no_room(void **state)
 
     /* tiles of 64 do not fit either */
     size_t told = 0;
+    struct steps steps = { 0 };
     struct log log = { .level = LOG_DEBUG, .write = count_tiled, .user = &told };
     open_with(&r, path, tile_peak * 3 / 2);
     r.j.log = &log;
+    r.j.step = on_step;
+    r.j.user = &steps;
     assert_ok(vae_decode(&r.j, in, 1, h, w, got, &err), err);
-    assert_true(r.j.tiled && told == 2);
+    assert_true(r.j.tiled && told == 2 && r.j.rungs == 2);
+    assert_true(r.j.tiles > 3 && r.j.tiles == steps.total);
     assert_memory_equal(got, asked, n * sizeof *got);
     assert_true(rel_error(got, whole, n) > 1e-6);
     rig_close(&r);

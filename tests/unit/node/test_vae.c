@@ -102,11 +102,49 @@ static void there_and_back(void **state)
     call_release(&y);
 }
 
+struct told { /* by the host of a call */
+    char text[80];
+    json_t *network; /* the last one's */
+};
+
+static void hear_text(void *user, const char *s, size_t n)
+{
+    struct told *t = user;
+    if (!strncmp(s, "in ", 3)) /* others are about loading */
+        snprintf(t->text, sizeof t->text, "%.*s", (int)n, s);
+}
+
+static void hear_network(void *user, json_t *taken)
+{
+    struct told *t = user;
+    json_decref(t->network);
+    t->network = taken;
+}
+
+/* Tiles nobody asked for are told while it works and in the history, where they count as a rung; a
+ * whole picture has none of it. */
+static void expect_told(struct told *t, const char *what, bool tiles)
+{
+    long long n = json_integer_value(json_object_get(t->network, "tiles"));
+    char text[80];
+    snprintf(text, sizeof text, "in %lld tiles for want of memory", n);
+    assert_string_equal(json_string_value(json_object_get(t->network, "what")), what);
+    assert_int_equal(n > 1, tiles);
+    assert_int_equal(json_object_get(t->network, "tiles") != NULL, tiles);
+    assert_string_equal(t->text, tiles ? text : "");
+    if (tiles)
+        assert_true(json_integer_value(json_object_get(t->network, "passes")) >= n);
+    assert_int_equal(json_integer_value(json_object_get(t->network, "rungs")) > 0, tiles);
+    json_decref(t->network);
+    *t = (struct told) { 0 };
+}
+
 /* One tile is the whole; several come near it, and say how far they are. */
 static void in_tiles(void **state)
 {
     struct scene *s = *state;
     struct call whole, one, many, e, et;
+    struct told told = { .text = "" };
     make(s, &whole, "VAEDecode", "{}", "samples", latent(1, 4, 12, 20));
     run(&whole);
     make(s, &one, "VAEDecodeTiled", "{\"tile_size\": 512}", "samples", latent(1, 4, 12, 20));
@@ -114,7 +152,9 @@ static void in_tiles(void **state)
     assert_true(furthest(whole.out[0].at[0]->tensor, one.out[0].at[0]->tensor) < 1e-5);
     make(s, &many, "VAEDecodeTiled", "{\"tile_size\": 64, \"overlap\": 64}", "samples",
          latent(1, 4, 12, 20)); /* overlap becomes 16 pixels */
+    many.host = (struct node_host) { .user = &told, .text = hear_text, .network = hear_network };
     run(&many);
+    expect_told(&told, "decode", false); /* somebody asked for them */
     expect_shape(many.out[0].at[0]->tensor, 1, 96, 160, 3);
     make(s, &e, "VAEEncode", "{}", "pixels", tensor(4, (uint64_t[]) { 1, 64, 96, 3 }));
     run(&e);
@@ -135,6 +175,8 @@ static void pieces_where_there_is_no_room(void **state)
     berth_err err = { 0 };
     static const char *const device[2] = { "cpu", "cuda:0" };
     struct htensor *picture[2];
+    struct told told = { .text = "" };
+    const struct node_host host = { .user = &told, .text = hear_text, .network = hear_network };
     (void)state;
     rig_open(&r, "cpu=1g,cuda:0@cpu=24m");
     rig_preset(&r, "checkpoints/sd15.safetensors", "sd15-tiny");
@@ -150,12 +192,16 @@ static void pieces_where_there_is_no_room(void **state)
         call_give(&x, "vae", ckpt.out[2].at[0]);
         call_give(&x, "samples", z);
         value_unref(z);
+        x.host = host;
         run(&x);
+        expect_told(&told, "decode", i == 1);
         picture[i] = htensor_ref(x.out[0].at[0]->tensor);
         rig_call(&r, &y, "VAEEncode", "{}"); /* and the way back */
         call_give(&y, "vae", ckpt.out[2].at[0]);
         call_give(&y, "pixels", x.out[0].at[0]);
+        y.host = host;
         run(&y);
+        expect_told(&told, "encode", i == 1);
         expect_shape(y.out[0].at[0]->latent.samples, 1, 4, 48, 40);
         call_release(&x);
         call_release(&y);

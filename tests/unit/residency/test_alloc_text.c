@@ -67,7 +67,7 @@ static void too_much_is_refused(void **state)
         { "#cuda:0;0.0000000000000000001;cpu", "too many digits (entry 2: " },
         { "cuda:0,+4gb", "bad number, write 4gb, 50%, 0.5 or * (entry 1: " },
         { "cuda:0,4 5gb", "bad number, write 4gb, 50%, 0.5 or * (entry 1: " },
-        { "cuda:0,50%%", "unknown unit \"%%\" (entry 1: " },
+        { "cuda:0,50%%", "unknown unit \"%%\", not b, kb, mb, gb or % (entry 1: " },
         { ",4gb", "device missing (entry 1: " },
         { "cuda:0,**", "bad number, write 4gb, 50%, 0.5 or * (entry 1: " },
         { "cuda:0,25%*", "\"*\" behind a number needs a byte unit (entry 1: " },
