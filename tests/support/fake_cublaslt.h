@@ -10,9 +10,10 @@ enum fake_refuses { FAKE_REFUSES_NOTHING, FAKE_REFUSES_EPILOGUES, FAKE_REFUSES_A
 
 struct fake_cublaslt { /* zero is the plain case */
     enum fake_refuses refuses;
-    int fail_with; /* what products answer */
-    int ask_with;  /* what asking for proposals answers */
-    int open_with; /* what cublasLtCreate answers */
+    int fail_with;                /* what products answer */
+    int ask_with;                 /* what asking for proposals answers */
+    int open_with;                /* what cublasLtCreate answers */
+    void (*before)(void *stream); /* a product: where kernels are queued, they run now */
     /* ---- what happened ---- */
     long asked;     /* for proposals */
     long products;  /* that were computed */

@@ -5,6 +5,8 @@
  *            real one is: whole mappings are unmapped, memory without access is not touched.
  * Work       Copies and events are queued in their stream and take effect when somebody waits, or
  *            asks unless `hold` is set; copies move the card's time by a nanosecond a byte.
+ * Kernels    are those of modules that a test has named (fake_cuda_modules, for which cuda_simt/ has
+ *            ours); they run in their stream's turn. Other modules do not load.
  * Contexts   A call that needs one fails when none is current, or that of another card than its
  *            stream's or event's.
  * Failing    fail_at: that call from now on, of any function or of `fail_name`, answers fail_with.
@@ -46,11 +48,35 @@ struct fake_cuda { /* zero is the plain case; written by the test while no call 
     /* ---- what is there ---- */
     size_t used[FAKE_CARDS];
     size_t pinned;
-    long contexts, streams, events, handles, mappings, reservations, plain, hosts;
+    long contexts, streams, events, handles, mappings, reservations, plain, hosts, modules;
 };
+
+/* A kernel that runs on the host. */
+struct fake_kernel {
+    const char *name;
+    const size_t *bytes;       /* of its arguments, up to a 0 */
+    void (*call)(void **args); /* one thread of it; args as cuLaunchKernel gets them */
+    unsigned threads;          /* the most of a block */
+    long launches;             /* that ran */
+};
+struct fake_module {
+    const void *image; /* it is loaded from */
+    const char *name;
+    struct fake_kernel *kernel;
+    size_t kernels;
+};
+struct fake_launch {
+    const struct fake_module *module;
+    const struct fake_kernel *kernel;
+    unsigned grid[3], block[3];
+    void **args;
+};
+typedef void fake_run_fn(const struct fake_launch *l); /* runs all of its blocks */
 
 typedef struct fake_cuda *fake_cuda_fn(void);       /* "fake_cuda": the one struct */
 typedef void fake_cuda_lose_fn(int card, int with); /* "fake_cuda_lose" */
 typedef void fake_cuda_reset_fn(void);              /* "fake_cuda_reset": to one plain card */
+/* "fake_cuda_modules": these are there, until the reset; borrowed. */
+typedef void fake_cuda_modules_fn(struct fake_module *const *m, size_t n, fake_run_fn *run);
 
 #endif

@@ -220,6 +220,18 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
     return CUBLAS_STATUS_SUCCESS;
 }
 
+/* All of one of a batch, columns first without gaps: products ask for every value many times. */
+static double *widened(const void *p, const struct matrix *m, int32_t b)
+{
+    double *v = malloc((m->rows * m->cols + 1) * sizeof *v);
+    if (!v)
+        abort();
+    for (uint64_t col = 0; col < m->cols; col++)
+        for (uint64_t row = 0; row < m->rows; row++)
+            v[col * m->rows + row] = get(p, m->type, at(m, b, row, col));
+    return v;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const void *alpha,
                               const void *A, cublasLtMatrixLayout_t la, const void *B,
                               cublasLtMatrixLayout_t lb, const void *beta, const void *C,
@@ -232,21 +244,23 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
     const struct matrix *c = (const struct matrix *)lc, *y = (const struct matrix *)ld;
     const double scale = (double)*(const float *)alpha, keep = (double)*(const float *)beta;
     const bool turned = o->turn_a == CUBLAS_OP_T, bias = o->epilogue & CUBLASLT_EPILOGUE_BIAS;
-    (void)h, (void)algo, (void)stream;
+    (void)h, (void)algo;
     if (fake.fail_with)
         return (cublasStatus_t)fake.fail_with;
+    if (fake.before)
+        fake.before(stream);
     if ((turned ? a->cols : a->rows) != y->rows || (turned ? a->rows : a->cols) != b->rows ||
         b->cols != y->cols || c->rows != y->rows || c->cols != y->cols ||
         (bias && (uintptr_t)o->bias % 16) || (uintptr_t)work % 16)
         return WRONG;
     memset(work, 0x5a, work_bytes);
-    for (int32_t e = 0; e < y->batch; e++)
+    for (int32_t e = 0; e < y->batch; e++) {
+        double *wa = widened(A, a, e), *wb = widened(B, b, e);
         for (uint64_t j = 0; j < y->cols; j++)
             for (uint64_t i = 0; i < y->rows; i++) {
                 double v = 0;
                 for (uint64_t k = 0; k < b->rows; k++)
-                    v += get(A, a->type, turned ? at(a, e, k, i) : at(a, e, i, k)) *
-                         get(B, b->type, at(b, e, k, j));
+                    v += wa[turned ? i * a->rows + k : k * a->rows + i] * wb[j * b->rows + k];
                 v *= scale;
                 v += keep != 0 ? keep * get(C, c->type, at(c, e, i, j)) : 0;
                 v += bias ? get(o->bias, y->type, i) : 0;
@@ -255,6 +269,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
                 const float f = (float)v;
                 desc(y->type)->from_f32(&f, (char *)D + at(y, e, i, j) * desc(y->type)->bytes, 1);
             }
+        free(wa);
+        free(wb);
+    }
     fake.products++;
     return CUBLAS_STATUS_SUCCESS;
 }

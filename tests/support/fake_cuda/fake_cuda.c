@@ -31,6 +31,7 @@ void fake_cuda_lose(int card, int with)
 void fake_cuda_reset(void) /* what a test left behind goes, too */
 {
     fake_queue_reset();
+    fake_kernels_reset();
     fake_memory_reset();
     fake_machine = (struct fake_cuda) { PLAIN };
     memset(fake_context, 0, sizeof fake_context);

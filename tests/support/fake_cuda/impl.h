@@ -1,5 +1,5 @@
 /* impl: what the files of the fake libcuda share. fake_cuda.c has the machine, its cards and contexts,
- * memory.c their memory, queue.c streams, events and copies. */
+ * memory.c their memory, queue.c streams, events and copies, kernels.c modules and launches. */
 #ifndef SUPPORT_FAKE_CUDA_IMPL_H
 #define SUPPORT_FAKE_CUDA_IMPL_H
 
@@ -30,7 +30,13 @@ void fake_free_pinned(int card);                        /* pinned memory goes wi
 void fake_memory_reset(void);
 
 /* queue.c */
+struct fake_work;
 void fake_queue_reset(void);
+CUresult fake_push_work(CUstream s, CUcontext c, struct fake_work *w); /* takes w if it succeeds */
+
+/* kernels.c */
+void fake_kernels_reset(void);
+void fake_work_run(struct fake_work *w); /* in its stream's turn; free() it */
 
 #define ENTER()                                                                                    \
     CUresult r = fake_enter(__func__);                                                             \

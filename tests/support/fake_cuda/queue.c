@@ -1,4 +1,4 @@
-/* What is queued: streams, events, copies. */
+/* What is queued: streams, events, copies, kernels. */
 #include "support/fake_cuda/impl.h"
 
 #include <stdlib.h>
@@ -12,6 +12,7 @@ struct op {
     const void *src;
     size_t n;
     bool spoil;
+    struct fake_work *work;
 };
 
 struct CUstream_st {
@@ -39,6 +40,7 @@ void fake_queue_reset(void)
         while (s->head) {
             struct op *o;
             POP(s->head, o);
+            free(o->work);
             free(o);
         }
         free(s);
@@ -97,10 +99,13 @@ static void run_head(CUstream s)
             *(unsigned char *)o->dst ^= 0x55;
         fake_machine.now += o->n;
     }
+    if (o->work && !s->ctx->lost)
+        fake_work_run(o->work);
     if (o->record && o->serial > o->record->reached) {
         o->record->reached = o->serial;
         o->record->at = fake_machine.now;
     }
+    free(o->work);
     free(o);
     if (e)
         event_done(e);
@@ -295,4 +300,11 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcon
                                              .src = at(src),
                                              .n = n,
                                              .spoil = direct && fake_machine.peer_lies }));
+}
+
+/* ---- kernels ---- */
+
+CUresult fake_push_work(CUstream s, CUcontext c, struct fake_work *w)
+{
+    return s->ctx == c ? push(s, &(struct op) { .work = w }) : CUDA_ERROR_INVALID_CONTEXT;
 }

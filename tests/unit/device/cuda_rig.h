@@ -79,6 +79,7 @@ static inline void assert_clean(const struct rig *r)
     assert_int_equal(f->reservations, 0);
     assert_int_equal(f->plain, 0);
     assert_int_equal(f->hosts, 0);
+    assert_int_equal(f->modules, 0);
     for (int i = 0; i < FAKE_CARDS; i++)
         assert_int_equal(f->used[i], 0);
 }

@@ -192,8 +192,11 @@ static bool make_linear(struct bag *b, size_t i, union any *a, double *tol)
     } else if (i < LONG + STORED + 4) { /* what fp8 can be multiplied as */
         t = DT_F8_E4M3;
         m = i % 2 ? 48 : 1, k = 512, n = 64;
+    } else if (i < LONG + 2 * STORED + 4) { /* one row: kernels of its own on cards */
+        t = stored[i - LONG - STORED - 4];
+        m = 1, k = 512, n = 21;
     } else {
-        return wide_linear(b, i - LONG - STORED - 4, l);
+        return wide_linear(b, i - LONG - 2 * STORED - 4, l);
     }
     *l = (struct op_linear) { .w = tensor_of(b, t, S2(n, k)) };
     if (i % 3 == 2) { /* rows of something wider, aligned to nothing */

@@ -94,6 +94,8 @@ struct stand {
     struct tally *tally;
     bool large; /* the cases of op_large.h, too */
     bool quiet;
+    unsigned again;             /* runs after the first; 0: one */
+    void (*turn)(unsigned run); /* told before each, from 0 on; NULL: nobody is */
 };
 
 static void stand_close(struct stand *s)
@@ -107,13 +109,12 @@ static void stand_close(struct stand *s)
 }
 
 /* backend NULL: the device's own. */
-static berth_status stand_open(struct stand *s, const char *device,
-                               const struct op_backend *backend, struct tally *tally,
-                               berth_err *err)
+static berth_status stand_open_in(struct stand *s, const struct dev_env *env, const char *device,
+                                  const struct op_backend *backend, struct tally *tally,
+                                  berth_err *err)
 {
-    static const struct dev_env none;
     *s = (struct stand) { .tally = tally };
-    if (try_devices(device, &none, &s->set, err))
+    if (try_devices(device, env, &s->set, err))
         return err->code;
     s->dev = devset_at(s->set, 0);
     s->backend = backend ? backend : op_backend_for(s->dev);
@@ -127,6 +128,14 @@ static berth_status stand_open(struct stand *s, const char *device,
     berth_status why = err->code;
     stand_close(s);
     return why;
+}
+
+static inline berth_status stand_open(struct stand *s, const char *device,
+                                      const struct op_backend *backend, struct tally *tally,
+                                      berth_err *err)
+{
+    static const struct dev_env none;
+    return stand_open_in(s, &none, device, backend, tally, err);
 }
 
 /* Room of n bytes, NaN where it is new. */
@@ -413,26 +422,42 @@ static bool run_there(struct trial *t, bool thrifty, const char *how, size_t *sc
     return false;
 }
 
+static void tell(const struct stand *s, unsigned run)
+{
+    if (s->turn)
+        s->turn(run);
+}
+
+/* Again, for the same bits. */
+static bool run_again(struct trial *t, const char *first)
+{
+    size_t scratch;
+    if (!run_there(t, false, "again: ", &scratch))
+        return false;
+    if (memcmp(first, t->back, t->bytes) == 0)
+        return true;
+    complain(t, "another run gives other bits");
+    return false;
+}
+
 static bool try_all(struct trial *t)
 {
     size_t usual, little;
+    tell(t->s, 0);
     if (!run_there(t, false, "", &usual))
         return false;
     char *first = malloc(t->bytes);
     assert_non_null(first);
     memcpy(first, t->back, t->bytes);
     bool fine = compare_results(t, "");
-    if (run_there(t, false, "again: ", &usual)) {
-        if (memcmp(first, t->back, t->bytes) != 0) {
-            complain(t, "a second run gives other bits");
-            fine = false;
-        }
-    } else {
-        fine = false;
+    for (unsigned run = 1; run <= (t->s->again ? t->s->again : 1) && !t->s->tally->lost; run++) {
+        tell(t->s, run);
+        fine = run_again(t, first) && fine;
     }
     free(first);
     if (!fine || t->s->tally->lost || usual == 0)
         return fine;
+    tell(t->s, 0);
     if (!run_there(t, true, "thrifty: ", &little))
         return false;
     if (little > usual) {

@@ -1,0 +1,310 @@
+/* Our CUDA kernels without a card: compiled for the host (support/cuda_simt), launched by the real
+ * op/cuda through the fake driver, and held against the reference with the cases of op_cases.h.
+ *
+ * Orders     Each case runs with threads and blocks in three orders, the last on grids so small
+ *            that kernels that can take turns must. All give the same bits, or a barrier is missing.
+ * Libraries  cuBLASLt is the stand-in: computes, has no epilogues, refuses all. cuDNN is missing,
+ *            so attention is ours; of conv2d what surrounds a convolution is tried alone.
+ * Coverage   Every kernel must have run by the end; unreached[] says which cannot, and why. */
+#include "op/cuda/dnn.h"
+#include "support/cuda_simt/simt.h"
+#include "support/fake_cublaslt.h"
+#include "unit/op/cuda_pictures.h"
+
+#include <dlfcn.h>
+
+/* ---- the card ---- */
+
+static struct simt_module *const modules[CUDA_MODULES] = {
+#define MODULE(x) &simt_##x,
+#include "op/cuda/modules.def"
+#undef MODULE
+};
+static const unsigned char *const images[CUDA_MODULES] = {
+#define MODULE(x) cuda_module_##x,
+#include "op/cuda/modules.def"
+#undef MODULE
+};
+
+static struct fake_cuda *card;
+static struct fake_cublaslt *blas;
+static struct dnn no_dnn = { .missing = "no part of this test" };
+
+static void *symbol(const char *library, const char *name)
+{
+    void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!lib)
+        fail_msg("%s", dlerror());
+    void *f = dlsym(lib, name);
+    assert_non_null(f);
+    return f;
+}
+
+/* The stand-in computes at once: what is queued before comes first. */
+static void run_queued(void *stream)
+{
+    CUresult (*sync)(CUstream s);
+    void *f = symbol(BERTH_FAKE_CUDA, "cuStreamSynchronize");
+    memcpy(&sync, &f, sizeof f);
+    assert_int_equal(sync(stream), CUDA_SUCCESS);
+}
+
+static void plug_in(enum fake_refuses refuses)
+{
+    static struct fake_module *named[CUDA_MODULES];
+    fake_cuda_reset_fn *reset;
+    fake_cuda_modules_fn *name;
+    fake_cuda_fn *machine;
+    fake_cublaslt_fn *library;
+    void *f = symbol(BERTH_FAKE_CUDA, "fake_cuda_reset");
+    void *g = symbol(BERTH_FAKE_CUDA, "fake_cuda_modules");
+    void *h = symbol(BERTH_FAKE_CUDA, "fake_cuda");
+    void *k = symbol(BERTH_FAKE_CUBLASLT, "fake_cublaslt");
+    memcpy(&reset, &f, sizeof f);
+    memcpy(&name, &g, sizeof g);
+    memcpy(&machine, &h, sizeof h);
+    memcpy(&library, &k, sizeof k);
+    for (size_t i = 0; i < CUDA_MODULES; i++) {
+        modules[i]->base.image = images[i];
+        named[i] = &modules[i]->base;
+    }
+    reset();
+    name(named, CUDA_MODULES, simt_run);
+    card = machine();
+    blas = library();
+    *blas = (struct fake_cublaslt) { .refuses = refuses, .before = run_queued };
+}
+
+/* Which run has which order. Kernels of the first three take turns over the whole grid, products
+ * over rows. */
+static void turn_order(unsigned run)
+{
+    const bool narrow = run == SIMT_SHUFFLED;
+    simt_in_order((enum simt_order)run);
+    simt_norm.most[0] = simt_pointwise.most[0] = simt_move.most[0] = narrow ? 3 : 0;
+    simt_product.most[1] = narrow ? 2 : 0;
+}
+
+static void card_open(struct stand *s, enum fake_refuses refuses, struct tally *t)
+{
+    static const struct dev_env env = { .cuda_library = BERTH_FAKE_CUDA };
+    struct cuda_card *c;
+    berth_err err = { 0 };
+    plug_in(refuses);
+    assert_ok(stand_open_in(s, &env, "cuda:0", NULL, t, &err), err);
+    assert_string_equal(s->backend->name, "cuda");
+    s->large = false;
+    s->again = SIMT_ORDERS - 1;
+    s->turn = turn_order;
+    const struct op_env on = { .backend = s->backend, .stream = s->stream };
+    assert_ok(cuda_card(&on, &c, &err), err);
+    no_dnn.phys = cuda_card_phys(c);
+    cuda_keep(c, CUDA_SLOT_DNN)->p = &no_dnn; /* nobody closes it */
+}
+
+static void card_close(struct stand *s)
+{
+    stand_close(s);
+    assert_true(card->modules == 0 && card->contexts == 0 && card->streams == 0);
+    assert_int_equal(blas->live, 0);
+}
+
+/* ---- ops ---- */
+
+/* step: 1: every case in every type; 4: three of four cases, the types take turns. */
+static void try_ops(enum fake_refuses refuses, bool (*meant)(const char *name), size_t step)
+{
+    size_t bad = 0, all = 0;
+    for (size_t o = 0; o < OPS; o++) {
+        struct tally t = { 0 };
+        struct stand s;
+        if (!meant(ops[o].name) || !wanted("BERTH_TEST_OP", ops[o].name))
+            continue;
+        card_open(&s, refuses, &t);
+        try_op(&s, &ops[o], 0, step);
+        card_close(&s);
+        sum_up("simt", ops[o].name, &t);
+        bad += tally_bad(&t);
+        all += t.cases[0] + t.cases[1] + t.cases[2];
+    }
+    if (bad)
+        fail_msg("%zu cases are wrong, of %zu", bad, all);
+}
+
+static bool is_product(const char *name)
+{
+    return strcmp(name, "linear") == 0 || strcmp(name, "matmul") == 0;
+}
+
+static bool is_own(const char *name)
+{
+    return !is_product(name) && strcmp(name, "conv2d") != 0;
+}
+
+static void own_kernels(void **state)
+{
+    (void)state;
+    try_ops(FAKE_REFUSES_NOTHING, is_own, 1);
+}
+
+static void products_around_the_library(void **state)
+{
+    (void)state;
+    try_ops(FAKE_REFUSES_NOTHING, is_product, 1);
+}
+
+static void products_without_epilogues(void **state)
+{
+    (void)state;
+    try_ops(FAKE_REFUSES_EPILOGUES, is_product, 4);
+}
+
+static void products_refused(void **state)
+{
+    (void)state;
+    try_ops(FAKE_REFUSES_ALL, is_product, 1);
+}
+
+static void pictures(void **state)
+{
+    struct stand s;
+    (void)state;
+    card_open(&s, FAKE_REFUSES_NOTHING, NULL);
+    for (unsigned run = 0; run < SIMT_ORDERS; run++) {
+        turn_order(run);
+        check_pictures(&s);
+    }
+    card_close(&s);
+}
+
+/* ---- stored types, also those that hardly any weight has ---- */
+
+/* No NaN: those have many bits. */
+static void fill_stored(enum dtype t, void *p, size_t n, struct rng *rng)
+{
+    const struct dtype_desc *d = dtype_desc(t);
+    bool quant = d->elems > 1 && !convert_possible(DT_F32, t);
+    for (size_t i = 0; i < n / d->elems * d->bytes; i++)
+        ((uint8_t *)p)[i] = (uint8_t)rng_below(rng, t == DT_BOOL ? 2 : quant ? 50 : 255);
+    for (size_t i = 0; i < n && t == DT_F64; i++)
+        ((double *)p)[i] = ldexp((double)uniform(rng), (int)rng_below(rng, 60) - 40);
+    bool is_float = t == DT_F32 || t == DT_F16 || t == DT_BF16 || t == DT_F8_E4M3 ||
+                    t == DT_F8_E5M2 || (d->elems > 1 && !quant);
+    float f[256];
+    berth_err err;
+    for (size_t i = 0; is_float && i < n; i += d->elems) {
+        for (size_t k = 0; k < d->elems; k++)
+            f[k] = uniform(rng);
+        assert_ok(convert(DT_F32, f, t, (char *)p + i / d->elems * d->bytes, d->elems, &err), err);
+    }
+}
+
+/* n elements, the result `shift` elements behind a multiple of 16 bytes. */
+static void expand_there(struct stand *s, enum dtype from, enum dtype to, size_t n, size_t shift)
+{
+    const struct dtype_desc *f = dtype_desc(from);
+    const size_t src = GUARD, wide = dtype_desc(to)->bytes;
+    const size_t dst = (src + n / f->elems * f->bytes + 2 * GUARD) / GUARD * GUARD + shift * wide;
+    const size_t all = dst + n * wide + GUARD;
+    const struct op_env env = { .backend = s->backend, .stream = s->stream };
+    struct rng rng = { n + from };
+    char *image = malloc(all), *back = malloc(all);
+    berth_err err = { 0 };
+    assert_true(image && back);
+    memset(image, 0xa5, all);
+    fill_stored(from, image + src, n, &rng);
+    assert_ok(grow(s, &s->operands, all, &err), err);
+    char *there = (char *)(uintptr_t)s->operands.addr;
+    assert_ok(dev_copy_h2d(s->stream, s->operands.addr, image, all, &err), err);
+    assert_ok(cuda_expand(&env, from, there + src, to, there + dst, n, &err), err);
+    assert_ok(dev_copy_d2h(s->stream, back, s->operands.addr, all, &err), err);
+    assert_ok(dev_stream_sync(s->stream, &err), err);
+    assert_ok(convert(from, image + src, to, image + dst, n, &err), err);
+    for (size_t i = 0; i < all; i++)
+        if (back[i] != image[i])
+            fail_msg("%s to %s, %zu elements: byte %td of the result is %02x, not %02x",
+                     dtype_name(from), dtype_name(to), n, (ptrdiff_t)i - (ptrdiff_t)dst,
+                     (uint8_t)back[i], (uint8_t)image[i]);
+    free(image);
+    free(back);
+}
+
+static void stored_types(void **state)
+{
+    struct stand s;
+    (void)state;
+    card_open(&s, FAKE_REFUSES_NOTHING, NULL);
+    for (int from = 0; from < DT_COUNT; from++)
+        for (size_t to = 0; to < TYPES; to++)
+            for (unsigned i = 0; i < 4; i++) { /* a block of threads has 4096 elements */
+                size_t elems = dtype_desc((enum dtype)from)->elems, n = 1 + i / 2 * 4700;
+                turn_order(i % SIMT_ORDERS);
+                expand_there(&s, (enum dtype)from, act_types[to], (n + elems) / elems * elems,
+                             i % 2);
+            }
+    card_close(&s);
+}
+
+/* ---- every kernel ---- */
+
+static const struct {
+    const char *kernel, *why;
+} unreached[] = {
+    { "product_round_f32", "nobody computes in F32 for speed: fp8 is for activations of 16 bits" },
+};
+
+static const char *why_not(const char *kernel)
+{
+    for (size_t i = 0; i < ARRAY_LEN(unreached); i++)
+        if (strcmp(unreached[i].kernel, kernel) == 0)
+            return unreached[i].why;
+    return NULL;
+}
+
+static void every_kernel_ran(void **state)
+{
+    size_t never = 0;
+    (void)state;
+    for (size_t m = 0; m < CUDA_MODULES; m++) {
+        const struct fake_module *of = &modules[m]->base;
+        size_t ran = 0;
+        for (size_t k = 0; k < of->kernels; k++) {
+            const char *name = of->kernel[k].name;
+            bool excused = why_not(name) != NULL;
+            ran += of->kernel[k].launches > 0;
+            if (!of->kernel[k].launches != excused) {
+                print_message("%s %s\n", name, excused ? "ran after all" : "never ran");
+                never++;
+            } else if (excused) {
+                print_message("%s cannot run: %s\n", name, why_not(name));
+            }
+        }
+        print_message("%s: %zu of %zu kernels ran\n", of->name, ran, of->kernels);
+    }
+    if (never && !getenv("BERTH_TEST_OP"))
+        fail_msg("%zu kernels never ran, or should not have", never);
+}
+
+static int can_run(void **state)
+{
+    (void)state;
+#ifdef SIMT_CANNOT
+    print_message("skipped: %s\n", SIMT_CANNOT);
+    exit(0);
+#endif
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(own_kernels),
+        cmocka_unit_test(products_around_the_library),
+        cmocka_unit_test(products_without_epilogues),
+        cmocka_unit_test(products_refused),
+        cmocka_unit_test(stored_types),
+        cmocka_unit_test(pictures),
+        cmocka_unit_test(every_kernel_ran),
+    };
+    return cmocka_run_group_tests(tests, can_run, NULL);
+}
