@@ -234,21 +234,21 @@ template <class A> INLINE void round_e4m3(const product_args &a)
         product_finish_##name(const __grid_constant__ product_args a)                              \
     {                                                                                              \
         finish<act_##name>(a);                                                                     \
+    }
+OTHERS(f32)
+OTHERS(f16)
+OTHERS(bf16)
+
+#define OF_16_BITS(name)                                                                           \
+    extern "C" __global__ void __launch_bounds__(GEMM_THREADS)                                     \
+        product_gemm_to_f32_##name(const __grid_constant__ product_args a)                         \
+    {                                                                                              \
+        gemm<act_##name, act_f32>(a);                                                              \
     }                                                                                              \
     extern "C" __global__ void __launch_bounds__(FINISH_THREADS)                                   \
         product_round_##name(const __grid_constant__ product_args a)                               \
     {                                                                                              \
         round_e4m3<act_##name>(a);                                                                 \
     }
-OTHERS(f32)
-OTHERS(f16)
-OTHERS(bf16)
-
-#define GEMM_TO_F32(name)                                                                          \
-    extern "C" __global__ void __launch_bounds__(GEMM_THREADS)                                     \
-        product_gemm_to_f32_##name(const __grid_constant__ product_args a)                         \
-    {                                                                                              \
-        gemm<act_##name, act_f32>(a);                                                              \
-    }
-GEMM_TO_F32(f16)
-GEMM_TO_F32(bf16)
+OF_16_BITS(f16)
+OF_16_BITS(bf16)

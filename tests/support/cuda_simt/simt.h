@@ -21,10 +21,6 @@
 extern "C" {
 #endif
 
-#ifdef __SANITIZE_THREAD__
-#define SIMT_CANNOT "ThreadSanitizer does not follow coroutines"
-#endif
-
 enum simt_order { SIMT_ASCENDING, SIMT_DESCENDING, SIMT_SHUFFLED, SIMT_ORDERS };
 void simt_in_order(enum simt_order order);
 
