@@ -4,10 +4,10 @@
  * driver calls (create, map, release: the mapping keeps it) and the kernel's page tables work, about
  * 45 us on an H200; a piece can only go back whole. Two-megabyte pieces throughout would make 12,000
  * of a 24 GB model, as much time as its copy takes; one piece for a segment could never be trimmed.
- * So a segment has PIECES to 2 * PIECES of them: in segments up to 30 MiB, where the pool mixes
- * owners, every granule is a piece of its own and trimming is exact; in larger ones, which the pool
- * mostly fills with one range, a piece is 1/16 to 1/8 of the segment, 32 MiB at most. Access is set
- * and memory unmapped with one call for a run of pieces, however many they are.
+ * So in segments up to MIXED, where the pool mixes owners, every granule is a piece of its own and
+ * trimming is exact; larger ones, which the pool mostly fills with one range, have few: a piece is
+ * 1/4 to 1/2 of the segment, 32 MiB at most. Access is set and memory unmapped with one call for a run
+ * of pieces, however many they are.
  *
  * Cards without virtual memory management (some virtual ones) get plain allocations, which go back
  * when they are wholly idle. */
@@ -16,7 +16,8 @@
 
 #include <inttypes.h>
 
-#define PIECES 8
+#define MIXED 16     /* granules */
+#define PIECES 2     /* at least, of a larger segment */
 #define PIECE_MAX 16 /* granules */
 
 static struct cuda_segment *segment_at(const struct cuda_dev *d, size_t i)
@@ -141,7 +142,7 @@ static berth_status set_access(struct cuda_dev *d, const struct cuda_segment *g,
 static size_t piece_size(const struct cuda_segment *g)
 {
     size_t n = 1;
-    while (n < PIECE_MAX && 2 * n * PIECES <= g->granules)
+    while (g->granules > MIXED && n < PIECE_MAX && 2 * n * PIECES <= g->granules)
         n *= 2;
     return n;
 }
