@@ -13,8 +13,9 @@
  * and on to the device, and memory sees the file's bytes once instead of four times. */
 #include "residency/load_impl.h"
 
-#define STAGE_BYTES ((size_t)16 << 20) /* at most: four reads for each of 16 threads ... */
-#define STAGE_LEAST ((size_t)64 << 10) /* ... of a buffer at least */
+/* At most. Half of it is too little for 16 threads: they sleep and wake more than they read. */
+#define STAGE_BYTES ((size_t)32 << 20)
+#define STAGE_LEAST ((size_t)64 << 10) /* of a buffer */
 #define STAGE_BUFS 4
 
 struct stage_buf {
