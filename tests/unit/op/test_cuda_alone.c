@@ -25,9 +25,14 @@ static void refuse_products(void)
 static void products_that_are_refused(void **state)
 {
     static const char *const op[] = { "linear", "matmul" };
+    bool run[ARRAY_LEN(op)];
     (void)state;
     refuse_products();
+    for (size_t i = 0; i < ARRAY_LEN(op); i++) /* before it is set below */
+        run[i] = wanted("BERTH_TEST_OP", op[i]);
     for (size_t i = 0; i < ARRAY_LEN(op); i++) {
+        if (!run[i])
+            continue;
         assert_int_equal(setenv("BERTH_TEST_OP", op[i], 1), 0);
         every_op_on("cuda", "cuda:0");
     }
