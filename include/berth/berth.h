@@ -105,7 +105,7 @@ typedef struct berth_config {
      * in RAM beyond it are copied through pinned staging. 0: a quarter of the host's budget. */
     uint64_t pin_budget;
 #define BERTH_NO_PINS UINT64_MAX
-    uint64_t reserve;    /* kept free for activations by automatic plans; 0: about 1.2 GiB */
+    uint64_t reserve; /* kept free for activations by automatic plans; 0: about 1.2 GiB */
     /* A free that finds no model marked eject: 0, keep models stay; 1, they go too. */
     int unload_when_unflagged;
     int keep_ejectable;      /* no automatic free of eject models after the prompt that used them */

@@ -12,7 +12,7 @@ struct card_options {
     { .name = "cuda-device",                                                                       \
       .kind = OPT_TEXT,                                                                            \
       .value = "N",                                                                                \
-      .help = "see only this card (or these: 2,0); first is cuda:0",                           \
+      .help = "see only this card (or these: 2,0); first is cuda:0",                               \
       .to = &(o)->only },                                                                          \
     {                                                                                              \
         .name = "default-device", .kind = OPT_TEXT, .value = "N",                                  \

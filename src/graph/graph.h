@@ -49,8 +49,9 @@ bool workflow_is_editors(const json_t *v);
 /* Python's text of a value: repr 'a', 3.0, True, None. Appends. */
 void py_repr(const json_t *v, struct str *out);
 void py_str(const json_t *v, struct str *out);
-bool py_truth(const json_t *v);                          /* bool(v); NULL: false */
-WARN_UNUSED bool py_to_float(const json_t *v, double *out); /* float(v); false: none, or not finite */
+bool py_truth(const json_t *v); /* bool(v); NULL: false */
+WARN_UNUSED bool py_to_float(const json_t *v,
+                             double *out); /* float(v); false: none, or not finite */
 
 /* ---- the executor ---- */
 

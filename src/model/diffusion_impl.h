@@ -20,7 +20,7 @@ struct diffusion_batch {
     size_t tokens;
     const float *y;        /* [n, adm_channels]; NULL without */
     const float *guidance; /* [n]; NULL: without that term. In a prediction only that counts */
-    bool exact_guidance; /* diffusion_args */
+    bool exact_guidance;   /* diffusion_args */
     float *out;            /* [n, latent channels, h, w] */
 };
 

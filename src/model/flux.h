@@ -69,7 +69,7 @@ struct flux_in { /* of one pass; all n of them have one size. Host memory, borro
     size_t tokens;
     const float *y;        /* [n, vec_dim] */
     const float *guidance; /* [n]; NULL: the term is left out. Not looked at without f->guidance */
-    bool exact_guidance; /* diffusion_args */
+    bool exact_guidance;   /* diffusion_args */
     float *out;            /* [n, out_channels, h, w]: velocity, noise - picture */
 };
 berth_status flux_forward(struct net *net, const struct flux_net *f, const struct flux_in *in,

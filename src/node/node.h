@@ -37,9 +37,9 @@ struct node_numbers {
     enum dtype
         act_unet; /* activations of diffusion models, where the device computes in it; DT_NONE:
                             what the family prefers */
-    enum dtype act_vae; /* DT_NONE: BF16, where the device has it */
-    bool fp8;           /* products of fp8 weights in fp8, on cards that can: --fast */
-    bool fp16_text;     /* F32 text encoders count as rounded to F16, as ComfyUI keeps them unless
+    enum dtype act_vae;  /* DT_NONE: BF16, where the device has it */
+    bool fp8;            /* products of fp8 weights in fp8, on cards that can: --fast */
+    bool fp16_text;      /* F32 text encoders count as rounded to F16, as ComfyUI keeps them unless
                             told not to */
     bool exact_guidance; /* diffusion_args */
     bool cpu_noise; /* samplers draw as on the cpu, also for models on a card, where ComfyUI draws

@@ -26,7 +26,7 @@ struct loading { /* owner: executor, except under lock */
     struct res_load_result got;
     uint64_t promoted; /* bytes that came home: each move counts itself */
     uint64_t done;     /* bytes of blocks that are where they belong */
-    uint64_t room_ns; /* until all blocks had memory */
+    uint64_t room_ns;  /* until all blocks had memory */
     struct vec batch;
     atomic_bool stop;     /* nobody needs further pieces */
     pthread_mutex_t lock; /* of the next two */

@@ -82,10 +82,10 @@ struct lora_name {
     const char *key;  /* of the tensor: "diffusion_model.input_blocks.0.0.weight" */
     uint64_t row;     /* the rows of it that are meant, along the outermost dimension; */
     uint64_t rows;    /* 0: all */
-    uint64_t from;    /* where the file keeps in one change what the model keeps in several tensors: */
-    uint64_t of;      /* of a change of so many rows those from here on; 0: all of it */
-    bool swap;        /* the halves of the change trade places (Flux: scale, shift) */
-    bool transpose;   /* the file keeps the matrix the other way round (OpenCLIP) */
+    uint64_t from; /* where the file keeps in one change what the model keeps in several tensors: */
+    uint64_t of;   /* of a change of so many rows those from here on; 0: all of it */
+    bool swap;     /* the halves of the change trade places (Flux: scale, shift) */
+    bool transpose; /* the file keeps the matrix the other way round (OpenCLIP) */
 };
 struct lora_names { /* in map order: of two names for the same rows the later one wins */
     const struct lora_name *at;

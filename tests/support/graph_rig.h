@@ -433,16 +433,11 @@ static inline uint64_t rig_ram(void *user)
 static inline void rig_event(void *user, const struct exec_event *e)
 {
     static const char *const name[] = {
-        [EXEC_START] = "start",
-        [EXEC_CACHED] = "cached",
-        [EXEC_NODE_START] = "begin",
-        [EXEC_PROGRESS] = "progress",
-        [EXEC_TEXT] = "text",
-        [EXEC_EXECUTED] = "executed",
-        [EXEC_NODE_DONE] = "done",
-        [EXEC_SUCCESS] = "success",
-        [EXEC_ERROR] = "error",
-        [EXEC_INTERRUPTED] = "interrupted",
+        [EXEC_START] = "start",      [EXEC_CACHED] = "cached",
+        [EXEC_NODE_START] = "begin", [EXEC_PROGRESS] = "progress",
+        [EXEC_TEXT] = "text",        [EXEC_EXECUTED] = "executed",
+        [EXEC_NODE_DONE] = "done",   [EXEC_SUCCESS] = "success",
+        [EXEC_ERROR] = "error",      [EXEC_INTERRUPTED] = "interrupted",
     };
     struct str *t = user;
     str_adds(t, name[e->kind]);

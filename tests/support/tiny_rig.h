@@ -106,8 +106,9 @@ static inline void tiny_open(struct tiny *t, const char *golden)
     *t = (struct tiny) { .at = where_from_env(), .name = golden };
     rig_open(&t->r, t->at.devices);
     /* the golden numbers' noise was drawn on a cpu */
-    t->r.env.numbers =
-        (struct node_numbers) { .act_unet = t->at.act, .act_vae = t->at.act, .cpu_noise = true, .exact_guidance = true };
+    t->r.env.numbers = (struct node_numbers) {
+        .act_unet = t->at.act, .act_vae = t->at.act, .cpu_noise = true, .exact_guidance = true
+    };
     t->tokenizers[0] = tokenizer_dir("clip");
     t->r.env.tokenizers = t->tokenizers;
     t->r.env.tokenizers_n = t->tokenizers[0] ? 1 : 0;

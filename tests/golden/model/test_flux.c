@@ -98,8 +98,8 @@ static void run_case(struct diffusion *d, const struct weights *w, const char *w
 
 /* ---- models ---- */
 
-static void run_file(const char *path, const struct weights *w, const char *what,
-                     const char *file, const json_t *about)
+static void run_file(const char *path, const struct weights *w, const char *what, const char *file,
+                     const json_t *about)
 {
     const struct where at = where_from_env();
     const char *note = json_string_value(json_object_get(about, "note"));
@@ -113,7 +113,9 @@ static void run_file(const char *path, const struct weights *w, const char *what
     assert_ok(tpool_new(2, &g.pool, &err), err);
     assert_ok(flux_detect(res_weights(g.m), "", &f, &err), err);
     compare_config(&f, json_object_get(about, "config"));
-    struct diffusion_args args = { .res = g.f.r, .m = g.m, .pool = g.pool, .act = at.act, .exact_guidance = true };
+    struct diffusion_args args = {
+        .res = g.f.r, .m = g.m, .pool = g.pool, .act = at.act, .exact_guidance = true
+    };
     assert_ok(diffusion_open(&args, &d, &err), err);
     for (size_t i = 0; i < weights_count(w); i++) {
         const char *name = weights_at(w, i)->name;

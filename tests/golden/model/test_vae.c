@@ -35,7 +35,8 @@ static double limit_of(const char *file, const char *lead, const char *name)
     return where_limit(&at, WHERE_MODULE, file, tensor_name);
 }
 
-static void decode_case(struct vae_job *j, const struct weights *w, const char *file, const char *lead)
+static void decode_case(struct vae_job *j, const struct weights *w, const char *file,
+                        const char *lead)
 {
     struct shape zs, xs;
     float *z = tensor(w, lead, "z", &zs), *want = tensor(w, lead, "decoded", &xs);
@@ -62,7 +63,8 @@ static void decode_case(struct vae_job *j, const struct weights *w, const char *
     free(z), free(want), free(out), free(image);
 }
 
-static void encode_case(struct vae_job *j, const struct weights *w, const char *file, const char *lead)
+static void encode_case(struct vae_job *j, const struct weights *w, const char *file,
+                        const char *lead)
 {
     struct shape xs, zs;
     float *x = tensor(w, lead, "image", &xs), *want = tensor(w, lead, "encoded", &zs);

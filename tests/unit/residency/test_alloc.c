@@ -194,7 +194,8 @@ ROW(row_17_number_with_wildcard_is_a_minimum)
 
 ROW(row_18_unknown_unit)
 {
-    refused("cuda:0,4tb", "unknown unit \"tb\", not b, kb, mb, gb or % ", "(entry 1: \"cuda:0,4tb\")");
+    refused("cuda:0,4tb", "unknown unit \"tb\", not b, kb, mb, gb or % ",
+            "(entry 1: \"cuda:0,4tb\")");
     refused("cpu,*;cuda:0,4x", "unknown unit \"x\"", "(entry 2: \"cuda:0,4x\")");
     refused("cuda:0,4gigs", "unknown unit \"gigs\"", "(entry 1: \"cuda:0,4gigs\")");
     refused("cuda:0,4 thousands of megabytes", "unknown unit \"thousand", "(entry 1:");
