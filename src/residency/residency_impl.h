@@ -166,14 +166,10 @@ bool res_make_room(struct residency *r, size_t d, uint64_t wanted,
 /* Could all that may go make room for `wanted` bytes on d? Never false when it could. */
 bool res_could_suffice(const struct residency *r, size_t d, uint64_t wanted,
                        const struct res_model *for_model, bool evict_keep);
-/* Moves m's blocks away from d, to its donors or the host, until `wanted` bytes are free or nothing
- * more can be moved: without making room there, or with `push` by making it. Returns the bytes that
- * left. */
-uint64_t res_demote(struct res_model *m, size_t d, uint64_t wanted, bool push, const char *why);
 /* Nothing but the running prompt holds it: res_linger(). */
 bool res_only_lingers(const struct res_model *m);
-/* Residency.md 4.4: every other model's bytes leave m's compute device. Keep models and models in
- * use stay. */
+/* Residency.md 4.4: every other model's bytes leave m's compute device, and none are sent there while
+ * room is made for m's load. Keep models and models in use stay. */
 void res_eject_others(struct res_model *m);
 /* The message of an allocation that failed for good, in place of what the device said. */
 berth_status res_no_room(const struct residency *r, size_t d, uint64_t wanted,

@@ -128,18 +128,19 @@ static bool eject_one(const struct residency *r, const struct group *g)
 
 /* ---- moving out of the way ---- */
 
-/* Where m's blocks of device d may go, best first: devices of its plan that do not compute, then
- * the host. Returns how many. */
-static size_t shelters(const struct res_model *m, size_t d, size_t out[ALLOC_ENTRIES_MAX + 1])
+/* Where m's blocks of device d may go for for_model, best first: devices of its plan that do not
+ * compute, then the host; none that eject_others clears. Returns how many. */
+static size_t shelters(const struct res_model *m, size_t d, const struct res_model *for_model,
+                       size_t out[ALLOC_ENTRIES_MAX + 1])
 {
     const struct residency *r = m->res;
-    size_t n = 0;
+    size_t n = 0, cleared = for_model && for_model->eject_others ? for_model->compute : SIZE_MAX;
     for (size_t i = 0; i < m->plan.quotas.n; i++) {
         size_t at = m->plan.quotas.at[i].device;
-        if (at != d && at != m->compute && at != r->host)
+        if (at != d && at != m->compute && at != r->host && at != cleared)
             out[n++] = at;
     }
-    if (r->host < r->n_devices && r->host != d)
+    if (r->host < r->n_devices && r->host != d && r->host != cleared)
         out[n++] = r->host;
     return n;
 }
@@ -162,10 +163,14 @@ static bool shelter_block(struct res_model *m, size_t i, const size_t *to, size_
     return false;
 }
 
-uint64_t res_demote(struct res_model *m, size_t d, uint64_t wanted, bool push, const char *why)
+/* Moves m's blocks away from d, to its donors or the host, until `wanted` bytes are free or nothing
+ * more can be moved: without making room there, or with `push` by making it. Returns the bytes that
+ * left. */
+static uint64_t demote(struct res_model *m, size_t d, const struct res_model *for_model,
+                       uint64_t wanted, bool push, const char *why)
 {
     struct residency *r = m->res;
-    size_t to[ALLOC_ENTRIES_MAX + 1], n = shelters(m, d, to);
+    size_t to[ALLOC_ENTRIES_MAX + 1], n = shelters(m, d, for_model, to);
     uint64_t freed = 0, bytes = 0, blocks = 0;
     for (size_t i = m->blocks.n; n && i-- > 0 && freed < wanted;) {
         struct res_block *b = &m->block[i];
@@ -204,9 +209,9 @@ static struct res_model *longest_unused(const struct residency *r, const struct 
 
 /* Is there room for what m would have to move? Copying a part of it and then throwing all of it out
  * would be the worst of both. */
-static bool finds_shelter(const struct res_model *m, size_t d, uint64_t need)
+static bool finds_shelter(const struct res_model *m, const struct group *g, uint64_t need)
 {
-    size_t to[ALLOC_ENTRIES_MAX + 1], n = shelters(m, d, to);
+    size_t to[ALLOC_ENTRIES_MAX + 1], d = g->d, n = shelters(m, d, g->for_model, to);
     uint64_t left = 0;
     for (size_t k = 0; k < n; k++)
         left += res_left_on(m->res, to[k]);
@@ -222,8 +227,8 @@ static bool demote_some(const struct residency *r, const struct group *g, uint64
         m = longest_unused(r, g, last, id);
         if (!m)
             break;
-        if (finds_shelter(m, d, need - freed))
-            freed += res_demote(m, d, need - freed, false, "room");
+        if (finds_shelter(m, g, need - freed))
+            freed += demote(m, d, g->for_model, need - freed, false, "room");
     }
     return freed > 0;
 }
@@ -285,9 +290,9 @@ uint64_t res_make_way(struct res_model *m, uint64_t wanted)
     uint64_t left = res_left_on(m->res, d);
     /* Enough by the budget, but in pieces, or not for more than `wanted`: one block, then ask
      * again. */
-    uint64_t freed = res_demote(m, d, wanted > left ? wanted - left : 1, false, "activations");
+    uint64_t freed = demote(m, d, m, wanted > left ? wanted - left : 1, false, "activations");
     if (!freed) /* whoever left may have left d, too: one block, then ask again */
-        freed = res_demote(m, d, 1, true, "activations");
+        freed = demote(m, d, m, 1, true, "activations");
     res_check_now(m->res);
     return freed;
 }
@@ -301,7 +306,7 @@ void res_eject_others(struct res_model *m)
         if (o->retention == RES_KEEP || !o->bytes_on[d] || !may_go(o, m))
             continue;
         if (o->retention == RES_AUTO && !res_only_lingers(o))
-            res_demote(o, d, UINT64_MAX, false, "eject_others");
+            demote(o, d, m, UINT64_MAX, false, "eject_others");
         if (o->bytes_on[d])
             res_eject_for(o, d, "eject_others");
     }

@@ -401,8 +401,7 @@ static bool loaded(struct world *w, struct naive *n, const struct res_load_resul
     return true;
 }
 
-/* eject_others: the rest has left the compute device. An auto model that was sent away may have been
- * sent back when the place it had found was short. */
+/* eject_others: the rest has left the compute device. */
 static bool alone_on_compute(struct world *w, size_t target)
 {
     size_t d = w->model[target].plan.compute;
@@ -411,8 +410,8 @@ static bool alone_on_compute(struct world *w, size_t target)
         if (i == target || !n->exists || n->retention == RES_KEEP || n->uses)
             continue;
         const struct res_model *m = res_model_by_id(w->r, n->id);
-        CHECK(w, !m || !res_bytes_on(m, d) || (n->retention == RES_AUTO && res_info(m).demoted),
-              "%s#%" PRIu64 " is still on the compute device", identities[n->identity].name, n->id);
+        CHECK(w, !m || !res_bytes_on(m, d), "%s#%" PRIu64 " is still on the compute device",
+              identities[n->identity].name, n->id);
     }
     return true;
 }

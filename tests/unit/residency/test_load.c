@@ -398,6 +398,32 @@ static void ejects_others(void **state)
     fixture_close(&f);
 }
 
+/* Making room for the load sends nobody back to the device that it was to clear. */
+static void nobody_comes_back(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, "cpu=8m,null:0=4m,null:1=260k", NULL);
+    struct res_model *a =
+        model_open(&f, model_file("a", 4, 64 << 10), "null:0,128kb;null:1,128kb#cpu", RES_AUTO);
+    model_load(a);
+    assert_int_equal(res_bytes_on(a, 1), 128 << 10);
+    assert_int_equal(res_bytes_on(a, 2), 128 << 10);
+    struct res_open_args args = { .path = model_file("b", 4, 64 << 10),
+                                  .plan.alloc = "null:1,256kb#null:0",
+                                  .eject_others = true };
+    struct res_model *b;
+    assert_ok(res_open(f.r, &args, &b, NULL, &err), err);
+    model_load(b);
+    assert_int_equal(res_bytes_on(b, 2), 256 << 10);
+    assert_int_equal(res_bytes_on(a, 1) + res_bytes_on(a, 2), 0);
+    assert_int_equal(res_bytes_on(a, 0), 256 << 10); /* the host had room */
+    fixture_check(&f);
+    res_unref(a), res_unref(b);
+    fixture_close(&f);
+}
+
 /* A plain open of the same model does not take it back; the load does. */
 static void a_plain_open_erases_no_wish(void **state)
 {
@@ -586,6 +612,7 @@ int main(void)
         cmocka_unit_test(let_go_while_loading),
         cmocka_unit_test(changed_files),
         cmocka_unit_test(ejects_others),
+        cmocka_unit_test(nobody_comes_back),
         cmocka_unit_test(a_plain_open_erases_no_wish),
         cmocka_unit_test(snapshots_of_a_load),
         cmocka_unit_test(memory_once),
