@@ -1,13 +1,15 @@
-/* attention.c: cuDNN for what it is best at, the kernels of attention.cu for everything else.
+/* attention.c: libraries for what they are best at, the kernels of attention.cu for everything else.
  *
  * Library    cuDNN: F16 and BF16 without mask, heads of a multiple of 8 up to CUDNN_HEAD, all of it
  *            aligned to 16 bytes, cards from sm_80 on. The graph is the one its fused engines
  *            recognise: a product, a scale, [-inf for later keys], softmax step by step, a product;
  *            where no engine takes that, attention as one operation.
+ *            cuBLASLt: wide heads that cuDNN does not take, as two products (attention_wide.c).
  * Own        F32, masks, any other head or stride, other cards; also where there is no cuDNN: the
  *            result is the same to rounding, only slower, so that is a choice and no error.
  *            cuda_attention_how() says which it is. */
 #include "op/cuda/attention_args.h"
+#include "op/cuda/attention_wide.h"
 #include "op/cuda/dnn.h"
 
 #include <assert.h>
@@ -19,6 +21,11 @@
 enum { CUDNN_HEAD = 512, CUDNN_SM = 80 };
 static_assert(sizeof(((struct dnn *)0)->attention_fell) == sizeof(((struct dnn_plan *)0)->why),
               "copied");
+
+static float scale_of(const struct op_attention *a)
+{
+    return a->scale == 0 ? (float)(1 / sqrt((double)a->q.shape.dim[3])) : a->scale;
+}
 
 /* ---- with cuDNN ---- */
 
@@ -211,11 +218,6 @@ static berth_status plan_of(const struct op_env *env, const struct op_attention 
     return BERTH_OK;
 }
 
-static float scale_of(const struct op_attention *a)
-{
-    return a->scale == 0 ? (float)(1 / sqrt((double)a->q.shape.dim[3])) : a->scale;
-}
-
 static berth_status with_cudnn(const struct op_env *env, const struct op_attention *a,
                                struct dnn *d, const struct dnn_plan *p, berth_err *err)
 {
@@ -292,29 +294,52 @@ static berth_status own(const struct op_env *env, const struct op_attention *a, 
 
 /* ---- doors ---- */
 
+struct way { /* how it is computed; neither: by our own kernels */
+    struct dnn *d;
+    const struct dnn_plan *plan;
+    bool wide;
+};
+
+/* A library that is missing is no error. */
+static berth_status way_of(const struct op_env *env, const struct op_attention *a, struct way *w,
+                           berth_err *err)
+{
+    *w = (struct way) { 0 };
+    if (plan_of(env, a, &w->d, &w->plan, err))
+        return err->code;
+    if (w->plan || !wide_fits(a))
+        return BERTH_OK;
+    w->wide = !blas_open(env, err);
+    return w->wide || err->code == BERTH_EUNSUPPORTED ? BERTH_OK : err_add(err, "attention");
+}
+
 berth_status cuda_attention(const struct op_env *env, const struct op_attention *a, berth_err *err)
 {
-    struct dnn *d = NULL;
-    const struct dnn_plan *p = NULL;
-    if (plan_of(env, a, &d, &p, err))
+    struct way w;
+    bool refused = true;
+    if (way_of(env, a, &w, err))
         return err->code;
-    return p ? with_cudnn(env, a, d, p, err) : own(env, a, err);
+    if (w.plan)
+        return with_cudnn(env, a, w.d, w.plan, err);
+    if (w.wide && wide_run(env, a, scale_of(a), &refused, err))
+        return err_add(err, "attention");
+    return refused ? own(env, a, err) : BERTH_OK;
 }
 
 berth_status cuda_attention_ready(const struct op_env *env, const struct op_attention *a,
                                   berth_err *err)
 {
-    struct dnn *d = NULL;
-    const struct dnn_plan *p = NULL;
-    return plan_of(env, a, &d, &p, err);
+    struct way w;
+    return way_of(env, a, &w, err);
 }
 
 size_t cuda_attention_scratch(const struct op_env *env, const struct op_attention *a)
 {
-    struct dnn *d = NULL;
-    const struct dnn_plan *p = NULL;
+    struct way w;
     berth_err err; /* cuda_attention_ready() says it */
-    return plan_of(env, a, &d, &p, &err) || !p ? 0 : (size_t)p->workspace;
+    if (way_of(env, a, &w, &err))
+        return 0;
+    return w.plan ? (size_t)w.plan->workspace : w.wide ? wide_scratch(a) : 0;
 }
 
 const char *cuda_attention_how(struct cuda_card *c, char buf[400])

@@ -1,5 +1,5 @@
-/* attention.cu: attention of every kind that cuDNN is not asked for: F32, masks, wide heads, odd
- * strides.
+/* attention.cu: attention of every kind that no library is asked for: F32, masks, odd strides; and
+ * what stands between the products of wide heads.
  *
  * A block of 256 threads has 64 queries of one head and one slice of the result's columns. It walks
  * over the keys 64 at a time: scores from slices of D in shared memory, exponentials relative to
@@ -247,7 +247,52 @@ template <typename T, int DV> __device__ void attention(const attention_args &a)
     }
 }
 
+/* ---- weights of wide heads: attention_wide.c ---- */
+
+template <bool MAX> __device__ float of_block(float x, float *part)
+{
+#pragma unroll
+    for (int step = 16; step; step /= 2) {
+        const float y = __shfl_xor_sync(0xffffffffu, x, step);
+        x = MAX ? fmaxf(x, y) : x + y;
+    }
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = part[0];
+    for (int w = 1; w < THREADS / 32; w++)
+        x = MAX ? fmaxf(x, part[w]) : x + part[w];
+    return x;
+}
+
+/* A thread writes what it alone has read, so weights may lie where the scores do. */
+template <typename T> __device__ void weights_of_row(const attention_rows &a)
+{
+    __shared__ float tops[THREADS / 32], sums[THREADS / 32];
+    const float *s = a.scores + (int64_t)blockIdx.x * a.pitch;
+    T *w = (T *)a.weights + (int64_t)blockIdx.x * a.pitch;
+    float top = -INFINITY, sum = 0;
+    for (uint32_t k = threadIdx.x; k < a.keys; k += THREADS)
+        top = fmaxf(top, s[k]);
+    top = of_block<true>(top, tops);
+    for (uint32_t k = threadIdx.x; k < a.keys; k += THREADS)
+        sum += expf(s[k] - top);
+    const float by = 1.0f / of_block<false>(sum, sums);
+    for (uint32_t k = threadIdx.x; k < a.keys; k += THREADS)
+        from_float(w + k, expf(s[k] - top) * by);
+}
+
 } // namespace
+
+#define WEIGHTS(name, T)                                                                           \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                                \
+        name(const __grid_constant__ attention_rows a)                                             \
+    {                                                                                              \
+        weights_of_row<T>(a);                                                                      \
+    }
+WEIGHTS(attention_weights_f32, float)
+WEIGHTS(attention_weights_f16, __half)
+WEIGHTS(attention_weights_bf16, __nv_bfloat16)
 
 #define ATTENTION(name, T, DV, blocks)                                                             \
     extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, blocks)                        \

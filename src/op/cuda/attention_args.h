@@ -31,6 +31,14 @@ struct attention_args {
     float scale;
 };
 
+/* Rows of scores that become weights, a block each. */
+struct attention_rows {
+    const float *scores; /* pitch floats from row to row */
+    void *weights;       /* may be the scores, where they are F32 */
+    int64_t pitch;       /* elements of either */
+    uint32_t keys;
+};
+
 /* Block i's share: heads outermost, so that blocks that run together read the same keys. */
 struct attention_share {
     uint32_t b, h, slice, tile;

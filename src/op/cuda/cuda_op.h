@@ -16,7 +16,7 @@
  *            needs them. Without them those ops fail with BERTH_EUNSUPPORTED saying which library
  *            was looked for and where to get it; nothing is computed another way in silence: a
  *            product that cuBLASLt has no kernel for is logged (op.slow) when it is first met.
- *            Attention alone has kernels of its own for what cuDNN does not take and for when it is
+ *            Attention alone has kernels of its own for what neither takes and for when they are
  *            missing: cuda_attention_how() (dnn.h) says which it is.
  * Choices    Which kernel of cuBLASLt or engine of cuDNN computes a shape is decided once for a
  *            card, shape and type and kept: the same shape gives the same bits for as long as the
@@ -33,7 +33,7 @@
  *            args.cuh (what a kernel gets) and index.cuh (divisions, layouts). Products: blas.c
  *            linear.c matmul.c product.cu; stored types: expand.c expand.cu stored.cuh. cuDNN:
  *            dnn.c dnn_graph.c attention.c conv2d.c, with conv2d.cu around it and attention.cu
- *            in its place (types.cuh for both) */
+ *            in its place (types.cuh for both); attention_wide.c is two products */
 #ifndef OP_CUDA_CUDA_OP_H
 #define OP_CUDA_CUDA_OP_H
 

@@ -325,7 +325,9 @@ static bool make_attention(struct bag *b, size_t i, union any *a, double *tol)
         { 1, 1, 70, 70, 160, 0, false, 2 },   { 1, 4, 77, 77, 64, 3, false, 0 },
         { 1, 4, 77, 77, 64, 3, true, 2 },     { 1, 1, 200, 200, 128, 0, false, 2 },
         { 1, 1, 130, 130, 256, 0, false, 0 }, { 2, 2, 1, 90, 96, 0, false, 0 },
-        { 1, 1, 70, 70, 512, 0, false, 2 },
+        { 1, 1, 70, 70, 512, 0, false, 2 },   { 1, 1, 1030, 20, 264, 0, false, 0 },
+        { 2, 2, 90, 90, 288, 0, false, 2 },   { 1, 1, 30, 40, 300, 0, false, 1 },
+        { 2, 1, 1, 33, 257, 0, false, 0 },    { 1, 1, 40, 50, 320, 1, true, 0 },
     };
     *tol = 1e-5; /* scores of up to 40 in float: their last bit is 4e-6 of a weight */
     if (i >= sizeof at / sizeof *at)

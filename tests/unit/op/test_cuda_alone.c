@@ -1,9 +1,10 @@
 /* Kernels of ours that elsewhere run beside NVIDIA's libraries, without them, on a card: so they are
  * tried with every shape, not those a library leaves to them, and compute-sanitizer, which gives up
  * inside the libraries, can watch them. cuBLASLt is the stand-in, which refuses all it is asked for;
- * cuDNN's place is taken by nothing: what is turned for it is turned back. */
+ * cuDNN's place is taken by nothing: what is turned for it is turned back. Scores that a product would
+ * have made are drawn. */
 #include "support/fake_cublaslt.h"
-#include "unit/op/cuda_pictures.h"
+#include "unit/op/cuda_between.h"
 
 #include <dlfcn.h>
 
@@ -38,9 +39,9 @@ static void products_that_are_refused(void **state)
     }
 }
 
-/* ---- pictures in cuDNN's order and back ---- */
+/* ---- kernels between products and convolutions ---- */
 
-static void pictures_are_turned_and_back(void **state)
+static void kernels_between(void **state)
 {
     const char *named = getenv("BERTH_TEST_DEVICE"), *asked = getenv("BERTH_TEST_BACKEND");
     const char *device = named && strncmp(named, "cuda", 4) == 0 ? named : "cuda:0";
@@ -54,6 +55,7 @@ static void pictures_are_turned_and_back(void **state)
         skip();
     }
     check_pictures(&s);
+    check_weights(&s);
     stand_close(&s);
 }
 
@@ -62,6 +64,6 @@ int main(void)
     /* Products first: they run in processes of their own, which a driver that is open here does not
      * survive. */
     const struct CMUnitTest tests[] = { cmocka_unit_test(products_that_are_refused),
-                                        cmocka_unit_test(pictures_are_turned_and_back) };
+                                        cmocka_unit_test(kernels_between) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,11 @@
-/* cuda_pictures: the kernels of conv2d.cu around a convolution, without cuDNN between them: pictures
- * in its order and back, filters, biases, what is added afterwards. Every byte is known: nothing is
- * computed but one rounding. For any card, the fake one too. */
-#ifndef UNIT_OP_CUDA_PICTURES_H
-#define UNIT_OP_CUDA_PICTURES_H
+/* cuda_between: kernels that stand between the libraries', without those: around a convolution of
+ * cuDNN's pictures in its order and back, filters, biases, what is added afterwards (every byte is
+ * known: nothing is computed but one rounding); between two products of cuBLASLt's the weights of
+ * attention. For any card, the fake one too. */
+#ifndef UNIT_OP_CUDA_BETWEEN_H
+#define UNIT_OP_CUDA_BETWEEN_H
 
+#include "op/cuda/attention_args.h"
 #include "op/cuda/conv2d_args.h"
 #include "op/cuda/cuda_op.h"
 #include "support/rng.h"
@@ -319,6 +321,63 @@ static void check_pictures(struct stand *s)
         if (act_types[t] != DT_F32)
             check_bias(s, act_types[t], &rng);
     }
+}
+
+/* ---- rows of scores, between products that are not there ---- */
+
+static void check_rows(struct stand *s, enum dtype type, uint32_t keys)
+{
+    enum { ROWS = 3 };
+    const size_t pitch = (keys + 63) / 64 * 64, n = ROWS * pitch;
+    const struct op_env env = { .backend = s->backend, .stream = s->stream };
+    struct rng rng = { keys };
+    struct range scores = range_of(s, DT_F32, n, &rng), weights = range_of(s, type, n, &rng);
+    struct attention_rows g = { .scores = at_card(&scores),
+                                .weights = type == DT_F32 ? at_card(&scores) : at_card(&weights),
+                                .pitch = (int64_t)pitch,
+                                .keys = keys };
+    float *x = (float *)(void *)(scores.here + EDGE);
+    berth_err err = { 0 };
+    for (size_t i = 0; i < n; i++)
+        x[i] = 80 * uniform(&rng);
+    assert_ok(dev_copy_h2d(s->stream, scores.there.addr + EDGE * sizeof *scores.here, x,
+                           n * sizeof *x, &err),
+              err);
+    assert_ok(cuda_launch(&env,
+                          &(struct cuda_launch) { .module = CUDA_MODULE_attention,
+                                                  .kernel = "attention_weights",
+                                                  .type = type,
+                                                  .grid = { ROWS },
+                                                  .block = { ATTENTION_THREADS },
+                                                  .args = (void *[]) { &g } },
+                          &err),
+              err);
+    uint16_t *now = fetch(s, type == DT_F32 ? &scores : &weights);
+    for (size_t r = 0; r < ROWS; r++) {
+        double top = -INFINITY, sum = 0;
+        for (size_t k = 0; k < keys; k++)
+            top = fmax(top, (double)x[r * pitch + k]);
+        for (size_t k = 0; k < keys; k++)
+            sum += exp((double)x[r * pitch + k] - top);
+        for (size_t k = 0; k < keys; k++) {
+            double want = exp((double)x[r * pitch + k] - top) / sum;
+            double got = (double)value_of(type, now + EDGE, r * pitch + k);
+            double tol = type == DT_F32 ? 1e-5 : type == DT_F16 ? 1e-3 : 8e-3;
+            if (!(fabs(got - want) <= tol * want + 1e-7))
+                fail_msg("%s, %u keys: weight %zu of row %zu is %g, not %g", dtype_name(type), keys,
+                         k, r, got, want);
+        }
+    }
+    free(now);
+    range_free(&scores);
+    range_free(&weights);
+}
+
+static void check_weights(struct stand *s)
+{
+    for (size_t t = 0; t < TYPES; t++)
+        for (uint32_t keys = 1; keys < 5000; keys = keys * 5 + 2)
+            check_rows(s, act_types[t], keys);
 }
 
 #endif
