@@ -351,8 +351,10 @@ berth_status res_open(struct residency *r, const struct res_open_args *args, str
         *attached = false;
     if (weights_open(args->path, NULL, &w, err))
         return err->code;
-    berth_status s =
-        res_key_make(r, w, args->part, args->options, args->high_precision, &args->plan, &key, err);
+    berth_status s = args->dtype ? res_convert(w, args->part, args->dtype, err) : BERTH_OK;
+    if (!s)
+        s = res_key_make(r, w, args->part, args->options, args->high_precision, &args->plan, &key,
+                         err);
     if (s) {
         weights_close(w);
         return err_add(err, "opening '%s'", args->path);
