@@ -2,49 +2,18 @@
 #include "patch_toy.h"
 
 #include "support/oom.h"
-
-#include "tensor/convert.h"
+#include "support/resave.h"
 
 #include <unistd.h>
 
 static const enum dtype sources[] = { DT_F32, DT_F16, DT_BF16, DT_F8_E5M2, DT_F8_E4M3 };
 static const enum dtype targets[] = { DT_F8_E4M3, DT_F8_E5M2 };
 
-/* ---- a file again, every tensor saved in one type ---- */
-
-struct saving {
-    const struct weights *from;
-    enum dtype to;
-};
-
-static berth_status save(void *user, size_t i, uint64_t off, void *dst, size_t n, berth_err *err)
-{
-    const struct saving *s = user;
-    const struct weights_entry *e = weights_at(s->from, i);
-    return convert(e->dtype, weights_data(s->from, e) + off * dtype_desc(e->dtype)->bytes, s->to,
-                   dst, n, err);
-}
-
 static const char *saved_as(const char *path, enum dtype to)
 {
-    struct weights_spec spec[12];
-    struct saving s = { .to = to };
-    struct weights *w;
-    berth_err err = { 0 };
-    assert_ok(weights_open(path, NULL, &w, &err), err);
-    assert_true(weights_count(w) <= ARRAY_LEN(spec));
-    for (size_t i = 0; i < weights_count(w); i++)
-        spec[i] = (struct weights_spec) { weights_at(w, i)->name, to, weights_at(w, i)->shape };
-    s.from = w;
-    struct weights_write_args args = { .format = "safetensors",
-                                       .path = tmp_path("saved.safetensors"),
-                                       .spec = spec,
-                                       .count = weights_count(w),
-                                       .fill = save,
-                                       .user = &s };
-    assert_ok(weights_write(&args, &err), err);
-    weights_close(w);
-    return args.path;
+    const char *saved = tmp_path("saved.safetensors");
+    resave(path, to, saved);
+    return saved;
 }
 
 static struct res_model *open_as(struct fixture *f, struct res_open_args args, const char *path,
