@@ -494,6 +494,7 @@ struct res_model_info res_info(const struct res_model *m)
                                 .role = m->role,
                                 .path = m->path,
                                 .part = m->part,
+                                .converted = weights_converted(m->weights),
                                 .key = m->key,
                                 .state = m->state,
                                 .retention = m->retention,

@@ -298,6 +298,7 @@ berth_status res_set_patches(struct res_model *m, const struct res_patch *patch,
 struct res_model_info {
     uint64_t id;                           /* never used twice in a registry */
     const char *name, *role, *path, *part; /* borrowed until the model goes */
+    enum dtype converted;                  /* to this type; DT_NONE: as the file has it */
     uint64_t key;                          /* hash of the key */
     enum res_state state;
     enum res_retention retention;
