@@ -96,8 +96,9 @@ export function letterOf(id) {
 
 export const modelById = (id) => state.models.find((m) => m.id === id);
 
-/* Three models of one checkpoint have the same name: the role tells them apart. */
-export const modelName = (m) => (m.role ? `${m.name} · ${m.role}` : m.name);
+/* Three models of one checkpoint have the same name: the role tells them apart. So does the type that
+   one file is held in twice. */
+export const modelName = (m) => [m.name, m.role, m.converted].filter(Boolean).join(' · ');
 
 /* Receipts tell of models that are gone by then. */
 const names = new Map(); /* model id -> name */

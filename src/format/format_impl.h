@@ -64,6 +64,7 @@ struct weights { /* immutable once weights_open() returned it */
     size_t slots;       /* a power of two */
     uint64_t hash_seed; /* differs from run to run, so that a file cannot aim at collisions */
     uint64_t data_bytes;
+    enum dtype converted; /* weights_converted() */
 };
 
 struct weights_file { /* a file in memory, for weights_open_memory() */
@@ -110,7 +111,7 @@ struct weights_entry *open_entry(struct opening *o, uint32_t shard, berth_err *e
 /* A zeroed metadata entry under `key` (already in the index, NUL-terminated); NULL and err when the
  * key is there already, there are too many, or memory is out. */
 struct weights_meta *open_meta(struct opening *o, const char *key, size_t len, berth_err *err);
-/* Fills shape-dependent fields: size from dtype and shape. EFORMAT when it does not fit. */
+/* Fills what follows: size from dtype and shape, stored. EFORMAT when it does not fit. */
 berth_status entry_measure(struct weights_entry *e, berth_err *err);
 /* Puts the entries from number `first` on into file order: by offset; a zero-size tensor before the
  * bytes that follow it; otherwise as they came. */

@@ -208,6 +208,7 @@ berth_status entry_measure(struct weights_entry *e, berth_err *err)
                        "tensor '%s': shape %s does not make whole blocks of %s, or too many",
                        excerpt(e->name, e->name_len).s, shape_text(&e->shape, text),
                        dtype_name(e->dtype));
+    e->stored = e->dtype;
     return BERTH_OK;
 }
 

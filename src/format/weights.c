@@ -2,6 +2,7 @@
 #include "format/weights.h"
 
 #include "format/format_impl.h"
+#include "tensor/convert.h"
 
 #include <inttypes.h>
 #include <strings.h>
@@ -167,6 +168,7 @@ static berth_status open_any(const char *path, const struct weights_file *files,
     if (!o.w)
         return err_set(err, BERTH_ENOMEM, "'%s': out of memory", path_end(path));
     o.w->shard.elem = sizeof(struct shard);
+    o.w->converted = DT_NONE;
     /* The address differs from run to run: a file cannot aim at collisions. */
     o.meta_key.seed = (uint64_t)(uintptr_t)o.w * UINT64_C(0x9e3779b97f4a7c15);
     berth_status s = open_into(&o, path, err);
@@ -232,6 +234,11 @@ uint64_t weights_data_bytes(const struct weights *w)
     return w->data_bytes;
 }
 
+enum dtype weights_converted(const struct weights *w)
+{
+    return w->converted;
+}
+
 size_t weights_heap_bytes(const struct weights *w)
 {
     return sizeof *w + w->mem.total + w->shard.cap * w->shard.elem;
@@ -273,26 +280,74 @@ const struct file_map *weights_shard(const struct weights *w, size_t i)
 
 /* ---- bytes ---- */
 
+/* Bytes of a file at a time: from this many on file_map_read() spares the page faults. */
+#define CONVERT_PIECE ((size_t)64 << 10)
+
+void weights_convert(struct weights *w, size_t i, enum dtype to)
+{
+    if (i >= w->count)
+        BUG("tensor %zu of %zu", i, w->count);
+    struct weights_entry *e = &w->entry[i];
+    const struct dtype_desc *d = dtype_desc(to), *from = dtype_desc(e->stored);
+    if (d->bytes != 1 || !d->is_float || !from->is_float)
+        BUG("'%s' from %s to %s", e->name, from->name, d->name);
+    if (e->dtype == to)
+        return;
+    uint64_t was = e->size, n;
+    if (!shape_count(&e->shape, &n) || !dtype_bytes(to, n, &e->size))
+        BUG("'%s' fits its file as %s and memory not as %s", e->name, from->name, d->name);
+    e->dtype = to;
+    w->data_bytes += e->size - was;
+    w->converted = to;
+}
+
+/* Elements [at, at+n) of a converted entry. */
+static berth_status read_converted(const struct shard *f, const struct weights_entry *e,
+                                   uint64_t at, uint8_t *dst, size_t n, berth_err *err)
+{
+    uint8_t raw[CONVERT_PIECE];
+    size_t each = dtype_desc(e->stored)->bytes;
+    for (size_t now; n; at += now, dst += now, n -= now) {
+        now = n < sizeof raw / each ? n : sizeof raw / each;
+        if (file_map_read(f->map, e->off + at * each, raw, now * each, err) ||
+            convert(e->stored, raw, e->dtype, dst, now, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
 berth_status weights_read(const struct weights *w, const struct weights_entry *e, uint64_t off,
                           void *dst, size_t n, berth_err *err)
 {
     const struct shard *f = shard_at(w, e->shard);
+    bool as_is = e->dtype == e->stored;
     if (off > e->size || n > e->size - off)
         return err_set(err, BERTH_EINVAL,
                        "tensor '%s': bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64 " in '%s'",
                        excerpt(e->name, e->name_len).s, off, off + n, e->size, path_end(f->path));
     if (f->map) {
-        if (file_map_read(f->map, e->off + off, dst, n, err))
+        if (as_is ? file_map_read(f->map, e->off + off, dst, n, err)
+                  : read_converted(f, e, off, dst, n, err))
             return err_add(err, "tensor '%s'", excerpt(e->name, e->name_len).s);
-    } else if (n) {
+    } else if (n && as_is) {
         memcpy(dst, f->data + e->off + off, n);
+    } else if (n) {
+        return convert(e->stored, f->data + e->off + off * dtype_desc(e->stored)->bytes, e->dtype,
+                       dst, n, err);
     }
     return BERTH_OK;
 }
 
-const uint8_t *weights_data(const struct weights *w, const struct weights_entry *e)
+const uint8_t *weights_stored(const struct weights *w, const struct weights_entry *e)
 {
     return shard_at(w, e->shard)->data + e->off;
+}
+
+const uint8_t *weights_data(const struct weights *w, const struct weights_entry *e)
+{
+    if (e->dtype != e->stored)
+        BUG("'%s' is %s in its file, not %s", e->name, dtype_name(e->stored), dtype_name(e->dtype));
+    return weights_stored(w, e);
 }
 
 berth_status weights_check(const struct weights *w, berth_err *err)
@@ -316,12 +371,20 @@ void weights_drop(const struct weights *w)
 
 /* ---- the invariants of weights.h ---- */
 
+static uint64_t stored_bytes(const struct weights_entry *e)
+{
+    uint64_t n, bytes;
+    if (!shape_count(&e->shape, &n) || !dtype_bytes(e->stored, n, &bytes))
+        BUG("'%s' does not fit its file", e->name);
+    return bytes;
+}
+
 static void verify_entry(const struct weights *w, size_t i)
 {
     const struct weights_entry *e = &w->entry[i];
     const struct shard *f = shard_at(w, e->shard);
     uint64_t n, bytes;
-    if (e->off > f->size || e->size > f->size - e->off)
+    if (e->off > f->size || stored_bytes(e) > f->size - e->off)
         BUG("'%s' lies outside its file", e->name);
     if (!shape_count(&e->shape, &n) || !dtype_bytes(e->dtype, n, &bytes) || bytes != e->size)
         BUG("'%s': %" PRIu64 " bytes do not fit its shape", e->name, e->size);
@@ -344,7 +407,7 @@ void weights_verify(const struct weights *w)
         if (e->size && e->off < end)
             BUG("'%s' overlaps the tensor before", e->name);
         if (e->size)
-            end = e->off + e->size;
+            end = e->off + stored_bytes(e);
         sum += e->size;
     }
     if (sum != w->data_bytes)

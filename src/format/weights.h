@@ -10,6 +10,9 @@
  *         file that is cut short under us (base/file.h).
  *         A mapping can also change while we read it: each number is fetched once into a local,
  *         texts are copied and then checked, so that what was checked is what is used.
+ * Types   weights_convert() gives an entry another type than its file has: dtype and size are what
+ *         it shall be, `stored` what the file has, and weights_read() converts what it reads, rounded
+ *         as convert.h says. Whoever plans, books or copies such an entry sees one type and one size.
  * Shards  *.safetensors.index.json: {"metadata": {}, "weight_map": {tensor name: file name}}.
  *         File names are plain names in the folder of the index; each file is opened once and
  *         fully checked. Map and files must agree exactly: a tensor that is missing, lies in
@@ -19,9 +22,11 @@
  *         Metadata of the index comes first, then what the shards add to it.
  * Invariants
  *         (1) every entry lies inside its shard's file   (2) entries of a shard do not overlap
- *         (3) size == dtype_bytes(count(shape))   (4) names are unique in the whole index
+ *         (3) size == dtype_bytes(count(shape)), in the file the same of `stored`
+ *         (4) names are unique in the whole index
  *         (5) entries are in file order   weights_verify() asserts them.
- * Threads An open index is immutable: any thread may read it.
+ * Threads An open index is immutable: any thread may read it. weights_convert() belongs to whoever
+ *         opened it, before anybody else has it.
  * Adding  format/x.c with `const struct format format_x` and a line in formats.def.
  * Files   weights.c doors; index.c entries, metadata, name table; safetensors.c reads and lays
  *         out; gguf.c reads, gguf_write.c lays out; shards.c; pickle.c (refuses, and says why);
@@ -54,8 +59,9 @@ struct weights_entry {
     uint32_t name_len;
     uint32_t shard;
     enum dtype dtype;
+    enum dtype stored;  /* in the file: dtype, unless weights_convert() said otherwise */
     struct shape shape; /* torch order; comfy.gguf.orig_shape already applied */
-    uint64_t off, size; /* byte range in the shard's file */
+    uint64_t off, size; /* where it begins in the shard's file; bytes as dtype */
 };
 
 /* Types of metadata values, with their numbers in GGUF files. */
@@ -114,7 +120,9 @@ const char *weights_path(const struct weights *w);
 /* "safetensors", "gguf", "safetensors (sharded)" */
 const char *weights_format(const struct weights *w);
 uint64_t weights_data_bytes(const struct weights *w); /* sum of entry sizes */
-size_t weights_heap_bytes(const struct weights *w);   /* what the index itself costs in RAM */
+/* What weights_convert() made of entries, the last time; DT_NONE: nothing was converted. */
+enum dtype weights_converted(const struct weights *w);
+size_t weights_heap_bytes(const struct weights *w); /* what the index itself costs in RAM */
 
 /* Whole-index validator: BUG() when an invariant above does not hold. weights_open() calls it in
  * builds with BERTH_CHECKS. */
@@ -133,11 +141,18 @@ const struct weights_meta *weights_meta_find(const struct weights *w, const char
 size_t weights_shards(const struct weights *w);                          /* at least 1 */
 const struct file_map *weights_shard(const struct weights *w, size_t i); /* borrowed */
 
-/* Copies [off, off+n) of an entry's bytes to dst. Error when the file shrank or changed. */
+/* From now on entry i is of type `to`: one byte an element, so that every range of bytes is one of
+ * elements, and both types plain floats; anything else is a BUG(). Nothing when it is already. */
+void weights_convert(struct weights *w, size_t i, enum dtype to);
+/* Copies [off, off+n) of an entry's bytes to dst. Error when the file shrank or changed. A converted
+ * entry goes through 64 KiB of the caller's stack. */
 berth_status weights_read(const struct weights *w, const struct weights_entry *e, uint64_t off,
                           void *dst, size_t n, berth_err *err);
-/* Borrowed, possibly unaligned bytes in the mapping; call weights_check() after using them. */
+/* Borrowed, possibly unaligned bytes in the mapping; call weights_check() after using them. BUG() for
+ * a converted entry, whose bytes are nowhere. */
 const uint8_t *weights_data(const struct weights *w, const struct weights_entry *e);
+/* The same for who converts himself: bytes of type e->stored. */
+const uint8_t *weights_stored(const struct weights *w, const struct weights_entry *e);
 berth_status weights_check(const struct weights *w, berth_err *err);
 /* The file's pages leave the process, see file_map_drop(); borrowed bytes stay good. */
 void weights_drop(const struct weights *w);

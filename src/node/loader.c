@@ -117,6 +117,18 @@ static berth_status read_alloc(struct node_call *c, const char *prefix, const ch
     return s;
 }
 
+static berth_status read_dtype(struct node_call *c, struct placement *out, berth_err *err)
+{
+    const char *v;
+    if (!loader_declares(c, "weight_dtype"))
+        return BERTH_OK;
+    if (in_text(c, "weight_dtype", &v, err))
+        return err->code;
+    if (strcmp(v, "default") != 0)
+        out->dtype = dtype_name(strcmp(v, "fp8_e5m2") == 0 ? DT_F8_E5M2 : DT_F8_E4M3);
+    return BERTH_OK;
+}
+
 static berth_status read_flags(struct node_call *c, struct placement *out, berth_err *err)
 {
     bool keep;
@@ -142,6 +154,8 @@ berth_status placement_read(struct node_call *c, const char *prefix, struct plac
         s = read_alloc(c, prefix, out->compute, &out->alloc, err);
     if (!s)
         s = read_flags(c, out, err);
+    if (!s)
+        s = read_dtype(c, out, err);
     if (s)
         placement_release(out);
     return s;
@@ -373,6 +387,7 @@ static berth_status place(struct node_call *c, const char *path, const char *par
                                   .role = role ? role : "model",
                                   .arch = arch_blocks,
                                   .high_precision = p->high_precision,
+                                  .dtype = p->dtype,
                                   .plan_may_stay = !p->alloc.n,
                                   .plan = { .alloc = p->alloc.n ? p->alloc.p : NULL,
                                             .compute = p->compute,

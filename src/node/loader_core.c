@@ -216,49 +216,6 @@ static berth_status keep_option(struct node_call *c, const char *name, struct mo
     return strcmp(v, "default") == 0 ? BERTH_OK : option_set(m, name, json_string(v), err);
 }
 
-/* The type of most of a file's bytes. */
-static enum dtype stored_as(const struct weights *w)
-{
-    uint64_t bytes[DT_COUNT] = { 0 };
-    enum dtype most = DT_F32;
-    for (size_t i = 0; i < weights_count(w); i++) {
-        const struct weights_entry *e = weights_at(w, i);
-        bytes[e->dtype] += e->size;
-        if (bytes[e->dtype] > bytes[most])
-            most = e->dtype;
-    }
-    return most;
-}
-
-/* Weights stay as they are stored: another type than the file's would be another picture and other
- * memory than was asked for, so it is refused before anything is loaded. Where the file has it, what
- * the node wants is kept for computing (fp8_e4m3fn_fast). */
-static berth_status check_dtype(struct node_call *c, const char *key, const char *name,
-                                berth_err *err)
-{
-    const char *v;
-    struct str path = { 0 };
-    struct weights *w = NULL;
-    if (!loader_declares(c, "weight_dtype"))
-        return BERTH_OK;
-    berth_status s = in_text(c, "weight_dtype", &v, err);
-    if (s || strcmp(v, "default") == 0)
-        return s;
-    enum dtype want = strcmp(v, "fp8_e5m2") == 0 ? DT_F8_E5M2 : DT_F8_E4M3;
-    s = folders_resolve(c->env->folders, key, name, &path, err);
-    if (!s)
-        s = weights_open(path.p, NULL, &w, err);
-    if (!s && stored_as(w) != want)
-        s = err_set(err, BERTH_EUNSUPPORTED,
-                    "weight_dtype %s: weights are not converted when loaded, and '%.100s' has them "
-                    "as %s; choose default (what a card cannot hold is streamed to it), or a file "
-                    "that was saved as %s",
-                    v, name, dtype_name(stored_as(w)), dtype_name(want));
-    weights_close(w);
-    str_release(&path);
-    return s;
-}
-
 /* Nodes with one file and one output. role: as loader_open(). */
 static berth_status run_file(struct node_call *c, const char *input, const char *key,
                              const char *role, berth_err *err)
@@ -267,8 +224,6 @@ static berth_status run_file(struct node_call *c, const char *input, const char 
     struct opened m = { 0 };
     const char *name;
     berth_status s = in_text(c, input, &name, err);
-    if (!s)
-        s = check_dtype(c, key, name, err);
     if (!s)
         s = placement_read(c, "", &p, err);
     if (s)

@@ -5,8 +5,8 @@
  *                   placement. A wrapper is base inputs + rule inputs, and the base's run()
  * Placement  is read from the inputs a class declares, whatever its name: [compute_]device,
  *            virtual_vram_gb, donor_device, expert_mode_allocations, use_other_vram, eject_models,
- *            keep_loaded, high_precision_loras; with a prefix ("unet_", "clip_") where a node has
- *            several. Not one of them: the automatic plan on the default compute device.
+ *            keep_loaded, high_precision_loras, weight_dtype; with a prefix ("unet_", "clip_") where a
+ *            node has several. Not one of them: the automatic plan on the default compute device.
  *            A device alone: everything there; a model that it cannot hold is planned
  *            automatically around it, as ComfyUI would then offload. Where an automatic plan has no
  *            place for what must be with compute, because of models that cannot be pushed out, the
@@ -20,8 +20,10 @@
  *            one that is another kind it says so. A family we do not know is taken as it is: its
  *            blocks have a place all the same. A type of text encoders that nobody can compute, and
  *            a set whose tokenizers are missing, are refused before anything is loaded; of a
- *            checkpoint only where its prompt encodes text with it. So is a weight_dtype that is
- *            not the file's: weights are never converted.
+ *            checkpoint only where its prompt encodes text with it.
+ * Types      weight_dtype: the weights are converted as they are read, and the model is another one
+ *            than the file's own unless it has that type. fp8_e4m3fn_fast is kept in the model_ref,
+ *            too: it is also about computing.
  * Adapters   LoRA loaders collect them in the model_ref; whoever computes sets them.
  * Files      loader.c placement and opening; loader_core.c bases; loader_multigpu.c wrappers;
  *            loader_lora.c; loaders.def. */
@@ -35,6 +37,7 @@ struct placement {       /* placement_release() */
     const char *compute; /* borrowed from the call; NULL: the default device */
     enum res_retention retention;
     bool eject_others, high_precision;
+    const char *dtype; /* res_open_args.dtype; static */
 };
 berth_status placement_read(struct node_call *c, const char *prefix, struct placement *out,
                             berth_err *err);

@@ -63,6 +63,8 @@ berth_status res_key_make(const struct residency *r, const struct weights *w, co
     }
     add_text(&s, "part", part);
     add_text(&s, "options", options);
+    if (weights_converted(w) != DT_NONE) /* of a file that has the type it is the same model */
+        add_text(&s, "dtype", dtype_name(weights_converted(w)));
     if (high_precision)
         str_adds(&s, "|high_precision");
     out->base_len = s.n;

@@ -14,7 +14,9 @@
  * Types    Floats stay what they are; fp8 is rounded by chance, seeded by the tensor's key; an fp8
  *          weight with a scale beside it gets a new scale, and its codes are chosen for the scale as
  *          it is stored; quantised tensors become F16. High precision: fp8 becomes F16 too (BF16
- *          where a value might be beyond it), and its scale stays.
+ *          where a value might be beyond it), and its scale stays. Weights that are converted as
+ *          they are read (res_open_args.dtype) are rounded first: what is patched is what the block
+ *          has without adapters.
  * Counted  read: bytes of the file. moved: weights that crossed between host and devices, base or
  *          result; factors are not counted. */
 #include "residency/patch_impl.h"
@@ -23,6 +25,7 @@
 #include "base/crc32.h"
 #include "base/hash.h"
 #include "base/sz.h"
+#include "tensor/convert.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -194,12 +197,13 @@ static berth_status bounce_open(struct device *dev, uint64_t n, struct dev_host 
     return s;
 }
 
-/* ---- bytes of the file as they are ---- */
+/* ---- bytes of the file as they are, or converted ---- */
 
 struct copying {
-    const uint8_t *src;
-    uint8_t *dst;
+    const uint8_t *src; /* of type `stored` */
+    uint8_t *dst;       /* n bytes; of one-byte elements where the types differ */
     uint64_t n;
+    enum dtype stored, dtype;
 };
 
 static void copy_task(void *user, size_t i, size_t worker)
@@ -207,7 +211,13 @@ static void copy_task(void *user, size_t i, size_t worker)
     (void)worker;
     const struct copying *c = user;
     uint64_t at = (uint64_t)i * COPY_PIECE;
-    memcpy(c->dst + at, c->src + at, c->n - at < COPY_PIECE ? (size_t)(c->n - at) : COPY_PIECE);
+    size_t n = c->n - at < COPY_PIECE ? (size_t)(c->n - at) : COPY_PIECE;
+    berth_err none;
+    if (c->stored == c->dtype)
+        memcpy(c->dst + at, c->src + at, n);
+    else if (convert(c->stored, c->src + at * dtype_desc(c->stored)->bytes, c->dtype, c->dst + at,
+                     n, &none))
+        BUG("%s", none.msg);
 }
 
 static void copy_bytes(struct tpool *pool, struct copying c)
@@ -256,9 +266,11 @@ static berth_status take_as_is(struct derive *d, const struct place *p, berth_er
         return upload(d, d->to->device, p->entry, d->to->mem.addr + p->off, err);
     dev_host_access(devset_at(d->r->devices, d->to->device), dst + p->off, (size_t)p->bytes,
                     DEV_WRITE);
-    copy_bytes(d->r->pool, (struct copying) { .src = weights_data(d->m->weights, p->entry),
+    copy_bytes(d->r->pool, (struct copying) { .src = weights_stored(d->m->weights, p->entry),
                                               .dst = dst + p->off,
-                                              .n = p->bytes });
+                                              .n = p->bytes,
+                                              .stored = p->entry->stored,
+                                              .dtype = p->entry->dtype });
     return BERTH_OK; /* the file is checked when the block is complete */
 }
 
@@ -438,7 +450,9 @@ static berth_status merge_here(struct derive *d, const struct place *p, struct j
     uint8_t *dst = res_host_ptr(d->to);
     struct dev_mem out = { 0 };
     struct dev_stream *stream = NULL;
-    j->merge.src = weights_data(d->m->weights, p->entry);
+    j->merge.src = weights_stored(d->m->weights, p->entry);
+    j->merge.stored = p->entry->stored;
+    j->merge.converted = p->entry->stored != p->entry->dtype;
     if (dst) {
         j->merge.dst = dst + p->off;
         dev_host_access(devset_at(d->r->devices, d->to->device), dst + p->off, (size_t)p->bytes,

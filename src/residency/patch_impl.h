@@ -13,6 +13,8 @@
 struct merge { /* everything borrowed */
     enum dtype from, to;
     const void *src;
+    bool converted;    /* src is of type `stored`: each value is rounded to `from` first */
+    enum dtype stored; /* both plain floats, `from` of one byte */
     void *dst;
     uint64_t rows, cols; /* of the tensor as a matrix; cols > 0 */
     const struct res_term *term;

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/mt19937.h"
 #include "op/op.h"
+#include "tensor/convert.h"
 
 #include <math.h>
 #include <string.h>
@@ -53,9 +54,28 @@ struct tile {
     float *w; /* [rows, cols] */
 };
 
+/* The same of a base that its file has in another type. */
+static void widen_converted(const struct merge *m, uint64_t at, float *dst, size_t n)
+{
+    uint8_t code[TILE_COLS];
+    size_t each = dtype_desc(m->stored)->bytes;
+    const uint8_t *src = (const uint8_t *)m->src + at * each;
+    berth_err none;
+    for (size_t now; n; src += now * each, dst += now, n -= now) {
+        now = n < sizeof code ? n : sizeof code;
+        if (convert(m->stored, src, m->from, code, now, &none))
+            BUG("%s", none.msg);
+        dtype_desc(m->from)->to_f32(code, dst, now);
+    }
+}
+
 /* n elements of the base from number `at` on; a quant may begin and end inside its blocks. */
 static void widen(const struct merge *m, uint64_t at, float *dst, size_t n)
 {
+    if (m->converted) {
+        widen_converted(m, at, dst, n);
+        return;
+    }
     const struct dtype_desc *d = dtype_desc(m->from);
     const uint8_t *src = m->src;
     size_t skip = (size_t)(at % d->elems);

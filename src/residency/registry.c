@@ -351,8 +351,10 @@ berth_status res_open(struct residency *r, const struct res_open_args *args, str
         *attached = false;
     if (weights_open(args->path, NULL, &w, err))
         return err->code;
-    berth_status s =
-        res_key_make(r, w, args->part, args->options, args->high_precision, &args->plan, &key, err);
+    berth_status s = args->dtype ? res_convert(w, args->part, args->dtype, err) : BERTH_OK;
+    if (!s)
+        s = res_key_make(r, w, args->part, args->options, args->high_precision, &args->plan, &key,
+                         err);
     if (s) {
         weights_close(w);
         return err_add(err, "opening '%s'", args->path);
@@ -492,6 +494,7 @@ struct res_model_info res_info(const struct res_model *m)
                                 .role = m->role,
                                 .path = m->path,
                                 .part = m->part,
+                                .converted = weights_converted(m->weights),
                                 .key = m->key,
                                 .state = m->state,
                                 .retention = m->retention,

@@ -2,7 +2,8 @@
  *
  * Words      model     an opened weight file (or one part of it) made of blocks, with a plan
  *            key       what makes two opens the same model: file identity of every shard, part,
- *                      options, compute device, allocation string, layout
+ *                      the type it is converted to, options, compute device, allocation string,
+ *                      layout
  *            handle    a counted reference somebody holds: a node's output, a program's variable
  *            anchor    a counted reference the registry holds, with its reason; visible to people
  *            retention keep | eject | auto: what a free may do with the model
@@ -49,8 +50,8 @@
  *            Reading and converting is spread over the pool that was handed in.
  * Files      alloc.c alloc_resolve.c strings; blocks.c; plan.c layout.c plan_auto.c plan_text.c
  *            plan_json.c;
- *            registry.c models, handles, anchors, retention; keys.c what is the same model; load.c
- *            file -> devices; move.c blocks between devices, re-planning; room.c; speed.c of links;
+ *            registry.c models, handles, anchors, retention; keys.c what is the same model;
+ *            convert.c weights in another type than the file's; load.c file -> devices; move.c blocks between devices, re-planning; room.c; speed.c of links;
  *            patch.c patch_merge.c; free.c the free flow, receipt.c; prompt.c requests and prompts;
  *            pressure.c; stream*.c the ring (stream.h), model_stream.c over a model's blocks;
  *            journal*.c snapshots (journal.h); check.c; words.c */
@@ -153,6 +154,10 @@ struct res_open_args {
     const char *name;    /* for people; NULL: the file's name without folder and ending */
     const char *role;    /* "unet", "clip", "vae": in journal lines; NULL: "model" */
     const char *options; /* whatever else makes two models differ; NULL: "" */
+    /* "F8_E4M3", "F8_E5M2": its weights are converted to it as they are read, and planned and booked
+     * so (convert.c: which). NULL: they are what the file has. Where that is the same it is the same
+     * model. */
+    const char *dtype;
     /* fp8 weights that adapters change are kept as F16 (BF16 where values might be beyond it)
      * instead of being rounded to fp8 again; their blocks double. Another model than one without
      * it. */
@@ -293,6 +298,7 @@ berth_status res_set_patches(struct res_model *m, const struct res_patch *patch,
 struct res_model_info {
     uint64_t id;                           /* never used twice in a registry */
     const char *name, *role, *path, *part; /* borrowed until the model goes */
+    enum dtype converted;                  /* to this type; DT_NONE: as the file has it */
     uint64_t key;                          /* hash of the key */
     enum res_state state;
     enum res_retention retention;

@@ -86,6 +86,10 @@ static void model_json(const struct worker *w, struct res_model *m, struct str *
     json_text_pair(out, ",\"role\":", i.role);
     json_text_pair(out, ",\"path\":", i.path);
     json_text_pair(out, ",\"part\":", i.part);
+    if (i.converted != DT_NONE)
+        json_text_pair(out, ",\"converted\":", dtype_name(i.converted));
+    else
+        str_adds(out, ",\"converted\":null");
     json_text_pair(out, ",\"state\":", res_state_name(i.state));
     json_text_pair(out, ",\"retention\":", res_retention_name(i.retention));
     add_anchors(out, &i);

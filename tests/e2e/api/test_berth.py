@@ -399,3 +399,18 @@ def test_what_a_plan_prints_can_be_given_back(fresh, tmp_path):
     again = load("UNETLoaderDisTorch2MultiGPU", compute_device="cuda:0", virtual_vram_gb=0.0, donor_device="cpu",
                  eject_models=False, expert_mode_allocations=auto["plan"]["allocation"])
     assert again["devices"] == auto["devices"]
+
+
+def test_one_file_in_two_types(place):
+    place.load(place.unet("A"), place.unet("A", dtype="fp8_e4m3fn"), place.unet("B", dtype="fp8_e5m2"))
+    models = place.server.get("/berth/models").json()["models"]
+    assert [(m["name"], m["converted"]) for m in models] == [("A", None), ("A", "F8_E4M3"), ("B", "F8_E5M2")]
+    assert models[0]["resident"] == 2 * models[1]["resident"] == 2 * models[2]["resident"] > 0
+    assert sum(m["resident"] for m in models) <= place.weights() < 1.1 * sum(m["resident"] for m in models)
+    said = subprocess.run([BINARY, "ps", "--server", place.server.url], capture_output=True, text=True, timeout=PATIENCE)
+    assert said.returncode == 0 and "A as F8_E4M3 " in said.stdout and "B as F8_E5M2 " in said.stdout
+    place.load(place.unet("A", dtype="fp8_e4m3fn"))  # found again: nothing is read
+    again = place.server.get(f"/berth/models/{models[1]['id']}").json()
+    assert (again["converted"], again["read"]) == ("F8_E4M3", models[1]["read"])
+    receipt = place.free(unload_models=True, models=[str(models[1]["id"])])
+    assert [m["verdict"] for m in receipt["models"] if m["id"] == models[1]["id"]] == ["ejected"]

@@ -42,9 +42,9 @@ class Place:
     def __init__(self, server, device):
         self.server, self.device = server, device
 
-    def unet(self, name, keep=None):
+    def unet(self, name, keep=None, dtype="default"):
         """keep None: a loader without that input, so retention auto."""
-        i = {"unet_name": name + ".safetensors", "weight_dtype": "default"}
+        i = {"unet_name": name + ".safetensors", "weight_dtype": dtype}
         if keep is None:
             return {"class_type": "UNETLoader", "inputs": i}
         return {"class_type": "UNETLoaderDisTorch2MultiGPU",

@@ -273,7 +273,11 @@ static void the_same_bits_wherever_blocks_live(void **state)
         { "cpu=512m,null:0=256m,null:1=256m", "null:0,40%;null:1,20%;cpu,40%#null:0" },
         { "cpu=512m,null:0=256m", "cpu,30%;null:0,70%#cpu" },
     };
-    static const enum dtype type[] = { DT_F32, DT_BF16, DT_F8_E4M3 };
+    static const struct {
+        enum dtype file;
+        const char *dtype; /* that it is converted to */
+    } type[] = { { DT_F32, NULL }, { DT_BF16, NULL }, { DT_F8_E4M3, NULL }, { DT_F32, "F8_E4M3" } };
+    uint64_t fp8[2] = { 0 };
     const struct list *l = &lists[2]; /* diffusers': with rows and halves */
     (void)state;
     for (size_t t = 0; t < ARRAY_LEN(type); t++) {
@@ -281,7 +285,7 @@ static void the_same_bits_wherever_blocks_live(void **state)
         char path[512];
         struct weights *base;
         berth_err err = { 0 };
-        snprintf(path, sizeof path, "%s", preset_file(l->preset, type[t]));
+        snprintf(path, sizeof path, "%s", preset_file(l->preset, type[t].file));
         assert_ok(weights_open(path, NULL, &base, &err), err);
         struct res_adapter *a = open_lora(l, base);
         const struct res_patch patch = { .adapter = a, .strength = STRENGTH };
@@ -291,6 +295,7 @@ static void the_same_bits_wherever_blocks_live(void **state)
             uint64_t sum, without;
             struct res_open_args args = { .path = path,
                                           .arch = arch_blocks,
+                                          .dtype = type[t].dtype,
                                           .plan.alloc = place[i].alloc };
             fixture_open(&f, place[i].devices, NULL);
             assert_ok(res_open(f.r, &args, &m, NULL, &err), err);
@@ -305,6 +310,10 @@ static void the_same_bits_wherever_blocks_live(void **state)
             res_unref(m);
             fixture_close(&f);
         }
+        if (type[t].file == DT_F8_E4M3)
+            fp8[0] = first, fp8[1] = plain;
+        else if (type[t].dtype) /* as the file that was saved so, with the adapter and without it */
+            assert_true(first == fp8[0] && plain == fp8[1]);
         res_adapter_unref(a);
         weights_close(base);
     }

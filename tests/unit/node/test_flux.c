@@ -393,48 +393,119 @@ static void what_is_missing_is_named(void **state)
     call_release(&x);
 }
 
-/* fp8 is taken from files that have it: nothing is converted, and nothing is ignored. */
-static void a_weight_dtype_is_the_files_or_refused(void **state)
+/* ---- weight_dtype ---- */
+
+static void load_as(struct scene *s, struct call *x, const char *cls, const char *file,
+                    const char *dtype)
+{
+    char inputs[160];
+    berth_err err = { 0 };
+    snprintf(inputs, sizeof inputs, "{\"unet_name\": \"%s\", \"weight_dtype\": \"%s\"}", file,
+             dtype);
+    assert_ok(rig_run(&s->r, x, cls, inputs, &err), err);
+}
+
+static struct htensor *picture_of(struct scene *s, const struct call *model)
+{
+    struct call text;
+    encode(s, &text, NULL, "the cat");
+    struct htensor *t = sample(s, output(model, 0), output(&text, 0), "euler");
+    call_release(&text);
+    return t;
+}
+
+static struct res_model *loaded(const struct call *x)
+{
+    return call_model(x, 0)->part[0];
+}
+
+/* A quarter of the bytes of an F32 file, and the picture of one that was saved in the type. */
+static void a_weight_dtype_is_as_if_saved_so(void **state)
 {
     static const struct {
-        const char *cls, *file, *dtype, *refused;
+        const char *cls, *preset, *dtype;
+        enum dtype saved;
     } row[] = {
-        { "UNETLoader", "flux.safetensors", "fp8_e4m3fn_fast",
-          "'flux.safetensors' has them as F16" },
-        { "UNETLoader", "flux.safetensors", "fp8_e4m3fn", "choose default" },
-        { "UNETLoaderMultiGPU", "flux.safetensors", "fp8_e5m2", "saved as F8_E5M2" },
-        { "UNETLoader", "fp8.safetensors", "fp8_e4m3fn_fast", NULL },
-        { "UNETLoader", "fp8.safetensors", "fp8_e4m3fn", NULL },
-        { "UNETLoaderDisTorch2MultiGPU", "fp8.safetensors", "fp8_e5m2",
-          "weight_dtype fp8_e5m2: weights are not converted" },
+        { "UNETLoader", "flux-tiny", "fp8_e4m3fn", DT_F8_E4M3 },
+        { "UNETLoader", "flux-tiny", "fp8_e4m3fn_fast", DT_F8_E4M3 },
+        { "UNETLoader", "flux-tiny", "fp8_e5m2", DT_F8_E5M2 },
+        { "UNETLoaderMultiGPU", "flux-tiny", "fp8_e4m3fn", DT_F8_E4M3 },
+        { "UNETLoaderDisTorch2MultiGPU", "flux-tiny", "fp8_e4m3fn", DT_F8_E4M3 },
+        { "UNETLoaderDisTorch2MultiGPU", "flux-tiny", "fp8_e5m2", DT_F8_E5M2 },
+        { "UNETLoader", "sd15-unet-tiny", "fp8_e4m3fn", DT_F8_E4M3 },
+        { "UNETLoaderMultiGPU", "sd15-unet-tiny", "fp8_e5m2", DT_F8_E5M2 },
     };
     struct scene *s = *state;
-    const char *path = rig_path(&s->r, "diffusion_models/fp8.safetensors");
-    preset_write("flux-tiny", DT_F8_E4M3, path);
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-        struct call x, text;
-        char inputs[160];
-        snprintf(inputs, sizeof inputs, "{\"unet_name\": \"%s\", \"weight_dtype\": \"%s\"}",
-                 row[i].file, row[i].dtype);
-        if (row[i].refused) {
-            berth_err err = { 0 };
-            size_t models = res_model_count(s->r.f.r);
-            assert_fails(rig_run(&s->r, &x, row[i].cls, inputs, &err), err, BERTH_EUNSUPPORTED,
-                         row[i].refused);
-            assert_int_equal(res_model_count(s->r.f.r), models); /* it was not even opened */
-            call_release(&x);
-            continue;
-        }
-        rig_call(&s->r, &x, row[i].cls, inputs);
-        run(&x);
+        struct call plain, x, saved;
+        preset_write(row[i].preset, DT_F32, rig_path(&s->r, "diffusion_models/f32.safetensors"));
+        preset_write(row[i].preset, row[i].saved,
+                     rig_path(&s->r, "diffusion_models/saved.safetensors"));
+        load_as(s, &plain, row[i].cls, "f32.safetensors", "default");
+        load_as(s, &x, row[i].cls, "f32.safetensors", row[i].dtype);
+        load_as(s, &saved, "UNETLoader", "saved.safetensors", "default");
+        assert_ptr_not_equal(loaded(&plain), loaded(&x));
+        assert_int_equal(res_info(loaded(&x)).bytes * 4, res_info(loaded(&plain)).bytes);
+        assert_int_equal(res_info(loaded(&x)).resident, res_info(loaded(&saved)).resident);
         assert_string_equal(
             json_string_value(json_object_get(call_model(&x, 0)->options, "weight_dtype")),
             row[i].dtype);
-        encode(s, &text, NULL, "a");
-        htensor_unref(sample(s, output(&x, 0), output(&text, 0), "euler"));
-        call_release(&text);
+        struct htensor *wide = picture_of(s, &plain), *got = picture_of(s, &x),
+                       *want = picture_of(s, &saved);
+        if (!same(got, want))
+            fail_msg("%s of %s: not the picture of such a file", row[i].dtype, row[i].preset);
+        assert_false(same(got, wide));
+        htensor_unref(wide);
+        htensor_unref(got);
+        htensor_unref(want);
+        call_release(&plain);
         call_release(&x);
+        call_release(&saved);
     }
+}
+
+static void a_weight_dtype_is_another_model(void **state)
+{
+    struct scene *s = *state;
+    struct call f16, e4, fast, e5, saved, again;
+    berth_err err = { 0 };
+    preset_write("flux-tiny", DT_F8_E4M3, rig_path(&s->r, "diffusion_models/fp8.safetensors"));
+    load_as(s, &f16, "UNETLoader", "flux.safetensors", "default");
+    load_as(s, &e4, "UNETLoader", "flux.safetensors", "fp8_e4m3fn");
+    load_as(s, &fast, "UNETLoader", "flux.safetensors", "fp8_e4m3fn_fast");
+    load_as(s, &e5, "UNETLoader", "flux.safetensors", "fp8_e5m2");
+    load_as(s, &saved, "UNETLoader", "fp8.safetensors", "default");
+    load_as(s, &again, "UNETLoader", "fp8.safetensors", "fp8_e4m3fn");
+    assert_ptr_equal(loaded(&f16), loaded(&s->unet));
+    assert_true(loaded(&e4) != loaded(&f16) && loaded(&e5) != loaded(&e4));
+    assert_ptr_equal(loaded(&fast), loaded(&e4)); /* it is about products, not about weights */
+    assert_ptr_equal(loaded(&again), loaded(&saved));
+    assert_int_equal(res_info(loaded(&e4)).resident * 2, res_info(loaded(&f16)).resident);
+    assert_ok(res_check(s->r.f.r, &err), err);
+    call_release(&f16);
+    call_release(&e4);
+    call_release(&fast);
+    call_release(&e5);
+    call_release(&saved);
+    call_release(&again);
+}
+
+static void quantised_files_have_no_other_weight_dtype(void **state)
+{
+    struct scene *s = *state;
+    struct call x;
+    berth_err err = { 0 };
+    size_t models = res_model_count(s->r.f.r);
+    preset_write("flux-tiny", DT_Q8_0, rig_path(&s->r, "diffusion_models/q8.gguf"));
+    assert_fails(rig_run(&s->r, &x, "UNETLoader",
+                         "{\"unet_name\": \"q8.gguf\", \"weight_dtype\": \"fp8_e4m3fn\"}", &err),
+                 err, BERTH_EUNSUPPORTED, "quantised weights (Q8_0) are not converted");
+    assert_non_null(strstr(err.msg, "loading 'q8.gguf'"));
+    assert_non_null(strstr(err.msg, "choose weight_dtype default"));
+    assert_int_equal(res_model_count(s->r.f.r), models);
+    call_release(&x);
+    load_as(s, &x, "UNETLoader", "q8.gguf", "default");
+    call_release(&x);
 }
 
 /* ---- prompts and guidance ---- */
@@ -757,7 +828,9 @@ int main(void)
         T(every_form_of_the_text_loaders),
         T(encoders_in_either_order),
         T(what_is_missing_is_named),
-        T(a_weight_dtype_is_the_files_or_refused),
+        T(a_weight_dtype_is_as_if_saved_so),
+        T(a_weight_dtype_is_another_model),
+        T(quantised_files_have_no_other_weight_dtype),
         T(guidance_reaches_the_network),
         T(two_prompts_go_to_two_encoders),
         T(noise_levels),

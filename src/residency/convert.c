@@ -1,0 +1,55 @@
+/* convert: a model's weights in another type than its file has (weight_dtype of UNETLoader).
+ *
+ * Which    What ComfyUI converts when a diffusion model is made in fp8: every float tensor, biases and
+ *          norms among them.
+ * Not      single numbers and markers, which say something about the model and are none of its weights;
+ *          layers with a scale beside the weight (scaled fp8): codes and scale belong together.
+ * Refused  GGML quants: their type was chosen tensor by tensor, and fp8 would be both larger and worse.
+ * Nothing is read or allocated: an entry is told its type, weights_read() does the rest. */
+#include "residency/residency_impl.h"
+
+/* Is there a tensor of that name in the same layer? */
+static bool has_beside(const struct weights *w, const struct weights_entry *e, const char *called)
+{
+    char name[1024 + 32]; /* of a longer one nobody has written a scale */
+    size_t stem = e->name_len;
+    while (stem && e->name[stem - 1] != '.')
+        stem--;
+    int n = snprintf(name, sizeof name, "%.*s%s", (int)stem, e->name, called);
+    return n > 0 && (size_t)n < sizeof name && weights_find(w, name, (size_t)n);
+}
+
+static bool is_scaled(const struct weights *w, const struct weights_entry *e)
+{
+    return has_beside(w, e, "scale_weight") || has_beside(w, e, "weight_scale") ||
+           has_beside(w, e, "comfy_quant");
+}
+
+static bool is_weight(const struct weights *w, const struct weights_entry *e)
+{
+    uint64_t n;
+    return dtype_desc(e->stored)->is_float && e->stored != DT_F8_E8M0 &&
+           shape_count(&e->shape, &n) && n > 1 && !str_ends(e->name, e->name_len, "scaled_fp8") &&
+           !is_scaled(w, e);
+}
+
+berth_status res_convert(struct weights *w, const char *part, const char *dtype, berth_err *err)
+{
+    enum dtype to = dtype_by_name(dtype, strlen(dtype));
+    if (to != DT_F8_E4M3 && to != DT_F8_E5M2)
+        return err_set(err, BERTH_EINVAL,
+                       "weights are converted to F8_E4M3 or F8_E5M2, not to %.40s", dtype);
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        if (part && !str_starts(e->name, e->name_len, part))
+            continue;
+        if (dtype_is_quant(e->dtype))
+            return err_set(err, BERTH_EUNSUPPORTED,
+                           "quantised weights (%s) are not converted to %s; choose weight_dtype "
+                           "default",
+                           dtype_name(e->dtype), dtype_name(to));
+        if (is_weight(w, e))
+            weights_convert(w, i, to);
+    }
+    return BERTH_OK;
+}
