@@ -291,18 +291,6 @@ static void job_release(struct job *j)
     vec_release(&j->terms);
 }
 
-static berth_status check_term(const struct res_term *t, const struct merge *m, berth_err *err)
-{
-    bool inside = t->rows <= m->rows && t->row <= m->rows - t->rows && t->cols == m->cols;
-    bool whole = t->kind == TERM_LOWRANK ? (t->up && t->down) || !t->rank : t->dense != NULL;
-    if (inside && whole)
-        return BERTH_OK;
-    return err_set(err, BERTH_EFORMAT,
-                   "rows %" PRIu64 " + %" PRIu64 " of %" PRIu64 " columns do not fit %" PRIu64
-                   " x %" PRIu64,
-                   t->row, t->rows, t->cols, m->rows, m->cols);
-}
-
 static berth_status collect_terms(const struct derive *d, const struct weights_entry *e,
                                   struct job *j, berth_err *err)
 {
@@ -317,7 +305,7 @@ static berth_status collect_terms(const struct derive *d, const struct weights_e
         berth_status s = p->adapter->ops->terms(p->adapter, key, n, &e->shape, p->strength, &j->tmp,
                                                 &j->terms, err);
         for (size_t k = first; !s && k < j->terms.n; k++)
-            s = check_term(vec_at(&j->terms, k), &j->merge, err);
+            s = term_check(vec_at(&j->terms, k), j->merge.rows, j->merge.cols, err);
         if (s)
             return err_add(err, "adapter %.60s", p->adapter->name);
     }
@@ -491,11 +479,10 @@ static berth_status each_factor(struct job *j, factor_fn *fn, void *user, berth_
 {
     berth_status s = BERTH_OK;
     for (size_t i = 0; !s && i < j->terms.n; i++) {
-        struct res_term *t = vec_at(&j->terms, i);
-        if (t->kind != TERM_LOWRANK)
-            s = fn(user, &t->dense, (size_t)(t->rows * t->cols), err);
-        else if (!(s = fn(user, &t->up, (size_t)(t->rows * t->rank), err)))
-            s = fn(user, &t->down, (size_t)(t->rank * t->cols), err);
+        struct term_array a[TERM_ARRAYS];
+        size_t n = term_arrays(vec_at(&j->terms, i), a);
+        for (size_t k = 0; !s && k < n; k++)
+            s = fn(user, a[k].at, a[k].n, err);
     }
     return s;
 }
@@ -707,14 +694,6 @@ uint64_t res_patched_span(const struct res_model *m, size_t block)
     return res_block_layout(m, block, patched_type(m, block), &bytes, &span) ? span : UINT64_MAX;
 }
 
-static double largest(const float *p, uint64_t n)
-{
-    double most = 0;
-    for (uint64_t i = 0; i < n; i++)
-        most = fabs((double)p[i]) <= most ? most : fabs((double)p[i]);
-    return most;
-}
-
 /* No stored value of the merged fp8 tensor is larger than this. */
 static berth_status bound_of(struct derive *d, const struct weights_entry *e, double *out,
                              berth_err *err)
@@ -729,15 +708,8 @@ static berth_status bound_of(struct derive *d, const struct weights_entry *e, do
     if (!s && is_scaled(d, e))
         s = read_scale(d, &scale, err);
     double most = (double)merge_fp8_most(e->dtype) * fabs((double)scale);
-    for (size_t i = 0; !s && i < j.terms.n; i++) {
-        const struct res_term *t = vec_at(&j.terms, i);
-        if (t->kind == TERM_LOWRANK)
-            most += fabs((double)t->scale) * t->rank * largest(t->up, t->rows * t->rank) *
-                    largest(t->down, t->rank * t->cols);
-        else
-            most += (t->kind == TERM_SET ? 1 : fabs((double)t->scale)) *
-                    largest(t->dense, t->rows * t->cols);
-    }
+    for (size_t i = 0; !s && i < j.terms.n; i++)
+        most += term_bound(vec_at(&j.terms, i));
     job_release(&j);
     *out = scale != 0 ? most / fabs((double)scale) : most;
     return s;

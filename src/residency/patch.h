@@ -14,8 +14,8 @@
  *
  * scale in a term already holds strength and alpha/rank.
  *
- * Files  patch.c who touches what, and a block derived again; patch_merge.c terms into one tensor,
- *        tile by tile (patch_impl.h). */
+ * Files  patch.c who touches what, and a block derived again; patch_term.c one term; patch_merge.c
+ *        all of them into one tensor, tile by tile (patch_impl.h). */
 #ifndef RESIDENCY_PATCH_H
 #define RESIDENCY_PATCH_H
 

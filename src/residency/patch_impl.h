@@ -1,4 +1,5 @@
-/* patch_impl: merging terms into one tensor, host pointers only. For patch.c, its tests and benchmarks.
+/* patch_impl: terms, and merging them into one tensor, host pointers only. For patch.c, its tests and
+ * benchmarks.
  *
  * A merge walks the tensor in tiles that stay in a core's cache: base type -> float32, every term in
  * order, float32 -> stored type. Tiles are independent, so the bits do not depend on threads; only
@@ -9,6 +10,24 @@
 #include "base/tpool.h"
 #include "residency/patch.h"
 #include "tensor/dtype.h"
+
+/* Does it lie inside a matrix of this size, with all it needs? */
+berth_status term_check(const struct res_term *t, uint64_t rows, uint64_t cols, berth_err *err);
+/* The arrays a term is made of, in one fixed order; returns how many. */
+#define TERM_ARRAYS 2
+struct term_array {
+    const float **at;
+    size_t n;
+};
+size_t term_arrays(struct res_term *t, struct term_array out[TERM_ARRAYS]);
+double term_bound(const struct res_term *t); /* it changes no weight by more */
+
+struct merge_tile {
+    uint64_t row, col;
+    size_t rows, cols;
+    float *w; /* [rows, cols] */
+};
+void term_apply(const struct res_term *x, const struct merge_tile *t);
 
 struct merge { /* everything borrowed */
     enum dtype from, to;

@@ -1,0 +1,140 @@
+/* patch_term: one term: is it whole, what it is made of, how large it can get, and what it does to a
+ * tile. */
+#include "residency/patch_impl.h"
+
+#include "op/op.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static bool is_whole(const struct res_term *t)
+{
+    switch (t->kind) {
+    case TERM_LOWRANK:
+        return (t->up && t->down) || !t->rank;
+    case TERM_ADD:
+    case TERM_SET:
+        break;
+    }
+    return t->dense != NULL;
+}
+
+berth_status term_check(const struct res_term *t, uint64_t rows, uint64_t cols, berth_err *err)
+{
+    bool inside = t->rows <= rows && t->row <= rows - t->rows && t->cols == cols;
+    if (inside && is_whole(t))
+        return BERTH_OK;
+    return err_set(err, BERTH_EFORMAT,
+                   "rows %" PRIu64 " + %" PRIu64 " of %" PRIu64 " columns do not fit %" PRIu64
+                   " x %" PRIu64,
+                   t->row, t->rows, t->cols, rows, cols);
+}
+
+size_t term_arrays(struct res_term *t, struct term_array out[TERM_ARRAYS])
+{
+    size_t n = 0;
+    switch (t->kind) {
+    case TERM_LOWRANK:
+        out[n++] = (struct term_array) { &t->up, (size_t)(t->rows * t->rank) };
+        out[n++] = (struct term_array) { &t->down, (size_t)(t->rank * t->cols) };
+        break;
+    case TERM_ADD:
+    case TERM_SET:
+        out[n++] = (struct term_array) { &t->dense, (size_t)(t->rows * t->cols) };
+        break;
+    }
+    return n;
+}
+
+static double largest(const float *p, uint64_t n)
+{
+    double most = 0;
+    for (uint64_t i = 0; i < n; i++)
+        most = fabs((double)p[i]) <= most ? most : fabs((double)p[i]);
+    return most;
+}
+
+double term_bound(const struct res_term *t)
+{
+    double scale = fabs((double)t->scale);
+    switch (t->kind) {
+    case TERM_LOWRANK:
+        return scale * t->rank * largest(t->up, t->rows * t->rank) *
+               largest(t->down, t->rank * t->cols);
+    case TERM_SET:
+        scale = 1;
+        break;
+    case TERM_ADD:
+        break;
+    }
+    return scale * largest(t->dense, t->rows * t->cols);
+}
+
+/* ---- what it does ---- */
+
+struct part { /* of a tile: the rows that a term is about */
+    float *w; /* [rows, cols], one row behind the other */
+    size_t rows, cols;
+    size_t first; /* row of the term that the first one is */
+    size_t col;
+};
+
+static void add_product(const struct part *p, float *w, const float *up, const float *down,
+                        const struct res_term *x, uint32_t rank, float scale)
+{
+    op_lowrank_tile(&(struct op_lowrank) { .w = w,
+                                           .rows = p->rows,
+                                           .cols = p->cols,
+                                           .ld_w = p->cols,
+                                           .up = up + p->first * rank,
+                                           .down = down + p->col,
+                                           .rank = rank,
+                                           .ld_up = rank,
+                                           .ld_down = (size_t)x->cols,
+                                           .scale = scale });
+}
+
+static void add_dense(const struct res_term *x, const struct part *p)
+{
+    const float *d = x->dense + p->first * x->cols + p->col;
+    float *w = p->w;
+    for (size_t r = 0; r < p->rows; r++, w += p->cols, d += x->cols)
+        for (size_t c = 0; c < p->cols; c++)
+            w[c] += x->scale * d[c];
+}
+
+static void set_dense(const struct res_term *x, const struct part *p)
+{
+    for (size_t r = 0; r < p->rows; r++)
+        memcpy(p->w + r * p->cols, x->dense + (p->first + r) * x->cols + p->col,
+               p->cols * sizeof *p->w);
+}
+
+static void change(const struct res_term *x, const struct part *p)
+{
+    switch (x->kind) {
+    case TERM_LOWRANK:
+        add_product(p, p->w, x->up, x->down, x, x->rank, x->scale);
+        break;
+    case TERM_ADD:
+        add_dense(x, p);
+        break;
+    case TERM_SET:
+        set_dense(x, p);
+        break;
+    }
+}
+
+void term_apply(const struct res_term *x, const struct merge_tile *t)
+{
+    uint64_t from = x->row > t->row ? x->row : t->row;
+    uint64_t to = x->row + x->rows < t->row + t->rows ? x->row + x->rows : t->row + t->rows;
+    if (from >= to)
+        return;
+    change(x, &(struct part) { .w = t->w + (from - t->row) * t->cols,
+                               .rows = (size_t)(to - from),
+                               .cols = t->cols,
+                               .first = (size_t)(from - x->row),
+                               .col = (size_t)t->col });
+}
