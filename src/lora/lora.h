@@ -22,7 +22,8 @@
  *          limits in terms().
  * Threads  lora_open() any; the adapter as patch.h says.
  * Files    lora.c doors, targets; lora_bases.c suffixes; lora_forms.c files that call them
- *          otherwise; lora_terms.c factors -> terms; lora_impl.h. */
+ *          otherwise; lora_factors.c tensors -> products; lora_terms.c products -> terms;
+ *          lora_impl.h. */
 #ifndef LORA_LORA_H
 #define LORA_LORA_H
 

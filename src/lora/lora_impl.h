@@ -66,6 +66,41 @@ struct lora {
 berth_status lora_open_weights(struct weights *w, const struct lora_names *names,
                                const struct log *log, struct res_adapter **out, berth_err *err);
 
+struct lora_place { /* the rows of the tensor that a target means */
+    uint64_t row, rows, cols;
+    const struct shape *weight; /* all of it */
+};
+
+/* lora_factors.c */
+
+/* Names end with what tells them apart and begin with what says where they are: a long one loses its
+ * middle. */
+#define LORA_NAME_TEXT 128
+const char *lora_name_text(const struct weights_entry *e, char buf[LORA_NAME_TEXT]);
+berth_status lora_misfit(const struct weights_entry *e, const struct lora_place *p, berth_err *err);
+berth_status lora_load(const struct lora *l, const struct weights_entry *e, struct arena *tmp,
+                       float **out, berth_err *err);
+/* alpha / rank; 1 where the file has no alpha. */
+berth_status lora_scale(const struct lora *l, const struct weights_entry *alpha, uint64_t rank,
+                        double *out, berth_err *err);
+/* The halves of p's rows trade places when `swap`. */
+berth_status lora_swap_halves(float *p, uint64_t rows, uint64_t cols, bool swap, berth_err *err);
+/* *p [rows, cols] -> [cols, rows], in new memory. */
+berth_status lora_transpose(float **p, uint64_t rows, uint64_t cols, struct arena *tmp,
+                            berth_err *err);
+
+struct lora_factors {
+    const struct weights_entry *up, *down, *mid; /* mid may be NULL */
+};
+struct lora_product { /* up[p->rows, rank] . down[rank, p->cols], as the target wants it */
+    uint32_t rank;
+    uint64_t inner; /* what alpha is divided by */
+    const float *up, *down;
+};
+berth_status lora_product(const struct lora *l, const struct lora_target *t,
+                          const struct lora_factors *f, const struct lora_place *p,
+                          struct arena *tmp, struct lora_product *out, berth_err *err);
+
 /* lora_terms.c: res_adapter_ops.terms */
 berth_status lora_terms(const struct res_adapter *a, const char *key, size_t n,
                         const struct shape *shape, float strength, struct arena *tmp,

@@ -1,0 +1,188 @@
+/* lora_factors: tensors of the file as F32, and two of them, or three, as one product.
+ *
+ *   up [out, r (,1,1)], down [r, in (,kh,kw)], mid [r, r, kh, kw]; W seen as [rows, cols]
+ *   with mid, down becomes down'[m, i, h, w] = sum over n of mid[m, n, h, w] * down[n, i]
+ *   a weight kept the other way round: (up . down)^T = down^T . up^T */
+#include "lora/lora_impl.h"
+
+#include "base/sz.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define RANK_MAX 65536u /* far beyond any in use, small enough that products of two fit anything */
+
+const char *lora_name_text(const struct weights_entry *e, char buf[LORA_NAME_TEXT])
+{
+    size_t n = e->name_len, head = 48, tail = n - 72;
+    if (n < LORA_NAME_TEXT)
+        return e->name;
+    while (((unsigned char)e->name[head] & 0xc0) == 0x80)
+        head--;
+    while (((unsigned char)e->name[tail] & 0xc0) == 0x80)
+        tail++;
+    snprintf(buf, LORA_NAME_TEXT, "%.*s...%s", (int)head, e->name, e->name + tail);
+    return buf;
+}
+
+berth_status lora_misfit(const struct weights_entry *e, const struct lora_place *p, berth_err *err)
+{
+    char name[LORA_NAME_TEXT], text[SHAPE_TEXT_MAX], weight[SHAPE_TEXT_MAX], rows[64] = "";
+    if (p->weight->ndim && p->rows != p->weight->dim[0])
+        snprintf(rows, sizeof rows, "rows %" PRIu64 " to %" PRIu64 " of ", p->row,
+                 p->row + p->rows - 1);
+    return err_set(err, BERTH_EFORMAT, "'%s' %s does not fit %sa weight of shape %s",
+                   lora_name_text(e, name), shape_text(&e->shape, text), rows,
+                   shape_text(p->weight, weight));
+}
+
+/* The entry as a matrix. False: it has no elements, or too many. */
+static bool matrix(const struct weights_entry *e, uint64_t *rows, uint64_t *cols)
+{
+    return merge_matrix(&e->shape, rows, cols) && *rows && *cols;
+}
+
+berth_status lora_load(const struct lora *l, const struct weights_entry *e, struct arena *tmp,
+                       float **out, berth_err *err)
+{
+    const struct dtype_desc *d = dtype_desc(e->dtype);
+    char name[LORA_NAME_TEXT];
+    uint64_t n;
+    size_t count;
+    if (!d->to_f32)
+        return err_set(err, BERTH_EUNSUPPORTED, "'%s' is of type %s", lora_name_text(e, name),
+                       d->name);
+    if (!shape_count(&e->shape, &n) || !sz_from_u64(n, &count) ||
+        !(*out = arena_array(tmp, count, sizeof **out)))
+        return err_set(err, BERTH_ENOMEM, "'%s': %" PRIu64 " values", lora_name_text(e, name), n);
+    d->to_f32(weights_data(l->weights, e), *out, count);
+    return BERTH_OK;
+}
+
+berth_status lora_scale(const struct lora *l, const struct weights_entry *alpha, uint64_t rank,
+                        double *out, berth_err *err)
+{
+    char name[LORA_NAME_TEXT];
+    uint8_t raw[8];
+    uint64_t n;
+    float f;
+    *out = 1;
+    if (!alpha)
+        return BERTH_OK;
+    const struct dtype_desc *d = dtype_desc(alpha->dtype);
+    if (!shape_count(&alpha->shape, &n) || n != 1 || alpha->size > sizeof raw || !d->to_f32)
+        return err_set(err, BERTH_EFORMAT, "'%s' is no single number", lora_name_text(alpha, name));
+    if (weights_read(l->weights, alpha, 0, raw, (size_t)alpha->size, err))
+        return err->code;
+    d->to_f32(raw, &f, 1);
+    *out = (double)f / (double)rank;
+    return BERTH_OK;
+}
+
+berth_status lora_swap_halves(float *p, uint64_t rows, uint64_t cols, bool swap, berth_err *err)
+{
+    if (!swap)
+        return BERTH_OK;
+    if (rows % 2)
+        return err_set(err, BERTH_EFORMAT, "%" PRIu64 " rows have no halves to swap", rows);
+    uint64_t n = rows / 2 * cols;
+    for (uint64_t i = 0; i < n; i++) {
+        float x = p[i];
+        p[i] = p[n + i];
+        p[n + i] = x;
+    }
+    return BERTH_OK;
+}
+
+/* down' of the comment above; *cols grows by the kernel. mid: [ranks, rank, kh, kw]. */
+static berth_status fold_mid(const struct lora *l, const struct weights_entry *mid, uint64_t ranks,
+                             uint64_t rank, float **down, uint64_t *cols, struct arena *tmp,
+                             berth_err *err)
+{
+    const struct shape *s = &mid->shape;
+    char name[LORA_NAME_TEXT];
+    float *m, *out;
+    uint64_t kernel = s->ndim == 4 ? s->dim[2] * s->dim[3] : 0, in = *cols;
+    size_t n, width;
+    if (s->ndim != 4 || s->dim[0] != ranks || s->dim[1] != rank)
+        return err_set(err, BERTH_EFORMAT, "'%s' is no [%" PRIu64 ", %" PRIu64 ", kh, kw]",
+                       lora_name_text(mid, name), ranks, rank);
+    if (lora_load(l, mid, tmp, &m, err))
+        return err->code;
+    if (!sz_mul((size_t)in, (size_t)kernel, &width) || !sz_mul(width, (size_t)ranks, &n) ||
+        !(out = arena_array(tmp, n, sizeof *out)))
+        return err_set(err, BERTH_ENOMEM, "'%s': %" PRIu64 " x %" PRIu64 " x %" PRIu64 " values",
+                       lora_name_text(mid, name), ranks, in, kernel);
+    for (uint64_t i = 0; i < ranks; i++)
+        for (uint64_t k = 0; k < rank; k++)
+            for (uint64_t c = 0; c < in; c++)
+                for (uint64_t x = 0; x < kernel; x++)
+                    out[(i * in + c) * kernel + x] +=
+                        m[(i * rank + k) * kernel + x] * (*down)[k * in + c];
+    *down = out;
+    *cols = width;
+    return BERTH_OK;
+}
+
+berth_status lora_transpose(float **p, uint64_t rows, uint64_t cols, struct arena *tmp,
+                            berth_err *err)
+{
+    float *out = arena_array(tmp, (size_t)(rows * cols), sizeof *out);
+    if (!out)
+        return err_set(err, BERTH_ENOMEM, "%" PRIu64 " x %" PRIu64 " values", rows, cols);
+    for (uint64_t r = 0; r < rows; r++)
+        for (uint64_t c = 0; c < cols; c++)
+            out[c * rows + r] = (*p)[r * cols + c];
+    *p = out;
+    return BERTH_OK;
+}
+
+/* up . down -> its transpose, again as up . down. */
+static berth_status transpose_pair(float **up, uint64_t rows, uint64_t rank, float **down,
+                                   uint64_t cols, struct arena *tmp, berth_err *err)
+{
+    float *was = *up;
+    if (lora_transpose(&was, rows, rank, tmp, err) || lora_transpose(down, rank, cols, tmp, err))
+        return err->code;
+    *up = *down;
+    *down = was;
+    return BERTH_OK;
+}
+
+static berth_status too_wide(uint64_t cols, uint64_t want, berth_err *err)
+{
+    return err_set(err, BERTH_EUNSUPPORTED,
+                   "a control LoRA: it gives the picture's input %" PRIu64
+                   " values a token where the model has %" PRIu64 ", which cannot be computed yet",
+                   cols, want);
+}
+
+berth_status lora_product(const struct lora *l, const struct lora_target *t,
+                          const struct lora_factors *f, const struct lora_place *p,
+                          struct arena *tmp, struct lora_product *out, berth_err *err)
+{
+    uint64_t rows, up_rank, rank, cols, kernel = 1;
+    const uint64_t want_rows = t->of ? t->of : t->transpose ? p->cols : p->rows;
+    const uint64_t want_cols = t->transpose ? p->rows : p->cols;
+    const struct shape *mid = f->mid ? &f->mid->shape : NULL;
+    float *up, *down;
+    if (!matrix(f->up, &rows, &up_rank) || !matrix(f->down, &rank, &cols) || rank > RANK_MAX)
+        return lora_misfit(f->down, p, err);
+    if (mid && mid->ndim == 4)
+        kernel = mid->dim[2] * mid->dim[3]; /* elements of a tensor: no overflow */
+    if (rows != want_rows || up_rank != rank)
+        return lora_misfit(f->up, p, err);
+    if (t->widens && cols > want_cols)
+        return too_wide(cols, want_cols, err);
+    if (!kernel || cols > want_cols || want_cols % cols || want_cols / cols != kernel)
+        return lora_misfit(f->down, p, err);
+    if (lora_load(l, f->up, tmp, &up, err) || lora_load(l, f->down, tmp, &down, err) ||
+        (mid && fold_mid(l, f->mid, up_rank, rank, &down, &cols, tmp, err)) ||
+        lora_swap_halves(up, rows, up_rank, t->swap, err) ||
+        (t->transpose && transpose_pair(&up, rows, up_rank, &down, cols, tmp, err)))
+        return err->code;
+    *out = (struct lora_product) {
+        .rank = (uint32_t)up_rank, .inner = rank, .up = up + t->from * up_rank, .down = down
+    };
+    return BERTH_OK;
+}
