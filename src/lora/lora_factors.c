@@ -1,6 +1,7 @@
 /* lora_factors: tensors of the file as F32, and two of them, or three, as one product.
  *
- *   up [out, r (,1,1)], down [r, in (,kh,kw)], mid [r, r, kh, kw]; W seen as [rows, cols]
+ *   up [out, r (,1,1)] (turned: [r, out]), down [r, in (,kh,kw)], mid [r, r, kh, kw]; W seen as
+ *   [rows, cols]
  *   with mid, down becomes down'[m, i, h, w] = sum over n of mid[m, n, h, w] * down[n, i]
  *   a weight kept the other way round: (up . down)^T = down^T . up^T */
 #include "lora/lora_impl.h"
@@ -94,26 +95,25 @@ berth_status lora_swap_halves(float *p, uint64_t rows, uint64_t cols, bool swap,
     return BERTH_OK;
 }
 
-/* down' of the comment above; *cols grows by the kernel. mid: [ranks, rank, kh, kw]. */
-static berth_status fold_mid(const struct lora *l, const struct weights_entry *mid, uint64_t ranks,
-                             uint64_t rank, float **down, uint64_t *cols, struct arena *tmp,
-                             berth_err *err)
+/* down' of the comment above; *cols grows by the kernel. */
+static berth_status fold_mid(const struct lora *l, const struct weights_entry *mid, uint64_t rank,
+                             float **down, uint64_t *cols, struct arena *tmp, berth_err *err)
 {
     const struct shape *s = &mid->shape;
     char name[LORA_NAME_TEXT];
     float *m, *out;
     uint64_t kernel = s->ndim == 4 ? s->dim[2] * s->dim[3] : 0, in = *cols;
     size_t n, width;
-    if (s->ndim != 4 || s->dim[0] != ranks || s->dim[1] != rank)
+    if (s->ndim != 4 || s->dim[0] != rank || s->dim[1] != rank)
         return err_set(err, BERTH_EFORMAT, "'%s' is no [%" PRIu64 ", %" PRIu64 ", kh, kw]",
-                       lora_name_text(mid, name), ranks, rank);
+                       lora_name_text(mid, name), rank, rank);
     if (lora_load(l, mid, tmp, &m, err))
         return err->code;
-    if (!sz_mul((size_t)in, (size_t)kernel, &width) || !sz_mul(width, (size_t)ranks, &n) ||
+    if (!sz_mul((size_t)in, (size_t)kernel, &width) || !sz_mul(width, (size_t)rank, &n) ||
         !(out = arena_array(tmp, n, sizeof *out)))
         return err_set(err, BERTH_ENOMEM, "'%s': %" PRIu64 " x %" PRIu64 " x %" PRIu64 " values",
-                       lora_name_text(mid, name), ranks, in, kernel);
-    for (uint64_t i = 0; i < ranks; i++)
+                       lora_name_text(mid, name), rank, in, kernel);
+    for (uint64_t i = 0; i < rank; i++)
         for (uint64_t k = 0; k < rank; k++)
             for (uint64_t c = 0; c < in; c++)
                 for (uint64_t x = 0; x < kernel; x++)
@@ -168,6 +168,11 @@ berth_status lora_product(const struct lora *l, const struct lora_target *t,
     float *up, *down;
     if (!matrix(f->up, &rows, &up_rank) || !matrix(f->down, &rank, &cols) || rank > RANK_MAX)
         return lora_misfit(f->down, p, err);
+    if (f->turned) {
+        uint64_t r = rows;
+        rows = up_rank;
+        up_rank = r;
+    }
     if (mid && mid->ndim == 4)
         kernel = mid->dim[2] * mid->dim[3]; /* elements of a tensor: no overflow */
     if (rows != want_rows || up_rank != rank)
@@ -177,12 +182,12 @@ berth_status lora_product(const struct lora *l, const struct lora_target *t,
     if (!kernel || cols > want_cols || want_cols % cols || want_cols / cols != kernel)
         return lora_misfit(f->down, p, err);
     if (lora_load(l, f->up, tmp, &up, err) || lora_load(l, f->down, tmp, &down, err) ||
-        (mid && fold_mid(l, f->mid, up_rank, rank, &down, &cols, tmp, err)) ||
-        lora_swap_halves(up, rows, up_rank, t->swap, err) ||
-        (t->transpose && transpose_pair(&up, rows, up_rank, &down, cols, tmp, err)))
+        (mid && fold_mid(l, f->mid, rank, &down, &cols, tmp, err)) ||
+        (f->turned && lora_transpose(&up, rank, rows, tmp, err)) ||
+        lora_swap_halves(up, rows, rank, t->swap, err) ||
+        (t->transpose && transpose_pair(&up, rows, rank, &down, cols, tmp, err)))
         return err->code;
-    *out = (struct lora_product) {
-        .rank = (uint32_t)up_rank, .inner = rank, .up = up + t->from * up_rank, .down = down
-    };
+    *out =
+        (struct lora_product) { .rank = (uint32_t)rank, .up = up + t->from * rank, .down = down };
     return BERTH_OK;
 }

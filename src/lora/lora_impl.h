@@ -14,12 +14,24 @@ enum lora_form lora_form(const struct weights *w);
 /* The name as <base name><suffix>; NULL: out of memory. */
 const char *lora_form_name(enum lora_form form, const char *name, struct arena *mem);
 
+/* Tensors of kinds that are made of more than two. */
+enum lora_part {
+    HADA_W1_A, /* LoHa: two products, */
+    HADA_W1_B,
+    HADA_W2_A,
+    HADA_W2_B,
+    HADA_T1, /* each perhaps with a kernel between its factors */
+    HADA_T2,
+    LORA_PARTS
+};
+
 struct lora_base { /* one base name of the file; entries are NULL where the file has none */
     const char *name;
     size_t len;
     const struct weights_entry *up[LORA_FAMILIES], *down[LORA_FAMILIES];
     const struct weights_entry *mid, *alpha, *diff, *diff_b, *w_norm, *b_norm, *set;
-    const char *refused; /* a kind we do not merge: "LoHa"; NULL: none */
+    const struct weights_entry *part[LORA_PARTS];
+    const char *refused; /* a kind we do not merge: "GLoRA"; NULL: none */
     const struct weights_entry *refused_by;
     uint32_t tensors; /* of the file, under this name */
     bool used;
@@ -36,8 +48,9 @@ struct lora_bases {
 /* Sorts the file's tensors by base name. lora_bases_release(), also after an error. */
 berth_status lora_bases_init(struct lora_bases *b, const struct weights *w, berth_err *err);
 void lora_bases_release(struct lora_bases *b);
+const char *lora_part_suffix(enum lora_part part); /* ".hada_w1_a" */
 
-enum lora_kind { LORA_PAIR, LORA_DIFF, LORA_SET };
+enum lora_kind { LORA_PAIR, LORA_LOHA, LORA_DIFF, LORA_SET };
 
 struct lora_target {
     const char *key;
@@ -46,9 +59,11 @@ struct lora_target {
     uint64_t from, of;  /* of the change, see struct lora_name */
     bool swap, transpose, widens;
     enum lora_kind kind;
-    const struct weights_entry *up, *down, *mid, *alpha; /* LORA_PAIR; the last two may be NULL */
-    const struct weights_entry *dense;                   /* the others */
-    size_t next;                                         /* of the same key, number + 1; 0: none */
+    const struct weights_entry *up, *down, *mid;  /* LORA_PAIR; mid may be NULL */
+    const struct weights_entry *part[LORA_PARTS]; /* LORA_LOHA */
+    const struct weights_entry *alpha;            /* of all these; may be NULL */
+    const struct weights_entry *dense;            /* the others */
+    size_t next;                                  /* of the same key, number + 1; 0: none */
 };
 
 struct lora {
@@ -91,10 +106,10 @@ berth_status lora_transpose(float **p, uint64_t rows, uint64_t cols, struct aren
 
 struct lora_factors {
     const struct weights_entry *up, *down, *mid; /* mid may be NULL */
+    bool turned;                                 /* up is [rank, rows] in the file */
 };
 struct lora_product { /* up[p->rows, rank] . down[rank, p->cols], as the target wants it */
-    uint32_t rank;
-    uint64_t inner; /* what alpha is divided by */
+    uint32_t rank;    /* what alpha is divided by */
     const float *up, *down;
 };
 berth_status lora_product(const struct lora *l, const struct lora_target *t,

@@ -1,6 +1,8 @@
 /* lora_terms: what a file says about one tensor -> terms, checked against its shape.
  *
- *   pair   delta = up . down (lora_factors.c), scale = strength * (alpha / r, or 1 without alpha)
+ *   pair   delta = up . down (lora_factors.c); scale = strength * (alpha / r, or 1 without alpha)
+ *   loha   delta = (w1_a . w1_b) * (w2_a . w2_b), element by element; scale as of a pair, r of w1.
+ *          With t1 and t2 each product is sum over i, j of w_a[i, out] t[i, j, kh, kw] w_b[j, in]
  *   dense  a difference or a value for every element */
 #include "lora/lora_impl.h"
 
@@ -12,12 +14,34 @@ static berth_status pair(const struct lora *l, const struct lora_target *t,
 {
     const struct lora_factors f = { .up = t->up, .down = t->down, .mid = t->mid };
     struct lora_product x;
-    if (lora_product(l, t, &f, p, tmp, &x, err) || lora_scale(l, t->alpha, x.inner, scale, err))
+    if (lora_product(l, t, &f, p, tmp, &x, err) || lora_scale(l, t->alpha, x.rank, scale, err))
         return err->code;
     out->kind = TERM_LOWRANK;
     out->rank = x.rank;
     out->up = x.up;
     out->down = x.down;
+    return BERTH_OK;
+}
+
+static berth_status loha(const struct lora *l, const struct lora_target *t,
+                         const struct lora_place *p, struct arena *tmp, struct res_term *out,
+                         double *scale, berth_err *err)
+{
+    const struct weights_entry *const *e = t->part;
+    const bool turned = e[HADA_T1] != NULL; /* with kernels, w_a is [r, out] */
+    const struct lora_factors one = { e[HADA_W1_A], e[HADA_W1_B], e[HADA_T1], turned };
+    const struct lora_factors two = { e[HADA_W2_A], e[HADA_W2_B], e[HADA_T2], turned };
+    struct lora_product x, y;
+    if (lora_product(l, t, &one, p, tmp, &x, err) || lora_product(l, t, &two, p, tmp, &y, err) ||
+        lora_scale(l, t->alpha, x.rank, scale, err))
+        return err->code;
+    out->kind = TERM_HADAMARD;
+    out->rank = x.rank;
+    out->up = x.up;
+    out->down = x.down;
+    out->rank2 = y.rank;
+    out->up2 = y.up;
+    out->down2 = y.down;
     return BERTH_OK;
 }
 
@@ -28,7 +52,8 @@ static berth_status made(const struct lora *l, const struct lora_target *t,
 {
     struct res_term x = { .row = p->row, .rows = p->rows, .cols = p->cols };
     double scale;
-    if (pair(l, t, p, tmp, &x, &scale, err))
+    if (t->kind == LORA_LOHA ? loha(l, t, p, tmp, &x, &scale, err)
+                             : pair(l, t, p, tmp, &x, &scale, err))
         return err->code;
     x.scale = (float)((double)strength * scale);
     struct res_term *to = vec_add(out);

@@ -9,6 +9,8 @@
  *
  *   W[row .. row+rows) viewed as [rows, cols], cols = elements of a row
  *   TERM_LOWRANK   W += scale * up[rows, rank] . down[rank, cols]
+ *   TERM_HADAMARD  W += scale * (up . down) * (up2[rows, rank2] . down2[rank2, cols]), element by
+ *                  element
  *   TERM_ADD       W += scale * dense[rows, cols]
  *   TERM_SET       W  = dense (scale does not matter)
  *
@@ -26,14 +28,14 @@
 
 #include <stdatomic.h>
 
-enum res_term_kind { TERM_LOWRANK, TERM_ADD, TERM_SET };
+enum res_term_kind { TERM_LOWRANK, TERM_HADAMARD, TERM_ADD, TERM_SET };
 
 struct res_term {
     enum res_term_kind kind;
     uint64_t row, rows, cols;
-    uint32_t rank;
+    uint32_t rank, rank2;
     float scale;
-    const float *up, *down, *dense; /* in the arena handed to terms() */
+    const float *up, *down, *up2, *down2, *dense; /* in the arena handed to terms() */
 };
 
 /* The matrix a shape is seen as: a row for every index of the outermost dimension; a scalar is 1 x 1.

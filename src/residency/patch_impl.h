@@ -14,7 +14,7 @@
 /* Does it lie inside a matrix of this size, with all it needs? */
 berth_status term_check(const struct res_term *t, uint64_t rows, uint64_t cols, berth_err *err);
 /* The arrays a term is made of, in one fixed order; returns how many. */
-#define TERM_ARRAYS 2
+#define TERM_ARRAYS 4
 struct term_array {
     const float **at;
     size_t n;
@@ -22,6 +22,7 @@ struct term_array {
 size_t term_arrays(struct res_term *t, struct term_array out[TERM_ARRAYS]);
 double term_bound(const struct res_term *t); /* it changes no weight by more */
 
+#define MERGE_TILE_COLS 1024 /* most columns of a tile */
 struct merge_tile {
     uint64_t row, col;
     size_t rows, cols;

@@ -9,7 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-#define TILE_COLS 1024
 #define TILE_ELEMS 32768        /* floats: 128 KiB on the stack of whoever works */
 #define QUANT_MAX 256           /* elements of the largest block of a quant */
 #define CHANCES (1u << 20)      /* draws made at a time: 4 MiB */
@@ -51,7 +50,7 @@ uint64_t merge_chances(const struct merge *m)
 /* The same of a base that its file has in another type. */
 static void widen_converted(const struct merge *m, uint64_t at, float *dst, size_t n)
 {
-    uint8_t code[TILE_COLS];
+    uint8_t code[MERGE_TILE_COLS];
     size_t each = dtype_desc(m->stored)->bytes;
     const uint8_t *src = (const uint8_t *)m->src + at * each;
     berth_err none;
@@ -130,7 +129,7 @@ struct walk { /* over the tiles of rows [row, row + rows) */
 static struct walk walk_of(const struct merge *m, uint64_t row, uint64_t rows)
 {
     struct walk w = { .m = m, .row = row, .rows = rows };
-    w.tile_cols = m->cols < TILE_COLS ? (size_t)m->cols : TILE_COLS;
+    w.tile_cols = m->cols < MERGE_TILE_COLS ? (size_t)m->cols : MERGE_TILE_COLS;
     w.tile_rows = TILE_ELEMS / w.tile_cols;
     w.across = (size_t)((m->cols + w.tile_cols - 1) / w.tile_cols);
     return w;

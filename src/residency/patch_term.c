@@ -13,6 +13,8 @@ static bool is_whole(const struct res_term *t)
     switch (t->kind) {
     case TERM_LOWRANK:
         return (t->up && t->down) || !t->rank;
+    case TERM_HADAMARD:
+        return t->up && t->down && t->up2 && t->down2;
     case TERM_ADD:
     case TERM_SET:
         break;
@@ -39,6 +41,12 @@ size_t term_arrays(struct res_term *t, struct term_array out[TERM_ARRAYS])
         out[n++] = (struct term_array) { &t->up, (size_t)(t->rows * t->rank) };
         out[n++] = (struct term_array) { &t->down, (size_t)(t->rank * t->cols) };
         break;
+    case TERM_HADAMARD:
+        out[n++] = (struct term_array) { &t->up, (size_t)(t->rows * t->rank) };
+        out[n++] = (struct term_array) { &t->down, (size_t)(t->rank * t->cols) };
+        out[n++] = (struct term_array) { &t->up2, (size_t)(t->rows * t->rank2) };
+        out[n++] = (struct term_array) { &t->down2, (size_t)(t->rank2 * t->cols) };
+        break;
     case TERM_ADD:
     case TERM_SET:
         out[n++] = (struct term_array) { &t->dense, (size_t)(t->rows * t->cols) };
@@ -55,13 +63,21 @@ static double largest(const float *p, uint64_t n)
     return most;
 }
 
+static double product_bound(const struct res_term *t, const float *up, const float *down,
+                            uint32_t rank)
+{
+    return rank * largest(up, t->rows * rank) * largest(down, rank * t->cols);
+}
+
 double term_bound(const struct res_term *t)
 {
     double scale = fabs((double)t->scale);
     switch (t->kind) {
     case TERM_LOWRANK:
-        return scale * t->rank * largest(t->up, t->rows * t->rank) *
-               largest(t->down, t->rank * t->cols);
+        return scale * product_bound(t, t->up, t->down, t->rank);
+    case TERM_HADAMARD:
+        return scale * product_bound(t, t->up, t->down, t->rank) *
+               product_bound(t, t->up2, t->down2, t->rank2);
     case TERM_SET:
         scale = 1;
         break;
@@ -73,12 +89,23 @@ double term_bound(const struct res_term *t)
 
 /* ---- what it does ---- */
 
+#define PIECE (8 * MERGE_TILE_COLS) /* floats that are computed beside a tile: 32 KiB of stack */
+
 struct part { /* of a tile: the rows that a term is about */
     float *w; /* [rows, cols], one row behind the other */
     size_t rows, cols;
     size_t first; /* row of the term that the first one is */
     size_t col;
 };
+
+/* Of the part, rows from number r on, as many as PIECE floats hold. */
+static struct part rows_of(const struct part *p, size_t r)
+{
+    size_t fit = PIECE / p->cols, rows = fit < p->rows - r ? fit : p->rows - r;
+    return (struct part) {
+        .w = p->w + r * p->cols, .rows = rows, .cols = p->cols, .first = p->first + r, .col = p->col
+    };
+}
 
 static void add_product(const struct part *p, float *w, const float *up, const float *down,
                         const struct res_term *x, uint32_t rank, float scale)
@@ -93,6 +120,23 @@ static void add_product(const struct part *p, float *w, const float *up, const f
                                            .ld_up = rank,
                                            .ld_down = (size_t)x->cols,
                                            .scale = scale });
+}
+
+/* A few rows of both products at a time. */
+static void add_hadamard(const struct res_term *x, const struct part *all)
+{
+    float one[PIECE], two[PIECE];
+    struct part p = *all;
+    for (size_t r = 0; r < all->rows; r += p.rows) {
+        p = rows_of(all, r);
+        size_t n = p.rows * p.cols;
+        memset(one, 0, n * sizeof *one);
+        memset(two, 0, n * sizeof *two);
+        add_product(&p, one, x->up, x->down, x, x->rank, 1);
+        add_product(&p, two, x->up2, x->down2, x, x->rank2, 1);
+        for (size_t i = 0; i < n; i++)
+            p.w[i] += x->scale * (one[i] * two[i]);
+    }
 }
 
 static void add_dense(const struct res_term *x, const struct part *p)
@@ -116,6 +160,9 @@ static void change(const struct res_term *x, const struct part *p)
     switch (x->kind) {
     case TERM_LOWRANK:
         add_product(p, p->w, x->up, x->down, x, x->rank, x->scale);
+        break;
+    case TERM_HADAMARD:
+        add_hadamard(x, p);
         break;
     case TERM_ADD:
         add_dense(x, p);

@@ -8,11 +8,12 @@
 #include "residency/patch_impl.h"
 #include "residency/residency_impl.h"
 
-/* ---- an adapter made by hand: rank 2 on weights whose name has `what` in it, and a bias ---- */
+/* ---- an adapter made by hand: small factors for weights whose name has `what` in it ---- */
 
 struct toy {
     struct res_adapter base;
     const char *what;
+    enum res_term_kind kind; /* rank 2 when nobody says another */
     float size;
     bool misfit;
     unsigned freed;
@@ -32,20 +33,23 @@ static inline berth_status toy_terms(const struct res_adapter *a, const char *ke
     const struct toy *t = (const struct toy *)(const void *)a;
     uint64_t rows = 0, cols = 0;
     assert_true(toy_touches(a, key, n) && merge_matrix(shape, &rows, &cols));
-    struct res_term x = {
-        .kind = TERM_LOWRANK, .rows = rows, .cols = cols, .rank = 2, .scale = strength * t->size
-    };
-    float *up = arena_array(tmp, rows * 2, sizeof *up),
-          *down = arena_array(tmp, 2 * cols, sizeof *up);
+    struct res_term x = { .kind = t->kind,
+                          .rows = rows,
+                          .cols = cols,
+                          .rank = 2,
+                          .rank2 = 3,
+                          .scale = strength * t->size };
+    struct term_array array[TERM_ARRAYS];
+    size_t n_arrays = term_arrays(&x, array);
     struct res_term *to = vec_add(out);
-    if (!up || !down || !to)
-        return err_set(err, BERTH_ENOMEM, "toy terms");
-    for (uint64_t i = 0; i < rows * 2; i++)
-        up[i] = (float)(int)(i % 7) - 3;
-    for (uint64_t i = 0; i < cols * 2; i++)
-        down[i] = (float)(int)(i % 5) / 4 - 0.5f;
-    x.up = up;
-    x.down = down;
+    for (size_t k = 0; k < n_arrays; k++) {
+        float *f = arena_array(tmp, array[k].n, sizeof *f);
+        if (!f || !to)
+            return err_set(err, BERTH_ENOMEM, "toy terms");
+        for (size_t i = 0; i < array[k].n; i++)
+            f[i] = k % 2 ? (float)(int)(i % 5) / 4 - 0.5f : (float)(int)(i % 7) - 3;
+        *array[k].at = f;
+    }
     x.rows += t->misfit;
     *to = x;
     return BERTH_OK;
@@ -174,6 +178,28 @@ static inline void read_f32(struct res_model *m, size_t i, size_t k, float *out)
     d->to_f32(raw, out, (size_t)at.bytes / d->bytes * d->elems);
 }
 
+static inline float toy_sum(const float *up, const float *down, const struct res_term *x,
+                            uint32_t rank, uint64_t i)
+{
+    float sum = 0;
+    for (uint32_t k = 0; k < rank; k++)
+        sum += up[i / x->cols * rank + k] * down[k * x->cols + i % x->cols];
+    return sum;
+}
+
+/* The formulas of patch.h, element by element. */
+static inline void toy_apply(const struct res_term *x, float *w)
+{
+    for (uint64_t i = 0; i < x->rows * x->cols; i++)
+        if (x->kind == TERM_LOWRANK)
+            w[i] += x->scale * toy_sum(x->up, x->down, x, x->rank, i);
+        else if (x->kind == TERM_HADAMARD)
+            w[i] += x->scale * (toy_sum(x->up, x->down, x, x->rank, i) *
+                                toy_sum(x->up2, x->down2, x, x->rank2, i));
+        else
+            w[i] = x->kind == TERM_SET ? x->dense[i] : w[i] + x->scale * x->dense[i];
+}
+
 /* What the weight of block i ought to be, before it is stored. */
 static inline void expected(struct res_model *m, size_t i, size_t k, const struct toy *t,
                             float strength, float scale, float *w)
@@ -189,8 +215,7 @@ static inline void expected(struct res_model *m, size_t i, size_t k, const struc
         w[x] *= scale;
     assert_ok(toy_terms(&t->base, e->name, e->name_len, &e->shape, strength, &tmp, &terms, &err),
               err);
-    const struct res_term *x = vec_at(&terms, 0);
-    op_lowrank_add_ref(w, x->rows, x->cols, x->up, x->down, x->rank, x->scale);
+    toy_apply(vec_at(&terms, 0), w);
     vec_release(&terms);
     arena_release(&tmp);
 }

@@ -73,23 +73,16 @@ static void looks_as_stored(struct res_model *m, const char *alloc, size_t devic
     plan_release(&look.plan);
 }
 
-static void every_type_on_every_place(void **state)
+static void on_every_place(const struct stored *types, size_t n, enum res_term_kind kind,
+                           struct tpool *pool)
 {
-    (void)state;
-    static const struct stored types[] = {
-        STORED(DT_F32, false),     STORED(DT_F16, false),     STORED(DT_BF16, false),
-        STORED(DT_F8_E4M3, false), STORED(DT_F8_E5M2, false), STORED(DT_F8_E4M3, true),
-        STORED(DT_Q8_0, false),    STORED(DT_Q4_0, false),    STORED(DT_F8_E5M2, true),
-    };
-    struct tpool *pool;
-    berth_err none = { 0 };
-    assert_ok(tpool_new(3, &pool, &none), none);
-    for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+    for (size_t t = 0; t < n; t++) {
         const char *path = write_file("typed", types[t]);
         uint64_t sum[ARRAY_LEN(places)], base[ARRAY_LEN(places)];
         for (size_t p = 0; p < ARRAY_LEN(places); p++) {
             struct fixture f;
             struct toy toy = toy_of("layers.1.", 0.125f, 1);
+            toy.kind = kind;
             const struct res_config cfg = { .pool = p == 0 ? NULL : pool };
             fixture_open(&f, places[p].devices, &cfg);
             struct res_model *m = model_open(&f, path, places[p].alloc, RES_AUTO);
@@ -123,6 +116,34 @@ static void every_type_on_every_place(void **state)
             fixture_close(&f);
         }
     }
+}
+
+static void every_type_on_every_place(void **state)
+{
+    (void)state;
+    static const struct stored types[] = {
+        STORED(DT_F32, false),     STORED(DT_F16, false),     STORED(DT_BF16, false),
+        STORED(DT_F8_E4M3, false), STORED(DT_F8_E5M2, false), STORED(DT_F8_E4M3, true),
+        STORED(DT_Q8_0, false),    STORED(DT_Q4_0, false),    STORED(DT_F8_E5M2, true),
+    };
+    struct tpool *pool;
+    berth_err err = { 0 };
+    assert_ok(tpool_new(3, &pool, &err), err);
+    on_every_place(types, ARRAY_LEN(types), TERM_LOWRANK, pool);
+    tpool_free(pool);
+}
+
+static void every_kind_on_every_place(void **state)
+{
+    (void)state;
+    static const struct stored types[] = { STORED(DT_F32, false), STORED(DT_F8_E4M3, true),
+                                           STORED(DT_Q4_0, false) };
+    static const enum res_term_kind kinds[] = { TERM_HADAMARD, TERM_ADD, TERM_SET };
+    struct tpool *pool;
+    berth_err err = { 0 };
+    assert_ok(tpool_new(3, &pool, &err), err);
+    for (size_t k = 0; k < ARRAY_LEN(kinds); k++)
+        on_every_place(types, ARRAY_LEN(types), kinds[k], pool);
     tpool_free(pool);
 }
 
@@ -490,6 +511,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_on_every_place),
+        cmocka_unit_test(every_kind_on_every_place),
         cmocka_unit_test(only_touched_blocks_are_read_again),
         cmocka_unit_test(stacked_adapters_apply_in_order),
         cmocka_unit_test(fp8_is_seeded_by_the_key),
