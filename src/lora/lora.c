@@ -99,6 +99,14 @@ static bool bias_of(struct lora *l, const struct lora_target *weight, struct lor
     return key != NULL;
 }
 
+/* The first of parts [from, to) that the file has under this name; `to`: none. */
+static enum lora_part first_part(const struct lora_base *b, enum lora_part from, enum lora_part to)
+{
+    while (from < to && !b->part[from])
+        from++;
+    return from;
+}
+
 static bool set_made(struct lora *l, const struct lora_target *to, enum lora_kind kind,
                      const struct lora_base *b)
 {
@@ -135,6 +143,8 @@ static bool set_targets(struct lora *l, const struct lora_name *n, const struct 
         }
     if (ok && b->part[HADA_W1_A])
         ok = set_made(l, &to, LORA_LOHA, b);
+    if (ok && first_part(b, LOKR_W1, LORA_PARTS) < LORA_PARTS)
+        ok = set_made(l, &to, LORA_LOKR, b);
     ok = ok && set_dense(l, &to, LORA_DIFF, b->w_norm) && set_dense(l, &to, LORA_DIFF, b->diff) &&
          set_dense(l, &to, LORA_SET, b->set);
     if (ok && (b->diff_b || b->b_norm) && bias_of(l, &to, &bias, &ok))
@@ -149,14 +159,6 @@ static const struct weights_entry *lone_half(const struct lora_base *b)
         if (!b->up[f] != !b->down[f])
             return b->up[f] ? b->up[f] : b->down[f];
     return NULL;
-}
-
-/* The first of parts [from, to) that the file has under this name; `to`: none. */
-static enum lora_part first_part(const struct lora_base *b, enum lora_part from, enum lora_part to)
-{
-    while (from < to && !b->part[from])
-        from++;
-    return from;
 }
 
 static berth_status incomplete(const struct lora_base *b, enum lora_part has, enum lora_part lacks,
@@ -181,6 +183,20 @@ static berth_status check_loha(const struct lora_base *b, berth_err *err)
     return BERTH_OK;
 }
 
+/* Each of the two matrices whole, or both of its factors. */
+static berth_status check_lokr(const struct lora_base *b, berth_err *err)
+{
+    enum lora_part has = first_part(b, LOKR_W1, LORA_PARTS);
+    if (has == LORA_PARTS)
+        return BERTH_OK;
+    for (enum lora_part k = LOKR_W1_A; k <= LOKR_W2_B; k++) {
+        enum lora_part whole = k < LOKR_W2_A ? LOKR_W1 : LOKR_W2;
+        if (!b->part[whole] && !b->part[k])
+            return incomplete(b, has, k, err);
+    }
+    return BERTH_OK;
+}
+
 static berth_status find_targets(struct lora *l, struct lora_bases *b,
                                  const struct lora_names *names, berth_err *err)
 {
@@ -197,7 +213,7 @@ static berth_status find_targets(struct lora *l, struct lora_bases *b,
         if (x->refused)
             return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is of kind %s, which is not merged",
                            x->refused_by->name, x->refused);
-        if (check_loha(x, err))
+        if (check_loha(x, err) || check_lokr(x, err))
             return err->code;
         x->used = true;
         if (!set_targets(l, n, x))
@@ -252,6 +268,8 @@ static const struct weights_entry *name_giver(const struct lora_target *t)
         return t->up;
     case LORA_LOHA:
         return t->part[HADA_W1_A];
+    case LORA_LOKR:
+        return t->part[LOKR_W1] ? t->part[LOKR_W1] : t->part[LOKR_W1_A];
     case LORA_DIFF:
     case LORA_SET:
         break;

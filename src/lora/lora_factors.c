@@ -37,8 +37,7 @@ berth_status lora_misfit(const struct weights_entry *e, const struct lora_place 
                    shape_text(p->weight, weight));
 }
 
-/* The entry as a matrix. False: it has no elements, or too many. */
-static bool matrix(const struct weights_entry *e, uint64_t *rows, uint64_t *cols)
+bool lora_matrix(const struct weights_entry *e, uint64_t *rows, uint64_t *cols)
 {
     return merge_matrix(&e->shape, rows, cols) && *rows && *cols;
 }
@@ -157,37 +156,51 @@ static berth_status too_wide(uint64_t cols, uint64_t want, berth_err *err)
                    cols, want);
 }
 
+bool lora_sizes(const struct lora_factors *f, struct lora_sizes *out)
+{
+    const struct shape *mid = f->mid ? &f->mid->shape : NULL;
+    uint64_t *rows = f->turned ? &out->up_rank : &out->rows;
+    uint64_t *ranks = f->turned ? &out->rows : &out->up_rank;
+    out->kernel = 1;
+    if (mid && mid->ndim == 4)
+        out->kernel = mid->dim[2] * mid->dim[3]; /* elements of a tensor: no overflow */
+    return lora_matrix(f->up, rows, ranks) && lora_matrix(f->down, &out->rank, &out->cols) &&
+           out->rank <= RANK_MAX;
+}
+
+berth_status lora_load_factors(const struct lora *l, const struct lora_factors *f,
+                               const struct lora_sizes *n, struct arena *tmp, float **up,
+                               float **down, berth_err *err)
+{
+    uint64_t cols = n->cols;
+    if (lora_load(l, f->up, tmp, up, err) || lora_load(l, f->down, tmp, down, err) ||
+        (f->mid && fold_mid(l, f->mid, n->rank, down, &cols, tmp, err)) ||
+        (f->turned && lora_transpose(up, n->rank, n->rows, tmp, err)))
+        return err->code;
+    return BERTH_OK;
+}
+
 berth_status lora_product(const struct lora *l, const struct lora_target *t,
                           const struct lora_factors *f, const struct lora_place *p,
                           struct arena *tmp, struct lora_product *out, berth_err *err)
 {
-    uint64_t rows, up_rank, rank, cols, kernel = 1;
-    const uint64_t want_rows = t->of ? t->of : t->transpose ? p->cols : p->rows;
-    const uint64_t want_cols = t->transpose ? p->rows : p->cols;
-    const struct shape *mid = f->mid ? &f->mid->shape : NULL;
+    const uint64_t rows = lora_want_rows(t, p), cols = lora_want_cols(t, p);
+    struct lora_sizes n;
     float *up, *down;
-    if (!matrix(f->up, &rows, &up_rank) || !matrix(f->down, &rank, &cols) || rank > RANK_MAX)
+    if (!lora_sizes(f, &n))
         return lora_misfit(f->down, p, err);
-    if (f->turned) {
-        uint64_t r = rows;
-        rows = up_rank;
-        up_rank = r;
-    }
-    if (mid && mid->ndim == 4)
-        kernel = mid->dim[2] * mid->dim[3]; /* elements of a tensor: no overflow */
-    if (rows != want_rows || up_rank != rank)
+    if (n.rows != rows || n.up_rank != n.rank)
         return lora_misfit(f->up, p, err);
-    if (t->widens && cols > want_cols)
-        return too_wide(cols, want_cols, err);
-    if (!kernel || cols > want_cols || want_cols % cols || want_cols / cols != kernel)
+    if (t->widens && n.cols > cols)
+        return too_wide(n.cols, cols, err);
+    if (!n.kernel || n.cols > cols || cols % n.cols || cols / n.cols != n.kernel)
         return lora_misfit(f->down, p, err);
-    if (lora_load(l, f->up, tmp, &up, err) || lora_load(l, f->down, tmp, &down, err) ||
-        (mid && fold_mid(l, f->mid, rank, &down, &cols, tmp, err)) ||
-        (f->turned && lora_transpose(&up, rank, rows, tmp, err)) ||
-        lora_swap_halves(up, rows, rank, t->swap, err) ||
-        (t->transpose && transpose_pair(&up, rows, rank, &down, cols, tmp, err)))
+    if (lora_load_factors(l, f, &n, tmp, &up, &down, err) ||
+        lora_swap_halves(up, rows, n.rank, t->swap, err) ||
+        (t->transpose && transpose_pair(&up, rows, n.rank, &down, cols, tmp, err)))
         return err->code;
-    *out =
-        (struct lora_product) { .rank = (uint32_t)rank, .up = up + t->from * rank, .down = down };
+    *out = (struct lora_product) { .rank = (uint32_t)n.rank,
+                                   .up = up + t->from * n.rank,
+                                   .down = down };
     return BERTH_OK;
 }

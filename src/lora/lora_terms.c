@@ -3,6 +3,7 @@
  *   pair   delta = up . down (lora_factors.c); scale = strength * (alpha / r, or 1 without alpha)
  *   loha   delta = (w1_a . w1_b) * (w2_a . w2_b), element by element; scale as of a pair, r of w1.
  *          With t1 and t2 each product is sum over i, j of w_a[i, out] t[i, j, kh, kw] w_b[j, in]
+ *   lokr   lora_lokr.c
  *   dense  a difference or a value for every element */
 #include "lora/lora_impl.h"
 
@@ -52,8 +53,9 @@ static berth_status made(const struct lora *l, const struct lora_target *t,
 {
     struct res_term x = { .row = p->row, .rows = p->rows, .cols = p->cols };
     double scale;
-    if (t->kind == LORA_LOHA ? loha(l, t, p, tmp, &x, &scale, err)
-                             : pair(l, t, p, tmp, &x, &scale, err))
+    if (t->kind == LORA_PAIR   ? pair(l, t, p, tmp, &x, &scale, err)
+        : t->kind == LORA_LOHA ? loha(l, t, p, tmp, &x, &scale, err)
+                               : lora_lokr(l, t, p, tmp, &x, &scale, err))
         return err->code;
     x.scale = (float)((double)strength * scale);
     struct res_term *to = vec_add(out);

@@ -11,6 +11,8 @@
  *   TERM_LOWRANK   W += scale * up[rows, rank] . down[rank, cols]
  *   TERM_HADAMARD  W += scale * (up . down) * (up2[rows, rank2] . down2[rank2, cols]), element by
  *                  element
+ *   TERM_KRON      W[r, j*right_cols + k] += scale * up[i / right_rows, j] * down[i % right_rows, k],
+ *                  i = (from + r) mod (left_rows * right_rows); up is the left matrix, down the right
  *   TERM_ADD       W += scale * dense[rows, cols]
  *   TERM_SET       W  = dense (scale does not matter)
  *
@@ -28,12 +30,13 @@
 
 #include <stdatomic.h>
 
-enum res_term_kind { TERM_LOWRANK, TERM_HADAMARD, TERM_ADD, TERM_SET };
+enum res_term_kind { TERM_LOWRANK, TERM_HADAMARD, TERM_KRON, TERM_ADD, TERM_SET };
 
 struct res_term {
     enum res_term_kind kind;
     uint64_t row, rows, cols;
     uint32_t rank, rank2;
+    uint64_t left_rows, left_cols, right_rows, right_cols, from; /* TERM_KRON */
     float scale;
     const float *up, *down, *up2, *down2, *dense; /* in the arena handed to terms() */
 };

@@ -15,6 +15,9 @@ static bool is_whole(const struct res_term *t)
         return (t->up && t->down) || !t->rank;
     case TERM_HADAMARD:
         return t->up && t->down && t->up2 && t->down2;
+    case TERM_KRON:
+        return t->up && t->down && t->left_rows && t->right_rows && t->left_cols &&
+               t->cols % t->left_cols == 0 && t->cols / t->left_cols == t->right_cols;
     case TERM_ADD:
     case TERM_SET:
         break;
@@ -47,6 +50,10 @@ size_t term_arrays(struct res_term *t, struct term_array out[TERM_ARRAYS])
         out[n++] = (struct term_array) { &t->up2, (size_t)(t->rows * t->rank2) };
         out[n++] = (struct term_array) { &t->down2, (size_t)(t->rank2 * t->cols) };
         break;
+    case TERM_KRON:
+        out[n++] = (struct term_array) { &t->up, (size_t)(t->left_rows * t->left_cols) };
+        out[n++] = (struct term_array) { &t->down, (size_t)(t->right_rows * t->right_cols) };
+        break;
     case TERM_ADD:
     case TERM_SET:
         out[n++] = (struct term_array) { &t->dense, (size_t)(t->rows * t->cols) };
@@ -78,6 +85,9 @@ double term_bound(const struct res_term *t)
     case TERM_HADAMARD:
         return scale * product_bound(t, t->up, t->down, t->rank) *
                product_bound(t, t->up2, t->down2, t->rank2);
+    case TERM_KRON:
+        return scale * largest(t->up, t->left_rows * t->left_cols) *
+               largest(t->down, t->right_rows * t->right_cols);
     case TERM_SET:
         scale = 1;
         break;
@@ -139,6 +149,23 @@ static void add_hadamard(const struct res_term *x, const struct part *all)
     }
 }
 
+static void add_kron(const struct res_term *x, const struct part *p)
+{
+    const size_t width = (size_t)x->right_cols;
+    for (size_t r = 0; r < p->rows; r++) {
+        uint64_t i = (x->from + p->first + r) % (x->left_rows * x->right_rows);
+        const float *left = x->up + i / x->right_rows * x->left_cols;
+        const float *right = x->down + i % x->right_rows * width;
+        float *w = p->w + r * p->cols;
+        size_t j = p->col / width, at = p->col % width;
+        for (size_t left_over = p->cols, n; left_over; left_over -= n, w += n, j++, at = 0) {
+            n = width - at < left_over ? width - at : left_over;
+            for (size_t c = 0; c < n; c++)
+                w[c] += x->scale * (left[j] * right[at + c]);
+        }
+    }
+}
+
 static void add_dense(const struct res_term *x, const struct part *p)
 {
     const float *d = x->dense + p->first * x->cols + p->col;
@@ -163,6 +190,9 @@ static void change(const struct res_term *x, const struct part *p)
         break;
     case TERM_HADAMARD:
         add_hadamard(x, p);
+        break;
+    case TERM_KRON:
+        add_kron(x, p);
         break;
     case TERM_ADD:
         add_dense(x, p);

@@ -162,6 +162,72 @@ static void make_loha(struct file *f, struct change *x)
     x->scale = alpha_of(f, r);
 }
 
+/* One matrix of a LoKr, whole or as a product; *rank is the product's. */
+static void make_side(struct file *f, const char *which, const struct view *v, bool kernel,
+                      double *out, uint64_t *rank)
+{
+    char name[3][16];
+    uint64_t k = kernel_of(v), cols = v->in * k, r = 1 + roll(4);
+    snprintf(name[0], sizeof name[0], "lokr_%s", which);
+    snprintf(name[1], sizeof name[1], "lokr_%s_a", which);
+    snprintf(name[2], sizeof name[2], "lokr_%s_b", which);
+    if (!kernel && roll(2)) {
+        const float *w = add(f, name[0],
+                             v->conv ? (struct shape) { 4, { v->out, v->in, v->kh, v->kw } }
+                                     : flat(v->out, cols));
+        for (uint64_t i = 0; i < v->out * cols; i++)
+            out[i] = (double)w[i];
+        return;
+    }
+    const float *a = add(f, name[1], kernel ? flat(r, v->out) : flat(v->out, r));
+    const float *b = add(f, name[2], kernel ? flat(r, v->in) : flat(r, cols));
+    const float *t =
+        kernel ? add(f, "lokr_t2", (struct shape) { 4, { r, r, v->kh, v->kw } }) : NULL;
+    for (uint64_t o = 0; o < v->out; o++)
+        for (uint64_t c = 0; c < cols; c++) {
+            double sum = 0;
+            for (uint64_t i = 0; i < r; i++)
+                if (!kernel)
+                    sum += (double)a[o * r + i] * (double)b[i * cols + c];
+                else
+                    for (uint64_t j = 0; j < r; j++)
+                        sum += (double)t[(i * r + j) * k + c % k] * (double)b[j * v->in + c / k] *
+                               (double)a[i * v->out + o];
+            out[o * cols + c] = sum;
+        }
+    *rank = r;
+}
+
+static uint64_t divisor(uint64_t n)
+{
+    uint64_t d = 1 + roll(n);
+    while (n % d)
+        d--;
+    return d;
+}
+
+static void make_lokr(struct file *f, struct change *x)
+{
+    static double one[MOST], two[MOST];
+    const struct view *v = &x->v;
+    struct view left = { .out = divisor(v->out), .in = divisor(v->in), .kh = 1, .kw = 1 };
+    struct view right = *v;
+    uint64_t k = kernel_of(v), cols = v->in * k, rank = 0;
+    right.out /= left.out;
+    right.in /= left.in;
+    make_side(f, "w1", &left, false, one, &rank);
+    right.conv = v->conv && roll(2); /* or its kernel beside its columns */
+    make_side(f, "w2", &right, right.conv && roll(2), two, &rank);
+    for (uint64_t o = 0; o < v->out; o++)
+        for (uint64_t c = 0; c < cols; c++) {
+            uint64_t i = c / k, h = c % k;
+            x->delta[o * cols + c] = one[o / right.out * left.in + i / right.in] *
+                                     two[(o % right.out * right.in + i % right.in) * k + h];
+        }
+    double scale = alpha_of(f, rank ? rank : 1);
+    x->scale = rank ? scale : 1;
+}
+
 /* ---- where a change goes ---- */
 
 enum where { WHOLE, ROWS, SWAPPED, TURNED, PART_OF, WHERES };
@@ -325,6 +391,13 @@ static void loha(void **state)
         one_round(make_loha, i);
 }
 
+static void lokr(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < ROUNDS; i++)
+        one_round(make_lokr, i);
+}
+
 /* ---- what files get wrong ---- */
 
 static const struct lora_name one_name[] = { { .base = "x", .key = KEY } };
@@ -435,12 +508,72 @@ static void loha_that_does_not_fit(void **state)
         refuse(&cases[i]);
 }
 
+static void lokr_that_does_not_fit(void **state)
+{
+    (void)state;
+    static const struct wrong cases[] = {
+        { { { "x.lokr_w1_a", { 2, { 2, 1 } }, 1 }, { "x.lokr_w2", { 2, { 2, 2 } }, 1 } },
+          LINEAR,
+          BERTH_EFORMAT,
+          "'x.lokr_w2' is there and no .lokr_w1_b beside it: the adapter is incomplete" },
+        { { { "x.lokr_w1", { 2, { 2, 3 } }, 1 } }, LINEAR, BERTH_EFORMAT, "no .lokr_w2_a" },
+        { { { "x.lokr_t2", { 4, { 2, 2, 3, 3 } }, 1 } }, CONV, BERTH_EFORMAT, "no .lokr_w1_a" },
+        { { { "x.lokr_w1", { 2, { 2, 3 } }, 1 }, { "x.lokr_w2", { 2, { 3, 2 } }, 1 } },
+          LINEAR,
+          BERTH_EFORMAT,
+          "'x.lokr_w1': 2 x 3 times 3 x 2 does not make 4 rows of a weight of shape [4, 6]" },
+        { { { "x.lokr_w1", { 2, { 2, 4 } }, 1 }, { "x.lokr_w2", { 2, { 2, 2 } }, 1 } },
+          LINEAR,
+          BERTH_EFORMAT,
+          "2 x 4 times 2 x 2 does not make" },
+        { { { "x.lokr_w1", { 2, { 0, 3 } }, 1 }, { "x.lokr_w2", { 2, { 2, 2 } }, 1 } },
+          LINEAR,
+          BERTH_EFORMAT,
+          "'x.lokr_w1' [0, 3] does not fit" },
+        { { { "x.lokr_w1", { 2, { 2, 1 } }, 1 }, { "x.lokr_w2", { 3, { 2, 3, 9 } }, 1 } },
+          CONV,
+          BERTH_EFORMAT,
+          "'x.lokr_w2' [2, 3, 9] does not fit a weight of shape [4, 3, 3, 3]" },
+        { { { "x.lokr_w1_a", { 2, { 2, 3 } }, 1 },
+            { "x.lokr_w1_b", { 2, { 2, 3 } }, 1 },
+            { "x.lokr_w2", { 2, { 2, 2 } }, 1 } },
+          LINEAR,
+          BERTH_EFORMAT,
+          "'x.lokr_w1_a' [2, 3] cannot be multiplied with the [2, 3] beside it" },
+        { { { "x.lokr_w1", { 2, { 2, 1 } }, 1 },
+            { "x.lokr_w2_a", { 2, { 2, 2 } }, 1 },
+            { "x.lokr_w2_b", { 2, { 2, 3 } }, 1 },
+            { "x.lokr_t2", { 4, { 2, 2, 0, 3 } }, 1 } },
+          CONV,
+          BERTH_EFORMAT,
+          "'x.lokr_t2' [2, 2, 0, 3] does not fit" },
+        { { { "x.lokr_w1", { 2, { 2, 1 } }, 1 },
+            { "x.lokr_w2_a", { 2, { 2, 2 } }, 1 },
+            { "x.lokr_w2_b", { 2, { 2, 27 } }, 1 },
+            { "x.lokr_t2", { 2, { 2, 2 } }, 1 } },
+          CONV,
+          BERTH_EFORMAT,
+          "'x.lokr_t2' is no [2, 2, kh, kw]" },
+        { { { "x.lokr_w1_a", { 2, { 2, 1 } }, 1 },
+            { "x.lokr_w1_b", { 2, { 1, 3 } }, 1 },
+            { "x.lokr_w2", { 2, { 2, 2 } }, 1 },
+            { "x.alpha", { 1, { 2 } }, 1 } },
+          LINEAR,
+          BERTH_EFORMAT,
+          "'x.alpha' is no single number" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        refuse(&cases[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairs),
         cmocka_unit_test(loha),
+        cmocka_unit_test(lokr),
         cmocka_unit_test(loha_that_does_not_fit),
+        cmocka_unit_test(lokr_that_does_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

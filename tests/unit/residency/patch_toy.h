@@ -38,6 +38,11 @@ static inline berth_status toy_terms(const struct res_adapter *a, const char *ke
                           .cols = cols,
                           .rank = 2,
                           .rank2 = 3,
+                          .left_rows = 2,
+                          .left_cols = cols % 4 ? 1 : 4,
+                          .right_rows = rows / 2,
+                          .right_cols = cols % 4 ? cols : cols / 4,
+                          .from = 5,
                           .scale = strength * t->size };
     struct term_array array[TERM_ARRAYS];
     size_t n_arrays = term_arrays(&x, array);
@@ -187,6 +192,12 @@ static inline float toy_sum(const float *up, const float *down, const struct res
     return sum;
 }
 
+static inline float toy_kron(const struct res_term *x, uint64_t i, uint64_t c)
+{
+    return x->up[i / x->right_rows * x->left_cols + c / x->right_cols] *
+           x->down[i % x->right_rows * x->right_cols + c % x->right_cols];
+}
+
 /* The formulas of patch.h, element by element. */
 static inline void toy_apply(const struct res_term *x, float *w)
 {
@@ -196,6 +207,8 @@ static inline void toy_apply(const struct res_term *x, float *w)
         else if (x->kind == TERM_HADAMARD)
             w[i] += x->scale * (toy_sum(x->up, x->down, x, x->rank, i) *
                                 toy_sum(x->up2, x->down2, x, x->rank2, i));
+        else if (x->kind == TERM_KRON)
+            w[i] += x->scale * toy_kron(x, (i / x->cols + x->from) % x->rows, i % x->cols);
         else
             w[i] = x->kind == TERM_SET ? x->dense[i] : w[i] + x->scale * x->dense[i];
 }

@@ -138,7 +138,7 @@ static void every_kind_on_every_place(void **state)
     (void)state;
     static const struct stored types[] = { STORED(DT_F32, false), STORED(DT_F8_E4M3, true),
                                            STORED(DT_Q4_0, false) };
-    static const enum res_term_kind kinds[] = { TERM_HADAMARD, TERM_ADD, TERM_SET };
+    static const enum res_term_kind kinds[] = { TERM_HADAMARD, TERM_KRON, TERM_ADD, TERM_SET };
     struct tpool *pool;
     berth_err err = { 0 };
     assert_ok(tpool_new(3, &pool, &err), err);
