@@ -113,6 +113,7 @@ static bool set_made(struct lora *l, const struct lora_target *to, enum lora_kin
     struct lora_target t = *to;
     t.kind = kind;
     t.alpha = b->alpha;
+    t.dora = b->dora;
     memcpy(t.part, b->part, sizeof t.part);
     return set_target(l, t);
 }
@@ -138,6 +139,7 @@ static bool set_targets(struct lora *l, const struct lora_name *n, const struct 
             t.down = b->down[f];
             t.mid = f == 0 ? b->mid : NULL;
             t.alpha = b->alpha;
+            t.dora = b->dora;
             ok = set_target(l, t);
             break;
         }
@@ -197,6 +199,20 @@ static berth_status check_lokr(const struct lora_base *b, berth_err *err)
     return BERTH_OK;
 }
 
+/* Sizes need a change that they are the sizes after. Beside a difference ComfyUI does not look at
+ * them, and neither do we. */
+static berth_status check_dora(const struct lora_base *b, berth_err *err)
+{
+    bool changed = b->diff || b->w_norm || b->set || first_part(b, 0, LORA_PARTS) < LORA_PARTS;
+    for (int f = 0; f < LORA_FAMILIES; f++)
+        changed = changed || b->up[f];
+    if (!b->dora || changed)
+        return BERTH_OK;
+    return err_set(err, BERTH_EFORMAT,
+                   "'%.100s' is there and no factors beside it: the adapter is incomplete",
+                   b->dora->name);
+}
+
 static berth_status find_targets(struct lora *l, struct lora_bases *b,
                                  const struct lora_names *names, berth_err *err)
 {
@@ -213,7 +229,7 @@ static berth_status find_targets(struct lora *l, struct lora_bases *b,
         if (x->refused)
             return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is of kind %s, which is not merged",
                            x->refused_by->name, x->refused);
-        if (check_loha(x, err) || check_lokr(x, err))
+        if (check_loha(x, err) || check_lokr(x, err) || check_dora(x, err))
             return err->code;
         x->used = true;
         if (!set_targets(l, n, x))

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum slot { UP, DOWN, MID, ALPHA, DIFF, DIFF_B, W_NORM, B_NORM, SET, PART, REFUSED };
+enum slot { UP, DOWN, MID, ALPHA, DIFF, DIFF_B, W_NORM, B_NORM, SET, DORA, PART, REFUSED };
 
 struct suffix {
     const char *text;
@@ -37,9 +37,9 @@ static const struct suffix suffixes[] = {
     { ".w_norm", W_NORM, 0, NULL },
     { ".b_norm", B_NORM, 0, NULL },
     { ".set_weight", SET, 0, NULL },
-    { ".dora_scale", REFUSED, 0, "DoRA" },
-    { ".lora_magnitude_vector", REFUSED, 0, "DoRA" },
-    { ".lora_magnitude_vector.weight", REFUSED, 0, "DoRA" },
+    { ".dora_scale", DORA, 0, NULL },
+    { ".lora_magnitude_vector", REFUSED, 0, "DoRA as PEFT saves it" },
+    { ".lora_magnitude_vector.weight", REFUSED, 0, "DoRA as PEFT saves it" },
     { ".reshape_weight", REFUSED, 0, "reshape_weight" },
     { ".hada_w1_a", PART, HADA_W1_A, NULL },
     { ".hada_w1_b", PART, HADA_W1_B, NULL },
@@ -131,6 +131,9 @@ static void put(struct lora_base *x, const struct suffix *s, const struct weight
         break;
     case SET:
         x->set = e;
+        break;
+    case DORA:
+        x->dora = e;
         break;
     case PART:
         x->part[s->which] = e;

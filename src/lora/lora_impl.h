@@ -36,7 +36,7 @@ struct lora_base { /* one base name of the file; entries are NULL where the file
     const char *name;
     size_t len;
     const struct weights_entry *up[LORA_FAMILIES], *down[LORA_FAMILIES];
-    const struct weights_entry *mid, *alpha, *diff, *diff_b, *w_norm, *b_norm, *set;
+    const struct weights_entry *mid, *alpha, *dora, *diff, *diff_b, *w_norm, *b_norm, *set;
     const struct weights_entry *part[LORA_PARTS];
     const char *refused; /* a kind we do not merge: "GLoRA"; NULL: none */
     const struct weights_entry *refused_by;
@@ -68,7 +68,7 @@ struct lora_target {
     enum lora_kind kind;
     const struct weights_entry *up, *down, *mid;  /* LORA_PAIR; mid may be NULL */
     const struct weights_entry *part[LORA_PARTS]; /* LORA_LOHA, LORA_LOKR */
-    const struct weights_entry *alpha;            /* of all these; may be NULL */
+    const struct weights_entry *alpha, *dora;     /* of all these; may be NULL */
     const struct weights_entry *dense;            /* the others */
     size_t next;                                  /* of the same key, number + 1; 0: none */
 };
@@ -149,6 +149,11 @@ berth_status lora_product(const struct lora *l, const struct lora_target *t,
 berth_status lora_lokr(const struct lora *l, const struct lora_target *t,
                        const struct lora_place *p, struct arena *tmp, struct res_term *out,
                        double *scale, berth_err *err);
+
+/* lora_dora.c: out->dora; the target has one. */
+berth_status lora_dora(const struct lora *l, const struct lora_target *t,
+                       const struct lora_place *p, float strength, struct arena *tmp,
+                       struct res_term *out, berth_err *err);
 
 /* lora_terms.c: res_adapter_ops.terms */
 berth_status lora_terms(const struct res_adapter *a, const char *key, size_t n,

@@ -4,6 +4,7 @@
  *   loha   delta = (w1_a . w1_b) * (w2_a . w2_b), element by element; scale as of a pair, r of w1.
  *          With t1 and t2 each product is sum over i, j of w_a[i, out] t[i, j, kh, kw] w_b[j, in]
  *   lokr   lora_lokr.c
+ *          all of these with sizes of rows or columns where the file has them: lora_dora.c
  *   dense  a difference or a value for every element */
 #include "lora/lora_impl.h"
 
@@ -57,7 +58,9 @@ static berth_status made(const struct lora *l, const struct lora_target *t,
         : t->kind == LORA_LOHA ? loha(l, t, p, tmp, &x, &scale, err)
                                : lora_lokr(l, t, p, tmp, &x, &scale, err))
         return err->code;
-    x.scale = (float)((double)strength * scale);
+    if (t->dora && lora_dora(l, t, p, strength, tmp, &x, err))
+        return err->code;
+    x.scale = (float)(t->dora ? scale : (double)strength * scale);
     struct res_term *to = vec_add(out);
     if (!to)
         return err_set(err, BERTH_ENOMEM, "%zu terms", out->n);

@@ -305,7 +305,10 @@ static berth_status collect_terms(const struct derive *d, const struct weights_e
         berth_status s = p->adapter->ops->terms(p->adapter, key, n, &e->shape, p->strength, &j->tmp,
                                                 &j->terms, err);
         for (size_t k = first; !s && k < j->terms.n; k++)
-            s = term_check(vec_at(&j->terms, k), j->merge.rows, j->merge.cols, err);
+            if (!(s = term_check(vec_at(&j->terms, k), j->merge.rows, j->merge.cols, err)) &&
+                !term_scratch(vec_at(&j->terms, k), &j->tmp))
+                s = err_set(err, BERTH_ENOMEM, "norms of %" PRIu64 " x %" PRIu64 " weights",
+                            j->merge.rows, j->merge.cols);
         if (s)
             return err_add(err, "adapter %.60s", p->adapter->name);
     }
@@ -407,6 +410,7 @@ static float choose_scale(float amax, enum dtype fp8, enum dtype stored)
 static void job_run(struct job *j)
 {
     struct merge *m = &j->merge;
+    merge_norms(m, j->pool);
     if (j->rescale && merge_by_chance(m->to))
         m->dst_scale = choose_scale(merge_amax(m, j->pool), m->to, j->scale);
     else if (j->rescale)
@@ -431,6 +435,14 @@ static berth_status host_scratch(const struct derive *d, uint64_t n, struct dev_
                          dev->name);
 }
 
+/* The base where the file has it. */
+static void take_source(const struct derive *d, const struct weights_entry *e, struct merge *m)
+{
+    m->src = weights_stored(d->m->weights, e);
+    m->stored = e->stored;
+    m->converted = e->stored != e->dtype;
+}
+
 /* On the host: from the mapping to the home, or to scratch and from there. */
 static berth_status merge_here(struct derive *d, const struct place *p, struct job *j,
                                berth_err *err)
@@ -438,9 +450,7 @@ static berth_status merge_here(struct derive *d, const struct place *p, struct j
     uint8_t *dst = res_host_ptr(d->to);
     struct dev_mem out = { 0 };
     struct dev_stream *stream = NULL;
-    j->merge.src = weights_stored(d->m->weights, p->entry);
-    j->merge.stored = p->entry->stored;
-    j->merge.converted = p->entry->stored != p->entry->dtype;
+    take_source(d, p->entry, &j->merge);
     if (dst) {
         j->merge.dst = dst + p->off;
         dev_host_access(devset_at(d->r->devices, d->to->device), dst + p->off, (size_t)p->bytes,
@@ -694,6 +704,19 @@ uint64_t res_patched_span(const struct res_model *m, size_t block)
     return res_block_layout(m, block, patched_type(m, block), &bytes, &span) ? span : UINT64_MAX;
 }
 
+/* The largest |value| of the merged tensor; j has the terms and the shape. */
+static float largest_of(struct derive *d, const struct weights_entry *e, struct job *j, float scale)
+{
+    struct merge *m = &j->merge;
+    m->from = e->dtype;
+    take_source(d, e, m);
+    m->src_scale = scale;
+    m->term = j->terms.p;
+    m->terms = j->terms.n;
+    merge_norms(m, d->r->pool);
+    return merge_amax(m, d->r->pool);
+}
+
 /* No stored value of the merged fp8 tensor is larger than this. */
 static berth_status bound_of(struct derive *d, const struct weights_entry *e, double *out,
                              berth_err *err)
@@ -708,8 +731,14 @@ static berth_status bound_of(struct derive *d, const struct weights_entry *e, do
     if (!s && is_scaled(d, e))
         s = read_scale(d, &scale, err);
     double most = (double)merge_fp8_most(e->dtype) * fabs((double)scale);
-    for (size_t i = 0; !s && i < j.terms.n; i++)
-        most += term_bound(vec_at(&j.terms, i));
+    bool resized = false;
+    for (size_t i = 0; !s && i < j.terms.n; i++) {
+        const struct res_term *t = vec_at(&j.terms, i);
+        resized = resized || t->dora.size;
+        most += term_bound(t);
+    }
+    if (!s && resized) /* no bound but the weights themselves */
+        most = (double)largest_of(d, e, &j, scale);
     job_release(&j);
     *out = scale != 0 ? most / fabs((double)scale) : most;
     return s;

@@ -106,7 +106,7 @@ static size_t strips(const struct merge *m, const struct merge_tile *t, size_t *
     return whole ? 1 : t->rows;
 }
 
-static void tile_merge(const struct merge *m, const struct merge_tile *t)
+void merge_tile_to(const struct merge *m, const struct merge_tile *t, size_t terms)
 {
     size_t n, count = strips(m, t, &n), all = t->rows * t->cols;
     for (size_t i = 0; i < count; i++)
@@ -114,7 +114,7 @@ static void tile_merge(const struct merge *m, const struct merge_tile *t)
     if (m->src_scale != 1)
         for (size_t i = 0; i < all; i++)
             t->w[i] *= m->src_scale;
-    for (size_t i = 0; i < m->terms; i++)
+    for (size_t i = 0; i < terms; i++)
         term_apply(&m->term[i], t);
 }
 
@@ -158,7 +158,7 @@ static void merge_task(void *user, size_t i, size_t worker)
     const struct merge *m = w->m;
     float buf[TILE_ELEMS];
     struct merge_tile t = tile_at(w, i, buf);
-    tile_merge(m, &t);
+    merge_tile_to(m, &t, m->terms);
     if (m->dst_scale != 1)
         for (size_t k = 0; k < t.rows * t.cols; k++)
             buf[k] /= m->dst_scale;
@@ -205,7 +205,7 @@ static void amax_task(void *user, size_t lane, size_t worker)
     size_t tiles = walk_tiles(w);
     for (size_t i = lane; i < tiles; i += w->lanes) {
         struct merge_tile t = tile_at(w, i, buf);
-        tile_merge(w->m, &t);
+        merge_tile_to(w->m, &t, w->m->terms);
         for (size_t k = 0; k < t.rows * t.cols; k++)
             most = fabsf(buf[k]) > most ? fabsf(buf[k]) : most;
     }

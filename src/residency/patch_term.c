@@ -1,5 +1,5 @@
 /* patch_term: one term: is it whole, what it is made of, how large it can get, and what it does to a
- * tile. */
+ * tile. Norms that it needs are there already (patch_norms.c). */
 #include "residency/patch_impl.h"
 
 #include "op/op.h"
@@ -25,10 +25,32 @@ static bool is_whole(const struct res_term *t)
     return t->dense != NULL;
 }
 
+static bool has_sizes(const struct res_term *t)
+{
+    const struct res_dora *d = &t->dora;
+    return !d->size ||
+           (d->kernel && t->cols % d->kernel == 0 && t->kind != TERM_ADD && t->kind != TERM_SET);
+}
+
+static uint64_t sizes_of(const struct res_term *t)
+{
+    return t->dora.columns ? t->cols / t->dora.kernel : t->rows;
+}
+
+bool term_scratch(struct res_term *t, struct arena *mem)
+{
+    struct res_dora *d = &t->dora;
+    if (!d->size)
+        return true;
+    d->sum = arena_array(mem, (size_t)(d->columns ? t->cols : t->rows), sizeof *d->sum);
+    d->gain = arena_array(mem, (size_t)sizes_of(t), sizeof *d->gain);
+    return d->sum && d->gain;
+}
+
 berth_status term_check(const struct res_term *t, uint64_t rows, uint64_t cols, berth_err *err)
 {
     bool inside = t->rows <= rows && t->row <= rows - t->rows && t->cols == cols;
-    if (inside && is_whole(t))
+    if (inside && is_whole(t) && has_sizes(t))
         return BERTH_OK;
     return err_set(err, BERTH_EFORMAT,
                    "rows %" PRIu64 " + %" PRIu64 " of %" PRIu64 " columns do not fit %" PRIu64
@@ -59,6 +81,8 @@ size_t term_arrays(struct res_term *t, struct term_array out[TERM_ARRAYS])
         out[n++] = (struct term_array) { &t->dense, (size_t)(t->rows * t->cols) };
         break;
     }
+    if (t->dora.size)
+        out[n++] = (struct term_array) { &t->dora.size, (size_t)sizes_of(t) };
     return n;
 }
 
@@ -203,15 +227,77 @@ static void change(const struct res_term *x, const struct part *p)
     }
 }
 
-void term_apply(const struct res_term *x, const struct merge_tile *t)
+static void gain_columns(const struct res_dora *d, const struct part *p, float *w)
+{
+    size_t k = p->col / (size_t)d->kernel, within = p->col % (size_t)d->kernel;
+    for (size_t c = 0; c < p->cols; c++) {
+        w[c] *= d->gain[k];
+        if (++within == d->kernel) {
+            within = 0;
+            k++;
+        }
+    }
+}
+
+/* p->w is C of patch.h and becomes W, which was `was`. */
+static void resize(const struct res_term *x, const struct part *p, const float *was)
+{
+    const struct res_dora *d = &x->dora;
+    size_t n = p->rows * p->cols;
+    for (size_t r = 0; r < p->rows; r++) {
+        float *w = p->w + r * p->cols, gain = d->columns ? 1 : d->gain[p->first + r];
+        if (d->columns)
+            gain_columns(d, p, w);
+        else
+            for (size_t c = 0; c < p->cols; c++)
+                w[c] *= gain;
+    }
+    if (d->strength != 1)
+        for (size_t i = 0; i < n; i++)
+            p->w[i] = was[i] + d->strength * (p->w[i] - was[i]);
+}
+
+static void change_and_resize(const struct res_term *x, const struct part *all)
+{
+    float was[PIECE];
+    struct part p = *all;
+    for (size_t r = 0; r < all->rows; r += p.rows) {
+        p = rows_of(all, r);
+        memcpy(was, p.w, p.rows * p.cols * sizeof *was);
+        change(x, &p);
+        resize(x, &p, was);
+    }
+}
+
+/* False: the term is about none of the tile's rows. */
+static bool part_of(const struct res_term *x, const struct merge_tile *t, struct part *out)
 {
     uint64_t from = x->row > t->row ? x->row : t->row;
     uint64_t to = x->row + x->rows < t->row + t->rows ? x->row + x->rows : t->row + t->rows;
     if (from >= to)
+        return false;
+    *out = (struct part) { .w = t->w + (from - t->row) * t->cols,
+                           .rows = (size_t)(to - from),
+                           .cols = t->cols,
+                           .first = (size_t)(from - x->row),
+                           .col = (size_t)t->col };
+    return true;
+}
+
+void term_change(const struct res_term *x, const struct merge_tile *t)
+{
+    struct part p;
+    if (part_of(x, t, &p))
+        change(x, &p);
+}
+
+void term_apply(const struct res_term *x, const struct merge_tile *t)
+{
+    struct part p;
+    if (!part_of(x, t, &p))
         return;
-    change(x, &(struct part) { .w = t->w + (from - t->row) * t->cols,
-                               .rows = (size_t)(to - from),
-                               .cols = t->cols,
-                               .first = (size_t)(from - x->row),
-                               .col = (size_t)t->col });
+    if (x->dora.size)
+        change_and_resize(x, &p);
+    else
+        change(x, &p);
 }

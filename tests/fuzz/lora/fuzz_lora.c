@@ -34,6 +34,7 @@ static void check_terms(struct vec *terms, const struct shape *s)
     static const float base[MOST];
     static float merged[MOST];
     berth_err err = { 0 };
+    struct arena scratch = { 0 };
     struct merge m = { .from = DT_F32,
                        .to = DT_F32,
                        .src = base,
@@ -50,14 +51,16 @@ static void check_terms(struct vec *terms, const struct shape *s)
         struct res_term *t = vec_at(terms, i);
         struct term_array a[TERM_ARRAYS];
         volatile float seen = 0;
-        need(!term_check(t, m.rows, m.cols, &err));
+        need(!term_check(t, m.rows, m.cols, &err) && term_scratch(t, &scratch));
         for (size_t n = term_arrays(t, a); n--;)
             for (size_t k = 0; k < a[n].n; k++)
                 seen += (*a[n].at)[k];
         need(!(term_bound(t) < 0));
     }
+    merge_norms(&m, NULL);
     merge_run(&m, NULL);
     (void)merge_amax(&m, NULL);
+    arena_release(&scratch);
 }
 
 static void check_key(const struct res_adapter *a, const char *key, const struct shape *s)

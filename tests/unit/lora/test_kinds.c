@@ -95,6 +95,8 @@ struct change {
     struct view v;
     double delta[MOST]; /* [out, in, kernel] */
     double scale;
+    const float *size; /* of DoRA: [out] or [in]; NULL: none */
+    bool by_row;
 };
 
 /* A matrix of the file: [rows, cols], with ones behind it where the file likes that. */
@@ -292,6 +294,48 @@ static void apply(struct weight *w, const struct lora_name *n, const struct chan
             w->want[i] += strength * x->scale * x->delta[o * cols + at];
 }
 
+/* DoRA: the weight as ComfyUI sees it is [out, in, kernel] of x->v, its rows not swapped. */
+static void apply_resized(struct weight *w, const struct lora_name *n, const struct change *x,
+                          double strength)
+{
+    static double c[MOST], norm[MOST];
+    uint64_t k = kernel_of(&x->v), cols = x->v.in * k, all = w->rows * w->cols, o, at;
+    memcpy(c, w->want, sizeof c);
+    for (uint64_t i = 0; i < all; i++)
+        if (place(w, n, i / w->cols, i % w->cols, &o, &at))
+            c[i] += x->scale * x->delta[o * cols + at];
+    memset(norm, 0, sizeof norm);
+    for (int pass = 0; pass < 2; pass++)
+        for (uint64_t i = 0; i < all; i++) {
+            uint64_t row = i / w->cols, col = i % w->cols;
+            if (!place(w, n, row, col, &o, &at))
+                continue;
+            uint64_t mine = n->transpose ? col : row - n->row + n->from;
+            uint64_t which = x->by_row ? mine : at / k;
+            double v = x->by_row ? w->want[i] : c[i];
+            if (pass == 0)
+                norm[which] += v * v;
+            else
+                c[i] *= (double)x->size[which] / (sqrt(norm[which]) + 0x1p-23);
+        }
+    for (uint64_t i = 0; i < all; i++)
+        w->want[i] += strength * (c[i] - w->want[i]);
+}
+
+static void add_sizes(struct file *f, struct change *x, enum where where)
+{
+    const struct view *v = &x->v;
+    x->by_row = where == PART_OF || v->out == 1 || roll(2);
+    struct shape s = { v->conv ? 4 : 2, { x->by_row ? v->out : 1, x->by_row ? 1 : v->in } };
+    if (v->conv)
+        s.dim[2] = s.dim[3] = 1;
+    add(f, "dora_scale", s);
+    float *size = f->t[f->n - 1].v;
+    for (uint64_t i = 0; i < (x->by_row ? v->out : v->in); i++)
+        size[i] += 2;
+    x->size = size;
+}
+
 /* ---- the comparison ---- */
 
 typedef void make_fn(struct file *f, struct change *x);
@@ -325,7 +369,7 @@ static void compare(const struct weight *w, unsigned seed)
 }
 
 /* One to three adapters of this kind, or of this kind and pairs, on one weight. */
-static void one_round(make_fn *make, unsigned seed)
+static void one_round(make_fn *make, bool dora, unsigned seed)
 {
     static const float strengths[] = { 1, -0.7f, 0, 0.3f };
     static struct weight w;
@@ -345,7 +389,10 @@ static void one_round(make_fn *make, unsigned seed)
         const struct lora_name name = name_for(&w, where, &x.v);
         const struct lora_names names = { &name, 1 };
         (i && roll(2) ? make_pair : make)(&f[i], &x);
-        apply(&w, &name, &x, (double)strength);
+        x.size = NULL;
+        if (dora && (!i || roll(2)))
+            add_sizes(&f[i], &x, where);
+        (x.size ? apply_resized : apply)(&w, &name, &x, (double)strength);
         bytes_of(&f[i]);
         assert_ok(lora_from_bytes(&f[i].bytes, &names, NULL, &a[i], &err), err);
         assert_int_equal(lora_info(a[i]).unknown, 0);
@@ -354,7 +401,8 @@ static void one_round(make_fn *make, unsigned seed)
     }
     assert_int_equal(terms.n, count);
     for (size_t i = 0; i < count; i++)
-        assert_ok(term_check(vec_at(&terms, i), w.rows, w.cols, &err), err);
+        assert_true(!term_check(vec_at(&terms, i), w.rows, w.cols, &err) &&
+                    term_scratch(vec_at(&terms, i), &tmp));
     struct merge m = { .from = DT_F32,
                        .to = DT_F32,
                        .src = w.base,
@@ -365,6 +413,7 @@ static void one_round(make_fn *make, unsigned seed)
                        .terms = terms.n,
                        .src_scale = 1,
                        .dst_scale = 1 };
+    merge_norms(&m, NULL);
     merge_run(&m, NULL);
     compare(&w, seed);
     for (size_t i = 0; i < count; i++) {
@@ -381,21 +430,29 @@ static void pairs(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < ROUNDS; i++)
-        one_round(make_pair, i);
+        one_round(make_pair, false, i);
 }
 
 static void loha(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < ROUNDS; i++)
-        one_round(make_loha, i);
+        one_round(make_loha, false, i);
 }
 
 static void lokr(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < ROUNDS; i++)
-        one_round(make_lokr, i);
+        one_round(make_lokr, false, i);
+}
+
+static void dora(void **state)
+{
+    (void)state;
+    static make_fn *const kinds[] = { make_pair, make_loha, make_lokr };
+    for (unsigned i = 0; i < 3 * ROUNDS; i++)
+        one_round(kinds[i % 3], true, i);
 }
 
 /* ---- what files get wrong ---- */
@@ -566,14 +623,96 @@ static void lokr_that_does_not_fit(void **state)
         refuse(&cases[i]);
 }
 
+static void dora_that_does_not_fit(void **state)
+{
+    (void)state;
+#define UP                                                                                         \
+    {                                                                                              \
+        "x.lora_up.weight", { 2, { 4, 2 } }, 1                                                     \
+    }
+#define DOWN                                                                                       \
+    {                                                                                              \
+        "x.lora_down.weight", { 2, { 2, 6 } }, 1                                                   \
+    }
+    static const struct wrong cases[] = {
+        { { { "x.dora_scale", { 2, { 4, 1 } }, 1 } },
+          LINEAR,
+          BERTH_EFORMAT,
+          "'x.dora_scale' is there and no factors beside it: the adapter is incomplete" },
+        { { UP, DOWN, { "x.dora_scale", { 2, { 5, 1 } }, 1 } },
+          LINEAR,
+          BERTH_EFORMAT,
+          "'x.dora_scale' [5, 1] does not fit a weight of shape [4, 6]" },
+        { { UP, DOWN, { "x.dora_scale", { 1, { 4 } }, 1 } },
+          LINEAR,
+          BERTH_EFORMAT,
+          "[4] does not" },
+        { { UP, DOWN, { "x.dora_scale", { 0, { 0 } }, 1 } }, LINEAR, BERTH_EFORMAT, "[] does not" },
+        { { UP, DOWN, { "x.dora_scale", { 2, { 4, 6 } }, 1 } },
+          LINEAR,
+          BERTH_EFORMAT,
+          "[4, 6] does" },
+        { { UP, DOWN, { "x.dora_scale", { 2, { 2, 3 } }, 1 } },
+          LINEAR,
+          BERTH_EFORMAT,
+          "[2, 3] does" },
+        { { UP, DOWN, { "x.dora_scale", { 2, { 1, 0 } }, 1 } },
+          LINEAR,
+          BERTH_EFORMAT,
+          "[1, 0] does" },
+        { { { "x.lora_up.weight", { 2, { 4, 2 } }, 1 },
+            { "x.lora_down.weight", { 4, { 2, 3, 3, 3 } }, 1 },
+            { "x.dora_scale", { 2, { 1, 27 } }, 1 } },
+          CONV,
+          BERTH_EFORMAT,
+          "'x.dora_scale' [1, 27] does not fit a weight of shape [4, 3, 3, 3]" },
+        { { { "x.lora_up.weight", { 2, { 4, 2 } }, 1 },
+            { "x.lora_down.weight", { 2, { 2, 1 } }, 1 },
+            { "x.dora_scale", { 2, { 4, 1 } }, 1 } },
+          { 1, { 4 } },
+          BERTH_EFORMAT,
+          "does not fit a weight of shape [4]" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        refuse(&cases[i]);
+}
+
+/* A file's one change for several tensors of ours: norms of columns would need them all. */
+static void dora_of_a_part(void **state)
+{
+    (void)state;
+    static const struct lora_name name = { .base = "x", .key = KEY, .from = 2, .of = 6 };
+    const struct lora_tensor t[] = { { "x.lora_up.weight", { 2, { 6, 2 } }, 1 },
+                                     DOWN,
+                                     { "x.dora_scale", { 2, { 1, 6 } }, 1 } };
+    struct str bytes = { 0 };
+    struct res_adapter *a;
+    struct arena tmp = { 0 };
+    struct vec terms = { .elem = sizeof(struct res_term) };
+    const struct shape w = LINEAR;
+    berth_err err = { 0 };
+    lora_bytes(t, ARRAY_LEN(t), &bytes);
+    assert_ok(lora_from_bytes(&bytes, &(struct lora_names) { &name, 1 }, NULL, &a, &err), err);
+    assert_fails(
+        a->ops->terms(a, KEY, strlen(KEY), &w, 1, &tmp, &terms, &err), err, BERTH_EUNSUPPORTED,
+        "'x.dora_scale' [1, 6] has a size for every input of a weight that is several here");
+    res_adapter_unref(a);
+    vec_release(&terms);
+    arena_release(&tmp);
+    str_release(&bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairs),
         cmocka_unit_test(loha),
         cmocka_unit_test(lokr),
+        cmocka_unit_test(dora),
         cmocka_unit_test(loha_that_does_not_fit),
         cmocka_unit_test(lokr_that_does_not_fit),
+        cmocka_unit_test(dora_that_does_not_fit),
+        cmocka_unit_test(dora_of_a_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

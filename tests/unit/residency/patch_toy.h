@@ -8,6 +8,8 @@
 #include "residency/patch_impl.h"
 #include "residency/residency_impl.h"
 
+#include <math.h>
+
 /* ---- an adapter made by hand: small factors for weights whose name has `what` in it ---- */
 
 struct toy {
@@ -15,6 +17,8 @@ struct toy {
     const char *what;
     enum res_term_kind kind; /* rank 2 when nobody says another */
     float size;
+    enum { NO_DORA, DORA_ROWS, DORA_COLUMNS } dora;
+    float gain; /* with dora: sizes are about this; 0: about 20 */
     bool misfit;
     unsigned freed;
 };
@@ -43,7 +47,14 @@ static inline berth_status toy_terms(const struct res_adapter *a, const char *ke
                           .right_rows = rows / 2,
                           .right_cols = cols % 4 ? cols : cols / 4,
                           .from = 5,
-                          .scale = strength * t->size };
+                          .scale = (t->dora ? 1 : strength) * t->size };
+    static const float any;
+    if (t->dora)
+        x.dora = (struct res_dora) { .size = &any,
+                                     .columns = t->dora == DORA_COLUMNS,
+                                     .before = t->dora == DORA_ROWS,
+                                     .kernel = cols % 4 ? 1 : 4,
+                                     .strength = strength };
     struct term_array array[TERM_ARRAYS];
     size_t n_arrays = term_arrays(&x, array);
     struct res_term *to = vec_add(out);
@@ -53,6 +64,9 @@ static inline berth_status toy_terms(const struct res_adapter *a, const char *ke
             return err_set(err, BERTH_ENOMEM, "toy terms");
         for (size_t i = 0; i < array[k].n; i++)
             f[i] = k % 2 ? (float)(int)(i % 5) / 4 - 0.5f : (float)(int)(i % 7) - 3;
+        if (array[k].at == &x.dora.size)
+            for (size_t i = 0; i < array[k].n; i++)
+                f[i] = (t->gain > 0 ? t->gain : 20) + (float)(i % 3);
         *array[k].at = f;
     }
     x.rows += t->misfit;
@@ -198,8 +212,43 @@ static inline float toy_kron(const struct res_term *x, uint64_t i, uint64_t c)
            x->down[i % x->right_rows * x->right_cols + c % x->right_cols];
 }
 
-/* The formulas of patch.h, element by element. */
+static inline void toy_sums(const struct res_term *x, const float *w, double *sum)
+{
+    memset(sum, 0, (x->dora.columns ? x->cols : x->rows) * sizeof *sum);
+    for (uint64_t i = 0; i < x->rows * x->cols; i++)
+        sum[x->dora.columns ? i % x->cols : i / x->cols] += (double)w[i] * (double)w[i];
+}
+
+static inline void toy_change(const struct res_term *x, float *w);
+
+/* All of patch.h's formulas, over whole matrices. */
 static inline void toy_apply(const struct res_term *x, float *w)
+{
+    const struct res_dora *d = &x->dora;
+    uint64_t n = x->rows * x->cols;
+    float *was = malloc(n * sizeof *was);
+    double *sum = malloc((x->rows + x->cols) * sizeof *sum);
+    assert_true(was && sum);
+    memcpy(was, w, n * sizeof *w);
+    toy_change(x, w);
+    if (d->size)
+        toy_sums(x, d->before ? was : w, sum);
+    for (uint64_t i = 0; d->size && i < n; i++) {
+        uint64_t each = d->columns ? d->kernel : 1;
+        uint64_t at = d->columns ? i % x->cols / each : i / x->cols;
+        double all = 0;
+        for (uint64_t k = 0; k < each; k++)
+            all += sum[at * each + k];
+        w[i] *= d->size[at] / ((float)sqrt(all) + 1.1920929e-7f);
+        if (d->strength != 1)
+            w[i] = was[i] + d->strength * (w[i] - was[i]);
+    }
+    free(was);
+    free(sum);
+}
+
+/* Element by element, without dora. */
+static inline void toy_change(const struct res_term *x, float *w)
 {
     for (uint64_t i = 0; i < x->rows * x->cols; i++)
         if (x->kind == TERM_LOWRANK)
