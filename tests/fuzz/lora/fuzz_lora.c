@@ -19,8 +19,11 @@ static const struct lora_name name[] = {
     { .base = "v", .key = "x.weight", .row = 2, .rows = 2 },
     { .base = "s", .key = "s.weight", .swap = true },
     { .base = "p", .key = "p.scale" },
+    { .base = "t", .key = "t.weight", .transpose = true },
+    { .base = "o", .key = "o.weight", .from = 2, .of = 6 },
 };
-static const char *const keys[] = { "x.weight", "x.bias", "y.weight", "s.weight", "p.scale" };
+static const char *const keys[] = { "x.weight", "x.bias",   "y.weight", "s.weight",
+                                    "p.scale",  "t.weight", "o.weight" };
 static const struct shape shapes[] = {
     { 0, { 0 } },          { 1, { 4 } },          { 2, { 4, 6 } }, { 2, { 2, 6 } }, { 2, { 1, 1 } },
     { 4, { 4, 3, 3, 3 } }, { 4, { 4, 6, 1, 1 } }, { 2, { 0, 6 } }, { 2, { 4, 0 } }, { 2, { 3, 5 } },
