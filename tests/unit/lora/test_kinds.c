@@ -4,6 +4,8 @@
  * a file may get wrong. */
 #include "lora_file.h"
 
+#include "support/oom.h"
+
 #include "base/mt19937.h"
 #include "residency/patch_impl.h"
 
@@ -702,6 +704,67 @@ static void dora_of_a_part(void **state)
     str_release(&bytes);
 }
 
+static void terms_survive_oom(void **state)
+{
+    (void)state;
+    static const struct lora_name names[] = { { .base = "x", .key = KEY },
+                                              { .base = "t", .key = "t", .transpose = true } };
+    static const struct {
+        struct lora_tensor t[7];
+        struct shape weight;
+        const char *key;
+    } files[] = {
+        { { { "x.hada_w1_a", { 2, { 2, 4 } }, 1 },
+            { "x.hada_w1_b", { 2, { 2, 3 } }, 1 },
+            { "x.hada_w2_a", { 2, { 2, 4 } }, 1 },
+            { "x.hada_w2_b", { 2, { 2, 3 } }, 1 },
+            { "x.hada_t1", { 4, { 2, 2, 3, 3 } }, 1 },
+            { "x.hada_t2", { 4, { 2, 2, 3, 3 } }, 1 },
+            { "x.dora_scale", { 4, { 4, 1, 1, 1 } }, 1 } },
+          CONV,
+          KEY },
+        { { { "x.lokr_w1", { 2, { 2, 1 } }, 1 },
+            { "x.lokr_w2_a", { 2, { 2, 2 } }, 1 },
+            { "x.lokr_w2_b", { 2, { 2, 3 } }, 1 },
+            { "x.lokr_t2", { 4, { 2, 2, 3, 3 } }, 1 },
+            { "x.dora_scale", { 4, { 1, 3, 1, 1 } }, 1 } },
+          CONV,
+          KEY },
+        { { { "t.lokr_w1_a", { 2, { 3, 1 } }, 1 },
+            { "t.lokr_w1_b", { 2, { 1, 2 } }, 1 },
+            { "t.lokr_w2", { 2, { 2, 2 } }, 1 } },
+          LINEAR,
+          "t" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        struct str bytes = { 0 };
+        struct res_adapter *a;
+        berth_err err = { 0 };
+        berth_status s = BERTH_ENOMEM;
+        size_t n = 0;
+        while (n < ARRAY_LEN(files[i].t) && files[i].t[n].name)
+            n++;
+        lora_bytes(files[i].t, n, &bytes);
+        assert_ok(lora_from_bytes(&bytes, &(struct lora_names) { names, 2 }, NULL, &a, &err), err);
+        for (long k = 0; s != BERTH_OK; k++) {
+            struct arena tmp = { 0 };
+            struct vec terms = { .elem = sizeof(struct res_term) };
+            oom_after(k);
+            s = a->ops->terms(a, files[i].key, strlen(files[i].key), &files[i].weight, 1, &tmp,
+                              &terms, &err);
+            if (!s && !term_scratch(vec_at(&terms, 0), &tmp))
+                s = err_set(&err, BERTH_ENOMEM, "scratch");
+            oom_off();
+            if (s && (s != BERTH_ENOMEM || !err.msg[0]))
+                fail_msg("file %zu, allocation %ld: %s", i, k, err.msg);
+            vec_release(&terms);
+            arena_release(&tmp);
+        }
+        res_adapter_unref(a);
+        str_release(&bytes);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -713,6 +776,7 @@ int main(void)
         cmocka_unit_test(lokr_that_does_not_fit),
         cmocka_unit_test(dora_that_does_not_fit),
         cmocka_unit_test(dora_of_a_part),
+        cmocka_unit_test(terms_survive_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
