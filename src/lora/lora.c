@@ -99,6 +99,25 @@ static bool bias_of(struct lora *l, const struct lora_target *weight, struct lor
     return key != NULL;
 }
 
+/* The first of parts [from, to) that the file has under this name; `to`: none. */
+static enum lora_part first_part(const struct lora_base *b, enum lora_part from, enum lora_part to)
+{
+    while (from < to && !b->part[from])
+        from++;
+    return from;
+}
+
+static bool set_made(struct lora *l, const struct lora_target *to, enum lora_kind kind,
+                     const struct lora_base *b)
+{
+    struct lora_target t = *to;
+    t.kind = kind;
+    t.alpha = b->alpha;
+    t.dora = b->dora;
+    memcpy(t.part, b->part, sizeof t.part);
+    return set_target(l, t);
+}
+
 static bool set_targets(struct lora *l, const struct lora_name *n, const struct lora_base *b)
 {
     struct lora_target to = { .key = n->key,
@@ -120,9 +139,14 @@ static bool set_targets(struct lora *l, const struct lora_name *n, const struct 
             t.down = b->down[f];
             t.mid = f == 0 ? b->mid : NULL;
             t.alpha = b->alpha;
+            t.dora = b->dora;
             ok = set_target(l, t);
             break;
         }
+    if (ok && b->part[HADA_W1_A])
+        ok = set_made(l, &to, LORA_LOHA, b);
+    if (ok && first_part(b, LOKR_W1, LORA_PARTS) < LORA_PARTS)
+        ok = set_made(l, &to, LORA_LOKR, b);
     ok = ok && set_dense(l, &to, LORA_DIFF, b->w_norm) && set_dense(l, &to, LORA_DIFF, b->diff) &&
          set_dense(l, &to, LORA_SET, b->set);
     if (ok && (b->diff_b || b->b_norm) && bias_of(l, &to, &bias, &ok))
@@ -137,6 +161,56 @@ static const struct weights_entry *lone_half(const struct lora_base *b)
         if (!b->up[f] != !b->down[f])
             return b->up[f] ? b->up[f] : b->down[f];
     return NULL;
+}
+
+static berth_status incomplete(const struct lora_base *b, enum lora_part has, enum lora_part lacks,
+                               berth_err *err)
+{
+    return err_set(err, BERTH_EFORMAT,
+                   "'%.100s' is there and no %s beside it: the adapter is incomplete",
+                   b->part[has]->name, lora_part_suffix(lacks));
+}
+
+static berth_status check_loha(const struct lora_base *b, berth_err *err)
+{
+    enum lora_part has = first_part(b, HADA_W1_A, HADA_T2 + 1);
+    if (has > HADA_T2)
+        return BERTH_OK;
+    for (enum lora_part k = HADA_W1_A; k <= HADA_W2_B; k++)
+        if (!b->part[k])
+            return incomplete(b, has, k, err);
+    if (!b->part[HADA_T1] != !b->part[HADA_T2])
+        return b->part[HADA_T1] ? incomplete(b, HADA_T1, HADA_T2, err)
+                                : incomplete(b, HADA_T2, HADA_T1, err);
+    return BERTH_OK;
+}
+
+/* Each of the two matrices whole, or both of its factors. */
+static berth_status check_lokr(const struct lora_base *b, berth_err *err)
+{
+    enum lora_part has = first_part(b, LOKR_W1, LORA_PARTS);
+    if (has == LORA_PARTS)
+        return BERTH_OK;
+    for (enum lora_part k = LOKR_W1_A; k <= LOKR_W2_B; k++) {
+        enum lora_part whole = k < LOKR_W2_A ? LOKR_W1 : LOKR_W2;
+        if (!b->part[whole] && !b->part[k])
+            return incomplete(b, has, k, err);
+    }
+    return BERTH_OK;
+}
+
+/* Sizes need a change that they are the sizes after. Beside a difference ComfyUI does not look at
+ * them, and neither do we. */
+static berth_status check_dora(const struct lora_base *b, berth_err *err)
+{
+    bool changed = b->diff || b->w_norm || b->set || first_part(b, 0, LORA_PARTS) < LORA_PARTS;
+    for (int f = 0; f < LORA_FAMILIES; f++)
+        changed = changed || b->up[f];
+    if (!b->dora || changed)
+        return BERTH_OK;
+    return err_set(err, BERTH_EFORMAT,
+                   "'%.100s' is there and no factors beside it: the adapter is incomplete",
+                   b->dora->name);
 }
 
 static berth_status find_targets(struct lora *l, struct lora_bases *b,
@@ -155,6 +229,8 @@ static berth_status find_targets(struct lora *l, struct lora_bases *b,
         if (x->refused)
             return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is of kind %s, which is not merged",
                            x->refused_by->name, x->refused);
+        if (check_loha(x, err) || check_lokr(x, err) || check_dora(x, err))
+            return err->code;
         x->used = true;
         if (!set_targets(l, n, x))
             return err_set(err, BERTH_ENOMEM, "%zu targets", l->target.n);
@@ -200,6 +276,23 @@ static uint64_t chain(uint64_t sum, const void *p, size_t n)
     return hash_xxh64(p, n, sum);
 }
 
+/* A tensor that says which ones a target has: the rest follow from its name. */
+static const struct weights_entry *name_giver(const struct lora_target *t)
+{
+    switch (t->kind) {
+    case LORA_PAIR:
+        return t->up;
+    case LORA_LOHA:
+        return t->part[HADA_W1_A];
+    case LORA_LOKR:
+        return t->part[LOKR_W1] ? t->part[LOKR_W1] : t->part[LOKR_W1_A];
+    case LORA_DIFF:
+    case LORA_SET:
+        break;
+    }
+    return t->dense;
+}
+
 /* Equal for equal effect: the files, and what was made of them. */
 static uint64_t identity(const struct lora *l)
 {
@@ -212,7 +305,7 @@ static uint64_t identity(const struct lora *l)
     sum = chain(sum, l->base.name, strlen(l->base.name));
     for (size_t i = 0; i < l->target.n; i++) {
         const struct lora_target *t = vec_at(&l->target, i);
-        const struct weights_entry *e = t->kind == LORA_PAIR ? t->up : t->dense;
+        const struct weights_entry *e = name_giver(t);
         const uint64_t where[] = { t->row,  t->rows,      t->from,          t->of,
                                    t->swap, t->transpose, (uint64_t)t->kind };
         sum = chain(chain(sum, t->key, t->key_len), where, sizeof where);

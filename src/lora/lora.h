@@ -4,16 +4,18 @@
  *                     "lora_unet_conv_in.lora_up.weight"
  *          names      which base names mean which tensor of a model; built from the model's own
  *                     tensors (model/lora_names.h), handed in as data
- *          factors    up, down and, for convolutions taken apart twice, mid
+ *          factors    up, down and, for convolutions taken apart twice, mid; LoHa has two pairs,
+ *                     LoKr two matrices of which each may be a pair
  * Flow     lora_open(): index the file, sort its tensors by base name and suffix, look every base
  *          name of `names` up -> targets: tensor of the model -> tensors of this file. Factors stay
  *          in the file until terms() is asked for one tensor; then they are checked against its
  *          shape and converted to F32.
- * Kinds    pairs of up and down under all names in use (LoRA, LoCon), with alpha and mid; diff,
- *          diff_b, w_norm, b_norm (differences of weights and biases), set_weight. Of one target
- *          the later kind wins, in this order, and the later base name in the order of `names`.
- *          LoHa, LoKr, GLoRA, OFT, BOFT, DoRA and reshape_weight are refused by name, and control
- *          LoRAs of Flux where they widen the model's input.
+ * Kinds    pairs of up and down under all names in use (LoRA, LoCon), with alpha and mid; LoHa, with
+ *          alpha and t1, t2; LoKr, whole or of factors, with alpha and t2; all of these as DoRA;
+ *          diff, diff_b, w_norm, b_norm (differences of weights and biases), set_weight. Of one
+ *          target the later kind wins, in this order, and the later base name in the order of
+ *          `names`. GLoRA, OFT, BOFT, DoRA as PEFT saves it and reshape_weight are refused by name,
+ *          and control LoRAs of Flux where they widen the model's input.
  * Unknown  Tensors that belong to no base name are ignored, with one warning that counts them; a
  *          file none of whose tensors has a suffix of these is no adapter and refused. A
  *          diff whose shape is not the weight's is ignored with a warning, as ComfyUI does; factors
@@ -22,7 +24,8 @@
  *          limits in terms().
  * Threads  lora_open() any; the adapter as patch.h says.
  * Files    lora.c doors, targets; lora_bases.c suffixes; lora_forms.c files that call them
- *          otherwise; lora_terms.c factors -> terms; lora_impl.h. */
+ *          otherwise; lora_factors.c tensors -> products; lora_lokr.c Kronecker's; lora_dora.c
+ *          sizes; lora_terms.c products -> terms; lora_impl.h. */
 #ifndef LORA_LORA_H
 #define LORA_LORA_H
 

@@ -5,12 +5,12 @@
 
 #include <string.h>
 
-enum slot { UP, DOWN, MID, ALPHA, DIFF, DIFF_B, W_NORM, B_NORM, SET, REFUSED };
+enum slot { UP, DOWN, MID, ALPHA, DIFF, DIFF_B, W_NORM, B_NORM, SET, DORA, PART, REFUSED };
 
 struct suffix {
     const char *text;
     enum slot slot;
-    int family;       /* of UP and DOWN */
+    int which;        /* the family of UP and DOWN, the lora_part of PART */
     const char *kind; /* of REFUSED */
 };
 
@@ -37,23 +37,23 @@ static const struct suffix suffixes[] = {
     { ".w_norm", W_NORM, 0, NULL },
     { ".b_norm", B_NORM, 0, NULL },
     { ".set_weight", SET, 0, NULL },
-    { ".dora_scale", REFUSED, 0, "DoRA" },
-    { ".lora_magnitude_vector", REFUSED, 0, "DoRA" },
-    { ".lora_magnitude_vector.weight", REFUSED, 0, "DoRA" },
+    { ".dora_scale", DORA, 0, NULL },
+    { ".lora_magnitude_vector", REFUSED, 0, "DoRA as PEFT saves it" },
+    { ".lora_magnitude_vector.weight", REFUSED, 0, "DoRA as PEFT saves it" },
     { ".reshape_weight", REFUSED, 0, "reshape_weight" },
-    { ".hada_w1_a", REFUSED, 0, "LoHa" },
-    { ".hada_w1_b", REFUSED, 0, "LoHa" },
-    { ".hada_w2_a", REFUSED, 0, "LoHa" },
-    { ".hada_w2_b", REFUSED, 0, "LoHa" },
-    { ".hada_t1", REFUSED, 0, "LoHa" },
-    { ".hada_t2", REFUSED, 0, "LoHa" },
-    { ".lokr_w1", REFUSED, 0, "LoKr" },
-    { ".lokr_w2", REFUSED, 0, "LoKr" },
-    { ".lokr_w1_a", REFUSED, 0, "LoKr" },
-    { ".lokr_w1_b", REFUSED, 0, "LoKr" },
-    { ".lokr_w2_a", REFUSED, 0, "LoKr" },
-    { ".lokr_w2_b", REFUSED, 0, "LoKr" },
-    { ".lokr_t2", REFUSED, 0, "LoKr" },
+    { ".hada_w1_a", PART, HADA_W1_A, NULL },
+    { ".hada_w1_b", PART, HADA_W1_B, NULL },
+    { ".hada_w2_a", PART, HADA_W2_A, NULL },
+    { ".hada_w2_b", PART, HADA_W2_B, NULL },
+    { ".hada_t1", PART, HADA_T1, NULL },
+    { ".hada_t2", PART, HADA_T2, NULL },
+    { ".lokr_w1", PART, LOKR_W1, NULL },
+    { ".lokr_w2", PART, LOKR_W2, NULL },
+    { ".lokr_w1_a", PART, LOKR_W1_A, NULL },
+    { ".lokr_w1_b", PART, LOKR_W1_B, NULL },
+    { ".lokr_w2_a", PART, LOKR_W2_A, NULL },
+    { ".lokr_w2_b", PART, LOKR_W2_B, NULL },
+    { ".lokr_t2", PART, LOKR_T2, NULL },
     { ".a1.weight", REFUSED, 0, "GLoRA" },
     { ".a2.weight", REFUSED, 0, "GLoRA" },
     { ".b1.weight", REFUSED, 0, "GLoRA" },
@@ -68,6 +68,14 @@ static const struct suffix *suffix_of(const char *name, size_t n)
         if (n > strlen(suffixes[i].text) && str_ends(name, n, suffixes[i].text))
             return &suffixes[i];
     return NULL;
+}
+
+const char *lora_part_suffix(enum lora_part part)
+{
+    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++)
+        if (suffixes[i].slot == PART && suffixes[i].which == (int)part)
+            return suffixes[i].text;
+    BUG("part %d has no suffix", (int)part);
 }
 
 /* The base under this name, made when it is new. NULL: out of memory. */
@@ -98,10 +106,10 @@ static void put(struct lora_base *x, const struct suffix *s, const struct weight
     x->tensors++;
     switch (s->slot) {
     case UP:
-        x->up[s->family] = e;
+        x->up[s->which] = e;
         break;
     case DOWN:
-        x->down[s->family] = e;
+        x->down[s->which] = e;
         break;
     case MID:
         x->mid = e;
@@ -123,6 +131,12 @@ static void put(struct lora_base *x, const struct suffix *s, const struct weight
         break;
     case SET:
         x->set = e;
+        break;
+    case DORA:
+        x->dora = e;
+        break;
+    case PART:
+        x->part[s->which] = e;
         break;
     case REFUSED:
         x->refused = s->kind;

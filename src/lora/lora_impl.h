@@ -14,12 +14,31 @@ enum lora_form lora_form(const struct weights *w);
 /* The name as <base name><suffix>; NULL: out of memory. */
 const char *lora_form_name(enum lora_form form, const char *name, struct arena *mem);
 
+/* Tensors of kinds that are made of more than two. */
+enum lora_part {
+    HADA_W1_A, /* LoHa: two products, */
+    HADA_W1_B,
+    HADA_W2_A,
+    HADA_W2_B,
+    HADA_T1, /* each perhaps with a kernel between its factors */
+    HADA_T2,
+    LOKR_W1, /* LoKr: two matrices, each whole */
+    LOKR_W2,
+    LOKR_W1_A, /* or a product, */
+    LOKR_W1_B,
+    LOKR_W2_A,
+    LOKR_W2_B,
+    LOKR_T2, /* this one perhaps with a kernel */
+    LORA_PARTS
+};
+
 struct lora_base { /* one base name of the file; entries are NULL where the file has none */
     const char *name;
     size_t len;
     const struct weights_entry *up[LORA_FAMILIES], *down[LORA_FAMILIES];
-    const struct weights_entry *mid, *alpha, *diff, *diff_b, *w_norm, *b_norm, *set;
-    const char *refused; /* a kind we do not merge: "LoHa"; NULL: none */
+    const struct weights_entry *mid, *alpha, *dora, *diff, *diff_b, *w_norm, *b_norm, *set;
+    const struct weights_entry *part[LORA_PARTS];
+    const char *refused; /* a kind we do not merge: "GLoRA"; NULL: none */
     const struct weights_entry *refused_by;
     uint32_t tensors; /* of the file, under this name */
     bool used;
@@ -36,8 +55,9 @@ struct lora_bases {
 /* Sorts the file's tensors by base name. lora_bases_release(), also after an error. */
 berth_status lora_bases_init(struct lora_bases *b, const struct weights *w, berth_err *err);
 void lora_bases_release(struct lora_bases *b);
+const char *lora_part_suffix(enum lora_part part); /* ".hada_w1_a" */
 
-enum lora_kind { LORA_PAIR, LORA_DIFF, LORA_SET };
+enum lora_kind { LORA_PAIR, LORA_LOHA, LORA_LOKR, LORA_DIFF, LORA_SET };
 
 struct lora_target {
     const char *key;
@@ -46,9 +66,11 @@ struct lora_target {
     uint64_t from, of;  /* of the change, see struct lora_name */
     bool swap, transpose, widens;
     enum lora_kind kind;
-    const struct weights_entry *up, *down, *mid, *alpha; /* LORA_PAIR; the last two may be NULL */
-    const struct weights_entry *dense;                   /* the others */
-    size_t next;                                         /* of the same key, number + 1; 0: none */
+    const struct weights_entry *up, *down, *mid;  /* LORA_PAIR; mid may be NULL */
+    const struct weights_entry *part[LORA_PARTS]; /* LORA_LOHA, LORA_LOKR */
+    const struct weights_entry *alpha, *dora;     /* of all these; may be NULL */
+    const struct weights_entry *dense;            /* the others */
+    size_t next;                                  /* of the same key, number + 1; 0: none */
 };
 
 struct lora {
@@ -65,6 +87,73 @@ struct lora {
 /* lora_open() of a file that is open already. w: taken, closed on error too. */
 berth_status lora_open_weights(struct weights *w, const struct lora_names *names,
                                const struct log *log, struct res_adapter **out, berth_err *err);
+
+struct lora_place { /* the rows of the tensor that a target means */
+    uint64_t row, rows, cols;
+    const struct shape *weight; /* all of it */
+};
+
+/* What a change has to be for it. */
+static inline uint64_t lora_want_rows(const struct lora_target *t, const struct lora_place *p)
+{
+    return t->of ? t->of : t->transpose ? p->cols : p->rows;
+}
+static inline uint64_t lora_want_cols(const struct lora_target *t, const struct lora_place *p)
+{
+    return t->transpose ? p->rows : p->cols;
+}
+
+/* lora_factors.c */
+
+/* Names end with what tells them apart and begin with what says where they are: a long one loses its
+ * middle. */
+#define LORA_NAME_TEXT 128
+const char *lora_name_text(const struct weights_entry *e, char buf[LORA_NAME_TEXT]);
+berth_status lora_misfit(const struct weights_entry *e, const struct lora_place *p, berth_err *err);
+/* The entry as a matrix. False: it has no elements, or too many. */
+WARN_UNUSED bool lora_matrix(const struct weights_entry *e, uint64_t *rows, uint64_t *cols);
+berth_status lora_load(const struct lora *l, const struct weights_entry *e, struct arena *tmp,
+                       float **out, berth_err *err);
+/* alpha / rank; 1 where the file has no alpha. */
+berth_status lora_scale(const struct lora *l, const struct weights_entry *alpha, uint64_t rank,
+                        double *out, berth_err *err);
+/* The halves of p's rows trade places when `swap`. */
+berth_status lora_swap_halves(float *p, uint64_t rows, uint64_t cols, bool swap, berth_err *err);
+/* *p [rows, cols] -> [cols, rows], in new memory. */
+berth_status lora_transpose(float **p, uint64_t rows, uint64_t cols, struct arena *tmp,
+                            berth_err *err);
+
+struct lora_factors {
+    const struct weights_entry *up, *down, *mid; /* mid may be NULL */
+    bool turned;                                 /* up is [rank, rows] in the file */
+};
+struct lora_sizes { /* up [rows, up_rank], down [rank, cols * kernel] */
+    uint64_t rows, up_rank, rank, cols, kernel;
+};
+/* False: no elements, or too many. */
+WARN_UNUSED bool lora_sizes(const struct lora_factors *f, struct lora_sizes *out);
+/* Both in F32, mid folded into down. n: from lora_sizes(), and up_rank == rank. */
+berth_status lora_load_factors(const struct lora *l, const struct lora_factors *f,
+                               const struct lora_sizes *n, struct arena *tmp, float **up,
+                               float **down, berth_err *err);
+
+struct lora_product { /* up[p->rows, rank] . down[rank, p->cols], as the target wants it */
+    uint32_t rank;    /* what alpha is divided by */
+    const float *up, *down;
+};
+berth_status lora_product(const struct lora *l, const struct lora_target *t,
+                          const struct lora_factors *f, const struct lora_place *p,
+                          struct arena *tmp, struct lora_product *out, berth_err *err);
+
+/* lora_lokr.c: the term's own fields, and the scale without the strength. */
+berth_status lora_lokr(const struct lora *l, const struct lora_target *t,
+                       const struct lora_place *p, struct arena *tmp, struct res_term *out,
+                       double *scale, berth_err *err);
+
+/* lora_dora.c: out->dora; the target has one. */
+berth_status lora_dora(const struct lora *l, const struct lora_target *t,
+                       const struct lora_place *p, float strength, struct arena *tmp,
+                       struct res_term *out, berth_err *err);
 
 /* lora_terms.c: res_adapter_ops.terms */
 berth_status lora_terms(const struct res_adapter *a, const char *key, size_t n,

@@ -246,7 +246,7 @@ static bool is_adapter(const struct weights *w)
 {
     static const char *const end[] = { ".lora_up.weight", ".lora_down.weight", ".lora_A.weight",
                                        ".lora_B.weight",  "_lora.up.weight",   "_lora.down.weight",
-                                       ".hada_w1_a",      ".lokr_w1",          ".lokr_w2_a" };
+                                       ".hada_w1_a",      ".lokr_w1",          ".lokr_w1_a" };
     for (size_t i = 0; i < weights_count(w); i++)
         for (size_t k = 0; k < ARRAY_LEN(end); k++)
             if (str_ends(weights_at(w, i)->name, weights_at(w, i)->name_len, end[k]))

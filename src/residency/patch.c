@@ -291,18 +291,6 @@ static void job_release(struct job *j)
     vec_release(&j->terms);
 }
 
-static berth_status check_term(const struct res_term *t, const struct merge *m, berth_err *err)
-{
-    bool inside = t->rows <= m->rows && t->row <= m->rows - t->rows && t->cols == m->cols;
-    bool whole = t->kind == TERM_LOWRANK ? (t->up && t->down) || !t->rank : t->dense != NULL;
-    if (inside && whole)
-        return BERTH_OK;
-    return err_set(err, BERTH_EFORMAT,
-                   "rows %" PRIu64 " + %" PRIu64 " of %" PRIu64 " columns do not fit %" PRIu64
-                   " x %" PRIu64,
-                   t->row, t->rows, t->cols, m->rows, m->cols);
-}
-
 static berth_status collect_terms(const struct derive *d, const struct weights_entry *e,
                                   struct job *j, berth_err *err)
 {
@@ -317,7 +305,10 @@ static berth_status collect_terms(const struct derive *d, const struct weights_e
         berth_status s = p->adapter->ops->terms(p->adapter, key, n, &e->shape, p->strength, &j->tmp,
                                                 &j->terms, err);
         for (size_t k = first; !s && k < j->terms.n; k++)
-            s = check_term(vec_at(&j->terms, k), &j->merge, err);
+            if (!(s = term_check(vec_at(&j->terms, k), j->merge.rows, j->merge.cols, err)) &&
+                !term_scratch(vec_at(&j->terms, k), &j->tmp))
+                s = err_set(err, BERTH_ENOMEM, "norms of %" PRIu64 " x %" PRIu64 " weights",
+                            j->merge.rows, j->merge.cols);
         if (s)
             return err_add(err, "adapter %.60s", p->adapter->name);
     }
@@ -419,6 +410,7 @@ static float choose_scale(float amax, enum dtype fp8, enum dtype stored)
 static void job_run(struct job *j)
 {
     struct merge *m = &j->merge;
+    merge_norms(m, j->pool);
     if (j->rescale && merge_by_chance(m->to))
         m->dst_scale = choose_scale(merge_amax(m, j->pool), m->to, j->scale);
     else if (j->rescale)
@@ -443,6 +435,14 @@ static berth_status host_scratch(const struct derive *d, uint64_t n, struct dev_
                          dev->name);
 }
 
+/* The base where the file has it. */
+static void take_source(const struct derive *d, const struct weights_entry *e, struct merge *m)
+{
+    m->src = weights_stored(d->m->weights, e);
+    m->stored = e->stored;
+    m->converted = e->stored != e->dtype;
+}
+
 /* On the host: from the mapping to the home, or to scratch and from there. */
 static berth_status merge_here(struct derive *d, const struct place *p, struct job *j,
                                berth_err *err)
@@ -450,9 +450,7 @@ static berth_status merge_here(struct derive *d, const struct place *p, struct j
     uint8_t *dst = res_host_ptr(d->to);
     struct dev_mem out = { 0 };
     struct dev_stream *stream = NULL;
-    j->merge.src = weights_stored(d->m->weights, p->entry);
-    j->merge.stored = p->entry->stored;
-    j->merge.converted = p->entry->stored != p->entry->dtype;
+    take_source(d, p->entry, &j->merge);
     if (dst) {
         j->merge.dst = dst + p->off;
         dev_host_access(devset_at(d->r->devices, d->to->device), dst + p->off, (size_t)p->bytes,
@@ -491,11 +489,10 @@ static berth_status each_factor(struct job *j, factor_fn *fn, void *user, berth_
 {
     berth_status s = BERTH_OK;
     for (size_t i = 0; !s && i < j->terms.n; i++) {
-        struct res_term *t = vec_at(&j->terms, i);
-        if (t->kind != TERM_LOWRANK)
-            s = fn(user, &t->dense, (size_t)(t->rows * t->cols), err);
-        else if (!(s = fn(user, &t->up, (size_t)(t->rows * t->rank), err)))
-            s = fn(user, &t->down, (size_t)(t->rank * t->cols), err);
+        struct term_array a[TERM_ARRAYS];
+        size_t n = term_arrays(vec_at(&j->terms, i), a);
+        for (size_t k = 0; !s && k < n; k++)
+            s = fn(user, a[k].at, a[k].n, err);
     }
     return s;
 }
@@ -707,12 +704,17 @@ uint64_t res_patched_span(const struct res_model *m, size_t block)
     return res_block_layout(m, block, patched_type(m, block), &bytes, &span) ? span : UINT64_MAX;
 }
 
-static double largest(const float *p, uint64_t n)
+/* The largest |value| of the merged tensor; j has the terms and the shape. */
+static float largest_of(struct derive *d, const struct weights_entry *e, struct job *j, float scale)
 {
-    double most = 0;
-    for (uint64_t i = 0; i < n; i++)
-        most = fabs((double)p[i]) <= most ? most : fabs((double)p[i]);
-    return most;
+    struct merge *m = &j->merge;
+    m->from = e->dtype;
+    take_source(d, e, m);
+    m->src_scale = scale;
+    m->term = j->terms.p;
+    m->terms = j->terms.n;
+    merge_norms(m, d->r->pool);
+    return merge_amax(m, d->r->pool);
 }
 
 /* No stored value of the merged fp8 tensor is larger than this. */
@@ -729,15 +731,14 @@ static berth_status bound_of(struct derive *d, const struct weights_entry *e, do
     if (!s && is_scaled(d, e))
         s = read_scale(d, &scale, err);
     double most = (double)merge_fp8_most(e->dtype) * fabs((double)scale);
+    bool resized = false;
     for (size_t i = 0; !s && i < j.terms.n; i++) {
         const struct res_term *t = vec_at(&j.terms, i);
-        if (t->kind == TERM_LOWRANK)
-            most += fabs((double)t->scale) * t->rank * largest(t->up, t->rows * t->rank) *
-                    largest(t->down, t->rank * t->cols);
-        else
-            most += (t->kind == TERM_SET ? 1 : fabs((double)t->scale)) *
-                    largest(t->dense, t->rows * t->cols);
+        resized = resized || t->dora.size;
+        most += term_bound(t);
     }
+    if (!s && resized) /* no bound but the weights themselves */
+        most = (double)largest_of(d, e, &j, scale);
     job_release(&j);
     *out = scale != 0 ? most / fabs((double)scale) : most;
     return s;

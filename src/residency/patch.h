@@ -9,13 +9,26 @@
  *
  *   W[row .. row+rows) viewed as [rows, cols], cols = elements of a row
  *   TERM_LOWRANK   W += scale * up[rows, rank] . down[rank, cols]
+ *   TERM_HADAMARD  W += scale * (up . down) * (up2[rows, rank2] . down2[rank2, cols]), element by
+ *                  element
+ *   TERM_KRON      W[r, j*right_cols + k] += scale * up[i / right_rows, j] * down[i % right_rows, k],
+ *                  i = (from + r) mod (left_rows * right_rows); up is the left matrix, down the right
  *   TERM_ADD       W += scale * dense[rows, cols]
  *   TERM_SET       W  = dense (scale does not matter)
  *
- * scale in a term already holds strength and alpha/rank.
+ * scale in a term already holds strength and alpha/rank. A term whose dora.size is set (not of the last
+ * two kinds) holds alpha/rank only, and does one thing more:
  *
- * Files  patch.c who touches what, and a block derived again; patch_merge.c terms into one tensor,
- *        tile by tile (patch_impl.h). */
+ *   C  = W changed as above; n = the norms of the rows of W as it was (dora.before) or of C; or of the
+ *        columns (dora.columns), of dora.kernel of them together
+ *   C *= size / (n + epsilon), each row or group of columns by its own
+ *   W += dora.strength * (C - W); W = C where that is 1
+ *
+ * W is what the terms before it have made of it; rows outside [row, row+rows) have no part in it.
+ *
+ * Files  patch.c who touches what, and a block derived again; patch_term.c one term; patch_norms.c
+ *        what dora needs to know before; patch_merge.c all of them into one tensor, tile by tile
+ *        (patch_impl.h). */
 #ifndef RESIDENCY_PATCH_H
 #define RESIDENCY_PATCH_H
 
@@ -26,14 +39,26 @@
 
 #include <stdatomic.h>
 
-enum res_term_kind { TERM_LOWRANK, TERM_ADD, TERM_SET };
+enum res_term_kind { TERM_LOWRANK, TERM_HADAMARD, TERM_KRON, TERM_ADD, TERM_SET };
+
+struct res_dora {
+    const float *size; /* [rows], or [cols / kernel]; NULL: none */
+    bool columns, before;
+    uint64_t kernel; /* divides cols */
+    float strength;
+    /* Scratch of merging. */
+    double *sum; /* of squares: [rows] or [cols] */
+    float *gain; /* size / norm */
+};
 
 struct res_term {
     enum res_term_kind kind;
     uint64_t row, rows, cols;
-    uint32_t rank;
+    uint32_t rank, rank2;
+    uint64_t left_rows, left_cols, right_rows, right_cols, from; /* TERM_KRON */
     float scale;
-    const float *up, *down, *dense; /* in the arena handed to terms() */
+    const float *up, *down, *up2, *down2, *dense; /* in the arena handed to terms() */
+    struct res_dora dora;                         /* scratch is not for terms() to set */
 };
 
 /* The matrix a shape is seen as: a row for every index of the outermost dimension; a scalar is 1 x 1.

@@ -1,4 +1,5 @@
-/* patch_impl: merging terms into one tensor, host pointers only. For patch.c, its tests and benchmarks.
+/* patch_impl: terms, and merging them into one tensor, host pointers only. For patch.c, its tests and
+ * benchmarks.
  *
  * A merge walks the tensor in tiles that stay in a core's cache: base type -> float32, every term in
  * order, float32 -> stored type. Tiles are independent, so the bits do not depend on threads; only
@@ -9,6 +10,28 @@
 #include "base/tpool.h"
 #include "residency/patch.h"
 #include "tensor/dtype.h"
+
+/* Does it lie inside a matrix of this size, with all it needs? */
+berth_status term_check(const struct res_term *t, uint64_t rows, uint64_t cols, berth_err *err);
+/* The arrays a term is made of, in one fixed order; returns how many. */
+#define TERM_ARRAYS 5
+struct term_array {
+    const float **at;
+    size_t n;
+};
+size_t term_arrays(struct res_term *t, struct term_array out[TERM_ARRAYS]);
+double term_bound(const struct res_term *t); /* it changes no weight by more; not of dora */
+/* Its scratch, if it needs any. False: out of memory. */
+WARN_UNUSED bool term_scratch(struct res_term *t, struct arena *mem);
+
+#define MERGE_TILE_COLS 1024 /* most columns of a tile */
+struct merge_tile {
+    uint64_t row, col;
+    size_t rows, cols;
+    float *w; /* [rows, cols] */
+};
+void term_apply(const struct res_term *x, const struct merge_tile *t);
+void term_change(const struct res_term *x, const struct merge_tile *t); /* without its dora */
 
 struct merge { /* everything borrowed */
     enum dtype from, to;
@@ -31,6 +54,11 @@ bool merge_by_chance(enum dtype t);
 float merge_fp8_most(enum dtype t); /* the largest value of an fp8 type */
 /* Draws that m->chance must have room for; m's type and shape are set. 0: none are needed. */
 uint64_t merge_chances(const struct merge *m);
+/* The tile as the first `terms` of m->term leave it; its place and size are set. */
+void merge_tile_to(const struct merge *m, const struct merge_tile *t, size_t terms);
+/* Looks at the weights once for every term with dora, in order: rows and columns have to be known as a
+ * whole before a tile can be merged. First of all, and once. Allocates nothing. */
+void merge_norms(const struct merge *m, struct tpool *pool);
 /* pre: terms lie inside the matrix. Allocates nothing. pool NULL: this thread only. */
 void merge_run(const struct merge *m, struct tpool *pool);
 /* The largest |value| of the merged tensor before dst_scale; NaN does not count. Writes nothing. */

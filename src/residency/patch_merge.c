@@ -9,7 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-#define TILE_COLS 1024
 #define TILE_ELEMS 32768        /* floats: 128 KiB on the stack of whoever works */
 #define QUANT_MAX 256           /* elements of the largest block of a quant */
 #define CHANCES (1u << 20)      /* draws made at a time: 4 MiB */
@@ -48,16 +47,10 @@ uint64_t merge_chances(const struct merge *m)
                : m->rows * m->cols;
 }
 
-struct tile {
-    uint64_t row, col;
-    size_t rows, cols;
-    float *w; /* [rows, cols] */
-};
-
 /* The same of a base that its file has in another type. */
 static void widen_converted(const struct merge *m, uint64_t at, float *dst, size_t n)
 {
-    uint8_t code[TILE_COLS];
+    uint8_t code[MERGE_TILE_COLS];
     size_t each = dtype_desc(m->stored)->bytes;
     const uint8_t *src = (const uint8_t *)m->src + at * each;
     berth_err none;
@@ -106,45 +99,14 @@ static void narrow(const struct merge *m, uint64_t at, uint64_t first_chance, co
 }
 
 /* Calls of a tile's rows: all at once where they lie behind one another. */
-static size_t strips(const struct merge *m, const struct tile *t, size_t *n)
+static size_t strips(const struct merge *m, const struct merge_tile *t, size_t *n)
 {
     bool whole = t->cols == m->cols;
     *n = whole ? t->rows * t->cols : t->cols;
     return whole ? 1 : t->rows;
 }
 
-static void apply(const struct res_term *x, const struct tile *t)
-{
-    uint64_t from = x->row > t->row ? x->row : t->row;
-    uint64_t to = x->row + x->rows < t->row + t->rows ? x->row + x->rows : t->row + t->rows;
-    if (from >= to)
-        return;
-    float *w = t->w + (from - t->row) * t->cols;
-    size_t rows = (size_t)(to - from), first = (size_t)(from - x->row), ld = (size_t)x->cols;
-    if (x->kind == TERM_LOWRANK) {
-        op_lowrank_tile(&(struct op_lowrank) { .w = w,
-                                               .rows = rows,
-                                               .cols = t->cols,
-                                               .ld_w = t->cols,
-                                               .up = x->up + first * x->rank,
-                                               .down = x->down + t->col,
-                                               .rank = x->rank,
-                                               .ld_up = x->rank,
-                                               .ld_down = ld,
-                                               .scale = x->scale });
-        return;
-    }
-    for (size_t r = 0; r < rows; r++, w += t->cols) {
-        const float *d = x->dense + (first + r) * ld + t->col;
-        if (x->kind == TERM_SET)
-            memcpy(w, d, t->cols * sizeof *w);
-        else
-            for (size_t c = 0; c < t->cols; c++)
-                w[c] += x->scale * d[c];
-    }
-}
-
-static void tile_merge(const struct merge *m, const struct tile *t)
+void merge_tile_to(const struct merge *m, const struct merge_tile *t, size_t terms)
 {
     size_t n, count = strips(m, t, &n), all = t->rows * t->cols;
     for (size_t i = 0; i < count; i++)
@@ -152,8 +114,8 @@ static void tile_merge(const struct merge *m, const struct tile *t)
     if (m->src_scale != 1)
         for (size_t i = 0; i < all; i++)
             t->w[i] *= m->src_scale;
-    for (size_t i = 0; i < m->terms; i++)
-        apply(&m->term[i], t);
+    for (size_t i = 0; i < terms; i++)
+        term_apply(&m->term[i], t);
 }
 
 struct walk { /* over the tiles of rows [row, row + rows) */
@@ -167,7 +129,7 @@ struct walk { /* over the tiles of rows [row, row + rows) */
 static struct walk walk_of(const struct merge *m, uint64_t row, uint64_t rows)
 {
     struct walk w = { .m = m, .row = row, .rows = rows };
-    w.tile_cols = m->cols < TILE_COLS ? (size_t)m->cols : TILE_COLS;
+    w.tile_cols = m->cols < MERGE_TILE_COLS ? (size_t)m->cols : MERGE_TILE_COLS;
     w.tile_rows = TILE_ELEMS / w.tile_cols;
     w.across = (size_t)((m->cols + w.tile_cols - 1) / w.tile_cols);
     return w;
@@ -178,15 +140,15 @@ static size_t walk_tiles(const struct walk *w)
     return (size_t)((w->rows + w->tile_rows - 1) / w->tile_rows) * w->across;
 }
 
-static struct tile tile_at(const struct walk *w, size_t i, float *buf)
+static struct merge_tile tile_at(const struct walk *w, size_t i, float *buf)
 {
     uint64_t row = i / w->across * w->tile_rows, col = i % w->across * w->tile_cols;
     uint64_t below = w->rows - row, right = w->m->cols - col;
-    return (struct tile) { .row = w->row + row,
-                           .col = col,
-                           .rows = below < w->tile_rows ? (size_t)below : w->tile_rows,
-                           .cols = right < w->tile_cols ? (size_t)right : w->tile_cols,
-                           .w = buf };
+    return (struct merge_tile) { .row = w->row + row,
+                                 .col = col,
+                                 .rows = below < w->tile_rows ? (size_t)below : w->tile_rows,
+                                 .cols = right < w->tile_cols ? (size_t)right : w->tile_cols,
+                                 .w = buf };
 }
 
 static void merge_task(void *user, size_t i, size_t worker)
@@ -195,8 +157,8 @@ static void merge_task(void *user, size_t i, size_t worker)
     const struct walk *w = user;
     const struct merge *m = w->m;
     float buf[TILE_ELEMS];
-    struct tile t = tile_at(w, i, buf);
-    tile_merge(m, &t);
+    struct merge_tile t = tile_at(w, i, buf);
+    merge_tile_to(m, &t, m->terms);
     if (m->dst_scale != 1)
         for (size_t k = 0; k < t.rows * t.cols; k++)
             buf[k] /= m->dst_scale;
@@ -242,8 +204,8 @@ static void amax_task(void *user, size_t lane, size_t worker)
     float buf[TILE_ELEMS], most = 0;
     size_t tiles = walk_tiles(w);
     for (size_t i = lane; i < tiles; i += w->lanes) {
-        struct tile t = tile_at(w, i, buf);
-        tile_merge(w->m, &t);
+        struct merge_tile t = tile_at(w, i, buf);
+        merge_tile_to(w->m, &t, w->m->terms);
         for (size_t k = 0; k < t.rows * t.cols; k++)
             most = fabsf(buf[k]) > most ? fabsf(buf[k]) : most;
     }

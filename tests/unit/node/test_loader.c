@@ -794,10 +794,13 @@ static berth_status no_values(void *user, size_t i, uint64_t off, void *dst, siz
 /* An adapter is no model, whatever loader it is given to. */
 static void adapters_are_told(void **state)
 {
-    static const struct weights_spec spec[] = {
-        { "lora_unet_conv_in.lora_up.weight", DT_F32, { 2, { 4, 4 } } },
-        { "lora_unet_conv_in.lora_down.weight", DT_F32, { 2, { 4, 4 } } },
-        { "lora_unet_conv_in.alpha", DT_F32, { 0, { 0 } } },
+    static const struct weights_spec spec[2][3] = {
+        { { "lora_unet_conv_in.lora_up.weight", DT_F32, { 2, { 4, 4 } } },
+          { "lora_unet_conv_in.lora_down.weight", DT_F32, { 2, { 4, 4 } } },
+          { "lora_unet_conv_in.alpha", DT_F32, { 0, { 0 } } } },
+        { { "lora_unet_conv_in.lokr_w1_a", DT_F32, { 2, { 4, 4 } } },
+          { "lora_unet_conv_in.lokr_w1_b", DT_F32, { 2, { 4, 4 } } },
+          { "lora_unet_conv_in.lokr_w2", DT_F32, { 2, { 4, 4 } } } },
     };
     static const char *const file[] = { "checkpoints/l.safetensors",
                                         "diffusion_models/l.safetensors" };
@@ -808,8 +811,8 @@ static void adapters_are_told(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct weights_write_args args = { .format = "safetensors",
                                            .path = rig_path(&r, file[i]),
-                                           .spec = spec,
-                                           .count = ARRAY_LEN(spec),
+                                           .spec = spec[i],
+                                           .count = ARRAY_LEN(spec[i]),
                                            .fill = no_values };
         berth_err err = { 0 };
         assert_ok(weights_write(&args, &err), err);

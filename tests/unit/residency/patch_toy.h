@@ -8,12 +8,17 @@
 #include "residency/patch_impl.h"
 #include "residency/residency_impl.h"
 
-/* ---- an adapter made by hand: rank 2 on weights whose name has `what` in it, and a bias ---- */
+#include <math.h>
+
+/* ---- an adapter made by hand: small factors for weights whose name has `what` in it ---- */
 
 struct toy {
     struct res_adapter base;
     const char *what;
+    enum res_term_kind kind; /* rank 2 when nobody says another */
     float size;
+    enum { NO_DORA, DORA_ROWS, DORA_COLUMNS } dora;
+    float gain; /* with dora: sizes are about this; 0: about 20 */
     bool misfit;
     unsigned freed;
 };
@@ -32,20 +37,38 @@ static inline berth_status toy_terms(const struct res_adapter *a, const char *ke
     const struct toy *t = (const struct toy *)(const void *)a;
     uint64_t rows = 0, cols = 0;
     assert_true(toy_touches(a, key, n) && merge_matrix(shape, &rows, &cols));
-    struct res_term x = {
-        .kind = TERM_LOWRANK, .rows = rows, .cols = cols, .rank = 2, .scale = strength * t->size
-    };
-    float *up = arena_array(tmp, rows * 2, sizeof *up),
-          *down = arena_array(tmp, 2 * cols, sizeof *up);
+    struct res_term x = { .kind = t->kind,
+                          .rows = rows,
+                          .cols = cols,
+                          .rank = 2,
+                          .rank2 = 3,
+                          .left_rows = 2,
+                          .left_cols = cols % 4 ? 1 : 4,
+                          .right_rows = rows / 2,
+                          .right_cols = cols % 4 ? cols : cols / 4,
+                          .from = 5,
+                          .scale = (t->dora ? 1 : strength) * t->size };
+    static const float any;
+    if (t->dora)
+        x.dora = (struct res_dora) { .size = &any,
+                                     .columns = t->dora == DORA_COLUMNS,
+                                     .before = t->dora == DORA_ROWS,
+                                     .kernel = cols % 4 ? 1 : 4,
+                                     .strength = strength };
+    struct term_array array[TERM_ARRAYS];
+    size_t n_arrays = term_arrays(&x, array);
     struct res_term *to = vec_add(out);
-    if (!up || !down || !to)
-        return err_set(err, BERTH_ENOMEM, "toy terms");
-    for (uint64_t i = 0; i < rows * 2; i++)
-        up[i] = (float)(int)(i % 7) - 3;
-    for (uint64_t i = 0; i < cols * 2; i++)
-        down[i] = (float)(int)(i % 5) / 4 - 0.5f;
-    x.up = up;
-    x.down = down;
+    for (size_t k = 0; k < n_arrays; k++) {
+        float *f = arena_array(tmp, array[k].n, sizeof *f);
+        if (!f || !to)
+            return err_set(err, BERTH_ENOMEM, "toy terms");
+        for (size_t i = 0; i < array[k].n; i++)
+            f[i] = k % 2 ? (float)(int)(i % 5) / 4 - 0.5f : (float)(int)(i % 7) - 3;
+        if (array[k].at == &x.dora.size)
+            for (size_t i = 0; i < array[k].n; i++)
+                f[i] = (t->gain > 0 ? t->gain : 20) + (float)(i % 3);
+        *array[k].at = f;
+    }
     x.rows += t->misfit;
     *to = x;
     return BERTH_OK;
@@ -174,6 +197,71 @@ static inline void read_f32(struct res_model *m, size_t i, size_t k, float *out)
     d->to_f32(raw, out, (size_t)at.bytes / d->bytes * d->elems);
 }
 
+static inline float toy_sum(const float *up, const float *down, const struct res_term *x,
+                            uint32_t rank, uint64_t i)
+{
+    float sum = 0;
+    for (uint32_t k = 0; k < rank; k++)
+        sum += up[i / x->cols * rank + k] * down[k * x->cols + i % x->cols];
+    return sum;
+}
+
+static inline float toy_kron(const struct res_term *x, uint64_t i, uint64_t c)
+{
+    return x->up[i / x->right_rows * x->left_cols + c / x->right_cols] *
+           x->down[i % x->right_rows * x->right_cols + c % x->right_cols];
+}
+
+static inline void toy_sums(const struct res_term *x, const float *w, double *sum)
+{
+    memset(sum, 0, (x->dora.columns ? x->cols : x->rows) * sizeof *sum);
+    for (uint64_t i = 0; i < x->rows * x->cols; i++)
+        sum[x->dora.columns ? i % x->cols : i / x->cols] += (double)w[i] * (double)w[i];
+}
+
+static inline void toy_change(const struct res_term *x, float *w);
+
+/* All of patch.h's formulas, over whole matrices. */
+static inline void toy_apply(const struct res_term *x, float *w)
+{
+    const struct res_dora *d = &x->dora;
+    uint64_t n = x->rows * x->cols;
+    float *was = malloc(n * sizeof *was);
+    double *sum = malloc((x->rows + x->cols) * sizeof *sum);
+    assert_true(was && sum);
+    memcpy(was, w, n * sizeof *w);
+    toy_change(x, w);
+    if (d->size)
+        toy_sums(x, d->before ? was : w, sum);
+    for (uint64_t i = 0; d->size && i < n; i++) {
+        uint64_t each = d->columns ? d->kernel : 1;
+        uint64_t at = d->columns ? i % x->cols / each : i / x->cols;
+        double all = 0;
+        for (uint64_t k = 0; k < each; k++)
+            all += sum[at * each + k];
+        w[i] *= d->size[at] / ((float)sqrt(all) + 1.1920929e-7f);
+        if (d->strength != 1)
+            w[i] = was[i] + d->strength * (w[i] - was[i]);
+    }
+    free(was);
+    free(sum);
+}
+
+/* Element by element, without dora. */
+static inline void toy_change(const struct res_term *x, float *w)
+{
+    for (uint64_t i = 0; i < x->rows * x->cols; i++)
+        if (x->kind == TERM_LOWRANK)
+            w[i] += x->scale * toy_sum(x->up, x->down, x, x->rank, i);
+        else if (x->kind == TERM_HADAMARD)
+            w[i] += x->scale * (toy_sum(x->up, x->down, x, x->rank, i) *
+                                toy_sum(x->up2, x->down2, x, x->rank2, i));
+        else if (x->kind == TERM_KRON)
+            w[i] += x->scale * toy_kron(x, (i / x->cols + x->from) % x->rows, i % x->cols);
+        else
+            w[i] = x->kind == TERM_SET ? x->dense[i] : w[i] + x->scale * x->dense[i];
+}
+
 /* What the weight of block i ought to be, before it is stored. */
 static inline void expected(struct res_model *m, size_t i, size_t k, const struct toy *t,
                             float strength, float scale, float *w)
@@ -189,8 +277,7 @@ static inline void expected(struct res_model *m, size_t i, size_t k, const struc
         w[x] *= scale;
     assert_ok(toy_terms(&t->base, e->name, e->name_len, &e->shape, strength, &tmp, &terms, &err),
               err);
-    const struct res_term *x = vec_at(&terms, 0);
-    op_lowrank_add_ref(w, x->rows, x->cols, x->up, x->down, x->rank, x->scale);
+    toy_apply(vec_at(&terms, 0), w);
     vec_release(&terms);
     arena_release(&tmp);
 }

@@ -59,6 +59,27 @@ static void same_places(const struct fixture *f, struct res_model *a, struct res
     assert_int_equal(checksum(a), checksum(b));
 }
 
+/* With an adapter, and without it again. */
+static void with_and_without(const struct fixture *f, struct res_model *a, struct res_model *b,
+                             unsigned dora)
+{
+    struct toy toy = toy_of("layers.", 0.3f, 1 + dora);
+    uint64_t before = checksum(a);
+    toy.dora = dora;
+    set(a, &toy, 1);
+    set(b, &toy, 1);
+    model_load(a);
+    model_load(b);
+    same_places(f, a, b);
+    assert_true(checksum(a) != before);
+    set(a, NULL, 0);
+    set(b, NULL, 0);
+    model_load(a);
+    model_load(b);
+    same_places(f, a, b);
+    assert_int_equal(checksum(a), before);
+}
+
 static void one_way(const struct way *x, const char *from, enum dtype to, struct tpool *pool)
 {
     struct fixture f;
@@ -72,21 +93,9 @@ static void one_way(const struct way *x, const char *from, enum dtype to, struct
     assert_int_equal(got.read, want.read);
     assert_int_equal(got.moved, want.moved);
     same_places(&f, a, b);
-    for (size_t high = 0; high < 2; high++) { /* with an adapter, and without it again */
-        struct toy toy = toy_of("layers.", 0.3f, 1);
-        set(a, &toy, 1);
-        set(b, &toy, 1);
-        uint64_t before = checksum(a);
-        model_load(a);
-        model_load(b);
-        same_places(&f, a, b);
-        assert_true(checksum(a) != before);
-        set(a, NULL, 0);
-        set(b, NULL, 0);
-        model_load(a);
-        model_load(b);
-        same_places(&f, a, b);
-        assert_int_equal(checksum(a), before);
+    for (size_t high = 0; high < 2; high++) {
+        for (unsigned dora = NO_DORA; dora <= DORA_COLUMNS; dora++)
+            with_and_without(&f, a, b, dora);
         res_unref(a);
         res_unref(b);
         if (high)

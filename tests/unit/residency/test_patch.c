@@ -73,23 +73,17 @@ static void looks_as_stored(struct res_model *m, const char *alloc, size_t devic
     plan_release(&look.plan);
 }
 
-static void every_type_on_every_place(void **state)
+static void on_every_place(const struct stored *types, size_t n, struct toy like,
+                           struct tpool *pool)
 {
-    (void)state;
-    static const struct stored types[] = {
-        STORED(DT_F32, false),     STORED(DT_F16, false),     STORED(DT_BF16, false),
-        STORED(DT_F8_E4M3, false), STORED(DT_F8_E5M2, false), STORED(DT_F8_E4M3, true),
-        STORED(DT_Q8_0, false),    STORED(DT_Q4_0, false),    STORED(DT_F8_E5M2, true),
-    };
-    struct tpool *pool;
-    berth_err none = { 0 };
-    assert_ok(tpool_new(3, &pool, &none), none);
-    for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+    for (size_t t = 0; t < n; t++) {
         const char *path = write_file("typed", types[t]);
         uint64_t sum[ARRAY_LEN(places)], base[ARRAY_LEN(places)];
         for (size_t p = 0; p < ARRAY_LEN(places); p++) {
             struct fixture f;
             struct toy toy = toy_of("layers.1.", 0.125f, 1);
+            toy.kind = like.kind;
+            toy.dora = like.dora;
             const struct res_config cfg = { .pool = p == 0 ? NULL : pool };
             fixture_open(&f, places[p].devices, &cfg);
             struct res_model *m = model_open(&f, path, places[p].alloc, RES_AUTO);
@@ -123,6 +117,43 @@ static void every_type_on_every_place(void **state)
             fixture_close(&f);
         }
     }
+}
+
+static void every_type_on_every_place(void **state)
+{
+    (void)state;
+    static const struct stored types[] = {
+        STORED(DT_F32, false),     STORED(DT_F16, false),     STORED(DT_BF16, false),
+        STORED(DT_F8_E4M3, false), STORED(DT_F8_E5M2, false), STORED(DT_F8_E4M3, true),
+        STORED(DT_Q8_0, false),    STORED(DT_Q4_0, false),    STORED(DT_F8_E5M2, true),
+    };
+    struct tpool *pool;
+    berth_err err = { 0 };
+    assert_ok(tpool_new(3, &pool, &err), err);
+    on_every_place(types, ARRAY_LEN(types), (struct toy) { 0 }, pool);
+    tpool_free(pool);
+}
+
+static void every_kind_on_every_place(void **state)
+{
+    (void)state;
+    static const struct stored types[] = { STORED(DT_F32, false), STORED(DT_F8_E4M3, true),
+                                           STORED(DT_Q4_0, false) };
+    static const struct toy kinds[] = {
+        { .kind = TERM_HADAMARD },
+        { .kind = TERM_KRON },
+        { .kind = TERM_ADD },
+        { .kind = TERM_SET },
+        { .kind = TERM_LOWRANK, .dora = DORA_ROWS },
+        { .kind = TERM_HADAMARD, .dora = DORA_COLUMNS },
+        { .kind = TERM_KRON, .dora = DORA_ROWS },
+        { .kind = TERM_LOWRANK, .dora = DORA_COLUMNS },
+    };
+    struct tpool *pool;
+    berth_err err = { 0 };
+    assert_ok(tpool_new(3, &pool, &err), err);
+    for (size_t k = 0; k < ARRAY_LEN(kinds); k++)
+        on_every_place(types, ARRAY_LEN(types), kinds[k], pool);
     tpool_free(pool);
 }
 
@@ -194,7 +225,7 @@ static void stacked_adapters_apply_in_order(void **state)
     expected(m, i, 0, &a, 1, 1, one);
     assert_ok(toy_terms(&b.base, e->name, e->name_len, &e->shape, -1, &tmp, &terms, &err), err);
     const struct res_term *x = vec_at(&terms, 0);
-    op_lowrank_add_ref(one, x->rows, x->cols, x->up, x->down, x->rank, x->scale);
+    toy_apply(x, one);
     read_f32(m, i, 0, two);
     assert_memory_equal(one, two, sizeof one);
     vec_release(&terms);
@@ -317,6 +348,63 @@ static void odd_shapes_merge_like_whole_ones(void **state)
         }
         free(src), free(flat), free(up), free(down), free(got), free(want), free(m.chance);
     }
+    tpool_free(pool);
+}
+
+/* Norms over more than one tile, in rows of which only some are meant, behind another term; threads
+ * change no bit. */
+static void norms_of_rows_and_columns(void **state)
+{
+    (void)state;
+    enum { R = 300, C = 2304, K = 9 };
+    static float base[R * C], want[R * C], got[R * C], up[R], down[C], size[C];
+    struct tpool *pool;
+    berth_err err = { 0 };
+    assert_ok(tpool_new(3, &pool, &err), err);
+    for (size_t i = 0; i < R * C; i++)
+        base[i] = (float)(int)(i * 37 % 129) / 64 - 1;
+    for (size_t i = 0; i < C; i++) {
+        down[i] = (float)(int)(i % 11) / 16;
+        size[i] = 1 + (float)(i % 7);
+        up[i % R] = (float)(int)(i % 9) / 8;
+    }
+    for (int columns = 0; columns < 2; columns++)
+        for (int before = 0; before < 2; before++) {
+            struct arena tmp = { 0 };
+            struct res_term term[2] = { { .rows = R, .cols = C, .rank = 1, .scale = 0.5f } };
+            term[0].up = up;
+            term[0].down = down;
+            term[1] = term[0];
+            term[1].row = 33;
+            term[1].rows = 200;
+            term[1].dora = (struct res_dora) {
+                .size = size, .columns = columns, .before = before, .kernel = K, .strength = -0.7f
+            };
+            struct merge m = { .from = DT_F32,
+                               .to = DT_F32,
+                               .src = base,
+                               .dst = got,
+                               .rows = R,
+                               .cols = C,
+                               .term = term,
+                               .terms = 2,
+                               .src_scale = 1,
+                               .dst_scale = 1 };
+            assert_ok(term_check(&term[1], R, C, &err), err);
+            assert_true(term_scratch(&term[1], &tmp));
+            memcpy(want, base, sizeof want);
+            toy_apply(&term[0], want);
+            toy_apply(&term[1], want + 33 * C);
+            for (int threads = 0; threads < 2; threads++) {
+                merge_norms(&m, threads ? pool : NULL);
+                merge_run(&m, threads ? pool : NULL);
+                assert_memory_equal(got, want, sizeof got);
+            }
+            arena_release(&tmp);
+        }
+    struct res_term bad = { .rows = R, .cols = C, .rank = 1, .up = up, .down = down };
+    bad.dora = (struct res_dora) { .size = size, .kernel = 5 };
+    assert_fails(term_check(&bad, R, C, &err), err, BERTH_EFORMAT, "2304");
     tpool_free(pool);
 }
 
@@ -445,6 +533,7 @@ static void survives_oom(void **state)
     for (size_t p = 0; p < ARRAY_LEN(texts); p++) {
         struct fixture f;
         struct toy toy = toy_of("layers.2", 0.01f, 1);
+        toy.dora = DORA_ROWS;
         fixture_open(&f, "cpu=64m,null:0=64m", NULL);
         struct res_model *m = model_open(&f, path, texts[p], RES_AUTO);
         model_load(m);
@@ -490,10 +579,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_on_every_place),
+        cmocka_unit_test(every_kind_on_every_place),
         cmocka_unit_test(only_touched_blocks_are_read_again),
         cmocka_unit_test(stacked_adapters_apply_in_order),
         cmocka_unit_test(fp8_is_seeded_by_the_key),
         cmocka_unit_test(odd_shapes_merge_like_whole_ones),
+        cmocka_unit_test(norms_of_rows_and_columns),
         cmocka_unit_test(refusals_name_what_they_refuse),
         cmocka_unit_test(a_file_that_changed_leaves_the_model),
         cmocka_unit_test(cancel_leaves_the_model),

@@ -155,10 +155,20 @@ static void high_precision_keeps_what_is_patched_wide(void **state)
         bool scaled;
         float size;
         enum dtype want;
+        struct toy like;
     } row[] = {
-        { DT_F8_E4M3, false, 0.03f, DT_F16 }, { DT_F8_E5M2, false, 0.03f, DT_F16 },
-        { DT_F8_E4M3, true, 0.03f, DT_F16 },  { DT_F8_E5M2, true, 0.03f, DT_F16 },
-        { DT_F8_E4M3, false, 1e5f, DT_BF16 }, { DT_F8_E5M2, true, 1e5f, DT_BF16 },
+        { DT_F8_E4M3, false, 0.03f, DT_F16, { .dora = NO_DORA } },
+        { DT_F8_E5M2, false, 0.03f, DT_F16, { .dora = NO_DORA } },
+        { DT_F8_E4M3, true, 0.03f, DT_F16, { .dora = NO_DORA } },
+        { DT_F8_E5M2, true, 0.03f, DT_F16, { .dora = NO_DORA } },
+        { DT_F8_E4M3, false, 1e5f, DT_BF16, { .dora = NO_DORA } },
+        { DT_F8_E5M2, true, 1e5f, DT_BF16, { .dora = NO_DORA } },
+        { DT_F8_E4M3, false, 0.03f, DT_F16, { .kind = TERM_HADAMARD } },
+        { DT_F8_E5M2, true, 1e5f, DT_BF16, { .kind = TERM_KRON } },
+        /* What counts is how large they are in the end. */
+        { DT_F8_E4M3, true, 1e5f, DT_F16, { .dora = DORA_COLUMNS } },
+        { DT_F8_E4M3, false, 1e5f, DT_BF16, { .dora = DORA_ROWS } },
+        { DT_F8_E5M2, false, 0.03f, DT_BF16, { .dora = DORA_COLUMNS, .gain = 1e7f } },
     };
     static const char *const devices[] = { "cpu=64m", "cpu=64m,null:0=64m" };
     static const char *const alloc[] = { "#cpu", "null:0,50%;cpu,50%#null:0" };
@@ -167,6 +177,9 @@ static void high_precision_keeps_what_is_patched_wide(void **state)
         struct toy toy = toy_of("layers.1.weight", row[r].size, 1);
         struct fixture f;
         berth_err err = { 0 };
+        toy.kind = row[r].like.kind;
+        toy.dora = row[r].like.dora;
+        toy.gain = row[r].like.gain;
         fixture_open(&f, devices[i % 2], NULL);
         struct res_open_args args = { .path = write_file("high", (struct stored)STORED(
                                                                      row[r].weight, row[r].scaled)),

@@ -1,0 +1,121 @@
+/* lora_lokr: LoKr, a change that is the Kronecker product of two matrices.
+ *
+ *   w1 [a, b], or w1_a [a, r] . w1_b [r, b]
+ *   w2 [c, d (,kh,kw)], or w2_a [c, r] . w2_b [r, d (*kh*kw)], or, with t2 [r, r, kh, kw],
+ *                       sum over i, j of w2_a[i, c] t2[i, j, kh, kw] w2_b[j, d]
+ *   delta[i1*c + i2, (j1*d + j2), kh, kw] = w1[i1, j1] * w2[i2, j2, kh, kw]
+ *
+ * Rows and columns of W seen as [rows, cols] come out right by themselves: a column of w2 is j2 and
+ * its place in the kernel. The scale is alpha / r where a factor is a product (r of w2's, if both are),
+ * else 1. */
+#include "lora/lora_impl.h"
+
+#include "base/sz.h"
+#include "op/op.h"
+
+#include <inttypes.h>
+
+struct side { /* w1 or w2; one of `whole` and `f` is there */
+    const struct weights_entry *whole;
+    struct lora_factors f;
+    struct lora_sizes of; /* of f */
+    uint64_t rows, cols;
+    float *at;
+};
+
+static const struct weights_entry *speaks_for(const struct side *s)
+{
+    return s->whole ? s->whole : s->f.up;
+}
+
+/* Sizes, before anything is loaded. */
+static berth_status measure(struct side *s, const struct lora_place *p, berth_err *err)
+{
+    char up[LORA_NAME_TEXT], text[2][SHAPE_TEXT_MAX];
+    size_t cols;
+    if (s->whole) {
+        const struct shape *is = &s->whole->shape;
+        bool known = is->ndim == 2 || is->ndim == 4;
+        return known && lora_matrix(s->whole, &s->rows, &s->cols) ? BERTH_OK
+                                                                  : lora_misfit(s->whole, p, err);
+    }
+    if (!lora_sizes(&s->f, &s->of) || !sz_mul((size_t)s->of.cols, (size_t)s->of.kernel, &cols))
+        return lora_misfit(s->f.down, p, err);
+    if (s->of.up_rank != s->of.rank)
+        return err_set(err, BERTH_EFORMAT, "'%s' %s cannot be multiplied with the %s beside it",
+                       lora_name_text(s->f.up, up), shape_text(&s->f.up->shape, text[0]),
+                       shape_text(&s->f.down->shape, text[1]));
+    s->rows = s->of.rows;
+    s->cols = cols;
+    return s->cols ? BERTH_OK : lora_misfit(s->f.mid, p, err);
+}
+
+static berth_status load_side(const struct lora *l, struct side *s, struct arena *tmp,
+                              berth_err *err)
+{
+    float *up, *down;
+    if (s->whole)
+        return lora_load(l, s->whole, tmp, &s->at, err);
+    if (lora_load_factors(l, &s->f, &s->of, tmp, &up, &down, err))
+        return err->code;
+    if (!(s->at = arena_array(tmp, (size_t)(s->rows * s->cols), sizeof *s->at)))
+        return err_set(err, BERTH_ENOMEM, "%" PRIu64 " x %" PRIu64 " values", s->rows, s->cols);
+    op_lowrank_add(s->at, (size_t)s->rows, (size_t)s->cols, up, down, (size_t)s->of.rank, 1, NULL);
+    return BERTH_OK;
+}
+
+static berth_status turn(struct side *s, struct arena *tmp, berth_err *err)
+{
+    uint64_t rows = s->rows;
+    if (lora_transpose(&s->at, s->rows, s->cols, tmp, err))
+        return err->code;
+    s->rows = s->cols;
+    s->cols = rows;
+    return BERTH_OK;
+}
+
+/* part * of == whole, none of which may be 0 */
+static bool times(uint64_t part, uint64_t of, uint64_t whole)
+{
+    return whole % part == 0 && whole / part == of;
+}
+
+berth_status lora_lokr(const struct lora *l, const struct lora_target *t,
+                       const struct lora_place *p, struct arena *tmp, struct res_term *out,
+                       double *scale, berth_err *err)
+{
+    const struct weights_entry *const *e = t->part;
+    struct side one = { .whole = e[LOKR_W1], .f = { .up = e[LOKR_W1_A], .down = e[LOKR_W1_B] } };
+    struct side two = { .whole = e[LOKR_W2],
+                        .f = { .up = e[LOKR_W2_A],
+                               .down = e[LOKR_W2_B],
+                               .mid = e[LOKR_T2],
+                               .turned = e[LOKR_T2] != NULL } };
+    const uint64_t rows = lora_want_rows(t, p), cols = lora_want_cols(t, p);
+    char name[LORA_NAME_TEXT], weight[SHAPE_TEXT_MAX];
+    if (measure(&one, p, err) || measure(&two, p, err))
+        return err->code;
+    if (!times(one.rows, two.rows, rows) || !times(one.cols, two.cols, cols))
+        return err_set(err, BERTH_EFORMAT,
+                       "'%s': %" PRIu64 " x %" PRIu64 " times %" PRIu64 " x %" PRIu64
+                       " does not make %" PRIu64 " rows of a weight of shape %s",
+                       lora_name_text(speaks_for(&one), name), one.rows, one.cols, two.rows,
+                       two.cols, rows, shape_text(p->weight, weight));
+    if (t->swap && rows % 2)
+        return err_set(err, BERTH_EFORMAT, "%" PRIu64 " rows have no halves to swap", rows);
+    const uint64_t rank = !two.whole ? two.of.rank : !one.whole ? one.of.rank : 0;
+    *scale = 1;
+    if (load_side(l, &one, tmp, err) || load_side(l, &two, tmp, err) ||
+        (rank && lora_scale(l, t->alpha, rank, scale, err)) ||
+        (t->transpose && (turn(&one, tmp, err) || turn(&two, tmp, err))))
+        return err->code;
+    out->kind = TERM_KRON;
+    out->up = one.at;
+    out->down = two.at;
+    out->left_rows = one.rows;
+    out->left_cols = one.cols;
+    out->right_rows = two.rows;
+    out->right_cols = two.cols;
+    out->from = t->from + (t->swap ? rows / 2 : 0);
+    return BERTH_OK;
+}

@@ -1,0 +1,116 @@
+/* patch_norms: norms of whole rows or columns of a weight in the midst of being merged, for DoRA.
+ *
+ * For a term with sizes the tiles are made once more, as far as the terms before it have come, and
+ * looked at. That costs a pass over the weight for every such term and no memory but a number for every
+ * row or column, where keeping the weight in float32 would take four times its fp8. A task has rows of
+ * its own, or columns, and adds squares in order, in double: bits do not depend on threads. */
+#include "residency/patch_impl.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#define ELEMS 32768   /* floats of a tile: 128 KiB of stack */
+#define LANE_COLS 256 /* columns of a task: whole blocks of every quant */
+#define LANE_ROWS 32
+
+struct look {
+    const struct merge *m;
+    const struct res_term *x;
+    size_t before; /* terms that come before it */
+    uint64_t end;  /* of its rows */
+};
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void add_row(const float *w, size_t n, double *sum)
+{
+    double all = *sum;
+    for (size_t i = 0; i < n; i++)
+        all += (double)w[i] * (double)w[i];
+    *sum = all;
+}
+
+static void add_columns(const float *w, size_t n, double *sum)
+{
+    for (size_t i = 0; i < n; i++)
+        sum[i] += (double)w[i] * (double)w[i];
+}
+
+/* Squares of the tile, which lies inside the term's rows. */
+static void add_squares(const struct res_term *x, const struct merge_tile *t)
+{
+    for (size_t r = 0; r < t->rows; r++)
+        if (x->dora.columns)
+            add_columns(t->w + r * t->cols, t->cols, x->dora.sum + t->col);
+        else
+            add_row(t->w + r * t->cols, t->cols, x->dora.sum + (t->row + r - x->row));
+}
+
+static void look_at(const struct look *l, uint64_t row, uint64_t rows, uint64_t col, uint64_t cols)
+{
+    float buf[ELEMS];
+    struct merge_tile t = {
+        .row = row, .col = col, .rows = (size_t)rows, .cols = (size_t)cols, .w = buf
+    };
+    merge_tile_to(l->m, &t, l->before);
+    if (!l->x->dora.before)
+        term_change(l->x, &t);
+    add_squares(l->x, &t);
+}
+
+static void row_task(void *user, size_t i, size_t worker)
+{
+    (void)worker;
+    const struct look *l = user;
+    uint64_t row = l->x->row + i * LANE_ROWS, rows = least(LANE_ROWS, l->end - row);
+    memset(l->x->dora.sum + i * LANE_ROWS, 0, (size_t)rows * sizeof(double));
+    for (uint64_t col = 0; col < l->m->cols; col += MERGE_TILE_COLS)
+        look_at(l, row, rows, col, least(MERGE_TILE_COLS, l->m->cols - col));
+}
+
+static void column_task(void *user, size_t i, size_t worker)
+{
+    (void)worker;
+    const struct look *l = user;
+    const uint64_t step = ELEMS / LANE_COLS;
+    uint64_t col = (uint64_t)i * LANE_COLS, cols = least(LANE_COLS, l->m->cols - col);
+    memset(l->x->dora.sum + col, 0, (size_t)cols * sizeof(double));
+    for (uint64_t row = l->x->row; row < l->end; row += step)
+        look_at(l, row, least(step, l->end - row), col, cols);
+}
+
+static void set_gain(const struct res_dora *d, uint64_t n)
+{
+    const uint64_t each = d->columns ? d->kernel : 1;
+    for (uint64_t i = 0; i < n; i++) {
+        double sum = 0;
+        for (uint64_t k = 0; k < each; k++)
+            sum += d->sum[i * each + k];
+        d->gain[i] = d->size[i] / ((float)sqrt(sum) + FLT_EPSILON);
+    }
+}
+
+void merge_norms(const struct merge *m, struct tpool *pool)
+{
+    for (size_t i = 0; i < m->terms; i++) {
+        const struct res_term *x = &m->term[i];
+        const struct res_dora *d = &x->dora;
+        struct look l = { .m = m, .x = x, .before = i, .end = x->row + x->rows };
+        if (!d->size || !m->rows || !m->cols)
+            continue;
+        const uint64_t lane = d->columns ? LANE_COLS : LANE_ROWS,
+                       all = d->columns ? m->cols : x->rows;
+        tpool_fn *fn = d->columns ? column_task : row_task;
+        size_t tasks = (size_t)((all + lane - 1) / lane);
+        if (pool)
+            tpool_for(pool, tasks, fn, &l);
+        else
+            for (size_t k = 0; k < tasks; k++)
+                fn(&l, k, 0);
+        set_gain(d, d->columns ? m->cols / d->kernel : x->rows);
+    }
+}
