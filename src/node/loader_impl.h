@@ -23,7 +23,8 @@
  *            checkpoint only where its prompt encodes text with it.
  * Types      weight_dtype: the weights are converted as they are read, and the model is another one
  *            than the file's own unless it has that type. fp8_e4m3fn_fast is kept in the model_ref,
- *            too: it is also about computing.
+ *            too: it is also about computing. "default", or no such input: the env's numbers say, of
+ *            diffusion models and text encoders, in a checkpoint too, whose files have one type.
  * Adapters   LoRA loaders collect them in the model_ref; whoever computes sets them.
  * Files      loader.c placement and opening; loader_core.c bases; loader_multigpu.c wrappers;
  *            loader_lora.c; loaders.def. */

@@ -1,12 +1,6 @@
-/* convert: a model's weights in another type than its file has (weight_dtype of UNETLoader).
- *
- * Which    What ComfyUI converts when a diffusion model is made in fp8: every float tensor, biases and
- *          norms among them.
- * Not      single numbers and markers, which say something about the model and are none of its weights;
- *          layers with a scale beside the weight (scaled fp8): codes and scale belong together.
- * Refused  GGML quants: their type was chosen tensor by tensor, and fp8 would be both larger and worse.
- * Nothing is read or allocated: an entry is told its type, weights_read() does the rest. */
-#include "residency/residency_impl.h"
+#include "residency/convert.h"
+
+#include "base/str.h"
 
 /* Is there a tensor of that name in the same layer? */
 static bool has_beside(const struct weights *w, const struct weights_entry *e, const char *called)
@@ -23,6 +17,16 @@ static bool is_scaled(const struct weights *w, const struct weights_entry *e)
 {
     return has_beside(w, e, "scale_weight") || has_beside(w, e, "weight_scale") ||
            has_beside(w, e, "comfy_quant");
+}
+
+bool res_has_scales(const struct weights *w, const char *part)
+{
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        if ((!part || str_starts(e->name, e->name_len, part)) && is_scaled(w, e))
+            return true;
+    }
+    return false;
 }
 
 static bool is_weight(const struct weights *w, const struct weights_entry *e)
