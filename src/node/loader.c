@@ -126,7 +126,7 @@ static berth_status read_dtype(struct node_call *c, struct placement *out, berth
     if (in_text(c, "weight_dtype", &v, err))
         return err->code;
     if (strcmp(v, "default") != 0)
-        out->dtype = dtype_name(strcmp(v, "fp8_e5m2") == 0 ? DT_F8_E5M2 : DT_F8_E4M3);
+        out->dtype = v;
     return BERTH_OK;
 }
 

@@ -154,7 +154,7 @@ struct res_open_args {
     const char *name;    /* for people; NULL: the file's name without folder and ending */
     const char *role;    /* "unet", "clip", "vae": in journal lines; NULL: "model" */
     const char *options; /* whatever else makes two models differ; NULL: "" */
-    /* "F8_E4M3", "F8_E5M2": its weights are converted to it as they are read, and planned and booked
+    /* A word of res_convert_type(), "F8_E4M3": its weights are converted to it as they are read, and planned and booked
      * so (convert.h: which). NULL: they are what the file has. Where that is the same it is the same
      * model. */
     const char *dtype;
