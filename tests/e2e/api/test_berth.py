@@ -192,6 +192,12 @@ def test_plan(place):
     assert {d["device"] for d in virtual["devices"] if d["bytes"]} == {"null:0", "null:1"}
     other = method(place, "POST", "/berth/plan", json={"path": path, "devices": "cuda:0=8g,cpu=32g"}).json()
     assert other["compute"] == "cuda:0"
+    half = method(place, "POST", "/berth/plan", json={**body, "weight_dtype": "fp8_e4m3fn"}).json()
+    told = json.loads(subprocess.run(
+        [BINARY, "plan", path, "--devices", "cpu=512m,null:0=256m,null:1=64m", "--alloc", body["allocation"],
+         "--dtype", "fp8_e4m3fn", "--json"], check=True, stdout=subprocess.PIPE).stdout)
+    assert half == told and abs(half["total_bytes"] - p["total_bytes"] / 2) < 1e3
+    assert method(place, "POST", "/berth/plan", json={**body, "weight_dtype": "default"}).json() == p
     assert place.models() == {}  # a plan loads nothing
 
 
@@ -208,7 +214,7 @@ def test_plan_refuses(place):
             ({**ok, "allocation": "cuda:9,*"}, 400), ({**ok, "allocation": 5}, 400),
             ({**ok, "virtual_vram_gb": -1}, 400), ({**ok, "virtual_vram_gb": "4"}, 400),
             ({**ok, "virtual_vram_gb": 1, "allocation": "cpu,*"}, 400), ({**ok, "donor_device": "cpu"}, 400),
-            ({**ok, "layout": "round"}, 400), ({**ok, "devices": "what"}, 400), ({**ok, "part": "no.such."}, 404)):
+            ({**ok, "layout": "round"}, 400), ({**ok, "weight_dtype": "f16"}, 400), ({**ok, "weight_dtype": 8}, 400), ({**ok, "devices": "what"}, 400), ({**ok, "part": "no.such."}, 404)):
         r = method(place, "POST", "/berth/plan", json=body)
         assert r.status_code == status, (body, r.status_code, r.text)
         assert r.json()["error"], body
