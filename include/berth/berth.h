@@ -202,6 +202,10 @@ typedef struct berth_model_config {
     /* What adapters change of fp8 weights is kept as F16 or BF16 instead of being rounded to fp8
      * again: exact, but those blocks take twice the memory. */
     int high_precision;
+    /* "F8_E4M3" or "F8_E5M2" (or "fp8_e4m3fn", "fp8_e5m2", as ComfyUI calls them): the weights are
+     * converted to it as they are read, one byte each, and planned and booked so. Another model than
+     * the same file as it is. NULL or "": as the file has them. BERTH_EUNSUPPORTED: GGML quants. */
+    const char *dtype;
 } berth_model_config;
 
 typedef struct berth_plan berth_plan; /* constant once made; any thread */

@@ -1,9 +1,11 @@
 /* berth plan: which block of a model would live where. Loads nothing. */
 #include "app/plan.h"
 #include "berth/ctx.h"
+#include "residency/convert.h"
 
 struct options {
-    const char *alloc, *virtual_vram, *donor, *compute, *devices, *layout, *part, *reserve, *ram;
+    const char *alloc, *virtual_vram, *donor, *compute, *devices, *layout, *part, *dtype, *reserve,
+        *ram;
     bool automatic, brief, json;
 };
 
@@ -91,6 +93,8 @@ static int read_options(struct app *a, struct request *r)
     r->reserve = UINT64_MAX;
     if (o->layout && !plan_layout_parse(o->layout, strlen(o->layout), &r->layout))
         return app_usage(a, "--layout: '%.80s' is neither spread nor tail", o->layout);
+    if (o->dtype && res_convert_type(o->dtype) == DT_NONE)
+        return app_usage(a, "--dtype: '%.40s' is neither fp8_e4m3fn nor fp8_e5m2", o->dtype);
     if (o->reserve && !str_parse_bytes(o->reserve, strlen(o->reserve), &r->reserve))
         return app_usage(a, "--reserve: '%.80s' is no size; write 1.5g, 512m or bytes", o->reserve);
     if (o->part) {
@@ -181,6 +185,21 @@ static int plan_blocks(struct app *a, const struct request *r, struct planned *x
     return code;
 }
 
+/* Another type than the file's, before anybody asks how large it is. */
+static berth_status convert_to(struct weights *w, const char *prefix, const struct options *o,
+                               berth_err *err)
+{
+    if (!o->dtype)
+        return BERTH_OK;
+    berth_status s = res_convert(w, prefix, o->dtype, err);
+    const char *advice = s == BERTH_EUNSUPPORTED ? strstr(err->msg, "; choose") : NULL;
+    if (advice) { /* what a node would be told */
+        berth_err said = *err;
+        err_set(err, s, "%.*s; leave --dtype away", (int)(advice - err->msg), said.msg);
+    }
+    return s;
+}
+
 static int plan_file(struct app *a, const char *path, const struct request *r)
 {
     struct weights *w;
@@ -194,7 +213,9 @@ static int plan_file(struct app *a, const char *path, const struct request *r)
     struct blocks b = { 0 };
     x.arch = arch_detect(w, x.prefix);
     x.blocks = &b;
-    berth_status s = blocks_from_weights(w, x.prefix, x.arch ? &x.arch->base : NULL, &b, &err);
+    berth_status s = convert_to(w, x.prefix, r->o, &err);
+    if (!s)
+        s = blocks_from_weights(w, x.prefix, x.arch ? &x.arch->base : NULL, &b, &err);
     log_info(&a->log, "plan.open", "tensors=%zu blocks=%zu ms=%.3f arch=%s file=\"%s\"",
              weights_count(w), b.n, (double)(clock_mono_ns(a->clock) - start) * 1e-6,
              x.arch ? x.arch->base.name : "-", path);
@@ -252,6 +273,11 @@ static int run(struct app *a, int argc, char **argv)
           .value = "PREFIX",
           .help = "only the tensors whose names begin with it",
           .to = &o.part },
+        { .name = "dtype",
+          .kind = OPT_TEXT,
+          .value = "FP8",
+          .help = "as if converted: fp8_e4m3fn (or fp8), fp8_e5m2; weight_dtype of loaders",
+          .to = &o.dtype },
         { .name = "reserve",
           .kind = OPT_TEXT,
           .value = "SIZE",
@@ -311,6 +337,7 @@ const struct command command_plan = {
             "SPEC is NAME=SIZE,...: cuda:0=24g,cuda:1=12g,cpu=64g. cpu is host memory.\n\n"
             "Examples:\n"
             "  berth plan flux-dev.safetensors --devices cuda:0=12g,cpu=64g\n"
+            "  berth plan flux-dev.safetensors --devices cuda:0=16g,cpu=64g --dtype fp8\n"
             "  berth plan flux-dev.safetensors --devices cuda:0=24g,cpu=64g --virtual-vram 10\n"
             "  berth plan sd15.safetensors --part model.diffusion_model --alloc 'cpu,*'\n\n"
             "The strips show the model from the first block that runs to the last. A column\n"

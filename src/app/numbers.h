@@ -1,4 +1,4 @@
-/* numbers: options about the numbers networks compute in, by ComfyUI's names. */
+/* numbers: options about the numbers networks compute in and are held in, by ComfyUI's names. */
 #ifndef APP_NUMBERS_H
 #define APP_NUMBERS_H
 
@@ -7,7 +7,7 @@
 
 struct number_options {
     bool force_fp32, force_fp16, fp32_unet, fp16_unet, bf16_unet, fp32_vae, fp16_vae, bf16_vae,
-        fp16_text, cpu_noise;
+        fp16_text, e4m3_unet, e5m2_unet, e4m3_text, e5m2_text, cpu_noise;
     const char *fast; /* names with commas between, or "": all of them */
 };
 
@@ -22,6 +22,10 @@ struct number_options {
           .to = &(o)->fp32_unet },                                                                 \
         { .name = "fp16-unet", .help = "... in F16", .to = &(o)->fp16_unet },                      \
         { .name = "bf16-unet", .help = "... in BF16", .to = &(o)->bf16_unet },                     \
+        { .name = "fp8_e4m3fn-unet",                                                               \
+          .help = "hold diffusion models as F8_E4M3, unless a loader names a type",                \
+          .to = &(o)->e4m3_unet },                                                                 \
+        { .name = "fp8_e5m2-unet", .help = "... as F8_E5M2", .to = &(o)->e5m2_unet },              \
         { .name = "fp32-vae",                                                                      \
           .help = "compute VAEs in F32 (default: BF16 on cards)",                                  \
           .to = &(o)->fp32_vae },                                                                  \
@@ -35,6 +39,10 @@ struct number_options {
         { .name = "cpu-noise",                                                                     \
           .help = "samplers draw noise as on the cpu, also for models on a card",                  \
           .to = &(o)->cpu_noise },                                                                 \
+        { .name = "fp8_e4m3fn-text-enc",                                                           \
+          .help = "hold text encoders as F8_E4M3",                                                 \
+          .to = &(o)->e4m3_text },                                                                 \
+        { .name = "fp8_e5m2-text-enc", .help = "... as F8_E5M2", .to = &(o)->e5m2_text },          \
     {                                                                                              \
         .name = "fp16-text-enc",                                                                   \
         .help = "round F32 text encoders to F16, as ComfyUI does by default",                      \

@@ -18,6 +18,8 @@ static void print_headline(const struct app *a, const struct planned *x)
         str_adds(&s, ", ");
         term_safe(&s, x->prefix, strlen(x->prefix), 0);
     }
+    if (weights_converted(x->weights) != DT_NONE)
+        str_addf(&s, " as %s", dtype_name(weights_converted(x->weights)));
     str_addf(&s, "\n  %s\n  %s in ",
              x->arch ? x->arch->base.about : "network not known: blocks in file order",
              str_bytes(p->bytes, bytes));
@@ -46,6 +48,8 @@ void plan_text(const struct app *a, const struct planned *x)
            x->plan->layout == PLAN_TAIL ? " --layout tail" : "");
     if (x->prefix[0])
         printf(" --part '%s'", x->prefix);
+    if (weights_converted(x->weights) != DT_NONE)
+        printf(" --dtype %s", dtype_name(weights_converted(x->weights)));
     putchar('\n');
     str_release(&s);
 }

@@ -44,6 +44,7 @@ berth_status berth_model_open(berth_ctx *ctx, const berth_model_config *cfg, ber
                                   .role = cfg->role,
                                   .arch = arch_blocks,
                                   .high_precision = cfg->high_precision,
+                                  .dtype = cfg->dtype && *cfg->dtype ? cfg->dtype : NULL,
                                   .plan = { .alloc = cfg->alloc,
                                             .compute = cfg->compute,
                                             .layout = (enum plan_layout)cfg->layout,

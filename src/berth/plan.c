@@ -2,6 +2,7 @@
 #include "berth/ctx.h"
 #include "berth/ctx_impl.h"
 #include "model/arch.h"
+#include "residency/convert.h"
 
 struct berth_plan {
     struct weights *weights; /* the blocks' names point into it */
@@ -49,6 +50,7 @@ berth_status berth_plan_make(berth_ctx *ctx, const berth_model_config *cfg,
                               .layout = (enum plan_layout)cfg->layout,
                               .reserve = UINT64_MAX };
     if (weights_open(cfg->path, NULL, &p->weights, err) ||
+        (cfg->dtype && *cfg->dtype && res_convert(p->weights, cfg->part, cfg->dtype, err)) ||
         blocks_from_weights(p->weights, cfg->part, arch_blocks(p->weights, cfg->part), &p->blocks,
                             err) ||
         plan_from_args(&p->blocks, &devices, &args, &p->plan, err)) {

@@ -20,18 +20,18 @@ static const struct unet_net *unet_of(const struct diffusion_config *cfg)
 
 /* ---- what it is ---- */
 
-/* F32 values of a small tensor; *n of them. False: not there, or not small, or not readable. */
+/* F32 values of a small tensor; *n of them. False: not there, or not small, or not readable. As the
+ * file has them: what a model is does not depend on the type it is held in. */
 static bool read_small(const struct weights *w, const char *root, const char *name, float *out,
                        size_t *n)
 {
     const struct weights_entry *e = arch_find(w, root, name);
-    unsigned char raw[SMALL_MAX * sizeof(double)];
     uint64_t count;
     berth_err err;
     if (!e || !shape_count(&e->shape, &count) || !count || count > SMALL_MAX ||
-        e->size > sizeof raw || !convert_possible(e->dtype, DT_F32) ||
-        weights_read(w, e, 0, raw, (size_t)e->size, &err) ||
-        convert(e->dtype, raw, DT_F32, out, (size_t)count, &err))
+        !convert_possible(e->stored, DT_F32) ||
+        convert(e->stored, weights_stored(w, e), DT_F32, out, (size_t)count, &err) ||
+        weights_check(w, &err))
         return false;
     *n = (size_t)count;
     return true;

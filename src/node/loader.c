@@ -2,6 +2,7 @@
 #include "node/loader_impl.h"
 
 #include "model/arch.h"
+#include "residency/convert.h"
 
 #include <strings.h>
 
@@ -125,7 +126,7 @@ static berth_status read_dtype(struct node_call *c, struct placement *out, berth
     if (in_text(c, "weight_dtype", &v, err))
         return err->code;
     if (strcmp(v, "default") != 0)
-        out->dtype = dtype_name(strcmp(v, "fp8_e5m2") == 0 ? DT_F8_E5M2 : DT_F8_E4M3);
+        out->dtype = v;
     return BERTH_OK;
 }
 
@@ -210,7 +211,8 @@ berth_status loader_validate(const struct node_check *k, berth_err *err)
 /* ---- what is in a file ---- */
 
 struct parts {
-    const char *at[VALUE_PARTS]; /* prefixes; NULL: the whole file */
+    const char *at[VALUE_PARTS];    /* prefixes; NULL: the whole file */
+    const char *dtype[VALUE_PARTS]; /* what each becomes unless the loader says; NULL: what it is */
     size_t n;
 };
 
@@ -281,6 +283,33 @@ static struct parts find_parts(const struct weights *w, const char *role, const 
             add_part(&out, NULL);
     }
     return out;
+}
+
+static bool has_fp8(const struct weights *w, const char *part)
+{
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        if ((e->dtype == DT_F8_E4M3 || e->dtype == DT_F8_E5M2) &&
+            (!part || str_starts(e->name, e->name_len, part)))
+            return true;
+    }
+    return false;
+}
+
+/* The env's default for a part. Nobody asked for this file to be converted: what has a type for each
+ * tensor stays as it is (GGUF, scaled fp8), and so does a text encoder that is fp8 already: of a T5
+ * ComfyUI too keeps what is small enough. */
+static const char *default_dtype(const struct node_env *env, const struct weights *w,
+                                 const char *part, const char *role)
+{
+    bool text = role && strcmp(role, "clip") == 0;
+    const char *dtype = text                                ? env->numbers.weights_text
+                        : role && strcmp(role, "unet") == 0 ? env->numbers.weights_unet
+                                                            : NULL;
+    if (!dtype || strcmp(weights_format(w), "gguf") == 0 || res_has_scales(w, part) ||
+        (text && has_fp8(w, part)))
+        return NULL;
+    return dtype;
 }
 
 /* ---- opening ---- */
@@ -438,16 +467,22 @@ berth_status loader_open(struct node_call *c, const char *key, const char *name,
         s = weights_open(path.p, NULL, &w, err);
     if (!s)
         parts = find_parts(w, role, &what);
+    for (size_t i = 0; i < parts.n; i++)
+        parts.dtype[i] = default_dtype(c->env, w, parts.at[i], role);
     weights_close(w);
     if (!s && !parts.n && !found)
         s = err_set(err, BERTH_EINVAL, "'%s' holds no %s: it is %s", name,
                     strcmp(key, "checkpoints") == 0 ? "checkpoint" : role, what);
     for (size_t i = 0; !s && i < parts.n; i++) {
         struct opened_part *part = &to->part[ref->parts];
+        struct placement here = *p; /* borrows */
+        if (!here.dtype)
+            here.dtype = parts.dtype[i];
         if (ref->parts == VALUE_PARTS)
             s = err_set(err, BERTH_ELIMIT, "'%s': more than %d networks", name, VALUE_PARTS);
         else
-            s = place(c, path.p, parts.at[i], role, p, p->eject_others && !ref->parts, part, err);
+            s = place(c, path.p, parts.at[i], role, &here, p->eject_others && !ref->parts, part,
+                      err);
         if (s) {
             err_add(err, "loading '%.100s'", name);
             break;

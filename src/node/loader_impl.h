@@ -23,7 +23,8 @@
  *            checkpoint only where its prompt encodes text with it.
  * Types      weight_dtype: the weights are converted as they are read, and the model is another one
  *            than the file's own unless it has that type. fp8_e4m3fn_fast is kept in the model_ref,
- *            too: it is also about computing.
+ *            too: it is also about computing. "default", or no such input: the env's numbers say, of
+ *            diffusion models and text encoders, in a checkpoint too, whose files have one type.
  * Adapters   LoRA loaders collect them in the model_ref; whoever computes sets them.
  * Files      loader.c placement and opening; loader_core.c bases; loader_multigpu.c wrappers;
  *            loader_lora.c; loaders.def. */
@@ -37,7 +38,7 @@ struct placement {       /* placement_release() */
     const char *compute; /* borrowed from the call; NULL: the default device */
     enum res_retention retention;
     bool eject_others, high_precision;
-    const char *dtype; /* res_open_args.dtype; static */
+    const char *dtype; /* res_open_args.dtype; borrowed from the call, or static */
 };
 berth_status placement_read(struct node_call *c, const char *prefix, struct placement *out,
                             berth_err *err);

@@ -37,7 +37,10 @@ struct node_numbers {
     enum dtype
         act_unet; /* activations of diffusion models, where the device computes in it; DT_NONE:
                             what the family prefers */
-    enum dtype act_vae;  /* DT_NONE: BF16, where the device has it */
+    enum dtype act_vae; /* DT_NONE: BF16, where the device has it */
+    /* res_open_args.dtype of diffusion models and of text encoders whose loader names none; NULL: as
+     * their files have them. Static. */
+    const char *weights_unet, *weights_text;
     bool fp8;            /* products of fp8 weights in fp8, on cards that can: --fast */
     bool fp16_text;      /* F32 text encoders count as rounded to F16, as ComfyUI keeps them unless
                             told not to */

@@ -1,12 +1,23 @@
-/* convert: a model's weights in another type than its file has (weight_dtype of UNETLoader).
- *
- * Which    What ComfyUI converts when a diffusion model is made in fp8: every float tensor, biases and
- *          norms among them.
- * Not      single numbers and markers, which say something about the model and are none of its weights;
- *          layers with a scale beside the weight (scaled fp8): codes and scale belong together.
- * Refused  GGML quants: their type was chosen tensor by tensor, and fp8 would be both larger and worse.
- * Nothing is read or allocated: an entry is told its type, weights_read() does the rest. */
-#include "residency/residency_impl.h"
+#include "residency/convert.h"
+
+#include "base/str.h"
+
+#include <strings.h>
+
+enum dtype res_convert_type(const char *word)
+{
+    static const struct {
+        const char *word;
+        enum dtype type;
+    } known[] = {
+        { "F8_E4M3", DT_F8_E4M3 },  { "F8_E5M2", DT_F8_E5M2 },         { "fp8_e4m3fn", DT_F8_E4M3 },
+        { "fp8_e5m2", DT_F8_E5M2 }, { "fp8_e4m3fn_fast", DT_F8_E4M3 }, { "fp8", DT_F8_E4M3 },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (strcasecmp(word, known[i].word) == 0)
+            return known[i].type;
+    return DT_NONE;
+}
 
 /* Is there a tensor of that name in the same layer? */
 static bool has_beside(const struct weights *w, const struct weights_entry *e, const char *called)
@@ -25,6 +36,16 @@ static bool is_scaled(const struct weights *w, const struct weights_entry *e)
            has_beside(w, e, "comfy_quant");
 }
 
+bool res_has_scales(const struct weights *w, const char *part)
+{
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        if ((!part || str_starts(e->name, e->name_len, part)) && is_scaled(w, e))
+            return true;
+    }
+    return false;
+}
+
 static bool is_weight(const struct weights *w, const struct weights_entry *e)
 {
     uint64_t n;
@@ -35,10 +56,10 @@ static bool is_weight(const struct weights *w, const struct weights_entry *e)
 
 berth_status res_convert(struct weights *w, const char *part, const char *dtype, berth_err *err)
 {
-    enum dtype to = dtype_by_name(dtype, strlen(dtype));
-    if (to != DT_F8_E4M3 && to != DT_F8_E5M2)
+    enum dtype to = res_convert_type(dtype);
+    if (to == DT_NONE)
         return err_set(err, BERTH_EINVAL,
-                       "weights are converted to F8_E4M3 or F8_E5M2, not to %.40s", dtype);
+                       "weights are converted to fp8_e4m3fn or fp8_e5m2, not to '%.40s'", dtype);
     for (size_t i = 0; i < weights_count(w); i++) {
         const struct weights_entry *e = weights_at(w, i);
         if (part && !str_starts(e->name, e->name_len, part))

@@ -1,6 +1,8 @@
 /* registry: models, handles, anchors, retention. */
 #include "residency/residency_impl.h"
 
+#include "residency/convert.h"
+
 #include <inttypes.h>
 #include <strings.h>
 

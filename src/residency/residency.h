@@ -154,8 +154,8 @@ struct res_open_args {
     const char *name;    /* for people; NULL: the file's name without folder and ending */
     const char *role;    /* "unet", "clip", "vae": in journal lines; NULL: "model" */
     const char *options; /* whatever else makes two models differ; NULL: "" */
-    /* "F8_E4M3", "F8_E5M2": its weights are converted to it as they are read, and planned and booked
-     * so (convert.c: which). NULL: they are what the file has. Where that is the same it is the same
+    /* A word of res_convert_type(), "F8_E4M3": its weights are converted to it as they are read, and planned and booked
+     * so (convert.h: which). NULL: they are what the file has. Where that is the same it is the same
      * model. */
     const char *dtype;
     /* fp8 weights that adapters change are kept as F16 (BF16 where values might be beyond it)

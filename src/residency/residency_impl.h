@@ -93,8 +93,6 @@ static inline bool res_model_busy(const struct res_model *m)
 uint64_t res_now(const struct residency *r);
 struct device *res_device(const struct residency *r, size_t device); /* borrowed */
 void res_touch(struct res_model *m);                                 /* it was used now */
-/* convert.c: tensors of the part whose names begin with it (NULL: all) become `dtype`. */
-berth_status res_convert(struct weights *w, const char *part, const char *dtype, berth_err *err);
 /* keys.c: what makes two opens the same model. */
 struct res_key {
     char *text;      /* owned, free() */

@@ -5,6 +5,7 @@
  *   prompt if one runs; it measures no links then, and notes if that may make a difference. Or a file:
  *   {"folder": "checkpoints", "name": "sd15.safetensors"}   or   {"path": "/abs/inside/a/model/folder"}
  *   "part"       prefix of the tensors; the whole file without it
+ *   "weight_dtype" as UNETLoader has it: in the sizes of that type
  *   "allocation" an allocation string, or "virtual_vram_gb" (number) with "donor_device" ("cpu");
  *                neither: automatic (of a file)
  *   "compute", "layout" ("spread", "tail"), "devices" ("cuda:0=24g,cpu=64g": a machine that is not
@@ -15,6 +16,7 @@
 #include "server/routes.h"
 
 #include "model/arch.h"
+#include "residency/convert.h"
 #include "residency/plan.h"
 
 #include <stdlib.h>
@@ -118,10 +120,13 @@ static berth_status plan_file(struct planning *p, struct str *out, berth_err *er
     struct blocks b = { 0 };
     struct plan plan = { 0 };
     struct str path = { 0 };
-    const char *part;
+    const char *part, *dtype;
     berth_status st = body_text(p->body, "part", &part, err);
+    st = st ? st : body_text(p->body, "weight_dtype", &dtype, err);
     st = st ? st : find_file(p, &path, err);
     st = st ? st : weights_open(str_c(&path), NULL, &w, err);
+    if (!st && dtype[0] && strcmp(dtype, "default") != 0)
+        st = res_convert(w, part, dtype, err);
     if (!st)
         st = blocks_from_weights(w, part, arch_blocks(w, part), &b, err);
     st = st ? st : make(p, &b, &plan, err);
@@ -164,8 +169,9 @@ static void plan_of_model(struct http_req *r, json_t *body)
 
 void route_berth_plan(struct http_req *r)
 {
-    static const char *const known[] = { "folder", "name",    "path",          "part",
-                                         "layout", "devices", BODY_ALLOCATION, NULL };
+    static const char *const known[] = { "folder",  "name",          "path",
+                                         "part",    "weight_dtype",  "layout",
+                                         "devices", BODY_ALLOCATION, NULL };
     json_t *body;
     berth_err err = { 0 };
     if (!http_json(r, NULL, &body))

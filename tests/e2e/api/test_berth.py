@@ -192,6 +192,12 @@ def test_plan(place):
     assert {d["device"] for d in virtual["devices"] if d["bytes"]} == {"null:0", "null:1"}
     other = method(place, "POST", "/berth/plan", json={"path": path, "devices": "cuda:0=8g,cpu=32g"}).json()
     assert other["compute"] == "cuda:0"
+    half = method(place, "POST", "/berth/plan", json={**body, "weight_dtype": "fp8_e4m3fn"}).json()
+    told = json.loads(subprocess.run(
+        [BINARY, "plan", path, "--devices", "cpu=512m,null:0=256m,null:1=64m", "--alloc", body["allocation"],
+         "--dtype", "fp8_e4m3fn", "--json"], check=True, stdout=subprocess.PIPE).stdout)
+    assert half == told and abs(half["total_bytes"] - p["total_bytes"] / 2) < 1e3
+    assert method(place, "POST", "/berth/plan", json={**body, "weight_dtype": "default"}).json() == p
     assert place.models() == {}  # a plan loads nothing
 
 
@@ -208,7 +214,7 @@ def test_plan_refuses(place):
             ({**ok, "allocation": "cuda:9,*"}, 400), ({**ok, "allocation": 5}, 400),
             ({**ok, "virtual_vram_gb": -1}, 400), ({**ok, "virtual_vram_gb": "4"}, 400),
             ({**ok, "virtual_vram_gb": 1, "allocation": "cpu,*"}, 400), ({**ok, "donor_device": "cpu"}, 400),
-            ({**ok, "layout": "round"}, 400), ({**ok, "devices": "what"}, 400), ({**ok, "part": "no.such."}, 404)):
+            ({**ok, "layout": "round"}, 400), ({**ok, "weight_dtype": "f16"}, 400), ({**ok, "weight_dtype": 8}, 400), ({**ok, "devices": "what"}, 400), ({**ok, "part": "no.such."}, 404)):
         r = method(place, "POST", "/berth/plan", json=body)
         assert r.status_code == status, (body, r.status_code, r.text)
         assert r.json()["error"], body
@@ -414,3 +420,22 @@ def test_one_file_in_two_types(place):
     assert (again["converted"], again["read"]) == ("F8_E4M3", models[1]["read"])
     receipt = place.free(unload_models=True, models=[str(models[1]["id"])])
     assert [m["verdict"] for m in receipt["models"] if m["id"] == models[1]["id"]] == ["ejected"]
+
+
+def test_flags_say_which_type(fresh, tmp_path):
+    """--fp8_e4m3fn-unet, --fp8_e5m2-text-enc: where a loader names none; of a checkpoint its VAE stays."""
+    synth(str(tmp_path / "base/models/checkpoints/sd15.safetensors"), "sd15-tiny", "--dtype", "f16")
+    synth(str(tmp_path / "base/models/diffusion_models/x.safetensors"), "flux-tiny", "--dtype", "f16")
+    s = fresh("--devices", "cpu=1g", "--fp8_e4m3fn-unet", "--fp8_e5m2-text-enc", "--fp8_e8m0fnu-unet")
+    prompt = {
+        "1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "sd15.safetensors"}},
+        "2": {"class_type": "UNETLoader", "inputs": {"unet_name": "x.safetensors", "weight_dtype": "default"}},
+        "3": {"class_type": "UNETLoader", "inputs": {"unet_name": "x.safetensors", "weight_dtype": "fp8_e5m2"}},
+    }
+    for node, i in (("1", 0), ("2", 0), ("3", 0)):
+        prompt["p" + node] = {"class_type": "PreviewAny", "inputs": {"source": [node, i]}}
+    assert s.run(prompt)["status"]["status_str"] == "success"
+    models = s.get("/berth/models").json()["models"]
+    assert sorted((m["name"], m["role"], m["converted"] or "") for m in models) == [
+        ("sd15", "clip", "F8_E5M2"), ("sd15", "unet", "F8_E4M3"), ("sd15", "vae", ""),
+        ("x", "unet", "F8_E4M3"), ("x", "unet", "F8_E5M2")]

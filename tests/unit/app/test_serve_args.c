@@ -10,6 +10,7 @@ static const struct opt own[] = {
     { .name = "preview-size", .kind = OPT_TEXT, .to = &listen_to },
     { .name = "preview-method", .kind = OPT_TEXT, .to = &listen_to },
     { .name = "cache-none", .kind = OPT_FLAG, .to = &listen_to },
+    { .name = "fp8_e4m3fn-unet", .kind = OPT_FLAG, .to = &listen_to },
 };
 static const struct opts table = { .at = own, .n = ARRAY_LEN(own) };
 
@@ -99,6 +100,7 @@ static void without_meaning(void **state)
     (void)state;
     becomes("--lowvram --oneapi-device-selector 1 --use-sage-attention --port 2", "--port 2",
             "--lowvram, --oneapi-device-selector, --use-sage-attention");
+    becomes("--fp8_e8m0fnu-unet --fp8_e4m3fn-unet", "--fp8_e4m3fn-unet", "--fp8_e8m0fnu-unet");
     becomes("--oneapi-device-selector", "!--oneapi-device-selector wants a value", "");
     becomes("--oneapi-device-selector=1 plain", "plain", "--oneapi-device-selector");
 }

@@ -162,6 +162,51 @@ static void plans(void **state)
     berth_ctx_free(ctx);
 }
 
+/* A quarter of a file in F32, in the plan and in memory, and the weights of one that was saved so. */
+static void weights_of_another_type(void **state)
+{
+    (void)state;
+    berth_err err = { 0 };
+    berth_model_config cfg = { .path = preset_file("flux-tiny", DT_F32), .dtype = "" },
+                       as = { .path = preset_file("flux-tiny", DT_F32), .dtype = "F8_E4M3" },
+                       saved = { .path = preset_file("flux-tiny", DT_F8_E4M3) },
+                       bad = { .path = preset_file("flux-tiny", DT_F32), .dtype = "F16" };
+    berth_plan *p, *less;
+    berth_model *plain, *m, *again, *same, *none;
+    uint64_t sum[2];
+    berth_ctx *ctx = open_ctx("cpu=256m,null:0=64m");
+    assert_ok(berth_plan_make(ctx, &cfg, NULL, &p, &err), err);
+    assert_ok(berth_plan_make(ctx, &as, NULL, &less, &err), err);
+    assert_true(berth_plan_bytes(p) == 4 * berth_plan_bytes(less));
+    assert_ok(berth_model_open(ctx, &cfg, &plain, &err), err);
+    assert_ok(berth_model_open(ctx, &as, &m, &err), err);
+    as.dtype = "fp8_e4m3fn"; /* another word for it */
+    assert_ok(berth_model_open(ctx, &as, &again, &err), err);
+    assert_ok(berth_model_open(ctx, &saved, &same, &err), err);
+    assert_true(info_of(m).id != info_of(plain).id && info_of(again).id == info_of(m).id);
+    assert_true(info_of(m).bytes == berth_plan_bytes(less));
+    load(m);
+    load(same);
+    assert_true(info_of(m).resident == info_of(same).resident);
+    assert_ok(berth_model_checksum(m, &sum[0], &err), err);
+    assert_ok(berth_model_checksum(same, &sum[1], &err), err);
+    assert_true(sum[0] == sum[1]);
+    berth_plan_free(p);
+    berth_plan_free(less);
+    assert_fails(berth_plan_make(ctx, &bad, NULL, &p, &err), err, BERTH_EINVAL, "not to 'F16'");
+    assert_fails(berth_model_open(ctx, &bad, &none, &err), err, BERTH_EINVAL, "not to 'F16'");
+    bad.path = tmp_path("q8.gguf");
+    preset_write("flux-tiny", DT_Q8_0, bad.path);
+    bad.dtype = "F8_E5M2";
+    assert_fails(berth_plan_make(ctx, &bad, NULL, &p, &err), err, BERTH_EUNSUPPORTED, "Q8_0");
+    assert_fails(berth_model_open(ctx, &bad, &none, &err), err, BERTH_EUNSUPPORTED, "Q8_0");
+    berth_model_close(plain);
+    berth_model_close(m);
+    berth_model_close(again);
+    berth_model_close(same);
+    berth_ctx_free(ctx);
+}
+
 static void moves_what_must_move(void **state)
 {
     (void)state;
@@ -575,6 +620,7 @@ int main(void)
         cmocka_unit_test(pins_keep_to_their_budget),
         cmocka_unit_test(kept_model_comes_back_for_nothing),
         cmocka_unit_test(plans),
+        cmocka_unit_test(weights_of_another_type),
         cmocka_unit_test(moves_what_must_move),
         cmocka_unit_test(cancels),
         cmocka_unit_test(bad_words),

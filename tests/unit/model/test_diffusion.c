@@ -275,6 +275,29 @@ static void files_say_what_they_predict(void **state)
     }
 }
 
+/* 0.0899 is 0.09375 in both types of fp8, on the other side of 0.09. */
+static void what_sd2_predicts_is_in_the_file(void **state)
+{
+    static const struct mark list[] = {
+        { "sd2-tiny", { NULL }, 0.0899f, PREDICT_EPS, false, 0, 0, NULL },
+        { "sd2-tiny", { NULL }, 0.0905f, PREDICT_V, false, 0, 0, NULL },
+    };
+    static const enum dtype types[] = { DT_F8_E4M3, DT_F8_E5M2 };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+        struct weights *w = marked_file(&list[i]);
+        for (size_t k = 0; k < ARRAY_LEN(types); k++) {
+            struct diffusion_info info;
+            berth_err err = { 0 };
+            for (size_t t = 0; t < weights_count(w); t++)
+                weights_convert(w, t, types[k]);
+            assert_ok(diffusion_detect(w, PART, &info, &err), err);
+            assert_int_equal(info.predicts, list[i].predicts);
+        }
+        weights_close(w);
+    }
+}
+
 /* ---- stored types ---- */
 
 static berth_status fill_widened(void *user, size_t i, uint64_t off, void *dst, size_t n,
@@ -638,6 +661,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets_are_their_families),
         cmocka_unit_test(files_say_what_they_predict),
+        cmocka_unit_test(what_sd2_predicts_is_in_the_file),
         cmocka_unit_test(noise_levels_of_files_are_checked),
         cmocka_unit_test(every_stored_type_computes),
         cmocka_unit_test(placements_give_the_same_bits),

@@ -213,12 +213,48 @@ static void f32_encoders_can_be_rounded(void **state)
     scene_close(&s);
 }
 
+/* --fp8_e4m3fn-text-enc, --fp8_e5m2-text-enc: as if the file had been saved so. */
+static void encoders_can_be_held_as_fp8(void **state)
+{
+    static const enum dtype types[] = { DT_F8_E4M3, DT_F8_E5M2 };
+    static const char file[] = "{\"ckpt_name\": \"f32.safetensors\"}";
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+        struct scene s;
+        struct call plain, held, saved, text[3];
+        berth_err err = { 0 };
+        scene_open(&s, "sd15-tiny");
+        preset_write("sd15-tiny", DT_F32, rig_path(&s.r, "checkpoints/f32.safetensors"));
+        preset_write("sd15-tiny", types[i], rig_path(&s.r, "checkpoints/saved.safetensors"));
+        assert_ok(rig_run(&s.r, &plain, "CheckpointLoaderSimple", file, &err), err);
+        assert_ok(rig_run(&s.r, &saved, "CheckpointLoaderSimple",
+                          "{\"ckpt_name\": \"saved.safetensors\"}", &err),
+                  err);
+        s.r.env.numbers.weights_text = dtype_name(types[i]);
+        assert_ok(rig_run(&s.r, &held, "CheckpointLoaderSimple", file, &err), err);
+        struct call *const model[] = { &plain, &saved, &held };
+        for (size_t k = 0; k < ARRAY_LEN(model); k++)
+            encode(&s, &text[k], "{\"text\": \"the cat\"}", model[k]->out[1].at[0]);
+        assert_false(same(first(&text[0])->cond, first(&text[2])->cond));
+        assert_true(same(first(&text[1])->cond, first(&text[2])->cond));
+        assert_true(same(first(&text[1])->pooled, first(&text[2])->pooled));
+        for (size_t k = 0; k < ARRAY_LEN(model); k++) {
+            call_release(&text[k]);
+            call_release(model[k]);
+        }
+        scene_close(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_prompt_becomes_numbers),    cmocka_unit_test(missing_things_are_named),
-        cmocka_unit_test(the_same_file_twice),         cmocka_unit_test(embeddings_are_found),
+        cmocka_unit_test(a_prompt_becomes_numbers),
+        cmocka_unit_test(missing_things_are_named),
+        cmocka_unit_test(the_same_file_twice),
+        cmocka_unit_test(embeddings_are_found),
         cmocka_unit_test(f32_encoders_can_be_rounded),
+        cmocka_unit_test(encoders_can_be_held_as_fp8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* Models whose weights are converted as they are read: held to the same weights saved in that type. */
 #include "patch_toy.h"
 
+#include "residency/convert.h"
 #include "support/oom.h"
 #include "support/resave.h"
 
@@ -288,6 +289,29 @@ static void weights_only(void **state)
     fixture_close(&f);
 }
 
+static void words_for_types(void **state)
+{
+    static const struct {
+        const char *word;
+        enum dtype want;
+    } row[] = {
+        { "F8_E4M3", DT_F8_E4M3 },
+        { "f8_e5m2", DT_F8_E5M2 },
+        { "fp8_e4m3fn", DT_F8_E4M3 },
+        { "FP8_E5M2", DT_F8_E5M2 },
+        { "fp8_e4m3fn_fast", DT_F8_E4M3 },
+        { "fp8", DT_F8_E4M3 },
+        { "default", DT_NONE },
+        { "", DT_NONE },
+        { "fp8_", DT_NONE },
+        { "F8_E8M0", DT_NONE },
+        { "Q8_0", DT_NONE },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++)
+        assert_int_equal(res_convert_type(row[i].word), row[i].want);
+}
+
 static void what_cannot_be_converted(void **state)
 {
     static const struct {
@@ -299,9 +323,9 @@ static void what_cannot_be_converted(void **state)
         { DT_Q4_0, "F8_E4M3", BERTH_EUNSUPPORTED,
           "quantised weights (Q4_0) are not converted to F8_E4M3; choose weight_dtype default" },
         { DT_Q8_0, "F8_E5M2", BERTH_EUNSUPPORTED, "Q8_0" },
-        { DT_BF16, "F16", BERTH_EINVAL, "to F8_E4M3 or F8_E5M2, not to F16" },
+        { DT_BF16, "F16", BERTH_EINVAL, "to fp8_e4m3fn or fp8_e5m2, not to 'F16'" },
         { DT_BF16, "F8_E8M0", BERTH_EINVAL, "F8_E8M0" },
-        { DT_BF16, "", BERTH_EINVAL, "not to " },
+        { DT_BF16, "", BERTH_EINVAL, "not to ''" },
     };
     struct fixture f;
     (void)state;
@@ -381,6 +405,7 @@ int main(void)
         cmocka_unit_test(types_make_models),
         cmocka_unit_test(the_files_own_type_is_the_same_model),
         cmocka_unit_test(weights_only),
+        cmocka_unit_test(words_for_types),
         cmocka_unit_test(what_cannot_be_converted),
         cmocka_unit_test(survives_oom),
         cmocka_unit_test(a_file_that_shrinks),

@@ -1,0 +1,23 @@
+/* convert: a model's weights in another type than its file has (weight_dtype of UNETLoader).
+ *
+ * Which    What ComfyUI converts when a diffusion model is made in fp8: every float tensor, biases and
+ *          norms among them.
+ * Not      single numbers and markers, which say something about the model and are none of its weights;
+ *          layers with a scale beside the weight (scaled fp8): codes and scale belong together.
+ * Refused  GGML quants: their type was chosen tensor by tensor, and fp8 would be both larger and worse.
+ * Nothing is read or allocated: an entry is told its type, weights_read() does the rest. */
+#ifndef RESIDENCY_CONVERT_H
+#define RESIDENCY_CONVERT_H
+
+#include "format/weights.h"
+
+/* The type a word means: "F8_E4M3", "F8_E5M2"; ComfyUI's "fp8_e4m3fn", "fp8_e5m2", and "fp8_e4m3fn_fast",
+ * which says more, but of weights the same; "fp8". In any case. DT_NONE: not one of them. */
+enum dtype res_convert_type(const char *word);
+/* Tensors whose names begin with `part` (NULL: all) become `dtype`, one of these words; of another one
+ * BERTH_EINVAL. pre: nobody else has w. After an error it is to be closed. */
+berth_status res_convert(struct weights *w, const char *part, const char *dtype, berth_err *err);
+/* Is there a layer with a scale among them? */
+bool res_has_scales(const struct weights *w, const char *part);
+
+#endif
