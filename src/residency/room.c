@@ -129,12 +129,13 @@ static bool eject_one(const struct residency *r, const struct group *g)
 /* ---- moving out of the way ---- */
 
 /* Where m's blocks of device d may go for for_model, best first: devices of its plan that do not
- * compute, then the host; none that eject_others clears. Returns how many. */
+ * compute, then the host; none that eject_others clears for its load. Returns how many. */
 static size_t shelters(const struct res_model *m, size_t d, const struct res_model *for_model,
                        size_t out[ALLOC_ENTRIES_MAX + 1])
 {
     const struct residency *r = m->res;
-    size_t n = 0, cleared = for_model && for_model->eject_others ? for_model->compute : SIZE_MAX;
+    bool clears = for_model && for_model->eject_others && for_model->state == RES_LOADING;
+    size_t n = 0, cleared = clears ? for_model->compute : SIZE_MAX;
     for (size_t i = 0; i < m->plan.quotas.n; i++) {
         size_t at = m->plan.quotas.at[i].device;
         if (at != d && at != m->compute && at != r->host && at != cleared)

@@ -424,6 +424,34 @@ static void nobody_comes_back(void **state)
     fixture_close(&f);
 }
 
+/* A wish of a model that was there already waits for its next load, and clears nothing until then. */
+static void a_wish_waits_for_its_load(void **state)
+{
+    struct fixture f;
+    berth_err err = { 0 };
+    (void)state;
+    fixture_open(&f, "cpu=8m,null:0=260k", NULL);
+    struct res_open_args args = { .path = model_file("b", 4, 64 << 10),
+                                  .plan.alloc = "null:0,64kb;cpu,*#cpu" };
+    struct res_model *b, *again;
+    assert_ok(res_open(f.r, &args, &b, NULL, &err), err);
+    model_load(b);
+    args.eject_others = true;
+    assert_ok(res_open(f.r, &args, &again, NULL, &err), err);
+    struct res_model *a = model_open(&f, model_file("a", 3, 64 << 10), "#null:0", RES_AUTO);
+    model_load(a);
+    struct device *d = devset_at(f.set, 1);
+    struct dev_owner *o = owner_of(d, "step", DEV_ACTIVATIONS);
+    struct dev_mem mem;
+    assert_ok(res_alloc(f.r, d, o, 64 << 10, b, false, &mem, &err), err);
+    assert_int_equal(res_info(a).state, RES_RESIDENT);
+    assert_int_equal(res_bytes_on(a, 0), 64 << 10); /* b computes there */
+    dev_free(&mem);
+    dev_owner_close(o);
+    res_unref(a), res_unref(b), res_unref(again);
+    fixture_close(&f);
+}
+
 /* A plain open of the same model does not take it back; the load does. */
 static void a_plain_open_erases_no_wish(void **state)
 {
@@ -613,6 +641,7 @@ int main(void)
         cmocka_unit_test(changed_files),
         cmocka_unit_test(ejects_others),
         cmocka_unit_test(nobody_comes_back),
+        cmocka_unit_test(a_wish_waits_for_its_load),
         cmocka_unit_test(a_plain_open_erases_no_wish),
         cmocka_unit_test(snapshots_of_a_load),
         cmocka_unit_test(memory_once),
