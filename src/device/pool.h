@@ -17,9 +17,10 @@
  * Segments    2 MiB for small, 32 MiB for medium, the size itself for large ranges; less when the
  *             budget does not allow more. Under pressure idle segments go back first, then any idle
  *             range of any class will do, and in the end idle granules of all segments go. Idle
- *             bytes never make a wish fail, beyond the parts of granules at the ends of ranges.
- * Trim        Wholly idle segments go back, of the others every whole idle granule. What stays
- *             held of an idle range is less than one granule at each end. A discarded granule is
+ *             bytes never make a wish fail, beyond what a trim cannot give back.
+ * Trim        Wholly idle segments go back, of the others every whole idle granule, or whatever the
+ *             driver gives back whole (discardable(): a card's large segments have larger pieces).
+ *             What stays held of an idle range is less than one of those at each end. A discarded granule is
  *             restored, and counted against the budget again, before a byte of it is handed out;
  *             that can fail as a new segment can.
  * Invariants  ranges tile their segment; no two idle neighbours; an idle range is in exactly the

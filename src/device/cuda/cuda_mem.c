@@ -5,9 +5,10 @@
  * 45 us on an H200; a piece can only go back whole. Two-megabyte pieces throughout would make 12,000
  * of a 24 GB model, as much time as its copy takes; one piece for a segment could never be trimmed.
  * So in segments up to MIXED, where the pool mixes owners, every granule is a piece of its own and
- * trimming is exact; larger ones, which the pool mostly fills with one range, have few: a piece is
- * 1/4 to 1/2 of the segment, 32 MiB at most. Access is set and memory unmapped with one call for a run
- * of pieces, however many they are.
+ * trimming is exact. Larger ones the pool fills with one range, or with one that leaves up to an eighth
+ * of itself over at the end: they are pieces of up to 32 MiB, and small ones where that end can begin,
+ * from 8/9 of the segment on: granules in segments up to 512 MiB, where trimming is exact then, too.
+ * Access is set and memory unmapped with one call for a run of pieces, however many they are.
  *
  * Cards without virtual memory management (some virtual ones) get plain allocations, which go back
  * when they are wholly idle. */
@@ -16,9 +17,9 @@
 
 #include <inttypes.h>
 
-#define MIXED 16     /* granules */
-#define PIECES 2     /* at least, of a larger segment */
-#define PIECE_MAX 16 /* granules */
+#define MIXED 16     /* granules, as the next one */
+#define PIECE_MAX 16 /* of a piece */
+#define TAIL 256     /* pieces that all of a segment would be as small ones */
 
 static struct cuda_segment *segment_at(const struct cuda_dev *d, size_t i)
 {
@@ -139,21 +140,21 @@ static berth_status set_access(struct cuda_dev *d, const struct cuda_segment *g,
     return s;
 }
 
-static size_t piece_size(const struct cuda_segment *g)
+/* Granules of the piece that begins with number `at`. */
+static size_t piece_at(const struct cuda_segment *g, size_t at)
 {
-    size_t n = 1;
-    while (g->granules > MIXED && n < PIECE_MAX && 2 * n * PIECES <= g->granules)
-        n *= 2;
-    return n;
+    size_t body = g->granules > MIXED ? g->granules / 9 * 8 + g->granules % 9 * 8 / 9 : 0;
+    size_t small = (g->granules + TAIL - 1) / TAIL, most = at < body ? body - at : small;
+    return most < PIECE_MAX ? most : PIECE_MAX;
 }
 
 /* Memory behind the run. pre: none of it has. A failure leaves it so. */
 static berth_status fill(struct cuda_dev *d, struct cuda_segment *g, struct run r, berth_err *err)
 {
-    size_t most = piece_size(g), at = r.from;
+    size_t at = r.from;
     berth_status s = BERTH_OK;
     while (!s && at < r.to) {
-        size_t n = r.to - at < most ? r.to - at : most;
+        size_t most = piece_at(g, at), n = r.to - at < most ? r.to - at : most;
         s = map_piece(d, g, at, n, err);
         at += s ? 0 : n;
     }

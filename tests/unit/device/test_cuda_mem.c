@@ -16,8 +16,11 @@ static void pieces_are_few_and_access_is_one_call(void **state)
         size_t mib;
         long pieces;
     } cases[] = {
-        { 2, 1 },   { 30, 15 },  { 32, 16 },   { 34, 3 },    { 64, 2 },      { 126, 4 },
-        { 128, 4 }, { 650, 21 }, { 1000, 32 }, { 2048, 64 }, { 24000, 750 }, /* 32 MiB at most */
+        { 2, 1 },       { 30, 15 },   { 32, 16 }, /* granules */
+        { 34, 3 },      { 64, 6 },    { 126, 11 },
+        { 128, 12 }, /* 32 MiB and less, granules at the end */
+        { 650, 37 },    { 1000, 56 }, { 2048, 86 },
+        { 24000, 751 },
     };
     struct rig r;
     (void)state;
@@ -130,18 +133,18 @@ static void large_segments_trim_in_pieces(void **state)
     struct device *d = devset_at(set, 0);
     struct dev_owner *o = owner_of(d, "x", DEV_WEIGHTS);
     uint64_t before = free_on(d);
-    struct dev_mem m = alloc_on(d, o, 640 * MIB); /* 20 pieces of 32 MiB */
+    struct dev_mem m = alloc_on(d, o, 640 * MIB); /* at its end pieces of 4 MiB */
     dev_free(&m);
     m = alloc_on(d, o, 601 * MIB); /* the same range, its end left over */
     assert_true(stats_of(d).segments == 1);
     bool goes = false;
-    assert_true(dev_trim_leaves(d, is_of_x, &goes) == 7 * MIB);
+    assert_true(dev_trim_leaves(d, is_of_x, &goes) == 3 * MIB);
     struct dev_trimmed t = dev_trim(d);
-    assert_true(t.discarded == 32 * MIB && t.idle == 7 * MIB);
-    assert_true(dev_trim_leaves(d, is_of_x, &goes) == 7 * MIB);
+    assert_true(t.discarded == 36 * MIB && t.idle == 3 * MIB);
+    assert_true(dev_trim_leaves(d, is_of_x, &goes) == 3 * MIB);
     goes = true;
     assert_true(dev_trim_leaves(d, is_of_x, &goes) == 0);
-    assert_about(&r, before - free_on(d), 608 * MIB);
+    assert_about(&r, before - free_on(d), 604 * MIB);
     dev_free(&m);
     m = alloc_on(d, o, 638 * MIB); /* half of the last piece is all it needs back */
     assert_true(stats_of(d).segments == 1);
@@ -152,6 +155,33 @@ static void large_segments_trim_in_pieces(void **state)
     assert_true(dev_trim(d).idle == 0);
     assert_about(&r, free_on(d), before);
     assert_sound(d);
+    dev_owner_close(o);
+    close_clean(&r, set);
+}
+
+/* What snug reuse leaves over is there for others. */
+static void ends_of_large_segments_are_no_loss(void **state)
+{
+    struct rig r;
+    struct dev_mem m[4];
+    (void)state;
+    any_rig(&r);
+    if (r.fake)
+        r.fake->total = (size_t)2 << 30;
+    struct devset *set = open_devices("cuda:0=248m", &r.env);
+    struct device *d = devset_at(set, 0);
+    struct dev_owner *o = owner_of(d, "x", DEV_WEIGHTS);
+    for (int i = 0; i < 4; i++)
+        m[i] = alloc_on(d, o, 62 * MIB);
+    for (int i = 0; i < 4; i++)
+        dev_free(&m[i]);
+    for (int i = 0; i < 4; i++)
+        m[i] = alloc_on(d, o, 55 * MIB + MIB / 2);
+    assert_true(stats_of(d).segments == 4 && stats_of(d).idle == 26 * MIB);
+    struct dev_mem more = alloc_on(d, o, 20 * MIB);
+    dev_free(&more);
+    for (int i = 0; i < 4; i++)
+        dev_free(&m[i]);
     dev_owner_close(o);
     close_clean(&r, set);
 }
@@ -237,7 +267,7 @@ static void says_what_stood_in_the_way(void **state)
     assert_int_equal(r.fake->used[0], 60 * MIB);
     assert_false(p->driver->discard(p, other, 20 * MIB)); /* not whole pieces */
     assert_true(p->driver->discard(p, other, 32 * MIB));
-    r.fake->fail_at = 2;
+    r.fake->fail_at = 1;
     assert_fails(p->driver->restore(p, other, 32 * MIB, &err), err, BERTH_ENODEVMEM, "cuMemCreate");
     assert_int_equal(r.fake->used[0], 28 * MIB);
     r.fake->fail_name = "cuMemSetAccess";
@@ -595,6 +625,7 @@ int main(void)
         cmocka_unit_test(trim_gives_granules_back_exactly),
         cmocka_unit_test(neighbours_keep_their_bytes),
         cmocka_unit_test(large_segments_trim_in_pieces),
+        cmocka_unit_test(ends_of_large_segments_are_no_loss),
         cmocka_unit_test(any_part_comes_and_goes),
         cmocka_unit_test(says_what_stood_in_the_way),
         cmocka_unit_test(pins_pages_that_are_there),
