@@ -119,8 +119,8 @@ struct op_conv2d {
 /* h' or w'; 0: the filter does not fit. */
 uint64_t op_conv_side(uint64_t n, uint32_t before, uint32_t after, uint64_t k, uint32_t stride);
 
-/* y[B, Tq, H, D] = softmax(q . k^T * scale + mask) . v per head; k, v: [B, Tk, H, D]. No Tq x Tk
- * buffer. Dimensions 0..2 may have any stride (slices of a fused projection), D is contiguous. A
+/* y[B, Tq, H, D] = softmax(q . k^T * scale + mask) . v per head; k, v: [B, Tk, H, D]. No buffer that
+ * grows as Tq x Tk. Dimensions 0..2 may have any stride (slices of a fused projection), D is contiguous. A
  * query that sees no key at all gets zeros. */
 struct op_attention {
     struct view q, k, v, y;

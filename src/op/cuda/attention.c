@@ -213,7 +213,7 @@ static berth_status plan_of(const struct op_env *env, const struct op_attention 
         return err_add(err, "attention");
     if (p->plan)
         *out = p;
-    else
+    else if (!wide_fits(a))
         memcpy((*d)->attention_fell, p->why, sizeof p->why);
     return BERTH_OK;
 }

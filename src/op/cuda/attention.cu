@@ -277,7 +277,7 @@ template <typename T> __device__ void weights_of_row(const attention_rows &a)
     top = of_block<true>(top, tops);
     for (uint32_t k = threadIdx.x; k < a.keys; k += THREADS)
         sum += expf(s[k] - top);
-    const float by = 1.0f / of_block<false>(sum, sums);
+    const float by = a.size / of_block<false>(sum, sums);
     for (uint32_t k = threadIdx.x; k < a.keys; k += THREADS)
         from_float(w + k, expf(s[k] - top) * by);
 }

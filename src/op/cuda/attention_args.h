@@ -37,6 +37,7 @@ struct attention_rows {
     void *weights;       /* may be the scores, where they are F32 */
     int64_t pitch;       /* elements of either */
     uint32_t keys;
+    float size; /* what the weights of a row add up to */
 };
 
 /* Block i's share: heads outermost, so that blocks that run together read the same keys. */

@@ -5,9 +5,13 @@
 #define ROWS 1024  /* queries at a time, at most ... */
 #define SCORES ((uint64_t)32 << 20) /* ... of this many bytes of scores */
 #define ROWS_STEP 128
+/* A row of F16 weights adds up to this, and the second product takes it back: of many keys each has a
+ * weight that F16 has few bits for. A single one of it still fits. */
+#define F16_SIZE 32768.0f
 #define PLACE 256 /* of each part of scratch, and of a row of scores */
 
 struct wide {
+    const struct op_attention *a;
     size_t heads, queries, keys, D;
     size_t rows;                           /* queries at a time */
     size_t pitch;                          /* elements from row to row of scores and of weights */
@@ -30,7 +34,8 @@ static struct wide wide_of(const struct op_attention *a)
 {
     const uint64_t *q = a->q.shape.dim;
     size_t elem = dtype_desc(a->q.dtype)->bytes;
-    struct wide w = { .heads = (size_t)q[2],
+    struct wide w = { .a = a,
+                      .heads = (size_t)q[2],
                       .queries = (size_t)q[1],
                       .keys = (size_t)a->k.shape.dim[1],
                       .D = (size_t)q[3] };
@@ -65,32 +70,35 @@ static char *token(const struct view *v, size_t b, size_t h, size_t t)
            (n[2] > 1 ? h * v->stride[2] : 0);
 }
 
-static berth_status weigh(const struct op_env *env, const struct wide *w, enum dtype type,
-                          size_t rows, const float *scores, void *weights, berth_err *err)
+static berth_status weigh(const struct op_env *env, const struct wide *w, size_t rows,
+                          const void *scores, void *weights, float size, berth_err *err)
 {
-    struct attention_rows g = {
-        .scores = scores, .weights = weights, .pitch = (int64_t)w->pitch, .keys = (uint32_t)w->keys
-    };
+    struct attention_rows g = { .scores = scores,
+                                .weights = weights,
+                                .pitch = (int64_t)w->pitch,
+                                .keys = (uint32_t)w->keys,
+                                .size = size };
     void *args[] = { &g };
     return cuda_launch(env,
                        &(struct cuda_launch) { .module = CUDA_MODULE_attention,
                                                .kernel = "attention_weights",
-                                               .type = type,
+                                               .type = w->a->q.dtype,
                                                .grid = { (unsigned)rows },
                                                .block = { ATTENTION_THREADS },
                                                .args = args },
                        err);
 }
 
-/* Queries [from, from + rows) of one head. */
-static berth_status some(const struct op_env *env, const struct op_attention *a,
-                         const struct wide *w, size_t b, size_t h, size_t from, size_t rows,
-                         float scale, bool *refused, berth_err *err)
+/* The next queries of head h of picture b, from number `from` on; rows: how many there are. */
+static berth_status some(const struct op_env *env, const struct wide *w, float scale, size_t b,
+                         size_t h, size_t from, size_t rows, bool *refused, berth_err *err)
 {
+    const struct op_attention *a = w->a;
     enum dtype type = a->q.dtype;
     char *scores = (char *)(((uintptr_t)env->scratch + PLACE - 1) / PLACE * PLACE);
     char *weights = w->in_weights ? scores + w->in_scores : scores;
     void *work = scores + w->in_scores + w->in_weights;
+    float size = type == DT_F16 ? F16_SIZE : 1;
     const struct blas_product first = { .m = rows,
                                         .n = w->keys,
                                         .k = w->D,
@@ -117,12 +125,12 @@ static berth_status some(const struct op_env *env, const struct op_attention *a,
                                          .ld_x = w->pitch,
                                          .ld_w = leading(&a->v),
                                          .ld_y = leading(&a->y),
-                                         .scale = 1 };
+                                         .scale = 1 / size };
     if (blas_run(env, &first, work, refused, err))
         return err->code;
     if (*refused)
         return BERTH_OK;
-    if (weigh(env, w, type, rows, (const float *)(const void *)scores, weights, err))
+    if (weigh(env, w, rows, scores, weights, size, err))
         return err->code;
     return blas_run(env, &second, work, refused, err);
 }
@@ -136,7 +144,7 @@ berth_status wide_run(const struct op_env *env, const struct op_attention *a, fl
         for (size_t h = 0; h < w.heads; h++)
             for (size_t from = 0, rows; from < w.queries && !*refused; from += rows) {
                 rows = w.queries - from < w.rows ? w.queries - from : w.rows;
-                if (some(env, a, &w, b, h, from, rows, scale, refused, err))
+                if (some(env, &w, scale, b, h, from, rows, refused, err))
                     return err->code;
             }
     return BERTH_OK;
