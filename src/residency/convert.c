@@ -72,5 +72,8 @@ berth_status res_convert(struct weights *w, const char *part, const char *dtype,
         if (is_weight(w, e))
             weights_convert(w, i, to);
     }
+#ifdef BERTH_CHECKS
+    weights_verify(w);
+#endif
     return BERTH_OK;
 }

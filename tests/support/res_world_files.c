@@ -28,8 +28,16 @@ const struct identity identities[] = {
     { .file = 1, .part = "vae.", .name = "b-vae" },
     { .file = 2, .name = "c" },
     { .file = 3, .arch = with_embedding, .name = "d" },
+    { .file = 0, .name = "a8", .dtype = "F8_E4M3" },
+    { .file = 1, .part = "unet.", .name = "b-unet8", .dtype = "F8_E4M3" },
+    { .file = 3, .arch = with_embedding, .name = "d8", .dtype = "F8_E4M3" },
 };
 const size_t identities_n = ARRAY_LEN(identities);
+
+enum dtype held_as(const struct identity *id, const struct tensor_fact *t)
+{
+    return id->dtype && dtype_desc(t->dtype)->is_float && t->count > 1 ? DT_F8_E4M3 : t->dtype;
+}
 
 static void must(bool so, const char *what)
 {

@@ -34,10 +34,12 @@ struct file_fact {
 
 struct identity { /* what makes two opens the same but for their plan */
     size_t file;
-    const char *part, *options, *name;
+    const char *part, *options, *name, *dtype;
     const struct block_arch *(*arch)(const struct weights *w, const char *part);
 };
 extern const struct identity identities[];
+/* What a tensor of the file is held as. */
+enum dtype held_as(const struct identity *id, const struct tensor_fact *t);
 extern const size_t identities_n;
 
 void files_make(void);       /* once per process */

@@ -46,10 +46,13 @@ static bool tensor_is(struct world *w, struct naive *n, size_t block, size_t i,
     const struct weights_entry *e = bt->entry;
     const struct tensor_fact *t = tensor_fact(identities[n->identity].file, e->name, e->name_len);
     berth_err err = { 0 };
-    CHECK(w, t && bt->bytes == t->bytes, "a tensor the file does not have: %s", e->name);
-    bool patched = patches_touch(p, t->name, strlen(t->name));
-    enum dtype now = patched && dtype_is_quant(t->dtype) ? DT_F16 : t->dtype;
+    CHECK(w, t, "a tensor the file does not have: %s", e->name);
+    enum dtype held = held_as(&identities[n->identity], t);
     uint64_t bytes;
+    CHECK(w, dtype_bytes(held, t->count, &bytes) && bytes == bt->bytes && e->dtype == held,
+          "%s is held as %s, not as %s", e->name, dtype_name(e->dtype), dtype_name(held));
+    bool patched = patches_touch(p, t->name, strlen(t->name));
+    enum dtype now = patched && dtype_is_quant(t->dtype) ? DT_F16 : held;
     CHECK(w, dtype_bytes(now, t->count, &bytes) && bytes <= sizeof raw, "size of %s", t->name);
     *same = false;
     /* Its size tells whether a quantised one is patched: then it cannot be the other. */

@@ -220,6 +220,7 @@ static void naive_retention(struct naive *n, enum res_retention x)
 static bool opened_new(struct world *w, size_t slot, size_t identity, struct res_model *m)
 {
     struct naive *n = &w->model[slot];
+    const struct identity *id = &identities[identity];
     struct res_model_info x = res_info(m);
     CHECK(w, x.id > w->last_id, "id %" PRIu64 " was there before", x.id);
     w->last_id = x.id;
@@ -235,10 +236,14 @@ static bool opened_new(struct world *w, size_t slot, size_t identity, struct res
     CHECK(w, strcmp(x.name, identities[identity].name) == 0, "its name is %s", x.name);
     uint64_t sum = 0;
     const struct file_fact *f = file_fact(identities[identity].file);
-    for (size_t i = 0; i < f->n; i++)
-        if (!identities[identity].part ||
-            str_starts(f->tensor[i].name, strlen(f->tensor[i].name), identities[identity].part))
-            sum += f->tensor[i].bytes;
+    for (size_t i = 0; i < f->n; i++) {
+        const struct tensor_fact *t = &f->tensor[i];
+        uint64_t bytes;
+        if (id->part && !str_starts(t->name, strlen(t->name), id->part))
+            continue;
+        CHECK(w, dtype_bytes(held_as(id, t), t->count, &bytes), "size of %s", t->name);
+        sum += bytes;
+    }
     CHECK(w, sum == n->bytes, "%" PRIu64 " bytes, its tensors have %" PRIu64, n->bytes, sum);
     return true;
 }
@@ -273,6 +278,7 @@ bool do_open(struct world *w)
                                   .part = id->part,
                                   .name = id->name,
                                   .options = id->options,
+                                  .dtype = id->dtype,
                                   .arch = id->arch,
                                   .plan = plan_args(w, &plan),
                                   .retention = retention,
