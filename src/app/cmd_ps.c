@@ -48,17 +48,16 @@ static void print_models(const struct app *a, const json_t *models)
     json_t *m;
     json_array_foreach(models, i, m)
     {
-        struct str full = { 0 }, name = { 0 }, where = { 0 };
-        char buf[STR_BYTES_MAX];
-        str_adds(&full, text(m, "name"));
+        struct str name = { 0 }, where = { 0 };
+        char buf[STR_BYTES_MAX], as[16] = "";
         if (json_is_string(json_object_get(m, "converted"))) /* the same file twice, perhaps */
-            str_addf(&full, " as %s", text(m, "converted"));
-        term_safe(&name, str_c(&full), full.n, 28);
+            snprintf(as, sizeof as, " as %.11s", text(m, "converted"));
+        term_safe(&name, text(m, "name"), strlen(text(m, "name")), 28 - strlen(as));
+        str_adds(&name, as);
         places(m, &where);
         printf("%4" PRIu64 "  %-28s %-8.8s %-10s %-6s %9s  %s\n", number(m, "id"), str_c(&name),
                text(m, "role"), text(m, "state"), text(m, "retention"),
                str_bytes(number(m, "bytes"), buf), str_c(&where));
-        str_release(&full);
         str_release(&name);
         str_release(&where);
     }

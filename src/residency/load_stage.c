@@ -9,8 +9,8 @@
  *
  *     sent <= posted <= sent + n
  *
- * All buffers together are small enough to stay in the processor's caches: what is read goes there
- * and on to the device, and memory sees the file's bytes once instead of four times. */
+ * All buffers together are about as large as the caches of the processors that have many cores: most of
+ * what is read goes there and on to the device, and not by way of memory. */
 #include "residency/load_impl.h"
 
 /* At most. Half of it is too little for 16 threads: they sleep and wake more than they read. */

@@ -17,7 +17,7 @@
  *          where a value might be beyond it), and its scale stays. Weights that are converted as
  *          they are read (res_open_args.dtype) are rounded first: what is patched is what the block
  *          has without adapters.
- * Counted  read: bytes of the file. moved: weights that crossed between host and devices, base or
+ * Counted  read: bytes of the base, as the block holds it. moved: weights that crossed between host and devices, base or
  *          result; factors are not counted. */
 #include "residency/patch_impl.h"
 #include "residency/residency_impl.h"

@@ -51,8 +51,9 @@
  * Files      alloc.c alloc_resolve.c strings; blocks.c; plan.c layout.c plan_auto.c plan_text.c
  *            plan_json.c;
  *            registry.c models, handles, anchors, retention; keys.c what is the same model;
- *            convert.c weights in another type than the file's; load.c file -> devices; move.c blocks between devices, re-planning; room.c; speed.c of links;
- *            patch.c patch_merge.c; free.c the free flow, receipt.c; prompt.c requests and prompts;
+ *            convert.c weights in another type than the file's; load.c load_stage.c file ->
+ *            devices; move.c blocks between devices, re-planning; room.c; speed.c of links;
+ *            patch.c patch_term.c patch_norms.c patch_merge.c; free.c the free flow, receipt.c; prompt.c requests and prompts;
  *            pressure.c; stream*.c the ring (stream.h), model_stream.c over a model's blocks;
  *            journal*.c snapshots (journal.h); check.c; words.c */
 #ifndef RESIDENCY_RESIDENCY_H
@@ -194,7 +195,7 @@ struct res_load_args {                                                   /* zero
     bool evict_keep;           /* if nothing else helps, keep models may go too */
 };
 struct res_load_result {
-    uint64_t read;  /* bytes read from the file */
+    uint64_t read;  /* bytes that came from the file, as they are held */
     uint64_t moved; /* bytes copied between devices, or between host and device */
     bool was_resident;
 };
