@@ -185,21 +185,6 @@ static int plan_blocks(struct app *a, const struct request *r, struct planned *x
     return code;
 }
 
-/* Another type than the file's, before anybody asks how large it is. */
-static berth_status convert_to(struct weights *w, const char *prefix, const struct options *o,
-                               berth_err *err)
-{
-    if (!o->dtype)
-        return BERTH_OK;
-    berth_status s = res_convert(w, prefix, o->dtype, err);
-    const char *advice = s == BERTH_EUNSUPPORTED ? strstr(err->msg, "; choose") : NULL;
-    if (advice) { /* what a node would be told */
-        berth_err said = *err;
-        err_set(err, s, "%.*s; leave --dtype away", (int)(advice - err->msg), said.msg);
-    }
-    return s;
-}
-
 static int plan_file(struct app *a, const char *path, const struct request *r)
 {
     struct weights *w;
@@ -213,7 +198,7 @@ static int plan_file(struct app *a, const char *path, const struct request *r)
     struct blocks b = { 0 };
     x.arch = arch_detect(w, x.prefix);
     x.blocks = &b;
-    berth_status s = convert_to(w, x.prefix, r->o, &err);
+    berth_status s = r->o->dtype ? res_convert(w, x.prefix, r->o->dtype, &err) : BERTH_OK;
     if (!s)
         s = blocks_from_weights(w, x.prefix, x.arch ? &x.arch->base : NULL, &b, &err);
     log_info(&a->log, "plan.open", "tensors=%zu blocks=%zu ms=%.3f arch=%s file=\"%s\"",

@@ -20,9 +20,9 @@
  *             bytes never make a wish fail, beyond what a trim cannot give back.
  * Trim        Wholly idle segments go back, of the others every whole idle granule, or whatever the
  *             driver gives back whole (discardable(): a card's large segments have larger pieces).
- *             What stays held of an idle range is less than one of those at each end. A discarded granule is
- *             restored, and counted against the budget again, before a byte of it is handed out;
- *             that can fail as a new segment can.
+ *             What stays held of an idle range is less than one of those at each end. A discarded
+ *             granule is restored, and counted against the budget again, before a byte of it is
+ *             handed out; that can fail as a new segment can.
  * Invariants  ranges tile their segment; no two idle neighbours; an idle range is in exactly the
  *             bin of its size; a discarded granule lies inside one idle range; held + reserved <=
  *             budget; counters equal the sums. pool_check().

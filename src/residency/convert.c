@@ -66,8 +66,8 @@ berth_status res_convert(struct weights *w, const char *part, const char *dtype,
             continue;
         if (dtype_is_quant(e->dtype))
             return err_set(err, BERTH_EUNSUPPORTED,
-                           "quantised weights (%s) are not converted to %s; choose weight_dtype "
-                           "default",
+                           "quantised weights (%s) are not converted to %s: leave the type "
+                           "(weight_dtype, --dtype) at its default",
                            dtype_name(e->dtype), dtype_name(to));
         if (is_weight(w, e))
             weights_convert(w, i, to);

@@ -53,8 +53,8 @@
  *            registry.c models, handles, anchors, retention; keys.c what is the same model;
  *            convert.c weights in another type than the file's; load.c load_stage.c file ->
  *            devices; move.c blocks between devices, re-planning; room.c; speed.c of links;
- *            patch.c patch_term.c patch_norms.c patch_merge.c; free.c the free flow, receipt.c; prompt.c requests and prompts;
- *            pressure.c; stream*.c the ring (stream.h), model_stream.c over a model's blocks;
+ *            patch.c patch_term.c patch_norms.c patch_merge.c; free.c the free flow, receipt.c;
+ *            prompt.c requests and prompts; pressure.c; stream*.c the ring (stream.h), model_stream.c over a model's blocks;
  *            journal*.c snapshots (journal.h); check.c; words.c */
 #ifndef RESIDENCY_RESIDENCY_H
 #define RESIDENCY_RESIDENCY_H
@@ -155,9 +155,9 @@ struct res_open_args {
     const char *name;    /* for people; NULL: the file's name without folder and ending */
     const char *role;    /* "unet", "clip", "vae": in journal lines; NULL: "model" */
     const char *options; /* whatever else makes two models differ; NULL: "" */
-    /* A word of res_convert_type(), "F8_E4M3": its weights are converted to it as they are read, and planned and booked
-     * so (convert.h: which). NULL: they are what the file has. Where that is the same it is the same
-     * model. */
+    /* A word of res_convert_type(), "F8_E4M3": its weights are converted to it as they are read, and
+     * planned and booked so (convert.h: which). NULL: they are what the file has. Where that is the
+     * same it is the same model. */
     const char *dtype;
     /* fp8 weights that adapters change are kept as F16 (BF16 where values might be beyond it)
      * instead of being rounded to fp8 again; their blocks double. Another model than one without

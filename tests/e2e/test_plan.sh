@@ -64,7 +64,7 @@ run 2 plan flux-tiny.safetensors --devices "$pc" --dtype q8_0
 err_has "--dtype: 'q8_0' is neither fp8_e4m3fn nor fp8_e5m2"
 run 0 synth --preset flux-tiny --dtype q8_0 --output quants.gguf
 run 1 plan quants.gguf --devices "$pc" --dtype fp8
-err_has "quantised weights (Q8_0) are not converted to F8_E4M3; leave --dtype away"
+err_has "quantised weights (Q8_0) are not converted to F8_E4M3: leave the type (weight_dtype, --dtype) at its default"
 
 run 0 inspect --json sd15-tiny.safetensors
 sd15_tiny=$("$jsonget" .out 0/data_bytes)
