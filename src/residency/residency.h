@@ -54,8 +54,9 @@
  *            convert.c weights in another type than the file's; load.c load_stage.c file ->
  *            devices; move.c blocks between devices, re-planning; room.c; speed.c of links;
  *            patch.c patch_term.c patch_norms.c patch_merge.c; free.c the free flow, receipt.c;
- *            prompt.c requests and prompts; pressure.c; stream*.c the ring (stream.h), model_stream.c over a model's blocks;
- *            journal*.c snapshots (journal.h); check.c; words.c */
+ *            prompt.c requests and prompts; pressure.c; stream*.c the ring (stream.h),
+ *            model_stream.c over a model's blocks; journal*.c snapshots (journal.h); check.c;
+ *            words.c */
 #ifndef RESIDENCY_RESIDENCY_H
 #define RESIDENCY_RESIDENCY_H
 
