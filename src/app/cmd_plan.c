@@ -283,6 +283,8 @@ static int run(struct app *a, int argc, char **argv)
         return app_usage(a, "which file?");
     if (n > 1)
         return app_usage(a, "one file at a time, '%.80s' is too much", argv[1]);
+    if (o.dtype && strcmp(o.dtype, "default") == 0) /* a loader's word for it */
+        o.dtype = NULL;
     struct request *r = calloc(1, sizeof *r); /* too large for a stack that is shared with others */
     berth_err err;
     a->json = o.json;
@@ -304,7 +306,18 @@ static int run(struct app *a, int argc, char **argv)
     return code;
 }
 
+#define BY_DTYPE "a plan in the sizes of another type is --dtype fp8_e4m3fn, or fp8_e5m2"
+
+static const struct opt_guess guesses[] = { { "weight-dtype", BY_DTYPE },
+                                            { "weight_dtype", BY_DTYPE },
+                                            { "fp8", BY_DTYPE },
+                                            { "fp8-unet", BY_DTYPE },
+                                            { "fp8_e4m3fn-unet", BY_DTYPE },
+                                            { "fp8_e5m2-unet", BY_DTYPE },
+                                            { 0 } };
+
 const struct command command_plan = {
+    .guesses = guesses,
     .name = "plan",
     .about = "say where every block of a model would live",
     .usage = "FILE [--alloc STRING | --virtual-vram GB | --auto] [OPTION...]",
@@ -328,9 +341,10 @@ const struct command command_plan = {
             "The strips show the model from the first block that runs to the last. A column\n"
             "is an equal piece of its bytes, the higher the more of it lies on the device;\n"
             "without UTF-8 in tenths, # for all and . for none.\n\n"
-            "JSON: total_bytes, compute, devices [{device, bytes, blocks, share}], blocks\n"
-            "[{name, bytes, device}] in the order they run, string (the allocation string\n"
-            "that means the same), layout, notes [{warning, text}]. share is of the model.\n"
+            "JSON: total_bytes, converted (a type, or null: as the file has it), compute,\n"
+            "devices [{device, bytes, blocks, share}], blocks [{name, bytes, device}] in the\n"
+            "order they run, string (the allocation string that means the same), layout,\n"
+            "notes [{warning, text}]. share is of the model.\n"
             "Names of blocks are without the --part. A failure, also an allocation string\n"
             "that cannot be understood, is {\"error\": {\"code\", \"message\"}}.\n\n"
             "A plan that cannot be (a device that is not there, more than it holds) is\n"

@@ -510,6 +510,10 @@ static const struct opt_guess guesses[] = {
     { "ckpt", BY_SET("CheckpointLoaderSimple.ckpt_name=FILE") },
     { "checkpoint", BY_SET("CheckpointLoaderSimple.ckpt_name=FILE") },
     { "lora", BY_SET("LoraLoader.lora_name=FILE") },
+    { "weight-dtype", BY_SET("UNETLoader.weight_dtype=fp8_e4m3fn") },
+    { "weight_dtype", BY_SET("UNETLoader.weight_dtype=fp8_e4m3fn") },
+    { "dtype", BY_SET("UNETLoader.weight_dtype=fp8_e4m3fn") },
+    FP8_GUESSES,
     { 0 }
 };
 

@@ -566,7 +566,10 @@ static int run_serve(struct app *a, int argc, char **argv)
     return code;
 }
 
+static const struct opt_guess guesses[] = { FP8_GUESSES, { 0 } };
+
 const struct command command_serve = {
+    .guesses = guesses,
     .name = "serve",
     .about = "run workflows for ComfyUI's clients (HTTP and WebSocket)",
     .usage = "[OPTIONS]",

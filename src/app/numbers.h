@@ -5,6 +5,14 @@
 #include "app/app.h"
 #include "node/node.h"
 
+/* What people try for opts.guess. */
+#define FP8_UNET "diffusion models are held as fp8 with --fp8_e4m3fn-unet, or --fp8_e5m2-unet"
+#define FP8_GUESSES                                                                                \
+    { "fp8", FP8_UNET }, { "fp8-unet", FP8_UNET },                                                 \
+    {                                                                                              \
+        "fp8_unet", FP8_UNET                                                                       \
+    }
+
 struct number_options {
     bool force_fp32, force_fp16, fp32_unet, fp16_unet, bf16_unet, fp32_vae, fp16_vae, bf16_vae,
         fp16_text, e4m3_unet, e5m2_unet, e4m3_text, e5m2_text, cpu_noise;

@@ -343,7 +343,7 @@ berth_status lora_open_weights(struct weights *w, const struct lora_names *names
     if (!s)
         s = find_targets(l, &bases, names, err);
     if (s) {
-        err_add(err, "adapter %.80s", weights_path(w));
+        err_add(err, "adapter '%.150s'", weights_path(w));
         lora_free(&l->base);
     } else {
         l->info.targets = l->target.n;

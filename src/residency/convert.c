@@ -64,11 +64,11 @@ berth_status res_convert(struct weights *w, const char *part, const char *dtype,
         const struct weights_entry *e = weights_at(w, i);
         if (part && !str_starts(e->name, e->name_len, part))
             continue;
-        if (dtype_is_quant(e->dtype))
+        if (dtype_is_quant(e->dtype) || strcmp(weights_format(w), "gguf") == 0)
             return err_set(err, BERTH_EUNSUPPORTED,
-                           "quantised weights (%s) are not converted to %s: leave the type "
+                           "weights of a GGUF file are not converted to %s: leave the type "
                            "(weight_dtype, --dtype) at its default",
-                           dtype_name(e->dtype), dtype_name(to));
+                           dtype_name(to));
         if (is_weight(w, e))
             weights_convert(w, i, to);
     }

@@ -4,7 +4,8 @@
  *          norms among them.
  * Not      single numbers and markers, which say something about the model and are none of its weights;
  *          layers with a scale beside the weight (scaled fp8): codes and scale belong together.
- * Refused  GGML quants: their type was chosen tensor by tensor, and fp8 would be both larger and worse.
+ * Refused  GGUF: types were chosen tensor by tensor, its loaders have no such input, and no default
+ *          reaches it.
  * Nothing is read or allocated: an entry is told its type, weights_read() does the rest. */
 #ifndef RESIDENCY_CONVERT_H
 #define RESIDENCY_CONVERT_H

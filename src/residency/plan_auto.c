@@ -127,7 +127,7 @@ static berth_status too_big(const struct autoplan *p, uint64_t donors, berth_err
     return err_set(err, BERTH_ELIMIT,
                    "auto plan: the model has %s; %s has %s, of which %s are kept free for "
                    "activations, and the other devices %s%s: give them more (--devices, "
-                   "--ram-budget), or take a smaller file",
+                   "--ram-budget), or take a smaller file or type (weight_dtype fp8_e4m3fn)",
                    str_bytes(p->b->bytes, model), c->name, str_bytes(c->budget, has),
                    str_bytes(p->reserve, kept), str_bytes(donors, rest),
                    p->padding && p->donors ? " after alignment" : "");

@@ -59,12 +59,17 @@ static void add_notes(struct str *out, const struct quotas *q)
     str_adds(out, q->notes ? "\n  ]" : "]");
 }
 
-void plan_as_json(const struct plan *p, const struct blocks *b, struct str *out)
+void plan_as_json(const struct plan *p, const struct blocks *b, enum dtype converted,
+                  struct str *out)
 {
     const char *compute = p->devices.at[p->quotas.compute].name;
     struct str text = { 0 };
     plan_string(p, &text);
     str_addf(out, "{\n  \"total_bytes\": %" PRIu64, p->bytes);
+    if (converted != DT_NONE)
+        add_text(out, ",\n  \"converted\": ", dtype_name(converted), strlen(dtype_name(converted)));
+    else
+        str_adds(out, ",\n  \"converted\": null");
     add_text(out, ",\n  \"compute\": ", compute, strlen(compute));
     add_devices(out, p);
     add_blocks(out, p, b);

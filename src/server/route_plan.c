@@ -131,7 +131,7 @@ static berth_status plan_file(struct planning *p, struct str *out, berth_err *er
         st = blocks_from_weights(w, part, arch_blocks(w, part), &b, err);
     st = st ? st : make(p, &b, &plan, err);
     if (!st)
-        plan_as_json(&plan, &b, out);
+        plan_as_json(&plan, &b, weights_converted(w), out);
     plan_release(&plan);
     blocks_release(&b);
     weights_close(w);

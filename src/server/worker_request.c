@@ -357,7 +357,7 @@ static void look_json(const struct worker *w, const struct res_model *m, const s
                       struct str *out)
 {
     const char *between = "";
-    plan_as_json(&x->plan, res_blocks(m), out);
+    plan_as_json(&x->plan, res_blocks(m), res_info(m).converted, out);
     if (out->bad)
         return;
     out->p[--out->n] = '\0';

@@ -50,11 +50,12 @@ json blocks/0/device cuda:0
 json blocks/52/name final_layer.linear
 sound
 keys=$(grep -o '^  "[a-z_]*"' .out | tr -d ' "\n')
-[ "$keys" = total_bytescomputedevicesblocksstringlayoutnotes ] || fail "keys: $keys"
+[ "$keys" = total_bytesconvertedcomputedevicesblocksstringlayoutnotes ] || fail "keys: $keys"
 
 # ---- in another type than the file's ----
 run 0 plan flux-tiny.safetensors --devices "$pc" --dtype fp8_e4m3fn --json
 json total_bytes $((flux_tiny / 4))
+json converted F8_E4M3
 json blocks/0/bytes 16640
 sound
 run 0 plan flux-tiny.safetensors --devices "$pc" --dtype FP8_E5M2
@@ -62,9 +63,16 @@ out_has "flux-tiny.safetensors as F8_E5M2"
 out_has " --dtype F8_E5M2"
 run 2 plan flux-tiny.safetensors --devices "$pc" --dtype q8_0
 err_has "--dtype: 'q8_0' is neither fp8_e4m3fn nor fp8_e5m2"
+run 2 plan flux-tiny.safetensors --devices "$pc" --weight-dtype fp8
+err_has "--dtype fp8_e4m3fn"
+run 0 plan flux-tiny.safetensors --devices "$pc" --dtype default --json
+json total_bytes "$flux_tiny"
+run 0 synth --preset flux-tiny --dtype bf16 --format gguf --output floats.gguf
+run 1 plan floats.gguf --devices "$pc" --dtype fp8
+err_has "weights of a GGUF file are not"
 run 0 synth --preset flux-tiny --dtype q8_0 --output quants.gguf
 run 1 plan quants.gguf --devices "$pc" --dtype fp8
-err_has "quantised weights (Q8_0) are not converted to F8_E4M3: leave the type (weight_dtype, --dtype) at its default"
+err_has "weights of a GGUF file are not converted to F8_E4M3: leave the type (weight_dtype, --dtype) at its default"
 
 run 0 inspect --json sd15-tiny.safetensors
 sd15_tiny=$("$jsonget" .out 0/data_bytes)

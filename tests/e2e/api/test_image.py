@@ -540,6 +540,7 @@ def test_a_checkpoint_is_no_lora(server, base):
     w["8"]["inputs"]["lora_name"] = "checkpoint.safetensors"
     e = failure(server.run(w))
     assert e["node_type"] == "LoraLoader" and "is no adapter" in e["exception_message"], e["exception_message"]
+    assert "/" not in e["exception_message"].split("is no adapter")[0], e["exception_message"]  # no folder of this machine
 
 
 def test_a_checkpoint_without_text_encoder(server, base):

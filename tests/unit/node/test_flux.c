@@ -499,7 +499,7 @@ static void quantised_files_have_no_other_weight_dtype(void **state)
     preset_write("flux-tiny", DT_Q8_0, rig_path(&s->r, "diffusion_models/q8.gguf"));
     assert_fails(rig_run(&s->r, &x, "UNETLoader",
                          "{\"unet_name\": \"q8.gguf\", \"weight_dtype\": \"fp8_e4m3fn\"}", &err),
-                 err, BERTH_EUNSUPPORTED, "quantised weights (Q8_0) are not converted");
+                 err, BERTH_EUNSUPPORTED, "weights of a GGUF file are not converted");
     assert_non_null(strstr(err.msg, "loading 'q8.gguf'"));
     assert_non_null(strstr(err.msg, "leave the type (weight_dtype, --dtype) at its default"));
     assert_int_equal(res_model_count(s->r.f.r), models);

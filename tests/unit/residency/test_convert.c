@@ -321,9 +321,10 @@ static void what_cannot_be_converted(void **state)
         const char *text;
     } row[] = {
         { DT_Q4_0, "F8_E4M3", BERTH_EUNSUPPORTED,
-          "quantised weights (Q4_0) are not converted to F8_E4M3: leave the type (weight_dtype, "
-          "--dtype) at its default" },
-        { DT_Q8_0, "F8_E5M2", BERTH_EUNSUPPORTED, "Q8_0" },
+          "weights of a GGUF file are not converted to F8_E4M3: leave the type (weight_dtype, "
+          "--dtype) "
+          "at its default" },
+        { DT_Q8_0, "F8_E5M2", BERTH_EUNSUPPORTED, "to F8_E5M2" },
         { DT_BF16, "F16", BERTH_EINVAL, "to fp8_e4m3fn or fp8_e5m2, not to 'F16'" },
         { DT_BF16, "F8_E8M0", BERTH_EINVAL, "F8_E8M0" },
         { DT_BF16, "", BERTH_EINVAL, "not to ''" },
