@@ -198,8 +198,10 @@ static void weights_of_another_type(void **state)
     bad.path = tmp_path("q8.gguf");
     preset_write("flux-tiny", DT_Q8_0, bad.path);
     bad.dtype = "F8_E5M2";
-    assert_fails(berth_plan_make(ctx, &bad, NULL, &p, &err), err, BERTH_EUNSUPPORTED, "Q8_0");
-    assert_fails(berth_model_open(ctx, &bad, &none, &err), err, BERTH_EUNSUPPORTED, "Q8_0");
+    assert_fails(berth_plan_make(ctx, &bad, NULL, &p, &err), err, BERTH_EUNSUPPORTED,
+                 "weights of a GGUF file are not converted");
+    assert_fails(berth_model_open(ctx, &bad, &none, &err), err, BERTH_EUNSUPPORTED,
+                 "weights of a GGUF file are not converted");
     berth_model_close(plain);
     berth_model_close(m);
     berth_model_close(again);
