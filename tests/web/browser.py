@@ -166,12 +166,17 @@ class Browser:
         return self.until(look, f"{parts} in {selector}: {self.text(selector)!r}")
 
     def click(self, selector):
-        """Clicks what is there, and tries again when the page moved it meanwhile."""
+        """Clicks what is there and stays where it is: pictures and rows that come in above it move it away under the mouse."""
+        last = [None]
+
         def press():
             e = next((e for e in self.all(selector) if e.is_displayed() and e.is_enabled()), None)
             if not e:
                 return False
             self.js("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", e)
+            before, last[0] = last[0], (e.id, self.js("const r = arguments[0].getBoundingClientRect(); return [r.x, r.y, r.width, r.height]", e))
+            if before != last[0]:
+                return False
             try:
                 e.click()
             except WebDriverException as why:
