@@ -82,12 +82,12 @@ def source(number, shape):
 def adapters(comfyui):
     """comfy.weight_adapter, without what it does not need here: models and their memory."""
     sys.path.insert(0, comfyui)
-    stub = types.ModuleType("comfy.model_management")
-    stub.cast_to_device = lambda t, device, dtype, copy=False: t.to(device=device, dtype=dtype, copy=copy)
+    memory = types.ModuleType("comfy.model_management")
+    memory.cast_to_device = lambda t, device, dtype, copy=False: t.to(device=device, dtype=dtype, copy=copy)
     kron = torch.kron
     torch.kron = lambda a, b: kron(a.contiguous(), b.contiguous())
     import comfy
-    sys.modules["comfy.model_management"] = comfy.model_management = stub
+    sys.modules["comfy.model_management"] = comfy.model_management = memory
     import comfy.weight_adapter
     return comfy.weight_adapter.adapters
 
