@@ -144,7 +144,8 @@ static void close_row(struct bench *b)
 
 #define SCALE 1024
 #define LINK_BYTES_PER_S 55400000000
-#define PASSES 3 /* the last one counts */
+#define WARM_PASSES 2
+#define PASSES 12 /* that count; in a pass some runs are timed, in others the rest */
 
 struct sim_block { /* a layer */
     const char *name;
@@ -237,7 +238,7 @@ struct sim { /* one row */
     struct dev_event *start, *end;
     struct stream *s;
     uint64_t step_ns;        /* of the last pass */
-    struct stream_stats got; /* of the last pass: bytes, timed, copy_ns, exposed_ns, runs */
+    struct stream_stats got; /* of a pass: timed, copy_ns, exposed_ns, runs */
 };
 
 static berth_status sim_blocks(struct sim *m, berth_err *err)
@@ -389,16 +390,18 @@ static berth_status sim_run(struct sim *m, berth_err *err)
 {
     bool done;
     uint64_t start, end;
-    for (int k = 0; k < PASSES; k++) {
-        struct stream_stats a = stream_stats(m->s);
+    struct stream_stats a = { 0 };
+    for (int k = 0; k < WARM_PASSES + PASSES; k++) {
+        if (k == WARM_PASSES)
+            a = stream_stats(m->s);
         if (sim_pass(m, err))
             return err->code;
-        m->got = stream_stats(m->s);
-        m->got.timed -= a.timed;
-        m->got.runs -= a.runs;
-        m->got.copy_ns -= a.copy_ns;
-        m->got.exposed_ns -= a.exposed_ns;
     }
+    m->got = stream_stats(m->s);
+    m->got.timed = (m->got.timed - a.timed) / PASSES;
+    m->got.runs = (m->got.runs - a.runs) / PASSES;
+    m->got.copy_ns = (m->got.copy_ns - a.copy_ns) / PASSES;
+    m->got.exposed_ns = (m->got.exposed_ns - a.exposed_ns) / PASSES;
     if (dev_event_time(m->start, &done, &start, err) || dev_event_time(m->end, &done, &end, err))
         return err->code;
     m->step_ns = end - start;

@@ -571,6 +571,12 @@ static void waits_are_counted(void **state)
 
 /* ---- time: virtual, see null.h ---- */
 
+static void no_layer(void *user, void *const *ptr)
+{
+    (void)user;
+    (void)ptr;
+}
+
 /* A pass whose layers are done before it ends, so that every mark can be read. */
 static void timed_pass(struct bench *b, struct stream *s)
 {
@@ -652,6 +658,40 @@ static void a_host_far_ahead(void **state)
     ok(whole_pass(b, s, err)); /* marks are free again */
     ok(dev_stream_sync(b->s, err));
     assert_true(stream_stats(s).timed > x.timed);
+    stream_close(s);
+    stop(b);
+}
+
+/* Of 40 runs every third has marks, others in the next pass, and stands for the two before it: that
+ * the last run of a pass went without is all that is not known yet. */
+static void some_of_many_runs_are_marked(void **state)
+{
+    enum { RUNS = 40 };
+    (void)state;
+    struct bench *b = start_timed("null:0=1m,cpu=4m", "pppppp", 400);
+    struct stream_item many[RUNS];
+    for (size_t i = 0; i < RUNS; i++)
+        many[i] = b->item[i % N];
+    b->args.item = many;
+    b->args.n = RUNS;
+    struct stream *s = open_stream(b);
+    for (uint64_t pass = 1; pass <= 6; pass++) {
+        static const uint64_t unknown[] = { 0, 1, 2 }; /* runs behind the last that has marks */
+        uint64_t addr;
+        ok(stream_begin(s, b->s, err));
+        for (size_t i = 0; i < RUNS; i++) {
+            ok(stream_acquire(s, i, &addr, err));
+            ok(dev_launch(b->s, no_layer, NULL, NULL, 0, err));
+            ok(stream_release(s, i, err));
+        }
+        ok(dev_stream_sync(b->s, err));
+        ok(stream_end(s, err));
+        struct stream_stats x = stream_stats(s);
+        uint64_t known = pass * RUNS - unknown[pass % ARRAY_LEN(unknown)];
+        assert_int_equal(x.timed, known * BYTES);
+        assert_int_equal(x.copy_ns, known * 1000);
+        assert_int_equal(x.exposed_ns, 1000 + (known - 1) * 600);
+    }
     stream_close(s);
     stop(b);
 }
@@ -840,6 +880,7 @@ int main(void)
         cmocka_unit_test(exposed_is_what_layers_do_not_hide),
         cmocka_unit_test(resident_layers_hide_copies),
         cmocka_unit_test(a_host_far_ahead),
+        cmocka_unit_test(some_of_many_runs_are_marked),
         cmocka_unit_test(staged_runs_are_timed),
         cmocka_unit_test(without_streams_all_is_exposed),
         cmocka_unit_test(a_cpu_waits_itself),
