@@ -145,7 +145,7 @@ static void close_row(struct bench *b)
 #define SCALE 1024
 #define LINK_BYTES_PER_S 55400000000
 #define WARM_PASSES 2
-#define PASSES 12 /* that count; in a pass some runs are timed, in others the rest */
+#define PASSES 60 /* that count: in each of them some runs are timed */
 
 struct sim_block { /* a layer */
     const char *name;

@@ -303,9 +303,11 @@ static void sum_up(struct bench_row *row, double *ms, size_t n, const struct str
     row->ms = ms[n / 2];
     row->ms_min = ms[0];
     row->ms_max = ms[n - 1];
-    double copy = (double)(after->copy_ns - before->copy_ns);
-    row->gbps = copy > 0 ? (double)(after->timed - before->timed) / copy : 0;
-    row->exposed = copy > 0 ? (double)(after->exposed_ns - before->exposed_ns) / copy : 0;
+    const struct stream_stats counted = { .timed = after->timed - before->timed,
+                                          .copy_ns = after->copy_ns - before->copy_ns,
+                                          .exposed_ns = after->exposed_ns - before->exposed_ns };
+    row->gbps = stream_gbps(&counted);
+    row->exposed = stream_exposed(&counted);
     row->donor_bytes = after->donor_bytes;
     row->ring = after->ring_bytes;
 }

@@ -191,7 +191,7 @@ bool stream_resident(const struct stream *s, size_t i);
 /* What the device is done with; sync the compute stream before the end of a pass to have all. */
 struct stream_stats stream_stats(struct stream *s);
 double stream_gbps(const struct stream_stats *x);    /* 10^9 bytes/s of a lane while it copies */
-double stream_exposed(const struct stream_stats *x); /* exposed_ns / copy_ns */
+double stream_exposed(const struct stream_stats *x); /* exposed_ns / copy_ns, at most 1 */
 
 /* ---- of a model: model_stream.c ---- */
 

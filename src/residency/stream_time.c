@@ -110,16 +110,18 @@ static bool take(struct stream *s, struct stream_time *x)
     return true;
 }
 
-/* Each run once in as many passes as there are between two of them. */
-static bool is_marked(const struct stream *s, uint32_t run)
+/* MARKED of a pass's runs, evenly spread but never in step with layers that repeat: multiples of the
+ * golden ratio. */
+static bool is_marked(const struct stream *s, const struct stream_slot *t)
 {
-    return has_marks(s, run) && (run + s->stats.passes) % (1 + (s->cut.runs - 1) / MARKED) == 0;
+    uint32_t spread = (uint32_t)(t->serial * UINT32_C(0x9E3779B9));
+    return has_marks(s, t->run) && spread <= (uint64_t)UINT32_MAX * MARKED / s->cut.runs;
 }
 
 void time_get(struct stream *s, struct stream_slot *t)
 {
     struct stream_time *of_run = s->time[t->run];
-    for (int i = 0; i < STREAM_TIMES && is_marked(s, t->run) && !t->time; i++)
+    for (int i = 0; i < STREAM_TIMES && is_marked(s, t) && !t->time; i++)
         if (take(s, &of_run[i]))
             t->time = &of_run[i];
     if (t->time)
@@ -178,5 +180,6 @@ double stream_gbps(const struct stream_stats *x)
 
 double stream_exposed(const struct stream_stats *x)
 {
-    return x->copy_ns ? (double)x->exposed_ns / (double)x->copy_ns : 0;
+    double share = x->copy_ns ? (double)x->exposed_ns / (double)x->copy_ns : 0;
+    return share < 1 ? share : 1; /* of a few marks it may come out as more */
 }
