@@ -35,13 +35,13 @@
  *          before those under way and beyond the ring's reach leave it.
  * Time     copy_ns and exposed_ns are the device's (dev_event_time), read when it is done with the
  *          marks and never waited for: in stream_stats(), and when marks are needed
- *          again. Of many runs only some are marked in a pass and stand for the others:
- *          stream_time.c. exposed is from when the compute stream came to a run's first layer until
- *          the run was filled, if that is later: 0 when all copies hide behind layers; the first
- *          run of a first pass never does. Copies of a device that knows no asynchronous ones are
- *          exposed, all of them; a cpu that computes on another device's blocks is exposed to what
- *          the host waits. wait_ns is what the host itself waited: for staging, for such copies, for
- *          another driver's event; layers may have run meanwhile.
+ *          again. exposed is from when the compute stream came to a run's first layer until the run
+ *          was filled, if that is later: 0 when all copies hide behind layers; the first run of a
+ *          first pass never does. Of many runs some are looked at in a pass and stand for all
+ *          (stream_time.c), so it is an estimate there. Copies of a device that knows no
+ *          asynchronous ones are exposed, all of them; a cpu that computes on another device's
+ *          blocks is exposed to what the host waits. wait_ns is what the host itself waited: for
+ *          staging, for such copies, for another driver's event; layers may have run meanwhile.
  * Invariants (1) bytes of the ring are written only after the drained events of all who lay there
  *          (2) a layer reads a slot only after its filled event   (3) staging is overwritten only
  *          after the copy that reads it
@@ -132,10 +132,10 @@ struct stream_stats {
     uint64_t dropped; /* of them given up before anybody acquired them */
     uint64_t staged;  /* of them through staging */
     uint64_t out_of_order; /* acquires whose run had to be fetched out of turn */
-    uint64_t timed;        /* of bytes: those the next two stand for */
+    uint64_t timed;        /* of bytes: those whose times are in the next two */
     uint64_t copy_ns; /* copies ran, the time of all lanes added up; of a staged run from its first
                             chunk to its last */
-    uint64_t exposed_ns;              /* layers stood waiting for them */
+    uint64_t exposed_ns;              /* layers stood waiting for them, see Time */
     uint64_t wait_ns;                 /* the host waited for copies */
     uint64_t pass_ns;                 /* wall time of passes that ended */
     uint64_t ring_bytes, stage_bytes; /* memory it holds */

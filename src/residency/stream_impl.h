@@ -69,17 +69,12 @@ void stream_cut_release(struct stream_cut *c);
 
 #define STREAM_TIMES 2 /* sets of marks for each run */
 
-struct stream_unmarked { /* fillings of a lane since one that had marks */
-    uint64_t bytes, fillings;
-};
-
 struct stream_time {
     struct dev_event *begun, *filled; /* of the lane; NULL: it has no clock of its own */
     struct dev_event *reached;        /* of the compute stream; NULL: the clocks do not compare */
     size_t bytes;
-    struct stream_unmarked for_all; /* itself, and those without marks before it */
-    bool busy;                      /* a slot's, marks may come */
-    bool is_filled, is_reached;     /* recorded */
+    bool busy;                  /* a slot's, marks may come */
+    bool is_filled, is_reached; /* recorded */
 };
 
 /* ---- the ring ---- */
@@ -147,8 +142,7 @@ struct stream { /* owner: executor */
     uint32_t *run_slot; /* by run: its slot, or STREAM_NONE */
     uint32_t *held;     /* by item: acquires without a release */
     uint64_t *done;     /* by item: serial of the filling under which it was released */
-    struct stream_time (*time)[STREAM_TIMES];          /* by run */
-    struct stream_unmarked unmarked[STREAM_LANES_MAX]; /* by lane */
+    struct stream_time (*time)[STREAM_TIMES]; /* by run */
     uint64_t serial;
     uint64_t next; /* run to fetch next, modulo cut.runs; from there on: in the next pass */
     uint32_t at;   /* donor item acquired last; at first: the first one */

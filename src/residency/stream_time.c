@@ -1,20 +1,22 @@
 /* stream_time: how long copies ran, and how long layers stood waiting for them, on the device's clock.
  *
- * A filling of a slot may have three marks: begun and filled on its lane around the copies, reached on
- * the compute stream in front of its wait for filled. They are read when they are complete, later, by
+ * A filling of a slot has three marks: begun and filled on its lane around the copies, reached on the
+ * compute stream in front of its wait for filled. They are read when they are complete, later, by
  * whoever comes by: nobody waits for them and the order of things does not depend on them. Each run
  * has two sets of marks, so that the host may be up to two passes ahead of the device; beyond that
- * a filling goes without.
+ * a filling goes untimed, and stats.timed says how many bytes were not.
  *
- * Marks are not free: the layers of FLUX.1-dev, a fifth of it in RAM, took 0.7 % longer with one in
- * front of each run. So of many runs only some are marked, about MARKED a pass and others in the next
- * one, and a filling with marks stands for those of its lane that went without since the last one.
+ * A mark between layers is not free: FLUX.1-dev's, a fifth of it in RAM, took 0.7 % longer with one in
+ * front of each of 91 runs. So of many runs about MARKED have `reached` in a pass, others in the next,
+ * and what they waited counts for all. Where a run lies among the others, as seen in steps of the
+ * golden ratio, says in which pass it is: then neither layers that repeat nor the number of runs
+ * makes some of them come more often.
  *
  * A lane without BERTH_CAP_ASYNC has no marks: fill() has the time, and all of it is exposed. Where
  * lane and layers have different clocks (a cpu that computes), exposed is what the host waited. */
 #include "residency/stream_impl.h"
 
-#define MARKED 16 /* runs a pass; up to as many, all of them */
+#define MARKED 16 /* of up to as many, all */
 
 static bool has_marks(const struct stream *s, uint32_t run)
 {
@@ -80,12 +82,17 @@ void stream_count_time(struct stream *s, uint64_t timed, uint64_t copy_ns, uint6
 
 /* ---- marks ---- */
 
-/* Copies take as long as their bytes; layers wait as often as there are runs. */
-static void count(struct stream *s, const struct stream_time *x, uint64_t copy, uint64_t exposed)
+/* Once in runs / MARKED passes. */
+static bool is_marked(const struct stream *s, uint32_t run)
 {
-    double times = x->bytes ? (double)x->for_all.bytes / (double)x->bytes : 1;
-    stream_count_time(s, x->for_all.bytes, (uint64_t)((double)copy * times),
-                      exposed * x->for_all.fillings);
+    uint64_t window = (UINT64_C(1) << 32) * MARKED / s->cut.runs;
+    uint32_t place = run * UINT32_C(0x9E3779B9) - (uint32_t)(s->stats.passes * window);
+    return place < window;
+}
+
+static uint64_t for_all(const struct stream *s, uint64_t exposed)
+{
+    return s->cut.runs > MARKED ? exposed * s->cut.runs / MARKED : exposed;
 }
 
 /* Adds it up and makes it free again. False: somebody needs it, or the device is not there yet. What
@@ -104,24 +111,17 @@ static bool take(struct stream *s, struct stream_time *x)
         !(x->is_reached && dev_event_time(x->reached, &r, &reached, &err))) {
         if (!b || !f || !r)
             return false;
-        count(s, x, filled - begun, x->is_reached && filled > reached ? filled - reached : 0);
+        uint64_t exposed = x->is_reached && filled > reached ? filled - reached : 0;
+        stream_count_time(s, x->bytes, filled - begun, for_all(s, exposed));
     }
     x->is_filled = x->is_reached = false;
     return true;
 }
 
-/* MARKED of a pass's runs, evenly spread but never in step with layers that repeat: multiples of the
- * golden ratio. */
-static bool is_marked(const struct stream *s, const struct stream_slot *t)
-{
-    uint32_t spread = (uint32_t)(t->serial * UINT32_C(0x9E3779B9));
-    return has_marks(s, t->run) && spread <= (uint64_t)UINT32_MAX * MARKED / s->cut.runs;
-}
-
 void time_get(struct stream *s, struct stream_slot *t)
 {
     struct stream_time *of_run = s->time[t->run];
-    for (int i = 0; i < STREAM_TIMES && is_marked(s, t) && !t->time; i++)
+    for (int i = 0; i < STREAM_TIMES && has_marks(s, t->run) && !t->time; i++)
         if (take(s, &of_run[i]))
             t->time = &of_run[i];
     if (t->time)
@@ -135,23 +135,18 @@ berth_status time_begin(struct stream *s, struct stream_slot *t, berth_err *err)
 
 berth_status time_filled(struct stream *s, struct stream_slot *t, berth_err *err)
 {
-    struct stream_unmarked *u = &s->unmarked[t->lane];
-    u->bytes += t->copied;
-    u->fillings++;
     if (!t->time)
         return BERTH_OK;
     if (dev_event_record(t->time->filled, s->lane[t->lane], err))
         return err->code;
     t->time->is_filled = true;
     t->time->bytes = t->copied;
-    t->time->for_all = *u;
-    *u = (struct stream_unmarked) { 0 };
     return BERTH_OK;
 }
 
 berth_status time_reached(struct stream *s, struct stream_slot *t, berth_err *err)
 {
-    if (!t->time || !t->time->reached)
+    if (!t->time || !t->time->reached || !is_marked(s, t->run))
         return BERTH_OK;
     if (dev_event_record(t->time->reached, s->compute, err))
         return err->code;

@@ -30,8 +30,9 @@ static void add_numbers(const struct worker *w, const struct res_streamed *x, st
         str_adds(out, i ? "," : "");
         add_device(out, devset_at(w->parts.devices, i));
     }
+    uint64_t exposed = x->exposed_ns < x->copy_ns ? x->exposed_ns : x->copy_ns; /* an estimate */
     str_addf(out, "],\"stream\":{\"bytes\":%" PRIu64 ",\"seconds\":%.6f,\"exposed_seconds\":%.6f",
-             x->bytes, (double)x->copy_ns / 1e9, (double)x->exposed_ns / 1e9);
+             x->bytes, (double)x->copy_ns / 1e9, (double)exposed / 1e9);
 }
 
 static void add_message(struct server *s, const struct str *numbers, struct str *out)
