@@ -417,7 +417,8 @@ enum res_verdict { RES_EJECTED_BY_FREE, RES_KEPT, RES_BUSY, RES_FAILED };
 const char *res_verdict_name(enum res_verdict v); /* "ejected", "kept", "busy", "failed" */
 struct res_receipt_model {
     uint64_t id;
-    const char *name;
+    const char *name, *role;
+    enum dtype converted; /* to this type; DT_NONE: as the file has it */
     enum res_retention retention;
     enum res_verdict verdict;
     const char *why;      /* "marked eject", "marked keep", "auto: others were marked", ... */
@@ -430,8 +431,8 @@ struct res_receipt_device {
     uint64_t released; /* no longer held: back at the driver or OS */
 };
 struct res_receipt_violation {
-    uint64_t model;
-    const char *name, *step, *block;
+    const struct res_receipt_model *of; /* its line of this receipt */
+    const char *step, *block;
     uint64_t was, is; /* addresses */
     bool gone;        /* it has no bytes any more: is 0, and the address was its first block's */
 };
