@@ -51,9 +51,10 @@
  * Files      alloc.c alloc_resolve.c strings; blocks.c; plan.c layout.c plan_auto.c plan_text.c
  *            plan_json.c;
  *            registry.c models, handles, anchors, retention; keys.c what is the same model;
- *            convert.c weights in another type than the file's; load.c load_stage.c file ->
- *            devices; move.c blocks between devices, re-planning; room.c; speed.c of links;
- *            patch.c patch_term.c patch_norms.c patch_merge.c; free.c the free flow, receipt.c;
+ *            convert.c weights in another type than the file's; scales.h what fp8 scales are
+ *            called; load.c load_stage.c file -> devices; move.c blocks between devices,
+ *            re-planning; room.c; speed.c of links; patch.c patch_term.c patch_norms.c
+ *            patch_merge.c; free.c the free flow, receipt.c;
  *            prompt.c requests and prompts; pressure.c; stream*.c the ring (stream.h),
  *            model_stream.c over a model's blocks; journal*.c snapshots (journal.h); check.c;
  *            words.c */
