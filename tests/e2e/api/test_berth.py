@@ -431,7 +431,8 @@ def test_flags_say_which_type(fresh, tmp_path):
     """--fp8_e4m3fn-unet, --fp8_e5m2-text-enc: where a loader names none; of a checkpoint its VAE stays."""
     synth(str(tmp_path / "base/models/checkpoints/sd15.safetensors"), "sd15-tiny", "--dtype", "f16")
     synth(str(tmp_path / "base/models/diffusion_models/x.safetensors"), "flux-tiny", "--dtype", "f16")
-    s = fresh("--devices", "cpu=1g", "--fp8_e4m3fn-unet", "--fp8_e5m2-text-enc", "--fp8_e8m0fnu-unet")
+    s = fresh("--devices", "cpu=1g", "--fp8_e4m3fn-unet", "--fp8_e5m2-text-enc", "--fp8_e8m0fnu-unet", "--lowvram")
+    assert [x.split(" flags=")[1] for x in s.errors().splitlines() if " serve.ignored " in x] == ['"--fp8_e8m0fnu-unet, --lowvram"']
     prompt = {
         "1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "sd15.safetensors"}},
         "2": {"class_type": "UNETLoader", "inputs": {"unet_name": "x.safetensors", "weight_dtype": "default"}},
