@@ -1,7 +1,7 @@
 /* data: from the server into the store. Every loader may be called as often as somebody thinks
  * something changed: while one request is under way at most one more waits behind it. */
 import * as api from './api.js';
-import {changed, forgetSlots, LIMITS, NO_STREAM, rememberNames, slotOf, state} from './store.js';
+import {changed, forgetSlots, LIMITS, NO_STREAM, slotOf, state} from './store.js';
 import {trouble} from './toast.js';
 
 const AGAIN_MS = 250; /* at most four lists a second, whatever happens */
@@ -37,7 +37,6 @@ function coalesce(fn) {
 
 export function takeModels(models) {
     state.models = models;
-    rememberNames(models);
     forgetSlots(models.map((m) => m.id));
     for (const m of models)
         slotOf(m.id);

@@ -8,7 +8,7 @@ import {heldOf, paint} from './devices.js';
 import * as dialog from './dialog.js';
 import {$, button, el, keyed, put, show} from './dom.js';
 import {bytes, count, seconds, time} from './format.js';
-import {letterOf, modelById, nameOfId, on, state} from './store.js';
+import {letterOf, modelById, modelName, on, state} from './store.js';
 import {toast, trouble} from './toast.js';
 
 const KINDS = {
@@ -25,8 +25,6 @@ const released = (receipt) => receipt.devices.reduce((n, d) => n + d.released, 0
 const rowsOf = (receipt) => receipt.devices.map(
     (d) => ({device: d.device, before: heldOf(d.before), after: heldOf(d.after)}));
 
-const nameOf = (m) => nameOfId(m.id) || m.name;
-
 function verdict(m, test) {
     const badge = el('span', {class: 'badge', 'aria-hidden': 'true'});
     if (modelById(m.id)) {
@@ -36,7 +34,7 @@ function verdict(m, test) {
         badge.dataset.tier = 'weights';
     }
     return el('li', {data: {test, model: m.id, bytes: m.bytes}}, badge,
-        el('strong', {class: 'name', text: nameOf(m)}),
+        el('strong', {class: 'name', text: modelName(m)}),
         el('span', {class: 'num', text: bytes(m.bytes)}),
         el('span', {class: 'quiet', text: m.why}));
 }
@@ -126,7 +124,7 @@ async function confirmed() {
 
 function sentence(receipt) {
     const going = receipt.models.filter(goes), stays = receipt.models.length - going.length;
-    const what = going.length ? `${going.map(nameOf).join(', ')} went` : 'No model went';
+    const what = going.length ? `${going.map(modelName).join(', ')} went` : 'No model went';
     return `${what}${stays ? `, ${count(stays, 'model')} stayed` : ''}.`;
 }
 
@@ -169,7 +167,7 @@ function makeReceipt(r) {
         })),
         r.models.length ?
             el('ul', {class: 'verdicts'},
-                ...r.models.map((m) => el('li', {}, el('strong', {class: 'name', text: nameOf(m)}),
+                ...r.models.map((m) => el('li', {}, el('strong', {class: 'name', text: modelName(m)}),
                                     el('span', {text: m.verdict}),
                                     el('span', {class: 'num', text: bytes(m.bytes)}),
                                     el('span', {class: 'quiet', text: m.why})))) :

@@ -26,8 +26,7 @@ export const LIMITS = {
     points: 1200,
     events: 64,
     blocks: 20000,
-    jobs: 600,
-    names: 500
+    jobs: 600
 };
 
 const listeners = new Map();
@@ -99,15 +98,3 @@ export const modelById = (id) => state.models.find((m) => m.id === id);
 /* Three models of one checkpoint have the same name: the role tells them apart. So does the type that
    one file is held in twice. */
 export const modelName = (m) => [m.name, m.role, m.converted].filter(Boolean).join(' · ');
-
-/* Receipts tell of models that are gone by then. */
-const names = new Map(); /* model id -> name */
-
-export function rememberNames(models) {
-    for (const m of models)
-        names.set(m.id, modelName(m));
-    while (names.size > LIMITS.names)
-        names.delete(names.keys().next().value);
-}
-
-export const nameOfId = (id) => names.get(id);

@@ -40,14 +40,21 @@ static berth_status request(const struct options *o, char **models, int n, struc
                            : err_set(err, BERTH_EINVAL, "names must be UTF-8, or memory ran out");
 }
 
-/* "name#id" */
+static const char *text(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "?";
+}
+
+/* "name#id", "name#id as F8_E4M3" */
 static void model_name(const json_t *m, struct str *out)
 {
-    const char *name = json_string_value(json_object_get(m, "name"));
     uint64_t id = 0;
     (void)js_get_u64(json_object_get(m, "id"), &id);
-    term_safe(out, name ? name : "?", name ? strlen(name) : 1, 40);
+    term_safe(out, text(m, "name"), strlen(text(m, "name")), 40);
     str_addf(out, "#%" PRIu64, id);
+    if (json_is_string(json_object_get(m, "converted"))) /* the same file twice, perhaps */
+        str_addf(out, " as %.11s", text(m, "converted"));
 }
 
 static void print_models(const json_t *models)
@@ -64,15 +71,13 @@ static void print_models(const json_t *models)
     }
     json_array_foreach(models, i, m)
     {
-        const char *verdict = json_string_value(json_object_get(m, "verdict"));
-        const char *why = json_string_value(json_object_get(m, "why"));
         uint64_t bytes = 0;
         char buf[STR_BYTES_MAX];
         (void)js_get_u64(json_object_get(m, "bytes"), &bytes);
         str_clear(&name);
         model_name(m, &name);
-        printf("%-8s %-*s  %9s  (%s)\n", verdict ? verdict : "?", width, str_c(&name),
-               str_bytes(bytes, buf), why ? why : "?");
+        printf("%-8s %-*s  %-8.8s %9s  (%s)\n", text(m, "verdict"), width, str_c(&name),
+               text(m, "role"), str_bytes(bytes, buf), text(m, "why"));
     }
     if (!i)
         printf("no models\n");
@@ -95,10 +100,9 @@ static void print_devices(const json_t *devices)
     json_array_foreach(devices, i, d)
     {
         char before[STR_BYTES_MAX], after[STR_BYTES_MAX], released[STR_BYTES_MAX];
-        const char *name = json_string_value(json_object_get(d, "device"));
         uint64_t back = 0;
         (void)js_get_u64(json_object_get(d, "released"), &back);
-        printf("%-12s %9s -> %-9s  %s given back\n", name ? name : "?",
+        printf("%-12s %9s -> %-9s  %s given back\n", text(d, "device"),
                str_bytes(sum(json_object_get(d, "before")), before),
                str_bytes(sum(json_object_get(d, "after")), after), str_bytes(back, released));
     }
@@ -109,11 +113,7 @@ static size_t stayed(const json_t *models)
 {
     size_t i, n = 0;
     json_t *m;
-    json_array_foreach(models, i, m)
-    {
-        const char *verdict = json_string_value(json_object_get(m, "verdict"));
-        n += verdict && strcmp(verdict, "ejected") != 0;
-    }
+    json_array_foreach(models, i, m) n += strcmp(text(m, "verdict"), "ejected") != 0;
     return n;
 }
 
@@ -190,7 +190,8 @@ const struct command command_free = {
     .guesses = guesses,
     .more = "Without MODEL: what ComfyUI-Manager's \"Free model and node cache\" does. Models\n"
             "marked eject go, the others stay; with none marked, auto models go and keep\n"
-            "models stay. MODEL is an id, a name or name#id as `berth ps` shows them. A free\n"
-            "waits for the running prompt to end.\n",
+            "models stay. MODEL is an id, a name or name#id as `berth ps` shows them; a name\n"
+            "is every model that has it, whatever its role and type. A free waits for the\n"
+            "running prompt to end.\n",
     .run = run_free,
 };

@@ -514,6 +514,10 @@ static const struct opt_guess guesses[] = {
     { "weight_dtype", BY_SET("UNETLoader.weight_dtype=fp8_e4m3fn") },
     { "dtype", BY_SET("UNETLoader.weight_dtype=fp8_e4m3fn") },
     FP8_GUESSES,
+#define FLAG(name, arity)                                                                          \
+    { name, "a flag of ComfyUI's that only `berth serve` takes, without effect" },
+#include "app/serve_ignored.def"
+#undef FLAG
     { 0 }
 };
 

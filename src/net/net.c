@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/sz.h"
+#include "residency/scales.h"
 #include "tensor/convert.h"
 
 #include <inttypes.h>
@@ -199,7 +200,6 @@ static berth_status read_scale(const struct net *n, size_t block, const struct w
 static berth_status find_scale(const struct net *n, const char *file, struct net_layer *out,
                                berth_err *err)
 {
-    static const char *const called[] = { "scale_weight", "weight_scale" };
     char name[FILE_NAME_MAX];
     size_t len = strlen(file), stem = len - strlen("weight"), block, k;
     if (!str_ends(file, len, ".weight"))
@@ -207,8 +207,8 @@ static berth_status find_scale(const struct net *n, const char *file, struct net
     snprintf(name, sizeof name, "%.*scomfy_quant", (int)stem, file);
     if (check_marker(n, name, err))
         return err->code;
-    for (size_t i = 0; i < ARRAY_LEN(called); i++) {
-        snprintf(name, sizeof name, "%.*s%s", (int)stem, file, called[i]);
+    for (size_t i = 0; i < ARRAY_LEN(scale_names); i++) {
+        snprintf(name, sizeof name, "%.*s%s", (int)stem, file, scale_names[i]);
         const struct weights_entry *e = find(n, name, &block, &k);
         uint64_t count;
         if (!e)
@@ -290,9 +290,8 @@ static bool carried_along(const char *name, size_t len)
                                          "alphas_cumprod",
                                          "spiece_model",
                                          "encoder.embed_tokens.weight" };
-    static const char *const end[] = { "position_ids", ".input_scale",  ".scale_input",
-                                       ".comfy_quant", ".scale_weight", ".weight_scale",
-                                       "attn_mask" };
+    static const char *const end[] = { "position_ids", ".input_scale", ".scale_input",
+                                       ".comfy_quant", "attn_mask" };
     for (size_t i = 0; i < ARRAY_LEN(begin); i++)
         if (str_starts(name, len, begin[i]))
             return true;
@@ -302,7 +301,7 @@ static bool carried_along(const char *name, size_t len)
     for (size_t i = 0; i < ARRAY_LEN(end); i++)
         if (str_ends(name, len, end[i]))
             return true;
-    return false;
+    return is_scale(name, len);
 }
 
 size_t net_unused(const struct net *n, const char **first)

@@ -1,6 +1,6 @@
 #include "residency/convert.h"
 
-#include "base/str.h"
+#include "residency/scales.h"
 
 #include <strings.h>
 
@@ -32,8 +32,10 @@ static bool has_beside(const struct weights *w, const struct weights_entry *e, c
 
 static bool is_scaled(const struct weights *w, const struct weights_entry *e)
 {
-    return has_beside(w, e, "scale_weight") || has_beside(w, e, "weight_scale") ||
-           has_beside(w, e, "comfy_quant");
+    for (size_t i = 0; i < ARRAY_LEN(scale_names); i++)
+        if (has_beside(w, e, scale_names[i]))
+            return true;
+    return has_beside(w, e, "comfy_quant");
 }
 
 bool res_has_scales(const struct weights *w, const char *part)

@@ -14,8 +14,7 @@ enum { STEPS = 4 }; /* unload, reset, retire, trim: each may find one violation 
 
 /* Addresses of a model that is to stay, as they were before step 1. */
 struct watch {
-    uint64_t id;
-    const char *name;
+    struct res_receipt_model *line;
     uint64_t *addr; /* [n] by block */
     size_t n;
     bool over; /* found dead, and said so */
@@ -162,7 +161,8 @@ static berth_status judge_all(struct flow *f, berth_err *err)
             continue;
         struct verdict v = judge(f, m);
         const char *name = arena_strndup(&x->mem, m->name, strlen(m->name));
-        if (!name)
+        const char *role = arena_strndup(&x->mem, m->role, strlen(m->role));
+        if (!name || !role)
             return err_set(err, BERTH_ENOMEM, "free: the name of model %s", m->owner);
         f->read[x->models] = m->read;
         f->moved[x->models] = m->moved;
@@ -170,6 +170,8 @@ static berth_status judge_all(struct flow *f, berth_err *err)
         x->model[x->models++] = (struct res_receipt_model) {
             .id = m->id,
             .name = name,
+            .role = role,
+            .converted = weights_converted(m->weights),
             .retention = m->retention,
             .verdict = busy   ? RES_BUSY
                        : v.go ? RES_EJECTED_BY_FREE
@@ -204,8 +206,7 @@ static berth_status watch_all(struct flow *f, berth_err *err)
         if (!stays(f, &x->model[i]) || m->state != RES_RESIDENT)
             continue;
         struct watch *w = &f->watch[f->watches++];
-        w->id = m->id;
-        w->name = x->model[i].name;
+        w->line = &x->model[i];
         w->n = m->blocks.n;
         w->addr = arena_array(&f->tmp, w->n, sizeof *w->addr);
         if (w->n && !w->addr)
@@ -225,36 +226,27 @@ static void violation(struct flow *f, const struct watch *w, const char *step, c
     if (is)
         snprintf(now, sizeof now, "0x%" PRIx64, is);
     const char *copy = arena_strndup(&f->x->mem, block, strlen(block));
-    f->x->violation[f->x->violations++] =
-        (struct res_receipt_violation) { .model = w->id,
-                                         .name = w->name,
-                                         .step = step,
-                                         .block = copy ? copy : "",
-                                         .was = was,
-                                         .is = is,
-                                         .gone = !is };
+    f->x->violation[f->x->violations++] = (struct res_receipt_violation) {
+        .of = w->line, .step = step, .block = copy ? copy : "", .was = was, .is = is, .gone = !is
+    };
     r->metrics.retention_violations++;
     log_error(r->log, "res.retention.violated",
               "step=%s was=0x%" PRIx64 " is=%s blocks=%zu id=%" PRIu64 " model=\"%s\" block=\"%s\"",
-              step, was, now, moved, w->id, w->name, block);
+              step, was, now, moved, w->line->id, w->line->name, block);
     char text[512];
     snprintf(text, sizeof text,
              "[MultiGPU Model Management] retention violated in step %s: model %.200s%s%.100s, "
              "0x%" PRIx64 " -> %s",
-             step, w->name, is ? ", block " : " is gone", block, was, now);
+             step, w->line->name, is ? ", block " : " is gone", block, was, now);
     static const char *const fields[] = { "component", "model_management", NULL };
     journal_record(r->journal, JOURNAL_ERROR, text, fields);
 }
 
 static void failed_to_stay(struct flow *f, const struct watch *w, const char *step)
 {
-    struct res_receipt *x = f->x;
-    const char *why = arena_printf(&x->mem, "gone in step %s", step);
-    for (size_t i = 0; i < x->models; i++)
-        if (x->model[i].id == w->id) {
-            x->model[i].verdict = RES_FAILED;
-            x->model[i].why = why ? why : "gone";
-        }
+    const char *why = arena_printf(&f->x->mem, "gone in step %s", step);
+    w->line->verdict = RES_FAILED;
+    w->line->why = why ? why : "gone";
 }
 
 /* Every retained model is alive at its old addresses, or the world hears of it, once per change. */
@@ -262,7 +254,7 @@ static void check_watches(struct flow *f, const char *step)
 {
     for (size_t i = 0; i < f->watches; i++) {
         struct watch *w = &f->watch[i];
-        const struct res_model *m = w->over ? NULL : res_model_by_id(f->r, w->id);
+        const struct res_model *m = w->over ? NULL : res_model_by_id(f->r, w->line->id);
         if (w->over)
             continue;
         if (!m || m->state != RES_RESIDENT || m->blocks.n != w->n) {

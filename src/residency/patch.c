@@ -21,6 +21,7 @@
  *          result; factors are not counted. */
 #include "residency/patch_impl.h"
 #include "residency/residency_impl.h"
+#include "residency/scales.h"
 
 #include "base/crc32.h"
 #include "base/hash.h"
@@ -321,8 +322,7 @@ static uint32_t scale_of(const struct derive *d)
     const struct block *b = &d->m->blocks.at[d->block];
     for (uint32_t k = 0; k < b->n; k++) {
         const struct weights_entry *e = d->m->blocks.tensor[b->first + k].entry;
-        if (str_ends(e->name, e->name_len, ".scale_weight") ||
-            str_ends(e->name, e->name_len, ".weight_scale"))
+        if (is_scale(e->name, e->name_len))
             return k;
     }
     return NO_TENSOR;

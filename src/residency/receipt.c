@@ -62,6 +62,11 @@ static void add_model(struct str *out, const struct res_receipt_model *m)
 {
     str_addf(out, "{\"id\":%" PRIu64, m->id);
     add_string(out, ",\"name\":", m->name);
+    add_string(out, ",\"role\":", m->role);
+    if (m->converted != DT_NONE)
+        add_string(out, ",\"converted\":", dtype_name(m->converted));
+    else
+        str_adds(out, ",\"converted\":null");
     str_addf(out, ",\"retention\":\"%s\",\"verdict\":\"%s\"", res_retention_name(m->retention),
              res_verdict_name(m->verdict));
     add_string(out, ",\"why\":", m->why);
@@ -71,8 +76,8 @@ static void add_model(struct str *out, const struct res_receipt_model *m)
 
 static void add_violation(struct str *out, const struct res_receipt_violation *v)
 {
-    str_addf(out, "{\"model\":%" PRIu64, v->model);
-    add_string(out, ",\"name\":", v->name);
+    str_addf(out, "{\"model\":%" PRIu64, v->of->id);
+    add_string(out, ",\"name\":", v->of->name);
     add_string(out, ",\"step\":", v->step);
     add_string(out, ",\"block\":", v->block);
     str_addf(out, ",\"was\":\"0x%" PRIx64 "\",\"is\":\"0x%" PRIx64 "\"", v->was, v->is);
@@ -135,31 +140,47 @@ static size_t columns(const char *s, size_t n) /* characters of clean text */
     return c;
 }
 
-static void add_padded(struct str *out, const char *text, size_t width)
+/* What was appended since `from` is at least this wide. */
+static void pad(struct str *out, size_t from, size_t width)
 {
-    size_t from = out->n;
-    add_clean(out, text);
     size_t wide = out->bad ? width : columns(out->p + from, out->n - from);
     for (; wide < width; wide++)
         str_addc(out, ' ');
 }
 
+/* "flux as F8_E4M3": one file may be held in two types. */
+static void add_called(struct str *out, const struct res_receipt_model *m)
+{
+    add_clean(out, m->name);
+    if (m->converted != DT_NONE)
+        str_addf(out, " as %s", dtype_name(m->converted));
+}
+
 static void text_models(const struct res_receipt *x, struct str *out)
 {
     size_t width = 5;
+    struct str called = { 0 };
     for (size_t i = 0; i < x->models; i++) {
-        size_t n = columns(x->model[i].name, strlen(x->model[i].name));
+        str_clear(&called);
+        add_called(&called, &x->model[i]);
+        size_t n = columns(str_c(&called), called.n);
         if (n > width)
             width = n < 40 ? n : 40;
     }
-    str_adds(out, "  ");
-    add_padded(out, "model", width);
-    str_addf(out, "  %-9s  %-7s  %9s  why\n", "retention", "verdict", "bytes");
+    str_release(&called);
+    str_addf(out, "  %-*s  %-8s  %-9s  %-7s  %9s  why\n", (int)width, "model", "role", "retention",
+             "verdict", "bytes");
     for (size_t i = 0; i < x->models; i++) {
         const struct res_receipt_model *m = &x->model[i];
         char bytes[STR_BYTES_MAX];
         str_adds(out, "  ");
-        add_padded(out, m->name, width);
+        size_t from = out->n;
+        add_called(out, m);
+        pad(out, from, width);
+        str_adds(out, "  ");
+        from = out->n;
+        add_clean(out, m->role);
+        pad(out, from, 8);
         str_addf(out, "  %-9s  %-7s  %9s  ", res_retention_name(m->retention),
                  res_verdict_name(m->verdict), str_bytes(m->bytes, bytes));
         add_clean(out, m->why);
@@ -217,7 +238,10 @@ static void text_asked(const struct res_receipt *x, struct str *out)
 static void text_violation(const struct res_receipt_violation *v, struct str *out)
 {
     str_adds(out, "  VIOLATION: ");
-    add_clean(out, v->name);
+    add_called(out, v->of);
+    str_adds(out, ", ");
+    add_clean(out, v->of->role);
+    str_addc(out, ',');
     if (v->gone) {
         str_addf(out, " was to stay, but after step '%s' it is gone (was at 0x%" PRIx64 ")\n",
                  v->step, v->was);

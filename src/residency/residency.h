@@ -51,9 +51,10 @@
  * Files      alloc.c alloc_resolve.c strings; blocks.c; plan.c layout.c plan_auto.c plan_text.c
  *            plan_json.c;
  *            registry.c models, handles, anchors, retention; keys.c what is the same model;
- *            convert.c weights in another type than the file's; load.c load_stage.c file ->
- *            devices; move.c blocks between devices, re-planning; room.c; speed.c of links;
- *            patch.c patch_term.c patch_norms.c patch_merge.c; free.c the free flow, receipt.c;
+ *            convert.c weights in another type than the file's; scales.h what fp8 scales are
+ *            called; load.c load_stage.c file -> devices; move.c blocks between devices,
+ *            re-planning; room.c; speed.c of links; patch.c patch_term.c patch_norms.c
+ *            patch_merge.c; free.c the free flow, receipt.c;
  *            prompt.c requests and prompts; pressure.c; stream*.c the ring (stream.h),
  *            model_stream.c over a model's blocks; journal*.c snapshots (journal.h); check.c;
  *            words.c */
@@ -417,7 +418,8 @@ enum res_verdict { RES_EJECTED_BY_FREE, RES_KEPT, RES_BUSY, RES_FAILED };
 const char *res_verdict_name(enum res_verdict v); /* "ejected", "kept", "busy", "failed" */
 struct res_receipt_model {
     uint64_t id;
-    const char *name;
+    const char *name, *role;
+    enum dtype converted; /* to this type; DT_NONE: as the file has it */
     enum res_retention retention;
     enum res_verdict verdict;
     const char *why;      /* "marked eject", "marked keep", "auto: others were marked", ... */
@@ -430,8 +432,8 @@ struct res_receipt_device {
     uint64_t released; /* no longer held: back at the driver or OS */
 };
 struct res_receipt_violation {
-    uint64_t model;
-    const char *name, *step, *block;
+    const struct res_receipt_model *of; /* its line of this receipt */
+    const char *step, *block;
     uint64_t was, is; /* addresses */
     bool gone;        /* it has no bytes any more: is 0, and the address was its first block's */
 };

@@ -18,7 +18,7 @@
 
 #if defined(BERTH_FAKE_CUDA) && defined(FIXTURE_FAKE_CARDS)
 #include "support/fake_cuda.h"
-#include <dlfcn.h>
+#include "support/fake_symbol.h"
 #endif
 
 #define MODEL_BIAS_BYTES 100
@@ -89,12 +89,8 @@ static inline void fixture_hazard(void *user, enum null_hazard kind, const char 
 /* The card of support/fake_cuda.h, for sets that name one. */
 static inline const char *fixture_card(void)
 {
-    void *library = dlopen(BERTH_FAKE_CUDA, RTLD_NOW);
     fake_cuda_reset_fn *reset;
-    assert_non_null(library);
-    void *f = dlsym(library, "fake_cuda_reset");
-    assert_non_null(f);
-    memcpy(&reset, &f, sizeof reset);
+    fake_symbol(BERTH_FAKE_CUDA, "fake_cuda_reset", &reset);
     reset(); /* to one plain card */
     return BERTH_FAKE_CUDA;
 }

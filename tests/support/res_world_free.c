@@ -155,7 +155,7 @@ static bool check_receipt(struct world *w, const struct forecast *f, const struc
         if (!check_line(w, f, &x->model[k]))
             return false;
     CHECK(w, x->violations == 0, "receipt: retention violated, model %s in step %s",
-          x->violation[0].name, x->violation[0].step);
+          x->violation[0].of->name, x->violation[0].step);
     CHECK(w,
           x->free_memory == a->free_memory && x->force == a->force &&
               x->automatic == a->automatic && x->dry_run == a->dry_run,

@@ -112,6 +112,7 @@ def test_receipts_can_be_opened_again(page, server, loaded):
     arrive(page, server)
     page.click("#btn-receipts")
     page.until(lambda: listed()[:3] == [last + 3, last + 2, last + 1], "the same after a reload")
+    assert "tiny · unet" in page.text("#receipts-list")
     page.click("#btn-receipts-close")
 
 

@@ -415,18 +415,24 @@ def test_one_file_in_two_types(place):
     assert sum(m["resident"] for m in models) <= place.weights() < 1.1 * sum(m["resident"] for m in models)
     said = subprocess.run([BINARY, "ps", "--server", place.server.url], capture_output=True, text=True, timeout=PATIENCE)
     assert said.returncode == 0 and "A as F8_E4M3 " in said.stdout and "B as F8_E5M2 " in said.stdout
+    called = f"A#{models[1]['id']}"
+    said = subprocess.run([BINARY, "free", "--dry-run", called, "--server", place.server.url], capture_output=True, text=True,
+                          timeout=PATIENCE).stdout
+    for line in (rf"kept +A#{models[0]['id']} +unet +\d", rf"ejected +{called} as F8_E4M3 +unet +\d", r"kept +B#\d+ as F8_E5M2 "):
+        assert re.search("^" + line, said, re.M), said
     place.load(place.unet("A", dtype="fp8_e4m3fn"))  # found again: nothing is read
     again = place.server.get(f"/berth/models/{models[1]['id']}").json()
     assert (again["converted"], again["read"]) == ("F8_E4M3", models[1]["read"])
-    receipt = place.free(unload_models=True, models=[str(models[1]["id"])])
-    assert [m["verdict"] for m in receipt["models"] if m["id"] == models[1]["id"]] == ["ejected"]
+    receipt = place.free(unload_models=True, models=[called])
+    assert [(m["name"], m["role"], m["converted"], m["verdict"]) for m in receipt["models"]] == [("A", "unet", "F8_E4M3", "ejected")]
 
 
 def test_flags_say_which_type(fresh, tmp_path):
     """--fp8_e4m3fn-unet, --fp8_e5m2-text-enc: where a loader names none; of a checkpoint its VAE stays."""
     synth(str(tmp_path / "base/models/checkpoints/sd15.safetensors"), "sd15-tiny", "--dtype", "f16")
     synth(str(tmp_path / "base/models/diffusion_models/x.safetensors"), "flux-tiny", "--dtype", "f16")
-    s = fresh("--devices", "cpu=1g", "--fp8_e4m3fn-unet", "--fp8_e5m2-text-enc", "--fp8_e8m0fnu-unet")
+    s = fresh("--devices", "cpu=1g", "--fp8_e4m3fn-unet", "--fp8_e5m2-text-enc", "--fp8_e8m0fnu-unet", "--lowvram")
+    assert [x.split(" flags=")[1] for x in s.errors().splitlines() if " serve.ignored " in x] == ['"--fp8_e8m0fnu-unet, --lowvram"']
     prompt = {
         "1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "sd15.safetensors"}},
         "2": {"class_type": "UNETLoader", "inputs": {"unet_name": "x.safetensors", "weight_dtype": "default"}},

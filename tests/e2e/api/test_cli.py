@@ -424,6 +424,8 @@ def test_a_node_that_cannot_be_computed_is_told_first(tmp_path):
     (["--seed=5"], "--set KSampler.seed=5"), (["--prompt", "a cat"], '--set positive.text="a cat"'),
     (["--width", "64"], "--set EmptyLatentImage.width=512"),
     (["--weight-dtype=fp8"], "--set UNETLoader.weight_dtype=fp8_e4m3fn"), (["--fp8-unet"], "with --fp8_e4m3fn-unet"),
+    (["--lowvram"], "unknown option '--lowvram': a flag of ComfyUI's that only `berth serve` takes, without effect"),
+    (["--fp8_e8m0fnu-unet"], "only `berth serve` takes"),
     (["--set", "steps=3"], "did you mean --set KSampler.steps=3?"),
     (["--set", "text=a cat"], "NODE may be 2 (positive, CLIPTextEncode), 3 (negative, CLIPTextEncode)"),
 ])

@@ -7,8 +7,7 @@
 #include "device/cuda/cuda.h"
 #include "support/devices.h"
 #include "support/fake_cuda.h"
-
-#include <dlfcn.h>
+#include "support/fake_symbol.h"
 
 #define MIB ((size_t)1 << 20)
 
@@ -19,27 +18,15 @@ struct rig {
     fake_cuda_lose_fn *lose;
 };
 
-static inline void *fake_symbol(const char *name)
-{
-    void *lib = dlopen(BERTH_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    assert_non_null(lib);
-    void *f = dlsym(lib, name);
-    assert_non_null(f);
-    dlclose(lib); /* it stays */
-    return f;
-}
-
 /* One plain card; the test changes what it wants before it opens a set. */
 static inline void fake_rig(struct rig *r)
 {
     fake_cuda_fn *control;
     fake_cuda_reset_fn *reset;
-    void *f = fake_symbol("fake_cuda"), *g = fake_symbol("fake_cuda_reset");
-    void *h = fake_symbol("fake_cuda_lose");
     memset(r, 0, sizeof *r);
-    memcpy(&control, &f, sizeof f);
-    memcpy(&reset, &g, sizeof g);
-    memcpy(&r->lose, &h, sizeof h);
+    fake_symbol(BERTH_FAKE_CUDA, "fake_cuda", &control);
+    fake_symbol(BERTH_FAKE_CUDA, "fake_cuda_reset", &reset);
+    fake_symbol(BERTH_FAKE_CUDA, "fake_cuda_lose", &r->lose);
     reset();
     clock_manual_init(&r->clock, 1, 1);
     r->fake = control();

@@ -4,9 +4,8 @@
  * cuDNN's place is taken by nothing: what is turned for it is turned back. Scores that a product would
  * have made are drawn. */
 #include "support/fake_cublaslt.h"
+#include "support/fake_symbol.h"
 #include "unit/op/cuda_between.h"
-
-#include <dlfcn.h>
 
 /* ---- products ---- */
 
@@ -14,12 +13,7 @@
 static void refuse_products(void)
 {
     fake_cublaslt_fn *control;
-    void *lib = dlopen(BERTH_FAKE_CUBLASLT, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!lib)
-        fail_msg("%s", dlerror());
-    void *f = dlsym(lib, "fake_cublaslt");
-    assert_non_null(f);
-    memcpy(&control, &f, sizeof f);
+    fake_symbol(BERTH_FAKE_CUBLASLT, "fake_cublaslt", &control);
     control()->refuses = FAKE_REFUSES_ALL;
 }
 

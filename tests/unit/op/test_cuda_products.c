@@ -6,11 +6,11 @@
 #include "support/devices.h"
 #include "support/fake_cublaslt.h"
 #include "support/fake_cuda.h"
+#include "support/fake_symbol.h"
 #include "support/oom.h"
 #include "support/rng.h"
 #include "support/seed.h"
 
-#include <dlfcn.h>
 #include <math.h>
 
 enum { ROUNDS = 150 };
@@ -27,16 +27,6 @@ struct rig {
     struct dev_stream *stream;
 };
 
-static void *symbol(const char *path, const char *name)
-{
-    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!lib)
-        fail_msg("%s", dlerror());
-    void *f = dlsym(lib, name);
-    assert_non_null(f);
-    return f;
-}
-
 static struct rig setup(void)
 {
     struct rig r = { 0 };
@@ -44,12 +34,9 @@ static struct rig setup(void)
     fake_cuda_fn *card;
     fake_cublaslt_fn *control;
     berth_err err = { 0 };
-    void *f = symbol(BERTH_FAKE_CUDA, "fake_cuda_reset");
-    void *g = symbol(BERTH_FAKE_CUBLASLT, "fake_cublaslt");
-    void *h = symbol(BERTH_FAKE_CUDA, "fake_cuda");
-    memcpy(&reset, &f, sizeof f);
-    memcpy(&card, &h, sizeof h);
-    memcpy(&control, &g, sizeof g);
+    fake_symbol(BERTH_FAKE_CUDA, "fake_cuda_reset", &reset);
+    fake_symbol(BERTH_FAKE_CUDA, "fake_cuda", &card);
+    fake_symbol(BERTH_FAKE_CUBLASLT, "fake_cublaslt", &control);
     reset();
     r.cuda = card();
     r.blas = control();

@@ -9,9 +9,8 @@
 #include "op/cuda/dnn.h"
 #include "support/cuda_simt/simt.h"
 #include "support/fake_cublaslt.h"
+#include "support/fake_symbol.h"
 #include "unit/op/cuda_between.h"
-
-#include <dlfcn.h>
 
 /* ---- the card ---- */
 
@@ -30,22 +29,11 @@ static struct fake_cuda *card;
 static struct fake_cublaslt *blas;
 static struct dnn no_dnn = { .missing = "no part of this test" };
 
-static void *symbol(const char *library, const char *name)
-{
-    void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!lib)
-        fail_msg("%s", dlerror());
-    void *f = dlsym(lib, name);
-    assert_non_null(f);
-    return f;
-}
-
 /* The stand-in computes at once: what is queued before comes first. */
 static void run_queued(void *stream)
 {
     CUresult (*sync)(CUstream s);
-    void *f = symbol(BERTH_FAKE_CUDA, "cuStreamSynchronize");
-    memcpy(&sync, &f, sizeof f);
+    fake_symbol(BERTH_FAKE_CUDA, "cuStreamSynchronize", &sync);
     assert_int_equal(sync(stream), CUDA_SUCCESS);
 }
 
@@ -56,14 +44,10 @@ static void plug_in(enum fake_refuses refuses)
     fake_cuda_modules_fn *name;
     fake_cuda_fn *machine;
     fake_cublaslt_fn *library;
-    void *f = symbol(BERTH_FAKE_CUDA, "fake_cuda_reset");
-    void *g = symbol(BERTH_FAKE_CUDA, "fake_cuda_modules");
-    void *h = symbol(BERTH_FAKE_CUDA, "fake_cuda");
-    void *k = symbol(BERTH_FAKE_CUBLASLT, "fake_cublaslt");
-    memcpy(&reset, &f, sizeof f);
-    memcpy(&name, &g, sizeof g);
-    memcpy(&machine, &h, sizeof h);
-    memcpy(&library, &k, sizeof k);
+    fake_symbol(BERTH_FAKE_CUDA, "fake_cuda_reset", &reset);
+    fake_symbol(BERTH_FAKE_CUDA, "fake_cuda_modules", &name);
+    fake_symbol(BERTH_FAKE_CUDA, "fake_cuda", &machine);
+    fake_symbol(BERTH_FAKE_CUBLASLT, "fake_cublaslt", &library);
     for (size_t i = 0; i < CUDA_MODULES; i++) {
         modules[i]->base.image = images[i];
         named[i] = &modules[i]->base;

@@ -105,11 +105,12 @@ struct stored {
     enum dtype weight;
     bool scaled; /* a scale beside each weight */
     enum dtype scale_type;
-    float scale, size; /* its value; what weights are multiplied by */
+    float scale, size;  /* its value; what weights are multiplied by */
+    const char *called; /* the scale; NULL: scale_weight */
 };
 #define STORED(type, with_scale)                                                                   \
     {                                                                                              \
-        type, with_scale, DT_F32, 0.25f, 1                                                         \
+        type, with_scale, DT_F32, 0.25f, 1, NULL                                                   \
     }
 
 struct filling {
@@ -145,7 +146,7 @@ static inline const char *write_file(const char *name, struct stored s)
     berth_err err = { 0 };
     bool gguf = dtype_is_quant(s.weight);
     for (int layer = 0; layer < 4; layer++) {
-        const char *const parts[] = { "weight", "bias", "scale_weight" };
+        const char *const parts[] = { "weight", "bias", s.called ? s.called : "scale_weight" };
         for (int p = 0; p < (s.scaled ? 3 : 2); p++, n++) {
             snprintf(text[n], sizeof text[n], "layers.%d.%s", layer, parts[p]);
             spec[n] = (struct weights_spec) { .name = text[n],

@@ -134,7 +134,7 @@ static void large_tensors(void **state)
     const struct weights_spec spec[] = { { "layers.0.weight", DT_BF16, { 2, { TALL, WIDE } } },
                                          { "layers.0.bias", DT_BF16, { 1, { TALL } } },
                                          { "layers.1.weight", DT_BF16, { 2, { TALL, WIDE } } } };
-    struct filling x = { spec, &(struct stored) { DT_BF16, false, DT_F32, 1, 0.7f } };
+    struct filling x = { spec, &(struct stored) { DT_BF16, false, DT_F32, 1, 0.7f, NULL } };
     struct weights_write_args args = { .format = "safetensors",
                                        .path = tmp_path("large.safetensors"),
                                        .spec = spec,

@@ -404,7 +404,7 @@ static void who_stays_and_does_not_is_reported(void **state)
         struct res_receipt x = rig_free(g, (struct res_free_args) { .free_memory = true });
         assert_int_equal(x.violations, 1);
         const struct res_receipt_violation *v = &x.violation[0];
-        assert_string_equal(v->name, "m1");
+        assert_string_equal(v->of->name, "m1");
         assert_string_equal(v->step, "reset");
         assert_true(v->was == at.addr && v->is != at.addr);
         assert_int_equal(v->gone, i != 0);
@@ -429,7 +429,8 @@ static void who_stays_and_does_not_is_reported(void **state)
         assert_non_null(strstr(str_c(&json), "\"step\":\"reset\""));
         assert_non_null(strstr(str_c(&json), i ? "\"gone\":true" : "\"gone\":false"));
         res_receipt_text(&x, &json);
-        assert_non_null(strstr(str_c(&json), "VIOLATION: m1 was to stay, but after step 'reset' "));
+        assert_non_null(
+            strstr(str_c(&json), "VIOLATION: m1, model, was to stay, but after step 'reset' "));
         assert_true(!strstr(str_c(&json), "it is gone (was at 0x") == !i);
         assert_true(!strstr(str_c(&json), "moved from 0x") == !!i);
         str_release(&json);

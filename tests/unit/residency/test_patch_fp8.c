@@ -93,7 +93,7 @@ static void scales_are_numbers(void **state)
     for (int high = 0; high < 2; high++)
         for (size_t i = 0; i < ARRAY_LEN(row); i++) {
             static float got[ROWS * COLS];
-            struct stored s = { DT_F8_E4M3, true, row[i].type, row[i].scale, row[i].size };
+            struct stored s = { DT_F8_E4M3, true, row[i].type, row[i].scale, row[i].size, NULL };
             struct toy toy = toy_of("layers.1.weight", row[i].toy, 1);
             struct fixture f;
             float scale;
@@ -111,18 +111,23 @@ static void scales_are_numbers(void **state)
             res_unref(m);
             fixture_close(&f);
         }
-    struct stored s = STORED(DT_F8_E4M3, true);
-    struct toy toy = toy_of("layers.1.weight", 1, 1);
-    struct fixture f;
-    berth_err err = { 0 };
-    s.scale = INFINITY;
-    fixture_open(&f, "cpu=64m", NULL);
-    struct res_model *m = open_file(&f, s, false);
-    set(m, &toy, 1);
-    assert_fails(res_load(m, NULL, NULL, &err), err, BERTH_EFORMAT,
-                 "layers.1.scale_weight' is inf");
-    res_unref(m);
-    fixture_close(&f);
+    static const char *const called[] = { "scale_weight", "weight_scale" };
+    for (size_t i = 0; i < ARRAY_LEN(called); i++) {
+        struct stored s = STORED(DT_F8_E4M3, true);
+        struct toy toy = toy_of("layers.1.weight", 1, 1);
+        struct fixture f;
+        char said[64];
+        berth_err err = { 0 };
+        s.scale = INFINITY;
+        s.called = called[i];
+        snprintf(said, sizeof said, "layers.1.%s' is inf", called[i]);
+        fixture_open(&f, "cpu=64m", NULL);
+        struct res_model *m = open_file(&f, s, false);
+        set(m, &toy, 1);
+        assert_fails(res_load(m, NULL, NULL, &err), err, BERTH_EFORMAT, said);
+        res_unref(m);
+        fixture_close(&f);
+    }
 }
 
 /* ---- high precision ---- */

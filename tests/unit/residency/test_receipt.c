@@ -45,12 +45,53 @@ static void receipt_as_json_and_text(void **state)
     json_decref(v);
     str_clear(&s);
     res_receipt_text(&x, &s);
-    assert_non_null(strstr(str_c(&s), "  m0     eject      ejected   1.00 MiB  marked eject\n"));
-    assert_non_null(strstr(str_c(&s), "  m1     auto       kept      1.00 MiB  auto: others are"));
+    assert_non_null(
+        strstr(str_c(&s), "  m0     model     eject      ejected   1.00 MiB  marked eject\n"));
+    assert_non_null(
+        strstr(str_c(&s), "  m1     model     auto       kept      1.00 MiB  auto: others are"));
     assert_non_null(strstr(str_c(&s), "  null:0  "));
     str_release(&s);
     res_receipt_release(&x);
     res_receipt_release(&x); /* zeroed is fine */
+    rig_close(g);
+}
+
+/* One file, held three times: each line says which it is of. */
+static void receipt_of_one_file(void **state)
+{
+    static const struct {
+        const char *role, *dtype, *line, *json;
+    } row[] = {
+        { "unet", NULL, "\n  m0             unet      auto ",
+          "\"role\":\"unet\",\"converted\":null," },
+        { "unet", "fp8", "\n  m0 as F8_E4M3  unet      auto ",
+          "\"role\":\"unet\",\"converted\":\"F8_E4M3\"," },
+        { "cl\x1bip", "F8_E5M2", "\n  m0 as F8_E5M2  cl?ip     auto ",
+          "\"role\":\"cl\\u001bip\",\"converted\":\"F8_E5M2\"," },
+    };
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    struct str text = { 0 }, json = { 0 };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct res_open_args a = { .path = rig_file("m0.safetensors", BLOCKS, SIZE),
+                                   .role = row[i].role,
+                                   .dtype = row[i].dtype,
+                                   .plan = { .alloc = "null:0,*", .compute = "null:0" } };
+        struct res_model *m;
+        berth_err err = { 0 };
+        assert_ok(res_open(g->r, &a, &m, NULL, &err), err);
+        assert_ok(res_load(m, NULL, NULL, &err), err);
+        g->cached[g->cached_n++] = m;
+    }
+    struct res_receipt x = rig_free(g, (struct res_free_args) { .unload_models = true });
+    res_receipt_text(&x, &text);
+    res_receipt_json(&x, &json);
+    for (size_t i = 0; i < ARRAY_LEN(row); i++)
+        if (!strstr(str_c(&text), row[i].line) || !strstr(str_c(&json), row[i].json))
+            fail_msg("row %zu: %s%s", i, str_c(&text), str_c(&json));
+    str_release(&text);
+    str_release(&json);
+    res_receipt_release(&x);
     rig_close(g);
 }
 
@@ -129,7 +170,7 @@ static void receipt_of_a_hostile_name(void **state)
         assert_true((unsigned char)*c >= ' ' || *c == '\n');
     assert_non_null(strstr(str_c(&s), "free 1 (?[1mwhy?"
                                       "?): "));
-    assert_non_null(strstr(str_c(&s), "\n  ?[2Jm?\xc3\xa9?  eject      ejected"));
+    assert_non_null(strstr(str_c(&s), "\n  ?[2Jm?\xc3\xa9?  model     eject      ejected"));
     str_release(&s);
     res_receipt_release(&x);
     rig_close(g);
@@ -139,6 +180,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(receipt_as_json_and_text),
+        cmocka_unit_test(receipt_of_one_file),
         cmocka_unit_test(receipt_of_tiers),
         cmocka_unit_test(receipt_of_a_hostile_name),
     };
