@@ -408,6 +408,56 @@ static void norms_of_rows_and_columns(void **state)
     tpool_free(pool);
 }
 
+/* Every kind of term in rows wider than a tile, with and without norms. Where a tile begins, a row of
+ * a Kronecker product's right matrix does not. */
+static void every_kind_beyond_a_tile(void **state)
+{
+    (void)state;
+    enum { R = 240, ROW = 33, N = 200, C = 2304, RIGHT = C / 4 };
+    _Static_assert(C > 2 * MERGE_TILE_COLS && MERGE_TILE_COLS % RIGHT &&
+                       2 * MERGE_TILE_COLS % RIGHT,
+                   "two tiles begin inside a row of the right matrix");
+    static float base[R * C], want[R * C], got[R * C];
+    for (size_t i = 0; i < R * C; i++)
+        base[i] = value(0, i);
+    for (int kind = 0; kind <= TERM_SET; kind++)
+        for (int dora = NO_DORA; dora <= (kind < TERM_ADD ? DORA_COLUMNS : NO_DORA); dora++) {
+            struct toy toy = toy_of("wide", 0.5f, 1);
+            toy.kind = (enum res_term_kind)kind;
+            toy.dora = dora;
+            struct arena tmp = { 0 };
+            struct vec terms = { .elem = sizeof(struct res_term) };
+            berth_err err = { 0 };
+            const struct shape shape = { 2, { N, C } };
+            assert_ok(toy_terms(&toy.base, "wide", 4, &shape, 0.7f, &tmp, &terms, &err), err);
+            struct res_term *x = vec_at(&terms, 0);
+            assert_int_equal(x->right_cols, RIGHT);
+            x->row = ROW;
+            assert_ok(term_check(x, R, C, &err), err);
+            assert_true(term_scratch(x, &tmp));
+            struct merge m = { .from = DT_F32,
+                               .to = DT_F32,
+                               .src = base,
+                               .dst = got,
+                               .rows = R,
+                               .cols = C,
+                               .term = x,
+                               .terms = 1,
+                               .src_scale = 1,
+                               .dst_scale = 1 };
+            memcpy(want, base, sizeof want);
+            toy_apply(x, want + ROW * C);
+            merge_norms(&m, NULL);
+            merge_run(&m, NULL);
+            for (size_t i = 0; i < R * C; i++)
+                if (got[i] != want[i])
+                    fail_msg("kind %d, dora %d: row %zu, column %zu is %g, should be %g", kind,
+                             dora, i / C, i % C, (double)got[i], (double)want[i]);
+            vec_release(&terms);
+            arena_release(&tmp);
+        }
+}
+
 /* ---- failures ---- */
 
 static void refusals_name_what_they_refuse(void **state)
@@ -585,6 +635,7 @@ int main(void)
         cmocka_unit_test(fp8_is_seeded_by_the_key),
         cmocka_unit_test(odd_shapes_merge_like_whole_ones),
         cmocka_unit_test(norms_of_rows_and_columns),
+        cmocka_unit_test(every_kind_beyond_a_tile),
         cmocka_unit_test(refusals_name_what_they_refuse),
         cmocka_unit_test(a_file_that_changed_leaves_the_model),
         cmocka_unit_test(cancel_leaves_the_model),
