@@ -316,7 +316,7 @@ BERTH_API size_t berth_ctx_model_count(berth_ctx *ctx); /* 0 from inside a callb
 BERTH_API berth_status berth_ctx_model_info(berth_ctx *ctx, size_t index, berth_model_info *out,
                                             berth_err *err);
 
-/* Retention of a model by its id: kept ones may have no handle. eject without a handle: it goes now.
+/* Retention of a model by its id: kept ones may have no handle. eject: it goes with the next free.
  * BERTH_ENOTFOUND: no such model. */
 BERTH_API berth_status berth_ctx_set_retention(berth_ctx *ctx, uint64_t id,
                                                berth_retention retention, berth_err *err);

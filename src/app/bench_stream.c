@@ -94,7 +94,8 @@ static berth_status own_donor(const struct devset *set, const char *device, bert
         return err_set(err, BERTH_EINVAL, "%s computes and cannot be its own donor", device);
     return err_set(err, BERTH_EINVAL,
                    "there is no card: %s would be its own donor; memory stands in for one with "
-                   "--devices cuda:0@cpu=8g,cpu, or measure --offload 0",
+                   "--devices cuda:0@cpu=8g,cpu (and --preset flux-tiny: flux-dev is 22 GiB), or "
+                   "measure --offload 0",
                    device);
 }
 

@@ -514,6 +514,9 @@ static const struct opt_guess guesses[] = {
     { "weight_dtype", BY_SET("UNETLoader.weight_dtype=fp8_e4m3fn") },
     { "dtype", BY_SET("UNETLoader.weight_dtype=fp8_e4m3fn") },
     FP8_GUESSES,
+    { "cpu", "--devices cpu computes on the processor" },
+    { "reserve-vram",
+      "a flag of `berth serve`; here a budget leaves room: --devices cuda:0=10g,cpu" },
 #define FLAG(name, arity)                                                                          \
     { name, "a flag of ComfyUI's that only `berth serve` takes, without effect" },
 #include "app/serve_ignored.def"

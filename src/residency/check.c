@@ -73,7 +73,8 @@ static berth_status check_model(const struct res_model *m, berth_err *err)
     if (m->uses && m->state != RES_RESIDENT)
         return BROKEN(err, "(5) %u uses, and it is %s", m->uses, res_state_name(m->state));
     if ((m->retention == RES_KEEP) != (m->anchor[RES_ANCHOR_KEEP] != 0) ||
-        (m->retention == RES_EJECT && anchors))
+        (m->retention == RES_EJECT && anchors != m->anchor[RES_ANCHOR_MARKED]) ||
+        (m->anchor[RES_ANCHOR_MARKED] && (m->retention != RES_EJECT || m->state != RES_RESIDENT)))
         return BROKEN(err, "(6) %s with %u anchors, %u for keep", res_retention_name(m->retention),
                       anchors, m->anchor[RES_ANCHOR_KEEP]);
     for (const struct res_model *o = m->next; o; o = o->next)

@@ -187,7 +187,7 @@ static berth_status judge_all(struct flow *f, berth_err *err)
 
 /* ---- those that stay ---- */
 
-/* A model marked eject has no anchor: it stays only as long as somebody holds it. */
+/* A model marked eject that has no anchor stays only as long as somebody holds it. */
 static bool stays(const struct flow *f, const struct res_receipt_model *line)
 {
     return line->verdict != RES_EJECTED_BY_FREE &&

@@ -430,6 +430,7 @@ void res_eject_for(struct res_model *m, size_t device, const char *why)
              device < r->n_devices ? res_device(r, device)->name : "all", why);
     res_drop_all(m);
     m->state = RES_EJECTED;
+    m->anchor[RES_ANCHOR_MARKED] = 0; /* what it was marked for has happened */
     r->metrics.ejects++;
     res_model_maybe_gone(m);
 }

@@ -194,7 +194,7 @@ static unsigned anchors_of(const struct res_model *m)
 bool res_model_held(const struct res_model *m)
 {
     bool retained = m->anchor[RES_ANCHOR_KEEP] || m->anchor[RES_ANCHOR_SURVIVED] ||
-                    m->anchor[RES_ANCHOR_PROMPT];
+                    m->anchor[RES_ANCHOR_MARKED] || m->anchor[RES_ANCHOR_PROMPT];
     return m->handles || res_model_busy(m) || m->anchor[RES_ANCHOR_USER] ||
            (retained && m->state == RES_RESIDENT);
 }
@@ -435,13 +435,15 @@ void res_set_retention(struct res_model *m, enum res_retention x)
         log_info(r->log, "res.retention", "model=%s was=%s is=%s", m->owner,
                  res_retention_name(m->retention), res_retention_name(x));
     m->retention = x;
-    if (x == RES_EJECT)
-        memset(m->anchor, 0, sizeof m->anchor);
-    else if (x == RES_KEEP)
-        m->anchor[RES_ANCHOR_KEEP] = 1;
-    else if (m->anchor[RES_ANCHOR_KEEP]) {
-        m->anchor[RES_ANCHOR_KEEP] = 0;
+    bool said = m->anchor[RES_ANCHOR_KEEP] || m->anchor[RES_ANCHOR_MARKED];
+    bool stays = said || m->anchor[RES_ANCHOR_SURVIVED] || m->anchor[RES_ANCHOR_USER];
+    m->anchor[RES_ANCHOR_KEEP] = x == RES_KEEP;
+    m->anchor[RES_ANCHOR_MARKED] = 0;
+    if (x == RES_AUTO && said)
         m->anchor[RES_ANCHOR_SURVIVED] = 1;
+    if (x == RES_EJECT) {
+        memset(m->anchor, 0, sizeof m->anchor);
+        m->anchor[RES_ANCHOR_MARKED] = stays && m->state == RES_RESIDENT && !res_model_held(m);
     }
     res_model_maybe_gone(m);
     res_check_now(r);

@@ -182,7 +182,8 @@ static inline unsigned naive_anchors(const struct naive *n)
 }
 static inline bool naive_owned(const struct naive *n)
 {
-    bool retained = n->anchor[RES_ANCHOR_KEEP] || n->anchor[RES_ANCHOR_SURVIVED];
+    bool retained = n->anchor[RES_ANCHOR_KEEP] || n->anchor[RES_ANCHOR_SURVIVED] ||
+                    n->anchor[RES_ANCHOR_MARKED];
     return naive_handles(n) || n->uses || n->anchor[RES_ANCHOR_USER] ||
            (retained && n->state == RES_RESIDENT);
 }

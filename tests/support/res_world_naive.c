@@ -11,8 +11,10 @@ bool plan_is_same(const struct naive_plan *a, const struct naive_plan *b)
 
 void naive_eject(struct naive *n)
 {
-    if (n->state == RES_RESIDENT)
+    if (n->state == RES_RESIDENT) {
         n->state = RES_EJECTED;
+        n->anchor[RES_ANCHOR_MARKED] = 0;
+    }
 }
 
 void naive_gone(struct naive *n)

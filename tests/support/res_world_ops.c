@@ -206,12 +206,17 @@ static size_t half_adopted(const struct world *w, size_t identity)
 
 static void naive_retention(struct naive *n, enum res_retention x)
 {
-    if (x == RES_KEEP)
+    bool loose = !naive_handles(n) && !n->uses && n->state == RES_RESIDENT;
+    if (x == RES_KEEP) {
         n->anchor[RES_ANCHOR_KEEP] = 1;
-    if (x == RES_EJECT)
+        n->anchor[RES_ANCHOR_MARKED] = 0;
+    }
+    if (x == RES_EJECT) {
         memset(n->anchor, 0, sizeof n->anchor);
-    if (x == RES_AUTO && n->anchor[RES_ANCHOR_KEEP]) {
-        n->anchor[RES_ANCHOR_KEEP] = 0;
+        n->anchor[RES_ANCHOR_MARKED] = loose; /* for the free that is to come */
+    }
+    if (x == RES_AUTO && (n->anchor[RES_ANCHOR_KEEP] || n->anchor[RES_ANCHOR_MARKED])) {
+        n->anchor[RES_ANCHOR_KEEP] = n->anchor[RES_ANCHOR_MARKED] = 0;
         n->anchor[RES_ANCHOR_SURVIVED] = 1;
     }
     n->retention = x;
@@ -564,9 +569,9 @@ bool do_anchor(struct world *w)
     struct naive *n = &w->model[i];
     say_model(w, "anchor", i);
     res_anchor(n->m);
-    n->anchor[RES_ANCHOR_USER]++;
     if (n->retention == RES_EJECT) /* nobody holds what he throws away */
-        n->retention = RES_AUTO;
+        naive_retention(n, RES_AUTO);
+    n->anchor[RES_ANCHOR_USER]++;
     return naive_compare(w, i, 0);
 }
 

@@ -101,8 +101,19 @@ def test_change_retention(place):
     assert place.patch("A", retention="keep")["anchors"] == [{"reason": "marked keep", "count": 1}]
     place.free(**BUTTON_ALL)
     assert place.resident() == {"A"}
-    assert place.patch("A", retention="eject")["state"] == "gone"  # only its anchor held it
+    marked = place.patch("A", retention="eject")  # only its anchor holds it: marking is not freeing
+    assert marked["state"] == "resident" and marked["anchors"] == [{"reason": "until the next free", "count": 1}]
+    place.free(**BUTTON_ALL)
     assert place.models() == {} and place.weights() == 0
+
+
+def test_marking_a_survivor(place):
+    place.load(place.unet("A", False), place.vae(), place.clip())
+    place.free(**BUTTON_ALL)
+    assert place.resident() == {"vae", "t5"}
+    assert place.patch("t5", retention="eject")["state"] == "resident"
+    place.free(**BUTTON_ALL)
+    assert place.resident() == {"vae"}
 
 
 def test_change_plan(place):

@@ -425,6 +425,7 @@ def test_a_node_that_cannot_be_computed_is_told_first(tmp_path):
     (["--width", "64"], "--set EmptyLatentImage.width=512"),
     (["--weight-dtype=fp8"], "--set UNETLoader.weight_dtype=fp8_e4m3fn"), (["--fp8-unet"], "with --fp8_e4m3fn-unet"),
     (["--lowvram"], "unknown option '--lowvram': a flag of ComfyUI's that only `berth serve` takes, without effect"),
+    (["--cpu"], "unknown option '--cpu': --devices cpu computes on the processor"),
     (["--fp8_e8m0fnu-unet"], "only `berth serve` takes"),
     (["--set", "steps=3"], "did you mean --set KSampler.steps=3?"),
     (["--set", "text=a cat"], "NODE may be 2 (positive, CLIPTextEncode), 3 (negative, CLIPTextEncode)"),

@@ -548,11 +548,14 @@ static void prompts_and_the_executor(void **state)
     assert_ok(berth_settle(ctx, &receipt, &err), err);
     assert_null(receipt); /* nothing was asked for */
 
-    /* by id, without a handle: it goes */
+    /* by id, without a handle: it goes with the next free */
     uint64_t id = info_of(keep).id;
     berth_model_close(keep);
     assert_int_equal(berth_ctx_model_count(ctx), 1);
     assert_ok(berth_ctx_set_retention(ctx, id, BERTH_EJECT, &err), err);
+    assert_int_equal(berth_ctx_model_count(ctx), 1);
+    berth_request_free(ctx, 1, 0, 0);
+    assert_ok(berth_settle(ctx, NULL, &err), err);
     assert_int_equal(berth_ctx_model_count(ctx), 0);
     assert_fails(berth_ctx_set_retention(ctx, id, BERTH_KEEP, &err), err, BERTH_ENOTFOUND, "id");
     berth_ctx_free(ctx);

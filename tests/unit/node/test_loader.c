@@ -356,7 +356,7 @@ static void architectures_of_gguf(void **state)
             assert_fails(s, err, BERTH_EINVAL, "'other.gguf' is no diffusion model");
         call_release(&x);
         while (res_model_count(r.f.r))
-            res_set_retention(res_model_at(r.f.r, 0), RES_EJECT);
+            assert_ok(res_eject(res_model_at(r.f.r, 0), &err), err);
         remove(path);
     }
     rig_close(&r);
@@ -471,7 +471,7 @@ static void keep_is_found_again_for_nothing(void **state)
     assert_int_equal(after.moved_bytes, before.moved_bytes);
     assert_int_equal(after.attaches, before.attaches + 1);
     call_release(&x);
-    res_set_retention(res_model_at(r.f.r, 0), RES_EJECT);
+    assert_ok(res_eject(res_model_at(r.f.r, 0), &err), err);
     assert_int_equal(res_model_count(r.f.r), 0);
     rig_close(&r);
 }
@@ -552,7 +552,7 @@ static void a_plan_set_by_hand_stays(void **state)
     set_plan(m, ""); /* automatic: what it would have had anyway */
     assert_false(res_info(m).plan_by_hand);
     assert_int_equal(moved_by(&r, "UNETLoader", plain), 0);
-    res_set_retention(m, RES_EJECT);
+    assert_ok(res_eject(m, &err), err);
     assert_int_equal(res_model_count(r.f.r), 0);
     rig_close(&r);
 }

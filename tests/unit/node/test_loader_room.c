@@ -25,8 +25,9 @@ static int fill(void **state)
 
 static void eject_all(struct rig *r)
 {
+    berth_err err = { 0 };
     while (res_model_count(r->f.r))
-        res_set_retention(res_model_at(r->f.r, 0), RES_EJECT);
+        assert_ok(res_eject(res_model_at(r->f.r, 0), &err), err);
 }
 
 static const char *compute_of(const struct res_model *m)

@@ -81,6 +81,7 @@ static void every_invariant(void **state)
     a->anchor[RES_ANCHOR_SURVIVED] = 1;
     BREAK(&s, a->retention, RES_EJECT, "(6) eject with 1 anchors");
     a->anchor[RES_ANCHOR_SURVIVED] = 0;
+    BREAK(&s, a->anchor[RES_ANCHOR_MARKED], 1, "(6) auto with 1 anchors");
     BREAK(&s, card->patch, 9, "(7) block");
     BREAK(&s, card->home, 0, "home 0, the plan says 1");
     BREAK(&s, s.f.r->models, 3, "2 models are linked, 3 counted");

@@ -361,6 +361,38 @@ static void a_model_held_by_request_stays_known(void **state)
     rig_close(g);
 }
 
+/* What only an anchor holds is marked, not thrown away: the next free takes it and nothing else. */
+static void a_survivor_is_marked(void **state)
+{
+    struct rig *g = rig_open(DEVICES, NULL, NULL);
+    const struct res_free_args button = { .unload_models = true, .free_memory = true };
+    struct res_block_at was, is;
+    berth_err err = { 0 };
+    (void)state;
+    rig_load(g, rig_tiny("m0", "null:0", RES_EJECT), NULL, NULL);
+    struct res_model *m1 = rig_load(g, rig_tiny("m1", "null:0", RES_AUTO), NULL, NULL);
+    struct res_model *m2 = rig_load(g, rig_tiny("m2", "null:0", RES_AUTO), NULL, NULL);
+    struct res_receipt x = rig_free(g, button);
+    res_receipt_release(&x);
+    assert_int_equal(res_model_count(g->r), 2);
+    assert_ok(res_block_at(m1, 0, &was, &err), err);
+    res_set_retention(m1, RES_EJECT);
+    assert_ok(res_block_at(m1, 0, &is, &err), err);
+    assert_true(was.addr == is.addr && res_info(m1).state == RES_RESIDENT);
+    static const char *const other[] = { "m2" };
+    x = rig_free(g, (struct res_free_args) { .free_memory = true, .models = other, .models_n = 1 });
+    assert_verdict(&x, "m1", RES_KEPT, "not selected");
+    res_receipt_release(&x);
+    m2 = rig_load(g, rig_tiny("m2", "null:0", RES_AUTO), NULL, NULL);
+    x = rig_free(g, button);
+    assert_verdict(&x, "m1", RES_EJECTED_BY_FREE, "marked eject");
+    assert_verdict(&x, "m2", RES_KEPT, "auto: others are marked eject");
+    res_receipt_release(&x);
+    assert_int_equal(res_model_count(g->r), 1);
+    assert_ptr_equal(res_model_at(g->r, 0), m2);
+    rig_close(g);
+}
+
 /* ---- trouble half way ---- */
 
 static struct res_model *victim; /* of the callbacks below */
@@ -380,15 +412,9 @@ static void eject_it(struct rig *g)
     assert_ok(res_eject(victim, &err), err);
 }
 
-static void lose_it(struct rig *g)
-{
-    (void)g;
-    res_set_retention(victim, RES_EJECT); /* nobody holds it: gone */
-}
-
 static void who_stays_and_does_not_is_reported(void **state)
 {
-    static void (*const harm[])(struct rig *) = { move_it, eject_it, lose_it };
+    static void (*const harm[])(struct rig *) = { move_it, eject_it };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(harm); i++) {
         struct rig *g = rig_open(DEVICES, NULL, NULL);
@@ -801,6 +827,7 @@ int main(void)
         cmocka_unit_test(a_dry_run_during_a_prompt_is_about_its_end),
         cmocka_unit_test(a_kept_model_after_force),
         cmocka_unit_test(a_model_held_by_request_stays_known),
+        cmocka_unit_test(a_survivor_is_marked),
         cmocka_unit_test(who_stays_and_does_not_is_reported),
         cmocka_unit_test(no_free_inside_a_free),
         cmocka_unit_test(a_device_in_trouble_does_not_stop_the_others),

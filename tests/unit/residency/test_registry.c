@@ -71,7 +71,20 @@ static void owners(void **state)
     assert_int_equal(info(m).anchors, 3);
     res_unanchor(m);
     assert_int_equal(info(m).anchor[RES_ANCHOR_USER], 1);
+    res_set_retention(m, RES_EJECT); /* for the next free */
+    assert_int_equal(info(m).anchors, 1);
+    assert_int_equal(info(m).anchor[RES_ANCHOR_MARKED], 1);
+    res_set_retention(m, RES_AUTO);
+    assert_int_equal(info(m).anchors, 1);
+    assert_int_equal(info(m).anchor[RES_ANCHOR_SURVIVED], 1);
     res_set_retention(m, RES_EJECT);
+    res_set_retention(m, RES_KEEP);
+    assert_int_equal(info(m).anchors, 1);
+    assert_int_equal(info(m).anchor[RES_ANCHOR_KEEP], 1);
+    res_set_retention(m, RES_EJECT);
+    res_set_retention(m, RES_EJECT);
+    model_intact(m);
+    assert_ok(res_eject(m, &err), err); /* what it holds is bytes */
     assert_int_equal(res_model_count(f.r), 0);
 
     m = model_open(&f, path, SPLIT, RES_EJECT); /* a new one: ids are not used twice */
