@@ -371,7 +371,9 @@ def running(place, *loaders):
     """Starts a prompt that only an interrupt ends, and returns when its models are there."""
     pid = place.server.queue(place.prompt(*loaders, slow=400))["prompt_id"]
     give_up = time.monotonic() + PATIENCE
-    while len(place.resident()) < len(loaders) or not place.server.get("/queue").json()["queue_running"]:
+    # resident, not loading: a loader says eject when its model is there
+    while (sum(m["state"] == "resident" for m in place.models().values()) < len(loaders)
+           or not place.server.get("/queue").json()["queue_running"]):
         assert time.monotonic() < give_up
         time.sleep(0.01)
     return pid
