@@ -24,8 +24,9 @@
  *            (3) per model and device: the bytes of its blocks there == its table of bytes; their
  *                spans == what the device's ledger has for it (weights + pinned, as requested)
  *            (4) a model lives exactly as long as it has a handle, a use, or RES_ANCHOR_USER, or is
- *                inside res_load(), or has bytes and RES_ANCHOR_KEEP, _SURVIVED, _MARKED or _PROMPT:
- *                what those retain is bytes. Evicted with nobody else to hold it, it is gone at once
+ *                inside res_load(), or has bytes and RES_ANCHOR_KEEP, _SURVIVED, _MARKED or
+ *                _PROMPT: what those retain is bytes. Evicted with nobody else to hold it, it is
+ *                gone at once
  *            (5) uses > 0: RESIDENT, and its addresses do not change
  *            (6) keep: has an anchor RES_ANCHOR_KEEP, with bytes or without. eject: has no
  *                anchor but RES_ANCHOR_MARKED, which is for those that have bytes
@@ -252,12 +253,12 @@ berth_status res_tensor_read(struct res_model *m, size_t block, size_t tensor, v
  * of each piece of at most 1 MiB of a tensor, seeded with the sum so far. */
 berth_status res_checksum(struct res_model *m, uint64_t *out, berth_err *err);
 
-/* BERTH_EBUSY: in use. A model that only RES_ANCHOR_KEEP, _SURVIVED or _MARKED held is gone with its
- * bytes. */
+/* BERTH_EBUSY: in use. A model that only RES_ANCHOR_KEEP, _SURVIVED or _MARKED held is gone with
+ * its bytes. */
 berth_status res_eject(struct res_model *m, berth_err *err);
-/* keep: anchors it. eject: drops its anchors; if they alone held it, longer than for a prompt, it stays
- * until a free takes it, RES_ANCHOR_MARKED: marking is not freeing, and that free shall find it
- * marked. Else, with no handle left, it is gone when this returns.
+/* keep: anchors it. eject: drops its anchors; if they alone held it, longer than for a prompt, it
+ * stays until a free takes it, RES_ANCHOR_MARKED: marking is not freeing, and that free shall find
+ * it marked. Else, with no handle left, it is gone when this returns.
  * auto: an anchor for keep or eject stays as RES_ANCHOR_SURVIVED. */
 void res_set_retention(struct res_model *m, enum res_retention x);
 /* RES_ANCHOR_USER, counted. An eject model becomes auto: nobody holds what he throws away. */
@@ -378,9 +379,9 @@ uint64_t res_make_way(struct res_model *m, uint64_t wanted);
  * the receipt says so. force and naming a model imply unload_models; with no flag at all memory is
  * trimmed and models are left alone. auto models that stay get RES_ANCHOR_SURVIVED, but for those
  * in use that were to go: the use holds them. An eject model that a handle holds has no anchor: one
- * that was not selected goes with its last handle, and that may be in the reset. What went loses the
- * registry's own anchors: SURVIVED, and KEEP if nobody has a handle or RES_ANCHOR_USER, which are other
- * people's and keep it known, EJECTED. So do models a row means that have no bytes any more.
+ * that was not selected goes with its last handle, and that may be in the reset. What went loses
+ * the registry's own anchors: SURVIVED, and KEEP if nobody has a handle or RES_ANCHOR_USER, which
+ * are other people's and keep it known, EJECTED. So do models a row means that have no bytes any more.
  * Steps   1 unload  2 executor reset (free_memory)  3 models nobody owns any more
  *         4 trim every pool on every device, host pages to the OS  5 receipt
  *         Snapshots general pre-unload, post-unload, post-reset, post-soft-empty, always all four;

@@ -1,5 +1,5 @@
-/* scales: the number beside an fp8 weight that its codes are multiplied by, as files call it. Before
- * the name comes that of the layer and a dot, as before "weight". */
+/* scales: the number beside an fp8 weight that its codes are multiplied by, as files call it.
+ * Before the name comes that of the layer and a dot, as before "weight". */
 #ifndef RESIDENCY_SCALES_H
 #define RESIDENCY_SCALES_H
 

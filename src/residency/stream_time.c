@@ -6,9 +6,9 @@
  * has two sets of marks, so that the host may be up to two passes ahead of the device; beyond that
  * a filling goes untimed, and stats.timed says how many bytes were not.
  *
- * A mark between layers is not free: FLUX.1-dev's, a fifth of it in RAM, took 0.7 % longer with one in
- * front of each of 91 runs. So of many runs about MARKED have `reached` in a pass, others in the next,
- * and what they waited counts for all. Where a run lies among the others, as seen in steps of the
+ * A mark between layers is not free: FLUX.1-dev's, a fifth of it in RAM, took 0.7 % longer with one
+ * in front of each of 91 runs. So of many runs about MARKED have `reached` in a pass, others in the
+ * next, and what they waited counts for all. Where a run lies among the others, as seen in steps of the
  * golden ratio, says in which pass it is: then neither layers that repeat nor the number of runs
  * makes some of them come more often.
  *

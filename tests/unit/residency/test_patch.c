@@ -351,6 +351,19 @@ static void odd_shapes_merge_like_whole_ones(void **state)
     tpool_free(pool);
 }
 
+/* F32 as it is, for terms to be set. */
+static struct merge plain_merge(const float *src, float *dst, size_t rows, size_t cols)
+{
+    return (struct merge) { .from = DT_F32,
+                            .to = DT_F32,
+                            .src = src,
+                            .dst = dst,
+                            .rows = rows,
+                            .cols = cols,
+                            .src_scale = 1,
+                            .dst_scale = 1 };
+}
+
 /* Norms over more than one tile, in rows of which only some are meant, behind another term; threads
  * change no bit. */
 static void norms_of_rows_and_columns(void **state)
@@ -380,16 +393,9 @@ static void norms_of_rows_and_columns(void **state)
             term[1].dora = (struct res_dora) {
                 .size = size, .columns = columns, .before = before, .kernel = K, .strength = -0.7f
             };
-            struct merge m = { .from = DT_F32,
-                               .to = DT_F32,
-                               .src = base,
-                               .dst = got,
-                               .rows = R,
-                               .cols = C,
-                               .term = term,
-                               .terms = 2,
-                               .src_scale = 1,
-                               .dst_scale = 1 };
+            struct merge m = plain_merge(base, got, R, C);
+            m.term = term;
+            m.terms = 2;
             assert_ok(term_check(&term[1], R, C, &err), err);
             assert_true(term_scratch(&term[1], &tmp));
             memcpy(want, base, sizeof want);
@@ -435,16 +441,9 @@ static void every_kind_beyond_a_tile(void **state)
             x->row = ROW;
             assert_ok(term_check(x, R, C, &err), err);
             assert_true(term_scratch(x, &tmp));
-            struct merge m = { .from = DT_F32,
-                               .to = DT_F32,
-                               .src = base,
-                               .dst = got,
-                               .rows = R,
-                               .cols = C,
-                               .term = x,
-                               .terms = 1,
-                               .src_scale = 1,
-                               .dst_scale = 1 };
+            struct merge m = plain_merge(base, got, R, C);
+            m.term = x;
+            m.terms = 1;
             memcpy(want, base, sizeof want);
             toy_apply(x, want + ROW * C);
             merge_norms(&m, NULL);
