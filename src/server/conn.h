@@ -121,10 +121,14 @@ bool guard_origin(struct http_req *r);
 bool guard_token(struct http_req *r, const struct route *route);
 berth_status guard_config(const struct server_config *cfg, berth_err *err);
 bool guard_loopback(const char *host, size_t n); /* of a Host: without port, or an address */
-/* May a page of this origin (NULL: it did not say) ask? local: the connection came to a loopback
- * address. */
-bool guard_allows(const struct server_config *cfg, bool local, const char *host,
-                  const char *origin);
+/* Who asks; headers are NULL where there is none, but for host. */
+struct guard_ask {
+    bool local;  /* the connection came to a loopback address */
+    bool tls;    /* it is encrypted */
+    bool cookie; /* one let it in */
+    const char *host, *origin, *proto /* X-Forwarded- */, *site, *mode /* Sec-Fetch- */;
+};
+bool guard_allows(const struct server_config *cfg, const struct guard_ask *a);
 
 /* router.c */
 enum route_found { ROUTE_FOUND, ROUTE_NOT_THERE, ROUTE_NOT_ALLOWED, ROUTE_MALFORMED };

@@ -1,11 +1,16 @@
 /* guard: who may ask. The origin guard keeps other web pages from using a server on this machine,
  * the token keeps other people out.
  *
- * Origin     Of requests with an Origin, when CORS is off (as for Host). It must name the same host and port as
- *            Host (host alone when one of them has no port), else 403 and no text. An Origin that
- *            names no host ("null") is another one. Compared when the connection came to a loopback
- *            address, or Host is loopback, or a cookie let the request in: browsers send cookies to
- *            every port of a host.
+ * Origin     Of requests with an Origin, when CORS is off (as for Host). It must be the origin that
+ *            Host makes with this connection: the same scheme, host and port, a port that is not
+ *            written being the scheme's own (80, 443), else 403 and no text. The scheme is https on
+ *            a TLS connection, and where a proxy says so (X-Forwarded-Proto, which no page can
+ *            set). An Origin that names no host ("null") is another one. Compared when the
+ *            connection came to a loopback address, or Host is loopback, or a cookie let the
+ *            request in: browsers send cookies to every port of a host.
+ * Fetch      A GET that a foreign page makes (a picture, a script) has no Origin, but browsers say
+ *            Sec-Fetch-Site. "cross-site" is refused where Origin is compared, "same-site" (another
+ *            port of the host) where a cookie let it in; following a link is neither.
  * Host       What came to a loopback address must call it so: by a loopback name, or as it was told
  *            to listen. Any other name may be one that a foreign page's owner pointed here (DNS
  *            rebinding); then Origin and Host agree, and a GET has no Origin at all. A token keeps
@@ -27,32 +32,42 @@
 
 struct host {
     const char *name; /* without brackets */
-    size_t n;
-    const char *port; /* digits; "" when there is none */
-    size_t port_n;
+    size_t n;         /* 0: it is none */
+    unsigned port;    /* 0: not written */
 };
 
-/* "name", "name:80", "[::1]:80" of n bytes. */
+/* Digits up to 65535; nothing is 0: "host:" is the same as "host". False: something else. */
+static bool read_port(const char *p, size_t n, unsigned *port)
+{
+    *port = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] < '0' || p[i] > '9')
+            return false;
+        *port = *port * 10 + (unsigned)(p[i] - '0');
+        if (*port > 65535)
+            return false;
+    }
+    return !n || *port;
+}
+
+/* "name", "name:80", "[::1]:80" of n bytes; anything else is no host. */
 static struct host split_host(const char *p, size_t n)
 {
-    struct host h = { .name = p, .n = n, .port = "" };
-    const char *colon = NULL;
+    struct host h = { .name = p };
+    const char *end = p + n, *stop; /* behind the name */
     if (n && *p == '[') {
-        const char *end = memchr(p, ']', n);
-        if (end) {
-            h.name = p + 1;
-            h.n = (size_t)(end - p) - 1;
-            colon = end + 1 < p + n && end[1] == ':' ? end + 1 : NULL;
-        }
+        h.name = p + 1;
+        stop = memchr(p, ']', n);
+        if (!stop)
+            return h;
     } else {
-        colon = memchr(p, ':', n);
-        if (colon)
-            h.n = (size_t)(colon - p);
+        stop = memchr(p, ':', n);
+        stop = stop ? stop : end;
     }
-    if (colon) {
-        h.port = colon + 1;
-        h.port_n = n - (size_t)(colon + 1 - p);
-    }
+    size_t len = (size_t)(stop - h.name);
+    stop += h.name != p; /* the bracket */
+    if (stop == end || (*stop == ':' && read_port(stop + 1, (size_t)(end - stop) - 1, &h.port)))
+        h.n = len;
     return h;
 }
 
@@ -83,13 +98,27 @@ static bool same(const char *a, size_t n, const char *b, size_t m)
 
 /* ---- origin ---- */
 
-static bool same_origin(const struct host *h, const char *origin)
+/* Does the text begin with http: or https:? 0, or the port of that scheme; *n: where it ends. */
+static unsigned scheme_port(const char *p, size_t *n)
 {
-    const char *at = strstr(origin, "://");
-    at = at ? at + 3 : "";
+    *n = strcspn(p, ":");
+    return same(p, *n, "http", 4) ? 80 : same(p, *n, "https", 5) ? 443 : 0;
+}
+
+static bool same_origin(const struct guard_ask *a, const struct host *h)
+{
+    size_t n;
+    unsigned proxied = a->proto && !strncasecmp(a->proto, "https", 5) ? 443 : 80,
+             ours = a->tls ? 443 : proxied, theirs = scheme_port(a->origin, &n);
+    if (!theirs || strncmp(a->origin + n, "://", 3))
+        return false;
+    const char *at = a->origin + n + 3;
     struct host o = split_host(at, strcspn(at, "/?#"));
-    return same(h->name, h->n, o.name, o.n) &&
-           (!h->port_n || !o.port_n || same(h->port, h->port_n, o.port, o.port_n));
+    /* Old websocket-client says http on encrypted connections too. No page does: one on this port
+     * would be ours. */
+    bool old = a->tls && !a->cookie && theirs == 80 && o.port;
+    return (theirs == ours || old) && o.n && same(h->name, h->n, o.name, o.n) &&
+           (h->port ? h->port : ours) == (o.port ? o.port : theirs);
 }
 
 static bool listens_as(const struct server_config *cfg, const struct host *h)
@@ -100,43 +129,51 @@ static bool listens_as(const struct server_config *cfg, const struct host *h)
     return false;
 }
 
-bool guard_allows(const struct server_config *cfg, bool local, const char *host, const char *origin)
+/* Did a page of another site ask, or (any) another page, and not by a link to us? */
+static bool foreign(const struct guard_ask *a, bool any)
 {
-    struct host h = split_host(host, strlen(host));
-    bool loopback = guard_loopback(h.name, h.n);
-    if (local && !loopback && !cfg->token && !listens_as(cfg, &h))
+    if (!a->site || (a->mode && !strcasecmp(a->mode, "navigate")))
         return false;
-    return (!local && !loopback) || !origin || same_origin(&h, origin);
+    return !strcasecmp(a->site, "cross-site") || (any && !strcasecmp(a->site, "same-site"));
 }
 
-static void refuse_origin(struct http_req *r, const char *host, const char *origin)
+bool guard_allows(const struct server_config *cfg, const struct guard_ask *a)
 {
-    log_warn(&r->server->log, "guard.origin", "path=\"%.80s\" host=\"%.80s\" origin=\"%.80s\"",
-             r->path, host, origin ? origin : "");
+    struct host h = split_host(a->host, strlen(a->host));
+    bool loopback = guard_loopback(h.name, h.n);
+    if (a->local && !loopback && !cfg->token && !listens_as(cfg, &h))
+        return false;
+    if (!a->local && !loopback && !a->cookie)
+        return true;
+    return a->origin ? same_origin(a, &h) : !foreign(a, a->cookie);
+}
+
+/* cookie: one let it in. False: it replied. */
+static bool check_origin(struct http_req *r, bool cookie)
+{
+    struct guard_ask a = { .local = r->conn->local,
+                           .tls = r->conn->tls,
+                           .cookie = cookie,
+                           .host = http1_get(r->h, "host"),
+                           .origin = http1_get(r->h, "origin"),
+                           .proto = http1_get(r->h, "x-forwarded-proto"),
+                           .site = http1_get(r->h, "sec-fetch-site"),
+                           .mode = http1_get(r->h, "sec-fetch-mode") };
+    if (r->server->cfg.cors_origin || !a.host || guard_allows(&r->server->cfg, &a))
+        return true;
+    log_warn(&r->server->log, "guard.origin",
+             "path=\"%.80s\" host=\"%.80s\" origin=\"%.80s\" site=\"%.20s\" proto=\"%.20s\"",
+             r->path, a.host, a.origin ? a.origin : "", a.site ? a.site : "",
+             a.tls     ? "https"
+             : a.proto ? a.proto
+                       : "http");
     http_reply_empty(r, 403);
+    return false;
 }
 
 bool guard_origin(struct http_req *r)
 {
-    const struct server_config *cfg = &r->server->cfg;
-    const char *host = http1_get(r->h, "host"), *origin = http1_get(r->h, "origin");
-    if (cfg->cors_origin || !host || guard_allows(cfg, r->conn->local, host, origin))
-        return true;
-    refuse_origin(r, host, origin);
-    return false;
-}
-
-/* Of a request that a cookie let in; false: it replied. */
-static bool guard_cookie(struct http_req *r)
-{
-    const char *host = http1_get(r->h, "host"), *origin = http1_get(r->h, "origin");
-    if (r->server->cfg.cors_origin || !host || !origin)
-        return true;
-    struct host h = split_host(host, strlen(host));
-    if (same_origin(&h, origin))
-        return true;
-    refuse_origin(r, host, origin);
-    return false;
+    return check_origin(r, false);
 }
 
 /* ---- token ---- */
@@ -216,7 +253,7 @@ bool guard_token(struct http_req *r, const struct route *route)
         in_query(r, route, want))
         return true;
     if (cookie(r, want))
-        return guard_cookie(r);
+        return check_origin(r, true);
     http_header(r, "WWW-Authenticate", "Bearer realm=\"berth\"");
     http_reply_text(
         r, 401,

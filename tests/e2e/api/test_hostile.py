@@ -10,6 +10,7 @@ import time
 
 import pytest
 import requests
+import websocket
 
 from conftest import PATIENCE, SANITIZED, Server, Socket, image_prompt, rss
 
@@ -265,6 +266,25 @@ def test_wrong_origin_is_403(server, path):
     assert r.status_code == 200
 
 
+@pytest.mark.parametrize("origin", ["http://127.0.0.1", "https://127.0.0.1", "https://127.0.0.1:{port}", "http://127.0.0.1:80",
+                                    "http://localhost:{port}", "null"])
+def test_a_page_on_another_port_is_another_page(fresh, origin):
+    """Browsers send the cookie to every port of a host: a page on port 80 neither posts nor listens with it."""
+    s = fresh("--token", "correct horse")
+    login = requests.get(s.url + "/?token=correct%20horse", timeout=PATIENCE)
+    name, value = login.headers["Set-Cookie"].split(";")[0].split("=", 1)
+    cookie, own = f"{name}={value}", f"http://127.0.0.1:{s.port}"
+    for said, status in ((origin.format(port=s.port), 403), (own, 200)):
+        r = requests.post(s.url + "/prompt", headers={"Cookie": cookie, "Origin": said}, timeout=PATIENCE,
+                          json={"prompt": image_prompt()})
+        assert r.status_code == status, (said, r.text)
+        if status == 200:
+            Socket(s, "a", cookie=cookie, origin=said).close()
+        else:
+            with pytest.raises(websocket.WebSocketBadStatusException, match="403"):
+                Socket(s, "a", cookie=cookie, origin=said)
+
+
 def test_token(fresh, tmp_path):
     s = fresh("--token", "correct horse")
     assert requests.get(s.url + "/prompt", timeout=PATIENCE).status_code == 401
@@ -320,16 +340,16 @@ def test_full_disk_is_an_answer(tmp_path):
         assert s.get("/prompt").status_code == 200
 
 
-def noise_png():
-    """32 x 32 random RGB, by hand: no image library in the tests."""
+def noise_png(side=32):
+    """Random RGB, by hand: no image library in the tests."""
     import struct
     import zlib
 
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    rows = b"".join(b"\0" + os.urandom(96) for _ in range(32))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 32, 32, 8, 2, 0, 0, 0)) +
+    rows = b"".join(b"\0" + os.urandom(3 * side) for _ in range(side))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)) +
             chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 

@@ -60,8 +60,26 @@ static void origins(void **state)
         { "127.0.0.1:8188", NULL, 200 },
         { "127.0.0.1:8188", "http://127.0.0.1:8188", 200 },
         { "127.0.0.1:8188", "http://127.0.0.1:8189", 403 },
-        { "127.0.0.1:8188", "http://127.0.0.1", 200 }, /* without a port: names only */
-        { "127.0.0.1", "http://127.0.0.1:9", 200 },
+        { "127.0.0.1:8188", "http://127.0.0.1", 403 }, /* a page of port 80 */
+        { "127.0.0.1:8188", "http://127.0.0.1:", 403 },
+        { "127.0.0.1:8188", "https://127.0.0.1", 403 },
+        { "127.0.0.1:8188", "https://127.0.0.1:8188", 403 },
+        { "127.0.0.1:8188", "ftp://127.0.0.1:8188", 403 },
+        { "127.0.0.1:8188", "127.0.0.1:8188", 403 },
+        { "127.0.0.1:8188", "http:127.0.0.1:8188", 403 },
+        { "127.0.0.1:8188", "HTTP://127.0.0.1:08188", 200 },
+        { "127.0.0.1:8188", "http://127.0.0.1:8188x", 403 },
+        { "127.0.0.1:8188", "http://127.0.0.1:73724", 403 }, /* 8188 + 65536 */
+        { "127.0.0.1:8188", "http://127.0.0.1:0", 403 },
+        { "127.0.0.1", "http://127.0.0.1:9", 403 },
+        { "127.0.0.1", "http://127.0.0.1", 200 },
+        { "127.0.0.1", "http://127.0.0.1:80", 200 },
+        { "127.0.0.1:80", "http://127.0.0.1", 200 },
+        { "127.0.0.1", "http://127.0.0.1:443", 403 },
+        { "127.0.0.1", "https://127.0.0.1", 403 },
+        { "127.0.0.1:443", "https://127.0.0.1", 403 }, /* it is not encrypted */
+        { "localhost.:8188", "http://localhost.:8188", 200 },
+        { "localhost:8188", "http://localhost.:8188", 403 }, /* another origin for browsers too */
         { "127.0.0.1:8188", "http://localhost:8188", 403 },
         { "localhost:8188", "http://LOCALHOST:8188", 200 },
         { "LocalHost:8188", "https://evil.example", 403 },
@@ -69,6 +87,12 @@ static void origins(void **state)
         { "127.9.9.9:1", "http://evil.example:1", 403 },
         { "[::1]:8188", "http://[::1]:8188", 200 },
         { "[::1]:8188", "http://[::2]:8188", 403 },
+        { "[::1]:8188", "http://[::1]", 403 },
+        { "[::1]:80", "http://[::1]", 200 },
+        { "[::1]", "http://[::1]:8188", 403 },
+        { "[::1]:8188", "http://[::1]8188", 403 },
+        { "[::1]:8188", "http://[::1:8188", 403 },
+        { "[::1]:8188", "http://::1:8188", 403 },
         { "[::1]", "http://evil.example", 403 },
         { "127.0.0.1:8188", "null", 403 },
         { "127.0.0.1:8188", "http://127.0.0.1:8188.evil.example", 403 },
@@ -101,37 +125,100 @@ static void origins(void **state)
     }
 }
 
-/* Beyond loopback, and with a token or an address that was asked for. */
+/* Beyond loopback, and with a token or an address that was asked for; encrypted, and behind a proxy. */
 static void elsewhere(void **state)
 {
     static const char *const all[] = { "0.0.0.0", "::" };
+    enum { LOCAL = 1, TOKEN = 2, TLS = 4, COOKIE = 8 };
     static const struct {
-        bool local, token;
+        unsigned how;
         const char *host, *origin;
         bool allowed;
+        const char *proto;
     } row[] = {
-        { false, false, "gpu.lan:8188", "http://evil.example", true }, /* a token's business */
-        { false, false, "10.0.0.1", "http://evil.example", true },
-        { false, false, "localhost:8188", "http://evil.example", false },
-        { true, false, "0.0.0.0:8188", "http://0.0.0.0:8188", true },
-        { true, false, "[::]:8188", "http://[::]:8188", true },
-        { true, false, "0.0.0.0:8188", "http://evil.example", false },
-        { true, false, "gpu.lan", "https://gpu.lan", false },
-        { true, false, "gpu.lan", NULL, false },
-        { true, false, "0.0.0.0:8188", NULL, true },
-        { false, false, "gpu.lan", NULL, true },
-        { true, true, "gpu.lan", NULL, true },
-        { true, true, "gpu.lan", "https://gpu.lan", true }, /* a reverse proxy here */
-        { true, true, "gpu.lan", "https://evil.example", false },
-        { true, true, "localhost:1", "http://localhost:2", false },
+        { 0, "gpu.lan:8188", "http://evil.example", true, NULL }, /* a token's business */
+        { 0, "10.0.0.1", "http://evil.example", true, NULL },
+        { 0, "localhost:8188", "http://evil.example", false, NULL },
+        { LOCAL, "0.0.0.0:8188", "http://0.0.0.0:8188", true, NULL },
+        { LOCAL, "[::]:8188", "http://[::]:8188", true, NULL },
+        { LOCAL, "0.0.0.0:8188", "http://evil.example", false, NULL },
+        { LOCAL, "gpu.lan", "http://gpu.lan", false, NULL },
+        { LOCAL, "gpu.lan", NULL, false, NULL },
+        { LOCAL, "0.0.0.0:8188", NULL, true, NULL },
+        { 0, "gpu.lan", NULL, true, NULL },
+        { LOCAL | TOKEN, "gpu.lan", NULL, true, NULL },
+        { LOCAL | TOKEN, "gpu.lan", "http://gpu.lan", true, NULL }, /* a reverse proxy here */
+        { LOCAL | TOKEN, "gpu.lan", "https://gpu.lan", true, "https" },
+        { LOCAL | TOKEN, "gpu.lan", "https://gpu.lan", true, "HTTPS, http" },
+        { LOCAL | TOKEN, "gpu.lan", "https://gpu.lan:443", true, "https" },
+        { LOCAL | TOKEN, "gpu.lan:9443", "https://gpu.lan:9443", true, "https" },
+        { LOCAL | TOKEN, "gpu.lan:9443", "https://gpu.lan", false, "https" },
+        { LOCAL | TOKEN, "gpu.lan", "http://gpu.lan", false, "https" },
+        { LOCAL | TOKEN, "gpu.lan", "https://gpu.lan", false, NULL },
+        { LOCAL | TOKEN, "gpu.lan", "https://evil.example", false, "https" },
+        { LOCAL | TOKEN, "localhost:1", "http://localhost:2", false, NULL },
+        { LOCAL | TLS, "localhost:8188", "https://localhost:8188", true, NULL },
+        { LOCAL | TLS, "localhost:8188", "http://localhost:8188", true, NULL }, /* old clients */
+        { LOCAL | TLS | TOKEN | COOKIE, "localhost:8188", "http://localhost:8188", false, NULL },
+        { LOCAL | TLS, "localhost:8188", "http://localhost:80", false, NULL },
+        { LOCAL | TLS, "localhost:8188", "https://localhost", false, NULL },
+        { LOCAL | TLS, "localhost", "https://localhost:443", true, NULL },
+        { LOCAL | TLS, "localhost:443", "https://localhost", true, NULL },
+        { LOCAL | TLS, "localhost", "http://localhost", false, "http" },
+        /* Cookies go to every port of a host. */
+        { TOKEN | COOKIE, "gpu.lan:8188", "http://gpu.lan", false, NULL },
+        { TOKEN | COOKIE, "gpu.lan:8188", "https://gpu.lan", false, NULL },
+        { TOKEN | COOKIE, "gpu.lan:8188", "http://gpu.lan:8188", true, NULL },
+        { TOKEN | COOKIE | TLS, "gpu.lan:8188", "https://gpu.lan:8188", true, NULL },
+        { TOKEN | COOKIE, "gpu.lan:8188", "null", false, NULL },
+        { TOKEN | COOKIE, "gpu.lan:8188", NULL, true, NULL },
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
         struct server_config cfg = { .listen = all,
                                      .listens = 2,
-                                     .token = row[i].token ? "x" : NULL };
-        if (guard_allows(&cfg, row[i].local, row[i].host, row[i].origin) != row[i].allowed)
+                                     .token = row[i].how & TOKEN ? "x" : NULL };
+        struct guard_ask a = { .local = row[i].how & LOCAL,
+                               .tls = row[i].how & TLS,
+                               .cookie = row[i].how & COOKIE,
+                               .host = row[i].host,
+                               .origin = row[i].origin,
+                               .proto = row[i].proto };
+        if (guard_allows(&cfg, &a) != row[i].allowed)
             fail_msg("row %zu: host %s origin %s", i, row[i].host, row[i].origin);
+    }
+}
+
+/* What browsers say of requests that have no Origin. */
+static void fetches(void **state)
+{
+    static const struct {
+        bool local, cookie;
+        const char *site, *mode;
+        bool allowed;
+    } row[] = {
+        { true, false, "same-origin", "cors", true },
+        { true, false, "none", "navigate", true },       /* typed */
+        { true, false, "cross-site", "navigate", true }, /* a link */
+        { true, false, "cross-site", "no-cors", false },
+        { true, false, "cross-site", NULL, false },
+        { true, false, "same-site", "no-cors", true },
+        { false, true, "same-site", "no-cors", false },
+        { false, true, "cross-site", "no-cors", false },
+        { false, true, "same-site", "navigate", true },
+        { false, true, "same-origin", "no-cors", true },
+        { false, false, "cross-site", "no-cors", true }, /* a token's business */
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct server_config cfg = { .token = "x" };
+        struct guard_ask a = { .local = row[i].local,
+                               .cookie = row[i].cookie,
+                               .host = "gpu.lan:8188",
+                               .site = row[i].site,
+                               .mode = row[i].mode };
+        if (guard_allows(&cfg, &a) != row[i].allowed)
+            fail_msg("row %zu: %s", i, row[i].site);
     }
 }
 
@@ -231,6 +318,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(origins, setup, teardown),
         cmocka_unit_test(elsewhere),
+        cmocka_unit_test(fetches),
         cmocka_unit_test_setup_teardown(tokens, setup_token, teardown),
         cmocka_unit_test(loopback),
         cmocka_unit_test(configurations),
