@@ -34,6 +34,7 @@ static const char *const sql[DB_STMTS] = {
     [DB_USED] = "SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count",
     [DB_UNUSED] = "PRAGMA freelist_count",
     [DB_SHRINK] = "PRAGMA incremental_vacuum(1000)",
+    [DB_SHRINK_LITTLE] = "PRAGMA incremental_vacuum(200)",
 };
 
 berth_status db_fail(const struct db *d, int rc, berth_err *err)
@@ -157,6 +158,17 @@ berth_status db_number(struct db *d, const char *text, int64_t *out, berth_err *
         db_fail(d, rc, err);
     sqlite3_finalize(st);
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? BERTH_OK : err->code;
+}
+
+berth_status db_count(struct db *d, enum db_stmt which, int64_t *out, berth_err *err)
+{
+    bool row;
+    sqlite3_stmt *st = db_get(d, which, err);
+    if (!st || db_step(d, st, &row, err))
+        return err->code;
+    *out = row ? sqlite3_column_int64(st, 0) : 0;
+    db_done(st);
+    return BERTH_OK;
 }
 
 bool db_read_text(sqlite3_stmt *st, int i, char **out)

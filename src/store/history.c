@@ -417,14 +417,7 @@ static bool forget_covers(const void *arg, const struct debt *d)
 
 static berth_status forget(struct store *s, struct ids *ids, berth_err *err)
 {
-    berth_status st = tx_do_over(s, tx_forget, forget_covers, ids, err);
-    if (st)
-        return st;
-    pthread_mutex_lock(&s->lock);
-    s->shrink = true;
-    pthread_cond_signal(&s->work);
-    pthread_mutex_unlock(&s->lock);
-    return BERTH_OK;
+    return tx_do_making_room(s, tx_forget, forget_covers, ids, err);
 }
 
 berth_status store_history_delete(struct store *s, const char *const *ids, size_t n, berth_err *err)

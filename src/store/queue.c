@@ -327,7 +327,8 @@ berth_status store_finish(struct store *s, const struct store_result *r, berth_e
     if (!j)
         return err->code;
     struct finish f = { j, r };
-    berth_status st = tx_do_over(s, tx_finish, finish_covers, &f, err);
+    size_t bytes = j->bytes + strlen(r->outputs) + strlen(r->status) + strlen(r->meta);
+    berth_status st = tx_grow(s, tx_finish, finish_covers, &f, bytes, err);
     struct debt *d = st ? make_debt(s, j, r) : NULL;
     pthread_mutex_lock(&s->lock); /* until here others may look at the running job */
     s->running = NULL;
@@ -338,6 +339,7 @@ berth_status store_finish(struct store *s, const struct store_result *r, berth_e
             d->known |= strcmp((*end)->e.job.id, j->j.id) == 0;
         d->e.job = j->j;
         d->owner = j;
+        d->bytes = bytes;
         *end = d;
         pthread_cond_signal(&s->work);
     }
@@ -383,7 +385,7 @@ static size_t drop(struct store *s, struct victims *v, berth_err *err)
 {
     if (!v->n)
         return 0;
-    berth_status st = tx_do(s, tx_drop, v, err);
+    berth_status st = tx_do_making_room(s, tx_drop, NULL, v, err);
     pthread_mutex_lock(&s->lock);
     for (struct job *j = v->first, *next; j; j = next) {
         next = j->next;

@@ -18,8 +18,7 @@ enum {
     CACHE_WRITE_KIB = 1024,
     CACHE_READ_KIB = 256,
     CACHE_CKPT_KIB = 64,
-    SYNC_NS = 10000000,   /* what was written waits this long for company before it is synced */
-    LOG_BYTES = 16 << 20, /* what a log that was emptied may keep of its file */
+    SYNC_NS = 10000000, /* what was written waits this long for company before it is synced */
 };
 
 /* ---- transactions ---- */
@@ -28,8 +27,10 @@ struct tx {
     tx_fn *fn;
     tx_covers_fn *covers; /* NULL: none */
     void *arg;
+    uint64_t bytes;           /* of texts that it adds */
     const struct debt *debts; /* the first `owed` of the list: they leave it only under db */
     size_t owed;
+    uint64_t owed_bytes;
 };
 
 static bool covered(const struct tx *t, const struct debt *d)
@@ -94,48 +95,58 @@ static berth_status tx_once(struct store *s, const struct tx *t, bool all, berth
     return BERTH_OK;
 }
 
-/* Moves the log into the file, so that it begins anew: where a disk is full, the log's own room is
- * often what is left. Waits for the disk; only after a failure. */
-static void reclaim_log(struct store *s)
+/* Where there is room for what it adds. */
+static berth_status tx_try(struct store *s, const struct tx *t, bool all, berth_err *err)
 {
-    sqlite3_wal_checkpoint_v2(s->write.h, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    berth_status st = room_for(s, t->bytes + (all ? t->owed_bytes : 0), err);
+    return st ? st : tx_once(s, t, all, err);
 }
 
-/* With all debts; with room made; then the change alone, as one debt that cannot be written must
- * not keep out those that can, and even less those that make room. *all: the debts are paid.
- * Recovery, before there is a writer, has one try: it fills the queue as it goes. */
+/* With all debts; with the log moved into the file, whose own room is often what is left on a full
+ * disk; then the change alone, as one debt that cannot be written must not keep out those that can,
+ * and even less those that make room; then, of a small one, with the reserve. *all: the debts are
+ * paid. Recovery, before there is a writer, has one try: it fills the queue as it goes. */
 static berth_status tx_tries(struct store *s, const struct tx *t, bool *all, berth_err *err)
 {
     *all = true;
-    berth_status st = tx_once(s, t, true, err);
-    if (st == BERTH_EIO && s->started && !s->in_memory) {
-        reclaim_log(s);
-        st = tx_once(s, t, true, err);
+    berth_status st = tx_try(s, t, true, err);
+    bool more = s->started && !s->in_memory;
+    if (st == BERTH_EIO && more) {
+        room_move_log(s, false);
+        st = tx_try(s, t, true, err);
     }
     if (st && t->owed) {
         *all = false;
+        st = tx_try(s, t, false, err);
+    }
+    if (st == BERTH_EIO && more && !t->bytes && s->reserve) {
+        *all = false;
+        uint64_t had = room_release(s);
+        room_move_log(s, true);
         st = tx_once(s, t, false, err);
+        room_retake(s, had);
     }
     if (!st)
         err->code = BERTH_OK; /* of the tries before */
     return st;
 }
 
-berth_status tx_do_held(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg, berth_err *err)
+static berth_status run_held(struct store *s, struct tx *t, berth_err *err)
 {
-    struct tx t = { .fn = fn, .covers = covers, .arg = arg };
     bool all;
     pthread_mutex_lock(&s->lock); /* debts leave the list only under db; new ones join its end */
-    t.debts = s->debts;
-    for (const struct debt *d = t.debts; d; d = d->next)
-        t.owed++;
+    t->debts = s->debts;
+    for (const struct debt *d = t->debts; d; d = d->next) {
+        t->owed++;
+        t->owed_bytes += covered(t, d) ? 0 : d->bytes;
+    }
     pthread_mutex_unlock(&s->lock);
-    berth_status st = tx_tries(s, &t, &all, err);
+    berth_status st = tx_tries(s, t, &all, err);
     struct debt *paid = NULL;
     pthread_mutex_lock(&s->lock);
     if (!st) {
-        paid = cut_debts(s, &t, all);
-        bool first = s->written++ == s->synced, move = s->wal_pages >= STORE_LOG_PAGES;
+        paid = cut_debts(s, t, all);
+        bool first = s->written++ == s->synced, move = s->wal_pages >= s->log_pages;
         if (first)
             s->sync_due = clock_mono_ns(clock_system()) + SYNC_NS;
         if (first || (move && !s->checkpoint))
@@ -151,17 +162,24 @@ berth_status tx_do_held(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *
     return st ? err_add(err, "writing the queue") : BERTH_OK;
 }
 
-berth_status tx_do_over(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg, berth_err *err)
+berth_status tx_do_held(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg, berth_err *err)
 {
+    return run_held(s, &(struct tx) { .fn = fn, .covers = covers, .arg = arg }, err);
+}
+
+berth_status tx_grow(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg, uint64_t bytes,
+                     berth_err *err)
+{
+    struct tx t = { .fn = fn, .covers = covers, .arg = arg, .bytes = bytes };
     pthread_mutex_lock(&s->db);
-    berth_status st = tx_do_held(s, fn, covers, arg, err);
+    berth_status st = run_held(s, &t, err);
     pthread_mutex_unlock(&s->db);
     return st;
 }
 
 berth_status tx_do(struct store *s, tx_fn *fn, void *arg, berth_err *err)
 {
-    return tx_do_over(s, fn, NULL, arg, err);
+    return tx_grow(s, fn, NULL, arg, 0, err);
 }
 
 /* Binds 1..10. Texts are borrowed until db_run(). */
@@ -241,18 +259,6 @@ static berth_status drop_oldest(struct store *s, int64_t n, berth_err *err)
     return BERTH_OK;
 }
 
-/* Pages of the file that hold something, as the transaction would leave it. */
-static berth_status used_pages(struct store *s, int64_t *out, berth_err *err)
-{
-    bool row;
-    sqlite3_stmt *st = db_get(&s->write, DB_USED, err);
-    if (!st || db_step(&s->write, st, &row, err))
-        return err->code;
-    *out = row ? sqlite3_column_int64(st, 0) : 0;
-    db_done(st);
-    return BERTH_OK;
-}
-
 /* Beyond the bounds the oldest go, but for the last one. */
 static berth_status trim(struct store *s, berth_err *err)
 {
@@ -261,7 +267,7 @@ static berth_status trim(struct store *s, berth_err *err)
     if (over > 0 && drop_oldest(s, over, err))
         return err->code;
     while (there + s->tx_entries > 1) {
-        if (used_pages(s, &pages, err))
+        if (db_count(&s->write, DB_USED, &pages, err)) /* as the transaction would leave it */
             return err->code;
         if (pages <= (int64_t)(s->max_file / PAGE_BYTES))
             break;
@@ -409,10 +415,14 @@ static berth_status open_database(struct store *s, berth_err *err)
     if (check_schema(s, &fresh, err))
         return err->code;
     sqlite3_db_config(s->write.h, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
+    if (!s->in_memory)
+        room_open(s);
+    if (room_low(s)) /* recovery writes too */
+        room_release(s);
     char text[160];
     /* auto_vacuum can only be said before there is a table */
     snprintf(text, sizeof text, "%sPRAGMA journal_mode = WAL; PRAGMA journal_size_limit = %d",
-             fresh ? "PRAGMA auto_vacuum = INCREMENTAL;" : "", LOG_BYTES);
+             fresh ? "PRAGMA auto_vacuum = INCREMENTAL;" : "", s->log_pages * PAGE_BYTES);
     if (db_exec(&s->write, text, err))
         return err->code;
     sqlite3_wal_hook(s->write.h, count_pages, s); /* in place of SQLite's own checkpoints */
@@ -588,7 +598,9 @@ static struct store *store_new(const struct store_config *cfg)
     struct store *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
-    s->lock_fd = s->wal_fd = -1;
+    s->lock_fd = s->wal_fd = s->reserve_fd = -1;
+    s->log_pages = STORE_LOG_PAGES;
+    s->disk = cfg->disk ? cfg->disk : room_of_disk;
     s->path = strdup(cfg->path);
     s->in_memory = strcmp(cfg->path, ":memory:") == 0;
     s->max_pending = cfg->max_pending ? cfg->max_pending : MAX_PENDING;
@@ -616,8 +628,13 @@ berth_status store_open(const struct store_config *cfg, struct store **out, bert
     struct store *s = store_new(cfg);
     if (!s)
         return err_set(err, BERTH_ENOMEM, "a store for '%s'", cfg->path);
-    if (open_database(s, err) || tx_do(s, recover, NULL, err) || open_others(s, err) ||
-        writer_start(s, err)) {
+    berth_status st = open_database(s, err);
+    st = st ? st : tx_do(s, recover, NULL, err);
+    st = st ? st : open_others(s, err);
+    if (!st && room_low(s))
+        room_move_log(s, true);
+    room_refill(s); /* also where it was released for nothing */
+    if (st || writer_start(s, err)) {
         store_close(s);
         return err_add(err, "opening the queue");
     }
@@ -650,6 +667,7 @@ void store_close(struct store *s)
     db_close(&s->write); /* the last one: SQLite moves the log into the file and removes it */
     if (s->wal_fd >= 0)
         close(s->wal_fd);
+    room_close(s);
     if (s->lock_fd >= 0)
         close(s->lock_fd);
     for (size_t i = 0; i < s->pending.n; i++)

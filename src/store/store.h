@@ -5,8 +5,8 @@
  *            running  taken; at most one
  *            entry    a finished job in the history
  * Disk       One SQLite database, WAL: tables job (pending and running, with attempts), history,
- *            meta (counter, paused). Beside it `<path>.lock`, locked while the store is open, and
- *            SQLite's -wal and -shm.
+ *            meta (counter, paused). Beside it `<path>.lock`, locked while the store is open,
+ *            `<path>.reserve` (room.c), and SQLite's -wal and -shm.
  * Durable    "Written" is in the log: it survives kill -9. "On disk" is synced too: it survives
  *            power loss. A writer thread takes new jobs in batches, one transaction and one sync
  *            each (group commit); only when its job is on disk does store_add() call back, and only
@@ -24,14 +24,16 @@
  *            and leaves the store as it was; later ones work again when there is room. Only an end
  *            cannot be undone: its entry waits in memory, readers see it, and the next transaction
  *            with room for it writes it too; those that have no room for both go on without it.
- *            Each change has a second try, after the log was moved into the file.
+ *            Each change has a second try, after the log was moved into the file, and small ones
+ *            a third with the room of the reserve: so jobs can always be taken and deleted, and
+ *            entries cleared, which then gives back what room it can before it returns.
  * Memory     Pending jobs are kept in memory too (queue order); entries only in the database.
  * Threads    Any, except where said. Callbacks run on the writer thread; they may look at the queue
  *            but change nothing. Reading the queue waits for no disk; changes may wait for a
  *            batch under way and for a sync.
  * Files      store.c doors, transactions, recovery; db.c SQLite; writer.c the writer thread;
  *            queue.c jobs in memory, move.c their order, view.c as others see them; history.c
- *            entries. */
+ *            entries; room.c room on the disk. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -45,6 +47,9 @@
 
 struct store;
 
+/* What is left on the disk of a file, and what it has in all. False: that cannot be known. */
+typedef bool store_disk_fn(const char *path, uint64_t *left, uint64_t *total);
+
 struct store_config {
     const char *path;      /* of the database file; its folder exists; ":memory:" for berth run */
     size_t max_pending;    /* 0: 10000 */
@@ -53,6 +58,7 @@ struct store_config {
     uint64_t max_file;     /* bytes in use, queue included; 0: 2 GiB; the oldest entries go */
     const struct log *log; /* borrowed; may be NULL */
     const struct clock *clock; /* borrowed; NULL: system */
+    store_disk_fn *disk;       /* NULL: the system's; tests have one of their own */
 };
 /* BERTH_EBUSY: another store has it (an exclusive lock on the file beside it). BERTH_EFORMAT: not
  * our database, damaged, or another schema; nothing is touched. BERTH_ENOTFOUND: no such folder. */

@@ -8,7 +8,7 @@
  *                   with. Who changes something may wait for the disk: the loop must not
  *            read   the read connection; held over one row
  *            lock   everything in memory; a leaf, never held over a call into SQLite
- *            Order: db before lock, read before lock. */
+ *            Order: db, read, lock. */
 #ifndef STORE_STORE_IMPL_H
 #define STORE_STORE_IMPL_H
 
@@ -48,6 +48,7 @@ enum db_stmt {
     DB_USED,        /* pages that hold something */
     DB_UNUSED,      /* pages that do not */
     DB_SHRINK,      /* gives some of those back */
+    DB_SHRINK_LITTLE,
     DB_STMTS
 };
 
@@ -71,6 +72,8 @@ berth_status db_fail(const struct db *d, int rc, berth_err *err);
 bool db_read_job(sqlite3_stmt *st, struct store_job *j); /* columns 0 to 9; false: no memory */
 bool db_read_text(sqlite3_stmt *st, int column, char **out);
 berth_status db_number(struct db *d, const char *sql, int64_t *out, berth_err *err);
+/* The first column of a statement without parameters; 0: no row. */
+berth_status db_count(struct db *d, enum db_stmt which, int64_t *out, berth_err *err);
 
 /* ---- memory ---- */
 
@@ -102,6 +105,7 @@ struct entry { /* owned */
 struct debt {
     struct entry e;
     struct job *owner; /* of the texts of e.job; NULL: they are its own */
+    size_t bytes;      /* of its texts */
     bool known; /* there is an older entry of this id, which this one overwrites in its place */
     struct debt *next;
 };
@@ -115,12 +119,17 @@ struct store {
     const struct clock *clock;
     int lock_fd, wal_fd;         /* -1: none */
     int (*_Atomic sync)(int fd); /* fdatasync, or a test's */
+    store_disk_fn *disk;
+    int reserve_fd; /* -1: none */
 
     pthread_mutex_t db;
     struct db write;
-    int wal_pages;           /* since the last checkpoint */
-    atomic_size_t history_n; /* changed under db */
-    int64_t tx_entries;      /* what the transaction under way adds to it */
+    uint64_t reserve, reserve_most; /* bytes it has, and shall have */
+    atomic_bool reserve_short;      /* changed under db: it has less */
+    int wal_pages;                  /* since the last checkpoint */
+    int log_pages;                  /* from which on there is one */
+    atomic_size_t history_n;        /* changed under db */
+    int64_t tx_entries;             /* what the transaction under way adds to it */
     pthread_mutex_t read_lock;
     struct db read;
     struct db ckpt; /* writer thread */
@@ -162,11 +171,12 @@ bool job_copy(const struct store_job *from, struct store_job *to);
 typedef berth_status tx_fn(struct store *s, void *arg, berth_err *err);
 typedef bool tx_covers_fn(const void *arg, const struct debt *d);
 berth_status tx_do(struct store *s, tx_fn *fn, void *arg, berth_err *err);
-berth_status tx_do_over(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg,
-                        berth_err *err);
 /* The same, for who holds db already, because memory must follow before anybody else writes. */
 berth_status tx_do_held(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg,
                         berth_err *err);
+/* One that adds so many bytes of texts: it has no part of the reserve (room.c). */
+berth_status tx_grow(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg, uint64_t bytes,
+                     berth_err *err);
 berth_status tx_job_add(struct store *s, const struct store_job *j, berth_err *err);
 berth_status tx_job_set(struct store *s, uint64_t seq, unsigned attempts, bool running,
                         berth_err *err);
@@ -176,6 +186,23 @@ berth_status tx_job_drop(struct store *s, uint64_t seq, berth_err *err);
 berth_status tx_entry(struct store *s, const struct store_job *j, const struct store_result *r,
                       berth_err *err);
 berth_status tx_meta(struct store *s, const char *key, int64_t value, berth_err *err);
+
+/* room.c; but for the last one under db, or before anybody else is here */
+void room_open(struct store *s); /* without it: no reserve, which the log says */
+void room_close(struct store *s);
+bool room_of_disk(const char *path, uint64_t *left, uint64_t *total); /* the system's */
+bool room_low(struct store *s); /* little more than the reserve is left */
+/* May so many bytes of texts be added, and the log still be moved? BERTH_EIO: the disk is full. */
+berth_status room_for(struct store *s, uint64_t bytes, berth_err *err);
+uint64_t room_release(struct store *s);            /* the bytes it had */
+void room_retake(struct store *s, uint64_t bytes); /* or what is left */
+void room_refill(struct store *s);                 /* as far as there is enough beside it */
+/* Into the file, so that it begins anew. wait: for who reads, and so keeps it from that. */
+void room_move_log(struct store *s, bool wait);
+/* A change that deletes. Where there is little room it gives back what it can before
+ * it returns, else soon after. */
+berth_status tx_do_making_room(struct store *s, tx_fn *fn, tx_covers_fn *covers, void *arg,
+                               berth_err *err);
 
 /* writer.c */
 berth_status writer_start(struct store *s, berth_err *err);

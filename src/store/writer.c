@@ -116,7 +116,10 @@ static void publish(struct store *s, struct batch *b, const berth_err *err)
  * room that others still find. err is the last failure's. */
 static void commit_batch(struct store *s, struct batch *b, berth_err *err)
 {
-    if (!tx_do(s, tx_batch, b, err)) {
+    uint64_t bytes = 0;
+    for (const struct job *j = b->first; j; j = j->next)
+        bytes += j->bytes;
+    if (!tx_grow(s, tx_batch, NULL, b, bytes, err)) {
         for (struct job *j = b->first; j; j = j->next)
             j->st = BERTH_OK;
         return;
@@ -125,7 +128,8 @@ static void commit_batch(struct store *s, struct batch *b, berth_err *err)
         struct job *next = j->next;
         struct batch single = { j, b->seq, 0 };
         j->next = NULL;
-        j->st = b->first == j && !next ? err->code : tx_do(s, tx_batch, &single, err);
+        j->st =
+            b->first == j && !next ? err->code : tx_grow(s, tx_batch, NULL, &single, j->bytes, err);
         j->next = next;
     }
 }
@@ -161,17 +165,6 @@ static void checkpoint(struct store *s)
         log_warn(s->log, "store.checkpoint", "why=\"%s\"", sqlite3_errmsg(s->ckpt.h));
 }
 
-static berth_status unused_pages(struct store *s, int64_t *out, berth_err *err)
-{
-    bool row;
-    sqlite3_stmt *st = db_get(&s->write, DB_UNUSED, err);
-    if (!st || db_step(&s->write, st, &row, err))
-        return err->code;
-    *out = row ? sqlite3_column_int64(st, 0) : 0;
-    db_done(st);
-    return BERTH_OK;
-}
-
 /* A slice of what is not used goes, so that others wait for no more than that, and the log is no
  * longer than usual. *more: there is. True: something went. A file of a program that did not know of
  * this keeps its size. */
@@ -180,18 +173,33 @@ static bool shrink(struct store *s, bool *more)
     int64_t before = 0, after = 0;
     berth_err err;
     pthread_mutex_lock(&s->db);
+    int64_t spare = room_low(s) ? 0 : SPARE_PAGES;
     sqlite3_stmt *st = db_get(&s->write, DB_SHRINK, &err);
-    bool ok = st && !unused_pages(s, &before, &err);
-    if (ok && before > SPARE_PAGES)
-        ok = !db_run(&s->write, st, &err) && !unused_pages(s, &after, &err);
+    bool ok = st && !db_count(&s->write, DB_UNUSED, &before, &err);
+    if (ok && before > spare)
+        ok = !db_run(&s->write, st, &err) && !db_count(&s->write, DB_UNUSED, &after, &err);
     else
         after = before;
     pthread_mutex_unlock(&s->db);
     if (!ok)
         log_warn(s->log, "store.shrink", "why=\"%s\"", err.msg);
     bool went = ok && after < before;
-    *more = went && after > SPARE_PAGES;
+    *more = went && after > spare;
     return went;
+}
+
+/* What had no room. Who owes knows already. */
+static void try_again(struct store *s)
+{
+    berth_err ignored;
+    pthread_mutex_lock(&s->lock);
+    bool owes = s->debts != NULL;
+    pthread_mutex_unlock(&s->lock);
+    if (owes)
+        tx_grow(s, tx_nothing, NULL, NULL, 1, &ignored);
+    pthread_mutex_lock(&s->db);
+    room_refill(s);
+    pthread_mutex_unlock(&s->db);
 }
 
 /* ---- the thread ---- */
@@ -214,7 +222,7 @@ static bool wait_for_work(struct store *s, bool *retry)
                 return true;
         } else if (s->stop) {
             return false;
-        } else if (!s->debts) {
+        } else if (!s->debts && !atomic_load(&s->reserve_short)) {
             pthread_cond_wait(&s->work, &s->lock);
         } else if (!wait_until(s, clock_mono_ns(clock_system()) + RETRY_NS)) {
             *retry = true;
@@ -239,7 +247,7 @@ static void *writer_main(void *arg)
         if (b.first)
             write_batch(s, &b);
         else if (retry)
-            tx_do(s, tx_nothing, NULL, &err); /* pays debts; who owes knows already */
+            try_again(s);
         else if (sync_log(s, &err))
             log_error(s->log, "store.sync", "why=\"%s\"", err.msg);
         if (move)

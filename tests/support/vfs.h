@@ -9,22 +9,49 @@
 #include <sqlite3.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 static atomic_long vfs_writes, vfs_fail_from = LONG_MAX, vfs_fail_to = LONG_MAX;
 static atomic_long vfs_room = LONG_MAX; /* bytes that a file may have */
+/* A disk: bytes that the files of one database, and others' (eaten), may have together. */
+static atomic_long vfs_disk = LONG_MAX, vfs_eaten;
+static char vfs_database[512];
 static sqlite3_vfs vfs_ours, *vfs_real;
 static struct {
     const sqlite3_io_methods *was;
     sqlite3_io_methods is;
 } vfs_methods[4]; /* one for each kind of file that SQLite has */
 
+/* Bytes left on that disk; below 0: others took more than there was. */
+static inline long vfs_left(void)
+{
+    static const char *const ends[] = { "", "-wal", ".reserve" };
+    long left = atomic_load(&vfs_disk) - atomic_load(&vfs_eaten);
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        char name[600];
+        struct stat st;
+        snprintf(name, sizeof name, "%s%s", vfs_database, ends[i]);
+        left -= stat(name, &st) ? 0 : (long)st.st_size;
+    }
+    return left;
+}
+
+static inline bool vfs_fits(sqlite3_file *f, sqlite3_int64 end)
+{
+    sqlite3_int64 size = 0;
+    if (atomic_load(&vfs_disk) == LONG_MAX || f->pMethods->xFileSize(f, &size) || end <= size)
+        return true;
+    return end - size <= vfs_left();
+}
+
 static inline int vfs_write(sqlite3_file *f, const void *p, int n, sqlite3_int64 at)
 {
     long k = atomic_fetch_add(&vfs_writes, 1);
     if (k >= atomic_load(&vfs_fail_from) && k < atomic_load(&vfs_fail_to))
         return SQLITE_FULL;
-    if (at + n > atomic_load(&vfs_room))
+    if (at + n > atomic_load(&vfs_room) || !vfs_fits(f, at + n))
         return SQLITE_FULL;
     for (size_t i = 0; i < ARRAY_LEN(vfs_methods); i++)
         if (f->pMethods == &vfs_methods[i].is)
