@@ -208,6 +208,9 @@ static void new_user_work(struct later *l)
         later_err(l, 503, &err);
         return;
     }
+    /* without --multi-user ComfyUI has this one and still takes others */
+    if (!l->server->cfg.multi_user && !json_object_get(users, "default"))
+        json_object_set_new(users, "default", json_string("default"));
     json_object_foreach(users, k, v)
     {
         taken = taken || (json_is_string(v) && !strcmp(json_string_value(v), u->name.p));
@@ -241,9 +244,7 @@ void route_users_post(struct http_req *r)
     while (n && strchr(" \t\r\n", p[n - 1]))
         n--;
     struct new_user *u = NULL;
-    if (!r->server->cfg.multi_user)
-        http_reply_json(r, 400, error_json("this server has one user, see --multi-user"));
-    else if (n == 0 || n > USERNAME_MAX || strncmp(p, "__", 2) == 0)
+    if (n == 0 || n > USERNAME_MAX || strncmp(p, "__", 2) == 0)
         http_reply_json(r, 400, error_json("username not provided, or not usable"));
     else if (!(u = calloc(1, sizeof *u)))
         http_reply_json(r, 500, NULL);

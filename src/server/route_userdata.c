@@ -100,7 +100,10 @@ void route_userdata_get(struct http_req *r)
     if (status) {
         http_reply_empty(r, status);
     } else {
-        struct http_file file = { .path = f.path.p, .type = sandboxed_type(r, str_c(&f.rel)) };
+        struct http_file file = { .path = f.path.p };
+        bool style = !strcmp(str_c(&f.rel), "user.css"), bytes; /* which the frontend links */
+        file.type = style ? "text/css" : harmless_type(r, str_c(&f.rel), &bytes);
+        file.disposition = style ? "inline" : "attachment";
         http_reply_file(r, &file);
     }
     user_file_release(&f);

@@ -161,20 +161,6 @@ static bool wanted_picture(const struct http_req *r, struct conversion *c)
 
 /* ---- the file itself ---- */
 
-/* What a browser would run as part of this site is handed out as bytes. */
-static const char *harmless_type(struct http_req *r, const char *path)
-{
-    static const char *const run[] = { "text/html",       "text/html-sandboxed",
-                                       "text/javascript", "application/xhtml+xml",
-                                       "text/css",        "application/javascript" };
-    const char *type = path_mime(path);
-    size_t n = strcspn(type, ";");
-    for (size_t i = 0; i < ARRAY_LEN(run); i++)
-        if (str_eq(type, n, run[i]))
-            return "application/octet-stream";
-    return sandboxed_type(r, path);
-}
-
 void route_view(struct http_req *r)
 {
     struct str path = { 0 }, asked = { 0 }, disposition = { 0 };
@@ -184,13 +170,16 @@ void route_view(struct http_req *r)
         http_reply_empty(r, status);
         goto done;
     }
-    disposition_text(str_c(&asked), &disposition);
     if (!wanted_picture(r, &want)) {
-        struct http_file f = { .path = path.p, .disposition = str_c(&disposition) };
-        f.type = harmless_type(r, str_c(&asked));
+        bool bytes;
+        struct http_file f = { .path = path.p, .type = harmless_type(r, str_c(&asked), &bytes) };
+        str_adds(&disposition, bytes ? "attachment; " : "");
+        disposition_text(str_c(&asked), &disposition);
+        f.disposition = str_c(&disposition);
         http_reply_file(r, &f);
         goto done;
     }
+    disposition_text(str_c(&asked), &disposition);
     if (!(c = calloc(1, sizeof *c))) {
         http_reply_json(r, 500, NULL);
         goto done;

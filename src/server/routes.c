@@ -277,12 +277,33 @@ const char *folder_of_type(const struct server *s, const char *type)
     return NULL;
 }
 
-const char *sandboxed_type(struct http_req *r, const char *path)
+static bool runs_in_browsers(const char *type, size_t n)
 {
-    const char *type = path_mime(path);
+    static const char *const run[] = {
+        "text/html",       "text/html-sandboxed",    "application/xhtml+xml",
+        "text/javascript", "application/javascript", "application/x-javascript",
+        "text/css",        "application/ecmascript", "message/rfc822",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(run); i++)
+        if (str_eq(type, n, run[i]))
+            return true;
+    return str_ends(type, n, "+xml") || str_ends(type, n, "/xml");
+}
+
+const char *harmless_type(struct http_req *r, const char *name, bool *bytes)
+{
+    const char *type = path_mime(name), *dest = http1_get(r->h, "sec-fetch-dest");
     size_t n = strcspn(type, ";");
-    if (str_ends(type, n, "+xml") || str_ends(type, n, "/xml") || str_starts(type, n, "text/html"))
-        http_header(r, "Content-Security-Policy", "sandbox");
+    *bytes = runs_in_browsers(type, n);
+    if (!*bytes)
+        return type;
+    http_header(r, "Vary", "Sec-Fetch-Dest");
+    http_header(r, "Cache-Control",
+                "no-store"); /* not to be shown later to who may not see it so */
+    if (!str_eq(type, n, "image/svg+xml") || !dest || strcmp(dest, "image"))
+        return "application/octet-stream";
+    *bytes = false;
+    http_header(r, "Content-Security-Policy", "sandbox");
     return type;
 }
 

@@ -114,8 +114,9 @@ void reply_worker(struct server *s, void *user, berth_status st, const berth_err
  * after an error. */
 berth_status read_change(const json_t *body, const char *const *known, struct worker_change *c,
                          berth_err *err);
-/* MIME type by name; for what a browser would run as part of this site (pages, drawings with scripts
- * in them) a header is added that forbids it. */
-const char *sandboxed_type(struct http_req *r, const char *path);
+/* MIME type, by its name, of a file that a client may have put there. What a browser would run as
+ * part of this site (pages, scripts, styles, drawings with scripts in them) is handed out as bytes
+ * (*bytes: to be saved, not shown), but for drawings that an <img> asks for; headers are added. */
+const char *harmless_type(struct http_req *r, const char *name, bool *bytes);
 
 #endif

@@ -68,7 +68,6 @@ static void add_headers(struct http_req *r, const char *mime, const char *etag)
     http_header(r, "ETag", etag);
     http_header(r, "Cache-Control", "no-cache");
     http_header(r, "Vary", "Accept-Encoding");
-    http_header(r, "X-Content-Type-Options", "nosniff");
     if (is_document(mime))
         http_header(r, "Content-Security-Policy",
                     "default-src 'self'; img-src 'self' blob: data:; style-src 'self'; connect-src "

@@ -48,7 +48,31 @@ def test_new_user(fresh):
     assert s.get("/userdata/workflows%2Fx.json").status_code == 404
     empty(s.post("/settings/Comfy.InstalledVersion", data='"1.35.9"'))
     assert ok_json(s.get("/users")) == {"storage": "server", "migrated": True}
-    assert s.post("/users", {"username": "x"}).status_code == 400
+
+
+def test_a_user_more_without_multi_user(fresh):
+    """As ComfyUI does it: the name is kept, and counts once --multi-user is said."""
+    s = fresh()
+    x = ok_json(s.post("/users", {"username": "x y"}))
+    assert re.fullmatch(r"x-y_[0-9a-f-]{36}", x)
+    for name in ("x y", "default", "", " ", "__x"):
+        assert s.post("/users", {"username": name}).status_code == 400, name
+    assert ok_json(s.get("/users")) == {"storage": "server", "migrated": False}
+    with open(os.path.join(s.base, "user", "users.json")) as f:
+        assert json.load(f) == {"default": "default", x: "x y"}
+
+
+@pytest.mark.parametrize("name,type_", [
+    ("a.html", "application/octet-stream"), ("a.svg", "application/octet-stream"), ("a.js", "application/octet-stream"),
+    ("a.css", "application/octet-stream"), ("a.xml", "application/octet-stream"), ("a.json", "application/json"),
+    ("user.css", "text/css"), ("sub%2Fuser.css", "application/octet-stream"), ("noext", "application/octet-stream"),
+])
+def test_what_users_keep_is_no_page_of_ours(server, name, type_):
+    assert server.post(f"/userdata/{name}", data=b"<script>alert(1)</script>").status_code == 200
+    r = server.get(f"/userdata/{name}")
+    assert r.headers["Content-Type"].split(";")[0] == type_
+    assert r.headers["X-Content-Type-Options"] == "nosniff"
+    assert r.headers["Content-Disposition"] == ("inline" if name == "user.css" else "attachment")
 
 
 def test_settings(server):

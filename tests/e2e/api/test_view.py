@@ -76,16 +76,27 @@ def test_not_found(server, query, status):
 
 @pytest.mark.parametrize("name,type_", [
     ("p.html", "application/octet-stream"), ("p.htm", "application/octet-stream"), ("p.js", "application/octet-stream"),
-    ("p.css", "application/octet-stream"), ("p.xhtml", "application/octet-stream"), ("p.svg", "image/svg+xml"),
+    ("p.css", "application/octet-stream"), ("p.xhtml", "application/octet-stream"), ("p.svg", "application/octet-stream"),
     ("p.json", "application/json"), ("noext", "application/octet-stream"), ("movie.mp4", "video/mp4"),
     ("with space.txt", "text/plain"),
 ])
 def test_types(server, name, type_):
     r = server.get("/view", params={"filename": name})
     assert r.status_code == 200 and r.headers["Content-Type"].split(";")[0] == type_
-    assert r.headers["Content-Disposition"] == f'filename="{name}"'
-    if name == "p.svg":
-        assert r.headers["Content-Security-Policy"] == "sandbox"
+    saved = "attachment; " if name.startswith("p.") and name != "p.json" else ""
+    assert r.headers["Content-Disposition"] == f'{saved}filename="{name}"'
+    assert r.headers["X-Content-Type-Options"] == "nosniff"
+    assert r.headers.get("Cache-Control") == ("no-store" if saved else None)
+
+
+def test_a_drawing_in_an_img(server):
+    """There it runs no scripts; as a page of its own it would."""
+    for dest, type_ in (("image", "image/svg+xml"), ("document", "application/octet-stream"), ("iframe", "application/octet-stream")):
+        r = server.get("/view", params={"filename": "p.svg"}, headers={"Sec-Fetch-Dest": dest})
+        assert (r.headers["Content-Type"].split(";")[0], r.headers["Vary"]) == (type_, "Sec-Fetch-Dest")
+        assert ("attachment" in r.headers["Content-Disposition"]) == (dest != "image")
+    r = server.get("/view", params={"filename": "p.html"}, headers={"Sec-Fetch-Dest": "image"})
+    assert r.headers["Content-Type"] == "application/octet-stream"
 
 
 def test_quotes_in_names(server):
