@@ -32,6 +32,8 @@ struct
     /* of the store */
     berth_status st;
     berth_err err;
+    struct incoming *next; /* among those whose id is claimed */
+    bool claimed;
 };
 
 /* Trees of a large body take their time to go, too: not on the loop. */
@@ -39,16 +41,74 @@ static void forget(struct incoming *in)
 {
     validation_release(&in->v);
     str_release(&in->text);
-    str_release(&in->id);
     json_decref(in->number);
     json_decref(in->body);
     in->number = in->body = in->prompt = in->extra = NULL;
 }
 
+/* ---- ids ---- */
+
+/* From here until it can be seen in the queue, or is refused, the id is this prompt's. False:
+ * another one has it. */
+static bool claim(struct incoming *in)
+{
+    struct server *s = in->server;
+    pthread_mutex_lock(&s->ids_lock);
+    const struct incoming *at = s->ids;
+    while (at && strcmp(str_c(&at->id), str_c(&in->id)))
+        at = at->next;
+    in->claimed = !at;
+    if (!at) {
+        in->next = s->ids;
+        s->ids = in;
+    }
+    pthread_mutex_unlock(&s->ids_lock);
+    return !at;
+}
+
+static void unclaim(struct incoming *in)
+{
+    struct server *s = in->server;
+    if (!in->claimed)
+        return;
+    pthread_mutex_lock(&s->ids_lock);
+    struct incoming **at = &s->ids;
+    while (*at != in)
+        at = &(*at)->next;
+    *at = in->next;
+    pthread_mutex_unlock(&s->ids_lock);
+    in->claimed = false;
+}
+
+static bool same_id(void *user, const struct store_entry *e)
+{
+    (void)user, (void)e;
+    return false;
+}
+
+/* NULL: nobody has it. A job goes from the queue to the history and never back, so one that is in
+ * neither, looked at in this order, is nowhere; and all that come pass this one lane. */
+static const char *taken_by(struct incoming *in)
+{
+    struct store *st = in->server->store;
+    struct store_job job;
+    bool running;
+    berth_err err = { 0 };
+    if (!claim(in))
+        return "is being queued";
+    if (store_job_get(st, str_c(&in->id), &job, &running)) {
+        store_job_release(&job);
+        return running ? "is running" : "is in the queue";
+    }
+    return store_entry_get(st, str_c(&in->id), same_id, NULL, &err) ? NULL : "is in the history";
+}
+
 static void incoming_free(struct incoming *in)
 {
+    unclaim(in);
     http_unhold(in->r);
     forget(in);
+    str_release(&in->id);
     str_release(&in->reply);
     str_release(&in->said);
     store_job_release(&in->job);
@@ -170,13 +230,27 @@ static bool take_number(struct incoming *in)
     return in->number;
 }
 
+static bool is_free(struct incoming *in)
+{
+    const char *where = taken_by(in);
+    if (!where)
+        return true;
+    struct str details = { 0 };
+    str_addf(&details, "prompt '%s' %s; one that is sent again needs an id of its own",
+             str_c(&in->id), where);
+    refuse(in, 409, "duplicate_prompt_id", "prompt_id is taken", str_c(&details));
+    str_release(&details);
+    return false;
+}
+
 /* An empty one could not be asked for: /history/ has no place for it. */
 static bool take_id(struct incoming *in)
 {
     const json_t *given = json_object_get(in->body, "prompt_id");
-    if (given)
+    if (given && !json_is_null(given))
         py_str(given, &in->id);
-    if (!in->id.n && !in->id.bad) {
+    bool ours = !in->id.n;
+    if (ours && !in->id.bad) {
         char id[UUID_TEXT];
         uuid4_text(id);
         str_adds(&in->id, id);
@@ -186,7 +260,7 @@ static bool take_id(struct incoming *in)
     else if (in->id.n > PROMPT_ID_MAX)
         refuse(in, 400, "invalid_prompt", "prompt_id is too long", "prompt_id");
     else
-        return true;
+        return ours || is_free(in);
     return false;
 }
 
@@ -329,6 +403,7 @@ static void stored(void *user, berth_status st, const berth_err *err) /* writer 
 {
     struct incoming *in = user;
     in->st = st;
+    unclaim(in); /* it is seen in the queue now */
     if (st) {
         in->err = *err;
     } else { /* here: the worker, which may take it next, says its own */

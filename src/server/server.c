@@ -88,6 +88,7 @@ berth_status server_new(const struct server_config *cfg, struct server **out, be
     struct server *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(err, BERTH_ENOMEM, "the server");
+    pthread_mutex_init(&s->ids_lock, NULL);
     fill_config(s, cfg);
     s->started_ns = clock_mono_ns(s->cfg.clock);
     s->started_ms = clock_wall_ns(s->cfg.clock) / 1000000;
@@ -126,6 +127,7 @@ void server_free(struct server *s)
     for (size_t i = 0; i < s->env.devices_n; i++)
         free(s->device_names[i]);
     free(s->device_names);
+    pthread_mutex_destroy(&s->ids_lock);
     free(s);
 }
 

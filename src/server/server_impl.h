@@ -10,6 +10,8 @@
 #include "server/worker.h"
 #include "store/store.h"
 
+#include <pthread.h>
+
 struct loop;   /* loop.c */
 struct hub;    /* hub.c */
 struct aux;    /* aux.c */
@@ -34,6 +36,8 @@ struct server {
     uint64_t started_ns;    /* clock_mono_ns */
     uint64_t started_ms;    /* since 1970 */
     uint64_t http_requests; /* loop; for /metrics */
+    pthread_mutex_t ids_lock;
+    struct incoming *ids; /* of prompts on their way into the queue; route_prompt.c */
     atomic_bool stopping;
     atomic_bool hurry; /* server_hurry() */
 };

@@ -179,13 +179,12 @@ def test_cancel(server):
     assert server.get("/history/h0").json() != {}
 
 
-def test_same_id_overwrites_in_place(server):
+def test_an_id_in_the_history_is_taken(server):
     server.post("/berth/queue", {"paused": False})
-    server.queue(image_prompt(99, prefix="again"), prompt_id="h1")
+    before = server.get("/history").json()
+    server.queue(image_prompt(99, prefix="again"), prompt_id="h1", expect=409)
     server.until_idle()
-    history = server.get("/history").json()
-    assert list(history) == NAMES
-    assert history["h1"]["outputs"]["2"]["images"][0]["filename"] == "again_00001_.png"
+    assert server.get("/history").json() == before and list(before) == NAMES
 
 
 def test_delete_and_clear(server):

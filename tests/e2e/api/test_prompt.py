@@ -1,7 +1,10 @@
 """POST and GET /prompt: numbers, ids, extra data, what is refused and how (comfyui-api.md 3, 4.1)."""
 
+import concurrent.futures
 import json
+import os
 import re
+import sqlite3
 import time
 import uuid
 
@@ -54,16 +57,51 @@ def test_any_content_type(server):
     assert server.post("/api/prompt", {"prompt": image_prompt(2)}).status_code == 200
 
 
-@pytest.mark.parametrize("given,shown", [(5, "5"), (None, "None"), ("mine", "mine"), (True, "True"), (1.5, "1.5")])
+@pytest.mark.parametrize("given,shown", [(5, "5"), ("mine", "mine"), (True, "True"), (1.5, "1.5")])
 def test_prompt_id_as_text(server, given, shown):
     r = server.post("/prompt", {"prompt": image_prompt(3), "prompt_id": given})
     assert r.json()["prompt_id"] == shown
     assert shown in pending(server)
 
 
-def test_an_empty_prompt_id_gets_a_name(server):
-    r = server.post("/prompt", {"prompt": image_prompt(3), "prompt_id": ""})
-    assert UUID4.match(r.json()["prompt_id"])
+@pytest.mark.parametrize("given", ["", None])
+def test_an_empty_prompt_id_gets_a_name(server, given):
+    for _ in range(2):
+        r = server.post("/prompt", {"prompt": image_prompt(3), "prompt_id": given})
+        assert UUID4.match(r.json()["prompt_id"])
+
+
+def test_a_prompt_id_is_there_once(fresh):
+    """Waiting, running or in the history: the second one is refused, and the first one is as it was."""
+    s = fresh()
+    s.post("/berth/queue", {"paused": True})
+    assert s.queue(image_prompt(1), prompt_id="once")["prompt_id"] == "once"
+    for prompt in (image_prompt(1), image_prompt(2)):
+        refused = s.queue(prompt, prompt_id="once", expect=409)
+        assert refused == error("duplicate_prompt_id", "prompt_id is taken",
+                                "prompt 'once' is in the queue; one that is sent again needs an id of its own")
+    assert [i[1] for i in s.get("/queue").json()["queue_pending"]] == ["once"]
+    s.post("/berth/queue", {"paused": False})
+    item = s.wait("once")
+    assert "is in the history" in s.queue(image_prompt(1), prompt_id="once", expect=409)["error"]["details"]
+    assert s.get("/history").json() == {"once": item}
+    s.post("/history", {"delete": ["once"]})
+    s.queue(image_prompt(1), prompt_id="once")
+    assert s.wait("once")["status"]["status_str"] == "success"
+
+
+def test_one_prompt_id_from_many_at_once(fresh):
+    """However they race, one of them is in."""
+    s = fresh()
+    for round_ in range(10):
+        body = {"prompt": image_prompt(round_, 8, 8, save=False), "prompt_id": f"race{round_}"}
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            codes = sorted(r.status_code for r in pool.map(lambda _: s.post("/prompt", body), range(8)))
+        assert codes == [200] + 7 * [409]
+    s.until_idle()
+    assert sorted(s.get("/history").json()) == sorted(f"race{i}" for i in range(10))
+    assert sorted(i["prompt"][0] for i in s.get("/history").json().values()) == sorted(
+        {i["prompt"][0] for i in s.get("/history").json().values()})
 
 
 def test_prompt_id_too_long(server):
