@@ -37,6 +37,14 @@ static const char *const sql[DB_STMTS] = {
     [DB_SHRINK_LITTLE] = "PRAGMA incremental_vacuum(200)",
 };
 
+enum { BUSY_MS = 5000 };
+
+bool db_locked(const berth_err *err)
+{
+    int rc = err->native & 0xff;
+    return err->code == BERTH_EIO && (rc == SQLITE_BUSY || rc == SQLITE_LOCKED);
+}
+
 berth_status db_fail(const struct db *d, int rc, berth_err *err)
 {
     int full = d->h ? sqlite3_extended_errcode(d->h) : rc,
@@ -55,8 +63,9 @@ berth_status db_fail(const struct db *d, int rc, berth_err *err)
                           d->path, text);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        code = BERTH_EBUSY;
-        break;
+        return err_set_at(err, __FILE__, __LINE__, BERTH_EIO, full,
+                          "'%s' is locked by another program, for more than %d s now; try again",
+                          d->path, BUSY_MS / 1000);
     case SQLITE_TOOBIG:
         code = BERTH_ELIMIT;
         break;
@@ -85,7 +94,7 @@ berth_status db_open(const char *path, int cache_kib, struct db *out, berth_err 
         return err->code;
     }
     sqlite3_extended_result_codes(out->h, 1);
-    sqlite3_busy_timeout(out->h, 5000); /* somebody looks at the file with another program */
+    sqlite3_busy_timeout(out->h, BUSY_MS); /* somebody looks at the file with another program */
     char text[200];
     snprintf(text, sizeof text,
              "PRAGMA cache_size = -%d; PRAGMA mmap_size = 0; PRAGMA temp_store = MEMORY;"

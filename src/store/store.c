@@ -110,12 +110,12 @@ static berth_status tx_tries(struct store *s, const struct tx *t, bool *all, ber
 {
     *all = true;
     berth_status st = tx_try(s, t, true, err);
-    bool more = s->started && !s->in_memory;
+    bool more = s->started && !s->in_memory && !(st && db_locked(err));
     if (st == BERTH_EIO && more) {
         room_move_log(s, false);
         st = tx_try(s, t, true, err);
     }
-    if (st && t->owed) {
+    if (st && t->owed && !db_locked(err)) {
         *all = false;
         st = tx_try(s, t, false, err);
     }

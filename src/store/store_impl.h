@@ -69,6 +69,7 @@ berth_status db_step(struct db *d, sqlite3_stmt *st, bool *row, berth_err *err);
 /* For statements without rows; resets. */
 berth_status db_run(struct db *d, sqlite3_stmt *st, berth_err *err);
 berth_status db_fail(const struct db *d, int rc, berth_err *err);
+bool db_locked(const berth_err *err); /* of db_fail(): by another program; no room would help */
 bool db_read_job(sqlite3_stmt *st, struct store_job *j); /* columns 0 to 9; false: no memory */
 bool db_read_text(sqlite3_stmt *st, int column, char **out);
 berth_status db_number(struct db *d, const char *sql, int64_t *out, berth_err *err);

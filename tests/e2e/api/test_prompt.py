@@ -104,6 +104,21 @@ def test_one_prompt_id_from_many_at_once(fresh):
         {i["prompt"][0] for i in s.get("/history").json().values()})
 
 
+def test_a_locked_database(fresh):
+    """Another program holds it: that may pass, so 503 with Retry-After, in words; and then it goes on."""
+    s = fresh()
+    s.run(image_prompt(1))
+    other = sqlite3.connect(os.path.join(s.base, "user", "__berth", "state.db"), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    for r in (s.post("/history", {"clear": True}), s.post("/prompt", {"prompt": image_prompt(2)})):
+        assert (r.status_code, r.headers["Retry-After"]) == (503, "1")
+        assert "locked by another program" in r.text and "/" not in r.text.replace("/json", "")
+    other.execute("ROLLBACK")
+    other.close()
+    assert s.post("/history", {"clear": True}).status_code == 200
+    assert s.run(image_prompt(2))["status"]["status_str"] == "success"
+
+
 def test_prompt_id_too_long(server):
     r = server.post("/prompt", {"prompt": image_prompt(3), "prompt_id": "x" * 5000})
     assert r.status_code == 400 and r.json()["error"]["type"] == "invalid_prompt"
