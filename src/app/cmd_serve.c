@@ -501,6 +501,7 @@ static int with_parts(struct app *a, const struct options *o, int argc, char **a
     cfg.tokenizers = p->folders.tokenizers;
     cfg.tokenizers_n = p->folders.tokenizers_n;
     cfg.frontend = p->folders.frontend.n ? str_c(&p->folders.frontend) : NULL;
+    cfg.packages = p->folders.packages.n ? str_c(&p->folders.packages) : NULL;
     cfg.database = str_c(&p->database);
     if (app_ctx_new(a, &ctx, &p->ctx, &err))
         return app_fail_devices(a, &err);

@@ -40,35 +40,71 @@ static int default_base(struct app *a, struct str *out)
     return APP_OK;
 }
 
-/* DIR/web of old versions, or the package that newer ones install into their environment. */
-static void find_frontend(const char *comfyui, struct str *out)
+/* The first package folder of a Python environment that has this package in it. */
+static void look_in_env(const char *env, const char *package, struct str *out)
+{
+    struct str lib = { 0 }, path = { 0 };
+    str_addf(&lib, "%s/lib", env);
+    DIR *d = opendir(str_c(&lib));
+    for (struct dirent *e; d && !out->n && (e = readdir(d));) {
+        if (strncmp(e->d_name, "python", 6) != 0)
+            continue;
+        str_clear(&path);
+        str_addf(&path, "%s/%s/site-packages/%s", str_c(&lib), e->d_name, package);
+        if (is_dir(str_c(&path)))
+            str_addf(out, "%s/%s/site-packages", str_c(&lib), e->d_name);
+    }
+    if (d)
+        closedir(d);
+    str_release(&lib);
+    str_release(&path);
+}
+
+/* Environments that a ComfyUI has in its folder, then the one that is active. */
+static void find_packages(const char *comfyui, struct str *out)
 {
     static const char *const envs[] = { "venv", ".venv", "env" };
-    struct str lib = { 0 };
-    for (size_t i = 0; i < ARRAY_LEN(envs) && !out->n; i++) {
-        str_clear(&lib);
-        str_addf(&lib, "%s/%s/lib", comfyui, envs[i]);
-        DIR *d = opendir(str_c(&lib));
-        for (struct dirent *e; d && !out->n && (e = readdir(d));) {
-            if (strncmp(e->d_name, "python", 6) != 0)
-                continue;
-            str_addf(out, "%s/%s/site-packages/comfyui_frontend_package/static", str_c(&lib),
-                     e->d_name);
-            if (!is_dir(str_c(out)))
-                str_clear(out);
+    static const char *const packages[] = { "comfyui_frontend_package",
+                                            "comfyui_workflow_templates", "comfyui_embedded_docs" };
+    const char *active = env_text("VIRTUAL_ENV");
+    struct str env = { 0 };
+    for (size_t k = 0; k < ARRAY_LEN(packages) && !out->n; k++) {
+        for (size_t i = 0; i < ARRAY_LEN(envs) && !out->n; i++) {
+            str_clear(&env);
+            str_addf(&env, "%s/%s", comfyui, envs[i]);
+            look_in_env(str_c(&env), packages[k], out);
         }
-        if (d)
-            closedir(d);
+        if (active && !out->n)
+            look_in_env(active, packages[k], out);
     }
-    if (!out->n) {
+    str_release(&env);
+}
+
+/* The package that newer versions install into their environment, or DIR/web of old ones. */
+static void find_frontend(const char *comfyui, const struct str *packages, struct str *out)
+{
+    struct str index = { 0 };
+    if (packages->n)
+        str_addf(out, "%s/comfyui_frontend_package/static", packages->p);
+    if (!out->n || !is_dir(str_c(out))) {
+        str_clear(out);
         str_addf(out, "%s/web", comfyui);
-        struct str index = { 0 };
         str_addf(&index, "%s/index.html", str_c(out));
         if (!is_file(str_c(&index)))
             str_clear(out);
-        str_release(&index);
     }
-    str_release(&lib);
+    str_release(&index);
+}
+
+/* A frontend that was given is often that of a folder with the other packages beside it. */
+static void packages_beside(const char *frontend, struct str *out)
+{
+    static const char end[] = "/comfyui_frontend_package/static";
+    size_t n = strlen(frontend);
+    while (n && frontend[n - 1] == '/')
+        n--;
+    if (str_ends(frontend, n, end))
+        str_add(out, frontend, n - (sizeof end - 1));
 }
 
 /* `path` as seen from the root, so that it still means the same when somebody changes folders. */
@@ -205,9 +241,13 @@ int app_folders_open(struct app *a, const struct folder_options *o, struct app_f
     if (o->temp)
         str_addf(&temp, "%s/temp", o->temp);
     if (o->frontend)
+        packages_beside(o->frontend, &out->packages);
+    if (!out->packages.n && o->comfyui)
+        find_packages(o->comfyui, &out->packages);
+    if (o->frontend)
         str_adds(&out->frontend, o->frontend);
     else if (o->comfyui)
-        find_frontend(o->comfyui, &out->frontend);
+        find_frontend(o->comfyui, &out->packages, &out->frontend);
     const struct folders_config cfg = { .base = str_c(&base),
                                         .input = o->input,
                                         .output = o->output,
@@ -219,7 +259,7 @@ int app_folders_open(struct app *a, const struct folder_options *o, struct app_f
                                         .env = read_env,
                                         .log = &a->log };
     berth_status s = BERTH_OK;
-    if (!yaml || base.bad || paths.bad || temp.bad || out->frontend.bad ||
+    if (!yaml || base.bad || paths.bad || temp.bad || out->frontend.bad || out->packages.bad ||
         !list_tokenizers(o, str_c(&base), out))
         s = err_set(&err, BERTH_ENOMEM, "out of memory");
     else if (!(s = path_make_dirs(str_c(&base), &err)))
@@ -239,6 +279,7 @@ void app_folders_release(struct app_folders *x)
 {
     folders_free(x->folders);
     str_release(&x->frontend);
+    str_release(&x->packages);
     str_release(&x->demo);
     for (size_t i = 0; i < TOKENIZER_FOLDERS_MAX; i++)
         str_release(&x->tokenizer_text[i]);

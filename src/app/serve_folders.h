@@ -63,6 +63,7 @@ struct folder_options { /* point into argv; NULL: not given */
 struct app_folders {
     struct folders *folders;
     struct str frontend;                           /* found or given; empty: none */
+    struct str packages;                           /* its Python packages; empty: none */
     struct str demo;                               /* --demo: its folder */
     const char *tokenizers[TOKENIZER_FOLDERS_MAX]; /* where to look, in this order */
     size_t tokenizers_n;

@@ -307,8 +307,9 @@ static void add_head(struct http_req *r, int status, const char *type, uint64_t 
     const char *cache = r->cache_set ? NULL : cache_control(r->path, status);
     if (cache)
         str_addf(out, "Cache-Control: %s\r\n", cache);
-    /* A type is meant as it is said: what somebody uploaded never becomes a page. */
-    str_addf(out, "X-Content-Type-Options: nosniff\r\nDate: %s\r\n", loop_date(r->server));
+    if (status < 400) /* a type is meant as it is said: what somebody sent never becomes a page */
+        str_adds(out, "X-Content-Type-Options: nosniff\r\n");
+    str_addf(out, "Date: %s\r\n", loop_date(r->server));
     if (status == 503) /* all of them may pass */
         str_adds(out, "Retry-After: 1\r\n");
     if (status != 101 && !c->keep)

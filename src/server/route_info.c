@@ -122,48 +122,7 @@ void route_features(struct http_req *r)
 
 /* ---- the frontend's own ---- */
 
-static void extensions_work(struct later *l)
-{
-    struct tree t = { 0 };
-    struct str root = { 0 }, *out = &l->body;
-    berth_err err = { 0 };
-    const struct tree_args all = { .recurse = true };
-    bool first = true;
-    str_addf(&root, "%s/extensions", l->server->cfg.frontend);
-    if (tree_list(str_c(&root), &all, &t, &err) && err.code != BERTH_ENOTFOUND)
-        log_warn(&l->server->log, "frontend.extensions", "why=%s", err.msg);
-    str_addc(out, '[');
-    for (size_t i = 0; i < t.n; i++) {
-        struct str url = { 0 };
-        if (!str_ends(t.at[i].rel, strlen(t.at[i].rel), ".js"))
-            continue;
-        str_addf(&url, "/extensions/%s", t.at[i].rel);
-        if (!first)
-            str_addc(out, ',');
-        js_write_string(str_c(&url), url.n, out);
-        first = false;
-        str_release(&url);
-    }
-    str_addc(out, ']');
-    later_made(l);
-    str_release(&root);
-    tree_release(&t);
-}
-
-void route_extensions(struct http_req *r)
-{
-    struct later *l = r->server->cfg.frontend ? calloc(1, sizeof *l) : NULL;
-    if (!l) {
-        http_reply_json(r, 200, json_array());
-        return;
-    }
-    l->lane = AUX_LISTS;
-    l->work = extensions_work;
-    l->release = later_plain;
-    later_run(r, l);
-}
-
-/* There are no node packs here that could bring translations, templates or subgraphs. */
+/* Translations and subgraphs of node packs are not read. */
 void route_empty_object(struct http_req *r)
 {
     http_reply_json(r, 200, json_object());

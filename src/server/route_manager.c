@@ -69,6 +69,12 @@ void route_manager_notice(struct http_req *r)
     http_reply(r, 200, "text/html; charset=utf-8", html, sizeof html - 1);
 }
 
+/* Of an installation that is out of date, or was moved: there is none. */
+void route_manager_alerts(struct http_req *r)
+{
+    fixed(r, "[]");
+}
+
 void route_manager_queue_status(struct http_req *r)
 {
     fixed(r,

@@ -1,5 +1,6 @@
 /* server: wiring, start and stop; see server.h. */
 #include "server/conn.h"
+#include "server/packs.h"
 #include "server/web.h"
 
 #include <pthread.h>
@@ -92,6 +93,10 @@ berth_status server_new(const struct server_config *cfg, struct server **out, be
     fill_config(s, cfg);
     s->started_ns = clock_mono_ns(s->cfg.clock);
     s->started_ms = clock_wall_ns(s->cfg.clock) / 1000000;
+    if (!packs_open(s)) {
+        server_free(s);
+        return err_set(err, BERTH_ENOMEM, "the list of node packs");
+    }
     /* The hub is there before anything that logs from another thread. */
     if (logs_open(s, err) || hub_open(s, err) || fill_env(s, err) || loop_open(s, err) ||
         aux_open(s, err) || open_store(s, err) || worker_start(s, err)) {
@@ -123,6 +128,7 @@ void server_free(struct server *s)
     loop_close(s);
     hub_close(s);
     web_close(s);
+    packs_close(s);
     logs_close(s);
     for (size_t i = 0; i < s->env.devices_n; i++)
         free(s->device_names[i]);

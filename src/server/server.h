@@ -49,6 +49,7 @@ struct server_config { /* borrowed until server_free(), but for what says otherw
     bool insecure;                                /* beyond loopback without a token */
     const char *cors_origin;                      /* NULL: origin guard */
     const char *frontend;                         /* folder; NULL: the dashboard is at / too */
+    const char *packages;                         /* folder of Python packages; NULL: none */
     const char *database;                         /* file of the store */
     uint64_t max_upload;                          /* bytes; 0: 100 MiB */
     size_t max_pending, max_history, max_sockets; /* 0: 10000, 10000, 4096 */

@@ -18,6 +18,7 @@ struct aux;    /* aux.c */
 struct worker; /* worker.c */
 struct logs;   /* logs.c */
 struct web;    /* web.c */
+struct packs;  /* packs.c */
 
 struct server {
     struct server_config cfg; /* constant; with defaults filled in */
@@ -32,6 +33,7 @@ struct server {
     struct logs *logs;      /* any thread, own lock */
     struct meter meter;     /* loop */
     struct web *web;        /* loop; NULL until somebody asks for the dashboard */
+    struct packs *packs;    /* constant */
     struct log log;         /* handed to all parts: logs, then cfg.log */
     uint64_t started_ns;    /* clock_mono_ns */
     uint64_t started_ms;    /* since 1970 */

@@ -6,6 +6,7 @@
  *            on everybody. If-Range: the range counts only if the file is still the one it names.
  * Symlinks   Below the frontend's root none leads out of it (path_inside()). */
 #include "server/conn.h"
+#include "server/packs.h"
 #include "server/web.h"
 
 #include <errno.h>
@@ -211,7 +212,7 @@ void route_static(struct http_req *r)
     if (!root) {
         if (index)
             web_reply(r, "index.html");
-        else
+        else if (!packs_reply(r, rel, n))
             http_status(r, 404);
         return;
     }
@@ -223,8 +224,10 @@ void route_static(struct http_req *r)
         http_status(r, 403);
     else if (n && rel[n - 1] == '/') /* no folder: no file has that name */
         http_status(r, 404);
+    else if (access(str_c(&path), F_OK) && packs_reply(r, rel, n))
+        ; /* newer frontends bring neither templates nor documentation of their own */
     else if (str_starts(rel, n, "templates/") && access(str_c(&path), F_OK))
-        web_reply(r, rel); /* what a newcomer is offered; newer frontends bring none of their own */
+        web_reply(r, rel); /* what a newcomer is offered */
     else
         http_reply_file(r, &(struct http_file) { .path = str_c(&path) });
     str_release(&path);

@@ -1,0 +1,427 @@
+#include "server/packs.h"
+
+#include "base/json.h"
+#include "server/conn.h"
+#include "server/routes.h"
+#include "server/web.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PACKS_MAX 4096
+#define INDEX_MAX (8u << 20) /* bytes of a list of templates */
+
+struct pack {
+    char *name;
+    char *root; /* its folder */
+    char *web;  /* its scripts; NULL: none */
+};
+
+struct packs {
+    struct pack *pack;
+    size_t packs, cap;
+    struct names templates; /* folders */
+    char *docs;             /* NULL: none */
+};
+
+static bool is_dir(const char *path)
+{
+    struct stat st;
+    return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+/* ---- looking ---- */
+
+/* The first `most` bytes, or a few more, of a text file; empty: there is none. */
+static void read_text(const char *folder, const char *file, size_t most, struct str *out)
+{
+    struct str path = { 0 };
+    struct stat st;
+    char piece[4096];
+    str_addf(&path, "%s/%s", folder, file);
+    int fd = path.bad ? -1 : open(path.p, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode))
+        for (ssize_t n; out->n < most && (n = read(fd, piece, sizeof piece)) > 0;)
+            str_add(out, piece, (size_t)n);
+    if (fd >= 0)
+        close(fd);
+    str_release(&path);
+}
+
+/* Takes the texts. */
+static bool add_pack(struct packs *p, char *name, char *root, char *web, bool ok)
+{
+    if (ok && p->packs == p->cap) {
+        size_t cap = p->cap ? p->cap * 2 : 16;
+        struct pack *at = realloc(p->pack, cap * sizeof *at);
+        ok = at != NULL;
+        p->pack = at ? at : p->pack;
+        p->cap = at ? cap : p->cap;
+    }
+    if (ok && name && root) {
+        p->pack[p->packs++] = (struct pack) { name, root, web };
+        return true;
+    }
+    free(name);
+    free(root);
+    free(web);
+    return false;
+}
+
+/* Where the scripts are that a text names; NULL: not inside the pack, or not there. */
+static char *web_folder(const char *root, const struct str *rel)
+{
+    struct str path = { 0 };
+    berth_err err;
+    char *web = NULL;
+    if (!path_inside(root, str_c(rel), rel->n, false, &path, &err) && is_dir(str_c(&path)))
+        web = str_take(&path);
+    str_release(&path);
+    return web;
+}
+
+/* One folder of custom_nodes. */
+static bool look_at(struct packs *p, const char *root, const char *name)
+{
+    struct str text = { 0 }, web = { 0 }, project = { 0 };
+    read_text(root, "__init__.py", PACK_TEXT_MAX, &text);
+    char *scripts = pack_web_directory(str_c(&text), text.n, &web) ? web_folder(root, &web) : NULL;
+    bool ok = add_pack(p, strdup(name), strdup(root), scripts, true);
+    str_clear(&text);
+    str_clear(&web);
+    read_text(root, "pyproject.toml", PACK_TEXT_MAX, &text);
+    if (ok && pack_project(str_c(&text), text.n, &project, &web) &&
+        !strpbrk(str_c(&project), "/\\") && strcmp(str_c(&project), name) &&
+        (scripts = web_folder(root, &web)))
+        ok = add_pack(p, str_take(&project), strdup(root), scripts, true);
+    str_release(&text);
+    str_release(&web);
+    str_release(&project);
+    return ok;
+}
+
+static bool look_into(struct packs *p, const char *folder)
+{
+    DIR *d = opendir(folder);
+    bool ok = true;
+    for (struct dirent *e; d && ok && p->packs < PACKS_MAX && (e = readdir(d));) {
+        struct str root = { 0 };
+        size_t n = strlen(e->d_name);
+        if (e->d_name[0] == '.' || !strcmp(e->d_name, "__pycache__") ||
+            str_ends(e->d_name, n, ".disabled"))
+            continue;
+        str_addf(&root, "%s/%s", folder, e->d_name);
+        ok = !root.bad;
+        if (ok && is_dir(root.p))
+            ok = look_at(p, root.p, e->d_name);
+        str_release(&root);
+    }
+    if (d)
+        closedir(d);
+    return ok;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct pack *)a)->name, ((const struct pack *)b)->name);
+}
+
+/* What pip put into one folder. */
+static bool look_for_packages(struct packs *p, const char *folder)
+{
+    static const char templates[] = "comfyui_workflow_templates";
+    struct str path = { 0 };
+    DIR *d = opendir(folder);
+    bool ok = true;
+    for (struct dirent *e; d && ok && (e = readdir(d));) {
+        if (strncmp(e->d_name, templates, sizeof templates - 1) != 0)
+            continue;
+        str_clear(&path);
+        str_addf(&path, "%s/%s/templates", folder, e->d_name);
+        if (is_dir(str_c(&path)))
+            ok = names_add(&p->templates, path.p, path.n);
+    }
+    if (d)
+        closedir(d);
+    names_sort(&p->templates);
+    str_clear(&path);
+    str_addf(&path, "%s/comfyui_embedded_docs/docs", folder);
+    if (is_dir(str_c(&path)))
+        p->docs = str_take(&path);
+    ok = ok && !path.bad;
+    str_release(&path);
+    return ok;
+}
+
+bool packs_open(struct server *s)
+{
+    struct packs *p = s->packs = calloc(1, sizeof *p);
+    struct folders *f = s->cfg.folders;
+    if (!p)
+        return false;
+    size_t key = f ? folders_find(f, "custom_nodes", true) : SIZE_MAX;
+    for (size_t i = 0; key != SIZE_MAX && i < folders_dirs(f, key); i++)
+        if (!look_into(p, folders_dir(f, key, i)))
+            return false;
+    if (p->packs)
+        qsort(p->pack, p->packs, sizeof *p->pack, by_name);
+    return !s->cfg.packages || look_for_packages(p, s->cfg.packages);
+}
+
+void packs_close(struct server *s)
+{
+    struct packs *p = s->packs;
+    if (!p)
+        return;
+    for (size_t i = 0; i < p->packs; i++) {
+        free(p->pack[i].name);
+        free(p->pack[i].root);
+        free(p->pack[i].web);
+    }
+    free(p->pack);
+    names_release(&p->templates);
+    free(p->docs);
+    free(p);
+    s->packs = NULL;
+}
+
+/* ---- files ---- */
+
+/* The file `rel` of a folder. False: it is not there, and nothing was said. */
+static bool reply_from(struct http_req *r, const char *root, const char *rel, size_t n)
+{
+    struct str path = { 0 };
+    struct stat st;
+    berth_err err;
+    bool there = n && rel[n - 1] != '/' && !path_inside(root, rel, n, false, &path, &err) &&
+                 !stat(str_c(&path), &st) && S_ISREG(st.st_mode);
+    if (there)
+        http_reply_file(r, &(struct http_file) { .path = str_c(&path) });
+    str_release(&path);
+    return there;
+}
+
+static bool reply_of_pack(struct http_req *r, const char *rel, size_t n)
+{
+    const struct packs *p = r->server->packs;
+    size_t k = strcspn(rel, "/");
+    for (size_t i = 0; i < p->packs; i++) {
+        const struct pack *x = &p->pack[i];
+        if (!x->web || !str_eq(rel, k, x->name))
+            continue;
+        if (k >= n || !reply_from(r, x->web, rel + k + 1, n - k - 1))
+            http_status(r, 404);
+        return true;
+    }
+    return false;
+}
+
+/* ---- templates ---- */
+
+/* index.json, or that of a language: index.fr.json, index.zh-TW.json, index.pt-BR.json. */
+static bool is_index(const char *name, size_t n)
+{
+    if (str_eq(name, n, "index.json"))
+        return true;
+    return (n == strlen("index.fr.json") || (n == strlen("index.zh-TW.json") && name[8] == '-')) &&
+           str_starts(name, n, "index.") && str_ends(name, n, ".json");
+}
+
+/* Ours: an array without its brackets. */
+static bool own_templates(const char **text, size_t *n)
+{
+    const struct web_file *f = web_files;
+    while (f->name && strcmp(f->name, "templates/index.json"))
+        f++;
+    const char *from = f->name ? memchr(f->begin, '[', (size_t)(f->end - f->begin)) : NULL;
+    const char *end = from ? memrchr(from, ']', (size_t)(f->end - from)) : NULL;
+    *text = from ? from + 1 : NULL;
+    *n = end ? (size_t)(end - from) - 1 : 0;
+    return end;
+}
+
+/* The packages' list with ours before it, where the model is there that ours is for: nobody would find
+ * it among hundreds. */
+static bool reply_index(struct http_req *r, const char *folder, const char *name, size_t n)
+{
+    struct str model = { 0 }, theirs = { 0 }, out = { 0 };
+    const char *ours;
+    size_t k = 0;
+    berth_err err;
+    bool both = is_index(name, n) && own_templates(&ours, &k) && r->server->cfg.folders &&
+                !folders_resolve(r->server->cfg.folders, "checkpoints", "berth-demo.safetensors",
+                                 &model, &err);
+    if (both)
+        read_text(folder, name, INDEX_MAX, &theirs);
+    both = both && theirs.n > 1 && theirs.n < INDEX_MAX && theirs.p[0] == '[';
+    if (both) {
+        str_addc(&out, '[');
+        str_add(&out, ours, k);
+        str_addc(&out, ',');
+        str_add(&out, theirs.p + 1, theirs.n - 1);
+        http_reply_take(r, 200, "application/json", &out);
+    }
+    str_release(&model);
+    str_release(&theirs);
+    return both;
+}
+
+static bool reply_template(struct http_req *r, const char *name, size_t n)
+{
+    const struct names *from = &r->server->packs->templates;
+    for (size_t i = 0; i < from->n; i++)
+        if (reply_index(r, from->at[i], name, n) || reply_from(r, from->at[i], name, n))
+            return true;
+    return false;
+}
+
+bool packs_reply(struct http_req *r, const char *rel, size_t n)
+{
+    static const char extensions[] = "extensions/", docs[] = "docs/", templates[] = "templates/";
+    const struct packs *p = r->server->packs;
+    if (!p || memchr(rel, '\0', n))
+        return false;
+    if (str_starts(rel, n, extensions))
+        return reply_of_pack(r, rel + sizeof extensions - 1, n - (sizeof extensions - 1));
+    if (str_starts(rel, n, docs) && p->docs)
+        return reply_from(r, p->docs, rel + sizeof docs - 1, n - (sizeof docs - 1));
+    return str_starts(rel, n, templates) &&
+           reply_template(r, rel + sizeof templates - 1, n - (sizeof templates - 1));
+}
+
+/* ---- lists ---- */
+
+/* Scripts below a folder, as /extensions/NAME/...; name NULL: those of the frontend itself. */
+static void add_scripts(struct later *l, const char *folder, const char *name, bool *first)
+{
+    struct tree t = { 0 };
+    berth_err err = { 0 };
+    const struct tree_args all = { .recurse = true };
+    if (tree_list(folder, &all, &t, &err) && err.code != BERTH_ENOTFOUND)
+        log_warn(&l->server->log, "frontend.extensions", "why=%s", err.msg);
+    for (size_t i = 0; i < t.n; i++) {
+        struct str url = { 0 };
+        if (!str_ends(t.at[i].rel, strlen(t.at[i].rel), ".js"))
+            continue;
+        str_adds(&url, "/extensions/");
+        if (name) {
+            path_escape(name, strlen(name), &url);
+            str_addc(&url, '/');
+        }
+        str_adds(&url, t.at[i].rel);
+        if (!*first)
+            str_addc(&l->body, ',');
+        *first = false;
+        js_write_string(str_c(&url), url.n, &l->body);
+        l->body.bad |= url.bad;
+        str_release(&url);
+    }
+    tree_release(&t);
+}
+
+static void extensions_work(struct later *l)
+{
+    const struct packs *p = l->server->packs;
+    struct str root = { 0 };
+    bool first = true;
+    str_addc(&l->body, '[');
+    if (l->server->cfg.frontend) {
+        str_addf(&root, "%s/extensions", l->server->cfg.frontend);
+        add_scripts(l, str_c(&root), NULL, &first);
+    }
+    for (size_t i = 0; p && i < p->packs; i++)
+        if (p->pack[i].web)
+            add_scripts(l, p->pack[i].web, p->pack[i].name, &first);
+    str_addc(&l->body, ']');
+    later_made(l);
+    str_release(&root);
+}
+
+static const char *const examples[] = { "example_workflows", "example", "examples", "workflow",
+                                        "workflows" };
+
+/* Names of a pack's example workflows, without their ".json". */
+static json_t *examples_of(const struct pack *x)
+{
+    json_t *list = json_array();
+    const struct tree_args flat = { 0 };
+    for (size_t k = 0; k < ARRAY_LEN(examples); k++) {
+        struct tree t = { 0 };
+        struct str folder = { 0 };
+        berth_err err;
+        str_addf(&folder, "%s/%s", x->root, examples[k]);
+        if (!folder.bad && !tree_list(folder.p, &flat, &t, &err))
+            for (size_t i = 0; i < t.n; i++) {
+                size_t n = strlen(t.at[i].rel);
+                if (str_ends(t.at[i].rel, n, ".json"))
+                    json_array_append_new(list, json_stringn(t.at[i].rel, n - strlen(".json")));
+            }
+        tree_release(&t);
+        str_release(&folder);
+    }
+    return list;
+}
+
+static void templates_work(struct later *l)
+{
+    const struct packs *p = l->server->packs;
+    json_t *all = json_object();
+    for (size_t i = 0; p && i < p->packs; i++) {
+        const struct pack *x = &p->pack[i];
+        if (strcmp(path_base(x->root), x->name)) /* its other name */
+            continue;
+        json_t *list = examples_of(x);
+        if (json_array_size(list))
+            json_object_set(all, x->name, list);
+        json_decref(list);
+    }
+    later_json(l, 200, all);
+}
+
+static void list_later(struct http_req *r, void (*work)(struct later *l))
+{
+    struct later *l = calloc(1, sizeof *l);
+    if (!l) {
+        http_reply_json(r, 500, NULL);
+        return;
+    }
+    l->lane = AUX_LISTS;
+    l->work = work;
+    l->release = later_plain;
+    later_run(r, l);
+}
+
+void route_extensions(struct http_req *r)
+{
+    list_later(r, extensions_work);
+}
+
+void route_workflow_templates(struct http_req *r)
+{
+    list_later(r, templates_work);
+}
+
+void route_workflow_template(struct http_req *r)
+{
+    const struct packs *p = r->server->packs;
+    const char *pack = str_c(&r->param[0]), *file = str_c(&r->param[1]);
+    for (size_t i = 0; p && i < p->packs; i++) {
+        if (strcmp(p->pack[i].name, pack))
+            continue;
+        for (size_t k = 0; k < ARRAY_LEN(examples); k++) {
+            struct str folder = { 0 };
+            str_addf(&folder, "%s/%s", p->pack[i].root, examples[k]);
+            bool there =
+                !folder.bad && is_dir(folder.p) && reply_from(r, folder.p, file, r->param[1].n);
+            str_release(&folder);
+            if (there)
+                return;
+        }
+    }
+    http_status(r, 404);
+}

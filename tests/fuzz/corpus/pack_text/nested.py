@@ -1,0 +1,5 @@
+"""
+WEB_DIRECTORY = "doc"
+"""
+if x:
+    WEB_DIRECTORY: str = r"js"  # here
