@@ -316,8 +316,8 @@ BERTH_API size_t berth_ctx_model_count(berth_ctx *ctx); /* 0 from inside a callb
 BERTH_API berth_status berth_ctx_model_info(berth_ctx *ctx, size_t index, berth_model_info *out,
                                             berth_err *err);
 
-/* Retention of a model by its id: kept ones may have no handle. eject: it goes with the next free.
- * BERTH_ENOTFOUND: no such model. */
+/* Retention of a model by its id: kept ones may have no handle. eject: it goes with the next free,
+ * or before that as an auto one would: with its last handle, or when room is needed. BERTH_ENOTFOUND: no such model. */
 BERTH_API berth_status berth_ctx_set_retention(berth_ctx *ctx, uint64_t id,
                                                berth_retention retention, berth_err *err);
 
@@ -363,6 +363,8 @@ BERTH_API berth_status berth_model_set_adapters(berth_model *m, const berth_adap
  *   some resident model is eject   exactly those go; all others stay at their addresses
  *   none is                        auto models go, on every device; keep models are not touched
  *   force                          everything goes
+ * models, devices and tiers narrow that down: what they leave out stays, marked or not. A dry run
+ * says of every model what the free does.
  * Then idle memory goes back to drivers and OS, on every device. berth_free() acts at once, whatever
  * runs; models in use stay. berth_request_free() is for the end of the running prompt. */
 

@@ -166,7 +166,7 @@ static berth_status judge_all(struct flow *f, berth_err *err)
             return err_set(err, BERTH_ENOMEM, "free: the name of model %s", m->owner);
         f->read[x->models] = m->read;
         f->moved[x->models] = m->moved;
-        bool busy = v.go && !f->args->after_prompt && (m->uses || m->state == RES_LOADING);
+        bool busy = v.go && !f->args->after_prompt && res_model_busy(m);
         x->model[x->models++] = (struct res_receipt_model) {
             .id = m->id,
             .name = name,
@@ -187,13 +187,6 @@ static berth_status judge_all(struct flow *f, berth_err *err)
 
 /* ---- those that stay ---- */
 
-/* A model marked eject that has no anchor stays only as long as somebody holds it. */
-static bool stays(const struct flow *f, const struct res_receipt_model *line)
-{
-    return line->verdict != RES_EJECTED_BY_FREE &&
-           (line->retention != RES_EJECT || !f->args->free_memory || line->verdict == RES_BUSY);
-}
-
 static berth_status watch_all(struct flow *f, berth_err *err)
 {
     struct res_receipt *x = f->x;
@@ -203,7 +196,7 @@ static berth_status watch_all(struct flow *f, berth_err *err)
         return err_set(err, BERTH_ENOMEM, "free: watching %zu models", x->models);
     for (size_t i = 0; i < x->models; i++) {
         const struct res_model *m = res_model_by_id(f->r, x->model[i].id);
-        if (!stays(f, &x->model[i]) || m->state != RES_RESIDENT)
+        if (x->model[i].verdict == RES_EJECTED_BY_FREE || m->state != RES_RESIDENT)
             continue;
         struct watch *w = &f->watch[f->watches++];
         w->line = &x->model[i];
@@ -280,16 +273,20 @@ static void check_watches(struct flow *f, const char *step)
 
 /* What a reset must not take away is held by an anchor. keep models have theirs, one in use is held
  * by that and goes with it, and a cleanup after a prompt that finds nothing to eject leaves models
- * alone. */
+ * alone, unless a reset comes with it. */
 static void anchor_survivors(struct flow *f)
 {
-    if (f->args->automatic && !f->args->force && !f->marked)
+    if (f->args->automatic && !f->args->force && !f->args->free_memory && !f->marked)
         return;
     for (size_t i = 0; i < f->x->models; i++) {
         const struct res_receipt_model *line = &f->x->model[i];
         struct res_model *m = res_model_by_id(f->r, line->id);
-        if (line->verdict == RES_KEPT && m->retention == RES_AUTO)
+        if (line->verdict != RES_KEPT)
+            continue;
+        if (m->retention == RES_AUTO)
             m->anchor[RES_ANCHOR_SURVIVED] = 1;
+        else if (m->retention == RES_EJECT && m->state == RES_RESIDENT)
+            m->anchor[RES_ANCHOR_MARKED] = 1;
     }
 }
 
@@ -351,13 +348,8 @@ static void step_retire(struct flow *f)
     for (size_t i = 0; i < f->x->models; i++) {
         struct res_receipt_model *line = &f->x->model[i];
         struct res_model *m = res_model_by_id(f->r, line->id);
-        if (!m) {
-            if (line->verdict == RES_KEPT && !stays(f, line)) {
-                line->verdict = RES_EJECTED_BY_FREE;
-                line->why = "marked eject, and nobody held it any more";
-            }
+        if (!m)
             continue;
-        }
         line->read = m->read - f->read[i];
         line->moved = m->moved - f->moved[i];
         if (line->verdict == RES_EJECTED_BY_FREE && m->state != RES_RESIDENT)

@@ -143,7 +143,7 @@ const char *res_state_name(enum res_state s);
 #define RES_ANCHOR_MAP(X)                                                                          \
     X(KEEP, "marked keep")             /* its loader, or somebody since, said keep */              \
     X(SURVIVED, "survived a free")     /* auto, and others were marked to go */                    \
-    X(MARKED, "until the next free")   /* eject, and nothing but an anchor held it before */       \
+    X(MARKED, "until the next free")   /* eject; only an anchor held it, or a free passed it by */ \
     X(PROMPT, "until the prompt ends") /* res_linger() */                                          \
     X(USER, "held by request")         /* res_anchor() */
 enum res_anchor {
@@ -373,13 +373,13 @@ uint64_t res_make_way(struct res_model *m, uint64_t wanted);
  *                                  models are not touched (RES_UNFLAGGED_UNLOAD: they go too)
  *   force                          everything goes
  *   automatic (after a prompt)     the eject models go; if there is none nothing happens to models,
- *                                  not even to their anchors
+ *                                  not even to their anchors (with free_memory they get them)
  *   models named                   those go, except keep ones (kept, and the receipt says so)
  * With selectors the table is about the selected models; all others stay. A model in use stays, and
  * the receipt says so. force and naming a model imply unload_models; with no flag at all memory is
- * trimmed and models are left alone. auto models that stay get RES_ANCHOR_SURVIVED, but for those
- * in use that were to go: the use holds them. An eject model that a handle holds has no anchor: one
- * that was not selected goes with its last handle, and that may be in the reset. What went loses
+ * trimmed and models are left alone. auto models that stay get RES_ANCHOR_SURVIVED and eject ones
+ * RES_ANCHOR_MARKED, so that the reset takes nobody who was not selected; but for those in use that
+ * were to go: the use holds them. A dry run says of every model what the free does. What went loses
  * the registry's own anchors: SURVIVED, and KEEP if nobody has a handle or RES_ANCHOR_USER, which
  * are other people's and keep it known, EJECTED. So do models a row means that have no bytes any more.
  * Steps   1 unload  2 executor reset (free_memory)  3 models nobody owns any more

@@ -64,7 +64,8 @@ static void forecast(struct world *w, const struct res_free_args *a, struct fore
         some_eject =
             some_eject || (selected(n, a) && n->state == RES_RESIDENT && n->retention == RES_EJECT);
     }
-    f->anchors = unload && (!a->automatic || some_eject || a->force); /* else: nothing happens */
+    /* else: nothing happens */
+    f->anchors = unload && (!a->automatic || some_eject || a->force || a->free_memory);
     for (size_t i = 0; i < MODELS_MAX; i++) {
         struct naive *n = &w->model[i];
         bool go = unload && weights && selected(n, a) && table_says_go(w, n, a, some_eject);
@@ -86,9 +87,9 @@ static void apply_unload(struct world *w, const struct forecast *f)
         if (f->goes[i]) {
             naive_eject(n);
             naive_gone(n);
-        } else if (f->anchors && !f->busy[i] && n->exists && n->state == RES_RESIDENT &&
-                   n->retention == RES_AUTO) {
-            n->anchor[RES_ANCHOR_SURVIVED] = 1;
+        } else if (f->anchors && !f->busy[i] && n->exists && n->state == RES_RESIDENT) {
+            n->anchor[RES_ANCHOR_SURVIVED] |= n->retention == RES_AUTO;
+            n->anchor[RES_ANCHOR_MARKED] |= n->retention == RES_EJECT;
         }
     }
 }
@@ -134,10 +135,9 @@ static bool check_line(struct world *w, const struct forecast *f, const struct r
           "receipt: %s#%" PRIu64 " %" PRIu64 " bytes, it had %" PRIu64, name, x->id, x->bytes,
           f->resident[i]);
     CHECK(w, x->read == 0 && x->moved == 0, "receipt: %s read or moved", name);
-    bool orphan = !f->goes[i] && !w->model[i].exists; /* its last handle went with the reset */
-    enum res_verdict want = f->goes[i] || orphan ? RES_EJECTED_BY_FREE
-                            : f->busy[i]         ? RES_BUSY
-                                                 : RES_KEPT;
+    enum res_verdict want = f->goes[i] ? RES_EJECTED_BY_FREE : f->busy[i] ? RES_BUSY : RES_KEPT;
+    CHECK(w, want == RES_EJECTED_BY_FREE || w->model[i].exists,
+          "receipt: %s#%" PRIu64 " was to stay and is gone", name, x->id);
     CHECK(w, x->verdict == want, "receipt: %s#%" PRIu64 " has verdict %d (%s), should have %d",
           name, x->id, (int)x->verdict, x->why, (int)want);
     return true;
@@ -222,23 +222,49 @@ static bool failed_free(struct world *w, const struct forecast *f, berth_status 
     return error_ok(w, err, s, codes, bad_selector) && naive_compare(w, NOBODY, 0);
 }
 
+/* The dry run says of every model and every device what the free then did. A device that was told to
+ * fail may not have given everything back. */
+static bool check_foretold(struct world *w, const struct res_receipt *said,
+                           const struct res_receipt *x)
+{
+    CHECK(w, said->models == x->models && said->devices == x->devices,
+          "the dry run has %zu models, the free %zu", said->models, x->models);
+    for (size_t i = 0; i < x->models; i++) {
+        const struct res_receipt_model *a = &said->model[i], *b = &x->model[i];
+        CHECK(w,
+              a->id == b->id && a->verdict == b->verdict && a->bytes == b->bytes &&
+                  a->retention == b->retention && strcmp(a->why, b->why) == 0,
+              "%s#%" PRIu64 ": the dry run says %s (%s), the free %s (%s)", b->name, b->id,
+              res_verdict_name(a->verdict), a->why, res_verdict_name(b->verdict), b->why);
+    }
+    for (size_t d = 0; d < x->devices; d++)
+        for (int k = 0; k < DEV_KIND_COUNT; k++)
+            CHECK(w,
+                  said->device[d].after[k] == x->device[d].after[k] ||
+                      (w->fault && k == DEV_POOL_IDLE),
+                  "%s of %s: the dry run says %" PRIu64 ", the free left %" PRIu64,
+                  dev_kind_name((enum dev_kind)k), x->device[d].name, said->device[d].after[k],
+                  x->device[d].after[k]);
+    return true;
+}
+
 bool do_free(struct world *w)
 {
     static struct forecast f; /* large */
     static const char *const nobody = "nobody", *const nowhere = "cuda:9";
-    size_t flags = draw(w, 16), tiers = draw(w, 8), select = draw(w, 8), i = draw(w, MODELS_MAX);
+    size_t flags = draw(w, 16), tiers = draw(w, 6), select = draw(w, 8), i = draw(w, MODELS_MAX);
     char id[24];
     const char *model, *device = devset_at(w->set, draw(w, w->devices))->name;
     struct res_free_args a = { .unload_models = flags & 1,
                                .free_memory = flags & 2,
                                .force = flags >= 14,
-                               .automatic = flags == 4,
+                               .automatic = flags == 4 || flags == 6,
                                .dry_run = draw(w, 6) == 0,
                                .wait = draw(w, 2),
                                .models = &model,
                                .devices = &device,
                                .reason = "test" };
-    struct res_receipt x;
+    struct res_receipt x, said = { 0 };
     berth_err err = { 0 };
     unsigned resets = w->resets;
     snprintf(id, sizeof id, "%" PRIu64, w->model[i].id);
@@ -247,11 +273,11 @@ bool do_free(struct world *w)
         a.tiers = RES_TIER_IDLE;
     if (tiers == 1)
         a.tiers = RES_TIER_WEIGHTS | RES_TIER_PINNED;
-    if (select == 0 && w->model[i].exists)
+    if (select & 1 && w->model[i].exists)
         a.models_n = 1;
-    if (select == 1)
+    if (select & 2)
         a.devices_n = 1;
-    bool bad = select == 2 && draw(w, 4) == 0;
+    bool bad = select == 4 && draw(w, 4) == 0;
     if (bad && draw(w, 2)) {
         a.models_n = 1;
         model = nobody;
@@ -263,6 +289,10 @@ bool do_free(struct world *w)
         a.force ? " force" : "", a.automatic ? " automatic" : "", a.dry_run ? " dry" : "");
     say(w, " tiers %u%s%s%s%s:", a.tiers, a.models_n ? " model " : "", a.models_n ? model : "",
         a.devices_n ? " device " : "", a.devices_n ? device : "");
+    struct res_free_args dry = a;
+    dry.dry_run = dry.wait = true;
+    if (!bad && !a.dry_run && res_free(w->r, &dry, &said, &err))
+        return world_fail(w, __FILE__, __LINE__, "dry run: %s", err.msg);
     fault_arm(w, false);
     begin_free(w, &a, &f);
     berth_status s = res_free(w->r, &a, &x, &err);
@@ -270,6 +300,9 @@ bool do_free(struct world *w)
     bool ok = s ? failed_free(w, &f, s, &err, resets, bad) : end_free(w, &a, &f, &x, resets);
     if (ok && !s && bad)
         ok = world_fail(w, __FILE__, __LINE__, "a selector that names nothing");
+    if (ok && !s && !a.dry_run)
+        ok = check_foretold(w, &said, &x);
+    res_receipt_release(&said);
     res_receipt_release(&x);
     return ok;
 }

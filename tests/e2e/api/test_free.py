@@ -318,6 +318,31 @@ def test_selectors(place):
     assert place.server.post("/free", {"models": ["nobody"]}).status_code == 200
 
 
+@pytest.mark.parametrize("how", [{"models": ["B"]}, {"devices": ["cpu"]}, {"tiers": ["pool-idle"]}])
+def test_a_narrowed_free_takes_only_what_is_selected(fresh, files, tmp_path, how):
+    lay_out(tmp_path / "base", files)
+    place = Place(fresh("--devices", "cpu=512m,null:0=512m"), "null:0")
+    other = Place(place.server, "cpu")
+    place.load(place.unet("A", False), other.unet("B", False))
+    want = {"A": "kept", "B": "kept" if "tiers" in how else "ejected"}
+    assert verdicts(place.free(free_memory=True, dry_run=True, **how)) == want
+    assert verdicts(place.free(free_memory=True, **how)) == want
+    assert place.models()["A"]["anchors"] == [{"reason": "until the next free", "count": 1}]
+    read = place.models()["A"]["read"]
+    place.load(place.vae())  # anchored, it does not need a prompt that names it
+    place.load(place.unet("A", False))
+    assert place.models()["A"]["read"] == read  # found again
+    place.free(unload_models=True)
+    assert "A" not in place.resident()
+
+
+def test_a_mark_makes_nobody_stay_longer(place):
+    place.load(place.unet("A", False), place.unet("B"))
+    assert place.resident() == {"A", "B"}  # nothing computed with them
+    place.load(place.vae())  # names neither: eject and auto go alike
+    assert place.resident() == {"vae"}
+
+
 def test_devices_and_tiers(fresh, files, tmp_path):
     lay_out(tmp_path / "base", files)
     place = Place(fresh("--devices", "cpu=512m,null:0=256m,null:1=256m"), "null:1")

@@ -168,16 +168,60 @@ static void devices_narrow_the_table(void **state)
     assert_true(stats_of(device_named(g->set, "null:0")).in_use >= 2 * SIZE);
     res_receipt_release(&x);
 
-    /* With a reset: m2 is held by an anchor now; nobody holds m0, which is marked. */
+    /* With a reset, which takes their last handles: anchors hold m2 and m0, though m0 is marked. */
     x = rig_free(g,
                  (struct res_free_args) { .free_memory = true, .devices = where, .devices_n = 1 });
-    assert_verdict(&x, "m0", RES_EJECTED_BY_FREE, "nobody held it");
+    assert_verdict(&x, "m0", RES_KEPT, "not selected");
     assert_verdict(&x, "m2", RES_KEPT, "not selected");
-    assert_null(res_model_by_id(g->r, id));
     assert_int_equal(x.violations, 0);
-    assert_int_equal(res_model_count(g->r), 1);
+    assert_int_equal(res_model_count(g->r), 2);
+    assert_int_equal(res_info(res_model_by_id(g->r, id)).anchor[RES_ANCHOR_MARKED], 1);
+    res_receipt_release(&x);
+    x = rig_free(g, (struct res_free_args) { .unload_models = true }); /* the next one takes it */
+    assert_verdict(&x, "m0", RES_EJECTED_BY_FREE, "marked eject");
+    assert_null(res_model_by_id(g->r, id));
     res_receipt_release(&x);
     rig_close(g);
+}
+
+/* Whatever narrows a free, marked models that it passes over survive its reset at their addresses,
+ * and its dry run says so. */
+static void a_narrowed_free_takes_what_is_selected(void **state)
+{
+    static const char *const who[] = { "m1" }, *const where[] = { "null:1" };
+    const struct res_free_args narrow[] = {
+        { .free_memory = true, .models = who, .models_n = 1 },
+        { .free_memory = true, .devices = where, .devices_n = 1 },
+        { .free_memory = true, .tiers = RES_TIER_IDLE },
+        { .free_memory = true, .force = true, .models = who, .models_n = 1 },
+        { .free_memory = true, .models = who, .models_n = 1, .devices = where, .devices_n = 1 },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(narrow); i++) {
+        struct rig *g = rig_open(DEVICES, NULL, NULL);
+        struct res_model *m = rig_load(g, rig_tiny("m0", "null:0", RES_EJECT), NULL, NULL);
+        struct res_free_args dry = narrow[i];
+        struct res_block_at before, after;
+        berth_err err = { 0 };
+        uint64_t id = res_info(m).id;
+        rig_load(g, rig_tiny("m1", "null:1", RES_EJECT), NULL, NULL);
+        assert_ok(res_block_at(m, 0, &before, &err), err);
+        dry.dry_run = true;
+        struct res_receipt said = rig_free(g, dry), x = rig_free(g, narrow[i]);
+        assert_verdict(&said, "m0", RES_KEPT, "selected");
+        assert_verdict(&x, "m0", RES_KEPT, "selected");
+        enum res_verdict other = narrow[i].tiers ? RES_KEPT : RES_EJECTED_BY_FREE;
+        assert_verdict(&said, "m1", other, "");
+        assert_verdict(&x, "m1", other, "");
+        m = res_model_by_id(g->r, id);
+        assert_non_null(m);
+        assert_int_equal(res_info(m).handles, 0); /* the reset took the loader's */
+        assert_ok(res_block_at(m, 0, &after, &err), err);
+        assert_true(after.addr == before.addr && x.violations == 0);
+        res_receipt_release(&said);
+        res_receipt_release(&x);
+        rig_close(g);
+    }
 }
 
 static void selectors_that_name_nothing(void **state)
@@ -821,6 +865,7 @@ int main(void)
         cmocka_unit_test(the_table_row_by_row),
         cmocka_unit_test(models_by_name_and_number),
         cmocka_unit_test(devices_narrow_the_table),
+        cmocka_unit_test(a_narrowed_free_takes_what_is_selected),
         cmocka_unit_test(selectors_that_name_nothing),
         cmocka_unit_test(dry_run_changes_nothing_and_tells_the_truth),
         cmocka_unit_test(a_dry_run_knows_what_trimming_leaves),
