@@ -215,10 +215,17 @@ static bool can_take(const struct store *s)
     return !s->paused && s->pending.n && queue_at(&s->pending, 0)->j.seq <= s->told_seq;
 }
 
+struct taking {
+    const struct job *job;
+    struct oomkill oom;
+};
+
 static berth_status tx_take(struct store *s, void *arg, berth_err *err)
 {
-    const struct job *j = arg;
-    return tx_job_set(s, j->j.seq, j->j.attempts, true, err);
+    const struct taking *t = arg;
+    return tx_oom_mark(s, &t->oom, err)
+               ? err->code
+               : tx_job_set(s, t->job->j.seq, t->job->j.attempts, true, err);
 }
 
 /* Out of `running`, back to its place. */
@@ -258,12 +265,15 @@ berth_status store_take(struct store *s, uint64_t deadline_ns, struct store_job 
     pthread_mutex_unlock(&s->lock);
     if (!j)
         return st;
-    st = tx_do(s, tx_take, j, err);
+    struct taking t = { .job = j };
+    oomkill_read(s->root, &t.oom);
+    st = tx_do(s, tx_take, &t, err);
     if (st) {
         put_back(s, j);
         store_job_release(out);
         return st;
     }
+    s->oom = t.oom;
     *got = true;
     return BERTH_OK;
 }

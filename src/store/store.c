@@ -247,6 +247,17 @@ berth_status tx_meta(struct store *s, const char *key, int64_t value, berth_err 
     return db_run(&s->write, st, err);
 }
 
+berth_status tx_oom_mark(struct store *s, const struct oomkill *x, berth_err *err)
+{
+    if (memcmp(x, &s->oom, sizeof *x) == 0)
+        return BERTH_OK;
+    if (tx_meta(s, "oom_boot", (int64_t)x->boot, err) ||
+        tx_meta(s, "oom_machine", (int64_t)x->machine, err) ||
+        tx_meta(s, "oom_group", (int64_t)x->group, err))
+        return err->code;
+    return tx_meta(s, "oom_in_group", (int64_t)x->in_group, err);
+}
+
 static berth_status drop_oldest(struct store *s, int64_t n, berth_err *err)
 {
     sqlite3_stmt *st = db_get(&s->write, DB_ENTRY_TRIM, err);
@@ -452,7 +463,8 @@ static berth_status open_others(struct store *s, berth_err *err)
 /* ---- recovery ---- */
 
 /* The entry of a job that took the process down with it as often as it may. */
-static void write_death(const struct store *s, const struct store_job *j, struct str *status)
+static void write_death(const struct store *s, const struct store_job *j, bool oom,
+                        struct str *status)
 {
     uint64_t ms = clock_wall_ns(s->clock) / 1000000;
     str_adds(status, "{\"status_str\":\"error\",\"completed\":false,\"messages\":"
@@ -463,22 +475,27 @@ static void write_death(const struct store *s, const struct store_job *j, struct
     str_addf(
         status,
         ",\"node_id\":\"\",\"node_type\":\"\",\"executed\":[],\"exception_message\":"
-        "\"The server died %u times while this prompt was running; it is not tried again.\\n\","
-        "\"exception_type\":\"ServerDied\",\"traceback\":[],\"current_inputs\":{},"
-        "\"current_outputs\":[],\"timestamp\":%" PRIu64 "}]]}",
-        j->attempts, ms);
+        "\"The server died %u time%s while this prompt was running%s; it is not tried "
+        "again.\\n\",\"exception_type\":\"ServerDied\",\"traceback\":[],"
+        "\"current_inputs\":{},\"current_outputs\":[],\"timestamp\":%" PRIu64 "}]]}",
+        j->attempts, j->attempts == 1 ? "" : "s",
+        oom ? ", and the kernel had to kill for want of memory: give the server more of it, or "
+              "a smaller --ram-budget, or draw a smaller picture"
+            : "",
+        ms);
 }
 
 /* A job that was running goes back to its place, or into the history. */
-static berth_status recover_running(struct store *s, const struct store_job *j, bool *again,
-                                    berth_err *err)
+static berth_status recover_running(struct store *s, const struct store_job *j, bool oom,
+                                    bool *again, berth_err *err)
 {
-    *again = j->attempts < STORE_ATTEMPTS;
-    log_warn(s->log, "store.recover", "attempts=%u again=%d prompt=%s", j->attempts, *again, j->id);
+    *again = j->attempts < STORE_ATTEMPTS && !oom;
+    log_warn(s->log, "store.recover", "attempts=%u again=%d out_of_memory=%d prompt=%s",
+             j->attempts, *again, oom, j->id);
     if (*again)
         return tx_job_set(s, j->seq, j->attempts, false, err);
     struct str status = { 0 };
-    write_death(s, j, &status);
+    write_death(s, j, oom, &status);
     struct store_result r = { "{}", str_c(&status), "{}" };
     if (status.bad)
         err_set(err, BERTH_ENOMEM, "the status of '%s'", j->id);
@@ -550,9 +567,15 @@ static berth_status recover(struct store *s, void *arg, berth_err *err)
     bool row;
     (void)arg;
     if (meta_get(s, "counter", &s->counter, err) || meta_get(s, "seq", &s->seq, err) ||
-        meta_get(s, "paused", &paused, err))
+        meta_get(s, "paused", &paused, err) || meta_get(s, "oom_boot", &s->oom.boot, err) ||
+        meta_get(s, "oom_machine", &s->oom.machine, err) ||
+        meta_get(s, "oom_group", &s->oom.group, err) ||
+        meta_get(s, "oom_in_group", &s->oom.in_group, err))
         return err->code;
     s->paused = paused != 0;
+    struct oomkill now;
+    oomkill_read(s->root, &now);
+    bool oom = oomkill_between(&s->oom, &now);
     sqlite3_stmt *st = db_get(&s->write, DB_ENTRY_COUNT, err);
     if (!st || db_step(&s->write, st, &row, err))
         return err->code;
@@ -565,7 +588,7 @@ static berth_status recover(struct store *s, void *arg, berth_err *err)
         next = ran->next;
         ran->next = NULL;
         bool again;
-        if (recover_running(s, &ran->j, &again, err))
+        if (recover_running(s, &ran->j, oom, &again, err))
             return err->code;
         if (!again)
             forget_job(s, ran);
@@ -609,6 +632,7 @@ static struct store *store_new(const struct store_config *cfg)
     s->max_bytes = cfg->max_bytes ? cfg->max_bytes : (size_t)1 << 30;
     s->log = cfg->log;
     s->clock = cfg->clock ? cfg->clock : clock_system();
+    s->root = cfg->root ? cfg->root : "";
     s->sync = fdatasync;
     s->last = &s->first;
     if (!s->path || !make_conds(s)) {

@@ -17,7 +17,8 @@
  *            ended runs again.
  * Crashes    At any moment: an added job is there again. A job that was running is pending again in
  *            its place, attempts say how often it was started; one that was started STORE_ATTEMPTS
- *            times and never finished becomes an entry with status error, whose messages hold
+ *            times and never finished, or once when the kernel's out-of-memory killer was at work
+ *            meanwhile (base/oomkill.h), becomes an entry with status error, whose messages hold
  *            execution_error naming that. store_finish() inserts the entry and removes the job in
  *            one transaction: never both, never twice, never neither.
  * Full disk  A change that cannot be written is reported (BERTH_EIO with the path and the reason)
@@ -59,6 +60,7 @@ struct store_config {
     const struct log *log; /* borrowed; may be NULL */
     const struct clock *clock; /* borrowed; NULL: system */
     store_disk_fn *disk;       /* NULL: the system's; tests have one of their own */
+    const char *root; /* borrowed; where proc/ and sys/ are, for tests; NULL: the machine's */
 };
 /* BERTH_EBUSY: another store has it (an exclusive lock on the file beside it). BERTH_EFORMAT: not
  * our database, damaged, or another schema; nothing is touched. BERTH_ENOTFOUND: no such folder. */

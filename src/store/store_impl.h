@@ -13,6 +13,7 @@
 #define STORE_STORE_IMPL_H
 
 #include "base/clock.h"
+#include "base/oomkill.h"
 #include "store/store.h"
 
 #include <pthread.h>
@@ -118,7 +119,9 @@ struct store {
     uint64_t max_file;
     const struct log *log;
     const struct clock *clock;
-    int lock_fd, wal_fd;         /* -1: none */
+    const char *root;    /* borrowed */
+    struct oomkill oom;  /* as the database has it; recovery's, then store_take()'s thread's */
+    int lock_fd, wal_fd; /* -1: none */
     int (*_Atomic sync)(int fd); /* fdatasync, or a test's */
     store_disk_fn *disk;
     int reserve_fd; /* -1: none */
@@ -186,6 +189,8 @@ berth_status tx_job_move(struct store *s, uint64_t seq, double order, const char
 berth_status tx_job_drop(struct store *s, uint64_t seq, berth_err *err);
 berth_status tx_entry(struct store *s, const struct store_job *j, const struct store_result *r,
                       berth_err *err);
+/* What the kernel has counted so far, where the database does not have it yet: for the recovery. */
+berth_status tx_oom_mark(struct store *s, const struct oomkill *x, berth_err *err);
 berth_status tx_meta(struct store *s, const char *key, int64_t value, berth_err *err);
 
 /* room.c; but for the last one under db, or before anybody else is here */

@@ -1,3 +1,4 @@
+#include "support/fakeroot.h"
 #include "support/stores.h"
 
 #include "base/json.h"
@@ -430,6 +431,50 @@ static void entries(void **state)
 
 /* ---- recovery ---- */
 
+/* A server that the kernel killed for its memory does not try what it ran again; one that was ended
+ * otherwise does, also where others were killed meanwhile. */
+static void what_killed_the_server_is_not_tried_again(void **state)
+{
+    static const struct {
+        const char *vmstat, *events;
+        bool again;
+    } cases[] = {
+        { "oom_kill 4\n", "oom_kill 1\n", true },
+        { "oom_kill 5\n", "oom_kill 1\n", true }, /* another group */
+        { "oom_kill 5\n", "oom_kill 2\n", false },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s", fresh());
+        struct store_config cfg = { .path = path, .root = fakeroot_new() };
+        struct store *s;
+        struct str text = { 0 };
+        berth_err err = { 0 };
+        fakeroot_puts("proc/sys/kernel/random/boot_id", "7a0c\n");
+        fakeroot_puts("proc/self/cgroup", "0::/box\n");
+        fakeroot_puts("proc/vmstat", "oom_kill 4\n");
+        fakeroot_puts("sys/fs/cgroup/box/memory.events", "oom_kill 1\n");
+        assert_ok(store_open(&cfg, &s, &err), err);
+        add(s, "a", 1);
+        add(s, "b", 2);
+        take(s, "a", 1);
+        store_close(s); /* left running */
+        fakeroot_puts("proc/vmstat", cases[i].vmstat);
+        fakeroot_puts("sys/fs/cgroup/box/memory.events", cases[i].events);
+        assert_ok(store_open(&cfg, &s, &err), err);
+        queue_is(s, cases[i].again ? "a b " : "b ");
+        history_is(s, cases[i].again ? "" : "a ");
+        assert_ok(store_history_one(s, "a", &text, &err), err);
+        assert_int_equal(!strstr(str_c(&text), "died 1 time while"), cases[i].again);
+        assert_int_equal(!strstr(str_c(&text), "want of memory"), cases[i].again);
+        take(s, cases[i].again ? "a" : "b", cases[i].again ? 2 : 1);
+        finish(s);
+        str_release(&text);
+        store_close(s);
+    }
+}
+
 static void attempts_and_parking(void **state)
 {
     (void)state;
@@ -508,6 +553,7 @@ int main(void)
         cmocka_unit_test(history_is_bounded_in_bytes),
         cmocka_unit_test(entries),
         cmocka_unit_test(attempts_and_parking),
+        cmocka_unit_test(what_killed_the_server_is_not_tried_again),
         cmocka_unit_test(one_store_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
