@@ -1,5 +1,6 @@
 /* berth run: one workflow from a file, here or on a server. */
 #include "app/cards.h"
+#include "app/memory.h"
 #include "app/numbers.h"
 #include "app/run_hints.h"
 #include "app/run_outputs.h"
@@ -353,6 +354,7 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
     if (app_ctx_new(a, &ctx, &p->ctx, &err))
         return app_fail_devices(a, &err);
     app_log_absent(a, &ctx, p->ctx);
+    app_limit_memory(a, p->ctx);
     const struct ctx_parts parts = ctx_parts(p->ctx);
     struct node_env env = { .folders = p->folders.folders,
                             .tokenizers = p->folders.tokenizers,

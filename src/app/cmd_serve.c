@@ -1,6 +1,7 @@
 /* berth serve: the server, from options to exit. */
 #include "app/cards.h"
 #include "app/demo.h"
+#include "app/memory.h"
 #include "app/notify.h"
 #include "app/numbers.h"
 #include "app/serve_args.h"
@@ -414,6 +415,7 @@ static int serve(struct app *a, const struct options *o, struct server_config *c
                     " SERVE=\"--port N\").\n");
         return code;
     }
+    app_limit_memory(a, cfg->ctx);
     const atomic_bool *stop = signals_watch();
     signals_notify(wake, srv);
     greet(o, cfg, srv, no_cards);

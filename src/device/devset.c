@@ -188,8 +188,13 @@ static berth_status budget_of(const struct devset *set, const struct spec *s, si
                        sh.stated, sh.rest ? " and a rest" : "");
     }
     *out = s->entry[i].budget == SPEC_REST ? total - sh.stated : s->entry[i].budget;
-    if (s->entry[i].budget != SPEC_REST || !set->env.host_budget || !is_host(&s->entry[i], p))
+    if (s->entry[i].budget != SPEC_REST)
         return BERTH_OK;
+    if (!set->env.host_budget || !is_host(&s->entry[i], p)) {
+        uint64_t spare = p->driver->spare ? p->driver->spare(p) : 0;
+        *out -= spare < *out / 2 ? spare : *out / 2;
+        return BERTH_OK;
+    }
     if (set->env.host_budget > *out) {
         char want[STR_BYTES_MAX], have[STR_BYTES_MAX];
         return err_set(err, BERTH_ELIMIT,

@@ -146,6 +146,9 @@ struct dev_driver {
     void (*free)(struct phys *p, uint64_t addr, size_t n);
     /* Any thread. post: free <= total. Limits that bind the process (cgroup) count. */
     berth_status (*info)(struct phys *p, uint64_t *total, uint64_t *free, berth_err *err);
+    /* (optional) Bytes of that total that the pool leaves alone when nobody gave the device a number:
+     * the process needs memory of the same kind for itself. Default: 0. */
+    uint64_t (*spare)(struct phys *p);
     /* (optional) [addr, addr+n) inside an allocation keeps its addresses, the memory behind them
      * goes back to the driver or OS, contents are lost. pre: addr and n are multiples of
      * granularity, nothing of it is discarded, no queued work. post: true, and `info` counts it as

@@ -180,13 +180,19 @@ static void work_release(struct work *k)
     free(k->weight);
 }
 
-/* Buffers for tiles of up to tw x th, over the result. */
-static berth_status work_init(struct work *k, size_t tw, size_t th, berth_err *err)
+/* Buffers for the largest tile of these forms, and for the result. */
+static berth_status work_init(struct work *k, const struct form form[3], berth_err *err)
 {
-    size_t tile, out_tile, area, in_bytes, out_bytes, sum_bytes;
-    size_t w = tw < k->w ? tw : k->w, h = th < k->h ? th : k->h;
-    if (!sz_mul(w, h, &tile) || !sz_mul(scaled(k, w) + 1, scaled(k, h) + 1, &out_tile) ||
-        !sz_mul(k->oh, k->ow, &area) ||
+    size_t tile = 0, out_tile = 0, area, in_bytes, out_bytes, sum_bytes;
+    bool fits = true;
+    for (size_t i = 0; i < 3; i++) {
+        size_t w = form[i].x < k->w ? form[i].x : k->w, h = form[i].y < k->h ? form[i].y : k->h, n;
+        fits = fits && sz_mul(w, h, &n);
+        tile = fits && n > tile ? n : tile;
+        fits = fits && sz_mul(scaled(k, w) + 1, scaled(k, h) + 1, &n);
+        out_tile = fits && n > out_tile ? n : out_tile;
+    }
+    if (!fits || !sz_mul(k->oh, k->ow, &area) ||
         !sz_mul(tile, k->way->in_channels * sizeof(float), &in_bytes) ||
         !sz_mul(out_tile, k->way->out_channels * sizeof(float), &out_bytes) ||
         !sz_mul(area, k->way->out_channels * sizeof(float), &sum_bytes))
@@ -196,7 +202,10 @@ static berth_status work_init(struct work *k, size_t tw, size_t th, berth_err *e
     k->sum = malloc(sum_bytes);
     k->weight = malloc(area * sizeof(float));
     if (!k->tile_in || !k->tile_out || !k->sum || !k->weight)
-        return err_set(err, BERTH_ENOMEM, "tiles of %zu x %zu to %s", w, h, k->way->name);
+        return err_set(err, BERTH_ENOMEM,
+                       "out of host memory: %zu bytes for tiles and their sums to %s %zu x %zu",
+                       in_bytes + out_bytes + sum_bytes + area * sizeof(float), k->way->name, k->w,
+                       k->h);
     return BERTH_OK;
 }
 
@@ -210,7 +219,7 @@ static berth_status tiled(struct vae_job *j, const struct vae_way *way, struct v
     struct work k = { .j = j, .way = way, .at = at, .in = in, .h = h, .w = w };
     k.oh = scaled(&k, h);
     k.ow = scaled(&k, w);
-    size_t n = way->out_channels * k.oh * k.ow, most_x = 2 * t.x, most_y = 2 * t.y;
+    size_t n = way->out_channels * k.oh * k.ow;
     if (t.x / 2 <= overlap || t.y / 2 <= overlap || (!way->up && t.x / 2 < j->vae->ratio) ||
         (!way->up && t.y / 2 < j->vae->ratio))
         return err_set(err, BERTH_EINVAL,
@@ -220,7 +229,7 @@ static berth_status tiled(struct vae_job *j, const struct vae_way *way, struct v
         k.total += cover(h, order[i].y, overlap).n * cover(w, order[i].x, overlap).n;
     if (j->tiled)
         j->tiles = k.total;
-    berth_status s = work_init(&k, most_x, most_y, err);
+    berth_status s = work_init(&k, order, err);
     memset(out, 0, n * sizeof(float));
     for (size_t i = 0; i < 3 && !s; i++)
         s = pass(&k, order[i].x, order[i].y, overlap, out, err);

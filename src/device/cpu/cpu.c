@@ -52,6 +52,11 @@ static berth_status cpu_info(struct phys *p, uint64_t *total, uint64_t *free_byt
     return meminfo_read(cpu_of(p)->root, total, free_bytes, err);
 }
 
+static uint64_t cpu_spare(struct phys *p)
+{
+    return meminfo_spare(cpu_of(p)->root);
+}
+
 #define HUGE_PAGE ((size_t)2 << 20)
 
 static berth_status cpu_alloc(struct phys *p, size_t n, uint64_t *addr, berth_err *err)
@@ -118,6 +123,7 @@ const struct dev_driver driver_cpu = {
     .alloc = cpu_alloc,
     .free = cpu_free,
     .info = cpu_info,
+    .spare = cpu_spare,
     .discard = cpu_discard,
     .copy_h2d = cpu_h2d,
     .copy_d2h = cpu_d2h,

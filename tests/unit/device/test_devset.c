@@ -1,5 +1,6 @@
 /* Opening what a text describes: budgets, logical devices, what is refused, what fails half-way. */
 #include "support/devices.h"
+#include "support/fakeroot.h"
 #include "support/oom.h"
 #include "support/tmp.h"
 
@@ -135,6 +136,35 @@ static void host_budget(void **state)
                  "cpu has 8.00 GiB (8589934592) for it");
 }
 
+/* In a container of 128 MiB: whoever gives no number leaves room for the process itself. */
+static void room_for_the_process(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t said, cpu;
+    } cases[] = {
+        { NULL, 0, 64 << 20 },          { "cpu", 0, 64 << 20 },
+        { "cpu=*", 0, 64 << 20 },       { "cpu=100m", 0, 100 << 20 },
+        { NULL, 128 << 20, 128 << 20 }, { "cpu,cuda:0@cpu=64m", 0, 32 << 20 },
+        { "cpu=128m", 0, 128 << 20 },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct dev_env env = { .root = fakeroot_new(), .cuda_library = "none" };
+        struct devset *set;
+        berth_err err = { 0 };
+        fakeroot_puts("proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n");
+        fakeroot_puts("proc/self/cgroup", "0::/\n");
+        fakeroot_puts("sys/fs/cgroup/memory.max", "134217728\n");
+        env.host_budget = cases[i].said;
+        assert_ok(cases[i].text ? try_devices(cases[i].text, &env, &set, &err)
+                                : devset_open(NULL, &env, &set, &err),
+                  err);
+        assert_int_equal(device_named(set, "cpu")->budget, cases[i].cpu);
+        devset_close(set);
+    }
+}
+
 static void finds_by_name(void **state)
 {
     struct dev_env env = small_machine();
@@ -234,6 +264,7 @@ int main(void)
         cmocka_unit_test(default_is_what_is_there),
         cmocka_unit_test(refuses),
         cmocka_unit_test(host_budget),
+        cmocka_unit_test(room_for_the_process),
         cmocka_unit_test(finds_by_name),
         cmocka_unit_test(survives_oom),
         cmocka_unit_test(survives_failing_calls),

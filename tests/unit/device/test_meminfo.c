@@ -84,6 +84,47 @@ static void group_v1(void **state)
     expect(16 * GIB, 15 * GIB);
 }
 
+/* What a limit leaves to the process itself, and how far it is away. */
+static void inside_a_limit(void **state)
+{
+    (void)state;
+    assert_true(meminfo_spare(root) == 0 && meminfo_headroom(root) == UINT64_MAX); /* none */
+    put("proc/self/cgroup", "0::/box\n");
+    put("sys/fs/cgroup/box/memory.max", "134217728\n");
+    put("sys/fs/cgroup/box/memory.current", "12582912\n");
+    put("sys/fs/cgroup/box/memory.stat", "inactive_file 4194304\n");
+    assert_int_equal(meminfo_spare(root), 64 << 20);
+    assert_int_equal(meminfo_headroom(root), 120 << 20);
+    put("sys/fs/cgroup/box/memory.max", "67108864\n"); /* half of a small one */
+    assert_int_equal(meminfo_spare(root), 32 << 20);
+    put("sys/fs/cgroup/box/memory.max", "8589934592\n"); /* an eighth of a large one */
+    assert_true(meminfo_spare(root) == GIB);
+    put("sys/fs/cgroup/box/memory.max", "137438953472\n"); /* more than the machine has */
+    assert_true(meminfo_spare(root) == 0 && meminfo_headroom(root) == UINT64_MAX);
+    assert_true(meminfo_spare("/nowhere") == 0 && meminfo_headroom("/nowhere") == UINT64_MAX);
+}
+
+static void swap_is_room_too(void **state)
+{
+    (void)state;
+    put("proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 50331648 kB\nSwapFree: 262144 kB\n");
+    put("proc/self/cgroup", "0::/box\n");
+    put("sys/fs/cgroup/box/memory.max", "134217728\n");
+    put("sys/fs/cgroup/box/memory.current", "0\n");
+    assert_int_equal(meminfo_headroom(root), 384 << 20);
+    put("sys/fs/cgroup/box/memory.swap.max", "67108864\n");
+    put("sys/fs/cgroup/box/memory.swap.current", "33554432\n");
+    assert_int_equal(meminfo_headroom(root), 160 << 20);
+    put("sys/fs/cgroup/box/memory.swap.max", "0\n");
+    assert_int_equal(meminfo_headroom(root), 128 << 20);
+    put("proc/self/cgroup", "4:memory:/box\n"); /* version 1: memory and swap as one number */
+    put("sys/fs/cgroup/memory/box/memory.limit_in_bytes", "134217728\n");
+    put("sys/fs/cgroup/memory/box/memory.usage_in_bytes", "33554432\n");
+    put("sys/fs/cgroup/memory/box/memory.memsw.limit_in_bytes", "201326592\n");
+    put("sys/fs/cgroup/memory/box/memory.memsw.usage_in_bytes", "50331648\n");
+    assert_int_equal(meminfo_headroom(root), (96 + 48) << 20);
+}
+
 static void container_sees_only_its_mount(void **state)
 {
     (void)state;
@@ -177,6 +218,8 @@ int main(void)
         cmocka_unit_test_setup(plain_machine, setup),
         cmocka_unit_test_setup(group_v2, setup),
         cmocka_unit_test_setup(group_v1, setup),
+        cmocka_unit_test_setup(inside_a_limit, setup),
+        cmocka_unit_test_setup(swap_is_room_too, setup),
         cmocka_unit_test_setup(container_sees_only_its_mount, setup),
         cmocka_unit_test_setup(odd_files_set_no_limit, setup),
         cmocka_unit_test_setup(deep_and_long_paths, setup),
