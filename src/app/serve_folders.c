@@ -185,7 +185,8 @@ static int check_options(struct app *a, const struct folder_options *o)
             "--tokenizers: neither '%.200s' nor clip/, sd1_tokenizer/ or t5/ in it has vocab.json "
             "and merges.txt, tokenizer.json or spiece.model",
             o->tokenizers);
-    if (o->user && !is_dir(o->user))
+    struct stat st;
+    if (o->user && !stat(o->user, &st) && !S_ISDIR(st.st_mode)) /* one that is not there is made */
         return app_usage(a, "--user-directory: '%.200s' is no folder", o->user);
     return o->frontend ? check_frontend(a, o->frontend) : APP_OK;
 }

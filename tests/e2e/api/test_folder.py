@@ -163,3 +163,15 @@ def test_default_base_is_in_the_home_folder(tmp_path):
                        capture_output=True, text=True)
     assert p.returncode == 0, p.stderr
     assert (tmp_path / ".local/share/berth/output").is_dir()
+
+
+def test_a_user_folder_is_made(fresh, tmp_path):
+    """As input, output and temp are; one that cannot be is an error that names it."""
+    s = fresh("--user-directory", tmp_path / "far" / "away")
+    assert s.run(image_prompt(save=False))["status"]["completed"]
+    assert (tmp_path / "far" / "away" / "__berth" / "state.db").is_file()
+    (tmp_path / "file").write_bytes(b"")
+    for path, said in ((tmp_path / "file", "is no folder"), (tmp_path / "file" / "x", "Not a directory")):
+        p = subprocess.run([BINARY, "serve", "--base-directory", tmp_path / "other", "--port", "0", "--quick-test-for-ci",
+                            "--user-directory", path], stderr=subprocess.PIPE, text=True, check=False)
+        assert p.returncode in (1, 2) and str(path) in p.stderr and said in p.stderr
