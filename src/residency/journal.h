@@ -16,6 +16,11 @@
  * (free.c, the steps in residency.h), cpu_monitor (pressure.c), full_cleanup (prompt.c),
  * <role>:<first 8 of the key> (load.c).
  *
+ * A load also writes its placement to the JSON log (load_journal.c), at FOCUS as well: with "Virtual
+ * VRAM", "Final Allocation String" and "Total memory" in it, by which upstream's
+ * extract_allocation.py finds such events; there they are at INFO, which its own default level leaves
+ * out.
+ *
  * used = total - free, as the device's driver says it: what other programs take shows too.
  * Snapshot lines reach the JSON log at level FOCUS, with "[MultiGPU Model Management] " in front.
  *

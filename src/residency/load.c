@@ -361,6 +361,7 @@ static berth_status load_absent(struct loading *l, berth_err *err)
         r->metrics.loads++;
         l->done = m->blocks.bytes;
         load_progress(l);
+        res_journal_plan(m);
     }
     snapshot(m, "post-load");
     log_info(r->log, "res.load",

@@ -178,6 +178,9 @@ berth_status res_no_room(const struct residency *r, size_t d, uint64_t wanted,
 void res_in_the_way(const struct residency *r, size_t d, const struct res_model *for_model,
                     char *buf, size_t cap);
 
+/* load_journal.c: where its blocks went, for the JSON log. */
+void res_journal_plan(const struct res_model *m);
+
 /* prompt.c: a reset for the end of the prompt, because memory runs short. */
 void res_request_for_pressure(struct residency *r);
 

@@ -506,3 +506,22 @@ def test_many_cycles_leave_nothing(place):
         assert place.server.run(prompt)["status"]["completed"]
         assert len(place.free(**BUTTON_ALL)["models"]) == 3
     assert place.models() == {} and place.weights() == 0
+
+
+def test_placements_are_in_the_json_log(fresh, files, tmp_path):
+    """What ComfyUI-MultiGPU's extract_allocation.py looks for: these words in the message of a record."""
+    lay_out(tmp_path / "base", files)
+    log = tmp_path / "logs" / "mgpu.jsonl"
+    place = Place(fresh("--devices", "cpu=512m,null:0=512m", env={"MGPU_JSON_LOG_PATH": str(log)}), "null:0")
+    virtual = place.unet("B", True)
+    virtual["inputs"]["virtual_vram_gb"] = 0.005
+    place.load(place.unet("A", True), virtual)
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    found = {word: [r for r in records if word in r.get("message", "")]
+             for word in ("Final Allocation String", "Total memory", "Virtual VRAM")}
+    assert {word: len(r) for word, r in found.items()} == {
+        "Final Allocation String": 2, "Total memory": 2, "Virtual VRAM": 2}  # alone, and in the table
+    for r in sum(found.values(), []):
+        assert r["event_category"] == "MultiGPU DisTorch V2" and r["component"] and r["timestamp"].endswith("Z")
+    strings = [r["message"].splitlines()[1] for r in found["Final Allocation String"]]
+    assert all(s.startswith("null:0,") for s in strings) and "cpu," in strings[1]
