@@ -29,6 +29,10 @@ berth_status keys_make(const struct node_env *env, const struct workflow *wf,
                        const uint64_t seed[2], const atomic_bool *cancel, struct node_key *key,
                        berth_err *err);
 
+/* key_files.c: appends the identity of every file that the node's constants name. */
+void key_files(const struct node_env *env, const struct node_class *cls, const json_t *inputs,
+               struct str *out);
+
 /* ---- entries ---- */
 
 struct entry {

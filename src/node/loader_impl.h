@@ -90,14 +90,14 @@ loader_run_fn run_checkpoint, run_diffusers, run_unet, run_unet_gguf, run_clip, 
 #define IN_UNET_GGUF_ADVANCED                                                                      \
     IN_UNET_GGUF, COMBO_IN("dequant_dtype", list_gguf_dtypes),                                     \
         COMBO_IN("patch_dtype", list_gguf_dtypes), BOOL_IN("patch_on_device", false)
-#define IN_VAE CHOICE_IN("vae_name", loader_vaes)
+#define IN_VAE CHOICE_IN("vae_name", loader_vaes, .files = "vae")
 #define IN_CLIP FOLDER_IN("clip_name", "text_encoders"), COMBO_IN("type", list_clip_types)
 #define IN_CLIP_NAMES_2                                                                            \
     FOLDER_IN("clip_name1", "text_encoders"), FOLDER_IN("clip_name2", "text_encoders")
 #define IN_CLIP_DUAL IN_CLIP_NAMES_2, COMBO_IN("type", list_dual_types)
 #define IN_CLIP_TRIPLE IN_CLIP_NAMES_2, FOLDER_IN("clip_name3", "text_encoders")
 #define IN_CLIP_QUADRUPLE IN_CLIP_TRIPLE, FOLDER_IN("clip_name4", "text_encoders")
-#define GGUF_CLIP_IN(n) CHOICE_IN(n, loader_clips_gguf)
+#define GGUF_CLIP_IN(n) CHOICE_IN(n, loader_clips_gguf, .files = "clip_gguf")
 #define IN_CLIP_GGUF GGUF_CLIP_IN("clip_name"), COMBO_IN("type", list_clip_types)
 #define IN_CLIP_GGUF_DUAL                                                                          \
     GGUF_CLIP_IN("clip_name1"), GGUF_CLIP_IN("clip_name2"), COMBO_IN("type", list_dual_types)

@@ -108,6 +108,7 @@ struct node_input {
     const char *const *options;                         /* IN_COMBO: NULL-terminated; or */
     node_options_fn *options_fn;
     const char *folder; /* or a key of folders: its listing; none of the three: the browser knows */
+    const char *files;  /* a key of folders whose files are among the choices of options_fn */
     const char *more;   /* further options as JSON members: "\"multiline\":true" ; NULL: none */
 };
 

@@ -322,6 +322,35 @@ static void attach(struct res_model *m, const struct res_open_args *args)
     log_debug(m->res->log, "res.attach", "model=%s state=%s", m->owner, res_state_name(m->state));
 }
 
+/* The same of a file that was replaced or written again since. */
+static bool is_outdated(const struct res_model *o, const struct res_model *m)
+{
+    return o != m && o->base_key != m->base_key && o->high_precision == m->high_precision &&
+           weights_converted(o->weights) == weights_converted(m->weights) &&
+           strcmp(o->path, m->path) == 0 && strcmp(o->part, m->part) == 0 &&
+           strcmp(o->options, m->options) == 0;
+}
+
+/* No open finds what is left of a file that is gone: it stays for those who hold it and for nobody
+ * else. What people said of it they said of the file: the new model takes its mark over. */
+static void replace_outdated(struct res_model *m)
+{
+    for (struct res_model *o = m->res->first, *next; o; o = next) {
+        next = o->next;
+        if (!is_outdated(o, m))
+            continue;
+        enum res_retention mark = o->retention;
+        log_info(m->res->log, "res.outdated", "model=%s by=%s", o->owner, m->owner);
+        o->retention = RES_AUTO;
+        for (size_t i = 0; i < RES_ANCHOR_COUNT; i++)
+            if (i != RES_ANCHOR_USER)
+                o->anchor[i] = 0;
+        res_model_maybe_gone(o);
+        if (mark != RES_AUTO)
+            res_set_retention(m, mark);
+    }
+}
+
 static berth_status open_key(struct residency *r, const struct res_open_args *args,
                              struct weights *w, struct res_key *key, struct res_model **out,
                              berth_err *err)
@@ -364,6 +393,7 @@ berth_status res_open(struct residency *r, const struct res_open_args *args, str
     if (open_key(r, args, w, &key, &m, err))
         return err_add(err, "opening '%s'", args->path);
     attach(m, args);
+    replace_outdated(m);
     if (args->retention != RES_AUTO)
         res_set_retention(m, args->retention);
     if (attached)

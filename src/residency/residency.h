@@ -40,7 +40,8 @@
  * Retention  The table of res_free() below. A retained model is found again by key and re-attached:
  *            zero bytes read, zero bytes moved. A model with the same file and options but another
  *            plan that nobody holds (anchored only) is adopted: only blocks whose device differs
- *            move.
+ *            move. A file that was replaced is another model: its open takes the mark of the one
+ *            before, which loses it and the registry's anchors.
  * Room       res_alloc() is the one door: try; make room on the device that is short (room.c) and
  *            try again, step by step; say in numbers what stood in the way.
  * Patches    Base weights are never lost: they are in the file, which stays mapped. A block whose
@@ -54,7 +55,7 @@
  *            plan_json.c;
  *            registry.c models, handles, anchors, retention; keys.c what is the same model;
  *            convert.c weights in another type than the file's; scales.h what fp8 scales are
- *            called; load.c load_stage.c file -> devices; move.c blocks between devices,
+ *            called; load.c load_stage.c load_journal.c file -> devices; move.c blocks between devices,
  *            re-planning; room.c; speed.c of links; patch.c patch_term.c patch_norms.c
  *            patch_merge.c; free.c the free flow, receipt.c;
  *            prompt.c requests and prompts; pressure.c; stream*.c the ring (stream.h),

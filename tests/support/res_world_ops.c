@@ -253,6 +253,26 @@ static bool opened_new(struct world *w, size_t slot, size_t identity, struct res
     return true;
 }
 
+/* Models of a file as it was before lose their marks to the one that was opened now, and what the
+ * registry held them by. */
+static void naive_replaced(struct world *w, struct naive *n)
+{
+    for (uint64_t id = 0; id < n->id; id++) { /* oldest first: the last mark counts */
+        size_t i = find_id(w, id);
+        struct naive *o = i == NOBODY ? NULL : &w->model[i];
+        if (!o || o->identity != n->identity || o->generation == n->generation)
+            continue;
+        enum res_retention mark = o->retention;
+        unsigned user = o->anchor[RES_ANCHOR_USER];
+        memset(o->anchor, 0, sizeof o->anchor);
+        o->anchor[RES_ANCHOR_USER] = user;
+        o->retention = RES_AUTO;
+        naive_gone(o);
+        if (mark != RES_AUTO)
+            naive_retention(n, mark);
+    }
+}
+
 bool do_open(struct world *w)
 {
     size_t identity = draw(w, identities_n), slot = NOBODY;
@@ -326,7 +346,8 @@ bool do_open(struct world *w)
     }
     *(cached ? &n->cached : &n->held) += 1;
     n->eject_others = n->eject_others || others;
-    if (got == slot || retention != RES_AUTO)
+    naive_replaced(w, n);
+    if (retention != RES_AUTO)
         naive_retention(n, retention);
     return naive_compare(w, got, known == NOBODY ? may : 0);
 }

@@ -508,6 +508,32 @@ def test_many_cycles_leave_nothing(place):
     assert place.models() == {} and place.weights() == 0
 
 
+# ---- files that change
+
+
+@pytest.mark.parametrize("how", ["replaced", "written again"])
+def test_a_file_that_changed_is_loaded_again(place, files, how):
+    """The loader's output is in the cache, the model is kept: neither hides the new file."""
+    prompt = place.prompt(place.unet("A"), place.vae())
+    place.load(place.unet("A"), place.vae())
+    place.patch("A", retention="keep")
+    assert place.cached(prompt) == ["l0", "o0", "l1", "o1"]
+    old = place.models()["A"]
+    with open(old["path"], "rb") as f:
+        data = bytearray(f.read())
+    data[-1] ^= 1
+    with open(old["path"] + ".next" if how == "replaced" else old["path"], "r+b" if how != "replaced" else "wb") as f:
+        f.write(data)
+    if how == "replaced":
+        os.replace(old["path"] + ".next", old["path"])
+    assert place.cached(prompt) == ["l1", "o1"]
+    place.settled()
+    new = place.models()["A"]
+    assert len(place.models()) == 2  # nothing is left of the old one, kept or not
+    assert new["id"] != old["id"] and new["read"] == new["bytes"] and new["retention"] == "keep"
+    assert place.cached(prompt) == ["l0", "o0", "l1", "o1"]
+
+
 def test_placements_are_in_the_json_log(fresh, files, tmp_path):
     """What ComfyUI-MultiGPU's extract_allocation.py looks for: these words in the message of a record."""
     lay_out(tmp_path / "base", files)

@@ -429,6 +429,34 @@ static void replaced_file(void **state)
 }
 
 /* Anchored, nobody has a handle, another plan: the same blocks move, nothing is read. */
+/* What was kept of the old file is of no use: the new one has its mark, and it goes. */
+static void a_replaced_file_hands_its_mark_over(void **state)
+{
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, DEVICES, NULL);
+    const char *path = model_file("a", 4, 16 << 10);
+    struct res_model *m = model_open(&f, path, SPLIT, RES_KEEP);
+    model_load(m);
+    res_unref(m); /* only the mark holds it */
+    model_file("a", 6, 16 << 10);
+    m = model_open(&f, path, SPLIT, RES_AUTO);
+    assert_int_equal(res_model_count(f.r), 1);
+    assert_int_equal(info(m).blocks, 6);
+    assert_int_equal(info(m).retention, RES_KEEP);
+    assert_int_equal(fixture_in_use(&f, "cpu") + fixture_in_use(&f, "null:0"), 0);
+    model_file("a", 5, 16 << 10);
+    struct res_model *next = model_open(&f, path, SPLIT, RES_EJECT); /* its loader has a say */
+    assert_int_equal(info(next).retention, RES_EJECT);
+    assert_int_equal(info(m).retention, RES_AUTO); /* somebody holds it still */
+    assert_int_equal(info(m).anchors, 0);
+    res_unref(m);
+    assert_int_equal(res_model_count(f.r), 1);
+    fixture_check(&f);
+    res_unref(next);
+    fixture_close(&f);
+}
+
 static void adopts(void **state)
 {
     struct fixture f;
@@ -636,6 +664,7 @@ int main(void)
         cmocka_unit_test(reattach_reads_and_moves_nothing),
         cmocka_unit_test(keys),
         cmocka_unit_test(replaced_file),
+        cmocka_unit_test(a_replaced_file_hands_its_mark_over),
         cmocka_unit_test(adopts),
         cmocka_unit_test(names),
         cmocka_unit_test(refuses),

@@ -1,0 +1,63 @@
+/* key_files: files that a node's constants name, as part of its key: one that was replaced or written
+ * again is read again by the next prompt. What tells files apart is what tells models apart in the
+ * registry: device, inode, size, time. Images and latents are told by their contents (IS_CHANGED). */
+#include "graph/cache.h"
+
+#include <sys/stat.h>
+
+#define EMBEDDING "embedding:" /* what a text refers to embedding files by */
+
+/* Nothing where there is no such file: its loader says so. */
+static void put_file(const struct node_env *env, const char *folder, const char *name,
+                     struct str *out)
+{
+    struct str path = { 0 };
+    struct stat st;
+    berth_err none;
+    if (!folders_resolve(env->folders, folder, name, &path, &none) && !stat(str_c(&path), &st)) {
+        const uint64_t id[] = { (uint64_t)st.st_dev, (uint64_t)st.st_ino, (uint64_t)st.st_size,
+                                (uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec };
+        str_add(out, (const char *)id, sizeof id);
+    }
+    str_release(&path);
+}
+
+/* Is the file's name, without folder and ending, in the text? More than what the prompt's reader
+ * takes for a name, never less. */
+static bool is_named(const char *text, const char *file)
+{
+    const char *base = strrchr(file, '/');
+    base = base ? base + 1 : file;
+    const char *dot = strrchr(base, '.');
+    size_t n = dot && dot > base ? (size_t)(dot - base) : strlen(base);
+    return memmem(text, strlen(text), base, n) != NULL;
+}
+
+static void put_embeddings(const struct node_env *env, const char *text, struct str *out)
+{
+    struct names list = { 0 };
+    berth_err none;
+    if (!folders_list(env->folders, "embeddings", &list, &none))
+        for (size_t i = 0; i < list.n; i++)
+            if (is_named(text, list.at[i])) {
+                str_adds(out, list.at[i]);
+                put_file(env, "embeddings", list.at[i], out);
+            }
+    names_release(&list);
+}
+
+void key_files(const struct node_env *env, const struct node_class *cls, const json_t *inputs,
+               struct str *out)
+{
+    if (!env->folders)
+        return;
+    for (size_t i = 0; i < cls->ins; i++) {
+        const struct node_input *in = &cls->in[i];
+        const char *text = json_string_value(json_object_get(inputs, in->name));
+        const char *folder = in->folder ? in->folder : in->files;
+        if (text && folder)
+            put_file(env, folder, text, out);
+        else if (text && strstr(text, EMBEDDING))
+            put_embeddings(env, text, out);
+    }
+}
