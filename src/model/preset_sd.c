@@ -52,6 +52,18 @@ static const struct unet_config unet_sdxl_tiny = { .in_channels = 4,
                                                    .res_blocks = 2,
                                                    .linear_proj = true };
 
+static const struct unet_config unet_sdxl = { .in_channels = 4,
+                                              .out_channels = 4,
+                                              .model_channels = 320,
+                                              .context_dim = 2048,
+                                              .adm_channels = 2816,
+                                              .levels = 3,
+                                              .mult = { 1, 2, 4 },
+                                              .depth = { 0, 2, 10 },
+                                              .depth_middle = 10,
+                                              .res_blocks = 2,
+                                              .linear_proj = true };
+
 /* Refiner: one text encoder, size and a score instead of target sizes. */
 static const struct unet_config unet_refiner_tiny = { .in_channels = 4,
                                                       .out_channels = 4,
@@ -151,6 +163,11 @@ static void sdxl_tiny(struct keys *k)
     unet(k, &unet_sdxl_tiny);
 }
 
+static void sdxl(struct keys *k)
+{
+    unet(k, &unet_sdxl);
+}
+
 /* The pieces of sd15-tiny as people keep them in files of their own. */
 static void sd15_unet_tiny(struct keys *k)
 {
@@ -198,6 +215,14 @@ const struct preset preset_sdxl_tiny = {
     .arch = "sdxl",
     .hiprec = hiprec,
     .build = sdxl_tiny,
+};
+
+const struct preset preset_sdxl = {
+    .name = "sdxl",
+    .about = "SDXL UNet, full size",
+    .arch = "sdxl",
+    .hiprec = hiprec,
+    .build = sdxl,
 };
 
 const struct preset preset_sd15_inpaint_tiny = {

@@ -40,6 +40,18 @@ static void check_shape(const struct keys *k, const char *name, const char *want
     fail_msg("no '%s'", name);
 }
 
+static void sdxl_is_the_real_size(void **state)
+{
+    (void)state;
+    struct keys k = { 0 };
+    uint64_t params;
+    load("sdxl", &k);
+    assert_int_equal(count_under(&k, "model.diffusion_model.", &params), 1680);
+    assert_int_equal(params, 2567463684);
+    assert_int_equal(k.n, 1680);
+    keys_release(&k);
+}
+
 static void sd15_is_the_real_size(void **state)
 {
     (void)state;
@@ -165,6 +177,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sd15_is_the_real_size),
+        cmocka_unit_test(sdxl_is_the_real_size),
         cmocka_unit_test(flux_dev_is_the_real_size),
         cmocka_unit_test(flux_has_company_of_the_real_size),
         cmocka_unit_test(every_preset_is_sound),
