@@ -27,7 +27,8 @@ void dev_host_touch(const struct phys *p, const void *ptr, size_t n, unsigned ho
 void dev_host_note(const struct phys *p, const void *ptr, size_t n, enum dev_host_mark mark);
 
 /* Plain pages, zeroed. n is rounded up by the kernel; (ptr, n) go back together. pages.c */
-void *dev_pages_map(size_t n); /* NULL: errno says why */
+void *dev_pages_map(size_t n);                /* NULL: errno says why */
+void *dev_pages_map_near(void *at, size_t n); /* the same, at `at` if nothing is there */
 void dev_pages_unmap(void *ptr, size_t n);
 bool dev_pages_discard(void *ptr, size_t n); /* whole pages; zeroed ones come when touched again */
 size_t dev_page_size(void);

@@ -211,7 +211,10 @@ struct dev_driver {
      * long blurs it: 60 ns for a second of it, 4 us for a minute. */
     berth_status (*event_time)(struct dev_event *e, bool *done, uint64_t *ns, berth_err *err);
 
-    /* ---- copies: queued on s; both sides stay valid and undisturbed until it is done ---- */
+    /* ---- copies: queued on s; both sides stay valid and undisturbed until it is done ----
+     * pre: each side lies inside one allocation: of alloc, or of host_alloc, or it is host memory of
+     * others, no byte of which host_alloc gave. Neighbours in address are not one allocation: a
+     * driver that is asked to go from one into the next refuses, BERTH_EDEVICE. */
 
     berth_status (*copy_h2d)(struct dev_stream *s, uint64_t dst, const void *src, size_t n,
                              berth_err *err);

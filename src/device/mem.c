@@ -175,6 +175,11 @@ berth_status dev_alloc(struct device *d, struct dev_owner *o, size_t n, struct d
     return BERTH_OK;
 }
 
+uint64_t dev_mem_base(const struct dev_mem *m)
+{
+    return m->range ? pool_segment_of(m->range) : m->addr;
+}
+
 static struct pool_range *take_apart(struct dev_mem *m)
 {
     struct pool_range *r = m->range;

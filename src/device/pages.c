@@ -11,9 +11,14 @@ size_t dev_page_size(void)
 
 void *dev_pages_map(size_t n)
 {
+    return dev_pages_map_near(NULL, n);
+}
+
+void *dev_pages_map_near(void *at, size_t n)
+{
     /* NORESERVE: budgets decide what fits, and a 24 GiB null device must not need 24 GiB. */
     void *p =
-        mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        mmap(at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return p == MAP_FAILED ? NULL : p;
 }
 

@@ -709,6 +709,11 @@ const struct dev_stats *pool_stats(const struct pool *p)
     return &p->stats;
 }
 
+uint64_t pool_segment_of(const struct pool_range *r)
+{
+    return r->segment->addr;
+}
+
 struct pool_range *pool_next_busy(const struct pool *p, const struct pool_range *after)
 {
     const struct pool_segment *g = after ? after->segment : p->segments;

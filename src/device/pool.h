@@ -75,6 +75,9 @@ const struct dev_stats *pool_stats(const struct pool *p); /* borrowed; pinned, r
 size_t pool_largest_idle(const struct pool *p); /* held bytes of the idle range with the most */
 berth_status pool_check(const struct pool *p, berth_err *err);
 
+/* Where the segment begins that the driver gave it in. */
+uint64_t pool_segment_of(const struct pool_range *r);
+
 /* Busy ranges, in no particular order: start with NULL, NULL at the end. */
 struct pool_range *pool_next_busy(const struct pool *p, const struct pool_range *after);
 

@@ -37,6 +37,7 @@ static berth_status make_item(const struct res_model *m, size_t i, struct stream
     *out = (struct stream_item) { .source = stream_source_of(compute, at.dev, at.pinned),
                                   .dev = at.dev,
                                   .addr = at.addr,
+                                  .base = at.base,
                                   .span = at.span,
                                   .piece = piece,
                                   .pieces = m->blocks.at[i].n,

@@ -332,6 +332,8 @@ berth_status res_block_at(const struct res_model *m, size_t block, struct res_bl
     *out = (struct res_block_at) { .dev = res_device(m->res, b->device),
                                    .device = b->device,
                                    .addr = res_block_addr(b),
+                                   .base =
+                                       b->host.ptr ? (uintptr_t)b->host.ptr : dev_mem_base(&b->mem),
                                    .pinned = b->host.ptr != NULL,
                                    .bytes = b->bytes,
                                    .span = b->span,

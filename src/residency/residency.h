@@ -228,6 +228,7 @@ struct res_block_at {
     struct device *dev;
     size_t device; /* index in the set */
     uint64_t addr; /* in dev's space; of pinned host memory the pointer */
+    uint64_t base; /* of the allocation it lies in, see dev_mem_base() */
     bool pinned;   /* host memory of dev_host_alloc(): *copies touch it, addr is a host pointer */
     uint64_t bytes, span;
     enum dtype

@@ -99,6 +99,7 @@ struct stream_item {
     enum stream_source source;
     struct device *dev; /* whose memory it is; for messages if it is the host's */
     uint64_t addr;      /* in dev's space; STREAM_PINNED, STREAM_PAGEABLE: a host pointer */
+    uint64_t base;      /* of the allocation it lies in: no copy reaches from one into another */
     uint64_t span;      /* bytes it takes in memory, padding included */
     const struct stream_piece *piece; /* ascending, inside the span; borrowed while open */
     uint32_t pieces;

@@ -13,8 +13,9 @@
 /* ---- stream_runs.c: what travels together; constant once it is cut ---- */
 
 struct stream_copy {
-    uint64_t src; /* in the donor's space, or a host pointer */
-    size_t dst;   /* offset in the run */
+    uint64_t src;  /* in the donor's space, or a host pointer */
+    uint64_t base; /* of the allocation that is in */
+    size_t dst;    /* offset in the run */
     size_t n;
 };
 

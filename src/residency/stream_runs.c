@@ -91,18 +91,21 @@ static bool same_donor(const struct stream_args *a, const struct stream_run *r,
     return r->dev == it->dev && r->host == from_host(it) && r->staged == is_staged(a, it);
 }
 
-/* Pieces that follow one another in source and slot are one copy. */
+/* Pieces that follow one another in source and slot are one copy, within one allocation: drivers
+ * refuse a copy that leaves the one it begins in, however near the next. */
 static void add_pieces(struct stream_cut *c, struct stream_run *r, const struct stream_item *it,
                        size_t off)
 {
     for (uint32_t k = 0; k < it->pieces; k++) {
         struct stream_copy p = { .src = it->addr + it->piece[k].off,
+                                 .base = it->base,
                                  .dst = off + (size_t)it->piece[k].off,
                                  .n = (size_t)it->piece[k].n };
         struct stream_copy *last = r->copies ? &c->copy[r->copy + r->copies - 1] : NULL;
         if (!p.n)
             continue;
-        if (last && last->src + last->n == p.src && last->dst + last->n == p.dst)
+        if (last && last->base == p.base && last->src + last->n == p.src &&
+            last->dst + last->n == p.dst)
             last->n += p.n;
         else
             c->copy[r->copy + r->copies++] = p;

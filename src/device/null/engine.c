@@ -201,6 +201,19 @@ static berth_status bad_address(const struct actor_op *by, berth_err *err)
     return err_set(err, BERTH_EDEVICE, "%s", by->world->last);
 }
 
+/* The same for host memory, as drivers of cards see it: pinned in one piece, or not at all. */
+static void *locate_host(struct actor_op *by, uint64_t at, size_t n)
+{
+    if (!null_leaves_pin(by->world, at, at + n))
+        return (void *)(uintptr_t)at;
+    by->found = true;
+    hazard_report(by->world, NULL_UNKNOWN_ADDRESS,
+                  "%s #%" PRIu64 " touches host memory [%#" PRIx64
+                  ", +%zu), which leaves its pinned allocation",
+                  by->what, by->op, at, n);
+    return NULL;
+}
+
 /* A copy of n bytes; ends are host memory when their device is NULL. */
 static berth_status copy(struct dev_stream *stream, const char *what, struct null_dev *to,
                          uint64_t dst, struct null_dev *from, uint64_t src, size_t n,
@@ -216,8 +229,8 @@ static berth_status copy(struct dev_stream *stream, const char *what, struct nul
     struct touch t[2] = { { &by.world->host, dst, n, DEV_WRITE },
                           { &by.world->host, src, n, DEV_READ } };
     o->n = n;
-    o->ptr[0] = to ? locate(to, &by, dst, n, DEV_WRITE, &t[0]) : (void *)(uintptr_t)dst;
-    o->ptr[1] = from ? locate(from, &by, src, n, DEV_READ, &t[1]) : (void *)(uintptr_t)src;
+    o->ptr[0] = to ? locate(to, &by, dst, n, DEV_WRITE, &t[0]) : locate_host(&by, dst, n);
+    o->ptr[1] = from ? locate(from, &by, src, n, DEV_READ, &t[1]) : locate_host(&by, src, n);
     berth_status st = o->ptr[0] && o->ptr[1] ? admit(&by, t, 2, err) : bad_address(&by, err);
     if (st) {
         free(o);

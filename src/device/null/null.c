@@ -46,6 +46,7 @@ static berth_status library_open(const struct dev_env *env, void **out, berth_er
         w->cfg = *env->null;
     w->rng = w->cfg.seed;
     shadow_init(&w->host);
+    w->pins.elem = sizeof(struct interval);
     *out = w;
     return BERTH_OK;
 }
@@ -56,6 +57,7 @@ static void library_close(void *library)
     if (!w)
         return;
     shadow_release(&w->host);
+    vec_release(&w->pins);
     free(w);
 }
 
@@ -294,20 +296,62 @@ static void null_mark(struct phys *p, uint64_t addr, size_t n, bool live)
     b->pooled = noted && (b->pooled || whole);
 }
 
+/* ---- pinned memory ----
+ * One lies right behind another, as a driver of cards has it, and as there no copy may go from one
+ * into the other. */
+
+/* Where the next one would be the last one's neighbour; the first begins in a large hole. */
+static void *behind_the_last(const struct world *w)
+{
+    const size_t hole = (size_t)1 << 30;
+    const struct interval *last = w->pins.n ? vec_at(&w->pins, w->pins.n - 1) : NULL;
+    void *at = last ? NULL : dev_pages_map(hole);
+    if (at)
+        dev_pages_unmap(at, hole);
+    return last ? (void *)(uintptr_t)last->hi : at;
+}
+
+bool null_leaves_pin(const struct world *w, uint64_t lo, uint64_t hi)
+{
+    for (size_t i = 0; i < w->pins.n; i++) {
+        const struct interval *pin = vec_at(&w->pins, i);
+        if (lo < pin->hi && pin->lo < hi && !(pin->lo <= lo && hi <= pin->hi))
+            return true;
+    }
+    return false;
+}
+
 static berth_status null_host_alloc(struct phys *p, size_t n, void **out, berth_err *err)
 {
+    struct world *w = null_of(p)->world;
     *out = NULL;
     if (null_call_fails(null_of(p), NULL_HOST_ALLOC, err))
         return err->code;
-    *out = dev_pages_map(n);
-    if (!*out)
+    void *near = behind_the_last(w);
+    struct interval *pin = vec_add(&w->pins);
+    if (!pin)
+        return err_set(err, BERTH_ENOMEM, "%s: a note of pinned memory", p->name);
+    *out = dev_pages_map_near(near, n);
+    if (!*out) {
+        vec_pop(&w->pins);
         return err_sys(err, BERTH_ENOMEM, errno, "%s: mapping %zu host bytes", p->name, n);
+    }
+    *pin = (struct interval) { (uintptr_t)*out, (uintptr_t)*out + n };
     null_of(p)->host_blocks++;
     return BERTH_OK;
 }
 
 static void null_host_free(struct phys *p, void *ptr, size_t n)
 {
+    struct vec *pins = &null_of(p)->world->pins;
+    struct interval *pin = pins->p;
+    size_t i = 0;
+    while (i < pins->n && pin[i].lo != (uintptr_t)ptr)
+        i++;
+    if (i == pins->n || pin[i].hi - pin[i].lo != n)
+        BUG("%s: %zu bytes at %p were not pinned by it", p->name, n, ptr);
+    memmove(pin + i, pin + i + 1, (pins->n - i - 1) * sizeof *pin);
+    vec_pop(pins);
     dev_pages_unmap(ptr, n); /* who still uses it was asked by host_mark() */
     null_of(p)->host_blocks--;
 }

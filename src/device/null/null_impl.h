@@ -77,6 +77,7 @@ struct world { /* the library: what all null devices of a set share */
     size_t queued;
     uint64_t now; /* the host's, virtual ns */
     struct shadow host;
+    struct vec pins; /* struct interval, each one of host_alloc, in the order they came */
     uint64_t hazards[NULL_HAZARD_COUNT];
     char last[512];
 };
@@ -103,6 +104,8 @@ static inline struct null_dev *null_of(struct phys *p)
 /* Counts the call; true when it is the one that fails. */
 bool null_call_fails(struct null_dev *d, enum null_call call, berth_err *err);
 struct block *null_block_at(struct null_dev *d, uint64_t addr); /* the one that contains addr */
+/* Is some of [lo, hi) in one piece of pinned memory, and some outside of it? */
+bool null_leaves_pin(const struct world *w, uint64_t lo, uint64_t hi);
 
 /* hazard.c */
 struct actor_op { /* who is acting now, for records and reports */

@@ -26,7 +26,9 @@ CUcontext fake_top(void); /* the same whatever became of it; NULL: none */
 
 /* memory.c */
 bool fake_reachable(int card, uint64_t addr, size_t n); /* may the card touch all of it? */
-void fake_free_pinned(int card);                        /* pinned memory goes with its context */
+/* Host memory of a copy is registered in one piece or not at all; all else is refused. */
+bool fake_host_whole(const void *ptr, size_t n);
+void fake_free_pinned(int card); /* pinned memory goes with its context */
 void fake_memory_reset(void);
 
 /* queue.c */

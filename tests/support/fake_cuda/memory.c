@@ -67,10 +67,10 @@ static bool take(int card, size_t n)
     return true;
 }
 
-static uint64_t pages(size_t n, size_t align, void **base, size_t *base_n)
+static uint64_t pages(void *near, size_t n, size_t align, void **base, size_t *base_n)
 {
-    *base_n = n + align;
-    *base = mmap(NULL, *base_n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    *base_n = align > PAGE ? n + align : (n + PAGE - 1) / PAGE * PAGE;
+    *base = mmap(near, *base_n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return *base == MAP_FAILED ? 0
                                : ((uint64_t)(uintptr_t)*base + align - 1) & ~(uint64_t)(align - 1);
 }
@@ -97,7 +97,7 @@ CUresult cuMemAlloc(CUdeviceptr *out, size_t n)
         free(m);
         return fake_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
-    m->addr = pages(n + PAGE, granularity(), &m->base, &m->base_n);
+    m->addr = pages(NULL, n + PAGE, granularity(), &m->base, &m->base_n);
     m->addr += fake_machine.misaligned ? PAGE : 0;
     m->n = n;
     m->access[c->card] = true;
@@ -142,7 +142,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *out, size_t n, size_t align, CUdevicep
     CHECK(n && n % granularity() == 0, CUDA_ERROR_INVALID_VALUE);
     struct reservation *a = calloc(1, sizeof *a);
     CHECK(a, CUDA_ERROR_OUT_OF_MEMORY);
-    a->addr = pages(n, align, &a->base, &a->base_n);
+    a->addr = pages(NULL, n, align, &a->base, &a->base_n);
     a->n = n;
     if (!a->addr) {
         free(a);
@@ -303,6 +303,21 @@ CUresult cuMemSetAccess(CUdeviceptr addr, size_t n, const CUmemAccessDesc *desc,
     return fake_leave(CUDA_SUCCESS);
 }
 
+/* One lies right behind the other, if that can be had: whoever copies beyond the end of one gets
+ * into the next. */
+static void *behind_the_last(void)
+{
+    const size_t hole = (size_t)1 << 30;
+    for (const struct mapping *m = mappings; m; m = m->next)
+        if (m->host && m->base)
+            return (char *)m->base + m->base_n;
+    void *at = mmap(NULL, hole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED)
+        return NULL;
+    munmap(at, hole);
+    return at;
+}
+
 CUresult cuMemHostAlloc(void **out, size_t n, unsigned flags)
 {
     ENTER_CONTEXT();
@@ -310,7 +325,7 @@ CUresult cuMemHostAlloc(void **out, size_t n, unsigned flags)
           flags == CU_MEMHOSTALLOC_PORTABLE ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE);
     struct mapping *m = calloc(1, sizeof *m);
     CHECK(m, CUDA_ERROR_OUT_OF_MEMORY);
-    m->addr = pages(n, PAGE, &m->base, &m->base_n);
+    m->addr = pages(behind_the_last(), n, PAGE, &m->base, &m->base_n);
     m->n = n;
     m->host = true;
     m->card = c->card;
@@ -393,18 +408,41 @@ void fake_free_pinned(int card)
     }
 }
 
+/* Plain memory is one allocation; mapped memory may be several mappings of one reservation. */
+static bool same_allocation(const struct mapping *a, const struct mapping *b)
+{
+    if (!a->memory || !b->memory)
+        return a == b;
+    for (const struct reservation *r = reservations; r; r = r->next)
+        if (overlaps(a->addr, a->n, r->addr, r->n))
+            return overlaps(b->addr, b->n, r->addr, r->n);
+    return false;
+}
+
 bool fake_reachable(int card, uint64_t addr, size_t n)
 {
+    const struct mapping *first = NULL;
     while (n) {
         const struct mapping *m = mappings;
         while (m && !(addr >= m->addr && addr - m->addr < m->n))
             m = m->next;
-        if (!m || m->host || !m->access[card])
+        first = first ? first : m;
+        if (!m || m->host || !m->access[card] || !same_allocation(first, m))
             return false;
         size_t here = m->n - (size_t)(addr - m->addr);
         here = here < n ? here : n;
         addr += here;
         n -= here;
     }
+    return true;
+}
+
+bool fake_host_whole(const void *ptr, size_t n)
+{
+    uint64_t at = (uintptr_t)ptr;
+    for (const struct mapping *m = mappings; m; m = m->next)
+        if (m->host && overlaps(at, n, m->addr, m->n) &&
+            !(m->addr <= at && at + n <= m->addr + m->n))
+            return false;
     return true;
 }

@@ -261,7 +261,8 @@ static void *at(CUdeviceptr p)
 CUresult cuMemcpyHtoDAsync(CUdeviceptr dst, const void *src, size_t n, CUstream s)
 {
     ENTER_CONTEXT();
-    CHECK(s->ctx == c && fake_reachable(c->card, dst, n), CUDA_ERROR_INVALID_VALUE);
+    CHECK(s->ctx == c && fake_reachable(c->card, dst, n) && fake_host_whole(src, n),
+          CUDA_ERROR_INVALID_VALUE);
     fake_machine.copies++;
     return fake_leave(push(s, &(struct op) { .dst = at(dst), .src = src, .n = n }));
 }
@@ -269,7 +270,8 @@ CUresult cuMemcpyHtoDAsync(CUdeviceptr dst, const void *src, size_t n, CUstream 
 CUresult cuMemcpyDtoHAsync(void *dst, CUdeviceptr src, size_t n, CUstream s)
 {
     ENTER_CONTEXT();
-    CHECK(s->ctx == c && fake_reachable(c->card, src, n), CUDA_ERROR_INVALID_VALUE);
+    CHECK(s->ctx == c && fake_reachable(c->card, src, n) && fake_host_whole(dst, n),
+          CUDA_ERROR_INVALID_VALUE);
     fake_machine.copies++;
     return fake_leave(push(s, &(struct op) { .dst = dst, .src = at(src), .n = n }));
 }

@@ -5,6 +5,9 @@
 #include "base/sz.h"
 #include "support/devices.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #define CONTRACT_N ((size_t)100000)
 
 static inline void a_phys_is_sound(struct devset *set)
@@ -138,6 +141,72 @@ static inline void bytes_arrive(struct devset *set)
     }
     free(in);
     free(out);
+}
+
+#define CONTRACT_PINS 64
+
+/* Two of them that are neighbours: at[0] lies right before at[1]. */
+static inline bool find_neighbours(const struct dev_host *pin, size_t n, size_t at[2])
+{
+    for (at[0] = 0; at[0] < n; at[0]++)
+        for (at[1] = 0; at[1] < n; at[1]++)
+            if ((char *)pin[at[0]].ptr + pin[at[0]].held == pin[at[1]].ptr)
+                return true;
+    return false;
+}
+
+/* n bytes at `host` to d's memory and back, waiting for each. */
+static inline berth_status there_and_back(struct dev_stream *s, uint64_t addr, char *host, size_t n,
+                                          berth_err *err)
+{
+    if (dev_copy_h2d(s, addr, host, n, err) || dev_stream_sync(s, err))
+        return err->code;
+    return dev_copy_d2h(s, host, addr, n, err) ? err->code : dev_stream_sync(s, err);
+}
+
+/* No copy goes from one pinned allocation into another, nor from one into plain memory or back. */
+static inline void copies_stay_in_one_pin(struct devset *set)
+{
+    for (size_t i = 0; i < devset_count(set); i++) {
+        struct device *d = devset_at(set, i);
+        struct dev_host pin[CONTRACT_PINS] = { 0 };
+        size_t at[2], page = (size_t)sysconf(_SC_PAGESIZE), all = 2 * page;
+        berth_err err = { 0 };
+        if (dev_can(d, BERTH_CAP_HOST_VISIBLE) || !dev_can(d, BERTH_CAP_PINNED))
+            continue;
+        struct dev_owner *o = owner_of(d, "m", DEV_STAGING), *po = owner_of(d, "p", DEV_PINNED);
+        struct dev_stream *s = stream_of(d);
+        struct dev_mem m = alloc_on(d, o, all);
+        for (size_t k = 0; k < CONTRACT_PINS; k++)
+            assert_ok(dev_host_alloc(d, po, page, &pin[k], &err), err);
+        assert_true(find_neighbours(pin, CONTRACT_PINS, at));
+        char *low = pin[at[0]].ptr, *high = pin[at[1]].ptr;
+        memset(low, 1, page);
+        memset(high, 2, page);
+        assert_ok(there_and_back(s, m.addr, low, page, &err), err);
+        assert_ok(there_and_back(s, m.addr + page, high, page, &err), err);
+        for (int plain = 0; plain < 2; plain++) { /* the second time `high` is plain memory */
+            assert_fails(dev_copy_h2d(s, m.addr, low, all, &err), err, BERTH_EDEVICE, "");
+            assert_fails(dev_copy_h2d(s, m.addr, high - 1, 2, &err), err, BERTH_EDEVICE, "");
+            assert_fails(dev_copy_d2h(s, low + 1, m.addr, page, &err), err, BERTH_EDEVICE, "");
+            if (plain)
+                break;
+            dev_host_free(&pin[at[1]]);
+            assert_ptr_equal(mmap(high, page, PROT_READ | PROT_WRITE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+                             high);
+        }
+        memset(high, 3, page);
+        assert_ok(there_and_back(s, m.addr, high, page, &err), err);
+        munmap(high, page);
+        for (size_t k = 0; k < CONTRACT_PINS; k++)
+            dev_host_free(&pin[k]);
+        dev_free(&m);
+        dev_stream_free(s);
+        dev_owner_close(o);
+        dev_owner_close(po);
+        assert_sound(d);
+    }
 }
 
 #endif

@@ -28,6 +28,7 @@ static void keeps_the_contract(void **state)
     with("cuda:0=64m,cpu=64m", false, discards_and_restores);
     with("cuda:0=64m,cpu=64m", false, bytes_arrive);
     with("cuda:0=64m,cuda:9@cuda:0=64m", false, bytes_arrive);
+    with("cuda:0=64m,cpu=64m", false, copies_stay_in_one_pin);
 }
 
 static void keeps_it_without_virtual_memory(void **state)

@@ -73,13 +73,18 @@ static void bytes_arrive_everywhere(void **state)
     with_all(bytes_arrive);
 }
 
+static void no_copy_leaves_its_pin(void **state)
+{
+    (void)state;
+    with_all(copies_stay_in_one_pin);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_come_in_groups),
-        cmocka_unit_test(every_phys_is_sound),
-        cmocka_unit_test(all_discard_and_restore),
-        cmocka_unit_test(bytes_arrive_everywhere),
+        cmocka_unit_test(slots_come_in_groups),    cmocka_unit_test(every_phys_is_sound),
+        cmocka_unit_test(all_discard_and_restore), cmocka_unit_test(bytes_arrive_everywhere),
+        cmocka_unit_test(no_copy_leaves_its_pin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,8 +31,8 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Items from a text, one word each: kind, span and, after a colon, the source address; without one
- * they lie far apart. r resident, p pinned, m pageable, d on null:1, e on null:2. One piece each. */
+/* Items from a text, one word each: kind, span and, after a colon, the source address, after an @ the
+ * base of its allocation; without one they lie far apart. r resident, p pinned, m pageable, d on null:1, e on null:2. One piece each. */
 struct drawn {
     struct stream_item item[ITEMS_MAX];
     struct stream_piece piece[ITEMS_MAX];
@@ -48,6 +48,7 @@ static void draw(const struct bench *b, const char *text, struct drawn *x)
         char kind = *p++, *end;
         it->span = strtoull(p, &end, 10);
         it->addr = *end == ':' ? strtoull(end + 1, &end, 10) : (n + 1) << 20;
+        it->base = *end == '@' ? strtoull(end + 1, &end, 10) : 0;
         it->source = kind == 'r'   ? STREAM_RESIDENT
                      : kind == 'p' ? STREAM_PINNED
                      : kind == 'm' ? STREAM_PAGEABLE
@@ -103,6 +104,9 @@ static void cut_rows(void **state)
           "0x1/256/1 l0, 1x4/1024/4 l1, 5x4/1024/4 l1, 9x1/256/1 l0" },
         { "neighbours in memory are one copy", "p256:1024 p256:1280 p100:1536 p100:1636", 5000,
           "0x4/868/2 l0" },
+        { "not from one allocation into the next", "p256:1024@1024 p256:1280@1280 p256:1536@1280",
+          5000, "0x3/768/2 l0" },
+        { "nor on a device", "d512:4096@4096 d512:4608@4608", 5000, "0x2/1024/2 l0" },
         { "the same on a device", "d512:4096 r1 d512:4608", 5000, "0x2/1024/1 l0" },
         { "not if the slot has padding there", "p100:1024 p100:1124", 5000, "0x2/356/2 l0" },
         { "an item without bytes stays", "p0 p100 p0", 5000, "1x1/100/1 l0" },
