@@ -309,6 +309,10 @@ static void sum_up(struct bench_row *row, double *ms, size_t n, const struct str
                                           .exposed_ns = after->exposed_ns - before->exposed_ns };
     row->gbps = stream_gbps(&counted);
     row->exposed = stream_exposed(&counted);
+    row->runs = (double)(after->runs - before->runs) / (double)n;
+    row->copies = (double)(after->copies - before->copies) / (double)n;
+    row->out_of_order = after->out_of_order - before->out_of_order;
+    row->dropped = after->dropped - before->dropped;
     row->donor_bytes = after->donor_bytes;
     row->ring = after->ring_bytes;
 }

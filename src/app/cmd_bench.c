@@ -172,6 +172,10 @@ static void json_row(struct jsonout *j, const struct bench_model *m, const struc
     jsonout_f64(j, "limit_ms", r->limit_ms);
     jsonout_f64(j, "gbps", r->gbps);
     jsonout_f64(j, "exposed", r->exposed);
+    jsonout_f64(j, "runs", r->runs);
+    jsonout_f64(j, "copies", r->copies);
+    jsonout_u64(j, "out_of_order", r->out_of_order);
+    jsonout_u64(j, "dropped", r->dropped);
     jsonout_u64(j, "peak", r->peak);
     jsonout_u64(j, "ring", r->ring);
     jsonout_u64(j, "card", r->card);

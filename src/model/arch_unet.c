@@ -8,11 +8,11 @@ static const struct arch_word words[] = {
     ARCH_WORD("middle_block"),
     ARCH_WORD("output_blocks"),
     ARCH_WORD("out"),
-    /* a res block, or a step between levels */
+    /* a res block, or a step between levels; the shortcut first: what it reads goes away then */
+    ARCH_WORD("skip_connection"),
     ARCH_WORD("in_layers"),
     ARCH_WORD("emb_layers"),
     ARCH_WORD("out_layers"),
-    ARCH_WORD("skip_connection"),
     ARCH_WORD("op"),
     ARCH_WORD("conv"),
     /* a transformer and its blocks */

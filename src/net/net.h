@@ -123,6 +123,10 @@ struct net_report {     /* of the last net_forward(), and what all of them did *
     uint64_t weights; /* bytes of the model's blocks on that device, beside the slab and the ring */
     uint64_t passes, rungs; /* rungs of the ladder taken */
     bool thrifty;
+    /* Layers of the last pass whose block comes before that of the layer they ran after: streams
+     * fetch blocks in the order that the family says (residency/blocks.h), and each of these may
+     * wait for a copy that nothing hides. */
+    uint64_t backward;
     char device[DEV_NAME_MAX];
     struct stream_stats stream;
 };

@@ -65,6 +65,8 @@ struct net_run {
     bool queued;       /* something was queued since the device was last waited for */
     uint64_t watched;  /* act whose values are to be looked at when they are on the host; 0: none */
     const char *watch; /* what it is */
+    size_t block;      /* taken last; see net_report.backward */
+    uint64_t backward;
     char prefix[NET_NAME_MAX];
     size_t prefix_len;
 };

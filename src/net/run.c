@@ -156,6 +156,7 @@ static berth_status real_run(struct net *n, net_forward_fn *fn, void *user,
         return err_add(err, "beginning a pass");
     fn(&r, user);
     n->rep.peak = n->slab.peak;
+    n->rep.backward = r.backward;
     /* The slab goes back to the pool: nothing may be on its way any more. */
     if (r.queued && dev_stream_sync(n->queue, &end) && !r.bad) {
         r.err = end;

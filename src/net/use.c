@@ -69,6 +69,8 @@ void *use_bytes(struct use *u, const struct net_tensor *t)
             return NULL;
         }
         u->block = t->block;
+        r->backward += t->block < r->block;
+        r->block = t->block;
     }
     if (r->dry)
         return (void *)(uintptr_t)SLAB_ALIGN; /* somewhere: nobody follows it */

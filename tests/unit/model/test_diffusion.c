@@ -429,6 +429,27 @@ static void placements_give_the_same_bits(void **state)
     free(first);
 }
 
+/* Blocks are taken in the order in which streams fetch them. */
+static void blocks_come_in_order(void **state)
+{
+    static const char *const preset[] = { "sd15-tiny", "sd2-tiny", "sdxl-tiny",
+                                          "sdxl-refiner-tiny" };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(preset); i++) {
+        struct rig r;
+        struct inputs s;
+        berth_err err = { 0 };
+        rig_open(&r, "cpu=512m", unet_file(preset[i], DT_F16, "safetensors"), PART, NULL);
+        inputs_make(&s, &r, 1, (const size_t[]) { 5 });
+        assert_ok(diffusion_forward(r.d, &s.in, &err), err);
+        if (diffusion_report(r.d).backward)
+            fail_msg("%s: %d blocks before the one taken before them", preset[i],
+                     (int)diffusion_report(r.d).backward);
+        rig_close(&r);
+        inputs_release(&s);
+    }
+}
+
 /* ---- batches ---- */
 
 /* Each latent alone, repeated to `tokens`. */
@@ -665,6 +686,7 @@ int main(void)
         cmocka_unit_test(noise_levels_of_files_are_checked),
         cmocka_unit_test(every_stored_type_computes),
         cmocka_unit_test(placements_give_the_same_bits),
+        cmocka_unit_test(blocks_come_in_order),
         cmocka_unit_test(prompts_of_different_length),
         cmocka_unit_test(batches_without_room_are_split),
         cmocka_unit_test(inpainting_models_get_their_channels),
