@@ -144,7 +144,7 @@ static uint32_t work_in(const struct layer *layer, size_t layers, const char *na
     return READ;
 }
 
-static uint32_t work(const char *block, size_t n)
+static uint32_t rows_of(const char *block, size_t n)
 {
     static const struct {
         struct arch_word list;
@@ -165,6 +165,12 @@ static uint32_t work(const char *block, size_t n)
         return work_in(part[i].layer, part[i].layers, block + at, n - at);
     }
     return READ;
+}
+
+static uint64_t work(const char *block, size_t n, uint64_t weights)
+{
+    uint64_t out; /* beyond 64 bits it is all the same */
+    return __builtin_mul_overflow(weights, rows_of(block, n), &out) ? UINT64_MAX : out;
 }
 
 static bool diffusers(const struct weights *w, const char *root)

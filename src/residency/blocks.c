@@ -149,8 +149,7 @@ static void estimate(const struct builder *b, struct block *k)
         if (!shape_count(&b->out->tensor[t].entry->shape, &count) ||
             __builtin_add_overflow(weights, count, &weights))
             weights = UINT64_MAX;
-    if (__builtin_mul_overflow(weights, b->arch->work(k->name, k->name_len), &k->work))
-        k->work = UINT64_MAX;
+    k->work = b->arch->work(k->name, k->name_len, weights);
 }
 
 /* Largest first; of one size as in the file, whose order `off` tells until they have a place. */

@@ -84,9 +84,9 @@ struct block_arch {
      * that ends before the other first. Returns how many numbers it has and writes the first
      * `cap` (> 0). NULL: only order() knows; with it 10,000 blocks in any order take a few ms. */
     size_t (*key)(const char *name, size_t n, uint64_t *out, size_t cap);
-    /* Time a step spends on each weight of a block, against other blocks: block.work is this times
-     * how many it has. NULL: not known. */
-    uint32_t (*work)(const char *block, size_t n);
+    /* Time a step spends on a block of so many weights, against other blocks: block.work. NULL: not
+     * known. */
+    uint64_t (*work)(const char *block, size_t n, uint64_t weights);
     /* What its tensors are called elsewhere; returns how many aliases, at most cap. NULL: as in the
      * file. */
     size_t (*aliases)(const struct weights *w, const char *part, struct block_alias *out,

@@ -431,14 +431,15 @@ static void knows_where_a_step_of_flux_goes(void **state)
     };
     double work = 0, us = 0;
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-        uint32_t one = arch_flux.base.work(row[i].bfl, strlen(row[i].bfl));
-        if (one != arch_flux.base.work(row[i].diffusers, strlen(row[i].diffusers)))
+        uint64_t one = arch_flux.base.work(row[i].bfl, strlen(row[i].bfl), row[i].units);
+        if (one != arch_flux.base.work(row[i].diffusers, strlen(row[i].diffusers), row[i].units))
             fail_msg("'%s' and '%s'", row[i].bfl, row[i].diffusers);
-        work += (double)one * row[i].units;
+        work += (double)one;
         us += row[i].us;
     }
     for (size_t i = 0; i < ARRAY_LEN(row); i++) {
-        double got = arch_flux.base.work(row[i].bfl, strlen(row[i].bfl)) * row[i].units / work * us;
+        uint64_t one = arch_flux.base.work(row[i].bfl, strlen(row[i].bfl), row[i].units);
+        double got = (double)one / work * us;
         if (got < 0.75 * row[i].us || got > 1.34 * row[i].us)
             fail_msg("'%s': %.0f us, measured %u", row[i].bfl, got, row[i].us);
     }
@@ -452,8 +453,35 @@ static void knows_where_a_step_of_flux_goes(void **state)
                                          "single_blocks.linear1",
                                          "double_blocks.3.img_attn" };
     for (size_t i = 0; i < ARRAY_LEN(other); i++) /* none of them multiplies many rows */
-        assert_int_equal(arch_flux.base.work(other[i], strlen(other[i])),
-                         arch_flux.base.work(row[0].bfl, strlen(row[0].bfl)));
+        assert_int_equal(arch_flux.base.work(other[i], strlen(other[i]), 1),
+                         arch_flux.base.work(row[0].bfl, strlen(row[0].bfl), 1));
+    assert_true(arch_flux.base.work("img_in", 6, UINT64_MAX / 2) == UINT64_MAX);
+}
+
+/* The same for UNets, where what counts is the kind of a layer and not its weights. */
+static void knows_where_a_step_of_a_unet_goes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        unsigned us;
+    } row[] = {
+        { "input_blocks.1.0.in_layers.2", 110 },
+        { "output_blocks.11.0.in_layers.2", 110 },
+        { "output_blocks.8.2.conv", 120 },
+        { "output_blocks.2.1.conv", 120 },
+        { "input_blocks.3.0.op", 55 },
+        { "middle_block.1.transformer_blocks.0.attn1.to_out.0", 40 },
+        { "middle_block.1.transformer_blocks.9.ff.net.0.proj", 45 },
+        { "middle_block.1.transformer_blocks.9.norm2", 5 },
+        { "time_embed.2", 5 },
+        { "norm", 5 },
+        { "", 5 },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(row); i++)
+        for (uint64_t weights = 1; weights < 100; weights += 98)
+            assert_int_equal(arch_sd_unet.base.work(row[i].name, strlen(row[i].name), weights),
+                             row[i].us);
 }
 
 int main(void)
@@ -468,6 +496,7 @@ int main(void)
         cmocka_unit_test(what_is_not_listed_is_equal),
         cmocka_unit_test(knows_embeddings_by_role),
         cmocka_unit_test(knows_where_a_step_of_flux_goes),
+        cmocka_unit_test(knows_where_a_step_of_a_unet_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
