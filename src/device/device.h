@@ -140,10 +140,21 @@ struct dev_host {
     size_t n;                /* as asked for */
     size_t held;             /* rounded up to pages, what the ledger counts */
     struct dev_owner *owner; /* the line that has it, opened once more */
+    struct dev_pins *pins;   /* it is a part of these; NULL: an allocation by itself */
 };
 berth_status dev_host_alloc(struct device *d, struct dev_owner *o, size_t n, struct dev_host *out,
                             berth_err *err);
 void dev_host_free(struct dev_host *h); /* pre: no queued copy touches it. An empty one is fine */
+uint64_t dev_host_base(const struct dev_host *h); /* as dev_mem_base() */
+
+/* One allocation for several who want to travel together: parts of it lie behind one another, each
+ * aligned as d's memory is, and one copy may span them. A part is a dev_host like any other; the
+ * ledger has each as it was asked for, and the whole as held until the last one is freed.
+ *   n  of all parts, with what alignment leaves between them */
+berth_status dev_pins_new(struct device *d, struct dev_owner *o, size_t n, struct dev_pins **out,
+                          berth_err *err);
+void dev_pins_part(struct dev_pins *p, size_t n, struct dev_host *out); /* pre: it has room */
+void dev_pins_close(struct dev_pins *p); /* no more parts; NULL is fine */
 /* Both tell the devices of d's set that check such things (null) about host memory which queued
  * copies may touch. Memory of host-visible devices and of dev_host_alloc() is announced by itself
  * when it is freed, and when copies and launches of a host-visible device touch it; what is left

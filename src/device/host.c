@@ -75,8 +75,9 @@ static berth_status map(struct phys *p, size_t n, void **out, berth_err *err)
     return *out ? BERTH_OK : err_sys(err, BERTH_ENOMEM, errno, "%zu bytes of host memory", n);
 }
 
-berth_status dev_host_alloc(struct device *d, struct dev_owner *o, size_t n, struct dev_host *out,
-                            berth_err *err)
+/* requested: of n bytes, what the ledger is to say that was asked for. */
+static berth_status host_alloc(struct device *d, struct dev_owner *o, size_t n, size_t requested,
+                               struct dev_host *out, berth_err *err)
 {
     struct device *payer = payer_of(o);
     struct dev_owner *line;
@@ -101,24 +102,94 @@ berth_status dev_host_alloc(struct device *d, struct dev_owner *o, size_t n, str
         dev_owner_close(line);
         return err_add(err, "%s: host memory for '%s'", d->name, o->name);
     }
-    ledger_add(line, size, n, pool_stats(payer->pool));
+    ledger_add(line, size, requested, pool_stats(payer->pool));
     *out = (struct dev_host) { .phys = d->phys, .ptr = ptr, .n = n, .held = size, .owner = line };
     dev_debug_check(payer);
     return BERTH_OK;
 }
 
-void dev_host_free(struct dev_host *h)
+berth_status dev_host_alloc(struct device *d, struct dev_owner *o, size_t n, struct dev_host *out,
+                            berth_err *err)
 {
-    if (!h->ptr)
-        return;
+    return host_alloc(d, o, n, n, out, err);
+}
+
+static void host_free(struct dev_host *h, size_t requested)
+{
     struct device *payer = h->owner->ledger->device;
     dev_host_note(h->phys, h->ptr, h->held, DEV_HOST_GONE);
     if (h->phys->driver->host_free)
         h->phys->driver->host_free(h->phys, h->ptr, h->held);
     else
         dev_pages_unmap(h->ptr, h->held);
-    ledger_sub(h->owner, h->held, h->n, NULL);
+    ledger_sub(h->owner, h->held, requested, NULL);
     dev_owner_close(h->owner);
     reserve_pinned(payer);
+}
+
+/* ---- several in one ---- */
+
+struct dev_pins {
+    struct dev_host all;
+    size_t used;  /* from its start, by parts, freed or not */
+    size_t holds; /* parts, and who opened it */
+};
+
+berth_status dev_pins_new(struct device *d, struct dev_owner *o, size_t n, struct dev_pins **out,
+                          berth_err *err)
+{
+    *out = NULL;
+    struct dev_pins *p = calloc(1, sizeof *p);
+    if (!p)
+        return err_set(err, BERTH_ENOMEM, "a note of pinned memory");
+    if (host_alloc(d, o, n, 0, &p->all, err)) {
+        free(p);
+        return err->code;
+    }
+    p->holds = 1;
+    *out = p;
+    return BERTH_OK;
+}
+
+void dev_pins_close(struct dev_pins *p)
+{
+    if (!p || --p->holds)
+        return;
+    host_free(&p->all, 0);
+    free(p);
+}
+
+void dev_pins_part(struct dev_pins *p, size_t n, struct dev_host *out)
+{
+    size_t at;
+    if (!n || !sz_align(p->used, p->all.phys->align, &at) || at > p->all.n || n > p->all.n - at)
+        BUG("%zu more bytes of %zu, of which %zu are used", n, p->all.n, p->used);
+    p->used = at + n;
+    p->holds++;
+    ledger_add(p->all.owner, 0, n, NULL);
+    *out = (struct dev_host) { .phys = p->all.phys,
+                               .ptr = (char *)p->all.ptr + at,
+                               .n = n,
+                               .held = n,
+                               .owner = p->all.owner,
+                               .pins = p };
+}
+
+uint64_t dev_host_base(const struct dev_host *h)
+{
+    return (uintptr_t)(h->pins ? h->pins->all.ptr : h->ptr);
+}
+
+void dev_host_free(struct dev_host *h)
+{
+    if (!h->ptr)
+        return;
+    if (h->pins) {
+        dev_host_note(h->phys, h->ptr, h->n, DEV_HOST_IDLE);
+        ledger_sub(h->owner, 0, h->n, NULL);
+        dev_pins_close(h->pins);
+    } else {
+        host_free(h, h->n);
+    }
     *h = (struct dev_host) { 0 };
 }

@@ -232,16 +232,20 @@ static berth_status clear_the_way(struct loading *l, berth_err *err)
 static berth_status get_memory(struct loading *l, berth_err *err)
 {
     struct res_model *m = l->m;
-    for (size_t i = 0; i < m->blocks.n; i++) {
+    struct res_pins pins = { 0 };
+    berth_status s = BERTH_OK;
+    for (size_t i = 0; i < m->blocks.n && !s; i++) {
         struct res_block got;
         if (canceled(l))
-            return cancel_err(l, err);
-        if (res_block_alloc(m, i, m->block[i].home, m->block[i].span, true, l->args->evict_keep,
-                            &got, err))
-            return err->code;
-        res_block_put(m, i, &got);
+            s = cancel_err(l, err);
+        else if (!res_block_pin(m, i, &pins, &got))
+            s = res_block_alloc(m, i, m->block[i].home, m->block[i].span, true, l->args->evict_keep,
+                                &got, err);
+        if (!s)
+            res_block_put(m, i, &got);
     }
-    return BERTH_OK;
+    res_pins_close(&pins);
+    return s;
 }
 
 /* Blocks whose patches are not what they should be; of a LOADING model all that have some. */

@@ -142,6 +142,59 @@ static bool wants_pin(const struct res_model *m, size_t d, uint64_t span)
            span <= r->pin_budget - r->pinned;
 }
 
+/* Blocks that come from the file together lie behind one another in one pinned allocation of up to
+ * this, so that a run of a stream is one copy, or two. Who leaves alone leaves its place unused until
+ * the others go; so it is not much. */
+#define PINS_BYTES ((size_t)32 << 20)
+
+/* Room for block i and those behind it that get pinned memory too, if there are any. */
+static void pins_open(struct res_model *m, size_t i, struct res_pins *p)
+{
+    const struct residency *r = m->res;
+    struct device *d = res_device(r, m->compute);
+    struct dev_owner *line;
+    size_t all = 0, n, blocks = 0;
+    uint64_t spans = 0; /* no more than a model's: they add up */
+    berth_err err;
+    res_pins_close(p);
+    for (p->end = i; p->end < m->blocks.n; p->end++) {
+        uint64_t span = m->block[p->end].span;
+        if (m->block[p->end].home != r->host || !span)
+            continue;
+        spans += span;
+        if (!wants_pin(m, r->host, spans) || !sz_from_u64(span, &n) ||
+            !sz_align(all, d->phys->align, &all) || !sz_add(all, n, &n) || n > PINS_BYTES)
+            break;
+        all = n;
+        blocks++;
+    }
+    if (blocks > 1 && !owner_line(m, r->host, true, &line, &err))
+        (void)dev_pins_new(d, line, all, &p->pins, &err); /* without: each for itself */
+    p->end += p->end == i;
+}
+
+void res_pins_close(struct res_pins *p)
+{
+    dev_pins_close(p->pins);
+    p->pins = NULL;
+}
+
+bool res_block_pin(struct res_model *m, size_t i, struct res_pins *p, struct res_block *out)
+{
+    struct res_block *b = &m->block[i];
+    if (b->home != m->res->host || !b->span)
+        return false;
+    if (i >= p->end)
+        pins_open(m, i, p);
+    if (!p->pins)
+        return false;
+    *out = *b;
+    out->mem = (struct dev_mem) { 0 };
+    out->device = b->home;
+    dev_pins_part(p->pins, (size_t)b->span, &out->host);
+    return true;
+}
+
 /* Pinned memory, or nothing: without it the block is slower, not homeless. */
 static bool try_pin(struct res_model *m, size_t d, size_t span, struct res_block *out)
 {
@@ -332,8 +385,8 @@ berth_status res_block_at(const struct res_model *m, size_t block, struct res_bl
     *out = (struct res_block_at) { .dev = res_device(m->res, b->device),
                                    .device = b->device,
                                    .addr = res_block_addr(b),
-                                   .base =
-                                       b->host.ptr ? (uintptr_t)b->host.ptr : dev_mem_base(&b->mem),
+                                   .base = b->host.ptr ? dev_host_base(&b->host)
+                                                       : dev_mem_base(&b->mem),
                                    .pinned = b->host.ptr != NULL,
                                    .bytes = b->bytes,
                                    .span = b->span,

@@ -117,6 +117,15 @@ size_t res_default_compute(const struct residency *r); /* the first that is not 
 berth_status res_block_alloc(struct res_model *m, size_t i, size_t d, uint64_t span,
                              bool may_make_room, bool evict_keep, struct res_block *out,
                              berth_err *err);
+/* For blocks that come one after the other, in order: their homes are not moved meanwhile. Block i
+ * in pinned memory that it shares with those around it. False: res_block_alloc() is for it. Begin
+ * with zeroes; *p is to be closed. */
+struct res_pins {
+    struct dev_pins *pins; /* NULL: blocks before `end` get none together */
+    size_t end;
+};
+bool res_block_pin(struct res_model *m, size_t i, struct res_pins *p, struct res_block *out);
+void res_pins_close(struct res_pins *p);
 void res_block_give(struct res_block *got); /* gives back what res_block_alloc() got; empties it */
 void res_block_drop(struct res_model *m, size_t i); /* frees its memory, books it out */
 /* Books `got` in as block i's memory (which has none). Takes its device, mem, host, bytes, span,
