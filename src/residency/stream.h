@@ -133,7 +133,8 @@ struct stream_stats {
     uint64_t dropped; /* of them given up before anybody acquired them */
     uint64_t staged;  /* of them through staging */
     uint64_t out_of_order; /* acquires whose run had to be fetched out of turn */
-    uint64_t timed;        /* of bytes: those whose times are in the next two */
+    uint64_t
+        timed; /* of bytes: those whose times are in the next two; of many runs about, see Time */
     uint64_t copy_ns; /* copies ran, the time of all lanes added up; of a staged run from its first
                             chunk to its last */
     uint64_t exposed_ns;              /* layers stood waiting for them, see Time */

@@ -6,9 +6,10 @@
  * has two sets of marks, so that the host may be up to two passes ahead of the device; beyond that
  * a filling goes untimed, and stats.timed says how many bytes were not.
  *
- * A mark between layers is not free: FLUX.1-dev's, a fifth of it in RAM, took 0.7 % longer with one
- * in front of each of 91 runs. So of many runs about MARKED have `reached` in a pass, others in the
- * next, and what they waited counts for all. Where a run lies among the others, as seen in steps of the
+ * A mark is not free: between layers FLUX.1-dev's, a fifth of it in RAM, took 0.7 % longer with one
+ * in front of each of 91 runs, and all three are calls of a driver, which a step of SD1.5 is short
+ * of. So of many runs about MARKED are timed in a pass, others in the next, and they count for
+ * all. Where a run lies among the others, as seen in steps of the
  * golden ratio, says in which pass it is: then neither layers that repeat nor the number of runs
  * makes some of them come more often.
  *
@@ -16,7 +17,8 @@
  * lane and layers have different clocks (a cpu that computes), exposed is what the host waited. */
 #include "residency/stream_impl.h"
 
-#define MARKED 16 /* of up to as many, all */
+#define MARKED 4      /* of more than ... */
+#define MARKED_ALL 16 /* ... so many; of fewer all */
 
 static bool has_marks(const struct stream *s, uint32_t run)
 {
@@ -85,14 +87,16 @@ void stream_count_time(struct stream *s, uint64_t timed, uint64_t copy_ns, uint6
 /* Once in runs / MARKED passes. */
 static bool is_marked(const struct stream *s, uint32_t run)
 {
+    if (s->cut.runs <= MARKED_ALL)
+        return true;
     uint64_t window = (UINT64_C(1) << 32) * MARKED / s->cut.runs;
     uint32_t place = run * UINT32_C(0x9E3779B9) - (uint32_t)(s->stats.passes * window);
     return place < window;
 }
 
-static uint64_t for_all(const struct stream *s, uint64_t exposed)
+static uint64_t for_all(const struct stream *s, uint64_t n)
 {
-    return s->cut.runs > MARKED ? exposed * s->cut.runs / MARKED : exposed;
+    return s->cut.runs > MARKED_ALL ? n * s->cut.runs / MARKED : n;
 }
 
 /* Adds it up and makes it free again. False: somebody needs it, or the device is not there yet. What
@@ -112,7 +116,7 @@ static bool take(struct stream *s, struct stream_time *x)
         if (!b || !f || !r)
             return false;
         uint64_t exposed = x->is_reached && filled > reached ? filled - reached : 0;
-        stream_count_time(s, x->bytes, filled - begun, for_all(s, exposed));
+        stream_count_time(s, for_all(s, x->bytes), for_all(s, filled - begun), for_all(s, exposed));
     }
     x->is_filled = x->is_reached = false;
     return true;
@@ -121,8 +125,9 @@ static bool take(struct stream *s, struct stream_time *x)
 void time_get(struct stream *s, struct stream_slot *t)
 {
     struct stream_time *of_run = s->time[t->run];
+    bool marked = is_marked(s, t->run);
     for (int i = 0; i < STREAM_TIMES && has_marks(s, t->run) && !t->time; i++)
-        if (take(s, &of_run[i]))
+        if (take(s, &of_run[i]) && marked) /* of the last time it was marked, if nobody looked */
             t->time = &of_run[i];
     if (t->time)
         t->time->busy = true;
@@ -146,7 +151,7 @@ berth_status time_filled(struct stream *s, struct stream_slot *t, berth_err *err
 
 berth_status time_reached(struct stream *s, struct stream_slot *t, berth_err *err)
 {
-    if (!t->time || !t->time->reached || !is_marked(s, t->run))
+    if (!t->time || !t->time->reached)
         return BERTH_OK;
     if (dev_event_record(t->time->reached, s->compute, err))
         return err->code;
