@@ -395,34 +395,12 @@ static bool has_others(const struct weights *w, const char *part)
     return false;
 }
 
-/* e->net, of the encoder that was found. */
-static berth_status open_clip(const struct weights *w, const char *root, struct net_args *args,
-                              struct text_encoder *e, berth_err *err)
-{
-    args->names = clip_names(w, root);
-    args->names_user = &e->clip;
-    if (clip_detect(w, root, &e->clip, err))
-        return err->code;
-    return net_open(args, &e->net, err);
-}
-
-static berth_status open_t5(const struct weights *w, const char *root, struct net_args *args,
-                            struct text_encoder *e, berth_err *err)
-{
-    if (t5_detect(w, root, &e->t5, err))
-        return err->code;
-    args->names = t5_names(&e->t5);
-    args->names_user = &e->t5;
-    return net_open(args, &e->net, err);
-}
-
-/* The encoders of part i. */
-static berth_status open_encoders(struct node_call *c, struct res_model *m, struct ready_text *t,
-                                  berth_err *err)
+/* The encoders of a part, by what the file says; none is opened. */
+static berth_status find_encoders(struct ready_text *t, size_t at, berth_err *err)
 {
     struct text_found found[TEXT_ENCODERS_MAX];
-    const struct weights *w = res_weights(m);
-    const char *part = res_info(m).part;
+    const struct weights *w = res_weights(t->ref->part[at]);
+    const char *part = res_info(t->ref->part[at]).part;
     size_t n = text_find(w, part, found);
     if (!n || has_others(w, part))
         return err_set(err, BERTH_EUNSUPPORTED, "%s text encoder that cannot be computed yet",
@@ -432,21 +410,55 @@ static berth_status open_encoders(struct node_call *c, struct res_model *m, stru
             return err_set(err, BERTH_ELIMIT, "more than %d text encoders", TEXT_ENCODERS_MAX);
         struct text_encoder *e = &t->enc[t->n];
         *e = (struct text_encoder) { .kind = found[i].kind, .bpe = t->bpe[t->n].it };
-        struct net_args args = net_of(c, m);
-        bool t5 = e->kind == TEXT_T5;
-        args.root = found[i].root;
-        args.round_f16 = c->env->numbers.fp16_text;
-        if (t5 ? open_t5(w, found[i].root, &args, e, err)
-               : open_clip(w, found[i].root, &args, e, err))
+        if (e->kind == TEXT_T5 ? t5_detect(w, found[i].root, &e->t5, err)
+                               : clip_detect(w, found[i].root, &e->clip, err))
             return err->code;
-        t->of[t->n++] = m; /* closed with the others from here on */
-        if (t5 ? t5_check(e->net, &e->t5, err) : clip_check(e->net, &e->clip, err))
-            return err->code;
+        t->part[t->n] = at;
+        t->found[t->n++] = found[i];
     }
     return BERTH_OK;
 }
 
-/* The tokenizers of these encoders, in the order of open_encoders(): looked for before gigabytes are
+static berth_status open_encoder(struct ready_text *t, struct text_encoder *e, berth_err *err)
+{
+    size_t i = (size_t)(e - t->enc);
+    struct res_model *m = t->ref->part[t->part[i]];
+    struct net_args args = net_of(t->c, m);
+    bool t5 = e->kind == TEXT_T5;
+    args.root = t->found[i].root;
+    args.round_f16 = t->c->env->numbers.fp16_text;
+    args.names = t5 ? t5_names(&e->t5) : clip_names(res_weights(m), args.root);
+    args.names_user = t5 ? (void *)&e->t5 : (void *)&e->clip;
+    if (net_open(&args, &e->net, err))
+        return err->code;
+    return t5 ? t5_check(e->net, &e->t5, err) : clip_check(e->net, &e->clip, err);
+}
+
+static void end_encoder(void *user, struct text_encoder *e)
+{
+    struct ready_text *t = user;
+    if (!e->net)
+        return;
+    struct net_report r = net_report(e->net);
+    ready_done(t->c, t->ref->part[t->part[e - t->enc]], "text", &r);
+    net_close(e->net);
+    e->net = NULL;
+}
+
+static berth_status begin_encoder(void *user, struct text_encoder *e, berth_err *err)
+{
+    struct ready_text *t = user;
+    size_t part = t->part[e - t->enc];
+    if (ready_load(t->c, t->ref, part, err))
+        return err->code;
+    berth_status s = open_encoder(t, e, err);
+    if (!s)
+        return BERTH_OK;
+    end_encoder(t, e);
+    return err_add(err, "'%.80s'", res_info(t->ref->part[part]).name);
+}
+
+/* The tokenizers of these encoders, in the order of find_encoders(): looked for before gigabytes are
  * loaded. */
 static berth_status open_tokenizers(struct node_call *c, const struct model_ref *ref,
                                     struct ready_text *t, berth_err *err)
@@ -477,31 +489,17 @@ static berth_status find_set(struct ready_text *t, const char *type, berth_err *
     return text_set_find(kind, t->n, type, &t->set, err);
 }
 
-static bool is_earlier(const struct model_ref *ref, size_t i)
-{
-    for (size_t k = 0; k < i; k++)
-        if (ref->part[k] == ref->part[i])
-            return true;
-    return false;
-}
-
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
                         berth_err *err)
 {
-    *out = (struct ready_text) { .c = c, .skip = (int)option_number(ref, "clip_skip", 0) };
+    *out =
+        (struct ready_text) { .c = c, .ref = ref, .skip = (int)option_number(ref, "clip_skip", 0) };
     berth_status s = has_parts(ref, "CLIP", err);
     if (!s)
         s = open_tokenizers(c, ref, out, err);
-    /* All are loaded before one is opened and cannot move any more: making room for the second may
-     * push blocks of the first aside, or all of it, which is then loaded again. */
     for (size_t i = 0; !s && i < ref->parts; i++)
-        s = ready_load(c, ref, i, err);
-    for (size_t i = 0; !s && i < ref->parts; i++) {
-        if (!is_earlier(ref, i)) /* a file given twice is loaded, and cannot be patched now */
-            s = ready_load(c, ref, i, err);
-        if (!s && open_encoders(c, ref->part[i], out, err))
-            s = err_add(err, "'%.80s'", res_info(ref->part[i]).name);
-    }
+        if ((s = find_encoders(out, i, err)))
+            err_add(err, "'%.80s'", res_info(ref->part[i]).name);
     if (!s)
         s = find_set(out, ref->clip_type, err);
     if (s)
@@ -509,13 +507,24 @@ berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct
     return s;
 }
 
+/* Each encoder is loaded and opened when it is its turn, and let go before the next: making room for
+ * one may push blocks of another aside, or all of it, which is then loaded again. Were all open at
+ * once, none could make room for another, and more memory, in which the first one stays, could fail
+ * where less, in which it does not, succeeds. */
+struct text_args ready_text_args(struct ready_text *t)
+{
+    return (struct text_args) { .set = t->set,
+                                .enc = t->enc,
+                                .encoders = t->n,
+                                .unigram = t->unigram.it,
+                                .skip = t->skip,
+                                .begin = begin_encoder,
+                                .end = end_encoder,
+                                .user = t };
+}
+
 void ready_text_release(struct ready_text *t)
 {
-    for (size_t i = 0; i < t->n; i++) {
-        struct net_report r = net_report(t->enc[i].net);
-        ready_done(t->c, t->of[i], "text", &r);
-        net_close(t->enc[i].net);
-    }
     for (size_t i = 0; i < TEXT_ENCODERS_MAX; i++)
         asset_bpe_release(&t->bpe[i]);
     asset_unigram_release(&t->unigram);

@@ -153,8 +153,10 @@ void asset_unigram_release(struct asset_unigram *a); /* zeroed is fine */
 
 struct ready_text {
     struct node_call *c;
+    const struct model_ref *ref; /* borrowed */
     struct text_encoder enc[TEXT_ENCODERS_MAX];
-    struct res_model *of[TEXT_ENCODERS_MAX]; /* borrowed from the ref */
+    struct text_found found[TEXT_ENCODERS_MAX];
+    size_t part[TEXT_ENCODERS_MAX]; /* of the ref */
     size_t n;
     enum text_set set;
     int skip;                                /* of text_args */
@@ -163,6 +165,8 @@ struct ready_text {
 };
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
                         berth_err *err);
+struct text_args
+ready_text_args(struct ready_text *t);         /* without embeddings; t stays where it is */
 void ready_text_release(struct ready_text *t); /* zeroed is fine */
 /* BERTH_EUNSUPPORTED: whatever the files, encoders of this type (as below) cannot be computed. */
 berth_status text_type_check(const char *type, berth_err *err);

@@ -101,20 +101,14 @@ static berth_status encode(struct node_call *c, const char *text, const char *te
     *out = NULL;
     if (in_clip(c, &ref, err) || ready_text(c, ref, &t, err))
         return err->code;
-    struct text_args args = {
-        .set = t.set,
-        .enc = t.enc,
-        .encoders = t.n,
-        .unigram = t.unigram.it,
-        .emb = &emb,
-        .skip = t.skip,
-    };
+    struct text_args args = ready_text_args(&t);
+    args.emb = &emb;
     berth_status s = text_l ? check_two(t.set, wants, err) : BERTH_OK;
     if (!s)
         s = text_encode(&args, text, text_l, &mem, &got, err);
     if (s)
         err_add(err, "'%.80s'", ready_name(ref));
-    ready_text_release(&t); /* its use ends: what follows is host memory */
+    ready_text_release(&t);
     if (!s)
         s = to_tensor(&(struct shape) { .ndim = 3, .dim = { 1, got.tokens, got.width } }, got.cond,
                       &cond, err);

@@ -59,7 +59,7 @@ static const struct kind {
 
 struct one { /* an encoder at work */
     const struct use *use;
-    const struct text_encoder *enc;
+    struct text_encoder *enc;
     struct chunks in;
     size_t width;
     float *z;      /* [in.n * length, width]; NULL: not in cond */
@@ -71,7 +71,7 @@ static berth_status no_memory(berth_err *err)
     return err_set(err, BERTH_ENOMEM, "the conditioning of a prompt");
 }
 
-static const struct text_encoder *find_encoder(const struct text_args *a, enum text_kind kind)
+static struct text_encoder *find_encoder(const struct text_args *a, enum text_kind kind)
 {
     for (size_t i = 0; i < a->encoders; i++)
         if (a->enc[i].kind == kind)
@@ -171,7 +171,12 @@ static berth_status encode(const struct text_args *a, struct one *o, struct aren
         (o->use->cond && !(o->z = arena_array(mem, n, sizeof *o->z))) ||
         (o->use->pooled && !(o->pooled = arena_array(mem, o->width, sizeof *o->pooled))))
         return no_memory(err);
-    if (compute(a, o, &all, &dropped, err))
+    if (a->begin && a->begin(a->user, o->enc, err))
+        return err->code;
+    berth_status s = compute(a, o, &all, &dropped, err);
+    if (a->end)
+        a->end(a->user, o->enc);
+    if (s)
         return err_add(err, "%s", kinds[o->use->kind].name);
     if (dropped && a->emb)
         log_warn(a->emb->log, "text.embedding", "what=width ignored=%zu width=%zu encoder=%s",

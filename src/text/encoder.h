@@ -93,6 +93,13 @@ struct text_args {
     const struct unigram *unigram;     /* for sets with a T5 */
     const struct text_embeddings *emb; /* NULL: none */
     int skip;                          /* 0: the set's default; -1..-24: stop_at_clip_layer */
+    /* Around the passes of each encoder, one after the other; NULL: all nets are open. So no encoder
+     * holds memory while another one computes.
+     *   begin  post: e->net is open
+     *   end    after each begin that succeeded */
+    berth_status (*begin)(void *user, struct text_encoder *e, berth_err *err);
+    void (*end)(void *user, struct text_encoder *e);
+    void *user;
 };
 struct text_cond { /* in the arena */
     float *cond;   /* [tokens, width] */
