@@ -84,8 +84,8 @@ static berth_status queue_copies(struct stream *s, struct stream_slot *t, berth_
                     : dev_copy(lane, dst, (struct dev_at) { r->dev, c->src }, c->n, err))
             return err->code;
         s->stats.copies++;
-        stream_count(s, c->n);
-        t->copied += c->n;
+        stream_count(s, c->bytes);
+        t->copied += c->bytes;
     }
     return BERTH_OK;
 }

@@ -16,7 +16,8 @@ struct stream_copy {
     uint64_t src;  /* in the donor's space, or a host pointer */
     uint64_t base; /* of the allocation that is in */
     size_t dst;    /* offset in the run */
-    size_t n;
+    size_t n;      /* with padding that travels along ... */
+    size_t bytes;  /* ... and without */
 };
 
 struct stream_run {

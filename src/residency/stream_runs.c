@@ -91,25 +91,38 @@ static bool same_donor(const struct stream_args *a, const struct stream_run *r,
     return r->dev == it->dev && r->host == from_host(it) && r->staged == is_staged(a, it);
 }
 
+/* Pinned blocks lie as far from one another as they will in the slot: what alignment leaves between
+ * them travels too, and nobody reads it. */
+static bool joins(const struct stream_args *a, const struct stream_run *r,
+                  const struct stream_copy *last, const struct stream_copy *next)
+{
+    uint64_t from = next->src - (last->src + last->n), to = next->dst - (last->dst + last->n);
+    size_t most = r->host && !r->staged ? a->compute->phys->align : 1;
+    return last->base == next->base && from == to && from < most;
+}
+
 /* Pieces that follow one another in source and slot are one copy, within one allocation: drivers
  * refuse a copy that leaves the one it begins in, however near the next. */
-static void add_pieces(struct stream_cut *c, struct stream_run *r, const struct stream_item *it,
-                       size_t off)
+static void add_pieces(const struct stream_args *a, struct stream_cut *c, struct stream_run *r,
+                       const struct stream_item *it, size_t off)
 {
     for (uint32_t k = 0; k < it->pieces; k++) {
+        size_t n = (size_t)it->piece[k].n;
         struct stream_copy p = { .src = it->addr + it->piece[k].off,
                                  .base = it->base,
                                  .dst = off + (size_t)it->piece[k].off,
-                                 .n = (size_t)it->piece[k].n };
+                                 .n = n,
+                                 .bytes = n };
         struct stream_copy *last = r->copies ? &c->copy[r->copy + r->copies - 1] : NULL;
-        if (!p.n)
+        if (!n)
             continue;
-        if (last && last->base == p.base && last->src + last->n == p.src &&
-            last->dst + last->n == p.dst)
-            last->n += p.n;
-        else
+        if (last && joins(a, r, last, &p)) {
+            last->n = p.dst + n - last->dst;
+            last->bytes += n;
+        } else {
             c->copy[r->copy + r->copies++] = p;
-        r->bytes += p.n;
+        }
+        r->bytes += n;
     }
 }
 
@@ -246,7 +259,7 @@ static void add_copies(const struct stream_args *a, struct stream_cut *c)
     }
     for (size_t i = 0; i < a->n; i++)
         if (c->place[i].run != STREAM_NONE)
-            add_pieces(c, &c->run[c->place[i].run], &a->item[i], c->place[i].off);
+            add_pieces(a, c, &c->run[c->place[i].run], &a->item[i], c->place[i].off);
 }
 
 static void sum_up(struct stream_cut *c)
