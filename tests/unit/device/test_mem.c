@@ -180,6 +180,60 @@ static void the_numbers_add_up(void **state)
     devset_close(set);
 }
 
+/* Parts of one pinned allocation: neighbours, each booked as it was asked for, and all of it held
+ * until the last one goes. One copy may span them. */
+static void pinned_parts(void **state)
+{
+    struct devset *set = open_devices("null:0=16m,cpu=16m", NULL);
+    struct device *d = devset_at(set, 0), *cpu = devset_at(set, 1);
+    struct dev_owner *p = owner_of(d, "parts", DEV_PINNED), *o = owner_of(d, "m", DEV_STAGING);
+    struct dev_stream *s = stream_of(d);
+    struct dev_mem m = alloc_on(d, o, 8192);
+    struct dev_host h[3];
+    struct dev_pins *pins, *none;
+    struct dev_ledger_row row;
+    berth_err err = { 0 };
+    (void)state;
+    assert_fails(dev_pins_new(d, p, 17 * MIB, &none, &err), err, BERTH_ENODEVMEM, "cpu is full");
+    assert_null(none);
+    null_fail(d, NULL_HOST_ALLOC, 1);
+    assert_fails(dev_pins_new(d, p, MIB, &none, &err), err, BERTH_ENOMEM, "null:0");
+    assert_ok(dev_pins_new(d, p, 512 + 4096, &pins, &err), err);
+    dev_pins_part(pins, 100, &h[0]);
+    dev_pins_part(pins, 10, &h[1]);
+    dev_pins_part(pins, 4096, &h[2]);
+    dev_pins_close(pins); /* its parts have it now */
+    assert_ptr_equal(h[1].ptr, (char *)h[0].ptr + 256);
+    assert_ptr_equal(h[2].ptr, (char *)h[0].ptr + 512);
+    for (int i = 0; i < 3; i++)
+        assert_true(dev_host_base(&h[i]) == (uintptr_t)h[0].ptr);
+    assert_int_equal(dev_ledger(cpu, &row, 1, NULL), 1);
+    assert_true(row.kind == DEV_PINNED && row.requested == 4206 && row.bytes == 8192);
+    assert_sound(cpu);
+    memset(h[0].ptr, 1, 512 + 4096);
+    assert_ok(dev_copy_h2d(s, m.addr, h[0].ptr, 512 + 4096, &err), err);
+    assert_ok(dev_stream_sync(s, &err), err);
+    dev_host_free(&h[2]);
+    dev_host_free(&h[0]);
+    assert_null(h[0].ptr);
+    dev_host_free(&h[0]);
+    assert_int_equal(dev_ledger(cpu, &row, 1, NULL), 1);
+    assert_true(row.requested == 10 && row.bytes == 8192 && stats_of(cpu).pinned == 8192);
+    assert_sound(cpu);
+    assert_int_equal(null_hazards(d), 0);
+    assert_ok(dev_copy_h2d(s, m.addr, (char *)h[1].ptr - 256, 10, &err),
+              err); /* of one that went */
+    assert_int_equal(null_hazards(d), 1);
+    assert_ok(dev_stream_sync(s, &err), err);
+    dev_host_free(&h[1]);
+    assert_true(stats_of(cpu).pinned == 0 && dev_ledger(cpu, &row, 1, NULL) == 0);
+    dev_free(&m);
+    dev_stream_free(s);
+    dev_owner_close(o);
+    dev_owner_close(p);
+    devset_close(set);
+}
+
 struct gate { /* work that a test holds back simply by not running the engine */
     struct devset *set;
     struct device *d;
@@ -640,6 +694,7 @@ int main(void)
         cmocka_unit_test(leaks_are_named),
         cmocka_unit_test(logical_devices_share_a_phys),
         cmocka_unit_test(others_see_sums_that_agree),
+        cmocka_unit_test(pinned_parts),
         cmocka_unit_test(ledger_check_notices),
         cmocka_unit_test(owner_open_survives_oom),
         cmocka_unit_test(alloc_survives_oom),
