@@ -20,12 +20,12 @@ static const struct arch_word words[] = {
     ARCH_WORD("block_1"),
     ARCH_WORD("attn_1"),
     ARCH_WORD("block_2"),
-    /* a res block */
+    /* a res block, its shortcut first as in a UNet's */
+    ARCH_WORD("nin_shortcut"),
     ARCH_WORD("norm1"),
     ARCH_WORD("conv1"),
     ARCH_WORD("norm2"),
     ARCH_WORD("conv2"),
-    ARCH_WORD("nin_shortcut"),
     /* attention, and the steps between levels */
     ARCH_WORD("norm"),
     ARCH_WORD("q"),

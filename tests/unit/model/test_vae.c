@@ -193,6 +193,7 @@ static void steps_are_told_and_can_end_it(void **state)
     r.j.user = &s;
     assert_ok(vae_decode(&r.j, in, 2, 12, 12, out, &err), err);
     assert_true(s.calls == 2 && s.done == 2 && s.total == 2);
+    assert_int_equal(net_report(r.j.net).backward, 0); /* in the order that streams fetch */
     s = (struct steps) { 0 };
     r.j.tile_x = r.j.tile_y = 8, r.j.overlap = 2;
     assert_ok(vae_decode(&r.j, in, 2, 12, 12, out, &err), err);
