@@ -77,6 +77,17 @@ static berth_status alloc_ring(void *user, struct device *d, struct dev_owner *o
     return res_alloc(m->res, d, o, n, m, false, out, err);
 }
 
+/* An eighth of what is left where the model computes, and no more than helps: 192 MiB are what SD1.5
+ * and SDXL gain from. Nobody leaves for it, and where there is little the ring has what it needs. */
+#define RING_MOST (UINT64_C(192) << 20)
+#define RING_WORTH (3 * STREAM_RUN_DEFAULT)
+
+static uint64_t ring_of(const struct res_model *m)
+{
+    uint64_t least = res_left_on(m->res, m->compute) / 8;
+    return least < RING_WORTH ? 0 : least < RING_MOST ? least : RING_MOST;
+}
+
 /* Half of the cores fill staging, as far as that helps: they are idle while a card computes. */
 static unsigned loaders_of(const struct residency *r)
 {
@@ -116,6 +127,8 @@ berth_status res_stream_open(struct res_model *m, const struct stream_config *cf
     args.cfg.log = args.cfg.log ? args.cfg.log : m->res->log;
     args.cfg.total = &m->res->streamed;
     args.cfg.loaders = args.cfg.loaders ? args.cfg.loaders : loaders_of(m->res);
+    if (!args.cfg.slots && !args.cfg.ring_least)
+        args.cfg.ring_least = ring_of(m);
     if (!s)
         s = stream_open(&args, out, err);
     if (s)

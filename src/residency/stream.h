@@ -48,8 +48,9 @@
  *          (4) bytes == acquired + ahead + dropped, always; a pass in order over all items acquires
  *          the bytes of all donor items exactly once and drops nothing   (5) items without donors:
  *          nothing is allocated, no stream, event or thread is made, nothing moves
- *          (6) the ring has at most max(slots, 2u - 1) times the bytes of the largest run, u being
- *          the most that are under way at an item, and never more than all runs together
+ *          (6) the ring has at most ring_least bytes, or max(slots, 2u - 1) times those of the
+ *          largest run, u being the most that are under way at an item, and never more than all
+ *          runs together
  *          (7) u is at most slots - 1 (or one), so that in order each has room in time and the ring
  *          can turn: stream_ring.c
  * Failure  A device call that fails ends the pass: what follows is refused until stream_end(), which
@@ -117,6 +118,9 @@ struct stream_config {  /* zero: defaults */
      * for each donor beyond the first keeps their runs long. Default: 3, or with more than two
      * donors one more than there are, unless a block is larger than a run. */
     unsigned slots;
+    /* The ring has at least so many bytes, or those of all runs: where bytes and time are apart, as
+     * in a UNet, copies go on ahead while layers that have few bytes compute. */
+    uint64_t ring_least;
     unsigned stage_slots;       /* staging buffers */
     uint64_t stage_bytes;       /* of one staging buffer */
     unsigned loaders;           /* threads that fill staging */

@@ -321,6 +321,8 @@ static berth_status size_ring(const struct stream_args *a, struct stream_cut *c,
     }
     if (!fits || !sz_mul(largest, units, &c->ring))
         return err_set(err, BERTH_ELIMIT, "a ring for %u of %zu bytes", units, c->span);
+    if (c->ring < a->cfg.ring_least)
+        c->ring = (size_t)(a->cfg.ring_least < all ? a->cfg.ring_least : all);
     c->apart = all <= c->ring;
     c->ring = c->apart ? all : c->ring;
     uint32_t places = 2 * most_in_ring(c) + way; /* there, and as many that have just left */

@@ -247,6 +247,34 @@ static void holds_a_use(void **state)
     fixture_close(&f);
 }
 
+/* A card with much room gives some of it to the ring, for what is ahead. */
+static void room_makes_a_ring_larger(void **state)
+{
+    static const struct {
+        const char *devices;
+        uint64_t ring;
+    } row[] = { { "null:0=64m,cpu=64m", 3 * LAYER_BYTES },
+                { "null:0=1g,cpu=64m", MANY * LAYER_BYTES } };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct fixture f;
+        struct stream *s;
+        berth_err err = { 0 };
+        fixture_open(&f, row[i].devices, NULL);
+        struct res_model *m =
+            model_open(&f, model_file("room", MANY, LAYER_BYTES), "cpu,*#null:0", RES_AUTO);
+        model_load(m);
+        struct stream_config sc = { .run_bytes = LAYER_BYTES };
+        assert_ok(res_stream_open(m, &sc, &s, &err), err);
+        uint64_t ring = stream_stats(s).ring_bytes; /* of layers with their padding */
+        assert_true(ring >= row[i].ring && ring < row[i].ring + row[i].ring / 50);
+        passes(m, s, device_named(f.set, "null:0"), 2);
+        stream_close(s);
+        res_unref(m);
+        fixture_close(&f);
+    }
+}
+
 /* A ring that has no room pushes another model off the compute device, as any allocation does. */
 static void the_ring_makes_room(void **state)
 {
@@ -433,6 +461,7 @@ int main(void)
         cmocka_unit_test(a_jump_fetches_all_that_is_under_way),
         cmocka_unit_test(blocks_of_whole_pages),
         cmocka_unit_test(holds_a_use),
+        cmocka_unit_test(room_makes_a_ring_larger),
         cmocka_unit_test(the_ring_makes_room),
         cmocka_unit_test(patched_blocks_travel_as_they_are_stored),
         cmocka_unit_test(open_survives_oom),

@@ -229,6 +229,28 @@ static void never_more_under_way_than_slots(void **state)
     }
 }
 
+static void the_ring_can_be_larger(void **state)
+{
+    static const struct {
+        uint64_t least, ring; /* four runs of 512: all of them are 2048 */
+        bool apart;
+    } row[] = { { 0, 1536, false },
+                { 1000, 1536, false },
+                { 1800, 1800, false },
+                { 2048, 2048, true },
+                { UINT64_MAX, 2048, true } };
+    struct drawn x;
+    struct stream_cut c;
+    berth_err err = { 0 };
+    draw(*state, "p512 p512 p512 p512", &x);
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        x.args.cfg.ring_least = row[i].least;
+        assert_ok(stream_cut(&x.args, 512, 0, &c, &err), err);
+        assert_true(c.ring == row[i].ring && c.apart == row[i].apart);
+        stream_cut_release(&c);
+    }
+}
+
 static void what_becomes_of_padding(void **state)
 {
     struct drawn x;
@@ -367,6 +389,7 @@ int main(void)
         cmocka_unit_test(cut_rows),
         cmocka_unit_test(places_and_sums),
         cmocka_unit_test_teardown(never_more_under_way_than_slots, say_seed),
+        cmocka_unit_test(the_ring_can_be_larger),
         cmocka_unit_test(what_becomes_of_padding),
         cmocka_unit_test(a_cpu_that_computes),
         cmocka_unit_test(refuses),
