@@ -168,6 +168,7 @@ static void run_release(struct run *r)
     json_decref(r->networks);
     json_decref(r->executed);
     workflow_release(&r->wf);
+    *r = (struct run) { 0 };
 }
 
 /* Requested outputs, each once, and what is upstream of them: first who may want what, then who

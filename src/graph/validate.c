@@ -707,6 +707,7 @@ static void check_release(struct check *c)
     free(c->errors);
     free(c->state);
     workflow_release(&c->wf);
+    *c = (struct check) { 0 };
 }
 
 static berth_status validate(struct check *c, json_t *prompt, const json_t *targets,

@@ -178,6 +178,7 @@ static void work_release(struct work *k)
     free(k->tile_out);
     free(k->sum);
     free(k->weight);
+    *k = (struct work) { 0 };
 }
 
 /* Buffers for the largest tile of these forms, and for the result. */

@@ -24,6 +24,7 @@ static void entry_release(struct cond_entry *e)
     htensor_unref(e->mask);
     htensor_unref(e->concat_latent);
     htensor_unref(e->concat_mask);
+    *e = (struct cond_entry) { 0 };
 }
 
 static struct htensor *share(struct htensor *t)

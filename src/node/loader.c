@@ -520,7 +520,7 @@ void opened_release(struct opened *o, berth_status failed)
             take_back(&o->part[i]);
         res_unref(o->part[i].m);
     }
-    o->parts = 0;
+    *o = (struct opened) { 0 };
 }
 
 berth_status loader_give(struct node_call *c, size_t i, struct model_ref *taken, berth_err *err)

@@ -336,6 +336,7 @@ static void inpaint_release(struct inpaint *x)
 {
     htensor_unref(x->mask);
     htensor_unref(x->pixels);
+    *x = (struct inpaint) { 0 };
 }
 
 static berth_status in_inpaint(struct node_call *c, size_t ratio, struct inpaint *out,

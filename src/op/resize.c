@@ -162,6 +162,7 @@ static void taps_release(struct taps *t)
 {
     free(t->at);
     free(t->w);
+    *t = (struct taps) { 0 };
 }
 
 /* ---- rows ---- */

@@ -36,6 +36,7 @@ static void weights_release(struct weights *k)
     free(k->start);
     free(k->n);
     free(k->w);
+    *k = (struct weights) { 0 };
 }
 
 /* One output position; v: room for k->most weights before they are rounded. */
@@ -232,6 +233,7 @@ static void job_release(struct job *j)
     free(j->cut);
     weights_release(&j->x);
     weights_release(&j->y);
+    *j = (struct job) { 0 };
 }
 
 berth_status resize_lanczos(const struct resize_shape *s, const float *src, float *dst,

@@ -537,6 +537,7 @@ static void next_release(struct next *x)
 {
     plan_release(&x->plan);
     free(x->key.text);
+    *x = (struct next) { 0 };
 }
 
 static berth_status next_make(struct res_model *m, const struct plan_args *args, bool measure,

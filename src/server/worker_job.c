@@ -37,6 +37,7 @@ static void parsed_release(struct parsed *p)
     json_decref(p->prompt);
     json_decref(p->extra_data);
     json_decref(p->outputs);
+    *p = (struct parsed) { 0 };
 }
 
 /* ---- results ---- */

@@ -61,6 +61,7 @@ static void view_release(struct view *v)
         job_unref(v->at[i].job);
     free(v->at);
     str_release(&v->numbers);
+    *v = (struct view) { 0 };
 }
 
 /* The room for all is had without the lock, so it may have to be had again. */

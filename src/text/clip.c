@@ -217,6 +217,7 @@ static void pass_release(struct pass *p)
 {
     slots_release(&p->in);
     free(p->position);
+    *p = (struct pass) { 0 };
 }
 
 berth_status clip_check(struct net *net, const struct clip_net *c, berth_err *err)

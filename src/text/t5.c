@@ -145,6 +145,7 @@ static void pass_release(struct pass *p)
 {
     slots_release(&p->in);
     free(p->bucket);
+    *p = (struct pass) { 0 };
 }
 
 berth_status t5_check(struct net *net, const struct t5_net *t, berth_err *err)

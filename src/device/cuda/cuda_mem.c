@@ -192,6 +192,7 @@ static void segment_release(struct cuda_dev *d, struct cuda_segment *g)
     if (g->addr && !g->plain)
         CUDA_TELL(d, cuMemAddressFree(g->addr, g->n));
     free(g->length);
+    *g = (struct cuda_segment) { 0 };
 }
 
 static berth_status segment_virtual(struct cuda_dev *d, struct cuda_segment *g, berth_err *err)

@@ -356,6 +356,28 @@ static void models_for_inpainting(void **state)
     call_release(&plain);
 }
 
+/* Masks that belong to other pictures are refused, and what was made before that is let go of once:
+ * a second release of the scaled mask took memory from under others. */
+static void masks_for_other_pictures(void **state)
+{
+    static const char *const nodes[] = { "VAEEncodeForInpaint", "InpaintModelConditioning" };
+    struct scene *s = *state;
+    struct value *prompt = any_prompt();
+    for (size_t i = 0; i < 2 * ARRAY_LEN(nodes); i++) {
+        struct call x;
+        berth_err err = { 0 };
+        make(s, &x, nodes[i / 2], "{}", "pixels", tensor(4, (uint64_t[]) { 4, 24, 35, 3 }));
+        struct value *mask = tensor(3, (uint64_t[]) { 3, 8 + i, 9 });
+        call_give(&x, "mask", mask);
+        value_unref(mask);
+        for (size_t k = 0; i / 2 && k < 2; k++)
+            call_give(&x, k ? "negative" : "positive", prompt);
+        assert_fails(x.c.cls->run(&x.c, &err), err, BERTH_EINVAL, "3 masks for 4 pictures");
+        call_release(&x);
+    }
+    value_unref(prompt);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +388,7 @@ int main(void)
         cmocka_unit_test(peaks_are_told_before),
         cmocka_unit_test(masks_grow),
         cmocka_unit_test(models_for_inpainting),
+        cmocka_unit_test(masks_for_other_pictures),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
