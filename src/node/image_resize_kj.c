@@ -9,7 +9,8 @@
 #define MASK_NONE 64 /* side of the mask when none is given */
 
 struct fit {                         /* what becomes of one picture */
-    size_t x, y, cw, ch;             /* the part of it that is used */
+    bool cuts;                       /* "crop": a part of it is used, and the same of its mask */
+    size_t x, y, cw, ch;             /* that part; else all of it */
     size_t w, h;                     /* its new size */
     size_t left, top, right, bottom; /* padding around that */
 };
@@ -32,6 +33,7 @@ static void pad_to(struct fit *f, size_t w, size_t h, const char *position)
 static void cut_to_aspect(struct fit *f, size_t iw, size_t ih, const char *position)
 {
     double was = (double)iw / (double)ih, is = (double)f->w / (double)f->h;
+    f->cuts = true;
     f->cw = was > is ? (size_t)nearbyint((double)ih * is) : iw;
     f->ch = was > is ? ih : (size_t)nearbyint((double)iw / is);
     f->cw = f->cw < 1 ? 1 : f->cw < iw ? f->cw : iw;
@@ -99,12 +101,19 @@ static berth_status parse_color(const char *text, float out[3], berth_err *err)
     return BERTH_OK;
 }
 
-/* The part of n pictures [ih, iw, c] that the plan uses; a reference to t when that is all. */
+/* The part of n pictures [ih, iw, c] that the plan uses; a reference to t when that is all. A mask may
+ * have another size than its picture: what does not reach as far as the part is refused, as KJNodes'
+ * narrow() does. */
 static berth_status cut(struct htensor *t, const struct fit *f, struct htensor **out,
                         berth_err *err)
 {
     size_t n = dim(t, 0), ih = dim(t, 1), iw = dim(t, 2), c = dim(t, 3);
-    if (f->cw == iw && f->ch == ih) {
+    if (f->cuts && (f->x + f->cw > iw || f->y + f->ch > ih))
+        return err_set(err, BERTH_EINVAL,
+                       "the part %zux%zu at %zu, %zu of the picture is not within its mask of "
+                       "%zux%zu",
+                       f->cw, f->ch, f->x, f->y, iw, ih);
+    if (!f->cuts || (f->cw == iw && f->ch == ih)) {
         *out = htensor_ref(t);
         return BERTH_OK;
     }

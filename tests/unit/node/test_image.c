@@ -425,6 +425,37 @@ static void box_keeps_proportions(void **state)
     rig_expect(rig_out(r, 0)->tensor, SHAPE4(1, 2, 3, 1), (float[]) { 2, 1, 2, 2, 3, 2 }, 1e-6f);
 }
 
+/* A mask need not have its picture's size, nor as many items. Whatever the plan, it is scaled whole,
+ * but for "crop": the picture's part is cut out of it, where it lies within it. */
+static void box_with_a_mask_of_another_size(void **state)
+{
+    struct node_rig *r = *state;
+    static const char *const whole[] = { "stretch", "resize", "total_pixels" };
+    for (size_t i = 0; i < ARRAY_LEN(whole); i++) {
+        kj(r, whole[i], "center", 8, 4, 0);
+        rig_set(r, "mask", rig_tensor(SHAPE3(2, 8, 16), NULL));
+        rig_text(r, "upscale_method", "nearest-exact");
+        assert_ok(rig_run(r), r->err);
+        const struct htensor *m = rig_out(r, 3)->tensor;
+        assert_true(m->shape.dim[0] == 2 && m->shape.dim[1] == 4 && m->shape.dim[2] == 8);
+        for (size_t k = 0; k < 64; k++) /* the lower right one of every four */
+            if (m->data[k] != (float)(k / 32 * 128 + k / 8 % 4 * 32 + 16 + k % 8 * 2 + 1) / 64.0f)
+                fail_msg("%s: [%zu] is %g", whole[i], k, (double)m->data[k]);
+    }
+    kj(r, "crop", "right", 2, 2, 0); /* columns 2 and 3 */
+    rig_set(r, "mask", rig_tensor(SHAPE3(1, 3, 5), NULL));
+    assert_ok(rig_run(r), r->err);
+    rig_expect(rig_out(r, 3)->tensor, SHAPE3(1, 2, 2),
+               (float[]) { 2 / 64.0f, 3 / 64.0f, 7 / 64.0f, 8 / 64.0f }, 0);
+    static const size_t small[][2] = { { 2, 3 }, { 1, 4 }, { 2, 2 }, { 1, 1 } };
+    for (size_t i = 0; i < ARRAY_LEN(small); i++) {
+        kj(r, "crop", "right", 2, 2, 0);
+        rig_set(r, "mask", rig_tensor(SHAPE3(1, small[i][0], small[i][1]), NULL));
+        assert_fails(rig_run(r), r->err, BERTH_EINVAL,
+                     "the part 2x2 at 2, 0 of the picture is not within its mask of ");
+    }
+}
+
 /* Numbers of a plain sum over the reference's formula. */
 static void box_on_a_blurred_ground(void **state)
 {
@@ -484,6 +515,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(empty_has_the_colour),
+        cmocka_unit_test(box_with_a_mask_of_another_size),
         cmocka_unit_test(box_on_a_blurred_ground),
         cmocka_unit_test(concat_joins_as_many_as_it_says),
         cmocka_unit_test(too_large_is_an_error),
