@@ -110,7 +110,7 @@ berth_status lora_names_net(struct lora_table *t, const struct weights *w,
                        weights_path(w), net->family->base.name);
     }
     t->alias = NULL;
-    return t->bad ? err_set(err, BERTH_ENOMEM, "adapter names of %.100s", weights_path(w))
+    return t->bad ? err_set(err, BERTH_ENOMEM, "adapter names of '%.100s'", weights_path(w))
                   : BERTH_OK;
 }
 

@@ -87,7 +87,7 @@ static berth_status step(const char *root, const char *rel, size_t n, bool last,
         if (errno != ENOENT)
             return errno == ENAMETOOLONG || errno == ENOTDIR
                        ? refuse(err, rel, n, strerror(errno))
-                       : err_sys(err, BERTH_EIO, errno, "%s", out->p);
+                       : err_sys(err, BERTH_EIO, errno, "'%s'", out->p);
         *gone = true;
         return BERTH_OK;
     }

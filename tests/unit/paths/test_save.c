@@ -321,6 +321,41 @@ static void survives_oom(void **state)
     }
 }
 
+/* A path stands between quotes wherever it is named: that is how the server finds what it keeps from
+ * clients. mode: of the folder output/sub. */
+static void refused_in_quotes(const char *prefix, mode_t mode)
+{
+    struct save_path p = { 0 };
+    berth_err err = { 0 };
+    uid_t me = geteuid();
+    assert_int_equal(chmod(tmp_path("output/sub"), mode), 0);
+    if (me == 0)
+        assert_int_equal(seteuid(65534), 0);
+    berth_status s = open_save(NULL, prefix, &p, &err);
+    if (!s)
+        s = path_save_file(NULL, &p, 0, ".png", "x", 1, NULL, &err);
+    assert_int_equal(seteuid(me), 0);
+    save_path_release(&p);
+    const char *at = strstr(err.msg, root);
+    if (s != BERTH_EIO || !strstr(err.msg, "Permission denied") || !at || at[-1] != '\'')
+        fail_msg("%s under %o: %s", prefix, (unsigned)mode, err.msg);
+}
+
+static void folders_without_permission(void **state)
+{
+    static const char *const prefix[] = { "sub/x", "sub/deep/x", "sub/new/deeper/x" };
+    static const mode_t mode[] = { 0, 0444, 0555, 0333 };
+    berth_err err = { 0 };
+    (void)state;
+    assert_int_equal(chmod(tmp_dir(), 0755), 0);
+    assert_ok(path_make_dirs(tmp_path("output/sub/deep"), &err), err);
+    assert_int_equal(chmod(tmp_path("output/sub/deep"), 0), 0);
+    for (size_t i = 0; i < ARRAY_LEN(prefix) * ARRAY_LEN(mode); i++)
+        if (i / 4 < 2 || mode[i % 4] != 0333) /* there one may make a folder */
+            refused_in_quotes(prefix[i / 4], mode[i % 4]);
+    assert_int_equal(chmod(tmp_path("output/sub"), 0755), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -333,6 +368,7 @@ int main(void)
         cmocka_unit_test_setup(more_names_than_the_cache_holds, setup),
         cmocka_unit_test_setup(racing_saves_are_all_there, setup),
         cmocka_unit_test_setup(a_folder_that_cannot_be_written, setup),
+        cmocka_unit_test_setup(folders_without_permission, setup),
         cmocka_unit_test_setup(survives_oom, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
