@@ -132,8 +132,8 @@ static berth_status save_animation(struct node_call *c, struct image_anim_args *
         s = encode(frame, dim(t, 0), args, &bytes, err);
     if (!s)
         s = save_add(c, &to, 0, ext, "images", &bytes, err);
-    if (!s)
-        s = ui_add(c, "animated", json_boolean(dim(t, 0) > 1), err);
+    if (!s && dim(t, 0) > 1) /* ComfyUI says nothing of a still picture */
+        s = ui_add(c, "animated", json_true(), err);
     for (size_t i = 0; frame && i < dim(t, 0); i++)
         image_release(&frame[i]);
     free(frame);
