@@ -52,6 +52,16 @@ static inline uint8_t image_luma(uint8_t r, uint8_t g, uint8_t b)
     return (uint8_t)((r * 19595u + g * 38470u + b * 7471u + 0x8000u) >> 16);
 }
 
+/* Ink to light as Pillow does it. */
+static inline void image_cmyk(const uint8_t ink[4], uint8_t rgb[3])
+{
+    int k = 255 - ink[3];
+    for (int i = 0; i < 3; i++) {
+        int t = ink[i] * k + 128; /* t / 255, rounded */
+        rgb[i] = (uint8_t)(k - ((t >> 8) + t) / 256);
+    }
+}
+
 /* ---- exif.c ---- */
 
 /* Orientation (1..8) of EXIF data: a TIFF header with or without "Exif\0\0" before it. 0: there is

@@ -151,11 +151,8 @@ static bool open_header(struct reader *r, const struct image_in *in)
 static void cmyk_to_rgb(const uint8_t *s, uint8_t *d, uint32_t w)
 {
     for (uint32_t x = 0; x < w; x++, s += 4, d += 3) {
-        int k = s[3]; /* 255 - ink */
-        for (int i = 0; i < 3; i++) {
-            int t = (255 - s[i]) * k + 128; /* t / 255, rounded */
-            d[i] = (uint8_t)(k - ((t >> 8) + t) / 256);
-        }
+        const uint8_t ink[4] = { 255 - s[0], 255 - s[1], 255 - s[2], 255 - s[3] };
+        image_cmyk(ink, d);
     }
 }
 

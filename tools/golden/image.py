@@ -95,6 +95,71 @@ def bmp_rows(a, bits):
     return b"".join(r + b"\0" * (-len(r) % 4) for r in pack_rows(a[..., None], bits))
 
 
+# ---- TIFF files that Pillow does not write ----
+
+def tiff(a, photometric, bits=8, big=False, planes=False, tile=0, extra=(), more=()):
+    """a: [h, w, samples] of numbers; in one strip, or one a plane, or in tiles of tile x tile"""
+    e, (h, w, n) = ">" if big else "<", a.shape
+    kind = {8: "u1", 16: e + "u2", 32: e + "u4"}.get(bits)
+    pieces = [a[..., k:k + 1] for k in range(n)] if planes else [a]
+    if tile:
+        whole = [np.pad(p, ((0, -h % tile), (0, -w % tile), (0, 0))) for p in pieces]
+        pieces = [p[y:y + tile, x:x + tile] for p in whole for y in range(0, h, tile) for x in range(0, w, tile)]
+    data = [p.astype(kind).tobytes() if kind else b"".join(pack_rows(p, bits)) for p in pieces]
+    tags = [(256, "I", [w]), (257, "I", [h]), (258, "H", [bits] * n), (259, "H", [1]), (262, "H", [photometric]),
+            (277, "H", [n]), (284, "H", [2 if planes else 1]), *more]
+    tags += [(338, "H", list(extra))] if extra else []
+    at, offsets = 8, []
+    for d in data:
+        offsets.append(at)
+        at += len(d)
+    sizes = [len(d) for d in data]
+    tags += ([(322, "I", [tile]), (323, "I", [tile]), (324, "I", offsets), (325, "I", sizes)] if tile else
+             [(273, "I", offsets), (278, "I", [h]), (279, "I", sizes)])
+    body, tail = b"".join(data), b""
+    body += b"\0" * (len(body) % 2)
+    ifd, after = struct.pack(e + "H", len(tags)), 8 + len(body) + 2 + 12 * len(tags) + 4
+    for tag, code, values in sorted(tags):
+        v = struct.pack(e + str(len(values)) + code, *values)
+        if len(v) > 4:
+            tail, v = tail + v, struct.pack(e + "I", after + len(tail))
+        ifd += struct.pack(e + "HHI", tag, {"H": 3, "I": 4}[code], len(values)) + v.ljust(4, b"\0")
+    return ((b"MM\0*" if big else b"II*\0") + struct.pack(e + "I", 8 + len(body)) + body + ifd + b"\0\0\0\0" + tail)
+
+
+def tiffs(rgb, rgba, grey, idx, wide):
+    im = Image.fromarray(rgb)
+    yield "grey1.tif", saved(Image.fromarray(grey > 127), "TIFF")
+    yield "grey1_g4.tif", saved(Image.fromarray(grey > 127), "TIFF", compression="group4")
+    yield "grey8.tif", saved(Image.fromarray(grey), "TIFF")
+    yield "greyalpha8.tif", saved(Image.merge("LA", [Image.fromarray(rgba[..., k]) for k in (0, 3)]), "TIFF")
+    for packing in ("raw", "tiff_lzw", "tiff_deflate", "tiff_adobe_deflate", "packbits"):
+        yield f"rgb8_{packing}.tif", saved(im, "TIFF", compression=packing)
+    yield "rgb8_jpeg.tif", saved(Image.fromarray(smooth(32, 48)), "TIFF", compression="jpeg", quality=90)
+    yield "rgba8.tif", saved(Image.fromarray(rgba), "TIFF")
+    yield "palette8.tif", saved(im.quantize(16), "TIFF")
+    yield "cmyk8.tif", saved(Image.fromarray(smooth(c=4), "CMYK"), "TIFF")
+    yield "float32.tif", saved(Image.fromarray(np.linspace(-20, 300, H * W, dtype=np.float32).reshape(H, W)), "TIFF")
+    for o in (3, 6, 7):
+        yield f"rgb8_turned{o}.tif", saved(im, "TIFF", exif=exif(o))
+    pages = [Image.fromarray(np.roll(rgb, i, 0)) for i in range(3)]
+    yield "pages.tif", saved(pages[0], "TIFF", save_all=True, append_images=pages[1:], compression="tiff_lzw")
+    for bits in (2, 4):
+        yield f"grey{bits}.tif", tiff(idx % (1 << bits), 1, bits)
+    yield "white_is_0.tif", tiff(grey[..., None], 0)
+    for big in (False, True):
+        yield f"grey16{'_big' * big}.tif", tiff(wide[..., :1], 1, 16, big)
+        yield f"rgb16{'_big' * big}.tif", tiff(wide[..., :3], 2, 16, big)
+    yield "rgba16.tif", tiff(wide, 2, 16, extra=[2])
+    yield "rgb_and_more.tif", tiff(rgba, 2, extra=[0])
+    yield "rgba_unsaid.tif", tiff(rgba, 2)
+    yield "rgba_premultiplied.tif", tiff(rgba, 2, extra=[1])
+    yield "planes.tif", tiff(rgb, 2, planes=True)
+    yield "tiles.tif", tiff(noise(35, 21), 2, tile=16)
+    yield "tiles_planes.tif", tiff(noise(21, 35), 2, tile=16, planes=True)
+    yield "palette4.tif", tiff(idx, 3, 4, more=[(320, "H", list(range(0, 48 * 1300, 1300)))])
+
+
 def files():
     rgb, rgba, grey = smooth(), noise(c=4), smooth(c=1)[..., 0]
     pal = rng.integers(0, 256, 48, dtype=np.uint8).tobytes()
@@ -212,6 +277,7 @@ def files():
     yield "text3.ppm", b"P3\n2 1\n15\n0 7 15  3 4 5\n"
     yield "bytes6.ppm", b"P6 13 9 255\n" + rgb.tobytes()
     yield "bytes6_wide.ppm", b"P6 2 1 65535\n" + struct.pack(">6H", 0, 256, 65535, 128, 129, 1000)
+    yield from tiffs(rgb, rgba, grey, idx, wide)
 
 
 def load_image(data):
@@ -220,7 +286,7 @@ def load_image(data):
     out, alpha = [], False
     for i in ImageSequence.Iterator(img):
         i = ImageOps.exif_transpose(i)
-        if i.mode == "I;16":
+        if i.mode.startswith("I;16"):
             i = i.convert("I")
         if i.mode == "I":
             i = i.point(lambda v: v * (1 / 255))
@@ -238,7 +304,7 @@ def load_image(data):
 
 def main(folder):
     os.makedirs(folder, exist_ok=True)
-    names = {"PNG": "png", "JPEG": "jpeg", "MPO": "jpeg", "WEBP": "webp", "GIF": "gif", "BMP": "bmp", "PPM": "pnm"}
+    names = {"PNG": "png", "JPEG": "jpeg", "MPO": "jpeg", "WEBP": "webp", "GIF": "gif", "BMP": "bmp", "PPM": "pnm", "TIFF": "tiff"}
     with open(f"{folder}/index.txt", "w") as index, open(f"{folder}/expected.bin", "wb") as expected:
         for name, data in files():
             with open(f"{folder}/{name}", "wb") as f:

@@ -251,11 +251,11 @@ static void gif_masks(void **state)
 
 static void endings(void **state)
 {
-    static const char *const ours[] = { "a.png",  "A.PNG",     "b.apng", "c.jpg",
-                                        "d.jpeg", "e.JFIF",    "f.webp", "g.gif",
-                                        "h.bmp",  "i/x.y.ppm", "j.pgm" };
-    static const char *const others[] = { "a.tiff", "b.avif", "c.heic", "d.svg",   "png",    ".png",
-                                          "e.",     "f.pn",   "g.pngx", "h.png/x", "i/.png", "" };
+    static const char *const ours[] = { "a.png",  "A.PNG",  "b.apng", "c.jpg", "d.jpeg",
+                                        "e.JFIF", "f.webp", "g.gif",  "h.bmp", "i/x.y.ppm",
+                                        "j.pgm",  "k.tif",  "l.TIFF" };
+    static const char *const others[] = { "a.exr", "b.avif", "c.heic", "d.svg",   "png",    ".png",
+                                          "e.",    "f.pn",   "g.pngx", "h.png/x", "i/.png", "" };
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(ours); i++)
         if (!image_reads(ours[i]))

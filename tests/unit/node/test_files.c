@@ -169,7 +169,7 @@ static void animations(void **state)
         assert_true(f.w == 4 && f.frame[0].px[0] == 0);
         image_file_release(&f);
     }
-    for (size_t i = 0; i < 2; i++) { /* one frame is a still picture: not even "animated": [false] */
+    for (size_t i = 0; i < 2; i++) { /* of a still picture not even "animated": [false] */
         rig_node(r, cls[i]);
         rig_set(r, "images", rig_tensor(SHAPE4(1, 1, 1, 3), NULL));
         assert_ok(rig_run(r), r->err);
