@@ -10,6 +10,10 @@ void oom_once(long k);  /* k allocations succeed, the next one fails, the rest s
 void oom_off(void);
 long oom_seen(void); /* allocations counted since the last oom_after/oom_once */
 
+void oom_largest(size_t bytes); /* larger ones fail; SIZE_MAX: none does */
+/* Memory that nobody has written holds this byte, that of realloc() excepted; -1: what it held. */
+void oom_fill(int byte);
+
 /* What our objects call after wrapping: hand these to libraries with allocator hooks. */
 void *oom_malloc(size_t n);
 

@@ -1,47 +1,10 @@
 /* Adapters in model references: what is collected, for whom, and that residency takes it. */
 #include "support/loader_rig.h"
+#include "support/lora_files.h"
 
 #include "residency/patch.h"
 
 #include <math.h>
-
-static berth_status fill(void *user, size_t i, uint64_t off, void *dst, size_t n, berth_err *err)
-{
-    float *f = dst;
-    (void)user, (void)i, (void)err;
-    for (size_t k = 0; k < n / sizeof *f; k++)
-        f[k] = (float)(int)((off / sizeof *f + k) % 11) / 8 - 0.5f;
-    return BERTH_OK;
-}
-
-/* A pair for a linear weight of the UNet and one for one of the text encoder, of sd15-tiny. */
-static void write_lora(const char *path, const struct res_model *unet, const struct res_model *clip)
-{
-    static const char *const key[2] = {
-        "model.diffusion_model.input_blocks.1.1.transformer_blocks.0.attn1.to_q.weight",
-        "cond_stage_model.transformer.text_model.encoder.layers.0.self_attn.q_proj.weight",
-    };
-    static const char *const name[4] = {
-        "lora_unet_input_blocks_1_1_transformer_blocks_0_attn1_to_q.lora_up.weight",
-        "lora_unet_input_blocks_1_1_transformer_blocks_0_attn1_to_q.lora_down.weight",
-        "lora_te_text_model_encoder_layers_0_self_attn_q_proj.lora_up.weight",
-        "lora_te_text_model_encoder_layers_0_self_attn_q_proj.lora_down.weight",
-    };
-    const struct res_model *m[2] = { unet, clip };
-    struct weights_spec spec[4];
-    berth_err err = { 0 };
-    for (size_t i = 0; i < 2; i++) {
-        const struct weights_entry *e = weights_find(res_weights(m[i]), key[i], strlen(key[i]));
-        assert_non_null(e);
-        spec[2 * i] = (struct weights_spec) { name[2 * i], DT_F32, { 2, { e->shape.dim[0], 4 } } };
-        spec[2 * i + 1] =
-            (struct weights_spec) { name[2 * i + 1], DT_F32, { 2, { 4, e->shape.dim[1] } } };
-    }
-    struct weights_write_args args = {
-        .format = "safetensors", .path = path, .spec = spec, .count = 4, .fill = fill
-    };
-    assert_ok(weights_write(&args, &err), err);
-}
 
 struct loaded {
     struct rig r;
@@ -56,8 +19,8 @@ static void load_all(struct loaded *l)
     assert_ok(rig_run(&l->r, &l->ckpt, "CheckpointLoaderSimple",
                       "{\"ckpt_name\": \"sd15.safetensors\"}", &err),
               err);
-    write_lora(rig_path(&l->r, "loras/sub/a.safetensors"), call_model(&l->ckpt, 0)->part[0],
-               call_model(&l->ckpt, 1)->part[0]);
+    lora_file(rig_path(&l->r, "loras/sub/a.safetensors"), call_model(&l->ckpt, 0)->part[0],
+              call_model(&l->ckpt, 1)->part[0]);
 }
 
 static void unload_all(struct loaded *l)
@@ -116,7 +79,7 @@ static void both_get_it(void **state)
 
 /* ---- kinds: what a file says is what the weights are, from the loader to the block ---- */
 
-static double value(uint64_t i) /* as fill() has it, in every tensor */
+static double value(uint64_t i) /* as lora_fill() has it, in every tensor */
 {
     return (double)(int)(i % 11) / 8 - 0.5;
 }
@@ -211,7 +174,7 @@ static void write_kinds(const char *path, struct res_model *const m[2])
             }
     }
     struct weights_write_args args = {
-        .format = "safetensors", .path = path, .spec = spec, .count = n, .fill = fill
+        .format = "safetensors", .path = path, .spec = spec, .count = n, .fill = lora_fill
     };
     assert_ok(weights_write(&args, &err), err);
 }
