@@ -117,7 +117,11 @@ export function connect() {
     socket.binaryType = 'arraybuffer';
     socket.onopen = () => {
         socket.send(JSON.stringify(
-            {type: 'feature_flags', data: {berth: true, supports_preview_metadata: true}}));
+            {type: 'feature_flags', data: {
+                berth: true,
+                supports_preview_metadata: true,
+                supports_progress_text_metadata: true
+            }}));
         failures = 0;
         setConnected(true);
         openHandler();

@@ -241,7 +241,7 @@ static void give_text(struct conn *c, struct str *taken)
 
 /* ---- posted messages ---- */
 
-enum to { TO_SID, TO_ALL, TO_LOGS, TO_BERTH };
+enum to { TO_SID, TO_ALL, TO_LOGS, TO_BERTH, TO_TEXTS };
 
 struct letter { /* made anywhere, opened on the loop */
     enum to to;
@@ -278,7 +278,7 @@ static void letter_free(struct letter *m)
 static bool is_for(const struct letter *m, const struct conn *c)
 {
     return m->to == TO_ALL || (m->to == TO_LOGS && c->ws->logs) ||
-           (m->to == TO_BERTH && c->ws->berth);
+           (m->to == TO_BERTH && c->ws->berth) || (m->to == TO_TEXTS && c->ws->texts);
 }
 
 static void deliver(struct server *s, void *arg)
@@ -451,7 +451,7 @@ void hub_send_text(struct server *s, const char *node, const char *p, size_t n)
     add_u32(&b, strlen(node));
     str_adds(&b, node);
     str_add(&b, p, n);
-    post(s, letter_new(TO_ALL, NULL, OUT_MESSAGE, WS_BINARY, &b));
+    post(s, letter_new(TO_TEXTS, NULL, OUT_MESSAGE, WS_BINARY, &b));
 }
 
 /* ---- status ---- */
@@ -506,6 +506,8 @@ static void answer_flags(struct server *s, struct conn *c, const json_t *data)
 {
     struct str flags = { 0 }, text = { 0 };
     c->ws->preview_metadata = json_is_true(json_object_get(data, "supports_preview_metadata"));
+    c->ws->texts = json_is_true(json_object_get(data, "supports_progress_text_metadata")) ||
+                   json_is_true(json_object_get(data, "supports_manager_v4_ui"));
     hub_features(s, &flags);
     wrap("feature_flags", str_c(&flags), &text);
     give_text(c, &text);

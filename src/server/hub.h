@@ -38,8 +38,11 @@ struct hub_preview {
     struct str bytes, progress; /* taken; no progress: only the picture */
 };
 void hub_send_preview(struct server *s, const char *sid, struct hub_preview *taken);
-void hub_send_text(struct server *s, const char *node, const char *p,
-                   size_t n); /* binary 3, to all */
+/* Binary 3, a text under a node: to those that know it. ComfyUI sends it to all; but a client that
+ * never heard of flags may take every binary frame for a picture, and here there are texts whenever
+ * a model is loaded. A client says supports_progress_text_metadata; frontends of ComfyUI from
+ * before that flag show texts too, and are told by their supports_manager_v4_ui. */
+void hub_send_text(struct server *s, const char *node, const char *p, size_t n);
 
 /* status to ALL with the store's number: one message for each effective change (comfyui-api.md
  * 2.5). */

@@ -14,6 +14,7 @@ struct ws {
     bool spoke;               /* its first JSON message was there */
     bool closed;              /* it sent its close frame */
     bool preview_metadata;    /* it said supports_preview_metadata */
+    bool texts;               /* it knows binary 3: see hub_send_text() */
     bool logs;                /* it reads the log */
     bool berth;               /* it reads messages of our own */
     bool behind;              /* it reads, and has ws_full to read; hub's lock, as the sid */

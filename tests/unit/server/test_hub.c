@@ -213,7 +213,6 @@ static void recipients(void **state)
     send_text(NULL, "to all");
     send_text("b", "to b");
     hub_send_status(&g.s);
-    hub_send_text(&g.s, "12:3", "text", 4);
     ws_expect(a, WS_TEXT, "to a");
     ws_expect(a, WS_TEXT, "to all");
     ws_expect(b, WS_TEXT, "to all");
@@ -223,17 +222,52 @@ static void recipients(void **state)
         ws_expect(both[i], WS_TEXT,
                   "{\"type\": \"status\", \"data\": {\"status\": {\"exec_info\": "
                   "{\"queue_remaining\": 0}}}}");
-        struct frame f = ws_hear(both[i]);
-        assert_int_equal(f.op, WS_BINARY);
-        assert_int_equal(f.data.n, 16);
-        assert_memory_equal(f.data.p,
-                            "\0\0\0\3\0\0\0\4"
-                            "12:3text",
-                            16);
-        str_release(&f.data);
+        ws_end(both[i]);
     }
-    ws_end(a);
-    ws_end(b);
+}
+
+/* A client that takes every binary frame for a picture shall not get a text for one. */
+static void texts_only_for_those_who_know_them(void **state)
+{
+    static const struct {
+        const char *flags; /* NULL: says nothing */
+        bool knows;
+    } client[] = {
+        { NULL, false },
+        { "{}", false },
+        { "{\"supports_preview_metadata\":true}", false },
+        { "{\"supports_progress_text_metadata\":1}", false },
+        { "{\"supports_progress_text_metadata\":true}", true },
+        { "{\"supports_preview_metadata\":true,\"supports_manager_v4_ui\":true}", true },
+    };
+    int fd[ARRAY_LEN(client)];
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(client); i++) {
+        char name[8], text[160];
+        snprintf(name, sizeof name, "t%zu", i);
+        fd[i] = ws_named(port, name);
+        if (!client[i].flags)
+            continue;
+        snprintf(text, sizeof text, "{\"type\":\"feature_flags\",\"data\":%s}", client[i].flags);
+        ws_say(fd[i], text);
+        ws_expect(fd[i], WS_TEXT, NULL);
+    }
+    hub_send_text(&g.s, "12:3", "text", 4);
+    send_text(NULL, "behind it");
+    for (size_t i = 0; i < ARRAY_LEN(client); i++) {
+        if (client[i].knows) {
+            struct frame f = ws_hear(fd[i]);
+            assert_int_equal(f.op, WS_BINARY);
+            assert_int_equal(f.data.n, 16);
+            assert_memory_equal(f.data.p,
+                                "\0\0\0\3\0\0\0\4"
+                                "12:3text",
+                                16);
+            str_release(&f.data);
+        }
+        ws_expect(fd[i], WS_TEXT, "behind it");
+        ws_end(fd[i]);
+    }
 }
 
 /* The same name twice: the new socket has it, and keeps it when the old one goes. */
@@ -723,6 +757,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(frames, setup, teardown),
         cmocka_unit_test_setup_teardown(broken_frames, setup, teardown),
         cmocka_unit_test_setup_teardown(recipients, setup, teardown),
+        cmocka_unit_test_setup_teardown(texts_only_for_those_who_know_them, setup, teardown),
         cmocka_unit_test_setup_teardown(same_name, setup, teardown),
         cmocka_unit_test_setup_teardown(reconnecting_clients_hear_what_executes, setup, teardown),
         cmocka_unit_test_setup_teardown(previews, setup, teardown),
