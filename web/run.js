@@ -39,8 +39,6 @@ function setNode(run, node) {
 function setProgress(run, value, max) {
     if (run.value === value && run.max === max)
         return;
-    if (!run.max)
-        run.note = ''; /* it was about loading */
     if (!run.max || value < run.value) /* steps before we came are no measure of speed */
         Object.assign(run, {since: performance.now(), first: value});
     Object.assign(run, {value, max});
@@ -114,7 +112,7 @@ export function start() {
     });
     onNote(({nodeId, text}) => {
         if (state.run?.node === nodeId) {
-            state.run.note = text;
+            state.run.note = text.trim();
             changed('run');
         }
     });

@@ -83,7 +83,6 @@ static void print_node(const json_t *running, const json_t *executing)
     const char *node = json_string_value(json_object_get(executing, "node"));
     const json_t *of = node ? json_object_get(json_array_get(running, 2), node) : NULL;
     uint64_t max = number(executing, "max"), value = number(executing, "value");
-    char done[STR_BYTES_MAX], all[STR_BYTES_MAX];
     struct str s = { 0 };
     if (!node || !id || strcmp(id, text(executing, "prompt_id")) != 0)
         return;
@@ -94,9 +93,7 @@ static void print_node(const json_t *running, const json_t *executing)
         term_safe(&s, text(of, "class_type"), strlen(text(of, "class_type")), 60);
         str_addc(&s, ')');
     }
-    if (max >= TERM_BYTES_FROM)
-        str_addf(&s, ", %s of %s", str_bytes(value, done), str_bytes(max, all));
-    else if (max > 1)
+    if (max > 1)
         str_addf(&s, ", %" PRIu64 " of %" PRIu64, value, max);
     fputs(str_c(&s), stdout);
     str_release(&s);

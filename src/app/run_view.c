@@ -222,14 +222,8 @@ void run_view_clear(struct run_view *v)
 
 static void add_steps(const struct run_view *v, struct str *s)
 {
-    char done[STR_BYTES_MAX], all[STR_BYTES_MAX];
-    if (v->max <= 1)
-        return;
-    if (v->max < TERM_BYTES_FROM)
+    if (v->max > 1)
         str_addf(s, " %.0f/%.0f", v->value, v->max);
-    else
-        str_addf(s, " %s of %s", str_bytes((uint64_t)v->value, done),
-                 str_bytes((uint64_t)v->max, all));
 }
 
 static void add_left(struct str *s, double left)

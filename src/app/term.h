@@ -44,9 +44,6 @@ void term_safe(struct str *out, const char *s, size_t n, size_t max);
 /* A bar of `width` columns with `share` of it filled, 0..1. */
 void term_bar(struct str *out, const struct term *t, double share, int width);
 
-/* How far a node is: steps and tiles are thousands at most, what counts further is bytes. */
-#define TERM_BYTES_FROM 16384
-
 /* "12,345,678" */
 void term_number(struct str *out, uint64_t v);
 /* "860 M", "11.9 B": three digits for people; the exact number stands beside it */

@@ -272,6 +272,12 @@ berth_status call_progress(struct node_call *c, double value, double max, berth_
     return call_step(c, &(struct node_step) { .value = value, .max = max }, err);
 }
 
+void call_text(struct node_call *c, const char *s, size_t n)
+{
+    if (c->host && c->host->text)
+        c->host->text(c->host->user, s, n);
+}
+
 berth_status call_check(struct node_call *c, berth_err *err)
 {
     if (c->host && c->host->cancel && atomic_load_explicit(c->host->cancel, memory_order_relaxed))

@@ -62,38 +62,13 @@ static berth_status has_parts(const struct model_ref *ref, const char *what, ber
                : err_set(err, BERTH_EUNSUPPORTED, "this %s has no weights to compute with", what);
 }
 
-struct telling { /* a res_load() of a node that does something else */
-    struct node_call *c;
-    const char *name;
-    unsigned tenths;
-};
-
-static void tell_load(void *user, uint64_t done, uint64_t total)
-{
-    struct telling *t = user;
-    unsigned tenths = total ? (unsigned)((double)done / (double)total * 10) : 10;
-    if (tenths <= t->tenths || !t->c->host || !t->c->host->text)
-        return;
-    char text[160], size[STR_BYTES_MAX];
-    t->tenths = tenths;
-    int n = snprintf(text, sizeof text, "loading %.80s: %u0 %% of %s", t->name, tenths,
-                     str_bytes(total, size));
-    if (n > 0)
-        t->c->host->text(t->c->host->user, text,
-                         (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
-}
-
 berth_status ready_load(struct node_call *c, const struct model_ref *ref, size_t i, berth_err *err)
 {
     struct res_model *m = ref->part[i];
-    struct telling t = { .c = c, .name = res_info(m).name };
-    struct res_load_args args = { .progress = tell_load,
-                                  .progress_user = &t,
-                                  .cancel = cancel_of(c) };
     berth_status s = res_set_patches(m, ref->patch, ref->patches, err);
     if (!s)
-        s = res_load(m, &args, NULL, err);
-    return s ? err_add(err, "loading '%.80s'", t.name) : BERTH_OK;
+        s = call_load(c, m, false, err);
+    return s ? err_add(err, "loading '%.80s'", res_info(m).name) : BERTH_OK;
 }
 
 void ready_tell_peak(struct node_call *c, struct res_model *m, const char *what, size_t batch,

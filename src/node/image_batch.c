@@ -247,8 +247,7 @@ static berth_status size_run(struct node_call *c, berth_err *err)
         return s;
     int n = snprintf(text, sizeof text, "width: %zu, height: %zu\n batch size: %zu", dim(t, 2),
                      dim(t, 1), dim(t, 0));
-    if (c->host && c->host->text)
-        c->host->text(c->host->user, text, (size_t)n);
+    call_text(c, text, (size_t)n);
     if ((s = out_size(c, 0, dim(t, 2), err)) || (s = out_size(c, 1, dim(t, 1), err)))
         return s;
     return out_size(c, 2, dim(t, 0), err);

@@ -314,31 +314,6 @@ static const char *default_dtype(const struct node_env *env, const struct weight
 
 /* ---- opening ---- */
 
-struct loading { /* one res_load() */
-    struct node_call *c;
-    uint64_t told; /* bytes */
-};
-
-/* A hundred messages at most: clients draw a bar. */
-static void tell(void *user, uint64_t done, uint64_t total)
-{
-    struct loading *l = user;
-    berth_err unread = { 0 }; /* a cancel is seen by residency itself */
-    if (done != total && done - l->told < total / 100)
-        return;
-    l->told = done;
-    (void)call_progress(l->c, (double)done, (double)total, &unread);
-}
-
-static berth_status load(struct node_call *c, struct res_model *m, berth_err *err)
-{
-    struct loading l = { .c = c };
-    struct res_load_args args = { .progress = tell,
-                                  .progress_user = &l,
-                                  .cancel = c->host ? c->host->cancel : NULL };
-    return res_load(m, &args, NULL, err);
-}
-
 /* Opens and loads. The retention waits until the model is there: a load that fails changes none. A
  * resident model is only found again: eject_others is about bringing a model in, so it is asked for
  * after it is known that there is something to bring. */
@@ -361,7 +336,7 @@ static berth_status open_and_load(struct node_call *c, struct res_open_args *arg
         res_unref(again);
     }
     if (!s)
-        s = load(c, out->m, err);
+        s = call_load(c, out->m, true, err);
     if (s) {
         res_unref(out->m);
         out->m = NULL;
@@ -400,8 +375,8 @@ static berth_status place_on_host(struct node_call *c, struct res_open_args *arg
              err->msg);
     str_addf(&text, "%s has no room for the %s beside what is kept there: it will compute on cpu",
              wanted, args->role);
-    if (c->host && c->host->text && !text.bad)
-        c->host->text(c->host->user, text.p, text.n);
+    if (!text.bad)
+        call_text(c, text.p, text.n);
     str_release(&text);
     return BERTH_OK;
 }
@@ -447,8 +422,8 @@ static char *tell_missing(struct node_call *c, const char *name, const char *rol
     struct str text = { 0 };
     str_addf(&text, "'%.100s' holds no %s: it is %s", name, role, what);
     log_warn(c->env->log, "node.load", "node=%s role=%s why=\"%s\"", c->id, role, str_c(&text));
-    if (c->host && c->host->text && !text.bad)
-        c->host->text(c->host->user, text.p, text.n);
+    if (!text.bad)
+        call_text(c, text.p, text.n);
     char *said = text.bad ? NULL : strdup(str_c(&text));
     str_release(&text);
     return said;

@@ -11,7 +11,8 @@
  * Env        what nodes may use, handed in: no globals, no argv, no environment.
  * Threads    run(): executor. info, options, changed and validate: any thread, with an env whose
  *            `folders` locks itself; they do not touch res.
- * Files      value.c; registry.c classes by name; info.c /object_info; call.c what nodes call;
+ * Files      value.c; registry.c classes by name; info.c /object_info; call.c what nodes call,
+ *            loading.c with models;
  *            node_impl.h how families declare, with what they share: lists.c choices, pixels.c and
  *            scale.c pictures, input_file.c and save.c files, py_json.c Python's JSON.
  *            Then one file per family: image_*.c composite.c mask.c latent*.c primitive.c sigmas.c
@@ -253,6 +254,11 @@ berth_status ui_add_file(struct node_call *c, const char *key, const char *name,
 berth_status call_progress(struct node_call *c, double value, double max, berth_err *err);
 /* The same with a picture: clients get the two in the order their protocol wants. */
 berth_status call_step(struct node_call *c, const struct node_step *s, berth_err *err);
+/* A text under the node while it runs, for clients that show such; " " takes it away. */
+void call_text(struct node_call *c, const char *s, size_t n);
+/* res_load() with the node's cancel flag. steps: the node counts percent, as a loader that has no steps
+ * of its own. Else clients that show texts read how far it is, and nothing of it stays. */
+berth_status call_load(struct node_call *c, struct res_model *m, bool steps, berth_err *err);
 /* BERTH_ECANCELED when somebody interrupted. For loops that have no steps to report. */
 berth_status call_check(struct node_call *c, berth_err *err);
 

@@ -20,12 +20,11 @@ struct work { /* stays where it is: the job's user */
  * Afterwards the history says so. */
 static void tell_tiles(struct work *k)
 {
-    const struct node_host *h = k->c->host;
     char text[80];
     int n = snprintf(text, sizeof text, "in %zu tiles for want of memory", k->job.tiles);
     k->told = true;
-    if (h && h->text && n > 0)
-        h->text(h->user, text, (size_t)n);
+    if (n > 0)
+        call_text(k->c, text, (size_t)n);
 }
 
 static berth_status tell_piece(void *user, size_t done, size_t total, berth_err *err)
