@@ -37,6 +37,9 @@ void summary_make(const struct weights *w, struct summary *s)
         add(&s->by_dtype[e->dtype], e, params);
         rank(s, e);
     }
+    berth_err unread;
+    if (family_find(w, NULL, &s->family, &unread))
+        s->family = (struct family_info) { 0 };
 }
 
 struct options {
@@ -134,10 +137,12 @@ const struct command command_inspect = {
             "On a terminal, or with --picture, the byte layout follows: a strip as wide as\n"
             "the terminal for the parts of the model, and one for the types. Without colour\n"
             "(NO_COLOR, TERM=dumb, no terminal) letters take the place of colours.\n\n"
-            "JSON: an array with one object per file: file, format, bytes, data_bytes,\n"
-            "tensors, parameters, shards, dtypes, metadata, largest, and with --tensors index\n"
-            "(every tensor with shard, offset, bytes). A file that failed has file and error\n"
-            "{code, message}; one that changed while it was printed has error beside the\n"
-            "rest. Offsets are bytes from the start of the shard; shapes are outermost first.\n",
+            "JSON: an array with one object per file: file, format, family (where it is\n"
+            "known: name, is, and runs: can Berth compute it? why: why not this one of it),\n"
+            "bytes, data_bytes, tensors, parameters, shards, dtypes, metadata, largest, and\n"
+            "with --tensors index (every tensor with shard, offset, bytes). A file that failed\n"
+            "has file and error {code, message}; one that changed while it was printed has\n"
+            "error beside the rest. Offsets are bytes from the start of the shard; shapes are\n"
+            "outermost first.\n",
     .run = run,
 };

@@ -8,6 +8,7 @@
 #include "app/app.h"
 #include "app/jsonout.h"
 #include "format/weights.h"
+#include "model/family.h"
 
 #define INSPECT_TOP 10
 #define INSPECT_CLASSES 8 /* parts, and types, that get a colour of their own */
@@ -24,6 +25,7 @@ struct summary {         /* zeroed is empty; holds no memory */
     struct tally all, by_dtype[DT_COUNT];
     const struct weights_entry *top[INSPECT_TOP]; /* largest first, ties in file order */
     size_t tops;
+    struct family_info family; /* name NULL: none that we know */
 };
 
 void summary_make(const struct weights *w, struct summary *s);

@@ -146,12 +146,26 @@ static void entry(struct jsonout *j, const struct weights_entry *e, bool place)
     jsonout_close(j, '}');
 }
 
+static void json_family(struct jsonout *j, const struct family_info *f)
+{
+    if (!f->name)
+        return;
+    jsonout_open(j, "family", '{');
+    jsonout_str(j, "name", f->name);
+    jsonout_str(j, "is", f->what);
+    jsonout_bool(j, "runs", f->runs);
+    if (f->why[0])
+        jsonout_str(j, "why", f->why);
+    jsonout_close(j, '}');
+}
+
 berth_status inspect_json(struct jsonout *j, const struct weights *w, const struct summary *s,
                           bool tensors, berth_err *err)
 {
     jsonout_open(j, NULL, '{');
     jsonout_str(j, "file", weights_path(w));
     jsonout_str(j, "format", weights_format(w));
+    json_family(j, &s->family);
     jsonout_u64(j, "bytes", s->file_bytes);
     jsonout_u64(j, "data_bytes", s->all.bytes);
     jsonout_u64(j, "tensors", s->all.tensors);

@@ -11,6 +11,13 @@ static void heading(const struct app *a, const char *text)
     printf("\n  %s%s%s\n", term_style(&a->out, STYLE_BOLD), text, term_style(&a->out, STYLE_RESET));
 }
 
+static void add_family(struct str *t, const struct family_info *f)
+{
+    str_addf(t, "\n  family      %s", f->name ? f->what : "not known: Berth cannot compute it");
+    if (f->name && !f->runs)
+        str_addf(t, "; Berth cannot compute it%s%s", f->why[0] ? ": " : " yet", f->why);
+}
+
 static void print_facts(const struct app *a, const struct weights *w, const struct summary *s)
 {
     char size[STR_BYTES_MAX], data[STR_BYTES_MAX];
@@ -20,6 +27,7 @@ static void print_facts(const struct app *a, const struct weights *w, const stru
     str_addf(&t, "%s\n  format      %s", term_style(&a->out, STYLE_RESET), weights_format(w));
     if (weights_shards(w) > 1)
         str_addf(&t, ", %zu files", weights_shards(w));
+    add_family(&t, &s->family);
     str_addf(&t, "\n  size        %s (", str_bytes(s->file_bytes, size));
     term_number(&t, s->file_bytes);
     str_addf(&t, " bytes), %s of it tensors\n  tensors     ", str_bytes(s->all.bytes, data));

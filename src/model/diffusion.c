@@ -38,9 +38,9 @@ static void config_release(const struct diffusion_family *f, struct diffusion_co
 }
 
 /* On success config_release() it. */
-static berth_status detect(const struct weights *w, const char *part,
-                           const struct diffusion_family **family, struct diffusion_config *cfg,
-                           struct diffusion_info *info, berth_err *err)
+static berth_status look(const struct weights *w, const char *part,
+                         const struct diffusion_family **family, struct diffusion_config *cfg,
+                         struct diffusion_info *info, berth_err *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         cfg->own = calloc(1, all[i]->bytes);
@@ -51,8 +51,27 @@ static berth_status detect(const struct weights *w, const char *part,
             return BERTH_OK;
         config_release(all[i], cfg);
         if (s != BERTH_ENOTFOUND)
-            return err_add(err, "'%.120s'", weights_path(w));
+            return s;
     }
+    return err_set(err, BERTH_ENOTFOUND, "no diffusion model");
+}
+
+berth_status diffusion_look(const struct weights *w, const char *part, struct diffusion_info *out,
+                            berth_err *err)
+{
+    const struct diffusion_family *family;
+    struct diffusion_config cfg;
+    if (look(w, part, &family, &cfg, out, err))
+        return err->code;
+    config_release(family, &cfg);
+    return BERTH_OK;
+}
+
+/* For whoever is about to compute: the file, and what it is instead. */
+static berth_status explain(const struct weights *w, const char *part, berth_err *err)
+{
+    if (err->code != BERTH_ENOTFOUND)
+        return err_add(err, "'%.120s'", weights_path(w));
     const struct arch *arch = arch_detect(w, part);
     return err_set(err, BERTH_EUNSUPPORTED, "'%.120s' has no diffusion model that can run here%s%s",
                    weights_path(w), arch ? ": it is " : "", arch ? arch->base.about : "");
@@ -61,12 +80,7 @@ static berth_status detect(const struct weights *w, const char *part,
 berth_status diffusion_detect(const struct weights *w, const char *part, struct diffusion_info *out,
                               berth_err *err)
 {
-    const struct diffusion_family *family;
-    struct diffusion_config cfg;
-    if (detect(w, part, &family, &cfg, out, err))
-        return err->code;
-    config_release(family, &cfg);
-    return BERTH_OK;
+    return diffusion_look(w, part, out, err) ? explain(w, part, err) : BERTH_OK;
 }
 
 /* A dry run of everything there is: what is missing is said before anything is computed, and what
@@ -90,8 +104,10 @@ berth_status diffusion_open(const struct diffusion_args *a, struct diffusion **o
     struct diffusion *d = calloc(1, sizeof *d);
     if (!d)
         return err_set(err, BERTH_ENOMEM, "a diffusion model");
-    if (detect(res_weights(a->m), a->part, &d->family, &d->cfg, &d->info, err))
+    if (look(res_weights(a->m), a->part, &d->family, &d->cfg, &d->info, err)) {
+        explain(res_weights(a->m), a->part, err);
         goto fail;
+    }
     d->log = a->log;
     d->exact_guidance = a->exact_guidance;
     const struct diffusion_info *i = &d->info;

@@ -61,6 +61,11 @@ struct diffusion; /* loaded and ready */
 berth_status diffusion_detect(const struct weights *w, const char *part, struct diffusion_info *out,
                               berth_err *err);
 
+/* The same without a word about the file: BERTH_ENOTFOUND: it has none of the families; other errors
+ * say why this one of a family cannot be computed. */
+berth_status diffusion_look(const struct weights *w, const char *part, struct diffusion_info *out,
+                            berth_err *err);
+
 struct diffusion_args {
     struct residency *res;
     struct res_model *m; /* loaded */

@@ -2,6 +2,7 @@
 #include "node/loader_impl.h"
 
 #include "model/arch.h"
+#include "model/family.h"
 #include "residency/convert.h"
 
 #include <strings.h>
@@ -216,73 +217,64 @@ struct parts {
     size_t n;
 };
 
-/* Where checkpoints of families we do not know keep their networks. */
-static const struct {
-    const char *prefix, *role;
-} usual[] = {
-    { "model.diffusion_model.", "unet" },
-    { "cond_stage_model.", "clip" },
-    { "conditioner.embedders.0.", "clip" },
-    { "conditioner.embedders.1.", "clip" },
-    { "text_encoders.", "clip" },
-    { "first_stage_model.", "vae" },
-    { "vae.", "vae" },
-};
-
-static bool has_prefix(const struct weights *w, const char *prefix)
-{
-    for (size_t i = 0; i < weights_count(w); i++)
-        if (str_starts(weights_at(w, i)->name, weights_at(w, i)->name_len, prefix))
-            return true;
-    return false;
-}
-
 static void add_part(struct parts *p, const char *prefix)
 {
     if (p->n < VALUE_PARTS)
         p->at[p->n++] = prefix;
 }
 
-/* Factors of an adapter, by the words their names end in (lora.md 4). */
-static bool is_adapter(const struct weights *w)
+/* Is it something that we know, and no such thing? */
+static berth_status look_for_other(const struct weights *w, const char *role, bool *other,
+                                   struct family_info *f, berth_err *err)
 {
-    static const char *const end[] = { ".lora_up.weight", ".lora_down.weight", ".lora_A.weight",
-                                       ".lora_B.weight",  "_lora.up.weight",   "_lora.down.weight",
-                                       ".hada_w1_a",      ".lokr_w1",          ".lokr_w1_a" };
-    for (size_t i = 0; i < weights_count(w); i++)
-        for (size_t k = 0; k < ARRAY_LEN(end); k++)
-            if (str_ends(weights_at(w, i)->name, weights_at(w, i)->name_len, end[k]))
-                return true;
-    return false;
+    berth_status s = family_find(w, NULL, f, err);
+    *other = !s && (!f->role || strcmp(f->role, role) != 0);
+    return s == BERTH_ENOTFOUND ? BERTH_OK : s;
 }
 
-/* The parts of a role; *what: what the file is altogether, for people. */
-static struct parts find_parts(const struct weights *w, const char *role, const char **what)
+berth_status loader_look(const struct weights *w, const char *name, const char *role,
+                         berth_err *err)
 {
-    struct parts out = { 0 };
+    struct family_info f;
+    bool other;
+    if (!role)
+        return BERTH_OK;
+    berth_status s = family_find(w, role, &f, err);
+    if (!s && !f.runs)
+        return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is %s: %s", name, f.what,
+                       f.why[0] ? f.why : "this family cannot be computed yet");
+    if (s != BERTH_ENOTFOUND)
+        return s;
+    if (strcmp(role, "unet") != 0) /* whoever takes the parts says what is missing */
+        return BERTH_OK;
+    if (look_for_other(w, role, &other, &f, err))
+        return err->code;
+    if (other)
+        return err_set(err, BERTH_EINVAL, "'%.100s' holds no diffusion model: it is %s", name,
+                       f.what);
+    return err_set(err, BERTH_EUNSUPPORTED,
+                   "'%.100s' holds no diffusion model of a family that is known here", name);
+}
+
+/* The parts of a role; where there are none, what the file is instead. */
+static berth_status find_parts(const struct weights *w, const char *role, struct parts *out,
+                               struct family_info *instead, berth_err *err)
+{
     const struct arch *arch = role ? arch_detect(w, NULL) : NULL;
-    *what = arch ? arch->base.about : "of a family that is not known";
     if (arch && arch->parts) {
         for (size_t i = 0; i < arch->parts; i++)
             if (strcmp(arch->part[i].role, role) == 0 && arch_has_part(w, "", &arch->part[i]))
-                add_part(&out, arch->part[i].prefix);
-    } else if (arch) {
-        if (strcmp(arch->role, role) == 0)
-            add_part(&out, NULL);
-    } else {
-        bool several = false;
-        for (size_t i = 0; role && i < ARRAY_LEN(usual); i++) {
-            bool there = has_prefix(w, usual[i].prefix);
-            several |= there;
-            if (there && strcmp(usual[i].role, role) == 0)
-                add_part(&out, usual[i].prefix);
-        }
-        if (role && !several && is_adapter(w))
-            *what = "a LoRA";
-        else if (!several)
-            add_part(&out, NULL);
+                add_part(out, arch->part[i].prefix);
+    } else if (!role || (arch && strcmp(arch->role, role) == 0)) {
+        add_part(out, NULL);
     }
-    return out;
+    if (out->n)
+        return BERTH_OK;
+    bool other = false;
+    berth_status s = look_for_other(w, role, &other, instead, err);
+    if (!s && !other && !arch)
+        add_part(out, NULL);
+    return s;
 }
 
 static bool has_fp8(const struct weights *w, const char *part)
@@ -434,20 +426,21 @@ berth_status loader_open(struct node_call *c, const char *key, const char *name,
 {
     struct str path = { 0 };
     struct weights *w = NULL;
-    const char *what = "";
+    struct family_info is = { .what = "of a family that is not known" };
     struct parts parts = { 0 };
     struct model_ref *ref = &to->ref;
     berth_status s = folders_resolve(c->env->folders, key, name, &path, err);
     if (!s)
         s = weights_open(path.p, NULL, &w, err);
     if (!s)
-        parts = find_parts(w, role, &what);
+        s = loader_look(w, name, role, err);
+    if (!s)
+        s = find_parts(w, role, &parts, &is, err);
     for (size_t i = 0; i < parts.n; i++)
         parts.dtype[i] = default_dtype(c->env, w, parts.at[i], role);
     weights_close(w);
     if (!s && !parts.n && !found)
-        s = err_set(err, BERTH_EINVAL, "'%s' holds no %s: it is %s", name,
-                    strcmp(key, "checkpoints") == 0 ? "checkpoint" : role, what);
+        s = err_set(err, BERTH_EINVAL, "'%s' holds no %s: it is %s", name, role, is.what);
     for (size_t i = 0; !s && i < parts.n; i++) {
         struct opened_part *part = &to->part[ref->parts];
         struct placement here = *p; /* borrows */
@@ -470,7 +463,7 @@ berth_status loader_open(struct node_call *c, const char *key, const char *name,
         *found = parts.n > 0;
     if (!s && !parts.n) {
         free(ref->missing);
-        ref->missing = tell_missing(c, name, role, what);
+        ref->missing = tell_missing(c, name, role, is.what);
     }
     str_release(&path);
     return s;

@@ -17,8 +17,10 @@
  * Retention  keep_loaded given: keep or eject. Not given, or no such input: auto. A node that fails
  *            takes it back: what it opened is retained as it was before.
  * Parts      Of a file that holds several networks a loader takes those of its role (arch.h); of
- *            one that is another kind it says so. A family we do not know is taken as it is: its
- *            blocks have a place all the same. A type of text encoders that nobody can compute, and
+ *            one that is another kind it says so. Diffusion models, text encoders and VAEs of
+ *            families that cannot be computed (model/family.h) are refused by their headers, before
+ *            anything is loaded or makes room for them; what else is not known is taken as it is:
+ *            its blocks have a place all the same. A type of text encoders that nobody can compute, and
  *            a set whose tokenizers are missing, are refused before anything is loaded; of a
  *            checkpoint only where its prompt encodes text with it.
  * Types      weight_dtype: the weights are converted as they are read, and the model is another one
@@ -62,6 +64,10 @@ struct opened { /* one output in the making; opened_release() */
  * is none, log and client hear what the file is instead. */
 berth_status loader_open(struct node_call *c, const char *key, const char *name, const char *role,
                          const struct placement *p, struct opened *to, bool *found, berth_err *err);
+/* Can what `role` wants of this file be computed? From its header: nothing is loaded for a family that
+ * nobody can run. The error is a sentence with `name` and what the file is. */
+berth_status loader_look(const struct weights *w, const char *name, const char *role,
+                         berth_err *err);
 /* Lets go of it; of a node that failed the retention is taken back before. Zeroed is fine. */
 void opened_release(struct opened *o, berth_status failed);
 /* Gives output i the model; takes it. A model_ref without parts and options: None. */

@@ -13,6 +13,23 @@ out_has '^  F16 .*100.0 %'
 out_has 'largest tensors'
 out_lacks layout
 grep -q "$(printf '\033')" .out && fail "colour without a terminal"
+out_has 'family      a Flux diffusion model$'
+run 0 inspect --json good.safetensors
+json 0/family/name Flux
+json 0/family/runs true
+# names alone: a family that cannot be computed, and none at all
+echo '{"head.modulation": [1], "patch_embedding.weight": [1], "blocks.0.modulation": [1]}' > wan.json
+"$berth" synth --keys wan.json -o wan.safetensors > /dev/null || fail "synth"
+run 0 inspect wan.safetensors
+out_has 'family      a Wan video model (2.1 or 2.2); Berth cannot compute it yet$'
+run 0 inspect --json wan.safetensors
+json 0/family/name Wan
+json 0/family/is 'a Wan video model (2.1 or 2.2)'
+json 0/family/runs false
+echo '{"some.weight": [1]}' > some.json
+"$berth" synth --keys some.json -o some.safetensors > /dev/null || fail "synth"
+run 0 inspect some.safetensors
+out_has 'family      not known: Berth cannot compute it$'
 run 0 inspect --picture good.gguf
 out_has layout
 out_has 'a double_blocks'

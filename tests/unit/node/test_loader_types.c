@@ -19,6 +19,26 @@ static void scaled_file(const char *path)
     assert_ok(weights_write(&args, &err), err);
 }
 
+/* flux-tiny with its first layer as scaled fp8. */
+static void scaled_flux(const char *path)
+{
+    struct weights_spec spec[128];
+    struct keys k = { 0 };
+    struct weights_write_args args = {
+        .format = "safetensors", .path = path, .spec = spec, .fill = model_fill
+    };
+    berth_err err = { 0 };
+    assert_ok(preset_keys(preset_find("flux-tiny"), &k, &err), err);
+    assert_true(k.n < ARRAY_LEN(spec) && !strcmp(k.at[0].name, "img_in.weight"));
+    for (; args.count < k.n; args.count++)
+        spec[args.count] =
+            (struct weights_spec) { k.at[args.count].name, args.count ? DT_BF16 : DT_F8_E4M3,
+                                    k.at[args.count].shape };
+    spec[args.count++] = (struct weights_spec) { "img_in.scale_weight", DT_F32, { 1, { 1 } } };
+    assert_ok(weights_write(&args, &err), err);
+    keys_release(&k);
+}
+
 static int fill(void **state)
 {
     struct rig r;
@@ -29,7 +49,7 @@ static int fill(void **state)
     rig_preset(&r, "diffusion_models/f16.gguf", "flux-tiny");
     preset_write("flux-tiny", DT_Q8_0, rig_path(&r, "diffusion_models/q8.gguf"));
     preset_write("flux-tiny", DT_F8_E4M3, rig_path(&r, "diffusion_models/fp8.safetensors"));
-    scaled_file(rig_path(&r, "diffusion_models/scaled.safetensors"));
+    scaled_flux(rig_path(&r, "diffusion_models/scaled.safetensors"));
     scaled_file(rig_path(&r, "controlnet/plain.safetensors"));
     rig_preset(&r, "text_encoders/t5.safetensors", "t5-tiny");
     rig_preset(&r, "text_encoders/t5.gguf", "t5-tiny");

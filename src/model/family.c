@@ -1,0 +1,283 @@
+#include "model/family.h"
+
+#include "base/str.h"
+#include "model/arch.h"
+#include "model/diffusion.h"
+#include "model/vae.h"
+
+#define HAS_MAX 3
+
+/* Families that cannot be computed: all tensors of `has` are there behind one root. The first that
+ * fits counts, so relatives stand before those they come from. */
+static const struct row {
+    const char *name, *what, *role;
+    const char *has[HAS_MAX];
+} rows[] = {
+    { "Flux.2", "a Flux.2 model", "unet", { "double_stream_modulation_img.lin.weight" } },
+    { "Flux.2", "a Flux.2 model", "unet", { "double_stream_modulation_img.linear.weight" } },
+    { "Chroma", "a Chroma model", "unet", { "distilled_guidance_layer.norms.0.scale" } },
+    { "Chroma", "a Chroma model", "unet", { "distilled_guidance_layer.0.norms.0.scale" } },
+    { "Ovis-Image",
+      "an Ovis-Image model",
+      "unet",
+      { "double_blocks.0.img_mlp.gate_proj.weight", "txt_norm.scale" } },
+    { "HunyuanVideo 1.5",
+      "a HunyuanVideo 1.5 video model",
+      "unet",
+      { "txt_in.individual_token_refiner.blocks.0.norm1.weight", "vision_in.proj.0.weight" } },
+    { "HunyuanVideo",
+      "a HunyuanVideo video model, or a relative of it",
+      "unet",
+      { "txt_in.individual_token_refiner.blocks.0.norm1.weight" } },
+    { "Wan",
+      "a Wan video model (2.1 or 2.2)",
+      "unet",
+      { "head.modulation", "patch_embedding.weight", "blocks.0.modulation" } },
+    { "Qwen-Image",
+      "a Qwen-Image model",
+      "unet",
+      { "time_text_embed.timestep_embedder.linear_1.weight", "txt_norm.weight",
+        "transformer_blocks.0.img_mod.1.weight" } },
+    { "Z-Image",
+      "a Z-Image model",
+      "unet",
+      { "x_pad_token", "cap_pad_token", "noise_refiner.0.attention.k_norm.weight" } },
+    { "Lumina 2",
+      "a Lumina 2 model",
+      "unet",
+      { "cap_embedder.1.weight", "noise_refiner.0.attention.k_norm.weight" } },
+    { "LTX-2",
+      "an LTX-2 audio and video model",
+      "unet",
+      { "audio_patchify_proj.weight", "patchify_proj.weight",
+        "adaln_single.emb.timestep_embedder.linear_1.weight" } },
+    { "LTX-Video",
+      "an LTX-Video video model",
+      "unet",
+      { "patchify_proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight" } },
+    { "Mochi", "a Mochi video model", "unet", { "t5_yproj.weight" } },
+    { "Krea 2",
+      "a Krea 2 model",
+      "unet",
+      { "txtfusion.layerwise_blocks.0.prenorm.scale", "tmlp.0.weight" } },
+    { "MiniMax H3",
+      "a MiniMax H3 audio and video model",
+      "unet",
+      { "video_patch_proj.weight", "audio_patch_proj.weight", "condition_proj.weight" } },
+    { "SD3",
+      "an SD3 or SD3.5 model",
+      "unet",
+      { "joint_blocks.0.context_block.attn.qkv.weight", "context_embedder.weight" } },
+    { "AuraFlow", "an AuraFlow model", "unet", { "double_layers.0.attn.w1q.weight" } },
+    { "Stable Cascade",
+      "a Stable Cascade model",
+      "unet",
+      { "clf.1.weight", "clip_txt_mapper.weight" } },
+    { "Stable Cascade",
+      "a Stable Cascade model",
+      "unet",
+      { "clf.1.weight", "clip_mapper.weight" } },
+    { "Stable Audio",
+      "a Stable Audio model",
+      "unet",
+      { "transformer.rotary_pos_emb.inv_freq", "to_cond_embed.0.weight" } },
+    { "Hunyuan-DiT", "a Hunyuan-DiT model", "unet", { "mlp_t5.0.weight" } },
+    { "PixArt", "a PixArt model", "unet", { "t_block.1.weight", "y_embedder.y_embedding" } },
+    { "HiDream", "a HiDream model", "unet", { "caption_projection.0.linear.weight" } },
+    { "Cosmos",
+      "a Cosmos video model",
+      "unet",
+      { "blocks.block0.blocks.0.block.attn.to_q.0.weight" } },
+    { "Cosmos", "a Cosmos Predict2 model", "unet", { "x_embedder.proj.1.weight" } },
+    { "ACE-Step", "an ACE-Step music model", "unet", { "genre_embedder.weight" } },
+    { "OmniGen2",
+      "an OmniGen2 model",
+      "unet",
+      { "time_caption_embed.timestep_embedder.linear_1.bias" } },
+    { "SVD",
+      "a Stable Video Diffusion model",
+      "unet",
+      { "input_blocks.1.1.time_stack.0.attn1.to_q.weight" } },
+    { "Wan", "a Wan 2.2 VAE", "vae", { "decoder.upsamples.0.upsamples.0.residual.0.gamma" } },
+    { "Wan", "a Wan 2.1 VAE", "vae", { "decoder.middle.0.residual.0.gamma" } },
+    { "LTX-Video",
+      "an LTX-Video VAE",
+      "vae",
+      { "per_channel_statistics.std-of-means", "decoder.conv_in.conv.weight" } },
+    { "HunyuanVideo", "a HunyuanVideo VAE", "vae", { "decoder.conv_in.conv.weight" } },
+    { "Flux.2", "a Flux.2 VAE", "vae", { "bn.running_mean", "decoder.conv_in.weight" } },
+    { "Gemma",
+      "a Gemma text encoder",
+      "clip",
+      { "model.layers.0.self_attn.q_proj.weight",
+        "model.layers.0.post_feedforward_layernorm.weight" } },
+    { "Qwen3",
+      "a Qwen3 text encoder",
+      "clip",
+      { "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.q_norm.weight" } },
+    { "Qwen2.5",
+      "a Qwen2.5 text encoder",
+      "clip",
+      { "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.q_proj.bias" } },
+    { "Llama",
+      "a language model as text encoder",
+      "clip",
+      { "model.layers.0.self_attn.q_proj.weight" } },
+    { "Llama", "a language model as text encoder", "clip", { "blk.0.attn_q.weight" } },
+    { "ControlNet", "a ControlNet", NULL, { "input_hint_block.0.weight" } },
+    { "ControlNet", "a ControlNet", NULL, { "controlnet_cond_embedding.conv_in.weight" } },
+    { "CLIP vision",
+      "a CLIP vision model",
+      NULL,
+      { "vision_model.encoder.layers.0.self_attn.q_proj.weight" } },
+};
+
+/* What may stand in front of the names of a role. */
+static const char *const unet_roots[] = { "",       "model.diffusion_model.", "diffusion_model.",
+                                          "model.", "transformer.",           "net.",
+                                          NULL };
+static const char *const vae_roots[] = { "", "first_stage_model.", "vae.", NULL };
+static const char *const clip_roots[] = { "", "transformer.", NULL };
+static const char *const other_roots[] = { "", "control_model.", NULL };
+
+static const char *const *roots_of(const char *role)
+{
+    return !role                       ? other_roots
+           : strcmp(role, "unet") == 0 ? unet_roots
+           : strcmp(role, "vae") == 0  ? vae_roots
+                                       : clip_roots;
+}
+
+static bool fits(const struct weights *w, const struct row *r)
+{
+    for (const char *const *root = roots_of(r->role); *root; root++) {
+        size_t k = 0;
+        while (k < HAS_MAX && r->has[k] && arch_find(w, *root, r->has[k]))
+            k++;
+        if (k == HAS_MAX || !r->has[k])
+            return true;
+    }
+    return false;
+}
+
+static bool wants(const char *asked, const char *role)
+{
+    return !asked || (role && strcmp(asked, role) == 0);
+}
+
+static bool find_row(const struct weights *w, const char *role, struct family_info *out)
+{
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (wants(role, rows[i].role) && fits(w, &rows[i])) {
+            *out = (struct family_info) { .name = rows[i].name, .role = rows[i].role };
+            snprintf(out->what, sizeof out->what, "%s", rows[i].what);
+            return true;
+        }
+    return false;
+}
+
+static const char *article(const char *name)
+{
+    return strncmp(name, "SD", 2) == 0 ? "an" : "a";
+}
+
+/* Is there more than the diffusion model? */
+static bool is_checkpoint(const struct weights *w, const struct arch *arch)
+{
+    for (size_t i = 0; arch && i < arch->parts; i++)
+        if (strcmp(arch->part[i].role, "unet") != 0 && arch_has_part(w, "", &arch->part[i]))
+            return true;
+    return false;
+}
+
+static berth_status find_diffusion(const struct weights *w, const struct arch *arch,
+                                   struct family_info *out, berth_err *err)
+{
+    struct diffusion_info d;
+    berth_status s = diffusion_look(w, NULL, &d, err);
+    if (s == BERTH_ENOTFOUND || s == BERTH_ENOMEM)
+        return s;
+    const char *name = s ? "diffusion model" : d.family;
+    *out = (struct family_info) { .name = name, .role = "unet", .runs = !s };
+    if (s) {
+        snprintf(out->what, sizeof out->what, "a diffusion model");
+        snprintf(out->why, sizeof out->why, "%.199s", err->msg);
+    } else {
+        snprintf(out->what, sizeof out->what, "%s %s %s", article(name), name,
+                 is_checkpoint(w, arch) ? "checkpoint" : "diffusion model");
+    }
+    return BERTH_OK;
+}
+
+static bool find_vae(const struct weights *w, struct family_info *out)
+{
+    struct vae_net v;
+    berth_err err = { 0 };
+    for (const char *const *root = vae_roots; *root; root++) {
+        if (!arch_vae.detect(w, *root))
+            continue;
+        bool runs = !vae_detect(w, *root, &v, &err);
+        *out = (struct family_info) { .name = "AutoencoderKL", .role = "vae", .runs = runs };
+        snprintf(out->what, sizeof out->what, "a VAE of SD's or Flux's kind");
+        snprintf(out->why, sizeof out->why, "%.199s", runs ? "" : err.msg);
+        return true;
+    }
+    return false;
+}
+
+static bool find_text(const struct weights *w, struct family_info *out)
+{
+    static const struct {
+        const struct arch *arch;
+        const char *name, *what;
+    } text[] = { { &arch_clip, "CLIP", "a CLIP text encoder" },
+                 { &arch_t5, "T5", "a T5 or umT5 text encoder" } };
+    for (size_t i = 0; i < ARRAY_LEN(text); i++) {
+        if (!arch_is(text[i].arch, w, "", NULL))
+            continue;
+        *out = (struct family_info) { .name = text[i].name, .role = "clip", .runs = true };
+        snprintf(out->what, sizeof out->what, "%s", text[i].what);
+        return true;
+    }
+    return false;
+}
+
+/* Factors of an adapter, by the words their names end in (lora.md 4). */
+static bool is_adapter(const struct weights *w)
+{
+    static const char *const end[] = { ".lora_up.weight", ".lora_down.weight", ".lora_A.weight",
+                                       ".lora_B.weight",  "_lora.up.weight",   "_lora.down.weight",
+                                       ".hada_w1_a",      ".lokr_w1",          ".lokr_w1_a" };
+    for (size_t i = 0; i < weights_count(w); i++)
+        for (size_t k = 0; k < ARRAY_LEN(end); k++)
+            if (str_ends(weights_at(w, i)->name, weights_at(w, i)->name_len, end[k]))
+                return true;
+    return false;
+}
+
+static bool find_other(const struct weights *w, const struct arch *arch, struct family_info *out)
+{
+    bool adapter = is_adapter(w);
+    if (!adapter && !(arch && arch->parts))
+        return false;
+    *out =
+        (struct family_info) { .name = adapter ? "LoRA" : "parts of a checkpoint", .runs = true };
+    snprintf(out->what, sizeof out->what, "%s",
+             adapter ? "a LoRA" : "text encoders or a VAE under the names of a checkpoint");
+    return true;
+}
+
+berth_status family_find(const struct weights *w, const char *role, struct family_info *out,
+                         berth_err *err)
+{
+    const struct arch *arch = arch_detect(w, NULL);
+    berth_status s = BERTH_ENOTFOUND;
+    if (find_row(w, role, out))
+        return BERTH_OK;
+    if (wants(role, "unet") && (s = find_diffusion(w, arch, out, err)) != BERTH_ENOTFOUND)
+        return s;
+    if ((wants(role, "vae") && find_vae(w, out)) || (wants(role, "clip") && find_text(w, out)) ||
+        (!role && find_other(w, arch, out)))
+        return BERTH_OK;
+    return err_set(err, BERTH_ENOTFOUND, "a family that is not known");
+}

@@ -1,0 +1,217 @@
+/* What a file is, in words, and whether it can be computed: by the names of its tensors. */
+#include "support/sparse.h"
+#include "support/test.h"
+#include "support/tmp.h"
+
+#include "model/family.h"
+
+static struct weights *open_keys(struct keys *k)
+{
+    struct weights *w;
+    berth_err err;
+    assert_false(k->bad);
+    const char *path = tmp_path("family.safetensors");
+    assert_ok(sparse_keys(path, k, DT_F16, &err), err);
+    assert_ok(weights_open(path, NULL, &w, &err), err);
+    keys_release(k);
+    return w;
+}
+
+static struct weights *open_preset(const char *name)
+{
+    struct keys k = { 0 };
+    berth_err err;
+    assert_ok(preset_keys(preset_find(name), &k, &err), err);
+    return open_keys(&k);
+}
+
+#define NAMES_MAX 4
+
+/* One small tensor of each name. */
+static struct weights *open_names(const char *prefix, const char *const name[NAMES_MAX])
+{
+    struct keys k = { 0 };
+    for (size_t i = 0; i < NAMES_MAX && name[i]; i++) {
+        char full[160];
+        snprintf(full, sizeof full, "%s%s", prefix, name[i]);
+        keys_tensor(&k, full, 4, 4, 0, 0);
+    }
+    return open_keys(&k);
+}
+
+/* Families as they are in the wild: a few of their names, some of which others have too. */
+static void families_that_cannot_be_computed(void **state)
+{
+    static const struct {
+        const char *role, *what, *name[NAMES_MAX];
+    } row[] = {
+        { "unet",
+          "a Flux.2 model",
+          { "img_in.weight", "double_blocks.0.img_attn.norm.key_norm.scale",
+            "double_stream_modulation_img.lin.weight", "txt_in.weight" } },
+        { "unet",
+          "a Chroma model",
+          { "img_in.weight", "double_blocks.0.img_attn.norm.key_norm.scale",
+            "distilled_guidance_layer.norms.0.scale" } },
+        { "unet",
+          "a HunyuanVideo video model, or a relative of it",
+          { "img_in.proj.weight", "vector_in.in_layer.weight", "time_in.in_layer.weight",
+            "txt_in.individual_token_refiner.blocks.0.norm1.weight" } },
+        { "unet",
+          "a HunyuanVideo 1.5 video model",
+          { "img_in.proj.weight", "vision_in.proj.0.weight", "byt5_in.fc1.weight",
+            "txt_in.individual_token_refiner.blocks.0.norm1.weight" } },
+        { "unet",
+          "a Wan video model (2.1 or 2.2)",
+          { "patch_embedding.weight", "blocks.0.modulation", "head.modulation",
+            "img_emb.proj.0.weight" } },
+        { "unet",
+          "a Qwen-Image model",
+          { "time_text_embed.timestep_embedder.linear_1.weight", "txt_norm.weight",
+            "transformer_blocks.0.img_mod.1.weight", "img_in.weight" } },
+        { "unet",
+          "a Z-Image model",
+          { "x_pad_token", "cap_pad_token", "cap_embedder.1.weight",
+            "noise_refiner.0.attention.k_norm.weight" } },
+        { "unet",
+          "a Lumina 2 model",
+          { "cap_embedder.1.weight", "noise_refiner.0.attention.k_norm.weight" } },
+        { "unet",
+          "an LTX-Video video model",
+          { "patchify_proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight",
+            "scale_shift_table" } },
+        { "unet",
+          "an LTX-2 audio and video model",
+          { "patchify_proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight",
+            "audio_patchify_proj.weight" } },
+        { "unet", "a Mochi video model", { "t5_yproj.weight", "pos_frequencies" } },
+        { "unet",
+          "a Krea 2 model",
+          { "tmlp.0.weight", "txtfusion.layerwise_blocks.0.prenorm.scale" } },
+        { "unet",
+          "a MiniMax H3 audio and video model",
+          { "video_patch_proj.weight", "audio_patch_proj.weight", "condition_proj.weight" } },
+        { "unet",
+          "an SD3 or SD3.5 model",
+          { "joint_blocks.0.context_block.attn.qkv.weight", "context_embedder.weight" } },
+        { "unet",
+          "a Stable Video Diffusion model",
+          { "input_blocks.0.0.weight", "time_embed.0.weight", "out.2.weight",
+            "input_blocks.1.1.time_stack.0.attn1.to_q.weight" } },
+        { "vae",
+          "a Wan 2.1 VAE",
+          { "decoder.middle.0.residual.0.gamma", "conv1.weight", "decoder.conv1.weight" } },
+        { "vae",
+          "a Wan 2.2 VAE",
+          { "decoder.middle.0.residual.0.gamma",
+            "decoder.upsamples.0.upsamples.0.residual.0.gamma" } },
+        { "vae",
+          "an LTX-Video VAE",
+          { "decoder.conv_in.conv.weight", "per_channel_statistics.std-of-means" } },
+        { "vae", "a HunyuanVideo VAE", { "decoder.conv_in.conv.weight", "quant_conv.weight" } },
+        { "vae",
+          "a Flux.2 VAE",
+          { "decoder.conv_in.weight", "decoder.mid.block_1.conv1.weight", "bn.running_mean" } },
+    };
+    static const char *const front[][2] = { { "", "" },
+                                            { "model.diffusion_model.", "first_stage_model." },
+                                            { "model.", "vae." } };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++)
+        for (size_t f = 0; f < ARRAY_LEN(front); f++)
+            for (int any = 0; any < 2; any++) {
+                bool vae = !strcmp(row[i].role, "vae");
+                struct weights *w = open_names(front[f][vae], row[i].name);
+                struct family_info is = { 0 };
+                berth_err err = { 0 };
+                assert_ok(family_find(w, any ? NULL : row[i].role, &is, &err), err);
+                assert_string_equal(is.what, row[i].what);
+                assert_string_equal(is.role, row[i].role);
+                assert_false(is.runs);
+                assert_string_equal(is.why, "");
+                assert_int_equal(family_find(w, vae ? "unet" : "vae", &is, &err), BERTH_ENOTFOUND);
+                weights_close(w);
+            }
+}
+
+static void families_that_can(void **state)
+{
+    static const struct {
+        const char *preset, *role, *what;
+    } row[] = {
+        { "sd15", "unet", "an SD1.5 checkpoint" },
+        { "sd15-unet-tiny", "unet", "an SD1.5 diffusion model" },
+        { "sdxl-base-tiny", "unet", "an SDXL checkpoint" },
+        { "flux-dev", "unet", "a Flux diffusion model" },
+        { "clip-l-tiny", "clip", "a CLIP text encoder" },
+        { "t5xxl", "clip", "a T5 or umT5 text encoder" },
+        { "flux-vae", "vae", "a VAE of SD's or Flux's kind" },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct weights *w = open_preset(row[i].preset);
+        struct family_info is = { 0 };
+        berth_err err = { 0 };
+        assert_ok(family_find(w, NULL, &is, &err), err);
+        assert_string_equal(is.what, row[i].what);
+        assert_string_equal(is.role, row[i].role);
+        assert_true(is.runs);
+        weights_close(w);
+    }
+}
+
+/* One of a family that can be computed, and why it cannot: Flux Fill has 384 values a patch. */
+static void a_relative_says_why(void **state)
+{
+    struct keys k = { 0 };
+    struct family_info is = { 0 };
+    berth_err err = { 0 };
+    (void)state;
+    assert_ok(preset_keys(preset_find("flux-tiny"), &k, &err), err);
+    for (size_t i = 0; i < k.n; i++)
+        if (!strcmp(k.at[i].name, "img_in.weight"))
+            k.at[i].shape.dim[1] = 384;
+    struct weights *w = open_keys(&k);
+    assert_ok(family_find(w, "unet", &is, &err), err);
+    assert_false(is.runs);
+    assert_non_null(strstr(is.why, "80 beside the latent (Fill, control): not supported yet"));
+    weights_close(w);
+}
+
+static void others(void **state)
+{
+    static const struct {
+        const char *what, *name[NAMES_MAX];
+        bool runs;
+    } row[] = {
+        { "a LoRA", { "lora_unet_a.lora_up.weight", "lora_unet_a.lora_down.weight" }, true },
+        { "a ControlNet", { "control_model.input_hint_block.0.weight" }, false },
+    };
+    static const char *const unknown[NAMES_MAX] = { "some.weight", "other.weight" };
+    struct family_info is = { 0 };
+    berth_err err = { 0 };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        struct weights *w = open_names("", row[i].name);
+        assert_ok(family_find(w, NULL, &is, &err), err);
+        assert_string_equal(is.what, row[i].what);
+        assert_null(is.role);
+        assert_int_equal(is.runs, row[i].runs);
+        assert_int_equal(family_find(w, "unet", &is, &err), BERTH_ENOTFOUND);
+        weights_close(w);
+    }
+    struct weights *w = open_names("", unknown);
+    assert_int_equal(family_find(w, NULL, &is, &err), BERTH_ENOTFOUND);
+    weights_close(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(families_that_cannot_be_computed),
+        cmocka_unit_test(families_that_can),
+        cmocka_unit_test(a_relative_says_why),
+        cmocka_unit_test(others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
