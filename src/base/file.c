@@ -211,6 +211,15 @@ static struct file_id id_of(const struct stat *st)
     };
 }
 
+bool file_id_of(const char *path, struct file_id *out)
+{
+    struct stat st;
+    if (stat(path, &st))
+        return false;
+    *out = id_of(&st);
+    return true;
+}
+
 static berth_status map_fd(struct file_map *m, const struct stat *st, berth_err *err)
 {
     m->id = id_of(st);

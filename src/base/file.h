@@ -31,6 +31,8 @@ struct file_id { /* what "the same file" means to the registry */
     uint64_t dev, inode, size, mtime_ns;
 };
 
+bool file_id_of(const char *path, struct file_id *out); /* false: there is no such file */
+
 struct file_map; /* opaque */
 
 /* Maps a regular file read-only. Zero bytes, a directory, a FIFO: an error naming path. */

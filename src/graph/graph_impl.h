@@ -64,9 +64,28 @@ berth_status workflow_load(const struct node_env *env, json_t *prompt, struct wo
                            berth_err *err);
 void workflow_release(struct workflow *w);
 size_t workflow_find(const struct workflow *w, const char *id); /* SIZE_MAX: none */
+/* May the node run without what this link brings? Then its class asks for it, or not. */
+bool workflow_is_lazy(const struct wf_node *n, const struct wf_link *l);
 const struct node_class *graph_class(const struct node_env *env, const char *name);
 /* The value of a constant input: {"__value__": v} is v. NULL stays NULL. */
 json_t *workflow_constant(json_t *v);
+
+/* ---- doom.c: what would stop a prompt that is otherwise right ---- */
+
+struct doom {     /* doom_release() */
+    json_t **why; /* per node: a reason of its own that it cannot be computed, or NULL */
+    bool *node;   /* per node: it, or something it cannot do without, has one */
+};
+berth_status doom_init(struct doom *d, size_t nodes, berth_err *err);
+void doom_release(struct doom *d, size_t nodes);
+/* A node whose sources were added before. good: it was found right; its files are only looked at
+ * then. */
+berth_status doom_add(struct doom *d, const struct node_env *env, const struct workflow *w,
+                      size_t node, bool good, berth_err *err);
+/* Outputs that are doomed become CHECK_BAD, and the reasons errors of their nodes; those that stop no
+ * output for certain are dropped. */
+berth_status doom_judge(struct doom *d, const struct workflow *w, const bool *wanted,
+                        uint8_t *state, json_t **errors, berth_err *err);
 
 /* ---- verrors.c: what validation answers ---- */
 
@@ -86,6 +105,7 @@ struct verdict { /* of every node; borrowed */
     json_t **errors;      /* array or NULL; they move into the answer */
     const bool *wanted;   /* outputs that are asked for */
     bool cycle;           /* there is one */
+    json_t *const *why;   /* doom.why, judged */
 };
 /* Fills out, whose arrays are there and empty. */
 berth_status verdict_answer(const struct verdict *c, struct validation *out, berth_err *err);

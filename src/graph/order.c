@@ -132,11 +132,6 @@ static bool rank_by_link(struct order *o, size_t link)
 
 /* ---- links that become strong ---- */
 
-static bool is_lazy(const struct wf_node *n, const struct wf_link *l)
-{
-    return n->cls->lazy && n->cls->in[l->in].lazy;
-}
-
 static bool later(struct vec *v, size_t x)
 {
     size_t *p = vec_add(v);
@@ -160,7 +155,7 @@ static bool discover(struct order *o)
         o->by_seq[o->discovered++] = (unsigned)node;
         o->pending++;
         for (size_t l = w->link; l < w->link + w->links; l++) {
-            if (is_lazy(w, &o->wf->link[l]))
+            if (workflow_is_lazy(w, &o->wf->link[l]))
                 continue;
             if (!later(&o->fresh, l) || !later(&o->stack, o->wf->link[l].from))
                 return false;

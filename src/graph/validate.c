@@ -34,6 +34,7 @@ struct check {
     const char *raised;          /* exception type; NULL: none */
     struct str raised_text;
     bool cycle;
+    struct doom doom;
     berth_err *err;
 };
 
@@ -617,6 +618,8 @@ static berth_status check_tree(struct check *c, size_t output)
         if (s == RAISED && exception(c, node, down) == FAILED)
             return status_of(c);
         c->state[node] = good ? CHECK_GOOD : CHECK_BAD;
+        if (doom_add(&c->doom, c->env, &c->wf, node, good, c->err))
+            return status_of(c);
     }
     return BERTH_OK;
 }
@@ -700,6 +703,7 @@ static void check_release(struct check *c)
         names_release(&ch->names);
         free(ch);
     }
+    doom_release(&c->doom, c->wf.n);
     vec_release(&c->choices);
     vec_release(&c->stack);
     map_release(&c->choices_by_input);
@@ -724,6 +728,8 @@ static berth_status validate(struct check *c, json_t *prompt, const json_t *targ
     if (!wanted || !c->state || !c->errors)
         s = err_set(err, BERTH_ENOMEM, "validating a prompt of %zu nodes", n);
     if (!s)
+        s = doom_init(&c->doom, n, err);
+    if (!s)
         s = check_nodes(&c->wf, out, err);
     if (!s && !out->error)
         s = find_outputs(&c->wf, targets, wanted, &count, out, err);
@@ -732,8 +738,10 @@ static berth_status validate(struct check *c, json_t *prompt, const json_t *targ
             if (wanted[i])
                 s = check_tree(c, i);
         if (!s)
-            s = verdict_answer(&(struct verdict) { &c->wf, c->state, c->errors, wanted, c->cycle },
-                               out, err);
+            s = doom_judge(&c->doom, &c->wf, wanted, c->state, c->errors, err);
+        const struct verdict v = { &c->wf, c->state, c->errors, wanted, c->cycle, c->doom.why };
+        if (!s)
+            s = verdict_answer(&v, out, err);
     }
     free(wanted);
     return s;

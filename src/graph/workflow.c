@@ -8,6 +8,11 @@ const struct node_class *graph_class(const struct node_env *env, const char *nam
     return env->find ? env->find(name) : node_find(name);
 }
 
+bool workflow_is_lazy(const struct wf_node *n, const struct wf_link *l)
+{
+    return n->cls->lazy && n->cls->in[l->in].lazy;
+}
+
 size_t workflow_find(const struct workflow *w, const char *id)
 {
     uint64_t i;

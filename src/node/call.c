@@ -287,11 +287,7 @@ berth_status call_check(struct node_call *c, berth_err *err)
 
 berth_status node_not_yet(struct node_call *c, berth_err *err)
 {
-    return err_set(
-        err, BERTH_EUNSUPPORTED,
-        "%s cannot be computed yet: it is known so that its workflow loads and says where "
-        "it stops",
-        c->cls->name);
+    return err_set(err, BERTH_EUNSUPPORTED, "%s %s", c->cls->name, node_cannot_run(c->cls));
 }
 
 const char *node_exception(berth_status s)

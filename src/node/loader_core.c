@@ -440,7 +440,7 @@ NODE_CLASS(DiffusersLoader, .category = "advanced/loaders/deprecated", .module =
            IN(diffusers_in), OUT(out_checkpoint), .run = run_diffusers);
 
 /* Stand-alone nodes of ComfyUI-MultiGPU: their inputs name the parts. */
-static berth_status run_advanced(struct node_call *c, berth_err *err)
+berth_status run_advanced(struct node_call *c, berth_err *err)
 {
     static const char *const prefix[3] = { "unet_", "clip_", "vae_" };
     struct placement p[3] = { 0 };

@@ -20,8 +20,8 @@
  *            one that is another kind it says so. Diffusion models, text encoders and VAEs of
  *            families that cannot be computed (model/family.h) are refused by their headers, before
  *            anything is loaded or makes room for them; what else is not known is taken as it is:
- *            its blocks have a place all the same. A type of text encoders that nobody can compute, and
- *            a set whose tokenizers are missing, are refused before anything is loaded; of a
+ *            its blocks have a place all the same. A type of text encoders that nobody can compute,
+ *            and a set whose tokenizers are missing, are refused before anything is loaded; of a
  *            checkpoint only where its prompt encodes text with it.
  * Types      weight_dtype: the weights are converted as they are read, and the model is another one
  *            than the file's own unless it has that type. fp8_e4m3fn_fast is kept in the model_ref,
@@ -29,6 +29,7 @@
  *            diffusion models and text encoders, in a checkpoint too, whose files have one type.
  * Adapters   LoRA loaders collect them in the model_ref; whoever computes sets them.
  * Files      loader.c placement and opening; loader_core.c bases; loader_multigpu.c wrappers;
+ *            loader_look.c files of prompts that are not taken yet;
  *            loader_lora.c; loaders.def. */
 #ifndef NODE_LOADER_IMPL_H
 #define NODE_LOADER_IMPL_H
@@ -64,8 +65,8 @@ struct opened { /* one output in the making; opened_release() */
  * is none, log and client hear what the file is instead. */
 berth_status loader_open(struct node_call *c, const char *key, const char *name, const char *role,
                          const struct placement *p, struct opened *to, bool *found, berth_err *err);
-/* Can what `role` wants of this file be computed? From its header: nothing is loaded for a family that
- * nobody can run. The error is a sentence with `name` and what the file is. */
+/* Can what `role` wants of this file be computed? From its header: nothing is loaded for a family
+ * that nobody can run. The error is a sentence with `name` and what the file is. */
 berth_status loader_look(const struct weights *w, const char *name, const char *role,
                          berth_err *err);
 /* Lets go of it; of a node that failed the retention is taken back before. Zeroed is fine. */
@@ -86,7 +87,7 @@ extern const char *const list_clip_types[], *const list_dual_types[], *const lis
 /* run() of bases. */
 typedef berth_status loader_run_fn(struct node_call *c, berth_err *err);
 loader_run_fn run_checkpoint, run_diffusers, run_unet, run_unet_gguf, run_clip, run_clip_gguf,
-    run_vae, run_clip_vision, run_control_net;
+    run_vae, run_clip_vision, run_control_net, run_advanced;
 
 /* Inputs of bases. */
 #define IN_CHECKPOINT FOLDER_IN("ckpt_name", "checkpoints")

@@ -31,6 +31,7 @@
 #include "paths/folders.h"
 
 struct node_assets;
+struct node_looks;
 
 /* In which numbers networks compute, and whose noise they get: what ComfyUI has flags for. Zeroed:
  * everything in F32; node_numbers_own is what people get who say nothing. */
@@ -65,6 +66,7 @@ struct node_env { /* owner: whoever runs the executor; constant while it runs */
     const char *const *tokenizers;
     size_t tokenizers_n;
     struct node_assets *assets; /* executor thread only; NULL: opened again for every call */
+    struct node_looks *looks;   /* any thread; NULL: node_look() reads headers each time */
     bool previews;              /* pictures of sampling steps are made for clients */
     struct node_numbers numbers;
     bool disable_metadata;
@@ -262,9 +264,19 @@ berth_status call_load(struct node_call *c, struct res_model *m, bool steps, ber
 /* BERTH_ECANCELED when somebody interrupted. For loops that have no steps to report. */
 berth_status call_check(struct node_call *c, berth_err *err);
 
-/* run() of nodes that this build cannot compute: "KSampler cannot be computed yet: ...". */
+/* run() of nodes that this build cannot compute: "KSampler cannot be computed yet". */
 berth_status node_not_yet(struct node_call *c, berth_err *err);
-bool node_cannot_run(const struct node_class *c); /* its run() is such a one */
+/* Why its run() is such a one, behind the name of the class; NULL: it can be computed. */
+const char *node_cannot_run(const struct node_class *c);
+
+/* What a loader's files are, by their headers: an error is a sentence about a file of a family that
+ * cannot be computed, and *input the one that names it. Files that cannot be read are fine: the loader
+ * says so. */
+berth_status node_look(const struct node_check *k, const char **input, berth_err *err);
+/* What was found is kept by the files' identities, so that a prompt need not wait for headers twice.
+ * NULL: out of memory. */
+struct node_looks *node_looks_new(void);
+void node_looks_free(struct node_looks *l); /* NULL is fine */
 
 /* "ValueError", "FileNotFoundError", "torch.OutOfMemoryError", ... by status. */
 const char *node_exception(berth_status s);

@@ -20,9 +20,12 @@ static const struct node_class *const nodes[] = {
 #define LOADERS (sizeof loaders / sizeof *loaders - 1)
 #define NODES (sizeof nodes / sizeof *nodes - 1)
 
-bool node_cannot_run(const struct node_class *c)
+const char *node_cannot_run(const struct node_class *c)
 {
-    return c->run == node_not_yet || c->run == node_no_video;
+    return c->run == node_not_yet ? "cannot be computed yet"
+           : c->run == node_no_video
+               ? "cannot be computed: reading and writing video is not built in"
+               : NULL;
 }
 
 size_t node_count(void)

@@ -4,9 +4,7 @@
 
 berth_status node_no_video(struct node_call *c, berth_err *err)
 {
-    return err_set(err, BERTH_EUNSUPPORTED,
-                   "%s cannot be computed: reading and writing video is not built in",
-                   c->cls->name);
+    return node_not_yet(c, err);
 }
 
 NOT_YET(LTXVConditioning, .category = "conditioning/video_models", .module = MOD("lt"),

@@ -48,6 +48,9 @@ static berth_status fill_env(struct server *s, berth_err *err)
     s->env.folders = s->cfg.folders;
     s->env.devices = (const char *const *)s->device_names;
     s->env.clock = s->cfg.clock;
+    s->env.looks = node_looks_new();
+    if (!s->env.looks)
+        return err_set(err, BERTH_ENOMEM, "the server");
     s->env.log = &s->log;
     s->env.disable_metadata = s->cfg.disable_metadata;
     s->env.numbers = s->cfg.numbers;
@@ -134,6 +137,7 @@ void server_free(struct server *s)
         free(s->device_names[i]);
     free(s->device_names);
     pthread_mutex_destroy(&s->ids_lock);
+    node_looks_free(s->env.looks);
     free(s);
 }
 

@@ -141,6 +141,12 @@ static inline berth_status run_count(struct node_call *c, berth_err *err)
 }
 CLASS(Count, INS(in_any), OUTS(out_int), .run = run_count, .flags = NODE_INPUT_IS_LIST);
 
+/* Never(value?) -> INT, one that is declared and cannot be computed */
+static const struct node_input in_never[] = {
+    { .name = "value", .kind = IN_SOCKET, .type = "*", .optional = true }
+};
+CLASS(Never, INS(in_never), OUTS(out_int), .run = node_not_yet);
+
 /* Pick(which, a lazy, b lazy) -> INT */
 static inline berth_status run_pick(struct node_call *c, berth_err *err)
 {
@@ -399,7 +405,7 @@ static inline const struct node_class *rig_find(const char *name)
         &class_Own,     &class_Fresh, &class_State,    &class_Look,   &class_Blind,
         &class_Blob,    &class_Reset, &class_Changing, &class_Rules,  &class_RulesV3,
         &class_Sink,    &class_Needy, &class_NeedyV3,  &class_Source, &class_SourceV3,
-        &class_Picture, &class_Peek,
+        &class_Picture, &class_Peek,  &class_Never,
     };
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         if (strcmp(all[i]->name, name) == 0)

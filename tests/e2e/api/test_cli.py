@@ -410,7 +410,7 @@ def test_a_node_that_cannot_be_computed_is_told_first(tmp_path):
     p.pop("2")  # the output that could run
     path.write_text(json.dumps(p))
     said = berth("run", path, "--base-directory", tmp_path / "base", code=1).stderr
-    assert said.startswith("berth run: Prompt outputs failed validation: Node 4 (ImageUpscaleWithModel) cannot be computed yet.;"), said
+    assert said.startswith("berth run: Prompt outputs failed validation: Node 4: ImageUpscaleWithModel cannot be computed yet;"), said
     assert said.endswith(why) and "put one there" not in said
     p["4"] = {"class_type": "UpscaleModelLoader", "inputs": {"model_name": "x4.safetensors"}}
     p["5"] = {"class_type": "PreviewAny", "inputs": {"source": ["4", 0]}}

@@ -556,12 +556,49 @@ def test_a_checkpoint_without_text_encoder(server, base):
     assert said, server.errors()[-2000:]
 
 
-def test_what_cannot_be_computed_says_so(server):
+def refused(server, w):
+    """The errors of a prompt that is not taken; where models are is as it was."""
+    make(server, workflow("txt2img"))
+    before = server.get("/berth/models").json()["models"]
+    assert before
+    answer = server.queue(w, expect=400)
+    assert server.get("/berth/models").json()["models"] == before
+    assert answer["error"]["type"] == "prompt_outputs_failed_validation"
+    return answer["node_errors"]
+
+
+def test_what_cannot_be_computed_is_refused(server):
     w = workflow("txt2img")
     w["8"] = node("FreeU_V2", model=["1", 0], b1=1.3, b2=1.4, s1=0.9, s2=0.2)
     w["5"]["inputs"]["model"] = ["8", 0]
-    e = failure(server.run(w))
-    assert e["node_type"] == "FreeU_V2" and "cannot be computed yet" in e["exception_message"]
+    assert refused(server, w) == {"8": {
+        "errors": [{"type": "node_cannot_run", "message": "Node cannot be computed",
+                    "details": "FreeU_V2 cannot be computed yet", "extra_info": {}}],
+        "dependent_outputs": ["7"], "class_type": "FreeU_V2"}}
+
+
+def test_a_file_of_a_family_that_cannot_be_computed(server, base, tmp_path):
+    """A header is enough: nothing is evicted or read for it, and the sentence says what the file is."""
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"head.modulation": [1], "patch_embedding.weight": [1], "blocks.0.modulation": [1]}))
+    file = base / "models" / "diffusion_models" / "wan.safetensors"
+    subprocess.run([BINARY, "synth", "--keys", keys, "--output", file], check=True, stdout=subprocess.DEVNULL)
+    w = workflow("txt2img")
+    w["8"] = node("UNETLoader", unet_name="wan.safetensors", weight_dtype="default")
+    w["5"]["inputs"]["model"] = ["8", 0]
+    said = "'wan.safetensors' is a Wan video model (2.1 or 2.2): this family cannot be computed yet"
+    for _ in range(2):  # the second time it is remembered
+        assert refused(server, w)["8"]["errors"] == [{
+            "type": "custom_validation_failed", "message": "Custom validation failed for node",
+            "details": f"unet_name - {said}", "extra_info": {"input_name": "unet_name"}}]
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps(w))
+    here = subprocess.run([BINARY, "run", path, "--base-directory", base, "--devices", "cpu"], capture_output=True, text=True)
+    assert here.returncode == 1 and said in here.stderr and "loading" not in here.stderr, here.stderr
+    os.remove(file)
+    subprocess.run([BINARY, "synth", "--preset", "sd15-unet-tiny", "--output", file], check=True, stdout=subprocess.DEVNULL)
+    make(server, w)  # another file of that name is another file
+    os.remove(file)
 
 
 # ---- without a server

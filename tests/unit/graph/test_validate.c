@@ -419,6 +419,36 @@ static void values_are_converted_and_stored(void **state)
 static const struct {
     const char *what, *prompt, *targets, *outputs, *details, *node_errors;
 } graphs[] = {
+#define NEVER                                                                                      \
+    "{`type`:`node_cannot_run`,`message`:`Node cannot be computed`,`details`:`Never cannot be "    \
+    "computed yet`,`extra_info`:{}}"
+    { "what cannot be computed is refused, and the node that it is",
+      "{`1`:{`class_type`:`Never`,`inputs`:{}},`2`:{`class_type`:`Add`,`inputs`:{`a`:[`1`,0]}},"
+      "`3`:{`class_type`:`Save`,`inputs`:{`value`:[`2`,0]}}}",
+      NULL, "[]", "Node 1: Never cannot be computed yet",
+      "{`1`:{`errors`:[" NEVER "],`dependent_outputs`:[`3`],`class_type`:`Never`}}" },
+    { "two of them in a row, and an output that needs none of them",
+      "{`1`:{`class_type`:`Never`,`inputs`:{}},`2`:{`class_type`:`Never`,`inputs`:{`value`:[`1`,0]}"
+      "}"
+      ",`3`:{`class_type`:`Save`,`inputs`:{`value`:[`2`,0]}},`4`:{`class_type`:`Sink`,`inputs`:{}}"
+      "}",
+      NULL, "[`4`]", NULL,
+      "{`1`:{`errors`:[" NEVER "],`dependent_outputs`:[`3`],`class_type`:`Never`},"
+      "`2`:{`errors`:[" NEVER "],`dependent_outputs`:[`3`],`class_type`:`Never`}}" },
+    { "behind a lazy input it may never be asked for",
+      "{`1`:{`class_type`:`Never`,`inputs`:{}},`2`:{`class_type`:`Add`,`inputs`:{`a`:[`1`,0]}},"
+      "`3`:{`class_type`:`Pick`,`inputs`:{`which`:0,`a`:1,`b`:[`2`,0]}},`4`:{`class_type`:`Save`,"
+      "`inputs`:{`value`:[`3`,0]}}}",
+      NULL, "[`4`]", NULL, "{}" },
+    { "the same, and another output that does need it",
+      "{`1`:{`class_type`:`Never`,`inputs`:{}},"
+      "`3`:{`class_type`:`Pick`,`inputs`:{`which`:0,`a`:1,`b`:[`1`,0]}},`4`:{`class_type`:`Save`,"
+      "`inputs`:{`value`:[`3`,0]}},`5`:{`class_type`:`Save`,`inputs`:{`value`:[`1`,0]}}}",
+      NULL, "[`4`]", NULL,
+      "{`1`:{`errors`:[" NEVER "],`dependent_outputs`:[`5`],`class_type`:`Never`}}" },
+    { "nobody wants it",
+      "{`1`:{`class_type`:`Never`,`inputs`:{}},`2`:{`class_type`:`Sink`,`inputs`:{}}}", NULL,
+      "[`2`]", NULL, "{}" },
     { "an error upstream: the output itself has none, so details are empty",
       "{`1`:{`class_type`:`Rules`,`inputs`:{`i`:1}},`2`:{`class_type`:`Sink`,`inputs`:{`i`:[`1`,0]}"
       "}}",

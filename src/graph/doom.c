@@ -1,0 +1,115 @@
+/* doom: nodes that would stop a prompt which is otherwise right: those that cannot be computed in
+ * this build, and loaders of files that cannot. Found before the prompt is taken, so that no model
+ * makes room or is read for it. A node is doomed when it is one of them, or cannot run without one;
+ * what stands behind lazy inputs alone may never be asked for, and is left to the run. */
+#include "graph/graph_impl.h"
+
+berth_status doom_init(struct doom *d, size_t nodes, berth_err *err)
+{
+    size_t n = nodes ? nodes : 1;
+    *d = (struct doom) { .why = calloc(n, sizeof *d->why), .node = calloc(n, sizeof *d->node) };
+    return d->why && d->node
+               ? BERTH_OK
+               : err_set(err, BERTH_ENOMEM, "validating a prompt of %zu nodes", nodes);
+}
+
+void doom_release(struct doom *d, size_t nodes)
+{
+    for (size_t i = 0; d->why && i < nodes; i++)
+        json_decref(d->why[i]);
+    free(d->why);
+    free(d->node);
+    *d = (struct doom) { 0 };
+}
+
+static berth_status because(json_t *taken, json_t **out, berth_err *err)
+{
+    *out = taken;
+    return taken ? BERTH_OK : err_set(err, BERTH_ENOMEM, "refusing a node");
+}
+
+static berth_status look(const struct node_env *env, const struct wf_node *n, json_t **why,
+                         berth_err *err)
+{
+    struct node_check k = { .env = env, .cls = n->cls, .id = n->id, .inputs = n->inputs };
+    const char *input = NULL;
+    berth_err said = { 0 };
+    berth_status s = node_look(&k, &input, &said);
+    if (s == BERTH_ENOMEM)
+        *err = said;
+    if (!s || s == BERTH_ENOMEM)
+        return s;
+    return because(
+        reason_new("custom_validation_failed", json_string("Custom validation failed for node"),
+                   js_textf("%s - %s", input, said.msg), json_pack("{s:s}", "input_name", input)),
+        why, err);
+}
+
+berth_status doom_add(struct doom *d, const struct node_env *env, const struct workflow *w,
+                      size_t node, bool good, berth_err *err)
+{
+    const struct wf_node *n = &w->node[node];
+    const char *reason = node_cannot_run(n->cls);
+    berth_status s = BERTH_OK;
+    if (reason)
+        s = because(reason_new("node_cannot_run", json_string("Node cannot be computed"),
+                               js_textf("%s %s", n->cls->name, reason), json_object()),
+                    &d->why[node], err);
+    else if (good)
+        s = look(env, n, &d->why[node], err);
+    d->node[node] = d->why[node] != NULL;
+    for (size_t l = n->link; l < n->link + n->links && !d->node[node]; l++)
+        d->node[node] = d->node[w->link[l].from] && !workflow_is_lazy(n, &w->link[l]);
+    return s;
+}
+
+/* The reasons that `output` is doomed for become errors; seen[]: nodes that were asked. */
+static berth_status tell(const struct doom *d, const struct workflow *w, size_t output,
+                         struct vec *todo, bool *seen, json_t **errors)
+{
+    size_t *at = vec_add(todo);
+    if (!at)
+        return BERTH_ENOMEM;
+    *at = output;
+    seen[output] = true;
+    while (todo->n) {
+        size_t node = *(size_t *)vec_at(todo, todo->n - 1);
+        const struct wf_node *n = &w->node[node];
+        vec_pop(todo);
+        if (d->why[node] && !errors[node])
+            errors[node] = json_array();
+        if (d->why[node] && json_array_append(errors[node], d->why[node]))
+            return BERTH_ENOMEM;
+        for (size_t l = n->link; l < n->link + n->links; l++) {
+            size_t from = w->link[l].from;
+            if (seen[from] || !d->node[from] || workflow_is_lazy(n, &w->link[l]))
+                continue;
+            if (!(at = vec_add(todo)))
+                return BERTH_ENOMEM;
+            *at = from;
+            seen[from] = true;
+        }
+    }
+    return BERTH_OK;
+}
+
+berth_status doom_judge(struct doom *d, const struct workflow *w, const bool *wanted,
+                        uint8_t *state, json_t **errors, berth_err *err)
+{
+    struct vec todo = { .elem = sizeof(size_t) };
+    bool *seen = calloc(w->n ? w->n : 1, sizeof *seen);
+    berth_status s = seen ? BERTH_OK : BERTH_ENOMEM;
+    for (size_t i = 0; i < w->n && !s; i++)
+        if (wanted[i] && d->node[i]) {
+            state[i] = CHECK_BAD;
+            s = seen[i] ? BERTH_OK : tell(d, w, i, &todo, seen, errors);
+        }
+    for (size_t i = 0; i < w->n && !s; i++)
+        if (!seen[i]) { /* nobody will come to it, or only perhaps */
+            json_decref(d->why[i]);
+            d->why[i] = NULL;
+        }
+    vec_release(&todo);
+    free(seen);
+    return s ? err_set(err, s, "validating a prompt of %zu nodes", w->n) : BERTH_OK;
+}
