@@ -15,9 +15,9 @@
  *            inputs.
  * Threads    Validation: any, with an env that has no residency. Executor: one thread.
  * Files      workflow.c a prompt whose nodes have numbers; validate.c the rules, doom.c what cannot
- *            be computed, verrors.c what they answer; convert.c values as Python would convert them, pytext.c as it would print them;
- *            keys.c signatures; cache.c; order.c which node next; executor.c the run, run_node.c one
- *            node, result.c events and history pieces */
+ *            be computed, verrors.c what they answer; convert.c values as Python would convert them,
+ *            pytext.c as it would print them; keys.c signatures; cache.c; order.c which node next;
+ *            executor.c the run, run_node.c one node, result.c events and history pieces */
 #ifndef GRAPH_GRAPH_H
 #define GRAPH_GRAPH_H
 

@@ -82,8 +82,8 @@ void doom_release(struct doom *d, size_t nodes);
  * then. */
 berth_status doom_add(struct doom *d, const struct node_env *env, const struct workflow *w,
                       size_t node, bool good, berth_err *err);
-/* Outputs that are doomed become CHECK_BAD, and the reasons errors of their nodes; those that stop no
- * output for certain are dropped. */
+/* Outputs that are doomed become CHECK_BAD, and the reasons errors of their nodes; those that stop
+ * no output for certain are dropped. */
 berth_status doom_judge(struct doom *d, const struct workflow *w, const bool *wanted,
                         uint8_t *state, json_t **errors, berth_err *err);
 
@@ -94,6 +94,9 @@ json_t *js_textf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* {type, message, details, extra_info}; takes message, details and extra, NULL of which is
  * exhausted memory. NULL: that. */
 json_t *reason_new(const char *type, json_t *message, json_t *details, json_t *extra);
+/* Adds a line of a traceback: a node, and its input (NULL: none) that led to the next. False: out
+ * of memory. */
+bool trace_add(json_t *trace, const struct wf_node *n, const char *input);
 /* The prompt is refused: error becomes such a reason without extra. Takes message and details. */
 berth_status validation_refuse(struct validation *out, const char *type, json_t *message,
                                json_t *details, berth_err *err);

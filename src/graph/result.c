@@ -162,7 +162,48 @@ static void add_why(struct str *out, const berth_err *why)
         str_addf(out, "%s\n", msg);
 }
 
-static int add_error(const struct run *r, json_t *data, const berth_err *why, json_t *current)
+#define TRACE_MAX 32 /* nodes */
+
+/* The first node that takes what this one gives, and with which input; SIZE_MAX: none. */
+static size_t taker_of(const struct workflow *w, size_t node, unsigned *in)
+{
+    for (size_t i = 0; i < w->n; i++)
+        for (size_t l = w->node[i].link; l < w->node[i].link + w->node[i].links; l++)
+            if (w->link[l].from == node) {
+                *in = w->link[l].in;
+                return i;
+            }
+    return SIZE_MAX;
+}
+
+/* What the node was for, an output first, as Python has the latest call last; then where in our
+ * source it was noticed. NULL: out of memory. */
+static json_t *traceback(const struct run *r, size_t node, const berth_err *why)
+{
+    json_t *trace = json_array();
+    size_t chain[TRACE_MAX], n = 0, at = node;
+    unsigned in[TRACE_MAX];
+    const char *src = why->file ? strstr(why->file, "src/") : NULL;
+    bool ok = trace != NULL;
+    if (node >= r->wf.n)
+        return trace;
+    while (n < TRACE_MAX && (at = taker_of(&r->wf, at, &in[n])) != SIZE_MAX)
+        chain[n++] = at;
+    for (size_t i = n; i-- > 0 && ok;) {
+        const struct wf_node *k = &r->wf.node[chain[i]];
+        ok = trace_add(trace, k, k->cls->in[in[i]].name);
+    }
+    ok = ok && trace_add(trace, &r->wf.node[node], NULL);
+    if (ok && src)
+        ok = !json_array_append_new(trace, js_textf("  %s, line %d\n", src, why->line));
+    if (ok)
+        return trace;
+    json_decref(trace);
+    return NULL;
+}
+
+static int add_error(const struct run *r, size_t node, json_t *data, const berth_err *why,
+                     json_t *current)
 {
     struct str text = { 0 };
     add_why(&text, why);
@@ -174,7 +215,7 @@ static int add_error(const struct run *r, json_t *data, const berth_err *why, js
     const char *type = node_exception(why->code);
     return json_object_set_new_nocheck(data, "exception_message", message) |
            json_object_set_new_nocheck(data, "exception_type", json_string_nocheck(type)) |
-           json_object_set_new_nocheck(data, "traceback", json_array()) |
+           json_object_set_new_nocheck(data, "traceback", traceback(r, node, why)) |
            json_object_set_new_nocheck(data, "current_inputs", current) |
            json_object_set_new_nocheck(data, "current_outputs", current_outputs(r));
 }
@@ -196,7 +237,7 @@ berth_status run_failure(struct run *r, size_t node, const berth_err *why, json_
     if (stopped)
         json_decref(current);
     else
-        bad |= add_error(r, data, why, current ? current : json_object());
+        bad |= add_error(r, node, data, why, current ? current : json_object());
     if (bad) {
         json_decref(data);
         return no_memory(r, err);

@@ -558,6 +558,26 @@ static enum step node_step(struct check *c, struct frame *f, size_t *descend)
     return custom(c, f->node);
 }
 
+#define TRACE_MAX 32 /* nodes; nearest to the one that raised it */
+
+/* How validation came to the node: an output first, as Python has the latest call last. NULL: out
+ * of memory. */
+static json_t *traceback(const struct check *c, size_t node)
+{
+    json_t *trace = json_array();
+    size_t n = c->stack.n;
+    for (size_t i = n > TRACE_MAX ? n - TRACE_MAX : 0; i < n; i++) {
+        const struct frame *f = vec_at(&c->stack, i);
+        const struct wf_node *from = &c->wf.node[f->node];
+        if (!trace_add(trace, from, from->cls->in[f->in].name))
+            break;
+    }
+    if (trace_add(trace, &c->wf.node[node], NULL))
+        return trace;
+    json_decref(trace);
+    return NULL;
+}
+
 /* Replaces the node's errors by the exception. `down`: the frame whose link led here, or NULL. */
 static enum step exception(struct check *c, size_t node, const struct frame *down)
 {
@@ -570,7 +590,7 @@ static enum step exception(struct check *c, size_t node, const struct frame *dow
         int bad =
             json_object_set_nocheck(extra, "exception_message", text) |
             json_object_set_new_nocheck(extra, "exception_type", json_string(c->raised)) |
-            json_object_set_new_nocheck(extra, "traceback", json_array()) |
+            json_object_set_new_nocheck(extra, "traceback", traceback(c, node)) |
             json_object_set_nocheck(extra, "linked_node", json_object_get(n->inputs, in->name));
         if (bad) {
             json_decref(extra);
@@ -579,7 +599,8 @@ static enum step exception(struct check *c, size_t node, const struct frame *dow
         type = "exception_during_inner_validation";
         message = "Exception when validating inner node";
     } else {
-        extra = json_pack("{s:s,s:[]}", "exception_type", c->raised, "traceback");
+        extra =
+            json_pack("{s:s,s:o}", "exception_type", c->raised, "traceback", traceback(c, node));
     }
     json_decref(c->errors[node]);
     c->errors[node] = NULL;

@@ -44,6 +44,12 @@ json_t *reason_new(const char *type, json_t *message, json_t *details, json_t *e
     return NULL;
 }
 
+bool trace_add(json_t *trace, const struct wf_node *n, const char *input)
+{
+    return !json_array_append_new(trace, js_textf("  Node %s (%s)%s%s\n", n->id, n->cls->name,
+                                                  input ? ", input " : "", input ? input : ""));
+}
+
 /* ---- which outputs a node spoils ---- */
 
 /* Which failing outputs depend on each node: one bit each, carried upstream along the links.

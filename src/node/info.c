@@ -106,8 +106,11 @@ static bool add_options(const struct node_env *env, const struct node_class *c,
     case IN_SOCKET:
         break;
     }
+    const char *tip = node_input_tip(c, in);
     if (in->lazy)
         PUT("lazy", json_true());
+    if (tip)
+        PUT("tooltip", json_string(tip));
 #undef PUT
     if (ok && in->round) {
         json_t *round = strcmp(in->round, "false") ? NULL : json_false();
@@ -263,13 +266,17 @@ static bool put_outputs(const struct node_class *c, json_t *def)
              !json_array_append_new(list, json_boolean(o->is_list)) &&
              !json_array_append_new(name, json_string(o->name ? o->name : o->type));
     }
-    if (!ok || !(c->flags & NODE_V3))
-        return ok;
+    bool v3 = c->flags & NODE_V3, told = v3; /* older classes have them where there is something */
     json_t *tips = json_array();
-    for (size_t i = 0; i < c->outs; i++)
-        ok = !json_array_append_new(tips, json_null()) && ok;
-    return !json_object_set_new(def, "output_tooltips", tips) && ok &&
-           !json_object_set_new(def, "output_matchtypes", json_null());
+    for (size_t i = 0; i < c->outs; i++) {
+        const char *tip = node_output_tip(c, i);
+        told = told || tip;
+        ok = !json_array_append_new(tips, tip ? json_string(tip) : json_null()) && ok;
+    }
+    if (told)
+        ok = !json_object_set(def, "output_tooltips", tips) && ok;
+    json_decref(tips);
+    return ok && (!v3 || !json_object_set_new(def, "output_matchtypes", json_null()));
 }
 
 static bool put_words(const struct node_class *c, json_t *def)

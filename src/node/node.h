@@ -11,9 +11,8 @@
  * Env        what nodes may use, handed in: no globals, no argv, no environment.
  * Threads    run(): executor. info, options, changed and validate: any thread, with an env whose
  *            `folders` locks itself; they do not touch res.
- * Files      value.c; registry.c classes by name; info.c /object_info; call.c what nodes call,
- *            loading.c with models;
- *            node_impl.h how families declare, with what they share: lists.c choices, pixels.c and
+ * Files      value.c; registry.c classes by name; info.c /object_info, tooltips.c words for it;
+ *            call.c what nodes call, loading.c models for them; node_impl.h how families declare, with what they share: lists.c choices, pixels.c and
  *            scale.c pictures, input_file.c and save.c files, py_json.c Python's JSON.
  *            Then one file per family: image_*.c composite.c mask.c latent*.c primitive.c sigmas.c
  *            loader*.c. Those that run networks share compute.h, which lists them: text_encode.c
@@ -258,8 +257,8 @@ berth_status call_progress(struct node_call *c, double value, double max, berth_
 berth_status call_step(struct node_call *c, const struct node_step *s, berth_err *err);
 /* A text under the node while it runs, for clients that show such; " " takes it away. */
 void call_text(struct node_call *c, const char *s, size_t n);
-/* res_load() with the node's cancel flag. steps: the node counts percent, as a loader that has no steps
- * of its own. Else clients that show texts read how far it is, and nothing of it stays. */
+/* res_load() with the node's cancel flag. steps: the node counts percent, as a loader that has no
+ * steps of its own. Else clients that show texts read how far it is, and nothing of it stays. */
 berth_status call_load(struct node_call *c, struct res_model *m, bool steps, berth_err *err);
 /* BERTH_ECANCELED when somebody interrupted. For loops that have no steps to report. */
 berth_status call_check(struct node_call *c, berth_err *err);
@@ -270,11 +269,11 @@ berth_status node_not_yet(struct node_call *c, berth_err *err);
 const char *node_cannot_run(const struct node_class *c);
 
 /* What a loader's files are, by their headers: an error is a sentence about a file of a family that
- * cannot be computed, and *input the one that names it. Files that cannot be read are fine: the loader
- * says so. */
+ * cannot be computed, and *input the one that names it. Files that cannot be read are fine: the
+ * loader says so. */
 berth_status node_look(const struct node_check *k, const char **input, berth_err *err);
-/* What was found is kept by the files' identities, so that a prompt need not wait for headers twice.
- * NULL: out of memory. */
+/* What was found is kept by the files' identities: no prompt waits for a header twice. NULL: out of
+ * memory. */
 struct node_looks *node_looks_new(void);
 void node_looks_free(struct node_looks *l); /* NULL is fine */
 
@@ -286,6 +285,11 @@ size_t node_count(void);
 const struct node_class *node_at(size_t i);                            /* in nodes.def order */
 const struct node_class *node_find(const char *name);                  /* NULL: none */
 size_t node_input_index(const struct node_class *c, const char *name); /* SIZE_MAX: none */
+
+/* What a frontend shows over an input or an output; NULL: nothing. */
+const char *node_input_tip(const struct node_class *c, const struct node_input *in);
+const char *node_output_tip(const struct node_class *c, size_t out);
+size_t node_tips(void); /* how many there are */
 
 /* Choices of a combo, whatever their source. */
 berth_status node_options(const struct node_env *env, const struct node_input *in,

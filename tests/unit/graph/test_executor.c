@@ -141,7 +141,8 @@ static void an_error_ends_the_prompt(void **state)
     assert_false(r.out_of_memory);
     assert_json(r.last_data,
                 "{'prompt_id':'p','node_id':'3','node_type':'Fail','executed':['1','2'],"
-                "'exception_message':'no good\\n','exception_type':'ValueError','traceback':[],"
+                "'exception_message':'no good\\n','exception_type':'ValueError',"
+                "'traceback':['  Node 4 (Save), input value\\n','  Node 3 (Fail)\\n'],"
                 "'current_inputs':{'value':[5],'how':['value']},'current_outputs':['1','2','3','4',"
                 "'9'],'timestamp':1700000000123}");
     assert_json(r.outputs, "{'2':{'got':[5]}}"); /* what was there stays */

@@ -314,6 +314,23 @@ static const struct {
       "`traceback`:[]}}]" },
 };
 
+/* Takes tracebacks out of the errors; the last line is about the node itself. */
+static void take_traces(json_t *errors, const char *id)
+{
+    for (size_t i = 0; i < json_array_size(errors); i++) {
+        json_t *trace =
+            json_object_get(json_object_get(json_array_get(errors, i), "extra_info"), "traceback");
+        size_t n = json_array_size(trace);
+        char line[64];
+        if (!trace)
+            continue;
+        snprintf(line, sizeof line, "  Node %s (", id);
+        assert_true(n > 0);
+        assert_memory_equal(json_string_value(json_array_get(trace, n - 1)), line, strlen(line));
+        json_array_clear(trace);
+    }
+}
+
 static void errors_of_an_output_node(void **state)
 {
     (void)state;
@@ -329,6 +346,7 @@ static void errors_of_an_output_node(void **state)
         validate(prompt, NULL, &v);
         assert_false(v.ok);
         const json_t *o = json_object_get(v.node_errors, "o");
+        take_traces(json_object_get(o, "errors"), "o");
         same(json_object_get(o, "errors"), nodes[i].errors, str_c(&where));
         same(json_object_get(o, "dependent_outputs"), "[`o`]", str_c(&where));
         assert_string_equal(json_string_value(json_object_get(o, "class_type")), nodes[i].class);
@@ -488,7 +506,9 @@ static const struct {
       "{`1`:{`errors`:[{`type`:`exception_during_inner_validation`,`message`:`Exception when "
       "validating "
       "inner node`,`details`:`'99'`,`extra_info`:{`input_name`:`i`,`input_config`:" CFG_I
-      ",`exception_message`:`'99'`,`exception_type`:`KeyError`,`traceback`:[],`linked_node`:[`1`,0]"
+      ",`exception_message`:`'99'`,`exception_type`:`KeyError`,`traceback`:[`  Node 2 (Sink), "
+      "input i\\n`,`  Node 1 (Rules)\\n`],"
+      "`linked_node`:[`1`,0]"
       "}}],"
       "`dependent_outputs`:[`2`],`class_type`:`Rules`}}" },
     { "a node without inputs",
@@ -497,7 +517,8 @@ static const struct {
       "{`1`:{`errors`:[{`type`:`exception_during_inner_validation`,`message`:`Exception when "
       "validating "
       "inner node`,`details`:`'inputs'`,`extra_info`:{`input_name`:`i`,`input_config`:" CFG_I
-      ",`exception_message`:`'inputs'`,`exception_type`:`KeyError`,`traceback`:[],`linked_node`:[`"
+      ",`exception_message`:`'inputs'`,`exception_type`:`KeyError`,`traceback`:[`  Node 2 (Sink), "
+      "input i\\n`,`  Node 1 (Rules)\\n`],`linked_node`:[`"
       "1`,"
       "0]}}],`dependent_outputs`:[`2`],`class_type`:`Rules`}}" },
     { "behind a wrong type nobody looks",

@@ -115,8 +115,10 @@ static void save_image_is_the_example(void **state)
 {
     struct node_rig *r = *state;
     static const char want[] =
-        "{\"input\":{\"required\":{\"images\":[\"IMAGE\"],\"filename_prefix\":[\"STRING\","
-        "{\"default\":\"ComfyUI\"}]},\"hidden\":{\"prompt\":\"PROMPT\",\"extra_pnginfo\":"
+        "{\"input\":{\"required\":{\"images\":[\"IMAGE\",{\"tooltip\":\"What is written, a PNG "
+        "each.\"}],\"filename_prefix\":[\"STRING\",{\"default\":\"ComfyUI\",\"tooltip\":\"How the "
+        "files begin; folders may be in "
+        "it.\"}]},\"hidden\":{\"prompt\":\"PROMPT\",\"extra_pnginfo\":"
         "\"EXTRA_PNGINFO\"}},\"input_order\":{\"required\":[\"images\",\"filename_prefix\"],"
         "\"hidden\":[\"prompt\",\"extra_pnginfo\"]},\"output\":[],\"output_is_list\":[],"
         "\"output_name\":[],\"name\":\"SaveImage\",\"display_name\":\"Save Image\","
@@ -137,14 +139,16 @@ static void specs_have_their_shapes(void **state)
     static const struct {
         const char *cls, *input, *want;
     } t[] = {
-        { "KSampler", "seed",
+        { "KSamplerAdvanced", "noise_seed",
           "[\"INT\",{\"default\":0,\"min\":0,\"max\":18446744073709551615,"
           "\"control_after_generate\":true}]" },
-        { "KSampler", "cfg",
+        { "KSamplerAdvanced", "cfg",
           "[\"FLOAT\",{\"default\":8.0,\"min\":0.0,\"max\":100.0,\"step\":0.1,\"round\":0.01}]" },
-        { "KSampler", "model", "[\"MODEL\"]" },
+        { "KSamplerAdvanced", "model", "[\"MODEL\"]" },
         { "ImageScale", "crop", "[[\"disabled\",\"center\"]]" },
-        { "CLIPTextEncode", "text", "[\"STRING\",{\"multiline\":true,\"dynamicPrompts\":true}]" },
+        { "CLIPTextEncode", "text",
+          "[\"STRING\",{\"tooltip\":\"What the picture shall show.\",\"multiline\":true,"
+          "\"dynamicPrompts\":true}]" },
         { "ImageToMask", "channel",
           "[\"COMBO\",{\"multiselect\":false,\"options\":[\"red\",\"green\",\"blue\","
           "\"alpha\"]}]" },
@@ -204,6 +208,32 @@ static void not_yet_says_who(void **state)
     assert_string_equal(node_exception(BERTH_EUNSUPPORTED), "NotImplementedError");
 }
 
+/* Each word stands over an input or output that there is, and in the place a frontend looks. */
+static void tooltips(void **state)
+{
+    struct node_rig *r = *state;
+    size_t n = 0;
+    for (size_t i = 0; i < node_count(); i++) {
+        const struct node_class *c = node_at(i);
+        for (size_t k = 0; k < c->ins; k++)
+            n += node_input_tip(c, &c->in[k]) != NULL;
+        for (size_t k = 0; k < c->outs; k++)
+            n += node_output_tip(c, k) != NULL;
+    }
+    assert_int_equal(n, node_tips());
+    const struct node_class *c = node_find("KSampler");
+    json_t *info, *spec;
+    const char *name;
+    assert_ok(node_info(&r->env, c, &info, &r->err), r->err);
+    json_object_foreach(json_object_get(json_object_get(info, "input"), "required"), name, spec)
+        assert_true(json_is_string(json_object_get(json_array_get(spec, 1), "tooltip")));
+    assert_int_equal(json_array_size(json_object_get(info, "output_tooltips")), 1);
+    json_decref(info);
+    assert_ok(node_info(&r->env, node_find("VAEEncode"), &info, &r->err), r->err);
+    assert_null(json_object_get(info, "output_tooltips")); /* an older class without any */
+    json_decref(info);
+}
+
 static void info_survives_oom(void **state)
 {
     struct node_rig *r = *state;
@@ -230,7 +260,8 @@ int main(void)
         cmocka_unit_test(lists_are_in_order),      cmocka_unit_test(definitions_make_sense),
         cmocka_unit_test(definitions_are_json),    cmocka_unit_test(save_image_is_the_example),
         cmocka_unit_test(specs_have_their_shapes), cmocka_unit_test(lists_follow_the_folder),
-        cmocka_unit_test(not_yet_says_who),        cmocka_unit_test(info_survives_oom),
+        cmocka_unit_test(not_yet_says_who),        cmocka_unit_test(tooltips),
+        cmocka_unit_test(info_survives_oom),
     };
     return cmocka_run_group_tests(tests, rig_setup, rig_teardown);
 }
