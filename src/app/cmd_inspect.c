@@ -130,8 +130,9 @@ const struct command command_inspect = {
     .about = "look inside weight files",
     .usage = "FILE... [--json] [--tensors] [--picture]",
     .args = "FILE",
-    .more = "FILE is a .safetensors or .gguf file, or the *.safetensors.index.json of a\n"
-            "sharded model. Only headers are read. A file that cannot be read, or that\n"
+    .more = "FILE is a .safetensors or .gguf file, one that torch.save() wrote (.ckpt, .pt,\n"
+            ".pth, .bin), or the *.safetensors.index.json of a sharded model. Only headers\n"
+            "are read, and nothing in them is run. A file that cannot be read, or that\n"
             "changes while it is printed, is named on stderr, the others are still shown, and\n"
             "the exit code is 1.\n\n"
             "On a terminal, or with --picture, the byte layout follows: a strip as wide as\n"
@@ -143,6 +144,7 @@ const struct command command_inspect = {
             "with --tensors index (every tensor with shard, offset, bytes). A file that failed\n"
             "has file and error {code, message}; one that changed while it was printed has\n"
             "error beside the rest. Offsets are bytes from the start of the shard; shapes are\n"
-            "outermost first.\n",
+            "outermost first. A shard behind the last is no file: tensors of a pickle that were\n"
+            "put in order.\n",
     .run = run,
 };

@@ -22,6 +22,7 @@ struct write_plan;
 struct format {
     const char *name; /* what weights_format() says */
     const char *ext;  /* file name endings, blank-separated; they only help the error message */
+    bool shares;      /* tensors may lie in the same bytes of the file */
     /* Do the first bytes (at most FORMAT_HEAD) claim to be this format? */
     bool (*probe)(const uint8_t *head, size_t n);
     /* Adds what shard number `shard` holds to the opening, in file order, fully checked. */
@@ -40,7 +41,7 @@ const struct format *format_probe(const uint8_t *data, size_t n); /* NULL: nobod
 /* ---- the index ---- */
 
 struct shard {
-    struct file_map *map; /* owned; NULL: the bytes were handed in by weights_open_memory() */
+    struct file_map *map; /* owned; NULL: bytes in memory, handed in or the index's own */
     const char *path;     /* in the index's arena */
     const uint8_t *data;
     size_t size;
@@ -64,6 +65,8 @@ struct weights { /* immutable once weights_open() returned it */
     size_t slots;       /* a power of two */
     uint64_t hash_seed; /* differs from run to run, so that a file cannot aim at collisions */
     uint64_t data_bytes;
+    const char *first;    /* name of weights_first(); NULL: by its place in the file */
+    bool copies;          /* the last shard is no file, but bytes that were put in order here */
     enum dtype converted; /* weights_converted() */
 };
 

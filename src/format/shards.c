@@ -259,7 +259,7 @@ static berth_status open_one(struct opening *o, const char *dir, size_t dir_len,
         return s;
     const struct shard *sh = open_shard_at(o, shard);
     const struct format *is = format_probe(sh->data, sh->size);
-    if (is == &format_safetensors || is == &format_pickle) /* which says why it refuses */
+    if (is == &format_safetensors || is == &format_pickle) /* which says why not */
         s = is->open(o, shard, err);
     else
         s = err_set(err, BERTH_EFORMAT, "not a safetensors file");

@@ -92,15 +92,15 @@ static berth_status open_unknown(struct opening *o, const uint8_t *head, size_t 
     const struct format *f = format_by_ending(open_shard_at(o, 0)->path);
     const char *known = sniff(head, n);
     char raw[SNIFF_MAX];
-    if (!f || (known && f != &format_pickle))
+    if (!f || known)
         return err_set(err, BERTH_EUNSUPPORTED,
-                       "not a weight file: it looks like %s. Accepted are safetensors, GGUF, and "
-                       "the *.safetensors.index.json of a sharded model",
+                       "not a weight file: it looks like %s. Accepted are safetensors, GGUF, the "
+                       "*.safetensors.index.json of a sharded model, and what torch.save() writes",
                        known ? known : sniff_raw(head, n, raw));
     o->w->format = f;
     if (f->open(o, 0, err) == BERTH_OK) /* the bytes changed since they were probed */
         return BERTH_OK;
-    if (f == &format_pickle || err->code == BERTH_ENOMEM)
+    if (err->code == BERTH_ENOMEM)
         return err->code;
     return err_add(err, "not a %s file (%s)", f->name, sniff_raw(head, n, raw));
 }
@@ -256,6 +256,13 @@ const struct weights_entry *weights_at(const struct weights *w, size_t i)
     return &w->entry[i];
 }
 
+const struct weights_entry *weights_first(const struct weights *w)
+{
+    if (w->first)
+        return weights_find(w, w->first, strlen(w->first));
+    return w->count ? &w->entry[0] : NULL;
+}
+
 size_t weights_meta_count(const struct weights *w)
 {
     return w->metas;
@@ -270,7 +277,7 @@ const struct weights_meta *weights_meta_at(const struct weights *w, size_t i)
 
 size_t weights_shards(const struct weights *w)
 {
-    return w->shard.n;
+    return w->shard.n - (w->copies ? 1 : 0);
 }
 
 const struct file_map *weights_shard(const struct weights *w, size_t i)
@@ -404,7 +411,7 @@ void weights_verify(const struct weights *w)
         verify_entry(w, i);
         if (i && e->shard != w->entry[i - 1].shard)
             end = 0;
-        if (e->size && e->off < end)
+        if (e->size && e->off < end && !w->format->shares)
             BUG("'%s' overlaps the tensor before", e->name);
         if (e->size)
             end = e->off + stored_bytes(e);

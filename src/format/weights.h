@@ -10,6 +10,11 @@
  *         file that is cut short under us (base/file.h).
  *         A mapping can also change while we read it: each number is fetched once into a local,
  *         texts are copied and then checked, so that what was checked is what is used.
+ * Pickles Nothing in them is run: of the names a pickle can use those are known that make tensors
+ *         and plain containers, any other is refused by name (pickle_impl.h). Dicts inside dicts
+ *         give names with dots; what ComfyUI unwraps ("state_dict", a single key) is unwrapped.
+ *         A tensor whose elements do not follow each other in the file is copied when it is opened:
+ *         its `shard` is then weights_shards(), behind the files.
  * Types   weights_convert() gives an entry another type than its file has: dtype and size are what
  *         it shall be, `stored` what the file has, and weights_read() converts what it reads, rounded
  *         as convert.h says. Whoever plans, books or copies such an entry sees one type and one size.
@@ -21,7 +26,8 @@
  *         the field count shared tensors either way, and the shards account for their own bytes.
  *         Metadata of the index comes first, then what the shards add to it.
  * Invariants
- *         (1) every entry lies inside its shard's file   (2) entries of a shard do not overlap
+ *         (1) every entry lies inside its shard's file   (2) entries of a shard do not overlap, but
+ *         in a pickle, where tensors may share a storage, to four times the file's size together
  *         (3) size == dtype_bytes(count(shape)), in the file the same of `stored`
  *         (4) names are unique in the whole index
  *         (5) entries are in file order   weights_verify() asserts them.
@@ -29,7 +35,7 @@
  *         opened it, before anybody else has it.
  * Adding  format/x.c with `const struct format format_x` and a line in formats.def.
  * Files   weights.c doors; index.c entries, metadata, name table; safetensors.c reads and lays
- *         out; gguf.c reads, gguf_write.c lays out; shards.c; pickle.c (refuses, and says why);
+ *         out; gguf.c reads, gguf_write.c lays out; shards.c; pickle*.c and zip.c;
  *         sniff.c what other bytes look like; write.c fills and writes. format_impl.h is for this
  *         folder alone. */
 #ifndef FORMAT_WEIGHTS_H
@@ -107,10 +113,12 @@ struct weights_meta {
     size_t raw_len;
 };
 
-/* path: a .safetensors/.sft/.gguf file, or a *.safetensors.index.json. The content decides the
- * format, not the name. lim NULL: the defaults. *out is owned (weights_close()); NULL on error.
- * Status: EFORMAT malformed, ELIMIT over a limit, EUNSUPPORTED well-formed but not for us (pickles,
- * types we do not carry), EIO and ENOTFOUND from the disk, ENOMEM. Messages name the file. */
+/* path: a .safetensors/.sft/.gguf file, a *.safetensors.index.json, or what torch.save() wrote. The
+ * content decides the format, not the name. lim NULL: the defaults. *out is owned
+ * (weights_close()); NULL on error.
+ * Status: EFORMAT malformed, ELIMIT over a limit, EUNSUPPORTED well-formed but not for us (types we
+ * do not carry, pickles that want more than tensors), EIO and ENOTFOUND from the disk, ENOMEM.
+ * Messages name the file. */
 berth_status weights_open(const char *path, const struct weights_limits *lim, struct weights **out,
                           berth_err *err);
 void weights_close(struct weights *w); /* NULL is fine */
@@ -133,12 +141,15 @@ size_t weights_count(const struct weights *w);
 const struct weights_entry *weights_at(const struct weights *w, size_t i);
 /* NULL: no such tensor. */
 const struct weights_entry *weights_find(const struct weights *w, const char *name, size_t len);
+/* The one a Python program meets first: by its place in the file, or, in a pickle, as that lists
+ * them. NULL: there is none. */
+const struct weights_entry *weights_first(const struct weights *w);
 
 size_t weights_meta_count(const struct weights *w);
 const struct weights_meta *weights_meta_at(const struct weights *w, size_t i);
 const struct weights_meta *weights_meta_find(const struct weights *w, const char *key);
 
-size_t weights_shards(const struct weights *w);                          /* at least 1 */
+size_t weights_shards(const struct weights *w);                          /* files; at least 1 */
 const struct file_map *weights_shard(const struct weights *w, size_t i); /* borrowed */
 
 /* From now on entry i is of type `to`: one byte an element, so that every range of bytes is one of

@@ -124,7 +124,10 @@ for f in empty.safetensors folder.safetensors cut-header.safetensors cut-data.sa
     [ -n "$("$jsonget" .out 0/error/message)" ] || fail "$f: no message"
 done
 run 1 inspect old.ckpt
-err_has 'safetensors' # what to do instead
+err_has 'not one that torch.save() wrote'
+printf '\200\002cos\nsystem\nX\002\000\000\000id\205R.' > evil.pt
+run 1 inspect evil.pt
+err_has 'evil.pt.*wants os.system, which Berth does not run'
 if [ "$(id -u)" -ne 0 ]; then
     cp good.gguf secret.gguf && chmod 000 secret.gguf
     run 1 inspect secret.gguf
