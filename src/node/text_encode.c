@@ -5,19 +5,25 @@
 
 /* ---- embedding:name ---- */
 
-/* Is this listed file what a prompt calls `name`: with or without its ending, in any sub-folder. */
-static bool is_called(const char *file, const char *name, size_t n)
+/* Is this listed file what a prompt calls `name`, but for this ending, in any sub-folder? */
+static bool is_called(const char *file, const char *name, size_t n, const char *ext)
+{
+    const char *base = strrchr(file, '/');
+    for (const char *at = file; at; at = at == file && base ? base + 1 : NULL)
+        if (strncmp(at, name, n) == 0 && strcmp(at + n, ext) == 0)
+            return true;
+    return false;
+}
+
+/* The file that a prompt calls `name`, or NULL; where there are several, ComfyUI's order. */
+static const char *file_called(const struct names *list, const char *name, size_t n)
 {
     static const char *const ext[] = { "", ".safetensors", ".pt", ".bin" };
-    const char *base = strrchr(file, '/');
-    for (const char *at = file; at; at = at == file && base ? base + 1 : NULL) {
-        if (strncmp(at, name, n) != 0)
-            continue;
-        for (size_t i = 0; i < ARRAY_LEN(ext); i++)
-            if (strcmp(at + n, ext[i]) == 0)
-                return true;
-    }
-    return false;
+    for (size_t k = 0; k < ARRAY_LEN(ext); k++)
+        for (size_t i = 0; i < list->n; i++)
+            if (is_called(list->at[i], name, n, ext[k]))
+                return list->at[i];
+    return NULL;
 }
 
 static berth_status find_embedding(void *user, const char *name, size_t n, const char *key,
@@ -29,10 +35,7 @@ static berth_status find_embedding(void *user, const char *name, size_t n, const
     struct str path = { 0 };
     const char *file = NULL;
     berth_status s = folders_list(c->env->folders, "embeddings", &list, err);
-    for (size_t i = 0; !s && !file && i < list.n; i++)
-        if (is_called(list.at[i], name, n))
-            file = list.at[i];
-    if (!s && !file)
+    if (!s && !(file = file_called(&list, name, n)))
         s = err_set(err, BERTH_ENOTFOUND, "no embedding '%.*s'", (int)(n < 80 ? n : 80), name);
     if (!s)
         s = folders_resolve(c->env->folders, "embeddings", file, &path, err);

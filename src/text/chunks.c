@@ -72,8 +72,8 @@ static berth_status add_text(struct reading *r, const char *s, size_t n, double 
 
 /* ---- embedding:name ---- */
 
-/* The embedding called so. A file that is not there or cannot be read gives a warning and nothing
- * else. */
+/* The embedding called so. A file that is not there gives a warning and nothing else, as in ComfyUI;
+ * one that is there and cannot be read is an error: without it the picture would be another one. */
 static berth_status look_up(struct reading *r, const char *name, size_t n, struct known *out,
                             berth_err *err)
 {
@@ -88,11 +88,8 @@ static berth_status look_up(struct reading *r, const char *name, size_t n, struc
     berth_status s = n ? r->emb->find(r->emb->user, name, n, r->key, r->mem, &out->v, &out->count,
                                       &out->width, err)
                        : err_set(err, BERTH_ENOTFOUND, "no name");
-    if (s == BERTH_ENOMEM || s == BERTH_ECANCELED)
+    if (s && s != BERTH_ENOTFOUND)
         return s;
-    if (s != BERTH_OK && s != BERTH_ENOTFOUND)
-        log_warn(r->emb->log, "text.embedding", "what=unreadable why=\"%s\" name=\"%.*s\"",
-                 err->msg, (int)(n < 200 ? n : 200), name);
     out->found = s == BERTH_OK;
     struct known *slot = vec_add(&r->known);
     if (!slot)

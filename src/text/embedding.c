@@ -26,16 +26,23 @@ static bool is_bundled(const struct weights_entry *e, const char *end)
     return str_starts(e->name, e->name_len, "bundle_emb.") && str_ends(e->name, e->name_len, end);
 }
 
-/* Which tensors are the vectors: the encoder's own, a bundle, or the first there is. Their rows
- * follow each other. */
+/* Was it in a list, which a pickle may be? Names of what is in there begin with a number. */
+static bool is_listed(const struct weights_entry *e)
+{
+    size_t digits = strspn(e->name, "0123456789");
+    return digits && e->name[digits] == '.';
+}
+
+/* Which tensors are the vectors: the encoder's own, a bundle, a list, or the first there is. Their
+ * rows follow each other. */
 struct choice {
     const struct weights_entry *one; /* NULL: all that are bundled under `end` */
-    const char *end;
+    const char *end;                 /* NULL: all that are listed */
 };
 
 static bool is_chosen(const struct choice *c, const struct weights_entry *e)
 {
-    return c->one ? c->one == e : is_bundled(e, c->end);
+    return c->one ? c->one == e : c->end ? is_bundled(e, c->end) : is_listed(e);
 }
 
 static bool has_bundled(const struct weights *w, const char *end)
@@ -46,17 +53,31 @@ static bool has_bundled(const struct weights *w, const char *end)
     return false;
 }
 
+/* A textual inversion as it was first written: {"string_to_param": {"*": vectors}}. */
+static const struct weights_entry *param_of(const struct weights *w)
+{
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        if (str_starts(e->name, e->name_len, "string_to_param."))
+            return e;
+    }
+    return NULL;
+}
+
 static struct choice choose(const struct weights *w, const char *key, const char *key_end)
 {
-    struct choice c = { .one = weights_find(w, key, strlen(key)) };
+    struct choice c = { .one = param_of(w) };
+    if (!c.one)
+        c.one = weights_find(w, key, strlen(key));
     if (c.one)
         return c;
     const char *const end[] = { ".string_to_param.*", key_end };
     for (size_t k = 0; k < 2; k++)
         if (has_bundled(w, end[k]))
             return (struct choice) { .end = end[k] };
-    if (weights_count(w))
-        c.one = weights_at(w, 0);
+    const struct weights_entry *first = weights_first(w);
+    if (!first || !is_listed(first))
+        c.one = first;
     return c;
 }
 
@@ -102,7 +123,7 @@ static berth_status read_vectors(const struct weights *w, const char *key, struc
     char key_end[64];
     snprintf(key_end, sizeof key_end, ".%s", key);
     struct choice c = choose(w, key, key_end);
-    if (!c.one && !c.end)
+    if (!weights_count(w))
         return err_set(err, BERTH_EFORMAT, "no tensor in it is an embedding");
     size_t n;
     if (measure(w, &c, rows, width, err))
@@ -119,7 +140,7 @@ berth_status text_embedding_read(const char *path, const char *key, struct arena
     struct weights *w = NULL;
     float *to = NULL;
     size_t rows = 0, have = 0;
-    if (weights_open(path, NULL, &w, err)) /* refuses pickles, saying what to do */
+    if (weights_open(path, NULL, &w, err))
         return err_add(err, "embedding");
     berth_status s = read_vectors(w, key, mem, &to, &rows, &have, err);
     weights_close(w);

@@ -134,8 +134,8 @@ berth_status text_chunks(const char *prompt, size_t n, text_encode_fn *encode, c
                          const struct text_embeddings *emb, struct arena *mem, struct chunks *out,
                          berth_err *err);
 
-/* An embedding file's vectors, in the arena: the tensor called `key` ("clip_l"), else what an
- * adapter bundles, else the first tensor. Pickles are refused by name. */
+/* An embedding file's vectors, in the arena: what "string_to_param" holds, else the tensor called
+ * `key` ("clip_l"), else what an adapter bundles, else the first tensor, or all of a list. */
 berth_status text_embedding_read(const char *path, const char *key, struct arena *mem,
                                  const float **vectors, uint32_t *count, uint32_t *width,
                                  berth_err *err);

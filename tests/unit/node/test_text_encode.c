@@ -1,6 +1,8 @@
 /* CLIPTextEncode and kin over tiny encoders and a tiny tokenizer. Numbers: tests/golden/text. */
 #include "support/loader_rig.h"
+#include "support/resave.h"
 #include "support/tokenizer.h"
+#include "support/torch_file.h"
 
 #include "node/compute.h"
 
@@ -188,6 +190,92 @@ static void embeddings_are_found(void **state)
     scene_close(&s);
 }
 
+static void copy_embedding(struct scene *s, const char *from, const char *to)
+{
+    char path[512], name[64], *data;
+    size_t n;
+    berth_err err = { 0 };
+    snprintf(path, sizeof path, BERTH_SOURCE_DIR "/tests/unit/format/pickles/%s", from);
+    snprintf(name, sizeof name, "embeddings/%s", to);
+    assert_ok(file_read_all(path, 1 << 20, &data, &n, &err), err);
+    assert_ok(file_write_all(rig_path(&s->r, name), data, n, &err), err);
+    free(data);
+}
+
+/* The same vectors pickled and not: the same numbers, to the bit. */
+static void pickled_embeddings_are_the_same(void **state)
+{
+    struct scene s;
+    struct call plain, zip, stream, both, none;
+    (void)state;
+    scene_open(&s, "sd15-tiny");
+    copy_embedding(&s, "style.pt", "zip.pt");
+    copy_embedding(&s, "style_stream.pt", "stream.pt");
+    copy_embedding(&s, "style.pt.safetensors", "plain.safetensors");
+    copy_embedding(&s, "alone.pt", "plain.bin"); /* of another width; the safetensors goes first */
+    encode(&s, &plain, "{\"text\": \"cat embedding:plain.safetensors\"}", NULL);
+    encode(&s, &both, "{\"text\": \"cat embedding:plain\"}", NULL);
+    encode(&s, &zip, "{\"text\": \"cat embedding:zip\"}", NULL);
+    encode(&s, &stream, "{\"text\": \"cat embedding:stream.pt\"}", NULL);
+    encode(&s, &none, "{\"text\": \"cat\"}", NULL);
+    assert_true(same(first(&plain)->cond, first(&both)->cond));
+    assert_true(same(first(&plain)->cond, first(&zip)->cond));
+    assert_true(same(first(&plain)->cond, first(&stream)->cond));
+    assert_false(same(first(&plain)->cond, first(&none)->cond));
+    struct call *const all[] = { &plain, &zip, &stream, &both, &none };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        call_release(all[i]);
+    scene_close(&s);
+}
+
+/* A file that is there and cannot be read fails the node, with the reason. */
+static void unreadable_embeddings_fail(void **state)
+{
+    static const char evil[] = "\x80\2"
+                               "cos\nsystem\n(X\2\0\0\0idtR.";
+    struct scene s;
+    struct call x;
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s, "sd15-tiny");
+    assert_ok(file_write_all(rig_path(&s.r, "embeddings/evil.pt"), evil, sizeof evil - 1, &err),
+              err);
+    make(&s, &x, "CLIPTextEncode", "{\"text\": \"cat embedding:evil\"}", NULL);
+    assert_fails(x.c.cls->run(&x.c, &err), err, BERTH_EUNSUPPORTED,
+                 "wants os.system, which Berth does not run");
+    assert_non_null(strstr(err.msg, "evil.pt"));
+    call_release(&x);
+    scene_close(&s);
+}
+
+/* A whole checkpoint as .ckpt: found, told apart, and of the same numbers. Metadata, which presets have
+ * and pickles have not, is left behind on both sides. */
+static void pickled_checkpoints_open(void **state)
+{
+    struct scene s;
+    struct call plain, ckpt, a, b;
+    char from[1024];
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s, "sd15-tiny");
+    snprintf(from, sizeof from, "%s", rig_path(&s.r, "checkpoints/sd15-tiny.safetensors"));
+    torch_save(from, rig_path(&s.r, "checkpoints/old.ckpt"));
+    resave(from, DT_F16, rig_path(&s.r, "checkpoints/plain.safetensors"));
+    assert_ok(rig_run(&s.r, &plain, "CheckpointLoaderSimple",
+                      "{\"ckpt_name\": \"plain.safetensors\"}", &err),
+              err);
+    assert_ok(rig_run(&s.r, &ckpt, "CheckpointLoaderSimple", "{\"ckpt_name\": \"old.ckpt\"}", &err),
+              err);
+    encode(&s, &a, "{\"text\": \"the cat\"}", plain.out[1].at[0]);
+    encode(&s, &b, "{\"text\": \"the cat\"}", ckpt.out[1].at[0]);
+    assert_true(same(first(&a)->cond, first(&b)->cond));
+    assert_true(same(first(&a)->pooled, first(&b)->pooled));
+    struct call *const all[] = { &a, &b, &plain, &ckpt };
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        call_release(all[i]);
+    scene_close(&s);
+}
+
 /* --fp16-text-enc: a file in F32 gives what the same weights in F16 give. */
 static void f32_encoders_can_be_rounded(void **state)
 {
@@ -253,6 +341,9 @@ int main(void)
         cmocka_unit_test(missing_things_are_named),
         cmocka_unit_test(the_same_file_twice),
         cmocka_unit_test(embeddings_are_found),
+        cmocka_unit_test(pickled_embeddings_are_the_same),
+        cmocka_unit_test(unreadable_embeddings_fail),
+        cmocka_unit_test(pickled_checkpoints_open),
         cmocka_unit_test(f32_encoders_can_be_rounded),
         cmocka_unit_test(encoders_can_be_held_as_fp8),
     };

@@ -189,7 +189,6 @@ static void references(void **state)
         { "embedding:,none, b", "<e,b>", ",none,;none;", true },
         { "embedding:", "<>", "", true },
         { "embedding: one", "<*>", "one;", false },
-        { "embedding:broken a", "<a>", "broken;", true },
         { "\nembedding:one\n", "<*>", "one;", false },
         { "Embedding:one", "<Embedding:>|<one>", "", false },
     };
@@ -204,6 +203,24 @@ static void references(void **state)
         str_release(&f.warned);
     }
     chunks_are("embedding:o", &rules, NULL, "<embedding:>|<o>_________"); /* no folder: text */
+}
+
+/* One that is there and cannot be read: going on would draw another picture. */
+static void unreadable_references_are_errors(void **state)
+{
+    (void)state;
+    struct files f = { 0 };
+    struct text_embeddings emb = { .find = find, .user = &f };
+    struct arena mem = { 0 };
+    struct chunks c;
+    berth_err err = { 0 };
+    static const char prompt[] = "a embedding:broken b";
+    assert_fails(
+        text_chunks(prompt, sizeof prompt - 1, bytes, NULL, &rules, "clip_x", &emb, &mem, &c, &err),
+        err, BERTH_EUNSUPPORTED, "a pickle");
+    assert_string_equal(str_c(&f.asked), "broken;");
+    str_release(&f.asked);
+    arena_release(&mem);
 }
 
 /* Eight vectors or more may be cut, fewer not. */
@@ -302,6 +319,7 @@ int main(void)
         cmocka_unit_test(refused),
         cmocka_unit_test(weights_that_are_no_numbers),
         cmocka_unit_test(references),
+        cmocka_unit_test(unreadable_references_are_errors),
         cmocka_unit_test(many_references_are_one_file),
         cmocka_unit_test(vectors_are_a_group),
         cmocka_unit_test(survives_oom),

@@ -106,17 +106,55 @@ static void refused(void **state)
                                   { "bundle_emb.b.clip_l", DT_F32, { 2, { 1, 5 } } } };
     assert_fails(text_embedding_read(file(odd, 2), "clip_l", &mem, &v, &count, &width, &err), err,
                  BERTH_EFORMAT, "bundle_emb.b"); /* rows of two widths */
-    static const char pickle[] = "\x80\x02}q.............................";
+    static const char pickle[] = "\x80\x02"
+                                 "cos\nsystem\n.";
     assert_fails(text_embedding_read(tmp_write("e.pt", pickle, sizeof pickle), "clip_l", &mem, &v,
                                      &count, &width, &err),
-                 err, BERTH_EUNSUPPORTED, "pickle");
+                 err, BERTH_EUNSUPPORTED, "wants os.system, which Berth does not run");
     assert_fails(text_embedding_read(tmp_path("none"), "clip_l", &mem, &v, &count, &width, &err),
                  err, BERTH_ENOTFOUND, "none");
     arena_release(&mem);
 }
 
+/* Files of torch.save(), as tools/pickle_files.py made them: the vectors count up from -1 by 0.375. */
+static void pickles(void **state)
+{
+    static const struct {
+        const char *file, *key;
+        uint32_t rows, columns;
+    } c[] = {
+        { "inversion.pt", "clip_l", 2, 8 },
+        { "inversion_stream.pt", "clip_l", 2, 8 },
+        { "inversion_first.pt", "clip_l", 2, 8 }, /* as the paper's program saved it */
+        { "inversion_first_stream.pt", "clip_l", 2, 8 },
+        { "concept.bin", "clip_l", 1, 8 },
+        { "emb_params.pt", "clip_l", 2, 8 },
+        { "alone.pt", "clip_l", 2, 8 },
+        { "list.pt", "clip_l", 3, 8 },
+        { "pair.pt", "clip_l", 1, 8 },
+        { "pair.pt", "clip_g", 1, 10 },
+        { "pair_stream.pt", "t5xxl", 1, 10 }, /* the first in the dict, whatever the file's order */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        char path[512];
+        struct arena mem = { 0 };
+        const float *v;
+        uint32_t count, width;
+        berth_err err = { 0 };
+        snprintf(path, sizeof path, BERTH_SOURCE_DIR "/tests/unit/format/pickles/%s", c[i].file);
+        assert_ok(text_embedding_read(path, c[i].key, &mem, &v, &count, &width, &err), err);
+        assert_int_equal(count, c[i].rows);
+        assert_int_equal(width, c[i].columns);
+        assert_true(v[0] == -1 && v[1] == -0.625f &&
+                    v[width - 1] == 0.375f * (float)(width - 1) - 1);
+        arena_release(&mem);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(which_tensor), cmocka_unit_test(refused) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(which_tensor), cmocka_unit_test(refused),
+                                        cmocka_unit_test(pickles) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
