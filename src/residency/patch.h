@@ -13,6 +13,8 @@
  *                  element
  *   TERM_KRON      W[r, j*right_cols + k] += scale * up[i / right_rows, j] * down[i % right_rows, k],
  *                  i = (from + r) mod (left_rows * right_rows); up is the left matrix, down the right
+ *   TERM_MIX       W[r] += scale * sum over i of up[r, i] * W[r / rank * rank + i] as it was: every
+ *                  `rank` rows become mixtures of themselves
  *   TERM_ADD       W += scale * dense[rows, cols]
  *   TERM_SET       W  = dense (scale does not matter)
  *
@@ -39,7 +41,9 @@
 
 #include <stdatomic.h>
 
-enum res_term_kind { TERM_LOWRANK, TERM_HADAMARD, TERM_KRON, TERM_ADD, TERM_SET };
+enum res_term_kind { TERM_LOWRANK, TERM_HADAMARD, TERM_KRON, TERM_MIX, TERM_ADD, TERM_SET };
+
+#define RES_MIX_ROWS 32768 /* most rows of a weight that a TERM_MIX is for */
 
 struct res_dora {
     const float *size; /* [rows], or [cols / kernel]; NULL: none */

@@ -20,16 +20,19 @@ struct term_array {
     size_t n;
 };
 size_t term_arrays(struct res_term *t, struct term_array out[TERM_ARRAYS]);
-double term_bound(const struct res_term *t); /* it changes no weight by more; not of dora */
+/* It changes no weight by more. Infinite of a mixture, whose size is the weights'; not of dora. */
+double term_bound(const struct res_term *t);
 /* Its scratch, if it needs any. False: out of memory. */
 WARN_UNUSED bool term_scratch(struct res_term *t, struct arena *mem);
 
-#define MERGE_TILE_COLS 1024 /* most columns of a tile */
+#define MERGE_TILE_ELEMS 32768 /* floats: 128 KiB on the stack of whoever works */
+#define MERGE_TILE_COLS 1024   /* most columns of a tile */
 struct merge_tile {
     uint64_t row, col;
     size_t rows, cols;
     float *w; /* [rows, cols] */
 };
+/* Of a mixture the tile has all rows. */
 void term_apply(const struct res_term *x, const struct merge_tile *t);
 void term_change(const struct res_term *x, const struct merge_tile *t); /* without its dora */
 
@@ -49,6 +52,8 @@ struct merge { /* everything borrowed */
     uint32_t *chance;
 };
 
+/* Are there mixtures among the terms? Then tiles have all rows, and few columns. */
+bool merge_mixes(const struct merge *m);
 bool merge_stores(enum dtype t); /* can patched weights be stored in it? */
 bool merge_by_chance(enum dtype t);
 float merge_fp8_most(enum dtype t); /* the largest value of an fp8 type */

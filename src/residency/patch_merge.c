@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#define TILE_ELEMS 32768        /* floats: 128 KiB on the stack of whoever works */
+#define TILE_ELEMS MERGE_TILE_ELEMS
 #define QUANT_MAX 256           /* elements of the largest block of a quant */
 #define CHANCES (1u << 20)      /* draws made at a time: 4 MiB */
 #define AMAX_LANES ((size_t)64) /* most tasks of one walk over the tiles that only looks */
@@ -29,6 +29,14 @@ bool merge_stores(enum dtype t)
     return t == DT_F64 || t == DT_F32 || t == DT_F16 || t == DT_BF16 || merge_by_chance(t);
 }
 
+bool merge_mixes(const struct merge *m)
+{
+    for (size_t i = 0; i < m->terms; i++)
+        if (m->term[i].kind == TERM_MIX)
+            return true;
+    return false;
+}
+
 bool merge_matrix(const struct shape *s, uint64_t *rows, uint64_t *cols)
 {
     struct shape row = { .ndim = s->ndim ? s->ndim - 1 : 0 };
@@ -42,6 +50,8 @@ uint64_t merge_chances(const struct merge *m)
 {
     if (!merge_by_chance(m->to))
         return 0;
+    if (merge_mixes(m))
+        return m->rows * m->cols; /* rows are finished all at once */
     return m->cols > CHANCES || m->rows * m->cols > CHANCES
                ? (m->cols > CHANCES ? m->cols : CHANCES)
                : m->rows * m->cols;
@@ -129,7 +139,8 @@ struct walk { /* over the tiles of rows [row, row + rows) */
 static struct walk walk_of(const struct merge *m, uint64_t row, uint64_t rows)
 {
     struct walk w = { .m = m, .row = row, .rows = rows };
-    w.tile_cols = m->cols < MERGE_TILE_COLS ? (size_t)m->cols : MERGE_TILE_COLS;
+    size_t most = merge_mixes(m) ? TILE_ELEMS / (size_t)rows : MERGE_TILE_COLS;
+    w.tile_cols = m->cols < most ? (size_t)m->cols : most;
     w.tile_rows = TILE_ELEMS / w.tile_cols;
     w.across = (size_t)((m->cols + w.tile_cols - 1) / w.tile_cols);
     return w;

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#define ELEMS 32768   /* floats of a tile: 128 KiB of stack */
+#define ELEMS MERGE_TILE_ELEMS
 #define LANE_COLS 256 /* columns of a task: whole blocks of every quant */
 #define LANE_ROWS 32
 
@@ -83,6 +83,44 @@ static void column_task(void *user, size_t i, size_t worker)
         look_at(l, row, least(step, l->end - row), col, cols);
 }
 
+/* Where rows are mixed, every tile has all of them: one task, in the order of the columns, adds to a
+ * row or column what the tasks above add, in the same order. */
+static void look_at_all(const struct look *l)
+{
+    float buf[ELEMS];
+    const struct merge *m = l->m;
+    const struct res_term *x = l->x;
+    const uint64_t step = ELEMS / m->rows;
+    memset(x->dora.sum, 0, (size_t)(x->dora.columns ? m->cols : x->rows) * sizeof(double));
+    for (uint64_t col = 0; col < m->cols; col += step) {
+        struct merge_tile t = { .col = col,
+                                .rows = (size_t)m->rows,
+                                .cols = (size_t)least(step, m->cols - col),
+                                .w = buf };
+        merge_tile_to(m, &t, l->before);
+        if (!x->dora.before)
+            term_change(x, &t);
+        t.row = x->row;
+        t.rows = (size_t)x->rows;
+        t.w += x->row * t.cols;
+        add_squares(x, &t);
+    }
+}
+
+static void look_by_tasks(struct look *l, struct tpool *pool)
+{
+    const struct res_dora *d = &l->x->dora;
+    const uint64_t lane = d->columns ? LANE_COLS : LANE_ROWS,
+                   all = d->columns ? l->m->cols : l->x->rows;
+    tpool_fn *fn = d->columns ? column_task : row_task;
+    size_t tasks = (size_t)((all + lane - 1) / lane);
+    if (pool)
+        tpool_for(pool, tasks, fn, l);
+    else
+        for (size_t k = 0; k < tasks; k++)
+            fn(l, k, 0);
+}
+
 static void set_gain(const struct res_dora *d, uint64_t n)
 {
     const uint64_t each = d->columns ? d->kernel : 1;
@@ -102,15 +140,10 @@ void merge_norms(const struct merge *m, struct tpool *pool)
         struct look l = { .m = m, .x = x, .before = i, .end = x->row + x->rows };
         if (!d->size || !m->rows || !m->cols)
             continue;
-        const uint64_t lane = d->columns ? LANE_COLS : LANE_ROWS,
-                       all = d->columns ? m->cols : x->rows;
-        tpool_fn *fn = d->columns ? column_task : row_task;
-        size_t tasks = (size_t)((all + lane - 1) / lane);
-        if (pool)
-            tpool_for(pool, tasks, fn, &l);
+        if (merge_mixes(m))
+            look_at_all(&l);
         else
-            for (size_t k = 0; k < tasks; k++)
-                fn(&l, k, 0);
+            look_by_tasks(&l, pool);
         set_gain(d, d->columns ? m->cols / d->kernel : x->rows);
     }
 }

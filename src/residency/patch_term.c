@@ -18,6 +18,8 @@ static bool is_whole(const struct res_term *t)
     case TERM_KRON:
         return t->up && t->down && t->left_rows && t->right_rows && t->left_cols &&
                t->cols % t->left_cols == 0 && t->cols / t->left_cols == t->right_cols;
+    case TERM_MIX:
+        return t->up && t->rank && t->rows % t->rank == 0;
     case TERM_ADD:
     case TERM_SET:
         break;
@@ -49,7 +51,8 @@ bool term_scratch(struct res_term *t, struct arena *mem)
 
 berth_status term_check(const struct res_term *t, uint64_t rows, uint64_t cols, berth_err *err)
 {
-    bool inside = t->rows <= rows && t->row <= rows - t->rows && t->cols == cols;
+    bool inside = t->rows <= rows && t->row <= rows - t->rows && t->cols == cols &&
+                  (t->kind != TERM_MIX || rows <= RES_MIX_ROWS);
     if (inside && is_whole(t) && has_sizes(t))
         return BERTH_OK;
     return err_set(err, BERTH_EFORMAT,
@@ -75,6 +78,9 @@ size_t term_arrays(struct res_term *t, struct term_array out[TERM_ARRAYS])
     case TERM_KRON:
         out[n++] = (struct term_array) { &t->up, (size_t)(t->left_rows * t->left_cols) };
         out[n++] = (struct term_array) { &t->down, (size_t)(t->right_rows * t->right_cols) };
+        break;
+    case TERM_MIX:
+        out[n++] = (struct term_array) { &t->up, (size_t)(t->rows * t->rank) };
         break;
     case TERM_ADD:
     case TERM_SET:
@@ -112,6 +118,8 @@ double term_bound(const struct res_term *t)
     case TERM_KRON:
         return scale * largest(t->up, t->left_rows * t->left_cols) *
                largest(t->down, t->right_rows * t->right_cols);
+    case TERM_MIX:
+        return HUGE_VAL;
     case TERM_SET:
         scale = 1;
         break;
@@ -206,6 +214,25 @@ static void set_dense(const struct res_term *x, const struct part *p)
                p->cols * sizeof *p->w);
 }
 
+/* was: p's weights as they are, in other memory. */
+static void add_mixture(const struct res_term *x, const struct part *p, const float *was)
+{
+    const size_t n = x->rank;
+    if (p->rows != x->rows)
+        BUG("%zu of %" PRIu64 " rows to be mixed", p->rows, x->rows);
+    for (size_t r = 0; r < p->rows; r += n)
+        op_lowrank_tile(&(struct op_lowrank) { .w = p->w + r * p->cols,
+                                               .rows = n,
+                                               .cols = p->cols,
+                                               .ld_w = p->cols,
+                                               .up = x->up + r * n,
+                                               .down = was + r * p->cols,
+                                               .rank = n,
+                                               .ld_up = n,
+                                               .ld_down = p->cols,
+                                               .scale = x->scale });
+}
+
 static void change(const struct res_term *x, const struct part *p)
 {
     switch (x->kind) {
@@ -218,6 +245,8 @@ static void change(const struct res_term *x, const struct part *p)
     case TERM_KRON:
         add_kron(x, p);
         break;
+    case TERM_MIX:
+        BUG("a mixture without what was there");
     case TERM_ADD:
         add_dense(x, p);
         break;
@@ -269,6 +298,16 @@ static void change_and_resize(const struct res_term *x, const struct part *all)
     }
 }
 
+/* All rows at once: each takes from others. */
+static void mix_and_resize(const struct res_term *x, const struct part *p, bool sized)
+{
+    float was[MERGE_TILE_ELEMS];
+    memcpy(was, p->w, p->rows * p->cols * sizeof *was);
+    add_mixture(x, p, was);
+    if (sized)
+        resize(x, p, was);
+}
+
 /* False: the term is about none of the tile's rows. */
 static bool part_of(const struct res_term *x, const struct merge_tile *t, struct part *out)
 {
@@ -287,7 +326,11 @@ static bool part_of(const struct res_term *x, const struct merge_tile *t, struct
 void term_change(const struct res_term *x, const struct merge_tile *t)
 {
     struct part p;
-    if (part_of(x, t, &p))
+    if (!part_of(x, t, &p))
+        return;
+    if (x->kind == TERM_MIX)
+        mix_and_resize(x, &p, false);
+    else
         change(x, &p);
 }
 
@@ -296,7 +339,9 @@ void term_apply(const struct res_term *x, const struct merge_tile *t)
     struct part p;
     if (!part_of(x, t, &p))
         return;
-    if (x->dora.size)
+    if (x->kind == TERM_MIX)
+        mix_and_resize(x, &p, x->dora.size != NULL);
+    else if (x->dora.size)
         change_and_resize(x, &p);
     else
         change(x, &p);

@@ -40,7 +40,7 @@ static inline berth_status toy_terms(const struct res_adapter *a, const char *ke
     struct res_term x = { .kind = t->kind,
                           .rows = rows,
                           .cols = cols,
-                          .rank = 2,
+                          .rank = t->kind == TERM_MIX ? 8 : 2,
                           .rank2 = 3,
                           .left_rows = 2,
                           .left_cols = cols % 4 ? 1 : 4,
@@ -248,9 +248,30 @@ static inline void toy_apply(const struct res_term *x, float *w)
     free(sum);
 }
 
+/* Of w as it is altogether. */
+static inline void toy_mix(const struct res_term *x, float *w)
+{
+    const uint64_t n = x->rows * x->cols;
+    float *was = malloc(n * sizeof *was);
+    assert_non_null(was);
+    memcpy(was, w, n * sizeof *w);
+    for (uint64_t i = 0; i < n; i++) {
+        const uint64_t row = i / x->cols, first = row / x->rank * x->rank;
+        float sum = 0;
+        for (uint64_t k = 0; k < x->rank; k++)
+            sum += x->up[row * x->rank + k] * was[(first + k) * x->cols + i % x->cols];
+        w[i] += x->scale * sum;
+    }
+    free(was);
+}
+
 /* Element by element, without dora. */
 static inline void toy_change(const struct res_term *x, float *w)
 {
+    if (x->kind == TERM_MIX) {
+        toy_mix(x, w);
+        return;
+    }
     for (uint64_t i = 0; i < x->rows * x->cols; i++)
         if (x->kind == TERM_LOWRANK)
             w[i] += x->scale * toy_sum(x->up, x->down, x, x->rank, i);

@@ -148,6 +148,9 @@ static void every_kind_on_every_place(void **state)
         { .kind = TERM_HADAMARD, .dora = DORA_COLUMNS },
         { .kind = TERM_KRON, .dora = DORA_ROWS },
         { .kind = TERM_LOWRANK, .dora = DORA_COLUMNS },
+        { .kind = TERM_MIX },
+        { .kind = TERM_MIX, .dora = DORA_ROWS },
+        { .kind = TERM_MIX, .dora = DORA_COLUMNS },
     };
     struct tpool *pool;
     berth_err err = { 0 };
