@@ -145,8 +145,10 @@ static bool set_targets(struct lora *l, const struct lora_name *n, const struct 
         }
     if (ok && b->part[HADA_W1_A])
         ok = set_made(l, &to, LORA_LOHA, b);
-    if (ok && first_part(b, LOKR_W1, LORA_PARTS) < LORA_PARTS)
+    if (ok && first_part(b, LOKR_W1, OFT_BLOCKS) < OFT_BLOCKS)
         ok = set_made(l, &to, LORA_LOKR, b);
+    if (ok && b->part[OFT_BLOCKS])
+        ok = set_made(l, &to, LORA_OFT, b);
     ok = ok && set_dense(l, &to, LORA_DIFF, b->w_norm) && set_dense(l, &to, LORA_DIFF, b->diff) &&
          set_dense(l, &to, LORA_SET, b->set);
     if (ok && (b->diff_b || b->b_norm) && bias_of(l, &to, &bias, &ok))
@@ -188,8 +190,8 @@ static berth_status check_loha(const struct lora_base *b, berth_err *err)
 /* Each of the two matrices whole, or both of its factors. */
 static berth_status check_lokr(const struct lora_base *b, berth_err *err)
 {
-    enum lora_part has = first_part(b, LOKR_W1, LORA_PARTS);
-    if (has == LORA_PARTS)
+    enum lora_part has = first_part(b, LOKR_W1, OFT_BLOCKS);
+    if (has == OFT_BLOCKS)
         return BERTH_OK;
     for (enum lora_part k = LOKR_W1_A; k <= LOKR_W2_B; k++) {
         enum lora_part whole = k < LOKR_W2_A ? LOKR_W1 : LOKR_W2;
@@ -197,6 +199,15 @@ static berth_status check_lokr(const struct lora_base *b, berth_err *err)
             return incomplete(b, has, k, err);
     }
     return BERTH_OK;
+}
+
+static berth_status check_oft(const struct lora_base *b, berth_err *err)
+{
+    const struct weights_entry *e = b->part[OFT_BLOCKS];
+    if (e && e->shape.ndim == 4)
+        return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is of kind BOFT, which is not merged",
+                       e->name);
+    return b->part[OFT_RESCALE] && !e ? incomplete(b, OFT_RESCALE, OFT_BLOCKS, err) : BERTH_OK;
 }
 
 /* Sizes need a change that they are the sizes after. Beside a difference ComfyUI does not look at
@@ -229,7 +240,7 @@ static berth_status find_targets(struct lora *l, struct lora_bases *b,
         if (x->refused)
             return err_set(err, BERTH_EUNSUPPORTED, "'%.100s' is of kind %s, which is not merged",
                            x->refused_by->name, x->refused);
-        if (check_loha(x, err) || check_lokr(x, err) || check_dora(x, err))
+        if (check_loha(x, err) || check_lokr(x, err) || check_oft(x, err) || check_dora(x, err))
             return err->code;
         x->used = true;
         if (!set_targets(l, n, x))
@@ -286,6 +297,8 @@ static const struct weights_entry *name_giver(const struct lora_target *t)
         return t->part[HADA_W1_A];
     case LORA_LOKR:
         return t->part[LOKR_W1] ? t->part[LOKR_W1] : t->part[LOKR_W1_A];
+    case LORA_OFT:
+        return t->part[OFT_BLOCKS];
     case LORA_DIFF:
     case LORA_SET:
         break;

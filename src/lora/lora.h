@@ -11,10 +11,10 @@
  *          in the file until terms() is asked for one tensor; then they are checked against its
  *          shape and converted to F32.
  * Kinds    pairs of up and down under all names in use (LoRA, LoCon), with alpha and mid; LoHa, with
- *          alpha and t1, t2; LoKr, whole or of factors, with alpha and t2; all of these as DoRA;
- *          diff, diff_b, w_norm, b_norm (differences of weights and biases), set_weight. Of one
+ *          alpha and t1, t2; LoKr, whole or of factors, with alpha and t2; OFT; all of these as
+ *          DoRA; diff, diff_b, w_norm, b_norm (differences of weights and biases), set_weight. Of one
  *          target the later kind wins, in this order, and the later base name in the order of
- *          `names`. GLoRA, OFT, BOFT, DoRA as PEFT saves it and reshape_weight are refused by name,
+ *          `names`. GLoRA, BOFT, DoRA as PEFT saves it and reshape_weight are refused by name,
  *          and control LoRAs of Flux where they widen the model's input.
  * Unknown  Tensors that belong to no base name are ignored, with one warning that counts them; a
  *          file none of whose tensors has a suffix of these is no adapter and refused. A
@@ -24,8 +24,8 @@
  *          limits in terms().
  * Threads  lora_open() any; the adapter as patch.h says.
  * Files    lora.c doors, targets; lora_bases.c suffixes; lora_forms.c files that call them
- *          otherwise; lora_factors.c tensors -> products; lora_lokr.c Kronecker's; lora_dora.c
- *          sizes; lora_terms.c products -> terms; lora_impl.h. */
+ *          otherwise; lora_factors.c tensors -> products; lora_lokr.c Kronecker's; lora_oft.c
+ *          rotations; lora_dora.c sizes; lora_terms.c products -> terms; lora_impl.h. */
 #ifndef LORA_LORA_H
 #define LORA_LORA_H
 

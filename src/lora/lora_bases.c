@@ -58,8 +58,9 @@ static const struct suffix suffixes[] = {
     { ".a2.weight", REFUSED, 0, "GLoRA" },
     { ".b1.weight", REFUSED, 0, "GLoRA" },
     { ".b2.weight", REFUSED, 0, "GLoRA" },
-    { ".oft_blocks", REFUSED, 0, "OFT or BOFT" },
-    { ".oft_diag", REFUSED, 0, "OFT or BOFT" },
+    { ".oft_blocks", PART, OFT_BLOCKS, NULL },
+    { ".rescale", PART, OFT_RESCALE, NULL },
+    { ".oft_diag", REFUSED, 0, "OFT in diagonal form" },
 };
 
 static const struct suffix *suffix_of(const char *name, size_t n)

@@ -29,6 +29,8 @@ enum lora_part {
     LOKR_W2_A,
     LOKR_W2_B,
     LOKR_T2, /* this one perhaps with a kernel */
+    OFT_BLOCKS,
+    OFT_RESCALE, /* belongs to it and has no part in the merge */
     LORA_PARTS
 };
 
@@ -57,7 +59,7 @@ berth_status lora_bases_init(struct lora_bases *b, const struct weights *w, bert
 void lora_bases_release(struct lora_bases *b);
 const char *lora_part_suffix(enum lora_part part); /* ".hada_w1_a" */
 
-enum lora_kind { LORA_PAIR, LORA_LOHA, LORA_LOKR, LORA_DIFF, LORA_SET };
+enum lora_kind { LORA_PAIR, LORA_LOHA, LORA_LOKR, LORA_OFT, LORA_DIFF, LORA_SET };
 
 struct lora_target {
     const char *key;
@@ -67,7 +69,7 @@ struct lora_target {
     bool swap, transpose, widens;
     enum lora_kind kind;
     const struct weights_entry *up, *down, *mid;  /* LORA_PAIR; mid may be NULL */
-    const struct weights_entry *part[LORA_PARTS]; /* LORA_LOHA, LORA_LOKR */
+    const struct weights_entry *part[LORA_PARTS]; /* LORA_LOHA, LORA_LOKR, LORA_OFT */
     const struct weights_entry *alpha, *dora;     /* of all these; may be NULL */
     const struct weights_entry *dense;            /* the others */
     size_t next;                                  /* of the same key, number + 1; 0: none */
@@ -149,6 +151,12 @@ berth_status lora_product(const struct lora *l, const struct lora_target *t,
 berth_status lora_lokr(const struct lora *l, const struct lora_target *t,
                        const struct lora_place *p, struct arena *tmp, struct res_term *out,
                        double *scale, berth_err *err);
+
+/* lora_oft.c: the same; the scale has one of the two times that the strength counts, with dora the
+ * only one. */
+berth_status lora_oft(const struct lora *l, const struct lora_target *t, const struct lora_place *p,
+                      float strength, struct arena *tmp, struct res_term *out, double *scale,
+                      berth_err *err);
 
 /* lora_dora.c: out->dora; the target has one. */
 berth_status lora_dora(const struct lora *l, const struct lora_target *t,

@@ -56,6 +56,7 @@ static berth_status made(const struct lora *l, const struct lora_target *t,
     double scale;
     if (t->kind == LORA_PAIR   ? pair(l, t, p, tmp, &x, &scale, err)
         : t->kind == LORA_LOHA ? loha(l, t, p, tmp, &x, &scale, err)
+        : t->kind == LORA_OFT  ? lora_oft(l, t, p, strength, tmp, &x, &scale, err)
                                : lora_lokr(l, t, p, tmp, &x, &scale, err))
         return err->code;
     if (t->dora && lora_dora(l, t, p, strength, tmp, &x, err))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What ComfyUI makes of small weights and adapters of every kind that Berth merges.
 
-usage: lora_kinds.py FOLDER COMFYUI     (written with torch 2.15.0 on a cpu, ComfyUI of 2026-01-04)
+usage: lora_kinds.py FOLDER COMFYUI     (written with torch 2.15.0 on a cpu, ComfyUI 0.33.0)
 
 COMFYUI is a checkout: its comfy/weight_adapter is run as it is, in float32, but for one thing: a LoKr with a kernel (lokr_t2)
 gives torch.kron() a permuted tensor, which this torch refuses; ComfyUI then prints the error and leaves the weight alone.
@@ -42,6 +42,7 @@ A = {"alpha": ()}
 ROWS, COLUMNS = {"dora_scale": (8, 1)}, {"dora_scale": (1, 6)}
 CONV_ROWS, CONV_COLUMNS = {"dora_scale": (6, 1, 1, 1)}, {"dora_scale": (1, 4, 1, 1)}
 FACTORS = {"lokr_w1_a": (2, 1), "lokr_w1_b": (1, 3), "lokr_w2_a": (4, 2), "lokr_w2_b": (2, 2)}
+OFT, OFT_CONV = {"oft_blocks": (2, 4, 4)}, {"oft_blocks": (2, 3, 3)}
 KERNEL = {"lokr_w1": (3, 2), "lokr_w2_a": (2, 2), "lokr_w2_b": (2, 2), "lokr_t2": (2, 2, 3, 3)}
 
 CASES = [
@@ -70,6 +71,17 @@ CASES = [
     (LINEAR, [(1, {**FACTORS, **ROWS})]),
     (LINEAR, [(0.5, pair(8, (6,), **A)), (1, hada(8, 6, **COLUMNS)), (-0.7, {**FACTORS, **A, **ROWS})]),
     (CONV, [(1, pair(6, (4, 3, 3), **CONV_ROWS)), (0.3, {**KERNEL, **CONV_COLUMNS}), (1, hada(6, 36))]),
+    (LINEAR, [(1, OFT)]),
+    (LINEAR, [(-0.7, {**OFT, "rescale": (8, 1)})]),
+    (LINEAR, [(1, {"oft_blocks": (1, 8, 8), "alpha": ()})]),
+    (LINEAR, [(0.5, {"rescale": (8, 1), "alpha": (), "oft_blocks": (4, 2, 2)})]),
+    (LINEAR, [(1, {"oft_blocks": (8, 1, 1), "alpha": (), "dora_scale": (8, 1)})]),
+    (CONV, [(0.3, {**OFT_CONV})]),
+    (CONV, [(1, {"oft_blocks": (1, 6, 6), "rescale": (6, 1, 1, 1)})]),
+    (LINEAR, [(1, {**OFT, **ROWS, **A})]),
+    (LINEAR, [(0.6, {**OFT, **COLUMNS})]),
+    (CONV, [(-0.7, {**OFT_CONV, **CONV_ROWS, **A})]),
+    (LINEAR, [(0.5, pair(8, (6,), **A)), (0.8, OFT), (1, hada(8, 6, **COLUMNS)), (0.5, {**OFT, **A})]),
 ]
 
 

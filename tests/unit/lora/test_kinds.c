@@ -457,6 +457,138 @@ static void dora(void **state)
         one_round(kinds[i % 3], true, i);
 }
 
+/* ---- OFT, whose change depends on the weight: (I + Q)(I - Q)^-1, block by block ---- */
+
+#define BLOCK 96
+
+/* m [n, 2n] with the unit matrix on its right becomes the unit matrix and the inverse. */
+static void eliminate(double m[BLOCK][2 * BLOCK], size_t n)
+{
+    for (size_t p = 0; p < n; p++) {
+        double by = m[p][p];
+        for (size_t j = 0; j < 2 * n; j++)
+            m[p][j] /= by;
+        for (size_t i = 0; i < n; i++) {
+            double f = m[i][p];
+            for (size_t j = 0; i != p && j < 2 * n; j++)
+                m[i][j] -= f * m[p][j];
+        }
+    }
+}
+
+/* R of one block. */
+static void rotation(const float *b, size_t n, double by, double r[BLOCK][BLOCK])
+{
+    static double m[BLOCK][2 * BLOCK], q[BLOCK][BLOCK];
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++) {
+            q[i][j] = by * ((double)b[i * n + j] - (double)b[j * n + i]);
+            m[i][j] = (i == j) - q[i][j];
+            m[i][n + j] = i == j;
+        }
+    eliminate(m, n);
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++) {
+            r[i][j] = m[i][n + j];
+            for (size_t k = 0; k < n; k++)
+                r[i][j] += q[i][k] * m[k][n + j];
+        }
+}
+
+/* Blocks of the file for rows [from, from + rows) of `of`; by: how much Q is shortened. */
+static void apply_oft(struct weight *w, uint64_t row, uint64_t rows, const float *blocks, size_t n,
+                      double by, double strength)
+{
+    static double r[BLOCK][BLOCK], was[MOST];
+    memcpy(was, w->want, sizeof was);
+    for (uint64_t at = 0; at < rows; at += n) {
+        rotation(blocks + at * n, n, by, r);
+        for (size_t i = 0; i < n; i++)
+            for (uint64_t c = 0; c < w->cols; c++) {
+                double sum = -was[(row + at + i) * w->cols + c];
+                for (size_t k = 0; k < n; k++)
+                    sum += r[k][i] * was[(row + at + k) * w->cols + c];
+                w->want[(row + at + i) * w->cols + c] += strength * strength * sum;
+            }
+    }
+}
+
+static void oft_round(unsigned seed)
+{
+    static const float strengths[] = { 1, -0.7f, 0.3f };
+    static struct weight w;
+    static struct file f[2];
+    struct res_adapter *a[2];
+    struct arena tmp = { 0 };
+    struct vec terms = { .elem = sizeof(struct res_term) };
+    berth_err err = { 0 };
+    mt19937_init(&dice, seed);
+    const size_t n = 1 + (size_t)roll(seed % 5 ? 12 : BLOCK),
+                 count = 1 + (size_t)roll(n > 12 ? 1 : 6);
+    const bool part = roll(2);
+    const uint64_t rows = n * count, above = part ? roll(3) : 0, below = part ? roll(3) : 0;
+    w.shape = (struct shape) { 2, { above + rows + below, 1 + roll(40) } };
+    if (above + rows + below > MOST / w.shape.dim[1])
+        w.shape.dim[1] = MOST / (above + rows + below);
+    assert_true(merge_matrix(&w.shape, &w.rows, &w.cols));
+    for (uint64_t i = 0; i < w.rows * w.cols; i++)
+        w.want[i] = (double)(w.base[i] = chance());
+    for (size_t k = 0; k < 2; k++) {
+        const float strength = strengths[roll(ARRAY_LEN(strengths))];
+        const uint64_t from = part && n <= 12 ? n * roll(2) : 0, of = from ? from + rows : 0;
+        const struct lora_name name = {
+            .base = "x", .key = KEY, .row = above, .rows = part ? rows : 0, .from = from, .of = of
+        };
+        const struct lora_names names = { &name, 1 };
+        f[k] = (struct file) { 0 };
+        const float *b = add(&f[k], "oft_blocks", (struct shape) { 3, { count + from / n, n, n } });
+        double sum = 0, by = 1;
+        for (size_t i = 0; i < (count + from / n) * n * n; i++) {
+            const float v = b[i] - b[i / (n * n) * n * n + i % n * n + i / n % n];
+            sum += (double)v * (double)v;
+        }
+        if (roll(2)) {
+            const double most = 3 * (double)add(&f[k], "alpha", (struct shape) { 0, { 0 } })[0];
+            f[k].t[1].v[0] *= 3;
+            by = most > 0 && sqrt(sum) > most ? most / sqrt(sum) : 1;
+        }
+        if (roll(2))
+            add(&f[k], "rescale", (struct shape) { 2, { rows, 1 } }); /* plays no part */
+        apply_oft(&w, above, rows, b + from * n, n, by, (double)strength);
+        bytes_of(&f[k]);
+        assert_ok(lora_from_bytes(&f[k].bytes, &names, NULL, &a[k], &err), err);
+        assert_int_equal(lora_info(a[k]).unknown, 0);
+        assert_ok(a[k]->ops->terms(a[k], KEY, strlen(KEY), &w.shape, strength, &tmp, &terms, &err),
+                  err);
+        assert_ok(term_check(vec_at(&terms, k), w.rows, w.cols, &err), err);
+    }
+    struct merge m = { .from = DT_F32,
+                       .to = DT_F32,
+                       .src = w.base,
+                       .dst = w.got,
+                       .rows = w.rows,
+                       .cols = w.cols,
+                       .term = terms.p,
+                       .terms = terms.n,
+                       .src_scale = 1,
+                       .dst_scale = 1 };
+    merge_run(&m, NULL);
+    compare(&w, seed);
+    for (size_t k = 0; k < 2; k++) {
+        res_adapter_unref(a[k]);
+        str_release(&f[k].bytes);
+    }
+    vec_release(&terms);
+    arena_release(&tmp);
+}
+
+static void oft(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < ROUNDS; i++)
+        oft_round(i);
+}
+
 /* ---- what files get wrong ---- */
 
 static const struct lora_name one_name[] = { { .base = "x", .key = KEY } };
@@ -625,6 +757,39 @@ static void lokr_that_does_not_fit(void **state)
         refuse(&cases[i]);
 }
 
+static void oft_that_does_not_fit(void **state)
+{
+    (void)state;
+    static const struct wrong cases[] = {
+        { { { "x.oft_blocks", { 3, { 2, 3, 3 } }, 1 } },
+          LINEAR,
+          BERTH_EFORMAT,
+          "'x.oft_blocks' [2, 3, 3] does not fit a weight of shape [4, 6]" },
+        { { { "x.oft_blocks", { 3, { 2, 2, 3 } }, 1 } }, LINEAR, BERTH_EFORMAT, "does not fit" },
+        { { { "x.oft_blocks", { 3, { 4, 0, 0 } }, 1 } }, LINEAR, BERTH_EFORMAT, "does not fit" },
+        { { { "x.oft_blocks", { 2, { 4, 4 } }, 1 } }, LINEAR, BERTH_EFORMAT, "does not fit" },
+        { { { "x.oft_blocks", { 4, { 1, 2, 2, 2 } }, 1 } },
+          LINEAR,
+          BERTH_EUNSUPPORTED,
+          "'x.oft_blocks' is of kind BOFT, which is not merged" },
+        { { { "x.oft_diag", { 2, { 4, 4 } }, 1 } }, LINEAR, BERTH_EUNSUPPORTED, "is of kind OFT" },
+        { { { "x.rescale", { 2, { 4, 1 } }, 1 } },
+          LINEAR,
+          BERTH_EFORMAT,
+          "'x.rescale' is there and no .oft_blocks beside it" },
+        { { { "x.oft_blocks", { 3, { 2, 2, 2 } }, 1 }, { "x.alpha", { 1, { 2 } }, 1 } },
+          LINEAR,
+          BERTH_EFORMAT,
+          "'x.alpha' is no single number" },
+        { { { "x.oft_blocks", { 3, { 32769, 1, 1 } }, 1 } },
+          { 2, { 32769, 1 } },
+          BERTH_EUNSUPPORTED,
+          "more than 32768 rows" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        refuse(&cases[i]);
+}
+
 static void dora_that_does_not_fit(void **state)
 {
     (void)state;
@@ -704,6 +869,40 @@ static void dora_of_a_part(void **state)
     str_release(&bytes);
 }
 
+/* Rows of a block that are not all there, or not in their order, cannot be mixed. */
+static void oft_of_rows_kept_otherwise(void **state)
+{
+    (void)state;
+    static const struct {
+        struct lora_name name;
+        struct shape blocks;
+    } cases[] = {
+        { { .base = "x", .key = KEY, .transpose = true }, { 3, { 3, 2, 2 } } },
+        { { .base = "x", .key = KEY, .swap = true }, { 3, { 2, 2, 2 } } },
+        { { .base = "x", .key = KEY, .from = 1, .of = 6 }, { 3, { 3, 2, 2 } } },
+        { { .base = "x", .key = KEY, .from = 3, .of = 9 }, { 3, { 3, 3, 3 } } },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct lora_tensor t = { "x.oft_blocks", cases[i].blocks, 1 };
+        struct str bytes = { 0 };
+        struct res_adapter *a;
+        struct arena tmp = { 0 };
+        struct vec terms = { .elem = sizeof(struct res_term) };
+        const struct shape w = LINEAR;
+        berth_err err = { 0 };
+        lora_bytes(&t, 1, &bytes);
+        assert_ok(
+            lora_from_bytes(&bytes, &(struct lora_names) { &cases[i].name, 1 }, NULL, &a, &err),
+            err);
+        assert_fails(a->ops->terms(a, KEY, strlen(KEY), &w, 1, &tmp, &terms, &err), err,
+                     BERTH_EUNSUPPORTED, "OFT of rows that the model keeps otherwise");
+        res_adapter_unref(a);
+        vec_release(&terms);
+        arena_release(&tmp);
+        str_release(&bytes);
+    }
+}
+
 static void terms_survive_oom(void **state)
 {
     (void)state;
@@ -735,6 +934,9 @@ static void terms_survive_oom(void **state)
             { "t.lokr_w2", { 2, { 2, 2 } }, 1 } },
           LINEAR,
           "t" },
+        { { { "x.oft_blocks", { 3, { 2, 2, 2 } }, 1 }, { "x.dora_scale", { 2, { 4, 1 } }, 1 } },
+          LINEAR,
+          KEY },
     };
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         struct str bytes = { 0 };
@@ -771,11 +973,14 @@ int main(void)
         cmocka_unit_test(pairs),
         cmocka_unit_test(loha),
         cmocka_unit_test(lokr),
+        cmocka_unit_test(oft),
         cmocka_unit_test(dora),
         cmocka_unit_test(loha_that_does_not_fit),
         cmocka_unit_test(lokr_that_does_not_fit),
+        cmocka_unit_test(oft_that_does_not_fit),
         cmocka_unit_test(dora_that_does_not_fit),
         cmocka_unit_test(dora_of_a_part),
+        cmocka_unit_test(oft_of_rows_kept_otherwise),
         cmocka_unit_test(terms_survive_oom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

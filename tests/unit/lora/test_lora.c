@@ -379,7 +379,7 @@ static void other_kinds_are_refused_by_name(void **state)
     (void)state;
     static const char *const kinds[][2] = {
         { "x.a1.weight", "GLoRA" },
-        { "x.oft_blocks", "OFT" },
+        { "x.oft_diag", "OFT" },
         { "x.reshape_weight", "reshape_weight" },
         { "x.lora_magnitude_vector", "DoRA as PEFT saves it" },
     };
