@@ -1,32 +1,51 @@
 #!/usr/bin/env python3
-"""Writes src/text/unicode_tables.h from the unicodedata of the Python that runs it.
+"""Writes src/text/unicode_tables.h from what Hugging Face's tokenizers library does with every code
+point, and from the unicodedata of the Python that runs it.
 
     tools/unicode_tables.py > src/text/unicode_tables.h      run by hand; the result is committed
     tools/unicode_tables.py --digest                         what tests/unit/text/test_unicode.c expects
 
-ComfyUI's tokenizer asks Python's unicodedata the same questions, so a Python of the same Unicode
-version gives the same answers for every code point.
+CLIP prompts go through that library in ComfyUI. Its regular expressions, lower case and normal form
+come from three packages with three Unicode versions, so it is asked for each of them. Digits and
+graphemes, which it is not asked for, come from unicodedata. Needs `pip install tokenizers`.
 """
 import sys
 import unicodedata as u
 
+import tokenizers
+from tokenizers import Regex, normalizers
+
 LAST = 0x10FFFF
 POINTS = [c for c in range(LAST + 1) if not 0xD800 <= c <= 0xDFFF]
-OTHER, SPACE, CONTROL, LETTER, NUMBER = range(5)
+OTHER, SPACE, LETTER, NUMBER = range(4)
+nfc = normalizers.NFC().normalize_str
+nfd = normalizers.NFD().normalize_str
+lower = normalizers.Lowercase().normalize_str
+without_class = [(k, normalizers.Replace(Regex(r), "").normalize_str)
+                 for k, r in ((SPACE, r"\s"), (LETTER, r"\p{L}"), (NUMBER, r"\p{N}"))]
 
 
 def klass(c):
-    ch, cat = chr(c), u.category(chr(c))
-    if ch in " \t\n\r" or cat in ("Zs", "Zl", "Zp"):
-        return SPACE
-    return {"C": CONTROL, "L": LETTER, "N": NUMBER}.get(cat[0], OTHER)
+    return next((k for k, without in without_class if not without(chr(c))), OTHER)
 
 
-def sigma(c):
-    """How str.lower() judges whether a sigma is final: 1 ignores c, 2 takes it for a cased letter."""
-    alone = (chr(c) + "\u03a3").lower().endswith("\u03c2")
-    behind_a = ("A" + chr(c) + "\u03a3").lower().endswith("\u03c2")
-    return 2 if alone else 1 if behind_a else 0
+def swaps(a, b):
+    return a != b and nfd(a + b) == b + a
+
+
+# A mark of every combining class that the library knows; U+0334 is of class 1, the lowest.
+MARK = {1: "\u0334"}
+for mark in (chr(c) for c in POINTS if u.combining(chr(c))):
+    if swaps(mark, MARK[1]):
+        MARK.setdefault(u.combining(mark), mark)
+
+
+def ccc(c):
+    """Combining class, told by the marks that c changes places with; 0 for what decomposes."""
+    ch = chr(c)
+    if nfd(ch) != ch or not (swaps(ch, MARK[1]) or swaps(MARK[240], ch)):
+        return 0
+    return next(k for k in sorted(MARK) if not swaps(ch, MARK[k]) and not swaps(MARK[k], ch))
 
 
 # Spacing marks that do not join the character before them, and other characters that do: tables of
@@ -59,13 +78,13 @@ def runs(value, none):
 
 def lower_runs():
     """first, count, step, delta of simple lower case; U+0130 alone becomes two and is left to code."""
-    many = [c for c in POINTS if len(chr(c).lower()) != 1]
+    many = [c for c in POINTS if len(lower(chr(c))) != 1]
     assert many == [0x130], many
     out = []
     for c in POINTS:
-        if c == 0x130 or c == 0x3A3 or chr(c).lower() == chr(c):
+        if c == 0x130 or lower(chr(c)) == chr(c):
             continue
-        d = ord(chr(c).lower()) - c
+        d = ord(lower(chr(c))) - c
         if out:
             first, count, step, delta = out[-1]
             gap = c - (first + (count - 1) * step)
@@ -80,11 +99,12 @@ def decompositions():
     out = []
     for c in POINTS:
         d = u.decomposition(chr(c))
-        if not d or d.startswith("<") or 0xAC00 <= c <= 0xD7A3:
+        if nfd(chr(c)) == chr(c) or 0xAC00 <= c <= 0xD7A3:
             continue
+        assert nfd(chr(c)) == u.normalize("NFD", chr(c)), hex(c)
         parts = [int(x, 16) for x in d.split()]
         assert len(parts) <= 2
-        composes = len(parts) == 2 and u.normalize("NFC", chr(parts[0]) + chr(parts[1])) == chr(c)
+        composes = len(parts) == 2 and nfc(chr(parts[0]) + chr(parts[1])) == chr(c)
         out.append((c, parts[0], parts[1] if len(parts) == 2 else 0, composes))
     return out
 
@@ -109,11 +129,11 @@ def digests():
         for c in POINTS:
             yield from map(ord, f(chr(c)))
     print("classes  0x%016x" % fnv(klass(c) for c in POINTS))
-    print("lower    0x%016x" % fnv(each(str.lower)))
-    print("nfc      0x%016x" % fnv(each(lambda s: u.normalize("NFC", s))))
+    print("lower    0x%016x" % fnv(each(lower)))
+    print("nfc      0x%016x" % fnv(each(nfc)))
     # between letters that compose, and behind marks of a high and of a low class: orders and blocks
-    print("nfc_mix  0x%016x" % fnv(each(lambda s: u.normalize("NFC", "a\u0315" + s + "\u0316\u0301e" + s + "\u0323"))))
-    print("sigma    0x%016x" % fnv(sigma(c) for c in POINTS))
+    print("nfc_mix  0x%016x" % fnv(
+        each(lambda s: nfc("a\u0315" + s + "\u0316\u0301e" + s + "\u0323"))))
     print("joins    0x%016x" % fnv(joins(c) for c in POINTS))
 
 
@@ -132,14 +152,13 @@ def emit(name, kind, rows, fmt, about):
 
 
 def tables():
-    print("""/* Unicode %s, written by tools/unicode_tables.py: do not edit. For unicode.c alone. */
+    print("""/* tokenizers %s and Unicode %s, written by tools/unicode_tables.py: do not edit. For unicode.c
+ * alone. */
 /* clang-format off */
 #ifndef TEXT_UNICODE_TABLES_H
 #define TEXT_UNICODE_TABLES_H
 
 #include <stdint.h>
-
-#define UNICODE_VERSION "%s"
 
 struct uc_run { /* value of first..last */
     uint32_t first, last;
@@ -155,16 +174,14 @@ struct uc_decomp { /* cp = a, or a and b (0: none); pair: a and b compose to it 
     uint32_t cp, a, b;
     uint8_t pair;
 };
-""" % (u.unidata_version, u.unidata_version))
+""" % (tokenizers.__version__, u.unidata_version))
     run = lambda r: "{0x%x,0x%x,%d}" % tuple(r)
     emit("uc_classes", "struct uc_run", runs(klass, OTHER), run,
          "enum uc_class, where it is not UC_OTHER")
-    emit("uc_cccs", "struct uc_run", runs(lambda c: u.combining(chr(c)), 0), run,
+    emit("uc_cccs", "struct uc_run", runs(ccc, 0), run,
          "canonical combining classes other than 0")
-    emit("uc_sigmas", "struct uc_run", runs(sigma, 0), run,
-         "beside a capital sigma: 1 looked through, 2 a cased letter")
     emit("uc_lowers", "struct uc_lower", lower_runs(), lambda r: "{0x%x,%d,%d,%d}" % tuple(r),
-         "simple lower case, without U+0130 and U+03A3")
+         "lower case, without U+0130")
     ds = decompositions()
     emit("uc_decomps", "struct uc_decomp", ds, lambda r: "{0x%x,0x%x,0x%x,%d}" % r,
          "canonical decompositions, by code point; Hangul is arithmetic")

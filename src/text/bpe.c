@@ -7,20 +7,20 @@
 #include <string.h>
 
 #define NOBODY UINT32_MAX
+#define GONE (-2)
 
 struct symbol { /* of a word, in a list */
-    int32_t id; /* -1: unknown, -2: merged into its left neighbour */
+    int32_t id; /* -1: unknown, GONE: merged into its left neighbour */
     uint32_t prev, next;
 };
 struct candidate { /* a pair that can be merged */
     uint32_t rank, at;
-    int32_t left, right, to;
+    int32_t to;
 };
 struct scratch {       /* of one bpe_encode() */
     struct vec clean;  /* points */
     struct vec symbol; /* struct symbol */
     struct vec heap;   /* struct candidate, lowest rank first, then leftmost */
-    struct vec fresh;  /* struct candidate: found while a rank is being merged */
 };
 
 size_t bpe_vocab(const struct bpe *t)
@@ -76,51 +76,42 @@ static struct candidate heap_pop(struct vec *h)
 
 /* ---- merging ---- */
 
-/* Looks at symbols `at` and its right neighbour; a pair that merges is added to `to`. */
-static bool consider(const struct bpe *t, const struct vec *symbols, uint32_t at, struct vec *to)
+/* What two symbols become, -1: nothing. rank may be NULL. */
+static int32_t merged(const struct bpe *t, int32_t left, int32_t right, uint32_t *rank)
 {
-    const struct symbol *s = symbols->p;
-    if (at == NOBODY || s[at].next == NOBODY || s[at].id < 0 || s[s[at].next].id < 0)
-        return true;
-    int32_t right = s[s[at].next].id;
-    uint64_t key = (uint64_t)s[at].id << 32 | (uint32_t)right, value;
-    if (!map_get(&t->merge, (const char *)&key, sizeof key, &value))
-        return true;
-    struct candidate *c = vec_add(to);
-    if (c)
-        *c = (struct candidate) { .rank = (uint32_t)(value >> 32),
-                                  .at = at,
-                                  .left = s[at].id,
-                                  .right = right,
-                                  .to = (int32_t)(value & INT32_MAX) };
-    return c != NULL;
+    uint64_t key = (uint64_t)left << 32 | (uint32_t)right, value;
+    if (left < 0 || right < 0 || !map_get(&t->merge, (const char *)&key, sizeof key, &value))
+        return -1;
+    if (rank)
+        *rank = (uint32_t)(value >> 32);
+    return (int32_t)(value & INT32_MAX);
 }
 
-/* All pairs of one rank, left to right; what they become is looked at afterwards, as the reference
- * does. */
-static bool merge_rank(const struct bpe *t, struct scratch *k)
+/* Looks at symbol `at` and its right neighbour; a pair that merges becomes a candidate. */
+static bool consider(const struct bpe *t, struct scratch *k, uint32_t at)
+{
+    const struct symbol *s = k->symbol.p;
+    struct candidate c = { .at = at };
+    if (at == NOBODY || s[at].next == NOBODY)
+        return true;
+    c.to = merged(t, s[at].id, s[s[at].next].id, &c.rank);
+    return c.to < 0 || heap_push(&k->heap, c);
+}
+
+/* Merges the pair of lowest rank, of several the leftmost, and looks at its new neighbours. */
+static bool merge_first(const struct bpe *t, struct scratch *k)
 {
     struct symbol *s = k->symbol.p;
-    uint32_t rank = ((const struct candidate *)k->heap.p)->rank;
-    while (k->heap.n > 0 && ((const struct candidate *)k->heap.p)->rank == rank) {
-        struct candidate c = heap_pop(&k->heap);
-        uint32_t next = s[c.at].next;
-        if (s[c.at].id != c.left || next == NOBODY || s[next].id != c.right)
-            continue; /* one of them was merged with another meanwhile */
-        s[c.at].id = c.to;
-        s[c.at].next = s[next].next;
-        if (s[next].next != NOBODY)
-            s[s[next].next].prev = c.at;
-        s[next].id = -2;
-        if (!consider(t, &k->symbol, s[c.at].prev, &k->fresh) ||
-            !consider(t, &k->symbol, c.at, &k->fresh))
-            return false;
-    }
-    for (size_t i = 0; i < k->fresh.n; i++)
-        if (!heap_push(&k->heap, *(struct candidate *)vec_at(&k->fresh, i)))
-            return false;
-    k->fresh.n = 0;
-    return true;
+    struct candidate c = heap_pop(&k->heap);
+    uint32_t next = s[c.at].next;
+    if (next == NOBODY || merged(t, s[c.at].id, s[next].id, NULL) != c.to)
+        return true; /* one of them was merged with another meanwhile */
+    s[c.at].id = c.to;
+    s[c.at].next = s[next].next;
+    if (s[next].next != NOBODY)
+        s[s[next].next].prev = c.at;
+    s[next].id = GONE;
+    return consider(t, k, s[c.at].prev) && consider(t, k, c.at);
 }
 
 static bool add_symbol(struct vec *symbols, int32_t id)
@@ -146,7 +137,7 @@ static bool add_id(struct vec *out, int32_t id)
 static bool encode_word(const struct bpe *t, const uint32_t *c, size_t n, struct scratch *k,
                         struct vec *out)
 {
-    k->symbol.n = k->heap.n = k->fresh.n = 0;
+    k->symbol.n = k->heap.n = 0;
     for (size_t i = 0; i < n; i++) {
         char utf8[4];
         size_t bytes = uc_encode(c[i], utf8);
@@ -157,14 +148,10 @@ static bool encode_word(const struct bpe *t, const uint32_t *c, size_t n, struct
         }
     }
     for (uint32_t i = 0; i + 1 < k->symbol.n; i++)
-        if (!consider(t, &k->symbol, i, &k->fresh))
+        if (!consider(t, k, i))
             return false;
-    for (size_t i = 0; i < k->fresh.n; i++)
-        if (!heap_push(&k->heap, *(struct candidate *)vec_at(&k->fresh, i)))
-            return false;
-    k->fresh.n = 0;
     while (k->heap.n > 0)
-        if (!merge_rank(t, k))
+        if (!merge_first(t, k))
             return false;
     const struct symbol *s = k->symbol.p;
     for (uint32_t i = 0; i != NOBODY && i < k->symbol.n; i = s[i].next)
@@ -173,6 +160,29 @@ static bool encode_word(const struct bpe *t, const uint32_t *c, size_t n, struct
     return true;
 }
 
+/* Words between two special tokens. */
+static bool encode_words(const struct bpe *t, const uint32_t *c, size_t n, struct scratch *k,
+                         struct vec *out)
+{
+    static const size_t cut[] = { 2, sizeof WORD_END_TEXT - 5, 2 };
+    size_t at = 0;
+    for (struct word w; (w = text_next_word(c, n, &at)).n > 0;) {
+        if (!text_literal(c + w.at, n - w.at, WORD_END_TEXT)) {
+            if (!encode_word(t, c + w.at, w.n, k, out))
+                return false;
+            continue;
+        }
+        /* "<|ENDOFTEXT|>" in lower case is no token, but three words, whatever follows it */
+        at = w.at;
+        for (size_t i = 0; i < sizeof cut / sizeof *cut; at += cut[i++])
+            if (!encode_word(t, c + at, cut[i], k, out))
+                return false;
+    }
+    return true;
+}
+
+/* Text without an end token. The start token is looked for in the clean text, so that its letters
+ * may be capitals. */
 static bool encode_plain(const struct bpe *t, const char *s, size_t n, struct scratch *k,
                          struct vec *out)
 {
@@ -180,31 +190,15 @@ static bool encode_plain(const struct bpe *t, const char *s, size_t n, struct sc
     if (!text_clean(s, n, &k->clean))
         return false;
     const uint32_t *c = k->clean.p;
-    size_t at = 0;
-    for (struct word w; (w = text_next_word(c, k->clean.n, &at)).kind != WORD_NONE;) {
-        bool ok = w.kind == WORD_PLAIN ? encode_word(t, c + w.at, w.n, k, out)
-                                       : add_id(out, w.kind == WORD_START ? t->start : t->end);
-        if (!ok)
+    size_t from = 0;
+    for (size_t i = 0, len; i < k->clean.n; i++) {
+        if (c[i] != '<' || !(len = text_literal(c + i, k->clean.n - i, WORD_START_TEXT)))
+            continue;
+        if (!encode_words(t, c + from, i - from, k, out) || !add_id(out, t->start))
             return false;
+        from = i + len;
     }
-    return true;
-}
-
-/* Start of the first special token written out in s; n: there is none. */
-static size_t find_special(const char *s, size_t n, size_t *len, bool *is_start)
-{
-    for (const char *p = s; (p = memchr(p, '<', n - (size_t)(p - s))); p++) {
-        size_t left = n - (size_t)(p - s);
-        const char *const text[] = { WORD_END_TEXT, WORD_START_TEXT };
-        for (int i = 0; i < 2; i++) {
-            *len = strlen(text[i]);
-            *is_start = i == 1;
-            if (left >= *len && memcmp(p, text[i], *len) == 0)
-                return (size_t)(p - s);
-        }
-    }
-    *len = 0;
-    return n;
+    return from >= k->clean.n || encode_words(t, c + from, k->clean.n - from, k, out);
 }
 
 berth_status bpe_encode(const struct bpe *t, const char *text, size_t n, struct vec *out,
@@ -214,21 +208,18 @@ berth_status bpe_encode(const struct bpe *t, const char *text, size_t n, struct 
         return err_set(err, BERTH_ELIMIT, "text of %zu bytes, more than %u", n, TEXT_PROMPT_MAX);
     struct scratch k = { .clean.elem = sizeof(uint32_t),
                          .symbol.elem = sizeof(struct symbol),
-                         .heap.elem = sizeof(struct candidate),
-                         .fresh.elem = sizeof(struct candidate) };
+                         .heap.elem = sizeof(struct candidate) };
+    const size_t len = strlen(WORD_END_TEXT);
     bool ok = true;
-    for (size_t i = 0; ok && i < n;) {
-        size_t len;
-        bool start;
-        size_t plain = find_special(text + i, n - i, &len, &start);
-        ok = encode_plain(t, text + i, plain, &k, out) &&
-             (len == 0 || add_id(out, start ? t->start : t->end));
-        i += plain + len;
+    for (size_t i = 0; ok && i < n;) { /* the end token is looked for as it is written */
+        const char *end = memmem(text + i, n - i, WORD_END_TEXT, len);
+        size_t plain = end ? (size_t)(end - (text + i)) : n - i;
+        ok = encode_plain(t, text + i, plain, &k, out) && (!end || add_id(out, t->end));
+        i += plain + (end ? len : 0);
     }
     vec_release(&k.clean);
     vec_release(&k.symbol);
     vec_release(&k.heap);
-    vec_release(&k.fresh);
     return ok ? BERTH_OK : err_set(err, BERTH_ENOMEM, "tokens of %zu bytes of text", n);
 }
 

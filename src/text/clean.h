@@ -1,4 +1,7 @@
-/* clean: a text as CLIP's tokenizer sees it, and its words. For text/ alone. */
+/* clean: a text as CLIP's tokenizer sees it, and its words. For text/ alone.
+ *
+ * The rules are those of transformers 5 (CLIPTokenizer), which has one tokenizer where 4 had a slow
+ * and a fast one: text_clean() is its normalizer, text_next_word() its pre-tokenizer. */
 #ifndef TEXT_CLEAN_H
 #define TEXT_CLEAN_H
 
@@ -6,17 +9,18 @@
 
 #include <stdint.h>
 
-/* Appends the points of s: control characters gone, CJK ideographs parted, NFC, lower case, words
- * parted by one blank each. False: memory is exhausted. */
+/* Appends the points of s in NFC, then lower case. Spaces and controls stay: what is no space is
+ * part of a word. False: memory is exhausted. */
 WARN_UNUSED bool text_clean(const char *s, size_t n, struct vec *out);
 
-enum word_kind { WORD_NONE, WORD_START, WORD_END, WORD_PLAIN }; /* none: the text is at its end */
 struct word {
-    enum word_kind kind; /* start, end: the literal of that special token */
-    size_t at, n;        /* points */
+    size_t at, n; /* points; n 0: the text is at its end */
 };
 /* The first word of a clean text at or behind *at, which moves on. */
 struct word text_next_word(const uint32_t *c, size_t n, size_t *at);
+
+/* Points of the ASCII text z if c begins with it; 0: it does not. */
+size_t text_literal(const uint32_t *c, size_t n, const char *z);
 
 #define WORD_START_TEXT "<|startoftext|>"
 #define WORD_END_TEXT "<|endoftext|>"

@@ -48,8 +48,7 @@ static uint8_t ccc(uint32_t c)
 
 bool uc_isspace(uint32_t c)
 {
-    return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x1f) || c == 0x85 ||
-           uc_class(c) == UC_SPACE;
+    return (c >= 0x1c && c <= 0x1f) || uc_class(c) == UC_SPACE;
 }
 
 bool uc_joins(uint32_t c)
@@ -283,30 +282,10 @@ static uint32_t lower(uint32_t c)
     return off % r->step == 0 && off / r->step < r->count ? (uint32_t)((int32_t)c + r->delta) : c;
 }
 
-/* A capital sigma is final when the nearest letter before it is cased and the nearest after it is
- * not; `state` looks through the points Unicode calls case-ignorable. */
-static uint8_t sigma_state(uint32_t c)
-{
-    return run_value(uc_sigmas, COUNT(uc_sigmas), c);
-}
-
 bool uc_lower(const uint32_t *c, size_t n, struct vec *out)
 {
-    bool cased = false; /* the last point that is looked at before i is a cased letter */
-    size_t next = 0;    /* first point behind i that is looked at; found anew when i passes it */
-    for (size_t i = 0; i < n; i++) {
-        uint32_t to = lower(c[i]);
-        if (c[i] == 0x3a3) {
-            if (next <= i)
-                for (next = i + 1; next < n && sigma_state(c[next]) == 1;)
-                    next++;
-            to = cased && !(next < n && sigma_state(c[next]) == 2) ? 0x3c2 : 0x3c3;
-        }
-        uint8_t state = sigma_state(c[i]);
-        if (state != 1)
-            cased = state == 2;
-        if (!push(out, c[i] == 0x130 ? 'i' : to) || (c[i] == 0x130 && !push(out, 0x307)))
+    for (size_t i = 0; i < n; i++)
+        if (!push(out, c[i] == 0x130 ? 'i' : lower(c[i])) || (c[i] == 0x130 && !push(out, 0x307)))
             return false;
-    }
     return true;
 }

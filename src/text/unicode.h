@@ -2,9 +2,8 @@
  * alone.
  *
  * Words      point   a code point, uint32_t, never a surrogate
- * Tables     unicode_tables.h, made by tools/unicode_tables.py; the file names its Unicode version.
- *            What that version does not know is UC_CONTROL ("Cn"), as it is for a Python of that
- *            version.
+ * Tables     unicode_tables.h, made by tools/unicode_tables.py; the file names the versions of the
+ *            tokenizers library and of Unicode they come from.
  * Memory     Vectors hold points (.elem = sizeof(uint32_t)). False: memory is exhausted.
  * Threads    Tables alone: any. */
 #ifndef TEXT_UNICODE_H
@@ -16,13 +15,12 @@
 
 enum uc_class {
     UC_OTHER,
-    UC_SPACE,   /* blank, tab, line feed, carriage return, Zs, Zl, Zp */
-    UC_CONTROL, /* C*: controls, formats, private use, unassigned */
-    UC_LETTER,  /* L* */
-    UC_NUMBER,  /* N* */
+    UC_SPACE,  /* White_Space */
+    UC_LETTER, /* L* */
+    UC_NUMBER, /* N* */
 };
 enum uc_class uc_class(uint32_t c);
-bool uc_isspace(uint32_t c); /* str.isspace() of Python: UC_SPACE, and controls that part lines */
+bool uc_isspace(uint32_t c); /* str.isspace() of Python: UC_SPACE and U+001C to U+001F */
 /* Does c belong to the grapheme in front of it (Extend, SpacingMark, ZWJ of UAX #29)? */
 bool uc_joins(uint32_t c);
 int uc_decimal(uint32_t c); /* 0 to 9 of a decimal digit of any script; -1: none */
@@ -35,8 +33,7 @@ size_t uc_encode(uint32_t c, char out[4]); /* bytes written */
 
 /* v becomes its canonical composition (NFC). */
 WARN_UNUSED bool uc_nfc(struct vec *v);
-/* Appends the lower case of n points that stand between spaces, as str.lower(): U+0130 becomes two,
- * a sigma knows whether it is the last letter. */
+/* Appends the lower case of n points, each by itself: no sigma is final; U+0130 becomes two. */
 WARN_UNUSED bool uc_lower(const uint32_t *c, size_t n, struct vec *out);
 
 #endif

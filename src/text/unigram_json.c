@@ -436,6 +436,18 @@ static berth_status read_added(struct unigram_load *l, struct jstok *j, berth_er
 
 /* ---- door ---- */
 
+/* transformers 5 takes T5's character map, pieces and added tokens from the file and has rules of its
+ * own for the rest: words lie between white space, and each gets its U+2581, behind an added token,
+ * too. What else such a file says (runs of blanks, the text's end) was for transformers 4. */
+static void follow_transformers(struct unigram *t)
+{
+    if (t->steps == 0 || t->step[0].kind != STEP_CHARSMAP)
+        return;
+    t->steps = 1;
+    t->split_blanks = t->split_metaspace = true;
+    t->prefix = PREFIX_ALWAYS;
+}
+
 static berth_status check_whole(const struct unigram_load *l, bool model, berth_err *err)
 {
     const struct unigram *t = l->t;
@@ -473,5 +485,6 @@ berth_status unigram_read_json(struct unigram_load *l, const char *text, size_t 
     }
     if (jstok_next(&j) != JSTOK_END)
         return jstok_fail(&j, "more behind the end", err);
+    follow_transformers(l->t);
     return check_whole(l, model, err);
 }

@@ -26,7 +26,7 @@ static berth_status check_size(const struct str *s, berth_err *err)
 /* White_Space of Unicode, which Rust asks for; str.isspace() has a few controls more. */
 bool unigram_is_space(uint32_t c)
 {
-    return (c >= 0x09 && c <= 0x0d) || c == 0x85 || uc_class(c) == UC_SPACE;
+    return uc_class(c) == UC_SPACE;
 }
 
 /* ---- graphemes ---- */
@@ -38,8 +38,8 @@ static bool prepends(uint32_t c)
            c == 0x8e2 || c == 0xd4e;
 }
 
-/* Control, CR and LF of UAX #29. Private use and most of what is not assigned are none of them,
- * unlike UC_CONTROL: marks join such characters. */
+/* Control, CR and LF of UAX #29. Private use and most of what is not assigned are none of them:
+ * marks join such characters. */
 static bool parts_graphemes(uint32_t c)
 {
     static const struct {

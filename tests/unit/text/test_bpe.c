@@ -79,45 +79,66 @@ static void merges_in_order(void **state)
     bpe_close(t);
 }
 
+/* Id of any byte: printable ones first, then the others. */
+static int32_t byte_id(unsigned b)
+{
+    return b <= 0x20  ? 188 + (int32_t)b
+           : b < 0x7f ? (int32_t)b - '!'
+           : b < 0xa1 ? 221 + (int32_t)b - 0x7f
+           : b < 0xad ? 94 + (int32_t)b - 0xa1
+           : b > 0xad ? 106 + (int32_t)b - 0xae
+                      : 255;
+}
+#define BYTE(b) byte_id(b)
+
 static void special_tokens(void **state)
 {
     (void)state;
     struct bpe *t = tiny();
     TOKENS(t, "<|startoftext|>cat<|endoftext|>", START, M(1), END);
-    TOKENS(t, "!!<|endoftext|>", B('!'), W('!'), END); /* cut before punctuation is gathered */
-    TOKENS(t, "<|ENDOFTEXT|>", END); /* not the literal, but a word that lowers to it */
-    TOKENS(t, "!<|ENDOFTEXT|>", B('!'), B('<'), W('|'), B('e'), B('n'), M(13), B('f'), B('t'),
-           B('e'), B('x'), W('t'), B('|'), W('>'));
+    TOKENS(t, "!!<|endoftext|>", B('!'), W('!'), END);     /* cut before punctuation is gathered */
+    TOKENS(t, "a<|StartOfText|>a", W('a'), START, W('a')); /* looked for in lower case ... */
+#define ENDOFTEXT B('e'), B('n'), M(13), B('f'), B('t'), B('e'), B('x'), W('t')
+    TOKENS(t, "<|ENDOFTEXT|>", B('<'), W('|'), ENDOFTEXT, B('|'), W('>')); /* ... this one not */
+    TOKENS(t, "!<|ENDOFTEXT|>", B('!'), B('<'), W('|'), ENDOFTEXT, B('|'), W('>'));
+    TOKENS(t, "<|ENDOFTEXT|>!", B('<'), W('|'), ENDOFTEXT, B('|'), W('>'), W('!'));
+    TOKENS(t, "|endoftext|>!", W('|'), ENDOFTEXT, B('|'), B('>'), W('!'));
+    /* a stroke makes another sign of the last one, where it is looked at before the token is */
+    TOKENS(t, "<|endoftext|>\xcc\xb8", END, BYTE(0xcc), 256 + BYTE(0xb8));
+    TOKENS(t, "<|startoftext|>\xcc\xb8", B('<'), W('|'), B('s'), B('t'), B('a'), B('r'), B('t'),
+           B('o'), B('f'), B('t'), B('e'), B('x'), W('t'), B('|'), BYTE(0xe2), BYTE(0x89),
+           256 + BYTE(0xaf));
     TOKENS(t, "<|endof", B('<'), W('|'), B('e'), B('n'), B('d'), M(4));
     bpe_close(t);
 }
 
+/* Controls, formats and what is no UTF-8 are words of their own; ideographs are letters. */
 static void cleaning(void **state)
 {
     (void)state;
     struct bpe *t = tiny();
-    TOKENS(t, "c\0a\x01t\xef\xbf\xbd", M(1)); /* NUL, a control, U+FFFD: gone */
-    TOKENS(t, "ca\xe2\x80\x8bt", M(1));       /* zero width space: a format, gone */
-    TOKENS(t,
-           "c\xff\xc3"
-           "at",
-           M(1)); /* no UTF-8: replaced, gone */
+    TOKENS(t, "x\0y\x01z", W('x'), 256 + BYTE(0), W('y'), 256 + BYTE(1), W('z'));
+    TOKENS(t, "x\xe2\x80\x8by", W('x'), BYTE(0xe2), BYTE(0x80), 256 + BYTE(0x8b), W('y'));
+    TOKENS(t, "x\xff", W('x'), BYTE(0xef), BYTE(0xbf), 256 + BYTE(0xbd)); /* U+FFFD */
     TOKENS(t,
            "the\xc2\xa0"
            "cat\xe3\x80\x80of",
            M(3), M(1), M(4)); /* NBSP and wide space part words */
     TOKENS(t,
            "cat\xe2\x80\xa8"
+           "cat\xc2\x85"
            "cat",
-           M(1), M(1)); /* line separator */
-    /* e and a combining acute are one letter, two bytes; ideographs stand alone */
-    TOKENS(t, "e\xcc\x81", 94 + 12 + (0xc3 - 0xae), 256 + 94 + (0xa9 - 0xa1));
+           M(1), M(1), M(1));                              /* line separator, next line */
+    TOKENS(t, "x\x1cy", W('x'), 256 + BYTE(0x1c), W('y')); /* a space for Python alone */
+    TOKENS(t, "e\xcc\x81", BYTE(0xc3), 256 + BYTE(0xa9));  /* composed */
     TOKENS(t,
            "\xe7\x8c\xab"
            "cat",
-           94 + 12 + (0xe7 - 0xae), 188 + 33 + 1 + (0x8c - 0x80), 256 + 94 + (0xab - 0xa1), M(1));
-    TOKENS(t, "cat\xe7\x8c\xab", M(1), 94 + 12 + (0xe7 - 0xae), 188 + 33 + 1 + (0x8c - 0x80),
-           256 + 94 + (0xab - 0xa1));
+           BYTE(0xe7), BYTE(0x8c), BYTE(0xab), M(1));
+    TOKENS(t, "x\xe7\x8c\xab", B('x'), BYTE(0xe7), BYTE(0x8c), 256 + BYTE(0xab));
+    TOKENS(t, "\xce\x91\xce\xa3", BYTE(0xce), BYTE(0xb1), BYTE(0xcf),
+           256 + BYTE(0x83));                                               /* no sigma is final */
+    TOKENS(t, "a'\xc5\xbf", W('a'), W('\''), BYTE(0xc5), 256 + BYTE(0xbf)); /* no 's */
     bpe_close(t);
 }
 

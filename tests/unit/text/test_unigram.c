@@ -204,28 +204,30 @@ static void rules_by_grapheme(void **state)
     struct unigram *t = with_map(false);
     normal_is(t, "", true, "");
     normal_is(t, "a\nb", true, META "a" META "b");
-    normal_is(t, "a\nb", false, "a" META "b");
-    normal_is(t, "a\r\nb", false, "a" META "b"); /* one grapheme */
-    normal_is(t, "a\n\rb", false, "a" META META "b");
+    normal_is(t, "a\nb", false, META "a" META "b");
+    normal_is(t, "a\r\nb", false, META "a" META "b"); /* one grapheme */
+    normal_is(t, "a\n\rb", false, META "a" META "b"); /* words, whatever is between them */
     normal_is(t,
               "\x01"
               "a\x01",
-              false, "a");
-    normal_is(t, "\xef\xac\x81sh", false, "fish");
-    normal_is(t, "e\xcc\x82", false, "\xc3\xaa");
-    normal_is(t, "e\xcc\x82\xcc\x81", false, "\xc3\xaa"); /* the shortest rule, for all of it */
-    normal_is(t, "e\xcc\x81\xcc\x82", false, "e\xcc\x81\xcc\x82");
-    normal_is(t, "e\xcc\x82\xcc\x81\xcc\x81", false, "e\xcc\x82\xcc\x81\xcc\x81"); /* seven bytes */
-    normal_is(t, "\xef\xac\x81\xcc\x81", false, "fi");                 /* the acute is gone */
-    normal_is(t, "\xef\xac\x81\xe3\x82\x99", false, "fi\xe3\x82\x99"); /* six bytes */
-    normal_is(t, "\xe3\x81\x8b\xe3\x82\x99", false, "\xe3\x81\x8b\xe3\x82\x99");
-    normal_is(t, "\xe3\x80\x80", false, META);
+              false, META "a");
+    normal_is(t, "\xef\xac\x81sh", false, META "fish");
+    normal_is(t, "e\xcc\x82", false, META "\xc3\xaa");
+    normal_is(t, "e\xcc\x82\xcc\x81", false,
+              META "\xc3\xaa"); /* the shortest rule, for all of it */
+    normal_is(t, "e\xcc\x81\xcc\x82", false, META "e\xcc\x81\xcc\x82");
+    normal_is(t, "e\xcc\x82\xcc\x81\xcc\x81", false,
+              META "e\xcc\x82\xcc\x81\xcc\x81");                            /* seven bytes */
+    normal_is(t, "\xef\xac\x81\xcc\x81", false, META "fi");                 /* the acute is gone */
+    normal_is(t, "\xef\xac\x81\xe3\x82\x99", false, META "fi\xe3\x82\x99"); /* six bytes */
+    normal_is(t, "\xe3\x81\x8b\xe3\x82\x99", false, META "\xe3\x81\x8b\xe3\x82\x99");
+    normal_is(t, "\xe3\x80\x80", false, "");
     normal_is(t, "\n\xcc\x81", false, META "\xcc\x81"); /* nothing joins a line end */
     /* Private use is joined, so that ZWJ and acute begin no grapheme: six bytes or more. */
-    normal_is(t, "\xee\x96\x9a\xe2\x80\x8d\xcc\x81:", false, "\xee\x96\x9a" META "\xcc\x81:");
+    normal_is(t, "\xee\x96\x9a\xe2\x80\x8d\xcc\x81:", false, META "\xee\x96\x9a" META "\xcc\x81:");
     normal_is(t, "\xcd\xb8\xe2\x80\x8d\xcc\x81", false,
-              "\xcd\xb8" META "\xcc\x81");                                        /* not assigned */
-    normal_is(t, "\xe2\x80\x8b\xe2\x80\x8d\xcc\x81", false, "\xe2\x80\x8b" META); /* a control */
+              META "\xcd\xb8" META "\xcc\x81");                                   /* not assigned */
+    normal_is(t, "\xe2\x80\x8b\xe2\x80\x8d\xcc\x81", false, META "\xe2\x80\x8b"); /* a control */
     unigram_close(t);
 }
 
@@ -623,21 +625,22 @@ static void the_real_one(void **state)
     TOKENS(t, "<extra_id_0> a</s>", 32099, 3, 9, 1);
     TOKENS(t, "\xee\x96\x9a\xe2\x80\x8d\xcc\x81:", 3, 2, 3, 2, 10); /* private use, ZWJ, acute */
     /* nmt_nfkc: ligatures, full width, no-break and ideographic blanks, what has no width */
-    normal_is(t, "\xef\xac\x81n", false, "fin");
+    normal_is(t, "\xef\xac\x81n", false, META "fin");
     normal_is(t,
               "\xef\xbc\xa1\xc2\xa0\xe3\x80\x80"
               "b",
-              false, "A" META "b");
+              false, META "A" META "b");
     normal_is(t,
               "a\tb\r\nc\x07"
               "d",
-              false, "a" META "b" META "cd");
+              false, META "a" META "b" META "cd");
     normal_is(t,
               "a\xe2\x80\x8b"
               "b",
-              false, "a" META "b");
-    normal_is(t, "e\xcc\x81", false, "\xc3\xa9");
-    normal_is(t, "e\xcc\x82\xcc\x81", false, "\xc3\xaa");
+              false, META "a" META "b");
+    normal_is(t, "e\xcc\x81", false, META "\xc3\xa9");
+    normal_is(t, "e\xcc\x82\xcc\x81", false, META "\xc3\xaa");
+    TOKENS(t, "a<extra_id_0>b", 3, 9, 32099, 3, 115); /* a blank behind each special token */
     normal_is(t, "x  ", true, META "x");
     unigram_close(t);
 }
