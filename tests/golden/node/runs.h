@@ -19,6 +19,11 @@ struct settings { /* of one run, from its name */
     bool found; /* seed and cfg are not in the manifest */
 };
 
+static bool is_input(const char *name)
+{
+    return strcmp(name, "img2img/latent") == 0 || strcmp(name, "inpaint/mask") == 0;
+}
+
 /* False: it is an input, no run. */
 static bool read_name(const char *name, const json_t *manifest, struct settings *out)
 {
@@ -31,6 +36,8 @@ static bool read_name(const char *name, const json_t *manifest, struct settings 
                    { .seed = 9, .cfg = 6, .img2img = true, .advanced = true, .found = true } },
                  { "inpaint/",
                    { .seed = 11, .cfg = 6, .img2img = true, .inpaint = true, .found = true } } };
+    if (is_input(name))
+        return false;
     *out = (struct settings) { .seed = (int)tiny_number(manifest, "seed"),
                                .cfg = tiny_number(manifest, "cfg") };
     for (size_t i = 0; i < ARRAY_LEN(kind); i++) {
@@ -44,7 +51,7 @@ static bool read_name(const char *name, const json_t *manifest, struct settings 
     out->denoise = 1;
     int used = 0;
     if (sscanf(name, "%63[^/]/%63[^/]/%d%n", out->sampler, out->scheduler, &out->steps, &used) != 3)
-        return false;
+        fail_msg("'%s' is neither a run nor an input", name);
     name += used;
     if (strncmp(name, "/denoise", 8) == 0)
         out->denoise = strtod(name + 8, NULL);
@@ -112,18 +119,19 @@ static double search(struct tiny *t, const char *name, struct settings *s)
     return best;
 }
 
-/* All runs with this schedule, or (others) with any but it. */
-static void every_run(const char *schedule, bool others)
+/* Every second run of the file, from number `first` on: two programs share them, for they take a
+ * while. */
+static void every_second_run(size_t first)
 {
     struct tiny t;
     struct settings s;
-    size_t runs = 0, wrong = 0;
+    size_t all = 0, runs = 0, wrong = 0;
     double worst = 0;
     tiny_open(&t, "sample_sd15_tiny");
     tiny_sd15(&t);
     for (size_t i = 0; i < weights_count(t.golden); i++) {
         const char *name = weights_at(t.golden, i)->name;
-        if (!read_name(name, t.settings, &s) || (strcmp(s.scheduler, schedule) == 0) == others)
+        if (!read_name(name, t.settings, &s) || all++ % 2 != first)
             continue;
         const double limit = tiny_limit(&t, name);
         double off = run_one(&t, name, &s);
@@ -135,8 +143,8 @@ static void every_run(const char *schedule, bool others)
         worst = fmax(worst, off);
         wrong += !(off <= limit);
     }
-    print_message("%zu runs, at most %.3g off\n", runs, worst);
-    assert_true(runs > 0);
+    print_message("%zu of %zu runs, at most %.3g off\n", runs, all, worst);
+    assert_true(all > 0);
     assert_int_equal(wrong, 0);
     tiny_close(&t);
 }

@@ -1,19 +1,19 @@
-/* The runs of sample_sd15_tiny with the karras schedule. */
+/* Runs 1, 3, 5 ... of sample_sd15_tiny. */
 #include "runs.h"
 
-static void karras(void **state)
+static void odd_runs(void **state)
 {
     (void)state;
     golden_or_skip();
     where_or_skip();
     tokenizer_or_skip("clip");
-    every_run("karras", false);
+    every_second_run(1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(karras),
+        cmocka_unit_test(odd_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
