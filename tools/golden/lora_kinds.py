@@ -138,4 +138,5 @@ def main():
             lines.write(" ".join(words) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()
