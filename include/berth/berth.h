@@ -203,9 +203,9 @@ typedef struct berth_model_config {
      * again: exact, but those blocks take twice the memory. */
     int high_precision;
     /* "F8_E4M3" or "F8_E5M2" (or "fp8_e4m3fn", "fp8_e5m2", as ComfyUI calls them): the weights are
-     * converted to it as they are read, one byte each, and planned and booked so. Another model than
-     * the same file as it is. NULL or "": as the file has them. BERTH_EINVAL: an unknown word;
-     * BERTH_EUNSUPPORTED: a GGUF file, whatever its types. */
+     * converted to it as they are read, one byte each, and planned and booked so. "F16": F32 ones
+     * are, others stay. Another model than the same file as it is. NULL or "": as the file has
+     * them. BERTH_EINVAL: an unknown word; BERTH_EUNSUPPORTED: a GGUF file, whatever its types. */
     const char *dtype;
 } berth_model_config;
 

@@ -67,6 +67,7 @@ int app_numbers(struct app *a, const struct number_options *o, struct node_numbe
                                   { o->fp16_vae, "fp16-vae", DT_F16 },
                                   { o->bf16_vae, "bf16-vae", DT_BF16 } };
     const struct choice text[] = { { o->fp16_text, "fp16-text-enc", DT_F16 },
+                                   { o->fp32_text, "fp32-text-enc", DT_F32 },
                                    { o->e4m3_text, "fp8_e4m3fn-text-enc", DT_F8_E4M3 },
                                    { o->e5m2_text, "fp8_e5m2-text-enc", DT_F8_E5M2 } };
     enum dtype of_unet = DT_NONE, of_text = DT_NONE, unread = DT_NONE;
@@ -81,8 +82,8 @@ int app_numbers(struct app *a, const struct number_options *o, struct node_numbe
         (code = read_fast(a, o->fast, &out->fp8)))
         return code;
     out->weights_unet = held(of_unet, &out->act_unet);
-    out->weights_text = held(of_text, &unread);
-    out->fp16_text = o->fp16_text;
+    if (of_text != DT_NONE && of_text != DT_F16)
+        out->weights_text = held(of_text, &unread);
     out->cpu_noise = o->cpu_noise;
     return APP_OK;
 }

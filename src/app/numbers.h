@@ -15,7 +15,7 @@
 
 struct number_options {
     bool force_fp32, force_fp16, fp32_unet, fp16_unet, bf16_unet, fp32_vae, fp16_vae, bf16_vae,
-        fp16_text, e4m3_unet, e5m2_unet, e4m3_text, e5m2_text, cpu_noise;
+        fp16_text, fp32_text, e4m3_unet, e5m2_unet, e4m3_text, e5m2_text, cpu_noise;
     const char *fast; /* names with commas between, or "": all of them */
 };
 
@@ -51,10 +51,12 @@ struct number_options {
           .help = "hold text encoders as F8_E4M3",                                                 \
           .to = &(o)->e4m3_text },                                                                 \
         { .name = "fp8_e5m2-text-enc", .help = "... as F8_E5M2", .to = &(o)->e5m2_text },          \
+        { .name = "fp16-text-enc",                                                                 \
+          .help = "hold F32 text encoders as F16 (the default, as in ComfyUI)",                    \
+          .to = &(o)->fp16_text },                                                                 \
     {                                                                                              \
-        .name = "fp16-text-enc",                                                                   \
-        .help = "round F32 text encoders to F16, as ComfyUI does by default",                      \
-        .to = &(o)->fp16_text                                                                      \
+        .name = "fp32-text-enc",                                                                   \
+        .help = "hold text encoders as their files have them, F32 ones too", .to = &(o)->fp32_text \
     }
 
 /* Returns 0 or the exit code of what it named. */

@@ -289,6 +289,7 @@ const struct file_map *weights_shard(const struct weights *w, size_t i)
 
 /* Bytes of a file at a time: from this many on file_map_read() spares the page faults. */
 #define CONVERT_PIECE ((size_t)64 << 10)
+#define CONVERTED_MAX 2 /* bytes of an element that was converted */
 
 void weights_convert(struct weights *w, size_t i, enum dtype to)
 {
@@ -296,7 +297,7 @@ void weights_convert(struct weights *w, size_t i, enum dtype to)
         BUG("tensor %zu of %zu", i, w->count);
     struct weights_entry *e = &w->entry[i];
     const struct dtype_desc *d = dtype_desc(to), *from = dtype_desc(e->stored);
-    if (d->bytes != 1 || !d->is_float || !from->is_float)
+    if (d->bytes > CONVERTED_MAX || dtype_is_quant(to) || !d->is_float || !from->is_float)
         BUG("'%s' from %s to %s", e->name, from->name, d->name);
     if (e->dtype == to)
         return;
@@ -309,16 +310,37 @@ void weights_convert(struct weights *w, size_t i, enum dtype to)
 }
 
 /* Elements [at, at+n) of a converted entry. */
-static berth_status read_converted(const struct shard *f, const struct weights_entry *e,
-                                   uint64_t at, uint8_t *dst, size_t n, berth_err *err)
+static berth_status read_elements(const struct shard *f, const struct weights_entry *e, uint64_t at,
+                                  uint8_t *dst, size_t n, berth_err *err)
 {
     uint8_t raw[CONVERT_PIECE];
-    size_t each = dtype_desc(e->stored)->bytes;
-    for (size_t now; n; at += now, dst += now, n -= now) {
+    size_t each = dtype_desc(e->stored)->bytes, to = dtype_desc(e->dtype)->bytes;
+    if (!f->map)
+        return convert(e->stored, f->data + e->off + at * each, e->dtype, dst, n, err);
+    for (size_t now; n; at += now, dst += now * to, n -= now) {
         now = n < sizeof raw / each ? n : sizeof raw / each;
         if (file_map_read(f->map, e->off + at * each, raw, now * each, err) ||
             convert(e->stored, raw, e->dtype, dst, now, err))
             return err->code;
+    }
+    return BERTH_OK;
+}
+
+/* Bytes [off, off+n) of one; where they are no whole elements, or dst is at none's place, element by
+ * element. */
+static berth_status read_converted(const struct shard *f, const struct weights_entry *e,
+                                   uint64_t off, uint8_t *dst, size_t n, berth_err *err)
+{
+    const size_t to = dtype_desc(e->dtype)->bytes;
+    for (size_t now; n; off += now, dst += now, n -= now) {
+        uint16_t one;
+        size_t skip = (size_t)(off % to);
+        bool whole = !skip && n >= to && (uintptr_t)dst % to == 0;
+        if (read_elements(f, e, off / to, whole ? dst : (uint8_t *)&one, whole ? n / to : 1, err))
+            return err->code;
+        now = whole ? n / to * to : n < to - skip ? n : to - skip;
+        if (!whole)
+            memcpy(dst, (const uint8_t *)&one + skip, now);
     }
     return BERTH_OK;
 }
@@ -332,15 +354,12 @@ berth_status weights_read(const struct weights *w, const struct weights_entry *e
         return err_set(err, BERTH_EINVAL,
                        "tensor '%s': bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64 " in '%s'",
                        excerpt(e->name, e->name_len).s, off, off + n, e->size, path_end(f->path));
-    if (f->map) {
+    if (!as_is || f->map) {
         if (as_is ? file_map_read(f->map, e->off + off, dst, n, err)
                   : read_converted(f, e, off, dst, n, err))
             return err_add(err, "tensor '%s'", excerpt(e->name, e->name_len).s);
-    } else if (n && as_is) {
-        memcpy(dst, f->data + e->off + off, n);
     } else if (n) {
-        return convert(e->stored, f->data + e->off + off * dtype_desc(e->stored)->bytes, e->dtype,
-                       dst, n, err);
+        memcpy(dst, f->data + e->off + off, n);
     }
     return BERTH_OK;
 }

@@ -152,8 +152,8 @@ const struct weights_meta *weights_meta_find(const struct weights *w, const char
 size_t weights_shards(const struct weights *w);                          /* files; at least 1 */
 const struct file_map *weights_shard(const struct weights *w, size_t i); /* borrowed */
 
-/* From now on entry i is of type `to`: one byte an element, so that every range of bytes is one of
- * elements, and both types plain floats; anything else is a BUG(). Nothing when it is already. */
+/* From now on entry i is of type `to`, of one or two bytes; both types are plain floats; anything
+ * else is a BUG(). Nothing when it is already. */
 void weights_convert(struct weights *w, size_t i, enum dtype to);
 /* Copies [off, off+n) of an entry's bytes to dst. Error when the file shrank or changed. A converted
  * entry goes through 64 KiB of the caller's stack. */

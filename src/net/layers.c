@@ -494,20 +494,8 @@ struct act net_embedding(struct net_run *r, const int32_t *ids, size_t n, const 
         }
     struct act y = net_new(r, &s);
     struct op_embedding a = { .y = view_of(y), .ids = host_operand(&u, DT_I32, ids, n) };
-    /* Rounded behind the lookup, not the whole table in front of it. */
-    bool rounds = use_rounds(&u, t) && !t->transpose;
-    a.table =
-        rounds ? net_packed(DT_F32, &t->shape, use_bytes(&u, t)) : use_weight(&u, t, &t->shape);
+    a.table = use_weight(&u, t, &t->shape);
     use_op_embedding(&u, &a);
-    if (rounds && r->n->host) {
-        if (!r->bad && !r->dry)
-            use_round_f16(&u, a.y.data, a.y.data, n * (size_t)t->shape.dim[1]);
-    } else if (rounds && r->n->act == DT_F32) {
-        uint64_t half = n * t->shape.dim[1] * net_type_bytes(DT_F16);
-        struct view v = net_packed(DT_F16, &s, (void *)(uintptr_t)use_place(&u, half));
-        use_op_copy(&u, &(struct op_copy) { .x = a.y, .y = v });
-        use_op_copy(&u, &(struct op_copy) { .x = v, .y = a.y });
-    }
     return result(&u, y);
 }
 

@@ -407,7 +407,6 @@ berth_status net_open(const struct net_args *a, struct net **out, berth_err *err
     n->pool = a->pool;
     n->cancel = a->cancel;
     n->log = a->log;
-    n->round_f16 = a->round_f16;
     n->fp8 = a->fp8;
     n->times = a->times;
     res_ref(n->m);

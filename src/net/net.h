@@ -37,7 +37,7 @@
  * Weights    Every weight is read as stored and where it lies (op/ops.h): the block is acquired
  *            from the stream for the op, one at a time. Copied into the slab, for the op:
  *            parameters of one dimension of a type that the kernels do not read; transposed
- *            matrices; quants whose filters are no whole blocks; F32 ones under round_f16.
+ *            matrices; quants whose filters are no whole blocks.
  * Scales     A weight of products and convolutions with a scale beside it (.scale_weight,
  *            .weight_scale: one number, the file's or the one that a merge of adapters chose,
  *            looked up once) is scaled by the op. Embeddings and parameters of one dimension have
@@ -96,7 +96,6 @@ struct net_args {
     struct tpool *pool;        /* may be NULL */
     const atomic_bool *cancel; /* may be NULL */
     const struct log *log;     /* may be NULL */
-    bool round_f16; /* F32 weights count as rounded to F16 when used, as ComfyUI keeps its CLIPs */
     /* Of activations: the first that the device is made for (op_acts()), else F32. */
     enum dtype act, act_else; /* DT_NONE: F32 */
     bool fp8;                 /* op_env.fp8 */

@@ -35,7 +35,7 @@ struct net {
     struct tpool *pool;
     const atomic_bool *cancel;
     const struct log *log;
-    bool round_f16, fp8;
+    bool fp8;
     enum dtype act; /* of activations */
     struct net_times *times;
     struct map tensors; /* name in the file -> block << 32 | tensor of the block */

@@ -109,47 +109,7 @@ struct view net_packed(enum dtype t, const struct shape *s, void *data)
     return v;
 }
 
-/* ---- F32 through F16 and back ---- */
-
-struct rounding {
-    const float *src;
-    float *dst;
-    size_t n;
-};
-#define ROUND_PIECE ((size_t)1 << 16)
-
-static void round_piece(void *user, size_t i, size_t worker)
-{
-    enum { AT_ONCE = 1024 };
-    const struct rounding *x = user;
-    uint16_t half[AT_ONCE];
-    size_t end = x->n - i * ROUND_PIECE < ROUND_PIECE ? x->n : (i + 1) * ROUND_PIECE;
-    (void)worker;
-    for (size_t at = i * ROUND_PIECE; at < end; at += AT_ONCE) {
-        size_t k = end - at < AT_ONCE ? end - at : AT_ONCE;
-        dtype_desc(DT_F16)->from_f32(x->src + at, half, k);
-        dtype_desc(DT_F16)->to_f32(half, x->dst + at, k);
-    }
-}
-
-void use_round_f16(const struct use *u, const float *src, float *dst, size_t n)
-{
-    struct rounding x = { src, dst, n };
-    size_t pieces = (n + ROUND_PIECE - 1) / ROUND_PIECE;
-    if (u->env.pool)
-        tpool_for(u->env.pool, pieces, round_piece, &x);
-    else
-        for (size_t i = 0; i < pieces; i++)
-            round_piece(&x, i, 0);
-}
-
-bool use_rounds(const struct use *u, const struct net_tensor *t)
-{
-    return u->r->n->round_f16 && t->dtype == DT_F32;
-}
-
-/* A copy in F32 in the slab, packed as it is stored. Rounded ones stay F16 where kernels make
- * them. */
+/* A copy in F32 in the slab, packed as it is stored. */
 static struct view widened(struct use *u, const struct net_tensor *t)
 {
     uint64_t n = 0;
@@ -157,15 +117,9 @@ static struct view widened(struct use *u, const struct net_tensor *t)
     if (!src || !shape_count(&t->stored, &n))
         return (struct view) { 0 };
     const struct shape flat = { .ndim = 1, .dim = { n } };
-    enum dtype to = use_rounds(u, t) && !u->r->n->host ? DT_F16 : DT_F32;
-    struct view y = net_packed(to, &flat, (void *)(uintptr_t)use_place(u, n * net_type_bytes(to)));
-    if (use_rounds(u, t) && u->r->n->host) {
-        if (!u->r->dry && !u->r->bad)
-            use_round_f16(u, src, y.data, (size_t)n);
-    } else {
-        use_op_copy(u, &(struct op_copy) { .x = net_packed(t->dtype, &flat, src), .y = y });
-    }
-    return net_packed(to, &t->stored, y.data);
+    struct view y = net_packed(DT_F32, &flat, (void *)(uintptr_t)use_place(u, n * sizeof(float)));
+    use_op_copy(u, &(struct op_copy) { .x = net_packed(t->dtype, &flat, src), .y = y });
+    return net_packed(DT_F32, &t->stored, y.data);
 }
 
 /* The same with rows and columns exchanged. */
@@ -188,7 +142,7 @@ static struct view transposed(struct use *u, const struct net_tensor *t)
 
 struct view use_weight(struct use *u, const struct net_tensor *t, const struct shape *s)
 {
-    if (t->transpose || use_rounds(u, t) || net_unit(s) % dtype_desc(t->dtype)->elems) {
+    if (t->transpose || net_unit(s) % dtype_desc(t->dtype)->elems) {
         struct view own = t->transpose ? transposed(u, t) : widened(u, t);
         return net_packed(own.dtype, s, own.data);
     }
@@ -201,7 +155,7 @@ struct view use_param(struct use *u, const struct net_tensor *t)
     if (!t->there || u->r->bad)
         return (struct view) { 0 };
     bool read = t->dtype == DT_F32 || (n->backend && n->backend->params & OP_TYPE(t->dtype));
-    if (read && !use_rounds(u, t) && !t->transpose) {
+    if (read && !t->transpose) {
         if (t->block == u->keep)
             return net_packed(t->dtype, &t->shape, use_bytes(u, t));
         if (stream_resident(n->stream, t->block))

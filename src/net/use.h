@@ -67,10 +67,6 @@ struct view use_weight(struct use *u, const struct net_tensor *t, const struct s
 /* A parameter: where it lies, if kernels read its type and it stays there for the op; else a copy in
  * F32. */
 struct view use_param(struct use *u, const struct net_tensor *t);
-/* Does it count as rounded to F16 (net_args.round_f16)? */
-bool use_rounds(const struct use *u, const struct net_tensor *t);
-/* F32 through F16 and back, on the host. dst may be src. */
-void use_round_f16(const struct use *u, const float *src, float *dst, size_t n);
 /* Elements of everything but the outermost dimension: a row, a filter. */
 uint64_t net_unit(const struct shape *s);
 /* A view without gaps, whatever the type. A quant's rows may be no whole blocks by its last dimension

@@ -6,7 +6,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-const struct node_numbers node_numbers_own = { .act_unet = DT_NONE, .act_vae = DT_NONE };
+const struct node_numbers node_numbers_own = { .act_unet = DT_NONE,
+                                               .act_vae = DT_NONE,
+                                               .weights_text = "F16" };
 
 /* ---- options ---- */
 
@@ -401,7 +403,6 @@ static berth_status open_encoder(struct ready_text *t, struct text_encoder *e, b
     struct net_args args = net_of(t->c, m);
     bool t5 = e->kind == TEXT_T5;
     args.root = t->found[i].root;
-    args.round_f16 = t->c->env->numbers.fp16_text;
     args.names = t5 ? t5_names(&e->t5) : clip_names(res_weights(m), args.root);
     args.names_user = t5 ? (void *)&e->t5 : (void *)&e->clip;
     if (net_open(&args, &e->net, err))

@@ -41,10 +41,8 @@ struct node_numbers {
     enum dtype act_vae; /* DT_NONE: BF16, where the device has it */
     /* res_open_args.dtype of diffusion models and of text encoders whose loader names none; NULL: as
      * their files have them. Static. */
-    const char *weights_unet, *weights_text;
+    const char *weights_unet, *weights_text; /* text by default "F16", as ComfyUI keeps them */
     bool fp8;            /* products of fp8 weights in fp8, on cards that can: --fast */
-    bool fp16_text;      /* F32 text encoders count as rounded to F16, as ComfyUI keeps them unless
-                            told not to */
     bool exact_guidance; /* diffusion_args */
     bool cpu_noise; /* samplers draw as on the cpu, also for models on a card, where ComfyUI draws
                        there: a picture is then the same on every device */

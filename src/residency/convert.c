@@ -10,8 +10,10 @@ enum dtype res_convert_type(const char *word)
         const char *word;
         enum dtype type;
     } known[] = {
-        { "F8_E4M3", DT_F8_E4M3 },  { "F8_E5M2", DT_F8_E5M2 },         { "fp8_e4m3fn", DT_F8_E4M3 },
-        { "fp8_e5m2", DT_F8_E5M2 }, { "fp8_e4m3fn_fast", DT_F8_E4M3 }, { "fp8", DT_F8_E4M3 },
+        { "F16", DT_F16 },          { "F8_E4M3", DT_F8_E4M3 },
+        { "F8_E5M2", DT_F8_E5M2 },  { "fp8_e4m3fn", DT_F8_E4M3 },
+        { "fp8_e5m2", DT_F8_E5M2 }, { "fp8_e4m3fn_fast", DT_F8_E4M3 },
+        { "fp8", DT_F8_E4M3 },
     };
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (strcasecmp(word, known[i].word) == 0)
@@ -61,7 +63,8 @@ berth_status res_convert(struct weights *w, const char *part, const char *dtype,
     enum dtype to = res_convert_type(dtype);
     if (to == DT_NONE)
         return err_set(err, BERTH_EINVAL,
-                       "weights are converted to fp8_e4m3fn or fp8_e5m2, not to '%.40s'", dtype);
+                       "weights are converted to fp8_e4m3fn, fp8_e5m2 or F16, not to '%.40s'",
+                       dtype);
     for (size_t i = 0; i < weights_count(w); i++) {
         const struct weights_entry *e = weights_at(w, i);
         if (part && !str_starts(e->name, e->name_len, part))
@@ -71,7 +74,7 @@ berth_status res_convert(struct weights *w, const char *part, const char *dtype,
                            "weights of a GGUF file are not converted to %s: leave the type "
                            "(weight_dtype, --dtype) at its default",
                            dtype_name(to));
-        if (is_weight(w, e))
+        if (is_weight(w, e) && (to != DT_F16 || e->stored == DT_F32))
             weights_convert(w, i, to);
     }
 #ifdef BERTH_CHECKS

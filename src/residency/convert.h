@@ -1,7 +1,8 @@
 /* convert: a model's weights in another type than its file has (weight_dtype of UNETLoader).
  *
  * Which    What ComfyUI converts when a diffusion model is made in fp8: every float tensor, biases and
- *          norms among them.
+ *          norms among them. To F16, as it keeps text encoders: F32 ones alone, which halves them;
+ *          what is as small stays.
  * Not      single numbers and markers, which say something about the model and are none of its weights;
  *          layers with a scale beside the weight (scaled fp8): codes and scale belong together.
  * Refused  GGUF: types were chosen tensor by tensor, its loaders have no such input, and no default
@@ -12,7 +13,7 @@
 
 #include "format/weights.h"
 
-/* The type a word means: "F8_E4M3", "F8_E5M2"; ComfyUI's "fp8_e4m3fn", "fp8_e5m2", and "fp8_e4m3fn_fast",
+/* The type a word means: "F16", "F8_E4M3", "F8_E5M2"; ComfyUI's "fp8_e4m3fn", "fp8_e5m2", and "fp8_e4m3fn_fast",
  * which says more, but of weights the same; "fp8". In any case. DT_NONE: not one of them. */
 enum dtype res_convert_type(const char *word);
 /* Tensors whose names begin with `part` (NULL: all) become `dtype`, one of these words; of another one

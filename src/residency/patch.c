@@ -202,7 +202,7 @@ static berth_status bounce_open(struct device *dev, uint64_t n, struct dev_host 
 
 struct copying {
     const uint8_t *src; /* of type `stored` */
-    uint8_t *dst;       /* n bytes; of one-byte elements where the types differ */
+    uint8_t *dst;       /* n bytes; elements of one or two where the types differ */
     uint64_t n;
     enum dtype stored, dtype;
 };
@@ -213,11 +213,12 @@ static void copy_task(void *user, size_t i, size_t worker)
     const struct copying *c = user;
     uint64_t at = (uint64_t)i * COPY_PIECE;
     size_t n = c->n - at < COPY_PIECE ? (size_t)(c->n - at) : COPY_PIECE;
+    const size_t to = dtype_desc(c->dtype)->bytes;
     berth_err none;
     if (c->stored == c->dtype)
         memcpy(c->dst + at, c->src + at, n);
-    else if (convert(c->stored, c->src + at * dtype_desc(c->stored)->bytes, c->dtype, c->dst + at,
-                     n, &none))
+    else if (convert(c->stored, c->src + at / to * dtype_desc(c->stored)->bytes, c->dtype,
+                     c->dst + at, n / to, &none))
         BUG("%s", none.msg);
 }
 

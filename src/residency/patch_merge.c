@@ -60,12 +60,12 @@ uint64_t merge_chances(const struct merge *m)
 /* The same of a base that its file has in another type. */
 static void widen_converted(const struct merge *m, uint64_t at, float *dst, size_t n)
 {
-    uint8_t code[MERGE_TILE_COLS];
+    uint16_t code[MERGE_TILE_COLS]; /* fp8 or 16 bits each */
     size_t each = dtype_desc(m->stored)->bytes;
     const uint8_t *src = (const uint8_t *)m->src + at * each;
     berth_err none;
     for (size_t now; n; src += now * each, dst += now, n -= now) {
-        now = n < sizeof code ? n : sizeof code;
+        now = n < MERGE_TILE_COLS ? n : MERGE_TILE_COLS;
         if (convert(m->stored, src, m->from, code, now, &none))
             BUG("%s", none.msg);
         dtype_desc(m->from)->to_f32(code, dst, now);

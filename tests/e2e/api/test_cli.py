@@ -45,13 +45,14 @@ def test_run_set(tmp_path, workflow):
 
 
 def test_numbers_by_comfyuis_names(tmp_path, workflow):
-    for flags in (["--fp32-unet"], ["--force-fp32", "--bf16-unet"], ["--fp16-vae", "--fast", "fp8_matrix_mult,autotune"], ["--cpu-noise"],
+    for flags in (["--fp32-unet"], ["--force-fp32", "--bf16-unet"], ["--fp16-vae", "--fast", "fp8_matrix_mult,autotune"], ["--cpu-noise"], ["--fp32-text-enc"],
                   ["--force-fp16", "--fp8_e4m3fn-unet", "--fp8_e5m2-text-enc"]):
         berth("run", workflow, "--base-directory", tmp_path / "b", *flags)
     for flags, why in ((["--fp32-unet", "--bf16-unet"], "--fp32-unet or --bf16-unet, not both"),
                        (["--bf16-unet", "--fp8_e4m3fn-unet"], "--bf16-unet or --fp8_e4m3fn-unet, not both"),
                        (["--fp8_e5m2-unet", "--fp8_e4m3fn-unet"], "--fp8_e4m3fn-unet or --fp8_e5m2-unet, not both"),
                        (["--fp16-text-enc", "--fp8_e5m2-text-enc"], "--fp16-text-enc or --fp8_e5m2-text-enc, not both"),
+                       (["--fp32-text-enc", "--fp16-text-enc"], "--fp16-text-enc or --fp32-text-enc, not both"),
                        (["--fp16-vae", "--bf16-vae"], "--fp16-vae or --bf16-vae, not both"),
                        (["--force-fp32", "--force-fp16"], "not both"), (["--fast", "warp"], "'warp' is none of fp8_matrix_mult")):
         assert why in berth("run", workflow, "--base-directory", tmp_path / "b", *flags, code=2).stderr

@@ -170,7 +170,7 @@ static void weights_of_another_type(void **state)
     berth_model_config cfg = { .path = preset_file("flux-tiny", DT_F32), .dtype = "" },
                        as = { .path = preset_file("flux-tiny", DT_F32), .dtype = "F8_E4M3" },
                        saved = { .path = preset_file("flux-tiny", DT_F8_E4M3) },
-                       bad = { .path = preset_file("flux-tiny", DT_F32), .dtype = "F16" };
+                       bad = { .path = preset_file("flux-tiny", DT_F32), .dtype = "BF16" };
     berth_plan *p, *less;
     berth_model *plain, *m, *again, *same, *none;
     uint64_t sum[2];
@@ -193,8 +193,8 @@ static void weights_of_another_type(void **state)
     assert_true(sum[0] == sum[1]);
     berth_plan_free(p);
     berth_plan_free(less);
-    assert_fails(berth_plan_make(ctx, &bad, NULL, &p, &err), err, BERTH_EINVAL, "not to 'F16'");
-    assert_fails(berth_model_open(ctx, &bad, &none, &err), err, BERTH_EINVAL, "not to 'F16'");
+    assert_fails(berth_plan_make(ctx, &bad, NULL, &p, &err), err, BERTH_EINVAL, "not to 'BF16'");
+    assert_fails(berth_model_open(ctx, &bad, &none, &err), err, BERTH_EINVAL, "not to 'BF16'");
     bad.path = tmp_path("q8.gguf");
     preset_write("flux-tiny", DT_Q8_0, bad.path);
     bad.dtype = "F8_E5M2";

@@ -303,7 +303,13 @@ static void normed(struct net_run *r, void *user)
     net_drop(r, &a);
 }
 
-static void look_up(struct net_run *r, void *user);
+static void look_up(struct net_run *r, void *user)
+{
+    static const int32_t ids[] = { 3, 0, 3 };
+    struct act y = net_embedding(r, ids, 3, "a");
+    net_output(r, y, user);
+    net_drop(r, &y);
+}
 
 static void scales_nobody_multiplies_by(void **state)
 {
@@ -449,92 +455,6 @@ static void quants_that_cross_filters(void **state)
             fail_msg("%zu: %g, not %g", i, (double)got[i], (double)want[i]);
 }
 
-/* ---- rounding to F16 ---- */
-
-static void third_value(const char *name, float *v, size_t n, uint64_t first)
-{
-    toy_value(name, v, n, first);
-    for (size_t i = 0; i < n; i++)
-        v[i] /= 3;
-}
-
-static void look_up(struct net_run *r, void *user)
-{
-    static const int32_t ids[] = { 3, 0, 3 };
-    struct act y = net_embedding(r, ids, 3, "a");
-    net_output(r, y, user);
-    net_drop(r, &y);
-}
-
-static void f32_weights_round_to_f16_when_asked(void **state)
-{
-    static const struct toy_tensor tensors[] = { { "a.weight", { 2, { 4, 8 } } },
-                                                 { "a.bias", { 1, { 4 } } },
-                                                 { "n.weight", { 1, { 8 } } } };
-    struct product p[3];
-    float rows[3][24];
-    (void)state;
-    for (int k = 0; k < 3; k++) { /* F16 in the file, rounded, exact */
-        struct toy t;
-        berth_err err = { 0 };
-        enum dtype type = k ? DT_F32 : DT_F16;
-        struct toy_file f = { .name = "thirds", .weight = type, .param = type };
-        f.tensor = tensors;
-        f.n = ARRAY_LEN(tensors);
-        f.value = third_value;
-        toy_open(&t, "cpu=64m", "cpu,*", f);
-        net_close(t.net);
-        t.args.round_f16 = k == 1;
-        toy_net(&t);
-        p[k] = run_product(&t, "a", 8);
-        assert_ok(net_forward(t.net, look_up, rows[k], &err), err);
-        toy_close(&t);
-    }
-    assert_memory_equal(p[0].out, p[1].out, sizeof p[0].out);
-    assert_memory_not_equal(p[0].out, p[2].out, sizeof p[0].out);
-    assert_memory_equal(rows[0], rows[1], sizeof rows[0]);
-    assert_memory_not_equal(rows[0], rows[2], sizeof rows[0]);
-}
-
-/* Large enough for several threads. */
-enum { ROWS = 20000 };
-
-static void tall(struct net_run *r, void *user)
-{
-    static const float x[8] = { 1, -1, 2, 1, 0.5f, 4, 1, -0.25f };
-    struct act a = net_input(r, &(struct shape) { 2, { 1, 8 } }, x);
-    struct act y = net_linear_no_bias(r, a, "tall");
-    net_output(r, y, user);
-    net_drop(r, &y);
-    net_drop(r, &a);
-}
-
-static void rounding_spreads_over_threads(void **state)
-{
-    static const struct toy_tensor tensors[] = { { "tall.weight", { 2, { ROWS, 8 } } } };
-    static float want[ROWS], got[ROWS];
-    struct toy t;
-    struct tpool *pool;
-    berth_err err = { 0 };
-    struct toy_file f = { .name = "tall", .weight = DT_F16, .tensor = tensors, .n = 1 };
-    (void)state;
-    f.value = third_value;
-    toy_open(&t, "cpu=64m", "cpu,*", f);
-    assert_ok(net_forward(t.net, tall, want, &err), err);
-    toy_close(&t);
-    assert_ok(tpool_new(3, &pool, &err), err);
-    f.weight = DT_F32;
-    toy_open(&t, "cpu=64m", "cpu,*", f);
-    net_close(t.net);
-    t.args.round_f16 = true;
-    t.args.pool = pool;
-    toy_net(&t);
-    assert_ok(net_forward(t.net, tall, got, &err), err);
-    assert_memory_equal(want, got, sizeof got);
-    toy_close(&t);
-    tpool_free(pool);
-}
-
 /* ---- what cannot be run ---- */
 
 static void devices_without_kernels_are_refused(void **state)
@@ -645,8 +565,6 @@ int main(void)
         cmocka_unit_test(layouts_nobody_knows_are_refused_by_name),
         cmocka_unit_test(types_and_metadata_nobody_knows),
         cmocka_unit_test(quants_that_cross_filters),
-        cmocka_unit_test(f32_weights_round_to_f16_when_asked),
-        cmocka_unit_test(rounding_spreads_over_threads),
         cmocka_unit_test(devices_without_kernels_are_refused),
         cmocka_unit_test(models_without_bytes_are_refused),
         cmocka_unit_test(a_net_holds_its_model),

@@ -276,26 +276,26 @@ static void pickled_checkpoints_open(void **state)
     scene_close(&s);
 }
 
-/* --fp16-text-enc: a file in F32 gives what the same weights in F16 give. */
-static void f32_encoders_can_be_rounded(void **state)
+/* What people get who say nothing: a file in F32 gives what the same weights in F16 give. */
+static void f32_encoders_are_held_as_f16(void **state)
 {
+    static const char file[] = "{\"ckpt_name\": \"f32.safetensors\"}";
     struct scene s;
-    struct call f16, f32, plain, rounded;
+    struct call f16, f32, half, plain, rounded;
     berth_err err = { 0 };
     (void)state;
     scene_open(&s, "sd15-tiny"); /* presets are written in F16 */
     preset_write("sd15-tiny", DT_F32, rig_path(&s.r, "checkpoints/f32.safetensors"));
-    assert_ok(
-        rig_run(&s.r, &f32, "CheckpointLoaderSimple", "{\"ckpt_name\": \"f32.safetensors\"}", &err),
-        err);
+    assert_ok(rig_run(&s.r, &f32, "CheckpointLoaderSimple", file, &err), err);
     encode(&s, &f16, "{\"text\": \"the cat\"}", NULL);
     encode(&s, &plain, "{\"text\": \"the cat\"}", f32.out[1].at[0]);
-    s.r.env.numbers.fp16_text = true;
-    encode(&s, &rounded, "{\"text\": \"the cat\"}", f32.out[1].at[0]);
+    s.r.env.numbers = node_numbers_own;
+    assert_ok(rig_run(&s.r, &half, "CheckpointLoaderSimple", file, &err), err);
+    encode(&s, &rounded, "{\"text\": \"the cat\"}", half.out[1].at[0]);
     assert_false(same(first(&f16)->cond, first(&plain)->cond));
     assert_true(same(first(&f16)->cond, first(&rounded)->cond));
     assert_true(same(first(&f16)->pooled, first(&rounded)->pooled));
-    struct call *const all[] = { &f16, &f32, &plain, &rounded };
+    struct call *const all[] = { &f16, &f32, &half, &plain, &rounded };
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         call_release(all[i]);
     scene_close(&s);
@@ -344,7 +344,7 @@ int main(void)
         cmocka_unit_test(pickled_embeddings_are_the_same),
         cmocka_unit_test(unreadable_embeddings_fail),
         cmocka_unit_test(pickled_checkpoints_open),
-        cmocka_unit_test(f32_encoders_can_be_rounded),
+        cmocka_unit_test(f32_encoders_are_held_as_f16),
         cmocka_unit_test(encoders_can_be_held_as_fp8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
