@@ -1,6 +1,11 @@
 /* Model folders and what is in them. Listings are the folders' own, kept until a directory changes. */
 #include "server/routes.h"
 
+#include "model/arch.h"
+#include "model/diffusion.h"
+#include "model/vae.h"
+#include "text/encoder.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,8 +113,57 @@ static json_t *read_metadata(const char *path)
     return out;
 }
 
+/* Where the diffusion model of a file stands: a part of a checkpoint, or all of it (NULL). */
+static const char *diffusion_part(const struct weights *w, const struct arch *arch)
+{
+    for (size_t i = 0; i < arch->parts; i++)
+        if (strcmp(arch->part[i].role, "unet") == 0 && arch_has_part(w, "", &arch->part[i]))
+            return arch->part[i].prefix;
+    return NULL;
+}
+
+static void add_text_kinds(const struct weights *w, json_t *out)
+{
+    static const char *const name[] = { [TEXT_CLIP_L] = "CLIP-L",
+                                        [TEXT_CLIP_G] = "CLIP-G",
+                                        [TEXT_CLIP_H] = "CLIP-H",
+                                        [TEXT_T5] = "T5" };
+    struct text_found found[TEXT_ENCODERS_MAX];
+    size_t n = text_find(w, NULL, found);
+    json_t *kinds = n ? json_array() : NULL;
+    for (size_t i = 0; kinds && i < n; i++)
+        json_array_append_new(kinds, json_string(name[found[i].kind]));
+    if (kinds)
+        json_object_set_new(out, "text", kinds);
+}
+
+/* Which networks a file holds, for clients that choose loaders and settings by it; api.md has the
+ * members. {}: none that Berth runs, whatever the reason. */
+static json_t *networks_in(const char *path)
+{
+    struct weights *w = NULL;
+    struct diffusion_info info;
+    struct vae_net vae;
+    berth_err err = { 0 };
+    char root[ARCH_ROOT_MAX];
+    json_t *out = json_object();
+    if (!out || weights_open(path, NULL, &w, &err))
+        return out;
+    const struct arch *arch = arch_detect(w, NULL);
+    if (arch && !diffusion_detect(w, diffusion_part(w, arch), &info, &err))
+        json_object_set_new(out, "diffusion",
+                            json_pack("{s:s,s:b,s:b}", "family", info.family, "guidance",
+                                      info.guidance, "inpaint", info.inpaint));
+    add_text_kinds(w, out);
+    if (arch_is(&arch_vae, w, "", root) && !vae_detect(w, root, &vae, &err))
+        json_object_set_new(out, "vae", json_pack("{s:I}", "channels", (json_int_t)vae.z_channels));
+    weights_close(w);
+    return out;
+}
+
 /* berth=1, of the dashboard, which asks about every model it shows: one without metadata is {}, as a
- * browser complains of each 404; and a tokenizer that travels in it, of no use there, stays out. */
+ * browser complains of each 404; a tokenizer that travels in it, of no use there, stays out; and what
+ * the file holds is added. */
 struct metadata {
     struct later base;
     char *path;
@@ -127,10 +181,16 @@ static void metadata_work(struct later *l)
 {
     const struct metadata *m = (struct metadata *)l;
     json_t *v = read_metadata(m->path);
-    if (m->ours && json_is_object(v))
+    if (m->ours && !json_is_object(v)) {
+        json_decref(v);
+        v = json_object();
+    }
+    if (m->ours) {
         json_object_del(v, "berth.tokenizer");
-    if (v || m->ours)
-        later_json(l, 200, v ? v : json_object());
+        json_object_set_new(v, "berth.networks", networks_in(m->path));
+    }
+    if (v)
+        later_json(l, 200, v);
     else
         l->status = 404;
 }

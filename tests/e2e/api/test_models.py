@@ -8,6 +8,7 @@ import time
 import pytest
 
 import pngs
+from conftest import synth
 
 KEYS = ["checkpoints", "configs", "loras", "vae", "text_encoders", "diffusion_models", "clip_vision", "style_models",
         "embeddings", "diffusers", "vae_approx", "controlnet", "gligen", "upscale_models", "latent_upscale_models",
@@ -118,11 +119,32 @@ def test_view_metadata(server):
     put(server, "models/outside.safetensors", safetensors({"secret": "1"}))
     empty(server.get("/view_metadata/loras?filename=..%2Foutside.safetensors"), 404)
     empty(server.get("/view_metadata/nothing?filename=meta.safetensors"), 404)
-    # the dashboard asks about every model: what has none is no error, and a tokenizer stays out
-    put(server, "models/loras/own.safetensors", safetensors({**meta, "berth.settings": "{}", "berth.tokenizer": "{}"}))
+    # the dashboard asks about every model: what has none is no error, a tokenizer stays out, what it holds is added
+    put(server, "models/loras/own.safetensors", safetensors({**meta, "berth.settings": "{}", "berth.tokenizer": "{}", "berth.networks": "its own word"}))
     for name, want in (("own.safetensors", {**meta, "berth.settings": "{}"}), ("bare.safetensors", {}), ("junk.safetensors", {})):
         r = server.get(f"/view_metadata/loras?berth=1&filename={name}")
-        assert (r.status_code, r.json()) == (200, want)
+        assert (r.status_code, r.json()) == (200, {**want, "berth.networks": {}})
+
+
+@pytest.mark.parametrize("preset, ending, holds", [
+    ("flux-tiny", "safetensors", {"diffusion": {"family": "Flux", "guidance": True, "inpaint": False}}),
+    ("flux-schnell-tiny", "gguf", {"diffusion": {"family": "Flux schnell", "guidance": False, "inpaint": False}}),
+    ("sd15-unet-tiny", "safetensors", {"diffusion": {"family": "SD1.5", "guidance": False, "inpaint": False}}),
+    ("sd15-inpaint-tiny", "safetensors", {"diffusion": {"family": "SD1.5", "guidance": False, "inpaint": True}, "text": ["CLIP-L"]}),
+    ("sdxl-tiny", "safetensors", {"diffusion": {"family": "SDXL", "guidance": False, "inpaint": False}}),
+    ("clip-l-tiny", "safetensors", {"text": ["CLIP-L"]}),
+    ("clip-g-tiny", "safetensors", {"text": ["CLIP-G"]}),
+    ("t5-tiny", "gguf", {"text": ["T5"]}),
+    ("vae-tiny", "safetensors", {"vae": {"channels": 4}}),
+    ("flux-tiny-vae", "safetensors", {"vae": {"channels": 16}}),
+])
+def test_what_a_model_file_holds(server, preset, ending, holds):
+    """berth.networks, by which a client chooses loaders."""
+    path = os.path.join(server.base, f"models/diffusion_models/{preset}.{ending}")
+    synth(path, preset, "--dtype", "f16")
+    got = server.get(f"/view_metadata/diffusion_models?berth=1&filename={preset}.{ending}").json()["berth.networks"]
+    os.unlink(path)
+    assert got == holds
     assert "berth.tokenizer" in server.get("/view_metadata/loras?filename=own.safetensors").json()
     empty(server.get("/view_metadata/loras?berth=1&filename=none.safetensors"), 404)
 
