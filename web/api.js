@@ -48,7 +48,7 @@ async function request(method, path, body, signal) {
     try {
         answer = await fetch(path, {
             method,
-            headers: body === undefined ? {} : {'Content-Type': 'application/json'},
+            headers: typeof body === 'string' ? {'Content-Type': 'application/json'} : {},
             body,
             signal,
         });
@@ -91,6 +91,8 @@ async function slow(...what) {
 /* signal: of an AbortController; one that was aborted ends with status 0. */
 export const get = (path, signal) => request('GET', path, undefined, signal);
 export const post = (path, body, signal) => request('POST', path, stringify(body), signal);
+/* form: a FormData; the browser says what it is. */
+export const upload = (path, form) => request('POST', path, form);
 export const slowPost = (path, body, signal) => slow('POST', path, stringify(body), signal);
 export const slowPatch = (path, body) => slow('PATCH', path, stringify(body));
 export const slowRemove = (path) => slow('DELETE', path);

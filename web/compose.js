@@ -1,45 +1,53 @@
-/* compose: the prompt box. Fields become a workflow (workflow.js) and a prompt; what the server
- * finds wrong is shown at the field it came from. The tab keeps the fields over a reload. */
+/* compose: the prompt box. Fields become a workflow (build.js) and a prompt; what the server finds
+ * wrong is shown at the field it came from. The tab keeps the fields over a reload. */
 import * as api from './api.js';
-import {$, button, options, put, show} from './dom.js';
+import {$, button, el, options, put, show} from './dom.js';
+import {field, fieldError, fits, number, off, setIfThere} from './fields.js';
+import {later} from './later.js';
 import {on, state} from './store.js';
 import {submit} from './submit.js';
 import {toast, trouble} from './toast.js';
-import {build, choicesOf, FIELD_OF, nodeErrors, randomSeed} from './workflow.js';
+import {choicesOf, nodeErrors, randomSeed} from './workflow.js';
 
-const FIELDS =
-    ['model', 'seed', 'steps', 'cfg', 'sampler', 'scheduler', 'width', 'height', 'batch'];
 const SEED_MOST = 2n ** 64n - 1n;
 const EXAMPLES_MOST = 6;
 const EXAMPLE_LONG = 2000; /* characters */
 
-const field = (name) => $(`f-${name}`);
-
-/* ---- choices ---- */
-
-function setIfThere(select, value) {
-    if ([...select.options].some((o) => o.value === value))
-        select.value = value;
+/* Parts of the form that most pages never need: null until they do. */
+let parts = null, loras = null, source = null;
+const need = {
+    parts: async () => (parts = parts || await later('parts')),
+    loras: async () => (loras = loras || await later('loras')),
+    source: async () => (source = source || await later('source')),
+};
+async function openPart(part) {
+    try {
+        await (await need[part]()).open();
+    } catch (e) {
+        trouble('This part could not be loaded', e);
+    }
 }
 
 /* ---- what a reload keeps ---- */
 
 const KEY = 'berth.form';
-const KEPT = [...FIELDS, 'prompt', 'negative'];
+const KEPT = ['model', 'seed', 'steps', 'cfg', 'guidance', 'sampler', 'scheduler', 'width', 'height',
+    'batch', 'prompt', 'negative'];
 const LISTS = ['model', 'sampler', 'scheduler'];
 
 let left = kept(); /* until the lists, too, say so again */
 
 /* Fields that somebody changed since a model was chosen: another model's settings leave them alone
  * once. */
-const TUNED = ['steps', 'cfg', 'width', 'height', 'sampler', 'scheduler'];
+const TUNED = ['steps', 'cfg', 'guidance', 'width', 'height', 'sampler', 'scheduler'];
 const edited = new Set(Array.isArray(left?.edited) ? left.edited : []);
 
 function keep() {
     try {
         const s = Object.fromEntries(KEPT.map((name) => [name, field(name).value]));
         sessionStorage.setItem(KEY, JSON.stringify(
-            {...s, random: $('f-seed-random').checked, edited: [...edited]}));
+            {...s, random: $('f-seed-random').checked, edited: [...edited], parts: parts?.keep(),
+                loras: loras?.keep(), source: source?.keep()}));
     } catch { /* a browser that keeps nothing */
     }
 }
@@ -63,58 +71,128 @@ function restoreFields(s) {
     $('more-negative').open = Boolean(s.negative);
 }
 
+/* LoRAs and the picture to begin with, of a reload or another prompt; gives the names that are not
+ * here. */
+async function restoreMore(s) {
+    const names = [];
+    if (s.loras?.length || loras) {
+        $('more-loras').open = Boolean(s.loras?.length);
+        names.push(...await (await need.loras()).set(s.loras || []));
+    }
+    if (s.source || source) {
+        $('more-source').open = Boolean(s.source);
+        await (await need.source()).set(s.source);
+    }
+    return names;
+}
+
+/* ---- choices ---- */
+
+const models = new Map(); /* value of an option -> {folder, name} */
+
+/* The chosen model: {folder, name}. */
+const chosen = () => models.get(field('model').value) ??
+    {folder: 'checkpoints', name: field('model').value};
+
+/* A checkpoint is chosen by its name alone; others have their folder in front. */
+function offerModels(lists) {
+    const value = (folder, name) => (folder === 'checkpoints' ? name : `${folder}:${name}`);
+    const all = lists.flatMap(([, folder, names]) => names.map((name) => ({folder, name})));
+    const before = [...models.keys()];
+    models.clear();
+    for (const m of all)
+        models.set(value(m.folder, m.name), m);
+    const now = [...models.keys()], select = field('model'), was = select.value;
+    if (now.length === before.length && now.every((v, i) => v === before[i]))
+        return; /* an open list stays as it is */
+    const option = (folder) => (name) => el('option', {value: value(folder, name), text: name});
+    const groups = lists.filter(([, , names]) => names.length);
+    select.replaceChildren(...groups.flatMap(([label, folder, names]) => (groups.length === 1 ?
+            names.map(option(folder)) :
+            [el('optgroup', {label}, ...names.map(option(folder)))])));
+    setIfThere(select, was);
+}
+
 /* At the start, after a reconnect, and when somebody goes to choose: models come and go. */
 export async function loadChoices() {
     try {
-        const [models, info] =
-            await Promise.all([api.get('/models/checkpoints'), api.get('/object_info/KSampler')]);
+        const [checkpoints, diffusion, gguf, info] = await Promise.all([
+            api.get('/models/checkpoints'), api.get('/models/diffusion_models'),
+            api.get('/object_info/UnetLoaderGGUF'), api.get('/object_info/KSampler')
+        ]);
         const before = field('model').value;
-        options(field('model'), models);
+        offerModels([
+            ['Checkpoints', 'checkpoints', checkpoints],
+            ['Diffusion models', 'diffusion_models', diffusion],
+            ['Diffusion models (GGUF)', 'unet_gguf',
+                choicesOf(gguf?.UnetLoaderGGUF, 'unet_name') || []]
+        ]);
         for (const [name, input] of [['sampler', 'sampler_name'], ['scheduler', 'scheduler']])
             options(field(name), choicesOf(info.KSampler, input) || []);
-        show($('empty-models'), models.length === 0);
-        $('btn-submit').disabled = models.length === 0;
+        show($('empty-models'), models.size === 0);
+        $('btn-submit').disabled = models.size === 0;
         for (const name of left ? LISTS : [])
             setIfThere(field(name), left[name]);
-        const same = left !== null && field('model').value === left.model;
+        const was = left, same = left !== null && field('model').value === left.model;
         left = null;
-        if (models.length && field('model').value !== before)
-            await loadSettings(!same);
+        if (was)
+            restoreMore(was);
+        if (models.size && field('model').value !== before)
+            await loadSettings(!same, same ? was.parts : {});
     } catch (e) {
         if (e.status !== 0)
             trouble('The lists of models and samplers could not be loaded', e);
     }
 }
 
-/* May a field have this value? */
-const fits = (input, v, whole) => Number.isFinite(v) && (!whole || Number.isInteger(v)) &&
-    v >= Number(input.min) && v <= Number(input.max);
-/* Sides come in steps of 8: a latent pixel is so wide. */
-const off = (input, v) => (v - Number(input.min)) % Number(input.step);
+/* ---- settings of a model ---- */
 
-/* Good settings travel in the model's file, as JSON under berth.settings. */
-async function settingsOfModel(name) {
-    if (!name.endsWith('.safetensors'))
-        return null;
+let networks = {}; /* what the chosen file holds */
+
+const flux = {width: 1024, height: 1024, cfg: 1, sampler_name: 'euler', scheduler: 'simple'};
+const sd = {steps: 20, cfg: 7, sampler_name: 'euler', scheduler: 'normal'};
+
+/* What suits a family, where the file says nothing. */
+const SUITS = {
+    'SD1.5': {...sd, width: 512, height: 512},
+    'SD2': {...sd, width: 768, height: 768},
+    'SDXL': {...sd, width: 1024, height: 1024},
+    'SDXL refiner': {...sd, width: 1024, height: 1024},
+    'Flux': {...flux, steps: 20, guidance: 3.5},
+    'Flux schnell': {...flux, steps: 4},
+};
+
+/* Good settings travel in the model's file, as JSON under berth.settings; what the file is is the
+ * server's word. */
+async function settingsOfModel({folder, name}) {
+    const found = {networks: {}, own: {}};
     try {
-        const text = (await api.get(api.metadataUrl('checkpoints', name)))?.['berth.settings'];
-        const s = text ? JSON.parse(text) : null;
-        return s && typeof s === 'object' ? s : null;
-    } catch {
-        return null; /* no metadata, or not as agreed: the fields stay */
+        const m = await api.get(api.metadataUrl(folder, name));
+        found.networks = m?.['berth.networks'] || {};
+        const own = JSON.parse(m?.['berth.settings'] || '{}');
+        found.own = own && typeof own === 'object' ? own : {};
+    } catch { /* no metadata, or not as agreed: the fields stay */
     }
+    return found;
 }
 
-/* take false: the fields say already what they should, only the examples are shown. */
-async function loadSettings(take = true) {
-    const name = field('model').value;
-    const s = await settingsOfModel(name);
-    if (field('model').value !== name)
-        return;
-    const prompts = Array.isArray(s?.prompts) ?
-        s.prompts.filter((p) => typeof p === 'string' && p.length <= EXAMPLE_LONG)
-            .slice(0, EXAMPLES_MOST) :
-        [];
+const NUMBERS =
+    [['width', true], ['height', true], ['steps', true], ['cfg', false], ['guidance', false]];
+
+/* Sets fields of `free` to what s says, as far as they may have it. */
+function takeSettings(s, free) {
+    for (const [name, whole] of NUMBERS)
+        if (free.includes(name) && typeof s[name] === 'number' && fits(field(name), s[name], whole) &&
+            !(whole && off(field(name), s[name]))) {
+            field(name).value = s[name];
+            fieldError(name, '');
+        }
+    for (const [name, value] of [['sampler', s.sampler_name], ['scheduler', s.scheduler]])
+        if (free.includes(name))
+            setIfThere(field(name), value);
+}
+
+function showExamples(prompts) {
     const write = (text) => {
         field('prompt').value = text;
         field('prompt').focus();
@@ -124,34 +202,56 @@ async function loadSettings(take = true) {
             ...prompts.map((text) => button(text, 'example', () => write(text), {title: text})));
     show($('examples'), prompts.length > 0);
     show($('examples-hint'), prompts.length > 0);
-    if (!take)
+}
+
+/* take false: the fields say already what they should. wanted: names of its other files. */
+async function loadSettings(take = true, wanted = {}) {
+    const value = field('model').value, model = chosen();
+    const {networks: held, own} = await settingsOfModel(model);
+    if (field('model').value !== value)
         return;
-    const free = TUNED.filter((f) => !edited.has(f));
-    edited.clear();
-    if (!s)
-        return;
-    for (const [name, whole] of [['width', true], ['height', true], ['steps', true], ['cfg', false]])
-        if (free.includes(name) && typeof s[name] === 'number' && fits(field(name), s[name], whole) &&
-            !(whole && off(field(name), s[name]))) {
-            field(name).value = s[name];
-            fieldError(name, '');
-        }
-    for (const [name, value] of [['sampler', s.sampler_name], ['scheduler', s.scheduler]])
-        if (free.includes(name))
-            setIfThere(field(name), value);
-    if (typeof s.negative === 'string' && s.negative.length <= EXAMPLE_LONG && !field('negative').value)
-        field('negative').value = s.negative;
-    if (prompts.length && !field('prompt').value)
-        field('prompt').value = prompts[0];
+    networks = held;
+    show(field('guidance').closest('.field'), Boolean(networks.diffusion?.guidance));
+    const prompts = Array.isArray(own.prompts) ?
+        own.prompts.filter((p) => typeof p === 'string' && p.length <= EXAMPLE_LONG)
+            .slice(0, EXAMPLES_MOST) :
+        [];
+    showExamples(prompts);
+    if (take) {
+        const free = TUNED.filter((f) => !edited.has(f));
+        edited.clear();
+        takeSettings(SUITS[networks.diffusion?.family] || {}, free);
+        takeSettings(own, free);
+        if (typeof own.negative === 'string' && own.negative.length <= EXAMPLE_LONG &&
+            !field('negative').value)
+            field('negative').value = own.negative;
+        if (prompts.length && !field('prompt').value)
+            field('prompt').value = prompts[0];
+    }
+    if (model.folder === 'checkpoints')
+        parts?.close();
+    else
+        await (await need.parts()).open(networks, wanted);
+}
+
+/* A picture that drawing begins with has a size of its own: the next model leaves it alone. */
+export function setSize(width, height) {
+    for (const [name, value] of [['width', width], ['height', height]]) {
+        field(name).value = value;
+        fieldError(name, '');
+        edited.add(name);
+    }
+}
+
+/* A picture from the gallery, to go on from. */
+export async function drawFrom(url, name) {
+    const more = await need.source();
+    await more.take(await (await fetch(url)).blob(), name);
+    $('more-source').scrollIntoView({block: 'nearest'});
+    field('source').focus({preventScroll: true});
 }
 
 /* ---- errors ---- */
-
-function fieldError(name, text) {
-    put($(`err-${name}`), {text: text || ''});
-    show($(`err-${name}`), Boolean(text));
-    put(field(name), {'aria-invalid': text ? 'true' : null});
-}
 
 let away = false; /* the text below says that nobody answered */
 
@@ -162,43 +262,35 @@ function formError(text, e) {
 }
 
 function clearErrors() {
-    FIELDS.forEach((f) => fieldError(f, ''));
+    for (const e of document.querySelectorAll('#compose .field-error'))
+        fieldError(e.id.slice('err-'.length), '');
     formError('');
 }
 
+/* The first field that is wrong gets the focus; null: none is. */
+function focusWrong() {
+    const wrong = document.querySelector('#compose [aria-invalid=true]');
+    wrong?.focus();
+    return wrong;
+}
+
 /* node_errors of our own workflow: what has a field goes there, the rest is told in one text. */
-function showErrors(e) {
+function showErrors(e, fields) {
     const rest = [];
-    for (const n of nodeErrors(e))
-        if (FIELD_OF[n.input])
-            fieldError(FIELD_OF[n.input], n.text);
+    for (const n of nodeErrors(e)) {
+        const name = fields[`${n.node}.${n.input}`];
+        if (name && $(`err-${name}`))
+            fieldError(name, n.text);
         else
             rest.push(`${n.kind} (node ${n.node}): ${n.text}`);
-    const marked = FIELDS.find((f) => field(f).getAttribute('aria-invalid') === 'true');
+    }
+    const marked = focusWrong();
     formError([
         marked && !rest.length ? 'The server refused some of the values below.' : e.message, ...rest
     ].join('\n'), e);
-    if (marked)
-        field(marked).focus();
 }
 
 /* ---- submitting ---- */
-
-function number(name, whole) {
-    const input = field(name), v = Number(input.value);
-    if (input.value.trim() === '' || !fits(input, v, whole)) {
-        fieldError(
-            name, `${whole ? 'A whole number' : 'A number'} from ${input.min} to ${input.max}`);
-        return null;
-    }
-    const over = whole ? off(input, v) : 0;
-    if (over) {
-        const near = [v - over, v - over + Number(input.step)].filter((n) => n <= Number(input.max));
-        fieldError(name, `In steps of ${input.step}: ${near.join(' or ')}`);
-        return null;
-    }
-    return v;
-}
 
 function seed() {
     if ($('f-seed-random').checked)
@@ -211,25 +303,29 @@ function seed() {
     return BigInt(text);
 }
 
-/* The fields, checked; null when one is wrong. */
-function read() {
+/* The fields, checked, as build.js wants them; null when one is wrong. */
+async function read() {
+    const model = chosen();
     const s = {
-        model: field('model').value,
+        model,
+        networks,
         prompt: field('prompt').value,
         negative: field('negative').value,
         sampler: field('sampler').value,
         scheduler: field('scheduler').value,
         seed: seed(),
         cfg: number('cfg', false),
+        guidance: networks.diffusion?.guidance ? number('guidance', false) : null,
+        loras: loras?.read() || [],
     };
     for (const name of ['steps', 'width', 'height', 'batch'])
         s[name] = number(name, true);
-    if (!s.model)
+    if (!model.name)
         fieldError('model', 'Choose a model');
-    const wrong = FIELDS.find((f) => field(f).getAttribute('aria-invalid') === 'true');
-    if (wrong)
-        field(wrong).focus();
-    return wrong ? null : s;
+    if (model.folder !== 'checkpoints')
+        Object.assign(s, (await need.parts()).read());
+    s.source = source ? await source.read() : null;
+    return focusWrong() ? null : s;
 }
 
 /* While one is sent the button does nothing; it is not disabled, or the focus would leave it. */
@@ -239,39 +335,50 @@ async function draw(event) {
     event.preventDefault();
     if (busy || $('btn-submit').disabled)
         return;
-    clearErrors();
-    const s = read();
-    if (!s)
-        return;
     busy = true;
     put($('btn-submit'), {'aria-disabled': 'true'});
+    clearErrors();
+    let fields = {};
     try {
-        await submit(build(s));
+        const {build} = await later('build');
+        const s = await read();
+        if (s) {
+            const made = build(s);
+            ({fields} = made);
+            await submit(made.graph);
+        }
     } catch (e) {
-        showErrors(e);
+        showErrors(e, fields);
     }
     busy = false;
     put($('btn-submit'), {'aria-disabled': null});
 }
 
-/* Fills the fields with what another prompt used; what it does not say stays. */
-export function useSettings(s) {
+/* Fills the fields with what another prompt used (workflow.js); what it does not say stays. */
+export async function useSettings(s) {
     clearErrors();
-    for (const name of ['prompt', 'negative', 'steps', 'cfg', 'width', 'height', 'batch'])
+    for (const name of ['prompt', 'negative', 'steps', 'cfg', 'guidance', 'width', 'height', 'batch'])
         if (s[name] !== undefined)
             field(name).value = String(s[name]);
     if (s.seed !== undefined) {
         field('seed').value = String(s.seed);
         $('f-seed-random').checked = false;
     }
-    for (const name of ['sampler', 'scheduler', 'model'])
+    for (const name of ['sampler', 'scheduler'])
         if (s[name] !== undefined)
             setIfThere(field(name), s[name]);
     if (s.negative)
         $('more-negative').open = true;
-    toast('info', 'Settings taken over',
-        s.model && field('model').value !== s.model ? `Its model ${s.model} is not here.` : '');
     field('prompt').focus();
+    const value = [...models].find(([, m]) => m.name === s.model)?.[0];
+    const missing = s.model && value === undefined ? [s.model] : [];
+    if (value !== undefined && value !== field('model').value) {
+        field('model').value = value;
+        await loadSettings(false, s.parts);
+    }
+    missing.push(...await restoreMore(s));
+    toast('info', 'Settings taken over',
+        missing.length ? `Not here: ${missing.join(', ')}` : '');
 }
 
 export function start() {
@@ -299,6 +406,8 @@ export function start() {
             formError('');
     });
     $('f-model').addEventListener('focus', loadChoices);
+    for (const part of ['loras', 'source'])
+        $(`more-${part}`).addEventListener('toggle', (e) => e.target.open && openPart(part));
     $('f-seed-random').addEventListener('change', (e) => {
         if (!e.target.checked && !field('seed').value)
             field('seed').value = String(randomSeed());

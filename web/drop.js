@@ -2,9 +2,9 @@
  * one. */
 import * as api from './api.js';
 import {$, show} from './dom.js';
+import {later} from './later.js';
 import {toast} from './toast.js';
 import {kindOf} from './workflow.js';
-import {openWorkflow} from './workflowview.js';
 
 const JSON_MOST = 32 * 2 ** 20;
 const MODEL = /\.(safetensors|sft|gguf|ckpt|pth?|bin)$/i;
@@ -13,7 +13,7 @@ const UI_HINT = 'It was saved for ComfyUI\'s editor. Open it there, use Workflow
     'and drop that file here.';
 
 async function readPng(file) {
-    const {workflowOfPng} = await import('./png.js'); /* few pages ever read one */
+    const {workflowOfPng} = await later('png'); /* few pages ever read one */
     const found = await workflowOfPng(file);
     if (found.prompt === null)
         throw new Error(found.editor ? UI_HINT : 'This picture carries no workflow.');
@@ -71,7 +71,8 @@ async function readFile(file) {
 
 export async function take(file) {
     try {
-        await openWorkflow(await readFile(file), file.name || 'Dropped file');
+        const graph = await readFile(file);
+        (await later('workflowview')).openWorkflow(graph, file.name || 'Dropped file');
     } catch (e) {
         toast('error', file.name || 'Dropped file', e.message);
     }

@@ -4,9 +4,12 @@ import {viewUrl} from './api.js';
 import {graphOf, historyOf, loadMoreJobs} from './data.js';
 import {$, button, el, keyed, put, show} from './dom.js';
 import {count, date, short} from './format.js';
-import {openPicture} from './picture.js';
+import {use} from './later.js';
 import {LIMITS, on, state} from './store.js';
 import {settingsOf} from './workflow.js';
+
+export const openPicture = (id) =>
+    use('picture', 'The large view', (picture) => picture.openPicture(id));
 
 const learned = new Map(); /* prompt id -> {text, cached}; null while it is asked for */
 

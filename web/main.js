@@ -5,9 +5,12 @@
  *   memory    devices.js bars, strips.js blocks in order, blocktip.js which block, timeline.js
  *   models    models.js the list, plan.js (fetched when it is opened) the editor, free.js frees and
  *             receipts, compare.js
- *   pictures  compose.js the prompt box, queue.js, gallery.js, picture.js one of them large
- *   files     drop.js takes them, png.js (fetched when one comes) reads chunks, workflow.js makes and
- *             reads graphs, workflowview.js shows one, submit.js queues it
+ *   drawing   compose.js the prompt box, fields.js its fields; fetched when they are needed: build.js
+ *             makes the workflow, parts.js encoders and VAE, loras.js, source.js a picture to begin
+ *             with, mask.js painting on it
+ *   pictures  queue.js, gallery.js, picture.js one of them large
+ *   files     drop.js takes them, png.js (fetched when one comes) reads chunks, workflow.js reads
+ *             graphs, workflowview.js shows one, submit.js queues it
  *   tools     dom.js, format.js, dialog.js, toast.js; theme.js runs before all of this */
 import * as api from './api.js';
 import * as compose from './compose.js';
@@ -19,7 +22,6 @@ import * as drop from './drop.js';
 import * as free from './free.js';
 import * as gallery from './gallery.js';
 import * as models from './models.js';
-import * as picture from './picture.js';
 import * as queue from './queue.js';
 import * as run from './run.js';
 import {connect, onMessage, onOpen} from './socket.js';
@@ -27,7 +29,6 @@ import {changed, on, state} from './store.js';
 import * as strips from './strips.js';
 import * as timeline from './timeline.js';
 import {answersAgain, failed, toast} from './toast.js';
-import * as workflowview from './workflowview.js';
 
 function drawConnection() {
     const lost = !state.connected;
@@ -110,8 +111,8 @@ new IntersectionObserver((entries, watcher) => {
     }
 }).observe($('memory'));
 on('queue', watchEnds);
-for (const part of [dialog, devices, strips, timeline, run, queue, models, gallery, picture,
-         compose, drop, workflowview, free])
+for (const part of [dialog, devices, strips, timeline, run, queue, models, gallery, compose, drop,
+         free])
     part.start();
 wireMessages();
 let opened = false;

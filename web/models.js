@@ -6,6 +6,7 @@ import {paint} from './devices.js';
 import {confirm} from './dialog.js';
 import {$, button, el, keyed, put, show} from './dom.js';
 import {bytes, count, percent} from './format.js';
+import {use} from './later.js';
 import {tookPlace} from './free.js';
 import {letterOf, modelById, modelName, on, state} from './store.js';
 import {trouble} from './toast.js';
@@ -75,13 +76,8 @@ async function unload(m) {
     answered(m.id, 'unload');
 }
 
-async function openPlan(id) {
-    try {
-        (await import('./plan.js')).openPlan(modelById(id)); /* few look at it each time */
-    } catch {
-        trouble('The plan editor could not be loaded', new api.ApiError('the server does not answer', 0));
-    }
-}
+const openPlan = (id) =>
+    use('plan', 'The plan editor', (plan) => plan.openPlan(modelById(id)));
 
 function makeModel({id}) {
     const radio = (value) => el('input', {

@@ -1,15 +1,15 @@
 /* picture: one finished prompt, large: its pictures, what made them, what the networks did, or
- * why it failed. */
+ * why it failed. Fetched when the first one is opened. */
 import * as api from './api.js';
-import {useSettings} from './compose.js';
+import {drawFrom, useSettings} from './compose.js';
 import {historyOf, loadJobs, loadMoreJobs} from './data.js';
 import * as dialog from './dialog.js';
 import {$, button, el, put, show} from './dom.js';
 import {bytes, date, gbps, percent, seconds} from './format.js';
+import {use} from './later.js';
 import {state} from './store.js';
 import {seen, toast, trouble} from './toast.js';
 import {settingsOf} from './workflow.js';
-import {openWorkflow} from './workflowview.js';
 
 let shown = null; /* {id, entry, prompt, images, at: which of them} */
 let turn = 0;     /* counts openings: only the last one's answer counts */
@@ -46,7 +46,8 @@ function showImages(images, at) {
     $('dlg-picture').classList.toggle('wide', images.length > 0);
     show($('picture-image'), images.length > 0);
     show($('picture-none'), images.length === 0);
-    show($('btn-download'), images.length > 0);
+    for (const id of ['btn-download', 'btn-from'])
+        show($(id), images.length > 0);
     show($('picture-thumbs'), images.length > 1);
     const thumb = (image, i) => button('', 'thumb', () => choose(i),
         {'aria-label': `Picture ${i + 1}`, data: {name: image.filename}},
@@ -188,7 +189,7 @@ async function forget() {
     loadJobs();
 }
 
-export function start() {
+function wire() {
     $('btn-picture-close').addEventListener('click', () => dialog.close('dlg-picture'));
     $('btn-delete').addEventListener('click', forget);
     $('dlg-picture').addEventListener('keydown', keys);
@@ -197,8 +198,16 @@ export function start() {
         dialog.close('dlg-picture');
         useSettings(settingsOf(shown.entry.prompt[2]));
     });
-    $('btn-load-workflow').addEventListener('click', () => {
+    $('btn-from').addEventListener('click', () => {
+        const image = shown.images[shown.at];
         dialog.close('dlg-picture');
-        openWorkflow(shown.entry.prompt[2], 'From the history');
+        drawFrom(api.viewUrl(image), image.filename);
+    });
+    $('btn-load-workflow').addEventListener('click', () => {
+        const graph = shown.entry.prompt[2];
+        dialog.close('dlg-picture');
+        use('workflowview', 'The workflow view', (view) => view.openWorkflow(graph, 'From the history'));
     });
 }
+
+wire();

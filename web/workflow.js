@@ -1,5 +1,5 @@
-/* workflow: ComfyUI's API workflows ({id: {class_type, inputs}}): making one from the prompt
- * box, and reading settings and models out of any. */
+/* workflow: ComfyUI's API workflows ({id: {class_type, inputs}}): reading settings and models out of
+ * any. build.js makes them. */
 import {because} from './format.js';
 
 /* Below 2^50, so that it is easily read; fields take any up to 2^64-1. */
@@ -7,58 +7,6 @@ export function randomSeed() {
     const [a, b] = crypto.getRandomValues(new Uint32Array(2));
     return BigInt(a % 2 ** 18) * 2n ** 32n + BigInt(b);
 }
-
-/* s: {model, prompt, negative, seed: BigInt, steps, cfg, sampler, scheduler, width, height,
- * batch} */
-export function build(s) {
-    return {
-        1: {class_type: 'CheckpointLoaderSimple', inputs: {ckpt_name: s.model}},
-        2: {
-            class_type: 'CLIPTextEncode',
-            inputs: {clip: ['1', 1], text: s.prompt},
-            _meta: {title: 'Prompt'}
-        },
-        3: {
-            class_type: 'CLIPTextEncode',
-            inputs: {clip: ['1', 1], text: s.negative},
-            _meta: {title: 'Negative prompt'}
-        },
-        4: {
-            class_type: 'EmptyLatentImage',
-            inputs: {width: s.width, height: s.height, batch_size: s.batch}
-        },
-        5: {
-            class_type: 'KSampler',
-            inputs: {
-                model: ['1', 0],
-                positive: ['2', 0],
-                negative: ['3', 0],
-                latent_image: ['4', 0],
-                seed: s.seed,
-                steps: s.steps,
-                cfg: s.cfg,
-                sampler_name: s.sampler,
-                scheduler: s.scheduler,
-                denoise: 1,
-            },
-        },
-        6: {class_type: 'VAEDecode', inputs: {samples: ['5', 0], vae: ['1', 2]}},
-        7: {class_type: 'SaveImage', inputs: {images: ['6', 0], filename_prefix: 'berth'}},
-    };
-}
-
-/* Which of our fields an input of build()'s nodes came from. */
-export const FIELD_OF = {
-    ckpt_name: 'model',
-    seed: 'seed',
-    steps: 'steps',
-    cfg: 'cfg',
-    sampler_name: 'sampler',
-    scheduler: 'scheduler',
-    width: 'width',
-    height: 'height',
-    batch_size: 'batch',
-};
 
 /* ---- reading ---- */
 
@@ -122,6 +70,32 @@ export function modelsIn(graph) {
     return list;
 }
 
+/* Files beside the model, as the prompt box has them: LoRAs, the parts of a diffusion model, the
+ * picture it began with. */
+function filesOf(graph) {
+    const all = Object.values(graph).map(inputsOf);
+    const text = (name) => all.map((i) => i[name]).find((v) => typeof v === 'string');
+    const loras = all.filter((i) => typeof i.lora_name === 'string')
+        .map((i) => ({name: i.lora_name, strength: Number(i.strength_model ?? 1)}));
+    const parts = {
+        encoder1: text('clip_name1') ?? text('clip_name'),
+        encoder2: text('clip_name2'),
+        vae: text('vae_name')
+    };
+    const id = Object.keys(graph).find((k) => graph[k]?.class_type === 'LoadImage');
+    const image = id === undefined ? null : inputsOf(graph[id]).image;
+    const alpha = all.some((i) => Object.values(i).some((v) => isLink(v) && v[0] === id && v[1] === 1));
+    const painted =
+        inputsOf(Object.values(graph).find((n) => n?.class_type === 'LoadImageMask')).image;
+    const source = typeof image === 'string' ? {
+        image,
+        painted,
+        how: typeof painted === 'string' ? 'paint' : alpha ? 'alpha' : 'whole',
+        denoise: all.find((i) => 'denoise' in i)?.denoise
+    } : null;
+    return {loras, parts, source};
+}
+
 const TEXTS = new Set(['prompt', 'negative', 'sampler', 'scheduler', 'model']);
 
 /* What can be said of a graph's picture, in texts and numbers; members it does not tell are left out.
@@ -150,7 +124,7 @@ export function settingsOf(graph) {
         set('negative', text(guided?.negative));
         set('seed', near(at, 'seed') ?? near(at, 'noise_seed'));
         set('sampler', near(at, 'sampler_name'));
-        for (const name of ['steps', 'cfg', 'scheduler'])
+        for (const name of ['steps', 'cfg', 'scheduler', 'guidance'])
             set(name, near(at, name));
         for (const [name, input] of [
                  ['width', 'width'], ['height', 'height'], ['batch', 'batch_size']])
@@ -160,7 +134,7 @@ export function settingsOf(graph) {
             Object.values(graph).map((n) => inputsOf(n).text).find((t) => typeof t === 'string'));
     }
     set('model', modelsIn(graph).find((m) => /ckpt|unet/.test(m.input))?.name);
-    return out;
+    return Object.assign(out, filesOf(graph));
 }
 
 export const titleOf = (node) =>

@@ -1,5 +1,5 @@
 /* workflowview: a workflow that was dropped or loaded: what it is made of, what is missing here,
- * and the button that queues it. */
+ * and the button that queues it. Fetched when the first one comes. */
 import * as api from './api.js';
 import {useSettings} from './compose.js';
 import * as dialog from './dialog.js';
@@ -123,7 +123,7 @@ function save() {
     setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
 
-export function start() {
+function wire() {
     $('btn-workflow-queue').addEventListener('click', queueIt);
     $('btn-workflow-close').addEventListener('click', () => dialog.close('dlg-workflow'));
     $('btn-workflow-save').addEventListener('click', save);
@@ -132,3 +132,5 @@ export function start() {
         useSettings(settingsOf(graph));
     });
 }
+
+wire();

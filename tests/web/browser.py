@@ -18,10 +18,12 @@ try:
     from selenium.webdriver.chrome.options import Options
     from selenium.webdriver.chrome.service import Service
     from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.actions.action_builder import ActionBuilder
+    from selenium.webdriver.common.actions.pointer_input import PointerInput
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 except ImportError:  # the tests are collected all the same, and skipped: missing() says why
-    webdriver = ActionChains = By = Keys = None
+    webdriver = ActionBuilder = ActionChains = By = Keys = PointerInput = None
 
 PATIENCE = float(os.environ.get("BERTH_PATIENCE", "60"))
 

@@ -207,7 +207,9 @@ def test_settings_of_a_model_are_taken_from_its_file(chrome, tmp_path):
         chrome.choose("#f-model", "plain.safetensors")
         chrome.choose("#f-model", "set.safetensors")
         chrome.until(lambda: [e.text for e in chrome.all("#examples [data-test=example]")] == ["a short one"], "what can be used of them")
-        assert {k: chrome.js("return document.querySelector(arguments[0]).value", k) for k in values} == values  # beyond the limits: not taken
+        values = {**values, "#f-width": "512", "#f-height": "512", "#f-steps": "20", "#f-cfg": "7", "#f-sampler": "euler", "#f-scheduler": "normal"}
+        # beyond the limits, so not taken: what suits its family instead
+        assert {k: chrome.js("return document.querySelector(arguments[0]).value", k) for k in values} == values
         chrome.choose("#f-model", "plain.safetensors")
         chrome.until(lambda: not any(e.is_displayed() for e in chrome.all("#examples [data-test=example]")), "no examples of the plain one")
         assert chrome.errors() == []

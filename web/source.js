@@ -1,0 +1,265 @@
+/* source: the picture that drawing begins with, whole or behind a mask. Fetched when it is wanted. */
+import * as api from './api.js';
+import {setSize} from './compose.js';
+import {$, button, el, options, put, show} from './dom.js';
+import {field, fieldError, makeField, number, setIfThere} from './fields.js';
+import {later} from './later.js';
+import {choicesOf} from './workflow.js';
+
+const SIDE_MOST = 2048; /* of a photograph that is sent to the server */
+const ALPHA_LOOK = 512; /* pixels a side in which transparency is looked for */
+const NONE = '';
+
+let chosen = null; /* {image, width, height} of the picture that is shown */
+let mask = null;   /* the module mask.js, once it was wanted */
+let sent = null;   /* {version, image}: the mask that is on the server */
+let busy = null;   /* what is being sent or loaded */
+
+const how = () => $('more-source').querySelector('input[name=source-how]:checked').value;
+
+/* ---- files to the server ---- */
+
+async function upload(blob, name, subfolder) {
+    const form = new FormData();
+    form.append('image', blob, name);
+    form.append('type', 'input');
+    form.append('subfolder', subfolder);
+    const made = await api.upload('/upload/image', form);
+    return made.subfolder ? `${made.subfolder}/${made.name}` : made.name;
+}
+
+/* PNGs go as they are. Photographs are turned as they were taken, made smaller, and become PNGs, so
+ * that the server sees what the page shows. */
+async function asPng(file) {
+    const start = new Uint8Array(await file.slice(0, 4).arrayBuffer());
+    if (start[0] === 137 && start[1] === 80)
+        return file;
+    const image = await createImageBitmap(file).catch(() => {
+        throw new Error('This file is no picture that the browser can read.');
+    });
+    const by = Math.min(1, SIDE_MOST / Math.max(image.width, image.height));
+    const canvas = el('canvas', {
+        width: Math.max(1, Math.round(image.width * by)),
+        height: Math.max(1, Math.round(image.height * by))
+    });
+    canvas.getContext('2d').drawImage(image, 0, 0, canvas.width, canvas.height);
+    return new Promise((resolve) => canvas.toBlob(resolve, 'image/png'));
+}
+
+/* ---- the picture ---- */
+
+function hasAlpha(img) {
+    const by = Math.min(1, ALPHA_LOOK / Math.max(img.naturalWidth, img.naturalHeight));
+    const width = Math.ceil(img.naturalWidth * by), height = Math.ceil(img.naturalHeight * by);
+    const at = el('canvas', {width, height}).getContext('2d');
+    at.drawImage(img, 0, 0, width, height);
+    const {data} = at.getImageData(0, 0, width, height);
+    for (let i = 3; i < data.length; i += 4)
+        if (data[i] < 255)
+            return true;
+    return false;
+}
+
+/* The picture's own shape, in steps of 8 and no larger than the model is made for. */
+function fitSize(width, height) {
+    const most = Number(field('width').value) * Number(field('height').value) * 1.5;
+    const by = most > 0 && width * height > most ? Math.sqrt(most / 1.5 / (width * height)) : 1;
+    const side = (n) => Math.max(16, Math.round(n * by / 8) * 8);
+    setSize(side(width), side(height));
+}
+
+/* Of a file in the input folder: "name" or "folder/name". */
+function urlOf(image) {
+    const cut = image.lastIndexOf('/');
+    return api.viewUrl(
+        {filename: image.slice(cut + 1), subfolder: image.slice(0, Math.max(0, cut)), type: 'input'});
+}
+
+/* Shows a picture of the server's input folder; false: it is not there. */
+async function load(image, keepSize) {
+    fieldError('source', '');
+    const img = $('source-image');
+    chosen = null;
+    img.src = urlOf(image);
+    try {
+        await img.decode();
+    } catch {
+        show($('source-shown'), false);
+        fieldError('source', `${image} cannot be shown: it is gone, or no picture.`);
+        return false;
+    }
+    chosen = {image, width: img.naturalWidth, height: img.naturalHeight};
+    sent = null;
+    show($('source-shown'), true);
+    Object.assign($('source-frame').style, { /* as large as there is room, small ones too */
+        aspectRatio: `${chosen.width} / ${chosen.height}`,
+        width: `min(100%, ${60 * chosen.width / chosen.height}vh)`
+    });
+    const alpha = hasAlpha(img);
+    show($('source-alpha'), alpha);
+    if (!alpha && how() === 'alpha')
+        choose('whole');
+    if (!keepSize)
+        fitSize(chosen.width, chosen.height);
+    await openMask(true);
+    return true;
+}
+
+/* A picture from somewhere else becomes one of the input folder. */
+export async function take(file, name = file.name) {
+    await open();
+    $('more-source').open = true;
+    fieldError('source', '');
+    put($('btn-source'), {'aria-busy': 'true', text: 'Sending'});
+    try {
+        const png = await asPng(file);
+        const image = await upload(png, `${name.replace(/\.[^.]*$/, '') || 'picture'}.png`, '');
+        await refresh();
+        setIfThere(field('source'), image);
+        await load(image);
+    } catch (e) {
+        fieldError('source', e.message);
+    }
+    put($('btn-source'), {'aria-busy': null, text: 'Choose a file'});
+}
+
+function clear() {
+    chosen = null;
+    field('source').value = NONE;
+    fieldError('source', '');
+    show($('source-shown'), false);
+    mask?.close();
+}
+
+/* ---- what of it is redrawn ---- */
+
+function choose(value) {
+    $('more-source').querySelector(`input[name=source-how][value=${value}]`).checked = true;
+}
+
+/* anew: it is another picture. What was painted on this one outlives a change of mind. */
+async function openMask(anew) {
+    const wanted = how() === 'paint' && chosen;
+    mask = mask || (wanted ? await later('mask') : null);
+    if (anew)
+        mask?.close();
+    if (wanted && !mask.isOpen())
+        mask.open($('source-frame'), chosen.width, chosen.height);
+    mask?.reveal(Boolean(wanted));
+}
+
+/* Behind a mask everything is new; of a whole picture something should be left. */
+let denoiseTyped = false;
+function suggest() {
+    if (!denoiseTyped)
+        field('denoise').value = how() === 'whole' ? 0.6 : 1;
+}
+
+/* ---- the part of the form ---- */
+
+async function refresh() {
+    const names = choicesOf((await api.get('/object_info/LoadImage'))?.LoadImage, 'image') || [];
+    options(field('source'), [NONE, ...names]);
+    field('source').options[0].text = 'none';
+}
+
+function build() {
+    const file = el('input', {type: 'file', accept: 'image/*', hidden: true,
+        'aria-label': 'Picture to begin with', id: 'source-file'});
+    file.addEventListener('change', () => {
+        const [f] = file.files;
+        file.value = '';
+        if (f)
+            busy = take(f);
+    });
+    const radio = (value, text, id) => el('label', {class: 'inline', id, hidden: Boolean(id)},
+        el('input', {type: 'radio', name: 'source-how', value, checked: value === 'whole'}), text);
+    const select = el('select');
+    $('source').append(
+        el('div', {class: 'joined end'}, makeField('source', 'Picture', select, 'grow'),
+            button('Choose a file', 'source-file', () => file.click(), {id: 'btn-source'})),
+        file,
+        el('div', {id: 'source-shown', hidden: true},
+            el('fieldset', {},
+                el('legend', {text: 'Redraw'}), radio('whole', 'everything'),
+                radio('paint', 'what I paint'),
+                radio('alpha', 'what is transparent', 'source-alpha')),
+            el('div', {id: 'source-frame'},
+                el('img', {id: 'source-image', alt: 'The picture that drawing begins with'})),
+            makeField('denoise', 'Denoise (1 redraws it, 0 changes nothing)',
+                el('input', {type: 'number', min: 0, max: 1, step: 0.05, value: 0.6}), 'wide')));
+    select.addEventListener('focus', refresh);
+    select.addEventListener('change', () => {
+        if (select.value === NONE)
+            clear();
+        else
+            busy = load(select.value);
+    });
+    field('denoise').addEventListener('input', () => {
+        denoiseTyped = true;
+    });
+    for (const r of $('source').querySelectorAll('[type=radio]'))
+        r.addEventListener('change', () => {
+            suggest();
+            busy = openMask(false);
+        });
+}
+
+/* Once; resolves when the list of pictures is there. */
+let opened = null;
+export function open() {
+    if (!opened) {
+        build();
+        opened = refresh().catch((e) => fieldError('source', e.message));
+    }
+    return opened;
+}
+
+/* As it was before a reload, or in another prompt: {image, how, painted, denoise}. */
+export async function set(s) {
+    await open();
+    if (!s) {
+        clear();
+        return;
+    }
+    setIfThere(field('source'), s.image);
+    choose(['paint', 'alpha'].includes(s.how) ? s.how : 'whole');
+    if (s.denoise !== undefined) {
+        field('denoise').value = s.denoise;
+        denoiseTyped = true;
+    }
+    busy = load(s.image, true).then(async (there) => {
+        if (!there || !s.painted || how() !== 'paint')
+            return;
+        await mask.restore(urlOf(s.painted));
+        sent = {version: mask.version(), image: s.painted};
+    }).catch(() => fieldError('source', 'Its mask is gone: paint it again.'));
+    await busy;
+}
+
+export const keep = () => (chosen ?
+        {image: chosen.image, how: how(), painted: sent?.image, denoise: field('denoise').value} :
+        null);
+
+/* null: no picture; undefined: something is wrong, and its field says so; else what build.js wants.
+ * Sends a mask that the server has not. */
+export async function read() {
+    await busy;
+    if (!chosen)
+        return field('source').value === NONE ? null : undefined;
+    const denoise = number('denoise', false);
+    let painted = null;
+    if (how() === 'paint') {
+        const version = mask.version();
+        if (version === null) {
+            fieldError('source', 'Paint over what should be redrawn.');
+            return undefined;
+        }
+        if (sent?.version !== version) {
+            const name = `mask-${Date.now().toString(36)}.png`;
+            sent = {version, image: await upload(await mask.blob(), name, 'clipspace')};
+        }
+        painted = sent.image;
+    }
+    return denoise === null ? undefined : {...chosen, denoise, masked: how() !== 'whole', painted};
+}
