@@ -340,12 +340,12 @@ async function draw(event) {
     clearErrors();
     let fields = {};
     try {
-        const {build} = await later('build');
+        const [{build}, now] = await Promise.all([later('build'), later('now')]);
         const s = await read();
         if (s) {
             const made = build(s);
             ({fields} = made);
-            await submit(made.graph);
+            now.follow((await submit(made.graph)).prompt_id, s, fields);
         }
     } catch (e) {
         showErrors(e, fields);

@@ -168,6 +168,24 @@ function announce(run) {
     say(same ? `${share} percent` : 'A prompt runs');
 }
 
+/* A bar and a line of text; gives the percentage, null where the node does not tell. */
+export function drawProgress(bar, text, run) {
+    const steps = run.max > 1;
+    put(bar, steps ? {value: run.value, max: run.max} : {value: null, max: 1});
+    const rest = left(run);
+    const share = Math.round(100 * run.value / (run.max || 1));
+    put(text, {
+        text: steps ?
+            [
+                `step ${run.value} of ${run.max}`, `${share} %`,
+                rest === null || isLost() ? '' : `${seconds(rest)} left`
+            ].filter(Boolean)
+                .join(' · ') :
+            'working',
+    });
+    return steps ? share : null;
+}
+
 function drawRun() {
     const item = state.queue.running, run = state.run;
     const visible = Boolean(item && run && run.id === item.id);
@@ -186,28 +204,12 @@ function drawRun() {
     put($('running-prompt'), {text: titleOfItem(item)});
     const node = state.graphs.get(item.id)?.[run.node];
     put($('running-node'), {text: run.node ? `${titleOf(node)} (node ${run.node})` : 'starting'});
-    const bar = $('running-progress');
-    const steps = run.max > 1;
-    if (steps)
-        put(bar, {value: run.value, max: run.max});
-    else
-        put(bar, {value: null, max: 1});
-    const rest = left(run);
-    const share = Math.round(100 * run.value / (run.max || 1));
-    put($('running-text'), {
-        text: steps ?
-            [
-                `step ${run.value} of ${run.max}`, `${share} %`,
-                rest === null || isLost() ? '' : `${seconds(rest)} left`
-            ].filter(Boolean)
-                .join(' · ') :
-            'working',
-    });
+    const share = drawProgress($('running-progress'), $('running-text'), run);
     put($('running-note'), {text: run.note});
     show($('running-note'), Boolean(run.note));
     $('btn-interrupt').disabled = isLost();
     announce(run);
-    document.title = steps && !isLost() ? `${share} % · Berth` : 'Berth';
+    document.title = share !== null && !isLost() ? `${share} % · Berth` : 'Berth';
     const image = $('running-preview');
     if (run.preview && image.src !== run.preview)
         image.src = run.preview;

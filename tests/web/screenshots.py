@@ -24,7 +24,7 @@ import palette  # noqa: E402
 from conftest import MODEL, Server, arrive, base_with_model, drawing  # noqa: E402
 
 DEVICES = "cuda:0@cpu=64m,cuda:1@cpu=24m,cpu=64m"  # so that a small model is something to see, and a decode needs no tiles
-SIZES = [("wide", 1440, 900, False, "body"), ("wide-dark", 1440, 900, True, "body"), ("phone", 390, 844, False, "#queue")]
+SIZES = [("wide", 1440, 900, False, "body"), ("wide-dark", 1440, 900, True, "body"), ("phone", 390, 844, False, "body")]
 BYTES_MOST = 200 * 1000
 STEPS = 240  # of the prompt that runs meanwhile; from half of them on its previews show something
 SHEET = pathlib.Path(__file__).parents[2] / "examples/workflows/demo-sheet.json"
@@ -58,12 +58,19 @@ def prepare(page, server, model):
     arrive(page, server)
     me = page.js("return document.documentElement.dataset.client")
     for i in (10, 11, 12):
-        server.queue(workflow(model, good, i, STEPS if i == 10 else None), client_id=me, extra_data={"preview_method": "latent2rgb"})
-    page.fill("#f-prompt", good["prompts"][0])
+        id = server.queue(workflow(model, good, i, STEPS if i == 10 else None), client_id=me,
+                          extra_data={"preview_method": "latent2rgb"})["prompt_id"]
+        if i == 10:  # as if the page had sent it: a phone shows it below the button
+            page.js("const [id, width] = arguments; import('/berth/web/now.js').then((now) => now.follow(id, {prompt: '', width, height: width}, {}))",
+                    id, good["width"])
+    page.fill("#f-prompt", good["prompts"][10 % len(good["prompts"])])
 
 
 def take(page, name, width, height, dark, top):
     page.size(width, height)
+    if width < 500:
+        page.cdp("Emulation.setTouchEmulationEnabled", enabled=True)
+        page.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=True)
     page.scheme(dark)
     page.until(lambda: page.js("return innerWidth") == width, "the size")
     page.js("""document.activeElement.blur();

@@ -183,6 +183,15 @@ def test_what_a_model_lacks_is_said_at_the_field(page, server, base):
     assert server.get("/history").json() == {}
 
 
+def test_a_wrong_file_is_refused_at_its_field(page, server):
+    """Both encoders of one kind: the loader fails when it runs, and its field says why."""
+    page.choose("#f-model", "diffusion_models:flux1-dev.safetensors")
+    page.until(lambda: page.all("#f-vae") and value(page, "vae") == "second.safetensors", "its files")
+    page.choose("#f-encoder1", "c-big.safetensors")
+    draw(page)
+    page.until(lambda: "T5" in page.text("#err-encoder1") or "T5" in page.text("#err-encoder2"), "why")
+
+
 # -- LoRAs
 
 def test_loras_are_a_list_with_strengths(page, server):
@@ -520,5 +529,5 @@ def test_what_is_not_used_is_not_fetched(page, server):
     page.leave()
     arrive(page, server)
     page.until(lambda: value(page, "model"), "the models")
-    late = ("build", "loras", "mask", "parts", "picture", "source", "workflowview")
+    late = ("build", "loras", "mask", "now", "parts", "picture", "source", "workflowview")
     assert not [u for u in page.urls() if u.endswith(tuple(f"/{name}.js" for name in late))]
