@@ -1,8 +1,15 @@
-"""A touch screen of 390 x 844: what became of a prompt is where the button is."""
+"""A touch screen of 390 x 844: what became of a prompt is where the button is, everything can be hit with a thumb, and nobody
+speaks of keys."""
+
+import pathlib
 
 import pytest
 
 from conftest import LONG, drawing
+from test_draw import LORA, keys_file
+from test_page import NAMELESS
+
+HEIGHT = 40  # px, of whatever can be pressed
 
 
 @pytest.fixture
@@ -80,3 +87,60 @@ def test_a_wide_window_has_it_in_the_queue(page, server):
     draw(page, "wide", 1)
     page.shown("[data-test=card][data-status=completed]")
     assert not page.one("#now").is_displayed()
+
+
+# What is lower than it should be. A check box or radio button is hit by its label; what has no size is not there.
+LOW = """
+    const wanted = 'button, a[href], input, select, textarea, summary, [role=slider], [tabindex="0"]';
+    return [...document.querySelectorAll(wanted)].map((e) => (e.matches('[type=checkbox], [type=radio]') ? e.labels[0] : e))
+        .filter((e) => e.checkVisibility() && !e.closest('.skip') && e.getBoundingClientRect().width > 0)
+        .map((e) => [e.getBoundingClientRect().height, e.outerHTML.slice(0, 120)]).filter(([h]) => h < arguments[0]);
+"""
+
+
+def open_everything(page, server):
+    """A page with all there is in it: a picture with a mask, a LoRA row, models, prompts that wait."""
+    keys_file(pathlib.Path(server.base) / "models/loras/one.safetensors", {f"{LORA}.lora_up.weight": [128, 4]})
+    server.run(drawing())
+    server.post("/berth/queue", {"paused": True})
+    server.queue(drawing(seed=2))
+    page.shown("[data-test=waiting]")
+    page.shown("#models [data-test=model]")
+    page.js("document.querySelectorAll('main details').forEach((d) => { d.open = true; })")
+    page.click("#btn-lora")
+    page.shown("[data-test=lora]")
+    page.click("[data-test=card] [data-test=open]")
+    page.click("#btn-from")
+    page.shown("#source-image")
+    page.click("label:has(input[name=source-how][value=paint])")
+    page.shown("[data-test=mask]")
+    page.js("import('/berth/web/toast.js').then((m) => m.toast('error', 'A message', 'with a text'))")
+    page.shown("[data-test=toast]")
+
+
+def test_all_of_it_can_be_hit(phone, server):
+    open_everything(phone, server)
+    assert phone.js(LOW, HEIGHT) == []
+    assert phone.js("return document.documentElement.scrollWidth") <= 390
+    assert phone.js(NAMELESS) == []
+
+
+@pytest.mark.parametrize("opener, dialog", [
+    ("[data-test=card] [data-test=open]", "#dlg-picture"), ("[data-test=plan]", "#dlg-plan"), ("#btn-free", "#dlg-free"),
+    ("#btn-receipts", "#dlg-receipts")])
+def test_so_can_dialogs(phone, server, opener, dialog):
+    server.run(drawing())
+    phone.shown("#models [data-test=model]")
+    phone.shown("[data-test=card]")
+    phone.click(opener)
+    phone.shown(dialog)
+    if dialog == "#dlg-plan":
+        phone.until(lambda: phone.all("[data-test=plan-example]"), "its examples")
+    assert phone.js(LOW, HEIGHT) == []
+    assert phone.js("return document.querySelector(arguments[0]).scrollWidth", dialog) <= 390
+
+
+def test_keys_are_not_spoken_of(phone, server):
+    open_everything(phone, server)
+    words = phone.js("return document.body.innerText")
+    assert not [w for w in ("Ctrl", "arrow", "Space", "Shift", "Alt ", "Drop a") if w.lower() in words.lower()], words
