@@ -137,8 +137,10 @@ export async function loadChoices() {
         left = null;
         if (was)
             restoreMore(was);
-        if (models.size && field('model').value !== before)
-            await loadSettings(!same, same ? was.parts : {});
+        if (models.size && (field('model').value !== before || !networks)) {
+            settled = loadSettings(!same, same ? was.parts : {});
+            await settled;
+        }
     } catch (e) {
         if (e.status !== 0)
             trouble('The lists of models and samplers could not be loaded', e);
@@ -147,7 +149,8 @@ export async function loadChoices() {
 
 /* ---- settings of a model ---- */
 
-let networks = {}; /* what the chosen file holds */
+let networks = null;            /* what the chosen file holds; null: the server has not said */
+let settled = Promise.resolve(); /* the fields say what suits the chosen model */
 
 const flux = {width: 1024, height: 1024, cfg: 1, sampler_name: 'euler', scheduler: 'simple'};
 const sd = {steps: 20, cfg: 7, sampler_name: 'euler', scheduler: 'normal'};
@@ -165,13 +168,13 @@ const SUITS = {
 /* Good settings travel in the model's file, as JSON under berth.settings; what the file is is the
  * server's word. */
 async function settingsOfModel({folder, name}) {
-    const found = {networks: {}, own: {}};
+    const found = {networks: null, own: {}};
     try {
         const m = await api.get(api.metadataUrl(folder, name));
         found.networks = m?.['berth.networks'] || {};
         const own = JSON.parse(m?.['berth.settings'] || '{}');
         found.own = own && typeof own === 'object' ? own : {};
-    } catch { /* no metadata, or not as agreed: the fields stay */
+    } catch { /* no answer, or not as agreed: the fields stay */
     }
     return found;
 }
@@ -182,8 +185,8 @@ const NUMBERS =
 /* Sets fields of `free` to what s says, as far as they may have it. */
 function takeSettings(s, free) {
     for (const [name, whole] of NUMBERS)
-        if (free.includes(name) && typeof s[name] === 'number' && fits(field(name), s[name], whole) &&
-            !(whole && off(field(name), s[name]))) {
+        if (free.includes(name) && typeof s[name] === 'number' &&
+            fits(field(name), s[name], whole) && !(whole && off(field(name), s[name]))) {
             field(name).value = s[name];
             fieldError(name, '');
         }
@@ -211,7 +214,7 @@ async function loadSettings(take = true, wanted = {}) {
     if (field('model').value !== value)
         return;
     networks = held;
-    show(field('guidance').closest('.field'), Boolean(networks.diffusion?.guidance));
+    show(field('guidance').closest('.field'), Boolean(networks?.diffusion?.guidance));
     const prompts = Array.isArray(own.prompts) ?
         own.prompts.filter((p) => typeof p === 'string' && p.length <= EXAMPLE_LONG)
             .slice(0, EXAMPLES_MOST) :
@@ -220,7 +223,7 @@ async function loadSettings(take = true, wanted = {}) {
     if (take) {
         const free = TUNED.filter((f) => !edited.has(f));
         edited.clear();
-        takeSettings(SUITS[networks.diffusion?.family] || {}, free);
+        takeSettings(SUITS[networks?.diffusion?.family] || {}, free);
         takeSettings(own, free);
         if (typeof own.negative === 'string' && own.negative.length <= EXAMPLE_LONG &&
             !field('negative').value)
@@ -305,6 +308,7 @@ function seed() {
 
 /* The fields, checked, as build.js wants them; null when one is wrong. */
 async function read() {
+    await settled;
     const model = chosen();
     const s = {
         model,
@@ -315,7 +319,7 @@ async function read() {
         scheduler: field('scheduler').value,
         seed: seed(),
         cfg: number('cfg', false),
-        guidance: networks.diffusion?.guidance ? number('guidance', false) : null,
+        guidance: networks?.diffusion?.guidance ? number('guidance', false) : null,
         loras: loras?.read() || [],
     };
     for (const name of ['steps', 'width', 'height', 'batch'])
@@ -357,7 +361,8 @@ async function draw(event) {
 /* Fills the fields with what another prompt used (workflow.js); what it does not say stays. */
 export async function useSettings(s) {
     clearErrors();
-    for (const name of ['prompt', 'negative', 'steps', 'cfg', 'guidance', 'width', 'height', 'batch'])
+    for (const name of ['prompt', 'negative', 'steps', 'cfg', 'guidance', 'width', 'height',
+             'batch'])
         if (s[name] !== undefined)
             field(name).value = String(s[name]);
     if (s.seed !== undefined) {
@@ -372,9 +377,10 @@ export async function useSettings(s) {
     field('prompt').focus();
     const value = [...models].find(([, m]) => m.name === s.model)?.[0];
     const missing = s.model && value === undefined ? [s.model] : [];
-    if (value !== undefined && value !== field('model').value) {
+    if (value !== undefined) {
         field('model').value = value;
-        await loadSettings(false, s.parts);
+        settled = loadSettings(false, s.parts);
+        await settled;
     }
     missing.push(...await restoreMore(s));
     toast('info', 'Settings taken over',
@@ -393,7 +399,9 @@ export function start() {
                 $('compose').requestSubmit();
         }
     });
-    $('f-model').addEventListener('change', () => loadSettings());
+    $('f-model').addEventListener('change', () => {
+        settled = loadSettings();
+    });
     for (const name of TUNED)
         field(name).addEventListener('input', () => edited.add(name));
     for (const name of ['width', 'height'])

@@ -1,4 +1,4 @@
-/* fields: the fields of the prompt box, by name: `steps` is #f-steps, what is wrong with it stands in
+/* fields: the fields of the prompt box, by name: `steps` is #f-steps, what is wrong with it is in
  * #err-steps. Parts that are fetched later make theirs with makeField(). */
 import {$, el, put, show} from './dom.js';
 
@@ -16,8 +16,8 @@ export function fieldError(name, text) {
 /* A label, the control (its id follows from the name) and the place for its error. */
 export function makeField(name, label, control, size = 'half') {
     put(control, {id: `f-${name}`, 'aria-describedby': `err-${name}`});
-    return el('div', {class: `field ${size}`}, el('label', {for: `f-${name}`, text: label}), control,
-        el('p', {id: `err-${name}`, class: 'field-error', hidden: true}));
+    return el('div', {class: `field ${size}`}, el('label', {for: `f-${name}`, text: label}),
+        control, el('p', {id: `err-${name}`, class: 'field-error', hidden: true}));
 }
 
 /* May a field have this value? */
@@ -36,7 +36,8 @@ export function number(name, whole) {
     }
     const over = whole ? off(input, v) : 0;
     if (over) {
-        const near = [v - over, v - over + Number(input.step)].filter((n) => n <= Number(input.max));
+        const low = v - over;
+        const near = [low, low + Number(input.step)].filter((n) => n <= Number(input.max));
         fieldError(name, `In steps of ${input.step}: ${near.join(' or ')}`);
         return null;
     }

@@ -1,4 +1,4 @@
-/* later: parts of the page that are fetched when somebody needs them, so that it is light to open. */
+/* later: parts of the page that are fetched when they are needed, so that it is light to open. */
 import {ApiError} from './api.js';
 import {trouble} from './toast.js';
 

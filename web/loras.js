@@ -1,4 +1,5 @@
-/* loras: the list of LoRAs in the prompt box, applied from top to bottom. Fetched when it is opened. */
+/* loras: the list of LoRAs in the prompt box, applied from top to bottom. Fetched when it is
+ * opened. */
 import * as api from './api.js';
 import {$, button, el, options, show} from './dom.js';
 import {field, makeField, number, setIfThere} from './fields.js';
@@ -47,7 +48,8 @@ export function open() {
         $('more-loras').append(el('ul', {id: 'loras'}),
             el('p', {id: 'loras-none', class: 'quiet hint', hidden: true,
                 text: 'No LoRA was found in models/loras.'}),
-            button('Add a LoRA', 'lora-add', () => add()?.focus(), {id: 'btn-lora', class: 'small'}));
+            button('Add a LoRA', 'lora-add', () => add()?.focus(),
+                {id: 'btn-lora', class: 'small'}));
         await refresh();
     })();
     return opened;

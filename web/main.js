@@ -5,9 +5,9 @@
  *   memory    devices.js bars, strips.js blocks in order, blocktip.js which block, timeline.js
  *   models    models.js the list, plan.js (fetched when it is opened) the editor, free.js frees and
  *             receipts, compare.js
- *   drawing   compose.js the prompt box, fields.js its fields; fetched when they are needed: build.js
- *             makes the workflow, now.js shows what became of it, parts.js encoders and VAE, loras.js,
- *             source.js a picture to begin with, mask.js painting on it
+ *   drawing   compose.js the prompt box, fields.js its fields; fetched when they are needed:
+ *             build.js makes the workflow, now.js shows what became of it, parts.js encoders and
+ *             VAE, loras.js, source.js a picture to begin with, mask.js painting on it
  *   pictures  queue.js, gallery.js, picture.js one of them large
  *   files     drop.js takes them, png.js (fetched when one comes) reads chunks, workflow.js reads
  *             graphs, workflowview.js shows one, submit.js queues it

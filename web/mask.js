@@ -137,7 +137,8 @@ function makeTools() {
             put(b, {'aria-pressed': String((b.dataset.test === 'mask-erase') === erase)});
     }, {class: 'small', 'aria-pressed': String(!erase)});
     undo = button('Undo', 'mask-undo', takeBack, {class: 'small', disabled: true});
-    const size = el('input', {type: 'range', min: 1, max: 50, value: 10, 'aria-label': 'Brush size'});
+    const size =
+        el('input', {type: 'range', min: 1, max: 50, value: 10, 'aria-label': 'Brush size'});
     size.addEventListener('input', () => ring.hidden || drawRing());
     return el('div', {class: 'mask-tools'},
         el('div', {class: 'switch', role: 'group', 'aria-label': 'Brush'},
@@ -146,7 +147,7 @@ function makeTools() {
         button('All', 'mask-all', () => addStroke({all: true}), {class: 'small'}),
         button('None', 'mask-none', () => addStroke({all: false}), {class: 'small'}),
         el('p', {class: 'quiet hint keys',
-            text: 'With keys: arrows move the brush, Space paints, Shift and arrows draw a line.'}));
+            text: 'Keys: arrows move the brush, Space paints, Shift and arrows draw a line.'}));
 }
 
 /* Over `frame`, which holds a picture of this size; the tools follow it. Nothing is painted yet. */

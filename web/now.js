@@ -1,4 +1,4 @@
-/* now: what became of the prompt that was just drawn, right below the button. Where the queue stands
+/* now: what became of the prompt that was just drawn, right below the button. Where the queue is
  * beside it (a wide window) CSS hides this. Fetched with the first prompt. */
 import * as api from './api.js';
 import {$, button, el, put, show} from './dom.js';

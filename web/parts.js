@@ -18,11 +18,10 @@ const SETS = {
     'Flux schnell': {type: 'flux', kinds: ['T5', 'CLIP-L'], channels: 16},
 };
 
-const UNKNOWN = 'Berth cannot run this file: it is no SD or Flux model.';
-
 const fieldsOf = (set) => [...set.kinds.map((k, i) => `encoder${i + 1}`), 'vae'];
 
 let set = null; /* of the chosen model; null: none that we know */
+let why = '';   /* there is none */
 const known = new Map(); /* folder/name -> what the file holds, or the promise of it */
 
 function holds(folder, name) {
@@ -67,7 +66,9 @@ export async function open(networks, wanted = {}) {
         build();
     set = SETS[networks?.diffusion?.family] || null;
     show($('parts'), Boolean(set));
-    fieldError('model', set ? '' : UNKNOWN);
+    why = networks ? 'Berth cannot run this file: it is no SD or Flux model.' :
+                     'The server did not say what this file is.';
+    fieldError('model', set ? '' : why);
     if (!set)
         return;
     const names = fieldsOf(set);
@@ -107,12 +108,13 @@ export function close() {
 }
 
 /* What a reload keeps. */
-export const keep = () => Object.fromEntries((set ? fieldsOf(set) : []).map((n) => [n, field(n).value]));
+export const keep = () =>
+    Object.fromEntries((set ? fieldsOf(set) : []).map((n) => [n, field(n).value]));
 
 /* {encoders, type, vae}; null when something is missing, and then its field says so. */
 export function read() {
     if (!set) {
-        fieldError('model', UNKNOWN);
+        fieldError('model', why);
         return null;
     }
     const names = fieldsOf(set), empty = names.filter((n) => !field(n).value);

@@ -206,7 +206,8 @@ function wire() {
     $('btn-load-workflow').addEventListener('click', () => {
         const graph = shown.entry.prompt[2];
         dialog.close('dlg-picture');
-        use('workflowview', 'The workflow view', (view) => view.openWorkflow(graph, 'From the history'));
+        use('workflowview', 'The workflow view',
+            (view) => view.openWorkflow(graph, 'From the history'));
     });
 }
 

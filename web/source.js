@@ -1,4 +1,5 @@
-/* source: the picture that drawing begins with, whole or behind a mask. Fetched when it is wanted. */
+/* source: the picture that drawing begins with, whole or behind a mask. Fetched when it is
+ * wanted. */
 import * as api from './api.js';
 import {setSize} from './compose.js';
 import {$, button, el, options, put, show} from './dom.js';
@@ -71,8 +72,8 @@ function fitSize(width, height) {
 /* Of a file in the input folder: "name" or "folder/name". */
 function urlOf(image) {
     const cut = image.lastIndexOf('/');
-    return api.viewUrl(
-        {filename: image.slice(cut + 1), subfolder: image.slice(0, Math.max(0, cut)), type: 'input'});
+    const subfolder = image.slice(0, Math.max(0, cut));
+    return api.viewUrl({filename: image.slice(cut + 1), subfolder, type: 'input'});
 }
 
 /* Shows a picture of the server's input folder; false: it is not there. */

@@ -1,5 +1,5 @@
-/* workflow: ComfyUI's API workflows ({id: {class_type, inputs}}): reading settings and models out of
- * any. build.js makes them. */
+/* workflow: ComfyUI's API workflows ({id: {class_type, inputs}}): reading settings and models out
+ * of any. build.js makes them. */
 import {because} from './format.js';
 
 /* Below 2^50, so that it is easily read; fields take any up to 2^64-1. */
@@ -84,7 +84,8 @@ function filesOf(graph) {
     };
     const id = Object.keys(graph).find((k) => graph[k]?.class_type === 'LoadImage');
     const image = id === undefined ? null : inputsOf(graph[id]).image;
-    const alpha = all.some((i) => Object.values(i).some((v) => isLink(v) && v[0] === id && v[1] === 1));
+    const alpha =
+        all.some((i) => Object.values(i).some((v) => isLink(v) && v[0] === id && v[1] === 1));
     const painted =
         inputsOf(Object.values(graph).find((n) => n?.class_type === 'LoadImageMask')).image;
     const source = typeof image === 'string' ? {

@@ -161,9 +161,9 @@ static json_t *networks_in(const char *path)
     return out;
 }
 
-/* berth=1, of the dashboard, which asks about every model it shows: one without metadata is {}, as a
- * browser complains of each 404; a tokenizer that travels in it, of no use there, stays out; and what
- * the file holds is added. */
+/* berth=1, of the dashboard, which asks about every model it shows: one without metadata is {}, as
+ * a browser complains of each 404; a tokenizer that travels in it, of no use there, stays out; and
+ * what the file holds is added. */
 struct metadata {
     struct later base;
     char *path;

@@ -18,6 +18,8 @@ FILES = {
     "diffusion_models/flux1-dev.safetensors": "flux-tiny",
     "diffusion_models/flux1-schnell-Q8_0.gguf": "flux-schnell-tiny",
     "diffusion_models/sd15-unet.safetensors": "sd15-unet-tiny",
+    "diffusion_models/sdxl-unet.safetensors": "sdxl-tiny",
+    "checkpoints/for-inpainting.safetensors": "sd15-inpaint-tiny",
     "text_encoders/a-clip.safetensors": "clip-l-tiny",  # names do not tell what they are
     "text_encoders/b-encoder.gguf": "t5-tiny",
     "text_encoders/c-big.safetensors": "clip-g-tiny",
@@ -165,6 +167,24 @@ def test_an_sd_unet_needs_one_encoder(page, server):
     draw(page, "a checkpoint again")
     page.until(lambda: len(page.all("[data-test=card]")) == 2, "its picture")
     assert only(drawn(page, server)[0], "CheckpointLoaderSimple") == {"ckpt_name": "tiny.safetensors"}
+
+
+def test_sdxl_gets_both_clips(page, server):
+    """Also when the button is pressed before the server has said what the model is. Looked at while it waits: it is the largest of
+    the tiny ones."""
+    server.post("/berth/queue", {"paused": True})
+    page.js("""
+        const real = fetch, held = new Promise((resolve) => { window.release = resolve; });
+        window.fetch = (url, ...more) => (url.includes('sdxl-unet') ? held : Promise.resolve()).then(() => real(url, ...more));""")
+    page.choose("#f-model", "diffusion_models:sdxl-unet.safetensors")
+    page.click("#btn-submit")
+    page.until(lambda: page.one("#btn-submit").get_attribute("aria-disabled") == "true", "the press")
+    page.js("release()")
+    page.shown("[data-test=waiting]")
+    graph = server.get("/queue").json()["queue_pending"][0][2]
+    assert only(graph, "DualCLIPLoader") == {"clip_name1": "a-clip.safetensors", "clip_name2": "c-big.safetensors", "type": "sdxl"}
+    assert only(graph, "VAELoader") == {"vae_name": "first.safetensors"}
+    assert only(graph, "EmptyLatentImage") == {"width": 1024, "height": 1024, "batch_size": 1}
 
 
 def test_what_a_model_lacks_is_said_at_the_field(page, server, base):
@@ -409,6 +429,24 @@ def test_what_is_transparent_is_drawn_anew(page, server, tmp_path, picture):
     assert source_of(graph, only(graph, "VAEEncodeForInpaint")["mask"]) == "LoadImage" and "LoadImageMask" not in kinds(graph)
     inside = [255 if 16 <= i % 64 < 48 and 24 <= i // 64 < 40 else 0 for i in range(64 * 64)]
     only_masked_pixels_changed(path.read_bytes(), after, inside)
+
+
+@pytest.mark.parametrize("model, node", [("for-inpainting.safetensors", "InpaintModelConditioning"),
+                                         ("diffusion_models:flux1-dev.safetensors", "VAEEncodeForInpaint")])
+def test_every_model_can_inpaint_at_another_size(page, server, tmp_path, model, node):
+    path = tmp_path / "hole.png"
+    path.write_bytes(gradient(100, 60, hole=(16, 24, 32, 16)))
+    page.choose("#f-model", model)
+    begin_with(page, path)
+    page.click("input[name=source-how][value=alpha]")
+    page.fill("#f-steps", 1)
+    page.fill("#f-batch", 2)
+    page.click("#btn-submit")
+    graph, pictures = drawn(page, server)
+    assert source_of(graph, only(graph, node)["mask"]) == "ImageToMask"
+    assert [p[:2] for p in pictures] == [(104, 64)] * 2 and pictures[0] != pictures[1]
+    differ = [i for i in range(3 * 104 * 20) if pictures[0][3][i] != pictures[1][3][i]]  # rows above the hole
+    assert differ == []
 
 
 def test_a_drawn_picture_can_be_begun_with(page, server):
