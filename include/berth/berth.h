@@ -317,7 +317,8 @@ BERTH_API berth_status berth_ctx_model_info(berth_ctx *ctx, size_t index, berth_
                                             berth_err *err);
 
 /* Retention of a model by its id: kept ones may have no handle. eject: it goes with the next free,
- * or before that as an auto one would: with its last handle, or when room is needed. BERTH_ENOTFOUND: no such model. */
+ * or before that as an auto one would: with its last handle, or when room is needed.
+ * BERTH_ENOTFOUND: no such model. */
 BERTH_API berth_status berth_ctx_set_retention(berth_ctx *ctx, uint64_t id,
                                                berth_retention retention, berth_err *err);
 

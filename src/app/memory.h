@@ -1,7 +1,7 @@
 /* memory: a limit of the process's own below that of its control group.
  *
- * Memory that is promised comes when it is touched, and a group that is full then ends in a kill: no
- * call has failed, nobody can say anything. So inside a limited group the process may not even be
+ * Memory that is promised comes when it is touched, and a group that is full then ends in a kill:
+ * no call has failed, nobody can say anything. So inside a limited group the process may not even be
  * promised more than there is: RLIMIT_DATA counts what is promised (all private writable memory:
  * pools, tensors, what libpng, libwebp or SQLite take), and who asks for more gets an error, which
  * everything here can handle and put into words. */

@@ -21,8 +21,8 @@ struct oomkill {      /* at a moment; below 2^63 each */
  * Thread: any. */
 void oomkill_read(const char *root, struct oomkill *out);
 
-/* Was a process that ran at `then` and was ended before `now` killed for its memory? Its group's own
- * counter decides where it is the same group. Where that is a new one, as in a container that was
+/* Was a process that ran at `then` and was ended before `now` killed for its memory? Its group's
+ * own counter decides where it is the same group. Where that is a new one, as in a container that was
  * started again, a kill anywhere on the machine counts: it may have been another's. False where
  * nothing is known, or the machine was started again. */
 bool oomkill_between(const struct oomkill *then, const struct oomkill *now);

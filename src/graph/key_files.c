@@ -1,6 +1,7 @@
-/* key_files: files that a node's constants name, as part of its key: one that was replaced or written
- * again is read again by the next prompt. What tells files apart is what tells models apart in the
- * registry: device, inode, size, time. Images and latents are told by their contents (IS_CHANGED). */
+/* key_files: files that a node's constants name, as part of its key: one that was replaced or
+ * written again is read again by the next prompt. What tells files apart is what tells models apart
+ * in the registry: device, inode, size, time. Images and latents are told by their contents
+ * (IS_CHANGED). */
 #include "graph/cache.h"
 
 #include <sys/stat.h>

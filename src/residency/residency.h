@@ -55,8 +55,8 @@
  *            plan_json.c;
  *            registry.c models, handles, anchors, retention; keys.c what is the same model;
  *            convert.c weights in another type than the file's; scales.h what fp8 scales are
- *            called; load.c load_stage.c load_journal.c file -> devices; move.c blocks between devices,
- *            re-planning; room.c; speed.c of links; patch.c patch_term.c patch_norms.c
+ *            called; load.c load_stage.c load_journal.c file -> devices; move.c blocks between
+ *            devices, re-planning; room.c; speed.c of links; patch.c patch_term.c patch_norms.c
  *            patch_merge.c; free.c the free flow, receipt.c;
  *            prompt.c requests and prompts; pressure.c; stream*.c the ring (stream.h),
  *            model_stream.c over a model's blocks; journal*.c snapshots (journal.h); check.c;
