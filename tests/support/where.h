@@ -16,10 +16,11 @@
  *
  * BF16 has cases that are beyond 2e-2 in ComfyUI itself (97 of 113; in 48 rounding the operands of
  * products alone is, in one the weights alone: guidance multiplies it by about 9).
- * bf16.json of the golden folder, or else tests/golden/data/bf16.json, has how far ComfyUI's own BF16
- * is from its F32 (`bf16`), measured by tools/golden/bf16.py: there the limit is that, never worse than
- * ComfyUI. A case that is not in the file has 2e-2, as all others. Ours keeps sums of UNets in F32 and has room: of those 97 it is at 0.88
- * times ComfyUI's at most on an H200, at 0.67 in the middle. */
+ * bf16.json of the golden folder, or else tests/golden/data/bf16.json, has how far ComfyUI's own
+ * BF16 is from its F32 (`bf16`), measured by tools/golden/bf16.py: there the limit is that, never
+ * worse than ComfyUI. A case that is not in the file has 2e-2, as all others. Ours keeps sums of
+ * UNets in F32 and has room: of those 97 it is at 0.88 times ComfyUI's at most on an H200, at 0.67
+ * in the middle. */
 #ifndef SUPPORT_WHERE_H
 #define SUPPORT_WHERE_H
 
