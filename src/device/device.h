@@ -101,9 +101,9 @@ void dev_owner_close(struct dev_owner *o); /* NULL is fine */
  * driver. BERTH_EINVAL: n is 0. */
 berth_status dev_alloc(struct device *d, struct dev_owner *o, size_t n, struct dev_mem *out,
                        berth_err *err);
-/* Where the driver's own allocation begins that m is part of. Memory with the same base is one for a
- * copy; one that goes from there into a neighbour's is refused by drivers, near as it may lie. The
- * base of pinned memory is its ptr. */
+/* Where the driver's own allocation begins that m is part of. Memory with the same base is one
+ * for a copy; one that goes from there into a neighbour's is refused by drivers, near as it may
+ * lie. The base of pinned memory is its ptr. */
 uint64_t dev_mem_base(const struct dev_mem *m);
 /* pre: no queued work touches it. An empty one is fine. */
 void dev_free(struct dev_mem *m);

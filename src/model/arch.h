@@ -15,9 +15,9 @@
  *         word that is not listed ends the comparison, behind the others: such names are equal, and
  *         the file's order stands. So a name has a key that depends on nothing else, and the
  *         relation is a total preorder.
- * Work    A family may tell what a step spends on a block (block_arch.work), so that
- *         layouts go by time. Flux and UNets do; whole checkpoints do not, because their networks run
- *         at different times: loaders open one part, and ask the family of that part.
+ * Work    A family may tell what a step spends on a block (block_arch.work), so that layouts go by
+ *         time. Flux and UNets do; whole checkpoints do not, because their networks run at
+ *         different times: loaders open one part, and ask the family of that part.
  * Threads Tables and pure functions: any.
  * Adding  arch_<x>.c with `const struct arch arch_<x>` and a line in archs.def.
  * Files   arch.c detection and order, arch_<family>.c one family each (arch_lm.c two of them),

@@ -434,8 +434,8 @@ static berth_status begin_encoder(void *user, struct text_encoder *e, berth_err 
     return err_add(err, "'%.80s'", res_info(t->ref->part[part]).name);
 }
 
-/* The tokenizers of these encoders, in the order of find_encoders(): looked for before gigabytes are
- * loaded. */
+/* The tokenizers of these encoders, in the order of find_encoders(): looked for before gigabytes
+ * are loaded. */
 static berth_status open_tokenizers(struct node_call *c, const struct model_ref *ref,
                                     struct ready_text *t, berth_err *err)
 {
@@ -483,10 +483,10 @@ berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct
     return s;
 }
 
-/* Each encoder is loaded and opened when it is its turn, and let go before the next: making room for
- * one may push blocks of another aside, or all of it, which is then loaded again. Were all open at
- * once, none could make room for another, and more memory, in which the first one stays, could fail
- * where less, in which it does not, succeeds. */
+/* Each encoder is loaded and opened when it is its turn, and let go before the next: making room
+ * for one may push blocks of another aside, or all of it, which is then loaded again. Were all
+ * open at once, none could make room for another, and more memory, in which the first one stays,
+ * could fail where less, in which it does not, succeeds. */
 struct text_args ready_text_args(struct ready_text *t)
 {
     return (struct text_args) { .set = t->set,

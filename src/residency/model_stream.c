@@ -77,8 +77,9 @@ static berth_status alloc_ring(void *user, struct device *d, struct dev_owner *o
     return res_alloc(m->res, d, o, n, m, false, out, err);
 }
 
-/* An eighth of what is left where the model computes, and no more than helps: 192 MiB are what SD1.5
- * and SDXL gain from. Nobody leaves for it, and where there is little the ring has what it needs. */
+/* An eighth of what is left where the model computes, and no more than helps: 192 MiB are what
+ * SD1.5 and SDXL gain from. Nobody leaves for it, and where there is little the ring has what it
+ * needs. */
 #define RING_MOST (UINT64_C(192) << 20)
 #define RING_WORTH (3 * STREAM_RUN_DEFAULT)
 

@@ -142,9 +142,9 @@ static bool wants_pin(const struct res_model *m, size_t d, uint64_t span)
            span <= r->pin_budget - r->pinned;
 }
 
-/* Blocks that come from the file together lie behind one another in one pinned allocation of up to
- * this, so that a run of a stream is one copy, or two. Who leaves alone leaves its place unused until
- * the others go; so it is not much. */
+/* Blocks that come from the file together lie behind one another in one pinned allocation of up
+ * to this, so that a run of a stream is one copy, or two. Who leaves alone leaves its place
+ * unused until the others go; so it is not much. */
 #define PINS_BYTES ((size_t)32 << 20)
 
 /* Room for block i and those behind it that get pinned memory too, if there are any. */

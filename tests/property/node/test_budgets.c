@@ -1,5 +1,5 @@
-/* Budgets: whatever a workload manages to do with some memory it also does with more, on each device
- * or on all. Flux through its nodes on tiny models, with budgets around what they need. */
+/* Budgets: whatever a workload manages to do with some memory it also does with more, on each
+ * device or on all. Flux through its nodes on tiny models, with budgets around what they need. */
 #include "support/loader_rig.h"
 #include "support/rng.h"
 #include "support/seed.h"

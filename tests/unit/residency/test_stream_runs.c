@@ -31,8 +31,9 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Items from a text, one word each: kind, span and, after a colon, the source address, after an @ the
- * base of its allocation; without one they lie far apart. r resident, p pinned, m pageable, d on null:1, e on null:2. One piece each. */
+/* Items from a text, one word each: kind, span and, after a colon, the source address, after an @
+ * the base of its allocation; without one they lie far apart. r resident, p pinned, m pageable, d
+ * on null:1, e on null:2. One piece each. */
 struct drawn {
     struct stream_item item[ITEMS_MAX];
     struct stream_piece piece[ITEMS_MAX];
