@@ -67,6 +67,7 @@ static toff_t on_size(thandle_t user)
     return ((struct memory *)user)->n;
 }
 
+PRINTF_LIKE(4, 0)
 static int on_error(TIFF *t, void *user, const char *module, const char *fmt, va_list ap)
 {
     struct memory *m = user;
@@ -76,6 +77,7 @@ static int on_error(TIFF *t, void *user, const char *module, const char *fmt, va
     return 1; /* no further handler */
 }
 
+PRINTF_LIKE(4, 0)
 static int on_warning(TIFF *t, void *user, const char *module, const char *fmt, va_list ap)
 {
     (void)t, (void)user, (void)module, (void)fmt, (void)ap;
