@@ -261,7 +261,8 @@ static berth_status sim_blocks(struct sim *m, berth_err *err)
                                               .bytes = b->bytes,
                                               .span = b->bytes };
             if (x->arch) /* what plans know: the estimate, not the times */
-                m->block[m->n].work = b->bytes / 2 * x->arch->work(b->name, strlen(b->name));
+                m->block[m->n].work =
+                    x->arch->work(b->name, strlen(b->name), b->bytes / 2);
             m->launches[m->n++] = b->launches;
         }
     return BERTH_OK;
