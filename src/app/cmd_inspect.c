@@ -141,10 +141,10 @@ const struct command command_inspect = {
             "JSON: an array with one object per file: file, format, family (where it is\n"
             "known: name, is, and runs: can Berth compute it? why: why not this one of it),\n"
             "bytes, data_bytes, tensors, parameters, shards, dtypes, metadata, largest, and\n"
-            "with --tensors index (every tensor with shard, offset, bytes). A file that failed\n"
-            "has file and error {code, message}; one that changed while it was printed has\n"
-            "error beside the rest. Offsets are bytes from the start of the shard; shapes are\n"
-            "outermost first. A shard behind the last is no file: tensors of a pickle that were\n"
-            "put in order.\n",
+            "with --tensors index (every tensor with shard, offset, bytes). A file that\n"
+            "failed has file and error {code, message}; one that changed while it was\n"
+            "printed has error beside the rest. Offsets are bytes from the start of the\n"
+            "shard; shapes are outermost first. A shard behind the last is no file: it has\n"
+            "tensors of a pickle that lay scattered.\n",
     .run = run,
 };

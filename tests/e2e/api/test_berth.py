@@ -225,7 +225,7 @@ def test_plan_refuses(place):
             ({**ok, "allocation": "cuda:9,*"}, 400), ({**ok, "allocation": 5}, 400),
             ({**ok, "virtual_vram_gb": -1}, 400), ({**ok, "virtual_vram_gb": "4"}, 400),
             ({**ok, "virtual_vram_gb": 1, "allocation": "cpu,*"}, 400), ({**ok, "donor_device": "cpu"}, 400),
-            ({**ok, "layout": "round"}, 400), ({**ok, "weight_dtype": "f16"}, 400), ({**ok, "weight_dtype": 8}, 400), ({**ok, "devices": "what"}, 400), ({**ok, "part": "no.such."}, 404)):
+            ({**ok, "layout": "round"}, 400), ({**ok, "weight_dtype": "f32"}, 400), ({**ok, "weight_dtype": 8}, 400), ({**ok, "devices": "what"}, 400), ({**ok, "part": "no.such."}, 404)):
         r = method(place, "POST", "/berth/plan", json=body)
         assert r.status_code == status, (body, r.status_code, r.text)
         assert r.json()["error"], body
