@@ -20,6 +20,7 @@
 enum { DEPTH = 8 };              /* dicts and lists inside each other, above the tensors */
 #define ROOM (UINT64_C(1) << 20) /* tensors of a small file may take this much, whoever shares */
 #define SHARING 4                /* ... and of a larger one, so many times its size */
+#define PLACES 1024              /* where tensors may be, and SHARING times as many as there are */
 
 struct piece { /* a tensor that was found */
     const char *name;
@@ -34,6 +35,7 @@ struct reading {
     struct vec piece;  /* struct piece, in the order of the pickle */
     struct str prefix; /* names of what is around the place the walk is at */
     size_t seen;
+    uint64_t names; /* bytes of those of the pieces */
 };
 
 static bool is_zip(const uint8_t *head, size_t n)
@@ -240,6 +242,12 @@ static berth_status add_piece(struct reading *r, const struct pk *v, berth_err *
         return err->code;
     if (r->piece.n >= r->o->lim.max_tensors)
         return err_set(err, BERTH_ELIMIT, "more than %" PRIu64 " tensors", r->o->lim.max_tensors);
+    if (r->piece.n >= PLACES + SHARING * r->vm.tensors)
+        return err_set(err, BERTH_ELIMIT, "%zu tensors in more than %zu places of the pickle",
+                       r->vm.tensors, r->piece.n);
+    if ((r->names += name->n) > r->o->lim.max_header)
+        return err_set(err, BERTH_ELIMIT, "names of tensors that take more than %" PRIu64 " bytes",
+                       r->o->lim.max_header);
     struct piece *p = vec_add(&r->piece);
     if (!p || !(p->name = open_text(r->o, name->p, name->n)))
         return out_of_memory(err);

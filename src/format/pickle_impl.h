@@ -8,8 +8,8 @@
  * Words   value: a struct pk; memo: values that a pickle refers to again by number; storage: the
  *         bytes one or more tensors look into, by a key.
  * Memory  Values live in one arena and are never freed one by one. Everything is bounded: values,
- *         memo, stack and nesting of what is walked afterwards; a value that is referred to a
- *         thousand times is there once.
+ *         memo, stack, and of what is walked afterwards nesting, places and names; a value that is
+ *         referred to a thousand times is there once.
  * Trust   The file may change while it is read: texts are copied, numbers fetched once.
  * Files   pickle.c the format: where the pickle and the storages lie, which tensors there are;
  *         pickle_vm.c the machine; pickle_names.c the names it knows, tensors; zip.c archives. */
@@ -90,7 +90,7 @@ struct pk_vm {
     struct vec memo;  /* struct pk *, NULL where nothing is */
     struct vec store; /* struct pk_storage *, in order of appearance */
     struct map by_key;
-    size_t values, steps;
+    size_t values, tensors, steps;
 };
 
 void pk_init(struct pk_vm *m, uint64_t seed); /* seed: of the map of storages */

@@ -232,6 +232,7 @@ static berth_status rebuild(struct pk_vm *m, const struct pk *args, enum dtype d
     if (!(*out = pk_new(m, PK_TENSOR, err)))
         return err->code;
     (*out)->tensor = t;
+    m->tensors++;
     return BERTH_OK;
 }
 

@@ -120,6 +120,8 @@ static void zip_of(struct str *f, const struct member *m, size_t n, unsigned fla
     "\x89"                                                                                         \
     "ccollections\nOrderedDict\n)R"
 #define TENSOR REBUILD "(" STORED("\6") "K\0K\2K\3\x86K\3K\1\x86" HOOKS "tR"
+/* A tensor [0, 3] there: no bytes of its own. */
+#define NOTHING REBUILD "(" STORED("\6") "K\0K\0K\3\x86K\3K\1\x86" HOOKS "tR"
 #define HEAD "\x80\2}X\1\0\0\0a"
 
 static const char floats[] = "aaaabbbbccccddddeeeeffff"; /* 24 bytes */
@@ -362,6 +364,49 @@ static void sharing_does_not_multiply(void **state)
     str_adds(&p, ".");
     expect_limit("shared", &p, "values in the pickle");
     str_release(&p);
+}
+
+/* One tensor without elements, which takes no bytes, in n lists of n: each place has its own name. */
+static void places_do_not_multiply(void **state)
+{
+    (void)state;
+    struct str p = { 0 };
+    str_add(&p, P("\x80\2](" NOTHING "q\0"));
+    for (int i = 1; i < 100; i++)
+        str_add(&p, P("h\0"));
+    str_add(&p, P("eq\1]("));
+    for (int i = 0; i < 100; i++)
+        str_add(&p, P("h\1"));
+    str_add(&p, P("e."));
+    expect_limit("places", &p, "1 tensors in more than 1028 places");
+    str_release(&p);
+}
+
+/* Each place has a copy of its name: together no more than a header could hold. */
+static void names_are_bounded_together(void **state)
+{
+    (void)state;
+    struct str p = { 0 }, f = { 0 };
+    berth_err err = { 0 };
+    struct weights *w;
+    struct weights_limits lim = weights_limits_default;
+    str_add(&p, P("\x80\2}X\144\0\0\0"));
+    str_pad(&p, 'k', p.n + 100);
+    str_add(&p, P("](" NOTHING "q\0"));
+    for (int i = 1; i < 20; i++)
+        str_add(&p, P("h\0"));
+    str_add(&p, P("es."));
+    archive_of(&f, p.p, p.n);
+    const struct weights_file file = { .name = "x.pt", .data = f.p, .size = f.n };
+    lim.max_header = 10 * 102 + 10 * 103;
+    assert_ok(weights_open_memory(&file, 1, &lim, &w, &err), err);
+    assert_int_equal(weights_count(w), 20);
+    weights_close(w);
+    lim.max_header--;
+    assert_int_equal(weights_open_memory(&file, 1, &lim, &w, &err), BERTH_ELIMIT);
+    assert_non_null(strstr(err.msg, "names of tensors that take more than 2049 bytes"));
+    str_release(&p);
+    str_release(&f);
 }
 
 static void limits_of_values_steps_and_memory(void **state)
@@ -717,6 +762,8 @@ int main(void)
         cmocka_unit_test(an_archive_put_together_opens),
         cmocka_unit_test(nothing_but_tensors_is_known),
         cmocka_unit_test(sharing_does_not_multiply),
+        cmocka_unit_test(places_do_not_multiply),
+        cmocka_unit_test(names_are_bounded_together),
         cmocka_unit_test(limits_of_values_steps_and_memory),
         cmocka_unit_test(lying_archives_are_refused),
         cmocka_unit_test(other_archives_are_told_apart),
