@@ -2,15 +2,22 @@
  * in strips or tiles, whole or in planes. Pages of the first one's size are frames. */
 #include "image/image_impl.h"
 
+#include "base/sz.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <tiffio.h>
 
 #define MAX_SAMPLES 8 /* of a pixel: colours, alpha, and more that nobody looks at */
+/* Strips and lists of pages may name the same bytes again and again: of a file so many times its
+ * size is read, and of a small one a little more. */
+#define READ_TIMES 16
+#define READ_ROOM ((size_t)1 << 20)
 
 struct memory { /* what libtiff reads from, and what it complained of first */
     const uint8_t *p;
     size_t n, at;
+    size_t left; /* bytes it may still read */
     char why[160];
 };
 
@@ -34,9 +41,14 @@ static tmsize_t on_read(thandle_t user, void *to, tmsize_t n)
     struct memory *m = user;
     size_t left = m->at < m->n ? m->n - m->at : 0, k = n < 0 ? 0 : (size_t)n;
     k = k < left ? k : left;
+    if (k > m->left) {
+        snprintf(m->why, sizeof m->why, "it is read more than %d times over", READ_TIMES);
+        return 0;
+    }
     if (k)
         memcpy(to, m->p + m->at, k);
     m->at += k;
+    m->left -= k;
     return (tmsize_t)k;
 }
 
@@ -422,6 +434,8 @@ static berth_status read_opened(TIFF *t, struct memory *m, struct image_in *in,
 static berth_status read_tiff(struct image_in *in, struct image_file *out, berth_err *err)
 {
     struct memory m = { .p = in->p, .n = in->n };
+    if (!sz_mul(in->n, READ_TIMES, &m.left) || !sz_add(m.left, READ_ROOM, &m.left))
+        m.left = SIZE_MAX;
     TIFF *t = open_memory(&m, in);
     if (!t)
         return failed(&m, 0, err);

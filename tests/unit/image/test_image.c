@@ -249,6 +249,56 @@ static void gif_masks(void **state)
     assert_false(gif_alpha(greys, clear, clear));
 }
 
+static void put_tag(struct str *s, unsigned tag, uint32_t count, uint32_t value)
+{
+    const uint32_t field[3] = { tag | 4u << 16, count, value }; /* 4: 32-bit numbers */
+    str_add(s, (const char *)field, sizeof field);
+}
+
+/* Rows of one pixel, each a strip of its own, all of them the same `bytes` of the file. */
+static void tiff_of_one_strip(struct str *s, uint32_t rows, uint32_t bytes)
+{
+    const uint32_t data = 8, offsets = data + bytes, counts = offsets + 4 * rows,
+                   list = counts + 4 * rows;
+    str_add(s, "II*\0", 4);
+    str_add(s, (const char *)&list, 4);
+    str_pad(s, 'x', offsets);
+    for (uint32_t i = 0; i < rows; i++)
+        str_add(s, (const char *)&data, 4);
+    for (uint32_t i = 0; i < rows; i++)
+        str_add(s, (const char *)&bytes, 4);
+    str_add(s, "\11\0", 2);
+    put_tag(s, 256, 1, 1);    /* width */
+    put_tag(s, 257, 1, rows); /* height */
+    put_tag(s, 258, 1, 8);    /* bits */
+    put_tag(s, 259, 1, 1);    /* not packed */
+    put_tag(s, 262, 1, 1);    /* grey */
+    put_tag(s, 273, rows, offsets);
+    put_tag(s, 277, 1, 1); /* samples */
+    put_tag(s, 278, 1, 1); /* rows of a strip */
+    put_tag(s, 279, rows, counts);
+    str_add(s, "\0\0\0\0", 4);
+}
+
+/* A file of 1.5 MB could name a megabyte 65,500 times, and that on 4096 pages: hours of copying. */
+static void tiff_strips_that_are_the_same(void **state)
+{
+    (void)state;
+    struct str s = { 0 };
+    struct image_file f;
+    berth_err err = { 0 };
+    tiff_of_one_strip(&s, 64, 1 << 14); /* a megabyte of strips */
+    f = decoded(&s);
+    assert_int_equal(f.h, 64);
+    assert_int_equal(f.frame[0].px[0], 'x');
+    image_file_release(&f);
+    str_clear(&s);
+    tiff_of_one_strip(&s, 2048, 1 << 14); /* 32 of them */
+    assert_int_equal(image_decode((const uint8_t *)s.p, s.n, NULL, &f, &err), BERTH_EFORMAT);
+    assert_non_null(strstr(err.msg, "read more than 16 times over"));
+    str_release(&s);
+}
+
 static void endings(void **state)
 {
     static const char *const ours[] = { "a.png",  "A.PNG",  "b.apng", "c.jpg", "d.jpeg",
@@ -272,7 +322,7 @@ int main(void)
         cmocka_unit_test(not_a_picture),   cmocka_unit_test(limits_come_first),
         cmocka_unit_test(cut_png),         cmocka_unit_test(cut_jpeg),
         cmocka_unit_test(cut_bombs),       cmocka_unit_test(gif_masks),
-        cmocka_unit_test(endings),
+        cmocka_unit_test(endings),         cmocka_unit_test(tiff_strips_that_are_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
