@@ -134,11 +134,12 @@ export async function loadChoices() {
         for (const name of left ? LISTS : [])
             setIfThere(field(name), left[name]);
         const was = left, same = left !== null && field('model').value === left.model;
+        const more = was ? [restoreMore(was)] : [];
         left = null;
-        if (was)
-            restoreMore(was);
-        if (models.size && (field('model').value !== before || !networks)) {
-            settled = loadSettings(!same, same ? was.parts : {});
+        if (models.size && (field('model').value !== before || !networks))
+            more.push(loadSettings(!same, same ? was.parts : {}));
+        if (more.length) {
+            settled = Promise.all(more);
             await settled;
         }
     } catch (e) {
@@ -150,7 +151,8 @@ export async function loadChoices() {
 /* ---- settings of a model ---- */
 
 let networks = null;            /* what the chosen file holds; null: the server has not said */
-let settled = Promise.resolve(); /* the fields say what suits the chosen model */
+/* The fields say what suits the chosen model, and what is taken over is there. */
+let settled = Promise.resolve();
 
 const flux = {width: 1024, height: 1024, cfg: 1, sampler_name: 'euler', scheduler: 'simple'};
 const sd = {steps: 20, cfg: 7, sampler_name: 'euler', scheduler: 'normal'};
@@ -377,12 +379,13 @@ export async function useSettings(s) {
     field('prompt').focus();
     const value = [...models].find(([, m]) => m.name === s.model)?.[0];
     const missing = s.model && value === undefined ? [s.model] : [];
+    const more = [restoreMore(s)];
     if (value !== undefined) {
         field('model').value = value;
-        settled = loadSettings(false, s.parts);
-        await settled;
+        more.push(loadSettings(false, s.parts));
     }
-    missing.push(...await restoreMore(s));
+    settled = Promise.all(more);
+    missing.push(...(await settled)[0]);
     toast('info', 'Settings taken over',
         missing.length ? `Not here: ${missing.join(', ')}` : '');
 }

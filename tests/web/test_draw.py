@@ -311,6 +311,28 @@ def test_a_reload_keeps_all_of_it(page, server, picture):
     assert got == ["diffusion_models:flux1-dev.safetensors", "strong.safetensors", "0.25", "0.4", "7", "colours.png"]
 
 
+def test_a_press_right_after_a_reload_has_its_loras(page, server):
+    """The list of LoRAs is held back until the button was pressed."""
+    server.post("/berth/queue", {"paused": True})
+    page.click("#more-loras summary")
+    page.click("#btn-lora")
+    page.choose("[data-test=lora] select", "strong.safetensors")
+    held = page.cdp("Page.addScriptToEvaluateOnNewDocument", source="""
+        const real = fetch, held = new Promise((resolve) => { window.release = resolve; });
+        window.fetch = (url, ...more) => (url.endsWith('/models/loras') ? held : Promise.resolve()).then(() => real(url, ...more));""")
+    try:
+        arrive(page, server)
+    finally:
+        page.cdp("Page.removeScriptToEvaluateOnNewDocument", **held)
+    page.until(lambda: value(page, "model") and value(page, "sampler"), "the lists")
+    page.click("#btn-submit")
+    page.until(lambda: page.one("#btn-submit").get_attribute("aria-disabled") == "true" or server.get("/queue").json()["queue_pending"], "the press")
+    page.js("release()")
+    page.shown("[data-test=waiting]")
+    graph = server.get("/queue").json()["queue_pending"][0][2]
+    assert only(graph, "LoraLoader")["lora_name"] == "strong.safetensors"
+
+
 def test_settings_of_a_picture_bring_its_files(page, server, picture):
     page.choose("#f-model", "diffusion_models:flux1-dev.safetensors")
     page.until(lambda: page.all("#f-vae") and value(page, "vae") == "second.safetensors", "its files")
