@@ -73,16 +73,16 @@ static bool add_pack(struct packs *p, char *name, char *root, char *web, bool ok
     return false;
 }
 
-/* Where the scripts are that a text names; NULL: not inside the pack, or not there. */
-static char *web_folder(const char *root, const struct str *rel)
+/* A folder of a pack; NULL: not inside of it, or not there. */
+static char *folder_in(const char *root, const char *rel, size_t n)
 {
     struct str path = { 0 };
     berth_err err;
-    char *web = NULL;
-    if (!path_inside(root, str_c(rel), rel->n, false, &path, &err) && is_dir(str_c(&path)))
-        web = str_take(&path);
+    char *folder = NULL;
+    if (!path_inside(root, rel, n, false, &path, &err) && is_dir(str_c(&path)))
+        folder = str_take(&path);
     str_release(&path);
-    return web;
+    return folder;
 }
 
 /* One folder of custom_nodes. */
@@ -90,14 +90,15 @@ static bool look_at(struct packs *p, const char *root, const char *name)
 {
     struct str text = { 0 }, web = { 0 }, project = { 0 };
     read_text(root, "__init__.py", PACK_TEXT_MAX, &text);
-    char *scripts = pack_web_directory(str_c(&text), text.n, &web) ? web_folder(root, &web) : NULL;
+    char *scripts =
+        pack_web_directory(str_c(&text), text.n, &web) ? folder_in(root, str_c(&web), web.n) : NULL;
     bool ok = add_pack(p, strdup(name), strdup(root), scripts, true);
     str_clear(&text);
     str_clear(&web);
     read_text(root, "pyproject.toml", PACK_TEXT_MAX, &text);
     if (ok && pack_project(str_c(&text), text.n, &project, &web) &&
         !strpbrk(str_c(&project), "/\\") && strcmp(str_c(&project), name) &&
-        (scripts = web_folder(root, &web)))
+        (scripts = folder_in(root, str_c(&web), web.n)))
         ok = add_pack(p, str_take(&project), strdup(root), scripts, true);
     str_release(&text);
     str_release(&web);
@@ -352,17 +353,16 @@ static json_t *examples_of(const struct pack *x)
     const struct tree_args flat = { 0 };
     for (size_t k = 0; k < ARRAY_LEN(examples); k++) {
         struct tree t = { 0 };
-        struct str folder = { 0 };
         berth_err err;
-        str_addf(&folder, "%s/%s", x->root, examples[k]);
-        if (!folder.bad && !tree_list(folder.p, &flat, &t, &err))
+        char *folder = folder_in(x->root, examples[k], strlen(examples[k]));
+        if (folder && !tree_list(folder, &flat, &t, &err))
             for (size_t i = 0; i < t.n; i++) {
                 size_t n = strlen(t.at[i].rel);
                 if (str_ends(t.at[i].rel, n, ".json"))
                     json_array_append_new(list, json_stringn(t.at[i].rel, n - strlen(".json")));
             }
         tree_release(&t);
-        str_release(&folder);
+        free(folder);
     }
     return list;
 }
@@ -414,11 +414,9 @@ void route_workflow_template(struct http_req *r)
         if (strcmp(p->pack[i].name, pack))
             continue;
         for (size_t k = 0; k < ARRAY_LEN(examples); k++) {
-            struct str folder = { 0 };
-            str_addf(&folder, "%s/%s", p->pack[i].root, examples[k]);
-            bool there =
-                !folder.bad && is_dir(folder.p) && reply_from(r, folder.p, file, r->param[1].n);
-            str_release(&folder);
+            char *folder = folder_in(p->pack[i].root, examples[k], strlen(examples[k]));
+            bool there = folder && reply_from(r, folder, file, r->param[1].n);
+            free(folder);
             if (there)
                 return;
         }

@@ -53,6 +53,8 @@ def comfyui(tmp_path_factory):
     })
     os.symlink("/etc", root / "custom_nodes/Manager/js/etc")
     os.symlink("/etc/hostname", root / "custom_nodes/Manager/js/host.js")
+    put(root / "elsewhere", {"out.json": "secret"})
+    os.symlink(root / "elsewhere", root / "custom_nodes/Manager/workflows")
     return root
 
 
@@ -97,7 +99,7 @@ def test_files(served, path, type_, text):
     "/docs/../secret.txt", "/docs/%2e%2e/secret.txt", "/docs/", "/docs/KSampler", "/docs/None/en.md",
     "/templates/%2e%2e/__init__.py", "/templates/none.json", "/templates/",
     "/workflow_templates/joined/../__init__.py", "/workflow_templates/joined/%2e%2e/__init__.py", "/workflow_templates/none/one.json",
-    "/workflow_templates/joined/", "/workflow_templates/..%2Fjoined/one.json",
+    "/workflow_templates/joined/", "/workflow_templates/..%2Fjoined/one.json", "/workflow_templates/Manager/out.json",
 ])
 def test_nothing_else(served, path):
     """As it stands on the wire: requests would tidy it."""
