@@ -54,16 +54,15 @@ static void read_text(const char *folder, const char *file, size_t most, struct 
 }
 
 /* Takes the texts. */
-static bool add_pack(struct packs *p, char *name, char *root, char *web, bool ok)
+static bool add_pack(struct packs *p, char *name, char *root, char *web)
 {
-    if (ok && p->packs == p->cap) {
+    if (p->packs == p->cap) {
         size_t cap = p->cap ? p->cap * 2 : 16;
         struct pack *at = realloc(p->pack, cap * sizeof *at);
-        ok = at != NULL;
         p->pack = at ? at : p->pack;
         p->cap = at ? cap : p->cap;
     }
-    if (ok && name && root) {
+    if (p->packs < p->cap && name && root) {
         p->pack[p->packs++] = (struct pack) { name, root, web };
         return true;
     }
@@ -92,14 +91,14 @@ static bool look_at(struct packs *p, const char *root, const char *name)
     read_text(root, "__init__.py", PACK_TEXT_MAX, &text);
     char *scripts =
         pack_web_directory(str_c(&text), text.n, &web) ? folder_in(root, str_c(&web), web.n) : NULL;
-    bool ok = add_pack(p, strdup(name), strdup(root), scripts, true);
+    bool ok = add_pack(p, strdup(name), strdup(root), scripts);
     str_clear(&text);
     str_clear(&web);
     read_text(root, "pyproject.toml", PACK_TEXT_MAX, &text);
     if (ok && pack_project(str_c(&text), text.n, &project, &web) &&
         !strpbrk(str_c(&project), "/\\") && strcmp(str_c(&project), name) &&
         (scripts = folder_in(root, str_c(&web), web.n)))
-        ok = add_pack(p, str_take(&project), strdup(root), scripts, true);
+        ok = add_pack(p, str_take(&project), strdup(root), scripts);
     str_release(&text);
     str_release(&web);
     str_release(&project);
@@ -261,9 +260,10 @@ static bool reply_index(struct http_req *r, const char *folder, const char *name
         read_text(folder, name, INDEX_MAX, &theirs);
     both = both && theirs.n > 1 && theirs.n < INDEX_MAX && theirs.p[0] == '[';
     if (both) {
+        bool none = theirs.p[1 + strspn(theirs.p + 1, " \t\r\n")] == ']';
         str_addc(&out, '[');
         str_add(&out, ours, k);
-        str_addc(&out, ',');
+        str_adds(&out, none ? "" : ",");
         str_add(&out, theirs.p + 1, theirs.n - 1);
         http_reply_take(r, 200, "application/json", &out);
     }

@@ -25,6 +25,7 @@ def comfyui(tmp_path_factory):
         "comfyui_frontend_package/static/extensions/core/own.js": "1",
         "comfyui_workflow_templates/__init__.py": "",
         "comfyui_workflow_templates_json/templates/index.json": '[{"templates": []}]',
+        "comfyui_workflow_templates_json/templates/index.fr.json": "[ ]",
         "comfyui_workflow_templates_json/templates/flow.json": '{"nodes": []}',
         "comfyui_workflow_templates_media_image/templates/flow-1.webp": "RIFF",
         "comfyui_embedded_docs/docs/KSampler/en.md": "# KSampler",
@@ -120,6 +121,7 @@ def test_ours_comes_first_where_its_model_is(comfyui, tmp_path):
     with Server(tmp_path / "base", "--demo", "--front-end-root", comfyui / SITE / "comfyui_frontend_package/static") as s:
         names = [[t["name"] for t in group["templates"]] for group in s.get("/templates/index.json").json()]
         assert names == [["berth-demo"], []]
+        assert len(s.get("/templates/index.fr.json").json()) == 1  # theirs is empty
 
 
 def test_startup_alerts(served):
