@@ -7,6 +7,8 @@
 #include "paths/folders.h"
 #include "store/store_impl.h"
 
+#include <sys/stat.h>
+
 struct whole {
     berth_ctx *ctx;
     struct folders *folders;
@@ -197,12 +199,34 @@ static void several_addresses_share_a_port(void **state)
     whole_unmake(&w);
 }
 
+/* A node pack with two names and packages, so that there is something to find. */
+static void put_packs(void)
+{
+    static const char *const folders[] = { "custom_nodes",
+                                           "custom_nodes/pack",
+                                           "custom_nodes/pack/js",
+                                           "site",
+                                           "site/comfyui_workflow_templates_a",
+                                           "site/comfyui_workflow_templates_a/templates",
+                                           "site/comfyui_embedded_docs",
+                                           "site/comfyui_embedded_docs/docs" };
+    static const char python[] = "WEB_DIRECTORY = 'js'\n",
+                      project[] = "[project]\nname = \"other\"\n[tool.comfy]\nweb = \"js\"\n";
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+        assert_int_equal(mkdir(tmp_path(folders[i]), 0700), 0);
+    tmp_write("custom_nodes/pack/__init__.py", python, sizeof python - 1);
+    tmp_write("custom_nodes/pack/pyproject.toml", project, sizeof project - 1);
+}
+
 static void new_survives_oom(void **state)
 {
     struct whole w;
     berth_status st = BERTH_ENOMEM;
     (void)state;
     whole_make(&w);
+    put_packs();
+    char *site = strdup(tmp_path("site"));
+    w.cfg.packages = site;
     for (long k = 0; st != BERTH_OK; k++) {
         berth_err err = { 0 };
         oom_after(k);
@@ -212,6 +236,7 @@ static void new_survives_oom(void **state)
             fail_msg("allocation %ld: %s '%s'", k, berth_status_name(st), err.msg);
     }
     whole_unmake(&w);
+    free(site);
 }
 
 /* Two contexts, two servers, one process. */
