@@ -245,8 +245,8 @@ static bool own_templates(const char **text, size_t *n)
     return end;
 }
 
-/* The packages' list with ours before it, where the model is there that ours is for: nobody would find
- * it among hundreds. */
+/* The packages' list with ours before it, where the model is there that ours is for: nobody would
+ * find it among hundreds. */
 static bool reply_index(struct http_req *r, const char *folder, const char *name, size_t n)
 {
     struct str model = { 0 }, theirs = { 0 }, out = { 0 };

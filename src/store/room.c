@@ -1,4 +1,4 @@
-/* Room on the disk. Beside the database lies `<path>.reserve`, a file that holds nothing but its room.
+/* Room on the disk. Beside the database lies `<path>.reserve`, a file that holds nothing but room.
  *
  * Needs      A change, even one that deletes, goes through the log, and the log can begin anew only
  *            when the database has room for what is in it. So on a full disk nothing would work any
@@ -10,7 +10,8 @@
  *            the reserve but for a quarter, so that a picture has room. The rest is made again when
  *            there is room for it and as much beside it.
  *
- * Somebody else may take the room in the moment when the reserve is gone; then it is as without one. */
+ * Somebody else may take the room in the moment when the reserve is gone: then it is as without
+ * one. */
 #include "store/store_impl.h"
 
 #include <errno.h>

@@ -6,7 +6,8 @@
  * Locks      db     the write connection; held over a transaction, and over a sync at two moments:
  *                   the end of a checkpoint, and the one that a failed write tries to make room
  *                   with. Who changes something may wait for the disk: the loop must not
- *            read   the read connection; held over one row
+ *            read   the read connection; held over one row, and on a full disk while the log is moved,
+ *                   which a reader would keep from beginning anew
  *            lock   everything in memory; a leaf, never held over a call into SQLite
  *            Order: db, read, lock. */
 #ifndef STORE_STORE_IMPL_H
