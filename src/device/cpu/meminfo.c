@@ -10,24 +10,26 @@
 
 #define PATH_MAX_BYTES 1024
 #define SPARE_MIN ((uint64_t)64 << 20) /* 1024x1024 from the demo model: 44 MiB beside the budget */
+#define RUNS_FROM ((uint64_t)32 << 20) /* file pages that the program itself lives on, generously */
 
 struct names { /* of the files of one version */
     const char *limit, *usage;
     const char *swap_limit, *swap_usage; /* of version 1 memory is in them too */
-    const char *reclaimable;             /* key in memory.stat */
+    const char *reclaimable, *active;    /* keys in memory.stat */
 };
 
-static const struct names v2 = { "memory.max", "memory.current", "memory.swap.max",
-                                 "memory.swap.current", "inactive_file" };
-static const struct names v1 = { "memory.limit_in_bytes", "memory.usage_in_bytes",
+static const struct names v2 = { "memory.max",          "memory.current", "memory.swap.max",
+                                 "memory.swap.current", "inactive_file",  "active_file" };
+static const struct names v1 = { "memory.limit_in_bytes",       "memory.usage_in_bytes",
                                  "memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes",
-                                 "total_inactive_file" };
+                                 "total_inactive_file",         "total_active_file" };
 
 struct memory {
     struct ktext t; /* whatever is read at the moment */
     uint64_t total, free_bytes;
-    uint64_t swap; /* that this process may still fill */
-    bool limited;  /* by a control group */
+    uint64_t swap;       /* that this process may still fill */
+    bool limited;        /* by a control group, ... */
+    uint64_t group_left; /* ... which stops it after so much; UINT64_MAX: not known */
 };
 
 static uint64_t minus(uint64_t a, uint64_t b)
@@ -52,7 +54,7 @@ static void apply_group(void *user, const char *dir, enum cgroup_version version
 {
     struct memory *m = user;
     const struct names *f = version == CGROUP_V2 ? &v2 : &v1;
-    uint64_t limit, used = 0, cache = 0;
+    uint64_t limit, used = 0, cache = 0, active = 0;
     if (!ktext_number_in(&m->t, dir, f->limit, &limit) || !limit)
         return;
     if (limit < m->total) { /* "no limit" of version 1 is a number near 2^63 */
@@ -62,11 +64,17 @@ static void apply_group(void *user, const char *dir, enum cgroup_version version
     if (!ktext_number_in(&m->t, dir, f->usage, &used))
         return;
     apply_swap(m, dir, version, f, limit, used);
-    if (ktext_read_in(&m->t, dir, "memory.stat"))
+    if (ktext_read_in(&m->t, dir, "memory.stat")) {
         (void)!ktext_number_after(&m->t, f->reclaimable, &cache);
+        (void)!ktext_number_after(&m->t, f->active, &active);
+    }
     uint64_t left = minus(limit, minus(used, cache));
     if (left < m->free_bytes)
         m->free_bytes = left;
+    /* Models that were just read, or fetched, are active too, and all of them go before a kill. */
+    left = minus(limit, minus(minus(used, cache), minus(active, RUNS_FROM)));
+    if (left < m->group_left)
+        m->group_left = left;
 }
 
 static berth_status read_all(const char *root, struct memory *m, berth_err *err)
@@ -89,6 +97,7 @@ static berth_status read_all(const char *root, struct memory *m, berth_err *err)
     m->free_bytes = kib_free < kib_total ? kib_free * 1024 : m->total;
     m->swap = kib_swap < UINT64_MAX / 1024 ? kib_swap * 1024 : 0;
     m->limited = false;
+    m->group_left = UINT64_MAX;
     cgroup_each(root, "memory", apply_group, m);
     if (m->free_bytes > m->total)
         m->free_bytes = m->total;
@@ -121,7 +130,7 @@ uint64_t meminfo_headroom(const char *root)
     berth_err unknown;
     if (read_all(root, &m, &unknown) || !m.limited)
         return UINT64_MAX;
-    return m.free_bytes + m.swap;
+    return m.group_left < UINT64_MAX - m.swap ? m.group_left + m.swap : UINT64_MAX;
 }
 
 uint64_t meminfo_rss(void)

@@ -104,6 +104,24 @@ static void inside_a_limit(void **state)
     assert_true(meminfo_spare("/nowhere") == 0 && meminfo_headroom("/nowhere") == UINT64_MAX);
 }
 
+/* The headroom becomes a limit for good: what the kernel takes back first, and what others on the
+ * machine have just now, must not lower it. */
+static void what_passes_is_room(void **state)
+{
+    (void)state;
+    put("proc/self/cgroup", "0::/box\n");
+    put("sys/fs/cgroup/box/memory.max", "8589934592\n");
+    put("sys/fs/cgroup/box/memory.current", "8489271296\n"); /* a model was fetched and checked */
+    put("sys/fs/cgroup/box/memory.stat", "inactive_file 0\nactive_file 7516192768\n");
+    assert_true(meminfo_headroom(root) == 8 * GIB - (UINT64_C(8489271296) - 7 * GIB) - (32 << 20));
+    put("sys/fs/cgroup/box/memory.stat", "inactive_file 0\nactive_file 16777216\n"); /* our own */
+    assert_int_equal(meminfo_headroom(root), 96 << 20);
+    put("sys/fs/cgroup/box/memory.current", "0\n");
+    put("proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 1048576 kB\n");
+    assert_true(meminfo_headroom(root) == 8 * GIB);
+    expect(8 * GIB, GIB); /* for a budget that is asked for again it counts */
+}
+
 static void swap_is_room_too(void **state)
 {
     (void)state;
@@ -219,6 +237,7 @@ int main(void)
         cmocka_unit_test_setup(group_v2, setup),
         cmocka_unit_test_setup(group_v1, setup),
         cmocka_unit_test_setup(inside_a_limit, setup),
+        cmocka_unit_test_setup(what_passes_is_room, setup),
         cmocka_unit_test_setup(swap_is_room_too, setup),
         cmocka_unit_test_setup(container_sees_only_its_mount, setup),
         cmocka_unit_test_setup(odd_files_set_no_limit, setup),
