@@ -251,6 +251,7 @@ static berth_status model_new(struct residency *r, const struct res_open_args *a
     m->key = key->full;
     m->patches.elem = sizeof(struct res_patch);
     m->high_precision = args->high_precision;
+    m->asked = args->dtype ? res_convert_type(args->dtype) : DT_NONE;
     berth_status s = copy_texts(m, args) ? BERTH_OK : err_set(err, BERTH_ENOMEM, "a model's names");
     if (!s)
         s = blocks_from_weights(w, m->part, m->arch, &m->blocks, err);
@@ -322,12 +323,12 @@ static void attach(struct res_model *m, const struct res_open_args *args)
     log_debug(m->res->log, "res.attach", "model=%s state=%s", m->owner, res_state_name(m->state));
 }
 
-/* The same of a file that was replaced or written again since. */
+/* The same of a file that was replaced or written again since, perhaps in the type that the old one
+ * was converted to. */
 static bool is_outdated(const struct res_model *o, const struct res_model *m)
 {
     return o != m && o->base_key != m->base_key && o->high_precision == m->high_precision &&
-           weights_converted(o->weights) == weights_converted(m->weights) &&
-           strcmp(o->path, m->path) == 0 && strcmp(o->part, m->part) == 0 &&
+           o->asked == m->asked && strcmp(o->path, m->path) == 0 && strcmp(o->part, m->part) == 0 &&
            strcmp(o->options, m->options) == 0;
 }
 

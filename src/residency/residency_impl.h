@@ -53,6 +53,7 @@ struct res_model {
     struct res_owners *owners; /* [devices of the set] */
     struct vec patches;        /* struct res_patch, referenced */
     bool high_precision;       /* patched fp8 is kept wide */
+    enum dtype asked;          /* res_open_args.dtype; a file that has the type is not converted */
     uint64_t last_use, loads, read, moved, attached;
 };
 

@@ -241,6 +241,32 @@ static void the_files_own_type_is_the_same_model(void **state)
 
 /* ---- what is converted, and what is not ---- */
 
+/* An F32 file was kept as F16 and is now saved so: nothing is converted any more, and it is the same
+ * file all the same. */
+static void replaced_by_one_of_that_type(void **state)
+{
+    struct fixture f;
+    const char *path = source_file(DT_F32);
+    (void)state;
+    fixture_open(&f, "cpu=8m", NULL);
+    struct res_model *m =
+        open_as(&f, (struct res_open_args) { .retention = RES_KEEP }, path, "F16");
+    model_load(m);
+    res_unref(m);
+    assert_int_equal(rename(saved_as(path, DT_F16), path), 0);
+    m = open_as(&f, (struct res_open_args) { 0 }, path, "F16");
+    assert_int_equal(res_model_count(f.r), 1);
+    assert_int_equal(res_info(m).retention, RES_KEEP);
+    assert_int_equal(fixture_in_use(&f, "cpu"), 0);
+    struct res_model *narrow = open_as(&f, (struct res_open_args) { 0 }, path, "fp8");
+    assert_int_equal(res_info(m).retention,
+                     RES_KEEP); /* another type of one file is another model */
+    assert_int_equal(res_info(narrow).retention, RES_AUTO);
+    res_unref(narrow);
+    res_unref(m);
+    fixture_close(&f);
+}
+
 static void weights_only(void **state)
 {
     static const struct {
@@ -416,6 +442,7 @@ int main(void)
         cmocka_unit_test(large_tensors),
         cmocka_unit_test(types_make_models),
         cmocka_unit_test(the_files_own_type_is_the_same_model),
+        cmocka_unit_test(replaced_by_one_of_that_type),
         cmocka_unit_test(weights_only),
         cmocka_unit_test(words_for_types),
         cmocka_unit_test(what_cannot_be_converted),

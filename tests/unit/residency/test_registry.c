@@ -428,7 +428,6 @@ static void replaced_file(void **state)
     fixture_close(&f);
 }
 
-/* Anchored, nobody has a handle, another plan: the same blocks move, nothing is read. */
 /* What was kept of the old file is of no use: the new one has its mark, and it goes. */
 static void a_replaced_file_hands_its_mark_over(void **state)
 {
@@ -457,6 +456,7 @@ static void a_replaced_file_hands_its_mark_over(void **state)
     fixture_close(&f);
 }
 
+/* Anchored, nobody has a handle, another plan: the same blocks move, nothing is read. */
 static void adopts(void **state)
 {
     struct fixture f;
