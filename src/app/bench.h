@@ -39,9 +39,9 @@ struct bench_row { /* one placement */
     double load_s, load_gbps;    /* file -> homes */
     double ms, ms_min, ms_max;   /* of a step: median, least, most */
     double runs, copies;         /* queued in a step */
-    uint64_t out_of_order,
-        dropped;                /* of all steps: fetched out of turn; bytes fetched for nothing */
-    double gbps, exposed;       /* of the copies; share of their time that layers stood waiting */
+    uint64_t out_of_order;       /* of all steps: runs fetched out of turn */
+    uint64_t dropped;            /* of all steps: bytes fetched for nothing */
+    double gbps, exposed;        /* of the copies; share of their time that layers stood waiting */
     double link_gbps, limit_ms; /* of one large pinned copy here; donor_bytes at that rate. 0: there
                                     was no room to measure it */
     uint64_t peak, ring;        /* held by this program there, all passes and the load */

@@ -330,7 +330,9 @@ berth_status net_stream_open(struct net *n, berth_err *err)
     static const struct stream_config ring[NET_RINGS] = { { .slots = 0 },
                                                           { .slots = 2, .run_bytes = 1 },
                                                           { .slots = 1, .run_bytes = 1 } };
-    berth_status s = res_stream_open(n->m, &ring[n->ring], &n->stream, err);
+    struct stream_config cfg = ring[n->ring];
+    cfg.ring_least = n->tight && !cfg.slots; /* 1: no more than it needs */
+    berth_status s = res_stream_open(n->m, &cfg, &n->stream, err);
     while (s == BERTH_ENODEVMEM && n->ring < NET_RINGS - 1) {
         s = res_stream_open(n->m, &ring[++n->ring], &n->stream, err);
         n->rep.rungs++;

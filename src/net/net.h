@@ -16,7 +16,8 @@
  *            A pass in which a device call failed (a copy of a streamed block), or for which the
  *            device ran short all the same, is run once more, after making room: all it wrote was
  *            the slab, and what net_output() gave is written again.
- * Ladder     No room for the slab, or beside it for what makes ops ready: (1) res_alloc trims pools
+ * Ladder     No room for the slab, or beside it for what makes ops ready: (0) a ring gives back what
+ *            it has beyond its need (stream_config.ring_least); (1) res_alloc trims pools
  *            and pushes other models back; (2) thrifty, if that lowers the peak: smaller chunks of
  *            attention and of products (op_env), feed-forwards by rows; (3) the model's own blocks
  *            move to its donors or the host (res_make_way), where others make room for them by
@@ -25,7 +26,7 @@
  *            called splits the batch or tiles.
  *            Every rung is logged (net.rung) and counted in the report. A net stays thrifty, and
  *            its ring small, until net_close().
- * Same bits  Rungs 1 and 3 never change a result: where blocks lie does not. Rung 2 does not on the
+ * Same bits  Rungs 0, 1 and 3 never change a result: where blocks lie does not. Rung 2 does not on the
  *            cpu; on cards it may round differently, because rows go in pieces and a card's
  *            libraries choose kernels by the number of rows (op/ops.h).
  * Errors     Sticky, as in base/rd.h: after the first failure every net_*() of the run does nothing

@@ -48,6 +48,7 @@ struct net {
     struct dev_owner *owner;
     struct stream *stream; /* NULL: could not be opened again after the model made way */
     unsigned ring;         /* how small the stream's ring has to be, 0 .. NET_RINGS - 1 */
+    bool tight;            /* the usual one without spare room, too (stream_config.ring_least) */
     bool thrifty;          /* rung 2 was taken: kernels do with little scratch, rows go in pieces */
     struct slab slab;
     uint64_t *placed; /* BERTH_CHECKS: where the dry run put each act, in order */

@@ -189,6 +189,24 @@ struct pass { /* one net_forward() */
     uint64_t outside; /* bytes that the device is to have beside its pools; 0: nobody missed any */
 };
 
+static void rung(struct net *n, const char *what, uint64_t wanted, uint64_t number)
+{
+    n->rep.rungs++;
+    log_info(n->log, "net.rung", "model=%s dev=%s rung=%s wanted=%" PRIu64 " to=%" PRIu64,
+             res_info(n->m).name, n->compute->name, what, wanted, number);
+}
+
+/* Rung 0: nobody else goes for what the ring has beyond its need. */
+static berth_status give_ring_spare(struct pass *p, berth_err *err)
+{
+    struct net *n = p->n;
+    rung(n, "spare", p->peak, stream_stats(n->stream).ring_spare);
+    stream_close(n->stream);
+    n->stream = NULL;
+    n->tight = true;
+    return net_stream_open(n, err);
+}
+
 static berth_status slab_try(struct pass *p, berth_err *err)
 {
     struct net *n = p->n;
@@ -198,14 +216,12 @@ static berth_status slab_try(struct pass *p, berth_err *err)
         return BERTH_OK;
     if (!sz_from_u64(p->peak, &bytes))
         return err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes of activations", p->peak);
+    if (n->stream && stream_stats(n->stream).ring_spare) {
+        berth_status s = dev_alloc(n->compute, n->owner, bytes, &p->slab, err);
+        if (s != BERTH_ENODEVMEM || (s = give_ring_spare(p, err)))
+            return s;
+    }
     return res_alloc(n->res, n->compute, n->owner, bytes, n->m, false, &p->slab, err);
-}
-
-static void rung(struct net *n, const char *what, uint64_t wanted, uint64_t number)
-{
-    n->rep.rungs++;
-    log_info(n->log, "net.rung", "model=%s dev=%s rung=%s wanted=%" PRIu64 " to=%" PRIu64,
-             res_info(n->m).name, n->compute->name, what, wanted, number);
 }
 
 /* Rung 2. False: it is, or that would not lower the peak. An error of the dry run is left to the
@@ -294,7 +310,7 @@ static berth_status prepare(struct pass *p, berth_err *err)
         return s;
     if (!s)
         s = slab_try(p, err);
-    if (s == BERTH_ENODEVMEM && p->peak && be_thrifty(p))
+    if (s == BERTH_ENODEVMEM && p->peak && n->stream && be_thrifty(p))
         s = slab_try(p, err);
     for (bool helped = true; s == BERTH_ENODEVMEM && helped;) {
         berth_err reopen;

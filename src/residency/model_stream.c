@@ -78,8 +78,8 @@ static berth_status alloc_ring(void *user, struct device *d, struct dev_owner *o
 }
 
 /* An eighth of what is left where the model computes, and no more than helps: 192 MiB are what
- * SD1.5 and SDXL gain from. Nobody leaves for it, and where there is little the ring has what it
- * needs. */
+ * SD1.5 and SDXL gain from. Nobody leaves for it: it is there, and who needs it for a pass closes
+ * the stream before others go (net/run.c). Where there is little the ring has what it needs. */
 #define RING_MOST (UINT64_C(192) << 20)
 #define RING_WORTH (3 * STREAM_RUN_DEFAULT)
 

@@ -137,14 +137,14 @@ struct stream_stats {
     uint64_t dropped; /* of them given up before anybody acquired them */
     uint64_t staged;  /* of them through staging */
     uint64_t out_of_order; /* acquires whose run had to be fetched out of turn */
-    uint64_t
-        timed; /* of bytes: those whose times are in the next two; of many runs about, see Time */
+    uint64_t timed;        /* of bytes, about: those whose times are in the next two, see Time */
     uint64_t copy_ns; /* copies ran, the time of all lanes added up; of a staged run from its first
                             chunk to its last */
     uint64_t exposed_ns;              /* layers stood waiting for them, see Time */
     uint64_t wait_ns;                 /* the host waited for copies */
     uint64_t pass_ns;                 /* wall time of passes that ended */
     uint64_t ring_bytes, stage_bytes; /* memory it holds */
+    uint64_t ring_spare;              /* of ring_bytes: what only ring_least asked for */
     uint64_t donor_bytes;             /* what a pass in order copies */
     unsigned slots;                   /* as configured, at most as many as runs */
 };

@@ -46,6 +46,7 @@ struct stream_cut {
     uint32_t runs;
     uint32_t slots;  /* of the ring they are cut for, at most one for each run */
     size_t ring;     /* its bytes: stream_ring.c */
+    size_t spare;    /* of them beyond what it needs: cfg.ring_least */
     bool apart;      /* all runs have room at once */
     uint32_t places; /* marks for so many runs, there or gone */
     struct stream_copy *copy;
@@ -62,7 +63,8 @@ struct stream_cut {
 /* run_bytes > 0; slots: at most STREAM_SLOTS_MAX, 0: as many as it takes. Release with
  * stream_cut_release(), also after an error. post: at no item are more than max(1, slots - 1) runs
  * under way, that is, began at or before it and end at or behind it; if u is the most there are,
- * the ring has the bytes of max(slots, 2u - 1) of the largest run, or of all. */
+ * the ring has the bytes of max(slots, 2u - 1) of the largest run, or cfg.ring_least, or those of
+ * all. */
 berth_status stream_cut(const struct stream_args *args, uint64_t run_bytes, uint32_t slots,
                         struct stream_cut *out, berth_err *err);
 void stream_cut_release(struct stream_cut *c);

@@ -201,6 +201,7 @@ berth_status ring_open(struct stream *s, berth_err *err)
                       : dev_alloc(d, s->args.owner, n, &s->ring, err))
         return err_add(err, "a ring of %zu bytes for runs of up to %zu", n, s->cut.span);
     s->stats.ring_bytes = n;
+    s->stats.ring_spare = s->cut.spare;
     for (; s->slots < s->cut.places; s->slots++)
         if (open_slot(s, &s->slot[s->slots], err)) {
             s->slots++; /* what it has of it goes back too */

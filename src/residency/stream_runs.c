@@ -321,10 +321,12 @@ static berth_status size_ring(const struct stream_args *a, struct stream_cut *c,
     }
     if (!fits || !sz_mul(largest, units, &c->ring))
         return err_set(err, BERTH_ELIMIT, "a ring for %u of %zu bytes", units, c->span);
+    size_t need = c->ring < all ? c->ring : all;
     if (c->ring < a->cfg.ring_least)
         c->ring = (size_t)(a->cfg.ring_least < all ? a->cfg.ring_least : all);
     c->apart = all <= c->ring;
     c->ring = c->apart ? all : c->ring;
+    c->spare = c->ring - need;
     uint32_t places = 2 * most_in_ring(c) + way; /* there, and as many that have just left */
     c->places = places < STREAM_PLACES_MAX ? places : STREAM_PLACES_MAX;
     return BERTH_OK;

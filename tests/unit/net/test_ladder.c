@@ -48,10 +48,9 @@ static void listen(void *user, enum log_level level, uint64_t wall, const char *
         snprintf(l->said + n, sizeof l->said - n, "%s %s\n", event, text);
 }
 
-static void ladder_open(struct ladder *l, const char *devices, const char *alloc)
+static void ladder_open_file(struct ladder *l, const char *devices, const char *alloc,
+                             const struct toy_tensor *all, size_t n)
 {
-    size_t n;
-    const struct toy_tensor *all = ballasted(&n);
     memset(l, 0, sizeof *l);
     toy_open(&l->t, devices, alloc,
              (struct toy_file) {
@@ -61,6 +60,13 @@ static void ladder_open(struct ladder *l, const char *devices, const char *alloc
     l->t.args.log = &l->log;
     toy_net(&l->t);
     toy_input(l->x, OUT);
+}
+
+static void ladder_open(struct ladder *l, const char *devices, const char *alloc)
+{
+    size_t n;
+    const struct toy_tensor *all = ballasted(&n);
+    ladder_open_file(l, devices, alloc, all, n);
 }
 
 static void ladder_close(struct ladder *l)
@@ -135,6 +141,42 @@ static void other_models_make_room(void **state)
     assert_int_equal(net_report(l.t.net).rungs, 0); /* res_alloc()'s own */
     assert_true(res_info(other).demoted > 0);
     assert_int_equal(res_info(l.t.m).demoted, 0);
+    res_unref(other);
+    ladder_close(&l);
+}
+
+/* A ring that took more than it needs gives that back before anybody goes. */
+static void a_large_ring_makes_room_first(void **state)
+{
+    enum { LARGE = 5, OWN = ARRAY_LEN(toy_tensors) };
+    static const char *const name[LARGE] = { "z.0.weight", "z.1.weight", "z.2.weight", "z.3.weight",
+                                             "z.4.weight" };
+    struct toy_tensor all[OWN + LARGE];
+    struct ladder l;
+    struct res_model *other;
+    berth_err err = { 0 };
+    (void)state;
+    memcpy(all, toy_tensors, sizeof toy_tensors);
+    for (size_t i = 0; i < LARGE; i++) /* each a run of its own */
+        all[OWN + i] = (struct toy_tensor) { name[i], { 2, { 2048, 2048 } } };
+    ladder_open_file(&l, "cpu=1g,null:0=128m", "null:0,*#cpu", all, ARRAY_LEN(all));
+    struct res_open_args open = { .path = model_file("other", 12, 256 << 10),
+                                  .plan = { .alloc = "cpu,*#cpu" } };
+    assert_ok(res_open(l.t.f.r, &open, &other, NULL, &err), err);
+    assert_ok(res_load(other, NULL, NULL, &err), err);
+    pass(&l);
+    struct stream_stats before = net_report(l.t.net).stream;
+    assert_true(before.ring_spare > 16 << 20);
+    hog(&l, "cpu", peak_of(&l) / 2);
+    pass(&l);
+    pass(&l); /* stays so */
+    struct net_report rep = net_report(l.t.net);
+    assert_int_equal(rep.stream.ring_spare, 0);
+    assert_int_equal(rep.stream.ring_bytes, before.ring_bytes - before.ring_spare);
+    assert_int_equal(rep.rungs, 1);
+    assert_non_null(strstr(l.said, "rung=spare"));
+    assert_int_equal(res_info(other).demoted, 0);
+    assert_int_equal(res_info(other).resident, res_info(other).bytes);
     res_unref(other);
     ladder_close(&l);
 }
@@ -565,6 +607,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_models_make_room),
+        cmocka_unit_test(a_large_ring_makes_room_first),
         cmocka_unit_test(passes_get_thrifty),
         cmocka_unit_test(thrift_that_brings_nothing_is_left),
         cmocka_unit_test(thrift_in_vain_is_forgotten),
