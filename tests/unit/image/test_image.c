@@ -296,6 +296,7 @@ static void tiff_strips_that_are_the_same(void **state)
     tiff_of_one_strip(&s, 2048, 1 << 14); /* 32 of them */
     assert_int_equal(image_decode((const uint8_t *)s.p, s.n, NULL, &f, &err), BERTH_EFORMAT);
     assert_non_null(strstr(err.msg, "read more than 16 times over"));
+    image_file_release(&f);
     str_release(&s);
 }
 
