@@ -291,7 +291,9 @@ BERTH_API berth_status berth_model_set_retention(berth_model *m, berth_retention
                                                  berth_err *err);
 /* Moves only the blocks whose device changes. alloc, compute: as in berth_model_config. From here on
  * the model is found by the new plan. After a failure the old plan stands; blocks that moved already
- * count as demoted, and the next load brings them home. BERTH_EBUSY: another model has that plan. */
+ * count as demoted, and the next load brings them home. BERTH_EBUSY: another model has that plan.
+ * With adapters, and from the cpu to a card or back, it has to be loaded before it is used: blocks of
+ * 16-bit types that they touch are F32 for the cpu. */
 BERTH_API berth_status berth_model_replan(berth_model *m, const char *alloc, const char *compute,
                                           berth_layout layout, berth_load_result *result,
                                           berth_err *err);

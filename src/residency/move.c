@@ -16,7 +16,7 @@ static uint64_t stored_bytes(const struct block_tensor *t, enum dtype patched, e
 {
     uint64_t n, bytes;
     *type = t->entry ? t->entry->dtype : DT_NONE;
-    if (patched == DT_NONE || *type == DT_NONE || !res_widens(*type))
+    if (patched == DT_NONE || *type == DT_NONE || !res_widens(*type, patched))
         return t->bytes;
     *type = patched;
     /* Shapes were checked with the file's own type, so only the wider one can be too much. */
@@ -563,8 +563,12 @@ static void next_take(struct res_model *m, struct next *x)
     m->base_key = x->key.base;
     m->key = x->key.full;
     m->compute = m->plan.quotas.compute;
-    for (size_t i = 0; i < m->blocks.n; i++)
+    for (size_t i = 0; i < m->blocks.n; i++) {
         m->block[i].home = m->plan.device[i];
+        /* What adapters make of a block depends on who computes: the next load derives it again. */
+        if (m->state == RES_RESIDENT && m->patches.n)
+            m->patches_changed |= m->block[i].patch != res_patch_signature(m, i);
+    }
     *x = old;
 }
 

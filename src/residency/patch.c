@@ -11,9 +11,10 @@
  *          is copied to the home. Every other (the cpu, cards): on the host, straight from the file's
  *          mapping, over the pool, into the home or into host memory and from there. The bits are the
  *          same everywhere: it is the same merge.
- * Types    Floats stay what they are; fp8 is rounded by chance, seeded by the tensor's key; an fp8
- *          weight with a scale beside it gets a new scale, and its codes are chosen for the scale as
- *          it is stored; quantised tensors become F16. High precision: fp8 becomes F16 too (BF16
+ * Types    Floats stay what they are; but 16-bit ones of a diffusion model that computes on the cpu
+ *          become F32, see stays_exact(); fp8 is rounded by chance, seeded by the tensor's key; an
+ *          fp8 weight with a scale beside it gets a new scale, and its codes are chosen for the scale
+ *          as it is stored; quantised tensors become F16. High precision: fp8 becomes F16 too (BF16
  *          where a value might be beyond it), and its scale stays. Weights that are converted as
  *          they are read (res_open_args.dtype) are rounded first: what is patched is what the block
  *          has without adapters.
@@ -94,6 +95,54 @@ static bool patch_on_block(const struct res_model *m, const struct res_patch *p,
     return false;
 }
 
+/* ---- what they make of a block ---- */
+
+bool res_widens(enum dtype t, enum dtype patched)
+{
+    return patched == DT_F32 ? t == DT_F16 || t == DT_BF16
+                             : dtype_is_quant(t) || merge_by_chance(t);
+}
+
+/* Where the cpu computes ComfyUI holds diffusion models as F32, so it never rounds what it merged to
+ * 16 bits; text encoders it holds, and rounds to, F16 everywhere. */
+static bool stays_exact(const struct res_model *m, const struct weights_entry *e)
+{
+    char key[RES_KEY_MAX];
+    return dev_can(res_device(m->res, m->compute), BERTH_CAP_HOST_VISIBLE) &&
+           res_widens(e->dtype, DT_F32) &&
+           str_starts(key, res_tensor_key(m, e, key), "diffusion_model.");
+}
+
+/* What the tensors of a block that widen become when the patch set is merged in; DT_NONE: stay. */
+static enum dtype patched_type(const struct res_model *m, size_t block)
+{
+    const struct block *b = &m->blocks.at[block];
+    enum dtype type = DT_NONE;
+    for (uint32_t k = 0; k < b->n; k++) {
+        const struct weights_entry *e = m->blocks.tensor[b->first + k].entry;
+        if (!e || !touched(m, e))
+            continue;
+        if (res_widens(e->dtype, DT_F16))
+            return dtype_is_quant(e->dtype) || m->high_precision ? DT_F16 : DT_NONE;
+        if (stays_exact(m, e))
+            type = DT_F32;
+    }
+    return type;
+}
+
+uint64_t res_patched_span(const struct res_model *m, size_t block)
+{
+    uint64_t bytes, span;
+    return res_block_layout(m, block, patched_type(m, block), &bytes, &span) ? span : UINT64_MAX;
+}
+
+static uint64_t signature_add(uint64_t sum, uint64_t what, uint64_t how)
+{
+    const uint64_t link[3] = { sum, what, how };
+    sum = hash_xxh64(link, sizeof link, 0);
+    return sum + !sum; /* 0 is kept for "untouched" */
+}
+
 uint64_t res_patch_signature(const struct res_model *m, size_t block)
 {
     const struct block *b = &m->blocks.at[block];
@@ -104,11 +153,10 @@ uint64_t res_patch_signature(const struct res_model *m, size_t block)
         if (!patch_on_block(m, p, b))
             continue;
         memcpy(&bits, &p->strength, sizeof bits);
-        const uint64_t link[3] = { sum, p->adapter->id, bits };
-        sum = hash_xxh64(link, sizeof link, 0);
-        sum += !sum; /* 0 is kept for "untouched" */
+        sum = signature_add(sum, p->adapter->id, bits);
     }
-    return sum;
+    /* A plan with another compute device may make something else of the same adapters. */
+    return sum && patched_type(m, block) == DT_F32 ? signature_add(sum, DT_F32, 0) : sum;
 }
 
 /* ---- one block being derived ---- */
@@ -153,7 +201,7 @@ static struct place place_of(const struct derive *d, uint32_t k, uint64_t *end)
     uint64_t n;
     if (d->patched != DT_NONE) {
         p.off = (*end + BLOCK_ALIGN - 1) & ~(uint64_t)(BLOCK_ALIGN - 1);
-        if (res_widens(p.dtype)) {
+        if (res_widens(p.dtype, d->patched)) {
             p.dtype = d->patched;
             if (!shape_count(&t->entry->shape, &n) || !dtype_bytes(p.dtype, n, &p.bytes))
                 BUG("'%s' does not fit, and res_block_layout() said it does", t->entry->name);
@@ -679,30 +727,6 @@ bool res_scale_at(const struct res_model *m, size_t block, float *out)
 {
     *out = m->block[block].scale;
     return *out != 0;
-}
-
-bool res_widens(enum dtype t)
-{
-    return dtype_is_quant(t) || merge_by_chance(t);
-}
-
-/* What the tensors of a block that widen become when the patch set is merged in; DT_NONE: stay. */
-static enum dtype patched_type(const struct res_model *m, size_t block)
-{
-    const struct block *b = &m->blocks.at[block];
-    for (uint32_t k = 0; k < b->n; k++) {
-        const struct weights_entry *e = m->blocks.tensor[b->first + k].entry;
-        if (e && (dtype_is_quant(e->dtype) || (m->high_precision && merge_by_chance(e->dtype))) &&
-            touched(m, e))
-            return DT_F16;
-    }
-    return DT_NONE;
-}
-
-uint64_t res_patched_span(const struct res_model *m, size_t block)
-{
-    uint64_t bytes, span;
-    return res_block_layout(m, block, patched_type(m, block), &bytes, &span) ? span : UINT64_MAX;
 }
 
 /* The largest |value| of the merged tensor; j has the terms and the shape. */

@@ -4,8 +4,9 @@
  * in the order they apply; residency merges them into a float32 copy of the base weight on the
  * compute device and stores the result at the block's home: float types as they are (fp8 with
  * stochastic rounding seeded by the tensor's key), quantised blocks as F16, because a quantiser
- * would throw the patch away; so are fp8 blocks of models opened with high_precision. The plan's
- * bytes grow by that and the ledger shows it.
+ * would throw the patch away; so are fp8 blocks of models opened with high_precision. 16-bit blocks of
+ * diffusion models that compute on the cpu become F32: ComfyUI has them so. The plan's bytes grow by
+ * that and the ledger shows it.
  *
  *   W[row .. row+rows) viewed as [rows, cols], cols = elements of a row
  *   TERM_LOWRANK   W += scale * up[rows, rank] . down[rank, cols]

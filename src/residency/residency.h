@@ -279,7 +279,8 @@ void res_linger_end(struct residency *r);
 /* A new plan: moves only blocks whose device changes. In use, or another model has the key that
  * this one would get: BERTH_EBUSY. A plan that could not be had if all went that may go fails
  * before a block moves. After a later failure every block is somewhere and counted, the old plan
- * stands, and res_load() goes on from there. A model without bytes only gets the plan. */
+ * stands, and res_load() goes on from there. A model without bytes only gets the plan. Blocks with
+ * patches that the new compute device wants in another type (patch.h) get it with the next load. */
 berth_status res_replan(struct res_model *m, const struct plan_args *plan,
                         struct res_load_result *result, berth_err *err);
 /* The plan m has now is a person's: opens with plan_may_stay leave it, until one without it, or for

@@ -166,7 +166,9 @@ berth_status res_patch_block(struct res_model *m, size_t block, const struct res
                              struct res_load_result *result, berth_err *err);
 /* Memory the block takes with the patch set merged in; UINT64_MAX: beyond all bounds. */
 uint64_t res_patched_span(const struct res_model *m, size_t block);
-bool res_widens(enum dtype t); /* quants, and fp8 for high precision: stored wider once patched */
+/* Is a tensor of type t stored wider in a block that is patched into type `patched`? 16-bit floats in
+ * one of F32; quants, and fp8 for high precision, in one of F16 or BF16. */
+bool res_widens(enum dtype t, enum dtype patched);
 
 /* room.c: the next thing that can be done for `wanted` bytes on device d; false: there is none.
  *     while (s == BERTH_ENODEVMEM && res_make_room(...))

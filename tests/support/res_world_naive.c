@@ -54,12 +54,13 @@ static bool tensor_is(struct world *w, struct naive *n, size_t block, size_t i,
     CHECK(w, dtype_bytes(held, t->count, &bytes) && bytes == bt->bytes && e->dtype == held,
           "%s is held as %s, not as %s", e->name, dtype_name(e->dtype), dtype_name(held));
     bool patched = patches_touch(p, t->name, strlen(t->name));
-    enum dtype now = patched && dtype_is_quant(t->dtype) ? DT_F16 : held;
+    struct res_block_at at;
+    CHECK(w, !res_block_at(n->m, block, &at, &err), "block_at: %s", err.msg);
+    bool wide = at.patched == DT_F32 && (held == DT_F16 || held == DT_BF16);
+    enum dtype now = wide ? DT_F32 : patched && dtype_is_quant(t->dtype) ? DT_F16 : held;
     CHECK(w, dtype_bytes(now, t->count, &bytes) && bytes <= sizeof raw, "size of %s", t->name);
     *same = false;
     /* Its size tells whether a quantised one is patched: then it cannot be the other. */
-    struct res_block_at at;
-    CHECK(w, !res_block_at(n->m, block, &at, &err), "block_at: %s", err.msg);
     if (dtype_is_quant(t->dtype) && (at.patched == DT_F16) != patched)
         return true;
     CHECK(w, !res_tensor_read(n->m, block, i, raw, (size_t)bytes, &err), "read %s of %s: %s",

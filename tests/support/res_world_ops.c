@@ -395,6 +395,29 @@ static void on_progress(void *user, uint64_t done, uint64_t total)
         atomic_store(&p->cancel, true);
 }
 
+/* Will block b be F32 once the patches are merged? 16-bit weights are where the cpu computes. */
+static bool widens(const struct naive *n, size_t b)
+{
+    const struct blocks *all = res_blocks(n->m);
+    bool wide = false;
+    for (size_t k = 0; k < all->at[b].n; k++) {
+        const struct weights_entry *e = all->tensor[all->at[b].first + k].entry;
+        if (!patches_touch(&n->patches, e->name, e->name_len))
+            continue;
+        if (dtype_is_quant(e->dtype) || e->dtype == DT_F8_E4M3)
+            return false;
+        wide = wide || e->dtype == DT_F16 || e->dtype == DT_BF16;
+    }
+    return wide && dev_can(res_compute(n->m), BERTH_CAP_HOST_VISIBLE);
+}
+
+static bool is_wide(const struct naive *n, size_t b)
+{
+    struct res_block_at at;
+    berth_err err;
+    return !res_block_at(n->m, b, &at, &err) && at.patched == DT_F32;
+}
+
 /* Bytes of blocks whose merged patches are not those of the set. unsure: and of those that may have
  * others after a load that failed. */
 static uint64_t stale_bytes(const struct naive *n, bool unsure)
@@ -402,7 +425,7 @@ static uint64_t stale_bytes(const struct naive *n, bool unsure)
     const struct blocks *b = res_blocks(n->m);
     uint64_t sum = 0;
     for (size_t i = 0; i < n->blocks; i++) {
-        bool stale = unsure && n->unsure[i];
+        bool stale = (unsure && n->unsure[i]) || is_wide(n, i) != widens(n, i);
         for (size_t k = 0; k < b->at[i].n && !stale; k++) {
             const struct weights_entry *e = b->tensor[b->at[i].first + k].entry;
             stale = !patches_same(&n->applied[i], &n->patches, e->name, e->name_len);
@@ -429,6 +452,8 @@ static bool loaded(struct world *w, struct naive *n, const struct res_load_resul
     for (size_t b = 0; b < n->blocks; b++) {
         n->applied[b] = n->patches;
         n->unsure[b] = false;
+        CHECK(w, is_wide(n, b) == widens(n, b), "block %zu is%s F32", b,
+              is_wide(n, b) ? "" : " not");
     }
     return true;
 }
@@ -652,6 +677,7 @@ bool do_replan(struct world *w)
               at.device != n->at[b].device || at.addr == n->at[b].addr ||
                   at.pinned != n->at[b].pinned,
               "block %zu moved within %s", b, at.dev->name);
+        n->patches_changed |= is_wide(n, b) != widens(n, b);
     }
     CHECK(w, got.moved >= moved && (moved || got.moved == 0 || n->state == RES_RESIDENT),
           "moved %" PRIu64 " bytes, blocks of %" PRIu64 " changed device", got.moved, moved);

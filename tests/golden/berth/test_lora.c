@@ -333,7 +333,8 @@ static void the_same_bits_wherever_blocks_live(void **state)
     fixture_close(&f);
 }
 
-/* Whatever type the checkpoint is stored in: the same bits on every device. */
+/* Whatever type the checkpoint is stored in: the same bits on every device. Of 16-bit weights the cpu
+ * has more of them than cards, as ComfyUI has. */
 static void every_stored_type_agrees(void **state)
 {
     golden_or_skip();
@@ -341,7 +342,7 @@ static void every_stored_type_agrees(void **state)
     static const enum dtype types[] = { DT_F16, DT_BF16, DT_F8_E4M3, DT_F8_E5M2 };
     for (size_t t = 0; t < ARRAY_LEN(types); t++) {
         char path[512];
-        uint64_t sum[ARRAY_LEN(places)];
+        uint64_t sum, first[2] = { 0 }; /* where the cpu computes, and cards */
         snprintf(path, sizeof path, "%s", tmp_path("typed.safetensors"));
         preset_write("sd15-tiny", types[t], path);
         for (size_t i = 0; i < ARRAY_LEN(places); i++) {
@@ -352,11 +353,14 @@ static void every_stored_type_agrees(void **state)
             struct res_model *m = open_part(&f, path, places[i].alloc);
             assert_ok(res_set_patches(m, &patch, 1, &err), err);
             model_load(m);
-            sum[i] = checksum(m);
-            assert_int_equal(sum[i], sum[0]);
+            sum = checksum(m);
+            bool card = strstr(places[i].alloc, "#null") != NULL;
+            first[card] = first[card] ? first[card] : sum;
+            assert_int_equal(sum, first[card]);
             res_unref(m);
             fixture_close(&f);
         }
+        assert_int_equal(first[0] != first[1], dtype_desc(types[t])->bytes == 2);
     }
 }
 

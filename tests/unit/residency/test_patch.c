@@ -28,6 +28,15 @@ static const struct {
 
 /* ---- every type, every place ---- */
 
+/* What a block with a patched weight of this type becomes, by who computes; DT_NONE: it stays. */
+static enum dtype becomes(const struct res_model *m, enum dtype weight)
+{
+    bool cpu = dev_can(res_compute(m), BERTH_CAP_HOST_VISIBLE);
+    return dtype_is_quant(weight)                           ? DT_F16
+           : cpu && (weight == DT_F16 || weight == DT_BF16) ? DT_F32
+                                                            : DT_NONE;
+}
+
 static void check_layer(struct res_model *m, size_t i, const struct toy *t, float strength,
                         const struct stored *s)
 {
@@ -40,7 +49,8 @@ static void check_layer(struct res_model *m, size_t i, const struct toy *t, floa
     expected(m, i, 0, t, strength, scale, want);
     read_f32(m, i, 0, got);
     struct res_tensor_at at = res_tensor_at(m, i, 0);
-    assert_int_equal(at.dtype, dtype_is_quant(s->weight) ? DT_F16 : s->weight);
+    enum dtype wide = becomes(m, s->weight);
+    assert_int_equal(at.dtype, wide != DT_NONE ? wide : s->weight);
     float amax = 0;
     for (size_t k = 0; k < ROWS * COLS; k++)
         amax = fabsf(want[k]) > amax ? fabsf(want[k]) : amax;
@@ -79,6 +89,7 @@ static void on_every_place(const struct stored *types, size_t n, struct toy like
     for (size_t t = 0; t < n; t++) {
         const char *path = write_file("typed", types[t]);
         uint64_t sum[ARRAY_LEN(places)], base[ARRAY_LEN(places)];
+        size_t first[DT_COUNT + 1] = { 0 }; /* place whose weights became the type, plus one */
         for (size_t p = 0; p < ARRAY_LEN(places); p++) {
             struct fixture f;
             struct toy toy = toy_of("layers.1.", 0.125f, 1);
@@ -94,9 +105,9 @@ static void on_every_place(const struct stored *types, size_t n, struct toy like
                 struct res_block_at at;
                 berth_err err = { 0 };
                 assert_ok(res_block_at(m, i, &at, &err), err);
-                bool wide = mine && dtype_is_quant(types[t].weight);
-                assert_int_equal(at.patched, wide ? DT_F16 : DT_NONE);
-                assert_int_equal(at.bytes > m->blocks.at[i].bytes, wide);
+                enum dtype wide = mine ? becomes(m, types[t].weight) : DT_NONE;
+                assert_int_equal(at.patched, wide);
+                assert_int_equal(at.bytes > m->blocks.at[i].bytes, wide != DT_NONE);
                 if (mine)
                     check_layer(m, i, &toy, 0.5f, &types[t]);
             }
@@ -107,7 +118,9 @@ static void on_every_place(const struct stored *types, size_t n, struct toy like
             model_load(m);
             base[p] = checksum(m);
             assert_true(base[p] != sum[p]);
-            assert_true(sum[p] == sum[0] && base[p] == base[0]);
+            size_t *same = &first[becomes(m, types[t].weight)];
+            *same = *same ? *same : p + 1;
+            assert_true(sum[p] == sum[*same - 1] && base[p] == base[0]);
             assert_int_equal(res_bytes_on(m, 0) +
                                  (devset_count(f.set) > 1 ? res_bytes_on(m, 1) : 0) +
                                  (devset_count(f.set) > 2 ? res_bytes_on(m, 2) : 0),
@@ -201,6 +214,47 @@ static void only_touched_blocks_are_read_again(void **state)
         assert_ok(res_set_patches(m, NULL, 0, &err), err);
         assert_int_equal(model_load(m).read, block);
         assert_true(checksum(m) == base);
+        res_unref(m);
+        fixture_close(&f);
+    }
+}
+
+/* What is merged for the cpu is exact, for a card it has 16 bits: who computes is part of what a
+ * block is, wherever it lies, and after a plan with another one the next load derives it again. */
+static void who_computes_decides(void **state)
+{
+    (void)state;
+    static const struct stored types[] = { STORED(DT_F16, false), STORED(DT_BF16, false) };
+    static const char *const plans[] = { "#cpu", "#null:0", "null:0,*#cpu", "cpu,*#null:0",
+                                         "#cpu" };
+    const uint64_t base = 4 * (ROWS * COLS * 2 + ROWS * 4), wider = 4 * ROWS * COLS * 2;
+    for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+        struct fixture f;
+        berth_err err = { 0 };
+        struct toy toy = toy_of("layers.", 0.125f, 1);
+        uint64_t sum[2] = { 0 };
+        fixture_open(&f, "cpu=64m,null:0=64m", NULL);
+        struct res_model *m = model_open(&f, write_file("who", types[t]), "cpu,*#null:0", RES_AUTO);
+        set(m, &toy, 0.5f);
+        model_load(m);
+        for (size_t p = 0; p < ARRAY_LEN(plans); p++) {
+            const struct plan_args plan = { .alloc = plans[p] };
+            bool card = strstr(plans[p], "#null") != NULL;
+            uint64_t all = base + (card ? 0 : wider);
+            assert_ok(res_replan(m, &plan, NULL, &err), err);
+            fixture_check(&f);
+            assert_int_equal(res_use_begin(m, &err), BERTH_EINVAL);
+            assert_int_equal(model_load(m).read, base);
+            assert_ok(res_use_begin(m, &err), err);
+            res_use_end(m);
+            assert_int_equal(res_bytes_on(m, 0) + res_bytes_on(m, 1), all);
+            looks_as_stored(m, plans[p], 2);
+            uint64_t now = checksum(m);
+            assert_true(!sum[card] || sum[card] == now);
+            sum[card] = now;
+            fixture_check(&f);
+        }
+        assert_true(sum[0] != sum[1]);
         res_unref(m);
         fixture_close(&f);
     }
@@ -633,6 +687,7 @@ int main(void)
         cmocka_unit_test(every_type_on_every_place),
         cmocka_unit_test(every_kind_on_every_place),
         cmocka_unit_test(only_touched_blocks_are_read_again),
+        cmocka_unit_test(who_computes_decides),
         cmocka_unit_test(stacked_adapters_apply_in_order),
         cmocka_unit_test(fp8_is_seeded_by_the_key),
         cmocka_unit_test(odd_shapes_merge_like_whole_ones),
