@@ -189,21 +189,10 @@ done:
     return s;
 }
 
-/* Nodes that would stop the prompt even if all else were right: who reads on and mends that would do
- * it for nothing. */
-static void add_stops(const struct verdict *c, struct str *out)
-{
-    for (size_t i = 0; i < c->wf->n; i++)
-        if (c->why[i] && !c->wanted[i])
-            str_addf(out, "%sNode %s: %s", out->n ? "\n" : "", c->wf->node[i].id,
-                     json_string_value(json_object_get(c->why[i], "details")));
-}
-
 /* "message: details" of every error of the outputs themselves. */
 static berth_status refuse_outputs(const struct verdict *c, struct validation *out, berth_err *err)
 {
     struct str text = { 0 };
-    add_stops(c, &text);
     for (size_t i = 0; i < c->wf->n; i++) {
         json_t *errors =
             json_object_get(json_object_get(out->node_errors, c->wf->node[i].id), "errors");

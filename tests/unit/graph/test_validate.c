@@ -443,7 +443,7 @@ static const struct {
     { "what cannot be computed is refused, and the node that it is",
       "{`1`:{`class_type`:`Never`,`inputs`:{}},`2`:{`class_type`:`Add`,`inputs`:{`a`:[`1`,0]}},"
       "`3`:{`class_type`:`Save`,`inputs`:{`value`:[`2`,0]}}}",
-      NULL, "[]", "Node 1: Never cannot be computed yet",
+      NULL, "[]", "",
       "{`1`:{`errors`:[" NEVER "],`dependent_outputs`:[`3`],`class_type`:`Never`}}" },
     { "two of them in a row, and an output that needs none of them",
       "{`1`:{`class_type`:`Never`,`inputs`:{}},`2`:{`class_type`:`Never`,`inputs`:{`value`:[`1`,0]}"
