@@ -10,6 +10,7 @@
 #define ANSWER_MAX ((size_t)64 << 20)
 #define HOST_MAX 256
 #define RETRY_EVERY_US 100000
+#define CANNOT_RUN "node_cannot_run" /* type of an error */
 
 struct target {
     char host[HOST_MAX], port[8];
@@ -155,31 +156,64 @@ static berth_status receive(int fd, unsigned seconds, struct str *got, berth_err
     }
 }
 
-/* "message: details" of an error of the API. */
-static void add_error(const json_t *e, struct str *out)
+static void add_safe(struct str *out, const char *text)
 {
-    const char *message = json_string_value(json_object_get(e, "message"));
-    const char *details = json_string_value(json_object_get(e, "details"));
-    str_addf(out, "%s%s%s", message ? message : "?", details && *details ? ": " : "",
-             details ? details : "");
+    term_safe(out, text, strlen(text), 0);
 }
 
-void client_errors(const json_t *answer, struct str *out)
+/* "message: details" of an error of the API, but of one whose details say it all these alone. */
+static void add_error(const json_t *e, const char *class_type, struct str *out)
 {
-    json_t *e = json_object_get(answer, "error"), *node;
+    const char *type = json_string_value(json_object_get(e, "type"));
+    const char *message = json_string_value(json_object_get(e, "message"));
+    const char *details = json_string_value(json_object_get(e, "details"));
+    size_t n = class_type ? strlen(class_type) : 0;
+    if (type && !strcmp(type, CANNOT_RUN) && details && *details) {
+        bool named = n && !strncmp(details, class_type, n) && details[n] == ' ';
+        add_safe(out, details + (named ? n + 1 : 0)); /* its class stands before it */
+        return;
+    }
+    add_safe(out, message ? message : "?");
+    if (details && *details) {
+        str_adds(out, ": ");
+        add_safe(out, details);
+    }
+}
+
+/* stops: those that would stop the prompt even if all else were right, or the others. */
+static void add_nodes(json_t *nodes, bool stops, const char *between, struct str *out)
+{
     const char *id;
+    json_t *node, *e;
     size_t i;
-    if (json_is_string(e))
-        str_adds(out, json_string_value(e));
-    else if (e)
-        add_error(e, out);
-    json_object_foreach(json_object_get(answer, "node_errors"), id, node)
-        json_array_foreach(json_object_get(node, "errors"), i, e)
+    json_object_foreach(nodes, id, node) json_array_foreach(json_object_get(node, "errors"), i, e)
     {
         const char *cls = json_string_value(json_object_get(node, "class_type"));
-        str_addf(out, "; node %s (%s): ", id, cls ? cls : "?");
-        add_error(e, out);
+        const char *type = json_string_value(json_object_get(e, "type"));
+        if ((type && !strcmp(type, CANNOT_RUN)) != stops)
+            continue;
+        str_addf(out, "%snode ", between);
+        add_safe(out, id);
+        str_adds(out, " (");
+        add_safe(out, cls ? cls : "?");
+        str_adds(out, "): ");
+        add_error(e, cls, out);
     }
+}
+
+void client_errors(const json_t *answer, const char *between, struct str *out)
+{
+    const json_t *e = json_object_get(answer, "error");
+    json_t *nodes = json_object_get(answer, "node_errors");
+    const char *message = json_string_value(json_object_get(e, "message"));
+    if (json_is_string(e))
+        add_safe(out, json_string_value(e));
+    else if (e && message && json_object_size(nodes)) /* its details are those of nodes */
+        add_safe(out, message);
+    else if (e)
+        add_error(e, NULL, out);
+    add_nodes(nodes, true, between, out); /* first: who mends the others does it for nothing */
+    add_nodes(nodes, false, between, out);
 }
 
 static berth_status refused(const struct client *c, int status, const char *body, size_t n,
@@ -189,7 +223,7 @@ static berth_status refused(const struct client *c, int status, const char *body
     berth_err ignore;
     struct str text = { 0 };
     if (!js_parse(body, n, NULL, &v, &ignore))
-        client_errors(v, &text);
+        client_errors(v, "; ", &text);
     const char *said = text.n ? str_c(&text) : NULL;
     berth_status s = status == 401   ? BERTH_EINVAL
                      : status == 404 ? BERTH_ENOTFOUND

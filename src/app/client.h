@@ -37,8 +37,9 @@ struct client {
 berth_status client_json(struct client *c, const char *path, const char *body, unsigned seconds,
                          json_t **out, berth_err *err);
 
-/* The API's {"error", "node_errors"} as one line for people. */
-void client_errors(const json_t *answer, struct str *out);
+/* The API's {"error", "node_errors"} for people, safe for a terminal: what is wrong with the whole,
+ * then `between` and "node ID (CLASS): why" for every error of a node. */
+void client_errors(const json_t *answer, const char *between, struct str *out);
 
 /* The bytes of a GET, appended; at most what an answer may have. */
 berth_status client_bytes(struct client *c, const char *path, unsigned seconds, struct str *out,

@@ -32,6 +32,9 @@ struct options {
 
 struct waiting {
     struct run_view view;
+    struct client *client;
+    json_t *prompt;
+    json_t *left_out; /* owned: node_errors of outputs that the server does not run; NULL: none */
     const char *url;
     bool quiet;
 };
@@ -94,17 +97,21 @@ static void hint(const struct node_env *env, const char *class_type, json_t *err
     str_release(&text);
 }
 
-/* {"error", "node_errors"} as a line, with hints. The values of `v` stay as the API has them. */
-static void explain(const struct node_env *env, const struct validation *v, struct str *out)
+/* {"error", "node_errors"} with hints. The values of `v` stay as the API has them. env NULL: a
+ * server's, whose folders and devices are not known here. */
+static void explain(const struct node_env *env, const struct validation *v, const char *between,
+                    struct str *out)
 {
     json_t *nodes = json_deep_copy(v->node_errors), *node, *e;
     const char *id;
     size_t i;
     bool told = false;
-    json_object_foreach(nodes, id, node) json_array_foreach(json_object_get(node, "errors"), i, e)
-        hint(env, json_string_value(json_object_get(node, "class_type")), e, &told);
+    if (env)
+        json_object_foreach(nodes, id, node)
+            json_array_foreach(json_object_get(node, "errors"), i, e)
+                hint(env, json_string_value(json_object_get(node, "class_type")), e, &told);
     json_t *answer = json_pack("{s:O*, s:O*}", "error", v->error, "node_errors", nodes);
-    client_errors(answer, out);
+    client_errors(answer, between, out);
     json_decref(answer);
     json_decref(nodes);
 }
@@ -120,31 +127,33 @@ static void advise(const struct node_env *env, const struct folder_options *o, j
     str_release(&lines);
 }
 
+/* A line for each node: an error of the API is one line, and has a limit. */
 static int refuse(struct app *a, const struct node_env *env, const struct folder_options *o,
                   json_t *prompt, const struct validation *v)
 {
     struct str msg = { 0 };
-    explain(env, v, &msg);
-    berth_err err;
-    err_set(&err, BERTH_EINVAL, "%s", msg.n ? str_c(&msg) : "the workflow is not valid");
+    explain(env, v, a->json ? "; " : "\n  ", &msg);
+    if (a->json) {
+        berth_err err;
+        err_set(&err, BERTH_EINVAL, "%s", msg.n ? str_c(&msg) : "the workflow is not valid");
+        app_fail(a, &err);
+    } else
+        fprintf(stderr, "berth run: %s\n", msg.n ? str_c(&msg) : "the workflow is not valid");
     str_release(&msg);
-    int code = app_fail(a, &err);
     advise(env, o, prompt, v);
-    return code;
+    return APP_FAILED;
 }
 
 /* Outputs that will not run although others do: said, and the exit code tells too. */
 static void complain_partly(const struct node_env *env, const struct folder_options *o,
                             json_t *prompt, const struct validation *v)
 {
-    struct str msg = { 0 }, safe = { 0 };
-    explain(env, v, &msg);
-    term_safe(&safe, str_c(&msg), msg.n, 0);
+    struct str msg = { 0 };
+    explain(env, v, "\n  ", &msg);
     if (msg.n)
-        fprintf(stderr, "berth run: some outputs cannot run%s\n", str_c(&safe));
+        fprintf(stderr, "berth run: some outputs cannot run%s\n", str_c(&msg));
     advise(env, o, prompt, v);
     str_release(&msg);
-    str_release(&safe);
 }
 
 /* ---- the run ---- */
@@ -222,7 +231,7 @@ static int execute(struct app *a, const struct options *o, struct parts *p, stru
 
 /* The history's entry for people: which files there are on the server, or what went wrong. */
 static int report_remote(const struct app *a, const struct options *o, const struct client *c,
-                         const json_t *item)
+                         const json_t *item, json_t *node_errors)
 {
     const struct run_place at = { .client = c };
     json_t *status = json_object_get(item, "status"), *outputs = json_object_get(item, "outputs");
@@ -230,7 +239,7 @@ static int report_remote(const struct app *a, const struct options *o, const str
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const char *word = json_string_value(json_object_get(status, "status_str"));
     if (o->json)
-        run_outputs_json(&at, outputs, status, NULL);
+        run_outputs_json(&at, outputs, status, node_errors);
     else
         run_outputs_print(a, &at, o->show, outputs);
     if (!o->json && !o->quiet)
@@ -296,6 +305,29 @@ static bool servers_own(const struct opt *table, size_t n, struct str *out)
     return out->n;
 }
 
+/* A prompt that the server refused, or did not get. */
+static int not_taken(struct app *a, struct client *c, json_t *prompt, const json_t *refusal,
+                     const berth_err *err)
+{
+    const struct validation v = { .error = json_object_get(refusal, "error"),
+                                  .node_errors = json_object_get(refusal, "node_errors") };
+    fetch_all_choices(c, v.node_errors);
+    if (json_object_size(v.node_errors))
+        return refuse(a, NULL, NULL, prompt, &v);
+    int failed = app_fail(a, err);
+    advise(NULL, NULL, prompt, &v);
+    return failed;
+}
+
+static void on_partly(void *user, json_t *node_errors)
+{
+    struct waiting *w = user;
+    const struct validation v = { .node_errors = node_errors };
+    w->left_out = json_incref(node_errors);
+    fetch_all_choices(w->client, node_errors);
+    complain_partly(NULL, NULL, w->prompt, &v);
+}
+
 static int elsewhere(struct app *a, const struct options *o, const struct parts *p)
 {
     berth_err err;
@@ -304,7 +336,9 @@ static int elsewhere(struct app *a, const struct options *o, const struct parts 
     json_t *refusal = NULL;
     client.refusal = &refusal;
     client.quiet = o->quiet || o->json;
-    struct waiting waiting = { .url = client.url, .quiet = client.quiet };
+    struct waiting waiting = {
+        .client = &client, .prompt = p->prompt, .url = client.url, .quiet = client.quiet
+    };
     run_view_init(&waiting.view, stderr, &a->err, a->clock, p->prompt, NULL, client.quiet);
     const struct remote_run r = { .client = &client,
                                   .prompt = p->prompt,
@@ -312,23 +346,20 @@ static int elsewhere(struct app *a, const struct options *o, const struct parts 
                                   .stop = signals_watch(),
                                   .event = on_event,
                                   .queued = on_queued,
+                                  .partly = on_partly,
                                   .user = &waiting };
     berth_status s = run_remote(&r, &item, &err);
     run_view_release(&waiting.view);
-    if (s) {
-        int failed = app_fail(a, &err);
-        const struct validation v = { .error = json_object_get(refusal, "error"),
-                                      .node_errors = json_object_get(refusal, "node_errors") };
-        client.refusal = NULL;
-        fetch_all_choices(&client, v.node_errors);
-        advise(NULL, NULL, p->prompt, &v);
-        json_decref(refusal);
-        return failed;
-    }
-    json_decref(refusal);
-    int code = item ? report_remote(a, o, &client, item) : APP_SIGNAL + signals_caught();
-    if (!item)
+    client.refusal = NULL;
+    int code = s      ? not_taken(a, &client, p->prompt, refusal, &err)
+               : item ? report_remote(a, o, &client, item, waiting.left_out)
+                      : APP_SIGNAL + signals_caught();
+    if (!s && !item)
         fprintf(stderr, "berth run: stopped\n");
+    if (!code && waiting.left_out)
+        code = APP_FAILED; /* not all that was asked for is there */
+    json_decref(waiting.left_out);
+    json_decref(refusal);
     json_decref(item);
     return code;
 }

@@ -163,6 +163,9 @@ berth_status run_remote(const struct remote_run *r, json_t **item, berth_err *er
     w.id = text_of(answer, "prompt_id");
     if (!s && !w.id)
         s = err_set(err, BERTH_EFORMAT, "the server's answer has no prompt_id");
+    json_t *left_out = json_object_get(answer, "node_errors");
+    if (!s && json_object_size(left_out))
+        r->partly(r->user, left_out);
     if (!s)
         s = wait_for(&w, item, err);
     if (!s && !*item)

@@ -14,6 +14,8 @@ struct remote_run { /* borrowed for the call */
      * ended. */
     exec_event_fn *event;
     void (*queued)(void *user); /* once, when others run first */
+    /* Once, when it was taken without some of its outputs. */
+    void (*partly)(void *user, json_t *node_errors);
     void *user;
 };
 

@@ -118,6 +118,32 @@ def test_run_says_which_outputs_were_left_out(tmp_path):
     assert list(r["node_errors"]) == ["3"] and len(r["files"]) == 1
 
 
+VIDEO = {"90": {"class_type": "CreateVideo", "inputs": {"images": ["1", 0], "fps": 24.0}},
+         "91": {"class_type": "SaveVideo", "inputs": {"video": ["90", 0], "filename_prefix": "v", "format": "auto", "codec": "auto"}}}
+
+
+def test_outputs_that_a_server_leaves_out(tmp_path):
+    """Here and at a server the same is said, each node once on a line of its own, and the exit code is the same."""
+    partly, none = tmp_path / "partly.json", tmp_path / "none.json"
+    partly.write_text(json.dumps(image_prompt(prefix="good") | VIDEO))
+    none.write_text(json.dumps({"1": image_prompt()["1"]} | VIDEO))
+    why = "cannot be computed: reading and writing video is not built in\n"
+    nodes = f"  node 90 (CreateVideo): {why}  node 91 (SaveVideo): {why}"
+    with Server(tmp_path / "s") as s:
+        for where in (["--base-directory", tmp_path / "b"], ["--server", s.url]):
+            r = berth("run", partly, *where, "-q", code=1)
+            assert r.stderr == "berth run: some outputs cannot run\n" + nodes
+            assert "good_0000" in r.stdout and r.stdout.count("\n") == 1
+            r = json.loads(berth("run", partly, *where, "--json", code=1).stdout)
+            assert list(r["node_errors"]) == ["90", "91"] and len(r["files"]) == 1
+            assert berth("run", none, *where, code=1).stderr == "berth run: Prompt outputs failed validation\n" + nodes
+            r = json.loads(berth("run", none, *where, "--json", code=1).stdout)
+            assert r["error"]["message"] == "Prompt outputs failed validation" + nodes[:-1].replace("\n  ", "; ").replace("  ", "; ", 1)
+        # ComfyUI's lines: of outputs alone, "message: details"
+        error = s.post("/prompt", {"prompt": json.loads(none.read_text())}).json()["error"]
+        assert error["details"] == f"Node cannot be computed: SaveVideo {why[:-1]}"
+
+
 def test_a_relative_base_directory(tmp_path, workflow):
     out = berth("run", workflow, "--base-directory", "rel", cwd=tmp_path).stdout.strip()
     assert out == str(tmp_path / "rel/output/cli/pic_00001_.png")
@@ -407,11 +433,11 @@ def test_a_node_that_cannot_be_computed_is_told_first(tmp_path):
     path.write_text(json.dumps(p))
     why = "\n  node 3 is wanted by node 4 (ImageUpscaleWithModel), which cannot be computed yet\n"
     said = berth("run", path, "--base-directory", tmp_path / "base", code=1).stderr
-    assert said.startswith("berth run: some outputs cannot run; ") and why in said and "put one there" not in said
+    assert said.startswith("berth run: some outputs cannot run\n  node 4 (ImageUpscaleWithModel): cannot be computed yet\n  node 3 ") and why in said and "put one there" not in said
     p.pop("2")  # the output that could run
     path.write_text(json.dumps(p))
     said = berth("run", path, "--base-directory", tmp_path / "base", code=1).stderr
-    assert said.startswith("berth run: Prompt outputs failed validation: Node 4: ImageUpscaleWithModel cannot be computed yet;"), said
+    assert said.startswith("berth run: Prompt outputs failed validation\n  node 4 (ImageUpscaleWithModel): cannot be computed yet\n  node 3 "), said
     assert said.endswith(why) and "put one there" not in said
     p["4"] = {"class_type": "UpscaleModelLoader", "inputs": {"model_name": "x4.safetensors"}}
     p["5"] = {"class_type": "PreviewAny", "inputs": {"source": ["4", 0]}}
@@ -526,7 +552,7 @@ def test_files_that_are_not_there(tmp_path):
     for name in ("it's one.safetensors", "m.safetensors", "n.safetensors", "o.safetensors"):
         (here / name).touch()
     said = berth("run", demo, *at, code=1).stderr.splitlines()
-    assert said[1:] == [r"  --set '1.ckpt_name=it'\''s one.safetensors' takes one that is there; others: m.safetensors, n.safetensors "
+    assert said[2:] == [r"  --set '1.ckpt_name=it'\''s one.safetensors' takes one that is there; others: m.safetensors, n.safetensors "
                         "and 1 more; --demo brings berth-demo.safetensors"]
     said = berth("run", txt, *at, "--set", "1.ckpt_name=m.safetensor", "--json", code=1)
     assert "\n  --set 1.ckpt_name=m.safetensors takes" in said.stderr and json.loads(said.stdout)["error"]
