@@ -15,6 +15,7 @@ struct known {        /* an embedding that was asked for, also one that is not t
     const char *name; /* in the prompt's parts */
     size_t n;
     bool found;
+    const char *copy; /* of a found one, in the arena, ends with NUL */
     const float *v;
     uint32_t count, width;
 };
@@ -91,6 +92,8 @@ static berth_status look_up(struct reading *r, const char *name, size_t n, struc
     if (s && s != BERTH_ENOTFOUND)
         return s;
     out->found = s == BERTH_OK;
+    if (out->found && !(out->copy = arena_strndup(r->mem, name, n)))
+        return no_memory(err);
     struct known *slot = vec_add(&r->known);
     if (!slot)
         return no_memory(err);
@@ -114,9 +117,11 @@ static berth_status add_vectors(struct reading *r, const char *name, size_t n, d
         struct token *t = vec_add(&r->token);
         if (!t)
             return no_memory(err);
-        *t = (struct token) {
-            .id = -1, .weight = weight, .vector = k.v + (size_t)i * k.width, .width = k.width
-        };
+        *t = (struct token) { .id = -1,
+                              .weight = weight,
+                              .vector = k.v + (size_t)i * k.width,
+                              .width = k.width,
+                              .embedding = k.copy };
     }
     return end_group(r, err);
 }

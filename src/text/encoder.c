@@ -159,6 +159,35 @@ static berth_status compute(const struct text_args *a, struct one *o, const stru
     return clip_encode(e->net, &e->clip, all, &how, o->z, o->pooled, dropped, err);
 }
 
+static void warn_one(const struct log *log, const struct one *o, const struct token *t, size_t n)
+{
+    if (t)
+        log_warn(log, "text.embedding",
+                 "what=width name=\"%.200s\" ignored=%zu has=%" PRIu32 " width=%zu encoder=%s",
+                 t->embedding, n, t->width, o->width, kinds[o->use->kind].name);
+}
+
+/* Embeddings of another width are left out, as in ComfyUI: a warning for each time one is named. */
+static void warn_ignored(const struct log *log, const struct one *o)
+{
+    const struct token *last = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < o->in.n; i++)
+        for (size_t k = 0; k < o->in.len[i]; k++) {
+            const struct token *t = &o->in.chunk[i][k];
+            if (!t->vector || t->width == o->width)
+                continue;
+            if (last && last->embedding == t->embedding) {
+                n++;
+                continue;
+            }
+            warn_one(log, o, last, n);
+            last = t;
+            n = 1;
+        }
+    warn_one(log, o, last, n);
+}
+
 static berth_status encode(const struct text_args *a, struct one *o, struct arena *mem,
                            berth_err *err)
 {
@@ -179,8 +208,7 @@ static berth_status encode(const struct text_args *a, struct one *o, struct aren
     if (s)
         return err_add(err, "%s", kinds[o->use->kind].name);
     if (dropped && a->emb)
-        log_warn(a->emb->log, "text.embedding", "what=width ignored=%zu width=%zu encoder=%s",
-                 dropped, o->width, kinds[o->use->kind].name);
+        warn_ignored(a->emb->log, o);
     if (weighted)
         apply_weights(o, o->width, o->z + o->in.n * len * o->width);
     return BERTH_OK;

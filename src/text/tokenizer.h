@@ -97,6 +97,7 @@ struct token {  /* one slot of a chunk */
     double weight;
     const float *vector; /* [width], in the arena of the chunks; NULL: id */
     uint32_t width;
+    const char *embedding; /* the vector's, by name; in the same arena */
 };
 struct chunk_rules {         /* table of text-encoders.md 3 */
     int32_t start, end, pad; /* start, end -1: none */

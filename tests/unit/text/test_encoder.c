@@ -210,7 +210,7 @@ static void warned(void *user, enum log_level level, uint64_t ns, const char *ev
 {
     struct found *f = user;
     (void)level, (void)ns, (void)event;
-    assert_non_null(strstr(text, "ignored=2 width=32"));
+    assert_non_null(strstr(text, "name=\"x\" ignored=2 has=16 width=32 "));
     f->warnings++;
 }
 
