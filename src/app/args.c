@@ -4,6 +4,7 @@
 #include "base/str.h"
 
 #include <inttypes.h>
+#include <strings.h>
 
 #define HELP_COLUMNS 80
 #define NEAREST_MAX 64 /* names of files have their length; longer words are not worth guessing */
@@ -55,11 +56,20 @@ static bool begins(const char *word, const char *candidate)
     return !word[i];
 }
 
+/* Letters of ".safetensors" when both names end so: that makes no two files alike. 0: they do not. */
+static size_t same_ending(const char *a, const char *b)
+{
+    const char *x = strrchr(a, '.'), *y = strrchr(b, '.');
+    return x && y && x > a && y > b && strcasecmp(x, y) == 0 ? strlen(x) : 0;
+}
+
 void nearest_try(struct nearest *n, const char *candidate)
 {
     size_t a = strlen(n->word), b = strlen(candidate);
     if (!a || a > NEAREST_MAX || b > NEAREST_MAX)
         return;
+    size_t ending = same_ending(n->word, candidate);
+    a -= ending, b -= ending;
     size_t far = distance(n->word, a, candidate, b), longer = a > b ? a : b;
     if (a >= 3 && begins(n->word, candidate)) /* the start of it: as good as one slip */
         far = 1;

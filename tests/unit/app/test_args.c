@@ -194,7 +194,9 @@ static void help_is_aligned(void **state)
 
 static const char *nearest_of(const char *word)
 {
-    static const char *const words[] = { "inspect", "synth", "devices", "version" };
+    static const char *const words[] = { "inspect",          "synth",
+                                         "devices",          "version",
+                                         "tiny.safetensors", "sdxl_base.safetensors" };
     struct nearest n = { .word = word };
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         nearest_try(&n, words[i]);
@@ -210,6 +212,10 @@ static void nearest_words(void **state)
     assert_string_equal(nearest_of("device"), "devices");
     assert_string_equal(nearest_of("ver"), "version");
     assert_string_equal(nearest_of("xyz"), "");
+    assert_string_equal(nearest_of("nosuch.safetensors"), ""); /* the ending alone is alike */
+    assert_string_equal(nearest_of("sdxl_bse.safetensors"), "sdxl_base.safetensors");
+    assert_string_equal(nearest_of("tiny.safetensor"), "tiny.safetensors");
+    assert_string_equal(nearest_of("TINY.SAFETENSORS"), "tiny.safetensors");
     assert_string_equal(nearest_of(""), "");
     assert_string_equal(nearest_of("a-word-that-is-much-longer-than-anything-there-is"), "");
 }
