@@ -176,6 +176,21 @@ static void find_alpha(TIFF *t, struct page *g)
     g->premultiplied = n && kind[0] == EXTRASAMPLE_ASSOCALPHA && colors == 3;
 }
 
+/* Those that docs/images.md names; of others the numbers say what they are. */
+static berth_status not_supported(const struct page *g, unsigned number, berth_err *err)
+{
+    const char *name = g->photometric == PHOTOMETRIC_CIELAB  ? "L*a*b*"
+                       : g->photometric == PHOTOMETRIC_YCBCR ? "YCbCr without JPEG"
+                       : g->photometric == PHOTOMETRIC_CFA   ? "a camera's raw picture"
+                                                             : NULL;
+    if (name)
+        return err_set(err, BERTH_EUNSUPPORTED, "page %u: %s is not supported", number, name);
+    return err_set(err, BERTH_EUNSUPPORTED,
+                   "page %u: %u samples of %u bits, format %u, photometric interpretation %u are "
+                   "not supported",
+                   number, g->samples, g->bits, g->format, g->photometric);
+}
+
 static berth_status read_page(TIFF *t, unsigned number, struct page *g, berth_err *err)
 {
     uint16_t packing = COMPRESSION_NONE;
@@ -192,16 +207,15 @@ static berth_status read_page(TIFF *t, unsigned number, struct page *g, berth_er
         g->photometric = PHOTOMETRIC_MINISWHITE; /* as Pillow takes it */
     g->tiled = TIFFIsTiled(t);
     if (!packing_known(packing))
-        return err_set(err, BERTH_EUNSUPPORTED, "page %u: compression %u", number, packing);
+        return err_set(err, BERTH_EUNSUPPORTED, "page %u: compression %u%s is not supported",
+                       number, packing, packing == COMPRESSION_OJPEG ? " (old-style JPEG)" : "");
     if (packing == COMPRESSION_JPEG && g->photometric == PHOTOMETRIC_YCBCR) {
         TIFFSetField(t, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
         g->photometric = PHOTOMETRIC_RGB;
     }
     bool known = g->photometric <= PHOTOMETRIC_PALETTE || g->photometric == PHOTOMETRIC_SEPARATED;
     if (!known || !depth_fits(g) || g->samples < colors_of(g) || g->samples > MAX_SAMPLES)
-        return err_set(err, BERTH_EUNSUPPORTED,
-                       "page %u: %u samples of %u bits, format %u, photometric interpretation %u",
-                       number, g->samples, g->bits, g->format, g->photometric);
+        return not_supported(g, number, err);
     if (g->photometric == PHOTOMETRIC_PALETTE &&
         !TIFFGetField(t, TIFFTAG_COLORMAP, &g->color[0], &g->color[1], &g->color[2]))
         return err_set(err, BERTH_EFORMAT, "page %u: a palette without colours", number);

@@ -300,6 +300,51 @@ static void tiff_strips_that_are_the_same(void **state)
     str_release(&s);
 }
 
+/* One pixel of three samples. */
+static void tiff_of_one_pixel(struct str *s, uint32_t packing, uint32_t photometric, uint32_t bits)
+{
+    str_clear(s);
+    str_add(s, "II*\0\14\0\0\0abc\0\11\0", 14);
+    put_tag(s, 256, 1, 1);
+    put_tag(s, 257, 1, 1);
+    put_tag(s, 258, 1, bits);
+    put_tag(s, 259, 1, packing);
+    put_tag(s, 262, 1, photometric);
+    put_tag(s, 273, 1, 8);
+    put_tag(s, 277, 1, 3);
+    put_tag(s, 278, 1, 1);
+    put_tag(s, 279, 1, 3);
+    str_add(s, "\0\0\0\0", 4);
+}
+
+static void tiffs_that_are_not_supported_are_named(void **state)
+{
+    static const struct {
+        uint32_t packing, photometric, bits;
+        const char *said;
+    } row[] = {
+        { 1, 8, 8, "page 0: L*a*b* is not supported" },
+        { 1, 6, 8, "page 0: YCbCr without JPEG is not supported" },
+        { 1, 32803, 8, "page 0: a camera's raw picture is not supported" },
+        { 1, 2, 32, "of 32 bits, format 1, photometric interpretation 2 are not supported" },
+        { 6, 6, 8, "page 0: compression 6 (old-style JPEG) is not supported" },
+    };
+    struct image_file f;
+    struct str s = { 0 };
+    berth_err err;
+    (void)state;
+    tiff_of_one_pixel(&s, 1, 2, 8); /* RGB: it is the row that is refused, not the file */
+    f = decoded(&s);
+    image_file_release(&f);
+    for (size_t i = 0; i < ARRAY_LEN(row); i++) {
+        tiff_of_one_pixel(&s, row[i].packing, row[i].photometric, row[i].bits);
+        assert_fails(image_decode((const uint8_t *)s.p, s.n, NULL, &f, &err), err,
+                     BERTH_EUNSUPPORTED, row[i].said);
+        image_file_release(&f);
+    }
+    str_release(&s);
+}
+
 static void endings(void **state)
 {
     static const char *const ours[] = { "a.png",  "A.PNG",  "b.apng", "c.jpg", "d.jpeg",
@@ -319,11 +364,17 @@ static void endings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(init_and_limits), cmocka_unit_test(channels),
-        cmocka_unit_test(not_a_picture),   cmocka_unit_test(limits_come_first),
-        cmocka_unit_test(cut_png),         cmocka_unit_test(cut_jpeg),
-        cmocka_unit_test(cut_bombs),       cmocka_unit_test(gif_masks),
-        cmocka_unit_test(endings),         cmocka_unit_test(tiff_strips_that_are_the_same),
+        cmocka_unit_test(init_and_limits),
+        cmocka_unit_test(channels),
+        cmocka_unit_test(not_a_picture),
+        cmocka_unit_test(limits_come_first),
+        cmocka_unit_test(cut_png),
+        cmocka_unit_test(cut_jpeg),
+        cmocka_unit_test(cut_bombs),
+        cmocka_unit_test(gif_masks),
+        cmocka_unit_test(endings),
+        cmocka_unit_test(tiff_strips_that_are_the_same),
+        cmocka_unit_test(tiffs_that_are_not_supported_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
