@@ -229,6 +229,9 @@ static berth_status read_index(struct shard_map *m, const struct shard *f, berth
     }
     if (jstok_next(&t) != JSTOK_END)
         return jstok_fail(&t, "text behind the shard index", err);
+    if (!m->has_map && memmem(f->data, f->size, "\"class_type\"", strlen("\"class_type\"")))
+        return err_set(err, BERTH_EFORMAT,
+                       "a workflow, which holds no weights: berth run takes it");
     if (!m->has_map)
         return err_set(err, BERTH_EFORMAT, "JSON without a 'weight_map': not a shard index");
     if (!m->placed.n)

@@ -3,7 +3,7 @@
 
 #include "base/utf8.h"
 
-#include <strings.h>
+#include <ctype.h>
 
 static const struct {
     const char *magic;
@@ -22,6 +22,10 @@ static const struct {
     { "Rar!", 4, "a RAR archive" },
     { "\x89PNG", 4, "a PNG image" },
     { "\xff\xd8\xff", 3, "a JPEG image" },
+    { "II*\0", 4, "a TIFF image" },
+    { "MM\0*", 4, "a TIFF image" },
+    { "II+\0", 4, "a TIFF image" }, /* BigTIFF */
+    { "MM\0+", 4, "a TIFF image" },
     { "\x89HDF", 4, "an HDF5 file (Keras?)" },
     { "\x93NUMPY", 6, "a NumPy array" },
     { "lmgg", 4, "a GGML file from before GGUF" },
@@ -54,11 +58,18 @@ static bool is_text(const uint8_t *p, size_t n)
     return true;
 }
 
+static bool same_letters(const uint8_t *head, const char *magic, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tolower(head[i]) != tolower((uint8_t)magic[i]))
+            return false;
+    return true;
+}
+
 const char *sniff(const uint8_t *head, size_t n)
 {
     for (size_t i = 0; i < ARRAY_LEN(magics); i++)
-        if (n >= magics[i].len &&
-            strncasecmp((const char *)head, magics[i].magic, magics[i].len) == 0)
+        if (n >= magics[i].len && same_letters(head, magics[i].magic, magics[i].len))
             return magics[i].what;
     return all_zero(head, n) ? "zero bytes (an unfinished download, perhaps)" : NULL;
 }

@@ -103,6 +103,12 @@ static void other_content_is_described(void **state)
     REFUSE("notes.txt", "hello\033[2J", EUNSUPPORTED, "bytes 68 65 6c 6c 6f 1b");
     REFUSE("notes2.txt", "hello", EUNSUPPORTED, "text: 'hello'");
     REFUSE("x.png", "\x89PNG\r\n\x1a\n", EUNSUPPORTED, "a PNG image");
+    REFUSE("x.tif", "II*\0\10\0\0\0", EUNSUPPORTED, "a TIFF image");
+    REFUSE("y.tif", "MM\0*\0\0\0\10", EUNSUPPORTED, "a TIFF image");
+    REFUSE("z.tif", "II+\0\10\0\0\0", EUNSUPPORTED, "a TIFF image");
+    REFUSE("no.tif", "II*\1\10\0\0\0", EUNSUPPORTED, "bytes 49 49 2a 01"); /* beyond the NUL */
+    REFUSE("workflow.json", "{\"1\": {\"class_type\": \"SaveImage\", \"inputs\": {}}}", EFORMAT,
+           "a workflow, which holds no weights: berth run takes it");
     REFUSE("odd.gguf", "ABCD\1\2\3\4", EFORMAT, "not a gguf file (bytes 41 42 43 44 01");
     REFUSE("short.safetensors", "abc", EFORMAT, "cut short: 3 bytes");
     REFUSE("noise", "\x01\x02\x03\xfe", EUNSUPPORTED, "Accepted are safetensors, GGUF");
