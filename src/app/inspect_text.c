@@ -13,7 +13,7 @@ static void heading(const struct app *a, const char *text)
 
 static void add_family(struct str *t, const struct family_info *f)
 {
-    str_addf(t, "\n  family      %s", f->name ? f->what : "not known: Berth cannot compute it");
+    str_addf(t, "\n  family      %s", f->name ? f->what : "not known");
     if (f->name && !f->runs)
         str_addf(t, "; Berth cannot compute it%s%s", f->why[0] ? ": " : " yet", f->why);
 }

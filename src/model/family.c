@@ -5,6 +5,8 @@
 #include "model/diffusion.h"
 #include "model/vae.h"
 
+#include <inttypes.h>
+
 #define HAS_MAX 3
 
 /* Families that cannot be computed: all tensors of `has` are there behind one root. The first that
@@ -242,28 +244,72 @@ static bool find_text(const struct weights *w, struct family_info *out)
     return false;
 }
 
-/* Factors of an adapter, by the words their names end in (lora.md 4). */
-static bool is_adapter(const struct weights *w)
+static bool any_ends(const struct weights *w, const char *const *end, size_t n)
 {
-    static const char *const end[] = { ".lora_up.weight", ".lora_down.weight", ".lora_A.weight",
-                                       ".lora_B.weight",  "_lora.up.weight",   "_lora.down.weight",
-                                       ".hada_w1_a",      ".lokr_w1",          ".lokr_w1_a" };
     for (size_t i = 0; i < weights_count(w); i++)
-        for (size_t k = 0; k < ARRAY_LEN(end); k++)
+        for (size_t k = 0; k < n; k++)
             if (str_ends(weights_at(w, i)->name, weights_at(w, i)->name_len, end[k]))
                 return true;
     return false;
 }
 
+/* Factors of an adapter, by the words their names end in (lora.md 4); NULL: it is none. */
+static const char *adapter(const struct weights *w)
+{
+    static const char *const lora[] = { ".lora_up.weight",
+                                        ".lora_down.weight",
+                                        ".lora_A.weight",
+                                        ".lora_B.weight",
+                                        ".lora_A.default.weight",
+                                        ".lora_linear_layer.up.weight",
+                                        "_lora.up.weight",
+                                        "_lora.down.weight",
+                                        ".hada_w1_a",
+                                        ".lokr_w1",
+                                        ".lokr_w1_a" };
+    static const char *const more[] = { ".oft_blocks", ".diff", ".diff_b" };
+    return any_ends(w, lora, ARRAY_LEN(lora))   ? "a LoRA"
+           : any_ends(w, more, ARRAY_LEN(more)) ? "an adapter"
+                                                : NULL;
+}
+
+/* What `embedding:name` takes: nothing but vectors, under the names that trainers give them. Others
+ * work as well, but could be anything. */
+static bool find_embedding(const struct weights *w, struct family_info *out)
+{
+    static const char *const known[] = { "emb_params", "clip_l", "clip_g", "string_to_param." };
+    const struct weights_entry *one = NULL;
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        size_t k = 0;
+        if (str_starts(e->name, e->name_len, "string_to_token.")) /* a number beside them */
+            continue;
+        while (k < ARRAY_LEN(known) && !str_starts(e->name, e->name_len, known[k]))
+            k++;
+        if (k == ARRAY_LEN(known) || e->shape.ndim != 2)
+            return false;
+        one = one ? one : e;
+    }
+    if (!one)
+        return false;
+    uint64_t n = one->shape.dim[0], width = one->shape.dim[1];
+    const char *of = width == 768 ? " of CLIP-L" : width == 1280 ? " of CLIP-G" : "";
+    *out = (struct family_info) { .name = "embedding", .runs = true };
+    snprintf(out->what, sizeof out->what, "an embedding%s, %" PRIu64 " vector%s of %" PRIu64, of, n,
+             n == 1 ? "" : "s", width);
+    return true;
+}
+
 static bool find_other(const struct weights *w, const struct arch *arch, struct family_info *out)
 {
-    bool adapter = is_adapter(w);
-    if (!adapter && !(arch && arch->parts))
+    const char *what = adapter(w);
+    if (!what && find_embedding(w, out))
+        return true;
+    if (!what && !(arch && arch->parts))
         return false;
-    *out =
-        (struct family_info) { .name = adapter ? "LoRA" : "parts of a checkpoint", .runs = true };
+    *out = (struct family_info) { .name = what ? "LoRA" : "parts of a checkpoint", .runs = true };
     snprintf(out->what, sizeof out->what, "%s",
-             adapter ? "a LoRA" : "text encoders or a VAE under the names of a checkpoint");
+             what ? what : "text encoders or a VAE under the names of a checkpoint");
     return true;
 }
 

@@ -29,7 +29,12 @@ json 0/family/runs false
 echo '{"some.weight": [1]}' > some.json
 "$berth" synth --keys some.json -o some.safetensors > /dev/null || fail "synth"
 run 0 inspect some.safetensors
-out_has 'family      not known: Berth cannot compute it$'
+out_has 'family      not known$'
+# what prompts refer to runs, too
+echo '{"emb_params": [2, 768]}' > emb.json
+"$berth" synth --keys emb.json -o emb.safetensors > /dev/null || fail "synth"
+run 0 inspect emb.safetensors
+out_has 'family      an embedding of CLIP-L, 2 vectors of 768$'
 run 0 inspect --picture good.gguf
 out_has layout
 out_has 'a double_blocks'

@@ -185,9 +185,16 @@ static void others(void **state)
         bool runs;
     } row[] = {
         { "a LoRA", { "lora_unet_a.lora_up.weight", "lora_unet_a.lora_down.weight" }, true },
+        { "an adapter", { "lora_unet_a.oft_blocks" }, true },
+        { "a LoRA", { "unet.a.lora_A.default.weight" }, true },
+        { "a LoRA", { "unet.a.lora_linear_layer.up.weight" }, true },
+        { "an embedding, 4 vectors of 4", { "emb_params" }, true },
+        { "an embedding, 4 vectors of 4", { "string_to_param.*" }, true },
+        { "an embedding, 4 vectors of 4", { "clip_l", "clip_g" }, true },
         { "a ControlNet", { "control_model.input_hint_block.0.weight" }, false },
     };
-    static const char *const unknown[NAMES_MAX] = { "some.weight", "other.weight" };
+    static const char *const unknown[][NAMES_MAX] = { { "some.weight", "other.weight" },
+                                                      { "clip_l", "other.weight" } };
     struct family_info is = { 0 };
     berth_err err = { 0 };
     (void)state;
@@ -200,9 +207,11 @@ static void others(void **state)
         assert_int_equal(family_find(w, "unet", &is, &err), BERTH_ENOTFOUND);
         weights_close(w);
     }
-    struct weights *w = open_names("", unknown);
-    assert_int_equal(family_find(w, NULL, &is, &err), BERTH_ENOTFOUND);
-    weights_close(w);
+    for (size_t i = 0; i < ARRAY_LEN(unknown); i++) {
+        struct weights *w = open_names("", unknown[i]);
+        assert_int_equal(family_find(w, NULL, &is, &err), BERTH_ENOTFOUND);
+        weights_close(w);
+    }
 }
 
 int main(void)
