@@ -1,10 +1,11 @@
 /* mask: painting over a picture what should be redrawn; with a mouse, a pen, a finger, or keys.
  * Fetched when somebody wants to paint. Strokes are kept, so that each can be taken back. */
 import {button, el, put, show} from './dom.js';
+import {fieldError} from './fields.js';
 
 const COLOUR = '#e0218a'; /* of the paint; no photograph has much of it */
 
-let canvas, at, ring, undo; /* elements; the canvas has a picture's own size in pixels */
+let canvas, at, ring, undo, wrong; /* elements; the canvas has a picture's own size in pixels */
 let strokes = []; /* {erase, width, points: [[x, y]]}, {all: true}, {all: false}, {image} */
 let cursor = null;          /* where the keys' brush is */
 let changes = 0;            /* counts them, for whoever keeps what was made of it */
@@ -39,6 +40,7 @@ function paint(s, from = 0) {
 
 function changed() {
     changes++;
+    fieldError('mask', '');
     undo.disabled = strokes.length === 0;
 }
 
@@ -155,13 +157,15 @@ export function open(frame, width, height) {
     close();
     strokes = [];
     cursor = null;
-    canvas = el('canvas', {width, height, tabindex: 0, role: 'application',
-        'aria-label': 'Mask: what is painted is redrawn', data: {test: 'mask'}});
+    canvas = el('canvas', {id: 'f-mask', width, height, tabindex: 0, role: 'application',
+        'aria-label': 'Mask: what is painted is redrawn', 'aria-describedby': 'err-mask',
+        data: {test: 'mask'}});
+    wrong = el('p', {id: 'err-mask', class: 'field-error', hidden: true});
     at = canvas.getContext('2d');
     ring = el('span', {class: 'ring', hidden: true});
     tools = makeTools();
     frame.append(canvas, ring);
-    frame.after(tools);
+    frame.after(wrong, tools);
     wirePointer();
     canvas.addEventListener('keydown', key);
     canvas.addEventListener('blur', () => show(ring, false));
@@ -173,10 +177,12 @@ export const isOpen = () => Boolean(canvas);
 export function reveal(yes) {
     for (const node of canvas ? [canvas, tools] : [])
         show(node, yes);
+    if (canvas)
+        fieldError('mask', ''); /* what was said of it was of another choice */
 }
 
 export function close() {
-    for (const node of [canvas, ring, tools])
+    for (const node of [canvas, ring, wrong, tools])
         node?.remove();
     canvas = null;
 }

@@ -234,7 +234,8 @@ export async function set(s) {
             return;
         await mask.restore(urlOf(s.painted));
         sent = {version: mask.version(), image: s.painted};
-    }).catch(() => fieldError('source', 'Its mask is gone: paint it again.'));
+    }).catch(() => fieldError(mask?.isOpen() ? 'mask' : 'source',
+        'Its mask is gone: paint it again.'));
     await busy;
 }
 
@@ -253,7 +254,7 @@ export async function read() {
     if (how() === 'paint') {
         const version = mask.version();
         if (version === null) {
-            fieldError('source', 'Paint over what should be redrawn.');
+            fieldError('mask', 'Paint over what should be redrawn.');
             return undefined;
         }
         if (sent?.version !== version) {

@@ -286,7 +286,7 @@ def test_tab_goes_through_it_as_it_is_read(page, server, picture):
             break
     row = page.js("return document.querySelector('[data-test=lora]').dataset.row")
     want = ["f-encoder1", "f-encoder2", "f-vae", f"f-lora{row}", f"f-strength{row}", "lora-remove", "btn-lora", "f-source", "btn-source",
-            "source-how", "mask", "mask-paint", "mask-erase", "f-denoise", "f-seed"]
+            "source-how", "f-mask", "mask-paint", "mask-erase", "f-denoise", "f-seed"]
     assert [s for s in seen if s in want] == want, seen
 
 

@@ -145,8 +145,12 @@ def test_nothing_painted_is_said(page, server, picture):
     page.click("input[name=source-how][value=paint]")
     page.shown("[data-test=mask]")
     draw(page)
-    assert "Paint over" in page.shown("#err-source").text
+    assert "Paint over" in page.shown("#err-mask").text
+    assert page.js("return document.activeElement.matches('[data-test=mask]')") and not page.one("#err-source").is_displayed()
+    assert page.js("return document.querySelector('#source-frame').nextElementSibling.id") == "err-mask"
     assert server.get("/history").json() == {}
+    page.keys(Keys.SPACE)
+    page.gone("#err-mask")
 
 
 def test_a_mask_can_be_painted_with_keys(page, server, picture):
