@@ -15,6 +15,8 @@ let chosen = null; /* {image, width, height} of the picture that is shown */
 let mask = null;   /* the module mask.js, once it was wanted */
 let sent = null;   /* {version, image}: the mask that is on the server */
 let busy = null;   /* what is being sent or loaded */
+let turn = 0;      /* counts pictures: only the last one's answer counts */
+let why = '';      /* the picture that is chosen cannot be used */
 
 const how = () => $('more-source').querySelector('input[name=source-how]:checked').value;
 
@@ -29,22 +31,28 @@ async function upload(blob, name, subfolder) {
     return made.subfolder ? `${made.subfolder}/${made.name}` : made.name;
 }
 
-/* PNGs go as they are. Photographs are turned as they were taken, made smaller, and become PNGs, so
- * that the server sees what the page shows. */
-async function asPng(file) {
+/* Kinds that the server reads and browsers do not. */
+const SERVERS = /\.(tiff?|p[bgpn]m)$/i;
+
+/* PNGs go as they are, and so does what only the server can read. Photographs are turned as they
+ * were taken, made smaller, and become PNGs, so that the server sees what the page shows. */
+async function toSend(file, name) {
     const start = new Uint8Array(await file.slice(0, 4).arrayBuffer());
+    const png = `${name.replace(/\.[^.]*$/, '') || 'picture'}.png`;
     if (start[0] === 137 && start[1] === 80)
-        return file;
-    const image = await createImageBitmap(file).catch(() => {
-        throw new Error('This file is no picture that the browser can read.');
-    });
+        return [file, png];
+    const image = await createImageBitmap(file).catch(() => null);
+    if (!image && SERVERS.test(name))
+        return [file, name];
+    if (!image)
+        throw new Error(`${name} is no picture that the browser can read.`);
     const by = Math.min(1, SIDE_MOST / Math.max(image.width, image.height));
     const canvas = el('canvas', {
         width: Math.max(1, Math.round(image.width * by)),
         height: Math.max(1, Math.round(image.height * by))
     });
     canvas.getContext('2d').drawImage(image, 0, 0, canvas.width, canvas.height);
-    return new Promise((resolve) => canvas.toBlob(resolve, 'image/png'));
+    return [await new Promise((resolve) => canvas.toBlob(resolve, 'image/png')), png];
 }
 
 /* ---- the picture ---- */
@@ -70,23 +78,42 @@ function fitSize(width, height) {
 }
 
 /* Of a file in the input folder: "name" or "folder/name". */
-function urlOf(image) {
+function urlOf(image, extra) {
     const cut = image.lastIndexOf('/');
     const subfolder = image.slice(0, Math.max(0, cut));
-    return api.viewUrl({filename: image.slice(cut + 1), subfolder, type: 'input'});
+    return api.viewUrl({filename: image.slice(cut + 1), subfolder, type: 'input'}, extra);
 }
 
-/* Shows a picture of the server's input folder; false: it is not there. */
+/* As the server shows it, where the browser cannot read the file itself. */
+const PREVIEW = {preview: 'webp;90'};
+
+/* The server's own words on why it shows no picture of this name. */
+async function whyNot(image) {
+    const e = await api.get(urlOf(image, PREVIEW)).catch((error) => error);
+    return `${image} cannot be used: ${
+        e?.status === 404 ? 'it is gone.' : e?.message || 'the browser cannot show it.'}`;
+}
+
+/* Shows a picture of the server's input folder; false: it cannot be used, or another was chosen
+ * meanwhile. */
 async function load(image, keepSize) {
-    fieldError('source', '');
-    const img = $('source-image');
+    const mine = ++turn, img = $('source-image');
+    fieldError('source', why = '');
     chosen = null;
-    img.src = urlOf(image);
-    try {
-        await img.decode();
-    } catch {
+    let there = false;
+    for (const extra of SERVERS.test(image) ? [PREVIEW] : [{}, PREVIEW]) {
+        img.src = urlOf(image, extra);
+        there = await img.decode().then(() => true, () => false);
+        if (mine !== turn)
+            return false;
+        if (there)
+            break;
+    }
+    if (!there) {
         show($('source-shown'), false);
-        fieldError('source', `${image} cannot be shown: it is gone, or no picture.`);
+        const text = await whyNot(image);
+        if (mine === turn)
+            fieldError('source', why = text);
         return false;
     }
     chosen = {image, width: img.naturalWidth, height: img.naturalHeight};
@@ -107,27 +134,30 @@ async function load(image, keepSize) {
 }
 
 /* A picture from somewhere else becomes one of the input folder. */
-export async function take(file, name = file.name) {
+async function send(file, name) {
     await open();
     $('more-source').open = true;
-    fieldError('source', '');
+    clear(); /* whatever was chosen before is not what is wanted now */
     put($('btn-source'), {'aria-busy': 'true', text: 'Sending'});
     try {
-        const png = await asPng(file);
-        const image = await upload(png, `${name.replace(/\.[^.]*$/, '') || 'picture'}.png`, '');
+        const image = await upload(...await toSend(file, name), '');
         await refresh();
         setIfThere(field('source'), image);
         await load(image);
     } catch (e) {
-        fieldError('source', e.message);
+        fieldError('source', why = `${e.message} Choose another, or none.`);
+        field('source').selectedIndex = -1;
     }
     put($('btn-source'), {'aria-busy': null, text: 'Choose a file'});
 }
 
+export const take = (file, name = file.name) => (busy = send(file, name));
+
 function clear() {
+    turn++;
     chosen = null;
     field('source').value = NONE;
-    fieldError('source', '');
+    fieldError('source', why = '');
     show($('source-shown'), false);
     mask?.close();
 }
@@ -160,8 +190,11 @@ function suggest() {
 
 async function refresh() {
     const names = choicesOf((await api.get('/object_info/LoadImage'))?.LoadImage, 'image') || [];
-    options(field('source'), [NONE, ...names]);
+    /* What is chosen stays, gone or not: another name beside its picture would be a lie. */
+    options(field('source'), [...new Set([NONE, ...names, field('source').value])]);
     field('source').options[0].text = 'none';
+    if (why && field('source').value === NONE)
+        field('source').selectedIndex = -1; /* so that "none" is something to choose */
 }
 
 function build() {
@@ -171,7 +204,7 @@ function build() {
         const [f] = file.files;
         file.value = '';
         if (f)
-            busy = take(f);
+            take(f);
     });
     const radio = (value, text, id) => el('label', {class: 'inline', id, hidden: Boolean(id)},
         el('input', {type: 'radio', name: 'source-how', value, checked: value === 'whole'}), text);
@@ -223,7 +256,8 @@ export async function set(s) {
         clear();
         return;
     }
-    setIfThere(field('source'), s.image);
+    if (!setIfThere(field('source'), s.image))
+        field('source').append(el('option', {value: s.image, text: s.image, selected: true}));
     choose(['paint', 'alpha'].includes(s.how) ? s.how : 'whole');
     if (s.denoise !== undefined) {
         field('denoise').value = s.denoise;
@@ -239,16 +273,19 @@ export async function set(s) {
     await busy;
 }
 
-export const keep = () => (chosen ?
-        {image: chosen.image, how: how(), painted: sent?.image, denoise: field('denoise').value} :
-        null);
+export function keep() {
+    const image = opened && field('source').value;
+    return image ? {image, how: how(), painted: sent?.image, denoise: field('denoise').value} : null;
+}
 
 /* null: no picture; undefined: something is wrong, and its field says so; else what build.js wants.
  * Sends a mask that the server has not. */
 export async function read() {
     await busy;
-    if (!chosen)
-        return field('source').value === NONE ? null : undefined;
+    if (!chosen) {
+        fieldError('source', why);
+        return why ? undefined : null;
+    }
     const denoise = number('denoise', false);
     let painted = null;
     if (how() === 'paint') {

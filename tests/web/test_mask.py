@@ -1,5 +1,8 @@
 """Drawing that begins with a picture, whole or behind a mask. What was posted is looked at, and which pixels changed."""
 
+import pathlib
+import struct
+
 import pytest
 
 from browser import ActionBuilder, Keys, PointerInput
@@ -71,6 +74,65 @@ def test_what_is_no_picture_is_refused(page, server, tmp_path):
     page.shown("#btn-source")
     page.one("#source-file").send_keys(str(path))
     assert "no picture" in page.shown("#err-source").text
+    draw(page)
+    page.until(lambda: page.js("return document.activeElement.id") == "f-source", "the field")
+    assert "notes.jpg is no picture" in page.shown("#err-source").text and server.get("/history").json() == {}
+    page.choose("#f-source", "")
+    page.gone("#err-source")
+    draw(page)
+    assert "LoadImage" not in kinds(drawn(page, server)[0])
+
+
+def tiff(width, height):
+    """An RGB TIFF of one strip, not packed: what no Chromium reads."""
+    pixels = bytes(v % 256 for y in range(height) for x in range(width) for v in (4 * x, 4 * y, x + y))
+    bits = 8 + 2 + 10 * 12 + 4  # where the three numbers of BitsPerSample are
+    tags = [(256, 3, 1, width), (257, 3, 1, height), (258, 3, 3, bits), (259, 3, 1, 1), (262, 3, 1, 2), (273, 4, 1, bits + 6),
+            (277, 3, 1, 3), (278, 3, 1, height), (279, 4, 1, len(pixels)), (284, 3, 1, 1)]
+    return (struct.pack("<2sHIH", b"II", 42, 8, len(tags)) + b"".join(struct.pack("<HHII", *t) for t in tags) + struct.pack("<I", 0)
+            + struct.pack("<3H", 8, 8, 8) + pixels)
+
+
+@pytest.mark.parametrize("way", ["input folder", "file dialog"])
+def test_what_only_the_server_reads_is_shown_by_it_and_used(page, server, tmp_path, way):
+    folder = pathlib.Path(server.base) / "input" if way == "input folder" else tmp_path
+    name = f"{way[:4]}.tiff"
+    (folder / name).write_bytes(tiff(100, 60))
+    page.click("#more-source summary")
+    page.shown("#btn-source")
+    if way == "input folder":
+        page.choose("#f-source", name)
+    else:
+        page.one("#source-file").send_keys(str(folder / name))
+    page.shown("#source-image")
+    page.until(lambda: page.js("return document.querySelector('#source-image').naturalWidth") == 100, "the picture")
+    page.until(lambda: value(page, "width") == "104", "its size")
+    assert value(page, "source") == name and not page.one("#err-source").is_displayed()
+    draw(page)
+    graph, pictures = drawn(page, server)
+    assert only(graph, "LoadImage") == {"image": name} and "EmptyLatentImage" not in kinds(graph)
+
+
+@pytest.mark.parametrize("name, data, why", [("broken.tiff", tiff(64, 64)[:200], "broken.tiff"), ("words.png", b"a boat", "words.png"),
+                                             ("gone.png", None, "it is gone")], ids=["cut", "words", "gone"])
+def test_a_chosen_picture_that_cannot_be_used_is_not_drawn_without(page, server, name, data, why):
+    path = pathlib.Path(server.base) / "input" / name
+    path.write_bytes(data or gradient())
+    page.click("#more-source summary")
+    page.until(lambda: name in page.text("#f-source"), "it in the list")
+    if data is None:
+        path.unlink()
+    page.choose("#f-source", name)
+    page.until_text("#err-source", "cannot be used", why)
+    draw(page)
+    page.until(lambda: page.js("return document.activeElement.id") == "f-source", "the field")
+    page.until_text("#err-source", "cannot be used", why)
+    assert value(page, "source") == name
+    assert server.get("/queue").json()["queue_running"] == [] and server.get("/history").json() == {}
+    page.choose("#f-source", "")
+    page.gone("#err-source")
+    path.unlink(missing_ok=True)
+    page.forget()  # the 4xx of the picture is in the console
 
 
 # -- masks
