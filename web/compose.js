@@ -153,6 +153,7 @@ export async function loadChoices() {
 let networks = null;            /* what the chosen file holds; null: the server has not said */
 /* The fields say what suits the chosen model, and what is taken over is there. */
 let settled = Promise.resolve();
+let suits = {}; /* the settings that suit it */
 
 const flux = {width: 1024, height: 1024, cfg: 1, sampler_name: 'euler', scheduler: 'simple'};
 const sd = {steps: 20, cfg: 7, sampler_name: 'euler', scheduler: 'normal'};
@@ -216,6 +217,7 @@ async function loadSettings(take = true, wanted = {}) {
     if (field('model').value !== value)
         return;
     networks = held;
+    suits = {...SUITS[networks?.diffusion?.family], ...own};
     show(field('guidance').closest('.field'), Boolean(networks?.diffusion?.guidance));
     const prompts = Array.isArray(own.prompts) ?
         own.prompts.filter((p) => typeof p === 'string' && p.length <= EXAMPLE_LONG)
@@ -239,13 +241,32 @@ async function loadSettings(take = true, wanted = {}) {
         await (await need.parts()).open(networks, wanted);
 }
 
+const SIDES = ['width', 'height'];
+
+/* What resetSize() goes back to. */
+export const sizeNow = () => ({
+    model: field('model').value,
+    sides: SIDES.map((name) => field(name).value),
+    edited: SIDES.map((name) => edited.has(name)),
+});
+
 /* A picture that drawing begins with has a size of its own: the next model leaves it alone. */
-export function setSize(width, height) {
-    for (const [name, value] of [['width', width], ['height', height]]) {
-        field(name).value = value;
+export function setSize(...sides) {
+    SIDES.forEach((name, i) => {
+        field(name).value = sides[i];
         fieldError(name, '');
         edited.add(name);
-    }
+    });
+}
+
+/* The picture is gone, and its size with it. A model that was chosen since then has a say in sides
+ * that nobody typed. */
+export function resetSize(was) {
+    setSize(...was.sides);
+    const free = SIDES.filter((name, i) => !was.edited[i]);
+    free.forEach((name) => edited.delete(name));
+    if (field('model').value !== was.model)
+        takeSettings(suits, free);
 }
 
 /* A picture from the gallery, to go on from. */

@@ -1,7 +1,7 @@
 /* source: the picture that drawing begins with, whole or behind a mask. Fetched when it is
  * wanted. */
 import * as api from './api.js';
-import {setSize} from './compose.js';
+import {resetSize, setSize, sizeNow} from './compose.js';
 import {$, button, el, options, put, show} from './dom.js';
 import {field, fieldError, makeField, number, setIfThere} from './fields.js';
 import {later} from './later.js';
@@ -16,6 +16,7 @@ let mask = null;   /* the module mask.js, once it was wanted */
 let sent = null;   /* {version, image}: the mask that is on the server */
 let busy = null;   /* what is being sent or loaded */
 let turn = 0;      /* counts pictures: only the last one's answer counts */
+let sized = null;  /* {was, sides}: width and height before the picture and by it */
 let why = '';      /* the picture that is chosen cannot be used */
 
 const how = () => $('more-source').querySelector('input[name=source-how]:checked').value;
@@ -71,10 +72,19 @@ function hasAlpha(img) {
 
 /* The picture's own shape, in steps of 8 and no larger than the model is made for. */
 function fitSize(width, height) {
-    const most = Number(field('width').value) * Number(field('height').value) * 1.5;
+    leaveSize();
+    const was = sizeNow(), most = was.sides[0] * was.sides[1] * 1.5;
     const by = most > 0 && width * height > most ? Math.sqrt(most / 1.5 / (width * height)) : 1;
-    const side = (n) => Math.max(16, Math.round(n * by / 8) * 8);
-    setSize(side(width), side(height));
+    const sides = [width, height].map((n) => Math.max(16, Math.round(n * by / 8) * 8));
+    setSize(...sides);
+    sized = {was, sides};
+}
+
+/* Back to the size before the picture, unless somebody chose another since. */
+function leaveSize() {
+    if (sized && String(sizeNow().sides) === String(sized.sides))
+        resetSize(sized.was);
+    sized = null;
 }
 
 /* Of a file in the input folder: "name" or "folder/name". */
@@ -155,6 +165,7 @@ export const take = (file, name = file.name) => (busy = send(file, name));
 
 function clear() {
     turn++;
+    leaveSize();
     chosen = null;
     field('source').value = NONE;
     fieldError('source', why = '');
@@ -252,6 +263,7 @@ export function open() {
 /* As it was before a reload, or in another prompt: {image, how, painted, denoise}. */
 export async function set(s) {
     await open();
+    sized = s?.sized || null;
     if (!s) {
         clear();
         return;
@@ -275,7 +287,9 @@ export async function set(s) {
 
 export function keep() {
     const image = opened && field('source').value;
-    return image ? {image, how: how(), painted: sent?.image, denoise: field('denoise').value} : null;
+    return image ?
+        {image, how: how(), painted: sent?.image, denoise: field('denoise').value, sized} :
+        null;
 }
 
 /* null: no picture; undefined: something is wrong, and its field says so; else what build.js wants.

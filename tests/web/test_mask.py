@@ -6,6 +6,7 @@ import struct
 import pytest
 
 from browser import ActionBuilder, Keys, PointerInput
+from conftest import arrive
 from test_draw import base, begin_with, draw, drawn, gradient, kinds, only, picture, pngs, server, source_of, value  # noqa: F401, F811
 
 # -- a picture to begin with
@@ -44,6 +45,48 @@ def test_a_picture_that_is_there_can_be_picked(page, server, picture):
     page.choose("#f-source", "")
     draw(page)
     assert "LoadImage" not in kinds(drawn(page, server)[0])
+
+
+def sides(page):
+    return [value(page, n) for n in ("width", "height")]
+
+
+def test_a_picture_takes_its_size_along(page, server, tmp_path, picture):
+    wide = tmp_path / "wide.png"
+    wide.write_bytes(gradient(100, 60))
+    assert sides(page) == ["512", "512"]
+    begin_with(page, wide)
+    page.until(lambda: sides(page) == ["104", "64"], "its size")
+    begin_with(page, picture)  # of another size: the model's still is what it is measured by
+    page.until(lambda: sides(page) == ["64", "64"], "the other's size")
+    arrive(page, server)
+    page.shown("#source-image")
+    page.choose("#f-source", "")
+    page.until(lambda: sides(page) == ["512", "512"], "what was there before")
+    page.choose("#f-model", "diffusion_models:flux1-dev.safetensors")  # which nobody typed
+    page.until(lambda: sides(page) == ["1024", "1024"], "another model's size")
+
+
+def test_a_model_chosen_beside_a_picture_has_its_size_after_it(page, server, picture):
+    begin_with(page, picture)
+    page.choose("#f-model", "diffusion_models:flux1-dev.safetensors")
+    page.until(lambda: value(page, "scheduler") == "simple", "its settings")
+    assert sides(page) == ["64", "64"]
+    page.choose("#f-source", "")
+    page.until(lambda: sides(page) == ["1024", "1024"], "the model's size")
+
+
+def test_a_size_that_was_typed_outlives_the_picture(page, server, picture):
+    page.fill("#f-width", 128)
+    begin_with(page, picture)
+    page.choose("#f-source", "")
+    page.until(lambda: sides(page) == ["128", "512"], "what was typed before")
+    page.choose("#f-source", "colours.png")
+    page.until(lambda: sides(page) == ["64", "64"], "its size")
+    page.fill("#f-width", 256)
+    page.choose("#f-source", "")
+    page.gone("#source-image")
+    assert sides(page) == ["256", "64"]
 
 
 def test_a_photograph_becomes_what_the_page_shows(page, server):
