@@ -10,6 +10,7 @@ import {toast} from './toast.js';
 import {choicesOf, modelsIn, nodeErrors, settingsOf, titleOf} from './workflow.js';
 
 const SHOWN = 400; /* nodes in the list */
+const TOLD = 10;   /* reasons in one message */
 
 let graph = null;
 let turn = 0;
@@ -106,14 +107,23 @@ async function queueIt() {
         const answer = await submit(graph);
         if (mine === turn)
             dialog.close('dlg-workflow');
-        const some = Object.keys(answer.node_errors || {}).length;
-        toast('done', 'Queued',
-            some ? `${count(some, 'node')} of it cannot run and were left out.` : '');
+        const wrong = reasons({body: answer});
+        if (wrong.length) /* stays until it is closed: something is not as it was asked for */
+            toast('error', 'Queued, but not all of it can run', [
+                'Left out, with the outputs that need it:', ...wrong
+            ].join('\n'));
+        else
+            toast('done', 'Queued', '');
     } catch (e) {
-        fail([e.message, ...nodeErrors(e).map((n) => `${n.kind} (node ${n.node}): ${n.text}`)].join(
-            '\n'));
+        fail([e.message, ...reasons(e)].join('\n'));
     }
     busy = false;
+}
+
+/* Of each node that cannot run: one line. */
+function reasons(e) {
+    const all = nodeErrors(e).map((n) => `${n.kind} (node ${n.node}): ${n.text}`);
+    return all.length <= TOLD ? all : [...all.slice(0, TOLD), `and ${all.length - TOLD} more`];
 }
 
 function save() {

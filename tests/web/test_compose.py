@@ -391,6 +391,17 @@ def test_a_workflow_the_server_refuses_says_why_and_where(page, server):
     page.forget()  # the 400 is in the console
 
 
+def test_what_is_left_out_of_a_workflow_is_named(page, server):
+    flow = {**drawing(), "20": {"class_type": "LoadImage", "inputs": {"image": "nowhere.png"}},
+            "21": {"class_type": "SaveImage", "inputs": {"images": ["20", 0], "filename_prefix": "x"}}}
+    page.drop("body", "flow.json", json.dumps(flow).encode())
+    page.shown("#dlg-workflow")
+    page.click("#btn-workflow-queue")
+    text = page.until_text("[data-test=toast][data-kind=error]", "Queued, but", "LoadImage (node 20)", "nowhere.png")
+    assert "node 7" not in text
+    page.shown("[data-test=card][data-status=completed]")
+
+
 def test_reasons_are_joined_as_sentences(page, server):
     flow = {**drawing(), "99": {"class_type": "NoSuchNode", "inputs": {}}}
     page.drop("body", "flow.json", json.dumps(flow).encode())
