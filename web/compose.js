@@ -6,7 +6,7 @@ import {field, fieldError, fits, number, off, setIfThere} from './fields.js';
 import {later} from './later.js';
 import {on, state} from './store.js';
 import {submit} from './submit.js';
-import {toast, trouble} from './toast.js';
+import {goOn, toast, trouble} from './toast.js';
 import {choicesOf, nodeErrors, randomSeed} from './workflow.js';
 
 const SEED_MOST = 2n ** 64n - 1n;
@@ -365,6 +365,7 @@ async function draw(event) {
     busy = true;
     put($('btn-submit'), {'aria-disabled': 'true'});
     clearErrors();
+    goOn();
     let fields = {};
     try {
         const [{build}, now] = await Promise.all([later('build'), later('now')]);

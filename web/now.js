@@ -7,7 +7,7 @@ import {count, short} from './format.js';
 import {openPicture} from './gallery.js';
 import {drawProgress} from './queue.js';
 import {on, state} from './store.js';
-import {trouble} from './toast.js';
+import {seen, trouble} from './toast.js';
 
 let mine = null; /* {id, prompt, fields, ended} of the last one sent */
 
@@ -95,6 +95,7 @@ function draw() {
 /* From now on this prompt is shown. s: what it was made from (build.js). */
 export function follow(id, s, fields) {
     mine = {id, prompt: s.prompt, fields, ended: false};
+    put(box, {data: {prompt: id}});
     showImage(null);
     put($('now-image'), {src: null, alt: 'What the sampler sees at this step'});
     put($('now-frame'), {'aria-label': 'Open the picture', disabled: true});
@@ -106,8 +107,10 @@ export function follow(id, s, fields) {
     draw();
     /* Whoever pressed the button wants to see this; nobody is moved who sees it already. */
     const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
-    if (box.offsetParent)
+    if (box.offsetParent) {
+        seen(id); /* one that failed before we knew its name */
         box.scrollIntoView({block: 'nearest', behavior: calm ? 'auto' : 'smooth'});
+    }
 }
 
 $('btn-submit').after(box);

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from conftest import LONG, drawing
+from conftest import LONG, MODEL, drawing
 from test_draw import LORA, keys_file
 from test_page import NAMELESS
 
@@ -69,6 +69,46 @@ def test_a_prompt_that_waits_says_for_how_many(phone, server):
     phone.until_text("#now-text", "Waiting for 1 other prompt")
     server.post("/interrupt", {"prompt_id": first})
     phone.until_text("#now-text", "Done")
+
+
+def fail(page, server, text):
+    """A prompt that is refused only when it runs: its file is gone by then."""
+    server.post("/berth/queue", {"paused": True})
+    page.until(lambda: page.text("#btn-pause") == "Resume", "the pause")
+    path = pathlib.Path(server.base) / "models/checkpoints/soon-gone.safetensors"
+    path.write_bytes((path.parent / MODEL).read_bytes())
+    page.js("document.querySelector('#f-model').focus()")
+    page.choose("#f-model", path.name)
+    draw(page, text, 1)
+    page.until(lambda: server.get("/queue").json()["queue_pending"], "it in the queue")
+    path.unlink()
+    server.post("/berth/queue", {"paused": False})
+
+
+def test_a_failure_is_said_once(phone, server):
+    fail(phone, server, "it fails")
+    phone.until_text("#now-text", "failed")
+    assert "soon-gone" in phone.shown("#now-error").text
+    assert not phone.all("[data-test=toast]")
+
+
+def test_messages_go_with_the_next_prompt(phone, server):
+    flow = drawing()
+    flow["7"]["inputs"]["filename_prefix"] = "../out"
+    server.queue(flow, client_id=phone.js("return document.documentElement.dataset.client"))
+    phone.shown("[data-test=toast][data-failed]")  # no box speaks of this one
+    draw(phone, "the next", 1)
+    phone.until_text("#now-text", "Done")
+    assert not phone.all("[data-test=toast]")
+
+
+def test_a_finger_does_not_hold_a_message(phone):
+    phone.js("import('/berth/web/toast.js').then((m) => m.toast('error', 'Held', 'by a finger', {stay: 5000}))")
+    x, y = phone.until(lambda: phone.js("const r = document.querySelector('.toast strong').getBoundingClientRect(); return [r.x + 5, r.y + 5]"),
+                       "the message")
+    for kind, points in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
+        phone.cdp("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+    phone.gone("[data-test=toast]")
 
 
 def test_whoever_sees_it_is_not_moved(phone, server):
