@@ -9,8 +9,8 @@
  *             build.js makes the workflow, now.js shows what became of it, parts.js encoders and
  *             VAE, loras.js, source.js a picture to begin with, mask.js painting on it
  *   pictures  queue.js, gallery.js, picture.js one of them large
- *   files     drop.js takes them, png.js (fetched when one comes) reads chunks, workflow.js reads
- *             graphs, workflowview.js shows one, submit.js queues it
+ *   files     drop.js takes them, dropped.js and png.js (fetched when one comes) read them,
+ *             workflow.js reads graphs, workflowview.js shows one, submit.js queues it
  *   tools     dom.js, format.js, dialog.js, toast.js; theme.js runs before all of this */
 import * as api from './api.js';
 import * as compose from './compose.js';
