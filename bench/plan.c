@@ -7,7 +7,7 @@
  * Then the steps alone, for FLUX.1-dev and for a Flux of 10,000 blocks, as people write it and with its
  * tensors in any order: opening the file, its blocks in execution order, quotas and layout. In the same run: memcpy of the block table, the least that
  * anything looking at all blocks could cost. */
-#include "residency/plan.h"
+#include "plan/plan.h"
 #include "../tests/support/sparse.h"
 #include "base/clock.h"
 #include "bench.h"

@@ -16,7 +16,7 @@
 #include "device/devset.h"
 #include "device/null/null.h"
 #include "model/arch.h"
-#include "residency/plan.h"
+#include "plan/plan.h"
 
 #define TRIES 9
 #define KIB ((size_t)1 << 10)

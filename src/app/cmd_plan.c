@@ -1,7 +1,7 @@
 /* berth plan: which block of a model would live where. Loads nothing. */
 #include "app/plan.h"
 #include "berth/ctx.h"
-#include "residency/convert.h"
+#include "plan/convert.h"
 
 struct options {
     const char *alloc, *virtual_vram, *donor, *compute, *devices, *layout, *part, *dtype, *reserve,

@@ -8,7 +8,7 @@
 
 #include "app/app.h"
 #include "model/arch.h"
-#include "residency/plan.h"
+#include "plan/plan.h"
 
 struct planned { /* everything borrowed */
     const char *file;

@@ -2,7 +2,7 @@
 #include "berth/ctx.h"
 #include "berth/ctx_impl.h"
 #include "model/arch.h"
-#include "residency/convert.h"
+#include "plan/convert.h"
 
 struct berth_plan {
     struct weights *weights; /* the blocks' names point into it */

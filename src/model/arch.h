@@ -26,7 +26,7 @@
 #define MODEL_ARCH_H
 
 #include "format/weights.h"
-#include "residency/blocks.h"
+#include "plan/blocks.h"
 
 struct arch;
 

@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "base/sz.h"
-#include "residency/scales.h"
+#include "plan/scales.h"
 #include "tensor/convert.h"
 
 #include <inttypes.h>

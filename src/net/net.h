@@ -124,7 +124,7 @@ struct net_report {     /* of the last net_forward(), and what all of them did *
     uint64_t passes, rungs; /* rungs of the ladder taken */
     bool thrifty;
     /* Layers of the last pass whose block comes before that of the layer they ran after: streams
-     * fetch blocks in the order that the family says (residency/blocks.h), and each of these may
+     * fetch blocks in the order that the family says (plan/blocks.h), and each of these may
      * wait for a copy that nothing hides. */
     uint64_t backward;
     char device[DEV_NAME_MAX];

@@ -3,7 +3,7 @@
 
 #include "model/arch.h"
 #include "model/family.h"
-#include "residency/convert.h"
+#include "plan/convert.h"
 
 #include <strings.h>
 

@@ -2,7 +2,7 @@
 #include "residency/residency_impl.h"
 
 #include "base/hash.h"
-#include "residency/alloc_impl.h"
+#include "plan/alloc.h"
 
 #include <inttypes.h>
 

@@ -22,7 +22,7 @@
  *          result; factors are not counted. */
 #include "residency/patch_impl.h"
 #include "residency/residency_impl.h"
-#include "residency/scales.h"
+#include "plan/scales.h"
 
 #include "base/crc32.h"
 #include "base/hash.h"

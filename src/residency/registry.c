@@ -1,7 +1,7 @@
 /* registry: models, handles, anchors, retention. */
 #include "residency/residency_impl.h"
 
-#include "residency/convert.h"
+#include "plan/convert.h"
 
 #include <inttypes.h>
 #include <strings.h>

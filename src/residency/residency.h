@@ -51,11 +51,8 @@
  *            that load costs nothing.
  * Threads    Everything belongs to the executor thread, except where a comment says "any thread".
  *            Reading and converting is spread over the pool that was handed in.
- * Files      alloc.c alloc_resolve.c strings; blocks.c; plan.c layout.c plan_auto.c plan_text.c
- *            plan_json.c;
- *            registry.c models, handles, anchors, retention; keys.c what is the same model;
- *            convert.c weights in another type than the file's; scales.h what fp8 scales are
- *            called; load.c load_stage.c load_journal.c file -> devices; move.c blocks between
+ * Files      registry.c models, handles, anchors, retention; keys.c what is the same model;
+ *            load.c load_stage.c load_journal.c file -> devices; move.c blocks between
  *            devices, re-planning; room.c; speed.c of links; patch.c patch_term.c patch_norms.c
  *            patch_merge.c; free.c the free flow, receipt.c;
  *            prompt.c requests and prompts; pressure.c; stream*.c the ring (stream.h),
@@ -67,7 +64,7 @@
 #include "base/tpool.h"
 #include "device/devset.h"
 #include "residency/patch.h"
-#include "residency/plan.h"
+#include "plan/plan.h"
 
 #include <stdatomic.h>
 

@@ -1,6 +1,6 @@
 #include "server/body.h"
 
-#include "residency/alloc.h"
+#include "plan/alloc.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "server/body.h"
 #include "server/routes.h"
 
-#include "residency/alloc.h"
+#include "plan/alloc.h"
 #include "residency/residency.h"
 
 #include <inttypes.h>

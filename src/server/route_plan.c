@@ -16,8 +16,8 @@
 #include "server/routes.h"
 
 #include "model/arch.h"
-#include "residency/convert.h"
-#include "residency/plan.h"
+#include "plan/convert.h"
+#include "plan/plan.h"
 
 #include <stdlib.h>
 

@@ -12,7 +12,7 @@
  *            "g", "h".
  * Weights    are used as stored. ComfyUI keeps its CLIPs as F16 unless told otherwise, and a T5 in
  *            the type of its last norm, F16 if that is F32, which rounds those of F32 files
- *            (text-encoders.md 8); loaders open those as F16 (residency/convert.h), unless
+ *            (text-encoders.md 8); loaders open those as F16 (plan/convert.h), unless
  *            --fp32-text-enc says otherwise. The golden numbers are from unrounded F32 ones.
  * Numbers    z and pooled of a chunk do not depend on the chunks it is encoded with (op/ops.h, Same
  *            bits), so that long prompts run in several passes.

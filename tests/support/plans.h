@@ -2,7 +2,7 @@
 #ifndef SUPPORT_PLANS_H
 #define SUPPORT_PLANS_H
 
-#include "residency/plan.h"
+#include "plan/plan.h"
 #include "support/test.h"
 
 #define KIB (UINT64_C(1) << 10)

@@ -1,7 +1,7 @@
 /* Models whose weights are converted as they are read: held to the same weights saved in that type. */
 #include "patch_toy.h"
 
-#include "residency/convert.h"
+#include "plan/convert.h"
 #include "support/oom.h"
 #include "support/resave.h"
 

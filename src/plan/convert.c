@@ -1,6 +1,6 @@
-#include "residency/convert.h"
+#include "plan/convert.h"
 
-#include "residency/scales.h"
+#include "plan/scales.h"
 
 #include <strings.h>
 

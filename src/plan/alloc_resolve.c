@@ -1,5 +1,5 @@
 /* alloc_resolve: from what people wrote to bytes per device. */
-#include "residency/alloc_impl.h"
+#include "plan/alloc_impl.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* plan_auto: quotas without a text: the compute device first, then who is near. */
-#include "residency/alloc_impl.h"
-#include "residency/plan_impl.h"
+#include "plan/alloc_impl.h"
+#include "plan/plan_impl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* scales: the number beside an fp8 weight that its codes are multiplied by, as files call it.
  * Before the name comes that of the layer and a dot, as before "weight". */
-#ifndef RESIDENCY_SCALES_H
-#define RESIDENCY_SCALES_H
+#ifndef PLAN_SCALES_H
+#define PLAN_SCALES_H
 
 #include "base/str.h"
 

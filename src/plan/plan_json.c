@@ -1,5 +1,5 @@
 /* plan_json: a plan for programs. */
-#include "residency/plan_impl.h"
+#include "plan/plan_impl.h"
 
 #include "base/json.h"
 

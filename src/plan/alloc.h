@@ -28,8 +28,8 @@
  * every mode into one normal form, see there.
  * Threads any. Files alloc.c parsing, alloc_resolve.c the normal form; alloc_impl.h is for this
  * folder alone. */
-#ifndef RESIDENCY_ALLOC_H
-#define RESIDENCY_ALLOC_H
+#ifndef PLAN_ALLOC_H
+#define PLAN_ALLOC_H
 
 #include "base/err.h"
 #include "base/str.h"
@@ -152,6 +152,9 @@ struct quotas { /* a value */
  * over the device's memory (both numbers), a device that reports no memory, ... */
 berth_status alloc_resolve(const struct alloc *a, const struct plan_devices *devices,
                            const char *compute, uint64_t model, struct quotas *out, berth_err *err);
+
+/* One more note; the last of QUOTA_NOTES_MAX says how many more there would be. */
+void quotas_note(struct quotas *q, bool warn, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* The BYTES text that resolves to the same quotas: "cuda:0,1073741824b;cpu,5gb*#cuda:0". Whole
  * gigabytes and megabytes are written as such. */

@@ -1,5 +1,5 @@
 /* From the tensors of a file to blocks: names, order, roles, memory layout, limits. */
-#include "residency/blocks.h"
+#include "plan/blocks.h"
 #include "support/oom.h"
 #include "support/test.h"
 #include "support/tmp.h"

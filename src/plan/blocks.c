@@ -1,5 +1,5 @@
 /* blocks: from the tensors of a file to the units that are placed. */
-#include "residency/blocks.h"
+#include "plan/blocks.h"
 
 #include "base/map.h"
 #include "base/str.h"

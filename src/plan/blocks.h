@@ -16,8 +16,8 @@
  *         compute device whatever the quotas say. The architecture knows it; in files of no known
  *         one the last part of the name does (embed_tokens, wte, shared, ...).
  * Threads A list is constant once it is made. Files blocks.c. */
-#ifndef RESIDENCY_BLOCKS_H
-#define RESIDENCY_BLOCKS_H
+#ifndef PLAN_BLOCKS_H
+#define PLAN_BLOCKS_H
 
 #include "base/arena.h"
 #include "format/weights.h"

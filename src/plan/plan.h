@@ -27,11 +27,11 @@
  *          (4) blocks, quotas, layout -> always the same plan   (5) less than 2^60 bytes
  * Threads  any. Files plan.c doors and classes, layout.c, plan_auto.c, plan_text.c the tables,
  *          plan_json.c the same for programs; plan_impl.h is theirs alone. */
-#ifndef RESIDENCY_PLAN_H
-#define RESIDENCY_PLAN_H
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
 
-#include "residency/alloc.h"
-#include "residency/blocks.h"
+#include "plan/alloc.h"
+#include "plan/blocks.h"
 
 enum plan_layout { PLAN_SPREAD, PLAN_TAIL };
 const char *plan_layout_name(enum plan_layout l);

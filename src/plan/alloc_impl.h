@@ -1,8 +1,8 @@
 /* alloc_impl: what alloc.c, alloc_resolve.c and plan_auto.c share. */
-#ifndef RESIDENCY_ALLOC_IMPL_H
-#define RESIDENCY_ALLOC_IMPL_H
+#ifndef PLAN_ALLOC_IMPL_H
+#define PLAN_ALLOC_IMPL_H
 
-#include "residency/alloc.h"
+#include "plan/alloc.h"
 
 /* Where in the text a mistake is: entries before the "#", or those behind it. Borrowed text. */
 struct alloc_spot {
@@ -28,7 +28,5 @@ unsigned long alloc_device_number(const char *name); /* N of "cuda:N"; 0 without
 /* The device a caller named, or without a name the default one: the first that is not the host. */
 berth_status plan_compute_find(const struct plan_devices *d, const char *name, size_t *out,
                                berth_err *err);
-/* The last of QUOTA_NOTES_MAX says how many there would be more. */
-void quotas_note(struct quotas *q, bool warn, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 #endif

@@ -1,5 +1,5 @@
 /* plan_text: a plan as the tables people know from ComfyUI-MultiGPU. */
-#include "residency/plan_impl.h"
+#include "plan/plan_impl.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* plan_impl: what plan.c, layout.c and plan_auto.c share. */
-#ifndef RESIDENCY_PLAN_IMPL_H
-#define RESIDENCY_PLAN_IMPL_H
+#ifndef PLAN_PLAN_IMPL_H
+#define PLAN_PLAN_IMPL_H
 
-#include "residency/plan.h"
+#include "plan/plan.h"
 
 #define PLAN_BYTES_MAX (UINT64_C(1) << 60) /* 64 times the square of it is below 2^127 */
 

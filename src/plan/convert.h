@@ -8,8 +8,8 @@
  * Refused  GGUF: types were chosen tensor by tensor, its loaders have no such input, and no default
  *          reaches it.
  * Nothing is read or allocated: an entry is told its type, weights_read() does the rest. */
-#ifndef RESIDENCY_CONVERT_H
-#define RESIDENCY_CONVERT_H
+#ifndef PLAN_CONVERT_H
+#define PLAN_CONVERT_H
 
 #include "format/weights.h"
 

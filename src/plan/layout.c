@@ -1,5 +1,5 @@
 /* layout: which blocks of a model are the ones that fill a device's quota. */
-#include "residency/plan_impl.h"
+#include "plan/plan_impl.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* alloc: reading allocation strings. */
-#include "residency/alloc_impl.h"
+#include "plan/alloc_impl.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

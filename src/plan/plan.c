@@ -1,6 +1,6 @@
 /* plan: every block gets its device. */
-#include "residency/alloc_impl.h"
-#include "residency/plan_impl.h"
+#include "plan/alloc_impl.h"
+#include "plan/plan_impl.h"
 
 #include "device/spec.h"
 
