@@ -10,7 +10,7 @@
  * the reference, a memcpy of each block into the same number of slots, plus the engine: cutting a
  * pass into runs, slots, events that do nothing, statistics. Both sides take turns, the first try
  * warms up, the best of the others counts. */
-#include "residency/stream.h"
+#include "stream/stream.h"
 #include "base/clock.h"
 #include "bench.h"
 #include "device/devset.h"

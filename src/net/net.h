@@ -60,7 +60,7 @@
 
 #include "op/ops.h"
 #include "residency/residency.h"
-#include "residency/stream.h"
+#include "stream/stream.h"
 
 struct net;
 struct net_run;

@@ -3,7 +3,7 @@
  * The items say where every block lies now and which of its bytes are tensors, patched layouts
  * included. A use keeps the model there while the stream is open, so both stay true. */
 #include "residency/residency_impl.h"
-#include "residency/stream.h"
+#include "stream/stream.h"
 
 struct model_stream { /* what a stream of a model holds besides the ring; its on_close frees it */
     struct arena mem; /* items and pieces */

@@ -55,8 +55,8 @@
  *            load.c load_stage.c load_journal.c file -> devices; move.c blocks between
  *            devices, re-planning; room.c; speed.c of links; patch.c patch_term.c patch_norms.c
  *            patch_merge.c; free.c the free flow, receipt.c;
- *            prompt.c requests and prompts; pressure.c; stream*.c the ring (stream.h),
- *            model_stream.c over a model's blocks; journal*.c snapshots (journal.h); check.c;
+ *            prompt.c requests and prompts; pressure.c; model_stream.c streams
+ *            over a model's blocks; journal*.c snapshots (journal.h); check.c;
  *            words.c */
 #ifndef RESIDENCY_RESIDENCY_H
 #define RESIDENCY_RESIDENCY_H
@@ -501,5 +501,18 @@ enum res_pressure { RES_PRESSURE_LOW, RES_PRESSURE_BAND, RES_PRESSURE_BUSY, RES_
  * brought usage below the threshold. percent (may be NULL): usage. */
 berth_status res_pressure_check(struct residency *r, bool force, enum res_pressure *out,
                                 double *percent, berth_err *err);
+
+/* ---- streaming (stream/stream.h) ---- */
+
+struct stream;
+struct stream_config;
+/* A stream over the model's blocks, items in execution order (item i is block i), to the device that
+ * computes. It holds a use: until stream_close() no block moves and the model cannot go. The ring is
+ * got with res_alloc(), staging is booked on the host; both as "stream of <model>". A model whose
+ * blocks all lie where it computes: a stream that holds and moves nothing.
+ *   cfg  NULL: defaults; clock and log default to the registry's
+ * BERTH_EINVAL: not resident; else as stream_open(). */
+berth_status res_stream_open(struct res_model *m, const struct stream_config *cfg,
+                             struct stream **out, berth_err *err);
 
 #endif

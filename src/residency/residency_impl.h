@@ -5,7 +5,7 @@
 #include "base/vec.h"
 #include "residency/journal.h"
 #include "residency/residency.h"
-#include "residency/stream.h"
+#include "stream/stream.h"
 
 #define RES_NOWHERE UINT8_MAX
 #define RES_ALIASES 16 /* networks in a file */

@@ -1,6 +1,6 @@
 /* Streams of registered models: items from the registry, the use they hold, whom they push out. */
 #include "residency/residency_impl.h"
-#include "residency/stream.h"
+#include "stream/stream.h"
 #include "support/models.h"
 #include "support/oom.h"
 

@@ -4,7 +4,7 @@
  *          run     neighbouring items of one donor that travel together: one place, one pair of
  *                  events. Neighbours in the order of that donor's items: those of others between
  *                  them do not count, resident or not, or layout `spread` would cut every run down
- *                  to one block. How far a run may reach over others: stream_runs.c
+ *                  to one block. How far a run may reach over others: runs.c
  *          under way  a run between its first and its last item
  *          ring    device memory that runs pass through, in order and behind one another: as many
  *                  at a time as its bytes allow. Small runs between large ones cost what they are,
@@ -38,7 +38,7 @@
  *          again. exposed is from when the compute stream came to a run's first layer until the run
  *          was filled, if that is later: 0 when all copies hide behind layers; the first run of a
  *          first pass never does. Of many runs some are looked at in a pass and stand for all
- *          (stream_time.c), so it is an estimate there. Copies of a device that knows no
+ *          (time.c), so it is an estimate there. Copies of a device that knows no
  *          asynchronous ones are exposed, all of them; a cpu that computes on another device's
  *          blocks is exposed to what the host waits. wait_ns is what the host itself waited: for
  *          staging, for such copies, for another driver's event; layers may have run meanwhile.
@@ -52,17 +52,17 @@
  *          largest run, u being the most that are under way at an item, and never more than all
  *          runs together
  *          (7) u is at most slots - 1 (or one), so that in order each has room in time and the ring
- *          can turn: stream_ring.c
+ *          can turn: ring.c
  * Failure  A device call that fails ends the pass: what follows is refused until stream_end(), which
  *          waits for everything and leaves the ring empty and ready.
  * Threads  executor, except the loader threads inside: they read sources and write staging, own
  *          nothing and call no device. One lock, a leaf, for the hand-over; the executor declares
  *          their accesses (dev_host_access) when it hands a buffer over.
- * Files    stream.c passes, stream_ring.c places in the ring, stream_runs.c cutting,
- *          stream_stage.c staging and its threads, stream_time.c marks and their times,
- *          model_stream.c the items of a registered model; stream_impl.h what they share. */
-#ifndef RESIDENCY_STREAM_H
-#define RESIDENCY_STREAM_H
+ * Files    stream.c passes, ring.c places in the ring, runs.c cutting, stage.c staging and its
+ *          threads, time.c marks and their times; stream_impl.h what they share. The items of a
+ *          registered model are residency's (res_stream_open()). */
+#ifndef STREAM_STREAM_H
+#define STREAM_STREAM_H
 
 #include "base/clock.h"
 #include "device/device.h"
@@ -198,17 +198,5 @@ bool stream_resident(const struct stream *s, size_t i);
 struct stream_stats stream_stats(struct stream *s);
 double stream_gbps(const struct stream_stats *x);    /* 10^9 bytes/s of a lane while it copies */
 double stream_exposed(const struct stream_stats *x); /* exposed_ns / copy_ns, at most 1 */
-
-/* ---- of a model: model_stream.c ---- */
-
-struct res_model;
-/* A stream over the model's blocks, items in execution order (item i is block i), to the device that
- * computes. It holds a use: until stream_close() no block moves and the model cannot go. The ring is
- * got with res_alloc(), staging is booked on the host; both as "stream of <model>". A model whose
- * blocks all lie where it computes: a stream that holds and moves nothing.
- *   cfg  NULL: defaults; clock and log default to the registry's
- * BERTH_EINVAL: not resident; else as stream_open(). */
-berth_status res_stream_open(struct res_model *m, const struct stream_config *cfg,
-                             struct stream **out, berth_err *err);
 
 #endif

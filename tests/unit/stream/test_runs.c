@@ -1,5 +1,5 @@
 /* Cutting: which items travel together, where they lie in the slot, as which copies. */
-#include "residency/stream_impl.h"
+#include "stream/stream_impl.h"
 #include "support/devices.h"
 #include "support/oom.h"
 #include "support/rng.h"

@@ -3,8 +3,8 @@
  * A slot is free, being filled (run set, !ready: a staged run on its way), or ready (all its copies
  * are queued and marked by filled). It becomes free again when every item of its run was released
  * once and nobody holds one, or when its run is given up; if somebody read it, drained is recorded
- * then, and whoever writes there next waits for it on a lane, not on the host: stream_ring.c. */
-#include "residency/stream_impl.h"
+ * then, and whoever writes there next waits for it on a lane, not on the host: ring.c. */
+#include "stream/stream_impl.h"
 
 #include "base/sz.h"
 

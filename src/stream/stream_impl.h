@@ -1,16 +1,16 @@
 /* stream_impl: what the files of the streaming engine share. */
-#ifndef RESIDENCY_STREAM_IMPL_H
-#define RESIDENCY_STREAM_IMPL_H
+#ifndef STREAM_STREAM_IMPL_H
+#define STREAM_STREAM_IMPL_H
 
 #include "base/arena.h"
-#include "residency/stream.h"
+#include "stream/stream.h"
 
 #include <pthread.h>
 
 #define STREAM_NONE UINT32_MAX
 #define STREAM_PLACES_MAX (2 * STREAM_SLOTS_MAX) /* runs that are in the ring, or have just left */
 
-/* ---- stream_runs.c: what travels together; constant once it is cut ---- */
+/* ---- runs.c: what travels together; constant once it is cut ---- */
 
 struct stream_copy {
     uint64_t src;  /* in the donor's space, or a host pointer */
@@ -45,7 +45,7 @@ struct stream_cut {
     struct stream_run *run; /* by first item */
     uint32_t runs;
     uint32_t slots;  /* of the ring they are cut for, at most one for each run */
-    size_t ring;     /* its bytes: stream_ring.c */
+    size_t ring;     /* its bytes: ring.c */
     size_t spare;    /* of them beyond what it needs: cfg.ring_least */
     bool apart;      /* all runs have room at once */
     uint32_t places; /* marks for so many runs, there or gone */
@@ -69,7 +69,7 @@ berth_status stream_cut(const struct stream_args *args, uint64_t run_bytes, uint
                         struct stream_cut *out, berth_err *err);
 void stream_cut_release(struct stream_cut *c);
 
-/* ---- stream_time.c: marks of one filling, on the device's clock ---- */
+/* ---- time.c: marks of one filling, on the device's clock ---- */
 
 #define STREAM_TIMES 2 /* sets of marks for each run */
 
@@ -103,7 +103,7 @@ struct stream_slot {
     size_t stage_off, stage_to; /* and in that copy; bytes not handed to a loader yet */
 };
 
-/* ---- staging: stream_stage.c ---- */
+/* ---- staging: stage.c ---- */
 
 struct stage_chunk { /* what one staging buffer is filled with */
     uint32_t slot, run;
@@ -168,7 +168,7 @@ uint32_t stream_distance(const struct stream *s, uint32_t run);
 /* Began, and has items to come, the current one included. */
 bool stream_under_way(const struct stream *s, uint32_t run);
 
-/* ---- stream_ring.c ---- */
+/* ---- ring.c ---- */
 
 berth_status ring_open(struct stream *s, berth_err *err); /* ring_close() after an error too */
 void ring_close(struct stream *s);                        /* pre: the lanes are idle */

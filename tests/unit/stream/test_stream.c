@@ -1,6 +1,6 @@
 /* The ring, step by step: what is where after which call, what is refused, what a failure leaves.
  * Random plans are in tests/property/residency/test_stream.c. */
-#include "residency/stream.h"
+#include "stream/stream.h"
 #include "support/devices.h"
 #include "support/oom.h"
 

@@ -15,7 +15,7 @@
  *
  * A lane without BERTH_CAP_ASYNC has no marks: fill() has the time, and all of it is exposed. Where
  * lane and layers have different clocks (a cpu that computes), exposed is what the host waited. */
-#include "residency/stream_impl.h"
+#include "stream/stream_impl.h"
 
 #define MARKED 4      /* of more than ... */
 #define MARKED_ALL 16 /* ... so many; of fewer all */

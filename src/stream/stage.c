@@ -9,7 +9,7 @@
  *
  * A chunk whose slot was given to another run meanwhile is loaded and then thrown away. */
 #include "base/sz.h"
-#include "residency/stream_impl.h"
+#include "stream/stream_impl.h"
 
 #include <errno.h>
 

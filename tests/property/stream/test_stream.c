@@ -5,7 +5,7 @@
  * two calls (the "layer times"). Each layer is a launch that compares every byte of its block. Then:
  * no hazard, no wrong byte, exactly the plan's bytes per pass in order, nothing allocated in a pass,
  * everything given back. Some cases jump about, some stop early, some have a call fail. */
-#include "residency/stream.h"
+#include "stream/stream.h"
 #include "support/devices.h"
 #include "support/rng.h"
 #include "support/seed.h"

@@ -19,7 +19,7 @@
  *          with a trace is taken for another run, every lane waits for it at once. A staged run
  *          that left before its first chunk was queued has touched nothing and leaves no trace, and
  *          the traces below it are as they were: they change in stream_slot_open(), not before. */
-#include "residency/stream_impl.h"
+#include "stream/stream_impl.h"
 
 /* ---- room ---- */
 

@@ -1,6 +1,6 @@
 /* stream_runs: which blocks travel together, and as which copies. Arithmetic only. */
 #include "base/sz.h"
-#include "residency/stream_impl.h"
+#include "stream/stream_impl.h"
 
 #include <inttypes.h>
 
