@@ -9,7 +9,7 @@
 #include "bench.h"
 #include "model/preset.h"
 #include "op/op.h"
-#include "residency/patch_impl.h"
+#include "merge/merge.h"
 
 #include <dlfcn.h>
 

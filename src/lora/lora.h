@@ -1,4 +1,4 @@
-/* lora: adapter files, seen by residency as struct res_adapter (residency/patch.h).
+/* lora: adapter files, seen by residency as struct res_adapter (merge/adapter.h).
  *
  * Words    base name  what stands before the suffix in a file: "lora_unet_conv_in" of
  *                     "lora_unet_conv_in.lora_up.weight"
@@ -22,7 +22,7 @@
  *          that do not fit are an error.
  * Trust    Files come from strangers: the index checked where their bytes are, the rest meets its
  *          limits in terms().
- * Threads  lora_open() any; the adapter as patch.h says.
+ * Threads  lora_open() any; the adapter as merge/adapter.h says.
  * Files    lora.c doors, targets; lora_bases.c suffixes; lora_forms.c files that call them
  *          otherwise; lora_factors.c tensors -> products; lora_lokr.c Kronecker's; lora_oft.c
  *          rotations; lora_dora.c sizes; lora_terms.c products -> terms; lora_impl.h. */
@@ -31,7 +31,7 @@
 
 #include "base/log.h"
 #include "format/weights.h"
-#include "residency/patch.h"
+#include "merge/adapter.h"
 
 /* Opens the file and finds out what it changes; reads no factors.
  *   names  borrowed for the call       log  borrowed for the adapter's life; NULL: silent

@@ -26,7 +26,7 @@
 #include "base/arena.h"
 #include "base/vec.h"
 #include "format/weights.h"
-#include "residency/patch.h"
+#include "merge/adapter.h"
 
 struct lora_table { /* zeroed is empty */
     struct arena mem;

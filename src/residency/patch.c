@@ -20,7 +20,7 @@
  *          has without adapters.
  * Counted  read: bytes of the base, as the block holds it. moved: weights that crossed between host and devices, base or
  *          result; factors are not counted. */
-#include "residency/patch_impl.h"
+#include "merge/merge.h"
 #include "residency/residency_impl.h"
 #include "plan/scales.h"
 

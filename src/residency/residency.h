@@ -53,8 +53,8 @@
  *            Reading and converting is spread over the pool that was handed in.
  * Files      registry.c models, handles, anchors, retention; keys.c what is the same model;
  *            load.c load_stage.c load_journal.c file -> devices; move.c blocks between
- *            devices, re-planning; room.c; speed.c of links; patch.c patch_term.c patch_norms.c
- *            patch_merge.c; free.c the free flow, receipt.c;
+ *            devices, re-planning; room.c; speed.c of links; patch.c adapters
+ *            merged into blocks (merge/); free.c the free flow, receipt.c;
  *            prompt.c requests and prompts; pressure.c; model_stream.c streams
  *            over a model's blocks; journal*.c snapshots (journal.h); check.c;
  *            words.c */
@@ -63,7 +63,7 @@
 
 #include "base/tpool.h"
 #include "device/devset.h"
-#include "residency/patch.h"
+#include "merge/adapter.h"
 #include "plan/plan.h"
 
 #include <stdatomic.h>
@@ -277,7 +277,7 @@ void res_linger_end(struct residency *r);
  * this one would get: BERTH_EBUSY. A plan that could not be had if all went that may go fails
  * before a block moves. After a later failure every block is somewhere and counted, the old plan
  * stands, and res_load() goes on from there. A model without bytes only gets the plan. Blocks with
- * patches that the new compute device wants in another type (patch.h) get it with the next load. */
+ * patches that the new compute device wants in another type (merge/adapter.h) get it with the next load. */
 berth_status res_replan(struct res_model *m, const struct plan_args *plan,
                         struct res_load_result *result, berth_err *err);
 /* The plan m has now is a person's: opens with plan_may_stay leave it, until one without it, or for

@@ -2,7 +2,7 @@
  * end, whatever shape the weights have. */
 #include "format/format_impl.h"
 #include "lora/lora_impl.h"
-#include "residency/patch_impl.h"
+#include "merge/merge.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -10,7 +10,7 @@
 #include "lora/lora.h"
 #include "model/arch.h"
 #include "model/lora_names.h"
-#include "residency/patch_impl.h"
+#include "merge/merge.h"
 #include "residency/residency_impl.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 
 #include "unit/lora/lora_file.h"
 
-#include "residency/patch_impl.h"
+#include "merge/merge.h"
 
 #define DATA BERTH_SOURCE_DIR "/tests/golden/lora/data/"
 #define MOST 1024 /* elements of a tensor */

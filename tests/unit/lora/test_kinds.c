@@ -7,7 +7,7 @@
 #include "support/oom.h"
 
 #include "base/mt19937.h"
-#include "residency/patch_impl.h"
+#include "merge/merge.h"
 
 #include <math.h>
 

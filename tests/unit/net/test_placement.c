@@ -1,7 +1,7 @@
 /* The same network over the same weights gives the same bits wherever they lie. */
 #include "toy_net.h"
 
-#include "residency/patch.h"
+#include "merge/adapter.h"
 
 struct place {
     const char *devices, *alloc;

@@ -2,7 +2,7 @@
 #include "support/loader_rig.h"
 #include "support/lora_files.h"
 
-#include "residency/patch.h"
+#include "merge/adapter.h"
 
 #include <math.h>
 

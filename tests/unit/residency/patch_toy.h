@@ -5,7 +5,7 @@
 #include "support/models.h"
 
 #include "op/op.h"
-#include "residency/patch_impl.h"
+#include "merge/merge.h"
 #include "residency/residency_impl.h"
 
 #include <math.h>
@@ -222,7 +222,7 @@ static inline void toy_sums(const struct res_term *x, const float *w, double *su
 
 static inline void toy_change(const struct res_term *x, float *w);
 
-/* All of patch.h's formulas, over whole matrices. */
+/* All of merge/adapter.h's formulas, over whole matrices. */
 static inline void toy_apply(const struct res_term *x, float *w)
 {
     const struct res_dora *d = &x->dora;

@@ -1,4 +1,4 @@
-/* patch: what adapters do to weights, as far as residency has to know.
+/* adapter: what an adapter is to those who merge it: an object that gives terms for a tensor.
  *
  * An adapter (lora/) is an object of its own, counted, shared by models. For a tensor it gives terms
  * in the order they apply; residency merges them into a float32 copy of the base weight on the
@@ -29,11 +29,10 @@
  *
  * W is what the terms before it have made of it; rows outside [row, row+rows) have no part in it.
  *
- * Files  patch.c who touches what, and a block derived again; patch_term.c one term; patch_norms.c
- *        what dora needs to know before; patch_merge.c all of them into one tensor, tile by tile
- *        (patch_impl.h). */
-#ifndef RESIDENCY_PATCH_H
-#define RESIDENCY_PATCH_H
+ * Files  term.c one term; norms.c what dora needs to know first; merge.c all terms into one tensor,
+ *        tile by tile (merge.h). Who touches which block is residency's (patch.c). */
+#ifndef MERGE_ADAPTER_H
+#define MERGE_ADAPTER_H
 
 #include "base/arena.h"
 #include "base/err.h"

@@ -1,6 +1,6 @@
-/* patch_term: one term: is it whole, what it is made of, how large it can get, and what it does to a
- * tile. Norms that it needs are there already (patch_norms.c). */
-#include "residency/patch_impl.h"
+/* term: one term: is it complete, what is it made of, how large can it get, and what does it do to a
+ * tile. Norms that it needs are there already (norms.c). */
+#include "merge/merge.h"
 
 #include "op/op.h"
 
@@ -268,7 +268,7 @@ static void gain_columns(const struct res_dora *d, const struct part *p, float *
     }
 }
 
-/* p->w is C of patch.h and becomes W, which was `was`. */
+/* p->w is C of adapter.h and becomes W, which was `was`. */
 static void resize(const struct res_term *x, const struct part *p, const float *was)
 {
     const struct res_dora *d = &x->dora;

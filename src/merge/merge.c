@@ -1,5 +1,5 @@
-/* patch_merge: base weights + terms -> stored weights, tile by tile. */
-#include "residency/patch_impl.h"
+/* merge: base weights + terms -> stored weights, tile by tile. */
+#include "merge/merge.h"
 
 #include "base/err.h"
 #include "base/mt19937.h"

@@ -1,14 +1,13 @@
-/* patch_impl: terms, and merging them into one tensor, host pointers only. For patch.c, its tests and
- * benchmarks.
+/* merge: terms of adapters, merged into one tensor. Host pointers only; knows no devices or models.
  *
  * A merge walks the tensor in tiles that stay in a core's cache: base type -> float32, every term in
  * order, float32 -> stored type. Tiles are independent, so the bits do not depend on threads; only
  * the draws of stochastic rounding come one after another, in row-major order. */
-#ifndef RESIDENCY_PATCH_IMPL_H
-#define RESIDENCY_PATCH_IMPL_H
+#ifndef MERGE_MERGE_H
+#define MERGE_MERGE_H
 
 #include "base/tpool.h"
-#include "residency/patch.h"
+#include "merge/adapter.h"
 #include "tensor/dtype.h"
 
 /* Does it lie inside a matrix of this size, with all it needs? */
