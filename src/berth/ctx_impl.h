@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/tpool.h"
-#include "residency/journal.h"
+#include "journal/journal.h"
 #include "residency/residency.h"
 
 #include <pthread.h>

@@ -56,8 +56,7 @@
  *            devices, re-planning; room.c; speed.c of links; patch.c adapters
  *            merged into blocks (merge/); free.c the free flow, receipt.c;
  *            prompt.c requests and prompts; pressure.c; model_stream.c streams
- *            over a model's blocks; journal*.c snapshots (journal.h); check.c;
- *            words.c */
+ *            over a model's blocks; check.c; words.c. Below: plan/, stream/, merge/, journal/ */
 #ifndef RESIDENCY_RESIDENCY_H
 #define RESIDENCY_RESIDENCY_H
 

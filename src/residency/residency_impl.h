@@ -3,7 +3,7 @@
 #define RESIDENCY_RESIDENCY_IMPL_H
 
 #include "base/vec.h"
-#include "residency/journal.h"
+#include "journal/journal.h"
 #include "residency/residency.h"
 #include "stream/stream.h"
 

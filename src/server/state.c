@@ -7,7 +7,7 @@
 #include "server/worker_impl.h"
 
 #include "base/hash.h"
-#include "residency/journal.h"
+#include "journal/journal.h"
 
 #include <inttypes.h>
 

@@ -4,7 +4,7 @@
 #define SUPPORT_RES_RIG_H
 
 #include "format/weights.h"
-#include "residency/journal.h"
+#include "journal/journal.h"
 #include "residency/residency.h"
 #include "support/devices.h"
 #include "support/tmp.h"

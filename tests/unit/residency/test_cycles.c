@@ -1,5 +1,5 @@
 /* Load and free, over and over: memory of the process and of every device stays where it was. */
-#include "residency/journal.h"
+#include "journal/journal.h"
 #include "support/models.h"
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* Loading: every way a byte can take, progress, cancel, files that change under us. */
-#include "residency/journal.h"
+#include "journal/journal.h"
 #include "support/models.h"
 #include "support/oom.h"
 

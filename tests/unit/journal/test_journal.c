@@ -1,5 +1,5 @@
 /* The journal's texts, byte for byte, with a clock that stands still and devices without hardware. */
-#include "residency/journal.h"
+#include "journal/journal.h"
 #include "support/devices.h"
 #include "support/oom.h"
 #include "support/tmp.h"

@@ -1,8 +1,8 @@
 /* journal_impl: what journal.c and journal_json.c share. */
-#ifndef RESIDENCY_JOURNAL_IMPL_H
-#define RESIDENCY_JOURNAL_IMPL_H
+#ifndef JOURNAL_JOURNAL_IMPL_H
+#define JOURNAL_JOURNAL_IMPL_H
 
-#include "residency/journal.h"
+#include "journal/journal.h"
 
 struct journal_json;
 

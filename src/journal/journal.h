@@ -28,8 +28,8 @@
  *          rings are under one lock, a leaf. JSON records are written with one write each; an I/O
  *          error is counted and otherwise ignored.
  * Files    journal.c rings and lines, journal_json.c the JSON log. */
-#ifndef RESIDENCY_JOURNAL_H
-#define RESIDENCY_JOURNAL_H
+#ifndef JOURNAL_JOURNAL_H
+#define JOURNAL_JOURNAL_H
 
 #include "base/clock.h"
 #include "base/err.h"

@@ -1,5 +1,5 @@
 /* journal_json: the JSON log, one object per line, written as Python's json.dumps would. */
-#include "residency/journal_impl.h"
+#include "journal/journal_impl.h"
 
 #include "base/json.h"
 #include "base/utf8.h"

@@ -1,4 +1,4 @@
-#include "residency/journal_impl.h"
+#include "journal/journal_impl.h"
 
 #include "base/json.h"
 #include "base/sz.h"
