@@ -1,10 +1,6 @@
 # Values through the whole binary: a file made from the golden keys equals the golden file's data.
 # The golden file was written with its tensors sorted by name.
-golden=${BERTH_GOLDEN_DIR:-$PWD/../shared/golden}
-[ -f "$golden/synth.safetensors" ] || {
-    echo "skipped: no golden numbers; set BERTH_GOLDEN_DIR to their folder"
-    exit 77
-}
+golden=${BERTH_GOLDEN_DIR:-$PWD/tests/golden/data}
 . "$(dirname "$0")/lib.sh"
 
 run 0 inspect "$golden/synth.safetensors" --json --tensors

@@ -2,15 +2,11 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 const char *golden_dir(void)
 {
-    const char *d = getenv("BERTH_GOLDEN_DIR");
-    if (!d || !d[0])
-        d = BERTH_SOURCE_DIR "/../shared/golden";
-    struct stat st;
-    return stat(d, &st) == 0 && S_ISDIR(st.st_mode) ? d : NULL;
+    const char *set = getenv("BERTH_GOLDEN_DIR");
+    return set && set[0] ? set : BERTH_SOURCE_DIR "/tests/golden/data";
 }
 
 const char *golden_path(const char *name)

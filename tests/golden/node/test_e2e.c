@@ -10,7 +10,6 @@ static void text_to_picture(void **state)
     size_t differ = 0;
     int most = 0;
     (void)state;
-    golden_or_skip();
     where_or_skip();
     tokenizer_or_skip("clip");
     tiny_open(&t, "e2e_sd15_tiny");

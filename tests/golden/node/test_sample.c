@@ -5,7 +5,6 @@
 static void even_runs(void **state)
 {
     (void)state;
-    golden_or_skip();
     where_or_skip();
     tokenizer_or_skip("clip");
     every_second_run(0);
@@ -42,7 +41,6 @@ static void sdxl_run(void **state)
     size_t runs = 0;
     berth_err err = { 0 };
     (void)state;
-    golden_or_skip();
     where_or_skip();
     tiny_open(&t, "unet_sdxl_tiny");
     tiny_write(rig_path(&t.r, "diffusion_models/tiny_sdxl.safetensors"), lists, 1, 0);

@@ -4,7 +4,6 @@
 static void odd_runs(void **state)
 {
     (void)state;
-    golden_or_skip();
     where_or_skip();
     tokenizer_or_skip("clip");
     every_second_run(1);

@@ -180,7 +180,6 @@ static void one_type(struct rig *r, const struct weights *w, const char *type)
 static void every_type_through_the_ops(void **state)
 {
     (void)state;
-    golden_or_skip();
     where_or_skip();
     struct rig r;
     berth_err err;
