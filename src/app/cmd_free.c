@@ -133,7 +133,8 @@ static int print_receipt(const struct options *o, const json_t *receipt, int nam
     if (json_array_size(json_object_get(receipt, "violations")))
         return APP_FAILED;
     if (named && !o->force && !o->dry_run && stayed(json_object_get(receipt, "models"))) {
-        fprintf(stderr, "berth free: what is kept stays; --force takes it too\n");
+        fprintf(stderr,
+                "berth free: models that are kept or in use stay; --force takes kept ones\n");
         return APP_FAILED;
     }
     return APP_OK;

@@ -27,6 +27,7 @@ struct flow {
     struct arena tmp;
     bool device[SPEC_MAX]; /* by set index: selected */
     bool marked;           /* some resident, selected model is marked eject */
+    bool refused;          /* models were named and all of them stay: nothing is freed at all */
     struct watch *watch;
     size_t watches;
     uint64_t *read, *moved; /* [x->models] counters before step 1 */
@@ -183,6 +184,20 @@ static berth_status judge_all(struct flow *f, berth_err *err)
         };
     }
     return BERTH_OK;
+}
+
+/* A free that names models is about those. If all of them stay, kept or in use, emptying caches and
+ * pools would cost the caller something and gain nothing. */
+static bool is_refused(const struct flow *f)
+{
+    bool stays = false;
+    for (size_t i = 0; i < f->x->models; i++) {
+        const struct res_receipt_model *line = &f->x->model[i];
+        if (line->verdict == RES_EJECTED_BY_FREE)
+            return false;
+        stays |= selected(f, res_model_by_id(f->r, line->id));
+    }
+    return f->args->models_n && f->x->tiers & RES_TIER_WEIGHTS && stays;
 }
 
 /* ---- those that stay ---- */
@@ -449,6 +464,8 @@ static berth_status prepare(struct flow *f, berth_err *err)
         return err_set(err, BERTH_ENOMEM, "free: a receipt");
     berth_status s = check_selectors(f, err);
     s = s ? s : judge_all(f, err);
+    f->refused = !s && is_refused(f);
+    x->free_memory &= !f->refused;
     s = s ? s : watch_all(f, err);
     return s ? s : open_devices(f, err);
 }
@@ -491,6 +508,8 @@ static berth_status foretell(struct flow *f, berth_err *err)
         dev_ledger(d, row, n, NULL);
         for (int k = 0; k < DEV_KIND_COUNT; k++)
             line->after[k] = line->before[k];
+        if (f->refused)
+            continue;
         for (size_t k = 0; k < x->models; k++) {
             const struct res_model *m = res_model_by_id(f->r, x->model[k].id);
             if (x->model[k].verdict != RES_EJECTED_BY_FREE)
@@ -509,7 +528,7 @@ static berth_status foretell(struct flow *f, berth_err *err)
     return BERTH_OK;
 }
 
-static void run(struct flow *f)
+static void empty(struct flow *f)
 {
     struct residency *r = f->r;
     r->in_free = true;
@@ -529,12 +548,19 @@ static void run(struct flow *f)
     step_trim(f);
     journal_snapshot(r->journal, "general", "post-soft-empty");
     check_watches(f, "trim");
+    r->in_free = false;
+}
+
+static void run(struct flow *f)
+{
+    struct residency *r = f->r;
+    if (!f->refused)
+        empty(f);
     close_devices(f);
     f->x->rss_after = meminfo_rss();
     f->x->serial = ++r->frees;
     r->metrics.frees++;
-    r->in_free = false;
-    if (f->args->free_memory)
+    if (f->x->free_memory)
         res_pressure_after_reset(r);
 }
 

@@ -663,16 +663,17 @@ def test_run_usage(tmp_path, workflow):
     assert "Usage: berth run" in berth("run", "--help").stdout
 
 
+def load(name, keep):
+    return {"1": {"class_type": "UNETLoaderDisTorch2MultiGPU",
+                  "inputs": {"unet_name": f"{name}.safetensors", "weight_dtype": "default", "compute_device": "cpu",
+                             "virtual_vram_gb": 0.0, "donor_device": "cpu", "expert_mode_allocations": "",
+                             "eject_models": False, "keep_loaded": keep}},
+            "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
+
+
 def test_ps_and_free(tmp_path):
     for name in ("kept", "gone"):
         synth(tmp_path / f"base/models/diffusion_models/{name}.safetensors", "flux-tiny")
-
-    def load(name, keep):
-        return {"1": {"class_type": "UNETLoaderDisTorch2MultiGPU",
-                      "inputs": {"unet_name": f"{name}.safetensors", "weight_dtype": "default", "compute_device": "cpu",
-                                 "virtual_vram_gb": 0.0, "donor_device": "cpu", "expert_mode_allocations": "",
-                                 "eject_models": False, "keep_loaded": keep}},
-                "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}}
 
     with Server(tmp_path / "base", "--cpu", "--cache-lru", "50") as s:
         at = ["--server", s.url]
@@ -697,6 +698,30 @@ def test_ps_and_free(tmp_path):
         assert "nobody" in berth("free", *at, "nobody", code=1).stderr
     assert "no server answers" in berth("ps", *at, code=1).stderr
     assert "no address" in berth("ps", "--server", "http://", code=1).stderr
+
+
+def test_a_refused_free_empties_no_cache(tmp_path):
+    synth(tmp_path / "base/models/diffusion_models/a.safetensors", "flux-tiny")
+    with Server(tmp_path / "base", "--cpu") as s:
+        def cached():
+            """Does the prompt find its results?"""
+            messages = dict(s.run(load("a", True))["status"]["messages"])
+            return "1" in messages["execution_cached"]["nodes"]
+
+        assert not cached() and cached()
+        at = ["--server", s.url]
+        for args in (["a"], ["nobody"], ["--devices", "cuda:7"], ["--force", "nobody"]):
+            berth("free", *at, *args, code=1)
+            assert cached(), args
+        for body in ({"free_memory": True, "wait": 1}, {"free_memory": True, "models": "a"},
+                     {"free_memory": True, "wait": True, "nonsense": 1}):
+            assert s.post("/free", body).status_code == 400
+            assert cached(), body
+        model = s.get("/berth/models").json()["models"][0]["id"]
+        assert requests.delete(f"{s.url}/berth/models/{model}", timeout=PATIENCE).status_code == 409
+        assert cached()
+        berth("free", *at)
+        assert not cached()  # this is how an empty cache looks
 
 
 def test_ps_with_a_token(tmp_path):

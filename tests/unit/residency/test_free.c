@@ -245,6 +245,56 @@ static void selectors_that_name_nothing(void **state)
     rig_close(g);
 }
 
+/* Every way to refuse a free: no cache is emptied, no model goes, nothing is trimmed. */
+static void a_refused_free_empties_nothing(void **state)
+{
+    static const char *const nobody[] = { "auto", "m9" }, *const nowhere[] = { "cuda:3" };
+    static const char *const kept[] = { "kept" }, *const busy[] = { "busy" };
+    static const char *const both[] = { "kept", "busy" };
+    static const struct {
+        struct res_free_args args;
+        berth_status status;
+    } refused[] = {
+        { { .free_memory = true, .models = nobody, .models_n = 2 }, BERTH_ENOTFOUND },
+        { { .free_memory = true, .force = true, .devices = nowhere, .devices_n = 1 },
+          BERTH_ENOTFOUND },
+        { { .free_memory = true, .models = kept, .models_n = 1 }, BERTH_OK },
+        { { .free_memory = true, .models = busy, .models_n = 1 }, BERTH_OK },
+        { { .free_memory = true, .force = true, .models = busy, .models_n = 1 }, BERTH_OK },
+        { { .free_memory = true, .models = both, .models_n = 2 }, BERTH_OK },
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
+        struct rig *g = rig_open(DEVICES, NULL, NULL);
+        struct res_model *m[] = { rig_load(g, rig_tiny("auto", "null:0", RES_AUTO), NULL, NULL),
+                                  rig_load(g, rig_tiny("kept", "null:0", RES_KEEP), NULL, NULL),
+                                  rig_load(g, rig_tiny("busy", "null:0", RES_AUTO), NULL, NULL),
+                                  rig_load(g, rig_tiny("gone", "null:0", RES_AUTO), NULL, NULL) };
+        struct res_receipt x, said;
+        berth_err err = { 0 };
+        assert_ok(res_use_begin(m[2], &err), err);
+        assert_ok(res_eject(m[3], &err), err); /* leaves memory that a trim would give back */
+        uint64_t idle = stats_of(device_named(g->set, "null:0")).idle;
+        struct res_free_args ask = refused[i].args;
+        ask.dry_run = true;
+        assert_true(idle > 0);
+        assert_int_equal(res_free(g->r, &ask, &said, &err), refused[i].status);
+        assert_int_equal(res_free(g->r, &refused[i].args, &x, &err), refused[i].status);
+        for (size_t k = 0; k < 3; k++)
+            assert_int_equal(res_info(m[k]).state, RES_RESIDENT);
+        assert_int_equal(res_info(m[0]).anchors, 0);
+        assert_int_equal(g->resets, 0);
+        assert_int_equal(stats_of(device_named(g->set, "null:0")).idle, idle);
+        for (size_t k = 0; k < x.devices; k++)
+            assert_true(x.device[k].released == 0 && said.device[k].released == 0);
+        assert_false(x.free_memory || said.free_memory);
+        res_receipt_release(&x);
+        res_receipt_release(&said);
+        res_use_end(m[2]);
+        rig_close(g);
+    }
+}
+
 /* ---- dry run ---- */
 
 static void dry_run_changes_nothing_and_tells_the_truth(void **state)
@@ -867,6 +917,7 @@ int main(void)
         cmocka_unit_test(devices_narrow_the_table),
         cmocka_unit_test(a_narrowed_free_takes_what_is_selected),
         cmocka_unit_test(selectors_that_name_nothing),
+        cmocka_unit_test(a_refused_free_empties_nothing),
         cmocka_unit_test(dry_run_changes_nothing_and_tells_the_truth),
         cmocka_unit_test(a_dry_run_knows_what_trimming_leaves),
         cmocka_unit_test(a_dry_run_during_a_prompt_is_about_its_end),
