@@ -87,7 +87,10 @@ static berth_status add_section(struct extra *x, const struct yaml_doc *doc, siz
     str_add(&base, str_c(&x->dir), x->dir.n);
     for (size_t i = from; !s && i < to; i++) {
         const struct yaml_entry *e = vec_at(&doc->entry, i);
-        if (e->value && strcmp(e->key, "base_path") == 0) {
+        if (e->list && strcmp(e->key, "base_path") == 0) {
+            s = err_set(err, BERTH_EFORMAT, "%s: line %u: base_path: a list, expected one path",
+                        x->path, e->line);
+        } else if (e->value && strcmp(e->key, "base_path") == 0) {
             str_clear(&text);
             expand(x, e->value, &text);
             path_join(str_c(&x->dir), str_c(&text), text.n, &base);
@@ -127,7 +130,7 @@ berth_status extra_load(struct folders *f, const struct folders_config *cfg, con
     if (!s)
         s = file_read_all(path, YAML_BYTES_MAX, &text, &n, err);
     if (!s)
-        s = yaml_parse(text, n, path, &doc, err);
+        s = yaml_read(text, n, path, &doc, err);
     free(text);
     for (size_t i = 0, to; !s && i < doc.entry.n; i = to) {
         unsigned section = ((struct yaml_entry *)vec_at(&doc.entry, i))->section;

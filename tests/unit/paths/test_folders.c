@@ -400,6 +400,24 @@ static void yaml_adds_folders(void **state)
     folders_free(f);
 }
 
+static void yaml_lists_and_aliases_add_folders(void **state)
+{
+    (void)state;
+    struct folders *f = open_folders("a: &a\n"
+                                     "  base_path: /data\n"
+                                     "  loras: [l1, 'l 2']\n"
+                                     "  vae:\n"
+                                     "  - v1\n"
+                                     "  - /abs\n"
+                                     "b:\n"
+                                     "  <<: *a\n"
+                                     "  base_path: /more\n");
+    assert_string_equal(dirs(f, "loras"),
+                        "models/loras, /data/l1, /data/l 2, /more/l1, /more/l 2, output/loras");
+    assert_string_equal(dirs(f, "vae"), "models/vae, /data/v1, /abs, /more/v1, output/vae");
+    folders_free(f);
+}
+
 static void yaml_defaults_come_first(void **state)
 {
     (void)state;
@@ -459,10 +477,12 @@ static void yaml_errors_name_the_line(void **state)
     struct folders *f;
     berth_err err = { 0 };
     (void)state;
-    assert_fails(try_open("a:\n  loras: [x]\n", &f, &err), err, BERTH_EFORMAT, "line 2");
+    assert_fails(try_open("a:\n  loras: [[x]]\n", &f, &err), err, BERTH_EFORMAT, "line 2");
     assert_null(f);
     assert_fails(try_open("a:\n  is_default: maybe\n", &f, &err), err, BERTH_EFORMAT,
                  "line 2: is_default");
+    assert_fails(try_open("a:\n  base_path: [x]\n", &f, &err), err, BERTH_EFORMAT,
+                 "line 2: base_path: a list");
     const char *none = tmp_path("none.yaml");
     struct folders_config cfg = { .base = base, .yaml = &none, .yamls = 1 };
     assert_fails(folders_new(&cfg, &f, &err), err, BERTH_ENOTFOUND, "none.yaml");
@@ -584,6 +604,7 @@ int main(void)
         cmocka_unit_test_setup(files_with_sizes, setup),
         cmocka_unit_test_setup(inputs, setup),
         cmocka_unit_test_setup(yaml_adds_folders, setup),
+        cmocka_unit_test_setup(yaml_lists_and_aliases_add_folders, setup),
         cmocka_unit_test_setup(yaml_defaults_come_first, setup),
         cmocka_unit_test_setup(yaml_base_paths, setup),
         cmocka_unit_test_setup(yaml_errors_name_the_line, setup),
