@@ -41,14 +41,13 @@
  *            undefined.
  * Threads    A call spreads over env->pool and returns when all is done (or queued, on an
  *            asynchronous backend).
- * Adding     an op: its struct here, check in ops.c, reference in ops_ref*.c, a line in ops.def
- *            (doors, slots and the reference's table follow from it) and its cases in
- *            tests/unit/op/op_cases.h. A backend that has a kernel for it names it in its own
- *            table.
+ * Adding     an op: its struct here, op/<x>.c with its check and reference (op_def.h), a line in
+ *            ops.def, its cases in tests/unit/op/op_cases.h. A backend that has a kernel for it
+ *            names it in its own table.
  *            a backend: op/<x>/ with `const struct op_backend op_<x>`, a line in backends.def.
- * Files      ops.c checks and dispatch; ops_ref.c the reference of products, ops_ref_values.c of
- *            norms and functions, ops_ref_move.c of the rest; ops_impl.h among them; cpu/
- *            vectorised kernels; cuda/ those of NVIDIA cards. */
+ * Files      <op>.c an op, op_def.h what it is made of, check.c what it may ask of operands; ops.c
+ *            backends and dispatch; ops_impl.h for ops and kernels; cpu/ vectorised kernels; cuda/
+ *            those of NVIDIA cards. */
 #ifndef OP_OPS_H
 #define OP_OPS_H
 
@@ -229,18 +228,18 @@ struct op_copy {
     struct view x, y;
 };
 
-/* op_x(): checks, then computes. op_x_check(): the checks alone. op_x_ready(): the checks, whether
- * the backend has the op, and everything the call needs beside its operands and scratch is loaded
- * and chosen. BERTH_ENODEVMEM: there was no room for that on the device; nothing is decided, and
- * once there is room it can be asked again. op_x_scratch(): bytes the call needs; 0 for most, and
- * for arguments that op_x() would refuse or that cannot be made ready. It cannot say why, so who
- * predicts a pass asks op_x_ready() first: after BERTH_OK the number is that of the call, now and
- * later, and the call itself takes no memory of the device. For all but op_x() arguments whose
- * `data` is not there yet will do: they look at shapes, types and strides (so a mask or bias that
- * will be there has a shape then, and an absent operand is all zero). */
+/* op_x(): checks, then computes. op_x_ready(): the checks, whether the backend has the op, and
+ * everything the call needs beside its operands and scratch is loaded and chosen. BERTH_ENODEVMEM:
+ * there was no room for that on the device; nothing is decided, and once there is room it can be
+ * asked again. op_x_scratch(): bytes the call needs; 0 for most, and for arguments that op_x() would
+ * refuse or that cannot be made ready. It cannot say why, so who predicts a pass asks op_x_ready()
+ * first: after BERTH_OK the number is that of the call, now and later, and the call itself takes no
+ * memory of the device. For all but op_x() arguments whose `data` is not there yet will do: they
+ * look at shapes, types and strides (so a mask or bias that will be there has a shape then, and an
+ * absent operand is all zero). */
 #define OP(x)                                                                                      \
+    struct op_##x;                                                                                 \
     berth_status op_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);         \
-    berth_status op_##x##_check(const struct op_##x *a, berth_err *err);                           \
     berth_status op_##x##_ready(const struct op_env *env, const struct op_##x *a, berth_err *err); \
     size_t op_##x##_scratch(const struct op_env *env, const struct op_##x *a);
 #include "op/ops.def"
@@ -266,6 +265,5 @@ struct op_backend {
 #include "op/ops.def"
 #undef OP
 };
-extern const struct op_backend op_ref; /* every slot */
 
 #endif

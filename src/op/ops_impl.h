@@ -1,18 +1,9 @@
-/* ops_impl: what checks, reference and kernels share about operands. For this folder, its backends,
+/* ops_impl: what ops and kernels share about operands. For this folder, its backends,
  * tests and benchmarks. */
 #ifndef OP_OPS_IMPL_H
 #define OP_OPS_IMPL_H
 
 #include "op/ops.h"
-
-/* The reference, one function per op; op_ref is the table of these. Scratch: only those in
- * ops_ref.c. */
-#define OP(x)                                                                                      \
-    berth_status ref_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);
-#include "op/ops.def"
-#undef OP
-
-double ref_gelu_tanh(double x);
 
 /* Rows [from, to) of the result, counted over all planes: for backends that only spread them. */
 void ref_resize2d_rows(const struct op_resize2d *a, size_t from, size_t to);

@@ -1,23 +1,30 @@
-/* cpu.c: the kernels of the CPU, for the best level and for each alone. What has no slot here takes
- * the reference: it moves a few bytes. */
+/* cpu.c: the kernels of the CPU, for the best level and for each alone. */
 #include "op/cpu/cpu_impl.h"
 
 extern const struct op_backend op_cpu; /* declared by backends.def */
 
-#define SIZED(x) .x = cpu_##x, .x##_scratch = cpu_##x##_scratch
-#define KERNEL(x) .x = cpu_##x
-#define KERNELS                                                                                    \
-    SIZED(linear), SIZED(matmul), SIZED(conv2d), SIZED(attention), KERNEL(group_norm),             \
-        KERNEL(row_norm), KERNEL(qk_rope), KERNEL(gate), KERNEL(unary), KERNEL(binary),            \
-        KERNEL(geglu), KERNEL(resize2d), KERNEL(concat), KERNEL(pad2d), KERNEL(copy)
+#define KERNEL(x) .x = cpu_##x,
+#define SIZED(x) .x = cpu_##x, .x##_scratch = cpu_##x##_scratch,
 
-const struct op_backend op_cpu = { .name = "cpu", KERNELS };
+const struct op_backend op_cpu = {
+    .name = "cpu",
+#include "op/cpu/kernels.def"
+};
 
 const struct op_backend op_cpu_at[CPU_LEVELS] = {
-    [CPU_PLAIN] = { .name = "cpu-plain", KERNELS },
+    [CPU_PLAIN] = {
+        .name = "cpu-plain",
+#include "op/cpu/kernels.def"
+    },
 #if CPU_X86
-    [CPU_AVX2] = { .name = "cpu-avx2", KERNELS },
-    [CPU_AVX512] = { .name = "cpu-avx512", KERNELS },
+    [CPU_AVX2] = {
+        .name = "cpu-avx2",
+#include "op/cpu/kernels.def"
+    },
+    [CPU_AVX512] = {
+        .name = "cpu-avx512",
+#include "op/cpu/kernels.def"
+    },
 #endif
 };
 

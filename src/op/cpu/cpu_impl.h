@@ -7,7 +7,7 @@
  * Memory  Nothing is allocated: what a kernel needs beside its operands is cpu_x_scratch() bytes at
  *         env->scratch. It follows from shapes, types, the size of env->pool and env->thrifty
  *         alone.
- * Files   cpu.c the table; gemm.c, gemm_*.c the product all others are made of; linear.c matmul.c
+ * Files   kernels.def which ops, cpu.c their table; gemm.c, gemm_*.c the product all others are made of; linear.c matmul.c
  *         conv2d.c winograd*.c; attention*.c norm.c pointwise.c move.c; vmath.h their functions. */
 #ifndef OP_CPU_CPU_IMPL_H
 #define OP_CPU_CPU_IMPL_H
@@ -64,31 +64,16 @@ static inline size_t cpu_least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* products: linear.c, matmul.c, conv2d.c */
-berth_status cpu_linear(const struct op_env *env, const struct op_linear *a, berth_err *err);
-size_t cpu_linear_scratch(const struct op_env *env, const struct op_linear *a);
-berth_status cpu_matmul(const struct op_env *env, const struct op_matmul *a, berth_err *err);
-size_t cpu_matmul_scratch(const struct op_env *env, const struct op_matmul *a);
-berth_status cpu_conv2d(const struct op_env *env, const struct op_conv2d *a, berth_err *err);
-size_t cpu_conv2d_scratch(const struct op_env *env, const struct op_conv2d *a);
+/* cpu_<op>() and cpu_<op>_scratch() of each. */
+#define KERNEL(x)                                                                                  \
+    berth_status cpu_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);
+#define SIZED(x)                                                                                   \
+    KERNEL(x) size_t cpu_##x##_scratch(const struct op_env *env, const struct op_##x *a);
+#include "op/cpu/kernels.def"
+#undef KERNEL
+#undef SIZED
 
 /* gelu_tanh of n values, y may be x: pointwise.c's, for what ends with it. */
 void (*cpu_gelu_tanh(enum cpu_level l))(const float *x, float *y, size_t n);
-
-/* attention.c, norm.c, pointwise.c, move.c; the ops that are not here take the reference */
-berth_status cpu_attention(const struct op_env *env, const struct op_attention *a, berth_err *err);
-size_t cpu_attention_scratch(const struct op_env *env, const struct op_attention *a);
-berth_status cpu_group_norm(const struct op_env *env, const struct op_group_norm *a,
-                            berth_err *err);
-berth_status cpu_row_norm(const struct op_env *env, const struct op_row_norm *a, berth_err *err);
-berth_status cpu_qk_rope(const struct op_env *env, const struct op_qk_rope *a, berth_err *err);
-berth_status cpu_gate(const struct op_env *env, const struct op_gate *a, berth_err *err);
-berth_status cpu_unary(const struct op_env *env, const struct op_unary *a, berth_err *err);
-berth_status cpu_binary(const struct op_env *env, const struct op_binary *a, berth_err *err);
-berth_status cpu_geglu(const struct op_env *env, const struct op_geglu *a, berth_err *err);
-berth_status cpu_resize2d(const struct op_env *env, const struct op_resize2d *a, berth_err *err);
-berth_status cpu_concat(const struct op_env *env, const struct op_concat *a, berth_err *err);
-berth_status cpu_pad2d(const struct op_env *env, const struct op_pad2d *a, berth_err *err);
-berth_status cpu_copy(const struct op_env *env, const struct op_copy *a, berth_err *err);
 
 #endif

@@ -28,7 +28,7 @@
  *            kernels that driver and libraries load when they first run; want of room for them is
  *            BERTH_ENODEVMEM (cuda_short()), whatever words the library has for it.
  * Threads    Executor.
- * Files      cuda_op.c card, modules, launching; table.c the backend. Own kernels: norm.c norm.cu,
+ * Files      cuda_op.c card, modules, launching; kernels.def which ops, table.c the backend. Own kernels: norm.c norm.cu,
  *            pointwise.c pointwise.cu, move.c move.cu with own.h (host), kernel.cuh (types, sums),
  *            args.cuh (what a kernel gets) and index.cuh (divisions, layouts). Products: blas.c
  *            linear.c matmul.c product.cu; stored types: expand.c expand.cu stored.cuh. cuDNN:
@@ -87,15 +87,18 @@ berth_status cuda_launch(const struct op_env *env, const struct cuda_launch *l, 
 /* "f32", "f16", "bf16". */
 const char *cuda_type_name(enum dtype t);
 
-/* One function per op, and those of some that need scratch or are made ready by shape; table.c has
- * them. */
-#define OP(x)                                                                                      \
-    berth_status cuda_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);       \
-    berth_status cuda_##x##_ready(const struct op_env *env, const struct op_##x *a,                \
-                                  berth_err *err);                                                 \
-    size_t cuda_##x##_scratch(const struct op_env *env, const struct op_##x *a);
-#include "op/ops.def"
-#undef OP
+/* cuda_<op>() of each, and cuda_<op>_scratch() and cuda_<op>_ready() of some. */
+#define KERNEL(x)                                                                                  \
+    berth_status cuda_##x(const struct op_env *env, const struct op_##x *a, berth_err *err);
+#define SIZED(x)                                                                                   \
+    KERNEL(x) size_t cuda_##x##_scratch(const struct op_env *env, const struct op_##x *a);
+#define PLANNED(x)                                                                                 \
+    SIZED(x)                                                                                       \
+    berth_status cuda_##x##_ready(const struct op_env *env, const struct op_##x *a, berth_err *err);
+#include "op/cuda/kernels.def"
+#undef KERNEL
+#undef SIZED
+#undef PLANNED
 
 /* Stored weights to a type of activations, n elements in whole blocks of `from`: queued. linear.c,
  * conv2d.c and move.c use it. src begins at a block, dst at an element; better at 16 bytes. */

@@ -1,13 +1,12 @@
-/* table.c: the kernels of NVIDIA cards. Every slot is filled: nothing falls to the reference, which
- * would follow a card's addresses. */
+/* table.c: the kernels of NVIDIA cards. */
 #include "op/cuda/blas.h"
 #include "op/cuda/dnn.h"
 
 extern const struct op_backend op_cuda; /* declared by backends.def */
 
-#define SIZED(x) .x = cuda_##x, .x##_scratch = cuda_##x##_scratch
-#define PLANNED(x) SIZED(x), .x##_ready = cuda_##x##_ready
-#define KERNEL(x) .x = cuda_##x
+#define KERNEL(x) .x = cuda_##x,
+#define SIZED(x) KERNEL(x).x##_scratch = cuda_##x##_scratch,
+#define PLANNED(x) SIZED(x).x##_ready = cuda_##x##_ready,
 
 enum { SM_BF16 = 80 }; /* Ampere */
 
@@ -32,21 +31,5 @@ const struct op_backend op_cuda = {
     .acts = OP_TYPE(DT_F16) | OP_TYPE(DT_BF16),
     .params = OP_TYPE(DT_F16) | OP_TYPE(DT_BF16),
     .ready = cuda_ready,
-    PLANNED(linear),
-    PLANNED(matmul),
-    PLANNED(conv2d),
-    PLANNED(attention),
-    SIZED(group_norm),
-    KERNEL(row_norm),
-    KERNEL(unary),
-    KERNEL(binary),
-    KERNEL(geglu),
-    SIZED(embedding),
-    KERNEL(timestep),
-    KERNEL(resize2d),
-    KERNEL(concat),
-    KERNEL(pad2d),
-    KERNEL(copy),
-    KERNEL(qk_rope),
-    KERNEL(gate),
+#include "op/cuda/kernels.def"
 };

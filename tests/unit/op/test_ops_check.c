@@ -1,7 +1,7 @@
 /* What op_x() refuses, with a message that names the op and the shapes, or the backend and the
  * type; scratch; cancelling; backends by device. */
 #include "op/cpu/cpu_impl.h"
-#include "op/ops_impl.h"
+#include "op/op_def.h"
 #include "support/devices.h"
 #include "support/test.h"
 
@@ -45,7 +45,7 @@ static struct view f(struct shape s)
     do {                                                                                           \
         berth_err err_ = { 0 };                                                                    \
         struct op_##op a_ = { __VA_ARGS__ };                                                       \
-        assert_ok(op_##op##_check(&a_, &err_), err_);                                              \
+        assert_ok(op_##op##_ready(&env, &a_, &err_), err_);                                        \
         assert_ok(op_##op(&env, &a_, &err_), err_);                                                \
         used = 0;                                                                                  \
     } while (0)
@@ -295,7 +295,9 @@ static void rotation(void **state)
     do {                                                                                           \
         berth_err err_ = { 0 };                                                                    \
         struct op_##op a_ = { __VA_ARGS__ };                                                       \
-        assert_ok(op_##op##_check(&a_, &err_), err_);                                              \
+        struct op_check c_ = { .err = &err_ };                                                     \
+        op_##op##_def.check(&c_, &a_);                                                             \
+        assert_ok(c_.s, err_);                                                                     \
         assert_fails(op_##op(env, &a_, &err_), err_, BERTH_EUNSUPPORTED, text);                    \
         assert_int_equal(op_##op##_scratch(env, &a_), 0);                                          \
         used = 0;                                                                                  \
@@ -306,13 +308,13 @@ static void types(void **state)
     (void)state;
     struct shape s = S2(3, 4);
     const struct op_env cpu = { .backend = &op_cpu_at[CPU_PLAIN] };
-    UNABLE(linear, &env, "linear: x is BF16, the activations of reference are F32",
+    UNABLE(linear, &env, "linear: x is BF16, the activations of the reference are F32",
            .x = of(DT_BF16, s), .w = f(S2(5, 4)), .y = of(DT_BF16, S2(3, 5)));
     UNABLE(linear, &cpu, "linear: x is F16, the activations of cpu-plain are F32",
            .x = of(DT_F16, s), .w = f(S2(5, 4)), .y = of(DT_F16, S2(3, 5)));
     UNABLE(linear, &cpu, "linear: a parameter is BF16, those of cpu-plain are F32", .x = f(s),
            .w = f(S2(5, 4)), .bias = of(DT_BF16, S1(5)), .y = f(S2(3, 5)));
-    UNABLE(embedding, &cpu, "embedding: y is F16, the activations of reference are F32",
+    UNABLE(embedding, &cpu, "embedding: y is F16, the activations of the reference are F32",
            .table = f(S2(7, 4)), .ids = of(DT_I32, S1(3)), .y = of(DT_F16, s));
     UNABLE(copy, &env, "copy: y is F16", .x = f(s), .y = of(DT_F16, s));
     UNABLE(linear, &cpu, "linear: x is F16, the activations of cpu-plain are F32",
@@ -456,7 +458,7 @@ static berth_status wants_plan(const struct op_env *e, const struct op_unary *a,
 static void making_ready(void **state)
 {
     (void)state;
-    struct op_backend b = { .name = "wanting", .unary = ref_unary };
+    struct op_backend b = { .name = "wanting", .unary = op_unary_def.reference };
     b.ready = wants, b.unary_ready = wants_plan;
     struct op_env e = { .backend = &b };
     struct op_unary a = { .kind = OP_SILU, .x = f(S2(2, 3)), .y = f(S2(2, 3)) };

@@ -1,0 +1,120 @@
+/* attention.c: softmax(q . k^T) . v, head by head. */
+#include "op/op_def.h"
+
+#include <math.h>
+
+static void check(struct op_check *c, const struct op_attention *a)
+{
+    want_dense_rows(c, "q", &a->q);
+    want_dense_rows(c, "k", &a->k);
+    want_dense_rows(c, "v", &a->v);
+    want_dense_rows(c, "y", &a->y);
+    want_dims(c, "q", &a->q, 4);
+    want_dims(c, "k", &a->k, 4);
+    want_same_shape(c, "k", &a->k, "v", &a->v);
+    want_same_shape(c, "q", &a->q, "y", &a->y);
+    if (c->s)
+        return;
+    const uint64_t *q = a->q.shape.dim, *k = a->k.shape.dim;
+    if (q[0] != k[0] || q[2] != k[2] || q[3] != k[3])
+        REFUSE(c, "q %s does not fit k %s", SHAPE(&a->q), SHAPE(&a->k));
+    if (q[3] > OP_HEAD_MAX)
+        REFUSE(c, "q %s: heads of up to %d", SHAPE(&a->q), OP_HEAD_MAX);
+    want_whole_strides(c, "q", &a->q);
+    want_whole_strides(c, "k", &a->k);
+    want_whole_strides(c, "v", &a->v);
+    want_whole_strides(c, "y", &a->y);
+    if (op_count(&a->q))
+        want_filled(c, "k", &a->k);
+    if (op_has(&a->mask)) {
+        want_act_or_f32(c, "mask", &a->mask);
+        want_packed_rows(c, "mask", &a->mask);
+        if (!c->s)
+            want_whole_strides(c, "mask", &a->mask);
+        want_dims(c, "mask", &a->mask, 4);
+        const uint64_t *m = a->mask.shape.dim;
+        if (!c->s && ((m[0] != 1 && m[0] != q[0]) || (m[1] != 1 && m[1] != q[2]) || m[2] != q[1] ||
+                      m[3] != k[1]))
+            REFUSE(c, "mask %s is not that of q %s and k %s", SHAPE(&a->mask), SHAPE(&a->q),
+                   SHAPE(&a->k));
+    }
+    want_apart(c, "y", &a->y, "q", &a->q);
+    want_apart(c, "y", &a->y, "k", &a->k);
+    want_apart(c, "y", &a->y, "v", &a->v);
+}
+
+static size_t scratch(const struct op_env *env, const struct op_attention *a)
+{
+    (void)env;
+    return ref_bytes((size_t)a->k.shape.dim[1], sizeof(double));
+}
+
+/* v[b, t, h, 0] */
+static float *at(const struct view *v, size_t b, size_t t, size_t h)
+{
+    return (float *)(void *)((char *)v->data + b * v->stride[0] + t * v->stride[1] +
+                             h * v->stride[2]);
+}
+
+/* The mask's row of scores [Tk] of query i, NULL without mask. */
+static const float *mask_row(const struct view *m, size_t b, size_t h, size_t i)
+{
+    if (!m->data)
+        return NULL;
+    return at(m, m->shape.dim[0] > 1 ? b : 0, m->shape.dim[1] > 1 ? h : 0, i);
+}
+
+/* Scores of one query over keys 0..n, then their exponentials relative to the largest; returns the
+ * sum of those, 0 when every key is hidden. */
+static double softmax_row(const struct op_attention *a, size_t b, size_t i, size_t h, size_t n,
+                          double *s)
+{
+    size_t D = op_row(&a->q);
+    double scale = a->scale == 0 ? 1 / sqrt((double)D) : (double)a->scale;
+    const float *q = at(&a->q, b, i, h), *mask = mask_row(&a->mask, b, h, i);
+    double most = -INFINITY, sum = 0;
+    bool hidden = true;
+    for (size_t t = 0; t < n; t++) {
+        s[t] = ref_dot(q, at(&a->k, b, t, h), D) * scale + (mask ? (double)mask[t] : 0);
+        most = s[t] > most ? s[t] : most;
+        hidden = hidden && s[t] == -INFINITY; /* a NaN is not hidden */
+    }
+    if (hidden)
+        return 0;
+    for (size_t t = 0; t < n; t++)
+        sum += s[t] = exp(s[t] - most);
+    return sum;
+}
+
+static berth_status reference(const struct op_env *env, const struct op_attention *a,
+                              berth_err *err)
+{
+    size_t B = (size_t)a->q.shape.dim[0], Tq = (size_t)a->q.shape.dim[1],
+           H = (size_t)a->q.shape.dim[2], D = (size_t)a->q.shape.dim[3],
+           Tk = (size_t)a->k.shape.dim[1];
+    double *s = env->scratch; /* [Tk] */
+    for (size_t b = 0; b < B; b++)
+        for (size_t h = 0; h < H; h++)
+            for (size_t i = 0; i < Tq; i++) {
+                if (op_cancelled(env))
+                    return ref_cancelled("attention", err);
+                size_t n = a->causal && i + 1 < Tk ? i + 1 : Tk;
+                double sum = softmax_row(a, b, i, h, n, s);
+                float *y = at(&a->y, b, i, h);
+                for (size_t d = 0; d < D; d++) {
+                    double o = 0;
+                    for (size_t t = 0; sum != 0 && t < n; t++)
+                        o += s[t] * (double)at(&a->v, b, t, h)[d];
+                    y[d] = sum != 0 ? (float)(o / sum) : 0;
+                }
+            }
+    return BERTH_OK;
+}
+
+const struct op_attention_def op_attention_def = {
+    .check = check,
+    .reference = reference,
+    .scratch = scratch,
+    .operand = { IN(op_attention, q), IN(op_attention, k), IN(op_attention, v),
+                 IN(op_attention, mask), OUT(op_attention, y) },
+};

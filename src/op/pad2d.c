@@ -1,0 +1,59 @@
+/* pad2d.c: zeros, or the other side, around pictures. */
+#include "op/op_def.h"
+
+static void check(struct op_check *c, const struct op_pad2d *a)
+{
+    want_dense(c, "x", &a->x);
+    want_dense(c, "y", &a->y);
+    want_dims_at_least(c, "x", &a->x, 2);
+    want_dims(c, "y", &a->y, a->x.shape.ndim);
+    if (c->s)
+        return;
+    int n = a->x.shape.ndim;
+    const uint64_t *x = a->x.shape.dim, *y = a->y.shape.dim;
+    for (int i = 0; i < n - 2; i++)
+        if (x[i] != y[i])
+            REFUSE(c, "x %s does not fit y %s", SHAPE(&a->x), SHAPE(&a->y));
+    if (y[n - 2] < a->top || y[n - 2] - a->top < x[n - 2] || y[n - 1] < a->left ||
+        y[n - 1] - a->left < x[n - 1])
+        REFUSE(c, "x %s with %u above and %u to the left does not fit y %s", SHAPE(&a->x), a->top,
+               a->left, SHAPE(&a->y));
+    if (a->circular && op_count(&a->y))
+        want_filled(c, "x", &a->x);
+    want_apart(c, "y", &a->y, "x", &a->x);
+}
+
+void ref_pad2d_rows(const struct op_pad2d *a, size_t from, size_t to)
+{
+    int nd = a->x.shape.ndim;
+    size_t h = (size_t)a->x.shape.dim[nd - 2], w = (size_t)a->x.shape.dim[nd - 1];
+    size_t oh = (size_t)a->y.shape.dim[nd - 2], ow = (size_t)a->y.shape.dim[nd - 1];
+    for (size_t r = from; r < to; r++) {
+        const float *plane = op_f32(&a->x) + r / oh * h * w;
+        float *y = op_f32(&a->y) + r * ow;
+        size_t i = r % oh;
+        for (size_t j = 0; j < ow; j++) {
+            bool inside = i >= a->top && i - a->top < h && j >= a->left && j - a->left < w;
+            if (inside)
+                y[j] = plane[(i - a->top) * w + (j - a->left)];
+            else if (a->circular) /* so many turns that nothing goes below 0 */
+                y[j] = plane[(i + (a->top + h - 1) / h * h - a->top) % h * w +
+                             (j + (a->left + w - 1) / w * w - a->left) % w];
+            else
+                y[j] = 0;
+        }
+    }
+}
+
+static berth_status reference(const struct op_env *env, const struct op_pad2d *a, berth_err *err)
+{
+    (void)env, (void)err;
+    ref_pad2d_rows(a, 0, op_count(&a->y) / op_row(&a->y));
+    return BERTH_OK;
+}
+
+const struct op_pad2d_def op_pad2d_def = {
+    .check = check,
+    .reference = reference,
+    .operand = { IN(op_pad2d, x), OUT(op_pad2d, y) },
+};
