@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "node/node.h"
 #include "server/server.h"
+#include "text/tokenizer.h"
 
 #include <errno.h>
 #include <math.h>
@@ -320,19 +321,19 @@ static void look_for_tokenizers(struct app *a, const struct options *o, const st
     const char *give = o->folders.comfyui ? "--tokenizers" : "--tokenizers or --comfyui-dir";
     struct str places = { 0 };
     if (o->folders.demo) {
-        if (!node_tokenizer_there(&env, NODE_CLIP_TOKENIZER, &places))
+        if (!node_tokenizer_there(&env, &tokenizer_clip, &places))
             log_info(&a->log, "serve.tokenizer",
                      "why=\"the demo model has its own; for others give %s\"", give);
         str_release(&places);
         return;
     }
-    if (!node_tokenizer_there(&env, NODE_CLIP_TOKENIZER, &places))
+    if (!node_tokenizer_there(&env, &tokenizer_clip, &places))
         log_warn(&a->log, "serve.tokenizer",
                  "why=\"no CLIP tokenizer, so prompts for models that bring none fail: give %s; "
                  "berth synth --tokenizer DIR writes a stand-in\" looked=\"%s\"",
                  give, str_c(&places));
     str_clear(&places);
-    if (!node_tokenizer_there(&env, NODE_T5_TOKENIZER, &places))
+    if (!node_tokenizer_there(&env, &tokenizer_t5, &places))
         log_warn(&a->log, "serve.tokenizer",
                  "why=\"no T5 tokenizer, so Flux's prompts fail unless one is beside the model or "
                  "in it: give %s\" looked=\"%s\"",

@@ -4,7 +4,8 @@
 #include "base/file.h"
 #include "model/preset.h"
 #include "model/synth.h"
-#include "text/tokenizer.h"
+#include "text/bpe.h"
+#include "text/unigram.h"
 
 #include <inttypes.h>
 #include <sys/stat.h>

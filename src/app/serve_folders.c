@@ -2,6 +2,7 @@
 
 #include "app/demo.h"
 #include "node/node.h"
+#include "text/tokenizer.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -176,8 +177,8 @@ static int check_options(struct app *a, const struct folder_options *o)
         return app_usage(a, "--tokenizers: '%.200s' is no folder", o->tokenizers);
     const struct node_env given = { .tokenizers = &o->tokenizers, .tokenizers_n = 1 };
     struct str places = { 0 };
-    bool there = !o->tokenizers || node_tokenizer_there(&given, NODE_CLIP_TOKENIZER, &places) ||
-                 node_tokenizer_there(&given, NODE_T5_TOKENIZER, &places);
+    bool there = !o->tokenizers || node_tokenizer_there(&given, &tokenizer_clip, &places) ||
+                 node_tokenizer_there(&given, &tokenizer_t5, &places);
     str_release(&places);
     if (!there)
         return app_usage(

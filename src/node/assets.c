@@ -1,310 +1,257 @@
-/* assets: what nodes open once: tokenizers, which models or people bring (--tokenizers).
+/* assets: tokenizers, which models or people bring (--tokenizers), found, opened and kept.
  *
- * The one in a model file is that model's and nobody else's: it is opened for each use and never
- * kept, so that two models cannot get each other's. With a vocabulary of CLIP's size (49,408 words)
- * that costs about 40 ms a CLIPTextEncode.
- * A folder that is given may be the tokenizer's own or one with several in folders of usual names.
- * tokenizer.json is what both CLIP's and T5's file may be called: where it is not clear whose a
- * folder is, one of the other kind is passed over; in a folder called after the kind it is an error. */
+ * Sources    asked in this order, as far as the kind has them (text/tokenizer.h): what the model's
+ *            file carries; the env's folders; the folder of the model's file; its GGUF metadata.
+ * Kept       The env keeps the one of each kind that was opened last, by the name of its source: a
+ *            workflow uses one. What a model carries is kept only where opening it is slow (CLIP's
+ *            49,408 words take about 40 ms).
+ * Folders    that are given may be the tokenizer's own, or hold several under their usual names.
+ *            tokenizer.json may be CLIP's or T5's: where a folder's name does not tell, one of
+ *            another kind is passed over; in a folder named after the kind it is an error. */
 #include "node/compute.h"
 
 #include <string.h>
 #include <unistd.h>
 
-struct node_assets {  /* owner: the executor's thread */
-    struct bpe *clip; /* the folders' */
-    struct unigram *t5;
-    char *t5_from; /* where it came from; NULL: there is none */
+struct node_assets { /* owner: the executor's thread */
+    size_t n;
+    struct asset *kept[]; /* [n]: of each kind; NULL: none yet */
 };
 
 struct node_assets *node_assets_new(void)
 {
-    return calloc(1, sizeof(struct node_assets));
-}
-
-static void drop_t5(struct node_assets *a)
-{
-    unigram_close(a->t5);
-    free(a->t5_from);
-    a->t5 = NULL;
-    a->t5_from = NULL;
+    size_t n = tokenizer_count();
+    struct node_assets *a = calloc(1, sizeof *a + n * sizeof *a->kept);
+    if (a)
+        a->n = n;
+    return a;
 }
 
 void node_assets_free(struct node_assets *a)
 {
     if (!a)
         return;
-    bpe_close(a->clip);
-    drop_t5(a);
+    for (size_t i = 0; i < a->n; i++)
+        asset_unref(a->kept[i]);
     free(a);
 }
 
-/* ---- where they are ---- */
+void asset_unref(struct asset *a)
+{
+    if (!a || --a->refs)
+        return;
+    a->kind->close(a->tok);
+    free(a->from);
+    free(a);
+}
 
-static bool has_file(const struct str *dir, const char *name)
+/* Where the env keeps this kind; NULL: nowhere. */
+static struct asset **slot_of(const struct node_env *env, const struct tokenizer *kind)
+{
+    for (size_t i = 0; env->assets && i < env->assets->n; i++)
+        if (tokenizer_at(i) == kind)
+            return &env->assets->kept[i];
+    return NULL;
+}
+
+/* ---- folders ---- */
+
+static bool has_file(const char *dir, const char *name)
 {
     char path[4096];
-    int n = snprintf(path, sizeof path, "%s/%s", str_c(dir), name);
+    int n = snprintf(path, sizeof path, "%s/%s", dir, name);
     return n > 0 && (size_t)n < sizeof path && access(path, R_OK) == 0;
 }
 
-/* What text/tokenizer.h reads. */
-static bool has_bpe(const struct str *dir)
+static bool has_files(const struct tokenizer *kind, const char *dir)
 {
-    return (has_file(dir, "vocab.json") && has_file(dir, "merges.txt")) ||
-           has_file(dir, "tokenizer.json");
-}
-
-static bool has_unigram(const struct str *dir)
-{
-    return has_file(dir, "tokenizer.json") || has_file(dir, "spiece.model");
-}
-
-#define BELOW_MAX 8
-static const struct kind {
-    const char *below[BELOW_MAX]; /* in this order */
-    size_t own; /* so many of them are called after the kind; the others may hold any */
-    size_t n;
-    bool (*has)(const struct str *dir);
-} kinds[] = {
-    [NODE_CLIP_TOKENIZER] = { { "/clip", "/sd1_tokenizer", "" }, 2, 3, has_bpe },
-    /* ComfyUI's own is in comfy/text_encoders; diffusers' Flux calls it the second; stand-ins of
-     * both kinds (berth synth --tokenizer) are in one folder */
-    [NODE_T5_TOKENIZER] = { { "/t5", "/t5xxl", "/t5_tokenizer", "/text_encoders/t5_tokenizer",
-                              "/tokenizer_2", "", "/clip" },
-                            5,
-                            7,
-                            has_unigram },
-};
-
-struct search { /* search_release() */
-    const struct node_env *env;
-    const struct kind *kind;
-    size_t next;    /* of env->tokenizers_n * kind->n places */
-    bool any;       /* dir may hold one of another kind */
-    struct str dir; /* has files of the right names */
-    struct str places;
-};
-
-/* On to the next folder that has such files; those that have none are noted. */
-static bool search_next(struct search *s)
-{
-    while (s->next < s->env->tokenizers_n * s->kind->n) {
-        size_t i = s->next / s->kind->n, k = s->next % s->kind->n;
-        s->next++;
-        s->any = k >= s->kind->own;
-        str_clear(&s->dir);
-        str_addf(&s->dir, "%s%s", s->env->tokenizers[i], s->kind->below[k]);
-        if (!s->dir.bad && s->kind->has(&s->dir))
+    for (const char *const(*any)[2] = kind->any_of; (*any)[0]; any++)
+        if (has_file(dir, (*any)[0]) && (!(*any)[1] || has_file(dir, (*any)[1])))
             return true;
-        str_addf(&s->places, "%s%s", s->places.n ? ", " : "", str_c(&s->dir));
-    }
     return false;
 }
 
-/* Nothing was found: for want of memory, or because there is nothing. */
-static berth_status search_failed(const struct search *s, berth_err *err)
-{
-    return s->dir.bad || s->places.bad ? err_set(err, BERTH_ENOMEM, "looking for a tokenizer")
-                                       : BERTH_ENOTFOUND;
-}
+struct search { /* search_release() */
+    const struct node_env *env;
+    const struct tokenizer *kind;
+    const struct weights *w; /* the model's file; NULL: folders alone */
+    size_t folder, below;    /* the next place: below folder `folder` of the env */
+    bool any;                /* the place may hold one of another kind */
+    struct str from;         /* name of the source: a folder, or what of which file */
+    struct str places;       /* that had none */
+    struct asset *found;     /* a reference */
+};
 
 static void search_release(struct search *s)
 {
-    str_release(&s->dir);
+    str_release(&s->from);
     str_release(&s->places);
 }
 
-bool node_tokenizer_there(const struct node_env *env, enum node_tokenizer kind, struct str *places)
+static void add_place(struct search *s, const char *note)
 {
-    struct search s = { .env = env, .kind = &kinds[kind] };
-    bool there = search_next(&s);
+    str_addf(&s->places, "%s%s%s", s->places.n ? ", " : "", str_c(&s->from), note);
+}
+
+/* On to the next folder that has such files; those without are noted. */
+static bool next_folder(struct search *s)
+{
+    for (; s->folder < s->env->tokenizers_n; s->folder++, s->below = 0)
+        while (s->kind->folders[s->below]) {
+            str_clear(&s->from);
+            str_addf(&s->from, "%s%s", s->env->tokenizers[s->folder], s->kind->folders[s->below]);
+            s->any = s->below++ >= s->kind->own;
+            s->places.bad |= s->from.bad;
+            if (!s->from.bad && has_files(s->kind, str_c(&s->from)))
+                return true;
+            add_place(s, "");
+        }
+    return false;
+}
+
+bool node_tokenizer_there(const struct node_env *env, const struct tokenizer *kind,
+                          struct str *places)
+{
+    struct search s = { .env = env, .kind = kind };
+    bool there = next_folder(&s);
     if (!there)
         str_add(places, str_c(&s.places), s.places.n);
     search_release(&s);
     return there;
 }
 
-/* A tokenizer of another kind, where it may be: no error. */
-static bool is_another(const struct search *s, berth_status st)
-{
-    return s->any && (st == BERTH_EFORMAT || st == BERTH_EUNSUPPORTED || st == BERTH_EINVAL);
-}
-
-/* ---- CLIP ---- */
-
-static berth_status clip_from_folders(const struct node_env *env, const struct weights *w,
-                                      struct asset_bpe *out, berth_err *err)
-{
-    struct search s = { .env = env, .kind = &kinds[NODE_CLIP_TOKENIZER] };
-    *out = (struct asset_bpe) { .it = env->assets ? env->assets->clip : NULL };
-    if (out->it)
-        return BERTH_OK;
-    str_adds(&s.places, w ? "the model file" : "");
-    berth_status st = BERTH_ENOTFOUND;
-    while (st && search_next(&s)) {
-        st = bpe_open(s.dir.p, &out->own, err);
-        if (st && !is_another(&s, st))
-            break;
-        if (st)
-            str_addf(&s.places, "%s%s (none of CLIP's)", s.places.n ? ", " : "", str_c(&s.dir));
-        st = st ? BERTH_ENOTFOUND : BERTH_OK;
-    }
-    if (!st) {
-        out->it = out->own;
-        if (env->assets) {
-            env->assets->clip = out->own;
-            out->own = NULL;
-        }
-    } else if (st == BERTH_ENOTFOUND && (st = search_failed(&s, err)) == BERTH_ENOTFOUND) {
-        st = err_set(err, BERTH_ENOTFOUND,
-                     "no CLIP tokenizer (vocab.json, merges.txt): give its folder with "
-                     "--tokenizers or --comfyui-dir; `berth synth --tokenizer DIR` writes a "
-                     "stand-in to try things out. Looked in: %s",
-                     s.places.n ? str_c(&s.places) : "nothing, no folder was given");
-    }
-    search_release(&s);
-    return st;
-}
-
-berth_status asset_clip(const struct node_env *env, const struct weights *w, struct asset_bpe *out,
-                        berth_err *err)
-{
-    *out = (struct asset_bpe) { 0 };
-    berth_status s = w ? bpe_from_weights(w, &out->own, err) : BERTH_ENOTFOUND;
-    out->it = out->own;
-    return s == BERTH_ENOTFOUND ? clip_from_folders(env, w, out, err) : s;
-}
-
-void asset_bpe_release(struct asset_bpe *a)
-{
-    bpe_close(a->own);
-    *a = (struct asset_bpe) { 0 };
-}
-
-/* ---- T5 ---- */
-
-/* What opening a T5 tokenizer goes through: the first source that has one is it. */
-struct t5_search {
-    const struct node_env *env;
-    const struct weights *w;
-    struct search folders;
-    struct str from;       /* of what was found */
-    struct unigram *found; /* opened; NULL: `known` */
-    const struct unigram *known;
-};
+/* ---- sources ---- */
 
 /* Is it the one that is open already? Then nothing is opened. */
-static bool is_known(struct t5_search *t)
+static bool is_kept(struct search *s)
 {
-    const struct node_assets *a = t->env->assets;
-    if (a && a->t5_from && !t->from.bad && strcmp(a->t5_from, str_c(&t->from)) == 0)
-        t->known = a->t5;
-    return t->known != NULL;
+    struct asset **slot = slot_of(s->env, s->kind);
+    if (!slot || !*slot || s->from.bad || strcmp((*slot)->from, str_c(&s->from)) != 0)
+        return false;
+    s->found = *slot;
+    s->found->refs++;
+    return true;
 }
 
-static void set_from(struct t5_search *t, const char *what, const char *path)
+/* Takes tok, also on failure. */
+static berth_status wrap(struct search *s, void *tok, bool keep, berth_err *err)
 {
-    str_clear(&t->from);
-    str_addf(&t->from, "%s%s", what, path);
+    struct asset *a = calloc(1, sizeof *a), **slot = keep ? slot_of(s->env, s->kind) : NULL;
+    char *from = s->from.bad ? NULL : strdup(str_c(&s->from));
+    if (!a || !from) {
+        s->kind->close(tok);
+        free(a);
+        free(from);
+        return err_set(err, BERTH_ENOMEM, "a tokenizer");
+    }
+    *a = (struct asset) { .kind = s->kind, .tok = tok, .from = from, .refs = 1 };
+    if (slot) {
+        asset_unref(*slot);
+        *slot = a;
+        a->refs++;
+    }
+    s->found = a;
+    return BERTH_OK;
 }
 
-/* umT5 brings its own, under another vocabulary than T5's. */
-static berth_status from_tensor(struct t5_search *t, berth_err *err)
+typedef berth_status from_file_fn(const struct weights *w, void **out, berth_err *err);
+
+static berth_status from_file(struct search *s, from_file_fn *open, const char *what, bool keep,
+                              berth_err *err)
 {
-    static const char name[] = "spiece_model";
-    const struct weights_entry *e = weights_find(t->w, name, sizeof name - 1);
-    if (!e)
+    void *tok;
+    if (!s->w || !open)
         return BERTH_ENOTFOUND;
-    set_from(t, "spiece_model of ", weights_path(t->w));
-    if (is_known(t))
+    str_clear(&s->from);
+    str_addf(&s->from, "%s of %s", what, weights_path(s->w));
+    if (keep && is_kept(s))
         return BERTH_OK;
-    return unigram_from_proto(weights_data(t->w, e), (size_t)e->size, str_c(&t->from), &t->found,
-                              err);
+    berth_status st = open(s->w, &tok, err);
+    return st ? st : wrap(s, tok, keep, err);
 }
 
-static berth_status from_folders(struct t5_search *t, berth_err *err)
+static berth_status from_carried(struct search *s, berth_err *err)
 {
-    while (search_next(&t->folders)) {
-        set_from(t, "", str_c(&t->folders.dir));
-        if (is_known(t))
-            return BERTH_OK;
-        berth_status s = unigram_open(str_c(&t->from), &t->found, err);
-        if (!s || !is_another(&t->folders, s))
-            return s;
-        str_addf(&t->folders.places, "%s%s (none of T5's)", t->folders.places.n ? ", " : "",
-                 str_c(&t->from));
+    return from_file(s, s->kind->carried, "what is", s->kind->keep_carried, err);
+}
+
+static berth_status from_spare(struct search *s, berth_err *err)
+{
+    return from_file(s, s->kind->spare, "metadata", true, err);
+}
+
+/* The folder s->from. *another: it holds a tokenizer of another kind. */
+static berth_status from_folder(struct search *s, bool *another, berth_err *err)
+{
+    void *tok;
+    *another = false;
+    if (is_kept(s))
+        return BERTH_OK;
+    berth_status st = s->kind->open(str_c(&s->from), &tok, err);
+    *another = st == BERTH_EFORMAT || st == BERTH_EUNSUPPORTED || st == BERTH_EINVAL;
+    return st ? st : wrap(s, tok, true, err);
+}
+
+static berth_status from_folders(struct search *s, berth_err *err)
+{
+    bool another;
+    while (next_folder(s)) {
+        berth_status st = from_folder(s, &another, err);
+        if (!another || !s->any)
+            return st;
+        char note[64];
+        snprintf(note, sizeof note, " (none of %.40s's)", s->kind->name);
+        add_place(s, note);
     }
     return BERTH_ENOTFOUND;
 }
 
-/* In the model's own folder: as people download them side by side. Of another kind: not ours. */
-static berth_status from_beside(struct t5_search *t, berth_err *err)
+/* In the model's own folder: people download them side by side. */
+static berth_status from_beside(struct search *s, berth_err *err)
 {
-    const char *path = weights_path(t->w), *slash = strrchr(path, '/');
-    set_from(t, "", "");
-    str_add(&t->from, slash ? path : ".", slash ? (size_t)(slash - path) : 1);
-    if (t->from.bad)
+    bool another;
+    if (!s->w || !s->kind->beside)
+        return BERTH_ENOTFOUND;
+    const char *path = weights_path(s->w), *slash = strrchr(path, '/');
+    str_clear(&s->from);
+    str_add(&s->from, slash ? path : ".", slash ? (size_t)(slash - path) : 1);
+    if (s->from.bad)
         return err_set(err, BERTH_ENOMEM, "a folder's name");
-    if (has_unigram(&t->from)) {
-        if (is_known(t))
-            return BERTH_OK;
-        berth_status s = unigram_open(str_c(&t->from), &t->found, err);
-        if (s != BERTH_EFORMAT && s != BERTH_EUNSUPPORTED && s != BERTH_EINVAL)
-            return s;
+    if (has_files(s->kind, str_c(&s->from))) {
+        berth_status st = from_folder(s, &another, err);
+        if (!another)
+            return st;
     }
-    str_addf(&t->folders.places, "%s%s", t->folders.places.n ? ", " : "", str_c(&t->from));
+    add_place(s, "");
     return BERTH_ENOTFOUND;
 }
 
-static berth_status from_metadata(struct t5_search *t, berth_err *err)
+static berth_status not_found(const struct search *s, berth_err *err)
 {
-    set_from(t, "metadata of ", weights_path(t->w));
-    return is_known(t) ? BERTH_OK : unigram_from_gguf(t->w, &t->found, err);
+    if (s->from.bad || s->places.bad)
+        return err_set(err, BERTH_ENOMEM, "looking for a tokenizer");
+    return err_set(err, BERTH_ENOTFOUND,
+                   "no %s tokenizer (%s): give its folder with --tokenizers or --comfyui-dir%s; "
+                   "`berth synth --tokenizer DIR` writes a stand-in to try things out. Looked in: "
+                   "%s",
+                   s->kind->name, s->kind->files,
+                   s->kind->beside ? ", or put the file beside the model" : "",
+                   s->places.n ? str_c(&s->places) : "nothing, no folder was given");
 }
 
-/* The env keeps what was opened last: a workflow uses one. */
-static void keep(struct t5_search *t, struct asset_unigram *out)
+berth_status asset_tokenizer(const struct node_env *env, const struct tokenizer *kind,
+                             const struct weights *w, struct asset **out, berth_err *err)
 {
-    struct node_assets *a = t->env->assets;
-    char *from = a && t->found ? strdup(str_c(&t->from)) : NULL;
-    *out = (struct asset_unigram) { .it = t->found ? t->found : t->known, .own = t->found };
-    if (!from)
-        return;
-    drop_t5(a);
-    a->t5 = t->found;
-    a->t5_from = from;
-    out->own = NULL;
-}
-
-berth_status asset_t5(const struct node_env *env, const struct weights *w,
-                      struct asset_unigram *out, berth_err *err)
-{
-    berth_status (*const from[])(struct t5_search *, berth_err *) = { from_tensor, from_folders,
-                                                                      from_beside, from_metadata };
-    struct t5_search t = { .env = env,
-                           .w = w,
-                           .folders = { .env = env, .kind = &kinds[NODE_T5_TOKENIZER] } };
-    berth_status s = BERTH_ENOTFOUND;
-    *out = (struct asset_unigram) { 0 };
-    str_adds(&t.folders.places, "the model file");
-    for (size_t i = 0; i < ARRAY_LEN(from) && s == BERTH_ENOTFOUND; i++)
-        s = from[i](&t, err);
-    if (!s)
-        keep(&t, out);
-    else if (s == BERTH_ENOTFOUND && (s = search_failed(&t.folders, err)) == BERTH_ENOTFOUND)
-        err_set(err, BERTH_ENOTFOUND,
-                "no T5 tokenizer (tokenizer.json or spiece.model): give its folder with "
-                "--tokenizers or --comfyui-dir, or put the file beside the model; `berth synth "
-                "--tokenizer DIR` writes a stand-in. Looked in: %s",
-                str_c(&t.folders.places));
-    search_release(&t.folders);
-    str_release(&t.from);
-    return s;
-}
-
-void asset_unigram_release(struct asset_unigram *a)
-{
-    unigram_close(a->own);
-    *a = (struct asset_unigram) { 0 };
+    berth_status (*const from[])(struct search *, berth_err *) = { from_carried, from_folders,
+                                                                   from_beside, from_spare };
+    struct search s = { .env = env, .kind = kind, .w = w };
+    berth_status st = BERTH_ENOTFOUND;
+    str_adds(&s.places, w ? "the model file" : "");
+    for (size_t i = 0; i < ARRAY_LEN(from) && st == BERTH_ENOTFOUND; i++)
+        st = from[i](&s, err);
+    if (st == BERTH_ENOTFOUND)
+        st = not_found(&s, err);
+    *out = s.found;
+    search_release(&s);
+    return st;
 }

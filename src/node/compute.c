@@ -386,7 +386,7 @@ static berth_status find_encoders(struct ready_text *t, size_t at, berth_err *er
         if (t->n == TEXT_ENCODERS_MAX)
             return err_set(err, BERTH_ELIMIT, "more than %d text encoders", TEXT_ENCODERS_MAX);
         struct text_encoder *e = &t->enc[t->n];
-        *e = (struct text_encoder) { .kind = found[i].kind, .bpe = t->bpe[t->n].it };
+        *e = (struct text_encoder) { .kind = found[i].kind, .tok = t->tokenizer[t->n]->tok };
         if (e->kind == TEXT_T5 ? t5_detect(w, found[i].root, &e->t5, err)
                                : clip_detect(w, found[i].root, &e->clip, err))
             return err->code;
@@ -446,10 +446,7 @@ static berth_status open_tokenizers(struct node_call *c, const struct model_ref 
         const struct weights *w = res_weights(ref->part[i]);
         size_t n = text_find(w, res_info(ref->part[i]).part, found);
         for (size_t k = 0; !s && k < n && at < TEXT_ENCODERS_MAX; k++, at++) {
-            if (found[k].kind != TEXT_T5)
-                s = asset_clip(c->env, w, &t->bpe[at], err);
-            else if (!t->unigram.it)
-                s = asset_t5(c->env, w, &t->unigram, err);
+            s = asset_tokenizer(c->env, text_tokenizer(found[k].kind), w, &t->tokenizer[at], err);
             if (s)
                 err_add(err, "'%.80s'", res_info(ref->part[i]).name);
         }
@@ -492,7 +489,6 @@ struct text_args ready_text_args(struct ready_text *t)
     return (struct text_args) { .set = t->set,
                                 .enc = t->enc,
                                 .encoders = t->n,
-                                .unigram = t->unigram.it,
                                 .skip = t->skip,
                                 .begin = begin_encoder,
                                 .end = end_encoder,
@@ -502,7 +498,6 @@ struct text_args ready_text_args(struct ready_text *t)
 void ready_text_release(struct ready_text *t)
 {
     for (size_t i = 0; i < TEXT_ENCODERS_MAX; i++)
-        asset_bpe_release(&t->bpe[i]);
-    asset_unigram_release(&t->unigram);
+        asset_unref(t->tokenizer[i]);
     *t = (struct ready_text) { 0 };
 }

@@ -131,25 +131,17 @@ berth_status ready_vae(struct node_call *c, const struct model_ref *ref, struct 
                        berth_err *err);
 void ready_vae_release(struct ready_vae *v); /* zeroed is fine */
 
-/* Tokenizers: kept by the env, or opened for this use; asset_*_release() in both cases. */
-struct asset_bpe {
-    const struct bpe *it;
-    struct bpe *own; /* NULL: the env keeps it */
+struct asset { /* an opened tokenizer; executor's thread */
+    const struct tokenizer *kind;
+    void *tok;
+    char *from;  /* where it came from */
+    size_t refs; /* asset_unref() it */
 };
-struct asset_unigram {
-    const struct unigram *it;
-    struct unigram *own;
-};
-/* CLIP's: from the file itself (metadata BPE_METADATA), else the env's folders. w may be NULL: the
- * folders'. BERTH_ENOTFOUND names the places and says what to do. */
-berth_status asset_clip(const struct node_env *env, const struct weights *w, struct asset_bpe *out,
-                        berth_err *err);
-void asset_bpe_release(struct asset_bpe *a); /* zeroed is fine */
-/* T5's: from the file itself, if it is umT5's (spiece_model); the env's folders; the folder of the
- * file; a GGUF file's metadata. BERTH_ENOTFOUND as above. */
-berth_status asset_t5(const struct node_env *env, const struct weights *w,
-                      struct asset_unigram *out, berth_err *err);
-void asset_unigram_release(struct asset_unigram *a); /* zeroed is fine */
+/* The tokenizer of this kind for a model. w: its file; NULL: from the env's folders alone.
+ * BERTH_ENOTFOUND names the places that were looked at and says what to do. */
+berth_status asset_tokenizer(const struct node_env *env, const struct tokenizer *kind,
+                             const struct weights *w, struct asset **out, berth_err *err);
+void asset_unref(struct asset *a); /* NULL is fine */
 
 struct ready_text {
     struct node_call *c;
@@ -159,9 +151,8 @@ struct ready_text {
     size_t part[TEXT_ENCODERS_MAX]; /* of the ref */
     size_t n;
     enum text_set set;
-    int skip;                                /* of text_args */
-    struct asset_bpe bpe[TEXT_ENCODERS_MAX]; /* [n]; of CLIPs */
-    struct asset_unigram unigram;            /* of sets with a T5 */
+    int skip;                                   /* of text_args */
+    struct asset *tokenizer[TEXT_ENCODERS_MAX]; /* [n] */
 };
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
                         berth_err *err);

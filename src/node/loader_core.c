@@ -169,12 +169,9 @@ static berth_status look_for_tokenizers(const struct node_env *env, const struct
 {
     berth_status s = BERTH_OK;
     for (size_t i = 0; !s && i < f->n; i++) {
-        struct asset_bpe clip = { 0 };
-        struct asset_unigram unigram = { 0 };
-        s = f->kind[i] == TEXT_T5 ? asset_t5(env, f->in[i], &unigram, err)
-                                  : asset_clip(env, f->in[i], &clip, err);
-        asset_bpe_release(&clip);
-        asset_unigram_release(&unigram);
+        struct asset *tokenizer;
+        s = asset_tokenizer(env, text_tokenizer(f->kind[i]), f->in[i], &tokenizer, err);
+        asset_unref(tokenizer);
         if (s) {
             const char *path = weights_path(f->in[i]), *base = strrchr(path, '/');
             err_add(err, "'%.100s'", base ? base + 1 : path);

@@ -80,8 +80,9 @@ struct node_assets *node_assets_new(void);
 void node_assets_free(struct node_assets *a); /* NULL is fine */
 /* Is there a tokenizer of this kind in the env's folders? Where it looked is appended to *places if
  * not. */
-enum node_tokenizer { NODE_CLIP_TOKENIZER, NODE_T5_TOKENIZER };
-bool node_tokenizer_there(const struct node_env *env, enum node_tokenizer kind, struct str *places);
+struct tokenizer;
+bool node_tokenizer_there(const struct node_env *env, const struct tokenizer *kind,
+                          struct str *places);
 
 /* ---- declarations ---- */
 

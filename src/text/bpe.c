@@ -222,9 +222,3 @@ berth_status bpe_encode(const struct bpe *t, const char *text, size_t n, struct 
     vec_release(&k.heap);
     return ok ? BERTH_OK : err_set(err, BERTH_ENOMEM, "tokens of %zu bytes of text", n);
 }
-
-berth_status text_encode_bpe(const void *tok, const char *text, size_t n, struct vec *out,
-                             berth_err *err)
-{
-    return bpe_encode(tok, text, n, out, err);
-}

@@ -3,7 +3,7 @@
 #define TEXT_BPE_IMPL_H
 
 #include "base/map.h"
-#include "text/tokenizer.h"
+#include "text/bpe.h"
 
 struct bpe {
     int32_t byte[256]; /* id of each byte's symbol; -1: there is none, it becomes the end token */

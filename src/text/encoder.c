@@ -49,13 +49,22 @@ static const struct kind {
     const char *name;
     const char *key;   /* of embedding files */
     bool pad_with_end; /* else with 0; CLIPs */
-    bool t5;           /* its own network and tokenizer */
+    bool t5;           /* its own network */
+    const struct tokenizer *tokenizer;
 } kinds[] = {
-    [TEXT_CLIP_L] = { .name = "CLIP-L", .key = "clip_l", .pad_with_end = true },
-    [TEXT_CLIP_G] = { .name = "CLIP-G", .key = "clip_g" },
-    [TEXT_CLIP_H] = { .name = "CLIP-H", .key = "clip_h" },
-    [TEXT_T5] = { .name = "T5", .key = "t5xxl", .t5 = true },
+    [TEXT_CLIP_L] = { .name = "CLIP-L",
+                      .key = "clip_l",
+                      .pad_with_end = true,
+                      .tokenizer = &tokenizer_clip },
+    [TEXT_CLIP_G] = { .name = "CLIP-G", .key = "clip_g", .tokenizer = &tokenizer_clip },
+    [TEXT_CLIP_H] = { .name = "CLIP-H", .key = "clip_h", .tokenizer = &tokenizer_clip },
+    [TEXT_T5] = { .name = "T5", .key = "t5xxl", .t5 = true, .tokenizer = &tokenizer_t5 },
 };
+
+const struct tokenizer *text_tokenizer(enum text_kind kind)
+{
+    return kinds[kind].tokenizer;
+}
 
 struct one { /* an encoder at work */
     const struct use *use;
@@ -83,23 +92,19 @@ static berth_status tokenize(const struct text_args *a, struct one *o, const cha
                              struct arena *mem, berth_err *err)
 {
     const struct kind *k = &kinds[o->use->kind];
-    const struct bpe *bpe = o->enc->bpe;
-    if (k->t5 ? !a->unigram : !bpe)
+    const void *tok = o->enc->tok;
+    if (!tok)
         return err_set(err, BERTH_EINVAL, "no tokenizer for %s", k->name);
+    struct token_ids ids = k->tokenizer->ids(tok);
+    struct chunk_rules rules = { .start = ids.start, .end = ids.end, .pad = ids.pad };
     if (k->t5) {
-        struct chunk_rules rules = { .start = -1,
-                                     .end = unigram_end(a->unigram),
-                                     .pad = unigram_pad(a->unigram),
-                                     .min_length = o->use->min_length };
-        return text_chunks(text, strlen(text), text_encode_unigram, a->unigram, &rules, k->key,
-                           a->emb, mem, &o->in, err);
+        rules.min_length = o->use->min_length;
+    } else {
+        rules.pad = k->pad_with_end ? ids.end : ids.pad;
+        rules.max_length = (uint32_t)o->enc->clip.positions;
+        rules.pad_to_max = true;
     }
-    struct chunk_rules rules = { .start = bpe_start(bpe),
-                                 .end = bpe_end(bpe),
-                                 .pad = k->pad_with_end ? bpe_end(bpe) : 0,
-                                 .max_length = (uint32_t)o->enc->clip.positions,
-                                 .pad_to_max = true };
-    return text_chunks(text, strlen(text), text_encode_bpe, bpe, &rules, k->key, a->emb, mem,
+    return text_chunks(text, strlen(text), k->tokenizer->encode, tok, &rules, k->key, a->emb, mem,
                        &o->in, err);
 }
 

@@ -82,15 +82,14 @@ enum text_set { TEXT_SD1, TEXT_SD2, TEXT_SDXL, TEXT_REFINER, TEXT_FLUX }; /* for
 struct text_encoder { /* one of a set */
     enum text_kind kind;
     struct net *net;
-    struct clip_net clip;  /* kinds CLIP_* */
-    struct t5_net t5;      /* TEXT_T5 */
-    const struct bpe *bpe; /* of CLIPs: two in a set may have learnt with different ones */
+    struct clip_net clip; /* kinds CLIP_* */
+    struct t5_net t5;     /* TEXT_T5 */
+    const void *tok;      /* its tokenizer, opened; encoders of a set may have different ones */
 };
 struct text_args {
     enum text_set set;
     struct text_encoder *enc;
     size_t encoders;
-    const struct unigram *unigram;     /* for sets with a T5 */
     const struct text_embeddings *emb; /* NULL: none */
     int skip;                          /* 0: the set's default; -1..-24: stop_at_clip_layer */
     /* Around the passes of each encoder, one after the other; NULL: all nets are open. So no encoder
@@ -112,6 +111,7 @@ struct text_cond { /* in the arena */
 berth_status text_encode(const struct text_args *a, const char *text, const char *text_l,
                          struct arena *mem, struct text_cond *out, berth_err *err);
 
+const struct tokenizer *text_tokenizer(enum text_kind kind);
 /* Which encoders a file holds: kind and root of each, L before G, T5 last. part (NULL or "": all):
  * only those whose root begins with it. Returns how many; 0: none we know. */
 struct text_found {

@@ -7,8 +7,9 @@
  * alphabets, no character map. */
 #include "base/file.h"
 #include "base/str.h"
-#include "text/tokenizer.h"
+#include "text/bpe.h"
 #include "text/unicode.h"
+#include "text/unigram.h"
 
 #include <stdio.h>
 

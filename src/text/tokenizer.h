@@ -1,26 +1,21 @@
-/* tokenizer: prompts to token ids (text-encoders.md 1-5): CLIP's byte pairs, T5's unigrams.
+/* tokenizer: prompts to token ids (text-encoders.md 1-5). Emphasis cuts a prompt into parts, a
+ * tokenizer turns each into ids, and the ids become chunks: what one pass of an encoder takes.
  *
- * Words      part    a piece of a prompt with one weight; group: its tokens; chunk: what one pass
- *            of an encoder takes
- *            piece   an entry of T5's vocabulary: text and score (the logarithm of how common it
- *            is); a prompt becomes the pieces whose scores sum up highest
- * Data       CLIP: vocab.json + merges.txt, or tokenizer.json (a folder with either, the file
- *            itself, or its text in a model file). T5: tokenizer.json or spiece.model. Hostile until
- *            checked: sizes, ids, ranks have limits, errors name the file. Users or models bring
- *            it; nothing is built in.
+ *     text_chunks(prompt, n, tokenizer_clip.encode, tok, &rules, "clip_l", emb, &mem, &chunks, err)
+ *
+ * Words      part    a piece of a prompt with one weight; group: its tokens
+ * Adding     one file with a `const struct tokenizer tokenizer_<x>` and a line in tokenizers.def
+ * Data       Users or models bring it; nothing is built in. Hostile until checked: sizes, ids and
+ *            ranks have limits, errors name the file.
  * Limits     A prompt TEXT_PROMPT_MAX bytes and TEXT_CHUNKS_MAX chunks, emphasis TEXT_NESTING_MAX
- *            deep; a tokenizer BPE_VOCAB_MAX or UNIGRAM_VOCAB_MAX ids and as many merges,
- *            BPE_FILE_MAX or UNIGRAM_FILE_MAX bytes a file: BERTH_ELIMIT.
+ *            deep: BERTH_ELIMIT.
  * Time       Grows with the length of the text, and with the depth of its emphasis, never with the
  *            square of the length.
- * Threads    A tokenizer is immutable: any thread.
- * Files      bpe.c CLIP's merges; bpe_load.c its files; clean.c what happens to text before, and
- *            its words; unigram.c T5's best pieces; unigram_normal.c what happens to text before;
- *            unigram_load.c tables, and unigram_json.c and unigram_proto.c the files they come from
- *            (unigram_impl.h: whose rules hold for which); charsmap.c precompiled rules; trie.c;
- *            unicode.c NFC, lower case, classes (unicode_tables.h); emphasis.c prompt weights;
- *            chunks.c; embedding.c textual inversion files; stand_in.c tokenizers for who has
- *            none */
+ * Threads    An opened tokenizer is immutable: any thread.
+ * Files      tokenizer_clip.c, tokenizer_t5.c what there is; bpe.h CLIP's byte pairs; unigram.h
+ *            T5's pieces; emphasis.c prompt weights; chunks.c; embedding.c textual inversion files;
+ *            unicode.c NFC, lower case, classes (unicode_tables.h); stand_in.c tokenizers for those
+ *            who have none */
 #ifndef TEXT_TOKENIZER_H
 #define TEXT_TOKENIZER_H
 
@@ -33,53 +28,45 @@
 #define TEXT_PROMPT_MAX (1u << 20)
 #define TEXT_CHUNKS_MAX 4096
 #define TEXT_NESTING_MAX 1024
-#define BPE_VOCAB_MAX (1u << 20)
-#define BPE_FILE_MAX (64u << 20)
-#define UNIGRAM_VOCAB_MAX (1u << 20)
-#define UNIGRAM_FILE_MAX (64u << 20)
 
-struct bpe;
-/* path: a folder (vocab.json and merges.txt, else tokenizer.json), or a tokenizer.json. */
-berth_status bpe_open(const char *path, struct bpe **out, berth_err *err);
-/* The one that a model file brings: metadata BPE_METADATA is the text of a tokenizer.json.
- * BERTH_ENOTFOUND: it has none. Errors name the file. */
-#define BPE_METADATA "berth.tokenizer"
+/* ---- tokenizers ---- */
 struct weights;
-berth_status bpe_from_weights(const struct weights *w, struct bpe **out, berth_err *err);
-void bpe_close(struct bpe *t); /* NULL is fine */
-size_t bpe_vocab(const struct bpe *t);
-int32_t bpe_start(const struct bpe *t); /* <|startoftext|> */
-int32_t bpe_end(const struct bpe *t);   /* <|endoftext|> */
+struct token_ids {
+    int32_t start, end, pad; /* -1: none */
+};
 /* Appends int32_t ids of plain text (no emphasis, no start or end). Any bytes: what is not UTF-8 is
  * replaced. */
-berth_status bpe_encode(const struct bpe *t, const char *text, size_t n, struct vec *out,
-                        berth_err *err);
+typedef berth_status text_encode_fn(const void *tok, const char *text, size_t n, struct vec *out,
+                                    berth_err *err);
 
-/* Writes vocab.json and merges.txt of a tokenizer that knows letters and no words, with CLIP's ids:
- * for tours and tests on machines that have no other. The folder must be there. */
-berth_status bpe_write_stand_in(const char *dir, berth_err *err);
-
-/* T5's and umT5's pieces with scores (text-encoders.md 5). path: a folder with tokenizer.json or
- * spiece.model (looked for in this order), or one of these files. Special tokens written out in a
- * prompt ("</s>", "<extra_id_0>") are tokens where a tokenizer.json says so, text to the others. */
-struct unigram;
-berth_status unigram_open(const char *path, struct unigram **out, berth_err *err);
-/* A serialized SentencePiece ModelProto: what spiece.model holds, and the tensor spiece_model of
- * umT5 checkpoints. what: for messages. */
-berth_status unigram_from_proto(const void *bytes, size_t n, const char *what, struct unigram **out,
-                                berth_err *err);
-/* From a GGUF file's metadata (tokenizer.ggml.*). BERTH_ENOTFOUND: it has none. */
-berth_status unigram_from_gguf(const struct weights *w, struct unigram **out, berth_err *err);
-void unigram_close(struct unigram *t); /* NULL is fine */
-size_t unigram_vocab(const struct unigram *t);
-int32_t unigram_end(const struct unigram *t); /* </s> */
-int32_t unigram_pad(const struct unigram *t); /* <pad>, or 0 */
-/* Appends int32_t ids of plain text, no end token. Any bytes: what is not UTF-8 is replaced. */
-berth_status unigram_encode(const struct unigram *t, const char *text, size_t n, struct vec *out,
-                            berth_err *err);
-/* Writes a tokenizer.json that knows letters and no words, with T5's ids: as
- * bpe_write_stand_in(). */
-berth_status unigram_write_stand_in(const char *dir, berth_err *err);
+/* One kind of tokenizer. What open() and its kin make is immutable, and closed with close(). */
+struct tokenizer {
+    const char *name;           /* for messages: "no CLIP tokenizer" */
+    const char *files;          /* what people bring, for messages: "vocab.json, merges.txt" */
+    const char *const *folders; /* where they may lie below a folder that people name, in the order
+                                 * they are tried; "": in that folder itself. NULL ends the list */
+    size_t own;  /* so many of `folders` are named after it: what is there must be one of this kind.
+                 * In the others it may be any tokenizer, and one of another kind is passed over */
+    bool beside; /* the folder of the model's file counts too, after `folders` */
+    const char *const (*any_of)[2]; /* files a folder must have: one of these, or these two; {NULL}
+                                     * ends the list */
+    berth_status (*open)(const char *path, void **out, berth_err *err); /* a folder or a file */
+    /* What a model's file carries. BERTH_ENOTFOUND: nothing.
+     *   carried  goes before folders: this model's own. Optional
+     *   spare    comes after them (GGUF metadata). Optional */
+    berth_status (*carried)(const struct weights *w, void **out, berth_err *err);
+    berth_status (*spare)(const struct weights *w, void **out, berth_err *err);
+    bool keep_carried; /* slow to open: stays open until another one of this kind is wanted */
+    void (*close)(void *tok); /* NULL is fine */
+    struct token_ids (*ids)(const void *tok);
+    text_encode_fn *encode;
+};
+#define TOKENIZER(x) extern const struct tokenizer tokenizer_##x;
+#include "text/tokenizers.def"
+#undef TOKENIZER
+/* tokenizers.def, in its order. */
+size_t tokenizer_count(void);
+const struct tokenizer *tokenizer_at(size_t i);
 
 /* ---- emphasis ---- */
 struct text_part {
@@ -124,12 +111,8 @@ struct text_embeddings {
     void *user;
     const struct log *log;
 };
-/* A whole prompt. encode: text_encode_bpe or another tokenizer's. emb NULL: `embedding:` is plain
- * text. BERTH_EINVAL: a weight that is no finite float. */
-typedef berth_status text_encode_fn(const void *tok, const char *text, size_t n, struct vec *out,
-                                    berth_err *err);
-text_encode_fn text_encode_bpe;     /* tok: struct bpe */
-text_encode_fn text_encode_unigram; /* tok: struct unigram; no end token */
+/* A whole prompt. encode: of the tokenizer `tok`. emb NULL: `embedding:` is plain text.
+ * BERTH_EINVAL: a weight that is no finite float. */
 berth_status text_chunks(const char *prompt, size_t n, text_encode_fn *encode, const void *tok,
                          const struct chunk_rules *rules, const char *key,
                          const struct text_embeddings *emb, struct arena *mem, struct chunks *out,

@@ -196,9 +196,3 @@ berth_status unigram_encode(const struct unigram *t, const char *text, size_t n,
     vec_release(&k.back);
     return s;
 }
-
-berth_status text_encode_unigram(const void *tok, const char *text, size_t n, struct vec *out,
-                                 berth_err *err)
-{
-    return unigram_encode(tok, text, n, out, err);
-}

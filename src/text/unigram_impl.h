@@ -14,8 +14,8 @@
 
 #include "base/str.h"
 #include "text/charsmap.h"
-#include "text/tokenizer.h"
 #include "text/trie.h"
+#include "text/unigram.h"
 
 #define UNIGRAM_PIECE_MAX 256        /* bytes */
 #define UNIGRAM_TEXT_MAX (32u << 20) /* bytes of all pieces */

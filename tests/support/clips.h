@@ -53,11 +53,11 @@ static inline void clip_rig_open(struct clip_rig *c, const char *path, const cha
     clip_rig_open_on(c, "cpu=512m", path, alloc, heads);
 }
 
-/* For all CLIPs of the file. Borrowed. */
-static inline void clip_rig_tokenizer(struct clip_rig *c, const struct bpe *bpe)
+/* For all encoders of the file. Borrowed. */
+static inline void clip_rig_tokenizer(struct clip_rig *c, const void *tok)
 {
     for (size_t i = 0; i < c->n; i++)
-        c->enc[i].bpe = bpe;
+        c->enc[i].tok = tok;
 }
 
 static inline void clip_rig_close(struct clip_rig *c)

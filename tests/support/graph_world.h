@@ -23,6 +23,8 @@
 #include "support/lora_files.h"
 #include "support/oom.h"
 #include "support/tokenizer.h"
+#include "text/bpe.h"
+#include "text/unigram.h"
 
 #include <ftw.h>
 #include <time.h>

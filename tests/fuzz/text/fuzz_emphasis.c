@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
                                  .min_length = clip ? 0 : 5,
                                  .pad_to_max = clip };
     struct text_embeddings emb = { .find = find };
-    berth_status s = text_chunks((const char *)data + 1, n - 1, text_encode_bpe, t, &rules,
+    berth_status s = text_chunks((const char *)data + 1, n - 1, tokenizer_clip.encode, t, &rules,
                                  "clip_l", data[0] & 64 ? NULL : &emb, &mem, &c, &err);
     if (s != BERTH_OK && s != BERTH_ELIMIT && s != BERTH_EINVAL) /* EINVAL: a weight of nan */
         abort();

@@ -10,6 +10,7 @@
 #include "support/where.h"
 
 #include "base/json.h"
+#include "text/bpe.h"
 
 #include <unistd.h>
 
@@ -61,9 +62,9 @@ static void pooled(struct model *m, const char *name, const char *text)
                                  .max_length = (uint32_t)e->clip.positions,
                                  .pad_to_max = true };
     assert_true(e->clip.width <= ARRAY_LEN(got) && e->clip.projection);
-    assert_ok(
-        text_chunks(text, strlen(text), text_encode_bpe, m->bpe, &rules, "", NULL, &mem, &in, &err),
-        err);
+    assert_ok(text_chunks(text, strlen(text), tokenizer_clip.encode, m->bpe, &rules, "", NULL, &mem,
+                          &in, &err),
+              err);
     assert_ok(clip_encode(e->net, &e->clip, &in, &(struct clip_out_args) { .project = true }, NULL,
                           got, NULL, &err),
               err);

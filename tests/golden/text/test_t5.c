@@ -10,6 +10,8 @@
 #include "support/where.h"
 
 #include "base/json.h"
+#include "text/bpe.h"
+#include "text/unigram.h"
 
 struct model {
     const char *name;
@@ -57,7 +59,7 @@ static bool prompt(struct model *m, size_t i, const char *text)
     const struct weights_entry *e = weights_find(m->want, name, strlen(name));
     assert_non_null(e);
     float *want = golden_floats(m->want, e, &n);
-    struct text_args a = { .set = TEXT_FLUX, .enc = m->enc, .encoders = 2, .unigram = m->unigram };
+    struct text_args a = { .set = TEXT_FLUX, .enc = m->enc, .encoders = 2 };
     assert_ok(text_encode(&a, text, NULL, &mem, &got, &err), err);
     assert_int_equal(got.pooled_n, m->enc[1].clip.width);
     snprintf(what, sizeof what, "%s %s", m->name, name);
@@ -86,8 +88,9 @@ static size_t run_model(const char *name, const json_t *entry)
     check_config(&m.enc[0].t5, json_object_get(entry, "config"));
     assert_ok(t5_check(m.enc[0].net, &m.enc[0].t5, &err), err);
     assert_ok(bpe_open(tokenizer_dir("clip"), &m.bpe, &err), err);
-    m.enc[1].bpe = m.bpe;
     assert_ok(unigram_open(tokenizer_dir("t5"), &m.unigram, &err), err);
+    m.enc[0].tok = m.unigram;
+    m.enc[1].tok = m.bpe;
     size_t i, wrong = 0;
     json_t *text;
     json_array_foreach(prompts, i, text) wrong += !prompt(&m, i, json_string_value(text));

@@ -6,7 +6,9 @@
 #include "support/tokenizer.h"
 
 #include "base/json.h"
+#include "text/bpe.h"
 #include "text/tokenizer.h"
+#include "text/unigram.h"
 
 #include <unistd.h>
 
@@ -99,7 +101,7 @@ static void compare_clip(const char *name, bool pad_end)
     berth_err err = { 0 };
     assert_ok(bpe_open(tokenizer_dir("clip"), &t, &err), err);
     compare(&(struct kind) { .name = name,
-                             .encode = text_encode_bpe,
+                             .encode = tokenizer_clip.encode,
                              .tok = t,
                              .rules = { .start = bpe_start(t),
                                         .end = bpe_end(t),
@@ -132,7 +134,7 @@ static void t5(void **state)
     assert_ok(unigram_open(tokenizer_dir("t5"), &t, &err), err);
     compare(&(struct kind) {
         .name = "t5xxl",
-        .encode = text_encode_unigram,
+        .encode = tokenizer_t5.encode,
         .tok = t,
         .rules = {
             .start = -1, .end = unigram_end(t), .pad = unigram_pad(t), .min_length = 256 } });

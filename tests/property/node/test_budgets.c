@@ -6,6 +6,8 @@
 #include "support/tokenizer.h"
 
 #include "node/compute.h"
+#include "text/bpe.h"
+#include "text/unigram.h"
 
 #define POINTS 14 /* budgets that are held against one another, of one workload */
 #define WORKLOADS 4

@@ -5,6 +5,8 @@
 #include "support/tokenizer.h"
 
 #include "node/compute.h"
+#include "text/bpe.h"
+#include "text/unigram.h"
 
 #include <math.h>
 
@@ -799,20 +801,19 @@ static void tokenizers_survive_exhaustion(void **state)
     s->r.env.assets = node_assets_new();
     assert_non_null(s->r.env.assets);
     for (berth_status st = BERTH_ENOMEM; st; k++) {
-        struct asset_bpe clip = { 0 };
-        struct asset_unigram t5 = { 0 };
+        struct asset *clip = NULL, *t5 = NULL;
         berth_err err = { 0 };
         oom_after(k);
-        st = asset_clip(&s->r.env, NULL, &clip, &err);
+        st = asset_tokenizer(&s->r.env, &tokenizer_clip, NULL, &clip, &err);
         if (!st)
-            st = asset_t5(&s->r.env, w, &t5, &err);
+            st = asset_tokenizer(&s->r.env, &tokenizer_t5, w, &t5, &err);
         oom_off();
         if (st && st != BERTH_ENOMEM)
             fail_msg("allocation %ld: %s", k, err.msg);
         assert_true(!st || err.msg[0]);
-        assert_true(!st == (clip.it && t5.it));
-        asset_bpe_release(&clip);
-        asset_unigram_release(&t5);
+        assert_true(!st == (clip && t5));
+        asset_unref(clip);
+        asset_unref(t5);
     }
     assert_true(k > 5);
     node_assets_free(s->r.env.assets);

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "node/compute.h"
+#include "text/bpe.h"
 
 /* The tiny tokenizer, which knows "cat", and the same without its merges: letters. */
 struct texts {
@@ -201,14 +202,14 @@ static void survives_exhaustion(void **state)
     write_model(&s, "checkpoints/words.safetensors", "sd15-tiny", s.text.words);
     assert_ok(weights_open(rig_path(&s.r, "checkpoints/words.safetensors"), NULL, &w, &err), err);
     for (berth_status st = BERTH_ENOMEM; st; k++) {
-        struct asset_bpe clip = { 0 };
+        struct asset *clip;
         oom_after(k);
-        st = asset_clip(&s.r.env, w, &clip, &err);
+        st = asset_tokenizer(&s.r.env, &tokenizer_clip, w, &clip, &err);
         oom_off();
         if (st && st != BERTH_ENOMEM)
             fail_msg("allocation %ld: %s", k, err.msg);
-        assert_true(!st == (clip.it && clip.own));
-        asset_bpe_release(&clip);
+        assert_true(!st == (clip && clip->refs == 1));
+        asset_unref(clip);
     }
     assert_true(k > 5);
     weights_close(w);

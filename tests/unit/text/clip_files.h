@@ -5,6 +5,7 @@
 
 #include "support/clips.h"
 #include "support/tokenizer.h"
+#include "text/bpe.h"
 
 enum style {
     HF,

@@ -65,8 +65,8 @@ static void direct(struct bench *b, size_t enc, const char *text, struct clip_ou
                                  .pad_to_max = true };
     struct chunks in;
     berth_err err = { 0 };
-    assert_ok(text_chunks(text, strlen(text), text_encode_bpe, b->bpe, &rules, "", NULL, &b->mem,
-                          &in, &err),
+    assert_ok(text_chunks(text, strlen(text), tokenizer_clip.encode, b->bpe, &rules, "", NULL,
+                          &b->mem, &in, &err),
               err);
     assert_ok(clip_encode(e->net, &e->clip, &in, &a, z, pooled, NULL, &err), err);
 }

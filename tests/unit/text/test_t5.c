@@ -4,6 +4,7 @@
 #include "support/oom.h"
 
 #include "text/t5_impl.h"
+#include "text/unigram.h"
 
 #include <math.h>
 
@@ -569,9 +570,8 @@ static void bench_open(struct bench *b)
     clip_rig_tokenizer(&b->clip, b->bpe);
     b->enc[0] = b->clip.enc[0];
     b->enc[1] = b->t5.enc[0];
-    b->args = (struct text_args) {
-        .set = TEXT_FLUX, .enc = b->enc, .encoders = 2, .unigram = b->unigram
-    };
+    b->enc[1].tok = b->unigram;
+    b->args = (struct text_args) { .set = TEXT_FLUX, .enc = b->enc, .encoders = 2 };
 }
 
 static void bench_close(struct bench *b)
@@ -713,14 +713,14 @@ static void flux_refused(void **state)
                  "Flux needs CLIP-L");
     b.args.enc = b.enc;
     b.args.encoders = 2;
-    b.args.unigram = NULL;
+    b.enc[1].tok = NULL;
     assert_fails(text_encode(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
                  "no tokenizer for T5");
-    b.args.unigram = b.unigram;
-    b.enc[0].bpe = NULL;
+    b.enc[1].tok = b.unigram;
+    b.enc[0].tok = NULL;
     assert_fails(text_encode(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
                  "no tokenizer for CLIP-L");
-    b.enc[0].bpe = b.bpe;
+    b.enc[0].tok = b.bpe;
     bench_close(&b);
 }
 

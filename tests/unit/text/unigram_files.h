@@ -6,6 +6,7 @@
 #include "support/test.h"
 
 #include "base/str.h"
+#include "text/unigram.h"
 
 #include <stdlib.h>
 

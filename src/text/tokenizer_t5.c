@@ -1,0 +1,73 @@
+/* tokenizer_t5.c: T5's and umT5's pieces, as a tokenizer. */
+#include "format/weights.h"
+#include "text/unigram.h"
+
+#include <stdio.h>
+
+static berth_status open_path(const char *path, void **out, berth_err *err)
+{
+    struct unigram *t;
+    berth_status s = unigram_open(path, &t, err);
+    *out = t;
+    return s;
+}
+
+/* umT5 brings its own, under another vocabulary than T5's. */
+static berth_status carried(const struct weights *w, void **out, berth_err *err)
+{
+    static const char name[] = "spiece_model";
+    const struct weights_entry *e = weights_find(w, name, sizeof name - 1);
+    struct unigram *t;
+    char what[512];
+    *out = NULL;
+    if (!e)
+        return err_set(err, BERTH_ENOTFOUND, "'%s' has no %s", weights_path(w), name);
+    snprintf(what, sizeof what, "%s of %.400s", name, weights_path(w));
+    berth_status s = unigram_from_proto(weights_data(w, e), (size_t)e->size, what, &t, err);
+    *out = t;
+    return s;
+}
+
+static berth_status spare(const struct weights *w, void **out, berth_err *err)
+{
+    struct unigram *t;
+    berth_status s = unigram_from_gguf(w, &t, err);
+    *out = t;
+    return s;
+}
+
+static void close_it(void *tok)
+{
+    unigram_close(tok);
+}
+
+static struct token_ids ids(const void *tok)
+{
+    return (struct token_ids) { .start = -1, .end = unigram_end(tok), .pad = unigram_pad(tok) };
+}
+
+static berth_status encode(const void *tok, const char *text, size_t n, struct vec *out,
+                           berth_err *err)
+{
+    return unigram_encode(tok, text, n, out, err);
+}
+
+const struct tokenizer tokenizer_t5 = {
+    .name = "T5",
+    .files = "tokenizer.json or spiece.model",
+    /* ComfyUI's own is in comfy/text_encoders; diffusers' Flux calls it the second; stand-ins of
+     * both kinds (berth synth --tokenizer) are in one folder */
+    .folders =
+        (const char *const[]) { "/t5", "/t5xxl", "/t5_tokenizer", "/text_encoders/t5_tokenizer",
+                                "/tokenizer_2", "", "/clip", NULL },
+    .own = 5,
+    .beside = true,
+    .any_of = (const char *const[][2]) { { "tokenizer.json" }, { "spiece.model" }, { NULL } },
+    .open = open_path,
+    .carried = carried,
+    .spare = spare,
+    .keep_carried = true,
+    .close = close_it,
+    .ids = ids,
+    .encode = encode,
+};

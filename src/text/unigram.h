@@ -1,0 +1,39 @@
+/* unigram: T5's and umT5's tokenizer (text-encoders.md 5). A piece is an entry of the vocabulary:
+ * text and score (the logarithm of how common it is); a prompt becomes the pieces whose scores sum up
+ * highest.
+ *
+ * Limits     UNIGRAM_VOCAB_MAX ids, UNIGRAM_FILE_MAX bytes a file: BERTH_ELIMIT.
+ * Files      unigram.c the best pieces; unigram_normal.c what happens to text before;
+ *            unigram_load.c tables, unigram_json.c and unigram_proto.c the files they come from
+ *            (unigram_impl.h: whose rules hold for which); charsmap.c precompiled rules; trie.c */
+#ifndef TEXT_UNIGRAM_H
+#define TEXT_UNIGRAM_H
+
+#include "text/tokenizer.h"
+
+#define UNIGRAM_VOCAB_MAX (1u << 20)
+#define UNIGRAM_FILE_MAX (64u << 20)
+
+/* T5's and umT5's pieces with scores (text-encoders.md 5). path: a folder with tokenizer.json or
+ * spiece.model (looked for in this order), or one of these files. Special tokens written out in a
+ * prompt ("</s>", "<extra_id_0>") are tokens where a tokenizer.json says so, text to the others. */
+struct unigram;
+berth_status unigram_open(const char *path, struct unigram **out, berth_err *err);
+/* A serialized SentencePiece ModelProto: what spiece.model holds, and the tensor spiece_model of
+ * umT5 checkpoints. what: for messages. */
+berth_status unigram_from_proto(const void *bytes, size_t n, const char *what, struct unigram **out,
+                                berth_err *err);
+/* From a GGUF file's metadata (tokenizer.ggml.*). BERTH_ENOTFOUND: it has none. */
+berth_status unigram_from_gguf(const struct weights *w, struct unigram **out, berth_err *err);
+void unigram_close(struct unigram *t); /* NULL is fine */
+size_t unigram_vocab(const struct unigram *t);
+int32_t unigram_end(const struct unigram *t); /* </s> */
+int32_t unigram_pad(const struct unigram *t); /* <pad>, or 0 */
+/* Appends int32_t ids of plain text, no end token. Any bytes: what is not UTF-8 is replaced. */
+berth_status unigram_encode(const struct unigram *t, const char *text, size_t n, struct vec *out,
+                            berth_err *err);
+/* Writes a tokenizer.json that knows letters and no words, with T5's ids: as
+ * bpe_write_stand_in(). */
+berth_status unigram_write_stand_in(const char *dir, berth_err *err);
+
+#endif
