@@ -19,6 +19,12 @@ bool merge_by_chance(enum dtype t)
     return t == DT_F8_E4M3 || t == DT_F8_E5M2;
 }
 
+bool merge_widens(enum dtype t, enum dtype patched)
+{
+    return patched == DT_F32 ? t == DT_F16 || t == DT_BF16
+                             : dtype_is_quant(t) || merge_by_chance(t);
+}
+
 float merge_fp8_most(enum dtype t)
 {
     return t == DT_F8_E5M2 ? 57344 : 448;

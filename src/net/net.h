@@ -20,7 +20,7 @@
  *            it has beyond its need (stream_config.ring_least); (1) res_alloc trims pools
  *            and pushes other models back; (2) thrifty, if that lowers the peak: smaller chunks of
  *            attention and of products (op_env), feed-forwards by rows; (3) the model's own blocks
- *            move to its donors or the host (res_make_way), where others make room for them by
+ *            move to its donors or the host (res_evict_own), where others make room for them by
  *            (1), and where the compute device cannot read them there they are streamed, through
  *            a ring of one or two blocks; (4) BERTH_ENODEVMEM with wanted and predicted bytes: who
  *            called splits the batch or tiles.

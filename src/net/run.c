@@ -221,7 +221,8 @@ static berth_status slab_try(struct pass *p, berth_err *err)
         if (s != BERTH_ENODEVMEM || (s = give_ring_spare(p, err)))
             return s;
     }
-    return res_alloc(n->res, n->compute, n->owner, bytes, n->m, false, &p->slab, err);
+    return res_alloc(n->res, &(struct res_alloc_args) { n->compute, n->owner, bytes, n->m, false },
+                     &p->slab, err);
 }
 
 /* Rung 2. False: it is, or that would not lower the peak. An error of the dry run is left to the
@@ -256,8 +257,10 @@ static bool room_outside(struct pass *p)
     size_t bytes;
     berth_err err;
     p->outside = n->compute->budget / 32 < OUTSIDE_MOST ? n->compute->budget / 32 : OUTSIDE_MOST;
-    bool got = sz_from_u64(p->peak + p->outside, &bytes) &&
-               !res_alloc(n->res, n->compute, n->owner, bytes, n->m, false, &room, &err);
+    bool got =
+        sz_from_u64(p->peak + p->outside, &bytes) &&
+        !res_alloc(n->res, &(struct res_alloc_args) { n->compute, n->owner, bytes, n->m, false },
+                   &room, &err);
     dev_free(&room);
     struct dev_trimmed t = dev_trim(n->compute);
     if (got)
@@ -274,7 +277,7 @@ static berth_status own_blocks(struct pass *p, bool *helped, berth_err *err)
     uint64_t ring = n->stream ? stream_stats(n->stream).ring_bytes : 0;
     stream_close(n->stream);
     n->stream = NULL;
-    uint64_t wanted = p->peak + p->outside, freed = res_make_way(n->m, wanted);
+    uint64_t wanted = p->peak + p->outside, freed = res_evict_own(n->m, wanted);
     if (freed)
         rung(n, "blocks", wanted, freed);
     if (p->outside)

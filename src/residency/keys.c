@@ -6,11 +6,6 @@
 
 #include <inttypes.h>
 
-size_t res_default_compute(const struct residency *r)
-{
-    return r->host == 0 && r->n_devices > 1 ? 1 : 0;
-}
-
 /* Strings from outside with their length in front: no text can look like two. */
 static void add_text(struct str *s, const char *name, const char *text)
 {

@@ -1,6 +1,6 @@
-/* load: from the file to the blocks' homes; ejecting.
+/* load: from the file to the blocks' homes.
  *
- * Flow     every block gets its memory (making room) -> blocks in host memory: the file is read
+ * Flow     every block gets its memory (evicting others) -> blocks in host memory: the file is read
  *          straight into them, in pieces on all threads -> blocks elsewhere, device by device:
  *          all threads read pieces into some pinned buffers, those that are full travel meanwhile
  *          -> blocks with patches (patch.c) -> did the file change? -> RESIDENT
@@ -12,7 +12,8 @@
  * Threads  The pool's threads read, into memory that the executor declared (dev_host_access) and
  *          gave them; devices are called by the executor alone.
  * Failure  What was got goes back, nothing is queued any more, the state is the old one.
- * Files    load.c the whole, pieces, blocks in host memory; load_stage.c blocks elsewhere */
+ * Files    load.c the whole, blocks in host memory; load_stage.c blocks elsewhere;
+ *          load_pieces.c what both read */
 #include "residency/load_impl.h"
 
 #include <inttypes.h>
@@ -20,109 +21,13 @@
 /* Read straight, for each thread, between two looks at cancel. */
 #define BATCH_BYTES ((size_t)8 << 20)
 
-static uint64_t wanted_patch(const struct loading *l, size_t i)
-{
-    return l->want ? l->want[i] : 0;
-}
-
-static bool canceled(const struct loading *l)
-{
-    return l->args->cancel && atomic_load_explicit(l->args->cancel, memory_order_relaxed);
-}
-
-static berth_status cancel_err(const struct loading *l, berth_err *err)
-{
-    return err_set(err, BERTH_ECANCELED,
-                   "loading model %.80s: canceled after %" PRIu64 " of %" PRIu64 " bytes",
-                   l->m->owner, l->done, l->m->blocks.bytes);
-}
-
-void load_progress(const struct loading *l)
-{
-    if (l->args->progress)
-        l->args->progress(l->args->progress_user, l->done, l->m->blocks.bytes);
-}
-
-/* ---- pieces ---- */
-
-bool load_skips(const struct loading *l, const struct cursor *c)
-{
-    return l->m->block[c->block].device != c->device || wanted_patch(l, c->block) != 0;
-}
-
-bool load_next(const struct loading *l, struct cursor *c, size_t most, struct piece *out)
-{
-    const struct blocks *b = &l->m->blocks;
-    for (; c->block < b->n; c->block++, c->tensor = 0, c->off = 0) {
-        if (load_skips(l, c))
-            continue;
-        for (; c->tensor < b->at[c->block].n; c->tensor++, c->off = 0) {
-            const struct block_tensor *t = &b->tensor[b->at[c->block].first + c->tensor];
-            uint64_t left = t->bytes - c->off;
-            if (!left)
-                continue;
-            most = most < LOAD_PIECE ? most : LOAD_PIECE;
-            *out = (struct piece) { .block = c->block,
-                                    .entry = t->entry,
-                                    .from = c->off,
-                                    .to = t->off + c->off,
-                                    .n = left < most ? (size_t)left : most };
-            c->off += out->n;
-            return true;
-        }
-    }
-    return false;
-}
-
-void load_read(struct loading *l, const struct piece *p)
-{
-    berth_err err;
-    if (atomic_load_explicit(&l->stop, memory_order_relaxed) || canceled(l))
-        return;
-    if (!weights_read(l->m->weights, p->entry, p->from, p->dst, p->n, &err))
-        return;
-    pthread_mutex_lock(&l->lock);
-    if (!l->first.code) {
-        l->first = err;
-        l->first_block = p->block;
-    }
-    pthread_mutex_unlock(&l->lock);
-    atomic_store_explicit(&l->stop, true, memory_order_relaxed);
-}
+/* ---- blocks in host memory ---- */
 
 static void read_nth(void *user, size_t i, size_t worker)
 {
     struct loading *l = user;
     (void)worker;
     load_read(l, vec_at(&l->batch, i));
-}
-
-uint64_t load_hand_out(const struct loading *l, const struct vec *pieces)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < pieces->n; i++) {
-        const struct piece *p = vec_at(pieces, i);
-        dev_host_access(res_device(l->m->res, l->m->block[p->block].device), p->dst, p->n,
-                        DEV_WRITE);
-        sum += p->n;
-    }
-    return sum;
-}
-
-berth_status load_came(struct loading *l, uint64_t bytes, berth_err *err)
-{
-    pthread_mutex_lock(&l->lock);
-    berth_err first = l->first;
-    pthread_mutex_unlock(&l->lock);
-    if (first.code) {
-        *err = first;
-        return res_block_err(l->m, l->first_block, l->m->block[l->first_block].device, err);
-    }
-    if (canceled(l))
-        return cancel_err(l, err);
-    l->got.read += bytes;
-    l->done += bytes;
-    return BERTH_OK;
 }
 
 /* Reads every piece of the batch to its dst. */
@@ -135,18 +40,8 @@ static berth_status read_batch(struct loading *l, berth_err *err)
     else
         for (size_t i = 0; i < l->batch.n; i++)
             read_nth(l, i, 0);
-    return load_came(l, bytes, err);
+    return load_account(l, bytes, err);
 }
-
-struct piece *load_add(const struct loading *l, struct vec *to, berth_err *err)
-{
-    struct piece *p = vec_add(to);
-    if (!p)
-        err_set(err, BERTH_ENOMEM, "%zu pieces of model %s", to->n, l->m->owner);
-    return p;
-}
-
-/* ---- blocks in host memory ---- */
 
 static berth_status load_direct(struct loading *l, size_t device, berth_err *err)
 {
@@ -190,7 +85,7 @@ static uint64_t need_on(const struct loading *l, size_t d, size_t *first)
     for (size_t i = m->blocks.n; i-- > 0;) {
         if (m->block[i].home != d || !m->block[i].span)
             continue;
-        uint64_t span = wanted_patch(l, i) ? res_patched_span(m, i) : m->block[i].span;
+        uint64_t span = load_wanted_patch(l, i) ? res_patched_span(m, i) : m->block[i].span;
         if (__builtin_add_overflow(need, span, &need))
             need = UINT64_MAX;
         *first = i;
@@ -198,31 +93,36 @@ static uint64_t need_on(const struct loading *l, size_t d, size_t *first)
     return need;
 }
 
-/* Nobody leaves for a load that cannot succeed. Else others leave once for all blocks that come, so
- * that not every block has to ask for itself. */
-static berth_status clear_the_way(struct loading *l, berth_err *err)
+static struct res_need needed(const struct loading *l, size_t d, size_t *first)
+{
+    return (struct res_need) { d, need_on(l, d, first), l->m, l->args->evict_keep };
+}
+
+/* Fails before evicting anything if evicting everything evictable would not be enough. Else others
+ * leave once for all blocks that come, so that not every block has to ask for itself. */
+static berth_status evict_for_load(struct loading *l, berth_err *err)
 {
     struct res_model *m = l->m;
     struct residency *r = m->res;
     size_t first = 0;
+    bool narrow = m->eject_others;
     for (size_t d = 0; d < r->n_devices; d++) {
-        uint64_t need = need_on(l, d, &first);
-        if (need && !res_could_suffice(r, d, need, m, l->args->evict_keep)) {
-            res_no_room(r, d, need, m, err);
+        struct res_need need = needed(l, d, &first);
+        if (need.bytes && !res_evict_could(r, &need)) {
+            res_evict_failed(r, &need, err);
             return res_block_err(m, first, d, err);
         }
+        narrow |= res_left_on(r, d) < need.bytes;
     }
-    bool narrow = m->eject_others;
-    for (size_t d = 0; d < r->n_devices; d++)
-        narrow |= res_left_on(r, d) < need_on(l, d, &first);
     if (!narrow)
         return BERTH_OK;
     journal_snapshot(r->journal, "free_memory", "pre");
     if (m->eject_others)
-        res_eject_others(m);
+        res_evict_others(m);
     for (size_t d = 0; d < r->n_devices; d++) {
-        uint64_t need = need_on(l, d, &first);
-        while (need && res_left_on(r, d) < need && res_make_room(r, d, need, m, false))
+        struct res_need need = needed(l, d, &first);
+        need.evict_keep = false;
+        while (need.bytes && res_left_on(r, d) < need.bytes && res_evict(r, &need))
             ;
     }
     journal_snapshot(r->journal, "free_memory", "post");
@@ -236,11 +136,12 @@ static berth_status get_memory(struct loading *l, berth_err *err)
     berth_status s = BERTH_OK;
     for (size_t i = 0; i < m->blocks.n && !s; i++) {
         struct res_block got;
-        if (canceled(l))
-            s = cancel_err(l, err);
+        if (load_canceled(l))
+            s = load_cancel_err(l, err);
         else if (!res_block_pin(m, i, &pins, &got))
-            s = res_block_alloc(m, i, m->block[i].home, m->block[i].span, true, l->args->evict_keep,
-                                &got, err);
+            s = res_evict_for_block(m, i,
+                                    &(struct res_place) { m->block[i].home, m->block[i].span },
+                                    l->args->evict_keep, &got, err);
         if (!s)
             res_block_put(m, i, &got);
     }
@@ -253,10 +154,10 @@ static berth_status patch_blocks(struct loading *l, berth_err *err)
 {
     struct res_model *m = l->m;
     for (size_t i = 0; i < m->blocks.n; i++) {
-        if (m->block[i].patch == wanted_patch(l, i))
+        if (m->block[i].patch == load_wanted_patch(l, i))
             continue;
-        if (canceled(l))
-            return cancel_err(l, err);
+        if (load_canceled(l))
+            return load_cancel_err(l, err);
         if (m->uses)
             return err_set(err, BERTH_EBUSY, "model %s is in use: its patches cannot change",
                            m->owner);
@@ -274,7 +175,7 @@ static berth_status load_all(struct loading *l, berth_err *err)
 {
     struct residency *r = l->m->res;
     uint64_t began = res_now(r);
-    berth_status s = clear_the_way(l, err);
+    berth_status s = evict_for_load(l, err);
     if (!s)
         s = get_memory(l, err);
     l->room_ns = res_now(r) - began;
@@ -289,8 +190,8 @@ static berth_status load_all(struct loading *l, berth_err *err)
         snapshot(l->m, "post-model");
     if (!s && weights_check(l->m->weights, err))
         s = err_add(err, "loading model %.80s", l->m->owner);
-    if (!s && canceled(l))
-        s = cancel_err(l, err);
+    if (!s && load_canceled(l))
+        s = load_cancel_err(l, err);
     return s;
 }
 
@@ -303,7 +204,7 @@ static void promote(struct loading *l)
         struct res_block *b = &m->block[i];
         if (b->device == b->home || res_left_on(m->res, b->home) < b->span)
             continue;
-        berth_status s = res_block_move(m, i, b->home, false, &err);
+        berth_status s = res_block_move(m, i, b->home, &err);
         if (s && s != BERTH_ENODEVMEM)
             log_warn(m->res->log, "res.promote", "model=%s why=\"%s\"", m->owner, err.msg);
         if (s)
@@ -415,38 +316,4 @@ berth_status res_load(struct res_model *m, const struct res_load_args *args,
     res_model_maybe_gone(m); /* the progress callback may have let go of it */
     res_check_now(r);
     return s;
-}
-
-/* ---- the way back ---- */
-
-void res_drop_all(struct res_model *m)
-{
-    for (size_t i = 0; i < m->blocks.n; i++)
-        res_block_drop(m, i);
-}
-
-void res_eject_for(struct res_model *m, size_t device, const char *why)
-{
-    struct residency *r = m->res;
-    uint64_t bytes = 0;
-    for (size_t d = 0; d < r->n_devices; d++)
-        bytes += device == r->n_devices || d == device ? m->bytes_on[d] : 0;
-    log_info(r->log, "res.evict", "model=%s bytes=%" PRIu64 " dev=%s why=%s", m->owner, bytes,
-             device < r->n_devices ? res_device(r, device)->name : "all", why);
-    res_drop_all(m);
-    m->state = RES_EJECTED;
-    m->anchor[RES_ANCHOR_MARKED] = 0; /* what it was marked for has happened */
-    r->metrics.ejects++;
-    res_model_maybe_gone(m);
-}
-
-berth_status res_eject(struct res_model *m, berth_err *err)
-{
-    struct residency *r = m->res;
-    if (res_model_busy(m))
-        return err_set(err, BERTH_EBUSY, "model %s is in use (%u) and stays", m->owner, m->uses);
-    if (m->state == RES_RESIDENT)
-        res_eject_for(m, r->n_devices, "asked");
-    res_check_now(r);
-    return BERTH_OK;
 }

@@ -34,7 +34,7 @@ struct loading { /* owner: executor, except under lock */
     size_t first_block;
 };
 
-/* ---- load.c ---- */
+/* ---- load_pieces.c ---- */
 
 struct cursor { /* over the tensors of the blocks on one device that come straight from the file */
     size_t device;
@@ -51,8 +51,11 @@ struct piece *load_add(const struct loading *l, struct vec *to, berth_err *err);
 uint64_t load_hand_out(const struct loading *l, const struct vec *pieces);
 /* Thread: any. */
 void load_read(struct loading *l, const struct piece *p);
-/* Pieces of `bytes` in all were read, or something was in the way. */
-berth_status load_came(struct loading *l, uint64_t bytes, berth_err *err);
+/* Counts pieces of `bytes` that were read; fails with the first error of a reader, or canceled. */
+berth_status load_account(struct loading *l, uint64_t bytes, berth_err *err);
+uint64_t load_wanted_patch(const struct loading *l, size_t i); /* signature; 0: none */
+bool load_canceled(const struct loading *l);
+berth_status load_cancel_err(const struct loading *l, berth_err *err);
 void load_progress(const struct loading *l);
 
 /* ---- load_stage.c ---- */

@@ -144,7 +144,7 @@ static berth_status copy_pieces(struct stage *s, const struct stage_buf *from, b
 
 static berth_status send(struct stage *s, struct stage_buf *b, berth_err *err)
 {
-    if (load_came(s->l, b->bytes, err) || copy_pieces(s, b, err) ||
+    if (load_account(s->l, b->bytes, err) || copy_pieces(s, b, err) ||
         on_the_way(s, b, dev_event_record(b->copied, s->stream, err), err))
         return err->code;
     pthread_mutex_lock(&s->lock);
@@ -253,8 +253,8 @@ static berth_status stage_alloc(struct residency *r, struct device *d, struct st
         n = n / 2 > STAGE_LEAST ? n / 2 : STAGE_LEAST;
         st = dev_host_alloc(d, s->owner, n, &s->mem, err);
     }
-    while (st == BERTH_ENODEVMEM && r->host < r->n_devices &&
-           res_make_room(r, r->host, n, s->l->m, false))
+    const struct res_need need = { r->host, n, s->l->m, false };
+    while (st == BERTH_ENODEVMEM && r->host < r->n_devices && res_evict(r, &need))
         st = dev_host_alloc(d, s->owner, n, &s->mem, err);
     size_t bufs = n / STAGE_LEAST;
     s->n = bufs < 1 ? 1 : bufs < STAGE_BUFS ? (unsigned)bufs : STAGE_BUFS;

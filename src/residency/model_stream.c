@@ -74,7 +74,7 @@ static berth_status alloc_ring(void *user, struct device *d, struct dev_owner *o
                                struct dev_mem *out, berth_err *err)
 {
     struct res_model *m = user;
-    return res_alloc(m->res, d, o, n, m, false, out, err);
+    return res_alloc(m->res, &(struct res_alloc_args) { d, o, n, .for_model = m }, out, err);
 }
 
 /* An eighth of what is left where the model computes, and no more than helps: 192 MiB are what

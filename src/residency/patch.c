@@ -21,8 +21,8 @@
  * Counted  read: bytes of the base, as the block holds it. moved: weights that crossed between host and devices, base or
  *          result; factors are not counted. */
 #include "merge/merge.h"
-#include "residency/residency_impl.h"
 #include "plan/scales.h"
+#include "residency/residency_impl.h"
 
 #include "base/crc32.h"
 #include "base/hash.h"
@@ -97,19 +97,13 @@ static bool patch_on_block(const struct res_model *m, const struct res_patch *p,
 
 /* ---- what they make of a block ---- */
 
-bool res_widens(enum dtype t, enum dtype patched)
-{
-    return patched == DT_F32 ? t == DT_F16 || t == DT_BF16
-                             : dtype_is_quant(t) || merge_by_chance(t);
-}
-
 /* Where the cpu computes ComfyUI holds diffusion models as F32, so it never rounds what it merged to
  * 16 bits; text encoders it holds, and rounds to, F16 everywhere. */
 static bool stays_exact(const struct res_model *m, const struct weights_entry *e)
 {
     char key[RES_KEY_MAX];
     return dev_can(res_device(m->res, m->compute), BERTH_CAP_HOST_VISIBLE) &&
-           res_widens(e->dtype, DT_F32) &&
+           merge_widens(e->dtype, DT_F32) &&
            str_starts(key, res_tensor_key(m, e, key), "diffusion_model.");
 }
 
@@ -122,7 +116,7 @@ static enum dtype patched_type(const struct res_model *m, size_t block)
         const struct weights_entry *e = m->blocks.tensor[b->first + k].entry;
         if (!e || !touched(m, e))
             continue;
-        if (res_widens(e->dtype, DT_F16))
+        if (merge_widens(e->dtype, DT_F16))
             return dtype_is_quant(e->dtype) || m->high_precision ? DT_F16 : DT_NONE;
         if (stays_exact(m, e))
             type = DT_F32;
@@ -167,7 +161,7 @@ struct derive {
     size_t block;
     const struct res_load_args *args;
     struct res_block *to;  /* the memory that is filled, booked nowhere yet or of a LOADING model */
-    enum dtype patched;    /* what tensors that widen become (res_widens()); DT_NONE: stay */
+    enum dtype patched;    /* what tensors that widen become (merge_widens()); DT_NONE: stay */
     uint32_t scale_tensor; /* scale of an fp8 weight that is merged, or NO_TENSOR */
     float scale;           /* its new value; never 0 once it is chosen */
     struct res_load_result got;
@@ -201,7 +195,7 @@ static struct place place_of(const struct derive *d, uint32_t k, uint64_t *end)
     uint64_t n;
     if (d->patched != DT_NONE) {
         p.off = (*end + BLOCK_ALIGN - 1) & ~(uint64_t)(BLOCK_ALIGN - 1);
-        if (res_widens(p.dtype, d->patched)) {
+        if (merge_widens(p.dtype, d->patched)) {
             p.dtype = d->patched;
             if (!shape_count(&t->entry->shape, &n) || !dtype_bytes(p.dtype, n, &p.bytes))
                 BUG("'%s' does not fit, and res_block_layout() said it does", t->entry->name);
@@ -225,7 +219,9 @@ static berth_status scratch_on(const struct derive *d, struct device *dev, uint6
         return err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes", n);
     if (dev_owner_open(dev, "patching", DEV_STAGING, &o, err))
         return err->code;
-    berth_status s = res_alloc(d->r, dev, o, size, d->m, d->args && d->args->evict_keep, out, err);
+    const struct res_alloc_args a = { dev, o, size, .for_model = d->m,
+                                      .evict_keep = d->args && d->args->evict_keep };
+    berth_status s = res_alloc(d->r, &a, out, err);
     dev_owner_close(o);
     return s;
 }
@@ -806,8 +802,8 @@ berth_status res_patch_block(struct res_model *m, size_t block, const struct res
     if (!res_block_layout(m, block, d.patched, &bytes, &span))
         return err_set(err, BERTH_ELIMIT, "too large as %s", dtype_name(d.patched));
     bool in_place = m->state == RES_LOADING && now->patched == d.patched;
-    if (!in_place &&
-        res_block_alloc(m, block, now->device, span, true, args && args->evict_keep, &fresh, err))
+    const struct res_place at = { now->device, span };
+    if (!in_place && res_evict_for_block(m, block, &at, args && args->evict_keep, &fresh, err))
         return err->code;
     d.to = in_place ? now : &fresh;
     berth_status s = fill(&d, err);
@@ -832,5 +828,34 @@ berth_status res_patch_block(struct res_model *m, size_t block, const struct res
     fresh.scale = d.scale;
     res_block_drop(m, block);
     res_block_put(m, block, &fresh);
+    return BERTH_OK;
+}
+
+/* ---- the patch set ---- */
+
+/* Takes `next` in the place of what there was, references and all. */
+void res_take_patches(struct res_model *m, const struct vec *next)
+{
+    for (size_t i = 0; i < m->patches.n; i++)
+        res_adapter_unref(((struct res_patch *)vec_at(&m->patches, i))->adapter);
+    vec_release(&m->patches);
+    m->patches = *next;
+    m->patches_changed = true;
+}
+
+berth_status res_set_patches(struct res_model *m, const struct res_patch *patch, size_t n,
+                             berth_err *err)
+{
+    struct vec next = { .elem = sizeof(struct res_patch) };
+    if (res_model_busy(m))
+        return err_set(err, BERTH_EBUSY, "model %s is in use: its patches stay", m->owner);
+    if (n && !vec_reserve(&next, n))
+        return err_set(err, BERTH_ENOMEM, "%zu patches of model %s", n, m->owner);
+    for (size_t i = 0; i < n; i++) {
+        *(struct res_patch *)vec_add(&next) = patch[i];
+        res_adapter_ref(patch[i].adapter);
+    }
+    res_take_patches(m, &next);
+    res_check_now(m->res);
     return BERTH_OK;
 }

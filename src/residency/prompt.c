@@ -1,19 +1,11 @@
 /* prompt: frees act between prompts: requests, the end of a prompt, the button that asks for all. */
 #include "residency/residency_impl.h"
 
-/* Pressure wants free_memory, under a bit of its own: the receipt says who asked. */
-enum { ASK_UNLOAD = 1, ASK_FREE = 2, ASK_FORCE = 4, ASK_PRESSURE = 8 };
-
 void res_request_free(struct residency *r, bool unload_models, bool free_memory, bool force)
 {
-    unsigned bits = (unload_models ? ASK_UNLOAD : 0u) | (free_memory ? ASK_FREE : 0u) |
-                    (force ? ASK_FORCE : 0u);
+    unsigned bits = (unload_models ? RES_ASKED_UNLOAD : 0u) | (free_memory ? RES_ASKED_FREE : 0u) |
+                    (force ? RES_ASKED_FORCE : 0u);
     atomic_fetch_or(&r->requested, bits);
-}
-
-void res_request_for_pressure(struct residency *r)
-{
-    atomic_fetch_or(&r->requested, ASK_PRESSURE);
 }
 
 bool res_free_requested(struct residency *r)
@@ -43,12 +35,13 @@ static berth_status take_requested(struct residency *r, struct res_receipt *out,
     unsigned bits = atomic_exchange(&r->requested, 0);
     if (!bits)
         return BERTH_OK;
-    struct res_free_args args = { .unload_models = bits & ASK_UNLOAD,
-                                  .free_memory = bits & (ASK_FREE | ASK_PRESSURE),
-                                  .force = bits & ASK_FORCE,
-                                  .reason = !(bits & ASK_PRESSURE) ? "requested"
-                                            : bits == ASK_PRESSURE ? "pressure"
-                                                                   : "requested, and pressure" };
+    struct res_free_args args = { .unload_models = bits & RES_ASKED_UNLOAD,
+                                  .free_memory = bits & (RES_ASKED_FREE | RES_ASKED_PRESSURE),
+                                  .force = bits & RES_ASKED_FORCE,
+                                  .reason = !(bits & RES_ASKED_PRESSURE) ? "requested"
+                                            : bits == RES_ASKED_PRESSURE
+                                                ? "pressure"
+                                                : "requested, and pressure" };
     res_receipt_release(out);
     berth_status s = res_free(r, &args, out, err);
     if (s)
@@ -96,17 +89,6 @@ berth_status res_settle(struct residency *r, struct res_receipt *out, berth_err 
     if (out)
         *out = (struct res_receipt) { 0 };
     return settle_into(r, false, out, err);
-}
-
-void res_linger_end(struct residency *r)
-{
-    for (struct res_model *m = r->first, *next; m; m = next) {
-        next = m->next;
-        if (m->anchor[RES_ANCHOR_PROMPT]) {
-            m->anchor[RES_ANCHOR_PROMPT] = 0;
-            res_model_maybe_gone(m);
-        }
-    }
 }
 
 berth_status res_prompt_end(struct residency *r, struct res_receipt *out, berth_err *err)

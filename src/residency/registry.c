@@ -1,4 +1,4 @@
-/* registry: models, handles, anchors, retention. */
+/* registry: opening a model, or finding the one there is; looking at those there are. */
 #include "residency/residency_impl.h"
 
 #include "plan/convert.h"
@@ -87,27 +87,12 @@ void res_set_reset(struct residency *r, res_reset_fn *fn, void *user)
     r->cfg.reset_user = user;
 }
 
-uint64_t res_now(const struct residency *r)
-{
-    return clock_mono_ns(r->clock);
-}
-
-struct device *res_device(const struct residency *r, size_t device)
-{
-    return devset_at(r->devices, device);
-}
-
 struct res_metrics res_metrics(const struct residency *r)
 {
     return r->metrics;
 }
 
 /* ---- life of a model ---- */
-
-void res_touch(struct res_model *m)
-{
-    m->last_use = res_now(m->res);
-}
 
 /* The file's name without folder and endings. */
 static char *name_from_path(const char *path)
@@ -138,30 +123,6 @@ static bool copy_texts(struct res_model *m, const struct res_open_args *args)
     return true;
 }
 
-static void model_free(struct res_model *m)
-{
-    for (size_t d = 0; m->owners && d < m->res->n_devices; d++) {
-        dev_owner_close(m->owners[d].weights);
-        dev_owner_close(m->owners[d].pinned);
-    }
-    for (size_t i = 0; i < m->patches.n; i++)
-        res_adapter_unref(((struct res_patch *)vec_at(&m->patches, i))->adapter);
-    vec_release(&m->patches);
-    free(m->owners);
-    free(m->bytes_on);
-    free(m->block);
-    free(m->key_text);
-    free(m->name);
-    free(m->role);
-    free(m->path);
-    free(m->part);
-    free(m->options);
-    plan_release(&m->plan);
-    blocks_release(&m->blocks);
-    weights_close(m->weights);
-    free(m);
-}
-
 static void link_last(struct residency *r, struct res_model *m)
 {
     m->prev = r->last;
@@ -170,41 +131,12 @@ static void link_last(struct residency *r, struct res_model *m)
     r->models++;
 }
 
-void res_model_gone(struct res_model *m)
-{
-    struct residency *r = m->res;
-    if (m->handles || res_model_busy(m))
-        BUG("model '%s' goes with %u handles and %u uses", m->owner, m->handles, m->uses);
-    res_drop_all(m);
-    *(m->prev ? &m->prev->next : &r->first) = m->next;
-    *(m->next ? &m->next->prev : &r->last) = m->prev;
-    r->models--;
-    log_debug(r->log, "res.gone", "model=%s", m->owner);
-    model_free(m);
-}
-
 static unsigned anchors_of(const struct res_model *m)
 {
     unsigned n = 0;
     for (size_t i = 0; i < RES_ANCHOR_COUNT; i++)
         n += m->anchor[i];
     return n;
-}
-
-bool res_model_held(const struct res_model *m)
-{
-    bool retained = m->anchor[RES_ANCHOR_KEEP] || m->anchor[RES_ANCHOR_SURVIVED] ||
-                    m->anchor[RES_ANCHOR_MARKED] || m->anchor[RES_ANCHOR_PROMPT];
-    return m->handles || res_model_busy(m) || m->anchor[RES_ANCHOR_USER] ||
-           (retained && m->state == RES_RESIDENT);
-}
-
-bool res_model_maybe_gone(struct res_model *m)
-{
-    if (res_model_held(m))
-        return false;
-    res_model_gone(m);
-    return true;
 }
 
 /* ---- open ---- */
@@ -260,7 +192,7 @@ static berth_status model_new(struct residency *r, const struct res_open_args *a
     if (!s)
         s = fill_tables(m, err);
     if (s) {
-        model_free(m);
+        res_model_free(m);
         return s;
     }
     r->next_id++;
@@ -297,22 +229,12 @@ static struct res_model *find_by_hand(const struct residency *r, const struct re
     return NULL;
 }
 
-/* Takes `next` in the place of what there was, references and all. */
-static void take_patches(struct res_model *m, const struct vec *next)
-{
-    for (size_t i = 0; i < m->patches.n; i++)
-        res_adapter_unref(((struct res_patch *)vec_at(&m->patches, i))->adapter);
-    vec_release(&m->patches);
-    m->patches = *next;
-    m->patches_changed = true;
-}
-
 static void attach(struct res_model *m, const struct res_open_args *args)
 {
     /* A new owner did not ask for the adapters of the one before. The bytes stay as they are until
      * his load: if he sets the same ones, nothing has to be read. */
     if (!m->handles && !m->loading && m->patches.n)
-        take_patches(m, &(struct vec) { .elem = sizeof(struct res_patch) });
+        res_take_patches(m, &(struct vec) { .elem = sizeof(struct res_patch) });
     m->handles++;
     m->eject_others |= args->eject_others; /* a plain open does not take another one's wish back */
     res_touch(m);
@@ -413,111 +335,6 @@ void res_plan_by_hand(struct res_model *m)
                                    &none, &key, &unread) ||
                       !res_key_is(m, &key, false);
     free(key.text);
-}
-
-void res_ref(struct res_model *m)
-{
-    m->handles++;
-}
-
-void res_unref(struct res_model *m)
-{
-    if (!m)
-        return;
-    struct residency *r = m->res;
-    if (!m->handles)
-        BUG("model '%s' has no handle to give back", m->owner);
-    m->handles--;
-    res_model_maybe_gone(m);
-    res_check_now(r);
-}
-
-/* ---- uses, anchors, retention ---- */
-
-berth_status res_use_begin(struct res_model *m, berth_err *err)
-{
-    if (m->state != RES_RESIDENT)
-        return err_set(err, BERTH_EINVAL, "model %s is %s: only a resident one can be used",
-                       m->owner, res_state_name(m->state));
-    if (m->patches_changed)
-        return err_set(err, BERTH_EINVAL, "model %s: its adapters changed: load it first",
-                       m->owner);
-    m->uses++;
-    m->used_in_prompt = true;
-    res_touch(m);
-    return BERTH_OK;
-}
-
-void res_use_end(struct res_model *m)
-{
-    struct residency *r = m->res;
-    if (!m->uses)
-        BUG("model '%s' is not in use", m->owner);
-    m->uses--;
-    res_touch(m);
-    res_model_maybe_gone(m);
-    res_check_now(r);
-}
-
-void res_set_retention(struct res_model *m, enum res_retention x)
-{
-    struct residency *r = m->res;
-    if (x != m->retention)
-        log_info(r->log, "res.retention", "model=%s was=%s is=%s", m->owner,
-                 res_retention_name(m->retention), res_retention_name(x));
-    m->retention = x;
-    bool said = m->anchor[RES_ANCHOR_KEEP] || m->anchor[RES_ANCHOR_MARKED];
-    bool stays = said || m->anchor[RES_ANCHOR_SURVIVED] || m->anchor[RES_ANCHOR_USER];
-    m->anchor[RES_ANCHOR_KEEP] = x == RES_KEEP;
-    m->anchor[RES_ANCHOR_MARKED] = 0;
-    if (x == RES_AUTO && said)
-        m->anchor[RES_ANCHOR_SURVIVED] = 1;
-    if (x == RES_EJECT) {
-        memset(m->anchor, 0, sizeof m->anchor);
-        m->anchor[RES_ANCHOR_MARKED] = stays && m->state == RES_RESIDENT && !res_model_held(m);
-    }
-    res_model_maybe_gone(m);
-    res_check_now(r);
-}
-
-void res_anchor(struct res_model *m)
-{
-    if (m->retention == RES_EJECT)
-        res_set_retention(m, RES_AUTO);
-    m->anchor[RES_ANCHOR_USER]++;
-}
-
-void res_unanchor(struct res_model *m)
-{
-    struct residency *r = m->res;
-    if (!m->anchor[RES_ANCHOR_USER])
-        return;
-    m->anchor[RES_ANCHOR_USER]--;
-    res_model_maybe_gone(m);
-    res_check_now(r);
-}
-
-void res_linger(struct res_model *m)
-{
-    if (m->res->prompt_running && m->retention == RES_AUTO && m->state == RES_RESIDENT)
-        m->anchor[RES_ANCHOR_PROMPT] = 1;
-}
-
-berth_status res_set_patches(struct res_model *m, const struct res_patch *patch, size_t n,
-                             berth_err *err)
-{
-    struct vec next = { .elem = sizeof(struct res_patch) };
-    if (res_model_busy(m))
-        return err_set(err, BERTH_EBUSY, "model %s is in use: its patches stay", m->owner);
-    if (n && !vec_reserve(&next, n))
-        return err_set(err, BERTH_ENOMEM, "%zu patches of model %s", n, m->owner);
-    for (size_t i = 0; i < n; i++) {
-        *(struct res_patch *)vec_add(&next) = patch[i];
-        res_adapter_ref(patch[i].adapter);
-    }
-    take_patches(m, &next);
-    res_check_now(m->res);
-    return BERTH_OK;
 }
 
 /* ---- looking ---- */

@@ -15,7 +15,7 @@
  * States     res_open()      nothing -> REGISTERED: file indexed, plan made, no bytes
  *            res_load()      REGISTERED, EJECTED -> LOADING -> RESIDENT; when it fails or is
  *                            canceled back to where it came from, with no bytes left
- *            res_eject(), res_free(), making room    RESIDENT -> EJECTED: no bytes, still known;
+ *            res_eject(), res_free(), evicting    RESIDENT -> EJECTED: no bytes, still known;
  *                            handles stay valid and res_load() brings it back
  *            nobody holds it any more, see (4)       any -> gone, its memory is free
  *
@@ -42,7 +42,7 @@
  *            plan that nobody holds (anchored only) is adopted: only blocks whose device differs
  *            move. A file that was replaced is another model: its open takes the mark of the one
  *            before, which loses it and the registry's anchors.
- * Room       res_alloc() is the one door: try; make room on the device that is short (room.c) and
+ * Room       res_alloc() is the one door: try; evict from the device that is short (evict.c) and
  *            try again, step by step; say in numbers what stood in the way.
  * Patches    Base weights are never lost: they are in the file, which stays mapped. A block whose
  *            list of patches changes is derived again from there (patch.c), others are not touched.
@@ -51,12 +51,12 @@
  *            that load costs nothing.
  * Threads    Everything belongs to the executor thread, except where a comment says "any thread".
  *            Reading and converting is spread over the pool that was handed in.
- * Files      registry.c models, handles, anchors, retention; keys.c what is the same model;
- *            load.c load_stage.c load_journal.c file -> devices; move.c blocks between
- *            devices, re-planning; room.c; speed.c of links; patch.c adapters
- *            merged into blocks (merge/); free.c the free flow, receipt.c;
- *            prompt.c requests and prompts; pressure.c; model_stream.c streams
- *            over a model's blocks; check.c; words.c. Below: plan/, stream/, merge/, journal/ */
+ * Files      each calls only those before it (arch.cycles): words.c; block.c one block's memory;
+ *            retention.c handles, uses, anchors; evict.c who leaves, ejecting; patch.c adapters
+ *            merged into blocks; load_pieces.c load_stage.c load_journal.c load.c file -> devices;
+ *            speed.c of links, keys.c what is the same model; replan.c; registry.c; model_stream.c
+ *            streams over a model's blocks; pressure.c; receipt.c; free.c the free flow; prompt.c
+ *            requests and prompts; check.c. Below: plan/, stream/, merge/, journal/ */
 #ifndef RESIDENCY_RESIDENCY_H
 #define RESIDENCY_RESIDENCY_H
 
@@ -204,7 +204,7 @@ struct res_load_result {
 /* Brings every block to its home, patched as m's patch set says. A RESIDENT model: nothing at all
  * is read or moved, but for blocks whose patches changed, and demoted blocks, which come home where
  * that pushes nobody out. args, result may be NULL; after an error the result says what was done.
- * A load that could not succeed if all went that may go fails before anybody goes.
+ * Fails before evicting anything if evicting everything evictable would not be enough.
  * Error: names the block, the device and the bytes; the model is in the state it was in. Blocks of
  * a RESIDENT one that have their new patches already keep them, the next load goes on from there.
  * The progress callback may give back the last handle: the load goes on, and the model goes when it
@@ -351,19 +351,25 @@ berth_status res_check(struct residency *r, berth_err *err);
 
 /* ---- memory for everybody else ---- */
 
-/* dev_alloc() that makes room: of activations, staging and weights alike. `for_model` (may be NULL)
- * is not pushed out. See room.c for who goes, in which order. */
-berth_status res_alloc(struct residency *r, struct device *d, struct dev_owner *o, size_t n,
-                       const struct res_model *for_model, bool evict_keep, struct dev_mem *out,
+struct res_alloc_args {
+    struct device *dev;
+    struct dev_owner *owner;
+    size_t bytes;
+    const struct res_model *for_model; /* is not evicted for it; may be NULL */
+    bool evict_keep;                   /* if nothing else helps, keep models may go too */
+};
+/* dev_alloc() that evicts others where it must: for activations, staging and weights alike. evict.c
+ * says who goes, in which order. */
+berth_status res_alloc(struct residency *r, const struct res_alloc_args *args, struct dev_mem *out,
                        berth_err *err);
-/* The last resort before BERTH_ENODEVMEM, for who computes with m and found no room: m's own blocks
+/* The last resort before BERTH_ENODEVMEM, for whoever computes with m and found no room: m's own blocks
  * leave its compute device for its donors or the host, the last in execution order first, until
  * `wanted` bytes are free there or nothing more can move; one block where so many are free already
  * and were not enough (pieces; a ring that is to have room, too), and where others had to make room
  * for it at its donor or on the host: ask again. They come home with a later res_load(). Keep
  * models, too: nothing is lost. Returns the bytes that left; 0 while m is in use, and when all of
  * them, and all others that may go, would not be enough. */
-uint64_t res_make_way(struct res_model *m, uint64_t wanted);
+uint64_t res_evict_own(struct res_model *m, uint64_t wanted);
 
 /* ---- free ----
  * unload_models, or free_memory which implies it:

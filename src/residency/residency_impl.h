@@ -57,6 +57,15 @@ struct res_model {
     uint64_t last_use, loads, read, moved, attached;
 };
 
+/* Frees that wait for the end of the prompt. Pressure wants free_memory, under a bit of its own: the
+ * receipt says who asked. */
+enum res_asked {
+    RES_ASKED_UNLOAD = 1,
+    RES_ASKED_FREE = 2,
+    RES_ASKED_FORCE = 4,
+    RES_ASKED_PRESSURE = 8
+};
+
 struct residency {
     struct res_config cfg;
     struct devset *devices;
@@ -74,27 +83,137 @@ struct residency {
     struct journal *journal;
     struct res_metrics metrics;
     bool prompt_running, in_free;
-    atomic_uint requested;        /* who asked for what: bits of prompt.c */
+    atomic_uint requested;        /* frees to come: bits of enum res_asked */
     double pressure_last;         /* usage at the last reset; 0: armed */
     struct dev_stream **stream;   /* [n] for copies of load, move and patch; made when needed */
     struct stream_total streamed; /* by the streams of its models; any thread reads */
 };
 
-/* registry.c */
-void res_model_gone(struct res_model *m); /* pre: no handles, no uses; anchors do not matter */
-/* (4) of residency.h: somebody holds it. */
-bool res_model_held(const struct res_model *m);
-/* Gone unless it is held. True: m is no more. */
-bool res_model_maybe_gone(struct res_model *m);
+static inline struct device *res_device(const struct residency *r, size_t device) /* borrowed */
+{
+    return devset_at(r->devices, device);
+}
+static inline uint64_t res_now(const struct residency *r)
+{
+    return clock_mono_ns(r->clock);
+}
+static inline void res_touch(struct res_model *m) /* it was used now */
+{
+    m->last_use = res_now(m->res);
+}
 /* Nobody may move, eject or patch it now. */
 static inline bool res_model_busy(const struct res_model *m)
 {
     return m->uses || m->loading;
 }
-uint64_t res_now(const struct residency *r);
-struct device *res_device(const struct residency *r, size_t device); /* borrowed */
-void res_touch(struct res_model *m);                                 /* it was used now */
-/* keys.c: what makes two opens the same model. */
+
+/* Each file calls only those whose section comes before its own (arch.cycles), and res_check_now(),
+ * which looks at everything. */
+
+/* ---- block.c: one block's memory. A full device is BERTH_ENODEVMEM: nobody leaves for it ---- */
+
+struct res_place { /* where a block shall have memory */
+    size_t device;
+    uint64_t span;
+};
+/* Memory for block i, recorded in nothing yet; pinned for host blocks of models that compute
+ * elsewhere, within the pin budget. _unpinned: never. */
+berth_status res_block_alloc(struct res_model *m, size_t i, const struct res_place *at,
+                             struct res_block *out, berth_err *err);
+berth_status res_block_alloc_unpinned(struct res_model *m, size_t i, const struct res_place *at,
+                                      struct res_block *out, berth_err *err);
+/* For blocks that come one after the other, in order: their homes are not moved meanwhile. Block i
+ * in pinned memory that it shares with those around it. False: it needs memory of its own. Begin
+ * with zeroes; *p is to be closed. */
+struct res_pins {
+    struct dev_pins *pins; /* NULL: blocks before `end` get none together */
+    size_t end;
+};
+bool res_block_pin(struct res_model *m, size_t i, struct res_pins *p, struct res_block *out);
+void res_pins_close(struct res_pins *p);
+void res_block_give(struct res_block *got);         /* frees what was got; empties it */
+void res_block_drop(struct res_model *m, size_t i); /* frees its memory, books it out */
+/* Books `got` in as block i's memory (which has none). Takes its device, mem, host, bytes, span,
+ * patched, patch and scale; the home stays. */
+void res_block_put(struct res_model *m, size_t i, const struct res_block *got);
+void res_drop_all(struct res_model *m); /* every block's memory; state is the caller's to set */
+/* Copies it to device d and frees the old place. */
+berth_status res_block_move(struct res_model *m, size_t i, size_t d, berth_err *err);
+/* Likewise, to memory that was got; takes it, also when it fails. */
+berth_status res_block_move_to(struct res_model *m, size_t i, struct res_block *to, berth_err *err);
+void *res_host_ptr(const struct res_block *b);      /* NULL: not host memory */
+uint64_t res_block_addr(const struct res_block *b); /* 0: no memory, or a block of 0 bytes */
+/* bytes and span of block i when it is stored as `patched` says. False: beyond 64 bits. */
+WARN_UNUSED bool res_block_layout(const struct res_model *m, size_t i, enum dtype patched,
+                                  uint64_t *bytes, uint64_t *span);
+berth_status res_stream_of(struct residency *r, size_t device, struct dev_stream **out,
+                           berth_err *err);
+/* After a failure: nothing queued on the device's stream touches memory any more. */
+void res_stream_settle(struct residency *r, size_t device);
+/* Bytes of the device's budget that nobody holds; idle ones count as free. On a card no more than
+ * its driver has, or would have without idle ones: budgets know nothing of other programs. */
+uint64_t res_left_on(const struct residency *r, size_t device);
+/* Puts "block 'x' (64.0 KiB) of model y on dev" in front of err. */
+berth_status res_block_err(const struct res_model *m, size_t i, size_t device, berth_err *err);
+/* Puts "moving from dev" in front of err. */
+berth_status res_moving_err(const struct res_model *m, size_t i, berth_err *err);
+
+/* ---- retention.c: who holds a model ---- */
+
+void res_model_free(struct res_model *m); /* of one that has no memory and is in no list */
+void res_model_gone(struct res_model *m); /* pre: no handles, no uses; anchors do not matter */
+/* (4) of residency.h: somebody holds it. */
+bool res_model_held(const struct res_model *m);
+/* Gone unless it is held. True: m is no more. */
+bool res_model_maybe_gone(struct res_model *m);
+/* Nothing but the running prompt holds it: res_linger(). */
+bool res_only_lingers(const struct res_model *m);
+
+/* ---- evict.c: who leaves a device that is short ---- */
+
+struct res_need { /* bytes that somebody needs on a device */
+    size_t device;
+    uint64_t bytes;
+    const struct res_model *for_model; /* is not evicted for it; may be NULL */
+    bool evict_keep;                   /* if nothing else helps, keep models may go too */
+};
+/* The next step towards it; false: there is none.
+ *     while (s == BERTH_ENODEVMEM && res_evict(...))
+ *         s = try again; */
+bool res_evict(struct residency *r, const struct res_need *need);
+/* Would evicting everything evictable be enough? Never false when it would. */
+bool res_evict_could(const struct residency *r, const struct res_need *need);
+/* The message of an allocation that failed for good, in place of what the device said. */
+berth_status res_evict_failed(const struct residency *r, const struct res_need *need,
+                              berth_err *err);
+/* res_block_alloc() and res_block_move() that evict others where they must. */
+berth_status res_evict_for_block(struct res_model *m, size_t i, const struct res_place *at,
+                                 bool evict_keep, struct res_block *out, berth_err *err);
+berth_status res_evict_for_move(struct res_model *m, size_t i, size_t d, berth_err *err);
+/* Residency.md 4.4: every other model's bytes leave m's compute device, and none are sent there while
+ * others leave for m's load. Keep models and models in use stay. */
+void res_evict_others(struct res_model *m);
+/* RESIDENT -> EJECTED, or gone when nothing but its bytes' anchors held it. pre: not in use.
+ * device: the one that is short, or n_devices; why: for the log, "asked", "room" ... */
+void res_eject_for(struct res_model *m, size_t device, const char *why);
+
+/* ---- patch.c: adapters merged into blocks ---- */
+
+/* What adapters and ComfyUI call a tensor of m; returns its length. */
+#define RES_KEY_MAX (1024 + BLOCK_ALIAS_MAX) /* names of tensors have at most 1024 bytes */
+size_t res_tensor_key(const struct res_model *m, const struct weights_entry *e,
+                      char out[RES_KEY_MAX]);
+/* Brings blocks [all] whose signature differs from the patch set up to date. */
+uint64_t res_patch_signature(const struct res_model *m, size_t block); /* 0: untouched */
+berth_status res_patch_block(struct res_model *m, size_t block, const struct res_load_args *args,
+                             struct res_load_result *result, berth_err *err);
+/* Memory the block takes with the patch set merged in; UINT64_MAX: beyond all bounds. */
+uint64_t res_patched_span(const struct res_model *m, size_t block);
+/* Takes `next` in place of m's patch set, references and all. */
+void res_take_patches(struct res_model *m, const struct vec *next);
+
+/* ---- speed.c, keys.c: what makes two opens the same model; plans ---- */
+
 struct res_key {
     char *text;      /* owned, free() */
     size_t base_len; /* the base key is this much of it */
@@ -112,96 +231,16 @@ berth_status res_make_plan(struct residency *r, const struct blocks *b,
                            berth_err *err);
 size_t res_default_compute(const struct residency *r); /* the first that is not the host, else 0 */
 
-/* move.c: one block's memory */
-/* Memory for block i on device d, recorded in nothing yet. Uses pins for host blocks of models that
- * compute elsewhere, within the pin budget. may_make_room: false inside making room. */
-berth_status res_block_alloc(struct res_model *m, size_t i, size_t d, uint64_t span,
-                             bool may_make_room, bool evict_keep, struct res_block *out,
-                             berth_err *err);
-/* For blocks that come one after the other, in order: their homes are not moved meanwhile. Block i
- * in pinned memory that it shares with those around it. False: res_block_alloc() is for it. Begin
- * with zeroes; *p is to be closed. */
-struct res_pins {
-    struct dev_pins *pins; /* NULL: blocks before `end` get none together */
-    size_t end;
-};
-bool res_block_pin(struct res_model *m, size_t i, struct res_pins *p, struct res_block *out);
-void res_pins_close(struct res_pins *p);
-void res_block_give(struct res_block *got); /* gives back what res_block_alloc() got; empties it */
-void res_block_drop(struct res_model *m, size_t i); /* frees its memory, books it out */
-/* Books `got` in as block i's memory (which has none). Takes its device, mem, host, bytes, span,
- * patched, patch and scale; the home stays. */
-void res_block_put(struct res_model *m, size_t i, const struct res_block *got);
-/* Copies it to device d and frees the old place. */
-berth_status res_block_move(struct res_model *m, size_t i, size_t d, bool may_make_room,
-                            berth_err *err);
-void *res_host_ptr(const struct res_block *b);      /* NULL: not host memory */
-uint64_t res_block_addr(const struct res_block *b); /* 0: no memory, or a block of 0 bytes */
-/* bytes and span of block i when it is stored as `patched` says. False: beyond 64 bits. */
-WARN_UNUSED bool res_block_layout(const struct res_model *m, size_t i, enum dtype patched,
-                                  uint64_t *bytes, uint64_t *span);
-berth_status res_stream_of(struct residency *r, size_t device, struct dev_stream **out,
-                           berth_err *err);
-/* After a failure: nothing queued on the device's stream touches memory any more. */
-void res_stream_settle(struct residency *r, size_t device);
-/* Bytes of the device's budget that nobody holds; idle ones count as free. On a card no more than
- * its driver has, or would have without idle ones: budgets know nothing of other programs. */
-uint64_t res_left_on(const struct residency *r, size_t device);
-/* Puts "block 'x' (64.0 KiB) of model y on dev" in front of err. */
-berth_status res_block_err(const struct res_model *m, size_t i, size_t device, berth_err *err);
+/* ---- load_journal.c, pressure.c, check.c ---- */
 
-/* load.c */
-/* RESIDENT -> EJECTED, or gone when nothing but its bytes' anchors held it. pre: not in use.
- * device: the one that is short, or n_devices; why: for the log, "asked", "room" ... */
-void res_eject_for(struct res_model *m, size_t device, const char *why);
-void res_drop_all(struct res_model *m); /* every block's memory; state is the caller's to set */
-
-/* patch.c: what adapters and ComfyUI call a tensor of m; returns its length. */
-#define RES_KEY_MAX (1024 + BLOCK_ALIAS_MAX) /* names of tensors have at most 1024 bytes */
-size_t res_tensor_key(const struct res_model *m, const struct weights_entry *e,
-                      char out[RES_KEY_MAX]);
-/* Brings blocks [all] whose signature differs from the patch set up to date. */
-uint64_t res_patch_signature(const struct res_model *m, size_t block); /* 0: untouched */
-berth_status res_patch_block(struct res_model *m, size_t block, const struct res_load_args *args,
-                             struct res_load_result *result, berth_err *err);
-/* Memory the block takes with the patch set merged in; UINT64_MAX: beyond all bounds. */
-uint64_t res_patched_span(const struct res_model *m, size_t block);
-/* Is a tensor of type t stored wider in a block that is patched into type `patched`? 16-bit floats in
- * one of F32; quants, and fp8 for high precision, in one of F16 or BF16. */
-bool res_widens(enum dtype t, enum dtype patched);
-
-/* room.c: the next thing that can be done for `wanted` bytes on device d; false: there is none.
- *     while (s == BERTH_ENODEVMEM && res_make_room(...))
- *         s = try again; */
-bool res_make_room(struct residency *r, size_t d, uint64_t wanted,
-                   const struct res_model *for_model, bool evict_keep);
-/* Could all that may go make room for `wanted` bytes on d? Never false when it could. */
-bool res_could_suffice(const struct residency *r, size_t d, uint64_t wanted,
-                       const struct res_model *for_model, bool evict_keep);
-/* Nothing but the running prompt holds it: res_linger(). */
-bool res_only_lingers(const struct res_model *m);
-/* Residency.md 4.4: every other model's bytes leave m's compute device, and none are sent there while
- * room is made for m's load. Keep models and models in use stay. */
-void res_eject_others(struct res_model *m);
-/* The message of an allocation that failed for good, in place of what the device said. */
-berth_status res_no_room(const struct residency *r, size_t d, uint64_t wanted,
-                         const struct res_model *for_model, berth_err *err);
-/* "flux#1 keep 4.0 GiB, ...": who has the device's memory, largest first; for error messages. */
-void res_in_the_way(const struct residency *r, size_t d, const struct res_model *for_model,
-                    char *buf, size_t cap);
-
-/* load_journal.c: where its blocks went, for the JSON log. */
+/* Where its blocks went, for the JSON log. */
 void res_journal_plan(const struct res_model *m);
 
-/* prompt.c: a reset for the end of the prompt, because memory runs short. */
-void res_request_for_pressure(struct residency *r);
-
-/* pressure.c: a device whose numbers are RAM's; NULL: none is. */
+/* A device whose numbers are RAM's; NULL: none is. */
 const struct device *res_ram(const struct residency *r);
 /* The executor was reset; armed again if that helped. */
 void res_pressure_after_reset(struct residency *r);
 
-/* check.c */
 #ifdef BERTH_CHECKS
 void res_check_now(struct residency *r); /* BUG() on a broken invariant */
 #else

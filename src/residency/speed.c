@@ -119,6 +119,11 @@ static double measure(struct residency *r, size_t from, size_t to)
     return speed;
 }
 
+size_t res_default_compute(const struct residency *r)
+{
+    return r->host == 0 && r->n_devices > 1 ? 1 : 0;
+}
+
 berth_status res_plan_devices(struct residency *r, const char *compute, bool measured,
                               struct plan_devices *out, berth_err *err)
 {

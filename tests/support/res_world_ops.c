@@ -739,7 +739,9 @@ bool do_scratch(struct world *w)
     dev_ledger(dev, NULL, 0, &stats);
     w->roomy =
         !w->fault && stats.in_use + stats.pinned + n + 64 * KIB <= dev->budget && is_roomy(w, NULL);
-    berth_status s = res_alloc(w->r, dev, w->scratch_owner[k], n, NULL, keep, &w->scratch[k], &err);
+    berth_status s =
+        res_alloc(w->r, &(struct res_alloc_args) { dev, w->scratch_owner[k], n, NULL, keep },
+                  &w->scratch[k], &err);
     fault_off(w);
     if (s) {
         CHECK(w, !w->scratch[k].dev, "failed, but memory came out");

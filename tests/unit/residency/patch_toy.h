@@ -4,8 +4,8 @@
 
 #include "support/models.h"
 
-#include "op/op.h"
 #include "merge/merge.h"
+#include "op/op.h"
 #include "residency/residency_impl.h"
 
 #include <math.h>

@@ -244,7 +244,7 @@ static void keep_goes_only_when_told(void **state)
     assert_true(state_of(keep) == RES_RESIDENT && state_of(m) == RES_REGISTERED);
     assert_int_equal(res_bytes_on(keep, 1), 3 * BYTES); /* not even demoted */
     /* Nor for a wish that the budget has room for, and the device refused all the same. */
-    assert_false(res_make_room(f.r, 1, 1, NULL, false));
+    assert_false(res_evict(f.r, &(struct res_need) { 1, 1, NULL, false }));
     assert_int_equal(state_of(keep), RES_RESIDENT);
     struct res_load_args args = { .evict_keep = true };
     assert_ok(res_load(m, &args, NULL, &err), err);
@@ -330,22 +330,26 @@ static void a_hopeless_wish_moves_nobody(void **state)
     struct device *d = devset_at(f.set, 1);
     struct dev_owner *o = owner_of(d, "step", DEV_ACTIVATIONS);
     struct dev_mem mem;
-    assert_fails(res_alloc(f.r, d, o, 300 * KB, NULL, false, &mem, &err), err, BERTH_ENODEVMEM,
-                 "null:0 is full: needs 300 KiB, 64.3 KiB of 514 KiB are left; in the way: ");
+    assert_fails(
+        res_alloc(f.r, &(struct res_alloc_args) { d, o, 300 * KB, NULL, false }, &mem, &err), err,
+        BERTH_ENODEVMEM,
+        "null:0 is full: needs 300 KiB, 64.3 KiB of 514 KiB are left; in the way: ");
     assert_string_equal(said.text, "");
     assert_true(state_of(a) == RES_RESIDENT && state_of(e) == RES_RESIDENT);
     assert_int_equal(res_bytes_on(a, 1), 2 * BYTES);
     /* 256 KiB can be had: e goes, two blocks of a move. For a's own sake only e. */
-    assert_fails(res_alloc(f.r, d, o, 256 * KB, a, false, &mem, &err), err, BERTH_ENODEVMEM,
-                 "a#2 auto 128 KiB (itself)");
-    assert_ok(res_alloc(f.r, d, o, 256 * KB, NULL, false, &mem, &err), err);
+    assert_fails(res_alloc(f.r, &(struct res_alloc_args) { d, o, 256 * KB, a, false }, &mem, &err),
+                 err, BERTH_ENODEVMEM, "a#2 auto 128 KiB (itself)");
+    assert_ok(res_alloc(f.r, &(struct res_alloc_args) { d, o, 256 * KB, NULL, false }, &mem, &err),
+              err);
     assert_int_equal(state_of(e), RES_EJECTED);
     assert_int_equal(res_bytes_on(a, 0), 2 * BYTES);
     assert_int_equal(res_bytes_on(keep, 1), 4 * BYTES);
     /* Activations are named as what they are. */
     struct dev_mem more;
-    assert_fails(res_alloc(f.r, d, o, 2 * KB, NULL, false, &more, &err), err, BERTH_ENODEVMEM,
-                 "in the way: activations 256 KiB, keep#1 keep 256 KiB");
+    assert_fails(
+        res_alloc(f.r, &(struct res_alloc_args) { d, o, 2 * KB, NULL, false }, &more, &err), err,
+        BERTH_ENODEVMEM, "in the way: activations 256 KiB, keep#1 keep 256 KiB");
     dev_free(&mem);
     dev_owner_close(o);
     fixture_check(&f);
@@ -370,15 +374,17 @@ static void other_programs_count(void **state)
     struct res_model *old = tenant(&f, "old", 16, "#null:0", RES_AUTO); /* a bit more than 1 MiB */
     struct dev_owner *o = owner_of(d, "pass", DEV_ACTIVATIONS);
     assert_ok(d->phys->driver->alloc(d->phys, 5 << 20, &theirs, &err), err);
-    assert_fails(res_alloc(f.r, d, o, 4 << 20, NULL, false, &mem, &err), err, BERTH_ENODEVMEM,
-                 "by its driver; in the way: old#1");
+    assert_fails(
+        res_alloc(f.r, &(struct res_alloc_args) { d, o, 4 << 20, NULL, false }, &mem, &err), err,
+        BERTH_ENODEVMEM, "by its driver; in the way: old#1");
     assert_string_equal(said.text, "");
     assert_int_equal(res_info(old).demoted, 0);
     struct res_model *hopeless =
         model_open(&f, model_file("hopeless", 64, BYTES), "#null:0", RES_AUTO);
     assert_fails(res_load(hopeless, NULL, NULL, &err), err, BERTH_ENODEVMEM, "null:0");
     assert_string_equal(said.text, "");
-    assert_ok(res_alloc(f.r, d, o, 5 << 19, NULL, false, &mem, &err), err);
+    assert_ok(res_alloc(f.r, &(struct res_alloc_args) { d, o, 5 << 19, NULL, false }, &mem, &err),
+              err);
     assert_non_null(strstr(said.text, "res.demote model=old#1"));
     model_intact(old);
     dev_free(&mem);
@@ -431,10 +437,12 @@ static void retired_memory_is_taken(void **state)
     assert_ok(dev_event_record(e, s, &err), err);
     dev_retire(&mem, e);
     dev_event_free(e);
-    assert_true(res_make_room(f.r, 1, 2 * BYTES, NULL, false));
+    assert_true(res_evict(f.r, &(struct res_need) { 1, 2 * BYTES, NULL, false }));
     assert_int_equal(stats_of(d).retired, 0);
     assert_int_equal(res_bytes_on(keep, 1), 2 * BYTES); /* one step at a time */
-    assert_ok(res_alloc(f.r, d, o, 2 * BYTES, NULL, false, &more, &err), err);
+    assert_ok(
+        res_alloc(f.r, &(struct res_alloc_args) { d, o, 2 * BYTES, NULL, false }, &more, &err),
+        err);
     assert_int_equal(res_bytes_on(keep, 1), 2 * BYTES);
     dev_free(&more);
     dev_stream_free(s);
@@ -454,10 +462,11 @@ static void neighbours_give_their_idle_bytes(void **state)
     struct res_model *keep = tenant(&f, "keep", 2, "#null:0", RES_AUTO);
     dev_free(&mem);
     assert_true(stats_of(n).idle > 0);
-    assert_true(res_make_room(f.r, 1, BYTES, NULL, false));
+    assert_true(res_evict(f.r, &(struct res_need) { 1, BYTES, NULL, false }));
     assert_int_equal(stats_of(n).idle, 0);
     assert_int_equal(res_bytes_on(keep, 1), 2 * BYTES);
-    assert_true(res_make_room(f.r, 1, 3 * BYTES, NULL, false)); /* now somebody has to move */
+    assert_true(res_evict(
+        f.r, &(struct res_need) { 1, 3 * BYTES, NULL, false })); /* now somebody has to move */
     assert_int_equal(res_bytes_on(keep, 1), BYTES);
     assert_ptr_equal(d, devset_at(f.set, 1));
     dev_owner_close(o);

@@ -22,14 +22,14 @@ static void the_last_blocks_leave_and_come_home(void **state)
         fixture_open(&f, "cpu=1m,null:0=514k", NULL); /* eight layers */
         struct res_model *m = opened(&f, "#null:0", keep ? RES_KEEP : RES_AUTO);
         /* Two layers are free already; spans count without the rounding of the device. */
-        uint64_t freed = res_make_way(m, 4 * LAYER - 1024);
+        uint64_t freed = res_evict_own(m, 4 * LAYER - 1024);
         assert_true(freed >= 2 * BYTES && freed < 3 * BYTES);
         assert_int_equal(res_info(m).demoted, 2);
         assert_int_equal(m->block[5].device, 0);
         assert_int_equal(m->block[4].device, 0);
         assert_int_equal(m->block[3].device, 1);
         /* There is room now, so whoever asks again lacks some other bytes, or pieces are in the way. */
-        freed = res_make_way(m, 4 * LAYER - 1024);
+        freed = res_evict_own(m, 4 * LAYER - 1024);
         assert_true(freed >= BYTES && freed < 2 * BYTES);
         assert_int_equal(res_info(m).demoted, 3);
         fixture_check(&f);
@@ -50,13 +50,13 @@ static void all_of_them_if_need_be(void **state)
     (void)state;
     fixture_open(&f, "cpu=1m,null:0=514k,null:1=257k", NULL);
     struct res_model *m = opened(&f, "null:0,*;null:1,1kb#null:0", RES_AUTO);
-    assert_int_equal(res_make_way(m, 9 * LAYER), 0); /* more than there is: why move */
+    assert_int_equal(res_evict_own(m, 9 * LAYER), 0); /* more than there is: why move */
     assert_int_equal(res_info(m).demoted, 0);
-    assert_true(res_make_way(m, 8 * LAYER) >= 6 * BYTES);
+    assert_true(res_evict_own(m, 8 * LAYER) >= 6 * BYTES);
     assert_int_equal(res_bytes_on(m, 1), 0);
     assert_true(res_bytes_on(m, 2) > 0 && res_bytes_on(m, 0) > 0); /* the plan's donor first */
     assert_int_equal(res_info(m).resident, res_info(m).bytes);
-    assert_int_equal(res_make_way(m, 8 * LAYER), 0); /* nothing is left to go */
+    assert_int_equal(res_evict_own(m, 8 * LAYER), 0); /* nothing is left to go */
     model_intact(m);
     res_unref(m);
     fixture_close(&f);
@@ -75,11 +75,11 @@ static void others_leave_the_shelter(void **state)
             model_open(&f, model_file("o", 7, BYTES), "cpu,*", keep ? RES_KEEP : RES_AUTO);
         model_load(o);
         assert_true(res_left_on(f.r, 0) < LAYER);
-        uint64_t freed = res_make_way(m, 4 * LAYER - 1024);
+        uint64_t freed = res_evict_own(m, 4 * LAYER - 1024);
         assert_int_equal(res_info(m).demoted, keep ? 0 : 1); /* one that pushed: ask again */
         assert_true(keep ? freed == 0 : freed >= BYTES);
         assert_int_equal(res_info(o).state, keep ? RES_RESIDENT : RES_EJECTED);
-        freed = res_make_way(m, 4 * LAYER - 1024);
+        freed = res_evict_own(m, 4 * LAYER - 1024);
         assert_int_equal(res_info(m).demoted, keep ? 0 : 2);
         assert_true(keep || res_left_on(f.r, 1) >= 4 * LAYER - 1024);
         fixture_check(&f);
@@ -88,7 +88,7 @@ static void others_leave_the_shelter(void **state)
         res_set_retention(o, RES_AUTO);
         if (keep) {
             assert_ok(res_use_begin(o, &err), err);
-            assert_int_equal(res_make_way(m, 4 * LAYER - 1024), 0);
+            assert_int_equal(res_evict_own(m, 4 * LAYER - 1024), 0);
             res_use_end(o);
         }
         res_unref(o), res_unref(m);
@@ -104,15 +104,15 @@ static void nobody_moves_who_is_used_or_has_nowhere_to_go(void **state)
     fixture_open(&f, "cpu=1m,null:0=514k", NULL);
     struct res_model *m = opened(&f, "#null:0", RES_AUTO);
     assert_ok(res_use_begin(m, &err), err);
-    assert_int_equal(res_make_way(m, 8 * LAYER), 0);
+    assert_int_equal(res_evict_own(m, 8 * LAYER), 0);
     res_use_end(m);
     assert_ok(res_eject(m, &err), err);
-    assert_int_equal(res_make_way(m, 8 * LAYER), 0);
+    assert_int_equal(res_evict_own(m, 8 * LAYER), 0);
     res_unref(m);
     fixture_close(&f);
     fixture_open(&f, "cpu=514k", NULL);
     m = opened(&f, "cpu,*", RES_AUTO);
-    assert_int_equal(res_make_way(m, 8 * LAYER), 0);
+    assert_int_equal(res_evict_own(m, 8 * LAYER), 0);
     model_intact(m);
     assert_string_equal(res_compute(m)->name, "cpu");
     assert_ptr_equal(res_devices(f.r), f.set);

@@ -1,12 +1,14 @@
-/* move: a block's memory: getting, booking, copying it elsewhere, giving it back; re-planning.
+/* block: one block's memory: got, booked, copied elsewhere, given back. Nobody leaves for it: a
+ * device that is full is an error here, and what to do about that is evict.c's.
  *
  * A copy touches the tensors and never the padding between them, which nobody ever wrote. Each move
- * waits for its copy before the old place is free: simple, and right whatever fails. Passes over
- * many blocks that must overlap with work are stream.c's. */
+ * waits for its copy before the old place is freed: simple, and right whatever fails. Passes over
+ * many blocks that must overlap with work are stream/'s. */
 #include "residency/residency_impl.h"
 
 #include "base/hash.h"
 #include "base/sz.h"
+#include "merge/merge.h"
 
 #include <inttypes.h>
 
@@ -16,7 +18,7 @@ static uint64_t stored_bytes(const struct block_tensor *t, enum dtype patched, e
 {
     uint64_t n, bytes;
     *type = t->entry ? t->entry->dtype : DT_NONE;
-    if (patched == DT_NONE || *type == DT_NONE || !res_widens(*type, patched))
+    if (patched == DT_NONE || *type == DT_NONE || !merge_widens(*type, patched))
         return t->bytes;
     *type = patched;
     /* Shapes were checked with the file's own type, so only the wider one can be too much. */
@@ -210,30 +212,42 @@ static bool try_pin(struct res_model *m, size_t d, size_t span, struct res_block
     return false;
 }
 
-berth_status res_block_alloc(struct res_model *m, size_t i, size_t d, uint64_t span,
-                             bool may_make_room, bool evict_keep, struct res_block *out,
-                             berth_err *err)
+static void place_on(const struct res_model *m, size_t i, const struct res_place *at,
+                     struct res_block *out)
 {
-    struct residency *r = m->res;
-    struct dev_owner *line;
-    size_t n;
     *out = m->block[i];
     out->mem = (struct dev_mem) { 0 };
     out->host = (struct dev_host) { 0 };
-    out->device = (uint8_t)d;
-    out->span = span;
-    if (!span || (sz_from_u64(span, &n) && wants_pin(m, d, span) && try_pin(m, d, n, out)))
-        return BERTH_OK;
-    berth_status s = sz_from_u64(span, &n) ? owner_line(m, d, false, &line, err)
-                                           : err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes", span);
-    if (!s && may_make_room)
-        s = res_alloc(r, res_device(r, d), line, n, m, evict_keep, &out->mem, err);
-    else if (!s)
-        s = dev_alloc(res_device(r, d), line, n, &out->mem, err);
+    out->device = (uint8_t)at->device;
+    out->span = at->span;
+}
+
+berth_status res_block_alloc_unpinned(struct res_model *m, size_t i, const struct res_place *at,
+                                      struct res_block *out, berth_err *err)
+{
+    struct dev_owner *line;
+    size_t n;
+    place_on(m, i, at, out);
+    berth_status s = sz_from_u64(at->span, &n)
+                         ? owner_line(m, at->device, false, &line, err)
+                         : err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes", at->span);
+    if (!s)
+        s = dev_alloc(res_device(m->res, at->device), line, n, &out->mem, err);
     if (!s)
         return BERTH_OK;
     out->device = RES_NOWHERE;
-    return res_block_err(m, i, d, err);
+    return res_block_err(m, i, at->device, err);
+}
+
+berth_status res_block_alloc(struct res_model *m, size_t i, const struct res_place *at,
+                             struct res_block *out, berth_err *err)
+{
+    size_t n;
+    place_on(m, i, at, out);
+    if (!at->span || (sz_from_u64(at->span, &n) && wants_pin(m, at->device, at->span) &&
+                      try_pin(m, at->device, n, out)))
+        return BERTH_OK;
+    return res_block_alloc_unpinned(m, i, at, out, err);
 }
 
 void res_block_give(struct res_block *got)
@@ -268,6 +282,12 @@ void res_block_drop(struct res_model *m, size_t i)
     b->scale = 0;
     b->bytes = m->blocks.at[i].bytes;
     b->span = m->blocks.at[i].span;
+}
+
+void res_drop_all(struct res_model *m)
+{
+    for (size_t i = 0; i < m->blocks.n; i++)
+        res_block_drop(m, i);
 }
 
 uint64_t res_block_addr(const struct res_block *b)
@@ -352,24 +372,33 @@ static berth_status copy_block(struct res_model *m, size_t i, const struct res_b
     return s;
 }
 
-berth_status res_block_move(struct res_model *m, size_t i, size_t d, bool may_make_room,
-                            berth_err *err)
+berth_status res_moving_err(const struct res_model *m, size_t i, berth_err *err)
 {
-    struct residency *r = m->res;
-    size_t from = m->block[i].device;
-    struct res_block to;
-    if (res_block_alloc(m, i, d, m->block[i].span, may_make_room, false, &to, err))
-        return err_add(err, "moving from %s", res_device(r, from)->name);
-    if (to.span && copy_block(m, i, &to, err)) {
-        res_block_give(&to);
+    return err_add(err, "moving from %s", res_device(m->res, m->block[i].device)->name);
+}
+
+berth_status res_block_move_to(struct res_model *m, size_t i, struct res_block *to, berth_err *err)
+{
+    if (to->span && copy_block(m, i, to, err)) {
+        size_t d = to->device;
+        res_block_give(to);
         res_block_err(m, i, d, err);
-        return err_add(err, "moving from %s", res_device(r, from)->name);
+        return res_moving_err(m, i, err);
     }
     res_block_drop(m, i);
-    res_block_put(m, i, &to);
-    m->moved += to.bytes;
-    r->metrics.moved_bytes += to.bytes;
+    res_block_put(m, i, to);
+    m->moved += to->bytes;
+    m->res->metrics.moved_bytes += to->bytes;
     return BERTH_OK;
+}
+
+berth_status res_block_move(struct res_model *m, size_t i, size_t d, berth_err *err)
+{
+    struct res_block to;
+    const struct res_place at = { .device = d, .span = m->block[i].span };
+    if (res_block_alloc(m, i, &at, &to, err))
+        return res_moving_err(m, i, err);
+    return res_block_move_to(m, i, &to, err);
 }
 
 /* ---- reading and writing ---- */
@@ -460,159 +489,4 @@ berth_status res_checksum(struct res_model *m, uint64_t *out, berth_err *err)
     if (!s)
         *out = sum;
     return s;
-}
-
-/* ---- re-planning ---- */
-
-/* A block that is on device d and has to leave it waits on the host until there is room where it
- * belongs. False: there is no such block, or no room for it. */
-static bool step_aside(struct res_model *m, const uint8_t *home, size_t d)
-{
-    const struct residency *r = m->res;
-    berth_err err;
-    if (r->host == r->n_devices || r->host == d)
-        return false;
-    for (size_t i = 0; i < m->blocks.n; i++)
-        if (m->block[i].device == d && home[i] != d && m->block[i].span)
-            return res_left_on(r, r->host) >= m->block[i].span &&
-                   !res_block_move(m, i, r->host, false, &err);
-    return false;
-}
-
-/* Two rounds of moves that fit by themselves, since every block that leaves makes room for one that
- * comes; then what is left: blocks that wait for each other's places, or for somebody else's. */
-static berth_status move_to(struct res_model *m, const uint8_t *home, berth_err *err)
-{
-    enum { QUIET_ROUNDS = 2 };
-    for (int round = 0; round <= QUIET_ROUNDS; round++)
-        for (size_t i = 0; i < m->blocks.n; i++) {
-            bool last = round == QUIET_ROUNDS;
-            if (m->block[i].device == home[i] ||
-                (!last && res_left_on(m->res, home[i]) < m->block[i].span))
-                continue;
-            berth_status s = res_block_move(m, i, home[i], false, err);
-            while (last && s == BERTH_ENODEVMEM && step_aside(m, home, home[i]))
-                s = res_block_move(m, i, home[i], false, err);
-            if (last && s == BERTH_ENODEVMEM)
-                s = res_block_move(m, i, home[i], true, err);
-            if (s && (last || s != BERTH_ENODEVMEM))
-                return s;
-        }
-    /* Those that stepped aside after their turn. */
-    for (size_t i = 0; i < m->blocks.n; i++)
-        if (m->block[i].device != home[i] && res_block_move(m, i, home[i], true, err))
-            return err->code;
-    return BERTH_OK;
-}
-
-/* Nothing moves for a plan that cannot be had, whoever leaves. */
-static berth_status could_move(const struct res_model *m, const uint8_t *home, berth_err *err)
-{
-    const struct residency *r = m->res;
-    for (size_t d = 0; d < r->n_devices; d++) {
-        uint64_t come = 0, leave = 0;
-        size_t first = 0;
-        for (size_t i = m->blocks.n; i-- > 0;) {
-            if (m->block[i].device == home[i])
-                continue;
-            come += home[i] == d ? m->block[i].span : 0;
-            leave += m->block[i].device == d ? m->block[i].span : 0;
-            first = home[i] == d ? i : first;
-        }
-        leave += leave / 8; /* a pool's ranges may be so much larger */
-        if (come > leave && !res_could_suffice(r, d, come - leave, m, false)) {
-            res_no_room(r, d, come - leave, m, err);
-            return res_block_err(m, first, d, err);
-        }
-    }
-    return BERTH_OK;
-}
-
-struct next { /* what a model gets with its new plan; all of it before the first block moves */
-    struct plan plan;
-    struct res_key key;
-};
-
-static void next_release(struct next *x)
-{
-    plan_release(&x->plan);
-    free(x->key.text);
-    *x = (struct next) { 0 };
-}
-
-static berth_status next_make(struct res_model *m, const struct plan_args *args, bool measure,
-                              struct next *x, berth_err *err)
-{
-    struct residency *r = m->res;
-    if (res_key_make(r, m->weights, m->part, m->options, m->high_precision, args, &x->key, err) ||
-        res_make_plan(r, &m->blocks, args, measure, &x->plan, err))
-        return err->code;
-    for (const struct res_model *o = r->first; o; o = o->next)
-        if (o != m && res_key_is(o, &x->key, false))
-            return err_set(err, BERTH_EBUSY, "model %s has that plan already", o->owner);
-    return BERTH_OK;
-}
-
-/* Swaps, so that releasing x releases what m had. */
-static void next_take(struct res_model *m, struct next *x)
-{
-    struct next old = { .plan = m->plan, .key.text = m->key_text };
-    m->plan = x->plan;
-    m->key_text = x->key.text;
-    m->base_len = x->key.base_len;
-    m->base_key = x->key.base;
-    m->key = x->key.full;
-    m->compute = m->plan.quotas.compute;
-    for (size_t i = 0; i < m->blocks.n; i++) {
-        m->block[i].home = m->plan.device[i];
-        /* What adapters make of a block depends on who computes: the next load derives it again. */
-        if (m->state == RES_RESIDENT && m->patches.n)
-            m->patches_changed |= m->block[i].patch != res_patch_signature(m, i);
-    }
-    *x = old;
-}
-
-berth_status res_replan(struct res_model *m, const struct plan_args *plan,
-                        struct res_load_result *result, berth_err *err)
-{
-    struct next next = { 0 };
-    uint64_t moved = m->moved;
-    if (result)
-        *result = (struct res_load_result) { .was_resident = m->state == RES_RESIDENT };
-    if (res_model_busy(m))
-        return err_set(err, BERTH_EBUSY, "model %s is in use: its plan stays", m->owner);
-    berth_status s = next_make(m, plan, true, &next, err);
-    if (!s && m->state == RES_RESIDENT)
-        s = could_move(m, next.plan.device, err);
-    if (!s && m->state == RES_RESIDENT)
-        s = move_to(m, next.plan.device, err);
-    if (!s)
-        next_take(m, &next);
-    next_release(&next);
-    if (result)
-        result->moved = m->moved - moved;
-    log_info(m->res->log, "res.replan", "model=%s moved=%" PRIu64 " status=%s", m->owner,
-             m->moved - moved, berth_status_name(s));
-    res_check_now(m->res);
-    return s ? err_add(err, "planning model %.80s again", m->owner) : BERTH_OK;
-}
-
-berth_status res_replan_look(struct res_model *m, const struct plan_args *plan,
-                             struct res_look *out, berth_err *err)
-{
-    struct next next = { 0 };
-    *out = (struct res_look) { 0 };
-    berth_status s = next_make(m, plan, !m->res->prompt_running, &next, err);
-    if (!s && m->state == RES_RESIDENT)
-        s = could_move(m, next.plan.device, err);
-    for (size_t i = 0; !s && i < m->blocks.n; i++) {
-        const struct res_block *b = &m->block[i];
-        bool there = b->device != RES_NOWHERE;
-        out->after[next.plan.device[i]] += there ? b->bytes : m->blocks.at[i].bytes;
-        out->moves += there && b->device != next.plan.device[i] ? b->bytes : 0;
-    }
-    out->plan = next.plan;
-    next.plan = (struct plan) { 0 };
-    next_release(&next);
-    return s ? err_add(err, "planning model %.80s", m->owner) : BERTH_OK;
 }

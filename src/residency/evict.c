@@ -1,23 +1,23 @@
-/* room: who leaves a device that is short, and in which order.
+/* evict: who leaves a device that is short, and in which order. The one place that decides it.
  *
- * By bytes on the device that is short, one step per call of res_make_room(), the next one only
- * when the allocation still fails:
+ * res_evict() takes one step per call, the next one only when the allocation still fails:
  *   0  memory that was retired and is no longer read
  *   1  idle bytes of the other logical devices on the same hardware (the device's own pool gives
  *      its idle bytes up by itself)
- *   2  eject models go whole, and those that only linger (res_linger()): nobody wants them any more
- *      once the prompt ends, so that moving their blocks would be for nothing
- *   3  auto models: as many blocks as are needed move to the plan's other devices, else to the
- *      host, where there is room for all of them without asking anybody; the model that was not
- *      used for longest first, its last blocks in execution order first
+ *   2  models marked eject go whole, and those that only linger (res_linger()): nobody wants them
+ *      once the prompt ends, so moving their blocks would be wasted
+ *   3  auto models: as many blocks as needed move to the plan's other devices, else to the host,
+ *      where there is room for all of them without evicting anybody; the least recently used model
+ *      first, its last blocks in execution order first
  *   4  auto models go whole, see cost()
  *   5  steps 2 to 4 again for the models that the running prompt has used: it may want them again,
- *      also those that are to go when it ends
+ *      including those that are to go when it ends
  *   6  keep models go whole, only when the request says so; those of the running prompt last
- * Never: models in use, the model that the memory is for, and anything at all when even all of it
- * would not be enough, counted from what the driver really has (res_left_on()). What is left then
- * is res_make_way(): who computes with a model and can stop using it for a moment lets its own
- * blocks step aside (net/run.c), and by these steps others leave where those blocks go. */
+ * Never: models in use, the model that the memory is for, and anything at all when evicting
+ * everything evictable would not be enough, counted from what the driver really has
+ * (res_left_on()). What is left then is res_evict_own(): whoever computes with a model and can stop
+ * using it for a moment lets the model's own blocks leave (net/run.c), and others leave by the steps
+ * above where those blocks go. */
 #include "residency/residency_impl.h"
 
 #include <inttypes.h>
@@ -28,12 +28,6 @@
 static bool may_go(const struct res_model *m, const struct res_model *for_model)
 {
     return m != for_model && !res_model_busy(m) && m->state == RES_RESIDENT;
-}
-
-bool res_only_lingers(const struct res_model *m)
-{
-    return m->anchor[RES_ANCHOR_PROMPT] && !m->handles && !m->anchor[RES_ANCHOR_USER] &&
-           !m->anchor[RES_ANCHOR_SURVIVED] && m->retention == RES_AUTO;
 }
 
 /* Bytes of the device that a model's leaving would free, and a little more: a pool's ranges may be
@@ -47,16 +41,15 @@ static uint64_t held_on(const struct res_model *m, size_t d)
     return sum + sum / 8;
 }
 
-bool res_could_suffice(const struct residency *r, size_t d, uint64_t wanted,
-                       const struct res_model *for_model, bool evict_keep)
+bool res_evict_could(const struct residency *r, const struct res_need *need)
 {
     struct dev_stats s;
-    dev_ledger(res_device(r, d), NULL, 0, &s);
-    uint64_t sum = res_left_on(r, d) + s.retired;
-    for (const struct res_model *m = r->first; m && sum < wanted; m = m->next)
-        if (may_go(m, for_model) && (m->retention != RES_KEEP || evict_keep))
-            sum += held_on(m, d);
-    return sum >= wanted;
+    dev_ledger(res_device(r, need->device), NULL, 0, &s);
+    uint64_t sum = res_left_on(r, need->device) + s.retired;
+    for (const struct res_model *m = r->first; m && sum < need->bytes; m = m->next)
+        if (may_go(m, need->for_model) && (m->retention != RES_KEEP || need->evict_keep))
+            sum += held_on(m, need->device);
+    return sum >= need->bytes;
 }
 
 /* One set of models that may go: those with bytes on d, of one retention, used by the running
@@ -118,6 +111,34 @@ static struct res_model *cheapest(const struct residency *r, const struct group 
     return best;
 }
 
+/* ---- ejecting ---- */
+
+void res_eject_for(struct res_model *m, size_t device, const char *why)
+{
+    struct residency *r = m->res;
+    uint64_t bytes = 0;
+    for (size_t d = 0; d < r->n_devices; d++)
+        bytes += device == r->n_devices || d == device ? m->bytes_on[d] : 0;
+    log_info(r->log, "res.evict", "model=%s bytes=%" PRIu64 " dev=%s why=%s", m->owner, bytes,
+             device < r->n_devices ? res_device(r, device)->name : "all", why);
+    res_drop_all(m);
+    m->state = RES_EJECTED;
+    m->anchor[RES_ANCHOR_MARKED] = 0; /* what it was marked for has happened */
+    r->metrics.ejects++;
+    res_model_maybe_gone(m);
+}
+
+berth_status res_eject(struct res_model *m, berth_err *err)
+{
+    struct residency *r = m->res;
+    if (res_model_busy(m))
+        return err_set(err, BERTH_EBUSY, "model %s is in use (%u) and stays", m->owner, m->uses);
+    if (m->state == RES_RESIDENT)
+        res_eject_for(m, r->n_devices, "asked");
+    res_check_now(r);
+    return BERTH_OK;
+}
+
 static bool eject_one(const struct residency *r, const struct group *g)
 {
     struct res_model *m = cheapest(r, g);
@@ -146,51 +167,65 @@ static size_t shelters(const struct res_model *m, size_t d, const struct res_mod
     return n;
 }
 
-/* Block i to the first shelter that takes it, or, with `push`, that others leave for it; false: none
- * does. */
-static bool shelter_block(struct res_model *m, size_t i, const size_t *to, size_t n, bool push)
+typedef berth_status move_fn(struct res_model *m, size_t i, size_t d, berth_err *err);
+
+/* Block i to a shelter, by `move`. */
+static bool shelter_block(struct res_model *m, size_t i, size_t to, move_fn *move)
 {
-    const struct residency *r = m->res;
-    for (size_t k = 0; k < n; k++) {
-        berth_err err;
-        if (!push && res_left_on(r, to[k]) < m->block[i].span)
-            continue;
-        berth_status s = res_block_move(m, i, to[k], push, &err);
-        if (!s)
-            return true;
-        if (s != BERTH_ENODEVMEM)
-            log_warn(r->log, "res.demote", "model=%s why=\"%s\"", m->owner, err.msg);
-    }
-    return false;
+    berth_err err;
+    berth_status s = move(m, i, to, &err);
+    if (s && s != BERTH_ENODEVMEM)
+        log_warn(m->res->log, "res.demote", "model=%s why=\"%s\"", m->owner, err.msg);
+    return !s;
+}
+
+struct demoted { /* what left a device so far */
+    uint64_t blocks, bytes, spans;
+};
+
+static void count_demoted(struct res_model *m, size_t d, const struct demoted *x, const char *why)
+{
+    struct residency *r = m->res;
+    if (!x->blocks)
+        return;
+    r->metrics.demotions += x->blocks;
+    r->metrics.demoted_bytes += x->bytes;
+    log_info(r->log, "res.demote", "model=%s blocks=%" PRIu64 " bytes=%" PRIu64 " dev=%s why=%s",
+             m->owner, x->blocks, x->bytes, res_device(r, d)->name, why);
+}
+
+/* The last block of m on d that has memory there, before block `end`; end: none. */
+static size_t last_on(const struct res_model *m, size_t d, size_t end)
+{
+    for (size_t i = end; i-- > 0;)
+        if (m->block[i].device == d && m->block[i].span)
+            return i;
+    return end;
 }
 
 /* Moves m's blocks away from d, to its donors or the host, until `wanted` bytes are free or nothing
- * more can be moved: without making room there, or with `push` by making it. Returns the bytes that
- * left. */
-static uint64_t demote(struct res_model *m, size_t d, const struct res_model *for_model,
-                       uint64_t wanted, bool push, const char *why)
+ * more can be moved without evicting anybody there. Returns the bytes that left. */
+static uint64_t demote(struct res_model *m, const struct res_need *need, const char *why)
 {
-    struct residency *r = m->res;
-    size_t to[ALLOC_ENTRIES_MAX + 1], n = shelters(m, d, for_model, to);
-    uint64_t freed = 0, bytes = 0, blocks = 0;
-    for (size_t i = m->blocks.n; n && i-- > 0 && freed < wanted;) {
-        struct res_block *b = &m->block[i];
-        if (b->device != d || !b->span)
-            continue;
-        uint64_t span = b->span, size = b->bytes;
-        if (!shelter_block(m, i, to, n, push))
-            break; /* smaller ones may still fit, but then a model goes in crumbs */
-        freed += span;
-        bytes += size;
-        blocks++;
+    size_t to[ALLOC_ENTRIES_MAX + 1], n = shelters(m, need->device, need->for_model, to);
+    struct demoted x = { 0 };
+    size_t end = m->blocks.n;
+    for (size_t i; n && x.spans < need->bytes; end = i) {
+        size_t k = 0;
+        if ((i = last_on(m, need->device, end)) == end)
+            break;
+        uint64_t span = m->block[i].span, size = m->block[i].bytes;
+        while (k < n &&
+               (res_left_on(m->res, to[k]) < span || !shelter_block(m, i, to[k], res_block_move)))
+            k++;
+        if (k == n)
+            break; /* smaller ones may still fit, but then a model leaves in crumbs */
+        x.spans += span;
+        x.bytes += size;
+        x.blocks++;
     }
-    if (!blocks)
-        return 0;
-    r->metrics.demotions += blocks;
-    r->metrics.demoted_bytes += bytes;
-    log_info(r->log, "res.demote", "model=%s blocks=%" PRIu64 " bytes=%" PRIu64 " dev=%s why=%s",
-             m->owner, blocks, bytes, res_device(r, d)->name, why);
-    return freed;
+    count_demoted(m, need->device, &x, why);
+    return x.spans;
 }
 
 static struct res_model *longest_unused(const struct residency *r, const struct group *g,
@@ -229,7 +264,7 @@ static bool demote_some(const struct residency *r, const struct group *g, uint64
         if (!m)
             break;
         if (finds_shelter(m, g, need - freed))
-            freed += demote(m, d, g->for_model, need - freed, false, "room");
+            freed += demote(m, &(struct res_need) { d, need - freed, g->for_model, false }, "room");
     }
     return freed > 0;
 }
@@ -262,43 +297,25 @@ static bool trim_neighbours(const struct residency *r, size_t d)
     return gave;
 }
 
-bool res_make_room(struct residency *r, size_t d, uint64_t wanted,
-                   const struct res_model *for_model, bool evict_keep)
+bool res_evict(struct residency *r, const struct res_need *need)
 {
+    size_t d = need->device;
     if (take_retired(r, d) || trim_neighbours(r, d))
         return true;
-    if (!res_could_suffice(r, d, wanted, for_model, evict_keep))
+    if (!res_evict_could(r, need))
         return false;
     for (int in_prompt = 0; in_prompt < 2; in_prompt++) {
-        const struct group marked = { d, for_model, RES_EJECT, in_prompt };
-        const struct group others = { d, for_model, RES_AUTO, in_prompt };
-        if (eject_one(r, &marked) || demote_some(r, &others, wanted) || eject_one(r, &others))
+        const struct group marked = { d, need->for_model, RES_EJECT, in_prompt };
+        const struct group others = { d, need->for_model, RES_AUTO, in_prompt };
+        if (eject_one(r, &marked) || demote_some(r, &others, need->bytes) || eject_one(r, &others))
             return true;
     }
-    const struct group kept = { d, for_model, RES_KEEP, false };
-    const struct group kept_in_prompt = { d, for_model, RES_KEEP, true };
-    return evict_keep && (eject_one(r, &kept) || eject_one(r, &kept_in_prompt));
+    const struct group kept = { d, need->for_model, RES_KEEP, false };
+    const struct group kept_in_prompt = { d, need->for_model, RES_KEEP, true };
+    return need->evict_keep && (eject_one(r, &kept) || eject_one(r, &kept_in_prompt));
 }
 
-uint64_t res_make_way(struct res_model *m, uint64_t wanted)
-{
-    size_t d = m->compute;
-    if (res_model_busy(m) || m->state != RES_RESIDENT)
-        return 0;
-    uint64_t own = held_on(m, d);
-    if (!res_could_suffice(m->res, d, wanted > own ? wanted - own : 0, m, false))
-        return 0;
-    uint64_t left = res_left_on(m->res, d);
-    /* Enough by the budget, but in pieces, or not for more than `wanted`: one block, then ask
-     * again. */
-    uint64_t freed = demote(m, d, m, wanted > left ? wanted - left : 1, false, "activations");
-    if (!freed) /* whoever left may have left d, too: one block, then ask again */
-        freed = demote(m, d, m, 1, true, "activations");
-    res_check_now(m->res);
-    return freed;
-}
-
-void res_eject_others(struct res_model *m)
+void res_evict_others(struct res_model *m)
 {
     struct residency *r = m->res;
     size_t d = m->compute;
@@ -307,13 +324,13 @@ void res_eject_others(struct res_model *m)
         if (o->retention == RES_KEEP || !o->bytes_on[d] || !may_go(o, m))
             continue;
         if (o->retention == RES_AUTO && !res_only_lingers(o))
-            demote(o, d, m, UINT64_MAX, false, "eject_others");
+            demote(o, &(struct res_need) { d, UINT64_MAX, m, false }, "eject_others");
         if (o->bytes_on[d])
             res_eject_for(o, d, "eject_others");
     }
 }
 
-/* ---- the door ---- */
+/* ---- what to say when it is not enough ---- */
 
 struct list { /* text in a buffer, cut with "..." */
     char *p;
@@ -355,8 +372,9 @@ static void list_kinds(const struct residency *r, size_t d, struct list *l)
             list_add(l, "%s %s", dev_kind_name((enum dev_kind)k), str_bytes(sum[k], text));
 }
 
-void res_in_the_way(const struct residency *r, size_t d, const struct res_model *for_model,
-                    char *buf, size_t cap)
+/* "flux#1 keep 4.0 GiB, ...": who has the device's memory, largest first. */
+static void list_holders(const struct residency *r, size_t d, const struct res_model *for_model,
+                         char *buf, size_t cap)
 {
     struct list l = { .p = buf, .cap = cap };
     char text[STR_BYTES_MAX];
@@ -386,19 +404,21 @@ void res_in_the_way(const struct residency *r, size_t d, const struct res_model 
         snprintf(buf, cap, "nothing");
 }
 
-berth_status res_no_room(const struct residency *r, size_t d, uint64_t wanted,
-                         const struct res_model *for_model, berth_err *err)
+berth_status res_evict_failed(const struct residency *r, const struct res_need *need,
+                              berth_err *err)
 {
-    const struct device *dev = res_device(r, d);
-    char way[220], full[DEV_FULL_MAX];
-    uint64_t left = res_left_on(r, d);
+    const struct device *dev = res_device(r, need->device);
+    char holders[220], full[DEV_FULL_MAX];
+    uint64_t left = res_left_on(r, need->device);
     struct dev_stats s;
     dev_ledger(dev, NULL, 0, &s);
     bool others = dev->budget > s.in_use + left && !dev_can(dev, BERTH_CAP_HOST_VISIBLE);
-    res_in_the_way(r, d, for_model, way, sizeof way);
-    return err_set(err, BERTH_ENODEVMEM, "%s%s; in the way: %s", dev_full(dev, wanted, left, full),
-                   others ? " by its driver" : "", way);
+    list_holders(r, need->device, need->for_model, holders, sizeof holders);
+    return err_set(err, BERTH_ENODEVMEM, "%s%s; in the way: %s",
+                   dev_full(dev, need->bytes, left, full), others ? " by its driver" : "", holders);
 }
+
+/* ---- memory, evicting others where it must ---- */
 
 static size_t index_of(const struct residency *r, const struct device *d)
 {
@@ -410,13 +430,71 @@ static size_t index_of(const struct residency *r, const struct device *d)
     return i;
 }
 
-berth_status res_alloc(struct residency *r, struct device *d, struct dev_owner *o, size_t n,
-                       const struct res_model *for_model, bool evict_keep, struct dev_mem *out,
+berth_status res_alloc(struct residency *r, const struct res_alloc_args *a, struct dev_mem *out,
                        berth_err *err)
 {
-    size_t i = index_of(r, d);
-    berth_status s = dev_alloc(d, o, n, out, err);
-    while (s == BERTH_ENODEVMEM && res_make_room(r, i, n, for_model, evict_keep))
-        s = dev_alloc(d, o, n, out, err);
-    return s == BERTH_ENODEVMEM ? res_no_room(r, i, n, for_model, err) : s;
+    const struct res_need need = { index_of(r, a->dev), a->bytes, a->for_model, a->evict_keep };
+    berth_status s = dev_alloc(a->dev, a->owner, a->bytes, out, err);
+    while (s == BERTH_ENODEVMEM && res_evict(r, &need))
+        s = dev_alloc(a->dev, a->owner, a->bytes, out, err);
+    return s == BERTH_ENODEVMEM ? res_evict_failed(r, &need, err) : s;
+}
+
+berth_status res_evict_for_block(struct res_model *m, size_t i, const struct res_place *at,
+                                 bool evict_keep, struct res_block *out, berth_err *err)
+{
+    const struct res_need need = { at->device, at->span, m, evict_keep };
+    berth_status s = res_block_alloc(m, i, at, out, err);
+    while (s == BERTH_ENODEVMEM && res_evict(m->res, &need))
+        s = res_block_alloc_unpinned(m, i, at, out, err);
+    if (s != BERTH_ENODEVMEM)
+        return s;
+    res_evict_failed(m->res, &need, err);
+    return res_block_err(m, i, at->device, err);
+}
+
+berth_status res_evict_for_move(struct res_model *m, size_t i, size_t d, berth_err *err)
+{
+    struct res_block to;
+    const struct res_place at = { .device = d, .span = m->block[i].span };
+    if (res_evict_for_block(m, i, &at, false, &to, err))
+        return res_moving_err(m, i, err);
+    return res_block_move_to(m, i, &to, err);
+}
+
+/* ---- a model's own blocks ---- */
+
+/* One block of m leaves d for a shelter that others leave for it. Returns the bytes that left. */
+static uint64_t push_one(struct res_model *m, size_t d, const char *why)
+{
+    size_t to[ALLOC_ENTRIES_MAX + 1], n = shelters(m, d, m, to), i = last_on(m, d, m->blocks.n);
+    if (i == m->blocks.n)
+        return 0;
+    const struct demoted x = { 1, m->block[i].bytes, m->block[i].span };
+    for (size_t k = 0; k < n; k++)
+        if (shelter_block(m, i, to[k], res_evict_for_move)) {
+            count_demoted(m, d, &x, why);
+            return x.spans;
+        }
+    return 0;
+}
+
+uint64_t res_evict_own(struct res_model *m, uint64_t wanted)
+{
+    size_t d = m->compute;
+    if (res_model_busy(m) || m->state != RES_RESIDENT)
+        return 0;
+    uint64_t own = held_on(m, d);
+    struct res_need need = { d, wanted > own ? wanted - own : 0, m, false };
+    if (!res_evict_could(m->res, &need))
+        return 0;
+    uint64_t left = res_left_on(m->res, d);
+    /* Enough by the budget, but in pieces, or not for more than `wanted`: one block, then ask
+     * again. */
+    need.bytes = wanted > left ? wanted - left : 1;
+    uint64_t freed = demote(m, &need, "activations");
+    if (!freed) /* whoever left may have left d, too: one block, then ask again */
+        freed = push_one(m, d, "activations");
+    res_check_now(m->res);
+    return freed;
 }
