@@ -2,7 +2,7 @@
  *
  * An adapter (lora/) is an object of its own, counted, shared by models. For a tensor it gives terms
  * in the order they apply; residency merges them into a float32 copy of the base weight on the
- * compute device and stores the result at the block's home: float types as they are (fp8 with
+ * host and stores the result at the block's home: float types as they are (fp8 with
  * stochastic rounding seeded by the tensor's key), quantised blocks as F16, because a quantiser
  * would throw the patch away; so are fp8 blocks of models opened with high_precision. 16-bit blocks of
  * diffusion models that compute on the cpu become F32: ComfyUI has them so. The plan's bytes grow by

@@ -12,13 +12,6 @@
 
 /* Does it lie inside a matrix of this size, with all it needs? */
 berth_status term_check(const struct res_term *t, uint64_t rows, uint64_t cols, berth_err *err);
-/* The arrays a term is made of, in one fixed order; returns how many. */
-#define TERM_ARRAYS 5
-struct term_array {
-    const float **at;
-    size_t n;
-};
-size_t term_arrays(struct res_term *t, struct term_array out[TERM_ARRAYS]);
 /* It changes no weight by more. Infinite of a mixture, whose size is the weights'; not of dora. */
 double term_bound(const struct res_term *t);
 /* Its scratch, if it needs any. False: out of memory. */

@@ -61,37 +61,6 @@ berth_status term_check(const struct res_term *t, uint64_t rows, uint64_t cols, 
                    t->row, t->rows, t->cols, rows, cols);
 }
 
-size_t term_arrays(struct res_term *t, struct term_array out[TERM_ARRAYS])
-{
-    size_t n = 0;
-    switch (t->kind) {
-    case TERM_LOWRANK:
-        out[n++] = (struct term_array) { &t->up, (size_t)(t->rows * t->rank) };
-        out[n++] = (struct term_array) { &t->down, (size_t)(t->rank * t->cols) };
-        break;
-    case TERM_HADAMARD:
-        out[n++] = (struct term_array) { &t->up, (size_t)(t->rows * t->rank) };
-        out[n++] = (struct term_array) { &t->down, (size_t)(t->rank * t->cols) };
-        out[n++] = (struct term_array) { &t->up2, (size_t)(t->rows * t->rank2) };
-        out[n++] = (struct term_array) { &t->down2, (size_t)(t->rank2 * t->cols) };
-        break;
-    case TERM_KRON:
-        out[n++] = (struct term_array) { &t->up, (size_t)(t->left_rows * t->left_cols) };
-        out[n++] = (struct term_array) { &t->down, (size_t)(t->right_rows * t->right_cols) };
-        break;
-    case TERM_MIX:
-        out[n++] = (struct term_array) { &t->up, (size_t)(t->rows * t->rank) };
-        break;
-    case TERM_ADD:
-    case TERM_SET:
-        out[n++] = (struct term_array) { &t->dense, (size_t)(t->rows * t->cols) };
-        break;
-    }
-    if (t->dora.size)
-        out[n++] = (struct term_array) { &t->dora.size, (size_t)sizes_of(t) };
-    return n;
-}
-
 static double largest(const float *p, uint64_t n)
 {
     double most = 0;

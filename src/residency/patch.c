@@ -1,16 +1,13 @@
 /* patch: which adapters touch a block, and a block derived again from its base weights.
  *
  * Flow     res_patch_block() -> memory -> for every tensor: bytes of the file as they are, or terms
- *          of the adapters -> merged where the model computes -> the block's memory, wherever that is
+ *          of the adapters -> merged on the host -> the block's memory, wherever that is
  *          -> the new memory takes the old one's place.
  * Memory   A RESIDENT block is derived into new memory on the device it is on, and the old one goes
  *          when the new one is complete: whatever fails, the block stays as it was. While a model is
  *          LOADING its memory holds nothing yet and is filled in place.
- * Where    A compute device that runs our functions in stream order (BERTH_CAP_LAUNCH) and whose
- *          memory is its own: base and factors are copied up, merged there by one launch, the result
- *          is copied to the home. Every other (the cpu, cards): on the host, straight from the file's
- *          mapping, over the pool, into the home or into host memory and from there. The bits are the
- *          same everywhere: it is the same merge.
+ * Where    On the host, over the pool: from the file's mapping straight into the home, or into host
+ *          memory and from there.
  * Types    Floats stay what they are; but 16-bit ones of a diffusion model that computes on the cpu
  *          become F32, see stays_exact(); fp8 is rounded by chance, seeded by the tensor's key; an
  *          fp8 weight with a scale beside it gets a new scale, and its codes are chosen for the scale
@@ -173,11 +170,6 @@ struct place { /* of one tensor in the new memory */
     uint64_t off, bytes;
 };
 
-static struct device *compute_of(const struct derive *d)
-{
-    return devset_at(d->r->devices, d->m->compute);
-}
-
 static bool canceled(const struct derive *d)
 {
     return d->args && d->args->cancel &&
@@ -207,37 +199,21 @@ static struct place place_of(const struct derive *d, uint32_t k, uint64_t *end)
 
 /* ---- memory for a moment ---- */
 
-static berth_status scratch_on(const struct derive *d, struct device *dev, uint64_t n,
-                               struct dev_mem *out, berth_err *err)
+/* Host memory that a device copies from; others leave the host for it where they must. */
+static berth_status bounce_open(const struct derive *d, struct device *dev, uint64_t n,
+                                struct dev_host *out, berth_err *err)
 {
+    struct residency *r = d->r;
+    const struct res_need need = { r->host, n, d->m, d->args && d->args->evict_keep };
     struct dev_owner *o;
     size_t size;
-    *out = (struct dev_mem) { 0 };
-    if (!n)
-        return BERTH_OK;
     if (!sz_from_u64(n, &size))
         return err_set(err, BERTH_ELIMIT, "%" PRIu64 " bytes", n);
-    if (dev_owner_open(dev, "patching", DEV_STAGING, &o, err))
-        return err->code;
-    const struct res_alloc_args a = { dev, o, size, .for_model = d->m,
-                                      .evict_keep = d->args && d->args->evict_keep };
-    berth_status s = res_alloc(d->r, &a, out, err);
-    dev_owner_close(o);
-    return s;
-}
-
-static berth_status scratch(const struct derive *d, uint64_t n, struct dev_mem *out, berth_err *err)
-{
-    return scratch_on(d, compute_of(d), n, out, err);
-}
-
-static berth_status bounce_open(struct device *dev, uint64_t n, struct dev_host *out,
-                                berth_err *err)
-{
-    struct dev_owner *o;
     if (dev_owner_open(dev, "patching", DEV_PINNED, &o, err))
         return err->code;
-    berth_status s = dev_host_alloc(dev, o, n < BOUNCE ? (size_t)n : BOUNCE, out, err);
+    berth_status s = dev_host_alloc(dev, o, size, out, err);
+    while (s == BERTH_ENODEVMEM && r->host < r->n_devices && res_evict(r, &need))
+        s = dev_host_alloc(dev, o, size, out, err);
     dev_owner_close(o);
     return s;
 }
@@ -283,7 +259,8 @@ static berth_status upload(struct derive *d, size_t device, const struct weights
     struct dev_stream *stream;
     struct dev_host buf;
     struct device *dev = devset_at(d->r->devices, device);
-    if (res_stream_of(d->r, device, &stream, err) || bounce_open(dev, e->size, &buf, err))
+    if (res_stream_of(d->r, device, &stream, err) ||
+        bounce_open(d, dev, e->size < BOUNCE ? e->size : BOUNCE, &buf, err))
         return err->code;
     berth_status s = BERTH_OK;
     for (uint64_t at = 0; !s && at < e->size; at += buf.n) {
@@ -465,21 +442,6 @@ static void job_run(struct job *j)
 
 /* ---- where the merge happens ---- */
 
-/* Host memory to merge in: the compute device's own, where it is that. */
-static berth_status host_scratch(const struct derive *d, uint64_t n, struct dev_mem *out,
-                                 berth_err *err)
-{
-    struct device *dev = compute_of(d);
-    if (!dev_can(dev, BERTH_CAP_HOST_VISIBLE) && d->r->host < d->r->n_devices)
-        dev = res_device(d->r, d->r->host);
-    *out = (struct dev_mem) { 0 };
-    return dev_can(dev, BERTH_CAP_HOST_VISIBLE)
-               ? scratch_on(d, dev, n, out, err)
-               : err_set(err, BERTH_EUNSUPPORTED,
-                         "%s cannot merge weights by itself, and there is no cpu to do it",
-                         dev->name);
-}
-
 /* The base where the file has it. */
 static void take_source(const struct derive *d, const struct weights_entry *e, struct merge *m)
 {
@@ -493,7 +455,8 @@ static berth_status merge_here(struct derive *d, const struct place *p, struct j
                                berth_err *err)
 {
     uint8_t *dst = res_host_ptr(d->to);
-    struct dev_mem out = { 0 };
+    struct device *home = res_device(d->r, d->to->device);
+    struct dev_host out = { 0 };
     struct dev_stream *stream = NULL;
     take_source(d, p->entry, &j->merge);
     if (dst) {
@@ -503,10 +466,10 @@ static berth_status merge_here(struct derive *d, const struct place *p, struct j
         job_run(j);
         return BERTH_OK;
     }
-    if (host_scratch(d, p->bytes, &out, err))
+    if (bounce_open(d, home, p->bytes, &out, err))
         return err->code;
-    j->merge.dst = (void *)(uintptr_t)out.addr;
-    dev_host_access(out.dev, j->merge.dst, (size_t)p->bytes, DEV_WRITE);
+    j->merge.dst = out.ptr;
+    dev_host_access(home, out.ptr, (size_t)p->bytes, DEV_WRITE);
     job_run(j);
     berth_status s = res_stream_of(d->r, d->to->device, &stream, err);
     if (!s)
@@ -517,152 +480,16 @@ static berth_status merge_here(struct derive *d, const struct place *p, struct j
         res_stream_settle(d->r, d->to->device);
     else
         d->got.moved += p->bytes;
-    dev_free(&out);
-    return s;
-}
-
-struct upstairs { /* a merge on a device that runs our functions */
-    struct dev_mem base, factors, out;
-    uint64_t out_at; /* where the result goes: in `out`, or in the block itself */
-    size_t base_n, factors_n, out_n;
-    struct dev_stream *stream;
-};
-
-/* Calls fn for every factor array of every term, in one fixed order. */
-typedef berth_status factor_fn(void *user, const float **at, size_t n, berth_err *err);
-static berth_status each_factor(struct job *j, factor_fn *fn, void *user, berth_err *err)
-{
-    berth_status s = BERTH_OK;
-    for (size_t i = 0; !s && i < j->terms.n; i++) {
-        struct term_array a[TERM_ARRAYS];
-        size_t n = term_arrays(vec_at(&j->terms, i), a);
-        for (size_t k = 0; !s && k < n; k++)
-            s = fn(user, a[k].at, a[k].n, err);
-    }
-    return s;
-}
-
-static berth_status count_factor(void *user, const float **at, size_t n, berth_err *err)
-{
-    (void)at;
-    (void)err;
-    *(size_t *)user += n * sizeof(float);
-    return BERTH_OK;
-}
-
-struct sending {
-    struct dev_stream *stream;
-    uint64_t to;
-};
-
-static berth_status send_factor(void *user, const float **at, size_t n, berth_err *err)
-{
-    struct sending *x = user;
-    if (dev_copy_h2d(x->stream, x->to, *at, n * sizeof(float), err))
-        return err->code;
-    x->to += n * sizeof(float);
-    return BERTH_OK;
-}
-
-static berth_status forget_factor(void *user, const float **at, size_t n, berth_err *err)
-{
-    (void)err;
-    dev_host_gone(user, *at, n * sizeof(float));
-    return BERTH_OK;
-}
-
-static berth_status bind_factor(void *user, const float **at, size_t n, berth_err *err)
-{
-    const float **next = user;
-    (void)err;
-    *at = *next;
-    *next += n;
-    return BERTH_OK;
-}
-
-/* The launched function: base, factors, result. */
-static void run_upstairs(void *user, void *const *ptr)
-{
-    struct job *j = user;
-    const float *factors = ptr[1];
-    berth_err none;
-    each_factor(j, bind_factor, &factors, &none);
-    j->merge.src = ptr[0];
-    j->merge.dst = ptr[2];
-    job_run(j);
-}
-
-static berth_status queue_upstairs(struct derive *d, const struct place *p, struct job *j,
-                                   struct upstairs *u, berth_err *err)
-{
-    if (upload(d, d->m->compute, p->entry, u->base.addr, err))
-        return err->code;
-    berth_err ignored;
-    struct sending x = { .stream = u->stream, .to = u->factors.addr };
-    berth_status s = each_factor(j, send_factor, &x, err);
-    if (!s)
-        s = dev_stream_sync(u->stream, err);
-    if (s)
-        res_stream_settle(d->r, d->m->compute);
-    each_factor(j, forget_factor, compute_of(d), &ignored);
-    if (s)
-        return s;
-    const struct dev_access access[] = { { u->base.addr, u->base_n, DEV_READ },
-                                         { u->factors.addr, u->factors_n, DEV_READ },
-                                         { u->out_at, u->out_n, DEV_WRITE } };
-    return dev_launch(u->stream, run_upstairs, j, access, ARRAY_LEN(access), err);
-}
-
-static berth_status bring_home(struct derive *d, const struct place *p, const struct upstairs *u,
-                               berth_err *err)
-{
-    uint8_t *host = d->to->host.ptr;
-    if (!u->out.dev)
-        return BERTH_OK; /* it is there */
-    d->got.moved += p->bytes;
-    if (host)
-        return dev_copy_d2h(u->stream, host + p->off, u->out.addr, u->out_n, err);
-    return dev_copy(u->stream, (struct dev_at) { d->to->mem.dev, d->to->mem.addr + p->off },
-                    (struct dev_at) { u->out.dev, u->out.addr }, u->out_n, err);
-}
-
-static berth_status merge_upstairs(struct derive *d, const struct place *p, struct job *j,
-                                   berth_err *err)
-{
-    struct upstairs u = { .base_n = (size_t)p->entry->size, .out_n = (size_t)p->bytes };
-    berth_err ignored;
-    each_factor(j, count_factor, &u.factors_n, &ignored);
-    bool in_place = !d->to->host.ptr && d->to->mem.dev->phys == compute_of(d)->phys;
-    u.out_at = d->to->mem.addr + p->off;
-    berth_status s = res_stream_of(d->r, d->m->compute, &u.stream, err);
-    if (!s)
-        s = scratch(d, u.base_n, &u.base, err);
-    if (!s)
-        s = scratch(d, u.factors_n, &u.factors, err);
-    if (!s && !in_place && !(s = scratch(d, u.out_n, &u.out, err)))
-        u.out_at = u.out.addr;
-    if (!s)
-        s = queue_upstairs(d, p, j, &u, err);
-    if (!s)
-        s = bring_home(d, p, &u, err);
-    if (!s)
-        s = dev_stream_sync(u.stream, err);
-    if (s && u.stream)
-        res_stream_settle(d->r, d->m->compute);
-    dev_free(&u.base);
-    dev_free(&u.factors);
-    dev_free(&u.out);
+    dev_host_free(&out);
     return s;
 }
 
 static berth_status merge_tensor(struct derive *d, const struct place *p, berth_err *err)
 {
-    struct device *compute = compute_of(d);
-    bool here = dev_can(compute, BERTH_CAP_HOST_VISIBLE) || !dev_can(compute, BERTH_CAP_LAUNCH);
     struct job j;
     berth_status s = job_init(d, p, &j, err);
     if (!s && p->bytes)
-        s = here ? merge_here(d, p, &j, err) : merge_upstairs(d, p, &j, err);
+        s = merge_here(d, p, &j, err);
     if (!s && j.rescale)
         d->scale = j.merge.dst_scale;
     job_release(&j);

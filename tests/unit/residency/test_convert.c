@@ -47,7 +47,7 @@ static const struct way {
     { "cpu=8m,null:0=1m", "#null:0", 0 },
     { "cpu=8m,null:0=1m", "null:0,30kb;cpu,*#null:0", 0 },
     { "cpu=8m,null:0=1m", "null:0,30kb;cpu,*#null:0", RES_NO_PINS },
-    { "null:0=1m,null:1=1m", "null:0,30kb;null:1,*#null:0", 0 },
+    { "cpu=8m,null:0=1m,null:1=1m", "null:0,30kb;null:1,*#null:0", 0 },
 };
 
 static void same_places(const struct fixture *f, struct res_model *a, struct res_model *b)
