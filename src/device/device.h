@@ -163,6 +163,8 @@ void dev_pins_close(struct dev_pins *p); /* no more parts; NULL is fine */
  *   dev_host_gone    they are about to be unmapped or freed; pre: no queued copy touches them */
 void dev_host_access(struct device *d, const void *ptr, size_t n, unsigned how);
 void dev_host_gone(struct device *d, const void *ptr, size_t n);
+void dev_stream_host_gone(struct dev_stream *s, const void *ptr,
+                          size_t n); /* by one of its streams */
 
 /* ---- reports: any thread ---- */
 

@@ -77,6 +77,7 @@ struct phys {
     size_t align;              /* power of two, >= DEV_ALIGN_MIN */
     size_t granularity; /* power of two, >= align: what the driver takes from the hardware and gives
                            back. Smaller allocations waste memory; discard works in these */
+    uint64_t noted;     /* op/'s: which things it has logged about this device already */
     const struct dev_hub *hub; /* of its set, which sets it; NULL outside of one */
     /* Threads it runs at once, all multiprocessors together: what PyTorch's random numbers on a card
      * depend on (sample/rng.h). 0: none of that kind; the driver cuda must set it. */

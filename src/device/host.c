@@ -34,6 +34,11 @@ void dev_host_gone(struct device *d, const void *ptr, size_t n)
     dev_host_note(d->phys, ptr, n, DEV_HOST_GONE);
 }
 
+void dev_stream_host_gone(struct dev_stream *s, const void *ptr, size_t n)
+{
+    dev_host_note(s->phys, ptr, n, DEV_HOST_GONE);
+}
+
 /* ---- memory ---- */
 
 static bool counts(const struct device *payer) /* against its budget */

@@ -19,7 +19,9 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define DRY_BASE (UINT64_C(1) << 32) /* not 0: an act without an address is an empty one */
+/* Not 0: an act without an address is an empty one. Above what weights of dry runs claim to be at,
+ * so that none seems to overlap an act. */
+#define DRY_BASE (UINT64_C(1) << 48)
 
 /* ---- errors ---- */
 

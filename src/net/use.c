@@ -14,6 +14,7 @@ bool use_begin(struct use *u, struct net_run *r, const char *layer)
                                .cancel = r->n->cancel,
                                .log = r->n->log,
                                .thrifty = r->thrifty,
+                               .checked = !r->dry, /* by the dry run of the pass */
                                .fp8 = r->n->fp8 };
     return !net_stop(r);
 }

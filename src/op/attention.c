@@ -115,6 +115,7 @@ const struct op_attention_def op_attention_def = {
     .check = check,
     .reference = reference,
     .scratch = scratch,
+    .size = sizeof(struct op_attention),
     .operand = { IN(op_attention, q), IN(op_attention, k), IN(op_attention, v),
                  IN(op_attention, mask), OUT(op_attention, y) },
 };

@@ -51,5 +51,6 @@ static berth_status reference(const struct op_env *env, const struct op_binary *
 const struct op_binary_def op_binary_def = {
     .check = check,
     .reference = reference,
+    .size = sizeof(struct op_binary),
     .operand = { IN(op_binary, a), IN(op_binary, b), OUT(op_binary, y) },
 };

@@ -191,7 +191,7 @@ void want_filled(struct op_check *c, const char *name, const struct view *v)
 void want_apart(struct op_check *c, const char *ny, const struct view *y, const char *nx,
                 const struct view *x)
 {
-    if (c->s || !c->data || !x->data || !view_contiguous(y) || !view_contiguous(x))
+    if (c->s || !y->data || !x->data || !view_contiguous(y) || !view_contiguous(x))
         return;
     const char *a = y->data, *b = x->data;
     if (a < b + view_span(x) && b < a + view_span(y))

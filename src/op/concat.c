@@ -47,5 +47,6 @@ static berth_status reference(const struct op_env *env, const struct op_concat *
 const struct op_concat_def op_concat_def = {
     .check = check,
     .reference = reference,
+    .size = sizeof(struct op_concat),
     .operand = { LIST(op_concat, x, n), OUT(op_concat, y) },
 };

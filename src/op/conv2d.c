@@ -114,6 +114,7 @@ const struct op_conv2d_def op_conv2d_def = {
     .check = check,
     .reference = reference,
     .scratch = scratch,
+    .size = sizeof(struct op_conv2d),
     .operand = { IN(op_conv2d, x), IN(op_conv2d, w), IN(op_conv2d, bias), IN(op_conv2d, add),
                  OUT(op_conv2d, y) },
 };

@@ -63,5 +63,6 @@ static berth_status reference(const struct op_env *env, const struct op_copy *a,
 const struct op_copy_def op_copy_def = {
     .check = check,
     .reference = reference,
+    .size = sizeof(struct op_copy),
     .operand = { IN(op_copy, x), OUT(op_copy, y) },
 };

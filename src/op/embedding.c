@@ -40,5 +40,6 @@ static berth_status reference(const struct op_env *env, const struct op_embeddin
 const struct op_embedding_def op_embedding_def = {
     .check = check,
     .reference = reference,
+    .size = sizeof(struct op_embedding),
     .operand = { IN(op_embedding, table), IN(op_embedding, ids), OUT(op_embedding, y) },
 };

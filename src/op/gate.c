@@ -35,5 +35,6 @@ static berth_status reference(const struct op_env *env, const struct op_gate *a,
 const struct op_gate_def op_gate_def = {
     .check = check,
     .reference = reference,
+    .size = sizeof(struct op_gate),
     .operand = { IN(op_gate, x), IN(op_gate, gate), IN(op_gate, z), OUT(op_gate, y) },
 };

@@ -36,5 +36,6 @@ static berth_status reference(const struct op_env *env, const struct op_geglu *a
 const struct op_geglu_def op_geglu_def = {
     .check = check,
     .reference = reference,
+    .size = sizeof(struct op_geglu),
     .operand = { IN(op_geglu, x), OUT(op_geglu, y) },
 };

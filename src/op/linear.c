@@ -77,6 +77,7 @@ const struct op_linear_def op_linear_def = {
     .check = check,
     .reference = reference,
     .scratch = scratch,
+    .size = sizeof(struct op_linear),
     .operand = { IN(op_linear, x), IN(op_linear, w), IN(op_linear, bias), IN(op_linear, add),
                  OUT(op_linear, y) },
 };

@@ -46,5 +46,6 @@ static berth_status reference(const struct op_env *env, const struct op_matmul *
 const struct op_matmul_def op_matmul_def = {
     .check = check,
     .reference = reference,
+    .size = sizeof(struct op_matmul),
     .operand = { IN(op_matmul, a), IN(op_matmul, b), OUT(op_matmul, y) },
 };

@@ -121,7 +121,8 @@ struct op_operand {
         berth_status (*reference)(const struct op_env *env, const struct op_##x *a,                \
                                   berth_err *err);                                                 \
         size_t (*scratch)(const struct op_env *env, const struct op_##x *a); /* NULL: none */      \
-        struct op_operand operand[OP_OPERANDS_MAX]; /* every view of the arguments */              \
+        size_t size;                                /* of the arguments */                         \
+        struct op_operand operand[OP_OPERANDS_MAX]; /* every view in them */                       \
     };                                                                                             \
     extern const struct op_##x##_def op_##x##_def;
 #include "op/ops.def"

@@ -1,8 +1,9 @@
 /* ops.c: backends, and the way of a call: its check, then the kernel that computes it. */
-#include "op/op_def.h"
+#include "op/bounce.h"
 
 #include "device/device.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- backends ---- */
@@ -108,9 +109,8 @@ static berth_status able(const struct op_check *c, const struct op_env *env, boo
 {
     const char *name = own ? env->backend->name : "the reference";
     uint64_t acts = own ? env->backend->acts : 0, params = own ? env->backend->params : 0;
-    if (!own && env->stream) /* the reference would follow addresses of a card */
-        return err_set(err, BERTH_EUNSUPPORTED, "%s: %s has no kernel for it", c->op,
-                       env->backend ? env->backend->name : "no backend");
+    if (!env->backend && env->stream) /* not a device that computes */
+        return err_set(err, BERTH_EUNSUPPORTED, "%s: no backend has a kernel for it", c->op);
     if (c->first && c->type != DT_F32 && !(acts & OP_TYPE(c->type)))
         return err_set(err, BERTH_EUNSUPPORTED, "%s: %s is %s, the activations of %s are F32",
                        c->op, c->first, dtype_name(c->type), name);
@@ -122,8 +122,28 @@ static berth_status able(const struct op_check *c, const struct op_env *env, boo
     return BERTH_OK;
 }
 
-/* A backend without a kernel of its own takes the reference, and that one's scratch. Nothing to
- * write: nothing to do. */
+/* Whether arguments are looked at. */
+static bool unchecked(const struct op_env *env)
+{
+#ifdef BERTH_CHECKS
+    (void)env;
+    return true;
+#else
+    return !env->checked;
+#endif
+}
+
+enum {
+#define OP(x) INDEX_##x,
+#include "op/ops.def"
+#undef OP
+    OPS
+};
+static_assert(OPS <= 64, "phys.noted has a bit for each");
+
+/* A backend without a kernel of its own takes the reference: with its scratch where the device's
+ * memory is the host's, else on copies, whose scratch is the host's, too. Nothing to write: nothing
+ * to do. */
 #define OP(x)                                                                                      \
     static bool own_##x(const struct op_env *env)                                                  \
     {                                                                                              \
@@ -139,8 +159,21 @@ static berth_status able(const struct op_check *c, const struct op_env *env, boo
     static size_t scratch_##x(const struct op_env *env, const struct op_##x *a)                    \
     {                                                                                              \
         size_t (*fn)(const struct op_env *, const struct op_##x *) =                               \
-            own_##x(env) ? env->backend->x##_scratch : op_##x##_def.scratch;                       \
+            own_##x(env)  ? env->backend->x##_scratch                                              \
+            : env->stream ? NULL                                                                   \
+                          : op_##x##_def.scratch;                                                  \
         return fn ? fn(env, a) : 0;                                                                \
+    }                                                                                              \
+    static berth_status bounce_##x(const struct op_env *env, const struct op_##x *a,               \
+                                   berth_err *err)                                                 \
+    {                                                                                              \
+        struct bounce b;                                                                           \
+        struct bounce_call call = { #x, INDEX_##x, op_##x##_def.operand, op_##x##_def.size, 0 };   \
+        if (op_##x##_def.scratch)                                                                  \
+            call.scratch = op_##x##_def.scratch(env, a);                                           \
+        if (bounce_in(&b, env, &call, a, err))                                                     \
+            return err->code;                                                                      \
+        return bounce_out(&b, op_##x##_def.reference(&b.env, b.host, err), err);                   \
     }                                                                                              \
     berth_status op_##x##_ready(const struct op_env *env, const struct op_##x *a, berth_err *err)  \
     {                                                                                              \
@@ -156,21 +189,24 @@ static berth_status able(const struct op_check *c, const struct op_env *env, boo
     size_t op_##x##_scratch(const struct op_env *env, const struct op_##x *a)                      \
     {                                                                                              \
         berth_err err;                                                                             \
-        if (check_##x(env, a, false, &err) || !writes(op_##x##_def.operand, a))                    \
+        if ((unchecked(env) && check_##x(env, a, false, &err)) ||                                  \
+            !writes(op_##x##_def.operand, a))                                                      \
             return 0;                                                                              \
         return scratch_##x(env, a);                                                                \
     }                                                                                              \
     berth_status op_##x(const struct op_env *env, const struct op_##x *a, berth_err *err)          \
     {                                                                                              \
-        if (check_##x(env, a, true, err))                                                          \
+        if (unchecked(env) && check_##x(env, a, true, err))                                        \
             return err->code;                                                                      \
         if (!writes(op_##x##_def.operand, a))                                                      \
             return BERTH_OK;                                                                       \
         if (op_cancelled(env))                                                                     \
             return err_set(err, BERTH_ECANCELED, "%s: cancelled", #x);                             \
-        if (enough(env, #x, scratch_##x(env, a), err))                                             \
+        if (unchecked(env) && enough(env, #x, scratch_##x(env, a), err))                           \
             return err->code;                                                                      \
-        return own_##x(env) ? env->backend->x(env, a, err) : op_##x##_def.reference(env, a, err);  \
+        if (own_##x(env))                                                                          \
+            return env->backend->x(env, a, err);                                                   \
+        return env->stream ? bounce_##x(env, a, err) : op_##x##_def.reference(env, a, err);        \
     }
 #include "op/ops.def"
 #undef OP

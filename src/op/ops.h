@@ -2,9 +2,9 @@
  *
  * Words      operand   a struct view (tensor/tensor.h); `data` is an address of the device that
  *                      computes
- *            backend   kernels for one kind of device; a slot that is NULL falls to the reference,
- *                      which follows addresses as host pointers and is therefore for host-visible
- *                      devices alone
+ *            backend   kernels for one kind of device, from a single one on. A slot that is NULL
+ *                      falls to the reference. Where the host cannot touch the device's memory it
+ *                      works on copies (bounce.h), which is slow and logged
  *            scratch   memory a kernel needs beside its operands; its size follows from the
  *                      arguments, so that a pass can be predicted to the byte before it runs
  *            ready     what a call needs and is no memory of the caller's: modules, libraries, a
@@ -23,8 +23,10 @@
  *            stored. Row-major without gaps unless said, strides in whole elements; an optional
  *            operand is absent when its data is NULL. Outputs do not overlap inputs unless said.
  * Checks     op_x() looks at every shape, type and layout before it calls a kernel; BERTH_EINVAL
- *            names the op and the shapes. BERTH_EUNSUPPORTED names the backend and what it does not
- *            have: a type, or on a stream the op itself. Kernels trust their arguments.
+ *            names the op and the shapes. BERTH_EUNSUPPORTED names the backend and the type that it
+ *            does not have; the reference has F32 alone, so a backend says more in `acts` and
+ *            `params` only when it has every op. Kernels trust their arguments. A pass that ran dry
+ *            (op_x_ready()) does not check again (op_env.checked).
  * Same bits  An element of the result has the same bits whatever the number of threads, however
  *            many rows or pictures are computed with it, wherever operands lie, thrifty or not:
  *            cond and uncond in one batch or apart, on one device or three, give equal pictures. It
@@ -46,7 +48,7 @@
  *            names it in its own table.
  *            a backend: op/<x>/ with `const struct op_backend op_<x>`, a line in backends.def.
  * Files      <op>.c an op, op_def.h what it is made of, check.c what it may ask of operands; ops.c
- *            backends and dispatch; ops_impl.h for ops and kernels; cpu/ vectorised kernels; cuda/
+ *            backends and dispatch; bounce.c the reference for devices; ops_impl.h for ops and kernels; cpu/ vectorised kernels; cuda/
  *            those of NVIDIA cards. */
 #ifndef OP_OPS_H
 #define OP_OPS_H
@@ -66,9 +68,11 @@ struct op_env {
     struct tpool *pool;               /* may be NULL */
     struct dev_stream *stream;        /* asynchronous backends; NULL: on the host, at once */
     const atomic_bool *cancel;        /* may be NULL */
-    const struct log *log;            /* may be NULL; op.slow: a call that kernels are slow at */
+    const struct log *log;            /* may be NULL; op.slow, op.bounce: calls that take long */
     bool thrifty;                     /* little scratch rather than speed; the same bits */
-    bool fp8; /* linear layers whose weight is F8_E4M3 may round x to fp8, too, where the device
+    bool checked; /* op_x_ready() took the same call, but for addresses: only builds with
+                     BERTH_CHECKS look at its arguments again */
+    bool fp8;     /* linear layers whose weight is F8_E4M3 may round x to fp8, too, where the device
                  multiplies fp8 (not the same numbers; who asked for it knows) */
     void *scratch;        /* an address of the device, aligned to OP_SCRATCH_ALIGN */
     size_t scratch_bytes; /* at least op_x_scratch() of the call */

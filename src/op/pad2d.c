@@ -55,5 +55,6 @@ static berth_status reference(const struct op_env *env, const struct op_pad2d *a
 const struct op_pad2d_def op_pad2d_def = {
     .check = check,
     .reference = reference,
+    .size = sizeof(struct op_pad2d),
     .operand = { IN(op_pad2d, x), OUT(op_pad2d, y) },
 };

@@ -67,5 +67,6 @@ static berth_status reference(const struct op_env *env, const struct op_resize2d
 const struct op_resize2d_def op_resize2d_def = {
     .check = check,
     .reference = reference,
+    .size = sizeof(struct op_resize2d),
     .operand = { IN(op_resize2d, x), OUT(op_resize2d, y) },
 };

@@ -359,14 +359,32 @@ static void types(void **state)
     UNABLE(linear, &env, "x is F16", .x = x, .w = f(S2(5, 4)), .y = of(DT_F16, S2(3, 5)));
 }
 
-/* The reference must not follow addresses of a device that has a stream. */
+/* The reference must not follow addresses of a device that has a stream: a device without a backend
+ * does not compute. One with a backend bounces (test_adding.c). */
 static void no_reference_behind_a_stream(void **state)
 {
     (void)state;
-    static const struct op_backend bare = { .name = "bare" };
     struct dev_stream stream = { 0 };
-    const struct op_env e = { .backend = &bare, .stream = &stream };
-    UNABLE(unary, &e, "unary: bare has no kernel for it", .x = f(S2(3, 4)), .y = f(S2(3, 4)));
+    const struct op_env e = { .stream = &stream };
+    UNABLE(unary, &e, "unary: no backend has a kernel for it", .x = f(S2(3, 4)), .y = f(S2(3, 4)));
+}
+
+/* What was made ready is not checked again, but in builds that check everything. */
+static void a_call_is_checked_once(void **state)
+{
+    (void)state;
+    const struct op_env ready = { .checked = true };
+    struct op_unary a = { .kind = OP_RELU, .x = f(S2(3, 4)), .y = f(S2(3, 3)) };
+    berth_err err = { 0 };
+    assert_fails(op_unary_ready(&ready, &a, &err), err, BERTH_EINVAL,
+                 "unary: x [3, 4] and y [3, 3] differ");
+#ifdef BERTH_CHECKS
+    assert_fails(op_unary(&ready, &a, &err), err, BERTH_EINVAL,
+                 "unary: x [3, 4] and y [3, 3] differ");
+#else
+    assert_ok(op_unary(&ready, &a, &err), err);
+#endif
+    used = 0;
 }
 
 static void moving(void **state)
@@ -511,6 +529,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scratch_that_does_not_fit_is_too_much),
+        cmocka_unit_test(a_call_is_checked_once),
         cmocka_unit_test(thrifty_wants_no_more),
         cmocka_unit_test(strides_and_rows),
         cmocka_unit_test(products),

@@ -1,0 +1,181 @@
+/* bounce.c: operands to the host and results back, packed on the way. */
+#include "op/bounce.h"
+
+#include "device/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The views of an operand; 0: it is absent. */
+static size_t views_of(const struct op_operand *o, const void *args, const struct view **v)
+{
+    const char *at = (const char *)args + o->at;
+    if (!o->how)
+        return 0;
+    if (o->how & OP_LIST) {
+        memcpy(v, at, sizeof *v);
+        size_t n;
+        memcpy(&n, (const char *)args + o->count, sizeof n);
+        return n;
+    }
+    *v = (const struct view *)(const void *)at;
+    return (*v)->data != NULL;
+}
+
+static size_t packed_bytes(const struct view *v)
+{
+    uint64_t bytes = 0;
+    size_t n = 0;
+    return dtype_bytes(v->dtype, op_count(v), &bytes) && sz_from_u64(bytes, &n) ? n : SIZE_MAX;
+}
+
+/* Adds n bytes at an aligned place, which it returns; *total is SIZE_MAX once it does not fit. */
+static size_t place(size_t *total, size_t n)
+{
+    size_t at = SIZE_MAX;
+    if (*total == SIZE_MAX || !sz_align(*total, OP_SCRATCH_ALIGN, &at) || !sz_add(at, n, total))
+        *total = SIZE_MAX;
+    return at;
+}
+
+static size_t bytes_of_call(const struct bounce_call *call, const void *args)
+{
+    size_t total = 0;
+    place(&total, call->scratch);
+    place(&total, call->size);
+    for (size_t i = 0; i < OP_OPERANDS_MAX; i++) {
+        const struct view *v;
+        size_t n = views_of(&call->operand[i], args, &v);
+        place(&total, ref_bytes(n, sizeof *v));
+        for (size_t k = 0; k < n; k++)
+            place(&total, packed_bytes(&v[k]));
+    }
+    return total;
+}
+
+/* v without gaps at `data`. Quants are packed already, and stay as they are. */
+static struct view packed_at(const struct view *v, char *data)
+{
+    struct view p = *v;
+    size_t step = dtype_desc(v->dtype)->bytes;
+    p.data = data;
+    for (int i = v->shape.ndim - 1; i >= 0 && !dtype_is_quant(v->dtype); i--) {
+        p.stride[i] = step;
+        step *= (size_t)v->shape.dim[i];
+    }
+    return p;
+}
+
+/* Queues copies between the elements of v on the device and as many packed bytes on the host. */
+static berth_status transfer(struct dev_stream *s, const struct view *v, char *host, bool to_host,
+                             berth_err *err)
+{
+    size_t bytes = packed_bytes(v), chunk = dtype_desc(v->dtype)->bytes;
+    int outer = v->shape.ndim; /* dimensions that are not inside of a chunk */
+    if (dtype_is_quant(v->dtype)) {
+        chunk = bytes;
+        outer = 0;
+    }
+    while (outer > 0 && (v->shape.dim[outer - 1] == 1 || v->stride[outer - 1] == chunk))
+        chunk *= (size_t)v->shape.dim[--outer];
+    for (size_t i = 0, off = 0; off < bytes; i++, off += chunk) {
+        uint64_t addr = (uintptr_t)v->data;
+        size_t rest = i;
+        for (int d = outer - 1; d >= 0; d--) {
+            addr += rest % (size_t)v->shape.dim[d] * v->stride[d];
+            rest /= (size_t)v->shape.dim[d];
+        }
+        if (to_host ? dev_copy_d2h(s, host + off, addr, chunk, err)
+                    : dev_copy_h2d(s, addr, host + off, chunk, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
+static berth_status copy_in(struct bounce *b, const struct bounce_call *call, berth_err *err)
+{
+    size_t at = 0;
+    place(&at, call->scratch);
+    b->host = memcpy(b->memory + place(&at, call->size), b->args, call->size);
+    for (size_t i = 0; i < OP_OPERANDS_MAX; i++) {
+        const struct op_operand *o = &b->operand[i];
+        const struct view *v;
+        size_t n = views_of(o, b->args, &v);
+        char *list = b->memory + place(&at, ref_bytes(n, sizeof *v));
+        char *field = (char *)b->host + o->at;
+        if (o->how & OP_LIST)
+            memcpy(field, &list, sizeof list);
+        for (size_t k = 0; k < n; k++) {
+            char *data = b->memory + place(&at, packed_bytes(&v[k]));
+            struct view p = packed_at(&v[k], data);
+            memcpy(o->how & OP_LIST ? list + k * sizeof p : field, &p, sizeof p);
+            if (o->how & OP_READ && transfer(b->stream, &v[k], data, true, err))
+                return err->code;
+        }
+    }
+    return BERTH_OK;
+}
+
+static berth_status copy_out(struct bounce *b, berth_err *err)
+{
+    for (size_t i = 0; i < OP_OPERANDS_MAX; i++) {
+        const struct view *v, *p;
+        if (b->operand[i].how & OP_WRITE && views_of(&b->operand[i], b->args, &v) &&
+            views_of(&b->operand[i], b->host, &p) && transfer(b->stream, v, p->data, false, err))
+            return err->code;
+    }
+    return BERTH_OK;
+}
+
+static void say_once(const struct op_env *env, const struct bounce_call *call)
+{
+    struct phys *p = env->stream->phys;
+    uint64_t bit = UINT64_C(1) << call->index;
+    if (!env->log || p->noted & bit)
+        return;
+    p->noted |= bit;
+    log_warn(env->log, "op.bounce",
+             "op=%s dev=%s why=\"%s has no kernel for it: computed on the host, slowly\"", call->op,
+             p->name, env->backend->name);
+}
+
+/* Copies that were queued touch the memory until the stream has been waited for. */
+static berth_status release(struct bounce *b, berth_status s, berth_err *err)
+{
+    berth_err late;
+    if (dev_stream_sync(b->stream, &late)) { /* the device may still write to it */
+        log_warn(b->env.log, "op.kept", "dev=%s bytes=%zu why=\"%s\"", b->stream->phys->name,
+                 b->bytes, late.msg);
+        if (!s)
+            *err = late;
+        return err->code;
+    }
+    dev_stream_host_gone(b->stream, b->memory, b->bytes);
+    free(b->memory);
+    return s;
+}
+
+berth_status bounce_in(struct bounce *b, const struct op_env *env, const struct bounce_call *call,
+                       const void *args, berth_err *err)
+{
+    *b = (struct bounce) { .operand = call->operand, .stream = env->stream, .args = args };
+    b->bytes = bytes_of_call(call, args);
+    if (b->bytes != SIZE_MAX && sz_align(b->bytes, OP_SCRATCH_ALIGN, &b->bytes))
+        b->memory = aligned_alloc(OP_SCRATCH_ALIGN, b->bytes);
+    if (!b->memory)
+        return err_set(err, BERTH_ENOMEM, "%s: %zu bytes for copies of its operands on the host",
+                       call->op, b->bytes);
+    say_once(env, call);
+    b->env = (struct op_env) { .cancel = env->cancel, .log = env->log };
+    b->env.scratch = b->memory;
+    b->env.scratch_bytes = call->scratch;
+    berth_status s = copy_in(b, call, err);
+    if (!s)
+        s = dev_stream_sync(b->stream, err);
+    return s ? release(b, s, err) : BERTH_OK;
+}
+
+berth_status bounce_out(struct bounce *b, berth_status computed, berth_err *err)
+{
+    return release(b, computed ? computed : copy_out(b, err), err);
+}

@@ -1,0 +1,12 @@
+/* negate: an op as docs/adding.md tells it; in src/ its struct would be in op/ops.h. */
+#ifndef ADDING_NEGATE_H
+#define ADDING_NEGATE_H
+
+#include "tensor/tensor.h"
+
+/* y = -x, which y may be */
+struct op_negate {
+    struct view x, y;
+};
+
+#endif
