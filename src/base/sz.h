@@ -19,12 +19,6 @@ static inline WARN_UNUSED bool sz_add(size_t a, size_t b, size_t *out)
     return !__builtin_add_overflow(a, b, out);
 }
 
-static inline WARN_UNUSED bool sz_sub(size_t a, size_t b, size_t *out)
-{
-    return !__builtin_sub_overflow(a, b, out);
-}
-
-/* Rounds up to a multiple of `align`, a power of two. */
 static inline WARN_UNUSED bool sz_align(size_t n, size_t align, size_t *out)
 {
     size_t up;

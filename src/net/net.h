@@ -161,7 +161,6 @@ size_t net_enter(struct net_run *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void net_leave(struct net_run *r, size_t mark);
 /* Is there any of <prefix><layer>: weight or bias. */
 bool net_has(struct net_run *r, const char *layer);
-struct shape net_weight_shape(struct net_run *r, const char *layer); /* ndim 0: there is none */
 
 /* ---- activations ---- */
 struct act net_new(struct net_run *r, const struct shape *s); /* contents unspecified */

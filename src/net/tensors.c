@@ -83,12 +83,6 @@ bool net_has(struct net_run *r, const char *layer)
     return l && (l->weight.there || l->bias.there);
 }
 
-struct shape net_weight_shape(struct net_run *r, const char *layer)
-{
-    const struct net_layer *l = layer_of(r, layer);
-    return l && l->weight.there ? l->weight.shape : (struct shape) { 0 };
-}
-
 uint64_t net_unit(const struct shape *s)
 {
     uint64_t n = 1;

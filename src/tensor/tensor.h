@@ -42,11 +42,5 @@ berth_status view_permute(const struct view *v, const int *axis, struct view *ou
 /* Keeps indices begin <= i < end of one dimension. */
 berth_status view_slice(const struct view *v, int axis, uint64_t begin, uint64_t end,
                         struct view *out, berth_err *err);
-/* The same elements in the same order under another shape. EUNSUPPORTED when strides cannot
- * express it: the caller copies first. */
-berth_status view_reshape(const struct view *v, const struct shape *s, struct view *out,
-                          berth_err *err);
-/* Address of an element; for quants of the block that holds it. index has v->shape.ndim entries. */
-berth_status view_at(const struct view *v, const uint64_t *index, void **out, berth_err *err);
 
 #endif

@@ -43,7 +43,7 @@ berth_status view_init(enum dtype t, const struct shape *s, void *data, size_t b
                        struct view *out, berth_err *err)
 {
     struct view v = { .dtype = t, .shape = *s, .data = data };
-    size_t need;
+    size_t need = 0;
     if (lay_out(&v, &need, err))
         return err->code;
     if (need > bytes) {
@@ -118,84 +118,5 @@ berth_status view_slice(const struct view *v, int axis, uint64_t begin, uint64_t
     if (!is_empty(&s)) /* an empty slice may begin behind the end: leave the address alone */
         s.data = (uint8_t *)v->data + begin / unit * v->stride[axis];
     *out = s;
-    return BERTH_OK;
-}
-
-/* Neighbouring dimensions that one stride can walk. */
-struct run {
-    uint64_t count; /* steps */
-    size_t stride;  /* bytes of one */
-};
-
-/* The runs of a view that is not empty, outermost first; at least one. */
-static int find_runs(const struct view *v, struct run run[SHAPE_MAX_DIMS])
-{
-    int n = 0;
-    for (int i = 0; i < v->shape.ndim; i++) {
-        uint64_t count = steps(v, i);
-        if (count == 1)
-            continue;
-        if (n && run[n - 1].stride == count * v->stride[i]) {
-            run[n - 1].count *= count;
-            run[n - 1].stride = v->stride[i];
-        } else {
-            run[n++] = (struct run) { count, v->stride[i] };
-        }
-    }
-    if (!n)
-        run[n++] = (struct run) { 1, dtype_desc(v->dtype)->bytes };
-    return n;
-}
-
-/* Splits the runs of v into the dimensions of r, innermost first. False: a dimension would have to
- * cross from one run into the next. */
-static bool split_runs(const struct view *v, struct view *r)
-{
-    struct run run[SHAPE_MAX_DIMS];
-    int at = find_runs(v, run) - 1;
-    for (int i = r->shape.ndim - 1; i >= 0; i--) {
-        uint64_t n = steps(r, i);
-        if (n > 1 && run[at].count == 1 && at > 0)
-            at--;
-        if (run[at].count % n)
-            return false;
-        r->stride[i] = run[at].stride;
-        run[at].count /= n;
-        run[at].stride *= n;
-    }
-    return true;
-}
-
-berth_status view_reshape(const struct view *v, const struct shape *s, struct view *out,
-                          berth_err *err)
-{
-    struct view r = { .dtype = v->dtype, .shape = *s, .data = v->data };
-    char from[SHAPE_TEXT_MAX], to[SHAPE_TEXT_MAX];
-    uint64_t have, want;
-    size_t bytes;
-    if (!shape_count(&v->shape, &have) || !shape_count(s, &want) || have != want)
-        return err_set(err, BERTH_EINVAL, "reshape: %s has not as many elements as %s",
-                       shape_text(&v->shape, from), shape_text(s, to));
-    if (lay_out(&r, &bytes, err)) /* checks the last dimension of quants */
-        return err_add(err, "reshape");
-    if (have && !view_contiguous(v) && !split_runs(v, &r))
-        return err_set(err, BERTH_EUNSUPPORTED, "reshape: %s to %s needs a copy",
-                       shape_text(&v->shape, from), shape_text(s, to));
-    *out = r;
-    return BERTH_OK;
-}
-
-berth_status view_at(const struct view *v, const uint64_t *index, void **out, berth_err *err)
-{
-    size_t off = 0;
-    int last = v->shape.ndim - 1;
-    for (int i = 0; i <= last; i++) {
-        if (index[i] >= v->shape.dim[i])
-            return err_set(err, BERTH_EINVAL,
-                           "index %" PRIu64 " of dimension %d, which has %" PRIu64, index[i], i,
-                           v->shape.dim[i]);
-        off += (i == last ? index[i] / dtype_desc(v->dtype)->elems : index[i]) * v->stride[i];
-    }
-    *out = (uint8_t *)v->data + off;
     return BERTH_OK;
 }
