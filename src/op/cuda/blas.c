@@ -1,6 +1,8 @@
 /* blas.c: the library, its choices, products. */
 #include "op/cuda/blas.h"
 
+#include "base/map.h"
+
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -11,9 +13,6 @@
 #define MIB ((size_t)1 << 20)
 
 enum {
-    PROPOSALS = 8, /* that are timed */
-    TIMINGS = 3,
-    BUCKETS = 256,
     ALIGN_MAX = 256,
 };
 
@@ -34,15 +33,12 @@ struct key {
 
 struct choice {
     struct key key;
-    struct choice *next;               /* of the bucket */
     struct choice *then;               /* in the order they were made */
     cublasLtMatmulDesc_t op;           /* the bias pointer in it is set before each run */
     cublasLtMatrixLayout_t w, x, c, y; /* c: as y, but of add */
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
     bool refused;
-    uint32_t proposals, proposal;
-    float ms;
     uint64_t runs;
 };
 
@@ -51,8 +47,7 @@ struct blas { /* owner: executor; in CUDA_SLOT_BLAS of a card */
     void *library;
     struct api api;
     cublasLtHandle_t handle;
-    bool tune;
-    struct choice *bucket[BUCKETS];
+    struct map by_key; /* struct key -> struct choice * */
     struct choice *first, **last;
 };
 
@@ -109,6 +104,7 @@ static void blas_close(void *p)
         then = c->then;
         choice_free(b, c);
     }
+    map_release(&b->by_key);
     if (b->handle)
         b->api.cublasLtDestroy(b->handle);
     if (b->library)
@@ -221,15 +217,6 @@ static struct key key_of(const struct blas_product *p)
     k.gelu = p->gelu;
     k.align_x = alignment(p->x), k.align_w = alignment(p->w), k.align_y = alignment(p->y);
     return k;
-}
-
-static size_t bucket_of(const struct key *k)
-{
-    const uint8_t *p = (const uint8_t *)k;
-    uint32_t h = 2166136261u; /* FNV-1a */
-    for (size_t i = 0; i < sizeof *k; i++)
-        h = (h ^ p[i]) * 16777619u;
-    return (h ^ h >> 16) % BUCKETS;
 }
 
 size_t blas_workspace(size_t m, size_t n, size_t batch)
@@ -380,150 +367,57 @@ static void refuse(const struct op_env *env, const struct blas *b, struct choice
               dtype_name((enum dtype)k->to), k->bias, k->gelu, k->add, b->api.cublasLtGetVersion());
 }
 
-static cublasStatus_t queue(struct blas *b, struct choice *c, const cublasLtMatmulAlgo_t *algo,
-                            size_t workspace, const struct blas_product *p, void *y, void *work,
-                            CUstream stream)
+static cublasStatus_t queue(struct blas *b, struct choice *c, const struct blas_product *p,
+                            void *work, CUstream stream)
 {
     const float beta = p->add ? 1.0f : 0.0f;
     return b->api.cublasLtMatmul(b->handle, c->op, &p->scale, p->w, c->w, p->x, c->x, &beta,
-                                 p->add ? p->add : y, c->c, y, c->y, algo, work, workspace, stream);
+                                 p->add ? p->add : p->y, c->c, p->y, c->y, &c->algo, work,
+                                 c->workspace, stream);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
-struct timing {
-    CUevent begin, end;
-    CUdeviceptr y; /* results of timings: the real one is needed, where it is added to */
-    CUstream stream;
-};
-
-/* Median time of one algorithm; negative: it does not run. */
-static berth_status time_one(struct blas *b, struct choice *c,
-                             const cublasLtMatmulHeuristicResult_t *h, const struct blas_product *p,
-                             void *work, const struct timing *t, float *ms, berth_err *err)
-{
-    float took[TIMINGS];
-    void *y = (void *)(uintptr_t)t->y;
-    struct cuda_phys *phys = b->phys;
-    *ms = -1;
-    for (int i = -1; i < TIMINGS; i++) { /* the first warms up */
-        if (CUDA_TRY(phys, cuEventRecord(t->begin, t->stream), err))
-            return err->code;
-        cublasStatus_t r = queue(b, c, &h->algo, h->workspaceSize, p, y, work, t->stream);
-        if (is_refusal(r))
-            return BERTH_OK;
-        if (check(b, r, "cublasLtMatmul", err) ||
-            CUDA_TRY(phys, cuEventRecord(t->end, t->stream), err) ||
-            CUDA_TRY(phys, cuEventSynchronize(t->end), err))
-            return err->code;
-        if (i >= 0 && CUDA_TRY(phys, cuEventElapsedTime(&took[i], t->begin, t->end), err))
-            return err->code;
-    }
-    qsort(took, TIMINGS, sizeof *took, by_size);
-    *ms = took[TIMINGS / 2];
-    return BERTH_OK;
-}
-
-static berth_status time_all(struct blas *b, struct choice *c,
-                             const cublasLtMatmulHeuristicResult_t *h, int n,
-                             const struct blas_product *p, void *work, const struct timing *t,
-                             berth_err *err)
-{
-    for (int i = 0; i < n; i++) {
-        float ms;
-        if (time_one(b, c, &h[i], p, work, t, &ms, err))
-            return err->code;
-        if (ms < 0 || (c->ms > 0 && ms >= c->ms))
-            continue;
-        c->ms = ms;
-        c->proposal = (uint32_t)i;
-    }
-    return BERTH_OK;
-}
-
-/* The fastest proposal. Without memory for it the first one stands. */
-static berth_status tune(struct blas *b, const struct op_env *env, struct choice *c,
-                         const cublasLtMatmulHeuristicResult_t *h, int n,
-                         const struct blas_product *p, void *work, berth_err *err)
-{
-    const struct cuda_api *api = b->phys->api;
-    struct timing t = { .stream = cuda_stream(env->stream) };
-    size_t span =
-        ((p->batch - 1) * p->of_y + (p->m - 1) * p->ld_y + p->n) * dtype_desc(p->to)->bytes;
-    /* A little more, so that results begin as badly aligned as the real ones. */
-    size_t shift = (uintptr_t)p->y % ALIGN_MAX;
-    if (api->cuMemAlloc(&t.y, span + ALIGN_MAX) != CUDA_SUCCESS)
-        return BERTH_OK;
-    CUdeviceptr whole = t.y;
-    t.y += shift;
-    berth_status s = BERTH_OK;
-    if (check(b, set_bias(b, c, p->bias), "cublasLtMatmulDescSetAttribute", err) ||
-        CUDA_TRY(b->phys, cuEventCreate(&t.begin, CU_EVENT_DEFAULT), err) ||
-        CUDA_TRY(b->phys, cuEventCreate(&t.end, CU_EVENT_DEFAULT), err) ||
-        time_all(b, c, h, n, p, work, &t, err))
-        s = err->code;
-    if (t.end)
-        api->cuEventDestroy(t.end);
-    if (t.begin)
-        api->cuEventDestroy(t.begin);
-    api->cuMemFree(whole); /* waits for the card */
-    return s;
-}
-
-/* Fills c from the library's proposals. */
+/* Fills c from the library's first proposal. */
 static berth_status choose(struct blas *b, const struct op_env *env, struct choice *c,
-                           const struct blas_product *p, void *work, berth_err *err)
+                           berth_err *err)
 {
     cublasLtMatmulPreference_t like = NULL;
-    cublasLtMatmulHeuristicResult_t got[PROPOSALS];
+    cublasLtMatmulHeuristicResult_t got;
     int n = 0;
-    memset(got, 0, sizeof got);
+    memset(&got, 0, sizeof got);
     if (describe(b, c, err) || preference_new(b, &c->key, &like, err))
         return err->code;
-    cublasStatus_t r = b->api.cublasLtMatmulAlgoGetHeuristic(
-        b->handle, c->op, c->w, c->x, c->c, c->y, like, b->tune ? PROPOSALS : 1, got, &n);
+    cublasStatus_t r = b->api.cublasLtMatmulAlgoGetHeuristic(b->handle, c->op, c->w, c->x, c->c,
+                                                             c->y, like, 1, &got, &n);
     b->api.cublasLtMatmulPreferenceDestroy(like);
     if (!is_refusal(r) && check(b, r, "cublasLtMatmulAlgoGetHeuristic", err))
         return err->code;
-    int usable = 0; /* some of them may be marked as failed */
-    for (int i = 0; r == CUBLAS_STATUS_SUCCESS && i < n; i++)
-        if (got[i].state == CUBLAS_STATUS_SUCCESS)
-            got[usable++] = got[i];
-    c->proposals = (uint32_t)usable;
-    if (usable == 0)
+    if (r != CUBLAS_STATUS_SUCCESS || n < 1 || got.state != CUBLAS_STATUS_SUCCESS)
         refuse(env, b, c);
-    if (usable > 1 && tune(b, env, c, got, usable, p, work, err))
-        return err->code;
-    c->algo = got[c->proposal].algo;
-    c->workspace = got[c->proposal].workspaceSize;
+    c->algo = got.algo;
+    c->workspace = got.workspaceSize;
     return BERTH_OK;
 }
 
 static berth_status choice_get(struct blas *b, const struct op_env *env,
-                               const struct blas_product *p, void *work, struct choice **out,
-                               berth_err *err)
+                               const struct blas_product *p, struct choice **out, berth_err *err)
 {
     const struct key k = key_of(p);
-    struct choice **at = &b->bucket[bucket_of(&k)];
-    for (struct choice *c = *at; c; c = c->next)
-        if (memcmp(&c->key, &k, sizeof k) == 0) {
-            *out = c;
-            return BERTH_OK;
-        }
-    struct choice *c = calloc(1, sizeof *c);
+    uint64_t at;
+    if (map_get(&b->by_key, (const char *)&k, sizeof k, &at)) {
+        *out = (struct choice *)(uintptr_t)at;
+        return BERTH_OK;
+    }
+    struct choice *c = map_reserve(&b->by_key, b->by_key.n + 1) ? calloc(1, sizeof *c) : NULL;
     if (!c)
         return err_set(err, BERTH_ENOMEM, "%zu bytes for the choice of a product", sizeof *c);
     memcpy(&c->key, &k, sizeof k);
-    if (choose(b, env, c, p, work, err)) {
+    if (choose(b, env, c, err)) {
         choice_free(b, c);
         return err->code;
     }
-    c->next = *at;
-    *at = *b->last = *out = c;
+    if (map_add(&b->by_key, (const char *)&c->key, sizeof c->key, (uintptr_t)c) != MAP_ADDED)
+        BUG("a product was chosen for twice");
+    *b->last = *out = c;
     b->last = &c->then;
     return BERTH_OK;
 }
@@ -538,7 +432,7 @@ berth_status blas_run(const struct op_env *env, const struct blas_product *p, vo
         *refused = true;
         return BERTH_OK;
     }
-    if (blas_get(env, &b, err) || choice_get(b, env, p, work, &c, err))
+    if (blas_get(env, &b, err) || choice_get(b, env, p, &c, err))
         return err_add(err, "product of %zu x %zu x %zu in %s", p->m, p->n, p->k,
                        dtype_name(p->type));
     c->runs++;
@@ -547,7 +441,7 @@ berth_status blas_run(const struct op_env *env, const struct blas_product *p, vo
         return BERTH_OK;
     cublasStatus_t r = set_bias(b, c, p->bias);
     if (r == CUBLAS_STATUS_SUCCESS)
-        r = queue(b, c, &c->algo, c->workspace, p, p->y, work, cuda_stream(env->stream));
+        r = queue(b, c, p, work, cuda_stream(env->stream));
     if (r == CUBLAS_STATUS_NOT_SUPPORTED) { /* it proposed what it does not run: never again */
         refuse(env, b, c);
         *refused = true;
@@ -560,15 +454,6 @@ berth_status blas_run(const struct op_env *env, const struct blas_product *p, vo
 }
 
 /* ---- for benchmarks ---- */
-
-berth_status cuda_tune(const struct op_env *env, bool on, berth_err *err)
-{
-    struct blas *b;
-    if (blas_get(env, &b, err))
-        return err->code;
-    b->tune = on;
-    return BERTH_OK;
-}
 
 static uint32_t setting(struct blas *b, const struct choice *c,
                         cublasLtMatmulAlgoConfigAttributes_t what)
@@ -602,12 +487,9 @@ size_t cuda_choices(const struct op_env *env, struct cuda_choice *out, size_t ca
                                         .gelu = k->gelu,
                                         .add = k->add,
                                         .refused = c->refused,
-                                        .proposals = c->proposals,
-                                        .proposal = c->proposal,
                                         .workspace = c->workspace,
-                                        .ms = c->ms,
                                         .runs = c->runs };
-        if (c->proposals == 0)
+        if (c->refused)
             continue;
         out[n].algorithm = (int32_t)setting(b, c, CUBLASLT_ALGO_CONFIG_ID);
         out[n].tile = setting(b, c, CUBLASLT_ALGO_CONFIG_TILE_ID);

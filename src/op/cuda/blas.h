@@ -8,17 +8,15 @@
  *                      gives the same bits; or that the library has none
  * Sides      cuBLASLt counts columns first. Its D is y turned: rows n, columns m; its A is w, its B
  *            is x, and its bias along the rows of D is ours along n.
- * Choosing   The library's first proposal, or with cuda_tune() the fastest of its first eight: each
- *            warmed up, then run three times into memory of its own, the median counts. Algorithms
- *            that add parts of a sum in the type of the result are not wanted: all sums are F32.
+ * Choosing   The library's first proposal. Algorithms that add parts of a sum in the type of the
+ *            result are not wanted: all sums are F32.
  * Refusals   A key that the library has no algorithm for is logged once (op.slow: a warning, or for
  *            one with an epilogue, which goes without, a notice) and kept. Everything else is an
  *            error, among it a library that has no kernels for the card at all.
  * Library    libcublasLt.so.13, .so.12 or .so, opened by blas_open() or at the first product of a
  *            card where dlopen finds it: ldconfig's folders, and those of LD_LIBRARY_PATH. Without
  *            it BERTH_EUNSUPPORTED with what was looked for.
- * Memory     Workspace comes from the caller, blas_workspace() bytes; only tuning takes some of the
- *            card's for a moment.
+ * Memory     Workspace comes from the caller, blas_workspace() bytes.
  * Threads    Executor. Files: blas.c library, choices and products; blas_api.def its functions */
 #ifndef OP_CUDA_BLAS_H
 #define OP_CUDA_BLAS_H
@@ -57,19 +55,13 @@ berth_status blas_run(const struct op_env *env, const struct blas_product *p, vo
 
 /* ---- for benchmarks ---- */
 
-/* From now on keys of this card that are new are timed (on), or get the first proposal. */
-berth_status cuda_tune(const struct op_env *env, bool on, berth_err *err);
-
 struct cuda_choice { /* a line of reports */
     size_t m, n, k, batch;
     enum dtype type, to;
     bool bias, gelu, add, refused;
-    uint32_t proposals; /* how many the library had */
-    uint32_t proposal;  /* which of them was taken */
-    int32_t algorithm;  /* its number in the library */
+    int32_t algorithm; /* its number in the library */
     uint32_t tile, stages, split;
     size_t workspace;
-    float ms;      /* of the one taken; 0: not timed */
     uint64_t runs; /* products with it so far */
 };
 /* All choices of the card in the order they were made: fills at most cap, returns how many there

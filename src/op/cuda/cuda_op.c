@@ -2,21 +2,17 @@
 #include "op/cuda/blas.h"
 #include "op/cuda/dnn.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    KERNELS = 1024, /* slots of the table of looked-up kernels; a power of two, never half full */
     KERNEL_NAME = 56,
     SHARED_PLAIN = 48 << 10, /* bytes of shared memory a block gets without asking */
 };
-static_assert((KERNELS & (KERNELS - 1)) == 0, "the hash is masked");
 
 struct kernel {
-    char name[KERNEL_NAME]; /* with its type; empty: a free slot */
-    enum cuda_module module;
+    char key[KERNEL_NAME]; /* its module as a character, then its name with its type */
     CUfunction fn;
     unsigned shared; /* the most it may have so far */
 };
@@ -24,9 +20,8 @@ struct kernel {
 struct cuda_card { /* owner: executor */
     struct cuda_phys *phys;
     CUmodule module[CUDA_MODULES]; /* NULL: not loaded yet */
-    struct kernel kernel[KERNELS]; /* open addressing by name */
-    size_t kernels;
-    bool ready; /* cuda_ready() was */
+    struct map kernels;            /* key -> struct kernel *, owned; looked up so far */
+    bool ready;                    /* cuda_ready() was */
     struct cuda_keep keep[CUDA_SLOTS];
 };
 
@@ -57,6 +52,12 @@ static void card_close(void *op)
     for (int i = 0; usable && i < CUDA_MODULES; i++)
         if (c->module[i])
             c->phys->api->cuModuleUnload(c->module[i]);
+    const char *key;
+    size_t it = 0, len;
+    uint64_t at;
+    while (map_next(&c->kernels, &it, &key, &len, &at))
+        free((struct kernel *)(uintptr_t)at);
+    map_release(&c->kernels);
     free(c);
 }
 
@@ -145,44 +146,37 @@ bool cuda_short(struct cuda_phys *p, size_t *left, size_t *total)
     return p->api->cuMemGetInfo(left, total) == CUDA_SUCCESS && *left < CUDA_LITTLE;
 }
 
-static size_t hash(const char *s)
-{
-    uint32_t h = 2166136261u; /* FNV-1a */
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * 16777619u;
-    return h & (KERNELS - 1);
-}
-
-/* The slot of a kernel, looked up in its module the first time. Errors name the card already. */
+/* A kernel, looked up in its module the first time. Errors name the card already. */
 static berth_status kernel_get(struct cuda_card *c, const struct cuda_launch *l,
                                struct kernel **out, berth_err *err)
 {
-    char name[KERNEL_NAME];
-    int n = l->type == DT_NONE
-                ? snprintf(name, sizeof name, "%s", l->kernel)
-                : snprintf(name, sizeof name, "%s_%s", l->kernel, cuda_type_name(l->type));
-    if (n <= 0 || (size_t)n >= sizeof name)
-        BUG("kernel name '%s' has not 1 to %zu characters", l->kernel, sizeof name - 1);
-    size_t i = hash(name);
-    for (; c->kernel[i].name[0]; i = (i + 1) & (KERNELS - 1))
-        if (c->kernel[i].module == l->module && strcmp(c->kernel[i].name, name) == 0) {
-            *out = &c->kernel[i];
-            return BERTH_OK;
-        }
-    if (c->kernels >= KERNELS / 2)
-        BUG("more than %d kernels", KERNELS / 2);
+    char key[KERNEL_NAME] = { (char)('a' + l->module) }, *name = key + 1;
+    size_t room = sizeof key - 1;
+    uint64_t at;
+    int n = l->type == DT_NONE ? snprintf(name, room, "%s", l->kernel)
+                               : snprintf(name, room, "%s_%s", l->kernel, cuda_type_name(l->type));
+    if (n <= 0 || (size_t)n >= room)
+        BUG("kernel name '%s' has not 1 to %zu characters", l->kernel, room - 1);
+    if (map_get(&c->kernels, key, strlen(key), &at)) {
+        *out = (struct kernel *)(uintptr_t)at;
+        return BERTH_OK;
+    }
     CUmodule m = NULL;
     CUfunction fn = NULL;
     if (module_get(c, l->module, &m, err))
         return err->code;
     if (CUDA_TRY(c->phys, cuModuleGetFunction(&fn, m, name), err))
         return err_add(err, "kernel %s of %s.cu", name, module_name[l->module]);
-    struct kernel *k = &c->kernel[i];
-    memcpy(k->name, name, sizeof name);
-    k->module = l->module;
-    k->fn = fn;
-    k->shared = SHARED_PLAIN;
-    c->kernels++;
+    struct kernel *k = calloc(1, sizeof *k);
+    if (k) {
+        memcpy(k->key, key, sizeof key);
+        k->fn = fn;
+        k->shared = SHARED_PLAIN;
+    }
+    if (!k || map_add(&c->kernels, k->key, strlen(k->key), (uintptr_t)k) != MAP_ADDED) {
+        free(k);
+        return err_set(err, BERTH_ENOMEM, "%s: its kernel %s", c->phys->base.name, name);
+    }
     *out = k;
     return BERTH_OK;
 }
@@ -198,7 +192,7 @@ static berth_status kernel_shared(struct cuda_card *c, struct kernel *k, unsigne
             cuFuncSetAttribute(k->fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared),
             err))
         return err_add(err, "%u bytes of shared memory for %s, a block may have %zu", shared,
-                       k->name, c->phys->shared_max);
+                       (k->key + 1), c->phys->shared_max);
     k->shared = shared;
     return BERTH_OK;
 }
@@ -221,6 +215,6 @@ berth_status cuda_launch(const struct op_env *env, const struct cuda_launch *l, 
                                 cuda_stream(env->stream), l->args, NULL),
                  err))
         return err_add(err, "%s in %u x %u x %u blocks of %u x %u x %u threads and %u bytes",
-                       k->name, g[0], g[1], g[2], b[0], b[1], b[2], l->shared);
+                       (k->key + 1), g[0], g[1], g[2], b[0], b[1], b[2], l->shared);
     return BERTH_OK;
 }

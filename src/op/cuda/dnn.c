@@ -92,14 +92,15 @@ static berth_status start(struct dnn *d, berth_err *err)
 
 void dnn_forget(struct dnn *d)
 {
-    for (size_t i = 0; i < DNN_BUCKETS; i++)
-        while (d->bucket[i]) {
-            struct dnn_plan *p = d->bucket[i];
-            d->bucket[i] = p->next;
-            dnn_plan_release(d, p);
-            free(p);
-        }
-    d->plans = 0;
+    const char *key;
+    size_t it = 0, len;
+    uint64_t at;
+    while (map_next(&d->plans, &it, &key, &len, &at)) {
+        struct dnn_plan *p = (struct dnn_plan *)(uintptr_t)at;
+        dnn_plan_release(d, p);
+        free(p);
+    }
+    map_release(&d->plans);
 }
 
 void dnn_close(void *p)
@@ -178,16 +179,6 @@ void dnn_plan_release(struct dnn *d, struct dnn_plan *p)
         d->api.cudnnBackendDestroyDescriptor(p->own[--p->owns]);
 }
 
-static size_t bucket_of(const struct dnn_key *key)
-{
-    uint64_t h = 0;
-    for (size_t i = 0; i < DNN_KEY; i++) {
-        h = (h ^ (uint64_t)key->v[i]) * UINT64_C(0x9e3779b97f4a7c15);
-        h ^= h >> 29;
-    }
-    return (size_t)(h % DNN_BUCKETS);
-}
-
 /* Tries one description after the other. Leaves p without a plan when none is taken, and with the
  * reason of the first, which is the one that counts. An error: g.broke. */
 static berth_status make(struct dnn *d, struct dnn_plan *p, dnn_build *build)
@@ -213,7 +204,7 @@ static berth_status make(struct dnn *d, struct dnn_plan *p, dnn_build *build)
 /* Work that is queued may still run a plan: it is done before plans go. */
 static berth_status make_room(struct dnn *d, berth_err *err)
 {
-    if (d->plans < DNN_PLANS)
+    if (d->plans.n < DNN_PLANS)
         return BERTH_OK;
     if (d->phys && CUDA_TRY(d->phys, cuCtxSynchronize(), err))
         return err_add(err, "forgetting plans of cuDNN");
@@ -224,18 +215,19 @@ static berth_status make_room(struct dnn *d, berth_err *err)
 berth_status dnn_plan(struct dnn *d, const struct dnn_key *key, dnn_build *build,
                       const struct dnn_plan **out, berth_err *err)
 {
-    size_t b = bucket_of(key);
-    for (struct dnn_plan *p = d->bucket[b]; p; p = p->next)
-        if (memcmp(&p->key, key, sizeof *key) == 0) {
-            *out = p;
-            return BERTH_OK;
-        }
+    uint64_t at;
     *out = NULL;
+    if (map_get(&d->plans, (const char *)key, sizeof *key, &at)) {
+        *out = (const struct dnn_plan *)(uintptr_t)at;
+        return BERTH_OK;
+    }
     if (make_room(d, err))
         return err->code;
     struct dnn_plan *p = calloc(1, sizeof *p);
-    if (!p)
+    if (!p || !map_reserve(&d->plans, d->plans.n + 1)) {
+        free(p);
         return err_set(err, BERTH_ENOMEM, "a plan of cuDNN");
+    }
     p->key = *key;
     cudnnStatus_t r = d->api.cudnnSetStream(d->handle, NULL);
     berth_status s = r ? BERTH_EDEVICE : BERTH_OK;
@@ -248,9 +240,8 @@ berth_status dnn_plan(struct dnn *d, const struct dnn_key *key, dnn_build *build
         free(p);
         return s;
     }
-    p->next = d->bucket[b];
-    d->bucket[b] = p;
-    d->plans++;
+    if (map_add(&d->plans, (const char *)&p->key, sizeof p->key, (uintptr_t)p) != MAP_ADDED)
+        BUG("a plan of cuDNN was made twice");
     *out = p;
     return BERTH_OK;
 }

@@ -35,6 +35,7 @@
 #ifndef OP_CUDA_DNN_H
 #define OP_CUDA_DNN_H
 
+#include "base/map.h"
 #include "op/cuda/cuda_op.h"
 
 #include <cudnn_graph.h>
@@ -44,13 +45,12 @@
 #define DNN_WORKSPACE_MOST ((int64_t)1 << 30)
 enum {
     DNN_DIMS = 4,
-    DNN_KEY = 24,      /* numbers of a key */
-    DNN_DESCS = 64,    /* descriptors of a graph */
-    DNN_OPS = 20,      /* operations of a graph */
-    DNN_CONFIGS = 64,  /* of a heuristics mode that are looked at */
-    DNN_BUCKETS = 256, /* of the table of plans */
-    DNN_PLANS = 2048,  /* more shapes than that: all of them are forgotten */
-    DNN_ALIGN = 16     /* bytes; what addresses and rows of real tensors are aligned to */
+    DNN_KEY = 24,     /* numbers of a key */
+    DNN_DESCS = 64,   /* descriptors of a graph */
+    DNN_OPS = 20,     /* operations of a graph */
+    DNN_CONFIGS = 64, /* of a heuristics mode that are looked at */
+    DNN_PLANS = 2048, /* more shapes than that: all of them are forgotten */
+    DNN_ALIGN = 16    /* bytes; what addresses and rows of real tensors are aligned to */
 };
 
 /* The functions of libcudnn this program calls. */
@@ -82,11 +82,10 @@ enum dnn_kind { DNN_NOTHING, DNN_CONV, DNN_SDPA };
 
 struct dnn_plan {
     struct dnn_key key;
-    struct dnn_plan *next; /* in its bucket */
-    dnn_desc plan;         /* NULL: no engine takes the graph, for the reason in `why` */
-    int64_t workspace;     /* bytes */
-    int64_t engine;        /* its number in cuDNN, for people */
-    int attempt;           /* which description of the graph it is a plan of, as dnn_build counts */
+    dnn_desc plan;     /* NULL: no engine takes the graph, for the reason in `why` */
+    int64_t workspace; /* bytes */
+    int64_t engine;    /* its number in cuDNN, for people */
+    int attempt;       /* which description of the graph it is a plan of, as dnn_build counts */
     dnn_desc
         own[DNN_DESCS + 1]; /* what it is made of, in the order it was made: all live as long */
     size_t owns;
@@ -98,9 +97,8 @@ struct dnn {
     struct cuda_phys *phys; /* borrowed; NULL in tests */
     cudnnHandle_t handle;   /* NULL: not made yet */
     size_t version;         /* 91900 */
-    struct dnn_plan *bucket[DNN_BUCKETS];
-    size_t plans;
-    char missing[200]; /* why there is no cuDNN here; "": there is */
+    struct map plans;       /* struct dnn_key -> struct dnn_plan *, owned */
+    char missing[200];      /* why there is no cuDNN here; "": there is */
     char attention_fell
         [160]; /* why the latest attention that cuDNN was asked for went to our own kernels;
                                   "": none did */

@@ -243,7 +243,7 @@ static void end(struct dnn *d)
 {
     dnn_forget(d);
     assert_int_equal(fake.live, 0);
-    assert_int_equal(d->plans, 0);
+    assert_int_equal(d->plans.n, 0);
 }
 
 /* ---- tests ---- */
@@ -309,7 +309,7 @@ static void kept(void **state)
     assert_ptr_equal(plan(d, false, 0, 0), p);
     assert_int_equal(fake.calls, calls);
     assert_ptr_not_equal(plan(d, false, 0, 1), p);
-    assert_int_equal(d->plans, 2);
+    assert_int_equal(d->plans.n, 2);
     end(d);
 }
 
@@ -410,7 +410,7 @@ static void short_of_memory_is_no_answer(void **state)
     fake.full = true;
     assert_fails(dnn_plan(d, &key, build, &p, &err), err, BERTH_ENODEVMEM, "in its own words");
     assert_int_equal(fake.live, 0);
-    assert_int_equal(d->plans, 0);
+    assert_int_equal(d->plans.n, 0);
     assert_int_equal(fake.plans_made, 1); /* the second config was not taken for the first */
     fake.full = false;
     assert_int_equal(plan(d, false, 0, 0)->engine, 1);
@@ -523,11 +523,11 @@ static void engines_are_not_chosen_by_pressure(void **state)
         c.rig.fake->total = 200 << 20;
         assert_fails(dnn_plan(c.d, &key, build, &p, &c.err), c.err, BERTH_ENODEVMEM, "own words");
         assert_int_equal(fake.plans_made, 1);
-        assert_int_equal(c.d->plans, 0);
+        assert_int_equal(c.d->plans.n, 0);
         c.rig.lose(0, CUDA_ERROR_ILLEGAL_ADDRESS);
         c.rig.fake->total = (size_t)1 << 30;
         assert_fails(dnn_plan(c.d, &key, build, &p, &c.err), c.err, BERTH_EDEVICE, "own words");
-        assert_int_equal(c.d->plans, 0);
+        assert_int_equal(c.d->plans.n, 0);
         card_close(&c);
         card_open(&c);
         assert_ok(dnn_plan(c.d, &key, build, &p, &c.err), c.err);
@@ -623,10 +623,10 @@ static void too_many_are_forgotten(void **state)
     name_a((struct config) { 1, 0, { -1, -1 }, false });
     for (int i = 0; i < DNN_PLANS; i++)
         plan(d, false, 0, i);
-    assert_int_equal(d->plans, DNN_PLANS);
+    assert_int_equal(d->plans.n, DNN_PLANS);
     assert_int_equal(fake.plans_made, DNN_PLANS);
     plan(d, false, 0, DNN_PLANS);
-    assert_int_equal(d->plans, 1);
+    assert_int_equal(d->plans.n, 1);
     plan(d, false, 0, 0); /* made anew, and the same */
     assert_int_equal(fake.plans_made, DNN_PLANS + 2);
     end(d);
