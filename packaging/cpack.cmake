@@ -22,6 +22,9 @@ set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
 set(deb ${PROJECT_SOURCE_DIR}/packaging/deb)
 set(CPACK_DEBIAN_BERTH_PACKAGE_NAME berth)
 set(CPACK_DEBIAN_BERTH_PACKAGE_SECTION graphics)
+# opened at run time, so that nothing finds out by itself
+set(CPACK_DEBIAN_BERTH_PACKAGE_DEPENDS "libcurl4 | libcurl4t64 | libcurl3-gnutls")
+set(CPACK_DEBIAN_BERTH_PACKAGE_RECOMMENDS "ca-certificates")
 set(CPACK_DEBIAN_BERTH_PACKAGE_SUGGESTS "libcuda1, bash-completion")
 set(CPACK_DEBIAN_BERTH_PACKAGE_CONTROL_EXTRA ${deb}/conffiles ${deb}/postinst ${deb}/prerm ${deb}/postrm)
 set(CPACK_COMPONENT_BERTH_DESCRIPTION "ComfyUI workflows, run natively

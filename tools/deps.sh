@@ -4,7 +4,7 @@ set -eu
 case ${1:-build} in
 build) packages="gcc libc6-dev cmake ninja-build pkg-config libjansson-dev
     libwebsockets-dev libsqlite3-dev libpng-dev libjpeg-dev libwebp-dev libtiff-dev zlib1g-dev
-    libyaml-dev" ;;
+    libyaml-dev libcurl4-openssl-dev" ;;
 test) packages="libcmocka-dev binutils curl python3 python3-pytest python3-requests python3-websocket python3-yaml
     chromium chromium-driver python3-selenium
     zsh fish groff-base mandoc dpkg-dev file" ;; # not systemd: where it runs it is there, elsewhere one test is skipped
@@ -24,6 +24,8 @@ for p in $packages; do
     [ "$status" = "install ok installed" ] && continue
     # pkg-config is a virtual name on newer releases: any provider will do
     [ "$p" = pkg-config ] && command -v pkg-config > /dev/null && continue
+    # any of libcurl's three will do, and they exclude each other
+    [ "$p" = libcurl4-openssl-dev ] && pkg-config --exists libcurl 2> /dev/null && continue
     missing="$missing $p"
 done
 if [ -z "$missing" ]; then

@@ -1,98 +1,117 @@
+/* client: one request, one connection; what libcurl says in our words. */
 #include "app/client.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #define ANSWER_MAX ((size_t)64 << 20)
-#define HOST_MAX 256
 #define RETRY_EVERY_US 100000
 #define CANNOT_RUN "node_cannot_run" /* type of an error */
 
-struct target {
-    char host[HOST_MAX], port[8];
-    const char *prefix; /* in the URL; "" or "/x" */
-    size_t prefix_n;
-};
-
-/* How much of an address counts. People paste the dashboard's, which ends in /berth; behind a proxy
- * that hands out /x it is /x/berth. */
-static size_t base_length(const char *url)
+static const char *address(const struct client *c)
 {
-    static const char dashboard[] = "/berth";
-    const char *scheme = strstr(url, "://");
-    size_t host = scheme ? (size_t)(scheme - url) + 3 : 0;
-    size_t path = host + strcspn(url + host, "/?#"), n = path + strcspn(url + path, "?#");
-    while (n > path && url[n - 1] == '/')
-        n--;
-    if (n - path >= sizeof dashboard - 1 && str_ends(url, n, dashboard))
-        n -= sizeof dashboard - 1;
-    while (n > path && url[n - 1] == '/')
-        n--;
-    return n;
+    const char *env = getenv("BERTH_URL");
+    return c->url ? c->url : env && *env ? env : "http://127.0.0.1:8188";
 }
 
-static berth_status bad_url(const char *url, berth_err *err)
+/* ---- connections ---- */
+
+/* The first that is set and not empty. */
+static const char *first_of(const char *given, const char *env, const char *other)
 {
-    return err_set(err, BERTH_EINVAL, "'%.200s' is no address like http://127.0.0.1:8188", url);
+    const char *e = env ? getenv(env) : NULL, *o = other ? getenv(other) : NULL;
+    return given ? given : e && *e ? e : o && *o ? o : NULL;
 }
 
-static berth_status read_url(const char *url, struct target *t, berth_err *err)
+static void set_text(struct client_call *call, CURLoption option, const char *text)
 {
-    if (!strncmp(url, "https://", 8))
-        return err_set(err, BERTH_EUNSUPPORTED,
-                       "'%.200s': only http here; ask through a tunnel or with curl", url);
-    const char *at = strncmp(url, "http://", 7) ? url : url + 7;
-    bool v6 = *at == '[';
-    const char *end = v6 ? strchr(at, ']') : at + strcspn(at, ":/?#");
-    at += v6;
-    if (!end || end == at || (size_t)(end - at) >= HOST_MAX)
-        return bad_url(url, err);
-    memcpy(t->host, at, (size_t)(end - at));
-    t->host[end - at] = '\0';
-    end += v6;
-    size_t n = *end == ':' ? strcspn(end + 1, "/?#") : 0;
-    uint64_t port = 8188;
-    if (*end == ':' && (!str_parse_u64(end + 1, n, &port) || !port || port > 65535))
-        return bad_url(url, err);
-    snprintf(t->port, sizeof t->port, "%u", (unsigned)port);
-    t->prefix = *end == ':' ? end + 1 + n : end;
-    const char *last = url + base_length(url);
-    t->prefix_n = last > t->prefix ? (size_t)(last - t->prefix) : 0;
-    return BERTH_OK;
+    (void)call->lib.easy_setopt(call->curl, option, text);
 }
 
-static berth_status dial_once(const struct target *t, unsigned seconds, int *out, berth_err *err)
+static void set_long(struct client_call *call, CURLoption option, long v)
 {
-    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV };
-    const struct timeval limit = { .tv_sec = (time_t)seconds };
-    struct addrinfo *all;
-    int rc = getaddrinfo(t->host, t->port, &hints, &all), fd = -1, why = 0;
-    if (rc)
-        return err_set(err, BERTH_EIO, "%s: %s", t->host, gai_strerror(rc));
-    for (struct addrinfo *x = all; x && fd < 0; x = x->ai_next) {
-        fd = socket(x->ai_family, x->ai_socktype | SOCK_CLOEXEC, x->ai_protocol);
-        if (fd < 0)
-            continue;
-        (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-        (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-        if (connect(fd, x->ai_addr, x->ai_addrlen)) {
-            why = errno;
-            close(fd);
-            fd = -1;
-        }
+    (void)call->lib.easy_setopt(call->curl, option, v);
+}
+
+berth_status client_call_open(struct client *c, const char *path, unsigned seconds,
+                              struct client_call *call, berth_err *err)
+{
+    const char *trusted = first_of(c->cacert, "CURL_CA_BUNDLE", "SSL_CERT_FILE");
+    call->token = first_of(c->token, "BERTH_TOKEN", NULL);
+    if (call->token && strpbrk(call->token, "\r\n"))
+        return err_set(err, BERTH_EINVAL, "a token is one line");
+    if (client_url_read(address(c), path, &call->url, err) || client_curl_open(&call->lib, err))
+        return err->code;
+    call->curl = call->lib.easy_init();
+    if (!call->curl)
+        return err_set(err, BERTH_ENOMEM, "a connection");
+    struct str url = { 0 };
+    str_addf(&url, "%s%s", str_c(&call->url.base), path);
+    set_text(call, CURLOPT_URL, str_c(&url)); /* copied */
+    bool bad = url.bad;
+    str_release(&url);
+    (void)call->lib.easy_setopt(call->curl, CURLOPT_ERRORBUFFER, call->said);
+    set_long(call, CURLOPT_NOSIGNAL, 1);
+    set_long(call, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+    set_long(call, CURLOPT_CONNECTTIMEOUT, (long)seconds);
+    set_long(call, CURLOPT_LOW_SPEED_LIMIT, 1); /* silent for so long */
+    set_long(call, CURLOPT_LOW_SPEED_TIME, (long)seconds);
+    if (trusted)
+        set_text(call, CURLOPT_CAINFO, trusted);
+    if (c->proxy || call->url.local)
+        set_text(call, CURLOPT_PROXY, c->proxy ? c->proxy : "");
+    if (c->proxy)
+        set_text(call, CURLOPT_NOPROXY, ""); /* asked for: whatever $no_proxy says */
+    return bad ? err_set(err, BERTH_ENOMEM, "a connection") : BERTH_OK;
+}
+
+void client_call_close(struct client_call *call)
+{
+    if (call->curl)
+        call->lib.easy_cleanup(call->curl);
+    client_url_release(&call->url);
+    *call = (struct client_call) { 0 };
+}
+
+static berth_status failed(const struct client *c, struct client_call *call, CURLcode code,
+                           unsigned seconds, berth_err *err)
+{
+    const char *said = call->said[0] ? call->said : call->lib.easy_strerror(code);
+    const char *host = call->url.host, *port = call->url.port;
+    char most[STR_BYTES_MAX];
+    long native = 0;
+    (void)call->lib.easy_getinfo(call->curl, CURLINFO_OS_ERRNO, &native);
+    switch (code) {
+    case CURLE_OUT_OF_MEMORY:
+        return err_set(err, BERTH_ENOMEM, "the request");
+    case CURLE_COULDNT_CONNECT:
+        if (native)
+            return err_sys(err, BERTH_EIO, (int)native,
+                           "no server answers at %s port %s (`berth serve` starts one; --server "
+                           "URL if it is elsewhere)",
+                           host, port);
+        return err_set(err, BERTH_EIO, "no server answers at %s port %s: %s", host, port, said);
+    case CURLE_OPERATION_TIMEDOUT:
+        return err_set(err, BERTH_EIO,
+                       "no answer within %u seconds: is it a berth server? (--server URL)",
+                       seconds);
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+        return err_set(err, BERTH_EIO, "%s (--cacert FILE trusts a certificate of your own)", said);
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_WEIRD_SERVER_REPLY:
+    case CURLE_GOT_NOTHING:
+        return err_set(err, BERTH_EFORMAT, "what answers there is no HTTP server: %s", said);
+    case CURLE_WRITE_ERROR:
+        return err_set(err, BERTH_ELIMIT, "the answer is larger than %s",
+                       str_bytes(ANSWER_MAX, most));
+    case CURLE_COULDNT_RESOLVE_PROXY:
+        return err_set(err, BERTH_EIO, "%s (%s)", said,
+                       c->proxy ? "--proxy" : "$http_proxy, $https_proxy");
+    default:
+        return err_set(err, BERTH_EIO, "%s", said);
     }
-    freeaddrinfo(all);
-    if (fd < 0)
-        return err_sys(err, BERTH_EIO, why,
-                       "no server answers at %s port %s (`berth serve` starts one; --server URL if "
-                       "it is elsewhere)",
-                       t->host, t->port);
-    *out = fd;
-    return BERTH_OK;
 }
 
 static bool nobody_yet(const berth_err *err)
@@ -101,60 +120,32 @@ static bool nobody_yet(const berth_err *err)
 }
 
 /* `berth serve &` and the next line of a script: the server may not listen yet. */
-static berth_status dial(struct client *c, const struct target *t, unsigned seconds, int *out,
-                         berth_err *err)
+berth_status client_call_perform(struct client *c, struct client_call *call, unsigned seconds,
+                                 berth_err *err)
 {
     uint64_t start = clock_mono_ns(clock_system());
     bool waited = false;
-    berth_status s;
-    while ((s = dial_once(t, seconds, out, err)) && !c->met && nobody_yet(err) &&
-           !signals_caught() &&
-           clock_mono_ns(clock_system()) - start < CLIENT_PATIENCE_S * UINT64_C(1000000000)) {
+    for (;;) {
+        CURLcode code = call->lib.easy_perform(call->curl);
+        c->met |= !code;
+        if (!code)
+            return BERTH_OK;
+        *err = (berth_err) { 0 };
+        failed(c, call, code, seconds, err);
+        if (c->met || !nobody_yet(err) || signals_caught() ||
+            clock_mono_ns(clock_system()) - start >= CLIENT_PATIENCE_S * UINT64_C(1000000000))
+            break;
         if (!waited && !c->quiet)
-            fprintf(stderr, "waiting for a server at %s port %s\n", t->host, t->port);
+            fprintf(stderr, "waiting for a server at %s port %s\n", call->url.host, call->url.port);
         waited = true;
         usleep(RETRY_EVERY_US);
     }
-    if (s && waited)
+    if (waited)
         err_add(err, "waited %d seconds", CLIENT_PATIENCE_S);
-    c->met |= !s;
-    return s;
+    return err->code;
 }
 
-berth_status client_send_all(int fd, const char *p, size_t n, berth_err *err)
-{
-    for (size_t at = 0; at < n;) {
-        ssize_t sent = send(fd, p + at, n - at, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent <= 0)
-            return err_sys(err, BERTH_EIO, errno, "sending the request");
-        at += (size_t)sent;
-    }
-    return BERTH_OK;
-}
-
-static berth_status receive(int fd, unsigned seconds, struct str *got, berth_err *err)
-{
-    char buf[16384], most[STR_BYTES_MAX];
-    for (;;) {
-        ssize_t n = recv(fd, buf, sizeof buf, 0);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN) /* SO_RCVTIMEO */
-            return err_set(err, BERTH_EIO,
-                           "no answer within %u seconds: is it a berth server? (--server URL)",
-                           seconds);
-        if (n < 0)
-            return err_sys(err, BERTH_EIO, errno, "waiting for the answer");
-        if (n == 0)
-            return got->bad ? err_set(err, BERTH_ENOMEM, "the answer") : BERTH_OK;
-        if (got->n + (size_t)n > ANSWER_MAX)
-            return err_set(err, BERTH_ELIMIT, "the answer is larger than %s",
-                           str_bytes(ANSWER_MAX, most));
-        str_add(got, buf, (size_t)n);
-    }
-}
+/* ---- errors of the API ---- */
 
 static void add_safe(struct str *out, const char *text)
 {
@@ -216,13 +207,13 @@ void client_errors(const json_t *answer, const char *between, struct str *out)
     add_nodes(nodes, false, between, out);
 }
 
-static berth_status refused(const struct client *c, int status, const char *body, size_t n,
-                            berth_err *err)
+static berth_status refused(const struct client *c, long status, const char *moved,
+                            const struct str *body, berth_err *err)
 {
     json_t *v = NULL;
     berth_err ignore;
     struct str text = { 0 };
-    if (!js_parse(body, n, NULL, &v, &ignore))
+    if (!js_parse(str_c(body), body->n, NULL, &v, &ignore))
         client_errors(v, "; ", &text);
     const char *said = text.n ? str_c(&text) : NULL;
     berth_status s = status == 401   ? BERTH_EINVAL
@@ -232,9 +223,11 @@ static berth_status refused(const struct client *c, int status, const char *body
     if (said)
         err_set(err, s, "%s", said);
     else
-        err_set(err, s, "the server answers %d%s", status,
+        err_set(err, s, "the server answers %ld%s%s", status,
                 status == 401 ? ": it wants its token (--token, $BERTH_TOKEN), and this is not it"
-                              : "");
+                : moved       ? ": ask at "
+                              : "",
+                moved && status != 401 ? moved : "");
     str_release(&text);
     if (c->refusal) {
         json_decref(*c->refusal);
@@ -244,84 +237,84 @@ static berth_status refused(const struct client *c, int status, const char *body
     return s;
 }
 
-/* *body: in got; 200 alone is an answer. */
-static berth_status find_body(const struct client *c, const struct str *got, const char **out,
-                              size_t *n, berth_err *err)
+/* ---- requests ---- */
+
+/* More than an answer may have is refused: what is returned then differs from n. */
+static size_t receive(char *p, size_t one, size_t n, void *user)
 {
-    const char *text = str_c(got), *body = strstr(text, "\r\n\r\n");
-    if (strncmp(text, "HTTP/1.", 7) != 0 || got->n < 12 || !body)
-        return err_set(err, BERTH_EFORMAT, "what answers there is no HTTP server");
-    *out = body + 4;
-    *n = got->n - (size_t)(*out - text);
-    int status = (int)strtol(text + 9, NULL, 10);
-    return status == 200 ? BERTH_OK : refused(c, status, *out, *n, err);
+    struct str *out = user;
+    if (out->n + one * n <= ANSWER_MAX)
+        str_add(out, p, one * n);
+    return out->n + one * n <= ANSWER_MAX || out->bad ? one * n : 0;
 }
 
-static const char *address(const struct client *c)
+static berth_status set_headers(struct client_call *call, bool post, struct curl_slist **list,
+                                berth_err *err)
 {
-    const char *env = getenv("BERTH_URL");
-    return c->url ? c->url : env && *env ? env : "http://127.0.0.1:8188";
-}
-
-berth_status client_send(struct client *c, const struct client_ask *ask, int *fd, berth_err *err)
-{
-    const char *token = c->token ? c->token : getenv("BERTH_TOKEN");
-    struct target t;
-    struct str text = { 0 };
-    *fd = -1;
-    berth_status s = read_url(address(c), &t, err);
-    if (!s && token && strpbrk(token, "\r\n"))
-        s = err_set(err, BERTH_EINVAL, "a token is one line");
-    if (!s) {
-        str_addf(&text, "%s %.*s%s HTTP/1.%d\r\nHost: %s:%s\r\n", ask->body ? "POST" : "GET",
-                 (int)t.prefix_n, t.prefix, ask->path, ask->upgrade ? 1 : 0, t.host, t.port);
-        if (token && *token)
-            str_addf(&text, "Authorization: Bearer %s\r\n", token);
-        if (ask->body)
-            str_addf(&text, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
-                     strlen(ask->body));
-        str_addf(&text, "%s\r\n%s", ask->upgrade ? ask->upgrade : "", ask->body ? ask->body : "");
-        s = text.bad ? err_set(err, BERTH_ENOMEM, "the request")
-                     : dial(c, &t, ask->seconds, fd, err);
+    struct str bearer = { 0 };
+    str_addf(&bearer, "Authorization: Bearer %s", call->token ? call->token : "");
+    const char *const line[] = { "Connection: close",
+                                 post ? "Content-Type: application/json" : NULL,
+                                 call->token ? str_c(&bearer) : NULL };
+    bool bad = bearer.bad;
+    for (size_t i = 0; i < ARRAY_LEN(line); i++) {
+        struct curl_slist *more = line[i] ? call->lib.slist_append(*list, line[i]) : *list;
+        bad |= line[i] && !more;
+        *list = more ? more : *list;
     }
+    str_release(&bearer);
+    (void)call->lib.easy_setopt(call->curl, CURLOPT_HTTPHEADER, *list);
+    return bad ? err_set(err, BERTH_ENOMEM, "the request") : BERTH_OK;
+}
+
+static berth_status ask_open(struct client *c, struct client_call *call, const char *body,
+                             unsigned seconds, struct str *out, berth_err *err)
+{
+    struct curl_slist *headers = NULL;
+    long status = 0;
+    const char *moved = NULL;
+    if (body) {
+        (void)call->lib.easy_setopt(call->curl, CURLOPT_POSTFIELDSIZE_LARGE,
+                                    (curl_off_t)strlen(body));
+        set_text(call, CURLOPT_POSTFIELDS, body);
+    }
+    (void)call->lib.easy_setopt(call->curl, CURLOPT_WRITEFUNCTION, receive);
+    (void)call->lib.easy_setopt(call->curl, CURLOPT_WRITEDATA, out);
+    berth_status s = set_headers(call, body, &headers, err);
     if (!s)
-        s = client_send_all(*fd, text.p, text.n, err);
-    if (s && *fd >= 0) {
-        close(*fd);
-        *fd = -1;
-    }
-    str_release(&text);
+        s = client_call_perform(c, call, seconds, err);
+    if (!s && out->bad)
+        s = err_set(err, BERTH_ENOMEM, "the answer");
+    (void)call->lib.easy_getinfo(call->curl, CURLINFO_RESPONSE_CODE, &status);
+    (void)call->lib.easy_getinfo(call->curl, CURLINFO_REDIRECT_URL, &moved);
+    if (!s && status != 200)
+        s = refused(c, status, moved, out, err);
+    call->lib.slist_free_all(headers);
     return s;
 }
 
-/* *got: the whole answer, of which *out, *n are the body. */
-static berth_status ask_for(struct client *c, const struct client_ask *ask, struct str *got,
-                            const char **out, size_t *n, berth_err *err)
+/* The body of an answer goes to *out, which is empty. */
+static berth_status ask(struct client *c, const char *path, const char *body, unsigned seconds,
+                        struct str *out, berth_err *err)
 {
-    int fd;
-    berth_status s = client_send(c, ask, &fd, err);
+    struct client_call call = { 0 };
+    berth_status s = client_call_open(c, path, seconds, &call, err);
     if (!s)
-        s = receive(fd, ask->seconds, got, err);
-    if (!s)
-        s = find_body(c, got, out, n, err);
-    if (fd >= 0)
-        close(fd);
+        s = ask_open(c, &call, body, seconds, out, err);
+    if (s && call.url.base.n)
+        err_add(err, "%s%s", str_c(&call.url.base), path);
+    client_call_close(&call);
     return s;
 }
 
 berth_status client_json(struct client *c, const char *path, const char *body, unsigned seconds,
                          json_t **out, berth_err *err)
 {
-    const struct client_ask ask = { .path = path, .body = body, .seconds = seconds };
     struct str got = { 0 };
-    const char *text = NULL;
-    size_t n = 0;
     *out = NULL;
-    berth_status s = ask_for(c, &ask, &got, &text, &n, err);
-    if (!s)
-        s = js_parse(n ? text : "null", n ? n : 4, NULL, out, err);
-    if (s)
-        err_add(err, "%.*s%s", (int)base_length(address(c)), address(c), path);
+    berth_status s = ask(c, path, body, seconds, &got, err);
+    if (!s && js_parse(got.n ? got.p : "null", got.n ? got.n : 4, NULL, out, err))
+        s = err_add(err, "%s: the answer of %s", address(c), path);
     str_release(&got);
     return s;
 }
@@ -329,17 +322,12 @@ berth_status client_json(struct client *c, const char *path, const char *body, u
 berth_status client_bytes(struct client *c, const char *path, unsigned seconds, struct str *out,
                           berth_err *err)
 {
-    const struct client_ask ask = { .path = path, .seconds = seconds };
     struct str got = { 0 };
-    const char *bytes = NULL;
-    size_t n = 0;
-    berth_status s = ask_for(c, &ask, &got, &bytes, &n, err);
-    if (!s) {
-        str_add(out, bytes, n);
-        s = out->bad ? err_set(err, BERTH_ENOMEM, "the answer") : BERTH_OK;
-    }
-    if (s)
-        err_add(err, "%.*s%s", (int)base_length(address(c)), address(c), path);
+    berth_status s = ask(c, path, NULL, seconds, &got, err);
+    if (!s)
+        str_add(out, str_c(&got), got.n);
+    if (!s && out->bad)
+        s = err_set(err, BERTH_ENOMEM, "%s%s: the answer", address(c), path);
     str_release(&got);
     return s;
 }
@@ -370,7 +358,10 @@ void client_view_path(const char *name, const char *subfolder, const char *type,
 void client_view_url(const struct client *c, const char *name, const char *subfolder,
                      const char *type, struct str *out)
 {
-    const char *url = address(c);
-    str_addf(out, "%s%.*s", strstr(url, "://") ? "" : "http://", (int)base_length(url), url);
+    struct client_url u = { 0 };
+    berth_err unread; /* the server answered there */
+    (void)client_url_read(address(c), "", &u, &unread);
+    str_adds(out, str_c(&u.base));
     client_view_path(name, subfolder, type, out);
+    client_url_release(&u);
 }

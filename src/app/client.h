@@ -1,35 +1,55 @@
 /* client: requests to a running server, for ps, free and run --server, and its WebSocket.
  *
- * Requests are HTTP/1.0, so that every answer ends with its connection. Plain http only.
+ * libcurl does the talking: http and https, proxies from the environment (but none for this machine
+ * itself, unless --proxy says so). Every request has a connection of its own.
  * A server that was just started is waited for: until somebody answered once, a refused connection
- * is tried again for CLIENT_PATIENCE_S seconds.
+ * is tried again for CLIENT_PATIENCE_S seconds. Errors begin with the address that was asked.
  * Threads  One at a time.
- * Files    client.c requests, client_ws.c the WebSocket */
+ * Files    client.c requests, client_url.c addresses, client_curl.c libcurl, client_ws.c the
+ *          WebSocket */
 #ifndef APP_CLIENT_H
 #define APP_CLIENT_H
 
 #include "app/app.h"
+#include "app/client_curl.h"
 #include "base/json.h"
 
 #define CLIENT_PATIENCE_S 5
 
 struct client {
-    const char *url;   /* --server; NULL: $BERTH_URL, else http://127.0.0.1:8188 */
-    const char *token; /* --token; NULL: $BERTH_TOKEN, else none */
-    bool quiet;        /* says nothing when it waits */
-    bool met;          /* somebody answered */
-    json_t **refusal;  /* where a refusal's JSON goes, the caller's to release; NULL: nowhere */
+    const char *url;    /* --server; NULL: $BERTH_URL, else http://127.0.0.1:8188 */
+    const char *token;  /* --token; NULL: $BERTH_TOKEN, else none */
+    const char *cacert; /* --cacert; NULL: $CURL_CA_BUNDLE, $SSL_CERT_FILE, else the system's */
+    const char *proxy;  /* --proxy; NULL: the environment's, none for this machine; "": none */
+    bool quiet;         /* says nothing when it waits */
+    bool met;           /* somebody answered */
+    json_t **refusal;   /* where a refusal's JSON goes, the caller's to release; NULL: nowhere */
 };
+#define CLIENT_WAY_OPTIONS(c)                                                                      \
+    { .name = "cacert",                                                                            \
+      .kind = OPT_TEXT,                                                                            \
+      .value = "FILE",                                                                             \
+      .help = "certificates to trust for https, in PEM; default $CURL_CA_BUNDLE, "                 \
+              "$SSL_CERT_FILE, else the system's",                                                 \
+      .to = &(c)->cacert },                                                                        \
+    {                                                                                              \
+        .name = "proxy", .kind = OPT_TEXT, .value = "URL",                                         \
+        .help = "default $http_proxy, $https_proxy, $no_proxy, and none for this machine; "        \
+                "'' for none",                                                                     \
+        .to = &(c)->proxy                                                                          \
+    }
 #define CLIENT_OPTIONS(c)                                                                          \
     { .name = "server",                                                                            \
       .kind = OPT_TEXT,                                                                            \
       .value = "URL",                                                                              \
       .help = "default $BERTH_URL, else http://127.0.0.1:8188",                                    \
       .to = &(c)->url },                                                                           \
-    {                                                                                              \
-        .name = "token", .kind = OPT_TEXT, .value = "TEXT",                                        \
-        .help = "default $BERTH_TOKEN; what the server was started with", .to = &(c)->token        \
-    }
+        { .name = "token",                                                                         \
+          .kind = OPT_TEXT,                                                                        \
+          .value = "TEXT",                                                                         \
+          .help = "default $BERTH_TOKEN; what the server was started with",                        \
+          .to = &(c)->token },                                                                     \
+        CLIENT_WAY_OPTIONS(c)
 
 /* body NULL: a GET, else a POST of JSON. *out is owned. Statuses other than 200 are errors that
  * quote what the server said; BERTH_EIO: nobody answers, and where it was asked. seconds: for the
@@ -51,14 +71,38 @@ void client_view_path(const char *name, const char *subfolder, const char *type,
 void client_view_url(const struct client *c, const char *name, const char *subfolder,
                      const char *type, struct str *out);
 
-/* For client_ws.c: connects and sends. */
-struct client_ask {
-    const char *path, *body; /* body NULL: a GET */
-    const char *upgrade;     /* further lines of an HTTP/1.1 request; NULL: HTTP/1.0 */
-    unsigned seconds;        /* for the answer */
+/* ---- client_url.c: addresses ---- */
+
+struct client_url {
+    char host[256]; /* without the brackets of IPv6 */
+    char port[8];
+    struct str base; /* "https://host:8188/prefix" */
+    struct str path; /* of a request, query and all: "/prefix/free" */
+    bool local;      /* this machine */
 };
-berth_status client_send(struct client *c, const struct client_ask *ask, int *fd, berth_err *err);
-berth_status client_send_all(int fd, const char *p, size_t n, berth_err *err);
+/* People paste the dashboard's address, which ends in /berth; behind a proxy that hands out /x it is
+ * /x/berth. Without a scheme it is http, without a port 8188 for http and 443 for https.
+ * client_url_release() it, also after an error. */
+berth_status client_url_read(const char *url, const char *path, struct client_url *out,
+                             berth_err *err);
+void client_url_release(struct client_url *u);
+
+/* ---- for client_ws.c: a connection ---- */
+
+struct client_call { /* client_call_open(); client_call_close() */
+    struct client_curl lib;
+    CURL *curl;
+    struct client_url url;
+    const char *token; /* NULL: none */
+    char said[CURL_ERROR_SIZE];
+};
+/* A zeroed *call is closed; close it, also after an error. */
+berth_status client_call_open(struct client *c, const char *path, unsigned seconds,
+                              struct client_call *call, berth_err *err);
+/* curl_easy_perform() with our patience and our words. */
+berth_status client_call_perform(struct client *c, struct client_call *call, unsigned seconds,
+                                 berth_err *err);
+void client_call_close(struct client_call *call);
 
 /* ---- the WebSocket: what the server says of prompts that were queued with this client_id ---- */
 

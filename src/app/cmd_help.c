@@ -8,6 +8,12 @@ static const char *command_name(size_t i)
 
 int help_unknown(struct app *a, const char *name)
 {
+#ifndef BERTH_SERVER
+    static const char *const absent[] = { "serve", "run", "ps", "free" };
+    for (size_t i = 0; i < ARRAY_LEN(absent); i++)
+        if (strcmp(name, absent[i]) == 0)
+            return app_usage(a, "this build is the engine alone (BERTH_SERVER=OFF): no '%s'", name);
+#endif
     struct str near = { 0 };
     suggest(&near, name, command_name);
     int code = app_usage(a, "unknown command '%.80s'%s", name, str_c(&near));

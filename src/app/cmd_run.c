@@ -292,7 +292,8 @@ static void fetch_all_choices(struct client *c, json_t *node_errors)
 /* Names those of `table` that were given and that a server decides; false: none. */
 static bool servers_own(const struct opt *table, size_t n, struct str *out)
 {
-    static const char *const ours[] = { "set", "server", "token", "show", "quiet", "json" };
+    static const char *const ours[] = { "set",   "server", "token", "cacert",
+                                        "proxy", "show",   "quiet", "json" };
     for (size_t i = 0; i < n; i++) {
         size_t k = 0;
         while (k < ARRAY_LEN(ours) && strcmp(ours[k], table[i].name) != 0)
@@ -471,6 +472,7 @@ static int run_run(struct app *a, int argc, char **argv)
           .value = "TEXT",
           .help = "default $BERTH_TOKEN; for --server",
           .to = &o.client.token },
+        CLIENT_WAY_OPTIONS(&o.client),
         { .name = "devices",
           .kind = OPT_TEXT,
           .value = "SPEC",

@@ -6,6 +6,7 @@ how the server is made: requests and websocket-client are what people use."""
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import threading
@@ -20,6 +21,19 @@ BINARY = os.environ.get("BERTH_BINARY", "build/dev/berth")
 # Sanitizers slow everything down; waiting is no assertion, so waits are generous.
 SANITIZED = "BERTH_SANITIZED" in os.environ  # memory then costs what the sanitizer wants
 PATIENCE = float(os.environ.get("BERTH_PATIENCE", "60"))
+
+
+def make_certificate(folder, names):
+    """A key and a certificate that nobody has signed, for these subjectAltNames."""
+    openssl = shutil.which("openssl")
+    if not openssl:
+        pytest.skip("no openssl command here: nothing makes a certificate for this test")
+    key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
+    made = subprocess.run([openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                           "-addext", f"subjectAltName={names}", "-keyout", key, "-out", cert], capture_output=True)
+    if made.returncode:
+        pytest.skip(f"openssl made no certificate: {made.stderr.decode(errors='replace')[-200:]}")
+    return key, cert
 
 
 class Server:

@@ -2,17 +2,15 @@
 
 import json
 import os
-import shutil
 import socket
 import ssl
-import subprocess
 
 import pytest
 import requests
 import urllib3
 import websocket
 
-from conftest import PATIENCE, Server, image_prompt
+from conftest import PATIENCE, Server, image_prompt, make_certificate
 
 urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
@@ -21,17 +19,7 @@ LIMIT = 8 << 20  # bytes of an upload
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    openssl = shutil.which("openssl")
-    if not openssl:
-        pytest.skip("no openssl command here: nothing makes a certificate for this test")
-    folder = tmp_path_factory.mktemp("tls")
-    key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
-    made = subprocess.run([openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-                           "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
-                           "-keyout", key, "-out", cert], capture_output=True)
-    if made.returncode:
-        pytest.skip(f"openssl made no certificate: {made.stderr.decode(errors='replace')[-200:]}")
-    return key, cert
+    return make_certificate(tmp_path_factory.mktemp("tls"), "DNS:localhost,IP:127.0.0.1")
 
 
 @pytest.fixture(scope="module")
