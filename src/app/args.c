@@ -164,6 +164,13 @@ static berth_status store(const struct opt *o, const char *value, berth_err *err
     case OPT_TEXT:
         *(const char **)o->to = value;
         return BERTH_OK;
+    case OPT_LIST: {
+        struct opt_list *l = o->to;
+        if (l->n == OPT_LIST_MAX)
+            return err_set(err, BERTH_EINVAL, "more than %d --%s", OPT_LIST_MAX, o->name);
+        l->at[l->n++] = value;
+        return BERTH_OK;
+    }
     case OPT_INT:
         break;
     }

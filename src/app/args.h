@@ -1,8 +1,8 @@
 /* args: a small command-line reader.
  *
  * Forms   --name, --name=value, --name value, -x, -xvalue, -x value; "--" ends the options; a lone
- *         "-" is an argument. Options and arguments may come in any order; the last of two equal
- *         options counts. Long names are never abbreviated.
+ *         "-" is an argument. Options and arguments may come in any order; of an option given
+ *         twice the last counts, unless it is an OPT_LIST. Long names are never abbreviated.
  * Errors  BERTH_EINVAL naming the offender, with the nearest name there is. Nothing is printed. */
 #ifndef APP_ARGS_H
 #define APP_ARGS_H
@@ -15,6 +15,13 @@ enum opt_kind {
     OPT_FLAG, /* bool *: becomes true */
     OPT_TEXT, /* const char **: points into argv */
     OPT_INT,  /* uint64_t *: decimal, min..max */
+    OPT_LIST, /* struct opt_list *: every value, in order */
+};
+
+#define OPT_LIST_MAX 64
+struct opt_list {
+    const char *at[OPT_LIST_MAX]; /* point into argv */
+    size_t n;
 };
 
 struct opt {

@@ -14,7 +14,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define SETS_MAX 64
 #define INFO_SECONDS 10
 
 struct options {
@@ -24,8 +23,7 @@ struct options {
     struct number_options numbers;
     struct card_options cards;
     bool json, no_metadata, quiet, show;
-    char *set[SETS_MAX];
-    size_t sets;
+    struct opt_list set;
 };
 
 /* ---- waiting for a server ---- */
@@ -298,9 +296,9 @@ static bool servers_own(const struct opt *table, size_t n, struct str *out)
         size_t k = 0;
         while (k < ARRAY_LEN(ours) && strcmp(ours[k], table[i].name) != 0)
             k++;
-        bool given =
-            table[i].kind == OPT_FLAG ? *(bool *)table[i].to : *(const char **)table[i].to != NULL;
-        if (k == ARRAY_LEN(ours) && given)
+        if (k < ARRAY_LEN(ours))
+            continue;
+        if (table[i].kind == OPT_FLAG ? *(bool *)table[i].to : *(const char **)table[i].to != NULL)
             str_addf(out, "%s--%s", out->n ? ", " : "", table[i].name);
     }
     return out->n;
@@ -372,8 +370,8 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
     int code;
     if (run_workflow_read(path, &p->prompt, &p->extra, &err))
         return app_fail(a, &err);
-    for (size_t i = 0; i < o->sets; i++)
-        if (run_workflow_set(p->prompt, o->set[i], &err))
+    for (size_t i = 0; i < o->set.n; i++)
+        if (run_workflow_set(p->prompt, o->set.at[i], &err))
             return app_usage(a, "%s", err.msg);
     if (o->client.url)
         return elsewhere(a, o, p);
@@ -417,28 +415,6 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
     return code;
 }
 
-/* Takes --set A --set B out of argv: the option reader keeps only the last of equal options. */
-static int take_sets(struct app *a, struct options *o, int *argc, char **argv)
-{
-    int kept = 0;
-    for (int i = 0; i < *argc; i++) {
-        char *value = !strncmp(argv[i], "--set=", 6) ? argv[i] + 6 : NULL;
-        if (!strcmp(argv[i], "--"))
-            while (i < *argc)
-                argv[kept++] = argv[i++];
-        else if (!value && !strcmp(argv[i], "--set") && i + 1 < *argc)
-            value = argv[++i];
-        if (i < *argc && !value)
-            argv[kept++] = argv[i];
-        if (value && o->sets == SETS_MAX)
-            return app_usage(a, "more than %d --set", SETS_MAX);
-        if (value)
-            o->set[o->sets++] = value;
-    }
-    *argc = kept;
-    return APP_OK;
-}
-
 /* --fast without a value, as ComfyUI has it, in front of a workflow: names of features have neither
  * dots nor slashes. */
 static void spell_fast(int argc, char **argv)
@@ -454,13 +430,12 @@ static void spell_fast(int argc, char **argv)
 static int run_run(struct app *a, int argc, char **argv)
 {
     struct options o = { 0 };
-    const char *set = NULL;
     const struct opt table[] = {
         { .name = "set",
-          .kind = OPT_TEXT,
+          .kind = OPT_LIST,
           .value = "NODE.INPUT=VALUE",
           .help = "change an input; NODE is an id, a title or a class; may be repeated",
-          .to = &set },
+          .to = &o.set },
         FOLDER_OPTIONS(&o.folders),
         { .name = "server",
           .kind = OPT_TEXT,
@@ -495,9 +470,9 @@ static int run_run(struct app *a, int argc, char **argv)
         { .name = "quiet", .letter = 'q', .help = "no progress, no notes", .to = &o.quiet },
         { .name = "json", .help = "print files, outputs and status as JSON", .to = &o.json },
     };
-    int n, code = take_sets(a, &o, &argc, argv);
+    int n, code = APP_OK;
     spell_fast(argc, argv);
-    if (code || !app_args(a, &command_run, table, ARRAY_LEN(table), argc, argv, &n, &code))
+    if (!app_args(a, &command_run, table, ARRAY_LEN(table), argc, argv, &n, &code))
         return code;
     if (n != 1)
         return app_usage(a, n ? "one workflow at a time" : "which workflow?");

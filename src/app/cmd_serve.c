@@ -24,7 +24,7 @@
 struct options {
     struct folder_options folders;
     const char *listen, *cors, *tls_key, *tls_cert, *token, *token_file, *database, *devices, *ram,
-        *pin, *reserve, *upload, *cache_ram, *preview, *verbose, *hashing, *yaml_seen;
+        *pin, *reserve, *upload, *cache_ram, *preview, *verbose, *hashing;
     uint64_t port, cache_lru, preview_size, max_queue, max_history, max_sockets, grace;
     struct number_options numbers;
     struct card_options cards;
@@ -54,10 +54,10 @@ static size_t option_table(struct options *o, struct opt *t)
           .help = "an unmodified build of ComfyUI's frontend to serve",
           .to = &o->folders.frontend },
         { .name = "extra-model-paths-config",
-          .kind = OPT_TEXT,
+          .kind = OPT_LIST,
           .value = "FILE...",
           .help = "further model folders, as ComfyUI's extra_model_paths.yaml",
-          .to = &o->yaml_seen },
+          .to = &o->folders.yaml },
         { .name = "listen",
           .kind = OPT_TEXT,
           .value = "IP,...",
@@ -557,8 +557,6 @@ static int run_serve(struct app *a, int argc, char **argv)
             log_info(&a->log, "serve.ignored", "why=\"no meaning here\" flags=\"%s\"",
                      str_c(&args.ignored));
         struct parts p = { 0 };
-        o.folders.yaml = args.yaml;
-        o.folders.yamls = args.yamls;
         code = with_parts(a, &o, argc, argv, &p);
         berth_ctx_free(p.ctx);
         app_folders_release(&p.folders);

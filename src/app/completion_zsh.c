@@ -74,7 +74,7 @@ static void action(struct str *out, const char *value)
 /* One option is one word of _arguments, or two: with its letter they shut each other out. */
 static void option(struct str *out, const struct opt *t)
 {
-    const bool takes = t->kind != OPT_FLAG, again = strstr(t->help, "may be repeated");
+    const bool takes = t->kind != OPT_FLAG, again = t->kind == OPT_LIST;
     if (t->letter)
         str_addf(out, "    '(-%c --%s)'{-%c%s,--%s%s}'[", t->letter, t->name, t->letter,
                  takes ? "+" : "", t->name, takes ? "=" : "");

@@ -76,17 +76,18 @@ static bool next_is_value(const struct rewriter *r)
 static berth_status take_many(struct rewriter *r, const struct flag *f, char *attached,
                               berth_err *err)
 {
-    size_t before = r->out->yamls;
+    bool ok = true, some = attached;
     if (attached && f->to)
-        r->out->yaml[r->out->yamls++] = attached;
-    while (!attached && next_is_value(r)) {
+        ok = push_option(r, f->to, attached);
+    while (!attached && ok && next_is_value(r)) {
         r->at++;
+        some = true;
         if (f->to)
-            r->out->yaml[r->out->yamls++] = r->argv[r->at];
+            ok = push_option(r, f->to, r->argv[r->at]);
     }
-    if (f->to && r->out->yamls == before)
+    if (f->to && !some)
         return err_set(err, BERTH_EINVAL, "--%s wants at least one file", f->name);
-    return BERTH_OK;
+    return ok ? BERTH_OK : err_set(err, BERTH_ENOMEM, "options");
 }
 
 static berth_status take_list(struct rewriter *r, const struct flag *f, char *attached,
@@ -167,8 +168,7 @@ berth_status serve_args_rewrite(const struct opts *own, int argc, char **argv,
     *out = (struct serve_args) { 0 };
     size_t room = (size_t)argc + 1; /* a word makes at most one */
     out->argv = arena_array(&out->mem, room, sizeof *out->argv);
-    out->yaml = arena_array(&out->mem, room, sizeof *out->yaml);
-    berth_status s = out->argv && out->yaml ? BERTH_OK : err_set(err, BERTH_ENOMEM, "options");
+    berth_status s = out->argv ? BERTH_OK : err_set(err, BERTH_ENOMEM, "options");
     struct rewriter r = { .out = out, .argc = argc, .argv = argv };
     for (; !s && r.at < argc; r.at++)
         s = take_word(&r, own, err);

@@ -14,8 +14,6 @@
 struct serve_args { /* serve_args_release() */
     char **argv;    /* rewritten: what args_parse() shall read */
     int argc;
-    const char **yaml; /* --extra-model-paths-config, in order; point into the original argv */
-    size_t yamls;
     struct str ignored; /* "--fast, --cuda-malloc" */
     struct arena mem;
 };

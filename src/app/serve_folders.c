@@ -233,13 +233,13 @@ int app_folders_open(struct app *a, const struct folder_options *o, struct app_f
     } else if ((code = default_base(a, &base))) {
         return code;
     }
-    const char **yaml = calloc(o->yamls + 1, sizeof *yaml);
+    const char **yaml = calloc(o->yaml.n + 1, sizeof *yaml);
     size_t yamls = 0;
     str_addf(&paths, "%s/extra_model_paths.yaml", o->comfyui ? o->comfyui : str_c(&base));
     if (yaml && is_file(str_c(&paths)))
         yaml[yamls++] = str_c(&paths);
-    for (size_t i = 0; yaml && i < o->yamls; i++)
-        yaml[yamls++] = o->yaml[i];
+    for (size_t i = 0; yaml && i < o->yaml.n; i++)
+        yaml[yamls++] = o->yaml.at[i];
     if (o->temp)
         str_addf(&temp, "%s/temp", o->temp);
     if (o->frontend)

@@ -12,8 +12,7 @@
 
 struct folder_options { /* point into argv; NULL: not given */
     const char *base, *comfyui, *input, *output, *temp, *user, *frontend, *tokenizers;
-    const char *const *yaml;
-    size_t yamls;
+    struct opt_list yaml; /* --extra-model-paths-config */
     bool demo;
 };
 /* Options that fill `o`. */

@@ -8,15 +8,16 @@ struct got {
     bool json, all;
     const char *output, *level;
     uint64_t threads;
+    struct opt_list set;
     int n;
-    char *argv[16];
+    char *argv[OPT_LIST_MAX + 16];
     berth_err err;
 };
 
 /* Parses the blank-separated words of `line`. */
 static berth_status parse(struct got *g, const char *line, bool front)
 {
-    static char text[512];
+    static char text[1024];
     *g = (struct got) { .threads = 99 };
     snprintf(text, sizeof text, "%s", line);
     int argc = 0;
@@ -51,6 +52,12 @@ static berth_status parse(struct got *g, const char *line, bool front)
           .to = &g->threads,
           .min = 1,
           .max = 64 },
+        { .name = "set",
+          .letter = 's',
+          .kind = OPT_LIST,
+          .value = "X",
+          .help = "several",
+          .to = &g->set },
     };
     static const struct opt_guess guess[] = { { "thread", "-j has them" }, { 0 } };
     const struct opts first = { .at = opt, .n = ARRAY_LEN(opt), .next = &last, .guess = guess };
@@ -136,6 +143,24 @@ static void every_mistake(void **state)
     struct got g;
     assert_fails(parse(&g, "--zebra", false), g.err, BERTH_EINVAL, "zebra");
     assert_null(strstr(g.err.msg, "mean"));
+}
+
+static void lists_keep_every_value(void **state)
+{
+    struct got g;
+    struct str line = { 0 };
+    (void)state;
+    assert_ok(parse(&g, "--set a file --set=b -sc -s d -- --set", false), g.err);
+    assert_int_equal(g.set.n, 4);
+    for (size_t i = 0; i < 4; i++)
+        assert_memory_equal(g.set.at[i], &"a\0b\0c\0d"[2 * i], 2);
+    assert_int_equal(g.n, 2);
+    assert_string_equal(g.argv[1], "--set"); /* behind "--": no option */
+    assert_fails(parse(&g, "--set", false), g.err, BERTH_EINVAL, "'--set' needs a value: X");
+    for (int i = 0; i <= OPT_LIST_MAX; i++)
+        str_adds(&line, i ? " --set=x" : "--set=x");
+    assert_fails(parse(&g, str_c(&line), false), g.err, BERTH_EINVAL, "more than 64 --set");
+    str_release(&line);
 }
 
 static void a_very_long_option(void **state)
@@ -257,9 +282,13 @@ static void suggestions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_form),         cmocka_unit_test(every_mistake),
-        cmocka_unit_test(a_very_long_option), cmocka_unit_test(front_stops_at_the_command),
-        cmocka_unit_test(help_is_aligned),    cmocka_unit_test(nearest_words),
+        cmocka_unit_test(every_form),
+        cmocka_unit_test(every_mistake),
+        cmocka_unit_test(lists_keep_every_value),
+        cmocka_unit_test(a_very_long_option),
+        cmocka_unit_test(front_stops_at_the_command),
+        cmocka_unit_test(help_is_aligned),
+        cmocka_unit_test(nearest_words),
         cmocka_unit_test(suggestions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
