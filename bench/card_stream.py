@@ -42,8 +42,8 @@ def tell(model, layout, rows, slack):
         print(f"{model:9} {layout:7} {r['offload']:4} % {r['ms']:8.2f} ms ({r['ms_min']:.2f}..{r['ms_max']:.2f}) "
               f"{r['ms'] / compute if compute else 0:6.3f} x own 0 %  link {r['limit_ms']:7.2f} ms  {over:6.3f} x limit "
               f"{'ok  ' if fine else 'OVER'} {r['gbps']:5.1f} of {r['link_gbps']:.1f} GB/s  exposed {100 * r['exposed']:5.1f} %  "
-              f"runs {r['runs']:.0f} copies {r['copies']:.0f} out of order {r['out_of_order']} dropped {r['dropped'] / 1e6:.0f} MB "
-              f"ring {r['ring'] / 1e6:6.1f} MB  peak {r['peak'] / 1e6:7.1f} MB  {r['output'][:8]}", flush=True)
+              f"runs {r['runs']:.0f} copies {r['copies']:.0f} out of order {r['out_of_order']} dropped {r['dropped'] / 2**20:.0f} MiB "
+              f"ring {r['ring'] / 2**20:6.1f} MiB  peak {r['peak'] / 2**20:7.1f} MiB  {r['output'][:8]}", flush=True)
     return ok
 
 

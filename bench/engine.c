@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #define TRIES 3
+#define MIB 1048576.0
 #define UNET "model.diffusion_model."
 #define VAE "first_stage_model."
 
@@ -162,9 +163,9 @@ static int bench_load(struct bench *b)
     json_object_set_new(b->out, "load_gbps", json_real(best));
     json_object_set_new(b->out, "memcpy_gbps", json_real(copy));
     if (!b->json)
-        printf("load    sd15 F16, %.2f GB: %.2f GB/s (bar 2, or memcpy on one thread into fresh "
+        printf("load    sd15 F16, %.2f GiB: %.2f GB/s (bar 2, or memcpy on one thread into fresh "
                "pages: %.2f)\n",
-               (double)bytes / 1e9, best, copy);
+               (double)bytes / MIB / 1024, best, copy);
     return 0;
 }
 
@@ -230,10 +231,10 @@ static void versus(struct bench *b, const char *what, double ours, const struct 
     }
     if (b->json)
         return;
-    printf("%-7s %7.2f s, activations peak %.0f MB", what, ours, (double)r->largest / 1e6);
+    printf("%-7s %7.2f s, activations peak %.0f MiB", what, ours, (double)r->largest / MIB);
     if (ref)
-        printf("; PyTorch %s: %.2f s, %.0f MB: ratio %.2f (bar 1.0), memory %.2f\n",
-               json_string_value(json_object_get(ref, "torch")), theirs, peak / 1e6, ours / theirs,
+        printf("; PyTorch %s: %.2f s, %.0f MiB: ratio %.2f (bar 1.0), memory %.2f\n",
+               json_string_value(json_object_get(ref, "torch")), theirs, peak / MIB, ours / theirs,
                (double)r->largest / peak);
     else
         puts("; no reference: PyTorch is not installed (BERTH_TORCH_PYTHON)");
@@ -260,9 +261,9 @@ static int bench_unets(struct bench *b)
         snprintf(key, sizeof key, "unet_%s_to_f32", dtype_name(types[i]));
         json_object_set_new(b->out, key, json_real(best / f32));
         if (!b->json)
-            printf("        %s weights (%.2f GB resident, as stored): %.2f s, %.2f x of F32 (bar "
+            printf("        %s weights (%.2f GiB resident, as stored): %.2f s, %.2f x of F32 (bar "
                    "1.15)\n",
-                   dtype_name(types[i]), (double)bytes / 1e9, best, best / f32);
+                   dtype_name(types[i]), (double)bytes / MIB / 1024, best, best / f32);
     }
     return 0;
 }

@@ -208,7 +208,7 @@ static void print_text(const struct file *f, const struct result *r, bool first)
     printf("%-9s %-12s %8zu %9s %9.3f %9.3f %9s %9s %9.0f %8.0f  < %.0f ms%s: %s\n", f->what,
            f->format, r->tensors, str_bytes(f->header, head), r->open, r->read, tree,
            str_bytes(r->heap, heap), (double)r->heap / (double)r->tensors, r->find_ns, f->bar_ms,
-           f->bar_mb > 0 ? ", < 5 MB" : "", ok ? "met" : "MISSED");
+           f->bar_mb > 0 ? ", < 4.8 MiB" : "", ok ? "met" : "MISSED");
 }
 
 static berth_status run(struct file *f, bool json, bool first, berth_err *err)

@@ -224,7 +224,7 @@ int main(int argc, char **argv)
         argc, argv,
         "usage: registry [--json]\n"
         "Time for the registry's bookkeeping on a model of 10,000 blocks, no weight read or\n"
-        "moved. Writes a file of 20 MB to $TMPDIR; takes a few seconds.\n",
+        "moved. Writes a file of 20 MiB to $TMPDIR; takes a few seconds.\n",
         &json);
     if (code >= 0)
         return code;

@@ -372,10 +372,10 @@ int main(int argc, char **argv)
     }
     printf("exec to the first 200            %8.1f ms   (bar: under 100; median of %d)\n", ms,
            STARTS);
-    printf("idle RSS                         %8.1f MiB  (bar: under 40 MB)\n", idle);
+    printf("idle RSS                         %8.1f MiB  (bar: under 38 MiB)\n", idle);
     printf("/free with wait, idle            %8.3f ms   (bar: under 20; median of %d)\n", frees,
            FREES);
-    printf("%d idle WebSockets             %8.1f MiB  (bar: under 40 MB)\n", SOCKETS, sockets);
+    printf("%d idle WebSockets             %8.1f MiB  (bar: under 38 MiB)\n", SOCKETS, sockets);
     printf("%d durable prompts, %d clients  %8.0f /s    (bar: at least 500)\n", PROMPTS, POSTERS,
            rate);
     printf("  4 KiB fdatasync, one by one    %8.0f /s    ratio %.2f\n", disk, rate / disk);

@@ -15,7 +15,7 @@ enum { JOBS = 5000, SYNCS = 300, BAR = 3000 };
 static const char usage[] =
     "usage: store [--json]\n"
     "Jobs a second through add, take and finish, durable, next to a plain loop of fdatasync.\n"
-    "Writes some 100 MB to $TMPDIR; takes a few seconds.\n";
+    "Writes some 100 MiB to $TMPDIR; takes a few seconds.\n";
 
 struct told {
     pthread_mutex_t lock;

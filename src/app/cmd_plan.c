@@ -227,8 +227,8 @@ static int run(struct app *a, int argc, char **argv)
           .to = &o.alloc },
         { .name = "virtual-vram",
           .kind = OPT_TEXT,
-          .value = "GB",
-          .help = "so many GiB of the model go to the donors",
+          .value = "GiB",
+          .help = "this much of the model goes to the donors",
           .to = &o.virtual_vram },
         { .name = "donor",
           .kind = OPT_TEXT,
@@ -320,7 +320,7 @@ const struct command command_plan = {
     .guesses = guesses,
     .name = "plan",
     .about = "say where every block of a model would live",
-    .usage = "FILE [--alloc STRING | --virtual-vram GB | --auto] [OPTION...]",
+    .usage = "FILE [--alloc STRING | --virtual-vram GiB | --auto] [OPTION...]",
     .args = "FILE",
     .more = "FILE is a weight file as for inspect. Only its header is read, no weights.\n\n"
             "A block is a leaf layer: its weight, bias and scales. Blocks under a ten\n"

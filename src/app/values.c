@@ -57,10 +57,10 @@ static const struct {
     { "stream", WORDS_LIST, "stream", NULL },
     { "URL", WORDS_LIST, "http://127.0.0.1:8188", NULL },
     /* nothing to offer */
-    { "GB", WORDS_NONE, NULL, NULL },
+    { "GiB", WORDS_NONE, NULL, NULL },
     { "HASH", WORDS_NONE, NULL, NULL },
     { "IP,...", WORDS_NONE, NULL, NULL },
-    { "MB", WORDS_NONE, NULL, NULL },
+    { "MiB", WORDS_NONE, NULL, NULL },
     { "MODEL", WORDS_NONE, NULL, NULL },
     { "N", WORDS_NONE, NULL, NULL },
     { "NODE.INPUT=VALUE", WORDS_NONE, NULL, NULL },

@@ -241,7 +241,7 @@ static berth_status resolve_bytes(struct resolver *r)
     r->out->orphans = rest < r->d->n ? rest : implicit_rest(r);
     if (rest == r->d->n && r->left)
         quotas_note(r->out, !r->d->at[r->out->orphans].host,
-                    "no \"*\" in the text: the remaining %" PRIu64 " bytes (%.2f MB) go to %s",
+                    "no \"*\" in the text: the remaining %" PRIu64 " bytes (%.2f MiB) go to %s",
                     r->left, (double)r->left / (double)MIB, r->d->at[r->out->orphans].name);
     if (rest < r->d->n || r->left)
         give(r, r->out->orphans, r->left);
@@ -296,7 +296,7 @@ static berth_status resolve_fraction(struct resolver *r)
     if (r->left) {
         quotas_note(r->out, true,
                     "the fractions hold all but %" PRIu64
-                    " bytes (%.2f MB) of the model: they go to %s",
+                    " bytes (%.2f MiB) of the model: they go to %s",
                     r->left, (double)r->left / (double)MIB, r->d->at[r->out->orphans].name);
         give(r, r->out->orphans, r->left);
     }
@@ -316,7 +316,7 @@ static berth_status check_kept(struct resolver *r, uint64_t kept)
                           stays, c->name, has);
     if (kept > good && !c->host)
         quotas_note(r->out, true,
-                    "%.2f GB stay on %s, of %.2f GB: %.2f GB of virtual VRAM are advised",
+                    "%.2f GiB stay on %s, of %.2f GiB: %.2f GiB of virtual VRAM are advised",
                     (double)kept / (double)GIB, c->name, (double)c->total / (double)GIB,
                     (double)(r->model - good) / (double)GIB);
     return BERTH_OK;
@@ -345,7 +345,7 @@ static berth_status resolve_virtual(struct resolver *r)
         return alloc_fail(r->err, BERTH_EINVAL, &at, "donors can hold only %s of %s", has, wants);
     if (donors && a->virtual_bytes > room)
         quotas_note(r->out, true,
-                    "virtual VRAM of %.2f GB, donors have %.2f GB: enough for this model",
+                    "virtual VRAM of %.2f GiB, donors have %.2f GiB: enough for this model",
                     (double)a->virtual_bytes / (double)GIB, (double)room / (double)GIB);
     if (donors && check_kept(r, r->model - want))
         return r->err->code;

@@ -66,7 +66,7 @@ static bool next_device(const struct plan *p, size_t *it, size_t *out)
 static void virtual_row(struct printer *o, const char *object, const char *role, double original,
                         double total, double virt)
 {
-    say(o, "%-8s %-6s %9.2fGB %7.2fGB %+7.2fGB", object, role, original / GIB, total / GIB,
+    say(o, "%-8s %-6s %13.2f %10.2f %+10.2f", object, role, original / GIB, total / GIB,
         virt / GIB);
 }
 
@@ -74,11 +74,11 @@ static void virtual_table(struct printer *o, const struct plan *p)
 {
     double v = (double)p->quotas.virtual_bytes, model = (double)p->bytes;
     const struct plan_device *c = &p->devices.at[p->quotas.compute];
-    rule(o, '=', 47);
+    rule(o, '=', 51);
     say(o, "          Virtual VRAM of the plan");
-    rule(o, '=', 47);
-    say(o, "%-8s %-6s %11s %9s %9s", "Object", "Role", "Original(GB)", "Total(GB)", "Virt(GB)");
-    rule(o, '-', 47);
+    rule(o, '=', 51);
+    say(o, "%-8s %-6s %13s %10s %10s", "Object", "Role", "Original GiB", "Total GiB", "Virt GiB");
+    rule(o, '-', 51);
     virtual_row(o, c->name, "recip", (double)c->total, (double)c->total + v, v);
     for (size_t i = 0; i < p->quotas.n; i++) {
         const struct plan_device *d = &p->devices.at[p->quotas.at[i].device];
@@ -86,7 +86,7 @@ static void virtual_table(struct printer *o, const struct plan *p)
         if (p->quotas.at[i].device != p->quotas.compute)
             virtual_row(o, d->name, "donor", (double)d->total, (double)d->total - gives, -gives);
     }
-    rule(o, '-', 47);
+    rule(o, '-', 51);
     virtual_row(o, "model", "model", model, model > v ? model - v : 0, -v);
 }
 
@@ -111,7 +111,7 @@ static void device_table(struct printer *o, const struct plan *p)
     rule(o, '=', 50);
     say(o, "            Device allocations");
     rule(o, '=', 50);
-    say(o, "%-8s%9s%9s%11s%10s", "Device", "VRAM GB", "Dev %", "Model GB", "Dist %");
+    say(o, "%-8s%9s%9s%11s%10s", "Device", "VRAM GiB", "Dev %", "Model GiB", "Dist %");
     rule(o, '-', 50);
     size_t i, it = 0;
     while (next_device(p, &it, &i)) {
@@ -138,7 +138,7 @@ static void type_table(struct printer *o, const struct blocks *b)
     rule(o, '-', 50);
     say(o, "            Layer types");
     rule(o, '-', 50);
-    say(o, "%-18s%7s%14s%10s", "Layer Type", "Layers", "Memory (MB)", "% Total");
+    say(o, "%-18s%7s%14s%10s", "Layer Type", "Layers", "Memory (MiB)", "% Total");
     rule(o, '-', 50);
     for (enum block_kind k = 0; k < BLOCK_KIND_COUNT; k++)
         if (layers[k])
@@ -152,7 +152,7 @@ static void final_table(struct printer *o, const struct plan *p)
     rule(o, '-', 50);
     say(o, "            Final assignments");
     rule(o, '-', 50);
-    say(o, "%-18s%7s%14s%10s", "Device", "Layers", "Memory (MB)", "% Total");
+    say(o, "%-18s%7s%14s%10s", "Device", "Layers", "Memory (MiB)", "% Total");
     rule(o, '-', 50);
     snprintf(small, sizeof small, "%s (<0.01%%)", p->devices.at[p->quotas.compute].name);
     if (c->blocks_by_class[PLAN_TINY])
@@ -179,7 +179,7 @@ void plan_tables(const struct plan *p, const struct blocks *b, plan_line_fn *lin
     type_table(&o, b);
     final_table(&o, p);
     if (orphans->blocks_by_class[PLAN_ORPHAN])
-        say(&o, "fit no amount that was left: %zu block%s, %.2f MB -> %s",
+        say(&o, "fit no amount that was left: %zu block%s, %.2f MiB -> %s",
             orphans->blocks_by_class[PLAN_ORPHAN],
             orphans->blocks_by_class[PLAN_ORPHAN] == 1 ? "" : "s",
             (double)orphans->by_class[PLAN_ORPHAN] / MIB, p->devices.at[p->quotas.orphans].name);

@@ -132,6 +132,19 @@ def test_error_messages():
             assert piece in text, f"guide.md: nothing says '{piece}'"
 
 
+def test_sizes_are_binary():
+    """KiB, MiB, GiB in what people read; MB and GB would leave open which is meant. Links have GB/s."""
+    decimal = re.compile(r"(?<![\w/])[kKMGT]B\b(?!/s)")
+    for document in DOCUMENTS:
+        for number, line in enumerate(document.path.read_text().splitlines(), 1):
+            assert not decimal.search(line), f"{named(document)}:{number}: {decimal.search(line).group()}"
+    for name in FILES:
+        if name.startswith(("src/", "web/")) and name.endswith((".c", ".h", ".cu", ".js", ".html", ".def")):
+            text = re.sub(r"/\*.*?\*/|//[^\n]*", "", (ROOT / name).read_text(), flags=re.S)
+            said = text if name.endswith(".html") else " ".join(re.findall(r'"(?:[^"\\\n]|\\.)*"|`[^`]*`|\'[^\'\n]*\'', text))
+            assert not decimal.search(said), f"{name}: {decimal.search(said).group()}"
+
+
 def test_quoted_code():
     """C that begins with a comment that is a file's name is in that file, word for word."""
     blocks = [b for d in DOCUMENTS for b in d.blocks if b.language == "c"]

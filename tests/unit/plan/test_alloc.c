@@ -281,7 +281,7 @@ ROW(row_30_fractions_below_the_model)
     uint64_t each = 24 * GIB / 20; /* 1228.8 MiB, rounded down */
     assert_quotas(&q, each, each, MODEL - 2 * each);
     assert_int_equal(q.orphans, CPU);
-    assert_note(&q, true, "1634133608 bytes (1558.43 MB)");
+    assert_note(&q, true, "1634133608 bytes (1558.43 MiB)");
 }
 
 ROW(row_31_entries_after_the_model_is_used_up)
@@ -355,7 +355,7 @@ ROW(row_38_more_than_the_donors_hold)
     /* More than there is, of a model that has less: nothing is short. People hear of it. */
     q = accepted("#cuda:0;99;cpu");
     assert_quotas(&q, 0, 0, MODEL);
-    assert_note(&q, true, "99.00 GB");
+    assert_note(&q, true, "99.00 GiB");
 }
 
 ROW(row_39_device_omitted)

@@ -209,7 +209,7 @@ static void virtual_vram(void **state)
     assert_ok(resolve("#cuda:0;8;cpu", &machine, NULL, 30 * GIB, &q, &err), err);
     assert_int_equal(q.notes, 1);
     assert_true(q.warn[0]);
-    assert_non_null(strstr(q.note[0], "8.40 GB of virtual VRAM are advised"));
+    assert_non_null(strstr(q.note[0], "8.40 GiB of virtual VRAM are advised"));
     assert_fails(resolve("#cuda:0;5;cpu", &machine, NULL, 30 * GIB, &q, &err), err, BERTH_EINVAL,
                  "25.0 GiB stay and exceed device memory, cuda:0 has 24.0 GiB "
                  "(entry 2: \"5\")");
