@@ -1,18 +1,24 @@
 /* berth plan: which block of a model would live where. Loads nothing. */
 #include "app/plan.h"
+#include "app/presets.h"
 #include "berth/ctx.h"
+#include "model/synth.h"
 #include "plan/convert.h"
 
 struct options {
-    const char *alloc, *virtual_vram, *donor, *compute, *devices, *layout, *part, *dtype, *reserve,
-        *ram;
+    const char *preset, *alloc, *virtual_vram, *donor, *compute, *devices, *layout, *part, *dtype,
+        *reserve, *ram;
     bool automatic, brief, json;
 };
 
 struct request { /* the options, understood */
     const struct options *o;
-    struct str text;    /* the allocation string to resolve; empty: auto */
-    struct alloc alloc; /* of text */
+    const char *file;
+    const struct preset *preset; /* instead of the file */
+    enum dtype stored;           /* of the preset's weights */
+    const char *convert;         /* what weights are converted to; NULL: nothing */
+    struct str text;             /* the allocation string to resolve; empty: auto */
+    struct alloc alloc;          /* of text */
     struct plan_devices devices;
     enum plan_layout layout;
     uint64_t reserve;
@@ -85,6 +91,25 @@ static berth_err *option_said(const struct options *o, berth_err *err)
     return err;
 }
 
+/* --preset and --dtype. A file has a type, and can be converted to fp8; a preset has the type one
+ * asks for. 0: fine. */
+static int read_model(struct app *a, struct request *r)
+{
+    const struct options *o = r->o;
+    bool fp8 = o->dtype && res_convert_type(o->dtype) != DT_NONE;
+    int code = o->preset ? app_preset(a, o->preset, &r->preset) : APP_OK;
+    r->stored = o->dtype && !fp8 ? dtype_by_name(o->dtype, strlen(o->dtype)) : DT_F16;
+    r->convert = fp8 ? o->dtype : NULL;
+    if (code)
+        return code;
+    if (o->dtype && !fp8 && !o->preset)
+        return app_usage(a, "--dtype: '%.40s' is neither fp8_e4m3fn nor fp8_e5m2", o->dtype);
+    if (r->stored == DT_NONE || !synth_can(r->stored, NULL))
+        return app_usage(a, "--dtype: '%.40s' is no type of weights; `berth synth --help` has them",
+                         o->dtype);
+    return 0;
+}
+
 /* Mistakes in the text of an option; 0: fine. */
 static int read_options(struct app *a, struct request *r)
 {
@@ -93,8 +118,6 @@ static int read_options(struct app *a, struct request *r)
     r->reserve = UINT64_MAX;
     if (o->layout && !plan_layout_parse(o->layout, strlen(o->layout), &r->layout))
         return app_usage(a, "--layout: '%.80s' is neither spread nor tail", o->layout);
-    if (o->dtype && res_convert_type(o->dtype) == DT_NONE)
-        return app_usage(a, "--dtype: '%.40s' is neither fp8_e4m3fn nor fp8_e5m2", o->dtype);
     if (o->reserve && !str_parse_bytes(o->reserve, strlen(o->reserve), &r->reserve))
         return app_usage(a, "--reserve: '%.80s' is no size; write 1.5g, 512m or bytes", o->reserve);
     if (o->part) {
@@ -185,20 +208,37 @@ static int plan_blocks(struct app *a, const struct request *r, struct planned *x
     return code;
 }
 
-static int plan_file(struct app *a, const char *path, const struct request *r)
+/* The preset's tensors, in the format its type is stored in. */
+static berth_status declare_preset(const struct request *r, struct weights **w, berth_err *err)
+{
+    const struct preset *p = r->preset;
+    struct keys keys = { 0 };
+    struct synth y = { 0 };
+    berth_status s = preset_keys(p, &keys, err);
+    if (!s)
+        s = synth_init(&y, &keys, r->stored, app_format_of(r->stored), p->hiprec, NULL, err);
+    if (!s)
+        s = weights_declare(p->name, y.spec, keys.n, w, err);
+    synth_release(&y);
+    keys_release(&keys);
+    return s;
+}
+
+static int plan_model(struct app *a, const struct request *r)
 {
     struct weights *w;
     berth_err err;
     uint64_t start = clock_mono_ns(a->clock);
-    if (weights_open(path, NULL, &w, &err))
+    if (r->preset ? declare_preset(r, &w, &err) : weights_open(r->file, NULL, &w, &err))
         return app_fail(a, &err);
+    const char *path = weights_path(w);
     struct planned x = {
         .file = path, .prefix = str_c(&r->prefix), .weights = w, .brief = r->o->brief
     };
     struct blocks b = { 0 };
     x.arch = arch_detect(w, x.prefix);
     x.blocks = &b;
-    berth_status s = r->o->dtype ? res_convert(w, x.prefix, r->o->dtype, &err) : BERTH_OK;
+    berth_status s = r->convert ? res_convert(w, x.prefix, r->convert, &err) : BERTH_OK;
     if (!s)
         s = blocks_from_weights(w, x.prefix, x.arch ? &x.arch->base : NULL, &b, &err);
     log_info(&a->log, "plan.open", "tensors=%zu blocks=%zu ms=%.3f arch=%s file=\"%s\"",
@@ -220,6 +260,12 @@ static int run(struct app *a, int argc, char **argv)
 {
     struct options o = { 0 };
     const struct opt opt[] = {
+        { .name = "preset",
+          .letter = 'p',
+          .kind = OPT_TEXT,
+          .value = "PRESET",
+          .help = "a built-in model instead of a file; `berth synth --list` shows them",
+          .to = &o.preset },
         { .name = "alloc",
           .kind = OPT_TEXT,
           .value = "STRING",
@@ -260,8 +306,9 @@ static int run(struct app *a, int argc, char **argv)
           .to = &o.part },
         { .name = "dtype",
           .kind = OPT_TEXT,
-          .value = "FP8",
-          .help = "as if converted: fp8_e4m3fn (or fp8), fp8_e5m2; weight_dtype of loaders",
+          .value = "TYPE",
+          .help = "as if converted: fp8_e4m3fn (or fp8), fp8_e5m2; weight_dtype of loaders; with "
+                  "--preset any type that synth writes, e.g. q8_0 (default: f16)",
           .to = &o.dtype },
         { .name = "reserve",
           .kind = OPT_TEXT,
@@ -279,7 +326,9 @@ static int run(struct app *a, int argc, char **argv)
     int n, code;
     if (!app_args(a, &command_plan, opt, ARRAY_LEN(opt), argc, argv, &n, &code))
         return code;
-    if (!n)
+    if (n && o.preset)
+        return app_usage(a, "--preset or a file, not both: '%.80s'", argv[0]);
+    if (!n && !o.preset)
         return app_usage(a, "which file?");
     if (n > 1)
         return app_usage(a, "one file at a time, '%.80s' is too much", argv[1]);
@@ -291,7 +340,10 @@ static int run(struct app *a, int argc, char **argv)
     if (!r)
         return app_fail(a, (err_set(&err, BERTH_ENOMEM, "options"), &err));
     r->o = &o;
+    r->file = n ? argv[0] : NULL;
     code = check_usage(a, &o);
+    if (!code)
+        code = read_model(a, r);
     if (!code)
         code = read_options(a, r);
     if (!code && (r->text.bad || r->prefix.bad)) {
@@ -299,7 +351,7 @@ static int run(struct app *a, int argc, char **argv)
         code = app_fail(a, &err);
     }
     if (!code)
-        code = plan_file(a, argv[0], r);
+        code = plan_model(a, r);
     str_release(&r->text);
     str_release(&r->prefix);
     free(r);
@@ -320,9 +372,10 @@ const struct command command_plan = {
     .guesses = guesses,
     .name = "plan",
     .about = "say where every block of a model would live",
-    .usage = "FILE [--alloc STRING | --virtual-vram GiB | --auto] [OPTION...]",
+    .usage = "(FILE | --preset PRESET) [OPTIONS]",
     .args = "FILE",
-    .more = "FILE is a weight file as for inspect. Only its header is read, no weights.\n\n"
+    .more = "FILE is a weight file as for inspect. Only its header is read, no weights.\n"
+            "--preset plans for a model that is not here yet, without any file.\n\n"
             "A block is a leaf layer: its weight, bias and scales. Blocks under a ten\n"
             "thousandth of the model, and tables that turn tokens into vectors, stay on the\n"
             "compute device; the tables use up its amount first, the small blocks come on\n"
@@ -337,6 +390,7 @@ const struct command command_plan = {
             "  berth plan flux-dev.safetensors --devices cuda:0=12g,cpu=64g\n"
             "  berth plan flux-dev.safetensors --devices cuda:0=16g,cpu=64g --dtype fp8\n"
             "  berth plan flux-dev.safetensors --devices cuda:0=24g,cpu=64g --virtual-vram 10\n"
+            "  berth plan --preset flux-dev --dtype q8_0 --devices cuda:0=12g,cpu=64g\n"
             "  berth plan sd15.safetensors --part model.diffusion_model --alloc 'cpu,*'\n\n"
             "The strips show the model from the first block that runs to the last. A column\n"
             "is an equal piece of its bytes, the higher the more of it lies on the device;\n"

@@ -1,8 +1,7 @@
 /* berth synth: model files whose weights follow from their names (model/synth.h). */
-#include "app/app.h"
 #include "app/jsonout.h"
+#include "app/presets.h"
 #include "base/file.h"
-#include "model/preset.h"
 #include "model/synth.h"
 #include "text/bpe.h"
 #include "text/unigram.h"
@@ -37,11 +36,6 @@ static void job_release(struct job *j)
 
 /* ---- what to write: each returns 0 or the exit code of a mistake it named ---- */
 
-static const char *preset_name(size_t i)
-{
-    return i < preset_count() ? preset_at(i)->name : NULL;
-}
-
 /* The i-th type that can be written, in some format. */
 static const char *writable_name(size_t i)
 {
@@ -51,31 +45,11 @@ static const char *writable_name(size_t i)
     return NULL;
 }
 
-static int unknown(struct app *a, const char *what, const char *name, const char *(*at)(size_t i))
-{
-    struct str more = { 0 };
-    if (!suggest(&more, name, at))
-        for (size_t i = 0; at(i); i++)
-            str_addf(&more, "%s%s", i ? ", " : "; there are ", at(i));
-    int code = app_usage(a, "unknown %s '%.80s'%s", what, name, str_c(&more));
-    str_release(&more);
-    return code;
-}
-
 static int choose_dtype(struct app *a, const struct options *o, struct job *j)
 {
     const char *name = o->dtype ? o->dtype : "f32";
     j->dtype = dtype_by_name(name, strlen(name));
-    return j->dtype != DT_NONE ? APP_OK : unknown(a, "dtype", name, writable_name);
-}
-
-/* What a type is written in when nobody says: safetensors if it can, else the first that can. */
-static const struct weights_writer *default_format(enum dtype t)
-{
-    const struct weights_writer *f = weights_writer_find("safetensors");
-    for (size_t i = 0; f && !f->stores(t); i++)
-        f = weights_writer_at(i);
-    return f ? f : weights_writer_at(0); /* none can: synth_init() will say so */
+    return j->dtype != DT_NONE ? APP_OK : app_unknown(a, "dtype", name, writable_name);
 }
 
 static const char *format_name(size_t i)
@@ -103,9 +77,9 @@ static int choose_format(struct app *a, const struct options *o, struct job *j)
         return app_usage(a, "standard output is not supported: give a file name");
     j->format = o->format   ? weights_writer_find(o->format)
                 : o->output ? ending
-                            : default_format(j->dtype);
+                            : app_format_of(j->dtype);
     if (!j->format)
-        return o->format ? unknown(a, "format", o->format, format_name)
+        return o->format ? app_unknown(a, "format", o->format, format_name)
                          : ending_says_nothing(a, o->output);
     if (ending && ending != j->format)
         return app_usage(a, "'%.200s' ends like a %s file, but --format says %s", o->output,
@@ -137,8 +111,9 @@ static int read_keys(struct app *a, const struct options *o, struct job *j)
     if (!o->preset == !o->keys)
         return app_usage(a, "give --preset NAME or --keys FILE%s; --list shows the presets",
                          o->preset ? ", not both" : "");
-    if (o->preset && !(j->preset = preset_find(o->preset)))
-        return unknown(a, "preset", o->preset, preset_name);
+    int code = o->preset ? app_preset(a, o->preset, &j->preset) : APP_OK;
+    if (code)
+        return code;
     berth_err err;
     if (j->preset ? preset_keys(j->preset, &j->keys, &err) : keys_read(o->keys, &j->keys, &err))
         return app_fail(a, &err);
@@ -371,7 +346,7 @@ static berth_status list_sizes(struct list *l, const struct preset *p, const str
 {
     for (size_t i = 0; i < l->n; i++) {
         struct synth y = { 0 };
-        if (synth_init(&y, k, l->dtype[i], l->format ? l->format : default_format(l->dtype[i]),
+        if (synth_init(&y, k, l->dtype[i], l->format ? l->format : app_format_of(l->dtype[i]),
                        p->hiprec, NULL, err))
             return err->code;
         bytes[i] = y.bytes;
@@ -435,7 +410,7 @@ static berth_status check_type(enum dtype t, const struct weights_writer *format
 {
     const struct keys none = { 0 };
     struct synth y;
-    berth_status s = synth_init(&y, &none, t, format ? format : default_format(t), NULL, NULL, err);
+    berth_status s = synth_init(&y, &none, t, format ? format : app_format_of(t), NULL, NULL, err);
     synth_release(&y);
     return s;
 }
@@ -458,7 +433,7 @@ static int list(struct app *a, const struct options *o)
     if (code)
         return code;
     if (o->format && !(l.format = weights_writer_find(o->format)))
-        return unknown(a, "format", o->format, format_name);
+        return app_unknown(a, "format", o->format, format_name);
     if (o->dtype && check_type(j.dtype, l.format, &err))
         return app_usage(a, "%s", err.msg);
     choose_columns(a, o, j.dtype, &l);

@@ -47,7 +47,6 @@ static const struct {
     { "COMMAND", WORDS_LIST, NULL, commands },
     { "TYPE", WORDS_LIST, NULL, types },
     { "FLOAT", WORDS_LIST, "bf16 f16 f32", NULL }, /* of activations */
-    { "FP8", WORDS_LIST, "fp8_e4m3fn fp8_e5m2", NULL },
     { "FORMAT", WORDS_LIST, "safetensors gguf", NULL },
     { "LAYOUT", WORDS_LIST, "spread tail", NULL },
     { "LEVEL", WORDS_LIST, "debug info warn error off", NULL },

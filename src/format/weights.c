@@ -153,37 +153,49 @@ static berth_status open_into(struct opening *o, const char *path, berth_err *er
     return weights_check(o->w, err);
 }
 
-static berth_status open_any(const char *path, const struct weights_file *files, size_t count,
-                             const struct weights_limits *lim, struct weights **out, berth_err *err)
+static berth_status opening_init(struct opening *o, const struct weights_limits *lim,
+                                 const char *path, berth_err *err)
 {
-    *out = NULL;
-    struct opening o = {
-        .w = calloc(1, sizeof *o.w),
-        .lim = clamp(lim),
-        .entry = { .elem = sizeof(struct weights_entry) },
-        .meta = { .elem = sizeof(struct weights_meta) },
-        .files = files,
-        .file_count = count,
-    };
-    if (!o.w)
+    *o = (struct opening) { .w = calloc(1, sizeof *o->w),
+                            .lim = clamp(lim),
+                            .entry = { .elem = sizeof(struct weights_entry) },
+                            .meta = { .elem = sizeof(struct weights_meta) } };
+    if (!o->w)
         return err_set(err, BERTH_ENOMEM, "'%s': out of memory", path_end(path));
-    o.w->shard.elem = sizeof(struct shard);
-    o.w->converted = DT_NONE;
+    o->w->shard.elem = sizeof(struct shard);
+    o->w->converted = DT_NONE;
     /* The address differs from run to run: a file cannot aim at collisions. */
-    o.meta_key.seed = (uint64_t)(uintptr_t)o.w * UINT64_C(0x9e3779b97f4a7c15);
-    berth_status s = open_into(&o, path, err);
-    vec_release(&o.entry);
-    vec_release(&o.meta);
-    map_release(&o.meta_key);
+    o->meta_key.seed = (uint64_t)(uintptr_t)o->w * UINT64_C(0x9e3779b97f4a7c15);
+    return BERTH_OK;
+}
+
+/* Hands the index out, or closes it if s is an error. */
+static berth_status opening_end(struct opening *o, berth_status s, struct weights **out)
+{
+    vec_release(&o->entry);
+    vec_release(&o->meta);
+    map_release(&o->meta_key);
     if (s) {
-        weights_close(o.w);
+        weights_close(o->w);
         return s;
     }
 #ifdef BERTH_CHECKS
-    weights_verify(o.w);
+    weights_verify(o->w);
 #endif
-    *out = o.w;
+    *out = o->w;
     return BERTH_OK;
+}
+
+static berth_status open_any(const char *path, const struct weights_file *files, size_t count,
+                             const struct weights_limits *lim, struct weights **out, berth_err *err)
+{
+    struct opening o;
+    *out = NULL;
+    if (opening_init(&o, lim, path, err))
+        return err->code;
+    o.files = files;
+    o.file_count = count;
+    return opening_end(&o, open_into(&o, path, err), out);
 }
 
 berth_status weights_open(const char *path, const struct weights_limits *lim, struct weights **out,
@@ -197,6 +209,46 @@ berth_status weights_open_memory(const struct weights_file *files, size_t count,
                                  berth_err *err)
 {
     return open_any(files[0].name, files, count, lim, out, err);
+}
+
+static berth_status declare_one(struct opening *o, const struct weights_spec *spec,
+                                struct shard *file, berth_err *err)
+{
+    struct weights_entry *e = open_entry(o, 0, err);
+    size_t n = strlen(spec->name);
+    if (!e || name_check(spec->name, n, o->lim.max_name, "tensor name", err))
+        return err->code;
+    e->name = open_text(o, spec->name, n);
+    if (!e->name)
+        return err_set(err, BERTH_ENOMEM, "the name of tensor %zu", o->entry.n);
+    e->name_len = (uint32_t)n;
+    e->dtype = spec->dtype;
+    e->shape = spec->shape;
+    e->off = file->size;
+    if (entry_measure(e, err))
+        return err->code;
+    if (e->size > SIZE_MAX - file->size)
+        return err_set(err, BERTH_ELIMIT, "tensor '%s' is too large", excerpt(spec->name, n).s);
+    file->size += e->size;
+    return BERTH_OK;
+}
+
+berth_status weights_declare(const char *name, const struct weights_spec *spec, size_t count,
+                             struct weights **out, berth_err *err)
+{
+    struct opening o;
+    *out = NULL;
+    if (opening_init(&o, NULL, name, err))
+        return err->code;
+    struct shard *file = vec_add(&o.w->shard);
+    o.w->format = &format_safetensors;
+    o.w->path = file ? open_text(&o, name, strlen(name)) : NULL;
+    berth_status s = o.w->path ? BERTH_OK : err_set(err, BERTH_ENOMEM, "'%s'", path_end(name));
+    if (!s)
+        file->path = o.w->path;
+    for (size_t i = 0; !s && i < count; i++)
+        s = declare_one(&o, &spec[i], file, err);
+    return opening_end(&o, s ? s : index_finish(&o, err), out);
 }
 
 void weights_close(struct weights *w)
@@ -354,6 +406,9 @@ berth_status weights_read(const struct weights *w, const struct weights_entry *e
         return err_set(err, BERTH_EINVAL,
                        "tensor '%s': bytes %" PRIu64 " to %" PRIu64 " of %" PRIu64 " in '%s'",
                        excerpt(e->name, e->name_len).s, off, off + n, e->size, path_end(f->path));
+    if (!f->map && !f->data && n)
+        return err_set(err, BERTH_EUNSUPPORTED, "tensor '%s' of '%s' was declared: it has no bytes",
+                       excerpt(e->name, e->name_len).s, path_end(f->path));
     if (!as_is || f->map) {
         if (as_is ? file_map_read(f->map, e->off + off, dst, n, err)
                   : read_converted(f, e, off, dst, n, err))

@@ -121,6 +121,11 @@ struct weights_meta {
  * Messages name the file. */
 berth_status weights_open(const char *path, const struct weights_limits *lim, struct weights **out,
                           berth_err *err);
+/* An index of tensors that exist nowhere, for plans: all but their bytes, which cannot be read.
+ * Names are copied. name: what weights_path() says. */
+struct weights_spec;
+berth_status weights_declare(const char *name, const struct weights_spec *spec, size_t count,
+                             struct weights **out, berth_err *err);
 void weights_close(struct weights *w); /* NULL is fine */
 
 /* What these return is borrowed until weights_close(). */

@@ -52,6 +52,34 @@ sound
 keys=$(grep -o '^  "[a-z_]*"' .out | tr -d ' "\n')
 [ "$keys" = total_bytesconvertedcomputedevicesblocksstringlayoutnotes ] || fail "keys: $keys"
 
+# ---- a preset: the plan that its file would have ----
+for how in "f16" "fp8" "q8_0"; do
+    for preset in flux-tiny sd15-tiny; do
+        case $how in
+        q8_0) run 0 synth --preset $preset --dtype $how -o made.gguf --force && file=made.gguf as= ;;
+        f16) "$sparse" $preset f16 made.safetensors && file=made.safetensors as= ;;
+        fp8) file=made.safetensors as="--dtype fp8" && "$sparse" $preset f16 $file ;;
+        esac
+        run 0 plan $file $as --devices "$pc" --json && cp .out want
+        run 0 plan --preset $preset --dtype $how --devices "$pc" --json
+        cmp want .out || fail "the plan of $preset in $how is not that of its file"
+        sound
+    done
+done
+rm -f made.gguf made.safetensors want
+run 0 plan --preset flux-dev --devices "$pc" --json
+json total_bytes 23802816640
+run 0 plan --preset flux-dev --devices "$pc" --brief
+out_has '^flux-dev$'
+run 2 plan --preset flux-tinny --devices "$pc"
+err_has "did you mean 'flux-tiny'"
+run 2 plan --preset flux-tiny --dtype letters --devices "$pc"
+err_has "'letters' is no type of weights"
+run 2 plan flux-tiny.safetensors --preset flux-tiny --devices "$pc"
+err_has "not both"
+run 2 plan --devices "$pc"
+err_has "which file?"
+
 # ---- in another type than the file's ----
 run 0 plan flux-tiny.safetensors --devices "$pc" --dtype fp8_e4m3fn --json
 json total_bytes $((flux_tiny / 4))

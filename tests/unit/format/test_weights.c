@@ -370,9 +370,71 @@ static void two_indexes_of_one_file(void **state)
     weights_close(NULL);
 }
 
+/* ---- tensors that exist nowhere ---- */
+
+static const struct weights_spec declared[] = {
+    { "a.weight", DT_F16, { 2, { 3, 5 } } },
+    { "a.bias", DT_F32, { 1, { 3 } } },
+    { "none", DT_F32, { 1, { 0 } } },
+    { "q", DT_Q8_0, { 2, { 2, 32 } } },
+};
+
+static void a_declared_index_has_all_but_bytes(void **state)
+{
+    struct weights *w;
+    berth_err err = { 0 };
+    uint8_t byte[2];
+    (void)state;
+    assert_ok(weights_declare("made up", declared, ARRAY_LEN(declared), &w, &err), err);
+    assert_string_equal(weights_path(w), "made up");
+    assert_int_equal(weights_count(w), ARRAY_LEN(declared));
+    assert_int_equal(weights_data_bytes(w), 30 + 12 + 68);
+    for (size_t i = 0; i < ARRAY_LEN(declared); i++) {
+        const struct weights_spec *s = &declared[i];
+        const struct weights_entry *e = weights_find(w, s->name, strlen(s->name));
+        assert_non_null(e);
+        assert_ptr_equal(e, weights_at(w, i));
+        assert_true(e->dtype == s->dtype && !memcmp(&e->shape, &s->shape, sizeof e->shape));
+        assert_fails(weights_read(w, e, 0, byte, e->size ? 2 : 3, &err), err,
+                     e->size ? BERTH_EUNSUPPORTED : BERTH_EINVAL, s->name);
+    }
+    weights_convert(w, 0, DT_F8_E4M3); /* as a plan in fp8 does */
+    assert_int_equal(weights_data_bytes(w), 15 + 12 + 68);
+    assert_fails(weights_read(w, weights_at(w, 0), 0, byte, 2, &err), err, BERTH_EUNSUPPORTED, "");
+    weights_close(w);
+}
+
+static void what_cannot_be_declared(void **state)
+{
+    const struct weights_spec twice[] = { declared[0], declared[0] };
+    const struct weights_spec odd[] = { { "q", DT_Q8_0, { 1, { 31 } } } };
+    const struct weights_spec huge[] = { { "x", DT_F32, { 1, { UINT64_MAX / 2 } } } };
+    const struct weights_spec bad[] = { { "a\nb", DT_F32, { 1, { 1 } } } };
+    struct weights *w;
+    berth_err err = { 0 };
+    (void)state;
+    assert_fails(weights_declare("m", twice, 2, &w, &err), err, BERTH_EFORMAT, "twice");
+    assert_fails(weights_declare("m", odd, 1, &w, &err), err, BERTH_EFORMAT, "whole blocks");
+    assert_fails(weights_declare("m", huge, 1, &w, &err), err, BERTH_EFORMAT, "'x'");
+    assert_fails(weights_declare("m", bad, 1, &w, &err), err, BERTH_EFORMAT, "control character");
+    assert_null(w);
+    for (long k = 0;; k++) {
+        oom_after(k);
+        berth_status s = weights_declare("m", declared, ARRAY_LEN(declared), &w, &err);
+        oom_off();
+        if (!s)
+            break;
+        assert_int_equal(s, BERTH_ENOMEM);
+        assert_null(w);
+    }
+    weights_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_declared_index_has_all_but_bytes),
+        cmocka_unit_test(what_cannot_be_declared),
         cmocka_unit_test(what_is_no_file),
         cmocka_unit_test(content_decides_not_the_name),
         cmocka_unit_test(pickles_are_known_by_their_bytes),
