@@ -99,7 +99,7 @@ static void run_head(struct world *w, struct null_stream *s)
     free(o);
 }
 
-bool engine_step(struct world *w)
+bool sim_step(struct world *w)
 {
     unsigned ready = 0;
     for (unsigned a = 0; a < ACTORS; a++)
@@ -118,9 +118,9 @@ bool engine_step(struct world *w)
     return true;
 }
 
-void engine_run(struct world *w)
+void sim_run(struct world *w)
 {
-    while (engine_step(w))
+    while (sim_step(w))
         ;
 }
 
@@ -325,7 +325,7 @@ static void finish(struct null_stream *s)
 {
     struct world *w = world_of(s->base.phys);
     while (s->head)
-        engine_step(w);
+        sim_step(w);
     vclock_join(&w->clock[HOST], &w->clock[s->actor]);
     w->now = later(w->now, s->now);
 }
@@ -430,7 +430,7 @@ berth_status null_event_query(struct dev_event *e, bool *done, berth_err *err)
     if (null_call_fails(null_of(e->phys), NULL_EVENT_QUERY, err))
         return err->code;
     if (m && !m->done && !w->cfg.lazy)
-        engine_step(w);
+        sim_step(w);
     *done = !m || m->done;
     if (m && m->done) {
         vclock_join(&w->clock[HOST], &m->clock);
@@ -446,7 +446,7 @@ berth_status null_event_sync(struct dev_event *e, berth_err *err)
     if (null_call_fails(null_of(e->phys), NULL_EVENT_SYNC, err))
         return err->code;
     while (m && !m->done)
-        engine_step(w);
+        sim_step(w);
     if (!m)
         return BERTH_OK;
     vclock_join(&w->clock[HOST], &m->clock);

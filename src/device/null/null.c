@@ -125,7 +125,7 @@ static void null_close(struct phys *p)
         hazard_report(w, NULL_LEAK, "%zu pinned ranges of %s were not freed before close",
                       d->host_blocks, p->name);
     if (d->blocks.n) {
-        engine_run(w); /* queued work of other devices may touch them */
+        sim_run(w); /* queued work of other devices may touch them */
         const struct block *b = *(struct block **)vec_at(&d->blocks, 0);
         hazard_report(w, NULL_LEAK,
                       "%zu allocations of %s were not freed before close, the first is [%#" PRIx64
@@ -224,7 +224,7 @@ static void give_up(struct shadow *s, struct actor_op *by, uint64_t lo, uint64_t
 {
     shadow_free(s, by, lo, hi);
     if (by->found)
-        engine_run(by->world);
+        sim_run(by->world);
 }
 
 static void null_free(struct phys *p, uint64_t addr, size_t n)
@@ -446,12 +446,12 @@ void null_seed(struct device *d, uint64_t seed)
 
 bool null_step(struct device *d)
 {
-    return engine_step(of(d)->world);
+    return sim_step(of(d)->world);
 }
 
 void null_run(struct device *d)
 {
-    engine_run(of(d)->world);
+    sim_run(of(d)->world);
 }
 
 size_t null_queued(const struct device *d)

@@ -141,8 +141,8 @@ void hazard_report(struct world *w, enum null_hazard kind, const char *fmt, ...)
 struct actor_op host_op(struct world *w);
 
 /* engine.c */
-bool engine_step(struct world *w);
-void engine_run(struct world *w);
+bool sim_step(struct world *w);
+void sim_run(struct world *w);
 berth_status null_stream_new(struct phys *p, struct dev_stream **out, berth_err *err);
 void null_stream_free(struct dev_stream *s);
 berth_status null_stream_sync(struct dev_stream *s, berth_err *err);
