@@ -1,8 +1,6 @@
 /* compute: models made ready, and what nodes say about them. */
 #include "node/compute.h"
 
-#include "model/arch.h"
-
 #include <inttypes.h>
 #include <string.h>
 
@@ -270,108 +268,6 @@ void ready_vae_release(struct ready_vae *v)
 
 /* ---- text encoders ---- */
 
-static const char *const kind_name[] = {
-    [TEXT_CLIP_L] = "CLIP-L", [TEXT_CLIP_G] = "CLIP-G", [TEXT_CLIP_H] = "CLIP-H", [TEXT_T5] = "T5"
-};
-
-#define KIND(k) (1u << TEXT_##k)
-static const struct {
-    enum text_set set;
-    unsigned kinds;
-    const char *type; /* what loaders call it; NULL: any of those for one file */
-} sets[] = {
-    { TEXT_SD1, KIND(CLIP_L), NULL },
-    { TEXT_SD2, KIND(CLIP_H), NULL },
-    { TEXT_REFINER, KIND(CLIP_G), NULL },
-    { TEXT_SDXL, KIND(CLIP_L) | KIND(CLIP_G), "sdxl" },
-    { TEXT_FLUX, KIND(CLIP_L) | KIND(T5), "flux" },
-};
-
-static bool is_plain(const char *type)
-{
-    return !type || strcmp(type, "stable_diffusion") == 0;
-}
-
-berth_status text_type_check(const char *type, berth_err *err)
-{
-    bool known = is_plain(type);
-    for (size_t i = 0; !known && i < ARRAY_LEN(sets); i++)
-        known = sets[i].type && strcmp(type, sets[i].type) == 0;
-    return known ? BERTH_OK
-                 : err_set(err, BERTH_EUNSUPPORTED,
-                           "text encoders of type '%.40s' cannot be computed yet", type);
-}
-
-/* "CLIP-L and T5" */
-static void name_kinds(unsigned kinds, struct str *out)
-{
-    for (size_t i = 0; i < ARRAY_LEN(kind_name); i++)
-        if (kinds >> i & 1)
-            str_addf(out, "%s%s", out->n ? " and " : "", kind_name[i]);
-}
-
-/* The encoders are not what the type wants. kinds: what is there; twice: a kind that is there
- * again, or 0. */
-static berth_status misfit(const char *type, unsigned want, unsigned kinds, unsigned twice,
-                           berth_err *err)
-{
-    struct str wanted = { 0 }, got = { 0 }, missing = { 0 };
-    name_kinds(want, &wanted);
-    name_kinds(kinds, &got);
-    name_kinds(want & ~kinds, &missing);
-    err_set(err, BERTH_EINVAL, "type '%.40s' wants %s: %s is missing, %s %s", type, str_c(&wanted),
-            missing.n ? str_c(&missing) : "nothing", twice ? "two files are" : "what is here is",
-            str_c(&got));
-    str_release(&wanted);
-    str_release(&got);
-    str_release(&missing);
-    return err->code;
-}
-
-berth_status text_set_find(const enum text_kind *kind, size_t n, const char *type,
-                           enum text_set *out, berth_err *err)
-{
-    unsigned kinds = 0, twice = 0;
-    if (text_type_check(type, err))
-        return err->code;
-    for (size_t i = 0; i < n; i++) {
-        twice |= kinds & 1u << kind[i];
-        kinds |= 1u << kind[i];
-    }
-    for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
-        bool asked = type && sets[i].type && strcmp(type, sets[i].type) == 0;
-        if (asked && (kinds != sets[i].kinds || twice))
-            return misfit(type, sets[i].kinds, kinds, twice, err);
-        if ((asked || is_plain(type)) && kinds == sets[i].kinds && !twice) {
-            *out = sets[i].set;
-            return BERTH_OK;
-        }
-    }
-    if (kinds == KIND(T5))
-        return err_set(err, BERTH_EUNSUPPORTED,
-                       "a T5 alone makes no conditioning that can be computed yet; Flux wants a "
-                       "CLIP-L beside it: DualCLIPLoader, type flux");
-    struct str got = { 0 };
-    name_kinds(kinds, &got);
-    err_set(err, BERTH_EUNSUPPORTED, "%zu text encoders (%s) that make no set for a model we know",
-            n, str_c(&got));
-    str_release(&got);
-    return err->code;
-}
-
-/* Is there a text encoder in it that is none of ours? Then the set is not, whatever CLIPs are there
- * too. */
-static bool has_others(const struct weights *w, const char *part)
-{
-    struct arch_net net[ARCH_NETS_MAX];
-    size_t n = arch_nets(w, part, net);
-    for (size_t i = 0; i < n; i++)
-        if (net[i].family->naming != ARCH_CLIP && net[i].family->naming != ARCH_T5 &&
-            strcmp(net[i].family->role, "clip") == 0)
-            return true;
-    return false;
-}
-
 /* The encoders of a part, by what the file says; none is opened. */
 static berth_status find_encoders(struct ready_text *t, size_t at, berth_err *err)
 {
@@ -379,35 +275,19 @@ static berth_status find_encoders(struct ready_text *t, size_t at, berth_err *er
     const struct weights *w = res_weights(t->ref->part[at]);
     const char *part = res_info(t->ref->part[at]).part;
     size_t n = text_find(w, part, found);
-    if (!n || has_others(w, part))
-        return err_set(err, BERTH_EUNSUPPORTED, "%s text encoder that cannot be computed yet",
-                       n ? "beside a known one there is a" : "a");
+    if (!n)
+        return err_set(err, BERTH_EUNSUPPORTED, "a text encoder that cannot be computed yet");
     for (size_t i = 0; i < n; i++) {
         if (t->n == TEXT_ENCODERS_MAX)
             return err_set(err, BERTH_ELIMIT, "more than %d text encoders", TEXT_ENCODERS_MAX);
         struct text_encoder *e = &t->enc[t->n];
-        *e = (struct text_encoder) { .kind = found[i].kind, .tok = t->tokenizer[t->n]->tok };
-        if (e->kind == TEXT_T5 ? t5_detect(w, found[i].root, &e->t5, err)
-                               : clip_detect(w, found[i].root, &e->clip, err))
+        if (text_encoder_init(e, w, &found[i], &t->mem, err))
             return err->code;
+        e->tok = t->tokenizer[t->n]->tok;
         t->part[t->n] = at;
         t->found[t->n++] = found[i];
     }
     return BERTH_OK;
-}
-
-static berth_status open_encoder(struct ready_text *t, struct text_encoder *e, berth_err *err)
-{
-    size_t i = (size_t)(e - t->enc);
-    struct res_model *m = t->ref->part[t->part[i]];
-    struct net_args args = net_of(t->c, m);
-    bool t5 = e->kind == TEXT_T5;
-    args.root = t->found[i].root;
-    args.names = t5 ? t5_names(&e->t5) : clip_names(res_weights(m), args.root);
-    args.names_user = t5 ? (void *)&e->t5 : (void *)&e->clip;
-    if (net_open(&args, &e->net, err))
-        return err->code;
-    return t5 ? t5_check(e->net, &e->t5, err) : clip_check(e->net, &e->clip, err);
 }
 
 static void end_encoder(void *user, struct text_encoder *e)
@@ -424,14 +304,14 @@ static void end_encoder(void *user, struct text_encoder *e)
 static berth_status begin_encoder(void *user, struct text_encoder *e, berth_err *err)
 {
     struct ready_text *t = user;
-    size_t part = t->part[e - t->enc];
+    size_t i = (size_t)(e - t->enc), part = t->part[i];
+    struct res_model *m = t->ref->part[part];
     if (ready_load(t->c, t->ref, part, err))
         return err->code;
-    berth_status s = open_encoder(t, e, err);
-    if (!s)
+    if (!text_encoder_open(e, res_weights(m), t->found[i].root, net_of(t->c, m), err))
         return BERTH_OK;
     end_encoder(t, e);
-    return err_add(err, "'%.80s'", res_info(t->ref->part[part]).name);
+    return err_add(err, "'%.80s'", res_info(m).name);
 }
 
 /* The tokenizers of these encoders, in the order of find_encoders(): looked for before gigabytes
@@ -446,20 +326,12 @@ static berth_status open_tokenizers(struct node_call *c, const struct model_ref 
         const struct weights *w = res_weights(ref->part[i]);
         size_t n = text_find(w, res_info(ref->part[i]).part, found);
         for (size_t k = 0; !s && k < n && at < TEXT_ENCODERS_MAX; k++, at++) {
-            s = asset_tokenizer(c->env, text_tokenizer(found[k].kind), w, &t->tokenizer[at], err);
+            s = asset_tokenizer(c->env, found[k].is->tokenizer, w, &t->tokenizer[at], err);
             if (s)
                 err_add(err, "'%.80s'", res_info(ref->part[i]).name);
         }
     }
     return s;
-}
-
-static berth_status find_set(struct ready_text *t, const char *type, berth_err *err)
-{
-    enum text_kind kind[TEXT_ENCODERS_MAX];
-    for (size_t i = 0; i < t->n; i++)
-        kind[i] = t->enc[i].kind;
-    return text_set_find(kind, t->n, type, &t->set, err);
 }
 
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
@@ -474,7 +346,7 @@ berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct
         if ((s = find_encoders(out, i, err)))
             err_add(err, "'%.80s'", res_info(ref->part[i]).name);
     if (!s)
-        s = find_set(out, ref->clip_type, err);
+        s = text_set_find(out->found, out->n, ref->clip_type, &out->set, err);
     if (s)
         ready_text_release(out);
     return s;
@@ -499,5 +371,6 @@ void ready_text_release(struct ready_text *t)
 {
     for (size_t i = 0; i < TEXT_ENCODERS_MAX; i++)
         asset_unref(t->tokenizer[i]);
+    arena_release(&t->mem);
     *t = (struct ready_text) { 0 };
 }

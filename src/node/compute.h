@@ -150,7 +150,8 @@ struct ready_text {
     struct text_found found[TEXT_ENCODERS_MAX];
     size_t part[TEXT_ENCODERS_MAX]; /* of the ref */
     size_t n;
-    enum text_set set;
+    struct arena mem; /* configs */
+    const struct text_set *set;
     int skip;                                   /* of text_args */
     struct asset *tokenizer[TEXT_ENCODERS_MAX]; /* [n] */
 };
@@ -159,13 +160,6 @@ berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct
 struct text_args
 ready_text_args(struct ready_text *t);         /* without embeddings; t stays where it is */
 void ready_text_release(struct ready_text *t); /* zeroed is fine */
-/* BERTH_EUNSUPPORTED: whatever the files, encoders of this type (as below) cannot be computed. */
-berth_status text_type_check(const char *type, berth_err *err);
-/* Which set these encoders are. type: what the loader was told ("sdxl", "flux"); NULL: they came
- * with a checkpoint. BERTH_EINVAL: not what the type wants, saying what is missing. BERTH_EUNSUPPORTED:
- * none that can be computed. */
-berth_status text_set_find(const enum text_kind *kind, size_t n, const char *type,
-                           enum text_set *out, berth_err *err);
 
 /* options of a MODEL or CLIP. Takes v; NULL counts as out of memory. */
 berth_status option_set(struct model_ref *m, const char *key, json_t *taken, berth_err *err);

@@ -127,7 +127,7 @@ static const char *const clip_input[] = { "clip_name", "clip_name1", "clip_name2
 
 /* What is in the files of a loader, asked before gigabytes are loaded. */
 struct clip_files { /* clip_files_release() */
-    enum text_kind kind[TEXT_ENCODERS_MAX];
+    struct text_found found[TEXT_ENCODERS_MAX];
     const struct weights *in[TEXT_ENCODERS_MAX]; /* the file that has it */
     size_t n;
     struct weights *file[ARRAY_LEN(clip_input)];
@@ -154,7 +154,7 @@ static berth_status look_into(struct node_call *c, const char *key, const char *
     size_t n = s ? 0 : text_find(w, NULL, found);
     f->others |= !n || f->n + n > TEXT_ENCODERS_MAX;
     for (size_t i = 0; !f->others && i < n; i++) {
-        f->kind[f->n] = found[i].kind;
+        f->found[f->n] = found[i];
         f->in[f->n++] = w;
     }
     if (w)
@@ -170,7 +170,7 @@ static berth_status look_for_tokenizers(const struct node_env *env, const struct
     berth_status s = BERTH_OK;
     for (size_t i = 0; !s && i < f->n; i++) {
         struct asset *tokenizer;
-        s = asset_tokenizer(env, text_tokenizer(f->kind[i]), f->in[i], &tokenizer, err);
+        s = asset_tokenizer(env, f->found[i].is->tokenizer, f->in[i], &tokenizer, err);
         asset_unref(tokenizer);
         if (s) {
             const char *path = weights_path(f->in[i]), *base = strrchr(path, '/');
@@ -507,7 +507,7 @@ static berth_status check_type(struct node_call *c, const char *key, const char 
                                berth_err *err)
 {
     struct clip_files f = { 0 };
-    enum text_set unread;
+    const struct text_set *unread;
     berth_status s = text_type_check(type, err);
     for (size_t i = 0; !s && i < ARRAY_LEN(clip_input); i++) {
         const char *name;
@@ -518,7 +518,7 @@ static berth_status check_type(struct node_call *c, const char *key, const char 
             s = look_into(c, key, name, &f, err);
     }
     if (!s && !f.others) {
-        s = text_set_find(f.kind, f.n, type, &unread, err);
+        s = text_set_find(f.found, f.n, type, &unread, err);
         s = !s ? look_for_tokenizers(c->env, &f, err) : s == BERTH_EINVAL ? s : BERTH_OK;
     }
     clip_files_release(&f);

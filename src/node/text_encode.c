@@ -73,27 +73,26 @@ static berth_status to_tensor(const struct shape *s, const float *from, struct h
     return st;
 }
 
-/* A node with two prompts is for one set of encoders; with others ComfyUI finds no tokens for one of
- * them and fails, too. */
-static berth_status check_two(enum text_set is, enum text_set wants, berth_err *err)
+/* A node with several prompts is for one set of encoders; with others ComfyUI finds no tokens for
+ * one of them and fails, too. */
+static berth_status check_set(const struct text_set *is, const struct text_set *wants,
+                              berth_err *err)
 {
-    static const struct {
-        const char *set, *encoders;
-    } name[] = { [TEXT_SD1] = { "SD1", "CLIP-L" },
-                 [TEXT_SD2] = { "SD2", "CLIP-H" },
-                 [TEXT_SDXL] = { "SDXL", "CLIP-L and CLIP-G" },
-                 [TEXT_REFINER] = { "SDXL's refiner", "CLIP-G" },
-                 [TEXT_FLUX] = { "Flux", "CLIP-L and T5" } };
-    return is == wants
-               ? BERTH_OK
-               : err_set(err, BERTH_EINVAL,
-                         "two prompts are for %s's text encoders, %s; this is %s's: %s",
-                         name[wants].set, name[wants].encoders, name[is].set, name[is].encoders);
+    struct str theirs = { 0 }, ours = { 0 };
+    if (!wants || is == wants)
+        return BERTH_OK;
+    text_set_encoders(wants, &theirs);
+    text_set_encoders(is, &ours);
+    err_set(err, BERTH_EINVAL, "two prompts are for %s's text encoders, %s; this is %s's: %s",
+            wants->name, str_c(&theirs), is->name, str_c(&ours));
+    str_release(&theirs);
+    str_release(&ours);
+    return err->code;
 }
 
-/* text_l: another text for CLIP-L, of nodes for the set `wants`; NULL: the same. */
-static berth_status encode(struct node_call *c, const char *text, const char *text_l,
-                           enum text_set wants, struct conditioning **out, berth_err *err)
+/* wants: the set that the node is for; NULL: any. */
+static berth_status encode(struct node_call *c, const struct text_prompt *prompt, size_t prompts,
+                           const struct text_set *wants, struct conditioning **out, berth_err *err)
 {
     const struct model_ref *ref;
     struct ready_text t = { 0 };
@@ -106,9 +105,9 @@ static berth_status encode(struct node_call *c, const char *text, const char *te
         return err->code;
     struct text_args args = ready_text_args(&t);
     args.emb = &emb;
-    berth_status s = text_l ? check_two(t.set, wants, err) : BERTH_OK;
+    berth_status s = check_set(t.set, wants, err);
     if (!s)
-        s = text_encode(&args, text, text_l, &mem, &got, err);
+        s = text_encode(&args, prompt, prompts, &mem, &got, err);
     if (s)
         err_add(err, "'%.80s'", ready_name(ref));
     ready_text_release(&t);
@@ -131,7 +130,7 @@ static berth_status run_encode(struct node_call *c, berth_err *err)
     struct conditioning *x;
     berth_status s = in_text(c, "text", &text, err);
     if (!s)
-        s = encode(c, text, NULL, TEXT_SD1, &x, err);
+        s = encode(c, &(struct text_prompt) { text, NULL }, 1, NULL, &x, err);
     return s ? s : out_conditioning(c, 0, x, err);
 }
 
@@ -164,8 +163,10 @@ static berth_status run_sdxl(struct node_call *c, berth_err *err)
         (s = in_side(c, "crop_w", &z.crop_w, err)) || (s = in_side(c, "crop_h", &z.crop_h, err)) ||
         (s = in_side(c, "target_width", &z.target_width, err)) ||
         (s = in_side(c, "target_height", &z.target_height, err)) ||
-        (s = in_text(c, "text_g", &g, err)) || (s = in_text(c, "text_l", &l, err)) ||
-        (s = encode(c, g, l, TEXT_SDXL, &x, err)))
+        (s = in_text(c, "text_g", &g, err)) || (s = in_text(c, "text_l", &l, err)))
+        return s;
+    const struct text_prompt prompt[] = { { g, &encoder_clip_g }, { l, &encoder_clip_l } };
+    if ((s = encode(c, prompt, 2, &text_set_sdxl, &x, err)))
         return s;
     x->at[0].size = z;
     return out_conditioning(c, 0, x, err);
@@ -190,7 +191,7 @@ static berth_status run_refiner(struct node_call *c, berth_err *err)
     berth_status s;
     if ((s = in_f64(c, "ascore", &score, err)) || (s = in_side(c, "width", &z.width, err)) ||
         (s = in_side(c, "height", &z.height, err)) || (s = in_text(c, "text", &text, err)) ||
-        (s = encode(c, text, NULL, TEXT_SD1, &x, err)))
+        (s = encode(c, &(struct text_prompt) { text, NULL }, 1, NULL, &x, err)))
         return s;
     z.target_width = z.width;
     z.target_height = z.height;
@@ -217,7 +218,10 @@ static berth_status run_flux(struct node_call *c, berth_err *err)
     struct conditioning *x;
     berth_status s;
     if ((s = in_text(c, "clip_l", &l, err)) || (s = in_text(c, "t5xxl", &t5, err)) ||
-        (s = in_f64(c, "guidance", &guidance, err)) || (s = encode(c, t5, l, TEXT_FLUX, &x, err)))
+        (s = in_f64(c, "guidance", &guidance, err)))
+        return s;
+    const struct text_prompt prompt[] = { { t5, &encoder_t5 }, { l, &encoder_clip_l } };
+    if ((s = encode(c, prompt, 2, &text_set_flux, &x, err)))
         return s;
     x->at[0].guided = 1;
     x->at[0].guidance = guidance;

@@ -124,15 +124,11 @@ static const char *diffusion_part(const struct weights *w, const struct arch *ar
 
 static void add_text_kinds(const struct weights *w, json_t *out)
 {
-    static const char *const name[] = { [TEXT_CLIP_L] = "CLIP-L",
-                                        [TEXT_CLIP_G] = "CLIP-G",
-                                        [TEXT_CLIP_H] = "CLIP-H",
-                                        [TEXT_T5] = "T5" };
     struct text_found found[TEXT_ENCODERS_MAX];
     size_t n = text_find(w, NULL, found);
     json_t *kinds = n ? json_array() : NULL;
     for (size_t i = 0; kinds && i < n; i++)
-        json_array_append_new(kinds, json_string(name[found[i].kind]));
+        json_array_append_new(kinds, json_string(found[i].is->name));
     if (kinds)
         json_object_set_new(out, "text", kinds);
 }

@@ -1,5 +1,5 @@
-/* encoder.c: sets of encoders: which layer each gives, weights against the empty prompt, assembly
- * (text-encoders.md 3, 6, 9). */
+/* encoder.c: a prompt through the encoders of a set: tokens, passes, weights against the empty
+ * prompt (text-encoders.md 3, 6, 9). */
 #include "text/encoder.h"
 
 #include "base/log.h"
@@ -8,104 +8,76 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* How an encoder is used in a set. */
-struct use {
-    enum text_kind kind;
-    int layer; /* clip_out_args.layer without clip skip */
-    bool norm_hidden, project;
-    bool cond;           /* its z are columns of cond */
-    bool pooled;         /* the set's pooled output is this one's */
-    uint32_t min_length; /* of T5's chunk */
-};
-static const struct set {
-    const char *name;
-    struct use use[2]; /* in the order of their columns in cond */
-    size_t n;
-    bool fill_up; /* given a text for each, the shorter list of chunks gets empty ones */
-} sets[] = {
-    [TEXT_SD1] = { .name = "SD1",
-                   .use = { { TEXT_CLIP_L, .norm_hidden = true, .cond = true, .pooled = true } },
-                   .n = 1 },
-    [TEXT_SD2] = { .name = "SD2",
-                   .use = { { TEXT_CLIP_H, -2, .norm_hidden = true, .project = true, .cond = true,
-                              .pooled = true } },
-                   .n = 1 },
-    [TEXT_SDXL] = { .name = "SDXL",
-                    .use = { { TEXT_CLIP_L, -2, .cond = true },
-                             { TEXT_CLIP_G, -2, .project = true, .cond = true, .pooled = true } },
-                    .n = 2,
-                    .fill_up = true },
-    [TEXT_REFINER] = { .name = "SDXL refiner",
-                       .use = { { TEXT_CLIP_G, -2, .project = true, .cond = true,
-                                  .pooled = true } },
-                       .n = 1 },
-    [TEXT_FLUX] = { .name = "Flux",
-                    .use = { { TEXT_T5, .norm_hidden = true, .cond = true, .min_length = 256 },
-                             { TEXT_CLIP_L, .norm_hidden = true, .pooled = true } },
-                    .n = 2 },
-};
-
-static const struct kind {
-    const char *name;
-    const char *key;   /* of embedding files */
-    bool pad_with_end; /* else with 0; CLIPs */
-    bool t5;           /* its own network */
-    const struct tokenizer *tokenizer;
-} kinds[] = {
-    [TEXT_CLIP_L] = { .name = "CLIP-L",
-                      .key = "clip_l",
-                      .pad_with_end = true,
-                      .tokenizer = &tokenizer_clip },
-    [TEXT_CLIP_G] = { .name = "CLIP-G", .key = "clip_g", .tokenizer = &tokenizer_clip },
-    [TEXT_CLIP_H] = { .name = "CLIP-H", .key = "clip_h", .tokenizer = &tokenizer_clip },
-    [TEXT_T5] = { .name = "T5", .key = "t5xxl", .t5 = true, .tokenizer = &tokenizer_t5 },
-};
-
-const struct tokenizer *text_tokenizer(enum text_kind kind)
-{
-    return kinds[kind].tokenizer;
-}
-
-struct one { /* an encoder at work */
-    const struct use *use;
-    struct text_encoder *enc;
-    struct chunks in;
-    size_t width;
-    float *z;      /* [in.n * length, width]; NULL: not in cond */
-    float *pooled; /* [width]; NULL: not the set's */
-};
-
 static berth_status no_memory(berth_err *err)
 {
     return err_set(err, BERTH_ENOMEM, "the conditioning of a prompt");
 }
 
-static struct text_encoder *find_encoder(const struct text_args *a, enum text_kind kind)
+berth_status text_encoder_init(struct text_encoder *e, const struct weights *w,
+                               const struct text_found *found, struct arena *mem, berth_err *err)
+{
+    *e = (struct text_encoder) { .is = found->is };
+    e->config = arena_array(mem, 1, found->is->config_bytes);
+    if (!e->config)
+        return err_set(err, BERTH_ENOMEM, "a text encoder");
+    return found->is->configure(w, found->root, e->config, err);
+}
+
+berth_status text_encoder_open(struct text_encoder *e, const struct weights *w, const char *root,
+                               struct net_args args, berth_err *err)
+{
+    args.root = root;
+    args.names = e->is->names ? e->is->names(w, root, e->config) : NULL;
+    args.names_user = e->config;
+    if (net_open(&args, &e->net, err))
+        return err->code;
+    return e->is->check(e->net, e->config, err);
+}
+
+struct work { /* an encoder of the set, and what it is given and gives */
+    struct text_encoder *enc;
+    struct chunks in;
+    struct text_result r;
+};
+
+static struct text_encoder *find_encoder(const struct text_args *a, const struct encoder_class *is)
 {
     for (size_t i = 0; i < a->encoders; i++)
-        if (a->enc[i].kind == kind)
+        if (a->enc[i].is == is)
             return &a->enc[i];
     return NULL;
 }
 
-static berth_status tokenize(const struct text_args *a, struct one *o, const char *text,
+/* Its own prompt, else the one for all; NULL: neither. */
+static const char *prompt_for(const struct encoder_class *is, const struct text_prompt *prompt,
+                              size_t prompts)
+{
+    const char *text = NULL;
+    for (size_t i = 0; i < prompts; i++) {
+        if (prompt[i].encoder == is)
+            return prompt[i].text;
+        if (!prompt[i].encoder)
+            text = prompt[i].text;
+    }
+    return text;
+}
+
+static berth_status tokenize(const struct text_args *a, struct work *k, const char *text,
                              struct arena *mem, berth_err *err)
 {
-    const struct kind *k = &kinds[o->use->kind];
-    const void *tok = o->enc->tok;
-    if (!tok)
-        return err_set(err, BERTH_EINVAL, "no tokenizer for %s", k->name);
-    struct token_ids ids = k->tokenizer->ids(tok);
+    const struct encoder_class *is = k->enc->is;
+    if (!text)
+        return err_set(err, BERTH_EINVAL, "no prompt for %s", is->name);
+    if (!k->enc->tok)
+        return err_set(err, BERTH_EINVAL, "no tokenizer for %s", is->name);
+    struct token_ids ids = is->tokenizer->ids(k->enc->tok);
     struct chunk_rules rules = { .start = ids.start, .end = ids.end, .pad = ids.pad };
-    if (k->t5) {
-        rules.min_length = o->use->min_length;
-    } else {
-        rules.pad = k->pad_with_end ? ids.end : ids.pad;
-        rules.max_length = (uint32_t)o->enc->clip.positions;
-        rules.pad_to_max = true;
-    }
-    return text_chunks(text, strlen(text), k->tokenizer->encode, tok, &rules, k->key, a->emb, mem,
-                       &o->in, err);
+    if (is->rules)
+        is->rules(k->enc->config, &rules);
+    if (k->r.use->min_length)
+        rules.min_length = k->r.use->min_length;
+    return text_chunks(text, strlen(text), is->tokenizer->encode, k->enc->tok, &rules, is->key,
+                       a->emb, mem, &k->in, err);
 }
 
 /* n chunks, those behind the prompt's own being the empty prompt's. */
@@ -137,105 +109,103 @@ static bool has_weights(const struct chunks *c)
 }
 
 /* z = (z - empty) * weight + empty, where a weight is not 1. */
-static void apply_weights(const struct one *o, size_t width, const float *empty)
+static void apply_weights(const struct work *k, const float *empty)
 {
-    size_t len = o->in.len[0];
-    for (size_t i = 0; i < o->in.n; i++)
-        for (size_t k = 0; k < len; k++) {
-            double weight = o->in.chunk[i][k].weight;
-            float w = (float)weight, *z = o->z + (i * len + k) * width;
-            const float *e = empty + k * width;
+    size_t len = k->in.len[0], width = k->r.width;
+    for (size_t i = 0; i < k->in.n; i++)
+        for (size_t t = 0; t < len; t++) {
+            double weight = k->in.chunk[i][t].weight;
+            float w = (float)weight, *z = k->r.z + (i * len + t) * width;
+            const float *e = empty + t * width;
             for (size_t x = 0; weight != 1.0 && x < width; x++)
                 z[x] = (z[x] - e[x]) * w + e[x];
         }
 }
 
-/* z and pooled of all chunks, through whichever network it is. */
-static berth_status compute(const struct text_args *a, struct one *o, const struct chunks *all,
-                            size_t *dropped, berth_err *err)
-{
-    const struct text_encoder *e = o->enc;
-    int layer = a->skip ? a->skip : o->use->layer;
-    if (kinds[e->kind].t5)
-        return t5_encode(e->net, &e->t5, all, layer, o->z, dropped, err);
-    struct clip_out_args how = { .layer = layer,
-                                 .norm_hidden = o->use->norm_hidden,
-                                 .project = o->use->project };
-    return clip_encode(e->net, &e->clip, all, &how, o->z, o->pooled, dropped, err);
-}
-
-static void warn_one(const struct log *log, const struct one *o, const struct token *t, size_t n)
+static void warn_one(const struct log *log, const struct work *k, const struct token *t, size_t n)
 {
     if (t)
         log_warn(log, "text.embedding",
                  "what=width name=\"%.200s\" ignored=%zu has=%" PRIu32 " width=%zu encoder=%s",
-                 t->embedding, n, t->width, o->width, kinds[o->use->kind].name);
+                 t->embedding, n, t->width, k->r.width, k->enc->is->name);
 }
 
 /* Embeddings of another width are left out, as in ComfyUI: a warning for each time one is named. */
-static void warn_ignored(const struct log *log, const struct one *o)
+static void warn_ignored(const struct log *log, const struct work *w)
 {
     const struct token *last = NULL;
     size_t n = 0;
-    for (size_t i = 0; i < o->in.n; i++)
-        for (size_t k = 0; k < o->in.len[i]; k++) {
-            const struct token *t = &o->in.chunk[i][k];
-            if (!t->vector || t->width == o->width)
+    for (size_t i = 0; i < w->in.n; i++)
+        for (size_t k = 0; k < w->in.len[i]; k++) {
+            const struct token *t = &w->in.chunk[i][k];
+            if (!t->vector || t->width == w->r.width)
                 continue;
             if (last && last->embedding == t->embedding) {
                 n++;
                 continue;
             }
-            warn_one(log, o, last, n);
+            warn_one(log, w, last, n);
             last = t;
             n = 1;
         }
-    warn_one(log, o, last, n);
+    warn_one(log, w, last, n);
 }
 
-static berth_status encode(const struct text_args *a, struct one *o, struct arena *mem,
+/* All chunks, between begin and end. */
+static berth_status run(const struct text_args *a, struct work *k, const struct chunks *all,
+                        size_t *dropped, berth_err *err)
+{
+    struct text_encoder *e = k->enc;
+    struct encoder_want want = k->r.use->want;
+    if (a->skip)
+        want.layer = a->skip;
+    if (a->begin && a->begin(a->user, e, err))
+        return err->code;
+    berth_status s =
+        e->is->encode(e->net, e->config, all, &want, k->r.z, k->r.pooled, dropped, err);
+    if (a->end)
+        a->end(a->user, e);
+    return s ? err_add(err, "%s", e->is->name) : BERTH_OK;
+}
+
+static berth_status encode(const struct text_args *a, struct work *k, struct arena *mem,
                            berth_err *err)
 {
-    struct chunks all = o->in;
-    bool weighted = o->use->cond && has_weights(&o->in);
-    size_t n, dropped = 0, len = o->in.len[0];
-    if (weighted && extend(&all, o->in.n + 1, mem, err))
+    struct chunks all = k->in;
+    struct text_result *r = &k->r;
+    bool weighted = r->use->cond && has_weights(&k->in);
+    size_t n, dropped = 0, len = k->in.len[0];
+    r->rows = k->in.n * len;
+    if (weighted && extend(&all, k->in.n + 1, mem, err))
         return err->code;
-    if (!sz_mul(all.n * len, o->width, &n) ||
-        (o->use->cond && !(o->z = arena_array(mem, n, sizeof *o->z))) ||
-        (o->use->pooled && !(o->pooled = arena_array(mem, o->width, sizeof *o->pooled))))
+    if (!sz_mul(all.n * len, r->width, &n) ||
+        (r->use->cond && !(r->z = arena_array(mem, n, sizeof *r->z))) ||
+        (r->use->pooled && !(r->pooled = arena_array(mem, r->width, sizeof *r->pooled))))
         return no_memory(err);
-    if (a->begin && a->begin(a->user, o->enc, err))
+    if (run(a, k, &all, &dropped, err))
         return err->code;
-    berth_status s = compute(a, o, &all, &dropped, err);
-    if (a->end)
-        a->end(a->user, o->enc);
-    if (s)
-        return err_add(err, "%s", kinds[o->use->kind].name);
     if (dropped && a->emb)
-        warn_ignored(a->emb->log, o);
+        warn_ignored(a->emb->log, k);
     if (weighted)
-        apply_weights(o, o->width, o->z + o->in.n * len * o->width);
+        apply_weights(k, r->z + r->rows * r->width);
     return BERTH_OK;
 }
 
-/* Columns side by side, as many rows as the shorter has. */
-static berth_status assemble(const struct one *o, size_t n, struct arena *mem,
-                             struct text_cond *out, berth_err *err)
+berth_status text_join_columns(const struct text_result *r, size_t n, struct arena *mem,
+                               struct text_cond *out, berth_err *err)
 {
     *out = (struct text_cond) { .tokens = SIZE_MAX };
     size_t columns = 0, all, at = 0;
     for (size_t i = 0; i < n; i++) {
-        size_t rows = o[i].in.n * o[i].in.len[0];
-        if (o[i].pooled) {
-            out->pooled = o[i].pooled;
-            out->pooled_n = o[i].width;
+        if (r[i].pooled) {
+            out->pooled = r[i].pooled;
+            out->pooled_n = r[i].width;
         }
-        if (!o[i].z)
+        if (!r[i].z)
             continue;
-        out->tokens = rows < out->tokens ? rows : out->tokens;
-        out->width += o[i].width;
-        out->cond = o[i].z;
+        out->tokens = r[i].rows < out->tokens ? r[i].rows : out->tokens;
+        out->width += r[i].width;
+        out->cond = r[i].z;
         columns++;
     }
     if (columns == 1)
@@ -244,38 +214,41 @@ static berth_status assemble(const struct one *o, size_t n, struct arena *mem,
         !(out->cond = arena_array(mem, all, sizeof *out->cond)))
         return no_memory(err);
     for (size_t i = 0; i < n; i++) {
-        for (size_t row = 0; o[i].z && row < out->tokens; row++)
-            memcpy(out->cond + row * out->width + at, o[i].z + row * o[i].width,
-                   o[i].width * sizeof *out->cond);
-        at += o[i].z ? o[i].width : 0;
+        for (size_t row = 0; r[i].z && row < out->tokens; row++)
+            memcpy(out->cond + row * out->width + at, r[i].z + row * r[i].width,
+                   r[i].width * sizeof *out->cond);
+        at += r[i].z ? r[i].width : 0;
     }
     return BERTH_OK;
 }
 
-berth_status text_encode(const struct text_args *a, const char *text, const char *text_l,
-                         struct arena *mem, struct text_cond *out, berth_err *err)
+berth_status text_encode(const struct text_args *a, const struct text_prompt *prompt,
+                         size_t prompts, struct arena *mem, struct text_cond *out, berth_err *err)
 {
-    const struct set *set = &sets[a->set];
-    struct one one[2] = { 0 };
-    size_t most = 0;
+    const struct text_set *set = a->set;
+    struct work work[TEXT_ENCODERS_MAX] = { 0 };
+    struct text_result result[TEXT_ENCODERS_MAX];
+    size_t n = 0, most = 0;
     *out = (struct text_cond) { 0 };
-    for (size_t i = 0; i < set->n; i++) {
-        struct one *o = &one[i];
-        o->use = &set->use[i];
-        o->enc = find_encoder(a, o->use->kind);
-        if (!o->enc)
+    for (const struct text_use *use = set->use; use->encoder; use++) {
+        struct work *k = &work[n++];
+        k->enc = find_encoder(a, use->encoder);
+        if (!k->enc)
             return err_set(err, BERTH_EINVAL, "%s needs %s, which is not among its text encoders",
-                           set->name, kinds[o->use->kind].name);
-        o->width = (size_t)(kinds[o->use->kind].t5 ? o->enc->t5.width : o->enc->clip.width);
-        if (tokenize(a, o, text_l && o->use->kind == TEXT_CLIP_L ? text_l : text, mem, err))
+                           set->name, use->encoder->name);
+        k->r = (struct text_result) { .use = use,
+                                      .width = (size_t)use->encoder->width(k->enc->config) };
+        if (tokenize(a, k, prompt_for(use->encoder, prompt, prompts), mem, err))
             return err->code;
-        most = o->in.n > most ? o->in.n : most;
+        most = k->in.n > most ? k->in.n : most;
     }
-    for (size_t i = 0; i < set->n; i++) {
-        if (text_l && set->fill_up && one[i].in.n < most && extend(&one[i].in, most, mem, err))
+    for (size_t i = 0; i < n; i++) {
+        struct work *k = &work[i];
+        if (prompts > 1 && set->fill_up && k->in.n < most && extend(&k->in, most, mem, err))
             return err->code;
-        if (encode(a, &one[i], mem, err))
+        if (encode(a, k, mem, err))
             return err->code;
+        result[i] = k->r;
     }
-    return assemble(one, set->n, mem, out, err);
+    return set->join(result, n, mem, out, err);
 }

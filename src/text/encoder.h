@@ -1,93 +1,163 @@
-/* encoder: prompts to conditioning: CLIP text encoders, T5, and the sets of them that models use.
+/* encoder: prompts to conditioning: text encoders, and the sets of them that models use.
  *
- * Words      encoder  one network (CLIP-L, -G, -H, T5)
+ *     n = text_find(w, NULL, found);                      which encoders a file holds, and where
+ *     text_encoder_init(&enc[i], w, &found[i], &mem, err) config from names and shapes
+ *     text_set_find(found, n, "sdxl", &set, err)          what they are for, together
+ *     text_encode(&args, prompt, prompts, &mem, &cond, err)
+ *
+ * Words      encoder  one network (CLIP-L, CLIP-G, T5)
  *            set      those that make one conditioning (SDXL: L and G; Flux: T5 and L)
+ *            place    a prefix that checkpoints are known to have in front of an encoder's tensors;
+ *                     root: the prefix that is really there
  *            skip     clip skip: which hidden layer is the result (CLIPSetLastLayer)
- * Config     from shapes; T5's heads are the columns of its table of positions; CLIP's are in no
- *            tensor: metadata "berth.heads" (safetensors),
- *            "clip.attention.head_count" or "clip.text.attention.head_count" (GGUF), else width /
- *            64 (at least 1).
- * Kind       L, G or H follows from the place in a checkpoint, or from the number of layers: 32 and
- *            24 mean G and H. Where neither says it (small models), metadata "berth.clip" may: "l",
- *            "g", "h".
+ * Adding     an encoder: a folder or file with a `const struct encoder_class encoder_<x>`, and a
+ *            line in encoders.def. A set: a `const struct text_set text_set_<x>` in sets/, and a
+ *            line in text_sets.def. Nothing outside of these asks which encoder or set it has.
  * Weights    are used as stored. ComfyUI keeps its CLIPs as F16 unless told otherwise, and a T5 in
  *            the type of its last norm, F16 if that is F32, which rounds those of F32 files
  *            (text-encoders.md 8); loaders open those as F16 (plan/convert.h), unless
  *            --fp32-text-enc says otherwise. The golden numbers are from unrounded F32 ones.
  * Numbers    z and pooled of a chunk do not depend on the chunks it is encoded with (op/ops.h, Same
  *            bits), so that long prompts run in several passes.
- * Files      clip.c network; clip_names.c OpenCLIP and old names; t5.c network; t5_names.c
- *            llama.cpp's names, config; slots.c tokens and vectors to what networks take; find.c
- *            where encoders are and of which kind; encoder.c sets, weighting, assembly */
+ * Files      clip/, t5/ the encoders; sets/ the sets; slots.c tokens and vectors to what networks
+ *            take; find.c where encoders are in a file; text_sets.c which set they make; encoder.c
+ *            tokens, passes, weighting; tables.c the lists of the .def files */
 #ifndef TEXT_ENCODER_H
 #define TEXT_ENCODER_H
 
 #include "net/net.h"
 #include "text/tokenizer.h"
 
-struct clip_net {
-    uint64_t width, vocab, positions, mlp;
-    uint32_t layers, heads;
-    bool projection;
-    bool quick_gelu; /* CLIP-L; G and H: erf */
-};
-/* root: in front of "text_model." or of OpenCLIP's names. BERTH_ENOTFOUND: no CLIP there. */
-berth_status clip_detect(const struct weights *w, const char *root, struct clip_net *out,
-                         berth_err *err);
-/* For net_args.names; NULL: HF names. names_user must be the struct clip_net of that root: its
- * width tells where in OpenCLIP's stacked tensors q, k and v begin. */
-net_names_fn *clip_names(const struct weights *w, const char *root);
+#define TEXT_ENCODERS_MAX 4 /* of a set, and of a file */
 
-/* A dry run of all of it: BERTH_ENOTFOUND names a weight that is not there; what no layer asks for
- * is logged (net_unused()). */
-berth_status clip_check(struct net *net, const struct clip_net *c, berth_err *err);
+/* ---- encoders ---- */
 
-struct clip_out_args {
-    int layer;        /* 0: last (with final norm); negative: hidden layer counted from the end; one
-                  before the first means 0 */
-    bool norm_hidden; /* final norm on a hidden layer */
-    bool project;     /* pooled . text_projection */
+struct encoder_want { /* which of its outputs an encoder gives */
+    int layer;        /* 0: the last, normed; negative: a hidden layer counted from the end; one
+                       * before the first means 0 */
+    bool norm_hidden; /* final norm on a hidden layer, too */
+    bool project;     /* pooled goes through the projection, if there is one */
 };
-/* z [n, len, width], pooled [width] of chunk 0 (either may be NULL). All chunks have one length.
- * Vectors of another width are left out, pad tokens at the end of the chunk make up for them;
- * *dropped (may be NULL) counts them. */
-berth_status clip_encode(struct net *net, const struct clip_net *c, const struct chunks *in,
-                         const struct clip_out_args *a, float *z, float *pooled, size_t *dropped,
-                         berth_err *err);
 
-/* ---- T5 ---- */
-struct t5_net { /* text-encoders.md 7; heads * head_dim need not be the width */
-    uint64_t width, vocab, inner, mlp; /* inner: heads * head_dim */
-    uint32_t layers, heads;
-    bool own_bias;     /* every block has its own table of positions (umT5) */
-    bool gguf;         /* llama.cpp's names (enc.blk.0.attn_q) */
-    bool embed_tokens; /* the table of tokens is called encoder.embed_tokens, there is no shared */
-    bool fp8;          /* that table is: NaNs in it count as 0 */
+/* One kind of encoder. `config` is config_bytes of its own making; w and root are the file and what
+ * stands in front of the encoder's tensors in it. */
+struct encoder_class {
+    const char *name; /* for messages: "CLIP-L" */
+    const char *key;  /* what ComfyUI and embedding files call it: "clip_l" */
+    const struct tokenizer *tokenizer;
+    size_t config_bytes;
+    /* Is it this one? place: the key of the encoder that checkpoints have at this root; NULL: no
+     * place that we know. Asked in the order of encoders.def. */
+    bool (*detect)(const struct weights *w, const char *root, const char *place);
+    /* From names, shapes and metadata. BERTH_ENOTFOUND: no such encoder there. */
+    berth_status (*configure)(const struct weights *w, const char *root, void *config,
+                              berth_err *err);
+    uint64_t (*width)(const void *config); /* of z and of pooled */
+    /* net_args.names, with the config as names_user; NULL, as answer or slot: the file's names are
+     * the network's. */
+    net_names_fn *(*names)(const struct weights *w, const char *root, const void *config);
+    /* How prompts are cut; `rules` has the tokenizer's ids and nothing else. Optional: one chunk of
+     * any length. */
+    void (*rules)(const void *config, struct chunk_rules *rules);
+    /* A dry run of all of it: BERTH_ENOTFOUND names a weight that is not there; what no layer asks
+     * for is logged (net_unused()). */
+    berth_status (*check)(struct net *net, const void *config, berth_err *err);
+    /* z [n, len, width], pooled [width] of chunk 0; either may be NULL: not wanted. All chunks have
+     * one length. Vectors of another width are left out, pad tokens at the end of the chunk make up
+     * for them; *dropped (may be NULL) counts them. */
+    berth_status (*encode)(struct net *net, const void *config, const struct chunks *in,
+                           const struct encoder_want *want, float *z, float *pooled,
+                           size_t *dropped, berth_err *err);
 };
-/* root: in front of "encoder.block.0." or "enc.blk.0.". BERTH_ENOTFOUND: no T5 there. Heads are the
- * columns of relative_attention_bias. */
-berth_status t5_detect(const struct weights *w, const char *root, struct t5_net *out,
-                       berth_err *err);
-net_names_fn *t5_names(const struct t5_net *t); /* names_user: t; NULL: the file has our names */
-berth_status t5_check(struct net *net, const struct t5_net *t, berth_err *err); /* as clip_check */
-/* layer as clip_out_args.layer (0: last). z [n, len, width]. */
-berth_status t5_encode(struct net *net, const struct t5_net *t, const struct chunks *in, int layer,
-                       float *z, size_t *dropped, berth_err *err);
+#define ENCODER(x) extern const struct encoder_class encoder_##x;
+#include "text/encoders.def"
+#undef ENCODER
+/* encoders.def, in its order. */
+size_t encoder_count(void);
+const struct encoder_class *encoder_at(size_t i);
+
+/* Which encoders a file holds, and behind which root: in the order of the places, CLIP-L before
+ * CLIP-G, T5 last. part (NULL or "": all): only those whose root begins with it. Returns how many;
+ * 0: none we know. */
+struct text_found {
+    const struct encoder_class *is;
+    char root[128];
+};
+size_t text_find(const struct weights *w, const char *part,
+                 struct text_found out[TEXT_ENCODERS_MAX]);
+
+struct text_encoder { /* one at work */
+    const struct encoder_class *is;
+    void *config;    /* in the arena of text_encoder_init() */
+    const void *tok; /* its tokenizer, opened; encoders of a set may have different ones */
+    struct net *net; /* NULL: not open */
+};
+/* Without tokenizer and net. */
+berth_status text_encoder_init(struct text_encoder *e, const struct weights *w,
+                               const struct text_found *found, struct arena *mem, berth_err *err);
+/* Opens its net; args: without root and names. e stays where it is until net_close(e->net), which
+ * is the caller's to do even after a failure: a weight may be missing in a net that is open. */
+berth_status text_encoder_open(struct text_encoder *e, const struct weights *w, const char *root,
+                               struct net_args args, berth_err *err);
 
 /* ---- sets ---- */
-enum text_kind { TEXT_CLIP_L, TEXT_CLIP_G, TEXT_CLIP_H, TEXT_T5 }; /* which encoder a file is */
-enum text_set { TEXT_SD1, TEXT_SD2, TEXT_SDXL, TEXT_REFINER, TEXT_FLUX }; /* for which model */
-#define TEXT_ENCODERS_MAX 4
 
-struct text_encoder { /* one of a set */
-    enum text_kind kind;
-    struct net *net;
-    struct clip_net clip; /* kinds CLIP_* */
-    struct t5_net t5;     /* TEXT_T5 */
-    const void *tok;      /* its tokenizer, opened; encoders of a set may have different ones */
+struct text_cond { /* in the arena */
+    float *cond;   /* [tokens, width] */
+    size_t tokens, width;
+    float *pooled; /* [pooled_n]; NULL: none */
+    size_t pooled_n;
 };
+
+struct text_use { /* how a set uses an encoder */
+    const struct encoder_class *encoder;
+    struct encoder_want want; /* layer: without clip skip */
+    bool cond;                /* its z are wanted */
+    bool pooled;              /* its pooled output is wanted */
+    uint32_t min_length;      /* chunk_rules.min_length; 0: the encoder's */
+};
+struct text_result { /* what an encoder gave */
+    const struct text_use *use;
+    size_t rows, width;
+    float *z;      /* [rows, width], weighted; NULL: not wanted */
+    float *pooled; /* [width]; NULL: not wanted */
+};
+typedef berth_status text_join_fn(const struct text_result *r, size_t n, struct arena *mem,
+                                  struct text_cond *out, berth_err *err);
+/* z side by side in the order of the uses, as many rows as the shortest has; pooled is the last
+ * one's that gave any. */
+text_join_fn text_join_columns;
+
+#define TEXT_TYPES_MAX 4
+struct text_set {
+    const char *name; /* for messages: "SDXL" */
+    const char
+        *types[TEXT_TYPES_MAX + 1]; /* `type` of CLIPLoader and its kin that ask for it; it is
+                                            * also found by its encoders alone (text_set_find()) */
+    struct text_use use[TEXT_ENCODERS_MAX + 1]; /* ends with encoder NULL */
+    bool fill_up; /* given several prompts, shorter lists of chunks get empty ones */
+    text_join_fn *join;
+};
+#define TEXT_SET(x) extern const struct text_set text_set_##x;
+#include "text/text_sets.def"
+#undef TEXT_SET
+/* text_sets.def, in its order. */
+size_t text_set_count(void);
+const struct text_set *text_set_at(size_t i);
+
+/* BERTH_EUNSUPPORTED: whatever the files, no set of this type can be computed. */
+berth_status text_type_check(const char *type, berth_err *err);
+/* Which set these encoders make. type: what the loader was told ("sdxl", "flux"); NULL: they came
+ * with a checkpoint. BERTH_EINVAL: not what the type wants, saying what is missing.
+ * BERTH_EUNSUPPORTED: none that can be computed. */
+berth_status text_set_find(const struct text_found *found, size_t n, const char *type,
+                           const struct text_set **out, berth_err *err);
+/* "CLIP-L and T5": the encoders of a set. */
+struct str;
+void text_set_encoders(const struct text_set *set, struct str *out);
+
 struct text_args {
-    enum text_set set;
+    const struct text_set *set;
     struct text_encoder *enc;
     size_t encoders;
     const struct text_embeddings *emb; /* NULL: none */
@@ -100,25 +170,13 @@ struct text_args {
     void (*end)(void *user, struct text_encoder *e);
     void *user;
 };
-struct text_cond { /* in the arena */
-    float *cond;   /* [tokens, width] */
-    size_t tokens, width;
-    float *pooled; /* [pooled_n]; NULL: none */
-    size_t pooled_n;
+struct text_prompt {
+    const char *text;
+    const struct encoder_class *encoder; /* NULL: every encoder without a prompt of its own */
 };
-/* text: for every encoder; text_l (may be NULL): another for CLIP-L (CLIPTextEncodeSDXL: text_g,
- * text_l; CLIPTextEncodeFlux: t5xxl, clip_l). Flux: cond is T5's, pooled CLIP-L's. */
-berth_status text_encode(const struct text_args *a, const char *text, const char *text_l,
-                         struct arena *mem, struct text_cond *out, berth_err *err);
-
-const struct tokenizer *text_tokenizer(enum text_kind kind);
-/* Which encoders a file holds: kind and root of each, L before G, T5 last. part (NULL or "": all):
- * only those whose root begins with it. Returns how many; 0: none we know. */
-struct text_found {
-    enum text_kind kind;
-    char root[128];
-};
-size_t text_find(const struct weights *w, const char *part,
-                 struct text_found out[TEXT_ENCODERS_MAX]);
+/* prompt: one for all encoders, or one for each (CLIPTextEncodeSDXL, CLIPTextEncodeFlux).
+ * BERTH_EINVAL: an encoder has none, or is not there. */
+berth_status text_encode(const struct text_args *a, const struct text_prompt *prompt,
+                         size_t prompts, struct arena *mem, struct text_cond *out, berth_err *err);
 
 #endif

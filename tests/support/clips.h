@@ -2,22 +2,34 @@
  *
  *     struct clip_rig g;
  *     clip_rig_open(&g, path, NULL, 4);        finds, loads and opens every encoder of the file
- *     ... text_encode(&(struct text_args) { .enc = g.enc, .encoders = g.n, ... }, ...)
+ *     ... encode_texts(&(struct text_args) { .enc = g.enc, .encoders = g.n, ... }, ...)
  *     clip_rig_close(&g);                      nothing leaked */
 #ifndef SUPPORT_CLIPS_H
 #define SUPPORT_CLIPS_H
 
 #include "support/nets.h"
-#include "text/encoder.h"
+#include "text/clip/clip.h"
+#include "text/t5/t5.h"
 
 struct clip_rig {
     struct net_rig g;
     struct text_found found[TEXT_ENCODERS_MAX];
     struct text_encoder enc[TEXT_ENCODERS_MAX];
     size_t n;
+    struct arena mem; /* configs */
 };
 
-/* heads of CLIPs: 0 takes what clip_detect() says. */
+static inline struct clip_net *clip_of(const struct text_encoder *e)
+{
+    return e->config;
+}
+
+static inline struct t5_net *t5_of(const struct text_encoder *e)
+{
+    return e->config;
+}
+
+/* heads of CLIPs: 0 takes what the config says. */
 static inline void clip_rig_open_on(struct clip_rig *c, const char *devices, const char *path,
                                     const char *alloc, uint32_t heads)
 {
@@ -29,21 +41,10 @@ static inline void clip_rig_open_on(struct clip_rig *c, const char *devices, con
     assert_true(c->n > 0);
     for (size_t i = 0; i < c->n; i++) {
         struct text_encoder *e = &c->enc[i];
-        struct net_args a = net_rig_args(&c->g);
-        e->kind = c->found[i].kind;
-        a.root = c->found[i].root;
-        if (e->kind == TEXT_T5) {
-            assert_ok(t5_detect(w, a.root, &e->t5, &err), err);
-            a.names = t5_names(&e->t5);
-            a.names_user = &e->t5;
-        } else {
-            assert_ok(clip_detect(w, a.root, &e->clip, &err), err);
-            if (heads)
-                e->clip.heads = heads;
-            a.names = clip_names(w, a.root);
-            a.names_user = &e->clip;
-        }
-        assert_ok(net_open(&a, &e->net, &err), err);
+        assert_ok(text_encoder_init(e, w, &c->found[i], &c->mem, &err), err);
+        if (heads && e->is != &encoder_t5)
+            clip_of(e)->heads = heads;
+        assert_ok(text_encoder_open(e, w, c->found[i].root, net_rig_args(&c->g), &err), err);
     }
 }
 
@@ -65,6 +66,16 @@ static inline void clip_rig_close(struct clip_rig *c)
     for (size_t i = 0; i < c->n; i++)
         net_close(c->enc[i].net);
     net_rig_close(&c->g);
+    arena_release(&c->mem);
+}
+
+/* text_l (may be NULL): CLIP-L's own prompt. */
+static inline berth_status encode_texts(const struct text_args *a, const char *text,
+                                        const char *text_l, struct arena *mem,
+                                        struct text_cond *out, berth_err *err)
+{
+    const struct text_prompt prompt[] = { { text, NULL }, { text_l, &encoder_clip_l } };
+    return text_encode(a, prompt, text_l ? 2 : 1, mem, out, err);
 }
 
 #endif

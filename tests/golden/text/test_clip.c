@@ -43,9 +43,11 @@ static void compare(struct model *m, const char *name, const float *got, size_t 
     free(want);
 }
 
-static enum text_set set_of(enum text_kind k)
+static const struct text_set *set_of(const struct encoder_class *k)
 {
-    return k == TEXT_CLIP_L ? TEXT_SD1 : k == TEXT_CLIP_G ? TEXT_REFINER : TEXT_SD2;
+    return k == &encoder_clip_l   ? &text_set_sd1
+           : k == &encoder_clip_g ? &text_set_refiner
+                                  : &text_set_sd2;
 }
 
 /* The golden pooled outputs are projected, CLIP-L's too, where the SD1 set gives the one before. */
@@ -58,17 +60,17 @@ static void pooled(struct model *m, const char *name, const char *text)
     float got[4096];
     struct chunk_rules rules = { .start = bpe_start(m->bpe),
                                  .end = bpe_end(m->bpe),
-                                 .pad = e->kind == TEXT_CLIP_L ? bpe_end(m->bpe) : 0,
-                                 .max_length = (uint32_t)e->clip.positions,
+                                 .pad = e->is == &encoder_clip_l ? bpe_end(m->bpe) : 0,
+                                 .max_length = (uint32_t)clip_of(e)->positions,
                                  .pad_to_max = true };
-    assert_true(e->clip.width <= ARRAY_LEN(got) && e->clip.projection);
+    assert_true(clip_of(e)->width <= ARRAY_LEN(got) && clip_of(e)->projection);
     assert_ok(text_chunks(text, strlen(text), tokenizer_clip.encode, m->bpe, &rules, "", NULL, &mem,
                           &in, &err),
               err);
-    assert_ok(clip_encode(e->net, &e->clip, &in, &(struct clip_out_args) { .project = true }, NULL,
+    assert_ok(clip_encode(e->net, e->config, &in, &(struct encoder_want) { .project = true }, NULL,
                           got, NULL, &err),
               err);
-    compare(m, name, got, (size_t)e->clip.width);
+    compare(m, name, got, (size_t)clip_of(e)->width);
     arena_release(&mem);
 }
 
@@ -85,11 +87,10 @@ static size_t prompt(struct model *m, size_t i, const char *text)
         size_t n;
         snprintf(name, sizeof name, k ? "p%zu/skip2/cond" : "p%zu/cond", i);
         if (take(m, name, &there, &n)) {
-            struct text_args a = { .set = set_of(m->g.enc[0].kind),
-                                   .enc = m->g.enc,
-                                   .encoders = m->g.n,
-                                   .skip = skip[k] };
-            assert_ok(text_encode(&a, text, NULL, &mem, &got, &err), err);
+            struct text_args a = {
+                .set = set_of(m->g.enc[0].is), .enc = m->g.enc, .encoders = m->g.n, .skip = skip[k]
+            };
+            assert_ok(encode_texts(&a, text, NULL, &mem, &got, &err), err);
             compare(m, name, got.cond, got.tokens * got.width);
             done++;
         }
@@ -123,7 +124,7 @@ static size_t run_model(const char *name, const json_t *entry)
     const char *path = keys_file(&k, name, DT_F32, "safetensors", NULL);
     clip_rig_open_on(&m.g, m.at.devices, path, NULL, heads);
     keys_release(&k);
-    const struct clip_net *c = &m.g.enc[0].clip;
+    const struct clip_net *c = clip_of(&m.g.enc[0]);
     assert_int_equal(m.g.n, 1);
     assert_int_equal(c->layers, json_integer_value(json_object_get(config, "num_hidden_layers")));
     assert_int_equal(c->mlp, json_integer_value(json_object_get(config, "intermediate_size")));

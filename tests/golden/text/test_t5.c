@@ -59,9 +59,9 @@ static bool prompt(struct model *m, size_t i, const char *text)
     const struct weights_entry *e = weights_find(m->want, name, strlen(name));
     assert_non_null(e);
     float *want = golden_floats(m->want, e, &n);
-    struct text_args a = { .set = TEXT_FLUX, .enc = m->enc, .encoders = 2 };
-    assert_ok(text_encode(&a, text, NULL, &mem, &got, &err), err);
-    assert_int_equal(got.pooled_n, m->enc[1].clip.width);
+    struct text_args a = { .set = &text_set_flux, .enc = m->enc, .encoders = 2 };
+    assert_ok(encode_texts(&a, text, NULL, &mem, &got, &err), err);
+    assert_int_equal(got.pooled_n, clip_of(&m->enc[1])->width);
     snprintf(what, sizeof what, "%s %s", m->name, name);
     bool same = got.tokens * got.width == n;
     if (!same)
@@ -85,8 +85,8 @@ static size_t run_model(const char *name, const json_t *entry)
     open_rig(&m.clip, &m.at, "sd15_tiny_clip_keys.json", "clip", 0);
     m.enc[0] = m.t5.enc[0];
     m.enc[1] = m.clip.enc[0];
-    check_config(&m.enc[0].t5, json_object_get(entry, "config"));
-    assert_ok(t5_check(m.enc[0].net, &m.enc[0].t5, &err), err);
+    check_config(t5_of(&m.enc[0]), json_object_get(entry, "config"));
+    assert_ok(t5_check(m.enc[0].net, t5_of(&m.enc[0]), &err), err);
     assert_ok(bpe_open(tokenizer_dir("clip"), &m.bpe, &err), err);
     assert_ok(unigram_open(tokenizer_dir("t5"), &m.unigram, &err), err);
     m.enc[0].tok = m.unigram;

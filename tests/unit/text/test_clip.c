@@ -29,11 +29,11 @@ static struct chunks chunks_of(struct arena *mem, struct token **chunk, size_t n
 
 static const int32_t words[] = { 320, 513, 12, 400, 7, 99 };
 
-static void encode(const struct text_encoder *e, const struct chunks *in, struct clip_out_args a,
+static void encode(const struct text_encoder *e, const struct chunks *in, struct encoder_want a,
                    float *z, float *pooled)
 {
     berth_err err = { 0 };
-    assert_ok(clip_encode(e->net, &e->clip, in, &a, z, pooled, NULL, &err), err);
+    assert_ok(clip_encode(e->net, e->config, in, &a, z, pooled, NULL, &err), err);
 }
 
 static void every_name_gives_the_same(void **state)
@@ -67,10 +67,10 @@ static void every_name_gives_the_same(void **state)
             clip_rig_open(&r, clip_file("clip", &c, 1, NULL, 0), NULL, 2);
             assert_int_equal(r.n, 1);
             assert_string_equal(r.found[0].root, c.root);
-            assert_int_equal(r.found[0].kind, g ? TEXT_CLIP_G : TEXT_CLIP_L);
-            assert_int_equal(r.enc[0].clip.quick_gelu, !g);
-            assert_true(r.enc[0].clip.projection);
-            encode(&r.enc[0], &in, (struct clip_out_args) { .project = true }, z[g][i > 0],
+            assert_ptr_equal(r.found[0].is, g ? &encoder_clip_g : &encoder_clip_l);
+            assert_int_equal(clip_of(&r.enc[0])->quick_gelu, !g);
+            assert_true(clip_of(&r.enc[0])->projection);
+            encode(&r.enc[0], &in, (struct encoder_want) { .project = true }, z[g][i > 0],
                    pooled[g][i > 0]);
             assert_memory_equal(z[g][0], z[g][i > 0], sizeof z[g][0]);
             assert_memory_equal(pooled[g][0], pooled[g][i > 0], sizeof pooled[g][0]);
@@ -89,25 +89,25 @@ static void configs(void **state)
     struct text_found found[TEXT_ENCODERS_MAX];
     berth_err err = { 0 };
     assert_ok(weights_open(clip_file("c", &c, 1, NULL, 0), NULL, &w, &err), err);
-    assert_ok(clip_detect(w, "", &got, &err), err);
+    assert_ok(clip_configure(w, "", &got, &err), err);
     assert_true(got.width == 128 && got.vocab == 532 && got.positions == LEN &&
                 got.mlp == SMALL_MLP && got.layers == 3 && got.heads == 2);
-    assert_fails(clip_detect(w, "elsewhere.", &got, &err), err, BERTH_ENOTFOUND, "elsewhere.");
+    assert_fails(clip_configure(w, "elsewhere.", &got, &err), err, BERTH_ENOTFOUND, "elsewhere.");
     assert_int_equal(text_find(w, "elsewhere.", found), 0);
     weights_close(w);
     struct weights_meta_spec meta[] = { { "berth.heads", "8" }, { "berth.clip", "g" } };
     assert_ok(weights_open(clip_file("c", &c, 1, meta, 2), NULL, &w, &err), err);
-    assert_ok(clip_detect(w, "", &got, &err), err);
+    assert_true(text_find(w, NULL, found) == 1 && found[0].is == &encoder_clip_g);
+    assert_ok(found[0].is->configure(w, "", &got, &err), err);
     assert_true(got.heads == 8 && !got.quick_gelu);
-    assert_true(text_find(w, NULL, found) == 1 && found[0].kind == TEXT_CLIP_G);
     weights_close(w);
     meta[0].value = "7"; /* 128 is no multiple */
     assert_ok(weights_open(clip_file("c", &c, 1, meta, 1), NULL, &w, &err), err);
-    assert_fails(clip_detect(w, "", &got, &err), err, BERTH_EFORMAT, "7 heads");
+    assert_fails(clip_configure(w, "", &got, &err), err, BERTH_EFORMAT, "7 heads");
     weights_close(w);
     c.width = 16; /* below 64: one head */
     assert_ok(weights_open(clip_file("c", &c, 1, NULL, 0), NULL, &w, &err), err);
-    assert_ok(clip_detect(w, "", &got, &err), err);
+    assert_ok(clip_configure(w, "", &got, &err), err);
     assert_int_equal(got.heads, 1);
     weights_close(w);
 }
@@ -119,34 +119,40 @@ static void places(void **state)
         struct small c[2];
         size_t n;
         const char *part;
-        enum text_kind kind[2];
+        const struct encoder_class *kind[2];
     } t[] = {
         { { { "cond_stage_model.transformer.", HF, 1, 0, 0 } },
           1,
           "cond_stage_model.",
-          { TEXT_CLIP_L } },
-        { { { "cond_stage_model.model.", OPENCLIP, 1, 0, 0 } }, 1, NULL, { TEXT_CLIP_H } },
-        { { { "conditioner.embedders.0.model.", OPENCLIP, 1, 0, 0 } }, 1, NULL, { TEXT_CLIP_G } },
-        { { { "conditioner.embedders.0.model.", OPENCLIP, 24, 0, 8 } }, 1, NULL, { TEXT_CLIP_H } },
+          { &encoder_clip_l } },
+        { { { "cond_stage_model.model.", OPENCLIP, 1, 0, 0 } }, 1, NULL, { &encoder_clip_h } },
+        { { { "conditioner.embedders.0.model.", OPENCLIP, 1, 0, 0 } },
+          1,
+          NULL,
+          { &encoder_clip_g } },
+        { { { "conditioner.embedders.0.model.", OPENCLIP, 24, 0, 8 } },
+          1,
+          NULL,
+          { &encoder_clip_h } },
         { { { "conditioner.embedders.1.model.", OPENCLIP, 1, 0, 0 },
             { "conditioner.embedders.0.transformer.", HF, 1, 0, 0 } },
           2,
           "conditioner.",
-          { TEXT_CLIP_L, TEXT_CLIP_G } },
+          { &encoder_clip_l, &encoder_clip_g } },
         { { { "text_encoders.clip_g.transformer.", HF, 1, 0, 0 },
             { "text_encoders.clip_l.transformer.", HF, 1, 0, 0 } },
           2,
           "",
-          { TEXT_CLIP_L, TEXT_CLIP_G } },
+          { &encoder_clip_l, &encoder_clip_g } },
         { { { "text_encoders.clip_l.transformer.", HF, 1, 0, 0 } },
           1,
           "text_encoders.clip_l.",
-          { TEXT_CLIP_L } },
-        { { { "", HF, 12, 0, 8 } }, 1, NULL, { TEXT_CLIP_L } },
-        { { { "", OPENCLIP, 32, 0, 8 } }, 1, NULL, { TEXT_CLIP_G } },
-        { { { "", OPENCLIP, 24, 0, 8 } }, 1, NULL, { TEXT_CLIP_H } },
-        { { { "transformer.", HF, 1, 0, 0 } }, 1, NULL, { TEXT_CLIP_L } },
-        { { { "my.own.", HF, 1, 0, 0 } }, 1, "my.own.", { TEXT_CLIP_L } },
+          { &encoder_clip_l } },
+        { { { "", HF, 12, 0, 8 } }, 1, NULL, { &encoder_clip_l } },
+        { { { "", OPENCLIP, 32, 0, 8 } }, 1, NULL, { &encoder_clip_g } },
+        { { { "", OPENCLIP, 24, 0, 8 } }, 1, NULL, { &encoder_clip_h } },
+        { { { "transformer.", HF, 1, 0, 0 } }, 1, NULL, { &encoder_clip_l } },
+        { { { "my.own.", HF, 1, 0, 0 } }, 1, "my.own.", { &encoder_clip_l } },
     };
     for (size_t i = 0; i < ARRAY_LEN(t); i++) {
         struct text_found got[TEXT_ENCODERS_MAX];
@@ -156,9 +162,9 @@ static void places(void **state)
         assert_int_equal(text_find(w, t[i].part, got), t[i].n);
         for (size_t k = 0; k < t[i].n; k++) {
             struct clip_net c;
-            if (got[k].kind != t[i].kind[k])
-                fail_msg("%zu: %s is %d", i, got[k].root, (int)got[k].kind);
-            assert_ok(clip_detect(w, got[k].root, &c, &err), err);
+            if (got[k].is != t[i].kind[k])
+                fail_msg("%zu: %s is %s", i, got[k].root, got[k].is->name);
+            assert_ok(clip_configure(w, got[k].root, &c, &err), err);
         }
         weights_close(w);
     }
@@ -189,8 +195,8 @@ static void weights_of_any_type(void **state)
         assert_false(k.bad);
         clip_rig_open(&r, keys_file(&k, dtype_name(t[i].dtype), t[i].dtype, t[i].format, NULL),
                       NULL, 0);
-        assert_false(r.enc[0].clip.projection);
-        encode(&r.enc[0], &in, (struct clip_out_args) { 0 }, z[i > 0], NULL);
+        assert_false(clip_of(&r.enc[0])->projection);
+        encode(&r.enc[0], &in, (struct encoder_want) { 0 }, z[i > 0], NULL);
         if (i) {
             assert_near(dtype_name(t[i].dtype), z[1], z[0], LEN * 64, t[i].limit);
             assert_true(memcmp(z[0], z[1], sizeof z[0]) != 0);
@@ -231,7 +237,7 @@ static void hidden_layers(void **state)
     struct token *one = chunk_of(&b->mem, words, ARRAY_LEN(words));
     struct chunks in = chunks_of(&b->mem, &one, 1);
     static float z[6][LEN * WIDTH];
-    static const struct clip_out_args a[] = {
+    static const struct encoder_want a[] = {
         { .layer = 0 },  { .layer = -1, .norm_hidden = true },  { .layer = -1 }, { .layer = -2 },
         { .layer = -3 }, { .layer = -4, .norm_hidden = false },
     };
@@ -253,7 +259,7 @@ static void causal(void **state)
         int32_t ids[] = { 320, 12, 40 + i, 7 };
         struct token *one = chunk_of(&b->mem, ids, 4);
         struct chunks in = chunks_of(&b->mem, &one, 1);
-        encode(&b->r.enc[0], &in, (struct clip_out_args) { 0 }, z[i], NULL);
+        encode(&b->r.enc[0], &in, (struct encoder_want) { 0 }, z[i], NULL);
     }
     for (size_t i = 0; i < LEN; i++)
         assert_int_equal(memcmp(z[0] + i * WIDTH, z[1] + i * WIDTH, WIDTH * sizeof(float)) == 0,
@@ -268,17 +274,17 @@ static void pooled_is_at_the_first_end(void **state)
     int32_t ids[] = { 320, END, 12 }; /* an end token written in the prompt */
     struct token *one = chunk_of(&b->mem, ids, 3);
     struct chunks in = chunks_of(&b->mem, &one, 1);
-    encode(&b->r.enc[0], &in, (struct clip_out_args) { 0 }, z, pooled);
+    encode(&b->r.enc[0], &in, (struct encoder_want) { 0 }, z, pooled);
     assert_memory_equal(pooled, z + 2 * WIDTH, sizeof pooled);
     /* the same whatever layer z is, and without z */
-    encode(&b->r.enc[0], &in, (struct clip_out_args) { .layer = -3 }, z, alone);
+    encode(&b->r.enc[0], &in, (struct encoder_want) { .layer = -3 }, z, alone);
     assert_memory_equal(pooled, alone, sizeof pooled);
-    encode(&b->r.enc[0], &in, (struct clip_out_args) { 0 }, NULL, alone);
+    encode(&b->r.enc[0], &in, (struct encoder_want) { 0 }, NULL, alone);
     assert_memory_equal(pooled, alone, sizeof pooled);
     /* a vector behind it counts, as in the reference */
     static const float v[WIDTH] = { 1 };
     one[3] = (struct token) { .id = -1, .weight = 1, .vector = v, .width = WIDTH };
-    encode(&b->r.enc[0], &in, (struct clip_out_args) { 0 }, z, pooled);
+    encode(&b->r.enc[0], &in, (struct encoder_want) { 0 }, z, pooled);
     assert_memory_equal(pooled, z + 3 * WIDTH, sizeof pooled);
 }
 
@@ -292,10 +298,10 @@ static void vectors_take_slots(void **state)
     struct token *one = chunk_of(&b->mem, words, ARRAY_LEN(words));
     struct chunks in = chunks_of(&b->mem, &one, 1);
     static const char table[] = "text_model.embeddings.token_embedding.weight";
-    encode(&b->r.enc[0], &in, (struct clip_out_args) { 0 }, want, p[0]);
+    encode(&b->r.enc[0], &in, (struct encoder_want) { 0 }, want, p[0]);
     synth_fill(table, strlen(table), &s, 513u * WIDTH, WIDTH, row);
     one[2] = (struct token) { .id = -1, .weight = 1, .vector = row, .width = WIDTH };
-    encode(&b->r.enc[0], &in, (struct clip_out_args) { 0 }, got, p[1]);
+    encode(&b->r.enc[0], &in, (struct encoder_want) { 0 }, got, p[1]);
     assert_memory_equal(want, got, sizeof want);
     assert_memory_equal(p[0], p[1], sizeof p[0]);
 }
@@ -311,8 +317,8 @@ static void vectors_of_another_width(void **state)
     size_t dropped = 0;
     berth_err err = { 0 };
     with[4] = (struct token) { .id = -1, .weight = 1, .vector = v, .width = WIDTH + 1 };
-    encode(&b->r.enc[0], &a, (struct clip_out_args) { 0 }, want, p[0]);
-    assert_ok(clip_encode(b->r.enc[0].net, &b->r.enc[0].clip, &c, &(struct clip_out_args) { 0 },
+    encode(&b->r.enc[0], &a, (struct encoder_want) { 0 }, want, p[0]);
+    assert_ok(clip_encode(b->r.enc[0].net, clip_of(&b->r.enc[0]), &c, &(struct encoder_want) { 0 },
                           got, p[1], &dropped, &err),
               err);
     assert_int_equal(dropped, 1);
@@ -332,10 +338,10 @@ static void many_chunks(void **state)
         chunk[i] = chunk_of(&b->mem, ids, 2);
     }
     struct chunks in = chunks_of(&b->mem, chunk, N);
-    encode(&b->r.enc[0], &in, (struct clip_out_args) { .layer = -2 }, all[0], NULL);
+    encode(&b->r.enc[0], &in, (struct encoder_want) { .layer = -2 }, all[0], NULL);
     for (int i = 0; i < N; i++) {
         struct chunks c = chunks_of(&b->mem, &chunk[i], 1);
-        encode(&b->r.enc[0], &c, (struct clip_out_args) { .layer = -2 }, one, NULL);
+        encode(&b->r.enc[0], &c, (struct encoder_want) { .layer = -2 }, one, NULL);
         assert_memory_equal(all[i], one, sizeof one);
     }
 }
@@ -345,24 +351,24 @@ static void refused(void **state)
     struct bench *b = *state;
     const struct text_encoder *e = &b->r.enc[0];
     static float z[2 * LEN * WIDTH];
-    struct clip_out_args a = { 0 };
+    struct encoder_want a = { 0 };
     struct token *chunk[] = { chunk_of(&b->mem, words, 2), chunk_of(&b->mem, words, 2) };
     struct chunks in = chunks_of(&b->mem, chunk, 2);
     berth_err err = { 0 };
     in.len[1] = LEN - 1;
-    assert_fails(clip_encode(e->net, &e->clip, &in, &a, z, NULL, NULL, &err), err, BERTH_EINVAL,
+    assert_fails(clip_encode(e->net, e->config, &in, &a, z, NULL, NULL, &err), err, BERTH_EINVAL,
                  "chunks of 20 and of 19");
     in = chunks_of(&b->mem, chunk, 2);
     in.len[0] = in.len[1] = LEN + 1;
-    assert_fails(clip_encode(e->net, &e->clip, &in, &a, z, NULL, NULL, &err), err, BERTH_EINVAL,
+    assert_fails(clip_encode(e->net, e->config, &in, &a, z, NULL, NULL, &err), err, BERTH_EINVAL,
                  "20 positions");
     in = chunks_of(&b->mem, chunk, 2);
     in.n = 0;
-    assert_fails(clip_encode(e->net, &e->clip, &in, &a, z, NULL, NULL, &err), err, BERTH_EINVAL,
+    assert_fails(clip_encode(e->net, e->config, &in, &a, z, NULL, NULL, &err), err, BERTH_EINVAL,
                  "0 chunks");
     in.n = 1;
     chunk[0][3].id = 532;
-    assert_fails(clip_encode(e->net, &e->clip, &in, &a, z, NULL, NULL, &err), err, BERTH_EINVAL,
+    assert_fails(clip_encode(e->net, e->config, &in, &a, z, NULL, NULL, &err), err, BERTH_EINVAL,
                  "token 532");
 }
 
@@ -402,8 +408,8 @@ static void no_tensor_may_be_missing(void **state)
             berth_status s = text_find(w, NULL, found) ? BERTH_OK : BERTH_ENOTFOUND;
             a.root = found[0].root;
             if (!s)
-                s = clip_detect(w, a.root, &clip, &err);
-            a.names = s ? NULL : clip_names(w, a.root);
+                s = clip_configure(w, a.root, &clip, &err);
+            a.names = s ? NULL : clip_names(w, a.root, NULL);
             a.names_user = &clip;
             if (!s)
                 s = net_open(&a, &net, &err);

@@ -16,7 +16,7 @@ struct bench {
     struct text_args args;
 };
 
-static void bench_open(struct bench *b, enum text_set set, const struct small *c, size_t n)
+static void bench_open(struct bench *b, const struct text_set *set, const struct small *c, size_t n)
 {
     *b = (struct bench) { .bpe = tiny_bpe() };
     clip_rig_open(&b->r, clip_file("set", c, n, NULL, 0), NULL, 2);
@@ -36,7 +36,7 @@ static struct text_cond run(struct bench *b, const char *text, const char *text_
     struct text_cond out;
     berth_err err = { 0 };
     b->args.skip = skip;
-    assert_ok(text_encode(&b->args, text, text_l, &b->mem, &out, &err), err);
+    assert_ok(encode_texts(&b->args, text, text_l, &b->mem, &out, &err), err);
     return out;
 }
 
@@ -54,13 +54,13 @@ static const struct small sdxl[] = { { "conditioner.embedders.0.transformer.", H
                                      { "conditioner.embedders.1.model.", OPENCLIP, 4, 0, WG } };
 
 /* What the network itself gives for a prompt of one chunk. */
-static void direct(struct bench *b, size_t enc, const char *text, struct clip_out_args a, float *z,
+static void direct(struct bench *b, size_t enc, const char *text, struct encoder_want a, float *z,
                    float *pooled)
 {
     const struct text_encoder *e = &b->r.enc[enc];
     struct chunk_rules rules = { .start = bpe_start(b->bpe),
                                  .end = bpe_end(b->bpe),
-                                 .pad = e->kind == TEXT_CLIP_L ? bpe_end(b->bpe) : 0,
+                                 .pad = e->is == &encoder_clip_l ? bpe_end(b->bpe) : 0,
                                  .max_length = LEN,
                                  .pad_to_max = true };
     struct chunks in;
@@ -68,7 +68,7 @@ static void direct(struct bench *b, size_t enc, const char *text, struct clip_ou
     assert_ok(text_chunks(text, strlen(text), tokenizer_clip.encode, b->bpe, &rules, "", NULL,
                           &b->mem, &in, &err),
               err);
-    assert_ok(clip_encode(e->net, &e->clip, &in, &a, z, pooled, NULL, &err), err);
+    assert_ok(clip_encode(e->net, e->config, &in, &a, z, pooled, NULL, &err), err);
 }
 
 static void sd1_set(void **state)
@@ -76,10 +76,10 @@ static void sd1_set(void **state)
     (void)state;
     struct bench b;
     static float z[LEN * WL], p[WL];
-    bench_open(&b, TEXT_SD1, sd1, 1);
+    bench_open(&b, &text_set_sd1, sd1, 1);
     struct text_cond plain = run(&b, "a photo of the cat", NULL, 0);
     assert_true(plain.tokens == LEN && plain.width == WL && plain.pooled_n == WL);
-    direct(&b, 0, "a photo of the cat", (struct clip_out_args) { 0 }, z, p);
+    direct(&b, 0, "a photo of the cat", (struct encoder_want) { 0 }, z, p);
     assert_memory_equal(plain.cond, z, sizeof z);
     assert_memory_equal(plain.pooled, p, sizeof p); /* not projected */
     struct text_cond s1 = run(&b, "a photo of the cat", NULL, -1),
@@ -88,7 +88,7 @@ static void sd1_set(void **state)
     same(&plain, &s1, true);
     same(&plain, &s2, false);
     same(&plain, &s9, true);
-    direct(&b, 0, "a photo of the cat", (struct clip_out_args) { .layer = -2, .norm_hidden = true },
+    direct(&b, 0, "a photo of the cat", (struct encoder_want) { .layer = -2, .norm_hidden = true },
            z, p);
     assert_memory_equal(s2.cond, z, sizeof z);
     bench_close(&b);
@@ -99,17 +99,17 @@ static void sd2_and_refiner(void **state)
     (void)state;
     static float z[LEN * WL], p[WL];
     struct bench b;
-    bench_open(&b, TEXT_SD2, sd2, 1);
+    bench_open(&b, &text_set_sd2, sd2, 1);
     struct text_cond got = run(&b, "dog", NULL, 0);
     direct(&b, 0, "dog",
-           (struct clip_out_args) { .layer = -2, .norm_hidden = true, .project = true }, z, p);
+           (struct encoder_want) { .layer = -2, .norm_hidden = true, .project = true }, z, p);
     assert_memory_equal(got.cond, z, sizeof z);
     assert_memory_equal(got.pooled, p, sizeof p);
     bench_close(&b);
-    bench_open(&b, TEXT_REFINER, refiner, 1);
+    bench_open(&b, &text_set_refiner, refiner, 1);
     got = run(&b, "dog", NULL, 0);
     assert_true(got.width == WG && got.pooled_n == WG);
-    direct(&b, 0, "dog", (struct clip_out_args) { .layer = -2, .project = true }, z, p);
+    direct(&b, 0, "dog", (struct encoder_want) { .layer = -2, .project = true }, z, p);
     assert_memory_equal(got.cond, z, LEN * WG * sizeof *z);
     assert_memory_equal(got.pooled, p, WG * sizeof *p);
     bench_close(&b);
@@ -120,11 +120,11 @@ static void sdxl_set(void **state)
     (void)state;
     struct bench b;
     static float l[LEN * WL], g[LEN * WG], p[WG];
-    bench_open(&b, TEXT_SDXL, sdxl, 2);
+    bench_open(&b, &text_set_sdxl, sdxl, 2);
     struct text_cond got = run(&b, "the red dog", NULL, 0);
     assert_true(got.tokens == LEN && got.width == WL + WG && got.pooled_n == WG);
-    direct(&b, 0, "the red dog", (struct clip_out_args) { .layer = -2 }, l, NULL);
-    direct(&b, 1, "the red dog", (struct clip_out_args) { .layer = -2, .project = true }, g, p);
+    direct(&b, 0, "the red dog", (struct encoder_want) { .layer = -2 }, l, NULL);
+    direct(&b, 1, "the red dog", (struct encoder_want) { .layer = -2, .project = true }, g, p);
     for (size_t i = 0; i < LEN; i++) {
         assert_memory_equal(got.cond + i * (WL + WG), l + i * WL, WL * sizeof(float));
         assert_memory_equal(got.cond + i * (WL + WG) + WL, g + i * WG, WG * sizeof(float));
@@ -146,7 +146,7 @@ static void sdxl_two_texts(void **state)
 {
     (void)state;
     struct bench b;
-    bench_open(&b, TEXT_SDXL, sdxl, 2);
+    bench_open(&b, &text_set_sdxl, sdxl, 2);
     struct text_cond longer = run(&b, LONG, NULL, 0), got = run(&b, LONG, "dog", 0),
                      dog = run(&b, "dog", NULL, 0), empty = run(&b, "", NULL, 0),
                      other = run(&b, "dog", LONG, 0);
@@ -168,7 +168,7 @@ static void weights_against_nothing(void **state)
 {
     (void)state;
     struct bench b;
-    bench_open(&b, TEXT_SD1, sd1, 1);
+    bench_open(&b, &text_set_sd1, sd1, 1);
     struct text_cond plain = run(&b, "the cat of dog", NULL, 0), empty = run(&b, "", NULL, 0),
                      one = run(&b, "the (cat:1.0) of dog", NULL, 0),
                      got = run(&b, "the (cat:1.5) of (dog:-0.25)", NULL, 0);
@@ -223,7 +223,7 @@ static void embeddings(void **state)
     struct text_embeddings emb = { .find = find, .user = &f, .log = &log };
     static const char table[] = "text_model.embeddings.token_embedding.weight";
     struct shape s = { 2, { 532, WL } };
-    bench_open(&b, TEXT_SD1, sd1, 1);
+    bench_open(&b, &text_set_sd1, sd1, 1);
     struct text_cond want = run(&b, "the cat of dog", NULL, 0),
                      strong = run(&b, "the (cat of:2) dog", NULL, 0);
     b.args.emb = &emb;
@@ -248,14 +248,14 @@ static void refused(void **state)
     struct bench b;
     struct text_cond out;
     berth_err err = { 0 };
-    bench_open(&b, TEXT_SD1, sd1, 1);
-    b.args.set = TEXT_SDXL;
-    assert_fails(text_encode(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
+    bench_open(&b, &text_set_sd1, sd1, 1);
+    b.args.set = &text_set_sdxl;
+    assert_fails(encode_texts(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
                  "SDXL needs CLIP-G");
     bench_close(&b);
     const struct small few[] = { { "cond_stage_model.transformer.", HF, 1, 500, WL } };
-    bench_open(&b, TEXT_SD1, few, 1); /* fewer tokens than the tokenizer has */
-    assert_fails(text_encode(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
+    bench_open(&b, &text_set_sd1, few, 1); /* fewer tokens than the tokenizer has */
+    assert_fails(encode_texts(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
                  "CLIP-L: token 530");
     bench_close(&b);
 }
@@ -265,12 +265,12 @@ static void survives_oom(void **state)
     (void)state;
     struct bench b;
     berth_status s = BERTH_ENOMEM;
-    bench_open(&b, TEXT_SDXL, sdxl, 2);
+    bench_open(&b, &text_set_sdxl, sdxl, 2);
     struct text_cond want = run(&b, LONG " (red:2) dog", "(blue)", 0), got = { 0 };
     for (long k = 0; s != BERTH_OK; k++) {
         berth_err err = { 0 };
         oom_after(k);
-        s = text_encode(&b.args, LONG " (red:2) dog", "(blue)", &b.mem, &got, &err);
+        s = encode_texts(&b.args, LONG " (red:2) dog", "(blue)", &b.mem, &got, &err);
         oom_off();
         assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && err.msg[0]));
     }

@@ -3,7 +3,7 @@
 #include "clip_files.h"
 #include "support/oom.h"
 
-#include "text/t5_impl.h"
+#include "text/t5/t5.h"
 #include "text/unigram.h"
 
 #include <math.h>
@@ -317,7 +317,9 @@ static void ids_of(const struct chunk *c, size_t i, int32_t *id)
 static void encode(const struct clip_rig *r, const struct chunks *in, int layer, float *z)
 {
     berth_err err = { 0 };
-    assert_ok(t5_encode(r->enc[0].net, &r->enc[0].t5, in, layer, z, NULL, &err), err);
+    assert_ok(t5_encode(r->enc[0].net, t5_of(&r->enc[0]), in,
+                        &(struct encoder_want) { .layer = layer }, z, NULL, NULL, &err),
+              err);
 }
 
 static void buckets(void **state)
@@ -341,10 +343,10 @@ static void against_plain(void **state)
         berth_err err = { 0 };
         clip_rig_open(&r, t5_file("plain", &(struct small_t5) { .root = "", .own_bias = own }),
                       NULL, 0);
-        const struct t5_net *t = &r.enc[0].t5;
+        const struct t5_net *t = t5_of(&r.enc[0]);
         assert_true(t->width == WIDTH && t->inner == INNER && t->heads == HEADS && t->mlp == MLP);
         assert_true(t->vocab == VOCAB && t->layers == BLOCKS && t->own_bias == own && !t->gguf);
-        assert_null(t5_names(t));
+        assert_null(t5_names(NULL, "", t));
         assert_ok(t5_check(r.enc[0].net, t, &err), err);
         assert_int_equal(net_unused(r.enc[0].net, &(const char *) { NULL }), 0);
         for (int skip = 0; skip >= -BLOCKS - 1; skip--) {
@@ -379,9 +381,9 @@ static void names_and_places(void **state)
         struct clip_rig r;
         berth_err err = { 0 };
         clip_rig_open(&r, t5_file("names", &kind[i]), NULL, 0);
-        assert_true(r.n == 1 && r.found[0].kind == TEXT_T5);
+        assert_true(r.n == 1 && r.found[0].is == &encoder_t5);
         assert_string_equal(r.found[0].root, kind[i].root);
-        assert_ok(t5_check(r.enc[0].net, &r.enc[0].t5, &err), err);
+        assert_ok(t5_check(r.enc[0].net, t5_of(&r.enc[0]), &err), err);
         assert_int_equal(net_unused(r.enc[0].net, &(const char *) { NULL }), 0);
         encode(&r, &c.in, 0, i ? got : first);
         if (i)
@@ -410,7 +412,7 @@ static void stored_types(void **state)
         plain(id, BLOCKS, false, want);
         stored = DT_F32;
         clip_rig_open(&r, t5_file("types", &k), NULL, 0);
-        assert_int_equal(r.enc[0].t5.fp8, i == 2 || i == 3);
+        assert_int_equal(t5_of(&r.enc[0])->fp8, i == 2 || i == 3);
         encode(&r, &c.in, 0, got);
         assert_near(dtype_name(type[i]), got, want, LEN * WIDTH, 1e-5);
         clip_rig_close(&r);
@@ -464,7 +466,9 @@ static void vectors(void **state)
     encode(&r, &c.in, 0, want);
     chunk_init(&c, 1);
     c.slot[0][4] = (struct token) { .id = -1, .weight = 1, .vector = table, .width = WIDTH + 1 };
-    assert_ok(t5_encode(r.enc[0].net, &r.enc[0].t5, &c.in, 0, got, &dropped, &err), err);
+    assert_ok(t5_encode(r.enc[0].net, t5_of(&r.enc[0]), &c.in,
+                        &(struct encoder_want) { .layer = 0 }, got, NULL, &dropped, &err),
+              err);
     assert_int_equal(dropped, 1);
     assert_memory_equal(got, want, sizeof got);
     clip_rig_close(&r);
@@ -481,10 +485,13 @@ static void refused(void **state)
     clip_rig_open(&r, t5_file("refused", &(struct small_t5) { .root = "" }), NULL, 0);
     struct text_encoder *e = &r.enc[0];
     c.slot[0][3].id = VOCAB;
-    assert_fails(t5_encode(e->net, &e->t5, &c.in, 0, z, NULL, &err), err, BERTH_EINVAL, "token 60");
+    assert_fails(t5_encode(e->net, e->config, &c.in, &(struct encoder_want) { .layer = 0 }, z, NULL,
+                           NULL, &err),
+                 err, BERTH_EINVAL, "token 60");
     c.len[0] = 10000;
-    assert_fails(t5_encode(e->net, &e->t5, &c.in, 0, z, NULL, &err), err, BERTH_ELIMIT,
-                 "10000 tokens, more than 8192");
+    assert_fails(t5_encode(e->net, e->config, &c.in, &(struct encoder_want) { .layer = 0 }, z, NULL,
+                           NULL, &err),
+                 err, BERTH_ELIMIT, "10000 tokens, more than 8192");
     clip_rig_close(&r);
 }
 
@@ -511,8 +518,8 @@ static void no_tensor_may_be_missing(void **state)
         struct small_t5 c = { .root = "", .without = one[i] };
         net_rig_open(&g, "cpu=64m", t5_file("less", &c), NULL, NULL);
         struct net_args a = net_rig_args(&g);
-        berth_status s = t5_detect(res_weights(g.m), "", &t, &err);
-        a.names = s ? NULL : t5_names(&t);
+        berth_status s = t5_configure(res_weights(g.m), "", &t, &err);
+        a.names = s ? NULL : t5_names(NULL, "", &t);
         a.names_user = &t;
         if (!s)
             s = net_open(&a, &net, &err);
@@ -536,8 +543,8 @@ static void other_files(void **state)
     struct text_found found[TEXT_ENCODERS_MAX];
     berth_err err = { 0 };
     assert_ok(weights_open(t5_file("other", &c), NULL, &w, &err), err);
-    assert_fails(t5_detect(w, "", &t, &err), err, BERTH_EUNSUPPORTED, "not gated");
-    assert_fails(t5_detect(w, "x.", &t, &err), err, BERTH_ENOTFOUND, "'x.'");
+    assert_fails(t5_configure(w, "", &t, &err), err, BERTH_EUNSUPPORTED, "not gated");
+    assert_fails(t5_configure(w, "x.", &t, &err), err, BERTH_ENOTFOUND, "'x.'");
     assert_int_equal(text_find(w, "x.", found), 0);
     weights_close(w);
 }
@@ -571,7 +578,7 @@ static void bench_open(struct bench *b)
     b->enc[0] = b->clip.enc[0];
     b->enc[1] = b->t5.enc[0];
     b->enc[1].tok = b->unigram;
-    b->args = (struct text_args) { .set = TEXT_FLUX, .enc = b->enc, .encoders = 2 };
+    b->args = (struct text_args) { .set = &text_set_flux, .enc = b->enc, .encoders = 2 };
 }
 
 static void bench_close(struct bench *b)
@@ -587,7 +594,7 @@ static struct text_cond run(struct bench *b, const char *text, const char *text_
 {
     struct text_cond out;
     berth_err err = { 0 };
-    assert_ok(text_encode(&b->args, text, text_l, &b->mem, &out, &err), err);
+    assert_ok(encode_texts(&b->args, text, text_l, &b->mem, &out, &err), err);
     return out;
 }
 
@@ -603,7 +610,9 @@ static float *direct(struct bench *b, const int32_t *id, size_t n, size_t len, i
     for (size_t i = 0; i < len; i++)
         t[i] = (struct token) { .id = i < n ? id[i] : i == n, .weight = 1 };
     struct chunks in = { .chunk = &t, .len = &len, .n = 1 };
-    assert_ok(t5_encode(b->enc[1].net, &b->enc[1].t5, &in, layer, z, NULL, &err), err);
+    assert_ok(t5_encode(b->enc[1].net, t5_of(&b->enc[1]), &in,
+                        &(struct encoder_want) { .layer = layer }, z, NULL, NULL, &err),
+              err);
     return z;
 }
 
@@ -622,8 +631,8 @@ static void flux_set(void **state)
     struct text_args sd1 = b.args;
     struct text_cond alone;
     berth_err err = { 0 };
-    sd1.set = TEXT_SD1;
-    assert_ok(text_encode(&sd1, "dog", NULL, &b.mem, &alone, &err), err);
+    sd1.set = &text_set_sd1;
+    assert_ok(encode_texts(&sd1, "dog", NULL, &b.mem, &alone, &err), err);
     assert_memory_equal(alone.pooled, other.pooled, 32 * sizeof(float));
     b.args.skip = -2;
     got = run(&b, "cat dog", NULL);
@@ -706,19 +715,19 @@ static void flux_refused(void **state)
     berth_err err = { 0 };
     bench_open(&b);
     b.args.encoders = 1; /* CLIP-L */
-    assert_fails(text_encode(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
+    assert_fails(encode_texts(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
                  "Flux needs T5");
     b.args.enc = &b.enc[1];
-    assert_fails(text_encode(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
+    assert_fails(encode_texts(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
                  "Flux needs CLIP-L");
     b.args.enc = b.enc;
     b.args.encoders = 2;
     b.enc[1].tok = NULL;
-    assert_fails(text_encode(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
+    assert_fails(encode_texts(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
                  "no tokenizer for T5");
     b.enc[1].tok = b.unigram;
     b.enc[0].tok = NULL;
-    assert_fails(text_encode(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
+    assert_fails(encode_texts(&b.args, "a", NULL, &b.mem, &out, &err), err, BERTH_EINVAL,
                  "no tokenizer for CLIP-L");
     b.enc[0].tok = b.bpe;
     bench_close(&b);
@@ -734,7 +743,7 @@ static void flux_survives_oom(void **state)
     for (long k = 0; s != BERTH_OK; k++) {
         berth_err err = { 0 };
         oom_after(k);
-        s = text_encode(&b.args, "cat (dog:2)", NULL, &b.mem, &got, &err);
+        s = encode_texts(&b.args, "cat (dog:2)", NULL, &b.mem, &got, &err);
         oom_off();
         assert_true(s == BERTH_OK || (s == BERTH_ENOMEM && err.msg[0]));
     }

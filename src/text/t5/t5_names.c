@@ -1,7 +1,7 @@
 /* t5_names.c: T5's tensors by their HF names, whatever the file calls them, and what its shapes say
  * (text-encoders.md 7). */
 #include "base/str.h"
-#include "text/t5_impl.h"
+#include "text/t5/t5.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -69,8 +69,10 @@ static bool names(const void *user, const char *canonical, struct net_source *ou
     return t->gguf ? rename_gguf(canonical, out) : t->embed_tokens && rename_tokens(canonical, out);
 }
 
-net_names_fn *t5_names(const struct t5_net *t)
+net_names_fn *t5_names(const struct weights *w, const char *root, const void *config)
 {
+    const struct t5_net *t = config;
+    (void)w, (void)root;
     return t->gguf || t->embed_tokens ? names : NULL;
 }
 
@@ -95,10 +97,18 @@ static uint64_t dim(const struct weights_entry *e, int i)
     return e && i < e->shape.ndim ? e->shape.dim[i] : 0;
 }
 
-bool t5_there(const struct weights *w, const char *root, bool *gguf)
+/* Is there a T5 behind root; if so, with llama.cpp's names? */
+static bool is_there(const struct weights *w, const char *root, bool *gguf)
 {
     *gguf = !find(w, root, BLOCK "0.layer.0.SelfAttention.q.weight");
     return !*gguf || find(w, root, BLOCK_GGUF "0.attn_q.weight");
+}
+
+bool t5_detect(const struct weights *w, const char *root, const char *place)
+{
+    bool gguf;
+    (void)place;
+    return is_there(w, root, &gguf);
 }
 
 /* Any tensor of a block makes it one, also behind a gap: whoever computes it says what is
@@ -140,11 +150,10 @@ static berth_status check(const struct t5_net *t, const char *root, uint64_t buc
     return BERTH_OK;
 }
 
-berth_status t5_detect(const struct weights *w, const char *root, struct t5_net *out,
-                       berth_err *err)
+berth_status t5_configure(const struct weights *w, const char *root, void *config, berth_err *err)
 {
     struct t5_net t = { 0 };
-    if (!t5_there(w, root, &t.gguf))
+    if (!is_there(w, root, &t.gguf))
         return err_set(err, BERTH_ENOTFOUND, "no T5 encoder at '%.100s'", root);
     t.embed_tokens = !t.gguf && !find(w, root, TOKENS);
     const struct weights_entry *tokens = entry(w, root, &t, TOKENS),
@@ -165,6 +174,6 @@ berth_status t5_detect(const struct weights *w, const char *root, struct t5_net 
     if (check(&t, root, dim(bias, 0), dim(bias, 1), err))
         return err->code;
     t.heads = (uint32_t)dim(bias, 1);
-    *out = t;
+    *(struct t5_net *)config = t;
     return BERTH_OK;
 }

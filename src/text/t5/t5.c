@@ -1,7 +1,7 @@
 /* t5.c: the T5 encoder (text-encoders.md 7). */
+#include "text/t5/t5.h"
 #include "base/sz.h"
 #include "text/slots.h"
-#include "text/t5_impl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -148,8 +148,9 @@ static void pass_release(struct pass *p)
     *p = (struct pass) { 0 };
 }
 
-berth_status t5_check(struct net *net, const struct t5_net *t, berth_err *err)
+berth_status t5_check(struct net *net, const void *config, berth_err *err)
 {
+    const struct t5_net *t = config;
     float nowhere = 0; /* dry: nothing is written */
     const char *first;
     uint64_t peak;
@@ -165,20 +166,24 @@ berth_status t5_check(struct net *net, const struct t5_net *t, berth_err *err)
     return s;
 }
 
-berth_status t5_encode(struct net *net, const struct t5_net *t, const struct chunks *in, int layer,
-                       float *z, size_t *dropped, berth_err *err)
+berth_status t5_encode(struct net *net, const void *config, const struct chunks *in,
+                       const struct encoder_want *want, float *z, float *pooled, size_t *dropped,
+                       berth_err *err)
 {
+    const struct t5_net *t = config;
+    if (pooled)
+        BUG("T5 has no pooled output");
     if (in->n && in->len[0] > TOKENS_MAX)
         return err_set(err, BERTH_ELIMIT, "a prompt of %zu tokens, more than %d", in->len[0],
                        TOKENS_MAX);
     if (slots_check(in, TOKENS_MAX, t->vocab, err))
         return err->code;
     size_t len = in->len[0], left_out = 0;
-    int64_t hidden = (int64_t)t->layers + layer;
+    int64_t hidden = (int64_t)t->layers + want->layer;
     berth_status s = BERTH_OK;
     for (size_t from = 0, n; !s && from < in->n; from += n) {
         struct pass p = { .t = t,
-                          .hidden = layer < 0 && hidden >= 0 ? hidden : -1,
+                          .hidden = want->layer < 0 && hidden >= 0 ? hidden : -1,
                           .z = z + from * len * t->width };
         n = in->n - from < CHUNKS_AT_ONCE ? in->n - from : CHUNKS_AT_ONCE;
         s = slots_init(&p.in, in, from, n, t->width, t->fp8, &left_out, err);
@@ -192,3 +197,21 @@ berth_status t5_encode(struct net *net, const struct t5_net *t, const struct chu
         *dropped = left_out;
     return s;
 }
+
+static uint64_t width(const void *config)
+{
+    return ((const struct t5_net *)config)->width;
+}
+
+const struct encoder_class encoder_t5 = {
+    .name = "T5",
+    .key = "t5xxl",
+    .tokenizer = &tokenizer_t5,
+    .config_bytes = sizeof(struct t5_net),
+    .detect = t5_detect,
+    .configure = t5_configure,
+    .width = width,
+    .names = t5_names,
+    .check = t5_check,
+    .encode = t5_encode,
+};

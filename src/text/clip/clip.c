@@ -1,6 +1,6 @@
 /* clip.c: the CLIP text transformer (text-encoders.md 6). */
+#include "text/clip/clip.h"
 #include "base/str.h"
-#include "text/clip_impl.h"
 #include "text/slots.h"
 
 #include <inttypes.h>
@@ -45,8 +45,29 @@ static uint64_t count_heads(const struct weights *w, uint64_t width)
     return n ? n : width / 64 ? width / 64 : 1;
 }
 
-berth_status clip_detect(const struct weights *w, const char *root, struct clip_net *out,
-                         berth_err *err)
+/* Any tensor of a layer makes it one, also behind a gap: whoever computes it says what is
+ * missing. */
+uint32_t clip_layers(const struct weights *w, const char *root, enum clip_style style)
+{
+    char lead[192];
+    uint32_t most = 0;
+    int n = snprintf(lead, sizeof lead, "%s%s.", root, clip_list(style));
+    if (n < 0 || (size_t)n >= sizeof lead)
+        return 0;
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        const char *s = e->name + n, *dot;
+        uint64_t number;
+        if (str_starts(e->name, e->name_len, lead) && (dot = strchr(s, '.')) &&
+            str_parse_u64(s, (size_t)(dot - s), &number) && number < CLIP_LAYERS_MAX &&
+            number >= most)
+            most = (uint32_t)number + 1;
+    }
+    return most;
+}
+
+berth_status clip_configure(const struct weights *w, const char *root, struct clip_net *out,
+                            berth_err *err)
 {
     enum clip_style style = clip_style(w, root);
     if (style == CLIP_NONE)
@@ -80,7 +101,6 @@ berth_status clip_detect(const struct weights *w, const char *root, struct clip_
                        "CLIP at '%.60s': text_projection is not a square of its width %" PRIu64,
                        root, c.width);
     c.projection = proj;
-    c.quick_gelu = clip_kind(w, root, style) == TEXT_CLIP_L;
     *out = c;
     return BERTH_OK;
 }
@@ -102,7 +122,7 @@ static size_t pooled_at(const struct token *t, size_t len, uint64_t width, int32
 
 struct pass {
     const struct clip_net *c;
-    const struct clip_out_args *a;
+    const struct encoder_want *want;
     struct slots in;
     int32_t *position; /* [in.len] */
     int64_t hidden;    /* index of the layer whose output is z; -1: the last, normed */
@@ -165,7 +185,7 @@ static void give_pooled(struct net_run *r, const struct pass *p, struct act x)
     struct act chunk = net_slice(r, x, 0, 0, 1);
     struct act row = net_slice(r, chunk, 1, p->pooled_at, p->pooled_at + 1);
     struct act y = final_norm(r, row);
-    if (p->a->project && p->c->projection) {
+    if (p->want->project && p->c->projection) {
         struct act projected = net_linear_no_bias(r, y, "text_projection");
         net_drop(r, &y);
         y = projected;
@@ -192,7 +212,7 @@ static void forward(struct net_run *r, void *user)
             break; /* nobody asks for what follows */
         x = layer(r, c, i, x);
         if (p->z && p->hidden == i)
-            give_z(r, p, x, p->a->norm_hidden);
+            give_z(r, p, x, p->want->norm_hidden);
     }
     if (p->z && p->hidden < 0)
         give_z(r, p, x, true);
@@ -220,13 +240,14 @@ static void pass_release(struct pass *p)
     *p = (struct pass) { 0 };
 }
 
-berth_status clip_check(struct net *net, const struct clip_net *c, berth_err *err)
+berth_status clip_check(struct net *net, const void *config, berth_err *err)
 {
-    static const struct clip_out_args all = { .project = true };
+    const struct clip_net *c = config;
+    static const struct encoder_want all = { .project = true };
     float nowhere = 0; /* dry: nothing is written */
     const char *first;
     uint64_t peak;
-    struct pass p = { .c = c, .a = &all, .hidden = -1, .z = &nowhere, .pooled = &nowhere };
+    struct pass p = { .c = c, .want = &all, .hidden = -1, .z = &nowhere, .pooled = &nowhere };
     berth_status s = slots_init_one(&p.in, c->width, err);
     if (!s)
         s = pass_positions(&p, err);
@@ -238,19 +259,20 @@ berth_status clip_check(struct net *net, const struct clip_net *c, berth_err *er
     return s;
 }
 
-berth_status clip_encode(struct net *net, const struct clip_net *c, const struct chunks *in,
-                         const struct clip_out_args *a, float *z, float *pooled, size_t *dropped,
+berth_status clip_encode(struct net *net, const void *config, const struct chunks *in,
+                         const struct encoder_want *want, float *z, float *pooled, size_t *dropped,
                          berth_err *err)
 {
+    const struct clip_net *c = config;
     if (slots_check(in, c->positions, c->vocab, err))
         return err->code;
     size_t len = in->len[0], left_out = 0;
-    int64_t hidden = (int64_t)c->layers + a->layer;
+    int64_t hidden = (int64_t)c->layers + want->layer;
     berth_status s = BERTH_OK;
     for (size_t from = 0, n; !s && from < in->n; from += n) {
         struct pass p = { .c = c,
-                          .a = a,
-                          .hidden = a->layer < 0 && hidden >= 0 ? hidden : -1,
+                          .want = want,
+                          .hidden = want->layer < 0 && hidden >= 0 ? hidden : -1,
                           .z = z ? z + from * len * c->width : NULL,
                           .pooled = from == 0 ? pooled : NULL };
         n = in->n - from < CHUNKS_AT_ONCE ? in->n - from : CHUNKS_AT_ONCE;

@@ -1,7 +1,7 @@
 /* clip_names.c: CLIP's tensors by their HF names, whatever the file calls them (text-encoders.md 6,
  * Key layouts). */
 #include "base/str.h"
-#include "text/clip_impl.h"
+#include "text/clip/clip.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,19 +19,19 @@ static bool rename_in_layer(const char *s, int digits, const char *rest, uint64_
         { "mlp.fc1.", "mlp.c_fc." },
         { "mlp.fc2.", "mlp.c_proj." },
     };
-    static const char *const third[] = { "self_attn.q_proj.", "self_attn.k_proj.",
-                                         "self_attn.v_proj." };
+    static const char *const qkv[] = { "self_attn.q_proj.", "self_attn.k_proj.",
+                                       "self_attn.v_proj." };
     size_t n = strlen(rest);
     *out = (struct net_source) { .row = 0 };
-    for (size_t i = 0; i < sizeof third / sizeof *third; i++)
-        if (str_starts(rest, n, third[i])) {
+    for (size_t i = 0; i < ARRAY_LEN(qkv); i++)
+        if (str_starts(rest, n, qkv[i])) {
             snprintf(out->name, sizeof out->name, "transformer.resblocks.%.*s.attn.in_proj_%s",
-                     digits, s, rest + strlen(third[i]));
+                     digits, s, rest + strlen(qkv[i]));
             out->row = i * width;
             out->rows = width;
             return true;
         }
-    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+    for (size_t i = 0; i < ARRAY_LEN(word); i++)
         if (str_starts(rest, n, word[i][0])) {
             snprintf(out->name, sizeof out->name, "transformer.resblocks.%.*s.%s%s", digits, s,
                      word[i][1], rest + strlen(word[i][0]));
@@ -48,7 +48,7 @@ static bool rename_openclip(uint64_t width, const char *canonical, struct net_so
         { "text_model.final_layer_norm.weight", "ln_final.weight" },
         { "text_model.final_layer_norm.bias", "ln_final.bias" },
     };
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+    for (size_t i = 0; i < ARRAY_LEN(whole); i++)
         if (strcmp(canonical, whole[i][0]) == 0) {
             *out = (struct net_source) { .row = 0 };
             snprintf(out->name, sizeof out->name, "%s", whole[i][1]);
@@ -98,8 +98,9 @@ static const struct weights_entry *find(const struct weights *w, const char *roo
     return n > 0 && (size_t)n < sizeof full ? weights_find(w, full, (size_t)n) : NULL;
 }
 
-net_names_fn *clip_names(const struct weights *w, const char *root)
+net_names_fn *clip_names(const struct weights *w, const char *root, const void *config)
 {
+    (void)config;
     bool bare = !find(w, root, "text_projection.weight") && find(w, root, "text_projection");
     switch (clip_style(w, root)) {
     case CLIP_OPENCLIP:

@@ -1,0 +1,91 @@
+/* clip_class.c: CLIP-L, CLIP-G and CLIP-H as encoders. They differ in size, in their activation and
+ * in what they pad prompts with. */
+#include "text/clip/clip.h"
+
+#include <string.h>
+
+/* The letter in the metadata; 0: none. */
+static char letter_in_metadata(const struct weights *w)
+{
+    const struct weights_meta *m = weights_meta_find(w, "berth.clip");
+    return m && m->kind == META_STRING && m->str_len == 1 && strchr("lgh", *m->str) ? *m->str : 0;
+}
+
+/* Which it is: 'l', 'g' or 'h'; 0: no CLIP. */
+static char which(const struct weights *w, const char *root, const char *place)
+{
+    enum clip_style style = clip_style(w, root);
+    if (style == CLIP_NONE)
+        return 0;
+    uint32_t layers = clip_layers(w, root, style);
+    if (layers > 22)
+        return layers > 30 ? 'g' : 'h';
+    if (place)
+        return strcmp(place, "clip_g") == 0 ? 'g' : strcmp(place, "clip_h") == 0 ? 'h' : 'l';
+    char letter = letter_in_metadata(w);
+    if (letter)
+        return letter;
+    return style == CLIP_OPENCLIP ? 'g' : 'l'; /* a small one, alone in its file */
+}
+
+static bool is_l(const struct weights *w, const char *root, const char *place)
+{
+    return which(w, root, place) == 'l';
+}
+
+static bool is_g(const struct weights *w, const char *root, const char *place)
+{
+    return which(w, root, place) == 'g';
+}
+
+static bool is_h(const struct weights *w, const char *root, const char *place)
+{
+    return which(w, root, place) == 'h';
+}
+
+static berth_status configure(const struct weights *w, const char *root, void *config,
+                              berth_err *err)
+{
+    return clip_configure(w, root, config, err);
+}
+
+static berth_status configure_l(const struct weights *w, const char *root, void *config,
+                                berth_err *err)
+{
+    struct clip_net *c = config;
+    berth_status s = clip_configure(w, root, c, err);
+    if (!s)
+        c->quick_gelu = true;
+    return s;
+}
+
+static uint64_t width(const void *config)
+{
+    return ((const struct clip_net *)config)->width;
+}
+
+static void rules(const void *config, struct chunk_rules *rules)
+{
+    rules->max_length = (uint32_t)((const struct clip_net *)config)->positions;
+    rules->pad_to_max = true;
+}
+
+static void rules_l(const void *config, struct chunk_rules *to)
+{
+    rules(config, to);
+    to->pad = to->end;
+}
+
+#define CLIP(x, ...)                                                                               \
+    const struct encoder_class encoder_clip_##x = { .key = "clip_" #x,                             \
+                                                    .tokenizer = &tokenizer_clip,                  \
+                                                    .config_bytes = sizeof(struct clip_net),       \
+                                                    .detect = is_##x,                              \
+                                                    .width = width,                                \
+                                                    .names = clip_names,                           \
+                                                    .check = clip_check,                           \
+                                                    .encode = clip_encode,                         \
+                                                    __VA_ARGS__ }
+CLIP(l, .name = "CLIP-L", .configure = configure_l, .rules = rules_l);
+CLIP(g, .name = "CLIP-G", .configure = configure, .rules = rules);
+CLIP(h, .name = "CLIP-H", .configure = configure, .rules = rules);

@@ -1,0 +1,33 @@
+/* t5: the T5 encoder, and umT5's (text-encoders.md 7). For text/ and its tests.
+ *
+ * Config     from shapes; heads are the columns of the table of positions, and heads * head_dim
+ *            need not be the width.
+ * Files      t5.c network, and T5 as an encoder; t5_names.c llama.cpp's names, config */
+#ifndef TEXT_T5_T5_H
+#define TEXT_T5_T5_H
+
+#include "text/encoder.h"
+
+struct t5_net {
+    uint64_t width, vocab, inner, mlp; /* inner: heads * head_dim */
+    uint32_t layers, heads;
+    bool own_bias;     /* every block has its own table of positions (umT5) */
+    bool gguf;         /* llama.cpp's names (enc.blk.0.attn_q) */
+    bool embed_tokens; /* the table of tokens is called encoder.embed_tokens, there is no shared */
+    bool fp8;          /* that table is: NaNs in it count as 0 */
+};
+/* As the slots of struct encoder_class. root: in front of "encoder.block.0." or "enc.blk.0.". */
+bool t5_detect(const struct weights *w, const char *root, const char *place);
+berth_status t5_configure(const struct weights *w, const char *root, void *config, berth_err *err);
+net_names_fn *t5_names(const struct weights *w, const char *root, const void *config);
+berth_status t5_check(struct net *net, const void *config, berth_err *err);
+berth_status t5_encode(struct net *net, const void *config, const struct chunks *in,
+                       const struct encoder_want *want, float *z, float *pooled, size_t *dropped,
+                       berth_err *err);
+
+#define T5_BUCKETS 32 /* of distances between tokens */
+#define T5_BIAS(block) "encoder.block." #block ".layer.0.SelfAttention.relative_attention_bias"
+/* Which row of the table of positions a key `distance` tokens behind its query has. */
+int32_t t5_bucket(int64_t distance);
+
+#endif

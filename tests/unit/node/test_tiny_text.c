@@ -1,0 +1,147 @@
+/* An encoder, a tokenizer and a set that live in tests/ alone, added to the tables by one line each:
+ * what docs/adding.md promises. Loaders, CLIPTextEncode and messages know them without an edit. */
+#include "support/loader_rig.h"
+#include "support/tiny_text/tiny_text.c"
+
+#include "model/synth.h"
+#include "node/compute.h"
+
+static const struct weights_spec spec[] = {
+    { TINY_TABLE ".weight", DT_F32, { 2, { TINY_VOCAB, TINY_WIDTH } } },
+    { TINY_MIX ".weight", DT_F32, { 2, { TINY_WIDTH, TINY_WIDTH } } },
+};
+
+static float value(size_t tensor, size_t i)
+{
+    float v;
+    synth_fill(spec[tensor].name, strlen(spec[tensor].name), &spec[tensor].shape, i, 1, &v);
+    return v;
+}
+
+static berth_status fill(void *user, size_t i, uint64_t off, void *dst, size_t n, berth_err *err)
+{
+    (void)user, (void)err;
+    synth_fill(spec[i].name, strlen(spec[i].name), &spec[i].shape, off / sizeof(float),
+               n / sizeof(float), dst);
+    return BERTH_OK;
+}
+
+struct scene {
+    struct rig r;
+    char tokenizers[512];
+    const char *folder[1];
+};
+
+static void scene_open(struct scene *s)
+{
+    berth_err err = { 0 };
+    *s = (struct scene) { 0 };
+    rig_open(&s->r, "cpu=256m");
+    struct weights_write_args a = { .format = "safetensors",
+                                    .path = rig_path(&s->r, "text_encoders/tiny.safetensors"),
+                                    .spec = spec,
+                                    .count = ARRAY_LEN(spec),
+                                    .fill = fill };
+    assert_ok(weights_write(&a, &err), err);
+    rig_preset(&s->r, "text_encoders/l.safetensors", "clip-l-tiny");
+    snprintf(s->tokenizers, sizeof s->tokenizers, "%s", tmp_path("tokenizers"));
+    assert_ok(file_make_dirs(tmp_path("tokenizers/tiny"), &err), err);
+    tmp_write("tokenizers/tiny/tiny.txt", "7\n", 2);
+    s->folder[0] = s->tokenizers;
+    s->r.env.tokenizers = s->folder;
+    s->r.env.tokenizers_n = 1;
+    s->r.env.assets = node_assets_new();
+    assert_non_null(s->r.env.assets);
+}
+
+static void scene_close(struct scene *s)
+{
+    node_assets_free(s->r.env.assets);
+    rig_close(&s->r);
+}
+
+static const char load[] = "{\"clip_name\": \"tiny.safetensors\", \"type\": \"ovis\"}";
+
+/* z of one token, computed here. */
+static float z_of(int32_t id, size_t x)
+{
+    float sum = 0;
+    for (size_t k = 0; k < TINY_WIDTH; k++)
+        sum += value(1, x * TINY_WIDTH + k) * value(0, (size_t)id * TINY_WIDTH + k);
+    return sum;
+}
+
+static void encodes_a_prompt(void **state)
+{
+    struct scene s;
+    struct call clip, x;
+    berth_err err = { 0 };
+    /* "a(b:2)": two bytes, shifted by 7; the end; pads up to min_length */
+    static const int32_t id[5] = { 'a' + 7, 'b' + 7, TINY_END, 0, 0 }, empty[5] = { TINY_END };
+    (void)state;
+    scene_open(&s);
+    assert_ok(rig_run(&s.r, &clip, "CLIPLoader", load, &err), err);
+    rig_call(&s.r, &x, "CLIPTextEncode", "{\"text\": \"a(b:2)\"}");
+    call_give(&x, "clip", clip.out[0].at[0]);
+    assert_ok(x.c.cls->run(&x.c, &err), err);
+    const struct conditioning *c = x.out[0].at[0]->object.obj;
+    const struct htensor *cond = c->at[0].cond, *pooled = c->at[0].pooled;
+    assert_true(cond->shape.dim[1] == 5 && cond->shape.dim[2] == TINY_WIDTH);
+    for (size_t i = 0; i < 5; i++)
+        for (size_t k = 0; k < TINY_WIDTH; k++) {
+            float z = z_of(id[i], k), e = z_of(empty[i], k);
+            float want = i == 1 ? (z - e) * 2 + e : z; /* and the join turns the rows round */
+            assert_float_equal(cond->data[(4 - i) * TINY_WIDTH + k], want, 1e-5);
+        }
+    for (size_t k = 0; k < TINY_WIDTH; k++)
+        assert_float_equal(pooled->data[k], z_of(0, k), 1e-5);
+    call_release(&x);
+    call_release(&clip);
+    scene_close(&s);
+}
+
+/* Its own words in what people read: the type, what is missing, where the tokenizer was looked for. */
+static void messages_know_it(void **state)
+{
+    struct scene s;
+    struct call x;
+    berth_err err = { 0 };
+    (void)state;
+    scene_open(&s);
+    assert_fails(rig_run(&s.r, &x, "CLIPLoader",
+                         "{\"clip_name\": \"l.safetensors\", \"type\": \"ovis\"}", &err),
+                 err, BERTH_EINVAL,
+                 "type 'ovis' wants Tiny: Tiny is missing, what is here is CLIP-L");
+    call_release(&x);
+    assert_fails(rig_run(&s.r, &x, "DualCLIPLoader",
+                         "{\"clip_name1\": \"tiny.safetensors\", \"clip_name2\": "
+                         "\"l.safetensors\", \"type\": \"sdxl\"}",
+                         &err),
+                 err, BERTH_EINVAL, "CLIP-G is missing, what is here is CLIP-L and Tiny");
+    call_release(&x);
+    s.r.env.tokenizers_n = 0;
+    assert_fails(rig_run(&s.r, &x, "CLIPLoader", load, &err), err, BERTH_ENOTFOUND,
+                 "no tiny tokenizer (tiny.txt)");
+    call_release(&x);
+    scene_close(&s);
+}
+
+/* Among the encoders that ship, it is found last and nothing else is found instead. */
+static void the_tables_have_it(void **state)
+{
+    (void)state;
+    assert_ptr_equal(encoder_at(encoder_count() - 1), &encoder_tiny);
+    assert_ptr_equal(text_set_at(text_set_count() - 1), &text_set_tiny);
+    assert_ptr_equal(tokenizer_at(tokenizer_count() - 1), &tokenizer_tiny);
+    assert_ptr_equal(encoder_at(0), &encoder_clip_l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_tables_have_it),
+        cmocka_unit_test(encodes_a_prompt),
+        cmocka_unit_test(messages_know_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
