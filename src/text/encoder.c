@@ -31,7 +31,7 @@ berth_status text_encoder_open(struct text_encoder *e, const struct weights *w, 
     args.names_user = e->config;
     if (net_open(&args, &e->net, err))
         return err->code;
-    return e->is->check(e->net, e->config, err);
+    return text_encoder_check(e, err);
 }
 
 struct work { /* an encoder of the set, and what it is given and gives */
@@ -161,8 +161,7 @@ static berth_status run(const struct text_args *a, struct work *k, const struct 
         want.layer = a->skip;
     if (a->begin && a->begin(a->user, e, err))
         return err->code;
-    berth_status s =
-        e->is->encode(e->net, e->config, all, &want, k->r.z, k->r.pooled, dropped, err);
+    berth_status s = text_encoder_run(e, all, &want, k->r.z, k->r.pooled, dropped, err);
     if (a->end)
         a->end(a->user, e);
     return s ? err_add(err, "%s", e->is->name) : BERTH_OK;
@@ -237,7 +236,7 @@ berth_status text_encode(const struct text_args *a, const struct text_prompt *pr
             return err_set(err, BERTH_EINVAL, "%s needs %s, which is not among its text encoders",
                            set->name, use->encoder->name);
         k->r = (struct text_result) { .use = use,
-                                      .width = (size_t)use->encoder->width(k->enc->config) };
+                                      .width = (size_t)use->encoder->size(k->enc->config).width };
         if (tokenize(a, k, prompt_for(use->encoder, prompt, prompts), mem, err))
             return err->code;
         most = k->in.n > most ? k->in.n : most;

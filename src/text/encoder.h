@@ -20,13 +20,14 @@
  * Numbers    z and pooled of a chunk do not depend on the chunks it is encoded with (op/ops.h, Same
  *            bits), so that long prompts run in several passes.
  * Files      clip/, t5/ the encoders; sets/ the sets; slots.c tokens and vectors to what networks
- *            take; find.c where encoders are in a file; text_sets.c which set they make; encoder.c
- *            tokens, passes, weighting; tables.c the lists of the .def files */
+ *            take; find.c where encoders are in a file; text_sets.c which set they make;
+ *            encoder_run.c passes; encoder.c tokens, weighting; tables.c the lists of the .def
+ *            files */
 #ifndef TEXT_ENCODER_H
 #define TEXT_ENCODER_H
 
 #include "net/net.h"
-#include "text/tokenizer.h"
+#include "text/slots.h"
 
 #define TEXT_ENCODERS_MAX 4 /* of a set, and of a file */
 
@@ -37,6 +38,27 @@ struct encoder_want { /* which of its outputs an encoder gives */
                        * before the first means 0 */
     bool norm_hidden; /* final norm on a hidden layer, too */
     bool project;     /* pooled goes through the projection, if there is one */
+};
+
+struct encoder_size { /* what a config says */
+    uint64_t width, vocab;
+    uint64_t tokens; /* at most, of a chunk */
+    uint32_t layers;
+    uint32_t chunks; /* of a pass, at most: memory does not grow with the prompt */
+    bool pooled;     /* it has a pooled output */
+    bool zero_nans;  /* NaNs in the table of tokens count as 0 */
+};
+
+struct encoder_pass { /* what a forward is given */
+    const struct encoder_class *is;
+    const void *config;
+    const struct encoder_want *want;
+    struct slots in;
+    int32_t *lookup; /* encoder_class.lookup(); NULL: it has none */
+    int64_t hidden;  /* index of the layer whose output is z; -1: the last */
+    size_t text_end; /* slot of chunk 0: the first end token, vectors of embeddings counted */
+    float *z;        /* [in.n, in.len, width]; NULL: not wanted */
+    float *pooled;   /* [width] of chunk 0; NULL: not wanted */
 };
 
 /* One kind of encoder. `config` is config_bytes of its own making; w and root are the file and what
@@ -52,22 +74,18 @@ struct encoder_class {
     /* From names, shapes and metadata. BERTH_ENOTFOUND: no such encoder there. */
     berth_status (*configure)(const struct weights *w, const char *root, void *config,
                               berth_err *err);
-    uint64_t (*width)(const void *config); /* of z and of pooled */
+    struct encoder_size (*size)(const void *config);
     /* net_args.names, with the config as names_user; NULL, as answer or slot: the file's names are
      * the network's. */
     net_names_fn *(*names)(const struct weights *w, const char *root, const void *config);
     /* How prompts are cut; `rules` has the tokenizer's ids and nothing else. Optional: one chunk of
      * any length. */
     void (*rules)(const void *config, struct chunk_rules *rules);
-    /* A dry run of all of it: BERTH_ENOTFOUND names a weight that is not there; what no layer asks
-     * for is logged (net_unused()). */
-    berth_status (*check)(struct net *net, const void *config, berth_err *err);
-    /* z [n, len, width], pooled [width] of chunk 0; either may be NULL: not wanted. All chunks have
-     * one length. Vectors of another width are left out, pad tokens at the end of the chunk make up
-     * for them; *dropped (may be NULL) counts them. */
-    berth_status (*encode)(struct net *net, const void *config, const struct chunks *in,
-                           const struct encoder_want *want, float *z, float *pooled,
-                           size_t *dropped, berth_err *err);
+    /* Rows of tables beside that of tokens (positions, distances) for chunks of this length;
+     * freed by free(). NULL: out of memory. Optional. */
+    int32_t *(*lookup)(size_t len);
+    /* The network, as net.h says; gives p->z and p->pooled as far as they are wanted. */
+    void (*forward)(struct net_run *r, const struct encoder_pass *p);
 };
 #define ENCODER(x) extern const struct encoder_class encoder_##x;
 #include "text/encoders.def"
@@ -75,6 +93,14 @@ struct encoder_class {
 /* encoders.def, in its order. */
 size_t encoder_count(void);
 const struct encoder_class *encoder_at(size_t i);
+
+/* For detect() and configure(): the tensor <root><name>, or NULL; one of its dimensions, 0: there is
+ * none; one more than the highest number N of tensors <root><list>.<N>.<anything>, so that a layer
+ * counts if anything is left of it: text_encoder_check() says what is missing. */
+const struct weights_entry *encoder_tensor(const struct weights *w, const char *root,
+                                           const char *name);
+uint64_t encoder_dim(const struct weights_entry *e, int i);
+uint32_t encoder_layers(const struct weights *w, const char *root, const char *list);
 
 /* Which encoders a file holds, and behind which root: in the order of the places, CLIP-L before
  * CLIP-G, T5 last. part (NULL or "": all): only those whose root begins with it. Returns how many;
@@ -95,7 +121,16 @@ struct text_encoder { /* one at work */
 /* Without tokenizer and net. */
 berth_status text_encoder_init(struct text_encoder *e, const struct weights *w,
                                const struct text_found *found, struct arena *mem, berth_err *err);
-/* Opens its net; args: without root and names. e stays where it is until net_close(e->net), which
+/* A dry run of all of it: BERTH_ENOTFOUND names a weight that is not there; what no layer asks for
+ * is logged (net_unused()). pre: its net is open. */
+berth_status text_encoder_check(const struct text_encoder *e, berth_err *err);
+/* z [n, len, width], pooled [width] of chunk 0; either may be NULL: not wanted. All chunks have one
+ * length. Vectors of another width are left out, pad tokens at the end of the chunk make up for
+ * them; *dropped (may be NULL) counts them. pre: its net is open. */
+berth_status text_encoder_run(const struct text_encoder *e, const struct chunks *in,
+                              const struct encoder_want *want, float *z, float *pooled,
+                              size_t *dropped, berth_err *err);
+/* Opens its net and checks it; args: without root and names. e stays where it is until net_close(e->net), which
  * is the caller's to do even after a failure: a weight may be missing in a net that is open. */
 berth_status text_encoder_open(struct text_encoder *e, const struct weights *w, const char *root,
                                struct net_args args, berth_err *err);

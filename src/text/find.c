@@ -63,3 +63,38 @@ size_t text_find(const struct weights *w, const char *part,
     }
     return n;
 }
+
+/* ---- for encoders ---- */
+
+#define LAYERS_MAX 256
+
+const struct weights_entry *encoder_tensor(const struct weights *w, const char *root,
+                                           const char *name)
+{
+    char full[384];
+    int n = snprintf(full, sizeof full, "%s%s", root, name);
+    return n > 0 && (size_t)n < sizeof full ? weights_find(w, full, (size_t)n) : NULL;
+}
+
+uint64_t encoder_dim(const struct weights_entry *e, int i)
+{
+    return e && i < e->shape.ndim ? e->shape.dim[i] : 0;
+}
+
+uint32_t encoder_layers(const struct weights *w, const char *root, const char *list)
+{
+    char lead[192];
+    uint32_t most = 0;
+    int n = snprintf(lead, sizeof lead, "%s%s.", root, list);
+    if (n < 0 || (size_t)n >= sizeof lead)
+        return 0;
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_entry *e = weights_at(w, i);
+        const char *s = e->name + n, *dot;
+        uint64_t number;
+        if (str_starts(e->name, e->name_len, lead) && (dot = strchr(s, '.')) &&
+            str_parse_u64(s, (size_t)(dot - s), &number) && number < LAYERS_MAX && number >= most)
+            most = (uint32_t)number + 1;
+    }
+    return most;
+}

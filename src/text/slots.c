@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-berth_status slots_check(const struct chunks *in, uint64_t most, uint64_t vocab, berth_err *err)
+berth_status slots_check(const struct chunks *in, uint64_t vocab, berth_err *err)
 {
-    if (in->n == 0 || in->n > TEXT_CHUNKS_MAX + 1 || in->len[0] == 0 || in->len[0] > most)
-        return err_set(err, BERTH_EINVAL, "%zu chunks of %zu tokens for %" PRIu64 " positions",
-                       in->n, in->n ? in->len[0] : 0, most);
+    if (in->n == 0 || in->n > TEXT_CHUNKS_MAX + 1 || in->len[0] == 0)
+        return err_set(err, BERTH_EINVAL, "%zu chunks of %zu tokens", in->n,
+                       in->n ? in->len[0] : 0);
     for (size_t i = 0; i < in->n; i++) {
         if (in->len[i] != in->len[0])
             return err_set(err, BERTH_EINVAL, "chunks of %zu and of %zu tokens", in->len[0],

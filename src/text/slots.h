@@ -18,9 +18,9 @@ struct slots { /* n chunks of len */
     float *row;           /* [n * len, width]; NULL: nothing is changed on the host */
     bool fix;             /* NaNs of the table become 0 */
 };
-/* BERTH_EINVAL: chunks of several lengths, of none or more than `most`, or tokens beyond the
+/* BERTH_EINVAL: no chunks, too many, of several lengths or of none, or tokens beyond the
  * vocabulary. */
-berth_status slots_check(const struct chunks *in, uint64_t most, uint64_t vocab, berth_err *err);
+berth_status slots_check(const struct chunks *in, uint64_t vocab, berth_err *err);
 /* Chunks from .. from + n of in, which slots_check() saw. Vectors of another width move out, pads
  * come in at the end of the chunk; *dropped counts them. fix: NaNs of the table become 0. Release
  * it whatever this returns. */

@@ -1,7 +1,6 @@
 /* clip.c: the CLIP text transformer (text-encoders.md 6). */
 #include "text/clip/clip.h"
 #include "base/str.h"
-#include "text/slots.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -11,15 +10,9 @@
 #define WIDTH_MAX 65536
 #define VOCAB_MAX (1u << 24)
 #define POSITIONS_MAX 65536
-#define CHUNKS_AT_ONCE 8 /* of a pass: memory does not grow with the prompt */
 #define EPS 1e-5f
 
 /* ---- config ---- */
-
-static uint64_t dim(const struct weights_entry *e, int i)
-{
-    return e && i < e->shape.ndim ? e->shape.dim[i] : 0;
-}
 
 /* A number in the metadata, written as one or as text. 0: none there. */
 static uint64_t meta_number(const struct weights *w, const char *key)
@@ -45,27 +38,6 @@ static uint64_t count_heads(const struct weights *w, uint64_t width)
     return n ? n : width / 64 ? width / 64 : 1;
 }
 
-/* Any tensor of a layer makes it one, also behind a gap: whoever computes it says what is
- * missing. */
-uint32_t clip_layers(const struct weights *w, const char *root, enum clip_style style)
-{
-    char lead[192];
-    uint32_t most = 0;
-    int n = snprintf(lead, sizeof lead, "%s%s.", root, clip_list(style));
-    if (n < 0 || (size_t)n >= sizeof lead)
-        return 0;
-    for (size_t i = 0; i < weights_count(w); i++) {
-        const struct weights_entry *e = weights_at(w, i);
-        const char *s = e->name + n, *dot;
-        uint64_t number;
-        if (str_starts(e->name, e->name_len, lead) && (dot = strchr(s, '.')) &&
-            str_parse_u64(s, (size_t)(dot - s), &number) && number < CLIP_LAYERS_MAX &&
-            number >= most)
-            most = (uint32_t)number + 1;
-    }
-    return most;
-}
-
 berth_status clip_configure(const struct weights *w, const char *root, struct clip_net *out,
                             berth_err *err)
 {
@@ -78,25 +50,26 @@ berth_status clip_configure(const struct weights *w, const char *root, struct cl
         clip_entry(w, root, style, "text_model.embeddings.position_embedding.weight");
     const struct weights_entry *fc1 =
         clip_entry(w, root, style, "text_model.encoder.layers.0.mlp.fc1.weight");
-    struct clip_net c = { .width = dim(token, 1),
-                          .vocab = dim(token, 0),
-                          .positions = dim(position, 0),
-                          .mlp = dim(fc1, 0),
-                          .layers = clip_layers(w, root, style) };
+    struct clip_net c = { .width = encoder_dim(token, 1),
+                          .vocab = encoder_dim(token, 0),
+                          .positions = encoder_dim(position, 0),
+                          .mlp = encoder_dim(fc1, 0),
+                          .layers = encoder_layers(w, root, clip_list(style)) };
     if (c.width == 0 || c.width > WIDTH_MAX || c.vocab == 0 || c.vocab > VOCAB_MAX ||
         c.positions == 0 || c.positions > POSITIONS_MAX || c.mlp == 0 ||
-        dim(position, 1) != c.width)
+        encoder_dim(position, 1) != c.width)
         return err_set(err, BERTH_EFORMAT,
                        "CLIP at '%.60s': width %" PRIu64 ", %" PRIu64 " tokens, %" PRIu64
                        " positions of %" PRIu64 ", mlp %" PRIu64,
-                       root, c.width, c.vocab, c.positions, dim(position, 1), c.mlp);
+                       root, c.width, c.vocab, c.positions, encoder_dim(position, 1), c.mlp);
     uint64_t heads = count_heads(w, c.width);
     if (heads > c.width || c.width % heads)
         return err_set(err, BERTH_EFORMAT, "CLIP at '%.60s': %" PRIu64 " heads, width %" PRIu64,
                        root, heads, c.width);
     c.heads = (uint32_t)heads;
     const struct weights_entry *proj = clip_entry(w, root, style, "text_projection.weight");
-    if (proj && (proj->shape.ndim != 2 || dim(proj, 0) != c.width || dim(proj, 1) != c.width))
+    if (proj && (proj->shape.ndim != 2 || encoder_dim(proj, 0) != c.width ||
+                 encoder_dim(proj, 1) != c.width))
         return err_set(err, BERTH_EFORMAT,
                        "CLIP at '%.60s': text_projection is not a square of its width %" PRIu64,
                        root, c.width);
@@ -106,30 +79,6 @@ berth_status clip_configure(const struct weights *w, const char *root, struct cl
 }
 
 /* ---- network ---- */
-
-/* Where pooled comes from: as many slots as are up to the first end token, and every vector,
- * counted. */
-static size_t pooled_at(const struct token *t, size_t len, uint64_t width, int32_t end)
-{
-    size_t n = 0;
-    bool ended = false;
-    for (size_t i = 0; i < len; i++) {
-        n += t[i].vector ? t[i].width == width : !ended;
-        ended = ended || (!t[i].vector && t[i].id == end);
-    }
-    return n ? n - 1 : 0;
-}
-
-struct pass {
-    const struct clip_net *c;
-    const struct encoder_want *want;
-    struct slots in;
-    int32_t *position; /* [in.len] */
-    int64_t hidden;    /* index of the layer whose output is z; -1: the last, normed */
-    size_t pooled_at;  /* slot of chunk 0 */
-    float *z;          /* [n, len, width]; NULL: not wanted */
-    float *pooled;     /* [width]; NULL: not wanted */
-};
 
 static struct act attention(struct net_run *r, const struct clip_net *c, struct act h)
 {
@@ -170,7 +119,7 @@ static struct act final_norm(struct net_run *r, struct act x)
     return net_layer_norm(r, x, "text_model.final_layer_norm", EPS);
 }
 
-static void give_z(struct net_run *r, const struct pass *p, struct act x, bool norm)
+static void give_z(struct net_run *r, const struct encoder_pass *p, struct act x, bool norm)
 {
     struct act z = norm ? final_norm(r, x) : x;
     net_finite(r, z, "text encoder");
@@ -180,12 +129,13 @@ static void give_z(struct net_run *r, const struct pass *p, struct act x, bool n
 }
 
 /* One row of the first chunk: norm and projection see rows apart. */
-static void give_pooled(struct net_run *r, const struct pass *p, struct act x)
+static void give_pooled(struct net_run *r, const struct encoder_pass *p, struct act x)
 {
+    const struct clip_net *c = p->config;
     struct act chunk = net_slice(r, x, 0, 0, 1);
-    struct act row = net_slice(r, chunk, 1, p->pooled_at, p->pooled_at + 1);
+    struct act row = net_slice(r, chunk, 1, p->text_end, p->text_end + 1);
     struct act y = final_norm(r, row);
-    if (p->want->project && p->c->projection) {
+    if (p->want->project && c->projection) {
         struct act projected = net_linear_no_bias(r, y, "text_projection");
         net_drop(r, &y);
         y = projected;
@@ -197,14 +147,13 @@ static void give_pooled(struct net_run *r, const struct pass *p, struct act x)
     net_drop(r, &chunk);
 }
 
-static void forward(struct net_run *r, void *user)
+void clip_forward(struct net_run *r, const struct encoder_pass *p)
 {
-    const struct pass *p = user;
-    const struct clip_net *c = p->c;
+    const struct clip_net *c = p->config;
     struct shape one = { .ndim = 3, .dim = { 1, p->in.len, c->width } };
     struct act x = slots_embed(r, &p->in, "text_model.embeddings.token_embedding");
     struct act where =
-        net_embedding(r, p->position, p->in.len, "text_model.embeddings.position_embedding");
+        net_embedding(r, p->lookup, p->in.len, "text_model.embeddings.position_embedding");
     net_add(r, &x, net_reshape(r, where, &one));
     net_drop(r, &where);
     for (uint32_t i = 0; i < c->layers && !net_bad(r); i++) {
@@ -221,72 +170,10 @@ static void forward(struct net_run *r, void *user)
     net_drop(r, &x);
 }
 
-/* ---- doors ---- */
-
-static berth_status pass_positions(struct pass *p, berth_err *err)
+int32_t *clip_positions(size_t len)
 {
-    p->position = calloc(p->in.len, sizeof *p->position);
-    if (!p->position)
-        return err_set(err, BERTH_ENOMEM, "%zu positions", p->in.len);
-    for (size_t i = 0; i < p->in.len; i++)
-        p->position[i] = (int32_t)i;
-    return BERTH_OK;
-}
-
-static void pass_release(struct pass *p)
-{
-    slots_release(&p->in);
-    free(p->position);
-    *p = (struct pass) { 0 };
-}
-
-berth_status clip_check(struct net *net, const void *config, berth_err *err)
-{
-    const struct clip_net *c = config;
-    static const struct encoder_want all = { .project = true };
-    float nowhere = 0; /* dry: nothing is written */
-    const char *first;
-    uint64_t peak;
-    struct pass p = { .c = c, .want = &all, .hidden = -1, .z = &nowhere, .pooled = &nowhere };
-    berth_status s = slots_init_one(&p.in, c->width, err);
-    if (!s)
-        s = pass_positions(&p, err);
-    if (!s)
-        s = net_predict(net, forward, &p, &peak, err);
-    if (!s)
-        net_unused(net, &first);
-    pass_release(&p);
-    return s;
-}
-
-berth_status clip_encode(struct net *net, const void *config, const struct chunks *in,
-                         const struct encoder_want *want, float *z, float *pooled, size_t *dropped,
-                         berth_err *err)
-{
-    const struct clip_net *c = config;
-    if (slots_check(in, c->positions, c->vocab, err))
-        return err->code;
-    size_t len = in->len[0], left_out = 0;
-    int64_t hidden = (int64_t)c->layers + want->layer;
-    berth_status s = BERTH_OK;
-    for (size_t from = 0, n; !s && from < in->n; from += n) {
-        struct pass p = { .c = c,
-                          .want = want,
-                          .hidden = want->layer < 0 && hidden >= 0 ? hidden : -1,
-                          .z = z ? z + from * len * c->width : NULL,
-                          .pooled = from == 0 ? pooled : NULL };
-        n = in->n - from < CHUNKS_AT_ONCE ? in->n - from : CHUNKS_AT_ONCE;
-        if (!p.z && !p.pooled)
-            break;
-        s = slots_init(&p.in, in, from, n, c->width, false, &left_out, err);
-        if (!s)
-            s = pass_positions(&p, err);
-        p.pooled_at = pooled_at(in->chunk[0], len, c->width, in->rules.end);
-        if (!s)
-            s = net_forward(net, forward, &p, err);
-        pass_release(&p);
-    }
-    if (dropped)
-        *dropped = left_out;
-    return s;
+    int32_t *position = calloc(len, sizeof *position);
+    for (size_t i = 0; position && i < len; i++)
+        position[i] = (int32_t)i;
+    return position;
 }

@@ -25,10 +25,8 @@ berth_status clip_configure(const struct weights *w, const char *root, struct cl
                             berth_err *err);
 /* As the slots of struct encoder_class. */
 net_names_fn *clip_names(const struct weights *w, const char *root, const void *config);
-berth_status clip_check(struct net *net, const void *config, berth_err *err);
-berth_status clip_encode(struct net *net, const void *config, const struct chunks *in,
-                         const struct encoder_want *want, float *z, float *pooled, size_t *dropped,
-                         berth_err *err);
+int32_t *clip_positions(size_t len);
+void clip_forward(struct net_run *r, const struct encoder_pass *p);
 
 enum clip_style {
     CLIP_NONE,     /* there is no CLIP */
@@ -43,13 +41,10 @@ enum clip_style clip_style(const struct weights *w, const char *root);
  * k, v: all of them. */
 const struct weights_entry *clip_entry(const struct weights *w, const char *root,
                                        enum clip_style style, const char *canonical);
-uint32_t clip_layers(const struct weights *w, const char *root, enum clip_style style);
 
 /* Rewrites an HF name; false: it is called so in files of that style, too. rows of q, k, v: see
  * net_source. */
 bool clip_rename(enum clip_style style, bool bare_projection, uint64_t width, const char *canonical,
                  struct net_source *out);
-
-#define CLIP_LAYERS_MAX 256
 
 #endif

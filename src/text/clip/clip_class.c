@@ -17,7 +17,7 @@ static char which(const struct weights *w, const char *root, const char *place)
     enum clip_style style = clip_style(w, root);
     if (style == CLIP_NONE)
         return 0;
-    uint32_t layers = clip_layers(w, root, style);
+    uint32_t layers = encoder_layers(w, root, clip_list(style));
     if (layers > 22)
         return layers > 30 ? 'g' : 'h';
     if (place)
@@ -59,9 +59,15 @@ static berth_status configure_l(const struct weights *w, const char *root, void 
     return s;
 }
 
-static uint64_t width(const void *config)
+static struct encoder_size size(const void *config)
 {
-    return ((const struct clip_net *)config)->width;
+    const struct clip_net *c = config;
+    return (struct encoder_size) { .width = c->width,
+                                   .vocab = c->vocab,
+                                   .tokens = c->positions,
+                                   .layers = c->layers,
+                                   .chunks = 8,
+                                   .pooled = true };
 }
 
 static void rules(const void *config, struct chunk_rules *rules)
@@ -81,10 +87,10 @@ static void rules_l(const void *config, struct chunk_rules *to)
                                                     .tokenizer = &tokenizer_clip,                  \
                                                     .config_bytes = sizeof(struct clip_net),       \
                                                     .detect = is_##x,                              \
-                                                    .width = width,                                \
+                                                    .size = size,                                  \
                                                     .names = clip_names,                           \
-                                                    .check = clip_check,                           \
-                                                    .encode = clip_encode,                         \
+                                                    .lookup = clip_positions,                      \
+                                                    .forward = clip_forward,                       \
                                                     __VA_ARGS__ }
 CLIP(l, .name = "CLIP-L", .configure = configure_l, .rules = rules_l);
 CLIP(g, .name = "CLIP-G", .configure = configure, .rules = rules);

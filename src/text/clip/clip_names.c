@@ -91,17 +91,11 @@ NAMES(openclip, CLIP_OPENCLIP, false)
 NAMES(openclip_bare, CLIP_OPENCLIP, true)
 #undef NAMES
 
-static const struct weights_entry *find(const struct weights *w, const char *root, const char *name)
-{
-    char full[384];
-    int n = snprintf(full, sizeof full, "%s%s", root, name);
-    return n > 0 && (size_t)n < sizeof full ? weights_find(w, full, (size_t)n) : NULL;
-}
-
 net_names_fn *clip_names(const struct weights *w, const char *root, const void *config)
 {
     (void)config;
-    bool bare = !find(w, root, "text_projection.weight") && find(w, root, "text_projection");
+    bool bare = !encoder_tensor(w, root, "text_projection.weight") &&
+                encoder_tensor(w, root, "text_projection");
     switch (clip_style(w, root)) {
     case CLIP_OPENCLIP:
         return bare ? openclip_bare : openclip;
@@ -121,10 +115,10 @@ const char *clip_list(enum clip_style style)
 
 enum clip_style clip_style(const struct weights *w, const char *root)
 {
-    return find(w, root, LAYERS "0.layer_norm1.weight")           ? CLIP_HF
-           : find(w, root, "encoder.layers.0.layer_norm1.weight") ? CLIP_OLD
-           : find(w, root, "transformer.resblocks.0.ln_1.weight") ? CLIP_OPENCLIP
-                                                                  : CLIP_NONE;
+    return encoder_tensor(w, root, LAYERS "0.layer_norm1.weight")           ? CLIP_HF
+           : encoder_tensor(w, root, "encoder.layers.0.layer_norm1.weight") ? CLIP_OLD
+           : encoder_tensor(w, root, "transformer.resblocks.0.ln_1.weight") ? CLIP_OPENCLIP
+                                                                            : CLIP_NONE;
 }
 
 const struct weights_entry *clip_entry(const struct weights *w, const char *root,
@@ -132,8 +126,8 @@ const struct weights_entry *clip_entry(const struct weights *w, const char *root
 {
     struct net_source from;
     bool other = clip_rename(style, false, 0, canonical, &from);
-    const struct weights_entry *e = find(w, root, other ? from.name : canonical);
+    const struct weights_entry *e = encoder_tensor(w, root, other ? from.name : canonical);
     if (!e && clip_rename(style, true, 0, canonical, &from))
-        e = find(w, root, from.name);
+        e = encoder_tensor(w, root, from.name);
     return e;
 }

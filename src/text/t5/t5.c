@@ -1,15 +1,12 @@
 /* t5.c: the T5 encoder (text-encoders.md 7). */
 #include "text/t5/t5.h"
 #include "base/sz.h"
-#include "text/slots.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 #define EPS 1e-6f
-#define TOKENS_MAX 8192  /* of a prompt; a table of heads * tokens^2 floats is made */
-#define CHUNKS_AT_ONCE 2 /* the prompt and the empty one */
-#define MLP_ROWS 1024    /* of a feed-forward at a time: 2 * 10240 floats each in T5-XXL */
+#define TOKENS_MAX 8192 /* of a prompt; a table of heads * tokens^2 floats is made */
+#define MLP_ROWS 1024   /* of a feed-forward at a time: 2 * 10240 floats each in T5-XXL */
 
 /* Up to seven tokens away: a bucket each. Then wider ones: thresholds of 8 + 8 ln(n/8) / ln(16),
  * rounded down in float32 as the reference does. The other half is for keys behind the query. */
@@ -26,21 +23,14 @@ int32_t t5_bucket(int64_t distance)
     return bucket;
 }
 
-struct pass {
-    const struct t5_net *t;
-    struct slots in;
-    int32_t *bucket; /* [len, len] of query and key */
-    int64_t hidden;  /* index of the block whose output is z; -1: the last */
-    float *z;        /* [n, len, width] */
-};
-
 /* [1, heads, len, len], added to the scores: a row of the table for every pair of tokens. */
-static struct act position_bias(struct net_run *r, const struct pass *p, const char *table)
+static struct act position_bias(struct net_run *r, const struct encoder_pass *p, const char *table)
 {
     static const int heads_first[] = { 0, 3, 1, 2 };
+    const struct t5_net *t = p->config;
     uint64_t len = p->in.len;
-    struct shape s = { .ndim = 4, .dim = { 1, len, len, p->t->heads } };
-    struct act rows = net_embedding(r, p->bucket, p->in.len * p->in.len, table);
+    struct shape s = { .ndim = 4, .dim = { 1, len, len, t->heads } };
+    struct act rows = net_embedding(r, p->lookup, p->in.len * p->in.len, table);
     struct act mask = net_permute(r, net_reshape(r, rows, &s), heads_first);
     net_drop(r, &rows);
     return mask;
@@ -72,7 +62,8 @@ static struct act rows_of(const struct act *a, uint64_t at, uint64_t n)
 }
 
 /* x += wo(gelu_tanh(wi_0(h)) * wi_1(h)), some rows at a time: what lies between is wide. */
-static void feed_forward(struct net_run *r, const struct pass *p, struct act h, struct act x)
+static void feed_forward(struct net_run *r, const struct encoder_pass *p, struct act h,
+                         struct act x)
 {
     uint64_t rows = (uint64_t)p->in.n * p->in.len;
     for (uint64_t at = 0; at < rows && !net_bad(r); at += MLP_ROWS) {
@@ -90,16 +81,17 @@ static void feed_forward(struct net_run *r, const struct pass *p, struct act h, 
     }
 }
 
-static void block(struct net_run *r, const struct pass *p, uint32_t i, struct act x,
+static void block(struct net_run *r, const struct encoder_pass *p, uint32_t i, struct act x,
                   struct act *mask)
 {
+    const struct t5_net *t = p->config;
     size_t mark = net_enter(r, "encoder.block.%u.", i);
-    if (i == 0 || p->t->own_bias) {
+    if (i == 0 || t->own_bias) {
         net_drop(r, mask);
         *mask = position_bias(r, p, "layer.0.SelfAttention.relative_attention_bias");
     }
     struct act h = net_rms_norm(r, x, "layer.0.layer_norm", EPS);
-    struct act y = attention(r, p->t, h, *mask);
+    struct act y = attention(r, t, h, *mask);
     net_drop(r, &h);
     h = net_linear_no_bias(r, y, "layer.0.SelfAttention.o");
     net_drop(r, &y);
@@ -111,11 +103,11 @@ static void block(struct net_run *r, const struct pass *p, uint32_t i, struct ac
     net_leave(r, mark);
 }
 
-static void forward(struct net_run *r, void *user)
+static void forward(struct net_run *r, const struct encoder_pass *p)
 {
-    const struct pass *p = user;
+    const struct t5_net *t = p->config;
     struct act x = slots_embed(r, &p->in, "shared"), mask = { .addr = 0 };
-    for (uint32_t i = 0; i < p->t->layers && !net_bad(r); i++) {
+    for (uint32_t i = 0; i < t->layers && !net_bad(r); i++) {
         if (p->hidden >= 0 && i > p->hidden)
             break; /* nobody asks for what follows */
         block(r, p, i, x, &mask);
@@ -128,79 +120,25 @@ static void forward(struct net_run *r, void *user)
     net_drop(r, &z);
 }
 
-/* ---- doors ---- */
-
-static berth_status pass_buckets(struct pass *p, berth_err *err)
+/* [len, len] of query and key */
+static int32_t *buckets(size_t len)
 {
-    size_t len = p->in.len, n;
-    if (!sz_mul(len, len, &n) || !(p->bucket = calloc(n, sizeof *p->bucket)))
-        return err_set(err, BERTH_ENOMEM, "distances of %zu tokens", len);
-    for (size_t q = 0; q < len; q++)
-        for (size_t k = 0; k < len; k++)
-            p->bucket[q * len + k] = t5_bucket((int64_t)k - (int64_t)q);
-    return BERTH_OK;
+    size_t n;
+    int32_t *bucket = sz_mul(len, len, &n) ? calloc(n, sizeof *bucket) : NULL;
+    for (size_t i = 0; bucket && i < n; i++)
+        bucket[i] = t5_bucket((int64_t)(i % len) - (int64_t)(i / len));
+    return bucket;
 }
 
-static void pass_release(struct pass *p)
-{
-    slots_release(&p->in);
-    free(p->bucket);
-    *p = (struct pass) { 0 };
-}
-
-berth_status t5_check(struct net *net, const void *config, berth_err *err)
+static struct encoder_size size(const void *config)
 {
     const struct t5_net *t = config;
-    float nowhere = 0; /* dry: nothing is written */
-    const char *first;
-    uint64_t peak;
-    struct pass p = { .t = t, .hidden = -1, .z = &nowhere };
-    berth_status s = slots_init_one(&p.in, t->width, err);
-    if (!s)
-        s = pass_buckets(&p, err);
-    if (!s)
-        s = net_predict(net, forward, &p, &peak, err);
-    if (!s)
-        net_unused(net, &first);
-    pass_release(&p);
-    return s;
-}
-
-berth_status t5_encode(struct net *net, const void *config, const struct chunks *in,
-                       const struct encoder_want *want, float *z, float *pooled, size_t *dropped,
-                       berth_err *err)
-{
-    const struct t5_net *t = config;
-    if (pooled)
-        BUG("T5 has no pooled output");
-    if (in->n && in->len[0] > TOKENS_MAX)
-        return err_set(err, BERTH_ELIMIT, "a prompt of %zu tokens, more than %d", in->len[0],
-                       TOKENS_MAX);
-    if (slots_check(in, TOKENS_MAX, t->vocab, err))
-        return err->code;
-    size_t len = in->len[0], left_out = 0;
-    int64_t hidden = (int64_t)t->layers + want->layer;
-    berth_status s = BERTH_OK;
-    for (size_t from = 0, n; !s && from < in->n; from += n) {
-        struct pass p = { .t = t,
-                          .hidden = want->layer < 0 && hidden >= 0 ? hidden : -1,
-                          .z = z + from * len * t->width };
-        n = in->n - from < CHUNKS_AT_ONCE ? in->n - from : CHUNKS_AT_ONCE;
-        s = slots_init(&p.in, in, from, n, t->width, t->fp8, &left_out, err);
-        if (!s)
-            s = pass_buckets(&p, err);
-        if (!s)
-            s = net_forward(net, forward, &p, err);
-        pass_release(&p);
-    }
-    if (dropped)
-        *dropped = left_out;
-    return s;
-}
-
-static uint64_t width(const void *config)
-{
-    return ((const struct t5_net *)config)->width;
+    return (struct encoder_size) { .width = t->width,
+                                   .vocab = t->vocab,
+                                   .tokens = TOKENS_MAX,
+                                   .layers = t->layers,
+                                   .chunks = 2, /* the prompt and the empty one */
+                                   .zero_nans = t->fp8 };
 }
 
 const struct encoder_class encoder_t5 = {
@@ -210,8 +148,8 @@ const struct encoder_class encoder_t5 = {
     .config_bytes = sizeof(struct t5_net),
     .detect = t5_detect,
     .configure = t5_configure,
-    .width = width,
+    .size = size,
     .names = t5_names,
-    .check = t5_check,
-    .encode = t5_encode,
+    .lookup = buckets,
+    .forward = forward,
 };

@@ -20,10 +20,6 @@ struct t5_net {
 bool t5_detect(const struct weights *w, const char *root, const char *place);
 berth_status t5_configure(const struct weights *w, const char *root, void *config, berth_err *err);
 net_names_fn *t5_names(const struct weights *w, const char *root, const void *config);
-berth_status t5_check(struct net *net, const void *config, berth_err *err);
-berth_status t5_encode(struct net *net, const void *config, const struct chunks *in,
-                       const struct encoder_want *want, float *z, float *pooled, size_t *dropped,
-                       berth_err *err);
 
 #define T5_BUCKETS 32 /* of distances between tokens */
 #define T5_BIAS(block) "encoder.block." #block ".layer.0.SelfAttention.relative_attention_bias"

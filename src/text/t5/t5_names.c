@@ -9,7 +9,6 @@
 
 #define WIDTH_MAX 65536
 #define VOCAB_MAX (1u << 24)
-#define LAYERS_MAX 256
 
 #define BLOCK "encoder.block."
 #define BLOCK_GGUF "enc.blk."
@@ -78,30 +77,18 @@ net_names_fn *t5_names(const struct weights *w, const char *root, const void *co
 
 /* ---- config ---- */
 
-static const struct weights_entry *find(const struct weights *w, const char *root, const char *name)
-{
-    char full[384];
-    int n = snprintf(full, sizeof full, "%s%s", root, name);
-    return n > 0 && (size_t)n < sizeof full ? weights_find(w, full, (size_t)n) : NULL;
-}
-
 static const struct weights_entry *entry(const struct weights *w, const char *root,
                                          const struct t5_net *t, const char *canonical)
 {
     struct net_source from;
-    return find(w, root, names(t, canonical, &from) ? from.name : canonical);
-}
-
-static uint64_t dim(const struct weights_entry *e, int i)
-{
-    return e && i < e->shape.ndim ? e->shape.dim[i] : 0;
+    return encoder_tensor(w, root, names(t, canonical, &from) ? from.name : canonical);
 }
 
 /* Is there a T5 behind root; if so, with llama.cpp's names? */
 static bool is_there(const struct weights *w, const char *root, bool *gguf)
 {
-    *gguf = !find(w, root, BLOCK "0.layer.0.SelfAttention.q.weight");
-    return !*gguf || find(w, root, BLOCK_GGUF "0.attn_q.weight");
+    *gguf = !encoder_tensor(w, root, BLOCK "0.layer.0.SelfAttention.q.weight");
+    return !*gguf || encoder_tensor(w, root, BLOCK_GGUF "0.attn_q.weight");
 }
 
 bool t5_detect(const struct weights *w, const char *root, const char *place)
@@ -109,28 +96,6 @@ bool t5_detect(const struct weights *w, const char *root, const char *place)
     bool gguf;
     (void)place;
     return is_there(w, root, &gguf);
-}
-
-/* Any tensor of a block makes it one, also behind a gap: whoever computes it says what is
- * missing. */
-static uint32_t count_layers(const struct weights *w, const char *root, bool gguf)
-{
-    char lead[192];
-    uint32_t most = 0;
-    int n = snprintf(lead, sizeof lead, "%s%s", root, gguf ? BLOCK_GGUF : BLOCK);
-    if (n < 0 || (size_t)n >= sizeof lead)
-        return 0;
-    for (size_t i = 0; i < weights_count(w); i++) {
-        const struct weights_entry *e = weights_at(w, i);
-        if (!str_starts(e->name, e->name_len, lead))
-            continue;
-        const char *s = e->name + n, *dot = strchr(s, '.');
-        uint64_t number;
-        if (dot && str_parse_u64(s, (size_t)(dot - s), &number) && number < LAYERS_MAX &&
-            number >= most)
-            most = (uint32_t)number + 1;
-    }
-    return most;
 }
 
 static berth_status check(const struct t5_net *t, const char *root, uint64_t buckets,
@@ -155,25 +120,25 @@ berth_status t5_configure(const struct weights *w, const char *root, void *confi
     struct t5_net t = { 0 };
     if (!is_there(w, root, &t.gguf))
         return err_set(err, BERTH_ENOTFOUND, "no T5 encoder at '%.100s'", root);
-    t.embed_tokens = !t.gguf && !find(w, root, TOKENS);
+    t.embed_tokens = !t.gguf && !encoder_tensor(w, root, TOKENS);
     const struct weights_entry *tokens = entry(w, root, &t, TOKENS),
                                *q = entry(w, root, &t, BLOCK "0.layer.0.SelfAttention.q.weight"),
                                *up =
                                    entry(w, root, &t, BLOCK "0.layer.1.DenseReluDense.wi_0.weight"),
                                *bias = entry(w, root, &t, T5_BIAS(0) ".weight");
-    if (!up && find(w, root, BLOCK "0.layer.1.DenseReluDense.wi.weight"))
+    if (!up && encoder_tensor(w, root, BLOCK "0.layer.1.DenseReluDense.wi.weight"))
         return err_set(err, BERTH_EUNSUPPORTED,
                        "T5 at '%.60s': its feed-forward is not gated (T5 of version 1.0)", root);
-    t.width = dim(tokens, 1);
-    t.vocab = dim(tokens, 0);
-    t.inner = dim(q, 0);
-    t.mlp = dim(up, 0);
-    t.layers = count_layers(w, root, t.gguf);
+    t.width = encoder_dim(tokens, 1);
+    t.vocab = encoder_dim(tokens, 0);
+    t.inner = encoder_dim(q, 0);
+    t.mlp = encoder_dim(up, 0);
+    t.layers = encoder_layers(w, root, t.gguf ? "enc.blk" : "encoder.block");
     t.own_bias = entry(w, root, &t, T5_BIAS(1) ".weight");
     t.fp8 = tokens && (tokens->dtype == DT_F8_E4M3 || tokens->dtype == DT_F8_E5M2);
-    if (check(&t, root, dim(bias, 0), dim(bias, 1), err))
+    if (check(&t, root, encoder_dim(bias, 0), encoder_dim(bias, 1), err))
         return err->code;
-    t.heads = (uint32_t)dim(bias, 1);
+    t.heads = (uint32_t)encoder_dim(bias, 1);
     *(struct t5_net *)config = t;
     return BERTH_OK;
 }

@@ -67,9 +67,9 @@ static void pooled(struct model *m, const char *name, const char *text)
     assert_ok(text_chunks(text, strlen(text), tokenizer_clip.encode, m->bpe, &rules, "", NULL, &mem,
                           &in, &err),
               err);
-    assert_ok(clip_encode(e->net, e->config, &in, &(struct encoder_want) { .project = true }, NULL,
-                          got, NULL, &err),
-              err);
+    assert_ok(
+        text_encoder_run(e, &in, &(struct encoder_want) { .project = true }, NULL, got, NULL, &err),
+        err);
     compare(m, name, got, (size_t)clip_of(e)->width);
     arena_release(&mem);
 }

@@ -86,7 +86,7 @@ static size_t run_model(const char *name, const json_t *entry)
     m.enc[0] = m.t5.enc[0];
     m.enc[1] = m.clip.enc[0];
     check_config(t5_of(&m.enc[0]), json_object_get(entry, "config"));
-    assert_ok(t5_check(m.enc[0].net, t5_of(&m.enc[0]), &err), err);
+    assert_ok(text_encoder_check(&m.enc[0], &err), err);
     assert_ok(bpe_open(tokenizer_dir("clip"), &m.bpe, &err), err);
     assert_ok(unigram_open(tokenizer_dir("t5"), &m.unigram, &err), err);
     m.enc[0].tok = m.unigram;

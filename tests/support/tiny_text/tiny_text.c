@@ -2,7 +2,6 @@
 
 #include "base/file.h"
 #include "base/str.h"
-#include "text/slots.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,23 +81,16 @@ struct tiny_net {
     uint64_t width, vocab;
 };
 
-static const struct weights_entry *tiny_find(const struct weights *w, const char *root)
-{
-    char name[256];
-    int n = snprintf(name, sizeof name, "%s" TINY_TABLE ".weight", root);
-    return weights_find(w, name, (size_t)n);
-}
-
 static bool tiny_detect(const struct weights *w, const char *root, const char *place)
 {
     (void)place;
-    return tiny_find(w, root);
+    return encoder_tensor(w, root, TINY_TABLE ".weight");
 }
 
 static berth_status tiny_configure(const struct weights *w, const char *root, void *config,
                                    berth_err *err)
 {
-    const struct weights_entry *e = tiny_find(w, root);
+    const struct weights_entry *e = encoder_tensor(w, root, TINY_TABLE ".weight");
     if (!e || e->shape.ndim != 2)
         return err_set(err, BERTH_ENOTFOUND, "no tiny encoder at '%.100s'", root);
     *(struct tiny_net *)config =
@@ -106,62 +98,31 @@ static berth_status tiny_configure(const struct weights *w, const char *root, vo
     return BERTH_OK;
 }
 
-static uint64_t tiny_width(const void *config)
+static struct encoder_size tiny_size(const void *config)
 {
-    return ((const struct tiny_net *)config)->width;
+    const struct tiny_net *t = config;
+    return (struct encoder_size) { .width = t->width,
+                                   .vocab = t->vocab,
+                                   .tokens = 4096,
+                                   .layers = 1,
+                                   .chunks = 4,
+                                   .pooled = true };
 }
 
-struct tiny_pass {
-    struct slots in;
-    float *z, *pooled;
-};
-
-static void tiny_forward(struct net_run *r, void *user)
+static void tiny_forward(struct net_run *r, const struct encoder_pass *p)
 {
-    const struct tiny_pass *p = user;
     struct act x = slots_embed(r, &p->in, TINY_TABLE), z = net_linear_no_bias(r, x, TINY_MIX);
     net_drop(r, &x);
     if (p->z)
         net_output(r, z, p->z);
     if (p->pooled) {
         struct act chunk = net_slice(r, z, 0, 0, 1);
-        struct act last = net_slice(r, chunk, 1, p->in.len - 1, p->in.len);
-        net_output(r, last, p->pooled);
-        net_drop(r, &last);
+        struct act end = net_slice(r, chunk, 1, p->text_end, p->text_end + 1);
+        net_output(r, end, p->pooled);
+        net_drop(r, &end);
         net_drop(r, &chunk);
     }
     net_drop(r, &z);
-}
-
-static berth_status tiny_check(struct net *net, const void *config, berth_err *err)
-{
-    struct tiny_pass p = { 0 };
-    uint64_t peak;
-    berth_status s = slots_init_one(&p.in, tiny_width(config), err);
-    if (!s)
-        s = net_predict(net, tiny_forward, &p, &peak, err);
-    slots_release(&p.in);
-    return s;
-}
-
-static berth_status tiny_encode(struct net *net, const void *config, const struct chunks *in,
-                                const struct encoder_want *want, float *z, float *pooled,
-                                size_t *dropped, berth_err *err)
-{
-    const struct tiny_net *t = config;
-    struct tiny_pass p = { .z = z, .pooled = pooled };
-    size_t left_out = 0;
-    (void)want;
-    berth_status s = slots_check(in, 4096, t->vocab, err);
-    if (s)
-        return s;
-    s = slots_init(&p.in, in, 0, in->n, t->width, false, &left_out, err);
-    if (!s)
-        s = net_forward(net, tiny_forward, &p, err);
-    slots_release(&p.in);
-    if (dropped)
-        *dropped = left_out;
-    return s;
 }
 
 const struct encoder_class encoder_tiny = {
@@ -171,9 +132,8 @@ const struct encoder_class encoder_tiny = {
     .config_bytes = sizeof(struct tiny_net),
     .detect = tiny_detect,
     .configure = tiny_configure,
-    .width = tiny_width,
-    .check = tiny_check,
-    .encode = tiny_encode,
+    .size = tiny_size,
+    .forward = tiny_forward,
 };
 
 /* ---- set ---- */

@@ -3,7 +3,7 @@
  * lines in them.
  *
  * Tokenizer  a byte is a token; tiny.txt holds the number that is added to it
- * Encoder    z = mix(table[token]); pooled: z of the last token
+ * Encoder    z = mix(table[token]); pooled: z of the end token
  * Set        cond is z with its rows in reverse order: a join of its own; type "ovis" */
 #ifndef SUPPORT_TINY_TEXT_H
 #define SUPPORT_TINY_TEXT_H

@@ -94,7 +94,7 @@ static void encodes_a_prompt(void **state)
             assert_float_equal(cond->data[(4 - i) * TINY_WIDTH + k], want, 1e-5);
         }
     for (size_t k = 0; k < TINY_WIDTH; k++)
-        assert_float_equal(pooled->data[k], z_of(0, k), 1e-5);
+        assert_float_equal(pooled->data[k], z_of(TINY_END, k), 1e-5);
     call_release(&x);
     call_release(&clip);
     scene_close(&s);

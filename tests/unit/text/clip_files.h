@@ -32,12 +32,12 @@ struct slot {
     int n;
     bool transpose;
 };
-struct slots {
+struct clip_tensors {
     struct slot at[600];
     size_t n;
 };
 
-static inline struct slot *slot_add(struct slots *s, const char *root, const char *name,
+static inline struct slot *slot_add(struct clip_tensors *s, const char *root, const char *name,
                                     const char *from, uint64_t rows, uint64_t columns)
 {
     struct slot *t = &s->at[s->n++];
@@ -48,8 +48,8 @@ static inline struct slot *slot_add(struct slots *s, const char *root, const cha
     return t;
 }
 
-static inline void slot_pair(struct slots *s, const char *root, const char *name, const char *from,
-                             uint64_t rows, uint64_t columns)
+static inline void slot_pair(struct clip_tensors *s, const char *root, const char *name,
+                             const char *from, uint64_t rows, uint64_t columns)
 {
     static const char *const end[] = { "weight", "bias" };
     for (int i = 0; i < 2; i++) {
@@ -60,7 +60,7 @@ static inline void slot_pair(struct slots *s, const char *root, const char *name
     }
 }
 
-static inline void slots_layer(struct slots *s, const struct small *c, int i)
+static inline void slots_layer(struct clip_tensors *s, const struct small *c, int i)
 {
     static const char *const hf[] = {
         "layer_norm1",        "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
@@ -94,7 +94,7 @@ static inline void slots_layer(struct slots *s, const struct small *c, int i)
     }
 }
 
-static inline void slots_clip(struct slots *s, struct small c)
+static inline void slots_clip(struct clip_tensors *s, struct small c)
 {
     bool openclip = c.style >= OPENCLIP;
     const char *lead = c.style == OLD ? "" : "text_model.";
@@ -120,7 +120,7 @@ static inline void slots_clip(struct slots *s, struct small c)
 static inline berth_status slots_fill(void *user, size_t i, uint64_t off, void *dst, size_t n,
                                       berth_err *err)
 {
-    const struct slots *s = user;
+    const struct clip_tensors *s = user;
     const struct slot *t = &s->at[i];
     struct shape from = t->shape;
     uint64_t all;
@@ -141,7 +141,7 @@ static inline berth_status slots_fill(void *user, size_t i, uint64_t off, void *
 static inline const char *clip_file(const char *name, const struct small *c, size_t n,
                                     const struct weights_meta_spec *meta, size_t metas)
 {
-    struct slots *s = calloc(1, sizeof *s);
+    struct clip_tensors *s = calloc(1, sizeof *s);
     struct weights_spec *spec = calloc(ARRAY_LEN(s->at), sizeof *spec);
     berth_err err = { 0 };
     char file[96];

@@ -33,7 +33,7 @@ static void encode(const struct text_encoder *e, const struct chunks *in, struct
                    float *z, float *pooled)
 {
     berth_err err = { 0 };
-    assert_ok(clip_encode(e->net, e->config, in, &a, z, pooled, NULL, &err), err);
+    assert_ok(text_encoder_run(e, in, &a, z, pooled, NULL, &err), err);
 }
 
 static void every_name_gives_the_same(void **state)
@@ -318,9 +318,9 @@ static void vectors_of_another_width(void **state)
     berth_err err = { 0 };
     with[4] = (struct token) { .id = -1, .weight = 1, .vector = v, .width = WIDTH + 1 };
     encode(&b->r.enc[0], &a, (struct encoder_want) { 0 }, want, p[0]);
-    assert_ok(clip_encode(b->r.enc[0].net, clip_of(&b->r.enc[0]), &c, &(struct encoder_want) { 0 },
-                          got, p[1], &dropped, &err),
-              err);
+    assert_ok(
+        text_encoder_run(&b->r.enc[0], &c, &(struct encoder_want) { 0 }, got, p[1], &dropped, &err),
+        err);
     assert_int_equal(dropped, 1);
     assert_memory_equal(want, got, sizeof want);
     assert_memory_equal(p[0], p[1], sizeof p[0]);
@@ -356,20 +356,18 @@ static void refused(void **state)
     struct chunks in = chunks_of(&b->mem, chunk, 2);
     berth_err err = { 0 };
     in.len[1] = LEN - 1;
-    assert_fails(clip_encode(e->net, e->config, &in, &a, z, NULL, NULL, &err), err, BERTH_EINVAL,
+    assert_fails(text_encoder_run(e, &in, &a, z, NULL, NULL, &err), err, BERTH_EINVAL,
                  "chunks of 20 and of 19");
     in = chunks_of(&b->mem, chunk, 2);
     in.len[0] = in.len[1] = LEN + 1;
-    assert_fails(clip_encode(e->net, e->config, &in, &a, z, NULL, NULL, &err), err, BERTH_EINVAL,
-                 "20 positions");
+    assert_fails(text_encoder_run(e, &in, &a, z, NULL, NULL, &err), err, BERTH_ELIMIT,
+                 "21 tokens, more than 20");
     in = chunks_of(&b->mem, chunk, 2);
     in.n = 0;
-    assert_fails(clip_encode(e->net, e->config, &in, &a, z, NULL, NULL, &err), err, BERTH_EINVAL,
-                 "0 chunks");
+    assert_fails(text_encoder_run(e, &in, &a, z, NULL, NULL, &err), err, BERTH_EINVAL, "0 chunks");
     in.n = 1;
     chunk[0][3].id = 532;
-    assert_fails(clip_encode(e->net, e->config, &in, &a, z, NULL, NULL, &err), err, BERTH_EINVAL,
-                 "token 532");
+    assert_fails(text_encoder_run(e, &in, &a, z, NULL, NULL, &err), err, BERTH_EINVAL, "token 532");
 }
 
 /* ---- files that lack something ---- */
@@ -398,28 +396,23 @@ static void no_tensor_may_be_missing(void **state)
         for (size_t i = 0; i < k.n; i++) {
             const char *gone = k.at[i].name;
             struct net_rig g;
-            struct net *net = NULL;
-            struct clip_net clip;
+            struct text_encoder e = { 0 };
+            struct arena mem = { 0 };
             struct text_found found[TEXT_ENCODERS_MAX];
             berth_err err = { 0 };
             net_rig_open(&g, "cpu=64m", keys_file_changed(&k, "less", left_out, gone), NULL, NULL);
             const struct weights *w = res_weights(g.m);
-            struct net_args a = net_rig_args(&g);
             berth_status s = text_find(w, NULL, found) ? BERTH_OK : BERTH_ENOTFOUND;
-            a.root = found[0].root;
             if (!s)
-                s = clip_configure(w, a.root, &clip, &err);
-            a.names = s ? NULL : clip_names(w, a.root, NULL);
-            a.names_user = &clip;
+                s = text_encoder_init(&e, w, &found[0], &mem, &err);
             if (!s)
-                s = net_open(&a, &net, &err);
-            if (!s)
-                s = clip_check(net, &clip, &err);
+                s = text_encoder_open(&e, w, found[0].root, net_rig_args(&g), &err);
             if (!s != !!strstr(gone, "text_projection") && !strstr(gone, "logit_scale") &&
                 !strstr(gone, "position_ids"))
                 fail_msg("without '%s': %s", gone, s ? err.msg : "it runs");
-            net_close(net);
+            net_close(e.net);
             net_rig_close(&g);
+            arena_release(&mem);
         }
         keys_release(&k);
     }

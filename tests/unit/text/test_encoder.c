@@ -68,7 +68,7 @@ static void direct(struct bench *b, size_t enc, const char *text, struct encoder
     assert_ok(text_chunks(text, strlen(text), tokenizer_clip.encode, b->bpe, &rules, "", NULL,
                           &b->mem, &in, &err),
               err);
-    assert_ok(clip_encode(e->net, e->config, &in, &a, z, pooled, NULL, &err), err);
+    assert_ok(text_encoder_run(e, &in, &a, z, pooled, NULL, &err), err);
 }
 
 static void sd1_set(void **state)

@@ -285,7 +285,7 @@ static void plain(const int32_t *id, int blocks, bool own_bias, float *out)
     free(tokens);
 }
 
-/* ---- the same through t5_encode() ---- */
+/* ---- the same through text_encoder_run() ---- */
 
 struct chunk {
     struct token slot[2][LEN];
@@ -317,8 +317,8 @@ static void ids_of(const struct chunk *c, size_t i, int32_t *id)
 static void encode(const struct clip_rig *r, const struct chunks *in, int layer, float *z)
 {
     berth_err err = { 0 };
-    assert_ok(t5_encode(r->enc[0].net, t5_of(&r->enc[0]), in,
-                        &(struct encoder_want) { .layer = layer }, z, NULL, NULL, &err),
+    assert_ok(text_encoder_run(&r->enc[0], in, &(struct encoder_want) { .layer = layer }, z, NULL,
+                               NULL, &err),
               err);
 }
 
@@ -347,7 +347,7 @@ static void against_plain(void **state)
         assert_true(t->width == WIDTH && t->inner == INNER && t->heads == HEADS && t->mlp == MLP);
         assert_true(t->vocab == VOCAB && t->layers == BLOCKS && t->own_bias == own && !t->gguf);
         assert_null(t5_names(NULL, "", t));
-        assert_ok(t5_check(r.enc[0].net, t, &err), err);
+        assert_ok(text_encoder_check(&r.enc[0], &err), err);
         assert_int_equal(net_unused(r.enc[0].net, &(const char *) { NULL }), 0);
         for (int skip = 0; skip >= -BLOCKS - 1; skip--) {
             int blocks = skip && -skip <= BLOCKS ? BLOCKS + 1 + skip : BLOCKS;
@@ -383,7 +383,7 @@ static void names_and_places(void **state)
         clip_rig_open(&r, t5_file("names", &kind[i]), NULL, 0);
         assert_true(r.n == 1 && r.found[0].is == &encoder_t5);
         assert_string_equal(r.found[0].root, kind[i].root);
-        assert_ok(t5_check(r.enc[0].net, t5_of(&r.enc[0]), &err), err);
+        assert_ok(text_encoder_check(&r.enc[0], &err), err);
         assert_int_equal(net_unused(r.enc[0].net, &(const char *) { NULL }), 0);
         encode(&r, &c.in, 0, i ? got : first);
         if (i)
@@ -466,8 +466,8 @@ static void vectors(void **state)
     encode(&r, &c.in, 0, want);
     chunk_init(&c, 1);
     c.slot[0][4] = (struct token) { .id = -1, .weight = 1, .vector = table, .width = WIDTH + 1 };
-    assert_ok(t5_encode(r.enc[0].net, t5_of(&r.enc[0]), &c.in,
-                        &(struct encoder_want) { .layer = 0 }, got, NULL, &dropped, &err),
+    assert_ok(text_encoder_run(&r.enc[0], &c.in, &(struct encoder_want) { .layer = 0 }, got, NULL,
+                               &dropped, &err),
               err);
     assert_int_equal(dropped, 1);
     assert_memory_equal(got, want, sizeof got);
@@ -485,13 +485,13 @@ static void refused(void **state)
     clip_rig_open(&r, t5_file("refused", &(struct small_t5) { .root = "" }), NULL, 0);
     struct text_encoder *e = &r.enc[0];
     c.slot[0][3].id = VOCAB;
-    assert_fails(t5_encode(e->net, e->config, &c.in, &(struct encoder_want) { .layer = 0 }, z, NULL,
-                           NULL, &err),
-                 err, BERTH_EINVAL, "token 60");
+    assert_fails(
+        text_encoder_run(e, &c.in, &(struct encoder_want) { .layer = 0 }, z, NULL, NULL, &err), err,
+        BERTH_EINVAL, "token 60");
     c.len[0] = 10000;
-    assert_fails(t5_encode(e->net, e->config, &c.in, &(struct encoder_want) { .layer = 0 }, z, NULL,
-                           NULL, &err),
-                 err, BERTH_ELIMIT, "10000 tokens, more than 8192");
+    assert_fails(
+        text_encoder_run(e, &c.in, &(struct encoder_want) { .layer = 0 }, z, NULL, NULL, &err), err,
+        BERTH_ELIMIT, "10000 tokens, more than 8192");
     clip_rig_close(&r);
 }
 
@@ -512,22 +512,17 @@ static void no_tensor_may_be_missing(void **state)
     };
     for (size_t i = 0; i < ARRAY_LEN(one); i++) {
         struct net_rig g;
-        struct net *net = NULL;
         struct t5_net t;
+        struct text_encoder e = { .is = &encoder_t5, .config = &t };
         berth_err err = { 0 };
         struct small_t5 c = { .root = "", .without = one[i] };
         net_rig_open(&g, "cpu=64m", t5_file("less", &c), NULL, NULL);
-        struct net_args a = net_rig_args(&g);
         berth_status s = t5_configure(res_weights(g.m), "", &t, &err);
-        a.names = s ? NULL : t5_names(NULL, "", &t);
-        a.names_user = &t;
         if (!s)
-            s = net_open(&a, &net, &err);
-        if (!s)
-            s = t5_check(net, &t, &err);
+            s = text_encoder_open(&e, res_weights(g.m), "", net_rig_args(&g), &err);
         if (!s)
             fail_msg("without '%s' it runs", one[i]);
-        net_close(net);
+        net_close(e.net);
         net_rig_close(&g);
     }
 }
@@ -610,8 +605,8 @@ static float *direct(struct bench *b, const int32_t *id, size_t n, size_t len, i
     for (size_t i = 0; i < len; i++)
         t[i] = (struct token) { .id = i < n ? id[i] : i == n, .weight = 1 };
     struct chunks in = { .chunk = &t, .len = &len, .n = 1 };
-    assert_ok(t5_encode(b->enc[1].net, t5_of(&b->enc[1]), &in,
-                        &(struct encoder_want) { .layer = layer }, z, NULL, NULL, &err),
+    assert_ok(text_encoder_run(&b->enc[1], &in, &(struct encoder_want) { .layer = layer }, z, NULL,
+                               NULL, &err),
               err);
     return z;
 }
