@@ -1,4 +1,4 @@
-"""berth run, ps and free as a person uses them."""
+"""berth run, ps, keep, eject and free as a person uses them."""
 
 import json
 import os
@@ -698,6 +698,41 @@ def test_ps_and_free(tmp_path):
         assert "nobody" in berth("free", *at, "nobody", code=1).stderr
     assert "no server answers" in berth("ps", *at, code=1).stderr
     assert "no address" in berth("ps", "--server", "http://", code=1).stderr
+
+
+def test_keep_and_eject(tmp_path):
+    for name in ("a", "b", "c"):
+        synth(tmp_path / f"base/models/diffusion_models/{name}.safetensors", "flux-tiny")
+    with Server(tmp_path / "base", "--cpu", "--cache-lru", "50") as s:
+        at = ["--server", s.url]
+
+        def marks():
+            return {m["name"]: m["retention"] for m in s.get("/berth/models").json()["models"]}
+
+        for name in ("a", "b", "c"):  # loaders that say nothing of keeping
+            s.run({"1": {"class_type": "UNETLoader", "inputs": {"unet_name": f"{name}.safetensors", "weight_dtype": "default"}},
+                   "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}}})
+        ids = {m["name"]: m["id"] for m in s.get("/berth/models").json()["models"]}
+        said = berth("keep", *at, "a", ids["b"]).stdout.splitlines()
+        assert [line.split()[:2] for line in said] == [["keep", f"a#{ids['a']}"], ["keep", f"b#{ids['b']}"]]
+        assert re.search(r"\d MiB$", said[0])
+        assert marks() == {"a": "keep", "b": "keep", "c": "auto"}
+        assert "auto" in berth("keep", *at, "--undo", f"b#{ids['b']}").stdout
+        told = json.loads(berth("eject", *at, "c", "--json").stdout)["models"]
+        assert [(m["name"], m["retention"]) for m in told] == [("c", "eject")]
+        assert marks() == {"a": "keep", "b": "auto", "c": "eject"}
+        # nothing is marked when one of the names is wrong
+        wrong = berth("eject", *at, "a", "nobody", code=1)
+        assert "no model is called 'nobody'; there are: " in wrong.stderr and f"a#{ids['a']}" in wrong.stderr
+        assert json.loads(berth("keep", *at, "nobody", "--json", code=1).stdout)["error"]["code"] == "ENOTFOUND"
+        assert marks() == {"a": "keep", "b": "auto", "c": "eject"}
+        berth("free", *at)
+        assert marks() == {"a": "keep", "b": "auto"}  # the marked one went, and only that
+        berth("free", *at)
+        assert marks() == {"a": "keep"}
+    for command in ("keep", "eject"):
+        assert "which model?" in berth(command, code=2).stderr
+        assert "no server answers" in berth(command, *at, "a", code=1).stderr
 
 
 def test_a_refused_free_empties_no_cache(tmp_path):
