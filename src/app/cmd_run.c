@@ -9,7 +9,7 @@
 #include "app/run_workflow.h"
 #include "app/serve_folders.h"
 #include "berth/ctx.h"
-#include "graph/graph.h"
+#include "engine/engine.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -159,24 +159,10 @@ static void complain_partly(const struct node_env *env, const struct folder_opti
 struct parts {
     struct app_folders folders;
     berth_ctx *ctx;
-    struct executor *executor;
+    struct engine *engine;
     json_t *prompt, *extra;
-    const char **devices;
     struct validation checked;
 };
-
-static int device_names(struct app *a, struct parts *p, size_t *n)
-{
-    struct devset *set = ctx_parts(p->ctx).devices;
-    berth_err err;
-    *n = devset_count(set);
-    p->devices = calloc(*n + 1, sizeof *p->devices);
-    if (!p->devices)
-        return err_set(&err, BERTH_ENOMEM, "device names"), app_fail(a, &err);
-    for (size_t i = 0; i < *n; i++)
-        p->devices[i] = devset_at(set, i)->name;
-    return APP_OK;
-}
 
 static int report(const struct app *a, const struct options *o, const struct folders *f,
                   const struct exec_result *r, json_t *node_errors)
@@ -198,32 +184,23 @@ static int report(const struct app *a, const struct options *o, const struct fol
     return APP_FAILED;
 }
 
-static int execute(struct app *a, const struct options *o, struct parts *p, struct node_env *env)
+static int execute(struct app *a, const struct options *o, struct parts *p)
 {
     berth_err err;
     struct run_view view;
-    const struct executor_config cfg = {
-        .env = env, .event = run_view_event, .event_user = &view, .alone = true
-    };
-    if (executor_new(&cfg, &p->executor, &err))
-        return app_fail(a, &err);
-    run_view_init(&view, stderr, &a->err, a->clock, p->prompt, p->checked.outputs,
-                  o->quiet || o->json);
-    res_set_reset(env->res, executor_reset, p->executor);
+    const struct engine_events events = { .user = &view, .event = run_view_event };
     const struct exec_request q = { .prompt_id = "run",
                                     .prompt = p->prompt,
                                     .extra_data = p->extra,
                                     .outputs = p->checked.outputs,
                                     .cancel = signals_watch() };
     struct exec_result r;
-    res_prompt_begin(env->res);
-    berth_status s = executor_run(p->executor, &q, &r, &err);
+    run_view_init(&view, stderr, &a->err, a->clock, p->prompt, p->checked.outputs,
+                  o->quiet || o->json);
+    berth_status s = engine_run(p->engine, &q, &events, &r, &err);
     run_view_release(&view);
-    int code = s ? app_fail(a, &err) : report(a, o, env->folders, &r, p->checked.node_errors);
+    int code = s ? app_fail(a, &err) : report(a, o, p->folders.folders, &r, p->checked.node_errors);
     exec_result_release(&r);
-    berth_err end;
-    if (res_prompt_end(env->res, NULL, &end))
-        log_warn(&a->log, "run.settle", "error=\"%s\"", end.msg);
     return code;
 }
 
@@ -363,6 +340,26 @@ static int elsewhere(struct app *a, const struct options *o, const struct parts 
     return code;
 }
 
+static int open_engine(struct app *a, const struct options *o, struct parts *p)
+{
+    const struct ctx_parts parts = ctx_parts(p->ctx);
+    struct engine_config cfg = { .res = parts.res,
+                                 .devices = parts.devices,
+                                 .pool = parts.pool,
+                                 .folders = p->folders.folders,
+                                 .tokenizers = p->folders.tokenizers,
+                                 .tokenizers_n = p->folders.tokenizers_n,
+                                 .clock = a->clock,
+                                 .log = &a->log,
+                                 .disable_metadata = o->no_metadata,
+                                 .alone = true };
+    berth_err err;
+    int code = app_numbers(a, &o->numbers, &cfg.numbers);
+    if (!code && engine_new(&cfg, &p->engine, &err))
+        code = app_fail(a, &err);
+    return code;
+}
+
 static int with_parts(struct app *a, const struct options *o, const char *path, struct parts *p)
 {
     struct app_ctx_args ctx = { .devices = o->devices };
@@ -385,34 +382,18 @@ static int with_parts(struct app *a, const struct options *o, const char *path, 
         return app_fail_devices(a, &err);
     app_log_absent(a, &ctx, p->ctx);
     app_limit_memory(a, p->ctx);
-    const struct ctx_parts parts = ctx_parts(p->ctx);
-    struct node_env env = { .folders = p->folders.folders,
-                            .tokenizers = p->folders.tokenizers,
-                            .tokenizers_n = p->folders.tokenizers_n,
-                            .pool = parts.pool,
-                            .clock = a->clock,
-                            .log = &a->log,
-                            .disable_metadata = o->no_metadata,
-                            .temp_seed = clock_wall_ns(a->clock) };
-    if ((code = app_numbers(a, &o->numbers, &env.numbers)) ||
-        (code = device_names(a, p, &env.devices_n)))
+    if ((code = open_engine(a, o, p)))
         return code;
-    env.devices = p->devices;
-    if (graph_validate(&env, p->prompt, NULL, &p->checked, &err))
+    const struct node_env *env = engine_env(p->engine);
+    if (engine_check(p->engine, p->prompt, NULL, &p->checked, &err))
         return app_fail(a, &err);
     if (!p->checked.ok)
-        return refuse(a, &env, &o->folders, p->prompt, &p->checked);
-    if (json_object_size(p->checked.node_errors))
-        complain_partly(&env, &o->folders, p->prompt, &p->checked);
-    env.res = parts.res;
-    env.assets = node_assets_new(); /* NULL: opened again for every node */
-    code = execute(a, o, p, &env);
-    if (!code && json_object_size(p->checked.node_errors))
-        code = APP_FAILED; /* not all that was asked for is there */
-    res_set_reset(parts.res, NULL, NULL);
-    executor_free(p->executor);
-    node_assets_free(env.assets);
-    return code;
+        return refuse(a, env, &o->folders, p->prompt, &p->checked);
+    bool partly = json_object_size(p->checked.node_errors);
+    if (partly)
+        complain_partly(env, &o->folders, p->prompt, &p->checked);
+    code = execute(a, o, p);
+    return code || !partly ? code : APP_FAILED; /* not all that was asked for is there */
 }
 
 /* --fast without a value, as ComfyUI has it, in front of a workflow: names of features have neither
@@ -488,12 +469,12 @@ static int run_run(struct app *a, int argc, char **argv)
     a->json = o.json;
     struct parts p = { 0 };
     code = with_parts(a, &o, argv[0], &p);
+    engine_free(p.engine);
     berth_ctx_free(p.ctx);
     app_folders_release(&p.folders);
     validation_release(&p.checked);
     json_decref(p.prompt);
     json_decref(p.extra);
-    free(p.devices);
     return code;
 }
 

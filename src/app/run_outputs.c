@@ -2,6 +2,7 @@
 
 #include "app/show.h"
 #include "base/file.h"
+#include "engine/engine.h"
 #include "image/image.h"
 
 #include <stdlib.h>
@@ -28,15 +29,16 @@ static void print_text(FILE *out, const struct term *t, const char *text)
 
 static void each_file(const struct run_place *at, const json_t *item, struct str *out)
 {
+    str_clear(out);
+    if (at->folders) {
+        engine_file_path(at->folders, item, out);
+        return;
+    }
     const char *name = json_string_value(json_object_get(item, "filename"));
     const char *sub = json_string_value(json_object_get(item, "subfolder"));
     const char *kind = json_string_value(json_object_get(item, "type"));
-    const char *root = kind && at->folders ? folders_by_kind(at->folders, kind) : NULL;
-    str_clear(out);
-    if (name && kind && !at->folders)
+    if (name && kind)
         client_view_url(at->client, name, sub, kind, out);
-    else if (name && root)
-        str_addf(out, "%s/%s%s%s", root, sub ? sub : "", sub && *sub ? "/" : "", name);
 }
 
 static berth_status read_picture(const struct run_place *at, const json_t *item, const char *path,

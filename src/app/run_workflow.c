@@ -1,7 +1,7 @@
 #include "app/run_workflow.h"
 
 #include "base/file.h"
-#include "graph/graph.h"
+#include "engine/engine.h"
 #include "image/image.h"
 
 #include <stdlib.h>
@@ -81,17 +81,8 @@ berth_status run_workflow_read(const char *path, json_t **prompt, json_t **extra
         err_add(err, WHAT_IT_IS);
     if (s)
         return s;
-    json_t *inner = json_object_get(all, "prompt");
-    if (workflow_is_editors(all))
-        s = err_set(err, BERTH_EUNSUPPORTED, "%s: " WORKFLOW_OF_EDITOR, path);
-    else if (!json_is_object(all))
-        s = err_set(err, BERTH_EFORMAT, "%s: a workflow is a JSON object of nodes", path);
-    else if (json_is_object(inner) && !json_object_get(inner, "class_type")) {
-        *prompt = json_incref(inner);
-        *extra = json_incref(json_object_get(all, "extra_data"));
-    } else {
-        *prompt = json_incref(all);
-    }
+    if ((s = engine_unwrap(all, prompt, extra, err)))
+        err_add(err, "%s", path);
     json_decref(all);
     return s;
 }

@@ -15,7 +15,7 @@ static bool add_definition(struct server *s, const struct node_class *c, bool fi
 {
     json_t *info = NULL;
     berth_err err = { 0 };
-    if (node_info(&s->env, c, &info, &err)) {
+    if (node_info(engine_env(s->engine), c, &info, &err)) {
         log_warn(&s->log, "node.info", "class=%s why=%s", c->name, err.msg);
         return false;
     }

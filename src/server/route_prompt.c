@@ -358,8 +358,8 @@ static void judge_prompt(struct incoming *in)
     }
     if (!take_extra(in))
         return;
-    if (graph_validate(&in->server->env, in->prompt,
-                       json_object_get(in->body, "partial_execution_targets"), &in->v, &err)) {
+    if (engine_check(in->server->engine, in->prompt,
+                     json_object_get(in->body, "partial_execution_targets"), &in->v, &err)) {
         refuse_err(in, 0, &err);
     } else if (!in->v.ok) {
         refuse_invalid(in);

@@ -1,10 +1,10 @@
 /* server: wiring, start and stop; see server.h. */
+#include "berth/ctx.h"
 #include "server/conn.h"
 #include "server/packs.h"
 #include "server/web.h"
 
 #include <pthread.h>
-#include <sys/random.h>
 
 #define DEFAULT_UPLOAD (100u << 20)
 
@@ -23,42 +23,24 @@ static void fill_config(struct server *s, const struct server_config *cfg)
     c->clock = c->clock ? c->clock : clock_system();
 }
 
-static berth_status name_devices(struct server *s, berth_err *err)
+static berth_status open_engine(struct server *s, berth_err *err)
 {
-    berth_device_info info;
-    size_t n = berth_ctx_device_count(s->cfg.ctx);
-    char **name = calloc(n + 1, sizeof *name);
-    s->device_names = name;
-    for (size_t i = 0; name && i < n; i++) {
-        if (berth_ctx_device_info(s->cfg.ctx, i, &info, err))
-            return err->code;
-        name[i] = strdup(info.name);
-        if (!name[i])
-            break;
-        s->env.devices_n++;
-    }
-    return s->env.devices_n == n && name ? BERTH_OK
-                                         : err_set(err, BERTH_ENOMEM, "names of %zu devices", n);
-}
-
-static berth_status fill_env(struct server *s, berth_err *err)
-{
-    if (name_devices(s, err))
-        return err->code;
-    s->env.folders = s->cfg.folders;
-    s->env.devices = (const char *const *)s->device_names;
-    s->env.clock = s->cfg.clock;
-    s->env.looks = node_looks_new();
-    if (!s->env.looks)
-        return err_set(err, BERTH_ENOMEM, "the server");
-    s->env.log = &s->log;
-    s->env.disable_metadata = s->cfg.disable_metadata;
-    s->env.numbers = s->cfg.numbers;
-    s->env.tokenizers = s->cfg.tokenizers;
-    s->env.tokenizers_n = s->cfg.tokenizers_n;
-    if (getrandom(&s->env.temp_seed, sizeof s->env.temp_seed, 0) < 0)
-        s->env.temp_seed = clock_wall_ns(s->cfg.clock);
-    return BERTH_OK;
+    const struct ctx_parts parts = ctx_parts(s->cfg.ctx);
+    const struct engine_config cfg = { .res = parts.res,
+                                       .devices = parts.devices,
+                                       .pool = parts.pool,
+                                       .folders = s->cfg.folders,
+                                       .tokenizers = s->cfg.tokenizers,
+                                       .tokenizers_n = s->cfg.tokenizers_n,
+                                       .clock = s->cfg.clock,
+                                       .log = &s->log,
+                                       .numbers = s->cfg.numbers,
+                                       .disable_metadata = s->cfg.disable_metadata,
+                                       .unload_after_prompt = s->cfg.unload_after_prompt,
+                                       .cache = s->cfg.cache,
+                                       .cache_lru = s->cfg.cache_lru,
+                                       .cache_ram_gb = s->cfg.cache_ram_gb };
+    return engine_new(&cfg, &s->engine, err);
 }
 
 /* Pictures of previews live as long as the server. */
@@ -101,7 +83,7 @@ berth_status server_new(const struct server_config *cfg, struct server **out, be
         return err_set(err, BERTH_ENOMEM, "the list of node packs");
     }
     /* The hub is there before anything that logs from another thread. */
-    if (logs_open(s, err) || hub_open(s, err) || fill_env(s, err) || loop_open(s, err) ||
+    if (logs_open(s, err) || hub_open(s, err) || open_engine(s, err) || loop_open(s, err) ||
         aux_open(s, err) || open_store(s, err) || worker_start(s, err)) {
         server_free(s);
         return err_add(err, "starting the server");
@@ -133,11 +115,8 @@ void server_free(struct server *s)
     web_close(s);
     packs_close(s);
     logs_close(s);
-    for (size_t i = 0; i < s->env.devices_n; i++)
-        free(s->device_names[i]);
-    free(s->device_names);
+    engine_free(s->engine);
     pthread_mutex_destroy(&s->ids_lock);
-    node_looks_free(s->env.looks);
     free(s);
 }
 

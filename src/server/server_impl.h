@@ -3,6 +3,7 @@
 #ifndef SERVER_SERVER_IMPL_H
 #define SERVER_SERVER_IMPL_H
 
+#include "engine/engine.h"
 #include "server/http.h"
 #include "server/hub.h"
 #include "server/meter.h"
@@ -22,10 +23,8 @@ struct packs;  /* packs.c */
 
 struct server {
     struct server_config cfg; /* constant; with defaults filled in */
-    struct node_env env; /* constant; env.res is NULL: for validation and /object_info. The worker
-                                 has its own copy with the registry */
-    char **device_names; /* env.devices */
-    struct store *store; /* any thread */
+    struct engine *engine;    /* the worker's; engine_check() and engine_env() are anybody's */
+    struct store *store;      /* any thread */
     struct loop *loop;
     struct hub *hub; /* loop */
     struct aux *aux;

@@ -184,7 +184,7 @@ static void swap_in(struct worker *w, struct vec *models)
 static void publish_counters(struct worker *w)
 {
     struct res_metrics metrics = res_metrics(w->parts.res);
-    struct executor_info cache = executor_info(w->executor);
+    struct executor_info cache = engine_info(w->server->engine);
     pthread_mutex_lock(&w->lock);
     w->metrics = metrics;
     w->cache = cache;

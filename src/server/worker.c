@@ -57,7 +57,7 @@ static void step_now(struct worker *w, const struct exec_event *x)
     pthread_mutex_unlock(&w->lock);
 }
 
-static void on_event(void *user, const struct exec_event *x)
+void worker_on_event(void *user, const struct exec_event *x)
 {
     struct worker *w = user;
     if (x->kind == EXEC_NODE_START)
@@ -158,9 +158,7 @@ static void *worker_main(void *arg)
     state_publish(w, "start", true);
     while (!is_stopping(w))
         turn(w);
-    res_set_reset(w->parts.res, NULL, NULL);
-    executor_free(w->executor);
-    w->executor = NULL;
+    engine_reset(w->server->engine); /* models go on the thread that has the devices */
     pthread_mutex_lock(&w->lock);
     w->ended = true; /* from here on requests are canceled by whoever posts them */
     pthread_cond_broadcast(&w->cond);
@@ -189,28 +187,6 @@ static berth_status open_sync(struct worker *w, berth_err *err)
     }
     w->sync_made = true;
     return BERTH_OK;
-}
-
-static berth_status open_executor(struct worker *w, berth_err *err)
-{
-    struct server *s = w->server;
-    w->env = s->env;
-    w->env.res = w->parts.res;
-    w->env.pool = w->parts.pool;
-    w->env.saves = save_cache_new();
-    w->env.assets = node_assets_new();
-    if (!w->env.saves || !w->env.assets)
-        return err_set(err, BERTH_ENOMEM, "a memory of saved names and tokenizers");
-    struct executor_config cfg = { .env = &w->env,
-                                   .cache = s->cfg.cache,
-                                   .lru = s->cfg.cache_lru,
-                                   .ram_gb = s->cfg.cache_ram_gb,
-                                   .event = on_event,
-                                   .event_user = w };
-    berth_status st = executor_new(&cfg, &w->executor, err);
-    if (!st)
-        res_set_reset(w->parts.res, executor_reset, w->executor);
-    return st;
 }
 
 static berth_status open_thread(struct worker *w, berth_err *err)
@@ -242,8 +218,8 @@ berth_status worker_start(struct server *s, berth_err *err)
                                           .label = out_label };
     w->events.preview_size = s->cfg.preview_size ? s->cfg.preview_size : 512;
     w->events.pool = w->parts.pool;
-    if (open_sync(w, err) || open_executor(w, err) ||
-        res_plan_devices(w->parts.res, NULL, false, &w->plan_devices, err) || open_thread(w, err)) {
+    if (open_sync(w, err) || res_plan_devices(w->parts.res, NULL, false, &w->plan_devices, err) ||
+        open_thread(w, err)) {
         worker_close(s);
         return err_add(err, "starting the worker");
     }
@@ -285,11 +261,6 @@ void worker_close(struct server *s)
     if (!w)
         return;
     worker_stop(s, 0);
-    if (w->executor)
-        res_set_reset(w->parts.res, NULL, NULL);
-    executor_free(w->executor); /* when the thread never ran */
-    save_cache_free(w->env.saves);
-    node_assets_free(w->env.assets);
     if (w->sync_made) {
         worker_cancel_requests(w);
         pthread_cond_destroy(&w->cond);

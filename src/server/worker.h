@@ -2,10 +2,10 @@
  *
  * Loop       1 wait for a job, a request, the collection that is owed 10 s after the last one, or
  *              the time to send a berth.residency that was held back
- *            2 a job: status, res_prompt_begin, executor_run, store_finish, execution_success (or
- *              _error, _interrupted), status, executing null; then with unload_after_prompt all
- *              models go but keep ones; then step 3 for what was asked during
- *              the prompt, where a free takes the place of the automatic cleanup; res_prompt_end
+ *            2 a job: status, engine_run(); when it has its result: store_finish, execution_success
+ *              (or _error, _interrupted), status, executing null; when the engine settles: step 3
+ *              for what was asked during the prompt, where a free takes the place of the automatic
+ *              cleanup
  *            3 requests, in order: frees, changes (retention, new plan, eject), looks. Several flag
  *              requests without wait add up to one; each with wait, selectors, tiers, dry_run or
  *              force is a free of its own with its receipt. Between the steps of a prompt those

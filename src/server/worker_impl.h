@@ -84,9 +84,9 @@ struct worker {
     struct plan_devices plan_devices; /* ... to here */
 
     /* the worker's own */
-    struct node_env env;
-    struct executor *executor;
     struct events events;     /* of the running prompt */
+    struct request *during;   /* asked for during the prompt, from its end until they are done */
+    bool freed;               /* a free of the prompt's own ran, and was not published */
     unsigned patience_ms;     /* what it may still wait for its client to read: hub_wait() */
     uint64_t signature;       /* of what was published */
     uint64_t published, told; /* clock_mono_ns */
@@ -110,6 +110,7 @@ static inline void worker_add(struct worker *w, enum worker_count c, uint64_t n)
 
 /* worker_job.c: a job from its texts to its history entry. Takes nothing; job outlives the call. */
 void worker_run_job(struct worker *w, const struct store_job *job);
+void worker_on_event(void *user, const struct exec_event *x); /* worker.c; user: the worker */
 
 /* worker_request.c */
 /* Adds r to the queue, or its flags to the request that waits there already: true, and then r is
@@ -125,8 +126,6 @@ struct request *worker_take_requests(struct worker *w); /* all that wait, in ord
 void worker_do_requests(struct worker *w, struct request *list, bool ending);
 void worker_do_quick(struct worker *w);        /* between nodes and steps: those of them */
 void worker_cancel_requests(struct worker *w); /* all of them, BERTH_ECANCELED */
-/* After a node ran out of device memory, or --disable-smart-memory: whatever may go. */
-void worker_unload_all(struct worker *w, const char *reason);
 
 /* receipts.c */
 void receipts_add(struct worker *w, const struct res_receipt *x); /* serial 0: does nothing */

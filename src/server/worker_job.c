@@ -42,34 +42,6 @@ static void parsed_release(struct parsed *p)
 
 /* ---- results ---- */
 
-static json_t *failure_data(const struct worker *w, const struct store_job *job,
-                            const berth_err *why)
-{
-    const char *type = node_exception(why->code);
-    struct str message = { 0 };
-    str_addf(&message, "%s\n", why->msg); /* the reference ends it with a line end */
-    json_t *data =
-        json_pack("{s:s, s:s, s:s, s:[], s:s, s:s, s:[], s:{}, s:[], s:I}", "prompt_id", job->id,
-                  "node_id", "", "node_type", "", "executed", "exception_message", str_c(&message),
-                  "exception_type", type, "traceback", "current_inputs", "current_outputs",
-                  "timestamp", (json_int_t)(clock_wall_ns(w->clock) / 1000000));
-    str_release(&message);
-    return data;
-}
-
-/* The result of a prompt that the executor never saw, or had no memory to finish. */
-static void fail_result(const struct worker *w, const struct store_job *job, const berth_err *why,
-                        struct exec_result *r)
-{
-    exec_result_release(r);
-    *r = (struct exec_result) { .outcome = EXEC_FAILED, .code = why->code };
-    r->last_data = failure_data(w, job, why);
-    r->last =
-        (struct exec_event) { .kind = EXEC_ERROR, .prompt_id = job->id, .data = r->last_data };
-    r->status = json_pack("{s:s, s:b, s:[[s, O?]]}", "status_str", "error", "completed", 0,
-                          "messages", "execution_error", r->last_data);
-}
-
 static void add_value(struct str *out, const json_t *v, const char *otherwise)
 {
     if (v)
@@ -172,11 +144,12 @@ static void begin(struct worker *w, const struct store_job *job)
     w->events.client_id = job->client_id;
     w->events.run = job->seq;
     w->patience_ms = PATIENCE_MS;
-    w->events.index.seed = w->env.temp_seed ^ job->seq;
+    w->events.index.seed = engine_env(w->server->engine)->temp_seed ^ job->seq;
+    w->freed = false;
 }
 
 /* True: the server stops and the prompt was cut short for that; it will run again. */
-static bool over(struct worker *w, const struct exec_result *r)
+static bool is_parked(struct worker *w, const struct exec_result *r)
 {
     pthread_mutex_lock(&w->lock);
     bool park = w->park && r->outcome == EXEC_STOPPED;
@@ -211,49 +184,6 @@ static bool wants_previews(struct worker *w, const json_t *extra)
     return strcmp(method, "none") != 0;
 }
 
-static void execute(struct worker *w, const struct store_job *job, struct exec_result *r)
-{
-    struct parsed p = { 0 };
-    berth_err err = { 0 };
-    berth_status st = parse(job, &p, &err);
-    if (st) {
-        log_error(&w->server->log, "worker.job", "prompt=%s cannot run: %s", job->id, err.msg);
-        fail_result(w, job, &err, r);
-    } else {
-        w->env.previews = wants_previews(w, p.extra_data);
-        struct exec_request q = { .prompt_id = job->id,
-                                  .prompt = p.prompt,
-                                  .extra_data = p.extra_data,
-                                  .outputs = p.outputs,
-                                  .cancel = &w->cancel };
-        st = executor_run(w->executor, &q, r, &err);
-        if (st)
-            log_error(&w->server->log, "worker.job", "prompt=%s %s", job->id, err.msg);
-        if (st && !r->status)
-            fail_result(w, job, &err, r);
-    }
-    parsed_release(&p);
-}
-
-/* What was asked for during the prompt acts now, in place of the automatic cleanup where that
- * leaves nothing to do; then what the prompt itself brings. */
-static void settle(struct worker *w, struct request *during, bool out_of_memory)
-{
-    struct res_receipt receipt = { 0 };
-    berth_err err = { 0 };
-    res_linger_end(w->parts.res); /* before any free: what only this prompt could want is over */
-    if (out_of_memory || w->server->cfg.unload_after_prompt)
-        worker_unload_all(w, out_of_memory ? "out of memory" : "the prompt ended");
-    worker_do_requests(w, during, true);
-    if (res_prompt_end(w->parts.res, &receipt, &err))
-        log_warn(&w->server->log, "worker.settle", "%s", err.msg);
-    bool freed = receipt.serial != 0;
-    receipts_add(w, &receipt);
-    res_receipt_release(&receipt);
-    w->owed = true;
-    state_publish(w, freed ? "free" : "prompt", freed);
-}
-
 static void park(struct worker *w, const struct store_job *job)
 {
     berth_err err = { 0 };
@@ -266,38 +196,109 @@ static void park(struct worker *w, const struct store_job *job)
         log_error(&w->server->log, "worker.park", "%s", err.msg);
 }
 
-/* Who asks for something after he saw that the prompt ended, in the history or by a message, asks
- * after it: its cleanup comes first. So the requests that came during it are taken before that. */
-void worker_run_job(struct worker *w, const struct store_job *job)
+/* What the engine calls back with. */
+struct ending {
+    struct worker *w;
+    const struct store_job *job;
+    uint64_t began; /* worker_now() */
+};
+
+static void on_event(void *user, const struct exec_event *x)
 {
-    struct server *s = w->server;
-    struct exec_result r = { 0 };
-    uint64_t began = worker_now(w);
-    begin(w, job);
-    hub_send_status(s);
-    res_prompt_begin(w->parts.res);
-    execute(w, job, &r);
-    struct request *during = worker_take_requests(w);
-    bool parked = over(w, &r);
+    worker_on_event(((struct ending *)user)->w, x);
+}
+
+/* A request that arrives after the prompt has ended, as the history or a message tells it, comes
+ * after the prompt's own cleanup. So those that came during it are taken out before that. */
+static void on_ended(void *user, const struct exec_result *r)
+{
+    const struct ending *e = user;
+    struct worker *w = e->w;
+    w->during = worker_take_requests(w);
+    bool parked = is_parked(w, r);
     if (parked) {
-        park(w, job);
+        park(w, e->job);
     } else {
-        count_result(w, &r);
-        log_result(w, job, &r, began);
-        hide_folders_of(&r);
-        store_result(w, &r);
-        events_send(&w->events, &r.last);
+        count_result(w, r);
+        log_result(w, e->job, r, e->began);
+        hide_folders_of(r);
+        store_result(w, r);
+        events_send(&w->events, &r->last);
     }
     nobody_runs(w);
     if (parked) { /* it has not ended: clients hear nothing until it runs again */
         events_forget(&w->events);
     } else {
-        hub_send_status(s);
+        hub_send_status(w->server);
         events_end(&w->events);
     }
     worker_add(w, COUNT_DROPPED, w->events.dropped);
     w->events.dropped = 0;
-    bool out_of_memory = r.out_of_memory;
+}
+
+/* What was asked for during the prompt acts now, in place of the automatic cleanup where that
+ * leaves nothing to do. */
+static void on_settle(void *user)
+{
+    struct worker *w = ((struct ending *)user)->w;
+    struct request *during = w->during;
+    if (w->freed)
+        state_publish(w, "free", true);
+    w->freed = false;
+    w->during = NULL;
+    worker_do_requests(w, during, true);
+}
+
+static void on_receipt(void *user, struct res_receipt *x)
+{
+    struct worker *w = ((struct ending *)user)->w;
+    receipts_add(w, x);
+    w->freed = true;
+}
+
+static void execute(struct worker *w, const struct store_job *job, const struct parsed *p,
+                    const struct engine_events *events)
+{
+    const struct exec_request q = { .prompt_id = job->id,
+                                    .prompt = p->prompt,
+                                    .extra_data = p->extra_data,
+                                    .outputs = p->outputs,
+                                    .cancel = &w->cancel };
+    struct exec_result r;
+    berth_err err = { 0 };
+    if (engine_run(w->server->engine, &q, events, &r, &err))
+        log_error(&w->server->log, "worker.job", "prompt=%s %s", job->id, err.msg);
     exec_result_release(&r);
-    settle(w, during, out_of_memory);
+}
+
+static void refuse(struct worker *w, const struct store_job *job, const berth_err *why,
+                   const struct engine_events *events)
+{
+    struct exec_result r;
+    log_error(&w->server->log, "worker.job", "prompt=%s cannot run: %s", job->id, why->msg);
+    engine_refuse(w->server->engine, job->id, why, events, &r);
+    exec_result_release(&r);
+}
+
+void worker_run_job(struct worker *w, const struct store_job *job)
+{
+    struct ending ending = { .w = w, .job = job, .began = worker_now(w) };
+    struct engine_events events = { .user = &ending,
+                                    .event = on_event,
+                                    .ended = on_ended,
+                                    .settle = on_settle,
+                                    .receipt = on_receipt };
+    struct parsed p = { 0 };
+    berth_err err = { 0 };
+    begin(w, job);
+    hub_send_status(w->server);
+    if (parse(job, &p, &err)) {
+        refuse(w, job, &err, &events);
+    } else {
+        events.previews = wants_previews(w, p.extra_data);
+        execute(w, job, &p, &events);
+    }
+    parsed_release(&p);
+    w->owed = true;
+    state_publish(w, w->freed ? "free" : "prompt", w->freed);
 }

@@ -266,26 +266,6 @@ static void do_flags(struct worker *w, struct request *r, bool ending, bool more
     state_publish(w, "free", true);
 }
 
-void worker_unload_all(struct worker *w, const char *reason)
-{
-    /* Twice: a free that finds models marked eject takes only those, the next one the others. */
-    for (int i = 0; i < 2; i++) {
-        struct res_free_args args = { .unload_models = true, .reason = reason };
-        struct res_receipt x = { 0 };
-        berth_err err = { 0 };
-        bool marked = false;
-        if (res_free(w->parts.res, &args, &x, &err))
-            log_warn(&w->server->log, "worker.free", "%s", err.msg);
-        for (size_t k = 0; k < x.models; k++)
-            marked |= x.model[k].retention == RES_EJECT;
-        receipts_add(w, &x);
-        res_receipt_release(&x);
-        if (!marked)
-            break;
-    }
-    state_publish(w, "free", true);
-}
-
 /* ---- changes ---- */
 
 static void eject(struct worker *w, struct request *r, struct res_model *m)

@@ -123,7 +123,7 @@ static inline void open_server(struct world *x)
         .ctx = x->ctx, .folders = x->folders, .database = tmp_path("state.db"), .grace_s = 1
     };
     assert_ok(server_new(&cfg, &x->server, &err), err);
-    x->server->worker->env.find = find; /* no job was added yet */
+    engine_set_classes(x->server->engine, find); /* no job was added yet */
     atomic_store(&x->stop, false);
     assert_int_equal(pthread_create(&x->loop, NULL, loop_main, x), 0);
 }

@@ -1,0 +1,82 @@
+/* engine: runs prompts. `berth run`, the server's worker and berth_run() all go through it.
+ *
+ * Calls      engine_new() -> engine_check() for each prompt, on any thread -> engine_run(), on one
+ *            thread at a time -> engine_free(). Results of nodes are cached between runs.
+ * A run      1 events.event   START, CACHED, then what each node reports (graph.h)
+ *            2 events.ended   the result is there: write it down and tell clients
+ *            3                models that only this prompt held are let go; after a node that ran out
+ *                             of device memory, or with unload_after_prompt, all that may go do
+ *            4 events.settle  frees that were asked for meanwhile
+ *            5                the free that residency owes at the end of a prompt
+ *            Each free of 3 and 5 is told to events.receipt.
+ * Threads    The engine belongs to the thread that runs prompts, but for engine_check() and
+ *            engine_env(). All events come on that thread.
+ * Files      engine.c */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "graph/graph.h"
+#include "residency/residency.h"
+
+struct engine_config { /* zero: the default of every field. Borrowed until engine_free() */
+    struct residency *res;
+    struct devset *devices;
+    struct tpool *pool;
+    struct folders *folders;
+    const char *const *tokenizers; /* folders, see struct node_env */
+    size_t tokenizers_n;
+    const struct clock *clock; /* NULL: the system's */
+    const struct log *log;     /* may be NULL */
+    struct node_numbers numbers;
+    bool disable_metadata;
+    bool unload_after_prompt; /* models go with every prompt, keep ones stay */
+    bool alone;               /* executor_config's */
+    enum cache_mode cache;
+    size_t cache_lru;
+    double cache_ram_gb;
+};
+
+struct engine;
+/* A free that resets the executor resets this engine's until it goes: one engine per registry. */
+berth_status engine_new(const struct engine_config *cfg, struct engine **out, berth_err *err);
+void engine_free(struct engine *e); /* NULL is fine */
+/* Drops every cached result, and with them the models they hold. */
+void engine_reset(struct engine *e);
+
+/* For validation and for questions about nodes: any thread, no models. */
+const struct node_env *engine_env(const struct engine *e);
+struct executor_info engine_info(const struct engine *e);
+/* From here on classes come from `find`: a test brings its own. */
+void engine_set_classes(struct engine *e, const struct node_class *(*find)(const char *name));
+
+/* What clients post and files hold: the nodes themselves, or {"prompt": nodes, "extra_data": ...}
+ * around them. *prompt and *extra (may be NULL) are new references. BERTH_EUNSUPPORTED: the editor's
+ * own format, with how to export the other. */
+berth_status engine_unwrap(json_t *all, json_t **prompt, json_t **extra, berth_err *err);
+/* graph_validate() in this engine's environment. */
+berth_status engine_check(const struct engine *e, json_t *prompt, const json_t *targets,
+                          struct validation *out, berth_err *err);
+
+struct engine_events { /* functions may be NULL */
+    void *user;
+    bool previews; /* pictures of sampling steps are wanted */
+    exec_event_fn *event;
+    void (*ended)(void *user, const struct exec_result *r);
+    void (*settle)(void *user);
+    void (*receipt)(void *user, struct res_receipt *x); /* x may be taken: then it is zeroed */
+};
+/* Runs a prompt that was checked. BERTH_OK whatever the prompt did: *out says it. An error is our own
+ * trouble (BERTH_ENOMEM), and then *out is a failed result that says so. exec_result_release()
+ * always. */
+berth_status engine_run(struct engine *e, const struct exec_request *q,
+                        const struct engine_events *events, struct exec_result *out,
+                        berth_err *err);
+/* The same course for a prompt that cannot begin: its result is the failure `why`. */
+void engine_refuse(struct engine *e, const char *prompt_id, const berth_err *why,
+                   const struct engine_events *events, struct exec_result *out);
+
+/* One item of a node's outputs that is a file, {"filename","subfolder","type"}: appends its path.
+ * False: it is none. */
+bool engine_file_path(const struct folders *f, const json_t *item, struct str *out);
+
+#endif
