@@ -96,24 +96,31 @@ void app_globals(struct app *a, struct app_globals *g, bool with_version)
     g->opt[0] = (struct opt) {
         .name = "help", .letter = 'h', .help = "show this text and stop", .to = &g->help
     };
-    g->opt[1] =
-        (struct opt) { .name = "log-level",
-                       .kind = OPT_TEXT,
-                       .value = "LEVEL",
-                       .help = a->log_level ? "debug, info (default), warn, error, off; to stderr"
-                                            : "debug, info, warn (default), error, off; to stderr",
-                       .to = &a->log_level };
+    g->opt[1] = (struct opt) { .name = "log-level",
+                               .kind = OPT_TEXT,
+                               .value = "LEVEL",
+                               .help = a->log_default
+                                           ? "debug, info (default), warn, error, off; to stderr"
+                                           : "debug, info, warn (default), error, off; to stderr",
+                               .to = &a->log_level };
     g->opt[2] = (struct opt) { .name = "log-json",
                                .help = "log as JSON, one object a line",
                                .to = &a->log_json };
-    g->opt[3] =
+    g->opt[3] = (struct opt) { .name = "quiet",
+                               .letter = 'q',
+                               .help = "print results and errors, nothing else",
+                               .to = &a->quiet };
+    g->opt[4] =
         (struct opt) { .name = "version", .help = "show the version and stop", .to = &g->version };
     g->table = (struct opts) { .at = g->opt, .n = ARRAY_LEN(g->opt) - !with_version };
 }
 
 bool app_log_setup(struct app *a)
 {
-    const char *level = a->log_level ? a->log_level : "warn";
+    const char *level = a->log_level     ? a->log_level
+                        : a->quiet       ? "error"
+                        : a->log_default ? a->log_default
+                                         : "warn";
     a->log_file = (struct log_file) { .out = stderr, .color = a->err.color };
     a->log = (struct log) { .write = a->log_json ? log_write_json : log_write_text,
                             .user = &a->log_file,

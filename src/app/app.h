@@ -8,7 +8,8 @@
  * Output   Results on stdout. Errors on stderr as "berth CMD: message", naming the file. `--json`
  *          prints one value: lists are arrays. A command that fails (1) still prints JSON, with an
  *          "error" {code, message} in it; wrong usage (2) prints nothing on stdout. Messages wait
- *          until the JSON text is whole: both may share a terminal.
+ *          until the JSON text is whole: both may share a terminal. `--quiet` leaves results and
+ *          errors: whatever else a command says asks app.quiet first.
  * Adding   cmd_<x>.c with `const struct command command_<x>` and a line in commands.def.
  * Files    main.c finds the command; app.c what commands share; args.c options; term.c terminals;
  *          jsonout.c JSON; signals.c; demo.c where the demo model is; notify.c the service manager;
@@ -35,8 +36,10 @@ struct app {              /* owner: the main thread */
     const struct clock *clock;
     struct log log; /* to stderr; --log-level, --log-json */
     struct log_file log_file;
-    const char *log_level; /* as given; NULL: warnings and errors */
+    const char *log_level;   /* as given; NULL: log_default, or errors alone with --quiet */
+    const char *log_default; /* NULL: "warn" */
     bool log_json;
+    bool quiet;      /* --quiet: print results and errors, nothing else */
     bool json;       /* the command was asked for JSON: set it once the options are read */
     bool json_begun; /* between app_json_begin() and app_json_end() */
     struct str late; /* messages that wait for the end of the JSON, one a line */
@@ -82,12 +85,12 @@ int app_json_end(struct app *a, struct jsonout *j, int code);
 
 /* The options every command has, and how they take effect. --version only in front of a command. */
 struct app_globals {
-    struct opt opt[4];
+    struct opt opt[5];
     struct opts table;
     bool help, version;
 };
 void app_globals(struct app *a, struct app_globals *g, bool with_version);
-/* From log_level and log_json; called again after every reading of options. False: no such level,
+/* From log_level, quiet and log_json; called again after every reading of options. False: no such level,
  * and it was complained about. */
 bool app_log_setup(struct app *a);
 

@@ -231,7 +231,7 @@ static int measure(struct app *a, const struct bench_model *m, const atomic_bool
     }
     if (!s && !same)
         s = err_set(&err, BERTH_EDEVICE, "placements gave different outputs");
-    if (!a->json && in_place)
+    if (!a->json && !a->quiet && in_place)
         printf("%s is RAM: blocks are read where they lie, nothing is copied\n", m->device);
     if (!a->json)
         return s ? ended(a, &err) : APP_OK;
@@ -264,7 +264,7 @@ static int with_weights(struct app *a, const struct options *o, struct wanted *w
              bench_extension(w->dtype));
     if (path.bad)
         return app_fail(a, (err_set(&err, BERTH_ENOMEM, "a file's name"), &err));
-    if (!a->json)
+    if (!a->json && !a->quiet)
         printf("%s in %s: writing %s\n", w->preset->name, dtype_name(w->dtype), str_c(&path));
     fflush(stdout);
     int code = bench_write(w->preset, w->dtype, str_c(&path), cancel, &err)

@@ -164,6 +164,7 @@ static int run_free(struct app *a, int argc, char **argv)
     if (!app_args(a, &command_free, table, ARRAY_LEN(table), argc, argv, &n, &code))
         return code;
     a->json = o.json;
+    o.client.quiet = a->quiet;
     struct str body = { 0 };
     json_t *receipt = NULL;
     berth_err err;

@@ -148,6 +148,7 @@ static int mark(struct app *a, const struct command *c, int argc, char **argv)
     if (!n)
         return app_usage(a, "which model? `berth ps` shows them");
     a->json = o.json;
+    o.client.quiet = a->quiet;
     o.retention = undo ? "auto" : c->name;
     json_t *done = json_array();
     berth_err err;

@@ -130,6 +130,7 @@ static int run_ps(struct app *a, int argc, char **argv)
     if (n)
         return app_usage(a, "'%.80s': ps takes options only", argv[0]);
     a->json = json;
+    c.quiet = a->quiet;
     json_t *models = NULL, *devices = NULL, *queue = NULL, *state = NULL;
     berth_err err;
     if (client_json(&c, "/berth/models", NULL, SECONDS, &models, &err) ||

@@ -22,7 +22,7 @@ struct options {
     const char *devices, *ram, *pin;
     struct number_options numbers;
     struct card_options cards;
-    bool json, no_metadata, quiet, show;
+    bool json, no_metadata, show;
     struct opt_list set;
 };
 
@@ -172,7 +172,7 @@ static int report(const struct app *a, const struct options *o, const struct fol
         run_outputs_json(&at, r->outputs, r->status, node_errors);
     else
         run_outputs_print(a, &at, o->show, r->outputs);
-    if (!o->json && !o->quiet)
+    if (!o->json && !a->quiet)
         run_tiles_print(a, r->status);
     if (r->outcome == EXEC_OK)
         return APP_OK;
@@ -196,7 +196,7 @@ static int execute(struct app *a, const struct options *o, struct parts *p)
                                     .cancel = signals_watch() };
     struct exec_result r;
     run_view_init(&view, stderr, &a->err, a->clock, p->prompt, p->checked.outputs,
-                  o->quiet || o->json);
+                  a->quiet || o->json);
     berth_status s = engine_run(p->engine, &q, &events, &r, &err);
     run_view_release(&view);
     int code = s ? app_fail(a, &err) : report(a, o, p->folders.folders, &r, p->checked.node_errors);
@@ -217,7 +217,7 @@ static int report_remote(const struct app *a, const struct options *o, const str
         run_outputs_json(&at, outputs, status, node_errors);
     else
         run_outputs_print(a, &at, o->show, outputs);
-    if (!o->json && !o->quiet)
+    if (!o->json && !a->quiet)
         run_tiles_print(a, status);
     if (word && !strcmp(word, "success"))
         return APP_OK;
@@ -267,8 +267,9 @@ static void fetch_all_choices(struct client *c, json_t *node_errors)
 /* Names those of `table` that were given and that a server decides; false: none. */
 static bool servers_own(const struct opt *table, size_t n, struct str *out)
 {
-    static const char *const ours[] = { "set",   "server", "token", "cacert",
-                                        "proxy", "show",   "quiet", "json" };
+    static const char *const ours[] = {
+        "set", "server", "token", "cacert", "proxy", "show", "json"
+    };
     for (size_t i = 0; i < n; i++) {
         size_t k = 0;
         while (k < ARRAY_LEN(ours) && strcmp(ours[k], table[i].name) != 0)
@@ -311,7 +312,7 @@ static int elsewhere(struct app *a, const struct options *o, const struct parts 
     struct client client = o->client;
     json_t *refusal = NULL;
     client.refusal = &refusal;
-    client.quiet = o->quiet || o->json;
+    client.quiet = a->quiet || o->json;
     struct waiting waiting = {
         .client = &client, .prompt = p->prompt, .url = client.url, .quiet = client.quiet
     };
@@ -448,7 +449,6 @@ static int run_run(struct app *a, int argc, char **argv)
         { .name = "show",
           .help = "pictures also in the terminal, where it has 24-bit colour",
           .to = &o.show },
-        { .name = "quiet", .letter = 'q', .help = "no progress, no notes", .to = &o.quiet },
         { .name = "json", .help = "print files, outputs and status as JSON", .to = &o.json },
     };
     int n, code = APP_OK;

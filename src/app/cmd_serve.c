@@ -28,8 +28,8 @@ struct options {
     uint64_t port, cache_lru, preview_size, max_queue, max_history, max_sockets, grace;
     struct number_options numbers;
     struct card_options cards;
-    bool insecure, compress, multi_user, no_metadata, no_smart_memory, classic, none, cpu, quiet,
-        quick;
+    bool insecure, compress, multi_user, no_metadata, no_smart_memory, classic, none, cpu, quick,
+        silent_start;
 };
 
 static void options_init(struct options *o)
@@ -202,7 +202,7 @@ static size_t option_table(struct options *o, struct opt *t)
           .help = "DEBUG INFO WARNING ERROR; as --log-level",
           .to = &o->verbose },
         NUMBER_OPTIONS(&o->numbers),
-        { .name = "dont-print-server", .help = "say nothing at the start", .to = &o->quiet },
+        { .name = "dont-print-server", .help = "say nothing at the start", .to = &o->silent_start },
         { .name = "quick-test-for-ci", .help = "start, then stop", .to = &o->quick },
     };
     _Static_assert(ARRAY_LEN(table) <= SERVE_OPTIONS, "room for all options");
@@ -356,10 +356,10 @@ static const char *visible_host(const char *host)
     return !strcmp(host, "0.0.0.0") ? "127.0.0.1" : !strcmp(host, "::") ? "::1" : host;
 }
 
-static void greet(const struct options *o, const struct server_config *cfg,
+static void greet(const struct app *a, const struct options *o, const struct server_config *cfg,
                   const struct server *srv, const char *no_cards)
 {
-    if (o->quiet)
+    if (o->silent_start || a->quiet)
         return;
     const char *host = cfg->listens ? cfg->listen[0] : "127.0.0.1", *here = visible_host(host);
     bool v6 = strchr(host, ':');
@@ -419,14 +419,14 @@ static int serve(struct app *a, const struct options *o, struct server_config *c
     app_limit_memory(a, cfg->ctx);
     const atomic_bool *stop = signals_watch();
     signals_notify(wake, srv);
-    greet(o, cfg, srv, no_cards);
+    greet(a, o, cfg, srv, no_cards);
     tell_manager(a, NOTIFY_READY);
     static const atomic_bool at_once = true;
     berth_status s = server_run(srv, o->quick ? &at_once : stop, &err);
     signals_notify(NULL, NULL);
     size_t kept = o->quick ? 0 : server_kept(srv);
     server_free(srv);
-    if (kept)
+    if (kept && !a->quiet)
         fprintf(stderr, "%zu prompt%s kept and start%s again with the server\n", kept,
                 kept == 1 ? " is" : "s are", kept == 1 ? "s" : "");
     return s ? app_fail(a, &err) : APP_OK; /* a stop that was asked for is no failure */
@@ -541,11 +541,10 @@ static int run_serve(struct app *a, int argc, char **argv)
     berth_err err;
     if (serve_args_rewrite(&own, argc, argv, &args, &err))
         return err.code == BERTH_EINVAL ? app_usage(a, "%s", err.msg) : app_fail(a, &err);
-    const char *asked = a->log_level;
-    a->log_level = asked ? asked : "info"; /* a server that says nothing helps nobody */
+    a->log_default = "info"; /* a server that says nothing helps nobody */
     int n, code;
     bool go = app_args(a, &command_serve, table, opts, args.argc, args.argv, &n, &code);
-    if (go && o.verbose && !asked) {
+    if (go && o.verbose && !a->log_level) {
         a->log_level = level_name(o.verbose);
         go = app_log_setup(a);
         code = go ? code : APP_USAGE;

@@ -161,7 +161,7 @@ static berth_status write_file(const struct app *a, const struct job *j, struct 
         .fill = synth_weights_fill,
         .user = (void *)(uintptr_t)&j->synth, /* only read */
         .pool = pool,
-        .progress = on_progress,
+        .progress = a->quiet ? NULL : on_progress,
         .progress_user = &bar,
     };
     berth_status s = weights_write(&args, err);

@@ -40,8 +40,9 @@ void plan_text(const struct app *a, const struct planned *x)
         plan_tables(x->plan, x->blocks, print_line, NULL);
     }
     plan_picture(a, x);
-    for (size_t i = 0; i < q->notes; i++)
-        printf("%s%s: %s\n", i ? "" : "\n", q->warn[i] ? "warning" : "note", q->note[i]);
+    for (size_t i = 0, said = 0; i < q->notes; i++)
+        if (q->warn[i] || !a->quiet)
+            printf("%s%s: %s\n", said++ ? "" : "\n", q->warn[i] ? "warning" : "note", q->note[i]);
     struct str s = { 0 };
     plan_string(x->plan, &s);
     printf("\n%sallocation string%s\n  --alloc '%s'%s", bold, off, str_c(&s),
