@@ -187,6 +187,10 @@ def test_labels():
         assert re.search(rf"['\">] ?{re.escape(label)} ?['\"<]", text), f"README.md: nothing on the dashboard is called '{label}'"
 
 
+def test_readme_fits_three_screens():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
+
+
 def test_markdown_itself(tmp_path):
     """The reader of documents reads them as it should; an error there would hide errors here."""
     page = tmp_path / "x.md"
