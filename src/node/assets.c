@@ -20,7 +20,9 @@ struct node_assets { /* owner: the executor's thread */
 
 struct node_assets *node_assets_new(void)
 {
-    size_t n = tokenizer_count();
+    size_t n = 0;
+    while (tokenizer_list[n])
+        n++;
     struct node_assets *a = calloc(1, sizeof *a + n * sizeof *a->kept);
     if (a)
         a->n = n;
@@ -49,7 +51,7 @@ void asset_unref(struct asset *a)
 static struct asset **slot_of(const struct node_env *env, const struct tokenizer *kind)
 {
     for (size_t i = 0; env->assets && i < env->assets->n; i++)
-        if (tokenizer_at(i) == kind)
+        if (tokenizer_list[i] == kind)
             return &env->assets->kept[i];
     return NULL;
 }

@@ -268,7 +268,8 @@ void ready_vae_release(struct ready_vae *v)
 
 /* ---- text encoders ---- */
 
-/* The encoders of a part, by what the file says; none is opened. */
+/* The encoders of a part, by what the file says, and their tokenizers; no network is opened: what
+ * is missing is said before gigabytes are loaded. */
 static berth_status find_encoders(struct ready_text *t, size_t at, berth_err *err)
 {
     struct text_found found[TEXT_ENCODERS_MAX];
@@ -281,7 +282,8 @@ static berth_status find_encoders(struct ready_text *t, size_t at, berth_err *er
         if (t->n == TEXT_ENCODERS_MAX)
             return err_set(err, BERTH_ELIMIT, "more than %d text encoders", TEXT_ENCODERS_MAX);
         struct text_encoder *e = &t->enc[t->n];
-        if (text_encoder_init(e, w, &found[i], &t->mem, err))
+        if (text_encoder_init(e, w, &found[i], &t->mem, err) ||
+            asset_tokenizer(t->c->env, e->is->tokenizer, w, &t->tokenizer[t->n], err))
             return err->code;
         e->tok = t->tokenizer[t->n]->tok;
         t->part[t->n] = at;
@@ -308,30 +310,10 @@ static berth_status begin_encoder(void *user, struct text_encoder *e, berth_err 
     struct res_model *m = t->ref->part[part];
     if (ready_load(t->c, t->ref, part, err))
         return err->code;
-    if (!text_encoder_open(e, res_weights(m), t->found[i].root, net_of(t->c, m), err))
+    if (!text_encoder_open(e, t->found[i].root, net_of(t->c, m), err))
         return BERTH_OK;
     end_encoder(t, e);
     return err_add(err, "'%.80s'", res_info(m).name);
-}
-
-/* The tokenizers of these encoders, in the order of find_encoders(): looked for before gigabytes
- * are loaded. */
-static berth_status open_tokenizers(struct node_call *c, const struct model_ref *ref,
-                                    struct ready_text *t, berth_err *err)
-{
-    berth_status s = BERTH_OK;
-    size_t at = 0;
-    for (size_t i = 0; !s && i < ref->parts; i++) {
-        struct text_found found[TEXT_ENCODERS_MAX];
-        const struct weights *w = res_weights(ref->part[i]);
-        size_t n = text_find(w, res_info(ref->part[i]).part, found);
-        for (size_t k = 0; !s && k < n && at < TEXT_ENCODERS_MAX; k++, at++) {
-            s = asset_tokenizer(c->env, found[k].is->tokenizer, w, &t->tokenizer[at], err);
-            if (s)
-                err_add(err, "'%.80s'", res_info(ref->part[i]).name);
-        }
-    }
-    return s;
 }
 
 berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct ready_text *out,
@@ -340,8 +322,6 @@ berth_status ready_text(struct node_call *c, const struct model_ref *ref, struct
     *out =
         (struct ready_text) { .c = c, .ref = ref, .skip = (int)option_number(ref, "clip_skip", 0) };
     berth_status s = has_parts(ref, "CLIP", err);
-    if (!s)
-        s = open_tokenizers(c, ref, out, err);
     for (size_t i = 0; !s && i < ref->parts; i++)
         if ((s = find_encoders(out, i, err)))
             err_add(err, "'%.80s'", res_info(ref->part[i]).name);

@@ -23,21 +23,6 @@ struct scratch {       /* of one bpe_encode() */
     struct vec heap;   /* struct candidate, lowest rank first, then leftmost */
 };
 
-size_t bpe_vocab(const struct bpe *t)
-{
-    return t->vocab;
-}
-
-int32_t bpe_start(const struct bpe *t)
-{
-    return t->start;
-}
-
-int32_t bpe_end(const struct bpe *t)
-{
-    return t->end;
-}
-
 /* ---- a heap ---- */
 
 static bool before(const struct candidate *a, const struct candidate *b)

@@ -21,9 +21,6 @@ berth_status bpe_open(const char *path, struct bpe **out, berth_err *err);
 #define BPE_METADATA "berth.tokenizer"
 berth_status bpe_from_weights(const struct weights *w, struct bpe **out, berth_err *err);
 void bpe_close(struct bpe *t); /* NULL is fine */
-size_t bpe_vocab(const struct bpe *t);
-int32_t bpe_start(const struct bpe *t); /* <|startoftext|> */
-int32_t bpe_end(const struct bpe *t);   /* <|endoftext|> */
 /* Appends int32_t ids of plain text (no emphasis, no start or end). Any bytes: what is not UTF-8 is
  * replaced. */
 berth_status bpe_encode(const struct bpe *t, const char *text, size_t n, struct vec *out,

@@ -23,11 +23,11 @@ berth_status text_encoder_init(struct text_encoder *e, const struct weights *w,
     return found->is->configure(w, found->root, e->config, err);
 }
 
-berth_status text_encoder_open(struct text_encoder *e, const struct weights *w, const char *root,
-                               struct net_args args, berth_err *err)
+berth_status text_encoder_open(struct text_encoder *e, const char *root, struct net_args args,
+                               berth_err *err)
 {
     args.root = root;
-    args.names = e->is->names ? e->is->names(w, root, e->config) : NULL;
+    args.names = e->is->names;
     args.names_user = e->config;
     if (net_open(&args, &e->net, err))
         return err->code;

@@ -75,9 +75,7 @@ struct encoder_class {
     berth_status (*configure)(const struct weights *w, const char *root, void *config,
                               berth_err *err);
     struct encoder_size (*size)(const void *config);
-    /* net_args.names, with the config as names_user; NULL, as answer or slot: the file's names are
-     * the network's. */
-    net_names_fn *(*names)(const struct weights *w, const char *root, const void *config);
+    net_names_fn *names; /* names_user: the config; NULL: the file's names are the network's */
     /* How prompts are cut; `rules` has the tokenizer's ids and nothing else. Optional: one chunk of
      * any length. */
     void (*rules)(const void *config, struct chunk_rules *rules);
@@ -90,9 +88,7 @@ struct encoder_class {
 #define ENCODER(x) extern const struct encoder_class encoder_##x;
 #include "text/encoders.def"
 #undef ENCODER
-/* encoders.def, in its order. */
-size_t encoder_count(void);
-const struct encoder_class *encoder_at(size_t i);
+extern const struct encoder_class *const encoder_list[]; /* encoders.def; NULL ends it */
 
 /* For detect() and configure(): the tensor <root><name>, or NULL; one of its dimensions, 0: there is
  * none; one more than the highest number N of tensors <root><list>.<N>.<anything>, so that a layer
@@ -132,8 +128,8 @@ berth_status text_encoder_run(const struct text_encoder *e, const struct chunks 
                               size_t *dropped, berth_err *err);
 /* Opens its net and checks it; args: without root and names. e stays where it is until net_close(e->net), which
  * is the caller's to do even after a failure: a weight may be missing in a net that is open. */
-berth_status text_encoder_open(struct text_encoder *e, const struct weights *w, const char *root,
-                               struct net_args args, berth_err *err);
+berth_status text_encoder_open(struct text_encoder *e, const char *root, struct net_args args,
+                               berth_err *err);
 
 /* ---- sets ---- */
 
@@ -176,9 +172,7 @@ struct text_set {
 #define TEXT_SET(x) extern const struct text_set text_set_##x;
 #include "text/text_sets.def"
 #undef TEXT_SET
-/* text_sets.def, in its order. */
-size_t text_set_count(void);
-const struct text_set *text_set_at(size_t i);
+extern const struct text_set *const text_set_list[]; /* text_sets.def; NULL ends it */
 
 /* BERTH_EUNSUPPORTED: whatever the files, no set of this type can be computed. */
 berth_status text_type_check(const char *type, berth_err *err);

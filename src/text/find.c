@@ -37,9 +37,9 @@ static void add(const struct weights *w, const char *root, struct text_found *ou
     const char *place = key_at(root);
     if (*n == TEXT_ENCODERS_MAX || strlen(root) >= sizeof out->root)
         return;
-    for (size_t i = 0; i < encoder_count(); i++)
-        if (encoder_at(i)->detect(w, root, place)) {
-            out[*n].is = encoder_at(i);
+    for (const struct encoder_class *const *e = encoder_list; *e; e++)
+        if ((*e)->detect(w, root, place)) {
+            out[*n].is = *e;
             snprintf(out[*n].root, sizeof out->root, "%s", root);
             ++*n;
             return;

@@ -3,58 +3,28 @@
 #include "text/encoder.h"
 
 #define TOKENIZER(x) &tokenizer_##x,
-static const struct tokenizer *const tokenizers[] = {
+const struct tokenizer *const tokenizer_list[] = {
 #include "text/tokenizers.def"
 #ifdef TEXT_TEST_TOKENIZERS
 #include TEXT_TEST_TOKENIZERS
 #endif
+    NULL
 };
-#undef TOKENIZER
 
 #define ENCODER(x) &encoder_##x,
-static const struct encoder_class *const encoders[] = {
+const struct encoder_class *const encoder_list[] = {
 #include "text/encoders.def"
 #ifdef TEXT_TEST_ENCODERS
 #include TEXT_TEST_ENCODERS
 #endif
+    NULL
 };
-#undef ENCODER
 
 #define TEXT_SET(x) &text_set_##x,
-static const struct text_set *const sets[] = {
+const struct text_set *const text_set_list[] = {
 #include "text/text_sets.def"
 #ifdef TEXT_TEST_SETS
 #include TEXT_TEST_SETS
 #endif
+    NULL
 };
-#undef TEXT_SET
-
-size_t tokenizer_count(void)
-{
-    return ARRAY_LEN(tokenizers);
-}
-
-const struct tokenizer *tokenizer_at(size_t i)
-{
-    return tokenizers[i];
-}
-
-size_t encoder_count(void)
-{
-    return ARRAY_LEN(encoders);
-}
-
-const struct encoder_class *encoder_at(size_t i)
-{
-    return encoders[i];
-}
-
-size_t text_set_count(void)
-{
-    return ARRAY_LEN(sets);
-}
-
-const struct text_set *text_set_at(size_t i)
-{
-    return sets[i];
-}

@@ -10,10 +10,10 @@ typedef uint64_t encoder_mask;
 
 static encoder_mask bit_of(const struct encoder_class *e)
 {
-    size_t i = 0, n = encoder_count();
-    while (i < n && encoder_at(i) != e)
+    size_t i = 0;
+    while (encoder_list[i] && encoder_list[i] != e)
         i++;
-    if (i == n || i >= 64)
+    if (!encoder_list[i] || i >= 64)
         BUG("encoder '%s' is not in encoders.def, or the 65th there", e->name);
     return (encoder_mask)1 << i;
 }
@@ -29,9 +29,9 @@ static encoder_mask mask_of(const struct text_set *set)
 static void list_names(encoder_mask m, struct str *out)
 {
     const char *between = "";
-    for (size_t i = 0; i < encoder_count(); i++)
+    for (size_t i = 0; encoder_list[i]; i++)
         if (m >> i & 1) {
-            str_addf(out, "%s%s", between, encoder_at(i)->name);
+            str_addf(out, "%s%s", between, encoder_list[i]->name);
             between = " and ";
         }
 }
@@ -58,10 +58,10 @@ static bool has_type(const struct text_set *set, const char *type)
 /* The first set of this type; NULL: none. */
 static const struct text_set *first_of_type(const char *type)
 {
-    for (size_t i = 0; i < text_set_count(); i++)
-        if (has_type(text_set_at(i), type))
-            return text_set_at(i);
-    return NULL;
+    size_t i = 0;
+    while (text_set_list[i] && !has_type(text_set_list[i], type))
+        i++;
+    return text_set_list[i];
 }
 
 berth_status text_type_check(const char *type, berth_err *err)
@@ -94,9 +94,9 @@ static berth_status no_set(encoder_mask have, size_t n, bool twice, berth_err *e
 {
     const struct text_set *larger = NULL;
     struct str got = { 0 }, missing = { 0 };
-    for (size_t i = 0; !twice && !larger && i < text_set_count(); i++)
-        if ((have & ~mask_of(text_set_at(i))) == 0 && have != mask_of(text_set_at(i)))
-            larger = text_set_at(i);
+    for (size_t i = 0; !twice && !larger && text_set_list[i]; i++)
+        if ((have & ~mask_of(text_set_list[i])) == 0)
+            larger = text_set_list[i];
     list_names(have, &got);
     if (larger && larger->types[0]) {
         list_names(mask_of(larger) & ~have, &missing);
@@ -124,9 +124,9 @@ berth_status text_set_find(const struct text_found *found, size_t n, const char 
         twice |= (have & bit_of(found[i].is)) != 0;
         have |= bit_of(found[i].is);
     }
-    for (size_t i = 0; !twice && i < text_set_count(); i++)
-        if ((plain || has_type(text_set_at(i), type)) && mask_of(text_set_at(i)) == have) {
-            *out = text_set_at(i);
+    for (size_t i = 0; !twice && text_set_list[i]; i++)
+        if ((plain || has_type(text_set_list[i], type)) && mask_of(text_set_list[i]) == have) {
+            *out = text_set_list[i];
             return BERTH_OK;
         }
     return plain ? no_set(have, n, twice, err) : misfit(type, have, twice, err);

@@ -64,9 +64,7 @@ struct tokenizer {
 #define TOKENIZER(x) extern const struct tokenizer tokenizer_##x;
 #include "text/tokenizers.def"
 #undef TOKENIZER
-/* tokenizers.def, in its order. */
-size_t tokenizer_count(void);
-const struct tokenizer *tokenizer_at(size_t i);
+extern const struct tokenizer *const tokenizer_list[]; /* tokenizers.def; NULL ends it */
 
 /* ---- emphasis ---- */
 struct text_part {

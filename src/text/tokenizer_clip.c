@@ -1,5 +1,5 @@
 /* tokenizer_clip.c: CLIP's byte pairs, as a tokenizer. */
-#include "text/bpe.h"
+#include "text/bpe_impl.h"
 
 static berth_status open_path(const char *path, void **out, berth_err *err)
 {
@@ -24,7 +24,8 @@ static void close_it(void *tok)
 
 static struct token_ids ids(const void *tok)
 {
-    return (struct token_ids) { .start = bpe_start(tok), .end = bpe_end(tok), .pad = 0 };
+    const struct bpe *t = tok;
+    return (struct token_ids) { .start = t->start, .end = t->end, .pad = 0 };
 }
 
 static berth_status encode(const void *tok, const char *text, size_t n, struct vec *out,

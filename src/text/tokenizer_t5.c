@@ -1,6 +1,6 @@
 /* tokenizer_t5.c: T5's and umT5's pieces, as a tokenizer. */
 #include "format/weights.h"
-#include "text/unigram.h"
+#include "text/unigram_impl.h"
 
 #include <stdio.h>
 
@@ -43,7 +43,8 @@ static void close_it(void *tok)
 
 static struct token_ids ids(const void *tok)
 {
-    return (struct token_ids) { .start = -1, .end = unigram_end(tok), .pad = unigram_pad(tok) };
+    const struct unigram *t = tok;
+    return (struct token_ids) { .start = -1, .end = t->end, .pad = t->pad };
 }
 
 static berth_status encode(const void *tok, const char *text, size_t n, struct vec *out,

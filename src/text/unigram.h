@@ -26,9 +26,6 @@ berth_status unigram_from_proto(const void *bytes, size_t n, const char *what, s
 /* From a GGUF file's metadata (tokenizer.ggml.*). BERTH_ENOTFOUND: it has none. */
 berth_status unigram_from_gguf(const struct weights *w, struct unigram **out, berth_err *err);
 void unigram_close(struct unigram *t); /* NULL is fine */
-size_t unigram_vocab(const struct unigram *t);
-int32_t unigram_end(const struct unigram *t); /* </s> */
-int32_t unigram_pad(const struct unigram *t); /* <pad>, or 0 */
 /* Appends int32_t ids of plain text, no end token. Any bytes: what is not UTF-8 is replaced. */
 berth_status unigram_encode(const struct unigram *t, const char *text, size_t n, struct vec *out,
                             berth_err *err);

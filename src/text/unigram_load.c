@@ -261,21 +261,6 @@ berth_status unigram_finish(struct unigram_load *l, berth_status s, struct unigr
 
 /* ---- doors ---- */
 
-size_t unigram_vocab(const struct unigram *t)
-{
-    return t->vocab;
-}
-
-int32_t unigram_end(const struct unigram *t)
-{
-    return t->end;
-}
-
-int32_t unigram_pad(const struct unigram *t)
-{
-    return t->pad;
-}
-
 static bool looks_like_json(const char *s, size_t n)
 {
     size_t i = 0;

@@ -38,8 +38,7 @@ static uint64_t count_heads(const struct weights *w, uint64_t width)
     return n ? n : width / 64 ? width / 64 : 1;
 }
 
-berth_status clip_configure(const struct weights *w, const char *root, struct clip_net *out,
-                            berth_err *err)
+berth_status clip_configure(const struct weights *w, const char *root, void *config, berth_err *err)
 {
     enum clip_style style = clip_style(w, root);
     if (style == CLIP_NONE)
@@ -74,7 +73,9 @@ berth_status clip_configure(const struct weights *w, const char *root, struct cl
                        "CLIP at '%.60s': text_projection is not a square of its width %" PRIu64,
                        root, c.width);
     c.projection = proj;
-    *out = c;
+    c.style = style;
+    c.bare_projection = proj && !encoder_tensor(w, root, "text_projection.weight");
+    *(struct clip_net *)config = c;
     return BERTH_OK;
 }
 

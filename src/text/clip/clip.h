@@ -13,27 +13,29 @@
 
 #include "text/encoder.h"
 
-struct clip_net {
-    uint64_t width, vocab, positions, mlp;
-    uint32_t layers, heads;
-    bool projection;
-    bool quick_gelu; /* CLIP-L; G and H: erf */
-};
-/* root: in front of "text_model." or of OpenCLIP's names. Leaves quick_gelu to the caller, to whom
- * it says which of the three it is. */
-berth_status clip_configure(const struct weights *w, const char *root, struct clip_net *out,
-                            berth_err *err);
-/* As the slots of struct encoder_class. */
-net_names_fn *clip_names(const struct weights *w, const char *root, const void *config);
-int32_t *clip_positions(size_t len);
-void clip_forward(struct net_run *r, const struct encoder_pass *p);
-
 enum clip_style {
     CLIP_NONE,     /* there is no CLIP */
     CLIP_HF,       /* text_model.encoder.layers.0 */
     CLIP_OLD,      /* encoder.layers.0: SD1 checkpoints of the first days */
     CLIP_OPENCLIP, /* transformer.resblocks.0 */
 };
+struct clip_net {
+    uint64_t width, vocab, positions, mlp;
+    uint32_t layers, heads;
+    bool projection;
+    bool quick_gelu; /* CLIP-L; G and H: erf */
+    enum clip_style style;
+    bool bare_projection; /* a parameter, not a layer: no ".weight", multiplied from the right */
+};
+/* root: in front of "text_model." or of OpenCLIP's names. Leaves quick_gelu to the caller, to whom
+ * it says which of the three it is. */
+berth_status clip_configure(const struct weights *w, const char *root, void *config,
+                            berth_err *err);
+/* As the slots of struct encoder_class. */
+net_names_fn clip_names;
+int32_t *clip_positions(size_t len);
+void clip_forward(struct net_run *r, const struct encoder_pass *p);
+
 /* In front of a layer's number, without the dot. */
 const char *clip_list(enum clip_style style);
 enum clip_style clip_style(const struct weights *w, const char *root);

@@ -43,12 +43,6 @@ static bool is_h(const struct weights *w, const char *root, const char *place)
     return which(w, root, place) == 'h';
 }
 
-static berth_status configure(const struct weights *w, const char *root, void *config,
-                              berth_err *err)
-{
-    return clip_configure(w, root, config, err);
-}
-
 static berth_status configure_l(const struct weights *w, const char *root, void *config,
                                 berth_err *err)
 {
@@ -93,5 +87,5 @@ static void rules_l(const void *config, struct chunk_rules *to)
                                                     .forward = clip_forward,                       \
                                                     __VA_ARGS__ }
 CLIP(l, .name = "CLIP-L", .configure = configure_l, .rules = rules_l);
-CLIP(g, .name = "CLIP-G", .configure = configure, .rules = rules);
-CLIP(h, .name = "CLIP-H", .configure = configure, .rules = rules);
+CLIP(g, .name = "CLIP-G", .configure = clip_configure, .rules = rules);
+CLIP(h, .name = "CLIP-H", .configure = clip_configure, .rules = rules);

@@ -76,34 +76,10 @@ bool clip_rename(enum clip_style style, bool bare_projection, uint64_t width, co
     return true;
 }
 
-/* ---- for nets ---- */
-
-#define NAMES(fn, style, bare)                                                                     \
-    static bool fn(const void *user, const char *canonical, struct net_source *out)                \
-    {                                                                                              \
-        const struct clip_net *c = user;                                                           \
-        return clip_rename(style, bare, c->width, canonical, out);                                 \
-    }
-NAMES(hf_bare, CLIP_HF, true)
-NAMES(old, CLIP_OLD, false)
-NAMES(old_bare, CLIP_OLD, true)
-NAMES(openclip, CLIP_OPENCLIP, false)
-NAMES(openclip_bare, CLIP_OPENCLIP, true)
-#undef NAMES
-
-net_names_fn *clip_names(const struct weights *w, const char *root, const void *config)
+bool clip_names(const void *user, const char *canonical, struct net_source *out)
 {
-    (void)config;
-    bool bare = !encoder_tensor(w, root, "text_projection.weight") &&
-                encoder_tensor(w, root, "text_projection");
-    switch (clip_style(w, root)) {
-    case CLIP_OPENCLIP:
-        return bare ? openclip_bare : openclip;
-    case CLIP_OLD:
-        return bare ? old_bare : old;
-    default:
-        return bare ? hf_bare : NULL;
-    }
+    const struct clip_net *c = user;
+    return clip_rename(c->style, c->bare_projection, c->width, canonical, out);
 }
 
 const char *clip_list(enum clip_style style)

@@ -19,7 +19,7 @@ struct t5_net {
 /* As the slots of struct encoder_class. root: in front of "encoder.block.0." or "enc.blk.0.". */
 bool t5_detect(const struct weights *w, const char *root, const char *place);
 berth_status t5_configure(const struct weights *w, const char *root, void *config, berth_err *err);
-net_names_fn *t5_names(const struct weights *w, const char *root, const void *config);
+net_names_fn t5_names;
 
 #define T5_BUCKETS 32 /* of distances between tokens */
 #define T5_BIAS(block) "encoder.block." #block ".layer.0.SelfAttention.relative_attention_bias"

@@ -62,17 +62,10 @@ static bool rename_tokens(const char *canonical, struct net_source *out)
     return true;
 }
 
-static bool names(const void *user, const char *canonical, struct net_source *out)
+bool t5_names(const void *user, const char *canonical, struct net_source *out)
 {
     const struct t5_net *t = user;
     return t->gguf ? rename_gguf(canonical, out) : t->embed_tokens && rename_tokens(canonical, out);
-}
-
-net_names_fn *t5_names(const struct weights *w, const char *root, const void *config)
-{
-    const struct t5_net *t = config;
-    (void)w, (void)root;
-    return t->gguf || t->embed_tokens ? names : NULL;
 }
 
 /* ---- config ---- */
@@ -81,7 +74,7 @@ static const struct weights_entry *entry(const struct weights *w, const char *ro
                                          const struct t5_net *t, const char *canonical)
 {
     struct net_source from;
-    return encoder_tensor(w, root, names(t, canonical, &from) ? from.name : canonical);
+    return encoder_tensor(w, root, t5_names(t, canonical, &from) ? from.name : canonical);
 }
 
 /* Is there a T5 behind root; if so, with llama.cpp's names? */

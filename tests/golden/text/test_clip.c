@@ -58,9 +58,10 @@ static void pooled(struct model *m, const char *name, const char *text)
     struct chunks in;
     berth_err err = { 0 };
     float got[4096];
-    struct chunk_rules rules = { .start = bpe_start(m->bpe),
-                                 .end = bpe_end(m->bpe),
-                                 .pad = e->is == &encoder_clip_l ? bpe_end(m->bpe) : 0,
+    struct chunk_rules rules = { .start = tokenizer_clip.ids(m->bpe).start,
+                                 .end = tokenizer_clip.ids(m->bpe).end,
+                                 .pad =
+                                     e->is == &encoder_clip_l ? tokenizer_clip.ids(m->bpe).end : 0,
                                  .max_length = (uint32_t)clip_of(e)->positions,
                                  .pad_to_max = true };
     assert_true(clip_of(e)->width <= ARRAY_LEN(got) && clip_of(e)->projection);

@@ -103,9 +103,9 @@ static void compare_clip(const char *name, bool pad_end)
     compare(&(struct kind) { .name = name,
                              .encode = tokenizer_clip.encode,
                              .tok = t,
-                             .rules = { .start = bpe_start(t),
-                                        .end = bpe_end(t),
-                                        .pad = pad_end ? bpe_end(t) : 0,
+                             .rules = { .start = tokenizer_clip.ids(t).start,
+                                        .end = tokenizer_clip.ids(t).end,
+                                        .pad = pad_end ? tokenizer_clip.ids(t).end : 0,
                                         .max_length = 77,
                                         .pad_to_max = true } });
     bpe_close(t);
@@ -132,12 +132,13 @@ static void t5(void **state)
     struct unigram *t;
     berth_err err = { 0 };
     assert_ok(unigram_open(tokenizer_dir("t5"), &t, &err), err);
-    compare(&(struct kind) {
-        .name = "t5xxl",
-        .encode = tokenizer_t5.encode,
-        .tok = t,
-        .rules = {
-            .start = -1, .end = unigram_end(t), .pad = unigram_pad(t), .min_length = 256 } });
+    compare(&(struct kind) { .name = "t5xxl",
+                             .encode = tokenizer_t5.encode,
+                             .tok = t,
+                             .rules = { .start = -1,
+                                        .end = tokenizer_t5.ids(t).end,
+                                        .pad = tokenizer_t5.ids(t).pad,
+                                        .min_length = 256 } });
     unigram_close(t);
 }
 

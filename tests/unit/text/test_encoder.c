@@ -58,9 +58,10 @@ static void direct(struct bench *b, size_t enc, const char *text, struct encoder
                    float *pooled)
 {
     const struct text_encoder *e = &b->r.enc[enc];
-    struct chunk_rules rules = { .start = bpe_start(b->bpe),
-                                 .end = bpe_end(b->bpe),
-                                 .pad = e->is == &encoder_clip_l ? bpe_end(b->bpe) : 0,
+    struct chunk_rules rules = { .start = tokenizer_clip.ids(b->bpe).start,
+                                 .end = tokenizer_clip.ids(b->bpe).end,
+                                 .pad =
+                                     e->is == &encoder_clip_l ? tokenizer_clip.ids(b->bpe).end : 0,
                                  .max_length = LEN,
                                  .pad_to_max = true };
     struct chunks in;

@@ -72,9 +72,9 @@ static void best_pieces(void **state)
 {
     (void)state;
     struct unigram *t = from_text(FILE_TEXT);
-    assert_int_equal(unigram_vocab(t), 22);
-    assert_int_equal(unigram_end(t), 1);
-    assert_int_equal(unigram_pad(t), 0);
+    assert_int_equal(t->vocab, 22);
+    assert_int_equal(tokenizer_t5.ids(t).end, 1);
+    assert_int_equal(tokenizer_t5.ids(t).pad, 0);
     TOKENS(t, "a", 7);
     TOKENS(t, "b", 3, 5);
     TOKENS(t, "ab", 3, 6);   /* _ ab: -7, and so has _a b, which comes later; _ab: -9.5 */
@@ -503,11 +503,11 @@ static void places(void **state)
     put_pieces(&proto, p, ARRAY_LEN(p));
     tmp_write("folder/spiece.model", proto.p, proto.n);
     assert_ok(unigram_open(tmp_path("folder"), &t, &err), err);
-    assert_int_equal(unigram_vocab(t), 3);
+    assert_int_equal(t->vocab, 3);
     unigram_close(t);
     tmp_write("folder/tokenizer.json", FILE_TEXT, sizeof FILE_TEXT - 1);
     assert_ok(unigram_open(tmp_path("folder"), &t, &err), err);
-    assert_int_equal(unigram_vocab(t), 22);
+    assert_int_equal(t->vocab, 22);
     unigram_close(t);
     assert_ok(unigram_open(tmp_path("folder/spiece.model"), &t, &err), err);
     unigram_close(t);
@@ -604,7 +604,7 @@ static void stand_in(void **state)
     mkdir(tmp_path("stand"), 0777);
     assert_ok(unigram_write_stand_in(tmp_path("stand"), &err), err);
     assert_ok(unigram_open(tmp_path("stand"), &t, &err), err);
-    assert_true(unigram_vocab(t) == 32100 && unigram_end(t) == 1 && unigram_pad(t) == 0);
+    assert_true(t->vocab == 32100 && tokenizer_t5.ids(t).end == 1 && tokenizer_t5.ids(t).pad == 0);
     TOKENS(t, "A\n \t\"\\!", 3, 4 + 'A' - '!', 3, 4 + '"' - '!', 4 + '\\' - '!', 4);
     TOKENS(t, "\xe4\xb8\x96", 3, 2);
     TOKENS(t, "<extra_id_0><extra_id_99></s>", 32099, 32000, 1);
@@ -620,7 +620,7 @@ static void the_real_one(void **state)
     struct unigram *t;
     berth_err err = { 0 };
     assert_ok(unigram_open(tokenizer_dir("t5"), &t, &err), err);
-    assert_int_equal(unigram_vocab(t), 32100);
+    assert_int_equal(t->vocab, 32100);
     TOKENS(t, "a photo of a cat", 3, 9, 1202, 13, 3, 9, 1712);
     TOKENS(t, "<extra_id_0> a</s>", 32099, 3, 9, 1);
     TOKENS(t, "\xee\x96\x9a\xe2\x80\x8d\xcc\x81:", 3, 2, 3, 2, 10); /* private use, ZWJ, acute */
